@@ -26,7 +26,7 @@ type Layer struct {
 // Layers are the floors of the house, most particular first. A package belongs
 // to the first layer that holds it.
 var Layers = []Layer{
-	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit", "internal/files", "internal/gc", "internal/pause", "internal/search"}, true,
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit", "internal/files", "internal/gc", "internal/pause", "internal/search", "internal/version"}, true,
 		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,

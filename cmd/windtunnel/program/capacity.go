@@ -198,7 +198,7 @@ func (c *capacityCmd) Run(o *outside) error {
 	case c.Find == "ratio" && p.Disaggregation.PrefillReplicas == 0:
 		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in the scenario"))
 	}
-	ctx, stop := o.playing()
+	ctx, stop := playing(o)
 	defer stop()
 	k := &seeker{c: c, ctx: ctx, v: v, objectives: objectives, pool: index}
 	out := capacity{Find: c.Find}

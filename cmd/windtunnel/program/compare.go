@@ -98,7 +98,7 @@ func (c *compareCmd) Run(o *outside) error {
 	}
 	runs := make([]report.Runs, len(plays))
 	sides := make([]side, len(plays))
-	ctx, stop := o.playing()
+	ctx, stop := playing(o)
 	defer stop()
 	for i := range runs {
 		runs[i] = make(report.Runs, c.Replications)

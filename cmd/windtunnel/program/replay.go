@@ -70,7 +70,7 @@ func (c *replayCmd) Run(o *outside) error {
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
 	}
-	options := report.Options{Out: o.out(), Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
+	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	c.set(&options)
 	if c.View == "auto" {
 		if err := c.count(&options); err != nil {
@@ -120,7 +120,7 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		return exit.With(exit.Interrupted, alreadyTold{err})
+		return exit.Told(exit.Interrupted, err)
 	case err == nil && told == nil:
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.Files[0])
 	}

@@ -102,7 +102,7 @@ func (c *runCmd) Run(o *outside) error {
 	if err := c.model(ctx, o, &s.Pools[0]); err != nil {
 		return err
 	}
-	fit, end := o.fitter(ctx, s)
+	fit, end := fitter(ctx, o, s)
 	defer end()
 	origin := time.Now()
 	// We send nothing before the stack is up, so the readers open late and a
@@ -244,7 +244,7 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 	models, err := client.Models(ctx, server)
 	switch {
 	case ctx.Err() != nil:
-		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+		return exit.Told(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q does not say which models it serves: %w", server, err), "start it first, or say which one to ask for: --model NAME")
 	case len(models) == 0:
@@ -282,7 +282,7 @@ func stopStack(st *stack.Stack) error {
 // startError gives trouble before the first request its exit code.
 func startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return exit.With(exit.Interrupted, alreadyTold{err})
+		return exit.Told(exit.Interrupted, err)
 	}
 	var config *stack.ConfigError
 	var objects *up.InvalidError

@@ -88,7 +88,7 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, m
 	page.measure(session)
 	session.Pools(reported(s, virtually(s)))
 	var trained predictor.Status
-	fit, end := o.fitter(ctx, s)
+	fit, end := fitter(ctx, o, s)
 	defer end()
 	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Gaps: session.Gaps(), Served: session.Served, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
 	session.Indexed(indexes)

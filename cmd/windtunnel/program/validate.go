@@ -80,7 +80,7 @@ func (c *validateCmd) Run(o *outside) error {
 	defer os.RemoveAll(dir)
 	live := runCmd{loadFlags: c.loadFlags, outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: filepath.Join(dir, "live.ndjson")}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
 	quiet := *o
-	quiet.Stdout, quiet.screen, quiet.Terminal = io.Discard, nil, false
+	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
 	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at
 		return err
 	}
@@ -99,7 +99,7 @@ func (c *validateCmd) Run(o *outside) error {
 		return inputError(err)
 	}
 	sums[0] = tally.Summary()
-	ctx, stop := o.playing()
+	ctx, stop := playing(o)
 	defer stop()
 	s, err := v.scenario(0)
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *validateCmd) Run(o *outside) error {
 		err = out.write(o)
 	}
 	if err == nil && c.Fail && (len(out.Outcomes) > 0 || len(out.over()) > 0) {
-		return exit.With(exit.Failed, alreadyTold{errors.New("virtual time is off")})
+		return exit.Told(exit.Failed, errors.New("virtual time is off"))
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package program
+package parts
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	core "github.com/windtunnel/windtunnel/core/predictor"
@@ -19,9 +20,9 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// predictorCmd runs the latency predictor alone. The real servers' environment
+// Predictor runs the latency predictor alone. The real servers' environment
 // variables act as they do there; flags go first.
-type predictorCmd struct {
+type Predictor struct {
 	Training   string   `name:"training" placeholder:"HOST:PORT" default:"127.0.0.1:8000" help:"Where samples are taken."`
 	Prediction []string `name:"prediction" placeholder:"HOST:PORT" default:"127.0.0.1:8001" help:"Where predictions are made. May be repeated."`
 	Model      string   `name:"model" placeholder:"FILE" help:"Models that were trained before (GET /model/export/json, or windtunnel sim --save-model), to begin with."`
@@ -29,7 +30,7 @@ type predictorCmd struct {
 	LogLevel   string   `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
 }
 
-func (predictorCmd) Help() string {
+func (Predictor) Help() string {
 	return `llm-d's latency predictor by itself: a training server that takes samples of how
 long requests took, and prediction servers that say how long one would take. Trees
 are fitted by the XGBoost library, in a Python process that is started and watched,
@@ -65,7 +66,7 @@ Environment, with what it is without:
 }
 
 // Run serves until it is told to stop.
-func (c *predictorCmd) Run(o *outside) error {
+func (c *Predictor) Run(o *console.Console) error {
 	opts, err := predictorOptions(o.Env)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -92,7 +93,7 @@ func (c *predictorCmd) Run(o *outside) error {
 	po := predictor.Options{Training: c.Training, Prediction: c.Prediction, Machine: core.New(opts, models),
 		Log: slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))}
 	if !c.NoTraining {
-		t, err := o.trainer(ctx)
+		t, err := Trainer(ctx, o)
 		if err != nil {
 			return err
 		}
@@ -222,4 +223,17 @@ func predictorService(env func(string) (string, bool)) (*picker.PredictorService
 		return nil, err
 	}
 	return &picker.PredictorService{Prediction: predictions, Training: strings.Join(training, ""), Together: together, Poll: poll}, nil
+}
+
+// Trainer fits models with the library that it finds or installs. Its error says what this
+// machine lacks.
+func Trainer(ctx context.Context, o *console.Console) (*predictor.Trainer, error) {
+	lib, err := predictor.Find(ctx, predictor.FindOptions{
+		Getenv: func(name string) string { v, _ := o.Env(name); return v },
+		Tell:   func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &predictor.Trainer{Library: lib}, nil
 }

@@ -1,4 +1,6 @@
-package program
+// Package console is what a command may touch of the process that it runs in, so
+// that a test can play the whole program.
+package console
 
 import (
 	"context"
@@ -10,17 +12,19 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// outside is everything that a command may touch and that a test may want to
+// Console is everything that a command may touch and that a test may want to
 // replace. Commands use nothing else of package os.
-type outside struct {
+type Console struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// screen is Stdout for the one who may colour it; see out.
-	screen io.Writer
+	// Screen is Stdout for the one who may colour it; see Out.
+	Screen io.Writer
 	// Env looks up an environment variable.
 	Env func(name string) (string, bool)
 	// Terminal reports whether Stdout is one, and Columns how wide it is.
@@ -31,11 +35,12 @@ type outside struct {
 	Context func() (context.Context, context.CancelFunc)
 }
 
-func theOutside() *outside {
+// New is the process itself.
+func New() *Console {
 	columns, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0 when it is none
 	stdout := &pipe{Writer: os.Stdout, left: func() {}}
-	return &outside{
-		Stdin: os.Stdin, Stdout: report.PrintableWriter(stdout), Stderr: report.PrintableWriter(os.Stderr), screen: stdout,
+	return &Console{
+		Stdin: os.Stdin, Stdout: report.PrintableWriter(stdout), Stderr: report.PrintableWriter(os.Stderr), Screen: stdout,
 		Env:      os.LookupEnv,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())), Columns: columns,
 		Context: func() (context.Context, context.CancelFunc) {
@@ -54,11 +59,11 @@ func theOutside() *outside {
 	}
 }
 
-// out is where a report goes: it colours, and lets nothing from outside steer
+// Out is where a report goes: it colours, and lets nothing from outside steer
 // the terminal. All else goes through a writer that does the latter.
-func (o *outside) out() io.Writer {
-	if o.color() && o.screen != nil {
-		return o.screen
+func (o *Console) Out() io.Writer {
+	if o.Color() && o.Screen != nil {
+		return o.Screen
 	}
 	return o.Stdout
 }
@@ -74,17 +79,29 @@ func (p *pipe) Write(b []byte) (int, error) {
 	n, err := p.Writer.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
 		p.left()
-		err = exit.With(exit.Interrupted, alreadyTold{err})
+		err = exit.Told(exit.Interrupted, err)
 	}
 	return n, err
 }
 
-// color reports whether to colour Stdout: on a terminal that can, unless
+// Color reports whether to colour Stdout: on a terminal that can, unless
 // NO_COLOR is set (https://no-color.org).
-func (o *outside) color() bool {
+func (o *Console) Color() bool {
 	if _, no := o.Env("NO_COLOR"); no || !o.Terminal {
 		return false
 	}
 	kind, _ := o.Env("TERM")
 	return kind != "dumb"
+}
+
+// Flags fills flags from the environment, by their fromenv tag.
+func (o *Console) Flags() kong.Resolver {
+	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		if name := flag.Tag.Get("fromenv"); name != "" {
+			if v, ok := o.Env(name); ok && v != "" {
+				return v, nil
+			}
+		}
+		return nil, nil
+	})
 }

@@ -1,4 +1,4 @@
-package program
+package parts
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/latency/hardware"
@@ -25,8 +26,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// modelserverCmd runs simulated model servers alone, behind anyone's gateway.
-type modelserverCmd struct {
+// ModelServer runs simulated model servers alone, behind anyone's gateway.
+type ModelServer struct {
 	Servers int      `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
 	OOM     string   `name:"oom" enum:"exit,restart" default:"exit" help:"What a server does that does not fit into its accelerator's memory: exit as OOMKilled, so that whoever runs it restarts it, or stay and be killed and restarted again and again, answering 503 (restart)."`
 	List    string   `name:"list" placeholder:"models|accelerators|flags" help:"List what is known, one a line, and start nothing: models and accelerators whose times and memory are simulated, or the flags behind -- that act."`
@@ -34,7 +35,7 @@ type modelserverCmd struct {
 	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the flags of vllm serve, or of llm-d-inference-sim."`
 }
 
-func (modelserverCmd) Help() string {
+func (ModelServer) Help() string {
 	return `A vLLM to every client, down to the engine step, without a GPU. It takes the
 command line of the server that it stands in for: flags that it models act, all
 others are named once and ignored.
@@ -58,7 +59,7 @@ held-open request's first part).`
 }
 
 // listed is what --list lists.
-func (c *modelserverCmd) listed() ([]string, error) {
+func (c *ModelServer) listed() ([]string, error) {
 	switch c.List {
 	case "models":
 		return modelshape.Names(), nil
@@ -70,7 +71,7 @@ func (c *modelserverCmd) listed() ([]string, error) {
 	return nil, exit.With(exit.Usage, fmt.Errorf("--list: %q is not models, accelerators or flags", c.List))
 }
 
-func (c *modelserverCmd) Run(o *outside) error {
+func (c *ModelServer) Run(o *console.Console) error {
 	if c.List != "" {
 		list, err := c.listed()
 		if err == nil {
@@ -100,7 +101,7 @@ func (c *modelserverCmd) Run(o *outside) error {
 }
 
 // options reads the flags behind -- and spreads the servers over addresses.
-func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
+func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	none := modelserver.Options{}
 	if c.Servers < 1 || c.Servers > 4096 {
 		return none, exit.With(exit.Usage, fmt.Errorf("--servers %d: expected 1 to 4096", c.Servers))

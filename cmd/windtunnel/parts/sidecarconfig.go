@@ -1,4 +1,4 @@
-package program
+package parts
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
@@ -34,13 +35,13 @@ type (
 )
 
 // BeforeResolve fills the flags that the command line leaves open.
-func (configText) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside) error {
+func (configText) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *console.Console) error {
 	text, _ := ctx.FlagValue(trace.Flag).(configText)
 	return addConfiguration(ctx, o, []byte(text), "--configuration")
 }
 
 // BeforeResolve does so from a file.
-func (configPath) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside) error {
+func (configPath) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *console.Console) error {
 	path, _ := ctx.FlagValue(trace.Flag).(configPath)
 	text, err := files.Read(string(path), strictyaml.MaxBytes)
 	if err != nil {
@@ -49,7 +50,7 @@ func (configPath) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *outside)
 	return addConfiguration(ctx, o, text, string(path))
 }
 
-func addConfiguration(ctx *kong.Context, o *outside, text []byte, from string) error {
+func addConfiguration(ctx *kong.Context, o *console.Console, text []byte, from string) error {
 	flags, err := configFlags(from, text, o.Stderr)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package program
+package parts
 
 import (
 	"cmp"
@@ -12,20 +12,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// eppCmd runs the endpoint picker alone, behind anyone's Envoy, with the real
+// EPP runs the endpoint picker alone, behind anyone's Envoy, with the real
 // EPP's own flags.
-type eppCmd struct {
+type EPP struct {
 	ConfigFile string `name:"config-file" placeholder:"FILE" help:"EndpointPickerConfig."`
 	ConfigText string `name:"config-text" placeholder:"YAML" help:"The configuration as text, in place of a file."`
 
@@ -80,7 +82,7 @@ type eppCmd struct {
 	DecisionsKept int `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
 }
 
-func (eppCmd) Help() string {
+func (EPP) Help() string {
 	return `The endpoint picker of llm-d by itself: the launch lines of the real one work
 unchanged. A flag that has no meaning here is accepted, and named once in the
 log; one that would guard something (--metrics-endpoint-auth) acts or is refused.
@@ -106,7 +108,7 @@ for explain and preview as of then, and to ask what another configuration would 
 }
 
 // Run serves until it is told to stop.
-func (c *eppCmd) Run(o *outside) error {
+func (c *EPP) Run(o *console.Console) error {
 	log, err := c.log(o.Stderr)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -157,11 +159,11 @@ func (c *eppCmd) Run(o *outside) error {
 }
 
 // options are what the flags say, but for the configuration.
-func (c *eppCmd) options(log *slog.Logger) (epp.StandaloneOptions, error) {
+func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
 		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores, PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders,
 		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
-		BuildInfo: versionText(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
+		BuildInfo: version.Text(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
 	if err := c.serving(&opts, c.MetricsAuth); err != nil {
 		return opts, err
 	}
@@ -190,7 +192,7 @@ func (c *eppCmd) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 }
 
 // record begins the log of inputs, if there is to be one. What it returns ends it.
-func (c *eppCmd) record(o *epp.StandaloneOptions) (end func() error, err error) {
+func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 	if c.Record == "" {
 		return func() error { return nil }, nil
 	}
@@ -209,7 +211,7 @@ func (c *eppCmd) record(o *epp.StandaloneOptions) (end func() error, err error) 
 	if err != nil {
 		return nil, exit.With(exit.Input, fmt.Errorf("--record: %w", err))
 	}
-	o.Inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: versionText()}, Log: o.Log})
+	o.Inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: version.Text()}, Log: o.Log})
 	return func() error { return errors.Join(o.Inputs.Close(), to.Close()) }, nil
 }
 
@@ -218,7 +220,7 @@ const heldMetadataBytes = 32
 
 // pool checks how the pool is named. Without one, the picker's own Deployment
 // names it, as its pod's name tells.
-func (c *eppCmd) pool() error {
+func (c *EPP) pool() error {
 	c.PoolNamespace = cmp.Or(c.PoolNamespace, os.Getenv("NAMESPACE"), "default")
 	switch {
 	case (c.EndpointSelector == "") == (c.PoolName == ""):

@@ -1,10 +1,11 @@
-package program
+package parts
 
 import (
 	"fmt"
 	"net"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -13,9 +14,9 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// kvManagerCmd runs the KV-cache manager alone. Document 003's environment
+// KVManager runs the KV-cache manager alone. Document 003's environment
 // variables act as they do there; flags go first.
-type kvManagerCmd struct {
+type KVManager struct {
 	ZMQBind    string         `name:"zmq-bind" placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
 	HTTP       string         `name:"http" placeholder:"HOST:PORT" help:"Where the API is served (127.0.0.1 and HTTP_PORT, 8080)."`
 	Pod        []string       `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 where it replays. May be repeated."`
@@ -29,7 +30,7 @@ type kvManagerCmd struct {
 	LogLevel   string         `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
 }
 
-func (kvManagerCmd) Help() string {
+func (KVManager) Help() string {
 	return `The KV-cache manager of document 003 by itself: it takes KV events over ZMQ
 (vLLM's msgpack or the document's JSON), keeps an index of which pod holds which
 block, and scores pods over HTTP.
@@ -68,7 +69,7 @@ where --pod says. Where there is nobody to ask, all that a pod held is forgotten
 }
 
 // Run serves until it is told to stop.
-func (c *kvManagerCmd) Run(o *outside) error {
+func (c *KVManager) Run(o *console.Console) error {
 	opts, err := c.options(o)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -94,7 +95,7 @@ func (c *kvManagerCmd) Run(o *outside) error {
 }
 
 // options are the defaults, changed by the environment and then by flags.
-func (c *kvManagerCmd) options(o *outside) (kvmanager.Options, error) {
+func (c *KVManager) options(o *console.Console) (kvmanager.Options, error) {
 	opts := kvmanager.DefaultOptions()
 	if err := opts.FromEnv(o.Env); err != nil {
 		return opts, err

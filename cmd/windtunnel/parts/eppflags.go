@@ -1,4 +1,4 @@
-package program
+package parts
 
 import (
 	"cmp"
@@ -110,7 +110,7 @@ type eppLogging struct {
 	ZapTime  string `name:"zap-time-encoding" default:"" enum:",epoch,millis,nano,iso8601,rfc3339,rfc3339nano" placeholder:"FORM" help:"Accepted; times are RFC 3339 with nanoseconds."`
 }
 
-func (c *eppCmd) log(w io.Writer) (*slog.Logger, error) {
+func (c *EPP) log(w io.Writer) (*slog.Logger, error) {
 	verbosity := c.Verbosity
 	switch strings.ToLower(c.ZapLevel) {
 	case "":
@@ -127,12 +127,12 @@ func (c *eppCmd) log(w io.Writer) (*slog.Logger, error) {
 		}
 		verbosity = v
 	}
-	return (&eppCmd{Verbosity: verbosity, Zap: c.Zap}).logger(w), nil
+	return (&EPP{Verbosity: verbosity, Zap: c.Zap}).logger(w), nil
 }
 
 // logger is a log as the real components' -v has it. A verbosity below 0 is
 // the default one.
-func (c *eppCmd) logger(w io.Writer) *slog.Logger {
+func (c *EPP) logger(w io.Writer) *slog.Logger {
 	level := slog.LevelInfo
 	switch {
 	case c.Verbosity < 0:
@@ -180,7 +180,7 @@ func eppArgs(args []string) []string {
 
 // withoutEffect names the flags that were given and change nothing here, so
 // that it is said once.
-func (c *eppCmd) withoutEffect() (flags []string) {
+func (c *EPP) withoutEffect() (flags []string) {
 	for _, f := range []struct {
 		name  string
 		given bool

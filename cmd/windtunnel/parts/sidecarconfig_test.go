@@ -1,4 +1,4 @@
-package program
+package parts
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
@@ -15,18 +16,15 @@ import (
 func sidecarOptions(t *testing.T, env map[string]string, args ...string) (sidecar.Options, string, error) {
 	t.Helper()
 	var said bytes.Buffer
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr = &said, &said
 	o.Env = func(name string) (string, bool) { v, ok := env[name]; return v, ok }
-	var c cli
-	parser, err := newParser(&c, o)
+	var c Sidecar
+	inner, err := line(o, &c, "sidecar", args, o.Env)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := parser.Parse(sidecarArgs(append([]string{"sidecar"}, args...), o)); err != nil {
 		return sidecar.Options{}, said.String(), err
 	}
-	opts, err := c.Sidecar.options(o)
+	opts, err := c.options(inner)
 	return opts, said.String(), err
 }
 

@@ -1,4 +1,4 @@
-package program
+package parts
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -18,9 +19,9 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// sidecarCmd runs the routing sidecar alone, with the flags of today's
+// Sidecar runs the routing sidecar alone, with the flags of today's
 // pd-sidecar and of documents 002 and 003 (docs/documents.md).
-type sidecarCmd struct {
+type Sidecar struct {
 	Listen          string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
 	Port            int    `name:"port" default:"8000" help:"Port to listen on."`
 	ModelServerPort int    `name:"model-server-port" default:"8200" help:"Port of the decode server. Documents: 8001, as --decoder-port (002) and --vllm-port (003)."`
@@ -84,7 +85,7 @@ type sidecarCmd struct {
 	eppLogging
 }
 
-func (sidecarCmd) Help() string {
+func (Sidecar) Help() string {
 	return `The routing sidecar by itself, in front of a decode server: a request with
 x-prefiller-host-port is prefilled there first, all others go straight through.
 It takes the flags of pd-sidecar and of documents 002 and 003. What Kubernetes
@@ -106,7 +107,7 @@ MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS; UCX_TLS is read by nobody.`
 }
 
 // Run serves until it is told to stop.
-func (c *sidecarCmd) Run(o *outside) error {
+func (c *Sidecar) Run(o *console.Console) error {
 	opts, err := c.options(o)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -153,7 +154,7 @@ func (f bodyFlags) limits() (serve.BodyLimits, error) {
 }
 
 // meetingPort is where prefill servers meet the decode server, as the connector's own flag says.
-func (c *sidecarCmd) meetingPort(way *connector.Connector) int {
+func (c *Sidecar) meetingPort(way *connector.Connector) int {
 	switch way {
 	case connector.Mooncake:
 		return c.BootstrapPort
@@ -163,7 +164,7 @@ func (c *sidecarCmd) meetingPort(way *connector.Connector) int {
 	return 0
 }
 
-func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
+func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 	var none sidecar.Options
 	if c.Configuration != "" && c.ConfigFile != "" {
 		return none, errors.New("--configuration and --configuration-file exclude each other: give one of them")
@@ -253,7 +254,7 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 	if opts.SessionCache == 0 && len(c.PrefillURL) > 0 {
 		opts.SessionCache = disagg.DefaultSessions
 	}
-	if opts.Log, err = (&eppCmd{Verbosity: c.Verbosity, Zap: c.Zap, eppLogging: c.eppLogging}).log(o.Stderr); err != nil {
+	if opts.Log, err = (&EPP{Verbosity: c.Verbosity, Zap: c.Zap, eppLogging: c.eppLogging}).log(o.Stderr); err != nil {
 		return none, err
 	}
 	opts.Log = opts.Log.With(slog.String("component", "sidecar"))
@@ -261,7 +262,7 @@ func (c *sidecarCmd) options(o *outside) (sidecar.Options, error) {
 }
 
 // metricsListen is where the sidecar's own metrics are served by themselves.
-func (c *sidecarCmd) metricsListen() (string, error) {
+func (c *Sidecar) metricsListen() (string, error) {
 	if c.MetricsPort < 0 || c.MetricsPort > 65535 {
 		return "", fmt.Errorf("--metrics-port %d: expected 0 to 65535", c.MetricsPort)
 	}
@@ -291,7 +292,7 @@ var renamed = map[string]string{
 
 // sidecarArgs lets the sidecar's flags be written as its documents do: with
 // one dash, and under their old names.
-func sidecarArgs(args []string, o *outside) []string {
+func sidecarArgs(args []string, o *console.Console) []string {
 	if len(args) == 0 || args[0] != "sidecar" {
 		return args
 	}
