@@ -1,4 +1,4 @@
-package plugins
+package dataproducer
 
 import (
 	"math"
@@ -16,23 +16,33 @@ const (
 	// settings are raised to it (llm-d-router issue 1158).
 	minBlockTokens     = 64
 	defaultLRUCapacity = 31250 // blocks per endpoint
-	prefillProfile     = "prefill"
+	// PrefillProfile is what the profile of prefill endpoints is called by default.
+	PrefillProfile = "prefill"
 )
 
-// prefixSource is a producer of prefix matches, approximate or precise.
-type prefixSource interface {
+// PrefixSource is a producer of prefix matches, approximate or precise.
+type PrefixSource interface {
 	picker.Plugin
-	match(c *picker.Cycle) *prefixMatch
+	// Match is what is held of a request, worked out once for it.
+	Match(c *picker.Cycle) *PrefixMatch
 }
 
-// prefixMatch is how much of a request's prompts each endpoint holds.
-type prefixMatch struct {
-	matched     []int32 // blocks, by slot
-	holding     []int32 // the slots that hold any, where sparse says so
-	sparse      bool
-	cached      []int32 // blocks wherever they lie, by slot; nil is matched
-	total       int     // blocks of all prompts, a last partial one included
-	blockTokens int
+var (
+	_ PrefixSource = (*approxPrefix)(nil)
+	_ PrefixSource = (*PrecisePrefix)(nil)
+)
+
+// PrefixMatch is how much of a request's prompts each endpoint holds.
+type PrefixMatch struct {
+	matched []int32 // blocks, by slot
+	// Holding are the slots that hold any, where Sparse says that it is known.
+	Holding []int32
+	Sparse  bool
+	cached  []int32 // blocks wherever they lie, by slot; nil is matched
+	// Total is how many blocks all prompts have, a last partial one included, and
+	// BlockTokens how many tokens a block.
+	Total       int
+	BlockTokens int
 	prompts     []blocksOf
 	buf         []uint64
 	done        bool
@@ -46,20 +56,20 @@ type blocksOf struct {
 }
 
 // Spare implements picker.Spare.
-func (*prefixMatch) Spare() {}
+func (*PrefixMatch) Spare() {}
 
-// of is the matched blocks of an endpoint.
-func (m *prefixMatch) of(s *picker.State) int32 {
+// Of is the matched blocks of an endpoint.
+func (m *PrefixMatch) Of(s *picker.State) int32 {
 	if slot := s.Slot(); slot < len(m.matched) {
 		return m.matched[slot]
 	}
 	return 0
 }
 
-// held is how many blocks an endpoint has, whatever they are worth.
-func (m *prefixMatch) held(s *picker.State) int32 {
+// Held is how many blocks an endpoint has, whatever they are worth.
+func (m *PrefixMatch) Held(s *picker.State) int32 {
 	if m.cached == nil {
-		return m.of(s)
+		return m.Of(s)
 	}
 	if slot := s.Slot(); slot < len(m.cached) {
 		return m.cached[slot]
@@ -67,12 +77,12 @@ func (m *prefixMatch) held(s *picker.State) int32 {
 	return 0
 }
 
-// ratio is the share of the prompt that an endpoint holds.
-func (m *prefixMatch) ratio(s *picker.State) float64 {
-	if m.total == 0 {
+// Ratio is the share of the prompt that an endpoint holds.
+func (m *PrefixMatch) Ratio(s *picker.State) float64 {
+	if m.Total == 0 {
 		return 0
 	}
-	return float64(m.of(s)) / float64(m.total)
+	return float64(m.Of(s)) / float64(m.Total)
 }
 
 // approxPrefix is approx-prefix-cache-producer: it remembers where prompts
@@ -89,7 +99,8 @@ type approxPrefix struct {
 	index *prefixIndex
 }
 
-func newApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewApproxPrefix makes approx-prefix-cache-producer.
+func NewApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	a := &approxPrefix{AutoTune: true, BlockToken: 16, MaxBlocks: 2048,
 		MaxTokens: 131072, Capacity: defaultLRUCapacity, index: newPrefixIndex()}
 	if err := p.Decode(a); err != nil {
@@ -107,7 +118,7 @@ func newApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	if a.BlockToken > 0 && a.BlockToken < minBlockTokens {
 		b.Warn("plugin %s: blockSizeTokens %d is below %d and is raised to it", name, a.BlockToken, minBlockTokens)
 	}
-	ensureTokens(b, name)
+	EnsureTokens(b, name)
 	return a, nil
 }
 
@@ -141,33 +152,33 @@ func (a *approxPrefix) PrefixBlocks() (tokens, limit int) {
 }
 
 // Produce works out the matches of all endpoints.
-func (a *approxPrefix) Produce(c *picker.Cycle) { a.match(c) }
+func (a *approxPrefix) Produce(c *picker.Cycle) { a.Match(c) }
 
-func (a *approxPrefix) match(c *picker.Cycle) *prefixMatch {
-	m, fresh := picker.Data[prefixMatch](c.Decision, a)
+func (a *approxPrefix) Match(c *picker.Cycle) *PrefixMatch {
+	m, fresh := picker.Data[PrefixMatch](c.Decision, a)
 	if !fresh && m.done {
 		return m
 	}
 	m.done = true
-	m.blockTokens = a.blockTokens(c)
-	a.hash(c.Request, m, a.maxBlocks(m.blockTokens))
-	for _, slot := range m.holding {
+	m.BlockTokens = a.blockTokens(c)
+	a.hash(c.Request, m, a.maxBlocks(m.BlockTokens))
+	for _, slot := range m.Holding {
 		m.matched[slot] = 0
 	}
-	m.holding, m.sparse, m.total = m.holding[:0], true, 0
+	m.Holding, m.Sparse, m.Total = m.Holding[:0], true, 0
 	if slots := len(a.index.lrus); len(m.matched) < slots {
 		m.matched = make([]int32, slots, slots+slots/4)
 	}
 	for _, x := range m.prompts {
-		m.total += len(x.hashes) + x.alone
-		m.holding = a.index.match(x.hashes, m.matched, m.holding)
+		m.Total += len(x.hashes) + x.alone
+		m.Holding = a.index.match(x.hashes, m.matched, m.Holding)
 	}
 	return m
 }
 
 // hash names the blocks of every prompt: each block's hash covers all before it,
 // the target model and the cache salt.
-func (a *approxPrefix) hash(r *picker.Request, m *prefixMatch, limit int) {
+func (a *approxPrefix) hash(r *picker.Request, m *PrefixMatch, limit int) {
 	m.prompts, m.buf = m.prompts[:0], m.buf[:0]
 	seed := xxhash.Sum64String(r.TargetModel)
 	if salt := r.Body.CacheSalt; salt != "" {
@@ -176,20 +187,20 @@ func (a *approxPrefix) hash(r *picker.Request, m *prefixMatch, limit int) {
 	prompts := r.Prompts()
 	for i := range prompts {
 		start, alone := len(m.buf), 0
-		m.buf, alone = prompts[i].AppendBlocks(m.buf, seed, m.blockTokens, limit)
+		m.buf, alone = prompts[i].AppendBlocks(m.buf, seed, m.BlockTokens, limit)
 		m.prompts = append(m.prompts, blocksOf{m.buf[start:len(m.buf):len(m.buf)], alone})
 	}
 }
 
 // MatchedBlocks serves conditional decode.
 func (a *approxPrefix) MatchedBlocks(c *picker.Cycle, i int32) int {
-	return int(a.match(c).of(c.State(i)))
+	return int(a.Match(c).Of(c.State(i)))
 }
 
 // Commit takes the prompt for cached on the destination, and on the prefill
 // endpoint if there is one.
 func (a *approxPrefix) Commit(_ machine.Time, d *picker.Decision) {
-	m := picker.Peek[prefixMatch](d, a)
+	m := picker.Peek[PrefixMatch](d, a)
 	if m == nil {
 		return
 	}
@@ -214,7 +225,7 @@ func (a *approxPrefix) Commit(_ machine.Time, d *picker.Decision) {
 	if p := d.PrimaryProfile(); p.Ok() {
 		record(p.Picked[0])
 	}
-	if p := d.Profile(prefillProfile); p.Ok() && p != d.PrimaryProfile() {
+	if p := d.Profile(PrefillProfile); p.Ok() && p != d.PrimaryProfile() {
 		record(p.Picked[0])
 	}
 }
@@ -235,18 +246,18 @@ func (a *approxPrefix) IndexSize() int { return a.index.total }
 // MatchOf is what the prompt matched on an endpoint, for metrics: blocks,
 // blocks in all, and tokens per block.
 func (a *approxPrefix) MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int) {
-	m := picker.Peek[prefixMatch](d, a)
+	m := picker.Peek[PrefixMatch](d, a)
 	if m == nil {
 		return 0, 0, 0
 	}
-	return int(m.of(s)), m.total, m.blockTokens
+	return int(m.Of(s)), m.Total, m.BlockTokens
 }
 
-// ensurePrefix makes a prefix producer, unless one is declared.
-func ensurePrefix(b *picker.Builder, consumer string) {
+// EnsurePrefix makes a prefix producer, unless one is declared.
+func EnsurePrefix(b *picker.Builder, consumer string) {
 	b.Late(func() error {
 		for _, p := range b.Plugins() {
-			if _, ok := p.(prefixSource); ok {
+			if _, ok := p.(PrefixSource); ok {
 				return nil
 			}
 		}
@@ -255,8 +266,8 @@ func ensurePrefix(b *picker.Builder, consumer string) {
 	})
 }
 
-// findPrefix links a plug-in to its prefix producer once all are declared.
-func findPrefix(b *picker.Builder, producer, consumer string, to *prefixSource) {
+// FindPrefix links a plug-in to its prefix producer once all are declared.
+func FindPrefix(b *picker.Builder, producer, consumer string, to *PrefixSource) {
 	if producer == "" {
 		producer = typeApproxPrefix
 	}
@@ -265,7 +276,7 @@ func findPrefix(b *picker.Builder, producer, consumer string, to *prefixSource) 
 		if err != nil {
 			return err
 		}
-		s, ok := p.(prefixSource)
+		s, ok := p.(PrefixSource)
 		if !ok {
 			return picker.TypeError(p, "producer of prefix matches (wanted by "+consumer+")")
 		}

@@ -1,4 +1,4 @@
-package plugins
+package dataproducer
 
 import (
 	"sort"
@@ -48,7 +48,7 @@ type endpointLoad struct {
 }
 
 // DumpState tells what is in flight per endpoint.
-func (f *inflight) DumpState(v *picker.View, limit int) any {
+func (f *Inflight) DumpState(v *picker.View, limit int) any {
 	s := loadState{Endpoints: []endpointLoad{}, MaxEndpoints: limit}
 	for i := range v.States {
 		st := &v.States[i]
@@ -65,23 +65,4 @@ func (f *inflight) DumpState(v *picker.View, limit int) any {
 	s.Truncated = len(s.Endpoints) > limit
 	s.Endpoints = s.Endpoints[:min(len(s.Endpoints), limit)]
 	return s
-}
-
-type lruState struct {
-	Endpoints      []string `json:"endpoints"`
-	TotalEndpoints int      `json:"totalEndpoints"`
-	MaxEndpoints   int      `json:"maxEndpoints"`
-}
-
-// DumpState tells the order in which endpoints got cold requests.
-func (s *noHitLRU) DumpState(v *picker.View, limit int) any {
-	out := lruState{Endpoints: []string{}, TotalEndpoints: len(s.used), MaxEndpoints: limit}
-	for _, slot := range s.used {
-		for i := range v.States {
-			if v.States[i].Slot() == int(slot) && len(out.Endpoints) < limit {
-				out.Endpoints = append(out.Endpoints, v.States[i].ID())
-			}
-		}
-	}
-	return out
 }

@@ -1,4 +1,4 @@
-package plugins
+package dataproducer
 
 import (
 	"encoding/json"
@@ -134,7 +134,8 @@ func (e *estimateParams) table() (t parse.Estimate) {
 
 const typeTokens = "token-producer"
 
-func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewTokenProducer makes token-producer.
+func NewTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	t := &tokenProducer{}
 	if err := p.Decode(t); err != nil {
 		return nil, err
@@ -170,9 +171,9 @@ func newTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.P
 // renderer's.
 const KeyRender = "render"
 
-// ensureTokens makes a token producer for a plug-in that counts tokens, unless
+// EnsureTokens makes a token producer for a plug-in that counts tokens, unless
 // one is declared.
-func ensureTokens(b *picker.Builder, consumer string) {
+func EnsureTokens(b *picker.Builder, consumer string) {
 	b.Late(func() error {
 		for _, p := range b.Plugins() {
 			if _, ok := p.(*tokenProducer); ok {

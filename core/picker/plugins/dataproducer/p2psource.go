@@ -1,4 +1,4 @@
-package plugins
+package dataproducer
 
 import (
 	"cmp"
@@ -17,10 +17,11 @@ type p2pSource struct {
 	Prefill string `json:"prefillProfileName"`
 
 	delta  int32
-	source prefixSource
+	source PrefixSource
 }
 
-func newP2PSource(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+// NewP2PSource makes p2p-source-producer.
+func NewP2PSource(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	s := &p2pSource{delta: 1}
 	if err := p.Decode(s); err != nil {
 		return nil, err
@@ -28,24 +29,24 @@ func newP2PSource(b *picker.Builder, name string, p picker.Params) (picker.Plugi
 	if s.Delta != nil {
 		s.delta = int32(min(*s.Delta, 1<<30))
 	}
-	s.Prefill = cmp.Or(s.Prefill, prefillProfile)
-	findPrefix(b, s.Prefix, name, &s.source)
+	s.Prefill = cmp.Or(s.Prefill, PrefillProfile)
+	FindPrefix(b, s.Prefix, name, &s.source)
 	return s, nil
 }
 
 // best is the endpoint to fetch from, -1 for none: of those that hold the most
 // but for one block, one by the request's id, the likelier the shorter its
 // queue.
-func (s *p2pSource) best(c *picker.Cycle, m *prefixMatch) int32 {
+func (s *p2pSource) best(c *picker.Cycle, m *PrefixMatch) int32 {
 	var most int32
 	for _, i := range c.Candidates {
-		most = max(most, m.of(c.State(i)))
+		most = max(most, m.Of(c.State(i)))
 	}
 	if most == 0 {
 		return -1
 	}
 	weight := func(i int32) float64 {
-		if n := m.of(c.State(i)); n == 0 || n+1 < most {
+		if n := m.Of(c.State(i)); n == 0 || n+1 < most {
 			return 0
 		}
 		return 1 / (1 + float64(c.State(i).Waiting))
@@ -72,7 +73,7 @@ func (s *p2pSource) best(c *picker.Cycle, m *prefixMatch) int32 {
 
 // PreRequest writes the header.
 func (s *p2pSource) PreRequest(c *picker.Cycle) {
-	m := s.source.match(c)
+	m := s.source.Match(c)
 	from := s.best(c, m)
 	if from < 0 {
 		return
@@ -84,7 +85,7 @@ func (s *p2pSource) PreRequest(c *picker.Cycle) {
 	if !run.Ok() || run.Picked[0] == from {
 		return
 	}
-	if (m.of(c.State(from))-m.of(c.State(run.Picked[0])))*int32(m.blockTokens) >= s.delta {
+	if (m.Of(c.State(from))-m.Of(c.State(run.Picked[0])))*int32(m.BlockTokens) >= s.delta {
 		c.Decision.SetHeader(picker.HeaderKVSource, c.State(from).HostPort())
 	}
 }

@@ -1,4 +1,4 @@
-package plugins
+package dataproducer
 
 import (
 	"math"
@@ -11,7 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
-const typePrecisePrefix = "precise-prefix-cache-producer"
+// TypePrecisePrefix is the type's name today.
+const TypePrecisePrefix = "precise-prefix-cache-producer"
 
 // PrecisePrefix is precise-prefix-cache-producer: it knows which blocks of
 // which prompt each endpoint holds from what the model servers announce, and
@@ -53,7 +54,8 @@ type LookupStats struct {
 	Hits     uint64 // of their blocks, on the pod with most (kvindex.Scorer.MostHeld); 0 without EnableMetrics
 }
 
-func newPrecisePrefix(typ string) picker.Factory {
+// NewPrecisePrefix makes precise-prefix-cache-producer, under one of its two types.
+func NewPrecisePrefix(typ string) picker.Factory {
 	return func(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 		s := &PrecisePrefix{clock: b.Options().Stopwatch}
 		if err := s.cfg.read(b, name, p); err != nil {
@@ -77,7 +79,7 @@ func newPrecisePrefix(typ string) picker.Factory {
 			s.cfg.reach(b, name)
 			return nil
 		})
-		if typ == typePrecisePrefix {
+		if typ == TypePrecisePrefix {
 			return s, nil
 		}
 		return &preciseScorer{s}, nil
@@ -103,31 +105,31 @@ func (s *PrecisePrefix) Lookups() LookupStats { return s.lookup }
 
 // preciseMatch is a prefixMatch with the keys that it was made of.
 type preciseMatch struct {
-	prefixMatch
+	PrefixMatch
 	keys    [][]kv.Key // of each prompt that has any
 	weights []float64  // of what was found, by slot
 }
 
 // Produce works out the matches of all endpoints.
-func (s *PrecisePrefix) Produce(c *picker.Cycle) { s.match(c) }
+func (s *PrecisePrefix) Produce(c *picker.Cycle) { s.Match(c) }
 
-func (s *PrecisePrefix) match(c *picker.Cycle) *prefixMatch {
+func (s *PrecisePrefix) Match(c *picker.Cycle) *PrefixMatch {
 	m, fresh := picker.Data[preciseMatch](c.Decision, s)
 	if !fresh && m.done {
-		return &m.prefixMatch
+		return &m.PrefixMatch
 	}
 	h := s.cfg.hasher()
-	m.done, m.blockTokens = true, h.Tokens()
-	m.keys, m.total = m.keys[:0], 0
+	m.done, m.BlockTokens = true, h.Tokens()
+	m.keys, m.Total = m.keys[:0], 0
 	prompts := c.Request.Prompts()
 	for i := range prompts {
 		if keys := s.keys(c.Request, &prompts[i], c.Request.TargetModel); len(keys) > 0 {
 			m.keys = append(m.keys, keys)
-			m.total += len(keys)
+			m.Total += len(keys)
 		}
 	}
 	s.find(c, m)
-	return &m.prefixMatch
+	return &m.PrefixMatch
 }
 
 // ReadPrompt makes the keys of a prompt's blocks, for the model that the client
@@ -225,7 +227,7 @@ func (s *PrecisePrefix) know(v *picker.View) {
 
 // MatchedBlocks serves conditional decode.
 func (s *PrecisePrefix) MatchedBlocks(c *picker.Cycle, i int32) int {
-	return int(s.match(c).of(c.State(i)))
+	return int(s.Match(c).Of(c.State(i)))
 }
 
 // Commit counts the prompt's blocks as stored where it was sent, until the
@@ -243,7 +245,7 @@ func (s *PrecisePrefix) Commit(_ machine.Time, d *picker.Decision) {
 	if p := d.PrimaryProfile(); p.Ok() {
 		speculate(p.Picked[0])
 	}
-	if p := d.Profile(prefillProfile); p.Ok() && p != d.PrimaryProfile() {
+	if p := d.Profile(PrefillProfile); p.Ok() && p != d.PrimaryProfile() {
 		speculate(p.Picked[0])
 	}
 }
@@ -255,7 +257,7 @@ func (s *PrecisePrefix) MatchOf(d *picker.Decision, st *picker.State) (matched, 
 	if m == nil {
 		return 0, 0, 0
 	}
-	return int(m.of(st)), m.total, m.blockTokens
+	return int(m.Of(st)), m.Total, m.BlockTokens
 }
 
 // Precise is the producer within a plug-in, nil if there is none.
@@ -278,8 +280,8 @@ func (s *preciseScorer) ScoresCache() {}
 
 // Score is the share of the prompt's blocks that an endpoint holds.
 func (s *preciseScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
-	m := s.match(c)
+	m := s.Match(c)
 	for j, i := range in {
-		scores[j] = m.ratio(c.State(i))
+		scores[j] = m.Ratio(c.State(i))
 	}
 }

@@ -1,11 +1,9 @@
-package plugins
+package dataproducer
 
 import (
 	"encoding/json"
 	"errors"
 	"slices"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -102,7 +100,7 @@ type savedFlow struct {
 }
 
 // SaveState copies what is in flight.
-func (f *inflight) SaveState() any {
+func (f *Inflight) SaveState() any {
 	out := make([]savedLoad, len(f.load))
 	for i := range f.load {
 		l := &f.load[i]
@@ -115,7 +113,7 @@ func (f *inflight) SaveState() any {
 }
 
 // LoadState takes it over.
-func (f *inflight) LoadState(text []byte) error {
+func (f *Inflight) LoadState(text []byte) error {
 	var list []savedLoad
 	if err := json.Unmarshal(text, &list); err != nil {
 		return err
@@ -140,7 +138,7 @@ type savedCharge struct {
 }
 
 // SaveDecision copies what a request holds.
-func (f *inflight) SaveDecision(d *picker.Decision) any {
+func (f *Inflight) SaveDecision(d *picker.Decision) any {
 	ch := picker.Peek[charges](d, f)
 	if ch == nil {
 		return nil
@@ -153,7 +151,7 @@ func (f *inflight) SaveDecision(d *picker.Decision) any {
 }
 
 // LoadDecision takes it over.
-func (f *inflight) LoadDecision(d *picker.Decision, text []byte) error {
+func (f *Inflight) LoadDecision(d *picker.Decision, text []byte) error {
 	var list []savedCharge
 	if err := json.Unmarshal(text, &list); err != nil {
 		return err
@@ -172,17 +170,11 @@ func (f *inflight) LoadDecision(d *picker.Decision, text []byte) error {
 	return nil
 }
 
-// SaveState copies the order of use.
-func (s *noHitLRU) SaveState() any { return slices.Clone(s.used) }
-
-// LoadState takes it over.
-func (s *noHitLRU) LoadState(text []byte) error { return json.Unmarshal(text, &s.used) }
-
 // savedQueues are the objectives of what runs at each endpoint, by slot.
 type savedQueues [][]machine.Float
 
 // SaveState copies what runs where. Samples that wait to be sent change no decision.
-func (s *predicted) SaveState() any {
+func (s *Predicted) SaveState() any {
 	out := make(savedQueues, len(s.running))
 	for i, q := range s.running {
 		for _, slo := range q.slos {
@@ -193,7 +185,7 @@ func (s *predicted) SaveState() any {
 }
 
 // LoadState takes it over.
-func (s *predicted) LoadState(text []byte) error {
+func (s *Predicted) LoadState(text []byte) error {
 	var list savedQueues
 	if err := json.Unmarshal(text, &list); err != nil {
 		return err
@@ -221,7 +213,7 @@ type savedFlight struct {
 }
 
 // SaveDecision copies what is known of a request that is under way.
-func (s *predicted) SaveDecision(d *picker.Decision) any {
+func (s *Predicted) SaveDecision(d *picker.Decision) any {
 	f := s.contexts[d]
 	if f == nil {
 		return nil
@@ -231,7 +223,7 @@ func (s *predicted) SaveDecision(d *picker.Decision) any {
 }
 
 // LoadDecision takes it over.
-func (s *predicted) LoadDecision(d *picker.Decision, text []byte) error {
+func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
 	var x savedFlight
 	if err := json.Unmarshal(text, &x); err != nil {
 		return err
@@ -241,46 +233,8 @@ func (s *predicted) LoadDecision(d *picker.Decision, text []byte) error {
 		return errSlot
 	}
 	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row, decode: x.Decode, told: x.Told,
-		foretold: prediction{TTFTMs: float64(x.Foretold[0]), TPOTMs: float64(x.Foretold[1])}, ttft: float64(x.TTFT)}
+		foretold: Prediction{TTFTMs: float64(x.Foretold[0]), TPOTMs: float64(x.Foretold[1])}, ttft: float64(x.TTFT)}
 	s.contexts[d] = f
 	s.oldest = append(s.oldest, f)
-	return nil
-}
-
-// SaveState copies whose turn it is.
-func (s *roundRobin) SaveState() any { return s.turn }
-
-// LoadState takes it over.
-func (s *roundRobin) LoadState(text []byte) error { return json.Unmarshal(text, &s.turn) }
-
-// SaveState copies who failed how often.
-func (h *health) SaveState() any { return slices.Clone(h.failures) }
-
-// LoadState takes it over.
-func (h *health) LoadState(text []byte) error { return json.Unmarshal(text, &h.failures) }
-
-// SaveState copies which assets were sent where, the oldest first.
-func (e *embeddings) SaveState() any {
-	out := make([]machine.Words, len(e.caches))
-	for slot, c := range e.caches {
-		if c != nil {
-			out[slot] = c.Keys()
-		}
-	}
-	return out
-}
-
-// LoadState takes it over.
-func (e *embeddings) LoadState(text []byte) error {
-	var list []machine.Words
-	if err := json.Unmarshal(text, &list); err != nil {
-		return err
-	}
-	e.caches = make([]*simplelru.LRU[uint64, struct{}], len(list))
-	for slot, hashes := range list {
-		for _, h := range hashes {
-			e.cache(slot).Add(h, struct{}{})
-		}
-	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package plugins
+package dataproducer
 
 import (
 	"encoding/json"
@@ -12,10 +12,10 @@ import (
 
 const typePredicted = "predicted-latency-producer"
 
-// predicted is predicted-latency-producer: it asks the latency predictor how long a
+// Predicted is predicted-latency-producer: it asks the latency predictor how long a
 // request would take at each endpoint, and tells it how long it took. Where there
 // is no predictor, or no answer, its consumers fall back.
-type predicted struct {
+type Predicted struct {
 	named
 	SamplingMean     float64 `json:"samplingMean"`                       // without effect, as in the real one
 	MaxDecodeSamples int     `json:"maxDecodeTokenSamplesForPrediction"` // likewise
@@ -29,8 +29,8 @@ type predicted struct {
 	UseEncoderCache  bool    `json:"useEncoderCacheFeatures"`
 	EncoderCache     string  `json:"encoderCacheMatchInfoProducerName"`
 
-	source  prefixSource
-	load    *inflight
+	source  PrefixSource
+	load    *Inflight
 	service *picker.PredictorService
 
 	running  []runningQueue // by slot
@@ -54,20 +54,21 @@ const (
 	maxSamples    = 10_000
 )
 
-// prediction is what one endpoint would do with a request. Headroom is the
+// Prediction is what one endpoint would do with a request. Headroom is the
 // objective minus the prediction, in milliseconds.
-type prediction struct {
+type Prediction struct {
 	TTFTMs, TPOTMs             float64
 	TTFTHeadroom, TPOTHeadroom float64
 	Valid                      bool // it meets the objectives
 	Dispatched                 int64
 }
 
-func (p *prediction) negative() bool { return p.TTFTHeadroom < 0 || p.TPOTHeadroom < 0 }
+// Negative says whether an objective would be missed.
+func (p *Prediction) Negative() bool { return p.TTFTHeadroom < 0 || p.TPOTHeadroom < 0 }
 
 // predictions are those of one decision.
 type predictions struct {
-	list []prediction // by view index
+	list []Prediction // by view index
 	ok   []bool
 	rows []predictor.Features // by view index
 	took machine.Time
@@ -88,7 +89,7 @@ type flight struct {
 	row      predictor.Features // of the endpoint that computes the prompt
 	decode   predictor.Features // of the one that answers
 	told     bool               // there was a prediction
-	foretold prediction
+	foretold Prediction
 	ttft     float64 // what came of it, in milliseconds; 0 is not yet
 	tpot     float64
 }
@@ -120,20 +121,23 @@ func (q *runningQueue) least() float64 {
 	return least
 }
 
-func newPredicted(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &predicted{SamplingMean: 1000, BufferFactor: 1, InProduce: true, ContextTTL: int(defaultContextTTL), service: b.Options().Predictor,
+// NewPredicted makes predicted-latency-producer.
+func NewPredicted(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	s := &Predicted{SamplingMean: 1000, BufferFactor: 1, InProduce: true, ContextTTL: int(defaultContextTTL), service: b.Options().Predictor,
 		contexts: map[*picker.Decision]*flight{}}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
-	findPrefix(b, s.Prefix, name, &s.source)
+	FindPrefix(b, s.Prefix, name, &s.source)
 	if s.InFlight != "" || s.service != nil {
-		findInflight(b, s.InFlight, name, &s.load)
+		FindInflight(b, s.InFlight, name, &s.load)
 	}
 	return s, nil
 }
 
-func findPredicted(b *picker.Builder, producer, consumer string, to **predicted) {
+// FindPredicted links a plug-in to the producer of predictions once all are
+// declared, and makes one where there is none.
+func FindPredicted(b *picker.Builder, producer, consumer string, to **Predicted) {
 	if producer == "" {
 		producer = typePredicted
 	}
@@ -142,7 +146,7 @@ func findPredicted(b *picker.Builder, producer, consumer string, to **predicted)
 		if err != nil {
 			return err
 		}
-		s, ok := p.(*predicted)
+		s, ok := p.(*Predicted)
 		if !ok {
 			return picker.TypeError(p, typePredicted)
 		}
@@ -152,9 +156,9 @@ func findPredicted(b *picker.Builder, producer, consumer string, to **predicted)
 }
 
 // features describe the request at an endpoint.
-func (s *predicted) features(c *picker.Cycle, m *prefixMatch, st *picker.State) predictor.Features {
+func (s *Predicted) features(c *picker.Cycle, m *PrefixMatch, st *picker.State) predictor.Features {
 	f := predictor.Features{KV: share(st.KVUsage), InputTokens: int64(c.Request.Tokens), Waiting: max(0, st.Waiting), Running: max(0, st.Running),
-		Generated: 1, Prefix: share(m.ratio(st)), PodType: s.podType(st.Endpoint)}
+		Generated: 1, Prefix: share(m.Ratio(st)), PodType: s.podType(st.Endpoint)}
 	if s.load != nil {
 		f.Running, f.PrefillTokens = s.load.Load(st.Slot())
 		f.Running, f.PrefillTokens = max(0, f.Running), max(0, f.PrefillTokens)
@@ -170,7 +174,7 @@ func share(v float64) float64 {
 	return min(v, 1)
 }
 
-func (s *predicted) podType(e *picker.Endpoint) string {
+func (s *Predicted) podType(e *picker.Endpoint) string {
 	if s.RoleLabel == "" {
 		return ""
 	}
@@ -186,11 +190,11 @@ const (
 )
 
 // Consult asks how long the request would take at each endpoint: picker.Consulter.
-func (s *predicted) Consult(c *picker.Cycle) []picker.Need {
+func (s *Predicted) Consult(c *picker.Cycle) []picker.Need {
 	if s.service == nil || !s.InProduce {
 		return nil
 	}
-	m := s.source.match(c)
+	m := s.source.Match(c)
 	rows := make([]predictor.Features, 0, len(c.Candidates))
 	ids := make([]string, 0, len(c.Candidates))
 	for _, i := range c.Candidates {
@@ -207,7 +211,7 @@ func (s *predicted) Consult(c *picker.Cycle) []picker.Need {
 }
 
 // ReadLatencies reads the predictor's answer: picker.LatencyReader.
-func (s *predicted) ReadLatencies(a *picker.Answer) {
+func (s *Predicted) ReadLatencies(a *picker.Answer) {
 	list, err := predictor.ReadPredictions(a.Value, len(a.Endpoints))
 	if err != nil {
 		a.Err = err
@@ -219,16 +223,16 @@ func (s *predicted) ReadLatencies(a *picker.Answer) {
 }
 
 // Produce takes what was predicted for the candidates.
-func (s *predicted) Produce(c *picker.Cycle) {
+func (s *Predicted) Produce(c *picker.Cycle) {
 	if s.service == nil {
 		return
 	}
 	p, _ := picker.Data[predictions](c.Decision, s)
 	n := len(c.View.States)
-	p.list = append(p.list[:0], make([]prediction, n)...)
+	p.list = append(p.list[:0], make([]Prediction, n)...)
 	p.ok = append(p.ok[:0], make([]bool, n)...)
 	p.rows = append(p.rows[:0], make([]predictor.Features, n)...)
-	m := s.source.match(c)
+	m := s.source.Match(c)
 	for _, i := range c.Candidates {
 		p.rows[i] = s.features(c, m, c.State(i))
 	}
@@ -257,8 +261,8 @@ func (s *predicted) Produce(c *picker.Cycle) {
 }
 
 // judge holds a prediction against the request's objectives.
-func (s *predicted) judge(r *picker.Request, st *picker.State, l picker.Latency) prediction {
-	q := prediction{TTFTMs: l.TTFTMs, TPOTMs: l.TPOTMs, TTFTHeadroom: r.TTFTMs - l.TTFTMs}
+func (s *Predicted) judge(r *picker.Request, st *picker.State, l picker.Latency) Prediction {
+	q := Prediction{TTFTMs: l.TTFTMs, TPOTMs: l.TPOTMs, TTFTHeadroom: r.TTFTMs - l.TTFTMs}
 	q.Valid = l.TTFTMs < r.TTFTMs
 	limit := r.TPOTMs * s.BufferFactor
 	if slot := st.Slot(); slot < len(s.running) {
@@ -267,17 +271,17 @@ func (s *predicted) judge(r *picker.Request, st *picker.State, l picker.Latency)
 			limit = math.Min(limit, least)
 		}
 	}
-	if s.Streaming && s.podType(st.Endpoint) != prefillProfile {
+	if s.Streaming && s.podType(st.Endpoint) != PrefillProfile {
 		q.TPOTHeadroom = limit - l.TPOTMs
 		q.Valid = q.Valid && l.TPOTMs < limit
 	}
 	return q
 }
 
-// of is the prediction for an endpoint, nil when there is none.
-func (s *predicted) of(c *picker.Cycle, i int32) *prediction { return s.about(c.Decision, i) }
+// Of is the prediction for an endpoint, nil when there is none.
+func (s *Predicted) Of(c *picker.Cycle, i int32) *Prediction { return s.about(c.Decision, i) }
 
-func (s *predicted) about(d *picker.Decision, i int32) *prediction {
+func (s *Predicted) about(d *picker.Decision, i int32) *Prediction {
 	p := picker.Peek[predictions](d, s)
 	if p == nil || int(i) >= len(p.list) || !p.ok[i] {
 		return nil
@@ -286,7 +290,7 @@ func (s *predicted) about(d *picker.Decision, i int32) *prediction {
 }
 
 // Commit follows the request where it was sent.
-func (s *predicted) Commit(now machine.Time, d *picker.Decision) {
+func (s *Predicted) Commit(now machine.Time, d *picker.Decision) {
 	r := d.PrimaryProfile()
 	if s.service == nil || !r.Ok() {
 		return
@@ -303,7 +307,7 @@ func (s *predicted) Commit(now machine.Time, d *picker.Decision) {
 	}
 	if p := picker.Peek[predictions](d, s); p != nil {
 		prompt := i
-		if x := d.Profile(prefillProfile); x.Ok() && x != r {
+		if x := d.Profile(PrefillProfile); x.Ok() && x != r {
 			prompt = x.Picked[0]
 		}
 		f.row, f.decode = p.rows[prompt], p.rows[i]
@@ -317,7 +321,7 @@ func (s *predicted) Commit(now machine.Time, d *picker.Decision) {
 }
 
 // expire forgets requests that take longer than contextTTL.
-func (s *predicted) expire(now machine.Time) {
+func (s *Predicted) expire(now machine.Time) {
 	for s.first < len(s.oldest) && (s.oldest[s.first].d == nil || now-s.oldest[s.first].at > machine.Time(s.ContextTTL)) {
 		s.leave(s.oldest[s.first])
 		s.first++
@@ -328,7 +332,7 @@ func (s *predicted) expire(now machine.Time) {
 }
 
 // leave ends a flight.
-func (s *predicted) leave(f *flight) {
+func (s *Predicted) leave(f *flight) {
 	if f.d == nil {
 		return
 	}
@@ -340,18 +344,18 @@ func (s *predicted) leave(f *flight) {
 }
 
 // Release forgets the request.
-func (s *predicted) Release(_ machine.Time, d *picker.Decision) {
+func (s *Predicted) Release(_ machine.Time, d *picker.Decision) {
 	if f := s.contexts[d]; f != nil {
 		s.leave(f)
 	}
 }
 
 // ReadsProgress implements picker.ProgressReader.
-func (*predicted) ReadsProgress() bool { return true }
+func (*Predicted) ReadsProgress() bool { return true }
 
 // ResponseBody takes the times of a response: of a stream that of its first chunk,
 // and in the end those of the others; of a whole one that of its end.
-func (s *predicted) ResponseBody(now machine.Time, r *picker.Response) {
+func (s *Predicted) ResponseBody(now machine.Time, r *picker.Response) {
 	f := s.contexts[r.Decision]
 	if f == nil || r.Failed() {
 		return
@@ -390,7 +394,7 @@ func outputTokens(r *picker.Response) int {
 }
 
 // tell keeps a sample until it is sent. Of more than are sent at once, the oldest go.
-func (s *predicted) tell(now machine.Time, x predictor.Sample) {
+func (s *Predicted) tell(now machine.Time, x predictor.Sample) {
 	if s.service.Training == "" || x.Check() != nil {
 		return
 	}
@@ -404,7 +408,7 @@ func (s *predicted) tell(now machine.Time, x predictor.Sample) {
 }
 
 // SendAt is when samples are to be sent, or the servers to be polled: picker.Sender.
-func (s *predicted) SendAt() (machine.Time, bool) {
+func (s *Predicted) SendAt() (machine.Time, bool) {
 	switch polls := s.service != nil && s.service.Poll > 0; {
 	case polls && s.flushAt > 0:
 		return min(s.flushAt, s.pollAt), true
@@ -415,7 +419,7 @@ func (s *predicted) SendAt() (machine.Time, bool) {
 }
 
 // Send does what is due.
-func (s *predicted) Send(now machine.Time) (out []picker.Need) {
+func (s *Predicted) Send(now machine.Time) (out []picker.Need) {
 	if s.service.Poll > 0 && s.pollAt <= now {
 		out = s.poll(s.pollAt > 0)
 		s.pollAt = now + s.service.Poll
@@ -431,7 +435,7 @@ func (s *predicted) Send(now machine.Time) (out []picker.Need) {
 
 // poll asks what the real client asks when it starts, and with the trees each time
 // after that.
-func (s *predicted) poll(trees bool) (out []picker.Need) {
+func (s *Predicted) poll(trees bool) (out []picker.Need) {
 	get := func(url string) {
 		out = append(out, picker.Need{Plugin: s.Name(), Key: KeyPoll, Method: "GET", URL: url, Timeout: flushTimeout})
 	}
@@ -448,7 +452,7 @@ func (s *predicted) poll(trees bool) (out []picker.Need) {
 }
 
 // EndpointGone forgets what runs there.
-func (s *predicted) EndpointGone(slot int, _ bool) {
+func (s *Predicted) EndpointGone(slot int, _ bool) {
 	if slot < len(s.running) {
 		s.running[slot].slos = nil
 	}
@@ -460,7 +464,7 @@ func (s *predicted) EndpointGone(slot int, _ bool) {
 }
 
 // Predicting is how long the predictor took to answer; 0 is unknown.
-func (s *predicted) Predicting(d *picker.Decision) machine.Time {
+func (s *Predicted) Predicting(d *picker.Decision) machine.Time {
 	if p := picker.Peek[predictions](d, s); p != nil {
 		return p.took
 	}
@@ -468,7 +472,7 @@ func (s *predicted) Predicting(d *picker.Decision) machine.Time {
 }
 
 // Foretold is what was predicted beside what came of it: picker.Foreteller.
-func (s *predicted) Foretold(d *picker.Decision) (picker.Foretold, bool) {
+func (s *Predicted) Foretold(d *picker.Decision) (picker.Foretold, bool) {
 	f := s.contexts[d]
 	if f == nil || f.ttft == 0 && f.tpot == 0 {
 		return picker.Foretold{}, false
@@ -478,7 +482,7 @@ func (s *predicted) Foretold(d *picker.Decision) (picker.Foretold, bool) {
 }
 
 // Forecast is what was predicted of an endpoint: picker.Foreteller.
-func (s *predicted) Forecast(d *picker.Decision, endpoint int32) *picker.Forecast {
+func (s *Predicted) Forecast(d *picker.Decision, endpoint int32) *picker.Forecast {
 	p := s.about(d, endpoint)
 	if p == nil {
 		return nil

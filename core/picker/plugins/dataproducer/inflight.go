@@ -1,4 +1,4 @@
-package plugins
+package dataproducer
 
 import (
 	"math"
@@ -7,11 +7,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-const typeInflight = "inflight-load-producer"
+// TypeInflight is the type's name, and that of the one that is made where none is declared.
+const TypeInflight = "inflight-load-producer"
 
-// inflight is inflight-load-producer: requests and prompt tokens that the
+// Inflight is inflight-load-producer: requests and prompt tokens that the
 // picker has sent to each endpoint and not yet seen end.
-type inflight struct {
+type Inflight struct {
 	named
 	AddOutput   bool    `json:"addEstimatedOutputTokens"`
 	OutputRatio float64 `json:"outputRatio" min:"0"`
@@ -19,7 +20,7 @@ type inflight struct {
 	Prefix      string  `json:"prefixMatchInfoProducerName"`
 	Sync        *bool   `json:"syncCrossReplicaState"`
 
-	source prefixSource // nil: the whole prompt is charged
+	source PrefixSource // nil: the whole prompt is charged
 	load   []slotLoad   // by slot
 }
 
@@ -72,12 +73,13 @@ type charge struct {
 	prefill bool
 }
 
-func newInflight(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &inflight{OutputRatio: 1.5}
+// NewInflight makes inflight-load-producer.
+func NewInflight(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+	f := &Inflight{OutputRatio: 1.5}
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
-	ensureTokens(b, name)
+	EnsureTokens(b, name)
 	producer := f.Prefix
 	if producer == "" {
 		producer = typeApproxPrefix
@@ -86,7 +88,7 @@ func newInflight(b *picker.Builder, name string, p picker.Params) (picker.Plugin
 	// plug-in's late link: look twice.
 	b.Late(func() error {
 		b.Late(func() error {
-			f.source, _ = b.Find(producer).(prefixSource)
+			f.source, _ = b.Find(producer).(PrefixSource)
 			return nil
 		})
 		return nil
@@ -94,39 +96,43 @@ func newInflight(b *picker.Builder, name string, p picker.Params) (picker.Plugin
 	return f, nil
 }
 
-func findInflight(b *picker.Builder, producer, consumer string, to **inflight) {
+// FindInflight links a plug-in to the producer of what is in flight once all are
+// declared, and makes one where there is none.
+func FindInflight(b *picker.Builder, producer, consumer string, to **Inflight) {
 	if producer == "" {
-		producer = typeInflight
+		producer = TypeInflight
 	}
 	b.Late(func() error {
-		p, err := b.Ensure(producer, typeInflight, "InFlightLoadDataKey", consumer)
+		p, err := b.Ensure(producer, TypeInflight, "InFlightLoadDataKey", consumer)
 		if err != nil {
 			return err
 		}
-		f, ok := p.(*inflight)
+		f, ok := p.(*Inflight)
 		if !ok {
-			return picker.TypeError(p, typeInflight)
+			return picker.TypeError(p, TypeInflight)
 		}
 		*to = f
 		return nil
 	})
 }
 
-func (f *inflight) at(slot int) *slotLoad {
+func (f *Inflight) at(slot int) *slotLoad {
 	for len(f.load) <= slot {
 		f.load = append(f.load, slotLoad{})
 	}
 	return &f.load[slot]
 }
 
-func (f *inflight) requestsAt(slot int) int64 {
+// RequestsAt is how many requests are in flight at a slot.
+func (f *Inflight) RequestsAt(slot int) int64 {
 	if slot < len(f.load) {
 		return f.load[slot].requests
 	}
 	return 0
 }
 
-func (f *inflight) tokensAt(slot int) int64 {
+// TokensAt is how many tokens are in flight at a slot.
+func (f *Inflight) TokensAt(slot int) int64 {
 	if slot < len(f.load) {
 		return f.load[slot].tokens
 	}
@@ -134,12 +140,12 @@ func (f *inflight) tokensAt(slot int) int64 {
 }
 
 // Load is an endpoint's requests and tokens in flight.
-func (f *inflight) Load(slot int) (requests, tokens int64) {
-	return f.requestsAt(slot), f.tokensAt(slot)
+func (f *Inflight) Load(slot int) (requests, tokens int64) {
+	return f.RequestsAt(slot), f.TokensAt(slot)
 }
 
 // EachLoad tells an endpoint's requests and tokens in flight by flow.
-func (f *inflight) EachLoad(slot int, tell func(fairness string, priority int, requests, tokens int64)) {
+func (f *Inflight) EachLoad(slot int, tell func(fairness string, priority int, requests, tokens int64)) {
 	if slot >= len(f.load) {
 		return
 	}
@@ -151,19 +157,19 @@ func (f *inflight) EachLoad(slot int, tell func(fairness string, priority int, r
 // cost is what a request would add to an endpoint: the blocks of its prompt
 // that are not cached there, what lies beyond the index, and perhaps an
 // estimate of its output.
-func (f *inflight) cost(d *picker.Decision, m *prefixMatch, s *picker.State) int64 {
+func (f *Inflight) cost(d *picker.Decision, m *PrefixMatch, s *picker.State) int64 {
 	input := int64(d.Request.Tokens)
 	tokens := input
-	if m != nil && m.blockTokens > 0 {
-		size := int64(m.blockTokens)
-		indexed := int64(m.total) * size
-		tokens = max(0, indexed-int64(m.of(s))*size) + max(0, input-indexed)
+	if m != nil && m.BlockTokens > 0 {
+		size := int64(m.BlockTokens)
+		indexed := int64(m.Total) * size
+		tokens = max(0, indexed-int64(m.Of(s))*size) + max(0, input-indexed)
 	}
-	return tokens + f.output(d.Request)
+	return tokens + f.Output(d.Request)
 }
 
-// output estimates the tokens of the answer, 0 when they do not count.
-func (f *inflight) output(r *picker.Request) int64 {
+// Output estimates the tokens of the answer, 0 when they do not count.
+func (f *Inflight) Output(r *picker.Request) int64 {
 	if !f.AddOutput {
 		return 0
 	}
@@ -178,19 +184,19 @@ func (f *inflight) output(r *picker.Request) int64 {
 }
 
 // Produce makes sure that the prefix match exists when Commit charges by it.
-func (f *inflight) Produce(c *picker.Cycle) {
+func (f *Inflight) Produce(c *picker.Cycle) {
 	if f.source != nil {
-		f.source.match(c)
+		f.source.Match(c)
 	}
 }
 
 // Commit charges the first endpoint of every profile that ran.
-func (f *inflight) Commit(_ machine.Time, d *picker.Decision) {
+func (f *Inflight) Commit(_ machine.Time, d *picker.Decision) {
 	ch, _ := picker.Data[charges](d, f)
 	ch.list = ch.list[:0]
-	var m *prefixMatch
+	var m *PrefixMatch
 	if f.source != nil {
-		m = picker.Peek[prefixMatch](d, f.source)
+		m = picker.Peek[PrefixMatch](d, f.source)
 	}
 	for i := range d.Profiles {
 		r := &d.Profiles[i]
@@ -205,11 +211,11 @@ func (f *inflight) Commit(_ machine.Time, d *picker.Decision) {
 		flow := l.flow(d.Request)
 		l.flows[flow].requests++
 		l.flows[flow].tokens += cost
-		ch.list = append(ch.list, charge{int32(s.Slot()), flow, l.epoch, cost, true, r.Name == prefillProfile})
+		ch.list = append(ch.list, charge{int32(s.Slot()), flow, l.epoch, cost, true, r.Name == PrefillProfile})
 	}
 }
 
-func (f *inflight) release(ch *charge, request bool) {
+func (f *Inflight) release(ch *charge, request bool) {
 	l := f.at(int(ch.slot))
 	if l.epoch != ch.epoch {
 		ch.tokens, ch.request = 0, false
@@ -227,12 +233,12 @@ func (f *inflight) release(ch *charge, request bool) {
 }
 
 // ReadsProgress implements picker.ProgressReader.
-func (*inflight) ReadsProgress() bool { return true }
+func (*Inflight) ReadsProgress() bool { return true }
 
 // ResponseBody frees the prompt's tokens at the first chunk, when prefill is
 // over, and the prefill endpoint altogether. With estimated output only the
 // latter: the output is yet to come.
-func (f *inflight) ResponseBody(_ machine.Time, r *picker.Response) {
+func (f *Inflight) ResponseBody(_ machine.Time, r *picker.Response) {
 	if !r.First || !r.Streaming && !r.End {
 		return
 	}
@@ -246,7 +252,7 @@ func (f *inflight) ResponseBody(_ machine.Time, r *picker.Response) {
 }
 
 // Release frees what is left.
-func (f *inflight) Release(_ machine.Time, d *picker.Decision) {
+func (f *Inflight) Release(_ machine.Time, d *picker.Decision) {
 	if ch := picker.Peek[charges](d, f); ch != nil {
 		for i := range ch.list {
 			f.release(&ch.list[i], true)
@@ -256,104 +262,8 @@ func (f *inflight) Release(_ machine.Time, d *picker.Decision) {
 }
 
 // EndpointGone forgets what is in flight there.
-func (f *inflight) EndpointGone(slot int, _ bool) {
+func (f *Inflight) EndpointGone(slot int, _ bool) {
 	l := f.at(slot)
 	l.requests, l.tokens, l.flows = 0, 0, nil
 	l.epoch++
-}
-
-// active is active-request-scorer: at most idleThreshold requests in flight is
-// 1, else (max-n)/max*maxBusyScore.
-type active struct {
-	named
-	IdleThreshold  int64   `json:"idleThreshold"`
-	MaxBusyScore   float64 `json:"maxBusyScore"`
-	RequestTimeout string  `json:"requestTimeout"` // deprecated, without effect
-	Inflight       string  `json:"inFlightLoadProducerName"`
-
-	load *inflight
-}
-
-func newActive(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &active{MaxBusyScore: 1}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
-	if s.RequestTimeout != "" {
-		b.Warn("plugin %s: requestTimeout is deprecated and has no effect", name)
-	}
-	if s.IdleThreshold < 0 {
-		s.IdleThreshold = 0
-	}
-	if !(s.MaxBusyScore >= 0 && s.MaxBusyScore <= 1) {
-		s.MaxBusyScore = 1
-	}
-	findInflight(b, s.Inflight, name, &s.load)
-	return s, nil
-}
-
-// Score prefers endpoints with little in flight.
-func (s *active) Score(c *picker.Cycle, in []int32, scores []float64) {
-	var most int64
-	for _, i := range in {
-		most = max(most, s.load.requestsAt(c.View.States[i].Slot()))
-	}
-	for j, i := range in {
-		n := s.load.requestsAt(c.View.States[i].Slot())
-		if n <= s.IdleThreshold {
-			scores[j] = 1
-			continue
-		}
-		scores[j] = float64(most-n) / float64(most) * s.MaxBusyScore
-	}
-}
-
-// tokenLoad is token-load-scorer: 1 - min(1, tokens/threshold), where tokens
-// are those in flight, by what is cached of them, and the request's own prompt,
-// whole and to the token.
-type tokenLoad struct {
-	named
-	Threshold int64  `json:"queueThresholdTokens"`
-	Inflight  string `json:"inFlightLoadProducerName"`
-
-	load *inflight
-}
-
-func newTokenLoad(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &tokenLoad{Threshold: 4194304}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
-	if s.Threshold <= 0 {
-		s.Threshold = 4194304
-	}
-	producer := s.Inflight
-	if producer == "" {
-		producer = typeInflight
-	}
-	b.Late(func() error {
-		// Unlike in-flight counts, what a request would cost has no default
-		// producer: it must be declared.
-		pl, err := b.Ensure(producer, "", "UncachedRequestTokensDataKey", name)
-		if err != nil {
-			return err
-		}
-		f, ok := pl.(*inflight)
-		if !ok {
-			return picker.TypeError(pl, typeInflight)
-		}
-		s.load = f
-		return nil
-	})
-	return s, nil
-}
-
-// Score prefers endpoints with few tokens in flight.
-func (s *tokenLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
-	t := float64(s.Threshold)
-	own := int64(c.Request.Tokens) + s.load.output(c.Request)
-	for j, i := range in {
-		n := float64(s.load.tokensAt(c.View.States[i].Slot()) + own)
-		scores[j] = 1 - math.Min(1, n/t)
-	}
 }
