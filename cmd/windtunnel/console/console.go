@@ -15,7 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Console is everything that a command may touch and that a test may want to
@@ -40,7 +40,7 @@ func New() *Console {
 	columns, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0 when it is none
 	stdout := &pipe{Writer: os.Stdout, left: func() {}}
 	return &Console{
-		Stdin: os.Stdin, Stdout: report.PrintableWriter(stdout), Stderr: report.PrintableWriter(os.Stderr), Screen: stdout,
+		Stdin: os.Stdin, Stdout: terminal.PrintableWriter(stdout), Stderr: terminal.PrintableWriter(os.Stderr), Screen: stdout,
 		Env:      os.LookupEnv,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())), Columns: columns,
 		Context: func() (context.Context, context.CancelFunc) {

@@ -23,6 +23,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 // EPP runs the endpoint picker alone, behind anyone's Envoy, with the real
@@ -207,7 +208,7 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 	case files.Same(c.ConfigFile, c.Record):
 		return nil, exit.With(exit.Usage, fmt.Errorf("--record %s: this is the configuration, which the recording would overwrite; choose another file", c.Record))
 	}
-	to, err := report.CreateInputFiles(c.Record, int64(most), c.RecordFiles)
+	to, err := recording.CreateInputFiles(c.Record, int64(most), c.RecordFiles)
 	if err != nil {
 		return nil, exit.With(exit.Input, fmt.Errorf("--record: %w", err))
 	}

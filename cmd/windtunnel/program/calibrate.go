@@ -15,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/client"
-	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 type calibrateCmd struct {
@@ -230,7 +230,7 @@ func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
 func wrapped(text string, columns int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		b.WriteString(report.Wrap(strings.TrimSuffix(line, "\n"), 2, columns) + "\n")
+		b.WriteString(terminal.Wrap(strings.TrimSuffix(line, "\n"), 2, columns) + "\n")
 	}
 	return b.String()
 }

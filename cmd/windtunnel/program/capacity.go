@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -506,6 +507,6 @@ func (x *capacity) write(o *outside, objectives []objective) error {
 	if x.Binds != "" {
 		answer += "; what binds is " + x.Binds
 	}
-	_, err := io.WriteString(o.Stdout, report.Wrap(answer, 9, o.Columns)+"\n")
+	_, err := io.WriteString(o.Stdout, terminal.Wrap(answer, 9, o.Columns)+"\n")
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/web"
 )
 
@@ -126,7 +127,7 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	if page != nil && c.Files[0] != "-" {
 		page.end()
-		page.played(ctx, func(each func(line []byte) error) error { return report.ReadInputsFile(c.Files[0], each) })
+		page.played(ctx, func(each func(line []byte) error) error { return recording.ReadInputsFile(c.Files[0], each) })
 	}
 	page.stay(ctx, o)
 	return inputError(err)
@@ -139,9 +140,9 @@ func (c *replayCmd) count(options *report.Options) error {
 		return nil
 	}
 	var err error
-	options.Requests, err = report.CountRequests(c.Files[0])
+	options.Requests, err = recording.CountRequests(c.Files[0])
 	options.Detail = report.DetailFor(options.Requests)
-	var line *report.LineError
+	var line *recording.LineError
 	if errors.As(err, &line) {
 		return nil // told after what comes before it has been shown
 	}
@@ -157,7 +158,7 @@ func (c *replayCmd) read(o *outside, each func(flow.Event) error) (*report.Summa
 
 // inputError gives errors of reading a user's file their exit code.
 func inputError(err error) error {
-	var line *report.LineError
+	var line *recording.LineError
 	var path *fs.PathError
 	if errors.As(err, &line) || errors.As(err, &path) {
 		return exit.With(exit.Input, err)

@@ -26,6 +26,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/web"
 )
@@ -358,7 +359,7 @@ func (c *runCmd) ready(o *outside, st *stack.Stack, s *scenario.Scenario) {
 	}
 	line := fmt.Sprintf("ready in %.2f s: Envoy %s on http://%s → %s; playing %s, seed %d",
 		st.Startup.Seconds(), st.Binary.Version, st.Gateway.Addr, strings.Join(pools, "; "), what, s.Seed)
-	fmt.Fprintln(c.notes(o), report.Wrap(line, 2, o.Columns))
+	fmt.Fprintln(c.notes(o), terminal.Wrap(line, 2, o.Columns))
 }
 
 // pickers says where a pool's endpoint pickers listen.

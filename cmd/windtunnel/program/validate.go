@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 type validateCmd struct {
@@ -194,6 +195,6 @@ func (x *validated) write(o *outside) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := io.WriteString(o.Stdout, report.Wrap("answer   "+x.Answer, 9, o.Columns)+"\n")
+	_, err := io.WriteString(o.Stdout, terminal.Wrap("answer   "+x.Answer, 9, o.Columns)+"\n")
 	return err
 }

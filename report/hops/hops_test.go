@@ -1,8 +1,9 @@
-package report
+package hops
 
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,7 +90,7 @@ func TestHopsAreMeasured(t *testing.T) {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%+v %v", c, early), func(t *testing.T) {
 				t.Parallel()
-				m := newHopMeter()
+				m := NewMeter(100, strings.Clone)
 				p := timedRequest{network: 110, envoy: 60, picker: 75, sidecar: 230}
 				events := p.play(c.held, c.stream, c.aside)
 				if n := len(events); early {
@@ -98,11 +99,11 @@ func TestHopsAreMeasured(t *testing.T) {
 				for _, e := range events {
 					m.Record(e)
 				}
-				want := &HopTimes{Network: "110us", Envoy: "60us", ExtProc: "75us"}
+				want := &Times{Network: "110us", Envoy: "60us", ExtProc: "75us"}
 				if c.aside {
 					want.Sidecar = "230us"
 				}
-				if d := cmp.Diff(want, m.times()); d != "" {
+				if d := cmp.Diff(want, m.Times()); d != "" {
 					t.Error(d)
 				}
 				if m.open.Len() > 0 {
@@ -128,12 +129,12 @@ func TestOtherHopsAreNotMeasured(t *testing.T) {
 			}
 		},
 	} {
-		m := newHopMeter()
+		m := NewMeter(100, strings.Clone)
 		for _, e := range (&timedRequest{network: 110, envoy: 60, picker: 75}).play(false, true, false) {
 			spoil(&e)
 			m.Record(e)
 		}
-		if got := m.times(); got != nil {
+		if got := m.Times(); got != nil {
 			t.Errorf("%s: measured %+v", name, got)
 		}
 	}
@@ -143,19 +144,19 @@ func TestOtherHopsAreNotMeasured(t *testing.T) {
 // written as a scenario takes it.
 func TestHopsAreFitted(t *testing.T) {
 	t.Parallel()
-	m := newHopMeter()
+	m := NewMeter(100, strings.Clone)
 	for i := range 1000 {
 		m.Scraped(time.Duration(400+i%2) * time.Microsecond)
 	}
 	for i := range 100 {
 		m.note(requestFromSidecar, machine.Time(100+i*2)*machine.Microsecond) // median 200, 90th percentile 280
 	}
-	want := &HopTimes{Sidecar: "lognormal(205us, 55us)", Scrape: "lognormal(400us, 1us)"}
-	if d := cmp.Diff(want, m.times()); d != "" {
+	want := &Times{Sidecar: "lognormal(205us, 55us)", Scrape: "lognormal(400us, 1us)"}
+	if d := cmp.Diff(want, m.Times()); d != "" {
 		t.Error(d)
 	}
 	var out bytes.Buffer
-	if err := m.times().Write(&out); err != nil {
+	if err := m.Times().Write(&out); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff("hops: # measured in this run\n  sidecar: lognormal(205us, 55us)\n  scrape: lognormal(400us, 1us)\n", out.String()); d != "" {

@@ -1,4 +1,4 @@
-package report
+package terminal
 
 import (
 	"cmp"
@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// wrap puts words behind the head of a line and breaks between them where a
+// WrapWords puts words behind the head of a line and breaks between them where a
 // terminal of that many columns would break within; 0 columns never break. What
 // does not fit goes on hang columns to the right, and what is longer than such a
 // line is broken behind a comma, or anywhere but in a number.
-func wrap(head string, words []string, between string, hang, columns int) string {
+func WrapWords(head string, words []string, between string, hang, columns int) string {
 	var b strings.Builder
 	b.WriteString(head)
-	at, gap := columnsOf(head), columnsOf(between)
+	at, gap := Columns(head), Columns(between)
 	for _, w := range words {
-		n := columnsOf(w)
+		n := Columns(w)
 		if columns <= 0 || at+gap+n <= columns {
 			b.WriteString(between + w)
 			at += gap + n
@@ -24,7 +24,7 @@ func wrap(head string, words []string, between string, hang, columns int) string
 		}
 		for _, piece := range pieces(w, max(1, columns-hang)) {
 			b.WriteString("\n" + strings.Repeat(" ", hang) + piece)
-			at = hang + columnsOf(piece)
+			at = hang + Columns(piece)
 		}
 	}
 	return strings.TrimRight(b.String(), " ")
@@ -34,13 +34,13 @@ func wrap(head string, words []string, between string, hang, columns int) string
 // columns to the right. 0 columns never break.
 func Wrap(line string, hang, columns int) string {
 	words := strings.Split(line, " ")
-	return wrap(words[0], words[1:], " ", hang, columns)
+	return WrapWords(words[0], words[1:], " ", hang, columns)
 }
 
 // pieces cuts a word into some of at most so many columns each.
 func pieces(word string, columns int) []string {
 	var out []string
-	for columnsOf(word) > columns {
+	for Columns(word) > columns {
 		end, column, comma, other := 0, 0, 0, 0 // bytes: of a whole line, and to where it may be broken
 		for before := ' '; column <= columns; {
 			if n := escapeAt(word[end:]); n > 0 {
@@ -75,8 +75,8 @@ func escapeAt(text string) int {
 	return strings.IndexByte(text, 'm') + 1
 }
 
-// columnsOf counts characters without the escape sequences that colour them.
-func columnsOf(text string) int {
+// Columns counts characters without the escape sequences that colour them.
+func Columns(text string) int {
 	n := 0
 	for text != "" {
 		before, after, found := strings.Cut(text, "\x1b[")

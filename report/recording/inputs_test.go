@@ -1,4 +1,4 @@
-package report
+package recording
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ func TestInputsBetweenEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.Summary(Summary{})
+		w.Summary(struct{}{})
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestInputsBetweenEvents(t *testing.T) {
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Fatal("the lines are others than were written")
 		}
-		if sum, err := Read("x", &file, func(flow.Event) error { events--; return nil }); err != nil || sum == nil || events != 0 {
+		if sum, err := Read[struct{}]("x", &file, func(flow.Event) error { events--; return nil }); err != nil || sum == nil || events != 0 {
 			t.Fatal(sum, err, events)
 		}
 	})

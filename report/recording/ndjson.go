@@ -1,4 +1,6 @@
-package report
+// Package recording writes and reads what is kept of a run: one JSON object a line, of
+// events, of what entered the endpoint picker, and last a summary.
+package recording
 
 import (
 	"bufio"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // MaxLineBytes is the longest line of a recording. Details are clipped by
@@ -71,20 +74,20 @@ func (w *Writer) Record(e flow.Event) {
 	w.buf = line[:0]
 }
 
-// Summary writes the last line.
-func (w *Writer) Summary(s Summary) {
+// Summary writes the last line: summary as JSON.
+func (w *Writer) Summary(summary any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {
 		return
 	}
-	line, err := json.Marshal(map[string]Summary{"summary": s})
+	line, err := json.Marshal(map[string]any{"summary": summary})
 	w.write(line, err)
 }
 
 func (w *Writer) write(line []byte, err error) {
-	if !plain(line, false) { // a recording may be looked at as it is
-		line = appendPrintable(nil, line, "")
+	if !terminal.Plain(line, false) { // a recording may be looked at as it is
+		line = terminal.AppendPrintable(nil, line, "")
 	}
 	if err == nil {
 		if _, err = w.out.Write(line); err == nil {
@@ -125,15 +128,15 @@ func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.L
 func (e *LineError) Unwrap() error { return e.Err }
 
 // ReadFile reads a recording, compressed or not, and hands out its events in
-// their order. The summary is nil where the recording ends without one: the
+// their order. The summary, read as S, is nil where the recording ends without one: the
 // run that wrote it was killed. Mistakes come as *LineError.
-func ReadFile(path string, each func(flow.Event) error) (*Summary, error) {
+func ReadFile[S any](path string, each func(flow.Event) error) (*S, error) {
 	f, err := files.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return Read(path, f, each)
+	return Read[S](path, f, each)
 }
 
 // CountRequests is how many requests a recording says were sent, as far as it
@@ -187,13 +190,13 @@ func lineError(file string, n int, err error) error {
 }
 
 // Read is ReadFile from any reader; file is its name in messages.
-func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, error) {
+func Read[S any](file string, r io.Reader, each func(flow.Event) error) (*S, error) {
 	lines, closeLines, err := linesOf(file, r)
 	if err != nil {
 		return nil, err
 	}
 	defer closeLines()
-	var summary *Summary
+	var summary *S
 	n, blank := 0, true
 	for lines.Scan() {
 		n++
@@ -208,7 +211,7 @@ func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, erro
 		if summary != nil {
 			return nil, &LineError{file, n, errors.New("something after the summary; expected the end of the recording")}
 		}
-		e, s, err := readLine(line)
+		e, s, err := readLine[S](line)
 		if err != nil && !lines.Scan() && errors.Is(lines.Err(), io.ErrUnexpectedEOF) {
 			err = errors.New("the compressed recording is cut short")
 		}
@@ -231,13 +234,13 @@ func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, erro
 }
 
 // readLine tells an event from the summary by the field that only it has.
-func readLine(line []byte) (flow.Event, *Summary, error) {
+func readLine[S any](line []byte) (flow.Event, *S, error) {
 	var probe struct {
-		Summary *Summary         `json:"summary"`
+		Summary *S               `json:"summary"`
 		Time    *json.RawMessage `json:"time"`
 	}
 	if line[0] != '{' {
-		return flow.Event{}, nil, fmt.Errorf("found %s; expected an event, a JSON object", clip(string(line)))
+		return flow.Event{}, nil, fmt.Errorf("found %s; expected an event, a JSON object", terminal.Clip(string(line)))
 	}
 	if bytes.HasPrefix(line, []byte(`{"time":`)) { // as nearly all are
 		var e flow.Event

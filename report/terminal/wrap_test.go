@@ -1,4 +1,4 @@
-package report
+package terminal
 
 import (
 	"slices"
@@ -18,11 +18,11 @@ func TestWrap(t *testing.T) {
 		40: head + "  bytes=270\n" + hang + "\x1b[2mpath=\x1b[0m/v1\n" + hang + "boundary=windtunnel",
 		24: head + "\n" + hang + "bytes=270\n" + hang + "\x1b[2mpath=\x1b[0m/v1\n" + hang + "boundary=win\n" + hang + "dtunnel",
 	} {
-		if got := wrap(head, words, "  ", len(hang), columns); got != want {
+		if got := WrapWords(head, words, "  ", len(hang), columns); got != want {
 			t.Errorf("%d columns:\n%q, expected\n%q", columns, got, want)
 		}
 	}
-	if got := wrap("prefill_finished   ", nil, "  ", 12, 80); got != "prefill_finished" {
+	if got := WrapWords("prefill_finished   ", nil, "  ", 12, 80); got != "prefill_finished" {
 		t.Errorf("%q", got)
 	}
 }

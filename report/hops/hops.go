@@ -1,4 +1,6 @@
-package report
+// Package hops measures what it took in a live run to get from one part to the next,
+// for the hops of a scenario.
+package hops
 
 import (
 	"fmt"
@@ -13,12 +15,13 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// HopTimes are what it took to get from one part to the next in a live run, as
+// Times are what it took to get from one part to the next in a live run, as
 // distributions that a scenario's hops take. One is empty where nothing was
 // measured.
-type HopTimes struct {
+type Times struct {
 	Network string `json:"network,omitempty"`
 	Envoy   string `json:"envoy,omitempty"`
 	ExtProc string `json:"extProc,omitempty"`
@@ -27,20 +30,20 @@ type HopTimes struct {
 }
 
 // Write prints the section of a scenario file.
-func (h *HopTimes) Write(w io.Writer) error {
+func (h *Times) Write(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("hops: # measured in this run\n")
 	for _, f := range []struct{ name, dist string }{{"network", h.Network}, {"envoy", h.Envoy}, {"extProc", h.ExtProc}, {"sidecar", h.Sidecar}, {"scrape", h.Scrape}} {
 		if f.dist != "" {
-			fmt.Fprintf(&b, "  %s: %s\n", f.name, Printable(f.dist))
+			fmt.Fprintf(&b, "  %s: %s\n", f.name, terminal.Printable(f.dist))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// timelineKey names Envoy's account of when bytes passed, in microseconds.
-const timelineKey = "timeline_us"
+// Timeline names Envoy's account of when bytes passed, in microseconds.
+const Timeline = "timeline_us"
 
 // stretch is what is measured between two points of a request's way. Several of
 // them are one hop.
@@ -61,10 +64,11 @@ const (
 	stretches
 )
 
-// hopMeter measures the hops of a live run from its events. It is safe for
+// Meter measures the hops of a live run from its events. It is safe for
 // concurrent use.
-type hopMeter struct {
+type Meter struct {
 	mu   sync.Mutex
+	id   func(string) string
 	open *simplelru.LRU[string, *passing]
 	hist [stretches]*hdrhistogram.Histogram // microseconds
 }
@@ -86,33 +90,35 @@ type passing struct {
 // longestHop bounds the histograms.
 const longestHop = 60 * machine.Second
 
-func newHopMeter() *hopMeter {
-	m := &hopMeter{}
+// NewMeter follows so many requests at once, each known by what id makes of its
+// name.
+func NewMeter(open int, id func(request string) string) *Meter {
+	m := &Meter{id: id}
 	// The size is above 0, the only error there is.
-	m.open, _ = simplelru.NewLRU[string, *passing](maxOpen, nil)
+	m.open, _ = simplelru.NewLRU[string, *passing](max(1, open), nil)
 	return m
 }
 
 // Record takes one event into account.
-func (m *hopMeter) Record(e flow.Event) {
+func (m *Meter) Record(e flow.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.Request == "" || e.Attempt > 1 {
-		m.open.Remove(idOf(e.Request)) // of several tries nobody knows which waited for what
+		m.open.Remove(m.id(e.Request)) // of several tries nobody knows which waited for what
 		return
 	}
 	at := flow.At{Hop: e.Hop, Step: e.Step}
-	p, known := m.open.Get(idOf(e.Request))
+	p, known := m.open.Get(m.id(e.Request))
 	if !known {
 		if at != (flow.At{Hop: flow.Client, Step: flow.RequestSent}) {
 			return
 		}
 		p = &passing{}
-		m.open.Add(idOf(e.Request), p)
+		m.open.Add(m.id(e.Request), p)
 	}
 	// Envoy's account may come before or after what the client sees last.
 	if p.pass(at, &e); p.completed && p.timeline != nil {
-		m.open.Remove(idOf(e.Request))
+		m.open.Remove(m.id(e.Request))
 		m.measure(p)
 	}
 }
@@ -148,7 +154,7 @@ func (p *passing) pass(at flow.At, e *flow.Event) {
 		p.served(at.Step, e)
 	case flow.Envoy:
 		p.logged = e.Time
-		p.timeline, _ = e.Details.Get(timelineKey).(map[string]any)
+		p.timeline, _ = e.Details.Get(Timeline).(map[string]any)
 	}
 }
 
@@ -178,7 +184,7 @@ func (p *passing) served(step flow.Step, e *flow.Event) {
 }
 
 // measure takes a request that has ended.
-func (m *hopMeter) measure(p *passing) {
+func (m *Meter) measure(p *passing) {
 	point := func(key string) (machine.Time, bool) {
 		us, ok := p.timeline[key].(int)
 		return machine.Time(us) * machine.Microsecond, ok
@@ -210,13 +216,13 @@ func (m *hopMeter) measure(p *passing) {
 }
 
 // Scraped is told how long it took to read a page of metrics.
-func (m *hopMeter) Scraped(took time.Duration) {
+func (m *Meter) Scraped(took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.note(scraped, machine.FromDuration(took))
 }
 
-func (m *hopMeter) note(s stretch, d machine.Time) {
+func (m *Meter) note(s stretch, d machine.Time) {
 	if m.hist[s] == nil {
 		m.hist[s] = hdrhistogram.New(1, int64(longestHop/machine.Microsecond), 3)
 	}
@@ -224,13 +230,13 @@ func (m *hopMeter) note(s stretch, d machine.Time) {
 	_ = m.hist[s].RecordValue(int64(max(0, min(d, longestHop)) / machine.Microsecond))
 }
 
-// times are the distributions of what was measured; nil for nothing.
-func (m *hopMeter) times() *HopTimes {
+// Times are the distributions of what was measured; nil for nothing.
+func (m *Meter) Times() *Times {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h := HopTimes{Network: m.fit(clientToEnvoy, envoyToServer, serverToEnvoy, envoyToClient), Envoy: m.fit(requestInEnvoy, answerInEnvoy),
+	h := Times{Network: m.fit(clientToEnvoy, envoyToServer, serverToEnvoy, envoyToClient), Envoy: m.fit(requestInEnvoy, answerInEnvoy),
 		ExtProc: m.fit(requestToPicker, answerToPicker), Sidecar: m.fit(requestFromSidecar, answerToSidecar), Scrape: m.fit(scraped)}
-	if h == (HopTimes{}) {
+	if h == (Times{}) {
 		return nil
 	}
 	return &h
@@ -240,7 +246,7 @@ func (m *hopMeter) times() *HopTimes {
 // medians, so that a way of all of them takes as long as it did, and whose 90th
 // percentile is as far from it as theirs are. What happens to one request in a
 // hundred, when a machine is busy with something else, is left out.
-func (m *hopMeter) fit(of ...stretch) string {
+func (m *Meter) fit(of ...stretch) string {
 	median, spread, n := 0.0, 0.0, 0.0
 	for _, s := range of {
 		if h := m.hist[s]; h != nil {
