@@ -190,6 +190,18 @@ const (
 	BurstGPTTrace TraceFormat = trace.BurstGPT
 	BailianTrace  TraceFormat = trace.Bailian
 	ShareGPTTrace TraceFormat = trace.ShareGPT
+	ServeGenTrace TraceFormat = trace.ServeGen
 )
 
 func (TraceFormat) Values() []string { return trace.Formats() }
+
+// StepSource is where step times come from.
+type StepSource string
+
+// The sources.
+const (
+	MeasuredSource StepSource = "measured"
+	DocumentSource StepSource = "document-003"
+)
+
+func (StepSource) Values() []string { return []string{"measured", "document-003"} }

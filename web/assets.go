@@ -79,7 +79,13 @@ var theSite = sync.OnceValue(func() *site {
 	must(err)
 	text, err := files.ReadFile("page/index.html")
 	must(err)
-	for _, x := range [][2]string{{"{{base}}", "/" + s.hash}, {"{{imports}}", string(importMap)}, {"{{uplot.css}}", byName["third_party/uplot-1.6.32/uPlot.min.css"].path}} {
+	var preload strings.Builder // else each is asked for when what imports it has been read
+	for _, a := range s.modules() {
+		if a.name != bare["uplot"] { // which is imported when a plot is looked at
+			fmt.Fprintf(&preload, `<link rel="modulepreload" href="%s">`, a.path)
+		}
+	}
+	for _, x := range [][2]string{{"{{preload}}", preload.String()}, {"{{base}}", "/" + s.hash}, {"{{imports}}", string(importMap)}, {"{{uplot.css}}", byName["third_party/uplot-1.6.32/uPlot.min.css"].path}} {
 		text = bytes.ReplaceAll(text, []byte(x[0]), []byte(x[1]))
 	}
 	s.index = text

@@ -17,7 +17,7 @@ import (
 )
 
 // fed is a page whose run's events a benchmark makes up.
-func fed(b *testing.B, requests int) (*web.Server, *report.Session) {
+func fed(b testing.TB, requests int) (*web.Server, *report.Session) {
 	book := web.NewBook()
 	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Detail: report.Progress, Requests: requests})
 	if err != nil {
@@ -129,11 +129,21 @@ func BenchmarkUIScroll(b *testing.B) {
 	}
 	asked[any](b, ctx, `new Promise((r) => setTimeout(r, 1500))`) // nothing of the loading is left
 	var got []float64
-	for b.Loop() {
+	scroll := func() {
 		got = asked[[]float64](b, ctx, `new Promise((r) => { const g = document.querySelector(".grid"), took = []; let last = performance.now(), i = 0;
 			const f = (t) => { took.push(t - last); last = t; g.scrollTop = (g.scrollHeight * (i * 37 % 400)) / 400; if (++i < 240) requestAnimationFrame(f); else { took.sort((a, b) => a - b); r([took[took.length >> 1], took[Math.floor(took.length * 0.99)], took[took.length - 1]]); } };
 			requestAnimationFrame(f); })`)
 	}
+	var t traced
+	for b.Loop() {
+		t = trace(b, ctx, scroll)
+	}
+	b.ReportMetric(1e3*t.cpu, "cpu-ms/longest-task")
+	b.ReportMetric(1e3*t.wall, "ms/longest-task")
+	b.ReportMetric(1e3*t.total/240, "cpu-ms/frame")
+	b.ReportMetric(1e3*t.script/240, "script-ms/frame")
+	b.ReportMetric(1e3*t.layouts/240, "layout-ms/frame")
+	b.Logf("the longest task, in ms: %v", t.slowest)
 	b.ReportMetric(got[0], "ms/p50-frame")
 	b.ReportMetric(got[1], "ms/p99-frame")
 	gate.AtMost(b, got[2], "ms/longest-frame", 50)

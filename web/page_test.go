@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/chromium"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -187,6 +188,37 @@ func TestRequestsAndWaterfall(t *testing.T) {
 	do(t, ctx, "its steps", text(".steps", "part2 sent"))
 	do(t, ctx, "a step", chromedp.Click(`//li[contains(., "part1 sent")]/button`))
 	do(t, ctx, "headers as a diff", text(".diff", "content-length"))
+}
+
+// A list that is filtered and sorted stays so while requests come and end, and the page
+// hears at once what the run says of itself.
+func TestListOfALiveRun(t *testing.T) {
+	server, session := fed(t, 0)
+	at := func(n int) machine.Time { return machine.Time(n) * machine.Second }
+	for n := 1; n <= 40; n++ {
+		lived(session, n, at(n))
+	}
+	ctx := tab(t, 1400, 900)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#requests"))
+	do(t, ctx, "all", text("#shown", "40 requests"))
+	do(t, ctx, "filter", chromedp.SendKeys(`input[type=search]`, "10.0.0.3 outcome:compl"))
+	do(t, ctx, "those of a server", text("#shown", "3 of 40 requests"))
+	do(t, ctx, "the newest first", chromedp.Click(`//div[@role="columnheader"]/button[starts-with(., "sent")]`))
+	numbers := func(want string) {
+		t.Helper()
+		do(t, ctx, want, until(fmt.Sprintf(`[...document.querySelectorAll(".all .line")].sort((a, b) => a.ariaRowIndex - b.ariaRowIndex).map((e) => e.querySelector(".request").innerText).join(" ") === %q`, want)))
+	}
+	numbers("#34 #18 #2")
+	for n := 42; n <= 66; n++ {
+		lived(session, n, at(n))
+	}
+	lived(session, 82, at(10)) // which belongs among those that were there
+	numbers("#66 #50 #34 #18 #82 #2")
+	do(t, ctx, "another filter", chromedp.Evaluate[any](`document.querySelector("input[type=search]").select()`))
+	do(t, ctx, "typed", chromedp.SendKeys(`input[type=search]`, "#2"))
+	do(t, ctx, "one", text("#shown", "1 of 66 requests"))
+	server.Describe(web.Meta{Mode: "live", Scenario: "another name"})
+	do(t, ctx, "its name", text("header", "another name"))
 }
 
 // The page of a phone in the dark has all that is needed to read it.

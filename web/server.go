@@ -244,8 +244,17 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(frameEvery)
 	defer tick.Stop()
 	var measured time.Time
-	spoke, figures, last := time.Now(), []byte(nil), []byte(nil)
+	spoke, figures, last, meta := time.Now(), []byte(nil), []byte(nil), (*Meta)(nil)
 	for {
+		if m := s.meta.Load(); m != meta {
+			meta = m
+			text, err := json.Marshal(struct {
+				Meta *Meta `json:"meta"`
+			}{m})
+			if err != nil || !write([]byte("data: "), text, []byte("\n\n")) {
+				return
+			}
+		}
 		if figures = nil; time.Since(measured) >= figureEvery {
 			measured = time.Now()
 			if figures = s.book.measured(); bytes.Equal(figures, last) {

@@ -203,7 +203,12 @@ func (c *served) ask() {
 		c.evicted = w.evicted
 	}
 	c.drive.With(c.machine.Decide)
-	c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) { c.note() })
+	c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) {
+		c.note()
+		if c.machine.Result() == stream.Left { // nobody looks at the response: Envoy waits for nothing more
+			c.ended.Store(true)
+		}
+	})
 }
 
 // note takes the metrics of a decision, once it is on its way.

@@ -102,3 +102,27 @@ func headMessage(pairs ...string) *extprocv3.HttpHeaders {
 	}
 	return &extprocv3.HttpHeaders{Headers: m}
 }
+
+// What only counts tokens is sent on, and its stream is over: nobody looks at the
+// response, and Envoy must not wait until somebody does.
+func TestStreamEndsWhereNobodyLooksAtTheResponse(t *testing.T) {
+	t.Parallel()
+	rig := startWire(t, picking(t, "plugins: [{type: random-picker}]", 1))
+	c, err := rig.client.Process(rig.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := wireStream{c, t}
+	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headMessage(":method", "POST", ":path", "/v1/messages/count_tokens")}})
+	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: bodyMessage(`{"model":"m","messages":[{"role":"user","content":"hello"}]}`, true)}})
+	if m := s.next(); m.GetRequestHeaders() == nil {
+		t.Fatalf("the request's headers were answered with %v", m)
+	}
+	if m := s.next(); !m.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
+		t.Fatalf("the request's body was answered with %v", m)
+	}
+	if m, err := s.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream goes on with %v, %v", m, err)
+	}
+	until(t, "its stream is over", func() bool { return rig.Active() == 0 })
+}

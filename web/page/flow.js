@@ -20,13 +20,8 @@ export function pods() {
       }
     }
   }
-  const more = new Map();
-  for (const r of S.store.rows) {
-    if (!r) continue;
-    if (r[S.ENDPOINT] && !known.has(S.name(r[S.ENDPOINT]))) more.set(S.name(r[S.ENDPOINT]), false);
-    if (r[S.PREFILLER] && !known.has(S.name(r[S.PREFILLER]))) more.set(S.name(r[S.PREFILLER]), true);
-  }
-  for (const [id, prefill] of [...more].sort((a, b) => a[0].localeCompare(b[0], "en", { numeric: true }))) out.push({ id, prefill });
+  const more = [...S.store.servers].map(([n, prefill]) => ({ id: S.name(n), prefill })).filter((p) => !known.has(p.id));
+  out.push(...more.sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true })));
   return out;
 }
 
@@ -79,21 +74,6 @@ function hasSidecar() {
   return !!(s.figures && s.figures.summary.hops && s.figures.summary.hops.sidecar);
 }
 
-// hits are the prompt tokens that each server has computed, and those of them that it found in its cache.
-function hits(t) {
-  const out = new Map();
-  for (const r of S.store.rows) {
-    if (!r || r[S.SENT] > t || !r[S.PROMPT]) continue;
-    const key = r[S.PREFILLER] && r[S.LEG_ENDED] >= 0 ? r[S.PREFILLER] : r[S.ENDPOINT];
-    const x = out.get(key) || { prompt: 0, cached: 0, n: 0 };
-    x.prompt += r[S.PROMPT];
-    x.cached += Math.min(r[S.CACHED], r[S.PROMPT]);
-    x.n++;
-    out.set(key, x);
-  }
-  return out;
-}
-
 function Bar({ value, hit, title }) {
   return html`<span class="meter" role="img" aria-label=${title} title=${title}><i style=${{ width: 100 * Math.min(1, value) + "%" }}></i>${hit > 0 && html`<b style=${{ width: 100 * Math.min(1, value * hit) + "%" }}></b>`}</span>`;
 }
@@ -125,10 +105,9 @@ function About({ id, t, close, list }) {
   const s = S.useStore(500), pod = id.startsWith("pod ") ? id.slice(4) : "";
   const f = s.figures ? s.figures.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || "server";
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
-  const errors = [];
-  for (let i = s.rows.length - 1; i >= 0 && errors.length < 8; i--) if (s.rows[i] && S.bad(s.rows[i]) && mine(s.rows[i])) errors.push(s.rows[i]);
+  const errors = s.failed.map(S.row).filter((r) => r && mine(r)).slice(-8).reverse();
   const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop)).slice(-8).reverse();
-  const info = pod && list.find((p) => p.id === pod), g = pod && S.gauge(pod, t), hit = pod && hits(t).get(s.names.indexOf(pod));
+  const info = pod && list.find((p) => p.id === pod), g = pod && S.gauge(pod, t), hit = pod && S.hits(t).get(s.names.indexOf(pod));
   const pool = info ? (s.meta.pools || []).find((p) => p.name === info.pool) : null;
   const settings = pod ? info && info.settings : id === "epp" ? (s.meta.pools || []).map((p) => p.config).filter(Boolean).join("\n---\n") : id === "envoy" ? s.meta.envoyConfig : id === "client" ? s.meta.workload : "";
   const facts = [];
@@ -301,7 +280,7 @@ export function Flow() {
     const i = setInterval(() => tick((n) => n + 1), matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 250);
     return () => clearInterval(i);
   }, []);
-  const t = S.playhead(), c = census(t), all = pods(), small = all.length > 24, found = hits(t);
+  const t = S.playhead(), c = census(t), all = pods(), small = all.length > 24, found = S.hits(t);
   const at = (id) => (c.at.get(id) || { all: 0 }).all;
   const sides = hasSidecar(), prefill = all.filter((p) => p.prefill), decode = all.filter((p) => !p.prefill);
   const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h2>${title} <small>${list.length}</small></h2><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;

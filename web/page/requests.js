@@ -1,5 +1,5 @@
 // The list of requests: all of them, of which only those in sight are drawn.
-import { h } from "preact";
+import { h, Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import htm from "htm";
 import * as S from "./store.js";
@@ -11,11 +11,11 @@ const height = 28;
 const columns = [
   { id: "request", text: "request", of: (r) => r[S.N], show: (r) => label(r[S.ID]) },
   { id: "sent", text: "sent", of: (r) => r[S.SENT], show: (r) => (r[S.SENT] / 1e6).toFixed(3) + " s", number: true },
-  { id: "outcome", text: "outcome", of: S.outcome, show: S.outcome },
-  { id: "model", text: "model", of: (r) => S.name(r[S.MODEL]), show: (r) => S.name(r[S.MODEL]), wide: true },
-  { id: "class", text: "class", of: (r) => S.name(r[S.CLASS]), show: (r) => S.name(r[S.CLASS]), some: (r) => r[S.CLASS], wide: true },
-  { id: "endpoint", text: "model server", of: (r) => S.name(r[S.ENDPOINT]), show: (r) => S.name(r[S.ENDPOINT]) },
-  { id: "prefill", text: "prefill server", of: (r) => S.name(r[S.PREFILLER]), show: (r) => S.name(r[S.PREFILLER]), some: (r) => r[S.PREFILLER], wide: true },
+  { id: "outcome", name: S.OUTCOME, text: "outcome", of: S.outcome, show: S.outcome },
+  { id: "model", name: S.MODEL, text: "model", of: (r) => S.name(r[S.MODEL]), show: (r) => S.name(r[S.MODEL]), wide: true },
+  { id: "class", name: S.CLASS, text: "class", of: (r) => S.name(r[S.CLASS]), show: (r) => S.name(r[S.CLASS]), some: true, wide: true },
+  { id: "endpoint", name: S.ENDPOINT, text: "model server", of: (r) => S.name(r[S.ENDPOINT]), show: (r) => S.name(r[S.ENDPOINT]) },
+  { id: "prefill", name: S.PREFILLER, text: "prefill server", of: (r) => S.name(r[S.PREFILLER]), show: (r) => S.name(r[S.PREFILLER]), some: true, wide: true },
   { id: "ttft", text: "TTFT", of: (r) => r[S.TTFT], show: (r) => span(r[S.TTFT]), number: true, us: true },
   { id: "total", text: "total", of: (r) => r[S.TOTAL], show: (r) => span(r[S.TOTAL]), number: true, us: true },
   { id: "prompt", text: "prompt", of: (r) => r[S.PROMPT], show: (r) => thousands(r[S.PROMPT]), number: true, wide: true },
@@ -28,7 +28,14 @@ byId.attempts = { of: (r) => r[S.ATTEMPTS], number: true };
 
 const units = { "": 1e6, s: 1e6, ms: 1e3, us: 1, "µs": 1 };
 
-// parse makes a test of what somebody types: words that a row must have, column:text, and column>number with a unit.
+// has makes a test of a column of names. There are far fewer names than rows, so each is looked at once.
+function has(column, words) {
+  const known = [];
+  return (r) => (known[r[column]] ??= words(r[column] === 0 && column === S.OUTCOME ? "in flight" : S.name(r[column])));
+}
+
+// parse makes a test of what somebody types: words that a row must have, column:text, and column>number with a unit. It holds for as
+// long as names mean the same.
 export function parse(text) {
   const tests = [], wrong = [];
   for (const word of text.trim().split(/\s+/)) {
@@ -42,7 +49,7 @@ export function parse(text) {
       if (how === ":" || !c.number) {
         if (!value) continue;
         const want = value.toLowerCase();
-        test = (r) => String(c.show ? c.show(r) : c.of(r)).toLowerCase().includes(want);
+        test = c.name ? has(c.name, (x) => x.toLowerCase().includes(want)) : (r) => String(c.show ? c.show(r) : c.of(r)).toLowerCase().includes(want);
       } else {
         const x = /^([\d.]+)(s|ms|us|µs|)$/.exec(value);
         if (!x) { if (value) wrong.push(value + " is no number such as 3 or 250ms"); continue; }
@@ -51,24 +58,64 @@ export function parse(text) {
         test = (r) => { const v = c.of(r); return v >= 0 && cmp(v); };
       }
     } else {
-      const want = rest.toLowerCase();
-      test = (r) => r[S.ID].toLowerCase().includes(want) || label(r[S.ID]) === want || S.outcome(r).replace("_", " ").includes(want.replace("_", " ")) ||
-        S.name(r[S.ENDPOINT]).toLowerCase().includes(want) || S.name(r[S.PREFILLER]).toLowerCase().includes(want) || S.name(r[S.MODEL]).toLowerCase().includes(want) || S.name(r[S.CLASS]).toLowerCase().includes(want);
+      const want = rest.toLowerCase(), words = (x) => x.toLowerCase().includes(want);
+      const any = [S.ENDPOINT, S.PREFILLER, S.MODEL, S.CLASS].map((c) => has(c, words)).concat(has(S.OUTCOME, (x) => x.replace("_", " ").includes(want.replace("_", " "))));
+      const number = /^#\d+$/.test(want);
+      test = (r) => r[S.ID].toLowerCase().includes(want) || any.some((t) => t(r)) || (number && label(r[S.ID]) === want);
     }
     tests.push(not ? (r) => !test(r) : test);
   }
   return { all: tests.length === 0, wrong, test: (r) => tests.every((t) => t(r)) };
 }
 
-// choose are the rows that pass, in their order.
-function choose(filter, sort) {
-  const out = [];
-  for (const r of S.store.rows) if (r && (filter.all || filter.test(r))) out.push(r);
-  if (sort.by !== "request" || sort.down) {
-    const of = byId[sort.by].of, sign = sort.down ? -1 : 1;
-    out.sort((a, b) => { const x = of(a), y = of(b); return x < y ? -sign : x > y ? sign : a[S.N] - b[S.N]; });
+// order says which of two rows comes first.
+function order({ by, down }) {
+  const c = byId[by], sign = down ? -1 : 1;
+  let of = c.of;
+  if (c.name) { // names are held against each other once
+    const place = [];
+    S.store.names.map((x, i) => [c.name === S.OUTCOME && !i ? "in flight" : x, i]).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0)).forEach(([, i], k) => { place[i] = k; });
+    of = (r) => place[r[c.name]];
   }
+  return (a, b) => sign * (of(a) - of(b)) || a[S.N] - b[S.N];
+}
+
+let list = {};
+
+// choose are the rows that pass, in their order: of very many only what is new is looked at, and put in its place.
+function choose(filter, sort) {
+  const s = S.store, plain = sort.by === "request" && !sort.down;
+  if (filter.all && plain) return s.rows;
+  const names = byId[sort.by].name ? s.names.length : 0, fresh = S.taken();
+  if (!fresh || list.filter !== filter || list.sort !== sort || list.names !== names) {
+    const rows = s.rows.filter((r) => r && (filter.all || filter.test(r))), before = order(sort);
+    list = { filter, sort, names, before, rows: plain ? rows : rows.sort(before) };
+    return list.rows;
+  }
+  if (!fresh.size) return list.rows;
+  const stay = list.rows.filter((r) => s.rows[r[S.N] - s.first] === r), more = [...fresh].map(S.row).filter((r) => r && (filter.all || filter.test(r))).sort(list.before);
+  const out = [];
+  let i = 0;
+  for (const r of more) {
+    while (i < stay.length && list.before(stay[i], r) < 0) out.push(stay[i++]);
+    out.push(r);
+  }
+  while (i < stay.length) out.push(stay[i++]);
+  list.rows = out;
   return out;
+}
+
+// Line is a row that is in sight. It is drawn again where it is another one.
+class Line extends Component {
+  shouldComponentUpdate(p) {
+    const q = this.props;
+    return p.r !== q.r || p.n !== q.n || p.shown !== q.shown || p.current !== q.current || p.focus !== q.focus;
+  }
+  render({ r, n, columns, current, focus, choose }) {
+    if (!r) return null; // it is on its way
+    return html`<div id=${"r" + r[S.N]} role="row" aria-rowindex=${n + 2} aria-selected=${current} class=${"line" + (S.bad(r) ? " bad" : "") + (r[S.OVER] < 0 ? " open" : "") + (focus ? " focus" : "")}
+      style=${"transform:translateY(" + n * height + "px)"} onClick=${() => choose(n, r)}>${columns.map((c) => html`<div role="gridcell" class=${(c.number ? "number " : "") + (c.wide ? "wide " : "") + c.id}>${c.show(r)}</div>`)}</div>`;
+  }
 }
 
 let remembered = { filter: "", sort: { by: "request", down: false }, top: 0 };
@@ -82,9 +129,9 @@ export function Requests() {
   const [focus, setFocus] = useState(0);
   const body = useRef(null), follow = useRef(!S.store.ended && remembered.top === 0);
   Object.assign(remembered, { filter: text, sort, top });
-  const filter = useMemo(() => parse(text), [text]);
+  const filter = useMemo(() => parse(text), [text, s.era]);
   const rows = useMemo(() => choose(filter, sort), [filter, sort, s.version]);
-  const shown = useMemo(() => columns.filter((c) => !c.some || rows.some(c.some)), [rows]);
+  const shown = columns.filter((c) => !c.some || s.filled.has(c.id));
   useEffect(() => {
     const size = () => body.current && setTall(body.current.clientHeight - height);
     const o = new ResizeObserver(size);
@@ -100,7 +147,7 @@ export function Requests() {
     follow.current = b.scrollTop + b.clientHeight >= b.scrollHeight - height;
     setTop(b.scrollTop);
   };
-  const from = Math.max(0, Math.floor(top / height) - 6), to = Math.min(rows.length, Math.ceil((top + tall) / height) + 6);
+  const from = Math.max(0, Math.min(Math.floor(top / height) - 6, rows.length - 1)), to = Math.min(rows.length, Math.ceil((top + tall) / height) + 6);
   const key = (e) => {
     const page = Math.max(1, Math.floor(tall / height) - 1);
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length }[e.key];
@@ -116,22 +163,20 @@ export function Requests() {
       location.hash = "request/" + encodeURIComponent(rows[focus][S.ID]);
     }
   };
+  const pick = (n, r) => { setFocus(n); location.hash = "request/" + encodeURIComponent(r[S.ID]); };
   const current = decodeURIComponent((/^#request\/(.*)$/.exec(location.hash) || [])[1] || "");
   const at = rows[focus];
-  const style = { gridTemplateColumns: shown.map((c) => (c.id === "request" ? "minmax(4.5em,.8fr)" : c.number ? "minmax(4.5em,.7fr)" : "minmax(6em,1.4fr)")).join(" ") };
+  const across = shown.map((c) => (c.id === "request" ? "minmax(4.5em,.8fr)" : c.number ? "minmax(4.5em,.7fr)" : "minmax(6em,1.4fr)")).join(" "), slots = Math.ceil(tall / height) + 14;
   return html`<section class="requests" aria-label="Requests">
     <div class="tools">
       <label>Filter <input type="search" value=${text} onInput=${(e) => setText(e.currentTarget.value)} placeholder="outcome:completed ttft>500ms 10.0.0.7 -chat" aria-describedby="shown" spellcheck="false"/></label>
       <p id="shown" role="status">${filter.wrong.length ? filter.wrong[0] : rows.length === s.rows.length ? plural(rows.length, "request") : thousands(rows.length) + " of " + plural(s.rows.length, "request")}${s.first > 0 ? "; " + thousands(s.first) + " earlier ones are no longer kept" : ""}</p>
     </div>
-    <div class="grid" role="grid" ref=${body} onScroll=${scroll} aria-label="Requests" aria-rowcount=${rows.length + 1} aria-colcount=${shown.length} tabindex="0" onKeyDown=${key} aria-activedescendant=${at && focus >= from && focus < to ? "r" + at[S.N] : null}>
-      <div class="top" role="rowgroup"><div class="head line" role="row" aria-rowindex="1" style=${style}>${shown.map((c) => html`<div role="columnheader" class=${(c.number ? "number " : "") + (c.wide ? "wide" : "")} aria-sort=${sort.by === c.id ? (sort.down ? "descending" : "ascending") : "none"}>
+    <div class="grid" role="grid" ref=${body} onScroll=${scroll} aria-label="Requests" aria-rowcount=${rows.length + 1} aria-colcount=${shown.length} tabindex="0" style=${"--across:" + across} onKeyDown=${key} aria-activedescendant=${at && focus >= from && focus < to ? "r" + at[S.N] : null}>
+      <div class="top" role="rowgroup"><div class="head line" role="row" aria-rowindex="1">${shown.map((c) => html`<div role="columnheader" class=${(c.number ? "number " : "") + (c.wide ? "wide" : "")} aria-sort=${sort.by === c.id ? (sort.down ? "descending" : "ascending") : "none"}>
         <button tabindex="-1" onClick=${() => setSort({ by: c.id, down: sort.by === c.id ? !sort.down : !!c.number })}>${c.text}${sort.by === c.id ? (sort.down ? " ↓" : " ↑") : ""}</button></div>`)}</div></div>
         <div class="all" role="rowgroup" style=${{ height: rows.length * height + "px" }}>
-          ${rows.slice(from, to).map((r, i) => html`<div key=${r[S.N]} id=${"r" + r[S.N]} role="row" aria-rowindex=${from + i + 2} aria-selected=${r[S.ID] === current}
-            class=${"line" + (S.bad(r) ? " bad" : "") + (r[S.OVER] < 0 ? " open" : "") + (from + i === focus ? " focus" : "")}
-            style=${{ ...style, transform: "translateY(" + (from + i) * height + "px)" }} onClick=${() => { setFocus(from + i); location.hash = "request/" + encodeURIComponent(r[S.ID]); }}>
-            ${shown.map((c) => html`<div role="gridcell" class=${(c.number ? "number " : "") + (c.wide ? "wide " : "") + c.id}>${c.show(r)}</div>`)}</div>`)}
+          ${rows.slice(from, to).map((r, i) => html`<${Line} key=${(from + i) % slots} r=${r} n=${from + i} shown=${shown.length} columns=${shown} current=${!!r && r[S.ID] === current} focus=${from + i === focus} choose=${pick}/>`)}
         </div>
     </div>
     ${rows.length === 0 && html`<p class="empty">${s.rows.length ? "No request passes the filter." : "No request has been sent yet."}</p>`}

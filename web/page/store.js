@@ -11,7 +11,10 @@ export const HELD = 1, BY_HAND = 2;
 export const store = {
   meta: { mode: "live", pools: [] },
   rows: [], first: 0, names: [""], open: new Set(), gauges: new Map(), notices: [], gaps: [],
-  figures: null, now: 0, ended: false, connected: false, loaded: false, version: 0, byId: new Map(),
+  figures: null, now: 0, ended: false, connected: false, version: 0, byId: new Map(),
+  // What is worked out as rows come, since there may be very many: names of servers that requests were sent to (true: that prefill),
+  // requests that did not complete, columns that have something, and rows that are new since a list was made; null is all.
+  servers: new Map(), failed: [], filled: new Set(), touched: null, era: 0,
   shared: null,
   // The playhead: the moment that is shown. It follows a live run, or goes its own way.
   play: { follow: true, at: 0, rate: 1, playing: false },
@@ -36,7 +39,7 @@ export function changed() {
 
 // useStore draws a component again when the store has changed, at most every so many milliseconds.
 export function useStore(every = 0) {
-  const [, set] = useState(0);
+  const [, set] = useState(0), drawn = store.version;
   useEffect(() => {
     let last = 0, timer = 0;
     const f = () => {
@@ -49,6 +52,7 @@ export function useStore(every = 0) {
       }
     };
     listeners.add(f);
+    if (store.version !== drawn) f(); // meanwhile
     return () => { listeners.delete(f); clearTimeout(timer); };
   }, [every]);
   return store;
@@ -60,14 +64,63 @@ export const find = (id) => { const n = store.byId.get(id); return n === undefin
 export const outcome = (r) => (r[OUTCOME] ? name(r[OUTCOME]) : "in flight");
 export const bad = (r) => r[OUTCOME] !== 0 && !["completed", "ended"].includes(name(r[OUTCOME]));
 
+// forget has all rows be unknown, since a stream begins anew.
+function forget() {
+  Object.assign(store, { rows: [], first: 0, servers: new Map(), failed: [], filled: new Set(), touched: null, era: store.era + 1 });
+  Object.assign(tally, { to: 0, of: new Map() });
+  store.open.clear(); store.byId.clear();
+}
+
+// put takes a row, in place of what was known of its request.
+function put(r) {
+  const s = store, i = r[N] - s.first;
+  if (i < 0) return;
+  const was = s.rows[i];
+  s.rows[i] = r;
+  if (!was) s.byId.set(r[ID], r[N]);
+  if (r[OVER] < 0) s.open.add(r[N]);
+  else { s.open.delete(r[N]); longest = Math.max(longest, r[OVER]); }
+  if (r[N] < tally.to) { count(was, -1); count(r, 1); }
+  if (bad(r) && !(was && bad(was)) && s.failed.push(r[N]) > 4096) s.failed.splice(0, 1024);
+  if (r[ENDPOINT]) s.servers.set(r[ENDPOINT], false);
+  if (r[PREFILLER]) { s.servers.set(r[PREFILLER], true); s.filled.add("prefill"); }
+  if (r[CLASS]) s.filled.add("class");
+  if (s.touched && s.touched.add(r[N]).size > 50000) s.touched = null;
+}
+
+// taken are the numbers of rows that are new since the last call; null is all.
+export function taken() {
+  const t = store.touched;
+  store.touched = new Set();
+  return t;
+}
+
+// tally counts prompt tokens, and those of them that were cached, by server, over the rows before one.
+const tally = { to: 0, of: new Map() };
+
+function count(r, by) {
+  if (!r || !r[PROMPT]) return;
+  const key = r[PREFILLER] && r[LEG_ENDED] >= 0 ? r[PREFILLER] : r[ENDPOINT];
+  let x = tally.of.get(key);
+  if (!x) tally.of.set(key, (x = { prompt: 0, cached: 0 }));
+  x.prompt += by * r[PROMPT];
+  x.cached += by * Math.min(r[CACHED], r[PROMPT]);
+}
+
+// hits are the prompt tokens of requests that were sent until a time, and those of them that their servers had cached.
+export function hits(at) {
+  const to = store.first + (at >= store.now ? store.rows.length : sentBy(at));
+  for (; tally.to < to; tally.to++) count(row(tally.to), 1);
+  while (tally.to > to) count(row(--tally.to), -1);
+  return tally.of;
+}
+
 // apply takes a frame.
 export function apply(f) {
   const s = store;
-  if (f.gap) {
-    s.gaps.push({ at: s.now, to: f.now, lost: f.gap });
-    s.rows = []; s.open.clear(); s.byId.clear();
-  }
-  if (f.snapshot !== undefined && s.rows.length) { s.rows = []; s.open.clear(); s.byId.clear(); }
+  if (f.meta) s.meta = f.meta;
+  if (f.gap) s.gaps.push({ at: s.now, to: f.now, lost: f.gap });
+  if (f.gap || (f.snapshot !== undefined && s.rows.length)) forget();
   s.now = Math.max(s.now, f.now || 0);
   s.heard = performance.now();
   if (f.names) {
@@ -75,17 +128,16 @@ export function apply(f) {
     s.names.push(...f.names);
   }
   if (f.first !== undefined && f.first > s.first) {
-    for (const r of s.rows.splice(0, f.first - s.first)) if (r) { s.byId.delete(r[ID]); s.open.delete(r[N]); }
+    const gone = s.rows.splice(0, f.first - s.first);
+    gone.forEach((r, i) => {
+      if (s.first + i < tally.to) count(r, -1);
+      if (r) { s.byId.delete(r[ID]); s.open.delete(r[N]); }
+    });
     s.first = f.first;
+    tally.to = Math.max(tally.to, s.first);
+    s.touched = null;
   }
-  for (const r of f.rows || []) {
-    const i = r[N] - s.first;
-    if (i < 0) continue;
-    s.rows[i] = r;
-    s.byId.set(r[ID], r[N]);
-    if (r[OVER] < 0) s.open.add(r[N]);
-    else s.open.delete(r[N]);
-  }
+  for (const r of f.rows || []) put(r);
   for (const [at, pod, waiting, running, ready, kv, ...adapters] of f.gauges || []) {
     let list = s.gauges.get(pod);
     if (!list) s.gauges.set(pod, (list = []));
@@ -96,35 +148,32 @@ export function apply(f) {
   if (s.notices.length > 4096) s.notices.splice(0, 1024);
   if (f.figures) s.figures = f.figures;
   if (f.ended) s.ended = true;
-  s.loaded = true;
   changed();
 }
 
-// listen follows a live page's run.
-export async function listen() {
-  const answer = await fetch("/data/meta");
-  if (!answer.ok) throw new Error("the run does not answer: " + answer.status);
-  store.meta = await answer.json();
+// listen follows a live page's run. It returns when the run has said what it is.
+export function listen() {
   let tries = 0;
-  const go = () => {
-    const source = new EventSource("/data/stream");
-    source.onopen = () => {
-      // A stream begins with everything.
-      Object.assign(store, { rows: [], first: 0, names: [""], gauges: new Map(), notices: [], connected: true });
-      store.open.clear(); store.byId.clear();
-      tries = 0;
-      changed();
-      fetch("/data/meta").then((a) => a.ok && a.json()).then((m) => { if (m) { store.meta = m; changed(); } }).catch(() => {});
+  return new Promise((known, refused) => {
+    const go = () => {
+      const source = new EventSource("/data/stream");
+      source.onopen = () => { // a stream begins with everything
+        forget();
+        Object.assign(store, { names: [""], gauges: new Map(), notices: [], connected: true });
+        tries = 0;
+        changed();
+      };
+      source.onmessage = (e) => { apply(JSON.parse(e.data)); known(); };
+      source.onerror = () => {
+        store.connected = false;
+        changed();
+        source.close();
+        refused(new Error("it does not answer"));
+        if (!store.ended || tries < 3) setTimeout(go, Math.min(10000, 500 * 2 ** tries++));
+      };
     };
-    source.onmessage = (e) => apply(JSON.parse(e.data));
-    source.onerror = () => {
-      store.connected = false;
-      changed();
-      source.close();
-      if (!store.ended || tries < 3) setTimeout(go, Math.min(10000, 500 * 2 ** tries++));
-    };
-  };
-  go();
+    go();
+  });
 }
 
 // open takes a shared file's run.
@@ -185,6 +234,8 @@ export function gauge(pod, at) {
   return low ? list[low - 1] : null;
 }
 
+let longest = 0; // that a request took
+
 // under are the requests that are under way at a time.
 export function under(at) {
   const out = [];
@@ -195,13 +246,22 @@ export function under(at) {
     for (let i = store.rows.length - 1, k = 0; i >= 0 && k < 2000; i--, k++) if (store.rows[i] && store.rows[i][OVER] >= 0) look(store.rows[i]);
     return out;
   }
-  // Rows come in the order in which they were sent, or nearly so.
+  if (!store.ended) for (const n of store.open) look(row(n));
+  for (let i = Math.min(store.rows.length, sentBy(at) + 64) - 1, old = 0; i >= 0 && old < 64; i--) {
+    const r = store.rows[i];
+    if (r && r[OVER] >= 0) look(r);
+    if (r && r[SENT] < at - longest) old++; // and so are those before it
+  }
+  return out;
+}
+
+// sentBy is how many rows were sent until a time. They come in the order in which they were sent, or nearly so.
+function sentBy(at) {
   let low = 0, high = store.rows.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (store.rows[middle] && store.rows[middle][SENT] <= at) low = middle + 1;
     else high = middle;
   }
-  for (let i = Math.min(store.rows.length, low + 64) - 1; i >= 0; i--) look(store.rows[i]);
-  return out;
+  return low;
 }
