@@ -1,4 +1,5 @@
-package scenario
+// Package limit is what a scenario expects of a figure of the summary.
+package limit
 
 import (
 	"fmt"
@@ -115,25 +116,27 @@ func (l Limit) String() string {
 	if l.AtLeast {
 		sign = " >= "
 	}
-	return l.Measure + sign + l.text(l.Bound)
+	return l.Measure + sign + l.Text(l.Bound)
 }
 
-func (l Limit) words() string {
+// Words is the limit as people read it.
+func (l Limit) Words() string {
 	if l.AtLeast {
-		return "at least " + l.text(l.Bound)
+		return "at least " + l.Text(l.Bound)
 	}
-	return "at most " + l.text(l.Bound)
+	return "at most " + l.Text(l.Bound)
 }
 
-func (l Limit) holds(v float64) bool {
+// Holds says whether a value keeps the limit.
+func (l Limit) Holds(v float64) bool {
 	if l.AtLeast {
 		return v >= l.Bound
 	}
 	return v <= l.Bound
 }
 
-// text is a value as people read it.
-func (l Limit) text(v float64) string {
+// Text is a value as people read it.
+func (l Limit) Text(v float64) string {
 	_, units := figures()
 	switch units[l.Measure] {
 	case inSeconds:
