@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/otlp"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/report/trace"
 )
 
@@ -215,8 +216,8 @@ func (c *traceCmd) figures(o *outside, around *trace.Around, until machine.Time)
 			around.Sample(now, s.HostPort(), s.Waiting, s.Running, s.KVUsage)
 		}
 	}
-	var line *report.LineError
-	err := report.ReadInputsFile(c.File, p.Line)
+	var line *recording.LineError
+	err := recording.ReadInputsFile(c.File, p.Line)
 	if errors.Is(err, inputlog.ErrEnough) {
 		return nil
 	}

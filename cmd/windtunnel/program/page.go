@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -42,7 +43,7 @@ func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
 		return nil, nil
 	}
 	p := &shownPage{book: web.NewBook()}
-	m.Version, m.Scenario, m.Seed, m.Requests = versionText(), o.Scenario, o.Seed, o.Requests
+	m.Version, m.Scenario, m.Seed, m.Requests = version.Text(), o.Scenario, o.Seed, o.Requests
 	var err error
 	if p.server, err = web.Start(web.Options{Book: p.book, Port: f.UIPort, Meta: m}); err != nil {
 		return nil, err

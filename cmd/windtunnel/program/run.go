@@ -26,6 +26,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/web"
 )
@@ -105,7 +106,7 @@ func (c *runCmd) Run(o *outside) error {
 	if c.UI { // where servers may be added
 		s.Spare()
 	}
-	fit, end := o.fitter(ctx, s)
+	fit, end := fitter(ctx, o, s)
 	defer end()
 	origin := time.Now()
 	// We send nothing before the stack is up, so the readers open late and a
@@ -247,7 +248,7 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 	models, err := client.Models(ctx, server)
 	switch {
 	case ctx.Err() != nil:
-		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+		return exit.Told(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q does not say which models it serves: %w", server, err), "start it first, or say which one to ask for: --model NAME")
 	case len(models) == 0:
@@ -285,7 +286,7 @@ func stopStack(st *stack.Stack) error {
 // startError gives trouble before the first request its exit code.
 func startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return exit.With(exit.Interrupted, alreadyTold{err})
+		return exit.Told(exit.Interrupted, err)
 	}
 	var config *stack.ConfigError
 	var objects *up.InvalidError
@@ -361,7 +362,7 @@ func (c *runCmd) ready(o *outside, st *stack.Stack, s *scenario.Scenario) {
 	}
 	line := fmt.Sprintf("ready in %.2f s: Envoy %s on http://%s → %s; playing %s, seed %d",
 		st.Startup.Seconds(), st.Binary.Version, st.Gateway.Addr, strings.Join(pools, "; "), what, s.Seed)
-	fmt.Fprintln(c.notes(o), report.Wrap(line, 2, o.Columns))
+	fmt.Fprintln(c.notes(o), terminal.Wrap(line, 2, o.Columns))
 }
 
 // pickers says where a pool's endpoint pickers listen.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
@@ -84,7 +85,7 @@ type running struct {
 func bringUp(t *testing.T, args ...string) *running {
 	t.Helper()
 	u := &running{t: t, out: &locked{}, told: &locked{}, code: make(chan int, 1)}
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal, o.Columns = u.out, u.told, false, 0
 	ctx, stop := context.WithCancel(context.Background())
 	u.stop = stop
