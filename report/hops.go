@@ -195,8 +195,11 @@ func (m *hopMeter) measure(p *passing) {
 	m.note(envoyToServer, p.behindEnvoy-start-begun)
 	m.note(serverToEnvoy, start+first-p.answered)
 	m.note(envoyToClient, p.first-start-out)
+	// Of several pools Envoy asks a body-based router first: the time until it has answered is none of
+	// Envoy's own work.
+	routed, _ := point("router_request")
 	if waited, ok := point("picker_request"); ok && p.picked > 0 {
-		m.note(requestInEnvoy, begun-waited)
+		m.note(requestInEnvoy, begun-waited-routed)
 		m.note(requestToPicker, (waited-(p.picked-p.arrived))/2)
 	}
 	if waited, ok := point("picker_response"); ok {

@@ -17,6 +17,7 @@ import (
 type timedRequest struct {
 	at                              int
 	network, envoy, picker, sidecar int
+	router                          int // takes so long to answer, where there is one
 	events                          []flow.Event
 }
 
@@ -30,7 +31,7 @@ func (p *timedRequest) play(held, stream, aside bool) []flow.Event {
 	p.tell(flow.Client, flow.RequestSent)
 	p.at += p.network
 	start := p.at
-	p.at += p.envoy / 2
+	p.at += p.envoy/2 + p.router
 	asked := p.at
 	p.at += p.picker
 	p.tell(flow.EPP, flow.RequestReceived)
@@ -40,6 +41,9 @@ func (p *timedRequest) play(held, stream, aside bool) []flow.Event {
 	timeline := map[string]any{"picker_request": p.at - asked}
 	p.at += p.envoy / 2
 	timeline["upstream_begun"] = p.at - start
+	if p.router > 0 {
+		timeline["router_request"] = p.router
+	}
 	p.at += p.network
 	if aside {
 		p.tell(flow.Sidecar, flow.RequestReceived)
@@ -91,6 +95,9 @@ func TestHopsAreMeasured(t *testing.T) {
 				t.Parallel()
 				m := newHopMeter()
 				p := timedRequest{network: 110, envoy: 60, picker: 75, sidecar: 230}
+				if c.held { // behind a body-based router
+					p.router = 500
+				}
 				events := p.play(c.held, c.stream, c.aside)
 				if n := len(events); early {
 					events[n-2], events[n-1] = events[n-1], events[n-2]
