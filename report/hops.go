@@ -29,7 +29,7 @@ type HopTimes struct {
 // Write prints the section of a scenario file.
 func (h *HopTimes) Write(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("hops: # measured in this run\n")
+	b.WriteString("hops: # as measured\n")
 	for _, f := range []struct{ name, dist string }{{"network", h.Network}, {"envoy", h.Envoy}, {"extProc", h.ExtProc}, {"sidecar", h.Sidecar}, {"scrape", h.Scrape}} {
 		if f.dist != "" {
 			fmt.Fprintf(&b, "  %s: %s\n", f.name, Printable(f.dist))

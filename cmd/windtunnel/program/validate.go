@@ -247,6 +247,11 @@ func (x *validated) answer() {
 }
 
 func (x *validated) write(o *outside) error {
+	if x.Hops != nil {
+		if err := x.Hops.Write(o.Stdout); err != nil {
+			return err
+		}
+	}
 	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "span\t\tlive\tvirtual\toff\t\t\n")
 	m := report.Measure{Unit: report.Seconds}
