@@ -39,6 +39,8 @@ var accessLogFormat = map[string]string{
 	// How long Envoy waited for the picker's word on the two sets of headers.
 	"ext_proc_request_us":  "%FILTER_STATE(" + pickerFilter + ":FIELD:request_header_latency_us)%",
 	"ext_proc_response_us": "%FILTER_STATE(" + pickerFilter + ":FIELD:response_header_latency_us)%",
+	// And for the body-based router's on those of the request, where there is one.
+	"router_request_us": "%FILTER_STATE(" + bodyRouterFilter + ":FIELD:request_header_latency_us)%",
 }
 
 // accessLogs writes one JSON line per finished request.

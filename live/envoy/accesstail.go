@@ -64,6 +64,8 @@ type Timeline struct {
 	// How long Envoy waited for the endpoint picker to answer the request's and
 	// the response's headers.
 	PickerRequest, PickerResponse time.Duration
+	// How long for the body-based router to answer the request's, ahead of the picker.
+	RouterRequest time.Duration
 }
 
 // NotReached marks a point of a Timeline that the request never came to.
@@ -98,6 +100,7 @@ type accessLine struct {
 	ResponseLast    *int64  `json:"response_last_us"`
 	PickerRequest   *string `json:"ext_proc_request_us"` // a number in a text
 	PickerResponse  *string `json:"ext_proc_response_us"`
+	RouterRequest   *string `json:"router_request_us"`
 }
 
 // ParseAccessLine reads one line of the log.
@@ -122,6 +125,7 @@ func ParseAccessLine(line []byte) (AccessRecord, error) {
 			UpstreamFirst: span(l.First), UpstreamLast: span(l.Last),
 			ResponseFirst: span(l.ResponseFirst), ResponseLast: span(l.ResponseLast),
 			PickerRequest: spanText(l.PickerRequest), PickerResponse: spanText(l.PickerResponse),
+			RouterRequest: spanText(l.RouterRequest),
 		},
 	}
 	if l.Attempts != nil {

@@ -35,7 +35,7 @@ func TestParseAccessLine(t *testing.T) {
 			RequestRead: 779 * time.Microsecond, UpstreamConnected: 25231 * time.Microsecond, UpstreamBegun: 25325 * time.Microsecond,
 			UpstreamSent: NotReached, UpstreamFirst: 35840 * time.Microsecond, UpstreamLast: 36675 * time.Microsecond,
 			ResponseFirst: 36512 * time.Microsecond, ResponseLast: 36908 * time.Microsecond,
-			PickerRequest: 24977 * time.Microsecond, PickerResponse: NotReached,
+			PickerRequest: 24977 * time.Microsecond, PickerResponse: NotReached, RouterRequest: NotReached,
 		},
 	}
 	if d := cmp.Diff(want, got); d != "" {

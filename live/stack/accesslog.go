@@ -77,7 +77,8 @@ func (s *Stack) logged(r envoy.AccessRecord) flow.Event {
 func timeline(t *envoy.Timeline) map[string]any {
 	out := map[string]any{}
 	for key, d := range map[string]time.Duration{"upstream_first": t.UpstreamFirst, "upstream_begun": t.UpstreamBegun, "response_first": t.ResponseFirst,
-		"response_last": t.ResponseLast, "picker_request": t.PickerRequest, "picker_response": t.PickerResponse} {
+		"response_last": t.ResponseLast, "picker_request": t.PickerRequest, "picker_response": t.PickerResponse,
+		"router_request": t.RouterRequest} {
 		if d != envoy.NotReached {
 			out[key] = int(d.Microseconds())
 		}

@@ -70,6 +70,11 @@ workload:
 	if d := turns["chat-epp-0"] - turns["chat-epp-1"]; d < 0 || d > 1 || turns["<nil>"] != n["code"] {
 		t.Errorf("in virtual time the pickers got %v", turns)
 	}
+	for _, e := range live {
+		if timeline, ok := e.Details.Get("timeline_us").(map[string]any); ok && timeline["router_request"] == nil {
+			t.Errorf("%s: Envoy does not say how long the body-based router took: %v", e.Request, timeline)
+		}
+	}
 	if asked["chat-epp-0"] == 0 || asked["chat-epp-1"] == 0 { // Envoy's threads each take turns of their own
 		t.Errorf("the pickers got %v", asked)
 	}

@@ -32,7 +32,7 @@ type Times struct {
 // Write prints the section of a scenario file.
 func (h *Times) Write(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("hops: # measured in this run\n")
+	b.WriteString("hops: # as measured\n")
 	for _, f := range []struct{ name, dist string }{{"network", h.Network}, {"envoy", h.Envoy}, {"extProc", h.ExtProc}, {"sidecar", h.Sidecar}, {"scrape", h.Scrape}} {
 		if f.dist != "" {
 			fmt.Fprintf(&b, "  %s: %s\n", f.name, terminal.Printable(f.dist))
@@ -201,8 +201,11 @@ func (m *Meter) measure(p *passing) {
 	m.note(envoyToServer, p.behindEnvoy-start-begun)
 	m.note(serverToEnvoy, start+first-p.answered)
 	m.note(envoyToClient, p.first-start-out)
+	// Of several pools Envoy asks a body-based router first: the time until it has answered is none of
+	// Envoy's own work.
+	routed, _ := point("router_request")
 	if waited, ok := point("picker_request"); ok && p.picked > 0 {
-		m.note(requestInEnvoy, begun-waited)
+		m.note(requestInEnvoy, begun-waited-routed)
 		m.note(requestToPicker, (waited-(p.picked-p.arrived))/2)
 	}
 	if waited, ok := point("picker_response"); ok {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/chromium"
 )
 
@@ -30,7 +31,7 @@ func browse(t *testing.T, text string) *browsing {
 		t.Fatal(err)
 	}
 	out := &locked{}
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0
 	ctx, stop := context.WithCancel(context.Background())
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }

@@ -12,15 +12,20 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/hops"
+	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/report/terminal"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 type validateCmd struct {
 	loadFlags
 	EnvoyPath string  `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
 	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"How far virtual time may be off a latency before that is pointed out."`
+	Hops      bool    `help:"Measure first, in a live run with another seed, how long it takes from part to part on this machine, and have virtual time take as long."`
 	Fail      bool    `name:"fail" help:"Exit with code 1 where outcomes differ or a latency at p50 or p90 is off by more than the tolerance."`
 	Output    string  `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
 }
@@ -31,15 +36,18 @@ func (c *validateCmd) Help() string {
 Examples:
   windtunnel validate examples/plain.yaml
   windtunnel validate mine.yaml -n 500 --output json
+  windtunnel validate mine.yaml --hops                 # with hops as they are on this machine
   windtunnel validate mine.yaml --tolerance 10 --fail`
 }
 
 // validated is what validate says with --output json.
 type validated struct {
-	Requests  int       `json:"requests"`
-	Tolerance float64   `json:"tolerancePercent"`
-	Spans     []offBy   `json:"spans"`
-	Outcomes  []offFrom `json:"outcomes,omitempty"`
+	Requests int `json:"requests"`
+	// Hops are those that another run measured, with another seed; nil where none did.
+	Hops      *hops.Times `json:"hops,omitempty"`
+	Tolerance float64     `json:"tolerancePercent"`
+	Spans     []offBy     `json:"spans"`
+	Outcomes  []offFrom   `json:"outcomes,omitempty"`
 	// Moved is how many requests went to another server.
 	Moved  int    `json:"moved"`
 	Answer string `json:"answer"`
@@ -79,10 +87,14 @@ func (c *validateCmd) Run(o *outside) error {
 		return exit.With(exit.Environment, err)
 	}
 	defer os.RemoveAll(dir)
-	live := runCmd{loadFlags: c.loadFlags, outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: filepath.Join(dir, "live.ndjson")}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
-	quiet := *o
-	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
-	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at
+	path := filepath.Join(dir, "live.ndjson")
+	var took *hops.Times
+	if c.Hops {
+		if took, err = c.measured(o, v, filepath.Join(dir, "hops.ndjson")); err != nil {
+			return err
+		}
+	}
+	if err := c.live(o, path, c.loadFlags); err != nil {
 		return err
 	}
 	picked := [2]map[string]string{{}, {}}
@@ -96,7 +108,7 @@ func (c *validateCmd) Run(o *outside) error {
 	var sums [2]report.Summary
 	tally := report.NewTally()
 	to := watch(0, tally)
-	if _, err := report.ReadFile(live.Record, func(e flow.Event) error { to.Record(e); return nil }); err != nil {
+	if _, err := recording.ReadFile[report.Summary](path, func(e flow.Event) error { to.Record(e); return nil }); err != nil {
 		return inputError(err)
 	}
 	sums[0] = tally.Summary()
@@ -106,12 +118,18 @@ func (c *validateCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if took != nil {
+		if err := hopsFrom(s, took); err != nil {
+			return err
+		}
+	}
 	tally = report.NewTally()
 	if err := playTo(ctx, s, watch(1, tally), tally); err != nil {
 		return err
 	}
 	sums[1] = tally.Summary()
 	out := compareTimes(sums[0], sums[1], c.Tolerance)
+	out.Hops = took
 	for id, name := range picked[0] {
 		if picked[1][id] != name {
 			out.Moved++
@@ -127,6 +145,56 @@ func (c *validateCmd) Run(o *outside) error {
 		return exit.Told(exit.Failed, errors.New("virtual time is off"))
 	}
 	return err
+}
+
+// live plays the scenario in wall time, into a recording.
+func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
+	live := runCmd{loadFlags: flags, outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: path}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
+	quiet := *o
+	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
+	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at
+		return err
+	}
+	return nil
+}
+
+// measured are the hops of a live run with another seed.
+func (c *validateCmd) measured(o *outside, v variant, path string) (*hops.Times, error) {
+	s, err := v.scenario(1)
+	if err != nil {
+		return nil, err
+	}
+	flags := c.loadFlags
+	flags.Seed = &s.Seed
+	if err := c.live(o, path, flags); err != nil {
+		return nil, err
+	}
+	told, err := recording.ReadFile[report.Summary](path, func(flow.Event) error { return nil })
+	switch {
+	case err != nil:
+		return nil, inputError(err)
+	case told == nil || told.HopTimes == nil:
+		return nil, exit.With(exit.Environment, errors.New("the first live run measured no hops; expected requests that complete"))
+	}
+	return told.HopTimes, nil
+}
+
+// hopsFrom gives a scenario the hops that were measured; of what was not measured its own stay.
+func hopsFrom(s *scenario.Scenario, measured *hops.Times) error {
+	for _, f := range []struct {
+		text string
+		to   *dist.Dist
+	}{{measured.Network, &s.Hops.Network}, {measured.Envoy, &s.Hops.Envoy}, {measured.ExtProc, &s.Hops.ExtProc}, {measured.Sidecar, &s.Hops.Sidecar}, {measured.Scrape, &s.Hops.Scrape}} {
+		if f.text == "" {
+			continue
+		}
+		d, err := dist.Parse(f.text)
+		if err != nil {
+			return fmt.Errorf("hops that were measured: %w", err)
+		}
+		*f.to = d
+	}
+	return nil
 }
 
 // compareTimes holds a summary of virtual time against one of wall time.
@@ -182,6 +250,11 @@ func (x *validated) answer() {
 }
 
 func (x *validated) write(o *outside) error {
+	if x.Hops != nil {
+		if err := x.Hops.Write(o.Stdout); err != nil {
+			return err
+		}
+	}
 	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "span\t\tlive\tvirtual\toff\t\t\n")
 	m := report.Measure{Unit: report.Seconds}
