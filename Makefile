@@ -42,10 +42,18 @@ test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=
 test-clients: ## Drive model server and whole stacks with the clients that people use (needs Python with pip, 3.12 or newer or on a Debian, Node with npm, a Prometheus or apt-get)
 	WINDTUNNEL_CLIENTS=all $(GO) test ./live/stack/clients -count 1 -timeout 40m
 
+.PHONY: test-observe
+test-observe: ## Ask a real Prometheus for every panel and rule of windtunnel observe (needs one, or apt-get)
+	WINDTUNNEL_OBSERVE=1 $(GO) test ./live/stack/clients -run 'TestQueries' -count 1 -timeout 20m
+
 .PHONY: test-conformance
 test-conformance: ## Play Gateway API's own conformance suite against windtunnel up (TESTS=HTTPRouteWeight for one test; builds Kubernetes' libraries, which takes minutes)
 	@mkdir -p bin; cd test/conformance && $(GO) test -mod=mod -count 1 -timeout 10m -run 'TestConformance/$(TESTS)' -v . > ../../bin/conformance.log 2>&1; status=$$?; \
 	sed -n '/^not claimed:/,/^[0-9]* passed/p' ../../bin/conformance.log; [ $$status = 0 ] || { tail -3 ../../bin/conformance.log; echo "see bin/conformance.log"; }; exit $$status
+
+.PHONY: test-processors
+test-processors: ## Build for processors with and without fused arithmetic, and get the same bytes of both
+	WINDTUNNEL_PROCESSORS=all $(GO) test ./virtual -run TestSameOnEveryProcessor -count 1 -v -timeout 30m
 
 .PHONY: test-changes
 test-changes: ## Change endpoints 10,000 times under load, and lose no request (CHANGES=500 for fewer)

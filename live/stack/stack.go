@@ -130,9 +130,11 @@ type Stack struct {
 	Binary  envoy.Binary
 	Gateway *envoy.Process
 	// Pools are the scenario's, in its order.
-	Pools   []*Pool
-	control *xds.Server   // that gives Envoy its configuration, where manifests say it
-	routers []*bbr.Server // of manifests
+	Pools     []*Pool
+	control   *xds.Server        // that gives Envoy its configuration, where manifests say it
+	routers   []*bbr.Server      // of manifests
+	unfollow  context.CancelFunc // what Envoy ejects; nil where it ejects nobody
+	following sync.WaitGroup
 	// Router reads requests' models, where there are several pools; else it is nil.
 	Router *bbr.Server
 
@@ -221,6 +223,15 @@ var responseModes = map[scenario.ResponseBodyMode]envoy.Mode{scenario.ResponseFu
 // Listening is where the pickers and the model servers of a pool listen.
 type Listening struct{ Pickers, Endpoints []string }
 
+// processor is how Envoy asks a pool's pickers.
+func processor(p *scenario.Pool, addresses []string) envoy.Processor {
+	x := envoy.Processor{Addresses: addresses, Responses: responseModes[p.EPP.Responses()], MessageTimeout: p.EPP.ProcessingTimeout}
+	if p.EPP.BodyMode == scenario.Buffered {
+		x.Mode = envoy.Buffered
+	}
+	return x
+}
+
 // GatewayConfig is the gateway's configuration for a scenario, with the gateway at
 // an address, of each pool the pickers and the model servers at others, and the
 // body-based router where there are several pools.
@@ -228,14 +239,10 @@ func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string)
 	c := envoy.Config{Listen: listen}
 	for i := range sc.Pools {
 		p := &sc.Pools[i]
-		pool := envoy.Pool{Name: p.Name, Picker: envoy.Processor{Addresses: at[i].Pickers}, FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: at[i].Endpoints}
+		pool := envoy.Pool{Name: p.Name, Picker: processor(p, at[i].Pickers), FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: at[i].Endpoints}
 		if p.Upstream == scenario.HTTP2 {
 			pool.Protocol = envoy.HTTP2
 		}
-		if p.EPP.BodyMode == scenario.Buffered {
-			pool.Picker.Mode = envoy.Buffered
-		}
-		pool.Picker.Responses, pool.Picker.MessageTimeout = responseModes[p.EPP.Responses()], p.EPP.ProcessingTimeout
 		if p.FailureMode == scenario.FailOpen {
 			pool.HealthPath = "/health"
 		}
@@ -357,6 +364,10 @@ func (s *Stack) gatewayEnded() error {
 
 func (s *Stack) stop(ctx context.Context) error {
 	var errs []error
+	if s.unfollow != nil {
+		s.unfollow()
+		s.following.Wait()
+	}
 	if s.Gateway != nil {
 		errs = append(errs, s.Gateway.Stop(ctx))
 		s.endAccessLog()

@@ -45,6 +45,8 @@ type PodAddress struct {
 	Role      string            `json:"role"`
 	Model     string            `json:"model,omitempty"`
 	Ports     map[string]string `json:"ports"`
+	// Sidecar is that of the ports behind which the routing sidecar is, if there is one.
+	Sidecar string `json:"sidecar,omitempty"`
 }
 
 // Addresses tells them.
@@ -78,7 +80,7 @@ func (u *Up) Addresses() *Addresses {
 		for n, at := range p.at {
 			ports[strconv.Itoa(n)] = at
 		}
-		a.Pods = append(a.Pods, PodAddress{p.name, p.namespace, string(p.role), p.model, ports})
+		a.Pods = append(a.Pods, PodAddress{p.name, p.namespace, string(p.role), p.model, ports, p.sidecar})
 	}
 	return a
 }

@@ -28,7 +28,9 @@ type pod struct {
 	// at are the places where its ports listen, by the ports' numbers.
 	at    map[int]string
 	model string
-	stops []func(context.Context)
+	// sidecar is that of them at which the routing sidecar listens, "" without one.
+	sidecar string
+	stops   []func(context.Context)
 }
 
 // key is the same for replicas that may be taken for one another.

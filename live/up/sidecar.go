@@ -56,7 +56,7 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
 	}
-	p.at[number] = x.Addr()
+	p.at[number], p.sidecar = x.Addr(), x.Addr()
 	p.stops = append(p.stops, func(ctx context.Context) { _ = x.Stop(ctx) }) // nobody asks it any more
 	return nil
 }

@@ -28,6 +28,8 @@ const (
 	eventName       = 23
 	eventAnnotation = 4
 	eventFlow       = 47 // fixed64
+	eventCount      = 30
+	eventAmount     = 44 // double
 
 	annotationName = 10
 	annotationText = 6
@@ -38,8 +40,9 @@ const (
 	trackUUID   = 1
 	trackName   = 2
 	trackParent = 5
+	trackCounts = 8 // a CounterDescriptor: the track is a counter
 
-	sliceBegin, sliceEnd, instant = 1, 2, 3
+	sliceBegin, sliceEnd, instant, count = 1, 2, 3, 4
 )
 
 // lane is a row of slices that nest: the spans of one request at one part, and those of
@@ -139,8 +142,9 @@ func (p Part) String() string {
 
 // WritePerfetto writes spans in Perfetto's native format, a protobuf of TrackEvents:
 // a track per part (client, picker, each pod) with a lane below it for each request
-// that it has at one time, and a flow per request from part to part.
-func WritePerfetto(w io.Writer, spans []Span) error {
+// that it has at one time, and a flow per request from part to part. around adds counters
+// to pods and a track of incidents; nil adds nothing.
+func WritePerfetto(w io.Writer, spans []Span, around *Around) error {
 	parts, rows := lanes(spans)
 	p := &packets{w: w}
 	for i, part := range parts {
@@ -163,7 +167,46 @@ func WritePerfetto(w io.Writer, spans []Span) error {
 			}
 		}
 	}
+	if around != nil {
+		p.around(around, parts)
+	}
 	return p.err
+}
+
+// around writes counters, three for an endpoint, and the track of what happened.
+func (p *packets) around(a *Around, parts []Part) {
+	const counterTracks, momentTrack = 2 << 32, 3 << 32
+	of, first := home(parts, a.earliest), map[string]uint64{}
+	for i, e := range a.earliest {
+		parent := uint64(of[e]) + 1
+		if of[e] >= len(parts) {
+			p.track(parent, 0, e)
+		}
+		first[e] = counterTracks + 3*uint64(i)
+		for k, name := range []string{"waiting", "running", "KV cache (%)"} {
+			p.write(message(nil, packetDescriptor, message(descriptor(first[e]+uint64(k), parent, name), trackCounts, nil)))
+		}
+	}
+	value := func(at machine.Time, track uint64, field func(e []byte) []byte) {
+		p.write(message(number(nil, packetTime, uint64(max(at, 0))), packetEvent, field(number(number(nil, eventType, count), eventTrack, track))))
+	}
+	whole := func(v int64) func(e []byte) []byte {
+		return func(e []byte) []byte { return number(e, eventCount, uint64(max(v, 0))) }
+	}
+	for _, s := range a.samples {
+		value(s.at, first[s.endpoint], whole(s.waiting))
+		value(s.at, first[s.endpoint]+1, whole(s.running))
+		value(s.at, first[s.endpoint]+2, func(e []byte) []byte {
+			return protowire.AppendFixed64(protowire.AppendTag(e, eventAmount, protowire.Fixed64Type), bits(100*s.kv))
+		})
+	}
+	if len(a.moments) > 0 {
+		p.track(momentTrack, 0, "incidents")
+	}
+	for i := range a.moments {
+		e := &a.moments[i]
+		p.event(max(e.Time, 0), momentTrack, instant, &Span{Name: name(e), Attributes: about(e)})
+	}
 }
 
 // walk tells when each of spans that nest begins and ends, in an order that keeps them nested.
@@ -204,18 +247,25 @@ func number(b []byte, field protowire.Number, v uint64) []byte {
 }
 
 func (p *packets) track(uuid, parent uint64, name string) {
+	p.write(message(nil, packetDescriptor, descriptor(uuid, parent, name)))
+}
+
+func descriptor(uuid, parent uint64, name string) []byte {
 	d := message(number(nil, trackUUID, uuid), trackName, []byte(name))
 	if parent != 0 {
 		d = number(d, trackParent, parent)
 	}
-	p.write(message(nil, packetDescriptor, d))
+	return d
 }
 
 func (p *packets) event(at machine.Time, track uint64, kind uint64, s *Span) {
 	e := number(number(nil, eventType, kind), eventTrack, track)
 	if s != nil {
 		e = message(message(e, eventName, []byte(s.Name)), eventCategory, []byte("request"))
-		for _, a := range append([]Attribute{{Key: "request", Value: s.Request}}, s.Attributes...) {
+		if s.Request != "" {
+			e = message(e, eventAnnotation, annotation(Attribute{Key: "request", Value: s.Request}))
+		}
+		for _, a := range s.Attributes {
 			e = message(e, eventAnnotation, annotation(a))
 		}
 		if s.Error != "" {
@@ -256,8 +306,9 @@ type chromeEvent struct {
 }
 
 // WriteChrome writes spans as Chrome's JSON (the Trace Event format), which
-// chrome://tracing and others read: a process per part, a thread per lane.
-func WriteChrome(w io.Writer, spans []Span) error {
+// chrome://tracing and others read: a process per part, a thread per lane. around is as in
+// WritePerfetto.
+func WriteChrome(w io.Writer, spans []Span, around *Around) error {
 	parts, rows := lanes(spans)
 	events := []chromeEvent{}
 	for i, p := range parts {
@@ -283,7 +334,33 @@ func WriteChrome(w io.Writer, spans []Span) error {
 			}
 		}
 	}
+	if around != nil {
+		events = append(events, around.chrome(parts)...)
+	}
 	return json.NewEncoder(w).Encode(map[string]any{"displayTimeUnit": "ms", "traceEvents": events})
+}
+
+func (a *Around) chrome(parts []Part) (out []chromeEvent) {
+	of := home(parts, a.earliest)
+	for _, e := range a.earliest {
+		if of[e] >= len(parts) {
+			out = append(out, chromeEvent{Phase: "M", Name: "process_name", PID: of[e] + 1, Args: map[string]any{"name": e}})
+		}
+	}
+	for _, s := range a.samples {
+		pid, at := of[s.endpoint]+1, microseconds(s.at)
+		out = append(out, chromeEvent{Phase: "C", Name: "requests", PID: pid, TS: at, Args: map[string]any{"waiting": s.waiting, "running": s.running}},
+			chromeEvent{Phase: "C", Name: "KV cache (%)", PID: pid, TS: at, Args: map[string]any{"in use": 100 * s.kv}})
+	}
+	for i := range a.moments {
+		e := &a.moments[i]
+		args := map[string]any{}
+		for _, x := range about(e) {
+			args[x.Key] = x.Value
+		}
+		out = append(out, chromeEvent{Phase: "i", Name: name(e), Cat: "incident", TS: microseconds(e.Time), Scope: "g", Args: args})
+	}
+	return out
 }
 
 func microseconds(t machine.Time) float64 { return float64(t) / 1e3 }

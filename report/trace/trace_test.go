@@ -184,7 +184,7 @@ func TestPerfettoNests(t *testing.T) {
 		spans = append(spans, Of(events, Options{})...)
 	}
 	var b bytes.Buffer
-	if err := WritePerfetto(&b, spans); err != nil {
+	if err := WritePerfetto(&b, spans, nil); err != nil {
 		t.Fatal(err)
 	}
 	tracks, depth, last, begins := map[uint64]bool{}, map[uint64]int{}, map[uint64]uint64{}, 0
@@ -224,8 +224,64 @@ func TestPerfettoNests(t *testing.T) {
 		t.Errorf("%d of %d spans are slices", begins, len(spans))
 	}
 	var out bytes.Buffer
-	if err := WriteChrome(&out, spans); err != nil || !json.Valid(out.Bytes()) || strings.Count(out.String(), `"ph":"X"`) != len(spans) {
+	if err := WriteChrome(&out, spans, nil); err != nil || !json.Valid(out.Bytes()) || strings.Count(out.String(), `"ph":"X"`) != len(spans) {
 		t.Errorf("Chrome's JSON: %v", err)
+	}
+}
+
+// Pods have counters below their own track, once for each change, and incidents are a
+// track; the same in Chrome's JSON.
+func TestAround(t *testing.T) {
+	var a Around
+	a.Sample(1, "d:2", 1, 2, 0.25)
+	a.Sample(2, "d:2", 1, 2, 0.25) // nothing new
+	a.Sample(3, "elsewhere:1", 0, 0, 0)
+	a.Event(flow.Event{Time: 4, Hop: flow.Server, Step: flow.IncidentBegan, Endpoint: "d:2", Details: flow.Details{flow.D("what", "crash")}})
+	a.Event(flow.Event{Time: 5, Hop: flow.Server, Step: flow.EngineStep, Endpoint: "d:2"}) // too many to be moments
+	a.Event(flow.Event{Time: 99, Hop: flow.Server, Step: flow.IncidentEnded})
+	a.Until(50)
+	var b bytes.Buffer
+	spans := Of(disaggregated("r"), Options{})
+	if err := WritePerfetto(&b, spans, &a); err != nil {
+		t.Fatal(err)
+	}
+	names, parents, got := map[uint64]string{}, map[uint64]uint64{}, []string{}
+	for packet := range fields(t, b.Bytes(), tracePacket) {
+		for d := range fields(t, packet, packetDescriptor) {
+			for n := range fields(t, d, trackName) {
+				names[one(t, d, trackUUID)] = string(n)
+			}
+			for range fields(t, d, trackCounts) {
+				parents[one(t, d, trackUUID)] = one(t, d, trackParent)
+			}
+		}
+		for e := range fields(t, packet, packetEvent) {
+			track := one(t, e, eventTrack)
+			switch one(t, e, eventType) {
+			case count:
+				v := "25"
+				if names[track] != "KV cache (%)" {
+					v = fmt.Sprint(one(t, e, eventCount))
+				} else if one(t, packet, packetTime) == 3 {
+					v = "0"
+				}
+				got = append(got, fmt.Sprint(one(t, packet, packetTime), " ", names[parents[track]], " ", names[track], " ", v))
+			case instant:
+				if names[track] == "incidents" {
+					for n := range fields(t, e, eventName) {
+						got = append(got, string(n))
+					}
+				}
+			}
+		}
+	}
+	want := []string{"1 vllm-decode d:2 waiting 1", "1 vllm-decode d:2 running 2", "1 vllm-decode d:2 KV cache (%) 25", "3 elsewhere:1 waiting 0", "3 elsewhere:1 running 0", "3 elsewhere:1 KV cache (%) 0", "incident_began crash"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
+	}
+	b.Reset()
+	if err := WriteChrome(&b, spans, &a); err != nil || strings.Count(b.String(), `"ph":"C"`) != 4 || !strings.Contains(b.String(), `"name":"incident_began crash"`) {
+		t.Errorf("%v\n%s", err, b.String())
 	}
 }
 
@@ -286,12 +342,15 @@ func FuzzOf(f *testing.F) {
 			return
 		}
 		spans := Of(append(disaggregated(e.Request), e), Options{Gateway: true, Egress: true})
-		for _, err := range []error{WritePerfetto(&bytes.Buffer{}, spans), WriteMermaid(&bytes.Buffer{}, []flow.Event{e})} {
+		var around Around
+		around.Event(e)
+		around.Sample(e.Time, e.Endpoint, 1, -1, 0.5)
+		for _, err := range []error{WritePerfetto(&bytes.Buffer{}, spans, &around), WriteMermaid(&bytes.Buffer{}, []flow.Event{e})} {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := WriteChrome(&bytes.Buffer{}, spans); err != nil {
+		if err := WriteChrome(&bytes.Buffer{}, spans, &around); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -36,6 +36,7 @@ type cli struct {
 	Replay      replayCmd      `cmd:"" group:"play" help:"Show a recording again."`
 	StepTimes   stepTimesCmd   `cmd:"" name:"steptimes" group:"look" help:"Say how far tables of step times are from their sources, from another source, and from the hardware's peak."`
 	Trace       traceCmd       `cmd:"" group:"look" help:"Write a recording for Perfetto or Chrome, or one request of it as a sequence diagram."`
+	Observe     observeCmd     `cmd:"" group:"look" help:"Write what Prometheus and Grafana need to look at a run or a cluster, and start them."`
 	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`
 	Manifests   manifestsCmd   `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
 	Config      configCmd      `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`

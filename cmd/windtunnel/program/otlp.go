@@ -7,7 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/otlp"
 	"github.com/windtunnel/windtunnel/report"
@@ -122,7 +126,8 @@ type traceCmd struct {
 }
 
 func (traceCmd) Help() string {
-	return `Pods, picker, sidecars and the client are tracks, with a lane for each request that one has at a time.
+	return `Pods, picker, sidecars and the client are tracks, with a lane for each request that one has at a time. Pods have counters
+(waiting, running, KV cache) as the picker scraped them, and incidents are a track of their own.
 
 Examples:
   windtunnel sim --record yesterday.ndjson.gz
@@ -137,7 +142,9 @@ func (c *traceCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, fmt.Errorf("--requests: found %d; expected 1 or more", c.Max))
 	}
 	byRequest, order, cut := map[string][]flow.Event{}, []string{}, map[string]bool{}
+	var around trace.Around
 	_, err := (&replayCmd{Files: []string{c.File}}).read(o, func(e flow.Event) error {
+		around.Event(e)
 		if e.Request == "" || c.Request != "" && !flow.Named(c.Request, e.Request) {
 			return nil
 		}
@@ -174,8 +181,48 @@ func (c *traceCmd) Run(o *outside) error {
 	for _, id := range order {
 		spans = append(spans, trace.Of(byRequest[id], trace.Options{Gateway: c.Gateway, Egress: c.Gateway})...)
 	}
-	if c.Format == "chrome" {
-		return trace.WriteChrome(o.Stdout, spans)
+	until := machine.Time(0)
+	if c.Request != "" || len(cut) > 0 {
+		for i := range spans {
+			until = max(until, spans[i].End)
+		}
+		around.Until(until)
 	}
-	return trace.WritePerfetto(o.Stdout, spans)
+	if err := c.figures(o, &around, until); err != nil {
+		return err
+	}
+	if n := around.Cut(); n > 0 {
+		fmt.Fprintf(o.Stderr, "windtunnel: %d figures of pods and incidents are left out, since there are too many\n", n)
+	}
+	if c.Format == "chrome" {
+		return trace.WriteChrome(o.Stdout, spans, &around)
+	}
+	return trace.WritePerfetto(o.Stdout, spans, &around)
+}
+
+// figures adds what pickers knew of their endpoints, up to a time or, where it is 0, to the
+// end, by the recording's log of inputs. It reads the recording again, which standard input
+// does not let it.
+func (c *traceCmd) figures(o *outside, around *trace.Around, until machine.Time) error {
+	if c.File == "-" {
+		fmt.Fprintln(o.Stderr, "windtunnel: without counters of the pods, for which a recording has to be a file")
+		return nil
+	}
+	p := &inputlog.Player{Registry: plugins.Builtin(), Until: until}
+	p.Scraped = func(now machine.Time, endpoint string, v *picker.View) {
+		if i := v.Find(endpoint); i >= 0 {
+			s := &v.States[i]
+			around.Sample(now, s.HostPort(), s.Waiting, s.Running, s.KVUsage)
+		}
+	}
+	var line *report.LineError
+	err := report.ReadInputsFile(c.File, p.Line)
+	if errors.Is(err, inputlog.ErrEnough) {
+		return nil
+	}
+	if errors.As(err, &line) { // spans are there nevertheless
+		fmt.Fprintf(o.Stderr, "windtunnel: counters of the pods are not whole: %v\n", err)
+		return nil
+	}
+	return inputError(err)
 }

@@ -42,6 +42,7 @@ func (x *Look) writeDocument(w metrics.Writer) {
 	metrics.Gauge(w, "vllm_kv_cache_prefix_hashes", "Blocks that the prefix cache can find by hash.", float64(x.KVFindable))
 	metrics.Gauge(w, "vllm_gpu_memory_used_bytes", "Memory of one accelerator in use: weights, activations and the KV cache as reserved.", float64(s.MemoryBytes)+
 		float64(s.Engine.NumGPUBlocks)*float64(s.Engine.BlockSize)*float64(s.Engine.KVBytesPerToken)/float64(max(1, s.TensorParallel)))
+	metrics.Gauge(w, "windtunnel:accelerators", "Accelerators of the server, by which document 003 divides its active requests.", float64(max(1, s.TensorParallel)))
 	metrics.Gauge(w, "vllm_gpu_utilization_percent", "Part of the last ten seconds in which the engine computed, in percent.", 100*busy)
 	metrics.Gauge(w, "vllm_gpu_utilization", "Part of the last ten seconds in which the engine computed.", busy)
 	if x.hardware != nil {

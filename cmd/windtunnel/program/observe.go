@@ -1,0 +1,194 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/internal/cachedir"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/live/monitoring"
+	"github.com/windtunnel/windtunnel/report/observe"
+)
+
+// observeCmd writes what Prometheus and Grafana need, and starts them.
+type observeCmd struct {
+	Dir            string        `arg:"" name:"folder" help:"Where to write; made where it is missing. What is there of an earlier time is written anew."`
+	Addresses      string        `name:"addresses" placeholder:"FILE" help:"Where the parts listen: what windtunnel run --addresses-file wrote, or windtunnel up --output json printed; - for standard input. Left out, targets/ stays as it is."`
+	Interval       time.Duration `name:"interval" default:"15s" help:"How often Prometheus asks, in whole seconds from 1s to 15s: rules look at the last minute."`
+	Start          bool          `name:"start" help:"Start Prometheus, and Grafana, where they are installed, and stay up until Ctrl-C."`
+	PrometheusPath string        `name:"prometheus-path" placeholder:"FILE" fromenv:"PROMETHEUS_PATH" help:"The Prometheus to start. Left out: one on PATH."`
+	GrafanaPath    string        `name:"grafana-path" placeholder:"FILE" fromenv:"GRAFANA_PATH" help:"The Grafana to start. Left out: one on PATH."`
+	PrometheusPort int           `name:"prometheus-port" default:"9091" help:"Port of Prometheus on 127.0.0.1; 0 for a free one. Its usual 9090 is the endpoint picker's."`
+	GrafanaPort    int           `name:"grafana-port" default:"3000" help:"Port of Grafana on 127.0.0.1; 0 for a free one."`
+}
+
+func (observeCmd) Help() string {
+	return `Writes Prometheus' configuration with document 003's jobs, recording and alerting rules, and Grafana's dashboards with
+their provisioning. docs/observe.md tells of each file. kubernetes.yml is for a cluster, prometheus.yml for this machine.
+
+Examples:
+  windtunnel run --keep --addresses-file at.json &
+  windtunnel observe monitoring --addresses at.json --start     # what is installed, until Ctrl-C
+  windtunnel observe monitoring --addresses at.json             # again, of another run: a Prometheus that runs follows
+  windtunnel observe monitoring                                 # for a cluster: kubernetes.yml, rules, dashboards`
+}
+
+// Run writes the folder.
+func (c *observeCmd) Run(o *outside) error {
+	if c.Interval < time.Second || c.Interval > 15*time.Second || c.Interval%time.Second != 0 {
+		return exit.With(exit.Usage, fmt.Errorf("--interval: found %v; expected whole seconds from 1s to 15s", c.Interval))
+	}
+	for flag, port := range map[string]int{"--prometheus-port": c.PrometheusPort, "--grafana-port": c.GrafanaPort} {
+		if port < 0 || port > 65535 {
+			return exit.With(exit.Usage, fmt.Errorf("%s: found %d; expected 0 to 65535", flag, port))
+		}
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	targets, err := c.targets(o, dir)
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	options := observe.Options{Interval: c.Interval, Prometheus: fmt.Sprintf("http://127.0.0.1:%d", c.PrometheusPort), Dir: dir, Targets: targets}
+	if err := c.write(options); err != nil {
+		return err
+	}
+	for _, job := range observe.Jobs() {
+		if n := len(targets[job]); n > 0 {
+			fmt.Fprintf(o.Stdout, "%s: %d targets\n", job, n)
+		}
+	}
+	fmt.Fprintf(o.Stdout, "%d dashboards, %d recording and %d alerting rules are in %s\n", len(observe.Dashboards), len(observe.Recordings), len(observe.Alerts), c.Dir)
+	if !c.Start {
+		return nil
+	}
+	return c.stay(o, options)
+}
+
+// targets are what is told of where the parts listen; nil where nothing is told and the
+// folder has some.
+func (c *observeCmd) targets(o *outside, dir string) (map[string][]observe.Target, error) {
+	if c.Addresses == "" {
+		if _, err := os.Stat(filepath.Join(dir, "targets")); err == nil {
+			return nil, nil
+		}
+		return map[string][]observe.Target{}, nil
+	}
+	var text []byte
+	var err error
+	if c.Addresses == "-" {
+		text, err = io.ReadAll(io.LimitReader(o.Stdin, maxAddresses))
+	} else {
+		text, err = files.Read(c.Addresses, maxAddresses)
+	}
+	if err != nil {
+		return nil, err
+	}
+	targets, err := observe.ReadTargets(text)
+	if err != nil {
+		return nil, fmt.Errorf("--addresses %s: %w", c.Addresses, err)
+	}
+	return targets, nil
+}
+
+// maxAddresses bounds what is read of where the parts listen, in bytes.
+const maxAddresses = 64 << 20
+
+// write writes the folder's files; each is there whole, the old one or the new one.
+func (c *observeCmd) write(options observe.Options) error {
+	made, err := observe.Files(options)
+	if err != nil {
+		return err
+	}
+	for name, text := range made {
+		path := filepath.Join(options.Dir, filepath.FromSlash(name))
+		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+			if err = os.WriteFile(path+".new", text, 0o644); err == nil {
+				err = os.Rename(path+".new", path)
+			}
+		}
+		if err != nil {
+			return exit.With(exit.Input, err)
+		}
+	}
+	return nil
+}
+
+// stay starts what is installed, and ends it when it is told to.
+func (c *observeCmd) stay(o *outside, options observe.Options) (err error) {
+	list, _ := o.Env("PATH")
+	installed := func(given string, names ...string) string {
+		for _, name := range names {
+			if given == "" {
+				given = cachedir.LookPath(list, name)
+			}
+		}
+		return given
+	}
+	prometheus, grafana := installed(c.PrometheusPath, "prometheus"), installed(c.GrafanaPath, "grafana", "grafana-server")
+	if prometheus == "" {
+		return exit.Hint(exit.Environment, errors.New("no prometheus on PATH, so there is nothing to start"), "install one, or name it: --prometheus-path; the files are written")
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	var running []*monitoring.Program
+	defer func() {
+		for _, p := range slices.Backward(running) {
+			err = errors.Join(err, p.Stop())
+		}
+	}()
+	p, err := monitoring.Prometheus(ctx, prometheus, options.Dir, c.PrometheusPort)
+	if err != nil {
+		return startedError(ctx, err)
+	}
+	running = append(running, p)
+	fmt.Fprintf(o.Stdout, "Prometheus: %s\n", p.URL)
+	home := monitoring.GrafanaHome(grafana)
+	switch {
+	case grafana == "":
+		fmt.Fprintln(o.Stderr, "windtunnel: no grafana on PATH; the dashboards are in "+filepath.Join(c.Dir, "grafana", "dashboards"))
+	case home == "":
+		fmt.Fprintf(o.Stderr, "windtunnel: %s is not started: conf/defaults.ini of its own files is neither above it nor in /usr/share/grafana\n", grafana)
+	default:
+		options.Prometheus = p.URL // a free port is known now
+		if err := c.write(options); err != nil {
+			return err
+		}
+		g, err := monitoring.Grafana(ctx, grafana, home, options.Dir, c.GrafanaPort)
+		if err != nil {
+			return startedError(ctx, err)
+		}
+		running = append(running, g)
+		var at []string
+		for _, d := range observe.Dashboards {
+			at = append(at, g.URL+"/d/"+d.File)
+		}
+		fmt.Fprintf(o.Stdout, "Grafana: %s\n", strings.Join(at, " "))
+	}
+	last := running[len(running)-1]
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.Done():
+		return exit.With(exit.Environment, p.Err())
+	case <-last.Done():
+		return exit.With(exit.Environment, last.Err())
+	}
+}
+
+func startedError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return exit.With(exit.Interrupted, alreadyTold{err})
+	}
+	return exit.With(exit.Environment, err)
+}

@@ -1,0 +1,164 @@
+// Package monitoring starts the Prometheus and the Grafana that a machine has, on a
+// folder that windtunnel observe has filled, and ends them with whoever started them.
+package monitoring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/windtunnel/windtunnel/internal/child"
+	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/report/observe"
+)
+
+const (
+	startTimeout = time.Minute // Grafana fills a database the first time
+	stopTimeout  = 10 * time.Second
+)
+
+// Program is one that runs.
+type Program struct {
+	// Name is Prometheus or Grafana, URL where it answers, Log the file of what it says.
+	Name, URL, Log string
+
+	cmd   *exec.Cmd
+	ended chan struct{}
+	err   error // how it ended; read after ended
+}
+
+// Prometheus starts the program at path on the folder dir, listening on 127.0.0.1 at
+// port (0: any free one), and returns when it is ready. ctx bounds the starting only.
+// The error names its log.
+func Prometheus(ctx context.Context, path, dir string, port int) (*Program, error) {
+	address, err := free(port)
+	if err != nil {
+		return nil, fmt.Errorf("Prometheus: %w", err)
+	}
+	cmd := exec.Command(path, "--config.file="+filepath.Join(dir, observe.PrometheusFile), "--storage.tsdb.path="+filepath.Join(dir, "prometheus-data"), "--web.listen-address="+address)
+	return start(ctx, "Prometheus", cmd, dir, "http://"+address, "/-/ready")
+}
+
+// Grafana starts the program at path, whose own files lie in home, in the same way. It
+// is read without signing in, from this machine only.
+func Grafana(ctx context.Context, path, home, dir string, port int) (*Program, error) {
+	address, err := free(port)
+	if err != nil {
+		return nil, fmt.Errorf("Grafana: %w", err)
+	}
+	host, at, _ := net.SplitHostPort(address)
+	var args []string
+	if filepath.Base(path) == "grafana" { // since Grafana 10 the server is one of its commands
+		args = append(args, "server")
+	}
+	cmd := exec.Command(path, append(args, "--homepath", home)...)
+	data := filepath.Join(dir, "grafana-data")
+	cmd.Env = append(os.Environ(), "GF_SERVER_HTTP_ADDR="+host, "GF_SERVER_HTTP_PORT="+at, "GF_PATHS_DATA="+data, "GF_PATHS_LOGS="+data, "GF_PATHS_PLUGINS="+filepath.Join(data, "plugins"),
+		"GF_PATHS_PROVISIONING="+filepath.Join(dir, filepath.FromSlash(observe.Provisioning)), "GF_AUTH_ANONYMOUS_ENABLED=true", "GF_AUTH_ANONYMOUS_ORG_ROLE=Viewer",
+		"GF_ANALYTICS_REPORTING_ENABLED=false", "GF_ANALYTICS_CHECK_FOR_UPDATES=false", "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES=false", "GF_NEWS_NEWS_FEED_ENABLED=false")
+	return start(ctx, "Grafana", cmd, dir, "http://"+address, "/api/health")
+}
+
+// GrafanaHome is where the files of the Grafana at path lie: above the program, or where
+// packages put them. "" where there are none.
+func GrafanaHome(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	for _, home := range []string{filepath.Dir(filepath.Dir(path)), "/usr/share/grafana", "/opt/homebrew/share/grafana", "/usr/local/share/grafana"} {
+		if _, err := os.Stat(filepath.Join(home, "conf", "defaults.ini")); err == nil {
+			return home
+		}
+	}
+	return ""
+}
+
+// free is an address on which nobody listens.
+func free(port int) (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+func start(ctx context.Context, name string, cmd *exec.Cmd, dir, url, ready string) (*Program, error) {
+	p := &Program{Name: name, URL: url, Log: filepath.Join(dir, filepath.Base(cmd.Path)+".log"), cmd: cmd, ended: make(chan struct{})}
+	log, err := os.Create(p.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the program has its own
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	child.Tie(cmd)
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for !answers(ctx, url+ready) {
+		select {
+		case <-p.ended:
+			return nil, p.Err()
+		default:
+		}
+		if !pause.For(ctx, 20*time.Millisecond) {
+			return nil, errors.Join(fmt.Errorf("%s (%s) does not become ready: %w; its log is %s", name, cmd.Path, ctx.Err(), p.Log), p.Stop())
+		}
+	}
+	return p, nil
+}
+
+func answers(ctx context.Context, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// Done is closed when the program has ended.
+func (p *Program) Done() <-chan struct{} { return p.ended }
+
+// Err says that it ended by itself, and where its log is. Only after Done.
+func (p *Program) Err() error {
+	<-p.ended
+	return fmt.Errorf("%s (%s) ended: %v; its log is %s", p.Name, p.cmd.Path, p.err, p.Log)
+}
+
+// Stop asks the program to end, and kills it where it does not.
+func (p *Program) Stop() error {
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	child.Terminate(p.cmd)
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-timer.C:
+		child.Kill(p.cmd)
+		<-p.ended
+		return fmt.Errorf("%s did not end within %v and was killed; its log is %s", p.Name, stopTimeout, p.Log)
+	}
+	return nil
+}
