@@ -115,7 +115,7 @@ const ownLetters = 16
 // told.
 func (b *Body) SharedNames(dst []uint64, r *Rule) (names []uint64, ok bool) {
 	m, t := &b.last, &r.Template
-	if b.Once && r.Own && m.Text.units != nil && b.history == nil {
+	if u := m.Text.units; b.Once && r.Own && u != nil && b.history == nil && m.Text.size-u.Shared*u.Size >= m.left+m.right+2*ownLetters {
 		names, _ = b.unitNames(dst, r, true)
 		return names, true
 	}
