@@ -67,6 +67,7 @@ type reading struct {
 	held    bool         // it is on its way
 	arrives machine.Time // then
 	kind    int          // of server
+	like    *server      // the first of that kind
 	read
 }
 
@@ -116,15 +117,18 @@ func newOnDemand(k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *on
 // the endpoints, which it was told just now.
 func (f *onDemand) begin(endpoints []*picker.Endpoint) {
 	f.said = map[standing]read{}
-	kinds := map[kindOfServer]int{}
+	kinds, first := map[kindOfServer]int{}, []*server(nil)
 	for i, e := range endpoints {
 		r := &reading{f: f, server: f.k.pool.servers[i], target: f.k.m.Target(e.ID())}
 		c := r.server.engine.Config()
 		kind := kindOfServer{c.Batching, c.BlockSize, c.NumGPUBlocks, c.NumCPUBlocks, c.DisablePrefixCaching, fmt.Sprint(e.Labels)}
 		if _, known := kinds[kind]; !known {
 			kinds[kind] = len(kinds)
+			first = append(first, r.server)
+			r.server.told.Remember()
 		}
 		r.kind = kinds[kind]
+		r.like = first[r.kind]
 		f.list[r.target.Place()], r.server.readings = r, append(r.server.readings, r)
 		r.look(0)
 		r.tell(0)
@@ -218,6 +222,7 @@ func (r *reading) look(made machine.Time) {
 		r.read = said
 		return
 	}
+	x.Server = &r.like.told
 	x.WriteNow(r.f.pages)
 	page := r.f.pages.Take()
 	r.values, r.readable = r.f.k.m.Read(r.target, r.f.source, page)

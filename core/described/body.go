@@ -106,38 +106,18 @@ type Message struct {
 
 // Shared is a beginning that contents have in common.
 type Shared struct {
-	before *Shared // what is before Text; nil: nothing
-	text   Text
-	size   int // bytes of both
-	left   int // white space at the beginning
-	all    bool
-	known  memory
+	text  Text
+	left  int // white space at the beginning
+	all   bool
+	known memory
 }
 
 // NewShared is a beginning to be shared.
 func NewShared(t Text) *Shared {
-	s := &Shared{text: t, size: t.size}
+	s := &Shared{text: t}
 	s.left, _ = t.margin()
 	s.all = s.left == t.size
 	return s
-}
-
-// Longer is a beginning to be shared that goes on from another one, which is not white
-// space alone.
-func (s *Shared) Longer(t Text) *Shared {
-	return &Shared{before: s, text: t, size: s.size + t.size, left: s.left}
-}
-
-// Blank says that there is nothing but white space.
-func (s *Shared) Blank() bool { return s.all }
-
-// append appends the first n bytes of the beginning, or all where there are fewer.
-func (s *Shared) append(b []byte, n int) []byte {
-	if s.before != nil {
-		b = s.before.append(b, n)
-		n -= s.before.size
-	}
-	return s.text.append(b, n)
 }
 
 // NewMessage is a message; shared may be nil.
@@ -161,7 +141,7 @@ func NewMessage(role string, shared *Shared, t Text) Message {
 func (m *Message) Len() int {
 	n := m.Text.size
 	if m.Shared != nil {
-		n += m.Shared.size
+		n += m.Shared.text.size
 	}
 	return n
 }
@@ -171,14 +151,14 @@ func (m *Message) String() string {
 	if m.Shared == nil {
 		return m.Text.String()
 	}
-	return string(m.Text.Append(m.Shared.append(make([]byte, 0, m.Len()), m.Shared.size)))
+	return string(m.Text.Append(m.Shared.text.Append(make([]byte, 0, m.Len()))))
 }
 
 // append appends the content, of which the first n bytes are wanted.
 func (m *Message) append(b []byte, n int) []byte {
 	if m.Shared != nil {
-		b = m.Shared.append(b, n)
-		n -= m.Shared.size
+		b = m.Shared.text.append(b, n)
+		n -= m.Shared.text.size
 	}
 	return m.Text.append(b, n)
 }

@@ -1,6 +1,12 @@
 package described
 
-import "github.com/windtunnel/windtunnel/core/tokens"
+import (
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/windtunnel/windtunnel/core/tokens"
+)
 
 // Namer names a unit of a text together with all that is before it.
 type Namer interface {
@@ -17,6 +23,10 @@ type Rule struct {
 	// Template is what a chat is spelt with; Answer as in PromptLen.
 	Template tokens.Template
 	Answer   bool
+	// Own says that names are compared with those of other described prompts and with
+	// nothing else: of a text of Units they are made of what its units stand for, and
+	// not of its bytes.
+	Own bool
 }
 
 // known is what is remembered under a rule: the names of the whole units up to
@@ -25,7 +35,6 @@ type known struct {
 	rule  Rule
 	count int // messages
 	names []uint64
-	last  uint64 // name, where names are only those behind what is before a Shared
 	rest  []byte
 }
 
@@ -66,6 +75,9 @@ func (r *Rule) names(dst []uint64, text []byte) ([]uint64, []byte) {
 // empty, and tells the bytes that are left behind the last one. They are good until
 // the next call. What requests have in common is named once.
 func (b *Body) Names(dst []uint64, r *Rule) (names []uint64, rest []byte) {
+	if r.Own && b.last.Text.units != nil && b.history == nil {
+		return b.unitNames(dst, r, false)
+	}
 	buf := b.spelt.b[:0]
 	if !b.Chat {
 		buf = b.last.append(buf, b.last.Len())
@@ -82,7 +94,7 @@ func (b *Body) Names(dst []uint64, r *Rule) (names []uint64, rest []byte) {
 		dst, buf = append(dst, k.names...), append(b.spelt.b[:0], k.rest...)
 	} else if s := b.last.Shared; s != nil && b.last.divides(t) {
 		k := s.name(r, b.last.Role, b.spelt)
-		dst, buf, from = s.appendNames(dst, r), append(b.spelt.b[:0], k.rest...), shared
+		dst, buf, from = append(dst, k.names...), append(b.spelt.b[:0], k.rest...), shared
 	} else {
 		buf = append(buf, t.Begin...)
 	}
@@ -103,14 +115,18 @@ const ownLetters = 16
 // told.
 func (b *Body) SharedNames(dst []uint64, r *Rule) (names []uint64, ok bool) {
 	m, t := &b.last, &r.Template
-	if !b.Once || b.history != nil || !m.Text.random() || m.Text.size < m.left+m.right+2*ownLetters || m.Shared != nil && (!b.Chat || !m.divides(t)) {
+	if u := m.Text.units; b.Once && r.Own && u != nil && b.history == nil && m.Text.size-u.Shared*u.Size >= m.left+m.right+2*ownLetters {
+		names, _ = b.unitNames(dst, r, true)
+		return names, true
+	}
+	if !b.Once || b.history != nil || !m.Text.drawn() || m.Text.size < m.left+m.right+2*ownLetters || m.Shared != nil && (!b.Chat || !m.divides(t)) {
 		return dst, false
 	}
 	buf, trimmed := b.spelt.b[:0], 0
 	switch {
 	case m.Shared != nil:
 		k := m.Shared.name(r, m.Role, b.spelt)
-		dst, buf = m.Shared.appendNames(dst, r), append(b.spelt.b[:0], k.rest...)
+		dst, buf = append(dst, k.names...), append(b.spelt.b[:0], k.rest...)
 	case b.Chat:
 		buf = append(append(append(append(buf, t.Begin...), t.Before...), m.Role...), t.After...)
 		if t.Trim {
@@ -124,6 +140,68 @@ func (b *Body) SharedNames(dst []uint64, r *Rule) (names []uint64, ok bool) {
 	}
 	b.spelt.b = buf
 	return dst, true
+}
+
+// unitNames is Names for a text of Units, or as far as others share it. A unit of the
+// prompt's text is named by the unit of letters that it ends in, which stands for all before
+// them; where it has hardly any of its letters, by these and by the one before.
+func (b *Body) unitNames(dst []uint64, r *Rule, sharedOnly bool) (names []uint64, rest []byte) {
+	m, t, u := &b.last, &r.Template, b.last.Text.units
+	buf, skip, size := b.spelt.b[:0], 0, m.Text.size
+	if b.Chat {
+		buf = append(append(append(append(buf, t.Begin...), t.Before...), m.Role...), t.After...)
+		if t.Trim {
+			skip, size = m.left, size-m.left-m.right
+		}
+	}
+	before, limit := len(buf), size
+	if sharedOnly {
+		limit = max(0, min(size, u.Shared*u.Size+ownLetters-1-skip))
+	}
+	dst = slices.Grow(dst, (before+limit)/r.Unit+1)
+	base := r.Namer.Name(r.Seed+uint64(before), buf)
+	few := min(ownLetters-1, limit)
+	buf = m.Text.part(buf, skip, skip+few)
+	dst, _ = r.names(dst, buf[:(before+few)/r.Unit*r.Unit])
+	at := len(dst) * r.Unit
+	for i, head := range u.Heads {
+		start, end := before-skip+i*u.Size, before-skip+u.end(i, m.Text.n)
+		end = min(end, before+limit)
+		for ; at+r.Unit <= end; at += r.Unit {
+			if n := at + r.Unit - start; n >= ownLetters || i == 0 {
+				dst = append(dst, mix(base^head, uint64(at)))
+			} else {
+				letters := m.Text.part(buf[:before], i*u.Size, i*u.Size+n)
+				dst = append(dst, mix(mix(base^u.Heads[i-1], uint64(at)), xxhash.Sum64(letters[before:])))
+			}
+		}
+	}
+	if sharedOnly {
+		b.spelt.b = buf
+		return dst, nil
+	}
+	if at < before {
+		buf = buf[:copy(buf, buf[at:before])]
+	} else {
+		buf, skip, size = buf[:0], skip+at-before, size-(at-before)
+	}
+	buf = m.Text.part(buf, skip, skip+size)
+	if b.Chat {
+		buf = append(buf, t.End...)
+		if r.Answer {
+			buf = appendOpening(buf, t)
+		}
+	}
+	b.spelt.b = buf
+	return r.names(dst, buf)
+}
+
+// mix chains two names (the finaliser of splitmix64 over their mixture).
+func mix(a, b uint64) uint64 {
+	z := a*0x9e3779b97f4a7c15 ^ b
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb
+	return z ^ (z >> 31)
 }
 
 // divides says whether what a message shares is the same text under a template,
@@ -143,37 +221,17 @@ func (s *Shared) name(r *Rule, role string, spelt *scratch) *known {
 		return k
 	}
 	t := &r.Template
-	if s.before != nil {
-		before := s.before.name(r, role, spelt)
-		k.last = before.last
-		spelt.b = s.text.Append(append(spelt.b[:0], before.rest...))
-	} else {
-		k.last = r.Seed
-		buf := append(spelt.b[:0], t.Begin...)
-		buf = append(append(append(buf, t.Before...), role...), t.After...)
-		at := len(buf)
-		buf = s.text.Append(buf)
-		if t.Trim {
-			buf = buf[:at+copy(buf[at:], buf[at+s.left:])]
-		}
-		spelt.b = buf
+	buf := append(spelt.b[:0], t.Begin...)
+	buf = append(append(append(buf, t.Before...), role...), t.After...)
+	at := len(buf)
+	buf = s.text.Append(buf)
+	if t.Trim {
+		buf = buf[:at+copy(buf[at:], buf[at+s.left:])]
 	}
-	text := spelt.b
-	k.names = make([]uint64, 0, len(text)/r.Unit)
-	for ; len(text) >= r.Unit; text = text[r.Unit:] {
-		k.last = r.Namer.Name(k.last, text[:r.Unit])
-		k.names = append(k.names, k.last)
-	}
-	k.rest, k.count = append(k.rest, text...), 1
+	spelt.b = buf
+	k.add(buf)
+	k.count = 1
 	return k
-}
-
-// appendNames appends the names that are known of a shared beginning.
-func (s *Shared) appendNames(dst []uint64, r *Rule) []uint64 {
-	if s.before != nil {
-		dst = s.before.appendNames(dst, r)
-	}
-	return append(dst, s.known.of(r).names...)
 }
 
 // name brings what is known of the conversation up to its first n messages.
@@ -185,7 +243,7 @@ func (h *History) name(k *known, n int, spelt *scratch) {
 	buf := append(spelt.b[:0], k.rest...)
 	if first := &h.messages[0]; k.count == 0 && first.Shared != nil && first.divides(t) {
 		s := first.Shared.name(&k.rule, first.Role, spelt)
-		k.names, buf, from = first.Shared.appendNames(k.names, &k.rule), append(spelt.b[:0], s.rest...), shared
+		k.names, buf, from = append(k.names, s.names...), append(spelt.b[:0], s.rest...), shared
 	} else if k.count == 0 {
 		buf = append(buf, t.Begin...)
 	}

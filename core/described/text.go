@@ -26,8 +26,7 @@ type Text struct {
 	draw    machine.Draw       // of letters, where there are neither words nor a literal
 	words   *tokens.Vocabulary // that base stands for
 	base    uint64
-	units   []machine.Draw // of letters, for every unit bytes one, the last for all the rest
-	unit    int
+	units   *Units
 	n       int // letters or words
 	size    int // bytes
 }
@@ -38,13 +37,28 @@ func Literal(s string) Text { return Text{literal: s, size: len(s)} }
 // Letters are n letters, digits and spaces of a draw.
 func Letters(d machine.Draw, n int) Text { return Text{draw: d, n: max(0, n), size: max(0, n)} }
 
-// Units are n letters of several draws, one for every unit bytes and the last for
-// all the rest.
-func Units(draws []machine.Draw, unit, n int) Text {
-	if len(draws) == 1 {
-		return Letters(draws[0], n)
+// Units are what a text is made of that others may have beginnings of.
+type Units struct {
+	// Heads stand each for so many bytes (Size) and for all that is before them, the
+	// last for all the rest.
+	Heads []uint64
+	Size  int
+	// Shared is how many of the heads, from the first on, another text may have.
+	Shared int
+	// Letters is what the bytes are drawn from that a head stands for: other letters
+	// for each.
+	Letters func(head uint64) machine.Draw
+}
+
+// Text is the first n bytes.
+func (u *Units) Text(n int) Text { return Text{units: u, n: max(0, n), size: max(0, n)} }
+
+// end is where a unit ends in a text of n bytes.
+func (u *Units) end(unit, n int) int {
+	if unit == len(u.Heads)-1 {
+		return n
 	}
-	return Text{units: draws, unit: unit, n: max(0, n), size: max(0, n)}
+	return min(n, (unit+1)*u.Size)
 }
 
 // Words are the first n words of what a model says (tokens.Answer).
@@ -57,10 +71,8 @@ func Words(v *tokens.Vocabulary, base uint64, n int) Text {
 	return t
 }
 
-// drawn says whether the text is letters of a draw, and random whether of one or
-// several.
-func (t *Text) drawn() bool  { return t.random() && t.units == nil }
-func (t *Text) random() bool { return t.words == nil && t.literal == "" }
+// drawn says whether the text is letters of one draw.
+func (t *Text) drawn() bool { return t.words == nil && t.literal == "" && t.units == nil }
 
 // Plain says whether a text stands for itself in JSON, whoever writes it.
 func Plain(s string) bool {
@@ -85,18 +97,7 @@ func (t *Text) append(b []byte, n int) []byte {
 		return AppendLetters(b, t.draw, n)
 	}
 	if t.units != nil {
-		for i, d := range t.units {
-			if n == 0 {
-				break
-			}
-			part := min(n, t.unit)
-			if i == len(t.units)-1 {
-				part = n
-			}
-			b = AppendLetters(b, d, part)
-			n -= part
-		}
-		return b
+		return t.part(b, 0, n)
 	}
 	if t.literal != "" {
 		return append(b, t.literal[:n]...)
@@ -107,6 +108,19 @@ func (t *Text) append(b []byte, n int) []byte {
 		b = append(b, word...)
 	}
 	return b[:end]
+}
+
+// part appends the bytes of a text of units from one to another.
+func (t *Text) part(b []byte, from, to int) []byte {
+	u := t.units
+	for i := min(from/u.Size, len(u.Heads)-1); from < to; i++ {
+		start, end := i*u.Size, min(to, u.end(i, t.n))
+		at := len(b)
+		b = AppendLetters(b, u.Letters(u.Heads[i]), end-start)
+		b = b[:at+copy(b[at:], b[at+from-start:])]
+		from = end
+	}
+	return b
 }
 
 // String is the text.
@@ -121,8 +135,9 @@ func (t *Text) String() string {
 // it is nothing else, at its end.
 func (t *Text) margin() (left, right int) {
 	const some = 64 // letters that mostly suffice
-	if n := len(t.units); n > 0 {
-		first, last := Letters(t.units[0], t.unit), Letters(t.units[n-1], t.n-(n-1)*t.unit)
+	if u := t.units; u != nil && len(u.Heads) > 1 {
+		n := (len(u.Heads) - 1) * u.Size
+		first, last := Letters(u.Letters(u.Heads[0]), u.Size), Letters(u.Letters(u.Heads[len(u.Heads)-1]), t.n-n)
 		left, _ = first.margin()
 		blank, right := last.margin()
 		if left < first.size && blank < last.size {

@@ -222,7 +222,7 @@ func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []ui
 
 // rule is how the blocks of a described prompt are named.
 func (r *Reader) rule(q *Request) *described.Rule {
-	return &described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * r.Engine.BlockSize, Template: r.Template, Answer: true}
+	return &described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * r.Engine.BlockSize, Template: r.Template, Answer: true, Own: r.OwnNames}
 }
 
 // salt keeps prefixes apart that must not be shared: between adapters, and

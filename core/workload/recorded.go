@@ -29,26 +29,20 @@ type RecordedPrompt struct {
 	Heads       []uint64
 }
 
-// units are the draws of the prompt's letters, and how many letters each but the last
-// has.
-func (p *RecordedPrompt) units() (draws []machine.Draw, unit int) {
+// units are what the prompt's letters are drawn from.
+func (p *RecordedPrompt) units() *described.Units {
 	heads, unit := p.Heads, p.Unit
 	if unit <= 0 || len(heads) == 0 {
 		heads, unit = []uint64{uint64(p.Bytes)}, max(1, p.Bytes)
 	}
-	heads = heads[:min(len(heads), max(1, (p.Bytes+unit-1)/unit))]
-	for _, head := range heads {
-		draws = append(draws, letters(head))
-	}
-	return draws, unit
+	return &described.Units{Heads: heads[:min(len(heads), max(1, (p.Bytes+unit-1)/unit))], Size: unit, Letters: letters}
 }
 
 func letters(head uint64) machine.Draw { return machine.NewDraw(head, "client", "recorded", 0) }
 
 // text makes the prompt up.
 func (p *RecordedPrompt) text() string {
-	draws, unit := p.units()
-	t := described.Units(draws, unit, p.Bytes)
+	t := p.units().Text(p.Bytes)
 	return t.String()
 }
 
@@ -89,7 +83,7 @@ func (r *Recorded) request(model string, index int, in *recordings) Request {
 	if r.Chat {
 		q.Path = "/v1/chat/completions"
 	}
-	if in.describe(r, model, &q.Described) {
+	if in.describe(r, model, index, &q.Described) {
 		return q
 	}
 	var texts []string
@@ -103,8 +97,7 @@ func (r *Recorded) request(model string, index int, in *recordings) Request {
 // recordings are what recorded requests have in common, where they are described.
 type recordings struct {
 	fields map[recordedKind]*described.Fields
-	often  map[uint64]bool // the heads of prompts; whether several requests have it
-	shared map[uint64]*described.Shared
+	shared []int32 // by request, how many units of its prompt others may have
 }
 
 // recordedKind is what recorded requests differ in besides their prompts.
@@ -117,48 +110,40 @@ type recordedKind struct {
 // leastUnit is how long the units of prompts are at least that are described.
 const leastUnit = 64
 
-// newRecordings looks through requests.
+// newRecordings looks through requests. It is nil where not all can be described:
+// prompts are compared by what they are described by, or all by their bytes.
 func newRecordings(list []Recorded) *recordings {
-	in := &recordings{fields: map[recordedKind]*described.Fields{}, often: map[uint64]bool{}, shared: map[uint64]*described.Shared{}}
+	heads := 0
 	for i := range list {
-		for k := range list[i].Prompt {
-			for _, head := range list[i].Prompt[k].Heads {
-				_, again := in.often[head]
-				in.often[head] = again
-			}
+		r := &list[i]
+		if len(r.Prompt) != 1 || r.Prompt[0].Bytes == 0 || r.Prompt[0].Unit > 0 && r.Prompt[0].Unit < leastUnit {
+			return nil
+		}
+		heads += len(r.Prompt[0].Heads)
+	}
+	often := make(map[uint64]bool, heads/2) // whether several requests have it
+	for i := range list {
+		for _, head := range list[i].Prompt[0].Heads {
+			_, again := often[head]
+			often[head] = again
 		}
 	}
-	for head, again := range in.often {
-		if !again {
-			delete(in.often, head)
+	in := &recordings{fields: map[recordedKind]*described.Fields{}, shared: make([]int32, len(list))}
+	for i := range list {
+		p := &list[i].Prompt[0]
+		heads, n := p.units().Heads, 0
+		for n < len(heads) && (often[heads[n]] || p.Unit <= 0 || len(p.Heads) == 0) {
+			n++
 		}
+		in.shared[i] = int32(n)
 	}
 	return in
 }
 
-// describe describes a request; false for one that has to be written.
-func (in *recordings) describe(r *Recorded, model string, d *described.Body) bool {
-	if in == nil || len(r.Prompt) != 1 || r.Prompt[0].Bytes == 0 {
+// describe describes a request, which has this number; false for one that has to be written.
+func (in *recordings) describe(r *Recorded, model string, index int, d *described.Body) bool {
+	if in == nil {
 		return false
-	}
-	p := &r.Prompt[0]
-	draws, unit := p.units()
-	if p.Unit > 0 && unit < leastUnit {
-		return false
-	}
-	var before *described.Shared
-	own := 0
-	for n := len(draws) - 1; r.Chat && len(p.Heads) > 0 && own < n && in.often[p.Heads[own]]; own++ {
-		s := in.shared[p.Heads[own]]
-		if text := described.Letters(draws[own], unit); s == nil && before == nil {
-			s = described.NewShared(text)
-		} else if s == nil {
-			s = before.Longer(text)
-		}
-		if s.Blank() {
-			return false
-		}
-		in.shared[p.Heads[own]], before = s, s
 	}
 	kind := recordedKind{model, r.Chat, r.Stream, r.Output}
 	f := in.fields[kind]
@@ -170,7 +155,10 @@ func (in *recordings) describe(r *Recorded, model string, d *described.Body) boo
 			in.fields[kind] = f
 		}
 	}
-	*d = described.NewBody(f, nil, described.NewMessage("user", before, described.Units(draws[own:], unit, p.Bytes-own*unit)))
-	d.Once = len(p.Heads) > own && !in.often[p.Heads[own]]
+	p := &r.Prompt[0]
+	u := p.units()
+	u.Shared = int(in.shared[index])
+	*d = described.NewBody(f, nil, described.NewMessage("user", nil, u.Text(p.Bytes)))
+	d.Once = u.Shared < len(u.Heads)
 	return true
 }

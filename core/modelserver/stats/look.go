@@ -27,7 +27,13 @@ type Server struct {
 	// (link.Profile.Metrics), and KVConsumer says that they may come here.
 	Transfers  string
 	KVConsumer bool
+
+	cache []metrics.Label // of cacheConfig; nil: not remembered
 }
+
+// Remember has what every look tells of the configuration worked out once. Nothing of
+// it may change from then on.
+func (s *Server) Remember() { s.cache = s.cacheConfig() }
 
 // Look is a server at one moment.
 type Look struct {

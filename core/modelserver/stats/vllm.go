@@ -140,7 +140,7 @@ func (x *Look) writeSleep(w metrics.Writer) {
 func (x *Look) writeInfo(w metrics.Writer) {
 	c := &x.Server.Engine
 	if w.Family("vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig") {
-		w.Sample(1, x.cacheConfig()...)
+		w.Sample(1, x.Server.cacheConfig()...)
 	}
 	uses := x.pretended
 	if len(uses) == 0 && x.Adapters != nil {
@@ -161,8 +161,11 @@ func (x *Look) writeInfo(w metrics.Writer) {
 // cacheConfig are the fields of vLLM's CacheConfig (vllm/config/cache.py) as labels,
 // in its order, each as Python writes it. What the engine does not simulate has its
 // default.
-func (x *Look) cacheConfig() []metrics.Label {
-	c := &x.Server.Engine
+func (s *Server) cacheConfig() []metrics.Label {
+	if s.cache != nil {
+		return s.cache
+	}
+	c := &s.Engine
 	number := func(n int) string {
 		if n == 0 {
 			return "None"

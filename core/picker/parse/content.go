@@ -32,6 +32,7 @@ type Prompt struct {
 
 	unit  int      // bytes
 	heads []uint64 // hash of the prompt's beginning, up to the end of each unit
+	own   bool     // nobody compares them with hashes of bytes
 	alone bool     // there are none from the first unit on that no other prompt has
 	keys  []blockKeys
 }
@@ -151,6 +152,7 @@ func (p *Prompt) AppendBlocks(dst []uint64, seed uint64, blockTokens, limit int)
 // DivideAlone is Divide for a reader that only compares prompts with each other: of
 // one that is described only what others may have, too, is hashed.
 func (p *Prompt) DivideAlone(unitTokens, limit int) {
+	p.own = true
 	if heads, ok := p.sharedHeads(unitTokens * bytesPerToken); ok && p.unit == 0 {
 		p.unit, p.heads, p.alone = unitTokens*bytesPerToken, heads, true
 		return
@@ -163,13 +165,18 @@ func (p *Prompt) sharedHeads(unit int) ([]uint64, bool) {
 	if p.of == nil {
 		return nil, false
 	}
-	return p.of.SharedNames(nil, &described.Rule{Namer: headNamer{}, Seed: uint64(unit), Unit: unit})
+	return p.of.SharedNames(nil, p.rule(unit))
+}
+
+// rule is how the units of a prompt are named that is not spelt out.
+func (p *Prompt) rule(unit int) *described.Rule {
+	return &described.Rule{Namer: headNamer{}, Seed: uint64(unit), Unit: unit, Own: p.own}
 }
 
 // appendHeads hashes the prompt's beginnings up to the ends of its units, no
 // further than limit bytes.
 func (p *Prompt) appendHeads(unit, limit int) []uint64 {
-	if p.of != nil && p.text == nil && (limit >= p.length || limit%unit == 0) {
+	if p.of != nil && (p.own || p.text == nil) && (limit >= p.length || limit%unit == 0) {
 		return p.headsOf(unit, limit)
 	}
 	content := p.Bytes()
@@ -192,8 +199,8 @@ func (headNamer) Name(before uint64, unit []byte) uint64 { return Mix(before, xx
 
 // headsOf is appendHeads for a prompt that is not spelt out.
 func (p *Prompt) headsOf(unit, limit int) []uint64 {
-	rule := described.Rule{Namer: headNamer{}, Seed: uint64(unit), Unit: unit}
-	heads, rest := p.of.Names(make([]uint64, 0, (p.length+unit-1)/unit), &rule)
+	rule := p.rule(unit)
+	heads, rest := p.of.Names(make([]uint64, 0, (p.length+unit-1)/unit), rule)
 	if len(rest) > 0 {
 		last := rule.Seed
 		if n := len(heads); n > 0 {

@@ -1,155 +1,286 @@
 package dataproducer
 
 import (
+	"slices"
 	"sort"
-
-	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
-// prefixIndex remembers which blocks each endpoint has been sent: per endpoint
-// an LRU of block hashes, and per block the endpoints that hold it. Endpoints
-// are slots of the picker's Pool. A block with one holder, the usual case,
-// costs about 50 bytes in all.
+// prefixIndex remembers which blocks each endpoint has been sent: per endpoint an LRU of
+// blocks, and per block the endpoints that hold it. Endpoints are slots of the
+// picker's Pool. Blocks are kept as runs, in a tree: what prompts have in common, and
+// what is behind it. A hash stands for a block and for all that is before it, so a
+// block is in one run only. All of a run that a prompt has become a slot's most recent
+// blocks together, and go block by block from its beginning, as the real index has them go.
 type prefixIndex struct {
-	blocks map[uint64]holders
-	lrus   []*blockLRU // by slot
-	total  int         // (slot, block) pairs
-	alone  uint64      // blocks so far that were given a hash because there are too many of them
+	runs   []run             // runs[0] stands for none
+	unused []uint32          // of runs
+	first  map[uint64]uint32 // a run by its first block
+	lrus   []*blockLRU       // by slot
+	total  int               // (slot, block) pairs
 }
 
-// holders are the slots that have a block, with their LRU nodes: one inline,
-// or several in order of slot.
-type holders struct {
-	one  holder
-	many *[]holder // nil: there is only one
+// run is blocks that follow each other in every prompt that has any of them. It is
+// there for as long as somebody holds some of it, or of what is behind it.
+type run struct {
+	hashes   []uint64
+	parent   uint32 // the run before it, 0 for none
+	children uint32
+	one      [1]holder
+	many     *[]holder // nil: there is one or none; in order of slot
 }
 
+// holder is a slot that has some of a run. Only a slot's own entries say how much.
 type holder struct {
-	slot uint32
-	node uint32 // spilled: in no LRU any more
+	slot    uint32 // and one, 0 for nobody
+	entry   uint32 // in its LRU: the last blocks of the run; 0: none
+	spilled uint32 // in its spill: the first blocks; 0: none
 }
-
-const spilled = 0
 
 // minSpill is how many blocks a slot's spill holds at least: that of a slot of
 // the usual capacity.
 const minSpill = 4 * defaultLRUCapacity
 
-// blockLRU is a doubly linked list in a slab; node 0 is its ring's anchor. A node is a
-// block, or a run of blocks that no other prompt has, which need no hashes.
+// blockLRU is two doubly linked lists in a slab: entries[recent] is the anchor of the
+// LRU's ring, entries[spill] that of what prompts longer than the capacity pushed out of their
+// own beginning.
 type blockLRU struct {
-	nodes []lruNode
-	runs  []uint32 // by node, how many blocks its run has left, 0 for a block; as long as it has to be
-	free  uint32
-	len   int
-	cap   int
-	spill []uint64 // blocks that their own prompt pushed out, oldest first
+	entries []entry
+	free    uint32
+	len     int // blocks of the LRU,
+	spilled int // and of the spill
+	cap     int
 }
 
-type lruNode struct {
-	hash       uint64
+const (
+	recent = iota
+	spill
+	anchors
+)
+
+// entry is blocks of a run, or so many that no other prompt has.
+type entry struct {
+	run        uint32 // 0: no other prompt has them
+	blocks     uint32
 	prev, next uint32
 }
 
-func newPrefixIndex() *prefixIndex { return &prefixIndex{blocks: map[uint64]holders{}} }
-
-func search(list []holder, slot uint32) (int, bool) {
-	i := sort.Search(len(list), func(i int) bool { return list[i].slot >= slot })
-	return i, i < len(list) && list[i].slot == slot
+func newPrefixIndex() *prefixIndex {
+	return &prefixIndex{runs: make([]run, 1), first: map[uint64]uint32{}}
 }
 
-// node is the slot's node for a block.
-func (x *prefixIndex) node(hash uint64, slot uint32) (node uint32, ok bool) {
-	e, ok := x.blocks[hash]
+// holders are those of a run. They are good until the next change.
+func (r *run) holders() []holder {
 	switch {
-	case !ok:
-		return 0, false
-	case e.many == nil:
-		return e.one.node, e.one.slot == slot
+	case r.many != nil:
+		return *r.many
+	case r.one[0].slot == 0:
+		return nil
 	}
-	i, ok := search(*e.many, slot)
-	if !ok {
-		return 0, false
-	}
-	return (*e.many)[i].node, true
+	return r.one[:]
 }
 
-// set makes slot a holder of a block, or changes its node.
-func (x *prefixIndex) set(hash uint64, slot, node uint32) {
-	e, ok := x.blocks[hash]
-	h := holder{slot, node}
+// holder is a slot's place among the holders of a run, where it is one.
+func (r *run) holder(slot uint32) *holder {
+	list := r.holders()
+	if i := sort.Search(len(list), func(i int) bool { return list[i].slot > slot }); i < len(list) && list[i].slot == slot+1 {
+		return &list[i]
+	}
+	return nil
+}
+
+// hold is holder, and makes the slot one.
+func (r *run) hold(slot uint32) *holder {
+	h := holder{slot: slot + 1}
 	switch {
-	case !ok, e.many == nil && e.one.slot == slot:
-		if !ok {
-			x.total++
-		}
-		x.blocks[hash] = holders{one: h}
-	case e.many == nil:
-		list := []holder{e.one, h}
-		if h.slot < e.one.slot {
-			list[0], list[1] = h, e.one
-		}
-		x.blocks[hash] = holders{many: &list}
-		x.total++
-	default:
-		i, ok := search(*e.many, slot)
-		if ok {
-			(*e.many)[i].node = node
+	case r.many == nil && r.one[0].slot == 0:
+		r.one[0] = h
+		return &r.one[0]
+	case r.many == nil && r.one[0].slot == h.slot:
+		return &r.one[0]
+	case r.many == nil:
+		r.many = &[]holder{r.one[0]}
+		r.one[0] = holder{}
+	}
+	list := *r.many
+	i := sort.Search(len(list), func(i int) bool { return list[i].slot >= h.slot })
+	if i == len(list) || list[i].slot != h.slot {
+		*r.many = slices.Insert(list, i, h)
+	}
+	return &(*r.many)[i]
+}
+
+// leave takes out a slot that holds nothing of a run any more, and the run where nobody does.
+func (x *prefixIndex) leave(id, slot uint32) {
+	r := &x.runs[id]
+	h := r.holder(slot)
+	if h == nil || h.entry != 0 || h.spilled != 0 {
+		return
+	}
+	if r.many == nil {
+		r.one[0] = holder{}
+		x.prune(id)
+		return
+	}
+	*r.many = slices.DeleteFunc(*r.many, func(other holder) bool { return other.slot == slot+1 })
+	if len(*r.many) == 1 {
+		r.one[0], r.many = (*r.many)[0], nil
+	}
+}
+
+// prune takes out a run of which nobody has anything, nor of what is behind it.
+func (x *prefixIndex) prune(id uint32) {
+	for id != 0 {
+		r := &x.runs[id]
+		if r.children > 0 || len(r.holders()) > 0 {
 			return
 		}
-		list := append(*e.many, holder{})
-		copy(list[i+1:], list[i:])
-		list[i] = h
-		*e.many = list
-		x.total++
+		delete(x.first, r.hashes[0])
+		parent := r.parent
+		*r = run{}
+		x.unused = append(x.unused, id)
+		if id = parent; id != 0 {
+			x.runs[id].children--
+		}
 	}
 }
 
-// drop ends a slot's holding of a block.
-func (x *prefixIndex) drop(hash uint64, slot uint32) {
-	e, ok := x.blocks[hash]
-	switch {
-	case !ok:
-	case e.many == nil:
-		if e.one.slot == slot {
-			delete(x.blocks, hash)
-			x.total--
+func (x *prefixIndex) newRun(r run) uint32 {
+	if n := len(x.unused); n > 0 {
+		id := x.unused[n-1]
+		x.unused = x.unused[:n-1]
+		x.runs[id] = r
+		return id
+	}
+	x.runs = append(x.runs, r)
+	return uint32(len(x.runs) - 1)
+}
+
+// split cuts a run after its first n blocks, and is the run of these. What is behind
+// them stays what it was.
+func (x *prefixIndex) split(id, n uint32) uint32 {
+	hashes := x.runs[id].hashes
+	j := x.newRun(run{hashes: hashes[:n:n], parent: x.runs[id].parent, children: 1})
+	r := &x.runs[id]
+	r.hashes, r.parent = hashes[n:], j
+	x.first[hashes[0]], x.first[hashes[n]] = j, id
+	var gone []uint32
+	for i := range r.holders() {
+		h := &r.holders()[i]
+		slot := h.slot - 1
+		l := x.lrus[slot]
+		rest := uint32(len(r.hashes))
+		if h.entry != 0 && l.entries[h.entry].blocks > rest { // the beginning is older
+			e := l.newEntry(entry{j, l.entries[h.entry].blocks - rest, 0, 0})
+			l.entries[h.entry].blocks = rest
+			l.linkBefore(l.entries[h.entry].next, e)
+			x.runs[j].hold(slot).entry = e
 		}
-	default:
-		if i, ok := search(*e.many, slot); ok {
-			list := append((*e.many)[:i], (*e.many)[i+1:]...)
-			x.total--
-			if len(list) == 1 {
-				x.blocks[hash] = holders{one: list[0]}
-				return
+		if h.spilled == 0 {
+			continue
+		}
+		of := l.entries[h.spilled].blocks
+		if of <= n {
+			l.entries[h.spilled].run = j
+			x.runs[j].hold(slot).spilled = h.spilled
+			if h.spilled = 0; h.entry == 0 {
+				gone = append(gone, slot)
 			}
-			*e.many = list
+			continue
+		}
+		e := l.newEntry(entry{j, n, 0, 0})
+		l.entries[h.spilled].blocks = of - n
+		l.linkBefore(l.entries[h.spilled].next, e)
+		x.runs[j].hold(slot).spilled = e
+	}
+	x.runs[j].children++ // it stays, whatever goes
+	for _, slot := range gone {
+		x.leave(id, slot)
+	}
+	x.runs[j].children--
+	return j
+}
+
+// walk goes through the runs of a prompt, each of which ends where it does or
+// where another begins, and makes those that are not there yet. visit may take out
+// runs that are further on.
+func (x *prefixIndex) walk(hashes []uint64, visit func(id uint32)) {
+	before := uint32(0)
+	for len(hashes) > 0 {
+		id, known := x.first[hashes[0]]
+		if !known {
+			id = x.newRun(run{hashes: slices.Clone(hashes), parent: before})
+			x.first[hashes[0]] = id
+			if before != 0 {
+				x.runs[before].children++
+			}
+		}
+		n := same(x.runs[id].hashes, hashes)
+		if n < len(x.runs[id].hashes) {
+			id = x.split(id, uint32(n))
+		}
+		x.runs[id].children++ // it stays
+		visit(id)
+		x.runs[id].children--
+		before, hashes = id, hashes[n:]
+	}
+}
+
+// same is how many blocks two lists begin with in common.
+func same(a, b []uint64) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
 		}
 	}
+	return n
 }
 
 // match counts, for each slot, how many of the blocks it holds, and appends those
 // that hold any to holding. It stops at the first block that nobody holds, as the
 // real index does.
 func (x *prefixIndex) match(hashes []uint64, count, holding []int32) []int32 {
-	for _, h := range hashes {
-		e, ok := x.blocks[h]
-		if !ok {
+	for len(hashes) > 0 {
+		r := &x.runs[x.first[hashes[0]]]
+		n := same(r.hashes, hashes)
+		list := r.holders()
+		first, last := n, 0 // from where on somebody has all, and up to where somebody has the beginning
+		for i := range list {
+			from, to := x.part(r, &list[i])
+			first, last = min(first, from), max(last, to)
+		}
+		held := n
+		if last < first {
+			held = last
+		}
+		for i := range list {
+			from, to := x.part(r, &list[i])
+			slot := list[i].slot - 1
+			if has := min(to, held) + max(0, held-from); has > 0 {
+				if count[slot] == 0 {
+					holding = append(holding, int32(slot))
+				}
+				count[slot] += int32(has)
+			}
+		}
+		if held < n || n < len(r.hashes) || n == 0 {
 			break
 		}
-		if e.many == nil {
-			if count[e.one.slot]++; count[e.one.slot] == 1 {
-				holding = append(holding, int32(e.one.slot))
-			}
-			continue
-		}
-		for _, holder := range *e.many {
-			if count[holder.slot]++; count[holder.slot] == 1 {
-				holding = append(holding, int32(holder.slot))
-			}
-		}
+		hashes = hashes[n:]
 	}
 	return holding
+}
+
+// part is what a slot has of a run: what is behind from, and what is before to.
+func (x *prefixIndex) part(r *run, h *holder) (from, to int) {
+	l := x.lrus[h.slot-1]
+	if from = len(r.hashes); h.entry != 0 {
+		from -= int(l.entries[h.entry].blocks)
+	}
+	if h.spilled != 0 {
+		to = int(l.entries[h.spilled].blocks)
+	}
+	return from, to
 }
 
 func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {
@@ -158,7 +289,8 @@ func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {
 	}
 	l := x.lrus[slot]
 	if l == nil {
-		l = &blockLRU{nodes: make([]lruNode, 1, 64), cap: capacity}
+		l = &blockLRU{entries: make([]entry, anchors, 16), cap: capacity}
+		l.entries[spill] = entry{prev: spill, next: spill}
 		x.lrus[slot] = l
 	}
 	return l
@@ -169,61 +301,125 @@ func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {
 // prompt longer than the capacity pushes out of its own beginning still counts as
 // held, as in the real index, but only for as long as the slot's spill has room.
 func (x *prefixIndex) add(hashes []uint64, alone, slot, capacity int) {
-	l := x.lru(slot, max(capacity, 1))
-	s := uint32(slot)
-	if len(hashes)+alone > l.cap { // which of them go is told by their hashes
-		hashes = append([]uint64(nil), hashes...)
-		for ; alone > 0; alone-- {
-			x.alone++
-			hashes = append(hashes, parse.Mix(x.alone, aloneSeed))
+	l, s := x.lru(slot, max(capacity, 1)), uint32(slot)
+	if over := len(hashes) + alone - l.cap; over > 0 {
+		x.shrink(l, s, 0)
+		out := min(over, len(hashes))
+		x.walk(hashes[:out], func(id uint32) { x.spill(l, s, id) })
+		if over > out {
+			l.link(spill, l.newEntry(entry{blocks: uint32(over - out)}))
+			l.spilled, x.total = l.spilled+over-out, x.total+over-out
 		}
-	}
-	for n, h := range hashes {
-		if node, ok := x.node(h, s); ok && node != spilled {
-			l.touch(node)
-			continue
+		for l.spilled > max(4*l.cap, minSpill) && l.entries[l.entries[spill].prev].prev != spill {
+			x.unspill(l, s, l.entries[spill].prev)
 		}
-		x.set(h, s, l.push(h))
-		if l.len <= l.cap {
-			continue
-		}
-		own := n+1 >= l.len // all that is left came with this prompt
-		old, run := l.pop()
-		switch {
-		case run:
-			x.total--
-		case !own:
-			x.drop(old, s)
-		default:
-			x.set(old, s, spilled)
-			l.spill = append(l.spill, old)
-			if len(l.spill) > max(4*l.cap, minSpill) {
-				x.unspill(l, s)
-			}
-		}
-	}
-	if alone == 0 {
+		x.append(l, s, hashes, out)
+		x.alone(l, s, min(alone, l.cap))
 		return
 	}
-	l.run(l.push(0), alone)
-	for x.total += alone; l.len > l.cap; {
-		if old, run := l.pop(); run {
-			x.total--
-		} else {
-			x.drop(old, s)
+	x.append(l, s, hashes, 0)
+	x.alone(l, s, alone)
+}
+
+// append adds the blocks of a prompt from number from on.
+func (x *prefixIndex) append(l *blockLRU, slot uint32, hashes []uint64, from int) {
+	at := 0
+	x.walk(hashes, func(id uint32) {
+		if at += len(x.runs[id].hashes); at > from {
+			x.touch(l, slot, id)
+		}
+	})
+}
+
+// touch makes a run's blocks the most recent ones, one after the other: each that is new
+// pushes out the oldest, which may be one of the same run that comes later.
+func (x *prefixIndex) touch(l *blockLRU, slot, id uint32) {
+	h := x.runs[id].hold(slot)
+	if h.spilled != 0 {
+		x.drop(l, h.spilled)
+		h.spilled = 0
+	}
+	n := len(x.runs[id].hashes)
+	pushed := 0
+	for {
+		had := 0
+		if h.entry != 0 {
+			had = int(l.entries[h.entry].blocks)
+		}
+		more := n - had - pushed
+		if more <= 0 {
+			break
+		}
+		pushed += more
+		l.len, x.total = l.len+more, x.total+more
+		x.shrink(l, slot, l.cap)
+		h = x.runs[id].hold(slot) // it may have had nothing left
+	}
+	e := h.entry
+	if e == 0 {
+		e = l.newEntry(entry{run: id})
+		h.entry = e
+	} else {
+		l.unlink(e)
+	}
+	l.entries[e].blocks = uint32(n)
+	l.link(recent, e)
+}
+
+// alone adds blocks that no other prompt has.
+func (x *prefixIndex) alone(l *blockLRU, slot uint32, n int) {
+	if n > 0 {
+		l.link(recent, l.newEntry(entry{blocks: uint32(n)}))
+		l.len, x.total = l.len+n, x.total+n
+		x.shrink(l, slot, l.cap)
+	}
+}
+
+// shrink takes the oldest blocks out of an LRU until there are so many.
+func (x *prefixIndex) shrink(l *blockLRU, slot uint32, to int) {
+	for l.len > to {
+		i := l.entries[recent].prev
+		e := &l.entries[i]
+		n := min(uint32(l.len-to), e.blocks)
+		e.blocks -= n
+		l.len, x.total = l.len-int(n), x.total-int(n)
+		if e.blocks > 0 {
+			return
+		}
+		id := e.run
+		l.remove(i)
+		if id != 0 {
+			x.runs[id].holder(slot).entry = 0
+			x.leave(id, slot)
 		}
 	}
 }
 
-// aloneSeed is what hashes are made of that stand for none.
-const aloneSeed = 0x616c6f6e65
+// spill has a slot hold a run, none of which is in its LRU.
+func (x *prefixIndex) spill(l *blockLRU, slot, id uint32) {
+	h, n := x.runs[id].hold(slot), len(x.runs[id].hashes)
+	if h.spilled != 0 {
+		x.drop(l, h.spilled)
+	}
+	h.spilled = l.newEntry(entry{run: id, blocks: uint32(n)})
+	l.link(spill, h.spilled)
+	l.spilled, x.total = l.spilled+n, x.total+n
+}
 
-// unspill forgets the oldest spilled block, unless it came back into the LRU.
-func (x *prefixIndex) unspill(l *blockLRU, slot uint32) {
-	oldest := l.spill[0]
-	l.spill = l.spill[1:]
-	if node, ok := x.node(oldest, slot); ok && node == spilled {
-		x.drop(oldest, slot)
+// drop takes an entry out of the spill.
+func (x *prefixIndex) drop(l *blockLRU, e uint32) {
+	n := int(l.entries[e].blocks)
+	l.spilled, x.total = l.spilled-n, x.total-n
+	l.remove(e)
+}
+
+// unspill forgets blocks of the spill.
+func (x *prefixIndex) unspill(l *blockLRU, slot, e uint32) {
+	id := l.entries[e].run
+	x.drop(l, e)
+	if id != 0 {
+		x.runs[id].holder(slot).spilled = 0
+		x.leave(id, slot)
 	}
 }
 
@@ -233,15 +429,9 @@ func (x *prefixIndex) forget(slot int) {
 		return
 	}
 	l := x.lrus[slot]
-	for l.len > 0 {
-		if hash, run := l.pop(); run {
-			x.total--
-		} else {
-			x.drop(hash, uint32(slot))
-		}
-	}
-	for len(l.spill) > 0 {
-		x.unspill(l, uint32(slot))
+	x.shrink(l, uint32(slot), 0)
+	for l.spilled > 0 {
+		x.unspill(l, uint32(slot), l.entries[spill].prev)
 	}
 	x.lrus[slot] = nil
 }
@@ -255,59 +445,33 @@ func (x *prefixIndex) held(slot int) int {
 }
 
 func (l *blockLRU) unlink(n uint32) {
-	p, q := l.nodes[n].prev, l.nodes[n].next
-	l.nodes[p].next, l.nodes[q].prev = q, p
+	p, q := l.entries[n].prev, l.entries[n].next
+	l.entries[p].next, l.entries[q].prev = q, p
 }
 
-func (l *blockLRU) front(n uint32) {
-	first := l.nodes[0].next
-	l.nodes[n].prev, l.nodes[n].next = 0, first
-	l.nodes[first].prev = n
-	l.nodes[0].next = n
+// link puts an entry at the front of a ring.
+func (l *blockLRU) link(ring, n uint32) { l.linkBefore(l.entries[ring].next, n) }
+
+// linkBefore puts an entry into a ring before another one, or at its end before its anchor.
+func (l *blockLRU) linkBefore(next, n uint32) {
+	prev := l.entries[next].prev
+	l.entries[n].prev, l.entries[n].next = prev, next
+	l.entries[prev].next, l.entries[next].prev = n, n
 }
 
-func (l *blockLRU) touch(n uint32) {
-	if l.nodes[0].next != n {
-		l.unlink(n)
-		l.front(n)
+func (l *blockLRU) newEntry(e entry) uint32 {
+	if n := l.free; n != 0 {
+		l.free = l.entries[n].next
+		l.entries[n] = e
+		return n
 	}
+	l.entries = append(l.entries, e)
+	return uint32(len(l.entries) - 1)
 }
 
-func (l *blockLRU) push(hash uint64) uint32 {
-	n := l.free
-	if n != 0 {
-		l.free = l.nodes[n].next
-	} else {
-		l.nodes = append(l.nodes, lruNode{})
-		n = uint32(len(l.nodes) - 1)
-	}
-	l.nodes[n].hash = hash
-	l.front(n)
-	l.len++
-	return n
-}
-
-// run makes the block that was pushed last a run of n.
-func (l *blockLRU) run(node uint32, n int) {
-	for len(l.runs) <= int(node) {
-		l.runs = append(l.runs, 0)
-	}
-	l.runs[node] = uint32(n)
-	l.len += n - 1
-}
-
-// pop takes the oldest block out; one of a run has no hash.
-func (l *blockLRU) pop() (hash uint64, run bool) {
-	n := l.nodes[0].prev
-	l.len--
-	if int(n) < len(l.runs) && l.runs[n] > 0 {
-		run = true
-		if l.runs[n]--; l.runs[n] > 0 {
-			return 0, true
-		}
-	}
+// remove takes an entry out of its ring, to be used again.
+func (l *blockLRU) remove(n uint32) {
 	l.unlink(n)
-	l.nodes[n].next = l.free
+	l.entries[n] = entry{next: l.free}
 	l.free = n
-	return l.nodes[n].hash, run
 }

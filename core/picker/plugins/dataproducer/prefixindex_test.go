@@ -1,74 +1,125 @@
 package dataproducer
 
 import (
+	"encoding/json"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
-// The index against a plain model: per slot a list of blocks, newest first.
+// plainLRU is the index of one slot as the real picker has it, block by block.
+type plainLRU struct {
+	list    []uint64 // newest first
+	spilled map[uint64]bool
+}
+
+func (m *plainLRU) add(hashes []uint64, capacity int) {
+	for n, h := range hashes {
+		if i := slices.Index(m.list, h); i >= 0 {
+			m.list = slices.Insert(slices.Delete(m.list, i, i+1), 0, h)
+			continue
+		}
+		delete(m.spilled, h)
+		m.list = slices.Insert(m.list, 0, h)
+		if len(m.list) > capacity {
+			if m.spilled == nil {
+				m.spilled = map[uint64]bool{}
+			}
+			if n >= capacity { // all that is left came with this prompt
+				m.spilled[m.list[capacity]] = true
+			}
+			m.list = m.list[:capacity]
+		}
+	}
+}
+
+func (m *plainLRU) has(h uint64) bool { return m.spilled[h] || slices.Contains(m.list, h) }
+
+// The index against a plain model, with prompts whose beginnings form a tree.
 func TestPrefixIndexIsAnLRUPerSlot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const capacity = 6
+		const slots = 4
+		capacity := rapid.IntRange(1, 9).Draw(t, "capacity")
 		x := newPrefixIndex()
-		model := map[int][]uint64{}
+		var model [slots]plainLRU
 		nobodyElse := uint64(1000) // blocks that no other prompt has
+		prompt := func() (hashes []uint64) {
+			h := uint64(0)
+			for range rapid.IntRange(0, 12).Draw(t, "blocks") {
+				h = parse.Mix(h, rapid.SampledFrom([]uint64{1, 1, 1, 2}).Draw(t, "block"))
+				hashes = append(hashes, h)
+			}
+			return hashes
+		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			slot := rapid.IntRange(0, 3).Draw(t, "slot")
-			if rapid.IntRange(0, 15).Draw(t, "what") == 0 {
+			slot := rapid.IntRange(0, slots-1).Draw(t, "slot")
+			switch rapid.IntRange(0, 15).Draw(t, "what") {
+			case 0:
 				x.forget(slot)
-				delete(model, slot)
+				model[slot] = plainLRU{}
 				continue
+			case 1: // what is saved is the same
+				text, err := json.Marshal((&approxPrefix{index: x}).SaveState())
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := &approxPrefix{}
+				if err := a.LoadState(text); err != nil {
+					t.Fatalf("%s: %v", text, err)
+				}
+				x = a.index
 			}
-			// Prompts no longer than the capacity: nothing spills.
-			first := rapid.Uint64Range(1, 12).Draw(t, "first")
-			n := rapid.IntRange(0, capacity).Draw(t, "n")
-			var hashes []uint64
-			for i := range n {
-				hashes = append(hashes, first+uint64(i))
-			}
-			alone := rapid.IntRange(0, capacity-n).Draw(t, "alone")
+			hashes, alone := prompt(), rapid.IntRange(0, 5).Draw(t, "alone")
 			x.add(hashes, alone, slot, capacity)
 			for range alone {
 				nobodyElse++
 				hashes = append(hashes, nobodyElse)
 			}
-			for _, h := range hashes {
-				list := model[slot]
-				for i, old := range list {
-					if old == h {
-						list = append(list[:i:i], list[i+1:]...)
-						break
+			model[slot].add(hashes, capacity)
+			total := 0
+			for slot := range model {
+				m := &model[slot]
+				total += len(m.list) + len(m.spilled)
+				if got := x.held(slot); got != len(m.list) {
+					t.Fatalf("slot %d holds %d blocks, want %d", slot, got, len(m.list))
+				}
+			}
+			if x.total != total {
+				t.Fatalf("%d pairs, want %d", x.total, total)
+			}
+			asked := prompt()
+			want := make([]int32, slots)
+			for _, h := range asked {
+				nobody := true
+				for slot := range model {
+					if model[slot].has(h) {
+						want[slot]++
+						nobody = false
 					}
 				}
-				list = append([]uint64{h}, list...)
-				model[slot] = list[:min(len(list), capacity)]
-			}
-		}
-		total := 0
-		for slot := range 4 {
-			total += len(model[slot])
-			if got := x.held(slot); got != len(model[slot]) {
-				t.Fatalf("slot %d holds %d blocks, want %d", slot, got, len(model[slot]))
-			}
-		}
-		if x.total != total {
-			t.Fatalf("%d pairs, want %d", x.total, total)
-		}
-		for h := uint64(1); h < 20; h++ {
-			count := make([]int32, 4)
-			x.match([]uint64{h}, count, nil)
-			for slot := range 4 {
-				want := int32(0)
-				for _, m := range model[slot] {
-					if m == h {
-						want = 1
-					}
-				}
-				if count[slot] != want {
-					t.Fatalf("block %d at slot %d: %d, want %d", h, slot, count[slot], want)
+				if nobody {
+					break
 				}
 			}
+			got := make([]int32, slots)
+			holding := x.match(asked, got, nil)
+			if !slices.Equal(got, want) {
+				t.Fatalf("of %x the slots have %d, want %d", asked, got, want)
+			}
+			for slot, n := range want {
+				if slices.Contains(holding, int32(slot)) != (n > 0) {
+					t.Fatalf("slot %d has %d blocks, and %d are said to have some", slot, n, holding)
+				}
+			}
+		}
+		for slot := range slots {
+			x.forget(slot)
+		}
+		if x.total != 0 || len(x.first) != 0 || len(x.unused) != len(x.runs)-1 {
+			t.Fatalf("%d pairs and %d runs of %d stay after all slots were forgotten", x.total, len(x.first), len(x.runs))
 		}
 	})
 }
@@ -88,11 +139,34 @@ func TestSpillIsBounded(t *testing.T) {
 			t.Fatal("the beginning of a long prompt was lost at once")
 		}
 	}
-	if x.total > 8+minSpill || len(x.blocks) > 8+minSpill {
+	if x.total > 8+minSpill || len(x.first) > 8+minSpill {
 		t.Fatalf("%d pairs are remembered with a capacity of 8", x.total)
 	}
 	x.forget(0)
-	if x.total != 0 || len(x.blocks) != 0 {
+	if x.total != 0 || len(x.first) != 0 {
 		t.Fatalf("%d pairs stay after the slot was forgotten", x.total)
+	}
+}
+
+// A saved history that cannot be is refused.
+func TestPrefixHistoryIsChecked(t *testing.T) {
+	for _, text := range []string{
+		`[]`,
+		`{"runs":[{"hashes":""}]}`,
+		`{"runs":[{"before":1,"hashes":"AQAAAAAAAAA="}]}`,
+		`{"runs":[{"hashes":"AQAAAAAAAAA="},{"hashes":"AQAAAAAAAAA="}]}`,
+		`{"slots":[{"slot":-1}]}`,
+		`{"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAA="}]}`,                                                           // of a run that is not there
+		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AgAAAAEAAAA="}]}`,                        // more than it has
+		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAABAAAAAQAAAA=="}]}`,            // twice
+		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAA=","spill":"AQAAAAEAAAA="}]}`, // in both
+	} {
+		if err := (&approxPrefix{}).LoadState([]byte(text)); err == nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+	a := &approxPrefix{}
+	if err := a.LoadState([]byte(`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAA="}]}`)); err != nil || a.index.total != 1 {
+		t.Errorf("%v, %d pairs", err, a.index.total)
 	}
 }

@@ -20,69 +20,133 @@ const maxSlot = 1 << 20
 var errSlot = errors.New("a slot is beyond all endpoints")
 
 // savedHistory is the approximate index of prompts.
-type savedHistory []*savedBlocks
+type savedHistory struct {
+	Runs  []savedRun    `json:"runs,omitempty"`
+	Slots []savedBlocks `json:"slots,omitempty"`
 
-// savedBlocks is what one slot was sent.
-type savedBlocks struct {
-	Slot    int           `json:"slot"`
-	Cap     int           `json:"cap"`
-	Blocks  machine.Words `json:"blocks,omitempty"`  // the oldest first
-	Spill   machine.Words `json:"spill,omitempty"`   // pushed out by their own prompt
-	Spilled machine.Words `json:"spilled,omitempty"` // of these, those that still count
-
-	nodes []lruNode
+	runs []run // of the index
 }
 
-// MarshalJSON writes it.
-func (s *savedBlocks) MarshalJSON() ([]byte, error) {
-	type plain savedBlocks
-	out := plain(*s)
-	if s.nodes != nil {
-		for n := s.nodes[0].prev; n != 0; n = s.nodes[n].prev {
-			out.Blocks = append(out.Blocks, s.nodes[n].hash)
+// savedRun is a run of blocks, and the number of the one before it among those saved, 0 for none;
+// the first is 1.
+type savedRun struct {
+	Before uint32        `json:"before,omitempty"`
+	Hashes machine.Words `json:"hashes"`
+}
+
+// savedBlocks is what one slot was sent, the oldest first: of each entry its run's
+// number, 0 for blocks that no other prompt has, and in the lower half how many.
+type savedBlocks struct {
+	Slot   int           `json:"slot"`
+	Cap    int           `json:"cap"`
+	Blocks machine.Words `json:"blocks,omitempty"`
+	Spill  machine.Words `json:"spill,omitempty"` // pushed out by their own prompt
+
+	entries []entry
+}
+
+// MarshalJSON writes it, each run behind the one before it.
+func (s *savedHistory) MarshalJSON() ([]byte, error) {
+	type plain savedHistory
+	var out plain
+	number := make([]uint32, len(s.runs))
+	var path []uint32
+	for id := range s.runs {
+		path = path[:0]
+		for i := uint32(id); i != 0 && number[i] == 0 && s.runs[i].hashes != nil; i = s.runs[i].parent {
+			path = append(path, i)
 		}
+		for _, i := range slices.Backward(path) {
+			out.Runs = append(out.Runs, savedRun{number[s.runs[i].parent], s.runs[i].hashes})
+			number[i] = uint32(len(out.Runs))
+		}
+	}
+	for _, b := range s.Slots {
+		for ring, list := range [anchors]*machine.Words{recent: &b.Blocks, spill: &b.Spill} {
+			for i := b.entries[ring].prev; i != uint32(ring); i = b.entries[i].prev {
+				e := &b.entries[i]
+				*list = append(*list, uint64(number[e.run])<<32|uint64(e.blocks))
+			}
+		}
+		out.Slots = append(out.Slots, b)
 	}
 	return json.Marshal(&out)
 }
 
 // SaveState copies the index.
 func (a *approxPrefix) SaveState() any {
-	var out savedHistory
+	out := &savedHistory{runs: slices.Clone(a.index.runs)}
 	for slot, l := range a.index.lrus {
-		if l == nil {
-			continue
+		if l != nil {
+			out.Slots = append(out.Slots, savedBlocks{Slot: slot, Cap: l.cap, entries: slices.Clone(l.entries)})
 		}
-		s := &savedBlocks{Slot: slot, Cap: l.cap, Spill: slices.Clone(l.spill), nodes: slices.Clone(l.nodes)}
-		for _, h := range l.spill {
-			if node, ok := a.index.node(h, uint32(slot)); ok && node == spilled {
-				s.Spilled = append(s.Spilled, h)
-			}
-		}
-		out = append(out, s)
 	}
 	return out
 }
 
+var errHistory = errors.New("the history of prompts is none: expected runs each once and behind the one before it, and of each slot's no more than it has blocks")
+
 // LoadState fills the index.
 func (a *approxPrefix) LoadState(text []byte) error {
-	var list savedHistory
-	if err := json.Unmarshal(text, &list); err != nil {
+	var saved savedHistory
+	if err := json.Unmarshal(text, &saved); err != nil {
 		return err
 	}
-	for _, s := range list {
+	a.index = newPrefixIndex()
+	for i, r := range saved.Runs {
+		if len(r.Hashes) == 0 || int(r.Before) > i || a.index.first[r.Hashes[0]] != 0 {
+			return errHistory
+		}
+		a.index.first[r.Hashes[0]] = a.index.newRun(run{hashes: r.Hashes, parent: r.Before})
+		if r.Before != 0 {
+			a.index.runs[r.Before].children++
+		}
+	}
+	for i := range saved.Slots {
+		s := &saved.Slots[i]
 		if s.Slot < 0 || s.Slot > maxSlot {
 			return errSlot
 		}
 		l := a.index.lru(s.Slot, max(s.Cap, 1))
-		for _, h := range s.Spilled {
-			a.index.set(h, uint32(s.Slot), spilled)
+		if l.len+l.spilled > 0 || !a.index.load(l, uint32(s.Slot), spill, s.Spill) || !a.index.load(l, uint32(s.Slot), recent, s.Blocks) {
+			return errHistory
 		}
-		for _, h := range s.Blocks {
-			a.index.set(h, uint32(s.Slot), l.push(h))
-		}
-		l.spill = s.Spill
+		a.index.shrink(l, uint32(s.Slot), l.cap)
 	}
 	return nil
+}
+
+// load fills a ring of a slot, and says whether it could.
+func (x *prefixIndex) load(l *blockLRU, slot, ring uint32, saved []uint64) bool {
+	for _, v := range saved {
+		id, n := uint32(v>>32), uint32(v)
+		if n == 0 || n > 1<<31 || int(id) >= len(x.runs) {
+			return false
+		}
+		e := l.newEntry(entry{run: id, blocks: n})
+		l.link(ring, e)
+		if x.total += int(n); ring == recent {
+			l.len += int(n)
+		} else {
+			l.spilled += int(n)
+		}
+		if id == 0 {
+			continue
+		}
+		h, r := x.runs[id].hold(slot), &x.runs[id]
+		switch {
+		case ring == recent && h.entry == 0:
+			h.entry = e
+		case ring == spill && h.spilled == 0:
+			h.spilled = e
+		default:
+			return false
+		}
+		if from, to := x.part(r, h); from < to || to > len(r.hashes) {
+			return false
+		}
+	}
+	return true
 }
 
 type savedLoad struct {
