@@ -96,7 +96,7 @@ func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(evil)
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		v.SetInt(3)
 	case reflect.Bool:
 		v.SetBool(true)

@@ -51,6 +51,8 @@ type Summary struct {
 	// PrefixCache is how much of all prompts the model servers had cached; nil
 	// where they have no such cache and found nothing.
 	PrefixCache *CacheSummary `json:"prefixCache,omitempty"`
+	// Transfers are the KV caches that decode servers fetched; nil where there were none.
+	Transfers *TransferSummary `json:"transfers,omitempty"`
 	// Predictions is how far predicted latencies were off; nil where nothing predicted
 	// any.
 	Predictions *PredictionSummary `json:"predictions,omitempty"`
@@ -178,6 +180,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	if c := s.PrefixCache; c != nil {
 		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate, counted(c.PromptTokens, "prompt token")))
 	}
+	s.Transfers.write(&l)
 	s.Predictions.write(&l)
 	for i := range s.Classes {
 		s.Classes[i].write(&l)

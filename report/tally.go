@@ -36,6 +36,7 @@ type Tally struct {
 	lost      int // went from open before they had ended
 	last      machine.Time
 	cache     cacheTally
+	transfers transferTally
 	prefills  counts[string]            // by the server that a prefill leg went to
 	upstream  counts[string]            // by Envoy's account, for pickers that do not report
 	failed    map[flow.Outcome][]string // ids of the first ones that did not complete
@@ -207,6 +208,7 @@ func (t *Tally) Record(e flow.Event) {
 	} else {
 		t.step(e.Hop).add(e.Step, maxSteps)
 		t.cache.record(r, &e)
+		t.transfers.record(&e)
 		t.refused(&e)
 	}
 	leg := e.Hop == flow.Server && e.Endpoint != "" && e.Endpoint == r.prefiller
@@ -465,7 +467,7 @@ func (t *Tally) Summary() Summary {
 	s.Cost = costs(s.Servers, t.output)
 	s.Refusals, s.Incidents = maps.Clone(t.refusals), slices.Clone(t.incidents)
 	s.Predictions, s.Load = t.foretold.summary(), summarized(t.load)
-	s.PrefixCache, s.Warnings = t.cache.summary(), slices.Clone(t.warnings)
+	s.PrefixCache, s.Transfers, s.Warnings = t.cache.summary(), t.transfers.summary(), slices.Clone(t.warnings)
 	for i, h := range t.hist {
 		if h == nil {
 			continue

@@ -152,7 +152,8 @@ func (w *Workload) arrivals(seed uint64, c *workload.Config) {
 	case w.Diurnal != Diurnal{}:
 		const parts = 96 // lines that stand for a wave
 		at := func(i int) float64 {
-			return max(0, w.Rate*(1+float64(float64(w.Diurnal.Swing)*math.Sin(2*math.Pi*float64(i%parts)/parts))))
+			sine := float64(float32(math.Sin(2 * math.Pi * float64(i%parts) / parts))) // the last digits are not the same on every processor
+			return max(0, w.Rate*(1+float64(float64(w.Diurnal.Swing)*sine)))
 		}
 		c.Phases = func(i int) (workload.Phase, bool) {
 			return workload.Phase{For: max(1, machine.FromDuration(w.Diurnal.Period)/parts), From: at(i), To: at(i + 1)}, true

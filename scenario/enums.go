@@ -190,6 +190,7 @@ const (
 	BurstGPTTrace TraceFormat = trace.BurstGPT
 	BailianTrace  TraceFormat = trace.Bailian
 	ShareGPTTrace TraceFormat = trace.ShareGPT
+	ServeGenTrace TraceFormat = trace.ServeGen
 )
 
 func (TraceFormat) Values() []string { return trace.Formats() }

@@ -29,6 +29,34 @@ type Gateway struct {
 	Pools map[string]int
 }
 
+// Upstream is the backend of the pool with an index, nil where Envoy does nothing there but
+// to send requests where its picker says: no policy is about the pool or about routes
+// that lead to it.
+func (g *Gateway) Upstream(pool int) *gateway.Backend {
+	if g == nil {
+		return nil
+	}
+	for _, h := range g.Port.Table.Hosts {
+		for _, r := range h.Routes {
+			for i := range r.Shares {
+				b := r.Shares[i].Backend
+				if n, ours := g.Pools[key(b)]; ours && n == pool && (b.Limits != nil || b.Health != nil || r.Timeout != nil || r.Try != nil || r.Retrying != nil) {
+					return b
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// key is a backend's, "" for one that cannot be used.
+func key(b *gateway.Backend) string {
+	if b == nil {
+		return ""
+	}
+	return b.Key
+}
+
 // Gateway is that of the manifests, nil in a scenario without any.
 func (s *Scenario) Gateway() *Gateway { return s.gateway }
 
@@ -145,18 +173,7 @@ func (s *Scenario) OnlyLive() []string {
 	for _, h := range s.gateway.Port.Table.Hosts {
 		for _, r := range h.Routes {
 			route := "HTTPRoute " + r.From.Namespace + "/" + r.From.Name
-			say(route, "retries", r.Retrying != nil && r.Retrying.Retries > 0)
-			say(route, "time-outs", r.Timeout != nil || r.Try != nil || r.Retrying != nil && r.Retrying.Try > 0)
 			say(route, "an EnvoyExtensionPolicy", r.Asking != nil)
-			for i := range r.Shares {
-				b := r.Shares[i].Backend
-				if b == nil {
-					continue
-				}
-				pool := "InferencePool " + b.Namespace + "/" + b.Name
-				say(pool, "circuit breakers, budgets or outlier detection", b.Limits != nil)
-				say(pool, "health checks", b.Health != nil)
-			}
 		}
 	}
 	return slices.Sorted(maps.Keys(told))

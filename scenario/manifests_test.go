@@ -116,11 +116,11 @@ func TestOnlyLive(t *testing.T) {
 	if told := plain.OnlyLive(); len(told) != 0 {
 		t.Errorf("without policies: %v", told)
 	}
-	s, err := withManifests(t, strings.Replace(served, "  - backendRefs:", "  - timeouts: {request: 5s}\n    backendRefs:", 1), "")
+	s, err := withManifests(t, served+"---\napiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyExtensionPolicy\nmetadata: {name: x}\nspec: {targetRefs: [{group: g, kind: HTTPRoute, name: r}], extProc: [{backendRefs: [{name: epp, port: 9002}]}]}\n", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told := s.OnlyLive(); len(told) != 1 || !strings.HasPrefix(told[0], "HTTPRoute default/r has time-outs") {
-		t.Errorf("with a time-out: %v", told)
+	if told := s.OnlyLive(); len(told) != 1 || !strings.HasPrefix(told[0], "HTTPRoute default/r has an EnvoyExtensionPolicy") {
+		t.Errorf("with a policy: %v", told)
 	}
 }

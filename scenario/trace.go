@@ -1,8 +1,16 @@
 package scenario
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/workload/trace"
@@ -12,9 +20,9 @@ import (
 // WorkloadTrace is a file of requests that were once sent, as somebody published
 // them.
 type WorkloadTrace struct {
-	// The file, from the scenario's own directory.
+	// The file, from the scenario's own directory; of servegen the directory of a model's clients, such as data/language/m-large.
 	File string `json:"file"`
-	// What it is written in: azure, mooncake, burstgpt, bailian or sharegpt.
+	// What it is written in: azure, mooncake, burstgpt, bailian, sharegpt or servegen.
 	Format TraceFormat `json:"format"`
 	// How many times as fast as they came the requests come.
 	Speedup float64 `json:"speedup" min:"0.000001" max:"1000000"`
@@ -22,6 +30,8 @@ type WorkloadTrace struct {
 	BlockSize int `json:"blockSize" min:"0" max:"65536"`
 	// Each request comes up to so much after its time, evenly: for traces whose times are rounded down, as mooncake's are to 3s.
 	Spread time.Duration `json:"spread" min:"0s" max:"1h"`
+	// What comes sooner after its beginning is left out. How much of it follows is workload.duration, of its own time.
+	From time.Duration `json:"from" min:"0s" max:"87600h"`
 }
 
 func (t *WorkloadTrace) defaults() { t.Format, t.Speedup = AzureTrace, 1 }
@@ -48,10 +58,17 @@ func (s *Scenario) readTrace(dir string) Problems {
 		}
 	}
 	beside("one of them: the trace says what is sent", "prompt", "maxTokens", "outputTokens", "conversations", "headers", "loraAdapters", "classes", "leaving", "bodyFields", "includeUsage")
-	if t.Format == ShareGPTTrace {
-		beside("nothing of trace.speedup, blockSize and spread: this format has neither times nor hash ids", "trace.speedup", "trace.blockSize", "trace.spread")
-	} else {
-		beside("one of them: the trace says when requests come", "rate", "concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal", "duration")
+	switch t.Format {
+	case ShareGPTTrace:
+		beside("nothing of trace.speedup, blockSize, spread and from: this format has neither times nor hash ids", "trace.speedup", "trace.blockSize", "trace.spread", "trace.from")
+	case ServeGenTrace:
+		beside("nothing of trace.blockSize and spread: this format has no hash ids, and times of any length", "trace.blockSize", "trace.spread")
+		beside("one of them, or rate alone: the clients of the trace say when requests come", "concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
+		if !s.written("workload.requests") && !s.written("workload.duration") {
+			out = append(out, s.problem("workload.duration", "missing", "how long the clients send, such as 10m, or workload.requests: this format has no end"))
+		}
+	default:
+		beside("one of them: the trace says when requests come", "rate", "concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
 	}
 	if len(out) > 0 {
 		return out
@@ -63,16 +80,18 @@ func (s *Scenario) readTrace(dir string) Problems {
 	mistake := func(err error) Problems {
 		return Problems{s.problem("workload.trace.file", fmt.Sprintf("%s: %v", t.File, err), "a trace of the format "+string(t.Format))}
 	}
-	f, err := files.Open(path)
-	if err != nil {
-		return mistake(err)
-	}
-	defer f.Close()
-	most := maxTraced
+	o := trace.Options{Format: string(t.Format), Most: maxTraced, Speedup: t.Speedup, Block: t.BlockSize, Spread: t.Spread.Seconds(), From: t.From.Seconds(), Seed: s.Seed, Stream: w.Stream, Chat: w.API == ChatAPI}
 	if s.written("workload.requests") {
-		most = min(most, w.Requests)
+		o.Most = min(o.Most, w.Requests)
 	}
-	got, err := trace.Read(f, trace.Options{Format: string(t.Format), Most: most, Speedup: t.Speedup, Block: t.BlockSize, Spread: t.Spread.Seconds(), Seed: s.Seed, Stream: w.Stream, Chat: w.API == ChatAPI})
+	if t.Format != ShareGPTTrace {
+		o.For = w.Duration.Seconds()
+	}
+	read := s.readTraceFile
+	if t.Format == ServeGenTrace {
+		o.Rate, read = w.Rate, s.readClients
+	}
+	got, err := read(path, o)
 	if err != nil {
 		return mistake(err)
 	}
@@ -81,11 +100,84 @@ func (s *Scenario) readTrace(dir string) Problems {
 	} else {
 		s.SendAgain(got.Requests)
 	}
-	s.read = append(s.read, path)
 	for _, a := range got.Assumed {
 		s.assumed = append(s.assumed, fmt.Sprintf("%s: %s", t.File, a))
 	}
 	return nil
+}
+
+// readTraceFile reads a trace that is one file.
+func (s *Scenario) readTraceFile(path string, o trace.Options) (*trace.Trace, error) {
+	f, err := files.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	s.read = append(s.read, path)
+	return trace.Read(f, o)
+}
+
+// readClients reads a directory of ServeGen's clients, each of which has two files.
+func (s *Scenario) readClients(dir string, o trace.Options) (*trace.Trace, error) {
+	const tail = "-trace.csv"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	numbers := map[string]int{}
+	for _, e := range entries {
+		chunk, is := strings.CutPrefix(strings.TrimSuffix(e.Name(), tail), "chunk-")
+		if n, err := strconv.Atoi(chunk); is && err == nil && strings.HasSuffix(e.Name(), tail) {
+			numbers[filepath.Join(dir, e.Name())] = n
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(numbers), func(a, b string) int {
+		return cmp.Or(cmp.Compare(numbers[a], numbers[b]), cmp.Compare(a, b))
+	})
+	if len(names) == 0 {
+		return nil, errors.New("it has no file chunk-1" + tail)
+	}
+	var clients []trace.Client
+	for _, name := range names {
+		head := strings.TrimSuffix(name, tail)
+		rates, lengths := lazyFile{path: name}, lazyFile{path: head + "-dataset.json"}
+		defer rates.close()
+		defer lengths.close()
+		s.read = append(s.read, rates.path, lengths.path)
+		clients = append(clients, trace.Client{Name: filepath.Base(head), Trace: &rates, Dataset: &lengths})
+	}
+	return trace.Generate(clients, o)
+}
+
+// lazyFile is a file that is opened when somebody reads it: there may be more of them than may
+// be open at once.
+type lazyFile struct {
+	path string
+	f    *os.File
+	over bool
+}
+
+func (l *lazyFile) Read(b []byte) (n int, err error) {
+	if l.over {
+		return 0, io.EOF
+	}
+	if l.f == nil {
+		if l.f, err = files.Open(l.path); err != nil {
+			return 0, err
+		}
+	}
+	if n, err = l.f.Read(b); err != nil {
+		l.over = true
+		l.close()
+	}
+	return n, err
+}
+
+func (l *lazyFile) close() {
+	if l.f != nil {
+		_ = l.f.Close() // it was only read
+		l.f = nil
+	}
 }
 
 // Assumed is what the scenario's files did not say and was made up, a sentence

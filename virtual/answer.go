@@ -54,7 +54,11 @@ type sequence struct {
 
 // reach begins a request at a model server, with its headers.
 func (r *request) reach(s *server, endpoint string, head header.List) {
-	if s.absent() { // nobody listens there
+	switch {
+	case s.absent() && r.try != nil: // nobody listens there
+		r.try.broke(true)
+		return
+	case s.absent():
 		r.cut(false)
 		return
 	}

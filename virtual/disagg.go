@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -88,8 +89,8 @@ func (x *sidecar) forget(sessions int) error {
 }
 
 // enter hands a request to the sidecar.
-func (r *request) enter(at *server, prefillers string) {
-	x := at.sidecar
+func (r *request) enter(at *server, head header.List) {
+	x, prefillers := at.sidecar, head.Get("x-prefiller-host-port")
 	x.requests++
 	if prefillers == "" && x.config.Sessions != nil && len(r.pool.prefillers) > 0 {
 		n := x.turn % len(r.pool.prefillers)
@@ -99,7 +100,7 @@ func (r *request) enter(at *server, prefillers string) {
 	p := &sidecarRequest{r: r, at: at, legs: map[int]*leg{}}
 	r.sidecar = p
 	x.busy[p] = x.requests
-	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: 1, Method: "POST", Path: r.target(),
+	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: modelserver.ReadHead(head.Get).Attempt, Method: "POST", Path: r.target(),
 		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader)})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })

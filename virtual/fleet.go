@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -245,13 +246,34 @@ func (x *pool) follow() {
 			x.prefillers = append(x.prefillers, sv.endpoint)
 		}
 	}
+	if x.cluster != nil {
+		x.cluster.input(upstream.Endpoints{List: x.serving()})
+	}
+	x.tellPickers()
+}
+
+// tellPickers tells which servers may be chosen.
+func (x *pool) tellPickers() {
 	for _, k := range x.pickers {
 		k.Input(epp.Endpoints{List: x.endpoints()})
 	}
 }
 
+// serving are the addresses of all servers that are ready.
+func (x *pool) serving() (out []string) {
+	for _, sv := range x.servers {
+		if sv.ready() {
+			out = append(out, sv.endpoint)
+		}
+	}
+	return out
+}
+
 // endpoints are those that a picker may choose from.
 func (x *pool) endpoints() (out []*picker.Endpoint) {
+	if x.cluster != nil {
+		defer func() { out = upstream.Usable(out, x.cluster.out, (*picker.Endpoint).HostPort) }()
+	}
 	for _, sv := range x.servers {
 		if sv.ready() {
 			host, port, _ := net.SplitHostPort(sv.endpoint)

@@ -22,16 +22,26 @@ var lostReasons = map[scenario.HTTPVersion]string{scenario.HTTP1: "connection te
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
+	if r.try != nil {
+		r.try.broke(false)
+		return
+	}
+	r.instead(503, r.pool.lost)
+}
+
+// instead is Envoy's own answer in the place of the endpoint's, which is cut short where it
+// has begun.
+func (r *request) instead(status int, text string) {
 	r.toEPP(message{do: (*message).call, f: func() {
 		switch {
 		case r.stream.Result() != stream.Running && !r.seen.past:
 			return
 		case r.status == 0 && r.GRPC:
-			r.ended = &callStatus{vllmgrpc.EnvoyCodeOf(503), r.pool.lost}
+			r.ended = &callStatus{vllmgrpc.EnvoyCodeOf(status), text}
 			r.responded(200, vllmgrpc.ContentType, nil, nil, true)
 			return
 		case r.status == 0:
-			r.responded(503, "text/plain", []byte(r.pool.lost), nil, true)
+			r.responded(status, "text/plain", []byte(text), nil, true)
 			return
 		}
 		f := r.facts()
@@ -65,8 +75,12 @@ func (r *request) respond(status int, contentType string, body []byte, end bool)
 
 // answer is respond, with bytes or with a piece that is described.
 func (r *request) answer(status int, contentType string, body []byte, piece *described.Piece, end bool) {
-	if r.leg != nil {
+	switch {
+	case r.leg != nil:
 		r.leg.respond(status, contentType, body, piece, end)
+		return
+	case r.try != nil:
+		r.try.respond(answered{status, contentType, body, piece, end})
 		return
 	}
 	r.toEPP(message{do: (*message).responded, status: status, contentType: contentType, body: body, piece: piece, end: end})

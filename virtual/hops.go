@@ -19,6 +19,9 @@ type hops struct {
 	// Past the picker, from the client to what is behind Envoy: nobody waits any
 	// more.
 	past route
+	// Where policies of manifests act between the picker and what is behind Envoy: from
+	// the picker to Envoy or back, and from there to a model server and back.
+	asked, sent, answered route
 	// Between a sidecar and its own pod's model server, and that of another pod.
 	pod, pods route
 	scrape    route
@@ -36,7 +39,7 @@ func newHops(seed uint64, h *scenario.Hops, routed bool) hops {
 		first = append(first, h.ExtProc, h.ExtProc)
 	}
 	return hops{seed: seed, first: newRoute(first...), client: newRoute(h.Network, h.Envoy, h.ExtProc), server: newRoute(h.ExtProc, h.Network),
-		past: newRoute(h.Network, h.Envoy, h.Network), pod: newRoute(h.Sidecar), pods: newRoute(h.Sidecar, h.Network), scrape: newRoute(h.Scrape)}
+		past: newRoute(h.Network, h.Envoy, h.Network), asked: newRoute(h.ExtProc), sent: newRoute(h.Network), answered: newRoute(h.Network, h.Envoy), pod: newRoute(h.Sidecar), pods: newRoute(h.Sidecar, h.Network), scrape: newRoute(h.Scrape)}
 }
 
 func newRoute(list ...dist.Dist) route {

@@ -57,7 +57,7 @@ func (f *front) send(v *workload.Conversation, q workload.Request) {
 		return
 	}
 	r.pool = f.w.pools[f.pools[said.Share.Backend.Key]]
-	r.path, r.headers = said.Target, said.Headers
+	r.path, r.headers, r.route = said.Target, said.Headers, said.Route
 	f.w.begin(r, v)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -69,8 +70,11 @@ func (r *request) ask() bool {
 // serveWithout has any server serve a request of which the picker says nothing.
 func (r *request) serveWithout() {
 	r.seen.past = true
-	to := r.pool.modes.servers[r.Index%len(r.pool.modes.servers)]
-	r.toServer(message{do: (*message).forward, head: header.Of("x-gateway-destination-endpoint", to)})
+	var head header.List
+	if r.pool.cluster == nil {
+		head = header.Of(picker.HeaderDestination, r.pool.modes.servers[r.Index%len(r.pool.modes.servers)])
+	}
+	r.toServer(message{do: (*message).forward, head: head})
 	r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})
 }
 

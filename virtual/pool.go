@@ -25,6 +25,7 @@ type pool struct {
 	index      int
 	spec       *scenario.Pool
 	fleets     []*fleet // of servers that come and go
+	cluster    *cluster // what Envoy does before the servers, nil where no policy says anything of it
 	name       string
 	model      string
 	adapters   map[string]engine.AdapterID
@@ -79,6 +80,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 		return err
 	}
 	x.startFleets(s, p)
+	x.cluster = newCluster(x, s)
 	// An incident is the last of its moment: who arrives then finds the server as
 	// it was, and sees it die.
 	for i := range p.Incidents {
@@ -168,6 +170,9 @@ func address(pool, i int) string {
 
 // settled is what must hold of the pool after every run.
 func (x *pool) settled() error {
+	if x.cluster != nil && x.cluster.m.InFlight() > 0 {
+		return fmt.Errorf("virtual: Envoy still has %d requests for %s; this is a fault of windtunnel", x.cluster.m.InFlight(), x.name)
+	}
 	if n := len(x.net.askers) + x.net.net.InFlight(); n > 0 {
 		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", n)
 	}
@@ -214,7 +219,7 @@ func (x *pool) inFlowControl() (n int) {
 
 // expects says whether flow control has something to do at a time to come.
 func (x *pool) expects() bool {
-	return slices.ContainsFunc(x.pickers, func(k *picking) bool {
+	return x.cluster != nil && x.cluster.m.Timed() || slices.ContainsFunc(x.pickers, func(k *picking) bool {
 		fc := k.m.FlowControl()
 		if fc == nil {
 			return false
@@ -227,6 +232,9 @@ func (x *pool) expects() bool {
 // waiting tells how many requests are where in the pool.
 func (x *pool) waiting(add func(n int, what string)) {
 	add(x.inFlowControl(), "requests that flow control holds or has let go")
+	if x.cluster != nil {
+		add(x.cluster.m.InFlight(), "that Envoy has for "+x.name)
+	}
 	for _, sv := range x.servers {
 		if sv.sidecar != nil {
 			add(len(sv.sidecar.busy), "at the sidecar of "+sv.name)

@@ -2,16 +2,19 @@ package virtual
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -40,10 +43,14 @@ type request struct {
 	sidecar *sidecarRequest // at the sidecar before a decode server
 	leg     *leg            // of a leg itself: where its answer goes
 
+	exchange *exchange // at Envoy, where policies say what is tried
+	try      *try      // of one attempt itself: where its answer goes
+
 	// What the routes of manifests say: the path and the headers that the server sees,
 	// "" and nil for the client's own, or an answer.
 	path    string
 	headers header.List
+	route   *gateway.Route
 	answers *stream.Answer
 
 	// At the model server.
@@ -121,10 +128,13 @@ func (r *request) target() string {
 	return path
 }
 
-// client is the client's request that this one, perhaps a leg, is for.
+// client is the client's request that this one, perhaps a leg or an attempt, is for.
 func (r *request) client() *request {
-	if r.leg != nil {
-		return r.leg.p.r
+	switch {
+	case r.leg != nil:
+		return r.leg.p.r.client()
+	case r.try != nil:
+		return r.try.r
 	}
 	return r
 }
@@ -205,12 +215,20 @@ func (r *request) answered(a stream.Answer) {
 
 // toServer is what the EPP sends to what is behind Envoy.
 func (r *request) toServer(m message) {
-	r.pass(&r.ways.upBehind, &r.w.hops.server, m)
+	by := &r.w.hops.server
+	if r.pool.cluster != nil {
+		by = &r.w.hops.asked
+	}
+	r.pass(&r.ways.upBehind, by, m)
 }
 
 // toEPP is what comes from behind Envoy, and toClient what the EPP lets pass.
 func (r *request) toEPP(m message) {
-	r.pass(&r.ways.downBehind, &r.w.hops.client, m)
+	by := &r.w.hops.client
+	if r.exchange != nil {
+		by = &r.w.hops.asked
+	}
+	r.pass(&r.ways.downBehind, by, m)
 }
 
 func (r *request) toClient(m message) {
@@ -289,19 +307,29 @@ func (r *request) forward(set header.List) {
 		head = append(head, r.Header...)
 	}
 	head = append(head, set...)
-	r.w.head = head                                                             // which is read before anything else is sent
-	first, _, _ := strings.Cut(head.Get("x-gateway-destination-endpoint"), ",") // the rest are fallbacks
-	r.server = r.pool.byAddr[first]
-	if r.server.sidecar != nil && !r.server.absent() {
-		r.enter(r.server, head.Get("x-prefiller-host-port"))
+	r.w.head = head // which is read before anything else is sent
+	if x := r.pool.cluster; x != nil {
+		x.begin(r, slices.Clone(head))
 		return
 	}
-	r.reach(r.server, r.server.endpoint, head)
+	first, _, _ := strings.Cut(head.Get(picker.HeaderDestination), ",") // the rest are fallbacks
+	r.arrive(r.pool.byAddr[first], head)
+}
+
+// arrive opens the request at a model server, or at the sidecar before it.
+func (r *request) arrive(at *server, head header.List) {
+	if r.server = at; at.sidecar != nil && !at.absent() {
+		r.enter(at, head)
+		return
+	}
+	r.reach(at, at.endpoint, head)
 }
 
 // serverBody is the request's body as the model server reads it.
 func (r *request) serverBody(body []byte, d *described.Body, end bool) {
 	switch {
+	case r.exchange != nil:
+		r.exchange.read(body, d, end)
 	case r.sidecar != nil:
 		r.sidecar.read(body, d, end)
 	case r.at != nil:
@@ -313,11 +341,14 @@ func (r *request) serverBody(body []byte, d *described.Body, end bool) {
 func (r *request) fail(e *response.Error) {
 	r.failed = e
 	if r.leg != nil {
-		r.leg.p.r.failed = e
+		r.leg.p.r.fail(e)
 	}
 }
 
 func (r *request) dropServer(reason string) {
+	if r.exchange != nil {
+		r.exchange.leave(reason)
+	}
 	if r.sidecar != nil {
 		r.sidecar.leave(reason)
 	}

@@ -64,6 +64,9 @@ func statusText(status int) string { return strconv.Itoa(status) }
 
 func (s *server) effect(e enginecore.Effect) {
 	if e.Do != nil {
+		if got, ok := e.Do.(enginecore.Fetched); ok {
+			e.Sequence.Owner.(*sequence).at.p.GotKV(got.Took, got.Bytes)
+		}
 		s.act(e.Do)
 		return
 	}

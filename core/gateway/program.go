@@ -148,6 +148,13 @@ type Backend struct {
 	policy *TrafficPolicy // about the backend itself
 }
 
+// Ejects says whether a policy takes endpoints of pools out for a time.
+func (p *Program) Ejects() bool {
+	return slices.ContainsFunc(p.Backends, func(b *Backend) bool {
+		return b.Pool != nil && (b.Health != nil || b.Limits != nil && b.Limits.Outlier != nil)
+	})
+}
+
 // PickerService names the Service of an endpoint picker.
 type PickerService struct{ Namespace, Name string }
 

@@ -72,8 +72,10 @@ type Progress struct {
 	Started   bool // the engine has begun the prompt
 	StartedAt machine.Time
 	Cached    int // prompt tokens found in the prefix cache
-	// Fetched is how long it took to fetch KV from another server; 0 where none was.
-	Fetched machine.Time
+	// Fetched is how long it took to fetch KV from another server, and FetchedBytes how much
+	// that was on the wire; 0 where none was.
+	Fetched      machine.Time
+	FetchedBytes int64
 	// When the first token was due, and the end of the last choice, where whoever
 	// tells of it may be late; 0 is now.
 	FirstAt, EndedAt machine.Time
@@ -89,6 +91,21 @@ type Progress struct {
 	// Choices are how far the completions are. The Response looks at them until it
 	// is told again.
 	Choices []Choice
+}
+
+// GotKV is told of a KV cache that has come from another server.
+func (p *Progress) GotKV(took machine.Time, bytes int64) {
+	p.Fetched = max(p.Fetched, took)
+	p.FetchedBytes += bytes
+}
+
+// started are the details of the prompt's beginning.
+func (p *Progress) started() []flow.Detail {
+	details := []flow.Detail{flow.D("cached_tokens", p.Cached)}
+	if p.FetchedBytes > 0 {
+		details = append(details, flow.D("fetched_bytes", int(p.FetchedBytes)), flow.D("fetched_us", int(p.Fetched/machine.Microsecond)))
+	}
+	return details
 }
 
 // Choice is one completion's progress.
@@ -376,7 +393,7 @@ func (r *Response) start(now machine.Time, fx *Effects) bool {
 	r.started = true
 	r.usage.CachedTokens = r.p.Cached
 	if r.rec != nil {
-		r.lifecycle.PrefillStarted(r.p.StartedAt, flow.D("cached_tokens", r.p.Cached))
+		r.lifecycle.PrefillStarted(r.p.StartedAt, r.p.started()...)
 	}
 	why, then := "", Effect{Kind: End}
 	switch {

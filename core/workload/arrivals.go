@@ -56,16 +56,12 @@ type Arrivals struct {
 	number int
 	began  machine.Time
 	come   float64
-	weight float64 // gap of the mean 1, times this, has the mean 1
+	gaps   Gaps
 }
 
 // Arrivals begins with the first arrival.
 func (c *Config) Arrivals() *Arrivals {
-	a := &Arrivals{c: c, weight: 1, number: -1}
-	if c.Process == Weibull {
-		a.weight = 1 / math.Gamma(1+1/c.Burstiness)
-	}
-	return a
+	return &Arrivals{c: c, gaps: NewGaps(c.Process, c.Burstiness), number: -1}
 }
 
 // Next is when the next conversation arrives; more is false where none does any
@@ -117,17 +113,38 @@ func (a *Arrivals) within(gap float64) bool {
 
 // gap is the time from one arrival to the next as a multiple of its mean.
 func (a *Arrivals) gap(index int) float64 {
-	if a.c.Process == Constant {
-		return 1
-	}
 	d := machine.NewDraw(a.c.Seed, "client", "arrival", uint64(index))
-	switch shape := a.c.Burstiness; {
-	case a.c.Process == Gamma && shape != 1:
-		return gamma(&d, shape) / shape
-	case a.c.Process == Weibull && shape != 1:
-		return a.weight * dist.Exp(dist.Log(-dist.Log(1-d.Float64()-0x1p-54))/shape)
+	return a.gaps.Draw(&d)
+}
+
+// Gaps are the times between arrivals, as multiples of their mean.
+type Gaps struct {
+	process Process
+	shape   float64
+	weight  float64 // what is drawn, times this, has the mean 1
+}
+
+// NewGaps are those of a process; gamma and Weibull have a shape, above 0.
+func NewGaps(p Process, shape float64) Gaps {
+	g := Gaps{process: p, shape: shape, weight: 1}
+	if p == Weibull {
+		// Rounded, as the function is not the same to the last digit on every processor.
+		g.weight = float64(float32(1 / math.Gamma(1+1/shape)))
 	}
-	return -math.Log(1 - d.Float64())
+	return g
+}
+
+// Draw draws one of them.
+func (g *Gaps) Draw(d *machine.Draw) float64 {
+	switch {
+	case g.process == Constant:
+		return 1
+	case g.process == Gamma && g.shape != 1:
+		return gamma(d, g.shape) / g.shape
+	case g.process == Weibull && g.shape != 1:
+		return g.weight * dist.Exp(dist.Log(-dist.Log(1-d.Float64()-0x1p-54))/g.shape)
+	}
+	return -dist.Log(1 - d.Float64())
 }
 
 // gamma draws from the gamma distribution of a shape and the scale 1, after

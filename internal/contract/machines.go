@@ -9,6 +9,7 @@ var Machines = []Machine{
 	of("core/epp.Machine", pickers),
 	of("core/epp.Service", pickerServices),
 	of("core/epp.Stream", pickerStreams),
+	of("core/gateway/upstream.Cluster", clusters),
 	of("core/kv/kvfeed.Feed", feeds),
 	of("core/kv/kvindex.Index", indexes),
 	of("core/link.Network", networks),

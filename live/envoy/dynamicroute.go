@@ -1,12 +1,10 @@
 package envoy
 
 import (
-	"cmp"
 	"net"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -133,37 +131,23 @@ func askingFilter(r *gateway.Route) string {
 	return pickerFilter + "/" + r.Asking.Timeout.String()
 }
 
-// timeouts are the route's, and when it tries again: none is Envoy's 0. Without
-// retries one attempt is the whole exchange.
+// timeouts are the route's, and when it tries again: none is Envoy's 0.
 func (t *translation) timeouts(r *gateway.Route, out *routev3.Route, action *routev3.RouteAction) error {
-	whole, try := time.Duration(0), time.Duration(0)
-	if r.Timeout != nil {
-		whole = time.Duration(*r.Timeout)
-	}
-	if r.Try != nil {
-		try = time.Duration(*r.Try)
-	}
-	x := r.Retrying
-	if x == nil {
-		if try > 0 && (whole == 0 || try < whole) {
-			whole = try
-		}
-		action.Timeout = duration(whole)
+	a := r.Attempts()
+	action.Timeout = duration(a.Whole)
+	if r.Retrying == nil {
 		return nil
 	}
-	action.Timeout = duration(whole)
-	retry, err := Pool{Routing: OverrideHost, Retry: &Retry{On: x.On, Attempts: x.Retries + 1, BackOff: cmp.Or(time.Duration(x.Base), 25*time.Millisecond)}}.retryPolicy()
+	retry, err := Pool{Routing: OverrideHost, Retry: &Retry{On: a.On, Attempts: a.Retries + 1, BackOff: a.Base}}.retryPolicy()
 	if err != nil {
 		return err
 	}
-	for _, code := range x.Codes {
+	for _, code := range a.Codes {
 		retry.RetriableStatusCodes = append(retry.RetriableStatusCodes, uint32(code))
 	}
-	if x.Max > 0 {
-		retry.RetryBackOff.MaxInterval = duration(max(time.Duration(x.Max), time.Duration(x.Base)))
-	}
-	if try = cmp.Or(try, time.Duration(x.Try)); try > 0 {
-		retry.PerTryTimeout = duration(try)
+	retry.RetryBackOff.MaxInterval = duration(a.Max)
+	if a.Try > 0 {
+		retry.PerTryTimeout = duration(a.Try)
 	}
 	action.RetryPolicy = retry
 	// A retry sends the body again, so all of it must fit.

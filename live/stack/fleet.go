@@ -129,25 +129,28 @@ func (s *Pool) follow(i int, absent bool) error {
 			return err
 		}
 	}
-	list, err := s.pickerEndpoints()
-	if err != nil {
-		return err
-	}
-	for _, k := range s.Pickers {
-		if !k.down {
-			k.now().SetEndpoints(list)
-		}
-		if list, err = s.pickerEndpoints(); err != nil { // each picker has its own
-			return err
-		}
-	}
-	if absent {
+	err := s.tellPickers()
+	if err == nil && absent {
 		err = tell()
 	}
 	if err == nil && s.o.EPP.given() {
 		err = s.writeEndpoints()
 	}
 	return err
+}
+
+// tellPickers tells which endpoints may be chosen; Pool.changing is around it.
+func (s *Pool) tellPickers() error {
+	for _, k := range s.Pickers {
+		list, err := s.pickerEndpoints() // each picker has its own
+		if err != nil {
+			return err
+		}
+		if !k.down {
+			k.now().SetEndpoints(list)
+		}
+	}
+	return nil
 }
 
 // begin has servers come and go from now on.

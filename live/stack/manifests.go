@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/envoy/xds"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // startManifests starts Envoy as the scenario's manifests say: with their routes, their
@@ -57,7 +58,37 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 	if err := s.control.Set(ctx, xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters), Endpoints: xds.Of(r.Endpoints)}); err != nil {
 		return err
 	}
+	s.followEjected(g)
 	return s.followAccessLog()
+}
+
+// followEjected has pickers leave out the endpoints that Envoy has ejected.
+func (s *Stack) followEjected(g *scenario.Gateway) {
+	if !g.Program.Ejects() {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.unfollow = cancel
+	s.following.Go(func() {
+		s.Gateway.FollowEjected(ctx, s.o.Log, func() bool { return true }, func(now map[string][]string) {
+			for key, i := range g.Pools {
+				if err := s.Pools[i].leaveOut(now[key]); err != nil {
+					s.o.Log.Warn("pickers do not know which endpoints are ejected", "error", err)
+				}
+			}
+		})
+	})
+}
+
+// leaveOut has the pool's pickers choose from other endpoints than those which Envoy has
+// ejected.
+func (s *Pool) leaveOut(ejected []string) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.lives.Lock()
+	s.ejected = ejected
+	s.lives.Unlock()
+	return s.tellPickers()
 }
 
 // free is an address as it is, or with a port that nobody listens on in the place of 0.

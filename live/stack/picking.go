@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/envoy"
@@ -205,7 +206,9 @@ func (s *Pool) pickerEndpoints() ([]*picker.Endpoint, error) {
 		}
 		out = append(out, picker.NewEndpoint("default", s.Names[i], host, port, s.pool.Labels(i)))
 	}
-	return out, nil
+	s.lives.Lock()
+	defer s.lives.Unlock()
+	return upstream.Usable(out, s.ejected, (*picker.Endpoint).HostPort), nil
 }
 
 // Record has what enters the pickers written down from now on. Somebody else's

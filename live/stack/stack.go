@@ -130,9 +130,11 @@ type Stack struct {
 	Binary  envoy.Binary
 	Gateway *envoy.Process
 	// Pools are the scenario's, in its order.
-	Pools   []*Pool
-	control *xds.Server   // that gives Envoy its configuration, where manifests say it
-	routers []*bbr.Server // of manifests
+	Pools     []*Pool
+	control   *xds.Server        // that gives Envoy its configuration, where manifests say it
+	routers   []*bbr.Server      // of manifests
+	unfollow  context.CancelFunc // what Envoy ejects; nil where it ejects nobody
+	following sync.WaitGroup
 	// Router reads requests' models, where there are several pools; else it is nil.
 	Router *bbr.Server
 
@@ -357,6 +359,10 @@ func (s *Stack) gatewayEnded() error {
 
 func (s *Stack) stop(ctx context.Context) error {
 	var errs []error
+	if s.unfollow != nil {
+		s.unfollow()
+		s.following.Wait()
+	}
 	if s.Gateway != nil {
 		errs = append(errs, s.Gateway.Stop(ctx))
 		s.endAccessLog()

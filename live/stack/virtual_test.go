@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,9 +172,23 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 			if c.hold == "" {
 				c.hold = "2s" // longer than a busy machine takes between the legs
 			}
-			liveAsVirtual(t, fmt.Sprintf(apartText, c.hold, c.disagg, c.prefill, c.server, c.pool, c.load))
+			live, played := liveAsVirtual(t, fmt.Sprintf(apartText, c.hold, c.disagg, c.prefill, c.server, c.pool, c.load))
+			if a, b := fetched(live), fetched(played); a != b || c.name == "nothing goes wrong" && !strings.HasPrefix(a, "3 caches") {
+				t.Errorf("live %s were fetched, virtually %s", a, b)
+			}
 		})
 	}
+}
+
+// fetched says how many KV caches of how many bytes were fetched.
+func fetched(events []flow.Event) string {
+	n, bytes := 0, 0
+	for _, e := range events {
+		if b, ok := e.Details.Get("fetched_bytes").(int); ok {
+			n, bytes = n+1, bytes+b
+		}
+	}
+	return fmt.Sprintf("%d caches of %d bytes", n, bytes)
 }
 
 // Connectors that send both legs at once: which server hears of it first is a

@@ -18,6 +18,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/upstream"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/bbr"
@@ -413,7 +415,7 @@ func (c *change) tellNewPickers() {
 
 func (c *change) tell(x *poolPicker, b *gateway.Backend, pods []*pod) {
 	s := c.u.endpointsOf(c.s, b.Pool, pods)
-	s.Endpoints = c.u.withoutEjected(b.Key, s.Endpoints)
+	s.Endpoints = upstream.Usable(s.Endpoints, c.u.ejected[b.Key], (*picker.Endpoint).HostPort)
 	x.server.Picking().Apply(s, false)
 }
 

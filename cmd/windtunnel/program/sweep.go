@@ -33,6 +33,8 @@ type sweepCmd struct {
 	Results      string   `placeholder:"FILE" help:"Write each point to FILE as soon as it is played, one JSON object a line. Points that are there already are not played again, so that a sweep can be stopped and gone on with."`
 	Measure      []string `placeholder:"NAME,…" help:"The measures that the table has, such as 'ttft p99' (docs/decide.md). CSV and JSON have all."`
 	Output       string   `enum:"text,json,csv" default:"text" placeholder:"text|json|csv" help:"A table for people, one JSON object a line, or CSV."`
+
+	digests map[string][]byte // of files that points depend on
 }
 
 func (c *sweepCmd) Help() string {
@@ -221,11 +223,11 @@ func (c *sweepCmd) point(v variant, s *scenario.Scenario, settings []scenario.Se
 	part(flags)
 	part(fmt.Append(nil, c.SLO, c.Replications))
 	for _, file := range s.Files() {
-		b, err := files.Read(file, scenario.MaxFileBytes)
+		sum, err := c.digest(file)
 		if err != nil {
 			return nil, loadError(err)
 		}
-		part(b)
+		part(sum)
 	}
 	p := &point{Set: map[string]string{}}
 	for _, s := range settings {
@@ -234,6 +236,27 @@ func (c *sweepCmd) point(v variant, s *scenario.Scenario, settings []scenario.Se
 	}
 	p.Key = hex.EncodeToString(h.Sum(nil)[:16])
 	return p, nil
+}
+
+// digest is that of a file, which may be a long trace: it is read once.
+func (c *sweepCmd) digest(file string) ([]byte, error) {
+	if sum, known := c.digests[file]; known {
+		return sum, nil
+	}
+	f, err := files.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return nil, err
+	}
+	if c.digests == nil {
+		c.digests = map[string][]byte{}
+	}
+	c.digests[file] = h.Sum(nil)
+	return c.digests[file], nil
 }
 
 func (p *point) play(ctx context.Context, v variant, replications int, slo report.SLO) error {

@@ -32,10 +32,13 @@ const (
 	// ShareGPT is a JSON array of conversations, as vLLM's benchmark reads it. It
 	// has no times.
 	ShareGPT = "sharegpt"
+	// ServeGen is a directory of clients' rates and lengths, from which requests are
+	// drawn (github.com/alibaba/ServeGen, data).
+	ServeGen = "servegen"
 )
 
 // Formats are all of them.
-func Formats() []string { return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT} }
+func Formats() []string { return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT, ServeGen} }
 
 // format is one reader.
 type format interface {
@@ -73,6 +76,13 @@ type Options struct {
 	// Spread moves every time evenly within the next so many seconds, for traces
 	// whose times are rounded down to steps of that.
 	Spread float64
+	// From leaves out what comes sooner, in seconds after the first line's time (of
+	// ServeGen after its own beginning), and For what comes later than so many seconds
+	// after that; 0 leaves out nothing.
+	From, For float64
+	// Rate is how many requests per second ServeGen's clients send together, on average;
+	// 0 is as many as they did.
+	Rate float64
 	// Seed is for what is drawn.
 	Seed uint64
 	// Stream asks for answers as server-sent events, Chat for chats and not completions.
@@ -119,7 +129,8 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 	scanner := bufio.NewScanner(from)
 	scanner.Buffer(nil, maxLine)
 	var rows []row
-	left, line := 0, 0
+	left, outside, line := 0, 0, 0
+	begun, origin := false, 0.0
 	for len(rows) < o.Most && scanner.Scan() {
 		line++
 		text := strings.TrimPrefix(strings.TrimSpace(scanner.Text()), "\ufeff")
@@ -134,6 +145,13 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		case err != nil:
 			return nil, fmt.Errorf("line %d: %w", line, err)
 		case header:
+			continue
+		case !begun:
+			begun, origin = true, r.at
+		}
+		switch since := r.at - origin; {
+		case o.From > 0 && since < o.From || o.For > 0 && since >= o.From+o.For:
+			outside++
 		case r.output == 0: // as both kinds of CSV tell a failure
 			left++
 		default:
@@ -144,6 +162,9 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		return nil, fmt.Errorf("line %d: longer than %d bytes; expected a trace in the %s format", line+1, maxLine, o.Format)
 	} else if err != nil {
 		return nil, err
+	}
+	if len(rows) == 0 && outside > 0 {
+		return nil, fmt.Errorf("none of its %d requests comes in the time from %g s on that is asked for; expected one that has some", outside, o.From)
 	}
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("there is no request in it; expected a trace in the %s format", o.Format)
@@ -169,13 +190,18 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		if at > 1<<61 {
 			return nil, fmt.Errorf("a request comes %.3g s after the first one; expected times within some years", at/1e9)
 		}
-		prompt := workload.RecordedPrompt{Bytes: r.input * bytesPerToken, Unit: r.block * bytesPerToken, Heads: r.hashes}
-		if r.hashes == nil {
-			prompt.Unit, prompt.Heads = max(1, prompt.Bytes), []uint64{unique | uint64(i)}
-		}
-		t.Requests = append(t.Requests, workload.Recorded{At: machine.Time(at), Chat: o.Chat, Stream: o.Stream, Output: r.output, Prompt: []workload.RecordedPrompt{prompt}})
+		t.Requests = append(t.Requests, r.recorded(&o, machine.Time(at), i))
 	}
 	return t, nil
+}
+
+// recorded is the request with this number.
+func (r *row) recorded(o *Options, at machine.Time, number int) workload.Recorded {
+	prompt := workload.RecordedPrompt{Bytes: r.input * bytesPerToken, Unit: r.block * bytesPerToken, Heads: r.hashes}
+	if r.hashes == nil {
+		prompt.Unit, prompt.Heads = max(1, prompt.Bytes), []uint64{unique | uint64(number)}
+	}
+	return workload.Recorded{At: at, Chat: o.Chat, Stream: o.Stream, Output: r.output, Prompt: []workload.RecordedPrompt{prompt}}
 }
 
 // unique marks what tells prompts apart that have nothing in common.

@@ -46,9 +46,9 @@ func (b *Box) Put(change func(*modelserver.Progress)) {
 }
 
 // fetched notes how long KV took to come, without waking anybody.
-func (b *Box) fetched(took machine.Time) {
+func (b *Box) fetched(took machine.Time, bytes int64) {
 	b.mu.Lock()
-	b.Fetched = max(b.Fetched, took)
+	b.GotKV(took, bytes)
 	b.mu.Unlock()
 }
 

@@ -153,7 +153,7 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 		e.controlled(&a)
 		return
 	case enginecore.Fetched:
-		x.Sequence.Owner.(*Seq).Box.fetched(a.Took)
+		x.Sequence.Owner.(*Seq).Box.fetched(a.Took, a.Bytes)
 		e.act(x)
 		return
 	default:

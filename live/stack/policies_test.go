@@ -1,0 +1,275 @@
+package stack
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/envoy"
+)
+
+// policed are a Gateway, a route and a pool of two model servers, whose picker chooses at
+// random.
+const policed = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: g}
+spec: {gatewayClassName: c, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: r}
+spec:
+  parentRefs: [{name: g}]
+  rules: [{backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: one}]}]
+---
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {name: one}
+spec: {selector: {matchLabels: {app: one}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp, port: {number: 9002}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: one}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: one}}
+  template:
+    metadata: {labels: {app: one}}
+    spec: {containers: [{name: sim, image: llm-d-inference-sim, args: [--model=m]}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: epp}
+data:
+  config: |
+    apiVersion: llm-d.ai/v1alpha1
+    kind: EndpointPickerConfig
+    plugins: [{type: random-picker}]
+    schedulingProfiles: [{name: default, plugins: [{pluginRef: random-picker}]}]
+---
+`
+
+// traffic is a BackendTrafficPolicy about the route of policed.
+func traffic(spec string) string {
+	return "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: {name: p}\nspec:\n  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}]\n" + spec
+}
+
+// underPolicy is a scenario of manifests with a policy.
+func underPolicy(t *testing.T, policy, pool, workload string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "m.yaml")
+	if err := os.WriteFile(path, []byte(policed+policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: policies\nmanifests: %s\npools: [{name: one, %s}]\nworkload: {%s}\n", path, pool, workload)
+}
+
+// sends are the attempts of each request with the servers that got the first two, and how it
+// ended: where others go is Envoy's turn.
+func sends(events []flow.Event) map[string]string {
+	names := map[string]any{}
+	for _, e := range events {
+		if e.Step == flow.EndpointPicked {
+			names[e.Endpoint] = e.Details.Get("name")
+		}
+	}
+	tries, out := map[string]map[int]string{}, map[string]string{}
+	for _, e := range events {
+		if e.Hop != flow.Server || e.Request == "" {
+			continue
+		}
+		if tries[e.Request] == nil {
+			tries[e.Request] = map[int]string{}
+		}
+		tries[e.Request][e.Attempt] = fmt.Sprint(e.Attempt)
+		if e.Attempt <= 2 {
+			tries[e.Request][e.Attempt] += fmt.Sprint(" at ", names[e.Endpoint])
+		}
+	}
+	for _, e := range events {
+		if e.Step == flow.Finished {
+			for _, n := range slices.Sorted(maps.Keys(tries[e.Request])) {
+				out[e.Request] += tries[e.Request][n] + ", "
+			}
+			out[e.Request] += fmt.Sprint(e.Details.Get("outcome"), " ", e.Details.Get("status"))
+		}
+	}
+	return out
+}
+
+// sameSends holds what both times did with requests together, and returns it.
+func sameSends(t *testing.T, text string) map[string]string {
+	t.Helper()
+	live, played := bothTimes(t, text, oneWorker)
+	a, b := sends(live), sends(played)
+	for id, was := range a {
+		if was != b[id] {
+			t.Errorf("%s: live %s; virtual %s", id, was, b[id])
+		}
+	}
+	return a
+}
+
+// met is how many requests ended in a way, after so many attempts at the least.
+func met(all map[string]string, attempts int, ends string) (n int) {
+	for _, was := range all {
+		if strings.HasSuffix(was, ends) && (attempts == 1 || strings.Contains(", "+was, fmt.Sprint(", ", attempts))) {
+			n++
+		}
+	}
+	return n
+}
+
+// What fails is tried again, in both times as often, at the same servers, with the same
+// outcome: whatever the fault is, and whatever the policy says of it.
+func TestRetriesLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	const retry = "  retry: {numRetries: 3, retryOn: [%s], %s backoff: {baseInterval: 5ms, maxInterval: 20ms}}\n"
+	for _, c := range []struct {
+		name, on, more, faults string
+		attempts               int // of a request that meets the fault
+		ends                   string
+	}{
+		{"a status", "5xx", "", "{fault: status=500, servers: [0]}", 2, "completed 200"},
+		{"a status that is named", "retriable-status-codes", "retriableStatusCodes: [429],", "{fault: status=429, servers: [0]}", 2, "completed 200"},
+		{"another one", "retriable-status-codes", "retriableStatusCodes: [429],", "{fault: status=503, servers: [0]}", 1, "unavailable 503"},
+		{"a client's mistake", "5xx", "", "{fault: status=404, servers: [0]}", 1, "refused 404"},
+		{"a connection that is closed", "reset", "", "{fault: refuse, servers: [0]}", 2, "completed 200"},
+		{"one that is closed later", "reset", "", "{fault: die-in-prefill, servers: [0]}", 2, "completed 200"},
+		{"only connections that cannot be made", "connect-failure", "", "{fault: reset, servers: [0]}", 1, "unavailable 503"},
+		{"everywhere", "gateway-error", "", "{fault: status=502}", 4, "unavailable 502"},
+		{"once the answer has begun", "'5xx', reset", "", "{fault: reset-after=2, servers: [0]}", 1, "broken 200"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			text := underPolicy(t, traffic(fmt.Sprintf(retry, c.on, c.more)), "modelServer: {prefill: 20ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 8, concurrency: 1, prompt: {characters: 100000}")
+			if all := sameSends(t, text); met(all, c.attempts, c.ends) == 0 {
+				t.Errorf("none of the requests met the fault as expected: %v", all)
+			}
+		})
+	}
+}
+
+// Limits cut where they should: all of an exchange, or an attempt that has not begun to
+// answer, which is made again; in both times.
+func TestTimeoutsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	const again = "  retry: {numRetries: 2, perTryTimeout: 700ms, retryOn: [reset], backoff: {baseInterval: 5ms}}\n"
+	for _, c := range []struct {
+		name, policy, faults string
+		attempts             int
+		ends                 string
+	}{
+		{"all of it", "  timeout: {request: 700ms}\n", "{fault: stall, servers: [0]}", 1, "timed_out 504"},
+		{"all of it, once it has begun", "  timeout: {request: 700ms}\n", "{fault: stall=2, servers: [0]}", 1, "broken 200"},
+		{"all of it, however often it is tried", "  timeout: {request: 900ms}\n" + again, "{fault: stall}", 2, "timed_out 504"},
+		{"an attempt", again, "{fault: stall, servers: [0]}", 2, "completed 200"},
+		{"every attempt", again, "{fault: delay=30s}", 3, "timed_out 504"},
+		{"no attempt that has begun", again, "{fault: stall=2, servers: [0]}", 1, "timed_out 200"},
+		{"an attempt without retries", "  timeout: {backend: 55s}\n", "{fault: delay=900ms, servers: [0]}", 1, "completed 200"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			all := sameSends(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 20ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 4, concurrency: 1, timeout: 3s"))
+			if met(all, c.attempts, c.ends) == 0 {
+				t.Errorf("none of the requests met the limit as expected: %v", all)
+			}
+		})
+	}
+}
+
+// Open breakers, and budgets of retries, answer as many requests at once in both times.
+func TestBreakersLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	const again = "  retry: {numRetries: 3, retryOn: ['5xx'], backoff: {baseInterval: 1ms}}\n"
+	for _, c := range []struct {
+		name, policy, faults string
+		attempts             int // at servers, of all requests
+		ends                 string
+	}{
+		{"requests", "  circuitBreaker: {maxRequests: 2}\n", "", 2, "map[completed:2 unavailable:4]"},
+		{"connections", "  circuitBreaker: {maxConnections: 1}\n", "", 6, "map[completed:6]"},
+		{"connections, and those that wait", "  circuitBreaker: {maxConnections: 1, maxPendingRequests: 1}\n", "", 2, "map[completed:2 unavailable:4]"},
+		{"retries", "  circuitBreaker: {maxRetries: 1}\n" + again, "{fault: delay=1s;status=503}", 9, "map[unavailable:6]"},
+		{"a budget of retries", "  circuitBreaker: {retryBudget: {percent: {numerator: 40}, minRetryConcurrency: 1}}\n" + again, "{fault: delay=1s;status=503}", 10, "map[unavailable:6]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			live, played := bothTimes(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 1s, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 6, concurrency: 6, rate: 10, arrivals: constant"), oneWorker)
+			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+				attempts, ends := map[string]bool{}, map[string]int{}
+				for _, e := range events {
+					if e.Hop == flow.Server && e.Request != "" {
+						attempts[fmt.Sprint(e.Request, e.Attempt)] = true
+					}
+					if e.Step == flow.Finished {
+						ends[fmt.Sprint(e.Details.Get("outcome"))]++
+					}
+				}
+				if len(attempts) != c.attempts || fmt.Sprint(ends) != c.ends {
+					t.Errorf("%s: %d attempts, %v; expected %d, %s", when, len(attempts), ends, c.attempts, c.ends)
+				}
+			}
+		})
+	}
+}
+
+// What fails is ejected, by what it answers or by its health check: no picker's candidate
+// while that lasts, and one again afterwards; in both times.
+func TestEjectionsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	const checked = "  modelName: m\n  healthCheck: {enabled: true, endpoint: /health, interval: 100ms, timeout: 1s, unhealthyThreshold: 1, healthyThreshold: 1}"
+	for _, c := range []struct{ name, manifests, pool string }{
+		{"outlier detection", policed + traffic("  circuitBreaker: {outlierDetection: {consecutive5xxErrors: 2, interval: 100ms, baseEjectionTime: 4s, maxEjectionPercent: 50}}\n"),
+			"modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=500, servers: [0], requests: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]}]}"},
+		{"health checks", strings.Replace(strings.ReplaceAll(policed, "inference.networking.k8s.io", "serving.kserve.io"), "spec: {selector: {matchLabels: {app: one}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp, port: {number: 9002}}}",
+			"spec:\n"+checked+"\n  selector: {matchLabels: {app: one}}\n  targetPorts: [{number: 8000}]\n", 1), "modelServer: {prefill: 20ms, outputTokens: 4}, incidents: [{at: 500ms, what: crash, server: 0, for: 4s}]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "m.yaml")
+			if err := os.WriteFile(path, []byte(c.manifests), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			live, played := bothTimes(t, fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: %s\npools: [{name: one, %s}]\nworkload: {requests: 160, rate: 20, arrivals: constant}\n", path, c.pool), oneWorker)
+			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+				picked, failed := map[string]flow.Event{}, []flow.Event{}
+				for _, e := range events {
+					switch {
+					case e.Step == flow.EndpointPicked:
+						picked[e.Request] = e
+					case e.Step == flow.Finished && e.Details.Get("outcome") != "completed":
+						failed = append(failed, e)
+					}
+				}
+				if len(failed) == 0 {
+					t.Fatalf("%s: nothing failed", when)
+				}
+				last := failed[len(failed)-1].Time
+				out, back := 0, 0
+				for _, e := range picked {
+					switch at := e.Details.Get("name") == "one-0"; {
+					case e.Time < last, !at && e.Time > last+2*machine.Second:
+					case at && e.Time < last+2*machine.Second:
+						out++
+					case at:
+						back++
+					}
+				}
+				if len(failed) > 20 || out > 0 || back == 0 {
+					t.Errorf("%s: %d requests failed; %d chose the endpoint soon afterwards, %d later", when, len(failed), out, back)
+				}
+			}
+		})
+	}
+}
+
+// oneWorker has Envoy count connections and turns in one thread.
+func oneWorker(o *Options) { o.Envoy = func(c *envoy.Config) { c.Workers = 1 } }

@@ -1,0 +1,62 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// TransferSummary is the KV caches that decode servers fetched, from other servers or from a
+// store. Times are seconds, from when a server begins to ask for one until it may be used.
+type TransferSummary struct {
+	Count int `json:"count"`
+	// Bytes are those on the wire.
+	Bytes int64   `json:"bytes"`
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
+	P99   float64 `json:"p99"`
+	Max   float64 `json:"max"`
+}
+
+// transferTally adds up what model servers say of the caches that they fetched.
+type transferTally struct {
+	bytes int64
+	took  latencies
+}
+
+// record takes a server's beginning of a prompt into account.
+func (t *transferTally) record(e *flow.Event) {
+	if e.Hop != flow.Server || e.Step != flow.PrefillStarted {
+		return
+	}
+	if n, ok := whole(e.Details.Get("fetched_bytes")); ok {
+		us, _ := whole(e.Details.Get("fetched_us"))
+		t.bytes += int64(n)
+		t.took.add(machine.Time(us) * machine.Microsecond)
+	}
+}
+
+// summary is nil where nothing was fetched.
+func (t *transferTally) summary() *TransferSummary {
+	s := t.took.summary("")
+	if s == nil {
+		return nil
+	}
+	return &TransferSummary{Count: s.Count, Bytes: t.bytes, P50: s.P50, P90: s.P90, P99: s.P99, Max: s.Max}
+}
+
+func (s *TransferSummary) write(l *lines) {
+	if s != nil {
+		l.add("kv moved", fmt.Sprintf("%s of %s in all, each in p50 %s, p90 %s, p99 %s, max %s", counted(s.Count, "transfer"), bytesText(s.Bytes), span(s.P50), span(s.P90), span(s.P99), span(s.Max)))
+	}
+}
+
+// bytesText is a number of bytes as people read it.
+func bytesText(n int64) string {
+	v, units := float64(n), []string{"B", "kB", "MB", "GB", "TB", "PB"}
+	for len(units) > 1 && v >= 999.5 {
+		v, units = v/1000, units[1:]
+	}
+	return fmt.Sprintf("%.3g %s", v, units[0])
+}

@@ -1,0 +1,272 @@
+package virtual
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/described"
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/upstream"
+	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// cluster is what Envoy does between a pool's picker and its servers, where policies of
+// manifests say anything of it.
+type cluster struct {
+	slot[upstream.Message, *machine.Effects[upstream.Effect]]
+	of     *pool
+	m      *upstream.Cluster
+	fx     machine.Effects[upstream.Effect]
+	number uint64
+	has    map[uint64]*exchange
+	out    []string // that pickers leave out
+	known  []string // that are out
+	probe  string   // the path that probes ask for
+}
+
+// exchange is a request at Envoy, between its picker and the attempts at servers.
+type exchange struct {
+	c      *cluster
+	r      *request
+	number uint64
+	head   header.List
+	parts  []part // of the body, for attempts to come
+	try    *try   // the one under way
+}
+
+type part struct {
+	body      []byte
+	described *described.Body
+	end       bool
+}
+
+// try is one attempt. It travels as a request whose answer goes to Envoy.
+type try struct {
+	*exchange
+	attempt int
+	sub     *request
+	ways    ways // between Envoy and server, up and down
+	told    bool // of the head
+	passes  bool
+	over    bool
+	kept    []answered // of the answer, until it is known what comes of it
+}
+
+// answered is a piece of an answer.
+type answered struct {
+	status      int
+	contentType string
+	body        []byte
+	piece       *described.Piece
+	end         bool
+}
+
+// newCluster is the pool's, nil where manifests say nothing of what Envoy does there.
+func newCluster(x *pool, s *scenario.Scenario) *cluster {
+	b := s.Gateway().Upstream(x.index)
+	if b == nil {
+		return nil
+	}
+	c := &cluster{of: x, has: map[uint64]*exchange{}}
+	config := upstream.Config{Seed: s.Seed + uint64(x.index), Endpoints: x.serving(), Streams: 1, Limits: b.Limits, Health: b.Health, Lost: lostReasons[x.spec.Upstream]}
+	if x.spec.Upstream == scenario.HTTP2 {
+		config.Streams = streamsPerConnection
+	}
+	if b.Health != nil {
+		c.probe = b.Health.Endpoint
+	}
+	c.m = upstream.New(config)
+	c.class, c.while = machine.ClassTimer, x.w.busy // endpoints are probed for ever
+	c.open(x.w, c.m, &c.fx, func(i int) { c.do(c.fx.List[i]) })
+	c.play()
+	return c
+}
+
+// streamsPerConnection is how many requests share an HTTP/2 connection of Envoy's.
+const streamsPerConnection = 100
+
+// begin takes a request that the picker has decided about.
+func (c *cluster) begin(r *request, head header.List) {
+	c.number++
+	r.exchange = &exchange{c: c, r: r, number: c.number, head: head}
+	c.has[c.number] = r.exchange
+	var named []string
+	if to := head.Get(picker.HeaderDestination); to != "" {
+		named = strings.Split(to, ",")
+	}
+	var a gateway.Attempts
+	if r.route != nil {
+		a = r.route.Attempts().With(head)
+	}
+	c.input(upstream.Begin{Request: c.number, ID: r.ID, Attempts: a, Named: named})
+}
+
+// read is more of the request's body.
+func (x *exchange) read(body []byte, d *described.Body, end bool) {
+	p := part{body, d, end}
+	x.parts = append(x.parts, p)
+	if x.try != nil && !x.try.over {
+		x.try.send(p)
+	}
+	if end {
+		x.c.input(upstream.Whole{Request: x.number})
+	}
+}
+
+// leave tells that nobody waits for the answer any more.
+func (x *exchange) leave(string) {
+	x.c.input(upstream.Left{Request: x.number})
+	delete(x.c.has, x.number)
+}
+
+// do carries out what Envoy does.
+func (c *cluster) do(e upstream.Effect) {
+	switch e.Kind {
+	case upstream.Out:
+		c.known = e.Endpoints
+		at := (c.w.now/look + 1) * look
+		c.w.queue.Push(at, machine.ClassTimer, event{then, c.tell})
+		return
+	case upstream.Probe:
+		c.ask(e)
+		return
+	}
+	x := c.has[e.Request]
+	switch e.Kind {
+	case upstream.Try:
+		x.attempt(e.Attempt, c.of.byAddr[e.Endpoint])
+	case upstream.Pass:
+		x.try.pass()
+	case upstream.Drop:
+		x.try.drop()
+	case upstream.Answer, upstream.Cut:
+		delete(c.has, e.Request)
+		x.r.instead(e.Status, e.Text)
+	}
+}
+
+// look is how often pickers learn which endpoints are out.
+var look = machine.FromDuration(upstream.Look)
+
+// tell has the pickers know which endpoints are out.
+func (c *cluster) tell() {
+	if !slices.Equal(c.out, c.known) {
+		c.out = c.known
+		c.of.tellPickers()
+	}
+}
+
+// ask probes an endpoint.
+func (c *cluster) ask(e upstream.Effect) {
+	sv, way := c.of.byAddr[e.Endpoint], new(way)
+	c.w.pass(way, &c.w.hops.sent, message{do: (*message).call, f: func() {
+		p := upstream.Probed{Endpoint: e.Endpoint, Probe: e.Attempt, Answered: !sv.absent()}
+		p.Well = p.Answered && sv.says(c.probe)
+		c.w.pass(way, &c.w.hops.sent, message{do: (*message).call, f: func() { c.input(p) }})
+	}})
+}
+
+// attempt begins an attempt at a server.
+func (x *exchange) attempt(n int, at *server) {
+	w := x.c.w
+	t := &try{exchange: x, attempt: n, ways: w.hops.open(x.r.ID, tries+n)}
+	t.sub = &request{Request: x.r.Request, w: w, pool: x.r.pool, path: x.r.path, route: x.r.route, try: t}
+	x.try = t
+	head := append(x.head[:len(x.head):len(x.head)], header.Header{Name: "x-envoy-attempt-count", Value: strconv.Itoa(n)})
+	w.pass(&t.ways.up, &w.hops.sent, message{do: (*message).call, f: func() { t.sub.arrive(at, head) }})
+	for _, p := range x.parts {
+		t.send(p)
+	}
+}
+
+// tries is above the numbers of a sidecar's legs, so that the ways of attempts are their own.
+const tries = 1 << 20
+
+func (t *try) send(p part) {
+	w := t.c.w
+	w.pass(&t.ways.up, &w.hops.sent, message{r: t.sub, do: (*message).serverBody, body: p.body, described: p.described, end: p.end})
+}
+
+// respond is a piece of the answer on its way to Envoy.
+func (t *try) respond(a answered) {
+	w := t.c.w
+	w.pass(&t.ways.down, &w.hops.answered, message{do: (*message).call, f: func() { t.responded(a) }})
+}
+
+func (t *try) responded(a answered) {
+	if t.over {
+		return
+	}
+	if t.passes {
+		t.deliver(a)
+		return
+	}
+	t.kept = append(t.kept, a)
+	if t.told {
+		return
+	}
+	t.told = true
+	h := upstream.Head{Request: t.number, Attempt: t.attempt, Status: a.status, End: a.end && len(a.body) == 0 && a.piece == nil}
+	if c := t.sub.ended; c != nil && h.End {
+		h.Code = int(c.code)
+	}
+	t.c.input(h)
+}
+
+// pass lets the answer pass, as far as it is here and from now on.
+func (t *try) pass() {
+	t.passes = true
+	for _, a := range t.kept {
+		t.deliver(a)
+	}
+	t.kept = nil
+}
+
+// deliver hands a piece of the answer on to the picker.
+func (t *try) deliver(a answered) {
+	r, s := t.r, t.sub
+	r.tokens, r.whole, r.echo, r.ended, r.failed = s.tokens, s.whole, s.echo, s.ended, s.failed
+	r.toEPP(message{do: (*message).responded, status: a.status, contentType: a.contentType, body: a.body, piece: a.piece, end: a.end})
+	if a.end {
+		t.over = true
+		t.c.input(upstream.Ended{Request: t.number, Attempt: t.attempt})
+		delete(t.c.has, t.number)
+	}
+}
+
+// broke is the connection of the attempt breaking, or being refused.
+func (t *try) broke(refused bool) {
+	w := t.c.w
+	w.pass(&t.ways.down, &w.hops.answered, message{do: (*message).call, f: func() {
+		if !t.over {
+			t.over = true
+			t.c.input(upstream.Broken{Request: t.number, Attempt: t.attempt, Refused: refused})
+		}
+	}})
+}
+
+// drop ends the attempt. Where the client is gone the server hears of it by now.
+func (t *try) drop() {
+	const reason = "the client left"
+	if t.over = true; t.r.gone {
+		t.sub.gone = true
+		t.sub.dropServer(reason)
+		return
+	}
+	w := t.c.w
+	w.pass(&t.ways.up, &w.hops.sent, message{r: t.sub, do: (*message).dropped, reason: reason})
+}
+
+// says is whether a server is well by a page of its own.
+func (s *server) says(path string) bool {
+	u, err := url.Parse(path)
+	if err != nil {
+		return false
+	}
+	return u.Path == "/metrics" || u.Path == "/health" && !s.core.Dead()
+}
