@@ -249,7 +249,7 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 			header.Header{Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name})
 	}
 	if ids := s.m.c.Stream.Trace; ids != nil {
-		out.Set = append(out.Set, header.Header{Name: tracing.Header, Value: ids.Next(s.head.Get(tracing.Header), s.inner.RequestID(), tracing.Gateway(1))})
+		out.Set = append(out.Set, header.Header{Name: tracing.Header, Value: ids.Next(r.Headers.Get(tracing.Header), s.inner.RequestID(), tracing.Gateway(1))})
 	}
 	if !s.m.c.RecordOnly {
 		out.Metadata = s.metadata(out.Endpoint)

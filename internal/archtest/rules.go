@@ -168,7 +168,7 @@ var WordExceptions = map[string]string{
 var Skipped = []string{".git", ".cache", "bin", "node_modules"}
 
 // OtherModules are directories with a go.mod of their own.
-var OtherModules = []string{"test/conformance"}
+var OtherModules = []string{"test/conformance", "test/observe"}
 
 // Drivers are the parts that act and do not decide.
 var Drivers = []string{"live", "virtual"}

@@ -1,15 +1,21 @@
 package observe
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap"
@@ -39,7 +45,7 @@ func TestMain(m *testing.M) {
 }
 
 // collector starts a collector's OTLP receiver, by gRPC and HTTP.
-func collector(t *testing.T) (sink *consumertest.TracesSink, grpc, http string) {
+func collector(t *testing.T) (sink *consumertest.TracesSink, byGRPC, byHTTP string) {
 	t.Helper()
 	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,10 +55,10 @@ func collector(t *testing.T) (sink *consumertest.TracesSink, grpc, http string) 
 		defer l.Close()
 		return l.Addr().String()
 	}
-	grpc, http = free(), free()
+	byGRPC, byHTTP = free(), free()
 	factory := otlpreceiver.NewFactory()
 	config := factory.CreateDefaultConfig()
-	if err := confmap.NewFromStringMap(map[string]any{"protocols": map[string]any{"grpc": map[string]any{"endpoint": grpc}, "http": map[string]any{"endpoint": http}}}).Unmarshal(config); err != nil {
+	if err := confmap.NewFromStringMap(map[string]any{"protocols": map[string]any{"grpc": map[string]any{"endpoint": byGRPC}, "http": map[string]any{"endpoint": byHTTP}}}).Unmarshal(config); err != nil {
 		t.Fatal(err)
 	}
 	sink = new(consumertest.TracesSink)
@@ -68,7 +74,7 @@ func collector(t *testing.T) (sink *consumertest.TracesSink, grpc, http string) 
 			t.Error(err)
 		}
 	})
-	return sink, grpc, http
+	return sink, byGRPC, byHTTP
 }
 
 // span is one with who sent it.
@@ -106,7 +112,9 @@ func TestCollectorTakesSpans(t *testing.T) {
 		"sim over HTTP, behind an Envoy that traces": {args: "sim -n 20 --otlp http://HTTP --otlp-gateway egress", traces: 20,
 			spans: []string{"envoy ingress < windtunnel chat llama-3.1-8b", "vllm llm_request < envoy router egress", "llm-d-epp gateway.request < windtunnel chat llama-3.1-8b"}},
 		"run by the environment": {args: "run -n 5 --prefill 1ms..5ms", traces: 5,
-			env:   func(grpc, _ string) []string { return []string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + grpc} },
+			env: func(grpc, _ string) []string {
+				return []string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + grpc}
+			},
 			spans: []string{"vllm llm_request < llm-d-epp gateway.request", "llm-d-epp gateway.request < windtunnel chat llama-3.1-8b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,27 +133,9 @@ func TestCollectorTakesSpans(t *testing.T) {
 			if want := fmt.Sprintf("windtunnel: %d spans sent to ", len(list)); !strings.Contains(errs.String(), want) {
 				t.Errorf("the collector has %d spans\n%s", len(list), errs.String())
 			}
-			traces, ids := map[pcommon.TraceID]bool{}, map[pcommon.SpanID]span{}
-			for _, s := range list {
-				traces[s.TraceID()] = true
-				ids[s.SpanID()] = s
-				if s.EndTimestamp() < s.StartTimestamp() {
-					t.Errorf("%s ends before it begins", s.Name())
-				}
-			}
-			if len(traces) != c.traces || len(ids) != len(list) {
-				t.Errorf("%d traces, and %d ids of %d spans", len(traces), len(ids), len(list))
-			}
-			edges := map[string]bool{}
-			for _, s := range list {
-				if s.ParentSpanID().IsEmpty() {
-					continue
-				}
-				p, ok := ids[s.ParentSpanID()]
-				if !ok || p.TraceID() != s.TraceID() {
-					t.Fatalf("%s has a parent that nobody sent", s.Name())
-				}
-				edges[s.service+" "+s.Name()+" < "+p.service+" "+p.Name()] = true
+			edges, traces := hanging(t, list)
+			if traces != c.traces {
+				t.Errorf("%d traces, want %d", traces, c.traces)
 			}
 			for _, want := range c.spans {
 				if !edges[want] {
@@ -154,4 +144,175 @@ func TestCollectorTakesSpans(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hanging are the spans that hang below others, by names, and how many traces there are. All
+// parents are among the spans.
+func hanging(t *testing.T, list []span, outside ...pcommon.SpanID) (edges map[string]bool, traces int) {
+	t.Helper()
+	of, ids := map[pcommon.TraceID]bool{}, map[pcommon.SpanID]span{}
+	for _, s := range list {
+		of[s.TraceID()] = true
+		ids[s.SpanID()] = s
+		if s.EndTimestamp() < s.StartTimestamp() {
+			t.Errorf("%s ends before it begins", s.Name())
+		}
+	}
+	if len(ids) != len(list) {
+		t.Errorf("%d spans have %d ids", len(list), len(ids))
+	}
+	edges = map[string]bool{}
+	for _, s := range list {
+		if s.ParentSpanID().IsEmpty() {
+			continue
+		}
+		p, ok := ids[s.ParentSpanID()]
+		switch {
+		case ok && p.TraceID() == s.TraceID():
+			edges[s.service+" "+s.Name()+" < "+p.service+" "+p.Name()] = true
+		case slices.Contains(outside, s.ParentSpanID()):
+			edges[s.service+" "+s.Name()+" < outside"] = true
+		default:
+			t.Errorf("%s %s has a parent that nobody sent", s.service, s.Name())
+		}
+	}
+	return edges, len(of)
+}
+
+// An endpoint picker in a process of its own joins the trace of the run's client, and the
+// model server the picker's, by what goes over the wire.
+func TestPickerApart(t *testing.T) {
+	sink, grpc, http := collector(t)
+	cmd := exec.CommandContext(t.Context(), windtunnel, "run", "-n", "5", "--prefill", "1ms..5ms", "--otlp", "http://"+http, "--epp-command",
+		`windtunnel epp --pool-name p --secure-serving=false --hold --config-text "$(windtunnel config --epp --endpoints-file $ENDPOINTS_FILE)" --grpc-port $GRPC_PORT --grpc-health-port $GRPC_HEALTH_PORT --metrics-port $METRICS_PORT`)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(windtunnel)+string(os.PathListSeparator)+os.Getenv("PATH"), "OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT="+grpc, "WINDTUNNEL_CACHE="+cache(t))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// The picker looks after its last spans itself, also once the run has ended; it was also
+	// asked whether it is there, which is a trace of its own.
+	picked := func() (list []span) {
+		own := map[pcommon.TraceID]bool{}
+		for _, s := range received(sink) {
+			if s.service == "windtunnel" {
+				own[s.TraceID()] = true
+			}
+		}
+		return slices.DeleteFunc(received(sink), func(s span) bool { return !own[s.TraceID()] })
+	}
+	deadline, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for count(picked(), "gateway.request") < 5 && deadline.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	edges, traces := hanging(t, picked())
+	for _, want := range []string{"llm-d-epp gateway.request < windtunnel chat llama-3.1-8b", "llm-d-epp pick_endpoints < llm-d-epp run_scheduler_profile", "vllm llm_request < llm-d-epp gateway.request"} {
+		if !edges[want] {
+			t.Errorf("no %s in %v", want, edges)
+		}
+	}
+	if traces != 5 {
+		t.Errorf("%d traces of 5 requests", traces)
+	}
+}
+
+// count is how many spans have a name.
+func count(list []span, name string) (n int) {
+	for _, s := range list {
+		if s.Name() == name {
+			n++
+		}
+	}
+	return n
+}
+
+// cache is where windtunnel keeps its Envoy: the user's.
+func cache(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("WINDTUNNEL_CACHE"); dir != "" {
+		return dir
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "windtunnel")
+}
+
+// A sidecar and a model server that run alone join the trace that a request brings; the
+// server by vLLM's own flag, the sidecar by pd-sidecar's.
+func TestPartsAlone(t *testing.T) {
+	sink, grpc, _ := collector(t)
+	server := part(t, nil, regexp.MustCompile(`ready: http://127\.0\.0\.1:(\d+) `), "modelserver", "--", "--port", "0", "--model", "m", "--otlp-traces-endpoint", "grpc://"+grpc)
+	proxy := part(t, []string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + grpc}, regexp.MustCompile(`windtunnel sidecar: http://127\.0\.0\.1:(\d+) `),
+		"sidecar", "--port", "0", "--secure-proxy=false", "--tracing", "--model-server-port", server.port)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:"+proxy.port+"/v1/completions", strings.NewReader(`{"model":"m","prompt":"a","max_tokens":2}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	proxy.stop(t)
+	server.stop(t)
+	edges, traces := hanging(t, received(sink), pcommon.SpanID{0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31})
+	for _, want := range []string{"llm-d-disagg-sidecar llm_d.pd_proxy.POST /v1/completions < outside", "vllm llm_request < llm-d-disagg-sidecar HTTP POST"} {
+		if !edges[want] {
+			t.Errorf("no %s in %v", want, edges)
+		}
+	}
+	if traces != 1 {
+		t.Errorf("%d traces", traces)
+	}
+}
+
+// running is a part that runs alone.
+type running struct {
+	cmd  *exec.Cmd
+	port string
+	rest chan struct{} // closed when it says nothing more
+}
+
+// part starts one and waits until it says where it listens.
+func part(t *testing.T, env []string, ready *regexp.Regexp, args ...string) *running {
+	t.Helper()
+	p := &running{cmd: exec.CommandContext(t.Context(), windtunnel, args...), rest: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	out, in := io.Pipe()
+	p.cmd.Stdout, p.cmd.Stderr = in, in
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := ""
+	lines := bufio.NewScanner(out)
+	go func() { _ = p.cmd.Wait(); in.Close() }()
+	for lines.Scan() {
+		said += lines.Text() + "\n"
+		if m := ready.FindStringSubmatch(lines.Text()); m != nil {
+			p.port = m[1]
+			go func() {
+				_, _ = io.Copy(io.Discard, out)
+				close(p.rest)
+			}()
+			return p
+		}
+	}
+	t.Fatalf("%s ended\n%s", args[0], said)
+	return nil
+}
+
+// stop interrupts it and waits for its end, with which the last spans have gone out.
+func (p *running) stop(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-p.rest
 }

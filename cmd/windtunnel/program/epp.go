@@ -60,7 +60,8 @@ type eppCmd struct {
 	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; the detectors have their own threshold."`
 	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
 
-	Tracing      bool          `name:"tracing" default:"true" help:"Accepted; there are no traces."`
+	Tracing bool `name:"tracing" default:"true" help:"Send spans where OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT say; --otlp does without them."`
+	otlpTo
 	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Ask readers of /metrics who they are, by --metrics-token-file or --metrics-client-ca-file: there is no Kubernetes to ask. Not given, this machine may read without; =false serves everybody."`
 	EnablePprof  bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
 	LeaderElect  bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
@@ -141,6 +142,13 @@ func (c *eppCmd) Run(o *outside) error {
 	if opts.Predictor, err = predictorService(o.Env); err != nil {
 		return exit.With(exit.Usage, err)
 	}
+	opts.Origin = time.Now()
+	sender, err := c.alone(o, c.Tracing, opts.Origin)
+	if err != nil {
+		return err
+	}
+	defer sender.end(o)
+	opts.Hold.Recorder, opts.Hold.Trace = sender.recorder(), sender.trace()
 	recording, err := c.record(&opts)
 	if err != nil {
 		return err

@@ -27,9 +27,10 @@ import (
 
 // modelserverCmd runs simulated model servers alone, behind anyone's gateway.
 type modelserverCmd struct {
-	Servers int      `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
-	OOM     string   `name:"oom" enum:"exit,restart" default:"exit" help:"What a server does that does not fit into its accelerator's memory: exit as OOMKilled, so that whoever runs it restarts it, or stay and be killed and restarted again and again, answering 503 (restart)."`
-	List    string   `name:"list" placeholder:"models|accelerators|flags" help:"List what is known, one a line, and start nothing: models and accelerators whose times and memory are simulated, or the flags behind -- that act."`
+	Servers int    `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
+	OOM     string `name:"oom" enum:"exit,restart" default:"exit" help:"What a server does that does not fit into its accelerator's memory: exit as OOMKilled, so that whoever runs it restarts it, or stay and be killed and restarted again and again, answering 503 (restart)."`
+	List    string `name:"list" placeholder:"models|accelerators|flags" help:"List what is known, one a line, and start nothing: models and accelerators whose times and memory are simulated, or the flags behind -- that act."`
+	otlpTo
 	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
 	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the flags of vllm serve, or of llm-d-inference-sim."`
 }
@@ -85,6 +86,13 @@ func (c *modelserverCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	options.Origin = began
+	sender, err := c.alone(o, true, began)
+	if err != nil {
+		return err
+	}
+	defer sender.end(o)
+	options.Recorder = sender.recorder()
 	fleet, err := modelserver.New(options)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -112,6 +120,11 @@ func (c *modelserverCmd) options(o *outside) (modelserver.Options, error) {
 	for _, own := range []string{"--servers", "--oom", "--list"} {
 		if slices.Contains(r.Ignored, own) {
 			return none, exit.Hint(exit.Usage, fmt.Errorf("%s stands among the model server's flags, and is windtunnel's own", own), fmt.Sprintf("Try: windtunnel modelserver %s … -- FLAGS", own))
+		}
+	}
+	if r.TracesEndpoint != "" && c.OTLP == "" {
+		if c.OTLP, err = byProtocol(o, r.TracesEndpoint, false); err != nil {
+			return none, err
 		}
 	}
 	r.RestartOOM = c.OOM == "restart"

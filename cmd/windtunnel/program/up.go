@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -33,6 +34,7 @@ type upCmd struct {
 	Output    string   `name:"output" short:"o" enum:"text,json" default:"text" help:"Say where everything listens for people, or for programs."`
 	Verbose   bool     `short:"v" help:"Log what the parts do, to stderr."`
 	pageFlags
+	otlpTo
 }
 
 func (upCmd) Help() string {
@@ -45,6 +47,7 @@ docs/gateway.md has every kind and field.
 Examples:
   windtunnel up -f examples/manifests/document-002      # document 002's Gateway, HTTPRoute and InferencePool
   windtunnel up -f gateway.yaml -f pool.yaml --dry-run  # what would be brought up
+  windtunnel up -f DIR --otlp http://127.0.0.1:4318     # spans of pickers, sidecars and model servers
   windtunnel up -f DIR --ui                             # requests on a page, as pickers and servers see them
   kustomize build . | windtunnel up -f -
   windtunnel up -f DIR --output json | jq -r .listeners[0].url
@@ -82,7 +85,14 @@ func (c *upCmd) Run(o *outside) error {
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
-	shown := report.Options{Out: io.Discard, Detail: report.Progress, Clock: runClock(time.Now()), Version: versionText()}
+	options.Origin = time.Now()
+	sender, err := c.alone(o, true, options.Origin)
+	if err != nil {
+		return err
+	}
+	defer sender.end(o)
+	options.Recorder, options.Trace = sender.recorder(), sender.trace()
+	shown := report.Options{Out: io.Discard, Detail: report.Progress, Clock: runClock(options.Origin), Version: versionText()}
 	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", Envoy: true})
 	if err != nil {
 		return err
@@ -95,7 +105,7 @@ func (c *upCmd) Run(o *outside) error {
 		}
 		defer func() { _, _ = session.End(false) }() // it writes nothing
 		page.measure(session)
-		options.Recorder = session
+		options.Recorder = flow.Tee(session, options.Recorder)
 	}
 	u, err := up.Start(ctx, options)
 	if err != nil {
