@@ -158,27 +158,6 @@ func poolNames(p *gateway.Program) map[string]string {
 	return out
 }
 
-// OnlyLive names what the manifests say that Envoy does in wall time and virtual time does
-// not: what is tried again, cut, ejected or probed.
-func (s *Scenario) OnlyLive() []string {
-	if s.gateway == nil {
-		return nil
-	}
-	told := map[string]bool{}
-	say := func(of, what string, said bool) {
-		if said {
-			told[of+" has "+what+", which virtual time does not play: Envoy does, in run and up"] = true
-		}
-	}
-	for _, h := range s.gateway.Port.Table.Hosts {
-		for _, r := range h.Routes {
-			route := "HTTPRoute " + r.From.Namespace + "/" + r.From.Name
-			say(route, "an EnvoyExtensionPolicy", r.Asking != nil)
-		}
-	}
-	return slices.Sorted(maps.Keys(told))
-}
-
 // checkLeads tells routes that lead where no pool is.
 func (s *Scenario) checkLeads(g *Gateway) (out Problems) {
 	told := map[*gateway.Rule]bool{}

@@ -105,22 +105,3 @@ func TestManifestMistakes(t *testing.T) {
 		t.Errorf("a path without manifests: %v", err)
 	}
 }
-
-// What Envoy does and virtual time does not is named.
-func TestOnlyLive(t *testing.T) {
-	t.Parallel()
-	plain, err := withManifests(t, served, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if told := plain.OnlyLive(); len(told) != 0 {
-		t.Errorf("without policies: %v", told)
-	}
-	s, err := withManifests(t, served+"---\napiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyExtensionPolicy\nmetadata: {name: x}\nspec: {targetRefs: [{group: g, kind: HTTPRoute, name: r}], extProc: [{backendRefs: [{name: epp, port: 9002}]}]}\n", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if told := s.OnlyLive(); len(told) != 1 || !strings.HasPrefix(told[0], "HTTPRoute default/r has an EnvoyExtensionPolicy") {
-		t.Errorf("with a policy: %v", told)
-	}
-}

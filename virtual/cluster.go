@@ -90,8 +90,8 @@ func newCluster(x *pool, s *scenario.Scenario) *cluster {
 // streamsPerConnection is how many requests share an HTTP/2 connection of Envoy's.
 const streamsPerConnection = 100
 
-// begin takes a request that the picker has decided about.
-func (c *cluster) begin(r *request, head header.List) {
+// begin takes a request that the picker has decided about, with the headers that it set.
+func (c *cluster) begin(r *request, head, set header.List) {
 	c.number++
 	r.exchange = &exchange{c: c, r: r, number: c.number, head: head}
 	c.has[c.number] = r.exchange
@@ -101,7 +101,7 @@ func (c *cluster) begin(r *request, head header.List) {
 	}
 	var a gateway.Attempts
 	if r.route != nil {
-		a = r.route.Attempts().With(head)
+		a = r.route.Attempts().With(set)
 	}
 	c.input(upstream.Begin{Request: c.number, ID: r.ID, Attempts: a, Named: named})
 }

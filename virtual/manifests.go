@@ -21,13 +21,14 @@ type front struct {
 	port   int
 	router *bbr.Router // ahead of the routes; nil where there is none
 	pools  map[string]int
+	asking map[*gateway.Asking]*modes
 }
 
 func newFront(w *world, g *scenario.Gateway) *front {
 	if g == nil {
 		return nil
 	}
-	f := &front{w: w, table: g.Port.Table, port: g.Port.Number, pools: g.Pools}
+	f := &front{w: w, table: g.Port.Table, port: g.Port.Number, pools: g.Pools, asking: map[*gateway.Asking]*modes{}}
 	if g.Served.Router != nil {
 		f.router = &g.Served.Router.Router
 	}
@@ -57,7 +58,7 @@ func (f *front) send(v *workload.Conversation, q workload.Request) {
 		return
 	}
 	r.pool = f.w.pools[f.pools[said.Share.Backend.Key]]
-	r.path, r.headers, r.route = said.Target, said.Headers, said.Route
+	r.path, r.headers, r.route, r.asked = said.Target, said.Headers, said.Route, f.modesOf(said.Route.Asking)
 	f.w.begin(r, v)
 }
 

@@ -39,8 +39,11 @@ func (m *message) begun() {
 	if r.pool.mortal && !r.ask() {
 		return
 	}
-	r.tell(stream.Message{Kind: stream.Headers, Head: m.head, Modes: stream.Modes{Response: r.pool.modes.response}})
-	r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
+	x := r.modes()
+	r.tell(stream.Message{Kind: stream.Headers, Head: m.head, Modes: stream.Modes{Request: x.request, Response: x.response}})
+	if x.sees() {
+		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
+	}
 	r.awaited()
 }
 

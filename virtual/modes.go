@@ -1,16 +1,19 @@
 package virtual
 
 import (
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// modes are what Envoy shows the picker of responses, and how long it waits for
-// an answer about a request: what the real Envoy does with BUFFERED, NONE and
+// modes are what Envoy shows the picker of requests and responses, and how long it waits
+// for an answer about a request: what the real Envoy does with BUFFERED, NONE and
 // its message_timeout, as measured (live/stack tests it). What it does in the
-// other modes looks alike from here.
+// other modes looks alike from here, and so does a request that is shown whole, where
+// nobody holds it.
 type modes struct {
+	request  stream.BodyMode
 	response stream.BodyMode
 	limit    machine.Time // 0 is none
 	failOpen bool
@@ -29,6 +32,31 @@ func modesOf(index int, p *scenario.Pool) modes {
 	return m
 }
 
+// modesOf are a route's, where a policy says how its picker is asked; nil where none does.
+func (f *front) modesOf(a *gateway.Asking) *modes {
+	if a == nil || f.asking[a] != nil {
+		return f.asking[a]
+	}
+	shown := map[gateway.Body]stream.BodyMode{gateway.BodyFullDuplex: stream.FullDuplex, gateway.BodyStreamed: stream.Streamed, gateway.BodyBuffered: stream.Buffered, gateway.BodyUnseen: stream.NoBody}
+	m := &modes{request: shown[a.Request], response: shown[a.Response], failOpen: a.FailOpen}
+	if a.Request != gateway.BodyFullDuplex {
+		m.limit = machine.FromDuration(a.Timeout)
+	}
+	f.asking[a] = m
+	return m
+}
+
+// modes are the route's, or those of the pool.
+func (r *request) modes() *modes {
+	if r.asked != nil {
+		return r.asked
+	}
+	return &r.pool.modes
+}
+
+// sees says whether the picker is shown the request's body before it answers.
+func (m *modes) sees() bool { return m.request == stream.FullDuplex || m.request == stream.Buffered }
+
 // seen is how a request goes on between Envoy and the picker.
 type seen struct {
 	replied bool // the picker has said where the request goes, or answered
@@ -40,7 +68,7 @@ type seen struct {
 
 // awaited has Envoy wait for the picker no longer than it may.
 func (r *request) awaited() {
-	if limit := r.pool.modes.limit; limit > 0 {
+	if limit := r.modes().limit; limit > 0 {
 		r.w.queue.Push(r.w.now.Add(limit), machine.ClassTimer, event{then, r.unanswered})
 	}
 }
@@ -53,7 +81,7 @@ func (r *request) unanswered() {
 	}
 	r.seen.givenUp = true
 	r.tell(stream.Message{Kind: stream.PeerGone})
-	if !r.pool.modes.failOpen {
+	if !r.modes().failOpen {
 		r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 504}})
 		return
 	}

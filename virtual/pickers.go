@@ -59,7 +59,7 @@ func (r *request) ask() bool {
 		return true
 	}
 	r.seen.alone = true
-	if k == nil && r.pool.modes.failOpen {
+	if k == nil && r.modes().failOpen {
 		r.serveWithout()
 	} else {
 		r.refused()

@@ -51,6 +51,7 @@ type request struct {
 	path    string
 	headers header.List
 	route   *gateway.Route
+	asked   *modes
 	answers *stream.Answer
 
 	// At the model server.
@@ -178,7 +179,14 @@ func (r *request) do(e *stream.Effect) {
 	case stream.SendRequestHeaders:
 		r.seen.replied = true
 		r.toServer(message{do: (*message).forward, head: e.Set})
+		if !r.modes().sees() {
+			r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})
+		}
 	case stream.SendRequestBody:
+		if r.modes().request == stream.Buffered { // the answer to both
+			r.seen.replied = true
+			r.toServer(message{do: (*message).forward, head: e.Set})
+		}
 		r.toServer(message{do: (*message).serverBody, body: e.Body, described: e.Described, end: e.End})
 	case stream.SendResponseHeaders:
 		if r.bare {
@@ -309,7 +317,7 @@ func (r *request) forward(set header.List) {
 	head = append(head, set...)
 	r.w.head = head // which is read before anything else is sent
 	if x := r.pool.cluster; x != nil {
-		x.begin(r, slices.Clone(head))
+		x.begin(r, slices.Clone(head), set)
 		return
 	}
 	first, _, _ := strings.Cut(head.Get(picker.HeaderDestination), ",") // the rest are fallbacks

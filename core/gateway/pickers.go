@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
 // PickerReplicas are how many endpoint pickers a pool has, and of how many Envoy may
@@ -22,8 +25,8 @@ func (s *Set) PickerReplicas(b *Backend) (all, asked int) {
 
 // PickerConfig is the EndpointPickerConfig of a pool, and where it stands; nil is
 // the default one. It is that of the Deployment behind the pool's Service, else
-// the one that a ConfigMap beside the pool holds. The note says what was taken to be meant,
-// "" where nothing was.
+// the one that a ConfigMap beside the pool holds, else what the pool's routingPolicy comes
+// to. The note says what was taken to be meant, "" where nothing was.
 func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err error) {
 	p := b.Pool
 	near := []string{p.Namespace}
@@ -31,8 +34,9 @@ func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err erro
 		near = append(near, b.Picker.Namespace)
 	}
 	if w, c := s.PickerOf(b); c != nil {
-		text, from, err = pickerFlags(s, w, c)
-		return text, from, "", err
+		if text, from, err = pickerFlags(s, w, c); err != nil || text != nil {
+			return text, from, besides(p, from), err
+		}
 	}
 	type found struct{ text, from string }
 	var all []found
@@ -46,11 +50,71 @@ func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err erro
 	}
 	switch len(all) {
 	case 0:
-		return nil, "", "", nil
+		if !p.KServe.Routing() {
+			return nil, "", "", nil
+		}
+		from = fmt.Sprintf("%s:%d: InferencePool %s/%s: routingPolicy", p.File, p.Line, p.Namespace, p.Name)
+		return routed(p.KServe), from, from + " is its endpoint picker's configuration", nil
 	case 1:
-		return []byte(all[0].text), all[0].from, fmt.Sprintf("%s is the configuration of InferencePool %s/%s: no other is near it", all[0].from, p.Namespace, p.Name), nil
+		note := fmt.Sprintf("%s is the configuration of InferencePool %s/%s: no other is near it", all[0].from, p.Namespace, p.Name)
+		if more := besides(p, all[0].from); more != "" {
+			note += "; " + more
+		}
+		return []byte(all[0].text), all[0].from, note, nil
 	}
 	return nil, "", fmt.Sprintf("%s:%d: InferencePool %s/%s: %d ConfigMaps hold an EndpointPickerConfig and none is mounted by the picker's Deployment; the default one counts", p.File, p.Line, p.Namespace, p.Name, len(all)), nil
+}
+
+// besides says that a pool's routingPolicy does not count beside a configuration.
+func besides(p *objects.Pool, from string) string {
+	if !p.KServe.Routing() {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d: InferencePool %s/%s: routingPolicy: no effect here, the EndpointPickerConfig says it (%s)", p.File, p.Line, p.Namespace, p.Name, from)
+}
+
+// routed is the EndpointPickerConfig that document 003's routingPolicy comes to: its
+// weights are those of dynamic-routing's score. A pool that is disaggregated has a profile
+// for each role.
+func routed(k *objects.KServe) []byte {
+	picker := objects.Pickers[k.Algorithm]
+	if picker == "" {
+		picker = "max-score-picker"
+	}
+	weights := ""
+	if len(k.Weights) > 0 {
+		weights = fmt.Sprintf(", parameters: {weights: {cacheHit: %v, load: %v, latency: %v}}", k.Weights["cache_hit"], k.Weights["load"], k.Weights["latency"])
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: approx-prefix-cache-producer, parameters: {autoTune: false, blockSizeTokens: 16, lruCapacityPerServer: 31250}}
+- {type: vllm-metric-scraper}
+- {type: dynamic-routing%s}
+- {type: %s}
+`, weights, picker)
+	scorer := "  - {pluginRef: dynamic-routing, weight: 1}\n"
+	if picker == objects.Pickers["round_robin"] { // in turn among the best: among all, without a score
+		scorer = ""
+	}
+	profile := func(name, filter string) {
+		fmt.Fprintf(&b, "- name: %s\n  plugins:\n%s%s  - {pluginRef: %s}\n", name, filter, scorer, picker)
+	}
+	if !k.Disaggregation.Enabled {
+		b.WriteString("schedulingProfiles:\n")
+		profile(cmp.Or(k.SchedulerProfile, "default"), "")
+		return []byte(b.String())
+	}
+	b.WriteString(`- {type: prefill-filter}
+- {type: decode-filter}
+- {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 10}}
+- {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}}
+schedulingProfiles:
+`)
+	profile("prefill", "  - {pluginRef: prefill-filter}\n")
+	profile("decode", "  - {pluginRef: decode-filter}\n")
+	return []byte(b.String())
 }
 
 // isPickerConfig says whether a text is an EndpointPickerConfig, today's or

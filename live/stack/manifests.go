@@ -40,7 +40,7 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 		}}
 	for key, i := range g.Pools {
 		p := &s.o.Scenario.Pools[i]
-		d.Pickers[key] = envoy.Processor{Addresses: at[i].Pickers, MessageTimeout: p.EPP.ProcessingTimeout}
+		d.Pickers[key] = processor(p, at[i].Pickers)
 		d.Endpoints[key] = at[i].Endpoints
 	}
 	for _, r := range g.Program.Routers {

@@ -204,17 +204,14 @@ func TestBreakersLiveAsVirtual(t *testing.T) {
 			t.Parallel()
 			live, played := bothTimes(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 1s, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 6, concurrency: 6, rate: 10, arrivals: constant"), oneWorker)
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
-				attempts, ends := map[string]bool{}, map[string]int{}
+				attempts := map[string]bool{}
 				for _, e := range events {
 					if e.Hop == flow.Server && e.Request != "" {
 						attempts[fmt.Sprint(e.Request, e.Attempt)] = true
 					}
-					if e.Step == flow.Finished {
-						ends[fmt.Sprint(e.Details.Get("outcome"))]++
-					}
 				}
-				if len(attempts) != c.attempts || fmt.Sprint(ends) != c.ends {
-					t.Errorf("%s: %d attempts, %v; expected %d, %s", when, len(attempts), ends, c.attempts, c.ends)
+				if ends := outcomes(events); len(attempts) != c.attempts || ends != c.ends {
+					t.Errorf("%s: %d attempts, %s; expected %d, %s", when, len(attempts), ends, c.attempts, c.ends)
 				}
 			}
 		})
@@ -269,6 +266,97 @@ func TestEjectionsLiveAsVirtual(t *testing.T) {
 			}
 		})
 	}
+}
+
+// asking is an EnvoyExtensionPolicy about the route of policed.
+func asking(request, response, more string) string {
+	return fmt.Sprintf("apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyExtensionPolicy\nmetadata: {name: x}\nspec:\n  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}]\n  extProc: [{backendRefs: [{name: epp, port: 9002}], processingMode: {request: {body: %s}, response: {body: %s}}%s}]\n", request, response, more)
+}
+
+// How a route asks its picker is the same in both times: every step, whatever of bodies the
+// picker is shown.
+func TestProcessingModesLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, request := range []string{"FullDuplexStreamed", "Streamed", "Buffered", "NONE"} {
+		for _, response := range []string{"FullDuplexStreamed", "Streamed", "Buffered", "NONE"} {
+			if response == "FullDuplexStreamed" && request == "Buffered" {
+				continue
+			}
+			t.Run(request+" "+response, func(t *testing.T) {
+				t.Parallel()
+				live, _ := liveAsVirtual(t, underPolicy(t, asking(request, response, ""), "modelServer: {prefill: 20ms, outputTokens: 4}", "requests: 3, concurrency: 1"))
+				wantCompleted(t, live, 3)
+			})
+		}
+	}
+}
+
+// A picker that takes longer than processingTimeout is given up, and one that is gone is not
+// asked: with failOpen any server answers, else nobody does; in both times.
+func TestFailureModesLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for open, want := range map[bool]string{false: "map[completed:2 timed_out:2]", true: "map[completed:4]"} {
+		t.Run(fmt.Sprint("stuck, failOpen ", open), func(t *testing.T) {
+			t.Parallel()
+			text := underPolicy(t, asking("Buffered", "NONE", fmt.Sprintf(", processingTimeout: 300ms, failOpen: %v", open)), "modelServer: {prefill: 2s, outputTokens: 4}", "requests: 4, rate: 20, concurrency: 4, arrivals: constant")
+			path := strings.TrimSpace(strings.Split(strings.Split(text, "manifests: ")[1], "\n")[0])
+			manifests := strings.Replace(policed, `    plugins: [{type: random-picker}]
+    schedulingProfiles: [{name: default, plugins: [{pluginRef: random-picker}]}]
+`, `    featureGates: [flowControl]
+    plugins: [{type: concurrency-detector, parameters: {maxConcurrency: 1}}, {type: queue-scorer}]
+    schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
+    flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
+`, 1) + asking("Buffered", "NONE", fmt.Sprintf(", processingTimeout: 300ms, failOpen: %v", open))
+			if err := os.WriteFile(path, []byte(manifests), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			live, played := bothTimes(t, text, nil)
+			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+				if got := outcomes(events); got != want {
+					t.Errorf("%s: %s, expected %s", when, got, want)
+				}
+			}
+		})
+	}
+	for open, want := range map[string]string{"": "unavailable", ", failureMode: FailOpen": "completed"} {
+		t.Run("gone"+open, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "m.yaml")
+			if err := os.WriteFile(path, []byte(strings.Replace(policed, "port: {number: 9002}", "port: {number: 9002}"+open, 1)+traffic("  retry: {numRetries: 2, retryOn: ['5xx']}\n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			live, played := bothTimes(t, fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: %s\npools: [{name: one, modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=503, servers: [0]}]}, incidents: [{at: 500ms, what: restart-epp, for: 60s}]}]\nworkload: {requests: 80, rate: 20, arrivals: constant}\n", path), oneWorker)
+			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+				last, n := machine.Time(0), 0
+				for _, e := range events {
+					if e.Step == flow.RequestSent {
+						last = max(last, e.Time)
+					}
+				}
+				for _, e := range events {
+					if e.Step == flow.Finished && e.Time > last-machine.Second { // once Envoy knows
+						if n++; fmt.Sprint(e.Details.Get("outcome")) != want {
+							t.Errorf("%s: at %v %v", when, e.Time, e.Details)
+						}
+					}
+				}
+				if n == 0 {
+					t.Errorf("%s: nothing ended", when)
+				}
+			}
+		})
+	}
+}
+
+// outcomes are how many requests ended how.
+func outcomes(events []flow.Event) string {
+	ends := map[string]int{}
+	for _, e := range events {
+		if e.Step == flow.Finished {
+			ends[fmt.Sprint(e.Details.Get("outcome"))]++
+		}
+	}
+	return fmt.Sprint(ends)
 }
 
 // oneWorker has Envoy count connections and turns in one thread.

@@ -227,6 +227,15 @@ var responseModes = map[scenario.ResponseBodyMode]envoy.Mode{scenario.ResponseFu
 // Listening is where the pickers and the model servers of a pool listen.
 type Listening struct{ Pickers, Endpoints []string }
 
+// processor is how Envoy asks a pool's pickers.
+func processor(p *scenario.Pool, addresses []string) envoy.Processor {
+	x := envoy.Processor{Addresses: addresses, Responses: responseModes[p.EPP.Responses()], MessageTimeout: p.EPP.ProcessingTimeout}
+	if p.EPP.BodyMode == scenario.Buffered {
+		x.Mode = envoy.Buffered
+	}
+	return x
+}
+
 // GatewayConfig is the gateway's configuration for a scenario, with the gateway at
 // an address, of each pool the pickers and the model servers at others, and the
 // body-based router where there are several pools.
@@ -234,14 +243,10 @@ func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string)
 	c := envoy.Config{Listen: listen}
 	for i := range sc.Pools {
 		p := &sc.Pools[i]
-		pool := envoy.Pool{Name: p.Name, Picker: envoy.Processor{Addresses: at[i].Pickers}, FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: at[i].Endpoints}
+		pool := envoy.Pool{Name: p.Name, Picker: processor(p, at[i].Pickers), FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: at[i].Endpoints}
 		if p.Upstream == scenario.HTTP2 {
 			pool.Protocol = envoy.HTTP2
 		}
-		if p.EPP.BodyMode == scenario.Buffered {
-			pool.Picker.Mode = envoy.Buffered
-		}
-		pool.Picker.Responses, pool.Picker.MessageTimeout = responseModes[p.EPP.Responses()], p.EPP.ProcessingTimeout
 		if p.FailureMode == scenario.FailOpen {
 			pool.HealthPath = "/health"
 		}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
@@ -76,6 +77,40 @@ spec:
 	}
 	sick.Store(false)
 	eventually.Is(t, "it to be given back", func() bool { return ask() == "pod 1" })
+}
+
+// Document 003's routingPolicy decides where no EndpointPickerConfig does, and an edited
+// one is in force at once.
+func TestRoutingPolicy(t *testing.T) {
+	t.Parallel()
+	state := func(policy string) *gateway.Set {
+		text := oneGateway() + servers("one", 2, "") + leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "routed"}) + `
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferencePool
+metadata: {name: routed}
+spec:
+  modelName: one
+  selector: {matchLabels: {pool: one}}
+  targetPorts: [{number: 8000}]
+  routingPolicy: ` + policy + "\n"
+		return objectsOf(t, text)
+	}
+	r := bring(t, state(`{type: Dynamic, loadBalancing: {algorithm: round_robin}}`))
+	body := `{"model":"one","max_tokens":1,"messages":[{"role":"user","content":"` + strings.Repeat("the same question ", 40) + `"}]}`
+	ask := func() string {
+		a := r.post(r.url(80)+"/v1/chat/completions", body)
+		if a.status != http.StatusOK {
+			t.Fatalf("%d: %s", a.status, a.body)
+		}
+		return a.head.Get("x-inference-pod")
+	}
+	turns := func() bool { a, b := ask(), ask(); return a != "" && a != b }
+	eventually.Is(t, "both pods to be asked in turn", func() bool { return turns() && turns() && turns() })
+	if err := r.Apply(t.Context(), state(`{type: Dynamic, schedulerProfile: mine, loadBalancing: {algorithm: max_score, weights: {cache_hit: 50, load: 0, latency: 0}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Is(t, "the pod that has the prompt to be asked", func() bool { return !turns() && !turns() && !turns() && !turns() && !turns() })
 }
 
 // The inference extension's InferenceModel, before v1: a name for a model, and what

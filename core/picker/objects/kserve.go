@@ -2,10 +2,12 @@ package objects
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // KServe is what document 003's pool says beyond the others.
@@ -39,20 +41,44 @@ type Health struct {
 	UnhealthyThreshold, HealthyThreshold int64         // 3 and 2
 }
 
+// Pickers are the algorithms of routingPolicy.loadBalancing, and the picker that each
+// stands for. The weights are those of the scores; by them requests are spread over the
+// endpoints in proportion to their totals, given to the best, or to each in turn.
+var Pickers = map[string]string{
+	"weighted_round_robin": "weighted-random-picker",
+	"max_score":            "max-score-picker",
+	"round_robin":          "round-robin-picker",
+}
+
 // known adds the fields to those of every pool.
 func (k *KServe) known(spec map[string]func(value)) {
 	spec["modelName"] = func(v value) { k.ModelName = v.Text() }
 	spec["routingPolicy"] = func(v value) {
 		v.Fields(map[string]func(value){
-			"type":             func(v value) { k.RoutingType = v.Text() },
+			"type": func(v value) {
+				if k.RoutingType = v.Text(); !strings.EqualFold(k.RoutingType, "Dynamic") {
+					v.Fail(v.Found(), "Dynamic: the endpoint picker decides for each request", "")
+				}
+			},
 			"schedulerProfile": func(v value) { k.SchedulerProfile = v.Text() },
 			"loadBalancing": func(v value) {
 				v.Fields(map[string]func(value){
-					"algorithm": func(v value) { k.Algorithm = v.Text() },
+					"algorithm": func(v value) {
+						if k.Algorithm = v.Text(); Pickers[k.Algorithm] == "" {
+							v.Fail(v.Found(), "one of "+strings.Join(slices.Sorted(maps.Keys(Pickers)), ", "), "")
+						}
+					},
 					"weights": func(v value) {
 						k.Weights = map[string]float64{}
 						for _, p := range v.Pairs() {
-							k.Weights[p.Name] = p.Float()
+							w := p.Float()
+							switch {
+							case p.Name != "cache_hit" && p.Name != "load" && p.Name != "latency":
+								p.Fail(p.Name, "cache_hit, load or latency", strictyaml.DidYouMean(p.Name, []string{"cache_hit", "load", "latency"}))
+							case !(w >= 0 && w <= 1e9):
+								p.Fail(p.Found(), "a number from 0 to 1e9", "")
+							}
+							k.Weights[p.Name] = w
 						}
 					},
 				})
@@ -141,13 +167,15 @@ func (p *Pool) Roles(labels map[string]string) map[string]string {
 	return out
 }
 
+// Routing says whether the pool's routingPolicy says anything.
+func (k *KServe) Routing() bool {
+	return k != nil && (k.RoutingType+k.SchedulerProfile+k.Algorithm != "" || len(k.Weights) > 0)
+}
+
 // Idle are the fields that are given and that nothing acts on.
 func (k *KServe) Idle() (out []string) {
 	if k == nil {
 		return nil
-	}
-	if k.RoutingType+k.SchedulerProfile+k.Algorithm != "" || len(k.Weights) > 0 {
-		out = append(out, "routingPolicy (the EndpointPickerConfig says it)")
 	}
 	if len(k.Disaggregation.ConnectorConfig) > 0 {
 		out = append(out, "disaggregation.connector.config")

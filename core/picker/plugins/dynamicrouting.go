@@ -12,20 +12,37 @@ import (
 // dynamicRouting is document 003's "dynamic routing": as a filter its three
 // gates (queue below maxQueueLength, more than minCacheHit of the prompt
 // cached, p99 below maxLatencyMs; all endpoints when none passes), as a scorer
-// 0.5 cache + 0.3 load + 0.2 latency.
+// 0.5 cache + 0.3 load + 0.2 latency, or by other weights: those of its
+// InferencePool's routingPolicy. What counts of weights is their ratio.
 type dynamicRouting struct {
 	named
 	MaxQueue    int64   `json:"maxQueueLength" above:"0"`
 	MinCacheHit float64 `json:"minCacheHit"`
 	MaxLatency  float64 `json:"maxLatencyMs" above:"0"`
+	Weights     struct {
+		Cache   float64 `json:"cacheHit" min:"0"`
+		Load    float64 `json:"load" min:"0"`
+		Latency float64 `json:"latency" min:"0"`
+	} `json:"weights"`
 
 	source prefixSource
 }
 
 func newDynamicRouting(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	s := &dynamicRouting{MaxQueue: 10, MinCacheHit: .5, MaxLatency: 500}
+	w := &s.Weights
+	if !p.At("weights").Given() {
+		w.Cache, w.Load, w.Latency = .5, .3, .2
+	}
 	if err := p.Decode(s); err != nil {
 		return nil, err
+	}
+	all := w.Cache + w.Load + w.Latency
+	if !(all > 0) || math.IsInf(all, 0) {
+		return nil, p.At("weights").Errorf("no weight is above 0 or their sum is no number")
+	}
+	if all != 1 { // the document's own have to stay what they are
+		w.Cache, w.Load, w.Latency = w.Cache/all, w.Load/all, w.Latency/all
 	}
 	findPrefix(b, "", name, &s.source)
 	return s, nil
@@ -67,6 +84,6 @@ func (s *dynamicRouting) Score(c *picker.Cycle, in []int32, scores []float64) {
 		st := c.State(i)
 		load := 1 - math.Min(1, math.Max(0, float64(st.Waiting)/float64(s.MaxQueue)))
 		latency := 1 - math.Min(1, p99(st)/s.MaxLatency)
-		scores[j] = float64(.5*m.ratio(st)) + float64(.3*load) + float64(.2*latency)
+		scores[j] = float64(s.Weights.Cache*m.ratio(st)) + float64(s.Weights.Load*load) + float64(s.Weights.Latency*latency)
 	}
 }
