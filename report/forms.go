@@ -13,6 +13,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Form is the form of another tool's report.
@@ -255,7 +256,7 @@ func (f *figures) benchmarkReport() any {
 		if x.Pool != "" {
 			label = x.Pool + " " + label
 		}
-		components = append(components, map[string]any{"component_label": Printable(label), "aggregate": map[string]any{
+		components = append(components, map[string]any{"component_label": terminal.Printable(label), "aggregate": map[string]any{
 			"gpu_utilization": map[string]any{"units": "percent", "mean": Digits(100 * x.Busy.Mean), "min": Digits(100 * x.Busy.Least), "max": Digits(100 * x.Busy.Most)},
 			"kv_cache_usage":  level(x.KV, 100, "percent"), "running_requests": level(x.Running, 1, "count"), "waiting_requests": level(x.Queue, 1, "count")}})
 	}
@@ -264,7 +265,7 @@ func (f *figures) benchmarkReport() any {
 	}
 	description := "windtunnel"
 	if f.sum.Scenario != "" {
-		description += ": " + Printable(f.sum.Scenario)
+		description += ": " + terminal.Printable(f.sum.Scenario)
 	}
 	return map[string]any{"version": benchmarkReport, "results": results, "run": map[string]any{"uid": fmt.Sprintf("%x", id[:16]), "description": description,
 		"time": map[string]any{"duration": "PT" + strconv.FormatFloat(math.Max(f.sum.Duration, 0), 'f', -1, 64) + "S"}}}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // ClassSummary is what became of the requests of one class of traffic, or of all.
@@ -109,7 +110,7 @@ func (g *goodput) summary(seconds float64) []ClassSummary {
 
 // write is a line for each class and one for all.
 func (c *ClassSummary) write(l *lines) {
-	l.add("goodput", fmt.Sprintf("%s: %s of %s good (%.1f%%), %.4g a second", cmp.Or(c.Name, "all"), thousands(c.Good), counted(c.Requests, "request"), 100*c.Attainment, c.Goodput))
+	l.add("goodput", fmt.Sprintf("%s: %s of %s good (%.1f%%), %.4g a second", cmp.Or(c.Name, "all"), terminal.Thousands(c.Good), counted(c.Requests, "request"), 100*c.Attainment, c.Goodput))
 }
 
 // classOf is the class of traffic that a request's first event tells.

@@ -1,6 +1,10 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/report/terminal"
+)
 
 // IndexSummary is one index of KV blocks after a run: held against the blocks
 // that the engines truly have, and how long their events took to reach it.
@@ -34,7 +38,7 @@ func (x IndexSummary) Verdict() string {
 	if x.Missing+x.Extra == 0 {
 		return "the union of the engines' blocks"
 	}
-	s := fmt.Sprintf("NOT the union of the engines' blocks: %s missing, %s too many", thousands(x.Missing), thousands(x.Extra))
+	s := fmt.Sprintf("NOT the union of the engines' blocks: %s missing, %s too many", terminal.Thousands(x.Missing), terminal.Thousands(x.Extra))
 	if x.Excuse != "" {
 		s += " (" + x.Excuse + ")"
 	}
@@ -44,11 +48,11 @@ func (x IndexSummary) Verdict() string {
 func (x IndexSummary) write(l *lines) {
 	verdict := x.Verdict()
 	if !x.OK() {
-		verdict = l.paint.red(verdict)
+		verdict = l.paint.Red(verdict)
 	}
 	l.add("kv index", fmt.Sprintf("%s: %s on %s, %s", x.Index, counted(x.Blocks, "block"), counted(x.Pods, "pod"), verdict))
 	if x.Events > 0 {
-		l.add("  lag", fmt.Sprintf("%s from made to indexed: p50 %s, p90 %s, p99 %s, max %s", counted(x.Events, "event"), span(x.P50), span(x.P90), span(x.P99), span(x.Max)))
+		l.add("  lag", fmt.Sprintf("%s from made to indexed: p50 %s, p90 %s, p99 %s, max %s", counted(x.Events, "event"), terminal.Span(x.P50), terminal.Span(x.P90), terminal.Span(x.P99), terminal.Span(x.Max)))
 	}
 }
 

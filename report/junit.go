@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // The elements of JUnit's XML that test reporters read.
@@ -34,7 +36,7 @@ type (
 // index of KV blocks. An interrupted run is an error.
 func (s Summary) WriteJUnit(w io.Writer) error {
 	s = s.printable()
-	suite := junitSuite{Name: "windtunnel " + cmp.Or(Printable(s.Scenario), "scenario"), Time: fmt.Sprintf("%.6f", s.Duration)}
+	suite := junitSuite{Name: "windtunnel " + cmp.Or(terminal.Printable(s.Scenario), "scenario"), Time: fmt.Sprintf("%.6f", s.Duration)}
 	add := func(name string, ok bool, message string) {
 		c := junitCase{Class: suite.Name, Name: name}
 		if !ok {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // ServerLoad is how full one of the run's model servers was.
@@ -216,7 +217,7 @@ func (s Summary) writeLoad(l *lines) {
 	if len(s.Load) == 0 {
 		return
 	}
-	l.b.WriteString(l.paint.bold("load     ") + fmt.Sprintf("  %7s %6s %6s %6s %8s %6s %5s %6s %6s\n", "servers", "busy", "least", "most", "balance", "queue", "peak", "kv", "peak"))
+	l.b.WriteString(l.paint.Bold("load     ") + fmt.Sprintf("  %7s %6s %6s %6s %8s %6s %5s %6s %6s\n", "servers", "busy", "least", "most", "balance", "queue", "peak", "kv", "peak"))
 	share := func(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
 	for i := range s.Load {
 		x := &s.Load[i]
@@ -227,7 +228,7 @@ func (s Summary) writeLoad(l *lines) {
 		if longest := labelColumns; len(name) > longest {
 			name = append(name[:longest-1], '…')
 		}
-		l.b.WriteString(fmt.Sprintf("  %-9s%7s %6s %6s %6s %8.2f %6.3g %5.0f %6s %6s\n", string(name), thousands(x.Servers), share(x.Busy.Mean), share(x.Busy.Least), share(x.Busy.Most),
+		l.b.WriteString(fmt.Sprintf("  %-9s%7s %6s %6s %6s %8.2f %6.3g %5.0f %6s %6s\n", string(name), terminal.Thousands(x.Servers), share(x.Busy.Mean), share(x.Busy.Least), share(x.Busy.Most),
 			x.Balance, x.Queue.Mean, x.Queue.Peak, share(x.KV.Mean), share(x.KV.Peak)))
 		if x.Preemptions > 0 {
 			l.add("", counted(int(min(x.Preemptions, math.MaxInt32)), "preemption"))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report/stats"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // SLO is what makes an answer good: it is whole, and each of these that is above 0
@@ -410,9 +411,9 @@ func estimate(runs int, value float64, not string, in func(k int) (values []floa
 		values, fewest := in(k)
 		switch {
 		case len(values) < 2 || runs == 1 && len(values) < k || fewest < needed:
-			each := fmt.Sprintf("%s requests", thousands(needed*fewestSections))
+			each := fmt.Sprintf("%s requests", terminal.Thousands(needed*fewestSections))
 			if runs > 1 {
-				each = fmt.Sprintf("%s requests in each run", thousands(needed))
+				each = fmt.Sprintf("%s requests in each run", terminal.Thousands(needed))
 			}
 			e.Why = "too short: " + each + " are needed"
 		case runs == 1 && stats.Dependent(values):
@@ -492,12 +493,12 @@ func firstOf(s *Sample) int32 {
 func (m *Measure) Text(v float64) string {
 	switch m.Unit {
 	case Seconds:
-		return span(v)
+		return terminal.Span(v)
 	case Share:
 		return fmt.Sprintf("%.1f%%", 100*v)
 	}
 	if v >= 99.95 {
-		return thousands(int(math.Round(min(v, math.MaxInt32))))
+		return terminal.Thousands(int(math.Round(min(v, math.MaxInt32))))
 	}
 	return fmt.Sprintf("%.3g", v)
 }

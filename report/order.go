@@ -13,6 +13,10 @@ import (
 // before those who report them wait too.
 const maxPending = 1 << 18
 
+// orderWindow is how long a live event waits for earlier ones that other
+// goroutines are about to report.
+const orderWindow = 20 * time.Millisecond
+
 // Ordered is the live end of the stream: goroutines of every hop report to it,
 // and one goroutine hands their events on in the order of their times. Events
 // wait a moment for earlier ones that are still on their way.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // show is what somebody sees of a run.
@@ -181,7 +182,7 @@ func TestNarrow(t *testing.T) {
 		for _, detail := range []Detail{Steps, Lines, Progress} {
 			text, _ := show(t, Options{Detail: detail, Columns: columns, Color: true, Judge: judge, PrefixCache: true}, events, []string{"10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000", "10.0.0.4:8000"}, nil)
 			for line := range strings.Lines(text) {
-				if n := columnsOf(strings.TrimSuffix(line, "\n")); n > columns {
+				if n := terminal.Columns(strings.TrimSuffix(line, "\n")); n > columns {
 					t.Errorf("%d columns, %s: %d are in %q", columns, detail, n, line)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Pool is a pool of model servers, so that the summary also tells of those that get
@@ -276,9 +277,9 @@ func (s Summary) writePools(l *lines) {
 	}
 	rows := []row{{"pool", []string{"requests", "completed", "tokens", "ttft p50", "p99", "e2e p50", "p99"}}}
 	add := func(name string, requests int, v *Served) {
-		r := row{"  " + name, []string{thousands(requests), thousands(v.Completed)}}
+		r := row{"  " + name, []string{terminal.Thousands(requests), terminal.Thousands(v.Completed)}}
 		if v.TTFT != nil && v.E2E != nil {
-			r.cells = append(r.cells, thousands(v.OutputTokens), span(v.TTFT.P50), span(v.TTFT.P99), span(v.E2E.P50), span(v.E2E.P99))
+			r.cells = append(r.cells, terminal.Thousands(v.OutputTokens), terminal.Span(v.TTFT.P50), terminal.Span(v.TTFT.P99), terminal.Span(v.E2E.P50), terminal.Span(v.E2E.P99))
 		}
 		rows = append(rows, r)
 	}
@@ -295,21 +296,21 @@ func (s Summary) writePools(l *lines) {
 		if name := []rune(rows[i].name); len(name) > longestLabel {
 			rows[i].name = string(name[:longestLabel-1]) + "…"
 		}
-		width = max(width, columnsOf(rows[i].name))
+		width = max(width, terminal.Columns(rows[i].name))
 	}
 	for i, r := range rows {
-		line := r.name + strings.Repeat(" ", width-columnsOf(r.name))
+		line := r.name + strings.Repeat(" ", width-terminal.Columns(r.name))
 		for k, cell := range r.cells {
 			if cell = fmt.Sprintf(" %8s", cell); k == 1 { // under its longer head
 				cell = fmt.Sprintf(" %9s", r.cells[k])
 			}
-			if l.columns > 0 && columnsOf(line+cell) > l.columns {
+			if l.columns > 0 && terminal.Columns(line+cell) > l.columns {
 				break
 			}
 			line += cell
 		}
 		if i == 0 {
-			line = l.paint.bold(r.name) + line[len(r.name):]
+			line = l.paint.Bold(r.name) + line[len(r.name):]
 		}
 		l.b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}

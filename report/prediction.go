@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // PredictionSummary is how far predicted latencies were off, where something
@@ -207,7 +208,7 @@ func (e PredictionError) text() string {
 	if e.Count == 0 {
 		return "unknown"
 	}
-	return fmt.Sprintf("off by %.1f%% (median), %.1f%% on average, %.0f%% of %s within a tenth", 100*e.Median, 100*e.MAPE, 100*e.Within10, thousands(e.Count))
+	return fmt.Sprintf("off by %.1f%% (median), %.1f%% on average, %.0f%% of %s within a tenth", 100*e.Median, 100*e.MAPE, 100*e.Within10, terminal.Thousands(e.Count))
 }
 
 // write tells it in lines: both times, and how the errors of TTFT and TPOT differ by

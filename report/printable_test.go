@@ -17,6 +17,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // evil would clear the screen, set the window's title, hide text and turn it
@@ -156,10 +157,10 @@ func TestPrintableWriter(t *testing.T) {
 		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
 			rapid.StringOf(rapid.RuneFrom([]rune(evil+"\t ü世")))).Draw(t, "text") + "."
 		var whole, cut bytes.Buffer
-		if _, err := PrintableWriter(&whole).Write([]byte(text)); err != nil {
+		if _, err := terminal.PrintableWriter(&whole).Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		w, r := PrintableWriter(&cut), iotest.OneByteReader(strings.NewReader(text))
+		w, r := terminal.PrintableWriter(&cut), iotest.OneByteReader(strings.NewReader(text))
 		one := make([]byte, 1)
 		for n, err := r.Read(one); err == nil; n, err = r.Read(one) {
 			if m, err := w.Write(one[:n]); m != n || err != nil {
@@ -178,7 +179,7 @@ func TestPrintableWriter(t *testing.T) {
 		}
 		var got string
 		whole.Reset()
-		_, _ = PrintableWriter(&whole).Write(want)
+		_, _ = terminal.PrintableWriter(&whole).Write(want)
 		if err := json.Unmarshal(whole.Bytes(), &got); err != nil || got != strings.ToValidUTF8(text, "\ufffd") {
 			t.Fatalf("%q became %q: %v", want, got, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Incident is something that happened to a part of the run.
@@ -66,7 +67,7 @@ func (s Summary) writeTrouble(l *lines) {
 		}
 		return strings.Compare(a, b)
 	}) {
-		list = append(list, fmt.Sprintf("%s %s", reason, thousands(s.Refusals[reason])))
+		list = append(list, fmt.Sprintf("%s %s", reason, terminal.Thousands(s.Refusals[reason])))
 	}
 	const most = 4
 	if len(list) > most {
@@ -75,9 +76,9 @@ func (s Summary) writeTrouble(l *lines) {
 	l.list("refused", list)
 	list = nil
 	for _, x := range s.Incidents {
-		text := strings.TrimRight(fmt.Sprintf("%s at %s %s", x.What, span(x.At), x.Endpoint), " ")
+		text := strings.TrimRight(fmt.Sprintf("%s at %s %s", x.What, terminal.Span(x.At), x.Endpoint), " ")
 		if x.Until > 0 {
-			text += " until " + span(x.Until)
+			text += " until " + terminal.Span(x.Until)
 		}
 		list = append(list, text)
 	}

@@ -21,6 +21,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/recording"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -161,8 +163,8 @@ func TestCutShort(t *testing.T) {
 	if _, err := Read("rec.gz", bytes.NewReader(whole.Bytes()[:whole.Len()/2]), none); err == nil || !strings.Contains(err.Error(), "cut short") {
 		t.Fatalf("got %v", err)
 	}
-	long := `{"time":1,"request":"` + strings.Repeat("x", MaxLineBytes) + `"}`
-	var at *LineError
+	long := `{"time":1,"request":"` + strings.Repeat("x", recording.MaxLineBytes) + `"}`
+	var at *recording.LineError
 	if _, err := Read("long", strings.NewReader("\n"+long), none); !errors.As(err, &at) || at.Line != 2 {
 		t.Fatalf("got %v", err)
 	}
@@ -258,7 +260,7 @@ func FuzzRead(f *testing.F) {
 				t.Fatal(err)
 			}
 			_, err = Read("fuzz", bytes.NewReader(data), func(e flow.Event) error { s.Record(e); return nil })
-			var at *LineError
+			var at *recording.LineError
 			if err != nil && !errors.As(err, &at) {
 				t.Fatalf("an error without a line: %v", err)
 			}
@@ -341,7 +343,7 @@ func TestTallyIsBounded(t *testing.T) {
 		t.Errorf("%d outcomes of %d, %d hops, %d steps, %d endpoints", len(s.Outcomes), sum(s.Outcomes), len(s.Hops), len(s.Hops[flow.Client]), len(s.Endpoints))
 	}
 	var out bytes.Buffer
-	if err := s.Write(&out, false, 0); err != nil || !strings.Contains(out.String(), "dropped    "+thousands(s.Dropped)) || len(out.String()) > 1<<17 {
+	if err := s.Write(&out, false, 0); err != nil || !strings.Contains(out.String(), "dropped    "+terminal.Thousands(s.Dropped)) || len(out.String()) > 1<<17 {
 		t.Errorf("%v, %d bytes: %.2000s", err, len(out.String()), out.String())
 	}
 	tally = NewTallyFor(many)

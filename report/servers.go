@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Fleet is what a group of servers costs, and whether its servers come and go.
@@ -319,7 +320,7 @@ func (s Summary) writeServers(l *lines) {
 			words = append(words, counted(x.Decisions, "decision"))
 		}
 		if x.Cut > 0 {
-			words = append(words, l.paint.red(counted(x.Cut, "request")+" cut at the end of the grace period"))
+			words = append(words, l.paint.Red(counted(x.Cut, "request")+" cut at the end of the grace period"))
 		}
 		words = append(words, fmt.Sprintf("%.3g GPU-hours of %s", x.GPUHours, x.Accelerator))
 		if p := x.Price; p != nil {
@@ -351,5 +352,5 @@ func (x *ServersSummary) course(duration float64) string {
 		}
 		b.WriteRune([]rune(" ▁▂▃▄▅▆▇█")[(most*8+x.Most-1)/max(1, x.Most)])
 	}
-	return b.String() + "  ready, 0 to " + span(duration)
+	return b.String() + "  ready, 0 to " + terminal.Span(duration)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/hops"
+	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 // Options say where the events of a run go.
@@ -72,7 +74,7 @@ type Options struct {
 	pools            []PoolSummary // as a recording tells
 	fleets           []ServersSummary
 	cost             *CostSummary
-	hops             *HopTimes // as a recording tells
+	hops             *hops.Times // as a recording tells
 	servers, prefill []string
 }
 
@@ -82,12 +84,12 @@ type Session struct {
 	options Options
 	tally   *Tally
 	view    *View
-	lines   *Writer // JSON on Out
-	file    *Writer
+	lines   *recording.Writer // JSON on Out
+	file    *recording.Writer
 	ordered *Ordered
-	hops    *hopMeter // of a live run
-	told    bool      // the summary was printed before the end
-	settled *Summary  // of Loaded
+	hops    *hops.Meter // of a live run
+	told    bool        // the summary was printed before the end
+	settled *Summary    // of Loaded
 }
 
 // Start opens the recording and begins to listen.
@@ -102,13 +104,13 @@ func Start(o Options) (*Session, error) {
 	}
 	if o.File != "" {
 		var err error
-		if s.file, err = Create(o.File); err != nil {
+		if s.file, err = recording.Create(o.File); err != nil {
 			return nil, fmt.Errorf("--record: %w", err)
 		}
 	}
 	switch {
 	case o.JSON:
-		s.lines = NewWriter(o.Out)
+		s.lines = recording.NewWriter(o.Out)
 	case o.Rows:
 		s.tally.rows = newRows(o.Out)
 	case o.Form != "":
@@ -126,7 +128,7 @@ func Start(o Options) (*Session, error) {
 		}
 	}
 	if o.Clock != nil {
-		s.hops = newHopMeter()
+		s.hops = hops.NewMeter(maxOpen, idOf)
 		s.ordered = newOrdered(flow.Func(s.take), o.Clock, s.flush)
 	}
 	return s, nil
@@ -386,7 +388,7 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 	sum := s.summary(interrupted, s.tally.lastSample())
 	sum.HopTimes, sum.SLO = s.options.hops, s.options.SLO.told()
 	if s.hops != nil {
-		sum.HopTimes = s.hops.times()
+		sum.HopTimes = s.hops.Times()
 	}
 	var errs []error
 	switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // statusEvery is how often a terminal's status line is written anew, and statusOver how
@@ -72,7 +73,7 @@ func (s *status) show(now machine.Time, t *Tally) error {
 		s.past = s.past[1:]
 	}
 	line := s.line(now, sum)
-	if s.columns > 1 && columnsOf(line) >= s.columns {
+	if s.columns > 1 && terminal.Columns(line) >= s.columns {
 		line = string([]rune(line)[:s.columns-1])
 	}
 	s.shown = true
@@ -99,15 +100,15 @@ func (s *status) line(now machine.Time, sum brief) string {
 	if over > 0 {
 		words = append(words, fmt.Sprintf("%.1f sent/s", float64(sum.sent-first.sent)/over))
 	}
-	words = append(words, thousands(sum.sent-sum.finished)+" in flight")
+	words = append(words, terminal.Thousands(sum.sent-sum.finished)+" in flight")
 	if sum.ttft.Count > 0 {
-		words = append(words, "ttft "+span(sum.ttft.P50)+" (p99 "+span(sum.ttft.P99)+")")
+		words = append(words, "ttft "+terminal.Span(sum.ttft.P50)+" (p99 "+terminal.Span(sum.ttft.P99)+")")
 	}
 	if sum.failed > 0 {
-		words = append(words, thousands(sum.failed)+" not completed")
+		words = append(words, terminal.Thousands(sum.failed)+" not completed")
 	}
 	if ended := sum.finished - first.finished; s.requests > 0 && ended > 0 && over > 0 {
-		words = append(words, "about "+span(float64(s.requests-sum.finished)*over/float64(ended))+" left")
+		words = append(words, "about "+terminal.Span(float64(s.requests-sum.finished)*over/float64(ended))+" left")
 	}
 	return strings.Join(words, "  ")
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/report/hops"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Summary is what a run came to. Times are seconds.
@@ -62,7 +64,7 @@ type Summary struct {
 	// Warnings are the parts of the picker that did not get what they asked for.
 	Warnings []Warning `json:"warnings,omitempty"`
 	// HopTimes are how long the hops of a live run took; nil where nobody measured.
-	HopTimes *HopTimes `json:"hopTimes,omitempty"`
+	HopTimes *hops.Times `json:"hopTimes,omitempty"`
 	// Load is how full the model servers were; nothing of those that somebody else runs, or
 	// that compute no steps.
 	Load []LoadSummary `json:"load,omitempty"`
@@ -156,15 +158,15 @@ func (s SpanSummary) Quantile(name string) float64 {
 // never break.
 func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	s = s.printable()
-	l := lines{paint: paint{color}, columns: columns}
-	how := "in " + span(s.Duration)
+	l := lines{paint: terminal.Paint(color), columns: columns}
+	how := "in " + terminal.Span(s.Duration)
 	if s.Interrupted {
 		how += ", interrupted"
 	}
 	l.add("summary", fmt.Sprintf("%s %s, seed %d", counted(s.Requests, "request"), how, s.Seed))
 	l.list("outcomes", s.outcomeWords(l.paint))
 	if s.Dropped > 0 {
-		l.add("dropped", thousands(s.Dropped)+" of them: too many were in flight at once, and their times are not among those below")
+		l.add("dropped", terminal.Thousands(s.Dropped)+" of them: too many were in flight at once, and their times are not among those below")
 	}
 	s.writeTrouble(&l)
 	for _, h := range hopSteps {
@@ -198,7 +200,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 		}
 		found := "ok      found " + e.Found
 		if !e.OK {
-			found = l.paint.red("MISSED  found " + e.Found)
+			found = l.paint.Red("MISSED  found " + e.Found)
 		}
 		l.words(label, []string{fmt.Sprintf("%-14s", e.What), fmt.Sprintf("%-18s", e.Expected), found}, " ")
 	}
@@ -210,7 +212,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 // lines are those of a summary: a label and what it says.
 type lines struct {
 	b       strings.Builder
-	paint   paint
+	paint   terminal.Paint
 	columns int
 }
 
@@ -218,8 +220,8 @@ type lines struct {
 const labelColumns = 11
 
 func (l *lines) words(label string, words []string, between string) {
-	head := l.paint.bold(fmt.Sprintf("%-9s", label)) + "  "
-	l.b.WriteString(wrap(head+words[0], words[1:], between, labelColumns, l.columns) + "\n")
+	head := l.paint.Bold(fmt.Sprintf("%-9s", label)) + "  "
+	l.b.WriteString(terminal.WrapWords(head+words[0], words[1:], between, labelColumns, l.columns) + "\n")
 }
 
 // add is a line of prose.
@@ -233,10 +235,10 @@ func (l *lines) list(label string, matters []string) {
 }
 
 // outcomeWords says how many requests ended how, and which did not complete.
-func (s Summary) outcomeWords(p paint) []string {
+func (s Summary) outcomeWords(p terminal.Paint) []string {
 	var out []string
 	add := func(o flow.Outcome, n int) {
-		text := fmt.Sprintf("%s %s", o, thousands(n))
+		text := fmt.Sprintf("%s %s", o, terminal.Thousands(n))
 		if o == flow.Completed {
 			out = append(out, text)
 			return
@@ -253,7 +255,7 @@ func (s Summary) outcomeWords(p paint) []string {
 			}
 			text += " (" + strings.Join(labels, " ") + more + ")"
 		}
-		out = append(out, p.red(text))
+		out = append(out, p.Red(text))
 	}
 	for _, o := range s.outcomes() {
 		add(o, s.Outcomes[o])
@@ -271,10 +273,10 @@ func (s Summary) writeSpans(l *lines) {
 	if len(s.Spans) == 0 {
 		return
 	}
-	l.b.WriteString(l.paint.bold("span     ") + fmt.Sprintf("  %7s %8s %8s %8s %8s\n", "count", "p50", "p90", "p99", "max"))
+	l.b.WriteString(l.paint.Bold("span     ") + fmt.Sprintf("  %7s %8s %8s %8s %8s\n", "count", "p50", "p90", "p99", "max"))
 	for _, sp := range s.Spans {
-		row := fmt.Sprintf("  %-9s%7s %8s %8s %8s %8s", sp.Name, thousands(sp.Count), span(sp.P50), span(sp.P90), span(sp.P99), span(sp.Max))
-		if whose := "  " + l.paint.dim(flow.Label(sp.Slowest)); sp.Max > 0 && sp.Count > 1 && (l.columns == 0 || columnsOf(row+whose) <= l.columns) {
+		row := fmt.Sprintf("  %-9s%7s %8s %8s %8s %8s", sp.Name, terminal.Thousands(sp.Count), terminal.Span(sp.P50), terminal.Span(sp.P90), terminal.Span(sp.P99), terminal.Span(sp.Max))
+		if whose := "  " + l.paint.Dim(flow.Label(sp.Slowest)); sp.Max > 0 && sp.Count > 1 && (l.columns == 0 || terminal.Columns(row+whose) <= l.columns) {
 			row += whose
 		}
 		l.b.WriteString(row + "\n")
@@ -304,7 +306,7 @@ func (s Summary) writeMeasures(l *lines) {
 	}
 	l.list("rates", rates)
 	names := []string{"p50", "p90", "p95", "p99"}
-	head, why := l.paint.bold("latency  ")+"  ", map[string]bool{}
+	head, why := l.paint.Bold("latency  ")+"  ", map[string]bool{}
 	for _, name := range names {
 		head += fmt.Sprintf("%-17s", name)
 	}
@@ -340,7 +342,7 @@ func (s Summary) writeMeasures(l *lines) {
 
 // tell prints what was sent by hand alone.
 func (x *ByHand) tell(o Options) error {
-	l := lines{paint: paint{o.Color}, columns: o.Columns}
+	l := lines{paint: terminal.Paint(o.Color), columns: o.Columns}
 	x.write(&l)
 	_, err := io.WriteString(o.Out, l.b.String())
 	return err
@@ -352,7 +354,7 @@ func (x *ByHand) write(l *lines) {
 	}
 	words := []string{counted(x.Requests, "request") + " besides"}
 	for _, status := range slices.Sorted(maps.Keys(x.Statuses)) {
-		words = append(words, fmt.Sprintf("status %s %s", status, thousands(x.Statuses[status])))
+		words = append(words, fmt.Sprintf("status %s %s", status, terminal.Thousands(x.Statuses[status])))
 	}
 	l.list("by hand", append(words, shares(x.Endpoints)...))
 }
@@ -393,7 +395,7 @@ func (s Summary) steps(hop flow.Hop, steps []flow.Step) []string {
 	var out []string
 	for _, step := range steps {
 		if n := s.Hops[hop][step]; n > 0 {
-			out = append(out, fmt.Sprintf("%s %s", step, thousands(n)))
+			out = append(out, fmt.Sprintf("%s %s", step, terminal.Thousands(n)))
 		}
 	}
 	return out
@@ -407,7 +409,7 @@ func shares(servers map[string]int) []string {
 	if len(names) <= most {
 		out := make([]string, 0, len(names))
 		for _, name := range names {
-			out = append(out, fmt.Sprintf("%s %s", name, thousands(servers[name])))
+			out = append(out, fmt.Sprintf("%s %s", name, terminal.Thousands(servers[name])))
 		}
 		return out
 	}
@@ -421,9 +423,9 @@ func shares(servers map[string]int) []string {
 		}
 	}
 	if servers[least] == servers[greatest] {
-		return []string{fmt.Sprintf("%d servers, %s each", len(names), thousands(servers[least]))}
+		return []string{fmt.Sprintf("%d servers, %s each", len(names), terminal.Thousands(servers[least]))}
 	}
-	return []string{fmt.Sprintf("%d servers", len(names)), fmt.Sprintf("least %s %s", least, thousands(servers[least])), fmt.Sprintf("most %s %s", greatest, thousands(servers[greatest]))}
+	return []string{fmt.Sprintf("%d servers", len(names)), fmt.Sprintf("least %s %s", least, terminal.Thousands(servers[least])), fmt.Sprintf("most %s %s", greatest, terminal.Thousands(servers[greatest]))}
 }
 
 // byAddress orders addresses by their numbers, and other names as text.
@@ -441,5 +443,5 @@ func counted(n int, what string) string {
 	if n != 1 {
 		what += "s"
 	}
-	return thousands(n) + " " + what
+	return terminal.Thousands(n) + " " + what
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // TransferSummary is the KV caches that decode servers fetched, from other servers or from a
@@ -48,7 +49,7 @@ func (t *transferTally) summary() *TransferSummary {
 
 func (s *TransferSummary) write(l *lines) {
 	if s != nil {
-		l.add("kv moved", fmt.Sprintf("%s of %s in all, each in p50 %s, p90 %s, p99 %s, max %s", counted(s.Count, "transfer"), bytesText(s.Bytes), span(s.P50), span(s.P90), span(s.P99), span(s.Max)))
+		l.add("kv moved", fmt.Sprintf("%s of %s in all, each in p50 %s, p90 %s, p99 %s, max %s", counted(s.Count, "transfer"), bytesText(s.Bytes), terminal.Span(s.P50), terminal.Span(s.P90), terminal.Span(s.P99), terminal.Span(s.Max)))
 	}
 }
 

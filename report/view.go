@@ -7,10 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/hops"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Detail says how much of each request a View shows.
@@ -38,7 +39,7 @@ func DetailFor(requests int) Detail {
 // concurrent use.
 type View struct {
 	out      io.Writer
-	paint    paint
+	paint    terminal.Paint
 	detail   Detail
 	requests int // how many there will be; 0 where nobody knows
 	width    int // columns of the terminal; 0 where out is none
@@ -67,7 +68,7 @@ type viewed struct {
 
 // NewView shows what the tally counts, in the wanted detail.
 func NewView(out io.Writer, tally *Tally, detail Detail, requests int, color bool) *View {
-	return &View{blank: true, out: out, paint: paint{color}, detail: detail, requests: requests, tally: tally, seen: map[string]*viewed{}}
+	return &View{blank: true, out: out, paint: terminal.Paint(color), detail: detail, requests: requests, tally: tally, seen: map[string]*viewed{}}
 }
 
 // Record shows one event. The tally must have it already.
@@ -135,13 +136,13 @@ func (v *View) step(e flow.Event) {
 	r := v.look(e)
 	var words []string
 	if !known && e.Request != "" {
-		words = append(words, "id="+clip(e.Request))
+		words = append(words, "id="+terminal.Clip(e.Request))
 	}
 	if e.Attempt > 1 {
 		words = append(words, "attempt="+strconv.Itoa(e.Attempt))
 	}
 	if e.Endpoint != "" && r.hops[e.Hop] != e.Endpoint {
-		words = append(words, v.paint.bold("→ "+e.Endpoint))
+		words = append(words, v.paint.Bold("→ "+e.Endpoint))
 		if len(r.hops) < maxHops {
 			r.hops[e.Hop] = e.Endpoint
 		}
@@ -149,11 +150,11 @@ func (v *View) step(e flow.Event) {
 	words = append(words, v.details(e)...)
 	step := fmt.Sprintf("%-21s", e.Step)
 	if bad(e) {
-		step = v.paint.red(step)
+		step = v.paint.Red(step)
 	}
 	head := fmt.Sprintf("%s %s  %s  %s",
-		v.paint.request(r.n, fmt.Sprintf("%-4s", Printable(flow.Label(e.Request)))), fmt.Sprintf("%+10.4fs", (e.Time-r.sent).Seconds()),
-		v.paint.hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), step)
+		v.paint.Request(r.n, fmt.Sprintf("%-4s", terminal.Printable(flow.Label(e.Request)))), fmt.Sprintf("%+10.4fs", (e.Time-r.sent).Seconds()),
+		v.paint.Hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), step)
 	v.line(head, words)
 	if e.Hop == flow.Client && e.Step == flow.Finished && v.idle() {
 		v.print("\n")
@@ -164,11 +165,11 @@ func (v *View) step(e flow.Event) {
 func (v *View) details(e flow.Event) []string {
 	var words []string
 	for _, d := range e.Details {
-		if d.Key == flow.Explanation || d.Key == timelineKey {
+		if d.Key == flow.Explanation || d.Key == hops.Timeline {
 			continue // for programs
 		}
 		if text := value(d); text != "" && d.Value != e.Endpoint {
-			words = append(words, v.paint.dim(d.Key+"=")+text)
+			words = append(words, v.paint.Dim(d.Key+"=")+text)
 		}
 	}
 	return words
@@ -176,7 +177,7 @@ func (v *View) details(e flow.Event) []string {
 
 // line prints a line, on as many of the terminal's as it takes.
 func (v *View) line(head string, words []string) {
-	v.print("%s\n", wrap(head, words, "  ", 12, v.width))
+	v.print("%s\n", terminal.WrapWords(head, words, "  ", 12, v.width))
 }
 
 // incident prints what happened to a part of the pool, between the requests'
@@ -184,9 +185,9 @@ func (v *View) line(head string, words []string) {
 func (v *View) incident(e flow.Event) {
 	var words []string
 	if e.Endpoint != "" {
-		words = []string{v.paint.bold("→ " + e.Endpoint)}
+		words = []string{v.paint.Bold("→ " + e.Endpoint)}
 	}
-	head := fmt.Sprintf("%s %10.4fs  %s  %s", v.paint.red("!   "), e.Time.Seconds(), v.paint.hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), v.paint.red(fmt.Sprintf("%-21s", e.Step)))
+	head := fmt.Sprintf("%s %10.4fs  %s  %s", v.paint.Red("!   "), e.Time.Seconds(), v.paint.Hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), v.paint.Red(fmt.Sprintf("%-21s", e.Step)))
 	v.line(head, append(words, v.details(e)...))
 }
 
@@ -212,23 +213,23 @@ func (v *View) request(e flow.Event) {
 	for _, name := range []string{"ttft", "hold", "prefill", "total"} {
 		text := "-"
 		if d, ok := spans[name]; ok {
-			text = span(d.Seconds())
+			text = terminal.Span(d.Seconds())
 		} else if name == "hold" {
 			continue // most requests are not
 		}
-		words = append(words, fmt.Sprintf("%s %-7s", v.paint.dim(name), text))
+		words = append(words, fmt.Sprintf("%s %-7s", v.paint.Dim(name), text))
 	}
 	if server != "" {
 		words = append(words, "→ "+name(server))
 	}
 	outcome := fmt.Sprintf("%-12s", name(string(outcomeOf(e))))
 	if bad(e) {
-		outcome = v.paint.red(outcome)
+		outcome = v.paint.Red(outcome)
 		if reason, ok := e.Details.Get("reason").(string); ok {
-			words = append(words, clip(reason))
+			words = append(words, terminal.Clip(reason))
 		}
 	}
-	v.line(v.paint.request(r.n, clip(e.Request))+"  "+outcome, words)
+	v.line(v.paint.Request(r.n, terminal.Clip(e.Request))+"  "+outcome, words)
 }
 
 // progress prints counts whenever another tenth of the requests has been sent
@@ -252,7 +253,7 @@ func (v *View) counts(now machine.Time) {
 	tenths := (sent + finished) * 10 / all
 	if tenths != v.shown || v.silence > 0 && now-v.spoke >= v.silence {
 		v.shown, v.spoke = tenths, now
-		v.line(fmt.Sprintf("%9.1fs", now.Seconds()), []string{"sent " + thousands(sent), "in flight " + thousands(sent-finished), "ended " + thousands(finished)})
+		v.line(fmt.Sprintf("%9.1fs", now.Seconds()), []string{"sent " + terminal.Thousands(sent), "in flight " + terminal.Thousands(sent-finished), "ended " + terminal.Thousands(finished)})
 	}
 }
 
@@ -274,23 +275,23 @@ func value(d flow.Detail) string {
 	case nil:
 		return ""
 	case string:
-		return clip(x)
+		return terminal.Clip(x)
 	case float64:
 		return strconv.FormatFloat(x, 'f', -1, 64)
 	case []string:
-		return clipTo(4*wide, strings.Join(x, ","))
+		return terminal.ClipTo(4*terminal.Wide, strings.Join(x, ","))
 	case []any:
 		parts := make([]string, len(x))
 		for i, y := range x {
 			parts[i] = fmt.Sprint(y)
 		}
-		return clipTo(4*wide, strings.Join(parts, ","))
+		return terminal.ClipTo(4*terminal.Wide, strings.Join(parts, ","))
 	case map[string]any:
-		return clipTo(4*wide, pairs(x))
+		return terminal.ClipTo(4*terminal.Wide, pairs(x))
 	case map[string]string:
-		return clipTo(4*wide, pairs(x))
+		return terminal.ClipTo(4*terminal.Wide, pairs(x))
 	}
-	return clip(fmt.Sprint(d.Value))
+	return terminal.Clip(fmt.Sprint(d.Value))
 }
 
 func pairs[V any](m map[string]V) string {
@@ -300,28 +301,4 @@ func pairs[V any](m map[string]V) string {
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ",")
-}
-
-// clip makes text fit on a line: no control characters (a recording may come
-// from anywhere), and not longer than a person reads.
-func clip(text string) string { return clipTo(wide, text) }
-
-// wide is as much of one value as a person reads; a list may have more.
-const wide = 64
-
-func clipTo(most int, text string) string {
-	cut := utf8.RuneCountInString(text) > most
-	if cut {
-		text = string([]rune(text)[:most-1])
-	}
-	switch {
-	case strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }), text == "":
-		text = strconv.Quote(text)
-	case strings.Contains(text, " ") && text[0] != '{': // JSON shows its own ends
-		text = `"` + text + `"`
-	}
-	if cut {
-		text += "…"
-	}
-	return text
 }

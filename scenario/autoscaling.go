@@ -259,8 +259,19 @@ func (p *Pool) Deployments() (out []Deployment) {
 	return out
 }
 
-// joins is how many servers join a group in the run, by incidents.
+// Spare gives every pool of simulated servers places for as many more as it has, 2 to 16, that
+// somebody may have join while it is played.
+func (s *Scenario) Spare() {
+	for i := range s.Pools {
+		if p := &s.Pools[i]; len(p.Endpoints) == 0 && s.Ports.Servers == 0 {
+			p.spare = max(2, min(16, p.Replicas))
+		}
+	}
+}
+
+// joins is how many servers may join a group in the run, by incidents.
 func (p *Pool) joins(group string) (n int) {
+	n = p.spare
 	for i := range p.Incidents {
 		if x := &p.Incidents[i]; x.What == AddServer && x.Group == group {
 			n += max(1, x.Count)
@@ -271,6 +282,9 @@ func (p *Pool) joins(group string) (n int) {
 
 // Lives says whether servers come or go in the run.
 func (p *Pool) Lives() bool {
+	if p.spare > 0 {
+		return true
+	}
 	for i := range p.Incidents {
 		if k := p.Incidents[i].What; k == AddServer || k == DrainServer {
 			return true

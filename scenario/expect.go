@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/scenario/limit"
 )
 
 // Expectations are what a run must come to. A run that misses one fails, with
@@ -17,7 +18,7 @@ type Expectations struct {
 	// The most that spans of a request's life may take.
 	Spans SpanExpectations `json:"spans"`
 	// Limits of any figure that the summary has.
-	Measures []Limit `json:"measures" max:"64"`
+	Measures []limit.Limit `json:"measures" max:"64"`
 }
 
 // OutcomeExpectations are amounts of requests by outcome.
@@ -191,10 +192,10 @@ func (e *Expectations) Check(m Measured) []Expectation {
 		}
 	}
 	for _, l := range e.Measures {
-		x := Expectation{What: l.Measure, Expected: l.words(), Found: "never measured"}
+		x := Expectation{What: l.Measure, Expected: l.Words(), Found: "never measured"}
 		if m.Measure != nil {
 			if v, ok := m.Measure(l.Measure); ok {
-				x.Found, x.OK = l.text(v), l.holds(v)
+				x.Found, x.OK = l.Text(v), l.Holds(v)
 			}
 		}
 		out = append(out, x)

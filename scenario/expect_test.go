@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/scenario/limit"
 )
 
 func TestExpectations(t *testing.T) {
@@ -83,13 +84,13 @@ func TestLimitsAreStrict(t *testing.T) {
 		"x <= 1":                  "they are requests/s, ",
 		"utilisation prefil <= 1": "did you mean \"utilisation prefill\"",
 	} {
-		var l Limit
+		var l limit.Limit
 		if err := l.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: found %v, expected %q in it", text, err, want)
 		}
 	}
 	for _, text := range []string{"ttft p99 <= 200ms", "goodput >= 40.5", "kv use peak <= 12.5%"} {
-		var l, again Limit
+		var l, again limit.Limit
 		if err := errors.Join(l.UnmarshalText([]byte(text)), again.UnmarshalText([]byte(l.String()))); err != nil || l != again || l.String() != text {
 			t.Errorf("%s: found %+v, then %+v: %v", text, l, again, err)
 		}

@@ -17,7 +17,7 @@ import (
 type Incident struct {
 	// When it happens, from the first request on.
 	At time.Duration `json:"at" min:"0s" max:"240h"`
-	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), slow-down (the steps of a server that batches take longer, as on an accelerator that is throttled), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server leaves: it finishes what it has, and gets nothing new).
+	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), slow-metrics (a server takes delay to say its metrics, so that the picker knows less of it and later), lose-transfers (KV caches on their way to or from a server are lost; with for, those too that begin meanwhile), slow-down (the steps of a server that batches take longer, as on an accelerator that is throttled), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server leaves: it finishes what it has, and gets nothing new).
 	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, the first being 0; servers that only prefill come last.
 	Server int `json:"server" min:"0" max:"4096"`
@@ -27,13 +27,15 @@ type Incident struct {
 	Replica int `json:"replica" min:"0" max:"63"`
 	// How many times as long steps take with slow-down; 2 is half as fast.
 	Factor float64 `json:"factor" min:"0.01" max:"100"`
+	// How long a page of metrics takes with slow-metrics; more than the picker waits (1s) is a page that never comes.
+	Delay time.Duration `json:"delay" min:"1ms" max:"1h"`
 	// How many servers join with add-server.
 	Count int `json:"count" min:"1" max:"1024"`
 	// The group of servers that they join, where the pool has groups.
 	Group string `json:"group"`
 	// How long a server has to finish what it has with drain-server; left out, the pool's lifecycle.gracePeriod.
 	Grace time.Duration `json:"grace" min:"1ms" max:"24h"`
-	// How long until the engine is back, with an empty cache (left out: it stays dead), or the endpoint picker (left out: it is at once), or until it is as fast as before (left out: it stays slow).
+	// How long until the engine is back, with an empty cache (left out: it stays dead), or the endpoint picker (left out: it is at once), or until it is as before (left out: it stays so).
 	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
 
@@ -48,13 +50,18 @@ const (
 	LoseIndex      IncidentKind = "lose-index"
 	RestartEPP     IncidentKind = "restart-epp"
 	SlowDown       IncidentKind = "slow-down"
+	SlowMetrics    IncidentKind = "slow-metrics"
+	LoseTransfers  IncidentKind = "lose-transfers"
 	AddServer      IncidentKind = "add-server"
 	DrainServer    IncidentKind = "drain-server"
 )
 
 func (IncidentKind) Values() []string {
-	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP), string(SlowDown), string(AddServer), string(DrainServer)}
+	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP), string(SlowDown), string(SlowMetrics), string(LoseTransfers), string(AddServer), string(DrainServer)}
 }
+
+// OfServer says that it happens to one server, or to its sidecar.
+func (i *Incident) OfServer() bool { return i.What.ofServer() }
 
 // ofServer says that it happens to one server, or to its sidecar.
 func (k IncidentKind) ofServer() bool { return k != LoseIndex && k != RestartEPP && k != AddServer }
@@ -99,6 +106,8 @@ func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.
 		e.Details = append(e.Details, flow.D("rank", i.Rank))
 	case SlowDown:
 		e.Details = append(e.Details, flow.D("factor", i.Factor))
+	case SlowMetrics:
+		e.Details = append(e.Details, flow.D("delay", i.Delay.String()))
 	}
 	if i.For > 0 && step == flow.IncidentBegan {
 		e.Details = append(e.Details, flow.D("for", i.For.String()))
@@ -109,8 +118,8 @@ func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.
 // CheckIncident tells why an incident cannot happen in a pool now, whatever its time;
 // nil where it can.
 func (s *Scenario) CheckIncident(p *Pool, x *Incident) error {
-	if x.Server < 0 || x.Server >= max(1, p.Servers()) || x.Replica < 0 || x.Rank < 0 || !(x.Factor >= 0 && x.Factor <= 100) || x.For < 0 || x.For > 240*time.Hour {
-		return fmt.Errorf("found server %d, factor %g, for %s; expected server 0 to %d, a factor up to 100 and at most 240h", x.Server, x.Factor, x.For, max(1, p.Servers())-1)
+	if x.Server < 0 || x.Server >= max(1, p.Servers()) || x.Replica < 0 || x.Rank < 0 || !(x.Factor >= 0 && x.Factor <= 100) || x.For < 0 || x.For > 240*time.Hour || x.Delay < 0 || x.Delay > time.Hour {
+		return fmt.Errorf("found server %d, factor %g, delay %s, for %s; expected server 0 to %d, a factor up to 100, a delay up to 1h and at most 240h", x.Server, x.Factor, x.Delay, x.For, max(1, p.Servers())-1)
 	}
 	if !slices.Contains(x.What.Values(), string(x.What)) {
 		return fmt.Errorf("found %q; expected one of %s", x.What, strings.Join(x.What.Values(), ", "))
@@ -154,6 +163,10 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			add(".factor", "missing", "how many times as long steps take, such as factor: 2")
 		case x.What == SlowDown && p.ModelServer.Batching == Independent:
 			add(".what", "slow-down with batching independent, whose servers take no steps", "batching: continuous, or another what")
+		case x.What == SlowMetrics && x.Delay == 0:
+			add(".delay", "missing", "how long a page of metrics takes, such as delay: 5s")
+		case x.What == LoseTransfers && p.Sidecar != RoutingSidecar:
+			add(".what", "lose-transfers where no KV cache travels", "sidecar: routing and disaggregation beside it")
 		case x.What == LoseRank && ranks == 1:
 			add(".what", "lose-rank where a server has one accelerator", "modelServer.tensorParallelSize of 2 or more beside it, or what: crash")
 		case x.What == LoseRank && x.Rank >= ranks:
@@ -162,7 +175,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 		for _, f := range []struct {
 			field string
 			wrong bool
-		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"factor", x.What != SlowDown}, {"count", x.What != AddServer}, {"group", x.What != AddServer}, {"grace", x.What != DrainServer}, {"for", x.What == RestartSidecar || x.What == LoseIndex || x.What == AddServer || x.What == DrainServer}, {"server", !x.What.ofServer()}} {
+		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"factor", x.What != SlowDown}, {"delay", x.What != SlowMetrics}, {"count", x.What != AddServer}, {"group", x.What != AddServer}, {"grace", x.What != DrainServer}, {"for", x.What == RestartSidecar || x.What == LoseIndex || x.What == AddServer || x.What == DrainServer}, {"server", !x.What.ofServer()}} {
 			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
 				add("."+f.field, "given with what: "+string(x.What), "nothing: it means something with another what only")
 			}

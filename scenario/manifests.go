@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
@@ -114,6 +115,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		m.fill()
 		out = append(out, m.problems...)
 	}
+	s.warnOfTries(g)
 	known := slices.Sorted(maps.Values(names))
 	for i := range s.Pools {
 		if p := &s.Pools[i]; !slices.Contains(known, p.Name) {
@@ -156,6 +158,34 @@ func poolNames(p *gateway.Program) map[string]string {
 		}
 	}
 	return out
+}
+
+// warnOfTries says where an attempt may have to end before its prefill has: it is cut, and begun
+// again elsewhere, as often as the policy says.
+func (s *Scenario) warnOfTries(g *Gateway) {
+	told := map[string]bool{}
+	for _, h := range g.Port.Table.Hosts {
+		for _, r := range h.Routes {
+			for i := range r.Shares {
+				n, ours := g.Pools[key(r.Shares[i].Backend)]
+				try := r.Attempts().Try
+				if !ours || try == 0 {
+					continue
+				}
+				p, longest := &s.Pools[n], time.Duration(0)
+				for _, k := range p.kinds("") {
+					if k.m.Batching == Independent { // else it depends on the prompts
+						longest = max(longest, time.Duration(k.m.Prefill.Quantile(1)))
+					}
+				}
+				text := r.Rule.At.Problem(fmt.Sprintf("each attempt may take %s, and prefill in pool %s takes up to %s", try, p.Name, longest), "", "longer ones are cut and begun again, or answered with 504").Error()
+				if longest > try && !told[text] {
+					told[text] = true
+					s.assumed = append(s.assumed, text)
+				}
+			}
+		}
+	}
 }
 
 // checkLeads tells routes that lead where no pool is.

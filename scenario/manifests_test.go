@@ -105,3 +105,20 @@ func TestManifestMistakes(t *testing.T) {
 		t.Errorf("a path without manifests: %v", err)
 	}
 }
+
+// A limit of one attempt that a prefill may pass is told of.
+func TestTriesBelowPrefill(t *testing.T) {
+	t.Parallel()
+	policy := "---\napiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: {name: p}\nspec: {targetRefs: [{group: g, kind: HTTPRoute, name: r}], retry: {numRetries: 3, perTryTimeout: 20s, retryOn: ['5xx']}}\n"
+	simulated := served[:strings.Index(served, "        image:")] + "        image: llm-d-inference-sim\n        args: [--model=m]\n"
+	for prefill, want := range map[string]bool{"1s..30s": true, "1s..20s": false} {
+		s, err := withManifests(t, simulated+policy, "pools: [{name: one, modelServer: {prefill: "+prefill+"}}]\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const text = "each attempt may take 20s, and prefill in pool one takes up to 30s"
+		if got := strings.Contains(strings.Join(s.Assumed(), "\n"), text); got != want {
+			t.Errorf("prefill %s: told %v:\n%s", prefill, got, strings.Join(s.Assumed(), "\n"))
+		}
+	}
+}

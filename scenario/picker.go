@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
@@ -75,7 +76,7 @@ func (s *Scenario) checkPicker(p *Pool, path string) Problems {
 // servers: what they do not publish the picker never finds.
 func (s *Scenario) checkPrecise(p *Pool, k *picker.Picker, path string) Problems {
 	for _, pl := range k.Plugins() {
-		if plugins.Precise(pl) != nil && !p.ModelServer.KVEvents.Published() && len(p.Endpoints) == 0 {
+		if dataproducer.Precise(pl) != nil && !p.ModelServer.KVEvents.Published() && len(p.Endpoints) == 0 {
 			return Problems{s.problem(path, fmt.Sprintf("the plugin %s waits for KV events, and the model servers publish none", pl.Name()),
 				"modelServer.kvEvents with a format, such as kvEvents: {format: msgpack}")}
 		}

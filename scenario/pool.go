@@ -57,6 +57,8 @@ type Pool struct {
 
 	labels []map[string]string // of servers that manifests say
 	model  *chattemplate.Model // what tokenizer names; nil where it names none
+
+	spare int // places for servers that somebody may have join
 }
 
 func (p *Pool) defaults() {

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/invopop/jsonschema"
+
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/scenario/limit"
 )
 
 // The types' own source: the comment on a field is its description in an
@@ -86,7 +88,7 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
 	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange](), reflect.TypeFor[Amount](), reflect.TypeFor[dist.Dist]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
-	case reflect.TypeFor[Limit]():
+	case reflect.TypeFor[limit.Limit]():
 		return &jsonschema.Schema{Type: "string", Pattern: `[<>]=`}
 	case reflect.TypeFor[Share]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}

@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -25,12 +26,15 @@ func (x *incident) happen() {
 	x.tell(flow.IncidentBegan)
 	if c, ok := x.Control(); ok {
 		p.servers[x.Server].control(c)
-		if x.For > 0 {
-			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
-		}
-		return
+	}
+	if x.For > 0 {
+		w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
 	}
 	switch x.What {
+	case scenario.SlowMetrics:
+		p.servers[x.Server].delay = machine.FromDuration(x.Delay)
+	case scenario.LoseTransfers:
+		p.net.input(enginecore.Break{Of: x.Server, Stay: x.For > 0})
 	case scenario.RestartSidecar:
 		p.restartSidecar(p.servers[x.Server])
 	case scenario.AddServer:
@@ -42,9 +46,6 @@ func (x *incident) happen() {
 		p.kv.lose()
 	case scenario.RestartEPP:
 		x.restartEPP()
-		if x.For > 0 {
-			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
-		}
 	}
 }
 
@@ -53,11 +54,16 @@ func (x *incident) recover() {
 	if x.pool.w.busy() {
 		x.tell(flow.IncidentEnded)
 	}
-	if x.What == scenario.RestartEPP {
+	switch x.What {
+	case scenario.RestartEPP:
 		x.pool.pickers[x.Replica].revive()
-		return
+	case scenario.SlowMetrics:
+		x.pool.servers[x.Server].delay = 0
+	case scenario.LoseTransfers:
+		x.pool.net.input(enginecore.Mend{Of: x.Server})
+	default:
+		x.pool.servers[x.Server].control(x.Undo())
 	}
-	x.pool.servers[x.Server].control(x.Undo())
 }
 
 func (x *incident) tell(step flow.Step) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -37,5 +38,44 @@ workload: {requests: 5, conversations: {turns: 5, thinkTime: 900ms}}
 	want := "[server: The engine died. 500 server: The engine is dead: it crashed or lost a rank. 503 epp: ServiceUnavailable: screeners eliminated all endpoint candidates 503 epp: ServiceUnavailable: screeners eliminated all endpoint candidates 503 200]"
 	if got := fmt.Sprint(told); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// slow plays requests to two servers, the first of which becomes slow and says its metrics
+// so late. picks are those of each from then on.
+func slow(t *testing.T, delay string) (picks [2]int) {
+	t.Helper()
+	s, err := scenario.Parse("x.yaml", []byte(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+- name: a
+  replicas: 2
+  modelServer: {batching: continuous, coefficients: {step: 10ms}, outputTokens: 20}
+  epp:
+    config:
+      apiVersion: llm-d.ai/v1alpha1
+      kind: EndpointPickerConfig
+      plugins: [{type: queue-scorer}, {type: running-requests-size-scorer}]
+      schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}, {pluginRef: running-requests-size-scorer}]}]
+  incidents: [{at: 1s, what: slow-down, server: 0, factor: 10}, {at: 1s, what: slow-metrics, server: 0, delay: `+delay+`}]
+workload: {requests: 200, rate: 40}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range record(t, s) {
+		if e.Step == flow.EndpointPicked && e.Time > 2*machine.Second {
+			picks[e.Endpoint[len("10.0.0.")]-'1']++
+		}
+	}
+	return picks
+}
+
+// A picker keeps away from a slow server as far as it knows: what it goes by is the last
+// page that came in time.
+func TestSlowMetrics(t *testing.T) {
+	if soon, never := slow(t, "1ms")[0], slow(t, "5s")[0]; 2*soon >= never {
+		t.Errorf("the slow server was picked %d times where its metrics came soon, and %d where they never came", soon, never)
 	}
 }

@@ -3,6 +3,7 @@ package virtual
 import (
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
@@ -74,7 +75,8 @@ type reading struct {
 // longer than its interval.
 func newOnDemand(k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *onDemand {
 	of, w := k.pool, k.pool.w
-	if w.eachPage || of.mortal || of.varies() || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != lifecycle.NoSteps {
+	slows := slices.ContainsFunc(p.Incidents, func(x scenario.Incident) bool { return x.What == scenario.SlowMetrics })
+	if w.eachPage || of.mortal || of.varies() || slows || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != lifecycle.NoSteps {
 		return nil
 	}
 	source, sources := -1, k.m.Sources()

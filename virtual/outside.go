@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	content "github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -59,7 +60,7 @@ func (x *outside) reach(u *url.URL) (manager bool, sv *server, err error) {
 // answer is what the outside says to a plug-in's question.
 func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 	a := picker.AnswerTo(n)
-	if x := r.pool.predicting; x != nil && n.Key == plugins.KeyPredict {
+	if x := r.pool.predicting; x != nil && n.Key == dataproducer.KeyPredict {
 		x.answer(n, &a)
 		return a
 	}
@@ -74,7 +75,7 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 		a.Err = err
 	case manager && n.Key == plugins.KeyKVScore:
 		a.Value, a.Err = r.pool.kv.scores(r)
-	case !manager && n.Key == plugins.KeyRender: // a renderer answers as the model server tokenises
+	case !manager && n.Key == dataproducer.KeyRender: // a renderer answers as the model server tokenises
 		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
 	default:
 		a.Err = fmt.Errorf("status 404")

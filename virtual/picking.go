@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -176,9 +177,18 @@ func (k *picking) scrape(t *epp.Target, source int) {
 		*n++
 		took = k.w.hops.scrapes(source, place, len(k.pool.servers), *n)
 	}
+	late := false
+	if sv := k.pool.byAddr[t.HostPort()]; sv != nil && sv.delay > 0 {
+		limit := k.m.Sources()[source].Timeout
+		took += sv.delay
+		late, took = took > limit, min(took, limit)
+	}
 	asked := k.m
 	k.look(k.w.now.Add(took/2), func() {
 		page, err := k.page(t, source)
+		if late {
+			page, err = nil, errLate
+		}
 		k.look(k.w.now.Add(took-took/2), func() {
 			if k.m == asked { // else it began anew meanwhile
 				k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err})
@@ -186,6 +196,9 @@ func (k *picking) scrape(t *epp.Target, source int) {
 		})
 	})
 }
+
+// errLate is why a page is not there that took longer than the picker waits.
+var errLate = errors.New("the page did not come in time")
 
 // look has f happen at a time, as the last of that moment; at the beginning at
 // once.

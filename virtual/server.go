@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
@@ -29,6 +30,7 @@ type server struct {
 	sidecar  *sidecar // before a decode server
 	core     *enginecore.Core
 	reader   modelserver.Reader
+	delay    machine.Time   // that a page of its metrics takes besides
 	news     []hearer       // of whom the engine has said something
 	engine   *engine.Engine // the core's
 	spare    []hearer       // memory for news

@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 // Figures are what a report has measured of the run so far. *report.Session is one.
@@ -195,7 +196,7 @@ func (b *Book) name(text string) int32 {
 
 // Record takes an event.
 func (b *Book) Record(e flow.Event) {
-	line, err := report.AppendEvent(nil, e)
+	line, err := recording.AppendEvent(nil, e)
 	if err != nil {
 		return // a value that no recording has either
 	}

@@ -10,11 +10,14 @@ type Action struct {
 	Name string `json:"name"`
 	// What it does, in words.
 	What string `json:"what"`
-	// Servers says that it happens at a model server, For that it may end by itself, and
-	// Number what its number is, "" where it takes none.
+	// Servers says that it happens at a model server, Groups to a group of them where the pool
+	// has groups, and For that it may end by itself. Number and To are what its numbers are, ""
+	// where it takes none.
 	Servers bool   `json:"servers,omitempty"`
+	Groups  bool   `json:"groups,omitempty"`
 	For     bool   `json:"for,omitempty"`
 	Number  string `json:"number,omitempty"`
+	To      string `json:"to,omitempty"`
 	// Breaks says that it is trouble.
 	Breaks bool `json:"breaks,omitempty"`
 }
@@ -26,6 +29,8 @@ type Act struct {
 	Server int     `json:"server"`
 	For    float64 `json:"for"` // seconds
 	Number float64 `json:"number"`
+	To     float64 `json:"to"`
+	Group  string  `json:"group"`
 	// Of a request that is sent: its body, path, headers, and whether its body is streamed.
 	Path    string            `json:"path"`
 	Headers map[string]string `json:"headers"`

@@ -53,6 +53,8 @@ type Pool struct {
 	Config  string  `json:"config,omitempty"` // of its endpoint picker
 	Groups  []Group `json:"groups"`
 	Sidecar bool    `json:"sidecar,omitempty"`
+	// Lives says that its servers come and go: each is there from server_started on.
+	Lives bool `json:"lives,omitempty"`
 }
 
 // Group is servers of one kind.
@@ -92,6 +94,7 @@ type Server struct {
 type parts struct {
 	inputs func(each func(line []byte) error) error
 	do     func(ctx context.Context, a Act) (string, error)
+	rooms  func(ctx context.Context, id string) (Room, error)
 }
 
 // Limits of what browsers may ask for.
@@ -206,6 +209,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		"/data/meta":    {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { tell(w, s.meta.Load()) }},
 		"/data/stream":  {http.MethodGet, s.stream},
 		"/data/request": {http.MethodGet, s.request},
+		"/data/room":    {http.MethodGet, s.room},
 		"/data/share":   {http.MethodGet, s.share},
 		"/data/whatif":  {http.MethodPost, s.ask},
 		"/data/do":      {http.MethodPost, s.act},

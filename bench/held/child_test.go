@@ -27,6 +27,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 func TestMain(m *testing.M) { child.Main(m, play) }
@@ -257,7 +258,7 @@ func startStandalone(servers []string, role string) ([]string, error) {
 			return nil, err
 		}
 		name = filepath.Join(dir, "inputs.ndjson")
-		to, err := report.CreateInputFiles(name, 1<<30, 1)
+		to, err := recording.CreateInputFiles(name, 1<<30, 1)
 		if err != nil {
 			return nil, err
 		}

@@ -73,7 +73,7 @@ func (m *Machine) admit(r *Request) {
 	m.queue[r.number] = r
 	m.emit(Effect{Kind: Queued, Request: r})
 	m.flow(flowcontrol.Arrive{ID: r.number, Priority: r.Objective.Priority, FairnessID: r.FairnessID,
-		Bytes: int64(r.SizeBytes), Tokens: int64(r.Tokens), TTFT: machine.Time(r.TTFTMs * float64(machine.Millisecond))})
+		Bytes: int64(r.SizeBytes), Tokens: int64(r.Tokens), Most: r.MaxWait, TTFT: machine.Time(r.TTFTMs * float64(machine.Millisecond))})
 }
 
 // flow tells flow control something, and carries out what comes of it.

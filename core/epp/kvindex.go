@@ -8,14 +8,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // index is the index of KV blocks of one precise-prefix producer.
 type index struct {
 	*kvindex.Index
-	producer *plugins.PrecisePrefix
-	sources  plugins.KVSources
+	producer *dataproducer.PrecisePrefix
+	sources  dataproducer.KVSources
 	block    int                // tokens
 	known    map[string]*Target // by "namespace/name"
 	names    map[string]string  // what document 003 calls a pod → address and port
@@ -25,15 +25,15 @@ type index struct {
 // Index is what a driver knows of an index, by its number in effects and
 // messages.
 type Index struct {
-	Producer *plugins.PrecisePrefix
-	Sources  plugins.KVSources
+	Producer *dataproducer.PrecisePrefix
+	Sources  dataproducer.KVSources
 	Config   kvindex.Config
 }
 
 // openIndexes connects every precise-prefix producer to an index of its own.
 func (m *Machine) openIndexes() {
 	for _, pl := range m.p.Plugins() {
-		p := plugins.Precise(pl)
+		p := dataproducer.Precise(pl)
 		if p == nil {
 			continue
 		}
@@ -47,7 +47,7 @@ func (m *Machine) openIndexes() {
 // open begins an empty index.
 func (m *Machine) open(ix *index) {
 	ix.Index = kvindex.New(ix.producer.Index())
-	ix.producer.Connect(plugins.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
+	ix.producer.Connect(dataproducer.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
 		m.tellIndex(ix, kvindex.Speculate{Pod: pod, Keys: keys, TTL: ttl})
 	}})
 }

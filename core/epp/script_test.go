@@ -24,6 +24,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -321,7 +322,7 @@ func (s *script) effect(e *epp.Effect) {
 	case epp.Ask:
 		for _, n := range e.Request.Needs {
 			s.say(e.At, "%s: %s asks %s %s for %s", c.name, n.Plugin, n.Method, n.URL, n.Key)
-			if n.Key == plugins.KeyRender {
+			if n.Key == dataproducer.KeyRender {
 				body, err := n.Body()
 				s.say(e.At, "%s: with %s%s", c.name, body, orNothing(err))
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
@@ -58,6 +59,9 @@ type Request struct {
 	FairnessID  string
 	// TTFTMs and TPOTMs are the service level objectives in milliseconds; 0 is none.
 	TTFTMs, TPOTMs float64
+	// MaxWait is the most that it waits in flow control, whatever that is configured to;
+	// 0 is no bound.
+	MaxWait machine.Time
 
 	// Tokens is the prompt's length, real when a tokeniser answered, else
 	// estimated at four bytes a token. Prepare sets the estimate.

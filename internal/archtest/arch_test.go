@@ -210,6 +210,21 @@ func TestEveryPackageHasOneDoc(t *testing.T) {
 	}
 }
 
+// A stranger finds their way in every package.
+func TestPackagesStaySmall(t *testing.T) {
+	lines := map[string]int{}
+	for _, f := range goFiles(t) {
+		if !f.test && !ast.IsGenerated(f.ast) {
+			lines[f.dir] += f.fset.File(f.ast.Pos()).LineCount() - 1 // the last line end begins another
+		}
+	}
+	for dir, n := range lines {
+		if n > PackageLines {
+			t.Errorf("%s has %d lines; expected at most %d: give a family of its files a package of its own, named by what it holds", dir, n, PackageLines)
+		}
+	}
+}
+
 // Words that mean unfinished or private stand nowhere.
 func TestForbiddenWords(t *testing.T) {
 	patterns := map[string]*regexp.Regexp{}

@@ -145,13 +145,17 @@ func enginecoreNetworks(t *rapid.T) Kind[enginecore.NetworkMessage, *enginecore.
 				State: func() string { return fmt.Sprint(n.InFlight()) }}
 		},
 		Message: func(t *rapid.T, _ machine.Time) enginecore.NetworkMessage {
-			switch rapid.IntRange(0, 5).Draw(t, "message") {
+			switch rapid.IntRange(0, 7).Draw(t, "message") {
 			case 0:
 				return enginecore.Cancel{To: server.Draw(t, "to"), Call: call(t)}
 			case 1:
 				return enginecore.LookUp{To: server.Draw(t, "to"), Call: call(t), Hashes: hashes.Draw(t, "hashes")}
 			case 2:
 				return enginecore.Put{From: server.Draw(t, "from"), Hashes: hashes.Draw(t, "hashes")}
+			case 3:
+				return enginecore.Break{Of: server.Draw(t, "of"), Stay: rapid.Bool().Draw(t, "stay")}
+			case 4:
+				return enginecore.Mend{Of: server.Draw(t, "of")}
 			}
 			return enginecore.Move{To: server.Draw(t, "to"), Call: call(t), From: rapid.SampledFrom([]string{"", "a", "b", "elsewhere"}).Draw(t, "from"), Stored: rapid.Bool().Draw(t, "stored"),
 				Bytes: rapid.SampledFrom([]int64{-1, 0, 1e5, 1e6}).Draw(t, "bytes")}

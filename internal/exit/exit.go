@@ -58,6 +58,7 @@ type coded struct {
 	error
 	code Code
 	hint string
+	told bool
 }
 
 func (c *coded) Unwrap() error { return c.error }
@@ -76,6 +77,15 @@ func Hint(code Code, err error, hint string) error {
 		return nil
 	}
 	return &coded{error: err, code: code, hint: hint}
+}
+
+// Told is With for an error whose words the user has seen: only its code is left
+// to give.
+func Told(code Code, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &coded{error: err, code: code, told: true}
 }
 
 // ByCause is With for an error that may come from anywhere below: a code that it
@@ -119,4 +129,16 @@ func HintOf(err error) string {
 		err = c.error
 	}
 	return ""
+}
+
+// IsTold reports whether the user has seen the words of an error.
+func IsTold(err error) bool {
+	var c *coded
+	for errors.As(err, &c) {
+		if c.told {
+			return true
+		}
+		err = c.error
+	}
+	return false
 }

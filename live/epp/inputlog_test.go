@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 // logged is a picker with a log of inputs.
@@ -80,7 +81,7 @@ func (l *logged) pass(what string, until func() bool) {
 func again(t *testing.T, text []byte) inputlog.Counts {
 	t.Helper()
 	p := inputlog.Player{Registry: plugins.Builtin(), CheckStates: true}
-	if err := report.ReadInputs("the log", bytes.NewReader(text), p.Line); err != nil {
+	if err := recording.ReadInputs("the log", bytes.NewReader(text), p.Line); err != nil {
 		t.Fatal(err)
 	}
 	if p.First != nil {
@@ -107,7 +108,7 @@ func TestInputFiles(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "epp.ndjson")
 	const most = 100_000
-	to, err := report.CreateInputFiles(name, most, 3)
+	to, err := recording.CreateInputFiles(name, most, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

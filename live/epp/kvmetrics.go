@@ -6,7 +6,7 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
@@ -90,7 +90,7 @@ func (m *kvMetrics) Collect(out chan<- prometheus.Metric) {
 		subscribers++
 	}
 	subscribers += int(m.source.publisher.Load())
-	var l plugins.LookupStats
+	var l dataproducer.LookupStats
 	var x kvindex.Stats
 	m.source.x.k.With(func(k *core.Machine, _ machine.Time) {
 		l, x = m.source.Producer.Lookups(), k.KV(m.source.number).Stats()

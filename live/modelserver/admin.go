@@ -60,6 +60,19 @@ func (i *Injection) Check() error {
 	return err
 }
 
+// SlowMetrics has /metrics take so long from now on, whatever else is injected.
+func (s *Server) SlowMetrics(delay time.Duration) error {
+	s.injector.mu.Lock()
+	defer s.injector.mu.Unlock()
+	now := s.injector.Injection
+	now.MetricsDelay = delay
+	if err := now.Check(); err != nil {
+		return err
+	}
+	s.injector.Injection = now
+	return nil
+}
+
 // metricsFault is how the metrics are spoilt.
 func (s *Server) metricsFault() (delay time.Duration, frozen bool) {
 	s.injector.mu.RLock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
@@ -111,6 +112,15 @@ func (f *Fleet) stop(ctx context.Context) {
 	f.serving.Wait()
 	f.network.Stop()
 }
+
+// LoseTransfers has the KV caches be lost that are on their way to or from a server, and
+// with stay those that begin until MendTransfers.
+func (f *Fleet) LoseTransfers(server int, stay bool) {
+	f.network.Send(enginecore.Break{Of: server, Stay: stay})
+}
+
+// MendTransfers has nothing more of a server be lost.
+func (f *Fleet) MendTransfers(server int) { f.network.Send(enginecore.Mend{Of: server}) }
 
 // Failed has the error of the first server that ended by itself.
 func (f *Fleet) Failed() <-chan error { return f.serving.Failed() }

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -78,6 +79,22 @@ func (s *Server) SetTimes(t Times) error {
 	d := *s.draws.Load()
 	prefill, token := dist.Fixed(ttft), dist.Fixed(itl)
 	d.Prefill, d.TokenTime = &prefill, &token
+	s.draws.Store(&d)
+	return nil
+}
+
+// SetPrefill has each prompt take a time of its own from low to high from now on. It is an
+// error where servers batch: there it depends on what else they compute.
+func (s *Server) SetPrefill(low, high time.Duration) error {
+	if low < 0 || high < low || high > maxTime {
+		return fmt.Errorf("prefill: found %v to %v; expected a range from 0 to %v", low, high, maxTime)
+	}
+	if s.cfg.Batching != engine.BatchingIndependent {
+		return errors.New("a prompt's time comes from the steps of a server that batches; slow-down makes them longer")
+	}
+	d := *s.draws.Load()
+	prefill := dist.Between(machine.FromDuration(low), machine.FromDuration(high))
+	d.Prefill = &prefill
 	s.draws.Store(&d)
 	return nil
 }

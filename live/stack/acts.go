@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/deployment"
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -29,7 +30,13 @@ func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error
 	if err := s.o.Scenario.CheckIncident(p.pool, &x); err != nil {
 		return err
 	}
-	p.tell(&x, flow.IncidentBegan, p.happen(ctx, &x))
+	if err := p.possible(&x); err != nil {
+		return err
+	}
+	if err := p.happen(ctx, &x); err != nil {
+		return err
+	}
+	p.tell(&x, flow.IncidentBegan, nil)
 	if x.For > 0 {
 		go func() {
 			if pause.For(ctx, x.For) {
@@ -37,6 +44,51 @@ func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error
 			}
 		}()
 	}
+	return nil
+}
+
+// possible says why an incident of servers that come and go cannot happen as the pool is.
+func (s *Pool) possible(x *scenario.Incident) error {
+	if x.What == scenario.AddServer {
+		for _, f := range s.fleets {
+			if !f.d.Takes(x) {
+				continue
+			}
+			wanted := 0
+			if !f.going() {
+				return errors.New("servers come and go from the first request on, which has not been sent")
+			}
+			f.pod.With(func(machine.Time, *machine.Effects[deployment.Effect]) { wanted = f.m.Status().Wanted })
+			if n := max(1, x.Count); wanted+n > f.d.Places {
+				return fmt.Errorf("found %d servers to join the %d that there are to be; expected at most %d, for which there are places", n, wanted, f.d.Places-wanted)
+			}
+		}
+		return nil
+	}
+	if x.What == scenario.DrainServer && slices.ContainsFunc(s.fleets, func(f *fleet) bool { return !f.going() }) {
+		return errors.New("servers come and go from the first request on, which has not been sent")
+	}
+	if x.OfServer() && s.isAbsent(x.Server) {
+		return fmt.Errorf("found server %s; expected one that is there: it has not joined, or has left", s.Endpoints[x.Server])
+	}
+	return nil
+}
+
+// Prefill has every server of a pool take between low and high for a prompt from now on.
+func (s *Stack) Prefill(pool int, low, high time.Duration) error {
+	p, err := s.pool(pool)
+	if err != nil {
+		return err
+	}
+	if p.Fleet == nil {
+		return errors.New("the model servers are somebody else's")
+	}
+	for _, server := range p.Fleet.Servers() {
+		if err := server.SetPrefill(low, high); err != nil {
+			return err
+		}
+	}
+	s.acted(flow.D("what", "prefill"), flow.D("pool", p.Name()), flow.D("from", low.String()), flow.D("to", high.String()))
 	return nil
 }
 

@@ -167,12 +167,15 @@ func (f *fleet) begin() {
 		f.tell(flow.ServerStarted, i)
 		f.tell(flow.ServerReady, i)
 	}
-	f.pod = drive.New(drive.Options[deployment.Message, *machine.Effects[deployment.Effect]]{Machine: f.m, Effects: new(machine.Effects[deployment.Effect]), Now: now,
+	pod := drive.New(drive.Options[deployment.Message, *machine.Effects[deployment.Effect]]{Machine: f.m, Effects: new(machine.Effects[deployment.Effect]), Now: now,
 		Carry: func(_ machine.Time, fx *machine.Effects[deployment.Effect], i int) {
 			e := fx.List[i]
 			status := f.m.Status()
 			f.do(func() { f.happens(e, status) })
 		}})
+	f.mu.Lock()
+	f.pod = pod
+	f.mu.Unlock()
 	if f.d.Autoscaling == nil {
 		return
 	}
@@ -192,6 +195,13 @@ func (f *fleet) begin() {
 		}})
 }
 
+// going says whether servers come and go now.
+func (f *fleet) going() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.pod != nil
+}
+
 // end lets nothing come or go any more.
 func (f *fleet) end() {
 	if f.pod == nil {
@@ -207,7 +217,9 @@ func (f *fleet) end() {
 	f.more.Broadcast()
 	f.mu.Unlock()
 	f.done.Wait()
+	f.mu.Lock()
 	f.pod = nil
+	f.mu.Unlock()
 }
 
 // do has something done after all that came before.

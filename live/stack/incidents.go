@@ -74,6 +74,10 @@ func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
 		now, cancel := context.WithCancel(ctx)
 		cancel() // what it serves breaks off
 		return s.restartSidecar(now, x.Server)
+	case scenario.SlowMetrics:
+		return s.Fleet.Servers()[x.Server].SlowMetrics(x.Delay)
+	case scenario.LoseTransfers:
+		s.Fleet.LoseTransfers(x.Server, x.For > 0)
 	case scenario.AddServer:
 		for _, f := range s.fleets {
 			if f.d.Takes(x) {
@@ -101,11 +105,16 @@ func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
 }
 
 func (s *Pool) recover(x *scenario.Incident) error {
-	if x.What == scenario.RestartEPP {
+	switch x.What {
+	case scenario.RestartEPP:
 		return s.Pickers[x.Replica].revive()
-	}
-	if x.What == scenario.SlowDown {
+	case scenario.SlowDown:
 		return s.Fleet.Servers()[x.Server].Fail(x.Undo())
+	case scenario.SlowMetrics:
+		return s.Fleet.Servers()[x.Server].SlowMetrics(0)
+	case scenario.LoseTransfers:
+		s.Fleet.MendTransfers(x.Server)
+		return nil
 	}
 	return s.Fleet.Servers()[x.Server].Restart()
 }

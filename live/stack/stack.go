@@ -55,6 +55,8 @@ type Options struct {
 	Trace, ClientTrace *tracing.IDs
 	// Keep uses the well-known ports where Ports says nothing else.
 	Keep bool
+	// Stay has servers come and go after the scenario's last request, too.
+	Stay bool
 	// Ports are those to listen on.
 	Ports Ports
 	// EPP is somebody else's endpoint picker; without one ours is started.
@@ -310,7 +312,7 @@ func (s *Stack) Load(ctx context.Context) error {
 	for _, p := range s.Pools {
 		for _, f := range p.fleets {
 			f.begin()
-			if !s.o.Keep {
+			if !s.o.Keep && !s.o.Stay {
 				defer f.end()
 			}
 		}

@@ -8,18 +8,21 @@ import { clock } from "./format.js";
 const html = htm.bind(h);
 
 function Act({ action, pools }) {
-  const [pool, setPool] = useState(0), [server, setServer] = useState(0), [time, setTime] = useState(""), [number, setNumber] = useState("");
+  const [pool, setPool] = useState(0), [server, setServer] = useState(0), [time, setTime] = useState(""), [number, setNumber] = useState(""), [to, setTo] = useState(""), [group, setGroup] = useState("");
   const [told, setTold] = useState(""), [busy, setBusy] = useState(false);
-  const servers = pools[pool] ? pools[pool].groups.flatMap((g) => g.endpoints) : [];
+  const servers = pools[pool] ? pools[pool].groups.flatMap((g) => g.endpoints) : [], groups = pools[pool] ? pools[pool].groups.map((g) => g.name).filter(Boolean) : [];
+  const there = servers.map((x, i) => [x, i]).filter(([x]) => S.there(x, S.store.now, pools[pool].lives));
   const go = (e) => {
     e.preventDefault();
     setBusy(true);
-    S.post("/data/do", { name: action.name, pool, server, for: Number(time) || 0, number: Number(number) || 0 }).then((x) => setTold(x.told || "Done."), (x) => setTold(x.message)).finally(() => setBusy(false));
+    S.post("/data/do", { name: action.name, pool, server, for: Number(time) || 0, number: Number(number) || 0, to: Number(to) || 0, group: action.groups ? group || groups[0] || "" : "" }).then((x) => setTold(x.told || "Done."), (x) => setTold(x.message)).finally(() => setBusy(false));
   };
-  return html`<form class="act" onSubmit=${go}><h3>${action.name.replaceAll("-", " ")}</h3><p class="quiet">${action.what}</p>
+  return html`<form class="act" data-act=${action.name} onSubmit=${go}><h3>${action.name.replaceAll("-", " ")}</h3><p class="quiet">${action.what}</p>
     ${pools.length > 1 && html`<label>pool <select value=${pool} onChange=${(e) => { setPool(Number(e.currentTarget.value)); setServer(0); }}>${pools.map((p, i) => html`<option value=${i}>${p.name}</option>`)}</select></label>`}
-    ${action.servers && html`<label>server <select value=${server} onChange=${(e) => setServer(Number(e.currentTarget.value))}>${servers.map((x, i) => html`<option value=${i}>${x}</option>`)}</select></label>`}
+    ${action.servers && html`<label>server <select value=${server} onChange=${(e) => setServer(Number(e.currentTarget.value))}>${there.map(([x, i]) => html`<option value=${i}>${x}</option>`)}</select></label>`}
+    ${action.groups && groups.length > 0 && html`<label>group <select value=${group || groups[0]} onChange=${(e) => setGroup(e.currentTarget.value)}>${groups.map((x) => html`<option value=${x}>${x}</option>`)}</select></label>`}
     ${action.number && html`<label>${action.number} <input type="number" step="any" min="0" required value=${number} onInput=${(e) => setNumber(e.currentTarget.value)}/></label>`}
+    ${action.to && html`<label>${action.to} <input type="number" step="any" min="0" required value=${to} onInput=${(e) => setTo(e.currentTarget.value)}/></label>`}
     ${action.for && html`<label>for seconds <input type="number" step="any" min="0" placeholder=${action.breaks ? "until the end" : "10"} value=${time} onInput=${(e) => setTime(e.currentTarget.value)}/></label>`}
     <button class=${action.breaks ? "plain danger" : "main"} disabled=${busy}>Do it</button><p role="status" class="quiet">${told}</p></form>`;
 }
@@ -55,6 +58,6 @@ export function Do() {
   return html`<section class="page do" aria-label="Do">
     <div class="acts"><${Send} pools=${pools}/>${(s.meta.do || []).filter((a) => !a.breaks).map((a) => html`<${Act} key=${a.name} action=${a} pools=${pools}/>`)}</div>
     <h2>Break things, and watch</h2><div class="acts">${(s.meta.do || []).filter((a) => a.breaks).map((a) => html`<${Act} key=${a.name} action=${a} pools=${pools}/>`)}</div>
-    <h2>What happened</h2>${did.length ? html`<ul class="plain">${did.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.time * 1e6)} ${x.endpoint || x.hop} ${Object.entries(x.details || {}).map(([k, v]) => k + "=" + v).join(" ")}</li>`)}</ul>` : html`<p class="quiet">Nothing yet. Everything that is done here is an event in the record, too.</p>`}
+    <h2>What happened</h2>${did.length ? html`<ul class="plain">${did.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${Object.entries(x.details || {}).map(([k, v]) => k + "=" + v).join(" ")}</li>`)}</ul>` : html`<p class="quiet">Nothing yet. Everything that is done here is an event in the record, too.</p>`}
   </section>`;
 }

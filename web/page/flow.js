@@ -9,18 +9,19 @@ const html = htm.bind(h);
 const most = 1500; // dots that are drawn at once
 
 // pods are the model servers, those of a recording's requests too of which nobody told.
-export function pods() {
+export function pods(t) {
   const out = [], known = new Set();
   for (const p of S.store.meta.pools || []) {
     for (const g of p.groups || []) {
       for (const e of g.endpoints || []) {
         if (known.has(e)) continue;
         known.add(e);
+        if (!S.there(e, t, p.lives)) continue;
         out.push({ id: e, pool: p.name, group: g.name, prefill: !!g.prefill, settings: g.settings });
       }
     }
   }
-  const more = [...S.store.servers].map(([n, prefill]) => ({ id: S.name(n), prefill })).filter((p) => !known.has(p.id));
+  const more = [...S.store.servers].map(([n, prefill]) => ({ id: S.name(n), prefill })).filter((p) => !known.has(p.id) && S.there(p.id, t, false));
   out.push(...more.sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true })));
   return out;
 }
@@ -81,15 +82,15 @@ function Bar({ value, hit, title }) {
 function Pod({ pod, small, c, t, hit, choose, chosen }) {
   const x = c.at.get("pod " + pod.id) || { all: 0, queue: 0, prefill: 0, decode: 0 }, g = S.gauge(pod.id, t);
   const share = hit && hit.prompt ? hit.cached / hit.prompt : 0;
-  const down = g && !g.ready;
+  const life = S.life(pod.id, t), down = !life && g && !g.ready;
   const kv = g ? "KV cache " + percent(g.kv) + " in use" : "", found = hit && hit.prompt ? percent(share) + " of prompt tokens were cached" : "";
-  const words = pod.id + ": " + x.queue + " waiting, " + (x.prefill + x.decode) + " running" + (kv ? ", " + kv : "") + (found ? ", " + found : "") + (down ? ", not ready" : "");
+  const words = pod.id + ": " + x.queue + " waiting, " + (x.prefill + x.decode) + " running" + (kv ? ", " + kv : "") + (found ? ", " + found : "") + (life || down ? ", " + (life || "not ready") : "");
   if (small) {
     return html`<button class=${"pod small" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)} aria-label=${words} title=${words}>
       <i class="q" style=${{ height: Math.min(100, x.queue * 10) + "%" }}></i><i class="r" style=${{ height: Math.min(100, (x.prefill + x.decode) * 8) + "%" }}></i></button>`;
   }
   return html`<button class=${"pod" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)}>
-    <span class="name">${pod.id}${down ? html` <em>not ready</em>` : ""}</span>
+    <span class="name">${pod.id}${life || down ? html` <em>${life || "not ready"}</em>` : ""}</span>
     <span class="counts"><span class="q"><b>${x.queue}</b> waiting</span><span class="p"><b>${x.prefill}</b> prefill</span>${!pod.prefill && html`<span class="d"><b>${x.decode}</b> decode</span>`}</span>
     ${g && html`<${Bar} value=${g.kv} hit=${share} title=${kv + (found ? "; " + found : "")}/>`}
     ${(found || (g && g.adapters.length > 0)) && html`<span class="more">${found && percent(share) + " cached"}${g && g.adapters.length ? " · " + g.adapters.join(", ") : ""}</span>`}
@@ -102,14 +103,24 @@ function Room({ id, title, text, choose, chosen, children }) {
 
 // About tells of one room: its figures, what went wrong there last, and its configuration.
 function About({ id, t, close, list }) {
-  const s = S.useStore(500), pod = id.startsWith("pod ") ? id.slice(4) : "";
-  const f = s.figures ? s.figures.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || "server";
+  const s = S.useStore(500), [now, setNow] = useState({ facts: [], config: "" });
+  const live = s.meta.mode === "live" && !s.shared && !s.ended;
+  useEffect(() => { // a part of a live run says itself what it is and does
+    setNow({ facts: [], config: "" });
+    if (!live) return;
+    let good = true, timer = 0;
+    const ask = () => S.room(id).then((x) => good && setNow(x), (e) => good && setNow({ facts: [["it does not answer", e.message]], config: "" })).finally(() => { if (good) timer = setTimeout(ask, 2000); });
+    ask();
+    return () => { good = false; clearTimeout(timer); };
+  }, [id, live]);
+  const pod = id.startsWith("pod ") ? id.slice(4) : "";
+  const f = s.figures ? s.figures.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || (pod ? "server" : "none");
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
   const errors = s.failed.map(S.row).filter((r) => r && mine(r)).slice(-8).reverse();
   const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop)).slice(-8).reverse();
   const info = pod && list.find((p) => p.id === pod), g = pod && S.gauge(pod, t), hit = pod && S.hits(t).get(s.names.indexOf(pod));
   const pool = info ? (s.meta.pools || []).find((p) => p.name === info.pool) : null;
-  const settings = pod ? info && info.settings : id === "epp" ? (s.meta.pools || []).map((p) => p.config).filter(Boolean).join("\n---\n") : id === "envoy" ? s.meta.envoyConfig : id === "client" ? s.meta.workload : "";
+  const settings = now.config || (pod ? info && info.settings : id === "epp" ? (s.meta.pools || []).map((p) => p.config).filter(Boolean).join("\n---\n") : "");
   const facts = [];
   if (pod) {
     facts.push(["role", info && info.prefill ? "prefill" : "model server"]);
@@ -121,12 +132,13 @@ function About({ id, t, close, list }) {
   } else if (f && f.hops && f.hops[hop]) {
     for (const [step, n] of Object.entries(f.hops[hop])) facts.push([step.replaceAll("_", " "), thousands(n)]);
   }
+  facts.push(...now.facts);
   return html`<section class="about" aria-label=${"About " + id}>
     <div class="title"><h2>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[id]}</h2><button class="close" onClick=${close} aria-label="Close">✕</button></div>
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
     <h3>What went wrong last</h3>
     ${!errors.length && !notices.length && html`<p class="quiet">Nothing.</p>`}
-    <ul class="plain">${notices.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${span(x.time * 1e6)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
+    <ul class="plain">${notices.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${span(x.at)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
     ${errors.map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r[S.ID])}>${label(r[S.ID])}</a> ${S.outcome(r).replaceAll("_", " ")}</li>`)}</ul>
     ${settings && html`<h3>Configuration in force</h3><pre>${settings}</pre>`}
   </section>`;
@@ -280,12 +292,12 @@ export function Flow() {
     const i = setInterval(() => tick((n) => n + 1), matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 250);
     return () => clearInterval(i);
   }, []);
-  const t = S.playhead(), c = census(t), all = pods(), small = all.length > 24, found = S.hits(t);
+  const t = S.playhead(), c = census(t), all = pods(t), small = all.length > 24, found = S.hits(t);
   const at = (id) => (c.at.get(id) || { all: 0 }).all;
   const sides = hasSidecar(), prefill = all.filter((p) => p.prefill), decode = all.filter((p) => !p.prefill);
   const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h2>${title} <small>${list.length}</small></h2><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;
   const place = (id, title, text) => html`<${Room} id=${id} title=${title} text=${text} choose=${choose} chosen=${chosen === id}/>`;
-  const recent = s.notices.filter((x) => x.time * 1e6 <= t).slice(-3).reverse();
+  const recent = s.notices.filter((x) => x.at <= t).slice(-3).reverse();
   return html`<section class="flow" aria-label="Topology"><div class="whole">
     <div class="stage" ref=${box}>
       <div class="column">${place("client", "Client", plural(c.list.length, "request") + " in flight")}</div>
@@ -297,7 +309,7 @@ export function Flow() {
     </div>
     <div class="legend"><span class="k way">on its way</span><span class="k queue">waiting</span><span class="k prefill">prefill</span><span class="k decode">decode</span><span class="k hold">held open: unfinished until part 2</span>
       <p role="status" aria-live="off">${c.by.queue} waiting, ${c.by.prefill} in prefill, ${c.by.decode} in decode${s.sampled > 1 ? "; one dot in " + s.sampled + " is drawn" : ""}</p></div>
-    ${recent.length > 0 && html`<ul class="notices" aria-label="Incidents">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.time * 1e6)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
+    ${recent.length > 0 && html`<ul class="notices" aria-label="Incidents">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
     </div>${chosen && html`<${About} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
   </section>`;
 }

@@ -15,6 +15,7 @@ export const store = {
   // What is worked out as rows come, since there may be very many: names of servers that requests were sent to (true: that prefill),
   // requests that did not complete, columns that have something, and rows that are new since a list was made; null is all.
   servers: new Map(), failed: [], filled: new Set(), touched: null, era: 0,
+  lives: new Map(), // of servers that come and go, by their addresses
   shared: null,
   // The playhead: the moment that is shown. It follows a live run, or goes its own way.
   play: { follow: true, at: 0, rate: 1, playing: false },
@@ -144,7 +145,12 @@ export function apply(f) {
     list.push({ at, waiting, running, ready: !!ready, kv, adapters });
     if (list.length > 20000) list.splice(0, 5000);
   }
-  for (const x of f.notices || []) s.notices.push(x);
+  for (const x of f.notices || []) {
+    x.at = Math.floor(x.time * 1e6);
+    s.notices.push(x);
+    const list = s.lives.get(x.endpoint) || [], state = { server_started: "starting", server_ready: "", server_leaving: "leaving", server_gone: "gone" }[x.step];
+    if (state !== undefined && x.endpoint && list.push({ at: x.at, state }) > 0) s.lives.set(x.endpoint, list.slice(-1000));
+  }
   if (s.notices.length > 4096) s.notices.splice(0, 1024);
   if (f.figures) s.figures = f.figures;
   if (f.ended) s.ended = true;
@@ -159,7 +165,7 @@ export function listen() {
       const source = new EventSource("/data/stream");
       source.onopen = () => { // a stream begins with everything
         forget();
-        Object.assign(store, { names: [""], gauges: new Map(), notices: [], connected: true });
+        Object.assign(store, { names: [""], gauges: new Map(), notices: [], lives: new Map(), connected: true });
         tries = 0;
         changed();
       };
@@ -194,6 +200,13 @@ export async function steps(id) {
   const answer = await fetch("/data/request?id=" + encodeURIComponent(id));
   if (!answer.ok) throw new Error((await answer.json()).error);
   return answer.json();
+}
+
+// room is what a part of the run says of itself.
+export async function room(id) {
+  const answer = await fetch("/data/room?id=" + encodeURIComponent(id)), told = await answer.json();
+  if (!answer.ok) throw new Error(told.error);
+  return told;
 }
 
 // post asks the run to do something.
@@ -235,6 +248,17 @@ export function gauge(pod, at) {
 }
 
 let longest = 0; // that a request took
+
+// life is what a server that comes and goes is at a time: "" ready, starting, leaving, gone; undefined where nobody said anything.
+export function life(server, at) {
+  const list = store.lives.get(server) || [];
+  for (let i = list.length - 1; i >= 0; i--) if (list[i].at <= at) return list[i].state;
+  const first = list.length > 1 && list[1].at - list[0].at < 1000; // it was there and ready from the beginning
+  return list.length ? (first ? list[1].state : "gone") : undefined;
+}
+
+// there says whether a server is there at a time; of those that come and go it is told.
+export const there = (server, at, lives) => { const x = life(server, at); return x === undefined ? !lives : x !== "gone"; };
 
 // under are the requests that are under way at a time.
 export function under(at) {

@@ -13,8 +13,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/calibrate"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/client"
-	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 type calibrateCmd struct {
@@ -66,7 +67,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 	server, err := p.Discover(ctx, c.Model)
 	switch {
 	case ctx.Err() != nil:
-		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+		return exit.Told(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q: %w", c.Endpoint, err), "is it up, and does it speak OpenAI's API?")
 	case server.Busy > 0 && !c.Force:
@@ -89,13 +90,13 @@ func (c *calibrateCmd) Run(o *outside) error {
 	fit, err := plan.Fit()
 	if err != nil && interrupted {
 		fmt.Fprintf(o.Stdout, "interrupted: too little was measured to write a table: %v\n", err)
-		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+		return exit.Told(exit.Interrupted, ctx.Err())
 	}
 	if err != nil {
 		return exit.With(exit.Environment, err)
 	}
 	about := calibrate.About{Model: server.Model, System: c.Accelerator, Backend: "measured", TP: c.TP, Lines: []string{
-		fmt.Sprintf("Step times of %s, measured at %s by windtunnel %s on %s.", server.Model, c.Endpoint, versionText(), began.UTC().Format(time.RFC3339)),
+		fmt.Sprintf("Step times of %s, measured at %s by windtunnel %s on %s.", server.Model, c.Endpoint, version.Text(), began.UTC().Format(time.RFC3339)),
 		fmt.Sprintf("The server is version %s; a request that computes nothing took %s, which is left out.", server.Version, server.Overhead.Round(time.Microsecond)),
 	}}
 	about.Lines = append(about.Lines, quality(fit)...)
@@ -109,7 +110,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 		return err
 	}
 	if interrupted {
-		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+		return exit.Told(exit.Interrupted, ctx.Err())
 	}
 	return nil
 }
@@ -229,7 +230,7 @@ func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
 func wrapped(text string, columns int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		b.WriteString(report.Wrap(strings.TrimSuffix(line, "\n"), 2, columns) + "\n")
+		b.WriteString(terminal.Wrap(strings.TrimSuffix(line, "\n"), 2, columns) + "\n")
 	}
 	return b.String()
 }

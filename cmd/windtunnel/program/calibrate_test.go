@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -35,7 +36,7 @@ func TestCalibrate(t *testing.T) {
 	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "-o", file, "--max-prompt", "64", "--max-batch", "2", "--contexts", "32,64", "--repeats", "1"}
 	play := func(ctx context.Context, stderr *watched) (int, string) {
 		var stdout bytes.Buffer
-		o := theOutside()
+		o := console.New()
 		o.Stdout, o.Stderr, o.Terminal, o.Columns = &stdout, stderr, false, 0
 		o.Context = func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }
 		return run(command, o), stdout.String()

@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -198,7 +199,7 @@ func (c *capacityCmd) Run(o *outside) error {
 	case c.Find == "ratio" && p.Disaggregation.PrefillReplicas == 0:
 		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in the scenario"))
 	}
-	ctx, stop := o.playing()
+	ctx, stop := playing(o)
 	defer stop()
 	k := &seeker{c: c, ctx: ctx, v: v, objectives: objectives, pool: index}
 	out := capacity{Find: c.Find}
@@ -506,6 +507,6 @@ func (x *capacity) write(o *outside, objectives []objective) error {
 	if x.Binds != "" {
 		answer += "; what binds is " + x.Binds
 	}
-	_, err := io.WriteString(o.Stdout, report.Wrap(answer, 9, o.Columns)+"\n")
+	_, err := io.WriteString(o.Stdout, terminal.Wrap(answer, 9, o.Columns)+"\n")
 	return err
 }

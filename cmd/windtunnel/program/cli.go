@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
@@ -17,32 +18,32 @@ import (
 // with an example. An environment variable that stands in for a flag is named
 // in the flag's fromenv tag.
 type cli struct {
-	Run         runCmd         `cmd:"" group:"play" help:"Play a scenario for real: Envoy, endpoint picker and simulated model servers."`
-	Sim         simCmd         `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
-	Up          upCmd          `cmd:"" group:"play" help:"Bring Kubernetes manifests up: Gateways, routes and pools with a real Envoy and simulated model servers."`
-	ModelServer modelserverCmd `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's own flags."`
-	EPP         eppCmd         `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
-	Sidecar     sidecarCmd     `cmd:"" name:"sidecar" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags and those of documents 002 and 003."`
-	KVManager   kvManagerCmd   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
-	Predictor   predictorCmd   `cmd:"" name:"predictor" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP and XGBoost's trees."`
-	Explain     explainCmd     `cmd:"" group:"look" help:"Say why a request went where it went."`
-	Preview     previewCmd     `cmd:"" group:"look" help:"Say where a request would go, for a saved state of the pool."`
-	Pods        podsCmd        `cmd:"" group:"look" help:"List the pods that an endpoint picker chooses among, with their labels and metrics."`
-	Compare     compareCmd     `cmd:"" group:"decide" help:"Say what is better and what is worse in one scenario than in another."`
-	Capacity    capacityCmd    `cmd:"" group:"decide" help:"Find the highest rate, the fewest servers or the best ratio that keep an objective."`
-	Sweep       sweepCmd       `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
-	Validate    validateCmd    `cmd:"" group:"decide" help:"Play a scenario in wall time and in virtual time, and say how far virtual time is off."`
-	Calibrate   calibrateCmd   `cmd:"" group:"decide" help:"Measure a real model server, and write its step times for a scenario."`
-	Replay      replayCmd      `cmd:"" group:"play" help:"Show a recording again."`
-	StepTimes   stepTimesCmd   `cmd:"" name:"steptimes" group:"look" help:"Say how far tables of step times are from their sources, from another source, and from the hardware's peak."`
-	Trace       traceCmd       `cmd:"" group:"look" help:"Write a recording for Perfetto or Chrome, or one request of it as a sequence diagram."`
-	Observe     observeCmd     `cmd:"" group:"look" help:"Write what Prometheus and Grafana need to look at a run or a cluster, and start them."`
-	Scenario    scenarioCmd    `cmd:"" group:"look" help:"Check, show and describe scenario files."`
-	Manifests   manifestsCmd   `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
-	Config      configCmd      `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
-	Doctor      doctorCmd      `cmd:"" group:"look" help:"Say which Envoy a run would use, and what this machine lacks."`
-	Completion  completionCmd  `cmd:"" group:"look" help:"Print what completes commands and flags in a shell."`
-	Version     versionCmd     `cmd:"" group:"look" help:"Print the version."`
+	Run         runCmd            `cmd:"" group:"play" help:"Play a scenario for real: Envoy, endpoint picker and simulated model servers."`
+	Sim         simCmd            `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
+	Up          upCmd             `cmd:"" group:"play" help:"Bring Kubernetes manifests up: Gateways, routes and pools with a real Envoy and simulated model servers."`
+	ModelServer parts.ModelServer `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's own flags."`
+	EPP         parts.EPP         `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
+	Sidecar     parts.Sidecar     `cmd:"" name:"sidecar" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags and those of documents 002 and 003."`
+	KVManager   parts.KVManager   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
+	Predictor   parts.Predictor   `cmd:"" name:"predictor" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP and XGBoost's trees."`
+	Explain     explainCmd        `cmd:"" group:"look" help:"Say why a request went where it went."`
+	Preview     previewCmd        `cmd:"" group:"look" help:"Say where a request would go, for a saved state of the pool."`
+	Pods        podsCmd           `cmd:"" group:"look" help:"List the pods that an endpoint picker chooses among, with their labels and metrics."`
+	Compare     compareCmd        `cmd:"" group:"decide" help:"Say what is better and what is worse in one scenario than in another."`
+	Capacity    capacityCmd       `cmd:"" group:"decide" help:"Find the highest rate, the fewest servers or the best ratio that keep an objective."`
+	Sweep       sweepCmd          `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
+	Validate    validateCmd       `cmd:"" group:"decide" help:"Play a scenario in wall time and in virtual time, and say how far virtual time is off."`
+	Calibrate   calibrateCmd      `cmd:"" group:"decide" help:"Measure a real model server, and write its step times for a scenario."`
+	Replay      replayCmd         `cmd:"" group:"play" help:"Show a recording again."`
+	StepTimes   stepTimesCmd      `cmd:"" name:"steptimes" group:"look" help:"Say how far tables of step times are from their sources, from another source, and from the hardware's peak."`
+	Trace       traceCmd          `cmd:"" group:"look" help:"Write a recording for Perfetto or Chrome, or one request of it as a sequence diagram."`
+	Observe     observeCmd        `cmd:"" group:"look" help:"Write what Prometheus and Grafana need to look at a run or a cluster, and start them."`
+	Scenario    scenarioCmd       `cmd:"" group:"look" help:"Check, show and describe scenario files."`
+	Manifests   manifestsCmd      `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
+	Config      configCmd         `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
+	Doctor      doctorCmd         `cmd:"" group:"look" help:"Say which Envoy a run would use, and what this machine lacks."`
+	Completion  completionCmd     `cmd:"" group:"look" help:"Print what completes commands and flags in a shell."`
+	Version     versionCmd        `cmd:"" group:"look" help:"Print the version."`
 }
 
 const description = `A wind tunnel for the llm-d request flow: real Envoy, endpoint picker and sidecar, simulated model servers.
@@ -63,7 +64,7 @@ func execute(args []string, o *outside) (err error) {
 		case nil:
 		case exited:
 			if r != 0 {
-				err = exit.With(exit.Code(r), alreadyTold{errors.New("exit")})
+				err = exit.Told(exit.Code(r), errors.New("exit"))
 			}
 		default:
 			panic(r)
@@ -84,7 +85,7 @@ func execute(args []string, o *outside) (err error) {
 	case args[0] == "--version":
 		args[0] = "version"
 	}
-	ctx, err := parser.Parse(sidecarArgs(eppArgs(args), o))
+	ctx, err := parser.Parse(parts.Args(args, o))
 	if err != nil {
 		return usageError(err)
 	}
@@ -100,21 +101,9 @@ func newParser(commands *cli, o *outside) (*kong.Kong, error) {
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups(groups),
-		kong.Resolvers(fromEnv(o)),
+		kong.Resolvers(o.Flags()),
 		kong.Bind(o),
 	)
-}
-
-// fromEnv fills flags from the environment that o has, by their fromenv tag.
-func fromEnv(o *outside) kong.Resolver {
-	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-		if name := flag.Tag.Get("fromenv"); name != "" {
-			if v, ok := o.Env(name); ok && v != "" {
-				return v, nil
-			}
-		}
-		return nil, nil
-	})
 }
 
 // usageError says which help to read for a wrong command line. A flag's file that

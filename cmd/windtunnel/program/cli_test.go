@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
@@ -116,7 +117,7 @@ func help(t *testing.T, command ...string) string {
 }
 
 func testOutside(out *bytes.Buffer) *outside {
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal = out, out, false
 	return o
 }
@@ -138,16 +139,16 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 func TestColor(t *testing.T) {
 	env := map[string]string{}
 	o := &outside{Terminal: true, Env: func(name string) (string, bool) { v, ok := env[name]; return v, ok }}
-	if !o.color() {
+	if !o.Color() {
 		t.Error("no colour on a terminal")
 	}
 	env["NO_COLOR"] = ""
-	if o.color() {
+	if o.Color() {
 		t.Error("colour despite NO_COLOR")
 	}
 	delete(env, "NO_COLOR")
 	env["TERM"] = "dumb"
-	if o.color() {
+	if o.Color() {
 		t.Error("colour on a dumb terminal")
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -98,7 +99,7 @@ func (c *compareCmd) Run(o *outside) error {
 	}
 	runs := make([]report.Runs, len(plays))
 	sides := make([]side, len(plays))
-	ctx, stop := o.playing()
+	ctx, stop := playing(o)
 	defer stop()
 	for i := range runs {
 		runs[i] = make(report.Runs, c.Replications)
@@ -291,7 +292,7 @@ func (x *compared) write(o *outside) error {
 		if err := w.Flush(); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintln(o.Stdout, report.Wrap("verdict  "+v.Verdict, 9, o.Columns)); err != nil {
+		if _, err := fmt.Fprintln(o.Stdout, terminal.Wrap("verdict  "+v.Verdict, 9, o.Columns)); err != nil {
 			return err
 		}
 	}

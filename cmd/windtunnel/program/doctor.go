@@ -46,7 +46,7 @@ func (c *doctorCmd) Run(o *outside) error {
 		return err
 	}
 	if !facts.OK() {
-		return exit.With(exit.Environment, alreadyTold{errors.New("this machine lacks something")})
+		return exit.Told(exit.Environment, errors.New("this machine lacks something"))
 	}
 	return nil
 }

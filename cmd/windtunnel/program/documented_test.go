@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 )
 
 // repository is where README and docs are.
@@ -104,7 +106,7 @@ func TestDocumentedCommands(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := parser.Parse(sidecarArgs(eppArgs(args), o)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if _, err := parser.Parse(parts.Args(args, o)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("windtunnel %s: %v", command, err)
 				continue
 			}

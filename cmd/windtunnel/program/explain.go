@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 // explainCmd asks a running endpoint picker, or a recording, why a request went
@@ -156,7 +157,7 @@ func (c *explainCmd) played() (e *picker.Explanation) {
 		}
 	}
 	if c.From != "-" {
-		_ = report.ReadInputsFile(c.From, p.Line) // what was found before a mistake counts
+		_ = recording.ReadInputsFile(c.From, p.Line) // what was found before a mistake counts
 	}
 	return e
 }

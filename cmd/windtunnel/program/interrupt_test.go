@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 )
 
 // Ctrl-C while requests are held: what was measured is printed, all is taken
@@ -20,7 +22,7 @@ func TestInterrupt(t *testing.T) {
 		defer interrupt()
 		read, write := io.Pipe()
 		var stderr bytes.Buffer
-		o := theOutside()
+		o := console.New()
 		o.Stdout, o.Stderr, o.Terminal = write, &stderr, false
 		o.Context = func() (context.Context, context.CancelFunc) { return ctx, interrupt }
 		code := make(chan int, 1)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 )
 
 // locked is a buffer that may be read while it is written.
@@ -51,7 +53,7 @@ func TestKeep(t *testing.T) {
 	t.Parallel()
 	ports := free(t, 5)
 	out := &locked{}
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0
 	ctx, stop := context.WithCancel(context.Background())
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }

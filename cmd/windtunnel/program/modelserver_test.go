@@ -6,18 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/kv"
-	"github.com/windtunnel/windtunnel/internal/pause"
-	"github.com/windtunnel/windtunnel/live/kvevents"
-	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 )
 
 // windtunnel modelserver stands in for a vLLM under vLLM's own command line:
@@ -27,7 +21,7 @@ func TestModelServerAlone(t *testing.T) {
 	defer interrupt()
 	read, write := io.Pipe()
 	var stderr bytes.Buffer
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal = write, &stderr, false
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, interrupt }
 	code := make(chan int, 1)
@@ -60,44 +54,5 @@ func TestModelServerAlone(t *testing.T) {
 	}
 	if got := <-code; got != 0 {
 		t.Errorf("exit code %d\n%s", got, &stderr)
-	}
-}
-
-// The topic of --kv-events-config is what KV events travel under, and the pod
-// that it names theirs; without it they are the server's address's.
-func TestTopicOfKVEvents(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ flag, prefix, pod, model string }{
-		{"", "kv@", "10.0.0.7:8000", "m"},
-		{"kv@decode-0@llama", "kv@decode-0@", "decode-0", "llama"},
-		{"news", "news", "", ""},
-	} {
-		got := make(chan kvevents.Delivery, 16)
-		s, err := kvevents.NewSubscriber(kvevents.SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{c.prefix}, Handle: func(d kvevents.Delivery) { got <- d }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		config, err := json.Marshal(map[string]any{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": s.Endpoint(), "topic": c.flag})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := dropin.Parse([]string{"--kv-events-config", string(config)}, func(string) (string, bool) { return "", false })
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := publisher(r.KVEvents, "127.0.0.1", &engine.Config{}, 0, slog.New(slog.DiscardHandler))("m", "10.0.0.7:8000")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
-		go func() { // what comes before the subscription is lost
-			for len(got) == 0 && pause.For(t.Context(), time.Millisecond) {
-				p.Publish(kv.Event{Kind: kv.Cleared})
-			}
-		}()
-		if d := <-got; d.From != (kv.Topic{Pod: c.pod, Model: c.model}) || d.Payload == nil {
-			t.Errorf("topic %q: events came from %+v", c.flag, d.From)
-		}
 	}
 }

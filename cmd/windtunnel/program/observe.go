@@ -188,7 +188,7 @@ func (c *observeCmd) stay(o *outside, options observe.Options) (err error) {
 
 func startedError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return exit.With(exit.Interrupted, alreadyTold{err})
+		return exit.Told(exit.Interrupted, err)
 	}
 	return exit.With(exit.Environment, err)
 }

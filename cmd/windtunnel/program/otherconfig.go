@@ -82,7 +82,7 @@ func (c *replayCmd) onward(o *outside) error {
 	if q.Without > 0 {
 		fmt.Fprintf(told, "%d requests had no prompt and are left out\n", q.Without)
 	}
-	options := report.Options{Out: o.out(), Color: o.color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed, Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
+	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed, Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
 	c.set(&options)
 	return sim(o, s, options, virtual.Options{}, "", nil)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -45,7 +46,7 @@ func (f *shownIn) set(r *report.Options) {
 // live run and nil in virtual time, where events come in order.
 func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
 	r := report.Options{
-		Out: o.out(), Color: o.color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: versionText(), Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
+		Out: o.Out(), Color: o.Color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: version.Text(), Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests, SLO: report.SLO(s.Workload.SLO),
 		Judge: func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}
@@ -98,7 +99,7 @@ func judge(e *scenario.Expectations, sum report.Summary) []report.Expectation {
 func verdict(s report.Summary) error {
 	switch {
 	case s.Interrupted:
-		return exit.With(exit.Interrupted, alreadyTold{fmt.Errorf("interrupted")})
+		return exit.Told(exit.Interrupted, fmt.Errorf("interrupted"))
 	case s.Wrong() > 0:
 		return exit.With(exit.Failed, fmt.Errorf("%d of %d KV indexes are not the union of the engines' blocks", s.Wrong(), len(s.IndexLag)))
 	case s.Missed() > 0:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/scenario/limit"
 )
 
 // Every span that a summary measures can be expected in a scenario, and no
@@ -37,12 +38,12 @@ func TestFiguresCanBeExpected(t *testing.T) {
 	var names []string
 	for _, m := range report.Measures() {
 		names = append(names, m.Name)
-		var l scenario.Limit
+		var l limit.Limit
 		if err := l.UnmarshalText([]byte(m.Name + " <= " + units[m.Unit])); err != nil {
 			t.Error(err)
 		}
 	}
-	known := scenario.Figures()
+	known := limit.Figures()
 	slices.Sort(names)
 	slices.Sort(known)
 	if d := cmp.Diff(names, known); d != "" {

@@ -6,12 +6,14 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -41,7 +43,7 @@ func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
 		return nil, nil
 	}
 	p := &shownPage{book: web.NewBook()}
-	m.Version, m.Scenario, m.Seed, m.Requests = versionText(), o.Scenario, o.Seed, o.Requests
+	m.Version, m.Scenario, m.Seed, m.Requests = version.Text(), o.Scenario, o.Seed, o.Requests
 	var err error
 	if p.server, err = web.Start(web.Options{Book: p.book, Port: f.UIPort, Meta: m}); err != nil {
 		return nil, err
@@ -77,10 +79,12 @@ func (p *shownPage) live(ctx context.Context, st *stack.Stack, s *scenario.Scena
 		return
 	}
 	p.describe(func(m *web.Meta) {
+		m.KVManager = st.Addresses().KVManager != ""
 		m.Gateway, m.Pools = st.Gateway.Addr, pagePools(s, func(pool int) []string { return st.Pools[pool].Endpoints })
 		m.Do, m.WhatIf = actions(s), len(st.Pools[0].Pickers) > 0
 	})
 	p.server.Acts(func(asking context.Context, a web.Act) (string, error) { return act(ctx, asking, st, a) })
+	p.server.Rooms(func(asking context.Context, id string) (web.Room, error) { return rooms(asking, st, s, id) })
 	go func() {
 		for pause.For(ctx, 250*time.Millisecond) {
 			st.EndpointStates(func(now machine.Time, e *picker.State) { p.book.Gauge(now, e.HostPort(), web.GaugeOf(e)) })
@@ -136,12 +140,34 @@ func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Po
 	out := make([]web.Pool, len(list))
 	for i, p := range list {
 		sp := &s.Pools[i]
-		out[i] = web.Pool{Name: p.Name, Held: sp.Flow == scenario.Held, Config: string(sp.EPP.Config.Text)}
+		out[i] = web.Pool{Name: p.Name, Lives: sp.Lives(), Held: sp.Flow == scenario.Held, Config: string(sp.EPP.Config.Text)}
+		first := 0
 		for _, g := range p.Groups {
-			out[i].Groups = append(out[i].Groups, web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints})
+			out[i].Groups = append(out[i].Groups, web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints, Settings: settings(s, sp, first)})
+			first += len(g.Endpoints)
 		}
 	}
 	return out
+}
+
+// settings are what the simulated server with this index has, as vLLM's flags name it; "" where
+// it is somebody else's.
+func settings(s *scenario.Scenario, p *scenario.Pool, index int) string {
+	c, err := s.Engine(p, index)
+	if len(p.Endpoints) > 0 || err != nil {
+		return ""
+	}
+	m, out := p.Server(index), ""
+	for _, x := range []struct {
+		name  string
+		value int
+	}{{"max-num-seqs", c.MaxNumSeqs}, {"max-num-batched-tokens", c.MaxNumBatchedTokens}, {"max-model-len", c.MaxModelLen}, {"block-size", c.BlockSize}, {"num-gpu-blocks", c.NumGPUBlocks},
+		{"max-loras", c.MaxLoRAs}, {"tensor-parallel-size", max(1, m.TensorParallelSize)}} {
+		if x.value > 0 {
+			out += fmt.Sprintf("%s: %d\n", x.name, x.value)
+		}
+	}
+	return fmt.Sprintf("model: %s\nbatching: %s\nenable-prefix-caching: %t\n%s", strings.Join(p.Models(), ", "), m.Batching, !c.DisablePrefixCaching, out)
 }
 
 // recordedPools are the servers that a recording's summary tells of.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 )
 
 // A live run's page: it shows the run, a request that is sent from it goes through
@@ -19,7 +21,7 @@ import (
 func TestRunPage(t *testing.T) {
 	t.Parallel()
 	out := &locked{}
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0
 	ctx, stop := context.WithCancel(context.Background())
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
@@ -114,7 +116,7 @@ func TestRunPage(t *testing.T) {
 func TestUpPage(t *testing.T) {
 	t.Parallel()
 	out := &locked{}
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0
 	ctx, stop := context.WithCancel(context.Background())
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }

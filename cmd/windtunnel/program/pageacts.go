@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,17 +19,31 @@ import (
 // incidents that a scenario may have.
 func actions(s *scenario.Scenario) []web.Action {
 	out := []web.Action{{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second", For: true}}
+	if slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool {
+		return len(p.Endpoints) == 0 && p.ModelServer.Batching == scenario.Independent
+	}) {
+		out = append(out, web.Action{Name: "prefill", What: "Each prompt takes a time of its own in this range, at every server of the pool.", Number: "seconds, from", To: "to"})
+	}
 	for _, a := range []web.Action{
+		{Name: string(scenario.AddServer), What: "Servers join, and serve once they have started.", Groups: true, Number: "servers"},
+		{Name: string(scenario.DrainServer), What: "A server finishes what it has, gets nothing new and leaves.", Servers: true},
 		{Name: string(scenario.Crash), What: "The engine of a model server dies.", Servers: true, For: true},
 		{Name: string(scenario.SlowDown), What: "The steps of a model server take so many times as long.", Servers: true, For: true, Number: "factor"},
+		{Name: string(scenario.SlowMetrics), What: "A model server takes so long to say its metrics; the picker waits a second.", Servers: true, For: true, Number: "seconds"},
+		{Name: string(scenario.LoseTransfers), What: "KV caches on their way to or from a server are lost; for a time, those too that begin meanwhile.", Servers: true, For: true},
 		{Name: string(scenario.LoseRank), What: "An accelerator of a tensor-parallel group fails, and the group with it.", Servers: true, For: true},
 		{Name: string(scenario.RestartSidecar), What: "What the sidecar serves breaks off, and its sessions are forgotten.", Servers: true},
 		{Name: string(scenario.LoseIndex), What: "The endpoint picker's index of KV blocks is empty."},
-		{Name: string(scenario.RestartEPP), What: "The endpoint picker dies and begins anew.", For: true},
+		{Name: string(scenario.RestartEPP), What: "The endpoint picker stops, and begins anew: at once, or after a time.", For: true},
 	} {
 		for i := range s.Pools {
-			if s.CheckIncident(&s.Pools[i], incident(web.Act{Name: a.Name, Number: 2})) == nil {
-				a.Breaks = true
+			p := &s.Pools[i]
+			x := incident(web.Act{Name: a.Name, Number: 2})
+			if x.What == scenario.AddServer && len(p.Groups) > 0 {
+				x.Group = p.Groups[0].Name
+			}
+			if s.CheckIncident(p, x) == nil && (a.Name != string(scenario.AddServer) && a.Name != string(scenario.DrainServer) || p.Lives()) {
+				a.Breaks = a.Name != string(scenario.AddServer) && a.Name != string(scenario.DrainServer)
 				out = append(out, a)
 				break
 			}
@@ -39,10 +54,15 @@ func actions(s *scenario.Scenario) []web.Action {
 
 func incident(a web.Act) *scenario.Incident {
 	x := &scenario.Incident{What: scenario.IncidentKind(a.Name), Server: a.Server, For: seconds(a.For)}
-	if x.What == scenario.SlowDown {
+	switch x.What {
+	case scenario.SlowDown:
 		x.Factor = a.Number
+	case scenario.SlowMetrics:
+		x.Delay = seconds(a.Number)
+	case scenario.AddServer:
+		x.Group, x.Count = a.Group, int(max(1, min(a.Number, 1024)))
 	}
-	if x.What == scenario.LoseIndex || x.What == scenario.RestartEPP {
+	if !x.OfServer() {
 		x.Server = 0
 	}
 	return x
@@ -82,6 +102,9 @@ func act(ctx, asking context.Context, st *stack.Stack, a web.Act) (string, error
 		case <-time.After(100 * time.Millisecond): // long enough to be refused
 			return fmt.Sprintf("Sending %g a second for %s.", a.Number, during), nil
 		}
+	case "prefill":
+		low, high := seconds(a.Number), seconds(max(a.Number, a.To))
+		return fmt.Sprintf("A prompt takes %s to %s from now on.", low, high), st.Prefill(a.Pool, low, high)
 	case "configure":
 		return "In force.", st.Configure(a.Pool, a.Body)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
 	"github.com/windtunnel/windtunnel/core/picker/preview"
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // podsCmd lists what an endpoint picker knows of its pool.
@@ -70,7 +70,7 @@ func (c *podsCmd) Run(o *outside) error {
 		if share, told := e.Custom[datalayer.FigureGPU]; told {
 			gpu = percentOf(share)
 		}
-		row := []string{report.Printable(e.Name), report.Printable(net.JoinHostPort(e.Address, e.Port)), strconv.FormatInt(e.Waiting, 10), strconv.FormatInt(e.Running, 10), percentOf(e.KV), gpu}
+		row := []string{terminal.Printable(e.Name), terminal.Printable(net.JoinHostPort(e.Address, e.Port)), strconv.FormatInt(e.Waiting, 10), strconv.FormatInt(e.Running, 10), percentOf(e.KV), gpu}
 		if c.Labels {
 			row = append(row, labelsOf(e))
 		}
@@ -85,7 +85,7 @@ func percentOf(share float64) string { return strconv.FormatFloat(100*share, 'f'
 func labelsOf(e *preview.Endpoint) string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(e.Labels)) {
-		out = append(out, report.Printable(key+"="+e.Labels[key]))
+		out = append(out, terminal.Printable(key+"="+e.Labels[key]))
 	}
 	return cmp.Or(strings.Join(out, ","), "<none>")
 }

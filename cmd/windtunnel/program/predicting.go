@@ -7,9 +7,10 @@ import (
 	"os"
 	"slices"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	core "github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -17,11 +18,11 @@ import (
 // fitter fits the trees of a scenario's latency predictors; nil where there is
 // nothing to learn. Without the library it says so, and virtual time goes on as a
 // live run does: without predictions. stop ends its process.
-func (o *outside) fitter(ctx context.Context, s *scenario.Scenario) (fit func(context.Context, core.Fit) core.Fitted, stop func()) {
+func fitter(ctx context.Context, o *outside, s *scenario.Scenario) (fit func(context.Context, core.Fit) core.Fitted, stop func()) {
 	if !slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return p.Predictor.Train }) {
 		return nil, func() {}
 	}
-	t, err := o.trainer(ctx)
+	t, err := parts.Trainer(ctx, o)
 	if err != nil {
 		fmt.Fprintf(o.Stderr, "windtunnel: %v\nwindtunnel: it goes on without a latency predictor, and the picker without predictions\n", err)
 		return nil, func() {}
@@ -39,7 +40,7 @@ func (o *outside) fitter(ctx context.Context, s *scenario.Scenario) (fit func(co
 type playedKey struct{}
 
 // playing is Context for commands that play scenarios many times (playTo).
-func (o *outside) playing() (context.Context, context.CancelFunc) {
+func playing(o *outside) (context.Context, context.CancelFunc) {
 	ctx, stop := o.Context()
 	return context.WithValue(ctx, playedKey{}, o), stop
 }
@@ -48,7 +49,7 @@ func playedBy(ctx context.Context) *outside {
 	if o, ok := ctx.Value(playedKey{}).(*outside); ok {
 		return o
 	}
-	return theOutside()
+	return console.New()
 }
 
 // virtually is a fitter in virtual time.
@@ -57,17 +58,6 @@ func fitVirtually(ctx context.Context, fit func(context.Context, core.Fit) core.
 		return nil
 	}
 	return func(f core.Fit) core.Fitted { return fit(ctx, f) }
-}
-
-func (o *outside) trainer(ctx context.Context) (*predictor.Trainer, error) {
-	lib, err := predictor.Find(ctx, predictor.FindOptions{
-		Getenv: func(name string) string { v, _ := o.Env(name); return v },
-		Tell:   func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &predictor.Trainer{Library: lib}, nil
 }
 
 // saveModel writes models to a file.

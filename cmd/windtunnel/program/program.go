@@ -3,8 +3,8 @@
 // calls Main, as examples/custom-scorer does.
 //
 // Each command is one file with one struct, and one field of the struct in
-// cli.go. What a command needs from outside comes in through outside, so that
-// tests can play the whole program.
+// cli.go; those of one part alone are in parts. What a command needs from outside
+// comes in through a console, so that tests can play the whole program.
 package program
 
 import (
@@ -13,15 +13,19 @@ import (
 	"os"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
+// outside is all that a command may touch.
+type outside = console.Console
+
 // Main is the program: it reads the command line and returns the exit code.
 func Main() int {
 	gc.Serve()
-	return run(os.Args[1:], theOutside())
+	return run(os.Args[1:], console.New())
 }
 
 // run is the program: arguments and the outside in, exit code out.
@@ -36,8 +40,7 @@ func run(args []string, o *outside) int {
 
 // tell prints an error for people on stderr: what happened, then what to do.
 func tell(o *outside, err error) {
-	var quiet alreadyTold
-	if errors.As(err, &quiet) {
+	if exit.IsTold(err) {
 		return
 	}
 	var problems scenario.Problems
@@ -50,9 +53,3 @@ func tell(o *outside, err error) {
 		fmt.Fprintf(o.Stderr, "  %s\n", hint)
 	}
 }
-
-// alreadyTold is an error whose words the user has seen; only its exit code is
-// left to give.
-type alreadyTold struct{ error }
-
-func (a alreadyTold) Unwrap() error { return a.error }

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/web"
 )
 
@@ -70,7 +71,7 @@ func (c *replayCmd) Run(o *outside) error {
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
 	}
-	options := report.Options{Out: o.out(), Color: o.color(), Columns: o.Columns, Detail: report.Detail(c.View)}
+	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	c.set(&options)
 	if c.View == "auto" {
 		if err := c.count(&options); err != nil {
@@ -87,7 +88,7 @@ func (c *replayCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	defer sender.end(o)
+	defer sender.End(o)
 	session, err := report.Start(options)
 	if err != nil {
 		return err
@@ -120,13 +121,13 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		return exit.With(exit.Interrupted, alreadyTold{err})
+		return exit.Told(exit.Interrupted, err)
 	case err == nil && told == nil:
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.Files[0])
 	}
 	if page != nil && c.Files[0] != "-" {
 		page.end()
-		page.played(ctx, func(each func(line []byte) error) error { return report.ReadInputsFile(c.Files[0], each) })
+		page.played(ctx, func(each func(line []byte) error) error { return recording.ReadInputsFile(c.Files[0], each) })
 	}
 	page.stay(ctx, o)
 	return inputError(err)
@@ -139,9 +140,9 @@ func (c *replayCmd) count(options *report.Options) error {
 		return nil
 	}
 	var err error
-	options.Requests, err = report.CountRequests(c.Files[0])
+	options.Requests, err = recording.CountRequests(c.Files[0])
 	options.Detail = report.DetailFor(options.Requests)
-	var line *report.LineError
+	var line *recording.LineError
 	if errors.As(err, &line) {
 		return nil // told after what comes before it has been shown
 	}
@@ -157,7 +158,7 @@ func (c *replayCmd) read(o *outside, each func(flow.Event) error) (*report.Summa
 
 // inputError gives errors of reading a user's file their exit code.
 func inputError(err error) error {
-	var line *report.LineError
+	var line *recording.LineError
 	var path *fs.PathError
 	if errors.As(err, &line) || errors.As(err, &path) {
 		return exit.With(exit.Input, err)

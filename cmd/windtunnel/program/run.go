@@ -27,6 +27,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/web"
 )
@@ -107,7 +108,10 @@ func (c *runCmd) Run(o *outside) error {
 	if err := c.model(ctx, o, &s.Pools[0]); err != nil {
 		return err
 	}
-	fit, end := o.fitter(ctx, s)
+	if c.UI { // where servers may be added
+		s.Spare()
+	}
+	fit, end := fitter(ctx, o, s)
 	defer end()
 	origin := time.Now()
 	// We send nothing before the stack is up, so the readers open late and a
@@ -125,15 +129,15 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	defer sender.end(o)
-	ids, ofClient := sender.trace(), sender.trace()
+	defer sender.End(o)
+	ids, ofClient := sender.Trace(), sender.Trace()
 	switch {
 	case c.Untraced:
 		ofClient = nil
 	case c.TraceParent && ofClient == nil:
 		ofClient = &tracing.IDs{Salt: uint64(origin.UnixNano()), Share: 1} //nolint:gosec // any number keeps runs apart
 	}
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Trace: ids, ClientTrace: ofClient, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Trace: ids, ClientTrace: ofClient, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Stay: c.UI, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
@@ -256,7 +260,7 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 	models, err := client.Models(ctx, server)
 	switch {
 	case ctx.Err() != nil:
-		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+		return exit.Told(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q does not say which models it serves: %w", server, err), "start it first, or say which one to ask for: --model NAME")
 	case len(models) == 0:
@@ -294,7 +298,7 @@ func stopStack(st *stack.Stack) error {
 // startError gives trouble before the first request its exit code.
 func startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return exit.With(exit.Interrupted, alreadyTold{err})
+		return exit.Told(exit.Interrupted, err)
 	}
 	var config *stack.ConfigError
 	var objects *up.InvalidError
@@ -370,7 +374,7 @@ func (c *runCmd) ready(o *outside, st *stack.Stack, s *scenario.Scenario) {
 	}
 	line := fmt.Sprintf("ready in %.2f s: Envoy %s on http://%s → %s; playing %s, seed %d",
 		st.Startup.Seconds(), st.Binary.Version, st.Gateway.Addr, strings.Join(pools, "; "), what, s.Seed)
-	fmt.Fprintln(c.notes(o), report.Wrap(line, 2, o.Columns))
+	fmt.Fprintln(c.notes(o), terminal.Wrap(line, 2, o.Columns))
 }
 
 // pickers says where a pool's endpoint pickers listen.

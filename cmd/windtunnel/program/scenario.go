@@ -44,7 +44,7 @@ func (c *scenarioCheckCmd) Run(o *outside) error {
 		fmt.Fprintf(o.Stdout, "%s: fine (%s; %s)\n", file, count(len(s.Pools), "pool"), requests)
 	}
 	if failed != nil {
-		return exit.With(exit.Input, alreadyTold{failed})
+		return exit.Told(exit.Input, failed)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // shownAs is the flag of commands that answer once: a table for a person, or
@@ -30,7 +30,7 @@ func (s shownAs) show(o *outside, e *picker.Explanation) error {
 	for line := range strings.Lines(table.String()) {
 		line = strings.TrimSuffix(line, "\n")
 		if o.Columns > 0 && len(strings.TrimRight(line, " ")) > o.Columns {
-			line = report.Wrap(line, 4, o.Columns)
+			line = terminal.Wrap(line, 4, o.Columns)
 		}
 		if _, err := fmt.Fprintln(o.Stdout, line); err != nil {
 			return err

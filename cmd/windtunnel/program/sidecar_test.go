@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 )
 
 // windtunnel sidecar under document 002's connector and document 003's own launch
@@ -43,7 +45,7 @@ status: {podIP: 127.0.0.1, conditions: [{type: Ready, status: "True"}]}
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	read, write := io.Pipe()
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal = &bytes.Buffer{}, write, false
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, interrupt }
 	environment := map[string]string{"INFERENCE_POOL_NAMESPACE": "llm-d", "INFERENCE_POOL_NAME": "llama-pool", "WINDTUNNEL_OBJECTS": objects}

@@ -62,7 +62,7 @@ func (c *simCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	defer sender.end(o)
+	defer sender.End(o)
 	return sim(o, s, options, virtual.Options{Bytes: c.Bytes, StepByStep: c.StepByStep}, c.SaveModel, page)
 }
 
@@ -85,7 +85,7 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.O
 	page.measure(session)
 	session.Pools(reported(s, virtually(s)))
 	var trained predictor.Status
-	fit, end := o.fitter(ctx, s)
+	fit, end := fitter(ctx, o, s)
 	defer end()
 	how.Gaps, how.Served, how.Progress = session.Gaps(), session.Served, func(int) bool { return ctx.Err() == nil }
 	how.Fit, how.Trained = fitVirtually(ctx, fit), func(st predictor.Status) { trained = st }

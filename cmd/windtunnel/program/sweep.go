@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -99,7 +100,7 @@ func (c *sweepCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := o.playing()
+	ctx, stop := playing(o)
 	defer stop()
 	err = each(len(points), func(i int) error {
 		if was := results.had[points[i].Key]; was != nil {
@@ -218,7 +219,7 @@ func (c *sweepCmd) point(v variant, s *scenario.Scenario, settings []scenario.Se
 		return nil, err
 	}
 	part := func(b []byte) { fmt.Fprintf(h, "%d:%s;", len(b), b) }
-	part([]byte(versionText()))
+	part([]byte(version.Text()))
 	part(v.text)
 	part(flags)
 	part(fmt.Append(nil, c.SLO, c.Replications))

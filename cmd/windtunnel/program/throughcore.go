@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 // played is what replay --through-core says with --output json.
@@ -61,7 +61,7 @@ func eachInput(o *outside, files []string, each func(line []byte) error) error {
 
 func readInputs(o *outside, file string, each func(line []byte) error) error {
 	if file == "-" {
-		return report.ReadInputs("standard input", o.Stdin, each)
+		return recording.ReadInputs("standard input", o.Stdin, each)
 	}
-	return report.ReadInputsFile(file, each)
+	return recording.ReadInputsFile(file, each)
 }

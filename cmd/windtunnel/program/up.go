@@ -15,11 +15,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/live/epp"
-	"github.com/windtunnel/windtunnel/live/sidecar"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/web"
@@ -34,7 +35,7 @@ type upCmd struct {
 	Output    string   `name:"output" short:"o" enum:"text,json" default:"text" help:"Say where everything listens for people, or for programs."`
 	Verbose   bool     `short:"v" help:"Log what the parts do, to stderr."`
 	pageFlags
-	otlpTo
+	spans.To
 }
 
 func (upCmd) Help() string {
@@ -81,18 +82,18 @@ func (c *upCmd) Run(o *outside) error {
 	ctx, stop := o.Context()
 	defer stop()
 	tell := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
-	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir, Host: host, Note: tell, Tell: tell, Log: log, Sidecar: sidecarLine(o), Picker: pickerLine(o)}
+	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir, Host: host, Note: tell, Tell: tell, Log: log, Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)}
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
 	options.Origin = time.Now()
-	sender, err := c.alone(o, true, options.Origin)
+	sender, err := c.Alone(o, true, options.Origin)
 	if err != nil {
 		return err
 	}
-	defer sender.end(o)
-	options.Recorder, options.Trace = sender.recorder(), sender.trace()
-	shown := report.Options{Out: io.Discard, Detail: report.Progress, Clock: runClock(options.Origin), Version: versionText()}
+	defer sender.End(o)
+	options.Recorder, options.Trace = sender.Recorder(), sender.Trace()
+	shown := report.Options{Out: io.Discard, Detail: report.Progress, Clock: runClock(options.Origin), Version: version.Text()}
 	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", Envoy: true})
 	if err != nil {
 		return err
@@ -144,42 +145,6 @@ func (c *upCmd) Run(o *outside) error {
 	}
 	unfollow()
 	return errors.Join(err, stopUp(u, dir))
-}
-
-// lines reads the command lines of containers, as they would be typed after the
-// names of the parts.
-func lines(o *outside, env func(string) (string, bool), args ...string) (*cli, *outside, error) {
-	inner, commands := *o, &cli{}
-	inner.Env = env
-	parser, err := newParser(commands, &inner)
-	if err == nil {
-		_, err = parser.Parse(sidecarArgs(eppArgs(args), &inner))
-	}
-	return commands, &inner, err
-}
-
-func sidecarLine(o *outside) func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
-	return func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
-		commands, inner, err := lines(o, env, append([]string{"sidecar"}, args...)...)
-		if err != nil {
-			return sidecar.Options{}, err
-		}
-		return commands.Sidecar.options(inner)
-	}
-}
-
-func pickerLine(o *outside) func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error) {
-	return func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error) {
-		commands, inner, err := lines(o, env, append([]string{"epp"}, args...)...)
-		if err != nil {
-			return epp.StandaloneOptions{}, err
-		}
-		log, err := commands.EPP.log(inner.Stderr)
-		if err != nil {
-			return epp.StandaloneOptions{}, err
-		}
-		return commands.EPP.options(log)
-	}
 }
 
 func stopUp(u *up.Up, dir string) error {

@@ -19,6 +19,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
@@ -89,7 +90,7 @@ type running struct {
 func bringUp(t *testing.T, args ...string) *running {
 	t.Helper()
 	u := &running{t: t, out: &locked{}, told: &locked{}, code: make(chan int, 1)}
-	o := theOutside()
+	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal, o.Columns = u.out, u.told, false, 0
 	ctx, stop := context.WithCancel(context.Background())
 	u.stop = stop

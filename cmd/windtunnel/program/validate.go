@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 type validateCmd struct {
@@ -80,7 +81,7 @@ func (c *validateCmd) Run(o *outside) error {
 	defer os.RemoveAll(dir)
 	live := runCmd{loadFlags: c.loadFlags, outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: filepath.Join(dir, "live.ndjson")}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
 	quiet := *o
-	quiet.Stdout, quiet.screen, quiet.Terminal = io.Discard, nil, false
+	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
 	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at
 		return err
 	}
@@ -99,7 +100,7 @@ func (c *validateCmd) Run(o *outside) error {
 		return inputError(err)
 	}
 	sums[0] = tally.Summary()
-	ctx, stop := o.playing()
+	ctx, stop := playing(o)
 	defer stop()
 	s, err := v.scenario(0)
 	if err != nil {
@@ -123,7 +124,7 @@ func (c *validateCmd) Run(o *outside) error {
 		err = out.write(o)
 	}
 	if err == nil && c.Fail && (len(out.Outcomes) > 0 || len(out.over()) > 0) {
-		return exit.With(exit.Failed, alreadyTold{errors.New("virtual time is off")})
+		return exit.Told(exit.Failed, errors.New("virtual time is off"))
 	}
 	return err
 }
@@ -194,6 +195,6 @@ func (x *validated) write(o *outside) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := io.WriteString(o.Stdout, report.Wrap("answer   "+x.Answer, 9, o.Columns)+"\n")
+	_, err := io.WriteString(o.Stdout, terminal.Wrap("answer   "+x.Answer, 9, o.Columns)+"\n")
 	return err
 }

@@ -103,11 +103,11 @@ func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 // playTo plays a scenario in virtual time for a reader of its events, and has a tally told
 // of the rest.
 func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally) error {
-	fit, end := playedBy(ctx).fitter(ctx, s)
+	fit, end := fitter(ctx, playedBy(ctx), s)
 	defer end()
 	_, err := virtual.Play(s, to, virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit)})
 	if ctx.Err() != nil {
-		return exit.With(exit.Interrupted, alreadyTold{ctx.Err()})
+		return exit.Told(exit.Interrupted, ctx.Err())
 	}
 	return exit.With(exit.Input, err)
 }

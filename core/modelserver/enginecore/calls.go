@@ -289,7 +289,7 @@ func (s *Core) moved(m *Moved) {
 		return
 	}
 	if m.How == Failed {
-		s.failed(c, fmt.Errorf("the network does not take a transfer of %d bytes", c.bytes))
+		s.failed(c, fmt.Errorf("the transfer of %d bytes failed", c.bytes))
 		return
 	}
 	if m.How == Arrived {

@@ -1,6 +1,7 @@
 package enginecore
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/connector"
@@ -31,6 +32,7 @@ type Network struct {
 	fx       link.Effects
 	store    link.Store
 	moves    map[link.ID]*move
+	broken   map[int]bool // servers whose wires lose everything
 	ids      map[mover]link.ID
 	next     link.ID
 }
@@ -71,7 +73,7 @@ func NewNetwork(c NetworkConfig) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Network{c: c, topology: t, net: n, moves: map[link.ID]*move{}, ids: map[mover]link.ID{}}, nil
+	return &Network{c: c, topology: t, net: n, moves: map[link.ID]*move{}, broken: map[int]bool{}, ids: map[mover]link.ID{}}, nil
 }
 
 // Profile is the connector.
@@ -115,16 +117,28 @@ type (
 		From   int
 		Hashes []uint64
 	}
+	// Break has all that is on its way to or from server number Of be lost: those
+	// Moves have Failed. With Stay so have all that begin until Mend.
+	Break struct {
+		Of   int
+		Stay bool
+	}
+	// Mend has nothing more of server number Of be lost.
+	Mend struct{ Of int }
 )
 
 func (Move) action()    {}
 func (Cancel) action()  {}
 func (LookUp) action()  {}
 func (Put) action()     {}
+func (Break) action()   {}
+func (Mend) action()    {}
 func (Move) network()   {}
 func (Cancel) network() {}
 func (LookUp) network() {}
 func (Put) network()    {}
+func (Break) network()  {}
+func (Mend) network()   {}
 
 // Progress is what became of a Move.
 type Progress uint8
@@ -181,6 +195,15 @@ func (n *Network) Input(now machine.Time, m NetworkMessage, fx *NetworkEffects) 
 		fx.Add(Delivery{now, m.To, f})
 	case Put:
 		n.store.Put(m.Hashes, m.From)
+	case Break:
+		n.broken[m.Of] = m.Stay
+		for _, id := range slices.Sorted(maps.Keys(n.moves)) {
+			if x := n.moves[id]; x.to == m.Of || x.from == m.Of {
+				n.net.Input(now, link.Cancel{ID: id}, &n.fx)
+			}
+		}
+	case Mend:
+		delete(n.broken, m.Of)
 	}
 	n.deliver(fx)
 }
@@ -198,7 +221,7 @@ func (n *Network) move(now machine.Time, m *Move, fx *NetworkEffects) {
 	default:
 		start, err = n.c.Profile.Transfer(n.topology, n.next, x.from, m.To, m.Bytes)
 	}
-	if err != nil {
+	if err != nil || n.broken[m.To] || n.broken[x.from] {
 		fx.Add(Delivery{now, m.To, Moved{Call: m.Call, How: Failed}})
 		return
 	}

@@ -358,6 +358,12 @@ func (f *fleet) command(d *datadriven.TestData) {
 		fmt.Fprintf(&f.out, "dead=%v, refuses: %s, after 100s: %s\n", s.Dead(), refuses(0), refuses(100*machine.Second))
 	case "leave":
 		s.input(Left{100})
+	case "lose": // what is on its way
+		f.net.Input(f.now, Break{Of: number("of", "0"), Stay: d.HasArg("stay")}, &f.netFx)
+		f.deliver()
+	case "mend":
+		f.net.Input(f.now, Mend{Of: number("of", "0")}, &f.netFx)
+		f.deliver()
 	case "break": // the connections of a server
 		for call, c := range s.calls {
 			delete(f.inquiries, c.inquiry)

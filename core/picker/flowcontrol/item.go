@@ -39,6 +39,7 @@ type item struct {
 	arrived    machine.Time
 	ttl        machine.Time // while there are endpoints; 0 is for ever
 	deadline   machine.Time // end of the TTL
+	most       machine.Time // that it waits from its arrival on; 0 is no bound
 	rank       machine.Time // by the band's ordering policy
 	dispatched uint64       // order of dispatch; 0 while it waits
 	placed     bool         // its load is in the endpoints' metrics

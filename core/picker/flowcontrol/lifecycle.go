@@ -35,7 +35,7 @@ func (c *Controller) arrive(m Arrive) {
 			ttl = *b.RequestTTL
 		}
 	}
-	*it = item{id: m.ID, seq: c.arrivals, bytes: m.Bytes, tokens: m.Tokens, arrived: c.now, ttl: ttl}
+	*it = item{id: m.ID, seq: c.arrivals, bytes: m.Bytes, tokens: m.Tokens, arrived: c.now, ttl: ttl, most: m.Most}
 	it.deadline = c.deadline(it)
 	it.flow = c.flowFor(b, m.FairnessID)
 	it.rank = b.Ordering.rank(it, m.TTFT)
@@ -55,10 +55,14 @@ func (c *Controller) deadline(it *item) machine.Time {
 	if c.cfg.NoEndpointTTL != nil && c.pool.empty() {
 		ttl = *c.cfg.NoEndpointTTL
 	}
-	if ttl <= 0 {
-		return machine.Never
+	until := machine.Never
+	if ttl > 0 {
+		until = c.now.Add(ttl)
 	}
-	return c.now.Add(ttl)
+	if it.most > 0 {
+		until = min(until, it.arrived.Add(it.most))
+	}
+	return until
 }
 
 func (c *Controller) setDeadline(it *item) {

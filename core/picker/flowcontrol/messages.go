@@ -20,6 +20,7 @@ type Arrive struct {
 	Bytes      int64        // of its body as it came
 	Tokens     int64        // of its prompt, for a detector that counts tokens
 	TTL        machine.Time // 0 is the configuration's
+	Most       machine.Time // that it waits, whatever the configuration says; 0 is no bound
 	TTFT       machine.Time // objective for the first token; 0 is none
 }
 

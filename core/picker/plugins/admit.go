@@ -3,13 +3,14 @@ package plugins
 import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // latencySLO is latency-slo-admitter: requests below priority zero that no
 // endpoint would serve in time are refused.
 type latencySLO struct {
 	named
-	latency *predicted
+	latency *dataproducer.Predicted
 }
 
 func newLatencySLO(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -20,7 +21,7 @@ func newLatencySLO(b *picker.Builder, name string, p picker.Params) (picker.Plug
 	if err := p.Decode(&ps); err != nil {
 		return nil, err
 	}
-	findPredicted(b, ps.Producer, name, &a.latency)
+	dataproducer.FindPredicted(b, ps.Producer, name, &a.latency)
 	return a, nil
 }
 
@@ -33,7 +34,7 @@ func (a *latencySLO) Admit(c *picker.Cycle) error {
 	list := make([]flowcontrol.SLOEndpoint, 0, len(c.Candidates))
 	for _, i := range c.Candidates {
 		s := c.State(i)
-		p := a.latency.of(c, i)
+		p := a.latency.Of(c, i)
 		list = append(list, flowcontrol.SLOEndpoint{KVUsage: s.KVUsage, Running: int(s.Running), Predicted: p != nil, MeetsSLO: p != nil && p.Valid})
 	}
 	return flowcontrol.AdmitLatencySLO(r.Objective.Priority, r.TTFTMs, r.TPOTMs, list)

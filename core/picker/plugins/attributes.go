@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // utilizationFilter keeps endpoints for which all conditions hold.
@@ -16,7 +17,7 @@ type utilizationFilter struct {
 	Fallback bool   `json:"fallbackOnEmpty"`
 	Inflight string `json:"inFlightLoadProducerName"`
 
-	load *inflight
+	load *dataproducer.Inflight
 }
 
 func newUtilizationFilter(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -35,7 +36,7 @@ func newUtilizationFilter(b *picker.Builder, name string, p picker.Params) (pick
 		case c.MaxValue == nil:
 			return nil, at.At("maxValue").Expected("the highest value of " + c.Metric)
 		case c.Metric == "active-requests":
-			findInflight(b, f.Inflight, name, &f.load)
+			dataproducer.FindInflight(b, f.Inflight, name, &f.load)
 		}
 	}
 	return f, nil
@@ -49,7 +50,7 @@ func (f *utilizationFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 			v := s.KVUsage
 			switch cond.Metric {
 			case "active-requests":
-				v = float64(f.load.requestsAt(s.Slot()))
+				v = float64(f.load.RequestsAt(s.Slot()))
 			case "running-requests":
 				v = float64(s.Running)
 			case "waiting-queue":

@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/session"
 )
 
@@ -82,16 +83,16 @@ func Builtin() picker.Registry {
 		"always-disagg-pd-decider":         kind(picker.KindDecider, newAlwaysPD),
 		"always-disagg-multimodal-decider": kind(picker.KindDecider, newAlwaysMM),
 		// producers
-		"token-producer":               beta(newTokenProducer),
-		"tokenizer":                    old(newTokenProducer),
-		"approx-prefix-cache-producer": beta(newApproxPrefix),
-		typePrecisePrefix:              beta(newPrecisePrefix(typePrecisePrefix)),
-		"precise-prefix-cache-scorer":  old(newPrecisePrefix("precise-prefix-cache-scorer")),
-		"inflight-load-producer":       beta(newInflight),
-		"predicted-latency-producer":   beta(newPredicted),
+		"token-producer":               beta(dataproducer.NewTokenProducer),
+		"tokenizer":                    old(dataproducer.NewTokenProducer),
+		"approx-prefix-cache-producer": beta(dataproducer.NewApproxPrefix),
+		dataproducer.TypePrecisePrefix: beta(dataproducer.NewPrecisePrefix(dataproducer.TypePrecisePrefix)),
+		"precise-prefix-cache-scorer":  old(dataproducer.NewPrecisePrefix("precise-prefix-cache-scorer")),
+		"inflight-load-producer":       beta(dataproducer.NewInflight),
+		"predicted-latency-producer":   beta(dataproducer.NewPredicted),
 		"session-id-producer":          beta(session.NewIDProducer),
 		"mm-embeddings-cache-producer": beta(newEmbeddings),
-		"p2p-source-producer":          alpha(newP2PSource),
+		"p2p-source-producer":          alpha(dataproducer.NewP2PSource),
 		"agent-identity":               alpha(session.NewAgentIdentity),
 		// admission
 		"latency-slo-admitter":       beta(newLatencySLO),

@@ -55,6 +55,7 @@ func (x *clientHeaders) RequestHeader(r *picker.Request) {
 	if asked := r.Headers.Get(picker.HeaderPriority); asked != "" && r.Objective.Name == "" {
 		r.Objective.Priority = x.priority(asked, r.Objective.Priority)
 	}
+	r.MaxWait = machine.FromDuration(x.limit(r))
 	model := r.Headers.Get(picker.HeaderModelOverride)
 	if model != "" && r.Rewrite == "" && r.Body != nil && r.Body.JSON() && (len(x.Models) == 0 || slices.Contains(x.Models, model)) {
 		r.TargetModel = model
@@ -85,6 +86,18 @@ func (x *clientHeaders) Weigh(r *picker.Request, s picker.Scorer) float64 {
 	return 1
 }
 
+// limit is how long a request may take by x-request-timeout; 0 is not said.
+func (x *clientHeaders) limit(r *picker.Request) time.Duration {
+	limit, err := time.ParseDuration(r.Headers.Get(picker.HeaderRequestTimeout))
+	if err != nil || limit < time.Millisecond {
+		return 0
+	}
+	if most := x.Timeout.Time().Duration(); most > 0 {
+		limit = min(limit, most)
+	}
+	return limit
+}
+
 // The headers in which Envoy takes a request's limits from those that it trusts.
 const (
 	envoyTimeout = "x-envoy-upstream-rq-timeout-ms"
@@ -93,10 +106,7 @@ const (
 
 // Commit has Envoy cut and retry as the client asks.
 func (x *clientHeaders) Commit(_ machine.Time, d *picker.Decision) {
-	if limit, err := time.ParseDuration(d.Request.Headers.Get(picker.HeaderRequestTimeout)); err == nil && limit >= time.Millisecond {
-		if most := x.Timeout.Time().Duration(); most > 0 {
-			limit = min(limit, most)
-		}
+	if limit := x.limit(d.Request); limit > 0 {
 		d.SetHeader(envoyTimeout, strconv.FormatInt(min(limit.Milliseconds(), math.MaxInt32), 10))
 	}
 	if n, err := strconv.Atoi(d.Request.Headers.Get(picker.HeaderMaxRetries)); err == nil && n >= 0 && x.Retries > 0 {

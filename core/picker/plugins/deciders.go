@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // prefixDecider is prefix-based-pd-decider: prefill on its own endpoint when
@@ -16,7 +17,7 @@ type prefixDecider struct {
 	NonCached    int `json:"nonCachedTokens" min:"0"`
 	PromptTokens int `json:"promptTokens" min:"0"`
 
-	source prefixSource
+	source dataproducer.PrefixSource
 }
 
 func newPrefixDecider(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -24,7 +25,7 @@ func newPrefixDecider(b *picker.Builder, name string, p picker.Params) (picker.P
 	if err := p.Decode(d); err != nil {
 		return nil, err
 	}
-	findPrefix(b, "", name, &d.source)
+	dataproducer.FindPrefix(b, "", name, &d.source)
 	return d, nil
 }
 
@@ -34,8 +35,8 @@ func (d *prefixDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
 	if d.NonCached == 0 || decode < 0 || n < d.NonCached || d.PromptTokens > 0 && n < d.PromptTokens {
 		return false
 	}
-	m := d.source.match(c)
-	return n-int(m.held(c.State(decode)))*m.blockTokens >= d.NonCached
+	m := d.source.Match(c)
+	return n-int(m.Held(c.State(decode)))*m.BlockTokens >= d.NonCached
 }
 
 // alwaysPD is always-disagg-pd-decider.
@@ -67,7 +68,7 @@ type newTokenDecider struct {
 	named
 	Threshold int `json:"threshold" min:"0"`
 
-	source prefixSource
+	source dataproducer.PrefixSource
 }
 
 func newNewTokenDecider(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -75,7 +76,7 @@ func newNewTokenDecider(b *picker.Builder, name string, p picker.Params) (picker
 	if err := p.Decode(d); err != nil {
 		return nil, err
 	}
-	findPrefix(b, "", name, &d.source)
+	dataproducer.FindPrefix(b, "", name, &d.source)
 	return d, nil
 }
 
@@ -84,6 +85,6 @@ func (d *newTokenDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
 	if decode < 0 {
 		return true
 	}
-	m := d.source.match(c)
-	return c.Request.Tokens-int(m.of(c.State(decode)))*m.blockTokens > d.Threshold
+	m := d.source.Match(c)
+	return c.Request.Tokens-int(m.Of(c.State(decode)))*m.BlockTokens > d.Threshold
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // utilizationDetector is utilization-detector, as detector and as filter. The
@@ -47,7 +48,7 @@ func (u *utilizationDetector) Filter(c *picker.Cycle, in []int32) []int32 {
 type concurrencyDetector struct {
 	named
 	flowcontrol.Concurrency
-	load *inflight
+	load *dataproducer.Inflight
 }
 
 func newConcurrencyDetector(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -67,7 +68,7 @@ func newConcurrencyDetector(b *picker.Builder, name string, p picker.Params) (pi
 	if err := d.Validate(); err != nil {
 		return nil, p.Errorf("%v", err)
 	}
-	findInflight(b, ps.Producer, name, &d.load)
+	dataproducer.FindInflight(b, ps.Producer, name, &d.load)
 	return d, nil
 }
 
@@ -94,7 +95,7 @@ func Loads(p *picker.Picker, v *picker.View) []flowcontrol.Load {
 // Load is one endpoint's: flowcontrol.LoadChanged, whenever its metrics or what
 // is in flight there have changed.
 func Load(p *picker.Picker, s *picker.State) flowcontrol.Load {
-	var f *inflight
+	var f *dataproducer.Inflight
 	if d, ok := p.Detector().(*concurrencyDetector); ok {
 		f = d.load
 	}
@@ -102,7 +103,7 @@ func Load(p *picker.Picker, s *picker.State) flowcontrol.Load {
 }
 
 // loads are the candidates as flow control sees them.
-func loads(v *picker.View, in []int32, f *inflight) []flowcontrol.Load {
+func loads(v *picker.View, in []int32, f *dataproducer.Inflight) []flowcontrol.Load {
 	out := make([]flowcontrol.Load, 0, len(in))
 	for _, i := range in {
 		out = append(out, load(&v.States[i], f))
@@ -110,7 +111,7 @@ func loads(v *picker.View, in []int32, f *inflight) []flowcontrol.Load {
 	return out
 }
 
-func load(s *picker.State, f *inflight) flowcontrol.Load {
+func load(s *picker.State, f *dataproducer.Inflight) flowcontrol.Load {
 	l := flowcontrol.Load{Waiting: int(s.Waiting), KVUsage: s.KVUsage, Scraped: s.Scraped, UpdatedAt: s.UpdatedAt}
 	if f != nil {
 		l.Requests, l.Tokens = f.Load(s.Slot())

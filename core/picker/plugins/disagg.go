@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // Kinds of disaggregation, as in the label decision_type.
@@ -59,7 +60,7 @@ func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 		return nil, err
 	}
 	h := &disagg{decode: cmp.Or(ps.Profiles.Decode, ps.DecodeProfile, "decode"),
-		prefill: cmp.Or(ps.Profiles.Prefill, ps.PrefillProfile, prefillProfile),
+		prefill: cmp.Or(ps.Profiles.Prefill, ps.PrefillProfile, dataproducer.PrefillProfile),
 		encode:  cmp.Or(ps.Profiles.Encode, ps.EncodeProfile, "encode")}
 	switch strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(ps.StageOrder)) {
 	case "", "decodefirst", "decode":
@@ -73,7 +74,7 @@ func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 		return nil, err
 	}
 	h.encodeDecider, err = decider(b, cmp.Or(ps.Deciders.Encode, ps.EncodeDecider), p, "deciders.encode", "encodeDeciderPluginName")
-	ensurePrefix(b, name)
+	dataproducer.EnsurePrefix(b, name)
 	return h, err
 }
 
@@ -173,7 +174,7 @@ type disaggHeaders struct {
 }
 
 func newDisaggHeaders(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &disaggHeaders{Prefill: prefillProfile, Encode: "encode"}
+	h := &disaggHeaders{Prefill: dataproducer.PrefillProfile, Encode: "encode"}
 	return h, p.Decode(h)
 }
 
@@ -202,11 +203,11 @@ type pd struct {
 	Threshold      int    `json:"threshold" min:"0"`
 
 	decider Decider
-	source  prefixSource
+	source  dataproducer.PrefixSource
 }
 
 func newPD(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &pd{DecodeProfile: "decode", PrefillProfile: prefillProfile, DeciderName: "prefix-based-pd-decider"}
+	h := &pd{DecodeProfile: "decode", PrefillProfile: dataproducer.PrefillProfile, DeciderName: "prefix-based-pd-decider"}
 	if err := p.Decode(h); err != nil {
 		return nil, err
 	}
@@ -215,11 +216,11 @@ func newPD(b *picker.Builder, name string, p picker.Params) (picker.Plugin, erro
 	}
 	if h.Threshold > 0 && !p.At("deciderPluginName").Given() { // document 003: no decider of its own
 		d := &prefixDecider{named: picker.NewBase("prefix-based-pd-decider", name), NonCached: h.Threshold}
-		findPrefix(b, h.Prefix, name, &d.source)
+		dataproducer.FindPrefix(b, h.Prefix, name, &d.source)
 		h.decider = d
 		return h, nil
 	}
-	findPrefix(b, h.Prefix, name, &h.source)
+	dataproducer.FindPrefix(b, h.Prefix, name, &h.source)
 	d, err := decider(b, h.DeciderName, p, "deciderPluginName")
 	if err != nil {
 		return nil, err

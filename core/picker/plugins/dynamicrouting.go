@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // dynamicRouting is document 003's "dynamic routing": as a filter its three
@@ -25,7 +26,7 @@ type dynamicRouting struct {
 		Latency float64 `json:"latency" min:"0"`
 	} `json:"weights"`
 
-	source prefixSource
+	source dataproducer.PrefixSource
 }
 
 func newDynamicRouting(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -44,7 +45,7 @@ func newDynamicRouting(b *picker.Builder, name string, p picker.Params) (picker.
 	if all != 1 { // the document's own have to stay what they are
 		w.Cache, w.Load, w.Latency = w.Cache/all, w.Load/all, w.Latency/all
 	}
-	findPrefix(b, "", name, &s.source)
+	dataproducer.FindPrefix(b, "", name, &s.source)
 	return s, nil
 }
 
@@ -59,8 +60,8 @@ func (s *dynamicRouting) Why(d *picker.Decision, i int32) string {
 	if st.Waiting >= s.MaxQueue {
 		why = append(why, fmt.Sprintf("%d wait", st.Waiting))
 	}
-	if m := picker.Peek[prefixMatch](d, s.source); m != nil && m.ratio(st) <= s.MinCacheHit {
-		why = append(why, fmt.Sprintf("%.0f %% of the prompt is cached", 100*m.ratio(st)))
+	if m := picker.Peek[dataproducer.PrefixMatch](d, s.source); m != nil && m.Ratio(st) <= s.MinCacheHit {
+		why = append(why, fmt.Sprintf("%.0f %% of the prompt is cached", 100*m.Ratio(st)))
 	}
 	if p99(st) >= s.MaxLatency {
 		why = append(why, fmt.Sprintf("p99 is %.0f ms", p99(st)))
@@ -70,20 +71,20 @@ func (s *dynamicRouting) Why(d *picker.Decision, i int32) string {
 
 // Filter keeps endpoints that pass all gates.
 func (s *dynamicRouting) Filter(c *picker.Cycle, in []int32) []int32 {
-	m := s.source.match(c)
+	m := s.source.Match(c)
 	return keepOr(in, func(i int32) bool {
 		st := c.State(i)
-		return st.Waiting < s.MaxQueue && m.ratio(st) > s.MinCacheHit && p99(st) < s.MaxLatency
+		return st.Waiting < s.MaxQueue && m.Ratio(st) > s.MinCacheHit && p99(st) < s.MaxLatency
 	}, true)
 }
 
 // Score is the document's formula.
 func (s *dynamicRouting) Score(c *picker.Cycle, in []int32, scores []float64) {
-	m := s.source.match(c)
+	m := s.source.Match(c)
 	for j, i := range in {
 		st := c.State(i)
 		load := 1 - math.Min(1, math.Max(0, float64(st.Waiting)/float64(s.MaxQueue)))
 		latency := 1 - math.Min(1, p99(st)/s.MaxLatency)
-		scores[j] = float64(s.Weights.Cache*m.ratio(st)) + float64(s.Weights.Load*load) + float64(s.Weights.Latency*latency)
+		scores[j] = float64(s.Weights.Cache*m.Ratio(st)) + float64(s.Weights.Load*load) + float64(s.Weights.Latency*latency)
 	}
 }

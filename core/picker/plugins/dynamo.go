@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // The headers by which Dynamo's EPP tells a frontend the worker.
@@ -39,7 +40,7 @@ type dynamoRouter struct {
 	Prefix      string          `json:"prefixMatchInfoProducerName"`
 
 	load   *dynamo.Load
-	source prefixSource // nil: what it sent itself
+	source dataproducer.PrefixSource // nil: what it sent itself
 	ids    []dynamo.WorkerID
 	costs  []dynamo.Cost
 	seen   []dynamo.WorkerID // by slot
@@ -65,9 +66,9 @@ func newDynamoRouter(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	}
 	s.load = dynamo.NewLoad(dynamo.Config{BlockSize: s.BlockSize, OverlapScoreCredit: s.Credit, CreditDecay: s.Decay, PrefillLoadScale: s.Scale, ActiveRequestWeight: s.Weight,
 		Temperature: s.Temperature, Policy: s.Policy, TTL: s.TTL.Time()})
-	ensureTokens(b, name)
+	dataproducer.EnsureTokens(b, name)
 	if s.Prefix != "" {
-		findPrefix(b, s.Prefix, name, &s.source)
+		dataproducer.FindPrefix(b, s.Prefix, name, &s.source)
 	}
 	return s, nil
 }
@@ -105,9 +106,9 @@ func (s *dynamoRouter) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 	var overlap func(int) float64
 	if s.source != nil {
-		m := s.source.match(c)
+		m := s.source.Match(c)
 		overlap = func(i int) float64 {
-			return float64(int(m.of(c.State(in[i]))) * m.blockTokens / s.BlockSize)
+			return float64(int(m.Of(c.State(in[i]))) * m.BlockTokens / s.BlockSize)
 		}
 	}
 	s.costs = s.load.Costs(c.Now, &b.prompt, s.ids, overlap, s.costs[:0])

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -167,4 +168,30 @@ func (s *embeddingsScorer) Score(c *picker.Cycle, in []int32, scores []float64) 
 		}
 		scores[j] = float64(n) / float64(len(different))
 	}
+}
+
+// SaveState copies which assets were sent where, the oldest first.
+func (e *embeddings) SaveState() any {
+	out := make([]machine.Words, len(e.caches))
+	for slot, c := range e.caches {
+		if c != nil {
+			out[slot] = c.Keys()
+		}
+	}
+	return out
+}
+
+// LoadState takes it over.
+func (e *embeddings) LoadState(text []byte) error {
+	var list []machine.Words
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	e.caches = make([]*simplelru.LRU[uint64, struct{}], len(list))
+	for slot, hashes := range list {
+		for _, h := range hashes {
+			e.cache(slot).Add(h, struct{}{})
+		}
+	}
+	return nil
 }

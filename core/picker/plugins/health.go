@@ -1,6 +1,9 @@
 package plugins
 
 import (
+	"encoding/json"
+	"slices"
+
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -75,3 +78,9 @@ func (f *readyFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 
 // Why says that the endpoint is not ready.
 func (f *readyFilter) Why(*picker.Decision, int32) string { return "is not ready" }
+
+// SaveState copies who failed how often.
+func (h *health) SaveState() any { return slices.Clone(h.failures) }
+
+// LoadState takes it over.
+func (h *health) LoadState(text []byte) error { return json.Unmarshal(text, &h.failures) }

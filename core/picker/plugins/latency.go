@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // latencySteps: the results of latency-scorer are whole hundredths.
@@ -22,8 +23,8 @@ type latencyScorer struct {
 	Prefix          string  `json:"prefixMatchInfoProducerName"`
 	LatencyProducer string  `json:"latencyPredictionInfoProducerName"`
 
-	source  prefixSource
-	latency *predicted
+	source  dataproducer.PrefixSource
+	latency *dataproducer.Predicted
 }
 
 func newLatencyScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -32,8 +33,8 @@ func newLatencyScorer(b *picker.Builder, name string, p picker.Params) (picker.P
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
-	findPrefix(b, s.Prefix, name, &s.source)
-	findPredicted(b, s.LatencyProducer, name, &s.latency)
+	dataproducer.FindPrefix(b, s.Prefix, name, &s.source)
+	dataproducer.FindPredicted(b, s.LatencyProducer, name, &s.latency)
 	return s, nil
 }
 
@@ -42,9 +43,9 @@ func (s *latencyScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	var have, negative bool
 	allNegative := true
 	for _, i := range in {
-		if p := s.latency.of(c, i); p != nil {
+		if p := s.latency.Of(c, i); p != nil {
 			have = true
-			if p.negative() {
+			if p.Negative() {
 				negative = true
 				continue
 			}
@@ -55,13 +56,13 @@ func (s *latencyScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	case !have:
 		s.composite(c, in, scores)
 	case !negative || !allNegative:
-		s.bucket(c, in, scores, false, func(p *prediction) bool { return p == nil || !p.negative() })
+		s.bucket(c, in, scores, false, func(p *dataproducer.Prediction) bool { return p == nil || !p.Negative() })
 	default:
-		for _, in1 := range []func(p *prediction) bool{
-			func(p *prediction) bool { return p.Dispatched == 0 },
-			func(p *prediction) bool { return p.TTFTHeadroom >= 0 },
-			func(p *prediction) bool { return p.TPOTHeadroom >= 0 },
-			func(p *prediction) bool { return true },
+		for _, in1 := range []func(p *dataproducer.Prediction) bool{
+			func(p *dataproducer.Prediction) bool { return p.Dispatched == 0 },
+			func(p *dataproducer.Prediction) bool { return p.TTFTHeadroom >= 0 },
+			func(p *dataproducer.Prediction) bool { return p.TPOTHeadroom >= 0 },
+			func(p *dataproducer.Prediction) bool { return true },
 		} {
 			if s.bucket(c, in, scores, true, in1) {
 				return
@@ -71,11 +72,11 @@ func (s *latencyScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 }
 
 // bucket scores the endpoints that belong to it and says whether any does.
-func (s *latencyScorer) bucket(c *picker.Cycle, in []int32, scores []float64, least bool, belongs func(*prediction) bool) bool {
+func (s *latencyScorer) bucket(c *picker.Cycle, in []int32, scores []float64, least bool, belongs func(*dataproducer.Prediction) bool) bool {
 	const eps = 1e-9
-	var zero prediction
-	at := func(i int32) (*prediction, bool) {
-		p := s.latency.of(c, i)
+	var zero dataproducer.Prediction
+	at := func(i int32) (*dataproducer.Prediction, bool) {
+		p := s.latency.Of(c, i)
 		if !belongs(p) {
 			return nil, false
 		}
@@ -133,7 +134,7 @@ func (s *latencyScorer) composite(c *picker.Cycle, in []int32, scores []float64)
 	if sum <= 0 {
 		wk, wq, wp, sum = 1, 0, 0, 1
 	}
-	m := s.source.match(c)
+	m := s.source.Match(c)
 	var most int64
 	for _, i := range in {
 		most = max(most, c.State(i).Waiting)
@@ -144,7 +145,7 @@ func (s *latencyScorer) composite(c *picker.Cycle, in []int32, scores []float64)
 		if most > 0 {
 			free = float64(most-st.Waiting) / float64(most)
 		}
-		v := float64(wk/sum*(1-st.KVUsage)) + float64(wq/sum*free) + float64(wp/sum*m.ratio(st))
+		v := float64(wk/sum*(1-st.KVUsage)) + float64(wq/sum*free) + float64(wp/sum*m.Ratio(st))
 		scores[j] = math.Round(latencySteps*v) / latencySteps
 	}
 }
@@ -156,7 +157,7 @@ type headroomTier struct {
 	Epsilon  float64 `json:"epsilonExploreNeg" min:"0" max:"1"`
 	Producer string  `json:"latencyPredictionInfoProducerName"`
 
-	latency *predicted
+	latency *dataproducer.Predicted
 }
 
 func newHeadroomTier(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -164,7 +165,7 @@ func newHeadroomTier(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	if err := p.Decode(f); err != nil {
 		return nil, err
 	}
-	findPredicted(b, f.Producer, name, &f.latency)
+	dataproducer.FindPredicted(b, f.Producer, name, &f.latency)
 	return f, nil
 }
 
@@ -175,9 +176,9 @@ func (f *headroomTier) Filter(c *picker.Cycle, in []int32) []int32 {
 	}
 	positive, predictions := 0, 0
 	for _, i := range in {
-		if p := f.latency.of(c, i); p != nil {
+		if p := f.latency.Of(c, i); p != nil {
 			predictions++
-			if !p.negative() {
+			if !p.Negative() {
 				positive++
 			}
 		}
@@ -188,7 +189,7 @@ func (f *headroomTier) Filter(c *picker.Cycle, in []int32) []int32 {
 	d := c.Draw("headroom-tier")
 	explore := d.Float64() < f.Epsilon
 	return keep(in, func(i int32) bool {
-		p := f.latency.of(c, i)
-		return (p != nil && !p.negative()) != explore
+		p := f.latency.Of(c, i)
+		return (p != nil && !p.Negative()) != explore
 	})
 }

@@ -1,10 +1,12 @@
 package plugins
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // noHitLRU is no-hit-lru-scorer: a request whose prefix nobody holds goes to
@@ -17,7 +19,7 @@ type noHitLRU struct {
 	PluginType string `json:"prefixPluginType"` // older names of the producer
 	PluginName string `json:"prefixPluginName"`
 
-	source prefixSource
+	source dataproducer.PrefixSource
 	used   []int32 // slots, least recently used first
 }
 
@@ -31,17 +33,17 @@ func newNoHitLRU(b *picker.Builder, name string, p picker.Params) (picker.Plugin
 	if s.Size <= 0 {
 		s.Size = 1024
 	}
-	findPrefix(b, s.Producer, name, &s.source)
+	dataproducer.FindPrefix(b, s.Producer, name, &s.source)
 	return s, nil
 }
 
 // Score ranks endpoints for a cold request.
 func (s *noHitLRU) Score(c *picker.Cycle, in []int32, scores []float64) {
-	m := s.source.match(c)
+	m := s.source.Match(c)
 	cold, _ := picker.Data[coldness](c.Decision, s)
 	cold.cold = true
 	for _, i := range in {
-		if m.of(c.State(i)) > 0 {
+		if m.Of(c.State(i)) > 0 {
 			cold.cold = false
 			for j := range scores {
 				scores[j] = .5
@@ -86,7 +88,7 @@ func (s *noHitLRU) Commit(_ machine.Time, d *picker.Decision) {
 		s.used = append(s.used, slot)
 	}
 	touch(d.PrimaryProfile())
-	if p := d.Profile(prefillProfile); p != d.PrimaryProfile() {
+	if p := d.Profile(dataproducer.PrefillProfile); p != d.PrimaryProfile() {
 		touch(p)
 	}
 }
@@ -96,4 +98,29 @@ func (s *noHitLRU) EndpointGone(slot int, forget bool) {
 	if k := slices.Index(s.used, int32(slot)); forget && k >= 0 {
 		s.used = slices.Delete(s.used, k, k+1)
 	}
+}
+
+// SaveState copies the order of use.
+func (s *noHitLRU) SaveState() any { return slices.Clone(s.used) }
+
+// LoadState takes it over.
+func (s *noHitLRU) LoadState(text []byte) error { return json.Unmarshal(text, &s.used) }
+
+type lruState struct {
+	Endpoints      []string `json:"endpoints"`
+	TotalEndpoints int      `json:"totalEndpoints"`
+	MaxEndpoints   int      `json:"maxEndpoints"`
+}
+
+// DumpState tells the order in which endpoints got cold requests.
+func (s *noHitLRU) DumpState(v *picker.View, limit int) any {
+	out := lruState{Endpoints: []string{}, TotalEndpoints: len(s.used), MaxEndpoints: limit}
+	for _, slot := range s.used {
+		for i := range v.States {
+			if v.States[i].Slot() == int(slot) && len(out.Endpoints) < limit {
+				out.Endpoints = append(out.Endpoints, v.States[i].ID())
+			}
+		}
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"encoding/json"
 	"math"
 	"sort"
 
@@ -176,3 +177,9 @@ func (s *roundRobin) Blind() bool { return true }
 
 // Commit goes on to the next one.
 func (s *roundRobin) Commit(machine.Time, *picker.Decision) { s.turn++ }
+
+// SaveState copies whose turn it is.
+func (s *roundRobin) SaveState() any { return s.turn }
+
+// LoadState takes it over.
+func (s *roundRobin) LoadState(text []byte) error { return json.Unmarshal(text, &s.turn) }

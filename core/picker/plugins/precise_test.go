@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 func buildPrecise(parameters string) (*picker.Picker, error) {
@@ -25,7 +26,7 @@ func TestPreciseParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := plugins.Precise(p.Plugin("precise-prefix-cache-producer"))
+	s := dataproducer.Precise(p.Plugin("precise-prefix-cache-producer"))
 	x, from := s.Index(), s.Sources()
 	if x.Hasher.BlockTokens != 64 || x.Hasher.Seed != "7" || x.MaxBlocks != 1000 || x.Weights["cpu"] != .5 || !s.EnableMetrics() {
 		t.Errorf("the index is %+v", x)
@@ -82,7 +83,7 @@ func TestPreciseDiscoversThroughItsSource(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := strings.Join(p.Warnings, "\n")
-		if got := plugins.Precise(p.Plugin("precise")).Sources().Discover; got != test.discover || (test.warning == "") == strings.Contains(all, "precise") || !strings.Contains(all, test.warning) {
+		if got := dataproducer.Precise(p.Plugin("precise")).Sources().Discover; got != test.discover || (test.warning == "") == strings.Contains(all, "precise") || !strings.Contains(all, test.warning) {
 			t.Errorf("%s, %s: dials %v, warns %q", test.events, test.dataLayer, got, all)
 		}
 	}
@@ -101,7 +102,7 @@ func FuzzPreciseParameters(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s := plugins.Precise(p.Plugin("precise-prefix-cache-producer")); s != nil {
+		if s := dataproducer.Precise(p.Plugin("precise-prefix-cache-producer")); s != nil {
 			if x := s.Index(); x.Hasher.Tokens() < 1 || x.MaxBlocks < 0 {
 				t.Errorf("the index is %+v", x)
 			}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // prefixAffinity is prefix-cache-affinity-filter: endpoints that hold at least
@@ -22,9 +23,9 @@ type prefixAffinity struct {
 	Latency       string  `json:"latencyPredictionInfoProducerName"`
 	Inflight      string  `json:"inFlightLoadProducerName"`
 
-	source  prefixSource
-	load    *inflight
-	latency *predicted
+	source  dataproducer.PrefixSource
+	load    *dataproducer.Inflight
+	latency *dataproducer.Predicted
 }
 
 func newPrefixAffinity(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -36,11 +37,11 @@ func newPrefixAffinity(b *picker.Builder, name string, p picker.Params) (picker.
 	if f.TTFTSource == "prefillThroughput" && f.PenaltyMs > 0 && f.Throughput == 0 {
 		return nil, p.At("peakPrefillThroughput").Expected("a number above zero, since ttftSource is prefillThroughput")
 	}
-	findPrefix(b, f.Prefix, name, &f.source)
+	dataproducer.FindPrefix(b, f.Prefix, name, &f.source)
 	if f.PenaltyMs > 0 && f.TTFTSource == "latencyPredictor" {
-		findPredicted(b, f.Latency, name, &f.latency)
+		dataproducer.FindPredicted(b, f.Latency, name, &f.latency)
 	} else if f.PenaltyMs > 0 || f.PenaltyTokens > 0 {
-		findInflight(b, f.Inflight, name, &f.load)
+		dataproducer.FindInflight(b, f.Inflight, name, &f.load)
 	}
 	return f, nil
 }
@@ -55,12 +56,12 @@ func (f *prefixAffinity) Filter(c *picker.Cycle, in []int32) []int32 {
 			return in
 		}
 	}
-	m := f.source.match(c)
+	m := f.source.Match(c)
 	sticky := 0
 	bestSticky, bestOther := math.Inf(1), math.Inf(1)
 	for _, i := range in {
 		s := c.State(i)
-		if m.ratio(s) >= f.Threshold {
+		if m.Ratio(s) >= f.Threshold {
 			sticky++
 			bestSticky = math.Min(bestSticky, f.cost(c, i))
 		} else {
@@ -73,7 +74,7 @@ func (f *prefixAffinity) Filter(c *picker.Cycle, in []int32) []int32 {
 	if limit := f.limit(); limit > 0 && sticky < len(in) && bestSticky-bestOther > limit {
 		return in
 	}
-	return keep(in, func(i int32) bool { return m.ratio(c.State(i)) >= f.Threshold })
+	return keep(in, func(i int32) bool { return m.Ratio(c.State(i)) >= f.Threshold })
 }
 
 func (f *prefixAffinity) limit() float64 {
@@ -88,14 +89,14 @@ func (f *prefixAffinity) limit() float64 {
 func (f *prefixAffinity) cost(c *picker.Cycle, i int32) float64 {
 	switch {
 	case f.latency != nil:
-		if p := f.latency.of(c, i); p != nil {
+		if p := f.latency.Of(c, i); p != nil {
 			return p.TTFTMs
 		}
 		return math.MaxFloat64
 	case f.load == nil:
 		return 0
 	case f.PenaltyMs > 0:
-		return float64(f.load.tokensAt(c.State(i).Slot())) / f.Throughput * 1000
+		return float64(f.load.TokensAt(c.State(i).Slot())) / f.Throughput * 1000
 	}
-	return float64(f.load.tokensAt(c.State(i).Slot()))
+	return float64(f.load.TokensAt(c.State(i).Slot()))
 }

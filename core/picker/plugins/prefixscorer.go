@@ -5,6 +5,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
+	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
 
 // prefixScorer is prefix-cache-scorer:
@@ -16,7 +17,7 @@ type prefixScorer struct {
 	Scale    int     `json:"matchLengthScaleTokens"`
 	Producer string  `json:"prefixMatchInfoProducerName"`
 
-	source prefixSource
+	source dataproducer.PrefixSource
 }
 
 func newPrefixScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -27,7 +28,7 @@ func newPrefixScorer(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	if s.Weight > 0 && s.Scale <= 0 {
 		return nil, p.At("matchLengthScaleTokens").Expected("a whole number above zero, since matchLengthWeight is")
 	}
-	findPrefix(b, s.Producer, name, &s.source)
+	dataproducer.FindPrefix(b, s.Producer, name, &s.source)
 	return s, nil
 }
 
@@ -36,20 +37,20 @@ func (s *prefixScorer) ScoresCache() {}
 
 // Score prefers endpoints that hold much of the prompt.
 func (s *prefixScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
-	m := s.source.match(c)
-	if m.total == 0 {
+	m := s.source.Match(c)
+	if m.Total == 0 {
 		return
 	}
-	total := float64(m.total)
+	total := float64(m.Total)
 	states := c.View.States
 	for j, i := range in {
-		n := m.of(&states[i])
+		n := m.Of(&states[i])
 		if n == 0 {
 			continue
 		}
 		ratio := float64(n) / total
 		if s.Weight > 0 {
-			length := math.Min(1, float64(int(n)*m.blockTokens)/float64(s.Scale))
+			length := math.Min(1, float64(int(n)*m.BlockTokens)/float64(s.Scale))
 			ratio = float64(s.Weight*length*length) + float64((1-s.Weight)*ratio)
 		}
 		scores[j] = ratio
@@ -58,8 +59,8 @@ func (s *prefixScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 
 // Scored implements picker.SparseScorer.
 func (s *prefixScorer) Scored(c *picker.Cycle) (slots []int32, known bool) {
-	m := s.source.match(c)
-	return m.holding, m.sparse
+	m := s.source.Match(c)
+	return m.Holding, m.Sparse
 }
 
 // thresholdPrefix is PrecisePrefixCacheScorer with document 003's arguments:
@@ -74,7 +75,7 @@ type thresholdPrefix struct {
 	HitThreshold float64 `json:"cacheHitThreshold" min:"0" max:"1"`
 	MaxPrefix    int     `json:"maxPrefixLength" min:"0"`
 
-	source prefixSource
+	source dataproducer.PrefixSource
 }
 
 func newThresholdPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -82,7 +83,7 @@ func newThresholdPrefix(b *picker.Builder, name string, p picker.Params) (picker
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
-	findPrefix(b, "", name, &s.source)
+	dataproducer.FindPrefix(b, "", name, &s.source)
 	return s, nil
 }
 
@@ -91,17 +92,17 @@ func (s *thresholdPrefix) ScoresCache() {}
 
 // Score prefers endpoints that hold enough of the prompt.
 func (s *thresholdPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {
-	m := s.source.match(c)
-	total := m.total
-	if s.MaxPrefix > 0 && m.blockTokens > 0 {
-		total = min(total, max(1, s.MaxPrefix/m.blockTokens))
+	m := s.source.Match(c)
+	total := m.Total
+	if s.MaxPrefix > 0 && m.BlockTokens > 0 {
+		total = min(total, max(1, s.MaxPrefix/m.BlockTokens))
 	}
 	if total == 0 {
 		return
 	}
 	for j, i := range in {
 		st := c.State(i)
-		share := math.Min(1, min(float64(m.of(st)), findable(st, m.blockTokens))/float64(total))
+		share := math.Min(1, min(float64(m.Of(st)), findable(st, m.BlockTokens))/float64(total))
 		if share >= s.HitThreshold {
 			scores[j] = share
 		}

@@ -1,0 +1,50 @@
+package parts
+
+import (
+	"github.com/alecthomas/kong"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/live/sidecar"
+)
+
+// line reads the command line of a container, as it would be typed after the name
+// of its part, with the container's environment.
+func line(o *console.Console, part any, name string, args []string, env func(string) (string, bool)) (*console.Console, error) {
+	inner := *o
+	inner.Env = env
+	parser, err := kong.New(part, kong.NoDefaultHelp(), kong.Resolvers(inner.Flags()), kong.Bind(&inner))
+	if err == nil {
+		_, err = parser.Parse(Args(append([]string{name}, args...), &inner)[1:])
+	}
+	return &inner, err
+}
+
+// SidecarOptions reads the arguments and the environment of a sidecar's container.
+func SidecarOptions(o *console.Console) func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
+	return func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
+		var c Sidecar
+		inner, err := line(o, &c, "sidecar", args, env)
+		if err != nil {
+			return sidecar.Options{}, err
+		}
+		return c.options(inner)
+	}
+}
+
+// PickerOptions reads the arguments and the environment of an endpoint picker's
+// container.
+func PickerOptions(o *console.Console) func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error) {
+	return func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error) {
+		var c EPP
+		inner, err := line(o, &c, "epp", args, env)
+		if err != nil {
+			return epp.StandaloneOptions{}, err
+		}
+		log, err := c.log(inner.Stderr)
+		if err != nil {
+			return epp.StandaloneOptions{}, err
+		}
+		return c.options(log)
+	}
+}

@@ -1,0 +1,259 @@
+package parts
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/version"
+	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
+)
+
+// EPP runs the endpoint picker alone, behind anyone's Envoy, with the real
+// EPP's own flags.
+type EPP struct {
+	ConfigFile string `name:"config-file" placeholder:"FILE" help:"EndpointPickerConfig."`
+	ConfigText string `name:"config-text" placeholder:"YAML" help:"The configuration as text, in place of a file."`
+
+	PoolName      string `name:"pool-name" help:"Name of the InferencePool; it names the pool in metrics."`
+	PoolNamespace string `name:"pool-namespace" placeholder:"NAME" help:"Namespace of the pool: else the environment's NAMESPACE, else default."`
+	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; a pool of any group is found by its name."`
+
+	Objects             string `name:"objects" placeholder:"DIR" help:"Directory of YAML files in place of a Kubernetes API server: the InferencePool, its Pods, InferenceObjectives and InferenceModelRewrites. Changes are followed."`
+	EndpointSelector    string `name:"endpoint-selector" placeholder:"SELECTOR" help:"Label selector of the pods, in place of a pool; needs --objects, and POD_NAME in the environment."`
+	EndpointTargetPorts []int  `name:"endpoint-target-ports" placeholder:"PORT" help:"Ports of the selected pods."`
+
+	Listen         string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
+	GRPCPort       int    `name:"grpc-port" default:"9002" help:"Port of ext_proc and gRPC health."`
+	GRPCHealthPort int    `name:"grpc-health-port" default:"9003" help:"Port of gRPC health alone."`
+	MetricsPort    int    `name:"metrics-port" default:"9090" help:"Port of /metrics."`
+
+	SecureServing bool `name:"secure-serving" default:"true" help:"Serve ext_proc over TLS."`
+	HealthCheck   bool `name:"health-checking" help:"Accepted; health is always served."`
+	eppServing    `embed:""`
+	bodyFlags     `embed:""`
+
+	Held      bool          `name:"hold" help:"Hold requests open as document 000 does: part 1 goes on at once, part 2 when the first token has come back. The model servers must know this flow."`
+	HoldLimit time.Duration `name:"hold-limit" default:"1m" help:"How long a request may be held before the client gets a 504."`
+
+	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
+	PodHeaders                bool          `name:"pod-headers" help:"Tell the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod (documents 002 and 003)."`
+	ExplainHeaders            bool          `name:"explain-headers" help:"These, and cache hits, scores and scheduling times in every response, as x-windtunnel-explain asks for one."`
+	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
+	AllowExperimental         bool          `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
+	RefreshMetricsInterval    time.Duration `name:"refresh-metrics-interval" default:"50ms" help:"How often model servers are scraped."`
+	RefreshPrometheusInterval time.Duration `name:"refresh-prometheus-metrics-interval" default:"5s" help:"Accepted; the pool's metrics are always those of the moment."`
+	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; the detectors have their own threshold."`
+	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
+
+	Tracing bool `name:"tracing" default:"true" help:"Send spans where OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT say; --otlp does without them."`
+	spans.To
+	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Ask readers of /metrics who they are, by --metrics-token-file or --metrics-client-ca-file: there is no Kubernetes to ask. Not given, this machine may read without; =false serves everybody."`
+	EnablePprof  bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
+	LeaderElect  bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
+	DrainTimeout time.Duration `name:"drain-timeout" default:"30s" help:"How long streams may finish after the signal to stop."`
+	Verbosity    int           `name:"v" short:"v" default:"2" help:"Log verbosity as the real EPP counts it: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
+	Zap          string        `name:"zap-encoder" default:"json" enum:"json,console" help:"Form of log lines."`
+	eppLogging   `embed:""`
+	Errors       string   `name:"errors" default:"epp" enum:"epp,openai" help:"Form of error bodies: the real EPP's text, or OpenAI's JSON."`
+	Seed         uint64   `name:"seed" help:"Key of all random choices."`
+	Ignored      []string `arg:"" optional:"" hidden:"" help:"Accepted: the real EPP ignores what stands between flags."`
+
+	Record         string `name:"record" placeholder:"FILE" help:"Write down what enters the picker and what comes of it; compressed if FILE ends in .gz. windtunnel replay --through-core plays it."`
+	RecordMaxBytes string `name:"record-max-bytes" default:"256MiB" placeholder:"SIZE" help:"How long a file may become: then it is FILE.1, and FILE is a new one."`
+	RecordFiles    int    `name:"record-files" default:"4" placeholder:"N" help:"How many files there are at most, FILE among them."`
+	RecordBodies   bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
+
+	DecisionsKept int `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
+}
+
+func (EPP) Help() string {
+	return `The endpoint picker of llm-d by itself: the launch lines of the real one work
+unchanged. A flag that has no meaning here is accepted, and named once in the
+log; one that would guard something (--metrics-endpoint-auth) acts or is refused.
+
+  windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false
+
+Endpoints come from the file that the configuration's file-discovery plug-in
+names (with watchFile it is followed; so is the configuration itself: a new one
+is taken over without losing a request, a bad one is refused and logged), or from the pods among the objects of
+--objects, which is read as a Kubernetes API server would serve it:
+
+  windtunnel epp --pool-name my-pool --objects ./manifests --secure-serving=false
+
+With --hold the requests of the pool are held open, as in a scenario with flow: held:
+
+  windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false --hold
+
+With --record a file says what entered and what was decided; it does for a test,
+for explain and preview as of then, and to ask what another configuration would do:
+
+  windtunnel epp --pool-name my-pool --config-file epp.yaml --record epp.ndjson
+  windtunnel replay epp.ndjson.2 epp.ndjson.1 epp.ndjson --through-core`
+}
+
+// Run serves until it is told to stop.
+func (c *EPP) Run(o *console.Console) error {
+	log, err := c.log(o.Stderr)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if err := c.pool(); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	for _, flag := range c.withoutEffect() {
+		log.Info("epp: a flag that has no effect here", "flag", flag)
+	}
+	opts, err := c.options(log)
+	if err != nil {
+		return exit.ByCause(exit.Usage, err)
+	}
+	if opts.MetricsFor == epp.LocalReaders {
+		log.Info("epp: /metrics is served to this machine alone; --metrics-token-file, --metrics-client-ca-file or --metrics-endpoint-auth=false let others read it")
+	}
+	switch {
+	case c.ConfigText != "" && c.ConfigFile != "":
+		return exit.With(exit.Usage, errors.New("--config-file and --config-text cannot be given at the same time"))
+	case c.ConfigText != "":
+		opts.Config, opts.ConfigName = []byte(c.ConfigText), "--config-text"
+	case c.ConfigFile != "":
+		text, err := files.Read(c.ConfigFile, strictyaml.MaxBytes)
+		if err != nil {
+			return exit.With(exit.Input, err)
+		}
+		opts.Config, opts.ConfigName, opts.ConfigPath = text, c.ConfigFile, c.ConfigFile
+	case c.Objects == "":
+		return exit.With(exit.Usage, errors.New("--config-file or --objects is required: without Kubernetes the endpoints come from a file that the one names, or from the other"))
+	}
+	if opts.Predictor, err = predictorService(o.Env); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	opts.Origin = time.Now()
+	sender, err := c.Alone(o, c.Tracing, opts.Origin)
+	if err != nil {
+		return err
+	}
+	defer sender.End(o)
+	opts.Hold.Recorder, opts.Hold.Trace = sender.Recorder(), sender.Trace()
+	recording, err := c.record(&opts)
+	if err != nil {
+		return err
+	}
+	s, err := epp.StartStandalone(opts)
+	if err != nil {
+		log.Error("epp: not started", "error", err.Error())
+		return errors.Join(exit.ByCause(exit.Input, err), recording())
+	}
+	fmt.Fprintf(o.Stderr, "windtunnel epp: ext_proc on %s, health on %s, metrics on %s\n", s.Addr(), s.HealthAddr(), s.MetricsAddr())
+	ctx, stop := o.Context()
+	defer stop()
+	return errors.Join(serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop), recording())
+}
+
+// options are what the flags say, but for the configuration.
+func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
+	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
+		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores, PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders,
+		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
+		BuildInfo: version.Text(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
+	if err := c.serving(&opts, c.MetricsAuth); err != nil {
+		return opts, err
+	}
+	body, err := c.limits()
+	if err != nil {
+		return opts, err
+	}
+	opts.Hold.BodyIdle, opts.Hold.BodyTotal = machine.FromDuration(body.Idle), machine.FromDuration(body.Total)
+	if opts.Hold.Hold = c.Held; c.Held && c.HoldLimit <= 0 {
+		return opts, fmt.Errorf("--hold-limit %v: expected a duration above 0", c.HoldLimit)
+	}
+	opts.Hold.HoldLimit, opts.Hold.MetadataBytes, opts.Hold.Seed = machine.FromDuration(c.HoldLimit), heldMetadataBytes, c.Seed
+	if c.EndpointSelector != "" {
+		selector, err := picker.ParseSelector(c.EndpointSelector)
+		if err != nil {
+			return opts, fmt.Errorf("--endpoint-selector: %w", err)
+		}
+		opts.Selector, opts.TargetPorts = selector, c.EndpointTargetPorts
+	}
+	if c.Errors == "epp" {
+		opts.Errors = stream.EPPErrors
+	}
+	at := func(port int) string { return net.JoinHostPort(c.Listen, strconv.Itoa(port)) }
+	opts.Address, opts.HealthAddress, opts.MetricsAddress = at(c.GRPCPort), at(c.GRPCHealthPort), at(c.MetricsPort)
+	return opts, nil
+}
+
+// record begins the log of inputs, if there is to be one. What it returns ends it.
+func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
+	if c.Record == "" {
+		return func() error { return nil }, nil
+	}
+	most, err := messageSize("--record-max-bytes", c.RecordMaxBytes)
+	switch {
+	case err != nil:
+		return nil, exit.With(exit.Usage, err)
+	case most < 1<<16:
+		return nil, exit.With(exit.Usage, fmt.Errorf("--record-max-bytes: found %s; expected at least 64KiB", c.RecordMaxBytes))
+	case c.RecordFiles < 1 || c.RecordFiles > 1000:
+		return nil, exit.With(exit.Usage, fmt.Errorf("--record-files: found %d; expected from 1 to 1000", c.RecordFiles))
+	case files.Same(c.ConfigFile, c.Record):
+		return nil, exit.With(exit.Usage, fmt.Errorf("--record %s: this is the configuration, which the recording would overwrite; choose another file", c.Record))
+	}
+	to, err := recording.CreateInputFiles(c.Record, int64(most), c.RecordFiles)
+	if err != nil {
+		return nil, exit.With(exit.Input, fmt.Errorf("--record: %w", err))
+	}
+	o.Inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: version.Text()}, Log: o.Log})
+	return func() error { return errors.Join(o.Inputs.Close(), to.Close()) }, nil
+}
+
+// heldMetadataBytes is the length of part 2's metadata, a scenario's default.
+const heldMetadataBytes = 32
+
+// pool checks how the pool is named. Without one, the picker's own Deployment
+// names it, as its pod's name tells.
+func (c *EPP) pool() error {
+	c.PoolNamespace = cmp.Or(c.PoolNamespace, os.Getenv("NAMESPACE"), "default")
+	switch {
+	case (c.EndpointSelector == "") == (c.PoolName == ""):
+		return errors.New("--pool-name or --endpoint-selector is required, and not both")
+	case c.EndpointSelector == "":
+		return nil
+	case c.Objects == "":
+		return errors.New("--endpoint-selector selects among the pods of --objects, which is not given")
+	}
+	slices.Sort(c.EndpointTargetPorts)
+	c.EndpointTargetPorts = slices.Compact(c.EndpointTargetPorts)
+	if n := len(c.EndpointTargetPorts); n < 1 || n > 8 {
+		return fmt.Errorf("--endpoint-target-ports: from 1 to 8 ports are expected with --endpoint-selector, got %d", n)
+	}
+	for _, port := range c.EndpointTargetPorts {
+		if port < 0 || port > 65535 {
+			return fmt.Errorf("--endpoint-target-ports: %d is not a port", port)
+		}
+	}
+	parts := strings.Split(os.Getenv("POD_NAME"), "-")
+	if len(parts) < 3 {
+		return fmt.Errorf("--endpoint-selector needs the environment's POD_NAME, as <deployment>-<hash>-<id>; it is %q", os.Getenv("POD_NAME"))
+	}
+	c.PoolName = strings.Join(parts[:len(parts)-2], "-")
+	return nil
+}

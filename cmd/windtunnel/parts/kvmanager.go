@@ -1,0 +1,142 @@
+package parts
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/live/kvmanager"
+	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// KVManager runs the KV-cache manager alone. Document 003's environment
+// variables act as they do there; flags go first.
+type KVManager struct {
+	ZMQBind    string         `name:"zmq-bind" placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
+	HTTP       string         `name:"http" placeholder:"HOST:PORT" help:"Where the API is served (127.0.0.1 and HTTP_PORT, 8080)."`
+	Pod        []string       `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 where it replays. May be repeated."`
+	ReplayPort int            `name:"replay-port" placeholder:"PORT" help:"Port on which model servers that come by themselves replay what was missed."`
+	BlockSize  int            `name:"block-size" placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
+	HashSeed   string         `name:"hash-seed" placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, when keys are compared."`
+	Model      string         `name:"model" placeholder:"NAME" help:"Model of requests and events that name none."`
+	Tokenizer  string         `name:"tokenizer" placeholder:"FILE" help:"A tokenizer.json for prompts given as text; without it four bytes are one token, as in windtunnel's model server."`
+	Lenient    bool           `name:"lenient" help:"Take events in forms that llm-d-router refuses."`
+	Memory     scenario.Bytes `name:"memory-limit" placeholder:"BYTES" help:"How much memory the manager may have, as a container's limit, such as 2Gi: with more it ends as OOMKilled. No limit by default."`
+	LogLevel   string         `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
+}
+
+func (KVManager) Help() string {
+	return `The KV-cache manager of document 003 by itself: it takes KV events over ZMQ
+(vLLM's msgpack or the document's JSON), keeps an index of which pod holds which
+block, and scores pods over HTTP.
+
+  windtunnel kv-manager
+  ZMQ_BIND_ADDRESS=tcp://0.0.0.0:5555 INDEX_TTL=1800 windtunnel kv-manager --http 0.0.0.0:8080
+  windtunnel kv-manager --pod 10.0.0.7:8000@llama=tcp://10.0.0.7:5557,tcp://10.0.0.7:5558
+
+A model server beside it, and questions:
+
+  VLLM_KV_EVENT_ENABLED=true VLLM_KV_EVENT_ZMQ_ENDPOINT=tcp://127.0.0.1:5555 windtunnel modelserver -- --enable-kv-events
+  curl -d '{"prompt":"Tell me about machine learning","candidate_pods":["127.0.0.1:8000"]}' localhost:8080/api/v1/score
+  curl localhost:8080/api/v1/cache/state
+  curl localhost:8080/api/v1/cache/pod/127.0.0.1:8000
+  curl localhost:8080/api/v1/cache/block/sha256:00000000000004d2        # which pods hold it
+  curl localhost:8080/metrics                                           # /healthz and /readyz, too
+
+Environment, with what it is without:
+
+  ZMQ_BIND_ADDRESS            tcp://127.0.0.1:5555   where model servers send their events to
+  HTTP_PORT                   8080                   port of the API
+  LOG_LEVEL                   info                   debug, info, warn or error
+  INDEX_TTL                   3600                   seconds since a block was stored, updated or asked for, and since a pod was heard of
+  INDEX_MAX_BLOCKS            10000                  different blocks; the quietest goes first; 0 is no bound
+  INDEX_CLEANUP_INTERVAL      300                    seconds between looks at the age of blocks
+  VLLM_KV_BLOCK_SIZE          16                     tokens per block of the index; no larger than the engines'
+  VLLM_KV_EVENT_ENABLED       true                   false binds no socket for events
+  VLLM_KV_EVENT_ZMQ_ENDPOINT                         as model servers have it, of several the first: its port is bound without ZMQ_BIND_ADDRESS
+  VLLM_KV_EVENT_INTERVAL_MS   100                    how late a message that was overtaken may be
+
+Several managers, for high availability: each takes all events where a model server's
+VLLM_KV_EVENT_ZMQ_ENDPOINT names them all, with commas between.
+
+Missed messages are asked for at --replay-port, on the address that a pod comes from, or
+where --pod says. Where there is nobody to ask, all that a pod held is forgotten.`
+}
+
+// Run serves until it is told to stop.
+func (c *KVManager) Run(o *console.Console) error {
+	opts, err := c.options(o)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if c.Tokenizer != "" {
+		text, err := files.Read(c.Tokenizer, tokens.MaxFileBytes)
+		if err != nil {
+			return exit.With(exit.Input, err)
+		}
+		if opts.Tokenizer, err = tokens.ParseTokenizerJSON(text); err != nil {
+			return exit.With(exit.Input, fmt.Errorf("%s: %w", c.Tokenizer, err))
+		}
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	opts.MemoryLimit = int64(c.Memory)
+	m, err := kvmanager.Start(opts)
+	if err != nil {
+		return exit.ByCause(exit.Usage, err)
+	}
+	fmt.Fprintf(o.Stderr, "windtunnel kv-manager: events on %s, API on http://%s\n", m.ZMQEndpoint(), m.HTTPAddress())
+	return serve.Until(ctx, 0, m.Failed(), m.Stop)
+}
+
+// options are the defaults, changed by the environment and then by flags.
+func (c *KVManager) options(o *console.Console) (kvmanager.Options, error) {
+	opts := kvmanager.DefaultOptions()
+	if err := opts.FromEnv(o.Env); err != nil {
+		return opts, err
+	}
+	level, err := kvmanager.LogLevel(c.LogLevel)
+	if err != nil {
+		return opts, err
+	}
+	opts.Log = kvmanager.NewLogger(o.Stderr, level)
+	switch {
+	case c.ZMQBind == "none":
+		opts.ZMQBind = ""
+	case c.ZMQBind != "":
+		opts.ZMQBind = c.ZMQBind
+	}
+	if c.HTTP != "" {
+		if _, _, err := net.SplitHostPort(c.HTTP); err != nil {
+			return opts, fmt.Errorf("--http %q: expected HOST:PORT: %w", c.HTTP, err)
+		}
+		opts.HTTPAddress = c.HTTP
+	}
+	if c.BlockSize < 0 || c.BlockSize > 1<<16 {
+		return opts, fmt.Errorf("--block-size %d: expected 1 to 65536 tokens", c.BlockSize)
+	}
+	if c.BlockSize > 0 {
+		opts.Index.Hasher.BlockTokens = c.BlockSize
+	}
+	opts.Index.Hasher.Seed, opts.Model, opts.Lenient = c.HashSeed, c.Model, c.Lenient
+	if c.ReplayPort < 0 || c.ReplayPort > 65535 {
+		return opts, fmt.Errorf("--replay-port %d: expected 1 to 65535", c.ReplayPort)
+	}
+	opts.ReplayPort = c.ReplayPort
+	for _, text := range c.Pod {
+		pod, err := kvmanager.ParsePod(strings.TrimSpace(text))
+		if err != nil {
+			return opts, fmt.Errorf("--pod: %w", err)
+		}
+		opts.Pods = append(opts.Pods, pod)
+	}
+	if opts.ZMQBind == "" && len(opts.Pods) == 0 {
+		opts.Log.Warn("no KV events will come: neither a bound socket nor a --pod", "component", "main")
+	}
+	return opts, nil
+}

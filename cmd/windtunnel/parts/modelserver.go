@@ -1,0 +1,271 @@
+package parts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/kvevents"
+	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+// ModelServer runs simulated model servers alone, behind anyone's gateway.
+type ModelServer struct {
+	Servers int    `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
+	OOM     string `name:"oom" enum:"exit,restart" default:"exit" help:"What a server does that does not fit into its accelerator's memory: exit as OOMKilled, so that whoever runs it restarts it, or stay and be killed and restarted again and again, answering 503 (restart)."`
+	List    string `name:"list" placeholder:"models|accelerators|flags" help:"List what is known, one a line, and start nothing: models and accelerators whose times and memory are simulated, or the flags behind -- that act."`
+	spans.To
+	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
+	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the flags of vllm serve, or of llm-d-inference-sim."`
+}
+
+func (ModelServer) Help() string {
+	return `A vLLM to every client, down to the engine step, without a GPU. It takes the
+command line of the server that it stands in for: flags that it models act, all
+others are named once and ignored.
+
+Examples:
+  windtunnel modelserver                                                # 127.0.0.1:8000, model windtunnel
+  windtunnel modelserver -- vllm serve meta-llama/Llama-3.1-8B-Instruct --accelerator H100 --max-num-seqs 128
+  windtunnel modelserver --servers 8 -- --model m --time-to-first-token 200ms --inter-token-latency 20ms
+  windtunnel modelserver -- --config simulator.yaml                     # llm-d-inference-sim's
+  windtunnel modelserver --list flags                                   # those of vllm serve and llm-d-inference-sim that act
+  curl -sN localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \
+    -d '{"messages":[{"role":"user","content":"Hello"}],"stream":true}'
+
+Flags of its own, among the others: --accelerator NAME, --batching continuous|static|none|independent,
+--output-tokens DISTRIBUTION, --profile document|vllm|sim (whose defaults count),
+--lora-load-time and --lora-activate-time DURATION, --advertise HOST (what others are told where
+--host is 0.0.0.0; else POD_IP), --kv-peers ADDRESS|NETWORK|NAME|local|any (from which servers a
+request may have KV caches fetched; local, this machine's), --kv-peer-timeout DURATION (for the
+first byte of their answers; 2s), --body-idle-timeout and --body-timeout DURATION (30s, 5m; of a
+held-open request's first part).`
+}
+
+// listed is what --list lists.
+func (c *ModelServer) listed() ([]string, error) {
+	switch c.List {
+	case "models":
+		return modelshape.Names(), nil
+	case "accelerators":
+		return hardware.AcceleratorNames(), nil
+	case "flags":
+		return dropin.Flags(), nil
+	}
+	return nil, exit.With(exit.Usage, fmt.Errorf("--list: %q is not models, accelerators or flags", c.List))
+}
+
+func (c *ModelServer) Run(o *console.Console) error {
+	if c.List != "" {
+		list, err := c.listed()
+		if err == nil {
+			_, err = fmt.Fprintln(o.Stdout, strings.Join(list, "\n"))
+		}
+		return err
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	began := time.Now()
+	options, err := c.options(o)
+	if err != nil {
+		return err
+	}
+	options.Origin = began
+	sender, err := c.Alone(o, true, began)
+	if err != nil {
+		return err
+	}
+	defer sender.End(o)
+	options.Recorder = sender.Recorder()
+	fleet, err := modelserver.New(options)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if err := fleet.Start(ctx); err != nil {
+		return exit.ByCause(exit.Environment, err)
+	}
+	for _, s := range fleet.Servers() {
+		fmt.Fprintf(o.Stdout, "ready: %s serves %s\n", s.URL(), strings.Join(options.Servers[0].Models, ", "))
+	}
+	fmt.Fprintf(o.Stdout, "in %d ms; step times from %s; Ctrl-C stops\n", time.Since(began).Milliseconds(), timesOf(&options.Servers[0]))
+	return serve.Until(ctx, 10*time.Second, fleet.Failed(), func(ctx context.Context) error { fleet.Stop(ctx); return nil })
+}
+
+// options reads the flags behind -- and spreads the servers over addresses.
+func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
+	none := modelserver.Options{}
+	if c.Servers < 1 || c.Servers > 4096 {
+		return none, exit.With(exit.Usage, fmt.Errorf("--servers %d: expected 1 to 4096", c.Servers))
+	}
+	r, err := dropin.Parse(c.Args, o.Env)
+	if err != nil {
+		return none, exit.ByCause(exit.Usage, err)
+	}
+	for _, own := range []string{"--servers", "--oom", "--list"} {
+		if slices.Contains(r.Ignored, own) {
+			return none, exit.Hint(exit.Usage, fmt.Errorf("%s stands among the model server's flags, and is windtunnel's own", own), fmt.Sprintf("Try: windtunnel modelserver %s … -- FLAGS", own))
+		}
+	}
+	if r.TracesEndpoint != "" && c.OTLP == "" {
+		if c.OTLP, err = spans.ByProtocol(o, r.TracesEndpoint, false); err != nil {
+			return none, err
+		}
+	}
+	r.RestartOOM = c.OOM == "restart"
+	options, err := r.Fleet()
+	var memory *hardware.OutOfMemoryError
+	switch {
+	case errors.As(err, &memory):
+		return none, exit.With(exit.Broken, fmt.Errorf("OOMKilled: %w", err))
+	case err != nil:
+		return none, exit.ByCause(exit.Usage, err)
+	}
+	level := slog.LevelInfo
+	if c.Verbose {
+		level = slog.LevelDebug
+	}
+	options.Logger = slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))
+	if len(r.Ignored) > 0 {
+		options.Logger.Warn("flags that have no meaning for a simulated server are ignored", "flags", strings.Join(r.Ignored, " "))
+	}
+	for _, note := range r.Notes {
+		options.Logger.Warn(note)
+	}
+	if c.Servers > 1 {
+		if options.Servers, err = spread(options.Servers, c.Servers); err != nil {
+			return none, exit.With(exit.Usage, err)
+		}
+	}
+	hosts := map[string]int{}
+	for i := range options.Servers {
+		if r.KVEvents != nil {
+			host, _, _ := net.SplitHostPort(options.Servers[i].Listen)
+			options.Servers[i].KVEvents = publisher(r.KVEvents, host, &options.Servers[i].Engine, hosts[host], options.Logger)
+			hosts[host]++
+		}
+	}
+	return options, nil
+}
+
+// spread makes n servers of the first: on loopback addresses that follow one
+// another, all with the same port, or else on ports that do.
+func spread(servers []modelserver.ServerOptions, n int) ([]modelserver.ServerOptions, error) {
+	if len(servers) > 1 {
+		return nil, errors.New("--servers and --data-parallel-size: expected one of them")
+	}
+	host, port, err := net.SplitHostPort(servers[0].Listen)
+	if err != nil {
+		return nil, err
+	}
+	ip, ipErr := netip.ParseAddr(host)
+	loopback := runtime.GOOS == "linux" && ipErr == nil && ip.Is4() && ip.IsLoopback()
+	number, err := strconv.Atoi(port)
+	if err != nil || !loopback && number+n-1 > 65535 {
+		return nil, fmt.Errorf("--port %s: there are not %d ports from it on", port, n)
+	}
+	var out []modelserver.ServerOptions
+	for i := range n {
+		s := servers[0]
+		s.Name = fmt.Sprintf("%s-%d", s.Models[0], i)
+		switch {
+		case loopback:
+			if i > 0 {
+				ip = ip.Next()
+			}
+			s.Listen = net.JoinHostPort(ip.String(), port)
+			if _, side, err := net.SplitHostPort(s.SideChannel); err == nil {
+				s.SideChannel = net.JoinHostPort(ip.String(), side)
+			}
+			if _, meeting, err := net.SplitHostPort(s.Meeting); err == nil {
+				s.Meeting = net.JoinHostPort(ip.String(), meeting)
+			}
+		case number != 0:
+			s.Listen = net.JoinHostPort(host, strconv.Itoa(number+i))
+			s.SideChannel, s.Meeting = "", ""
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// documentHeartbeat keeps an idle server healthy in the eyes of document 003's
+// KV-Cache Manager, which doubts it after minutes of silence.
+const documentHeartbeat = 30 * time.Second
+
+// publisher sends the KV events of a server that listens on a host, as its flags
+// say. Of several servers on one address, such as the ranks of data
+// parallelism, each has ports that are its rank higher, as in vLLM.
+func publisher(e *dropin.KVEvents, host string, eng *engine.Config, rank int, log *slog.Logger) func(model, endpoint string) (modelserver.KVPublisher, error) {
+	return func(model, endpoint string) (modelserver.KVPublisher, error) {
+		o := kvevents.PublisherOptions{
+			Topic: kv.Topic{Pod: endpoint, Model: model}, TopicText: e.Topic, Replay: higher(own(e.Replay, host), rank), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
+			BatchEvents: e.BatchEvents, ReplayMessages: e.Buffer, QueueMessages: e.Queue, DataParallelRank: rank, Log: log,
+		}
+		if t, err := kv.ParseTopic(e.Topic); err == nil && t.Pod != "" {
+			o.Topic = t
+		}
+		switch {
+		case e.Document:
+			o.Format, o.Heartbeat = kvevents.JSON, documentHeartbeat
+			o.BlockBytes, o.CapacityBlocks = eng.KVBytesPerToken*int64(cmp.Or(eng.BlockSize, kv.DefaultBlockTokens)), eng.NumGPUBlocks
+		case e.Map:
+			o.Format = kvevents.MsgpackMap
+		}
+		if e.Connect {
+			o.Connect = strings.Split(e.Endpoint, ",") // of several managers
+		} else {
+			o.Bind = higher(own(e.Endpoint, host), rank)
+		}
+		p, err := kvevents.NewPublisher(o)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}
+}
+
+// higher adds a rank to an endpoint's port.
+func higher(bind string, rank int) string {
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(bind, "tcp://"))
+	number, bad := strconv.Atoi(port)
+	if err != nil || bad != nil || number == 0 {
+		return bind // nothing, any port, or what the publisher will refuse
+	}
+	return "tcp://" + net.JoinHostPort(host, strconv.Itoa(number+rank))
+}
+
+// own puts the host that a server listens on in the place of a wildcard, so
+// that servers on addresses of their own do not meet on one port.
+func own(bind, listen string) string {
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(bind, "tcp://"))
+	if bind == "" || err != nil || !serve.Wildcard(host) {
+		return bind
+	}
+	return "tcp://" + net.JoinHostPort(listen, port)
+}
+
+// timesOf says where a server's step times come from.
+func timesOf(s *modelserver.ServerOptions) string {
+	if t, ok := s.Engine.Timer.(interface{ Source() string }); ok {
+		return t.Source()
+	}
+	return "each request's own draw"
+}

@@ -1,0 +1,239 @@
+package parts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	core "github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/live/predictor"
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+// Predictor runs the latency predictor alone. The real servers' environment
+// variables act as they do there; flags go first.
+type Predictor struct {
+	Training   string   `name:"training" placeholder:"HOST:PORT" default:"127.0.0.1:8000" help:"Where samples are taken."`
+	Prediction []string `name:"prediction" placeholder:"HOST:PORT" default:"127.0.0.1:8001" help:"Where predictions are made. May be repeated."`
+	Model      string   `name:"model" placeholder:"FILE" help:"Models that were trained before (GET /model/export/json, or windtunnel sim --save-model), to begin with."`
+	NoTraining bool     `name:"no-training" help:"Never learn: what --model has predicts. It needs no Python."`
+	LogLevel   string   `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
+}
+
+func (Predictor) Help() string {
+	return `llm-d's latency predictor by itself: a training server that takes samples of how
+long requests took, and prediction servers that say how long one would take. Trees
+are fitted by the XGBoost library, in a Python process that is started and watched,
+and evaluated here. The library is installed once, by hash, into windtunnel's cache.
+
+  windtunnel predictor
+  LATENCY_OBJECTIVE_TYPE=quantile windtunnel predictor --prediction 127.0.0.1:8001 --prediction 127.0.0.1:8002
+  windtunnel predictor --no-training --model latency-model.json
+
+An endpoint picker beside it, with predicted-latency-producer in its configuration, and questions:
+
+  PREDICTION_SERVER_URL=http://127.0.0.1:8001 TRAINING_SERVER_URL=http://127.0.0.1:8000 windtunnel epp --config-file epp.yaml …
+  LATENCY_COALESCE_WINDOW_MS=0     there: ask for each request by itself; else those within 1 ms are one question
+  LATENCY_METRICS_INTERVAL_SEC=60  there: how often states and trees are fetched, as by the real one
+  curl localhost:8000/data/status
+  curl localhost:8000/metrics
+  curl -d '{"requests":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,"num_tokens_generated":1,"prefix_cache_score":0}]}' localhost:8001/predict/bulk/strict
+
+Environment, with what it is without:
+
+  LATENCY_OBJECTIVE_TYPE                        mean    or quantile
+  LATENCY_QUANTILE_ALPHA                        0.9     which quantile
+  LATENCY_RETRAINING_INTERVAL_SEC               10      seconds from one training to the next
+  LATENCY_MIN_SAMPLES_FOR_RETRAIN               10      samples that training needs
+  LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET     500     samples that are kept of each of 400 buckets
+  LATENCY_TEST_TRAIN_RATIO                      0.1     share of samples that are kept for scores
+  LATENCY_MAX_TEST_DATA_SIZE                    1000    and how many at most
+  LATENCY_ENSEMBLE_MODE                         true    models of their own for requests that find nobody waiting
+  LATENCY_MIN_SAMPLES_FOR_ENSEMBLE_SPLIT        200     samples that each of these needs
+  LATENCY_TPOT_ZERO_TOKEN_COUNT                 true    take num_tokens_generated for 0
+  LATENCY_ENABLE_TOKEN_IN_FLIGHT_FEATURES       true    columns of tokens in flight
+  LATENCY_ENABLE_ENCODER_FEATURES               true    columns of the encoder`
+}
+
+// Run serves until it is told to stop.
+func (c *Predictor) Run(o *console.Console) error {
+	opts, err := predictorOptions(o.Env)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return exit.With(exit.Usage, fmt.Errorf("--log-level %q: expected debug, info, warn or error", c.LogLevel))
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	var models *core.Models
+	switch {
+	case c.Model != "":
+		text, err := files.Read(c.Model, core.MaxFileBytes)
+		if err == nil {
+			models, err = core.Load(text)
+		}
+		if err != nil {
+			return exit.With(exit.Input, fmt.Errorf("--model %s: %w", c.Model, err))
+		}
+	case c.NoTraining:
+		return exit.With(exit.Usage, errors.New("--no-training: expected --model beside it, the models that predict"))
+	}
+	po := predictor.Options{Training: c.Training, Prediction: c.Prediction, Machine: core.New(opts, models),
+		Log: slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))}
+	if !c.NoTraining {
+		t, err := Trainer(ctx, o)
+		if err != nil {
+			return err
+		}
+		defer t.Close()
+		po.Fit = func(ctx context.Context, f core.Fit) core.Fitted { return t.Fit(ctx, f) }
+	}
+	s, err := predictor.Start(po)
+	if err != nil {
+		return exit.ByCause(exit.Environment, err)
+	}
+	fmt.Fprintf(o.Stderr, "windtunnel predictor: training server on http://%s, predictions on http://%s\n", s.TrainingAddress(), strings.Join(s.PredictionAddresses(), ", http://"))
+	return serve.Until(ctx, 5*time.Second, s.Failed(), s.Stop)
+}
+
+// predictorOptions are the defaults, changed by the environment.
+func predictorOptions(env func(string) (string, bool)) (core.Options, error) {
+	o := core.DefaultOptions()
+	number := func(to *int) func(string) error {
+		return func(s string) (err error) {
+			*to, err = strconv.Atoi(s)
+			return err
+		}
+	}
+	fraction := func(to *float64) func(string) error {
+		return func(s string) (err error) {
+			*to, err = strconv.ParseFloat(s, 64)
+			return err
+		}
+	}
+	flag := func(to *bool) func(string) error {
+		return func(s string) (err error) {
+			*to, err = strconv.ParseBool(strings.ToLower(s))
+			return err
+		}
+	}
+	for _, v := range []struct {
+		name string
+		set  func(string) error
+	}{
+		{"OBJECTIVE_TYPE", func(s string) error { o.Objective = s; return nil }},
+		{"QUANTILE_ALPHA", fraction(&o.Alpha)},
+		{"RETRAINING_INTERVAL_SEC", func(s string) error {
+			seconds, err := strconv.ParseFloat(s, 64)
+			if err == nil && !(seconds > 0 && seconds < 1e7) {
+				err = errors.New("expected a number of seconds above 0")
+			}
+			o.Interval = machine.Time(seconds * float64(machine.Second))
+			return err
+		}},
+		{"MIN_SAMPLES_FOR_RETRAIN", number(&o.MinSamples)},
+		{"MAX_TRAINING_DATA_SIZE_PER_BUCKET", number(&o.BucketSize)},
+		{"TEST_TRAIN_RATIO", fraction(&o.TestRatio)},
+		{"MAX_TEST_DATA_SIZE", number(&o.MaxTest)},
+		{"ENSEMBLE_MODE", flag(&o.Ensemble)},
+		{"MIN_SAMPLES_FOR_ENSEMBLE_SPLIT", number(&o.MinSplit)},
+		{"TPOT_ZERO_TOKEN_COUNT", flag(&o.ZeroTokens)},
+		{"ENABLE_TOKEN_IN_FLIGHT_FEATURES", flag(&o.TokensInFlight)},
+		{"ENABLE_ENCODER_FEATURES", flag(&o.Encoder)},
+		{"MODEL_TYPE", func(s string) error {
+			if s != "xgboost" {
+				return errors.New("expected xgboost: there are no other models here")
+			}
+			return nil
+		}},
+	} {
+		name := "LATENCY_" + v.name
+		if s, ok := env(name); ok && s != "" {
+			if err := v.set(s); err != nil {
+				return o, fmt.Errorf("%s=%.60q: %w", name, s, err)
+			}
+		}
+	}
+	if err := o.Check(); err != nil {
+		return o, fmt.Errorf("LATENCY_…: %w", err)
+	}
+	return o, nil
+}
+
+// predictorService is where a picker finds the latency predictor, as the real one's
+// environment says; nil where it says nothing.
+func predictorService(env func(string) (string, bool)) (*picker.PredictorService, error) {
+	read := func(name string) (out []string, err error) {
+		text, _ := env(name)
+		for _, s := range strings.Split(text, ",") {
+			if s = strings.TrimSuffix(strings.TrimSpace(s), "/"); s == "" {
+				continue
+			}
+			u, err := url.Parse(s)
+			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+				return nil, fmt.Errorf("%s: found %.100q; expected a URL such as http://127.0.0.1:8001", name, s)
+			}
+			out = append(out, s)
+		}
+		return out, nil
+	}
+	duration := func(name string, n int, unit machine.Time, least int) (machine.Time, error) {
+		if text, ok := env(name); ok && text != "" {
+			v, err := strconv.Atoi(text)
+			if err != nil || v < least || v > 1_000_000 {
+				return 0, fmt.Errorf("%s: found %.40q; expected a whole number from %d to 1000000", name, text, least)
+			}
+			n = v
+		}
+		return machine.Time(n) * unit, nil
+	}
+	predictions, err := read("PREDICTION_SERVER_URL")
+	if err != nil {
+		return nil, err
+	}
+	training, err := read("TRAINING_SERVER_URL")
+	switch {
+	case err != nil:
+		return nil, err
+	case len(training) > 1:
+		return nil, fmt.Errorf("TRAINING_SERVER_URL: found %d URLs; expected one", len(training))
+	case len(predictions) == 0 && len(training) == 1:
+		return nil, errors.New("TRAINING_SERVER_URL is given and PREDICTION_SERVER_URL is not; expected both")
+	case len(predictions) == 0:
+		return nil, nil
+	}
+	together, err := duration("LATENCY_COALESCE_WINDOW_MS", 1, machine.Millisecond, 0)
+	if err != nil {
+		return nil, err
+	}
+	poll, err := duration("LATENCY_METRICS_INTERVAL_SEC", 60, machine.Second, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &picker.PredictorService{Prediction: predictions, Training: strings.Join(training, ""), Together: together, Poll: poll}, nil
+}
+
+// Trainer fits models with the library that it finds or installs. Its error says what this
+// machine lacks.
+func Trainer(ctx context.Context, o *console.Console) (*predictor.Trainer, error) {
+	lib, err := predictor.Find(ctx, predictor.FindOptions{
+		Getenv: func(name string) string { v, _ := o.Env(name); return v },
+		Tell:   func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &predictor.Trainer{Library: lib}, nil
+}

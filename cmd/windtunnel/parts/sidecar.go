@@ -1,0 +1,338 @@
+package parts
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
+	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/live/sidecar"
+)
+
+// Sidecar runs the routing sidecar alone, with the flags of today's
+// pd-sidecar and of documents 002 and 003 (docs/documents.md).
+type Sidecar struct {
+	Listen          string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
+	Port            int    `name:"port" default:"8000" help:"Port to listen on."`
+	ModelServerPort int    `name:"model-server-port" default:"8200" help:"Port of the decode server. Documents: 8001, as --decoder-port (002) and --vllm-port (003)."`
+	DecoderHost     string `name:"decoder-host" default:"127.0.0.1" placeholder:"HOST" help:"Host of the decode server."`
+	Ranks           int    `name:"data-parallel-size" default:"1" help:"Ports from --port on, each before the decode server's port of the same rank."`
+
+	Connector     string `name:"kv-connector" default:"nixlv2" placeholder:"NAME" help:"How KV caches travel: nixlv2, shared-storage, sglang, mooncake, offloading, nixl, lmcache. Documents: --connector."`
+	BootstrapPort int    `name:"mooncake-bootstrap-port" default:"8998" fromenv:"MOONCAKE_BOOTSTRAP_PORT" help:"Port of mooncake's bootstrap server (MOONCAKE_BOOTSTRAP_PORT)."`
+	SGLangPort    int    `name:"sglang-bootstrap-port" default:"8998" fromenv:"SGLANG_BOOTSTRAP_PORT" help:"Port of SGLang's bootstrap server (SGLANG_BOOTSTRAP_PORT)."`
+	P2PPort       int    `name:"p2p-connector-port" default:"7777" fromenv:"P2P_CONNECTOR_PORT" help:"Peer port of the offloading connector, of the first data-parallel rank (P2P_CONNECTOR_PORT)."`
+	P2PPull       bool   `name:"enable-p2p-pull" help:"Let x-kv-cache-source-host-port name a server to pull blocks from, with nixlv2; offloading always does."`
+	Sampling      bool   `name:"enable-prefiller-sampling" fromenv:"ENABLE_PREFILLER_SAMPLING" help:"Try the named prefillers in random order (ENABLE_PREFILLER_SAMPLING)."`
+	ECConnector   string `name:"ec-connector" placeholder:"NAME" help:"Send images, sounds and films to the servers of x-encoder-hosts-ports first: ec-example (shared storage) or ec-nixl."`
+
+	Retries  int           `name:"prefill-max-retries" help:"How often a prefiller is tried again after a 502, 503 or 504 or a broken connection."`
+	RetryAll bool          `name:"prefill-retry-on-5xx" help:"Try a prefiller again after every 5xx."`
+	Backoff  time.Duration `name:"prefill-retry-backoff" default:"200ms" help:"Time between tries."`
+	FallBack bool          `name:"prefill-fallback-local" help:"Let the decode server prefill when no prefiller can, instead of answering with the prefiller's error."`
+	Chunk    int           `name:"decode-chunk-size" help:"Ask the decode server for this many tokens at a time; 0 for all."`
+
+	Protect       bool   `name:"enable-ssrf-protection" help:"Refuse prefillers outside the pool. Needs --objects or --endpoints-file."`
+	EndpointsFile string `name:"endpoints-file" placeholder:"FILE" help:"The pool, as the EPP's file-discovery reads it; followed as it changes."`
+	Objects       string `name:"objects" placeholder:"DIR" fromenv:"WINDTUNNEL_OBJECTS" help:"Directory of YAML files in place of a Kubernetes API server: the InferencePool and its Pods; followed as it changes (WINDTUNNEL_OBJECTS)."`
+	PoolNamespace string `name:"inference-pool-namespace" fromenv:"INFERENCE_POOL_NAMESPACE" default:"default" help:"Namespace of the pool (INFERENCE_POOL_NAMESPACE)."`
+	PoolName      string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool among --objects (INFERENCE_POOL_NAME)."`
+	Pool          string `name:"inference-pool" placeholder:"NAMESPACE/NAME" fromenv:"INFERENCE_POOL" help:"Both in one (INFERENCE_POOL)."`
+	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; the pool is found by its name."`
+
+	PrefillURL   []string `name:"prefill-url" placeholder:"URL" help:"Document 002's session mode: prefill new conversations there. May be repeated; without it the pool's endpoints with llm-d.ai/role: prefill."`
+	SessionCache int      `name:"session-cache-size" fromenv:"SESSION_CACHE_SIZE" placeholder:"SESSIONS" help:"Sessions that are remembered; turns session mode on (SESSION_CACHE_SIZE; 1000 with --prefill-url)."`
+
+	SecureProxy   bool     `name:"secure-proxy" default:"true" help:"Serve HTTPS."`
+	CertPath      string   `name:"cert-path" placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is made. Read again when it changes."`
+	CAFile        string   `name:"ca-file" placeholder:"FILE" help:"Certificates that sign prefillers and decode server, beside the system's; read again when it changes."`
+	EnableTLS     []string `name:"enable-tls" placeholder:"prefiller,decoder,encoder" help:"Whom to speak HTTPS with. Documents: --prefiller-use-tls, --decoder-use-tls."`
+	SkipVerify    []string `name:"tls-insecure-skip-verify" placeholder:"prefiller,decoder,encoder" help:"Whose certificates to take unseen."`
+	PrefillerTLS  bool     `name:"prefiller-use-tls" hidden:"" help:"--enable-tls prefiller."`
+	DecoderTLS    bool     `name:"decoder-use-tls" hidden:"" help:"--enable-tls decoder."`
+	PrefillerSkip bool     `name:"prefiller-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify prefiller."`
+	DecoderSkip   bool     `name:"decoder-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify decoder."`
+
+	Advertise string `name:"advertise" placeholder:"HOST" help:"What others are told as the sidecar's address; without it --listen, or where that is 0.0.0.0 POD_IP, or the machine's first address."`
+	bodyFlags `embed:""`
+
+	MaxIdle       int    `name:"max-idle-conns-per-host" default:"1024" help:"Idle connections kept to one server."`
+	TimingHeaders bool   `name:"timing-headers" default:"true" help:"Tell x-prefill-time-ms and its like in answers (document 003)."`
+	DecoderHealth bool   `name:"decoder-health" help:"Answer /health as the decode server does, 503 where it cannot be reached (document 003); else 200 while the sidecar serves."`
+	BlockBytes    int64  `name:"kv-block-bytes" help:"Size of one KV block, for llmd_sidecar_kv_cache_transfer_bytes."`
+	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Told in x-decode-pod (POD_NAME)."`
+	Verbosity     int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
+
+	Tracing bool `name:"tracing" help:"Send spans where OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT say; --otlp does without it."`
+	spans.To
+	MetricsPort   int        `name:"metrics-port" help:"Port of the sidecar's metrics by themselves; 0 has them only on its own port, beside the decode server's."`
+	MetricsAddr   string     `name:"metrics-addr" hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's way to say --metrics-port."`
+	Zap           string     `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
+	Configuration configText `name:"configuration" placeholder:"YAML" help:"Flags as YAML, such as {port: 8085, model-server-port: 8203}. The command line goes before them."`
+	ConfigFile    configPath `name:"configuration-file" placeholder:"FILE" help:"The same in a file."`
+
+	PodIP  string      `name:"pod-ip" hidden:"" fromenv:"POD_IP" help:"The address that others call this pod by."`
+	MoRIIO moriioFlags `embed:"" prefix:"moriio-"`
+	eppLogging
+}
+
+func (Sidecar) Help() string {
+	return `The routing sidecar by itself, in front of a decode server: a request with
+x-prefiller-host-port is prefilled there first, all others go straight through.
+It takes the flags of pd-sidecar and of documents 002 and 003. What Kubernetes
+would tell about the pool, for --enable-ssrf-protection, comes from --objects (or
+WINDTUNNEL_OBJECTS beside INFERENCE_POOL_NAME), or from --endpoints-file. Document
+002's connector tcp is nixlv2: without RDMA each of the connectors goes over TCP.
+
+  windtunnel sidecar --secure-proxy=false --model-server-port 8001
+  windtunnel sidecar -port=8000 -vllm-port=8001 -connector=nixlv2 -secure-proxy=false
+  windtunnel sidecar --enable-ssrf-protection --objects ./manifests --inference-pool-name my-pool
+  windtunnel sidecar --enable-ssrf-protection --endpoints-file endpoints.yaml
+  windtunnel sidecar --prefill-url http://127.0.0.2:8000        # document 002's sessions
+
+Environment: INFERENCE_POOL, INFERENCE_POOL_NAMESPACE, INFERENCE_POOL_NAME,
+WINDTUNNEL_OBJECTS, SESSION_CACHE_SIZE, SGLANG_BOOTSTRAP_PORT,
+MOONCAKE_BOOTSTRAP_PORT, P2P_CONNECTOR_PORT, ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP,
+MORIIO_METRICS_ADDR, MORIIO_DNS_RESOLVE_TTL_SECONDS,
+MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS; UCX_TLS is read by nobody.`
+}
+
+// Run serves until it is told to stop.
+func (c *Sidecar) Run(o *console.Console) error {
+	opts, err := c.options(o)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	for flag, given := range map[string]bool{"--pool-group": c.PoolGroup != defaultPoolGroup} {
+		if given {
+			opts.Log.Info("sidecar: a flag that has no effect here", "flag", flag)
+		}
+	}
+	ctx, stop := o.Context()
+	defer stop()
+	began := time.Now()
+	sender, err := c.Alone(o, c.Tracing, began)
+	if err != nil {
+		return err
+	}
+	defer sender.End(o)
+	opts.Recorder, opts.Disagg.Trace, opts.Now = sender.Recorder(), sender.Trace(), func() machine.Time { return machine.FromDuration(time.Since(began)) }
+	s, err := sidecar.Start(opts)
+	if err != nil {
+		return exit.ByCause(exit.Environment, err)
+	}
+	scheme := "http"
+	if c.SecureProxy {
+		scheme = "https"
+	}
+	fmt.Fprintf(o.Stderr, "windtunnel sidecar: %s://%s before %s, connector %s\n", scheme, s.Addr(), opts.Decoder, opts.Disagg.Connector.Name)
+	if at := s.MetricsAddr(); at != "" {
+		fmt.Fprintf(o.Stderr, "windtunnel sidecar: its own metrics on http://%s/metrics\n", at)
+	}
+	return serve.Until(ctx, 30*time.Second, s.Failed(), s.Stop)
+}
+
+// bodyFlags limit the time that a request's body takes.
+type bodyFlags struct {
+	BodyIdle  time.Duration `name:"body-idle-timeout" default:"30s" help:"Longest pause between two pieces of a request's body; 0 for no limit."`
+	BodyTotal time.Duration `name:"body-timeout" default:"5m" help:"Longest time for all of a request's body; 0 for no limit."`
+}
+
+func (f bodyFlags) limits() (serve.BodyLimits, error) {
+	if f.BodyIdle < 0 || f.BodyTotal < 0 {
+		return serve.BodyLimits{}, errors.New("--body-idle-timeout and --body-timeout: expected no negative duration")
+	}
+	l := serve.BodyLimits{Idle: f.BodyIdle, Total: f.BodyTotal}
+	for _, d := range []*time.Duration{&l.Idle, &l.Total} {
+		if *d == 0 {
+			*d = -1 // where 0 is the default
+		}
+	}
+	return l, nil
+}
+
+// meetingPort is where prefill servers meet the decode server, as the connector's own flag says.
+func (c *Sidecar) meetingPort(way *connector.Connector) int {
+	switch way {
+	case connector.Mooncake:
+		return c.BootstrapPort
+	case connector.SGLang:
+		return c.SGLangPort
+	}
+	return 0
+}
+
+func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
+	var none sidecar.Options
+	if c.Configuration != "" && c.ConfigFile != "" {
+		return none, errors.New("--configuration and --configuration-file exclude each other: give one of them")
+	}
+	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort, "--mooncake-bootstrap-port": c.BootstrapPort, "--p2p-connector-port": c.P2PPort} {
+		if port < 0 || port > 65535 || port == 0 && flag != "--port" {
+			return none, fmt.Errorf("%s %d: expected 1 to 65535", flag, port)
+		}
+	}
+	if c.Ranks < 1 || c.Ranks > 256 {
+		return none, fmt.Errorf("--data-parallel-size %d: expected 1 to 256", c.Ranks)
+	}
+	if c.Retries < 0 || c.Retries > 100 || c.Backoff < 0 || c.Chunk < 0 || c.SessionCache < 0 {
+		return none, errors.New("--prefill-max-retries, --prefill-retry-backoff, --decode-chunk-size and --session-cache-size: expected no negative number, and at most 100 retries")
+	}
+	if c.Retries > 0 && c.Backoff == 0 {
+		return none, errors.New("--prefill-retry-backoff 0s: expected a time above 0 beside --prefill-max-retries")
+	}
+	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort, "--p2p-connector-port": c.P2PPort} {
+		if c.Ranks > 1 && port+c.Ranks-1 > 65535 {
+			return none, fmt.Errorf("%s %d: with --data-parallel-size %d the last rank's port would be above 65535", flag, port, c.Ranks)
+		}
+	}
+	if strings.EqualFold(c.Connector, "tcp") { // document 002's
+		fmt.Fprintln(o.Stderr, "notice: a connector tcp there is not; nixlv2 is used, which goes over TCP without RDMA")
+		c.Connector = connector.NIXLv2.Name
+	}
+	way, err := connector.Named(c.Connector)
+	if err != nil {
+		return none, fmt.Errorf("--kv-connector: %w", err)
+	}
+	if c.P2PPull && way != connector.NIXLv2 {
+		return none, fmt.Errorf("--enable-p2p-pull joins the offloading connector to nixlv2; with --kv-connector %s it has no meaning", way.Name)
+	}
+	encoder, err := disagg.ParseECConnector(c.ECConnector)
+	if err != nil {
+		return none, fmt.Errorf("--ec-connector: %w", err)
+	}
+	moriio, err := c.MoRIIO.config()
+	if err != nil {
+		return none, err
+	}
+	if strings.Count(c.Pool, "/") > 1 || strings.HasPrefix(c.Pool, "/") || strings.HasSuffix(c.Pool, "/") {
+		return none, fmt.Errorf("--inference-pool %q: expected NAMESPACE/NAME or NAME", c.Pool)
+	}
+	if namespace, name, ok := strings.Cut(c.Pool, "/"); ok {
+		c.PoolNamespace, c.PoolName = namespace, name
+	} else if c.Pool != "" {
+		c.PoolName = c.Pool
+	}
+	switch {
+	case c.EndpointsFile != "":
+		c.Objects = "" // the file alone counts
+	case c.Objects != "" && c.PoolName == "":
+		return none, errors.New("--objects needs the pool's name: give --inference-pool-name, or INFERENCE_POOL_NAME in the environment")
+	case c.Protect && c.Objects == "":
+		return none, errors.New("--enable-ssrf-protection needs the pool: give --objects (or WINDTUNNEL_OBJECTS), a directory with the InferencePool and its Pods, or --endpoints-file; there is no Kubernetes here to ask")
+	}
+	for flag, list := range map[string][]string{"--enable-tls": c.EnableTLS, "--tls-insecure-skip-verify": c.SkipVerify} {
+		for _, who := range list {
+			if !slices.Contains([]string{"prefiller", "decoder", "encoder"}, who) {
+				return none, fmt.Errorf("%s %q: expected prefiller, decoder or encoder", flag, who)
+			}
+		}
+	}
+	opts := sidecar.Options{
+		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Advertise: c.Advertise, Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
+		Disagg: disagg.Config{Connector: way, MeetingPort: c.meetingPort(way), P2PPort: c.P2PPort, P2PPull: c.P2PPull,
+			Sample: c.Sampling, Retries: c.Retries, RetryOn5xx: c.RetryAll, RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
+			Encoder: encoder, MoRIIO: moriio, PodIP: c.PodIP},
+		Peers:      connector.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts, Prefill: c.MoRIIO.RemoteHosts},
+		ResolveTTL: time.Duration(c.MoRIIO.TTL) * time.Second, ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
+		SessionCache: c.SessionCache, Prefillers: c.PrefillURL,
+		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Objects: c.Objects, PoolName: c.PoolName, Namespace: c.PoolNamespace,
+		Serve:      sidecar.ServeTLS{On: c.SecureProxy, CertPath: c.CertPath},
+		Prefiller:  sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"), Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
+		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"), Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
+		Encoder:    sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"), Skip: slices.Contains(c.SkipVerify, "encoder")},
+		CAFile:     c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders, DecoderHealth: c.DecoderHealth, PodName: c.PodName,
+	}
+	if opts.Body, err = c.limits(); err != nil {
+		return none, err
+	}
+	if opts.MetricsListen, err = c.metricsListen(); err != nil {
+		return none, err
+	}
+	if opts.SessionCache == 0 && len(c.PrefillURL) > 0 {
+		opts.SessionCache = disagg.DefaultSessions
+	}
+	if opts.Log, err = (&EPP{Verbosity: c.Verbosity, Zap: c.Zap, eppLogging: c.eppLogging}).log(o.Stderr); err != nil {
+		return none, err
+	}
+	opts.Log = opts.Log.With(slog.String("component", "sidecar"))
+	return opts, nil
+}
+
+// metricsListen is where the sidecar's own metrics are served by themselves.
+func (c *Sidecar) metricsListen() (string, error) {
+	if c.MetricsPort < 0 || c.MetricsPort > 65535 {
+		return "", fmt.Errorf("--metrics-port %d: expected 0 to 65535", c.MetricsPort)
+	}
+	if c.MetricsPort > 0 {
+		return net.JoinHostPort(c.Listen, strconv.Itoa(c.MetricsPort)), nil
+	}
+	address := strings.TrimSpace(c.MetricsAddr)
+	if address == "" {
+		return "", nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("MORIIO_METRICS_ADDR %q: %w; expected an address such as :9090", address, err)
+	}
+	if host == "" {
+		host = c.Listen // as the sidecar itself: the loopback unless told otherwise
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// renamed are the sidecar's flags that had other names, and how they are
+// called today.
+var renamed = map[string]string{
+	"vllm-port": "model-server-port", "decoder-port": "model-server-port", "connector": "kv-connector",
+	"prefiller-use-tls": "", "decoder-use-tls": "", "prefiller-tls-insecure-skip-verify": "", "decoder-tls-insecure-skip-verify": "",
+}
+
+// sidecarArgs lets the sidecar's flags be written as its documents do: with
+// one dash, and under their old names.
+func sidecarArgs(args []string, o *console.Console) []string {
+	if len(args) == 0 || args[0] != "sidecar" {
+		return args
+	}
+	out := []string{"sidecar"}
+	for _, a := range args[1:] {
+		name, value, assigned := strings.Cut(a, "=")
+		bare := strings.TrimLeft(name, "-")
+		dashes := len(name) - len(bare)
+		if dashes == 0 || dashes > 2 || bare == "" || len(bare) == 1 && !assigned {
+			out = append(out, a)
+			continue
+		}
+		if today, old := renamed[bare]; old {
+			instead := "--" + today
+			if today == "" {
+				instead = "--enable-tls or --tls-insecure-skip-verify"
+				today = bare
+			}
+			fmt.Fprintf(o.Stderr, "notice: --%s is the old name; today's is %s\n", bare, instead)
+			bare = today
+		}
+		switch value { // as the real one's flag library reads them
+		case "t", "T", "TRUE", "True":
+			value = "true"
+		case "f", "F", "FALSE", "False":
+			value = "false"
+		}
+		if a = "--" + bare; assigned {
+			a += "=" + value
+		}
+		out = append(out, a)
+	}
+	return out
+}

@@ -1,0 +1,249 @@
+package program
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/stack"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/web"
+)
+
+// rooms asks the parts of a stack what they are and do now. What they serve themselves, to
+// anybody, is asked there.
+func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string) (web.Room, error) {
+	switch id {
+	case "client":
+		w := &s.Workload
+		return web.Room{Facts: [][2]string{{"requests of the scenario", fmt.Sprint(w.Requests)}, {"at once at most", fmt.Sprint(w.Concurrency)}, {"gateway", "http://" + st.Gateway.Addr}}}, nil
+	case "envoy":
+		return envoyRoom(ctx, st.Gateway)
+	case "bbr":
+		var r web.Room
+		for i := range s.Pools {
+			r.Facts = append(r.Facts, [2]string{"pool " + s.Pools[i].Name, strings.Join(s.Pools[i].Models(), ", ")})
+		}
+		return r, nil
+	case "epp":
+		var r web.Room
+		var texts []string
+		for i, p := range st.Pools {
+			for _, at := range p.ExtProc() {
+				r.Facts = append(r.Facts, [2]string{"pool " + p.Name(), at})
+			}
+			if text := st.Config(i); text != "" {
+				texts = append(texts, text)
+			}
+		}
+		r.Config = strings.Join(texts, "\n---\n")
+		return r, nil
+	case "sidecar":
+		var r web.Room
+		for i := range s.Pools {
+			if p := &s.Pools[i]; p.Sidecar == scenario.RoutingSidecar {
+				d := &p.Disaggregation
+				r.Facts = append(r.Facts, [2]string{"pool " + p.Name, fmt.Sprintf("connector %s, %d prefill servers, %s", d.Connector, p.Servers()-p.Decoders(), d.NIC)})
+			}
+		}
+		for _, x := range st.Addresses().Servers {
+			if x.Sidecar != "" {
+				r.Facts = append(r.Facts, [2]string{x.Sidecar, "before " + x.Address})
+			}
+		}
+		return r, nil
+	case "kv":
+		return managerRoom(ctx, st)
+	}
+	address, ok := strings.CutPrefix(id, "pod ")
+	for _, x := range st.Addresses().Servers {
+		if ok && (x.Sidecar == address || x.Address == address) {
+			return serverRoom(ctx, x)
+		}
+	}
+	return web.Room{}, fmt.Errorf("there is no part %q", id)
+}
+
+// serverRoom is a model server's flags and times in force, by llm-d-inference-sim's names. What is
+// somebody else's may not tell them.
+func serverRoom(ctx context.Context, x stack.ServerAddress) (web.Room, error) {
+	r := web.Room{Facts: [][2]string{{"name", x.Name}}}
+	if x.Sidecar != "" {
+		r.Facts = append(r.Facts, [2]string{"behind its sidecar", x.Address})
+	}
+	var now map[string]any
+	if err := fetchJSON(ctx, "http://"+x.Address+"/admin/config", &now); err != nil {
+		return r, err
+	}
+	text, err := yaml.Marshal(now)
+	r.Config = string(text)
+	return r, err
+}
+
+// managerRoom is what the first KV-Cache Manager knows, by document 003's names.
+func managerRoom(ctx context.Context, st *stack.Stack) (r web.Room, err error) {
+	a := st.Addresses()
+	if a.KVManager == "" {
+		return r, fmt.Errorf("there is no KV-Cache Manager")
+	}
+	add := func(prefix, path string, only ...string) error {
+		var now map[string]any
+		if err := fetchJSON(ctx, a.KVManager+path, &now); err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(now)) {
+			if len(only) == 0 || slices.Contains(only, name) {
+				r.Facts = append(r.Facts, [2]string{prefix + strings.ReplaceAll(name, "_", " "), fmt.Sprint(now[name])})
+			}
+		}
+		return nil
+	}
+	if err := add("", "/api/v1/cache/state"); err != nil {
+		return r, err
+	}
+	for _, x := range a.Servers[:min(len(a.Servers), 32)] {
+		if err := add(x.Name+": ", "/api/v1/cache/pod/"+url.PathEscape(x.Name), "blocks_cached", "hit_rate"); err != nil {
+			r.Facts = append(r.Facts, [2]string{x.Name, "nothing is known of it"})
+		}
+	}
+	return r, nil
+}
+
+// counted are Envoy's counters of what goes wrong, and of what it does about it.
+var counted = []struct{ suffix, what string }{
+	{".downstream_rq_2xx", "answers 2xx"}, {".downstream_rq_4xx", "answers 4xx"}, {".downstream_rq_5xx", "answers 5xx"}, {".upstream_rq_retry", "retries"},
+	{".upstream_rq_timeout", "upstream timeouts"}, {".upstream_rq_pending_overflow", "refused by a circuit breaker"}, {".upstream_cx_connect_fail", "connections that failed"},
+	{".outlier_detection.ejections_active", "endpoints ejected"}, {".update_rejected", "configuration refused"},
+}
+
+// envoyRoom is what Envoy counts, and its configuration as it is in force by its own account.
+func envoyRoom(ctx context.Context, p *envoy.Process) (r web.Room, err error) {
+	stats, err := p.Stats(ctx, "")
+	if err != nil {
+		return r, err
+	}
+	active, err := p.Active(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Facts = [][2]string{{"requests under way", fmt.Sprint(active.Requests)}, {"attempts under way", fmt.Sprint(active.Upstream)}, {"ext_proc streams", fmt.Sprint(active.Streams)}, {"its own pages", "http://" + p.AdminAddr}}
+	for _, c := range counted {
+		n := uint64(0)
+		for name, v := range stats {
+			if strings.HasSuffix(name, c.suffix) && !strings.HasPrefix(name, "http.admin") {
+				n += v
+			}
+		}
+		if n > 0 || strings.HasPrefix(c.what, "answers 2") {
+			r.Facts = append(r.Facts, [2]string{c.what, fmt.Sprint(n)})
+		}
+	}
+	dump, err := p.ConfigDump(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Config, err = inForce(dump)
+	return r, err
+}
+
+// maxRoomConfig bounds the text of a configuration on the page.
+const maxRoomConfig = 256 << 10
+
+// inForce is what of a /config_dump says how requests are treated, as YAML: listeners, routes and
+// clusters, without their types and versions.
+func inForce(dump []byte) (string, error) {
+	var page struct {
+		Configs []struct {
+			Static []struct {
+				Listener any `json:"listener"`
+			} `json:"static_listeners"`
+			Dynamic []struct {
+				Active struct {
+					Listener any `json:"listener"`
+				} `json:"active_state"`
+			} `json:"dynamic_listeners"`
+			Routes []struct {
+				Config any `json:"route_config"`
+			} `json:"dynamic_route_configs"`
+			StaticClusters []struct {
+				Cluster any `json:"cluster"`
+			} `json:"static_clusters"`
+			Clusters []struct {
+				Cluster any `json:"cluster"`
+			} `json:"dynamic_active_clusters"`
+		} `json:"configs"`
+	}
+	if err := json.Unmarshal(dump, &page); err != nil {
+		return "", fmt.Errorf("Envoy's /config_dump: %w", err)
+	}
+	out := map[string][]any{}
+	add := func(kind string, x any) {
+		if x != nil {
+			out[kind] = append(out[kind], plain(x))
+		}
+	}
+	for _, c := range page.Configs {
+		for _, x := range c.Static {
+			add("listeners", x.Listener)
+		}
+		for _, x := range c.Dynamic {
+			add("listeners", x.Active.Listener)
+		}
+		for _, x := range c.Routes {
+			add("routes", x.Config)
+		}
+		for _, x := range append(c.StaticClusters, c.Clusters...) {
+			add("clusters", x.Cluster)
+		}
+	}
+	text, err := yaml.Marshal(out)
+	if len(text) > maxRoomConfig {
+		text = append(text[:maxRoomConfig], "\n# and more\n"...)
+	}
+	return strings.ToValidUTF8(string(text), ""), err
+}
+
+// plain is JSON without what only machines read.
+func plain(x any) any {
+	switch x := x.(type) {
+	case map[string]any:
+		delete(x, "@type")
+		for k, v := range x {
+			x[k] = plain(v)
+		}
+	case []any:
+		for i := range x {
+			x[i] = plain(x[i])
+		}
+	}
+	return x
+}
+
+// fetchJSON reads what a part on this machine says.
+func fetchJSON(ctx context.Context, address string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", address, resp.Status)
+	}
+	return json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(into)
+}

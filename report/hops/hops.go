@@ -1,0 +1,271 @@
+// Package hops measures what it took in a live run to get from one part to the next,
+// for the hops of a scenario.
+package hops
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/terminal"
+)
+
+// Times are what it took to get from one part to the next in a live run, as
+// distributions that a scenario's hops take. One is empty where nothing was
+// measured.
+type Times struct {
+	Network string `json:"network,omitempty"`
+	Envoy   string `json:"envoy,omitempty"`
+	ExtProc string `json:"extProc,omitempty"`
+	Sidecar string `json:"sidecar,omitempty"`
+	Scrape  string `json:"scrape,omitempty"`
+}
+
+// Write prints the section of a scenario file.
+func (h *Times) Write(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("hops: # measured in this run\n")
+	for _, f := range []struct{ name, dist string }{{"network", h.Network}, {"envoy", h.Envoy}, {"extProc", h.ExtProc}, {"sidecar", h.Sidecar}, {"scrape", h.Scrape}} {
+		if f.dist != "" {
+			fmt.Fprintf(&b, "  %s: %s\n", f.name, terminal.Printable(f.dist))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Timeline names Envoy's account of when bytes passed, in microseconds.
+const Timeline = "timeline_us"
+
+// stretch is what is measured between two points of a request's way. Several of
+// them are one hop.
+type stretch uint8
+
+const (
+	clientToEnvoy stretch = iota
+	envoyToServer
+	serverToEnvoy
+	envoyToClient
+	requestInEnvoy
+	answerInEnvoy
+	requestToPicker
+	answerToPicker
+	requestFromSidecar
+	answerToSidecar
+	scraped
+	stretches
+)
+
+// Meter measures the hops of a live run from its events. It is safe for
+// concurrent use.
+type Meter struct {
+	mu   sync.Mutex
+	id   func(string) string
+	open *simplelru.LRU[string, *passing]
+	hist [stretches]*hdrhistogram.Histogram // microseconds
+}
+
+// passing is when a request passed the points at which hops begin and end.
+type passing struct {
+	sent, first                       machine.Time   // at the client
+	arrived, picked                   machine.Time   // at the picker
+	behindEnvoy                       machine.Time   // the first part that Envoy sent it to
+	answered                          machine.Time   // its answer began to leave for Envoy
+	legSent, legReceived, legAnswered machine.Time   // the sidecar's last leg
+	logged                            machine.Time   // its last byte left Envoy
+	timeline                          map[string]any // Envoy's account, in microseconds since the first byte came
+	sidecar                           bool
+	whole                             bool // the answer leaves in one piece
+	completed                         bool
+}
+
+// longestHop bounds the histograms.
+const longestHop = 60 * machine.Second
+
+// NewMeter follows so many requests at once, each known by what id makes of its
+// name.
+func NewMeter(open int, id func(request string) string) *Meter {
+	m := &Meter{id: id}
+	// The size is above 0, the only error there is.
+	m.open, _ = simplelru.NewLRU[string, *passing](max(1, open), nil)
+	return m
+}
+
+// Record takes one event into account.
+func (m *Meter) Record(e flow.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.Request == "" || e.Attempt > 1 {
+		m.open.Remove(m.id(e.Request)) // of several tries nobody knows which waited for what
+		return
+	}
+	at := flow.At{Hop: e.Hop, Step: e.Step}
+	p, known := m.open.Get(m.id(e.Request))
+	if !known {
+		if at != (flow.At{Hop: flow.Client, Step: flow.RequestSent}) {
+			return
+		}
+		p = &passing{}
+		m.open.Add(m.id(e.Request), p)
+	}
+	// Envoy's account may come before or after what the client sees last.
+	if p.pass(at, &e); p.completed && p.timeline != nil {
+		m.open.Remove(m.id(e.Request))
+		m.measure(p)
+	}
+}
+
+func (p *passing) pass(at flow.At, e *flow.Event) {
+	switch at.Hop {
+	case flow.Client:
+		switch at.Step {
+		case flow.RequestSent:
+			p.sent = e.Time
+		case flow.FirstTokenReceived:
+			p.first = e.Time
+		case flow.LastTokenReceived:
+			p.completed = true
+		}
+	case flow.EPP:
+		switch at.Step {
+		case flow.RequestReceived:
+			p.arrived = e.Time
+		case flow.EndpointPicked:
+			p.picked = e.Time
+		}
+	case flow.Sidecar:
+		switch at.Step {
+		case flow.RequestReceived:
+			p.sidecar, p.behindEnvoy = true, e.Time
+		case flow.DecodeLegSent:
+			p.legSent, p.legReceived, p.legAnswered = e.Time, 0, 0
+		case flow.FirstTokenSeen:
+			p.answered = e.Time
+		}
+	case flow.Server:
+		p.served(at.Step, e)
+	case flow.Envoy:
+		p.logged = e.Time
+		p.timeline, _ = e.Details.Get(Timeline).(map[string]any)
+	}
+}
+
+// served takes an event of a model server.
+func (p *passing) served(step flow.Step, e *flow.Event) {
+	answers := func() {
+		if p.legAnswered = e.Time; !p.sidecar {
+			p.answered = e.Time
+		}
+	}
+	switch step {
+	case flow.RequestReceived, flow.Part1Received:
+		if p.legReceived = e.Time; !p.sidecar {
+			p.behindEnvoy = e.Time
+		}
+		stream, _ := e.Details.Get("stream").(bool)
+		p.whole = !stream && step == flow.RequestReceived // its answer leaves in one piece
+	case flow.FirstTokenSent:
+		if !p.whole {
+			answers()
+		}
+	case flow.LastTokenSent:
+		if p.whole {
+			answers()
+		}
+	}
+}
+
+// measure takes a request that has ended.
+func (m *Meter) measure(p *passing) {
+	point := func(key string) (machine.Time, bool) {
+		us, ok := p.timeline[key].(int)
+		return machine.Time(us) * machine.Microsecond, ok
+	}
+	last, ok := point("response_last")
+	begun, ok1 := point("upstream_begun")
+	first, ok2 := point("upstream_first")
+	out, ok3 := point("response_first")
+	if !ok || !ok1 || !ok2 || !ok3 || p.behindEnvoy == 0 || p.answered == 0 || p.first == 0 {
+		return
+	}
+	start := p.logged - last
+	m.note(clientToEnvoy, start-p.sent)
+	m.note(envoyToServer, p.behindEnvoy-start-begun)
+	m.note(serverToEnvoy, start+first-p.answered)
+	m.note(envoyToClient, p.first-start-out)
+	if waited, ok := point("picker_request"); ok && p.picked > 0 {
+		m.note(requestInEnvoy, begun-waited)
+		m.note(requestToPicker, (waited-(p.picked-p.arrived))/2)
+	}
+	if waited, ok := point("picker_response"); ok {
+		m.note(answerInEnvoy, out-first-waited)
+		m.note(answerToPicker, waited/2)
+	}
+	if p.sidecar && p.legSent > 0 && p.legReceived > 0 && p.legAnswered > 0 {
+		m.note(requestFromSidecar, p.legReceived-p.legSent)
+		m.note(answerToSidecar, p.answered-p.legAnswered)
+	}
+}
+
+// Scraped is told how long it took to read a page of metrics.
+func (m *Meter) Scraped(took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.note(scraped, machine.FromDuration(took))
+}
+
+func (m *Meter) note(s stretch, d machine.Time) {
+	if m.hist[s] == nil {
+		m.hist[s] = hdrhistogram.New(1, int64(longestHop/machine.Microsecond), 3)
+	}
+	// The value is inside the histogram's bounds, the only error there is.
+	_ = m.hist[s].RecordValue(int64(max(0, min(d, longestHop)) / machine.Microsecond))
+}
+
+// Times are the distributions of what was measured; nil for nothing.
+func (m *Meter) Times() *Times {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := Times{Network: m.fit(clientToEnvoy, envoyToServer, serverToEnvoy, envoyToClient), Envoy: m.fit(requestInEnvoy, answerInEnvoy),
+		ExtProc: m.fit(requestToPicker, answerToPicker), Sidecar: m.fit(requestFromSidecar, answerToSidecar), Scrape: m.fit(scraped)}
+	if h == (Times{}) {
+		return nil
+	}
+	return &h
+}
+
+// fit is the lognormal distribution whose median is the mean of the stretches'
+// medians, so that a way of all of them takes as long as it did, and whose 90th
+// percentile is as far from it as theirs are. What happens to one request in a
+// hundred, when a machine is busy with something else, is left out.
+func (m *Meter) fit(of ...stretch) string {
+	median, spread, n := 0.0, 0.0, 0.0
+	for _, s := range of {
+		if h := m.hist[s]; h != nil {
+			at50, at90 := float64(h.ValueAtQuantile(50)), float64(h.ValueAtQuantile(90))
+			median, n = median+at50, n+1
+			spread += at50 * math.Log(max(1, at90)/max(1, at50)) / 1.2816 // of a normal distribution's deviation
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	if median == 0 {
+		return "0"
+	}
+	sigma := min(spread/median, 1.5)
+	mean := median / n * math.Exp(sigma*sigma/2)
+	deviation := math.Round(mean * math.Sqrt(math.Expm1(sigma*sigma)))
+	if deviation < 1 {
+		return fmt.Sprintf("%.0fus", math.Round(mean))
+	}
+	return fmt.Sprintf("lognormal(%.0fus, %.0fus)", max(1, math.Round(mean)), deviation)
+}

@@ -1,0 +1,165 @@
+package hops
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// timedRequest is a request's events where each hop takes as long as here, in
+// microseconds; at is what they add up to.
+type timedRequest struct {
+	at                              int
+	network, envoy, picker, sidecar int
+	events                          []flow.Event
+}
+
+func (p *timedRequest) tell(hop flow.Hop, step flow.Step, details ...flow.Detail) {
+	p.events = append(p.events, flow.Event{Time: machine.Time(p.at) * machine.Microsecond, Request: "r", Attempt: 1, Hop: hop, Step: step, Details: details})
+}
+
+// play is one request, with Envoy's account of it last.
+func (p *timedRequest) play(held, stream, aside bool) []flow.Event {
+	p.at = 1000
+	p.tell(flow.Client, flow.RequestSent)
+	p.at += p.network
+	start := p.at
+	p.at += p.envoy / 2
+	asked := p.at
+	p.at += p.picker
+	p.tell(flow.EPP, flow.RequestReceived)
+	p.at += 4000 // in flow control
+	p.tell(flow.EPP, flow.EndpointPicked)
+	p.at += p.picker
+	timeline := map[string]any{"picker_request": p.at - asked}
+	p.at += p.envoy / 2
+	timeline["upstream_begun"] = p.at - start
+	p.at += p.network
+	if aside {
+		p.tell(flow.Sidecar, flow.RequestReceived)
+		p.at += 100
+		p.tell(flow.Server, flow.RequestReceived, flow.D("stream", stream)) // of the prefill leg
+		p.at += 100
+		p.tell(flow.Server, flow.FirstTokenSent)
+		p.tell(flow.Server, flow.LastTokenSent)
+		p.at += 3000
+		p.tell(flow.Sidecar, flow.DecodeLegSent)
+		p.at += p.sidecar
+	}
+	received := flow.RequestReceived
+	if held {
+		received = flow.Part1Received
+	}
+	p.tell(flow.Server, received, flow.D("stream", stream))
+	p.at += 20_000
+	p.tell(flow.Server, flow.FirstTokenSent)
+	if !stream && !held {
+		p.at += 50_000
+		p.tell(flow.Server, flow.LastTokenSent)
+	}
+	if aside {
+		p.at += p.sidecar
+		p.tell(flow.Sidecar, flow.FirstTokenSeen)
+	}
+	p.at += p.network
+	timeline["upstream_first"] = p.at - start
+	p.at += p.envoy + 2*p.picker
+	timeline["response_first"], timeline["picker_response"] = p.at-start, 2*p.picker
+	p.at += p.network
+	p.tell(flow.Client, flow.FirstTokenReceived)
+	p.at += 100_000
+	p.tell(flow.Client, flow.LastTokenReceived)
+	p.at -= p.network
+	timeline["response_last"] = p.at - start
+	p.tell(flow.Envoy, flow.Logged, flow.D("timeline_us", timeline))
+	return p.events
+}
+
+// What hops took is read off the record, however a request goes, and whether
+// Envoy's account comes before or after the client's end.
+func TestHopsAreMeasured(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ held, stream, aside bool }{{false, true, false}, {true, true, false}, {true, false, false}, {false, false, false}, {false, true, true}} {
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%+v %v", c, early), func(t *testing.T) {
+				t.Parallel()
+				m := NewMeter(100, strings.Clone)
+				p := timedRequest{network: 110, envoy: 60, picker: 75, sidecar: 230}
+				events := p.play(c.held, c.stream, c.aside)
+				if n := len(events); early {
+					events[n-2], events[n-1] = events[n-1], events[n-2]
+				}
+				for _, e := range events {
+					m.Record(e)
+				}
+				want := &Times{Network: "110us", Envoy: "60us", ExtProc: "75us"}
+				if c.aside {
+					want.Sidecar = "230us"
+				}
+				if d := cmp.Diff(want, m.Times()); d != "" {
+					t.Error(d)
+				}
+				if m.open.Len() > 0 {
+					t.Error("the request is still remembered")
+				}
+			})
+		}
+	}
+}
+
+// Nothing is learned of requests that failed or were tried again.
+func TestOtherHopsAreNotMeasured(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(e *flow.Event){
+		"failed": func(e *flow.Event) {
+			if e.Step == flow.LastTokenReceived {
+				e.Step = flow.Finished
+			}
+		},
+		"tried again": func(e *flow.Event) {
+			if e.Hop == flow.Envoy {
+				e.Attempt = 2
+			}
+		},
+	} {
+		m := NewMeter(100, strings.Clone)
+		for _, e := range (&timedRequest{network: 110, envoy: 60, picker: 75}).play(false, true, false) {
+			spoil(&e)
+			m.Record(e)
+		}
+		if got := m.Times(); got != nil {
+			t.Errorf("%s: measured %+v", name, got)
+		}
+	}
+}
+
+// The distribution has the median and the spread of what was measured, and is
+// written as a scenario takes it.
+func TestHopsAreFitted(t *testing.T) {
+	t.Parallel()
+	m := NewMeter(100, strings.Clone)
+	for i := range 1000 {
+		m.Scraped(time.Duration(400+i%2) * time.Microsecond)
+	}
+	for i := range 100 {
+		m.note(requestFromSidecar, machine.Time(100+i*2)*machine.Microsecond) // median 200, 90th percentile 280
+	}
+	want := &Times{Sidecar: "lognormal(205us, 55us)", Scrape: "lognormal(400us, 1us)"}
+	if d := cmp.Diff(want, m.Times()); d != "" {
+		t.Error(d)
+	}
+	var out bytes.Buffer
+	if err := m.Times().Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff("hops: # measured in this run\n  sidecar: lognormal(205us, 55us)\n  scrape: lognormal(400us, 1us)\n", out.String()); d != "" {
+		t.Error(d)
+	}
+}

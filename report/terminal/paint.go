@@ -1,0 +1,34 @@
+package terminal
+
+import "github.com/windtunnel/windtunnel/core/flow"
+
+// Paint colours text where colour is wanted and leaves it alone elsewhere.
+type Paint bool
+
+func (p Paint) with(code, text string) string {
+	if !p || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// Bold, Dim and Red are such text.
+func (p Paint) Bold(text string) string { return p.with("1", text) }
+func (p Paint) Dim(text string) string  { return p.with("2", text) }
+func (p Paint) Red(text string) string  { return p.with("31", text) }
+
+// Request gives neighbouring requests different colours, so that their lines
+// can be told apart where they interleave.
+func (p Paint) Request(n int, text string) string {
+	return p.with([]string{"36", "33", "35", "32", "34", "96", "93", "95"}[n%8], text)
+}
+
+var hopColors = map[flow.Hop]string{flow.Client: "34", flow.Envoy: "35", flow.EPP: "33", flow.Sidecar: "36", flow.Server: "32"}
+
+// Hop gives each hop a colour of its own.
+func (p Paint) Hop(h flow.Hop, text string) string {
+	if code, ok := hopColors[h]; ok {
+		return p.with(code, text)
+	}
+	return text
+}

@@ -1,0 +1,148 @@
+// Package limit is what a scenario expects of a figure of the summary.
+package limit
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+)
+
+// Limit is a bound of a figure of the summary: ttft p99 <= 200ms, goodput >= 40,
+// utilisation <= 85%.
+type Limit struct {
+	// Measure is the figure's name.
+	Measure string
+	// AtLeast says that Bound is the least, and else it is the most: in seconds, as a
+	// share, or a number.
+	AtLeast bool
+	Bound   float64
+}
+
+const limitHelp = "a figure with its least or most, such as ttft p99 <= 200ms, goodput >= 40 or utilisation <= 85%"
+
+// What figures count in.
+type figureUnit int
+
+const (
+	inNumbers figureUnit = iota
+	inSeconds
+	inShares
+)
+
+// figures are the names of all figures, and what they count in.
+func figures() (names []string, units map[string]figureUnit) {
+	units = map[string]figureUnit{}
+	add := func(unit figureUnit, list ...string) {
+		for _, name := range list {
+			names = append(names, name)
+			units[name] = unit
+		}
+	}
+	add(inNumbers, "requests/s", "input tokens/s", "output tokens/s", "goodput", "GPUs", "USD per 1M output tokens")
+	add(inShares, "attainment", "completed", "hit rate")
+	for _, family := range []string{"ttft", "tpot", "itl", "e2e"} {
+		for _, q := range []string{"mean", "p50", "p90", "p95", "p99"} {
+			add(inSeconds, family+" "+q)
+		}
+	}
+	for _, role := range []string{"", " prefill", " decode"} {
+		add(inShares, "utilisation"+role, "kv use mean"+role, "kv use peak"+role)
+		add(inNumbers, "balance"+role, "queue mean"+role, "queue peak"+role, "preemptions"+role)
+	}
+	return names, units
+}
+
+// Figures are the names of the figures that may be expected.
+func Figures() []string {
+	names, _ := figures()
+	return names
+}
+
+// UnmarshalText reads a name, <= or >=, and a value.
+func (l *Limit) UnmarshalText(text []byte) error {
+	name, value, most := strings.Cut(string(text), "<=")
+	if !most {
+		var least bool
+		if name, value, least = strings.Cut(string(text), ">="); !least {
+			return fmt.Errorf("%q is not %s", text, limitHelp)
+		}
+	}
+	*l = Limit{Measure: strings.Join(strings.Fields(name), " "), AtLeast: !most}
+	names, units := figures()
+	unit, known := units[l.Measure]
+	if !known {
+		hint := strictyaml.DidYouMean(l.Measure, names)
+		if hint == "" {
+			hint = "they are " + strings.Join(names, ", ")
+		}
+		return fmt.Errorf("there is no figure %q; %s", l.Measure, hint)
+	}
+	var err error
+	value = strings.TrimSpace(value)
+	switch unit {
+	case inSeconds:
+		var d time.Duration
+		d, err = time.ParseDuration(value)
+		l.Bound = d.Seconds()
+	case inShares:
+		number, percent := strings.CutSuffix(value, "%")
+		l.Bound, err = strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if percent {
+			l.Bound /= 100
+		}
+		if err == nil && l.Bound > 1 {
+			err = fmt.Errorf("found %q, more than all", value)
+		}
+	default:
+		l.Bound, err = strconv.ParseFloat(value, 64)
+	}
+	if err != nil || !(l.Bound >= 0) || math.IsInf(l.Bound, 0) {
+		return fmt.Errorf("found %q as the bound of %s; expected %s", value, l.Measure,
+			[]string{"a number such as 40", "a duration such as 200ms", "a share such as 95%"}[unit])
+	}
+	return nil
+}
+
+// Expected says what a limit looks like.
+func (Limit) Expected() string { return limitHelp }
+
+// String writes the limit so that UnmarshalText reads it back.
+func (l Limit) String() string {
+	sign := " <= "
+	if l.AtLeast {
+		sign = " >= "
+	}
+	return l.Measure + sign + l.Text(l.Bound)
+}
+
+// Words is the limit as people read it.
+func (l Limit) Words() string {
+	if l.AtLeast {
+		return "at least " + l.Text(l.Bound)
+	}
+	return "at most " + l.Text(l.Bound)
+}
+
+// Holds says whether a value keeps the limit.
+func (l Limit) Holds(v float64) bool {
+	if l.AtLeast {
+		return v >= l.Bound
+	}
+	return v <= l.Bound
+}
+
+// Text is a value as people read it.
+func (l Limit) Text(v float64) string {
+	_, units := figures()
+	switch units[l.Measure] {
+	case inSeconds:
+		return time.Duration(math.Round(v * 1e9)).String()
+	case inShares:
+		return strconv.FormatFloat(100*v, 'g', 6, 64) + "%"
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}
