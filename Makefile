@@ -43,8 +43,9 @@ test-clients: ## Drive model server and whole stacks with the clients that peopl
 	WINDTUNNEL_CLIENTS=all $(GO) test ./live/stack/clients -count 1 -timeout 40m
 
 .PHONY: test-observe
-test-observe: ## Ask a real Prometheus for every panel and rule of windtunnel observe (needs one, or apt-get)
+test-observe: ## Ask a real Prometheus for every panel and rule of windtunnel observe (needs one, or apt-get), and have a collector's receiver take spans
 	WINDTUNNEL_OBSERVE=1 $(GO) test ./live/stack/clients -run 'TestQueries' -count 1 -timeout 20m
+	cd test/observe && $(GO) test -count 1 -timeout 20m ./...
 
 .PHONY: test-conformance
 test-conformance: ## Play Gateway API's own conformance suite against windtunnel up (TESTS=HTTPRouteWeight for one test; builds Kubernetes' libraries, which takes minutes)

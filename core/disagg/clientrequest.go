@@ -2,12 +2,14 @@ package disagg
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // ClientRequest is one request at the sidecar: a machine (see core/machine) that
@@ -24,6 +26,7 @@ type ClientRequest struct {
 
 	targets []Target // prefillers still to try, the present one first
 	tried   int      // times the present one was tried
+	sent    int      // legs that the record tells of
 	retryAt machine.Time
 	lastBad *failure
 
@@ -114,7 +117,11 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 			} else if m.Body != nil {
 				x.r.Body, x.r.Bytes = m.Body, len(m.Body)
 			}
-			x.record(flow.RequestReceived, "", flow.D("method", x.r.Method), flow.D("path", x.r.Path), flow.D("bytes", x.r.Bytes))
+			details := flow.Details{flow.D("method", x.r.Method), flow.D("path", x.r.Path), flow.D("bytes", x.r.Bytes)}
+			if x.r.TraceParent != "" {
+				details = append(details, flow.D(tracing.Header, x.r.TraceParent))
+			}
+			x.record(flow.RequestReceived, "", details...)
 			x.start()
 		}
 	case Head:
@@ -225,6 +232,9 @@ func (x *ClientRequest) call(l Leg) int {
 		l.Original, l.Body = false, x.r.Body
 	}
 	l.describe(x.r.Described)
+	if ids := x.c.Trace; ids != nil && l.Kind != Bootstrap {
+		l.Set = append(slices.Clip(l.Set), header.Header{Name: tracing.Header, Value: ids.Next(x.r.TraceParent, x.name(), tracing.Leg(x.r.Attempt, x.sent-1))})
+	}
 	x.legs = append(x.legs, leg{Leg: l})
 	x.do(Call{l})
 	return l.ID
@@ -306,13 +316,26 @@ func (x *ClientRequest) draw(purpose string) machine.Draw {
 func (x *ClientRequest) uuid(purpose string) string { d := x.draw(purpose); return d.UUID() }
 
 func (x *ClientRequest) record(step flow.Step, endpoint string, details ...flow.Detail) {
+	switch step {
+	case flow.PrefillLegSent, flow.DecodeLegSent, flow.EncodeLegSent:
+		x.sent++
+	}
 	if x.c.Recorder == nil {
 		return
 	}
 	if endpoint == "" {
 		endpoint = x.c.Endpoint
 	}
-	x.c.Recorder.Record(flow.Event{Time: x.now, Request: x.r.ID, Attempt: x.r.Attempt, Hop: flow.Sidecar, Step: step, Endpoint: endpoint, Details: details})
+	x.c.Recorder.Record(flow.Event{Time: x.now, Request: x.name(), Attempt: x.r.Attempt, Hop: flow.Sidecar, Step: step, Endpoint: endpoint, Details: details})
+}
+
+// name is what the record calls the request: its id, or that which its legs are given
+// where it came without one.
+func (x *ClientRequest) name() string {
+	if x.r.ID != "" {
+		return x.r.ID
+	}
+	return x.uuid("request")
 }
 
 // head is a leg's status.

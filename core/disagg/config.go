@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // Defaults of today's sidecar.
@@ -68,6 +69,8 @@ type Config struct {
 	Seed uint64
 	// Recorder takes the hop's flow events; nil records nothing.
 	Recorder flow.Recorder
+	// Trace, if not nil, has legs go with a traceparent of their own spans.
+	Trace *tracing.IDs
 	// Endpoint is the sidecar's own address, for events.
 	Endpoint string
 }
@@ -136,6 +139,8 @@ type Request struct {
 	Peers connector.MoRIIOPeers
 	// Session is SessionHeader's value.
 	Session string
+	// TraceParent is the header of that name (W3C Trace Context).
+	TraceParent string
 	// Body is the whole body, unless it is Described.
 	Body      []byte
 	Described *described.Body

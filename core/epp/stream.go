@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // Stream is one ext_proc stream at the picker: core/stream with what the picker
@@ -246,6 +247,9 @@ func (s *Stream) decision(now machine.Time) stream.Decision {
 	if s.m.c.DocumentHeaders || s.m.c.ExplainHeaders {
 		out.Set = append(out.Set, header.Header{Name: picker.HeaderTargetPod, Value: d.Targets[0].Endpoint.Address},
 			header.Header{Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name})
+	}
+	if ids := s.m.c.Stream.Trace; ids != nil {
+		out.Set = append(out.Set, header.Header{Name: tracing.Header, Value: ids.Next(r.Headers.Get(tracing.Header), s.inner.RequestID(), tracing.Gateway(1))})
 	}
 	if !s.m.c.RecordOnly {
 		out.Metadata = s.metadata(out.Endpoint)

@@ -14,6 +14,8 @@ type Head struct {
 	RequestID string
 	// Attempt counts the times that Envoy has sent the request, from 1.
 	Attempt int
+	// TraceParent is the header of that name (W3C Trace Context).
+	TraceParent string
 	// Fault and ReturnError are the values of FaultHeader and of
 	// llm-d-inference-sim's own.
 	Fault, ReturnError string
@@ -38,7 +40,7 @@ const FaultHeader = "X-Windtunnel-Fault"
 // ReadHead reads a request's headers; get returns the first value under a name
 // in net/http's canonical form, or "".
 func ReadHead(get func(name string) string) Head {
-	h := Head{RequestID: get("X-Request-Id"), Attempt: 1, Fault: get(FaultHeader), ReturnError: get("X-Return-Error"),
+	h := Head{RequestID: get("X-Request-Id"), Attempt: 1, TraceParent: get("Traceparent"), Fault: get(FaultHeader), ReturnError: get("X-Return-Error"),
 		Threshold: get("X-Cache-Threshold-Finish-Reason") == "true"}
 	if v := get("X-Envoy-Attempt-Count"); v != "" {
 		if n, err := strconv.Atoi(v); err == nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // Kind is what an Effect has the driver do.
@@ -141,6 +142,8 @@ type Response struct {
 	asked     bool // for the finish reason of such an answer
 	rec       flow.Recorder
 
+	traceParent string
+
 	req   *Request
 	seqs  []Sequence
 	p     Progress
@@ -186,7 +189,7 @@ const (
 func (r *Response) Init(rd *Reader, o *ResponseOptions) {
 	// Field by field and not inlined: copies would stand on the stack of all that follows.
 	*r = Response{}
-	r.reader, r.api, r.fault, r.brief, r.silent, r.rec, r.asked = rd, o.API, o.Fault, o.Brief, o.Silent, o.Recorder, o.Head.Threshold
+	r.reader, r.api, r.fault, r.brief, r.silent, r.rec, r.asked, r.traceParent = rd, o.API, o.Fault, o.Brief, o.Silent, o.Recorder, o.Head.Threshold, o.Head.TraceParent
 	r.lifecycle = *lifecycle.New(lifecycle.Options{Request: o.Head.RequestID, Attempt: o.Head.Attempt, Endpoint: o.Endpoint, Held: o.Held, Recorder: o.Recorder})
 }
 
@@ -271,6 +274,9 @@ func (r *Response) Take(now machine.Time, q *Request, bad *openai.Error, fx *Eff
 	var details []flow.Detail
 	if r.rec != nil {
 		details = []flow.Detail{flow.D("model", q.Model), flow.D("prompt_tokens", q.PromptTokens()), flow.D("stream", q.Stream)}
+		if r.traceParent != "" {
+			details = append(details, flow.D(tracing.Header, r.traceParent))
+		}
 	}
 	r.do(now, r.lifecycle.Received(now, r.bytes, details...), fx)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // headers are the request's; end means that there is no body. A second header
@@ -94,8 +95,11 @@ func (s *Stream) trailers() {
 
 func (s *Stream) requestWhole() {
 	if s.detailed(flow.RequestReceived, s.cfg.Told...) {
-		s.record(s.now, flow.RequestReceived, append([]flow.Detail{flow.D("bytes", s.bodyLen()),
-			flow.D("method", s.head.Get(":method")), flow.D("path", s.head.Get(":path"))}, s.cfg.Told...)...)
+		details := append([]flow.Detail{flow.D("bytes", s.bodyLen()), flow.D("method", s.head.Get(":method")), flow.D("path", s.head.Get(":path"))}, s.cfg.Told...)
+		if v := s.head.Get(tracing.Header); v != "" {
+			details = append(details, flow.D(tracing.Header, v))
+		}
+		s.record(s.now, flow.RequestReceived, details...)
 	}
 	s.state, s.deadline = awaitDecision, machine.Never
 	if s.cfg.Deadline > 0 {

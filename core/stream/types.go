@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // BodyMode is how Envoy sends one direction's body (ext_proc BodySendMode).
@@ -57,6 +58,8 @@ type Config struct {
 	Errors ErrorStyle
 	// Recorder takes the hop's flow events; nil records nothing.
 	Recorder flow.Recorder
+	// Trace, if not nil, has the request go on with a traceparent of the EPP's own span.
+	Trace *tracing.IDs
 	// Told is what the record always says of a request that is here: which of
 	// several pools and pickers this is. Nobody writes to it.
 	Told []flow.Detail

@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/response"
+	"github.com/windtunnel/windtunnel/core/tracing"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
@@ -47,6 +48,8 @@ type Options struct {
 	Metadata func(request string) (string, bool)
 	// Connections is how many connections HTTP/2 spreads over; 0 means 1.
 	Connections int
+	// Trace, if not nil, has each request go with a traceparent of the client's span.
+	Trace *tracing.IDs
 }
 
 // Run sends the workload and returns when every request has ended, or, when
@@ -186,6 +189,9 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 	}
 	req := (&http.Request{Method: http.MethodPost, URL: where(o.Target, r.Path), Host: cmp.Or(r.Host, o.Target),
 		Header: http.Header{"Content-Type": {r.ContentType()}, "X-Request-Id": {r.ID}}, Body: io.NopCloser(body)}).WithContext(ctx)
+	if o.Trace != nil {
+		req.Header.Set(tracing.Header, o.Trace.Next("", r.ID, tracing.Client))
+	}
 	for _, h := range r.Header {
 		req.Header.Set(h.Name, h.Value)
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tracing"
 	"github.com/windtunnel/windtunnel/report/trace"
 )
 
@@ -180,7 +181,7 @@ func (x *Exporter) work() {
 				flush()
 				return
 			}
-			if made := trace.Of(events, x.o.Trace); len(made) > 0 && x.sampled(made[0].Trace) {
+			if made := trace.Of(events, x.o.Trace); len(made) > 0 && x.sampled(made) {
 				spans = append(spans, made...)
 			}
 			if len(spans) >= batch {
@@ -195,13 +196,13 @@ func (x *Exporter) work() {
 	}
 }
 
-// sampled decides as OpenTelemetry's traceidratio does, by the low half of the id.
-func (x *Exporter) sampled(id trace.TraceID) bool {
-	var low uint64
-	for _, b := range id[8:] {
-		low = low<<8 | uint64(b)
+// sampled decides as OpenTelemetry's parentbased_traceidratio does: a trace that somebody
+// else began is his to sample.
+func (x *Exporter) sampled(made []trace.Span) bool {
+	if made[0].Parent != (trace.SpanID{}) {
+		return true
 	}
-	return x.o.Share >= 1 || float64(low>>1) < x.o.Share*(1<<63)
+	return (&tracing.IDs{Share: x.o.Share}).Sampled(made[0].Trace)
 }
 
 // send gives spans to the collector once: a run goes on, and what failed is counted.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/tracing"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -121,7 +122,7 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 	s := k.s
 	attempt, _ := strconv.Atoi(r.Header.Get("X-Envoy-Attempt-Count"))
 	in := disagg.Request{Number: s.numbers.Add(1), ID: r.Header.Get(disagg.RequestIDHeader), Attempt: attempt,
-		Method: r.Method, Path: r.URL.Path, Session: r.Header.Get(disagg.SessionHeader), Bytes: max(0, int(r.ContentLength))}
+		Method: r.Method, Path: r.URL.Path, Session: r.Header.Get(disagg.SessionHeader), Bytes: max(0, int(r.ContentLength)), TraceParent: r.Header.Get(tracing.Header)}
 	in.Prefillers = disagg.ParseTargets(r.Header.Get(disagg.PrefillerHeader))
 	if len(in.Prefillers) == 0 && s.o.SessionCache > 0 {
 		in.Prefillers = s.prefillers()

@@ -167,7 +167,7 @@ func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Gene
 // streams is what a picker's streams share.
 func (s *Pool) streams(k *Picker) stream.Config {
 	c := s.o.Scenario.Stream(s.pool, k.replica)
-	c.Recorder = s.o.Recorder
+	c.Recorder, c.Trace = s.o.Recorder, s.o.Trace
 	// Only our own client compares; requests by hand (--keep) leave nothing.
 	ours := s.o.Scenario.Generator().Prefix()
 	c.OnMetadata = func(request, metadata string) {

@@ -28,6 +28,7 @@ func (s *Pool) startSidecars(context.Context) error {
 			SessionCache: s.pool.Disaggregation.SessionCache, Protect: true, EndpointsFile: s.EndpointsFile(),
 			Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout},
 			Seed: s.o.Scenario.Seed + uint64(i) + 1, PodName: s.Names[i], Now: s.Now, Recorder: s.o.Recorder, Log: s.o.Log}
+		o.Disagg.Trace = s.o.Trace
 		engine, err := s.o.Scenario.Engine(s.pool, i)
 		if err != nil {
 			return err

@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/tracing"
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
@@ -49,6 +50,9 @@ type Options struct {
 	Origin time.Time
 	// Recorder takes every hop's events; nil records nothing.
 	Recorder flow.Recorder
+	// Trace, if not nil, has our endpoint pickers and sidecars hand a traceparent of their
+	// spans on, and ClientTrace our client send one.
+	Trace, ClientTrace *tracing.IDs
 	// Keep uses the well-known ports where Ports says nothing else.
 	Keep bool
 	// Stay has servers come and go after the scenario's last request, too.
@@ -322,7 +326,7 @@ func (s *Stack) send(ctx context.Context, sc *scenario.Scenario) error {
 	w := &sc.Workload
 	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP == scenario.HTTP2, Chunked: w.ChunkedUpload, Timeout: w.Timeout,
 		Requests: w.Requests, Concurrency: w.Concurrency, Workload: sc.Generator(), Recorder: s.o.Recorder, Now: s.Now,
-		Connections: 1 + w.Concurrency/80}
+		Connections: 1 + w.Concurrency/80, Trace: s.o.ClientTrace}
 	if !s.o.EPP.given() {
 		o.Metadata = s.metadata
 	}

@@ -51,7 +51,7 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 		o.Prefillers[i] = u.service(s, p.namespace, to)
 	}
 	o.Listen, o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = u.places.on(p.ip, number), decoder, p.namespace, p.name, u.o.Recorder, u.log
-	o.Ranks = 1
+	o.Ranks, o.Disagg.Trace = 1, u.o.Trace
 	x, err := sidecar.Start(o)
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/tracing"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/bbr"
@@ -69,6 +70,10 @@ type Options struct {
 	// Recorder takes the flow events of endpoint pickers, sidecars and model servers; nil
 	// records nothing.
 	Recorder flow.Recorder
+	// Origin is when the time of events began; zero is when Start was called.
+	Origin time.Time
+	// Trace, if not nil, has pickers and sidecars hand a traceparent of their spans on.
+	Trace *tracing.IDs
 	// Note is told, once each, what was taken to be meant and what has no effect.
 	Note func(text string)
 	// Tell is told what the start waits for; may be nil.
@@ -121,7 +126,7 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 
 // Start brings everything up. On an error nothing is left running.
 func Start(ctx context.Context, o Options) (u *Up, err error) {
-	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: time.Now(), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, certs: map[string][2][]byte{},
+	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, certs: map[string][2][]byte{},
 		places: places{used: map[int]bool{}}, hosts: map[string]netip.Addr{}, listen: map[string]string{}}
 	if !u.o.Host.IsValid() {
 		u.o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // scopeProxy is the scope of the real sidecar's own spans, scopeHTTP that of the
@@ -36,6 +38,7 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 		return nil
 	}
 	last := events[len(events)-1]
+	parent = b.below(events, parent)
 	part := Part{Service: "llm-d-disagg-sidecar", Instance: ownEndpoint(events)}
 	start := events[0].Time
 	method, path := cmp.Or(text(detail(events, "method")), "POST"), text(detail(events, "path"))
@@ -69,9 +72,9 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 	for i, e := range events {
 		switch e.Step {
 		case flow.PrefillLegSent, flow.EncodeLegSent:
-			legs = append(legs, b.away(fmt.Sprintf("%sleg/%d", prefix, i), part, forward, connector, e, events[i+1:]))
+			legs = append(legs, b.away(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward, connector, e, events[i+1:]))
 		case flow.DecodeLegSent:
-			legs = append(legs, b.decode(fmt.Sprintf("%sleg/%d", prefix, i), part, forward, connector, e, events[i+1:]))
+			legs = append(legs, b.decode(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward, connector, e, events[i+1:]))
 		}
 	}
 	s = &b.spans[at]
@@ -200,6 +203,7 @@ func (b *builder) server(key string, events []flow.Event, parent SpanID, legs []
 	if len(legs) > 0 {
 		parent, role = legFor(legs, start)
 	}
+	parent = b.below(events, parent)
 	service := "vllm"
 	if role != "" {
 		service += "-" + role

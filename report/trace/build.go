@@ -9,6 +9,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // Of makes the spans of one request from all of its events, which may come in any
@@ -22,8 +23,11 @@ func Of(events []flow.Event, o Options) []Span {
 		return nil
 	}
 	b := &builder{o: o, request: events[0].Request, events: events, roles: map[string]string{}}
-	b.trace = o.trace(b.request, "client")
+	b.trace = o.trace(b.request, tracing.Client)
 	b.client()
+	if c, ok := b.given(events); ok && !c.Sampled {
+		return nil // whoever began the trace does not want it
+	}
 	for _, attempt := range b.attempts() {
 		b.attempt(attempt)
 	}
@@ -53,6 +57,26 @@ func (s *Span) set(key string, value any) {
 	if value != nil && value != "" {
 		s.Attributes = append(s.Attributes, flow.D(key, value))
 	}
+}
+
+// given is the context that somebody's first events brought (traceparent). Where Envoy is
+// to trace, too, it would have put its own in the place.
+func (b *builder) given(events []flow.Event) (tracing.Context, bool) {
+	if b.o.Gateway {
+		return tracing.Context{}, false
+	}
+	return tracing.Parse(text(detail(events, tracing.Header)))
+}
+
+// below has the spans of what events tell stand below the context that they brought, or
+// below parent where they brought none.
+func (b *builder) below(events []flow.Event, parent SpanID) SpanID {
+	c, ok := b.given(events)
+	if !ok {
+		return parent
+	}
+	b.trace = c.Trace
+	return c.Span
 }
 
 // attempts are the numbers of the request's tries.
@@ -123,7 +147,7 @@ func (b *builder) client() {
 	}
 	path, model := text(detail(events, "path")), text(detail(b.events, "model"))
 	operation := cmp.Or(operations[path], "generate_content")
-	s := b.add("client", Span{Name: strings.TrimSpace(operation + " " + model), Kind: ClientOf, Part: Part{Service: "windtunnel"}, Scope: "windtunnel",
+	s := b.add(tracing.Client, Span{Name: strings.TrimSpace(operation + " " + model), Kind: ClientOf, Part: Part{Service: "windtunnel"}, Scope: "windtunnel",
 		Start: events[0].Time, End: events[len(events)-1].Time})
 	b.root = s.ID
 	s.set("gen_ai.operation.name", operation)

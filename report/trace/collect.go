@@ -67,12 +67,31 @@ func (c *Collector) Record(e flow.Event) {
 }
 
 // ends says whether a request is over with e: its client says so, or, where nobody
-// hears of the client, the picker.
+// hears of the client, the first part that it meets of those that are heard of.
 func ends(before []flow.Event, e flow.Event) bool {
-	if e.Hop == flow.EPP && (e.Step == flow.ResponseEndSeen || e.Step == flow.Answered || e.Step == flow.StreamFailed) {
-		return !slices.ContainsFunc(before, func(x flow.Event) bool { return x.Hop == flow.Client })
+	if !slices.Contains(lasts[e.Hop], e.Step) {
+		return false
 	}
-	return e.Step == flow.Finished
+	for _, x := range before {
+		if x.Hop != e.Hop && x.Hop != flow.Envoy && nearer(x.Hop, e.Hop) {
+			return false
+		}
+	}
+	return true
+}
+
+// lasts are the steps of each hop after which it tells nothing more of a request.
+var lasts = map[flow.Hop][]flow.Step{
+	flow.Client:  {flow.Finished},
+	flow.EPP:     {flow.ResponseEndSeen, flow.Answered, flow.StreamFailed},
+	flow.Sidecar: {flow.ResponseEndSeen, flow.Answered, flow.Aborted},
+	flow.Server:  {flow.LastTokenSent, flow.Rejected, flow.Violation, flow.Aborted},
+}
+
+// nearer says whether a request meets hop a before b.
+func nearer(a, b flow.Hop) bool {
+	order := []flow.Hop{flow.Client, flow.EPP, flow.Sidecar, flow.Server}
+	return slices.Index(order, a) < slices.Index(order, b)
 }
 
 // Settle emits the requests that are over for long enough at the time now.

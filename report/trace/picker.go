@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // Scopes of the real picker's spans.
@@ -32,7 +33,8 @@ func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
 	}
 	part := Part{Service: "llm-d-epp", Instance: text(detail(events, "picker"))}
 	prefix := fmt.Sprintf("%d/epp/", n)
-	root := b.add(prefix+"gateway.request", Span{Name: "gateway.request", Kind: ServerOf, Part: part, Scope: scopeHandlers, Parent: parent,
+	parent = b.below(events, parent)
+	root := b.add(tracing.Gateway(n), Span{Name: "gateway.request", Kind: ServerOf, Part: part, Scope: scopeHandlers, Parent: parent,
 		Start: events[0].Time, End: events[len(events)-1].Time})
 	for _, e := range events {
 		if slices.Contains(told, e.Step) {

@@ -7,17 +7,15 @@
 package trace
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // TraceID and SpanID are as in W3C Trace Context.
 type (
-	TraceID [16]byte
-	SpanID  [8]byte
+	TraceID = tracing.TraceID
+	SpanID  = tracing.SpanID
 )
 
 // Kind is the kind of a span, with the numbers of OTLP.
@@ -85,22 +83,10 @@ type Options struct {
 	Egress bool
 }
 
-func (o Options) trace(request, which string) (id TraceID) {
-	copy(id[:], o.hash("trace", request, which))
-	return id
+func (o Options) trace(request, which string) TraceID {
+	return (&tracing.IDs{Salt: o.Salt}).Trace(request, which)
 }
 
-func (o Options) span(request, which string) (id SpanID) {
-	copy(id[:], o.hash("span", request, which))
-	return id
-}
-
-func (o Options) hash(parts ...string) []byte {
-	h := sha256.New()
-	h.Write(binary.BigEndian.AppendUint64(nil, o.Salt)) // a hash's Write never fails
-	for _, p := range parts {
-		h.Write([]byte(p))
-		h.Write([]byte{0})
-	}
-	return h.Sum(nil)
+func (o Options) span(request, which string) SpanID {
+	return (&tracing.IDs{Salt: o.Salt}).Span(request, which)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tracing"
 )
 
 // disaggregated is a request that is prefilled on p and decoded behind the sidecar of d.
@@ -113,6 +115,98 @@ func TestParents(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
 		})
+	}
+}
+
+// ids are those of a run in which everybody traces.
+var ids = &tracing.IDs{Salt: 7, Share: 1}
+
+// carried are events of a request with the traceparent that each part got, from a client
+// that sent first.
+func carried(first string) []flow.Event {
+	out := disaggregated("r")
+	gateway := ids.Next(first, "r", tracing.Gateway(1))
+	legs := []string{ids.Next(gateway, "r", tracing.Leg(1, 0)), ids.Next(gateway, "r", tracing.Leg(1, 1))}
+	for i := range out {
+		got := ""
+		switch e := &out[i]; {
+		case e.Step != flow.RequestReceived:
+		case e.Hop == flow.EPP:
+			got = first
+		case e.Hop == flow.Sidecar:
+			got = gateway
+		case e.Endpoint == "p:1":
+			got = legs[0]
+		default:
+			got = legs[1]
+		}
+		if got != "" {
+			out[i].Details = append(out[i].Details, flow.D(tracing.Header, got))
+		}
+	}
+	return out
+}
+
+// part keeps the events of some hops, as a part that runs alone has them.
+func part(events []flow.Event, hops ...flow.Hop) []flow.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e flow.Event) bool { return !slices.Contains(hops, e.Hop) })
+}
+
+// What parts hand on is what they tell of: the spans of all of them hang together as if one
+// had told of all, whether they know of each other or each tells of its own alone.
+func TestParentsAsCarried(t *testing.T) {
+	o := Options{Salt: 7}
+	if got, want := tree(Of(carried(ids.Next("", "r", tracing.Client)), o)), "windtunnel: chat m\n"+pickingAt(1)+indent(2, serving); got != want {
+		t.Errorf("our own client: got\n%s\nwant\n%s", got, want)
+	}
+	const theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for name, first := range map[string]string{"somebody else's client": theirs, "a client that does not trace": ""} {
+		events := part(carried(first), flow.EPP, flow.Sidecar, flow.Server)
+		together := Of(events, o)
+		var apart []Span
+		for _, hop := range []flow.Hop{flow.EPP, flow.Sidecar} {
+			apart = append(apart, Of(part(events, hop), o)...)
+		}
+		for _, endpoint := range []string{"p:1", "d:2"} {
+			apart = append(apart, Of(slices.DeleteFunc(part(events, flow.Server), func(e flow.Event) bool { return e.Endpoint != endpoint }), o)...)
+		}
+		for which, spans := range map[string][]Span{"together": together, "apart": apart} {
+			root := spans[0]
+			c, traced := tracing.Parse(first)
+			if traced && (root.Trace != c.Trace || root.Parent != c.Span) || !traced && (root.Parent != SpanID{} || root.Trace != ids.Trace("r", tracing.Client)) {
+				t.Errorf("%s, %s: the picker's span is in trace %x below %x", name, which, root.Trace, root.Parent)
+			}
+			for i := range spans { // tree wants a root, and no role where nobody knows of a sidecar
+				if spans[i].Parent == root.Parent {
+					spans[i].Parent = SpanID{}
+				}
+				if spans[i].Name == "llm_request" && which == "apart" {
+					spans[i].Part.Service = map[string]string{"p:1": "vllm-prefill", "d:2": "vllm-decode"}[spans[i].Part.Instance]
+				}
+			}
+			if got, want := tree(spans), pickingAt(0)+indent(1, serving); got != want {
+				t.Errorf("%s, %s: got\n%s\nwant\n%s", name, which, got, want)
+			}
+		}
+	}
+	if n := len(Of(part(carried(theirs[:52]+"-00"), flow.EPP), o)); n != 0 {
+		t.Errorf("%d spans of a trace that its client does not want", n)
+	}
+}
+
+// A part that runs alone says itself when a request is over.
+func TestCollectorOfOnePart(t *testing.T) {
+	for _, hop := range []flow.Hop{flow.EPP, flow.Sidecar, flow.Server} {
+		got := 0
+		c := NewCollector(func(e []flow.Event) { got++ })
+		for _, e := range part(carried(""), hop) {
+			c.Record(e)
+		}
+		c.Settle(60 * machine.Second)
+		if got != 1 {
+			t.Errorf("%s: emitted %d times", hop, got)
+		}
+		c.Close()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -63,7 +64,8 @@ type EPP struct {
 	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; the detectors have their own threshold."`
 	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
 
-	Tracing      bool          `name:"tracing" default:"true" help:"Accepted; there are no traces."`
+	Tracing bool `name:"tracing" default:"true" help:"Send spans where OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT say; --otlp does without them."`
+	spans.To
 	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Ask readers of /metrics who they are, by --metrics-token-file or --metrics-client-ca-file: there is no Kubernetes to ask. Not given, this machine may read without; =false serves everybody."`
 	EnablePprof  bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
 	LeaderElect  bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
@@ -144,6 +146,13 @@ func (c *EPP) Run(o *console.Console) error {
 	if opts.Predictor, err = predictorService(o.Env); err != nil {
 		return exit.With(exit.Usage, err)
 	}
+	opts.Origin = time.Now()
+	sender, err := c.Alone(o, c.Tracing, opts.Origin)
+	if err != nil {
+		return err
+	}
+	defer sender.End(o)
+	opts.Hold.Recorder, opts.Hold.Trace = sender.Recorder(), sender.Trace()
 	recording, err := c.record(&opts)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/latency/hardware"
@@ -28,9 +29,10 @@ import (
 
 // ModelServer runs simulated model servers alone, behind anyone's gateway.
 type ModelServer struct {
-	Servers int      `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
-	OOM     string   `name:"oom" enum:"exit,restart" default:"exit" help:"What a server does that does not fit into its accelerator's memory: exit as OOMKilled, so that whoever runs it restarts it, or stay and be killed and restarted again and again, answering 503 (restart)."`
-	List    string   `name:"list" placeholder:"models|accelerators|flags" help:"List what is known, one a line, and start nothing: models and accelerators whose times and memory are simulated, or the flags behind -- that act."`
+	Servers int    `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
+	OOM     string `name:"oom" enum:"exit,restart" default:"exit" help:"What a server does that does not fit into its accelerator's memory: exit as OOMKilled, so that whoever runs it restarts it, or stay and be killed and restarted again and again, answering 503 (restart)."`
+	List    string `name:"list" placeholder:"models|accelerators|flags" help:"List what is known, one a line, and start nothing: models and accelerators whose times and memory are simulated, or the flags behind -- that act."`
+	spans.To
 	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
 	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the flags of vllm serve, or of llm-d-inference-sim."`
 }
@@ -86,6 +88,13 @@ func (c *ModelServer) Run(o *console.Console) error {
 	if err != nil {
 		return err
 	}
+	options.Origin = began
+	sender, err := c.Alone(o, true, began)
+	if err != nil {
+		return err
+	}
+	defer sender.End(o)
+	options.Recorder = sender.Recorder()
 	fleet, err := modelserver.New(options)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -113,6 +122,11 @@ func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	for _, own := range []string{"--servers", "--oom", "--list"} {
 		if slices.Contains(r.Ignored, own) {
 			return none, exit.Hint(exit.Usage, fmt.Errorf("%s stands among the model server's flags, and is windtunnel's own", own), fmt.Sprintf("Try: windtunnel modelserver %s … -- FLAGS", own))
+		}
+	}
+	if r.TracesEndpoint != "" && c.OTLP == "" {
+		if c.OTLP, err = spans.ByProtocol(o, r.TracesEndpoint, false); err != nil {
+			return none, err
 		}
 	}
 	r.RestartOOM = c.OOM == "restart"

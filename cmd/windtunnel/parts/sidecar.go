@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -73,7 +74,8 @@ type Sidecar struct {
 	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Told in x-decode-pod (POD_NAME)."`
 	Verbosity     int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
 
-	Tracing       bool       `name:"tracing" help:"Accepted; there are no traces."`
+	Tracing bool `name:"tracing" help:"Send spans where OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT say; --otlp does without it."`
+	spans.To
 	MetricsPort   int        `name:"metrics-port" help:"Port of the sidecar's metrics by themselves; 0 has them only on its own port, beside the decode server's."`
 	MetricsAddr   string     `name:"metrics-addr" hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's way to say --metrics-port."`
 	Zap           string     `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
@@ -112,13 +114,20 @@ func (c *Sidecar) Run(o *console.Console) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	for flag, given := range map[string]bool{"--tracing": c.Tracing, "--pool-group": c.PoolGroup != defaultPoolGroup} {
+	for flag, given := range map[string]bool{"--pool-group": c.PoolGroup != defaultPoolGroup} {
 		if given {
 			opts.Log.Info("sidecar: a flag that has no effect here", "flag", flag)
 		}
 	}
 	ctx, stop := o.Context()
 	defer stop()
+	began := time.Now()
+	sender, err := c.Alone(o, c.Tracing, began)
+	if err != nil {
+		return err
+	}
+	defer sender.End(o)
+	opts.Recorder, opts.Disagg.Trace, opts.Now = sender.Recorder(), sender.Trace(), func() machine.Time { return machine.FromDuration(time.Since(began)) }
 	s, err := sidecar.Start(opts)
 	if err != nil {
 		return exit.ByCause(exit.Environment, err)

@@ -3,10 +3,9 @@ package program
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -21,100 +20,23 @@ import (
 
 // otlpFlags say where spans go, and who traces besides the parts that always do.
 type otlpFlags struct {
-	OTLP     string    `name:"otlp" placeholder:"URL" help:"Send OpenTelemetry spans of every request to a collector: http://127.0.0.1:4318 (OTLP over HTTP), or grpc://127.0.0.1:4317. docs/traces.md has their names; OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT do the same."`
+	spans.To
 	Untraced bool      `name:"otlp-untraced-client" help:"Spans as they are when the client sends no traceparent: the picker begins each trace."`
 	Gateway  string    `name:"otlp-gateway" enum:"none,ingress,egress" default:"none" placeholder:"none|ingress|egress" help:"Spans as they are when Envoy traces, too: with its ingress span alone, or with one for each try (spawn_upstream_span)."`
 	Began    time.Time `name:"otlp-start" placeholder:"TIME" help:"When the run began, by the spans: 2026-01-02T15:04:05Z. Given, the same record sends the same bytes. Left out: when a live run did, else now."`
 }
 
-// sender is an exporter of a run's spans; nil sends none.
-type sender struct {
-	*otlp.Exporter
-	to otlp.Target
-}
-
 // send begins to send a run's spans, if the flags or the environment say where to.
-func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.Options) (*sender, error) {
-	env := func(names ...string) (value, name string) {
-		for _, n := range names {
-			if v, _ := o.Env(n); v != "" {
-				return v, n
-			}
-		}
-		return "", ""
-	}
-	target, from := f.OTLP, "--otlp"
-	if kind, _ := env("OTEL_TRACES_EXPORTER"); target == "" && kind == "otlp" {
-		target, from = env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-		if target == "" {
-			target, from = "http://localhost:4317", "OTEL_TRACES_EXPORTER=otlp"
-		}
-		protocol, name := env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-		switch protocol {
-		case "", "grpc": // as the real parts do
-			if !strings.Contains(target, "://") {
-				target = "http://" + target
-			}
-			target = strings.TrimSuffix(strings.Replace(target, "http", "grpc", 1), "/")
-		case "http/protobuf":
-			if from == "OTEL_EXPORTER_OTLP_ENDPOINT" { // a base, by OpenTelemetry's specification
-				target = strings.TrimSuffix(target, "/") + "/v1/traces"
-			}
-		default:
-			return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected grpc or http/protobuf", name, protocol))
-		}
-	}
-	if target == "" {
-		return nil, nil
-	}
-	to, err := otlp.ParseTarget(target)
-	if err != nil {
-		return nil, exit.With(exit.Usage, fmt.Errorf("%s: %w", from, err))
-	}
-	options := otlp.Options{To: to, Start: start, Wait: !live, Live: live, Share: 1,
-		Trace: trace.Options{UntracedClient: f.Untraced, Gateway: f.Gateway != "none", Egress: f.Gateway == "egress"}}
+func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.Options) (*spans.Sender, error) {
 	if !f.Began.IsZero() {
-		options.Start = f.Began
+		start = f.Began
 	}
-	options.Trace.Salt = uint64(options.Start.UnixNano()) //nolint:gosec // any number keeps runs apart
-	if share, name := env("OTEL_TRACES_SAMPLER_ARG"); share != "" {
-		if options.Share, err = strconv.ParseFloat(share, 64); err != nil || !(options.Share >= 0 && options.Share <= 1) {
-			return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected a share of the traces from 0 to 1", name, share))
-		}
+	options := otlp.Options{Start: start, Wait: !live, Live: live, Trace: trace.Options{UntracedClient: f.Untraced, Gateway: f.Gateway != "none", Egress: f.Gateway == "egress"}}
+	s, err := f.Begin(o, true, options)
+	if s != nil {
+		shown.Also = flow.Tee(shown.Also, s.Exporter)
 	}
-	for name, into := range map[string]*[][2]string{"OTEL_EXPORTER_OTLP_HEADERS": &options.Headers, "OTEL_RESOURCE_ATTRIBUTES": &options.Attributes} {
-		list, _ := env(name)
-		for pair := range strings.SplitSeq(list, ",") {
-			key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
-			if pair != "" && (!ok || key == "") {
-				return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected KEY=VALUE, further ones after a comma", name, pair))
-			}
-			if ok {
-				*into = append(*into, [2]string{key, value})
-			}
-		}
-	}
-	x, err := otlp.New(options)
-	if err != nil {
-		return nil, exit.With(exit.Environment, err)
-	}
-	shown.Also = flow.Tee(shown.Also, x)
-	return &sender{x, to}, nil
-}
-
-// end sends the rest and says what came of all spans.
-func (s *sender) end(o *outside) {
-	if s == nil {
-		return
-	}
-	stats := s.Close()
-	fmt.Fprintf(o.Stderr, "windtunnel: %d spans sent to %s\n", stats.Sent, s.to)
-	if stats.Failed > 0 {
-		fmt.Fprintf(o.Stderr, "windtunnel: %d spans were not taken: %v\n", stats.Failed, stats.Err)
-	}
-	if stats.Dropped > 0 {
-		fmt.Fprintf(o.Stderr, "windtunnel: the spans of %d requests were dropped, since the collector is slower than the run\n", stats.Dropped)
-	}
+	return s, err
 }
 
 // traceCmd writes a recording as other tools read it.

@@ -88,7 +88,7 @@ func (c *replayCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	defer sender.end(o)
+	defer sender.End(o)
 	session, err := report.Start(options)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/tracing"
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -50,6 +51,7 @@ type runCmd struct {
 	AdminPort   int           `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump); left out 19000 with --keep, else a free one."`
 	Addresses   string        `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to this file, as JSON: Envoy and its admin pages, the endpoint picker, every model server; .targets in it is what Prometheus' file_sd_configs takes."`
 	EnvoyPath   string        `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
+	TraceParent bool          `name:"traceparent" help:"Send a sampled traceparent with each request, also without --otlp: for somebody else's parts that trace."`
 	Hops        bool          `help:"After the run, print how long it took from part to part, as the hops: section of a scenario for windtunnel sim."`
 	Verbose     bool          `short:"v" help:"Log what the parts do, to stderr."`
 }
@@ -88,6 +90,9 @@ func (c *runCmd) Run(o *outside) error {
 			return exit.With(exit.Usage, fmt.Errorf("--addresses-file %s: this is %s, which the run reads; choose another file", c.Addresses, in))
 		}
 	}
+	if c.TraceParent && c.Untraced {
+		return exit.With(exit.Usage, errors.New("--traceparent and --otlp-untraced-client exclude each other: give one of them"))
+	}
 	elsewhere, err := c.elsewhere(o)
 	if err != nil {
 		return err
@@ -124,8 +129,15 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	defer sender.end(o)
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Stay: c.UI, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
+	defer sender.End(o)
+	ids, ofClient := sender.Trace(), sender.Trace()
+	switch {
+	case c.Untraced:
+		ofClient = nil
+	case c.TraceParent && ofClient == nil:
+		ofClient = &tracing.IDs{Salt: uint64(origin.UnixNano()), Share: 1} //nolint:gosec // any number keeps runs apart
+	}
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Trace: ids, ClientTrace: ofClient, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Stay: c.UI, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)

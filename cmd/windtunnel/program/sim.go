@@ -62,7 +62,7 @@ func (c *simCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	defer sender.end(o)
+	defer sender.End(o)
 	return sim(o, s, options, virtual.Options{Bytes: c.Bytes, StepByStep: c.StepByStep}, c.SaveModel, page)
 }
 

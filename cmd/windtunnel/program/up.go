@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/version"
@@ -33,6 +35,7 @@ type upCmd struct {
 	Output    string   `name:"output" short:"o" enum:"text,json" default:"text" help:"Say where everything listens for people, or for programs."`
 	Verbose   bool     `short:"v" help:"Log what the parts do, to stderr."`
 	pageFlags
+	spans.To
 }
 
 func (upCmd) Help() string {
@@ -45,6 +48,7 @@ docs/gateway.md has every kind and field.
 Examples:
   windtunnel up -f examples/manifests/document-002      # document 002's Gateway, HTTPRoute and InferencePool
   windtunnel up -f gateway.yaml -f pool.yaml --dry-run  # what would be brought up
+  windtunnel up -f DIR --otlp http://127.0.0.1:4318     # spans of pickers, sidecars and model servers
   windtunnel up -f DIR --ui                             # requests on a page, as pickers and servers see them
   kustomize build . | windtunnel up -f -
   windtunnel up -f DIR --output json | jq -r .listeners[0].url
@@ -82,7 +86,14 @@ func (c *upCmd) Run(o *outside) error {
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
-	shown := report.Options{Out: io.Discard, Detail: report.Progress, Clock: runClock(time.Now()), Version: version.Text()}
+	options.Origin = time.Now()
+	sender, err := c.Alone(o, true, options.Origin)
+	if err != nil {
+		return err
+	}
+	defer sender.End(o)
+	options.Recorder, options.Trace = sender.Recorder(), sender.Trace()
+	shown := report.Options{Out: io.Discard, Detail: report.Progress, Clock: runClock(options.Origin), Version: version.Text()}
 	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", Envoy: true})
 	if err != nil {
 		return err
@@ -95,7 +106,7 @@ func (c *upCmd) Run(o *outside) error {
 		}
 		defer func() { _, _ = session.End(false) }() // it writes nothing
 		page.measure(session)
-		options.Recorder = session
+		options.Recorder = flow.Tee(session, options.Recorder)
 	}
 	u, err := up.Start(ctx, options)
 	if err != nil {

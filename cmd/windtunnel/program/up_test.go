@@ -8,11 +8,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/pause"
@@ -119,7 +124,7 @@ func (u *running) end() {
 
 // Document 003's manifests as they stand there: its route asks its picker as its
 // EnvoyExtensionPolicy says, its decode workers have sidecars that prefill elsewhere,
-// and its headers come back.
+// and its headers come back. Its spans hang together as llm-d's do.
 func TestDocument003(t *testing.T) {
 	t.Parallel()
 	const dir = "../../../examples/manifests/document-003"
@@ -139,7 +144,10 @@ func TestDocument003(t *testing.T) {
 }
 
 func document003(t *testing.T, network int, decode, prefill string, args ...string) {
-	u := bringUp(t, append(args, "--listen", fmt.Sprintf("127.%d.%d.%d", network, os.Getpid()%250, os.Getpid()/250%250+1))...)
+	spans := &spanSink{}
+	collector := httptest.NewServer(spans)
+	defer collector.Close()
+	u := bringUp(t, append(args, "--otlp", collector.URL, "--listen", fmt.Sprintf("127.%d.%d.%d", network, os.Getpid()%250, os.Getpid()/250%250+1))...)
 	const body = `{"model":"meta-llama/Llama-2-70b-hf","max_tokens":4,"messages":[{"role":"user","content":"%s: why do wind tunnels matter for aviation, in a few words, please?"}]}`
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
@@ -179,4 +187,48 @@ func document003(t *testing.T, network int, decode, prefill string, args ...stri
 		}
 	}
 	u.end()
+	for _, want := range []string{"llm_d.pd_proxy.POST /v1/chat/completions < gateway.request", "llm_request < HTTP POST", "pick_endpoints < run_scheduler_profile"} {
+		if !spans.hang(want) {
+			t.Errorf("no %s among the spans of %v", want, spans.spans)
+		}
+	}
+}
+
+// spanSink is a small collector.
+type spanSink struct {
+	mu    sync.Mutex
+	spans map[string]*tracepb.Span // by id
+}
+
+func (s *spanSink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var m tracepb.TracesData
+	if err != nil || proto.Unmarshal(body, &m) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.spans == nil {
+		s.spans = map[string]*tracepb.Span{}
+	}
+	for _, rs := range m.ResourceSpans {
+		for _, ss := range rs.ScopeSpans {
+			for _, x := range ss.Spans {
+				s.spans[string(x.SpanId)] = x
+			}
+		}
+	}
+}
+
+// hang says whether a span hangs below another, by their names: "child < parent".
+func (s *spanSink) hang(want string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.spans {
+		if p := s.spans[string(x.ParentSpanId)]; p != nil && x.Name+" < "+p.Name == want && string(p.TraceId) == string(x.TraceId) {
+			return true
+		}
+	}
+	return false
 }

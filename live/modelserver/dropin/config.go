@@ -103,6 +103,9 @@ type Config struct {
 	Inject              modelserver.Injection
 	FakeMetrics         *stats.FakeMetrics
 
+	// TracesEndpoint is where vLLM sends its spans (--otlp-traces-endpoint).
+	TracesEndpoint string
+
 	CertFile, KeyFile string
 	SelfSigned        bool
 

@@ -182,6 +182,7 @@ var flags = map[string]flag{
 	"ssl-keyfile":                  text(func(c *Config) *string { return &c.KeyFile }),
 	"kv-transfer-config":           {set: setKVTransfer},
 	"kv-events-config":             {set: setKVEvents},
+	"otlp-traces-endpoint":         text(func(c *Config) *string { return &c.TracesEndpoint }),
 	"enable-kv-events":             {boolean: true, set: enableKVEvents}, // document 003
 
 	// windtunnel.

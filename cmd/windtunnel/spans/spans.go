@@ -1,0 +1,145 @@
+// Package spans sends the OpenTelemetry spans of commands, where their flags and the
+// environment say.
+package spans
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/otlp"
+)
+
+// To says where spans go.
+type To struct {
+	OTLP string `name:"otlp" placeholder:"URL" help:"Send OpenTelemetry spans of every request to a collector: http://127.0.0.1:4318 (OTLP over HTTP), or grpc://127.0.0.1:4317. docs/traces.md has their names; OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT do the same."`
+}
+
+// Sender is an exporter of a run's spans; nil sends none.
+type Sender struct {
+	*otlp.Exporter
+	to  otlp.Target
+	ids *tracing.IDs
+}
+
+// Recorder is the sender as who takes events; nil where there is none.
+func (s *Sender) Recorder() flow.Recorder {
+	if s == nil {
+		return nil
+	}
+	return s.Exporter
+}
+
+// Trace makes the ids of spans and of what goes on in their name; nil where nobody traces.
+func (s *Sender) Trace() *tracing.IDs {
+	if s == nil {
+		return nil
+	}
+	return s.ids
+}
+
+// Alone begins to send the spans of a part that runs alone, or of several without a client,
+// whose time begins at start: where the flag says or, if the part is to trace as the real
+// one's own flag has it, where the environment does.
+func (f *To) Alone(o *console.Console, traces bool, start time.Time) (*Sender, error) {
+	return f.Begin(o, traces, otlp.Options{Start: start, Live: true})
+}
+
+// environment looks variables up: the first that is set, and its name.
+func environment(o *console.Console, names ...string) (value, name string) {
+	for _, n := range names {
+		if v, _ := o.Env(n); v != "" {
+			return v, n
+		}
+	}
+	return "", ""
+}
+
+// ByProtocol is a target of the environment's, or of vLLM's flag, as otlp.ParseTarget reads
+// it: the protocol stands in a variable of its own, and is gRPC without it.
+func ByProtocol(o *console.Console, target string, base bool) (string, error) {
+	protocol, name := environment(o, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+	switch protocol {
+	case "", "grpc": // as the real parts do
+		if !strings.Contains(target, "://") {
+			target = "http://" + target
+		}
+		if strings.HasPrefix(target, "http") {
+			target = "grpc" + strings.TrimPrefix(target, "http")
+		}
+		return strings.TrimSuffix(target, "/"), nil
+	case "http/protobuf":
+		if base { // by OpenTelemetry's specification
+			target = strings.TrimSuffix(target, "/") + "/v1/traces"
+		}
+		return target, nil
+	}
+	return "", exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected grpc or http/protobuf", name, protocol))
+}
+
+// Begin starts the exporter. Of options the target, the share and what goes along come from
+// flag and environment.
+func (f *To) Begin(o *console.Console, traces bool, options otlp.Options) (*Sender, error) {
+	target, from := f.OTLP, "--otlp"
+	if kind, _ := environment(o, "OTEL_TRACES_EXPORTER"); target == "" && kind == "otlp" && traces {
+		target, from = environment(o, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+		if target == "" {
+			target, from = "http://localhost:4317", "OTEL_TRACES_EXPORTER=otlp"
+		}
+		var err error
+		if target, err = ByProtocol(o, target, from == "OTEL_EXPORTER_OTLP_ENDPOINT"); err != nil {
+			return nil, err
+		}
+	}
+	if target == "" {
+		return nil, nil
+	}
+	to, err := otlp.ParseTarget(target)
+	if err != nil {
+		return nil, exit.With(exit.Usage, fmt.Errorf("%s: %w", from, err))
+	}
+	options.To, options.Share = to, 1
+	options.Trace.Salt = uint64(options.Start.UnixNano()) //nolint:gosec // any number keeps runs apart
+	if share, name := environment(o, "OTEL_TRACES_SAMPLER_ARG"); share != "" {
+		if options.Share, err = strconv.ParseFloat(share, 64); err != nil || !(options.Share >= 0 && options.Share <= 1) {
+			return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected a share of the traces from 0 to 1", name, share))
+		}
+	}
+	for name, into := range map[string]*[][2]string{"OTEL_EXPORTER_OTLP_HEADERS": &options.Headers, "OTEL_RESOURCE_ATTRIBUTES": &options.Attributes} {
+		list, _ := environment(o, name)
+		for pair := range strings.SplitSeq(list, ",") {
+			key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+			if pair != "" && (!ok || key == "") {
+				return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected KEY=VALUE, further ones after a comma", name, pair))
+			}
+			if ok {
+				*into = append(*into, [2]string{key, value})
+			}
+		}
+	}
+	x, err := otlp.New(options)
+	if err != nil {
+		return nil, exit.With(exit.Environment, err)
+	}
+	return &Sender{x, to, &tracing.IDs{Salt: options.Trace.Salt, Share: options.Share}}, nil
+}
+
+// End sends the rest and says what came of all spans.
+func (s *Sender) End(o *console.Console) {
+	if s == nil {
+		return
+	}
+	stats := s.Close()
+	fmt.Fprintf(o.Stderr, "windtunnel: %d spans sent to %s\n", stats.Sent, s.to)
+	if stats.Failed > 0 {
+		fmt.Fprintf(o.Stderr, "windtunnel: %d spans were not taken: %v\n", stats.Failed, stats.Err)
+	}
+	if stats.Dropped > 0 {
+		fmt.Fprintf(o.Stderr, "windtunnel: the spans of %d requests were dropped, since the collector is slower than the run\n", stats.Dropped)
+	}
+}
