@@ -40,8 +40,12 @@ func (x *incident) happen() {
 		p.servers[x.Server].drain(x.Incident)
 	case scenario.LoseIndex:
 		p.kv.lose()
-	case scenario.RestartEPP:
-		x.restartEPP()
+	case scenario.RestartEPP, scenario.RestartFrontend:
+		if x.What == scenario.RestartEPP {
+			x.restartEPP()
+		} else if p.frontend.kill(); x.For == 0 {
+			p.frontend.begin(w)
+		}
 		if x.For > 0 {
 			w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
 		}
@@ -53,7 +57,11 @@ func (x *incident) recover() {
 	if x.pool.w.busy() {
 		x.tell(flow.IncidentEnded)
 	}
-	if x.What == scenario.RestartEPP {
+	switch x.What {
+	case scenario.RestartFrontend:
+		x.pool.frontend.begin(x.pool.w)
+		return
+	case scenario.RestartEPP:
 		x.pool.pickers[x.Replica].revive()
 		return
 	}
