@@ -27,6 +27,7 @@ type cluster struct {
 	out    []string // that pickers leave out
 	known  []string // that are out
 	probe  string   // the path that probes ask for
+	ejects bool
 }
 
 // exchange is a request at Envoy, between its picker and the attempts at servers.
@@ -77,6 +78,7 @@ func newCluster(x *pool, s *scenario.Scenario) *cluster {
 	if x.spec.Upstream == scenario.HTTP2 {
 		config.Streams = streamsPerConnection
 	}
+	c.ejects = b.Health != nil || b.Limits != nil && b.Limits.Outlier != nil
 	if b.Health != nil {
 		c.probe = b.Health.Endpoint
 	}

@@ -252,6 +252,9 @@ func (x *pool) follow() {
 	x.tellPickers()
 }
 
+// varies says that pickers do not always have the same servers to choose from.
+func (x *pool) varies() bool { return x.fleets != nil || x.cluster != nil && x.cluster.ejects }
+
 // tellPickers tells which servers may be chosen.
 func (x *pool) tellPickers() {
 	for _, k := range x.pickers {

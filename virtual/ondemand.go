@@ -74,7 +74,7 @@ type reading struct {
 // longer than its interval.
 func newOnDemand(k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *onDemand {
 	of, w := k.pool, k.pool.w
-	if w.eachPage || of.mortal || of.fleets != nil || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != lifecycle.NoSteps {
+	if w.eachPage || of.mortal || of.varies() || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != lifecycle.NoSteps {
 		return nil
 	}
 	source, sources := -1, k.m.Sources()

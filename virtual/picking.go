@@ -174,7 +174,7 @@ func (k *picking) scrape(t *epp.Target, source int) {
 	took := machine.Time(0)
 	if k.w.now > 0 {
 		place := t.Place()
-		if k.pool.fleets != nil { // where servers come and go places do too
+		if k.pool.varies() { // so do places
 			place = k.pool.byAddr[t.HostPort()].index
 		}
 		n := &k.turns[source][place]

@@ -116,6 +116,9 @@ func (s *Pool) follow(i int, absent bool) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	tell := func() error {
+		if s.tellEnvoy != nil {
+			return s.tellEnvoy(s.ready())
+		}
 		if file := s.endpointsFileOfEnvoy(); file != "" {
 			return envoy.WriteEndpoints(file, s.pool.Name, s.ready())
 		}

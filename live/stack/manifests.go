@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"sync"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/bbr"
@@ -51,15 +52,29 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 		s.routers = append(s.routers, router)
 		d.Routers[r.Key] = envoy.Processor{Addresses: []string{router.Addr()}}
 	}
+	if err := s.configure(ctx, d); err != nil {
+		return err
+	}
+	var changing sync.Mutex
+	for key, i := range g.Pools {
+		s.Pools[i].tellEnvoy = func(endpoints []string) error {
+			changing.Lock()
+			defer changing.Unlock()
+			d.Endpoints[key] = endpoints
+			return s.configure(context.Background(), d)
+		}
+	}
+	s.followEjected(g)
+	return s.followAccessLog()
+}
+
+// configure has Envoy take a configuration.
+func (s *Stack) configure(ctx context.Context, d envoy.Dynamic) error {
 	r, err := d.Resources()
 	if err != nil {
 		return err
 	}
-	if err := s.control.Set(ctx, xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters), Endpoints: xds.Of(r.Endpoints)}); err != nil {
-		return err
-	}
-	s.followEjected(g)
-	return s.followAccessLog()
+	return s.control.Set(ctx, xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters), Endpoints: xds.Of(r.Endpoints)})
 }
 
 // followEjected has pickers leave out the endpoints that Envoy has ejected.

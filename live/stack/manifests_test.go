@@ -1,6 +1,8 @@
 package stack
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,5 +35,69 @@ func TestManifestsLiveAsVirtual(t *testing.T) {
 				t.Errorf("%d of 4 requests ended as %s", ended, want)
 			}
 		})
+	}
+}
+
+// Servers that join behind manifests get requests, as soon as the picker chooses them; in both
+// times.
+func TestManifestServersJoinLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "m.yaml")
+	if err := os.WriteFile(path, []byte(policed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	live, played := bothTimes(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+"\npools: [{name: one, replicas: 1, lifecycle: {startup: 200ms}, modelServer: {prefill: 20ms, outputTokens: 4}, incidents: [{at: 100ms, what: add-server}]}]\nworkload: {requests: 80, rate: 20, arrivals: constant}\n", nil)
+	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+		picked, servers := map[string]string{}, map[string]int{}
+		for _, e := range events {
+			switch {
+			case e.Step == flow.EndpointPicked:
+				picked[e.Request] = e.Endpoint
+			case e.Hop == flow.Server && e.Step == flow.RequestReceived:
+				servers[e.Endpoint]++
+				if e.Endpoint != picked[e.Request] {
+					t.Errorf("%s: %s went to %s and not to %s", when, e.Request, e.Endpoint, picked[e.Request])
+				}
+			}
+		}
+		if len(servers) != 2 || outcomes(events) != "map[completed:80]" {
+			t.Errorf("%s: %v, %s", when, servers, outcomes(events))
+		}
+	}
+}
+
+// Several pools behind one Gateway, by the model that bodies name: each request comes to its
+// pool, by the same steps in both times.
+func TestSeveralPoolsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	manifests, err := filepath.Abs("../../examples/manifests/several-models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, played := liveAsVirtual(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+manifests+`
+workload:
+  requests: 12
+  path: /v1/chat/completions
+  host: llm.example.com
+  outputTokens: 3
+  classes: [{name: chat, share: 50%}, {name: code, share: 50%, model: Qwen/Qwen2.5-7B-Instruct}]
+`)
+	pools := func(events []flow.Event) map[string]string {
+		out := map[string]string{}
+		for _, e := range events {
+			if e.Step == flow.EndpointPicked {
+				out[e.Request], _, _ = strings.Cut(fmt.Sprint(e.Details.Get("name")), "-") // qwen and qwen-next share a model by weight
+			}
+		}
+		return out
+	}
+	a, b, each := pools(live), pools(played), map[string]bool{}
+	for id, pool := range a {
+		if each[pool] = true; pool != b[id] {
+			t.Errorf("%s: live to %s, virtual to %s", id, pool, b[id])
+		}
+	}
+	if len(each) != 2 || outcomes(live) != "map[completed:12]" {
+		t.Errorf("pools %v, %s", each, outcomes(live))
 	}
 }

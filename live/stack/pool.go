@@ -48,9 +48,10 @@ type Pool struct {
 	sidecarOptions []sidecar.Options
 	fleets         []*fleet // of servers that come and go
 	lives          sync.Mutex
-	lived          []bool   // which servers ever were endpoints; lives is around it
-	ejected        []string // endpoints that Envoy has ejected; lives is around it
-	absent         []bool   // which servers are no endpoints now; lives is around it, nil where none comes or goes
+	lived          []bool                         // which servers ever were endpoints; lives is around it
+	tellEnvoy      func(endpoints []string) error // that these are there; nil without manifests
+	ejected        []string                       // endpoints that Envoy has ejected; lives is around it
+	absent         []bool                         // which servers are no endpoints now; lives is around it, nil where none comes or goes
 	// Endpoints are the model servers' addresses, or their sidecars', and Names
 	// what they are called. Servers that only prefill come last.
 	Endpoints, Names []string
