@@ -130,6 +130,7 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	}
 	out = append(out, s.checkDisaggregation(p, path)...)
 	out = append(out, s.checkKVCache(p, path)...)
+	out = append(out, s.checkDynamo(p, path)...)
 	var servers Problems
 	for _, k := range p.kinds(path) {
 		servers = append(servers, s.checkHardware(p, &k)...)

@@ -17,7 +17,7 @@ import (
 type Incident struct {
 	// When it happens, from the first request on.
 	At time.Duration `json:"at" min:"0s" max:"240h"`
-	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), slow-metrics (a server takes delay to say its metrics, so that the picker knows less of it and later), lose-transfers (KV caches on their way to or from a server are lost; with for, those too that begin meanwhile), slow-down (the steps of a server that batches take longer, as on an accelerator that is throttled), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server leaves: it finishes what it has, and gets nothing new).
+	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), slow-metrics (a server takes delay to say its metrics, so that the picker knows less of it and later), lose-transfers (KV caches on their way to or from a server are lost; with for, those too that begin meanwhile), slow-down (the steps of a server that batches take longer, as on an accelerator that is throttled), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost), restart-frontend (the Dynamo frontend beside the picker dies and begins anew, and its router knows nothing), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server leaves: it finishes what it has, and gets nothing new).
 	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, the first being 0; servers that only prefill come last.
 	Server int `json:"server" min:"0" max:"4096"`
@@ -35,7 +35,7 @@ type Incident struct {
 	Group string `json:"group"`
 	// How long a server has to finish what it has with drain-server; left out, the pool's lifecycle.gracePeriod.
 	Grace time.Duration `json:"grace" min:"1ms" max:"24h"`
-	// How long until the engine is back, with an empty cache (left out: it stays dead), or the endpoint picker (left out: it is at once), or until it is as before (left out: it stays so).
+	// How long until the engine is back, with an empty cache (left out: it stays dead), or the endpoint picker or the frontend (left out: it is at once), or until it is as before (left out: it stays so).
 	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
 
@@ -44,27 +44,30 @@ type IncidentKind string
 
 // What may happen.
 const (
-	LoseRank       IncidentKind = "lose-rank"
-	Crash          IncidentKind = "crash"
-	RestartSidecar IncidentKind = "restart-sidecar"
-	LoseIndex      IncidentKind = "lose-index"
-	RestartEPP     IncidentKind = "restart-epp"
-	SlowDown       IncidentKind = "slow-down"
-	SlowMetrics    IncidentKind = "slow-metrics"
-	LoseTransfers  IncidentKind = "lose-transfers"
-	AddServer      IncidentKind = "add-server"
-	DrainServer    IncidentKind = "drain-server"
+	LoseRank        IncidentKind = "lose-rank"
+	Crash           IncidentKind = "crash"
+	RestartSidecar  IncidentKind = "restart-sidecar"
+	LoseIndex       IncidentKind = "lose-index"
+	RestartEPP      IncidentKind = "restart-epp"
+	RestartFrontend IncidentKind = "restart-frontend"
+	SlowDown        IncidentKind = "slow-down"
+	SlowMetrics     IncidentKind = "slow-metrics"
+	LoseTransfers   IncidentKind = "lose-transfers"
+	AddServer       IncidentKind = "add-server"
+	DrainServer     IncidentKind = "drain-server"
 )
 
 func (IncidentKind) Values() []string {
-	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP), string(SlowDown), string(SlowMetrics), string(LoseTransfers), string(AddServer), string(DrainServer)}
+	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP), string(RestartFrontend), string(SlowDown), string(SlowMetrics), string(LoseTransfers), string(AddServer), string(DrainServer)}
 }
 
 // OfServer says that it happens to one server, or to its sidecar.
 func (i *Incident) OfServer() bool { return i.What.ofServer() }
 
 // ofServer says that it happens to one server, or to its sidecar.
-func (k IncidentKind) ofServer() bool { return k != LoseIndex && k != RestartEPP && k != AddServer }
+func (k IncidentKind) ofServer() bool {
+	return k != LoseIndex && k != RestartEPP && k != RestartFrontend && k != AddServer
+}
 
 // Control is what the engine is told; false where the incident is none of an
 // engine.
@@ -94,7 +97,7 @@ func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.
 	switch i.What {
 	case RestartSidecar:
 		e.Hop = flow.Sidecar
-	case LoseIndex:
+	case LoseIndex, RestartFrontend:
 		e.Hop, e.Endpoint = flow.EPP, ""
 	case RestartEPP:
 		e.Hop, e.Endpoint = flow.EPP, ""
@@ -145,6 +148,8 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			add(".what", "missing", "one of "+strings.Join(x.What.Values(), ", "))
 		case x.What == LoseIndex && !p.ModelServer.KVEvents.Published():
 			add(".what", "lose-index where the model servers publish no KV events", "modelServer.kvEvents with a format beside it")
+		case x.What == RestartFrontend && !p.Dynamo.Given():
+			add(".what", "restart-frontend where there is no frontend", "dynamo.frontend: sidecar or external beside it")
 		case x.What == RestartSidecar && p.Sidecar != RoutingSidecar:
 			add(".what", "restart-sidecar without sidecars", "sidecar: routing beside it")
 		case x.What == RestartSidecar && x.Server >= p.Decoders():

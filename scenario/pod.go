@@ -41,6 +41,8 @@ func (p *Pool) AlsoPort(i int) int {
 const (
 	// ManagerName is document 003's KV-Cache Manager.
 	ManagerName = "kv-cache-manager:8080"
+	// FrontendName is the Dynamo frontend that a picker asks.
+	FrontendName = "dynamo-frontend:8000"
 	// RenderName is any model server of the pool, for token-producer's vllm.url.
 	RenderName = "model-server:8000"
 )
@@ -67,11 +69,14 @@ func (s Services) Address(at string) string {
 }
 
 // Services are the addresses behind the names that are there in this pool: those
-// of a KV-Cache Manager and of a model server. Empty ones are not there.
-func (p *Pool) Services(manager, server string) Services {
+// of a KV-Cache Manager, of a Dynamo frontend and of a model server. Empty ones are not there.
+func (p *Pool) Services(manager, frontend, server string) Services {
 	m := Services{}
 	if p.KVManager && p.ModelServer.KVEvents.Published() && manager != "" {
 		m[ManagerName] = manager
+	}
+	if p.Dynamo.Given() && frontend != "" {
+		m[FrontendName] = frontend
 	}
 	if server != "" {
 		m[RenderName] = server

@@ -45,6 +45,8 @@ type Pool struct {
 	KVManager bool `json:"kvManager"`
 	// llm-d's latency predictor, which the picker's predicted-latency-producer asks how long a request would take at each server.
 	Predictor Predictor `json:"predictor"`
+	// NVIDIA Dynamo's frontend with its router beside the picker, whose dynamo-frontend-scorer asks it for a worker (docs/dynamo.md).
+	Dynamo Dynamo `json:"dynamo"`
 
 	// How model servers come and go.
 	Lifecycle Lifecycle `json:"lifecycle"`

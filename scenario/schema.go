@@ -21,7 +21,7 @@ import (
 // The types' own source: the comment on a field is its description in an
 // editor, so that it is written once.
 //
-//go:embed modelserver.go scenario.go pool.go groups.go autoscaling.go faults.go kvcache.go disaggregation.go incidents.go workload.go arrivals.go classes.go trace.go conversations.go hops.go expect.go ports.go predictor.go
+//go:embed modelserver.go scenario.go pool.go groups.go autoscaling.go faults.go kvcache.go disaggregation.go incidents.go workload.go arrivals.go classes.go trace.go conversations.go hops.go expect.go ports.go predictor.go dynamo.go
 var source embed.FS
 
 // Schema is the JSON Schema of a scenario file, for editors and other tools.

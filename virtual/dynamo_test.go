@@ -49,3 +49,78 @@ func TestDynamoRouterRestarts(t *testing.T) {
 		t.Errorf("outcomes %v of 600 requests", ends)
 	}
 }
+
+// A Dynamo frontend that restarts knows no worker until these push again: the picker gets no
+// answer meanwhile, routes without it, and every request is served. Cached prompts are
+// found less often.
+func TestDynamoFrontendRestarts(t *testing.T) {
+	for _, example := range []string{"sidecar", "callout"} {
+		t.Run(example, func(t *testing.T) {
+			play := func(restarts int, down time.Duration) (cached int64, failed int) {
+				s, err := scenario.Load("../examples/dynamo-" + example + ".yaml")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range restarts {
+					s.Pools[0].Incidents = append(s.Pools[0].Incidents, scenario.Incident{At: time.Duration(2*i+1)*time.Second + 400*time.Millisecond, What: scenario.RestartFrontend, For: down})
+				}
+				events := record(t, s)
+				for _, e := range events {
+					switch e.Step {
+					case flow.PrefillStarted:
+						n, _ := e.Details.Get("cached_tokens").(int)
+						cached += int64(n)
+					case flow.CallFailed:
+						failed++
+					}
+				}
+				if ends := outcomes(events); ends["completed"] != 600 {
+					t.Errorf("with %d restarts outcomes are %v, want 600 completed", restarts, ends)
+				}
+				return cached, failed
+			}
+			cached, failed := play(0, 0)
+			if cached == 0 || failed > 0 {
+				t.Fatalf("without a restart %d cached tokens, %d calls failed", cached, failed)
+			}
+			for _, down := range []time.Duration{0, 1500 * time.Millisecond} {
+				less, failed := play(9, down)
+				if less > cached*95/100 || failed == 0 {
+					t.Errorf("down for %s: %d cached tokens, %d without a restart; %d calls failed", down, less, cached, failed)
+				}
+			}
+		})
+	}
+}
+
+// What an external frontend's question and answer are on their way for, each request takes
+// longer; past the scorer's timeout there is no answer.
+func TestDynamoFrontendFarAway(t *testing.T) {
+	for _, x := range []struct {
+		away, picked time.Duration
+		failed       int
+	}{{time.Millisecond, time.Millisecond, 0}, {10 * time.Millisecond, 10 * time.Millisecond, 0}, {time.Second, 500 * time.Millisecond, 20}} {
+		s, err := scenario.Load("../examples/dynamo-callout.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Workload.Requests, s.Pools[0].Dynamo.RoundTrip = 20, x.away
+		events := record(t, s)
+		arrived, failed := map[string]int64{}, 0
+		for _, e := range events {
+			switch {
+			case e.Step == flow.RequestReceived && e.Hop == flow.EPP:
+				arrived[e.Request] = int64(e.Time)
+			case e.Step == flow.EndpointPicked:
+				if took := time.Duration(int64(e.Time) - arrived[e.Request]); took != x.picked {
+					t.Errorf("%s: %s was picked for after %s, want %s", x.away, e.Request, took, x.picked)
+				}
+			case e.Step == flow.CallFailed:
+				failed++
+			}
+		}
+		if failed != x.failed {
+			t.Errorf("%s: %d calls failed, want %d", x.away, failed, x.failed)
+		}
+	}
+}

@@ -46,6 +46,10 @@ func (x *incident) happen() {
 		p.kv.lose()
 	case scenario.RestartEPP:
 		x.restartEPP()
+	case scenario.RestartFrontend:
+		if p.frontend.kill(); x.For == 0 {
+			p.frontend.begin(w)
+		}
 	}
 }
 
@@ -55,6 +59,8 @@ func (x *incident) recover() {
 		x.tell(flow.IncidentEnded)
 	}
 	switch x.What {
+	case scenario.RestartFrontend:
+		x.pool.frontend.begin(x.pool.w)
 	case scenario.RestartEPP:
 		x.pool.pickers[x.Replica].revive()
 	case scenario.SlowMetrics:

@@ -20,13 +20,15 @@ import (
 // outside is what the picker can ask: who listens where, and which names there
 // are.
 type outside struct {
-	servers map[string]*server // by each address at which they are reached, sidecars in between or not
-	names   scenario.Services
-	manager string // where a KV-Cache Manager listens
+	servers  map[string]*server // by each address at which they are reached, sidecars in between or not
+	names    scenario.Services
+	manager  string // where a KV-Cache Manager listens
+	frontend string // where a Dynamo frontend does
 }
 
 func (x *outside) open(of *pool, p *scenario.Pool) {
 	x.servers, x.manager = map[string]*server{}, fmt.Sprintf("10.%d.255.1:8080", of.index)
+	x.frontend = fmt.Sprintf("10.%d.255.2:8000", of.index)
 	for _, sv := range of.servers {
 		host, _, _ := strings.Cut(sv.endpoint, ":")
 		x.servers[sv.endpoint], x.servers[scenario.JoinPort(host, p.ServerPort(sv.index))] = sv, sv
@@ -34,12 +36,12 @@ func (x *outside) open(of *pool, p *scenario.Pool) {
 			x.servers[scenario.JoinPort(host, also)] = sv
 		}
 	}
-	x.names = p.Services(x.manager, of.servers[0].endpoint)
+	x.names = p.Services(x.manager, x.frontend, of.servers[0].endpoint)
 }
 
-// reach finds who listens at the address of a URL: the KV-Cache Manager, or a
-// model server.
-func (x *outside) reach(u *url.URL) (manager bool, sv *server, err error) {
+// reach finds who listens at the address of a URL: the KV-Cache Manager or the Dynamo
+// frontend, by its name, or a model server.
+func (x *outside) reach(u *url.URL) (named string, sv *server, err error) {
 	at := u.Host
 	if u.Port() == "" {
 		at = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
@@ -47,14 +49,19 @@ func (x *outside) reach(u *url.URL) (manager bool, sv *server, err error) {
 	if to := x.names.Address(at); to != "" {
 		at = to
 	}
-	manager, sv = x.names[scenario.ManagerName] != "" && at == x.manager, x.servers[at]
-	switch {
-	case !manager && sv == nil:
-		return false, nil, fmt.Errorf("connection refused: nobody listens on %s in virtual time, where names are %s", at, strings.Join(slices.Sorted(maps.Keys(x.names)), ", "))
-	case u.Scheme != "http":
-		return false, nil, fmt.Errorf("%s does not speak TLS", at)
+	sv = x.servers[at]
+	for _, name := range []string{scenario.ManagerName, scenario.FrontendName} {
+		if x.names[name] == at {
+			named = name
+		}
 	}
-	return manager, sv, nil
+	switch {
+	case named == "" && sv == nil:
+		return "", nil, fmt.Errorf("connection refused: nobody listens on %s in virtual time, where names are %s", at, strings.Join(slices.Sorted(maps.Keys(x.names)), ", "))
+	case u.Scheme != "http":
+		return "", nil, fmt.Errorf("%s does not speak TLS", at)
+	}
+	return named, sv, nil
 }
 
 // answer is what the outside says to a plug-in's question.
@@ -69,13 +76,15 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 		a.Err = err
 		return a
 	}
-	manager, _, err := x.reach(u)
+	named, _, err := x.reach(u)
 	switch {
 	case err != nil:
 		a.Err = err
-	case manager && n.Key == plugins.KeyKVScore:
+	case named == scenario.FrontendName && n.Key == plugins.KeyRoute:
+		r.pool.frontend.route(r, &a)
+	case named == scenario.ManagerName && n.Key == plugins.KeyKVScore:
 		a.Value, a.Err = r.pool.kv.scores(r)
-	case !manager && n.Key == dataproducer.KeyRender: // a renderer answers as the model server tokenises
+	case named == "" && n.Key == dataproducer.KeyRender: // a renderer answers as the model server tokenises
 		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
 	default:
 		a.Err = fmt.Errorf("status 404")
@@ -90,6 +99,8 @@ func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case sv == nil:
+		return nil, fmt.Errorf("status 404")
 	case src.Path == "/health" && sv.core.Dead():
 		return nil, fmt.Errorf("status 503")
 	case src.Path == "/health":

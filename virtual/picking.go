@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -153,7 +154,11 @@ func (k *picking) effect(e epp.Effect) {
 		e.Request.Owner.(*request).evicted()
 	case epp.Send:
 		for i := range e.Needs {
-			k.pool.predicting.send(&e.Needs[i])
+			if n := &e.Needs[i]; n.Key == plugins.KeyProgress {
+				k.pool.frontend.send(n)
+			} else {
+				k.pool.predicting.send(n)
+			}
 		}
 	case epp.Scrape:
 		k.scrape(e.Target, e.Source)
@@ -230,11 +235,36 @@ func (k *picking) decide(r *request) {
 
 // ask puts what plug-ins want to know of a request to the outside.
 func (k *picking) ask(x *epp.Request) {
+	far, late := k.far(x)
 	var answers []picker.Answer
-	for i := range x.Needs {
-		answers = append(answers, k.pool.outside.answer(x.Owner.(*request), &x.Needs[i]))
+	question := func() {
+		for i := range x.Needs {
+			answers = append(answers, k.pool.outside.answer(x.Owner.(*request), &x.Needs[i]))
+		}
 	}
-	k.Input(k.m.Answer(x, answers))
+	answer := func() { k.Input(k.m.Answer(x, answers)) }
+	if far == 0 {
+		question()
+		answer()
+		return
+	}
+	asked, id := k.m, x.ID
+	after := func(d machine.Time, f func()) {
+		k.w.queue.Push(k.w.now.Add(d), machine.ClassTimer, event{then, func() {
+			if k.m == asked && x.ID == id && x.Asking() { // else nobody waits for it any more
+				f()
+			}
+		}})
+	}
+	after(far/2, func() {
+		question()
+		for i := range answers {
+			if late && answers[i].Key == plugins.KeyRoute {
+				answers[i].Value, answers[i].Err = nil, context.DeadlineExceeded
+			}
+		}
+		after(far-far/2, answer)
+	})
 }
 
 // attended hands in a request that the picker has taken its time for, unless it is

@@ -41,6 +41,7 @@ type pool struct {
 	mortal     bool // some of them dies in the run
 	outside    outside
 	predicting *predicting // nil where nothing predicts
+	frontend   *frontend   // nil where there is no Dynamo frontend
 	kv         *kvWire     // of model servers that publish KV events
 	sessions   int         // that each sidecar remembers
 	prefillers []string    // whom sidecars call in session mode
@@ -89,6 +90,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	}
 	x.outside.open(x, p)
 	x.predicting = newPredicting(w, s, &p.Predictor)
+	x.frontend = newFrontend(x, s, p)
 	onDemand := 0
 	for i := range p.EPP.Replicas {
 		k, err := newPicking(x, s, p, i)

@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -328,6 +329,8 @@ type Need struct {
 	Method  string
 	URL     string
 	Timeout machine.Time
+	// Headers are set beside content-type.
+	Headers header.List
 	// Body makes what is sent, when it is sent; an error is the answer then. Nil
 	// sends nothing.
 	Body func() ([]byte, error)

@@ -210,6 +210,7 @@ var DriverExceptions = map[string]string{
 	"live/epp/processor.go status":                    "a panic of a plug-in, and gRPC's code for a stream that ended: the core is told of neither",
 	"live/epp/server.go status":                       "who may ask for metrics and profiles: virtual time has no such pages",
 	"live/envoy/defaults.go status":                   "Envoy's own configuration: what it tries again",
+	"live/dynamo/server.go status":                    "the Dynamo frontend's HTTP: wrong paths, methods, bodies, and no worker; virtual time asks it without HTTP",
 	"live/kvmanager/http.go status":                   "the manager's HTTP: wrong paths, methods, bodies; virtual time asks it without HTTP",
 	"live/predictor/http.go status":                   "the latency predictor's HTTP: wrong bodies and paths; virtual time asks it without HTTP",
 	"live/predictor/training.go status":               "likewise, and models that are not there yet",

@@ -5,6 +5,7 @@ var Machines = []Machine{
 	of("core/autoscaler.Machine", autoscalers),
 	of("core/deployment.Deployment", deployments),
 	of("core/disagg.ClientRequest", sidecars),
+	of("core/dynamo.Router", dynamoRouters),
 	of("core/engine.Engine", engines),
 	of("core/epp.Machine", pickers),
 	of("core/epp.Service", pickerServices),

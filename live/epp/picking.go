@@ -313,6 +313,9 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 		return nil, err
 	}
 	req.Header.Set("content-type", "application/json")
+	for _, h := range n.Headers {
+		req.Header.Set(h.Name, h.Value)
+	}
 	resp, err := k.client.Do(req)
 	if err != nil {
 		return nil, err

@@ -130,3 +130,12 @@ func (s *Server) Load() (l engine.Load, ok bool) {
 	ok = s.engine.With(func(now machine.Time) { l = s.engine.Core.Engine().Load(now) })
 	return l, ok
 }
+
+// Holds is what the engine has in hand, and the KV blocks in use; false while it is dead or
+// has been stopped.
+func (s *Server) Holds() (st engine.Stats, blocks int, alive bool) {
+	s.engine.With(func(machine.Time) {
+		st, blocks, alive = s.engine.Core.Engine().Stats(), s.engine.Core.Engine().KVBlocksUsed(), !s.engine.Core.Dead()
+	})
+	return st, blocks, alive
+}

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -172,3 +173,21 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 
 // readBody reads a body of any allowed length; false means that it has
 // answered.
+
+// Tokens are those of the first prompt of a request to a path, as the server would count
+// them.
+func (s *Server) Tokens(path string, h http.Header, body []byte) ([]uint32, error) {
+	api := modelserver.APIOf(path)
+	if api == nil {
+		return nil, fmt.Errorf("no requests for tokens are served at %.200s", path)
+	}
+	head := modelserver.ReadHead(h.Get)
+	if head.RequestID == "" {
+		head.RequestID = wire.NewID()
+	}
+	req, bad := api.Read(&s.reader, &head, body)
+	if bad != nil {
+		return nil, bad
+	}
+	return req.Prompts[0].Tokens, nil
+}

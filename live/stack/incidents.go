@@ -95,6 +95,11 @@ func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
 		}
 	case scenario.LoseIndex:
 		s.loseIndex()
+	case scenario.RestartFrontend:
+		if err := s.killFrontend(); err != nil || x.For > 0 {
+			return err
+		}
+		return s.reviveFrontend(s.frontend.Addr())
 	case scenario.RestartEPP:
 		s.Pickers[x.Replica].kill()
 		if x.For == 0 {
@@ -106,6 +111,8 @@ func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
 
 func (s *Pool) recover(x *scenario.Incident) error {
 	switch x.What {
+	case scenario.RestartFrontend:
+		return s.reviveFrontend(s.frontend.Addr())
 	case scenario.RestartEPP:
 		return s.Pickers[x.Replica].revive()
 	case scenario.SlowDown:

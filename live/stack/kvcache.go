@@ -182,14 +182,17 @@ func (s *Pool) eventsOf(e *picker.Endpoint) (events, replay string) {
 
 // hosts are the names that picker configurations may use.
 func (s *Pool) hosts() scenario.Services {
-	manager, server := "", ""
+	manager, frontend, server := "", "", ""
 	if len(s.Endpoints) > 0 {
 		server = s.Endpoints[0]
 	}
 	if s.kv != nil && s.kv.manager != nil {
 		manager = s.kv.manager.HTTPAddress()
 	}
-	return s.pool.Services(manager, server)
+	if s.frontend != nil {
+		frontend = s.frontend.Addr()
+	}
+	return s.pool.Services(manager, frontend, server)
 }
 
 // awaitSubscribers waits until every publisher that the picker dials, or that

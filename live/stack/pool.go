@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/dynamo"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -38,6 +39,8 @@ type Pool struct {
 	text     []byte       // the configuration in force
 	// Predictor is the latency predictor, nil where there is none.
 	Predictor *predictor.Server
+	frontend  *dynamo.Server // Dynamo's, nil where there is none; what restarts it is behind incidents
+	announcer *dynamo.Announcer
 	// Fleet is the simulated model servers, nil where somebody else's are used.
 	Fleet *modelserver.Fleet
 	// Sidecars are those before the decode servers of a disaggregated pool.
@@ -71,7 +74,7 @@ func (s *Stack) newPool(index int) *Pool {
 }
 
 func (s *Pool) start(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startPredictor, s.startPickers, s.awaitSubscribers} {
+	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startFrontend, s.startPredictor, s.startPickers, s.awaitSubscribers} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -190,7 +193,7 @@ func (s *Pool) stop(ctx context.Context) error {
 	if s.Predictor != nil {
 		errs = append(errs, s.Predictor.Stop(ctx))
 	}
-	errs = append(errs, s.stopSidecars(ctx))
+	errs = append(errs, s.stopFrontend(ctx), s.stopSidecars(ctx))
 	if s.Fleet != nil {
 		s.Fleet.Stop(ctx)
 	}

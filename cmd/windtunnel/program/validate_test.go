@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -35,7 +36,7 @@ func TestMeasuredHops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := hopsFrom(s, &report.HopTimes{Network: "110us", Envoy: "lognormal(60us, 5us)", Scrape: "0"}); err != nil {
+	if err := hopsFrom(s, &hops.Times{Network: "110us", Envoy: "lognormal(60us, 5us)", Scrape: "0"}); err != nil {
 		t.Fatal(err)
 	}
 	for name, x := range map[string][2]string{"network": {s.Hops.Network.String(), "110us"}, "envoy": {s.Hops.Envoy.String(), "lognormal(60us, 5us)"}, "sidecar": {s.Hops.Sidecar.String(), "7us"}} {
@@ -43,7 +44,7 @@ func TestMeasuredHops(t *testing.T) {
 			t.Errorf("%s takes %s, expected %s", name, x[0], x[1])
 		}
 	}
-	if err := hopsFrom(s, &report.HopTimes{Network: "soon"}); err == nil {
+	if err := hopsFrom(s, &hops.Times{Network: "soon"}); err == nil {
 		t.Error("a hop that is no time is taken")
 	}
 }

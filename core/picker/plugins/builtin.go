@@ -140,7 +140,8 @@ func Builtin() picker.Registry {
 		"kv-cache-metric-scraper":      beta(datalayer.NewScraper("kv-cache-metric-scraper")),
 		"generic-prometheus-scraper":   beta(datalayer.NewScraper("generic-prometheus-scraper")),
 		// document 001
-		"dynamo-router": beta(newDynamoRouter),
+		"dynamo-router":          beta(newDynamoRouter),
+		"dynamo-frontend-scorer": beta(newDynamoFrontend),
 		// parsers
 		parse.TypeOpenAI:      beta(newParser(parse.OpenAI{})),
 		parse.TypeAnthropic:   beta(newParser(parse.Anthropic{})),

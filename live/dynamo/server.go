@@ -1,0 +1,273 @@
+// Package dynamo is NVIDIA Dynamo's frontend on the wire, as document 001 proposes it beside
+// an endpoint picker: it takes the original request with x-routing-request: true and
+// answers with a worker and the prompt's tokens. Workers announce themselves over
+// HTTP. It decides nothing: its router is core/dynamo's.
+package dynamo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	core "github.com/windtunnel/windtunnel/core/dynamo"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/serve"
+)
+
+// PathWorkers takes a list of core/dynamo.Worker, and tells those that are known.
+const PathWorkers = "/v1/router/workers"
+
+// Options of a Server.
+type Options struct {
+	// Address to listen on.
+	Address string
+	// Router decides. It is the Server's alone from then on.
+	Router *core.Router
+	// Model and BlockSize say how prompts are named.
+	Model     string
+	BlockSize int
+	// Tokens reads a request of some path into the tokens of its prompt; an error is
+	// answered 400.
+	Tokens func(path string, h http.Header, body []byte) ([]uint32, error)
+	// RoundTrip is how much longer a routing call takes than it does here.
+	RoundTrip time.Duration
+	// MaxBodyBytes bounds requests.
+	MaxBodyBytes int64
+	// Now is the run's clock.
+	Now func() machine.Time
+	Log *slog.Logger
+}
+
+// Server is a running frontend.
+type Server struct {
+	o       Options
+	driver  *drive.Driver[core.Message, *core.Effects]
+	router  *core.Router
+	http    *http.Server
+	at      net.Listener
+	serving serve.Group
+}
+
+// Start listens and serves until Stop.
+func Start(o Options) (*Server, error) {
+	l, err := serve.Listen("Dynamo frontend", o.Address)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{o: o, router: o.Router, at: l}
+	s.serving.Log = o.Log
+	s.driver = drive.New(drive.Options[core.Message, *core.Effects]{Machine: o.Router, Effects: new(core.Effects), Now: o.Now,
+		Carry: func(machine.Time, *core.Effects, int) {}}) // whoever asks reads the answer
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+PathWorkers, s.announce)
+	mux.HandleFunc("GET "+PathWorkers, s.workers)
+	mux.HandleFunc("POST "+plugins.PathProgress, s.progress)
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/", s.route)
+	s.http = serve.Pages(mux, o.Log)
+	s.serving.Go("Dynamo frontend", func() error { return s.http.Serve(l) })
+	return s, nil
+}
+
+// Addr is where it listens.
+func (s *Server) Addr() string { return s.at.Addr().String() }
+
+// Workers is how many have announced themselves and not left.
+func (s *Server) Workers() (n int) {
+	s.driver.With(func(machine.Time, *core.Effects) { n = len(s.router.Workers()) })
+	return n
+}
+
+// Running is how many requests are booked.
+func (s *Server) Running() (n int) {
+	s.driver.With(func(machine.Time, *core.Effects) { n = s.router.Running() })
+	return n
+}
+
+// Failed has the error of a listener that ended by itself.
+func (s *Server) Failed() <-chan error { return s.serving.Failed() }
+
+// Stop lets calls finish until ctx ends.
+func (s *Server) Stop(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = s.http.Close()
+	}
+	s.driver.Quiet()
+	s.serving.Wait()
+	return err
+}
+
+func fail(w http.ResponseWriter, status int, format string, args ...any) {
+	text, err := json.Marshal(map[string]any{"error": map[string]any{"message": fmt.Sprintf(format, args...), "code": status}})
+	if err != nil {
+		panic(err) // a text and a number can be written
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // who has left needs no answer
+}
+
+// read is a body; false where it was answered.
+func (s *Server) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBodyBytes))
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		fail(w, http.StatusRequestEntityTooLarge, "the body has more than %d bytes", s.o.MaxBodyBytes)
+	case err != nil:
+		fail(w, http.StatusBadRequest, "the body cannot be read: %v", err)
+	default:
+		serve.BodyWhole(r)
+	}
+	return body, err == nil
+}
+
+// route answers a routing call.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Header.Get(plugins.HeaderRoutingRequest) != "true":
+		fail(w, http.StatusNotFound, "there is no %.200s but for routing calls: expected the header %s: true", r.URL.Path, plugins.HeaderRoutingRequest)
+		return
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		fail(w, http.StatusMethodNotAllowed, "found %.20s; expected POST", r.Method)
+		return
+	}
+	body, ok := s.read(w, r)
+	if !ok {
+		return
+	}
+	pause.For(r.Context(), s.o.RoundTrip/2)
+	tokens, err := s.o.Tokens(r.URL.Path, r.Header, body)
+	if err != nil {
+		fail(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	answer := core.Answer{Tokens: tokens}
+	ask := core.Route{ID: r.Header.Get(picker.HeaderRequestID), Prompt: core.PromptOf(s.o.Model, tokens, s.o.BlockSize)}
+	s.driver.With(func(now machine.Time, fx *core.Effects) {
+		s.router.Input(now, ask, fx)
+		answer.Worker = fx.List[len(fx.List)-1].Worker
+	})
+	if answer.Worker == 0 {
+		fail(w, http.StatusServiceUnavailable, "no worker has announced itself")
+		return
+	}
+	pause.For(r.Context(), s.o.RoundTrip-s.o.RoundTrip/2)
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(answer.JSON()) // who has left needs no answer
+}
+
+// announce takes workers' pushes.
+func (s *Server) announce(w http.ResponseWriter, r *http.Request) {
+	list, ok := list[core.Worker](s, w, r)
+	for i := range list {
+		if err := list[i].Check(); ok && err != nil {
+			fail(w, http.StatusBadRequest, "[%d]: %v", i, err)
+			return
+		}
+	}
+	for _, x := range list {
+		s.driver.Input(x)
+	}
+}
+
+// progress takes what a picker tells.
+func (s *Server) progress(w http.ResponseWriter, r *http.Request) {
+	list, _ := list[core.Progress](s, w, r)
+	for _, x := range list {
+		s.driver.Input(x)
+	}
+}
+
+// list reads a JSON list; false where that was answered.
+func list[T any](s *Server, w http.ResponseWriter, r *http.Request) (out []T, ok bool) {
+	body, ok := s.read(w, r)
+	if !ok {
+		return nil, false
+	}
+	if err := json.Unmarshal(body, &out); err != nil {
+		fail(w, http.StatusBadRequest, "the body is no list as expected: %v", err)
+		return nil, false
+	}
+	return out, true
+}
+
+// workers tells who is known.
+func (s *Server) workers(w http.ResponseWriter, _ *http.Request) {
+	var out []core.Worker
+	s.driver.With(func(machine.Time, *core.Effects) { out = s.router.Workers() })
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out) // who has left needs no answer
+}
+
+// Announcer pushes for workers, as Dynamo's runtime does beside each engine.
+type Announcer struct {
+	url     string
+	workers func() []core.Worker
+	client  http.Client
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+}
+
+// Announce pushes once, and then again and again until Stop. A push that does not arrive
+// is lost: the next one says all.
+func Announce(ctx context.Context, address string, every time.Duration, workers func() []core.Worker, log *slog.Logger) (*Announcer, error) {
+	a := &Announcer{url: "http://" + address + PathWorkers, workers: workers, client: http.Client{Timeout: max(time.Second, every)}}
+	if err := a.push(ctx); err != nil {
+		return nil, fmt.Errorf("dynamo: workers cannot announce themselves: %w", err)
+	}
+	ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	a.done.Go(func() {
+		for {
+			if pause.For(ctx, every); ctx.Err() != nil {
+				return
+			}
+			if err := a.push(ctx); err != nil && ctx.Err() == nil {
+				log.Warn("dynamo: workers' push did not arrive", "url", a.url, "error", err)
+			}
+		}
+	})
+	return a, nil
+}
+
+func (a *Announcer) push(ctx context.Context) error {
+	body, err := json.Marshal(a.workers())
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d: %.200s", resp.StatusCode, text)
+	}
+	return err
+}
+
+// Stop ends it.
+func (a *Announcer) Stop() {
+	a.cancel()
+	a.done.Wait()
+	a.client.CloseIdleConnections()
+}

@@ -1,0 +1,65 @@
+package stack
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/windtunnel/windtunnel/core/dynamo"
+	live "github.com/windtunnel/windtunnel/live/dynamo"
+)
+
+// startFrontend starts the Dynamo frontend where the scenario wants one, and has the model
+// servers announce themselves.
+func (s *Pool) startFrontend(ctx context.Context) error {
+	d := &s.pool.Dynamo
+	if !d.Given() {
+		return nil
+	}
+	if err := s.reviveFrontend(anyPort); err != nil {
+		return err
+	}
+	var err error
+	s.announcer, err = live.Announce(ctx, s.frontend.Addr(), d.PushInterval, s.workers, s.o.Log)
+	return err
+}
+
+// reviveFrontend starts it without any knowledge.
+func (s *Pool) reviveFrontend(at string) (err error) {
+	s.changing.Lock() // a picker's new configuration reads where it listens
+	defer s.changing.Unlock()
+	d := &s.pool.Dynamo
+	s.frontend, err = live.Start(live.Options{Address: at, Router: d.Router(s.o.Scenario.Seed), Model: s.pool.Model, BlockSize: d.BlockSize, RoundTrip: d.RoundTrip,
+		Tokens: func(path string, h http.Header, body []byte) ([]uint32, error) {
+			return s.Fleet.Servers()[0].Tokens(path, h, body)
+		},
+		MaxBodyBytes: int64(s.pool.EPP.MaxBodyBytes) + 1<<16, Now: s.Now, Log: s.o.Log})
+	return err
+}
+
+// workers are those that push now, as they are.
+func (s *Pool) workers() []dynamo.Worker {
+	out := []dynamo.Worker{}
+	for i, server := range s.Fleet.Servers() {
+		if st, blocks, alive := server.Holds(); alive && !s.isAbsent(i) {
+			out = append(out, s.pool.Worker(i, st, blocks))
+		}
+	}
+	return out
+}
+
+// killFrontend ends it as a crash would: what it has in hand breaks off.
+func (s *Pool) killFrontend() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return s.frontend.Stop(ctx)
+}
+
+func (s *Pool) stopFrontend(ctx context.Context) error {
+	if s.announcer != nil {
+		s.announcer.Stop()
+	}
+	if s.frontend == nil {
+		return nil
+	}
+	return s.frontend.Stop(ctx)
+}

@@ -1,0 +1,91 @@
+package scenario
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/dynamo"
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Dynamo is NVIDIA Dynamo's frontend with its router, which the picker's
+// dynamo-frontend-scorer asks for a worker (document 001).
+type Dynamo struct {
+	// Where the frontend stands: none (there is none), sidecar (in the picker's pod), external (somewhere else). The picker reaches it as http://dynamo-frontend:8000.
+	Frontend DynamoFrontend `json:"frontend"`
+	// How long a question and its answer are on their way to an external frontend together; left out 1ms. A sidecar's take no time but what the machine does.
+	RoundTrip time.Duration `json:"roundTrip" min:"0s" max:"10s"`
+	// How often workers push their role and what they have in hand. One that has said nothing for three times as long has left.
+	PushInterval time.Duration `json:"pushInterval" min:"10ms" max:"1h"`
+	// Tokens of a block, as the router counts (Dynamo's --block-size).
+	BlockSize int `json:"blockSize" min:"1" max:"4096"`
+	// What a cached block takes off a worker's cost, in blocks; 0 routes by load alone (--kv-overlap-score-credit).
+	OverlapScoreCredit float64 `json:"overlapScoreCredit" min:"0" max:"16"`
+	// Blocks to prefill against blocks in use: more favours what is cached over what is idle.
+	PrefillLoadScale float64 `json:"prefillLoadScale" min:"0" max:"1000"`
+	// 0 takes the lowest cost; more leaves more to chance (--router-temperature).
+	RouterTemperature float64 `json:"routerTemperature" min:"0" max:"1000"`
+	// How long blocks are taken for cached where they were sent.
+	RouterTTL time.Duration `json:"routerTTL" min:"1ms" max:"240h"`
+}
+
+// DynamoFrontend is where a Dynamo frontend stands.
+type DynamoFrontend string
+
+// Where it may stand.
+const (
+	NoFrontend       DynamoFrontend = "none"
+	SidecarFrontend  DynamoFrontend = "sidecar"
+	ExternalFrontend DynamoFrontend = "external"
+)
+
+func (DynamoFrontend) Values() []string { return []string{"none", "sidecar", "external"} }
+
+// defaultRoundTrip is that between two pods of a cluster.
+const defaultRoundTrip = time.Millisecond
+
+func (d *Dynamo) defaults() {
+	c := dynamo.DefaultConfig()
+	d.Frontend, d.PushInterval = NoFrontend, time.Second
+	d.BlockSize, d.OverlapScoreCredit, d.PrefillLoadScale, d.RouterTTL = c.BlockSize, c.OverlapScoreCredit, c.PrefillLoadScale, c.TTL.Duration()
+}
+
+// Given says whether there is a frontend.
+func (d *Dynamo) Given() bool { return d.Frontend == SidecarFrontend || d.Frontend == ExternalFrontend }
+
+// Router makes the frontend's router.
+func (d *Dynamo) Router(seed uint64) *dynamo.Router {
+	c := dynamo.DefaultConfig()
+	c.BlockSize, c.OverlapScoreCredit, c.PrefillLoadScale = d.BlockSize, d.OverlapScoreCredit, d.PrefillLoadScale
+	c.Temperature, c.TTL = d.RouterTemperature, machine.FromDuration(d.RouterTTL)
+	return dynamo.NewRouter(c, seed, machine.FromDuration(d.PushInterval))
+}
+
+// Worker is what server i pushes of itself.
+func (p *Pool) Worker(i int, st engine.Stats, blocks int) dynamo.Worker {
+	w := dynamo.Worker{ID: dynamo.IDOf(p.ServerName(i)), Role: dynamo.Decode, Requests: st.Running + st.Waiting, Blocks: blocks}
+	if p.Prefills(i) {
+		w.Role = dynamo.Prefill
+	}
+	return w
+}
+
+// checkDynamo tells what a frontend cannot be part of.
+func (s *Scenario) checkDynamo(p *Pool, path string) Problems {
+	d, field := &p.Dynamo, path+".dynamo"
+	switch {
+	case !d.Given() && s.written(field+".roundTrip"):
+		return Problems{s.problem(field+".roundTrip", "given without a frontend", "frontend: external beside it")}
+	case d.Frontend == SidecarFrontend && s.written(field+".roundTrip"):
+		return Problems{s.problem(field+".roundTrip", "given with frontend: sidecar", "frontend: external, or nothing: a sidecar is reached on the loopback")}
+	case d.Given() && len(p.Endpoints) > 0:
+		return Problems{s.problem(field, "given beside endpoints", "simulated model servers (replicas): someone else's do not announce themselves")}
+	case d.Frontend == SidecarFrontend && p.EPP.Replicas > 1:
+		return Problems{s.problem(field+".frontend", fmt.Sprintf("sidecar with %d replicas of the picker", p.EPP.Replicas), "frontend: external, which all of them ask, or epp.replicas: 1")}
+	}
+	if d.Frontend == ExternalFrontend && !s.written(field+".roundTrip") {
+		d.RoundTrip = defaultRoundTrip
+	}
+	return nil
+}

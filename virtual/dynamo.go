@@ -1,0 +1,111 @@
+package virtual
+
+import (
+	"errors"
+
+	"github.com/windtunnel/windtunnel/core/dynamo"
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// frontend is the pool's Dynamo frontend: its router, which model servers push to and the
+// picker asks.
+type frontend struct {
+	slot[dynamo.Message, *dynamo.Effects]
+
+	pool   *pool
+	spec   *scenario.Dynamo
+	seed   uint64
+	down   bool
+	routed dynamo.Routed // the newest answer
+}
+
+// newFrontend makes it; nil where there is none.
+func newFrontend(x *pool, s *scenario.Scenario, p *scenario.Pool) *frontend {
+	if !p.Dynamo.Given() {
+		return nil
+	}
+	f := &frontend{pool: x, spec: &p.Dynamo, seed: s.Seed}
+	f.class, f.while = machine.ClassTimer, x.w.busy
+	f.begin(x.w)
+	f.push(0)
+	return f
+}
+
+// begin has the router begin without any knowledge.
+func (f *frontend) begin(w *world) {
+	f.down = false
+	f.open(w, f.spec.Router(f.seed), new(dynamo.Effects), func(i int) { f.routed = f.fx.List[i] })
+}
+
+// push has all workers tell how they are, now and after each interval.
+func (f *frontend) push(number machine.Time) {
+	w := f.w
+	if !f.down {
+		for _, e := range f.pool.endpoints() {
+			if sv := f.pool.byAddr[e.HostPort()]; !sv.core.Dead() {
+				f.input(f.pool.spec.Worker(sv.index, sv.engine.Stats(), sv.engine.KVBlocksUsed()))
+			}
+		}
+	}
+	w.asking++
+	w.queue.Push((number+1)*machine.FromDuration(f.spec.PushInterval), machine.ClassLook, event{looks, func() {
+		if w.busy() {
+			f.push(number + 1)
+		}
+	}})
+}
+
+// kill ends the router as a crash would: it knows nothing any more.
+func (f *frontend) kill() {
+	f.end()
+	f.down = true
+}
+
+// route answers a routing call.
+func (f *frontend) route(r *request, a *picker.Answer) {
+	if f.down {
+		a.Err = errors.New("connection refused: the frontend is down")
+		return
+	}
+	tokens := r.promptTokens()
+	if tokens == nil {
+		a.Err = dynamo.ErrUnread
+		return
+	}
+	f.input(dynamo.Route{ID: r.ID, Prompt: dynamo.PromptOf(f.pool.model, tokens, f.spec.BlockSize)})
+	if f.routed.Worker == 0 {
+		a.Err = dynamo.ErrNoWorker
+		return
+	}
+	answer := dynamo.Answer{Worker: f.routed.Worker, Tokens: tokens}
+	a.Value = answer.JSON()
+}
+
+// send takes what the picker tells it.
+func (f *frontend) send(n *picker.Need) {
+	list, _ := n.Subject.([]dynamo.Progress)
+	for _, p := range list {
+		if !f.down {
+			f.input(p)
+		}
+	}
+}
+
+// far is how long a request's questions are on their way, there and back.
+func (k *picking) far(x *epp.Request) (d machine.Time, late bool) {
+	f := k.pool.frontend
+	if f == nil {
+		return 0, false
+	}
+	for i := range x.Needs {
+		if n := &x.Needs[i]; n.Key == plugins.KeyRoute {
+			d = machine.FromDuration(f.spec.RoundTrip)
+			return min(d, n.Timeout), d > n.Timeout
+		}
+	}
+	return 0, false
+}
