@@ -51,6 +51,10 @@ test-conformance: ## Play Gateway API's own conformance suite against windtunnel
 	@mkdir -p bin; cd test/conformance && $(GO) test -mod=mod -count 1 -timeout 10m -run 'TestConformance/$(TESTS)' -v . > ../../bin/conformance.log 2>&1; status=$$?; \
 	sed -n '/^not claimed:/,/^[0-9]* passed/p' ../../bin/conformance.log; [ $$status = 0 ] || { tail -3 ../../bin/conformance.log; echo "see bin/conformance.log"; }; exit $$status
 
+.PHONY: test-processors
+test-processors: ## Build for processors with and without fused arithmetic, and get the same bytes of both
+	WINDTUNNEL_PROCESSORS=all $(GO) test ./virtual -run TestSameOnEveryProcessor -count 1 -v -timeout 30m
+
 .PHONY: test-changes
 test-changes: ## Change endpoints 10,000 times under load, and lose no request (CHANGES=500 for fewer)
 	WINDTUNNEL_CHANGES=$(or $(CHANGES),10000) $(GO) test ./live/up -run TestManyEndpointChanges -count 1 -v -timeout 60m

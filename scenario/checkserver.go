@@ -14,7 +14,7 @@ import (
 // Fields of a model server by what they need beside them.
 var (
 	// needBatching means something only where requests share steps.
-	needBatching = []string{"model", "accelerator", "tensorParallelSize", "nodes", "interconnect", "quantization", "kvCacheDType", "coefficients", "stepTimes",
+	needBatching = []string{"model", "accelerator", "tensorParallelSize", "nodes", "interconnect", "quantization", "kvCacheDType", "coefficients", "stepTimes", "source",
 		"jitter", "profile", "chunkedPrefill", "longPrefillTokenThreshold", "maxNumPartialPrefills", "maxLongPartialPrefills", "schedulingPolicy",
 		"numCPUBlocks", "swapSpace", "gpuMemoryUtilization", "enforceEager", "memoryLimit", "oom", "engineSteps", "maxLoras", "maxCPULoras", "loraLoadTime", "loraActivateTime"}
 	// needHardware is computed from an accelerator.
@@ -44,7 +44,7 @@ func (s *Scenario) checkHardware(p *Pool, k *kind) Problems {
 	for _, way := range []struct {
 		name string
 		used bool
-	}{{"prefill or interTokenLatency", m.constant}, {"coefficients", m.Coefficients != Coefficients{}}, {"stepTimes", m.StepTimes != ""}} {
+	}{{"prefill or interTokenLatency", m.constant}, {"coefficients", m.Coefficients != Coefficients{}}, {"stepTimes", m.StepTimes != ""}, {"source", m.Source != MeasuredSource}} {
 		if way.used {
 			given = append(given, way.name)
 		}
@@ -64,7 +64,7 @@ func (s *Scenario) checkHardware(p *Pool, k *kind) Problems {
 		}
 		refuse([]string{"accelerator"}, "given beside prefill or interTokenLatency", "one or the other: both say how long a step takes")
 	}
-	if m.constant || len(given) > 0 && m.StepTimes == "" && m.Accelerator == "" {
+	if m.constant || len(given) > 0 && m.StepTimes == "" && m.Source == MeasuredSource && m.Accelerator == "" {
 		refuse(needHardware, "given beside "+given[0]+", where no accelerator is simulated", "step times that come from an accelerator, or none of this")
 	}
 	if m.NumCPUBlocks > 0 && m.SwapSpace > 0 {

@@ -194,3 +194,14 @@ const (
 )
 
 func (TraceFormat) Values() []string { return trace.Formats() }
+
+// StepSource is where step times come from.
+type StepSource string
+
+// The sources.
+const (
+	MeasuredSource StepSource = "measured"
+	DocumentSource StepSource = "document-003"
+)
+
+func (StepSource) Values() []string { return []string{"measured", "document-003"} }

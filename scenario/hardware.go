@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -120,6 +121,9 @@ func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 		config.Kind = latency.KindTable
 		config.Points, h.model, err = p.measured(m)
 	default:
+		if m.Source == DocumentSource {
+			config.Kind = latency.KindDocument
+		}
 		h.model, err = p.names(m).Resolve()
 	}
 	if err != nil {
@@ -128,6 +132,11 @@ func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 	config.Hardware = h.model
 	if h.timer, err = latency.New(config); err != nil {
 		return err
+	}
+	if doubt := h.timer.Doubt(); doubt != "" {
+		if doubt = fmt.Sprintf("pool %s: %s", p.Name, doubt); !slices.Contains(s.assumed, doubt) {
+			s.assumed = append(s.assumed, doubt)
+		}
 	}
 	if h.model == nil {
 		return nil

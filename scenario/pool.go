@@ -138,6 +138,8 @@ type ModelServer struct {
 	// The number type of the KV cache: auto, bfloat16, fp8 or int8 (vLLM's --kv-cache-dtype).
 	KVCacheDType string `json:"kvCacheDType"`
 
+	// Where step times come from, if nothing else here says: measured (tables of the accelerator where there are some, else its roofline), or document-003 for those that document 003 works its example through with, 200 ms for a prompt of 2,000 tokens and 20 ms for each token of an answer, whatever hardware could do that; a warning says what it cannot.
+	Source StepSource `json:"source"`
 	// Step times as coefficients, instead of the accelerator's.
 	Coefficients Coefficients `json:"coefficients"`
 	// Step times as a CSV file with the header model,system,backend,tp,phase,batch,context_tokens,ms, instead of the accelerator's. Its path counts from the scenario's own directory.
@@ -183,6 +185,7 @@ func (m *ModelServer) defaults() {
 	m.LoRALoadTime = engine.DefaultLoRALoadTime.Duration()
 	m.LoRAActivateTime = engine.DefaultLoRAActivateTime.Duration()
 	m.EngineSteps = NoSteps
+	m.Source = MeasuredSource
 }
 
 // EPP is how the pool's endpoint picker behaves.

@@ -97,7 +97,11 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 		t.Fatal(err)
 	}
 	c = e.Config()
-	out := fmt.Sprintf("%s\nseqs %d tokens %d length %d, %d KV blocks of %d (%d bytes per token), %d in host memory\n", m.hardware.timer.Source(),
+	out := ""
+	for _, told := range s.Assumed() {
+		out += "note: " + told + "\n"
+	}
+	out += fmt.Sprintf("%s\nseqs %d tokens %d length %d, %d KV blocks of %d (%d bytes per token), %d in host memory\n", m.hardware.timer.Source(),
 		c.MaxNumSeqs, c.MaxNumBatchedTokens, c.MaxModelLen, c.NumGPUBlocks, c.BlockSize, c.KVBytesPerToken, c.NumCPUBlocks)
 	out += fmt.Sprintf("prefill of 1000 tokens %v, decode of 8 sequences of 1000 tokens %v\n",
 		c.Timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: 1000, PrefillPairs: 500500}).Time(),

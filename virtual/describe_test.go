@@ -35,7 +35,7 @@ type logged struct {
 func (l *logged) Record(e flow.Event)    { l.events = append(l.events, e) }
 func (l *logged) Inputs() *report.Inputs { return l.inputs }
 
-// Every example gives the same record in bytes and without, and so do the inputs
+// Every example gives the same record in bytes and without, and step by step, and so do the inputs
 // of its picker, the prompts' hashes among them.
 func TestBytesGiveTheSameRecord(t *testing.T) {
 	files, err := filepath.Glob("../examples/*.yaml")
@@ -70,6 +70,9 @@ func TestBytesGiveTheSameRecord(t *testing.T) {
 			written := play(Options{Bytes: true}, nil)
 			if d := firstDifference(play(Options{}, nil), written); d != "" {
 				t.Error(d)
+			}
+			if d := firstDifference(play(Options{StepByStep: true}, nil), written); d != "" {
+				t.Error("step by step: ", d)
 			}
 			var in, inBytes bytes.Buffer
 			if d := firstDifference(play(Options{}, &in), written); d != "" {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -72,5 +74,53 @@ func TestWaitsAreThoseOfQueueingTheory(t *testing.T) {
 				t.Logf("%.1f ms (%.1f to %.1f), expected %.1f ms", 1e3*e.Value, 1e3*e.Low, 1e3*e.High, 1e3*want)
 			})
 		}
+	}
+}
+
+// Little's law: what is in the engines on average over time is what comes to them per second, times
+// how long it stays, whatever they do with it: batches, queues, too little memory.
+func TestLittlesLaw(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, server, load string }{
+		{"room for all", "batching: continuous, outputTokens: 20..200", "rate: 20"},
+		{"queues", "batching: continuous, maxNumSeqs: 4, outputTokens: 20..200", "rate: 12"},
+		{"too little memory", "batching: continuous, numGPUBlocks: 300, maxModelLen: 4096, outputTokens: 200..900", "concurrency: 40"},
+		{"static", "batching: static, maxNumSeqs: 8, outputTokens: 20..200", "concurrency: 40"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := scenario.Parse("little.yaml", fmt.Appendf(nil, `{apiVersion: windtunnel/v1alpha1, kind: Scenario,
+				pools: [{name: default, flow: plain, replicas: 2, modelServer: {%s}}],
+				workload: {requests: 400, timeout: 24h, prompt: {characters: 100..6000}, %s}}`, c.server, c.load))
+			if err != nil {
+				t.Fatal(err)
+			}
+			stayed, came, n := machine.Time(0), map[string]machine.Time{}, 0
+			var loads []report.ServerLoad
+			if _, err := Play(s, flow.Func(func(e flow.Event) {
+				switch {
+				case e.Hop != flow.Server:
+				case e.Step == flow.RequestReceived:
+					came[e.Request] = e.Time
+				case e.Step == flow.LastTokenSent:
+					stayed += e.Time - came[e.Request]
+					n++
+				}
+			}), Options{Served: func(list []report.ServerLoad) { loads = list }}); err != nil {
+				t.Fatal(err)
+			}
+			there, preempted := 0.0, uint64(0)
+			for i := range loads {
+				l := &loads[i].Load
+				there += (l.Running.Mean(l.For) + l.Waiting.Mean(l.For)) * l.For.Seconds()
+				preempted += l.Preemptions
+			}
+			if n != 400 || math.Abs(there-stayed.Seconds()) > 1e-3*there {
+				t.Errorf("%d requests stayed for %v s together; over time there were %v request-seconds", n, stayed.Seconds(), there)
+			}
+			if (c.name == "too little memory") != (preempted > 0) {
+				t.Errorf("%d preemptions", preempted)
+			}
+		})
 	}
 }

@@ -77,6 +77,7 @@ type world struct {
 	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
 	pools         []*pool
 	gaps          engine.Gaps
+	stepByStep    bool
 	fit           Fitter                             // of latency predictors; nil where nobody can
 	front         *front                             // of manifests; nil without any
 	routes        bbr.Table                          // of models to several pools
@@ -123,6 +124,9 @@ type Options struct {
 	// Bytes has all requests and answers spelt out as they would be sent, but for
 	// the tokens in the middle of answers, which are counted. It takes longer and changes nothing.
 	Bytes bool
+	// StepByStep has engines play every step by itself, also where nothing happens between
+	// several. It takes longer and changes nothing.
+	StepByStep bool
 	// Answers is told of the bytes of a request's answer, each piece as its client
 	// gets it; every token is spelt out then. Nil tells nobody.
 	Answers func(request string, piece []byte)
@@ -278,7 +282,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
-	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
+	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps, stepByStep: o.StepByStep, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
 		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
 	r, logs := rec.(recording)

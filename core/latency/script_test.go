@@ -73,6 +73,9 @@ func runScript(td *datadriven.TestData, hw **hardware.Hardware) (string, error) 
 		out := ""
 		if td.Cmd == "step" {
 			out = "(" + timer.Source() + ")\n"
+			if timer.Doubt() != "" {
+				out += "take care: " + timer.Doubt() + "\n"
+			}
 		}
 		for _, line := range strings.Split(td.Input, "\n") {
 			s, err := parseStep(line)

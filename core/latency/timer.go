@@ -20,6 +20,7 @@ const (
 	KindPerToken Kind = "per-token"
 	KindTable    Kind = "table"
 	KindRoofline Kind = "roofline"
+	KindDocument Kind = "document-003"
 )
 
 // Config asks for a timer.
@@ -62,6 +63,7 @@ type Timer struct {
 	hardware *hardware.Hardware
 	source   string
 	jitter   *Jitter
+	doubt    string
 	seed     uint64
 	name     string
 }
@@ -106,6 +108,9 @@ func (t *Timer) choose(c Config) (err error) {
 		return c.PerToken.check(h)
 	case KindRoofline:
 		return t.roofline()
+	case KindDocument:
+		t.inner, t.source, t.doubt = Document003{}, "document 003", Document003{}.doubt(h)
+		return nil
 	case KindTable, KindAuto:
 		points, source := c.Points, "table given"
 		if points == nil {
@@ -132,7 +137,7 @@ func (t *Timer) choose(c Config) (err error) {
 		t.inner, t.source = table, source
 		return nil
 	}
-	return fmt.Errorf("kind %q is unknown; expected %s, %s, %s, %s or nothing", c.Kind, KindConstant, KindPerToken, KindTable, KindRoofline)
+	return fmt.Errorf("kind %q is unknown; expected %s, %s, %s, %s, %s or nothing", c.Kind, KindConstant, KindPerToken, KindTable, KindRoofline, KindDocument)
 }
 
 func (t *Timer) roofline() error {
@@ -159,6 +164,9 @@ func (t *Timer) Hardware() *hardware.Hardware { return t.hardware }
 
 // Source says where the figures come from, for reports.
 func (t *Timer) Source() string { return t.source }
+
+// Doubt is why nobody should believe the figures, where there is a reason to say so; else empty.
+func (t *Timer) Doubt() string { return t.doubt }
 
 // StepTime implements engine.StepTimer.
 func (t *Timer) StepTime(s *engine.Step) engine.Fixed {

@@ -77,6 +77,7 @@ func someTimers(t testing.TB) map[string]engine.StepTimer {
 	timers := map[string]engine.StepTimer{}
 	for name, c := range map[string]Config{
 		"table": {Hardware: table}, "table over nodes": {Hardware: spread}, "roofline": {Kind: KindRoofline, Hardware: table}, "experts": {Hardware: experts},
+		"document":  {Kind: KindDocument, Hardware: table},
 		"constant":  {Kind: KindConstant, Constant: Constant{100 * machine.Millisecond, 20 * machine.Millisecond}},
 		"per-token": {Kind: KindPerToken, PerToken: PerToken{engine.FixedNanos(6.1e6), 0, engine.FixedNanos(20500), engine.FixedNanos(9000), engine.FixedNanos(.044)}},
 	} {

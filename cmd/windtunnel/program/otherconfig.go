@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
 )
 
 // moves is what replay --config says with --output json.
@@ -83,7 +84,7 @@ func (c *replayCmd) onward(o *outside) error {
 	}
 	options := report.Options{Out: o.out(), Color: o.color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed, Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
 	c.set(&options)
-	return sim(o, s, options, false, "", nil)
+	return sim(o, s, options, virtual.Options{}, "", nil)
 }
 
 func (c *replayCmd) detail() report.Detail {

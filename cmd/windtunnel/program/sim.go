@@ -17,10 +17,11 @@ type simCmd struct {
 	loadFlags
 	outputFlags
 	pageFlags
-	Set       []string `placeholder:"PATH=VALUE" sep:"none" help:"Give a field of the scenario another value, such as 'pools[0].modelServer.maxNumSeqs=64'. May be repeated."`
-	SaveModel string   `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
-	NoHops    bool     `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
-	Bytes     bool     `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
+	Set        []string `placeholder:"PATH=VALUE" sep:"none" help:"Give a field of the scenario another value, such as 'pools[0].modelServer.maxNumSeqs=64'. May be repeated."`
+	SaveModel  string   `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
+	NoHops     bool     `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
+	StepByStep bool     `name:"step-by-step" help:"Have engines play every step by itself, also where nothing happens between several. It takes longer, and the record is the same."`
+	Bytes      bool     `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
 }
 
 func (c *simCmd) Help() string {
@@ -62,7 +63,7 @@ func (c *simCmd) Run(o *outside) error {
 		return err
 	}
 	defer sender.end(o)
-	return sim(o, s, options, c.Bytes, c.SaveModel, page)
+	return sim(o, s, options, virtual.Options{Bytes: c.Bytes, StepByStep: c.StepByStep}, c.SaveModel, page)
 }
 
 // virtually are the addresses of a scenario's servers in virtual time.
@@ -70,9 +71,9 @@ func virtually(s *scenario.Scenario) func(pool int) []string {
 	return func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }
 }
 
-// sim plays a scenario in virtual time, in bytes or not, and writes what its latency
+// sim plays a scenario in virtual time, in this way, and writes what its latency
 // predictor learned to a file, if there is one. A page stays until somebody ends it.
-func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, model string, page *shownPage) error {
+func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.Options, model string, page *shownPage) error {
 	gc.Play()
 	defer gc.Serve()
 	session, err := report.Start(options)
@@ -86,7 +87,9 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, bytes bool, m
 	var trained predictor.Status
 	fit, end := o.fitter(ctx, s)
 	defer end()
-	indexes, err := virtual.Play(s, session, virtual.Options{Bytes: bytes, Gaps: session.Gaps(), Served: session.Served, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit), Trained: func(st predictor.Status) { trained = st }})
+	how.Gaps, how.Served, how.Progress = session.Gaps(), session.Served, func(int) bool { return ctx.Err() == nil }
+	how.Fit, how.Trained = fitVirtually(ctx, fit), func(st predictor.Status) { trained = st }
+	indexes, err := virtual.Play(s, session, how)
 	session.Indexed(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())
