@@ -74,6 +74,10 @@ bench: ## Measure baselines and windtunnel in one run, and fail where a gate is 
 bench-ui: ## Measure the page in a real Chromium: first view, frames under 2,000 events/s, scrolling 100,000 rows, what it costs a run
 	@./scripts/bench "$(GO)" -timeout 20m -benchtime 3x ./web
 
+.PHONY: soak-ui
+soak-ui: ## Keep the page open on a run that never ends, and look whether it grows (SOAK=1h for more)
+	WINDTUNNEL_UI_SOAK=$(or $(SOAK),5m) $(GO) test ./web -run TestSoak -v -count 1 -timeout 3h
+
 .PHONY: bench-smoke
 bench-smoke: # that the benchmarks against a baseline work: little of each, no gates
 	@./scripts/bench "$(GO)" -timeout 5m -short -benchtime 1x ./bench/...

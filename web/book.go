@@ -229,7 +229,7 @@ func (b *Book) row(e *flow.Event) (*row, int) {
 	if ok && n >= b.first {
 		return &b.rows[n-b.first], n
 	}
-	if len(b.rows) >= b.limits.rows+b.limits.rows/4 {
+	if len(b.rows) >= b.limits.rows+b.limits.rows/16 {
 		most := len(b.rows) - b.limits.rows
 		for i := range b.rows[:most] {
 			b.bytes -= len(b.rows[i].steps)

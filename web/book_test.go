@@ -96,10 +96,10 @@ func TestFrames(t *testing.T) {
 func TestBounds(t *testing.T) {
 	l := limits{rows: 100, bytes: 10_000, changes: 1000, names: 50, gauges: 10, notices: 10}
 	b := newBook(l)
-	play(b, 1, l.rows+l.rows/4+10)
+	play(b, 1, l.rows+l.rows/16+10)
 	c := begin()
 	fs := all(t, b, &c)
-	if fs[0].First == 0 || len(b.rows) > l.rows+l.rows/4 || len(b.index) != len(b.rows) {
+	if fs[0].First == 0 || len(b.rows) > l.rows+l.rows/16 || len(b.index) != len(b.rows) {
 		t.Errorf("%d rows are kept with %d names, and %d went", len(b.rows), len(b.index), fs[0].First)
 	}
 	if _, _, ok := b.Steps("1"); ok {

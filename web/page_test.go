@@ -329,6 +329,32 @@ func TestTime(t *testing.T) {
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
 }
 
+// Two runs lie over each other: a file that was shared from another page is dashed, and its
+// percentiles stand beside.
+func TestTwoRuns(t *testing.T) {
+	server, _ := played(t, chosen)
+	other, sum := played(t, few)
+	file := filepath.Join(t.TempDir(), "other.html")
+	f, err := os.Create(file)
+	if err == nil {
+		err = errors.Join(other.WriteFile(f), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := tab(t, 1500, 1000)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#time"))
+	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
+	do(t, ctx, "another run", chromedp.SetUploadFiles(`input[type=file]`, []string{file}))
+	do(t, ctx, "its name", text(".times", "few (sim) is dashed"))
+	do(t, ctx, "its lines", text(".plot", "in flight, other run"))
+	p50 := fmt.Sprintf("%.1f ms", 1e3*sum.Spans[0].P50)
+	do(t, ctx, "its percentiles", text(".spans small", p50))
+	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
+	do(t, ctx, "away", chromedp.Click(`//button[.="Take it away"]`))
+	do(t, ctx, "alone", until(`![...document.querySelectorAll(".plot")].some((e) => e.innerText.includes("other run"))`))
+}
+
 // One file shows the run to somebody else: no server, the same requests and steps.
 func TestShare(t *testing.T) {
 	server, _ := played(t, chosen)

@@ -92,6 +92,10 @@ const (
 	ServerLeaving Step = "server_leaving"
 	ServerGone    Step = "server_gone"
 	Scaled        Step = "scaled"
+	// ConfigApplied and ConfigRefused are no request's: an edited file is in force, or is not
+	// used, since it is wrong or Envoy does not take it.
+	ConfigApplied Step = "config_applied"
+	ConfigRefused Step = "config_refused"
 	// EngineStep is no request's: the engine ended a step that all its requests
 	// share. Only where a scenario asks for it.
 	EngineStep Step = "engine_step"

@@ -127,9 +127,8 @@ type run struct {
 // Stack is a running client-facing gateway with all that is behind it.
 type Stack struct {
 	*run
-	ownDir   *runDir // nil where Options.Dir is given
-	tailDone chan struct{}
-	tailStop context.CancelFunc
+	ownDir *runDir // nil where Options.Dir is given
+	tail   *envoy.Recording
 
 	// Startup is how long it took until all was ready.
 	Startup time.Duration
@@ -307,6 +306,14 @@ func (s *Stack) startGateway(ctx context.Context) error {
 	return s.followAccessLog()
 }
 
+// followAccessLog has Envoy's own account of each request be an event.
+func (s *Stack) followAccessLog() (err error) {
+	if s.o.Recorder != nil {
+		s.tail, err = s.Gateway.Record(s.o.Recorder, s.origin, s.o.Log, false)
+	}
+	return err
+}
+
 // Load sends the scenario's workload and returns when every request has ended.
 func (s *Stack) Load(ctx context.Context) error {
 	for _, p := range s.Pools {
@@ -376,7 +383,7 @@ func (s *Stack) stop(ctx context.Context) error {
 	}
 	if s.Gateway != nil {
 		errs = append(errs, s.Gateway.Stop(ctx))
-		s.endAccessLog()
+		s.tail.End()
 	}
 	if s.control != nil {
 		s.control.Stop()

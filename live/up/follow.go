@@ -42,6 +42,7 @@ func (u *Up) Follow(paths []string, told func(at string, err error)) (stop func(
 				return nil
 			}
 			err := u.again(paths)
+			u.edited(path, err)
 			told(path, err)
 			return err
 		})

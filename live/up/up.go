@@ -67,7 +67,8 @@ type Options struct {
 	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
 	// Picker reads an endpoint picker's, without its configuration; nil takes no flag.
 	Picker func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error)
-	// Recorder takes the flow events of endpoint pickers, sidecars and model servers; nil
+	// Recorder takes the flow events of Envoy, endpoint pickers, sidecars and model servers, of pods
+	// that come and go and of edits; nil
 	// records nothing.
 	Recorder flow.Recorder
 	// Origin is when the time of events began; zero is when Start was called.
@@ -89,6 +90,7 @@ type Up struct {
 	origin  time.Time
 	control *xds.Server
 	noted   map[string]bool
+	tail    *envoy.Recording // of Envoy's own account of requests
 
 	// Envoy is the gateway, Binary which it is.
 	Envoy  *envoy.Process
@@ -157,6 +159,11 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 	if err = u.Apply(ctx, o.Objects); err != nil {
 		return nil, err
 	}
+	if o.Recorder != nil {
+		if u.tail, err = u.Envoy.Record(o.Recorder, u.origin, u.log, true); err != nil {
+			return nil, err
+		}
+	}
 	watch, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	u.unwatch = cancel
 	u.watching.Go(func() { u.followEjections(watch) })
@@ -221,6 +228,13 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	}
 	gonePods, gonePickers := next.gone()
 	goneRouters := next.goneRouters()
+	for _, p := range next.started {
+		u.lives(flow.ServerStarted, p)
+		u.lives(flow.ServerReady, p)
+	}
+	for _, p := range gonePods {
+		u.lives(flow.ServerLeaving, p)
+	}
 	u.objects, u.program, u.pods, u.pickers, u.routers = s, program, next.pods, next.pickers, next.routers
 	u.route()
 	if len(gonePods)+len(gonePickers)+len(goneRouters) == 0 {
@@ -238,6 +252,7 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 		}
 		for _, p := range gonePods {
 			u.stopPod(ctx, p)
+			u.lives(flow.ServerGone, p)
 		}
 	})
 	return nil
@@ -552,6 +567,7 @@ func (u *Up) Stop(ctx context.Context) error {
 	var errs []error
 	if u.Envoy != nil {
 		errs = append(errs, u.Envoy.Drain(ctx), u.Envoy.Stop(ctx))
+		u.tail.End()
 	}
 	for _, key := range slices.Sorted(maps.Keys(u.pickers)) {
 		errs = append(errs, u.pickers[key].stop(ctx))

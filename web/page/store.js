@@ -143,7 +143,7 @@ export function apply(f) {
     let list = s.gauges.get(pod);
     if (!list) s.gauges.set(pod, (list = []));
     list.push({ at, waiting, running, ready: !!ready, kv, adapters });
-    if (list.length > 20000) list.splice(0, 5000);
+    if (list.length > 4000) s.gauges.set(pod, list.filter((_, i) => i > 2000 || i % 2)); // what is long ago is known less finely
   }
   for (const x of f.notices || []) {
     x.at = Math.floor(x.time * 1e6);

@@ -84,12 +84,19 @@ func (p *shownPage) live(ctx context.Context, st *stack.Stack, s *scenario.Scena
 		m.Do, m.WhatIf = actions(s), len(st.Pools[0].Pickers) > 0
 	})
 	p.server.Acts(func(asking context.Context, a web.Act) (string, error) { return act(ctx, asking, st, a) })
-	p.server.Rooms(func(asking context.Context, id string) (web.Room, error) { return rooms(asking, st, s, id) })
+	p.parts(func(asking context.Context, id string) (web.Room, error) { return rooms(asking, st, s, id) })
 	go func() {
 		for pause.For(ctx, 250*time.Millisecond) {
 			st.EndpointStates(func(now machine.Time, e *picker.State) { p.book.Gauge(now, e.HostPort(), web.GaugeOf(e)) })
 		}
 	}()
+}
+
+// parts has the page ask the parts of a live run what they are and do.
+func (p *shownPage) parts(ask func(ctx context.Context, id string) (web.Room, error)) {
+	if p != nil {
+		p.server.Rooms(ask)
+	}
 }
 
 // played has the page of a run that is over show what pickers knew, by the log of inputs.

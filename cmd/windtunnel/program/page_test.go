@@ -8,7 +8,10 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,8 +124,12 @@ func TestUpPage(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
 	code := make(chan int, 1)
+	manifests := t.TempDir()
+	if err := os.CopyFS(manifests, os.DirFS("../../../examples/manifests/document-002")); err != nil {
+		t.Fatal(err)
+	}
 	go func() {
-		code <- run([]string{"up", "-f", "../../../examples/manifests/document-002", "--ui", "--output", "json"}, o)
+		code <- run([]string{"up", "-f", manifests, "--ui", "--output", "json"}, o)
 	}()
 	defer stop()
 	link := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}`)
@@ -162,14 +169,58 @@ func TestUpPage(t *testing.T) {
 		}
 		text, _ = io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if strings.Contains(string(text), `"hop":"epp","step":"response_end_seen"`) && strings.Contains(string(text), `"hop":"server"`) {
+		if strings.Contains(string(text), `"hop":"epp","step":"response_end_seen"`) && strings.Contains(string(text), `"hop":"server"`) && strings.Contains(string(text), `"hop":"envoy"`) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if !strings.Contains(string(text), `"step":"response_end_seen"`) || !strings.Contains(string(text), `"hop":"server"`) {
+	if !strings.Contains(string(text), `"step":"response_end_seen"`) || !strings.Contains(string(text), `"hop":"server"`) || !strings.Contains(string(text), `"route":"`) {
 		t.Errorf("the request on the page: %.800s\nanswered: %s %.300s\n%s", text, answered, answer, out.String())
 	}
+	stream, err := browser.Get(own + "/data/stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	lines := bufio.NewScanner(stream.Body)
+	lines.Buffer(nil, 1<<22)
+	until := func(words ...string) {
+		t.Helper()
+		for lines.Scan() {
+			words = slices.DeleteFunc(words, func(w string) bool { return strings.Contains(lines.Text(), w) })
+			if len(words) == 0 {
+				return
+			}
+		}
+		t.Fatalf("the page was not told %q: %v\n%s", words, lines.Err(), out.String())
+	}
+	edit := func(was, is string) {
+		t.Helper()
+		names, err := filepath.Glob(filepath.Join(manifests, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(text), was) {
+				if err := os.WriteFile(name, []byte(strings.Replace(string(text), was, is, 1)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+		}
+		t.Fatalf("no manifest has %q", was)
+	}
+	until(`"step":"server_ready"`)
+	edit("replicas: 3", "replicas: 4")
+	until(`"step":"config_applied"`, `"step":"server_started"`)
+	edit("replicas: 4", "replicas: 2")
+	until(`"step":"server_leaving"`, `"step":"server_gone"`)
+	edit("replicas: 2", "replicas: many")
+	until(`"step":"config_refused"`)
 	stop()
 	if c := <-code; c != 0 {
 		t.Errorf("exit code %d:\n%s", c, out.String())

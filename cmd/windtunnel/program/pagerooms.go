@@ -16,6 +16,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/stack"
+	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/web"
 )
@@ -72,6 +73,33 @@ func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string
 		}
 	}
 	return web.Room{}, fmt.Errorf("there is no part %q", id)
+}
+
+// upRoom asks the parts of manifests.
+func upRoom(ctx context.Context, u *up.Up, id string) (r web.Room, err error) {
+	a := u.Addresses()
+	switch id {
+	case "client":
+		for _, l := range a.Listeners {
+			r.Facts = append(r.Facts, [2]string{"Gateway " + l.Gateway, l.URL})
+		}
+		return r, nil
+	case "envoy":
+		return envoyRoom(ctx, u.Envoy)
+	case "epp":
+		for _, p := range a.Pickers {
+			r.Facts = append(r.Facts, [2]string{"pool " + p.Pool, p.ExtProc})
+		}
+		return r, nil
+	}
+	for _, p := range a.Pods {
+		for _, at := range p.Ports {
+			if id == "pod "+at {
+				return serverRoom(ctx, stack.ServerAddress{Name: p.Namespace + "/" + p.Name, Address: at})
+			}
+		}
+	}
+	return r, fmt.Errorf("there is no part %q", id)
 }
 
 // serverRoom is a model server's flags and times in force, by llm-d-inference-sim's names. What is

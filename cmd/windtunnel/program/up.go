@@ -127,6 +127,7 @@ func (c *upCmd) Run(o *outside) error {
 		slices.Sort(servers.Endpoints)
 		m.Scenario, m.Pools = strings.Join(c.Files, " "), []web.Pool{{Groups: []web.Group{servers}}}
 	})
+	page.parts(func(ctx context.Context, id string) (web.Room, error) { return upRoom(ctx, u, id) })
 	page.tell(o.Stderr)
 	unfollow, err := u.Follow(c.Files, func(at string, err error) {
 		if err != nil {

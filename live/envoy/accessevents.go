@@ -1,31 +1,33 @@
-package stack
+package envoy
 
 import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/live/envoy"
 )
 
-// followAccessLog turns Envoy's own account of each request into an event of
-// the hop "envoy".
-func (s *Stack) followAccessLog() error {
-	if s.o.Recorder == nil {
-		return nil
-	}
-	tail, err := s.Gateway.FollowAccessLog()
+// Recording turns the access log of a running Envoy into events of the hop "envoy".
+type Recording struct {
+	done chan struct{}
+	stop context.CancelFunc
+}
+
+// Record begins one; times count from origin. With routes each event names the route that
+// the request took. Lines that cannot be read are told to log.
+func (p *Process) Record(to flow.Recorder, origin time.Time, log *slog.Logger, routes bool) (*Recording, error) {
+	tail, err := p.FollowAccessLog()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var ctx context.Context
-	ctx, s.tailStop = context.WithCancel(context.Background())
-	s.tailDone = make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
+	x := &Recording{make(chan struct{}), stop}
 	go func() {
-		defer close(s.tailDone)
+		defer close(x.done)
 		defer tail.Close()
 		for {
 			r, err := tail.Next(ctx)
@@ -33,30 +35,33 @@ func (s *Stack) followAccessLog() error {
 				return
 			}
 			if err != nil {
-				s.o.Log.Warn("a line of Envoy's access log cannot be read", "error", err)
+				log.Warn("a line of Envoy's access log cannot be read", "error", err)
 				continue
 			}
-			s.o.Recorder.Record(s.logged(r))
+			e := r.event(origin)
+			if routes && r.Route != "" {
+				e.Details = append(e.Details, flow.D("route", r.Route))
+			}
+			to.Record(e)
 		}
 	}()
-	return nil
+	return x, nil
 }
 
-// endAccessLog waits until every line is read; Envoy has ended.
-func (s *Stack) endAccessLog() {
-	if s.tailDone == nil {
-		return
+// End waits until every line is read; Envoy has ended. A nil Recording has none.
+func (x *Recording) End() {
+	if x != nil {
+		<-x.done
+		x.stop()
 	}
-	<-s.tailDone
-	s.tailStop()
 }
 
-func (s *Stack) logged(r envoy.AccessRecord) flow.Event {
+func (r *AccessRecord) event(origin time.Time) flow.Event {
 	took := r.Timeline.ResponseLast
-	if took == envoy.NotReached { // the client left before the end
+	if took == NotReached { // the client left before the end
 		took = r.Took
 	}
-	end := r.Start.Sub(s.origin) + took
+	end := r.Start.Sub(origin) + took
 	details := []flow.Detail{flow.D("status", r.Status), flow.D("from", r.Details)}
 	if len(r.Flags) > 0 {
 		details = append(details, flow.D("flags", r.Flags))
@@ -74,12 +79,12 @@ func (s *Stack) logged(r envoy.AccessRecord) flow.Event {
 }
 
 // timeline is what a record tells of when bytes passed, of what was reached.
-func timeline(t *envoy.Timeline) map[string]any {
+func timeline(t *Timeline) map[string]any {
 	out := map[string]any{}
 	for key, d := range map[string]time.Duration{"upstream_first": t.UpstreamFirst, "upstream_begun": t.UpstreamBegun, "response_first": t.ResponseFirst,
 		"response_last": t.ResponseLast, "picker_request": t.PickerRequest, "picker_response": t.PickerResponse,
 		"router_request": t.RouterRequest} {
-		if d != envoy.NotReached {
+		if d != NotReached {
 			out[key] = int(d.Microseconds())
 		}
 	}

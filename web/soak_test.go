@@ -1,0 +1,111 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/web"
+)
+
+// A page that is open for long, on a run that never ends, grows no more once as much is
+// kept as may be: neither the browser's heap nor windtunnel's. Requests come and go all
+// the while, and one view after another is looked at. WINDTUNNEL_UI_SOAK says how long.
+func TestSoak(t *testing.T) {
+	long, err := time.ParseDuration(os.Getenv("WINDTUNNEL_UI_SOAK"))
+	if err != nil {
+		t.Skip("make soak-ui runs it: WINDTUNNEL_UI_SOAK says for how long, such as 5m")
+	}
+	const kept, second, samples = 20_000, 150, 30
+	book := web.NewSmallBook(kept)
+	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Detail: report.Progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	book.Measure(session)
+	server, err := web.Start(web.Options{Book: book, Meta: web.Meta{Mode: "live", Scenario: "soak"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop(context.Background()) })
+	n := 0
+	more := func(by int) {
+		for range by {
+			n++
+			at := machine.Time(n) * machine.Second / second
+			lived(session, n, at)
+			book.Gauge(at, fmt.Sprintf("10.0.0.%d:8000", 1+n%16), web.Gauge{Running: n % 7, KV: float64(n%100) / 100, Ready: true})
+		}
+	}
+	more(2 * kept)
+	ctx, end := chromedp.NewContext(first(t))
+	t.Cleanup(end)
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(1400, 900), chromedp.Navigate(server.Link())); err != nil {
+		t.Fatal(err)
+	}
+	var page, own []float64
+	views := []string{"flow", "requests", "time", "request"}
+	tick := time.NewTicker(time.Second / 10)
+	defer tick.Stop()
+	began := time.Now()
+	for len(page) < samples {
+		<-tick.C
+		more(second / 10)
+		if time.Since(began) < long*time.Duration(len(page)+1)/samples {
+			continue
+		}
+		view := views[len(page)%len(views)]
+		if view == "request" {
+			view = fmt.Sprintf("request/req-1-%06d", n-500)
+		}
+		do(t, ctx, view, chromedp.Evaluate[any](fmt.Sprintf(`location.hash = %q; 0`, view)))
+		for range 2 {
+			if _, err := chromedp.Call(ctx, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		heap, err := chromedp.Call(ctx, cdpruntime.GetHeapUsage, cdp.Empty{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		page, own = append(page, heap.UsedSize/(1<<20)), append(own, float64(m.HeapAlloc)/(1<<20))
+		t.Logf("%8s  %7d requests  page %6.1f MiB  windtunnel %6.1f MiB  %s", time.Since(began).Round(time.Second), n, page[len(page)-1], own[len(own)-1], view)
+	}
+	for what, x := range map[string][]float64{"the page's heap": page, "windtunnel's heap": own} {
+		early, late := mean(x[samples/6:samples/2]), mean(x[samples/2+samples/6:])
+		t.Logf("%s: %.1f MiB, and %.1f MiB later: %+.1f MiB in an hour", what, early, late, (late-early)/(long.Hours()/2))
+		if late > 1.1*early+1 {
+			t.Errorf("%s grows: %.1f MiB on average, and %.1f MiB later", what, early, late)
+		}
+	}
+}
+
+func first(t *testing.T) context.Context {
+	t.Helper()
+	ctx, err := browser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+func mean(x []float64) (m float64) {
+	for _, v := range x {
+		m += v / float64(len(x))
+	}
+	return m
+}
