@@ -180,7 +180,11 @@ func (x *exchange) attempt(n int, at *server) {
 	t.sub = &request{Request: x.r.Request, w: w, pool: x.r.pool, path: x.r.path, route: x.r.route, try: t}
 	x.try = t
 	head := append(x.head[:len(x.head):len(x.head)], header.Header{Name: "x-envoy-attempt-count", Value: strconv.Itoa(n)})
-	w.pass(&t.ways.up, &w.hops.sent, message{do: (*message).call, f: func() { t.sub.arrive(at, head) }})
+	w.pass(&t.ways.up, &w.hops.sent, message{do: (*message).call, f: func() {
+		if !t.sub.gone { // the client has left meanwhile
+			t.sub.arrive(at, head)
+		}
+	}})
 	for _, p := range x.parts {
 		t.send(p)
 	}
