@@ -140,7 +140,11 @@ func (p *Program) Done() <-chan struct{} { return p.ended }
 // Err says that it ended by itself, and where its log is. Only after Done.
 func (p *Program) Err() error {
 	<-p.ended
-	return fmt.Errorf("%s (%s) ended: %v; its log is %s", p.Name, p.cmd.Path, p.err, p.Log)
+	why := p.err
+	if why == nil {
+		why = errors.New("without an error")
+	}
+	return fmt.Errorf("%s (%s) ended: %w; its log is %s", p.Name, p.cmd.Path, why, p.Log)
 }
 
 // Stop asks the program to end, and kills it where it does not.
