@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
 // Pool is an InferencePool: model servers that serve one model, and the
@@ -111,13 +112,13 @@ type ModelServer struct {
 	// Evicted blocks that host memory keeps.
 	NumCPUBlocks int `json:"numCPUBlocks" min:"0" max:"16777216"`
 	// The same as numCPUBlocks in bytes per accelerator (document 003's --swap-space).
-	SwapSpace Bytes `json:"swapSpace" min:"1" max:"1024GiB"`
+	SwapSpace size.Bytes `json:"swapSpace" min:"1" max:"1024GiB"`
 	// The part of the accelerator's memory that the server may use (vLLM's --gpu-memory-utilization).
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
 	// Whether the server does without CUDA graphs, which take memory of their own (vLLM's --enforce-eager).
 	EnforceEager bool `json:"enforceEager"`
 	// The memory limit of the server's container (document 003's resources.limits.memory), for what it keeps in host memory.
-	MemoryLimit Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
+	MemoryLimit size.Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
 	// What happens to a server that does not fit into its memory: refuse says so when the scenario is read, restart lets it be killed and restarted again and again, as Kubernetes does (OOMKilled, CrashLoopBackOff).
 	OOM OOM `json:"oom"`
 
@@ -207,9 +208,9 @@ type EPP struct {
 	// How long a request may be held before the client gets a 504. Keep it above the longest prefill.
 	HoldLimit time.Duration `json:"holdLimit" min:"1ms" max:"24h"`
 	// The largest request body; a larger one gets a 413.
-	MaxBodyBytes Bytes `json:"maxBodyBytes" min:"1" max:"1GiB"`
+	MaxBodyBytes size.Bytes `json:"maxBodyBytes" min:"1" max:"1GiB"`
 	// The length of part 2's random metadata.
-	MetadataBytes Bytes `json:"metadataBytes" min:"1" max:"1MiB"`
+	MetadataBytes size.Bytes `json:"metadataBytes" min:"1" max:"1MiB"`
 	// What error answers look like: openai JSON, or the plain text of the real EPP.
 	Errors ErrorStyle `json:"errors"`
 	// Envoy's body mode towards the picker. A held request needs FULL_DUPLEX_STREAMED.

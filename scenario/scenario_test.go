@@ -15,6 +15,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/scenario.schema.json")
@@ -238,13 +239,13 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 
 func TestBytesRoundTrip(t *testing.T) {
 	for _, text := range []string{"0", "1", "1000", "1KiB", "4MiB", "3GiB", "1..4MiB"} {
-		r, err := ParseByteRange(text)
+		r, err := size.ParseRange(text)
 		if err != nil || r.String() != text {
 			t.Errorf("%s: got %v, %v", text, r, err)
 		}
 	}
 	for _, text := range []string{"", "-1", "4 apples", "NaN", "1e400", "0.5", "2..1", "1..", "99999TiB"} {
-		if r, err := ParseByteRange(text); err == nil {
+		if r, err := size.ParseRange(text); err == nil {
 			t.Errorf("%q was read as %v", text, r)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/scenario/limit"
+	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
 // The types' own source: the comment on a field is its description in an
@@ -86,7 +87,7 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
-	case reflect.TypeFor[Bytes](), reflect.TypeFor[ByteRange](), reflect.TypeFor[Amount](), reflect.TypeFor[dist.Dist]():
+	case reflect.TypeFor[size.Bytes](), reflect.TypeFor[size.Range](), reflect.TypeFor[Amount](), reflect.TypeFor[dist.Dist]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
 	case reflect.TypeFor[limit.Limit]():
 		return &jsonschema.Schema{Type: "string", Pattern: `[<>]=`}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
 // Workload is what the simulated client sends.
@@ -109,7 +110,7 @@ type Prompt struct {
 	// The same words in every request.
 	Text string `json:"text"`
 	// The length of a random prompt in bytes of UTF-8, for instance 1KiB or 1..4MiB.
-	Bytes ByteRange `json:"bytes" min:"1" max:"64MiB"`
+	Bytes size.Range `json:"bytes" min:"1" max:"64MiB"`
 	// The length of a random prompt in characters.
 	Characters dist.Dist `json:"characters" unit:"count" min:"1" max:"67108864"`
 	// The length of a random prompt in tokens of four ASCII characters, which is what simulated servers without a tokenizer count; another tokenizer makes more or fewer of them. The chat template's own come on top.

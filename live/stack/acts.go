@@ -140,10 +140,14 @@ func (s *Stack) Config(pool int) string {
 // EndpointStates hands out what pickers know of their endpoints now. each must not keep it.
 func (s *Stack) EndpointStates(each func(now machine.Time, e *picker.State)) {
 	for _, p := range s.Pools {
-		if len(p.Pickers) == 0 || p.Pickers[0].now() == nil {
+		if len(p.Pickers) == 0 {
 			continue
 		}
-		p.Pickers[0].now().With(func(m *core.Machine, now machine.Time) {
+		g := p.Pickers[0].now()
+		if g == nil {
+			continue
+		}
+		g.With(func(m *core.Machine, now machine.Time) {
 			view := m.Picker().Pool().View()
 			for i := range view.States {
 				each(now, &view.States[i])
@@ -187,7 +191,7 @@ func (s *Pool) configure(file string, text []byte) (changed bool, err error) {
 	}
 	s.text = text
 	for i, k := range up {
-		k.generations.Replace(made[i])
+		k.generations.Load().Replace(made[i])
 	}
 	return true, nil
 }

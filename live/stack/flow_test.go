@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/scenario/size"
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
@@ -87,8 +88,8 @@ func TestHeldFlow(t *testing.T) {
 	}
 }
 
-func byteRange(t *testing.T, size string) scenario.ByteRange {
-	r, err := scenario.ParseByteRange(size)
+func byteRange(t *testing.T, text string) size.Range {
+	r, err := size.ParseRange(text)
 	if err != nil {
 		t.Fatal(err)
 	}

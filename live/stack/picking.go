@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -34,14 +35,14 @@ type Picker struct {
 	*epp.Server
 	pool        *Pool
 	replica     int
-	generations *epp.Generations
+	generations atomic.Pointer[epp.Generations] // another after a restart
 	metrics     *epp.PickMetrics
 	stream      stream.Config
 	down        bool // Pool.changing is around it
 }
 
 // now is what decides about requests that come now.
-func (k *Picker) now() *epp.Generation { return k.generations.Current() }
+func (k *Picker) now() *epp.Generation { return k.generations.Load().Current() }
 
 // name is what the picker is called where there are several, else "".
 func (k *Picker) name() string {
@@ -82,20 +83,22 @@ func (s *Pool) startPickers(ctx context.Context) error {
 func (k *Picker) start(extProc, health, metrics string) error {
 	s := k.pool
 	o := epp.Options{Address: extProc, HealthAddress: health, MetricsAddress: metrics, Now: s.Now, Log: s.o.Log, Registry: prometheus.NewRegistry()}
-	k.generations, k.metrics, k.stream = epp.NewGenerations(), epp.NewPickMetrics(o.Registry, s.pool.Name), s.streams(k)
+	k.metrics, k.stream = epp.NewPickMetrics(o.Registry, s.pool.Name), s.streams(k)
+	generations := epp.NewGenerations()
 	g, err := s.generation(k, &scenario.PickerConfig{File: s.pool.EPP.Config.File, Text: s.text})
 	if err != nil {
 		return err
 	}
-	k.generations.Replace(g)
+	generations.Replace(g)
+	k.generations.Store(generations)
 	if x := s.inputs.Load(); x != nil {
-		k.generations.Record(x)
+		generations.Record(x)
 	}
-	o.Registry.MustRegister(k.generations)
-	o.Pickers, o.Pages = k.generations, k.generations.Pages()
+	o.Registry.MustRegister(generations)
+	o.Pickers, o.Pages = generations, generations.Pages()
 	server, err := epp.Start(o)
 	if err != nil {
-		k.generations.Close()
+		generations.Close()
 		if strings.Contains(err.Error(), "address already in use") {
 			err = &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, --grpc-health-port, --metrics-port, --admin-port)", Err: err}
 		}
@@ -111,7 +114,7 @@ func (k *Picker) kill() {
 	defer k.pool.changing.Unlock()
 	k.down = true
 	k.Kill()
-	k.generations.Close()
+	k.generations.Load().Close()
 }
 
 // revive has a picker that was killed begin anew where it listened.
@@ -217,7 +220,7 @@ func (s *Stack) Record(x *epp.InputLog) {
 	s.inputs.Store(x)
 	for _, p := range s.Pools {
 		for _, k := range p.Pickers {
-			k.generations.Record(x)
+			k.generations.Load().Record(x)
 		}
 	}
 }

@@ -188,7 +188,7 @@ func (s *Pool) stop(ctx context.Context) error {
 	s.command.stop(ctx)
 	s.watcher.Close()
 	for _, k := range s.Pickers {
-		k.generations.Close()
+		k.generations.Load().Close()
 	}
 	if s.Predictor != nil {
 		errs = append(errs, s.Predictor.Stop(ctx))

@@ -11,23 +11,23 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/serve"
-	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
 // KVManager runs the KV-cache manager alone. Document 003's environment
 // variables act as they do there; flags go first.
 type KVManager struct {
-	ZMQBind    string         `name:"zmq-bind" placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
-	HTTP       string         `name:"http" placeholder:"HOST:PORT" help:"Where the API is served (127.0.0.1 and HTTP_PORT, 8080)."`
-	Pod        []string       `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 where it replays. May be repeated."`
-	ReplayPort int            `name:"replay-port" placeholder:"PORT" help:"Port on which model servers that come by themselves replay what was missed."`
-	BlockSize  int            `name:"block-size" placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
-	HashSeed   string         `name:"hash-seed" placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, when keys are compared."`
-	Model      string         `name:"model" placeholder:"NAME" help:"Model of requests and events that name none."`
-	Tokenizer  string         `name:"tokenizer" placeholder:"FILE" help:"A tokenizer.json for prompts given as text; without it four bytes are one token, as in windtunnel's model server."`
-	Lenient    bool           `name:"lenient" help:"Take events in forms that llm-d-router refuses."`
-	Memory     scenario.Bytes `name:"memory-limit" placeholder:"BYTES" help:"How much memory the manager may have, as a container's limit, such as 2Gi: with more it ends as OOMKilled. No limit by default."`
-	LogLevel   string         `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
+	ZMQBind    string     `name:"zmq-bind" placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
+	HTTP       string     `name:"http" placeholder:"HOST:PORT" help:"Where the API is served (127.0.0.1 and HTTP_PORT, 8080)."`
+	Pod        []string   `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 where it replays. May be repeated."`
+	ReplayPort int        `name:"replay-port" placeholder:"PORT" help:"Port on which model servers that come by themselves replay what was missed."`
+	BlockSize  int        `name:"block-size" placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
+	HashSeed   string     `name:"hash-seed" placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, when keys are compared."`
+	Model      string     `name:"model" placeholder:"NAME" help:"Model of requests and events that name none."`
+	Tokenizer  string     `name:"tokenizer" placeholder:"FILE" help:"A tokenizer.json for prompts given as text; without it four bytes are one token, as in windtunnel's model server."`
+	Lenient    bool       `name:"lenient" help:"Take events in forms that llm-d-router refuses."`
+	Memory     size.Bytes `name:"memory-limit" placeholder:"BYTES" help:"How much memory the manager may have, as a container's limit, such as 2Gi: with more it ends as OOMKilled. No limit by default."`
+	LogLevel   string     `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
 }
 
 func (KVManager) Help() string {
