@@ -45,26 +45,26 @@ type savedBlocks struct {
 	entries []entry
 }
 
-// MarshalJSON writes it, each run behind the one before it.
+// MarshalJSON writes it, each run behind the one before it, in the order in which slots
+// have them: two indexes that hold the same in the same order are written alike, wherever
+// their runs lie.
 func (s *savedHistory) MarshalJSON() ([]byte, error) {
 	type plain savedHistory
 	var out plain
 	number := make([]uint32, len(s.runs))
 	var path []uint32
-	for id := range s.runs {
-		path = path[:0]
-		for i := uint32(id); i != 0 && number[i] == 0 && s.runs[i].hashes != nil; i = s.runs[i].parent {
-			path = append(path, i)
-		}
-		for _, i := range slices.Backward(path) {
-			out.Runs = append(out.Runs, savedRun{number[s.runs[i].parent], s.runs[i].hashes})
-			number[i] = uint32(len(out.Runs))
-		}
-	}
 	for _, b := range s.Slots {
 		for ring, list := range [anchors]*machine.Words{recent: &b.Blocks, spill: &b.Spill} {
 			for i := b.entries[ring].prev; i != uint32(ring); i = b.entries[i].prev {
 				e := &b.entries[i]
+				path = path[:0]
+				for id := e.run; id != 0 && number[id] == 0; id = s.runs[id].parent {
+					path = append(path, id)
+				}
+				for _, id := range slices.Backward(path) {
+					out.Runs = append(out.Runs, savedRun{number[s.runs[id].parent], s.runs[id].hashes})
+					number[id] = uint32(len(out.Runs))
+				}
 				*list = append(*list, uint64(number[e.run])<<32|uint64(e.blocks))
 			}
 		}
