@@ -21,7 +21,7 @@ func said(events []flow.Event) map[string][]string {
 		}
 		line := string(e.Hop) + " " + string(e.Step)
 		for _, d := range e.Details {
-			if d.Key != "bytes" {
+			if d.Key != "bytes" && d.Key != "fetched_us" {
 				line += fmt.Sprintf(" %s=%v", d.Key, d.Value)
 			}
 		}

@@ -135,27 +135,6 @@ func (s *dynamoFrontend) Send(now machine.Time) []picker.Need {
 		Body: func() ([]byte, error) { return json.Marshal(list) }}}
 }
 
-// savedTold is what is yet to be sent.
-type savedTold struct {
-	Told []dynamo.Progress `json:"told"`
-	At   machine.Time      `json:"at"`
-}
-
-// SaveState copies it.
-func (s *dynamoFrontend) SaveState() any {
-	return savedTold{append([]dynamo.Progress{}, s.told...), s.sendAt}
-}
-
-// LoadState takes it over.
-func (s *dynamoFrontend) LoadState(text []byte) error {
-	var x savedTold
-	if err := json.Unmarshal(text, &x); err != nil {
-		return err
-	}
-	s.told, s.sendAt = x.Told, x.At
-	return nil
-}
-
 // SaveDecision keeps which worker was named.
 func (s *dynamoFrontend) SaveDecision(d *picker.Decision) any {
 	if b := picker.Peek[dynamoAsked](d, s); b != nil {
