@@ -102,8 +102,8 @@ func (pl *player) compare(x *exchange) {
 		return
 	}
 	m := &x.got[0]
-	if m.Type != "request_headers" || !m.ClearRouteCache {
-		pl.fault(x.id, "first message", "request_headers", fmt.Sprint(m.Type, " ", m.ClearRouteCache))
+	if m.Type != "request_headers" || m.ClearRouteCache != x.recordedHeaders().ClearRouteCache {
+		pl.fault(x.id, "first message", fmt.Sprint("request_headers ", x.recordedHeaders().ClearRouteCache), fmt.Sprint(m.Type, " ", m.ClearRouteCache))
 		return
 	}
 	pl.compareDispatch(x, m)
@@ -273,7 +273,7 @@ func (pl *player) compareScores(x *exchange, want map[string]float64) {
 }
 
 func (pl *player) compareHeaders(x *exchange, m *Message, set [][2]string, remove []string) {
-	id, own := x.step.Request.Headers[picker.HeaderRequestID]
+	id, own := x.request.Headers[picker.HeaderRequestID]
 	norm := func(list [][2]string) [][2]string {
 		var out [][2]string
 		for _, h := range list {
@@ -292,7 +292,7 @@ func (pl *player) compareHeaders(x *exchange, m *Message, set [][2]string, remov
 	}
 	recorded, wantRemoved := m.SetHeaders, slices.Clone(m.RemoveHeaders)
 	for _, name := range injected {
-		sent, ok := x.step.Request.Headers[name]
+		sent, ok := x.request.Headers[name]
 		if !ok || slices.ContainsFunc(set, func(h [2]string) bool { return strings.EqualFold(h[0], name) }) {
 			continue
 		}

@@ -44,21 +44,27 @@ func (pl *player) flowStep(s *Step) {
 			pl.fault("dispatch_order", "order", string(join(s.Order)), fmt.Sprint(got))
 		}
 	case s.Seconds != nil:
-		for id, want := range s.Seconds {
-			x := pl.open[id]
-			for n := 0; x != nil && !x.done && n < 300; n++ {
-				pl.pass(50 * machine.Millisecond)
-			}
-			if x == nil || !x.done {
-				pl.fault(id, "seconds", fmt.Sprint(want), "no answer")
-				continue
-			}
-			if got := (x.answered - max(x.arrived, pl.changed)).Seconds(); math.Abs(got-want) > .1 {
-				pl.fault(id, "seconds", fmt.Sprint(want), fmt.Sprint(got))
-			}
-		}
+		pl.compareSeconds(s)
 	case s.EPPMetrics == nil: // which only a picker with pages has
 		pl.fault("step", "unknown", fmt.Sprintf("%+v", *s), "not played")
+	}
+}
+
+// compareSeconds checks how long after they came, or after what there is changed,
+// requests were answered.
+func (pl *player) compareSeconds(s *Step) {
+	for id, want := range s.Seconds {
+		x := pl.open[id]
+		for n := 0; x != nil && !x.done && n < 300; n++ {
+			pl.pass(50 * machine.Millisecond)
+		}
+		if x == nil || !x.done {
+			pl.fault(id, "seconds", fmt.Sprint(want), "no answer")
+			continue
+		}
+		if got := (x.answered - max(x.arrived, pl.changed)).Seconds(); math.Abs(got-want) > .1 {
+			pl.fault(id, "seconds", fmt.Sprint(want), fmt.Sprint(got))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package parity
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -72,9 +73,10 @@ type exchange struct {
 	inbox    []Message // heard, and not looked at yet
 	got      []Message // the answer
 	evicted  *Message
-	done     bool // has an answer
-	started  bool // its response has begun
-	over     bool // the picker has ended the stream
+	done     bool      // has an answer
+	started  bool      // its response has begun
+	begun    []Message // what came of its headers
+	over     bool      // the picker has ended the stream
 	closed   bool
 }
 
@@ -501,9 +503,15 @@ func (pl *player) distribution(s *Step) {
 // conversation plays what a recorder sent message by message, and compares what
 // came back and whether the picker ended the stream.
 func (pl *player) conversation(s *Step) {
-	x := &exchange{id: s.Conversation, conn: pl.connect()}
+	x := &exchange{id: s.Conversation, conn: pl.connect(), request: &Request{Headers: map[string]string{}}}
 	for _, m := range s.Sent {
-		x.conn.send(conversational(m), nil)
+		sent := conversational(m)
+		if sent.Kind == stream.Headers {
+			for _, h := range sent.Head {
+				x.request.Headers[h.Name] = h.Value
+			}
+		}
+		x.conn.send(sent, nil)
 	}
 	var want []Message
 	_ = json.Unmarshal(s.Observed, &want)
@@ -526,16 +534,30 @@ func (pl *player) conversation(s *Step) {
 func conversational(recorded [2]json.RawMessage) *stream.Message {
 	var kind, text string
 	var parts [2]json.RawMessage
-	var head map[string]string
 	m := &stream.Message{}
 	_ = json.Unmarshal(recorded[0], &kind)
 	if json.Unmarshal(recorded[1], &parts) == nil {
-		_ = json.Unmarshal(parts[0], &head)
+		m.Head = inOrder(parts[0])
 		_ = json.Unmarshal(parts[0], &text)
 		_ = json.Unmarshal(parts[1], &m.End)
 	}
 	m.Kind = map[string]stream.MessageKind{"request_headers": stream.Headers, "request_body": stream.Body, "request_trailers": stream.Trailers,
 		"response_headers": stream.ResponseHeaders, "response_body": stream.ResponseBody, "response_trailers": stream.ResponseTrailers}[kind]
-	m.Head, m.Body = header.FromMap(head), []byte(text)
+	m.Body = []byte(text)
 	return m
+}
+
+// inOrder is an object's headers as they stand: of one that comes twice, in
+// another case, the last counts.
+func inOrder(object json.RawMessage) (list header.List) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	for t, err := d.Token(); t == json.Delim('{') && err == nil && d.More(); {
+		var name json.Token
+		var value string
+		if name, err = d.Token(); err == nil {
+			err = d.Decode(&value)
+		}
+		list = append(list, header.Header{Name: fmt.Sprint(name), Value: value})
+	}
+	return list
 }

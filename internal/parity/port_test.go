@@ -1,6 +1,7 @@
 package parity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -361,6 +362,14 @@ func received(in *extprocv3.ProcessingResponse) (m Message) {
 	return m
 }
 
+// pool is the name under which the picker's metrics are.
+func (l *Line) pool() string {
+	if l.flag("--endpoint-selector") != "" {
+		return "epp" // the Deployment's name
+	}
+	return cmp.Or(l.PoolName, "sim-pool")
+}
+
 // The same recordings through the gRPC port, message by message, on the
 // player's clock: what waits there waits no longer than it must.
 func TestRecordingsThroughThePort(t *testing.T) {
@@ -377,14 +386,7 @@ func TestRecordingsThroughThePort(t *testing.T) {
 				if l.Accepted != nil || l.Steps == nil || l.elsewhere() != "" {
 					continue
 				}
-				pool := l.PoolName
-				if pool == "" {
-					pool = "sim-pool"
-				}
-				if l.flag("--endpoint-selector") != "" {
-					pool = "epp" // the Deployment's name
-				}
-				for _, f := range play(l, openPort(t, pool, l)) {
+				for _, f := range play(l, openPort(t, l.pool(), l)) {
 					if Deviation(topic, l.ID, f) == "" {
 						t.Errorf("%s %s | %s | recorded %.300s | got %.600s", l.ID, f.Unit, f.Field, f.Recorded, f.Got)
 					}

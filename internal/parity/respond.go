@@ -62,7 +62,7 @@ func (pl *player) finish(id string, play Reply, want []Message) {
 // begin sends the headers of a response.
 func (pl *player) begin(x *exchange, contentType string) {
 	x.started = true
-	pl.respond(x, map[string]string{":status": "200", "content-type": contentType}, nil, false)
+	x.begun = pl.respond(x, map[string]string{":status": "200", "content-type": contentType}, nil, false)
 }
 
 // respond sends what is not nil or empty of a response, and returns what came
@@ -122,8 +122,19 @@ func (pl *player) response(x *exchange, want, got []Message) {
 		if w.Type != g.Type || w.EOS != g.EOS || w.Size != g.Size {
 			pl.fault(x.id, "response message", fmt.Sprintf("%s %v %d", w.Type, w.EOS, w.Size), fmt.Sprintf("%s %v %d", g.Type, g.EOS, g.Size))
 		}
-		if d := cmp.Diff(w.SetHeaders, g.SetHeaders); w.Type == "response_headers" && d != "" {
-			pl.fault(x.id, "response set_headers", "", d)
+		switch w.Type {
+		case "request_headers":
+			pl.compareHeaders(x, &w, g.SetHeaders, g.RemoveHeaders)
+			if w.ClearRouteCache != g.ClearRouteCache {
+				pl.fault(x.id, "clear_route_cache", fmt.Sprint(w.ClearRouteCache), fmt.Sprint(g.ClearRouteCache))
+			}
+		case "response_headers":
+			if d := cmp.Diff(w.SetHeaders, g.SetHeaders); d != "" {
+				pl.fault(x.id, "response set_headers", "", d)
+			}
+		case "immediate_response":
+			pl.sameRefusal(x.id, &w, &g)
+			continue
 		}
 		if w.Body != nil && g.Body != nil && *w.Body != *g.Body {
 			pl.fault(x.id, "response body", *w.Body, *g.Body)
