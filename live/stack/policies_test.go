@@ -149,7 +149,7 @@ func TestRetriesLiveAsVirtual(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			text := underPolicy(t, traffic(fmt.Sprintf(retry, c.on, c.more)), "modelServer: {prefill: 20ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 8, concurrency: 1, prompt: {characters: 100000}")
+			text := underPolicy(t, traffic(fmt.Sprintf(retry, c.on, c.more)), "modelServer: {prefill: 20ms, interTokenLatency: 50ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 8, concurrency: 1, prompt: {characters: 100000}")
 			if all := sameSends(t, text); met(all, c.attempts, c.ends) == 0 {
 				t.Errorf("none of the requests met the fault as expected: %v", all)
 			}
@@ -177,7 +177,7 @@ func TestTimeoutsLiveAsVirtual(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			all := sameSends(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 20ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 4, concurrency: 1, timeout: 3s"))
+			all := sameSends(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 20ms, interTokenLatency: 50ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 4, concurrency: 1, timeout: 3s"))
 			if met(all, c.attempts, c.ends) == 0 {
 				t.Errorf("none of the requests met the limit as expected: %v", all)
 			}
