@@ -31,8 +31,9 @@ type dynamoFrontend struct {
 
 // dynamoAsked is what is kept for a decision.
 type dynamoAsked struct {
-	Worker dynamo.WorkerID
-	tokens []uint32
+	Worker  dynamo.WorkerID
+	prefill dynamo.WorkerID // 0: the worker itself
+	tokens  []uint32
 }
 
 // The questions of a dynamo-frontend-scorer, and where it puts them.
@@ -85,7 +86,7 @@ func (s *dynamoFrontend) Score(c *picker.Cycle, in []int32, scores []float64) {
 		return
 	}
 	b, _ := picker.Data[dynamoAsked](c.Decision, s)
-	b.Worker, b.tokens = got.Worker, got.Tokens
+	b.Worker, b.prefill, b.tokens = got.Worker, got.Prefill, got.Tokens
 	for j, i := range in {
 		if dynamo.IDOf(c.State(i).Name) == got.Worker {
 			scores[j] = 1
@@ -101,6 +102,10 @@ func (s *dynamoFrontend) PreRequest(c *picker.Cycle) {
 		return
 	}
 	c.Decision.SetHeader(headerGatewayWorker, dynamo.IDOf(c.State(r.Picked[0]).Name).String())
+	if b.prefill != 0 {
+		c.Decision.SetHeader(headerDynamoPrefill, b.prefill.String())
+		c.Decision.SetHeader(headerDynamoMode, "disaggregated")
+	}
 	if s.ForwardTokens && len(b.tokens) > 0 {
 		p := parse.TokenPrompt(b.tokens)
 		carryTokens(c.Request, &p, "tokens")
