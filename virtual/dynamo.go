@@ -66,10 +66,18 @@ func (f *frontend) kill() {
 }
 
 // route answers a routing call.
-func (f *frontend) route(r *request, a *picker.Answer) {
+func (f *frontend) route(r *request, n *picker.Need, a *picker.Answer) {
 	if f.down {
 		a.Err = errors.New("connection refused: the frontend is down")
 		return
+	}
+	told, err := dynamo.ParseProgress(n.Headers.Get(plugins.HeaderProgress))
+	if err != nil {
+		a.Err = dynamo.ErrUnread
+		return
+	}
+	for _, p := range told {
+		f.input(p)
 	}
 	tokens := r.promptTokens()
 	if tokens == nil {

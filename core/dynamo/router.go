@@ -64,6 +64,24 @@ type Progress struct {
 	Over bool `json:"over"`
 }
 
+// MaxTold bounds the Progress that goes with one routing call, in entries.
+const MaxTold = 64
+
+// ParseProgress reads what a picker tells beside a routing call: a JSON list.
+func ParseProgress(text string) ([]Progress, error) {
+	var list []Progress
+	if text == "" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, fmt.Errorf("found %.80q; expected a list such as [{\"request_id\":\"r\",\"over\":true}]: %w", text, err)
+	}
+	if len(list) > MaxTold {
+		return nil, fmt.Errorf("found %d entries; expected %d at most", len(list), MaxTold)
+	}
+	return list, nil
+}
+
 // Route asks for a worker.
 type Route struct {
 	// ID is the request's. One that is booked already is routed anew.

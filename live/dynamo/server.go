@@ -151,6 +151,14 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	pause.For(r.Context(), s.o.RoundTrip/2)
+	told, err := core.ParseProgress(r.Header.Get(plugins.HeaderProgress))
+	if err != nil {
+		fail(w, http.StatusBadRequest, "%s: %v", plugins.HeaderProgress, err)
+		return
+	}
+	for _, x := range told {
+		s.driver.Input(x)
+	}
 	tokens, err := s.o.Tokens(r.URL.Path, r.Header, body)
 	if err != nil {
 		fail(w, http.StatusBadRequest, "%v", err)

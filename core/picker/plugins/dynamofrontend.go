@@ -45,6 +45,10 @@ const (
 	// HeaderRoutingRequest says that no answer is wanted but a worker.
 	HeaderRoutingRequest = "x-routing-request"
 
+	// HeaderProgress is what else the question tells: what has come of requests before, so that
+	// the answer knows of it.
+	HeaderProgress = "x-routing-progress"
+
 	headerGatewayWorker = "x-gateway-worker-id"
 )
 
@@ -67,14 +71,25 @@ func newDynamoFrontend(_ *picker.Builder, _ string, p picker.Params) (picker.Plu
 	return s, nil
 }
 
-// Needs asks the frontend.
+// Needs asks the frontend, and tells it what is kept.
 func (s *dynamoFrontend) Needs(_ machine.Time, r *picker.Request, _ *picker.View) []picker.Need {
 	if r.Body == nil {
 		return nil
 	}
 	path, _, _ := strings.Cut(r.Headers.Get(":path"), "?")
+	head := header.List{{Name: HeaderRoutingRequest, Value: "true"}, {Name: picker.HeaderRequestID, Value: r.ID}}
+	if n := min(len(s.told), dynamo.MaxTold); n > 0 {
+		text, err := json.Marshal(s.told[:n])
+		if err != nil {
+			panic(err) // texts and truths can be written
+		}
+		head = append(head, header.Header{Name: HeaderProgress, Value: string(text)})
+		if s.told = s.told[n:]; len(s.told) == 0 {
+			s.told, s.sendAt = nil, 0
+		}
+	}
 	return []picker.Need{{Plugin: s.Name(), Key: KeyRoute, Method: "POST", URL: s.URL + path, Timeout: s.Timeout.Time(),
-		Headers: header.List{{Name: HeaderRoutingRequest, Value: "true"}, {Name: picker.HeaderRequestID, Value: r.ID}},
+		Headers: head,
 		Body:    func() ([]byte, error) { return r.Body.Raw(), nil }}}
 }
 
