@@ -19,7 +19,7 @@ func (s *Pool) startFrontend(ctx context.Context) error {
 		return err
 	}
 	var err error
-	s.announcer, err = live.Announce(ctx, s.frontend.Addr(), d.PushInterval, s.workers, s.o.Log)
+	s.announcer, err = live.Announce(ctx, s.frontend.Addr(), d.PushInterval, s.pushes, s.o.Log)
 	return err
 }
 
@@ -36,8 +36,8 @@ func (s *Pool) reviveFrontend(at string) (err error) {
 	return err
 }
 
-// workers are those that push now, as they are.
-func (s *Pool) workers() []dynamo.Worker {
+// pushes are what workers push now.
+func (s *Pool) pushes() []dynamo.Worker {
 	out := []dynamo.Worker{}
 	for i, server := range s.Fleet.Servers() {
 		if st, blocks, alive := server.Holds(); alive && !s.isAbsent(i) {

@@ -46,6 +46,7 @@ type Pool struct {
 	// Sidecars are those before the decode servers of a disaggregated pool.
 	Sidecars       []*sidecar.Sidecar
 	sidecarOptions []sidecar.Options
+	workers        []string // model servers' own addresses behind them
 	fleets         []*fleet // of servers that come and go
 	lives          sync.Mutex
 	lived          []bool                         // which servers ever were endpoints; lives is around it
@@ -66,7 +67,7 @@ func (s *Stack) newPool(index int) *Pool {
 		if x.pool.KVManager {
 			p.managers++
 		}
-		if x.pool.Sidecar == scenario.RoutingSidecar {
+		if x.pool.Sidecar != scenario.NoSidecar {
 			p.cars += x.pool.Decoders()
 		}
 	}
@@ -97,7 +98,7 @@ func (s *Pool) startServers(ctx context.Context) error {
 		return err
 	}
 	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
-	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() || s.pool.Lives() || s.scrapesPort() {
+	if s.pool.Sidecar != scenario.NoSidecar || s.pool.ModelServer.KVEvents.Published() || s.pool.Lives() || s.scrapesPort() {
 		s.findPlaces()
 		options.Transfer.Profile = s.pool.Link()
 		nic, err := s.pool.NIC()

@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 // dynamoFrontend is dynamo-frontend-scorer: it sends the original body to a Dynamo frontend
@@ -20,13 +21,19 @@ type dynamoFrontend struct {
 	named
 	URL     string          `json:"url"`
 	Timeout config.Duration `json:"timeout" above:"0s"`
+	// ForwardTokens puts the answer's tokens into the body, for a frontend beside the
+	// model server.
+	ForwardTokens bool `json:"forwardTokens"`
 
 	told   []dynamo.Progress
 	sendAt machine.Time // 0: nothing to tell
 }
 
 // dynamoAsked is what is kept for a decision.
-type dynamoAsked struct{ Worker dynamo.WorkerID }
+type dynamoAsked struct {
+	Worker dynamo.WorkerID
+	tokens []uint32
+}
 
 // The questions of a dynamo-frontend-scorer, and where it puts them.
 const (
@@ -78,7 +85,7 @@ func (s *dynamoFrontend) Score(c *picker.Cycle, in []int32, scores []float64) {
 		return
 	}
 	b, _ := picker.Data[dynamoAsked](c.Decision, s)
-	b.Worker = got.Worker
+	b.Worker, b.tokens = got.Worker, got.Tokens
 	for j, i := range in {
 		if dynamo.IDOf(c.State(i).Name) == got.Worker {
 			scores[j] = 1
@@ -86,10 +93,17 @@ func (s *dynamoFrontend) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// PreRequest names the worker in the header of the document's proposal.
+// PreRequest names the worker in the header of the document's proposal, and has the body
+// carry the tokens that the frontend has made.
 func (s *dynamoFrontend) PreRequest(c *picker.Cycle) {
-	if r := c.Decision.PrimaryProfile(); picker.Peek[dynamoAsked](c.Decision, s) != nil && r.Ok() {
-		c.Decision.SetHeader(headerGatewayWorker, dynamo.IDOf(c.State(r.Picked[0]).Name).String())
+	b, r := picker.Peek[dynamoAsked](c.Decision, s), c.Decision.PrimaryProfile()
+	if b == nil || !r.Ok() {
+		return
+	}
+	c.Decision.SetHeader(headerGatewayWorker, dynamo.IDOf(c.State(r.Picked[0]).Name).String())
+	if s.ForwardTokens && len(b.tokens) > 0 {
+		p := parse.TokenPrompt(b.tokens)
+		carryTokens(c.Request, &p, "tokens")
 	}
 }
 
