@@ -209,10 +209,12 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 	d := &p.Disaggregation
 	field := path + ".disaggregation"
 	switch given := s.written(field); {
-	case given && p.Sidecar != RoutingSidecar:
+	case given && p.Sidecar == NoSidecar:
 		out = append(out, s.problem(field, "given with sidecar none", "sidecar: routing beside it: a prefill elsewhere is the sidecar's work"))
 	case given && len(p.Endpoints) > 0:
 		out = append(out, s.problem(field, "given beside endpoints", "nothing: what stands before someone else's model servers is configured there"))
+	case d.SessionCache > 0 && p.Sidecar == DynamoSidecar:
+		out = append(out, s.problem(field+".sessionCache", "given with sidecar dynamo", "sidecar: routing, which keeps document 002's sessions"))
 	case d.SessionCache > 0 && d.PrefillReplicas == 0:
 		out = append(out, s.problem(field+".sessionCache", fmt.Sprintf("%d without prefill servers", d.SessionCache), "prefillReplicas of at least 1 beside it"))
 	}

@@ -151,9 +151,10 @@ type Sidecar string
 const (
 	NoSidecar      Sidecar = "none"
 	RoutingSidecar Sidecar = "routing"
+	DynamoSidecar  Sidecar = "dynamo" // Dynamo's frontend in direct mode
 )
 
-func (Sidecar) Values() []string { return []string{"none", "routing"} }
+func (Sidecar) Values() []string { return []string{"none", "routing", "dynamo"} }
 
 // Alphabet is what random prompts are made of.
 type Alphabet string

@@ -145,7 +145,7 @@ func (s *Scenario) checkGroups(p *Pool, path string) Problems {
 	switch {
 	case p.Replicas == 0:
 		add("groups", "all of them only prefill", "a group with role: decode")
-	case p.Disaggregation.PrefillReplicas > 0 && p.Sidecar != RoutingSidecar:
+	case p.Disaggregation.PrefillReplicas > 0 && p.Sidecar == NoSidecar:
 		add("groups", "one has role prefill, and there are no sidecars", "sidecar: routing beside it")
 	}
 	return out

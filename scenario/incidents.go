@@ -150,7 +150,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			add(".what", "lose-index where the model servers publish no KV events", "modelServer.kvEvents with a format beside it")
 		case x.What == RestartFrontend && !p.Dynamo.Given():
 			add(".what", "restart-frontend where there is no frontend", "dynamo.frontend: sidecar or external beside it")
-		case x.What == RestartSidecar && p.Sidecar != RoutingSidecar:
+		case x.What == RestartSidecar && p.Sidecar == NoSidecar:
 			add(".what", "restart-sidecar without sidecars", "sidecar: routing beside it")
 		case x.What == RestartSidecar && x.Server >= p.Decoders():
 			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a decode server of the pool", p.Decoders()-1))
@@ -170,7 +170,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			add(".what", "slow-down with batching independent, whose servers take no steps", "batching: continuous, or another what")
 		case x.What == SlowMetrics && x.Delay == 0:
 			add(".delay", "missing", "how long a page of metrics takes, such as delay: 5s")
-		case x.What == LoseTransfers && p.Sidecar != RoutingSidecar:
+		case x.What == LoseTransfers && p.Sidecar == NoSidecar:
 			add(".what", "lose-transfers where no KV cache travels", "sidecar: routing and disaggregation beside it")
 		case x.What == LoseRank && ranks == 1:
 			add(".what", "lose-rank where a server has one accelerator", "modelServer.tensorParallelSize of 2 or more beside it, or what: crash")

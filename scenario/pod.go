@@ -20,7 +20,7 @@ const (
 
 // ServerPort is the port of pod i's model server itself.
 func (p *Pool) ServerPort(i int) int {
-	if p.Sidecar == RoutingSidecar && !p.Prefills(i) {
+	if p.Sidecar != NoSidecar && !p.Prefills(i) {
 		return BehindPort
 	}
 	return PodPort
@@ -30,7 +30,7 @@ func (p *Pool) ServerPort(i int) int {
 // in a pool with sidecars all do at BehindPort, where document 003's scrapers ask
 // every worker.
 func (p *Pool) AlsoPort(i int) int {
-	if p.Sidecar == RoutingSidecar && p.ServerPort(i) != BehindPort {
+	if p.Sidecar != NoSidecar && p.ServerPort(i) != BehindPort {
 		return BehindPort
 	}
 	return 0

@@ -37,7 +37,7 @@ type Pool struct {
 	ModelServer ModelServer `json:"modelServer"`
 	// How the endpoint picker behaves.
 	EPP EPP `json:"epp"`
-	// What stands before each model server: none, or the routing sidecar for prefill/decode disaggregation, behind which no request can be held.
+	// What stands before each model server: none, routing (the sidecar for prefill/decode disaggregation) or dynamo (NVIDIA Dynamo's frontend in direct mode, which sends a request as tokens to the worker that the picker names; docs/dynamo.md). Behind either no request can be held.
 	Sidecar Sidecar `json:"sidecar"`
 	// Prefill on other servers than decode, by way of the sidecars.
 	Disaggregation Disaggregation `json:"disaggregation"`

@@ -32,7 +32,7 @@ func (s *Scenario) checkPorts() Problems {
 	servers, sidecars, pickers, managers := 0, 0, 0, 0
 	for i := range s.Pools {
 		servers, pickers, managers = servers+s.Pools[i].Servers(), pickers+s.Pools[i].EPP.Replicas, managers+countTrue(s.Pools[i].KVManager)
-		if s.Pools[i].Sidecar == RoutingSidecar {
+		if s.Pools[i].Sidecar != NoSidecar {
 			sidecars += s.Pools[i].Decoders()
 		}
 	}

@@ -46,7 +46,7 @@ type direct struct {
 // mayBeDirect says whether requests to the pool may be direct.
 func (x *pool) mayBeDirect(p *scenario.Pool) bool {
 	w := x.w
-	if w.rec != nil && w.lives == nil || x.verbose || x.mortal || x.fleets != nil || x.kv != nil || x.predicting != nil || p.Sidecar == scenario.RoutingSidecar || p.Link().ViaStore || len(p.Incidents) > 0 ||
+	if w.rec != nil && w.lives == nil || x.verbose || x.mortal || x.fleets != nil || x.kv != nil || x.predicting != nil || p.Sidecar != scenario.NoSidecar || p.Link().ViaStore || len(p.Incidents) > 0 ||
 		x.modes.response != stream.FullDuplex || x.modes.limit > 0 || len(x.faults.Rules) > 0 {
 		return false
 	}

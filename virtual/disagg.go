@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/dynamo"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -51,14 +52,15 @@ type leg struct {
 	by      *route
 	dropped bool // nobody waits for it any more
 	deliver bool // to the client, not to the machine
-	change  *disagg.Change
+	change  disagg.Changer
+	whole   []byte // of an answer that is collected
 	kind    string // of its content
 	bytes   int
 }
 
 // sidecars puts a sidecar before each decode server.
 func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
-	if p.Sidecar != scenario.RoutingSidecar {
+	if p.Sidecar == scenario.NoSidecar {
 		return nil
 	}
 	x.sessions = p.Disaggregation.SessionCache
@@ -66,6 +68,13 @@ func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 		c := p.SidecarConfig()
 		c.StandIns = true
 		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, x.w.rec, x.servers[i].endpoint, disagg.NewEngines()
+		if p.Sidecar == scenario.DynamoSidecar {
+			sv := x.servers[i]
+			c.Frontend = &disagg.Frontend{Reader: &modelserver.Reader{Config: sv.reader.Config, State: onlooker{state{sv}}}, Worker: x.worker}
+			if p.Dynamo.Frontend == scenario.GraphFrontend {
+				c.Frontend.Router = router{x}
+			}
+		}
 		car := &sidecar{config: c, busy: map[*sidecarRequest]uint64{}}
 		if err := car.forget(x.sessions); err != nil {
 			return err
@@ -76,6 +85,24 @@ func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 		x.prefillers = append(x.prefillers, x.servers[i].endpoint)
 	}
 	return nil
+}
+
+// router is the pool's Dynamo router as the frontends before its model servers ask it.
+type router struct{ x *pool }
+
+func (r router) Route(id string, tokens []uint32) (worker, prefill string) {
+	return r.x.frontend.Route(id, tokens)
+}
+func (r router) Tell(id string, over bool) { r.x.frontend.Tell(id, over) }
+
+// worker is where the worker with an instance id listens, behind its frontend.
+func (x *pool) worker(id string) (disagg.Target, bool) {
+	for _, sv := range x.servers {
+		if dynamo.IDOf(sv.name).String() == id {
+			return disagg.Target{Host: sv.host(), Port: x.spec.ServerPort(sv.index)}, true
+		}
+	}
+	return disagg.Target{}, false
 }
 
 // forget begins with an empty session cache, as a sidecar that has started.
@@ -101,7 +128,7 @@ func (r *request) enter(at *server, head header.List) {
 	r.sidecar = p
 	x.busy[p] = x.requests
 	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: modelserver.ReadHead(head.Get).Attempt, Method: "POST", Path: r.target(),
-		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader)})
+		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Routed: disagg.ReadRouted(head.Get)})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
@@ -123,6 +150,9 @@ func (p *sidecarRequest) act(a disagg.Action) {
 	case disagg.Deliver:
 		l := p.legs[a.Leg]
 		l.deliver, l.change = true, a.Change
+		if kind := a.Head.Get("content-type"); kind != "" {
+			l.kind = kind
+		}
 		if len(a.Before) > 0 {
 			l.pass(200, a.Before, nil, false)
 		}
@@ -132,7 +162,9 @@ func (p *sidecarRequest) act(a disagg.Action) {
 		if disagg.EndsLegs(a.Status) {
 			p.drop("the client left")
 		}
-		p.r.whole = a.Status < 300
+		if p.r.whole = a.Status < 300; a.Verbatim > 0 {
+			p.r.tokens = p.legs[a.Verbatim].sub.tokens
+		}
 		p.r.respond(a.Status, jsonType, a.Body, true)
 	}
 }
@@ -151,7 +183,10 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	l := &leg{Leg: d, p: p, ways: w.hops.open(p.r.ID, d.ID), by: &w.hops.pods, sub: &request{w: w, pool: p.r.pool}}
 	p.legs[d.ID] = l
 	to := p.at
-	if d.Target.Host != "" {
+	switch front := p.at.sidecar.config.Frontend != nil; {
+	case d.Target.Host != "" && front: // behind the frontend there
+		to = p.r.pool.byHost[d.Target.Host]
+	case d.Target.Host != "":
 		to = p.r.pool.byAddr[d.Target.String()]
 	}
 	if d.Kind == disagg.Bootstrap {
@@ -178,7 +213,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		})
 		return
 	}
-	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: p.r.target(), Body: d.Body}, w: w, pool: p.r.pool, server: to, leg: l}
+	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: cmp.Or(d.Path, p.r.target()), Body: d.Body}, w: w, pool: p.r.pool, server: to, leg: l}
 	if d.Described != nil {
 		l.sub.Described = *d.Described
 	} else if d.Original && p.body.Described != nil {
@@ -187,7 +222,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		l.sub.Body = p.body.Body
 	}
 	endpoint := to.endpoint
-	if to == p.at { // behind the sidecar
+	if to == p.at || d.Kind == disagg.Decode { // behind the sidecar
 		endpoint = strings.TrimSuffix(endpoint, ":8000") + ":8001"
 	}
 	head := header.Of("content-type", "application/json", "x-request-id", p.r.ID)
@@ -250,8 +285,10 @@ func (l *leg) responded(status int, contentType string, body []byte, piece *desc
 	switch {
 	case l.deliver:
 		l.pass(status, body, piece, end)
-	case end:
-		l.p.tell(disagg.Whole{Leg: l.ID, Body: body})
+	default:
+		if l.whole = append(l.whole, body...); end {
+			l.p.tell(disagg.Whole{Leg: l.ID, Body: l.whole})
+		}
 	}
 }
 

@@ -242,7 +242,7 @@ func (x *pool) follow() {
 		case !sv.ready():
 		case sv.index < x.spec.Decoders():
 			x.modes.servers = append(x.modes.servers, sv.endpoint)
-		case x.spec.Sidecar == scenario.RoutingSidecar:
+		case x.spec.Sidecar != scenario.NoSidecar:
 			x.prefillers = append(x.prefillers, sv.endpoint)
 		}
 	}

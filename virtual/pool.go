@@ -143,8 +143,8 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: p.Models(),
 		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, m.TensorParallelSize),
-		PromptTokensDetails: true, Forms: x.forms, OwnNames: x.kv == nil && p.Sidecar != scenario.RoutingSidecar && !p.Link().ViaStore}}
-	if c := sv.reader.Config; p.Sidecar == scenario.RoutingSidecar || p.ModelServer.KVEvents.Published() {
+		PromptTokensDetails: true, Forms: x.forms, OwnNames: x.kv == nil && p.Sidecar == scenario.NoSidecar && !p.Link().ViaStore}}
+	if c := sv.reader.Config; p.Sidecar != scenario.NoSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
 		if c.KVRole = connector.RoleConsumer; p.Prefills(i) {
 			c.KVRole = connector.RoleProducer

@@ -154,6 +154,7 @@ func Answer(path, engineID string) (body []byte, ok bool) {
 const (
 	ResponsesPath = "/v1/responses"
 	GeneratePath  = "/inference/v1/generate"
+	NativePath    = "/v1/rpc/generate" // a Dynamo worker's
 )
 
 // OneToken are the fields that ask for one token, as NIXL's prefill leg has them
@@ -162,6 +163,9 @@ func OneToken(path string, body jsonobject.Object) jsonobject.Object {
 	switch path {
 	case ResponsesPath:
 		return jsonobject.Object{"max_output_tokens": 1, "stream": false, "stream_options": jsonobject.Absent}
+	case NativePath:
+		stop := body.Object("stop_conditions").With(jsonobject.Object{"max_tokens": 1, "min_tokens": 1})
+		return jsonobject.Object{"stop_conditions": stop, "stream": false}
 	case GeneratePath:
 		sampling := body.Object("sampling_params").With(jsonobject.Object{"max_tokens": 1, "min_tokens": 1})
 		return jsonobject.Object{"sampling_params": sampling, "stream": false, "stream_options": jsonobject.Absent}
@@ -172,7 +176,7 @@ func OneToken(path string, body jsonobject.Object) jsonobject.Object {
 // OneTokenLoose is what Mooncake, offloading and encode servers get instead:
 // max_completion_tokens only where the client has it.
 func OneTokenLoose(path string, body jsonobject.Object) jsonobject.Object {
-	if path == ResponsesPath || path == GeneratePath {
+	if path == ResponsesPath || path == GeneratePath || path == NativePath {
 		return OneToken(path, body)
 	}
 	f := jsonobject.Object{"max_tokens": 1, "stream": false, "stream_options": jsonobject.Absent}

@@ -41,6 +41,7 @@ type ClientRequest struct {
 	wasEncoded bool
 	both       *both
 	session    *sessionRequest
+	fronted    *fronted
 	chunks     *chunked
 	saying     bool // an answer of the sidecar's own has begun to stream
 	peeked     peeked
@@ -90,6 +91,7 @@ func (x *ClientRequest) Next() (machine.Time, bool) {
 
 // Advance plays what is due.
 func (x *ClientRequest) Advance(now machine.Time, fx *Effects) {
+	defer x.tellRouter(x.first, x.over)
 	x.fx = fx
 	for at, ok := x.Next(); ok && at <= now; at, ok = x.Next() {
 		x.now = max(x.now, at)
@@ -108,6 +110,7 @@ func (x *ClientRequest) Advance(now machine.Time, fx *Effects) {
 func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	x.Advance(now, fx)
 	x.fx = fx
+	defer x.tellRouter(x.first, x.over)
 	switch m := m.(type) {
 	case Start:
 		if !x.started && !x.over {
@@ -225,8 +228,11 @@ func (x *ClientRequest) decided(how, endpoint, why string) {
 // call sends a leg and gives it its number.
 func (x *ClientRequest) call(l Leg) int {
 	l.ID = len(x.legs) + 1
-	if l.Kind != Bootstrap && l.Kind != Encode && x.c.Generates(x.r.Method, x.r.Path) {
+	if l.Kind != Bootstrap && l.Kind != Encode && (x.fronted != nil || x.c.Generates(x.r.Method, x.r.Path)) {
 		l.Remove = routing
+	}
+	if x.fronted != nil && l.Kind != Bootstrap {
+		l.Path = x.r.Path
 	}
 	if l.Original && x.rewritten {
 		l.Original, l.Body = false, x.r.Body
@@ -243,6 +249,11 @@ func (x *ClientRequest) call(l Leg) int {
 func (x *ClientRequest) callDecode(l Leg) int {
 	l.Kind = Decode
 	x.decodeAt = x.now
+	if x.fronted != nil {
+		l.Target = x.fronted.worker
+		x.record(flow.DecodeLegSent, l.Target.String())
+		return x.call(l)
+	}
 	x.record(flow.DecodeLegSent, "")
 	return x.call(l)
 }
@@ -257,7 +268,11 @@ func (x *ClientRequest) leg(id int) *leg {
 // deliver hands a leg's answer to the client.
 func (x *ClientRequest) deliver(l *leg, before []byte, change *Change) {
 	x.decodeEnd = 0
-	x.do(Deliver{Leg: l.ID, Before: before, Change: change})
+	d := Deliver{Leg: l.ID, Before: before}
+	if change != nil {
+		d.Change = change
+	}
+	x.do(d)
 }
 
 func (x *ClientRequest) delivered(m Delivered) {
@@ -361,6 +376,8 @@ func (x *ClientRequest) head(l *leg) {
 		x.do(Collect{l.ID})
 	case !ok:
 		x.deliver(l, nil, nil)
+	case x.fronted != nil:
+		x.translate(l)
 	case x.tries() && !jsonType(l.contentType):
 		x.do(Peek{l.ID})
 	case x.tries():

@@ -58,6 +58,8 @@ type Config struct {
 	ForwardRanks          bool
 	// Allow is whom a request may name as prefiller; nil allows all.
 	Allow *Allowlist
+	// Frontend, when not nil, takes the place of everything else.
+	Frontend *Frontend
 	// Sessions, when not nil, is document 002's session mode.
 	Sessions *Sessions
 	// Engines remembers the engines of prefill servers (Mooncake); nil asks each time.
@@ -135,6 +137,8 @@ type Request struct {
 	Source *Target
 	// RankHost is RankHostHeader's value.
 	RankHost string
+	// Routed is what ReadRouted says, for a Frontend.
+	Routed Routed
 	// Peers are what the legs of MoRI-IO name.
 	Peers connector.MoRIIOPeers
 	// Session is SessionHeader's value.

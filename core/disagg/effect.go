@@ -79,7 +79,8 @@ type (
 	Deliver struct {
 		Leg    int
 		Before []byte
-		Change *Change
+		Change Changer
+		Head   header.List // in place of the leg's own under these names
 	}
 	// Drop closes a leg's answer unread, or gives up a leg whose answer is not
 	// there yet.

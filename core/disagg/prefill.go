@@ -161,6 +161,9 @@ func (x *ClientRequest) prefilled(l *leg, body []byte) {
 	good := l.status >= 200 && l.status < 300
 	reply, err := jsonobject.Parse(body)
 	usage := reply.Object("usage")
+	if usage == nil {
+		usage = reply.Object("completion_usage") // a Dynamo worker's
+	}
 	cached, _ := usage.Object("prompt_tokens_details").Integer("cached_tokens")
 	x.record(flow.PrefillLegEnded, l.Target.String(), flow.D("status", l.status), flow.D("cached_tokens", cached))
 	x.prefillEnd = x.now

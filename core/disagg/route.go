@@ -16,6 +16,10 @@ func (x *ClientRequest) start() {
 		x.passThrough("no request that generates tokens")
 		return
 	}
+	if c.Frontend != nil {
+		x.front()
+		return
+	}
 	x.targets = slices.Clone(x.r.Prefillers)
 	if len(x.targets) > 1 && c.Sample {
 		x.shuffle()

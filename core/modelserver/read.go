@@ -118,6 +118,7 @@ var APIs = []*API{
 	{"/v1/messages", (*Reader).readMessages, AppendMessagesError},
 	{"/v1/embeddings", (*Reader).readEmbeddings, openai.AppendError},
 	{"/inference/v1/generate", (*Reader).readGenerate, openai.AppendError},
+	Native,
 }
 
 // APIOf is the API that is served at a path, or nil.

@@ -72,6 +72,15 @@ type Request struct {
 	// Rendered are the prompts as a renderer made token ids of them; nil where
 	// none did.
 	Rendered []parse.Prompt
+	// Members are what plug-ins have the body carry besides, towards the endpoint.
+	Members []Member
+}
+
+// Member is a member of a JSON body: the names of the objects that it is in and its own, and
+// its value, which is only asked for when the body is written.
+type Member struct {
+	Path  []string
+	Value func() ([]byte, error)
 }
 
 // HeaderOnly says that there is no body. Such a request is not scheduled but

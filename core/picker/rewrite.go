@@ -116,6 +116,9 @@ func (r *Request) ForwardDescribed() *described.Body {
 		return nil
 	}
 	d := r.Body.Of()
+	if len(r.Members) > 0 && r.Body.JSON() {
+		return nil
+	}
 	if !r.Body.JSON() || r.TargetModel == r.Body.Model {
 		return d
 	}
@@ -130,13 +133,26 @@ func (r *Request) ForwardDescribed() *described.Body {
 }
 
 // ForwardBody is the body that goes to the endpoint: the client's own bytes,
-// or those with the target model in place of the client's.
+// or those with the target model in place of the client's and what plug-ins have put in.
 func (r *Request) ForwardBody() ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
 	}
-	if !r.Body.JSON() || r.TargetModel == r.Body.Model {
-		return r.Body.Raw(), nil
+	raw := r.Body.Raw()
+	if !r.Body.JSON() {
+		return raw, nil
 	}
-	return parse.RewriteModel(r.Body.Raw(), r.TargetModel)
+	for _, m := range r.Members {
+		value, err := m.Value()
+		if err != nil {
+			return nil, err
+		}
+		if raw, err = parse.SetMember(raw, value, m.Path...); err != nil {
+			return nil, err
+		}
+	}
+	if r.TargetModel == r.Body.Model {
+		return raw, nil
+	}
+	return parse.RewriteModel(raw, r.TargetModel)
 }

@@ -155,6 +155,9 @@ func (s *Server) server(log *slog.Logger) *http.Server {
 // Name is the server's name in logs.
 func (s *Server) Name() string { return s.name }
 
+// Reader reads requests as the server does.
+func (s *Server) Reader() *modelserver.Reader { return &s.reader }
+
 // Address is where others reach the server, host:port. Before Start it is what
 // was asked for.
 func (s *Server) Address() string { return s.endpoint }

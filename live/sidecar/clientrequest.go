@@ -278,6 +278,10 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 	switch l.Kind {
 	case disagg.Decode:
 		s.metrics.decodes.Inc()
+		if l.Target.Host != "" { // another pod's, of a frontend
+			way = s.proxies.to(&l.Target)
+			u.Scheme, u.Host = origin(s.proxies.secure(&l.Target), l.Target.Host, l.Target.Port)
+		}
 		if l.Rank > 0 && l.Rank < len(s.ranks) {
 			u.Host = s.ranks[l.Rank].decoder.Host
 		}
@@ -296,6 +300,9 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 	if own { // a question of the sidecar's own
 		out.Method, out.Header, out.Host = l.Method, http.Header{}, ""
 		u.Path, u.RawPath, u.RawQuery = l.Path, "", ""
+	}
+	if l.Path != "" {
+		u.Path, u.RawPath = l.Path, ""
 	}
 	switch {
 	case l.Kind == disagg.Bootstrap:

@@ -25,6 +25,9 @@ func (e *clientRequest) deliver(d disagg.Deliver) {
 	}
 	streams := resp.ContentLength < 0
 	e.head(resp.Header, streams)
+	for _, h := range d.Head {
+		e.w.Header()[h.Name] = []string{h.Value}
+	}
 	if change != nil && !streams {
 		e.document(resp, d.Before, change)
 		return
@@ -90,7 +93,7 @@ func (e *clientRequest) send(data []byte, flush bool, flusher http.Flusher) bool
 }
 
 // document is an answer that is read whole, changed and sent with its length.
-func (e *clientRequest) document(resp *http.Response, before []byte, change *disagg.Change) {
+func (e *clientRequest) document(resp *http.Response, before []byte, change disagg.Changer) {
 	body, err := readAll(resp.Body)
 	if err != nil {
 		if e.r.Context().Err() != nil {

@@ -133,6 +133,7 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 		}
 		in.Encoders = in.Encoders[:min(len(in.Encoders), disagg.MaxTargets)]
 	}
+	in.Routed = disagg.ReadRouted(r.Header.Get)
 	in.Source = disagg.ParseSource(r.Header.Get(disagg.SourceHeader))
 	in.RankHost = r.Header.Get(disagg.RankHostHeader)
 	if s.o.Protect {

@@ -95,7 +95,7 @@ func (s *Stack) Addresses() *Addresses {
 // fixed is the address for a port that the scenario may fix: the first of several
 // parts and the number of this one. Where it does not, it is otherwise.
 func fixed(first, number int, otherwise string) string {
-	if first == 0 {
+	if first <= 0 {
 		return otherwise
 	}
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(first+number))

@@ -81,3 +81,26 @@ func TestPortsAndAddresses(t *testing.T) {
 		})
 	}
 }
+
+// A port that is asked for counts, 0 on a command line is any free one, and with
+// Keep the well-known one is only what nobody asked otherwise.
+func TestPortAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		keep           bool
+		asked, number  int
+		kept, expected string
+	}{
+		{false, 0, 0, KeptGateway, anyPort},
+		{true, 0, 0, KeptGateway, KeptGateway},
+		{true, 0, 1, KeptExtProc, anyPort},
+		{true, AnyPort, 0, KeptGateway, anyPort},
+		{false, AnyPort, 0, KeptGateway, anyPort},
+		{true, 8099, 2, KeptGateway, "127.0.0.1:8101"},
+	} {
+		o := Options{Keep: c.keep}
+		if got := o.at(c.asked, c.number, c.kept); got != c.expected {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}

@@ -2,9 +2,16 @@ package stack
 
 import (
 	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/dynamo"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -58,5 +65,123 @@ func TestDynamoFrontendLost(t *testing.T) {
 			r.until("all workers have pushed again", func() bool { return r.frontend.Workers() == len(r.Fleet.Servers()) })
 			failed("after another restart", false)
 		})
+	}
+}
+
+// besideServers has Dynamo's router in the picker and a frontend before each of two workers.
+func besideServers(s *scenario.Scenario) {
+	p := &s.Pools[0]
+	p.Flow, p.Sidecar = scenario.Plain, scenario.DynamoSidecar
+	p.EPP.Config.Text = []byte(`
+plugins:
+- {type: token-producer, parameters: {modelName: m, vllm: {url: "http://model-server:8000", timeout: 10s}}}
+- {type: dynamo-router}
+- {type: max-score-picker}
+`)
+}
+
+// What comes back through a Dynamo frontend, which sends a worker tokens and gets tokens, is
+// what the worker itself answers to the same request: text, finish reasons and usage.
+func TestDynamoFrontendBesideServer(t *testing.T) {
+	t.Parallel()
+	r := start(t, quick(besideServers), nil)
+	created := regexp.MustCompile(`"created":\d+`)
+	const content = `"model":"m","messages":[{"role":"user","content":"some words to answer"}]`
+	for name, body := range map[string]string{
+		"stream":         `{` + content + `,"stream":true,"stream_options":{"include_usage":true}}`,
+		"usage in each":  `{` + content + `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`,
+		"whole":          `{` + content + `}`,
+		"length":         `{` + content + `,"max_tokens":2}`,
+		"several":        `{` + content + `,"n":3,"stream":true}`,
+		"several, whole": `{` + content + `,"n":3}`,
+		"stop":           `{` + content + `,"max_tokens":30,"ignore_eos":true,"stop":["a","e"]}`,
+		"stop, streamed": `{` + content + `,"max_tokens":30,"ignore_eos":true,"stop":["a","e"],"stream":true}`,
+		"token ids":      `{` + content + `,"return_token_ids":true}`,
+		"a form":         `{` + content + `,"max_tokens":300,"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}}}`,
+		"a choice":       `{` + content + `,"structured_outputs":{"choice":["yes","no"]}}`,
+		"completion":     `{"model":"m","prompt":"go on","max_tokens":5}`,
+		"too long":       `{` + content + `,"max_tokens":100000000}`,
+		"unknown model":  `{"model":"another","messages":[{"role":"user","content":"hi"}]}`,
+		"no JSON":        `{"model":"m",`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := chatPath
+			if name == "completion" {
+				path = "/v1/completions"
+			}
+			id := "id-" + strings.ReplaceAll(name, " ", "-")
+			want := r.postTo(r.workers[0], path, body, "x-request-id", id)
+			got := r.postTo(r.Endpoints[0], path, body, "x-request-id", id, "x-dynamo-worker-instance-id", dynamo.IDOf(r.Names[0]).String())
+			if want.err != nil || got.err != nil || got.status != want.status {
+				t.Fatalf("status %d %v, the worker itself answers %d %v: %.300s", got.status, got.err, want.status, want.err, got.body)
+			}
+			if kind := got.head.Get("content-type"); kind != want.head.Get("content-type") {
+				t.Errorf("content type %q, the worker itself answers %q", kind, want.head.Get("content-type"))
+			}
+			plain := func(a answer) string { // the second time the prompt is cached
+				return regexp.MustCompile(`"cached_tokens":\d+`).ReplaceAllString(created.ReplaceAllString(a.body, ""), "")
+			}
+			a, b := strings.SplitAfter(plain(want), "\n\n"), strings.SplitAfter(plain(got), "\n\n")
+			if name == "several" { // in which order its choices go on differs from run to run
+				slices.Sort(a)
+				slices.Sort(b)
+			}
+			if d := cmp.Diff(a, b); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// The picker makes the tokens, once, and names the worker; the frontend takes both as given,
+// and says what it misses.
+func TestDynamoFrontendDirect(t *testing.T) {
+	t.Parallel()
+	r := start(t, quick(besideServers), nil)
+	if a := r.post(chatPath, chat); a.status != 200 {
+		t.Fatalf("%d %.300q", a.status, a.body)
+	}
+	var why string
+	for _, e := range r.rec.all() {
+		if e.Hop == flow.Sidecar && e.Step == flow.PrefillDecided {
+			why = fmt.Sprint(e.Details.Get("reason"))
+		}
+	}
+	if why != "its tokens are given" {
+		t.Errorf("the frontend says %q of the tokens; expected that they are given", why)
+	}
+	other := dynamo.IDOf(r.Names[1]).String()
+	given := `{"model":"m","messages":[{"role":"user","content":"whatever"}],"nvext":{"token_data":[1,2,3]%s}}`
+	for _, c := range []struct {
+		name, body, worker string
+		status             int
+		says               string
+	}{
+		{"tokens as given", fmt.Sprintf(given, ""), other, 200, `"prompt_tokens":3,`},
+		{"the worker in the body", fmt.Sprintf(given, `,"backend_instance_id":`+other), "", 200, `"prompt_tokens":3,`},
+		{"no worker", chat, "", 500, "Worker ID required"},
+		{"unknown worker", chat, "17", 503, "no worker with the instance id 17"},
+		{"likelihoods", `{"model":"m","messages":[{"role":"user","content":"x"}],"logprobs":true}`, other, 400, "do not tell likelihoods"},
+		{"a tool that must be called", `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required"}`, other, 400, "call no tools"},
+		{"tokens that are none", `{"model":"m","messages":[],"nvext":{"token_data":"abc"}}`, other, 400, "token_data"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var head []string
+			if c.worker != "" {
+				head = append(head, "x-dynamo-worker-instance-id", c.worker)
+			}
+			if a := r.postTo(r.Endpoints[0], chatPath, c.body, head...); a.status != c.status || !strings.Contains(a.body, c.says) {
+				t.Errorf("%d %.400s %v; expected %d and %q", a.status, a.body, a.err, c.status, c.says)
+			}
+		})
+	}
+	served := 0
+	for _, e := range r.rec.all() {
+		if e.Hop == flow.Server && e.Step == flow.RequestReceived && e.Endpoint == r.workers[1] {
+			served++
+		}
+	}
+	if served < 2 {
+		t.Errorf("the worker that was named served %d; the frontend before another one should have sent it 2", served)
 	}
 }

@@ -40,12 +40,14 @@ type Pool struct {
 	// Predictor is the latency predictor, nil where there is none.
 	Predictor *predictor.Server
 	frontend  *dynamo.Server // Dynamo's, nil where there is none; what restarts it is behind incidents
+	lost      bool           // it is gone; changing is around it
 	announcer *dynamo.Announcer
 	// Fleet is the simulated model servers, nil where somebody else's are used.
 	Fleet *modelserver.Fleet
 	// Sidecars are those before the decode servers of a disaggregated pool.
 	Sidecars       []*sidecar.Sidecar
 	sidecarOptions []sidecar.Options
+	workers        []string // model servers' own addresses behind them
 	fleets         []*fleet // of servers that come and go
 	lives          sync.Mutex
 	lived          []bool                         // which servers ever were endpoints; lives is around it
@@ -66,7 +68,7 @@ func (s *Stack) newPool(index int) *Pool {
 		if x.pool.KVManager {
 			p.managers++
 		}
-		if x.pool.Sidecar == scenario.RoutingSidecar {
+		if x.pool.Sidecar != scenario.NoSidecar {
 			p.cars += x.pool.Decoders()
 		}
 	}
@@ -97,7 +99,7 @@ func (s *Pool) startServers(ctx context.Context) error {
 		return err
 	}
 	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
-	if s.pool.Sidecar == scenario.RoutingSidecar || s.pool.ModelServer.KVEvents.Published() || s.pool.Lives() || s.scrapesPort() {
+	if s.pool.Sidecar != scenario.NoSidecar || s.pool.ModelServer.KVEvents.Published() || s.pool.Lives() || s.scrapesPort() {
 		s.findPlaces()
 		options.Transfer.Profile = s.pool.Link()
 		nic, err := s.pool.NIC()

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 
+	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/dynamo"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -15,7 +18,7 @@ import (
 // startSidecars puts a routing sidecar before each decode server. It is the
 // sidecar that the picker and Envoy then know as the endpoint.
 func (s *Pool) startSidecars(context.Context) error {
-	if s.pool.Sidecar != scenario.RoutingSidecar || s.Fleet == nil {
+	if s.pool.Sidecar == scenario.NoSidecar || s.Fleet == nil {
 		return nil
 	}
 	// The file is written twice: what the sidecars' own ports are is known only
@@ -23,12 +26,19 @@ func (s *Pool) startSidecars(context.Context) error {
 	if err := s.writeEndpoints(); err != nil {
 		return err
 	}
+	s.workers = slices.Clone(s.Endpoints)
 	for i := range s.pool.Decoders() {
 		o := sidecar.Options{Listen: s.places.pods[i].front, Decoder: s.Endpoints[i], Disagg: s.pool.SidecarConfig(), DecoderHealth: true,
 			SessionCache: s.pool.Disaggregation.SessionCache, Protect: true, EndpointsFile: s.EndpointsFile(),
 			Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout},
 			Seed: s.o.Scenario.Seed + uint64(i) + 1, PodName: s.Names[i], Now: s.Now, Recorder: s.o.Recorder, Log: s.o.Log}
 		o.Disagg.Trace = s.o.Trace
+		if s.pool.Sidecar == scenario.DynamoSidecar {
+			o.Disagg.Frontend = &disagg.Frontend{Reader: s.Fleet.Servers()[i].Reader(), Worker: s.worker, Epoch: s.origin.Unix()}
+			if s.pool.Dynamo.Frontend == scenario.GraphFrontend {
+				o.Disagg.Frontend.Router = router{s}
+			}
+		}
 		engine, err := s.o.Scenario.Engine(s.pool, i)
 		if err != nil {
 			return err
@@ -46,6 +56,17 @@ func (s *Pool) startSidecars(context.Context) error {
 		s.Endpoints[i] = x.Addr()
 	}
 	return s.writeEndpoints()
+}
+
+// worker is where the worker with an instance id listens, behind its frontend.
+func (s *Pool) worker(id string) (disagg.Target, bool) {
+	for i, server := range s.Fleet.Servers() {
+		if dynamo.IDOf(server.Name()).String() == id {
+			t, err := disagg.ParseTarget(s.workers[i])
+			return t, err == nil
+		}
+	}
+	return disagg.Target{}, false
 }
 
 // restartSidecar stops the sidecar with this index, cutting what it serves, and

@@ -98,9 +98,12 @@ type Options struct {
 	moment func(ctx context.Context, step flow.Step)
 }
 
-// Ports are the ports of 127.0.0.1 that a stack listens on for others. 0 is a
-// free one, or with Keep the well-known one.
+// Ports are the ports of 127.0.0.1 that a stack listens on for others. 0 is what
+// the scenario says, else a free one, or with Keep the well-known one.
 type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin int }
+
+// AnyPort, among Ports, is a free one, whatever the scenario and Keep say.
+const AnyPort = -1
 
 // at is the address for a port of the first of several parts, whose well-known one
 // is kept, and this one's number among them.

@@ -90,7 +90,8 @@ workload: {requests: 3, timeout: 500ms}
 func TestLeavingLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"held", "plain"} {
-		for _, after := range []string{"150ms", "500ms"} {
+		// Far from the steps around it, also on a machine that stalls for a second.
+		for _, after := range []string{"1s", "3500ms"} {
 			t.Run(kind+" "+after, func(t *testing.T) {
 				t.Parallel()
 				live, _ := liveAsVirtual(t, fmt.Sprintf(`
@@ -99,7 +100,7 @@ kind: Scenario
 pools:
   - name: pool
     flow: %s
-    modelServer: {prefill: 300ms, interTokenLatency: 50ms, outputTokens: 20}
+    modelServer: {prefill: 2s, interTokenLatency: 150ms, outputTokens: 20}
 workload: {requests: 4, concurrency: 4, leaving: {after: %s, requests: [2, 3]}}
 `, kind, after))
 				left := 0

@@ -193,3 +193,41 @@ func TestReadmeShowsASimulation(t *testing.T) {
 		t.Errorf("README (-) shows another thing than the simulation (+) prints:\n%s", d)
 	}
 }
+
+// README holds both times of an example against each other; the virtual one is
+// what the simulation prints, to the digit.
+func TestReadmeShowsVirtualTime(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "| span | | live, through Envoy | virtual |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var out bytes.Buffer
+	if code := run([]string{"sim", filepath.Join(repository, "examples", "plain.yaml")}, testOutside(&out)); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out.String())
+	}
+	span, compared := "", 0
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 6 {
+			continue
+		}
+		if name := strings.TrimSpace(cells[1]); name != "" {
+			span = name
+		}
+		column, ok := map[string]int{"p50": 2, "p90": 3, "p99": 4}[strings.TrimSpace(cells[2])]
+		found := regexp.MustCompile(`(?m)^  ` + span + ` +\d.*$`).FindString(out.String())
+		if !ok || found == "" {
+			continue
+		}
+		compared++
+		if want := strings.ReplaceAll(strings.TrimSpace(cells[4]), " ", ""); strings.Fields(found)[column] != want {
+			t.Errorf("README says that %s %s is %s, and the simulation %s", span, strings.TrimSpace(cells[2]), want, found)
+		}
+	}
+	if compared != 10 {
+		t.Errorf("%d figures of README's table were compared\n%s\n%s", compared, table, out.String())
+	}
+}

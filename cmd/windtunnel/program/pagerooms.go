@@ -52,7 +52,7 @@ func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string
 	case "sidecar":
 		var r web.Room
 		for i := range s.Pools {
-			if p := &s.Pools[i]; p.Sidecar == scenario.RoutingSidecar {
+			if p := &s.Pools[i]; p.Sidecar != scenario.NoSidecar {
 				d := &p.Disaggregation
 				r.Facts = append(r.Facts, [2]string{"pool " + p.Name, fmt.Sprintf("connector %s, %d prefill servers, %s", d.Connector, p.Servers()-p.Decoders(), d.NIC)})
 			}

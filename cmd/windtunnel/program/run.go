@@ -44,11 +44,11 @@ type runCmd struct {
 	Discovery   string        `name:"endpoints-file" placeholder:"FILE" help:"Where to write the endpoints for its file-discovery; left out, endpoints.yaml in windtunnel's cache directory, which stays."`
 	Wait        time.Duration `name:"epp-wait" default:"1m" help:"How long to wait for it."`
 	Keep        bool          `help:"Leave everything up after the requests, on the well-known ports, until Ctrl-C."`
-	Port        int           `name:"port" placeholder:"N" help:"Port of the gateway; left out 8081 with --keep, else a free one."`
-	GRPCPort    int           `name:"grpc-port" placeholder:"N" help:"Port of the endpoint picker; left out 9002 or a free one."`
-	HealthPort  int           `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health; left out 9003 or a free one."`
-	MetricsPort int           `name:"metrics-port" placeholder:"N" help:"Port of its metrics; left out 9090 or a free one."`
-	AdminPort   int           `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump); left out 19000 with --keep, else a free one."`
+	Port        *int          `name:"port" placeholder:"N" help:"Port of the gateway, 0 for a free one; left out 8081 with --keep, else a free one."`
+	GRPCPort    *int          `name:"grpc-port" placeholder:"N" help:"Port of the endpoint picker; left out 9002 or a free one."`
+	HealthPort  *int          `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health; left out 9003 or a free one."`
+	MetricsPort *int          `name:"metrics-port" placeholder:"N" help:"Port of its metrics; left out 9090 or a free one."`
+	AdminPort   *int          `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump); left out 19000 with --keep, else a free one."`
 	Addresses   string        `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to this file, as JSON: Envoy and its admin pages, the endpoint picker, every model server; .targets in it is what Prometheus' file_sd_configs takes."`
 	EnvoyPath   string        `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
 	TraceParent bool          `name:"traceparent" help:"Send a sampled traceparent with each request, also without --otlp: for somebody else's parts that trace."`
@@ -137,7 +137,7 @@ func (c *runCmd) Run(o *outside) error {
 	case c.TraceParent && ofClient == nil:
 		ofClient = &tracing.IDs{Salt: uint64(origin.UnixNano()), Share: 1} //nolint:gosec // any number keeps runs apart
 	}
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Trace: ids, ClientTrace: ofClient, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Stay: c.UI, Ports: stack.Ports{Gateway: c.Port, ExtProc: c.GRPCPort, Health: c.HealthPort, Metrics: c.MetricsPort, Admin: c.AdminPort}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Trace: ids, ClientTrace: ofClient, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Stay: c.UI, Ports: stack.Ports{Gateway: port(c.Port), ExtProc: port(c.GRPCPort), Health: port(c.HealthPort), Metrics: port(c.MetricsPort), Admin: port(c.AdminPort)}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)
@@ -209,6 +209,18 @@ func (c *runCmd) Run(o *outside) error {
 		summary.Outcomes, summary.Requests, summary.Expectations = own.Outcomes, own.Requests, own.Expectations
 	}
 	return verdict(summary)
+}
+
+// port is a flag's port as a stack takes it.
+func port(asked *int) int {
+	switch {
+	case asked == nil:
+		return 0
+	case *asked == 0:
+		return stack.AnyPort
+	default:
+		return *asked
+	}
 }
 
 // reloaded says what became of an edited picker configuration.

@@ -52,6 +52,14 @@ func TokenPrompt(ids []uint32) Prompt {
 	return Prompt{tokens: ids, ids: true, length: bytesPerToken * len(ids)}
 }
 
+// IDs are the prompt's token ids; nil where it is text, or not known so well.
+func (p *Prompt) IDs() []uint32 {
+	if p.described {
+		return nil
+	}
+	return p.tokens
+}
+
 // DescribedPrompt is a prompt of which only this is known: its length in bytes
 // (four for a token id), and the hashes that Divide gave, of units of unit bytes.
 func DescribedPrompt(ids bool, length, unit int, heads []uint64) Prompt {

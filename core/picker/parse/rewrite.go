@@ -12,14 +12,34 @@ func RewriteModel(raw []byte, model string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	start, end, brace, err := modelSpan(raw)
+	return SetMember(raw, name, "model")
+}
+
+// SetMember returns a JSON object with another value of one member and every other
+// byte as it was. path are the names of objects that it is in, and its own. What is not there
+// becomes the first member.
+func SetMember(raw, value []byte, path ...string) ([]byte, error) {
+	start, end, brace, err := memberSpan(raw, path[0])
 	if err != nil {
 		return nil, err
 	}
-	if start >= 0 {
-		return splice(raw, start, end, name), nil
+	if len(path) > 1 {
+		in := []byte("{}")
+		if start >= 0 && raw[start] == '{' {
+			in = raw[start:end]
+		}
+		if value, err = SetMember(in, value, path[1:]...); err != nil {
+			return nil, err
+		}
 	}
-	member := append([]byte(`"model":`), name...)
+	if start >= 0 {
+		return splice(raw, start, end, value), nil
+	}
+	name, err := json.Marshal(path[0])
+	if err != nil {
+		return nil, err
+	}
+	member := append(append(name, ':'), value...)
 	if rest := bytes.TrimLeft(raw[brace+1:], " \t\r\n"); len(rest) > 0 && rest[0] != '}' {
 		member = append(member, ',')
 	}
@@ -33,9 +53,9 @@ func splice(raw []byte, start, end int, with []byte) []byte {
 	return append(out, raw[end:]...)
 }
 
-// modelSpan finds the value of the last top-level "model" member, and the
+// memberSpan finds the value of the last top-level member of a name, and the
 // opening brace. start is -1 when there is none.
-func modelSpan(raw []byte) (start, end, brace int, err error) {
+func memberSpan(raw []byte, name string) (start, end, brace int, err error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	start, end = -1, -1
 	if _, err = dec.Token(); err != nil {
@@ -51,7 +71,7 @@ func modelSpan(raw []byte) (start, end, brace int, err error) {
 		if err = dec.Decode(&v); err != nil {
 			return
 		}
-		if key == "model" {
+		if key == name {
 			end = int(dec.InputOffset())
 			start = end - len(v)
 		}

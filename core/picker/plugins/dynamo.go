@@ -19,6 +19,8 @@ const (
 	headerDynamoWorker = "x-dynamo-worker-instance-id"
 	headerDynamoRank   = "x-dynamo-dp-rank"
 	headerDynamoMode   = "x-dynamo-routing-mode"
+
+	headerDynamoPrefill = "x-dynamo-prefill-instance-id"
 )
 
 // dynamoTokens is how much of a prompt the router compares, in tokens.
@@ -116,7 +118,8 @@ func (s *dynamoRouter) Score(c *picker.Cycle, in []int32, scores []float64) {
 	scores[at], b.worker, b.overlap = 1, s.ids[at], s.costs[at].Overlap
 }
 
-// PreRequest names the worker in the headers that Dynamo's frontends read.
+// PreRequest names the worker in the headers that Dynamo's frontends read, and has the body
+// carry the prompt's tokens where a tokenizer has told them, so that they are made once.
 func (s *dynamoRouter) PreRequest(c *picker.Cycle) {
 	r := c.Decision.PrimaryProfile()
 	if picker.Peek[dynamoBooking](c.Decision, s) == nil || !r.Ok() {
@@ -125,6 +128,14 @@ func (s *dynamoRouter) PreRequest(c *picker.Cycle) {
 	c.Decision.SetHeader(headerDynamoWorker, dynamo.IDOf(c.State(r.Picked[0]).Name).String())
 	c.Decision.SetHeader(headerDynamoRank, "0")
 	c.Decision.SetHeader(headerDynamoMode, "aggregated")
+	if x := c.Request.Rendered; len(x) == 1 && x[0].IsTokens() {
+		carryTokens(c.Request, &x[0], "nvext", "token_data")
+	}
+}
+
+// carryTokens has the body carry a prompt's tokens.
+func carryTokens(r *picker.Request, p *parse.Prompt, path ...string) {
+	r.Members = append(r.Members, picker.Member{Path: path, Value: func() ([]byte, error) { return json.Marshal(p.IDs()) }})
 }
 
 // Commit books the request where the profile with this scorer sent it, which other

@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
+	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 // dynamoFrontend is dynamo-frontend-scorer: it sends the original body to a Dynamo frontend
@@ -20,13 +21,20 @@ type dynamoFrontend struct {
 	named
 	URL     string          `json:"url"`
 	Timeout config.Duration `json:"timeout" above:"0s"`
+	// ForwardTokens puts the answer's tokens into the body, for a frontend beside the
+	// model server.
+	ForwardTokens bool `json:"forwardTokens"`
 
 	told   []dynamo.Progress
 	sendAt machine.Time // 0: nothing to tell
 }
 
 // dynamoAsked is what is kept for a decision.
-type dynamoAsked struct{ Worker dynamo.WorkerID }
+type dynamoAsked struct {
+	Worker  dynamo.WorkerID
+	prefill dynamo.WorkerID // 0: the worker itself
+	tokens  []uint32
+}
 
 // The questions of a dynamo-frontend-scorer, and where it puts them.
 const (
@@ -36,6 +44,10 @@ const (
 	PathProgress = "/v1/router/progress"
 	// HeaderRoutingRequest says that no answer is wanted but a worker.
 	HeaderRoutingRequest = "x-routing-request"
+
+	// HeaderProgress is what else the question tells: what has come of requests before, so that
+	// the answer knows of it.
+	HeaderProgress = "x-routing-progress"
 
 	headerGatewayWorker = "x-gateway-worker-id"
 )
@@ -59,14 +71,25 @@ func newDynamoFrontend(_ *picker.Builder, _ string, p picker.Params) (picker.Plu
 	return s, nil
 }
 
-// Needs asks the frontend.
+// Needs asks the frontend, and tells it what is kept.
 func (s *dynamoFrontend) Needs(_ machine.Time, r *picker.Request, _ *picker.View) []picker.Need {
 	if r.Body == nil {
 		return nil
 	}
 	path, _, _ := strings.Cut(r.Headers.Get(":path"), "?")
+	head := header.List{{Name: HeaderRoutingRequest, Value: "true"}, {Name: picker.HeaderRequestID, Value: r.ID}}
+	if n := min(len(s.told), dynamo.MaxTold); n > 0 {
+		text, err := json.Marshal(s.told[:n])
+		if err != nil {
+			panic(err) // texts and truths can be written
+		}
+		head = append(head, header.Header{Name: HeaderProgress, Value: string(text)})
+		if s.told = s.told[n:]; len(s.told) == 0 {
+			s.told, s.sendAt = nil, 0
+		}
+	}
 	return []picker.Need{{Plugin: s.Name(), Key: KeyRoute, Method: "POST", URL: s.URL + path, Timeout: s.Timeout.Time(),
-		Headers: header.List{{Name: HeaderRoutingRequest, Value: "true"}, {Name: picker.HeaderRequestID, Value: r.ID}},
+		Headers: head,
 		Body:    func() ([]byte, error) { return r.Body.Raw(), nil }}}
 }
 
@@ -78,7 +101,7 @@ func (s *dynamoFrontend) Score(c *picker.Cycle, in []int32, scores []float64) {
 		return
 	}
 	b, _ := picker.Data[dynamoAsked](c.Decision, s)
-	b.Worker = got.Worker
+	b.Worker, b.prefill, b.tokens = got.Worker, got.Prefill, got.Tokens
 	for j, i := range in {
 		if dynamo.IDOf(c.State(i).Name) == got.Worker {
 			scores[j] = 1
@@ -86,10 +109,21 @@ func (s *dynamoFrontend) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// PreRequest names the worker in the header of the document's proposal.
+// PreRequest names the worker in the header of the document's proposal, and has the body
+// carry the tokens that the frontend has made.
 func (s *dynamoFrontend) PreRequest(c *picker.Cycle) {
-	if r := c.Decision.PrimaryProfile(); picker.Peek[dynamoAsked](c.Decision, s) != nil && r.Ok() {
-		c.Decision.SetHeader(headerGatewayWorker, dynamo.IDOf(c.State(r.Picked[0]).Name).String())
+	b, r := picker.Peek[dynamoAsked](c.Decision, s), c.Decision.PrimaryProfile()
+	if b == nil || !r.Ok() {
+		return
+	}
+	c.Decision.SetHeader(headerGatewayWorker, dynamo.IDOf(c.State(r.Picked[0]).Name).String())
+	if b.prefill != 0 {
+		c.Decision.SetHeader(headerDynamoPrefill, b.prefill.String())
+		c.Decision.SetHeader(headerDynamoMode, "disaggregated")
+	}
+	if s.ForwardTokens && len(b.tokens) > 0 {
+		p := parse.TokenPrompt(b.tokens)
+		carryTokens(c.Request, &p, "tokens")
 	}
 }
 
