@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/workload"
 )
 
 // ServerFault is what goes wrong at the model servers with some of the
@@ -18,7 +19,7 @@ type ServerFault struct {
 	// The numbers of the requests that it happens to, besides those drawn: 1 is the first that the workload sends.
 	Requests []int `json:"requests" max:"10000"`
 	// The numbers of the only servers where it happens, the first being 0; all if left out.
-	Servers []int `json:"servers" max:"4096"`
+	Servers []int `json:"servers" max:"16384"`
 }
 
 // Share is a part of a whole, above 0 and up to 1.
@@ -79,7 +80,10 @@ func (s *Scenario) checkFaults(p *Pool, path string) Problems {
 // only where a fault was changed after the scenario was read.
 func (s *Scenario) Faults(p *Pool) (lifecycle.Faults, error) {
 	out := lifecycle.Faults{Seed: s.Seed}
-	ids := s.Generator()
+	var ids *workload.Config
+	if len(p.ModelServer.Faults) > 0 {
+		ids = s.Generator()
+	}
 	for i := range p.ModelServer.Faults {
 		f := &p.ModelServer.Faults[i]
 		fault, err := lifecycle.ParseFault(f.Fault)

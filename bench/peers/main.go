@@ -5,6 +5,7 @@
 //
 //	go run ./bench/peers                              # 50,000 requests, 64 and 1,024 pods
 //	go run ./bench/peers -requests 500000 -rounds 3
+//	go run ./bench/peers -requests 500000 -rounds 1 -alone
 //
 // DynoSim is a Python package; it is installed, pinned, into windtunnel's cache
 // the first time. Without Python 3 the program says so and ends with 1. It is no
@@ -37,7 +38,16 @@ type work struct {
 	pods    int
 	router  string // DynoSim's
 	plugins string // windtunnel's
+	shared  bool   // prompts begin alike, see shares
 }
+
+// shares has 80 % of the prompts begin with one of 100 beginnings of 256 tokens. DynoSim
+// knows no prompts that share nothing beside others that do: of its prompts all begin so.
+const shares = `
+  classes:
+    - {name: shared, share: 80%, prompt: {characters: 1024, shared: {groups: 100, characters: 1024}}}
+    - {name: own, share: 20%, prompt: {characters: 2048}}
+`
 
 const (
 	roundRobin = `          - {type: round-robin-picker}
@@ -56,14 +66,20 @@ const (
 )
 
 var works = []work{
-	{"round robin", 64, "round_robin", roundRobin},
-	{"prefix + queue + KV", 64, "kv_router", scored},
-	{"round robin", 1024, "round_robin", roundRobin},
-	{"prefix + queue + KV", 1024, "kv_router", scored},
+	{"round robin", 64, "round_robin", roundRobin, false},
+	{"prefix + queue + KV", 64, "kv_router", scored, false},
+	{"round robin", 1024, "round_robin", roundRobin, false},
+	{"prefix + queue + KV", 1024, "kv_router", scored, false},
+	{"the same, shared", 64, "kv_router", scored, true},
+	{"the same, shared", 1024, "kv_router", scored, true},
 }
 
 // scenario is the work as windtunnel reads it.
 func (w *work) scenario(requests int) string {
+	prompts := "\n  prompt: {characters: 2048}\n"
+	if w.shared {
+		prompts = shares
+	}
 	return fmt.Sprintf(`apiVersion: windtunnel/v1alpha1
 kind: Scenario
 name: %s, %d pods
@@ -82,9 +98,18 @@ pools:
 workload:
   requests: %[4]d
   rate: %[5]d
-  maxTokens: 128
-  prompt: {characters: 2048}
-`, w.name, w.pods, w.plugins, requests, 5*w.pods)
+  maxTokens: 128%[6]s`, w.name, w.pods, w.plugins, requests, 5*w.pods, prompts)
+}
+
+// dynosim is the work as DynoSim is told of it.
+func (w *work) dynosim(requests int) []string {
+	args := []string{"-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", w.router,
+		"--num-workers", strconv.Itoa(w.pods), "--input-tokens", "512", "--output-tokens", "128", "--request-count", strconv.Itoa(requests),
+		"--request-rate", strconv.Itoa(5 * w.pods), "--extra-engine-args", `{"block_size":16,"num_gpu_blocks":27000}`}
+	if w.shared {
+		args = append(args, "--shared-prefix-ratio", "0.5", "--num-prefix-groups", "100")
+	}
+	return args
 }
 
 // cost is what a process took.
@@ -147,13 +172,16 @@ func run(ctx context.Context) error {
 	requests := flag.Int("requests", 50_000, "how many requests each run has")
 	rounds := flag.Int("rounds", 3, "how many runs of each side, in turns; the median is printed")
 	pods := flag.Int("pods", 0, "only the rows with this many pods")
+	alone := flag.Bool("alone", false, "only windtunnel: what it costs, beside nothing")
 	flag.Parse()
 	if *requests < 1 || *rounds < 1 {
 		return errors.New("-requests and -rounds have to be 1 or more")
 	}
-	python, err := install(ctx)
-	if err != nil {
-		return err
+	python, err := "", error(nil)
+	if !*alone {
+		if python, err = install(ctx); err != nil {
+			return err
+		}
 	}
 	dir, err := os.MkdirTemp("", "windtunnel-peers-")
 	if err != nil {
@@ -181,9 +209,10 @@ func run(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				b, err := measure(ctx, dir, python, "-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", w.router,
-					"--num-workers", strconv.Itoa(w.pods), "--input-tokens", "512", "--output-tokens", "128", "--request-count", strconv.Itoa(n),
-					"--request-rate", strconv.Itoa(5*w.pods), "--extra-engine-args", `{"block_size":16,"num_gpu_blocks":27000}`)
+				b := cost{}
+				if python != "" {
+					b, err = measure(ctx, dir, python, w.dynosim(n)...)
+				}
 				if err != nil {
 					return err
 				}
