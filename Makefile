@@ -90,6 +90,12 @@ bench-large: ## Play 10,000,000 requests in virtual time, and look what memory t
 bench-ui: ## Measure the page in a real Chromium: first view, frames under 2,000 events/s, scrolling 100,000 rows, what it costs a run
 	@./scripts/bench "$(GO)" -timeout 20m -benchtime 3x ./web
 
+.PHONY: pictures
+pictures: ## Renew docs/page-*.png by what the page's tests see in a real Chromium
+	@dir=$$(mktemp -d) && WINDTUNNEL_SHOTS=$$dir $(GO) test ./web -count 1 -run '^(TestTopology|TestRequestsAndWaterfall|TestWhyAndWhatIf|TestTime)$$' && \
+	cp $$dir/TestTopology.png docs/page-topology.png && cp $$dir/TestRequestsAndWaterfall.png docs/page-request.png && \
+	cp $$dir/TestWhyAndWhatIf.png docs/page-why.png && cp $$dir/TestTime.png docs/page-time.png && rm -r $$dir && ls docs/page-*.png
+
 .PHONY: soak-ui
 soak-ui: ## Keep the page open on a run that never ends, and look whether it grows (SOAK=1h for more)
 	WINDTUNNEL_UI_SOAK=$(or $(SOAK),5m) $(GO) test ./web -run TestSoak -v -count 1 -timeout 3h

@@ -3,8 +3,10 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -108,7 +110,8 @@ func (s *status) line(now machine.Time, sum brief) string {
 		words = append(words, terminal.Thousands(sum.failed)+" not completed")
 	}
 	if ended := sum.finished - first.finished; s.requests > 0 && ended > 0 && over > 0 {
-		words = append(words, "about "+terminal.Span(float64(s.requests-sum.finished)*over/float64(ended))+" left")
+		left := math.Ceil(float64(s.requests-sum.finished) * over / float64(ended)) // whole seconds: it is no more than a guess
+		words = append(words, "about "+(time.Duration(min(left, 1e9))*time.Second).String()+" left")
 	}
 	return strings.Join(words, "  ")
 }

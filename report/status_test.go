@@ -36,7 +36,7 @@ func TestStatusLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := out.String()[strings.LastIndex(out.String(), "\r\x1b[K")+4:]
-	if want := "2.0s  10.0 sent/s  0 in flight  ttft 25.0ms (p99 25.0ms)  2 not completed  about 2.000s left"; last != want {
+	if want := "2.0s  10.0 sent/s  0 in flight  ttft 25.0ms (p99 25.0ms)  2 not completed  about 2s left"; last != want {
 		t.Errorf("the line is\n%q, expected\n%q", last, want)
 	}
 	play(21, flow.Completed)

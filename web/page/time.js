@@ -46,7 +46,7 @@ function Plot({ plot, figures, other, U }) {
     const options = {
       width: box.current.clientWidth, height: 190, cursor: { sync: { key: "run" }, points: { size: 6 }, drag: { x: true, y: false } }, legend: { live: true },
       scales: { x: { time: false }, y: { range: (_, a, b) => [0, plot.share ? 1 : Math.max(b || 0, 1e-9) * 1.08] } },
-      axes: [{ stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, values: (_, list) => list.map((x) => seconds(x)) }, { stroke: ink, size: 74, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, values: (_, list) => list.map((x) => plot.unit(x)) }],
+      axes: [{ stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, values: (_, list) => list.map((x) => Number(x.toPrecision(6)) + " s") }, { stroke: ink, size: 74, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, values: (_, list) => list.map((x) => plot.unit(x)) }],
       series: [{ label: "time", value: (_, x) => (x == null ? "–" : seconds(x)) },
         ...plot.lines.map(([label, c]) => ({ label, stroke: color(c), width: 1.6, spanGaps: true, points: { show: false }, value: (_, x) => (x == null ? "–" : plot.unit(x)) })),
         ...(other ? plot.lines.map(([label, c]) => ({ label: label + ", other run", stroke: color(c), dash: [5, 4], width: 1.4, spanGaps: true, points: { show: false }, value: (_, x) => (x == null ? "–" : plot.unit(x)) })) : [])],
