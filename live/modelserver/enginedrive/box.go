@@ -42,10 +42,10 @@ func (b *Box) Init(choices int) {
 // but for a last, empty wake-up.
 func (b *Box) Free() bool { return b.free.Load() }
 
-// wake makes the request's goroutine look.
-func (b *Box) wake() {
+// wake makes the goroutine that waits for ready look.
+func wake(ready chan<- struct{}) {
 	select {
-	case b.Ready <- struct{}{}:
+	case ready <- struct{}{}:
 	default: // a wake-up is pending already
 	}
 }
@@ -55,7 +55,7 @@ func (b *Box) Put(change func(*modelserver.Progress)) {
 	b.mu.Lock()
 	change(&b.Progress)
 	b.mu.Unlock()
-	b.wake()
+	wake(b.Ready)
 }
 
 // fetched notes how long KV took to come, without waking anybody.

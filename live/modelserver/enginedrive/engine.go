@@ -178,10 +178,11 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 // delivered wakes each request that something was handed to once.
 func (e *Engine) delivered() {
 	for i, b := range e.touched {
+		ready := b.Ready
 		if b.touched = false; b.forgotten {
-			b.free.Store(true) // from here on somebody else may have it
+			b.free.Store(true) // from here on the box is somebody else's, the channel still one
 		}
-		b.wake()
+		wake(ready)
 		e.touched[i] = nil
 	}
 	e.touched = e.touched[:0]
