@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/workload"
 )
 
 // ServerFault is what goes wrong at the model servers with some of the
@@ -79,7 +80,10 @@ func (s *Scenario) checkFaults(p *Pool, path string) Problems {
 // only where a fault was changed after the scenario was read.
 func (s *Scenario) Faults(p *Pool) (lifecycle.Faults, error) {
 	out := lifecycle.Faults{Seed: s.Seed}
-	ids := s.Generator()
+	var ids *workload.Config
+	if len(p.ModelServer.Faults) > 0 {
+		ids = s.Generator()
+	}
 	for i := range p.ModelServer.Faults {
 		f := &p.ModelServer.Faults[i]
 		fault, err := lifecycle.ParseFault(f.Fault)

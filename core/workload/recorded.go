@@ -2,6 +2,7 @@ package workload
 
 import (
 	"encoding/json"
+	"math/bits"
 
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/header"
@@ -97,7 +98,7 @@ func (r *Recorded) request(model string, index int, in *recordings) Request {
 // recordings are what recorded requests have in common, where they are described.
 type recordings struct {
 	fields map[recordedKind]*described.Fields
-	shared []int32 // by request, how many units of its prompt others may have
+	shared []int32 // by request, how many units of its prompt others may have, at least those that they do
 }
 
 // recordedKind is what recorded requests differ in besides their prompts.
@@ -121,23 +122,48 @@ func newRecordings(list []Recorded) *recordings {
 		}
 		heads += len(r.Prompt[0].Heads)
 	}
-	often := make(map[uint64]bool, heads/2) // whether several requests have it
-	for i := range list {
-		for _, head := range list[i].Prompt[0].Heads {
-			_, again := often[head]
-			often[head] = again
-		}
-	}
+	often := oftenOf(list, heads)
 	in := &recordings{fields: map[recordedKind]*described.Fields{}, shared: make([]int32, len(list))}
 	for i := range list {
 		p := &list[i].Prompt[0]
 		heads, n := p.units().Heads, 0
-		for n < len(heads) && (often[heads[n]] || p.Unit <= 0 || len(p.Heads) == 0) {
+		for n < len(heads) && (often.has(heads[n]) || p.Unit <= 0 || len(p.Heads) == 0) {
 			n++
 		}
 		in.shared[i] = int32(n)
 	}
 	return in
+}
+
+// often are the heads that several requests have, and a few others: a bit for each, of
+// many times as many as there are heads.
+type often struct {
+	bits  []uint64
+	shift int
+}
+
+func oftenOf(list []Recorded, heads int) often {
+	width := max(6, bits.Len(uint(heads))+4)
+	once, again := make([]uint64, 1<<(width-6)), often{make([]uint64, 1<<(width-6)), 64 - width}
+	for i := range list {
+		for _, head := range list[i].Prompt[0].Heads {
+			at, bit := again.place(head)
+			again.bits[at] |= once[at] & bit
+			once[at] |= bit
+		}
+	}
+	return again
+}
+
+// place is the bit of a head.
+func (o *often) place(head uint64) (at int, bit uint64) {
+	n := head * 0x9e3779b97f4a7c15 >> o.shift // the golden ratio: neighbours come far apart
+	return int(n >> 6), 1 << (n & 63)
+}
+
+func (o *often) has(head uint64) bool {
+	at, bit := o.place(head)
+	return o.bits[at]&bit != 0
 }
 
 // describe describes a request, which has this number; false for one that has to be written.

@@ -369,7 +369,7 @@ func (x *generator) request(t *Trace, s *sender) {
 		r.input += z.input[i].draw(&d)
 	}
 	r.input, r.output = max(1, r.input), max(1, z.output.draw(&d))
-	t.Requests = append(t.Requests, r.recorded(x.o, machine.Time(r.at*1e9), len(t.Requests)))
+	t.Requests = append(t.Requests, r.recorded(x.o, machine.Time(r.at*1e9), []workload.RecordedPrompt{r.prompt(len(t.Requests))}))
 }
 
 // limited reads a text of at most so many bytes.

@@ -185,23 +185,31 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		slices.SortStableFunc(rows, before)
 		t.Assumed = append(t.Assumed, fmt.Sprintf("every request comes up to %g s after its time, evenly", o.Spread))
 	}
+	t.Requests = make([]workload.Recorded, len(rows))
+	prompts := make([]workload.RecordedPrompt, len(rows))
 	for i, r := range rows {
 		at := (r.at - rows[0].at) / o.Speedup * 1e9
 		if at > 1<<61 {
 			return nil, fmt.Errorf("a request comes %.3g s after the first one; expected times within some years", at/1e9)
 		}
-		t.Requests = append(t.Requests, r.recorded(&o, machine.Time(at), i))
+		prompts[i] = r.prompt(i)
+		t.Requests[i] = r.recorded(&o, machine.Time(at), prompts[i:i+1:i+1])
 	}
 	return t, nil
 }
 
-// recorded is the request with this number.
-func (r *row) recorded(o *Options, at machine.Time, number int) workload.Recorded {
-	prompt := workload.RecordedPrompt{Bytes: r.input * bytesPerToken, Unit: r.block * bytesPerToken, Heads: r.hashes}
+// prompt is that of the request with this number.
+func (r *row) prompt(number int) workload.RecordedPrompt {
+	p := workload.RecordedPrompt{Bytes: r.input * bytesPerToken, Unit: r.block * bytesPerToken, Heads: r.hashes}
 	if r.hashes == nil {
-		prompt.Unit, prompt.Heads = max(1, prompt.Bytes), []uint64{unique | uint64(number)}
+		p.Unit, p.Heads = max(1, p.Bytes), []uint64{unique | uint64(number)}
 	}
-	return workload.Recorded{At: at, Chat: o.Chat, Stream: o.Stream, Output: r.output, Prompt: []workload.RecordedPrompt{prompt}}
+	return p
+}
+
+// recorded is the request.
+func (r *row) recorded(o *Options, at machine.Time, prompt []workload.RecordedPrompt) workload.Recorded {
+	return workload.Recorded{At: at, Chat: o.Chat, Stream: o.Stream, Output: r.output, Prompt: prompt}
 }
 
 // unique marks what tells prompts apart that have nothing in common.

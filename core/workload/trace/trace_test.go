@@ -2,11 +2,14 @@ package trace
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/workload"
@@ -76,6 +79,38 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzLine reads lines the short way, and as encoding/json does.
+func FuzzLine(f *testing.F) {
+	for _, text := range []string{
+		`{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}`,
+		` { "timestamp" : 27.50 , "hash_ids" : [ 18446744073709551615 , 3 ], "hash_ids" : [7] } `,
+		`{"timestamp":01,"input_length":1}`, `{"timestamp":0.}`, `{"timestamp":.5}`, `{"timestamp":0.0.1}`, `{"timestamp":}`, `{"input_length":1.5}`, `{"hash_ids":[]}`, `{"hash_ids":[1,]}`, `{"hash_ids":[1]`,
+		`{"hash_ids":null}`, `{}`, `{"timestamp":1,}`, `{"timestamp":1}x`, `{"timest\u0061mp":1}`, `{"Timestamp":1}`, `{"hash_ids":[18446744073709551616]}`, "{\"timestamp\":\u00a01}",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var short, long blocks
+		if !short.read(text) {
+			return
+		}
+		if err := json.Unmarshal([]byte(text), &long); err != nil {
+			t.Fatalf("read, but %v", err)
+		}
+		if diff := cmp.Diff(long, short); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// The short way is the one that lines of Mooncake take.
+func TestLinesTakeTheShortWay(t *testing.T) {
+	var x blocks
+	if !x.read(`{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2354]}`) {
+		t.Error("not read")
+	}
 }
 
 // An id of Bailian's stands for its block alone: the same one behind another is
