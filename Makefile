@@ -82,6 +82,10 @@ BENCHED := ./bench/... ./core/engine ./core/kv/... ./core/latency/... ./core/lin
 bench: ## Measure baselines and windtunnel in one run, and fail where a gate is missed (PKG=./core/engine for one part)
 	@./scripts/bench "$(GO)" -timeout 60m -benchmem $(or $(PKG),$(BENCHED))
 
+.PHONY: bench-large
+bench-large: ## Play 10,000,000 requests in virtual time, and look what memory that takes
+	@WINDTUNNEL_BENCH_LARGE=1 ./scripts/bench "$(GO)" -timeout 60m -benchtime 1x -bench Large ./bench/virtual
+
 .PHONY: bench-ui
 bench-ui: ## Measure the page in a real Chromium: first view, frames under 2,000 events/s, scrolling 100,000 rows, what it costs a run
 	@./scripts/bench "$(GO)" -timeout 20m -benchtime 3x ./web

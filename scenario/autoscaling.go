@@ -423,7 +423,7 @@ func (s *Scenario) checkLifecycles(p *Pool, path string) Problems {
 }
 
 // mostServers is how many a pool may have.
-const mostServers = 4096
+const mostServers = 16384
 
 // readManifests reads the manifests of a pool's autoscalers.
 func (s *Scenario) readManifests(p *Pool, path, dir string) (out Problems) {

@@ -16,7 +16,7 @@ import (
 // routing.
 type Disaggregation struct {
 	// How many servers only prefill (llm-d.ai/role: prefill). The pool's replicas are then its decode servers, each behind a sidecar.
-	PrefillReplicas int `json:"prefillReplicas" min:"0" max:"4096"`
+	PrefillReplicas int `json:"prefillReplicas" min:"0" max:"16384"`
 	// How KV caches travel from prefill to decode servers, as the sidecar's --kv-connector.
 	Connector Connector `json:"connector"`
 	// Whether 16-bit caches travel as INT8, at half the bytes (document 003's NIXL v2 compression).

@@ -19,7 +19,7 @@ type ServerFault struct {
 	// The numbers of the requests that it happens to, besides those drawn: 1 is the first that the workload sends.
 	Requests []int `json:"requests" max:"10000"`
 	// The numbers of the only servers where it happens, the first being 0; all if left out.
-	Servers []int `json:"servers" max:"4096"`
+	Servers []int `json:"servers" max:"16384"`
 }
 
 // Share is a part of a whole, above 0 and up to 1.

@@ -13,7 +13,7 @@ type ServerGroup struct {
 	// What the group is called in the names of its servers and in the report.
 	Name string `json:"name"`
 	// How many servers it has.
-	Replicas int `json:"replicas" min:"1" max:"4096"`
+	Replicas int `json:"replicas" min:"1" max:"16384"`
 	// What they do: decode (and all of it, where no others prefill), or only prefill.
 	Role ServerRole `json:"role"`
 	// What is other than the pool's modelServer says: the accelerator and all that times and memory depend on. What requests see is the same in the whole pool.

@@ -20,7 +20,7 @@ type Incident struct {
 	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index (the picker's index of KV blocks is empty), slow-metrics (a server takes delay to say its metrics, so that the picker knows less of it and later), lose-transfers (KV caches on their way to or from a server are lost; with for, those too that begin meanwhile), slow-down (the steps of a server that batches take longer, as on an accelerator that is throttled), restart-epp (a replica of the endpoint picker dies and begins anew: what it has in hand breaks off, and all that it knew is lost), restart-frontend (the Dynamo frontend beside the picker dies and begins anew, and its router knows nothing), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server leaves: it finishes what it has, and gets nothing new).
 	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, the first being 0; servers that only prefill come last.
-	Server int `json:"server" min:"0" max:"4096"`
+	Server int `json:"server" min:"0" max:"16384"`
 	// Which rank is lost, the leader being 0.
 	Rank int `json:"rank" min:"0" max:"63"`
 	// Which replica of the endpoint picker restarts, the first being 0.

@@ -48,8 +48,8 @@ func (s *Scenario) Override(o Overrides) error {
 			bad("rate", "the scenario's stages have rates of their own", "a scenario without stages")
 		}
 	}
-	if o.Replicas != nil && (*o.Replicas < 1 || *o.Replicas > 4096) {
-		bad("replicas", fmt.Sprintf("found %d", *o.Replicas), "a whole number, from 1 to 4096")
+	if o.Replicas != nil && (*o.Replicas < 1 || *o.Replicas > 16384) {
+		bad("replicas", fmt.Sprintf("found %d", *o.Replicas), "a whole number, from 1 to 16384")
 	}
 	for i := range s.Pools {
 		if o.Replicas != nil && len(s.Pools[i].Groups) > 0 {

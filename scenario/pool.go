@@ -24,7 +24,7 @@ type Pool struct {
 	// How a request reaches its model server: held keeps the upstream request open after part 1 until the first token is there (document 000); plain sends it whole.
 	Flow Flow `json:"flow"`
 	// How many model servers to simulate. Left out where endpoints or groups are given.
-	Replicas int `json:"replicas" min:"1" max:"4096"`
+	Replicas int `json:"replicas" min:"1" max:"16384"`
 	// Model servers that are not all alike, in place of replicas.
 	Groups []ServerGroup `json:"groups" max:"64"`
 	// The protocol between Envoy and the model servers.
@@ -32,7 +32,7 @@ type Pool struct {
 	// What happens when the endpoint picker is down: FailClose answers 503, FailOpen serves plainly by some ready model server.
 	FailureMode FailureMode `json:"failureMode"`
 	// Model servers that someone else runs, as host:port, instead of simulated ones.
-	Endpoints []string `json:"endpoints" max:"4096"`
+	Endpoints []string `json:"endpoints" max:"16384"`
 	// How the simulated model servers behave.
 	ModelServer ModelServer `json:"modelServer"`
 	// How the endpoint picker behaves.

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -256,11 +257,26 @@ func (c *Collector) Sample(value float64, labels ...Label) {
 	if c.family == nil {
 		return
 	}
-	s := Sample{Labels: c.labels[:len(c.labels):len(c.labels)], Value: value}
-	for _, l := range labels {
-		s.Labels = append(s.Labels, Label{l.Name, text(l.Value)})
+	c.family.Samples = append(c.family.Samples, Sample{Labels: c.labelsOf(labels), Value: value})
+}
+
+// labelsOf are the labels of the sample that comes next: those of the sample in its place in
+// the page that was given back, where they are the same.
+func (c *Collector) labelsOf(labels []Label) []Label {
+	n := len(c.labels)
+	if len(labels) == 0 {
+		return c.labels[:n:n]
 	}
-	c.family.Samples = append(c.family.Samples, s)
+	if all, at := c.family.Samples, len(c.family.Samples); at < cap(all) {
+		if old := all[:at+1][at].Labels; len(old) == n+len(labels) && slices.Equal(old[:n], c.labels) && slices.Equal(old[n:], labels) {
+			return old
+		}
+	}
+	out := append(make([]Label, 0, n+len(labels)), c.labels...)
+	for _, l := range labels {
+		out = append(out, Label{l.Name, text(l.Value)})
+	}
+	return out
 }
 
 // Histogram implements Writer.

@@ -1,0 +1,278 @@
+package virtual
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/internal/gate"
+)
+
+// at is where windtunnel is built, once.
+var at string
+
+func TestMain(m *testing.M) {
+	var err error
+	if at, err = os.MkdirTemp("", "windtunnel-bench-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(at)
+	os.Exit(code)
+}
+
+// program builds windtunnel, unless it is there.
+func program(b *testing.B) string {
+	b.Helper()
+	exe := filepath.Join(at, "windtunnel")
+	if _, err := os.Stat(exe); err == nil {
+		return exe
+	}
+	if out, err := exec.Command("go", "build", "-o", exe, "../../cmd/windtunnel").CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	return exe
+}
+
+// cost is what a process took: CPU seconds, the wall's seconds, the most memory in
+// MB, and how many of its requests were completed.
+type cost struct {
+	cpu, wall, mb float64
+	completed     int
+}
+
+// play runs windtunnel in a directory, with these variables in its environment.
+func play(b *testing.B, exe, dir string, env []string, args ...string) cost {
+	b.Helper()
+	cmd := exec.Command(exe, args...)
+	var said, complained bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env...), &said, &complained
+	began := time.Now()
+	if err := cmd.Run(); err != nil {
+		b.Fatalf("windtunnel %v: %v\n%s", args, err, complained.Bytes())
+	}
+	c := cost{wall: time.Since(began).Seconds(), cpu: (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()}
+	if used, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		c.mb = float64(used.Maxrss) / 1000
+	}
+	for line := range strings.Lines(said.String()) {
+		if f := strings.Fields(line); len(f) >= 3 && f[0] == "outcomes" && f[1] == "completed" {
+			c.completed, _ = strconv.Atoi(strings.ReplaceAll(f[2], ",", "")) // 0 is seen
+		}
+	}
+	return c
+}
+
+// pool is what a scenario plays on.
+type pool struct {
+	servers string // the lines of a pool that say which
+	output  int
+	scored  bool
+}
+
+const (
+	roundRobin = `          - {type: round-robin-picker}
+        schedulingProfiles:
+          - name: default
+            plugins: [{pluginRef: round-robin-picker}]`
+	scored = `          - {type: prefix-cache-scorer}
+          - {type: queue-scorer}
+          - {type: kv-cache-utilization-scorer}
+        schedulingProfiles:
+          - name: default
+            plugins:
+              - {pluginRef: prefix-cache-scorer, weight: 2}
+              - {pluginRef: queue-scorer, weight: 1}
+              - {pluginRef: kv-cache-utilization-scorer, weight: 1}`
+)
+
+// scenario writes a scenario into a directory.
+func scenario(b *testing.B, dir string, p pool, workload string) string {
+	b.Helper()
+	epp := ""
+	if !strings.Contains(p.servers, "disaggregation") { // these have the picker that goes with it
+		plugins := roundRobin
+		if p.scored {
+			plugins = scored
+		}
+		epp = `    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins:
+` + plugins + "\n"
+	}
+	file := filepath.Join(dir, "scenario.yaml")
+	text := fmt.Sprintf(`apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: measured
+seed: 1
+pools:
+  - name: default
+%s
+    modelServer: {batching: continuous, accelerator: H100, outputTokens: %d, numGPUBlocks: 27000, maxModelLen: 131072}
+%sworkload:
+%s`, p.servers, p.output, epp, workload)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return file
+}
+
+const plain = "    flow: plain\n    replicas: %d"
+
+// steady is so many requests of 512 tokens that come at a rate.
+func steady(requests, rate, output int) string {
+	return fmt.Sprintf("  requests: %d\n  rate: %d\n  maxTokens: %d\n  prompt: {characters: 2048}\n", requests, rate, output)
+}
+
+// size is n, or a hundredth of it in a short run.
+func size(n int) int {
+	if testing.Short() {
+		return n / 100
+	}
+	return n
+}
+
+// middleOf is the run of middle CPU time.
+func middleOf(list []cost) cost {
+	slices.SortFunc(list, func(x, y cost) int {
+		if x.cpu < y.cpu {
+			return -1
+		}
+		return 1
+	})
+	return list[len(list)/2]
+}
+
+// BenchmarkMooncake plays 100,000 requests of the shape of Mooncake's conversation trace on 16 servers behind the
+// scorers of llm-d's guides. What is cut of the trace is counted: nothing may be.
+func BenchmarkMooncake(b *testing.B) {
+	exe, dir, n := program(b), b.TempDir(), size(100_000)
+	f, err := os.Create(filepath.Join(dir, "mooncake.jsonl"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := mooncake(f, n); err != nil {
+		b.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		b.Fatal(err)
+	}
+	file := scenario(b, dir, pool{fmt.Sprintf(plain, 16), 128, true}, "  trace: {file: mooncake.jsonl, format: mooncake}\n")
+	var list []cost
+	for b.Loop() {
+		list = append(list, play(b, exe, dir, nil, "sim", file))
+	}
+	c := middleOf(list)
+	gate.AtMost(b, c.cpu, "CPU-s", 5)
+	gate.AtMost(b, float64(n-c.completed), "requests-cut", 0)
+	b.ReportMetric(c.mb, "MB")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkPods plays 100,000 requests on 10,000 servers, each of which the picker asks for its metrics 20 times a second.
+func BenchmarkPods(b *testing.B) {
+	exe, dir, n := program(b), b.TempDir(), size(100_000)
+	file := scenario(b, dir, pool{fmt.Sprintf(plain, 10_000), 128, true}, steady(n, 50_000, 128))
+	var list []cost
+	for b.Loop() {
+		list = append(list, play(b, exe, dir, nil, "sim", file))
+	}
+	c := middleOf(list)
+	gate.AtMost(b, c.cpu, "CPU-s", 20)
+	gate.AtMost(b, c.mb, "MB", 1000)
+	gate.AtLeast(b, float64(c.completed), "completed", float64(n))
+	b.ReportMetric(0, "ns/op")
+}
+
+// ratio plays two scenarios in turns and tells what one of the second costs of one of the
+// first, in CPU.
+func ratio(b *testing.B, of [2]func(dir string) string) {
+	exe := program(b)
+	var lists [2][]cost
+	for b.Loop() {
+		for range 5 {
+			for i, f := range of {
+				dir := b.TempDir()
+				lists[i] = append(lists[i], play(b, exe, dir, nil, "sim", f(dir)))
+			}
+		}
+	}
+	first, second := middleOf(lists[0]), middleOf(lists[1])
+	gate.AtMost(b, second.cpu/first.cpu, "ratio", limits[b.Name()])
+	b.ReportMetric(first.cpu, "first-CPU-s")
+	b.ReportMetric(second.cpu, "second-CPU-s")
+	b.ReportMetric(0, "ns/op")
+}
+
+// limits are those of ratios.
+var limits = map[string]float64{"BenchmarkOutputLength": 1.2, "BenchmarkDisaggregated": 2}
+
+// BenchmarkOutputLength holds answers of 1,024 tokens against those of 128, at the same
+// rate.
+func BenchmarkOutputLength(b *testing.B) {
+	n := size(100_000)
+	play := func(output int) func(dir string) string {
+		return func(dir string) string {
+			return scenario(b, dir, pool{fmt.Sprintf(plain, 64), output, false}, steady(n, 160, output))
+		}
+	}
+	ratio(b, [2]func(string) string{play(128), play(1024)})
+}
+
+// BenchmarkDisaggregated holds requests that are prefilled on one server and decoded on
+// another against those that stay where they are. Each has the work of two requests: two servers, a sidecar, a transfer.
+func BenchmarkDisaggregated(b *testing.B) {
+	n := size(20_000)
+	play := func(servers string) func(dir string) string {
+		return func(dir string) string {
+			return scenario(b, dir, pool{servers, 128, true}, steady(n, 160, 128))
+		}
+	}
+	ratio(b, [2]func(string) string{play(fmt.Sprintf(plain, 64)),
+		play("    replicas: 32\n    sidecar: routing\n    disaggregation: {prefillReplicas: 32, connector: nixlv2}")})
+}
+
+// BenchmarkSweep plays 16 runs on one core and on two.
+func BenchmarkSweep(b *testing.B) {
+	exe, dir := program(b), b.TempDir()
+	file := scenario(b, dir, pool{fmt.Sprintf(plain, 64), 128, true}, steady(size(50_000), 320, 128))
+	var one, two float64
+	for b.Loop() {
+		for cores, wall := range map[int]*float64{1: &one, 2: &two} {
+			*wall += play(b, exe, dir, []string{fmt.Sprintf("GOMAXPROCS=%d", cores)}, "sweep", file, "--set", "workload.rate=20,40,60,80,100,120,140,160,180,200,220,240,260,280,300,320").wall
+		}
+	}
+	gate.AtLeast(b, one/two, "times-one-core", 1.8)
+	b.ReportMetric(one/float64(b.N), "one-core-s")
+	b.ReportMetric(two/float64(b.N), "two-cores-s")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkLarge plays 10,000,000 requests on 64 servers. It takes minutes: make bench-large.
+func BenchmarkLarge(b *testing.B) {
+	if os.Getenv("WINDTUNNEL_BENCH_LARGE") == "" {
+		b.Skip("it takes minutes: make bench-large")
+	}
+	exe, dir, n := program(b), b.TempDir(), size(10_000_000)
+	file := scenario(b, dir, pool{fmt.Sprintf(plain, 64), 128, false}, steady(n, 320, 128))
+	var list []cost
+	for b.Loop() {
+		list = append(list, play(b, exe, dir, nil, "sim", file))
+	}
+	c := middleOf(list)
+	gate.AtMost(b, c.mb, "MB", 1000)
+	gate.AtLeast(b, float64(c.completed), "completed", float64(n))
+	b.ReportMetric(c.cpu, "CPU-s")
+	b.ReportMetric(0, "ns/op")
+}
