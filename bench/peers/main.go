@@ -5,6 +5,12 @@
 //
 //	go run ./bench/peers                              # 50,000 requests, 64 and 1,024 pods
 //	go run ./bench/peers -requests 500000 -rounds 3
+//	go run ./bench/peers -requests 500000 -alone      # without DynoSim
+//
+// Each work is played once with all prompts different, and once with prompts that share
+// one of 100 beginnings of 256 tokens: 80 % of windtunnel's. DynoSim's generator
+// cannot leave some of them out: all of its prompts share one. DynoSim's log is turned
+// down to warnings, as kv_router else writes a line of 500 bytes for each request.
 //
 // DynoSim is a Python package; it is installed, pinned, into windtunnel's cache
 // the first time. Without Python 3 the program says so and ends with 1. It is no
@@ -37,6 +43,7 @@ type work struct {
 	pods    int
 	router  string // DynoSim's
 	plugins string // windtunnel's
+	shared  bool   // whether prompts share beginnings
 }
 
 const (
@@ -56,14 +63,32 @@ const (
 )
 
 var works = []work{
-	{"round robin", 64, "round_robin", roundRobin},
-	{"prefix + queue + KV", 64, "kv_router", scored},
-	{"round robin", 1024, "round_robin", roundRobin},
-	{"prefix + queue + KV", 1024, "kv_router", scored},
+	{"round robin", 64, "round_robin", roundRobin, false},
+	{"prefix + queue + KV", 64, "kv_router", scored, false},
+	{"round robin", 1024, "round_robin", roundRobin, false},
+	{"prefix + queue + KV", 1024, "kv_router", scored, false},
+	{"round robin, shared", 64, "round_robin", roundRobin, true},
+	{"prefix + …, shared", 64, "kv_router", scored, true},
+	{"round robin, shared", 1024, "round_robin", roundRobin, true},
+	{"prefix + …, shared", 1024, "kv_router", scored, true},
 }
+
+const (
+	different = `  maxTokens: 128
+  prompt: {characters: 2048}
+`
+	sharing = `  classes:
+    - {name: sharing, share: 80%, maxTokens: 128, prompt: {characters: 1024, shared: {groups: 100, characters: 1024}}}
+    - {name: different, share: 20%, maxTokens: 128, prompt: {characters: 2048}}
+`
+)
 
 // scenario is the work as windtunnel reads it.
 func (w *work) scenario(requests int) string {
+	prompts := different
+	if w.shared {
+		prompts = sharing
+	}
 	return fmt.Sprintf(`apiVersion: windtunnel/v1alpha1
 kind: Scenario
 name: %s, %d pods
@@ -82,9 +107,20 @@ pools:
 workload:
   requests: %[4]d
   rate: %[5]d
-  maxTokens: 128
-  prompt: {characters: 2048}
-`, w.name, w.pods, w.plugins, requests, 5*w.pods)
+%[6]s`, w.name, w.pods, w.plugins, requests, 5*w.pods, prompts)
+}
+
+// dynoSim is the work as DynoSim reads it.
+func (w *work) dynoSim(requests int) []string {
+	args := []string{
+		"-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", w.router,
+		"--num-workers", strconv.Itoa(w.pods), "--input-tokens", "512", "--output-tokens", "128", "--request-count", strconv.Itoa(requests),
+		"--request-rate", strconv.Itoa(5 * w.pods), "--extra-engine-args", `{"block_size":16,"num_gpu_blocks":27000}`,
+	}
+	if w.shared {
+		args = append(args, "--shared-prefix-ratio", "0.5", "--num-prefix-groups", "100")
+	}
+	return args
 }
 
 // cost is what a process took.
@@ -96,7 +132,7 @@ type cost struct {
 func measure(ctx context.Context, dir, name string, args ...string) (cost, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var said bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &said, &said
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), "DYN_LOG=warn"), &said, &said
 	if err := cmd.Run(); err != nil {
 		return cost{}, fmt.Errorf("%s: %w\n%s", name, err, said.Bytes()[max(0, said.Len()-2000):])
 	}
@@ -147,13 +183,17 @@ func run(ctx context.Context) error {
 	requests := flag.Int("requests", 50_000, "how many requests each run has")
 	rounds := flag.Int("rounds", 3, "how many runs of each side, in turns; the median is printed")
 	pods := flag.Int("pods", 0, "only the rows with this many pods")
+	alone := flag.Bool("alone", false, "only windtunnel's side, which needs no Python")
 	flag.Parse()
 	if *requests < 1 || *rounds < 1 {
 		return errors.New("-requests and -rounds have to be 1 or more")
 	}
-	python, err := install(ctx)
-	if err != nil {
-		return err
+	var python string
+	if !*alone {
+		var err error
+		if python, err = install(ctx); err != nil {
+			return err
+		}
 	}
 	dir, err := os.MkdirTemp("", "windtunnel-peers-")
 	if err != nil {
@@ -164,7 +204,11 @@ func run(ctx context.Context) error {
 	if _, err := measure(ctx, ".", "go", "build", "-o", own, "github.com/windtunnel/windtunnel/cmd/windtunnel"); err != nil {
 		return err
 	}
-	fmt.Printf("%-20s %5s  %22s  %22s  %8s\n", "", "pods", "windtunnel", "DynoSim 1.4.2", "ratio")
+	fmt.Printf("%-20s %5s  %22s", "", "pods", "windtunnel")
+	if !*alone {
+		fmt.Printf("  %22s  %8s", "DynoSim 1.4.2", "ratio")
+	}
+	fmt.Println()
 	for i := range works {
 		w := &works[i]
 		if *pods != 0 && w.pods != *pods {
@@ -181,20 +225,27 @@ func run(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				b, err := measure(ctx, dir, python, "-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", w.router,
-					"--num-workers", strconv.Itoa(w.pods), "--input-tokens", "512", "--output-tokens", "128", "--request-count", strconv.Itoa(n),
-					"--request-rate", strconv.Itoa(5*w.pods), "--extra-engine-args", `{"block_size":16,"num_gpu_blocks":27000}`)
+				ours = append(ours, a)
+				if *alone {
+					continue
+				}
+				b, err := measure(ctx, dir, python, w.dynoSim(n)...)
 				if err != nil {
 					return err
 				}
-				ours, theirs = append(ours, a), append(theirs, b)
+				theirs = append(theirs, b)
 			}
-			a, b := median(ours), median(theirs)
 			name := w.name
 			if n == 1 {
 				name = "start-up alone"
 			}
-			fmt.Printf("%-20s %5d  %9.2f s %6.0f MiB  %9.2f s %6.0f MiB  %7.1f×\n", name, w.pods, a.seconds, a.mib, b.seconds, b.mib, b.seconds/a.seconds)
+			a := median(ours)
+			fmt.Printf("%-20s %5d  %9.2f s %6.0f MiB", name, w.pods, a.seconds, a.mib)
+			if !*alone {
+				b := median(theirs)
+				fmt.Printf("  %9.2f s %6.0f MiB  %7.1f×", b.seconds, b.mib, b.seconds/a.seconds)
+			}
+			fmt.Println()
 		}
 	}
 	return nil
