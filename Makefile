@@ -55,7 +55,7 @@ test-clients: ## Drive model server and whole stacks with the clients that peopl
 	WINDTUNNEL_CLIENTS=all $(GO) test ./live/stack/clients -count 1 -timeout 40m
 
 .PHONY: test-observe
-test-observe: ## Ask a real Prometheus for every panel and rule of windtunnel observe (needs one, or apt-get), and have a collector's receiver take spans
+test-observe: ## Ask a real Prometheus for every panel and rule of windtunnel observe (needs one, or apt-get), and have a whole collector take spans
 	WINDTUNNEL_OBSERVE=1 $(GO) test ./live/stack/clients -run 'TestQueries' -count 1 -timeout 20m
 	cd test/observe && $(GO) test -count 1 -timeout 20m ./...
 

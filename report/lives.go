@@ -38,7 +38,7 @@ func (t *Tally) Lived(l *flow.Life) {
 	if t.rows != nil {
 		t.rowOfLife(l, e)
 	}
-	t.ended.add(e)
+	t.keep(e)
 	t.output += float64(e.Tokens)
 }
 

@@ -53,6 +53,11 @@ type LoadSummary struct {
 	// over the mean: 1 where all did as much.
 	Busy    BusySummary `json:"busy"`
 	Balance float64     `json:"balance,omitempty"`
+	// Prompts is what of Busy.Mean prompts took: in steps that make tokens, too, what they
+	// took longer than for those alone.
+	Prompts float64 `json:"prompts"`
+	// Slots is how many requests one server runs at once at most.
+	Slots int `json:"slots"`
 	// Queue is requests that waited in a server's engine and Running those that it
 	// computed; KV is the share of a server's KV blocks in use. Means are over time and
 	// servers, peaks those of any server.
@@ -128,7 +133,9 @@ func (s *LoadSummary) add(x *ServerLoad, each bool) {
 		KV: LevelSummary{round(x.Blocks.Mean(x.For) / total), round(float64(x.Blocks.Peak) / total)}}
 	if x.For > 0 {
 		one.Busy = round(float64(x.Busy) / float64(x.For))
+		s.Prompts += float64(x.Prompts) / float64(x.For)
 	}
+	s.Slots = max(s.Slots, x.Slots)
 	s.Servers++
 	s.Busy.Mean += one.Busy
 	s.Busy.Least, s.Busy.Most = min(s.Busy.Least, one.Busy), max(s.Busy.Most, one.Busy)
@@ -144,7 +151,7 @@ func (s *LoadSummary) add(x *ServerLoad, each bool) {
 
 // end makes means of sums.
 func (s *LoadSummary) end() {
-	for _, mean := range []*float64{&s.Busy.Mean, &s.Queue.Mean, &s.Running.Mean, &s.KV.Mean} {
+	for _, mean := range []*float64{&s.Busy.Mean, &s.Prompts, &s.Queue.Mean, &s.Running.Mean, &s.KV.Mean} {
 		*mean = round(*mean / float64(s.Servers))
 	}
 	if s.Busy.Mean > 0 {
@@ -167,6 +174,8 @@ func loadOf(list []LoadSummary, role Role) *LoadSummary {
 		n := float64(x.Servers)
 		all.Servers += x.Servers
 		all.Busy.Mean += float64(n * x.Busy.Mean)
+		all.Prompts += float64(n * x.Prompts)
+		all.Slots = max(all.Slots, x.Slots)
 		all.Busy.Least, all.Busy.Most = min(all.Busy.Least, x.Busy.Least), max(all.Busy.Most, x.Busy.Most)
 		for _, l := range []struct{ all, one *LevelSummary }{{&all.Queue, &x.Queue}, {&all.Running, &x.Running}, {&all.KV, &x.KV}} {
 			l.all.Mean += float64(n * l.one.Mean)

@@ -48,6 +48,14 @@ type sample struct {
 	stride int32
 }
 
+// keep keeps a request that has ended, and tells who wants to know of each.
+func (t *Tally) keep(e Ended) {
+	t.ended.add(e)
+	if t.each != nil {
+		t.each(&e)
+	}
+}
+
 func (s *sample) add(e Ended) {
 	s.stride = max(s.stride, 1)
 	if (e.Number-1)%s.stride != 0 {
@@ -120,6 +128,16 @@ func (t *Tally) Loaded(list []ServerLoad) {
 // Expect makes room for so many requests of a run: memory that is used as they end.
 func (t *Tally) Expect(requests int) {
 	t.ended.list = make([]Ended, 0, min(max(requests, 0), MaxSample))
+}
+
+// SampleOf is the sample of requests that were kept elsewhere: each is given to add. It has
+// neither costs nor gaps nor loads.
+func SampleOf(requests func(add func(Ended)) error) (*Sample, error) {
+	s := sample{stride: 1}
+	if err := requests(s.add); err != nil {
+		return nil, err
+	}
+	return newSample(s.list, int(s.stride)), nil
 }
 
 // intervals is into how many a run is cut to see whether it settles.
@@ -225,7 +243,7 @@ func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Ti
 	if t.rows != nil {
 		t.rowOf(r, id, o, e)
 	}
-	t.ended.add(e)
+	t.keep(e)
 	t.series.ended(&e, o, at)
 	if e.Completed {
 		t.output += float64(e.Tokens)

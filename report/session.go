@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report/hops"
+	"github.com/windtunnel/windtunnel/report/outcomes"
 	"github.com/windtunnel/windtunnel/report/recording"
 )
 
@@ -64,6 +65,8 @@ type Options struct {
 	// nil. Inputs takes the lines of the log of inputs, besides the recording.
 	Also   flow.Recorder
 	Inputs io.Writer
+	// Outcomes is where 32 bytes for each request are written, for comparing runs; "" for none.
+	Outcomes string
 	// Judge holds the scenario's expectations against the summary of a run
 	// that was not interrupted; nil where nothing is expected.
 	Judge func(Summary) []Expectation
@@ -81,15 +84,16 @@ type Options struct {
 // Session is the readers of one run put together: tally, view, recording. It
 // is the flow.Recorder to give to the run.
 type Session struct {
-	options Options
-	tally   *Tally
-	view    *View
-	lines   *recording.Writer // JSON on Out
-	file    *recording.Writer
-	ordered *Ordered
-	hops    *hops.Meter // of a live run
-	told    bool        // the summary was printed before the end
-	settled *Summary    // of Loaded
+	options  Options
+	tally    *Tally
+	view     *View
+	lines    *recording.Writer // JSON on Out
+	file     *recording.Writer
+	outcomes *outcomes.Writer
+	ordered  *Ordered
+	hops     *hops.Meter // of a live run
+	told     bool        // the summary was printed before the end
+	settled  *Summary    // of Loaded
 }
 
 // Start opens the recording and begins to listen.
@@ -107,6 +111,13 @@ func Start(o Options) (*Session, error) {
 		if s.file, err = recording.Create(o.File); err != nil {
 			return nil, fmt.Errorf("--record: %w", err)
 		}
+	}
+	if o.Outcomes != "" {
+		var err error
+		if s.outcomes, err = outcomes.Create(o.Outcomes, outcomes.Header{Seed: o.Seed, Scenario: o.Scenario}); err != nil {
+			return nil, errors.Join(fmt.Errorf("--outcomes: %w", err), s.Abandon())
+		}
+		s.tally.each = func(e *Ended) { s.outcomes.Add((*outcomes.Request)(e)) }
 	}
 	switch {
 	case o.JSON:
@@ -261,10 +272,21 @@ func (s *Session) Began() bool {
 
 // Abandon closes the recording of a run that never began, without a summary.
 func (s *Session) Abandon() error {
+	err := s.closeOutcomes()
 	if s.file == nil {
+		return err
+	}
+	return errors.Join(s.file.Close(), err)
+}
+
+func (s *Session) closeOutcomes() error {
+	if s.outcomes == nil {
 		return nil
 	}
-	return s.file.Close()
+	if err := s.outcomes.Close(); err != nil {
+		return fmt.Errorf("--outcomes: %w", err)
+	}
+	return nil
 }
 
 // summary is what the run came to until now.
@@ -417,5 +439,5 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 			errs = append(errs, fmt.Errorf("--record: %w", err))
 		}
 	}
-	return sum, errors.Join(errs...)
+	return sum, errors.Join(append(errs, s.closeOutcomes())...)
 }

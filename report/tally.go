@@ -52,7 +52,8 @@ type Tally struct {
 	sentTo    machine.Time // when the last request was sent
 	byHand    ByHand
 	warnings  []Warning
-	rows      *rows // nil where nobody wants them
+	each      func(*Ended) // is told of every request that has its outcome; nil where nobody asks
+	rows      *rows        // nil where nobody wants them
 	gaps      *Gaps
 	load      []ServerLoad
 	refusals  counts[string]

@@ -12,7 +12,7 @@ import (
 // Dynamo is NVIDIA Dynamo's frontend with its router, which the picker's
 // dynamo-frontend-scorer asks for a worker (document 001).
 type Dynamo struct {
-	// Where the frontend stands: none (there is none), sidecar (in the picker's pod), external (somewhere else). The picker reaches it as http://dynamo-frontend:8000.
+	// Where the frontend with its router stands: none (there is none), sidecar (in the picker's pod), external (somewhere else), graph (before the model servers, whose sidecar is dynamo: the whole graph is a black box, and the picker says which of its frontends a request goes to). The picker reaches the first two as http://dynamo-frontend:8000.
 	Frontend DynamoFrontend `json:"frontend"`
 	// How long a question and its answer are on their way to an external frontend together; left out 1ms. A sidecar's take no time but what the machine does.
 	RoundTrip time.Duration `json:"roundTrip" min:"0s" max:"10s"`
@@ -28,6 +28,8 @@ type Dynamo struct {
 	RouterTemperature float64 `json:"routerTemperature" min:"0" max:"1000"`
 	// How long blocks are taken for cached where they were sent.
 	RouterTTL time.Duration `json:"routerTTL" min:"1ms" max:"240h"`
+	// Where there are prefill servers: a prompt of which a worker that decodes has all but so many tokens is computed there, and not by a prefill worker.
+	PrefillThreshold int `json:"prefillThreshold" min:"0" max:"16777216"`
 }
 
 // DynamoFrontend is where a Dynamo frontend stands.
@@ -38,9 +40,10 @@ const (
 	NoFrontend       DynamoFrontend = "none"
 	SidecarFrontend  DynamoFrontend = "sidecar"
 	ExternalFrontend DynamoFrontend = "external"
+	GraphFrontend    DynamoFrontend = "graph"
 )
 
-func (DynamoFrontend) Values() []string { return []string{"none", "sidecar", "external"} }
+func (DynamoFrontend) Values() []string { return []string{"none", "sidecar", "external", "graph"} }
 
 // defaultRoundTrip is that between two pods of a cluster.
 const defaultRoundTrip = time.Millisecond
@@ -52,13 +55,13 @@ func (d *Dynamo) defaults() {
 }
 
 // Given says whether there is a frontend.
-func (d *Dynamo) Given() bool { return d.Frontend == SidecarFrontend || d.Frontend == ExternalFrontend }
+func (d *Dynamo) Given() bool { return d.Frontend != NoFrontend && d.Frontend != "" }
 
 // Router makes the frontend's router.
 func (d *Dynamo) Router(seed uint64) *dynamo.Router {
 	c := dynamo.DefaultConfig()
 	c.BlockSize, c.OverlapScoreCredit, c.PrefillLoadScale = d.BlockSize, d.OverlapScoreCredit, d.PrefillLoadScale
-	c.Temperature, c.TTL = d.RouterTemperature, machine.FromDuration(d.RouterTTL)
+	c.Temperature, c.TTL, c.PrefillThreshold = d.RouterTemperature, machine.FromDuration(d.RouterTTL), d.PrefillThreshold
 	return dynamo.NewRouter(c, seed, machine.FromDuration(d.PushInterval))
 }
 
@@ -79,6 +82,10 @@ func (s *Scenario) checkDynamo(p *Pool, path string) Problems {
 		return Problems{s.problem(field+".roundTrip", "given without a frontend", "frontend: external beside it")}
 	case d.Frontend == SidecarFrontend && s.written(field+".roundTrip"):
 		return Problems{s.problem(field+".roundTrip", "given with frontend: sidecar", "frontend: external, or nothing: a sidecar is reached on the loopback")}
+	case d.Frontend == GraphFrontend && p.Sidecar != DynamoSidecar:
+		return Problems{s.problem(field+".frontend", fmt.Sprintf("graph with sidecar %s", p.Sidecar), "sidecar: dynamo beside it, whose frontends route by themselves then")}
+	case d.Frontend == GraphFrontend && s.written(field+".roundTrip"):
+		return Problems{s.problem(field+".roundTrip", "given with frontend: graph", "frontend: external, or nothing: the picker asks nobody")}
 	case d.Given() && len(p.Endpoints) > 0:
 		return Problems{s.problem(field, "given beside endpoints", "simulated model servers (replicas): someone else's do not announce themselves")}
 	case d.Frontend == SidecarFrontend && p.EPP.Replicas > 1:

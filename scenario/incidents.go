@@ -149,7 +149,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 		case x.What == LoseIndex && !p.ModelServer.KVEvents.Published():
 			add(".what", "lose-index where the model servers publish no KV events", "modelServer.kvEvents with a format beside it")
 		case x.What == RestartFrontend && !p.Dynamo.Given():
-			add(".what", "restart-frontend where there is no frontend", "dynamo.frontend: sidecar or external beside it")
+			add(".what", "restart-frontend where there is no frontend", "dynamo.frontend: sidecar, external or graph beside it")
 		case x.What == RestartSidecar && p.Sidecar == NoSidecar:
 			add(".what", "restart-sidecar without sidecars", "sidecar: routing beside it")
 		case x.What == RestartSidecar && x.Server >= p.Decoders():

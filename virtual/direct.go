@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -46,7 +47,7 @@ type direct struct {
 // mayBeDirect says whether requests to the pool may be direct.
 func (x *pool) mayBeDirect(p *scenario.Pool) bool {
 	w := x.w
-	if w.rec != nil && w.lives == nil || x.verbose || x.mortal || x.fleets != nil || x.kv != nil || x.predicting != nil || p.Sidecar != scenario.NoSidecar || p.Link().ViaStore || len(p.Incidents) > 0 ||
+	if w.rec != nil && w.lives == nil || x.verbose || x.mortal || x.fleets != nil || x.predicting != nil || p.Sidecar != scenario.NoSidecar || len(p.Incidents) > 0 ||
 		x.modes.response != stream.FullDuplex || x.modes.limit > 0 || len(x.faults.Rules) > 0 {
 		return false
 	}
@@ -55,15 +56,10 @@ func (x *pool) mayBeDirect(p *scenario.Pool) bool {
 			return false
 		}
 	}
-	first, draws := x.servers[0].engine.Config(), x.servers[0].draws
-	for _, sv := range x.servers {
-		// What a request is to one server it is to all.
-		if c := sv.engine.Config(); c.MaxModelLen != first.MaxModelLen || c.BlockSize != first.BlockSize || c.Batching != first.Batching ||
-			c.DisablePrefixCaching != first.DisablePrefixCaching || c.MaxInFlight < w.limit || sv.draws != draws || sv.core.Refuses(0) != nil {
-			return false
-		}
-	}
-	return true
+	first := x.servers[0]
+	return !slices.ContainsFunc(x.servers, func(sv *server) bool {
+		return !sv.core.Direct(w.limit) || !sv.engine.Config().ReadsAs(first.engine.Config()) || sv.draws != first.draws
+	})
 }
 
 // acting are headers that do something on the way of a request, or at its end.

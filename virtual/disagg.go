@@ -71,6 +71,9 @@ func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 		if p.Sidecar == scenario.DynamoSidecar {
 			sv := x.servers[i]
 			c.Frontend = &disagg.Frontend{Reader: &modelserver.Reader{Config: sv.reader.Config, State: onlooker{state{sv}}}, Worker: x.worker}
+			if p.Dynamo.Frontend == scenario.GraphFrontend {
+				c.Frontend.Router = router{x}
+			}
 		}
 		car := &sidecar{config: c, busy: map[*sidecarRequest]uint64{}}
 		if err := car.forget(x.sessions); err != nil {
@@ -84,11 +87,19 @@ func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 	return nil
 }
 
+// router is the pool's Dynamo router as the frontends before its model servers ask it.
+type router struct{ x *pool }
+
+func (r router) Route(id string, tokens []uint32) (worker, prefill string) {
+	return r.x.frontend.Route(id, tokens)
+}
+func (r router) Tell(id string, over bool) { r.x.frontend.Tell(id, over) }
+
 // worker is where the worker with an instance id listens, behind its frontend.
 func (x *pool) worker(id string) (disagg.Target, bool) {
 	for _, sv := range x.servers {
 		if dynamo.IDOf(sv.name).String() == id {
-			return disagg.Target{Host: sv.host(), Port: scenario.BehindPort}, true
+			return disagg.Target{Host: sv.host(), Port: x.spec.ServerPort(sv.index)}, true
 		}
 	}
 	return disagg.Target{}, false

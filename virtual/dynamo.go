@@ -66,10 +66,18 @@ func (f *frontend) kill() {
 }
 
 // route answers a routing call.
-func (f *frontend) route(r *request, a *picker.Answer) {
+func (f *frontend) route(r *request, n *picker.Need, a *picker.Answer) {
 	if f.down {
 		a.Err = errors.New("connection refused: the frontend is down")
 		return
+	}
+	told, err := dynamo.ParseProgress(n.Headers.Get(plugins.HeaderProgress))
+	if err != nil {
+		a.Err = dynamo.ErrUnread
+		return
+	}
+	for _, p := range told {
+		f.input(p)
 	}
 	tokens := r.promptTokens()
 	if tokens == nil {
@@ -81,8 +89,24 @@ func (f *frontend) route(r *request, a *picker.Answer) {
 		a.Err = dynamo.ErrNoWorker
 		return
 	}
-	answer := dynamo.Answer{Worker: f.routed.Worker, Tokens: tokens}
+	answer := dynamo.Answer{Worker: f.routed.Worker, Prefill: f.routed.Prefill, Tokens: tokens}
 	a.Value = answer.JSON()
+}
+
+// Route is the router's answer to a frontend before a model server.
+func (f *frontend) Route(id string, tokens []uint32) (worker, prefill string) {
+	if f.down {
+		return "", ""
+	}
+	f.input(dynamo.Route{ID: id, Prompt: dynamo.PromptOf(f.pool.model, tokens, f.spec.BlockSize)})
+	return f.routed.Names()
+}
+
+// Tell is what that frontend says of a request.
+func (f *frontend) Tell(id string, over bool) {
+	if !f.down {
+		f.input(dynamo.Progress{ID: id, Over: over})
+	}
 }
 
 // send takes what the picker tells it.

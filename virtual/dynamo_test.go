@@ -124,3 +124,60 @@ func TestDynamoFrontendFarAway(t *testing.T) {
 		}
 	}
 }
+
+// A graph behind the gateway routes by itself: its router finds prompts where they are cached,
+// whatever frontend the picker takes, and a restart of the picker costs no cached prompt. While
+// the router knows no worker requests are refused.
+func TestDynamoGraph(t *testing.T) {
+	play := func(what scenario.IncidentKind) (cached int64, ends map[string]int) {
+		s, err := scenario.Load("../examples/dynamo-graph.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if what != "" {
+			for i := range 9 {
+				s.Pools[0].Incidents = append(s.Pools[0].Incidents, scenario.Incident{At: time.Duration(2*i+1)*time.Second + 400*time.Millisecond, What: what})
+			}
+		}
+		events := record(t, s)
+		for _, e := range events {
+			if e.Step == flow.PrefillStarted {
+				n, _ := e.Details.Get("cached_tokens").(int)
+				cached += int64(n)
+			}
+		}
+		return cached, outcomes(events)
+	}
+	cached, ends := play("")
+	if ends["completed"] != 600 || cached < 977400*50/100 {
+		t.Errorf("outcomes %v, %d cached tokens; expected 600 completed and half of the tokens cached", ends, cached)
+	}
+	if after, ends := play(scenario.RestartEPP); after < cached*9/10 || ends["completed"]+ends["broken"]+ends["unavailable"] != 600 {
+		t.Errorf("with restarts of the picker %d cached tokens, %v; without %d", after, ends, cached)
+	}
+	if after, ends := play(scenario.RestartFrontend); after > cached*9/10 || ends["unavailable"] == 0 || ends["completed"]+ends["unavailable"] != 600 {
+		t.Errorf("with restarts of the router %d cached tokens, %v; without %d", after, ends, cached)
+	}
+}
+
+// Workers that only prefill compute long prompts that are new; those that are nearly all there
+// stay with the worker that decodes.
+func TestDynamoPrefillWorkers(t *testing.T) {
+	s, err := scenario.Load("../examples/dynamo-prefill.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	legs, stay := 0, 0
+	events := record(t, s)
+	for _, e := range events {
+		switch {
+		case e.Step == flow.PrefillLegSent:
+			legs++
+		case e.Step == flow.PrefillDecided && e.Details.Get("decision") == "local":
+			stay++
+		}
+	}
+	if ends := outcomes(events); ends["completed"] != 600 || legs < 100 || stay < 100 || legs+stay != 600 {
+		t.Errorf("%v; %d prompts computed elsewhere and %d where they are decoded, expected 600 together, 100 of each at least", ends, legs, stay)
+	}
+}

@@ -114,6 +114,7 @@ func (w *world) ended(r *request, o flow.Outcome) {
 // next of its conversation, nil where there is none.
 func (w *world) next(v *workload.Conversation, think machine.Time) {
 	w.done++
+	w.over = w.now
 	if v != nil {
 		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{nextTurn, v})
 		return

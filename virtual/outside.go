@@ -81,7 +81,7 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 	case err != nil:
 		a.Err = err
 	case named == scenario.FrontendName && n.Key == plugins.KeyRoute:
-		r.pool.frontend.route(r, &a)
+		r.pool.frontend.route(r, n, &a)
 	case named == scenario.ManagerName && n.Key == plugins.KeyKVScore:
 		a.Value, a.Err = r.pool.kv.scores(r)
 	case named == "" && n.Key == dataproducer.KeyRender: // a renderer answers as the model server tokenises

@@ -198,14 +198,15 @@ func (x *pool) settled() error {
 	return nil
 }
 
-// loads are how full all model servers were.
+// loads are how full all model servers were until the last request ended: timers that go off
+// later find nothing to do.
 func (w *world) loads() (out []report.ServerLoad) {
 	for _, x := range w.pools {
 		for _, sv := range x.servers {
 			if sv.fleet != nil && !sv.lived {
 				continue
 			}
-			out = append(out, report.ServerLoad{Pool: x.name, Name: sv.name, Endpoint: sv.endpoint, Role: sv.role, Load: sv.engine.Load(w.now)})
+			out = append(out, report.ServerLoad{Pool: x.name, Name: sv.name, Endpoint: sv.endpoint, Role: sv.role, Load: sv.engine.Load(w.over)})
 		}
 	}
 	return out

@@ -95,9 +95,13 @@ func TestLittlesLaw(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			var ended machine.Time
 			stayed, came, n := machine.Time(0), map[string]machine.Time{}, 0
 			var loads []report.ServerLoad
 			if _, err := Play(s, flow.Func(func(e flow.Event) {
+				if e.Step == flow.Finished {
+					ended = e.Time
+				}
 				switch {
 				case e.Hop != flow.Server:
 				case e.Step == flow.RequestReceived:
@@ -117,6 +121,11 @@ func TestLittlesLaw(t *testing.T) {
 			}
 			if n != 400 || math.Abs(there-stayed.Seconds()) > 1e-3*there {
 				t.Errorf("%d requests stayed for %v s together; over time there were %v request-seconds", n, stayed.Seconds(), there)
+			}
+			for i := range loads {
+				if l := &loads[i].Load; l.For > loads[0].Load.For || l.For.Seconds() > 1.001*ended.Seconds() || l.Prompts <= 0 || l.Prompts >= l.Busy || l.Busy > l.For {
+					t.Errorf("%s is told of for %s, busy for %s and %s of that with prompts; the last request ended at %s", loads[i].Name, l.For, l.Busy, l.Prompts, ended)
+				}
 			}
 			if (c.name == "too little memory") != (preempted > 0) {
 				t.Errorf("%d preemptions", preempted)

@@ -27,6 +27,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/constraint"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -93,6 +94,7 @@ type world struct {
 	overdue       []*workload.Conversation // those that wait for the limit
 	logged        int                      // pickers with a log of their inputs
 	sent, done    int                      // requests, and those of them that have ended
+	over          machine.Time             // when the last of those that have ended did
 	messages      []*message               // that have arrived, to be used again
 	head          header.List              // the last one to a model server
 	memories      []*memory                // that are to be used again
@@ -137,6 +139,8 @@ type Options struct {
 	// servers were; either may be nil.
 	Gaps   engine.Gaps
 	Served func([]report.ServerLoad)
+	// Used is told in the end how much of everything else was in use; may be nil.
+	Used func([]constraint.Use)
 	// Trained is told in the end what each pool's latency predictor came to; may be nil.
 	Trained func(predictor.Status)
 
@@ -161,6 +165,9 @@ func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSum
 	err = w.run(o.Progress)
 	if o.Served != nil {
 		o.Served(w.loads())
+	}
+	if o.Used != nil {
+		o.Used(w.uses())
 	}
 	if err != nil || w.busy() {
 		return nil, err

@@ -2,9 +2,12 @@ package web_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -27,9 +30,10 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Skip("make soak-ui runs it: WINDTUNNEL_UI_SOAK says for how long, such as 5m")
 	}
-	const kept, second, samples = 20_000, 150, 30
+	const kept, second, samples = 20_000, 50, 40 // 700 events a second
 	book := web.NewSmallBook(kept)
-	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Detail: report.Progress})
+	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Detail: report.Progress,
+		Requests: report.MaxSample}) // memory for the run's sample is there from the beginning
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +84,11 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 		runtime.GC()
+		profile(t, len(page))
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		page, own = append(page, heap.UsedSize/(1<<20)), append(own, float64(m.HeapAlloc)/(1<<20))
-		t.Logf("%8s  %7d requests  page %6.1f MiB  windtunnel %6.1f MiB  %s", time.Since(began).Round(time.Second), n, page[len(page)-1], own[len(own)-1], view)
+		t.Logf("%8s  %7d requests  page %6.1f MiB  windtunnel %6.1f MiB  %s  %s", time.Since(began).Round(time.Second), n, page[len(page)-1], own[len(own)-1], view, do(t, ctx, "what is kept", chromedp.Evaluate[string](keptByPage, chromedp.EvalAwaitPromise)))
 	}
 	for what, x := range map[string][]float64{"the page's heap": page, "windtunnel's heap": own} {
 		early, late := mean(x[samples/6:samples/2]), mean(x[samples/2+samples/6:])
@@ -91,6 +96,28 @@ func TestSoak(t *testing.T) {
 		if late > 1.1*early+1 {
 			t.Errorf("%s grows: %.1f MiB on average, and %.1f MiB later", what, early, late)
 		}
+	}
+}
+
+// keptByPage counts what the page's store has, and the nodes of its document.
+const keptByPage = `import(document.querySelector("link[rel=modulepreload][href$='/store.js']").href).then(({store: s}) => Object.entries({
+	rows: s.rows.length, ids: s.byId.size, open: s.open.size, names: s.names.length, gauges: [...s.gauges.values()].reduce((n, x) => n + x.length, 0), notices: s.notices.length, failed: s.failed.length,
+	touched: s.touched ? s.touched.size : 0, windows: s.figures ? s.figures.windows.length : 0, nodes: document.querySelectorAll("*").length}).map(([k, v]) => k + " " + v).join(", "))`
+
+// profile writes what windtunnel's heap consists of, where WINDTUNNEL_UI_SOAK_PROFILES names a
+// directory: go tool pprof -diff_base heap-05 heap-29 says what has grown.
+func profile(t *testing.T, n int) {
+	t.Helper()
+	dir := os.Getenv("WINDTUNNEL_UI_SOAK_PROFILES")
+	if dir == "" {
+		return
+	}
+	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("heap-%02d", n)))
+	if err == nil {
+		err = errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

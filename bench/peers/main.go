@@ -5,16 +5,12 @@
 //
 //	go run ./bench/peers                              # 50,000 requests, 64 and 1,024 pods
 //	go run ./bench/peers -requests 500000 -rounds 3
-//	go run ./bench/peers -requests 500000 -alone      # without DynoSim
-//
-// Each work is played once with all prompts different, and once with prompts that share
-// one of 100 beginnings of 256 tokens: 80 % of windtunnel's. DynoSim's generator
-// cannot leave some of them out: all of its prompts share one. DynoSim's log is turned
-// down to warnings, as kv_router else writes a line of 500 bytes for each request.
+//	go run ./bench/peers -requests 500000 -rounds 1 -alone
 //
 // DynoSim is a Python package; it is installed, pinned, into windtunnel's cache
 // the first time. Without Python 3 the program says so and ends with 1. It is no
-// part of make test.
+// part of make test. Its log is turned down to warnings: its kv_router else writes
+// a line of 500 bytes for each request, which would count against it.
 package main
 
 import (
@@ -43,8 +39,16 @@ type work struct {
 	pods    int
 	router  string // DynoSim's
 	plugins string // windtunnel's
-	shared  bool   // whether prompts share beginnings
+	shared  bool   // prompts begin alike, see shares
 }
+
+// shares has 80 % of the prompts begin with one of 100 beginnings of 256 tokens. DynoSim
+// knows no prompts that share nothing beside others that do: of its prompts all begin so.
+const shares = `
+  classes:
+    - {name: shared, share: 80%, prompt: {characters: 1024, shared: {groups: 100, characters: 1024}}}
+    - {name: own, share: 20%, prompt: {characters: 2048}}
+`
 
 const (
 	roundRobin = `          - {type: round-robin-picker}
@@ -68,26 +72,16 @@ var works = []work{
 	{"round robin", 1024, "round_robin", roundRobin, false},
 	{"prefix + queue + KV", 1024, "kv_router", scored, false},
 	{"round robin, shared", 64, "round_robin", roundRobin, true},
-	{"prefix + …, shared", 64, "kv_router", scored, true},
+	{"scorers, shared", 64, "kv_router", scored, true},
 	{"round robin, shared", 1024, "round_robin", roundRobin, true},
-	{"prefix + …, shared", 1024, "kv_router", scored, true},
+	{"scorers, shared", 1024, "kv_router", scored, true},
 }
-
-const (
-	different = `  maxTokens: 128
-  prompt: {characters: 2048}
-`
-	sharing = `  classes:
-    - {name: sharing, share: 80%, maxTokens: 128, prompt: {characters: 1024, shared: {groups: 100, characters: 1024}}}
-    - {name: different, share: 20%, maxTokens: 128, prompt: {characters: 2048}}
-`
-)
 
 // scenario is the work as windtunnel reads it.
 func (w *work) scenario(requests int) string {
-	prompts := different
+	prompts := "\n  prompt: {characters: 2048}\n"
 	if w.shared {
-		prompts = sharing
+		prompts = shares
 	}
 	return fmt.Sprintf(`apiVersion: windtunnel/v1alpha1
 kind: Scenario
@@ -107,16 +101,14 @@ pools:
 workload:
   requests: %[4]d
   rate: %[5]d
-%[6]s`, w.name, w.pods, w.plugins, requests, 5*w.pods, prompts)
+  maxTokens: 128%[6]s`, w.name, w.pods, w.plugins, requests, 5*w.pods, prompts)
 }
 
-// dynoSim is the work as DynoSim reads it.
-func (w *work) dynoSim(requests int) []string {
-	args := []string{
-		"-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", w.router,
+// dynosim is the work as DynoSim is told of it.
+func (w *work) dynosim(requests int) []string {
+	args := []string{"-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", w.router,
 		"--num-workers", strconv.Itoa(w.pods), "--input-tokens", "512", "--output-tokens", "128", "--request-count", strconv.Itoa(requests),
-		"--request-rate", strconv.Itoa(5 * w.pods), "--extra-engine-args", `{"block_size":16,"num_gpu_blocks":27000}`,
-	}
+		"--request-rate", strconv.Itoa(5 * w.pods), "--extra-engine-args", `{"block_size":16,"num_gpu_blocks":27000}`}
 	if w.shared {
 		args = append(args, "--shared-prefix-ratio", "0.5", "--num-prefix-groups", "100")
 	}
@@ -183,14 +175,13 @@ func run(ctx context.Context) error {
 	requests := flag.Int("requests", 50_000, "how many requests each run has")
 	rounds := flag.Int("rounds", 3, "how many runs of each side, in turns; the median is printed")
 	pods := flag.Int("pods", 0, "only the rows with this many pods")
-	alone := flag.Bool("alone", false, "only windtunnel's side, which needs no Python")
+	alone := flag.Bool("alone", false, "only windtunnel: what it costs, beside nothing")
 	flag.Parse()
 	if *requests < 1 || *rounds < 1 {
 		return errors.New("-requests and -rounds have to be 1 or more")
 	}
-	var python string
+	python, err := "", error(nil)
 	if !*alone {
-		var err error
 		if python, err = install(ctx); err != nil {
 			return err
 		}
@@ -204,11 +195,7 @@ func run(ctx context.Context) error {
 	if _, err := measure(ctx, ".", "go", "build", "-o", own, "github.com/windtunnel/windtunnel/cmd/windtunnel"); err != nil {
 		return err
 	}
-	fmt.Printf("%-20s %5s  %22s", "", "pods", "windtunnel")
-	if !*alone {
-		fmt.Printf("  %22s  %8s", "DynoSim 1.4.2", "ratio")
-	}
-	fmt.Println()
+	fmt.Printf("%-20s %5s  %22s  %22s  %8s\n", "", "pods", "windtunnel", "DynoSim 1.4.2", "ratio")
 	for i := range works {
 		w := &works[i]
 		if *pods != 0 && w.pods != *pods {
@@ -225,27 +212,21 @@ func run(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				ours = append(ours, a)
-				if *alone {
-					continue
+				b := cost{}
+				if python != "" {
+					b, err = measure(ctx, dir, python, w.dynosim(n)...)
 				}
-				b, err := measure(ctx, dir, python, w.dynoSim(n)...)
 				if err != nil {
 					return err
 				}
-				theirs = append(theirs, b)
+				ours, theirs = append(ours, a), append(theirs, b)
 			}
+			a, b := median(ours), median(theirs)
 			name := w.name
 			if n == 1 {
 				name = "start-up alone"
 			}
-			a := median(ours)
-			fmt.Printf("%-20s %5d  %9.2f s %6.0f MiB", name, w.pods, a.seconds, a.mib)
-			if !*alone {
-				b := median(theirs)
-				fmt.Printf("  %9.2f s %6.0f MiB  %7.1f×", b.seconds, b.mib, b.seconds/a.seconds)
-			}
-			fmt.Println()
+			fmt.Printf("%-20s %5d  %9.2f s %6.0f MiB  %9.2f s %6.0f MiB  %7.1f×\n", name, w.pods, a.seconds, a.mib, b.seconds, b.mib, b.seconds/a.seconds)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@
 package bounded
 
 import (
+	"iter"
 	"math"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -103,6 +104,18 @@ func (s *Store[K, V]) Peek(key K) (V, bool) {
 func (s *Store[K, V]) Oldest() (K, V, bool) {
 	key, e, ok := s.entries.GetOldest()
 	return key, e.value, ok
+}
+
+// All are the entries, the one that goes first first. Nothing may be changed
+// meanwhile.
+func (s *Store[K, V]) All() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for _, key := range s.entries.Keys() {
+			if v, _ := s.Peek(key); !yield(key, v) {
+				return
+			}
+		}
+	}
 }
 
 // Delete takes an entry away and says whether it was there.

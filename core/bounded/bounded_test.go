@@ -107,6 +107,15 @@ func TestStore(t *testing.T) {
 				if k, v, ok := s.Oldest(); ok != (len(m.keys) > 0) || ok && (k != m.keys[0] || v != k) {
 					t.Fatalf("the oldest is %d %v", k, ok)
 				}
+				var all []int
+				for k, v := range s.All() {
+					if all = append(all, k); k != v {
+						t.Fatalf("%d has the value of %d", k, v)
+					}
+				}
+				if !slices.Equal(all, m.keys) {
+					t.Fatalf("there are %v, want %v", all, m.keys)
+				}
 			},
 		})
 	})

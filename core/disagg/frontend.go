@@ -21,8 +21,19 @@ type Frontend struct {
 	Reader *modelserver.Reader
 	// Worker is where the worker with an instance id listens; false is none known.
 	Worker func(id string) (Target, bool)
+	// Router chooses the worker, where the frontend routes by itself; nil is direct mode.
+	Router FrontendRouter
 	// Epoch is the Unix time, in seconds, at which the run began.
 	Epoch int64
+}
+
+// FrontendRouter is a frontend's own router. It may be asked from several goroutines.
+type FrontendRouter interface {
+	// Route books a request and names its worker, and that which computes the prompt if it is
+	// another one; "" is none.
+	Route(id string, tokens []uint32) (worker, prefill string)
+	// Tell says that the first piece of its answer is there, or that it is over.
+	Tell(id string, over bool)
 }
 
 // The headers by which a request names its worker, in the canonical form of net/http.
@@ -102,7 +113,7 @@ func (x *ClientRequest) front() {
 	if to.Prefill == "" && in.NvExt.Prefill != nil {
 		to.Prefill = fmt.Sprint(*in.NvExt.Prefill)
 	}
-	if to.Worker == "" {
+	if to.Worker == "" && f.Router == nil {
 		x.fault(openai.Errorf(500, "", "Worker ID required (--direct-route) but none found in request: expected the header %s or nvext.backend_instance_id.", WorkerHeader))
 		return
 	}
@@ -113,6 +124,13 @@ func (x *ClientRequest) front() {
 		return
 	}
 	x.fronted = &fronted{Preprocessed: pre}
+	if f.Router != nil {
+		to = Routed{}
+		if to.Worker, to.Prefill = f.Router.Route(x.name(), pre.Tokens); to.Worker == "" {
+			x.fault(openai.Errorf(503, "", "No worker has announced itself."))
+			return
+		}
+	}
 	var known bool
 	if x.fronted.worker, known = f.Worker(to.Worker); !known {
 		x.fault(openai.Errorf(503, "", "There is no worker with the instance id %.40s.", to.Worker))
@@ -135,7 +153,9 @@ func (x *ClientRequest) front() {
 		return
 	}
 	why := "its tokens are read here"
-	if given != nil {
+	if f.Router != nil {
+		why = "routed here"
+	} else if given != nil {
 		why = "its tokens are given"
 	}
 	x.mark = "local"
@@ -167,4 +187,17 @@ func (x *ClientRequest) translate(l *leg) {
 		x.do(Answer{Status: l.status, Head: header.Of("Content-Type", post.ContentType()), Body: out, Verbatim: l.ID})
 	}
 	x.do(Collect{l.ID})
+}
+
+// tellRouter tells a frontend's own router what has happened since.
+func (x *ClientRequest) tellRouter(first, over bool) {
+	if x.fronted == nil || x.c.Frontend.Router == nil {
+		return
+	}
+	if x.first && !first {
+		x.c.Frontend.Router.Tell(x.name(), false)
+	}
+	if x.over && !over {
+		x.c.Frontend.Router.Tell(x.name(), true)
+	}
 }

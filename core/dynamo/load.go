@@ -26,6 +26,9 @@ type Config struct {
 	// TTL is how long a block is taken for cached after a request with it was sent
 	// somewhere (DYN_USE_KV_EVENTS=false).
 	TTL machine.Time
+	// PrefillThreshold is how many new tokens of a prompt a worker that decodes computes
+	// by itself, although there are workers that only prefill.
+	PrefillThreshold int
 }
 
 // DefaultConfig are Dynamo's defaults. With blocks of 16 tokens, which are Dynamo's own,
@@ -77,6 +80,9 @@ type worker struct {
 	requests, prefill, alone int
 	active                   map[uint64]int32 // blocks in use, by how many requests
 }
+
+// none of a prompt is anywhere: where only load counts.
+func none(int) float64 { return 0 }
 
 // NewLoad knows nothing.
 func NewLoad(c Config) *Load {

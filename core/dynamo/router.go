@@ -64,6 +64,24 @@ type Progress struct {
 	Over bool `json:"over"`
 }
 
+// MaxTold bounds the Progress that goes with one routing call, in entries.
+const MaxTold = 64
+
+// ParseProgress reads what a picker tells beside a routing call: a JSON list.
+func ParseProgress(text string) ([]Progress, error) {
+	var list []Progress
+	if text == "" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, fmt.Errorf("found %.80q; expected a list such as [{\"request_id\":\"r\",\"over\":true}]: %w", text, err)
+	}
+	if len(list) > MaxTold {
+		return nil, fmt.Errorf("found %d entries; expected %d at most", len(list), MaxTold)
+	}
+	return list, nil
+}
+
 // Route asks for a worker.
 type Route struct {
 	// ID is the request's. One that is booked already is routed anew.
@@ -85,6 +103,19 @@ type Routed struct {
 	// Worker is 0 where no worker is known.
 	Worker WorkerID
 	Cost   Cost
+	// Prefill is the worker that computes the prompt; 0 is Worker itself.
+	Prefill WorkerID
+}
+
+// Names are the workers' instance ids as headers have them; "" is none.
+func (e Routed) Names() (worker, prefill string) {
+	if e.Worker != 0 {
+		worker = e.Worker.String()
+	}
+	if e.Prefill != 0 {
+		prefill = e.Prefill.String()
+	}
+	return worker, prefill
 }
 
 // Due is when it happened.
@@ -95,8 +126,9 @@ type Effects = machine.Effects[Routed]
 
 // Answer is what a routing call is answered: document 001's worker and tokens.
 type Answer struct {
-	Worker WorkerID `json:"worker_id"`
-	Tokens []uint32 `json:"token_ids,omitempty"`
+	Worker  WorkerID `json:"worker_id"`
+	Prefill WorkerID `json:"prefill_worker_id,omitempty"`
+	Tokens  []uint32 `json:"token_ids,omitempty"`
 }
 
 // What a routing call comes to that names no worker, as a picker sees it.
@@ -146,6 +178,9 @@ type routed struct {
 	worker WorkerID
 	number Booking
 	at     machine.Time
+
+	prefill WorkerID // where the prompt is computed, 0 for worker
+	before  Booking  // there
 }
 
 // NewRouter knows no worker. period is how often workers push.
@@ -183,8 +218,12 @@ func (r *Router) Advance(now machine.Time, _ *Effects) {
 			delete(r.workers, id)
 			r.load.Gone(id)
 			for request, b := range r.booked {
-				if b.worker == id {
+				switch id {
+				case b.worker:
+					r.load.Free(b.before)
 					delete(r.booked, request)
+				case b.prefill:
+					b.before = 0
 				}
 			}
 		}
@@ -202,6 +241,7 @@ func (r *Router) Input(now machine.Time, m Message, fx *Effects) {
 			r.free(x.ID, b)
 		} else if b != nil {
 			r.load.Prefilled(b.number)
+			r.prefilled(b)
 		}
 	case Route:
 		r.route(&x, fx)
@@ -219,37 +259,79 @@ func (r *Router) hear(x Worker) {
 		return
 	}
 	for id, b := range r.booked {
-		if b.worker == x.ID && b.at.Add(r.period) <= r.now {
+		switch {
+		case b.at.Add(r.period) > r.now:
+		case b.prefill == x.ID:
+			r.prefilled(b)
+		case b.worker == x.ID && b.before == 0: // else it waits for the prefill
 			r.free(id, b)
 		}
 	}
 }
 
+// prefilled says that the prompt is computed by the worker that only prefills.
+func (r *Router) prefilled(b *routed) {
+	r.load.Free(b.before)
+	b.before = 0
+}
+
 func (r *Router) free(id string, b *routed) {
 	r.load.Free(b.number)
+	r.prefilled(b)
 	delete(r.booked, id)
 }
 
-func (r *Router) route(x *Route, fx *Effects) {
+// choose is the worker of a role with the lowest cost; 0 where there is none.
+func (r *Router) choose(x *Route, role Role, overlap func(int) float64) (WorkerID, Cost) {
 	r.ids = r.ids[:0]
 	for id, w := range r.workers {
-		if w.Role == Decode {
+		if w.Role == role {
 			r.ids = append(r.ids, id)
 		}
 	}
-	slices.Sort(r.ids)
 	if len(r.ids) == 0 {
-		fx.Add(Routed{At: r.now, ID: x.ID})
+		return 0, Cost{}
+	}
+	slices.Sort(r.ids)
+	r.costs = r.load.Costs(r.now, &x.Prompt, r.ids, overlap, r.costs[:0])
+	purpose := "route"
+	if role == Prefill {
+		purpose = "prefill"
+	}
+	at := r.load.Choose(r.costs, machine.DrawFor(r.seed, "dynamo", purpose, x.ID))
+	return r.ids[at], r.costs[at]
+}
+
+// route chooses a worker, and where there are workers that only prefill one of these, by what
+// they have of the prompt. The other is chosen by its load alone then, as Dynamo does. A prompt
+// of which it has nearly all stays with it.
+func (r *Router) route(x *Route, fx *Effects) {
+	e := Routed{At: r.now, ID: x.ID}
+	prefill, before := r.choose(x, Prefill, nil)
+	if prefill == 0 {
+		e.Worker, e.Cost = r.choose(x, Decode, nil)
+	} else if e.Worker, e.Cost = r.choose(x, Decode, none); e.Worker != 0 {
+		e.Cost.Overlap = float64(r.load.Overlap(r.now, &x.Prompt, e.Worker))
+		if x.Prompt.Tokens-int(e.Cost.Overlap)*r.load.c.BlockSize > r.load.c.PrefillThreshold {
+			e.Prefill = prefill
+		}
+	}
+	if e.Worker == 0 {
+		fx.Add(e)
 		return
 	}
-	r.costs = r.load.Costs(r.now, &x.Prompt, r.ids, nil, r.costs[:0])
-	at := r.load.Choose(r.costs, machine.DrawFor(r.seed, "dynamo", "route", x.ID))
-	e := Routed{At: r.now, ID: x.ID, Worker: r.ids[at], Cost: r.costs[at]}
 	if b := r.booked[x.ID]; b != nil {
 		r.free(x.ID, b)
 	}
 	if len(r.booked) < maxBookings && x.ID != "" && len(x.ID) <= maxID {
-		r.booked[x.ID] = &routed{e.Worker, r.load.Book(r.now, &x.Prompt, e.Worker, e.Cost.Overlap), r.now}
+		b := &routed{worker: e.Worker, at: r.now, prefill: e.Prefill}
+		has := e.Cost.Overlap
+		if e.Prefill != 0 {
+			b.before = r.load.Book(r.now, &x.Prompt, e.Prefill, before.Overlap)
+			has = float64(x.Prompt.Tokens/r.load.c.BlockSize + 1) // it computes none of it
+		}
+		b.number = r.load.Book(r.now, &x.Prompt, e.Worker, has)
+		r.booked[x.ID] = b
 	}
 	fx.Add(e)
 }

@@ -97,6 +97,57 @@ func TestRouterForgetsLostBookings(t *testing.T) {
 	}
 }
 
+// TestRouterPrefillWorkers: where there are workers that only prefill, one of these computes the
+// prompt, the one that has most of it; who decodes is chosen by load alone. A prompt of which that
+// one has nearly all stays with it. Every booking ends, whoever falls silent.
+func TestRouterPrefillWorkers(t *testing.T) {
+	c := DefaultConfig()
+	c.PrefillThreshold = 100
+	b := &bench{Router: NewRouter(c, 1, machine.Second)}
+	push := func(at machine.Time, requests int) {
+		b.tell(at, Worker{ID: 1, Role: Decode, Requests: requests})
+		b.tell(at, Worker{ID: 2, Role: Decode, Requests: requests})
+		b.tell(at, Worker{ID: 11, Role: Prefill, Requests: requests})
+		b.tell(at, Worker{ID: 12, Role: Prefill, Requests: requests})
+	}
+	push(0, 1)
+	first := b.route(0, "a", tokensOf(1, 640))
+	if first.Prefill == 0 {
+		t.Fatalf("%+v: no worker that only prefills was chosen", first)
+	}
+	if e := b.route(1, "b", tokensOf(2, 640)); e.Worker == first.Worker || e.Prefill == first.Prefill {
+		t.Fatalf("%+v beside %+v: want the idle ones", e, first)
+	}
+	if e := b.route(2, "short", tokensOf(3, 64)); e.Prefill != 0 {
+		t.Fatalf("%+v: 64 tokens are below the threshold of 100", e)
+	}
+	for _, id := range []string{"a", "b", "short"} {
+		b.tell(3, Progress{ID: id})
+		b.tell(3, Progress{ID: id})
+		b.tell(3, Progress{ID: id, Over: true})
+	}
+	if b.Running() != 0 || len(b.load.workers) != 0 {
+		t.Fatalf("%d are booked at %d workers, all are over", b.Running(), len(b.load.workers))
+	}
+	again := b.route(4, "again", append(tokensOf(1, 640), tokensOf(9, 640)...))
+	if again.Prefill != first.Prefill {
+		t.Fatalf("%+v: want prefill worker %d, which has half of it", again, first.Prefill)
+	}
+	if e := b.route(5, "known", append(append(tokensOf(1, 640), tokensOf(9, 640)...), 7)); e.Worker == again.Worker != (e.Prefill == 0) {
+		t.Fatalf("%+v: the worker that has it computes the rest, another does not", e)
+	}
+	push(machine.Second*3/2, 0)
+	push(machine.Second*5/2, 0)
+	if b.Running() != 0 {
+		t.Fatalf("%d are booked at workers that have had nothing in hand", b.Running())
+	}
+	b.route(machine.Second*5/2, "lost", tokensOf(5, 640))
+	b.Advance(7*machine.Second, &b.fx)
+	if b.Running() != 0 || len(b.booked) != 0 || len(b.Workers()) != 0 {
+		t.Fatalf("%d are booked at workers that have left", b.Running())
+	}
+}
+
 // TestWorkerCheck refuses what is no worker.
 func TestWorkerCheck(t *testing.T) {
 	b := newBench()

@@ -211,6 +211,12 @@ func (c Config) Check() error {
 	return c.validate()
 }
 
+// ReadsAs says whether what a request asks for is the same to an engine of either
+// configuration.
+func (c Config) ReadsAs(o Config) bool {
+	return c.MaxModelLen == o.MaxModelLen && c.BlockSize == o.BlockSize && c.Batching == o.Batching && c.DisablePrefixCaching == o.DisablePrefixCaching
+}
+
 // BlockBytes is the size of one KV block of the engine that the configuration
 // makes.
 func (c Config) BlockBytes() int64 {

@@ -73,6 +73,7 @@ func (e *Engine) endAll(why Reason, fx *Effects) {
 	if e.run.active {
 		e.reportSteps(e.now, fx)
 		e.stats.Busy += e.now - e.run.schedule.Start
+		e.load.Prompts += min(e.run.prompts, e.now-e.run.schedule.Start)
 	}
 	if e.pool != nil {
 		e.pool.log.flush(e.now, fx)

@@ -18,13 +18,17 @@ type Gaps interface {
 // Load is how full an engine was from its beginning to a time.
 type Load struct {
 	// For is how long that was, and Busy how much of it the engine computed in steps
-	// (not counted under BatchingIndependent).
-	For, Busy machine.Time
+	// (not counted under BatchingIndependent). Prompts is what of that prompts took: all of
+	// a step that computes nothing else, and of one that makes tokens, too, what it took
+	// longer than it would for those alone.
+	For, Busy, Prompts machine.Time
 	// Running and Waiting are requests, Blocks those of the KV cache that were in use,
 	// of Total that there are (none under BatchingIndependent).
 	Running, Waiting, Blocks Level
 	Total                    int
 	Preemptions              uint64
+	// Slots is how many requests may run at once.
+	Slots int
 }
 
 // Level is something that rises and falls. Peak is the highest that lasts.
@@ -108,7 +112,10 @@ func (e *Engine) Load(now machine.Time) Load {
 	s := e.Stats()
 	e.observe(max(now, e.now), e.used())
 	l := e.load
-	l.Busy, l.Preemptions = s.Busy, s.Preemptions
+	l.Busy, l.Preemptions, l.Slots = s.Busy, s.Preemptions, e.cfg.MaxNumSeqs
+	if e.run.active {
+		l.Prompts += min(e.run.prompts, e.now-e.run.schedule.Start)
+	}
 	if e.pool != nil {
 		l.Total = e.pool.total
 	}

@@ -15,8 +15,9 @@ type run struct {
 	begun    int // steps that began: their blocks are taken
 	reported int // of these, reported to EveryToken requests
 	end      machine.Time
-	decoding int // requests that take a token in each step
-	prefill  int // prompt tokens
+	decoding int          // requests that take a token in each step
+	prefill  int          // prompt tokens
+	prompts  machine.Time // that they take, of a single step
 }
 
 // begin starts a run from what was decided. begun says that the blocks for its
@@ -58,9 +59,21 @@ func (e *Engine) begin(decoding int, preempted bool, begun int) {
 		x.steps = e.length(&x, line.Until-st.DecodeContext)
 	} else {
 		x.schedule.Base = bounded(e.paced(e.cfg.Timer.StepTime(st)) + e.loading)
+		if st.PrefillSeqs > 0 {
+			x.prompts = max(x.schedule.Base-e.tokensAlone(st), 0).Time()
+		}
 	}
 	x.end = x.schedule.End(x.steps)
 	e.run, e.loras.owed = x, 0
+}
+
+// tokensAlone is how long a step would take without its prompts.
+func (e *Engine) tokensAlone(s *Step) Fixed {
+	if s.DecodeSeqs == 0 {
+		return 0
+	}
+	alone := Step{Index: s.Index, DecodeSeqs: s.DecodeSeqs, DecodeContext: s.DecodeContext}
+	return e.paced(e.cfg.Timer.StepTime(&alone))
 }
 
 // paced is a step's time at the engine's pace.

@@ -9,6 +9,7 @@ func (e *Engine) finishRun(fx *Effects) {
 	e.play(x.steps - x.done)
 	at := x.end
 	e.stats.Busy += at - x.schedule.Start
+	e.load.Prompts += x.prompts
 	last := x.schedule.from(x.steps)
 	e.boundary, e.frac = at, last.Frac
 	e.now = max(e.now, at)

@@ -15,6 +15,7 @@ type Service struct {
 	now     machine.Time
 	waiting []*Request
 	working machine.Queue[*Request]
+	busy    machine.Time // of all workers together, what began counted wholly
 }
 
 // ServiceConfig is how long a picker takes, and for how many requests at once.
@@ -52,7 +53,17 @@ func (s *Service) Input(now machine.Time, r *Request, fx *machine.Effects[Attend
 
 func (s *Service) begin(at machine.Time, r *Request) {
 	d := machine.DrawFor(s.c.Seed, "epp", "service", r.ID)
-	s.working.Push(at.Add(max(0, s.c.Takes.SampleTime(&d))), machine.ClassTimer, r)
+	takes := max(0, s.c.Takes.SampleTime(&d))
+	s.busy += takes
+	s.working.Push(at.Add(takes), machine.ClassTimer, r)
+}
+
+// Busy is the share of its workers' time that requests took until now, from 0 to 1.
+func (s *Service) Busy(now machine.Time) float64 {
+	if now <= 0 {
+		return 0
+	}
+	return min(1, float64(s.busy)/float64(now)/float64(s.c.Workers))
 }
 
 // Next is when the next request's time is over.

@@ -22,6 +22,14 @@ type Link struct {
 	RDMA           bool // remote direct memory access, as InfiniBand and RoCE have
 }
 
+// Reached is how many bytes per second transfers together reach of a link's bandwidth.
+func (l *Link) Reached() int64 {
+	if l.RDMA {
+		return l.BytesPerSecond
+	}
+	return l.BytesPerSecond * tcpPermille / 1000
+}
+
 // Leg is one crossing of the network. A transfer with several legs (through a
 // store) is whole in the middle before it goes on.
 type Leg struct {

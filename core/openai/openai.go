@@ -47,11 +47,23 @@ func AppendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
+// verbatim are the bytes that stand in a JSON string as they are.
+var verbatim = func() (is [256]bool) {
+	for c := byte(' '); c < utf8.RuneSelf; c++ {
+		is[c] = c != '"' && c != '\\'
+	}
+	return is
+}()
+
 // appendEscaped appends the inside of a JSON string.
 func appendEscaped(b []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
+		if verbatim[c] {
+			i++
+			continue
+		}
 		if c >= utf8.RuneSelf {
 			r, size := utf8.DecodeRuneInString(s[i:])
 			if r == utf8.RuneError && size == 1 {
@@ -60,10 +72,6 @@ func appendEscaped(b []byte, s string) []byte {
 				start = i + 1
 			}
 			i += size
-			continue
-		}
-		if c >= 0x20 && c != '"' && c != '\\' {
-			i++
 			continue
 		}
 		b = append(b, s[start:i]...)

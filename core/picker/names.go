@@ -75,6 +75,10 @@ var InternalHeaders = []string{HeaderDestination, KeySubset, KeyServed, KeyScore
 // DefaultFairnessID is the flow of a request that names none.
 const DefaultFairnessID = "default-flow"
 
+// maxFairnessBytes is how long a flow's name may be, which is remembered for as
+// long as the flow is; a longer one goes by its digest.
+const maxFairnessBytes = 1024
+
 // Label of the role of a model server in disaggregated serving, and of its
 // engine (with the name that the Gateway API Inference Extension gave it).
 const (

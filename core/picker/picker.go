@@ -327,6 +327,9 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 	if r.FairnessID == "" {
 		r.FairnessID = DefaultFairnessID
 	}
+	if len(r.FairnessID) > maxFairnessBytes {
+		r.FairnessID = Digest(r.FairnessID)
+	}
 	var all []Need
 	for _, a := range p.askers {
 		list, err := p.needs(a, now, r, p.pool.View())

@@ -151,17 +151,21 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	pause.For(r.Context(), s.o.RoundTrip/2)
+	told, err := core.ParseProgress(r.Header.Get(plugins.HeaderProgress))
+	if err != nil {
+		fail(w, http.StatusBadRequest, "%s: %v", plugins.HeaderProgress, err)
+		return
+	}
+	for _, x := range told {
+		s.driver.Input(x)
+	}
 	tokens, err := s.o.Tokens(r.URL.Path, r.Header, body)
 	if err != nil {
 		fail(w, http.StatusBadRequest, "%v", err)
 		return
 	}
-	answer := core.Answer{Tokens: tokens}
-	ask := core.Route{ID: r.Header.Get(picker.HeaderRequestID), Prompt: core.PromptOf(s.o.Model, tokens, s.o.BlockSize)}
-	s.driver.With(func(now machine.Time, fx *core.Effects) {
-		s.router.Input(now, ask, fx)
-		answer.Worker = fx.List[len(fx.List)-1].Worker
-	})
+	to := s.ask(r.Header.Get(picker.HeaderRequestID), tokens)
+	answer := core.Answer{Worker: to.Worker, Prefill: to.Prefill, Tokens: tokens}
 	if answer.Worker == 0 {
 		fail(w, http.StatusServiceUnavailable, "no worker has announced itself")
 		return
@@ -170,6 +174,24 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(answer.JSON()) // who has left needs no answer
 }
+
+// ask is the router's answer.
+func (s *Server) ask(id string, tokens []uint32) (to core.Routed) {
+	ask := core.Route{ID: id, Prompt: core.PromptOf(s.o.Model, tokens, s.o.BlockSize)}
+	s.driver.With(func(now machine.Time, fx *core.Effects) {
+		s.router.Input(now, ask, fx)
+		to = fx.List[len(fx.List)-1]
+	})
+	return to
+}
+
+// Route is the router's answer to a frontend before a model server (disagg.FrontendRouter).
+func (s *Server) Route(id string, tokens []uint32) (worker, prefill string) {
+	return s.ask(id, tokens).Names()
+}
+
+// Tell is what that frontend says of a request.
+func (s *Server) Tell(id string, over bool) { s.driver.Input(core.Progress{ID: id, Over: over}) }
 
 // announce takes workers' pushes.
 func (s *Server) announce(w http.ResponseWriter, r *http.Request) {

@@ -39,7 +39,7 @@ func (s *Server) headOf(r *http.Request, h *modelserver.Head) {
 func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.API) {
 	s.inFlight.add(1)
 	defer s.inFlight.add(-1)
-	g := new(inferenceRequest)
+	g := inferenceRequests.Get().(*inferenceRequest)
 	g.s, g.w, g.r, g.ctx, g.api = s, w, r, r.Context(), api
 	s.headOf(r, &g.head)
 	if s.opts.RequestIDHeaders {
@@ -66,6 +66,7 @@ func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.
 		g.serveHeld(boundary)
 	default:
 		g.servePlain()
+		g.recycle()
 	}
 }
 

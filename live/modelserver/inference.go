@@ -38,6 +38,7 @@ type inferenceRequest struct {
 	whole  bool                 // the request's body was read to its end
 	held   *held.Reader         // of a held-open request; nil otherwise
 	watch  *bodyWatch           // of its body
+	memory modelserver.Memory   // of what is read
 
 	// one is what nearly every request needs, in the same piece of memory; the
 	// slices above stand on it where there is one choice.
@@ -51,6 +52,20 @@ type inferenceRequest struct {
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+
+// inferenceRequests are those that nobody knows of any more: what is warm is used again.
+var inferenceRequests = sync.Pool{New: func() any { return new(inferenceRequest) }}
+
+// recycle gives back a request that has been answered, unless the engine may still
+// come to it.
+func (g *inferenceRequest) recycle() {
+	if g.box.Free() {
+		ready := g.box.Ready
+		*g = inferenceRequest{}
+		g.one.box.Ready = ready
+		inferenceRequests.Put(g)
+	}
+}
 
 const keptBuffer = 64 << 10 // larger buffers are not kept
 
@@ -180,7 +195,7 @@ func (g *inferenceRequest) closes() {
 
 // take reads the body.
 func (g *inferenceRequest) take() {
-	g.head.Scratch = chats.Get().(*openai.Chat)
+	g.head.Scratch, g.head.Memory = chats.Get().(*openai.Chat), &g.memory
 	body := g.body
 	q, bad := g.api.Read(&g.s.reader, &g.head, body)
 	if len(body) <= keptBuffer {

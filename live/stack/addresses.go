@@ -39,6 +39,8 @@ type ServerAddress struct {
 	Sidecar string `json:"sidecar,omitempty"`
 	// Prefill says that it only prefills.
 	Prefill bool `json:"prefill,omitempty"`
+	// Absent says that it is nobody's endpoint: it has not joined, or has left.
+	Absent bool `json:"absent,omitempty"`
 }
 
 // Target is one group of Prometheus' targets.
@@ -71,7 +73,7 @@ func (s *Stack) Addresses() *Addresses {
 	a.Picker = a.Pickers[0]
 	for _, p := range s.Pools {
 		for i, name := range p.Names {
-			x := ServerAddress{Name: name, Pool: p.pool.Name, Address: p.Endpoints[i]}
+			x := ServerAddress{Name: name, Pool: p.pool.Name, Address: p.Endpoints[i], Absent: p.isAbsent(i)}
 			if p.Fleet != nil {
 				x.Address, x.Prefill = p.Fleet.Addresses()[i], p.pool.Prefills(i)
 			}

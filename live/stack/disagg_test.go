@@ -202,6 +202,7 @@ func TestDisaggregatedFaults(t *testing.T) {
 	t.Parallel()
 	local := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnPrefillFailure = scenario.DecodeAlone }
 	recompute := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnTransferFailure = scenario.Recompute }
+	short := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.HoldBlocks = 100 * time.Millisecond }
 	for _, c := range []struct {
 		name   string
 		change func(*scenario.Scenario)
@@ -216,14 +217,16 @@ func TestDisaggregatedFaults(t *testing.T) {
 		{"the prefill pod refuses", nil, "prefill", lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}, 503, false, ""},
 		{"the decode pod dies after the prefill", nil, "decode", lifecycle.Fault{lifecycle.AtConnect: {Do: lifecycle.Reset}}, 502, false, "BadGateway"},
 		{"the decode pod dies after its first token", nil, "decode", lifecycle.Fault{lifecycle.AtTokens: {Do: lifecycle.Reset}}, 0, true, ""},
-		{"the blocks are gone before they are fetched", nil, "decode", lifecycle.Fault{lifecycle.AtBody: {Do: lifecycle.Wait, For: 500 * time.Millisecond}}, 500, false, ""},
+		{"the blocks are gone before they are fetched", short, "decode", lifecycle.Fault{lifecycle.AtBody: {Do: lifecycle.Wait, For: 500 * time.Millisecond}}, 500, false, ""},
 		{"the transfer fails", nil, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 500, false, ""},
 		{"the transfer fails, the prompt is computed again", recompute, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 200, false, "[DONE]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, apart(func(s *scenario.Scenario) {
-				s.Pools[0].Disaggregation.HoldBlocks = 100 * time.Millisecond // what nobody fetches is freed
+				// What nobody fetches is freed, though not before a busy machine has sent
+				// the decode leg.
+				s.Pools[0].Disaggregation.HoldBlocks = patience / 4
 				if c.change != nil {
 					c.change(s)
 				}

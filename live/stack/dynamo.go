@@ -28,6 +28,7 @@ func (s *Pool) reviveFrontend(at string) (err error) {
 	s.changing.Lock() // a picker's new configuration reads where it listens
 	defer s.changing.Unlock()
 	d := &s.pool.Dynamo
+	s.lost = false
 	s.frontend, err = live.Start(live.Options{Address: at, Router: d.Router(s.o.Scenario.Seed), Model: s.pool.Model, BlockSize: d.BlockSize, RoundTrip: d.RoundTrip,
 		Tokens: func(path string, h http.Header, body []byte) ([]uint32, error) {
 			return s.Fleet.Servers()[0].Tokens(path, h, body)
@@ -49,6 +50,9 @@ func (s *Pool) pushes() []dynamo.Worker {
 
 // killFrontend ends it as a crash would: what it has in hand breaks off.
 func (s *Pool) killFrontend() error {
+	s.changing.Lock()
+	s.lost = true
+	s.changing.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return s.frontend.Stop(ctx)
@@ -62,4 +66,30 @@ func (s *Pool) stopFrontend(ctx context.Context) error {
 		return nil
 	}
 	return s.frontend.Stop(ctx)
+}
+
+// router is the pool's Dynamo router as the frontends before its model servers ask it.
+type router struct{ s *Pool }
+
+// now is the frontend whose router it is; nil while there is none.
+func (r router) now() *live.Server {
+	r.s.changing.Lock()
+	defer r.s.changing.Unlock()
+	if r.s.lost {
+		return nil
+	}
+	return r.s.frontend
+}
+
+func (r router) Route(id string, tokens []uint32) (worker, prefill string) {
+	if f := r.now(); f != nil {
+		return f.Route(id, tokens)
+	}
+	return "", ""
+}
+
+func (r router) Tell(id string, over bool) {
+	if f := r.now(); f != nil {
+		f.Tell(id, over)
+	}
 }

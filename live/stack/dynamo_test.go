@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,7 +121,12 @@ func TestDynamoFrontendBesideServer(t *testing.T) {
 			plain := func(a answer) string { // the second time the prompt is cached
 				return regexp.MustCompile(`"cached_tokens":\d+`).ReplaceAllString(created.ReplaceAllString(a.body, ""), "")
 			}
-			if d := cmp.Diff(plain(want), plain(got)); d != "" {
+			a, b := strings.SplitAfter(plain(want), "\n\n"), strings.SplitAfter(plain(got), "\n\n")
+			if name == "several" { // in which order its choices go on differs from run to run
+				slices.Sort(a)
+				slices.Sort(b)
+			}
+			if d := cmp.Diff(a, b); d != "" {
 				t.Error(d)
 			}
 		})

@@ -70,8 +70,6 @@ var incomparable = map[string]string{
 	"pools.yaml":             "Envoy's threads take turns of their own at the pickers, each of which knows other prefixes",
 	"autoscaling.yaml":       "the autoscaler looks at times of its own, and in wall time a request is answered sooner or later",
 	"manifests.yaml":         "its routes draw among weighted pools",
-	"dynamo-sidecar.yaml":    "the router hears of a request's end 5 ms later, and in wall time the next comes before or after that",
-	"dynamo-callout.yaml":    "the same",
 	"incidents.yaml":         "what happens by the clock meets another request in wall time",
 }
 

@@ -40,6 +40,7 @@ type Pool struct {
 	// Predictor is the latency predictor, nil where there is none.
 	Predictor *predictor.Server
 	frontend  *dynamo.Server // Dynamo's, nil where there is none; what restarts it is behind incidents
+	lost      bool           // it is gone; changing is around it
 	announcer *dynamo.Announcer
 	// Fleet is the simulated model servers, nil where somebody else's are used.
 	Fleet *modelserver.Fleet

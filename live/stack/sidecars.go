@@ -35,6 +35,9 @@ func (s *Pool) startSidecars(context.Context) error {
 		o.Disagg.Trace = s.o.Trace
 		if s.pool.Sidecar == scenario.DynamoSidecar {
 			o.Disagg.Frontend = &disagg.Frontend{Reader: s.Fleet.Servers()[i].Reader(), Worker: s.worker, Epoch: s.origin.Unix()}
+			if s.pool.Dynamo.Frontend == scenario.GraphFrontend {
+				o.Disagg.Frontend.Router = router{s}
+			}
 		}
 		engine, err := s.o.Scenario.Engine(s.pool, i)
 		if err != nil {

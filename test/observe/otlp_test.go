@@ -14,15 +14,24 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
-	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
 	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/exporter/exporterhelper"
+	"go.opentelemetry.io/collector/otelcol"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/collector/processor"
+	"go.opentelemetry.io/collector/processor/batchprocessor"
+	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
-	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
 
 var windtunnel string // the program
@@ -43,8 +52,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// collector starts a collector's OTLP receiver, by gRPC and HTTP.
-func collector(t *testing.T) (sink *consumertest.TracesSink, byGRPC, byHTTP string) {
+// kept has what a collector exported, and ends it.
+type kept struct {
+	consumertest.TracesSink
+	end func()
+}
+
+// collector starts a whole collector: its service with OTLP receivers for gRPC and HTTP, a batch
+// processor, and an exporter that keeps what comes. It has begun when both ports answer.
+func collector(t *testing.T) (sink *kept, byGRPC, byHTTP string) {
 	t.Helper()
 	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,24 +71,52 @@ func collector(t *testing.T) (sink *consumertest.TracesSink, byGRPC, byHTTP stri
 		return l.Addr().String()
 	}
 	byGRPC, byHTTP = free(), free()
-	factory := otlpreceiver.NewFactory()
-	config := factory.CreateDefaultConfig()
-	if err := confmap.NewFromStringMap(map[string]any{"protocols": map[string]any{"grpc": map[string]any{"endpoint": byGRPC}, "http": map[string]any{"endpoint": byHTTP}}}).Unmarshal(config); err != nil {
-		t.Fatal(err)
-	}
-	sink = new(consumertest.TracesSink)
-	r, err := factory.CreateTraces(t.Context(), receivertest.NewNopSettings(factory.Type()), config, sink)
+	sink = &kept{}
+	keeping := exporter.NewFactory(component.MustNewType("keep"), func() component.Config { return &struct{}{} },
+		exporter.WithTraces(func(ctx context.Context, set exporter.Settings, config component.Config) (exporter.Traces, error) {
+			return exporterhelper.NewTraces(ctx, set, config, sink.ConsumeTraces)
+		}, component.StabilityLevelStable))
+	c, err := otelcol.NewCollector(otelcol.CollectorSettings{
+		BuildInfo: component.NewDefaultBuildInfo(), DisableGracefulShutdown: true,
+		Factories: func() (f otelcol.Factories, err error) {
+			receiving, batching := otlpreceiver.NewFactory(), batchprocessor.NewFactory()
+			return otelcol.Factories{
+				Receivers:  map[component.Type]receiver.Factory{receiving.Type(): receiving},
+				Processors: map[component.Type]processor.Factory{batching.Type(): batching},
+				Exporters:  map[component.Type]exporter.Factory{keeping.Type(): keeping},
+				Telemetry:  otelconftelemetry.NewFactory(),
+			}, nil
+		},
+		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{ProviderFactories: []confmap.ProviderFactory{yamlprovider.NewFactory()},
+			URIs: []string{"yaml:" + strings.NewReplacer("GRPC", byGRPC, "HTTP", byHTTP).Replace(`
+receivers: {otlp: {protocols: {grpc: {endpoint: GRPC}, http: {endpoint: HTTP}}}}
+processors: {batch: {timeout: 100ms}}
+exporters: {keep: {}}
+service:
+  telemetry: {metrics: {level: none}, logs: {level: error}}
+  pipelines: {traces: {receivers: [otlp], processors: [batch], exporters: [keep]}}
+`)}}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Shutdown(context.Background()); err != nil {
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(context.Background()) }()
+	sink.end = sync.OnceFunc(func() {
+		c.Shutdown()
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(sink.end)
+	for c.GetState() != otelcol.StateRunning {
+		select {
+		case err := <-ended:
+			sink.end = func() {}
+			t.Fatalf("the collector does not start: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 	return sink, byGRPC, byHTTP
 }
 
@@ -82,7 +126,9 @@ type span struct {
 	service string
 }
 
-func received(sink *consumertest.TracesSink) (out []span) {
+// received are the spans that left a collector's pipeline until it had ended, the last batch too.
+func received(sink *kept) (out []span) {
+	sink.end()
 	for _, traces := range sink.AllTraces() {
 		for _, resource := range traces.ResourceSpans().All() {
 			service, _ := resource.Resource().Attributes().Get("service.name")

@@ -10,6 +10,7 @@ import { Detail } from "./detail.js";
 import { WhatIf } from "./why.js";
 import { Time } from "./time.js";
 import { Do } from "./do.js";
+import { Aloud } from "./focus.js";
 
 const html = htm.bind(h);
 const views = [["flow", "Topology", Flow], ["requests", "Requests", Requests], ["time", "Time", Time], ["whatif", "What if", WhatIf], ["do", "Do", Do]];
@@ -58,7 +59,9 @@ function App() {
   }, []);
   const V = (views.find(([id]) => id === view) || views[0])[2];
   const close = () => { location.hash = view; };
-  return html`<${Head}/>
+  const title = at.request ? "Request " + label(at.request) : (views.find(([id]) => id === view) || views[0])[1];
+  useEffect(() => { document.title = title + " · " + (store.meta.scenario || "windtunnel"); }, [title]);
+  return html`<${Head}/><${Aloud}/>
     <nav aria-label="Views">${views.filter(([id]) => id !== "do" || (store.meta.do && !store.ended)).map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}${!store.shared && html`<a class="share" href="/data/share" download="windtunnel.html">Share as one file</a>`}</nav>
     <main class=${"room" + (at.request ? " beside" : "")}>
       <div class="view"><${V}/></div>

@@ -5,6 +5,7 @@ import htm from "htm";
 import * as S from "./store.js";
 import { Why } from "./why.js";
 import { span, label, seconds } from "./format.js";
+import { useDismiss } from "./focus.js";
 
 const html = htm.bind(h);
 const hops = ["client", "envoy", "epp", "sidecar", "server"];
@@ -101,11 +102,7 @@ export function Detail({ request, close }) {
     S.steps(request).then((x) => { if (good) { setTold(x); setError(""); } }, (e) => good && setError(e.message));
     return () => { good = false; };
   }, [request, state]);
-  useEffect(() => {
-    const f = (e) => e.key === "Escape" && close();
-    addEventListener("keydown", f);
-    return () => removeEventListener("keydown", f);
-  });
+  const [title, dismiss] = useDismiss(close, () => document.querySelector(".grid") || document.querySelector("nav a[aria-current]"));
   const events = told ? [...told.events].sort((a, b) => a.time - b.time) : [];
   const explained = events.map((e) => e.details && e.details.explanation).filter(Boolean).pop();
   const added = (explained && explained.headers_added) || {};
@@ -113,13 +110,20 @@ export function Detail({ request, close }) {
     choose(i);
     requestAnimationFrame(() => { const li = document.getElementById("step" + i); if (li) li.scrollIntoView({ block: "nearest" }); });
   };
+  const turn = (e) => { // as tabs are: by arrows
+    const to = { ArrowLeft: "way", Home: "way", ArrowRight: "why", End: "why" }[e.key];
+    if (!to) return;
+    e.preventDefault();
+    setTab(to);
+    document.getElementById("tab-" + to).focus();
+  };
   return html`<section class="detail" aria-label=${"Request " + label(request)}>
-    <div class="title"><h2>Request ${label(request)}</h2>${r && html`<span class=${"outcome" + (S.bad(r) ? " bad" : "")}>${S.outcome(r).replaceAll("_", " ")}</span>`}<button class="close" onClick=${close} aria-label="Close">✕</button></div>
+    <div class="title"><h2 tabindex="-1" ref=${title}>Request ${label(request)}</h2>${r && html`<span class=${"outcome" + (S.bad(r) ? " bad" : "")}>${S.outcome(r).replaceAll("_", " ")}</span>`}<button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
     ${label(request) !== request && html`<p class="id"><code>${request}</code></p>`}
     ${error && html`<p class="note">${error}</p>`}
     ${told && told.missing && html`<p class="note">${s.shared ? "The steps of this request are not in the file, which has those of a part of the requests." : "Steps of this request are no longer kept: a page keeps 256 MiB of them. --record FILE keeps all."}</p>`}
     ${r && html`<dl class="facts">${[["TTFT", span(r[S.TTFT])], ["total", span(r[S.TOTAL])], ["prompt", r[S.PROMPT] + " tokens"], ["cached", r[S.CACHED] + " tokens"], ["answer", r[S.TOKENS] + " tokens"], ["attempts", r[S.ATTEMPTS] || 1]].map(([k, v]) => html`<div><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`}
-    ${events.length > 0 && html`<div class="tabs" role="tablist" aria-label="Of this request">${[["way", "Waterfall"], ["why", "Why"]].map(([id, words]) => html`<button role="tab" id=${"tab-" + id} aria-selected=${tab === id} aria-controls="told" onClick=${() => setTab(id)}>${words}</button>`)}</div>
+    ${events.length > 0 && html`<div class="tabs" role="tablist" aria-label="Of this request" onKeyDown=${turn}>${[["way", "Waterfall"], ["why", "Why"]].map(([id, words]) => html`<button role="tab" id=${"tab-" + id} aria-selected=${tab === id} tabindex=${tab === id ? 0 : -1} aria-controls="told" onClick=${() => setTab(id)}>${words}</button>`)}</div>
     <div id="told" role="tabpanel" aria-labelledby=${"tab-" + tab}>${tab === "way" ? html`<${Waterfall} events=${events} begin=${events[0].time} choose=${pick}/>
     <h3>Steps</h3><${Steps} events=${events} begin=${events[0].time} added=${added} at=${at} choose=${choose}/>` : explained ? html`<${Why} request=${request} explained=${explained}/>` : html`<p class="note">The record does not say why: the picker is somebody else's, or has nothing to weigh.</p>`}</div>`}
   </section>`;

@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import htm from "htm";
 import * as S from "./store.js";
 import { span, thousands, percent, label, plural, clock } from "./format.js";
+import { useDismiss } from "./focus.js";
 
 const html = htm.bind(h);
 const most = 1500; // dots that are drawn at once
@@ -114,6 +115,7 @@ function About({ id, t, close, list }) {
     ask();
     return () => { good = false; clearTimeout(timer); };
   }, [id, live]);
+  const [title, dismiss] = useDismiss(close, () => document.querySelector("[data-room=" + JSON.stringify(id) + "]"));
   const pod = id.startsWith("pod ") ? id.slice(4) : "";
   const f = s.figures ? s.figures.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || (pod ? "server" : "none");
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
@@ -135,7 +137,7 @@ function About({ id, t, close, list }) {
   }
   facts.push(...now.facts);
   return html`<section class="about" aria-label=${"About " + id}>
-    <div class="title"><h2>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[id]}</h2><button class="close" onClick=${close} aria-label="Close">✕</button></div>
+    <div class="title"><h2 tabindex="-1" ref=${title}>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[id]}</h2><button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
     <h3>What went wrong last</h3>
     ${!errors.length && !notices.length && html`<p class="quiet">Nothing.</p>`}
@@ -311,7 +313,7 @@ export function Flow() {
     <div class="legend"><span class="k way">on its way</span><span class="k queue">waiting</span><span class="k prefill">prefill</span><span class="k decode">decode</span><span class="k hold">held open: unfinished until part 2</span>
       <p role="status" aria-live="off">${c.by.queue} waiting, ${c.by.prefill} in prefill, ${c.by.decode} in decode${s.sampled > 1 ? "; one dot in " + s.sampled + " is drawn" : ""}</p></div>
     ${recent.length > 0 && html`<ul class="notices" aria-label="Incidents">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
-    </div>${chosen && html`<${About} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
+    </div>${chosen && html`<${About} key=${chosen} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
   </section>`;
 }
 
@@ -337,10 +339,16 @@ export function Playhead() {
   const set = (x) => { Object.assign(s.play, x, { moved: true }); S.changed(); tick((n) => n + 1); };
   const t = S.playhead();
   const play = () => (p.playing && !p.follow ? set({ playing: false }) : set({ follow: false, playing: true, at: t >= s.now - 1 && !live ? 0 : t }));
+  const step = (e) => { // the slider's own steps are microseconds
+    const by = { ArrowLeft: -0.005, ArrowDown: -0.005, ArrowRight: 0.005, ArrowUp: 0.005, PageDown: -0.1, PageUp: 0.1, Home: -1, End: 1 }[e.key];
+    if (!by) return;
+    e.preventDefault();
+    set({ follow: false, at: Math.max(0, Math.min(s.now, S.playhead() + by * s.now)) });
+  };
   return html`<footer class="playhead" aria-label="Time">
     <button class="plain" onClick=${play}>${p.playing && !p.follow ? "Pause" : "Play"}</button>
     <label class="speed">Speed <select value=${p.rate} onChange=${(e) => set({ follow: false, playing: true, at: t >= s.now - 1 && !live ? 0 : t, rate: Number(e.currentTarget.value) })}>${speeds.map(([v, text]) => html`<option value=${v}>${text}×</option>`)}${!speeds.some(([v]) => v === p.rate) && html`<option value=${p.rate}>${p.rate}×</option>`}</select></label>
-    <input class="slider" type="range" min="0" max=${Math.max(1, s.now)} step="1" value=${t} aria-label="Moment of the run" aria-valuetext=${clock(t)} onInput=${(e) => set({ follow: false, at: Number(e.currentTarget.value) })}/>
+    <input class="slider" type="range" min="0" max=${Math.max(1, s.now)} step="1" value=${t} aria-label="Moment of the run" aria-valuetext=${clock(t)} onKeyDown=${step} onInput=${(e) => set({ follow: false, at: Number(e.currentTarget.value) })}/>
     <output>${clock(t)} <span class="quiet">of ${clock(s.now)}</span></output>
     ${live && html`<button class=${p.follow ? "main" : "plain"} aria-pressed=${p.follow} onClick=${() => set({ follow: true })}>${p.follow ? "Following" : "Catch up"}</button>`}
   </footer>`;

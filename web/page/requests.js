@@ -132,12 +132,18 @@ export function Requests() {
   const filter = useMemo(() => parse(text), [text, s.era]);
   const rows = useMemo(() => choose(filter, sort), [filter, sort, s.version]);
   const shown = columns.filter((c) => !c.some || s.filled.has(c.id));
+  const [heard, hear] = useState("");
+  useEffect(() => { // what a filter found is said when it has been typed, and not with each request that comes
+    if (!text) return hear("");
+    const wait = setTimeout(() => hear(filter.wrong.length ? filter.wrong[0] : plural(rows.length, "request") + " found"), 600);
+    return () => clearTimeout(wait);
+  }, [text]);
   useEffect(() => {
     const size = () => body.current && setTall(body.current.clientHeight - height);
     const o = new ResizeObserver(size);
     o.observe(body.current);
     body.current.scrollTop = remembered.top;
-    return () => o.disconnect();
+    return () => { o.disconnect(); list = {}; }; // rows that are no longer kept by the store
   }, []);
   useEffect(() => {
     if (follow.current && !s.ended && body.current) body.current.scrollTop = rows.length * height;
@@ -149,6 +155,7 @@ export function Requests() {
   };
   const from = Math.max(0, Math.min(Math.floor(top / height) - 6, rows.length - 1)), to = Math.min(rows.length, Math.ceil((top + tall) / height) + 6);
   const key = (e) => {
+    if (e.target !== e.currentTarget) return; // a heading's button
     const page = Math.max(1, Math.floor(tall / height) - 1);
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length }[e.key];
     if (by !== undefined && rows.length) {
@@ -159,7 +166,8 @@ export function Requests() {
       const b = body.current;
       if (n * height < b.scrollTop) b.scrollTop = n * height;
       else if ((n + 2) * height > b.scrollTop + b.clientHeight) b.scrollTop = (n + 2) * height - b.clientHeight;
-    } else if (e.key === "Enter" && rows[focus]) {
+    } else if ((e.key === "Enter" || e.key === " ") && rows[focus]) {
+      e.preventDefault();
       location.hash = "request/" + encodeURIComponent(rows[focus][S.ID]);
     }
   };
@@ -170,11 +178,11 @@ export function Requests() {
   return html`<section class="requests" aria-label="Requests">
     <div class="tools">
       <label>Filter <input type="search" value=${text} onInput=${(e) => setText(e.currentTarget.value)} placeholder="outcome:completed ttft>500ms 10.0.0.7 -chat" aria-describedby="shown" spellcheck="false"/></label>
-      <p id="shown" role="status">${filter.wrong.length ? filter.wrong[0] : rows.length === s.rows.length ? plural(rows.length, "request") : thousands(rows.length) + " of " + plural(s.rows.length, "request")}${s.first > 0 ? "; " + thousands(s.first) + " earlier ones are no longer kept" : ""}</p>
+      <p class="heard" role="status">${heard}</p><p id="shown">${filter.wrong.length ? filter.wrong[0] : rows.length === s.rows.length ? plural(rows.length, "request") : thousands(rows.length) + " of " + plural(s.rows.length, "request")}${s.first > 0 ? "; " + thousands(s.first) + " earlier ones are no longer kept" : ""}</p>
     </div>
     <div class="grid" role="grid" ref=${body} onScroll=${scroll} aria-label="Requests" aria-rowcount=${rows.length + 1} aria-colcount=${shown.length} tabindex="0" style=${"--across:" + across} onKeyDown=${key} aria-activedescendant=${at && focus >= from && focus < to ? "r" + at[S.N] : null}>
       <div class="top" role="rowgroup"><div class="head line" role="row" aria-rowindex="1">${shown.map((c) => html`<div role="columnheader" class=${(c.number ? "number " : "") + (c.wide ? "wide" : "")} aria-sort=${sort.by === c.id ? (sort.down ? "descending" : "ascending") : "none"}>
-        <button tabindex="-1" onClick=${() => setSort({ by: c.id, down: sort.by === c.id ? !sort.down : !!c.number })}>${c.text}${sort.by === c.id ? (sort.down ? " ↓" : " ↑") : ""}</button></div>`)}</div></div>
+        <button onClick=${() => setSort({ by: c.id, down: sort.by === c.id ? !sort.down : !!c.number })}>${c.text}${sort.by === c.id ? (sort.down ? " ↓" : " ↑") : ""}</button></div>`)}</div></div>
         <div class="all" role="rowgroup" style=${{ height: rows.length * height + "px" }}>
           ${rows.slice(from, to).map((r, i) => html`<${Line} key=${(from + i) % slots} r=${r} n=${from + i} shown=${shown.length} columns=${shown} current=${!!r && r[S.ID] === current} focus=${from + i === focus} choose=${pick}/>`)}
         </div>

@@ -116,6 +116,9 @@ export function hits(at) {
   return tally.of;
 }
 
+// mostGauges is how much of what pods said is kept, of all of them.
+const mostGauges = 1 << 17, none = [];
+
 // apply takes a frame.
 export function apply(f) {
   const s = store;
@@ -142,8 +145,9 @@ export function apply(f) {
   for (const [at, pod, waiting, running, ready, kv, ...adapters] of f.gauges || []) {
     let list = s.gauges.get(pod);
     if (!list) s.gauges.set(pod, (list = []));
-    list.push({ at, waiting, running, ready: !!ready, kv, adapters });
-    if (list.length > 4000) s.gauges.set(pod, list.filter((_, i) => i > 2000 || i % 2)); // what is long ago is known less finely
+    list.push({ at, waiting, running, ready: !!ready, kv, adapters: adapters.length ? adapters : none });
+    const most = Math.max(64, Math.min(2000, mostGauges / s.gauges.size));
+    if (list.length > most) s.gauges.set(pod, list.filter((_, i) => i > most / 2 || i % 2)); // what is long ago is known less finely
   }
   for (const x of f.notices || []) {
     x.at = Math.floor(x.time * 1e6);

@@ -68,7 +68,23 @@ function Plot({ plot, figures, other, U }) {
     const data = columns(plot, figures, other);
     if (u.current && data) u.current.setData(data);
   }, [figures, other]);
-  return html`<figure class="plot"><figcaption>${plot.title}</figcaption><div ref=${box} role="img" aria-label=${plot.title + " over time"}></div></figure>`;
+  const [at, look] = useState(-1), windows = (figures && figures.windows) || [], here = windows[Math.min(at, windows.length - 1)];
+  const key = (e) => { // the cursor and a closer look, without a mouse
+    const p = u.current, xs = p && p.data[0], last = xs ? xs.length - 1 : -1;
+    if (last < 0) return;
+    const now = p.cursor.idx ?? last, to = { ArrowLeft: now - 1, ArrowRight: now + 1, PageUp: now - 10, PageDown: now + 10, Home: 0, End: last }[e.key], zoom = { "+": 0.5, "-": 2 }[e.key];
+    if (to === undefined && !zoom) return;
+    e.preventDefault();
+    if (zoom) {
+      const { min, max } = p.scales.x, half = ((max - min) * zoom) / 2, from = Math.max(xs[0], xs[now] - half);
+      return void p.setScale("x", { min: from, max: Math.min(xs[last], from + 2 * half) });
+    }
+    const n = Math.max(0, Math.min(last, to)), left = p.valToPos(xs[n], "x");
+    p.setCursor({ left, top: p.bbox.height / devicePixelRatio / 2 }, true, true);
+    if (!other) look(n);
+  };
+  const told = here ? seconds(here.from + figures.width) + ": " + plot.lines.map(([label, , of]) => { const x = of(here, figures.width); return label + " " + (x == null ? "none" : plot.unit(x)); }).join(", ") : "no moment chosen";
+  return html`<figure class="plot"><figcaption>${plot.title}</figcaption><div ref=${box} role="slider" tabindex="0" aria-label=${plot.title + " over time"} aria-valuemin="0" aria-valuemax=${Math.max(0, windows.length - 1)} aria-valuenow=${Math.max(0, at)} aria-valuetext=${told} onKeyDown=${key}></div></figure>`;
 }
 
 // summaryOf reads what somebody chose as another run: a file shared from a page.
@@ -96,7 +112,7 @@ export function Time() {
   const choose = (e) => { const f = e.currentTarget.files[0]; if (f) summaryOf(f).then((x) => { setOther(x); setError(""); }, (x) => setError(x.message)); };
   return html`<section class="page times" aria-label="Time">
     <div class="tools"><label>Another run over it <input type="file" accept=".html" onChange=${choose}/></label>${other && html`<p><b>${other.name}</b> is dashed <button class="plain" onClick=${() => setOther(null)}>Take it away</button></p>`}
-      <p class="quiet">Drag to look closer, double-click to see all. Dotted: incidents.${s.gaps.length ? " Dashed: this page was too slow and some moments are missing." : ""}</p></div>
+      <p class="quiet">Drag to look closer, double-click to see all; or arrow keys, + and −. Dotted: incidents.${s.gaps.length ? " Dashed: this page was too slow and some moments are missing." : ""}</p></div>
     ${error && html`<p class="note bad" role="alert">${error}</p>`}
     <div class="plots">${plots.map((p) => html`<${Plot} key=${p.id} plot=${p} figures=${s.figures} other=${other && other.figures} U=${U}/>`)}</div>
     ${s.figures && html`<h2>Spans</h2><${Spans} figures=${s.figures} other=${other && other.figures}/>`}

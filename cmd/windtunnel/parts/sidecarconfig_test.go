@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -26,6 +27,26 @@ func sidecarOptions(t *testing.T, env map[string]string, args ...string) (sideca
 	}
 	opts, err := c.options(inner)
 	return opts, said.String(), err
+}
+
+// What a sidecar says of its options, a sidecar that is given it takes as the same.
+func TestSidecarFlags(t *testing.T) {
+	for _, args := range [][]string{
+		{"--port=8086", "--kv-connector=mooncake", "--mooncake-bootstrap-port=9001", "--p2p-connector-port=7900", "--enable-prefiller-sampling", "--prefill-max-retries=2", "--prefill-retry-on-5xx", "--prefill-fallback-local", "--secure-proxy=false"},
+		{"--kv-connector=sglang", "--sglang-bootstrap-port=9002", "--data-parallel-size=4", "--decode-chunk-size=8", "--ec-connector=ec-nixl", "--enable-tls=prefiller,encoder", "--tls-insecure-skip-verify=decoder", "--ca-file=ca.pem", "--cert-path=certs"},
+		{"--enable-p2p-pull", "--enable-ssrf-protection", "--objects=dir", "--inference-pool=here/chat", "--prefill-url=http://127.0.0.2:1", "--prefill-url=http://127.0.0.3:1", "--session-cache-size=7", "--body-timeout=0", "--metrics-port=9400"},
+		{"--enable-ssrf-protection", "--endpoints-file=pool.yaml", "--advertise=10.0.0.9", "--decoder-host=10.0.0.8", "--max-idle-conns-per-host=9", "--timing-headers=false", "--decoder-health", "--kv-block-bytes=4096", "--pod-name=chat-0"},
+	} {
+		want, _, err := sidecarOptions(t, nil, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := sidecarOptions(t, nil, want.Flags()...)
+		want.Log, got.Log = nil, nil
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v\nare told as %v,\nwhich is %+v (%v),\nexpected %+v", args, want.Flags(), got, err, want)
+		}
+	}
 }
 
 // A flag goes before the configuration, and the configuration before the

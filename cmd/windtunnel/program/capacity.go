@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/constraint"
 	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -121,6 +122,7 @@ type load struct {
 	Measures []report.Measured `json:"measures"`
 
 	verdict search.Verdict
+	uses    []constraint.Use
 }
 
 // capacity is what the command says.
@@ -132,11 +134,17 @@ type capacity struct {
 	Keeps  float64 `json:"keeps,omitempty"`
 	Misses float64 `json:"misses,omitempty"`
 	// Replicas and PrefillReplicas are the servers that were found.
-	Replicas        int    `json:"replicas,omitempty"`
-	PrefillReplicas int    `json:"prefillReplicas,omitempty"`
-	Binds           string `json:"binds,omitempty"`
-	Answer          string `json:"answer"`
-	Loads           []load `json:"loads"`
+	Replicas        int `json:"replicas,omitempty"`
+	PrefillReplicas int `json:"prefillReplicas,omitempty"`
+	// Binds is the objective that is missed first, and Constraint what holds the run back then:
+	// the first of Uses, which says of everything how much of it was in use. Full says that there
+	// is nothing left of it.
+	Binds      string           `json:"binds,omitempty"`
+	Constraint string           `json:"constraint,omitempty"`
+	Full       bool             `json:"full,omitempty"`
+	Uses       []constraint.Use `json:"uses,omitempty"`
+	Answer     string           `json:"answer"`
+	Loads      []load           `json:"loads"`
 }
 
 // seeker plays loads and remembers them.
@@ -242,7 +250,9 @@ const (
 
 // highest finds the highest rate for some servers.
 func (k *seeker) highest(v *variant, guess float64) (search.Band, error) {
-	return search.Highest(guess, k.c.Precision/100, leastRate, mostRate, func(rate float64) (search.Verdict, error) {
+	// A rate that so many requests do not last for is not played: a short run hides overload.
+	most := min(mostRate, mostRequests/k.c.Duration.Seconds())
+	return search.Highest(guess, k.c.Precision/100, leastRate, most, func(rate float64) (search.Verdict, error) {
 		rate = significant(rate)
 		l, err := k.play(v, rate)
 		return l.verdict, err
@@ -261,7 +271,7 @@ func significant(v float64) float64 {
 func (k *seeker) rate(out *capacity, guess float64) error {
 	b, err := k.highest(&k.v, guess)
 	out.Keeps, out.Misses = significant(b.Keeps), significant(b.Misses)
-	out.Binds = k.binds(out.Misses)
+	out.bound(k.edge(b, ""))
 	switch {
 	case b.Keeps == 0 && b.Misses == 0:
 		out.Answer = "no rate can be decided: let runs be longer (--duration) or more (--replications)"
@@ -286,14 +296,32 @@ func (k *seeker) lowest() float64 {
 	return low
 }
 
-// binds is what is missed first.
-func (k *seeker) binds(rate float64) string {
-	for _, l := range k.loads {
-		if l.Rate == rate && l.verdict == search.Misses {
-			return l.Why
+// edge is the load at which a search for a rate with these servers, any where "", ended: the
+// lowest that misses, or where none does, the highest that keeps. nil without either.
+func (k *seeker) edge(b search.Band, servers string) *load {
+	rate := significant(b.Misses)
+	if rate == 0 {
+		rate = significant(b.Keeps)
+	}
+	for i := range k.loads {
+		if l := &k.loads[i]; l.Rate == rate && (servers == "" || l.Servers == servers) {
+			return l
 		}
 	}
-	return ""
+	return nil
+}
+
+// bound tells what holds back the load at the edge, and which objective it misses.
+func (x *capacity) bound(l *load) {
+	if l == nil {
+		return
+	}
+	if l.verdict == search.Misses {
+		x.Binds = l.Why
+	}
+	if x.Uses, x.Full = constraint.Order(l.uses); len(x.Uses) > 0 {
+		x.Constraint = x.Uses[0].String()
+	}
 }
 
 func (k *seeker) replicas(out *capacity, p *scenario.Pool, rate float64) error {
@@ -308,12 +336,14 @@ func (k *seeker) replicas(out *capacity, p *scenario.Pool, rate float64) error {
 		return err
 	}
 	out.Replicas, out.PrefillReplicas = found, p.Disaggregation.PrefillReplicas
+	at := func(n int) *load { l := least[n]; return &l }
 	switch {
 	case found == 0:
 		out.Answer = fmt.Sprintf("%d replicas do not keep the objectives at %v requests/s", k.c.MaxReplicas, rate)
-		out.Binds = least[k.c.MaxReplicas].Why
+		out.bound(at(k.c.MaxReplicas))
 		return nil
 	case found == 1:
+		out.bound(at(1))
 		out.Answer = fmt.Sprintf("1 replica keeps the objectives at %v requests/s", rate)
 	default:
 		below := "miss them"
@@ -321,7 +351,7 @@ func (k *seeker) replicas(out *capacity, p *scenario.Pool, rate float64) error {
 			below = "are undecided"
 		}
 		out.Answer = fmt.Sprintf("%d replicas keep the objectives at %v requests/s; %d %s", found, rate, found-1, below)
-		out.Binds = least[found-1].Why
+		out.bound(at(found - 1))
 	}
 	if odd {
 		out.Answer += fmt.Sprintf("; take care: %d do not keep them, though they are more", found+1)
@@ -376,7 +406,7 @@ func (k *seeker) ratio(out *capacity, p *scenario.Pool, guess float64) error {
 	}
 	b := bands[at]
 	out.PrefillReplicas, out.Replicas, out.Keeps, out.Misses = at, servers-at, significant(b.Keeps), significant(b.Misses)
-	out.Binds = k.binds(out.Misses)
+	out.bound(k.edge(b, fmt.Sprintf("%d:%d", at, servers-at)))
 	var words []string
 	for _, near := range []int{at - 1, at + 1} {
 		if n, ok := bands[near]; ok {
@@ -408,9 +438,11 @@ func (k *seeker) play(v *variant, rate float64) (load, error) {
 	}
 	l.Requests = min(l.Requests, mostRequests)
 	var runs report.Runs
+	var uses [][]constraint.Use
 	for most := fewestRuns; ; most = min(2*most, k.c.Replications) {
 		first := len(runs)
 		runs = append(runs, make(report.Runs, most-first)...)
+		uses = append(uses, make([][]constraint.Use, most-first)...)
 		if err := each(most-first, func(i int) error {
 			s, err := v.scenario(first + i)
 			if err != nil {
@@ -424,6 +456,7 @@ func (k *seeker) play(v *variant, rate float64) (load, error) {
 			x, err := playOnce(k.ctx, s)
 			if err == nil {
 				runs[first+i] = x.sample
+				uses[first+i] = slices.Concat(constraint.OfLoad(x.sample.Load, x.summary.Requests), x.uses)
 			}
 			return err
 		}); err != nil {
@@ -433,6 +466,7 @@ func (k *seeker) play(v *variant, rate float64) (load, error) {
 			break
 		}
 	}
+	l.uses = constraint.Mean(uses...)
 	k.loads = append(k.loads, l)
 	return l, nil
 }
@@ -507,6 +541,25 @@ func (x *capacity) write(o *outside, objectives []objective) error {
 	if x.Binds != "" {
 		answer += "; what binds is " + x.Binds
 	}
-	_, err := io.WriteString(o.Stdout, terminal.Wrap(answer, 9, o.Columns)+"\n")
-	return err
+	lines := []string{answer}
+	if x.Constraint != "" {
+		held := "held by  " + x.Constraint
+		if !x.Full {
+			held = "held by  nothing that is full; the most used is " + x.Constraint
+		}
+		var others []string
+		for _, u := range x.Uses[1:] {
+			others = append(others, u.String())
+		}
+		if len(others) > 0 {
+			held += " (" + strings.Join(others, ", ") + ")"
+		}
+		lines = append(lines, held)
+	}
+	for _, line := range lines {
+		if _, err := io.WriteString(o.Stdout, terminal.Wrap(line, 9, o.Columns)+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
 }

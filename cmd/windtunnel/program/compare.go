@@ -1,6 +1,7 @@
 package program
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,12 +10,13 @@ import (
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/outcomes"
 	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 type compareCmd struct {
-	Files []string `arg:"" name:"scenario-or-recording" help:"Scenarios to play, or recordings (.ndjson, .ndjson.gz); the first is what the others are compared with. One scenario alone is compared with itself under each --set."`
+	Files []string `arg:"" name:"scenario-or-recording" help:"Scenarios to play, or recordings (.ndjson, .ndjson.gz) or files of --outcomes; the first is what the others are compared with. One scenario alone is compared with itself under each --set."`
 	changeFlags
 	Set          []string `placeholder:"PATH=VALUE" sep:"none" help:"Also compare the scenario with itself with this field changed, such as 'pools[0].replicas=8'; several fields of one variant are separated by ;. May be repeated."`
 	SLO          []string `name:"slo" placeholder:"ttft=200ms,tpot=30ms" help:"What makes an answer good: the most that its ttft, tpot and e2e may take. Goodput and attainment are told then."`
@@ -31,6 +33,8 @@ Examples:
   windtunnel compare mine.yaml --set 'pools[0].replicas=8' --set 'pools[0].replicas=8;workload.rate=40'
   windtunnel compare mine.yaml --set 'pools[0].flow=held' -n 20000 --slo ttft=200ms,tpot=30ms
   windtunnel compare mine.yaml other.yaml --replications 10        # near saturation
+  windtunnel sim mine.yaml --outcomes today.outcomes               # 32 bytes for each request
+  windtunnel compare today.outcomes tomorrow.yaml                  # and a run of then with a scenario
   windtunnel compare monday.ndjson.gz tuesday.ndjson.gz            # two recordings
   windtunnel compare main.yaml branch.yaml --fail-if-worse || echo "the change made it worse"`
 }
@@ -148,11 +152,16 @@ func (c *compareCmd) Run(o *outside) error {
 // plays are what to compare: how each comes to its result, for each replication.
 func (c *compareCmd) plays(o *outside) (names []string, plays []player, err error) {
 	for _, file := range c.Files {
-		if isRecording(file) {
+		ended := outcomes.Is(file)
+		if ended || isRecording(file) {
 			if c.Replications > 1 || len(c.Set) > 0 {
 				return nil, nil, exit.With(exit.Usage, fmt.Errorf("%s is a recording, of one run as it was; --replications and --set are for scenarios", file))
 			}
-			names, plays = append(names, file), append(plays, playerOf(file))
+			play := playerOf(file)
+			if ended {
+				play = func(context.Context, int) (*result, error) { return readOutcomes(file) }
+			}
+			names, plays = append(names, file), append(plays, play)
 			continue
 		}
 		v, err := readVariant(o, file, &c.changeFlags)
@@ -176,6 +185,21 @@ func (c *compareCmd) plays(o *outside) (names []string, plays []player, err erro
 		}
 	}
 	return names, plays, nil
+}
+
+// readOutcomes is what a file of outcomes came to.
+func readOutcomes(file string) (*result, error) {
+	x := &result{}
+	var err error
+	x.sample, err = report.SampleOf(func(add func(report.Ended)) error {
+		h, err := outcomes.ReadFile(file, func(r outcomes.Request) { add(report.Ended(r)) })
+		x.seed = h.Seed
+		return err
+	})
+	if err == nil && len(x.sample.Requests) == 0 {
+		err = fmt.Errorf("%s has no request; expected a file that windtunnel run or sim wrote with --outcomes", file)
+	}
+	return x, exit.With(exit.Input, err)
 }
 
 // parseSettings reads path=value;path=value.

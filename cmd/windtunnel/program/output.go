@@ -17,10 +17,11 @@ import (
 type outputFlags struct {
 	shownIn
 	otlpFlags
-	View    string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
-	Record  string `placeholder:"FILE" help:"Also write every event to FILE, and what entered the endpoint picker; compressed if it ends in .gz. windtunnel replay shows it again."`
-	Explain int    `name:"explain" default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`
-	Bodies  bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
+	View     string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	Record   string `placeholder:"FILE" help:"Also write every event to FILE, and what entered the endpoint picker; compressed if it ends in .gz. windtunnel replay shows it again."`
+	Explain  int    `name:"explain" default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`
+	Outcomes string `placeholder:"FILE" help:"Also write 32 bytes for each request to FILE: what windtunnel compare needs to compare runs request by request."`
+	Bodies   bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
 }
 
 // shownIn is the form in which a run, or the replay of one, is told.
@@ -48,7 +49,8 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 	r := report.Options{
 		Out: o.Out(), Color: o.Color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: version.Text(), Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests, SLO: report.SLO(s.Workload.SLO),
-		Judge: func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
+		Outcomes: f.Outcomes,
+		Judge:    func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}
 	f.shownIn.set(&r)
 	if s.Workload.Uncounted() {
@@ -65,6 +67,9 @@ func (f *outputFlags) spares(inputs []string) error {
 	for _, in := range inputs {
 		if f.JUnit != "" && files.Same(in, f.JUnit) {
 			return exit.With(exit.Usage, fmt.Errorf("--junit %s: this is %s, which the run reads and the verdict would overwrite; choose another file", f.JUnit, in))
+		}
+		if f.Outcomes != "" && files.Same(in, f.Outcomes) {
+			return exit.With(exit.Usage, fmt.Errorf("--outcomes %s: this is %s, which the run reads and the outcomes would overwrite; choose another file", f.Outcomes, in))
 		}
 		if f.Record != "" && files.Same(in, f.Record) {
 			return exit.With(exit.Usage, fmt.Errorf("--record %s: this is %s, which the run reads and the recording would overwrite; choose another file", f.Record, in))

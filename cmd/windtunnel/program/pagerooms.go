@@ -57,11 +57,18 @@ func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string
 				r.Facts = append(r.Facts, [2]string{"pool " + p.Name, fmt.Sprintf("connector %s, %d prefill servers, %s", d.Connector, p.Servers()-p.Decoders(), d.NIC)})
 			}
 		}
+		var text strings.Builder
+		for _, p := range st.Pools {
+			for i, x := range p.Sidecars {
+				fmt.Fprintf(&text, "# %s\n%s\n", p.Names[i], strings.Join(x.Flags(), "\n"))
+			}
+		}
 		for _, x := range st.Addresses().Servers {
-			if x.Sidecar != "" {
+			if x.Sidecar != "" && !x.Absent {
 				r.Facts = append(r.Facts, [2]string{x.Sidecar, "before " + x.Address})
 			}
 		}
+		r.Config = bounded(text.String())
 		return r, nil
 	case "kv":
 		return managerRoom(ctx, st)
@@ -139,7 +146,8 @@ func managerRoom(ctx context.Context, st *stack.Stack) (r web.Room, err error) {
 	if err := add("", "/api/v1/cache/state"); err != nil {
 		return r, err
 	}
-	for _, x := range a.Servers[:min(len(a.Servers), 32)] {
+	there := slices.DeleteFunc(a.Servers, func(x stack.ServerAddress) bool { return x.Absent })
+	for _, x := range there[:min(len(there), 32)] {
 		if err := add(x.Name+": ", "/api/v1/cache/pod/"+url.PathEscape(x.Name), "blocks_cached", "hit_rate"); err != nil {
 			r.Facts = append(r.Facts, [2]string{x.Name, "nothing is known of it"})
 		}
@@ -235,10 +243,15 @@ func inForce(dump []byte) (string, error) {
 		}
 	}
 	text, err := yaml.Marshal(out)
+	return bounded(string(text)), err
+}
+
+// bounded is text that is shown, of what is very long the beginning.
+func bounded(text string) string {
 	if len(text) > maxRoomConfig {
-		text = append(text[:maxRoomConfig], "\n# and more\n"...)
+		text = text[:maxRoomConfig] + "\n# and more\n"
 	}
-	return strings.ToValidUTF8(string(text), ""), err
+	return strings.ToValidUTF8(text, "")
 }
 
 // plain is JSON without what only machines read.

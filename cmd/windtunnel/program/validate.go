@@ -124,7 +124,7 @@ func (c *validateCmd) Run(o *outside) error {
 		}
 	}
 	tally = report.NewTally()
-	if err := playTo(ctx, s, watch(1, tally), tally); err != nil {
+	if err := playTo(ctx, s, watch(1, tally), tally, nil); err != nil {
 		return err
 	}
 	sums[1] = tally.Summary()

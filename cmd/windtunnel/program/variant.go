@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/constraint"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -79,6 +80,7 @@ type result struct {
 	sample  *report.Sample
 	summary report.Summary
 	seed    uint64
+	uses    []constraint.Use // of all but model servers
 }
 
 // play plays the scenario once, in virtual time, and keeps what it came to.
@@ -94,18 +96,20 @@ func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 	t := report.NewTallyFor(s.Workload.Requests)
 	t.Expect(s.Workload.Requests)
 	t.Servers(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
-	if err := playTo(ctx, s, t, t); err != nil {
+	x := &result{seed: s.Seed}
+	if err := playTo(ctx, s, t, t, func(list []constraint.Use) { x.uses = list }); err != nil {
 		return nil, err
 	}
-	return &result{sample: t.Sample(), summary: t.Summary(), seed: s.Seed}, nil
+	x.sample, x.summary = t.Sample(), t.Summary()
+	return x, nil
 }
 
 // playTo plays a scenario in virtual time for a reader of its events, and has a tally told
-// of the rest.
-func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally) error {
+// of the rest. used, if not nil, is told what was in use besides the model servers.
+func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally, used func([]constraint.Use)) error {
 	fit, end := fitter(ctx, playedBy(ctx), s)
 	defer end()
-	_, err := virtual.Play(s, to, virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit)})
+	_, err := virtual.Play(s, to, virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Used: used, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit)})
 	if ctx.Err() != nil {
 		return exit.Told(exit.Interrupted, ctx.Err())
 	}

@@ -95,6 +95,12 @@ func New(c Config) (*Core, error) {
 // Config is the configuration with defaults.
 func (s *Core) Config() *Config { return &s.c }
 
+// Direct says whether requests may be direct, of which so many are under way at most:
+// the Core takes each, and of what becomes of one nobody hears but who asked.
+func (s *Core) Direct(most int) bool {
+	return s.cfg.MaxInFlight >= most && !s.c.ViaStore && !s.c.Publish && s.c.OutOfMemory == nil
+}
+
 // Engine is the engine, to be looked at.
 func (s *Core) Engine() *engine.Engine { return s.eng }
 

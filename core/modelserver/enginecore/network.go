@@ -82,6 +82,18 @@ func (n *Network) Profile() *link.Profile { return &n.c.Profile }
 // InFlight is how many caches are on their way.
 func (n *Network) InFlight() int { return len(n.moves) }
 
+// Busiest is how much of what can be reached of its bandwidth the link used until now that used
+// the most of it, from 0 to 1.
+func (n *Network) Busiest(now machine.Time) (share float64) {
+	for i := range n.topology.Links() {
+		l := n.net.Link(link.LinkID(i))
+		if reached := float64(l.Reached()) * now.Seconds(); reached > 0 {
+			share = max(share, float64(n.net.Carried(link.LinkID(i)))/reached)
+		}
+	}
+	return min(share, 1)
+}
+
 // NetworkMessage is something that enters a Network. Cores say all of them, as
 // effects.
 type NetworkMessage interface {

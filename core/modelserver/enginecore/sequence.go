@@ -69,6 +69,12 @@ type Hold struct {
 // that is none that it has ended.
 func (q *Sequence) Entered() bool { return q.entered }
 
+// Forgotten says whether the sequence has ended and the Core, which asked nobody else
+// about it, has no more to do with it once the effects at hand are carried out.
+func (q *Sequence) Forgotten() bool {
+	return q.state == ended && q.fetches == nil && q.Hold == nil && q.Remote == nil && q.Source == nil
+}
+
 func (s *Core) submit(q *Sequence) {
 	q.state = arriving
 	if r := q.Remote; r != nil && !s.greeted(r) {

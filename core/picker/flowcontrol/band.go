@@ -34,6 +34,7 @@ type flow struct {
 	bytes     int64
 	idleSince machine.Time
 	program   *program // of program-aware-fairness
+	rests     int      // its place among those that rest there, from 1 on; 0 is none
 
 	inStrict machine.Handle
 }

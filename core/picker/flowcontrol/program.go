@@ -1,6 +1,7 @@
 package flowcontrol
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -117,11 +118,25 @@ func (p *programs) done(q *program, promptTokens, completionTokens int64, now ma
 	q.lastDone = now
 }
 
+// sweep forgets programs that have had no work for long and, where clients have
+// made up more than may be idle, those that had work longest ago.
 func (p *programs) sweep(now machine.Time) {
+	var idle []*program
 	for id, q := range p.byID {
-		if p.EvictionTTL > 0 && q.running == 0 && q.waiting == 0 && now-q.lastDone >= p.EvictionTTL {
+		switch {
+		case q.running > 0 || q.waiting > 0:
+		case p.EvictionTTL > 0 && now-q.lastDone >= p.EvictionTTL:
 			delete(p.byID, id)
+		default:
+			idle = append(idle, q)
 		}
+	}
+	if len(idle) <= maxIdleFlows {
+		return
+	}
+	slices.SortFunc(idle, func(x, y *program) int { return cmp.Or(cmp.Compare(x.lastDone, y.lastDone), cmp.Compare(x.id, y.id)) })
+	for _, q := range idle[:len(idle)-maxIdleFlows/2] {
+		delete(p.byID, q.id)
 	}
 }
 
@@ -175,7 +190,7 @@ type programAware struct {
 
 func (p *programAware) admit(f *flow) {
 	f.program = p.get(f.id, f.idleSince)
-	p.resting = append(p.resting, f)
+	p.rest(f)
 }
 
 func (p *programAware) join(f *flow) {
@@ -183,21 +198,28 @@ func (p *programAware) join(f *flow) {
 	f.program.waiting++
 	p.work(f.program, f.head().arrived)
 	p.waiting.join(f)
-	if i := slices.Index(p.resting, f); i >= 0 {
-		p.resting = slices.Delete(p.resting, i, i+1)
-	}
+	p.forget(f)
 }
 
 func (p *programAware) leave(f *flow) {
 	f.program.waiting--
 	p.waiting.leave(f)
+	p.rest(f)
+}
+
+func (p *programAware) rest(f *flow) {
 	p.resting = append(p.resting, f)
+	f.rests = len(p.resting)
 }
 
 func (p *programAware) forget(f *flow) {
-	if i := slices.Index(p.resting, f); i >= 0 {
-		p.resting = slices.Delete(p.resting, i, i+1)
+	if f.rests == 0 {
+		return
 	}
+	last := len(p.resting) - 1
+	p.resting[f.rests-1] = p.resting[last]
+	p.resting[f.rests-1].rests = f.rests
+	p.resting[last], p.resting, f.rests = nil, p.resting[:last], 0
 }
 
 func (p *programAware) idle(now machine.Time, cycles int64) {

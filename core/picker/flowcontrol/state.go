@@ -124,6 +124,7 @@ func (c *Controller) Save() *Saved {
 			for _, f := range fair.resting {
 				x.Resting = append(x.Resting, f.id)
 			}
+			slices.Sort(x.Resting)
 		}
 		s.Bands = append(s.Bands, x)
 	}
@@ -265,7 +266,7 @@ func (c *Controller) loadFairness(x *savedBand) {
 	if fair, ok := b.fair.(*programAware); ok {
 		for _, id := range x.Resting {
 			if f := b.flows[id]; f != nil {
-				fair.resting = append(fair.resting, f)
+				fair.rest(f)
 			}
 		}
 	}

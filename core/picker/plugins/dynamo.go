@@ -19,6 +19,8 @@ const (
 	headerDynamoWorker = "x-dynamo-worker-instance-id"
 	headerDynamoRank   = "x-dynamo-dp-rank"
 	headerDynamoMode   = "x-dynamo-routing-mode"
+
+	headerDynamoPrefill = "x-dynamo-prefill-instance-id"
 )
 
 // dynamoTokens is how much of a prompt the router compares, in tokens.

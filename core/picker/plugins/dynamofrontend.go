@@ -31,8 +31,9 @@ type dynamoFrontend struct {
 
 // dynamoAsked is what is kept for a decision.
 type dynamoAsked struct {
-	Worker dynamo.WorkerID
-	tokens []uint32
+	Worker  dynamo.WorkerID
+	prefill dynamo.WorkerID // 0: the worker itself
+	tokens  []uint32
 }
 
 // The questions of a dynamo-frontend-scorer, and where it puts them.
@@ -43,6 +44,10 @@ const (
 	PathProgress = "/v1/router/progress"
 	// HeaderRoutingRequest says that no answer is wanted but a worker.
 	HeaderRoutingRequest = "x-routing-request"
+
+	// HeaderProgress is what else the question tells: what has come of requests before, so that
+	// the answer knows of it.
+	HeaderProgress = "x-routing-progress"
 
 	headerGatewayWorker = "x-gateway-worker-id"
 )
@@ -66,14 +71,25 @@ func newDynamoFrontend(_ *picker.Builder, _ string, p picker.Params) (picker.Plu
 	return s, nil
 }
 
-// Needs asks the frontend.
+// Needs asks the frontend, and tells it what is kept.
 func (s *dynamoFrontend) Needs(_ machine.Time, r *picker.Request, _ *picker.View) []picker.Need {
 	if r.Body == nil {
 		return nil
 	}
 	path, _, _ := strings.Cut(r.Headers.Get(":path"), "?")
+	head := header.List{{Name: HeaderRoutingRequest, Value: "true"}, {Name: picker.HeaderRequestID, Value: r.ID}}
+	if n := min(len(s.told), dynamo.MaxTold); n > 0 {
+		text, err := json.Marshal(s.told[:n])
+		if err != nil {
+			panic(err) // texts and truths can be written
+		}
+		head = append(head, header.Header{Name: HeaderProgress, Value: string(text)})
+		if s.told = s.told[n:]; len(s.told) == 0 {
+			s.told, s.sendAt = nil, 0
+		}
+	}
 	return []picker.Need{{Plugin: s.Name(), Key: KeyRoute, Method: "POST", URL: s.URL + path, Timeout: s.Timeout.Time(),
-		Headers: header.List{{Name: HeaderRoutingRequest, Value: "true"}, {Name: picker.HeaderRequestID, Value: r.ID}},
+		Headers: head,
 		Body:    func() ([]byte, error) { return r.Body.Raw(), nil }}}
 }
 
@@ -85,7 +101,7 @@ func (s *dynamoFrontend) Score(c *picker.Cycle, in []int32, scores []float64) {
 		return
 	}
 	b, _ := picker.Data[dynamoAsked](c.Decision, s)
-	b.Worker, b.tokens = got.Worker, got.Tokens
+	b.Worker, b.prefill, b.tokens = got.Worker, got.Prefill, got.Tokens
 	for j, i := range in {
 		if dynamo.IDOf(c.State(i).Name) == got.Worker {
 			scores[j] = 1
@@ -101,6 +117,10 @@ func (s *dynamoFrontend) PreRequest(c *picker.Cycle) {
 		return
 	}
 	c.Decision.SetHeader(headerGatewayWorker, dynamo.IDOf(c.State(r.Picked[0]).Name).String())
+	if b.prefill != 0 {
+		c.Decision.SetHeader(headerDynamoPrefill, b.prefill.String())
+		c.Decision.SetHeader(headerDynamoMode, "disaggregated")
+	}
 	if s.ForwardTokens && len(b.tokens) > 0 {
 		p := parse.TokenPrompt(b.tokens)
 		carryTokens(c.Request, &p, "tokens")

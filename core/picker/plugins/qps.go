@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"encoding/json"
+
 	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -81,4 +83,32 @@ func (r *rate) forget(now machine.Time) {
 		r.tenths[t%10] = 0
 	}
 	r.last = at
+}
+
+// savedRate is an endpoint's.
+type savedRate struct {
+	Endpoint string  `json:"endpoint"`
+	Tenths   [10]int `json:"tenths"`
+	Last     int64   `json:"last"`
+}
+
+// SaveState copies what was sent in the last second.
+func (s *qpsLoad) SaveState() any {
+	out := make([]savedRate, 0, s.sent.Len())
+	for id, r := range s.sent.All() {
+		out = append(out, savedRate{id, r.tenths, r.last})
+	}
+	return out
+}
+
+// LoadState takes it over.
+func (s *qpsLoad) LoadState(text []byte) error {
+	var saved []savedRate
+	if err := json.Unmarshal(text, &saved); err != nil {
+		return err
+	}
+	for _, x := range saved {
+		s.sent.Put(x.Endpoint, &rate{x.Tenths, x.Last}, 0)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package enginedrive
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -13,7 +14,13 @@ import (
 // latest state and not a queue, so a goroutine that is late sees several
 // tokens at once and memory per request is constant.
 type Box struct {
-	Ready chan struct{} // one pending wake-up at most
+	Ready chan struct{} // one pending wake-up at most; kept when the box is used again
+
+	// For who has the engine in hand.
+	touched   bool // it is among the engine's touched
+	forgotten bool // the engine has no more to do with it
+	// free says the same to the request, once that is so.
+	free atomic.Bool
 
 	mu                   sync.Mutex
 	modelserver.Progress                       // Choices are the request's completions; one for nearly every request
@@ -23,11 +30,17 @@ type Box struct {
 
 // Init makes a zero box ready.
 func (b *Box) Init(choices int) {
-	b.Ready = make(chan struct{}, 1)
+	if b.Ready == nil {
+		b.Ready = make(chan struct{}, 1)
+	}
 	if b.Choices = b.one[:]; choices != 1 {
 		b.Choices = make([]modelserver.Choice, choices)
 	}
 }
+
+// Free tells whether the engine will not touch the box and its sequence again,
+// but for a last, empty wake-up.
+func (b *Box) Free() bool { return b.free.Load() }
 
 // wake makes the request's goroutine look.
 func (b *Box) wake() {

@@ -178,6 +178,9 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 // delivered wakes each request that something was handed to once.
 func (e *Engine) delivered() {
 	for i, b := range e.touched {
+		if b.touched = false; b.forgotten {
+			b.free.Store(true) // from here on somebody else may have it
+		}
 		b.wake()
 		e.touched[i] = nil
 	}
@@ -220,6 +223,7 @@ func (e *Engine) milestone(s *Seq, f *engine.Effect) {
 		s.tokens = int(f.Count)
 		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
 		b.EndedAt = f.At
+		b.forgotten = len(b.Choices) == 1 && s.Forgotten()
 		e.touch(s, true)
 	case engine.Aborted:
 		c.Finished, c.Aborted = true, true
@@ -228,9 +232,9 @@ func (e *Engine) milestone(s *Seq, f *engine.Effect) {
 }
 
 // touch has the request woken at the end of the delivery, if it wants to be.
-// A box may be listed twice: waking it again costs less than looking for it.
 func (e *Engine) touch(s *Seq, wants bool) {
-	if wants {
+	if wants && !s.Box.touched {
+		s.Box.touched = true
 		e.touched = append(e.touched, s.Box)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -23,12 +22,12 @@ func conversation(r *picker.Request) string {
 // endpoints say, a conversation is where this picker sent it last.
 type sessionPrefix struct {
 	named
-	sent *bounded.Store[string, string] // endpoint by conversation
+	sent *memory[string] // endpoint by conversation
 }
 
 // NewPrefixScorer makes a session-prefix-scorer.
 func NewPrefixScorer(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &sessionPrefix{named{}, bounded.New[string, string](bounded.Limits{Entries: maxSessions, Bytes: maxSessionBytes}, nil)}, nil
+	return &sessionPrefix{named{}, newMemory[string]()}, nil
 }
 
 // ScoresCache says so.
@@ -49,7 +48,7 @@ func (s *sessionPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {
 func (s *sessionPrefix) Commit(_ machine.Time, d *picker.Decision) {
 	if id := conversation(d.Request); id != "" && len(d.Targets) > 0 {
 		where := d.Targets[0].Endpoint.ID()
-		s.sent.Put(id, where, len(id)+len(where))
+		keep(s.sent, id, where, len(where))
 	}
 }
 
@@ -75,13 +74,13 @@ type conversationHandler struct {
 	Decode     string  `json:"decodeProfile"`
 	TTLSeconds float64 `json:"ttlSeconds" above:"0"`
 
-	seen map[string]machine.Time
+	seen *memory[machine.Time]
 }
 
 // NewConversationHandler makes a conversation-profile-handler.
 func NewConversationHandler(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	h := &conversationHandler{Prefill: "prefill", Decode: "decode", TTLSeconds: 300,
-		seen: map[string]machine.Time{}}
+		seen: newMemory[machine.Time]()}
 	return h, p.Decode(h)
 }
 
@@ -100,7 +99,7 @@ func (h *conversationHandler) Schedule(c *picker.Cycle) error {
 }
 
 func (h *conversationHandler) known(c *picker.Cycle, id string) bool {
-	if at, ok := h.seen[id]; ok && c.Now-at < config.Seconds(h.TTLSeconds) {
+	if at, ok := h.seen.Peek(id); ok && c.Now-at < config.Seconds(h.TTLSeconds) {
 		return true
 	}
 	for _, i := range c.Candidates {
@@ -117,15 +116,6 @@ func (h *conversationHandler) Commit(now machine.Time, d *picker.Decision) {
 	if id == "" {
 		return
 	}
-	if len(h.seen) >= maxSessions {
-		for k, at := range h.seen {
-			if now-at >= config.Seconds(h.TTLSeconds) {
-				delete(h.seen, k)
-			}
-		}
-		if len(h.seen) >= maxSessions {
-			return
-		}
-	}
-	h.seen[id] = now
+	forget(h.seen, func(at machine.Time) bool { return now-at >= config.Seconds(h.TTLSeconds) })
+	keep(h.seen, id, now, 0)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -38,9 +39,32 @@ type sessionParams struct {
 const (
 	strategyHeader    = "encoded_endpoint_header"
 	strategySessionID = "session_id"
-	maxSessions       = 1 << 20
-	maxSessionBytes   = 64 << 20 // of conversations' names and where they are
+
+	// Of sessions that are remembered. Their ids are the clients' to make up.
+	maxSessions     = 1 << 20
+	maxSessionBytes = 128 << 20
+	sessionBytes    = 160 // of each, besides its texts
 )
+
+// memory is something of each session, by its id; of too many what was not
+// renewed for longest goes first.
+type memory[V any] = bounded.Store[string, V]
+
+func newMemory[V any]() *memory[V] {
+	return bounded.New[string, V](bounded.Limits{Entries: maxSessions, Bytes: maxSessionBytes}, nil)
+}
+
+// keep remembers v, whose texts have so many bytes.
+func keep[V any](m *memory[V], id string, v V, texts int) {
+	m.Put(strings.Clone(id), v, len(id)+texts+sessionBytes)
+}
+
+// forget drops what is old, as long as the oldest is.
+func forget[V any](m *memory[V], old func(V) bool) {
+	for id, v, ok := m.Oldest(); ok && old(v); id, v, ok = m.Oldest() {
+		m.Delete(id)
+	}
+}
 
 // session pins the requests of one session to one endpoint. With the strategy
 // encoded_endpoint_header the client carries the endpoint's name as a token;
@@ -51,8 +75,7 @@ type session struct {
 	sessionParams
 	header     string
 	ttl, sweep machine.Time
-	swept      machine.Time // the last turn whose old memories are gone
-	bindings   map[string]binding
+	bindings   *memory[binding]
 }
 
 type binding struct {
@@ -90,7 +113,7 @@ func (s *session) read(p picker.Params) error {
 		s.header = picker.HeaderSessionToken
 	}
 	s.ttl, s.sweep = config.Seconds(s.SessionID.TTLSeconds), max(config.Seconds(s.SessionID.SweepSeconds), 1)
-	s.bindings = map[string]binding{}
+	s.bindings = newMemory[binding]()
 	return nil
 }
 
@@ -135,7 +158,7 @@ func (s *session) turn(now machine.Time) machine.Time { return now / s.sweep * s
 
 // bound is where a session was sent to, "" when nothing is known of it.
 func (s *session) bound(now machine.Time, id string) (binding, bool) {
-	b, ok := s.bindings[id]
+	b, ok := s.bindings.Peek(id)
 	return b, ok && s.turn(now)-b.seen <= s.ttl
 }
 
@@ -186,25 +209,16 @@ func (s *session) commit(now machine.Time, d *picker.Decision, p picker.Plugin) 
 	if id == "" || !r.Ok() {
 		return
 	}
-	if t := s.turn(now); t > s.swept {
-		for id, b := range s.bindings {
-			if t-b.seen > s.ttl {
-				delete(s.bindings, id)
-			}
-		}
-		s.swept = t
-	}
+	t := s.turn(now)
+	forget(s.bindings, func(b binding) bool { return t-b.seen > s.ttl })
 	was, ok := s.bound(now, id)
-	if !ok && len(s.bindings) >= maxSessions {
-		return
-	}
 	to := d.View.States[r.Picked[0]].ID()
 	if ok && was.endpoint != to {
 		if seen := picker.Peek[seenBound](d, p); seen == nil || seen.present {
 			return
 		}
 	}
-	s.bindings[id] = binding{to, now}
+	keep(s.bindings, id, binding{to, now}, len(to))
 }
 
 // respond hands the client its token.

@@ -1,14 +1,15 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 type savedSessions struct {
-	Swept    machine.Time            `json:"swept,omitempty"`
 	Sessions map[string]savedBinding `json:"sessions,omitempty"`
 }
 
@@ -19,8 +20,8 @@ type savedBinding struct {
 
 // SaveState copies who is bound where.
 func (s *session) SaveState() any {
-	out := savedSessions{Swept: s.swept, Sessions: make(map[string]savedBinding, len(s.bindings))}
-	for id, b := range s.bindings {
+	out := savedSessions{make(map[string]savedBinding, s.bindings.Len())}
+	for id, b := range s.bindings.All() {
 		out.Sessions[id] = savedBinding{b.endpoint, b.seen}
 	}
 	return out
@@ -32,15 +33,57 @@ func (s *session) LoadState(text []byte) error {
 	if err := json.Unmarshal(text, &x); err != nil {
 		return err
 	}
-	s.swept = x.Swept
-	for id, b := range x.Sessions {
-		s.bindings[id] = binding{b.Endpoint, b.Seen}
+	for _, id := range oldestFirst(x.Sessions, func(b savedBinding) machine.Time { return b.Seen }) {
+		b := x.Sessions[id]
+		keep(s.bindings, id, binding{b.Endpoint, b.Seen}, len(b.Endpoint))
 	}
 	return nil
 }
 
+func oldestFirst[V any](saved map[string]V, seen func(V) machine.Time) []string {
+	return slices.SortedFunc(maps.Keys(saved), func(a, b string) int {
+		return cmp.Or(cmp.Compare(seen(saved[a]), seen(saved[b])), cmp.Compare(a, b))
+	})
+}
+
 // SaveState copies which conversations were seen.
-func (h *conversationHandler) SaveState() any { return maps.Clone(h.seen) }
+func (h *conversationHandler) SaveState() any { return maps.Collect(h.seen.All()) }
 
 // LoadState takes it over.
-func (h *conversationHandler) LoadState(text []byte) error { return json.Unmarshal(text, &h.seen) }
+func (h *conversationHandler) LoadState(text []byte) error {
+	var seen map[string]machine.Time
+	if err := json.Unmarshal(text, &seen); err != nil {
+		return err
+	}
+	for _, id := range oldestFirst(seen, func(at machine.Time) machine.Time { return at }) {
+		keep(h.seen, id, seen[id], 0)
+	}
+	return nil
+}
+
+// savedSession is where a conversation was sent.
+type savedSession struct {
+	ID       string `json:"id"`
+	Endpoint string `json:"endpoint"`
+}
+
+// SaveState copies where conversations were sent, the oldest first.
+func (s *sessionPrefix) SaveState() any {
+	out := make([]savedSession, 0, s.sent.Len())
+	for id, where := range s.sent.All() {
+		out = append(out, savedSession{id, where})
+	}
+	return out
+}
+
+// LoadState takes it over.
+func (s *sessionPrefix) LoadState(text []byte) error {
+	var saved []savedSession
+	if err := json.Unmarshal(text, &saved); err != nil {
+		return err
+	}
+	for _, x := range saved {
+		keep(s.sent, x.ID, x.Endpoint, len(x.Endpoint))
+	}
+	return nil
+}

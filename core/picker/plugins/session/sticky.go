@@ -25,7 +25,7 @@ func NewSticky(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 	}
 	stick := map[string]float64{"high": 1, "medium": .6, "low": .3}[ps.Stickiness]
 	s := &sessionSticky{stick: stick}
-	s.Strategy, s.ttl, s.bindings = strategySessionID, ps.TTL.Time(), map[string]binding{}
+	s.Strategy, s.ttl, s.bindings = strategySessionID, ps.TTL.Time(), newMemory[binding]()
 	s.sweep = machine.Second
 	return s, nil
 }

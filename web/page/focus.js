@@ -1,0 +1,57 @@
+// Where the keyboard is: panels that are opened and closed, and what is said aloud.
+import { h } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import htm from "htm";
+import * as S from "./store.js";
+import { plural, thousands } from "./format.js";
+
+const html = htm.bind(h);
+
+// useDismiss has the heading of a panel be focused when the panel opens, and Escape close it. Who was there before is focused
+// again then, or what stands in for it.
+export function useDismiss(close, otherwise) {
+  const heading = useRef(null), from = useRef(null), last = useRef(close);
+  const dismiss = () => {
+    last.current();
+    const back = from.current && from.current.isConnected && from.current !== document.body ? from.current : otherwise();
+    if (back) back.focus({ preventScroll: true });
+  };
+  last.current = close;
+  useEffect(() => {
+    from.current = document.activeElement;
+    if (heading.current) heading.current.focus({ preventScroll: true });
+    const f = (e) => { if (e.key === "Escape" && !e.defaultPrevented) { e.preventDefault(); dismiss(); } };
+    addEventListener("keydown", f);
+    return () => removeEventListener("keydown", f);
+  }, []);
+  return [heading, dismiss];
+}
+
+const every = 5000; // milliseconds between two things that are said
+
+// Aloud says what requests came to, and what happened, to those who listen to the page: seldom, since of the rest they would hear nothing.
+export function Aloud() {
+  const [said, say] = useState("");
+  useEffect(() => {
+    let before = null, seen = Infinity, over = S.store.ended;
+    const tick = () => {
+      const s = S.store, sum = s.figures && s.figures.summary, words = [];
+      if (!sum || over) return;
+      const news = s.notices.filter((x) => x.at > seen);
+      for (const x of news.slice(-3)) words.push(x.step.replaceAll("_", " ") + " " + (x.endpoint || x.hop));
+      seen = s.notices.length ? s.notices[s.notices.length - 1].at : -1;
+      if (s.ended) {
+        over = true;
+        words.push("The run is over: " + plural(sum.requests, "request") + ", " + thousands(sum.outcomes.completed || 0) + " completed");
+      } else if (before) {
+        for (const [outcome, n] of Object.entries(sum.outcomes)) if (n > (before[outcome] || 0)) words.push(thousands(n - (before[outcome] || 0)) + " more " + outcome.replaceAll("_", " "));
+      }
+      before = { ...sum.outcomes };
+      if (words.length) say(words.join("; ") + ".");
+    };
+    const i = setInterval(tick, every);
+    tick();
+    return () => clearInterval(i);
+  }, []);
+  return html`<p class="heard" id="aloud" role="status">${said}</p>`;
+}
