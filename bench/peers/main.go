@@ -195,7 +195,11 @@ func run(ctx context.Context) error {
 	if _, err := measure(ctx, ".", "go", "build", "-o", own, "github.com/windtunnel/windtunnel/cmd/windtunnel"); err != nil {
 		return err
 	}
-	fmt.Printf("%-20s %5s  %22s  %22s  %8s\n", "", "pods", "windtunnel", "DynoSim 1.4.2", "ratio")
+	fmt.Printf("%-20s %5s  %22s", "", "pods", "windtunnel")
+	if !*alone {
+		fmt.Printf("  %22s  %8s", "DynoSim 1.4.2", "ratio")
+	}
+	fmt.Println()
 	for i := range works {
 		w := &works[i]
 		if *pods != 0 && w.pods != *pods {
@@ -226,7 +230,11 @@ func run(ctx context.Context) error {
 			if n == 1 {
 				name = "start-up alone"
 			}
-			fmt.Printf("%-20s %5d  %9.2f s %6.0f MiB  %9.2f s %6.0f MiB  %7.1f×\n", name, w.pods, a.seconds, a.mib, b.seconds, b.mib, b.seconds/a.seconds)
+			fmt.Printf("%-20s %5d  %9.2f s %6.0f MiB", name, w.pods, a.seconds, a.mib)
+			if !*alone {
+				fmt.Printf("  %9.2f s %6.0f MiB  %7.1f×", b.seconds, b.mib, b.seconds/a.seconds)
+			}
+			fmt.Println()
 		}
 	}
 	return nil
