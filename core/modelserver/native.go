@@ -190,7 +190,7 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 	var s *openai.Sampling
 	var q *Request
 	var bad *openai.Error
-	limit := func() (int, bool) { return 0, false }
+	var limit func() (int, bool)
 	switch api {
 	case Chat:
 		c := new(openai.Chat)
