@@ -191,8 +191,14 @@ func TestPredictionsForManyEndpoints(t *testing.T) {
 	list[110] = `{"ttft_ms":50,"tpot_ms":9}`
 	f.say(text(`{"predictions":[` + strings.Join(list, ",") + `]}`))
 	inTime := addresses[slices.Sorted(maps.Keys(addresses))[110]]
-	if x := k.testAsk(context.Background(), withSLO(1), hello); len(f.asked) != many || x.endpoint != inTime {
-		t.Errorf("chose %s and asked about %d endpoints, expected %s of %d", x.endpoint, len(f.asked), inTime, many)
+	// A busy machine may miss the time that a decision waits for predictions.
+	until(t, "the endpoint that is in time is chosen", func() bool {
+		return k.testAsk(context.Background(), withSLO(1), hello).endpoint == inTime
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.asked) != many {
+		t.Errorf("asked about %d endpoints, expected %d", len(f.asked), many)
 	}
 }
 
