@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -53,8 +54,18 @@ func TestExamplesThroughCore(t *testing.T) {
 				t.Logf("%+v", r.played)
 			})
 			r = start(t, s, nil)
-			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
+			go func() { // the time counts from the first decision, however busy the machine
+				defer cancel()
+				for r.rec.count(flow.EPP, flow.EndpointPicked) == 0 && ctx.Err() == nil {
+					time.Sleep(2 * time.Millisecond)
+				}
+				select {
+				case <-time.After(limit):
+				case <-ctx.Done():
+				}
+			}()
 			if err := r.Load(ctx); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
