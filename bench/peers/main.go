@@ -27,6 +27,8 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+
+	"github.com/windtunnel/windtunnel/bench/internal/pickers"
 )
 
 // packages are DynoSim, and what its replay imports without saying so.
@@ -50,31 +52,15 @@ const shares = `
     - {name: own, share: 20%, prompt: {characters: 2048}}
 `
 
-const (
-	roundRobin = `          - {type: round-robin-picker}
-        schedulingProfiles:
-          - name: default
-            plugins: [{pluginRef: round-robin-picker}]`
-	scored = `          - {type: prefix-cache-scorer}
-          - {type: queue-scorer}
-          - {type: kv-cache-utilization-scorer}
-        schedulingProfiles:
-          - name: default
-            plugins:
-              - {pluginRef: prefix-cache-scorer, weight: 2}
-              - {pluginRef: queue-scorer, weight: 1}
-              - {pluginRef: kv-cache-utilization-scorer, weight: 1}`
-)
-
 var works = []work{
-	{"round robin", 64, "round_robin", roundRobin, false},
-	{"prefix + queue + KV", 64, "kv_router", scored, false},
-	{"round robin", 1024, "round_robin", roundRobin, false},
-	{"prefix + queue + KV", 1024, "kv_router", scored, false},
-	{"round robin, shared", 64, "round_robin", roundRobin, true},
-	{"scorers, shared", 64, "kv_router", scored, true},
-	{"round robin, shared", 1024, "round_robin", roundRobin, true},
-	{"scorers, shared", 1024, "kv_router", scored, true},
+	{"round robin", 64, "round_robin", pickers.RoundRobin, false},
+	{"prefix + queue + KV", 64, "kv_router", pickers.Scored, false},
+	{"round robin", 1024, "round_robin", pickers.RoundRobin, false},
+	{"prefix + queue + KV", 1024, "kv_router", pickers.Scored, false},
+	{"round robin, shared", 64, "round_robin", pickers.RoundRobin, true},
+	{"scorers, shared", 64, "kv_router", pickers.Scored, true},
+	{"round robin, shared", 1024, "round_robin", pickers.RoundRobin, true},
+	{"scorers, shared", 1024, "kv_router", pickers.Scored, true},
 }
 
 // scenario is the work as windtunnel reads it.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/bench/internal/pickers"
 	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
@@ -79,30 +80,14 @@ type pool struct {
 	scored  bool
 }
 
-const (
-	roundRobin = `          - {type: round-robin-picker}
-        schedulingProfiles:
-          - name: default
-            plugins: [{pluginRef: round-robin-picker}]`
-	scored = `          - {type: prefix-cache-scorer}
-          - {type: queue-scorer}
-          - {type: kv-cache-utilization-scorer}
-        schedulingProfiles:
-          - name: default
-            plugins:
-              - {pluginRef: prefix-cache-scorer, weight: 2}
-              - {pluginRef: queue-scorer, weight: 1}
-              - {pluginRef: kv-cache-utilization-scorer, weight: 1}`
-)
-
 // scenario writes a scenario into a directory.
 func scenario(b *testing.B, dir string, p pool, workload string) string {
 	b.Helper()
 	epp := ""
 	if !strings.Contains(p.servers, "disaggregation") { // these have the picker that goes with it
-		plugins := roundRobin
+		plugins := pickers.RoundRobin
 		if p.scored {
-			plugins = scored
+			plugins = pickers.Scored
 		}
 		epp = `    epp:
       config:
