@@ -165,19 +165,26 @@ func BenchmarkMooncake(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkPods plays 100,000 requests on 10,000 servers, each of which the picker asks for its metrics 20 times a second.
-func BenchmarkPods(b *testing.B) {
-	exe, dir, n := program(b), b.TempDir(), size(100_000)
-	file := scenario(b, dir, pool{fmt.Sprintf(plain, 10_000), 128, true}, steady(n, 50_000, 128))
+// simulated plays so many requests at so many a second on servers: all of them are
+// answered, within 1 GB.
+func simulated(b *testing.B, requests, servers, rate int, scored bool) cost {
+	b.Helper()
+	exe, dir := program(b), b.TempDir()
+	file := scenario(b, dir, pool{fmt.Sprintf(plain, servers), 128, scored}, steady(requests, rate, 128))
 	var list []cost
 	for b.Loop() {
 		list = append(list, play(b, exe, dir, nil, "sim", file))
 	}
 	c := middleOf(list)
-	gate.AtMost(b, c.cpu, "CPU-s", 20)
 	gate.AtMost(b, c.mb, "MB", 1000)
-	gate.AtLeast(b, float64(c.completed), "completed", float64(n))
+	gate.AtLeast(b, float64(c.completed), "completed", float64(requests))
 	b.ReportMetric(0, "ns/op")
+	return c
+}
+
+// BenchmarkPods plays 100,000 requests on 10,000 servers, each of which the picker asks for its metrics 20 times a second.
+func BenchmarkPods(b *testing.B) {
+	gate.AtMost(b, simulated(b, size(100_000), 10_000, 50_000, true).cpu, "CPU-s", 20)
 }
 
 // ratio plays two scenarios in turns and tells what one of the second costs of one of the
@@ -247,15 +254,5 @@ func BenchmarkLarge(b *testing.B) {
 	if os.Getenv("WINDTUNNEL_BENCH_LARGE") == "" {
 		b.Skip("it takes minutes: make bench-large")
 	}
-	exe, dir, n := program(b), b.TempDir(), size(10_000_000)
-	file := scenario(b, dir, pool{fmt.Sprintf(plain, 64), 128, false}, steady(n, 320, 128))
-	var list []cost
-	for b.Loop() {
-		list = append(list, play(b, exe, dir, nil, "sim", file))
-	}
-	c := middleOf(list)
-	gate.AtMost(b, c.mb, "MB", 1000)
-	gate.AtLeast(b, float64(c.completed), "completed", float64(n))
-	b.ReportMetric(c.cpu, "CPU-s")
-	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(simulated(b, size(10_000_000), 64, 320, false).cpu, "CPU-s")
 }
