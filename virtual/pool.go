@@ -144,7 +144,7 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
 	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: p.Models(),
 		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, m.TensorParallelSize),
-		PromptTokensDetails: true, Forms: x.forms, OwnNames: x.kv == nil && p.Sidecar == scenario.NoSidecar && !p.Link().ViaStore}}
+		PromptTokensDetails: true, Forms: x.forms, OwnNames: x.kv == nil && ownNames(p)}}
 	if c := sv.reader.Config; p.Sidecar != scenario.NoSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
 		if c.KVRole = connector.RoleConsumer; p.Prefills(i) {
@@ -154,6 +154,19 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	x.servers = append(x.servers, sv)
 	x.byAddr[sv.endpoint], x.byHost[sv.host()] = sv, sv
 	return nil
+}
+
+// ownNames says that no server asks another for blocks by their names, and that none has the
+// same prompt of a request twice.
+func ownNames(p *scenario.Pool) bool {
+	switch p.Sidecar {
+	case scenario.NoSidecar:
+		return !p.Link().ViaStore
+	case scenario.RoutingSidecar:
+		c := p.SidecarConfig()
+		return c.Connector.Fetch != nil && !c.Connector.Pulls && c.Retries == 0 && p.Disaggregation.SessionCache == 0
+	}
+	return false
 }
 
 // Endpoints are the made-up addresses of a pool's servers; index is the pool's number
