@@ -52,7 +52,8 @@ type sample struct {
 func (t *Tally) keep(e Ended) {
 	t.ended.add(e)
 	if t.each != nil {
-		t.each(&e)
+		own := e // so that e need not be kept where nobody wants to know
+		t.each(&own)
 	}
 }
 

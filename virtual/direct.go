@@ -43,7 +43,6 @@ type direct struct {
 	due          machine.Time // of its event in the queue
 	before       way          // what the answer takes to the client, before any of it went there
 	head         [6]header.Header
-	reading      modelserver.Head
 }
 
 // computed is what a model server has of one.
@@ -96,8 +95,7 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	d := w.spareDirect()
 	d.Request, d.conversation, d.pool = *q, v, x
 	api := modelserver.APIOf(q.Path)
-	d.reading = modelserver.Head{RequestID: q.ID, Attempt: 1, Scratch: &w.chat}
-	if api == nil || !d.asked.Read(&x.servers[0].reader, &d.reading, api, &d.Described, modelserver.Whole, w.rec != nil) {
+	if api == nil || !d.asked.Read(&x.servers[0].reader, d.reads(), api, &d.Described, modelserver.Whole, w.rec != nil) {
 		w.spares = append(w.spares, d)
 		return false
 	}
@@ -119,6 +117,13 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	d.before = d.ways.down
 	d.goes(d.ways.up.passes(w.now, &w.hops.first), decides)
 	return true
+}
+
+// reads is what the request is read with, one at a time.
+func (d *direct) reads() *modelserver.Head {
+	h := &d.w.reading
+	h.RequestID, h.Attempt, h.Scratch = d.ID, 1, &d.w.chat
+	return h
 }
 
 // spareDirect is one that is not in flight.

@@ -73,7 +73,7 @@ func (d *direct) takesLegs() bool {
 		return false
 	}
 	read := func(c *computed, prefills bool, fields *described.Fields, leg modelserver.Leg) bool {
-		return c.Read(&x.first(prefills).reader, &d.reading, modelserver.APIOf(d.Path), d.Described.With(fields), leg, w.rec != nil)
+		return c.Read(&x.first(prefills).reader, d.reads(), modelserver.APIOf(d.Path), d.Described.With(fields), leg, w.rec != nil)
 	}
 	if l.prefiller != nil && !(read(&l.prefill, true, l.course.Prefill, modelserver.Prefill) && read(&d.asked, false, l.course.Decode, modelserver.Decode) &&
 		d.asked.MayFetch(&d.server.reader, l.prefiller.host())) {

@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/predictor"
@@ -105,6 +106,7 @@ type world struct {
 	lives         flow.Lives               // takes those of direct requests; may be nil
 	directs       []*direct                // all that were made
 	spares        []*direct                // those that are to be used again
+	reading       modelserver.Head         // of the one that is being read
 	talks         []*workload.Conversation // that are over, to be used again
 	ending        []*request               // that have ended in this event
 	moved         machine.Time             // when something last happened but the picker asking endpoints how they are

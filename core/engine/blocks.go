@@ -32,19 +32,21 @@ type pool struct {
 // content nobody can ask for.
 type node struct {
 	chain
-	anonymous bool
-	start     int32 // number of the first block within the chain
-	count     int32
-	cold      int32 // further blocks of the chain, which are in host memory
-	refs      int32 // holdings whose chain includes it
-	parent    int32
-	children  int32
-	prev      int32 // free queue
-	next      int32
-	blanks    int32 // blocks without content right before it in the free queue, where the pool forgets
-	colder    int32 // queue of cold nodes
-	warmer    int32
+	start    int32 // number of the first block within the chain; -1 is anonymous
+	count    int32
+	cold     int32 // further blocks of the chain, which are in host memory
+	refs     int32 // holdings whose chain includes it
+	parent   int32
+	children int32
+	prev     int32 // free queue
+	next     int32
+	blanks   int32 // blocks without content right before it in the free queue, where the pool forgets
 }
+
+// nobodys is an anonymous node of so many blocks.
+func nobodys(count int32) node { return node{start: -1, count: count} }
+
+func (x *node) anonymous() bool { return x.start < 0 }
 
 // blocks is how many blocks of its chain the node has anywhere.
 func (x *node) blocks() int32 { return x.count + x.cold }
@@ -107,7 +109,7 @@ func (p *pool) take(n int) {
 		k := min(n, int(x.count))
 		n -= k
 		x.count -= int32(k)
-		if x.anonymous {
+		if x.anonymous() {
 			p.blank -= k
 		} else {
 			p.named -= k
@@ -116,7 +118,7 @@ func (p *pool) take(n int) {
 		if x.count == 0 {
 			p.unlink(i)
 			if x.cold == 0 {
-				if !x.anonymous {
+				if !x.anonymous() {
 					p.unindex(i)
 				}
 				p.dropNode(i)
@@ -143,13 +145,12 @@ func (p *pool) giveAnonymous(n int32) {
 	}
 	p.free += int(n)
 	p.blank += int(n)
-	if t := &p.nodes[p.tail]; p.tail != 0 && t.anonymous {
+	if t := &p.nodes[p.tail]; p.tail != 0 && t.anonymous() {
 		t.count += n
 		return
 	}
 	i := p.newNode()
-	x := &p.nodes[i]
-	x.anonymous, x.count = true, n
+	p.nodes[i] = nobodys(n)
 	p.link(i)
 }
 
@@ -161,7 +162,7 @@ func (p *pool) give(i int32) {
 
 func (p *pool) link(i int32) {
 	x := &p.nodes[i]
-	if t := p.tail; p.forgets && t != 0 && p.nodes[t].anonymous { // one node less
+	if t := p.tail; p.forgets && t != 0 && p.nodes[t].anonymous() { // one node less
 		x.blanks = p.nodes[t].blanks + p.nodes[t].count
 		p.nodes[t].blanks = 0
 		p.unlink(t)

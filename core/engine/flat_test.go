@@ -159,7 +159,7 @@ func TestPrefixTreeIsAFlatCache(t *testing.T) {
 			}
 			var have, want []uint64
 			for i := range p.nodes {
-				if x := &p.nodes[i]; i > 0 && !x.anonymous {
+				if x := &p.nodes[i]; i > 0 && !x.anonymous() {
 					for k := range x.count {
 						if h := x.chain.at(x.start + k); !p.forgets || int(x.start+k) < len(x.hashes) {
 							have = append(have, h)

@@ -30,7 +30,7 @@ func audit(t *rapid.T, e *Engine) {
 
 	named, blank := 0, 0
 	for i := range p.nodes {
-		if p.nodes[i].anonymous {
+		if p.nodes[i].anonymous() {
 			blank += int(p.nodes[i].count)
 		} else {
 			named += int(p.nodes[i].count)
@@ -121,9 +121,9 @@ func audit(t *rapid.T, e *Engine) {
 	}
 
 	cold, coldAt := 0, map[int32]int{}
-	for i, prev := p.offload.head, int32(0); i != 0; prev, i = i, p.nodes[i].warmer {
+	for i, prev := p.offload.head, int32(0); i != 0; prev, i = i, p.offload.beside(i).warmer {
 		x := &p.nodes[i]
-		if x.colder != prev || x.refs != 0 || x.cold < 1 {
+		if p.offload.beside(i).colder != prev || x.refs != 0 || x.cold < 1 {
 			t.Fatalf("queue of cold nodes is broken at node %d: %+v", i, *x)
 		}
 		coldAt[i] = len(coldAt)
@@ -136,7 +136,7 @@ func audit(t *rapid.T, e *Engine) {
 	nodes, children := 0, map[int32]int32{}
 	for i := range p.nodes {
 		x := &p.nodes[i]
-		if i == 0 || x.blocks() == 0 || x.anonymous {
+		if i == 0 || x.blocks() == 0 || x.anonymous() {
 			continue
 		}
 		nodes++

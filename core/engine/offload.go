@@ -15,8 +15,20 @@ type offload struct {
 	used  int
 	head  int32 // dropped next
 	tail  int32
+	queue []besides // of cold nodes, by number
 
 	loads, stores Moves
+}
+
+// besides are a cold node's neighbours in the queue.
+type besides struct{ colder, warmer int32 }
+
+// beside are those of node i.
+func (o *offload) beside(i int32) *besides {
+	for int(i) >= len(o.queue) {
+		o.queue = append(o.queue, besides{})
+	}
+	return &o.queue[i]
 }
 
 // Moves count moves of blocks by how many blocks they were of.
@@ -97,10 +109,10 @@ func (p *pool) warm(i int32, owner RequestID) {
 
 // cool and uncool put a node into the queue of cold ones and take it out.
 func (p *pool) cool(i int32) {
-	o, x := &p.offload, &p.nodes[i]
-	x.colder, x.warmer = o.tail, 0
+	o := &p.offload
+	*o.beside(i) = besides{colder: o.tail}
 	if o.tail != 0 {
-		p.nodes[o.tail].warmer = i
+		o.queue[o.tail].warmer = i
 	} else {
 		o.head = i
 	}
@@ -109,27 +121,29 @@ func (p *pool) cool(i int32) {
 
 // coolBehind puts node j into the queue right behind node i.
 func (p *pool) coolBehind(i, j int32) {
-	o, x, y := &p.offload, &p.nodes[i], &p.nodes[j]
-	y.colder, y.warmer = i, x.warmer
-	if x.warmer != 0 {
-		p.nodes[x.warmer].colder = j
+	o := &p.offload
+	next := o.beside(i).warmer
+	*o.beside(j) = besides{i, next}
+	if next != 0 {
+		o.queue[next].colder = j
 	} else {
 		o.tail = j
 	}
-	x.warmer = j
+	o.queue[i].warmer = j
 }
 
 func (p *pool) uncool(i int32) {
-	o, x := &p.offload, &p.nodes[i]
+	o := &p.offload
+	x := *o.beside(i)
 	if x.colder != 0 {
-		p.nodes[x.colder].warmer = x.warmer
+		o.queue[x.colder].warmer = x.warmer
 	} else {
 		o.head = x.warmer
 	}
 	if x.warmer != 0 {
-		p.nodes[x.warmer].colder = x.colder
+		o.queue[x.warmer].colder = x.colder
 	} else {
 		o.tail = x.colder
 	}
-	x.colder, x.warmer = 0, 0
+	o.queue[i] = besides{}
 }

@@ -166,7 +166,7 @@ func (p *pool) adopt(i int32, owner RequestID) {
 		p.giveAnonymous(x.count)
 	case x.count > 0:
 		j := p.newNode()
-		p.nodes[j] = node{anonymous: true, count: p.nodes[i].count}
+		p.nodes[j] = nobodys(p.nodes[i].count)
 		p.blank += int(p.nodes[j].count)
 		p.linkBehind(i, j)
 		p.unlink(i)

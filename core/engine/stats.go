@@ -90,7 +90,7 @@ func (e *Engine) Cached(each func(hash uint64, tier Tier)) {
 	e.catchUp(e.now)
 	for i := range e.pool.nodes {
 		x := &e.pool.nodes[i]
-		if x.anonymous {
+		if x.anonymous() {
 			continue
 		}
 		for p := range x.blocks() {

@@ -24,8 +24,7 @@ type Direct struct {
 	// Reason is why it ended.
 	Reason engine.Reason
 
-	said   content
-	memory room
+	said content
 }
 
 // Leg is what a request is for that a sidecar sends.
@@ -42,7 +41,9 @@ const (
 // is before it ends. It is false for a request that wants a Response: a bad one, or one
 // that asks for more than one completion.
 func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, leg Leg, told bool) bool {
-	head.room, head.kv = &x.memory, nil
+	if head.kv = nil; head.room == nil {
+		head.room = new(room)
+	}
 	switch read, known := d.ModelServer.(*fieldsRead); {
 	case leg == Decode:
 		head.kv = &nothingKept
@@ -60,7 +61,9 @@ func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, leg Le
 	x.Streams, x.StartedAt, x.FirstAt, x.EndedAt = q.Stream, machine.Never, machine.Never, machine.Never
 	x.Cached, x.Tokens = 0, 0
 	x.Sequence = Sequence{prompt: &q.Prompts[0], said: &x.said, First: q.Stream || told, Start: told}
-	return r.fillSequence(q, &x.Sequence) == nil
+	bad = r.fillSequence(q, &x.Sequence)
+	x.Sequence.prompt = nil // only KV events have its tokens
+	return bad == nil
 }
 
 var nothingKept connector.Params

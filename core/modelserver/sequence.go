@@ -182,7 +182,8 @@ func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
 	}
 	n := p.Len()
 	if r.OwnNames && p.of != nil && q.Choices() == 1 {
-		if list, ok := p.of.SharedNames(nil, r.rule(q)); ok {
+		rule := r.rule(q)
+		if list, ok := p.of.SharedNames(nil, &rule); ok {
 			return list
 		}
 	}
@@ -212,7 +213,8 @@ func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []ui
 		rest = make([]uint32, 0, max(0, total-len(list)*size))
 		return list, append(rest, p.Tokens[len(list)*size:]...)
 	}
-	list, bytes := p.of.Names(list, r.rule(q))
+	rule := r.rule(q)
+	list, bytes := p.of.Names(list, &rule)
 	rest = make([]uint32, 0, max(0, total-len(list)*size))
 	for ; len(bytes) > 0; bytes = bytes[min(4, len(bytes)):] {
 		rest = tokens.Packed{}.Encode(rest, string(bytes[:min(4, len(bytes))]))
@@ -221,8 +223,8 @@ func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []ui
 }
 
 // rule is how the blocks of a described prompt are named.
-func (r *Reader) rule(q *Request) *described.Rule {
-	return &described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * r.Engine.BlockSize, Template: r.Template, Answer: true, Own: r.OwnNames}
+func (r *Reader) rule(q *Request) described.Rule {
+	return described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * r.Engine.BlockSize, Template: r.Template, Answer: true, Own: r.OwnNames}
 }
 
 // salt keeps prefixes apart that must not be shared: between adapters, and

@@ -315,14 +315,15 @@ func Data[T any](d *Decision, p Plugin) (data *T, fresh bool) {
 		d.fresh[i] = true
 		return t, fresh
 	}
-	t := new(T)
+	d.fresh[i] = true
 	if p := d.cycle.p; p != nil && i < len(p.data) {
 		if spare, ok := p.data[i].take().(*T); ok {
-			t = spare
+			d.data[i] = spare
+			return spare, true
 		}
 	}
+	t := new(T)
 	d.data[i] = t
-	d.fresh[i] = true
 	return t, true
 }
 
