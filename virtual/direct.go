@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -51,22 +52,25 @@ type computed struct {
 	d *direct
 }
 
-// mayBeDirect says whether requests to the pool may be direct.
+// mayBeDirect says whether requests to the pool may be direct: as far as each part of it says so.
 func (x *pool) mayBeDirect(p *scenario.Pool) bool {
-	w := x.w
-	if w.rec != nil && w.lives == nil || x.verbose || x.mortal || x.fleets != nil || x.predicting != nil || len(p.Incidents) > 0 ||
-		x.modes.response != stream.FullDuplex || x.modes.limit > 0 || len(x.faults.Rules) > 0 {
-		return false
-	}
-	for _, k := range x.pickers {
-		if !k.m.Direct() || k.service != nil {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(x.servers, func(sv *server) bool {
-		first := x.first(sv.index >= p.Decoders())
-		return !sv.core.Direct(w.limit) || !sv.engine.Config().ReadsAs(first.engine.Config()) || sv.draws != first.draws || sv.sidecar != nil && !sv.sidecar.config.Direct()
-	})
+	told := x.w.rec == nil || x.w.lives != nil // nobody wants their steps
+	lasts := !x.mortal && x.fleets == nil && len(p.Incidents) == 0
+	return told && lasts && !x.verbose && x.predicting == nil && x.modes.direct() && !x.faults.Strike() &&
+		!slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) && !slices.ContainsFunc(x.servers, func(sv *server) bool { return !sv.direct() })
+}
+
+// direct says whether requests may pass that nobody shows the picker whole.
+func (m *modes) direct() bool { return m.response == stream.FullDuplex && m.limit == 0 }
+
+// direct says whether the picker takes requests that need no stream, and at once.
+func (k *picking) direct() bool { return k.m.Direct() && k.service == nil }
+
+// direct says whether the server, and the sidecar before it, takes requests that need no
+// Response, whoever of those alike reads them.
+func (s *server) direct() bool {
+	first := s.pool.first(s.index >= s.pool.spec.Decoders())
+	return s.core.Direct(s.w.limit) && s.reader.ReadsAs(&first.reader) && (s.sidecar == nil || s.sidecar.config.Direct())
 }
 
 // first is the first server that prefills for others, or that answers clients.
@@ -78,8 +82,7 @@ func (x *pool) first(prefills bool) *server {
 }
 
 // acting are headers that do something on the way of a request, or at its end.
-var acting = append([]string{modelserver.FaultHeader, "x-return-error", "x-cache-threshold-finish-reason", "x-send-image", "x-envoy-attempt-count", "content-type", "x-request-id",
-	"x-gateway-destination-endpoint"}, disagg.Acting...)
+var acting = slices.Concat(modelserver.Acting, disagg.Acting, []string{"content-type", "x-request-id", picker.HeaderDestination})
 
 // sendDirect sends a request, if it may be direct.
 func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {

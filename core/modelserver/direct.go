@@ -27,6 +27,11 @@ type Direct struct {
 	said content
 }
 
+// ReadsAs says whether another server reads a request as this one does.
+func (r *Reader) ReadsAs(o *Reader) bool {
+	return r.Engine.ReadsAs(o.Engine) && *r.State.Draws() == *o.State.Draws() && r.KVRole == o.KVRole && r.OwnNames == o.OwnNames
+}
+
 // Leg is what a request is for that a sidecar sends.
 type Leg uint8
 

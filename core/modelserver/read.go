@@ -39,6 +39,10 @@ type Head struct {
 // "kind", "kind=value" or several of them separated by semicolons.
 const FaultHeader = "X-Windtunnel-Fault"
 
+// Acting are the headers that ReadHead reads, but for those that only name the request: one
+// that has none of them goes through a server as all do.
+var Acting = []string{FaultHeader, "X-Return-Error", "X-Cache-Threshold-Finish-Reason", "X-Envoy-Attempt-Count", "X-Send-Image"}
+
 // ReadHead reads a request's headers; get returns the first value under a name
 // in net/http's canonical form, or "".
 func ReadHead(get func(name string) string) Head {

@@ -145,6 +145,9 @@ type Faults struct {
 	Rules []FaultRule
 }
 
+// Strike says whether they may strike anybody.
+func (f *Faults) Strike() bool { return len(f.Rules) > 0 }
+
 // Of is what goes wrong with a request at a server: the same in every run, at
 // every attempt, whatever else happens.
 func (f *Faults) Of(request string, server int) Fault {
