@@ -14,6 +14,13 @@ func (t *Tally) Sending(_ machine.Time, by int) {
 
 // Lived implements flow.Lives: what Record makes of the life's events, at once.
 func (t *Tally) Lived(l *flow.Life) {
+	if l.Sidecar != nil {
+		t.Sending(l.LastGot, -1)
+		for e := range l.Events {
+			t.Record(e)
+		}
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sending--

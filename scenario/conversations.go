@@ -90,13 +90,23 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	if w.API == CompletionsAPI && w.Conversations.Turns.Quantile(1) > 1 {
 		add("api", "completions, and conversations have several turns", "chat, whose requests have a history")
 	}
+	if s.Workload.API == MessagesAPI || s.Workload.API == ResponsesAPI {
+		for _, field := range []string{"outputTokens", "includeUsage", "trace"} {
+			if s.written(where + "." + field) {
+				add(field, fmt.Sprintf("given with api: %s", s.Workload.API), "nothing: its bodies have no place for it")
+			}
+		}
+		if s.Workload.API == MessagesAPI && w.MaxTokens == 0 {
+			add("maxTokens", "missing, which Anthropic's API insists on", "a number of tokens such as 512")
+		}
+	}
 	if w.BodyFields != "" {
 		const object = `a JSON object such as {"n": 2}`
 		fields := map[string]json.RawMessage{}
 		if err := json.Unmarshal([]byte(w.BodyFields), &fields); err != nil {
 			add("bodyFields", err.Error(), object)
 		}
-		for _, name := range []string{"model", "messages", "prompt", "stream", "max_tokens"} {
+		for _, name := range []string{"model", "messages", "input", "prompt", "stream", "max_tokens", "max_output_tokens"} {
 			if fields[name] != nil {
 				add("bodyFields", fmt.Sprintf("%q in it", name), object+"; that field is the workload's own")
 			}

@@ -33,9 +33,13 @@ const (
 	CompletionsAPI  API = "completions"
 	GRPCGenerateAPI API = "grpc-generate"
 	GRPCEmbedAPI    API = "grpc-embed"
+	MessagesAPI     API = "messages"
+	ResponsesAPI    API = "responses"
 )
 
-func (API) Values() []string { return []string{"chat", "completions", "grpc-generate", "grpc-embed"} }
+func (API) Values() []string {
+	return []string{"chat", "completions", "messages", "responses", "grpc-generate", "grpc-embed"}
+}
 
 // FailureMode is InferencePool's answer to an endpoint picker that is down.
 type FailureMode string

@@ -13,7 +13,7 @@ import (
 )
 
 // workloadAPIs are the core's names of the APIs.
-var workloadAPIs = map[API]workload.API{ChatAPI: workload.Chat, CompletionsAPI: workload.Completions, GRPCGenerateAPI: workload.Generate, GRPCEmbedAPI: workload.Embed}
+var workloadAPIs = map[API]workload.API{ChatAPI: workload.Chat, CompletionsAPI: workload.Completions, GRPCGenerateAPI: workload.Generate, GRPCEmbedAPI: workload.Embed, MessagesAPI: workload.Messages, ResponsesAPI: workload.Responses}
 
 // grpc says whether requests are calls of vLLM's gRPC service.
 func (w *Workload) grpc() bool { return workloadAPIs[w.API].GRPC() }

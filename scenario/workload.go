@@ -35,7 +35,7 @@ type Workload struct {
 	ChunkedUpload bool `json:"chunkedUpload"`
 	// The model that requests ask for: that of a pool, or an adapter. Left out, the first pool's.
 	Model string `json:"model"`
-	// What is asked: chat for POST /v1/chat/completions, completions for POST /v1/completions, grpc-generate and grpc-embed for Generate and Embed of vLLM's gRPC service (vllm.grpc.engine.VllmEngine), which take HTTP/2 all the way and end with trailers.
+	// What is asked: chat for POST /v1/chat/completions, completions for POST /v1/completions, messages for Anthropic's POST /v1/messages, responses for POST /v1/responses, grpc-generate and grpc-embed for Generate and Embed of vLLM's gRPC service (vllm.grpc.engine.VllmEngine), which take HTTP/2 all the way and end with trailers.
 	API API `json:"api"`
 	// More fields of every request's body, a JSON object such as '{"n": 2, "stop": ["a"]}'.
 	BodyFields string `json:"bodyFields"`

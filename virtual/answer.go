@@ -180,8 +180,8 @@ func (a *answering) do(e *modelserver.Effect) {
 			*x = sequence{&all[i], a}
 			all[i].Owner = x
 		}
-		if r.past != nil { // the engine has it already
-			a.s.core.Replace(&r.past.d.asked.Sequence.Sequence, &all[0].Sequence)
+		if past := r.client().past; past != nil { // the engine has it already
+			a.s.core.Replace(past.of(r), &all[0].Sequence)
 			return
 		}
 		a.each(func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -33,8 +34,9 @@ type direct struct {
 	sent         int    // of all that were sent, which one
 	picked       epp.Direct
 	server       *server
-	asked        modelserver.Direct
-	news         bool // of the engine, not told yet
+	asked        computed
+	leg          *legs // through a sidecar; nil: there is none
+	news         bool  // of the engine, not told yet
 	flies        bool
 	place        int          // in world.directs
 	alarm        *alarm       // of the request that has taken its place
@@ -44,10 +46,16 @@ type direct struct {
 	reading      modelserver.Head
 }
 
+// computed is what a model server has of one.
+type computed struct {
+	modelserver.Direct
+	d *direct
+}
+
 // mayBeDirect says whether requests to the pool may be direct.
 func (x *pool) mayBeDirect(p *scenario.Pool) bool {
 	w := x.w
-	if w.rec != nil && w.lives == nil || x.verbose || x.mortal || x.fleets != nil || x.predicting != nil || p.Sidecar != scenario.NoSidecar || len(p.Incidents) > 0 ||
+	if w.rec != nil && w.lives == nil || x.verbose || x.mortal || x.fleets != nil || x.predicting != nil || len(p.Incidents) > 0 ||
 		x.modes.response != stream.FullDuplex || x.modes.limit > 0 || len(x.faults.Rules) > 0 {
 		return false
 	}
@@ -56,15 +64,23 @@ func (x *pool) mayBeDirect(p *scenario.Pool) bool {
 			return false
 		}
 	}
-	first := x.servers[0]
 	return !slices.ContainsFunc(x.servers, func(sv *server) bool {
-		return !sv.core.Direct(w.limit) || !sv.engine.Config().ReadsAs(first.engine.Config()) || sv.draws != first.draws
+		first := x.first(sv.index >= p.Decoders())
+		return !sv.core.Direct(w.limit) || !sv.engine.Config().ReadsAs(first.engine.Config()) || sv.draws != first.draws || sv.sidecar != nil && !sv.sidecar.config.Direct()
 	})
 }
 
+// first is the first server that prefills for others, or that answers clients.
+func (x *pool) first(prefills bool) *server {
+	if prefills {
+		return x.servers[x.spec.Decoders()]
+	}
+	return x.servers[0]
+}
+
 // acting are headers that do something on the way of a request, or at its end.
-var acting = []string{modelserver.FaultHeader, "x-return-error", "x-cache-threshold-finish-reason", "x-send-image", "x-envoy-attempt-count", "content-type", "x-request-id",
-	"x-gateway-destination-endpoint"}
+var acting = append([]string{modelserver.FaultHeader, "x-return-error", "x-cache-threshold-finish-reason", "x-send-image", "x-envoy-attempt-count", "content-type", "x-request-id",
+	"x-gateway-destination-endpoint"}, disagg.Acting...)
 
 // sendDirect sends a request, if it may be direct.
 func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
@@ -81,7 +97,7 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	d.Request, d.conversation, d.pool = *q, v, x
 	api := modelserver.APIOf(q.Path)
 	d.reading = modelserver.Head{RequestID: q.ID, Attempt: 1, Scratch: &w.chat}
-	if api == nil || !d.asked.Read(&x.servers[0].reader, &d.reading, api, &d.Described, w.rec != nil) {
+	if api == nil || !d.asked.Read(&x.servers[0].reader, &d.reading, api, &d.Described, modelserver.Whole, w.rec != nil) {
 		w.spares = append(w.spares, d)
 		return false
 	}
@@ -99,7 +115,8 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	if w.lives != nil {
 		w.lives.Sending(w.now, 1)
 	}
-	d.ways = w.hops.open(q.ID, 0)
+	d.ways, d.leg = w.hops.open(q.ID, 0), nil
+	d.before = d.ways.down
 	d.goes(d.ways.up.passes(w.now, &w.hops.first), decides)
 	return true
 }
@@ -112,6 +129,7 @@ func (w *world) spareDirect() *direct {
 		return d
 	}
 	d := &direct{w: w, place: len(w.directs)}
+	d.asked.d = d
 	w.directs = append(w.directs, d)
 	return d
 }
@@ -159,7 +177,7 @@ func (d *direct) decided() {
 		return
 	}
 	d.server = d.pool.byAddr[to]
-	if d.server == nil { // several, one for another
+	if d.server == nil || d.server.sidecar != nil && !d.takesLegs() { // several, one for another
 		d.takeSteps(true)
 		return
 	}
@@ -197,10 +215,16 @@ func (d *direct) retire() *request {
 		r.alarm = &alarm{r}
 		d.alarm = r.alarm
 	}
+	d.forget()
+	return r
+}
+
+// forget has it used no more.
+func (d *direct) forget() {
+	w := d.w
 	last := w.directs[len(w.directs)-1]
 	w.directs[d.place], last.place = last, d.place
 	w.directs = w.directs[:len(w.directs)-1]
-	return r
 }
 
 // tell tells the events of the request up to now, instead of a life.
@@ -229,6 +253,9 @@ func (d *direct) becomes() *request {
 	if l.FirstSeen > w.now {
 		r.ways.down = d.before
 	}
+	if leg := d.leg; leg != nil && x.Streams && l.First != machine.Never && leg.life.FirstSeen > w.now {
+		r.ways.downBehind = leg.before
+	}
 	if w.mute != nil {
 		w.mute.off = true
 		defer func() { w.mute.off = false }()
@@ -243,19 +270,42 @@ func (d *direct) becomes() *request {
 	r.stream.Adopt(&d.picked)
 	m := message{r: r, head: head}
 	m.begun()
-	if a := r.at; a != nil {
-		a.p.Started, a.p.StartedAt, a.p.Cached = x.StartedAt != machine.Never, x.StartedAt, x.Cached
-		if l.First != machine.Never {
-			a.p.Choices[0].Tokens = 1
+	switch p := r.sidecar; {
+	case p != nil:
+		for id := 1; p.legs[id] != nil; id++ {
+			if x := d.leg.of(p.legs[id]); x != nil {
+				x.tells(p.legs[id].sub.at, d.leg.first(x), d.leg.last(x))
+			}
 		}
-		a.input(&a.p)
-		if l.Last != machine.Never {
-			a.p.Choices[0] = modelserver.Choice{Tokens: x.Tokens, Finished: true, Reason: x.Reason}
-			a.input(&a.p)
-		}
+	default:
+		x.tells(r.at, l.First != machine.Never, l.Last != machine.Never)
 	}
 	r.past = nil
 	return r
+}
+
+// tells has what takes its place hear what the model server has said of it; first and last
+// are whether its first token and its end were told.
+func (x *computed) tells(a *answering, first, last bool) {
+	if a == nil {
+		return
+	}
+	p, leg := &a.p, x.d.leg
+	p.Started, p.StartedAt, p.Cached = x.StartedAt != machine.Never, x.StartedAt, x.Cached
+	if leg != nil && x == &x.d.asked {
+		p.Fetched, p.FetchedBytes = leg.life.Fetched, leg.life.FetchedBytes
+	}
+	if h := x.Sequence.Hold; h != nil {
+		p.Kept = &modelserver.Kept{Host: a.s.host(), Port: scenario.SideChannelPort, Hold: h}
+	}
+	if first {
+		p.Choices[0].Tokens = 1
+	}
+	a.input(p)
+	if last {
+		p.Choices[0] = modelserver.Choice{Tokens: x.Tokens, Finished: true, Reason: x.Reason}
+		a.input(p)
+	}
 }
 
 // passes has a message arrive at once that has arrived, or when it does.
@@ -264,7 +314,9 @@ func (p *past) passes(on *way, m message) {
 	at, arrived := d.due, false
 	switch on {
 	case &m.r.ways.upBehind:
-		arrived = l.Reached != machine.Never
+		if arrived = l.Reached != machine.Never; d.leg != nil {
+			arrived = d.leg.life.Reached != machine.Never
+		}
 	case &m.r.ways.downBehind:
 		if arrived = l.LastSeen != machine.Never; !m.end {
 			at, arrived = l.FirstSeen, l.FirstSeen <= now
@@ -290,35 +342,64 @@ func (w *world) due(at machine.Time, on *way, m message) {
 	w.queue.Push(at, machine.ClassArrival, event{arrives, under})
 }
 
-// enter is the whole request at its model server.
+// enter is the whole request at its model server, or a leg of it.
 func (d *direct) enter() {
+	if d.leg != nil && d.leg.enter() {
+		return
+	}
 	d.life.Reached = d.w.now
-	d.asked.Sequence.Owner = d
-	d.server.input(enginecore.Submit{Sequence: &d.asked.Sequence.Sequence})
+	d.asked.submit(d.server)
 }
 
-// hear takes what the engine says of it.
-func (d *direct) hear(f *engine.Effect) {
-	if d.asked.Hear(f) && !d.news {
-		d.news = true
-		d.server.news = append(d.server.news, d)
+func (x *computed) submit(to *server) {
+	x.Sequence.Owner = x
+	to.input(enginecore.Submit{Sequence: &x.Sequence.Sequence})
+}
+
+// hear takes what the engine of its server says of it. Where that is not how a request goes
+// that is answered wholly, one that takes every step goes on with it: that one hears it.
+func (x *computed) hear(s *server, f *engine.Effect) *sequence {
+	d := x.d
+	if !x.Hear(f) {
+		r := d.becomes()
+		if r.sidecar == nil {
+			return &r.at.one.sequence
+		}
+		return &r.sidecar.legs[d.leg.idOf(x)].sub.at.one.sequence
 	}
+	if !d.news {
+		d.news = true
+		s.news = append(s.news, d)
+	}
+	return nil
 }
 
 // told has the answer leave, as far as it is there.
 func (d *direct) told() {
-	w, l, x := d.w, &d.life, &d.asked
+	w, l, x, leg := d.w, &d.life, &d.asked, d.leg
 	d.news = false
+	if !d.flies || leg != nil && leg.told() {
+		return
+	}
 	l.Started, l.Cached = x.StartedAt, x.Cached
 	if x.FirstAt != machine.Never && l.First == machine.Never {
 		if l.First = w.now; x.Streams {
-			l.FirstSeen = d.ways.downBehind.passes(w.now, &w.hops.client)
+			at := w.now
+			if leg != nil {
+				leg.before, leg.life.FirstSeen = d.ways.downBehind, leg.answers()
+				at = leg.life.FirstSeen
+			}
+			l.FirstSeen = d.ways.downBehind.passes(at, &w.hops.client)
 			d.before = d.ways.down
 			l.FirstGot = d.ways.down.passes(l.FirstSeen, &w.hops.server)
 		}
 	}
 	if x.EndedAt != machine.Never {
 		l.Last, l.Tokens = w.now, x.Tokens
+		if leg != nil {
+			d.goes(leg.answers(), seesEnd)
+			return
+		}
 		d.goes(d.ways.downBehind.passes(w.now, &w.hops.client), seesEnd)
 	}
 }
@@ -326,6 +407,9 @@ func (d *direct) told() {
 // seesEnd is the answer's end at the EPP.
 func (d *direct) seesEnd() {
 	w, l := d.w, &d.life
+	if d.leg != nil && d.leg.seesEnd() {
+		return
+	}
 	l.LastSeen = w.now
 	if !d.asked.Streams {
 		l.FirstSeen = w.now
@@ -354,8 +438,11 @@ func (d *direct) getsEnd() {
 	} else {
 		w.talks, v = append(w.talks, v), nil
 	}
-	d.flies, d.conversation = false, nil
-	w.spares = append(w.spares, d)
+	if d.flies, d.conversation = false, nil; d.leg == nil || d.leg.left() {
+		w.spares = append(w.spares, d)
+	} else {
+		d.forget()
+	}
 	w.next(v, think)
 }
 

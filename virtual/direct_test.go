@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -19,6 +20,7 @@ type living struct {
 	events  []flow.Event
 	sending int
 	lives   int
+	apart   int // of them prefilled elsewhere
 }
 
 func (x *living) Record(e flow.Event)            { x.events = append(x.events, e) }
@@ -28,6 +30,9 @@ func (x *living) Lives() flow.Lives              { return x }
 func (x *living) Sending(_ machine.Time, by int) { x.sending += by }
 func (x *living) Lived(l *flow.Life) {
 	x.sending, x.lives = x.sending-1, x.lives+1
+	if l.Sidecar != nil && l.Sidecar.Prefiller != "" {
+		x.apart++
+	}
 	for e := range l.Events {
 		x.events = append(x.events, e)
 	}
@@ -38,7 +43,7 @@ func (x *living) read() []flow.Event {
 	for i := range x.events {
 		e := &x.events[i]
 		e.Details = slices.DeleteFunc(slices.Clone(e.Details), func(d flow.Detail) bool {
-			return !slices.Contains([]string{"class", "slo", "outcome", "tokens", "prompt_tokens", "cached_tokens", "reason"}, d.Key)
+			return e.Step == flow.PrefillDecided || e.Step == flow.PrefillLegEnded || !slices.Contains([]string{"class", "slo", "outcome", "tokens", "prompt_tokens", "cached_tokens", "fetched_bytes", "fetched_us", "reason"}, d.Key)
 		})
 		if len(e.Details) == 0 {
 			e.Details = nil
@@ -50,13 +55,27 @@ func (x *living) read() []flow.Event {
 	return x.events
 }
 
+// connectors are all that a scenario may name, the first of them more often than others.
+func connectors() []string {
+	names := []string{connector.All[0].Name, connector.All[0].Name, connector.All[0].Name}
+	for _, c := range connector.All {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
 // plain draws a scenario in which requests may be direct.
 func plain(t *rapid.T) string {
 	some := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
 	n := func(label string, low, high int) int { return rapid.IntRange(low, high).Draw(t, label) }
 	var b strings.Builder
-	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nseed: %d\npools:\n- name: pool\n  flow: plain\n  replicas: %d\n  modelServer: {batching: %s, outputTokens: %s, numGPUBlocks: %d, loraAdapters: [a]}\n",
-		n("seed", 1, 1<<30), n("replicas", 1, 3), some("batching", "continuous", "continuous", "static", "none"), some("output", "1..20", "1", "100"), n("blocks", 100, 1000))
+	apart := ""
+	if rapid.Bool().Draw(t, "apart") {
+		apart = fmt.Sprintf("  sidecar: routing\n  disaggregation: {prefillReplicas: %d, holdBlocks: %s, connector: %s, onTransferFailure: %s, nic: %s}\n", n("prefill servers", 1, 2),
+			some("hold", "1ms", "20ms", "60s"), some("connector", connectors()...), some("failed transfer", "fail", "recompute"), some("nic", "infiniband-200", "ethernet-10"))
+	}
+	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nseed: %d\npools:\n- name: pool\n  flow: plain\n  replicas: %d\n%s  modelServer: {batching: %s, outputTokens: %s, numGPUBlocks: %d, loraAdapters: [a]}\n",
+		n("seed", 1, 1<<30), n("replicas", 1, 3), apart, some("batching", "continuous", "continuous", "static", "none"), some("output", "1..20", "1", "100"), n("blocks", 100, 1000))
 	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: %s\n  stream: %v\n  %s\n  bodyFields: '%s'\n  prompt: {%s}\n  loraAdapters: [{name: a, share: 30%%}]\n",
 		n("requests", 5, 60), some("timeout", "2m", "5s", "1h", "300ms", "40ms", "21ms"), rapid.Bool().Draw(t, "stream"), some("api", talking, "api: completions", "maxTokens: 30"),
 		some("fields", "{}", "{}", "{}", `{"cache_salt": "x"}`, `{"n": 2}`, `{"temperature": -1}`, `{"stop": ["the"]}`),
@@ -68,7 +87,7 @@ func plain(t *rapid.T) string {
 	}
 	if h := some("hops", "measured", "none", "long", "any"); h != "measured" {
 		b.WriteString("hops:\n")
-		for _, hop := range []string{"network", "envoy", "extProc", "scrape"} {
+		for _, hop := range []string{"network", "envoy", "extProc", "sidecar", "scrape"} {
 			fmt.Fprintf(&b, "  %s: %s\n", hop, map[string]string{"none": "0", "long": "20ms", "any": some(hop, "0", "1ms", "0s..50ms", "lognormal(10ms, 30ms, max=1s)")}[h])
 		}
 	}
@@ -78,7 +97,7 @@ func plain(t *rapid.T) string {
 // A direct request has the record of one that takes every step, in bytes or not, and so
 // has one that becomes such: because it is refused, or its client gives it up, wherever it is.
 func TestDirectGivesTheSameRecord(t *testing.T) {
-	direct, became := 0, 0
+	direct, became, apart := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		text, config := plain(t), rapid.SampledFrom([]string{"", scored, refusing}).Draw(t, "picker")
 		stop := rapid.IntRange(1, 200).Draw(t, "stop")
@@ -117,6 +136,7 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 			}
 			became += w.done - x.lives
 			direct += x.lives
+			apart += x.apart
 			return x
 		}
 		long := play(false, false).read()
@@ -127,8 +147,8 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 			t.Fatalf("in bytes: %s\n%s", d, text)
 		}
 	})
-	if direct == 0 || became == 0 {
-		t.Errorf("%d requests were direct, and %d were not", direct, became)
+	if direct == 0 || became == 0 || apart == 0 {
+		t.Errorf("%d requests were direct, %d of them prefilled elsewhere, and %d were not", direct, apart, became)
 	}
 }
 

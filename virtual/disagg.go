@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -117,7 +118,7 @@ func (x *sidecar) forget(sessions int) error {
 
 // enter hands a request to the sidecar.
 func (r *request) enter(at *server, head header.List) {
-	x, prefillers := at.sidecar, head.Get("x-prefiller-host-port")
+	x, prefillers := at.sidecar, head.Get(picker.HeaderPrefiller)
 	x.requests++
 	if prefillers == "" && x.config.Sessions != nil && len(r.pool.prefillers) > 0 {
 		n := x.turn % len(r.pool.prefillers)
@@ -154,7 +155,7 @@ func (p *sidecarRequest) act(a disagg.Action) {
 			l.kind = kind
 		}
 		if len(a.Before) > 0 {
-			l.pass(200, a.Before, nil, false)
+			l.handOn(200, a.Before, nil, false)
 		}
 	case disagg.Drop:
 		p.legs[a.Leg].drop("the client left")
@@ -197,7 +198,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	}
 	if to != nil && d.Kind == disagg.Bootstrap {
 		l.send(func() {
-			l.back(func() {
+			l.back(true, func() {
 				p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
 				told, _ := connector.Answer(d.Path, to.core.Config().EngineID)
 				p.tell(disagg.Whole{Leg: d.ID, Body: told})
@@ -207,7 +208,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	}
 	if to == nil {
 		l.send(func() {
-			l.back(func() {
+			l.back(true, func() {
 				p.tell(disagg.Failed{Leg: d.ID, Reason: "nobody listens on " + d.Target.String(), Refused: true})
 			})
 		})
@@ -221,9 +222,12 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	} else if d.Original {
 		l.sub.Body = p.body.Body
 	}
+	if past := p.r.past; past != nil {
+		l.ways = past.d.leg.ways[d.Kind]
+	}
 	endpoint := to.endpoint
 	if to == p.at || d.Kind == disagg.Decode { // behind the sidecar
-		endpoint = strings.TrimSuffix(endpoint, ":8000") + ":8001"
+		endpoint = to.behind()
 	}
 	head := header.Of("content-type", "application/json", "x-request-id", p.r.ID)
 	l.send(func() {
@@ -243,15 +247,24 @@ func (p *sidecarRequest) hear() {
 }
 
 // send is what the sidecar sends to the leg's server.
-func (l *leg) send(f func()) { l.p.r.w.pass(&l.ways.up, l.by, message{do: (*message).call, f: f}) }
+func (l *leg) send(f func()) { l.pass(&l.ways.up, message{do: (*message).call, f: f}) }
 
-// back is what comes back, for as long as the sidecar waits for it.
-func (l *leg) back(f func()) {
-	l.p.r.w.pass(&l.ways.down, l.by, message{do: (*message).call, f: func() {
+// back is what comes back, for as long as the sidecar waits for it; end says that it is the last.
+func (l *leg) back(end bool, f func()) {
+	l.pass(&l.ways.down, message{do: (*message).call, end: end, f: func() {
 		if !l.dropped {
 			f()
 		}
 	}})
+}
+
+func (l *leg) pass(on *way, m message) {
+	r := l.p.r
+	if r.past != nil {
+		r.past.passesLeg(l, on, m)
+		return
+	}
+	r.w.pass(on, l.by, m)
 }
 
 // drop ends the leg.
@@ -264,7 +277,7 @@ func (l *leg) drop(reason string) {
 
 // respond is a piece of the leg's answer.
 func (l *leg) respond(status int, contentType string, body []byte, piece *described.Piece, end bool) {
-	l.back(func() { l.responded(status, contentType, body, piece, end) })
+	l.back(end, func() { l.responded(status, contentType, body, piece, end) })
 }
 
 // responded is that piece at the sidecar.
@@ -284,7 +297,7 @@ func (l *leg) responded(status int, contentType string, body []byte, piece *desc
 	}
 	switch {
 	case l.deliver:
-		l.pass(status, body, piece, end)
+		l.handOn(status, body, piece, end)
 	default:
 		if l.whole = append(l.whole, body...); end {
 			l.p.tell(disagg.Whole{Leg: l.ID, Body: l.whole})
@@ -292,8 +305,8 @@ func (l *leg) responded(status int, contentType string, body []byte, piece *desc
 	}
 }
 
-// pass hands the leg's answer on to the client.
-func (l *leg) pass(status int, body []byte, piece *described.Piece, end bool) {
+// handOn hands the leg's answer on to the client.
+func (l *leg) handOn(status int, body []byte, piece *described.Piece, end bool) {
 	if piece != nil {
 		if l.change != nil && !l.change.Piece(piece, end) {
 			piece = nil

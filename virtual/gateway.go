@@ -62,7 +62,7 @@ func (r *request) cut(reset bool) {
 		reason = "the connection was reset"
 	}
 	if r.leg != nil {
-		r.leg.back(func() { r.leg.broke(reason) })
+		r.leg.back(true, func() { r.leg.broke(reason) })
 		return
 	}
 	r.lost()

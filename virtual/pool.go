@@ -36,6 +36,7 @@ type pool struct {
 	maxBody    int    // bytes
 	verbose    bool   // sidecars go on from what answers say
 	straight   bool   // requests may be direct
+	courses    courses
 	pickers    []*picking
 	turn       int  // of the pickers
 	mortal     bool // some of them dies in the run

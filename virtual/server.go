@@ -3,6 +3,7 @@ package virtual
 import (
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
@@ -62,12 +63,20 @@ func (s *server) host() string {
 	return host
 }
 
+// behind is the server's address behind its sidecar.
+func (s *server) behind() string { return strings.TrimSuffix(s.endpoint, ":8000") + ":8001" }
+
 func statusText(status int) string { return strconv.Itoa(status) }
 
 func (s *server) effect(e enginecore.Effect) {
 	if e.Do != nil {
 		if got, ok := e.Do.(enginecore.Fetched); ok {
-			e.Sequence.Owner.(*sequence).at.p.GotKV(got.Took, got.Bytes)
+			switch q := e.Sequence.Owner.(type) {
+			case *sequence:
+				q.at.p.GotKV(got.Took, got.Bytes)
+			case *computed:
+				q.d.leg.gotKV(got.Took, got.Bytes)
+			}
 		}
 		s.act(e.Do)
 		return
@@ -86,8 +95,9 @@ func (s *server) effect(e enginecore.Effect) {
 	}
 	q, ok := e.Sequence.Owner.(*sequence)
 	if !ok {
-		e.Sequence.Owner.(*direct).hear(&f)
-		return
+		if q = e.Sequence.Owner.(*computed).hear(s, &f); q == nil {
+			return
+		}
 	}
 	p := &q.at.p
 	c := &p.Choices[q.Choice]

@@ -47,6 +47,9 @@ type Sidecar struct {
 	// Decode is the decode leg's body, with headers to set, after what the prefill
 	// server answered.
 	Decode func(r *Request, answer jsonobject.Object) (jsonobject.Object, header.List)
+	// Fetch is what Server.Read makes of a Decode that follows the Answer of what is kept, nil
+	// where nothing is: with no bytes between. Where Fetch is nil, only the bytes tell.
+	Fetch func(*Kept) *Remote
 }
 
 // Server is what a connector has a model server do.

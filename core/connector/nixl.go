@@ -40,6 +40,12 @@ var nixl = Sidecar{
 		}
 		return r.Body.With(f), head
 	},
+	Fetch: func(k *Kept) *Remote {
+		if k == nil || k.EngineID == "" || k.Host == "" || k.Blocks.Count == 0 {
+			return nil
+		}
+		return &Remote{EngineID: k.EngineID, Host: k.Host, Port: k.Port, Blocks: k.Blocks}
+	},
 }
 
 func nixlPrefill(r *Request) (jsonobject.Object, header.List) {

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -27,12 +28,32 @@ type Direct struct {
 	memory room
 }
 
+// Leg is what a request is for that a sidecar sends.
+type Leg uint8
+
+// The legs of a direct request. Of a client's own request everything is read.
+const (
+	Whole   Leg = iota
+	Prefill     // has the blocks of the prompt kept for another server
+	Decode      // fetches them: Fetch says whence
+)
+
 // Read reads what a request asks for; told says that somebody wants to know how far it
 // is before it ends. It is false for a request that wants a Response: a bad one, or one
 // that asks for more than one completion.
-func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, told bool) bool {
-	head.room = &x.memory
+func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, leg Leg, told bool) bool {
+	head.room, head.kv = &x.memory, nil
+	switch read, known := d.ModelServer.(*fieldsRead); {
+	case leg == Decode:
+		head.kv = &nothingKept
+	case leg == Prefill && known:
+		head.kv = read.kv
+	}
 	q, bad := r.ReadDescribed(api, head, d)
+	if read, known := d.ModelServer.(*fieldsRead); leg == Prefill && known && bad == nil && read.kv == nil {
+		kv := q.KV.Params
+		read.kv = &kv
+	}
 	if bad != nil || q.Choices() != 1 || q.Image || head.Threshold || q.KV.Threshold > 0 || !q.describable() {
 		return false
 	}
@@ -41,6 +62,16 @@ func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, told b
 	x.Sequence = Sequence{prompt: &q.Prompts[0], said: &x.said, First: q.Stream || told, Start: told}
 	return r.fillSequence(q, &x.Sequence) == nil
 }
+
+var nothingKept connector.Params
+
+// MayFetch says whether a cache may be fetched from a host.
+func (x *Direct) MayFetch(r *Reader, host string) bool {
+	return r.mayFetch(&connector.Remote{Host: host}) == nil
+}
+
+// Fetch has a Decode leg fetch a cache that another server keeps; nil is none.
+func (x *Direct) Fetch(from *connector.Remote) { x.Sequence.Remote = from }
 
 // PromptTokens is how many the prompt has.
 func (x *Direct) PromptTokens() int { return x.Sequence.Submit.PromptTokens }

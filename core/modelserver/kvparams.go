@@ -38,7 +38,9 @@ func (r *Reader) readKV(q *Request, p *openai.Sampling) *openai.Error {
 		}
 		at := connector.At{Connector: r.Connector.Name, Role: r.KVRole, MeetsAt: r.State.MeetsAt}
 		var bad *openai.Error
-		if kv.Params, bad = at.Read(p); bad != nil {
+		if q.knownKV != nil {
+			kv.Params = *q.knownKV
+		} else if kv.Params, bad = at.Read(p); bad != nil {
 			return bad
 		}
 		if kv.OneToken {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
@@ -30,7 +31,8 @@ type Head struct {
 	// needs any more; nil takes new memory.
 	Memory *Memory
 
-	room *room // instead of Memory, where nobody reads the answer
+	room *room             // instead of Memory, where nobody reads the answer
+	kv   *connector.Params // what the body says of caches, where that is known
 }
 
 // FaultHeader asks one server for a fault in one request, as

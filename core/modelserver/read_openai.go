@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -12,6 +13,7 @@ type fieldsRead struct {
 	generate   *vllmgrpc.GenerateRequest
 	chat       *openai.Chat
 	completion *openai.Completion
+	kv         *connector.Params // of a direct prefill leg
 }
 
 // ReadDescribed is what api reads in the bytes of a body that is described. They

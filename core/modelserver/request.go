@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
@@ -30,7 +31,8 @@ type Request struct {
 	// Encoder writes the answer; nil where nobody reads it.
 	Encoder Encoder
 
-	counted  bool // an answer that nobody reads would tell its usage with each token
+	knownKV  *connector.Params // what the body says of caches; nil is to be read
+	counted  bool              // an answer that nobody reads would tell its usage with each token
 	stops    []string
 	stopIDs  []uint32
 	keepStop bool   // the stop string stays in the output
@@ -78,7 +80,7 @@ func (h *Head) newRequest(stream bool) *Request {
 	}
 	*in = room{}
 	r := &in.request
-	r.Stream, r.Prompts = stream, in.prompt[:0]
+	r.Stream, r.Prompts, r.knownKV = stream, in.prompt[:0], h.kv
 	switch {
 	case h.room != nil:
 	case stream:

@@ -103,7 +103,7 @@ func (p *Progress) GotKV(took machine.Time, bytes int64) {
 func (p *Progress) started() []flow.Detail {
 	details := []flow.Detail{flow.D("cached_tokens", p.Cached)}
 	if p.FetchedBytes > 0 {
-		details = append(details, flow.D("fetched_bytes", int(p.FetchedBytes)), flow.D("fetched_us", int(p.Fetched/machine.Microsecond)))
+		details = append(details, flow.Fetched(p.Fetched, p.FetchedBytes)...)
 	}
 	return details
 }

@@ -107,9 +107,39 @@ func (w *words) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
+// usage is what an answer says of its tokens: OpenAI's completions call them by
+// the first name, OpenAI's responses and Anthropic's messages by the second.
+type usage struct {
+	CompletionTokens int `json:"completion_tokens"`
+	OutputTokens     int `json:"output_tokens"`
+}
+
+func (u *usage) tokens() int {
+	if u == nil {
+		return 0
+	}
+	return max(u.CompletionTokens, u.OutputTokens)
+}
+
+// piece is text, or a part of a tool call's arguments, in an event of Anthropic's messages or of
+// OpenAI's responses, whose deltas are strings.
+type piece struct {
+	Text string
+	JSON string `json:"partial_json"`
+}
+
+func (p *piece) UnmarshalJSON(raw []byte) error {
+	if len(raw) > 0 && raw[0] == '"' {
+		return json.Unmarshal(raw, &p.Text)
+	}
+	type object piece
+	return json.Unmarshal(raw, (*object)(p))
+}
+
 // object reads one chunk, or the whole of a response that is not streamed.
 func (r *Reader) object(data []byte) {
 	var o struct {
+		Type    string
 		Choices []struct {
 			Index          int
 			Delta, Message struct {
@@ -118,9 +148,11 @@ func (r *Reader) object(data []byte) {
 			}
 			Text *string
 		}
-		Usage *struct {
-			CompletionTokens *int `json:"completion_tokens"`
-		}
+		Usage    *usage
+		Delta    piece
+		Content  words                     // of a message
+		Output   []struct{ Content words } // of a response
+		Response struct{ Usage *usage }    // that ends
 		Metadata json.RawMessage
 		Error    *Error
 	}
@@ -140,15 +172,35 @@ func (r *Reader) object(data []byte) {
 			r.tokens++
 		}
 	}
-	if o.Usage != nil && o.Usage.CompletionTokens != nil {
-		r.tokens = max(r.tokens, *o.Usage.CompletionTokens)
+	switch o.Type {
+	case "content_block_delta", "response.output_text.delta", "response.function_call_arguments.delta":
+		r.say(o.Delta.Text, o.Type != "response.function_call_arguments.delta")
+		if o.Delta != (piece{}) {
+			r.tokens++
+		}
+	case "message_stop", "response.completed", "response.incomplete", "response.failed", "error":
+		r.done = true
 	}
+	if !r.sse {
+		r.say(string(o.Content), true)
+		for _, x := range o.Output {
+			r.say(string(x.Content), true)
+		}
+	}
+	r.tokens = max(r.tokens, o.Usage.tokens(), o.Response.Usage.tokens())
 	if o.Error != nil {
 		r.err = o.Error
 	}
 	var s string
 	if json.Unmarshal(o.Metadata, &s) == nil && len(o.Metadata) > 0 && string(o.Metadata) != "null" {
 		r.metadata, r.echoed = s, true
+	}
+}
+
+// say notes what the first choice says.
+func (r *Reader) say(text string, said bool) {
+	if r.keep && said && len(r.text) < MaxBytes {
+		r.text = append(r.text, text...)
 	}
 }
 

@@ -206,14 +206,19 @@ func (c *Config) body(as asked, messages []message) []byte {
 	body := struct {
 		Model    string    `json:"model"`
 		Messages []message `json:"messages,omitempty"`
+		Input    []message `json:"input,omitempty"`
 		Prompt   string    `json:"prompt,omitempty"`
 		Stream   bool      `json:"stream,omitempty"`
 		Max      int       `json:"max_tokens,omitempty"`
+		MaxOut   int       `json:"max_output_tokens,omitempty"`
 		Min      int       `json:"min_tokens,omitempty"`
 		NoEOS    bool      `json:"ignore_eos,omitempty"`
-	}{as.model, messages, "", c.Stream, cmp.Or(as.output, c.MaxTokens), as.output, as.output > 0}
-	if c.API == Completions {
+	}{Model: as.model, Messages: messages, Stream: c.Stream, Max: cmp.Or(as.output, c.MaxTokens), Min: as.output, NoEOS: as.output > 0}
+	switch c.API {
+	case Completions:
 		body.Messages, body.Prompt = nil, messages[len(messages)-1].Content
+	case Responses:
+		body.Messages, body.Input, body.Max, body.MaxOut = nil, messages, 0, body.Max
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -25,7 +25,7 @@ func (c *Config) Describe() {
 		c.recordings = newRecordings(c.Recorded)
 		return
 	}
-	if c.API == Embed || c.Text == "" && c.Alphabet != ASCII || !plain(c.Text) {
+	if c.API == Embed || c.API == Messages || c.API == Responses || c.Text == "" && c.Alphabet != ASCII || !plain(c.Text) {
 		return
 	}
 	for _, p := range c.Prefixes {

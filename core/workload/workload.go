@@ -34,6 +34,8 @@ const (
 	Completions     // text to go on from a prompt
 	Generate        // the same, by vLLM's gRPC
 	Embed           // the embedding of a prompt, by vLLM's gRPC
+	Messages        // the next turn of a chat, by Anthropic's API
+	Responses       // the same, by OpenAI's Responses API
 )
 
 // GRPC says whether requests are calls of a gRPC service.
@@ -41,7 +43,7 @@ func (a API) GRPC() bool { return a == Generate || a == Embed }
 
 // Path is where requests go.
 func (a API) Path() string {
-	return [...]string{"/v1/chat/completions", "/v1/completions", vllmgrpc.GeneratePath, vllmgrpc.EmbedPath}[a]
+	return [...]string{"/v1/chat/completions", "/v1/completions", vllmgrpc.GeneratePath, vllmgrpc.EmbedPath, "/v1/messages", "/v1/responses"}[a]
 }
 
 // Config is what the requests of one run have in common.

@@ -57,6 +57,15 @@ func TestAnswersByteForByte(t *testing.T) {
 		{name: "whole", workload: ", stream: false", want: `"finish_reason":"stop"`},
 		{name: "a completion", workload: ", api: completions, stream: false", want: `"text_completion"`},
 		{name: "a completion streamed", workload: ", api: completions", want: "data: [DONE]"},
+		{name: "a message", workload: ", api: messages, stream: false", want: `"stop_reason":"end_turn"`},
+		{name: "a message streamed", workload: ", api: messages", want: `"type":"message_stop"`},
+		{name: "a message that a holding picker passes on", pool: "flow: held", workload: ", api: messages", want: `"type":"message_stop"`},
+		{name: "a message apart", pool: "sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}", workload: ", api: messages, stream: false", want: `"output_tokens":`},
+		{name: "a message refused by a server", workload: `, api: messages, bodyFields: '{"temperature": -1}'`, want: `{"type":"error","error":{"type":"invalid_request_error"`},
+		{name: "a message refused by the picker", pool: "epp: {config: " + nobody + "}", workload: ", api: messages", want: `"type":"rate_limit_error"`},
+		{name: "a response", workload: ", api: responses, stream: false", want: `"object":"response"`},
+		{name: "a response streamed", workload: ", api: responses", want: `"type":"response.completed"`},
+		{name: "a response refused by a server", workload: `, api: responses, bodyFields: '{"temperature": -1}'`, want: `"error":{`},
 		{name: "a rewritten model", workload: ", stream: false, headers: [{name: x-gateway-model-name-rewrite, value: sql}]", want: `"model":"m"`},
 		{name: "a rewritten model streamed", workload: ", headers: [{name: x-gateway-model-name-rewrite, value: sql}]", want: `"model":"m"`},
 		{name: "apart", pool: "sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}", workload: ", includeUsage: true", want: `"cached_tokens":`},
@@ -72,13 +81,17 @@ func TestAnswersByteForByte(t *testing.T) {
 			if strings.Contains(c.pool, "modelServer:") {
 				server = ""
 			}
+			kind := "flow: plain, "
+			if strings.Contains(c.pool, "flow:") {
+				kind = ""
+			}
 			parse := func() *scenario.Scenario {
 				s, err := scenario.Parse("test.yaml", fmt.Appendf(nil, `
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
-pools: [{name: pool, model: m, flow: plain, %s%s}]
+pools: [{name: pool, model: m, %s%s%s}]
 workload: {requests: 2, timeout: 5s, prompt: {characters: 400}, maxTokens: 6%s}
-`, server, c.pool, c.workload))
+`, kind, server, c.pool, c.workload))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -137,6 +150,35 @@ workload: {requests: 2}
 					t.Errorf("live (-) and virtual (+) differ: %s", d)
 				}
 				if all := fmt.Sprint(a); strings.Contains(all, "inference error") != (form == scenario.EPPErrors) || strings.Contains(all, string(flow.Completed)) {
+					t.Errorf("%s", all)
+				}
+			})
+		}
+	}
+}
+
+// Conversations by the other APIs go on from what was answered, in both times, through a sidecar's two servers as well.
+func TestOtherAPIsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, api := range []string{"messages", "responses"} {
+		for name, pool := range map[string]string{"alone": "", "apart": ", sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}"} {
+			t.Run(api+" "+name, func(t *testing.T) {
+				t.Parallel()
+				live, played := liveAsVirtual(t, fmt.Sprintf(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools: [{name: pool, model: m, flow: plain, modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 2ms, outputTokens: 5, numGPUBlocks: 4096, maxModelLen: 16384}%s}]
+workload: {requests: 3, api: %s, maxTokens: 6, conversations: {turns: 3}, prompt: {characters: 900}}
+`, pool, api))
+				got := said(played)
+				if d := cmp.Diff(said(live), got); d != "" {
+					t.Errorf("in wall time (-) and in virtual time (+):\n%s", d)
+				}
+				a, b := ended(live), ended(played)
+				if d := cmp.Diff(a, b); d != "" {
+					t.Errorf("in wall time (-) and in virtual time (+):\n%s", d)
+				}
+				if all := fmt.Sprint(b); strings.Count(all, string(flow.Completed)) != 3 {
 					t.Errorf("%s", all)
 				}
 			})

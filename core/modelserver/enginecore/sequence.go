@@ -148,6 +148,22 @@ func (s *Core) Replace(q, by *Sequence) {
 	if was, _ := s.sequences.Get(q.Submit.ID); was == q {
 		s.sequences.Set(q.Submit.ID, by)
 	}
+	if c := q.fetches; c != nil {
+		if c.seq == q {
+			c.seq = by
+		}
+		for i := range c.greet {
+			if c.greet[i] == q {
+				c.greet[i] = by
+			}
+		}
+	}
+}
+
+// Left says whether the sequence has ended and nothing under way is for it: its memory may
+// be used again once the effects at hand are carried out.
+func (s *Core) Left(q *Sequence) bool {
+	return q.state == ended && (q.fetches == nil || s.calls[q.fetches.id] != q.fetches)
 }
 
 func (s *Core) has(id engine.RequestID) bool {
