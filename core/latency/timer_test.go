@@ -127,6 +127,36 @@ func TestMoreWorkTakesLonger(t *testing.T) {
 	}
 }
 
+// A measured mixed step is given back, and others scale as it does; those whose prompt hides the
+// decoding say nothing, and a share that no server has is refused.
+func TestMixedSteps(t *testing.T) {
+	h := mustResolve(t, hardware.Names{Model: "Llama-3.1-8B", Accelerator: "H100"})
+	points, _, _ := builtinPoints(h)
+	plain, err := NewTable(points, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := func(prompt int64, share float64) Point {
+		p := Point{Decode: true, Batch: 32, Context: 512, Prompt: prompt}
+		decode := plain.StepTime(hardware.DecodeStep(32, 512)).Time()
+		p.Nanoseconds = int64(decode) + int64(share*float64(plain.StepTime(p.Step()).Time()-decode))
+		return p
+	}
+	with, err := NewTable(append(points[:len(points):len(points)], beside(2048, 1.3)), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, prompt := range []int64{512, 2048, 8192} {
+		p := beside(prompt, 1.3)
+		if got := with.StepTime(p.Step()).Time(); math.Abs(float64(got)/float64(p.Nanoseconds)-1) > 0.001 {
+			t.Errorf("%s: %s, expected %s", p, hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
+		}
+	}
+	if _, err := NewTable(append(points[:len(points):len(points)], beside(2048, 9)), h); err == nil || !strings.Contains(err.Error(), "not of the same server") {
+		t.Errorf("found %v", err)
+	}
+}
+
 // A prompt in chunks costs about what it costs whole: attention to what came
 // before is charged, nothing is charged twice.
 func TestChunksAddUp(t *testing.T) {
