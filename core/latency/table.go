@@ -55,7 +55,6 @@ func NewTable(points []Point, h *hardware.Hardware) (*Table, error) {
 		if p.Batch < 1 || p.Batch > 1<<16 || p.Context < 1 || p.Context > 1<<24 || p.Nanoseconds < 1 || p.Nanoseconds > 3600e9 {
 			return nil, fmt.Errorf("table: %s takes %s: batch must be 1 to 65536, context 1 to 16777216 tokens, time above 0 and at most 1h", what, hardware.Round(p.Nanoseconds))
 		}
-		step := hardware.DecodeStep(p.Batch, p.Context)
 		var twice bool
 		if p.Decode {
 			_, twice = decode[cell{p.Batch, p.Context}]
@@ -66,13 +65,12 @@ func NewTable(points []Point, h *hardware.Hardware) (*Table, error) {
 			}
 			_, twice = prefill[p.Context]
 			prefill[p.Context] = p.Nanoseconds
-			step = hardware.PrefillStep(p.Context)
 		}
 		if twice {
 			return nil, fmt.Errorf("table: %s is given twice", what)
 		}
 		if h != nil {
-			if err := h.RefuseFaster("table: "+what, step, p.Nanoseconds); err != nil {
+			if err := h.RefuseFaster("table: "+what, p.Step(), p.Nanoseconds); err != nil {
 				return nil, err
 			}
 		}
@@ -240,6 +238,14 @@ func (t *Table) StepTime(s *engine.Step) engine.Fixed {
 	mixed := t.line(batch, s.DecodeContext).Base - t.extra(batch, batch)
 	mixed += tokens(s.PrefillTokens+batch) - tokens(batch) + attention + t.extra(s.PrefillTokens+batch, batch+int64(s.PrefillFinished))
 	return max(alone, mixed)
+}
+
+// Step is what the point measured.
+func (p Point) Step() *engine.Step {
+	if p.Decode {
+		return hardware.DecodeStep(p.Batch, p.Context)
+	}
+	return hardware.PrefillStep(p.Context)
 }
 
 // String names the point as errors do.
