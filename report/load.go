@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/report/steptimes"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -65,6 +66,9 @@ type LoadSummary struct {
 	Running     LevelSummary `json:"running"`
 	KV          LevelSummary `json:"kv"`
 	Preemptions uint64       `json:"preemptions"`
+	// StepTimes are the sources of step times, by hardware, and how far another one would move the
+	// times of these servers' steps.
+	StepTimes []steptimes.Summary `json:"stepTimes,omitempty"`
 	// Each is every server by itself, of at most 1,024.
 	Each []ServerSummary `json:"each,omitempty"`
 }
@@ -104,6 +108,7 @@ func summarized(list []ServerLoad) (out []LoadSummary) {
 		pools[list[i].Pool] = true
 	}
 	at := map[[2]string]int{}
+	var times []steptimes.Counts
 	for i := range list {
 		x := &list[i]
 		if x.Total == 0 {
@@ -113,15 +118,18 @@ func summarized(list []ServerLoad) (out []LoadSummary) {
 		k, known := at[key]
 		if !known {
 			k, at[key] = len(out), len(out)
+			times = append(times, nil)
 			out = append(out, LoadSummary{Role: x.Role, Busy: BusySummary{Least: 1}})
 			if len(pools) > 1 {
 				out[k].Pool = x.Pool
 			}
 		}
 		out[k].add(x, len(list) <= maxServersTold)
+		times[k] = times[k].Add(&x.Load)
 	}
 	for i := range out {
 		out[i].end()
+		out[i].StepTimes = times[i].Summaries(out[i].Role != Decodes, out[i].Role != Prefills)
 	}
 	return out
 }
@@ -228,6 +236,7 @@ func (s Summary) writeLoad(l *lines) {
 	}
 	l.b.WriteString(l.paint.Bold("load     ") + fmt.Sprintf("  %7s %6s %6s %6s %8s %6s %5s %6s %6s\n", "servers", "busy", "least", "most", "balance", "queue", "peak", "kv", "peak"))
 	share := func(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
+	var steps []string
 	for i := range s.Load {
 		x := &s.Load[i]
 		name := []rune(cmp.Or(x.Pool, map[Role]string{Both: "all"}[x.Role], string(x.Role)))
@@ -242,5 +251,11 @@ func (s Summary) writeLoad(l *lines) {
 		if x.Preemptions > 0 {
 			l.add("", counted(int(min(x.Preemptions, math.MaxInt32)), "preemption"))
 		}
+		for j := range x.StepTimes {
+			steps = append(steps, string(name)+": "+x.StepTimes[j].String())
+		}
+	}
+	for i, text := range steps {
+		l.add(map[bool]string{true: "steps"}[i == 0], text)
 	}
 }

@@ -205,8 +205,12 @@ type StepSource string
 
 // The sources.
 const (
-	MeasuredSource StepSource = "measured"
-	DocumentSource StepSource = "document-003"
+	MeasuredSource     StepSource = "measured"
+	RooflineSource     StepSource = "roofline"
+	InferenceSimSource StepSource = "inference-sim"
+	DocumentSource     StepSource = "document-003"
 )
 
-func (StepSource) Values() []string { return []string{"measured", "document-003"} }
+func (StepSource) Values() []string {
+	return []string{"measured", "roofline", "inference-sim", "document-003"}
+}

@@ -121,8 +121,8 @@ func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 		config.Kind = latency.KindTable
 		config.Points, h.model, err = p.measured(m)
 	default:
-		if m.Source == DocumentSource {
-			config.Kind = latency.KindDocument
+		if m.Source != MeasuredSource {
+			config.Kind = latency.Kind(m.Source)
 		}
 		h.model, err = p.names(m).Resolve()
 	}

@@ -141,7 +141,7 @@ type ModelServer struct {
 	// The number type of the KV cache: auto, bfloat16, fp8 or int8 (vLLM's --kv-cache-dtype).
 	KVCacheDType string `json:"kvCacheDType"`
 
-	// Where step times come from, if nothing else here says: measured (tables of the accelerator where there are some, else its roofline), or document-003 for those that document 003 works its example through with, 200 ms for a prompt of 2,000 tokens and 20 ms for each token of an answer, whatever hardware could do that; a warning says what it cannot.
+	// Where step times come from, if nothing else here says: measured (tables of the accelerator where there are some, else its roofline); roofline, or inference-sim for the roofline of inference-sim (BLIS) with its utilisation of H100, A100 and L40S, to see how far what comes out depends on the source; or document-003 for those that document 003 works its example through with, 200 ms for a prompt of 2,000 tokens and 20 ms for each token of an answer, whatever hardware could do that; a warning says what it cannot.
 	Source StepSource `json:"source"`
 	// Step times as coefficients, instead of the accelerator's.
 	Coefficients Coefficients `json:"coefficients"`

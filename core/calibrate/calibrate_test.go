@@ -3,6 +3,7 @@ package calibrate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,8 +43,9 @@ func (s *server) play(p Probe) Result {
 		s.id++
 		s.e.Input(s.now, &engine.Submit{ID: s.id, PromptTokens: p.Prompt, Hashes: s.prompt[i], MaxTokens: p.Tokens, IgnoreEOS: true, Interest: engine.EveryToken}, &fx)
 	}
-	r := Result{Arrived: make([][]machine.Time, p.Requests)}
+	r := Result{Arrived: make([][]machine.Time, p.Requests+len(p.Later))}
 	begun := s.now
+	later := p.Later
 	for {
 		for i := range fx.List {
 			f := &fx.List[i]
@@ -65,6 +67,13 @@ func (s *server) play(p Probe) Result {
 		}
 		fx.Reset()
 		at, more := s.e.Next()
+		if len(later) > 0 && (!more || begun+later[0].At <= at) {
+			s.id++
+			s.now = begun + later[0].At
+			s.e.Input(s.now, &engine.Submit{ID: s.id, PromptTokens: later[0].Prompt, MaxTokens: later[0].Tokens, IgnoreEOS: true, Interest: engine.EveryToken}, &fx)
+			r.Sent, later = append(r.Sent, later[0].At), later[1:]
+			continue
+		}
 		if !more {
 			return r
 		}
@@ -95,13 +104,29 @@ func calibrated(t *testing.T, s *server, l Limits) *Fit {
 	return f
 }
 
-func ownServer(t *testing.T, accelerator string, blocks int) (*server, *latency.Timer) {
+func ownServer(t *testing.T, accelerator string, blocks int, beside float64) (*server, *latency.Timer) {
 	t.Helper()
 	h, err := (hardware.Names{Model: "meta-llama/Meta-Llama-3.1-8B", Accelerator: accelerator}).Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	timer, err := latency.New(latency.Config{Hardware: h})
+	config := latency.Config{Kind: latency.KindTable, Hardware: h}
+	if beside != 1 {
+		for _, m := range latency.Builtin() {
+			if m.System == "h100_sxm" && m.TP == h.Group.TP && strings.HasSuffix(m.Model, "8B") {
+				config.Points = slices.Clone(m.Points)
+			}
+		}
+		one, err := latency.NewTable(config.Points, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := latency.Point{Decode: true, Batch: 32, Context: 128, Prompt: 2048}
+		decode := one.StepTime(hardware.DecodeStep(32, 128)).Time()
+		p.Nanoseconds = int64(decode) + int64(beside*float64(one.StepTime(p.Step()).Time()-decode))
+		config.Points = append(config.Points, p)
+	}
+	timer, err := latency.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +144,10 @@ func TestRecoversOurOwnTable(t *testing.T) {
 		accelerator string
 		away        machine.Time
 		noise       float64
-	}{{"H100", 0, 0}, {"A100", 3 * machine.Millisecond, 0}, {"H100", machine.Millisecond, 30e3}} {
+		beside      float64 // the share of a prompt's time that it takes beside decoding
+	}{{"H100", 0, 0, 1}, {"A100", 3 * machine.Millisecond, 0, 1}, {"H100", machine.Millisecond, 30e3, 1}, {"H100", 0, 0, 1.4}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			s, timer := ownServer(t, c.accelerator, 65536)
+			s, timer := ownServer(t, c.accelerator, 65536, c.beside)
 			s.away = c.away
 			draw, n := machine.NewDraw(1, "calibrate", "test", 0), 0
 			s.jitter = func() float64 {
@@ -148,10 +174,20 @@ func TestRecoversOurOwnTable(t *testing.T) {
 					compare(fmt.Sprintf("%d at once of %d", b, n), hardware.DecodeStep(b, n))
 				}
 			}
-			for _, decode := range []bool{false, true} {
-				if mid, most, err := f.Errors(decode); err != nil || mid > 0.02 || most > 0.05 {
-					t.Errorf("held out, decode %v: %.2f%% in the middle and %.2f%% at most: %v", decode, 100*mid, 100*most, err)
+			for _, b := range []int64{1, 8, 24, 64} {
+				for _, n := range []int64{512, 1500, 4096} {
+					step := hardware.PrefillStep(n)
+					step.DecodeSeqs, step.DecodeContext = int(b), b*150
+					compare(fmt.Sprintf("a prompt of %d beside %d", n, b), step)
 				}
+			}
+			for of, bound := range map[Kind]float64{Prompts: 0.05, Decodes: 0.05, Mixed: 0.05, Traffic: 0.10} {
+				if mid, most, err := f.Errors(of); err != nil || mid > 0.02 || most > bound {
+					t.Errorf("held out, %s: %.2f%% in the middle and %.2f%% at most: %v", of, 100*mid, 100*most, err)
+				}
+			}
+			if n := len(f.Held); n < 18 || f.Held[n-1].Name != "Poisson at 80%, E2E p90" {
+				t.Errorf("held out %+v", f.Held)
 			}
 			if x := f.Prefix; x == nil || x.Cached < 4000 || x.Warm*2 > x.Cold+4*c.away {
 				t.Errorf("a prompt that comes again: %+v", x)
@@ -171,7 +207,7 @@ func TestRecoversOurOwnTable(t *testing.T) {
 // What does not fit into the server's KV cache goes on as what does, and is told.
 func TestBatchesThatDoNotFit(t *testing.T) {
 	for _, known := range []int{0, 2048 * 16} {
-		s, timer := ownServer(t, "H100", 2048) // 32,768 tokens
+		s, timer := ownServer(t, "H100", 2048, 1) // 32,768 tokens
 		l := DefaultLimits()
 		l.MaxBatch, l.KVTokens = 32, known
 		f := calibrated(t, s, l)
@@ -204,7 +240,7 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 // What is measured until somebody stops it is a table, if there is enough of it; a server
 // that does not do as it is told is no basis for one.
 func TestStoppedAndStrange(t *testing.T) {
-	s, _ := ownServer(t, "H100", 65536)
+	s, _ := ownServer(t, "H100", 65536, 1)
 	p, err := New(DefaultLimits(), 0)
 	if err != nil {
 		t.Fatal(err)

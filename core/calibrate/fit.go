@@ -35,34 +35,78 @@ type Fit struct {
 // says.
 type Held struct {
 	Name            string
-	Decode          bool
+	Of              Kind
 	Took, Predicted machine.Time
 }
+
+// Kind is what a held-out probe was of.
+type Kind string
+
+// The kinds.
+const (
+	Prompts Kind = "prompts"
+	Decodes Kind = "decode steps"
+	Mixed   Kind = "mixed steps"
+	Traffic Kind = "Poisson traffic"
+)
+
+// Kinds are all of them.
+func Kinds() []Kind { return []Kind{Prompts, Decodes, Mixed, Traffic} }
 
 // Off is by how much the table is off, as a share of what it took.
 func (h *Held) Off() float64 { return float64(h.Predicted-h.Took) / float64(h.Took) }
 
 // Fit makes a table of what was measured until now. The error says what is missing.
 func (p *Plan) Fit() (*Fit, error) {
-	f := &Fit{Extrapolated: map[int]bool{}, Prefix: p.Prefix}
+	f := &Fit{Prefix: p.Prefix}
 	if f.Prefix != nil && f.Prefix.Warm == 0 {
 		f.Prefix = nil
 	}
 	var spreads []float64
-	longest := int64(0)
-	for _, n := range slices.Sorted(maps.Keys(p.prompts)) {
-		took := slices.Clone(p.prompts[n])
+	for _, list := range p.prompts {
+		took := slices.Clone(list)
 		mid := median(took)
 		for _, t := range took {
 			spreads = append(spreads, math.Abs(float64(t-mid))/float64(mid))
 		}
-		longest = max(longest, mid) // what falls is noise
-		f.Points = append(f.Points, latency.Point{Batch: 1, Context: int64(n), Nanoseconds: longest})
 	}
-	if len(f.Points) < 2 || len(p.steps) == 0 {
-		return nil, fmt.Errorf("%d lengths of prompts and %d batches were measured; expected at least 2 and 1", len(f.Points), len(p.steps))
+	var err error
+	if f.Points, f.Extrapolated, err = p.table(); err != nil {
+		return nil, err
 	}
 	f.Spread = median(spreads)
+	table, err := latency.NewTable(f.Points, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the measured times do not make a table: %w; was the server idle?", err)
+	}
+	for _, x := range p.held {
+		s, of := hardware.PrefillStep(int64(x.probe.Prompt)), Prompts
+		if n := x.probe.Requests; x.probe.kind != prefill {
+			s, of = &engine.Step{DecodeSeqs: n, DecodeContext: int64(math.Round(x.context * float64(n)))}, Decodes
+		}
+		if x.probe.kind == mixed {
+			whole := hardware.PrefillStep(int64(x.probe.Later[0].Prompt))
+			whole.DecodeSeqs, whole.DecodeContext = s.DecodeSeqs, s.DecodeContext
+			s, of = whole, Mixed
+		}
+		f.Held = append(f.Held, Held{Name: x.probe.Name, Of: of, Took: machine.Time(median(slices.Clone(x.took))), Predicted: table.StepTime(s).Time()})
+	}
+	held, err := p.heldTraffic(table)
+	f.Held = append(f.Held, held...)
+	return f, err
+}
+
+// table is the points that were measured until now, and which of them go on as others do.
+func (p *Plan) table() (points []latency.Point, extrapolated map[int]bool, err error) {
+	extrapolated = map[int]bool{}
+	longest := int64(0)
+	for _, n := range slices.Sorted(maps.Keys(p.prompts)) {
+		longest = max(longest, median(slices.Clone(p.prompts[n]))) // what falls is noise
+		points = append(points, latency.Point{Batch: 1, Context: int64(n), Nanoseconds: longest})
+	}
+	if len(points) < 2 || len(p.steps) == 0 {
+		return nil, nil, fmt.Errorf("%d lengths of prompts and %d batches were measured; expected at least 2 and 1", len(points), len(p.steps))
+	}
 	perToken := p.perToken()
 	contexts := p.limits.contexts()
 	for _, b := range slices.Sorted(maps.Keys(p.steps)) {
@@ -74,23 +118,15 @@ func (p *Plan) Fit() (*Fit, error) {
 			took := int64(math.Round(at(list, float64(c), perToken*float64(b))))
 			last = max(last, took)
 			if most, known := p.full[b]; known && c >= most || float64(c) > list[len(list)-1].context {
-				f.Extrapolated[len(f.Points)] = true
+				extrapolated[len(points)] = true
 			}
-			f.Points = append(f.Points, latency.Point{Decode: true, Batch: int64(b), Context: int64(c), Nanoseconds: last})
+			points = append(points, latency.Point{Decode: true, Batch: int64(b), Context: int64(c), Nanoseconds: last})
 		}
 	}
-	table, err := latency.NewTable(f.Points, nil)
-	if err != nil {
-		return nil, fmt.Errorf("the measured times do not make a table: %w; was the server idle?", err)
+	for _, x := range p.mixes {
+		points = append(points, latency.Point{Decode: true, Batch: int64(x.batch), Context: int64(math.Round(x.context)), Prompt: int64(x.prompt), Nanoseconds: int64(math.Round(x.took))})
 	}
-	for _, x := range p.held {
-		s := hardware.PrefillStep(int64(x.probe.Prompt))
-		if x.probe.kind == decode {
-			s = &engine.Step{DecodeSeqs: x.probe.Requests, DecodeContext: int64(math.Round(x.context * float64(x.probe.Requests)))}
-		}
-		f.Held = append(f.Held, Held{Name: x.probe.Name, Decode: x.probe.kind == decode, Took: machine.Time(median(slices.Clone(x.took))), Predicted: table.StepTime(s).Time()})
-	}
-	return f, nil
+	return points, extrapolated, nil
 }
 
 // perToken is what each token in the KV cache adds to a step, in nanoseconds: of the
@@ -142,6 +178,9 @@ func (f *Fit) Write(w io.Writer, a *About) error {
 		if p.Decode {
 			phase = "decode"
 		}
+		if p.Prompt > 0 {
+			phase = fmt.Sprintf("mixed:%d", p.Prompt)
+		}
 		if f.Extrapolated[i] {
 			b.WriteString("# not measured, as so much does not fit; goes on as what does:\n")
 		}
@@ -166,11 +205,11 @@ func field(text string) string {
 }
 
 // Errors are the median and the greatest of how far the table is off, as shares, of
-// prompts or of decoding.
-func (f *Fit) Errors(decode bool) (mid, most float64, err error) {
+// one kind of probe.
+func (f *Fit) Errors(of Kind) (mid, most float64, err error) {
 	var list []float64
 	for i := range f.Held {
-		if f.Held[i].Decode == decode {
+		if f.Held[i].Of == of {
 			list = append(list, math.Abs(f.Held[i].Off()))
 		}
 	}

@@ -15,6 +15,8 @@ type Limits struct {
 	Contexts []int
 	// Repeats is how often a prompt's time is measured.
 	Repeats int
+	// Traffic is how many requests come at random at each of the loads; 0 asks for none.
+	Traffic int
 	// KVTokens is how many tokens fit into the server's KV cache; 0 where nobody knows.
 	KVTokens int
 	// ModelLen is how many tokens a prompt and its answer may have; 0 where nobody knows.
@@ -23,7 +25,7 @@ type Limits struct {
 
 // DefaultLimits probe as far as most servers compute in one step, in a few minutes.
 func DefaultLimits() Limits {
-	return Limits{MaxPrompt: 8192, MaxBatch: 64, Contexts: []int{128, 512, 2048, 4096, 8192}, Repeats: 5}
+	return Limits{MaxPrompt: 8192, MaxBatch: 64, Contexts: []int{128, 512, 2048, 4096, 8192}, Repeats: 5, Traffic: 100}
 }
 
 // Bounds of limits.
@@ -31,6 +33,7 @@ const (
 	mostPrompt  = 1 << 20
 	mostBatch   = 4096
 	mostRepeats = 1000
+	mostTraffic = 100_000
 	leastPrompt = 16
 )
 
@@ -43,6 +46,8 @@ func (l *Limits) Check() error {
 		return fmt.Errorf("the largest batch is %d; expected 1 to %d", l.MaxBatch, mostBatch)
 	case l.Repeats < 1 || l.Repeats > mostRepeats:
 		return fmt.Errorf("%d repeats; expected 1 to %d", l.Repeats, mostRepeats)
+	case l.Traffic < 0 || l.Traffic > mostTraffic:
+		return fmt.Errorf("%d requests that come at random; expected 0 to %d", l.Traffic, mostTraffic)
 	case len(l.Contexts) == 0 || len(l.Contexts) > 32 || !slices.IsSorted(l.Contexts) || len(slices.Compact(slices.Clone(l.Contexts))) < len(l.Contexts) || l.Contexts[0] < 1:
 		return fmt.Errorf("contexts %v; expected 1 to 32 lengths, ascending", l.Contexts)
 	case l.KVTokens < 0 || l.ModelLen < 0:
@@ -60,9 +65,19 @@ type Probe struct {
 	// Again asks for the prompts of the last probe once more.
 	Requests, Prompt, Tokens int
 	Again                    bool
+	// Later are further requests, each sent on its own time.
+	Later []Send
 
 	kind    kind
 	heldOut bool
+	load    int // percent, of traffic
+}
+
+// Send is one request that is sent at a time since the probe began, and asks for Tokens tokens of a
+// prompt of Prompt tokens that no other one has.
+type Send struct {
+	At             machine.Time
+	Prompt, Tokens int
 }
 
 type kind uint8
@@ -71,12 +86,16 @@ const (
 	prefill kind = iota
 	decode
 	prefix
+	mixed
+	traffic
 )
 
 // Result is what came of a probe.
 type Result struct {
-	// Arrived are the times at which each request's tokens came, from when they were sent.
+	// Arrived are the times at which each request's tokens came, since the probe began: those of
+	// Requests, then those of Later. Sent is when those of Later were truly sent.
 	Arrived [][]machine.Time
+	Sent    []machine.Time
 	// Cached is how many prompt tokens of the first request were cached, -1 where the
 	// server does not say.
 	Cached int
@@ -90,11 +109,14 @@ type Plan struct {
 	list     []Probe
 	next     int
 
-	prompts map[int][]int64 // times in nanoseconds by length
-	steps   map[int][]step  // by batch
-	full    map[int]int     // context from which on a batch does not fit
-	held    []comparison    // probes that the table was not made of
-	Prefix  *Prefix         // what a prompt is that comes again; nil until it was probed
+	prompts map[int][]int64      // times in nanoseconds by length
+	steps   map[int][]step       // by batch
+	full    map[int]int          // context from which on a batch does not fit
+	held    []comparison         // probes that the table was not made of
+	begin   map[int]machine.Time // when all of a batch of the shortest context decoded
+	mixes   []mix                // steps of prompts and tokens together
+	seen    []seen               // traffic
+	Prefix  *Prefix              // what a prompt is that comes again; nil until it was probed
 }
 
 // step is a measured decode step: of requests with so many tokens on average.
@@ -110,6 +132,19 @@ type comparison struct {
 	took    []float64 // each time
 }
 
+// mix is a measured step of a batch that decodes and a prompt.
+type mix struct {
+	batch, prompt int
+	step
+}
+
+// seen is what came of traffic.
+type seen struct {
+	probe   Probe
+	sent    []machine.Time
+	figures figures
+}
+
 // Prefix is what a prompt comes to that was sent before.
 type Prefix struct {
 	Tokens, Cached int
@@ -122,7 +157,7 @@ func New(l Limits, overhead machine.Time) (*Plan, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
 	}
-	p := &Plan{limits: l, overhead: overhead, prompts: map[int][]int64{}, steps: map[int][]step{}, full: map[int]int{}}
+	p := &Plan{limits: l, overhead: overhead, prompts: map[int][]int64{}, steps: map[int][]step{}, full: map[int]int{}, begin: map[int]machine.Time{}}
 	for n := range l.prompts() {
 		p.prefill(l.prompts()[n], false)
 	}
@@ -143,6 +178,8 @@ func New(l Limits, overhead machine.Time) (*Plan, error) {
 			p.decode((batches[i]+batches[i+1])/2, (contexts[1]+contexts[2])/2, true)
 		}
 	}
+	p.planMixed()
+	p.planTraffic()
 	again := lengths[len(lengths)-1] / 2
 	p.list = append(p.list, Probe{Name: fmt.Sprintf("a prompt of %d tokens", again), Requests: 1, Prompt: again, Tokens: 1, kind: prefix},
 		Probe{Name: fmt.Sprintf("the same prompt of %d tokens again", again), Requests: 1, Prompt: again, Tokens: 1, Again: true, kind: prefix})
@@ -197,7 +234,27 @@ func (p *Plan) decode(batch, context int, heldOut bool) {
 func (p *Plan) Next() (Probe, bool) {
 	for ; p.next < len(p.list); p.next++ {
 		x := p.list[p.next]
-		if x.kind != decode {
+		switch x.kind {
+		case mixed:
+			begin, known := p.begin[x.Requests]
+			if !known {
+				// Between two batches: when the next larger one decoded.
+				for _, b := range p.limits.batches() {
+					if at, ok := p.begin[b]; ok && b > x.Requests && !known {
+						begin, known = at, true
+					}
+				}
+			}
+			if !known {
+				continue // so many did not decode at once
+			}
+			x.Later[0].At = begin + machine.Time(float64(window/4)*p.pace(x.Requests))
+		case traffic:
+			if x.Later == nil && !p.arrivals(&x) {
+				continue
+			}
+		}
+		if p.list[p.next] = x; x.kind != decode && x.kind != mixed {
 			return x, true
 		}
 		if most, known := p.full[x.Requests]; known && x.Prompt >= most {
@@ -221,12 +278,16 @@ func (p *Plan) Left() (left, of int) { return len(p.list) - p.next, len(p.list) 
 func (p *Plan) Took(r Result) error {
 	x := p.list[p.next]
 	p.next++
-	if len(r.Arrived) != x.Requests {
-		return fmt.Errorf("%s: %d of %d requests were answered", x.Name, len(r.Arrived), x.Requests)
+	if n := x.Requests + len(x.Later); len(r.Arrived) != n || len(r.Sent) != len(x.Later) {
+		return fmt.Errorf("%s: %d of %d requests were answered", x.Name, len(r.Arrived), n)
 	}
-	for _, list := range r.Arrived {
-		if len(list) != x.Tokens {
-			return fmt.Errorf("%s: %d tokens came, one piece each, of %d that were asked for; a server that sends several at once (speculation, a stream interval) cannot be measured by its gaps", x.Name, len(list), x.Tokens)
+	for i, list := range r.Arrived {
+		tokens := x.Tokens
+		if i >= x.Requests {
+			tokens = x.Later[i-x.Requests].Tokens
+		}
+		if len(list) != tokens {
+			return fmt.Errorf("%s: %d tokens came, one piece each, of %d that were asked for; a server that sends several at once (speculation, a stream interval) cannot be measured by its gaps", x.Name, len(list), tokens)
 		}
 	}
 	first := r.Arrived[0][0]
@@ -237,7 +298,7 @@ func (p *Plan) Took(r Result) error {
 		switch {
 		case !x.heldOut:
 			p.prompts[x.Prompt] = append(p.prompts[x.Prompt], ns)
-		case last >= 0 && p.held[last].probe == x: // once more
+		case last >= 0 && p.held[last].probe.Name == x.Name: // once more
 			p.held[last].took = append(p.held[last].took, float64(ns))
 		default:
 			p.held = append(p.held, comparison{x, float64(x.Prompt), []float64{float64(ns)}})
@@ -252,7 +313,27 @@ func (p *Plan) Took(r Result) error {
 			p.held = append(p.held, comparison{x, s.context, []float64{s.took}})
 		default:
 			p.steps[x.Requests] = append(p.steps[x.Requests], s)
+			if x.Prompt == p.limits.contexts()[0] {
+				for _, list := range r.Arrived {
+					p.begin[x.Requests] = max(p.begin[x.Requests], list[0])
+				}
+			}
 		}
+	case mixed:
+		s, ok := joined(r.Arrived, x.Prompt)
+		switch {
+		case !ok: // it came too late or too early, and says nothing
+		case x.heldOut:
+			p.held = append(p.held, comparison{x, s.context, []float64{s.took}})
+		default:
+			p.mixes = append(p.mixes, mix{x.Requests, x.Later[0].Prompt, s})
+		}
+	case traffic:
+		y := seen{probe: x, sent: r.Sent}
+		for i, list := range r.Arrived {
+			y.figures.add(r.Sent[i]+p.overhead, list)
+		}
+		p.seen = append(p.seen, y)
 	case prefix:
 		if !x.Again {
 			p.Prefix = &Prefix{Tokens: x.Prompt, Cold: first}
@@ -261,6 +342,17 @@ func (p *Plan) Took(r Result) error {
 		}
 	}
 	return nil
+}
+
+// pace is what a step of a batch takes at the shortest context, in nanoseconds, of that batch or the next larger one
+// that was measured.
+func (p *Plan) pace(batch int) float64 {
+	for _, b := range p.limits.batches() {
+		if list := p.steps[b]; b >= batch && len(list) > 0 {
+			return list[0].took
+		}
+	}
+	return 0
 }
 
 // middle is the step in the middle of those in which all requests decode, by the median

@@ -29,6 +29,10 @@ type Load struct {
 	Preemptions              uint64
 	// Slots is how many requests may run at once.
 	Slots int
+	// Stats are the counters at that time, and Timer what said how long steps take, nil under
+	// BatchingIndependent.
+	Stats Stats
+	Timer StepTimer
 }
 
 // Level is something that rises and falls. Peak is the highest that lasts.
@@ -112,7 +116,7 @@ func (e *Engine) Load(now machine.Time) Load {
 	s := e.Stats()
 	e.observe(max(now, e.now), e.used())
 	l := e.load
-	l.Busy, l.Preemptions, l.Slots = s.Busy, s.Preemptions, e.cfg.MaxNumSeqs
+	l.Busy, l.Preemptions, l.Slots, l.Stats, l.Timer = s.Busy, s.Preemptions, e.cfg.MaxNumSeqs, s, e.cfg.Timer
 	if e.run.active {
 		l.Prompts += min(e.run.prompts, e.now-e.run.schedule.Start)
 	}

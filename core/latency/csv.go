@@ -31,7 +31,7 @@ var csvHeader = []string{"model", "system", "backend", "tp", "phase", "batch", "
 const maxCSVBytes = 16 << 20
 
 // ParseCSV reads measured points: a header line, then model, system, backend,
-// tp, phase (prefill or decode), batch, context_tokens and ms per line; lines
+// tp, phase (prefill, decode, or mixed:TOKENS of a decode step that computes a prompt of so many tokens, too), batch, context_tokens and ms per line; lines
 // that begin with # are comments. Errors name file and line.
 func ParseCSV(file, text string) ([]Measured, error) {
 	if len(text) > maxCSVBytes {
@@ -86,12 +86,13 @@ func parseRecord(f []string) (m Measured, p Point, err error) {
 	}
 	m = Measured{Model: strings.Clone(f[0]), System: strings.Clone(f[1]), Backend: strings.Clone(f[2]), TP: int(whole("tp", f[3]))}
 	p.Batch, p.Context = whole("batch", f[5]), whole("context_tokens", f[6])
-	switch f[4] {
-	case "prefill":
-	case "decode":
+	switch prompt, isMixed := strings.CutPrefix(f[4], "mixed:"); {
+	case isMixed:
+		p.Decode, p.Prompt = true, whole("the prompt of phase mixed", prompt)
+	case f[4] == "decode":
 		p.Decode = true
-	default:
-		err = fmt.Errorf("phase is %q; expected prefill or decode", f[4])
+	case f[4] != "prefill":
+		err = fmt.Errorf("phase is %q; expected prefill, decode, or mixed:TOKENS for a decode step that computes a prompt of that many tokens, too", f[4])
 	}
 	v, bad := strconv.ParseFloat(strings.TrimSpace(f[7]), 64)
 	if (bad != nil || !(v > 0 && v <= 3600e3)) && err == nil {

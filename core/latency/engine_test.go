@@ -76,6 +76,60 @@ func TestMacroStepsOverTables(t *testing.T) {
 	})
 }
 
+// What an engine takes for a prompt, and for a step in which a batch decodes, is what the tables
+// say, within 2 %: through chunks, batches and blocks, and not the timer alone.
+func TestEngineTakesTheTablesTimes(t *testing.T) {
+	held := 0
+	for _, m := range latency.Builtin() {
+		timer := newTimer(t, m.Model, m.System, m.TP, 1)
+		for _, p := range m.Points {
+			if p.Batch > 256 || !p.Decode && p.Context != 512 && p.Context != 2048 && p.Context != 8192 {
+				continue
+			}
+			// The first token comes with the prompts, which one step computes; the next one of each
+			// attends to the prompt and to it.
+			prompt, output := int(p.Context), 1
+			if p.Decode {
+				prompt, output = int(p.Context)-1, 2
+			}
+			e, err := engine.New(engine.Config{Timer: timer, MaxNumSeqs: 256, MaxNumBatchedTokens: 1 << 23, MaxModelLen: 1 << 16, NumGPUBlocks: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var fx engine.Effects
+			for i := range p.Batch {
+				e.Input(0, &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: prompt, MaxTokens: output, Interest: engine.EveryToken}, &fx)
+			}
+			var first, last machine.Time
+			finished := int64(0)
+			for at, ok := e.Next(); ok; at, ok = e.Next() {
+				e.Advance(at, &fx)
+				for _, f := range fx.List {
+					switch f.Kind {
+					case engine.FirstToken:
+						first = f.At
+					case engine.Finished:
+						last = f.At
+						finished++
+					}
+				}
+				fx.Reset()
+			}
+			took := first
+			if p.Decode {
+				took = last - first
+			}
+			if r := float64(took) / float64(p.Nanoseconds); finished != p.Batch || r < .98 || r > 1.02 {
+				t.Errorf("%s on %s, TP %d: %s: the engine finished %d requests and took %s, the table has %s", m.Model, m.System, m.TP, p, finished, took, hardware.Round(p.Nanoseconds))
+			}
+			held++
+		}
+	}
+	if held != 7*(3+9*7) {
+		t.Errorf("%d points were played", held)
+	}
+}
+
 // Document 003's batching comparison on measured step times: clients that send
 // their next request when the last is answered.
 func TestBatchingComparison(t *testing.T) {

@@ -2,6 +2,7 @@ package latency
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -12,9 +13,11 @@ import (
 // Point is one measured step: a whole prompt of Context tokens (Decode false)
 // or one token for each of Batch sequences of Context tokens.
 type Point struct {
-	Decode      bool
-	Batch       int64
-	Context     int64
+	Decode  bool
+	Batch   int64
+	Context int64
+	// Prompt is how many tokens of a whole prompt a decode step computes as well; 0 where none.
+	Prompt      int64
 	Nanoseconds int64
 }
 
@@ -31,6 +34,7 @@ type Table struct {
 	linear   []engine.Fixed   // a prompt's time without its pairs
 	pair     int64            // per pair, in 2^-36 ns
 	read     engine.Fixed     // reading one token of KV cache
+	mixed    engine.Fixed     // the share of a prompt's time that it takes beside decoding, 1<<FixedShift is all
 	extra    func(tokens, sampled int64) engine.Fixed
 }
 
@@ -44,35 +48,39 @@ const (
 // measuring noise and are lifted by up to 2 %; more is refused, as is any
 // point faster than the hardware, if that is given.
 func NewTable(points []Point, h *hardware.Hardware) (*Table, error) {
-	t := &Table{extra: func(int64, int64) engine.Fixed { return 0 }}
+	t := &Table{mixed: 1 << engine.FixedShift, extra: func(int64, int64) engine.Fixed { return 0 }}
 	if len(points) > maxPoints {
 		return nil, fmt.Errorf("table has %d points; at most %d are read", len(points), maxPoints)
 	}
 	type cell struct{ batch, context int64 }
 	decode, prefill := map[cell]int64{}, map[int64]int64{}
+	var mixes []Point
 	for _, p := range points {
 		what := p.String()
 		if p.Batch < 1 || p.Batch > 1<<16 || p.Context < 1 || p.Context > 1<<24 || p.Nanoseconds < 1 || p.Nanoseconds > 3600e9 {
 			return nil, fmt.Errorf("table: %s takes %s: batch must be 1 to 65536, context 1 to 16777216 tokens, time above 0 and at most 1h", what, hardware.Round(p.Nanoseconds))
 		}
-		step := hardware.DecodeStep(p.Batch, p.Context)
 		var twice bool
-		if p.Decode {
+		switch {
+		case p.Prompt < 0 || p.Prompt > 1<<24 || p.Prompt > 0 && !p.Decode:
+			return nil, fmt.Errorf("table: %s: a mixed step decodes, and has a prompt of 1 to 16777216 tokens", what)
+		case p.Prompt > 0:
+			mixes = append(mixes, p)
+		case p.Decode:
 			_, twice = decode[cell{p.Batch, p.Context}]
 			decode[cell{p.Batch, p.Context}] = p.Nanoseconds
-		} else {
+		default:
 			if p.Batch != 1 {
 				return nil, fmt.Errorf("table: %s: prefill points must have batch 1", what)
 			}
 			_, twice = prefill[p.Context]
 			prefill[p.Context] = p.Nanoseconds
-			step = hardware.PrefillStep(p.Context)
 		}
 		if twice {
 			return nil, fmt.Errorf("table: %s is given twice", what)
 		}
 		if h != nil {
-			if err := h.RefuseFaster("table: "+what, step, p.Nanoseconds); err != nil {
+			if err := h.RefuseFaster("table: "+what, p.Step(), p.Nanoseconds); err != nil {
 				return nil, err
 			}
 		}
@@ -99,7 +107,10 @@ func NewTable(points []Point, h *hardware.Hardware) (*Table, error) {
 		}
 		t.decode = append(t.decode, row)
 	}
-	return t, t.fitPrefill(prefill)
+	if err := t.fitPrefill(prefill); err != nil {
+		return nil, err
+	}
+	return t, t.fitMixed(mixes)
 }
 
 func ascending[V any](set map[int64]V) []int64 {
@@ -146,6 +157,34 @@ func (t *Table) fitPrefill(prefill map[int64]int64) error {
 		span := (t.contexts[k-1] - t.contexts[k-2]) * t.batches[last]
 		t.read = (t.decode[last][k-1] - t.decode[last][k-2]) / engine.Fixed(span)
 	}
+	return nil
+}
+
+// fitMixed finds the share of a prompt's time that it takes in a step that decodes, too: the one
+// with which the measured mixed steps are off the least in squares.
+func (t *Table) fitMixed(points []Point) error {
+	var product, square float64
+	// Where the prompt alone takes as long, decoding is hidden behind it, and the share is not told.
+	told := slices.DeleteFunc(slices.Clone(points), func(p Point) bool {
+		return p.Nanoseconds <= int64(t.StepTime(hardware.PrefillStep(p.Prompt)).Time())*201/200
+	})
+	if len(told) == 0 {
+		told = points
+	}
+	for _, p := range told {
+		s := p.Step()
+		decode, prompt := t.parts(s)
+		product += float64(prompt) * float64(p.Nanoseconds<<engine.FixedShift-int64(decode))
+		square += float64(prompt) * float64(prompt)
+	}
+	if square == 0 {
+		return nil
+	}
+	share := product / square
+	if share < 0 || share > 4 {
+		return fmt.Errorf("table: prompts take %.2f times as long beside decoding as alone; expected 0 to 4: the mixed steps and the others are not of the same server", share)
+	}
+	t.mixed = engine.FixedNanos(share)
 	return nil
 }
 
@@ -219,8 +258,8 @@ func (t *Table) line(batch, context int64) engine.Line {
 }
 
 // StepTime implements engine.StepTimer. A mixed step takes what its decodes
-// take alone, plus what its prompt tokens add to a batch of that many tokens,
-// and never less than its prompts alone.
+// take alone, plus what its prompt tokens add to a batch of that many tokens (or
+// the share of it that measured mixed steps take), and never less than its prompts alone.
 func (t *Table) StepTime(s *engine.Step) engine.Fixed {
 	batch := int64(s.DecodeSeqs)
 	if s.PrefillTokens == 0 {
@@ -229,21 +268,52 @@ func (t *Table) StepTime(s *engine.Step) engine.Fixed {
 		}
 		return t.line(batch, s.DecodeContext).Base
 	}
-	tokens := func(n int64) engine.Fixed {
-		return between(t.prompts, n, func(i int) engine.Fixed { return t.linear[i] })
-	}
-	attention := max(t.pairs(s.PrefillPairs), t.read*engine.Fixed(s.PrefillContext))
-	alone := tokens(s.PrefillTokens) + attention + t.extra(s.PrefillTokens, int64(s.PrefillFinished))
+	alone := t.tokens(s.PrefillTokens) + t.attention(s) + t.extra(s.PrefillTokens, int64(s.PrefillFinished))
 	if batch == 0 {
 		return alone
 	}
-	mixed := t.line(batch, s.DecodeContext).Base - t.extra(batch, batch)
-	mixed += tokens(s.PrefillTokens+batch) - tokens(batch) + attention + t.extra(s.PrefillTokens+batch, batch+int64(s.PrefillFinished))
-	return max(alone, mixed)
+	decode, prompt := t.parts(s)
+	if t.mixed != 1<<engine.FixedShift {
+		prompt = engine.Fixed(machine.MulDiv(int64(prompt), int64(t.mixed), 1<<engine.FixedShift))
+	}
+	return max(alone, decode+prompt)
+}
+
+// tokens is what prompt tokens take without their attention.
+func (t *Table) tokens(n int64) engine.Fixed {
+	return between(t.prompts, n, func(i int) engine.Fixed { return t.linear[i] })
+}
+
+func (t *Table) attention(s *engine.Step) engine.Fixed {
+	return max(t.pairs(s.PrefillPairs), t.read*engine.Fixed(s.PrefillContext))
+}
+
+// parts of a mixed step are what its decodes take alone, and what its prompt tokens add to a batch
+// of that many tokens.
+func (t *Table) parts(s *engine.Step) (decode, prompt engine.Fixed) {
+	batch := int64(s.DecodeSeqs)
+	decode = t.line(batch, s.DecodeContext).Base - t.extra(batch, batch)
+	return decode, t.tokens(s.PrefillTokens+batch) - t.tokens(batch) + t.attention(s) + t.extra(s.PrefillTokens+batch, batch+int64(s.PrefillFinished))
+}
+
+// Step is what the point measured.
+func (p Point) Step() *engine.Step {
+	if p.Prompt > 0 {
+		s := hardware.PrefillStep(p.Prompt)
+		s.DecodeSeqs, s.DecodeContext = int(p.Batch), p.Batch*p.Context
+		return s
+	}
+	if p.Decode {
+		return hardware.DecodeStep(p.Batch, p.Context)
+	}
+	return hardware.PrefillStep(p.Context)
 }
 
 // String names the point as errors do.
 func (p Point) String() string {
+	if p.Prompt > 0 {
+		return fmt.Sprintf("prefill of %d tokens beside decode of %d sequences of %d tokens", p.Prompt, p.Batch, p.Context)
+	}
 	if p.Decode {
 		return fmt.Sprintf("decode of %d sequences of %d tokens", p.Batch, p.Context)
 	}

@@ -15,12 +15,13 @@ type Kind string
 // The kinds. Auto is the built-in table of the hardware if there is one, else
 // its roofline.
 const (
-	KindAuto     Kind = ""
-	KindConstant Kind = "constant"
-	KindPerToken Kind = "per-token"
-	KindTable    Kind = "table"
-	KindRoofline Kind = "roofline"
-	KindDocument Kind = "document-003"
+	KindAuto         Kind = ""
+	KindConstant     Kind = "constant"
+	KindPerToken     Kind = "per-token"
+	KindTable        Kind = "table"
+	KindRoofline     Kind = "roofline"
+	KindDocument     Kind = "document-003"
+	KindInferenceSim Kind = "inference-sim"
 )
 
 // Config asks for a timer.
@@ -76,7 +77,7 @@ func New(c Config) (*Timer, error) {
 		if err := c.Hardware.Check(); err != nil {
 			return nil, fmt.Errorf("latency: %w", err)
 		}
-	} else if c.Kind == KindAuto || c.Kind == KindTable && c.Points == nil || c.Kind == KindRoofline {
+	} else if c.Kind == KindAuto || c.Kind == KindTable && c.Points == nil || c.Kind == KindRoofline || c.Kind == KindInferenceSim {
 		return nil, fmt.Errorf("latency: kind %q needs a model and an accelerator; name them, or use kind %s or %s", c.Kind, KindConstant, KindPerToken)
 	}
 	if u := c.Jitter.Factor; u.Unit() != dist.Millionths && !isZero(u) {
@@ -108,6 +109,10 @@ func (t *Timer) choose(c Config) (err error) {
 		return c.PerToken.check(h)
 	case KindRoofline:
 		return t.roofline()
+	case KindInferenceSim:
+		t.source = fmt.Sprintf("inference-sim's roofline of %s on %s, TP %d", h.Model.Name, h.Accelerator.Name, h.Group.TP)
+		t.inner, err = NewInferenceSim(h)
+		return err
 	case KindDocument:
 		t.inner, t.source, t.doubt = Document003{}, "document 003", Document003{}.doubt(h)
 		return nil
@@ -137,7 +142,7 @@ func (t *Timer) choose(c Config) (err error) {
 		t.inner, t.source = table, source
 		return nil
 	}
-	return fmt.Errorf("kind %q is unknown; expected %s, %s, %s, %s, %s or nothing", c.Kind, KindConstant, KindPerToken, KindTable, KindRoofline, KindDocument)
+	return fmt.Errorf("kind %q is unknown; expected %s, %s, %s, %s, %s, %s or nothing", c.Kind, KindConstant, KindPerToken, KindTable, KindRoofline, KindInferenceSim, KindDocument)
 }
 
 func (t *Timer) roofline() error {

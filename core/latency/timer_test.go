@@ -23,13 +23,6 @@ func mustResolve(t testing.TB, n hardware.Names) *hardware.Hardware {
 	return h
 }
 
-func stepOf(p Point) *engine.Step {
-	if p.Decode {
-		return hardware.DecodeStep(p.Batch, p.Context)
-	}
-	return hardware.PrefillStep(p.Context)
-}
-
 // Every built-in table passes its own hardware's floor and gives its points
 // back within 2 % (most exactly; noise that falls with context is lifted). The
 // roofline, which has never seen them, stays within 25 %.
@@ -51,10 +44,10 @@ func TestBuiltinTables(t *testing.T) {
 		var off []float64
 		for _, p := range m.Points {
 			points++
-			if got := timer.StepTime(stepOf(p)).Time(); math.Abs(float64(got)/float64(p.Nanoseconds)-1) > .02 {
+			if got := timer.StepTime(p.Step()).Time(); math.Abs(float64(got)/float64(p.Nanoseconds)-1) > .02 {
 				t.Errorf("%s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p, hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
 			}
-			got := roof.StepTime(stepOf(p)).Time()
+			got := roof.StepTime(p.Step()).Time()
 			off = append(off, math.Abs(float64(got)/float64(p.Nanoseconds)-1))
 			if last := off[len(off)-1]; last > .25 {
 				t.Errorf("roofline of %s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p, hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
@@ -77,6 +70,7 @@ func someTimers(t testing.TB) map[string]engine.StepTimer {
 	timers := map[string]engine.StepTimer{}
 	for name, c := range map[string]Config{
 		"table": {Hardware: table}, "table over nodes": {Hardware: spread}, "roofline": {Kind: KindRoofline, Hardware: table}, "experts": {Hardware: experts},
+		"inference-sim": {Kind: KindInferenceSim, Hardware: table}, "inference-sim of experts": {Kind: KindInferenceSim, Hardware: experts},
 		"document":  {Kind: KindDocument, Hardware: table},
 		"constant":  {Kind: KindConstant, Constant: Constant{100 * machine.Millisecond, 20 * machine.Millisecond}},
 		"per-token": {Kind: KindPerToken, PerToken: PerToken{engine.FixedNanos(6.1e6), 0, engine.FixedNanos(20500), engine.FixedNanos(9000), engine.FixedNanos(.044)}},
@@ -130,6 +124,36 @@ func TestMoreWorkTakesLonger(t *testing.T) {
 				t.Fatalf("prompt alone %v, with decodes %v, longer %v", a.Time(), b.Time(), c.Time())
 			}
 		}))
+	}
+}
+
+// A measured mixed step is given back, and others scale as it does; those whose prompt hides the
+// decoding say nothing, and a share that no server has is refused.
+func TestMixedSteps(t *testing.T) {
+	h := mustResolve(t, hardware.Names{Model: "Llama-3.1-8B", Accelerator: "H100"})
+	points, _, _ := builtinPoints(h)
+	plain, err := NewTable(points, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := func(prompt int64, share float64) Point {
+		p := Point{Decode: true, Batch: 32, Context: 512, Prompt: prompt}
+		decode := plain.StepTime(hardware.DecodeStep(32, 512)).Time()
+		p.Nanoseconds = int64(decode) + int64(share*float64(plain.StepTime(p.Step()).Time()-decode))
+		return p
+	}
+	with, err := NewTable(append(points[:len(points):len(points)], beside(2048, 1.3)), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, prompt := range []int64{512, 2048, 8192} {
+		p := beside(prompt, 1.3)
+		if got := with.StepTime(p.Step()).Time(); math.Abs(float64(got)/float64(p.Nanoseconds)-1) > 0.001 {
+			t.Errorf("%s: %s, expected %s", p, hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
+		}
+	}
+	if _, err := NewTable(append(points[:len(points):len(points)], beside(2048, 9)), h); err == nil || !strings.Contains(err.Error(), "not of the same server") {
+		t.Errorf("found %v", err)
 	}
 }
 
@@ -279,7 +303,7 @@ func FuzzCSV(f *testing.F) {
 				continue
 			}
 			for _, p := range m.Points {
-				if got := table.StepTime(stepOf(p)).Time(); math.Abs(float64(got)-float64(p.Nanoseconds)) > .02*float64(p.Nanoseconds)+2 {
+				if got := table.StepTime(p.Step()).Time(); math.Abs(float64(got)-float64(p.Nanoseconds)) > .02*float64(p.Nanoseconds)+2 {
 					t.Fatalf("%s: %d, given %d", p, got, p.Nanoseconds)
 				}
 			}

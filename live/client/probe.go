@@ -19,6 +19,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/calibrate"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // Prober sends the probes of a calibrate.Plan to a server of OpenAI's API.
@@ -167,38 +168,50 @@ func (s *Server) metrics(text []byte) {
 	}
 }
 
-// Probe sends a probe's requests at once and waits for their answers.
+// Probe sends a probe's requests, at once or each on its time, and waits for their answers.
 func (p *Prober) Probe(ctx context.Context, x calibrate.Probe) (calibrate.Result, error) {
+	all := make([]calibrate.Send, x.Requests, x.Requests+len(x.Later))
+	for i := range all {
+		all[i] = calibrate.Send{Prompt: x.Prompt, Tokens: x.Tokens}
+	}
+	all = append(all, x.Later...)
 	if !x.Again {
 		p.probes++
 		p.prompts = nil
-		for i := range x.Requests {
+		for i := range all {
 			draw := rand.New(rand.NewPCG(p.seed, p.probes<<20+uint64(i)))
-			prompt := make([]uint32, x.Prompt)
+			prompt := make([]uint32, all[i].Prompt)
 			for k := range prompt {
 				prompt[k] = 1000 + draw.Uint32N(20000) // ordinary tokens of every vocabulary
 			}
 			p.prompts = append(p.prompts, prompt)
 		}
 	}
-	r := calibrate.Result{Arrived: make([][]machine.Time, x.Requests), Cached: -1}
-	bodies := make([][]byte, x.Requests)
-	for i := range bodies {
+	r := calibrate.Result{Arrived: make([][]machine.Time, len(all)), Sent: make([]machine.Time, len(x.Later)), Cached: -1}
+	bodies := make([][]byte, len(all))
+	for i, s := range all {
 		var err error
-		if bodies[i], err = json.Marshal(map[string]any{"model": p.model, "prompt": p.prompts[i], "max_tokens": x.Tokens, "min_tokens": x.Tokens, "ignore_eos": true,
+		if bodies[i], err = json.Marshal(map[string]any{"model": p.model, "prompt": p.prompts[i], "max_tokens": s.Tokens, "min_tokens": s.Tokens, "ignore_eos": true,
 			"temperature": 0, "stream": true, "stream_options": map[string]bool{"include_usage": true, "continuous_usage_stats": true}}); err != nil {
 			return r, err
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make([]error, x.Requests)
-	cached := make([]int, x.Requests)
+	errs := make([]error, len(all))
+	cached := make([]int, len(all))
 	var wg sync.WaitGroup
 	began := time.Now()
-	for i := range bodies {
+	for i, s := range all {
 		wg.Go(func() {
-			if r.Arrived[i], cached[i], errs[i] = p.answer(ctx, bodies[i], began, x.Prompt); errs[i] != nil {
+			if i >= x.Requests {
+				if !pause.For(ctx, s.At.Duration()-time.Since(began)) {
+					errs[i] = ctx.Err()
+					return
+				}
+				r.Sent[i-x.Requests] = machine.FromDuration(time.Since(began))
+			}
+			if r.Arrived[i], cached[i], errs[i] = p.answer(ctx, bodies[i], began, s.Prompt); errs[i] != nil {
 				cancel()
 			}
 		})

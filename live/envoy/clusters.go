@@ -168,6 +168,12 @@ func (c Config) breakers() *clusterv3.CircuitBreakers {
 // expected to allow 100 (RFC 9113, 6.5.2), and gateways usually do.
 const streamsPerConnection = 100
 
+// http1Options let trailers through, which Envoy drops in HTTP/1.1 by default: what is
+// known only at a stream's end comes so, to clients that say that they read it.
+func http1Options() *corev3.Http1ProtocolOptions {
+	return &corev3.Http1ProtocolOptions{EnableTrailers: true}
+}
+
 func httpOptions(p Protocol) (map[string]*anypb.Any, error) {
 	explicit := &httpv3.HttpProtocolOptions_ExplicitHttpConfig{}
 	if p == HTTP2 {
@@ -175,7 +181,7 @@ func httpOptions(p Protocol) (map[string]*anypb.Any, error) {
 			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(streamsPerConnection)}}
 	} else {
 		explicit.ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
-			HttpProtocolOptions: &corev3.Http1ProtocolOptions{}}
+			HttpProtocolOptions: http1Options()}
 	}
 	options, err := pack(&httpv3.HttpProtocolOptions{
 		UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: explicit},

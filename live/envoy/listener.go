@@ -85,6 +85,7 @@ func (c Config) manager(filters []*hcmv3.HttpFilter) (*hcmv3.HttpConnectionManag
 		CodecType:            hcmv3.HttpConnectionManager_AUTO, // HTTP/1.1, and HTTP/2 by its preface
 		StatPrefix:           listenerName,
 		HttpFilters:          filters,
+		HttpProtocolOptions:  http1Options(),
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(streamsPerConnection)},
 		StreamIdleTimeout:    duration(c.Limits.idleTimeout()),
 		// Both are off by default: a client could send a byte a second for ever.

@@ -101,3 +101,49 @@ workload:
 		t.Errorf("pools %v, %s", each, outcomes(live))
 	}
 }
+
+// Headers that a workload's classes send lead where a route's matches say, in both times.
+func TestClassHeadersRouteLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	routes := strings.Replace(policed, `  rules: [{backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: one}]}]`, `  rules:
+  - matches: [{headers: [{name: x-team, value: code}]}]
+    backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: one}]
+  - matches: [{headers: [{name: x-team, type: RegularExpression, value: "te.*"}], method: POST}]
+    backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: two}]`, 1)
+	i, j := strings.Index(routes, "apiVersion: inference.networking"), strings.Index(routes, "apiVersion: v1\nkind: ConfigMap")
+	second := strings.NewReplacer("one", "two").Replace(routes[i:j])
+	path := filepath.Join(t.TempDir(), "m.yaml")
+	if err := os.WriteFile(path, []byte(routes+second), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	live, played := liveAsVirtual(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+`
+pools: [{name: one, modelServer: {prefill: 20ms}}, {name: two, modelServer: {prefill: 20ms}}]
+workload:
+  requests: 18
+  outputTokens: 2
+  classes:
+  - {name: code, share: 40%, headers: [{name: x-team, value: code}]}
+  - {name: tests, share: 30%, headers: [{name: x-team, value: tests}]}
+  - {name: others, share: 30%, headers: [{name: x-team, value: sales}]}
+`)
+	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+		class, pool, seen := map[string]string{}, map[string]string{}, map[string]bool{}
+		for _, e := range events {
+			switch {
+			case e.Hop == flow.Client && e.Step == flow.RequestSent:
+				class[e.Request] = fmt.Sprint(e.Details.Get("class"))
+			case e.Step == flow.EndpointPicked:
+				pool[e.Request], _, _ = strings.Cut(fmt.Sprint(e.Details.Get("name")), "-")
+			}
+		}
+		for id, c := range class {
+			want := map[string]string{"code": "one", "tests": "two", "others": ""}[c]
+			if seen[c] = true; pool[id] != want {
+				t.Errorf("%s: %s of class %s came to pool %q, expected %q", when, id, c, pool[id], want)
+			}
+		}
+		if len(seen) != 3 {
+			t.Errorf("%s: classes %v", when, seen)
+		}
+	}
+}

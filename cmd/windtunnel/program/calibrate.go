@@ -30,11 +30,13 @@ type calibrateCmd struct {
 	MaxBatch    int    `name:"max-batch" default:"64" placeholder:"N" help:"The most requests at once."`
 	Contexts    []int  `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Lengths of the prompts of decoding requests."`
 	Repeats     int    `default:"5" placeholder:"N" help:"How often each length of prompt is measured."`
+	Traffic     int    `default:"100" placeholder:"N" help:"How many requests arrive at random at each of three loads, to hold the table against; 0 for none."`
 }
 
 func (c *calibrateCmd) Help() string {
 	return `Measures a real model server by OpenAI's API, and writes a file of step times that a scenario names: modelServer: {stepTimes: step-times.csv}. It sends prompts of random token
-ids of growing length, one at a time, then batches of growing size and context, and in the end some that the table is not made of, which say how far off it is.
+ids of growing length, one at a time, then batches of growing size and context, then prompts that join batches, and in the end some that the table is not made of, which say how far off it is: lengths and batches between
+those, and Poisson arrivals at 30, 60 and 80 % of what the table says that the server takes.
 Ctrl-C ends it early: what was measured until then is told and written, if it is enough.
 
 Examples:
@@ -44,7 +46,7 @@ Examples:
 }
 
 func (c *calibrateCmd) Run(o *outside) error {
-	limits := calibrate.Limits{MaxPrompt: c.MaxPrompt, MaxBatch: c.MaxBatch, Contexts: c.Contexts, Repeats: c.Repeats}
+	limits := calibrate.Limits{MaxPrompt: c.MaxPrompt, MaxBatch: c.MaxBatch, Contexts: c.Contexts, Repeats: c.Repeats, Traffic: c.Traffic}
 	if err := limits.Check(); err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -141,9 +143,11 @@ func (c *calibrateCmd) probe(ctx context.Context, o *outside, p *client.Prober, 
 // quality says how good a table is.
 func quality(f *calibrate.Fit) (out []string) {
 	out = append(out, fmt.Sprintf("Repeats of a prompt were off their median by %.1f %% (median).", 100*f.Spread))
-	for _, decode := range []bool{false, true} {
-		if mid, most, err := f.Errors(decode); err == nil {
-			out = append(out, fmt.Sprintf("Held out, of what the table is not made: %s off by %.1f %% (median), %.1f %% at most.", map[bool]string{false: "prompts", true: "decode steps"}[decode], 100*mid, 100*most))
+	for _, of := range calibrate.Kinds() {
+		if mid, most, err := f.Errors(of); err == nil {
+			out = append(out, fmt.Sprintf("Held out, of what the table is not made: %s off by %.1f %% (median), %.1f %% at most.", of, 100*mid, 100*most))
+		} else {
+			out = append(out, fmt.Sprintf("Held out: %s were not compared, as none were measured.", of))
 		}
 	}
 	return out
@@ -171,6 +175,9 @@ func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
 		row = nil
 	}
 	for _, p := range f.Points {
+		if p.Prompt > 0 {
+			continue
+		}
 		if p.Decode {
 			heads = append(heads, fmt.Sprint(p.Context))
 		} else {
@@ -181,7 +188,7 @@ func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
 		return err
 	}
 	for i, p := range f.Points {
-		if !p.Decode {
+		if !p.Decode || p.Prompt > 0 {
 			continue
 		}
 		if p.Batch != batch {
@@ -205,6 +212,11 @@ func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
 		return err
 	}
 	var b strings.Builder
+	for _, p := range f.Points {
+		if p.Prompt > 0 {
+			fmt.Fprintf(&b, "mixed      %s: %s\n", p, ms(p.Nanoseconds))
+		}
+	}
 	for _, x := range f.Held {
 		fmt.Fprintf(&b, "held out   %s: took %s, the table says %s (%+.1f %%)\n", x.Name, ms(int64(x.Took)), ms(int64(x.Predicted)), 100*x.Off())
 	}

@@ -33,7 +33,7 @@ func TestCalibrate(t *testing.T) {
 	}
 	t.Cleanup(func() { fleet.Stop(context.Background()) })
 	file := filepath.Join(t.TempDir(), "times.csv")
-	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "-o", file, "--max-prompt", "64", "--max-batch", "2", "--contexts", "32,64", "--repeats", "1"}
+	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "-o", file, "--max-prompt", "64", "--max-batch", "2", "--contexts", "32,64", "--repeats", "1", "--traffic", "4"}
 	play := func(ctx context.Context, stderr *watched) (int, string) {
 		var stdout bytes.Buffer
 		o := console.New()
@@ -48,10 +48,16 @@ func TestCalibrate(t *testing.T) {
 		t.Fatalf("exit code %d, %v\n%s%s", code, err, out, &stderr.Buffer)
 	}
 	all, err := latency.ParseCSV(file, string(text))
-	if err != nil || len(all) != 1 || len(all[0].Points) != 3+2*2 || all[0].Model != "m" {
+	alone := 0
+	for _, p := range all[0].Points {
+		if p.Prompt == 0 {
+			alone++ // a busy machine may have a prompt miss the batch that it should join
+		}
+	}
+	if err != nil || len(all) != 1 || alone != 3+2*2 || all[0].Model != "m" {
 		t.Errorf("%+v, %v\n%s", all, err, text)
 	}
-	for _, want := range []string{"measuring m at http://", "prompt", "at once", "A prompt of 32 tokens took ", "16 of its tokens were cached", "written to "} {
+	for _, want := range []string{"measuring m at http://", "Poisson at 80%, TTFT p90", "Poisson traffic off by", "prompt", "at once", "A prompt of 32 tokens took ", "16 of its tokens were cached", "written to "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("expected %q in\n%s", want, out)
 		}

@@ -2,8 +2,11 @@ package program
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/sources"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -15,8 +18,9 @@ type stepTimesCmd struct {
 }
 
 func (c *stepTimesCmd) Help() string {
-	return `Of each table: how far it is off the points that it is made of; by how much the roofline, another source, says otherwise of prompts and of decode steps (median, and at most), which is
-how far any of them is to be trusted; and how near a point comes to the hardware's peak. A table that is faster than that is refused, with the arithmetic.
+	return `Of each table: how far it is off the points that it is made of, and which is the worst; how near a point comes to the hardware's peak (a table that is faster than that is refused, with the
+arithmetic); and what other sources say of the same points: by how much the time to first token of a prompt (TTFT) and the time per output token of a decode step (TPOT) would move with them, at the median, how far
+they are apart, and where the most. That is how far any of them is to be trusted.
 
 Examples:
   windtunnel steptimes
@@ -37,10 +41,10 @@ func (c *stepTimesCmd) Run(o *outside) error {
 			return exit.With(exit.Input, fmt.Errorf("%s: there are no points in it", c.File))
 		}
 	}
-	list := make([]latency.Distance, len(all))
+	list := make([]sources.Distance, len(all))
 	for i := range all {
 		var err error
-		if list[i], err = all[i].Distance(); err != nil {
+		if list[i], err = sources.DistanceOf(&all[i]); err != nil {
 			name := c.File
 			if name == "" {
 				name = "a table of windtunnel's"
@@ -51,25 +55,31 @@ func (c *stepTimesCmd) Run(o *outside) error {
 	if c.json() {
 		return writeJSON(o.Stdout, list)
 	}
-	both := func(x *latency.Off) string {
-		if x == nil {
-			return "unknown"
-		}
-		return fmt.Sprintf("%.1f%%, %.1f%%", 100*x.Median, 100*x.Most)
-	}
-	const row = "  %6v  %-12s  %-17s  %-14s  %s\n"
-	if _, err := fmt.Fprintf(o.Stdout, row, "points", "off them", "roofline: prompts", "decode", "nearest to the peak"); err != nil {
-		return err
-	}
+	var b strings.Builder
 	for i := range list {
 		x := &list[i]
-		peak := "unknown"
+		fmt.Fprintf(&b, "%s on %s, TP %d (%s): %d points\n", x.Model, x.System, x.TP, x.Backend, x.Points)
+		fmt.Fprintf(&b, "  %-15s  %s\n", "off its points", offWords(x.Given))
 		if x.Peak > 0 {
-			peak = fmt.Sprintf("%.2f times, %s", x.Peak, x.Nearest)
+			fmt.Fprintf(&b, "  %-15s  %.2f times the least that the hardware can take, %s\n", "nearest to peak", x.Peak, x.Nearest)
 		}
-		if _, err := fmt.Fprintf(o.Stdout, "%s on %s, TP %d (%s)\n"+row, x.Model, x.System, x.TP, x.Backend, x.Points, both(&x.Given), both(x.Prefill), both(x.Decode), peak); err != nil {
-			return err
+		for _, s := range x.Others {
+			fmt.Fprintf(&b, "  %-15s  TTFT %+.0f%%, %s\n", s.Source, 100*s.TTFT.Moves, offWords(s.TTFT))
+			fmt.Fprintf(&b, "  %-15s  TPOT %+.0f%%, %s\n", "", 100*s.TPOT.Moves, offWords(s.TPOT))
+		}
+		if len(x.Others) == 0 {
+			fmt.Fprintf(&b, "  %-15s  none that is known of this model and hardware\n", "other sources")
 		}
 	}
-	return nil
+	_, err := io.WriteString(o.Stdout, b.String())
+	return err
+}
+
+// offWords is how far figures are off, at the median and at the worst point.
+func offWords(x sources.Off) string {
+	text := fmt.Sprintf("median %.1f%%, at most %.1f%%", 100*x.Median, 100*x.Most)
+	if x.Worst != "" && x.Most >= 0.0005 {
+		text += ", " + x.Worst
+	}
+	return text
 }

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
@@ -17,7 +16,8 @@ type Box struct {
 	Ready chan struct{} // one pending wake-up at most; kept when the box is used again
 
 	// For who has the engine in hand.
-	touched   bool // it is among the engine's touched
+	filling   bool // it is among the engine's filling, which has mu
+	told      bool // the request is to be woken at the end of the delivery
 	forgotten bool // the engine has no more to do with it
 	// free says the same to the request, once that is so.
 	free atomic.Bool
@@ -56,13 +56,6 @@ func (b *Box) Put(change func(*modelserver.Progress)) {
 	change(&b.Progress)
 	b.mu.Unlock()
 	wake(b.Ready)
-}
-
-// fetched notes how long KV took to come, without waking anybody.
-func (b *Box) fetched(took machine.Time, bytes int64) {
-	b.mu.Lock()
-	b.GotKV(took, bytes)
-	b.mu.Unlock()
 }
 
 // Look copies the state; choices are copied into into.

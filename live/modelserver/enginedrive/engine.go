@@ -33,7 +33,7 @@ type Engine struct {
 	fx      enginecore.Effects
 	act     func(*enginecore.Effect)
 	waiting map[*enginecore.Control]chan<- bool // who waits for the answer to a Control
-	touched []*Box
+	filling []*Box                              // what this delivery has put something in
 }
 
 // Seq is one completion in the engine, and who is told of it.
@@ -153,7 +153,7 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 		e.controlled(&a)
 		return
 	case enginecore.Fetched:
-		x.Sequence.Owner.(*Seq).Box.fetched(a.Took, a.Bytes)
+		e.hold(x.Sequence.Owner.(*Seq).Box).GotKV(a.Took, a.Bytes)
 		e.act(x)
 		return
 	default:
@@ -175,67 +175,70 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 	}
 }
 
-// delivered wakes each request that something was handed to once.
+// hold has a request see nothing of a delivery until it has all of it: the last
+// token and the end are one piece for it, also where it was about to look.
+func (e *Engine) hold(b *Box) *Box {
+	if !b.filling {
+		b.mu.Lock()
+		b.filling = true
+		e.filling = append(e.filling, b)
+	}
+	return b
+}
+
+// delivered wakes each request that wants to know of what was handed to it, once.
 func (e *Engine) delivered() {
-	for i, b := range e.touched {
-		ready := b.Ready
-		if b.touched = false; b.forgotten {
+	for i, b := range e.filling {
+		ready, told := b.Ready, b.told
+		b.filling, b.told = false, false
+		b.mu.Unlock()
+		if b.forgotten {
 			b.free.Store(true) // from here on the box is somebody else's, the channel still one
 		}
-		wake(ready)
-		e.touched[i] = nil
+		if told {
+			wake(ready)
+		}
+		e.filling[i] = nil
 	}
-	e.touched = e.touched[:0]
+	e.filling = e.filling[:0]
 }
 
 func (e *Engine) tokens(s *Seq, f *engine.Effect) {
 	s.tokens += int(f.Count)
-	b := s.Box
-	b.mu.Lock()
+	b := e.hold(s.Box)
 	b.Choices[s.Choice].Tokens = s.tokens
-	b.mu.Unlock()
-	e.touch(s, s.Every)
+	b.told = b.told || s.Every
 }
 
 func (e *Engine) milestone(s *Seq, f *engine.Effect) {
-	b := s.Box
-	c := &b.Choices[s.Choice]
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b := e.hold(s.Box)
+	c, wants := &b.Choices[s.Choice], true
 	switch f.Kind {
 	case engine.Rejected:
 		b.Rejected, b.Code = true, f.Code
-		e.touch(s, true)
 	case engine.PrefillStarted:
 		if !b.Started {
 			b.Started, b.StartedAt, b.Cached = true, f.At, int(f.Count)
 		}
-		e.touch(s, s.Start)
+		wants = s.Start
 	case engine.FirstToken:
 		s.tokens = 1
 		c.Tokens = 1
 		if b.FirstAt == 0 {
 			b.FirstAt = f.At
 		}
-		e.touch(s, s.First)
+		wants = s.First
 	case engine.KVHeld:
-		b.kept = s.Hold
+		b.kept, wants = s.Hold, false
 	case engine.Finished:
 		s.tokens = int(f.Count)
 		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
 		b.EndedAt = f.At
 		b.forgotten = len(b.Choices) == 1 && s.Forgotten()
-		e.touch(s, true)
 	case engine.Aborted:
 		c.Finished, c.Aborted = true, true
-		e.touch(s, true)
+	default:
+		wants = false
 	}
-}
-
-// touch has the request woken at the end of the delivery, if it wants to be.
-func (e *Engine) touch(s *Seq, wants bool) {
-	if wants && !s.Box.touched {
-		s.Box.touched = true
-		e.touched = append(e.touched, s.Box)
-	}
+	b.told = b.told || wants
 }

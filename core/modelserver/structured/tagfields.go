@@ -1,0 +1,151 @@
+package structured
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// formatType is what a format is: as it says, or as its members tell.
+func (v *value) formatType() string {
+	if kind := v.get("type"); kind != nil {
+		return kind.text
+	}
+	for _, known := range []struct{ member, kind string }{{"value", "const_string"}, {"json_schema", "json_schema"}, {"pattern", "regex"}, {"grammar", "grammar"},
+		{"begin", "tag"}, {"triggers", "triggered_tags"}, {"separator", "tags_with_separator"}} {
+		if v.get(known.member) != nil {
+			return known.kind
+		}
+	}
+	return ""
+}
+
+// times is how often a repeating format stands.
+func (v *value) times(kind string) (least, most int, err error) {
+	switch kind {
+	case "optional":
+		return 0, 1, nil
+	case "plus":
+		return 1, -1, nil
+	case "star":
+		return 0, -1, nil
+	}
+	for _, f := range []struct {
+		name string
+		into *int
+	}{{"min", &least}, {"max", &most}} {
+		n := v.get(f.name)
+		if !n.is('0') {
+			return 0, 0, fmt.Errorf("Repeat format must have a %s field (number)", f.name)
+		}
+		if *f.into, err = strconv.Atoi(n.lit); err != nil || *f.into > endless {
+			return 0, 0, fmt.Errorf("Repeat %s must be a whole number, got %s", f.name, n.lit)
+		}
+	}
+	switch {
+	case least < 0:
+		err = errors.New("Repeat min must be >= 0")
+	case most < -1:
+		err = errors.New("Repeat max must be -1 (unbounded) or >= 0")
+	case most >= 0 && least > most:
+		err = errors.New("Repeat min must be <= max")
+	}
+	return least, most, err
+}
+
+// unlimited tells whether a format does not say itself where it ends.
+func (v *value) unlimited() bool {
+	all := func(v *value) bool { return slices.ContainsFunc(v.vals, (*value).unlimited) }
+	switch v.formatType() {
+	case "any_text", "any_tokens", "triggered_tags", "token_triggered_tags", "tags_with_separator", "dispatch", "token_dispatch", "star", "plus":
+		return true
+	case "sequence", "or":
+		return all(v.get("elements"))
+	case "optional":
+		return v.get("content").unlimited()
+	case "repeat":
+		_, most, _ := v.times("repeat")
+		return most < 0 || v.get("content").unlimited()
+	}
+	return false
+}
+
+// flag is a boolean member.
+func (v *value) flag(name string, otherwise bool) (bool, error) {
+	switch f := v.get(name); {
+	case f == nil:
+		return otherwise, nil
+	case f.is('t'), f.is('f'):
+		return f.is('t'), nil
+	}
+	return false, fmt.Errorf("%s must be a boolean", name)
+}
+
+// strings is a member that is a list of strings.
+func (v *value) strings(name string) ([]string, error) {
+	list := v.get(name)
+	if list == nil {
+		return nil, nil
+	}
+	bad := fmt.Errorf("%s must be an array of strings", name)
+	if !list.is('[') {
+		return nil, bad
+	}
+	out := make([]string, len(list.vals))
+	for i, s := range list.vals {
+		if !s.is('"') {
+			return nil, bad
+		}
+		out[i] = s.text
+	}
+	return out, nil
+}
+
+// list are the elements of an array; none of anything else.
+func (v *value) list() []*value {
+	if !v.is('[') {
+		return nil
+	}
+	return v.vals
+}
+
+// texts are a list of strings, or of tokens where of is not nil.
+func (t *tagCompiler) texts(v *value, name string, tokens bool) ([]string, error) {
+	if !tokens {
+		return v.strings(name)
+	}
+	list := v.get(name)
+	if list == nil {
+		return nil, nil
+	}
+	if !list.is('[') {
+		return nil, fmt.Errorf("%s must be an array of token ids", name)
+	}
+	out := make([]string, len(list.vals))
+	for i, one := range list.vals {
+		n, err := t.tokenOf(one)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = n.text
+	}
+	return out, nil
+}
+
+// tokenOf is the text of a token.
+func (t *tagCompiler) tokenOf(v *value) (*node, error) {
+	if v.is('"') {
+		return nil, errors.New("Token string resolution requires tokenizer_info")
+	}
+	if v == nil {
+		return nil, errors.New("Token format must have a token field")
+	}
+	id, err := strconv.ParseUint(v.lit, 10, 32)
+	if err == nil {
+		if text, known := t.token(uint32(id)); known {
+			return t.literal(text), nil
+		}
+	}
+	return nil, fmt.Errorf("Token id %s is not in the vocabulary", v.lit)
+}

@@ -1,0 +1,173 @@
+package structured
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+func (t *tagCompiler) triggeredTags(v *value, kind string, around surroundings, depth int) (*node, error) {
+	of, without, tokens := "triggers", "excludes", kind == "token_triggered_tags"
+	if tokens {
+		of, without = "trigger_tokens", "exclude_tokens"
+	}
+	triggers, err := t.texts(v, of, tokens)
+	if err != nil {
+		return nil, err
+	}
+	excludes, err := t.texts(v, without, tokens)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(excludes, "") {
+		return nil, errors.New("Triggered tags format's excluded_strs must be non-empty strings")
+	}
+	for _, one := range v.get("tags").list() {
+		if tokens != one.get("begin").is('{') {
+			return nil, fmt.Errorf("Tags in %s must have a begin of the other kind, string or token", kind)
+		}
+	}
+	tags, err := t.tags(v, depth)
+	if err != nil {
+		return nil, err
+	}
+	least, err := v.flag("at_least_one", false)
+	if err != nil {
+		return nil, err
+	}
+	stop, err := v.flag("stop_after_first", false)
+	if err != nil {
+		return nil, err
+	}
+	return t.triggered(triggers, tags, excludes, around, least, stop)
+}
+
+// triggered is any text in which each trigger begins one of its tags.
+func (t *tagCompiler) triggered(triggers []string, tags []tag, excludes []string, around surroundings, least, stop bool) (*node, error) {
+	switch {
+	case len(triggers) == 0:
+		return nil, errors.New("Triggered tags format's triggers must be non-empty")
+	case slices.Contains(triggers, ""):
+		return nil, errors.New("Triggered tags format's triggers must be non-empty strings")
+	case len(tags) == 0:
+		return nil, errors.New("Triggered tags format's tags must be non-empty")
+	}
+	if !t.spend(len(tags) * len(triggers)) {
+		return nil, errTooMuch
+	}
+	used := map[string]bool{}
+	for _, one := range tags {
+		of := 0
+		for _, trigger := range triggers {
+			if strings.HasPrefix(one.begin, trigger) {
+				of, used[trigger] = of+1, true
+			}
+		}
+		switch of {
+		case 0:
+			return nil, errors.New("One tag does not match any trigger in a triggered tags format")
+		case 1:
+		default:
+			return nil, errors.New("One tag matches multiple triggers in a triggered tags format")
+		}
+	}
+	if len(used) < len(triggers) {
+		return nil, errors.New("a trigger begins none of the tags")
+	}
+	return t.mixed(slices.Concat(excludes, triggers), tags, around, least, stop), nil
+}
+
+// mixed is any text with tags between: at least one at its beginning, or one at
+// most, behind which it ends.
+func (t *tagCompiler) mixed(excludes []string, tags []tag, around surroundings, least, stop bool) *node {
+	bare, behind := make([]*node, len(tags)), make([]*node, len(tags))
+	all := slices.Concat(excludes, around.ends)
+	for i, one := range tags {
+		bare[i] = one.node
+		behind[i] = t.sequence(t.without(all, one.begin), one.node)
+	}
+	one, more, rest := t.either(bare...), t.either(behind...), t.without(all, around.next)
+	switch {
+	case least && stop:
+		return one
+	case stop:
+		return t.either(more, more, more, rest) // mostly with one
+	case least:
+		return t.sequence(one, t.repeat(more, 0, -1), rest)
+	}
+	return t.sequence(t.repeat(more, 0, -1), rest)
+}
+
+func (t *tagCompiler) separated(v *value, depth int) (*node, error) {
+	separator := v.get("separator")
+	if !separator.is('"') {
+		return nil, errors.New("Tags with separator format's separator field must be a string")
+	}
+	tags, err := t.tags(v, depth)
+	if err != nil {
+		return nil, err
+	}
+	least, err := v.flag("at_least_one", false)
+	if err != nil {
+		return nil, err
+	}
+	stop, err := v.flag("stop_after_first", false)
+	if err != nil {
+		return nil, err
+	}
+	kids := make([]*node, len(tags))
+	for i, one := range tags {
+		kids[i] = one.node
+	}
+	n := t.either(kids...)
+	if !stop {
+		n = t.sequence(n, t.repeat(t.sequence(t.literal(separator.text), n), 0, -1))
+	}
+	if !least {
+		n = t.repeat(n, 0, 1)
+	}
+	return n, nil
+}
+
+func (t *tagCompiler) dispatch(v *value, kind string, around surroundings, depth int) (*node, error) {
+	without, tokens := "excludes", kind == "token_dispatch"
+	if tokens {
+		without = "exclude_tokens"
+	}
+	excludes, err := t.texts(v, without, tokens)
+	if err != nil {
+		return nil, err
+	}
+	rules := v.get("rules").list()
+	if len(rules) == 0 {
+		return nil, errors.New("TagDispatch format rules must be non-empty")
+	}
+	var tags []tag
+	for i, rule := range rules {
+		pair := rule.list()
+		if len(pair) != 2 || !tokens && !pair[0].is('"') {
+			return nil, fmt.Errorf("rules[%d] must be a pattern and a format", i)
+		}
+		pattern := pair[0].text
+		if tokens {
+			n, err := t.tokenOf(pair[0])
+			if err != nil {
+				return nil, err
+			}
+			pattern = n.text
+		}
+		content, err := t.format(pair[1], surroundings{ends: around.ends}, depth)
+		if err != nil {
+			return nil, err
+		}
+		if excludes = append(excludes, pattern); pattern != "" {
+			tags = append(tags, tag{pattern, t.sequence(t.literal(pattern), content)})
+		}
+	}
+	loop, err := v.flag("loop", true)
+	if err != nil || len(tags) == 0 {
+		return t.free(around, excludes), err
+	}
+	return t.mixed(excludes, tags, around, false, !loop), nil
+}

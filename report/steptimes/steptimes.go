@@ -1,0 +1,122 @@
+// Package steptimes says how far the times of a run would move with another source of step
+// times than the one that it used: the error bars that no number of seeds shows.
+package steptimes
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/latency/sources"
+	"github.com/windtunnel/windtunnel/report/terminal"
+)
+
+// Summary is a source of step times, by a short name and as it says of itself, and what others say of the mean steps of the servers that used it.
+// What requests wait for each other comes on top: where servers are nearly full, that moves by more.
+type Summary struct {
+	Source string `json:"source"`
+	Name   string `json:"name"`
+	// TTFT is of the prefill of Prompt tokens, what is not cached of a prompt on average. Nil
+	// where these servers prefill nothing.
+	Prompt int64          `json:"prompt,omitempty"`
+	TTFT   *sources.Range `json:"ttft,omitempty"`
+	// TPOT is of a decode step of Batch sequences of Context tokens, the means while a server computes.
+	// Nil where these servers make no tokens but the first.
+	Batch   int64          `json:"batch,omitempty"`
+	Context int64          `json:"context,omitempty"`
+	TPOT    *sources.Range `json:"tpot,omitempty"`
+}
+
+// Counts are what servers did, by source of their step times.
+type Counts []count
+
+type count struct {
+	timer                      *latency.Timer
+	prompts, cached, made, end uint64
+	running, busy              float64 // seconds
+}
+
+// Add counts a server's load. Servers whose step times nobody published are left out: constants and
+// coefficients are the user's own, and other sources say nothing of them.
+func (c Counts) Add(l *engine.Load) Counts {
+	timer, ok := l.Timer.(*latency.Timer)
+	if !ok || timer.Hardware() == nil {
+		return c
+	}
+	at := -1
+	for i := range c {
+		if c[i].timer.Source() == timer.Source() && c[i].timer.Hardware() == timer.Hardware() {
+			at = i
+		}
+	}
+	if at < 0 {
+		at, c = len(c), append(c, count{timer: timer})
+	}
+	x := &c[at]
+	x.prompts += l.Stats.PromptTokens
+	x.cached += l.Stats.PrefixCacheHits
+	x.made += l.Stats.GenerationTokens
+	x.end += l.Stats.Finished
+	x.running += l.Running.Mean(l.For) * l.For.Seconds()
+	x.busy += l.Busy.Seconds()
+	return c
+}
+
+// Summaries are those of servers that finished something, and whose hardware has sources.
+func (c Counts) Summaries(prefill, decode bool) (out []Summary) {
+	for i := range c {
+		x := &c[i]
+		all := sources.Of(x.timer.Hardware())
+		if x.end == 0 || x.busy == 0 || len(all) == 0 {
+			continue
+		}
+		mean := func(sum float64) int64 { return int64(math.Round(sum / float64(x.end))) }
+		s := Summary{Source: x.timer.Source(), Name: sources.NameOf(x.timer, all) + " on " + x.timer.Hardware().Accelerator.Name}
+		if prefill {
+			s.Prompt = max(1, mean(float64(x.prompts)-float64(min(x.cached, x.prompts))))
+			if r, ok := sources.RangeOf(x.timer, all, hardware.PrefillStep(s.Prompt)); ok {
+				s.TTFT = &r
+			}
+		}
+		if decode && x.made > x.end {
+			s.Batch = max(1, int64(math.Round(x.running/x.busy)))
+			s.Context = max(1, mean(float64(x.prompts)+float64(x.made)/2))
+			if r, ok := sources.RangeOf(x.timer, all, hardware.DecodeStep(s.Batch, s.Context)); ok {
+				s.TPOT = &r
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// String is the summary for people, of a recording's names, too.
+func (s *Summary) String() string {
+	var words []string
+	if s.TTFT != nil {
+		words = append(words, fmt.Sprintf("TTFT of %s tokens %s", terminal.Thousands(int(s.Prompt)), rangeWords(s.TTFT)))
+	}
+	if s.TPOT != nil {
+		words = append(words, fmt.Sprintf("TPOT of %s × %s tokens %s", terminal.Thousands(int(s.Batch)), terminal.Thousands(int(s.Context)), rangeWords(s.TPOT)))
+	}
+	return terminal.Printable(s.Name + "; with other sources " + strings.Join(words, ", "))
+}
+
+func rangeWords(r *sources.Range) string {
+	var words []string
+	for _, x := range []struct {
+		off  float64
+		name string
+	}{{r.Low, r.Fastest}, {r.High, r.Slowest}} {
+		if x.name != "" {
+			words = append(words, fmt.Sprintf("%+.0f%% (%s)", 100*x.off, x.name))
+		}
+	}
+	if len(words) == 0 {
+		return "±0%"
+	}
+	return strings.Join(words, " to ")
+}
