@@ -33,7 +33,7 @@ const floorBytes = 16 << 20
 
 // playing trades CPU for memory: in virtual time a single thread makes little
 // garbage, nobody waits between two tokens, and the heap grows with the pool.
-const playing = 40
+const playing = 25
 
 // Play sets the target for a run in virtual time, unless the user has set one.
 func Play() {
