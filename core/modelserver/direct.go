@@ -42,7 +42,8 @@ const (
 	Decode      // fetches them: Fetch says whence
 )
 
-// Read reads what a request asks for; told says that somebody wants to know how far it
+// Read reads what a request, or a leg of one, asks for, with a head whose memory the next one
+// is read with; told says that somebody wants to know how far it
 // is before it ends. It is false for a request that wants a Response: a bad one, or one
 // that asks for more than one completion.
 func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, leg Leg, told bool) bool {
