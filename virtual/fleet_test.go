@@ -216,3 +216,22 @@ pools:
 type recorder struct{ events []flow.Event }
 
 func (r *recorder) Record(e flow.Event) { r.events = append(r.events, e) }
+
+// A pool that its autoscaler takes to no servers, with nothing to call one back as no flow control holds
+// requests, refuses what comes, and the run ends: nobody waits for a server that never comes.
+func TestScaledToZeroWithoutFlowControl(t *testing.T) {
+	events := record(t, parsed(t, `
+pools:
+- name: a
+  replicas: 1
+  modelServer: {batching: continuous, outputTokens: 20}
+  lifecycle: {startup: 20s, preStop: 1s, gracePeriod: 30s}
+  autoscaling: {minReplicas: 0, maxReplicas: 3, pollingInterval: 5s, cooldownPeriod: 30s, scrapeInterval: 5s, syncPeriod: 5s}
+workload: {timeout: 5m, requests: 4, conversations: {turns: 2, thinkTime: 120s}, concurrency: 2}
+`))
+	o := outcomes(events)
+	text := strings.Join(lives(events), "\n")
+	if !strings.Contains(text, "keda 1 to 0") || o["completed"] == 0 || o["unavailable"] == 0 || o["completed"]+o["unavailable"] != 4 {
+		t.Errorf("outcomes %v\n%s", o, text)
+	}
+}

@@ -42,13 +42,13 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 }
 
 type scenarioExportCmd struct {
-	To    string `required:"" enum:"azure,mooncake,burstgpt" help:"The trace's format: azure, mooncake or burstgpt."`
+	To    string `required:"" enum:"azure,mooncake,burstgpt,bailian,sharegpt" help:"The trace's format: azure (inference-perf's trace_replay reads it), mooncake (GuideLLM, AIPerf, vLLM and Dynamo do), burstgpt, bailian or sharegpt (vLLM's benchmark)."`
 	Block int    `default:"512" help:"How many tokens a hash id of mooncake stands for."`
 	File  string `arg:"" name:"scenario.yaml" help:"The scenario."`
 }
 
 func (c *scenarioExportCmd) Help() string {
-	return `Every request becomes a line with its time, its prompt's length and its answer's, in tokens of four characters; mooncake's have hash ids of the prompts besides. Times are known of an open loop (rate, stages), and prompts of a conversation's first request.
+	return `Every request becomes a line with its time, its prompt's length and its answer's, in tokens of four characters; mooncake's and bailian's have hash ids of the prompts besides, and sharegpt's the prompts themselves, and no times. Times are known of an open loop (rate, stages), and prompts of a conversation's first request.
 
 Examples:
   windtunnel scenario export --to mooncake examples/pd-apart.yaml > mine.jsonl

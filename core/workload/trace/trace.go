@@ -37,6 +37,9 @@ const (
 	ServeGen = "servegen"
 )
 
+// BailianBlock is how many tokens a hash id of Bailian's traces stands for.
+const BailianBlock = 16
+
 // Formats are all of them.
 func Formats() []string { return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT, ServeGen} }
 
@@ -59,7 +62,7 @@ func (o *Options) of() (format, error) {
 	case Mooncake:
 		return &hashed{block: cmp.Or(o.Block, 512), unit: 1e-3}, nil
 	case Bailian:
-		return &hashed{block: cmp.Or(o.Block, 16), unit: 1, chained: true}, nil
+		return &hashed{block: cmp.Or(o.Block, BailianBlock), unit: 1, chained: true}, nil
 	}
 	return nil, fmt.Errorf("no format %q; expected one of %s", o.Format, strings.Join(Formats(), ", "))
 }

@@ -177,13 +177,13 @@ func TestWritten(t *testing.T) {
 	c := &workload.Config{Seed: 3, Model: "m", Requests: 40, Rate: 2, Burstiness: 1, Characters: true, API: workload.Completions,
 		Prefixes: []string{strings.Repeat("a", 4*512), strings.Repeat("b", 4*512)},
 		Length:   func(d *machine.Draw) int { return int(d.Between(1, 9000)) }, Output: func(*machine.Draw) int { return 7 }}
-	for _, format := range []string{Azure, Mooncake, BurstGPT} {
+	for _, format := range WrittenFormats() {
 		var b bytes.Buffer
 		lost, err := Write(&b, c, WriteOptions{Format: format, Block: 512})
-		if err != nil || lost != nil {
+		if err != nil || (lost != nil) != (format == ShareGPT) {
 			t.Fatal(err, lost)
 		}
-		got, err := Read(&b, Options{Format: format, Most: 100, Speedup: 1})
+		got, err := Read(&b, Options{Format: format, Most: 100, Speedup: 1, Chat: format == ShareGPT})
 		if err != nil || len(got.Requests) != 40 {
 			t.Fatalf("%s: %v %d", format, err, len(got.Requests))
 		}
@@ -198,12 +198,16 @@ func TestWritten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := r.At - (at - first); d > machine.Millisecond || d < -machine.Millisecond || r.Prompt[0].Bytes != (len(text)+3)/4*4 || r.Output != 7 {
+			size := (len(text) + 3) / 4 * 4
+			if format == ShareGPT { // has the text, and no times
+				size, first = len(text), at
+			}
+			if d := r.At - (at - first); d > machine.Millisecond || d < -machine.Millisecond || r.Prompt[0].Bytes != size || r.Output != 7 {
 				t.Fatalf("%s: request %d: %+v, made at %v with %d bytes", format, i, r, at-first, len(text))
 			}
 			beginnings[r.Prompt[0].Heads[0]] = true
 		}
-		if want := map[string]int{Azure: 40, BurstGPT: 40, Mooncake: 2}[format]; len(beginnings) != want {
+		if want := map[string]int{Azure: 40, BurstGPT: 40, Mooncake: 2, Bailian: 2, ShareGPT: 40}[format]; len(beginnings) != want {
 			t.Errorf("%s: %d beginnings, want %d", format, len(beginnings), want)
 		}
 	}

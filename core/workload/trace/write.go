@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -15,10 +17,13 @@ import (
 
 // WriteOptions say what a trace is written in.
 type WriteOptions struct {
-	Format string // Azure, Mooncake or BurstGPT
-	// Block is how many tokens a hash id stands for.
+	Format string // one of WrittenFormats
+	// Block is how many tokens a hash id of Mooncake's stands for; Bailian's are always of 16.
 	Block int
 }
+
+// WrittenFormats lists the formats that can be written.
+func WrittenFormats() []string { return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT} }
 
 // Write writes the requests that a workload makes, and says what of them is lost.
 func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err error) {
@@ -45,6 +50,10 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 		}
 		sent += v.Turns
 		w.request(at, prompt, output)
+	}
+	w.tail()
+	if o.Format == ShareGPT {
+		lost = append(lost, "ShareGPT's format has no times: whoever reads it says when requests come")
 	}
 	if turns > 0 {
 		lost = append(lost, fmt.Sprintf("%d later turns of conversations are left out: their prompts have the answers in them, and their times depend on them", turns))
@@ -81,6 +90,7 @@ type writer struct {
 	options WriteOptions
 	err     error
 	ids     map[uint64]int // of hashes, as they appear
+	lines   int
 }
 
 func (w *writer) print(format string, args ...any) {
@@ -95,7 +105,24 @@ func (w *writer) head() {
 		w.print("TIMESTAMP,ContextTokens,GeneratedTokens\n")
 	case BurstGPT:
 		w.print("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n")
+	case ShareGPT:
+		w.print("[")
 	}
+}
+
+func (w *writer) tail() {
+	if w.options.Format == ShareGPT {
+		w.print("\n]\n")
+	}
+}
+
+// json is a line of JSON.
+func (w *writer) json(v any) {
+	text, err := json.Marshal(v)
+	if w.err == nil {
+		w.err = err
+	}
+	w.print("%s", text)
 }
 
 // began is the first day of Azure's traces: times of that format have a date.
@@ -110,20 +137,26 @@ func (w *writer) request(at machine.Time, prompt string, output int) {
 	case BurstGPT:
 		w.print("%.3f,windtunnel,%d,%d,%d,API log\n", at.Seconds(), input, output, input+output)
 	case Mooncake:
-		text, err := json.Marshal(map[string]any{"timestamp": int64(at.Seconds()*1e3 + 0.5), "input_length": input, "output_length": output, "hash_ids": w.hashes(prompt)})
-		if w.err == nil {
-			w.err = err
-		}
-		w.print("%s\n", text)
+		w.json(map[string]any{"timestamp": int64(at.Seconds()*1e3 + 0.5), "input_length": input, "output_length": output, "hash_ids": w.hashes(prompt, w.options.Block)})
+		w.print("\n")
+	case Bailian:
+		w.json(map[string]any{"chat_id": w.lines, "parent_chat_id": -1, "timestamp": math.Round(at.Seconds()*1e3) / 1e3, "input_length": input, "output_length": output,
+			"type": "text", "turn": 1, "hash_ids": w.hashes(prompt, BailianBlock)})
+		w.print("\n")
+	case ShareGPT:
+		w.print("%s\n", map[bool]string{true: ","}[w.lines > 0])
+		answer := strings.Repeat("and ", output)
+		w.json(map[string]any{"id": fmt.Sprint(w.lines), "conversations": []said{{"human", prompt}, {"gpt", answer}}})
 	}
+	w.lines++
 }
 
 // hashes are numbers for the beginnings of a prompt up to the end of each block.
-func (w *writer) hashes(prompt string) []int {
+func (w *writer) hashes(prompt string, block int) []int {
 	out := []int{}
 	var h xxhash.Digest
 	h.Reset()
-	for size := w.options.Block * bytesPerToken; ; prompt = prompt[size:] {
+	for size := block * bytesPerToken; ; prompt = prompt[size:] {
 		n := min(size, len(prompt))
 		_, _ = h.WriteString(prompt[:n]) // cannot fail
 		sum := h.Sum64()
