@@ -283,6 +283,9 @@ func (m *fromManifests) fill() {
 		same = same && slices.Equal(behaviour(c), behaviour(first))
 	}
 	m.server(first, "modelServer", &p.ModelServer)
+	if p.ModelServer.KVEvents.Format == JSONKV && m.set.RunsKVManager() {
+		m.say("kvManager", first.At, func() { p.KVManager = true })
+	}
 	if !same {
 		for _, w := range all {
 			c, _ := w.Serves()
@@ -407,7 +410,7 @@ var serverFlags = map[string]string{
 var simFlags = map[string]string{"time-to-first-token": "prefill", "inter-token-latency": "interTokenLatency", "max-num-seqs": "maxNumSeqs"}
 
 // elsewhere are flags that act in another way, or make no difference to what is played.
-var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-transfer-config", "uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype", "mode"}
+var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-transfer-config", "uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype", "mode", "enable-kv-events", "kv-events-config"}
 
 // simulator says whether a container is llm-d-inference-sim's, where each request takes
 // its own time.
@@ -436,6 +439,16 @@ func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServ
 		case !slices.Contains(elsewhere, name):
 			m.s.assumed = append(m.s.assumed, c.At.Problem("--"+name, "", "it has no effect in a scenario").Error())
 		}
+	}
+	if e := c.KVEvents(); e != nil {
+		format, events := MsgpackKV, map[string]any{}
+		if e.Document {
+			format = JSONKV
+		}
+		if events["format"] = string(format); e.IntervalMillis != "" {
+			events["interval"] = e.IntervalMillis + "ms"
+		}
+		values["kvEvents"] = events
 	}
 	m.decode(c, field, to, values)
 }

@@ -55,13 +55,13 @@ func (c *Container) Role() Role {
 }
 
 // Serves is the container of a pod that answers requests, and what it is: a model
-// server, or what nothing here knows. A pod of other parts alone has none.
+// server, a KV-Cache Manager, or what nothing here knows. A pod of other parts alone has none.
 func (w *Workload) Serves() (*Container, Role) {
 	var unknown *Container
 	for i := range w.Containers {
 		c := &w.Containers[i]
 		switch r := c.Role(); r {
-		case RoleServer:
+		case RoleServer, RoleKVManager:
 			return c, r
 		case RoleOther:
 			if unknown == nil {

@@ -33,7 +33,7 @@ var Layers = []Layer{
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
 	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/manifests", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},
-	{"live/modelserver", []string{"live/drive", "live/serve", "core", "internal/files", "internal/pause", "internal/tlsfiles"}, true,
+	{"live/modelserver", []string{"live/drive", "live/kvevents", "live/serve", "core", "internal/files", "internal/pause", "internal/tlsfiles"}, true,
 		"a model server's own packages know each other, and no other room"},
 	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
 	// anything listens and live/drive what drives every machine: no parts that could

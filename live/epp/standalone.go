@@ -35,6 +35,8 @@ type StandaloneOptions struct {
 	ConfigPath string
 	PoolName   string
 	Namespace  string
+	// Hosts, if not nil, is the address for host:port of a URL that a plug-in asks, "" to ask there.
+	Hosts func(string) string
 	// Objects is a directory of Kubernetes objects (InferencePool, Pod,
 	// InferenceObjective, InferenceModelRewrite); "" is none.
 	Objects string

@@ -147,3 +147,29 @@ workload:
 		}
 	}
 }
+
+// A KV-Cache Manager's Deployment is one in both times: conversations go on where their beginnings are cached,
+// because the picker asks it.
+func TestManagerManifestsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	manifests, err := filepath.Abs("../../examples/manifests/kv-cache-manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, played := liveAsVirtual(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+manifests+`
+workload: {requests: 9, path: /v1/chat/completions, outputTokens: 3, prompt: {characters: 2000}, conversations: {turns: 3, thinkTime: 300ms}}
+`)
+	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+		cached := 0
+		for _, e := range events {
+			if e.Step == flow.PrefillStarted {
+				if n, ok := e.Details.Get("cached_tokens").(int); ok && n > 0 {
+					cached++
+				}
+			}
+		}
+		if cached != 6 || outcomes(events) != "map[completed:9]" {
+			t.Errorf("%s: %d of 6 requests that go on found their beginning cached; %s", when, cached, outcomes(events))
+		}
+	}
+}

@@ -70,7 +70,7 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 	o.Address, o.HealthAddress, o.MetricsAddress, o.Secure, o.CertPath = anyPort, anyPort, anyPort, false, ""
 	o.Origin, o.Hold.Recorder, o.Hold.Trace = u.origin, u.o.Recorder, u.o.Trace
 	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true, remembered, u.log
-	o.ClientHeaders = clientLimits(b)
+	o.ClientHeaders, o.Hosts = clientLimits(b), u.address(b.Namespace)
 	return o, nil
 }
 

@@ -30,7 +30,9 @@ type pod struct {
 	model string
 	// sidecar is that of them at which the routing sidecar listens, "" without one.
 	sidecar string
-	stops   []func(context.Context)
+	// events is where its model server sends KV events, "" where it does not, or binds.
+	events string
+	stops  []func(context.Context)
 }
 
 // key is the same for replicas that may be taken for one another.
@@ -163,8 +165,11 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 			u.stopPod(context.Background(), p)
 		}
 	}()
-	if r == gateway.RoleServer {
+	switch r {
+	case gateway.RoleServer:
 		return p, u.startServer(p, c)
+	case gateway.RoleKVManager:
+		return p, u.startManager(p, c)
 	}
 	var addresses []string
 	for _, n := range ports {
@@ -184,6 +189,9 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 // startServer starts the pod's model server with its own command line.
 func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	env := environment(c, p)
+	if p.events = u.eventsOf(p.workload, c); p.events != "" {
+		env[eventsEndpoint] = p.events
+	}
 	args := append(line(c, env), "--host", p.ip.String())
 	if strings.Contains(c.Image, "inference-sim") {
 		args = append(args, "--profile", string(dropin.ProfileSim))
@@ -207,6 +215,11 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 		options.Servers[i].Name, options.Servers[i].PodName, options.Servers[i].PodNamespace = p.name, p.name, p.namespace
 	}
 	p.model = options.Servers[0].Models[0]
+	if r.KVEvents != nil && !r.KVEvents.Connect && u.places.block == nil {
+		u.note(fmt.Sprintf("%s:%d: container %s: no KV events: this machine has one loopback address, and pods meet on their ports", p.workload.File, c.At.Line(), c.Name))
+	} else {
+		r.Publish(&options)
+	}
 	fleet, err := modelserver.New(options)
 	if err != nil {
 		return err

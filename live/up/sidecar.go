@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,7 +47,7 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 	}
 	o.Serve.On, o.Prefiller.On, o.DecoderTLS.On = false, false, false
 	for i, to := range o.Prefillers {
-		o.Prefillers[i] = u.service(s, p.namespace, to)
+		o.Prefillers[i] = service(s, sorted(u.starting), p.namespace, to)
 	}
 	o.Listen, o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = u.places.on(p.ip, number), decoder, p.namespace, p.name, u.o.Recorder, u.log
 	o.Ranks, o.Disagg.Trace = 1, u.o.Trace
@@ -64,36 +63,6 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 func atoi(text string) int {
 	n, _ := strconv.Atoi(text)
 	return n
-}
-
-// service is a URL or host:port with a Service's name resolved to a pod's address;
-// one that names no Service stays as it is.
-func (u *Up) service(s *gateway.Set, namespace, to string) string {
-	host := to
-	if x, err := url.Parse(to); err == nil && x.Host != "" {
-		host = x.Host
-	}
-	name, port, err := net.SplitHostPort(host)
-	if err != nil {
-		return to
-	}
-	parts := strings.Split(name, ".")
-	if len(parts) > 1 {
-		namespace = parts[1]
-	}
-	service := s.Service(namespace, parts[0])
-	if service == nil {
-		return to
-	}
-	p, ok := service.Port(atoi(port))
-	if !ok {
-		return to
-	}
-	list := serviceEndpoints(s, &gateway.Backend{Namespace: namespace, Service: service, Port: p}, sorted(u.starting))
-	if len(list) == 0 {
-		return to
-	}
-	return list[0]
 }
 
 // endpointsFile is where the pods of a namespace are written down for sidecars,

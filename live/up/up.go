@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -110,6 +111,8 @@ type Up struct {
 	draining sync.WaitGroup
 	watching sync.WaitGroup
 	unwatch  context.CancelFunc
+
+	cluster atomic.Pointer[cluster]
 
 	mu       sync.Mutex // guards places and listen
 	places   places
@@ -283,31 +286,11 @@ type change struct {
 
 // start starts the pods and pickers that are new, and keeps those that stay.
 func (c *change) start() error {
-	for i := range c.s.Workloads {
-		w := &c.s.Workloads[i]
-		container, r := w.Serves()
-		if container == nil {
-			continue
+	for _, managers := range []bool{true, false} { // model servers go to the managers that are there
+		if err := c.startPods(managers); err != nil {
+			return err
 		}
-		var ports []int
-		if r == gateway.RoleOther {
-			ports = podPorts(c.s, w, container)
-		}
-		for k := range w.Replicas {
-			key := podKey(w, k)
-			if p := c.u.pods[key]; p != nil && same(p.workload, w) && p.listens(ports) {
-				kept := *p
-				kept.workload = w
-				c.pods[key] = &kept
-				continue
-			}
-			p, err := c.u.startPod(w, k, ports)
-			if err != nil {
-				return err
-			}
-			c.started = append(c.started, p)
-			c.pods[key] = p
-		}
+		c.u.cluster.Store(&cluster{c.s, c.list()})
 	}
 	c.u.starting = c.pods
 	if err := c.u.writeEndpoints(c.list()); err != nil {
@@ -334,6 +317,37 @@ func (c *change) start() error {
 		}
 	}
 	return c.startRouters()
+}
+
+// startPods starts the KV-Cache Managers that are new, or all other pods.
+func (c *change) startPods(managers bool) error {
+	for i := range c.s.Workloads {
+		w := &c.s.Workloads[i]
+		container, r := w.Serves()
+		if container == nil || (r == gateway.RoleKVManager) != managers {
+			continue
+		}
+		var ports []int
+		if r == gateway.RoleOther {
+			ports = podPorts(c.s, w, container)
+		}
+		for k := range w.Replicas {
+			key := podKey(w, k)
+			if p := c.u.pods[key]; p != nil && same(p.workload, w) && p.listens(ports) && p.events == c.u.eventsOf(w, container) {
+				kept := *p
+				kept.workload = w
+				c.pods[key] = &kept
+				continue
+			}
+			p, err := c.u.startPod(w, k, ports)
+			if err != nil {
+				return err
+			}
+			c.started = append(c.started, p)
+			c.pods[key] = p
+		}
+	}
+	return nil
 }
 
 // picker starts a replica of a pool's picker, or has the one that is there go on.
@@ -376,6 +390,7 @@ func (c *change) undo() {
 		}
 	}
 	if c.u.program != nil {
+		c.u.cluster.Store(&cluster{c.u.objects, sorted(c.u.pods)})
 		old := change{u: c.u, s: c.u.objects, program: c.u.program, pods: c.u.pods, pickers: c.u.pickers}
 		old.tellPickers()
 	}

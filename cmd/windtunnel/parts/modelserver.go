@@ -1,7 +1,6 @@
 package parts
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +15,9 @@ import (
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/latency/modelshape"
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -154,14 +150,7 @@ func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 			return none, exit.With(exit.Usage, err)
 		}
 	}
-	hosts := map[string]int{}
-	for i := range options.Servers {
-		if r.KVEvents != nil {
-			host, _, _ := net.SplitHostPort(options.Servers[i].Listen)
-			options.Servers[i].KVEvents = publisher(r.KVEvents, host, &options.Servers[i].Engine, hosts[host], options.Logger)
-			hosts[host]++
-		}
-	}
+	r.Publish(&options)
 	return options, nil
 }
 
@@ -204,62 +193,6 @@ func spread(servers []modelserver.ServerOptions, n int) ([]modelserver.ServerOpt
 		out = append(out, s)
 	}
 	return out, nil
-}
-
-// documentHeartbeat keeps an idle server healthy in the eyes of document 003's
-// KV-Cache Manager, which doubts it after minutes of silence.
-const documentHeartbeat = 30 * time.Second
-
-// publisher sends the KV events of a server that listens on a host, as its flags
-// say. Of several servers on one address, such as the ranks of data
-// parallelism, each has ports that are its rank higher, as in vLLM.
-func publisher(e *dropin.KVEvents, host string, eng *engine.Config, rank int, log *slog.Logger) func(model, endpoint string) (modelserver.KVPublisher, error) {
-	return func(model, endpoint string) (modelserver.KVPublisher, error) {
-		o := kvevents.PublisherOptions{
-			Topic: kv.Topic{Pod: endpoint, Model: model}, TopicText: e.Topic, Replay: higher(own(e.Replay, host), rank), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
-			BatchEvents: e.BatchEvents, ReplayMessages: e.Buffer, QueueMessages: e.Queue, DataParallelRank: rank, Log: log,
-		}
-		if t, err := kv.ParseTopic(e.Topic); err == nil && t.Pod != "" {
-			o.Topic = t
-		}
-		switch {
-		case e.Document:
-			o.Format, o.Heartbeat = kvevents.JSON, documentHeartbeat
-			o.BlockBytes, o.CapacityBlocks = eng.KVBytesPerToken*int64(cmp.Or(eng.BlockSize, kv.DefaultBlockTokens)), eng.NumGPUBlocks
-		case e.Map:
-			o.Format = kvevents.MsgpackMap
-		}
-		if e.Connect {
-			o.Connect = strings.Split(e.Endpoint, ",") // of several managers
-		} else {
-			o.Bind = higher(own(e.Endpoint, host), rank)
-		}
-		p, err := kvevents.NewPublisher(o)
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
-	}
-}
-
-// higher adds a rank to an endpoint's port.
-func higher(bind string, rank int) string {
-	host, port, err := net.SplitHostPort(strings.TrimPrefix(bind, "tcp://"))
-	number, bad := strconv.Atoi(port)
-	if err != nil || bad != nil || number == 0 {
-		return bind // nothing, any port, or what the publisher will refuse
-	}
-	return "tcp://" + net.JoinHostPort(host, strconv.Itoa(number+rank))
-}
-
-// own puts the host that a server listens on in the place of a wildcard, so
-// that servers on addresses of their own do not meet on one port.
-func own(bind, listen string) string {
-	host, port, err := net.SplitHostPort(strings.TrimPrefix(bind, "tcp://"))
-	if bind == "" || err != nil || !serve.Wildcard(host) {
-		return bind
-	}
-	return "tcp://" + net.JoinHostPort(listen, port)
 }
 
 // timesOf says where a server's step times come from.

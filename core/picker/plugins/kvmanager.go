@@ -48,7 +48,7 @@ func (s *kvManager) Needs(_ machine.Time, r *picker.Request, v *picker.View) []p
 	}
 	names := make([]string, 0, len(v.States))
 	for i := range v.States {
-		names = append(names, v.States[i].Name)
+		names = append(names, v.States[i].Pod()) // a manager knows no ports of pods
 	}
 	body := func() ([]byte, error) {
 		ask := map[string]any{"candidate_pods": names, "model": r.TargetModel}
@@ -91,7 +91,7 @@ func (s *kvManager) Score(c *picker.Cycle, in []int32, scores []float64) {
 		return
 	}
 	for j, i := range in {
-		if x, ok := got.Scores[c.State(i).Name]; ok && x.HitRate >= s.Threshold {
+		if x, ok := got.Scores[c.State(i).Pod()]; ok && x.HitRate >= s.Threshold {
 			scores[j] = x.HitRate
 		}
 	}

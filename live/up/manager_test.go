@@ -1,0 +1,68 @@
+package up
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Document 003's KV-Cache Manager runs where its Deployment says: model servers send it
+// their events by its Service's name, and the picker asks it by that name where a prompt
+// is cached. One that comes in a later change gets the events from then on.
+func TestManagerDeployment(t *testing.T) {
+	t.Parallel()
+	const dir = "../../examples/manifests/kv-cache-manager/"
+	text, err := os.ReadFile(dir + "manager.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), "INDEX_MAX_BLOCKS", "INDEX_CLEANUP_INTERVAL", 1)
+	r := bring(t, objectsOf(t, "kv-cache-manager"))
+	at := r.url(80) + "/v1/chat/completions"
+	for change, prompt := range []string{"a first prompt ", "a second prompt "} {
+		if change == 1 { // another manager, which model servers are to find
+			if err := r.Apply(t.Context(), objectsOf(t, "kv-cache-manager/pool.yaml", changed)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		body := `{"model":"meta-llama/Llama-3.1-8B-Instruct","max_tokens":2,"messages":[{"role":"user","content":"` + strings.Repeat(prompt, 60) + `"}]}`
+		first := r.post(at, body, "Content-Type", "application/json")
+		if first.status != http.StatusOK {
+			t.Fatalf("%d: %s", first.status, first.body)
+		}
+		var api string
+		for _, p := range r.Addresses().Pods {
+			if p.Role == "KV-Cache Manager" {
+				api = "http://" + p.Ports["8080"]
+			}
+		}
+		pod := first.head.Get("x-inference-pod")
+		for { // until the test's own limit
+			var info struct {
+				Blocks int `json:"blocks_cached"`
+			}
+			if a := r.do(http.MethodGet, api+"/api/v1/cache/pod/"+pod, ""); a.status == http.StatusOK && json.Unmarshal(a.body, &info) == nil && info.Blocks > 0 {
+				break
+			}
+			if t.Context().Err() != nil {
+				t.Fatal("the manager never heard of the pod's blocks")
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		// What the picker had open to the manager before lasts until that one has gone.
+		scored := func() answer { return r.post(at, body, "Content-Type", "application/json") }
+		a := scored()
+		for !strings.Contains(a.head.Get("x-windtunnel-scores"), pod+"-rank-0=60") && change == 1 && t.Context().Err() == nil {
+			a = scored()
+		}
+		for range 6 {
+			if got := a.head.Get("x-inference-pod"); got != pod && change == 0 {
+				t.Errorf("the prompt that %s has cached went to %s: %v", pod, got, a.head)
+			}
+			a = scored()
+		}
+	}
+}
