@@ -4,15 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/deployment"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
@@ -484,7 +480,7 @@ func (a *Autoscaling) prepare(s *Scenario, p *Pool) error {
 func (a *Autoscaling) unknown(p *Pool) (out []string) {
 	c := &a.read.Config
 	for _, name := range c.Names() {
-		if !Known(name) {
+		if !autoscaler.Known(name) {
 			out = append(out, fmt.Sprintf("nobody here tells the metric %s; it reads as nothing", name))
 		}
 		if strings.HasPrefix(name, "llm_d_epp_flow_control_") && !strings.Contains(string(p.EPP.Config.Text), "flowControl") {
@@ -492,11 +488,6 @@ func (a *Autoscaling) unknown(p *Pool) (out []string) {
 		}
 	}
 	return out
-}
-
-// Known says whether somebody in a run tells a metric.
-func Known(name string) bool {
-	return strings.HasPrefix(name, "vllm:") || slices.Contains(epp.FigureNames, name) || slices.Contains(autoscaler.StateMetrics, name)
 }
 
 // Scaler is what decides about a Deployment's servers.
@@ -522,26 +513,6 @@ func (s *Scenario) Scaler(d *Deployment) autoscaler.Config {
 // Takes says whether servers that join by an incident join this Deployment.
 func (d *Deployment) Takes(x *Incident) bool {
 	return d.Group == x.Group && (d.Group != "" || !d.Prefills)
-}
-
-// OfServers says whether model servers tell a metric, and not the endpoint picker.
-func OfServers(name string) bool { return strings.HasPrefix(name, "vllm:") }
-
-// Begin and End are what an engine is told as its server's process begins, with empty caches, and
-// as it is killed.
-var (
-	Begin = engine.Control{Op: engine.OpRestart}
-	End   = engine.Control{Op: engine.OpCrash}
-)
-
-// ServerDetails are what the record says of a server that comes or goes.
-func ServerDetails(d *Deployment, name string, more ...flow.Detail) flow.Details {
-	return append(flow.Details{flow.D("name", name), flow.D("deployment", d.Name)}, more...)
-}
-
-// ScaledDetails are what the record says of a decision about the number of servers.
-func ScaledDetails(d *Deployment, e autoscaler.Effect) flow.Details {
-	return flow.Details{flow.D("deployment", d.Name), flow.D("from", e.From), flow.D("to", e.To), flow.D("by", e.By), flow.D("reason", e.Why)}
 }
 
 // DeploymentOf is that of the server with this index; nil where somebody else runs it.

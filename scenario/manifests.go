@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
@@ -79,7 +80,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		return s.of(err)
 	}
 	s.read = append(s.read, manifests.Files(path)...)
-	program := gateway.Build(set, gateway.Options{Supply: true})
+	program := gateway.Build(set, gateway.Options{Supply: true, Scales: true})
 	if program.Mistakes != nil {
 		return s.of(program.Mistakes)
 	}
@@ -295,6 +296,7 @@ func (m *fromManifests) fill() {
 			}
 			p.Groups = append(p.Groups, g)
 			x := &p.Groups[len(p.Groups)-1]
+			m.scaling(w, fmt.Sprintf("groups[%d].autoscaling", len(p.Groups)-1), &x.Autoscaling)
 			m.server(c, fmt.Sprintf("groups[%d].modelServer", len(p.Groups)-1), &x.ModelServer)
 		}
 	} else {
@@ -307,6 +309,7 @@ func (m *fromManifests) fill() {
 			}
 		}
 		m.say("replicas", all[0].At, func() { p.Replicas = replicas })
+		m.scaling(all[0], "autoscaling", &p.Autoscaling)
 		if prefill > 0 {
 			m.say("disaggregation.prefillReplicas", all[0].At, func() { p.Disaggregation.PrefillReplicas = prefill })
 		}
@@ -318,6 +321,29 @@ func (m *fromManifests) fill() {
 			}
 		}
 	}
+}
+
+// scaling is what changes the number of a workload's servers: an autoscaler among the
+// manifests, or what document 003's pool says.
+func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscaling) {
+	if x, text := m.set.ScalerOf(w); x != nil {
+		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: text} })
+		return
+	}
+	k := m.backend.Pool.KServe
+	if k == nil || k.MaxReplicas == 0 {
+		return
+	}
+	m.say(field, w.At, func() {
+		a.MinReplicas, a.MaxReplicas = int(k.MinReplicas), int(k.MaxReplicas)
+		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {
+			if query := autoscaler.OfHint(kind); query != "" {
+				a.Triggers = append(a.Triggers, ScalingTrigger{Name: kind, Query: query, Target: k.ScaleTargets[kind], MetricType: MetricType(autoscaler.AverageValue)})
+			} else {
+				m.s.assumed = append(m.s.assumed, fmt.Sprintf("%s:%d: InferencePool %s: autoscaling.targetMetrics: nobody here tells %s", m.backend.Pool.File, m.backend.Pool.Line, m.backend.Name, kind))
+			}
+		}
+	})
 }
 
 // behaviour is the command line of a model server without what makes no difference

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,6 +120,74 @@ func TestTriesBelowPrefill(t *testing.T) {
 		const text = "each attempt may take 20s, and prefill in pool one takes up to 30s"
 		if got := strings.Contains(strings.Join(s.Assumed(), "\n"), text); got != want {
 			t.Errorf("prefill %s: told %v:\n%s", prefill, got, strings.Join(s.Assumed(), "\n"))
+		}
+	}
+}
+
+// What scales a pool's Deployment among manifests does, with its rules, and else what document 003's
+// InferencePool says; the scenario's own autoscaling counts before them.
+func TestManifestsScale(t *testing.T) {
+	t.Parallel()
+	const scaler = `
+---
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: s}
+spec:
+  scaleTargetRef: {name: one}
+  minReplicaCount: 2
+  maxReplicaCount: 9
+  triggers:
+  - {type: prometheus, metadata: {serverAddress: http://prometheus, query: one:queue, threshold: "4"}}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata: {name: rules}
+spec: {groups: [{name: g, rules: [{record: "one:queue", expr: sum(vllm:num_requests_waiting)}]}]}
+`
+	document := strings.Replace(served, `apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: {name: one}
+spec: {selector: {matchLabels: {app: one}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp, port: {number: 9002}}}`, `apiVersion: serving.kserve.io/v1alpha1
+kind: InferencePool
+metadata: {name: one}
+spec:
+  modelName: meta-llama/Llama-3.1-8B-Instruct
+  selector: {matchLabels: {app: one}}
+  autoscaling: {minReplicas: 2, maxReplicas: 10, targetMetrics: [{type: QueueLength, target: 5}, {type: GPUUtilization, target: 80}, {type: Happiness, target: 1}]}`, 1)
+	document = strings.Replace(document, "group: inference.networking.k8s.io", "group: serving.kserve.io", 1)
+	for _, c := range []struct{ name, manifests, rest, want string }{
+		{"a ScaledObject", served + scaler, "", "2 to 9: sum(vllm:num_requests_waiting)"},
+		{"the scenario's own", served + scaler, "pools: [{name: one, autoscaling: {minReplicas: 1, maxReplicas: 4, triggers: [{name: t, query: 'sum(vllm:num_requests_running)', target: 3}]}}]\n", "1 to 4: sum(vllm:num_requests_running)"},
+		{"document 003's pool", document, "", "2 to 10: sum(vllm_gpu_utilization_percent) sum(vllm:num_requests_waiting)"},
+		{"none", served, "", ""},
+	} {
+		s, err := withManifests(t, c.manifests, c.rest)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		got := ""
+		for _, d := range s.Pools[0].Deployments() {
+			if d.Autoscaling == nil {
+				continue
+			}
+			k := s.Scaler(&d)
+			got = fmt.Sprintf("%d to %d:", k.Min, k.Max)
+			for _, r := range k.Rules {
+				got += " " + r.Query.String()
+			}
+			for _, x := range k.Triggers {
+				if len(k.Rules) == 0 {
+					got += " " + x.Query.String()
+				}
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, expected %s", c.name, got, c.want)
+		}
+		if told := strings.Join(s.Assumed(), "\n"); strings.Contains(told, "autoscaling: no effect") || strings.Contains(told, "Happiness") != (c.manifests == document) {
+			t.Errorf("%s: %s", c.name, told)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (x *pool) startFleets(s *scenario.Scenario, p *scenario.Pool) {
 			continue
 		}
 		c := s.Scaler(&d)
-		k := &scaler{f: f, m: autoscaler.New(c, f.m.Status()), pods: slices.ContainsFunc(c.Names(), scenario.OfServers)}
+		k := &scaler{f: f, m: autoscaler.New(c, f.m.Status()), pods: slices.ContainsFunc(c.Names(), autoscaler.OfServers)}
 		k.pages = metrics.NewCollector(k.m.Wants)
 		k.class, k.while = machine.ClassLook, x.w.busy
 		k.open(x.w, k.m, new(machine.Effects[autoscaler.Effect]), func(i int) { k.happens(k.fx.List[i]) })
@@ -80,7 +80,7 @@ func (f *fleet) server(pod int) *server { return f.of.servers[f.d.First+pod] }
 func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
 	if w := f.w; w.rec != nil && (w.busy() || step == flow.ServerStarted || step == flow.ServerReady) {
 		sv := f.server(pod)
-		w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint, Details: scenario.ServerDetails(&f.d, sv.name, more...)})
+		w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint, Details: deployment.Details(f.d.Name, sv.name, more...)})
 	}
 }
 
@@ -143,7 +143,7 @@ func (k *scaler) happens(e autoscaler.Effect) {
 		k.scrape()
 	case autoscaler.Scale:
 		if f.w.rec != nil {
-			f.w.rec.Record(flow.Event{Time: f.w.now, Hop: flow.Server, Step: flow.Scaled, Details: scenario.ScaledDetails(&f.d, e)})
+			f.w.rec.Record(flow.Event{Time: f.w.now, Hop: flow.Server, Step: flow.Scaled, Details: e.Details(f.d.Name)})
 		}
 		f.input(deployment.Scale{Replicas: e.To})
 	}
@@ -189,7 +189,7 @@ func (s *server) ready() bool { return s.fleet == nil || s.phase == deployment.R
 // begin is a server's new process.
 func (s *server) begin() {
 	s.lived = true
-	s.control(scenario.Begin)
+	s.control(deployment.Begin)
 	if s.sidecar != nil {
 		if err := s.sidecar.forget(s.pool.sessions); err != nil {
 			panic(fmt.Sprintf("virtual: %v", err)) // the same number was taken before
@@ -230,7 +230,7 @@ func (s *server) kill() (n int) {
 		}
 	}
 	s.has = nil
-	s.control(scenario.End)
+	s.control(deployment.End)
 	return n
 }
 

@@ -30,6 +30,7 @@ type Set struct {
 	Models           []Model
 	LocalModels      []LocalModel
 	Insertions       []Insertion
+	Scalers          []Scaler
 
 	// Unread are the kinds that were found and that nothing here acts on.
 	Unread map[string]int
@@ -72,6 +73,8 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return readInto(&s.Insertions, readRoutingExtension), false
 	case "Deployment.apps", "StatefulSet.apps", "ReplicaSet.apps":
 		return readInto(&s.Workloads, readWorkload), false
+	case "ScaledObject.keda.sh", "HorizontalPodAutoscaler.autoscaling", "PrometheusRule.monitoring.coreos.com":
+		return readInto(&s.Scalers, readScaler), false
 	case "Service.":
 		return readInto(&s.Services, readService), false
 	case "EndpointSlice.discovery.k8s.io":

@@ -211,7 +211,7 @@ func (b *builder) pools() {
 	}
 	for i := range b.Pools {
 		p := &b.Pools[i]
-		if idle := p.KServe.Idle(); len(idle) > 0 {
+		if idle := p.KServe.Idle(b.o.Scales); len(idle) > 0 {
 			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: %s: no effect here", p.File, p.Line, p.Namespace, p.Name, strings.Join(idle, ", ")))
 		}
 		resolved := yes("ResolvedRefs", "ResolvedRefs", "every reference is resolved")
@@ -254,6 +254,16 @@ func (g *Served) Tables() (out []*Table) {
 }
 
 func (b *builder) unread() {
+	for i := range b.Scalers {
+		switch x := &b.Scalers[i]; {
+		case x.TargetName != "" && !slices.ContainsFunc(b.Workloads, func(w Workload) bool {
+			return w.Namespace == x.Namespace && w.Kind == x.TargetKind && w.Name == x.TargetName
+		}):
+			b.note(fmt.Sprintf("%s:%d: %s %s/%s: there is no %s %s to scale", x.File, x.Line, x.Kind, x.Namespace, x.Name, x.TargetKind, x.TargetName))
+		case !b.o.Scales:
+			b.note(fmt.Sprintf("%s:%d: %s %s/%s: it acts in a scenario (windtunnel run, sim); here replicas stay as they are", x.File, x.Line, x.Kind, x.Namespace, x.Name))
+		}
+	}
 	for _, kind := range slices.Sorted(maps.Keys(b.Unread)) {
 		b.note(fmt.Sprintf("kind %s has no effect here (%d found)", strings.TrimSuffix(kind, "."), b.Unread[kind]))
 	}

@@ -181,7 +181,7 @@ func (f *fleet) begin() {
 	}
 	c := s.o.Scenario.Scaler(&f.d)
 	f.scaler = autoscaler.New(c, f.m.Status())
-	if slices.ContainsFunc(c.Names(), scenario.OfServers) {
+	if slices.ContainsFunc(c.Names(), autoscaler.OfServers) {
 		f.pods = s.Names
 	}
 	f.scales = drive.New(drive.Options[autoscaler.Message, *machine.Effects[autoscaler.Effect]]{Machine: f.scaler, Effects: new(machine.Effects[autoscaler.Effect]), Now: now,
@@ -250,7 +250,7 @@ func (f *fleet) carryOut() {
 func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
 	if s := f.of; s.o.Recorder != nil {
 		i := f.d.First + pod
-		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: step, Endpoint: s.Endpoints[i], Details: scenario.ServerDetails(&f.d, s.Names[i], more...)})
+		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: step, Endpoint: s.Endpoints[i], Details: deployment.Details(f.d.Name, s.Names[i], more...)})
 	}
 }
 
@@ -333,7 +333,7 @@ func (f *fleet) stop(pod int) {
 // scale gives the servers another number.
 func (f *fleet) scale(e autoscaler.Effect) {
 	if s := f.of; s.o.Recorder != nil {
-		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: flow.Scaled, Details: scenario.ScaledDetails(&f.d, e)})
+		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: flow.Scaled, Details: e.Details(f.d.Name)})
 	}
 	f.pod.Input(deployment.Scale{Replicas: e.To})
 }
@@ -399,7 +399,7 @@ var scrapes = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, Id
 // samples are those of one family.
 func (f *fleet) samples(x *dto.MetricFamily, more metrics.Label) (out []promql.Sample) {
 	add := func(name string, m *dto.Metric, v float64, also ...metrics.Label) {
-		if !scenario.Known(name) || !f.scaler.Wants(name) {
+		if !autoscaler.Known(name) || !f.scaler.Wants(name) {
 			return
 		}
 		labels := append(also, more)

@@ -173,14 +173,14 @@ func (k *KServe) Routing() bool {
 }
 
 // Idle are the fields that are given and that nothing acts on.
-func (k *KServe) Idle() (out []string) {
+func (k *KServe) Idle(scales bool) (out []string) {
 	if k == nil {
 		return nil
 	}
 	if len(k.Disaggregation.ConnectorConfig) > 0 {
 		out = append(out, "disaggregation.connector.config")
 	}
-	if k.MinReplicas+k.MaxReplicas > 0 || len(k.ScaleTargets) > 0 {
+	if !scales && (k.MinReplicas+k.MaxReplicas > 0 || len(k.ScaleTargets) > 0) {
 		out = append(out, "autoscaling")
 	}
 	return out

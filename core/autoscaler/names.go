@@ -1,0 +1,31 @@
+package autoscaler
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/epp"
+)
+
+// Known says whether somebody in a run tells a metric.
+func Known(name string) bool {
+	return OfServers(name) || slices.Contains(epp.FigureNames, name) || slices.Contains(StateMetrics, name)
+}
+
+// OfServers says whether model servers tell a metric, and not the endpoint picker: vLLM's own,
+// or document 003's.
+func OfServers(name string) bool {
+	return strings.HasPrefix(name, "vllm:") || strings.HasPrefix(name, "vllm_")
+}
+
+// hints are the targets of document 003's InferencePool (autoscaling.targetMetrics): queries whose
+// figures, divided by the servers, are held against the target.
+var hints = map[string]string{
+	"QueueLength":    "sum(vllm:num_requests_waiting)",
+	"GPUUtilization": "sum(vllm_gpu_utilization_percent)",
+	"KVCacheUsage":   "100 * sum(vllm:kv_cache_usage_perc)",
+}
+
+// OfHint is the query for a target metric of document 003's InferencePool, "" where nothing here
+// tells it.
+func OfHint(kind string) string { return hints[kind] }
