@@ -10,6 +10,7 @@ package gc
 import (
 	"os"
 	"runtime/debug"
+	"sync"
 )
 
 // percent trades memory, a few times a small live heap, for CPU and evenness.
@@ -19,7 +20,7 @@ const percent = 400
 // with GOGC, and keeps a small heap from being collected at all.
 func Serve() {
 	if set(percent) {
-		floor = make([]byte, floorBytes)
+		hold(make([]byte, floorBytes))
 	}
 }
 
@@ -27,7 +28,17 @@ func Serve() {
 // cycle begins at (live + floor) * 5, some 80 MiB. Without it a picker of a few
 // MiB collects several times a second, and every cycle makes some answers a
 // millisecond late (make bench PKG=./bench/held).
-var floor []byte //nolint:unused // it is there to be counted, and never read
+var (
+	mu    sync.Mutex
+	floor []byte //nolint:unused // it is there to be counted, and never read
+)
+
+// hold takes the lock: tests play several commands at once in one process.
+func hold(b []byte) {
+	mu.Lock()
+	defer mu.Unlock()
+	floor = b
+}
 
 const floorBytes = 16 << 20
 
@@ -38,7 +49,7 @@ const playing = 25
 // Play sets the target for a run in virtual time, unless the user has set one.
 func Play() {
 	set(playing)
-	floor = nil
+	hold(nil)
 }
 
 func set(percent int) bool {
