@@ -274,3 +274,28 @@ func TestStoppedAndStrange(t *testing.T) {
 		}
 	}
 }
+
+// Mixed steps that a busy machine has made nonsense of are left out and told; what else was measured is a table.
+func TestMixedStepsLeftOut(t *testing.T) {
+	s, _ := ownServer(t, "H100", 65536, 1)
+	p, err := New(Limits{MaxPrompt: 2048, MaxBatch: 4, Repeats: 1, Contexts: []int{64, 256}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for x, more := p.Next(); more; x, more = p.Next() {
+		if err := p.Took(s.play(x)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole, err := p.Fit()
+	if err != nil || whole.LeftOut != "" || len(p.mixes) == 0 {
+		t.Fatalf("%+v, %v, %d mixed steps", whole, err, len(p.mixes))
+	}
+	for i := range p.mixes {
+		p.mixes[i].took *= 1000
+	}
+	f, err := p.Fit()
+	if err != nil || !strings.Contains(f.LeftOut, "times as long beside decoding") || len(f.Points) != len(whole.Points)-len(p.mixes) {
+		t.Errorf("%v, left out %q, %d of %d points", err, f.LeftOut, len(f.Points), len(whole.Points))
+	}
+}

@@ -27,6 +27,9 @@ type Fit struct {
 	Spread float64
 	// Held are the probes that the table was not made of.
 	Held []Held
+	// LeftOut is why the steps of prompts and tokens together are not among Points, "" where
+	// they are.
+	LeftOut string
 	// Prefix is what a prompt comes to that comes again; nil where that was not probed.
 	Prefix *Prefix
 }
@@ -76,6 +79,12 @@ func (p *Plan) Fit() (*Fit, error) {
 	}
 	f.Spread = median(spreads)
 	table, err := latency.NewTable(f.Points, nil)
+	if bare := f.Points[:len(f.Points)-len(p.mixes)]; err != nil && len(p.mixes) > 0 {
+		// A prompt that waited on a busy machine says nothing of such steps; the rest is a table still.
+		if rest, worse := latency.NewTable(bare, nil); worse == nil {
+			f.Points, f.LeftOut, table, err = bare, err.Error(), rest, nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the measured times do not make a table: %w; was the server idle?", err)
 	}

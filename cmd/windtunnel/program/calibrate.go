@@ -217,6 +217,9 @@ func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
 			fmt.Fprintf(&b, "mixed      %s: %s\n", p, ms(p.Nanoseconds))
 		}
 	}
+	if f.LeftOut != "" {
+		fmt.Fprintf(&b, "mixed      left out: %s; was the server idle?\n", f.LeftOut)
+	}
 	for _, x := range f.Held {
 		fmt.Fprintf(&b, "held out   %s: took %s, the table says %s (%+.1f %%)\n", x.Name, ms(int64(x.Took)), ms(int64(x.Predicted)), 100*x.Off())
 	}
