@@ -78,13 +78,8 @@ func (p *Plan) Fit() (*Fit, error) {
 		return nil, err
 	}
 	f.Spread = median(spreads)
-	table, err := latency.NewTable(f.Points, nil)
-	if bare := f.Points[:len(f.Points)-len(p.mixes)]; err != nil && len(p.mixes) > 0 {
-		// A prompt that waited on a busy machine says nothing of such steps; the rest is a table still.
-		if rest, worse := latency.NewTable(bare, nil); worse == nil {
-			f.Points, f.LeftOut, table, err = bare, err.Error(), rest, nil
-		}
-	}
+	var table *latency.Table
+	table, f.Points, f.LeftOut, err = p.fitted(f.Points)
 	if err != nil {
 		return nil, fmt.Errorf("the measured times do not make a table: %w; was the server idle?", err)
 	}
@@ -103,6 +98,18 @@ func (p *Plan) Fit() (*Fit, error) {
 	held, err := p.heldTraffic(table)
 	f.Held = append(f.Held, held...)
 	return f, err
+}
+
+// fitted is the table of points, without its mixed steps where they do not go with the
+// rest: a prompt that waited on a busy machine says nothing of such steps.
+func (p *Plan) fitted(points []latency.Point) (t *latency.Table, used []latency.Point, leftOut string, err error) {
+	if t, err = latency.NewTable(points, nil); err != nil && len(p.mixes) > 0 {
+		bare := points[:len(points)-len(p.mixes)]
+		if rest, worse := latency.NewTable(bare, nil); worse == nil {
+			return rest, bare, err.Error(), nil
+		}
+	}
+	return t, points, "", err
 }
 
 // table is the points that were measured until now, and which of them go on as others do.

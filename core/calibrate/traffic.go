@@ -30,7 +30,7 @@ func (p *Plan) arrivals(x *Probe) bool {
 	if err != nil {
 		return false
 	}
-	table, err := latency.NewTable(points, nil)
+	table, _, _, err := p.fitted(points)
 	if err != nil {
 		return false
 	}
