@@ -44,7 +44,7 @@ const floorBytes = 16 << 20
 
 // playing trades CPU for memory: in virtual time a single thread makes little
 // garbage, nobody waits between two tokens, and the heap grows with the pool.
-const playing = 25
+const playing = 40
 
 // Play sets the target for a run in virtual time, unless the user has set one.
 func Play() {
