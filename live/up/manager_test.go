@@ -6,7 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // Document 003's KV-Cache Manager runs where its Deployment says: model servers send it
@@ -40,23 +41,21 @@ func TestManagerDeployment(t *testing.T) {
 			}
 		}
 		pod := first.head.Get("x-inference-pod")
-		for { // until the test's own limit
+		eventually.Is(t, "the manager hears of the pod's blocks", func() bool {
 			var info struct {
 				Blocks int `json:"blocks_cached"`
 			}
-			if a := r.do(http.MethodGet, api+"/api/v1/cache/pod/"+pod, ""); a.status == http.StatusOK && json.Unmarshal(a.body, &info) == nil && info.Blocks > 0 {
-				break
-			}
-			if t.Context().Err() != nil {
-				t.Fatal("the manager never heard of the pod's blocks")
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+			a := r.do(http.MethodGet, api+"/api/v1/cache/pod/"+pod, "")
+			return a.status == http.StatusOK && json.Unmarshal(a.body, &info) == nil && info.Blocks > 0
+		})
 		// What the picker had open to the manager before lasts until that one has gone.
 		scored := func() answer { return r.post(at, body, "Content-Type", "application/json") }
 		a := scored()
-		for !strings.Contains(a.head.Get("x-windtunnel-scores"), pod+"-rank-0=60") && change == 1 && t.Context().Err() == nil {
-			a = scored()
+		if change == 1 {
+			eventually.Is(t, "the picker asks the manager that is there now", func() bool {
+				a = scored()
+				return strings.Contains(a.head.Get("x-windtunnel-scores"), pod+"-rank-0=60")
+			})
 		}
 		for range 6 {
 			if got := a.head.Get("x-inference-pod"); got != pod && change == 0 {
