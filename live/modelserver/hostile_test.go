@@ -148,7 +148,7 @@ func trickle(t *testing.T, address, head string, every time.Duration) (*http.Res
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	o := fast()
-	o.Body = serve.BodyLimits{Idle: 400 * time.Millisecond, Total: 500 * time.Millisecond}
+	o.Body = serve.BodyLimits{Idle: 800 * time.Millisecond, Total: time.Second}
 	b := start(t, o)
 	const boundary = "windtunnel-1234567890"
 	begun, _, _ := strings.Cut(string(held.Part1(boundary, []byte(`{"a":"b"}`))), "b\"}")

@@ -219,7 +219,7 @@ func (r *rig) trickle(path, length string, every time.Duration) (*http.Response,
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(_ *rig, o *Options) {
-		o.Body = serve.BodyLimits{Idle: 300 * time.Millisecond, Total: 400 * time.Millisecond}
+		o.Body = serve.BodyLimits{Idle: 700 * time.Millisecond, Total: 900 * time.Millisecond}
 	})
 	for _, path := range []string{"/v1/chat/completions", "/v1/embeddings"} {
 		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {

@@ -100,11 +100,11 @@ func TestTooLargeMidUpload(t *testing.T) {
 // or collects it; a prefill that is far longer than these limits is not cut.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
-	for name, limits := range map[string][2]time.Duration{"trickles": {time.Minute, 500 * time.Millisecond}, "stops": {500 * time.Millisecond, time.Minute}} {
+	for name, limits := range map[string][2]time.Duration{"trickles": {time.Minute, time.Second}, "stops": {time.Second, time.Minute}} {
 		r := start(t, quick(func(s *scenario.Scenario) {
 			e := &s.Pools[0].EPP
 			e.BodyIdleTimeout, e.BodyTimeout = limits[0], limits[1]
-			s.Pools[0].ModelServer.Prefill = dist.Fixed(1200 * machine.Millisecond)
+			s.Pools[0].ModelServer.Prefill = dist.Fixed(2500 * machine.Millisecond)
 		}), nil)
 		pr, pw := io.Pipe()
 		go func() {
