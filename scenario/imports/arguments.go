@@ -131,12 +131,8 @@ func (m *maker) vllmPrompts(n *node, dataset string) {
 	}
 	switch dataset {
 	case "sharegpt":
-		path := n.at("dataset-path")
-		if !path.given() {
-			m.fail(path, "missing", "the file of ShareGPT's conversations")
-		}
-		m.set("trace", "{file: %q, format: sharegpt}", path.text(""))
-		m.note("the conversations' file is looked for from the scenario's own directory; every answer in it is a request, in the file's order, where the configuration's tool takes the first answers of some")
+		m.read(n.at("dataset-path"), "sharegpt", "the file of ShareGPT's conversations")
+		m.note("every answer in the file is a request, in its order, where the configuration's tool takes the first answers of some")
 		if own := n.at("sharegpt-output-len"); own.given() {
 			m.note("answers have the lengths of the file's, and not sharegpt-output-len %s", own.text(""))
 		}
@@ -176,8 +172,8 @@ func aiPerf(m *maker, n *node) {
 	if n.at("input-file").given() {
 		n.at("custom-dataset-type").one(m, "mooncake_trace")
 		n.leave("concurrency", "fixed-schedule", "custom-dataset-type")
-		m.set("trace", "{file: %q, format: mooncake}", n.at("input-file").text(""))
-		m.note("the trace's file is looked for from the scenario's own directory; its requests come at its times, and no concurrency holds them back")
+		m.read(n.at("input-file"), "mooncake", "the file of a trace")
+		m.note("the trace's requests come at its times, and no concurrency holds them back")
 		if r := n.at("request-count"); r.given() {
 			m.set("requests", "%s", whole(r.number(m, 1)))
 		}

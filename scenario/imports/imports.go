@@ -35,6 +35,9 @@ func Formats() []string {
 type Scenario struct {
 	Text  []byte
 	Notes []string // a sentence each
+	// Trace is the file whose requests it sends, by its path from the scenario's own
+	// directory; "" where requests are made up.
+	Trace string
 }
 
 // Read makes a scenario of a configuration. Of several loads, which the format's tool
@@ -77,8 +80,8 @@ type maker struct {
 	objectives []string // of the pool, as YAML
 	notes      []string
 	err        error
-	traced     bool // requests are those of a trace
-	load       int  // the number of the load that is asked for, until it is taken
+	trace      string // the file of the requests
+	load       int    // the number of the load that is asked for, until it is taken
 }
 
 // one of several loads is that which is asked for, by its index.
@@ -100,6 +103,15 @@ type field struct{ name, value string }
 
 func (m *maker) set(name, format string, args ...any) {
 	m.workload = append(m.workload, field{name, fmt.Sprintf(format, args...)})
+}
+
+// read takes the requests from a file.
+func (m *maker) read(file *node, format, whatItIs string) {
+	if m.trace = file.text(""); m.trace == "" {
+		m.fail(file, "missing", whatItIs)
+	}
+	m.set("trace", "{file: %q, format: %s}", m.trace, format)
+	m.note("the file %s is looked for from the scenario's own directory", m.trace)
 }
 
 func (m *maker) note(format string, args ...any) {
@@ -131,7 +143,7 @@ func (m *maker) scenario(format string) *Scenario {
 	for _, f := range m.workload {
 		fmt.Fprintf(&b, "  %s: %s\n", f.name, f.value)
 	}
-	return &Scenario{Text: []byte(b.String()), Notes: m.notes}
+	return &Scenario{Text: []byte(b.String()), Notes: m.notes, Trace: m.trace}
 }
 
 // tokens is a distribution of lengths, cut at least and most where they are given.
@@ -281,8 +293,9 @@ func (n *node) left() []string {
 		slices.Sort(out)
 		return out
 	}
-	for name := range fields {
+	for name, v := range fields {
 		switch c := n.used[name]; {
+		case v == nil: // as if it were not there
 		case c == nil:
 			out = append(out, strings.TrimPrefix(n.path+"."+name, "."))
 		default:

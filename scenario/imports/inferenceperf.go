@@ -32,7 +32,7 @@ func inferencePerf(m *maker, n *node) {
 		m.set("headers", "[%s]", strings.Join(list, ", "))
 	}
 	m.inferencePerfLoad(n.at("load"))
-	if !m.traced {
+	if m.trace == "" {
 		m.inferencePerfData(data)
 	}
 	report := n.at("report")
@@ -62,14 +62,8 @@ func (m *maker) inferencePerfLoad(load *node) {
 	switch k := kind.one(m, "constant", "poisson", "concurrent", "trace_replay"); k {
 	case "trace_replay":
 		load.leave("stages", "interval")
-		file := load.at("trace").at("file")
-		if !file.given() {
-			m.fail(file, "missing", "the file of a trace")
-		}
 		load.at("trace").at("format").one(m, "AzurePublicDataset")
-		m.set("trace", "{file: %q, format: azure}", file.text(""))
-		m.note("the trace's file is looked for from the scenario's own directory")
-		m.traced = true
+		m.read(load.at("trace").at("file"), "azure", "the file of a trace")
 	case "concurrent":
 		s := stages[m.one(load.at("stages"), len(stages))]
 		load.leave("stages", "interval")
@@ -104,12 +98,8 @@ func (m *maker) inferencePerfData(data *node) {
 	switch data.at("type").one(m, "random", "synthetic", "shared_prefix", "shareGPT", "conversation_replay", "mock") {
 	case "shareGPT":
 		data.leave("input_distribution", "output_distribution")
-		path := data.at("path")
-		if !path.given() {
-			m.fail(path, "missing", "the file of ShareGPT's conversations: the configuration's tool loads one down by itself")
-		}
-		m.set("trace", "{file: %q, format: sharegpt}", path.text(""))
-		m.note("the conversations' file is looked for from the scenario's own directory; conversations of any length are sent, in the file's order")
+		m.read(data.at("path"), "sharegpt", "the file of ShareGPT's conversations: the configuration's tool loads one down by itself")
+		m.note("conversations of any length are sent, in the file's order")
 	case "conversation_replay":
 		m.inferencePerfConversations(data.at("conversation_replay"))
 	case "random", "synthetic":

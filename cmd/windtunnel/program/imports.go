@@ -3,6 +3,8 @@ package program
 import (
 	"bufio"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/core/workload/trace"
@@ -35,7 +37,9 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
 	}
-	if _, err := scenario.Parse("what was made of "+c.File, s.Text); err != nil {
+	if _, err := os.Stat(s.Trace); s.Trace != "" && err != nil {
+		fmt.Fprintf(o.Stderr, "windtunnel: note: there is no %s here: the scenario needs it\n", s.Trace)
+	} else if _, err := scenario.Parse("what was made of "+filepath.Base(c.File), s.Text); err != nil {
 		return exit.With(exit.Input, err)
 	}
 	_, err = o.Stdout.Write(s.Text)
