@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/manifests"
+	"github.com/windtunnel/windtunnel/scenario/commandline"
 )
 
 // Gateway is what a scenario's manifests say of the way from the client to the pools.
@@ -281,7 +281,7 @@ func (m *fromManifests) fill() {
 	same := true
 	for _, w := range all[1:] {
 		c, _ := w.Serves()
-		same = same && slices.Equal(behaviour(c), behaviour(first))
+		same = same && commandline.Same(c, first)
 	}
 	m.server(first, "modelServer", &p.ModelServer)
 	if p.ModelServer.KVEvents.Format == JSONKV && m.set.RunsKVManager() {
@@ -346,17 +346,6 @@ func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscalin
 	})
 }
 
-// behaviour is the command line of a model server without what makes no difference
-// between groups.
-func behaviour(c *gateway.Container) (out []string) {
-	for _, word := range c.Line() {
-		if !strings.HasPrefix(word, "--port") && !strings.HasPrefix(word, "--kv-transfer-config") {
-			out = append(out, word)
-		}
-	}
-	return append(out, c.Image)
-}
-
 // picker says the pool's endpoint picker.
 func (m *fromManifests) picker() {
 	p, b := m.pool, m.backend
@@ -390,23 +379,14 @@ func (m *fromManifests) picker() {
 // models says what the pool serves.
 func (m *fromManifests) models(c *gateway.Container) {
 	p := m.pool
-	model, given := c.Flag("model")
-	if line := c.Line(); !given {
-		if i := slices.Index(line, "serve"); i >= 0 && i+1 < len(line) && !strings.HasPrefix(line[i+1], "-") {
-			model = line[i+1]
-		}
-	}
+	model, names := commandline.Models(c)
 	if model == "" {
 		m.problems = append(m.problems, c.At.Problem(fmt.Sprintf("container %s says no model", c.Name), "--model=NAME among its arguments", ""))
 		return
 	}
-	names := c.Flags("served-model-name")
-	if len(names) == 0 {
-		names = []string{model}
-	}
 	m.say("model", c.At, func() { p.Model = names[0] })
 	m.say("servedModelNames", c.At, func() { p.ServedModelNames = names[1:] })
-	if !simulator(c) {
+	if !commandline.Simulator(c) {
 		m.say("modelServer.model", c.At, func() { p.ModelServer.Model = model })
 	}
 }
@@ -422,49 +402,14 @@ func (m *fromManifests) connector(w *gateway.Workload) {
 	}
 }
 
-// serverFlags are the flags of a model server, and what they are called in a scenario.
-var serverFlags = map[string]string{
-	"max-num-seqs": "maxNumSeqs", "max-num-batched-tokens": "maxNumBatchedTokens", "max-model-len": "maxModelLen",
-	"enable-chunked-prefill": "chunkedPrefill", "long-prefill-token-threshold": "longPrefillTokenThreshold", "max-num-partial-prefills": "maxNumPartialPrefills",
-	"max-long-partial-prefills": "maxLongPartialPrefills", "scheduling-policy": "schedulingPolicy", "enable-prefix-caching": "prefixCaching",
-	"block-size": "blockSize", "num-gpu-blocks-override": "numGPUBlocks", "swap-space": "swapSpace", "gpu-memory-utilization": "gpuMemoryUtilization",
-	"enforce-eager": "enforceEager", "tensor-parallel-size": "tensorParallelSize", "quantization": "quantization", "kv-cache-dtype": "kvCacheDType",
-	"lora-modules": "loraAdapters",
-}
-
-// simFlags are those of llm-d-inference-sim that say how long all takes.
-var simFlags = map[string]string{"time-to-first-token": "prefill", "inter-token-latency": "interTokenLatency", "max-num-seqs": "maxNumSeqs"}
-
-// elsewhere are flags that act in another way, or make no difference to what is played.
-var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-transfer-config", "uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype", "mode", "enable-kv-events", "kv-events-config"}
-
-// simulator says whether a container is llm-d-inference-sim's, where each request takes
-// its own time.
-func simulator(c *gateway.Container) bool { return strings.Contains(c.Image, "inference-sim") }
-
 // server says how a model server behaves.
 func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServer) {
-	known := serverFlags
-	values := map[string]any{}
-	if simulator(c) {
-		known = simFlags
-	} else {
-		values["batching"], values["profile"] = string(Continuous), string(VLLMProfile)
+	values, idle := commandline.Server(c)
+	for _, name := range idle {
+		m.s.assumed = append(m.s.assumed, c.At.Problem("--"+name, "", "it has no effect in a scenario").Error())
 	}
-	for _, name := range c.Named() {
-		to, known := known[name]
-		positive := strings.TrimPrefix(name, "no-")
-		switch {
-		case known && name == "lora-modules":
-			values[to] = adapterNames(c)
-		case known:
-			v, _ := c.Flag(name)
-			values[to] = flagValue(name, v)
-		case positive != name && serverFlags[positive] != "":
-			values[serverFlags[positive]] = false
-		case !slices.Contains(elsewhere, name):
-			m.s.assumed = append(m.s.assumed, c.At.Problem("--"+name, "", "it has no effect in a scenario").Error())
-		}
+	if !commandline.Simulator(c) {
+		values["batching"], values["profile"] = string(Continuous), string(VLLMProfile)
 	}
 	if e := c.KVEvents(); e != nil {
 		format, events := MsgpackKV, map[string]any{}
@@ -477,60 +422,6 @@ func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServ
 		values["kvEvents"] = events
 	}
 	m.decode(c, field, to, values)
-}
-
-// flagValue is a flag's value as a scenario has it.
-func flagValue(name, v string) any {
-	if v == "" || strings.HasPrefix(v, "--") {
-		return true // a flag that is on
-	}
-	n, err := strconv.ParseFloat(v, 64)
-	switch {
-	case name == "swap-space" && err == nil:
-		return v + "GiB"
-	case simFlags[name] != "" && name != "max-num-seqs" && err == nil:
-		if n <= 0 {
-			return "1us"
-		}
-		return v + "ms"
-	case err == nil:
-		return json.Number(v)
-	case v == "true" || v == "false":
-		return v == "true"
-	}
-	return v
-}
-
-// adapterNames are those of --lora-modules: name=path, or a JSON object with a name.
-func adapterNames(c *gateway.Container) (out []string) {
-	line := c.Line()
-	for i, word := range line {
-		flag, value, has := strings.Cut(word, "=")
-		if strings.ReplaceAll(strings.TrimLeft(flag, "-"), "_", "-") != "lora-modules" || !strings.HasPrefix(word, "-") {
-			continue
-		}
-		list := []string{value}
-		if !has {
-			list = nil
-			for _, v := range line[i+1:] {
-				if strings.HasPrefix(v, "-") {
-					break
-				}
-				list = append(list, v)
-			}
-		}
-		for _, v := range list {
-			var one struct {
-				Name string `json:"name"`
-			}
-			if json.Unmarshal([]byte(v), &one) == nil && one.Name != "" {
-				out = append(out, one.Name)
-			} else if name, _, ok := strings.Cut(v, "="); ok {
-				out = append(out, name)
-			}
-		}
-	}
-	return out
 }
 
 // decode says fields of a section, as the scenario's own reader takes them. What is

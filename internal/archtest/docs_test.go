@@ -72,6 +72,50 @@ func TestDifferencesHaveReasons(t *testing.T) {
 	}
 }
 
+// A test that a page names is there, and each policy in docs/gateway.md's table has one.
+func TestNamedTestsExist(t *testing.T) {
+	var pages []string
+	tests, declared := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	if err := walk(func(path string) error {
+		switch {
+		case strings.HasSuffix(path, "_test.go"):
+			for _, m := range declared.FindAllStringSubmatch(read(t, path), -1) {
+				tests[m[1]] = true
+			}
+		case strings.HasPrefix(path, "docs/") && strings.HasSuffix(path, ".md"):
+			pages = append(pages, path)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	named, rows := regexp.MustCompile("`(Test\\w+)`"), 0
+	for _, page := range pages {
+		tested := false // the table has a column of tests
+		for i, line := range strings.Split(read(t, page), "\n") {
+			for _, m := range named.FindAllStringSubmatch(line, -1) {
+				if !tests[m[1]] {
+					t.Errorf("%s:%d: there is no test %s", page, i+1, m[1])
+				}
+			}
+			switch {
+			case !strings.HasPrefix(line, "|"):
+				tested = false
+			case strings.HasSuffix(line, "| test |"):
+				tested = true
+			case tested && !strings.HasPrefix(line, "|--"):
+				cells := strings.Split(strings.TrimSuffix(line, "|"), "|")
+				if rows++; !named.MatchString(cells[len(cells)-1]) {
+					t.Errorf("%s:%d: no test is named", page, i+1)
+				}
+			}
+		}
+	}
+	if rows < 10 {
+		t.Errorf("%d rows with tests were found", rows)
+	}
+}
+
 // docs/flow.md names every hop, step and outcome of core/flow, and no other
 // step.
 func TestFlowIsDocumented(t *testing.T) {

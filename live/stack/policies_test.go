@@ -157,6 +157,38 @@ func TestRetriesLiveAsVirtual(t *testing.T) {
 	}
 }
 
+// Before each retry is a wait, as long as the policy's intervals say: so short that all are made
+// within the route's limit, or so long that it cuts them; in both times.
+func TestBackOffLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, backoff string
+		least, most   int // attempts of a request
+		ends          string
+	}{
+		// Without the limit of 100 ms, waits up to 1 s, of 16 the sum is about 7 s.
+		{"up to a maximum", "backoff: {baseInterval: 100ms, maxInterval: 100ms}", 17, 17, "server_error 500"},
+		{"as Envoy Gateway writes it", "perRetry: {backOff: {baseInterval: 100ms, maxInterval: 100ms}}", 17, 17, "server_error 500"},
+		// Up to 100, 200, 400 ms and so on: 51 s of waits if all were made.
+		{"doubled each time", "backoff: {baseInterval: 100ms, maxInterval: 60s}", 2, 12, "timed_out 504"},
+		{"long from the beginning", "backoff: {baseInterval: 1h, maxInterval: 2h}", 1, 1, "timed_out 504"},
+		{"none is said", "", 17, 17, "server_error 500"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			policy := traffic("  timeout: {request: 5s}\n  retry: {numRetries: 16, retryOn: ['5xx'], " + c.backoff + "}\n")
+			live, played := bothTimes(t, underPolicy(t, policy, "modelServer: {prefill: 1ms, outputTokens: 1, faults: [{fault: status=500}]}", "requests: 6, concurrency: 6"), oneWorker)
+			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+				for id, was := range sends(events) {
+					if n := strings.Count(was, ", "); n < c.least || n > c.most || !strings.HasSuffix(was, c.ends) {
+						t.Errorf("%s: %s: %d attempts: %s; expected %d to %d, %s", when, id, n, was, c.least, c.most, c.ends)
+					}
+				}
+			}
+		})
+	}
+}
+
 // Limits cut where they should: all of an exchange, or an attempt that has not begun to
 // answer, which is made again; in both times.
 func TestTimeoutsLiveAsVirtual(t *testing.T) {
@@ -199,6 +231,7 @@ func TestBreakersLiveAsVirtual(t *testing.T) {
 		{"connections, and those that wait", "  circuitBreaker: {maxConnections: 1, maxPendingRequests: 1}\n", "", 2, "map[completed:2 unavailable:4]"},
 		{"retries", "  circuitBreaker: {maxRetries: 1}\n" + again, "{fault: delay=1s;status=503}", 9, "map[unavailable:6]"},
 		{"a budget of retries", "  circuitBreaker: {retryBudget: {percent: {numerator: 40}, minRetryConcurrency: 1}}\n" + again, "{fault: delay=1s;status=503}", 10, "map[unavailable:6]"},
+		{"a budget as document 003 has it", "  retry: {numRetries: 3, retryOn: ['5xx'], backoff: {baseInterval: 1ms}, retryBudget: {minRetriesPercent: 20.0, retryRatio: 0.1}}\n", "{fault: delay=1s;status=503}", 15, "map[unavailable:6]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package up
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,7 +13,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/eventually"
@@ -53,7 +56,8 @@ const chat = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 func TestRetriesGoToAnotherPod(t *testing.T) {
 	t.Parallel()
 	retry := dict{"retry": dict{"numRetries": 3, "retryOn": []string{"5xx", "reset", "connect-failure", "refused-stream", "retriable-status-codes"}, "retriableStatusCodes": []int{429, 503}, "backoff": dict{"baseInterval": "1ms", "maxInterval": "10ms", "multiplier": 2}}}
-	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 2)+leadTo("/svc", dict{"name": "one", "port": 8080})+leadTo("/v1", pool("one"))+policy("HTTPRoute", "r-svc", retry)+policy("HTTPRoute", "r-v1", retry)))
+	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 2)+leadTo("/svc", dict{"name": "one", "port": 8080})+leadTo("/v1", pool("one"))+policy("HTTPRoute", "r-svc", retry)+policy("HTTPRoute", "r-v1", retry)+
+		object("HTTPRoute", "own", dict{"parentRefs": []dict{{"name": "g"}}, "rules": []dict{{"matches": []dict{{"path": dict{"value": "/own"}}}, "retry": dict{"codes": []int{502}, "attempts": 1, "backoff": "1ms"}, "backendRefs": []dict{{"name": "one", "port": 8080}}}}})))
 	long := strings.Replace(chat, "hi", strings.Repeat("long ", 60_000), 1)
 	for _, path := range []string{"/svc", "/v1/chat/completions"} {
 		for _, status := range []string{"503", "429"} {
@@ -71,6 +75,21 @@ func TestRetriesGoToAnotherPod(t *testing.T) {
 			if again == 0 {
 				t.Errorf("%s: of 12 requests none came to the pod that answers %s first", path, status)
 			}
+		}
+	}
+	for _, c := range []struct{ status, attempts string }{{"502@one-0", "2"}, {"503@one-0", ""}} { // what the route's own retry names, and what it does not
+		seen := ""
+		for i := range 12 {
+			a := r.post(r.url(80)+"/own", fmt.Sprint(c, i), "X-Echo-Status", c.status)
+			name, attempt := a.pod()
+			if again := attempt == "2"; name == "one-0" && a.status == http.StatusOK || again && name != "one-1" {
+				t.Errorf("%s: status %d from %s at attempt %s", c.status, a.status, name, attempt)
+			} else if again {
+				seen = attempt
+			}
+		}
+		if seen != c.attempts {
+			t.Errorf("%s: attempt %q, expected %q", c.status, seen, c.attempts)
 		}
 	}
 	if a := r.post(r.url(80)+"/svc", chat, "X-Echo-Status", "404"); a.status != http.StatusNotFound {
@@ -104,6 +123,50 @@ func TestTimeouts(t *testing.T) {
 	}
 	if a := r.do(http.MethodGet, at+"/free", "", "X-Echo-Delay", "300ms"); a.status != http.StatusOK {
 		t.Errorf("without a policy: %d", a.status)
+	}
+}
+
+// full is a port of loopback where no connection is made any more: its queue is full.
+func full(t *testing.T) int {
+	t.Helper()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(socket) }) // nobody waits for it
+	if err := errors.Join(syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(socket, 0)); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := at.(*syscall.SockaddrInet4).Port
+	for range 10 {
+		c, err := net.DialTimeout("tcp", fmt.Sprint("127.0.0.1:", port), 200*time.Millisecond)
+		if err != nil {
+			return port
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	t.Fatal("a port whose queue is full takes connections")
+	return 0
+}
+
+// A connection that cannot be made is given up after connectTimeout, as Envoy Gateway and
+// as document 003 write it, and counts as one that failed.
+func TestConnectTimeout(t *testing.T) {
+	t.Parallel()
+	port, text := full(t), oneGateway()
+	for name, timeout := range map[string]dict{"short": {"request": "20s", "backend": "100ms"}, "tcp": {"http": dict{"requestTimeout": "20s"}, "tcp": dict{"connectTimeout": "100ms"}}, "long": {"request": "300ms", "backend": "55s"}} {
+		text += fmt.Sprintf("\n---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s}\nspec: {ports: [{name: http, port: 80}]}\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %[1]s, labels: {kubernetes.io/service-name: %[1]s}}\naddressType: IPv4\nports: [{name: http, port: %[2]d}]\nendpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]\n", name, port) +
+			leadTo("/"+name, dict{"name": name, "port": 80}) + policy("HTTPRoute", "r-"+name, dict{"timeout": timeout})
+	}
+	r := bring(t, objectsOf(t, text))
+	for path, want := range map[string]int{"/short": http.StatusServiceUnavailable, "/tcp": http.StatusServiceUnavailable, "/long": http.StatusGatewayTimeout} {
+		if a := r.do(http.MethodGet, r.url(80)+path, ""); a.status != want {
+			t.Errorf("%s: %d %s; expected %d", path, a.status, a.body, want)
+		}
 	}
 }
 

@@ -28,19 +28,22 @@ func (t *tagCompiler) triggeredTags(v *value, kind string, around surroundings, 
 			return nil, fmt.Errorf("Tags in %s must have a begin of the other kind, string or token", kind)
 		}
 	}
-	tags, err := t.tags(v, depth)
-	if err != nil {
-		return nil, err
-	}
-	least, err := v.flag("at_least_one", false)
-	if err != nil {
-		return nil, err
-	}
-	stop, err := v.flag("stop_after_first", false)
+	tags, least, stop, err := t.tagsAndCounts(v, depth)
 	if err != nil {
 		return nil, err
 	}
 	return t.triggered(triggers, tags, excludes, around, least, stop)
+}
+
+// tagsAndCounts reads a format's tags, and whether there is at least one of them and at most one.
+func (t *tagCompiler) tagsAndCounts(v *value, depth int) (tags []tag, least, stop bool, err error) {
+	if tags, err = t.tags(v, depth); err == nil {
+		least, err = v.flag("at_least_one", false)
+	}
+	if err == nil {
+		stop, err = v.flag("stop_after_first", false)
+	}
+	return tags, least, stop, err
 }
 
 // triggered is any text in which each trigger begins one of its tags.
@@ -104,15 +107,7 @@ func (t *tagCompiler) separated(v *value, depth int) (*node, error) {
 	if !separator.is('"') {
 		return nil, errors.New("Tags with separator format's separator field must be a string")
 	}
-	tags, err := t.tags(v, depth)
-	if err != nil {
-		return nil, err
-	}
-	least, err := v.flag("at_least_one", false)
-	if err != nil {
-		return nil, err
-	}
-	stop, err := v.flag("stop_after_first", false)
+	tags, least, stop, err := t.tagsAndCounts(v, depth)
 	if err != nil {
 		return nil, err
 	}
