@@ -61,7 +61,7 @@ func TestAssumed(t *testing.T) {
 		{"Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n", Options{Format: BurstGPT}, []string{different, "its requests to several models are sent to one"}},
 		{`{"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0,1]}`, Options{Format: Mooncake}, []string{"a hash id stands for 512 tokens, and for all that is before them", answers}},
 		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`, Options{Format: Bailian}, []string{"a hash id stands for 16 tokens, and for all that is before them", answers, "requests of a session come at the times of their lines, and do not wait for the answer before"}},
-		{`[{"conversations":[{"from":"system","value":"Be short"},{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"}]}]`, Options{Format: ShareGPT, Chat: true}, []string{
+		{`[{"conversations":[{"from":"narrator","value":"Be short"},{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"}]}]`, Options{Format: ShareGPT, Chat: true}, []string{
 			"it has no times: requests come as the workload says, those of a conversation one after the other, and do not wait for the answer before",
 			"words are made up, of the lengths of the trace's and the same where its are the same; a token of an answer is four characters", "every message is one of the user's",
 			"1 messages of neither human nor gpt are taken as the user's"}},
