@@ -133,6 +133,8 @@ func start(t *testing.T, s *scenario.Scenario, change func(*Options)) *rig {
 				t.Logf("%v %s %s %s %v", e.Time, e.Request, e.Hop, e.Step, e.Details)
 			}
 		}
+		// testing keeps what a parallel test's cleanup refers to until all tests have ended.
+		st, o, *r = nil, Options{}, rig{t: t, played: r.played}
 	})
 	return r
 }

@@ -2,6 +2,7 @@ package imports
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -13,6 +14,10 @@ func guideLLM(m *maker, n *node) {
 	if n.at("spec").given() {
 		s = n.at("spec")
 	}
+	if all := n.at("benchmarks").items(); len(all) > 0 {
+		m.overlay(s, all[m.one(n.at("benchmarks"), len(all))])
+		n.leave("benchmarks")
+	}
 	backend := s.at("backend")
 	backend.leave("kind", "target", "model")
 	format := backend.at("request_format").text(n.at("data_request_formatter").text("chat_completions"))
@@ -22,7 +27,7 @@ func guideLLM(m *maker, n *node) {
 		m.set("api", "completions")
 	}
 	m.set("stream", "true")
-	m.guideLLMProfile(s, n.at("benchmarks").items())
+	m.guideLLMProfile(s)
 	for _, c := range s.at("constraints").items() {
 		switch c.at("kind").text("") {
 		case "max_duration":
@@ -44,33 +49,57 @@ func guideLLM(m *maker, n *node) {
 	m.guideLLMData(s.at("data"))
 }
 
-// guideLLMProfile reads how requests come. Of several loads, which the tool plays
-// one after the other, the first is taken.
-func (m *maker) guideLLMProfile(s *node, benchmarks []*node) {
+// overlay sets what one of several benchmarks has in place of the specification's, by
+// paths such as constraints[0].count.
+func (m *maker) overlay(s, benchmark *node) {
+	fields, _ := benchmark.value.(map[string]any)
+	for _, path := range sortedNames(fields) {
+		at, last := s.value, ""
+		for step := range strings.SplitSeq(strings.NewReplacer("[", ".", "]", "").Replace(path), ".") {
+			at, last = into(at, last), step
+		}
+		if in, ok := at.(map[string]any); ok {
+			in[last] = fields[path]
+		} else {
+			m.fail(benchmark.at(path), "there is no such field in spec", "the path of one, such as profile.rate")
+		}
+	}
+}
+
+// into is a field of an object, or an entry of a list by its number; "" is the value itself.
+func into(v any, step string) any {
+	switch x := v.(type) {
+	case map[string]any:
+		if step == "" {
+			return x
+		}
+		return x[step]
+	case []any:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(x) {
+			return x[i]
+		}
+	}
+	return nil
+}
+
+// guideLLMProfile reads how requests come.
+func (m *maker) guideLLMProfile(s *node) {
 	p := s.at("profile")
 	kind, rate, streams := p.at("kind"), p.at("rate"), p.at("streams")
 	if _, older := p.value.(string); older {
 		kind, rate, streams = p, s.at("rate"), s.at("rate")
 	}
-	first := func(n *node, name string) float64 {
+	load := func(n *node) float64 {
 		loads := n.items()
-		for _, b := range benchmarks {
-			if l := b.at("profile." + name); l.given() {
-				loads = append(loads, l)
-			}
-		}
-		if len(loads) > 1 {
-			m.note("of %d loads that are played one after the other the first is taken: windtunnel sweep --set workload.%s=… plays the others", len(loads), map[string]string{"rate": "rate", "streams": "concurrency"}[name])
-		}
 		if len(loads) == 0 {
 			m.fail(n, "missing", "a number")
 			return 1
 		}
-		return loads[0].number(m, 1)
+		return loads[m.one(n, len(loads))].number(m, 1)
 	}
 	switch k := kind.one(m, "poisson", "constant", "async", "concurrent", "synchronous", "throughput"); k {
 	case "poisson", "constant", "async":
-		m.set("rate", "%s", number(first(rate, "rate")))
+		m.set("rate", "%s", number(load(rate)))
 		if k != "poisson" {
 			m.set("arrivals", "constant")
 		}
@@ -78,7 +107,7 @@ func (m *maker) guideLLMProfile(s *node, benchmarks []*node) {
 			m.set("concurrency", "%s", whole(c.number(m, 1)))
 		}
 	case "concurrent":
-		m.set("concurrency", "%s", whole(first(streams, "streams")))
+		m.set("concurrency", "%s", whole(load(streams)))
 	case "synchronous":
 		m.set("concurrency", "1")
 	case "throughput":

@@ -1,7 +1,8 @@
 // Package imports makes scenarios of what other load generators are configured
-// with: inference-perf, GuideLLM and the priority mix of llm-d-benchmark. What a
-// configuration says in another way than a scenario can, and what of it is not
-// taken over, is told (Scenario.Notes).
+// with: inference-perf, GuideLLM, vLLM's benchmark, AIPerf and the priority mix of
+// llm-d-benchmark, whose profiles are such configurations. What a configuration says
+// in another way than a scenario can, and what of it is not taken over, is told
+// (Scenario.Notes).
 package imports
 
 import (
@@ -21,32 +22,50 @@ const (
 	InferencePerf = "inference-perf" // github.com/kubernetes-sigs/inference-perf, at 7de5ef2
 	GuideLLM      = "guidellm"       // github.com/vllm-project/guidellm, at ee7a774
 	PriorityMix   = "priority-mix"   // github.com/llm-d/llm-d-benchmark, at 8bc9f1d
+	VLLMBench     = "vllm-bench"     // github.com/vllm-project/vllm, benchmarks/serve.py at 009e6d4
+	AIPerf        = "aiperf"         // github.com/ai-dynamo/aiperf, at db4f639
 )
 
 // Formats are all of them.
-func Formats() []string { return []string{InferencePerf, GuideLLM, PriorityMix} }
+func Formats() []string {
+	return []string{InferencePerf, GuideLLM, PriorityMix, VLLMBench, AIPerf}
+}
 
 // Scenario is what was made.
 type Scenario struct {
 	Text  []byte
 	Notes []string // a sentence each
+	// Trace is the file whose requests it sends, by its path from the scenario's own
+	// directory; "" where requests are made up.
+	Trace string
 }
 
-// Read makes a scenario of a configuration.
-func Read(format string, text []byte) (*Scenario, error) {
-	from := map[string]func(*maker, *node){InferencePerf: inferencePerf, GuideLLM: guideLLM, PriorityMix: priorityMix}[format]
+// Read makes a scenario of a configuration. Of several loads, which the format's tool
+// plays one after the other, load is the number of the one to take, from 1 on; 0 is the
+// first of them.
+func Read(format string, text []byte, load int) (*Scenario, error) {
+	from := map[string]func(*maker, *node){InferencePerf: inferencePerf, GuideLLM: guideLLM, PriorityMix: priorityMix, VLLMBench: vllmBench, AIPerf: aiPerf}[format]
 	if from == nil {
 		return nil, fmt.Errorf("no format %q; expected one of %s", format, strings.Join(Formats(), ", "))
 	}
-	var all map[string]any
-	if err := yaml.Unmarshal(text, &all); err != nil {
-		return nil, fmt.Errorf("%w; expected a configuration of %s", err, format)
+	all := map[string]any{}
+	arguments := format == VLLMBench || format == AIPerf
+	if !arguments || !commandLine(string(text), all) {
+		if err := yaml.Unmarshal(text, &all); err != nil {
+			return nil, fmt.Errorf("%w; expected a configuration of %s", err, format)
+		}
 	}
-	m := &maker{}
+	if arguments {
+		all = dashed(all)
+	}
+	m := &maker{load: load}
 	root := &node{value: all}
 	from(m, root)
 	if m.err != nil {
 		return nil, m.err
+	}
+	if m.load > 1 || m.load < 0 {
+		return nil, fmt.Errorf("load %d is asked for, and the configuration has one load; expected 1, or nothing", load)
 	}
 	if left := root.left(); len(left) > 0 {
 		m.note("not taken over: %s", strings.Join(left, ", "))
@@ -56,10 +75,27 @@ func Read(format string, text []byte) (*Scenario, error) {
 
 // maker gathers the fields of a scenario.
 type maker struct {
-	workload []field
-	adapters []string
-	notes    []string
-	err      error
+	workload   []field
+	adapters   []string
+	objectives []string // of the pool, as YAML
+	notes      []string
+	err        error
+	trace      string // the file of the requests
+	load       int    // the number of the load that is asked for, until it is taken
+}
+
+// one of several loads is that which is asked for, by its index.
+func (m *maker) one(n *node, loads int) int {
+	asked := m.load
+	m.load = 0
+	switch {
+	case asked > loads || asked < 0:
+		m.fail(n, fmt.Sprintf("load %d is asked for, and there are %d", asked, loads), fmt.Sprintf("1 to %d", loads))
+		return 0
+	case asked == 0 && loads > 1:
+		m.note("of %d loads that are played one after the other the first is taken: scenario import --load 2 takes the second", loads)
+	}
+	return max(asked, 1) - 1
 }
 
 // field is a field of workload, its value as YAML.
@@ -67,6 +103,15 @@ type field struct{ name, value string }
 
 func (m *maker) set(name, format string, args ...any) {
 	m.workload = append(m.workload, field{name, fmt.Sprintf(format, args...)})
+}
+
+// read takes the requests from a file.
+func (m *maker) read(file *node, format, whatItIs string) {
+	if m.trace = file.text(""); m.trace == "" {
+		m.fail(file, "missing", whatItIs)
+	}
+	m.set("trace", "{file: %q, format: %s}", m.trace, format)
+	m.note("the file %s is looked for from the scenario's own directory", m.trace)
 }
 
 func (m *maker) note(format string, args ...any) {
@@ -90,28 +135,38 @@ func (m *maker) scenario(format string) *Scenario {
 	if len(m.adapters) > 0 {
 		server += ", loraAdapters: [" + strings.Join(m.adapters, ", ") + "]"
 	}
-	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - {name: default, flow: plain, modelServer: {%s}}\nworkload:\n", server)
+	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: default\n    flow: plain\n    modelServer: {%s}\n", server)
+	if len(m.objectives) > 0 {
+		fmt.Fprintf(&b, "    epp:\n      objectives:\n        - %s\n", strings.Join(m.objectives, "\n        - "))
+	}
+	b.WriteString("workload:\n")
 	for _, f := range m.workload {
 		fmt.Fprintf(&b, "  %s: %s\n", f.name, f.value)
 	}
-	return &Scenario{Text: []byte(b.String()), Notes: m.notes}
+	return &Scenario{Text: []byte(b.String()), Notes: m.notes, Trace: m.trace}
 }
 
 // tokens is a distribution of lengths, cut at least and most where they are given.
 // What is left of a normal one when much of it lies outside is not normal any
 // more, so a lognormal takes its place there: it is never below zero.
 func (m *maker) tokens(what string, mean, deviation, least, most float64) string {
+	return m.lengths(what, mean, deviation, least, most, 1, whole)
+}
+
+// lengths is a distribution of so many units for each of what is given.
+func (m *maker) lengths(what string, mean, deviation, least, most, unit float64, write func(float64) string) string {
+	mean, deviation, least, most = mean*unit, deviation*unit, least*unit, most*unit
 	if deviation <= 0 || least == most && least > 0 {
-		return whole(mean)
+		return write(mean)
 	}
 	name := "normal"
-	if mean-2*deviation < max(1, least) || most > 0 && mean+2*deviation > most {
+	if mean-2*deviation < max(unit, least) || most > 0 && mean+2*deviation > most {
 		name = "lognormal"
 		m.note("%s is a lognormal distribution of the same mean and deviation, of which what is outside its bounds is drawn again: values are cut off at them in the configuration's tool", what)
 	}
-	out := fmt.Sprintf("%s(%s, %s, min=%s", name, whole(mean), whole(deviation), whole(max(1, least)))
+	out := fmt.Sprintf("%s(%s, %s, min=%s", name, write(mean), write(deviation), write(max(unit, least)))
 	if most > 0 {
-		out += ", max=" + whole(most)
+		out += ", max=" + write(most)
 	}
 	return strconv.Quote(out + ")")
 }
@@ -155,7 +210,7 @@ func (n *node) given() bool { return n.value != nil }
 func (n *node) items() []*node {
 	list, ok := n.value.([]any)
 	if !ok && n.given() {
-		list = []any{n.value}
+		return []*node{n}
 	}
 	if n.used == nil {
 		n.used = map[string]*node{}
@@ -175,7 +230,7 @@ func (n *node) items() []*node {
 func (n *node) leave(names ...string) {
 	for _, name := range names {
 		if c := n.at(name); c.given() {
-			c.value = nil
+			c.value, c.used = nil, nil
 		}
 	}
 }
@@ -190,19 +245,28 @@ func (n *node) text(otherwise string) string {
 
 // number is a number, or otherwise.
 func (n *node) number(m *maker, otherwise float64) float64 {
-	switch v := n.value.(type) {
-	case nil:
+	if !n.given() {
 		return otherwise
-	case float64:
-		if v < 0 || v > 1e12 {
-			m.fail(n, fmt.Sprintf("found %v", v), "a number from 0 on")
-		}
-		return v
-	case int64:
-		return float64(v)
 	}
-	m.fail(n, fmt.Sprintf("found %.80q", fmt.Sprint(n.value)), "a number")
-	return otherwise
+	v, err := strconv.ParseFloat(n.text(""), 64)
+	switch {
+	case err != nil:
+		m.fail(n, fmt.Sprintf("found %.80q", n.text("")), "a number")
+		return otherwise
+	case !(v >= 0 && v <= 1e12):
+		m.fail(n, fmt.Sprintf("found %v", v), "a number from 0 on")
+		return otherwise
+	}
+	return v
+}
+
+// integer is a whole number, which may be below zero, as text.
+func (n *node) integer(m *maker) string {
+	v, err := strconv.ParseInt(n.text("0"), 10, 32)
+	if err != nil {
+		m.fail(n, fmt.Sprintf("found %.80q", n.text("")), "a whole number")
+	}
+	return strconv.FormatInt(v, 10)
 }
 
 // one is a word of several, or the first of them.
@@ -229,8 +293,9 @@ func (n *node) left() []string {
 		slices.Sort(out)
 		return out
 	}
-	for name := range fields {
+	for name, v := range fields {
 		switch c := n.used[name]; {
+		case v == nil: // as if it were not there
 		case c == nil:
 			out = append(out, strings.TrimPrefix(n.path+"."+name, "."))
 		default:

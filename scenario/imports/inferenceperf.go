@@ -10,9 +10,15 @@ import (
 func inferencePerf(m *maker, n *node) {
 	n.leave("server", "tokenizer", "storage", "metrics")
 	api := n.at("api")
-	switch api.at("type").one(m, "completion", "chat") {
-	case "completion":
+	kind := api.at("type").one(m, "completion", "chat")
+	data := n.at("data")
+	several := data.at("type").text("") == "conversation_replay" || data.at("shared_prefix").at("enable_multi_turn_chat").text("false") == "true"
+	switch shareGPT := data.at("type").text("") == "shareGPT"; {
+	case kind == "completion" && !several && !shareGPT:
 		m.set("api", "completions")
+	case kind == "completion":
+		m.note("conversations are of chat and not of completion: what was said before is in the messages")
+		fallthrough
 	default:
 		m.set("api", "chat")
 	}
@@ -26,7 +32,9 @@ func inferencePerf(m *maker, n *node) {
 		m.set("headers", "[%s]", strings.Join(list, ", "))
 	}
 	m.inferencePerfLoad(n.at("load"))
-	m.inferencePerfData(n.at("data"))
+	if m.trace == "" {
+		m.inferencePerfData(data)
+	}
 	report := n.at("report")
 	report.leave("request_lifecycle", "prometheus")
 	if c := report.at("goodput").at("constraints"); c.given() {
@@ -47,18 +55,20 @@ func (m *maker) inferencePerfLoad(load *node) {
 	}
 	kind, stages := load.at("type"), load.at("stages").items()
 	pause := load.at("interval").number(m, 1)
-	if len(stages) == 0 {
+	if len(stages) == 0 && kind.text("") != "trace_replay" {
 		m.fail(load.at("stages"), "missing", "one stage or several")
 		return
 	}
-	switch k := kind.one(m, "constant", "poisson", "concurrent"); k {
+	switch k := kind.one(m, "constant", "poisson", "concurrent", "trace_replay"); k {
+	case "trace_replay":
+		load.leave("stages", "interval")
+		load.at("trace").at("format").one(m, "AzurePublicDataset")
+		m.read(load.at("trace").at("file"), "azure", "the file of a trace")
 	case "concurrent":
-		if len(stages) > 1 {
-			m.fail(load.at("stages"), fmt.Sprintf("%d stages of requests at once", len(stages)), "one: play each as a scenario of its own")
-			return
-		}
-		m.set("concurrency", "%s", whole(stages[0].at("concurrency_level").number(m, 1)))
-		m.set("requests", "%s", whole(stages[0].at("num_requests").number(m, 1)))
+		s := stages[m.one(load.at("stages"), len(stages))]
+		load.leave("stages", "interval")
+		m.set("concurrency", "%s", whole(s.at("concurrency_level").number(m, 1)))
+		m.set("requests", "%s", whole(s.at("num_requests").number(m, 1)))
 	default:
 		if k == "constant" {
 			m.note("constant is what the configuration's tool calls arrivals by Poisson of which it moves all times so that each stage has its number of them: here the rate holds on average")
@@ -84,8 +94,14 @@ func (m *maker) inferencePerfLoad(load *node) {
 }
 
 func (m *maker) inferencePerfData(data *node) {
-	data.leave("path", "use_chat_template")
-	switch data.at("type").one(m, "random", "synthetic", "shared_prefix", "mock") {
+	data.leave("use_chat_template")
+	switch data.at("type").one(m, "random", "synthetic", "shared_prefix", "shareGPT", "conversation_replay", "mock") {
+	case "shareGPT":
+		data.leave("input_distribution", "output_distribution")
+		m.read(data.at("path"), "sharegpt", "the file of ShareGPT's conversations: the configuration's tool loads one down by itself")
+		m.note("conversations of any length are sent, in the file's order")
+	case "conversation_replay":
+		m.inferencePerfConversations(data.at("conversation_replay"))
 	case "random", "synthetic":
 		m.set("prompt", "{tokens: %s}", m.inferencePerfLength("the prompts' length", data.at("input_distribution")))
 		m.set("outputTokens", "%s", m.inferencePerfLength("the answers' length", data.at("output_distribution")))
@@ -110,6 +126,52 @@ func (m *maker) inferencePerfData(data *node) {
 			m.note("a conversation has 10 turns: the configuration has no end of one")
 		}
 	}
+}
+
+// inferencePerfConversations reads conversations that are made up: the beginning that
+// all have in common and the one of each are one here, of which there are as many as
+// conversations.
+func (m *maker) inferencePerfConversations(c *node) {
+	c.leave("seed")
+	if n := c.at("max_model_len"); n.given() {
+		m.note("max_model_len is the model servers' to say (modelServer.maxModelLen %s): what is longer is refused there", n.text(""))
+		n.value = nil
+	}
+	count, common := c.at("num_conversations").number(m, 200), c.at("shared_system_prompt_len").number(m, 8359)
+	length := func(name, what string, otherwise, unit float64, more float64, write func(float64) string) string {
+		d := c.at(name)
+		if !d.given() {
+			return write(otherwise * unit)
+		}
+		d.leave("type", "total_count", "skew")
+		mean, deviation := d.at("mean").number(m, 512), d.at("std_dev").number(m, 200)
+		if v := d.at("variance"); v.given() {
+			deviation = math.Sqrt(v.number(m, 0))
+		}
+		least, most := d.at("min").number(m, 10), d.at("max").number(m, 1024)
+		if least > most {
+			m.fail(d, fmt.Sprintf("min is %v and max is %v", least, most), "min up to max")
+		}
+		return m.lengths(what, min(max(mean, least), most)+more, deviation, least+more, most+more, unit, write)
+	}
+	var beginning string
+	if c.at("dynamic_system_prompt_len").given() {
+		beginning = fmt.Sprintf("{groups: %s, characters: %s}", whole(count), length("dynamic_system_prompt_len", "the system prompts' length", 0, 4, common, whole))
+		m.note("each conversation has one of %s beginnings, as long as the common system prompt and its own together: between conversations of different ones nothing is in common, and several may have the same", whole(count))
+	} else if common > 0 {
+		beginning = fmt.Sprintf("{groups: 1, characters: %s}", whole(4*common))
+	}
+	if prompt := length("input_tokens_per_turn", "the questions' length", 512, 1, 0, whole); beginning != "" {
+		m.set("prompt", "\n    tokens: %s\n    shared: %s", prompt, beginning)
+	} else {
+		m.set("prompt", "{tokens: %s}", prompt)
+	}
+	m.set("outputTokens", "%s", length("output_tokens_per_turn", "the answers' length", 512, 1, 0, whole))
+	think := ""
+	if c.at("tool_call_latency_sec").given() {
+		think = ", thinkTime: " + length("tool_call_latency_sec", "the tools' time", 0, 1, 0, seconds)
+	}
+	m.set("conversations", "{turns: %s%s}", length("turns_per_conversation", "the conversations' number of turns", 1, 1, 0, whole), think)
 }
 
 // inferencePerfScalar is a length that is a number or a distribution.

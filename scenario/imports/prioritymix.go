@@ -37,6 +37,7 @@ func priorityMix(m *maker, n *node) {
 		sum += c.at("weight").number(m, 1)
 	}
 	var list []string
+	named := map[string]bool{}
 	for _, c := range classes {
 		own := c.at("request")
 		x := fmt.Sprintf("{name: %q, share: %s%%, maxTokens: %s", c.at("name").text(""), number(100*c.at("weight").number(m, 1)/sum), whole(own.at("max_tokens").number(m, all.at("max_tokens").number(m, 16))))
@@ -45,15 +46,34 @@ func priorityMix(m *maker, n *node) {
 				x += fmt.Sprintf(", %s: %q", f, v.text(""))
 			}
 		}
-		if p := c.at("priority"); p.given() {
-			m.note("class %s has the priority %s by its objective %s: an InferenceObjective of that name in the pool's epp.objects gives it", c.at("name").text(""), p.text(""), c.at("objective").text(""))
+		switch p, name := c.at("priority"), c.at("objective").text(""); {
+		case p.given() && name == "":
+			m.note("class %s has the priority %s and no objective that could give it: it is left out", c.at("name").text(""), p.text(""))
+		case p.given() && !named[name]:
+			named[name] = true
+			m.objectives = append(m.objectives, fmt.Sprintf("{name: %q, priority: %s}", name, p.integer(m)))
 		}
-		template, repeat := own.at("promptTemplate").text(all.at("prompt").text("")), own.at("promptRepeat").number(m, 1)
-		list = append(list, x+fmt.Sprintf(", prompt: {characters: %s}}", whole(float64(len(template))*repeat)))
+		template := own.first("promptTemplate", "prompt_template").text(all.first("promptTemplate", "prompt_template", "prompt").text(""))
+		length := max(1, float64(len(template))*own.first("promptRepeat", "prompt_repeat").number(m, 1))
+		// What comes before the request's own number is the same in all of the class.
+		common := length - 1
+		for _, number := range []string{"{variation}", "{request_index}"} {
+			if i := strings.Index(template, number); i >= 0 {
+				common = min(common, float64(i))
+			}
+		}
+		shared := ""
+		if common > 0 {
+			length, shared = length-common, fmt.Sprintf(", shared: {groups: 1, characters: %s}", whole(common))
+		}
+		list = append(list, x+fmt.Sprintf(", prompt: {characters: %s%s}}", whole(length), shared))
 	}
 	all.leave("prompt", "promptTemplate", "promptRepeat")
 	m.set("classes", "\n    - %s", strings.Join(list, "\n    - "))
-	m.note("prompts have the lengths of the templates, and other words, all different")
+	m.note("prompts have the lengths of the templates, and other words; up to where a template has the request's number ({variation}) all of a class begin alike")
+	if len(m.objectives) > 0 {
+		m.note("priorities are those of the pool's objectives, as InferenceObjectives give them: an endpoint picker heeds them where it holds requests back (flowControl among its featureGates) or refuses some")
+	}
 }
 
 func sortedNames(of map[string]any) []string { return slices.Sorted(maps.Keys(of)) }

@@ -3,6 +3,8 @@ package program
 import (
 	"bufio"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/core/workload/trace"
@@ -13,7 +15,8 @@ import (
 )
 
 type scenarioImportCmd struct {
-	From string `required:"" enum:"inference-perf,guidellm,priority-mix" help:"What the configuration is for: inference-perf, guidellm, or priority-mix of llm-d-benchmark."`
+	From string `required:"" enum:"inference-perf,guidellm,vllm-bench,aiperf,priority-mix" help:"What the configuration is for: inference-perf, guidellm, vllm-bench or aiperf (their arguments: a command line, or a file with a field for each), or priority-mix of llm-d-benchmark, whose profiles are all of these."`
+	Load int    `help:"Of several loads that are played one after the other, the number of the one to take (from 1 on); left out, the first." placeholder:"N"`
 	File string `arg:"" name:"configuration.yaml" help:"The configuration."`
 }
 
@@ -30,11 +33,13 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}
-	s, err := imports.Read(c.From, text)
+	s, err := imports.Read(c.From, text, c.Load)
 	if err != nil {
 		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
 	}
-	if _, err := scenario.Parse("what was made of "+c.File, s.Text); err != nil {
+	if _, err := os.Stat(s.Trace); s.Trace != "" && err != nil {
+		fmt.Fprintf(o.Stderr, "windtunnel: note: there is no %s here: the scenario needs it\n", s.Trace)
+	} else if _, err := scenario.Parse("what was made of "+filepath.Base(c.File), s.Text); err != nil {
 		return exit.With(exit.Input, err)
 	}
 	_, err = o.Stdout.Write(s.Text)

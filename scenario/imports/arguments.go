@@ -1,0 +1,244 @@
+package imports
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// commandLine reads the words of a command, such as vllm bench serve --num-prompts 100
+// --seed 1, and tells whether the text is one. A flag without a value is true.
+func commandLine(text string, into map[string]any) bool {
+	words := strings.Fields(strings.ReplaceAll(text, "\\\n", " "))
+	first := 0
+	for ; first < len(words) && !strings.HasPrefix(words[first], "--"); first++ {
+		if strings.HasSuffix(words[first], ":") || strings.HasPrefix(words[first], "#") {
+			return false // a field or a comment of YAML
+		}
+	}
+	name := ""
+	for _, w := range words[min(first, len(words)):] {
+		flag, is := strings.CutPrefix(w, "--")
+		if is {
+			name, w, is = strings.Cut(flag, "=")
+			if into[name] = true; !is {
+				continue
+			}
+		}
+		value := strings.Trim(w, `"'`)
+		if before, ok := into[name].(string); ok {
+			value = before + " " + value
+		}
+		into[name] = value
+	}
+	return len(into) > 0
+}
+
+// dashed are the arguments by their names with dashes, with which they may be written
+// or with underscores.
+func dashed(arguments map[string]any) map[string]any {
+	out := make(map[string]any, len(arguments))
+	for name, v := range arguments {
+		out[strings.ReplaceAll(name, "_", "-")] = v
+	}
+	return out
+}
+
+// flag is a flag that is given, with true or with nothing.
+func (n *node) flag() bool {
+	v := strings.ToLower(n.text("false"))
+	return v != "false" && v != "0"
+}
+
+// bounds reads a list such as "ttft:200 e2el:5000", in milliseconds.
+func (m *maker) bounds(n *node, names map[string]string) {
+	var slo []string
+	for _, b := range strings.Fields(strings.NewReplacer(",", " ", "[", " ", "]", " ").Replace(n.text(""))) {
+		name, most, _ := strings.Cut(b, ":")
+		ms, err := strconv.ParseFloat(most, 64)
+		switch own := names[name]; {
+		case err != nil || !(ms > 0 && ms < 1e9):
+			m.fail(n, fmt.Sprintf("found %.80q", b), "a metric and milliseconds, such as ttft:200")
+		case own == "":
+			m.note("the bound %s of what is good has no like here", b)
+		default:
+			slo = append(slo, fmt.Sprintf("%s: %sms", own, number(ms)))
+		}
+	}
+	if slo != nil {
+		m.set("slo", "{%s}", strings.Join(slo, ", "))
+	}
+}
+
+// vllmBench reads the arguments of vllm bench serve (benchmark_serving.py), as a command
+// line or as a file with a field for each.
+func vllmBench(m *maker, n *node) {
+	n.leave("executable", "model", "served-model-name", "tokenizer", "tokenizer-mode", "trust-remote-code", "base-url", "host", "port", "percentile-metrics", "metric-percentiles",
+		"result-filename", "result-dir", "save-result", "save-detailed", "append-result", "disable-tqdm", "profile", "metadata", "label", "seed", "ready-check-timeout-sec", "num-warmups")
+	dataset := n.at("dataset-name").one(m, "random", "sonnet", "prefix_repetition", "sharegpt")
+	chat := strings.Contains(n.at("backend").text("openai")+n.at("endpoint-type").text("")+n.at("endpoint").text(""), "chat")
+	switch {
+	case chat:
+		m.set("api", "chat")
+	case dataset == "sharegpt":
+		m.set("api", "chat")
+		m.note("conversations are of chat and not of completion: what was said before is in the messages")
+	default:
+		m.set("api", "completions")
+	}
+	if n.at("backend").given() && n.at("endpoint").given() {
+		n.leave("endpoint-type")
+	}
+	m.set("stream", "true")
+	m.set("requests", "%s", whole(n.at("num-prompts").number(m, 1000)))
+	m.vllmArrivals(n)
+	m.vllmPrompts(n, dataset)
+	if dataset != "sharegpt" && !n.at("ignore-eos").flag() {
+		m.note("without ignore-eos a model may end an answer sooner: here all have the length that is asked for")
+	}
+	m.bounds(n.at("goodput"), map[string]string{"ttft": "ttft", "tpot": "tpot", "e2el": "e2e"})
+}
+
+func (m *maker) vllmArrivals(n *node) {
+	most := n.at("max-concurrency")
+	if rate := n.at("request-rate"); rate.text("inf") != "inf" && rate.text("") != "+Inf" {
+		m.set("rate", "%s", number(rate.number(m, 1)))
+		if most.given() {
+			m.set("concurrency", "%s", whole(most.number(m, 1)))
+		}
+		if b := n.at("burstiness").number(m, 1); b != 1 {
+			m.set("arrivals", "gamma")
+			m.set("burstiness", "%s", number(b))
+		}
+		m.note("the configuration's tool moves all times so that the last request comes at exactly requests ÷ rate: here the rate holds on average")
+		return
+	}
+	n.leave("burstiness")
+	if !most.given() {
+		most = n.at("num-prompts")
+	}
+	m.set("concurrency", "%s", whole(most.number(m, 1000)))
+}
+
+func (m *maker) vllmPrompts(n *node, dataset string) {
+	at := func(name string, otherwise float64) float64 { return n.at(name).number(m, otherwise) }
+	prompts := func(groups, prefix float64, rest string) {
+		if prefix > 0 {
+			m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", rest, whole(groups), whole(4*prefix))
+			return
+		}
+		m.set("prompt", "{tokens: %s}", rest)
+	}
+	switch dataset {
+	case "sharegpt":
+		m.read(n.at("dataset-path"), "sharegpt", "the file of ShareGPT's conversations")
+		m.note("every answer in the file is a request, in its order, where the configuration's tool takes the first answers of some")
+		if own := n.at("sharegpt-output-len"); own.given() {
+			m.note("answers have the lengths of the file's, and not sharegpt-output-len %s", own.text(""))
+		}
+	case "sonnet":
+		prefix := at("sonnet-prefix-len", 200)
+		n.leave("dataset-path")
+		prompts(1, prefix, whole(at("sonnet-input-len", 550)-prefix))
+		m.set("outputTokens", "%s", whole(at("sonnet-output-len", 150)))
+	case "prefix_repetition":
+		prompts(at("prefix-repetition-num-prefixes", 10), at("prefix-repetition-prefix-len", 256), whole(at("prefix-repetition-suffix-len", 256)))
+		m.set("outputTokens", "%s", whole(at("prefix-repetition-output-len", 128)))
+	default:
+		within := at("random-range-ratio", 0)
+		length := func(mean float64) string {
+			if within <= 0 {
+				return whole(mean)
+			}
+			return whole(mean*(1-within)) + ".." + whole(mean*(1+within))
+		}
+		prompts(1, at("random-prefix-len", 0), length(at("random-input-len", 1024)))
+		m.set("outputTokens", "%s", length(at("random-output-len", 128)))
+	}
+}
+
+// aiPerf reads the arguments of aiperf profile, as a command line or as a file with a
+// field for each.
+func aiPerf(m *maker, n *node) {
+	n.leave("model", "url", "tokenizer", "tokenizer-trust-remote-code", "no-server-metrics", "use-server-token-count", "random-seed", "workers-max", "ui", "artifact-dir", "profile-export-file", "export-level", "extra-inputs",
+		"warmup-request-count", "request-timeout-seconds", "endpoint", "verbose")
+	switch n.at("endpoint-type").one(m, "chat", "completions") {
+	case "completions":
+		m.set("api", "completions")
+	default:
+		m.set("api", "chat")
+	}
+	m.set("stream", "%t", n.at("streaming").flag())
+	if n.at("input-file").given() {
+		n.at("custom-dataset-type").one(m, "mooncake_trace")
+		n.leave("concurrency", "fixed-schedule", "custom-dataset-type")
+		m.read(n.at("input-file"), "mooncake", "the file of a trace")
+		m.note("the trace's requests come at its times, and no concurrency holds them back")
+		if r := n.at("request-count"); r.given() {
+			m.set("requests", "%s", whole(r.number(m, 1)))
+		}
+		return
+	}
+	most := n.at("concurrency")
+	rate := n.at("request-rate")
+	if rate.given() {
+		m.set("rate", "%s", number(rate.number(m, 1)))
+		pattern := n.at("arrival-pattern")
+		if !pattern.given() {
+			pattern = n.at("request-rate-mode")
+		}
+		switch pattern.one(m, "poisson", "constant", "gamma") {
+		case "constant":
+			m.set("arrivals", "constant")
+		case "gamma":
+			m.set("arrivals", "gamma")
+			m.set("burstiness", "%s", number(n.at("arrival-smoothness").number(m, 1)))
+		}
+	}
+	if most.given() || !rate.given() {
+		m.set("concurrency", "%s", whole(most.number(m, 1)))
+	}
+	turns, count := n.first("conversation-turn-mean", "num-turns"), n.at("request-count")
+	switch duration := n.at("benchmark-duration"); {
+	case count.given():
+		m.set("requests", "%s", whole(count.number(m, 10)))
+	case n.at("conversation-num").given() || n.at("num-conversations").given():
+		m.set("requests", "%s", whole(n.first("conversation-num", "num-conversations").number(m, 1)*turns.number(m, 1)))
+	case !duration.given():
+		m.set("requests", "%s", whole(max(10, 2*most.number(m, 1))))
+		m.note("without request-count there are twice as many requests as the concurrency, and at least 10")
+	}
+	if d := n.at("benchmark-duration"); d.given() {
+		m.set("duration", "%s", seconds(d.number(m, 60)))
+	}
+	length := func(what string, mean, deviation *node, otherwise float64) string {
+		return m.tokens(what, mean.number(m, otherwise), deviation.number(m, 0), 1, 0)
+	}
+	prompt := length("the prompts' length", n.first("isl", "synthetic-input-tokens-mean", "prompt-input-tokens-mean"), n.first("isl-stddev", "synthetic-input-tokens-stddev", "prompt-input-tokens-stddev"), 550)
+	if prefix := n.first("prefix-prompt-length", "prompt-prefix-length"); prefix.given() {
+		m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", prompt, whole(n.first("num-prefix-prompts", "prefix-prompt-pool-size", "prompt-prefix-pool-size").number(m, 1)), whole(4*prefix.number(m, 1)))
+	} else {
+		m.set("prompt", "{tokens: %s}", prompt)
+	}
+	if answer := n.first("osl", "output-tokens-mean", "prompt-output-tokens-mean"); answer.given() {
+		m.set("outputTokens", "%s", length("the answers' length", answer, n.first("osl-stddev", "output-tokens-stddev", "prompt-output-tokens-stddev"), 1))
+	}
+	if t := turns.number(m, 1); t > 1 {
+		think := ""
+		if d := n.at("conversation-turn-delay-mean"); d.given() {
+			think = fmt.Sprintf(", thinkTime: %sms", number(d.number(m, 0)))
+		}
+		m.set("conversations", "{turns: %s%s}", whole(t), think)
+	}
+	m.bounds(n.at("goodput"), map[string]string{"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"})
+}
+
+// first is the first of several fields that is given: names of the same.
+func (n *node) first(names ...string) *node {
+	for _, name := range names {
+		if c := n.at(name); c.given() {
+			return c
+		}
+	}
+	return n.at(names[0])
+}
