@@ -75,7 +75,7 @@ func (r *request) serveWithout() {
 	if r.pool.cluster == nil {
 		servers := r.pool.modes.servers
 		if len(servers) == 0 {
-			r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 503, Body: []byte("no healthy upstream")}})
+			r.unserved()
 			return
 		}
 		head = header.Of(picker.HeaderDestination, servers[r.Index%len(servers)])
