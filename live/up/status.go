@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
@@ -28,15 +29,8 @@ const (
 	// may take to say it.
 	statusPeriod   = time.Second
 	statusPatience = 2 * time.Second
-)
-
-// told are the families of a model server's metrics that a pool's status is made of.
-const (
-	waitingRequests = "vllm:num_requests_waiting"
-	busyPercent     = "vllm_gpu_utilization_percent"
-	queriedTokens   = "vllm:prefix_cache_queries_total"
-	cachedTokens    = "vllm:prefix_cache_hits_total"
-	answered        = "vllm:request_success_total"
+	// statusAtOnce is how many are asked at one time.
+	statusAtOnce = 16
 )
 
 // statusWriter keeps the status of all objects in a file.
@@ -46,20 +40,14 @@ type statusWriter struct {
 	client *http.Client
 	// since is when each condition became what it is.
 	since map[string]transition
-	// answered are the requests that each pool's pods had answered when they were asked last, and
-	// when that was.
-	answered map[string]count
-	written  []byte
+	// pools are document 003's, by namespace and name.
+	pools   map[string]*gateway.PoolWatch
+	written []byte
 }
 
 type transition struct {
 	status string
 	at     time.Time
-}
-
-type count struct {
-	n  float64
-	at time.Time
 }
 
 // WriteStatus keeps the status of every object in a file, as a controller writes it into the
@@ -68,7 +56,7 @@ type count struct {
 func (u *Up) WriteStatus(ctx context.Context, path string) error {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	w := &statusWriter{u: u, path: path, client: &http.Client{Transport: transport, Timeout: statusPatience}, since: map[string]transition{}, answered: map[string]count{}}
+	w := &statusWriter{u: u, path: path, client: &http.Client{Transport: transport, Timeout: statusPatience}, since: map[string]transition{}, pools: map[string]*gateway.PoolWatch{}}
 	for {
 		if err := w.write(ctx); err != nil || !pause.For(ctx, statusPeriod) {
 			return err
@@ -176,88 +164,49 @@ func (w *statusWriter) dated(of string, list []gateway.Condition) (out []any) {
 // taken out.
 func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool, pods []*pod, out []string) map[string]any {
 	endpoints := w.u.endpointsOf(s, p, pods).Endpoints
-	pages := make([]metrics.Page, len(endpoints))
-	well := make([]bool, len(endpoints))
+	says := make([]gateway.PodSays, len(endpoints))
 	var asking sync.WaitGroup
-	limit := make(chan struct{}, 16)
+	limit := make(chan struct{}, statusAtOnce)
 	for i, e := range endpoints {
 		asking.Go(func() {
 			limit <- struct{}{}
-			pages[i], well[i] = w.ask(ctx, e)
+			says[i] = w.ask(ctx, e)
+			says[i].Out = slices.Contains(out, e.HostPort())
 			<-limit
 		})
 	}
 	asking.Wait()
-	available, told := 0, 0
-	sums := map[string]float64{}
-	for i, e := range endpoints {
-		if !well[i] || slices.Contains(out, e.HostPort()) {
-			continue
-		}
-		if available++; pages[i] == nil {
-			continue
-		}
-		told++
-		for name, family := range pages[i] {
-			for k := range family.Samples {
-				sums[name] += family.Samples[k].Value
-			}
-		}
+	key := p.Namespace + "/" + p.Name
+	if w.pools[key] == nil {
+		w.pools[key] = &gateway.PoolWatch{}
 	}
-	key, now := p.Namespace+"/"+p.Name, time.Now()
-	rate, last := 0.0, w.answered[key]
-	if seconds := now.Sub(last.at).Seconds(); !last.at.IsZero() && seconds > 0 {
-		rate = max(0, sums[answered]-last.n) / seconds // less where a pod has gone
-	}
-	w.answered[key] = count{sums[answered], now}
-	status := map[string]any{"totalPods": len(endpoints), "availablePods": available, "unhealthyPods": len(endpoints) - available,
-		"conditions": w.dated("InferencePool "+key, []gateway.Condition{ready(available, len(endpoints))})}
-	if told > 0 {
-		hits := 0.0
-		if sums[queriedTokens] > 0 {
-			hits = sums[cachedTokens] / sums[queriedTokens]
-		}
-		status["metrics"] = map[string]any{"averageQueueLength": rounded(sums[waitingRequests] / float64(told)), "averageGPUUtilization": rounded(sums[busyPercent] / float64(told)),
-			"averageCacheHitRate": rounded(hits), "requestsPerSecond": rounded(rate)}
+	x := w.pools[key].Asked(machine.FromDuration(time.Since(w.u.origin)), says)
+	status := map[string]any{"totalPods": x.Total, "availablePods": x.Available, "unhealthyPods": x.Total - x.Available, "conditions": w.dated("InferencePool "+key, []gateway.Condition{x.Ready})}
+	if x.Metrics != nil {
+		status["metrics"] = x.Metrics
 	}
 	return status
 }
 
-// ready is document 003's condition of a pool.
-func ready(available, total int) gateway.Condition {
-	switch {
-	case total == 0:
-		return gateway.Condition{Type: "Ready", Status: "False", Reason: "NoPods", Message: "the pool has no pods"}
-	case available < total:
-		return gateway.Condition{Type: "Ready", Status: "False", Reason: "PodsNotReady", Message: fmt.Sprintf("%d of %d pods are ready", available, total)}
-	}
-	return gateway.Condition{Type: "Ready", Status: "True", Reason: "PodsReady", Message: "all pods are ready"}
-}
-
-func rounded(v float64) float64 { return float64(int64(v*100+0.5)) / 100 }
-
-// ask says whether an endpoint answers, and what it tells in its metrics; nil where that is
-// nothing that can be read.
-func (w *statusWriter) ask(ctx context.Context, e *picker.Endpoint) (metrics.Page, bool) {
+// ask asks an endpoint for its metrics.
+func (w *statusWriter) ask(ctx context.Context, e *picker.Endpoint) (says gateway.PodSays) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.HostPort()+"/metrics", nil)
 	if err != nil {
-		return nil, false
+		return says
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
 		w.u.log.Debug("a pod does not say how it is", slog.String("endpoint", e.HostPort()), slog.Any("error", err))
-		return nil, false
+		return says
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, metrics.MaxPageBytes))
-	if err != nil || resp.StatusCode >= 500 {
-		return nil, false
-	}
-	page, err := metrics.Parse(text, func(name string) bool {
-		return slices.Contains([]string{waitingRequests, busyPercent, queriedTokens, cachedTokens, answered}, name)
-	})
 	if err != nil {
-		return nil, true // it answers something else
+		return says
 	}
-	return page, true
+	says.Code = resp.StatusCode
+	if page, err := metrics.Parse(text, gateway.StatusMetric); err == nil { // else it answers something else
+		says.Page = page
+	}
+	return says
 }
