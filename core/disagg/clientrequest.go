@@ -120,7 +120,7 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 			} else if m.Body != nil {
 				x.r.Body, x.r.Bytes = m.Body, len(m.Body)
 			}
-			details := flow.Details{flow.D("method", x.r.Method), flow.D("path", x.r.Path), flow.D("bytes", x.r.Bytes)}
+			details := flow.Details{flow.D("method", x.r.Method), flow.D("path", header.Open(x.r.Path)), flow.D("bytes", x.r.Bytes)}
 			if x.r.TraceParent != "" {
 				details = append(details, flow.D(tracing.Header, x.r.TraceParent))
 			}

@@ -116,14 +116,31 @@ func TestLower(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { header.Lower([]byte("content-type")) }); n > 0 {
 		t.Errorf("a usual name takes memory %v times", n)
 	}
-	for _, name := range []string{"authorization", "Authorization", "X-My-Api-Key", "cookie"} {
+}
+
+// Credentials are known by the names of headers, and of fields in a query.
+func TestSecrets(t *testing.T) {
+	for _, name := range []string{"authorization", "Authorization", "X-My-Api-Key", "cookie", "Ocp-Apim-Subscription-Key", "private-token", "x-api-token"} {
 		if !header.Secret(name) {
 			t.Errorf("%s is told", name)
 		}
 	}
-	for _, name := range []string{"content-type", "x-request-id", "accept"} {
+	for _, name := range []string{"content-type", "x-request-id", "accept", "x-session-token", "idempotency-key", "x-max-tokens"} {
 		if header.Secret(name) {
 			t.Errorf("%s is not told", name)
+		}
+	}
+	for value, want := range map[string]string{
+		"/v1/chat?n=1&key=S&&x=":                       "/v1/chat?n=1&key=&&x=",
+		"/v1?API-Key=S":                                "/v1?API-Key=",
+		"/v1?api%2Dkey=S&a%zz=S":                       "/v1?api%2Dkey=&a%zz=",
+		"https://a/b?X-Amz-Signature=S&access_token=S": "https://a/b?X-Amz-Signature=&access_token=",
+		"/v1?monkey=1&key":                             "/v1?monkey=1&key",
+		"key=1":                                        "key=1",
+		"":                                             "",
+	} {
+		if got := header.Open(value); got != want {
+			t.Errorf("%q is told as %q, expected %q", value, got, want)
 		}
 	}
 }

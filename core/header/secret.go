@@ -1,14 +1,21 @@
 package header
 
-import "strings"
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
 
 // secret are headers that may carry credentials, by name.
 var secret = map[string]bool{
 	"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true,
-	"x-api-key": true, "api-key": true, "apikey": true, "x-goog-api-key": true, "x-goog-iam-authorization-token": true,
-	"x-auth-token": true, "x-access-token": true, "x-amz-security-token": true, "x-forwarded-client-cert": true,
-	"x-ms-token-aad-access-token": true, "x-vault-token": true, "x-csrf-token": true,
+	"x-goog-iam-authorization-token": true, "x-auth-token": true, "x-access-token": true, "x-amz-security-token": true,
+	"x-forwarded-client-cert": true, "x-ms-token-aad-access-token": true, "x-vault-token": true, "x-csrf-token": true,
 }
+
+// parts are what a name has that says so itself.
+var parts = []string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "authorization", "private-key",
+	"access-key", "subscription-key", "api-token", "access-token", "access_token", "auth-token", "id-token", "private-token"}
 
 // Secret says whether a header may carry a credential, so that its value is to be
 // written nowhere. Its name may be.
@@ -17,13 +24,26 @@ func Secret(name string) bool {
 		return secret[s]
 	}
 	name = strings.ToLower(name)
-	if secret[name] {
-		return true
+	return secret[name] || slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(name, part) })
+}
+
+// asked are fields of a query that are credentials by their whole names.
+var asked = []string{"key", "token", "sig", "signature", "x-amz-signature"}
+
+// Open is a value, such as a path or an address, as it may be written down: credentials
+// in its query are left out.
+func Open(value string) string {
+	path, query, found := strings.Cut(value, "?")
+	if !found {
+		return value
 	}
-	for _, part := range [...]string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "authorization", "private-key"} {
-		if strings.Contains(name, part) {
-			return true
+	fields := strings.Split(query, "&")
+	for i, field := range fields {
+		raw, _, has := strings.Cut(field, "=")
+		name, err := url.QueryUnescape(raw)
+		if has && (err != nil || Secret(name) || slices.Contains(asked, strings.ToLower(name))) {
+			fields[i] = raw + "="
 		}
 	}
-	return false
+	return path + "?" + strings.Join(fields, "&")
 }

@@ -117,6 +117,26 @@ func Cookie(h header.List, name string) (value string, ok bool) {
 	return "", false
 }
 
+// Remembered is a request's header as plug-ins may keep it and hand it on: of one
+// that may carry a credential its Digest. Who asks for one is a SecretReader.
+func (r *Request) Remembered(name string) string {
+	v := r.Headers.Get(name)
+	if header.Secret(name) {
+		return Digest(v)
+	}
+	return v
+}
+
+// Secrets are those of some headers that may carry credentials, for a SecretReader.
+func Secrets(headers ...string) (names []string) {
+	for _, name := range headers {
+		if header.Secret(name) {
+			names = append(names, strings.ToLower(name))
+		}
+	}
+	return names
+}
+
 // Digest stands for a cookie's value, or another credential, where it is
 // remembered or written down: equal for equal values. That of a digest is itself; an empty value has
 // none.

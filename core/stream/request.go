@@ -95,7 +95,7 @@ func (s *Stream) trailers() {
 
 func (s *Stream) requestWhole() {
 	if s.detailed(flow.RequestReceived, s.cfg.Told...) {
-		details := append([]flow.Detail{flow.D("bytes", s.bodyLen()), flow.D("method", s.head.Get(":method")), flow.D("path", s.head.Get(":path"))}, s.cfg.Told...)
+		details := append([]flow.Detail{flow.D("bytes", s.bodyLen()), flow.D("method", s.head.Get(":method")), flow.D("path", header.Open(s.head.Get(":path")))}, s.cfg.Told...)
 		if v := s.head.Get(tracing.Header); v != "" {
 			details = append(details, flow.D(tracing.Header, v))
 		}

@@ -196,7 +196,7 @@ func (r *Request) Sent() []flow.Detail {
 	} else if r.Len() > maxShown {
 		body = strings.ToValidUTF8(body[:maxShown-len("…")], "") + "…"
 	}
-	return append([]flow.Detail{flow.D("path", r.Path), flow.D("bytes", r.Len()), flow.D("body", body)}, r.Told()...)
+	return append([]flow.Detail{flow.D("path", header.Open(r.Path)), flow.D("bytes", r.Len()), flow.D("body", body)}, r.Told()...)
 }
 
 // Told is the part of Sent that summaries read.

@@ -3,6 +3,8 @@ package archtest
 import (
 	"bytes"
 	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -77,8 +79,7 @@ func TestExceptionsAreNeeded(t *testing.T) {
 
 // Every machine of the core is held against what all machines promise.
 func TestMachinesKeepTheContract(t *testing.T) {
-	methods := map[string]int{}
-	listed := map[string]bool{}
+	verbs, listed := map[string]int{}, map[string]bool{}
 	for _, f := range goFiles(t) {
 		if f.path == "internal/contract/machines.go" {
 			ast.Inspect(f.ast, func(n ast.Node) bool {
@@ -89,27 +90,61 @@ func TestMachinesKeepTheContract(t *testing.T) {
 				return true
 			})
 		}
-		if f.test || !below(f.dir, "core") {
-			continue
-		}
-		for _, d := range f.ast.Decls {
-			m, ok := d.(*ast.FuncDecl)
-			if !ok || m.Recv == nil || m.Name.Name != "Input" && m.Name.Name != "Next" && m.Name.Name != "Advance" {
-				continue
-			}
-			if p, ok := m.Recv.List[0].Type.(*ast.StarExpr); ok {
-				if of, ok := p.X.(*ast.Ident); ok {
-					methods[f.dir+"."+of.Name]++
-				}
-			}
+		if !f.test && below(f.dir, "core") {
+			f.verbs(verbs)
 		}
 	}
 	if len(listed) == 0 {
 		t.Fatal("internal/contract/machines.go lists no machine")
 	}
-	for name, n := range methods {
-		if n == 3 && !listed[name] {
+	for name, n := range verbs {
+		if n > 1 && !listed[name] {
 			t.Errorf("%s is a machine that nobody holds against the contract: add it to internal/contract/machines.go", name)
+		}
+	}
+}
+
+// A machine is found however its methods are written, and where it has one of another type's.
+func TestMachinesAreFound(t *testing.T) {
+	for code, want := range map[string]bool{
+		"func (x *M) Input() {}\nfunc (x *M) Next() {}\nfunc (x *M) Advance() {}": true,
+		"func (x M) Next() {}\nfunc (M) Advance() {}":                             true,
+		"func (x *M[T]) Input() {}\nfunc (x M[T]) Advance() {}":                   true,
+		"func (x *M[A, B]) Input() {}\nfunc (x *M[A, B]) Next() {}":               true,
+		"func (x *M) Next() {}\nfunc (x *M) Reset() {}":                           false,
+		"func (x *M) Input() {}\nfunc (x *N) Next() {}\nfunc Advance() {}":        false,
+	} {
+		parsed, err := parser.ParseFile(token.NewFileSet(), "fragment.go", "package p\n"+code, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verbs := map[string]int{}
+		(&file{dir: "core/p", ast: parsed}).verbs(verbs)
+		if got := verbs["core/p.M"] > 1; got != want {
+			t.Errorf("%s: a machine is %v, expected %v", code, got, want)
+		}
+	}
+}
+
+// verbs counts which types have how many of a machine's three verbs.
+func (f *file) verbs(of map[string]int) {
+	for _, d := range f.ast.Decls {
+		m, ok := d.(*ast.FuncDecl)
+		if !ok || m.Recv == nil || !slices.Contains([]string{"Input", "Next", "Advance"}, m.Name.Name) {
+			continue
+		}
+		typ := m.Recv.List[0].Type
+		if p, ok := typ.(*ast.StarExpr); ok {
+			typ = p.X
+		}
+		switch generic := typ.(type) {
+		case *ast.IndexExpr:
+			typ = generic.X
+		case *ast.IndexListExpr:
+			typ = generic.X
+		}
+		if name, ok := typ.(*ast.Ident); ok {
+			of[f.dir+"."+name.Name]++
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // everything is a configuration with flow control, questions, both indexes,
-// sessions by a cookie and by a credential, and all that else remembers.
+// sessions by a cookie and by credentials, and all that else remembers.
 const everything = `
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
@@ -38,8 +38,11 @@ plugins:
 - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
 - {name: approximate, type: prefix-cache-scorer}
 - {type: session-id-producer, parameters: {cookieName: sid}}
+- {name: by-key, type: session-id-producer, parameters: {headerName: X-Api-Key}}
+- {type: agent-identity, parameters: {additionalSessionHeaders: [X-My-Secret]}}
+- {type: header-label-affinity-scorer, parameters: {headerName: x-my-secret, labelKey: tenant}}
 - type: session-affinity-scorer
-  parameters: {strategy: session_id, sessionIdConfig: {sources: [{header: authorization}, {attribute: SessionIDDataKey/session-id-producer}]}}
+  parameters: {strategy: session_id, sessionIdConfig: {sources: [{header: authorization}, {attribute: SessionIDDataKey/session-id-producer}, {attribute: SessionIDDataKey/by-key}]}}
 - {type: no-hit-lru-scorer}
 - {type: active-request-scorer}
 - {type: queue-scorer}
@@ -49,7 +52,7 @@ plugins:
 - {type: core-metrics-extractor}
 schedulingProfiles:
 - name: default
-  plugins: [{pluginRef: prefix-cache-scorer}, {pluginRef: approximate}, {pluginRef: session-affinity-scorer}, {pluginRef: no-hit-lru-scorer}, {pluginRef: active-request-scorer}, {pluginRef: queue-scorer}]
+  plugins: [{pluginRef: prefix-cache-scorer}, {pluginRef: approximate}, {pluginRef: session-affinity-scorer}, {pluginRef: no-hit-lru-scorer}, {pluginRef: active-request-scorer}, {pluginRef: queue-scorer}, {pluginRef: header-label-affinity-scorer}]
 dataLayer:
   sources:
   - {pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}
@@ -116,8 +119,11 @@ func (w *world) step(t interface{ Fatal(...any) }, what, a, b, c int) {
 	switch what {
 	case 0, 1, 2:
 		words := strings.Repeat(fmt.Sprintf("conversation %d, ", b%3), 40+c)
-		head := header.Of(":method", "POST", ":path", "/v1/completions", "x-request-id", fmt.Sprintf("r%d", len(w.requests)), "x-llm-d-inference-objective", []string{"low", "", "high"}[a%3],
-			"x-gateway-inference-fairness-id", fmt.Sprint(b%2), "proxy-authorization", secret, "x-api-key", secret, "x-my-secret", secret)
+		head := header.Of(":method", "POST", ":path", "/v1/completions?n=1&api-key="+secret, "x-request-id", fmt.Sprintf("r%d", len(w.requests)), "x-llm-d-inference-objective", []string{"low", "", "high"}[a%3],
+			"proxy-authorization", secret, "x-api-key", fmt.Sprint(secret, b%3), "x-my-secret", []string{secret, "public", ""}[a%3], "referer", "https://x/?q=1&access_token="+secret)
+		if b%2 > 0 {
+			head = append(head, header.Header{Name: "x-gateway-inference-fairness-id", Value: "1"})
+		}
 		switch c % 3 {
 		case 0:
 			head = append(head, header.Header{Name: "authorization", Value: fmt.Sprint("Bearer ", secret, b%4)})
@@ -176,7 +182,7 @@ func (w *world) step(t interface{ Fatal(...any) }, what, a, b, c int) {
 	case 9:
 		var list []*picker.Endpoint
 		for i := range 1 + a%4 {
-			list = append(list, picker.NewEndpoint("default", fmt.Sprint("w", i+b%2), fmt.Sprintf("10.0.%d.%d", c%2, i), "8000", map[string]string{"zone": fmt.Sprint(c)}))
+			list = append(list, picker.NewEndpoint("default", fmt.Sprint("w", i+b%2), fmt.Sprintf("10.0.%d.%d", c%2, i), "8000", map[string]string{"zone": fmt.Sprint(c), "tenant": []string{"public", "other"}[i%2]}))
 		}
 		w.input(epp.Endpoints{List: list})
 	case 10:

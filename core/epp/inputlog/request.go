@@ -116,13 +116,14 @@ func appendTexts(b []byte, name string, list []string) []byte {
 
 // appendHeaders writes headers. Of those that may carry credentials it writes
 // what standIn gives, if that is not nil: digests that plug-ins can tell apart.
+// Credentials in the query of a path or an address are left out.
 func appendHeaders(b []byte, list header.List, standIn func(h header.Header) string) []byte {
 	b = append(field(b, "headers"), '[')
 	var hidden header.List
 	for _, h := range list {
 		switch {
 		case !header.Secret(h.Name):
-			b = appendPair(b, h)
+			b = appendPair(b, header.Header{Name: h.Name, Value: header.Open(h.Value)})
 		case standIn == nil:
 			hidden = append(hidden, header.Header{Name: h.Name})
 		default:

@@ -79,3 +79,22 @@ func TestAgentIdentity(t *testing.T) {
 		}
 	}
 }
+
+// A label is compared with a header, also with one that may carry a credential, of which
+// no more than a digest is kept.
+func TestHeaderLabels(t *testing.T) {
+	for _, name := range []string{"X-Tenant", "x-tenant-secret"} {
+		p := experimental(t, "plugins: [{type: header-label-affinity-scorer, parameters: {headerName: "+name+", labelKey: tenant}}]")
+		var list []*picker.Endpoint
+		for _, tenant := range []string{"nobody", "blue", "green"} {
+			list = append(list, picker.NewEndpoint("d", tenant, tenant, "1", map[string]string{"tenant": tenant}))
+		}
+		p.Pool().Set(list)
+		for _, tenant := range []string{"green", "blue", "green", "blue"} {
+			d := ask(t, p, "x", nil, header.Header{Name: strings.ToLower(name), Value: tenant})
+			if got := d.Destination(); got != tenant+":1" {
+				t.Errorf("%s: %s went to %s", name, tenant, got)
+			}
+		}
+	}
+}

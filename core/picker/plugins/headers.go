@@ -49,14 +49,22 @@ func newHeaderLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plu
 	return s, nil
 }
 
+// ReadsSecrets is its header, if that may be a credential.
+func (s *headerLabel) ReadsSecrets() []string { return picker.Secrets(s.HeaderName) }
+
 // Score is 1 where label and header agree.
 func (s *headerLabel) Score(c *picker.Cycle, in []int32, scores []float64) {
-	v := c.Request.Headers.Get(s.HeaderName)
+	v := c.Request.Remembered(s.HeaderName)
 	if v == "" {
 		return
 	}
+	secret := len(s.ReadsSecrets()) > 0
 	for j, i := range in {
-		if c.State(i).Labels[s.LabelKey] == v {
+		label := c.State(i).Labels[s.LabelKey]
+		if secret {
+			label = picker.Digest(label)
+		}
+		if label == v {
 			scores[j] = 1
 		}
 	}

@@ -32,10 +32,14 @@ func NewAgentIdentity(_ *picker.Builder, name string, p picker.Params) (picker.P
 	return a, nil
 }
 
+// ReadsSecrets are those of its headers that may be credentials. Of these a
+// digest names the flow.
+func (a *agentIdentity) ReadsSecrets() []string { return picker.Secrets(a.headers...) }
+
 // RequestHeader names the flow.
 func (a *agentIdentity) RequestHeader(r *picker.Request) {
 	for _, h := range a.headers {
-		if id := r.Headers.Get(h); id != "" {
+		if id := r.Remembered(h); id != "" {
 			r.FairnessID = cmp.Or(r.FairnessID, id)
 			return
 		}

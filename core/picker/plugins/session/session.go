@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/bounded"
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -125,10 +124,7 @@ func (s *session) sessionID(r *picker.Request) string {
 	for _, src := range s.SessionID.Sources {
 		v := r.Attributes[src.Attribute]
 		if src.Header != "" {
-			name := sessionHeader(src.Header)
-			if v = r.Headers.Get(name); header.Secret(name) {
-				v = picker.Digest(v)
-			}
+			v = r.Remembered(sessionHeader(src.Header))
 		}
 		if v = strings.TrimSpace(v); v != "" {
 			return v
@@ -146,8 +142,8 @@ func sessionHeader(name string) string {
 // session's id.
 func (s *session) ReadsSecrets() (names []string) {
 	for _, src := range s.SessionID.Sources {
-		if name := sessionHeader(src.Header); src.Header != "" && header.Secret(name) {
-			names = append(names, name)
+		if src.Header != "" {
+			names = append(names, picker.Secrets(sessionHeader(src.Header))...)
 		}
 	}
 	return names
@@ -319,8 +315,11 @@ func KeySessionID(producer string) string { return "SessionIDDataKey/" + produce
 // ReadsCookie is the cookie that it reads, if any.
 func (s *sessionIDProducer) ReadsCookie() string { return s.CookieName }
 
+// ReadsSecrets is its header, if that may be a credential.
+func (s *sessionIDProducer) ReadsSecrets() []string { return picker.Secrets(s.HeaderName) }
+
 // RequestHeader publishes the session's id as an attribute of the request: of a
-// cookie its digest, since a cookie may be a credential, and the id is remembered.
+// cookie, or another header that may be a credential, its digest, since the id is remembered.
 func (s *sessionIDProducer) RequestHeader(r *picker.Request) {
 	var id string
 	if s.CookieName != "" {
@@ -328,7 +327,7 @@ func (s *sessionIDProducer) RequestHeader(r *picker.Request) {
 			id = picker.Digest(v)
 		}
 	} else {
-		id = r.Headers.Get(s.HeaderName)
+		id = r.Remembered(s.HeaderName)
 	}
 	if id = strings.TrimSpace(id); id != "" {
 		r.SetAttribute(KeySessionID(s.Name()), id)
