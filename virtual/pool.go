@@ -35,7 +35,7 @@ type pool struct {
 	lost       string // what Envoy says of a server that is lost before it answers
 	maxBody    int    // bytes
 	verbose    bool   // sidecars go on from what answers say
-	straight   bool   // requests may be direct
+	direct     bool   // requests may be direct
 	courses    courses
 	pickers    []*picking
 	turn       int  // of the pickers
@@ -103,7 +103,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 			onDemand++
 		}
 	}
-	x.straight = x.mayBeDirect(p)
+	x.direct = x.mayBeDirect(p)
 	for _, sv := range x.servers {
 		if onDemand == len(x.pickers) {
 			sv.core.Stats().OnlyNow()
