@@ -88,6 +88,8 @@ func (s *Scenario) checkDynamo(p *Pool, path string) Problems {
 		return Problems{s.problem(field+".roundTrip", "given with frontend: graph", "frontend: external, or nothing: the picker asks nobody")}
 	case d.Given() && len(p.Endpoints) > 0:
 		return Problems{s.problem(field, "given beside endpoints", "simulated model servers (replicas): someone else's do not announce themselves")}
+	case (d.Frontend == SidecarFrontend || d.Frontend == ExternalFrontend) && p.EPP.Replicas == 0:
+		return Problems{s.problem(field+".frontend", fmt.Sprintf("%s with epp.replicas 0", d.Frontend), "frontend: graph, which routes by itself, or a picker that asks it (epp.replicas: 1)")}
 	case d.Frontend == SidecarFrontend && p.EPP.Replicas > 1:
 		return Problems{s.problem(field+".frontend", fmt.Sprintf("sidecar with %d replicas of the picker", p.EPP.Replicas), "frontend: external, which all of them ask, or epp.replicas: 1")}
 	}

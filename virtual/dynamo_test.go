@@ -160,6 +160,54 @@ func TestDynamoGraph(t *testing.T) {
 	}
 }
 
+// Behind a plain Service a graph serves as behind a picker: Envoy takes its frontends by turns,
+// and its router finds prompts where they are. No picker is on the way. A frontend whose pod died
+// gets no request once Envoy's health check has seen it.
+func TestDynamoService(t *testing.T) {
+	play := func(crash bool) (cached int, turns map[string]int, ends map[string]int, events []flow.Event) {
+		s, err := scenario.Load("../examples/dynamo-service.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if crash {
+			s.Pools[0].Incidents = []scenario.Incident{{At: 5 * time.Second, What: scenario.Crash, Server: 1}}
+		}
+		turns = map[string]int{}
+		events = record(t, s)
+		for _, e := range events {
+			switch {
+			case e.Hop == flow.EPP:
+				t.Fatalf("a picker says %s", e.Step)
+			case e.Hop == flow.Sidecar && e.Step == flow.RequestReceived:
+				turns[e.Endpoint]++
+			case e.Step == flow.PrefillStarted:
+				n, _ := e.Details.Get("cached_tokens").(int)
+				cached += n
+			}
+		}
+		return cached, turns, outcomes(events), events
+	}
+	cached, turns, ends, _ := play(false)
+	if ends["completed"] != 600 || cached < 977400*50/100 || len(turns) != 4 {
+		t.Errorf("outcomes %v, %d cached tokens, frontends %v; expected 600 completed, half of the tokens cached, four frontends", ends, cached, turns)
+	}
+	for at, n := range turns {
+		if n != 150 {
+			t.Errorf("%s got %d requests, expected a quarter", at, n)
+		}
+	}
+	_, _, ends, events := play(true)
+	late := 0
+	for _, e := range events {
+		if e.Hop == flow.Client && e.Step == flow.Finished && time.Duration(e.Time) > 9*time.Second && e.Details.Get("outcome") != "completed" {
+			late++
+		}
+	}
+	if late > 0 || ends["completed"] == 600 || ends["completed"] < 570 {
+		t.Errorf("outcomes %v, %d lost long after the crash; expected some lost at it, and all others served", ends, late)
+	}
+}
+
 // Workers that only prefill compute long prompts that are new; those that are nearly all there
 // stay with the worker that decodes.
 func TestDynamoPrefillWorkers(t *testing.T) {

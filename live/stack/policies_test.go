@@ -193,15 +193,15 @@ func TestBackOffLiveAsVirtual(t *testing.T) {
 // answer, which is made again; in both times.
 func TestTimeoutsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	const again = "  retry: {numRetries: 2, perTryTimeout: 700ms, retryOn: [reset], backoff: {baseInterval: 5ms}}\n"
+	const again = "  retry: {numRetries: 2, perTryTimeout: 1500ms, retryOn: [reset], backoff: {baseInterval: 5ms}}\n"
 	for _, c := range []struct {
 		name, policy, faults string
 		attempts             int
 		ends                 string
 	}{
-		{"all of it", "  timeout: {request: 700ms}\n", "{fault: stall, servers: [0]}", 1, "timed_out 504"},
-		{"all of it, once it has begun", "  timeout: {request: 700ms}\n", "{fault: stall=2, servers: [0]}", 1, "broken 200"},
-		{"all of it, however often it is tried", "  timeout: {request: 900ms}\n" + again, "{fault: stall}", 2, "timed_out 504"},
+		{"all of it", "  timeout: {request: 1500ms}\n", "{fault: stall, servers: [0]}", 1, "timed_out 504"},
+		{"all of it, once it has begun", "  timeout: {request: 1500ms}\n", "{fault: stall=2, servers: [0]}", 1, "broken 200"},
+		{"all of it, however often it is tried", "  timeout: {request: 2s}\n" + again, "{fault: stall}", 2, "timed_out 504"},
 		{"an attempt", again, "{fault: stall, servers: [0]}", 2, "completed 200"},
 		{"every attempt", again, "{fault: delay=30s}", 3, "timed_out 504"},
 		{"no attempt that has begun", again, "{fault: stall=2, servers: [0]}", 1, "timed_out 200"},
@@ -209,7 +209,7 @@ func TestTimeoutsLiveAsVirtual(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			all := sameSends(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 20ms, interTokenLatency: 50ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 4, concurrency: 1, timeout: 3s"))
+			all := sameSends(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 20ms, interTokenLatency: 50ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 4, concurrency: 1, timeout: 6s"))
 			if met(all, c.attempts, c.ends) == 0 {
 				t.Errorf("none of the requests met the limit as expected: %v", all)
 			}
@@ -331,7 +331,7 @@ func TestFailureModesLiveAsVirtual(t *testing.T) {
 	for open, want := range map[bool]string{false: "map[completed:2 timed_out:2]", true: "map[completed:4]"} {
 		t.Run(fmt.Sprint("stuck, failOpen ", open), func(t *testing.T) {
 			t.Parallel()
-			text := underPolicy(t, asking("Buffered", "NONE", fmt.Sprintf(", processingTimeout: 300ms, failOpen: %v", open)), "modelServer: {prefill: 2s, outputTokens: 4}", "requests: 4, rate: 20, concurrency: 4, arrivals: constant")
+			text := underPolicy(t, asking("Buffered", "NONE", fmt.Sprintf(", processingTimeout: 1500ms, failOpen: %v", open)), "modelServer: {prefill: 6s, outputTokens: 4}", "requests: 4, rate: 20, concurrency: 4, arrivals: constant")
 			path := strings.TrimSpace(strings.Split(strings.Split(text, "manifests: ")[1], "\n")[0])
 			manifests := strings.Replace(policed, `    plugins: [{type: random-picker}]
     schedulingProfiles: [{name: default, plugins: [{pluginRef: random-picker}]}]
@@ -339,7 +339,7 @@ func TestFailureModesLiveAsVirtual(t *testing.T) {
     plugins: [{type: concurrency-detector, parameters: {maxConcurrency: 1}}, {type: queue-scorer}]
     schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
     flowControl: {saturationDetector: {pluginRef: concurrency-detector}}
-`, 1) + asking("Buffered", "NONE", fmt.Sprintf(", processingTimeout: 300ms, failOpen: %v", open))
+`, 1) + asking("Buffered", "NONE", fmt.Sprintf(", processingTimeout: 1500ms, failOpen: %v", open))
 			if err := os.WriteFile(path, []byte(manifests), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -124,7 +124,7 @@ workload: {requests: 2}
 // A client's own limits are told by the same words in both times.
 func TestGivingUpLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	for _, load := range []string{"{requests: 2, timeout: 200ms}", "{requests: 2, leaving: {requests: [1, 2], after: 200ms}}"} {
+	for _, load := range []string{"{requests: 2, timeout: 1500ms}", "{requests: 2, leaving: {requests: [1, 2], after: 1500ms}}"} {
 		live, played := liveAsVirtual(t, `
 apiVersion: windtunnel/v1alpha1
 kind: Scenario

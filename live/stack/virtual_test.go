@@ -78,7 +78,7 @@ pools:
   - name: pool
     flow: %s
     modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 5, faults: [{fault: %s, requests: [2]}]}
-workload: {requests: 3, timeout: 500ms}
+workload: {requests: 3, timeout: 2s}
 `, kind, fault))
 			})
 		}
@@ -128,7 +128,7 @@ pools:
     disaggregation: {prefillReplicas: 1, holdBlocks: %s%s}
     modelServer: {batching: continuous, prefill: %s, interTokenLatency: 2ms, outputTokens: 8, numGPUBlocks: 4096, maxModelLen: 16384%s}
 %s
-workload: {requests: 3, timeout: 4s, prompt: {characters: 2000}%s}
+workload: {requests: 3, timeout: 8s, prompt: {characters: 2000}%s}
 `
 
 // Every way in which prefill and decode apart can go wrong, and right, in wall
@@ -148,14 +148,14 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "the prefill pod refuses", server: faulty("status=503", prefill)},
 		{name: "the decode pod dies after the prefill", server: faulty("reset", decode)},
 		{name: "the decode pod refuses", server: faulty("status=500", decode)},
-		{name: "the blocks are gone", hold: "500ms", server: faulty("delay=1200ms", decode)},
+		{name: "the blocks are gone", hold: "1500ms", server: faulty("delay=4s", decode)},
 		{name: "the transfer fails", server: faulty("lose-kv", decode)},
 		{name: "the transfer fails and the prompt is computed again", disagg: ", onTransferFailure: recompute", server: faulty("lose-kv", decode)},
 		{name: "the prefill pod stalls", server: faulty("stall", prefill)},
-		{name: "the client leaves the prefill leg", prefill: "1s", load: ", leaving: {requests: [2], after: 500ms}"},
+		{name: "the client leaves the prefill leg", prefill: "2500ms", load: ", leaving: {requests: [2], after: 1500ms}"},
 		{name: "the client leaves the decode leg", server: faulty("stall=2", decode), load: ", leaving: {requests: [2], after: 1500ms}"},
-		{name: "the sidecar restarts in the prefill leg", prefill: "1s", load: ", conversations: {turns: 3, thinkTime: 500ms}", pool: "    incidents: [{at: 500ms, what: restart-sidecar, server: 0}]"},
-		{name: "the prefill engine crashes", prefill: "1s", load: ", conversations: {turns: 3, thinkTime: 1s}", pool: "    incidents: [{at: 500ms, what: crash, server: 1, for: 100ms}]"},
+		{name: "the sidecar restarts in the prefill leg", prefill: "2500ms", load: ", conversations: {turns: 3, thinkTime: 500ms}", pool: "    incidents: [{at: 1500ms, what: restart-sidecar, server: 0}]"},
+		{name: "the prefill engine crashes", prefill: "2500ms", load: ", conversations: {turns: 3, thinkTime: 1s}", pool: "    incidents: [{at: 1500ms, what: crash, server: 1, for: 100ms}]"},
 		{name: "nixl v1", disagg: ", connector: nixl"},
 		{name: "shared storage", disagg: ", connector: shared-storage"},
 		{name: "an external cache and conversations", disagg: ", connector: lmcache", load: ", conversations: {turns: 3}"},
