@@ -16,7 +16,7 @@ type Dynamo struct {
 	Frontend DynamoFrontend `json:"frontend"`
 	// How long a question and its answer are on their way to an external frontend together; left out 1ms. A sidecar's take no time but what the machine does.
 	RoundTrip time.Duration `json:"roundTrip" min:"0s" max:"10s"`
-	// How often workers push their role and what they have in hand. One that has said nothing for three times as long has left.
+	// How often workers push their role and what they have in hand, besides the pushes when they have more or fewer requests in hand. One that has said nothing for three times as long has left.
 	PushInterval time.Duration `json:"pushInterval" min:"10ms" max:"1h"`
 	// Tokens of a block, as the router counts (Dynamo's --block-size).
 	BlockSize int `json:"blockSize" min:"1" max:"4096"`
