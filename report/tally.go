@@ -39,6 +39,7 @@ type Tally struct {
 	transfers transferTally
 	prefills  counts[string]            // by the server that a prefill leg went to
 	upstream  counts[string]            // by Envoy's account, for pickers that do not report
+	reached   counts[string]            // by the model servers' own, where there is no picker and no such account
 	failed    map[flow.Outcome][]string // ids of the first ones that did not complete
 	slowest   []string                  // per span: whose was the largest, the first of those that were as large
 	lives     int                       // requests that were told as a whole
@@ -144,6 +145,7 @@ func NewTallyFor(inFlight int) *Tally {
 		pods:     counts[string]{},
 		prefills: counts[string]{},
 		upstream: counts[string]{},
+		reached:  counts[string]{},
 		failed:   map[flow.Outcome][]string{},
 		gaps:     NewGaps(),
 		byHand:   ByHand{Statuses: counts[string]{}, Endpoints: counts[string]{}},
@@ -262,8 +264,10 @@ func (t *Tally) Record(e flow.Event) {
 		}
 	case at == flow.At{Hop: flow.Envoy, Step: flow.Logged} && e.Endpoint != "" && !r.byHand:
 		t.upstream.add(e.Endpoint, maxEndpoints)
-	case e.Hop == flow.Server && r.server == "" && len(e.Endpoint) <= longestName:
-		r.server = e.Endpoint
+	case (e.Hop == flow.Server || e.Hop == flow.Sidecar) && r.server == "" && e.Endpoint != "" && len(e.Endpoint) <= longestName: // no picker chose it
+		if r.server = e.Endpoint; !r.byHand {
+			t.reached.add(e.Endpoint, maxEndpoints)
+		}
 	case at == flow.At{Hop: flow.Client, Step: flow.Finished} && !r.done:
 		r.done = true
 		t.finished++
@@ -458,6 +462,8 @@ func (t *Tally) Summary() Summary {
 		s.Endpoints = maps.Clone(t.pods)
 	} else if len(t.upstream) > 0 {
 		s.Endpoints = maps.Clone(t.upstream)
+	} else if len(t.reached) > 0 {
+		s.Endpoints = maps.Clone(t.reached)
 	}
 	if len(t.prefills) > 0 {
 		s.PrefillServers = maps.Clone(t.prefills)

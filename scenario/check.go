@@ -105,6 +105,9 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 			add(fmt.Sprintf("endpoints[%d]", i), err.Error(), "HOST:PORT such as 127.0.0.1:8000")
 		}
 	}
+	if p.EPP.Replicas == 0 {
+		out = append(out, s.checkService(p, path)...)
+	}
 	if p.Flow == Held {
 		if p.Sidecar != NoSidecar {
 			add("sidecar", fmt.Sprintf("%q with flow held", p.Sidecar),

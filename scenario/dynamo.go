@@ -16,7 +16,7 @@ type Dynamo struct {
 	Frontend DynamoFrontend `json:"frontend"`
 	// How long a question and its answer are on their way to an external frontend together; left out 1ms. A sidecar's take no time but what the machine does.
 	RoundTrip time.Duration `json:"roundTrip" min:"0s" max:"10s"`
-	// How often workers push their role and what they have in hand. One that has said nothing for three times as long has left.
+	// How often workers push their role and what they have in hand, besides the pushes when they have more or fewer requests in hand. One that has said nothing for three times as long has left.
 	PushInterval time.Duration `json:"pushInterval" min:"10ms" max:"1h"`
 	// Tokens of a block, as the router counts (Dynamo's --block-size).
 	BlockSize int `json:"blockSize" min:"1" max:"4096"`
@@ -88,6 +88,8 @@ func (s *Scenario) checkDynamo(p *Pool, path string) Problems {
 		return Problems{s.problem(field+".roundTrip", "given with frontend: graph", "frontend: external, or nothing: the picker asks nobody")}
 	case d.Given() && len(p.Endpoints) > 0:
 		return Problems{s.problem(field, "given beside endpoints", "simulated model servers (replicas): someone else's do not announce themselves")}
+	case (d.Frontend == SidecarFrontend || d.Frontend == ExternalFrontend) && p.EPP.Replicas == 0:
+		return Problems{s.problem(field+".frontend", fmt.Sprintf("%s with epp.replicas 0", d.Frontend), "frontend: graph, which routes by itself, or a picker that asks it (epp.replicas: 1)")}
 	case d.Frontend == SidecarFrontend && p.EPP.Replicas > 1:
 		return Problems{s.problem(field+".frontend", fmt.Sprintf("sidecar with %d replicas of the picker", p.EPP.Replicas), "frontend: external, which all of them ask, or epp.replicas: 1")}
 	}

@@ -154,6 +154,8 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			add(".what", "restart-sidecar without sidecars", "sidecar: routing beside it")
 		case x.What == RestartSidecar && x.Server >= p.Decoders():
 			add(".server", fmt.Sprintf("found %d", x.Server), fmt.Sprintf("0 to %d, a decode server of the pool", p.Decoders()-1))
+		case x.What == RestartEPP && !p.Picked():
+			add(".what", "restart-epp with epp.replicas 0", "another what: there is no picker")
 		case x.What == RestartEPP && x.Replica >= p.EPP.Replicas:
 			add(".replica", fmt.Sprintf("found %d", x.Replica), fmt.Sprintf("0 to %d, a replica of the pool's endpoint picker", p.EPP.Replicas-1))
 		case x.What.ofServer() && x.Server >= p.Servers():

@@ -193,8 +193,8 @@ func (m *ModelServer) defaults() {
 
 // EPP is how the pool's endpoint picker behaves.
 type EPP struct {
-	// How many replicas of it there are. Each has a view of the model servers of its own: scrapes at times of its own, indexes and flow control. Envoy asks them by turns.
-	Replicas int `json:"replicas" min:"1" max:"64"`
+	// How many replicas of it there are. Each has a view of the model servers of its own: scrapes at times of its own, indexes and flow control. Envoy asks them by turns. 0 is a pool without a picker, as a plain Service is one: Envoy sends requests to its model servers by turns, those that are well.
+	Replicas int `json:"replicas" min:"0" max:"64"`
 	// How long a replica works on a request before it decides, such as 2ms or lognormal(2ms, 1ms): others wait meanwhile. In wall time it comes on top of what deciding takes anyway. Left out: no time.
 	ServiceTime dist.Dist `json:"serviceTime" max:"1m"`
 	// On how many requests a replica works at once, with a serviceTime.

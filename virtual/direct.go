@@ -56,7 +56,7 @@ type computed struct {
 func (x *pool) mayBeDirect(p *scenario.Pool) bool {
 	told := x.w.rec == nil || x.w.lives != nil // nobody wants their steps
 	lasts := !x.mortal && x.fleets == nil && len(p.Incidents) == 0
-	return told && lasts && !x.verbose && x.predicting == nil && x.modes.direct() && !x.faults.Strike() &&
+	return told && lasts && p.Picked() && !x.verbose && x.predicting == nil && x.modes.direct() && !x.faults.Strike() &&
 		!slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) && !slices.ContainsFunc(x.servers, func(sv *server) bool { return !sv.direct() })
 }
 

@@ -21,6 +21,8 @@ type frontend struct {
 	seed   uint64
 	down   bool
 	routed dynamo.Routed // the newest answer
+
+	gathers map[*server]bool // about to push
 }
 
 // newFrontend makes it; nil where there is none.
@@ -28,7 +30,7 @@ func newFrontend(x *pool, s *scenario.Scenario, p *scenario.Pool) *frontend {
 	if !p.Dynamo.Given() {
 		return nil
 	}
-	f := &frontend{pool: x, spec: &p.Dynamo, seed: s.Seed}
+	f := &frontend{pool: x, spec: &p.Dynamo, seed: s.Seed, gathers: map[*server]bool{}}
 	f.class, f.while = machine.ClassTimer, x.w.busy
 	f.begin(x.w)
 	f.push(0)
@@ -55,6 +57,22 @@ func (f *frontend) push(number machine.Time) {
 	w.queue.Push((number+1)*machine.FromDuration(f.spec.PushInterval), machine.ClassLook, event{looks, func() {
 		if w.busy() {
 			f.push(number + 1)
+		}
+	}})
+}
+
+// changed has a server push that has more or fewer requests in hand.
+func (f *frontend) changed(sv *server) {
+	st := sv.engine.Stats()
+	if n := st.Running + st.Waiting; n == sv.inHand || f.gathers[sv] {
+		return
+	}
+	f.gathers[sv] = true
+	f.w.queue.Push(f.w.now.Add(dynamo.Debounce), machine.ClassTimer, event{then, func() {
+		st := sv.engine.Stats()
+		f.gathers[sv], sv.inHand = false, st.Running+st.Waiting
+		if !f.down && !sv.core.Dead() && sv.ready() {
+			f.input(f.pool.spec.Worker(sv.index, st, sv.engine.KVBlocksUsed()))
 		}
 	}})
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/dynamo"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -157,6 +158,104 @@ func TestDynamoGraph(t *testing.T) {
 	}
 	if after, ends := play(scenario.RestartFrontend); after > cached*9/10 || ends["unavailable"] == 0 || ends["completed"]+ends["unavailable"] != 600 {
 		t.Errorf("with restarts of the router %d cached tokens, %v; without %d", after, ends, cached)
+	}
+}
+
+// Workers push when they have more or fewer requests in hand, without waiting for the next
+// heartbeat, which is an hour away here. One that dies is forgotten when it has said nothing
+// for three heartbeats, and is back with its first.
+func TestDynamoWorkersPush(t *testing.T) {
+	play := func(change func(*scenario.Pool), look func(now time.Duration, workers []dynamo.Worker)) {
+		s, err := scenario.Load("../examples/dynamo-service.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Workload.Requests = 300
+		change(&s.Pools[0])
+		var w *world
+		if w, err = newWorld(s, flow.Func(func(e flow.Event) {
+			look(time.Duration(e.Time), w.pools[0].frontend.m.(*dynamo.Router).Workers())
+		}), Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.run(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most, least := 0, 1000
+	play(func(p *scenario.Pool) { p.Dynamo.PushInterval = time.Hour }, func(now time.Duration, workers []dynamo.Worker) {
+		sum := 0
+		for _, w := range workers {
+			sum += w.Requests
+		}
+		if most = max(most, sum); now > 2*time.Second && now < 9*time.Second {
+			least = min(least, sum)
+		}
+	})
+	if most < 8 || most > 60 || least == 0 {
+		t.Errorf("the router was told of %d to %d requests in hand; about ten are at any time", least, most)
+	}
+	gone, back := time.Duration(0), time.Duration(0)
+	play(func(p *scenario.Pool) {
+		p.Incidents = []scenario.Incident{{At: 2500 * time.Millisecond, What: scenario.Crash, Server: 1, For: 4 * time.Second}}
+	}, func(now time.Duration, workers []dynamo.Worker) {
+		switch {
+		case len(workers) == 3 && gone == 0:
+			gone = now
+		case len(workers) == 4 && gone > 0 && back == 0:
+			back = now
+		}
+	})
+	if gone < 5*time.Second || gone > 5600*time.Millisecond || back < 6500*time.Millisecond || back > 7200*time.Millisecond {
+		t.Errorf("the worker that died after 2.5 s was forgotten after %s and known again after %s; expected three intervals after its last push, and the first push after its 4 s", gone, back)
+	}
+}
+
+// Behind a plain Service a graph serves as behind a picker: Envoy takes its frontends by turns,
+// and its router finds prompts where they are. No picker is on the way. A frontend whose pod died
+// gets no request once Envoy's health check has seen it.
+func TestDynamoService(t *testing.T) {
+	play := func(crash bool) (cached int, turns map[string]int, ends map[string]int, events []flow.Event) {
+		s, err := scenario.Load("../examples/dynamo-service.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if crash {
+			s.Pools[0].Incidents = []scenario.Incident{{At: 5 * time.Second, What: scenario.Crash, Server: 1}}
+		}
+		turns = map[string]int{}
+		events = record(t, s)
+		for _, e := range events {
+			switch {
+			case e.Hop == flow.EPP:
+				t.Fatalf("a picker says %s", e.Step)
+			case e.Hop == flow.Sidecar && e.Step == flow.RequestReceived:
+				turns[e.Endpoint]++
+			case e.Step == flow.PrefillStarted:
+				n, _ := e.Details.Get("cached_tokens").(int)
+				cached += n
+			}
+		}
+		return cached, turns, outcomes(events), events
+	}
+	cached, turns, ends, _ := play(false)
+	if ends["completed"] != 600 || cached < 977400*50/100 || len(turns) != 4 {
+		t.Errorf("outcomes %v, %d cached tokens, frontends %v; expected 600 completed, half of the tokens cached, four frontends", ends, cached, turns)
+	}
+	for at, n := range turns {
+		if n != 150 {
+			t.Errorf("%s got %d requests, expected a quarter", at, n)
+		}
+	}
+	_, _, ends, events := play(true)
+	late := 0
+	for _, e := range events {
+		if e.Hop == flow.Client && e.Step == flow.Finished && time.Duration(e.Time) > 9*time.Second && e.Details.Get("outcome") != "completed" {
+			late++
+		}
+	}
+	if late > 0 || ends["completed"] == 600 || ends["completed"] < 540 {
+		t.Errorf("outcomes %v, %d lost long after the crash; expected some lost at it, and all others served", ends, late)
 	}
 }
 

@@ -236,16 +236,13 @@ func (s *server) kill() (n int) {
 
 // follow tells the pickers which servers there are.
 func (x *pool) follow() {
-	x.modes.servers, x.prefillers = nil, nil
-	for _, sv := range x.servers {
-		switch {
-		case !sv.ready():
-		case sv.index < x.spec.Decoders():
-			x.modes.servers = append(x.modes.servers, sv.endpoint)
-		case x.spec.Sidecar != scenario.NoSidecar:
+	x.prefillers = nil
+	for _, sv := range x.servers[x.spec.Decoders():] {
+		if sv.ready() && x.spec.Sidecar != scenario.NoSidecar {
 			x.prefillers = append(x.prefillers, sv.endpoint)
 		}
 	}
+	x.healthy()
 	if x.cluster != nil {
 		x.cluster.input(upstream.Endpoints{List: x.serving()})
 	}
@@ -259,6 +256,23 @@ func (x *pool) varies() bool { return x.fleets != nil || x.cluster != nil && x.c
 func (x *pool) tellPickers() {
 	for _, k := range x.pickers {
 		k.Input(epp.Endpoints{List: x.endpoints()})
+	}
+}
+
+// healthy notes which servers Envoy would send a request to by itself.
+func (x *pool) healthy() {
+	x.modes.servers = nil
+	for _, sv := range x.servers[:x.spec.Decoders()] {
+		if sv.ready() && !sv.core.Dead() {
+			x.modes.servers = append(x.modes.servers, sv.endpoint)
+		}
+	}
+}
+
+// check has Envoy see at its next health check how the servers are then, where it makes any.
+func (x *pool) check() {
+	if x.modes.failOpen || !x.spec.Picked() {
+		x.w.queue.Push((x.w.now/healthInterval+1)*healthInterval, machine.ClassTimer, event{then, x.healthy})
 	}
 }
 

@@ -55,6 +55,11 @@ func (r *request) refused() {
 	r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 503}})
 }
 
+// unserved is Envoy's answer where no server is well.
+func (r *request) unserved() {
+	r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 503, Body: []byte("no healthy upstream")}})
+}
+
 // cut is the connection to the model server breaking.
 func (r *request) cut(reset bool) {
 	reason := "the connection was closed"

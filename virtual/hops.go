@@ -42,6 +42,17 @@ func newHops(seed uint64, h *scenario.Hops, routed bool) hops {
 		past: newRoute(h.Network, h.Envoy, h.Network), asked: newRoute(h.ExtProc), sent: newRoute(h.Network), answered: newRoute(h.Network, h.Envoy), pod: newRoute(h.Sidecar), pods: newRoute(h.Sidecar, h.Network), scrape: newRoute(h.Scrape)}
 }
 
+// unasked are the hops of a pool whose requests no picker sees.
+func (h *hops) unasked(of *scenario.Hops, routed bool) *hops {
+	x := *of
+	x.ExtProc = dist.Dist{}
+	own := newHops(h.seed, &x, false)
+	if routed {
+		own.first = newRoute(of.Network, of.Envoy, of.ExtProc, of.ExtProc)
+	}
+	return &own
+}
+
 func newRoute(list ...dist.Dist) route {
 	var r route
 	for _, d := range list {

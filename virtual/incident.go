@@ -26,6 +26,7 @@ func (x *incident) happen() {
 	x.tell(flow.IncidentBegan)
 	if c, ok := x.Control(); ok {
 		p.servers[x.Server].control(c)
+		p.check()
 	}
 	if x.For > 0 {
 		w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
@@ -69,6 +70,7 @@ func (x *incident) recover() {
 		x.pool.net.input(enginecore.Mend{Of: x.Server})
 	default:
 		x.pool.servers[x.Server].control(x.Undo())
+		x.pool.check()
 	}
 }
 

@@ -36,7 +36,11 @@ func (m *message) begun() {
 		r.toClient(message{do: (*message).answered, answer: r.answers})
 		return
 	}
-	if r.pool.mortal && !r.ask() {
+	switch {
+	case len(r.pool.pickers) == 0:
+		r.serveWithout()
+		return
+	case r.pool.mortal && !r.ask():
 		return
 	}
 	x := r.modes()

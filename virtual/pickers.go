@@ -67,12 +67,18 @@ func (r *request) ask() bool {
 	return false
 }
 
-// serveWithout has any server serve a request of which the picker says nothing.
+// serveWithout has any server serve a request of which a picker says nothing: those that are
+// well, by turns.
 func (r *request) serveWithout() {
 	r.seen.past = true
 	var head header.List
 	if r.pool.cluster == nil {
-		head = header.Of(picker.HeaderDestination, r.pool.modes.servers[r.Index%len(r.pool.modes.servers)])
+		servers := r.pool.modes.servers
+		if len(servers) == 0 {
+			r.unserved()
+			return
+		}
+		head = header.Of(picker.HeaderDestination, servers[r.Index%len(servers)])
 	}
 	r.toServer(message{do: (*message).forward, head: head})
 	r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})

@@ -36,6 +36,7 @@ type pool struct {
 	maxBody    int    // bytes
 	verbose    bool   // sidecars go on from what answers say
 	straight   bool   // requests may be direct
+	hops       *hops  // the world's, or without the picker
 	courses    courses
 	pickers    []*picking
 	turn       int  // of the pickers
@@ -62,6 +63,9 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	x := &pool{w: w, index: index, spec: p, name: p.Name, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
 		voc: tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
+	if x.hops = &w.hops; !p.Picked() {
+		x.hops = w.hops.unasked(&s.Hops, len(s.Pools) > 1)
+	}
 	_, packed := p.Tokenizer().(tokens.Packed)
 	x.verbose = w.load.Turns != nil && !packed || p.Disaggregation.SessionCache > 0
 	x.maxBody = max(1, int(p.EPP.MaxBodyBytes))
@@ -105,7 +109,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	}
 	x.straight = x.mayBeDirect(p)
 	for _, sv := range x.servers {
-		if onDemand == len(x.pickers) {
+		if p.Picked() && onDemand == len(x.pickers) {
 			sv.core.Stats().OnlyNow()
 			sv.engine.OnlyNow()
 		}

@@ -85,11 +85,14 @@ func (r *request) record(step flow.Step, details ...flow.Detail) {
 func (r *request) begin() {
 	r.w.sent++
 	r.stream = &r.memory.stream
-	if r.answers != nil {
+	switch {
+	case len(r.pool.pickers) == 0:
+		*r.stream, r.seen.alone = epp.Stream{}, true
+	case r.answers != nil:
 		r.attach(r.pool.pickers[0], 0)
-	} else if r.pool.mortal {
+	case r.pool.mortal:
 		r.assign(r.pool.pickers[0])
-	} else {
+	default:
 		r.assign(r.pool.picker())
 	}
 	if r.w.brief {
@@ -112,7 +115,7 @@ func (r *request) begin() {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
 	}
 	head := r.head().Normalize()
-	r.w.pass(&r.ways.up, &r.w.hops.first, message{r: r, do: (*message).begun, head: head})
+	r.w.pass(&r.ways.up, &r.pool.hops.first, message{r: r, do: (*message).begun, head: head})
 }
 
 // description is what the body is described by; nil where there is the body.
@@ -201,7 +204,7 @@ func (r *request) do(e *stream.Effect) {
 			return
 		}
 		answer := e.Answer
-		r.drop(&r.w.hops.server, "the EPP answered by itself")
+		r.drop(&r.pool.hops.server, "the EPP answered by itself")
 		r.toClient(message{do: (*message).answered, answer: &answer})
 	}
 }
@@ -223,24 +226,24 @@ func (r *request) answered(a stream.Answer) {
 
 // toServer is what the EPP sends to what is behind Envoy.
 func (r *request) toServer(m message) {
-	by := &r.w.hops.server
+	by := &r.pool.hops.server
 	if r.pool.cluster != nil {
-		by = &r.w.hops.asked
+		by = &r.pool.hops.asked
 	}
 	r.pass(&r.ways.upBehind, by, m)
 }
 
 // toEPP is what comes from behind Envoy, and toClient what the EPP lets pass.
 func (r *request) toEPP(m message) {
-	by := &r.w.hops.client
+	by := &r.pool.hops.client
 	if r.exchange != nil {
-		by = &r.w.hops.asked
+		by = &r.pool.hops.asked
 	}
 	r.pass(&r.ways.downBehind, by, m)
 }
 
 func (r *request) toClient(m message) {
-	r.pass(&r.ways.down, &r.w.hops.server, m)
+	r.pass(&r.ways.down, &r.pool.hops.server, m)
 }
 
 func (r *request) pass(on *way, by *route, m message) {
@@ -302,8 +305,8 @@ func (r *request) leaves() {
 
 // left tells everybody that nobody waits for the answer any more.
 func (r *request) left() {
-	r.w.pass(&r.ways.up, &r.w.hops.client, message{r: r, do: (*message).left})
-	r.drop(&r.w.hops.past, "the client left")
+	r.w.pass(&r.ways.up, &r.pool.hops.client, message{r: r, do: (*message).left})
+	r.drop(&r.pool.hops.past, "the client left")
 }
 
 // forward opens the request at the model server that the EPP chose.

@@ -43,6 +43,7 @@ type server struct {
 	fleet    *fleet           // nil where servers neither come nor go
 	phase    deployment.Phase // in it
 	lived    bool             // it was ever there
+	inHand   int              // requests, as Dynamo's router was told
 	has      []*answering     // what it may have in hand, in a fleet
 	told     stats.Server     // in the metrics
 	pages    []page           // by data source
@@ -139,6 +140,9 @@ func (s *server) tell() {
 		a.told()
 	}
 	s.spare = news[:0]
+	if s.pool.frontend != nil {
+		s.pool.frontend.changed(s)
+	}
 }
 
 func (a *answering) told() {

@@ -24,6 +24,10 @@ const (
 	missed      = 3   // pushes in a row after which a worker has left
 )
 
+// Debounce is how long a worker gathers changes of what it has in hand before it pushes
+// (Dynamo's 1 ms). Besides it pushes by the clock, so that it is known to be there.
+const Debounce = machine.Millisecond
+
 // Role is what a worker does.
 type Role string
 
@@ -33,8 +37,8 @@ const (
 	Prefill Role = "prefill"
 )
 
-// Worker is what a worker pushes of itself: first to announce itself, then again by
-// the clock.
+// Worker is what a worker pushes of itself: first to announce itself, then again when it
+// has more or fewer requests in hand, and by the clock.
 type Worker struct {
 	ID   WorkerID `json:"worker_id"`
 	Role Role     `json:"role"`

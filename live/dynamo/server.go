@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -84,11 +85,14 @@ func Start(o Options) (*Server, error) {
 // Addr is where it listens.
 func (s *Server) Addr() string { return s.at.Addr().String() }
 
-// Workers is how many have announced themselves and not left.
-func (s *Server) Workers() (n int) {
-	s.driver.With(func(machine.Time, *core.Effects) { n = len(s.router.Workers()) })
-	return n
+// Known are the workers that have announced themselves and not left, as they last pushed.
+func (s *Server) Known() (out []core.Worker) {
+	s.driver.With(func(machine.Time, *core.Effects) { out = s.router.Workers() })
+	return out
 }
+
+// Workers is how many these are.
+func (s *Server) Workers() int { return len(s.Known()) }
 
 // Running is how many requests are booked.
 func (s *Server) Running() (n int) {
@@ -230,10 +234,8 @@ func list[T any](s *Server, w http.ResponseWriter, r *http.Request) (out []T, ok
 
 // workers tells who is known.
 func (s *Server) workers(w http.ResponseWriter, _ *http.Request) {
-	var out []core.Worker
-	s.driver.With(func(machine.Time, *core.Effects) { out = s.router.Workers() })
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // who has left needs no answer
+	_ = json.NewEncoder(w).Encode(s.Known()) // who has left needs no answer
 }
 
 // Announcer pushes for workers, as Dynamo's runtime does beside each engine.
@@ -243,31 +245,64 @@ type Announcer struct {
 	client  http.Client
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
+
+	mu      sync.Mutex
+	changed map[core.WorkerID]bool // since they pushed
+	woken   chan struct{}
 }
 
-// Announce pushes once, and then again and again until Stop. A push that does not arrive
-// is lost: the next one says all.
+// Announce has all workers push once, then each when it has changed, and all again and again,
+// every so often, until Stop. A push that does not arrive is lost: the next one says all.
 func Announce(ctx context.Context, address string, every time.Duration, workers func() []core.Worker, log *slog.Logger) (*Announcer, error) {
-	a := &Announcer{url: "http://" + address + PathWorkers, workers: workers, client: http.Client{Timeout: max(time.Second, every)}}
-	if err := a.push(ctx); err != nil {
+	a := &Announcer{url: "http://" + address + PathWorkers, workers: workers, client: http.Client{Timeout: max(time.Second, every)}, changed: map[core.WorkerID]bool{}, woken: make(chan struct{}, 1)}
+	if err := a.push(ctx, a.workers()); err != nil {
 		return nil, fmt.Errorf("dynamo: workers cannot announce themselves: %w", err)
 	}
 	ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	a.done.Go(func() {
+		heartbeat := time.NewTicker(every)
+		defer heartbeat.Stop()
 		for {
-			if pause.For(ctx, every); ctx.Err() != nil {
+			select {
+			case <-ctx.Done():
 				return
-			}
-			if err := a.push(ctx); err != nil && ctx.Err() == nil {
-				log.Warn("dynamo: workers' push did not arrive", "url", a.url, "error", err)
+			case <-heartbeat.C:
+				if err := a.push(ctx, a.workers()); err != nil && ctx.Err() == nil {
+					log.Warn("dynamo: workers' push did not arrive", "url", a.url, "error", err)
+				}
+			case <-a.woken:
+				if pause.For(ctx, core.Debounce.Duration()); ctx.Err() != nil {
+					return
+				}
+				_ = a.push(ctx, a.news()) // who listens to no push is told of at the next heartbeat
 			}
 		}
 	})
 	return a, nil
 }
 
-func (a *Announcer) push(ctx context.Context) error {
-	body, err := json.Marshal(a.workers())
+// Changed says that a worker has more or fewer requests in hand. It does not wait.
+func (a *Announcer) Changed(id core.WorkerID) {
+	a.mu.Lock()
+	a.changed[id] = true
+	a.mu.Unlock()
+	select {
+	case a.woken <- struct{}{}:
+	default: // it is about to push
+	}
+}
+
+// news are the workers that have changed since they were asked for.
+func (a *Announcer) news() []core.Worker {
+	a.mu.Lock()
+	changed := a.changed
+	a.changed = map[core.WorkerID]bool{}
+	a.mu.Unlock()
+	return slices.DeleteFunc(a.workers(), func(w core.Worker) bool { return !changed[w.ID] })
+}
+
+func (a *Announcer) push(ctx context.Context, workers []core.Worker) error {
+	body, err := json.Marshal(workers)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ func (c Config) poolClusters(p Pool) ([]*clusterv3.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.Routing == RoundRobin {
+		return []*clusterv3.Cluster{servers}, nil
+	}
 	picker, err := c.processorCluster(PickerCluster(p.Name), p.Picker, p.FailureMode)
 	if err != nil {
 		return nil, err
@@ -62,8 +65,10 @@ func (c Config) serverCluster(p Pool) (*clusterv3.Cluster, error) {
 		}}
 		return cluster, nil
 	}
-	if cluster.LoadBalancingPolicy, err = overrideHost(); err != nil {
-		return nil, err
+	if p.Routing == OverrideHost { // else it is Envoy's default, round robin
+		if cluster.LoadBalancingPolicy, err = overrideHost(); err != nil {
+			return nil, err
+		}
 	}
 	// Envoy's panic mode would send requests to endpoints known to be down.
 	cluster.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}}

@@ -40,22 +40,22 @@ const NoAccessLog = "none"
 type Pool struct {
 	// Name is a DNS label; clusters and statistics are named after it.
 	Name string
-	// Picker is the pool's endpoint picker (EPP).
+	// Picker is the pool's endpoint picker (EPP); with RoundRobin there is none.
 	Picker Processor
 	// FailureMode is what happens when the picker is gone. Default FailClose.
 	FailureMode FailureMode
 	// Routing is how Envoy gets from the picker's answer to a connection.
 	// Default OriginalDst, or OverrideHost when FailureMode is FailOpen.
 	Routing Routing
-	// Endpoints are the pool's model servers, ip:port. OverrideHost routes to
-	// these only; OriginalDst does not read them.
+	// Endpoints are the pool's model servers, ip:port. OverrideHost and RoundRobin
+	// route to these only; OriginalDst does not read them.
 	Endpoints []string
-	// EndpointsFile, with OverrideHost, is where Envoy reads the endpoints
+	// EndpointsFile, without OriginalDst, is where Envoy reads the endpoints
 	// from (an absolute path ending in .yaml) and watches for changes; Start
 	// writes Endpoints there, and WriteEndpoints changes them. Default: the
 	// endpoints are fixed in the text.
 	EndpointsFile string
-	// HealthPath, with OverrideHost, is a path of the model servers that Envoy
+	// HealthPath, without OriginalDst, is a path of the model servers that Envoy
 	// itself checks, so that a plain request (FailOpen) goes to a ready one.
 	// Default: not checked.
 	HealthPath string
@@ -120,6 +120,9 @@ const (
 	// endpoints, else round robin: the fallback that FailOpen and retries on
 	// another endpoint need.
 	OverrideHost Routing = "override-host"
+	// RoundRobin is a pool without a picker, as a plain Service is one: its endpoints by
+	// turns, those that are well.
+	RoundRobin Routing = "round-robin"
 )
 
 // Protocol is what a model server speaks on a plain-text connection.

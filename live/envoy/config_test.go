@@ -64,10 +64,12 @@ func everything() Config {
 				Name:   "lora",
 				Picker: Processor{Addresses: []string{"127.0.0.1:9022"}, Mode: Buffered, MessageTimeout: 100 * time.Millisecond, TLS: &TLS{}},
 			},
+			{Name: "service", Routing: RoundRobin, Endpoints: []string{"127.0.0.1:8003"}, HealthPath: "/health"},
 		},
 		Routes: []Route{
 			{Path: "/healthz", Status: 200, Body: "ok"},
 			{Prefix: "/v1/", Headers: map[string]string{"x-gateway-model-name": "lora"}, Pool: "lora"},
+			{Prefix: "/v1/", Headers: map[string]string{"x-gateway-model-name": "plain"}, Pool: "service"},
 			{Pool: "base"},
 			{Status: 404},
 		},
@@ -114,7 +116,8 @@ func TestEnvoyAccepts(t *testing.T) {
 			}
 		}
 	}
-	configs := map[string]Config{"everything": everything(), "least": onePool()}
+	service := Config{Pools: []Pool{{Name: "service", Routing: RoundRobin, Endpoints: []string{"127.0.0.1:8001"}}}, Routes: []Route{{Path: "/healthz", Status: 200}, {Pool: "service"}}}
+	configs := map[string]Config{"everything": everything(), "least": onePool(), "without a picker": service}
 	for i, p := range pools {
 		if kind := fmt.Sprint(p.FailureMode, " ", p.Picker.Mode); configs[kind].Pools == nil {
 			turned := append(slices.Clone(pools[i:]), pools[:i]...)
@@ -158,6 +161,7 @@ func TestValidate(t *testing.T) {
 			c.Pools[0].FailureMode, c.Pools[0].Routing = FailOpen, OriginalDst
 		},
 		"pools[0].endpoints: there are none":      func(c *Config) { c.Pools[0].Routing = OverrideHost },
+		"routing round-robin chooses among them":  func(c *Config) { c.Pools[0].Routing = RoundRobin },
 		`pools[0].endpoints[0]: "pod:80" is not`:  func(c *Config) { c.Pools[0].Endpoints = []string{"pod:80"} },
 		`pools[0].endpointsFile: "e.json" is not`: func(c *Config) { c.Pools[0].EndpointsFile = "e.json" },
 		`pools[0].healthPath: "h"`:                func(c *Config) { c.Pools[0].HealthPath = "h" },

@@ -119,8 +119,8 @@ func (p Pool) validate(at string) error {
 	if !slices.Contains([]FailureMode{FailOpen, FailClose}, p.FailureMode) {
 		return fail(BadConfig, nil, "%s.failureMode: %q is neither FailOpen nor FailClose", at, p.FailureMode)
 	}
-	if !slices.Contains([]Routing{OriginalDst, OverrideHost}, p.Routing) {
-		return fail(BadConfig, nil, "%s.routing: %q is neither %s nor %s", at, p.Routing, OriginalDst, OverrideHost)
+	if all := []Routing{OriginalDst, OverrideHost, RoundRobin}; !slices.Contains(all, p.Routing) {
+		return fail(BadConfig, nil, "%s.routing: %q is none of %v", at, p.Routing, all)
 	}
 	if !slices.Contains([]Protocol{HTTP1, HTTP2}, p.Protocol) {
 		return fail(BadConfig, nil, "%s.protocol: %q is neither %s nor %s", at, p.Protocol, HTTP1, HTTP2)
@@ -129,8 +129,8 @@ func (p Pool) validate(at string) error {
 		return fail(BadConfig, nil, "%s: FailOpen with routing %s has nowhere to send a request that no picker has seen; use %s",
 			at, OriginalDst, OverrideHost)
 	}
-	if p.Routing == OverrideHost && len(p.Endpoints) == 0 && p.EndpointsFile == "" {
-		return fail(BadConfig, nil, "%s.endpoints: there are none, and routing %s chooses among them", at, OverrideHost)
+	if p.Routing != OriginalDst && len(p.Endpoints) == 0 && p.EndpointsFile == "" {
+		return fail(BadConfig, nil, "%s.endpoints: there are none, and routing %s chooses among them", at, p.Routing)
 	}
 	if f := p.EndpointsFile; f != "" && (!filepath.IsAbs(f) || filepath.Ext(f) != ".yaml") {
 		return fail(BadConfig, nil, "%s.endpointsFile: %q is not an absolute path ending in .yaml", at, f)
@@ -148,6 +148,9 @@ func (p Pool) validate(at string) error {
 	}
 	if r := p.Retry; r != nil && (r.Attempts < 1 || r.Attempts > 100 || r.BackOff < time.Millisecond) {
 		return fail(BadConfig, nil, "%s.retry: %d attempts with %v back-off; expected 1 to 100 attempts and at least 1ms", at, r.Attempts, r.BackOff)
+	}
+	if p.Routing == RoundRobin {
+		return nil
 	}
 	return p.Picker.validate(at + ".picker")
 }

@@ -132,14 +132,24 @@ func (c Config) httpFilters() ([]*hcmv3.HttpFilter, error) {
 			return nil, err
 		}
 	}
-	// The chain holds the first pool's picker; the routes of other pools name
-	// their own instead.
-	first := c.Pools[0]
-	if err := add(pickerFilter, externalProcessor(PickerCluster(first.Name), first.Picker, first.FailureMode)); err != nil {
-		return nil, err
+	if first := c.asked(); first != nil {
+		if err := add(pickerFilter, externalProcessor(PickerCluster(first.Name), first.Picker, first.FailureMode)); err != nil {
+			return nil, err
+		}
 	}
 	// The router is always last.
 	return filters, add("envoy.filters.http.router", &routerv3.Router{SuppressEnvoyHeaders: true})
+}
+
+// asked is the first pool with a picker, which the chain holds, or nil. The routes of
+// other pools name their own instead, or none.
+func (c Config) asked() *Pool {
+	for i := range c.Pools {
+		if c.Pools[i].Routing != RoundRobin {
+			return &c.Pools[i]
+		}
+	}
+	return nil
 }
 
 func extension(name string, m proto.Message) (*corev3.TypedExtensionConfig, error) {

@@ -22,12 +22,7 @@ func (c Config) route(i int, r Route) (*routev3.Route, error) {
 			direct.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: r.Body}}
 		}
 		route.Action = &routev3.Route_DirectResponse{DirectResponse: direct}
-		off, err := pack(&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Disabled{Disabled: true}})
-		if err != nil {
-			return nil, err
-		}
-		route.TypedPerFilterConfig = map[string]*anypb.Any{pickerFilter: off}
-		return route, nil
+		return route, c.asks(route, &extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Disabled{Disabled: true}})
 	}
 	pool := c.pool(r.Pool)
 	action := &routev3.RouteAction{
@@ -48,14 +43,23 @@ func (c Config) route(i int, r Route) (*routev3.Route, error) {
 		// held request is somewhat longer than the client's body.
 		route.RequestBodyBufferLimit = wrapperspb.UInt64(uint64(max(connectionBufferBytes, c.Limits.BodyBytes+64<<10)))
 	}
-	if pool.Name != c.Pools[0].Name {
-		own, err := pack(pickerOverride(pool))
-		if err != nil {
-			return nil, err
-		}
-		route.TypedPerFilterConfig = map[string]*anypb.Any{pickerFilter: own}
+	switch first := c.asked(); {
+	case pool.Routing == RoundRobin:
+		return route, c.asks(route, &extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Disabled{Disabled: true}})
+	case pool.Name != first.Name:
+		return route, c.asks(route, pickerOverride(pool))
 	}
 	return route, nil
+}
+
+// asks has a route ask another picker than the chain's, or none.
+func (c Config) asks(route *routev3.Route, own *extprocv3.ExtProcPerRoute) error {
+	if c.asked() == nil { // there is no filter that it could say anything of
+		return nil
+	}
+	config, err := pack(own)
+	route.TypedPerFilterConfig = map[string]*anypb.Any{pickerFilter: config}
+	return err
 }
 
 func (c Config) pool(name string) Pool {

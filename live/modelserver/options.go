@@ -141,6 +141,9 @@ type ServerOptions struct {
 	// Body limits the time that a request's body takes; of a held-open one, its
 	// first part.
 	Body serve.BodyLimits
+	// Changed, if not nil, is called when the engine has more or fewer requests in hand. It
+	// must neither wait nor ask the server.
+	Changed func()
 	// Faults may spoil requests, by their ids; nil spoils none. The request's
 	// FaultHeader is heard as well, unless IgnoreFaultHeader.
 	Faults            func(request string) lifecycle.Fault

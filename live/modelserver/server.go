@@ -126,6 +126,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {
 		s.engine.Steps.Timer = timer
 	}
+	s.engine.Changed = so.Changed
 	s.engine.Steps.Recorder, s.engine.Steps.Detail = o.Recorder, so.Steps
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.http = s.server(o.Logger)

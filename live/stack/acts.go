@@ -117,7 +117,7 @@ func (s *Stack) Configure(pool int, text string) error {
 		return err
 	}
 	if len(p.Pickers) == 0 {
-		return errors.New("the endpoint picker is somebody else's")
+		return errors.New("the pool has no endpoint picker of ours")
 	}
 	if _, err := p.configure("the page", []byte(text)); err != nil {
 		return err

@@ -70,7 +70,9 @@ func (s *Stack) Addresses() *Addresses {
 			a.Pickers = append(a.Pickers, x)
 		}
 	}
-	a.Picker = a.Pickers[0]
+	if len(a.Pickers) > 0 {
+		a.Picker = a.Pickers[0]
+	}
 	for _, p := range s.Pools {
 		for i, name := range p.Names {
 			x := ServerAddress{Name: name, Pool: p.pool.Name, Address: p.Endpoints[i], Absent: p.isAbsent(i)}

@@ -18,9 +18,21 @@ func (s *Pool) startFrontend(ctx context.Context) error {
 	if err := s.reviveFrontend(anyPort); err != nil {
 		return err
 	}
-	var err error
-	s.announcer, err = live.Announce(ctx, s.frontend.Addr(), d.PushInterval, s.pushes, s.o.Log)
+	a, err := live.Announce(ctx, s.frontend.Addr(), d.PushInterval, s.pushes, s.o.Log)
+	if err == nil {
+		s.announcer.Store(a)
+	}
 	return err
+}
+
+// changes has a server push when it has more or fewer requests in hand.
+func (s *Pool) changes(name string) func() {
+	id := dynamo.IDOf(name)
+	return func() {
+		if a := s.announcer.Load(); a != nil {
+			a.Changed(id)
+		}
+	}
 }
 
 // reviveFrontend starts it without any knowledge.
@@ -59,8 +71,8 @@ func (s *Pool) killFrontend() error {
 }
 
 func (s *Pool) stopFrontend(ctx context.Context) error {
-	if s.announcer != nil {
-		s.announcer.Stop()
+	if a := s.announcer.Load(); a != nil {
+		a.Stop()
 	}
 	if s.frontend == nil {
 		return nil

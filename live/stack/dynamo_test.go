@@ -13,6 +13,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/dynamo"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -66,6 +67,57 @@ func TestDynamoFrontendLost(t *testing.T) {
 			failed("after another restart", false)
 		})
 	}
+}
+
+// Workers push when they have more or fewer requests in hand, not only with the next
+// heartbeat, which is an hour away.
+func TestDynamoWorkersPush(t *testing.T) {
+	t.Parallel()
+	r := start(t, quick(func(s *scenario.Scenario) {
+		p := &s.Pools[0]
+		p.Flow, p.Sidecar, p.EPP.Replicas = scenario.Plain, scenario.DynamoSidecar, 0
+		p.Dynamo.Frontend, p.Dynamo.PushInterval = scenario.GraphFrontend, time.Hour
+		p.ModelServer.Prefill = dist.Fixed(1e9)
+	}), nil)
+	inHand := func() (n int) {
+		for _, w := range r.frontend.Known() {
+			n += w.Requests
+		}
+		return n
+	}
+	answered := make(chan answer, 1)
+	go func() { answered <- r.post(chatPath, chat) }()
+	r.until("the worker has pushed that it has a request", func() bool { return inHand() == 1 })
+	if a := <-answered; a.err != nil || a.status != 200 {
+		t.Fatalf("%d %v %.300q", a.status, a.err, a.body)
+	}
+	r.until("the worker has pushed that it has none", func() bool { return inHand() == 0 })
+}
+
+// A worker that was killed pushes no more: after three heartbeats the router knows it no more,
+// and nobody is sent there. Once it is back it announces itself.
+func TestDynamoWorkerKilled(t *testing.T) {
+	t.Parallel()
+	r := start(t, quick(func(s *scenario.Scenario) {
+		p := &s.Pools[0]
+		p.Flow, p.Sidecar, p.EPP.Replicas = scenario.Plain, scenario.DynamoSidecar, 0
+		p.Dynamo.Frontend = scenario.GraphFrontend
+	}), nil)
+	all := len(r.Fleet.Servers())
+	x := &scenario.Incident{What: scenario.Crash, Server: 1, For: time.Hour}
+	if err := r.happen(context.Background(), x); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the worker is forgotten", func() bool { return r.frontend.Workers() == all-1 })
+	for range 8 {
+		if a := r.postTo(r.Endpoints[0], chatPath, chat); a.err != nil || a.status != 200 {
+			t.Fatalf("%d %v %.300q", a.status, a.err, a.body)
+		}
+	}
+	if err := r.recover(x); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the worker has announced itself again", func() bool { return r.frontend.Workers() == all })
 }
 
 // besideServers has Dynamo's router in the picker and a frontend before each of two workers.

@@ -108,12 +108,12 @@ func (s *Pool) EndpointsFile() string {
 	return cmp.Or(s.o.EPP.EndpointsFile, filepath.Join(s.Dir, name))
 }
 
-// ExtProc is where the endpoint pickers listen, whose ever they are.
+// ExtProc is where the endpoint pickers listen, whose ever they are; nil where there is none.
 func (s *Pool) ExtProc() (at []string) {
 	for _, k := range s.Pickers {
 		at = append(at, k.Addr())
 	}
-	if at == nil {
+	if s.o.EPP.given() {
 		at = []string{s.o.EPP.Address}
 	}
 	return at

@@ -78,6 +78,7 @@ var settling = map[string]float64{
 	"dynamo-callout.yaml": 1.3,
 	"dynamo-graph.yaml":   1.3,
 	"dynamo-prefill.yaml": 1.3,
+	"dynamo-service.yaml": 1.3,
 	"dynamo-sidecar.yaml": 1.3,
 }
 

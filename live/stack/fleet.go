@@ -104,7 +104,7 @@ func (s *Pool) everThere(i int) bool {
 // endpointsFileOfEnvoy is where Envoy reads a pool's endpoints, where it has to know those that
 // come and go; "" where it need not.
 func (s *Pool) endpointsFileOfEnvoy() string {
-	if s.fleets == nil || s.pool.FailureMode != scenario.FailOpen {
+	if s.fleets == nil || s.pool.FailureMode != scenario.FailOpen && s.pool.Picked() {
 		return ""
 	}
 	return filepath.Join(s.Dir, "endpoints-"+s.pool.Name+".yaml")

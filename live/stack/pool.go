@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
@@ -41,7 +42,7 @@ type Pool struct {
 	Predictor *predictor.Server
 	frontend  *dynamo.Server // Dynamo's, nil where there is none; what restarts it is behind incidents
 	lost      bool           // it is gone; changing is around it
-	announcer *dynamo.Announcer
+	announcer atomic.Pointer[dynamo.Announcer]
 	// Fleet is the simulated model servers, nil where somebody else's are used.
 	Fleet *modelserver.Fleet
 	// Sidecars are those before the decode servers of a disaggregated pool.
@@ -130,6 +131,9 @@ func (s *Pool) startServers(ctx context.Context) error {
 			}
 		}
 		s.publish(&so, i)
+		if s.pool.Dynamo.Given() {
+			so.Changed = s.changes(so.Name)
+		}
 		if len(faults.Rules) > 0 {
 			so.Faults = func(request string) lifecycle.Fault { return faults.Of(request, i) }
 		}

@@ -158,6 +158,9 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if len(o.Scenario.Pools) > 1 && o.EPP.given() {
 		return nil, &ConfigError{fmt.Errorf("the scenario has %d pools, and somebody else's endpoint picker stands for that of one; expected one pool with --epp or --epp-command", len(o.Scenario.Pools))}
 	}
+	if !o.Scenario.Pools[0].Picked() && o.EPP.given() {
+		return nil, &ConfigError{errors.New("the scenario's pool has no endpoint picker (epp.replicas 0), and somebody else's is given; expected one or the other")}
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -247,11 +250,16 @@ func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string)
 	c := envoy.Config{Listen: listen}
 	for i := range sc.Pools {
 		p := &sc.Pools[i]
-		pool := envoy.Pool{Name: p.Name, Picker: processor(p, at[i].Pickers), FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: at[i].Endpoints}
+		pool := envoy.Pool{Name: p.Name, FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: at[i].Endpoints}
+		if at[i].Pickers != nil {
+			pool.Picker = processor(p, at[i].Pickers)
+		} else {
+			pool.Routing = envoy.RoundRobin
+		}
 		if p.Upstream == scenario.HTTP2 {
 			pool.Protocol = envoy.HTTP2
 		}
-		if p.FailureMode == scenario.FailOpen {
+		if p.FailureMode == scenario.FailOpen || at[i].Pickers == nil {
 			pool.HealthPath = "/health"
 		}
 		c.Pools = append(c.Pools, pool)

@@ -382,23 +382,27 @@ func (c *runCmd) ready(o *outside, st *stack.Stack, s *scenario.Scenario) {
 		if len(st.Pools) > 1 {
 			name = "pool " + p.Name() + ": "
 		}
-		pools = append(pools, name+"EPP "+pickers(p)+" → "+servers(p.Endpoints))
+		pools = append(pools, name+pickers(p)+servers(p.Endpoints))
 	}
 	line := fmt.Sprintf("ready in %.2f s: Envoy %s on http://%s → %s; playing %s, seed %d",
 		st.Startup.Seconds(), st.Binary.Version, st.Gateway.Addr, strings.Join(pools, "; "), what, s.Seed)
 	fmt.Fprintln(c.notes(o), terminal.Wrap(line, 2, o.Columns))
 }
 
-// pickers says where a pool's endpoint pickers listen.
+// pickers says where a pool's endpoint pickers listen, on the way to its servers.
 func pickers(p *stack.Pool) string {
+	at := p.ExtProc()
+	if at == nil {
+		return ""
+	}
 	if len(p.Pickers) == 0 {
-		return p.ExtProc()[0] + " (someone else's; endpoints in " + p.EndpointsFile() + ")"
+		return "EPP " + at[0] + " (someone else's; endpoints in " + p.EndpointsFile() + ") → "
 	}
 	var out []string
 	for _, k := range p.Pickers {
 		out = append(out, fmt.Sprintf("%s (metrics %s, health %s)", k.Addr(), k.MetricsAddr(), k.HealthAddr()))
 	}
-	return strings.Join(out, ", ")
+	return "EPP " + strings.Join(out, ", ") + " → "
 }
 
 func servers(endpoints []string) string {

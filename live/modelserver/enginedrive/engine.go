@@ -23,6 +23,9 @@ type Engine struct {
 	// Steps are told of, where they have a recorder. To be set before the first
 	// message.
 	Steps lifecycle.EngineSteps
+	// Changed, if not nil, is called when the engine has more or fewer requests in hand, by
+	// who has it in hand: it must not wait. To be set before the first message.
+	Changed func()
 
 	drive      *drive.Driver[enginecore.Message, *enginecore.Effects]
 	done       chan struct{} // closed when it has been stopped
@@ -33,6 +36,7 @@ type Engine struct {
 	fx      enginecore.Effects
 	act     func(*enginecore.Effect)
 	waiting map[*enginecore.Control]chan<- bool // who waits for the answer to a Control
+	inHand  int                                 // requests, as Changed was told
 	filling []*Box                              // what this delivery has put something in
 }
 
@@ -201,6 +205,14 @@ func (e *Engine) delivered() {
 		e.filling[i] = nil
 	}
 	e.filling = e.filling[:0]
+	if e.Changed == nil {
+		return
+	}
+	st := e.Core.Engine().Stats()
+	if n := st.Running + st.Waiting; n != e.inHand {
+		e.inHand = n
+		e.Changed()
+	}
 }
 
 func (e *Engine) tokens(s *Seq, f *engine.Effect) {
