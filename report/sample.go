@@ -48,6 +48,10 @@ type sample struct {
 	stride int32
 }
 
+// Each has to be told of every request as it ends, also of those that are thinned out. It
+// is set before the first event.
+func (t *Tally) Each(to func(*Ended)) { t.each = to }
+
 // keep keeps a request that has ended, and tells who wants to know of each.
 func (t *Tally) keep(e Ended) {
 	t.ended.add(e)

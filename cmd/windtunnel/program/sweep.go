@@ -380,7 +380,7 @@ func writePoints(to io.Writer, paths []string, points []*point, shown []report.M
 		return err
 	}
 	if unsure {
-		_, err := fmt.Fprintln(to, "? has no interval: the run is too short for it, or not steady (--output csv or json say which)")
+		_, err := fmt.Fprintln(to, "? has no interval: the run is too short for it, or not steady (--output csv or json say which); --replications 10 plays several")
 		return err
 	}
 	return nil

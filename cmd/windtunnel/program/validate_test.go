@@ -25,6 +25,10 @@ func TestCompareTimes(t *testing.T) {
 	if want := "10 ended completed live and 9 in virtual time; 0 ended timed_out live and 1 in virtual time"; !strings.Contains(x.Answer, want) {
 		t.Errorf("the answer is %q, expected %q in it", x.Answer, want)
 	}
+	live.Spans, virtual.Spans = tokenTimes([]float64{0.006, 0.005}), tokenTimes([]float64{0.0053, 0.0061})
+	if x = compareTimes(live, virtual, 5); strings.Join(x.over(), ", ") != "tpot p50 (+6.0%)" {
+		t.Errorf("of times per token is pointed out %q", x.over())
+	}
 	if x = compareTimes(live, live, 5); len(x.over())+len(x.Outcomes) > 0 {
 		t.Errorf("a summary differs from itself: %+v", x)
 	}

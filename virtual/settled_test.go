@@ -1,0 +1,44 @@
+package virtual
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+)
+
+// Every run ends with a look at what must hold of requests, tokens and blocks. It sees what is
+// missing, or there twice.
+func TestConservationIsAlwaysOn(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		name, want string
+		spoil      func(*world, *server)
+	}{
+		{"nothing is wrong", "", func(*world, *server) {}},
+		{"a request that did not end", "20 requests were sent and 19 ended", func(w *world, _ *server) { w.done-- }},
+		{"a request that ended twice", "20 requests were sent and 21 ended", func(w *world, _ *server) { w.done++ }},
+		{"a conversation in flight", "1 conversations have not ended", func(w *world, _ *server) { w.flying++ }},
+		{"a token that nobody made", "ended", func(_ *world, sv *server) { sv.made++ }},
+		{"a request that an engine lost", "ended", func(_ *world, sv *server) { sv.ends-- }},
+		{"a request that a server still serves", "still has 1 requests", func(_ *world, sv *server) { sv.calls = map[enginecore.Call]peer{1: {}} }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			s := batching(t, scored)
+			s.Workload.Requests = 20
+			w, err := newWorld(s, nil, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.run(nil); err != nil {
+				t.Fatal(err)
+			}
+			x.spoil(w, w.pools[0].servers[0])
+			switch err := w.settled(); {
+			case x.want == "" && err != nil, x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)):
+				t.Errorf("%v, expected %q", err, x.want)
+			}
+		})
+	}
+}
