@@ -374,7 +374,7 @@ func valuesIn(parts []part, m *Measure) (values []float64, fewest int) {
 
 const (
 	unsettled = "the requests in flight never settle"
-	scaled    = "the number of servers changes with the load, so that a part of the run says nothing about another; --replications does"
+	scaled    = "the number of servers changes with the load, so that a part of the run says nothing about another; several runs do (windtunnel sweep --replications 10)"
 )
 
 // unsteady is why nothing that is measured in a run has an interval, empty where it

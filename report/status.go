@@ -110,10 +110,16 @@ func (s *status) line(now machine.Time, sum brief) string {
 		words = append(words, terminal.Thousands(sum.failed)+" not completed")
 	}
 	if ended := sum.finished - first.finished; s.requests > 0 && ended > 0 && over > 0 {
-		left := math.Ceil(float64(s.requests-sum.finished) * over / float64(ended)) // whole seconds: it is no more than a guess
-		words = append(words, "about "+(time.Duration(min(left, 1e9))*time.Second).String()+" left")
+		words = append(words, timeLeft(s.requests-sum.finished, ended, over))
 	}
 	return strings.Join(words, "  ")
+}
+
+// timeLeft is how long requests will take of which so many ended in so many seconds, in
+// whole seconds: it is no more than a guess.
+func timeLeft(requests, ended int, seconds float64) string {
+	left := math.Ceil(float64(requests) * seconds / float64(ended))
+	return "about " + (time.Duration(min(left, 1e9)) * time.Second).String() + " left"
 }
 
 // brief is how far a run is.

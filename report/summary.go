@@ -329,7 +329,7 @@ func (s Summary) writeMeasures(l *lines) {
 			l.b.WriteString(row + "\n")
 		}
 	}
-	reason := "the run is too short; --output json says what each needs"
+	reason := "the run is too short; --output json says what each needs, and windtunnel sweep --replications 10 plays several"
 	for _, text := range []string{unsettled, scaled} {
 		if why[text] {
 			reason = text

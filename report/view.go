@@ -49,6 +49,7 @@ type View struct {
 	shown    int          // Progress: the share of the requests at the last line, in tenths
 	silence  machine.Time // Progress: how long nothing may be printed while requests go on; 0 is any time
 	spoke    machine.Time // Progress: when a line was printed last
+	told     passed       // Progress: how far the run was then
 	blank    bool         // nothing was printed since an empty line
 	status   *status      // of a terminal; nil where there is none
 	err      error
@@ -240,7 +241,8 @@ func (v *View) progress(e flow.Event) {
 	}
 }
 
-// counts are those lines, at a time.
+// counts are those lines, at a time: rates are of the time since the line before, and what is
+// left is of the run's own time.
 func (v *View) counts(now machine.Time) {
 	if v.err != nil {
 		return
@@ -251,10 +253,29 @@ func (v *View) counts(now machine.Time) {
 		all = 10_000 // a line per thousand
 	}
 	tenths := (sent + finished) * 10 / all
-	if tenths != v.shown || v.silence > 0 && now-v.spoke >= v.silence {
-		v.shown, v.spoke = tenths, now
-		v.line(fmt.Sprintf("%9.1fs", now.Seconds()), []string{"sent " + terminal.Thousands(sent), "in flight " + terminal.Thousands(sent-finished), "ended " + terminal.Thousands(finished)})
+	if tenths == v.shown && (v.silence == 0 || now-v.spoke < v.silence) {
+		return
 	}
+	sum, past, over := v.tally.brief(), v.told, (now - v.told.at).Seconds()
+	v.shown, v.spoke, v.told = tenths, now, passed{now, sent, finished}
+	words := []string{"sent " + terminal.Thousands(sent), "in flight " + terminal.Thousands(sent-finished), "ended " + terminal.Thousands(finished)}
+	if v.requests > 0 {
+		words[2] += fmt.Sprintf(" (%d%%)", finished*100/all)
+	}
+	if ended := finished - past.finished; ended > 0 && over > 0 {
+		rate, _ := MeasureNamed("requests/s")
+		words = append(words, rate.Text(float64(ended)/over)+" requests/s")
+	}
+	if sum.ttft.Count > 0 {
+		words = append(words, "ttft p50 "+terminal.Span(sum.ttft.P50))
+	}
+	if sum.failed > 0 {
+		words = append(words, terminal.Thousands(sum.failed)+" not completed")
+	}
+	if left := v.requests - finished; left > 0 && finished > past.finished {
+		words = append(words, timeLeft(left, finished-past.finished, over))
+	}
+	v.line(fmt.Sprintf("%9.1fs", now.Seconds()), words)
 }
 
 // bad reports whether an event tells of something gone wrong.

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -21,6 +22,10 @@ type Disaggregation struct {
 	Connector Connector `json:"connector"`
 	// Whether 16-bit caches travel as INT8, at half the bytes (document 003's NIXL v2 compression).
 	CompressINT8 bool `json:"compressINT8"`
+	// Whether caches travel by TCP also where the NIC has RDMA (vLLM's UCX_TLS without it, document 003's rdmaEnabled: false).
+	TCPOnly bool `json:"tcpOnly"`
+	// The port where decode servers ask prefill servers for KV caches (vLLM's VLLM_NIXL_SIDE_CHANNEL_PORT).
+	SideChannelPort int `json:"sideChannelPort" min:"1" max:"65535"`
 	// Whether decoding begins once a tenth of the cache, the first layers, has arrived (document 003's NIXL v2 pipelining). Else all of it must have.
 	Pipelined bool `json:"pipelined"`
 	// What joins a server to the others: infiniband-200, infiniband-400, roce-100, roce-200, ethernet-10, ethernet-25, ethernet-100, nvlink or pcie-5. Without RDMA the connectors use TCP.
@@ -40,6 +45,7 @@ type Disaggregation struct {
 func (d *Disaggregation) defaults() {
 	d.Connector = Connector(connector.NIXLv2.Name)
 	d.NIC = defaultNIC
+	d.SideChannelPort = SideChannelPort
 	d.OnPrefillFailure = ErrorToClient
 	d.OnTransferFailure = FailRequest
 	d.HoldBlocks = 480 * time.Second
@@ -102,6 +108,9 @@ func (p *Pool) Link() link.Profile {
 	if p.Disaggregation.Pipelined {
 		profile = profile.Pipelined()
 	}
+	if p.Disaggregation.TCPOnly {
+		profile = profile.WithoutRDMA()
+	}
 	return profile
 }
 
@@ -110,6 +119,9 @@ const defaultNIC = "infiniband-200"
 
 // NIC is what joins a server to the network.
 func (p *Pool) NIC() (link.Wire, error) { return link.WireNamed(p.Disaggregation.NIC) }
+
+// SideChannel is the port where its servers are asked for KV caches, which a scenario made in Go may leave out.
+func (p *Pool) SideChannel() int { return cmp.Or(p.Disaggregation.SideChannelPort, SideChannelPort) }
 
 // holdBlocks is HoldBlocks on the engine's clock.
 func (d *Disaggregation) holdBlocks() machine.Time { return machine.FromDuration(d.HoldBlocks) }
@@ -220,6 +232,9 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 	}
 	if _, err := p.NIC(); err != nil {
 		out = append(out, s.problem(field+".nic", err.Error(), ""))
+	}
+	if n := p.SideChannel(); n == PodPort || n == BehindPort {
+		out = append(out, s.problem(field+".sideChannelPort", fmt.Sprint(n), fmt.Sprintf("another port than the pods' own, %d and %d", PodPort, BehindPort)))
 	}
 	if d.Pipelined && p.Link().Blocking {
 		out = append(out, s.problem(field+".pipelined", fmt.Sprintf("true with connector %s, which is synchronous", d.Connector), "connector: nixlv2"))

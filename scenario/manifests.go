@@ -397,9 +397,20 @@ func (m *fromManifests) connector(w *gateway.Workload) {
 	for _, flag := range []string{"kv-connector", "connector"} {
 		if v, given := c.Flag(flag); given {
 			m.decode(c, "disaggregation", &m.pool.Disaggregation, map[string]any{"connector": v})
-			return
+			break
 		}
 	}
+	server, _ := w.Serves()
+	values, t := map[string]any{}, server.KVTransfer()
+	for field, on := range map[string]bool{"compressINT8": t.Compress, "tcpOnly": t.TCPOnly} {
+		if on {
+			values[field] = true
+		}
+	}
+	if t.SideChannel != 0 {
+		values["sideChannelPort"] = t.SideChannel
+	}
+	m.decode(server, "disaggregation", &m.pool.Disaggregation, values)
 }
 
 // server says how a model server behaves.

@@ -13,8 +13,7 @@ const (
 	PodPort = 8000
 	// BehindPort is a model server's own behind a sidecar (document 003).
 	BehindPort = 8001
-	// SideChannelPort is where KV caches are asked for (vLLM's
-	// VLLM_NIXL_SIDE_CHANNEL_PORT).
+	// SideChannelPort is where KV caches are asked for where nothing else is said.
 	SideChannelPort = 5600
 )
 

@@ -15,7 +15,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/response"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // answering is a request, or a leg of one, at its model server: a Response in the
@@ -286,7 +285,7 @@ func (s state) Fetched(handle string) bool {
 
 func (s state) Shown([]modelserver.Media)           {}
 func (s state) ImagePercent() int                   { return 0 }
-func (s state) EncodingsAt() (string, int)          { return s.host(), scenario.SideChannelPort }
+func (s state) EncodingsAt() (string, int)          { return s.host(), s.pool.spec.SideChannel() }
 func (s state) Stored() modelserver.Stored          { return s }
 func (s state) Continue(string, []modelserver.Item) {}
 

@@ -304,7 +304,7 @@ func (x *computed) tells(a *answering, first, last bool) {
 		p.Fetched, p.FetchedBytes = leg.life.Fetched, leg.life.FetchedBytes
 	}
 	if h := x.Sequence.Hold; h != nil {
-		p.Kept = &modelserver.Kept{Host: a.s.host(), Port: scenario.SideChannelPort, Hold: h}
+		p.Kept = &modelserver.Kept{Host: a.s.host(), Port: a.s.pool.spec.SideChannel(), Hold: h}
 	}
 	if first {
 		p.Choices[0].Tokens = 1

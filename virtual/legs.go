@@ -10,7 +10,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // legs are those that a sidecar sends for a direct request: perhaps a prefill leg, and
@@ -132,7 +131,7 @@ func (l *legs) enter() bool {
 	}
 	var kept *connector.Kept
 	if h := l.prefill.Sequence.Hold; h != nil {
-		kept = &connector.Kept{EngineID: l.prefiller.core.Config().EngineID, RequestID: l.d.ID, Host: l.prefiller.host(), Port: scenario.SideChannelPort, Blocks: h.Blocks}
+		kept = &connector.Kept{EngineID: l.prefiller.core.Config().EngineID, RequestID: l.d.ID, Host: l.prefiller.host(), Port: l.prefiller.pool.spec.SideChannel(), Blocks: h.Blocks}
 	}
 	l.d.asked.Fetch(l.course.Fetch(kept))
 	return false

@@ -15,7 +15,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/report"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // server is one model server: its engine and the requests in it.
@@ -112,7 +111,7 @@ func (s *server) effect(e enginecore.Effect) {
 	case engine.Tokens:
 		c.Tokens = int(f.First) + int(f.Count)
 	case engine.KVHeld:
-		p.Kept = &modelserver.Kept{Host: s.host(), Port: scenario.SideChannelPort, Hold: q.Hold}
+		p.Kept = &modelserver.Kept{Host: s.host(), Port: s.pool.spec.SideChannel(), Hold: q.Hold}
 		return
 	case engine.Finished:
 		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason

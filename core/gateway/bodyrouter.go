@@ -74,7 +74,6 @@ func readRoutingExtension(v strictyaml.Value, m objects.Meta) Insertion {
 // routers finds the body-based routers and puts them before the Gateways' routes:
 // where an Insertion says so, else before those of their namespaces, else before all.
 func (b *builder) routers() {
-	var errs []error
 	for i := range b.Workloads {
 		w := &b.Workloads[i]
 		if w.With(RoleRouter) == nil {
@@ -83,12 +82,11 @@ func (b *builder) routers() {
 		r := &BodyRouter{Key: "router/" + w.Namespace + "/" + w.Name, Workload: w}
 		var err error
 		if r.Router, err = b.configured(w); err != nil {
-			errs = append(errs, err)
+			b.mistake(err)
 			continue
 		}
 		b.p.Routers = append(b.p.Routers, r)
 	}
-	b.p.Mistakes = errors.Join(errs...)
 	slices.SortFunc(b.p.Routers, func(x, y *BodyRouter) int { return strings.Compare(x.Key, y.Key) })
 	for _, r := range b.p.Routers {
 		b.insert(r)

@@ -16,13 +16,7 @@ type KVEvents struct {
 
 // KVEvents are those that the container's model server publishes, nil where it does not.
 func (c *Container) KVEvents() *KVEvents {
-	env := func(name string) string {
-		i := slices.IndexFunc(c.Env, func(e EnvVar) bool { return e.Name == name })
-		if i < 0 {
-			return ""
-		}
-		return c.Env[i].Value
-	}
+	env := func(name string) string { v, _ := c.env(name); return v }
 	if v, on := c.Flag("enable-kv-events"); on && v != "false" || env("VLLM_KV_EVENT_ENABLED") == "true" {
 		return &KVEvents{true, env("VLLM_KV_EVENT_INTERVAL_MS")}
 	}

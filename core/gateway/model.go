@@ -182,6 +182,7 @@ func (b *builder) expand() {
 			b.note(m.At.Problem("no InferencePool of the namespace has its modelName, "+m.id(), "", "no pods are made of the model").Error())
 		}
 	}
+	b.transfers()
 }
 
 // workers are the pods of a model for a pool: as its deployment says, with the

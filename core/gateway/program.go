@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 
@@ -253,6 +254,9 @@ func (b *builder) note(text string) {
 		b.p.Notes = append(b.p.Notes, text)
 	}
 }
+
+// mistake adds one that shows only when objects are taken together.
+func (b *builder) mistake(err error) { b.p.Mistakes = errors.Join(b.p.Mistakes, err) }
 
 // close makes a Gateway's tables of what is attached to its listeners.
 func (b *builder) close(a *attachable) {

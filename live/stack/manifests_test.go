@@ -102,6 +102,66 @@ workload:
 	}
 }
 
+// How caches travel document 003's connector.config says, in both times: half the bytes with
+// compression, at the rate of TCP without RDMA, asked for at the port that it says.
+func TestConnectorConfigLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	const pool = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: g}
+spec: {gatewayClassName: c, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: r}
+spec: {parentRefs: [{name: g}], rules: [{backendRefs: [{group: serving.kserve.io, kind: InferencePool, name: p}]}]}
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferencePool
+metadata: {name: p}
+spec:
+  modelName: m
+  selector: {matchLabels: {model: m}}
+  disaggregation: {enabled: true, decodeSelector: {matchLabels: {app: m-decode}}, prefillSelector: {matchLabels: {app: m-prefill}}, connector: {type: nixlv2, config: {%s}}}
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferenceModel
+metadata: {name: m}
+spec: {modelSource: {huggingFace: {modelId: m}}, deployment: {type: Disaggregated, prefillWorkers: {replicas: 1, labels: {llm-d.ai/role: prefill}}, decodeWorkers: {replicas: 1, labels: {llm-d.ai/role: decode}}}}
+`
+	play := func(config string) (bytes, micros, liveMicros int) {
+		path := filepath.Join(t.TempDir(), "m.yaml")
+		if err := os.WriteFile(path, fmt.Appendf(nil, pool, config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		live, played := liveAsVirtual(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+"\npools: [{name: p, modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 4, numGPUBlocks: 4096, maxModelLen: 16384}}]\nworkload: {requests: 1, prompt: {characters: 40000}}\n")
+		if a, b := fetched(live), fetched(played); a != b || !strings.HasPrefix(a, "1 caches") {
+			t.Errorf("%s: live %s were fetched, virtually %s", config, a, b)
+		}
+		at := func(events []flow.Event) (bytes, micros int) {
+			for _, e := range events {
+				if b, ok := e.Details.Get("fetched_bytes").(int); ok {
+					bytes, micros = b, e.Details.Get("fetched_us").(int)
+				}
+			}
+			return bytes, micros
+		}
+		_, liveMicros = at(live)
+		bytes, micros = at(played)
+		return bytes, micros, liveMicros
+	}
+	whole, fast, _ := play("")
+	half, _, _ := play("compressionEnabled: true")
+	_, slow, live := play("rdmaEnabled: false, sideChannelPortRange: 5555-5556")
+	if half*2 != whole {
+		t.Errorf("%d bytes, with compression %d", whole, half)
+	}
+	if slow*10 < fast*12 || live < slow {
+		t.Errorf("it takes %d µs, without RDMA %d, in wall time %d", fast, slow, live)
+	}
+}
+
 // Headers that a workload's classes send lead where a route's matches say, in both times.
 func TestClassHeadersRouteLiveAsVirtual(t *testing.T) {
 	t.Parallel()

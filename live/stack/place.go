@@ -62,7 +62,7 @@ func findPlaces(p *scenario.Pool) *places {
 		x := &places{block: block}
 		for k := range n {
 			on := func(port int) string { return scenario.JoinPort(block.Address(k+1).String(), port) }
-			pod := place{front: on(scenario.PodPort), server: on(p.ServerPort(k)), side: on(scenario.SideChannelPort)}
+			pod := place{front: on(scenario.PodPort), server: on(p.ServerPort(k)), side: on(p.SideChannel())}
 			if also := p.AlsoPort(k); also != 0 {
 				pod.also = on(also)
 			}
@@ -70,7 +70,7 @@ func findPlaces(p *scenario.Pool) *places {
 		}
 		return x
 	}
-	x := &places{notice: fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v", scenario.PodPort, scenario.BehindPort, scenario.SideChannelPort, taken)}
+	x := &places{notice: fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v", scenario.PodPort, scenario.BehindPort, p.SideChannel(), taken)}
 	for range n {
 		x.pods = append(x.pods, place{front: anyPort, server: anyPort, side: anyPort})
 	}

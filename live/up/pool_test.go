@@ -1,12 +1,14 @@
 package up
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,5 +176,74 @@ spec:
 	a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, "meta-llama/Llama-2-70b-hf"), "Content-Type", "application/json")
 	if a.status != http.StatusOK || len(r.Addresses().Pods) != 1 {
 		t.Errorf("%d of %d pods: %s", a.status, len(r.Addresses().Pods), a.body)
+	}
+}
+
+// Document 003's connector.config: where model servers are asked for their KV caches, and how many
+// bytes travel.
+func TestConnectorConfig(t *testing.T) {
+	t.Parallel()
+	bytes := func(config string) (sent float64, port int) {
+		text := oneGateway() + leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "p"}) + `
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferencePool
+metadata: {name: p}
+spec: {modelName: m, selector: {matchLabels: {model: m}}, disaggregation: {enabled: true, connector: {type: nixlv2, config: {` + config + `}}}}
+`
+		for _, name := range []string{"decode", "prefill"} {
+			text += fmt.Sprintf(`
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s}
+spec:
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s, model: m, llm-d.ai/role: %[1]s}}
+    spec: {containers: [{name: vllm, image: vllm/vllm-openai, args: [--model=m, '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}']}]}
+`, name)
+		}
+		r := bring(t, objectsOf(t, text))
+		at := map[string]string{}
+		for _, p := range r.Addresses().Pods {
+			at[p.Name] = "http://" + p.Ports["8000"]
+		}
+		prompt := strings.Repeat("a long question ", 100)
+		first := r.post(at["prefill-0"]+"/v1/completions", `{"model":"m","max_tokens":1,"prompt":"`+prompt+`","kv_transfer_params":{"do_remote_decode":true}}`, "Content-Type", "application/json")
+		var kept struct {
+			Params map[string]any `json:"kv_transfer_params"`
+		}
+		if err := json.Unmarshal(first.body, &kept); err != nil || kept.Params["remote_port"] == nil {
+			t.Fatalf("%d: %s", first.status, first.body)
+		}
+		port = int(kept.Params["remote_port"].(float64))
+		params, err := json.Marshal(kept.Params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := r.post(at["decode-0"]+"/v1/completions", `{"model":"m","max_tokens":2,"prompt":"`+prompt+`","kv_transfer_params":`+string(params)+`}`, "Content-Type", "application/json"); a.status != http.StatusOK {
+			t.Fatalf("%d: %s", a.status, a.body)
+		}
+		for line := range strings.Lines(string(r.do(http.MethodGet, at["decode-0"]+"/metrics", "").body)) {
+			if strings.HasPrefix(line, "vllm:nixl_bytes_transferred_sum") {
+				fields := strings.Fields(line)
+				if sent, err = strconv.ParseFloat(fields[len(fields)-1], 64); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if r.places.block == nil {
+			port = 0 // pods share an address, and have ports of their own
+		}
+		return sent, port
+	}
+	whole, _ := bytes("")
+	half, port := bytes(`compressionEnabled: true, sideChannelPortRange: "5555-5556"`)
+	if whole == 0 || half*2 != whole {
+		t.Errorf("%v bytes, with compression %v", whole, half)
+	}
+	if port != 0 && port != 5555 {
+		t.Errorf("caches are asked for at port %d, expected 5555", port)
 	}
 }

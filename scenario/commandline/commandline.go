@@ -25,7 +25,7 @@ var serverFlags = map[string]string{
 var simFlags = map[string]string{"time-to-first-token": "prefill", "inter-token-latency": "interTokenLatency", "max-num-seqs": "maxNumSeqs"}
 
 // elsewhere are flags that act in another way, or make no difference to what is played.
-var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-transfer-config", "uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype", "mode", "enable-kv-events", "kv-events-config"}
+var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-transfer-config", "kv-transfer-compression", "uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype", "mode", "enable-kv-events", "kv-events-config"}
 
 // Simulator says whether a container is llm-d-inference-sim's, where each request takes
 // its own time.

@@ -143,16 +143,7 @@ func (m *maker) inferencePerfConversations(c *node) {
 		if !d.given() {
 			return write(otherwise * unit)
 		}
-		d.leave("type", "total_count", "skew")
-		mean, deviation := d.at("mean").number(m, 512), d.at("std_dev").number(m, 200)
-		if v := d.at("variance"); v.given() {
-			deviation = math.Sqrt(v.number(m, 0))
-		}
-		least, most := d.at("min").number(m, 10), d.at("max").number(m, 1024)
-		if least > most {
-			m.fail(d, fmt.Sprintf("min is %v and max is %v", least, most), "min up to max")
-		}
-		return m.lengths(what, min(max(mean, least), most)+more, deviation, least+more, most+more, unit, write)
+		return m.inferencePerfDistribution(what, d, unit, more, write)
 	}
 	var beginning string
 	if c.at("dynamic_system_prompt_len").given() {
@@ -183,6 +174,12 @@ func (m *maker) inferencePerfScalar(what string, n *node, otherwise float64) str
 }
 
 func (m *maker) inferencePerfLength(what string, n *node) string {
+	return m.inferencePerfDistribution(what, n, 1, 0, whole)
+}
+
+// inferencePerfDistribution is a distribution, more added to all its values, in a unit of
+// which each of them has so many.
+func (m *maker) inferencePerfDistribution(what string, n *node, unit, more float64, write func(float64) string) string {
 	n.leave("total_count", "skew")
 	least, most, mean := n.at("min").number(m, 10), n.at("max").number(m, 1024), n.at("mean").number(m, 512)
 	deviation := n.at("std_dev").number(m, 200)
@@ -192,17 +189,21 @@ func (m *maker) inferencePerfLength(what string, n *node) string {
 	if least > most {
 		m.fail(n, fmt.Sprintf("min is %v and max is %v", least, most), "min up to max")
 	}
-	switch n.at("type").one(m, "normal", "skew_normal", "lognormal", "uniform", "poisson", "fixed") {
-	case "fixed":
-		return whole(mean)
-	case "uniform":
-		return whole(least) + ".." + whole(max(1, most))
-	case "poisson":
+	kind := n.at("type").one(m, "normal", "skew_normal", "lognormal", "uniform", "poisson", "fixed")
+	low, middle, high, spread := (least+more)*unit, (mean+more)*unit, (most+more)*unit, deviation*unit
+	switch {
+	case kind == "fixed":
+		return write(middle)
+	case least == most:
+		return write(low)
+	case kind == "uniform":
+		return write(low) + ".." + write(max(unit, high))
+	case kind == "lognormal":
+		return fmt.Sprintf("%q", fmt.Sprintf("lognormal(%s, %s, min=%s, max=%s)", write(middle), write(spread), write(max(unit, low)), write(high)))
+	case kind == "poisson":
 		deviation = math.Sqrt(mean)
-	case "skew_normal":
+	case kind == "skew_normal":
 		m.note("%s is taken as normal and not as skew_normal", what)
-	case "lognormal":
-		return fmt.Sprintf("%q", fmt.Sprintf("lognormal(%s, %s, min=%s, max=%s)", whole(mean), whole(deviation), whole(least), whole(most)))
 	}
-	return m.tokens(what, mean, deviation, least, most)
+	return m.lengths(what, mean+more, deviation, least+more, most+more, unit, write)
 }

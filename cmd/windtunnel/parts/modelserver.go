@@ -52,7 +52,8 @@ Flags of its own, among the others: --accelerator NAME, --batching continuous|st
 --lora-load-time and --lora-activate-time DURATION, --advertise HOST (what others are told where
 --host is 0.0.0.0; else POD_IP), --kv-peers ADDRESS|NETWORK|NAME|local|any (from which servers a
 request may have KV caches fetched; local, this machine's), --kv-peer-timeout DURATION (for the
-first byte of their answers; 2s), --body-idle-timeout and --body-timeout DURATION (30s, 5m; of a
+first byte of their answers; 2s), --kv-transfer-compression int8|none (whether 16-bit caches travel
+as INT8), --body-idle-timeout and --body-timeout DURATION (30s, 5m; of a
 held-open request's first part).`
 }
 

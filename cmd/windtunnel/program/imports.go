@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/core/workload/trace"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/scenario/exports"
 	"github.com/windtunnel/windtunnel/scenario/imports"
 )
 
@@ -47,17 +49,19 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 }
 
 type scenarioExportCmd struct {
-	To    string `required:"" enum:"azure,mooncake,burstgpt,bailian,sharegpt" help:"The trace's format: azure (inference-perf's trace_replay reads it), mooncake (GuideLLM, AIPerf, vLLM and Dynamo do), burstgpt, bailian or sharegpt (vLLM's benchmark)."`
+	To    string `required:"" enum:"azure,mooncake,burstgpt,bailian,sharegpt,inference-perf,guidellm" help:"A trace's format: azure (inference-perf's trace_replay reads it), mooncake (GuideLLM, AIPerf, vLLM and Dynamo do), burstgpt, bailian or sharegpt (vLLM's benchmark). Or a load generator, whose configuration for like requests is written: inference-perf or guidellm."`
+	URL   string `name:"url" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where a load generator sends its requests."`
 	Block int    `default:"512" help:"How many tokens a hash id of mooncake stands for."`
 	File  string `arg:"" name:"scenario.yaml" help:"The scenario."`
 }
 
 func (c *scenarioExportCmd) Help() string {
-	return `Every request becomes a line with its time, its prompt's length and its answer's, in tokens of four characters; mooncake's and bailian's have hash ids of the prompts besides, and sharegpt's the prompts themselves, and no times. Times are known of an open loop (rate, stages), and prompts of a conversation's first request.
+	return `Every request becomes a line with its time, its prompt's length and its answer's, in tokens of four characters; mooncake's and bailian's have hash ids of the prompts besides, and sharegpt's the prompts themselves, and no times. Times are known of an open loop (rate, stages), and prompts of a conversation's first request. A load generator makes up requests of its own like them: what it has no word for is told.
 
 Examples:
   windtunnel scenario export --to mooncake examples/pd-apart.yaml > mine.jsonl
-  windtunnel scenario export --to azure examples/classes.yaml > mine.csv`
+  windtunnel scenario export --to azure examples/classes.yaml > mine.csv
+  windtunnel scenario export --to inference-perf examples/conversations.yaml > inference-perf.yaml`
 }
 
 func (c *scenarioExportCmd) Run(o *outside) error {
@@ -69,7 +73,14 @@ func (c *scenarioExportCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, fmt.Errorf("--block is %d; expected 1 to %d", c.Block, 1<<16))
 	}
 	out := bufio.NewWriter(o.Stdout)
-	notes, err := trace.Write(out, s.Generator(), trace.WriteOptions{Format: c.To, Block: c.Block})
+	var notes []string
+	if slices.Contains(exports.Formats(), c.To) {
+		var text []byte
+		text, notes, err = exports.Write(c.To, s, c.URL)
+		_, _ = out.Write(text) // told by Flush
+	} else {
+		notes, err = trace.Write(out, s.Generator(), trace.WriteOptions{Format: c.To, Block: c.Block})
+	}
 	if err != nil {
 		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
 	}

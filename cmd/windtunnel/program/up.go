@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
@@ -32,6 +33,7 @@ type upCmd struct {
 	Listen    string   `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address of the first Gateway; further ones have those that follow."`
 	AdminPort int      `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump); left out, a free one."`
 	EnvoyPath string   `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
+	Status    string   `name:"status" placeholder:"FILE" help:"Keep the status of every object in FILE, as a controller writes it: conditions, parents, and document 003's counts of a pool's pods."`
 	Output    string   `name:"output" short:"o" enum:"text,json" default:"text" help:"Say where everything listens for people, or for programs."`
 	Verbose   bool     `short:"v" help:"Log what the parts do, to stderr."`
 	pageFlags
@@ -49,6 +51,7 @@ Examples:
   windtunnel up -f examples/manifests/document-002      # document 002's Gateway, HTTPRoute and InferencePool
   windtunnel up -f gateway.yaml -f pool.yaml --dry-run  # what would be brought up
   windtunnel up -f DIR --otlp http://127.0.0.1:4318     # spans of pickers, sidecars and model servers
+  windtunnel up -f DIR --status status.yaml             # conditions, parents and pods, as kubectl would show them
   windtunnel up -f DIR --ui                             # requests on a page, as pickers and servers see them
   kustomize build . | windtunnel up -f -
   windtunnel up -f DIR --output json | jq -r .listeners[0].url
@@ -139,11 +142,24 @@ func (c *upCmd) Run(o *outside) error {
 	if err != nil {
 		return errors.Join(exit.With(exit.Environment, err), stopUp(u, dir))
 	}
+	unwritten := make(chan error, 1)
+	writing, written := context.WithCancel(ctx)
+	var wrote sync.WaitGroup
+	if c.Status != "" {
+		wrote.Go(func() {
+			if err := u.WriteStatus(writing, c.Status); err != nil {
+				unwritten <- exit.With(exit.Environment, fmt.Errorf("--status: %w", err))
+			}
+		})
+	}
 	select {
 	case <-ctx.Done():
+	case err = <-unwritten:
 	case <-u.Envoy.Done():
 		err = u.Envoy.Wait()
 	}
+	written()
+	wrote.Wait()
 	unfollow()
 	return errors.Join(err, stopUp(u, dir))
 }

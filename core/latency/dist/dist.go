@@ -136,6 +136,25 @@ func (d *Dist) Mean() float64 {
 	return sum / n
 }
 
+// Moments are the mean and the standard deviation. Of the normal and the lognormal
+// family they are those that it was written with, before limits cut it.
+func (d *Dist) Moments() (mean, deviation float64) {
+	switch d.family {
+	case FamilyConstant:
+		return float64(d.lo), 0
+	case FamilyNormal, FamilyLognormal:
+		return d.a, d.b
+	}
+	const n = 4096
+	mean = d.Mean()
+	sum := 0.0
+	for i := range n {
+		off := float64(d.Quantile((float64(i)+0.5)/n)) - mean
+		sum += mul(off, off)
+	}
+	return mean, math.Sqrt(sum / n)
+}
+
 // at is the quantile within the limits. Rounding may overstep a limit by less
 // than one unit, which is taken back here.
 func (d *Dist) at(u float64) int64 {

@@ -1,11 +1,15 @@
 package objects
 
 import (
+	"cmp"
 	"maps"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
@@ -29,8 +33,58 @@ type KServe struct {
 type Disaggregation struct {
 	Enabled         bool
 	Prefill, Decode picker.Selector
-	Connector       string            // "nixlv2"
-	ConnectorConfig map[string]string // as written
+	Connector       string // as core/connector names it; "" is not said
+	Transfer        Transfer
+}
+
+// Transfer is what connector.config says of how caches travel.
+type Transfer struct {
+	Compressed bool
+	// RDMA and NoRDMA are rdmaEnabled: neither where nothing is said.
+	RDMA, NoRDMA bool
+	// FirstPort to LastPort are the servers' side channels (sideChannelPortRange), 0 where nothing is
+	// said.
+	FirstPort, LastPort int
+	// Unknown are fields that are nobody's.
+	Unknown []string
+}
+
+// read reads connector.config, whose fields are document 003's.
+func (t *Transfer) read(v value) {
+	for _, p := range v.Pairs() {
+		switch {
+		case !p.Given():
+		case p.Name == "compressionEnabled":
+			t.Compressed = p.Bool()
+		case p.Name == "rdmaEnabled":
+			t.RDMA = p.Bool()
+			t.NoRDMA = !t.RDMA
+		case p.Name == "sideChannelPortRange":
+			first, last, ranged := strings.Cut(p.Scalar(), "-")
+			if !ranged {
+				last = first
+			}
+			a, wrong := strconv.ParseUint(strings.TrimSpace(first), 10, 16)
+			b, wrong2 := strconv.ParseUint(strings.TrimSpace(last), 10, 16)
+			if wrong != nil || wrong2 != nil || a == 0 || b < a {
+				p.Fail(p.Found(), "two ports, the lower one first, such as 5555-5556", "")
+				continue
+			}
+			t.FirstPort, t.LastPort = int(a), int(b)
+		default:
+			t.Unknown = append(t.Unknown, p.Name)
+		}
+	}
+}
+
+// check tells what a connector cannot do, as document 003 compares them.
+func (t *Transfer) check(c *connector.Connector, v value) {
+	if t.Compressed && c == connector.NIXLv1 {
+		v.Get("compressionEnabled").Fail("true with connector "+c.Name+", which does not compress", "connector type "+connector.NIXLv2.Name, "")
+	}
+	if t.RDMA && c.Profile.NoRDMA {
+		v.Get("rdmaEnabled").Fail("true with connector "+c.Name+", which goes by TCP", "connector type "+connector.NIXLv2.Name, "")
+	}
 }
 
 // Health is how the pool's pods are probed.
@@ -93,16 +147,19 @@ func (k *KServe) known(spec map[string]func(value)) {
 			"decodeSelector":  func(v value) { d.Decode = readSelector(v, false) },
 			"connector": func(v value) {
 				v.Fields(map[string]func(value){
-					"type": func(v value) { d.Connector = v.Text() },
-					"config": func(v value) {
-						d.ConnectorConfig = map[string]string{}
-						for _, p := range v.Pairs() {
-							if p.Given() {
-								d.ConnectorConfig[p.Name] = p.Scalar()
-							}
+					"type": func(v value) {
+						c, err := connector.Named(v.Text())
+						if err != nil {
+							v.Fail(err.Error(), "", "")
+							return
 						}
+						d.Connector = c.Name
 					},
+					"config": func(v value) { d.Transfer.read(v) },
 				})
+				if c, err := connector.Named(cmp.Or(d.Connector, connector.NIXLv2.Name)); err == nil {
+					d.Transfer.check(c, v.Get("config"))
+				}
 			},
 		})
 	}
@@ -177,8 +234,12 @@ func (k *KServe) Idle(scales bool) (out []string) {
 	if k == nil {
 		return nil
 	}
-	if len(k.Disaggregation.ConnectorConfig) > 0 {
-		out = append(out, "disaggregation.connector.config")
+	if d := &k.Disaggregation; !d.Enabled && (d.Connector != "" || !reflect.ValueOf(d.Transfer).IsZero()) {
+		out = append(out, "disaggregation.connector without disaggregation.enabled")
+	} else {
+		for _, name := range d.Transfer.Unknown {
+			out = append(out, "disaggregation.connector.config."+name)
+		}
 	}
 	if !scales && (k.MinReplicas+k.MaxReplicas > 0 || len(k.ScaleTargets) > 0) {
 		out = append(out, "autoscaling")

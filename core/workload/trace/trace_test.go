@@ -46,6 +46,37 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// Every reader tells all that it had to assume, and nothing that it had not.
+func TestAssumed(t *testing.T) {
+	const different = "it says nothing of what prompts have in common: all are different, and nothing of them is found in caches"
+	const answers = "answers are not known by content: no later prompt has one of them in it but as its own hash ids say"
+	azure := "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,100,20\n"
+	for _, x := range []struct {
+		text string
+		o    Options
+		want []string
+	}{
+		{azure, Options{Format: Azure}, []string{different}},
+		{azure + "2023-11-16 18:15:40.5,100,20\n2023-11-16 18:15:41.5,100,0\n", Options{Format: Azure, Spread: 1}, []string{different, "its lines are not in the order of their times: they are sorted", "1 lines without an answer, which failed, are left out", "every request comes up to 1 s after its time, evenly"}},
+		{"Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n", Options{Format: BurstGPT}, []string{different, "its requests to several models are sent to one"}},
+		{`{"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0,1]}`, Options{Format: Mooncake}, []string{"a hash id stands for 512 tokens, and for all that is before them", answers}},
+		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`, Options{Format: Bailian}, []string{"a hash id stands for 16 tokens, and for all that is before them", answers, "requests of a session come at the times of their lines, and do not wait for the answer before"}},
+		{`[{"conversations":[{"from":"narrator","value":"Be short"},{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"}]}]`, Options{Format: ShareGPT, Chat: true}, []string{
+			"it has no times: requests come as the workload says, those of a conversation one after the other, and do not wait for the answer before",
+			"words are made up, of the lengths of the trace's and the same where its are the same; a token of an answer is four characters", "every message is one of the user's",
+			"1 messages of neither human nor gpt are taken as the user's"}},
+	} {
+		x.o.Most, x.o.Speedup = 10, 1
+		got, err := Read(strings.NewReader(x.text), x.o)
+		if err != nil {
+			t.Fatalf("%s: %v", x.o.Format, err)
+		}
+		if diff := cmp.Diff(x.want, got.Assumed); diff != "" {
+			t.Errorf("%s: %s", x.o.Format, diff)
+		}
+	}
+}
+
 // Mistakes are told with their line.
 func TestMistakes(t *testing.T) {
 	for _, x := range [][3]string{

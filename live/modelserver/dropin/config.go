@@ -109,8 +109,9 @@ type Config struct {
 	CertFile, KeyFile string
 	SelfSigned        bool
 
-	KVTransfer *KVTransfer
-	KVEvents   *KVEvents
+	KVTransfer    *KVTransfer
+	KVCompression bool // 16-bit caches travel as INT8
+	KVEvents      *KVEvents
 
 	// Environment.
 	SideChannelHost       string

@@ -122,6 +122,14 @@ func setPeerTimeout(c *Config, v string) error {
 	return nil
 }
 
+func setCompression(c *Config, v string) error {
+	if v != "int8" && v != "none" {
+		return wrong(v, "int8 or none")
+	}
+	c.KVCompression = v == "int8"
+	return nil
+}
+
 func sim(f flag) flag {
 	f.sim = true
 	return f
@@ -191,10 +199,13 @@ var flags = map[string]flag{
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
 
-	"timing-headers":    on(func(c *Config) *bool { return &c.TimingHeaders }),
-	"advertise":         text(func(c *Config) *string { return &c.Advertise }),
-	"kv-peers":          {many: true, set: addPeers},
-	"kv-peer-timeout":   {set: setPeerTimeout},
+	"timing-headers":  on(func(c *Config) *bool { return &c.TimingHeaders }),
+	"advertise":       text(func(c *Config) *string { return &c.Advertise }),
+	"kv-peers":        {many: true, set: addPeers},
+	"kv-peer-timeout": {set: setPeerTimeout},
+
+	"kv-transfer-compression": {set: setCompression},
+
 	"body-idle-timeout": limit(func(c *Config) *time.Duration { return &c.BodyIdle }),
 	"body-timeout":      limit(func(c *Config) *time.Duration { return &c.BodyTotal }),
 

@@ -29,6 +29,9 @@ func (r *Result) transfer() (kvtransfer.NetworkOptions, error) {
 	if !link.UCXHasRDMA(r.UCXTLS) || r.NCCLIBDisable {
 		t.Profile = t.Profile.WithoutRDMA()
 	}
+	if r.KVCompression {
+		t.Profile = t.Profile.Compressed()
+	}
 	return t, nil
 }
 

@@ -1,0 +1,102 @@
+package gateway
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
+)
+
+// The families of a model server's metrics that a pool's status is made of.
+const (
+	waitingRequests = "vllm:num_requests_waiting"
+	busyPercent     = "vllm_gpu_utilization_percent"
+	queriedTokens   = "vllm:prefix_cache_queries_total"
+	cachedTokens    = "vllm:prefix_cache_hits_total"
+	answeredTotal   = "vllm:request_success_total"
+)
+
+// StatusMetric says whether a pool's status is made of a family of metrics.
+func StatusMetric(name string) bool {
+	return slices.Contains([]string{waitingRequests, busyPercent, queriedTokens, cachedTokens, answeredTotal}, name)
+}
+
+// PodSays is what came of asking a pod of a pool for its metrics.
+type PodSays struct {
+	// Code is the HTTP status of its answer, 0 where there was none.
+	Code int
+	// Page is nil where the answer was nothing that can be read.
+	Page metrics.Page
+	// Out says that the gateway has taken the pod out.
+	Out bool
+}
+
+// Well says whether the pod counts as available.
+func (p *PodSays) Well() bool { return p.Code > 0 && p.Code < 500 && !p.Out }
+
+// PoolStatus is what document 003's controller reports of an InferencePool.
+type PoolStatus struct {
+	Available, Total int
+	Ready            Condition
+	// Metrics is nil where no pod told any.
+	Metrics *PoolMetrics
+}
+
+// PoolMetrics are those of document 003's status.metrics, over the pods that are available.
+type PoolMetrics struct {
+	QueueLength       float64 `json:"averageQueueLength"`
+	GPUUtilization    float64 `json:"averageGPUUtilization"` // percent
+	CacheHitRate      float64 `json:"averageCacheHitRate"`   // of the tokens asked so far
+	RequestsPerSecond float64 `json:"requestsPerSecond"`     // since the pods were asked before
+}
+
+// PoolWatch makes a pool's status each time its pods have been asked.
+type PoolWatch struct {
+	answered float64
+	at       machine.Time
+	before   bool
+}
+
+// Asked takes what pods said at a time.
+func (w *PoolWatch) Asked(now machine.Time, pods []PodSays) PoolStatus {
+	s := PoolStatus{Total: len(pods)}
+	sums, told := map[string]float64{}, 0.0
+	for i := range pods {
+		if !pods[i].Well() {
+			continue
+		}
+		if s.Available++; pods[i].Page != nil {
+			told++
+		}
+		for name, family := range pods[i].Page {
+			for k := range family.Samples {
+				sums[name] += family.Samples[k].Value
+			}
+		}
+	}
+	switch {
+	case s.Total == 0:
+		s.Ready = no("Ready", "NoPods", "the pool has no pods")
+	case s.Available < s.Total:
+		s.Ready = no("Ready", "PodsNotReady", fmt.Sprintf("%d of %d pods are ready", s.Available, s.Total))
+	default:
+		s.Ready = yes("Ready", "PodsReady", "all pods are ready")
+	}
+	rate := 0.0
+	if seconds := (now - w.at).Duration().Seconds(); w.before && seconds > 0 {
+		rate = max(0, sums[answeredTotal]-w.answered) / seconds // less where a pod has gone
+	}
+	*w = PoolWatch{sums[answeredTotal], now, true}
+	if told > 0 {
+		hits := 0.0
+		if sums[queriedTokens] > 0 {
+			hits = sums[cachedTokens] / sums[queriedTokens]
+		}
+		s.Metrics = &PoolMetrics{cents(sums[waitingRequests] / told), cents(sums[busyPercent] / told), cents(hits), cents(rate)}
+	}
+	return s
+}
+
+func cents(v float64) float64 { return math.Round(v*100) / 100 }

@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+)
+
+// What model servers are told of how KV caches travel.
+const (
+	envUCX         = "UCX_TLS"
+	envSideChannel = "VLLM_NIXL_SIDE_CHANNEL_PORT"
+	flagCompress   = "kv-transfer-compression"
+
+	// withoutRDMA are document 003's transports for UCX where there is no RDMA.
+	withoutRDMA = "cuda_ipc,cuda_copy,tcp"
+)
+
+// KVTransfer is what a model server's command line and environment say of how it fetches KV
+// caches.
+type KVTransfer struct {
+	// Compress has 16-bit caches sent as INT8, TCPOnly without RDMA.
+	Compress, TCPOnly bool
+	// SideChannel is the port where caches are asked for, 0 where nothing is said.
+	SideChannel int
+}
+
+// KVTransfer is that of the container's model server.
+func (c *Container) KVTransfer() (t KVTransfer) {
+	ucx, _ := c.env(envUCX)
+	port, _ := c.env(envSideChannel)
+	compress, _ := c.Flag(flagCompress)
+	t.TCPOnly, t.Compress = !link.UCXHasRDMA(ucx), compress == "int8"
+	t.SideChannel, _ = strconv.Atoi(port) // the model server tells what is wrong with it
+	return t
+}
+
+// env is a variable of the container's environment.
+func (c *Container) env(name string) (value string, given bool) {
+	i := slices.IndexFunc(c.Env, func(e EnvVar) bool { return e.Name == name })
+	if i < 0 {
+		return "", false
+	}
+	return c.Env[i].Value, true
+}
+
+// transfers has model servers send caches as document 003's pool says that selects them. What a
+// container says itself counts before that.
+func (b *builder) transfers() {
+	for i := range b.Pools {
+		p := &b.Pools[i]
+		if p.KServe == nil || !p.KServe.Disaggregation.Enabled {
+			continue
+		}
+		for _, w := range b.Selected(p.Namespace, p.Selector) {
+			if c, role := w.Serves(); role == RoleServer {
+				b.transfer(p, c)
+			}
+		}
+	}
+}
+
+func (b *builder) transfer(p *objects.Pool, c *Container) {
+	t := &p.KServe.Disaggregation.Transfer
+	own := c.KVTransfer()
+	differs := func(what, field string) {
+		b.note(c.At.Problem(fmt.Sprintf("container %s: %s, and connector.config.%s of InferencePool %s says otherwise", c.Name, what, field, p.Name), "", "what the container says counts").Error())
+	}
+	ucx, given := c.env(envUCX)
+	switch {
+	case given && (own.TCPOnly && t.RDMA || !own.TCPOnly && t.NoRDMA):
+		differs(envUCX+" is "+ucx, "rdmaEnabled")
+	case !given && t.NoRDMA:
+		c.Env = append(slices.Clone(c.Env), EnvVar{Name: envUCX, Value: withoutRDMA})
+	}
+	if _, given := c.Flag(flagCompress); t.Compressed && !given {
+		c.Args = append(slices.Clone(c.Args), "--"+flagCompress+"=int8")
+	}
+	port, given := c.env(envSideChannel)
+	switch {
+	case t.FirstPort == 0:
+	case given && (own.SideChannel < t.FirstPort || own.SideChannel > t.LastPort):
+		differs(envSideChannel+" is "+port, "sideChannelPortRange")
+	case !given:
+		c.Env = append(slices.Clone(c.Env), EnvVar{Name: envSideChannel, Value: strconv.Itoa(t.FirstPort)})
+	}
+	if text, given := c.Flag("data-parallel-size"); given && t.FirstPort > 0 {
+		first, _ := c.env(envSideChannel)
+		from, _ := strconv.Atoi(first)
+		if n, err := strconv.Atoi(text); err == nil && from <= t.LastPort && from+n-1 > t.LastPort {
+			b.mistake(c.At.Problem(fmt.Sprintf("container %s: its %d data-parallel ranks have side channels at ports %d to %d", c.Name, n, from, from+n-1),
+				fmt.Sprintf("at most %d, the last of sideChannelPortRange of InferencePool %s", t.LastPort, p.Name), "a wider range, or fewer ranks"))
+		}
+	}
+}

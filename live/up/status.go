@@ -1,0 +1,212 @@
+package up
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/internal/pause"
+)
+
+const (
+	// statusPeriod is how often pods are asked how they are, and statusPatience how long they
+	// may take to say it.
+	statusPeriod   = time.Second
+	statusPatience = 2 * time.Second
+	// statusAtOnce is how many are asked at one time.
+	statusAtOnce = 16
+)
+
+// statusWriter keeps the status of all objects in a file.
+type statusWriter struct {
+	u      *Up
+	path   string
+	client *http.Client
+	// since is when each condition became what it is.
+	since map[string]transition
+	// pools are document 003's, by namespace and name.
+	pools   map[string]*gateway.PoolWatch
+	written []byte
+}
+
+type transition struct {
+	status string
+	at     time.Time
+}
+
+// WriteStatus keeps the status of every object in a file, as a controller writes it into the
+// objects: conditions, parents, and of document 003's InferencePools what is counted of their pods.
+// Pods are asked once a second, until ctx ends; an error is that the file could not be written.
+func (u *Up) WriteStatus(ctx context.Context, path string) error {
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	w := &statusWriter{u: u, path: path, client: &http.Client{Transport: transport, Timeout: statusPatience}, since: map[string]transition{}, pools: map[string]*gateway.PoolWatch{}}
+	for {
+		if err := w.write(ctx); err != nil || !pause.For(ctx, statusPeriod) {
+			return err
+		}
+	}
+}
+
+// write writes the file anew where it says something else: the old or the new one is there, whole.
+func (w *statusWriter) write(ctx context.Context) error {
+	w.u.applying.Lock()
+	s, program, pods, out := w.u.objects, w.u.program, sorted(w.u.pods), maps.Clone(w.u.ejected)
+	w.u.applying.Unlock()
+	var text []byte
+	for _, x := range program.Status {
+		status := map[string]any{}
+		if x.Kind == "InferencePool" {
+			if p := s.Pool(x.Namespace, x.Name); p != nil && p.KServe != nil {
+				status = w.pool(ctx, s, p, pods, out["pool/"+x.Namespace+"/"+x.Name])
+			}
+		}
+		w.conditions(&x, status)
+		metadata := map[string]any{"name": x.Name}
+		if x.Namespace != "" {
+			metadata["namespace"] = x.Namespace
+		}
+		one, err := yaml.Marshal(map[string]any{"apiVersion": version(s, &x), "kind": x.Kind, "metadata": metadata, "status": status})
+		if err != nil {
+			return err
+		}
+		text = append(append(text, "---\n"...), one...)
+	}
+	if ctx.Err() != nil || bytes.Equal(text, w.written) {
+		return nil
+	}
+	if err := os.WriteFile(w.path+".new", text, 0o600); err != nil {
+		return err
+	}
+	w.written = text
+	return os.Rename(w.path+".new", w.path)
+}
+
+// version is the apiVersion of an object's kind.
+func version(s *gateway.Set, x *gateway.Status) string {
+	if x.Kind != "InferencePool" {
+		return gateway.Group + "/v1"
+	}
+	switch p := s.Pool(x.Namespace, x.Name); {
+	case p != nil && p.Group == objects.GroupKServe:
+		return objects.GroupKServe + "/v1alpha1"
+	case p != nil && p.Group == objects.GroupX:
+		return objects.GroupX + "/v1alpha2"
+	}
+	return objects.GroupV1 + "/v1"
+}
+
+// conditions adds what the gateway says of the object.
+func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
+	of := x.Kind + " " + x.Namespace + "/" + x.Name
+	if len(x.Conditions) > 0 {
+		status["conditions"] = w.dated(of, x.Conditions)
+	}
+	var listeners, parents []any
+	for _, l := range x.Listeners {
+		kinds := []any{}
+		for _, k := range l.Kinds {
+			kinds = append(kinds, map[string]any{"group": gateway.Group, "kind": k})
+		}
+		listeners = append(listeners, map[string]any{"name": l.Name, "attachedRoutes": l.Attached, "supportedKinds": kinds, "conditions": w.dated(of+" listener "+l.Name, l.Conditions)})
+	}
+	for _, p := range x.Parents {
+		ref := map[string]any{"group": gateway.Group, "kind": "Gateway"}
+		if p.Ref == nil {
+			ref["namespace"], ref["name"], _ = strings.Cut(p.Gateway, "/")
+		} else {
+			ref["name"] = p.Ref.Name
+			if p.Ref.Namespace != "" {
+				ref["namespace"] = p.Ref.Namespace
+			}
+			if p.Ref.Section != "" {
+				ref["sectionName"] = p.Ref.Section
+			}
+		}
+		parents = append(parents, map[string]any{"parentRef": ref, "conditions": w.dated(fmt.Sprint(of, " at ", ref), p.Conditions)})
+	}
+	for field, list := range map[string][]any{"listeners": listeners, "parents": parents} {
+		if len(list) > 0 {
+			status[field] = list
+		}
+	}
+}
+
+// dated are conditions with when each became what it is.
+func (w *statusWriter) dated(of string, list []gateway.Condition) (out []any) {
+	for _, c := range list {
+		key := of + " " + c.Type
+		if t, there := w.since[key]; !there || t.status != c.Status {
+			w.since[key] = transition{c.Status, time.Now()}
+		}
+		out = append(out, map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message, "lastTransitionTime": w.since[key].at.UTC().Format(time.RFC3339)})
+	}
+	return out
+}
+
+// pool is what document 003's controller counts of a pool: out are endpoints that Envoy has
+// taken out.
+func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool, pods []*pod, out []string) map[string]any {
+	endpoints := w.u.endpointsOf(s, p, pods).Endpoints
+	says := make([]gateway.PodSays, len(endpoints))
+	var asking sync.WaitGroup
+	limit := make(chan struct{}, statusAtOnce)
+	for i, e := range endpoints {
+		asking.Go(func() {
+			limit <- struct{}{}
+			says[i] = w.ask(ctx, e)
+			says[i].Out = slices.Contains(out, e.HostPort())
+			<-limit
+		})
+	}
+	asking.Wait()
+	key := p.Namespace + "/" + p.Name
+	if w.pools[key] == nil {
+		w.pools[key] = &gateway.PoolWatch{}
+	}
+	x := w.pools[key].Asked(machine.FromDuration(time.Since(w.u.origin)), says)
+	status := map[string]any{"totalPods": x.Total, "availablePods": x.Available, "unhealthyPods": x.Total - x.Available, "conditions": w.dated("InferencePool "+key, []gateway.Condition{x.Ready})}
+	if x.Metrics != nil {
+		status["metrics"] = x.Metrics
+	}
+	return status
+}
+
+// ask asks an endpoint for its metrics.
+func (w *statusWriter) ask(ctx context.Context, e *picker.Endpoint) (says gateway.PodSays) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.HostPort()+"/metrics", nil)
+	if err != nil {
+		return says
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		w.u.log.Debug("a pod does not say how it is", slog.String("endpoint", e.HostPort()), slog.Any("error", err))
+		return says
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, metrics.MaxPageBytes))
+	if err != nil {
+		return says
+	}
+	says.Code = resp.StatusCode
+	if page, err := metrics.Parse(text, gateway.StatusMetric); err == nil { // else it answers something else
+		says.Page = page
+	}
+	return says
+}
