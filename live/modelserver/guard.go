@@ -25,28 +25,36 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	}
 	keys := serve.NewTokens(s.opts.APIKeys)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.opts.PodName != "" {
-			w.Header().Set("X-Inference-Pod", s.opts.PodName)
-			w.Header().Set("X-Inference-Namespace", s.opts.PodNamespace)
-			if _, port, err := net.SplitHostPort(s.endpoint); err == nil {
-				w.Header().Set("X-Inference-Port", port)
-			}
+		if !s.turnedAway(w, r, keys) {
+			next.ServeHTTP(w, r)
 		}
-		switch {
-		case len(keys) > 0 && !open(r.URL.Path) && !keys.Allow(r.Header.Get("Authorization")):
-			refuse(w, r, &openai.Error{Status: http.StatusUnauthorized, Type: "Unauthorized", Message: "Unauthorized"})
-			return
-		case len(keys) == 0 && controls(r.URL.Path) && !serve.Local(r):
-			refuse(w, r, openai.Errorf(http.StatusForbidden, "", "%s is served to this machine alone: start the server with --api-key and show the key to call it from elsewhere.", r.URL.Path))
-			return
-		}
-		if left := s.startingFor(); left > 0 && (r.URL.Path == "/health" || r.URL.Path == "/health/ready") {
-			w.Header().Set("Retry-After", strconv.Itoa(int(left/machine.Second)+1))
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		next.ServeHTTP(w, r)
 	})
+}
+
+// turnedAway answers a request that is not for a route: it is not what the request waits
+// in, so that its variables take no stack then.
+func (s *Server) turnedAway(w http.ResponseWriter, r *http.Request, keys serve.Tokens) bool {
+	if s.opts.PodName != "" {
+		w.Header().Set("X-Inference-Pod", s.opts.PodName)
+		w.Header().Set("X-Inference-Namespace", s.opts.PodNamespace)
+		if _, port, err := net.SplitHostPort(s.endpoint); err == nil {
+			w.Header().Set("X-Inference-Port", port)
+		}
+	}
+	switch {
+	case len(keys) > 0 && !open(r.URL.Path) && !keys.Allow(r.Header.Get("Authorization")):
+		refuse(w, r, &openai.Error{Status: http.StatusUnauthorized, Type: "Unauthorized", Message: "Unauthorized"})
+		return true
+	case len(keys) == 0 && controls(r.URL.Path) && !serve.Local(r):
+		refuse(w, r, openai.Errorf(http.StatusForbidden, "", "%s is served to this machine alone: start the server with --api-key and show the key to call it from elsewhere.", r.URL.Path))
+		return true
+	}
+	if left := s.startingFor(); left > 0 && (r.URL.Path == "/health" || r.URL.Path == "/health/ready") {
+		w.Header().Set("Retry-After", strconv.Itoa(int(left/machine.Second)+1))
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	return false
 }
 
 // open tells whether a path needs no key: what says how the server is doing.

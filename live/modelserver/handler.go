@@ -35,31 +35,15 @@ func (s *Server) headOf(r *http.Request, h *modelserver.Head) {
 	h.Created = time.Now().Unix()
 }
 
-// infer serves a request for tokens, whatever API it came by.
+// infer serves a request for tokens, whatever API it came by. It stays on the stack
+// while the request waits, so what a request begins with is done apart.
 func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.API) {
 	s.inFlight.add(1)
 	defer s.inFlight.add(-1)
 	g := inferenceRequests.Get().(*inferenceRequest)
 	g.s, g.w, g.r, g.ctx, g.api = s, w, r, r.Context(), api
-	s.headOf(r, &g.head)
-	if s.opts.RequestIDHeaders {
-		w.Header().Set("X-Request-Id", g.head.RequestID)
-	}
-	fault, bad := s.faultOf(r, &g.head)
-	if bad != nil {
-		wire.CloseAfter(w, r)
-		wire.Write(w, bad.Status, wire.JSON, api.AppendError(nil, bad))
-		return
-	}
-	boundary, isHeld, err := held.Boundary(wire.Header(r, "Content-Type"))
-	violation := ""
-	if err != nil {
-		violation = err.Error()
-	}
-	g.box, g.now, g.fx.List = &g.one.box, g.one.now[:], g.one.fx[:0]
-	g.box.Init(1)
-	g.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &g.head, API: api, Fault: fault, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})
-	switch g.resp.Open(s.clock(), violation, &g.fx); {
+	switch boundary, isHeld, refused := g.open(); {
+	case refused:
 	case g.resp.Over():
 		g.stay()
 	case isHeld:
@@ -68,6 +52,32 @@ func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.
 		g.servePlain()
 		g.recycle()
 	}
+}
+
+// open reads what stands before the body and opens the Response; refused is a request
+// that has its answer already.
+func (g *inferenceRequest) open() (boundary string, isHeld, refused bool) {
+	s := g.s
+	s.headOf(g.r, &g.head)
+	if s.opts.RequestIDHeaders {
+		g.w.Header().Set("X-Request-Id", g.head.RequestID)
+	}
+	fault, bad := s.faultOf(g.r, &g.head)
+	if bad != nil {
+		wire.CloseAfter(g.w, g.r)
+		wire.Write(g.w, bad.Status, wire.JSON, g.api.AppendError(nil, bad))
+		return "", false, true
+	}
+	boundary, isHeld, err := held.Boundary(wire.Header(g.r, "Content-Type"))
+	violation := ""
+	if err != nil {
+		violation = err.Error()
+	}
+	g.box, g.now, g.fx.List = &g.one.box, g.one.now[:], g.one.fx[:0]
+	g.box.Init(1)
+	g.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &g.head, API: g.api, Fault: fault, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})
+	g.resp.Open(s.clock(), violation, &g.fx)
+	return boundary, isHeld, false
 }
 
 func (g *inferenceRequest) servePlain() {
