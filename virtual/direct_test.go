@@ -101,7 +101,7 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, config := plain(t), rapid.SampledFrom([]string{"", scored, refusing}).Draw(t, "picker")
 		stop := rapid.IntRange(1, 200).Draw(t, "stop")
-		play := func(straight, inBytes bool) *living {
+		play := func(short, inBytes bool) *living {
 			s, err := scenario.Parse("any.yaml", []byte(text))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
@@ -110,11 +110,11 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 				s.Pools[0].EPP.Config = scenario.PickerConfig{File: "picker.yaml", Text: []byte(config)}
 			}
 			x := &living{}
-			w, err := newWorld(s, x, Options{eachScore: !straight})
+			w, err := newWorld(s, x, Options{eachScore: !short})
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.pools[0].straight = w.pools[0].straight && straight
+			w.pools[0].direct = w.pools[0].direct && short
 			if inBytes {
 				w.load.Write()
 			}

@@ -1,6 +1,8 @@
 package virtual
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -158,6 +160,36 @@ func TestDynamoGraph(t *testing.T) {
 	}
 	if after, ends := play(scenario.RestartFrontend); after > cached*9/10 || ends["unavailable"] == 0 || ends["completed"]+ends["unavailable"] != 600 {
 		t.Errorf("with restarts of the router %d cached tokens, %v; without %d", after, ends, cached)
+	}
+}
+
+// The router in the picker chooses prefill workers, too: every prompt is computed where the
+// headers say, by what is cached there, and those that decode share the load.
+func TestDynamoPrefillByPicker(t *testing.T) {
+	s, err := scenario.Load("../examples/dynamo-disagg.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	legs, cached, decodes := map[string]int{}, 0, map[string]int{}
+	events := record(t, s)
+	for _, e := range events {
+		switch e.Step {
+		case flow.PrefillLegSent:
+			legs[e.Endpoint]++
+		case flow.EndpointPicked:
+			decodes[e.Endpoint]++
+		case flow.PrefillStarted:
+			if n, _ := e.Details.Get("cached_tokens").(int); legs[e.Endpoint] > 0 {
+				cached += n
+			}
+		}
+	}
+	least := func(m map[string]int) int { return slices.Min(slices.Collect(maps.Values(m))) }
+	if ends := outcomes(events); ends["completed"] != 600 || len(legs) != 2 || least(legs) < 200 || len(decodes) != 2 || least(decodes) < 250 {
+		t.Errorf("%v; prompts computed at %v, decoded at %v; expected 600, each at both of two", ends, legs, decodes)
+	}
+	if cached < 977400*60/100 {
+		t.Errorf("%d tokens of 977,400 were cached where they were computed; expected three fifths: there are 100 beginnings", cached)
 	}
 }
 

@@ -157,7 +157,7 @@ func (k *scaler) scrape() {
 		s := autoscaler.Scraped{Target: name, Failed: p.down}
 		if !p.down {
 			p.advance()
-			p.m.Figures(x.w.now, x.spec.Name, k.m.Wants, func(f epp.Figure) {
+			p.m.Metrics(x.w.now, x.spec.Name, k.m.Wants, func(f epp.Metric) {
 				s.Samples = append(s.Samples, promql.Sample{Name: f.Name, Labels: append(f.Labels, metrics.Label{Name: "pod", Value: name}), Value: f.Value})
 			})
 		}

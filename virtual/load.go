@@ -47,7 +47,7 @@ func (w *world) send(v *workload.Conversation) {
 		return
 	}
 	p := w.poolOf(&q)
-	if p.straight && p.sendDirect(v, &q) {
+	if p.direct && p.sendDirect(v, &q) {
 		return
 	}
 	r := w.newRequest()

@@ -38,7 +38,7 @@ workload: {`+c.workload+`}
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.pools[0].straight = w.pools[0].straight && !c.steps
+			w.pools[0].direct = w.pools[0].direct && !c.steps
 			if err := w.run(nil); err != nil {
 				t.Fatal(err)
 			}

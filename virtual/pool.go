@@ -35,7 +35,7 @@ type pool struct {
 	lost       string // what Envoy says of a server that is lost before it answers
 	maxBody    int    // bytes
 	verbose    bool   // sidecars go on from what answers say
-	straight   bool   // requests may be direct
+	direct     bool   // requests may be direct
 	hops       *hops  // the world's, or without the picker
 	courses    courses
 	pickers    []*picking
@@ -107,7 +107,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 			onDemand++
 		}
 	}
-	x.straight = x.mayBeDirect(p)
+	x.direct = x.mayBeDirect(p)
 	for _, sv := range x.servers {
 		if p.Picked() && onDemand == len(x.pickers) {
 			sv.core.Stats().OnlyNow()

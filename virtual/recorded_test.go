@@ -46,7 +46,7 @@ func TestDescribedTraces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := branching(t)
 		config := rapid.SampledFrom([]string{"", scored}).Draw(t, "picker")
-		play := func(straight, inBytes bool) *living {
+		play := func(short, inBytes bool) *living {
 			s, err := scenario.Parse("trace.yaml", []byte(`
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
@@ -66,11 +66,11 @@ workload: {requests: 1000}
 			}
 			s.SendAgain(list)
 			x := &living{}
-			w, err := newWorld(s, x, Options{eachScore: !straight})
+			w, err := newWorld(s, x, Options{eachScore: !short})
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.pools[0].straight = w.pools[0].straight && straight
+			w.pools[0].direct = w.pools[0].direct && short
 			if inBytes {
 				w.load.Write()
 			}
@@ -81,9 +81,9 @@ workload: {requests: 1000}
 			return x
 		}
 		long := play(false, true).read()
-		for _, straight := range []bool{false, true} {
-			if d := firstDifference(play(straight, false).read(), long); d != "" {
-				t.Fatalf("direct %t: %s", straight, d)
+		for _, direct := range []bool{false, true} {
+			if d := firstDifference(play(direct, false).read(), long); d != "" {
+				t.Fatalf("direct %t: %s", direct, d)
 			}
 		}
 	})

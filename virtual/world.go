@@ -192,10 +192,10 @@ func (w *world) run(progress func(done int) bool) error {
 		}
 	}
 	w.start()
-	return w.goOn(progress)
+	return w.loop(progress)
 }
 
-func (w *world) goOn(progress func(done int) bool) error {
+func (w *world) loop(progress func(done int) bool) error {
 	reported := 0
 	for w.queue.Len() > 0 {
 		at, e := w.queue.Pop()

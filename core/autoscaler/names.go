@@ -9,7 +9,7 @@ import (
 
 // Known says whether somebody in a run tells a metric.
 func Known(name string) bool {
-	return OfServers(name) || slices.Contains(epp.FigureNames, name) || slices.Contains(StateMetrics, name)
+	return OfServers(name) || slices.Contains(epp.MetricNames, name) || slices.Contains(StateMetrics, name)
 }
 
 // OfServers says whether model servers tell a metric, and not the endpoint picker: vLLM's own,

@@ -186,8 +186,8 @@ func TestRecoversOurOwnTable(t *testing.T) {
 					t.Errorf("held out, %s: %.2f%% in the middle and %.2f%% at most: %v", of, 100*mid, 100*most, err)
 				}
 			}
-			if n := len(f.Held); n < 18 || f.Held[n-1].Name != "Poisson at 80%, E2E p90" {
-				t.Errorf("held out %+v", f.Held)
+			if n := len(f.HeldOut); n < 18 || f.HeldOut[n-1].Name != "Poisson at 80%, E2E p90" {
+				t.Errorf("held out %+v", f.HeldOut)
 			}
 			if x := f.Prefix; x == nil || x.Cached < 4000 || x.Warm*2 > x.Cold+4*c.away {
 				t.Errorf("a prompt that comes again: %+v", x)

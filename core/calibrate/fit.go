@@ -25,8 +25,8 @@ type Fit struct {
 	// Spread is how far the repeats of a prompt were off their median, as a share: the
 	// median of all.
 	Spread float64
-	// Held are the probes that the table was not made of.
-	Held []Held
+	// HeldOut are the probes that the table was not made of.
+	HeldOut []HeldOut
 	// LeftOut is why the steps of prompts and tokens together are not among Points, "" where
 	// they are.
 	LeftOut string
@@ -34,9 +34,9 @@ type Fit struct {
 	Prefix *Prefix
 }
 
-// Held is a probe that the table was not made of: what it took, and what the table
+// HeldOut is a probe that the table was not made of: what it took, and what the table
 // says.
-type Held struct {
+type HeldOut struct {
 	Name            string
 	Of              Kind
 	Took, Predicted machine.Time
@@ -57,7 +57,7 @@ const (
 func Kinds() []Kind { return []Kind{Prompts, Decodes, Mixed, Traffic} }
 
 // Off is by how much the table is off, as a share of what it took.
-func (h *Held) Off() float64 { return float64(h.Predicted-h.Took) / float64(h.Took) }
+func (h *HeldOut) Off() float64 { return float64(h.Predicted-h.Took) / float64(h.Took) }
 
 // Fit makes a table of what was measured until now. The error says what is missing.
 func (p *Plan) Fit() (*Fit, error) {
@@ -93,10 +93,10 @@ func (p *Plan) Fit() (*Fit, error) {
 			whole.DecodeSeqs, whole.DecodeContext = s.DecodeSeqs, s.DecodeContext
 			s, of = whole, Mixed
 		}
-		f.Held = append(f.Held, Held{Name: x.probe.Name, Of: of, Took: machine.Time(median(slices.Clone(x.took))), Predicted: table.StepTime(s).Time()})
+		f.HeldOut = append(f.HeldOut, HeldOut{Name: x.probe.Name, Of: of, Took: machine.Time(median(slices.Clone(x.took))), Predicted: table.StepTime(s).Time()})
 	}
-	held, err := p.heldTraffic(table)
-	f.Held = append(f.Held, held...)
+	held, err := p.checkTraffic(table)
+	f.HeldOut = append(f.HeldOut, held...)
 	return f, err
 }
 
@@ -224,9 +224,9 @@ func field(text string) string {
 // one kind of probe.
 func (f *Fit) Errors(of Kind) (mid, most float64, err error) {
 	var list []float64
-	for i := range f.Held {
-		if f.Held[i].Of == of {
-			list = append(list, math.Abs(f.Held[i].Off()))
+	for i := range f.HeldOut {
+		if f.HeldOut[i].Of == of {
+			list = append(list, math.Abs(f.HeldOut[i].Off()))
 		}
 	}
 	if len(list) == 0 {

@@ -115,8 +115,8 @@ func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f f
 	return f, nil
 }
 
-// heldTraffic compares what clients saw with what the table says that they see.
-func (p *Plan) heldTraffic(table *latency.Table) (out []Held, err error) {
+// checkTraffic compares what clients saw with what the table says that they see.
+func (p *Plan) checkTraffic(table *latency.Table) (out []HeldOut, err error) {
 	for i := range p.seen {
 		x := &p.seen[i]
 		says, err := p.predict(table, &x.probe, x.sent)
@@ -132,7 +132,7 @@ func (p *Plan) heldTraffic(table *latency.Table) (out []Held, err error) {
 					slices.Sort(list)
 					return max(1, machine.Time(list[(len(list)-1)*q/100]))
 				}
-				out = append(out, Held{Name: fmt.Sprintf("%s, %s p%d", x.probe.Name, m.name, q), Of: Traffic, Took: at(slices.Clone(m.took)), Predicted: at(m.says)})
+				out = append(out, HeldOut{Name: fmt.Sprintf("%s, %s p%d", x.probe.Name, m.name, q), Of: Traffic, Took: at(slices.Clone(m.took)), Predicted: at(m.says)})
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func (m *Machine) remember(d *picker.Decision) {
 		return
 	}
 	for _, old := range x.list[min(n, x.shared):n] {
-		if old.Err == nil && !old.Held() {
+		if old.Err == nil && !old.InForce() {
 			x.free = append(x.free, old)
 		}
 	}

@@ -226,6 +226,7 @@ func Build(s *Set, o Options) *Program {
 	b.pools()
 	b.bound()
 	b.routers()
+	b.unserved()
 	b.unread()
 	slices.SortStableFunc(b.p.Status, func(x, y Status) int {
 		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))

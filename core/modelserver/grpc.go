@@ -56,7 +56,7 @@ func (r *Reader) fillGRPC(head *Head, q *vllmgrpc.GenerateRequest, p Prompt, id 
 	if bad != nil {
 		return nil, bad
 	}
-	e := &generation{req: req, open: make([]*vllmgrpc.GenerateComplete, req.Choices())}
+	e := &grpcEncoder{req: req, open: make([]*vllmgrpc.GenerateComplete, req.Choices())}
 	if sp := q.SamplingParams; sp != nil && sp.Logprobs != nil {
 		top := int(*sp.Logprobs)
 		if top < 0 || top > maxGRPCLogprobs {
@@ -155,8 +155,8 @@ func constraintOf(p *vllmgrpc.SamplingParams) json.RawMessage {
 	return raw
 }
 
-// generation encodes the responses of Generate.
-type generation struct {
+// grpcEncoder encodes the responses of Generate.
+type grpcEncoder struct {
 	req      *Request
 	logprobs *Logprobs
 	prompt   uint32
@@ -168,9 +168,9 @@ type generation struct {
 	open []*vllmgrpc.GenerateComplete
 }
 
-func (e *generation) ContentType() string { return vllmgrpc.ContentType }
+func (e *grpcEncoder) ContentType() string { return vllmgrpc.ContentType }
 
-func (e *generation) Begin(b []byte, u openai.Usage) []byte {
+func (e *grpcEncoder) Begin(b []byte, u openai.Usage) []byte {
 	e.prompt, e.cached = uint32(u.PromptTokens), uint32(u.CachedTokens)
 	for i := range e.open {
 		e.open[i] = &vllmgrpc.GenerateComplete{Index: uint32(i), PromptTokens: e.prompt, CachedTokens: e.cached}
@@ -178,7 +178,7 @@ func (e *generation) Begin(b []byte, u openai.Usage) []byte {
 	return b
 }
 
-func (e *generation) Token(b []byte, t *Token) []byte {
+func (e *grpcEncoder) Token(b []byte, t *Token) []byte {
 	end := e.open[t.Choice]
 	if end == nil {
 		// Ended before it began: a prompt of which too little is cached.
@@ -211,7 +211,7 @@ func (e *generation) Token(b []byte, t *Token) []byte {
 	return e.appendEnd(b, t.Choice)
 }
 
-func (e *generation) appendChunk(b []byte, t *Token, lp *vllmgrpc.OutputLogProbs) []byte {
+func (e *grpcEncoder) appendChunk(b []byte, t *Token, lp *vllmgrpc.OutputLogProbs) []byte {
 	c := &e.chunk
 	e.ids[0] = t.ID
 	c.TokenIds, c.Index, c.OutputLogprobs = e.ids[:], uint32(t.Choice), lp
@@ -219,7 +219,7 @@ func (e *generation) appendChunk(b []byte, t *Token, lp *vllmgrpc.OutputLogProbs
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Chunk{Chunk: c}})
 }
 
-func (e *generation) appendEnd(b []byte, choice int) []byte {
+func (e *grpcEncoder) appendEnd(b []byte, choice int) []byte {
 	c := e.open[choice]
 	e.open[choice] = nil
 	if c == nil {
@@ -229,7 +229,7 @@ func (e *generation) appendEnd(b []byte, choice int) []byte {
 	return vllmgrpc.AppendMessage(b, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: c}})
 }
 
-func (e *generation) addLogprobs(c *vllmgrpc.GenerateComplete, t *Token) {
+func (e *grpcEncoder) addLogprobs(c *vllmgrpc.GenerateComplete, t *Token) {
 	if e.logprobs == nil {
 		return
 	}
@@ -248,7 +248,7 @@ func (e *generation) addLogprobs(c *vllmgrpc.GenerateComplete, t *Token) {
 	l.TopLogprobs = append(l.TopLogprobs, top)
 }
 
-func (e *generation) End(b []byte, _ openai.Usage, kv, _ []byte) []byte {
+func (e *grpcEncoder) End(b []byte, _ openai.Usage, kv, _ []byte) []byte {
 	for i, c := range e.open {
 		if c != nil && len(kv) > 0 {
 			text := string(kv)
@@ -259,7 +259,7 @@ func (e *generation) End(b []byte, _ openai.Usage, kv, _ []byte) []byte {
 	return b
 }
 
-func (e *generation) Fail(b []byte, _ *openai.Error) []byte { return b }
+func (e *grpcEncoder) Fail(b []byte, _ *openai.Error) []byte { return b }
 
 // Aborter is an Encoder whose client may abort the request by its name.
 type Aborter interface {
@@ -268,7 +268,7 @@ type Aborter interface {
 	Aborted(b []byte, began bool) []byte
 }
 
-func (e *generation) Aborted(b []byte, began bool) []byte {
+func (e *grpcEncoder) Aborted(b []byte, began bool) []byte {
 	for i, c := range e.open {
 		if c == nil && !began {
 			c = &vllmgrpc.GenerateComplete{Index: uint32(i)}

@@ -9,6 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
 // pool builds the default picker over n endpoints with different metrics.
@@ -59,6 +60,9 @@ func BenchmarkDecision(b *testing.B) {
 					d = p.Pick(machine.Time(i), requests[i%50], p.Pool().View(), nil, d)
 					p.Commit(machine.Time(i), d)
 					p.Release(machine.Time(i), d)
+				}
+				if limit := map[int]float64{16: 10, 1024: 100}[n]; limit > 0 && b.N >= 1000 {
+					gate.AtMost(b, b.Elapsed().Seconds()*1e6/float64(b.N), "us/decision", limit)
 				}
 			})
 		}

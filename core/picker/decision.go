@@ -302,8 +302,8 @@ func (d *Decision) run(name string) *ProfileResult {
 	return r
 }
 
-// Held says whether the decision took effect and was not released yet.
-func (d *Decision) Held() bool { return d.committed && !d.released }
+// InForce says whether the decision took effect and was not released yet.
+func (d *Decision) InForce() bool { return d.committed && !d.released }
 
 // Data is what a plug-in keeps for one decision, from Produce to Release. It
 // is made at the first call; fresh tells the first call for this decision, at

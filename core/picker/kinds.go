@@ -83,20 +83,36 @@ func (b *Builder) is(p Plugin, name string) bool {
 	return slices.ContainsFunc(b.kindsOf(p), func(k kind) bool { return k.name == name })
 }
 
-// checkShape refuses a plug-in that nobody would ever call: mostly one of whose
-// methods has another signature than was meant.
+// also are what a plug-in of some kind may be besides.
+var also = []kind{
+	{"plug-in whose state is in recordings", reflect.TypeFor[StateKeeper](), ""},
+	{"plug-in whose data of decisions is in recordings", reflect.TypeFor[DecisionKeeper](), ""},
+	{"prefix reader", reflect.TypeFor[PrefixReader](), ""},
+	{"reader of answers", reflect.TypeFor[AnswerReader](), ""},
+	{"reader of cookies", reflect.TypeFor[CookieReader](), ""},
+	{"reader of credentials", reflect.TypeFor[SecretReader](), ""},
+	{"profile checker", reflect.TypeFor[ProfileChecker](), ""},
+	{"prober", reflect.TypeFor[Prober](), ""},
+	{"plug-in that forgets metrics", reflect.TypeFor[MetricsForgetter](), ""},
+	{"plug-in that gives reasons", reflect.TypeFor[Reasoner](), ""},
+}
+
+// checkShape refuses a plug-in that nobody would ever call, and one of whose methods has
+// another signature than was meant. Of one that is called for others, a method is meant that
+// has something of this package, if what it should be has.
 func (b *Builder) checkShape(p Plugin, at strictyaml.Value) error {
-	if len(b.kindsOf(p)) > 0 {
-		return nil
-	}
 	found := fmt.Sprintf("plugin '%s' (type: %s)", p.Name(), p.base().typ)
-	for _, k := range kinds {
-		if k.iface == nil {
+	called := len(b.kindsOf(p)) > 0
+	for _, k := range slices.Concat(kinds, also) {
+		if k.iface == nil || reflect.TypeOf(p).Implements(k.iface) {
 			continue
 		}
-		if method, has, wants := misfit(p, k.iface); method != "" {
+		if method, has, wants := misfit(p, k.iface); method != "" && (!called || ours(has) || !ours(wants)) {
 			return typeOf(at).Problem(fmt.Sprintf("%s has the method %s%s", found, method, has), fmt.Sprintf("%s%s, which makes it %s", method, wants, article(k.name)), "this one is never called")
 		}
+	}
+	if called {
+		return nil
 	}
 	return typeOf(at).Problem(found+" is of no kind: nothing would ever call it", "a type that implements an interface of core/picker, such as Scorer",
 		"or a Registration with a Kind, where another plug-in asks it")
@@ -126,6 +142,9 @@ func misfit(p Plugin, iface reflect.Type) (name, has, wants string) {
 func (b *Builder) wrongKind(at strictyaml.Value, p Plugin, want string) {
 	b.refuse(refAt(at), b.describe(p), article(want), b.belongs(p))
 }
+
+// ours says whether a signature has types of this package.
+func ours(signature string) bool { return strings.Contains(signature, "picker.") }
 
 func article(noun string) string {
 	if strings.ContainsRune("aeio", rune(noun[0])) {

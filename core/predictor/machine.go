@@ -212,7 +212,7 @@ func (m *Machine) take(s Sample) {
 	if !slices.Contains(m.types, s.PodType) && len(m.types) < maxPodTypes {
 		m.types = append(m.types, s.PodType)
 	}
-	test := m.held()
+	test := m.forTest()
 	for t := range m.stores {
 		if s.observed(Target(t)) > 0 {
 			m.stores[t].add(s, &m.o, test)

@@ -86,9 +86,9 @@ func (s *store) each(tell func(s *Sample)) {
 	}
 }
 
-// held says whether a sample is kept for testing. The real trainer draws by a hash
+// forTest says whether a sample is kept for testing. The real trainer draws by a hash
 // that differs from run to run; here a seed repeats it.
-func (m *Machine) held() bool {
+func (m *Machine) forTest() bool {
 	m.seen++
 	d := machine.NewDraw(m.o.Seed, "predictor", "test split", m.seen)
 	return d.Float64() < m.o.TestRatio

@@ -64,7 +64,9 @@ var ImportExceptions = map[string]string{}
 
 // TestImportExceptions are those for test files only.
 var TestImportExceptions = map[string]string{
+	"core/engine internal/gate":                "its benchmark has limits to keep",
 	"core/kv/kvindex internal/gate":            "its benchmark has limits to keep",
+	"core/picker internal/gate":                "its benchmark has limits to keep",
 	"live/up internal/gate":                    "its benchmark has limits to keep",
 	"web virtual":                              "pages are tested on runs, and those in virtual time take no time",
 	"web internal/gate":                        "its benchmarks have limits to keep",

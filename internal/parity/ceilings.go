@@ -107,7 +107,7 @@ func (pl *player) crewLeaves(s *Step) {
 		pl.fault("all leave", "order", fmt.Sprint(want), fmt.Sprint(got))
 	}
 	for _, name := range got {
-		pl.finish(name, Reply{Kind: "json", Usage: []int{3, 4}}, nil)
+		pl.finish(name, Response{Kind: "json", Usage: []int{3, 4}}, nil)
 	}
 }
 
@@ -170,7 +170,7 @@ func (pl *player) drip(s *Step) {
 		}
 	}
 	for _, name := range got {
-		pl.finish(name, Reply{Kind: "json", Usage: []int{3, 4}}, nil)
+		pl.finish(name, Response{Kind: "json", Usage: []int{3, 4}}, nil)
 	}
 }
 

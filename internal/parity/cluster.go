@@ -380,7 +380,7 @@ func (pl *player) probe(s *Step) {
 	} else {
 		got += strings.Join(slices.Sorted(maps.Keys(x.scores())), " ")
 	}
-	pl.finish("probe", Reply{Kind: "json", Usage: []int{3, 4}}, nil)
+	pl.finish("probe", Response{Kind: "json", Usage: []int{3, 4}}, nil)
 	if want := s.Runs[len(s.Runs)-1].Answer; got != want {
 		pl.fault(s.Probes, "probe", want, got)
 	}
@@ -411,7 +411,7 @@ func (pl *player) burst(s *Step) {
 				models[forwarded.Model]++
 			}
 		}
-		pl.finish(id, Reply{Kind: "json", Usage: []int{3, 4}}, nil)
+		pl.finish(id, Response{Kind: "json", Usage: []int{3, 4}}, nil)
 	}
 	pl.share("counts", s.Burst.N, s.Counts, counts)
 	if s.BodyModels != nil {

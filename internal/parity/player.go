@@ -339,7 +339,7 @@ func (pl *player) step(s *Step) {
 	case s.Request != nil:
 		pl.request(s)
 	case s.Finish != "":
-		play := Reply{Usage: s.Usage, Headers: s.ResponseHeaders, Chunks: s.ResponseChunks}
+		play := Response{Usage: s.Usage, Headers: s.ResponseHeaders, Chunks: s.ResponseChunks}
 		_ = json.Unmarshal(s.Response, &play.Kind)
 		pl.finish(s.Finish, play, s.ResponseSeen)
 		pl.pass(100 * machine.Millisecond)

@@ -169,8 +169,8 @@ type Message struct {
 	EOS             bool
 }
 
-// Reply is a model server's response.
-type Reply struct {
+// Response is a model server's response.
+type Response struct {
 	Kind    string
 	Usage   []int
 	Headers map[string]string

@@ -11,8 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
-func playOf(s *Step) Reply {
-	play := Reply{Kind: "json", Usage: []int{3, 4}}
+func playOf(s *Step) Response {
+	play := Response{Kind: "json", Usage: []int{3, 4}}
 	if len(s.Response) > 0 {
 		_ = json.Unmarshal(s.Response, &play)
 	}
@@ -31,7 +31,7 @@ func (pl *player) release(x *exchange) {
 }
 
 // finish plays a response and compares what the picker made of it.
-func (pl *player) finish(id string, play Reply, want []Message) {
+func (pl *player) finish(id string, play Response, want []Message) {
 	x := pl.open[id]
 	if x == nil {
 		return

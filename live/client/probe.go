@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/calibrate"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/sse"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
@@ -54,8 +54,8 @@ func NewProber(base, key string, seed uint64) *Prober {
 		http: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1 << 12}}}
 }
 
-// maxProbeLine bounds a line of an answer.
-const maxProbeLine = 1 << 20
+// maxProbeEvent bounds an event of an answer.
+const maxProbeEvent = 1 << 20
 
 func (p *Prober) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, p.base+path, bytes.NewReader(body))
@@ -233,51 +233,74 @@ func (p *Prober) answer(ctx context.Context, body []byte, began time.Time, promp
 		return nil, -1, err
 	}
 	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 0, 4096), maxProbeLine)
-	seen, cached := 0, -1
-	for lines.Scan() {
+	a := probed{prompt: prompt, cached: -1}
+	events, piece := sse.Scanner{Limit: maxProbeEvent}, make([]byte, 32<<10)
+	for {
+		n, err := resp.Body.Read(piece)
 		at := machine.FromDuration(time.Since(began))
-		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
-		if !ok || string(bytes.TrimSpace(data)) == "[DONE]" {
-			continue
-		}
-		var chunk struct {
-			Choices []struct {
-				Text string `json:"text"`
-			} `json:"choices"`
-			Usage *struct {
-				PromptTokens     int `json:"prompt_tokens"`
-				CompletionTokens int `json:"completion_tokens"`
-				Details          *struct {
-					CachedTokens int `json:"cached_tokens"`
-				} `json:"prompt_tokens_details"`
-			} `json:"usage"`
-			Error json.RawMessage `json:"error"`
-		}
-		if err := json.Unmarshal(data, &chunk); err != nil {
-			return arrived, cached, fmt.Errorf("POST /v1/completions: a piece of the answer: %w", err)
-		}
-		if len(chunk.Error) > 0 {
-			return arrived, cached, fmt.Errorf("POST /v1/completions: %s", chunk.Error)
-		}
-		u := chunk.Usage
-		if u != nil {
-			if u.PromptTokens > 0 && u.PromptTokens != prompt {
-				return arrived, cached, fmt.Errorf("the server counts %d tokens in a prompt of %d token ids; expected as many", u.PromptTokens, prompt)
-			}
-			if u.Details != nil {
-				cached = u.Details.CachedTokens
+		events.Write(piece[:n])
+		for e, ok := events.Next(); ok; e, ok = events.Next() {
+			if err := a.take(at, e.Data); err != nil {
+				return a.arrived, a.cached, err
 			}
 		}
 		switch {
-		case len(chunk.Choices) == 0:
-		case u != nil && u.CompletionTokens > seen:
-			seen = u.CompletionTokens
-			arrived = append(arrived, at)
-		case u == nil && chunk.Choices[0].Text != "":
-			arrived = append(arrived, at)
+		case events.TooLong():
+			return a.arrived, a.cached, fmt.Errorf("POST /v1/completions: a piece of the answer is longer than %d bytes", maxProbeEvent)
+		case errors.Is(err, io.EOF):
+			return a.arrived, a.cached, nil
+		case err != nil:
+			return a.arrived, a.cached, err
 		}
 	}
-	return arrived, cached, lines.Err()
+}
+
+// probed is what a streamed answer has said so far.
+type probed struct {
+	prompt, seen, cached int
+	arrived              []machine.Time
+}
+
+// take takes one event of the answer.
+func (a *probed) take(at machine.Time, data []byte) error {
+	if len(data) == 0 || string(bytes.TrimSpace(data)) == "[DONE]" {
+		return nil
+	}
+	var chunk struct {
+		Choices []struct {
+			Text string `json:"text"`
+		} `json:"choices"`
+		Usage *struct {
+			PromptTokens     int `json:"prompt_tokens"`
+			CompletionTokens int `json:"completion_tokens"`
+			Details          *struct {
+				CachedTokens int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+		} `json:"usage"`
+		Error json.RawMessage `json:"error"`
+	}
+	if err := json.Unmarshal(data, &chunk); err != nil {
+		return fmt.Errorf("POST /v1/completions: a piece of the answer: %w", err)
+	}
+	if len(chunk.Error) > 0 {
+		return fmt.Errorf("POST /v1/completions: %s", chunk.Error)
+	}
+	u := chunk.Usage
+	if u != nil {
+		if u.PromptTokens > 0 && u.PromptTokens != a.prompt {
+			return fmt.Errorf("the server counts %d tokens in a prompt of %d token ids; expected as many", u.PromptTokens, a.prompt)
+		}
+		if u.Details != nil {
+			a.cached = u.Details.CachedTokens
+		}
+	}
+	switch {
+	case len(chunk.Choices) == 0:
+	case u != nil && u.CompletionTokens > a.seen:
+		a.seen = u.CompletionTokens
+		a.arrived = append(a.arrived, at)
+	case u == nil && chunk.Choices[0].Text != "":
+		a.arrived = append(a.arrived, at)
+	}
+	return nil
 }

@@ -76,6 +76,7 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 var settling = map[string]float64{
 	"slo-mixed.yaml":      0.7,
 	"dynamo-callout.yaml": 1.3,
+	"dynamo-disagg.yaml":  1.3,
 	"dynamo-graph.yaml":   1.3,
 	"dynamo-prefill.yaml": 1.3,
 	"dynamo-service.yaml": 1.3,

@@ -139,7 +139,7 @@ func start(t *testing.T, s *scenario.Scenario, change func(*Options)) *rig {
 	return r
 }
 
-// reply is what a client got.
+// answer is what a client got.
 type answer struct {
 	status int
 	head   http.Header

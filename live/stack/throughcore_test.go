@@ -46,6 +46,9 @@ func TestExamplesThroughCore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if !s.Pools[0].Picked() {
+				return // there is no endpoint picker, and so nothing enters it
+			}
 			var r *rig
 			t.Cleanup(func() { // behind rig's own
 				if r != nil && (r.played.Decisions == 0 || r.played.Gaps > 0) {

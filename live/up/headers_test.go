@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,5 +194,43 @@ stringData: {alice: sk-very-secret-1, bob: sk-very-secret-2}
 		if text := strings.Join(r.notes, "\n"); strings.Contains(text, "sk-very") {
 			t.Errorf("a note tells a key: %s", text)
 		}
+	}
+}
+
+// Document 003's EnvoyFilter, as it stands in its file, changes what a pod is asked and what a
+// client is told: with Envoy's variables, where there is no such header yet, and without what is
+// internal.
+func TestHeaderFilter(t *testing.T) {
+	t.Parallel()
+	filter, err := os.ReadFile("../../examples/manifests/document-003/headers.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 1)+object("HTTPRoute", "llm-inference-route", dict{"parentRefs": []dict{{"name": "g"}}, "rules": []dict{{
+		"filters": []dict{{"type": "URLRewrite", "urlRewrite": dict{"path": dict{"type": "ReplacePrefixMatch", "replacePrefixMatch": "/there"}}}}, "backendRefs": []dict{{"name": "one", "port": 8080}}}}})+"\n---\n"+string(filter)))
+	ask := func(headers ...string) (echoed, http.Header) {
+		a := r.do(http.MethodGet, r.url(80)+"/asked", "", headers...)
+		var e echoed
+		if err := json.Unmarshal(a.body, &e); err != nil || a.status != http.StatusOK {
+			t.Fatalf("%d: %s", a.status, a.body)
+		}
+		return e, a.head
+	}
+	e, head := ask("X-Internal-Header", "secret", "X-Echo-Set-Header", "X-Cache-Hit:true,X-Internal-Debug:secret")
+	for name, form := range map[string]string{"X-Request-Id": `^[-0-9a-f]{36}$`, "X-Forwarded-Proto": `^http$`, "X-Envoy-Original-Path": `^/asked$`, "X-Request-Start-Time": `^\d{4}-\d\d-\d\dT.*Z$`} {
+		if got := strings.Join(e.Headers[name], ","); !regexp.MustCompile(form).MatchString(got) {
+			t.Errorf("the pod saw %s: %q; expected %s", name, got, form)
+		}
+	}
+	if got := e.Headers["X-Internal-Header"]; got != nil {
+		t.Errorf("the pod saw X-Internal-Header: %q", got)
+	}
+	for name, form := range map[string]string{"X-Cache-Hit": `^true$`, "X-Selected-Pod": `^127\..*:\d+$`, "X-Response-Time-Ms": `^\d+$`, "X-Internal-Debug": `^$`} {
+		if got := strings.Join(head.Values(name), ","); !regexp.MustCompile(form).MatchString(got) {
+			t.Errorf("the client saw %s: %q; expected %s", name, got, form)
+		}
+	}
+	if e, _ = ask("X-Request-Start-Time", "never"); strings.Join(e.Headers["X-Request-Start-Time"], "") == "never" {
+		t.Error("what is to be set was left as the client sent it")
 	}
 }

@@ -174,7 +174,7 @@ func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores, PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders,
 		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
 		BuildInfo: version.Text(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
-	if err := c.serving(&opts, c.MetricsAuth); err != nil {
+	if err := c.take(&opts, c.MetricsAuth); err != nil {
 		return opts, err
 	}
 	body, err := c.limits()

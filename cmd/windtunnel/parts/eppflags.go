@@ -31,8 +31,8 @@ type eppServing struct {
 	MetricsCA      string   `name:"metrics-client-ca-file" placeholder:"FILE" help:"PEM authorities whose certificates a reader of /metrics must show."`
 }
 
-// serving takes the flags over.
-func (c *eppServing) serving(o *epp.StandaloneOptions, authenticate *bool) (err error) {
+// take takes the flags over.
+func (c *eppServing) take(o *epp.StandaloneOptions, authenticate *bool) (err error) {
 	o.CertPath, o.CertReload = c.CertPath, c.CertReload
 	o.MetricsCertPath, o.MetricsClientCA = c.MetricsCertDir, c.MetricsCA
 	known := c.MetricsTokens != "" || c.MetricsCA != ""

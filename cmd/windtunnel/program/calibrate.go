@@ -220,7 +220,7 @@ func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
 	if f.LeftOut != "" {
 		fmt.Fprintf(&b, "mixed      left out: %s; was the server idle?\n", f.LeftOut)
 	}
-	for _, x := range f.Held {
+	for _, x := range f.HeldOut {
 		fmt.Fprintf(&b, "held out   %s: took %s, the table says %s (%+.1f %%)\n", x.Name, ms(int64(x.Took)), ms(int64(x.Predicted)), 100*x.Off())
 	}
 	for _, line := range quality(f) {

@@ -15,21 +15,21 @@ import (
 // (vllm/entrypoints/serve/instrumentator/metrics.py). The zero value is ready.
 // Whoever uses it from several goroutines holds a lock of their own.
 type HTTP struct {
-	exchanges map[exchange]*exchanged
-	all       histogram // durations, finely
-	version   uint64
+	groups  map[group]*counts
+	all     histogram // durations, finely
+	version uint64
 }
 
-// exchange is what requests are counted by: as many kinds as there are routes,
+// group is what requests are counted by: as many kinds as there are routes,
 // methods and classes of statuses.
-type exchange struct {
+type group struct {
 	handler, method string
 	class           int // 2 is 2xx
 }
 
-func (k *exchange) status() string { return strconv.Itoa(k.class) + "xx" }
+func (k *group) status() string { return strconv.Itoa(k.class) + "xx" }
 
-type exchanged struct {
+type counts struct {
 	n       uint64
 	seconds histogram
 	in, out float64 // bytes
@@ -55,7 +55,7 @@ type Exchange struct {
 
 // Observe counts one request.
 func (h *HTTP) Observe(e *Exchange) {
-	x := h.exchanges[exchange{e.Handler, e.Method, e.Status / 100}]
+	x := h.groups[group{e.Handler, e.Method, e.Status / 100}]
 	if x == nil {
 		if x = h.begin(e); x == nil {
 			return
@@ -71,21 +71,21 @@ func (h *HTTP) Observe(e *Exchange) {
 
 // begin is what a request is counted in that is the first of its kind, or goes by
 // another name; nil where it is not counted.
-func (h *HTTP) begin(e *Exchange) *exchanged {
+func (h *HTTP) begin(e *Exchange) *counts {
 	if slices.Contains(unmeasured, e.Handler) {
 		return nil
 	}
-	k := exchange{cmp.Or(e.Handler, "none"), e.Method, e.Status / 100}
+	k := group{cmp.Or(e.Handler, "none"), e.Method, e.Status / 100}
 	if !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, k.method) {
 		k.method = "none"
 	}
-	if h.exchanges == nil {
-		h.exchanges, h.all = map[exchange]*exchanged{}, newHistogram(httpFineBounds)
+	if h.groups == nil {
+		h.groups, h.all = map[group]*counts{}, newHistogram(httpFineBounds)
 	}
-	x := h.exchanges[k]
+	x := h.groups[k]
 	if x == nil {
-		x = &exchanged{seconds: newHistogram(httpBounds)}
-		h.exchanges[k] = x
+		x = &counts{seconds: newHistogram(httpBounds)}
+		h.groups[k] = x
 	}
 	return x
 }
@@ -95,32 +95,32 @@ func (h *HTTP) Version() uint64 { return h.version }
 
 // Write writes the families.
 func (h *HTTP) Write(w metrics.Writer) {
-	if len(h.exchanges) == 0 {
+	if len(h.groups) == 0 {
 		return
 	}
-	keys := make([]exchange, 0, len(h.exchanges))
-	for k := range h.exchanges {
+	keys := make([]group, 0, len(h.groups))
+	for k := range h.groups {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b exchange) int {
+	slices.SortFunc(keys, func(a, b group) int {
 		return strings.Compare(a.handler+" "+a.method+" "+a.status(), b.handler+" "+b.method+" "+b.status())
 	})
 	w.Labels()
 	if w.Family("http_requests_total", "counter", "Total number of requests by method, status and handler.") {
 		for _, k := range keys {
-			w.Sample(float64(h.exchanges[k].n), metrics.Label{Name: "handler", Value: k.handler}, metrics.Label{Name: "method", Value: k.method}, metrics.Label{Name: "status", Value: k.status()})
+			w.Sample(float64(h.groups[k].n), metrics.Label{Name: "handler", Value: k.handler}, metrics.Label{Name: "method", Value: k.method}, metrics.Label{Name: "status", Value: k.status()})
 		}
 	}
 	h.size(w, keys, "http_request_size_bytes", "Content length of incoming requests by handler. Only value of header is respected. Otherwise ignored. No percentile calculated.",
-		func(x *exchanged) float64 { return x.in })
+		func(x *counts) float64 { return x.in })
 	h.size(w, keys, "http_response_size_bytes", "Content length of outgoing responses by handler. Only value of header is respected. Otherwise ignored. No percentile calculated.",
-		func(x *exchanged) float64 { return x.out })
+		func(x *counts) float64 { return x.out })
 	histogramOf(w, "http_request_duration_highr_seconds", "Latency with many buckets but no API specific labels. Made for more accurate percentile calculations.", &h.all)
 	if w.Family("http_request_duration_seconds", "histogram", "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important.") {
-		for route := range grouped(keys, func(k exchange) exchange { return exchange{handler: k.handler, method: k.method} }) {
+		for route := range grouped(keys, func(k group) group { return group{handler: k.handler, method: k.method} }) {
 			sum := newHistogram(httpBounds)
 			for _, k := range route {
-				sum.merge(&h.exchanges[k].seconds)
+				sum.merge(&h.groups[k].seconds)
 			}
 			w.Labels(metrics.Label{Name: "handler", Value: route[0].handler}, metrics.Label{Name: "method", Value: route[0].method})
 			w.Histogram(sum.bounds, sum.counts, sum.sum)
@@ -130,14 +130,14 @@ func (h *HTTP) Write(w metrics.Writer) {
 }
 
 // size writes one of the summaries by handler.
-func (h *HTTP) size(w metrics.Writer, keys []exchange, name, help string, of func(*exchanged) float64) {
+func (h *HTTP) size(w metrics.Writer, keys []group, name, help string, of func(*counts) float64) {
 	if !w.Family(name, "summary", help) {
 		return
 	}
-	for handler := range grouped(keys, func(k exchange) exchange { return exchange{handler: k.handler} }) {
+	for handler := range grouped(keys, func(k group) group { return group{handler: k.handler} }) {
 		n, sum := uint64(0), 0.0
 		for _, k := range handler {
-			n, sum = n+h.exchanges[k].n, sum+of(h.exchanges[k])
+			n, sum = n+h.groups[k].n, sum+of(h.groups[k])
 		}
 		w.Labels(metrics.Label{Name: "handler", Value: handler[0].handler})
 		w.Summary(n, sum)
@@ -146,8 +146,8 @@ func (h *HTTP) size(w metrics.Writer, keys []exchange, name, help string, of fun
 }
 
 // grouped are the runs of keys that have one value of by.
-func grouped(keys []exchange, by func(exchange) exchange) iter.Seq[[]exchange] {
-	return func(yield func([]exchange) bool) {
+func grouped(keys []group, by func(group) group) iter.Seq[[]group] {
+	return func(yield func([]group) bool) {
 		for first := 0; first < len(keys); {
 			end := first + 1
 			for end < len(keys) && by(keys[end]) == by(keys[first]) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
@@ -45,11 +46,21 @@ func TestErrorsNameLineAndField(t *testing.T) {
 type (
 	// almostScorer has a Score of another shape than picker.Scorer.
 	almostScorer struct{ picker.Base }
-	nothing      struct{ picker.Base }
-	quiet        struct{ picker.Base }
+	// halfScorer is a good scorer with a Commit of another shape than picker.Committer, and keeper with a SaveState.
+	halfScorer struct{ picker.Base }
+	keeper     struct{ halfScorer }
+	nothing    struct{ picker.Base }
+	quiet      struct{ picker.Base }
 )
 
 func (almostScorer) Score(c *picker.Cycle, endpoints []int32) []float64 { return nil }
+
+func (halfScorer) Score(*picker.Cycle, []int32, []float64) {}
+func (halfScorer) Commit(*picker.Decision)                 {}
+
+func (keeper) Commit(machine.Time, *picker.Decision) {}
+func (keeper) SaveState() []byte                     { return nil }
+func (keeper) LoadState([]byte) error                { return nil }
 
 func odd(p picker.Plugin, kind string) picker.Registration {
 	return picker.Registration{Kind: kind, New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { return p, nil }}
@@ -59,6 +70,7 @@ func odd(p picker.Plugin, kind string) picker.Registration {
 func TestScripts(t *testing.T) {
 	reg := plugins.Builtin()
 	reg["almost-scorer"], reg["nothing"], reg["quiet"] = odd(&almostScorer{}, ""), odd(&nothing{}, ""), odd(&quiet{}, "oracle")
+	reg["half-scorer"], reg["keeper"] = odd(&halfScorer{}, ""), odd(&keeper{}, "")
 	reg["panics"] = picker.Registration{New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { panic("no weights") }}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(_ *testing.T, d *datadriven.TestData) string {

@@ -36,7 +36,7 @@ func (d *prefixDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
 		return false
 	}
 	m := d.source.Match(c)
-	return n-int(m.Held(c.State(decode)))*m.BlockTokens >= d.NonCached
+	return n-int(m.Cached(c.State(decode)))*m.BlockTokens >= d.NonCached
 }
 
 // alwaysPD is always-disagg-pd-decider.

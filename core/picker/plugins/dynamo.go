@@ -20,7 +20,8 @@ const (
 	headerDynamoRank   = "x-dynamo-dp-rank"
 	headerDynamoMode   = "x-dynamo-routing-mode"
 
-	headerDynamoPrefill = "x-dynamo-prefill-instance-id"
+	headerDynamoPrefill     = "x-dynamo-prefill-instance-id"
+	headerDynamoPrefillRank = "x-dynamo-prefill-dp-rank"
 )
 
 // dynamoTokens is how much of a prompt the router compares, in tokens.
@@ -29,6 +30,9 @@ const dynamoTokens = 131072
 // dynamoRouter is dynamo-router: Dynamo's KV router in the endpoint picker itself
 // (document 001's plug-in). The worker that it chooses scores 1, all others 0. It
 // books a request at the decision, its prefill until the first piece of the answer.
+//
+// Where there are endpoints that only prefill (by their label), a profile of these has one of them chosen by what it
+// has of the prompt, and the one that decodes is chosen by its load alone, as Dynamo does.
 type dynamoRouter struct {
 	named
 	BlockSize   int             `json:"blockSize" min:"1" max:"4096"`
@@ -50,12 +54,20 @@ type dynamoRouter struct {
 
 // dynamoBooking is what the router keeps for a decision.
 type dynamoBooking struct {
-	prompt  dynamo.Prompt
+	prompt dynamo.Prompt
+	buf    []uint64
+	// Where it decodes, and where its prompt is computed if that is elsewhere.
+	decode, prefill dynamoPlace
+}
+
+type dynamoPlace struct {
 	worker  dynamo.WorkerID // chosen
 	overlap float64
 	number  dynamo.Booking // 0: none
-	buf     []uint64
 }
+
+// prefills says whether an endpoint does nothing else.
+func prefills(s *picker.State) bool { return s.Labels[picker.LabelRole] == "prefill" }
 
 func newDynamoRouter(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	c := dynamo.DefaultConfig()
@@ -100,8 +112,12 @@ func (s *dynamoRouter) Score(c *picker.Cycle, in []int32, scores []float64) {
 		return
 	}
 	b, _ := picker.Data[dynamoBooking](c.Decision, s)
-	b.prompt, b.number = dynamoPrompt(c.Request, s.BlockSize, b.buf), 0
+	b.prompt = dynamoPrompt(c.Request, s.BlockSize, b.buf)
 	b.buf = b.prompt.Blocks
+	place := &b.decode
+	if prefills(c.State(in[0])) {
+		place = &b.prefill
+	}
 	s.ids = s.ids[:0]
 	for _, i := range in {
 		s.ids = append(s.ids, dynamo.IDOf(c.State(i).Name))
@@ -113,9 +129,23 @@ func (s *dynamoRouter) Score(c *picker.Cycle, in []int32, scores []float64) {
 			return float64(int(m.Of(c.State(in[i]))) * m.BlockTokens / s.BlockSize)
 		}
 	}
+	states, byLoad := c.Decision.View.States, false
+	for i := 0; i < len(states) && place == &b.decode && !byLoad; i++ {
+		byLoad = prefills(&states[i])
+	}
+	if byLoad {
+		overlap = func(int) float64 { return 0 }
+	}
 	s.costs = s.load.Costs(c.Now, &b.prompt, s.ids, overlap, s.costs[:0])
-	at := s.load.Choose(s.costs, c.Draw("dynamo"))
-	scores[at], b.worker, b.overlap = 1, s.ids[at], s.costs[at].Overlap
+	purpose := "dynamo"
+	if place == &b.prefill {
+		purpose = "dynamo-prefill"
+	}
+	at := s.load.Choose(s.costs, c.Draw(purpose))
+	scores[at], *place = 1, dynamoPlace{worker: s.ids[at], overlap: s.costs[at].Overlap}
+	if byLoad {
+		place.overlap = float64(s.load.Overlap(c.Now, &b.prompt, place.worker))
+	}
 }
 
 // PreRequest names the worker in the headers that Dynamo's frontends read, and has the body
@@ -127,7 +157,13 @@ func (s *dynamoRouter) PreRequest(c *picker.Cycle) {
 	}
 	c.Decision.SetHeader(headerDynamoWorker, dynamo.IDOf(c.State(r.Picked[0]).Name).String())
 	c.Decision.SetHeader(headerDynamoRank, "0")
-	c.Decision.SetHeader(headerDynamoMode, "aggregated")
+	if p := c.Decision.Prefiller(); p != nil {
+		c.Decision.SetHeader(headerDynamoPrefill, dynamo.IDOf(p.Name).String())
+		c.Decision.SetHeader(headerDynamoPrefillRank, "0")
+		c.Decision.SetHeader(headerDynamoMode, "disaggregated")
+	} else {
+		c.Decision.SetHeader(headerDynamoMode, "aggregated")
+	}
 	if x := c.Request.Rendered; len(x) == 1 && x[0].IsTokens() {
 		carryTokens(c.Request, &x[0], "nvext", "token_data")
 	}
@@ -138,8 +174,8 @@ func carryTokens(r *picker.Request, p *parse.Prompt, path ...string) {
 	r.Members = append(r.Members, picker.Member{Path: path, Value: func() ([]byte, error) { return json.Marshal(p.IDs()) }})
 }
 
-// Commit books the request where the profile with this scorer sent it, which other
-// scorers may have had a say in.
+// Commit books the request where profiles with this scorer sent it, which other
+// scorers may have had a say in. What is prefilled elsewhere is no prefill where it decodes.
 func (s *dynamoRouter) Commit(now machine.Time, d *picker.Decision) {
 	b := picker.Peek[dynamoBooking](d, s)
 	if b == nil {
@@ -151,16 +187,21 @@ func (s *dynamoRouter) Commit(now machine.Time, d *picker.Decision) {
 			continue
 		}
 		at := &d.View.States[r.Picked[0]]
-		id := dynamo.IDOf(at.Name)
-		if id != b.worker {
-			b.overlap = float64(s.load.Overlap(now, &b.prompt, id))
+		id, place := dynamo.IDOf(at.Name), &b.decode
+		if prefills(at) {
+			place = &b.prefill
+		}
+		switch {
+		case place == &b.decode && d.Prefiller() != nil:
+			place.overlap = float64(b.prompt.Tokens/s.BlockSize + 1)
+		case id != place.worker:
+			place.overlap = float64(s.load.Overlap(now, &b.prompt, id))
 		}
 		for len(s.seen) <= at.Slot() {
 			s.seen = append(s.seen, 0)
 		}
 		s.seen[at.Slot()] = id
-		b.number = s.load.Book(now, &b.prompt, id, b.overlap)
-		return
+		place.number = s.load.Book(now, &b.prompt, id, place.overlap)
 	}
 }
 
@@ -170,14 +211,16 @@ func (*dynamoRouter) ReadsProgress() bool { return true }
 // ResponseBody ends the prefill at the first piece of the answer.
 func (s *dynamoRouter) ResponseBody(_ machine.Time, r *picker.Response) {
 	if b := picker.Peek[dynamoBooking](r.Decision, s); b != nil && r.First {
-		s.load.Prefilled(b.number)
+		s.load.Prefilled(b.decode.number)
+		s.load.Free(b.prefill.number)
 	}
 }
 
 // Release frees the booking.
 func (s *dynamoRouter) Release(_ machine.Time, d *picker.Decision) {
 	if b := picker.Peek[dynamoBooking](d, s); b != nil {
-		s.load.Free(b.number)
+		s.load.Free(b.decode.number)
+		s.load.Free(b.prefill.number)
 	}
 }
 
@@ -200,10 +243,10 @@ func (s *dynamoRouter) SaveState() any {
 // LoadState takes it over.
 func (s *dynamoRouter) LoadState(text []byte) error { return s.load.UnmarshalJSON(text) }
 
-// SaveDecision keeps a request's booking.
+// SaveDecision keeps a request's bookings.
 func (s *dynamoRouter) SaveDecision(d *picker.Decision) any {
 	if b := picker.Peek[dynamoBooking](d, s); b != nil {
-		return b.number
+		return [2]dynamo.Booking{b.decode.number, b.prefill.number}
 	}
 	return nil
 }
@@ -211,5 +254,8 @@ func (s *dynamoRouter) SaveDecision(d *picker.Decision) any {
 // LoadDecision takes it over.
 func (s *dynamoRouter) LoadDecision(d *picker.Decision, text []byte) error {
 	b, _ := picker.Data[dynamoBooking](d, s)
-	return json.Unmarshal(text, &b.number)
+	var numbers [2]dynamo.Booking
+	err := json.Unmarshal(text, &numbers)
+	b.decode.number, b.prefill.number = numbers[0], numbers[1]
+	return err
 }

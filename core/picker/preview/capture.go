@@ -34,7 +34,7 @@ func Capture(p *picker.Picker, served []*picker.Decision) *State {
 		if !ok {
 			continue
 		}
-		r := Request{Tokens: max(1, d.Request.Tokens), Held: d.Held(), Headers: map[string]string{}}
+		r := Request{Tokens: max(1, d.Request.Tokens), Held: d.InForce(), Headers: map[string]string{}}
 		for _, name := range remembered {
 			if v, ok := d.Request.Headers.Lookup(name); ok {
 				r.Headers[name] = v

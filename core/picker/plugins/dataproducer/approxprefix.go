@@ -66,8 +66,8 @@ func (m *PrefixMatch) Of(s *picker.State) int32 {
 	return 0
 }
 
-// Held is how many blocks an endpoint has, whatever they are worth.
-func (m *PrefixMatch) Held(s *picker.State) int32 {
+// Cached is how many blocks an endpoint has, whatever they are worth.
+func (m *PrefixMatch) Cached(s *picker.State) int32 {
 	if m.cached == nil {
 		return m.Of(s)
 	}
@@ -238,7 +238,7 @@ func (a *approxPrefix) EndpointGone(slot int, forget bool) {
 }
 
 // Blocks is how many blocks a slot's history holds, for the debug page.
-func (a *approxPrefix) Blocks(slot int) int { return a.index.held(slot) }
+func (a *approxPrefix) Blocks(slot int) int { return a.index.blocks(slot) }
 
 // IndexSize is how many (endpoint, block) pairs are remembered.
 func (a *approxPrefix) IndexSize() int { return a.index.total }

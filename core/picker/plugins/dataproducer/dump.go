@@ -24,7 +24,7 @@ type podBlocks struct {
 func (a *approxPrefix) DumpState(v *picker.View, limit int) any {
 	s := blocksState{Pods: []podBlocks{}, MaxPods: limit}
 	for i := range v.States {
-		if n := a.index.held(v.States[i].Slot()); n > 0 {
+		if n := a.index.blocks(v.States[i].Slot()); n > 0 {
 			s.Pods = append(s.Pods, podBlocks{v.States[i].ID(), n})
 		}
 	}

@@ -436,8 +436,8 @@ func (x *prefixIndex) forget(slot int) {
 	x.lrus[slot] = nil
 }
 
-// held is how many blocks a slot's LRU holds.
-func (x *prefixIndex) held(slot int) int {
+// blocks is how many blocks a slot's LRU holds.
+func (x *prefixIndex) blocks(slot int) int {
 	if slot >= len(x.lrus) || x.lrus[slot] == nil {
 		return 0
 	}

@@ -83,7 +83,7 @@ func TestPrefixIndexIsAnLRUPerSlot(t *testing.T) {
 			for slot := range model {
 				m := &model[slot]
 				total += len(m.list) + len(m.spilled)
-				if got := x.held(slot); got != len(m.list) {
+				if got := x.blocks(slot); got != len(m.list) {
 					t.Fatalf("slot %d holds %d blocks, want %d", slot, got, len(m.list))
 				}
 			}

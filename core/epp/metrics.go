@@ -13,30 +13,30 @@ import (
 // The picker's own metrics that an autoscaler reads, worked out of the Machine, where there is no
 // page of them to read: as live/epp's page has them.
 
-// Figure is one sample of a metric.
-type Figure struct {
+// Metric is one of them, with its value.
+type Metric struct {
 	Name   string
 	Labels []metrics.Label
 	Value  float64
 }
 
 const (
-	figureQueue      = "llm_d_epp_flow_control_queue_size"
-	figureSaturation = "llm_d_epp_flow_control_pool_saturation"
-	figureRunning    = "llm_d_epp_request_running"
-	figureTokens     = "llm_d_epp_inflight_tokens"
-	figureRequests   = "llm_d_epp_inflight_requests"
-	figureReady      = "llm_d_epp_ready_endpoints"
-	figureTTFT       = "llm_d_epp_request_ttft_seconds"
-	figureTPOT       = "llm_d_epp_request_streaming_tpot_seconds"
-	figureDuration   = "llm_d_epp_request_duration_seconds"
+	metricQueue      = "llm_d_epp_flow_control_queue_size"
+	metricSaturation = "llm_d_epp_flow_control_pool_saturation"
+	metricRunning    = "llm_d_epp_request_running"
+	metricTokens     = "llm_d_epp_inflight_tokens"
+	metricRequests   = "llm_d_epp_inflight_requests"
+	metricReady      = "llm_d_epp_ready_endpoints"
+	metricTTFT       = "llm_d_epp_request_ttft_seconds"
+	metricTPOT       = "llm_d_epp_request_streaming_tpot_seconds"
+	metricDuration   = "llm_d_epp_request_duration_seconds"
 )
 
-// FigureNames are the metrics that Figures tells.
-var FigureNames = append([]string{figureQueue, figureSaturation, figureRunning, figureTokens, figureRequests, figureReady}, histogramNames()...)
+// MetricNames are the metrics that Metrics tells.
+var MetricNames = append([]string{metricQueue, metricSaturation, metricRunning, metricTokens, metricRequests, metricReady}, histogramNames()...)
 
 func histogramNames() (out []string) {
-	for _, name := range []string{figureTTFT, figureTPOT, figureDuration} {
+	for _, name := range []string{metricTTFT, metricTPOT, metricDuration} {
 		out = append(out, name+"_bucket", name+"_sum", name+"_count")
 	}
 	return out
@@ -99,7 +99,7 @@ func searchBound(bounds []float64, v float64) int {
 	return len(bounds)
 }
 
-// KeepLatencies has the Machine keep the histograms that Figures tells of requests that have
+// KeepLatencies has the Machine keep the histograms that Metrics tells of requests that have
 // ended.
 func (m *Machine) KeepLatencies() { m.latencies = &latencies{of: map[flowLabels]*[3]histogram{}} }
 
@@ -124,39 +124,39 @@ func (x *latencies) ended(now machine.Time, q *Request) {
 	h[2].add(secondsToHour, (now - q.ArrivedAt).Seconds())
 }
 
-// Figures tells the metrics that are wanted as they are now; pool is the pool's name.
-func (m *Machine) Figures(now machine.Time, pool string, wants func(name string) bool, tell func(Figure)) {
+// Metrics tells the metrics that are wanted as they are now; pool is the pool's name.
+func (m *Machine) Metrics(now machine.Time, pool string, wants func(name string) bool, tell func(Metric)) {
 	own := metrics.Label{Name: "inference_pool", Value: pool}
-	if wants(figureQueue) && m.fc != nil || wants(figureRunning) {
+	if wants(metricQueue) && m.fc != nil || wants(metricRunning) {
 		m.flows(own, wants, tell)
 	}
 	v := m.p.Pool().View()
-	if wants(figureReady) {
-		tell(Figure{figureReady, []metrics.Label{{Name: "name", Value: pool}}, float64(len(v.States))})
+	if wants(metricReady) {
+		tell(Metric{metricReady, []metrics.Label{{Name: "name", Value: pool}}, float64(len(v.States))})
 	}
-	if wants(figureSaturation) && m.fc != nil {
+	if wants(metricSaturation) && m.fc != nil {
 		all := make([]int32, len(v.States))
 		for i := range all {
 			all[i] = int32(i)
 		}
-		tell(Figure{figureSaturation, []metrics.Label{own}, m.p.Detector().Saturation(now, v, all)})
+		tell(Metric{metricSaturation, []metrics.Label{own}, m.p.Detector().Saturation(now, v, all)})
 	}
-	if wants(figureTokens) || wants(figureRequests) {
-		m.loadFigures(v, wants, tell)
+	if wants(metricTokens) || wants(metricRequests) {
+		m.loadMetrics(v, wants, tell)
 	}
 	if m.latencies == nil {
 		return
 	}
 	for _, l := range m.latencies.order {
 		h := m.latencies.of[l]
-		h[0].tell(figureTTFT, secondsToHour[:ttftBuckets], l, wants, tell)
-		h[1].tell(figureTPOT, secondsToTPOT, l, wants, tell)
-		h[2].tell(figureDuration, secondsToHour, l, wants, tell)
+		h[0].tell(metricTTFT, secondsToHour[:ttftBuckets], l, wants, tell)
+		h[1].tell(metricTPOT, secondsToTPOT, l, wants, tell)
+		h[2].tell(metricDuration, secondsToHour, l, wants, tell)
 	}
 }
 
 // flows tells the requests that wait and those under way.
-func (m *Machine) flows(own metrics.Label, wants func(string) bool, tell func(Figure)) {
+func (m *Machine) flows(own metrics.Label, wants func(string) bool, tell func(Metric)) {
 	var order []flowLabels
 	waits, runs := map[flowLabels]int{}, map[flowLabels]int{}
 	for r := m.flying; r != nil; r = r.prev {
@@ -180,17 +180,17 @@ func (m *Machine) flows(own metrics.Label, wants func(string) bool, tell func(Fi
 		return a.priority - b.priority
 	})
 	for _, l := range order {
-		if wants(figureQueue) && m.fc != nil {
-			tell(Figure{figureQueue, l.list(own), float64(waits[l])})
+		if wants(metricQueue) && m.fc != nil {
+			tell(Metric{metricQueue, l.list(own), float64(waits[l])})
 		}
-		if wants(figureRunning) {
-			tell(Figure{figureRunning, l.list(), float64(runs[l])})
+		if wants(metricRunning) {
+			tell(Metric{metricRunning, l.list(), float64(runs[l])})
 		}
 	}
 }
 
-// loadFigures tells what is in flight at each endpoint.
-func (m *Machine) loadFigures(v *picker.View, wants func(string) bool, tell func(Figure)) {
+// loadMetrics tells what is in flight at each endpoint.
+func (m *Machine) loadMetrics(v *picker.View, wants func(string) bool, tell func(Metric)) {
 	for _, pl := range m.p.Plugins() {
 		x, ok := pl.(interface {
 			EachLoad(slot int, tell func(fairness string, priority int, requests, tokens int64))
@@ -203,18 +203,18 @@ func (m *Machine) loadFigures(v *picker.View, wants func(string) bool, tell func
 			x.EachLoad(s.Slot(), func(fairness string, priority int, requests, tokens int64) {
 				labels := []metrics.Label{{Name: "endpoint_name", Value: s.Name}, {Name: "namespace", Value: s.Namespace}, {Name: "producer_name", Value: pl.Name()},
 					{Name: "fairness_id", Value: fairness}, {Name: "priority", Value: strconv.Itoa(priority)}}
-				if wants(figureTokens) {
-					tell(Figure{figureTokens, labels, float64(tokens)})
+				if wants(metricTokens) {
+					tell(Metric{metricTokens, labels, float64(tokens)})
 				}
-				if wants(figureRequests) {
-					tell(Figure{figureRequests, labels, float64(requests)})
+				if wants(metricRequests) {
+					tell(Metric{metricRequests, labels, float64(requests)})
 				}
 			})
 		}
 	}
 }
 
-func (h *histogram) tell(name string, bounds []float64, l flowLabels, wants func(string) bool, tell func(Figure)) {
+func (h *histogram) tell(name string, bounds []float64, l flowLabels, wants func(string) bool, tell func(Metric)) {
 	if h.count == 0 {
 		return
 	}
@@ -225,13 +225,13 @@ func (h *histogram) tell(name string, bounds []float64, l flowLabels, wants func
 			if n += c; i < len(bounds) {
 				le = strconv.FormatFloat(bounds[i], 'g', -1, 64)
 			}
-			tell(Figure{name + "_bucket", l.list(metrics.Label{Name: "le", Value: le}), float64(n)})
+			tell(Metric{name + "_bucket", l.list(metrics.Label{Name: "le", Value: le}), float64(n)})
 		}
 	}
 	if wants(name + "_sum") {
-		tell(Figure{name + "_sum", l.list(), h.sum})
+		tell(Metric{name + "_sum", l.list(), h.sum})
 	}
 	if wants(name + "_count") {
-		tell(Figure{name + "_count", l.list(), float64(h.count)})
+		tell(Metric{name + "_count", l.list(), float64(h.count)})
 	}
 }
