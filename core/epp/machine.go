@@ -276,8 +276,8 @@ func (m *Machine) setObjects(o *Objects) {
 		return
 	}
 	m.setEndpoints(o.Endpoints)
-	if o.Serving != nil {
-		m.p.Pool().Announce(o.Serving)
+	if o.Announced != nil {
+		m.p.Pool().Announce(o.Announced)
 		m.loads()
 	}
 }

@@ -103,12 +103,12 @@ type State struct {
 	// UpdatedAt is when Metrics last came in; Scraped is false before the first.
 	UpdatedAt machine.Time
 	Scraped   bool
-	// Serving carries what document 002's plug-ins read: ready, sessions, qps.
-	Serving *Serving
+	// Announced carries what document 002's plug-ins read: ready, sessions, qps.
+	Announced *Announced
 }
 
-// Serving is the endpoint state of document 002, chapter 10.
-type Serving struct {
+// Announced is the endpoint state of document 002, chapter 10.
+type Announced struct {
 	Ready    bool
 	Sessions []string // session ids (or prefixes) that live on the endpoint
 	QPS      float64  // requests per second now

@@ -143,10 +143,10 @@ func (p *Pool) watch() *news {
 
 // Announce replaces what document 002's control plane says of the endpoints,
 // by ID. It is no metric of a scrape.
-func (p *Pool) Announce(serving map[string]*Serving) {
+func (p *Pool) Announce(of map[string]*Announced) {
 	for i := range p.view.States {
 		s := &p.view.States[i]
-		s.Serving = serving[s.id]
+		s.Announced = of[s.id]
 		p.tell(i)
 	}
 }

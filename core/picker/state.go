@@ -47,7 +47,7 @@ type SavedEndpoint struct {
 	Custom    map[string]machine.Float `json:"custom,omitempty"`
 	UpdatedAt machine.Time             `json:"updatedAt"`
 	Scraped   bool                     `json:"scraped"`
-	Serving   *Serving                 `json:"serving,omitempty"`
+	Announced *Announced               `json:"serving,omitempty"`
 }
 
 // SavedPlugin is what one plug-in knows.
@@ -248,7 +248,7 @@ func (p *Pool) save() SavedPool {
 		st := &p.view.States[i]
 		e := SavedEndpoint{Namespace: st.Namespace, Name: st.Name, Address: st.Address, Port: st.Port, Labels: st.Labels, Rank: st.Rank,
 			Waiting: st.Waiting, Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize, Blocks: st.CacheBlocks, LoRA: st.LoRA,
-			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Serving: st.Serving}
+			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced}
 		if st.Custom != nil {
 			e.Custom = make(map[string]machine.Float, len(st.Custom))
 			for k, v := range st.Custom {
@@ -288,7 +288,7 @@ func (p *Pool) load(s *SavedPool) error {
 				m.Custom[k] = float64(f)
 			}
 		}
-		v.States = append(v.States, State{Endpoint: e, Metrics: m, UpdatedAt: x.UpdatedAt, Scraped: x.Scraped, Serving: x.Serving})
+		v.States = append(v.States, State{Endpoint: e, Metrics: m, UpdatedAt: x.UpdatedAt, Scraped: x.Scraped, Announced: x.Announced})
 	}
 	p.view = v
 	return nil

@@ -34,16 +34,16 @@ schedulingProfiles:
   - {pluginRef: session-sticky-scorer, weight: 0}
   - {pluginRef: prefix-cache-scorer, weight: 0}
 `, 0, func(o *PickingOptions) { o.Metrics = NewPickMetrics(reg, "pool") })
-	serving := map[string]*picker.Serving{
+	serving := map[string]*picker.Announced{
 		"decode-pod-0": {Ready: true, QPS: 5, MaxQPS: 20},
 		"decode-pod-1": {Ready: true, QPS: 12, MaxQPS: 20, Sessions: []string{"conv-xyz"}},
 		"decode-pod-2": {Ready: true, QPS: 2, MaxQPS: 20},
 		"decode-pod-3": {},
 	}
-	pool := objects.Selection{Serving: map[string]*picker.Serving{}}
+	pool := objects.Selection{Announced: map[string]*picker.Announced{}}
 	for name, s := range serving {
 		pool.Endpoints = append(pool.Endpoints, picker.NewEndpoint("default", name, "127.0.0."+name[len(name)-1:], "8000", nil))
-		pool.Serving["default/"+name] = s
+		pool.Announced["default/"+name] = s
 	}
 	k.Apply(pool, false)
 	for i := range 3 {

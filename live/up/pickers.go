@@ -167,7 +167,7 @@ func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.S
 		}
 	}
 	if len(here) > 0 && len(p.Targets) > 0 {
-		out.Endpoints, out.Serving = nil, nil // what a controller once wrote into the status is not here
+		out.Endpoints, out.Announced = nil, nil // what a controller once wrote into the status is not here
 	}
 	out.Endpoints = append(here, out.Endpoints...)
 	return out

@@ -179,15 +179,15 @@ func (x *endpoint) endpoint() *picker.Endpoint {
 
 // selection is Kubernetes objects.
 type selection struct {
-	Objects       picker.Objects             `json:"objects"`
-	Priorities    []int                      `json:"priorities"`
-	KeepEndpoints bool                       `json:"keepEndpoints"`
-	Endpoints     []endpoint                 `json:"endpoints"`
-	Serving       map[string]*picker.Serving `json:"serving"`
+	Objects       picker.Objects               `json:"objects"`
+	Priorities    []int                        `json:"priorities"`
+	KeepEndpoints bool                         `json:"keepEndpoints"`
+	Endpoints     []endpoint                   `json:"endpoints"`
+	Announced     map[string]*picker.Announced `json:"serving"`
 }
 
 func (x *selection) objects() epp.Objects {
-	o := epp.Objects{Selection: objects.Selection{Objects: x.Objects, Priorities: x.Priorities, Serving: x.Serving}, KeepEndpoints: x.KeepEndpoints}
+	o := epp.Objects{Selection: objects.Selection{Objects: x.Objects, Priorities: x.Priorities, Announced: x.Announced}, KeepEndpoints: x.KeepEndpoints}
 	for i := range x.Endpoints {
 		o.Endpoints = append(o.Endpoints, x.Endpoints[i].endpoint())
 	}

@@ -71,7 +71,7 @@ func show(out *strings.Builder, s Selection) {
 	}
 	for _, e := range s.Endpoints {
 		fmt.Fprintf(out, "endpoint %s %s", e.ID(), e.HostPort())
-		if v := s.Serving[e.ID()]; v != nil {
+		if v := s.Announced[e.ID()]; v != nil {
 			fmt.Fprintf(out, " %+v", *v)
 		}
 		out.WriteByte('\n')

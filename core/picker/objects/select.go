@@ -18,8 +18,8 @@ type Selection struct {
 	// "<pod>-rank-<index of the port>".
 	Endpoints []*picker.Endpoint
 
-	// Serving are document 002's metrics by endpoint ID.
-	Serving map[string]*picker.Serving
+	// Announced are document 002's metrics by endpoint ID.
+	Announced map[string]*picker.Announced
 
 	Objects picker.Objects
 
@@ -119,9 +119,9 @@ func (s *Selection) targets() {
 		}
 		e := picker.NewEndpoint(s.Pool.Namespace, t.Name, t.Address, strconv.Itoa(port), nil)
 		s.Endpoints = append(s.Endpoints, e)
-		if s.Serving == nil {
-			s.Serving = map[string]*picker.Serving{}
+		if s.Announced == nil {
+			s.Announced = map[string]*picker.Announced{}
 		}
-		s.Serving[e.ID()] = &picker.Serving{Ready: t.Ready, Sessions: t.Sessions, QPS: t.QPS, MaxQPS: t.MaxQPS}
+		s.Announced[e.ID()] = &picker.Announced{Ready: t.Ready, Sessions: t.Sessions, QPS: t.QPS, MaxQPS: t.MaxQPS}
 	}
 }

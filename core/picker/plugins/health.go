@@ -73,7 +73,7 @@ func newReady(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, e
 
 // Filter keeps ready endpoints.
 func (f *readyFilter) Filter(c *picker.Cycle, in []int32) []int32 {
-	return keep(in, func(i int32) bool { s := c.State(i).Serving; return s == nil || s.Ready })
+	return keep(in, func(i int32) bool { s := c.State(i).Announced; return s == nil || s.Ready })
 }
 
 // Why says that the endpoint is not ready.

@@ -141,7 +141,7 @@ func contains(list []string, s string) bool {
 // load01 is how loaded an endpoint is, from 0 to 1: by requests per second
 // where they are known, else by its queue (five are full) and KV cache.
 func load01(s *picker.State) float64 {
-	if v := s.Serving; v != nil && v.MaxQPS > 0 {
+	if v := s.Announced; v != nil && v.MaxQPS > 0 {
 		return max(0, min(1, v.QPS/v.MaxQPS))
 	}
 	return max(0, min(1, max(float64(s.Waiting)/5, s.KVUsage)))

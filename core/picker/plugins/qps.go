@@ -30,7 +30,7 @@ func newQPSLoad(_ *picker.Builder, name string, p picker.Params) (picker.Plugin,
 func (s *qpsLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
 	for j, i := range in {
 		st := c.State(i)
-		if v := st.Serving; s.MaxQPS == 0 || v != nil && v.MaxQPS > 0 {
+		if v := st.Announced; s.MaxQPS == 0 || v != nil && v.MaxQPS > 0 {
 			scores[j] = 1 - load01(st)
 			continue
 		}

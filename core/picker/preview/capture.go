@@ -20,7 +20,7 @@ func Capture(p *picker.Picker, served []*picker.Decision) *State {
 		if st.LoRA != nil {
 			e.LoRA = &LoRA{st.LoRA.Max, st.LoRA.Running, st.LoRA.Waiting}
 		}
-		if x := st.Serving; x != nil {
+		if x := st.Announced; x != nil {
 			ready := x.Ready
 			e.Ready, e.Sessions, e.QPS, e.MaxQPS = &ready, x.Sessions, x.QPS, x.MaxQPS
 		}

@@ -126,7 +126,7 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 	for i := range p.Pool().View().States {
 		st := &p.Pool().View().States[i]
 		p.Pool().Update(0, i, metricsOf(byID[st.ID()]))
-		st.Serving = serving(byID[st.ID()])
+		st.Announced = announced(byID[st.ID()])
 	}
 	for i := range s.Endpoints {
 		for n := range s.Endpoints[i].Served {
@@ -159,11 +159,11 @@ func metricsOf(e *Endpoint) picker.Metrics {
 	return m
 }
 
-func serving(e *Endpoint) *picker.Serving {
+func announced(e *Endpoint) *picker.Announced {
 	if e.Ready == nil && e.Sessions == nil && e.MaxQPS == 0 {
 		return nil
 	}
-	return &picker.Serving{Ready: e.Ready == nil || *e.Ready, Sessions: e.Sessions, QPS: e.QPS, MaxQPS: e.MaxQPS}
+	return &picker.Announced{Ready: e.Ready == nil || *e.Ready, Sessions: e.Sessions, QPS: e.QPS, MaxQPS: e.MaxQPS}
 }
 
 // carried are the types of plug-ins whose memory a live state carries: requests in

@@ -14,7 +14,7 @@ func TestDeadListenerIsTold(t *testing.T) {
 	t.Parallel()
 	for _, dies := range []bool{true, false} {
 		g := serve.Group{Log: slog.New(slog.DiscardHandler)}
-		e := New(t.Context(), nil, Options{Serving: &g, Log: g.Log})
+		e := New(t.Context(), nil, Options{Announced: &g, Log: g.Log})
 		if err := e.side.open("127.0.0.1:0"); err != nil {
 			t.Fatal(err)
 		}

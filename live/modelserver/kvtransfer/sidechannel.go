@@ -121,7 +121,7 @@ func (c *channel) listen(address string) error {
 	}
 	c.listener, c.conns = l, map[net.Conn]bool{}
 	c.e.o.Log.Info(c.e.name()+" side channel listens", "server", c.e.o.Name, "address", l.Addr().String())
-	c.e.o.Serving.Go("KV caches at "+l.Addr().String(), func() error { return c.accept(l) })
+	c.e.o.Announced.Go("KV caches at "+l.Addr().String(), func() error { return c.accept(l) })
 	return nil
 }
 

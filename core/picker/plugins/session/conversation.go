@@ -53,10 +53,10 @@ func (s *sessionPrefix) Commit(_ machine.Time, d *picker.Decision) {
 }
 
 func hasSession(s *picker.State, id string) bool {
-	if id == "" || s.Serving == nil {
+	if id == "" || s.Announced == nil {
 		return false
 	}
-	for _, have := range s.Serving.Sessions {
+	for _, have := range s.Announced.Sessions {
 		if p, all := strings.CutSuffix(have, "*"); have == id || all && strings.HasPrefix(id, p) {
 			return true
 		}
