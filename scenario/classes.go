@@ -30,6 +30,8 @@ type TrafficClass struct {
 	Path string `json:"path"`
 	// The host that its requests name, in place of the workload's.
 	Host string `json:"host"`
+	// More fields of its requests' bodies, in place of the workload's, such as '{"cache_salt": "a tenant"}'.
+	BodyFields string `json:"bodyFields"`
 	// Headers of the class's requests, besides the workload's.
 	Headers []RequestHeader `json:"headers" max:"64"`
 	// The model that its requests ask for, in place of the workload's.
@@ -133,6 +135,9 @@ func (w *Workload) of(s *Scenario, i int) *Workload {
 	}
 	if has("host") {
 		own.Host = x.Host
+	}
+	if has("bodyFields") {
+		own.BodyFields = x.BodyFields
 	}
 	if has("stream") {
 		own.Stream = x.Stream

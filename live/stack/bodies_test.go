@@ -49,7 +49,6 @@ func TestBodiesLiveAsVirtual(t *testing.T) {
 		{name: "a schema", workload: `, maxTokens: 60, bodyFields: '{"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}}}}'`, want: "finish_reason=stop"},
 		{name: "a schema cut", workload: `, maxTokens: 2, bodyFields: '{"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string", "minLength": 20}}}}'`, want: "tokens=2 finish_reason=length"},
 		{name: "a refused schema", workload: `, bodyFields: '{"structured_outputs": {"json": {"type": "array", "uniqueItems": true}}}'`, want: "status=400"},
-		{name: "a tenant's cache", workload: `, bodyFields: '{"cache_salt": "a"}'`},
 		{name: "priority", workload: `, bodyFields: '{"priority": -5}'`, server: ", schedulingPolicy: priority"},
 		{name: "too little cached", workload: `, bodyFields: '{"cache_hit_threshold": 0.9}'`, want: "server aborted"},
 		{name: "echo", workload: `, api: completions, stream: false, maxTokens: 3, bodyFields: '{"echo": true, "logprobs": 2}'`, want: "tokens=3"},
@@ -84,6 +83,41 @@ workload: {requests: 2, timeout: 5s, prompt: {characters: 400}%s}
 					t.Errorf("no %q in %s", c.want, all)
 				}
 			})
+		}
+	}
+}
+
+// A prompt that one tenant has cached is new for another, in wall and in virtual
+// time.
+func TestCacheSaltsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	live, played := liveAsVirtual(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+  - name: pool
+    flow: plain
+    modelServer: {batching: continuous, prefill: 5ms, interTokenLatency: 1ms, outputTokens: 2, numGPUBlocks: 4096}
+workload:
+  requests: 12
+  prompt: {text: "`+strings.Repeat("all ask the same. ", 20)+`"}
+  classes:
+    - {name: one, share: 40%, bodyFields: '{"cache_salt": "one"}'}
+    - {name: another, share: 40%, bodyFields: '{"cache_salt": "another"}'}
+    - {name: without, share: 20%}
+`)
+	for _, events := range [][]flow.Event{live, played} {
+		of, misses := map[string]string{}, map[string]int{} // by request, by class
+		for _, e := range events {
+			switch {
+			case e.Step == flow.RequestSent:
+				of[e.Request] = fmt.Sprint(e.Details.Get("class"))
+			case e.Details.Get("cached_tokens") == 0:
+				misses[of[e.Request]]++
+			}
+		}
+		if want := map[string]int{"one": 1, "another": 1, "without": 1}; !cmp.Equal(misses, want) {
+			t.Errorf("prompts of which nothing was cached: %v, want %v", misses, want)
 		}
 	}
 }

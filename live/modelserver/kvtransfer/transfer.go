@@ -35,7 +35,7 @@ type Options struct {
 	ListenHost string       // what the server listens on
 	// SideChannel and Meeting are host:port, or empty, as in ServerOptions.
 	SideChannel, Meeting string
-	Announced              *serve.Group
+	Announced            *serve.Group
 	Log                  *slog.Logger
 }
 
