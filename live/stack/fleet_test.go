@@ -69,7 +69,11 @@ func TestScalingLiveAsVirtual(t *testing.T) {
 				picked++
 			}
 		}
-		if !up || !down || n[flow.ServerGone] == 0 || picked != n[flow.Finished] {
+		if !up || !down || n[flow.ServerGone] == 0 || picked == 0 {
+			t.Errorf("%s: up %v, down %v, %v", time, up, down, n)
+		}
+		// Where a busy machine keeps Envoy waiting for the picker, FailOpen lets requests pass without it.
+		if time == "virtual" && picked != n[flow.Finished] {
 			t.Errorf("%s: up %v, down %v, %v", time, up, down, n)
 		}
 		if n[flow.ServerStarted] > n[flow.ServerReady]+n[flow.ServerGone] {

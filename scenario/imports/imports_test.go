@@ -3,6 +3,7 @@ package imports
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -192,14 +193,20 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// No configuration ends in a panic.
+// No configuration ends in a panic, and each that is refused is refused with words.
 func FuzzRead(f *testing.F) {
 	for _, x := range configurations {
-		f.Add(x.format, x.text)
+		f.Add(uint8(slices.Index(Formats(), x.format)), x.text, 0)
 	}
-	f.Fuzz(func(t *testing.T, format, text string) {
-		if s, err := Read(format, []byte(text), 0); err == nil {
-			_, _ = scenario.Parse("made.yaml", s.Text) // what does not hold is told there
+	f.Add(uint8(0), "[1", 2)
+	f.Fuzz(func(t *testing.T, format uint8, text string, load int) {
+		s, err := Read(Formats()[int(format)%len(Formats())], []byte(text), load)
+		if err != nil {
+			if strings.TrimSpace(err.Error()) == "" {
+				t.Fatal("an error without words")
+			}
+			return
 		}
+		_, _ = scenario.Parse("made.yaml", s.Text) // what does not hold is told there
 	})
 }

@@ -129,7 +129,7 @@ func (c *sweepCmd) Run(o *outside) error {
 	case "csv":
 		return writeCSV(o.Stdout, paths, points)
 	}
-	return writePoints(o.Stdout, paths, points, shown)
+	return c.writePoints(o.Stdout, paths, points, shown)
 }
 
 // shown are the measures that the table has.
@@ -350,7 +350,7 @@ func (x *results) close() error {
 	return x.f.Close()
 }
 
-func writePoints(to io.Writer, paths []string, points []*point, shown []report.Measure) error {
+func (c *sweepCmd) writePoints(to io.Writer, paths []string, points []*point, shown []report.Measure) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, path := range paths {
 		fmt.Fprintf(w, "%s\t", path)
@@ -379,8 +379,12 @@ func writePoints(to io.Writer, paths []string, points []*point, shown []report.M
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	why := "the run is too short for it, or not steady (--output csv or json say which); --replications 10 plays several"
+	if c.Replications > 1 {
+		why = "the runs are too short for it (--output csv or json say how many requests each needs)"
+	}
 	if unsure {
-		_, err := fmt.Fprintln(to, "? has no interval: the run is too short for it, or not steady (--output csv or json say which); --replications 10 plays several")
+		_, err := fmt.Fprintln(to, "? has no interval: "+why)
 		return err
 	}
 	return nil

@@ -94,13 +94,14 @@ func TestMistakes(t *testing.T) {
 
 // Nothing that a file holds ends in a panic, or in a request that cannot be made.
 func FuzzRead(f *testing.F) {
-	f.Add(Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,100,20\n")
-	f.Add(BurstGPT, "Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n")
-	f.Add(ShareGPT, `[{"conversations":[{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"}]}]`)
-	f.Add(Bailian, `{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`)
-	f.Add(Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}`)
-	f.Fuzz(func(t *testing.T, format, text string) {
-		got, err := Read(strings.NewReader(text), Options{Format: format, Most: 100, Speedup: 2, Chat: true, Spread: 1})
+	ofLines := []string{Azure, BurstGPT, ShareGPT, Bailian, Mooncake}
+	f.Add(uint8(0), "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,100,20\n")
+	f.Add(uint8(1), "Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n")
+	f.Add(uint8(2), `[{"conversations":[{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"}]}]`)
+	f.Add(uint8(3), `{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`)
+	f.Add(uint8(4), `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}`)
+	f.Fuzz(func(t *testing.T, format uint8, text string) {
+		got, err := Read(strings.NewReader(text), Options{Format: ofLines[int(format)%len(ofLines)], Most: 100, Speedup: 2, Chat: true, Spread: 1})
 		if err != nil {
 			return
 		}
