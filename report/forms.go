@@ -112,8 +112,8 @@ func (x *spread) bench(units string) map[string]any {
 	return out
 }
 
-// figures are what both forms tell, of all requests that were kept.
-type figures struct {
+// metrics are what both forms tell, of all requests that were kept.
+type metrics struct {
 	sum                                     Summary
 	list                                    []Ended
 	each                                    float64
@@ -126,8 +126,8 @@ type figures struct {
 	judged                                  bool // something says what is good
 }
 
-func figuresOf(sum Summary, list []Ended, each int, gaps *Gaps) *figures {
-	f := &figures{sum: sum, list: list, each: float64(each), slo: sum.SLO.slo()}
+func metricsOf(sum Summary, list []Ended, each int, gaps *Gaps) *metrics {
+	f := &metrics{sum: sum, list: list, each: float64(each), slo: sum.SLO.slo()}
 	var e2e, ntpot, tpot, ttft, prompt, output, failed []float64
 	for i := range list {
 		e := &list[i]
@@ -165,10 +165,10 @@ func figuresOf(sum Summary, list []Ended, each int, gaps *Gaps) *figures {
 }
 
 // seconds is how long the run took from its first request to its last answer.
-func (f *figures) seconds() float64 { return (f.end - f.first).Seconds() }
+func (f *metrics) seconds() float64 { return (f.end - f.first).Seconds() }
 
 // rate is how many there are a second.
-func (f *figures) rate(n float64) float64 {
+func (f *metrics) rate(n float64) float64 {
 	if s := f.seconds(); s > 0 {
 		return Digits(n * f.each / s)
 	}
@@ -176,7 +176,7 @@ func (f *figures) rate(n float64) float64 {
 }
 
 // inferencePerf is the run as inference-perf's summary of its requests' lives.
-func (f *figures) inferencePerf() any {
+func (f *metrics) inferencePerf() any {
 	count := func(n float64) int { return int(n * f.each) }
 	tokens := func(total, cached float64, x *spread, prompt bool) map[string]float64 {
 		out := x.perf()
@@ -217,7 +217,7 @@ func (f *figures) inferencePerf() any {
 
 // benchmarkReport is the run as a report of llm-d-benchmark. That has no place for
 // intervals and goodput: they are under profiling, which is free.
-func (f *figures) benchmarkReport() any {
+func (f *metrics) benchmarkReport() any {
 	id := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d\x00%v", f.sum.Scenario, f.sum.Seed, f.sum.Requests, f.sum.Duration))
 	requests := map[string]any{"total": f.sum.Requests, "failures": f.sum.Failed() - f.sum.Unfinished, "incomplete": f.sum.Unfinished}
 	latency := map[string]any{}
@@ -271,8 +271,8 @@ func (f *figures) benchmarkReport() any {
 		"time": map[string]any{"duration": "PT" + strconv.FormatFloat(math.Max(f.sum.Duration, 0), 'f', -1, 64) + "S"}}}
 }
 
-// write writes the figures in a form.
-func (f *figures) write(w io.Writer, form Form) error {
+// write writes the metrics in a form.
+func (f *metrics) write(w io.Writer, form Form) error {
 	if form == InferencePerf {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")

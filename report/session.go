@@ -428,7 +428,7 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		errs = append(errs, s.tally.rows.end())
 	}
 	if s.options.Form != "" {
-		errs = append(errs, figuresOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps).write(s.options.Out, s.options.Form))
+		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps).write(s.options.Out, s.options.Form))
 	}
 	if s.options.JUnit != "" {
 		errs = append(errs, s.writeJUnit(sum))

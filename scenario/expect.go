@@ -17,7 +17,7 @@ type Expectations struct {
 	Outcomes OutcomeExpectations `json:"outcomes"`
 	// The most that spans of a request's life may take.
 	Spans SpanExpectations `json:"spans"`
-	// Limits of any figure that the summary has.
+	// Limits of any measure that the summary has.
 	Measures []limit.Limit `json:"measures" max:"64"`
 }
 
@@ -158,7 +158,7 @@ type Measured struct {
 	Outcomes map[flow.Outcome]int
 	// Span gives a quantile ("p50" … "max") of a span, if it was measured.
 	Span func(span, quantile string) (time.Duration, bool)
-	// Measure gives a figure by its name, if there is one: in seconds, as a share, or a
+	// Measure gives a measure by its name, if there is one: in seconds, as a share, or a
 	// number. It may be nil.
 	Measure func(name string) (float64, bool)
 }

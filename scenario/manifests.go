@@ -80,7 +80,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		return s.of(err)
 	}
 	s.read = append(s.read, manifests.Files(path)...)
-	program := gateway.Build(set, gateway.Options{Supply: true, Scales: true})
+	program := gateway.Build(set, gateway.Options{Supply: true, Scenario: true})
 	if program.Mistakes != nil {
 		return s.of(program.Mistakes)
 	}
@@ -327,7 +327,7 @@ func (m *fromManifests) fill() {
 // manifests, or what document 003's pool says.
 func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscaling) {
 	if x, text := m.set.ScalerOf(w); x != nil {
-		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: text} })
+		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: text, targets: true} })
 		return
 	}
 	k := m.backend.Pool.KServe

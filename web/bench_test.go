@@ -77,7 +77,7 @@ func BenchmarkUIFirstView(b *testing.B) {
 	for b.Loop() {
 		began := time.Now()
 		ctx := opened(b, server)
-		if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`(document.querySelector(".figures")||{innerText:""}).innerText.includes("10,000")`)); err != nil {
+		if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`(document.querySelector(".metrics")||{innerText:""}).innerText.includes("10,000")`)); err != nil {
 			b.Fatal(err)
 		}
 		took += time.Since(began)

@@ -12,8 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/recording"
 )
 
-// Figures are what a report has measured of the run so far. *report.Session is one.
-type Figures interface {
+// Metrics are what a report has measured of the run so far. *report.Session is one.
+type Metrics interface {
 	Summary() report.Summary
 	Series() *report.Series
 	Request(id string) (spans map[string]machine.Time, server string)
@@ -108,7 +108,7 @@ const (
 type Book struct {
 	limits  limits
 	mu      sync.Mutex
-	figures Figures
+	metrics Metrics
 	rows    []row
 	first   int            // how many rows went
 	index   map[string]int // of a request's id, counted from the first of all
@@ -161,10 +161,10 @@ func newBook(l limits) *Book {
 }
 
 // Measure has the book tell what a report has measured.
-func (b *Book) Measure(f Figures) {
+func (b *Book) Measure(f Metrics) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.figures = f
+	b.metrics = f
 }
 
 // End says that nothing more will happen.
@@ -336,8 +336,8 @@ func (b *Book) note(r *row, e *flow.Event) {
 		number("status", &r.status)
 		number("tokens", &r.tokens)
 		b.end(r)
-		if b.figures != nil {
-			spans, _ := b.figures.Request(r.id)
+		if b.metrics != nil {
+			spans, _ := b.metrics.Request(r.id)
 			for name, into := range map[string]*machine.Time{"ttft": &r.ttft, "total": &r.total} {
 				if v, ok := spans[name]; ok {
 					*into = v
@@ -353,14 +353,14 @@ func (b *Book) note(r *row, e *flow.Event) {
 		}
 		b.end(r)
 	}
-	b.figuresSeries().Level(e.Time, b.level)
+	b.series().Level(e.Time, b.level)
 }
 
-func (b *Book) figuresSeries() *report.Series {
-	if b.figures == nil {
+func (b *Book) series() *report.Series {
+	if b.metrics == nil {
 		return nil
 	}
-	return b.figures.Series()
+	return b.metrics.Series()
 }
 
 // end has a request be in flight no longer.
@@ -409,7 +409,7 @@ func (b *Book) Gauge(at machine.Time, pod string, g Gauge) {
 		mean += x.KV / float64(len(b.newest))
 		most = max(most, x.KV)
 	}
-	b.figuresSeries().KV(at, mean, most)
+	b.series().KV(at, mean, most)
 }
 
 // Steps are the lines that the record has of a request, as a list, and whether some

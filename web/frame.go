@@ -30,7 +30,7 @@ func begin() cursor { return cursor{snap: 0} }
 // measured is what the report measured, as JSON; nil where there is none.
 func (b *Book) measured() []byte {
 	b.mu.Lock()
-	f, level := b.figures, b.level
+	f, level := b.metrics, b.level
 	b.mu.Unlock()
 	if f == nil {
 		return nil
@@ -43,14 +43,14 @@ func (b *Book) measured() []byte {
 		Level   report.Level    `json:"level"`
 	}{f.Summary(), list, width, level})
 	if err != nil {
-		return nil // an infinite figure, which a recording does not have either
+		return nil // an infinite number, which a recording does not have either
 	}
 	return text
 }
 
-// frame is what is new since a cursor, as JSON, with figures that were measured or
+// frame is what is new since a cursor, as JSON, with metrics that were measured or
 // none; nil where nothing is.
-func (b *Book) frame(c *cursor, figures []byte) []byte {
+func (b *Book) frame(c *cursor, metrics []byte) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := []byte(`{"now":`)
@@ -114,8 +114,8 @@ func (b *Book) frame(c *cursor, figures []byte) []byte {
 		out = append(out, `,"first":`...)
 		out = strconv.AppendInt(out, int64(b.first), 10)
 	}
-	if figures != nil {
-		out = append(append(out, `,"figures":`...), figures...)
+	if metrics != nil {
+		out = append(append(out, `,"metrics":`...), metrics...)
 	}
 	if len(out) == empty && c.frames > 0 {
 		return nil

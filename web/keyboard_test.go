@@ -180,7 +180,7 @@ func TestSaidAloud(t *testing.T) {
 	ctx := tab(t, 1000, 700)
 	lived(session, 1, machine.Second)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
-	do(t, ctx, "one", text(".figures", "1"))
+	do(t, ctx, "one", text(".metrics", "1"))
 	n := 1
 	for range 400 { // until it has been noticed
 		n++

@@ -179,7 +179,7 @@ func TestRequestsAndWaterfall(t *testing.T) {
 	if at := do(t, ctx, "address", chromedp.Location()); strings.Contains(at, "token") {
 		t.Errorf("the token stays in the address bar: %s", at)
 	}
-	do(t, ctx, "the report's figures", text(".figures", fmt.Sprint(sum.Requests)))
+	do(t, ctx, "the report's metrics", text(".metrics", fmt.Sprint(sum.Requests)))
 	do(t, ctx, "filter", chromedp.SendKeys(`input[type=search]`, "#7"))
 	do(t, ctx, "one request", text("#shown", "1 of 40 requests"))
 	do(t, ctx, "choose", chromedp.Click(chromedp.CSS(`.all .line`)))
@@ -248,7 +248,7 @@ func TestTopology(t *testing.T) {
 	do(t, ctx, "nobody", text(".stage", "0 requests in flight"))
 	do(t, ctx, "back", slide(0.41))
 	do(t, ctx, "a room", chromedp.Click(chromedp.CSS(`[data-room="pod 10.0.0.2:8000"]`)))
-	do(t, ctx, "its figures", text(".about", "picked"))
+	do(t, ctx, "its metrics", text(".about", "picked"))
 	do(t, ctx, "another moment", slide(0.43))
 	do(t, ctx, "drawn", chromedp.Sleep(700*time.Millisecond))
 }

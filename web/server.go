@@ -99,12 +99,12 @@ type parts struct {
 
 // Limits of what browsers may ask for.
 const (
-	maxStreams  = 8
-	maxPost     = 1 << 20
-	frameEvery  = 100 * time.Millisecond
-	figureEvery = time.Second
-	lateAfter   = 5 * time.Second // a browser that does not read for so long is cut off
-	heartbeat   = 15 * time.Second
+	maxStreams   = 8
+	maxPost      = 1 << 20
+	frameEvery   = 100 * time.Millisecond
+	metricsEvery = time.Second
+	lateAfter    = 5 * time.Second // a browser that does not read for so long is cut off
+	heartbeat    = 15 * time.Second
 )
 
 // Start serves the page on this machine's loopback address. An error is
@@ -248,7 +248,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(frameEvery)
 	defer tick.Stop()
 	var measured time.Time
-	spoke, figures, last, meta := time.Now(), []byte(nil), []byte(nil), (*Meta)(nil)
+	spoke, metrics, last, meta := time.Now(), []byte(nil), []byte(nil), (*Meta)(nil)
 	for {
 		if m := s.meta.Load(); m != meta {
 			meta = m
@@ -259,15 +259,15 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		if figures = nil; time.Since(measured) >= figureEvery {
+		if metrics = nil; time.Since(measured) >= metricsEvery {
 			measured = time.Now()
-			if figures = s.book.measured(); bytes.Equal(figures, last) {
-				figures = nil
+			if metrics = s.book.measured(); bytes.Equal(metrics, last) {
+				metrics = nil
 			} else {
-				last = figures
+				last = metrics
 			}
 		}
-		for f := s.book.frame(&c, figures); f != nil; f = s.book.frame(&c, nil) {
+		for f := s.book.frame(&c, metrics); f != nil; f = s.book.frame(&c, nil) {
 			if !write([]byte("data: "), f, []byte("\n\n")) {
 				return
 			}

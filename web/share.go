@@ -65,7 +65,7 @@ func (b *Book) some(most int) []int {
 
 // whole is what a shared file has of a run, as JSON.
 func (b *Book) whole(m *Meta) ([]byte, error) {
-	figures := b.measured()
+	metrics := b.measured()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	told := *m
@@ -92,8 +92,8 @@ func (b *Book) whole(m *Meta) ([]byte, error) {
 	}
 	out = list(out, "gauges", gauges, func(out []byte, g *gauge) []byte { return g.append(out) })
 	out = list(out, "notices", b.notices, func(out []byte, x *notice) []byte { return append(out, x.text...) })
-	if figures != nil {
-		out = append(append(out, `,"figures":`...), figures...)
+	if metrics != nil {
+		out = append(append(out, `,"metrics":`...), metrics...)
 	}
 	out = append(out, `,"ended":true}],"steps":{`...)
 	steps, size := 0, 0

@@ -102,7 +102,7 @@ func TestSoak(t *testing.T) {
 // keptByPage counts what the page's store has, and the nodes of its document.
 const keptByPage = `import(document.querySelector("link[rel=modulepreload][href$='/store.js']").href).then(({store: s}) => Object.entries({
 	rows: s.rows.length, ids: s.byId.size, open: s.open.size, names: s.names.length, gauges: [...s.gauges.values()].reduce((n, x) => n + x.length, 0), notices: s.notices.length, failed: s.failed.length,
-	touched: s.touched ? s.touched.size : 0, windows: s.figures ? s.figures.windows.length : 0, nodes: document.querySelectorAll("*").length}).map(([k, v]) => k + " " + v).join(", "))`
+	touched: s.touched ? s.touched.size : 0, windows: s.metrics ? s.metrics.windows.length : 0, nodes: document.querySelectorAll("*").length}).map(([k, v]) => k + " " + v).join(", "))`
 
 // profile writes what windtunnel's heap consists of, where WINDTUNNEL_UI_SOAK_PROFILES names a
 // directory: go tool pprof -diff_base heap-05 heap-29 says what has grown.

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
@@ -34,18 +36,38 @@ func readScaler(v strictyaml.Value, m objects.Meta) Scaler {
 // of its namespace.
 func (s *Set) ScalerOf(w *Workload) (*Scaler, []byte) {
 	var found *Scaler
-	var text [][]byte
+	var rules []*Scaler
 	for i := range s.Scalers {
 		switch x := &s.Scalers[i]; {
 		case x.Namespace != w.Namespace:
 		case x.TargetName == "":
-			text = append(text, x.Text)
-		case x.TargetKind == w.Kind && x.TargetName == w.Name:
-			found, text = x, append(text, x.Text)
+			rules = append(rules, x)
+		case x.TargetKind == w.Kind && x.TargetName == w.Name && found == nil:
+			found = x
 		}
 	}
 	if found == nil {
 		return nil, nil
 	}
-	return found, bytes.Join(text, []byte("\n---\n"))
+	// What is in the scaler's file comes first, each line where it stands there.
+	all := append(rules, found)
+	slices.SortStableFunc(all, func(a, b *Scaler) int {
+		if x, y := a.File == found.File, b.File == found.File; x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.At.Line(), b.At.Line())
+	})
+	var text []byte
+	for i, x := range all {
+		if i > 0 {
+			text = append(bytes.TrimRight(text, "\n"), "\n---\n"...)
+		}
+		body := bytes.TrimLeft(x.Text, "\n")
+		above := len(x.Text) - len(body) - bytes.Count(text, []byte("\n"))
+		text = append(append(text, bytes.Repeat([]byte("\n"), max(0, above))...), body...)
+	}
+	return found, text
 }

@@ -216,9 +216,9 @@ func (pl *player) applyCluster() error {
 
 // pages are what a picker shows of itself over HTTP, where there is that.
 type pages interface {
-	// figures are its metrics whose series match a pattern, by series, and the
+	// metrics are those of its page whose series match a pattern, by series, and the
 	// types of all families.
-	figures(pattern string) (values map[string]float64, types map[string]string)
+	metrics(pattern string) (values map[string]float64, types map[string]string)
 	get(path string) (status int, body []byte)
 	// health is what the health service on a port ("grpc_port", "health_port")
 	// says of a service; found tells it whether there is a pool.
@@ -266,7 +266,7 @@ func (pl *player) clusterStep(s *Step) bool {
 		}
 	case s.EPPMetrics != nil:
 		if pages {
-			pl.compareFigures(s, w)
+			pl.compareMetrics(s, w)
 		}
 	case s.DistinctSecond > 0:
 		// How many seconds the rewrites were created in: says what those of one
@@ -429,8 +429,8 @@ func (l *Line) bursts() bool {
 	return slices.ContainsFunc(l.Steps, func(s Step) bool { return s.Burst != nil || s.Probes != "" })
 }
 
-// everyFigure is what was recorded where no pattern was noted.
-const everyFigure = ""
+// everyMetric is what was recorded where no pattern was noted.
+const everyMetric = ""
 
 // notCompared are timings, sizes of bodies, which are sent as they came, what
 // evictions are still expected to free and the index's size, which depend on
@@ -441,8 +441,8 @@ var notCompared = regexp.MustCompile(`duration_seconds_sum|size_bytes_sum|reques
 // tell of the process and of what the player does at one moment.
 var notObserved = regexp.MustCompile(`_info$|dispatch_cycle_duration|streaming_itl_seconds`)
 
-// compareFigures compares the picker's own metrics.
-func (pl *player) compareFigures(s *Step, w pages) {
+// compareMetrics compares the picker's own metrics.
+func (pl *player) compareMetrics(s *Step, w pages) {
 	var want struct {
 		Pattern string
 		Values  map[string]float64
@@ -453,9 +453,9 @@ func (pl *player) compareFigures(s *Step, w pages) {
 		return
 	}
 	if want.Pattern == "" {
-		want.Pattern = everyFigure
+		want.Pattern = everyMetric
 	}
-	got, types := w.figures(want.Pattern)
+	got, types := w.metrics(want.Pattern)
 	bursts := pl.line.bursts()
 	for _, family := range slices.Sorted(maps.Keys(want.Types)) {
 		if types[family] != want.Types[family] && !notObserved.MatchString(family) {

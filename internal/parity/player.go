@@ -335,7 +335,7 @@ func (pl *player) step(s *Step) {
 	pages, shown := pl.driver.(pages)
 	switch {
 	case s.EPPMetrics != nil && shown && pl.cluster == nil:
-		pl.compareFigures(s, pages)
+		pl.compareMetrics(s, pages)
 	case s.Request != nil:
 		pl.request(s)
 	case s.Finish != "":

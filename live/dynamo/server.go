@@ -105,10 +105,7 @@ func (s *Server) Failed() <-chan error { return s.serving.Failed() }
 
 // Stop lets calls finish until ctx ends.
 func (s *Server) Stop(ctx context.Context) error {
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = s.http.Close()
-	}
+	err := serve.Stop(ctx, s.http)
 	s.driver.Quiet()
 	s.serving.Wait()
 	return err

@@ -26,9 +26,9 @@ type documentMetrics struct {
 
 	mu                           sync.Mutex
 	results                      map[string]float64
-	profiles                     map[string]*profileFigures
+	profiles                     map[string]*profileMetrics
 	candidates, filtered, scored float64
-	pods                         map[string]*podFigures
+	pods                         map[string]*podMetrics
 	sessionHits, sessionMisses   float64
 	descRequests, descScore      *prometheus.Desc
 	descSeconds                  *prometheus.Desc
@@ -40,8 +40,8 @@ type documentMetrics struct {
 	descAffinity, descNoAffinity *prometheus.Desc
 }
 
-// profileFigures are those of one scheduling profile.
-type profileFigures struct {
+// profileMetrics are those of one scheduling profile.
+type profileMetrics struct {
 	selected, failed float64
 	hits, misses     float64
 	pods             []string // of the last run, and their totals
@@ -49,8 +49,8 @@ type profileFigures struct {
 	took             time.Duration
 }
 
-// podFigures are what the prefix index knew of the prompts that a pod was sent.
-type podFigures struct {
+// podMetrics are what the prefix index knew of the prompts that a pod was sent.
+type podMetrics struct {
 	matched, total float64 // blocks
 	prefixBytes    float64 // of the last prompt
 }
@@ -62,7 +62,7 @@ func newDocumentMetrics(reg prometheus.Registerer) *documentMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
-	m := &documentMetrics{results: map[string]float64{}, profiles: map[string]*profileFigures{}, pods: map[string]*podFigures{},
+	m := &documentMetrics{results: map[string]float64{}, profiles: map[string]*profileMetrics{}, pods: map[string]*podMetrics{},
 		duration: prometheus.NewSummary(prometheus.SummaryOpts{Name: "llmd_epp_scheduling_duration_seconds", Help: "Time of a decision.",
 			Objectives: map[float64]float64{.5: .05, .9: .01, .99: .001}, MaxAge: 10 * time.Minute}),
 		filters: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "llmd_epp_filter_duration_seconds", Help: "Time of a filter.", Buckets: microBuckets}, []string{"filter"}),
@@ -107,7 +107,7 @@ func (m *documentMetrics) decided(p *picker.Picker, x *core.Request) {
 		r := &d.Profiles[i]
 		f := m.profiles[r.Name]
 		if f == nil {
-			f = &profileFigures{}
+			f = &profileMetrics{}
 			m.profiles[r.Name] = f
 		}
 		m.filtered += float64(len(d.Candidates) - len(r.Left))
@@ -131,9 +131,9 @@ func (m *documentMetrics) decided(p *picker.Picker, x *core.Request) {
 }
 
 // cached counts what the first prefix index knew of the chosen pod.
-func (m *documentMetrics) cached(p *picker.Picker, d *picker.Decision, r *picker.ProfileResult, f *profileFigures, primary bool) {
+func (m *documentMetrics) cached(p *picker.Picker, d *picker.Decision, r *picker.ProfileResult, f *profileMetrics, primary bool) {
 	for _, pl := range p.Plugins() {
-		x, ok := pl.(prefixFigures)
+		x, ok := pl.(prefixMetrics)
 		if !ok {
 			continue
 		}
@@ -146,7 +146,7 @@ func (m *documentMetrics) cached(p *picker.Picker, d *picker.Decision, r *picker
 		}
 		pod := m.pods[s.Name]
 		if pod == nil && len(m.pods) < maxPods {
-			pod = &podFigures{}
+			pod = &podMetrics{}
 			m.pods[s.Name] = pod
 		}
 		if pod != nil && primary {
@@ -208,7 +208,7 @@ func (m *documentMetrics) Collect(out chan<- prometheus.Metric) {
 }
 
 // scores are the totals of the profile's last run, each pod's once.
-func (f *profileFigures) scores(each func(pod string, score float64)) {
+func (f *profileMetrics) scores(each func(pod string, score float64)) {
 	at := map[string]float64{}
 	names := make([]string, 0, len(f.pods))
 	for j, name := range f.pods {

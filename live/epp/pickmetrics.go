@@ -176,8 +176,8 @@ func (m *PickMetrics) left(r *core.Request, e *flowcontrol.Effect) {
 	m.flowTotal.inc(e.Outcome.String(), l[1], m.pool)
 }
 
-// prefixFigures is a prefix producer that tells what matched.
-type prefixFigures interface {
+// prefixMetrics is a prefix producer that tells what matched.
+type prefixMetrics interface {
 	picker.Plugin
 	MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int)
 	IndexSize() int
@@ -257,7 +257,7 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	}
 	if r := d.PrimaryProfile(); r.Ok() && !opaque {
 		for _, pl := range p.Plugins() {
-			if x, ok := pl.(prefixFigures); ok {
+			if x, ok := pl.(prefixMetrics); ok {
 				matched, total, block := x.MatchOf(d, &d.View.States[r.Picked[0]])
 				m.hitBytes.add(float64(matched*block*4), pl.Name(), pl.Type())
 				if total > 0 {

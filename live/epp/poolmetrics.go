@@ -73,7 +73,7 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 	c.gauge(out, epps+"ready_endpoints", "Endpoints of the pool.", float64(len(v.States)), name, c.pool)
 	c.gauge(out, "inference_pool_ready_pods", "Endpoints of the pool.", float64(len(v.States)), name, c.pool)
 	for _, pl := range p.Plugins() {
-		if x, ok := pl.(prefixFigures); ok {
+		if x, ok := pl.(prefixMetrics); ok {
 			n := float64(x.IndexSize())
 			c.gauge(out, epps+"prefix_indexer_size", "Blocks that the prefix index remembers.", n, []string{"plugin_name", "plugin_type"}, pl.Name(), pl.Type())
 			c.gauge(out, "inference_extension_prefix_indexer_size", "Blocks that the prefix index remembers.", n, nil)

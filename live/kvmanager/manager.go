@@ -139,10 +139,8 @@ func (m *Manager) Close() {
 		}
 		if m.server != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			// Whoever is not done by then is cut off.
-			_ = m.server.Shutdown(ctx)
+			_ = serve.Stop(ctx, m.server) // of closing what nobody uses any more
 			cancel()
-			m.server.Close()
 		}
 		if m.index != nil {
 			m.index.Close()

@@ -50,7 +50,7 @@ func (s *Server) Join() error {
 			return err
 		}
 	}
-	s.listener, s.http = l, s.server(s.log)
+	s.listener, s.http = l, s.server()
 	if err := s.Restart(); err != nil {
 		return err
 	}

@@ -129,28 +129,15 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	s.engine.Changed = so.Changed
 	s.engine.Steps.Recorder, s.engine.Steps.Detail = o.Recorder, so.Steps
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.http = s.server(o.Logger)
+	s.http = s.server()
 	s.SetFakeMetrics(so.FakeMetrics)
 	s.imagePercent.Store(int32(so.ImagePercent))
 	return s, s.Inject(so.Inject)
 }
 
 // server is what serves HTTP: once it has been shut down there has to be another.
-func (s *Server) server(log *slog.Logger) *http.Server {
-	so := &s.opts
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(so.TLS == nil)
-	protocols.SetHTTP2(so.TLS != nil)
-	return &http.Server{
-		Handler:           so.Body.Handler(s.guard(s.measured(s.direct(s.routes())))),
-		Protocols:         &protocols,
-		TLSConfig:         so.TLS,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},
-		ReadHeaderTimeout: time.Minute,
-		IdleTimeout:       10 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+func (s *Server) server() *http.Server {
+	return serve.Requests(s.guard(s.measured(s.direct(s.routes()))), s.opts.Body, s.opts.TLS, s.log)
 }
 
 // Name is the server's name in logs.
@@ -228,12 +215,7 @@ func (s *Server) serve() {
 // accept serves what comes to the listeners, until the server is shut down.
 func (s *Server) accept() {
 	server := s.http
-	s.serving.Go("model server "+s.name+" at "+s.listener.Addr().String(), func() error {
-		if s.opts.TLS != nil {
-			return server.ServeTLS(s.listener, "", "")
-		}
-		return server.Serve(s.listener)
-	})
+	s.serving.Go("model server "+s.name+" at "+s.listener.Addr().String(), func() error { return serve.On(server, s.listener) })
 	if l := s.also; l != nil {
 		s.serving.Go("model server "+s.name+" at "+l.Addr().String(), func() error { return server.Serve(l) })
 	}
@@ -246,9 +228,7 @@ func (s *Server) stop(ctx context.Context) {
 	}
 	close(s.leaving)
 	s.engine.Send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
-	if s.http.Shutdown(ctx) != nil {
-		_ = s.http.Close() // the time is up: what is left is cut
-	}
+	_ = serve.Stop(ctx, s.http) // of closing what nobody uses any more
 	s.inFlight.wait()
 	s.cancel()
 	s.crashes.Wait()

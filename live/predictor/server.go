@@ -111,9 +111,7 @@ func (s *Server) PredictionAddresses() (out []string) {
 func (s *Server) Stop(ctx context.Context) error {
 	var errs []error
 	for _, srv := range s.servers {
-		if err := srv.Shutdown(ctx); err != nil {
-			errs = append(errs, srv.Close())
-		}
+		errs = append(errs, serve.Stop(ctx, srv))
 	}
 	s.driver.Quiet()
 	s.cancel()

@@ -1,11 +1,13 @@
 // Package serve is what the parts that listen have in common: how an address is
 // taken and which one others are told, how long a request's body may be on its
 // way, who may see what is not for everybody, and what becomes of the process
-// when a listener dies.
+// when a listener dies. The page of windtunnel/web is served by a server of its own:
+// web knows nothing of live, and serves one browser's user.
 package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -79,6 +81,33 @@ func Until(ctx context.Context, grace time.Duration, failed <-chan error, stop f
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	return errors.Join(exit.With(exit.Broken, err), stop(last))
+}
+
+// Requests is a server of what is simulated itself: HTTP/1.1 and HTTP/2, within TLS
+// where secure is given, with as many streams on a connection as are opened.
+func Requests(h http.Handler, body BodyLimits, secure *tls.Config, log *slog.Logger) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(secure == nil)
+	protocols.SetHTTP2(secure != nil)
+	return &http.Server{Handler: body.Handler(h), Protocols: &protocols, TLSConfig: secure, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},
+		ReadHeaderTimeout: time.Minute, IdleTimeout: 10 * time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+}
+
+// On serves what comes to l, within TLS where s has it, until s is stopped.
+func On(s *http.Server, l net.Listener) error {
+	if s.TLSConfig != nil {
+		return s.ServeTLS(l, "", "")
+	}
+	return s.Serve(l)
+}
+
+// Stop lets what s answers end until ctx does, and cuts what is left.
+func Stop(ctx context.Context, s *http.Server) error {
+	if s.Shutdown(ctx) == nil {
+		return nil
+	}
+	return s.Close()
 }
 
 // Pages is a server of pages for operators: metrics, health. Nobody

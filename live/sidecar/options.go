@@ -29,7 +29,6 @@ const (
 	bootstrapTimeout   = 5 * time.Second // mooncake's /query
 	metricsTimeout     = 5 * time.Second
 	maxWorkerMetrics   = 16 << 20
-	maxHeaderBytes     = 1 << 20
 )
 
 // Options of a sidecar.

@@ -156,7 +156,7 @@ func Start(o Options) (s *Sidecar, err error) {
 		s.ranks = append(s.ranks, k)
 	}
 	for _, k := range s.ranks {
-		k.serve(tlsConfig != nil)
+		k.serve()
 	}
 	return s, nil
 }
@@ -238,10 +238,7 @@ func (k *rank) stop(ctx context.Context) error {
 	if !k.served {
 		return k.listener.Close()
 	}
-	if k.server.Shutdown(ctx) != nil {
-		_ = k.server.Close() // the time is up: what is left is cut
-	}
-	return nil
+	return serve.Stop(ctx, k.server)
 }
 
 // listen opens a rank's port and prepares its way to the decode server.
@@ -276,13 +273,8 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 	}
 	k.c.Recorder = flow.Tee(o.Recorder, k.logging())
 	k.passThrough = k.reverseProxy()
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(secure == nil)
-	protocols.SetHTTP2(secure != nil)
-	k.server = &http.Server{Handler: o.Body.Handler(k), Protocols: &protocols, TLSConfig: secure, MaxHeaderBytes: maxHeaderBytes,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1 << 20}, ReadHeaderTimeout: time.Minute, IdleTimeout: 10 * time.Minute,
-		ConnState: k.s.connState, ErrorLog: slog.NewLogLogger(k.s.log.Handler(), slog.LevelDebug)}
+	k.server = serve.Requests(k, o.Body, secure, k.s.log)
+	k.server.ConnState = k.s.connState
 	return nil
 }
 
@@ -317,14 +309,9 @@ func (s *Sidecar) MetricsAddr() string {
 	return s.ownAt.Addr().String()
 }
 
-func (k *rank) serve(secure bool) {
+func (k *rank) serve() {
 	k.served = true
-	k.s.serving.Go("the sidecar at "+k.listener.Addr().String(), func() error {
-		if secure {
-			return k.server.ServeTLS(k.listener, "", "")
-		}
-		return k.server.Serve(k.listener)
-	})
+	k.s.serving.Go("the sidecar at "+k.listener.Addr().String(), func() error { return serve.On(k.server, k.listener) })
 	k.s.log.Info("sidecar listens", "address", k.c.Endpoint, "decoder", k.decoder.String(), "connector", k.c.Connector.Name)
 }
 

@@ -132,9 +132,7 @@ func (e *echo) fails(w http.ResponseWriter, r *http.Request) bool {
 
 func (e *echo) stop(ctx context.Context) {
 	for _, s := range e.servers {
-		if s.Shutdown(ctx) != nil {
-			_ = s.Close()
-		}
+		_ = serve.Stop(ctx, s) // of closing what nobody uses any more
 	}
 	e.serving.Wait()
 }

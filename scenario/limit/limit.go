@@ -1,4 +1,4 @@
-// Package limit is what a scenario expects of a figure of the summary.
+// Package limit is what a scenario expects of a measure of the summary.
 package limit
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
-// Limit is a bound of a figure of the summary: ttft p99 <= 200ms, goodput >= 40,
+// Limit is a bound of a measure of the summary: ttft p99 <= 200ms, goodput >= 40,
 // utilisation <= 85%.
 type Limit struct {
-	// Measure is the figure's name.
+	// Measure is its name in the summary.
 	Measure string
 	// AtLeast says that Bound is the least, and else it is the most: in seconds, as a
 	// share, or a number.
@@ -22,24 +22,24 @@ type Limit struct {
 	Bound   float64
 }
 
-const limitHelp = "a figure with its least or most, such as ttft p99 <= 200ms, goodput >= 40 or utilisation <= 85%"
+const limitHelp = "a measure with its least or most, such as ttft p99 <= 200ms, goodput >= 40 or utilisation <= 85%"
 
-// What figures count in.
-type figureUnit int
+// What measures count in.
+type unit int
 
 const (
-	inNumbers figureUnit = iota
+	inNumbers unit = iota
 	inSeconds
 	inShares
 )
 
-// figures are the names of all figures, and what they count in.
-func figures() (names []string, units map[string]figureUnit) {
-	units = map[string]figureUnit{}
-	add := func(unit figureUnit, list ...string) {
+// measures are the names of all measures, and what they count in.
+func measures() (names []string, units map[string]unit) {
+	units = map[string]unit{}
+	add := func(in unit, list ...string) {
 		for _, name := range list {
 			names = append(names, name)
-			units[name] = unit
+			units[name] = in
 		}
 	}
 	add(inNumbers, "requests/s", "input tokens/s", "output tokens/s", "goodput", "GPUs", "USD per 1M output tokens")
@@ -56,9 +56,9 @@ func figures() (names []string, units map[string]figureUnit) {
 	return names, units
 }
 
-// Figures are the names of the figures that may be expected.
-func Figures() []string {
-	names, _ := figures()
+// Measures are the names of the measures that may be expected.
+func Measures() []string {
+	names, _ := measures()
 	return names
 }
 
@@ -72,14 +72,14 @@ func (l *Limit) UnmarshalText(text []byte) error {
 		}
 	}
 	*l = Limit{Measure: strings.Join(strings.Fields(name), " "), AtLeast: !most}
-	names, units := figures()
+	names, units := measures()
 	unit, known := units[l.Measure]
 	if !known {
 		hint := strictyaml.DidYouMean(l.Measure, names)
 		if hint == "" {
 			hint = "they are " + strings.Join(names, ", ")
 		}
-		return fmt.Errorf("there is no figure %q; %s", l.Measure, hint)
+		return fmt.Errorf("there is no measure %q; %s", l.Measure, hint)
 	}
 	var err error
 	value = strings.TrimSpace(value)
@@ -137,7 +137,7 @@ func (l Limit) Holds(v float64) bool {
 
 // Text is a value as people read it.
 func (l Limit) Text(v float64) string {
-	_, units := figures()
+	_, units := measures()
 	switch units[l.Measure] {
 	case inSeconds:
 		return time.Duration(math.Round(v * 1e9)).String()

@@ -20,12 +20,12 @@ function route() {
   return view === "request" ? { view: "", request: rest.join("/") } : { view };
 }
 
-function Figure({ what, value, kind }) {
-  return html`<div class=${"figure " + (kind || "")}><dt>${what}</dt><dd>${value}</dd></div>`;
+function Metric({ what, value, kind }) {
+  return html`<div class=${"metric " + (kind || "")}><dt>${what}</dt><dd>${value}</dd></div>`;
 }
 
 function Head() {
-  const s = useStore(250), f = s.figures, w = f && f.windows;
+  const s = useStore(250), f = s.metrics, w = f && f.windows;
   const sum = f && f.summary, ttft = sum && (sum.spans || []).find((x) => x.name === "ttft");
   let rate = 0;
   if (w && w.length > 1) {
@@ -37,14 +37,14 @@ function Head() {
   return html`<header>
     <h1><svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1 5h9a2 2 0 1 0-2-2M1 8h12M1 11h8a2 2 0 1 1-2 2"/></svg>windtunnel</h1>
     <p class="what"><span class="scenario">${s.meta.scenario || "the embedded scenario"}</span> <span class=${"state " + state.replace(" ", "-")}>${state}</span></p>
-    <dl class="figures">
-      <${Figure} what="time" value=${clock(s.now)}/>
-      <${Figure} what="requests" value=${thousands(requests)}/>
-      <${Figure} what="in flight" value=${f ? thousands(f.level.inFlight) : "–"}/>
-      <${Figure} what="sent /s" value=${s.ended && sum ? (sum.requests / Math.max(sum.duration, 1e-9)).toFixed(1) : rate.toFixed(1)}/>
-      <${Figure} what="TTFT p50" value=${ttft ? seconds(ttft.p50) : "–"}/>
-      <${Figure} what="TTFT p99" value=${ttft ? seconds(ttft.p99) : "–"}/>
-      <${Figure} what="not completed" value=${thousands(failed)} kind=${failed > 0 ? "bad" : ""}/>
+    <dl class="metrics">
+      <${Metric} what="time" value=${clock(s.now)}/>
+      <${Metric} what="requests" value=${thousands(requests)}/>
+      <${Metric} what="in flight" value=${f ? thousands(f.level.inFlight) : "–"}/>
+      <${Metric} what="sent /s" value=${s.ended && sum ? (sum.requests / Math.max(sum.duration, 1e-9)).toFixed(1) : rate.toFixed(1)}/>
+      <${Metric} what="TTFT p50" value=${ttft ? seconds(ttft.p50) : "–"}/>
+      <${Metric} what="TTFT p99" value=${ttft ? seconds(ttft.p99) : "–"}/>
+      <${Metric} what="not completed" value=${thousands(failed)} kind=${failed > 0 ? "bad" : ""}/>
     </dl>
   </header>`;
 }

@@ -74,7 +74,7 @@ export function census(t) {
 function hasSidecar() {
   const s = S.store;
   if ((s.meta.pools || []).some((p) => p.sidecar || (p.groups || []).some((g) => g.prefill))) return true;
-  return !!(s.figures && s.figures.summary.hops && s.figures.summary.hops.sidecar);
+  return !!(s.metrics && s.metrics.summary.hops && s.metrics.summary.hops.sidecar);
 }
 
 function Bar({ value, hit, title }) {
@@ -103,7 +103,7 @@ function Room({ id, title, text, choose, chosen, children }) {
   return html`<button class=${"place" + (chosen ? " chosen" : "")} data-room=${id} onClick=${() => choose(id)}><span class="name">${title}</span>${text && html`<span class="more">${text}</span>`}${children}</button>`;
 }
 
-// About tells of one room: its figures, what went wrong there last, and its configuration.
+// About tells of one room: its metrics, what went wrong there last, and its configuration.
 function About({ id, t, close, list }) {
   const s = S.useStore(500), [now, setNow] = useState({ facts: [], config: "" });
   const live = s.meta.mode === "live" && !s.shared && !s.ended;
@@ -117,7 +117,7 @@ function About({ id, t, close, list }) {
   }, [id, live]);
   const [title, dismiss] = useDismiss(close, () => document.querySelector("[data-room=" + JSON.stringify(id) + "]"));
   const pod = id.startsWith("pod ") ? id.slice(4) : "";
-  const f = s.figures ? s.figures.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || (pod ? "server" : "none");
+  const f = s.metrics ? s.metrics.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || (pod ? "server" : "none");
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
   const errors = s.failed.map(S.row).filter((r) => r && mine(r)).slice(-8).reverse();
   const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop)).slice(-8).reverse();

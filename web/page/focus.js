@@ -35,7 +35,7 @@ export function Aloud() {
   useEffect(() => {
     let before = null, seen = Infinity, over = S.store.ended;
     const tick = () => {
-      const s = S.store, sum = s.figures && s.figures.summary, words = [];
+      const s = S.store, sum = s.metrics && s.metrics.summary, words = [];
       if (!sum || over) return;
       const news = s.notices.filter((x) => x.at > seen);
       for (const x of news.slice(-3)) words.push(x.step.replaceAll("_", " ") + " " + (x.endpoint || x.hop));

@@ -1,4 +1,4 @@
-// Figures as people read them, the way the terminal prints them.
+// Numbers as people read them, the way the terminal prints them.
 
 export function thousands(n) {
   return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ",");

@@ -11,7 +11,7 @@ export const HELD = 1, BY_HAND = 2;
 export const store = {
   meta: { mode: "live", pools: [] },
   rows: [], first: 0, names: [""], open: new Set(), gauges: new Map(), notices: [], gaps: [],
-  figures: null, now: 0, ended: false, connected: false, version: 0, byId: new Map(),
+  metrics: null, now: 0, ended: false, connected: false, version: 0, byId: new Map(),
   // What is worked out as rows come, since there may be very many: names of servers that requests were sent to (true: that prefill),
   // requests that did not complete, columns that have something, and rows that are new since a list was made; null is all.
   servers: new Map(), failed: [], filled: new Set(), touched: null, era: 0,
@@ -156,7 +156,7 @@ export function apply(f) {
     if (state !== undefined && x.endpoint && list.push({ at: x.at, state }) > 0) s.lives.set(x.endpoint, list.slice(-1000));
   }
   if (s.notices.length > 4096) s.notices.splice(0, 1024);
-  if (f.figures) s.figures = f.figures;
+  if (f.metrics) s.metrics = f.metrics;
   if (f.ended) s.ended = true;
   changed();
 }

@@ -19,16 +19,16 @@ const plots = [
 ];
 
 // columns are a plot's values, at the ends of the windows; a second run's come behind.
-function columns(plot, figures, other) {
+function columns(plot, metrics, other) {
   const at = (f) => f.windows.map((w) => w.from + f.width);
-  if (!figures || !figures.windows || !figures.windows.length) return null;
-  if (!other) return [at(figures), ...plot.lines.map(([, , of]) => figures.windows.map((w) => of(w, figures.width) ?? null))];
-  const xs = [...new Set([...at(figures), ...at(other)])].sort((a, b) => a - b);
+  if (!metrics || !metrics.windows || !metrics.windows.length) return null;
+  if (!other) return [at(metrics), ...plot.lines.map(([, , of]) => metrics.windows.map((w) => of(w, metrics.width) ?? null))];
+  const xs = [...new Set([...at(metrics), ...at(other)])].sort((a, b) => a - b);
   const spread = (f, of) => {
     const by = new Map(f.windows.map((w) => [w.from + f.width, of(w, f.width) ?? null]));
     return xs.map((x) => (by.has(x) ? by.get(x) : undefined));
   };
-  return [xs, ...plot.lines.map(([, , of]) => spread(figures, of)), ...plot.lines.map(([, , of]) => spread(other, of))];
+  return [xs, ...plot.lines.map(([, , of]) => spread(metrics, of)), ...plot.lines.map(([, , of]) => spread(other, of))];
 }
 
 let loaded = null;
@@ -36,7 +36,7 @@ let loaded = null;
 // load is uPlot, which asks the browser for its language when it is loaded, and may fail then.
 const load = () => (loaded ??= import("uplot").then((m) => m.default));
 
-function Plot({ plot, figures, other, U }) {
+function Plot({ plot, metrics, other, U }) {
   const box = useRef(null), u = useRef(null);
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   useEffect(() => {
@@ -58,17 +58,17 @@ function Plot({ plot, figures, other, U }) {
         mark(x, color("accent"), []);
       }] },
     };
-    u.current = new U(options, columns(plot, figures, other) || [[], ...options.series.slice(1).map(() => [])], box.current);
+    u.current = new U(options, columns(plot, metrics, other) || [[], ...options.series.slice(1).map(() => [])], box.current);
     const o = new ResizeObserver(() => u.current && box.current && u.current.setSize({ width: box.current.clientWidth, height: 190 }));
     o.observe(box.current);
     const move = setInterval(() => u.current && u.current.redraw(false), 500);
     return () => { clearInterval(move); o.disconnect(); u.current.destroy(); u.current = null; };
   }, [U, other, dark]);
   useEffect(() => {
-    const data = columns(plot, figures, other);
+    const data = columns(plot, metrics, other);
     if (u.current && data) u.current.setData(data);
-  }, [figures, other]);
-  const [at, look] = useState(-1), windows = (figures && figures.windows) || [], here = windows[Math.min(at, windows.length - 1)];
+  }, [metrics, other]);
+  const [at, look] = useState(-1), windows = (metrics && metrics.windows) || [], here = windows[Math.min(at, windows.length - 1)];
   const key = (e) => { // the cursor and a closer look, without a mouse
     const p = u.current, xs = p && p.data[0], last = xs ? xs.length - 1 : -1;
     if (last < 0) return;
@@ -83,7 +83,7 @@ function Plot({ plot, figures, other, U }) {
     p.setCursor({ left, top: p.bbox.height / devicePixelRatio / 2 }, true, true);
     if (!other) look(n);
   };
-  const told = here ? seconds(here.from + figures.width) + ": " + plot.lines.map(([label, , of]) => { const x = of(here, figures.width); return label + " " + (x == null ? "none" : plot.unit(x)); }).join(", ") : "no moment chosen";
+  const told = here ? seconds(here.from + metrics.width) + ": " + plot.lines.map(([label, , of]) => { const x = of(here, metrics.width); return label + " " + (x == null ? "none" : plot.unit(x)); }).join(", ") : "no moment chosen";
   return html`<figure class="plot"><figcaption>${plot.title}</figcaption><div ref=${box} role="slider" tabindex="0" aria-label=${plot.title + " over time"} aria-valuemin="0" aria-valuemax=${Math.max(0, windows.length - 1)} aria-valuenow=${Math.max(0, at)} aria-valuetext=${told} onKeyDown=${key}></div></figure>`;
 }
 
@@ -93,13 +93,13 @@ async function summaryOf(file) {
   if (!found) throw new Error(file.name + " is no file that was shared from a page");
   const packed = Uint8Array.from(atob(found[1]), (c) => c.charCodeAt(0));
   const run = JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
-  const f = run.frames.map((x) => x.figures).filter(Boolean).pop();
-  if (!f) throw new Error(file.name + " has no figures");
-  return { name: (run.meta.scenario || file.name) + " (" + run.meta.mode + ")", figures: f };
+  const f = run.frames.map((x) => x.metrics).filter(Boolean).pop();
+  if (!f) throw new Error(file.name + " has no metrics");
+  return { name: (run.meta.scenario || file.name) + " (" + run.meta.mode + ")", metrics: f };
 }
 
-function Spans({ figures, other }) {
-  const rows = figures.summary.spans || [], theirs = other ? Object.fromEntries((other.summary.spans || []).map((s) => [s.name, s])) : {};
+function Spans({ metrics, other }) {
+  const rows = metrics.summary.spans || [], theirs = other ? Object.fromEntries((other.summary.spans || []).map((s) => [s.name, s])) : {};
   const cell = (s, o, q) => html`<td class="number">${seconds(s[q])}${o ? html` <small class=${o[q] > s[q] * 1.005 ? "worse" : o[q] < s[q] * 0.995 ? "better" : ""}>${seconds(o[q])}</small>` : ""}</td>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Spans"><table class="spans"><thead><tr><th scope="col">span</th><th scope="col" class="number">count</th>${["p50", "p90", "p99", "max"].map((q) => html`<th scope="col" class="number">${q}</th>`)}</tr></thead>
     <tbody>${rows.map((s) => html`<tr><th scope="row">${s.name}</th><td class="number">${thousands(s.count)}</td>${["p50", "p90", "p99", "max"].map((q) => cell(s, theirs[s.name], q))}</tr>`)}</tbody></table></div>`;
@@ -114,7 +114,7 @@ export function Time() {
     <div class="tools"><label>Another run over it <input type="file" accept=".html" onChange=${choose}/></label>${other && html`<p><b>${other.name}</b> is dashed <button class="plain" onClick=${() => setOther(null)}>Take it away</button></p>`}
       <p class="quiet">Drag to look closer, double-click to see all; or arrow keys, + and −. Dotted: incidents.${s.gaps.length ? " Dashed: this page was too slow and some moments are missing." : ""}</p></div>
     ${error && html`<p class="note bad" role="alert">${error}</p>`}
-    <div class="plots">${plots.map((p) => html`<${Plot} key=${p.id} plot=${p} figures=${s.figures} other=${other && other.figures} U=${U}/>`)}</div>
-    ${s.figures && html`<h2>Spans</h2><${Spans} figures=${s.figures} other=${other && other.figures}/>`}
+    <div class="plots">${plots.map((p) => html`<${Plot} key=${p.id} plot=${p} metrics=${s.metrics} other=${other && other.metrics} U=${U}/>`)}</div>
+    ${s.metrics && html`<h2>Spans</h2><${Spans} metrics=${s.metrics} other=${other && other.metrics}/>`}
   </section>`;
 }

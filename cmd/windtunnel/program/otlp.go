@@ -111,7 +111,7 @@ func (c *traceCmd) Run(o *outside) error {
 		}
 		around.Until(until)
 	}
-	if err := c.figures(o, &around, until); err != nil {
+	if err := c.metrics(o, &around, until); err != nil {
 		return err
 	}
 	if n := around.Cut(); n > 0 {
@@ -123,10 +123,10 @@ func (c *traceCmd) Run(o *outside) error {
 	return trace.WritePerfetto(o.Stdout, spans, &around)
 }
 
-// figures adds what pickers knew of their endpoints, up to a time or, where it is 0, to the
+// metrics adds what pickers knew of their endpoints, up to a time or, where it is 0, to the
 // end, by the recording's log of inputs. It reads the recording again, which standard input
 // does not let it.
-func (c *traceCmd) figures(o *outside, around *trace.Around, until machine.Time) error {
+func (c *traceCmd) metrics(o *outside, around *trace.Around, until machine.Time) error {
 	if c.File == "-" {
 		fmt.Fprintln(o.Stderr, "windtunnel: without counters of the pods, for which a recording has to be a file")
 		return nil

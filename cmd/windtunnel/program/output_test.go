@@ -32,8 +32,8 @@ func TestSpansCanBeExpected(t *testing.T) {
 	}
 }
 
-// Every figure that a summary may have can be expected, in its unit, and no other.
-func TestFiguresCanBeExpected(t *testing.T) {
+// Every measure that a summary may have can be expected, in its unit, and no other.
+func TestMeasuresCanBeExpected(t *testing.T) {
 	units := map[report.Unit]string{report.Seconds: "1s", report.Share: "50%", report.PerSecond: "7", report.Count: "7", report.Ratio: "7", report.USD: "7"}
 	var names []string
 	for _, m := range report.Measures() {
@@ -43,10 +43,10 @@ func TestFiguresCanBeExpected(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	known := limit.Figures()
+	known := limit.Measures()
 	slices.Sort(names)
 	slices.Sort(known)
 	if d := cmp.Diff(names, known); d != "" {
-		t.Errorf("figures of a summary (-) and those that can be expected (+):\n%s", d)
+		t.Errorf("measures of a summary (-) and those that can be expected (+):\n%s", d)
 	}
 }

@@ -67,7 +67,7 @@ func (c *podsCmd) Run(o *outside) error {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		gpu := "-"
-		if share, told := e.Custom[datalayer.FigureGPU]; told {
+		if share, told := e.Custom[datalayer.MetricGPU]; told {
 			gpu = percentOf(share)
 		}
 		row := []string{terminal.Printable(e.Name), terminal.Printable(net.JoinHostPort(e.Address, e.Port)), strconv.FormatInt(e.Waiting, 10), strconv.FormatInt(e.Running, 10), percentOf(e.KV), gpu}

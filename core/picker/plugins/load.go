@@ -191,7 +191,7 @@ func (s *weightedLoad) Score(c *picker.Cycle, in []int32, scores []float64) {
 }
 
 func gpu(s *picker.State) float64 {
-	v, ok := s.Custom[datalayer.FigureGPU]
+	v, ok := s.Custom[datalayer.MetricGPU]
 	if !ok {
 		v = s.KVUsage
 	} else if v > 1 {

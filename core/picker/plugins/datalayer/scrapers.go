@@ -103,7 +103,7 @@ func NewScraper(kind string) picker.Factory {
 		case "kv-cache-metric-scraper":
 			s.wanted = append(s.wanted, cacheMetrics...)
 			if s.args.Track {
-				s.wanted = append(s.wanted, metric{series: first("vllm_kv_cache_prefix_hashes"), key: FigureHashes})
+				s.wanted = append(s.wanted, metric{series: first("vllm_kv_cache_prefix_hashes"), key: MetricHashes})
 			}
 		default:
 			if len(s.wanted) == 0 {
@@ -122,13 +122,13 @@ var (
 	vllmMetrics = []metric{
 		{series: first("vllm_queue_length", "vllm:num_requests_waiting"), put: func(m *picker.Metrics, v float64) { m.Waiting = int64(v) }},
 		{series: first("vllm_active_requests", "vllm:num_requests_running"), put: func(m *picker.Metrics, v float64) { m.Running = int64(v) }},
-		{series: first("vllm_gpu_utilization", "vllm_gpu_utilization_percent"), key: FigureGPU},
-		{series: first("vllm_tokens_per_second"), key: FigureTokenRate},
+		{series: first("vllm_gpu_utilization", "vllm_gpu_utilization_percent"), key: MetricGPU},
+		{series: first("vllm_tokens_per_second"), key: MetricTokenRate},
 		{series: first("vllm_request_latency_p99"), key: FigureP99},
 	}
 	cacheMetrics = []metric{
 		{series: first("vllm_kv_cache_usage_percent", "vllm:kv_cache_usage_perc"), put: func(m *picker.Metrics, v float64) { m.KVUsage = v }},
-		{series: first("vllm_kv_cache_hit_rate"), key: FigureHitRate},
+		{series: first("vllm_kv_cache_hit_rate"), key: MetricHitRate},
 	}
 )
 
@@ -144,11 +144,11 @@ func (s *scraper) Scrape() picker.ScrapeSpec {
 // Names under which the scrapers keep metrics that are not fields of
 // picker.Metrics (Metrics.Custom).
 const (
-	FigureGPU       = "gpu_utilization"        // share of the time that the accelerator is busy, 0..1
-	FigureTokenRate = "tokens_per_second"      // output tokens per second
+	MetricGPU       = "gpu_utilization"        // share of the time that the accelerator is busy, 0..1
+	MetricTokenRate = "tokens_per_second"      // output tokens per second
 	FigureP99       = "request_latency_p99"    // seconds
-	FigureHitRate   = "kv_cache_hit_rate"      // share of prompt tokens that were cached, 0..1
-	FigureHashes    = "kv_cache_prefix_hashes" // blocks that the engine can find by hash
+	MetricHitRate   = "kv_cache_hit_rate"      // share of prompt tokens that were cached, 0..1
+	MetricHashes    = "kv_cache_prefix_hashes" // blocks that the engine can find by hash
 )
 
 // cacheConfig is where an engine tells its block size.
