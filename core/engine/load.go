@@ -110,11 +110,11 @@ func (e *Engine) used() int {
 	return e.pool.used()
 }
 
-// Load is how full the engine was until now: its own time, or a later one until which
-// nothing more happens.
+// Load is how full the engine was until now. Of what it was told later alone messages
+// count: a timer that finds nothing to do is no time of the load's.
 func (e *Engine) Load(now machine.Time) Load {
 	s := e.Stats()
-	e.observe(max(now, e.now), e.used())
+	e.observe(now, e.used())
 	l := e.load
 	l.Busy, l.Preemptions, l.Slots, l.Stats, l.Timer = s.Busy, s.Preemptions, e.cfg.MaxNumSeqs, s, e.cfg.Timer
 	if e.run.active {

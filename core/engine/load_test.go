@@ -159,3 +159,18 @@ func TestLoadOfBlocks(t *testing.T) {
 		t.Error("the request did not end")
 	}
 }
+
+// A deadline that goes off later, and finds nothing to do, is no time of the load's.
+func TestLoadEndsBeforeIdleTimers(t *testing.T) {
+	e, err := New(Config{Timer: bentTimer{base: ToFixed(10), knot: NoKnot}, BlockSize: 4, NumGPUBlocks: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fx Effects
+	e.Input(0, &Submit{ID: 1, PromptTokens: 16, MaxTokens: 5}, &fx)
+	e.Advance(100, &fx)
+	e.Advance(480_000, &fx)
+	if l := e.Load(100); l.For != 100 || l.Busy != 50 {
+		t.Errorf("busy for %d of %d ns, expected 50 of 100", l.Busy, l.For)
+	}
+}
