@@ -2,7 +2,6 @@ package up
 
 import (
 	"fmt"
-	"net"
 	"strconv"
 )
 
@@ -83,14 +82,4 @@ func (u *Up) Addresses() *Addresses {
 		a.Pods = append(a.Pods, PodAddress{p.name, p.namespace, string(p.role), p.model, ports, p.sidecar})
 	}
 	return a
-}
-
-// Moved tells of ports that are not those of the manifest.
-func (a *Addresses) Moved() (out []string) {
-	for _, l := range a.Listeners {
-		if _, port, err := net.SplitHostPort(l.URL[len("http://"):]); err == nil && port != strconv.Itoa(l.Port) && port != "" {
-			out = append(out, fmt.Sprintf("port %d of Gateway %s is %s", l.Port, l.Gateway, l.URL))
-		}
-	}
-	return out
 }
