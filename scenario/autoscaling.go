@@ -26,7 +26,7 @@ type Lifecycle struct {
 }
 
 func (l *Lifecycle) defaults() {
-	l.Startup = dist.Between(100*machine.Second, 240*machine.Second)
+	l.Startup = deployment.DefaultStartup()
 	l.PreStop, l.GracePeriod = 5*time.Second, 30*time.Second
 }
 
@@ -172,6 +172,8 @@ func (a *Autoscaling) defaults() {
 type Manifest struct {
 	File string
 	Text []byte
+	// targets says that its scaleTargetRef counts.
+	targets bool
 }
 
 // Given says whether there is one.
@@ -461,14 +463,17 @@ func (a *Autoscaling) prepare(s *Scenario, p *Pool) error {
 		if a.read, err = autoscaler.ReadManifest(a.Manifest.File, a.Manifest.Text); err != nil {
 			return err
 		}
+		if a.read.Targets && !a.Manifest.targets {
+			a.read.Notes = append(a.read.Notes, "scaleTargetRef has no effect: it says the servers where it stands in the scenario")
+		}
 	} else {
-		a.read = &autoscaler.Manifest{Config: autoscaler.Config{KEDA: true, Min: a.MinReplicas, Max: a.MaxReplicas, Poll: 15 * machine.Second, Cooldown: autoscaler.DefaultCooldown}}
+		a.read = &autoscaler.Manifest{Config: autoscaler.Config{KEDA: true, Min: a.MinReplicas, Max: a.MaxReplicas, Poll: autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}}
 		if err = a.ofSignal(s); err != nil {
 			return err
 		}
 	}
-	if a.read.Config.Max > 2048 {
-		return fmt.Errorf("%s: maxReplicas %d; expected up to 2048", a.Manifest.File, a.read.Config.Max)
+	if a.read.Config.Max > autoscaler.MaxReplicas {
+		return fmt.Errorf("%s: maxReplicas %d; expected up to %d", a.Manifest.File, a.read.Config.Max, autoscaler.MaxReplicas)
 	}
 	for _, note := range append(a.read.Notes, a.unknown(p)...) {
 		s.assumed = append(s.assumed, fmt.Sprintf("pool %s: autoscaling: %s", p.Name, note))
@@ -479,10 +484,8 @@ func (a *Autoscaling) prepare(s *Scenario, p *Pool) error {
 // unknown says which metrics of the queries nobody here tells.
 func (a *Autoscaling) unknown(p *Pool) (out []string) {
 	c := &a.read.Config
+	out = c.Unknown()
 	for _, name := range c.Names() {
-		if !autoscaler.Known(name) {
-			out = append(out, fmt.Sprintf("nobody here tells the metric %s; it reads as nothing", name))
-		}
 		if strings.HasPrefix(name, "llm_d_epp_flow_control_") && !strings.Contains(string(p.EPP.Config.Text), "flowControl") {
 			out = append(out, fmt.Sprintf("%s is told with flow control alone (featureGates: [flowControl] in epp.config); without it, it reads as nothing", name))
 		}
@@ -495,17 +498,12 @@ func (s *Scenario) Scaler(d *Deployment) autoscaler.Config {
 	a := d.Autoscaling
 	c := a.read.Config
 	c.Name, c.Seed = d.Name, s.Seed
-	c.Scrape, c.Sync = machine.FromDuration(a.ScrapeInterval), machine.FromDuration(a.SyncPeriod)
+	c.Every(machine.FromDuration(a.ScrapeInterval), machine.FromDuration(a.SyncPeriod))
 	if a.PollingInterval > 0 {
 		c.Poll = machine.FromDuration(a.PollingInterval)
 	}
 	if a.CooldownPeriod > 0 {
 		c.Cooldown = machine.FromDuration(a.CooldownPeriod)
-	}
-	for i := range c.Rules {
-		if c.Rules[i].Interval == 0 {
-			c.Rules[i].Interval = c.Scrape
-		}
 	}
 	return c
 }

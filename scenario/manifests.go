@@ -80,7 +80,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		return s.of(err)
 	}
 	s.read = append(s.read, manifests.Files(path)...)
-	program := gateway.Build(set, gateway.Options{Supply: true, Scales: true})
+	program := gateway.Build(set, gateway.Options{Supply: true, Scenario: true})
 	if program.Mistakes != nil {
 		return s.of(program.Mistakes)
 	}
@@ -271,6 +271,9 @@ func (m *fromManifests) fill() {
 		}
 		return 1
 	})
+	if _, why := m.set.ScaledBy(b.Pool); why != "" {
+		m.s.assumed = append(m.s.assumed, fmt.Sprintf("%s:%d: InferencePool %s: %s", b.Pool.File, b.Pool.Line, b.Name, why))
+	}
 	first, _ := all[0].Serves()
 	m.models(first)
 	if decodes {
@@ -327,13 +330,13 @@ func (m *fromManifests) fill() {
 // manifests, or what document 003's pool says.
 func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscaling) {
 	if x, text := m.set.ScalerOf(w); x != nil {
-		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: text} })
+		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: text, targets: true} })
+		return
+	}
+	if by, _ := m.set.ScaledBy(m.backend.Pool); by != w {
 		return
 	}
 	k := m.backend.Pool.KServe
-	if k == nil || k.MaxReplicas == 0 {
-		return
-	}
 	m.say(field, w.At, func() {
 		a.MinReplicas, a.MaxReplicas = int(k.MinReplicas), int(k.MaxReplicas)
 		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {

@@ -93,6 +93,7 @@ const (
 	DefaultScrape   = 15 * machine.Second  // kube-prometheus-stack's scrapes, and rules
 	DefaultSync     = 15 * machine.Second  // --horizontal-pod-autoscaler-sync-period
 	DefaultPoll     = 30 * machine.Second  // KEDA's pollingInterval
+	PoolPoll        = 15 * machine.Second  // KEDA's, for the figures of a pool's own autoscaling
 	DefaultCooldown = 300 * machine.Second // KEDA's cooldownPeriod
 )
 
@@ -178,6 +179,37 @@ func (c *Config) SetFormula(text string, target float64) error {
 	c.Formula = f
 	return nil
 }
+
+// Every has Prometheus scrape, and work out rules that do not say how often, and the HPA look as often
+// as that.
+func (c *Config) Every(scrape, sync machine.Time) {
+	c.Scrape, c.Sync = scrape, sync
+	for i := range c.Rules {
+		if c.Rules[i].Interval == 0 {
+			c.Rules[i].Interval = scrape
+		}
+	}
+}
+
+// Hint adds a trigger for a target metric of document 003's InferencePool, and says whether anybody
+// here tells that metric.
+func (c *Config) Hint(kind string, target float64) bool {
+	query := OfHint(kind)
+	return query != "" && c.AddTrigger(kind, query, target) == nil
+}
+
+// Unknown says which metrics of the queries nobody here tells.
+func (c *Config) Unknown() (out []string) {
+	for _, name := range c.Names() {
+		if !Known(name) {
+			out = append(out, fmt.Sprintf("nobody here tells the metric %s; it reads as nothing", name))
+		}
+	}
+	return out
+}
+
+// MaxReplicas is the most servers that a Deployment may be scaled to.
+const MaxReplicas = 2048
 
 // Names are the metrics that queries read and no rule records.
 func (c *Config) Names() []string {

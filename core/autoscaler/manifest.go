@@ -17,6 +17,8 @@ import (
 type Manifest struct {
 	// Config lacks a name, a seed, and the intervals of Prometheus and the HPA.
 	Config Config
+	// Targets says that it names what it scales (scaleTargetRef), which is whoever reads it to see to.
+	Targets bool
 	// Notes say what has no effect here, and what was taken to be meant.
 	Notes []string
 }
@@ -131,7 +133,7 @@ func (m *manifest) scaledObject(v strictyaml.Value) {
 	}
 	m.without(advanced, "nobody deletes the object here", "restoreToOriginalReplicaCount")
 	fields["advanced"] = func(v strictyaml.Value) { v.Fields(advanced) }
-	m.without(fields, "it says the servers where it stands in the scenario", "scaleTargetRef")
+	fields["scaleTargetRef"] = func(v strictyaml.Value) { m.out.Targets = v.Given() }
 	m.without(fields, "the object is there from the beginning", "initialCooldownPeriod")
 	v.Fields(fields)
 	if len(c.Triggers) == 0 {
@@ -314,7 +316,7 @@ func (m *manifest) hpa(v strictyaml.Value) {
 			}
 		},
 	}
-	m.without(fields, "it says the servers where it stands in the scenario", "scaleTargetRef")
+	fields["scaleTargetRef"] = func(v strictyaml.Value) { m.out.Targets = v.Given() }
 	v.Fields(fields)
 	switch {
 	case c.Max == 0:

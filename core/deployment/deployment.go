@@ -29,6 +29,9 @@ type Config struct {
 	Grace machine.Time
 }
 
+// DefaultStartup is how long a model server takes until it is ready where nobody says it.
+func DefaultStartup() dist.Dist { return dist.Between(100*machine.Second, 240*machine.Second) }
+
 // Phase is where a pod is in its life.
 type Phase uint8
 

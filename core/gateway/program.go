@@ -168,8 +168,8 @@ type Options struct {
 	// there: a picker for a pool whose picker's Service is missing, a certificate
 	// for a listener whose Secret is. It is noted each time.
 	Supply bool
-	// Scales says that what scales workloads acts, and so do a pool's own hints.
-	Scales bool
+	// Scenario says that a scenario, and not Deployments alone, says where servers are.
+	Scenario bool
 }
 
 // builder makes a Program.

@@ -211,7 +211,7 @@ func (b *builder) pools() {
 	}
 	for i := range b.Pools {
 		p := &b.Pools[i]
-		if idle := p.KServe.Idle(b.o.Scales); len(idle) > 0 {
+		if idle := p.KServe.Idle(); len(idle) > 0 {
 			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: %s: no effect here", p.File, p.Line, p.Namespace, p.Name, strings.Join(idle, ", ")))
 		}
 		resolved := yes("ResolvedRefs", "ResolvedRefs", "every reference is resolved")
@@ -260,8 +260,13 @@ func (b *builder) unread() {
 			return w.Namespace == x.Namespace && w.Kind == x.TargetKind && w.Name == x.TargetName
 		}):
 			b.note(fmt.Sprintf("%s:%d: %s %s/%s: there is no %s %s to scale", x.File, x.Line, x.Kind, x.Namespace, x.Name, x.TargetKind, x.TargetName))
-		case !b.o.Scales:
-			b.note(fmt.Sprintf("%s:%d: %s %s/%s: it acts in a scenario (windtunnel run, sim); here replicas stay as they are", x.File, x.Line, x.Kind, x.Namespace, x.Name))
+		case x.TargetName != "":
+			scales := func(y Scaler) bool {
+				return y.Namespace == x.Namespace && y.TargetKind == x.TargetKind && y.TargetName == x.TargetName
+			}
+			if k := slices.IndexFunc(b.Scalers, scales); k < i {
+				b.note(fmt.Sprintf("%s:%d: %s %s/%s: no effect: %s %s scales %s %s already", x.File, x.Line, x.Kind, x.Namespace, x.Name, b.Scalers[k].Kind, b.Scalers[k].Name, x.TargetKind, x.TargetName))
+			}
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(b.Unread)) {

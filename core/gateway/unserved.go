@@ -18,7 +18,7 @@ func (b *builder) unserved() {
 			}
 		}
 	}
-	if b.o.Scales || !b.o.Supply {
+	if b.o.Scenario || !b.o.Supply {
 		return // a scenario says where its servers are, a cluster has more pods than its manifests
 	}
 	for _, x := range b.p.Backends {

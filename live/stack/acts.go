@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/deployment"
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -54,18 +53,18 @@ func (s *Pool) possible(x *scenario.Incident) error {
 			if !f.d.Takes(x) {
 				continue
 			}
-			wanted := 0
-			if !f.going() {
+			run := f.driver()
+			if run == nil {
 				return errors.New("servers come and go from the first request on, which has not been sent")
 			}
-			f.pod.With(func(machine.Time, *machine.Effects[deployment.Effect]) { wanted = f.m.Status().Wanted })
+			wanted := run.Status().Wanted
 			if n := max(1, x.Count); wanted+n > f.d.Places {
 				return fmt.Errorf("found %d servers to join the %d that there are to be; expected at most %d, for which there are places", n, wanted, f.d.Places-wanted)
 			}
 		}
 		return nil
 	}
-	if x.What == scenario.DrainServer && slices.ContainsFunc(s.fleets, func(f *fleet) bool { return !f.going() }) {
+	if x.What == scenario.DrainServer && slices.ContainsFunc(s.fleets, func(f *fleet) bool { return f.driver() == nil }) {
 		return errors.New("servers come and go from the first request on, which has not been sent")
 	}
 	if x.OfServer() && s.isAbsent(x.Server) {

@@ -2,55 +2,28 @@ package stack
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"maps"
-	"math"
-	"net/http"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/windtunnel/windtunnel/core/autoscaler"
-	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
 	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/internal/pause"
-	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/replicas"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// fleet is servers of a pool that come and go, with what decides how many there are. What a
-// machine says is carried out by one goroutine, in order, since it may take long.
+// fleet is servers of a pool that come and go, with what decides how many there are.
 type fleet struct {
-	of     *Pool
-	d      scenario.Deployment
-	m      *deployment.Deployment
-	scaler *autoscaler.Machine // nil where incidents alone change anything
-	pods   []string            // names of model servers whose pages it reads; nil reads none
-	began  time.Time
-
-	pod    *drive.Driver[deployment.Message, *machine.Effects[deployment.Effect]]
-	scales *drive.Driver[autoscaler.Message, *machine.Effects[autoscaler.Effect]]
-
-	mu      sync.Mutex
-	work    []func()
-	more    *sync.Cond
-	closed  bool
-	done    sync.WaitGroup
+	of      *Pool
+	d       scenario.Deployment
 	leaving map[int]leaving // pods that finish what they have
-	ctx     context.Context
-	cancel  context.CancelFunc
+
+	mu  sync.Mutex
+	run *replicas.Driver // nil where nothing comes or goes
 }
 
 // leaving is a server that finishes what it has; cut is how many requests broke off, once gone
@@ -69,8 +42,7 @@ func (s *Pool) newFleets() {
 	}
 	s.absent, s.lived = make([]bool, s.pool.Servers()), make([]bool, s.pool.Servers())
 	for _, d := range s.pool.Deployments() {
-		f := &fleet{of: s, d: d, m: deployment.New(s.o.Scenario.Lifecycle(&d)), leaving: map[int]leaving{}}
-		f.more = sync.NewCond(&f.mu)
+		f := &fleet{of: s, d: d, leaving: map[int]leaving{}}
 		s.fleets = append(s.fleets, f)
 		for i := d.Replicas; i < d.Places; i++ {
 			s.absent[d.First+i] = true
@@ -159,91 +131,50 @@ func (s *Pool) tellPickers() error {
 // begin has servers come and go from now on.
 func (f *fleet) begin() {
 	s := f.of
-	f.began = time.Now()
-	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.done.Go(f.carryOut)
-	now := func() machine.Time { return machine.FromDuration(time.Since(f.began)) }
 	for i := range f.d.Replicas {
 		f.tell(flow.ServerStarted, i)
 		f.tell(flow.ServerReady, i)
 	}
-	pod := drive.New(drive.Options[deployment.Message, *machine.Effects[deployment.Effect]]{Machine: f.m, Effects: new(machine.Effects[deployment.Effect]), Now: now,
-		Carry: func(_ machine.Time, fx *machine.Effects[deployment.Effect], i int) {
-			e := fx.List[i]
-			status := f.m.Status()
-			f.do(func() { f.happens(e, status) })
-		}})
-	f.mu.Lock()
-	f.pod = pod
-	f.mu.Unlock()
-	if f.d.Autoscaling == nil {
-		return
-	}
-	c := s.o.Scenario.Scaler(&f.d)
-	f.scaler = autoscaler.New(c, f.m.Status())
-	if slices.ContainsFunc(c.Names(), autoscaler.OfServers) {
-		f.pods = s.Names
-	}
-	f.scales = drive.New(drive.Options[autoscaler.Message, *machine.Effects[autoscaler.Effect]]{Machine: f.scaler, Effects: new(machine.Effects[autoscaler.Effect]), Now: now,
-		Carry: func(_ machine.Time, fx *machine.Effects[autoscaler.Effect], i int) {
-			switch e := fx.List[i]; e.Kind {
-			case autoscaler.Scrape:
-				f.done.Go(f.scrape)
-			case autoscaler.Scale:
-				f.do(func() { f.scale(e) })
+	o := replicas.Options{Deployment: deployment.New(s.o.Scenario.Lifecycle(&f.d)), Happens: f.happens, Scaled: f.scaled, Log: s.o.Log,
+		Pickers: func() (out []replicas.Target) {
+			for i, k := range s.Pickers {
+				out = append(out, replicas.Target{Name: s.pool.PickerName(i), Address: k.MetricsAddr()})
 			}
-		}})
-}
-
-// going says whether servers come and go now.
-func (f *fleet) going() bool {
+			return out
+		},
+		Servers: func() (out []replicas.Target) {
+			for i, name := range s.Names {
+				t := replicas.Target{Name: name}
+				if !s.isAbsent(i) {
+					t.Address = s.Fleet.Servers()[i].Address()
+				}
+				out = append(out, t)
+			}
+			return out
+		}}
+	if f.d.Autoscaling != nil {
+		c := s.o.Scenario.Scaler(&f.d)
+		o.Scaler = &c
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.pod != nil
+	f.run = replicas.Start(o)
+}
+
+// driver is what has servers come and go; nil where nothing does.
+func (f *fleet) driver() *replicas.Driver {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.run
 }
 
 // end lets nothing come or go any more.
 func (f *fleet) end() {
-	if f.pod == nil {
-		return
-	}
-	if f.scales != nil {
-		f.scales.Stop()
-	}
-	f.pod.Stop()
-	f.cancel()
-	f.mu.Lock()
-	f.closed = true
-	f.more.Broadcast()
-	f.mu.Unlock()
-	f.done.Wait()
-	f.mu.Lock()
-	f.pod = nil
-	f.mu.Unlock()
-}
-
-// do has something done after all that came before.
-func (f *fleet) do(what func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.work = append(f.work, what)
-	f.more.Signal()
-}
-
-func (f *fleet) carryOut() {
-	for {
+	if run := f.driver(); run != nil {
+		run.Stop()
 		f.mu.Lock()
-		for len(f.work) == 0 && !f.closed {
-			f.more.Wait()
-		}
-		if f.closed {
-			f.mu.Unlock()
-			return
-		}
-		what := f.work[0]
-		f.work = f.work[1:]
+		f.run = nil
 		f.mu.Unlock()
-		what()
 	}
 }
 
@@ -255,7 +186,7 @@ func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
 }
 
 // happens carries out what happens to a server.
-func (f *fleet) happens(e deployment.Effect, status deployment.Status) {
+func (f *fleet) happens(e deployment.Effect) {
 	s, i := f.of, f.d.First+e.Pod
 	var err error
 	switch e.Kind {
@@ -289,9 +220,6 @@ func (f *fleet) happens(e deployment.Effect, status deployment.Status) {
 	if err != nil {
 		s.o.Log.Error("a server did not come or go as it should", "server", s.Names[i], "error", err)
 	}
-	if f.scales != nil {
-		f.scales.Input(autoscaler.Status(status))
-	}
 }
 
 // join has the server with this index begin anew.
@@ -309,125 +237,31 @@ func (s *Pool) join(i int) error {
 
 // stop has a server finish what it has.
 func (f *fleet) stop(pod int) {
-	s, i := f.of, f.d.First+pod
-	ctx, kill := context.WithCancel(f.ctx)
-	x := leaving{kill, make(chan struct{}), new(int)}
-	f.leaving[pod] = x
+	s, i, run := f.of, f.d.First+pod, f.driver()
 	var car *sidecar.Sidecar // which may have a decode leg still to send
 	if i < len(s.Sidecars) {
 		car = s.Sidecars[i]
 	}
-	f.done.Go(func() {
+	killed, kill := context.WithCancel(context.Background())
+	x := leaving{kill, make(chan struct{}), new(int)}
+	f.leaving[pod] = x
+	run.Go(func(ctx context.Context) {
 		defer kill()
-		for car != nil && car.InFlight() > 0 && ctx.Err() == nil {
-			pause.For(ctx, 10*time.Millisecond)
+		defer context.AfterFunc(ctx, kill)()
+		for car != nil && car.InFlight() > 0 && killed.Err() == nil {
+			pause.For(killed, 10*time.Millisecond)
 		}
-		*x.cut = s.Fleet.Servers()[i].Leave(ctx)
+		*x.cut = s.Fleet.Servers()[i].Leave(killed)
 		close(x.gone)
-		if ctx.Err() == nil {
-			f.pod.Input(deployment.Idle{Pod: pod})
+		if killed.Err() == nil {
+			run.Tell(deployment.Idle{Pod: pod})
 		}
 	})
 }
 
-// scale gives the servers another number.
-func (f *fleet) scale(e autoscaler.Effect) {
+// scaled records another number of servers.
+func (f *fleet) scaled(e autoscaler.Effect) {
 	if s := f.of; s.o.Recorder != nil {
 		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: flow.Scaled, Details: e.Details(f.d.Name)})
 	}
-	f.pod.Input(deployment.Scale{Replicas: e.To})
-}
-
-// scrapeTimeout is Prometheus' scrape_timeout.
-const scrapeTimeout = 10 * time.Second
-
-// scrape reads the pages that Prometheus would.
-func (f *fleet) scrape() {
-	s := f.of
-	ctx, cancel := context.WithTimeout(f.ctx, scrapeTimeout)
-	defer cancel()
-	read := func(target, address string) {
-		x := autoscaler.Scraped{Target: target, Failed: true}
-		if list, err := f.page(ctx, "http://"+address+"/metrics", target); err == nil {
-			x.Samples, x.Failed = list, false
-		} else if ctx.Err() == nil {
-			s.o.Log.Debug("a page of metrics was not read", "target", target, "error", err)
-		}
-		f.scales.Input(x)
-	}
-	for i, k := range s.Pickers {
-		read(s.pool.PickerName(i), k.MetricsAddr())
-	}
-	for i, name := range f.pods {
-		if s.isAbsent(i) {
-			f.scales.Input(autoscaler.Scraped{Target: name, Failed: true})
-			continue
-		}
-		read(name, s.Fleet.Servers()[i].Address())
-	}
-}
-
-// page are the samples of a page that some query reads.
-func (f *fleet) page(ctx context.Context, url, target string) ([]promql.Sample, error) {
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	r, err := scrapes.Do(q)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Body.Close()
-	if r.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", url, r.Status)
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(io.LimitReader(r.Body, metrics.MaxPageBytes))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", url, err)
-	}
-	var out []promql.Sample
-	for _, name := range slices.Sorted(maps.Keys(families)) {
-		out = append(out, f.samples(families[name], metrics.Label{Name: "pod", Value: target})...)
-	}
-	return out, nil
-}
-
-// scrapes asks for pages.
-var scrapes = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
-
-// samples are those of one family.
-func (f *fleet) samples(x *dto.MetricFamily, more metrics.Label) (out []promql.Sample) {
-	add := func(name string, m *dto.Metric, v float64, also ...metrics.Label) {
-		if !autoscaler.Known(name) || !f.scaler.Wants(name) {
-			return
-		}
-		labels := append(also, more)
-		for _, l := range m.Label {
-			labels = append(labels, metrics.Label{Name: l.GetName(), Value: l.GetValue()})
-		}
-		out = append(out, promql.Sample{Name: name, Labels: labels, Value: v})
-	}
-	name := x.GetName()
-	for _, m := range x.Metric {
-		switch {
-		case m.Gauge != nil:
-			add(name, m, m.Gauge.GetValue())
-		case m.Counter != nil:
-			add(name, m, m.Counter.GetValue())
-		case m.Untyped != nil:
-			add(name, m, m.Untyped.GetValue())
-		case m.Histogram != nil:
-			for _, b := range m.Histogram.Bucket {
-				le := strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)
-				if math.IsInf(b.GetUpperBound(), 1) {
-					le = "+Inf"
-				}
-				add(name+"_bucket", m, float64(b.GetCumulativeCount()), metrics.Label{Name: "le", Value: le})
-			}
-			add(name+"_sum", m, m.Histogram.GetSampleSum())
-			add(name+"_count", m, float64(m.Histogram.GetSampleCount()))
-		}
-	}
-	return out
 }

@@ -81,16 +81,14 @@ func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
 	case scenario.AddServer:
 		for _, f := range s.fleets {
 			if f.d.Takes(x) {
-				f.pod.With(func(now machine.Time, fx *machine.Effects[deployment.Effect]) {
-					f.m.Input(now, deployment.Scale{Replicas: f.m.Status().Wanted + max(1, x.Count)}, fx)
-				})
+				f.driver().Add(max(1, x.Count))
 				break
 			}
 		}
 	case scenario.DrainServer:
 		for _, f := range s.fleets {
 			if pod := x.Server - f.d.First; pod >= 0 && pod < f.d.Places {
-				f.pod.Input(deployment.Evict{Pod: pod, Grace: machine.FromDuration(x.Grace), Replace: f.scaler != nil})
+				f.driver().Tell(deployment.Evict{Pod: pod, Grace: machine.FromDuration(x.Grace), Replace: f.driver().Scales()})
 			}
 		}
 	case scenario.LoseIndex:

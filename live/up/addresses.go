@@ -12,6 +12,8 @@ type Addresses struct {
 	Pickers    []PickerAddress `json:"pickers"`
 	Routers    []RouterAddress `json:"bodyRouters,omitempty"`
 	Pods       []PodAddress    `json:"pods"`
+	// Scaled are workloads whose number of replicas an autoscaler decides.
+	Scaled []ScaledWorkload `json:"scaled,omitempty"`
 }
 
 // ListenAddress is one port of a Gateway.
@@ -81,5 +83,6 @@ func (u *Up) Addresses() *Addresses {
 		}
 		a.Pods = append(a.Pods, PodAddress{p.name, p.namespace, string(p.role), p.model, ports, p.sidecar})
 	}
+	a.Scaled = u.scaledWorkloads()
 	return a
 }

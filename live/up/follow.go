@@ -67,6 +67,8 @@ func (u *Up) again(paths []string) error {
 // Dry says what would be brought up: the Program, with its notes and conditions.
 func Dry(s *gateway.Set) (*gateway.Program, error) {
 	p := gateway.Build(s, gateway.Options{Supply: true})
+	_, notes, err := rulesOf(s)
+	p.Notes, p.Mistakes = append(p.Notes, notes...), errors.Join(p.Mistakes, err)
 	switch {
 	case len(p.Gateways) == 0:
 		return p, &InvalidError{errNoGateway}
@@ -80,6 +82,7 @@ var errNoGateway = errors.New("there is no Gateway that can be served; expected 
 
 // Replicas says how many pods there are to be, and of what, for a plan.
 func Replicas(s *gateway.Set) (out []string) {
+	rules, _, _ := rulesOf(s) // Dry tells what is wrong with them
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		c, r := w.Serves()
@@ -94,6 +97,9 @@ func Replicas(s *gateway.Set) (out []string) {
 		}
 		if w.With(gateway.RoleSidecar) != nil {
 			what += " behind a routing sidecar"
+		}
+		if x := rules[workloadKey(w)]; x != nil {
+			what += fmt.Sprintf(", then %d to %d by %s %s", x.config.Min, x.config.Max, x.kind, x.name)
 		}
 		out = append(out, fmt.Sprintf("%s %s/%s: %s", w.Kind, w.Namespace, w.Name, what))
 	}

@@ -113,12 +113,17 @@ func TestClientHeaders(t *testing.T) {
 			t.Errorf("x-max-retries %q: %s attempts, expected %s (status %d)", asked, attempt, attempts, a.status)
 		}
 	}
-	a := r.post(at, chat, "X-Model-Override", "other", "x-envoy-max-retries", "7", "x-prefiller-host-port", "10.0.0.1:80", "x-selected-pod", "mine", "x-gateway-destination-endpoint", "10.0.0.1:1")
+	internal := []string{"X-Prefiller-Host-Port", "X-Envoy-Max-Retries", "X-Gateway-Worker-Id", "X-Dynamo-Worker-Instance-Id", "X-Dynamo-Dp-Rank", "X-Dynamo-Prefill-Instance-Id", "X-Dynamo-Prefill-Dp-Rank", "X-Dynamo-Routing-Mode"}
+	head := []string{"X-Model-Override", "other", "x-selected-pod", "mine", "x-gateway-destination-endpoint", "10.0.0.1:1"}
+	for _, name := range internal {
+		head = append(head, name, "7")
+	}
+	a := r.post(at, chat, head...)
 	var e echoed
 	if err := json.Unmarshal(a.body, &e); err != nil || a.status != http.StatusOK {
 		t.Fatalf("%d: %s (%v)", a.status, a.body, err)
 	}
-	for _, name := range []string{"X-Prefiller-Host-Port", "X-Envoy-Max-Retries"} {
+	for _, name := range internal {
 		if v := e.Headers[name]; len(v) > 0 {
 			t.Errorf("a client's own %s reached the pod: %v", name, v)
 		}

@@ -23,6 +23,7 @@ type pod struct {
 	name      string
 	namespace string
 	role      gateway.Role
+	replica   int // its number among the workload's
 	number    int // of its address in the block
 	ip        netip.Addr
 	// at are the places where its ports listen, by the ports' numbers.
@@ -152,7 +153,7 @@ func (p *pod) listens(ports []int) bool {
 // says which container is at fault, and leaves nothing behind.
 func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err error) {
 	c, r := w.Serves()
-	p = &pod{workload: w, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r, at: map[int]string{}}
+	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r, at: map[int]string{}}
 	u.mu.Lock()
 	p.number, p.ip, err = u.places.take()
 	u.mu.Unlock()

@@ -68,6 +68,7 @@ func (u *Up) WriteStatus(ctx context.Context, path string) error {
 func (w *statusWriter) write(ctx context.Context) error {
 	w.u.applying.Lock()
 	s, program, pods, out := w.u.objects, w.u.program, sorted(w.u.pods), maps.Clone(w.u.ejected)
+	scaled := w.u.scaledWorkloads()
 	w.u.applying.Unlock()
 	var text []byte
 	for _, x := range program.Status {
@@ -87,6 +88,15 @@ func (w *statusWriter) write(ctx context.Context) error {
 			return err
 		}
 		text = append(append(text, "---\n"...), one...)
+	}
+	for i := range scaled {
+		for _, x := range scaled[i].status() {
+			one, err := yaml.Marshal(x)
+			if err != nil {
+				return err
+			}
+			text = append(append(text, "---\n"...), one...)
+		}
 	}
 	if ctx.Err() != nil || bytes.Equal(text, w.written) {
 		return nil

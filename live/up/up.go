@@ -78,7 +78,9 @@ type Options struct {
 	Trace *tracing.IDs
 	// Note is told, once each, what was taken to be meant and what has no effect.
 	Note func(text string)
-	// Tell is told what the start waits for; may be nil.
+	// Scaling is how fast autoscalers have replicas come and go.
+	Scaling Scaling
+	// Tell is told what the start waits for, and what autoscalers do; may be nil. Calls may come at once.
 	Tell func(what string)
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
@@ -108,7 +110,9 @@ type Up struct {
 	routers  map[string]*bbr.Server // by routerKey
 	certs    map[string][2][]byte
 	ejected  map[string][]string // endpoints by their clusters
+	scaled   map[string]*scaled  // by workloadKey
 	draining sync.WaitGroup
+	unscaled sync.WaitGroup // ends of scaled
 	watching sync.WaitGroup
 	unwatch  context.CancelFunc
 
@@ -131,7 +135,7 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 
 // Start brings everything up. On an error nothing is left running.
 func Start(ctx context.Context, o Options) (u *Up, err error) {
-	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, certs: map[string][2][]byte{},
+	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, certs: map[string][2][]byte{}, scaled: map[string]*scaled{},
 		places: places{used: map[int]bool{}}, hosts: map[string]netip.Addr{}, listen: map[string]string{}}
 	if !u.o.Host.IsValid() {
 		u.o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -191,6 +195,11 @@ func (u *Up) note(text string) {
 func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	u.applying.Lock()
 	defer u.applying.Unlock()
+	return u.apply(ctx, s)
+}
+
+// apply is Apply; applying is around it.
+func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	program := gateway.Build(s, gateway.Options{Controller: u.o.Controller, Supply: u.o.Controller == ""})
 	if len(program.Gateways) == 0 {
 		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
@@ -202,6 +211,9 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 		u.note(text)
 	}
 	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}}
+	if err := next.scale(); err != nil {
+		return err
+	}
 	defer func() {
 		if err != nil {
 			next.undo()
@@ -239,10 +251,12 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 		u.lives(flow.ServerLeaving, p)
 	}
 	u.objects, u.program, u.pods, u.pickers, u.routers = s, program, next.pods, next.pickers, next.routers
+	u.scales(next.rules)
 	u.route()
 	if len(gonePods)+len(gonePickers)+len(goneRouters) == 0 {
 		return nil
 	}
+	scaled := maps.Clone(u.scaled)
 	u.draining.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), drained)
 		defer cancel()
@@ -256,6 +270,9 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 		for _, p := range gonePods {
 			u.stopPod(ctx, p)
 			u.lives(flow.ServerGone, p)
+			if x := scaled[workloadKey(p.workload)]; x != nil {
+				x.gone(p)
+			}
 		}
 	})
 	return nil
@@ -276,6 +293,7 @@ type change struct {
 	pods    map[string]*pod
 	pickers map[string]*poolPicker
 	routers map[string]*bbr.Server
+	rules   map[string]*rule // of workloads that are scaled
 	// started, opened and routing are what was not there before.
 	started []*pod
 	opened  []*poolPicker
@@ -331,7 +349,7 @@ func (c *change) startPods(managers bool) error {
 		if r == gateway.RoleOther {
 			ports = podPorts(c.s, w, container)
 		}
-		for k := range w.Replicas {
+		for _, k := range c.numbers(w) {
 			key := podKey(w, k)
 			if p := c.u.pods[key]; p != nil && same(p.workload, w) && p.listens(ports) && p.events == c.u.eventsOf(w, container) {
 				kept := *p
@@ -577,6 +595,7 @@ func (u *Up) Stop(ctx context.Context) error {
 		u.unwatch()
 		u.watching.Wait()
 	}
+	u.unscale()
 	u.applying.Lock()
 	defer u.applying.Unlock()
 	var errs []error

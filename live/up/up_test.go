@@ -47,12 +47,18 @@ type rig struct {
 // bring brings objects up with addresses of the test's own.
 func bring(t *testing.T, s *gateway.Set) *rig {
 	t.Helper()
+	return bringWith(t, Options{Objects: s})
+}
+
+func bringWith(t *testing.T, o Options) *rig {
+	t.Helper()
 	r := &rig{t: t}
 	dir, err := os.MkdirTemp("", "windtunnel-up-*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := Start(t.Context(), Options{Objects: s, Dir: dir, OwnAddresses: true, Note: func(text string) { r.notes = append(r.notes, text) }})
+	o.Dir, o.OwnAddresses, o.Note = dir, true, func(text string) { r.notes = append(r.notes, text) }
+	u, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatalf("%v\n%s in %s", err, strings.Join(r.notes, "\n"), dir)
 	}

@@ -230,7 +230,7 @@ func (k *KServe) Routing() bool {
 }
 
 // Idle are the fields that are given and that nothing acts on.
-func (k *KServe) Idle(scales bool) (out []string) {
+func (k *KServe) Idle() (out []string) {
 	if k == nil {
 		return nil
 	}
@@ -241,8 +241,8 @@ func (k *KServe) Idle(scales bool) (out []string) {
 			out = append(out, "disaggregation.connector.config."+name)
 		}
 	}
-	if !scales && (k.MinReplicas+k.MaxReplicas > 0 || len(k.ScaleTargets) > 0) {
-		out = append(out, "autoscaling")
+	if k.MaxReplicas == 0 && (k.MinReplicas > 0 || len(k.ScaleTargets) > 0) {
+		out = append(out, "autoscaling without maxReplicas")
 	}
 	return out
 }

@@ -1,0 +1,288 @@
+// Package replicas drives in wall time what decides how many servers there are: a Deployment, and the
+// autoscaler over it, whose figures are read from the pages that Prometheus would scrape. Whoever has
+// the servers carries out what happens to them.
+package replicas
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/windtunnel/windtunnel/core/autoscaler"
+	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
+	"github.com/windtunnel/windtunnel/core/deployment"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/live/drive"
+)
+
+// Target is a page that Prometheus scrapes.
+type Target struct {
+	// Name is the pod's, the label pod of what it tells.
+	Name string
+	// Address is host:port; "" where the pod is not there now.
+	Address string
+}
+
+// Options say what is driven, and who carries it out.
+type Options struct {
+	Deployment *deployment.Deployment
+	// Scaler, if not nil, decides how many servers there are.
+	Scaler *autoscaler.Config
+	// Happens carries out what happens to a pod. Calls come one after the other, and may take long.
+	Happens func(deployment.Effect)
+	// Scaled is told of another number of servers, before anything happens to them.
+	Scaled func(autoscaler.Effect)
+	// Pickers and Servers are the pages of endpoint pickers and of model servers, whenever they are
+	// scraped; Servers is not asked where no query reads what they tell.
+	Pickers, Servers func() []Target
+	// Log hears which page was not read.
+	Log *slog.Logger
+}
+
+// Driver drives them. What a machine says is carried out by one goroutine, in order.
+type Driver struct {
+	o     Options
+	began time.Time
+	pod   *drive.Driver[deployment.Message, *machine.Effects[deployment.Effect]]
+
+	mu     sync.Mutex // guards what follows
+	scaler *scaler
+	work   []func()
+	more   *sync.Cond
+	closed bool
+	done   sync.WaitGroup
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// Start has servers come and go from now on.
+func Start(o Options) *Driver {
+	d := &Driver{o: o, began: time.Now()}
+	d.more = sync.NewCond(&d.mu)
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.pod = drive.New(drive.Options[deployment.Message, *machine.Effects[deployment.Effect]]{Machine: o.Deployment, Effects: new(machine.Effects[deployment.Effect]), Now: d.now,
+		Carry: func(_ machine.Time, fx *machine.Effects[deployment.Effect], i int) {
+			e, status := fx.List[i], o.Deployment.Status()
+			d.do(func() {
+				o.Happens(e)
+				if x := d.scaling(); x != nil {
+					x.scales.Input(autoscaler.Status(status))
+				}
+			})
+		}})
+	if o.Scaler != nil {
+		d.Scale(o.Scaler)
+	}
+	d.done.Go(d.carryOut)
+	return d
+}
+
+// scaler is what decides about the number of servers, until there is another one.
+type scaler struct {
+	d      *Driver
+	c      *autoscaler.Config
+	m      *autoscaler.Machine
+	scales *drive.Driver[autoscaler.Message, *machine.Effects[autoscaler.Effect]]
+	ready  chan struct{} // closed when scales is there
+}
+
+// Scale has another autoscaler decide from now on, from the number of servers that there are to be.
+func (d *Driver) Scale(c *autoscaler.Config) {
+	x := &scaler{d: d, c: c, m: autoscaler.New(*c, d.Status()), ready: make(chan struct{})}
+	began := d.now()
+	now := func() machine.Time { return d.now() - began }
+	x.scales = drive.New(drive.Options[autoscaler.Message, *machine.Effects[autoscaler.Effect]]{Machine: x.m, Effects: new(machine.Effects[autoscaler.Effect]), Now: now,
+		Carry: func(_ machine.Time, fx *machine.Effects[autoscaler.Effect], i int) {
+			switch e := fx.List[i]; e.Kind {
+			case autoscaler.Scrape:
+				d.done.Go(x.scrape)
+			case autoscaler.Scale:
+				d.do(func() {
+					if d.scaling() == x {
+						d.o.Scaled(e)
+						d.pod.Input(deployment.Scale{Replicas: e.To})
+					}
+				})
+			}
+		}})
+	d.mu.Lock()
+	was := d.scaler
+	d.scaler = x
+	d.mu.Unlock()
+	close(x.ready)
+	if was != nil {
+		was.scales.Stop()
+	}
+}
+
+func (d *Driver) scaling() *scaler {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.scaler
+}
+
+func (d *Driver) now() machine.Time { return machine.FromDuration(time.Since(d.began)) }
+
+// Tell gives the Deployment a message.
+func (d *Driver) Tell(m deployment.Message) { d.pod.Input(m) }
+
+// Add has n more servers join.
+func (d *Driver) Add(n int) {
+	d.pod.With(func(now machine.Time, fx *machine.Effects[deployment.Effect]) {
+		d.o.Deployment.Input(now, deployment.Scale{Replicas: d.o.Deployment.Status().Wanted + n}, fx)
+	})
+}
+
+// Status is how the Deployment stands.
+func (d *Driver) Status() (s deployment.Status) {
+	d.pod.With(func(machine.Time, *machine.Effects[deployment.Effect]) { s = d.o.Deployment.Status() })
+	return s
+}
+
+// Scales says whether an autoscaler decides.
+func (d *Driver) Scales() bool { return d.scaling() != nil }
+
+// Go has something done apart, which has to end when ctx does; Stop waits for it.
+func (d *Driver) Go(what func(ctx context.Context)) { d.done.Go(func() { what(d.ctx) }) }
+
+// Stop lets nothing come or go any more.
+func (d *Driver) Stop() {
+	if x := d.scaling(); x != nil {
+		x.scales.Stop()
+	}
+	d.pod.Stop()
+	d.cancel()
+	d.mu.Lock()
+	d.closed = true
+	d.more.Broadcast()
+	d.mu.Unlock()
+	d.done.Wait()
+}
+
+// do has something done after all that came before.
+func (d *Driver) do(what func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.work = append(d.work, what)
+	d.more.Signal()
+}
+
+func (d *Driver) carryOut() {
+	for {
+		d.mu.Lock()
+		for len(d.work) == 0 && !d.closed {
+			d.more.Wait()
+		}
+		if d.closed {
+			d.mu.Unlock()
+			return
+		}
+		what := d.work[0]
+		d.work = d.work[1:]
+		d.mu.Unlock()
+		what()
+	}
+}
+
+// scrapeTimeout is Prometheus' scrape_timeout.
+const scrapeTimeout = 10 * time.Second
+
+// scrape reads the pages that Prometheus would.
+func (x *scaler) scrape() {
+	<-x.ready
+	d := x.d
+	ctx, cancel := context.WithTimeout(d.ctx, scrapeTimeout)
+	defer cancel()
+	list := d.o.Pickers()
+	if slices.ContainsFunc(x.c.Names(), autoscaler.OfServers) {
+		list = append(list, d.o.Servers()...)
+	}
+	for _, t := range list {
+		got := autoscaler.Scraped{Target: t.Name, Failed: true}
+		if t.Address != "" {
+			samples, err := x.page(ctx, "http://"+t.Address+"/metrics", t.Name)
+			if got.Samples, got.Failed = samples, err != nil; err != nil && ctx.Err() == nil {
+				d.o.Log.Debug("a page of metrics was not read", "target", t.Name, "error", err)
+			}
+		}
+		x.scales.Input(got)
+	}
+}
+
+// page are the samples of a page that some query reads.
+func (x *scaler) page(ctx context.Context, url, target string) ([]promql.Sample, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	r, err := scrapes.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", url, r.Status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(io.LimitReader(r.Body, metrics.MaxPageBytes))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", url, err)
+	}
+	var out []promql.Sample
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		out = append(out, x.samples(families[name], metrics.Label{Name: "pod", Value: target})...)
+	}
+	return out, nil
+}
+
+// scrapes asks for pages.
+var scrapes = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
+
+// samples are those of one family.
+func (x *scaler) samples(f *dto.MetricFamily, more metrics.Label) (out []promql.Sample) {
+	add := func(name string, m *dto.Metric, v float64, also ...metrics.Label) {
+		if !autoscaler.Known(name) || !x.m.Wants(name) {
+			return
+		}
+		labels := append(also, more)
+		for _, l := range m.Label {
+			labels = append(labels, metrics.Label{Name: l.GetName(), Value: l.GetValue()})
+		}
+		out = append(out, promql.Sample{Name: name, Labels: labels, Value: v})
+	}
+	name := f.GetName()
+	for _, m := range f.Metric {
+		switch {
+		case m.Gauge != nil:
+			add(name, m, m.Gauge.GetValue())
+		case m.Counter != nil:
+			add(name, m, m.Counter.GetValue())
+		case m.Untyped != nil:
+			add(name, m, m.Untyped.GetValue())
+		case m.Histogram != nil:
+			for _, b := range m.Histogram.Bucket {
+				le := strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)
+				if math.IsInf(b.GetUpperBound(), 1) {
+					le = "+Inf"
+				}
+				add(name+"_bucket", m, float64(b.GetCumulativeCount()), metrics.Label{Name: "le", Value: le})
+			}
+			add(name+"_sum", m, m.Histogram.GetSampleSum())
+			add(name+"_count", m, float64(m.Histogram.GetSampleCount()))
+		}
+	}
+	return out
+}

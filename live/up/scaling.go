@@ -1,0 +1,323 @@
+package up
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/autoscaler"
+	"github.com/windtunnel/windtunnel/core/deployment"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/replicas"
+)
+
+// Scaling is how fast replicas come and go; what is left out is as in scenarios.
+type Scaling struct {
+	// Startup is from a pod's creation by an autoscaler until it is ready: 100 to 240 s.
+	Startup *dist.Dist
+	// Scrape is how often Prometheus scrapes, Sync how often the HorizontalPodAutoscaler looks: 15 s.
+	Scrape, Sync machine.Time
+}
+
+// rule is what scales a workload.
+type rule struct {
+	workload *gateway.Workload
+	kind     string // of the object that says it, which is in the workload's namespace
+	name     string
+	text     string // what it says, the same as long as it is the same rule
+	config   autoscaler.Config
+}
+
+// rulesOf are the rules of all workloads that are scaled, by their keys, what has no effect of them, and
+// what is wrong with them.
+func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
+	out = map[string]*rule{}
+	var wrong []error
+	add := func(x *rule, read *autoscaler.Manifest, at string) {
+		if n := read.Config.Max; n > autoscaler.MaxReplicas {
+			wrong = append(wrong, fmt.Errorf("%s: %s %s: maxReplicas %d; expected up to %d", at, x.kind, x.name, n, autoscaler.MaxReplicas))
+			return
+		}
+		for _, text := range append(read.Notes, read.Config.Unknown()...) {
+			notes = append(notes, fmt.Sprintf("%s: %s %s: %s", at, x.kind, x.name, text))
+		}
+		x.config = read.Config
+		out[workloadKey(x.workload)] = x
+	}
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		if x, text := s.ScalerOf(w); x != nil {
+			at := fmt.Sprintf("%s:%d", x.File, x.Line)
+			read, err := autoscaler.ReadManifest(x.File, text)
+			switch c, role := w.Serves(); {
+			case err != nil:
+				wrong = append(wrong, err)
+			case c == nil || role == gateway.RoleKVManager:
+				notes = append(notes, fmt.Sprintf("%s: %s %s: it has no effect: %s %s runs no model server", at, x.Kind, x.Name, w.Kind, w.Name))
+			default:
+				add(&rule{workload: w, kind: x.Kind, name: x.Name, text: strings.Join(strings.Fields(string(text)), " ")}, read, at)
+			}
+		}
+	}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		at := fmt.Sprintf("%s:%d", p.File, p.Line)
+		w, why := s.ScaledBy(p)
+		if why != "" {
+			notes = append(notes, fmt.Sprintf("%s: InferencePool %s/%s: %s", at, p.Namespace, p.Name, why))
+		}
+		if w == nil {
+			continue
+		}
+		read := &autoscaler.Manifest{Config: autoscaler.Config{KEDA: true, Min: int(p.KServe.MinReplicas), Max: int(p.KServe.MaxReplicas), Behavior: autoscaler.DefaultBehavior(),
+			Poll: autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}}
+		if p.KServe.MinReplicas > p.KServe.MaxReplicas {
+			wrong = append(wrong, fmt.Errorf("%s: InferencePool %s: autoscaling: minReplicas %d; expected no more than maxReplicas, %d", at, p.Name, p.KServe.MinReplicas, p.KServe.MaxReplicas))
+			continue
+		}
+		for _, kind := range slices.Sorted(maps.Keys(p.KServe.ScaleTargets)) {
+			if !read.Config.Hint(kind, p.KServe.ScaleTargets[kind]) {
+				read.Notes = append(read.Notes, "autoscaling.targetMetrics: nobody here tells "+kind)
+			}
+		}
+		add(&rule{workload: w, kind: "InferencePool", name: p.Name, text: fmt.Sprint(p.KServe.MinReplicas, p.KServe.MaxReplicas, p.KServe.ScaleTargets)}, read, at)
+	}
+	return out, notes, errors.Join(wrong...)
+}
+
+func workloadKey(w *gateway.Workload) string {
+	return w.Kind + "/" + w.Namespace + "/" + w.Name
+}
+
+// scaled is a workload whose number of replicas is decided here; Up.applying guards it.
+type scaled struct {
+	u     *Up
+	rule  *rule
+	there map[int]bool // its pods that are ready, by their numbers
+	run   *replicas.Driver
+	ended bool // nothing that happens counts any more
+	last  time.Time
+}
+
+// scale works out which workloads of a change are scaled: those that are already keep the replicas that
+// they have.
+func (c *change) scale() error {
+	rules, notes, err := rulesOf(c.s)
+	if err != nil {
+		return &InvalidError{err}
+	}
+	for _, text := range notes {
+		c.u.note(text)
+	}
+	c.rules = rules
+	return nil
+}
+
+// numbers are those of a workload's pods.
+func (c *change) numbers(w *gateway.Workload) (out []int) {
+	if x := c.u.scaled[workloadKey(w)]; x != nil && c.rules[workloadKey(w)] != nil {
+		return slices.Sorted(maps.Keys(x.there))
+	}
+	for k := range w.Replicas {
+		out = append(out, k)
+	}
+	return out
+}
+
+// scales has the rules of a change that is in force decide from now on.
+func (u *Up) scales(rules map[string]*rule) {
+	for key, x := range u.scaled {
+		if rules[key] == nil {
+			x.ended = true
+			delete(u.scaled, key)
+			u.unscaled.Go(x.run.Stop) // which may be about to apply something
+		}
+	}
+	for key, r := range rules {
+		r.config.Name = r.workload.Name
+		r.config.Every(cmp.Or(u.o.Scaling.Scrape, autoscaler.DefaultScrape), cmp.Or(u.o.Scaling.Sync, autoscaler.DefaultSync))
+		x := u.scaled[key]
+		if x != nil {
+			was := x.rule
+			x.rule = r
+			if was.text != r.text {
+				x.run.Scale(&r.config)
+			}
+			continue
+		}
+		x = &scaled{u: u, rule: r, there: map[int]bool{}}
+		for i := range r.workload.Replicas {
+			x.there[i] = true
+		}
+		startup := deployment.DefaultStartup()
+		if given := u.o.Scaling.Startup; given != nil {
+			startup = *given
+		}
+		u.scaled[key] = x
+		// Drained is Apply's to see to, and so is that nobody asks a pod any more when it stops.
+		x.run = replicas.Start(replicas.Options{Scaler: &r.config, Happens: x.happens, Scaled: x.decided, Pickers: x.pickers, Servers: x.servers, Log: u.log,
+			Deployment: deployment.New(deployment.Config{Name: key, Places: 2 * autoscaler.MaxReplicas, Replicas: r.workload.Replicas, Startup: startup, Grace: 2 * machine.FromDuration(drained)})})
+	}
+}
+
+// unscale has nothing decide any more.
+func (u *Up) unscale() {
+	u.applying.Lock()
+	list := slices.Collect(maps.Values(u.scaled))
+	for _, x := range list {
+		x.ended = true
+	}
+	u.applying.Unlock()
+	for _, x := range list {
+		x.run.Stop()
+	}
+	u.unscaled.Wait()
+}
+
+func (x *scaled) tell(format string, args ...any) {
+	w := x.rule.workload
+	x.u.o.Tell(fmt.Sprintf("%s %s/%s: ", w.Kind, w.Namespace, w.Name) + fmt.Sprintf(format, args...))
+}
+
+// decided is another number of replicas.
+func (x *scaled) decided(e autoscaler.Effect) {
+	x.u.applying.Lock()
+	defer x.u.applying.Unlock()
+	if x.ended {
+		return
+	}
+	x.last = time.Now()
+	x.u.record(flow.Event{Hop: flow.Server, Step: flow.Scaled, Details: e.Details(x.rule.workload.Name)})
+	x.tell("%s %s scales it from %d to %d replicas: %s", x.rule.kind, x.rule.name, e.From, e.To, e.Why)
+}
+
+// happens has a pod come or go as an edit of replicas does.
+func (x *scaled) happens(e deployment.Effect) {
+	u := x.u
+	u.applying.Lock()
+	defer u.applying.Unlock()
+	if x.ended {
+		return
+	}
+	switch e.Kind {
+	case deployment.Joined:
+		x.there[e.Pod] = true
+	case deployment.Left:
+		delete(x.there, e.Pod)
+	}
+	if e.Kind != deployment.Joined && !(e.Kind == deployment.Left && e.Was) {
+		return
+	}
+	if err := u.apply(context.Background(), u.objects); err != nil {
+		x.tell("ready replicas: %d, which are not in force until the next change: %v", len(x.there), err)
+		return
+	}
+	x.tell("ready replicas: %d", len(x.there))
+}
+
+// gone says that a pod has finished what it had.
+func (x *scaled) gone(p *pod) { x.run.Tell(deployment.Idle{Pod: p.replica}) }
+
+// pools are the backends whose endpoints the workload's pods are.
+func (x *scaled) pools() (out []*gateway.Backend) {
+	w := x.rule.workload
+	for _, b := range x.u.program.Backends {
+		if b.Pool != nil && b.Namespace == w.Namespace && b.Pool.Selector.Matches(w.Pods) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// pickers are the pages of the pools' pickers.
+func (x *scaled) pickers() (out []replicas.Target) {
+	x.u.applying.Lock()
+	defer x.u.applying.Unlock()
+	for _, b := range x.pools() {
+		for _, p := range pickersOf(x.u.pickers, b) {
+			out = append(out, replicas.Target{Name: p.name, Address: p.server.MetricsAddr()})
+		}
+	}
+	return out
+}
+
+// servers are the pages of the pools' model servers.
+func (x *scaled) servers() (out []replicas.Target) {
+	x.u.applying.Lock()
+	defer x.u.applying.Unlock()
+	pools := x.pools()
+	for _, p := range sorted(x.u.pods) {
+		ours := workloadKey(p.workload) == workloadKey(x.rule.workload) || slices.ContainsFunc(pools, func(b *gateway.Backend) bool {
+			return b.Namespace == p.namespace && b.Pool.Selector.Matches(p.workload.Pods)
+		})
+		if p.model == "" || !ours {
+			continue
+		}
+		var at []string
+		for _, port := range slices.Sorted(maps.Keys(p.at)) {
+			if p.at[port] != p.sidecar {
+				at = append(at, p.at[port])
+			}
+		}
+		for i, address := range at { // of data-parallel ranks each has its own
+			t := replicas.Target{Name: p.name, Address: address}
+			if len(at) > 1 {
+				t.Name = fmt.Sprintf("%s-rank-%d", p.name, i)
+			}
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// ScaledWorkload is a workload whose number of replicas something decides.
+type ScaledWorkload struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	By        string `json:"by"` // the kind and name of what decides
+	Min       int    `json:"minReplicas"`
+	Max       int    `json:"maxReplicas"`
+	Wanted    int    `json:"replicas"`
+	Ready     int    `json:"readyReplicas"`
+	last      time.Time
+	rule      *rule
+}
+
+// scaledWorkloads are all of them; Up.applying is around it.
+func (u *Up) scaledWorkloads() (out []ScaledWorkload) {
+	for _, key := range slices.Sorted(maps.Keys(u.scaled)) {
+		x := u.scaled[key]
+		w, c := x.rule.workload, &x.rule.config
+		out = append(out, ScaledWorkload{w.Kind, w.Namespace, w.Name, x.rule.kind + " " + x.rule.name, c.Min, c.Max, x.run.Status().Wanted, len(x.there), x.last, x.rule})
+	}
+	return out
+}
+
+// status is what controllers write into the workload, and into the HorizontalPodAutoscaler.
+func (x *ScaledWorkload) status() (out []map[string]any) {
+	add := func(version, kind, name string, status map[string]any) {
+		out = append(out, map[string]any{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": name, "namespace": x.Namespace}, "status": status})
+	}
+	if x.Kind == "Deployment" {
+		add("apps/v1", x.Kind, x.Name, map[string]any{"replicas": x.Wanted, "readyReplicas": x.Ready, "availableReplicas": x.Ready})
+	}
+	name := "keda-hpa-" + x.rule.name // as KEDA calls it
+	if x.rule.kind == "HorizontalPodAutoscaler" {
+		name = x.rule.name
+	}
+	status := map[string]any{"currentReplicas": x.Ready, "desiredReplicas": x.Wanted}
+	if !x.last.IsZero() {
+		status["lastScaleTime"] = x.last.UTC().Format(time.RFC3339)
+	}
+	add("autoscaling/v2", "HorizontalPodAutoscaler", name, status)
+	return out
+}
