@@ -207,7 +207,7 @@ func (t *Tally) Record(e flow.Event) {
 		}
 	}
 	if r.byHand {
-		t.alien(r, &e)
+		t.alien(&e)
 	} else {
 		t.step(e.Hop).add(e.Step, maxSteps)
 		t.cache.record(r, &e)
@@ -291,7 +291,7 @@ func (t *Tally) Record(e flow.Event) {
 var sent = flow.At{Hop: flow.Client, Step: flow.RequestSent}
 
 // alien counts what somebody sent besides the run's own requests.
-func (t *Tally) alien(r *openRequest, e *flow.Event) {
+func (t *Tally) alien(e *flow.Event) {
 	switch at := (flow.At{Hop: e.Hop, Step: e.Step}); {
 	case at == flow.At{Hop: flow.EPP, Step: flow.EndpointPicked} && e.Endpoint != "":
 		counts[string](t.byHand.Endpoints).add(e.Endpoint, maxEndpoints)

@@ -104,16 +104,14 @@ func Embedded() *Scenario {
 	return s
 }
 
-// Load reads a scenario file. Mistakes in it come back as Problems.
-func Load(path string) (*Scenario, error) { return LoadWith(path, nil) }
-
-// LoadWith is Load with fields set to other values.
-func LoadWith(path string, settings []Setting) (*Scenario, error) {
+// Load reads a scenario file, with fields set to other values. Mistakes in it come
+// back as Problems.
+func Load(path string, settings ...Setting) (*Scenario, error) {
 	data, err := files.Read(path, MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	s, err := ParseWith(path, data, settings)
+	s, err := Parse(path, data, settings...)
 	if err == nil {
 		s.read = append(s.read, path)
 	}
@@ -122,20 +120,21 @@ func LoadWith(path string, settings []Setting) (*Scenario, error) {
 
 // Read reads a scenario from a stream; file is its name in messages, and files
 // that it refers to are looked for in the working directory.
-func Read(file string, from io.Reader) (*Scenario, error) { return ReadWith(file, from, nil) }
-
-// ReadWith is Read with fields set to other values.
-func ReadWith(file string, from io.Reader, settings []Setting) (*Scenario, error) {
+func Read(file string, from io.Reader, settings ...Setting) (*Scenario, error) {
 	data, err := files.ReadFrom(file, from, MaxFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	return ParseWith(file, data, settings)
+	return Parse(file, data, settings...)
 }
 
 // Parse reads a scenario from memory; file is its name in messages, and files
-// that it refers to are looked for beside it.
-func Parse(file string, data []byte) (*Scenario, error) {
+// that it refers to are looked for beside it. Mistakes in one with other values are
+// told without lines: it is no longer the file that was written.
+func Parse(file string, data []byte, settings ...Setting) (*Scenario, error) {
+	if len(settings) > 0 {
+		return parseWith(file, data, settings)
+	}
 	doc, err := strictyaml.Parse(data, strictyaml.Options{File: file, Prepare: func(p any) { setDefaults(reflect.ValueOf(p).Elem()) }})
 	if err != nil {
 		return nil, err

@@ -58,12 +58,8 @@ func steps(path string) (out []step, err error) {
 	return out, nil
 }
 
-// ParseWith is Parse of a file in which some fields have other values. Its mistakes are
-// told without lines: it is no longer the file that was written.
-func ParseWith(file string, data []byte, settings []Setting) (*Scenario, error) {
-	if len(settings) == 0 {
-		return Parse(file, data)
-	}
+// parseWith is Parse of a file in which some fields have other values.
+func parseWith(file string, data []byte, settings []Setting) (*Scenario, error) {
 	if _, err := Parse(file, data); err != nil {
 		return nil, err // with its lines
 	}

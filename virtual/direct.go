@@ -154,7 +154,7 @@ func (d *direct) goes(at machine.Time, what kind) {
 		d.w.queue.Push(at, machine.ClassArrival, event{what, d})
 		return
 	}
-	d.w.play(at, event{what, d})
+	d.w.play(event{what, d})
 }
 
 // headers are those that the client sends.

@@ -122,7 +122,7 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 			for w.queue.Len() > 0 {
 				at, e := w.queue.Pop()
 				w.now = max(w.now, at)
-				w.play(at, e)
+				w.play(e)
 				w.recycle()
 				if w.done >= stop {
 					w.interrupted()

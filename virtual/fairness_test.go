@@ -30,7 +30,7 @@ workload: {requests: 4, stream: false}
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := build(s, nil)
+	w, err := newWorld(s, nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,8 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 	switch {
 	case r.seen.past:
 		r.toClient(message{do: (*message).received, body: body, piece: piece, end: end})
-	case r.modes().response == stream.Buffered && r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) }):
+	case r.modes().response == stream.Buffered:
+		r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) })
 	case r.GRPC && end: // by trailers
 		if len(body) > 0 {
 			r.tell(stream.Message{Kind: stream.ResponseBody, Body: body})

@@ -173,7 +173,7 @@ func TestNothingOvertakes(t *testing.T) {
 			for w.queue.Len() > 0 {
 				at, e := w.queue.Pop()
 				w.now = at
-				w.play(at, e)
+				w.play(e)
 			}
 			return arrived
 		}
@@ -195,7 +195,7 @@ func TestScrapesTakeTime(t *testing.T) {
 	t.Parallel()
 	s := batching(t, scored)
 	s.Hops.Scrape = dist.Fixed(30 * machine.Millisecond)
-	w, err := build(s, nil)
+	w, err := newWorld(s, nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestScrapesTakeTime(t *testing.T) {
 		for w.now < made {
 			at, e := w.queue.Pop()
 			w.now = at
-			w.play(at, e)
+			w.play(e)
 		}
 	}
 	if until(machine.Second + 15*machine.Millisecond); w.now != machine.Second+15*machine.Millisecond {

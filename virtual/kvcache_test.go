@@ -57,7 +57,7 @@ func cacheWorld(t *testing.T, blocks int, interval, delay string, speculative bo
 		t.Fatal(err)
 	}
 	var events []flow.Event
-	w, err := build(s, flow.Func(func(e flow.Event) { events = append(events, e) }))
+	w, err := newWorld(s, flow.Func(func(e flow.Event) { events = append(events, e) }), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ workload: {`+c.workload+`}
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := build(s, nil)
+			w, err := newWorld(s, nil, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

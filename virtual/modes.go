@@ -88,16 +88,15 @@ func (r *request) unanswered() {
 	r.serveWithout()
 }
 
-// waits keeps a piece of a response that the picker is shown whole, in bytes, and says
-// whether it was not the last.
-func (r *request) waits(end bool, piece func(end bool)) bool {
+// waits keeps a piece of a response that the picker is shown whole, in bytes, until
+// the last.
+func (r *request) waits(end bool, piece func(end bool)) {
 	r.seen.kept = append(r.seen.kept, piece)
 	if !end {
-		return true
+		return
 	}
 	for i, f := range r.seen.kept {
 		f(i == len(r.seen.kept)-1)
 	}
 	r.seen.kept = nil
-	return true
 }

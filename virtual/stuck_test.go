@@ -23,7 +23,7 @@ func TestNoHang(t *testing.T) {
 			at, e := w.queue.Pop()
 			w.now = at
 			w.idles(&e)
-			w.play(at, e)
+			w.play(e)
 		}
 		lost := w.queue // with the request on its way to the picker
 		w.queue = machine.Queue[event]{}

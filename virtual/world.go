@@ -203,7 +203,7 @@ func (w *world) loop(progress func(done int) bool) error {
 		if w.idles(&e) {
 			return w.stuck()
 		}
-		w.play(at, e)
+		w.play(e)
 		w.recycle()
 		if progress != nil && w.done >= reported+1000 {
 			reported = w.done
@@ -283,10 +283,6 @@ func (w *world) start() {
 	}
 }
 
-func build(s *scenario.Scenario, rec flow.Recorder) (*world, error) {
-	return newWorld(s, rec, Options{})
-}
-
 func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error) {
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
@@ -321,7 +317,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	return w, nil
 }
 
-func (w *world) play(at machine.Time, e event) {
+func (w *world) play(e event) {
 	switch e.kind {
 	case arrive:
 		w.arrived()

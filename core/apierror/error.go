@@ -31,3 +31,6 @@ func (e *Error) Error() string {
 	}
 	return "inference error: " + e.Code() + " - " + e.Message
 }
+
+// Full says that the request was refused for want of room.
+func (e *Error) Full() bool { return e.Status == 429 }

@@ -189,11 +189,3 @@ func name(values map[string]json.RawMessage) string {
 	}
 	return text(v)
 }
-
-// Model is the model of a request's body; false where there is none that a header
-// can carry.
-func Model(body []byte) (string, bool) {
-	values, _ := read(body, []string{"model"})
-	model := name(values)
-	return model, model != ""
-}

@@ -154,7 +154,7 @@ func TestRecoversOurOwnTable(t *testing.T) {
 				n++
 				return c.noise * float64(draw.Intn(1000)) / 1000
 			}
-			l := DefaultLimits()
+			l := usualLimits()
 			f := calibrated(t, s, l)
 			table, err := latency.NewTable(f.Points, nil)
 			if err != nil {
@@ -208,7 +208,7 @@ func TestRecoversOurOwnTable(t *testing.T) {
 func TestBatchesThatDoNotFit(t *testing.T) {
 	for _, known := range []int{0, 2048 * 16} {
 		s, timer := ownServer(t, "H100", 2048, 1) // 32,768 tokens
-		l := DefaultLimits()
+		l := usualLimits()
 		l.MaxBatch, l.KVTokens = 32, known
 		f := calibrated(t, s, l)
 		table, err := latency.NewTable(f.Points, nil)
@@ -241,7 +241,7 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 // that does not do as it is told is no basis for one.
 func TestStoppedAndStrange(t *testing.T) {
 	s, _ := ownServer(t, "H100", 65536, 1)
-	p, err := New(DefaultLimits(), 0)
+	p, err := New(usualLimits(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,4 +298,9 @@ func TestMixedStepsLeftOut(t *testing.T) {
 	if err != nil || !strings.Contains(f.LeftOut, "times as long beside decoding") || len(f.Points) != len(whole.Points)-len(p.mixes) {
 		t.Errorf("%v, left out %q, %d of %d points", err, f.LeftOut, len(f.Points), len(whole.Points))
 	}
+}
+
+// usualLimits probe as far as most servers compute in one step, in a few minutes.
+func usualLimits() Limits {
+	return Limits{MaxPrompt: 8192, MaxBatch: 64, Contexts: []int{128, 512, 2048, 4096, 8192}, Repeats: 5, Traffic: 100}
 }

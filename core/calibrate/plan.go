@@ -23,11 +23,6 @@ type Limits struct {
 	ModelLen int
 }
 
-// DefaultLimits probe as far as most servers compute in one step, in a few minutes.
-func DefaultLimits() Limits {
-	return Limits{MaxPrompt: 8192, MaxBatch: 64, Contexts: []int{128, 512, 2048, 4096, 8192}, Repeats: 5, Traffic: 100}
-}
-
 // Bounds of limits.
 const (
 	mostPrompt  = 1 << 20

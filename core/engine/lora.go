@@ -141,31 +141,6 @@ func without(list []AdapterID, a AdapterID) []AdapterID {
 	return list
 }
 
-// RunningAdapters appends the adapters of requests in the batch to dst, and
-// WaitingAdapters those of requests that wait and do not run, both in order of
-// their numbers: vLLM's lora_requests_info.
-func (e *Engine) RunningAdapters(dst []AdapterID) []AdapterID {
-	n := len(dst)
-	for a := range e.loras.running {
-		dst = append(dst, a)
-	}
-	slices.Sort(dst[n:])
-	return dst
-}
-
-// WaitingAdapters is described with RunningAdapters.
-func (e *Engine) WaitingAdapters(dst []AdapterID) []AdapterID {
-	n := len(dst)
-	for i := range e.queue.len() {
-		a := e.reqs[e.queue.at(i)].adapter
-		if a != 0 && e.loras.running[a] == 0 && !slices.Contains(dst[n:], a) {
-			dst = append(dst, a)
-		}
-	}
-	slices.Sort(dst[n:])
-	return dst
-}
-
 // AdaptersInMemory appends the adapters that lie in a tier's memory to dst, the
 // least recently used first: those in the accelerator's slots, or those in host
 // memory.

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,7 +98,7 @@ func (s *script) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		fmt.Fprintf(&b, "blocks used=%d\n", s.e.KVBlocksUsed())
 		if len(s.e.loras.known) > 0 {
-			fmt.Fprintf(&b, "adapters running=%v waiting=%v slots=%v host=%v\n", s.e.RunningAdapters(nil), s.e.WaitingAdapters(nil),
+			fmt.Fprintf(&b, "adapters running=%v waiting=%v slots=%v host=%v\n", s.e.runningAdapters(), s.e.waitingAdapters(),
 				s.e.AdaptersInMemory(TierGPU, nil), s.e.AdaptersInMemory(TierCPU, nil))
 		}
 		return b.String()
@@ -256,4 +257,25 @@ func span(t *testing.T, d *datadriven.TestData, v string) machine.Time {
 		d.Fatalf(t, "%v", err)
 	}
 	return machine.FromDuration(x)
+}
+
+// runningAdapters are those of requests in the batch, and waitingAdapters those of
+// requests that wait and do not run, both in order of their numbers.
+func (e *Engine) runningAdapters() (out []AdapterID) {
+	for a := range e.loras.running {
+		out = append(out, a)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (e *Engine) waitingAdapters() (out []AdapterID) {
+	for i := range e.queue.len() {
+		a := e.reqs[e.queue.at(i)].adapter
+		if a != 0 && e.loras.running[a] == 0 && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

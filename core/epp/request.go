@@ -78,14 +78,8 @@ func (r *Request) Asking() bool { return r.state == asking || r.state == consult
 // Evictable says that flow control may end the request early.
 func (r *Request) Evictable() bool { return r.evictable }
 
-// Queued says that flow control has the request, or had it.
-func (r *Request) Queued() bool { return r.number != 0 }
-
 // Placed says that the request is decided, and not over.
 func (r *Request) Placed() bool { return r.state == decided }
 
 // Over says that the Machine has done with the request. Its stream may not have.
 func (r *Request) Over() bool { return r.state == ended }
-
-// Refused says that no endpoint will see the request.
-func (r *Request) Refused() bool { return r.Err != nil }

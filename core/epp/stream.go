@@ -116,7 +116,7 @@ func (s *Stream) Input(now machine.Time, msg *stream.Message, fx *machine.Effect
 // Decide goes on with what the Machine has decided.
 func (s *Stream) Decide(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	if s.Result() == stream.Running {
-		s.told.Decision = s.decision(now)
+		s.told.Decision = s.decision()
 	}
 	s.decided = true
 	s.tell(now, stream.Decided)
@@ -223,7 +223,7 @@ func (s *Stream) read(e *stream.Effect) bool {
 }
 
 // decision is the Machine's word as core/stream takes it.
-func (s *Stream) decision(now machine.Time) stream.Decision {
+func (s *Stream) decision() stream.Decision {
 	r := s.r
 	if r.Err != nil {
 		return s.refusal()

@@ -179,7 +179,7 @@ func (r *Rule) check() {
 	for i := range r.Matches {
 		r.Matches[i].check()
 	}
-	checkFilters(r.Filters, r, true)
+	checkFilters(r.Filters, r)
 	redirects := slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.Redirect != nil })
 	if redirects && len(r.Backends) > 0 {
 		r.At.Get("backendRefs").Fail("there are some beside a RequestRedirect", "none: the redirect is the answer", "")
@@ -187,7 +187,7 @@ func (r *Rule) check() {
 	for i := range r.Backends {
 		b := &r.Backends[i]
 		b.check()
-		checkFilters(b.Filters, r, false)
+		checkFilters(b.Filters, r)
 	}
 	if t := r.Timeouts; t != nil && t.Request != nil && t.Backend != nil && *t.Request > 0 && *t.Backend > *t.Request {
 		t.At.Get("backendRequest").Fail(t.At.Get("backendRequest").Found(), "at most timeouts.request, "+t.At.Get("request").Scalar(), "")
@@ -287,9 +287,8 @@ func (p *PathMatch) check() {
 // once are the filters that a rule may have once.
 var once = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite", "CORS", "ExternalAuth"}
 
-// checkFilters checks a rule's filters, or a backend's. Only a rule's own may
-// change the path by the prefix that it matched.
-func checkFilters(filters []Filter, r *Rule, own bool) {
+// checkFilters checks a rule's filters, or those of one of its backends.
+func checkFilters(filters []Filter, r *Rule) {
 	seen := map[string]int{}
 	for i := range filters {
 		f := &filters[i]

@@ -139,11 +139,6 @@ func (s *Set) Secret(namespace, name string) *Secret {
 	return find(s.Secrets, func(x *Secret) *objects.Meta { return &x.Meta }, namespace, name)
 }
 
-// Gateway is the one of a namespace and a name, or nil.
-func (s *Set) Gateway(namespace, name string) *Gateway {
-	return find(s.Gateways, func(x *Gateway) *objects.Meta { return &x.Meta }, namespace, name)
-}
-
 // Pool is the InferencePool of a namespace and a name, or nil. One of another
 // group than the reference's is meant all the same: documents and guides differ in it.
 func (s *Set) Pool(namespace, name string) *objects.Pool {

@@ -48,13 +48,10 @@ type SubEvent struct {
 	Duration machine.Time
 }
 
-// Breakdown takes a step apart. Communication is what the group's wires cost
-// by the ring formulas; a measured step that is too short for that keeps at
+// Split takes a step apart that took total, which is more than the timer
+// says where an adapter or blocks had to be loaded. Communication is what the group's
+// wires cost by the ring formulas; a measured step that is too short for that keeps at
 // least a tenth of its time for computing.
-func (t *Timer) Breakdown(s *engine.Step) StepBreakdown { return t.Split(s, t.StepTime(s).Time()) }
-
-// Split is Breakdown for a step that took total, which is more than the timer
-// says where an adapter or blocks had to be loaded.
 func (t *Timer) Split(s *engine.Step, total machine.Time) StepBreakdown {
 	b := StepBreakdown{Total: total}
 	if h := t.hardware; h != nil && h.Group.TP > 1 {

@@ -88,7 +88,7 @@ func runScript(td *datadriven.TestData, hw **hardware.Hardware) (string, error) 
 				out += fmt.Sprintf("%s: %s (MFU %d %%, MBU %d %%)\n", line, hardware.Round(ns), compute/10, bandwidth/10)
 				continue
 			}
-			b := timer.Breakdown(s)
+			b := timer.Split(s, timer.StepTime(s).Time())
 			out += fmt.Sprintf("%s: %s = broadcast %s + compute %s + %d all-reduces of %s + gather %s\n", line, b.Total.Duration(), b.Broadcast.Duration(), b.Compute.Duration(), b.AllReduces, b.AllReduce.Duration(), b.Gather.Duration())
 		}
 		return out, nil

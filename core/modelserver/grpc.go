@@ -21,9 +21,6 @@ var (
 
 func appendNothing(b []byte, _ *openai.Error) []byte { return b }
 
-// GRPC says whether the API is called by gRPC.
-func (a *API) GRPC() bool { return a == GRPCGenerate || a == GRPCEmbed }
-
 // readGRPCGenerate reads a GenerateRequest.
 func (r *Reader) readGRPCGenerate(head *Head, body []byte) (*Request, *openai.Error) {
 	q := &vllmgrpc.GenerateRequest{}

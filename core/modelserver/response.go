@@ -205,9 +205,6 @@ func (r *Response) Request() *Request { return r.req }
 // Sequences are what the engine is asked for.
 func (r *Response) Sequences() []Sequence { return r.seqs }
 
-// Fault is what goes wrong with the request.
-func (r *Response) Fault() *lifecycle.Fault { return &r.fault }
-
 // Open is told first of all, before any of the body is read. violation is what is
 // wrong with the headers of a held request, if anything.
 func (r *Response) Open(now machine.Time, violation string, fx *Effects) {
@@ -487,11 +484,6 @@ func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 	}
 	r.usage.CompletionTokens = total
 	r.do(now, r.lifecycle.Generated(max(due(r.p.EndedAt, now), r.part2At), total, string(r.reason(0))), fx)
-}
-
-// Fail ends a request because of the server itself.
-func (r *Response) Fail(now machine.Time, status int, text string, fx *Effects) {
-	r.do(now, r.lifecycle.Failed(now, status, text), fx)
 }
 
 // reject answers a request that the engine did not take.

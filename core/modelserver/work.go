@@ -32,5 +32,4 @@ const (
 	logprobWork = 80 // of one alternative
 	stopWork    = 8
 	pieceWork   = 6 // of one byte of a text that is cut into pieces
-	schemaWork  = 8 // of one byte of a schema, or one name in it
 )

@@ -206,9 +206,6 @@ func (p *Picker) Plugin(name string) Plugin {
 	return nil
 }
 
-// Handler is the profile handler.
-func (p *Picker) Handler() ProfileHandler { return p.handler }
-
 // Detector is the saturation detector.
 func (p *Picker) Detector() SaturationDetector { return p.detector }
 

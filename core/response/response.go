@@ -260,9 +260,6 @@ func (r *Reader) Tokens() int { return r.tokens }
 // Bytes is the size of the body so far.
 func (r *Reader) Bytes() int64 { return r.size }
 
-// Metadata is what the response echoes, and whether it echoes any.
-func (r *Reader) Metadata() (string, bool) { return r.metadata, r.echoed }
-
 // Facts are what has been read.
 func (r *Reader) Facts(status int) Facts {
 	f := Facts{Status: status, Bytes: r.size, Tokens: r.tokens, Whole: r.done, Bad: r.bad, Error: r.err}

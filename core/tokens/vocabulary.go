@@ -66,13 +66,3 @@ func (v *Vocabulary) Len() int { return len(v.words) }
 
 // Word is a word and its token id.
 func (v *Vocabulary) Word(n int) (id uint32, word string) { return v.ids[n], v.words[n] }
-
-// Text is words from up to, but without, to.
-func (v *Vocabulary) Text(base uint64, from, to int) string {
-	var b strings.Builder
-	for i := from; i < to; i++ {
-		_, word := v.Pick(base, i)
-		b.WriteString(word)
-	}
-	return b.String()
-}

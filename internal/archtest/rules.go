@@ -208,7 +208,6 @@ var DriverExceptions = map[string]string{
 	"live/epp/docmetrics.go finish reason":            "\"error\" is the value of a metric's label in document 003",
 	"live/epp/metrics.go status":                      "400 is a number of histogram buckets",
 	"live/epp/pickmetrics.go outcome":                 "\"timed_out\" is the value of a metric's label in llm-d-router",
-	"live/epp/pickmetrics.go status":                  "counts what the core has refused for want of room; only the metrics page tells it",
 	"live/epp/processor.go status":                    "a panic of a plug-in, and gRPC's code for a stream that ended: the core is told of neither",
 	"live/epp/server.go status":                       "who may ask for metrics and profiles: virtual time has no such pages",
 	"live/envoy/defaults.go status":                   "Envoy's own configuration: what it tries again",

@@ -422,8 +422,3 @@ func names[T any](m map[string]T) []string {
 	slices.Sort(out)
 	return out
 }
-
-// Names are what there is, for people: 2 listeners, 3 routes …
-func (r *Resources) Names() map[string][]string {
-	return map[string][]string{"listeners": names(r.Listeners), "routes": names(r.Routes), "clusters": names(r.Clusters)}
-}

@@ -46,9 +46,6 @@ func OpenObjectsDir(k *Picking, o ObjectsOptions, log *slog.Logger, changed func
 	return d, err
 }
 
-// Found says whether the pool exists.
-func (d *ObjectsDir) Found() bool { return d.found.Load() }
-
 // Close ends the watching.
 func (d *ObjectsDir) Close() { d.watcher.Close() }
 

@@ -235,7 +235,7 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 		m.span(s.Point, s.Plugin.Type(), s.Plugin.Name(), s.Took.Duration())
 	}
 	if d.Err != nil {
-		if d.Err.Status == 429 {
+		if d.Err.Full() {
 			m.attempts.inc("failure", target, "", "", "")
 		}
 		return

@@ -18,9 +18,6 @@ import (
 // Ports of the documents (003: 8000 in front of 8001) and of today's
 // pd-sidecar (8000 in front of 8200).
 const (
-	DefaultPort        = 8000
-	DocumentDecodePort = 8001
-	DefaultDecodePort  = 8200
 	defaultMaxBody     = 64 << 20
 	defaultIdlePerHost = 1024
 	maxLegAnswer       = 64 << 20

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"sync"
@@ -194,9 +193,6 @@ func (s *Sidecar) Failed() <-chan error { return s.serving.Failed() }
 // InFlight is how many requests the sidecar is serving, legs that nobody waits
 // for included.
 func (s *Sidecar) InFlight() int { return int(s.inFlight.Load()) }
-
-// Allow replaces the allowlist of a sidecar that was started with one.
-func (s *Sidecar) Allow(pool []netip.AddrPort) { s.pool.set(pool, nil, nil) }
 
 // Stop takes no new requests, lets those in flight finish until ctx ends, and
 // cuts the rest.

@@ -2,7 +2,6 @@ package up
 
 import (
 	"fmt"
-	"net"
 	"strconv"
 )
 
@@ -86,14 +85,4 @@ func (u *Up) Addresses() *Addresses {
 	}
 	a.Scaled = u.scaledWorkloads()
 	return a
-}
-
-// Moved tells of ports that are not those of the manifest.
-func (a *Addresses) Moved() (out []string) {
-	for _, l := range a.Listeners {
-		if _, port, err := net.SplitHostPort(l.URL[len("http://"):]); err == nil && port != strconv.Itoa(l.Port) && port != "" {
-			out = append(out, fmt.Sprintf("port %d of Gateway %s is %s", l.Port, l.Gateway, l.URL))
-		}
-	}
-	return out
 }

@@ -29,9 +29,6 @@ type Interval struct {
 	Value, Low, High float64
 }
 
-// Half is how far the range reaches to each side.
-func (i Interval) Half() float64 { return (i.High - i.Low) / 2 }
-
 // Around is the interval around a value that was estimated from everything,
 // from what each of two or more sections comes to by itself.
 func Around(value float64, sections []float64) Interval {

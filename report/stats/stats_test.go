@@ -22,7 +22,7 @@ func TestT(t *testing.T) {
 
 func TestAround(t *testing.T) {
 	got := Around(3, []float64{1, 2, 3, 4, 5}) // s² = 10/4
-	if half := 2.776 * math.Sqrt(2.5/5); math.Abs(got.Half()-half) > 0.001 || got.Value != 3 {
+	if half := 2.776 * math.Sqrt(2.5/5); math.Abs(got.High-got.Low-2*half) > 0.002 || got.Value != 3 {
 		t.Errorf("found %+v, expected 3 ± %.3f", got, half)
 	}
 }

@@ -41,7 +41,7 @@ func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenari
 	if f.File != "" {
 		s, err = loadScenario(o, f.File, settings...)
 	} else {
-		s, err = scenario.ParseWith(scenario.EmbeddedFile, scenario.EmbeddedText(), settings)
+		s, err = scenario.Parse(scenario.EmbeddedFile, scenario.EmbeddedText(), settings...)
 		err = loadError(err)
 	}
 	if err != nil {
@@ -69,13 +69,13 @@ func (f *loadFlags) inputs(s *scenario.Scenario) []string {
 
 // loadScenario is scenario.Load with exit codes and hints; - is standard input.
 func loadScenario(o *outside, path string, settings ...scenario.Setting) (*scenario.Scenario, error) {
-	load := func() (*scenario.Scenario, error) { return scenario.LoadWith(path, settings) }
+	var s *scenario.Scenario
+	var err error
 	if path == "-" {
-		load = func() (*scenario.Scenario, error) {
-			return scenario.ReadWith("standard input", o.Stdin, settings)
-		}
+		s, err = scenario.Read("standard input", o.Stdin, settings...)
+	} else {
+		s, err = scenario.Load(path, settings...)
 	}
-	s, err := load()
 	if err == nil {
 		for _, a := range s.Assumed() {
 			fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", a)

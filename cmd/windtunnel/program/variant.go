@@ -64,7 +64,7 @@ func (v *variant) with(settings ...scenario.Setting) variant {
 // scenario reads it anew: what plays a scenario keeps things in it. The number is
 // that of the replication, which is added to the seed.
 func (v *variant) scenario(replication int) (*scenario.Scenario, error) {
-	s, err := scenario.ParseWith(v.file, v.text, v.settings)
+	s, err := scenario.Parse(v.file, v.text, v.settings...)
 	if err != nil {
 		return nil, loadError(err)
 	}

@@ -81,9 +81,6 @@ type Group struct {
 	Within, Between Fabric
 }
 
-// Leader is the rank that receives requests and samples tokens.
-const Leader = 0
-
 // Check tells what is wrong with a group.
 func (g *Group) Check() error {
 	switch {
@@ -99,20 +96,6 @@ func (g *Group) Check() error {
 		return err
 	}
 	return nil
-}
-
-// NodeOf is the node that a rank runs on: neighbours share one.
-func (g *Group) NodeOf(rank int) int { return rank / (g.TP / g.Nodes) }
-
-// RanksOn lists the ranks of a node; losing it loses them all, and with them
-// the group.
-func (g *Group) RanksOn(node int) []int {
-	per := g.TP / g.Nodes
-	ranks := make([]int, per)
-	for i := range ranks {
-		ranks[i] = node*per + i
-	}
-	return ranks
 }
 
 // slowest is the wire that a ring through all ranks waits for: a ring over

@@ -332,7 +332,7 @@ func (s *Core) giveBack(c *call) {
 // release is the engine needing a holder's blocks no more. A transfer that
 // nobody waits for any more is broken off; of a pipelined one the rest still
 // comes out of the holder's blocks.
-func (s *Core) release(f *engine.Effect, q *Sequence) {
+func (s *Core) release(q *Sequence) {
 	if q == nil {
 		return
 	}

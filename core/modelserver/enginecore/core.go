@@ -264,7 +264,7 @@ func (s *Core) hear() {
 			s.pull(f, q)
 			continue
 		case engine.KVRelease:
-			s.release(f, q)
+			s.release(q)
 			continue
 		case engine.BlockStored, engine.BlockRemoved, engine.AllBlocksCleared:
 			s.event(int32(i), q)
@@ -275,7 +275,7 @@ func (s *Core) hear() {
 		x.List = append(x.List, Effect{At: f.At, Engine: int32(i), Sequence: q})
 		switch f.Kind {
 		case engine.FirstToken:
-			s.computed(f, q)
+			s.computed(q)
 		case engine.KVHeld:
 			s.hold(f, q)
 		case engine.KVFreed:
@@ -307,7 +307,7 @@ func (s *Core) ends(f *engine.Effect, q *Sequence) {
 	q.state = ended
 	s.over = append(s.over, f.Request)
 	if f.Kind == engine.Finished {
-		s.computed(f, q)
+		s.computed(q)
 	}
 	if f.Reason == engine.ReasonCrash {
 		s.drop(q)

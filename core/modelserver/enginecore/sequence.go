@@ -200,7 +200,7 @@ func (s *Core) resume(q *Sequence) {
 
 // computed puts the blocks of a prompt that has been computed into the external
 // cache.
-func (s *Core) computed(f *engine.Effect, q *Sequence) {
+func (s *Core) computed(q *Sequence) {
 	if q != nil && q.stores {
 		q.stores = false
 		s.do(q, Put{From: s.c.Index, Hashes: s.prefix(q)})

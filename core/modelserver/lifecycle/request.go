@@ -104,9 +104,6 @@ func (r *Request) record(now machine.Time, step flow.Step, details ...flow.Detai
 // Held tells whether the request is held open.
 func (r *Request) Held() bool { return r.held }
 
-// Ended is true once nothing more will happen.
-func (r *Request) Ended() bool { return r.state == ended }
-
 // Received is told when part 1 of a held request, or the whole of a plain one,
 // is here and readable. Details name what a person wants to see of it.
 func (r *Request) Received(now machine.Time, payloadBytes int, details ...flow.Detail) Effect {

@@ -118,7 +118,7 @@ func TestAnyOrder(t *testing.T) {
 			count(play(s, rapid.SampledFrom(cmds).Draw(t, "cmd"), "x", machine.Time(i), &out))
 		}
 		count(play(s, "peer-gone", "x", 100, &out))
-		if ends != 1 || submits > 1 || firsts > 1 || resumes > 1 || !s.Ended() {
+		if ends != 1 || submits > 1 || firsts > 1 || resumes > 1 || s.state != ended {
 			t.Fatalf("ends %d, submits %d, firsts %d, resumes %d", ends, submits, firsts, resumes)
 		}
 	})

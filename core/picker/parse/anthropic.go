@@ -119,7 +119,7 @@ func (Anthropic) Parse(path string, raw []byte) (*Body, error) {
 	b.Prompts = []Prompt{TextPrompt(out)}
 	b.CacheSalt = req.CacheSalt
 	b.MaxOutputTokens = m.limit("max_tokens")
-	b.Model, _ = m.text("model")
+	b.Model = m.text("model")
 	b.Stream = m.isTrue("stream")
 	return b, nil
 }

@@ -44,20 +44,20 @@ func firstByte(body []byte) int {
 	return len(body) - len(bytes.TrimLeft(body, " \t\r\n"))
 }
 
-// text is a key's value if it is a string.
-func (m object) text(key string) (string, bool) {
+// text is a key's value if it is a string, or empty.
+func (m object) text(key string) string {
 	v := m[key]
 	if len(v) == 0 || v[0] != '"' {
-		return "", false
+		return ""
 	}
 	if bytes.IndexByte(v, '\\') < 0 && utf8.Valid(v) {
-		return string(v[1 : len(v)-1]), true
+		return string(v[1 : len(v)-1])
 	}
 	var s string
 	if json.Unmarshal(v, &s) != nil {
-		return "", false
+		return ""
 	}
-	return s, true
+	return s
 }
 
 func (m object) isTrue(key string) bool { return string(m[key]) == "true" }

@@ -78,7 +78,7 @@ func (OpenAI) Parse(path string, raw []byte) (*Body, error) {
 	if err != nil {
 		return nil, invalid(b.Kind)
 	}
-	b.Model, _ = m.text("model")
+	b.Model = m.text("model")
 	b.Stream = m.isTrue("stream")
 	return b, nil
 }

@@ -74,7 +74,7 @@ func (VLLMHTTP) Parse(path string, raw []byte) (*Body, error) {
 	if json.Unmarshal(m["sampling_params"], &sampling) == nil {
 		b.MaxOutputTokens = sampling.limit("max_tokens")
 	}
-	b.Model, _ = m.text("model")
+	b.Model = m.text("model")
 	b.Stream = m.isTrue("stream")
 	return b, nil
 }

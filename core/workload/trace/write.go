@@ -17,13 +17,10 @@ import (
 
 // WriteOptions say what a trace is written in.
 type WriteOptions struct {
-	Format string // one of WrittenFormats
+	Format string // Azure, Mooncake, BurstGPT, Bailian or ShareGPT
 	// Block is how many tokens a hash id of Mooncake's stands for; Bailian's are always of 16.
 	Block int
 }
-
-// WrittenFormats lists the formats that can be written.
-func WrittenFormats() []string { return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT} }
 
 // Write writes the requests that a workload makes, and says what of them is lost.
 func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err error) {

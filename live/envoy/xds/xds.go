@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -153,16 +152,6 @@ func (s *Server) Set(ctx context.Context, to State) error {
 	}
 	s.state = to
 	return err
-}
-
-// SetEndpoints changes one cluster's endpoints and does not wait.
-func (s *Server) SetEndpoints(cluster string, load proto.Message) error {
-	s.setting.Lock()
-	defer s.setting.Unlock()
-	endpoints := maps.Clone(s.state.Endpoints)
-	endpoints[cluster] = load
-	s.state.Endpoints = endpoints
-	return s.caches[resource.EndpointType].UpdateResource(cluster, load)
 }
 
 func (s *Server) move(ctx context.Context, from, to State) error {

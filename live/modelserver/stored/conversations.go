@@ -65,11 +65,10 @@ func (c *conversation) add(items []modelserver.Item) (grown int) {
 // addTo adds items to a conversation that is kept.
 func (s *Store) addTo(c *conversation, items []modelserver.Item) { s.grow(c.id, c.add(items)) }
 
-func (c *conversation) append(b []byte) []byte {
+func (c *conversation) text() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b = append(b, `{"id":`...)
-	b = openai.AppendString(b, c.id)
+	b := openai.AppendString([]byte(`{"id":`), c.id)
 	b = append(b, `,"object":"conversation","created_at":`...)
 	b = strconv.AppendInt(b, c.created, 10)
 	b = append(b, `,"metadata":`...)
@@ -142,7 +141,7 @@ func (s *Store) createConversation(w http.ResponseWriter, r *http.Request) {
 	c := &conversation{id: "conv_" + wire.NewID(), created: time.Now().Unix(), metadata: q.Metadata}
 	grown := c.add(items)
 	s.put(c.id, c, grown+cap(c.metadata))
-	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
+	wire.Write(w, http.StatusOK, wire.JSON, c.text())
 }
 
 // withConversation finds the conversation named in the path.
@@ -165,7 +164,7 @@ func (s *Store) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/responses/{id}/cancel", s.cancelResponse)
 	mux.HandleFunc("POST /v1/conversations", s.createConversation)
 	mux.HandleFunc("GET /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
-		wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
+		wire.Write(w, http.StatusOK, wire.JSON, c.text())
 	}))
 	mux.HandleFunc("POST /v1/conversations/{id}", s.withConversation(s.updateConversation))
 	mux.HandleFunc("DELETE /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
@@ -188,7 +187,7 @@ func (s *Store) updateConversation(w http.ResponseWriter, r *http.Request, c *co
 	c.metadata = q.Metadata
 	c.mu.Unlock()
 	s.grow(c.id, grown)
-	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
+	wire.Write(w, http.StatusOK, wire.JSON, c.text())
 }
 
 func (s *Store) addItems(w http.ResponseWriter, r *http.Request, c *conversation) {
@@ -243,5 +242,5 @@ func (s *Store) deleteItem(w http.ResponseWriter, r *http.Request, c *conversati
 	grown := c.weight - before
 	c.mu.Unlock()
 	s.grow(c.id, grown)
-	wire.Write(w, http.StatusOK, wire.JSON, c.append(nil))
+	wire.Write(w, http.StatusOK, wire.JSON, c.text())
 }

@@ -237,9 +237,6 @@ func (a *approxPrefix) EndpointGone(slot int, forget bool) {
 	}
 }
 
-// Blocks is how many blocks a slot's history holds, for the debug page.
-func (a *approxPrefix) Blocks(slot int) int { return a.index.blocks(slot) }
-
 // IndexSize is how many (endpoint, block) pairs are remembered.
 func (a *approxPrefix) IndexSize() int { return a.index.total }
 
