@@ -37,7 +37,13 @@ type Model struct {
 		BlockSize int    `json:"blockSize" min:"1" max:"4096"`
 		Swap      string `json:"swapSpace"`
 	} `json:"kvCache"`
-	Params     inert `json:"inferenceParams"`
+	Params struct {
+		MaxTokens   int   `json:"max_tokens" min:"1" max:"16777216"`
+		Temperature inert `json:"temperature"`
+		TopP        inert `json:"top_p"`
+		TopK        inert `json:"top_k"`
+		Stream      inert `json:"stream"`
+	} `json:"inferenceParams"`
 	Deployment struct {
 		Type     string       `json:"type" oneof:"Unified,Disaggregated,MultiNode"`
 		Replicas int          `json:"replicas" min:"0" max:"10000"`
@@ -142,6 +148,9 @@ func (m *Model) flags(name string, port int) []string {
 		default:
 			out = append(out, flag+"="+text)
 		}
+	}
+	if n := m.Params.MaxTokens; n > 0 {
+		out = append(out, fmt.Sprintf(`--override-generation-config={"max_new_tokens":%d}`, n))
 	}
 	if n := m.KV.BlockSize; n > 0 {
 		out = append(out, fmt.Sprintf("--block-size=%d", n))
