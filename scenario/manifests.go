@@ -271,6 +271,9 @@ func (m *fromManifests) fill() {
 		}
 		return 1
 	})
+	if _, why := m.set.ScaledBy(b.Pool); why != "" {
+		m.s.assumed = append(m.s.assumed, fmt.Sprintf("%s:%d: InferencePool %s: %s", b.Pool.File, b.Pool.Line, b.Name, why))
+	}
 	first, _ := all[0].Serves()
 	m.models(first)
 	if decodes {
@@ -330,10 +333,10 @@ func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscalin
 		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: text, targets: true} })
 		return
 	}
-	k := m.backend.Pool.KServe
-	if k == nil || k.MaxReplicas == 0 {
+	if by, _ := m.set.ScaledBy(m.backend.Pool); by != w {
 		return
 	}
+	k := m.backend.Pool.KServe
 	m.say(field, w.At, func() {
 		a.MinReplicas, a.MaxReplicas = int(k.MinReplicas), int(k.MaxReplicas)
 		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {

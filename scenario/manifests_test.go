@@ -156,10 +156,23 @@ spec:
   selector: {matchLabels: {app: one}}
   autoscaling: {minReplicas: 2, maxReplicas: 10, targetMetrics: [{type: QueueLength, target: 5}, {type: GPUUtilization, target: 80}, {type: Happiness, target: 1}]}`, 1)
 	document = strings.Replace(document, "group: inference.networking.k8s.io", "group: serving.kserve.io", 1)
+	const other = `
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: other}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: one}}
+  template:
+    metadata: {labels: {app: one}}
+    spec: {containers: [{name: vllm, image: vllm/vllm-openai, args: [--model=meta-llama/Llama-3.1-8B-Instruct, --served-model-name, llama, --max-num-seqs=17, --no-enable-prefix-caching, --lora-modules, sql=/sql]}]}
+`
 	for _, c := range []struct{ name, manifests, rest, want string }{
 		{"a ScaledObject", served + scaler, "", "2 to 9: sum(vllm:num_requests_waiting)"},
 		{"the scenario's own", served + scaler, "pools: [{name: one, autoscaling: {minReplicas: 1, maxReplicas: 4, triggers: [{name: t, query: 'sum(vllm:num_requests_running)', target: 3}]}}]\n", "1 to 4: sum(vllm:num_requests_running)"},
 		{"document 003's pool", document, "", "2 to 10: sum(vllm_gpu_utilization_percent) sum(vllm:num_requests_waiting)"},
+		{"a pool of two Deployments", document + other, "", ""},
 		{"none", served, "", ""},
 	} {
 		s, err := withManifests(t, c.manifests, c.rest)
@@ -186,7 +199,8 @@ spec:
 		if got != c.want {
 			t.Errorf("%s: %s, expected %s", c.name, got, c.want)
 		}
-		if told := strings.Join(s.Assumed(), "\n"); strings.Contains(told, "autoscaling: no effect") || strings.Contains(told, "scaleTargetRef") || strings.Contains(told, "Happiness") != (c.manifests == document) {
+		if told := strings.Join(s.Assumed(), "\n"); strings.Contains(told, "autoscaling: no effect") || strings.Contains(told, "scaleTargetRef") || strings.Contains(told, "Happiness") != (c.manifests == document) ||
+			strings.Contains(told, "autoscaling has no effect: the pool's pods are of 2 workloads; expected one") != strings.HasSuffix(c.manifests, other) {
 			t.Errorf("%s: %s", c.name, told)
 		}
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/picker/objects"
@@ -30,6 +31,28 @@ func readScaler(v strictyaml.Value, m objects.Meta) Scaler {
 		}
 	}
 	return x
+}
+
+// ScaledBy is the workload that `autoscaling` of document 003's InferencePool scales: the only one of its
+// pods, but for those that only prefill, which stay as many as they are. Where it scales none why says so;
+// both are nothing where the pool says nothing of it.
+func (s *Set) ScaledBy(p *objects.Pool) (w *Workload, why string) {
+	if p.KServe == nil || p.KServe.MaxReplicas == 0 {
+		return nil, ""
+	}
+	all := s.Selected(p.Namespace, p.Selector)
+	decodes := slices.ContainsFunc(all, func(w *Workload) bool { return w.With(RoleSidecar) != nil })
+	all = slices.DeleteFunc(all, func(w *Workload) bool {
+		c, role := w.Serves()
+		return c == nil || role == RoleKVManager || decodes && w.With(RoleSidecar) == nil
+	})
+	if len(all) != 1 {
+		return nil, fmt.Sprintf("autoscaling has no effect: the pool's pods are of %d workloads; expected one", len(all))
+	}
+	if x, _ := s.ScalerOf(all[0]); x != nil {
+		return nil, fmt.Sprintf("autoscaling has no effect: %s %s is scaled by %s %s", all[0].Kind, all[0].Name, x.Kind, x.Name)
+	}
+	return all[0], ""
 }
 
 // ScalerOf is the object that scales a workload, nil where none does, and its text with the rules

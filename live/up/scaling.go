@@ -69,10 +69,14 @@ func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
 	}
 	for i := range s.Pools {
 		p := &s.Pools[i]
-		if p.KServe == nil || p.KServe.MaxReplicas == 0 {
+		at := fmt.Sprintf("%s:%d", p.File, p.Line)
+		w, why := s.ScaledBy(p)
+		if why != "" {
+			notes = append(notes, fmt.Sprintf("%s: InferencePool %s/%s: %s", at, p.Namespace, p.Name, why))
+		}
+		if w == nil {
 			continue
 		}
-		at := fmt.Sprintf("%s:%d", p.File, p.Line)
 		read := &autoscaler.Manifest{Config: autoscaler.Config{KEDA: true, Min: int(p.KServe.MinReplicas), Max: int(p.KServe.MaxReplicas), Behavior: autoscaler.DefaultBehavior(),
 			Poll: autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}}
 		if p.KServe.MinReplicas > p.KServe.MaxReplicas {
@@ -84,21 +88,7 @@ func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
 				read.Notes = append(read.Notes, "autoscaling.targetMetrics: nobody here tells "+kind)
 			}
 		}
-		all := s.Selected(p.Namespace, p.Selector)
-		decodes := slices.ContainsFunc(all, func(w *gateway.Workload) bool { return w.With(gateway.RoleSidecar) != nil })
-		all = slices.DeleteFunc(all, func(w *gateway.Workload) bool { // those that only prefill stay as many as they are
-			c, role := w.Serves()
-			return c == nil || role == gateway.RoleKVManager || decodes && w.With(gateway.RoleSidecar) == nil
-		})
-		if len(all) != 1 {
-			notes = append(notes, fmt.Sprintf("%s: InferencePool %s/%s: autoscaling has no effect: the pool's pods are of %d workloads; expected one", at, p.Namespace, p.Name, len(all)))
-			continue
-		}
-		if x := out[workloadKey(all[0])]; x != nil {
-			notes = append(notes, fmt.Sprintf("%s: InferencePool %s/%s: autoscaling has no effect: %s %s is scaled by %s %s", at, p.Namespace, p.Name, all[0].Kind, all[0].Name, x.kind, x.name))
-			continue
-		}
-		add(&rule{workload: all[0], kind: "InferencePool", name: p.Name, text: fmt.Sprint(p.KServe.MinReplicas, p.KServe.MaxReplicas, p.KServe.ScaleTargets)}, read, at)
+		add(&rule{workload: w, kind: "InferencePool", name: p.Name, text: fmt.Sprint(p.KServe.MinReplicas, p.KServe.MaxReplicas, p.KServe.ScaleTargets)}, read, at)
 	}
 	return out, notes, errors.Join(wrong...)
 }

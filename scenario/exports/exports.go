@@ -93,7 +93,7 @@ func (w *writer) check() {
 	if x.Prompt.Text != "" {
 		w.lose("prompts are words of the same length, and not workload.prompt.text")
 	}
-	if w.s.Seed != 0 {
+	if w.s.Seed != 0 && x.Trace.File == "" {
 		w.lose("which requests are sent is drawn by the tool, and not by the scenario's seed")
 	}
 }
@@ -155,6 +155,29 @@ func (w *writer) model() string {
 		return w.w.Model
 	}
 	return w.s.Pools[0].Model
+}
+
+// headers are the workload's own, which all requests have.
+func (w *writer) headers() map[string]string {
+	headers := map[string]string{}
+	for _, h := range w.w.Headers {
+		headers[h.Name] = h.Value
+		if h.Share > 0 && h.Share < 1 {
+			w.lose("all requests have the header %s, and not a part of them", h.Name)
+		}
+	}
+	return headers
+}
+
+// objectives are those that are set, each in units of so much.
+func (w *writer) objectives(of map[string]time.Duration, unit time.Duration) map[string]any {
+	out := map[string]any{}
+	for name, most := range of {
+		if most > 0 {
+			out[name] = number(most.Seconds() / unit.Seconds())
+		}
+	}
+	return out
 }
 
 // seconds is a time in whole seconds, at least one.

@@ -1,28 +1,39 @@
 package exports
 
 import (
+	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/workload/trace"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 func (w *writer) guideLLM() map[string]any {
 	x := w.w
-	if x.Trace.File != "" {
-		w.fail("trace", "a file of requests", "requests that are made up: scenario export --to mooncake writes these for its replay")
+	if x.Trace.File != "" && x.Trace.Format != scenario.MooncakeTrace {
+		w.fail("trace", "a trace of the format "+string(x.Trace.Format), "mooncake: scenario export --to mooncake writes this one so, for its replay")
 	}
-	for _, f := range []struct {
-		given bool
-		what  string
-	}{{len(x.Headers) > 0, "workload.headers"}, {len(x.LoRAAdapters) > 0, "workload.loraAdapters"}, {x.SLO != scenario.SLO{}, "workload.slo"}, {!x.Stream, "workload.stream: false"}} {
-		if f.given {
-			w.lose("%s: there is no like of it", f.what)
-		}
+	if len(x.LoRAAdapters) > 0 {
+		w.lose("workload.loraAdapters: there is no like of it")
 	}
 	format := "/v1/completions"
 	if x.API == scenario.ChatAPI {
 		format = "/v1/chat/completions"
+	}
+	backend := map[string]any{"kind": "openai_http", "target": w.base, "model": w.model(), "request_format": format, "stream": x.Stream}
+	if headers := w.headers(); len(headers) > 0 {
+		backend["extras"] = map[string]any{"headers": headers}
+	}
+	spec := map[string]any{"backend": backend}
+	w.guideLLMTokenizer(spec)
+	if slo := w.objectives(map[string]time.Duration{"ttft_ms": x.SLO.TTFT, "tpot_ms": x.SLO.TPOT, "e2el_ms": x.SLO.E2E}, time.Millisecond); len(slo) > 0 {
+		spec["metrics"] = map[string]any{"kind": "generative", "slo": slo}
+	}
+	if x.Trace.File != "" {
+		w.guideLLMTrace(spec)
+		return map[string]any{"spec": spec}
 	}
 	profile, constraints := map[string]any{"kind": "concurrent", "streams": x.Concurrency}, []any{map[string]any{"kind": "max_requests", "count": x.Requests}}
 	switch open := x.Rate > 0 || len(x.Stages) > 0; {
@@ -40,13 +51,41 @@ func (w *writer) guideLLM() map[string]any {
 	if turns := &x.Conversations.Turns; turns.Quantile(1) > 1 {
 		data["turns"] = whole(w.mean("the number of turns", of(turns, 1)))
 		if think := &x.Conversations.ThinkTime; think.Quantile(1) > 0 {
-			data["delay"] = number(w.mean("the pause between turns", of(think, 1e9)))
+			w.guideLLMSpread(data, "delay", "the pause between turns", of(think, 1e9), number)
 		}
 	}
-	return map[string]any{"spec": map[string]any{
-		"backend": map[string]any{"kind": "openai_http", "target": w.base, "model": w.model(), "request_format": format},
-		"profile": profile, "data": []any{data}, "constraints": constraints,
-	}}
+	spec["profile"], spec["data"], spec["constraints"] = profile, []any{data}, constraints
+	return map[string]any{"spec": spec}
+}
+
+// guideLLMTokenizer names the tokenizer with which the tool makes prompts.
+func (w *writer) guideLLMTokenizer(spec map[string]any) {
+	if own := w.s.Pools[0].ModelServer.Tokenizer; own != "" {
+		spec["tokenizer"] = map[string]any{"kind": "huggingface_auto", "model": own}
+		return
+	}
+	w.lose("the tool makes prompts with the tokenizer of the model's name: where that is no repository of Hugging Face, set spec.tokenizer.model")
+}
+
+// guideLLMTrace replays a trace of Mooncake's, whose times are in milliseconds; the
+// tool takes them as seconds.
+func (w *writer) guideLLMTrace(spec map[string]any) {
+	x := w.w
+	spec["profile"] = map[string]any{"kind": "replay", "time_scale": number(1e-3 / x.Trace.Speedup)}
+	spec["data"] = []any{map[string]any{"kind": "mooncake", "hash_id_block_size": cmp.Or(x.Trace.BlockSize, trace.MooncakeBlock), "source": map[string]any{"kind": "json_file", "path": x.Trace.File}}}
+	if x.Trace.From > 0 || x.Trace.Spread > 0 {
+		w.lose("the trace is sent from its beginning on, at its own times: workload.trace.from and spread have no like")
+	}
+	var constraints []any
+	if x.Requests > 0 {
+		constraints = append(constraints, map[string]any{"kind": "max_requests", "count": x.Requests})
+	}
+	if x.Duration > 0 {
+		constraints = append(constraints, map[string]any{"kind": "max_duration", "seconds": number(x.Duration.Seconds())})
+	}
+	if constraints != nil {
+		spec["constraints"] = constraints
+	}
 }
 
 // guideLLMOpen is an open loop: rates one after the other, of one duration each.
@@ -79,13 +118,18 @@ func (w *writer) guideLLMOpen() (profile map[string]any, constraints []any) {
 	return profile, []any{map[string]any{"kind": "max_duration", "seconds": number(open.durations[0].Seconds())}}
 }
 
-// guideLLMLength sets a length, which is normal there.
+// guideLLMLength sets a length, in whole tokens.
 func (w *writer) guideLLMLength(data map[string]any, name, what string, l length) {
-	if data[name] = whole(l.mean); l.low == l.high {
+	w.guideLLMSpread(data, name, what, l, func(v float64) any { return whole(v) })
+}
+
+// guideLLMSpread sets a distribution, which is normal there.
+func (w *writer) guideLLMSpread(data map[string]any, name, what string, l length, write func(float64) any) {
+	if data[name] = write(l.mean); l.low == l.high {
 		return
 	}
 	if l.family != dist.FamilyNormal {
 		w.lose("%s is normal, of the same mean and deviation, and not %s", what, l.family)
 	}
-	data[name+"_stdev"], data[name+"_min"], data[name+"_max"] = whole(l.deviation), whole(l.low), whole(l.high)
+	data[name+"_stdev"], data[name+"_min"], data[name+"_max"] = write(l.deviation), write(l.low), write(l.high)
 }

@@ -2,6 +2,8 @@ package exports
 
 import (
 	"math"
+	"math/big"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -9,15 +11,8 @@ import (
 
 func (w *writer) inferencePerf() map[string]any {
 	x := w.w
-	api := map[string]any{"type": map[bool]string{true: "chat", false: "completion"}[x.API == scenario.ChatAPI], "streaming": x.Stream}
-	headers := map[string]string{}
-	for _, h := range x.Headers {
-		headers[h.Name] = h.Value
-		if h.Share > 0 && h.Share < 1 {
-			w.lose("all requests have the header %s, and not a part of them", h.Name)
-		}
-	}
-	if len(headers) > 0 {
+	api := map[string]any{"type": w.inferencePerfAPI(), "streaming": x.Stream}
+	if headers := w.headers(); len(headers) > 0 {
 		api["headers"] = headers
 	}
 	out := map[string]any{
@@ -27,16 +22,32 @@ func (w *writer) inferencePerf() map[string]any {
 		"data":   w.inferencePerfData(),
 		"report": map[string]any{"request_lifecycle": map[string]any{"summary": true, "per_stage": true, "per_request": true}},
 	}
-	constraints := map[string]any{}
-	for name, most := range map[string]float64{"ttft": x.SLO.TTFT.Seconds(), "tpot": x.SLO.TPOT.Seconds(), "request_latency": x.SLO.E2E.Seconds()} {
-		if most > 0 {
-			constraints[name] = number(most)
-		}
+	if own := w.s.Pools[0].ModelServer.Tokenizer; own != "" {
+		out["tokenizer"] = map[string]any{"pretrained_model_name_or_path": own}
+	} else {
+		w.lose("the tool makes prompts with the tokenizer of the model's name: where that is no repository of Hugging Face, set tokenizer.pretrained_model_name_or_path")
 	}
-	if len(constraints) > 0 {
+	if constraints := w.objectives(map[string]time.Duration{"ttft": x.SLO.TTFT, "tpot": x.SLO.TPOT, "request_latency": x.SLO.E2E}, time.Second); len(constraints) > 0 {
 		out["report"].(map[string]any)["goodput"] = map[string]any{"constraints": constraints}
 	}
 	return out
+}
+
+// inferencePerfAPI is chat where the tool makes chats: of its generators shared_prefix does
+// (0.7.0, get_supported_apis of each), and random and conversation_replay do not.
+func (w *writer) inferencePerfAPI() string {
+	x := w.w
+	switch {
+	case x.API != scenario.ChatAPI:
+		return "completion"
+	case x.Trace.File != "":
+		w.lose("requests are of completion and not of chat: the tool's trace_replay has no chat")
+		return "completion"
+	case x.Conversations.Turns.Quantile(1) > 1:
+		w.lose("requests are of completion and not of chat, with all that was said in the prompt: the tool's conversation_replay has no chat")
+		return "completion"
+	}
+	return "chat"
 }
 
 func (w *writer) inferencePerfLoad() map[string]any {
@@ -46,6 +57,8 @@ func (w *writer) inferencePerfLoad() map[string]any {
 	switch {
 	case x.Trace.File != "" && x.Trace.Format == scenario.AzureTrace:
 		load["type"], load["trace"] = "trace_replay", map[string]any{"file": x.Trace.File, "format": "AzurePublicDataset"}
+		// The tool wants a stage, and takes the number of requests and their times from the trace.
+		load["stages"] = []any{map[string]any{"rate": 1, "duration": 1}}
 		if x.Trace.Speedup != 1 || x.Trace.From > 0 || x.Duration > 0 {
 			w.lose("all of the trace is sent, at its own pace")
 		}
@@ -74,17 +87,27 @@ func (w *writer) inferencePerfLoad() map[string]any {
 	}
 	load["stages"] = list
 	if len(x.LoRAAdapters) > 0 {
-		rest, split := 1.0, []any{}
-		for _, a := range x.LoRAAdapters {
-			rest -= float64(a.Share)
-			split = append(split, map[string]any{"name": a.Name, "split": number(float64(a.Share))})
-		}
-		if rest > 1e-9 {
-			split = append(split, map[string]any{"name": w.model(), "split": number(rest)})
-		}
-		load["lora_traffic_split"] = split
+		load["lora_traffic_split"] = w.inferencePerfSplit()
 	}
 	return load
+}
+
+// inferencePerfSplit are the adapters' shares, and that of the model alone. The tool
+// refuses shares whose sum, which it rounds once, is not 1: the last is what the others leave.
+func (w *writer) inferencePerfSplit() (split []any) {
+	rest := big.NewRat(1, 1)
+	for i, a := range w.w.LoRAAdapters {
+		share, _ := rest.Float64()
+		if left := share - float64(a.Share); i+1 < len(w.w.LoRAAdapters) || left > 1e-9 {
+			share = math.Round(float64(a.Share)*1e9) / 1e9
+		}
+		split = append(split, map[string]any{"name": a.Name, "split": share})
+		rest.Sub(rest, new(big.Rat).SetFloat64(share))
+	}
+	if share, _ := rest.Float64(); share > 1e-9 {
+		split = append(split, map[string]any{"name": w.model(), "split": share})
+	}
+	return split
 }
 
 func (w *writer) inferencePerfData() map[string]any {
@@ -92,7 +115,7 @@ func (w *writer) inferencePerfData() map[string]any {
 	groups, beginning := w.beginning()
 	switch {
 	case x.Trace.File != "":
-		return map[string]any{"type": "random"}
+		return map[string]any{"type": "random", "trace": map[string]any{"file": x.Trace.File, "format": "AzurePublicDataset"}}
 	case x.Conversations.Turns.Quantile(1) > 1:
 		c := map[string]any{"shared_system_prompt_len": 0,
 			"turns_per_conversation": w.distribution("the number of turns", of(&x.Conversations.Turns, 1)),
@@ -107,16 +130,36 @@ func (w *writer) inferencePerfData() map[string]any {
 			c["tool_call_latency_sec"] = w.distribution("the pause between turns", of(think, 1e9))
 		}
 		return map[string]any{"type": "conversation_replay", "conversation_replay": c}
-	case groups > 0:
-		perGroup := 10
-		if x.Requests > 0 && x.Requests < 1_000_000 {
-			perGroup = max(1, (x.Requests+groups-1)/groups)
+	case groups > 0 || x.API == scenario.ChatAPI:
+		perGroup, common := w.perGroup(max(1, groups)), int64(0)
+		if groups > 0 {
+			common = whole(w.mean("the beginnings' length", beginning))
 		}
-		w.lose("%d prompts of each beginning are made, and come again where more are sent", perGroup)
-		return map[string]any{"type": "shared_prefix", "shared_prefix": map[string]any{"num_groups": groups, "num_prompts_per_group": perGroup, "system_prompt_len": whole(w.mean("the beginnings' length", beginning)),
+		return map[string]any{"type": "shared_prefix", "shared_prefix": map[string]any{"num_groups": max(1, groups), "num_prompts_per_group": perGroup, "system_prompt_len": common,
 			"question_len": w.scalar("the prompts' length", w.prompt()), "output_len": w.scalar("the answers' length", w.answer())}}
 	}
 	return map[string]any{"type": "random", "input_distribution": w.distribution("the prompts' length", w.prompt()), "output_distribution": w.distribution("the answers' length", w.answer())}
+}
+
+// mostPrompts bounds the prompts that inference-perf makes before its first request.
+const mostPrompts = 100_000
+
+// perGroup is how many prompts of each beginning are made, so that none comes again as
+// far as mostPrompts allow.
+func (w *writer) perGroup(groups int) int {
+	sent := float64(w.w.Requests)
+	if w.w.Rate > 0 || len(w.w.Stages) > 0 {
+		sent = 0
+		open := w.open()
+		for i, rate := range open.rates {
+			sent += rate * open.durations[i].Seconds()
+		}
+	}
+	if sent > mostPrompts {
+		w.lose("of about %.0f requests %d have prompts of their own, which come again then", sent, mostPrompts)
+		sent = mostPrompts
+	}
+	return max(1, int(math.Ceil(sent/float64(groups))))
 }
 
 // mean is a length's mean, where no distribution can stand.

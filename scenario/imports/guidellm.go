@@ -2,6 +2,7 @@ package imports
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -20,14 +21,21 @@ func guideLLM(m *maker, n *node) {
 	}
 	backend := s.at("backend")
 	backend.leave("kind", "target", "model")
+	s.leave("tokenizer", "outputs", "seed")
 	format := backend.at("request_format").text(n.at("data_request_formatter").text("chat_completions"))
 	if strings.Contains(format, "chat") {
 		m.set("api", "chat")
 	} else {
 		m.set("api", "completions")
 	}
-	m.set("stream", "true")
-	m.guideLLMProfile(s)
+	m.set("stream", "%t", backend.at("stream").text("true") == "true")
+	metrics := s.at("metrics")
+	metrics.leave("kind", "sample_size", "prefer_response_metrics", "confidence")
+	m.goodput(metrics.at("slo"), "ms", [][2]string{{"ttft_ms", "ttft"}, {"tpot_ms", "tpot"}, {"e2el_ms", "e2e"}})
+	trace := s.at("profile").at("kind").text("") == "replay"
+	if !trace {
+		m.guideLLMProfile(s)
+	}
 	for _, c := range s.at("constraints").items() {
 		switch c.at("kind").text("") {
 		case "max_duration":
@@ -46,7 +54,32 @@ func guideLLM(m *maker, n *node) {
 	if t := s.at("max_requests"); t.given() {
 		m.set("requests", "%s", whole(t.number(m, 1)))
 	}
-	m.guideLLMData(s.at("data"))
+	if trace {
+		m.guideLLMTrace(s.at("profile"), s.at("data"))
+	} else {
+		m.guideLLMData(s.at("data"))
+	}
+	m.headers(backend.at("extras").at("headers"))
+}
+
+// guideLLMTrace reads the replay of a trace of Mooncake's.
+func (m *maker) guideLLMTrace(profile, data *node) {
+	profile.leave("schedule_turn")
+	list := data.items()
+	if len(list) != 1 {
+		m.fail(data, fmt.Sprintf("%d sources", len(list)), "one source of kind mooncake")
+		return
+	}
+	d := list[0]
+	d.at("kind").one(m, "mooncake")
+	d.at("source").leave("kind")
+	more := fmt.Sprintf(", blockSize: %s", whole(d.at("hash_id_block_size").number(m, 512)))
+	// The tool takes the times for seconds, and they are milliseconds.
+	if scale := 1000 * profile.at("time_scale").number(m, 1) * d.at("time_scale").number(m, 1); scale > 0 && math.Abs(scale-1) > 1e-9 {
+		more += fmt.Sprintf(", speedup: %s", number(1/scale))
+		m.note("the configuration's tool takes a trace's times for seconds: times of milliseconds want a time_scale of 0.001")
+	}
+	m.read(d.at("source").at("path"), "mooncake", "the file of a trace", more)
 }
 
 // overlay sets what one of several benchmarks has in place of the specification's, by
@@ -139,9 +172,15 @@ func (m *maker) guideLLMData(data *node) {
 	m.set("outputTokens", "%s", length("the answers' length", "output_tokens"))
 	if turns := d.at("turns").number(m, 1); turns > 1 {
 		think := ""
-		if delay := d.at("delay"); delay.given() {
-			think = ", thinkTime: " + seconds(delay.number(m, 0))
+		if d.at("delay").given() {
+			think = ", thinkTime: " + m.guideLLMDelay(d)
 		}
 		m.set("conversations", "{turns: %s%s}", whole(turns), think)
 	}
+}
+
+// guideLLMDelay is the pause between turns, which is told in seconds.
+func (m *maker) guideLLMDelay(d *node) string {
+	at := func(name string) float64 { return 1000 * d.at(name).number(m, 0) }
+	return m.lengths("the pause between turns", at("delay"), at("delay_stdev"), at("delay_min"), at("delay_max"), 1, func(v float64) string { return number(v) + "ms" })
 }

@@ -105,13 +105,42 @@ func (m *maker) set(name, format string, args ...any) {
 	m.workload = append(m.workload, field{name, fmt.Sprintf(format, args...)})
 }
 
-// read takes the requests from a file.
-func (m *maker) read(file *node, format, whatItIs string) {
+// read takes the requests from a file; more are further fields of the trace.
+func (m *maker) read(file *node, format, whatItIs string, more ...string) {
 	if m.trace = file.text(""); m.trace == "" {
 		m.fail(file, "missing", whatItIs)
 	}
-	m.set("trace", "{file: %q, format: %s}", m.trace, format)
+	m.set("trace", "{file: %q, format: %s%s}", m.trace, format, strings.Join(more, ""))
 	m.note("the file %s is looked for from the scenario's own directory", m.trace)
+}
+
+// headers are those of all requests; n is an object with a value for each.
+func (m *maker) headers(n *node) {
+	h, _ := n.value.(map[string]any)
+	var list []string
+	for _, name := range sortedNames(h) {
+		list = append(list, fmt.Sprintf("{name: %q, value: %q}", name, n.at(name).text("")))
+	}
+	switch {
+	case list == nil:
+	case m.trace != "":
+		m.note("the requests of a trace have no headers here")
+	default:
+		m.set("headers", "[%s]", strings.Join(list, ", "))
+	}
+}
+
+// goodput are the bounds of what is good, each by the format's name and by ours.
+func (m *maker) goodput(n *node, unit string, names [][2]string) {
+	var slo []string
+	for _, x := range names {
+		if v := n.at(x[0]); v.given() {
+			slo = append(slo, fmt.Sprintf("%s: %s%s", x[1], number(v.number(m, 0)), unit))
+		}
+	}
+	if slo != nil {
+		m.set("slo", "{%s}", strings.Join(slo, ", "))
+	}
 }
 
 func (m *maker) note(format string, args ...any) {

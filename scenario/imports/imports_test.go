@@ -37,7 +37,7 @@ spec:
   data: [{kind: synthetic_text, prompt_tokens: 1000, prompt_tokens_stdev: 100, prompt_tokens_min: 50, prompt_tokens_max: 3000, output_tokens: 800, turns: 3, delay: 2, prefix_buckets: [{bucket_weight: 100, prefix_count: 4, prefix_tokens: 64}]}]
   constraints: [{kind: max_duration, seconds: 600}]
 benchmarks: [{profile.streams: 50}, {profile.streams: 1}]
-`, []string{"concurrency: 50", "duration: 600s", `tokens: "normal(1000, 100, min=50, max=3000)"`, "shared: {groups: 4, characters: 256}", "outputTokens: 800", "{turns: 3, thinkTime: 2s}"}, []string{"of 2 loads that are played one after the other the first is taken"}},
+`, []string{"concurrency: 50", "duration: 600s", `tokens: "normal(1000, 100, min=50, max=3000)"`, "shared: {groups: 4, characters: 256}", "outputTokens: 800", "{turns: 3, thinkTime: 2000ms}"}, []string{"of 2 loads that are played one after the other the first is taken"}},
 	{"older arguments", GuideLLM, "target: http://x\ndata_request_formatter: text_completions\nprofile: poisson\nrate: [1, 5]\nmax_seconds: 30\ndata: {prompt_tokens: 256, output_tokens: 128}\n",
 		[]string{"api: completions", "rate: 1", "duration: 30s", "tokens: 256", "outputTokens: 128"}, []string{"of 2 loads"}},
 	{"conversations that are made up", InferencePerf, `

@@ -23,29 +23,16 @@ func inferencePerf(m *maker, n *node) {
 		m.set("api", "chat")
 	}
 	m.set("stream", "%t", api.at("streaming").text("false") == "true")
-	if h, ok := api.at("headers").value.(map[string]any); ok {
-		var list []string
-		for _, name := range sortedNames(h) {
-			api.at("headers").at(name)
-			list = append(list, fmt.Sprintf("{name: %q, value: %q}", name, fmt.Sprint(h[name])))
-		}
-		m.set("headers", "[%s]", strings.Join(list, ", "))
-	}
 	m.inferencePerfLoad(n.at("load"))
 	if m.trace == "" {
 		m.inferencePerfData(data)
+	} else if n.leave("data"); !data.at("trace").given() {
+		m.note("prompts and answers have the lengths of the trace, too, and not those of data, which would need data.trace")
 	}
+	m.headers(api.at("headers"))
 	report := n.at("report")
 	report.leave("request_lifecycle", "prometheus")
-	if c := report.at("goodput").at("constraints"); c.given() {
-		var slo []string
-		for _, x := range [][2]string{{"ttft", "ttft"}, {"tpot", "tpot"}, {"request_latency", "e2e"}} {
-			if v := c.at(x[0]); v.given() {
-				slo = append(slo, fmt.Sprintf("%s: %s", x[1], seconds(v.number(m, 0))))
-			}
-		}
-		m.set("slo", "{%s}", strings.Join(slo, ", "))
-	}
+	m.goodput(report.at("goodput").at("constraints"), "s", [][2]string{{"ttft", "ttft"}, {"tpot", "tpot"}, {"request_latency", "e2e"}})
 }
 
 func (m *maker) inferencePerfLoad(load *node) {
@@ -119,7 +106,11 @@ func (m *maker) inferencePerfData(data *node) {
 			m.note("all beginnings have the mean of their lengths")
 			beginning = beginning.at("mean")
 		}
-		m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", m.inferencePerfScalar("the questions' length", p.at("question_len"), 50), whole(groups.number(m, 10)), whole(4*beginning.number(m, 100)))
+		prompt := "\n    tokens: " + m.inferencePerfScalar("the questions' length", p.at("question_len"), 50)
+		if of, common := groups.number(m, 10), beginning.number(m, 100); common > 0 {
+			prompt += fmt.Sprintf("\n    shared: {groups: %s, characters: %s}", whole(of), whole(4*common))
+		}
+		m.set("prompt", "%s", prompt)
 		m.set("outputTokens", "%s", m.inferencePerfScalar("the answers' length", p.at("output_len"), 50))
 		if p.at("enable_multi_turn_chat").text("false") == "true" {
 			m.set("conversations", "{turns: 10}")

@@ -37,6 +37,10 @@ const (
 	ServeGen = "servegen"
 )
 
+// MooncakeBlock is how many tokens a hash id of Mooncake's traces stands for, where nobody
+// says another number.
+const MooncakeBlock = 512
+
 // BailianBlock is how many tokens a hash id of Bailian's traces stands for.
 const BailianBlock = 16
 
@@ -60,7 +64,7 @@ func (o *Options) of() (format, error) {
 		return &csv{names: [3]string{"Timestamp", "Request tokens", "Response tokens"}, time: seconds, format: BurstGPT,
 			also: []string{"its requests to several models are sent to one"}}, nil
 	case Mooncake:
-		return &hashed{block: cmp.Or(o.Block, 512), unit: 1e-3}, nil
+		return &hashed{block: cmp.Or(o.Block, MooncakeBlock), unit: 1e-3}, nil
 	case Bailian:
 		return &hashed{block: cmp.Or(o.Block, BailianBlock), unit: 1, chained: true}, nil
 	}
