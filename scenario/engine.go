@@ -21,7 +21,7 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 	}
 	c := engine.Config{
 		Seed: s.Seed, Index: uint64(index), Batching: batching,
-		MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen,
+		MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen, MaxNewTokens: m.MaxNewTokens,
 		BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks, NumCPUBlocks: m.NumCPUBlocks,
 		DisableChunkedPrefill: !m.ChunkedPrefill, DisablePrefixCaching: !m.PrefixCaching, LongPrefillTokenThreshold: m.LongPrefillTokenThreshold,
 		MaxNumPartialPrefills: m.MaxNumPartialPrefills, MaxLongPartialPrefills: m.MaxLongPartialPrefills,

@@ -92,6 +92,8 @@ type ModelServer struct {
 	MaxNumBatchedTokens int `json:"maxNumBatchedTokens" min:"1" max:"4194304"`
 	// The longest sequence in tokens (vLLM's --max-model-len).
 	MaxModelLen int `json:"maxModelLen" min:"1" max:"16777216"`
+	// The most tokens of an answer, whatever its request asks for (max_new_tokens of vLLM's --override-generation-config).
+	MaxNewTokens int `json:"maxNewTokens" min:"1" max:"16777216"`
 	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it a step takes a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
 	ChunkedPrefill bool `json:"chunkedPrefill"`
 	// The most tokens per step of a prompt that is longer than this; 0 is no limit (vLLM's --long-prefill-token-threshold).

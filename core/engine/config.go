@@ -118,6 +118,7 @@ type Config struct {
 	MaxNumSeqs                int  // 256
 	MaxNumBatchedTokens       int  // 8192
 	MaxModelLen               int  // 8192 tokens, or what the KV cache holds if that is less
+	MaxNewTokens              int  // 0: no limit. The most tokens of an answer, whatever its request asks for
 	DisableChunkedPrefill     bool // a prompt is then computed in one step
 	LongPrefillTokenThreshold int  // 0: off. A longer prompt takes at most this many tokens per step
 	MaxNumPartialPrefills     int  // 0: no limit. Requests with a half-computed prompt at one time

@@ -37,7 +37,13 @@ type Model struct {
 		BlockSize int    `json:"blockSize" min:"1" max:"4096"`
 		Swap      string `json:"swapSpace"`
 	} `json:"kvCache"`
-	Params     inert `json:"inferenceParams"`
+	Params struct {
+		MaxTokens   int   `json:"max_tokens" min:"1" max:"16777216"`
+		Temperature inert `json:"temperature"`
+		TopP        inert `json:"top_p"`
+		TopK        inert `json:"top_k"`
+		Stream      inert `json:"stream"`
+	} `json:"inferenceParams"`
 	Deployment struct {
 		Type     string       `json:"type" oneof:"Unified,Disaggregated,MultiNode"`
 		Replicas int          `json:"replicas" min:"0" max:"10000"`
@@ -109,8 +115,8 @@ type workersSpec struct {
 	Labels   map[string]string `json:"labels"`
 }
 
-// id is the model's name.
-func (m *Model) id() string { return orElse(m.Source.Hugging.ID, path.Base(m.Source.URI)) }
+// ID is the model's name where it comes from.
+func (m *Model) ID() string { return orElse(m.Source.Hugging.ID, path.Base(m.Source.URI)) }
 
 func (m *Model) check(v strictyaml.Value) {
 	if m.Source.URI == "" && m.Source.Hugging.ID == "" {
@@ -126,7 +132,7 @@ func (m *Model) check(v strictyaml.Value) {
 // serves says whether a pool is the model's: both name it, with or without where it
 // comes from.
 func (m *Model) serves(p *objects.Pool) bool {
-	return p.Namespace == m.Namespace && p.KServe != nil && strings.EqualFold(path.Base(p.KServe.ModelName), path.Base(m.id()))
+	return p.Namespace == m.Namespace && p.KServe != nil && strings.EqualFold(path.Base(p.KServe.ModelName), path.Base(m.ID()))
 }
 
 // flags are the server's: the runtime's configuration, and the cache's.
@@ -142,6 +148,9 @@ func (m *Model) flags(name string, port int) []string {
 		default:
 			out = append(out, flag+"="+text)
 		}
+	}
+	if n := m.Params.MaxTokens; n > 0 {
+		out = append(out, fmt.Sprintf(`--override-generation-config={"max_new_tokens":%d}`, n))
 	}
 	if n := m.KV.BlockSize; n > 0 {
 		out = append(out, fmt.Sprintf("--block-size=%d", n))
@@ -179,7 +188,7 @@ func (b *builder) expand() {
 			b.Workloads = append(b.Workloads, m.workers(p)...)
 		}
 		if !found {
-			b.note(m.At.Problem("no InferencePool of the namespace has its modelName, "+m.id(), "", "no pods are made of the model").Error())
+			b.note(m.At.Problem("no InferencePool of the namespace has its modelName, "+m.ID(), "", "no pods are made of the model").Error())
 		}
 	}
 	b.transfers()

@@ -194,6 +194,11 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 	if bad != nil {
 		return bad
 	}
+	if most := r.Engine.MaxNewTokens; most > 0 && (q.MaxTokens > most || q.MaxTokens == 0 && !q.KV.Keep) {
+		if q.MaxTokens = most; q.MinTokens > most {
+			return openai.TooManyMinTokens(most, q.MinTokens)
+		}
+	}
 	q.promptTop = p.PromptLogprobs
 	if q.form, bad = r.formOf(q, p); bad != nil {
 		return bad

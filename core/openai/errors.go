@@ -44,6 +44,11 @@ func TooLong(maxModelLen, promptTokens int) *Error {
 		"Please reduce the length of the input messages.", maxModelLen, promptTokens)
 }
 
+// TooManyMinTokens is the answer to a min_tokens above the most tokens that there may be.
+func TooManyMinTokens(maxTokens, minTokens int) *Error {
+	return Errorf(400, "min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", maxTokens, minTokens)
+}
+
 // OutputTooLong is the answer to a max_tokens that does not fit behind the
 // prompt.
 func OutputTooLong(maxModelLen, maxTokens, promptTokens int) *Error {

@@ -111,7 +111,7 @@ func (s *Sampling) Check() *Error {
 		return Errorf(400, "min_tokens", "min_tokens must be greater than or equal to 0, got %d.", s.MinTokens)
 	}
 	if s.MaxTokens != nil && s.MinTokens > *s.MaxTokens {
-		return Errorf(400, "min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", *s.MaxTokens, s.MinTokens)
+		return TooManyMinTokens(*s.MaxTokens, s.MinTokens)
 	}
 	if s.Temperature != nil && *s.Temperature < 0 {
 		return Errorf(400, "temperature", "temperature must be non-negative, got %v.", *s.Temperature)

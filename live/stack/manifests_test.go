@@ -162,6 +162,49 @@ spec: {modelSource: {huggingFace: {modelId: m}}, deployment: {type: Disaggregate
 	}
 }
 
+// inferenceParams.max_tokens of document 003's InferenceModel ends longer answers, in both times.
+func TestInferenceParamsLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "m.yaml")
+	if err := os.WriteFile(path, []byte(`
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: g}
+spec: {gatewayClassName: c, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: r}
+spec: {parentRefs: [{name: g}], rules: [{backendRefs: [{group: serving.kserve.io, kind: InferencePool, name: p}]}]}
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferencePool
+metadata: {name: p}
+spec: {modelName: m, selector: {matchLabels: {model: m}}}
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferenceModel
+metadata: {name: m}
+spec: {modelSource: {huggingFace: {modelId: m}}, inferenceParams: {max_tokens: 3}, deployment: {replicas: 1}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	live, played := liveAsVirtual(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+"\npools: [{name: p, modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 9, numGPUBlocks: 4096, maxModelLen: 16384}}]\nworkload: {requests: 4, maxTokens: 7}\n")
+	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+		n := 0
+		for _, e := range events {
+			if e.Step == flow.Finished && e.Hop == flow.Client {
+				if n++; e.Details.Get("tokens") != 3 {
+					t.Errorf("%s: %s has %v tokens; expected 3", when, e.Request, e.Details.Get("tokens"))
+				}
+			}
+		}
+		if n != 4 {
+			t.Errorf("%s: %d requests", when, n)
+		}
+	}
+}
+
 // Headers that a workload's classes send lead where a route's matches say, in both times.
 func TestClassHeadersRouteLiveAsVirtual(t *testing.T) {
 	t.Parallel()

@@ -179,6 +179,21 @@ spec:
 	}
 }
 
+// Document 003's inferenceParams: no answer has more than max_tokens, and one may have fewer.
+func TestInferenceParams(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, ofModel("{replicas: 1}, inferenceParams: {max_tokens: 3}")))
+	for asked, want := range map[string]string{"9": `"completion_tokens":3`, "2": `"completion_tokens":2`} {
+		a := r.post(r.url(80)+"/v1/completions", `{"model":"m","prompt":"a","ignore_eos":true,"max_tokens":`+asked+`}`, "Content-Type", "application/json")
+		if !strings.Contains(string(a.body), want) {
+			t.Errorf("max_tokens %s: %d %s", asked, a.status, a.body)
+		}
+	}
+	if a := r.post(r.url(80)+"/v1/completions", `{"model":"m","prompt":"a","min_tokens":4,"max_tokens":9}`, "Content-Type", "application/json"); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "max_tokens=3") {
+		t.Errorf("min_tokens above the limit: %d %s", a.status, a.body)
+	}
+}
+
 // Document 003's connector.config: where model servers are asked for their KV caches, and how many
 // bytes travel.
 func TestConnectorConfig(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/latency/modelshape"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -89,14 +90,19 @@ func (w *statusWriter) write(ctx context.Context) error {
 		}
 		text = append(append(text, "---\n"...), one...)
 	}
+	var more []map[string]any
+	for i := range s.Models {
+		more = append(more, w.model(&s.Models[i], pods))
+	}
 	for i := range scaled {
-		for _, x := range scaled[i].status() {
-			one, err := yaml.Marshal(x)
-			if err != nil {
-				return err
-			}
-			text = append(append(text, "---\n"...), one...)
+		more = append(more, scaled[i].status()...)
+	}
+	for _, x := range more {
+		one, err := yaml.Marshal(x)
+		if err != nil {
+			return err
 		}
+		text = append(append(text, "---\n"...), one...)
 	}
 	if ctx.Err() != nil || bytes.Equal(text, w.written) {
 		return nil
@@ -106,6 +112,38 @@ func (w *statusWriter) write(ctx context.Context) error {
 	}
 	w.written = text
 	return os.Rename(w.path+".new", w.path)
+}
+
+// model is what document 003's controller writes into an InferenceModel: whether its workers have it, what
+// is known of it, and how many of them there are. A pod is there from when its server listens.
+func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
+	state, all, with := "Pending", 0, map[string]int{}
+	for _, p := range pods {
+		if p.workload.Kind != "InferenceModel" || p.namespace != m.Namespace {
+			continue
+		}
+		if suffix, ours := strings.CutPrefix(p.workload.Name, m.Name); ours && (suffix == "" || suffix == "-prefill" || suffix == "-decode") {
+			state = "Loaded"
+			all++
+			with[suffix]++
+		}
+	}
+	workers := map[string]any{"totalPods": all}
+	if m.Deployment.Type == "Disaggregated" {
+		workers["prefillWorkersReady"], workers["decodeWorkersReady"] = with["-prefill"], with["-decode"]
+	}
+	status := map[string]any{"loadingState": state, "deploymentStatus": workers}
+	key := "InferenceModel " + m.Namespace + "/" + m.Name
+	if t, there := w.since[key]; !there || t.status != state {
+		w.since[key] = transition{state, time.Now()}
+	}
+	if state == "Loaded" {
+		status["lastLoadTime"] = w.since[key].at.UTC().Format(time.RFC3339)
+	}
+	if shape, err := modelshape.Named(m.ID()); err == nil { // else nothing is known of it
+		status["modelInfo"] = map[string]any{"numParameters": fmt.Sprintf("%.0fB", float64(shape.Params())/1e9), "numLayers": shape.Layers, "hiddenSize": shape.Hidden, "vocabSize": shape.Vocab}
+	}
+	return map[string]any{"apiVersion": objects.GroupKServe + "/v1alpha1", "kind": "InferenceModel", "metadata": map[string]any{"name": m.Name, "namespace": m.Namespace}, "status": status}
 }
 
 // version is the apiVersion of an object's kind.

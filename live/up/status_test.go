@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,5 +103,30 @@ spec: {modelName: one, selector: {matchLabels: {pool: one}}, targetPorts: [{numb
 	}
 	if err := r.WriteStatus(t.Context(), filepath.Join(path, "below a file")); err == nil {
 		t.Error("a file that cannot be written is no mistake")
+	}
+}
+
+// Document 003's InferenceModel says whether its workers have it, what it is, and how many they are.
+func TestModelStatus(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, strings.NewReplacer("modelName: m\n", "modelName: meta-llama/Llama-2-70b-hf\n", "modelId: m}", "modelId: meta-llama/Llama-2-70b-hf}", "disaggregation: {enabled: true}", "disaggregation: {enabled: false}", "max_num_seqs: 1", "tensor_parallel_size: 4").Replace(
+		ofModel("{type: Disaggregated, prefillWorkers: {replicas: 2, labels: {llm-d.ai/role: prefill}}, decodeWorkers: {replicas: 1, labels: {llm-d.ai/role: decode}}}"))))
+	path := filepath.Join(t.TempDir(), "status.yaml")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.WriteStatus(ctx, path) }()
+	want := []string{"loadingState: Loaded", "lastLoadTime: ", "numParameters: 69B", "numLayers: 80", "hiddenSize: 8192", "vocabSize: 32000", "prefillWorkersReady: 2", "decodeWorkersReady: 1", "totalPods: 3"}
+	eventually.Is(t, "the model's status", func() bool {
+		text, _ := os.ReadFile(path)
+		for _, one := range strings.Split(string(text), "---\n") {
+			if strings.Contains(one, "kind: InferenceModel\n") {
+				return !slices.ContainsFunc(want, func(line string) bool { return !strings.Contains(one, line) })
+			}
+		}
+		return false
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -39,6 +39,9 @@ func Server(c *gateway.Container) (values map[string]any, idle []string) {
 		known = simFlags
 	}
 	values = map[string]any{}
+	if most := generation(c); most > 0 && !Simulator(c) {
+		values["maxNewTokens"] = most
+	}
 	for _, name := range c.Named() {
 		to, known := known[name]
 		positive := strings.TrimPrefix(name, "no-")
@@ -50,11 +53,27 @@ func Server(c *gateway.Container) (values map[string]any, idle []string) {
 			values[to] = flagValue(name, v)
 		case positive != name && serverFlags[positive] != "":
 			values[serverFlags[positive]] = false
+		case name == generationFlag && values["maxNewTokens"] != nil:
 		case !slices.Contains(elsewhere, name):
 			idle = append(idle, name)
 		}
 	}
 	return values, idle
+}
+
+const generationFlag = "override-generation-config"
+
+// generation is the most tokens of an answer, 0 where no flag says it; what is no JSON object the server
+// itself refuses.
+func generation(c *gateway.Container) int {
+	text, _ := c.Flag(generationFlag)
+	var v struct {
+		Most int `json:"max_new_tokens"`
+	}
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return 0
+	}
+	return v.Most
 }
 
 // Models are the model that is loaded, "" where none is said, and the names under which it is

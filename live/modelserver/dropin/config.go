@@ -38,6 +38,8 @@ type Config struct {
 	PeerTimeout time.Duration
 
 	MaxModelLen               int
+	MaxNewTokens              int  // of an answer; 0 is no limit
+	OtherGeneration           bool // the generation config says other things, too
 	MaxNumSeqs                int
 	MaxNumBatchedTokens       int
 	BlockSize                 int

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -145,6 +146,7 @@ var flags = map[string]flag{
 	"host":                         text(func(c *Config) *string { return &c.Host }),
 	"port":                         number(func(c *Config) *int { return &c.Port }, 0, 65535),
 	"max-model-len":                {set: setMaxModelLen},
+	"override-generation-config":   {set: setGeneration},
 	"max-num-seqs":                 number(func(c *Config) *int { return &c.MaxNumSeqs }, 1, 1<<20),
 	"max-num-batched-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
 	"max-num-prefill-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24), // document 003
@@ -300,6 +302,25 @@ func omission(to func(*Config) **int) flag {
 		*to(c) = &n
 		return nil
 	}}
+}
+
+// setGeneration reads what overrides a model's generation config, of which only the length matters where
+// no token is sampled.
+func setGeneration(c *Config, v string) error {
+	var values map[string]any
+	if err := json.Unmarshal([]byte(v), &values); err != nil {
+		return wrong(v, `a JSON object such as {"max_new_tokens": 2048}`)
+	}
+	if most, given := values["max_new_tokens"]; given {
+		n, ok := most.(float64)
+		if !ok || n != math.Trunc(n) || n < 1 || n > 1<<24 {
+			return wrong(v, "max_new_tokens from 1 to %d", 1<<24)
+		}
+		c.MaxNewTokens = int(n)
+		delete(values, "max_new_tokens")
+	}
+	c.OtherGeneration = len(values) > 0
+	return nil
 }
 
 // setMaxModelLen reads a length, or auto (-1): as much as the cache holds.

@@ -103,6 +103,9 @@ func (r *Result) fill(simFlags bool) error {
 	if r.SpeculativeTokens > 0 {
 		r.Notes = append(r.Notes, "--speculative-config: speculation is not simulated; its metrics are there and say 0")
 	}
+	if r.OtherGeneration {
+		r.Notes = append(r.Notes, "--override-generation-config: max_new_tokens alone acts; no token is sampled")
+	}
 	if r.DataParallel > 1 {
 		r.Notes = append(r.Notes, "--data-parallel-size: every rank is a server with a port of its own, from --port on")
 	}
@@ -234,7 +237,7 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 func (r *Result) engine(so *modelserver.ServerOptions) error {
 	c := &so.Engine
 	*c = engine.Config{
-		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen,
+		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen, MaxNewTokens: r.MaxNewTokens,
 		BlockSize: r.BlockSize, NumGPUBlocks: r.NumGPUBlocks, DisablePrefixCaching: r.NoPrefixCaching, DisableChunkedPrefill: r.NoChunkedPrefill,
 		LongPrefillTokenThreshold: r.LongPrefillTokenThreshold, MaxNumPartialPrefills: r.MaxNumPartialPrefills,
 		MaxLongPartialPrefills: r.MaxLongPartialPrefills, MaxLoRAs: max(r.MaxLoRAs, 1), MaxCPULoRAs: r.MaxCPULoRAs, ReportSteps: true,
