@@ -446,6 +446,7 @@ func (d *direct) getsEnd() {
 	} else {
 		w.talks, v = append(w.talks, v), nil
 	}
+	d.picked.Over()
 	if d.flies, d.conversation = false, nil; d.leg == nil || d.leg.left() {
 		w.spares = append(w.spares, d)
 	} else {

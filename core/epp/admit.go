@@ -286,7 +286,9 @@ func (m *Machine) done(r *Request) {
 	if r.Err != nil && !r.Told {
 		m.emit(Effect{Kind: Failed, Request: r})
 	}
-	defer m.decisions.forget(r.Decision)
+	if !r.direct {
+		defer m.decisions.forget(r.Decision)
+	}
 	if m.fc == nil || r.number == 0 {
 		return
 	}

@@ -15,9 +15,9 @@ type Direct struct {
 }
 
 // Direct says whether requests may be direct: there is no flow control, no plug-in
-// looks at responses, nothing is logged, and the record says nothing of its own.
+// looks at responses, nothing is logged or remembered, and the record says nothing of its own.
 func (m *Machine) Direct() bool {
-	return m.fc == nil && m.log == nil && !m.c.Told && !m.c.Stream.Hold && m.c.Stream.StandIns && m.c.RecordOnly && m.c.Stream.OnMetadata == nil && len(m.c.Stream.Told) == 0 &&
+	return m.fc == nil && m.log == nil && m.decisions.keep <= 0 && !m.c.Told && !m.c.Stream.Hold && m.c.Stream.StandIns && m.c.RecordOnly && m.c.Stream.OnMetadata == nil && len(m.c.Stream.Told) == 0 &&
 		!m.hooks.ResponseHeader && !m.hooks.ResponseBody
 }
 
@@ -27,7 +27,7 @@ func (x *Direct) Arrive(m *Machine, door Door, head header.List, d *described.Bo
 	if most := m.c.Stream.MaxBodyBytes; most > 0 && d.Len() > most {
 		return false
 	}
-	x.Request, x.m = Request{Owner: owner}, m
+	x.Request, x.m = Request{Owner: owner, direct: true}, m
 	r, err := m.p.NewDescribedRequestIn(&x.memory, head, d, number)
 	if err != nil {
 		return false
@@ -49,6 +49,10 @@ func (x *Direct) To() (destination string, ok bool) {
 	return x.Decision.Destination(), true
 }
 
+// Over says, after Done, that nobody goes on with the request any more: the next decision has the memory of
+// this one's.
+func (x *Direct) Over() { x.m.decisions.forget(x.Decision) }
+
 // Adopt has a Stream whose request was direct go on with it: at Decide the Machine knows
 // it already.
-func (s *Stream) Adopt(x *Direct) { s.adopted = &x.Request }
+func (s *Stream) Adopt(x *Direct) { s.adopted, x.direct = &x.Request, false }

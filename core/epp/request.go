@@ -42,6 +42,7 @@ type Request struct {
 	// beforehand.
 	Note []byte
 
+	direct     bool // its decision is needed until Direct.Over
 	linked     bool // in Machine.flying, by prev (older) and next
 	prev, next *Request
 	seen       *picker.Response // the response, once it was the Machine's turn
