@@ -143,6 +143,8 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: m.MemoryTaken(), TensorParallel: m.TensorParallelSize,
 		Transfers: p.Link().Metrics, KVConsumer: !p.Prefills(i)}
 	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
+	x.w.servers++ // steps that begin or end at one moment do so in the order of servers, whoever looked at one before
+	sv.rank = x.w.servers
 	sv.open(x.w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: m.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)

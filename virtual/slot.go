@@ -21,6 +21,8 @@ type slot[M any, F machine.Buffer] struct {
 	changes func()
 	// class orders the wake-ups among what else happens at their moment.
 	class machine.Class
+	// rank, if not 0, orders the wake-ups among those of their class at their moment, which all have one.
+	rank uint32
 	// while, if not nil, says whether wake-ups are still wanted, of a machine
 	// that would want to be woken for ever.
 	while func() bool
@@ -95,7 +97,11 @@ func (s *slot[M, F]) play() {
 		if s.place.asks && s.place.at == 0 {
 			s.w.asking++
 		}
-		s.w.queue.Put(&s.place.at, at, s.class, event{wake, s.place})
+		if e := (event{wake, s.place}); s.rank != 0 {
+			s.w.queue.PutRanked(&s.place.at, at, s.class, s.rank, e)
+		} else {
+			s.w.queue.Put(&s.place.at, at, s.class, e)
+		}
 	}
 }
 

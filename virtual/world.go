@@ -105,6 +105,7 @@ type world struct {
 	choices       bool                     // nobody reads more of a decision than what was chosen
 	lives         flow.Lives               // takes those of direct requests; may be nil
 	directs       []*direct                // all that were made
+	servers       uint32                   // that were made, of all pools
 	spares        []*direct                // those that are to be used again
 	reading       modelserver.Head         // of the one that is being read
 	talks         []*workload.Conversation // that are over, to be used again

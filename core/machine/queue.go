@@ -27,6 +27,12 @@ func (q *Queue[T]) Put(handle *Handle, at Time, class Class, value T) {
 	q.heap.Put(handle, Key{int64(at), uint64(class)<<classShift | q.seq}, value)
 }
 
+// PutRanked is Put for values of one class that all have a rank: those of the same time come in the order
+// of their ranks, whenever they were put.
+func (q *Queue[T]) PutRanked(handle *Handle, at Time, class Class, rank uint32, value T) {
+	q.heap.Put(handle, Key{int64(at), uint64(class)<<classShift | uint64(rank)}, value)
+}
+
 // Next is the time of the earliest item, and whether there is one.
 func (q *Queue[T]) Next() (Time, bool) {
 	if q.heap.Len() == 0 {
