@@ -301,6 +301,45 @@ func TestEjectionsLiveAsVirtual(t *testing.T) {
 	}
 }
 
+// An endpoint that fails more often than the others is ejected at the end of an interval, by
+// success rate, whatever it answered last; in both times.
+func TestSuccessRateLiveAsVirtual(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "m.yaml")
+	manifests := strings.Replace(policed, "replicas: 2", "replicas: 5", 1) + traffic("  circuitBreaker: {outlierDetection: {consecutive5xxErrors: 1000, consecutiveGatewayErrors: 1000, splitExternalLocalOriginErrors: true, "+
+		"successRateMinimumHosts: 5, successRateRequestVolume: 1, enforcingSuccessRate: 100, interval: 1s, baseEjectionTime: 2s, maxEjectionPercent: 50}}\n")
+	if err := os.WriteFile(path, []byte(manifests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	live, played := bothTimes(t, fmt.Sprintf(`apiVersion: windtunnel/v1alpha1
+kind: Scenario
+manifests: %s
+pools: [{name: one, modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=500, servers: [0], requests: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]}]}}]
+workload: {requests: 160, rate: 20, arrivals: constant}
+`, path), oneWorker)
+	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+		of := map[string]int{} // choices by their number of candidates
+		last, failed := 0, 0
+		for _, e := range events {
+			switch e.Step {
+			case flow.EndpointPicked:
+				last, _ = e.Details.Get("candidates").(int)
+				of[fmt.Sprint(last)]++
+				if last == 4 && e.Details.Get("name") == "one-0" {
+					t.Errorf("%s: %s chose the endpoint that is ejected", when, e.Request)
+				}
+			case flow.Finished:
+				if e.Details.Get("outcome") != "completed" {
+					failed++
+				}
+			}
+		}
+		if failed == 0 || of["4"] == 0 || of["4"]+of["5"] != 160 || last != 5 {
+			t.Errorf("%s: %d requests failed; choices by their candidates: %v, the last of %d", when, failed, of, last)
+		}
+	}
+}
+
 // asking is an EnvoyExtensionPolicy about the route of policed.
 func asking(request, response, more string) string {
 	return fmt.Sprintf("apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyExtensionPolicy\nmetadata: {name: x}\nspec:\n  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}]\n  extProc: [{backendRefs: [{name: epp, port: 9002}], processingMode: {request: {body: %s}, response: {body: %s}}%s}]\n", request, response, more)
