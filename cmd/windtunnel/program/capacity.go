@@ -226,14 +226,19 @@ func (c *capacityCmd) Run(o *outside) error {
 	case "ratio":
 		err = k.ratio(&out, p, guess)
 	}
-	if err != nil {
+	interrupted := err
+	if out.Loads = k.loads; ctx.Err() != nil && len(k.loads) > 0 {
+		out.Answer = fmt.Sprintf("none: interrupted after %d loads", len(k.loads))
+	} else if err != nil {
 		return err
 	}
-	out.Loads = k.loads
 	if c.Output == "json" {
 		err = writeJSON(o.Stdout, out)
 	} else {
 		err = out.write(o, objectives)
+	}
+	if err == nil {
+		err = interrupted
 	}
 	if err == nil && out.Keeps == 0 && out.Replicas == 0 {
 		return exit.With(exit.Failed, errors.New("nothing that was tried keeps the objectives"))

@@ -112,12 +112,20 @@ func (c *sweepCmd) Run(o *outside) error {
 		}
 		return results.add(points[i])
 	})
-	if err = errors.Join(err, results.close()); err != nil {
+	err = errors.Join(err, results.close())
+	if ctx.Err() != nil { // what was played is told
+		points = slices.DeleteFunc(points, func(p *point) bool { return p.Measures == nil })
+	}
+	if err != nil && (ctx.Err() == nil || len(points) == 0) {
 		return err
 	}
 	if n := len(results.had); n > 0 {
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has points already, which were not played again\n", c.Results)
 	}
+	return errors.Join(err, c.write(o, paths, points, shown))
+}
+
+func (c *sweepCmd) write(o *outside, paths []string, points []*point, shown []report.Measure) error {
 	switch c.Output {
 	case "json":
 		for _, p := range points {
