@@ -215,7 +215,7 @@ func (s *Server) serve() {
 // accept serves what comes to the listeners, until the server is shut down.
 func (s *Server) accept() {
 	server := s.http
-	s.serving.Go("model server "+s.name+" at "+s.listener.Addr().String(), func() error { return serve.On(server, s.listener) })
+	s.serving.Go("model server "+s.name+" at "+s.listener.Addr().String(), func() error { return serve.On(server, s.listener, s.opts.TLS != nil) })
 	if l := s.also; l != nil {
 		s.serving.Go("model server "+s.name+" at "+l.Addr().String(), func() error { return server.Serve(l) })
 	}

@@ -94,9 +94,10 @@ func Requests(h http.Handler, body BodyLimits, secure *tls.Config, log *slog.Log
 		ReadHeaderTimeout: time.Minute, IdleTimeout: 10 * time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 }
 
-// On serves what comes to l, within TLS where s has it, until s is stopped.
-func On(s *http.Server, l net.Listener) error {
-	if s.TLSConfig != nil {
+// On serves what comes to l, within TLS where secure, until s is stopped. s itself does not tell: it
+// gives itself a configuration of TLS when it begins.
+func On(s *http.Server, l net.Listener, secure bool) error {
+	if secure {
 		return s.ServeTLS(l, "", "")
 	}
 	return s.Serve(l)

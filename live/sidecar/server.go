@@ -62,6 +62,7 @@ type rank struct {
 	passThrough *httputil.ReverseProxy
 	listener    net.Listener
 	server      *http.Server
+	secure      bool // serves within TLS
 	served      bool
 }
 
@@ -269,7 +270,7 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 	}
 	k.c.Recorder = flow.Tee(o.Recorder, k.logging())
 	k.passThrough = k.reverseProxy()
-	k.server = serve.Requests(k, o.Body, secure, k.s.log)
+	k.server, k.secure = serve.Requests(k, o.Body, secure, k.s.log), secure != nil
 	k.server.ConnState = k.s.connState
 	return nil
 }
@@ -307,7 +308,7 @@ func (s *Sidecar) MetricsAddr() string {
 
 func (k *rank) serve() {
 	k.served = true
-	k.s.serving.Go("the sidecar at "+k.listener.Addr().String(), func() error { return serve.On(k.server, k.listener) })
+	k.s.serving.Go("the sidecar at "+k.listener.Addr().String(), func() error { return serve.On(k.server, k.listener, k.secure) })
 	k.s.log.Info("sidecar listens", "address", k.c.Endpoint, "decoder", k.decoder.String(), "connector", k.c.Connector.Name)
 }
 
