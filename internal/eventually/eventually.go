@@ -8,7 +8,7 @@ import (
 )
 
 // patience is how long a condition may take on the slowest of machines.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Is waits until ok says true. It fails the test where that does not come; what
 // says what was waited for.
