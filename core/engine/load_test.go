@@ -140,16 +140,23 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-// The blocks of the KV cache in use, by hand: a prompt of four blocks and four steps
-// that fill a fifth.
-func TestLoadOfBlocks(t *testing.T) {
+// loadedOnce is an engine, 100 ns on, that had one request.
+func loadedOnce(t *testing.T) (*Engine, *Effects) {
+	t.Helper()
 	e, err := New(Config{Timer: bentTimer{base: ToFixed(10), knot: NoKnot}, BlockSize: 4, NumGPUBlocks: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fx Effects
-	e.Input(0, &Submit{ID: 1, PromptTokens: 16, MaxTokens: 5}, &fx)
-	e.Advance(100, &fx)
+	fx := new(Effects)
+	e.Input(0, &Submit{ID: 1, PromptTokens: 16, MaxTokens: 5}, fx)
+	e.Advance(100, fx)
+	return e, fx
+}
+
+// The blocks of the KV cache in use, by hand: a prompt of four blocks and four steps
+// that fill a fifth.
+func TestLoadOfBlocks(t *testing.T) {
+	e, fx := loadedOnce(t)
 	l := e.Load(100)
 	// 10 ns of prefill with 4 blocks, 40 ns of decoding in which 4 or 5 became 5, then none.
 	if mean := l.Blocks.Mean(100); l.Blocks.Peak != 5 || mean < 2.2 || mean > 2.4 || l.Total != 10 || l.Busy != 50 {
@@ -162,14 +169,8 @@ func TestLoadOfBlocks(t *testing.T) {
 
 // A deadline that goes off later, and finds nothing to do, is no time of the load's.
 func TestLoadEndsBeforeIdleTimers(t *testing.T) {
-	e, err := New(Config{Timer: bentTimer{base: ToFixed(10), knot: NoKnot}, BlockSize: 4, NumGPUBlocks: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var fx Effects
-	e.Input(0, &Submit{ID: 1, PromptTokens: 16, MaxTokens: 5}, &fx)
-	e.Advance(100, &fx)
-	e.Advance(480_000, &fx)
+	e, fx := loadedOnce(t)
+	e.Advance(480_000, fx)
 	if l := e.Load(100); l.For != 100 || l.Busy != 50 {
 		t.Errorf("busy for %d of %d ns, expected 50 of 100", l.Busy, l.For)
 	}
