@@ -188,10 +188,10 @@ func (s *Scenario) readFiles(dir string) Problems {
 		if c.Given() && c.Text == nil {
 			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)
 		}
-		out = append(out, s.readManifests(&s.Pools[i], fmt.Sprintf("pools[%d]", i), dir)...)
 		if c.Text != nil {
 			out = append(out, s.checkPicker(&s.Pools[i], fmt.Sprintf("pools[%d].epp.config", i))...)
 		}
+		out = append(out, s.readManifests(&s.Pools[i], fmt.Sprintf("pools[%d]", i), dir)...)
 	}
 	return out
 }

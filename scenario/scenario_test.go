@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
@@ -49,6 +50,8 @@ func TestScripts(t *testing.T) {
 				return showEngine(t, s)
 			case "sends":
 				return showSent(t, s)
+			case "scales":
+				return showScaling(s)
 			case "replays":
 				return showRequests(t, s)
 			case "arrives":
@@ -123,6 +126,46 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 		out += "OOMKilled: " + err.Error() + "\n"
 	}
 	return out
+}
+
+// showScaling tells what decides about the servers of the first pool, how they come and go, and what
+// they cost.
+func showScaling(s *Scenario) string {
+	var b strings.Builder
+	for _, told := range s.Assumed() {
+		fmt.Fprintf(&b, "note: %s\n", told)
+	}
+	p := &s.Pools[0]
+	for _, d := range p.Deployments() {
+		l := s.Lifecycle(&d)
+		price, gpus, accelerator := p.Cost(&d)
+		fmt.Fprintf(&b, "%s: %d servers, up to %d places, start %v to %v, leave %v of %v, %d x %s at %g USD (%s)\n", d.Name, d.Replicas, d.Places,
+			time.Duration(l.Startup.Quantile(0)), time.Duration(l.Startup.Quantile(1)), l.PreStop, l.Grace, gpus, accelerator, price.PerGPUHour, price.Source)
+		if d.Autoscaling == nil {
+			continue
+		}
+		c := s.Scaler(&d)
+		fmt.Fprintf(&b, "%d to %d, KEDA %v polls each %v, cools down %v; scraped each %v, synced each %v\n", c.Min, c.Max, c.KEDA, c.Poll, c.Cooldown, c.Scrape, c.Sync)
+		for _, r := range c.Rules {
+			fmt.Fprintf(&b, "  each %v %s is %s\n", r.Interval, r.Record, r.Query)
+		}
+		for _, x := range c.Triggers {
+			fmt.Fprintf(&b, "  %s: %s, %s %g, active above %g\n", x.Name, x.Query, x.Kind, float64(x.Target)/1000, x.Activation)
+		}
+		if f := c.Formula; f != nil {
+			fmt.Fprintf(&b, "  formula %q, %s %g\n", f.Text, f.Kind, float64(f.Target)/1000)
+		}
+		if f := c.Fallback; f != nil {
+			fmt.Fprintf(&b, "  after %d failures %s %d\n", f.FailureThreshold, f.Behavior, f.Replicas)
+		}
+		for _, r := range []struct {
+			name string
+			autoscaler.Rules
+		}{{"up", c.Behavior.Up}, {"down", c.Behavior.Down}} {
+			fmt.Fprintf(&b, "  %s: window %v, %v, %s, tolerance %g\n", r.name, r.Window, r.Policies, r.SelectPolicy, r.Tolerance)
+		}
+	}
+	return b.String()
 }
 
 // showSent tells the first request of every class, in the order in which they are first sent, with the
