@@ -208,6 +208,13 @@ func (s *server) serves(a *answering) {
 	s.has = append(s.has, a)
 }
 
+// forgets drops a request that has ended.
+func (s *server) forgets(a *answering) {
+	if i := slices.Index(s.has, a); i >= 0 {
+		s.has = slices.Delete(s.has, i, i+1)
+	}
+}
+
 // idle says that a server has nothing in hand, its sidecar included.
 func (s *server) idle() bool {
 	s.advance()

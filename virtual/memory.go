@@ -69,6 +69,7 @@ func (w *world) recycle() {
 			continue
 		}
 		m, a := r.memory, &r.memory.answering
+		a.s.forgets(a)
 		r.slot.end()
 		a.end()
 		carry, carried, answers, effects := r.slot.carry, r.slot.carried, a.carry, r.fx.List[:0]
@@ -84,6 +85,6 @@ func (w *world) recycle() {
 func (r *request) isDone() bool {
 	a := &r.memory.answering
 	return r.whole && r.at == a && a.resp.Over() && !a.news && a.p.Gone == "" && a.p.Kept == nil && len(a.p.Choices) == 1 && a.p.Choices[0].Finished && !a.p.Choices[0].Aborted &&
-		r.sidecar == nil && r.pool.kv == nil && r.pool.fleets == nil && r.modes().limit == 0 && r.stream.Result() != stream.Running &&
+		r.sidecar == nil && r.pool.kv == nil && r.modes().limit == 0 && r.stream.Result() != stream.Running &&
 		r.ways.up.busy+r.ways.upBehind.busy+r.ways.downBehind.busy+r.ways.down.busy == 0
 }
