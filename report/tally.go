@@ -271,7 +271,7 @@ func (t *Tally) Record(e flow.Event) {
 	case at == flow.At{Hop: flow.Client, Step: flow.Finished} && !r.done:
 		r.done = true
 		t.finished++
-		o := outcomeOf(e)
+		o := OutcomeOf(e)
 		t.outcomes.add(o, maxOutcomes)
 		r.tokens, _ = whole(e.Details.Get("tokens"))
 		t.endedAs(r, id, o, e.Time)
@@ -380,8 +380,8 @@ func before(id, other string) bool {
 	return ours && n < m
 }
 
-// outcomeOf is the outcome that a finished event tells.
-func outcomeOf(e flow.Event) flow.Outcome {
+// OutcomeOf is the outcome that a finished event tells; one that tells none is broken.
+func OutcomeOf(e flow.Event) flow.Outcome {
 	switch o := e.Details.Get("outcome").(type) {
 	case string:
 		return flow.Outcome(o)
