@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
@@ -50,6 +53,8 @@ func TestScripts(t *testing.T) {
 				return showEngine(t, s)
 			case "sends":
 				return showSent(t, s)
+			case "prompts":
+				return showPrompts(t, s)
 			case "scales":
 				return showScaling(s)
 			case "replays":
@@ -124,6 +129,57 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 		c.Timer.StepTime(&engine.Step{DecodeSeqs: 8, DecodeContext: 8000}).Time())
 	if err := m.OutOfMemory(); err != nil {
 		out += "OOMKilled: " + err.Error() + "\n"
+	}
+	return out
+}
+
+// showPrompts tells of each class how many different beginnings its prompts have, how long they are in
+// characters and in bytes, and whether one is made of other than letters, digits and spaces.
+func showPrompts(t *testing.T, s *Scenario) string {
+	type prompts struct {
+		beginnings                  map[string]bool
+		least, most, bytes, mean, n int
+		odd                         bool
+	}
+	of, order := map[string]*prompts{}, []string{}
+	c := s.Generator()
+	for i := 0; ; i++ {
+		v := c.Conversation(i, i)
+		if v == nil {
+			break
+		}
+		r := v.Request()
+		var body struct{ Messages []struct{ Content string } }
+		if err := json.Unmarshal(r.Bytes(), &body); err != nil {
+			t.Fatal(err)
+		}
+		text := body.Messages[0].Content
+		n := utf8.RuneCountInString(text)
+		x := of[r.Class]
+		if x == nil {
+			x = &prompts{beginnings: map[string]bool{}, least: n}
+			of[r.Class], order = x, append(order, r.Class)
+		}
+		x.beginnings[text[:min(len(text), 12)]] = true
+		x.least, x.most, x.bytes, x.mean, x.n = min(x.least, n), max(x.most, n), max(x.bytes, len(text)), x.mean+n, x.n+1
+		x.odd = x.odd || strings.ContainsFunc(text, func(c rune) bool { return c != ' ' && !(c < 128 && (unicode.IsLetter(c) || unicode.IsDigit(c))) })
+	}
+	out := ""
+	slices.Sort(order)
+	for i, name := range order {
+		x := of[name]
+		out += strings.TrimSpace(fmt.Sprintf("%s %d prompts of %d to %d characters, %d on average, at most %d bytes, %d beginnings", name, x.n, x.least, x.most, x.mean/x.n, x.bytes, len(x.beginnings)))
+		if x.odd {
+			out += ", of any characters"
+		}
+		out += "\n"
+		for _, other := range order[:i] {
+			for b := range x.beginnings {
+				if of[other].beginnings[b] {
+					out += "  one of them is also one of " + other + "\n"
+				}
+			}
+		}
 	}
 	return out
 }

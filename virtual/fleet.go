@@ -76,9 +76,10 @@ func (f *fleet) begin() {
 
 func (f *fleet) server(pod int) *server { return f.of.servers[f.d.First+pod] }
 
-// tell tells the record what happens to a server.
+// tell tells the record what happens to a server, for as long as there are requests: a run ends with
+// the last one, and who starts then is none of it.
 func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
-	if w := f.w; w.rec != nil && (w.busy() || step == flow.ServerStarted || step == flow.ServerReady) {
+	if w := f.w; w.rec != nil && w.busy() {
 		sv := f.server(pod)
 		w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint, Details: deployment.Details(f.d.Name, sv.name, more...)})
 	}
@@ -89,6 +90,9 @@ func (f *fleet) happens(e deployment.Effect) {
 	sv := f.server(e.Pod)
 	was := sv.phase
 	sv.phase = f.m.Phase(e.Pod)
+	if e.Kind == deployment.Joined && !f.w.busy() {
+		return
+	}
 	switch e.Kind {
 	case deployment.Started:
 		f.tell(flow.ServerStarted, e.Pod)

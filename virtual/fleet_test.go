@@ -70,6 +70,25 @@ workload: {requests: 100, rate: 5}
 	}
 }
 
+// A run is over with its last request: a server that starts still, or one that has its grace, does not
+// make it longer, nor dearer.
+func TestRunEndsWithItsRequests(t *testing.T) {
+	events := record(t, parsed(t, `
+pools:
+- name: a
+  modelServer: {prefill: 200ms, interTokenLatency: 100ms, outputTokens: 20}
+  lifecycle: {startup: 300s, preStop: 500ms, gracePeriod: 1m}
+  incidents: [{at: 2s, what: add-server}]
+workload: {requests: 10, rate: 5}
+`))
+	if got := lives(events); !slices.Equal(got, []string{"0s started a-0", "0s ready a-0", "2s started a-1"}) {
+		t.Errorf("%s", strings.Join(got, "\n"))
+	}
+	if last := events[len(events)-1]; last.Step != flow.Finished || last.Time > 10*machine.Second {
+		t.Errorf("it ends with %v", last)
+	}
+}
+
 // What a server has not finished by the end of its grace period breaks off, as it does where a
 // process is killed: 503 before the answer began, a cut answer afterwards.
 func TestGracePeriod(t *testing.T) {
@@ -268,5 +287,40 @@ workload: {timeout: 20m, stages: [{rate: 4, duration: 6m}, {rate: 0.1, duration:
 				t.Errorf("up to %d servers, and %d in the end:\n%s", most, now, strings.Join(lives(events), "\n"))
 			}
 		})
+	}
+}
+
+// What an autoscaler's query sums is of all replicas of the picker, and of its own pool alone.
+func TestScalingReadsEveryPicker(t *testing.T) {
+	t.Parallel()
+	for _, replicas := range []int{1, 3} {
+		events := record(t, parsed(t, fmt.Sprintf(`
+pools:
+- name: a
+  modelServer: {batching: continuous, accelerator: H100}
+  lifecycle: {startup: 30s}
+  epp: {replicas: %d}
+  autoscaling: {maxReplicas: 9, scaleUp: {stabilizationWindow: 0s}, triggers: [{name: running, query: sum(llm_d_epp_request_running), target: 16}]}
+- name: b
+  model: Qwen/Qwen2.5-7B
+  replicas: 4
+  modelServer: {batching: continuous, accelerator: H100}
+workload: {timeout: 10m, concurrency: 100, requests: 200, outputTokens: 3000, classes: [{name: x, share: 60%%}, {name: y, share: 40%%, model: Qwen/Qwen2.5-7B}]}
+`, replicas)))
+		running, told := map[string]int{}, ""
+		for _, e := range events {
+			switch {
+			case e.Hop == flow.EPP && e.Step == flow.EndpointPicked:
+				running[fmt.Sprint(e.Details.Get("name"))[:1]]++
+			case e.Step == flow.Scaled && told == "":
+				told = fmt.Sprint(e.Details.Get("reason"))
+			}
+			if told != "" {
+				break
+			}
+		}
+		if want := fmt.Sprintf("running is %d, target 16", running["a"]); told != want || running["a"] < 40 || running["b"] < 20 {
+			t.Errorf("%d replicas of the picker: it says %q, expected %q; %d are at the other pool", replicas, told, want, running["b"])
+		}
 	}
 }

@@ -55,6 +55,9 @@ func (c *csv) header(text string) error {
 			return fmt.Errorf("found %.200q; expected a header with %s, as the %s format has", text, strings.Join(c.names[:], ", "), c.format)
 		}
 	}
+	if _, ok := c.columns["NumImages"]; ok { // Azure's of 2025
+		c.also = append(c.also, "the images of its requests are left out")
+	}
 	return nil
 }
 

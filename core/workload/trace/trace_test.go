@@ -59,6 +59,7 @@ func TestAssumed(t *testing.T) {
 		want []string
 	}{
 		{azure, Options{Format: Azure}, []string{different}},
+		{"TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2025-05-10 00:00:00.01,2,812,97\n", Options{Format: Azure}, []string{different, "the images of its requests are left out"}},
 		{azure + "2023-11-16 18:15:40.5,100,20\n2023-11-16 18:15:41.5,100,0\n", Options{Format: Azure, Spread: 1}, []string{different, "its lines are not in the order of their times: they are sorted", "1 lines without an answer, which failed, are left out", "every request comes up to 1 s after its time, evenly"}},
 		{"Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n", Options{Format: BurstGPT}, []string{different, "its requests to several models are sent to one"}},
 		{`{"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0,1]}`, Options{Format: Mooncake}, []string{"a hash id stands for 512 tokens, and for all that is before them", answers}},
