@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -91,9 +92,10 @@ type Session struct {
 	file     *recording.Writer
 	outcomes *outcomes.Writer
 	ordered  *Ordered
-	hops     *hops.Meter // of a live run
-	told     bool        // the summary was printed before the end
-	settled  *Summary    // of Loaded
+	hops     *hops.Meter             // of a live run
+	told     bool                    // the summary was printed before the end
+	settled  *Summary                // of Loaded
+	whole    atomic.Pointer[Summary] // once the run's own requests have ended
 }
 
 // Start opens the recording and begins to listen.
@@ -217,9 +219,17 @@ func (s *Session) Inputs() *Inputs {
 	return x
 }
 
-// Summary is what the run came to until now, without what takes a whole run to
-// measure. It may be asked from any goroutine.
-func (s *Session) Summary() Summary { return s.tally.Summary() }
+// Summary is what the run came to until now; what takes a whole run to measure is in it
+// once the run's own requests have ended. It may be asked from any goroutine.
+func (s *Session) Summary() Summary {
+	sum, whole := s.tally.Summary(), s.whole.Load()
+	if whole != nil {
+		sum.Scenario, sum.Seed, sum.Interrupted, sum.Measures, sum.SLO, sum.Expectations = whole.Scenario, whole.Seed, whole.Interrupted, whole.Measures, whole.SLO, whole.Expectations
+		sum.Load, sum.PrefixCache, sum.IndexLag, sum.HopTimes = whole.Load, whole.PrefixCache, whole.IndexLag, whole.HopTimes
+		sum.Endpoints, sum.PrefillServers, sum.Pools, sum.Servers, sum.Cost = whole.Endpoints, whole.PrefillServers, whole.Pools, whole.Servers, whole.Cost
+	}
+	return sum
+}
 
 // Series is the run over time; nil without Options.Also.
 func (s *Session) Series() *Series { return s.tally.series }
@@ -308,6 +318,7 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 		sum.Measures = inOrder(append(sum.Measures, s.options.itl...))
 	}
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
+	sum.SLO = s.options.SLO.told()
 	if s.options.pools != nil {
 		sum.Pools = s.options.pools
 	}
@@ -369,6 +380,7 @@ func (s *Session) Loaded(settled func(Summary) bool) error {
 	}
 	sum := s.summary(false, s.tally.Sample())
 	s.settled = &sum
+	s.whole.Store(&sum)
 	if s.view == nil {
 		return nil
 	}
@@ -408,10 +420,11 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		s.ordered.Close()
 	}
 	sum := s.summary(interrupted, s.tally.lastSample())
-	sum.HopTimes, sum.SLO = s.options.hops, s.options.SLO.told()
+	sum.HopTimes = s.options.hops
 	if s.hops != nil {
 		sum.HopTimes = s.hops.Times()
 	}
+	s.whole.Store(&sum)
 	var errs []error
 	switch {
 	case s.view == nil:
@@ -428,7 +441,7 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		errs = append(errs, s.tally.rows.end())
 	}
 	if s.options.Form != "" {
-		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps).write(s.options.Out, s.options.Form))
+		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps, s.tally.whyNot()).write(s.options.Out, s.options.Form))
 	}
 	if s.options.JUnit != "" {
 		errs = append(errs, s.writeJUnit(sum))
