@@ -310,7 +310,7 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	if judged(x.Requests) { // each by its class's
 		slo = SLO{}
 	}
-	sum.Measures = (Runs{x}).Under(slo).All()
+	sum.Measures, sum.WarmUp = (Runs{x}).Under(slo).All(), Digits(x.Cut.Seconds())
 	if s.options.load != nil {
 		sum.Load = s.options.load
 	}

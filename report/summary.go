@@ -47,6 +47,9 @@ type Summary struct {
 	// makes an answer good, where the scenario says so.
 	Measures []Measured `json:"measures,omitempty"`
 	SLO      *SLOTold   `json:"slo,omitempty"`
+	// WarmUp is for how many seconds of sending the run had to warm up, by MSER-5:
+	// Measures leave out what was sent until then.
+	WarmUp float64 `json:"warmUpSeconds,omitempty"`
 	// ByHand is what somebody sent besides the run's own requests. Nothing else
 	// here counts it.
 	ByHand *ByHand `json:"byHand,omitempty"`
@@ -303,6 +306,9 @@ func (s Summary) writeMeasures(l *lines) {
 			m := Measure{Unit: v.Unit}
 			rates = append(rates, m.Text(v.Value)+" "+name)
 		}
+	}
+	if s.WarmUp > 0 {
+		l.add("warm-up", fmt.Sprintf("%s, which rates and latency leave out", terminal.Span(s.WarmUp)))
 	}
 	l.list("rates", rates)
 	names := []string{"p50", "p90", "p95", "p99"}

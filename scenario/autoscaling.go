@@ -486,9 +486,16 @@ func (a *Autoscaling) unknown(p *Pool) (out []string) {
 	c := &a.read.Config
 	out = c.Unknown()
 	for _, name := range c.Names() {
-		if strings.HasPrefix(name, "llm_d_epp_flow_control_") && !strings.Contains(string(p.EPP.Config.Text), "flowControl") {
-			out = append(out, fmt.Sprintf("%s is told with flow control alone (featureGates: [flowControl] in epp.config); without it, it reads as nothing", name))
+		by := ""
+		switch {
+		case strings.HasPrefix(name, "llm_d_epp_flow_control_") && !p.EPP.Config.flowControl:
+			by = "with flow control alone (featureGates: [flowControl] in epp.config)"
+		case strings.HasPrefix(name, "llm_d_epp_inflight_") && !p.EPP.Config.inflight:
+			by = "by the plug-in inflight-load-producer alone (plugins in epp.config)"
+		default:
+			continue
 		}
+		out = append(out, fmt.Sprintf("%s is told %s; without it, it reads as nothing", name, by))
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // TrafficClass is a kind of traffic, one of several at once. What it leaves out is
-// as the workload says; headers are added to the workload's.
+// as the workload says; headers are sent besides the workload's of other names.
 type TrafficClass struct {
 	// What the class is called in records and in the report.
 	Name string `json:"name"`
@@ -32,7 +33,7 @@ type TrafficClass struct {
 	Host string `json:"host"`
 	// More fields of its requests' bodies, in place of the workload's, such as '{"cache_salt": "a tenant"}'.
 	BodyFields string `json:"bodyFields"`
-	// Headers of the class's requests, besides the workload's.
+	// Headers of the class's requests, besides the workload's of other names.
 	Headers []RequestHeader `json:"headers" max:"64"`
 	// The model that its requests ask for, in place of the workload's.
 	Model string `json:"model"`
@@ -166,9 +167,15 @@ func (w *Workload) of(s *Scenario, i int) *Workload {
 	if has("slo") {
 		own.SLO = x.SLO
 	}
-	own.Headers = append(x.Headers[:len(x.Headers):len(x.Headers)], w.Headers...)
+	own.Headers = slices.Clone(x.Headers) // first, as mistakes are told by their places
 	for _, h := range []RequestHeader{{Name: picker.HeadersObjective[0], Value: x.Objective}, {Name: picker.HeadersFairness[0], Value: x.FairnessID}} {
 		if h.Value != "" && headerValue(h.Value) { // else it is told of where it stands
+			own.Headers = append(own.Headers, h)
+		}
+	}
+	given := own.Headers
+	for _, h := range w.Headers {
+		if !slices.ContainsFunc(given, func(g RequestHeader) bool { return strings.EqualFold(g.Name, h.Name) }) {
 			own.Headers = append(own.Headers, h)
 		}
 	}

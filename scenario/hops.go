@@ -24,9 +24,9 @@ func (h *Hops) defaults() { *h = idleHops }
 // idleHops are what `windtunnel run --hops` measures on an idle machine;
 // docs/scenario.md says how.
 var idleHops = Hops{
-	Network: mustSpan("lognormal(330us, 100us)"),
-	Envoy:   mustSpan("lognormal(295us, 50us)"),
-	ExtProc: mustSpan("lognormal(220us, 45us)"),
-	Sidecar: mustSpan("lognormal(245us, 60us)"),
-	Scrape:  mustSpan("lognormal(350us, 65us)"),
+	Network: mustSpan("lognormal(350us, 190us)"),
+	Envoy:   mustSpan("lognormal(335us, 125us)"),
+	ExtProc: mustSpan("lognormal(345us, 155us)"),
+	Sidecar: mustSpan("lognormal(600us, 240us)"),
+	Scrape:  mustSpan("lognormal(600us, 250us)"),
 }

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -20,6 +21,8 @@ type PickerConfig struct {
 	Text []byte
 
 	inline strictyaml.Value // where the scenario itself has it
+	// What only some pickers tell of themselves.
+	flowControl, inflight bool
 }
 
 // String is where the text stands.
@@ -69,6 +72,8 @@ func (s *Scenario) checkPicker(p *Pool, path string) Problems {
 		}
 		return problems
 	}
+	c.flowControl = k.FlowControl()
+	c.inflight = slices.ContainsFunc(k.Plugins(), func(pl picker.Plugin) bool { return pl.Type() == dataproducer.TypeInflight })
 	return append(s.checkParsed(k, path), s.checkPrecise(p, k, path)...)
 }
 

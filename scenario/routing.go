@@ -84,18 +84,23 @@ func (s *Scenario) checkRoutes() Problems {
 	return out
 }
 
-// checkModel tells a model that a workload, or a class of it, asks for and nobody
-// serves.
-func (s *Scenario) checkModel(w *Workload, where string) Problems {
-	if w.Model == "" || s.gateway != nil && slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.EPP.objects != nil && len(p.EPP.objects.Objects.Rewrites) > 0 }) ||
+// served says whether somebody serves a model, as far as it can be known, and what is served.
+func (s *Scenario) served(model string) (known []string, ok bool) {
+	if s.gateway != nil && slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.EPP.objects != nil && len(p.EPP.objects.Objects.Rewrites) > 0 }) ||
 		slices.ContainsFunc(s.Pools, func(p Pool) bool { return len(p.Endpoints) > 0 }) {
-		return nil
+		return nil, true
 	}
-	var known []string
 	for i := range s.Pools {
 		known = append(append(known, s.Pools[i].Models()...), s.Pools[i].ModelServer.LoRAAdapters...)
 	}
-	if slices.Contains(known, w.Model) {
+	return known, slices.Contains(known, model)
+}
+
+// checkModel tells a model that a workload, or a class of it, asks for and nobody
+// serves.
+func (s *Scenario) checkModel(w *Workload, where string) Problems {
+	known, ok := s.served(w.Model)
+	if ok || w.Model == "" {
 		return nil
 	}
 	p := s.problem(where+".model", fmt.Sprintf("found %q", w.Model), "the model of a pool, or an adapter")

@@ -72,9 +72,19 @@ type Scenario struct {
 }
 
 // SendAgain has requests sent that are like recorded ones, in place of the
-// workload's, at the times at which those came.
-func (s *Scenario) SendAgain(list []workload.Recorded) {
+// workload's, at the times at which those came. Those that ask for a model that nobody here
+// serves ask for the workload's; strangers are these models and how many ask for each.
+func (s *Scenario) SendAgain(list []workload.Recorded) (strangers map[string]int) {
+	strangers = map[string]int{}
+	for i := range list {
+		m := list[i].Model
+		if _, ok := s.served(m); !ok && m != "" {
+			strangers[m]++
+			list[i].Model = ""
+		}
+	}
 	s.recorded, s.Workload.Requests, s.Workload.Concurrency = list, len(list), len(list)
+	return strangers
 }
 
 // Files are the paths of the files that the scenario was read from: itself and
@@ -188,10 +198,10 @@ func (s *Scenario) readFiles(dir string) Problems {
 		if c.Given() && c.Text == nil {
 			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)
 		}
-		out = append(out, s.readManifests(&s.Pools[i], fmt.Sprintf("pools[%d]", i), dir)...)
 		if c.Text != nil {
 			out = append(out, s.checkPicker(&s.Pools[i], fmt.Sprintf("pools[%d].epp.config", i))...)
 		}
+		out = append(out, s.readManifests(&s.Pools[i], fmt.Sprintf("pools[%d]", i), dir)...)
 	}
 	return out
 }

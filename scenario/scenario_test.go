@@ -1,19 +1,24 @@
 package scenario
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/scenario/size"
 )
@@ -43,6 +48,16 @@ func TestScripts(t *testing.T) {
 				return show(s)
 			case "engine":
 				return showEngine(t, s)
+			case "sends":
+				return showSent(t, s)
+			case "scales":
+				return showScaling(s)
+			case "replays":
+				return showRequests(t, s)
+			case "arrives":
+				var every string
+				d.ScanArgs(t, "every", &every)
+				return showArrivals(t, s, every)
 			}
 			return "unknown command " + d.Cmd
 		})
@@ -111,6 +126,164 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 		out += "OOMKilled: " + err.Error() + "\n"
 	}
 	return out
+}
+
+// showScaling tells what decides about the servers of the first pool, how they come and go, and what
+// they cost.
+func showScaling(s *Scenario) string {
+	var b strings.Builder
+	for _, told := range s.Assumed() {
+		fmt.Fprintf(&b, "note: %s\n", told)
+	}
+	p := &s.Pools[0]
+	for _, d := range p.Deployments() {
+		l := s.Lifecycle(&d)
+		price, gpus, accelerator := p.Cost(&d)
+		fmt.Fprintf(&b, "%s: %d servers, up to %d places, start %v to %v, leave %v of %v, %d x %s at %g USD (%s)\n", d.Name, d.Replicas, d.Places,
+			time.Duration(l.Startup.Quantile(0)), time.Duration(l.Startup.Quantile(1)), l.PreStop, l.Grace, gpus, accelerator, price.PerGPUHour, price.Source)
+		if d.Autoscaling == nil {
+			continue
+		}
+		c := s.Scaler(&d)
+		fmt.Fprintf(&b, "%d to %d, KEDA %v polls each %v, cools down %v; scraped each %v, synced each %v\n", c.Min, c.Max, c.KEDA, c.Poll, c.Cooldown, c.Scrape, c.Sync)
+		for _, r := range c.Rules {
+			fmt.Fprintf(&b, "  each %v %s is %s\n", r.Interval, r.Record, r.Query)
+		}
+		for _, x := range c.Triggers {
+			fmt.Fprintf(&b, "  %s: %s, %s %g, active above %g\n", x.Name, x.Query, x.Kind, float64(x.Target)/1000, x.Activation)
+		}
+		if f := c.Formula; f != nil {
+			fmt.Fprintf(&b, "  formula %q, %s %g\n", f.Text, f.Kind, float64(f.Target)/1000)
+		}
+		if f := c.Fallback; f != nil {
+			fmt.Fprintf(&b, "  after %d failures %s %d\n", f.FailureThreshold, f.Behavior, f.Replicas)
+		}
+		for _, r := range []struct {
+			name string
+			autoscaler.Rules
+		}{{"up", c.Behavior.Up}, {"down", c.Behavior.Down}} {
+			fmt.Fprintf(&b, "  %s: window %v, %v, %s, tolerance %g\n", r.name, r.Window, r.Policies, r.SelectPolicy, r.Tolerance)
+		}
+	}
+	return b.String()
+}
+
+// showSent tells the first request of every class, in the order in which they are first sent, with the
+// length of its prompt and of what it has in common with others in place of the prompt; and how
+// many of all requests each class has.
+func showSent(t *testing.T, s *Scenario) string {
+	var order []string
+	first, number := map[string]string{}, map[string]int{}
+	c := s.Generator()
+	for i, sent := 0, 0; ; i++ {
+		v := c.Conversation(i, sent)
+		if v == nil {
+			break
+		}
+		sent += v.Turns
+		r := v.Request()
+		if number[r.Class] += v.Turns; first[r.Class] != "" {
+			continue
+		}
+		order = append(order, r.Class)
+		var body map[string]any
+		if err := json.Unmarshal(r.Bytes(), &body); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range body["messages"].([]any) {
+			m := m.(map[string]any)
+			m["content"] = fmt.Sprintf("%d characters", len(m["content"].(string)))
+		}
+		told, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%s %s%s, %d turns\n", r.Class, r.Host, r.Path, v.Turns)
+		for _, h := range r.Header {
+			text += fmt.Sprintf("  %s: %s\n", h.Name, h.Value)
+		}
+		if r.SLO != "" {
+			text += "  good within " + r.SLO + "\n"
+		}
+		first[r.Class] = fmt.Sprintf("%s  %s\n", text, told)
+	}
+	out := ""
+	for _, name := range order {
+		out += fmt.Sprintf("%d requests of %s", number[name], first[name])
+	}
+	return out
+}
+
+// showRequests tells when each request of a trace is sent, how long its prompt is and of which request
+// it has the beginning in common, how many tokens are asked for, and what had to be assumed.
+func showRequests(t *testing.T, s *Scenario) string {
+	c, out := s.Generator(), ""
+	arrivals, prompts := c.Arrivals(), []string{}
+	for i := 0; ; i++ {
+		v := c.Conversation(i, i)
+		if v == nil {
+			break
+		}
+		r := v.Request()
+		at, _ := arrivals.Next()
+		var body struct {
+			Messages []struct{ Content string }
+			Prompt   string
+			Most     int `json:"max_tokens"`
+			Least    int `json:"min_tokens"`
+		}
+		if err := json.Unmarshal(r.Bytes(), &body); err != nil {
+			t.Fatal(err)
+		}
+		out += fmt.Sprintf("%.3f s, %d messages, ", at.Seconds(), len(body.Messages))
+		for _, m := range body.Messages {
+			body.Prompt += m.Content
+		}
+		out += fmt.Sprintf("%d characters", len(body.Prompt))
+		for k, p := range prompts {
+			n := 0
+			for n < min(len(p), len(body.Prompt)) && p[n] == body.Prompt[n] {
+				n++
+			}
+			if n > 8 { // not by chance
+				out += fmt.Sprintf(", %d of them as in %d", n, k+1)
+			}
+		}
+		prompts = append(prompts, body.Prompt)
+		out += fmt.Sprintf(", %d to %d tokens of answer\n", body.Least, body.Most)
+	}
+	for _, told := range s.Assumed() {
+		out += "note: " + told + "\n"
+	}
+	return out
+}
+
+// showArrivals tells how many conversations begin in each stretch of time, and how much the times
+// between them vary.
+func showArrivals(t *testing.T, s *Scenario, every string) string {
+	each, err := time.ParseDuration(every)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counts []int
+	var last machine.Time
+	n, sum, squares, sent := 0, 0.0, 0.0, 0
+	c := s.Generator()
+	for a := c.Arrivals(); c.Conversation(n, sent) != nil; n++ {
+		at, more := a.Next()
+		if !more {
+			break
+		}
+		sent += c.Conversation(n, sent).Turns
+		for len(counts) <= int(at/machine.FromDuration(each)) {
+			counts = append(counts, 0)
+		}
+		counts[at/machine.FromDuration(each)]++
+		gap := (at - last).Seconds()
+		sum, squares, last = sum+gap, squares+gap*gap, at
+	}
+	mean := sum / float64(n)
+	return fmt.Sprintf("%v\n%d requests in %d conversations, gaps vary by %.1f of their mean\n", counts, s.Workload.Requests, n, math.Sqrt(max(0, squares/float64(n)-mean*mean))/mean)
 }
 
 func TestEmbedded(t *testing.T) {

@@ -235,3 +235,38 @@ workload: {timeout: 5m, requests: 4, conversations: {turns: 2, thinkTime: 120s},
 		t.Errorf("outcomes %v\n%s", o, text)
 	}
 }
+
+// Whatever decides, more requests than a server takes bring more servers, as its figure says, and
+// none of them stay when hardly anybody asks any more.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for signal, figure := range map[string]string{
+		"queue": "epp-", "queue-guard": "formula is ", "saturation": "pool-saturation is ", "tokens, targets: {prefillThroughput: 1000}": "prefill-backlog-seconds is ",
+		"kv-cache, targets: {kvCache: 0.1}": "kv-cache-usage is ", "latency, targets: {ttft: 1s}": "formula is ",
+	} {
+		t.Run(signal, func(t *testing.T) {
+			t.Parallel()
+			events := record(t, parsed(t, `
+pools:
+- name: a
+  modelServer: {batching: continuous, accelerator: L4, maxNumSeqs: 16}
+  lifecycle: {startup: 20s, preStop: 1s, gracePeriod: 1m}
+  autoscaling: {signal: `+signal+`, maxReplicas: 8}`+strings.Replace(flowControlled, "plugins: [", "plugins: [{type: inflight-load-producer}, ", 1)+`
+workload: {timeout: 20m, stages: [{rate: 4, duration: 6m}, {rate: 0.1, duration: 90m}], prompt: {tokens: 500}, outputTokens: 100}
+`))
+			most, now := 1, 1
+			for _, e := range events {
+				if e.Step != flow.Scaled {
+					continue
+				}
+				now = e.Details.Get("to").(int)
+				if most = max(most, now); e.Time < 360*machine.Second && !strings.HasPrefix(fmt.Sprint(e.Details.Get("reason")), figure) {
+					t.Errorf("under load, %v", e)
+				}
+			}
+			if most == 1 || now != 1 {
+				t.Errorf("up to %d servers, and %d in the end:\n%s", most, now, strings.Join(lives(events), "\n"))
+			}
+		})
+	}
+}

@@ -204,7 +204,7 @@ func (s *script) config(d *datadriven.TestData) {
 	}
 	c := epp.Config{Picker: p, EmitScores: d.HasArg("scores"), DocumentHeaders: d.HasArg("document-headers"), ExplainHeaders: d.HasArg("explain-headers"),
 		Stream: stream.Config{Errors: stream.EPPErrors, Deadline: s.span(s.arg(d, "deadline", "0s"))}}
-	c.History = s.number(s.arg(d, "history", "0"))
+	c.History, c.Replica, c.Replicas = s.number(s.arg(d, "history", "0")), s.number(s.arg(d, "replica", "0")), s.number(s.arg(d, "replicas", "1"))
 	if s.m, err = epp.New(c); err != nil {
 		fmt.Fprintln(&s.out, "error:", err)
 		return

@@ -92,8 +92,9 @@ func (c *Config) adapter(index int) string {
 func (v *Conversation) Request() Request {
 	c, index := v.c, v.First+v.turn
 	if c.Recorded != nil {
-		r := c.Recorded[index].request(v.model, index, c.recordings)
-		r.ID, r.Model = cmp.Or(r.ID, c.ID(index)), v.model
+		x := &c.Recorded[index]
+		r := x.request(cmp.Or(x.Model, v.model), index, c.recordings)
+		r.ID = cmp.Or(r.ID, c.ID(index))
 		return r
 	}
 	group := -1 // none

@@ -12,12 +12,15 @@ import (
 // Recorded is a request that was once sent, as far as is known of it: enough to
 // send one that is like it.
 type Recorded struct {
-	ID     string       // empty: as of any request with its number
-	At     machine.Time // after the first one
-	Header header.List
-	Chat   bool // messages, else a prompt
-	Stream bool
-	Prompt []RecordedPrompt
+	ID    string       // empty: as of any request with its number
+	At    machine.Time // after the first one
+	Model string       // what it asked for; empty: what the workload asks for
+	// Class is that of the traffic, and SLO what a good request keeps to, as in Config.
+	Class, SLO string
+	Header     header.List
+	Chat       bool // messages, else a prompt
+	Stream     bool
+	Prompt     []RecordedPrompt
 	// Output is how many tokens the answer had, 0 where nobody knows.
 	Output int
 }
@@ -80,7 +83,7 @@ func (r *Recorded) body(model string, texts []string) []byte {
 
 // request is like the recorded one, described where it can be.
 func (r *Recorded) request(model string, index int, in *recordings) Request {
-	q := Request{ID: r.ID, Index: index, Path: "/v1/completions", Header: r.Header}
+	q := Request{ID: r.ID, Index: index, Path: "/v1/completions", Model: model, Class: r.Class, SLO: r.SLO, Header: r.Header}
 	if r.Chat {
 		q.Path = "/v1/chat/completions"
 	}

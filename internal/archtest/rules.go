@@ -38,7 +38,7 @@ var Layers = []Layer{
 	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
 	// anything listens and live/drive what drives every machine: no parts that could
 	// be swapped.
-	{"live", []string{"live/drive", "live/kvevents", "live/serve", "core", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+	{"live", []string{"live/drive", "live/kvevents", "live/serve", "core", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/punctual", "internal/tlsfiles", "internal/watch"}, false,
 		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
@@ -68,6 +68,7 @@ var TestImportExceptions = map[string]string{
 	"core/kv/kvindex internal/gate":            "its benchmark has limits to keep",
 	"core/picker internal/gate":                "its benchmark has limits to keep",
 	"live/up internal/gate":                    "its benchmark has limits to keep",
+	"internal/punctual internal/gate":          "likewise",
 	"web virtual":                              "pages are tested on runs, and those in virtual time take no time",
 	"web internal/gate":                        "its benchmarks have limits to keep",
 	"cmd/windtunnel/program internal/chromium": "a live run's page is tested in a browser",

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/punctual"
 )
 
 // Options are a machine and its surroundings.
@@ -53,13 +54,13 @@ type Driver[M any, F machine.Buffer] struct {
 
 	mu      sync.Mutex // whoever has it has the machine in hand
 	stopped bool
-	quiet   bool         // nothing happens by itself any more
-	inside  bool         // from enter to leave; it stays so where f or Carry panics
-	ringing bool         // inside, because the timer rang
-	carried int          // effects of the list that are carried out, or being so
-	timer   *time.Timer  // rings at armed
-	armed   machine.Time // Never: it is not set
-	rang    machine.Time // when it last did
+	quiet   bool            // nothing happens by itself any more
+	inside  bool            // from enter to leave; it stays so where f or Carry panics
+	ringing bool            // inside, because the timer rang
+	carried int             // effects of the list that are carried out, or being so
+	timer   *punctual.Timer // rings at armed
+	armed   machine.Time    // Never: it is not set
+	rang    machine.Time    // when it last did
 }
 
 // New takes a machine over: from here on it is the driver's.
@@ -209,7 +210,7 @@ func (d *Driver[M, F]) arm(at, now machine.Time) {
 	d.armed = at
 	wait := max(0, at-now).Duration()
 	if d.timer == nil {
-		d.timer = time.AfterFunc(wait, d.ring)
+		d.timer = punctual.AfterFunc(wait, d.ring)
 	} else {
 		d.timer.Reset(wait)
 	}

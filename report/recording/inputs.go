@@ -69,19 +69,20 @@ func (w *Writer) pieces(line []byte) {
 const maxInput = 1 << 30
 
 // ReadInputsFile is ReadInputs of a file.
-func ReadInputsFile(path string, each func(line []byte) error) error {
+func ReadInputsFile(path string, each func(line []byte) error, others ...func(line []byte)) error {
 	f, err := files.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return ReadInputs(path, f, each)
+	return ReadInputs(path, f, each, others...)
 }
 
 // ReadInputs hands out the lines of the log of inputs in a recording, compressed
 // or not; file is its name in messages. A line is good until each returns.
-// Mistakes come as *LineError, and so do those that each returns.
-func ReadInputs(file string, r io.Reader, each func(line []byte) error) error {
+// Mistakes come as *LineError, and so do those that each returns. The recording's other lines
+// go to others as they are.
+func ReadInputs(file string, r io.Reader, each func(line []byte) error, others ...func(line []byte)) error {
 	lines, closeLines, err := linesOf(file, r)
 	if err != nil {
 		return err
@@ -93,6 +94,9 @@ func ReadInputs(file string, r io.Reader, each func(line []byte) error) error {
 		n++
 		line := bytes.TrimSpace(lines.Bytes())
 		if !isInput(line) {
+			for _, other := range others {
+				other(line)
+			}
 			continue
 		}
 		found = true

@@ -3,6 +3,8 @@ package program
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
@@ -56,7 +58,7 @@ func (c *replayCmd) otherConfig(o *outside) error {
 // scenario.
 func (c *replayCmd) onward(o *outside) error {
 	var q inputlog.Requests
-	if err := eachInput(o, c.Files, q.Line); err != nil {
+	if err := eachInput(o, c.Files, q.Line, q.Event); err != nil {
 		return inputError(err)
 	}
 	if len(q.List) == 0 {
@@ -73,7 +75,7 @@ func (c *replayCmd) onward(o *outside) error {
 		}
 		s.Pools[0].EPP.Config = scenario.PickerConfig{File: c.Config, Text: text}
 	}
-	s.SendAgain(q.List)
+	strangers := s.SendAgain(q.List)
 	told := o.Stdout
 	if c.Output != "text" {
 		told = o.Stderr
@@ -81,6 +83,12 @@ func (c *replayCmd) onward(o *outside) error {
 	fmt.Fprintf(told, "an estimate: %d recorded requests, with the times at which they came, the lengths and common beginnings of their prompts and the lengths of their answers, are sent to the simulated model servers of %s\n", len(q.List), c.Scenario)
 	if q.Without > 0 {
 		fmt.Fprintf(told, "%d requests had no prompt and are left out\n", q.Without)
+	}
+	for _, model := range slices.Sorted(maps.Keys(strangers)) {
+		fmt.Fprintf(told, "%d requests asked for %.80q, which nobody serves in %s: they ask for what its workload asks for\n", strangers[model], model, c.Scenario)
+	}
+	if n := q.Unknown(); n > 0 {
+		fmt.Fprintf(told, "of %d requests nobody knows how long the answer was: the model servers of %s say it\n", n, c.Scenario)
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed, Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
 	c.set(&options)

@@ -50,18 +50,18 @@ func (c *replayCmd) throughCore(o *outside) error {
 }
 
 // eachInput reads the logs of inputs of recordings, one after the other.
-func eachInput(o *outside, files []string, each func(line []byte) error) error {
+func eachInput(o *outside, files []string, each func(line []byte) error, others ...func(line []byte)) error {
 	for _, file := range files {
-		if err := readInputs(o, file, each); err != nil {
+		if err := readInputs(o, file, each, others...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func readInputs(o *outside, file string, each func(line []byte) error) error {
+func readInputs(o *outside, file string, each func(line []byte) error, others ...func(line []byte)) error {
 	if file == "-" {
-		return recording.ReadInputs("standard input", o.Stdin, each)
+		return recording.ReadInputs("standard input", o.Stdin, each, others...)
 	}
-	return recording.ReadInputsFile(file, each)
+	return recording.ReadInputsFile(file, each, others...)
 }

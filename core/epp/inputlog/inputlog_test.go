@@ -254,6 +254,7 @@ func FuzzPlayer(f *testing.F) {
 		}
 	}
 	f.Add(w.text.Bytes())
+	f.Add([]byte(`{"time":0.3,"request":"r","hop":"client","step":"finished","details":{"outcome":"completed","tokens":-27}}`))
 	for line := range bytes.Lines(w.text.Bytes()) {
 		if bytes.Contains(line, []byte(`"picker":1`)) && json.Valid(line) {
 			f.Add(bytes.Join([][]byte{firstLines(w.text.Bytes()), line}, nil))
@@ -265,6 +266,7 @@ func FuzzPlayer(f *testing.F) {
 		var q inputlog.Requests
 		for line := range bytes.Lines(text) {
 			told := q.Line(line)
+			q.Event(line)
 			err, same := p.Line(bytes.TrimSpace(line)), again.Line(bytes.TrimSpace(line))
 			if (err == nil) != (same == nil) {
 				t.Fatalf("%q: %v beside another configuration, %v alone", line, err, same)

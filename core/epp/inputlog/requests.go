@@ -1,11 +1,13 @@
 package inputlog
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
@@ -13,7 +15,8 @@ import (
 )
 
 // Requests gathers the requests of a log, so that some like them can be sent
-// again: Line is called with each of its lines.
+// again: Line is called with each of its lines. Where the log is part of a recording, Event is
+// called with that one's events, in between.
 type Requests struct {
 	List []workload.Recorded
 	// Without counts requests that had no prompt and are not in List.
@@ -23,7 +26,12 @@ type Requests struct {
 	known int              // hashes of prompts
 	ids   map[string]int   // how often each was there
 	place map[numbered]int // in List
+	named map[string]int   // the first of each id, in List
+	told  map[string]class // of requests that have not arrived yet
 }
+
+// class is what a client's event says of a request.
+type class struct{ name, slo string }
 
 type numbered struct {
 	picker int
@@ -67,11 +75,15 @@ func (q *Requests) arrived(key numbered, in *input) error {
 		return nil
 	}
 	if q.place == nil {
-		q.place, q.ids, q.first = map[numbered]int{}, map[string]int{}, in.At
+		q.place, q.ids, q.named, q.first = map[numbered]int{}, map[string]int{}, map[string]int{}, in.At
 	}
-	out := workload.Recorded{ID: r.ID, At: max(0, in.At-q.first), Chat: r.Body.Kind == parse.Chat, Stream: r.Body.Stream}
+	of := q.told[r.ID]
+	delete(q.told, r.ID)
+	out := workload.Recorded{ID: r.ID, At: max(0, in.At-q.first), Model: r.Body.Model, Class: of.name, SLO: of.slo, Chat: r.Body.Kind == parse.Chat, Stream: r.Body.Stream}
 	if q.ids[r.ID]++; q.ids[r.ID] > 1 {
 		out.ID = fmt.Sprintf("%s (%d)", r.ID, q.ids[r.ID])
+	} else {
+		q.named[r.ID] = len(q.List)
 	}
 	for _, h := range r.Headers {
 		if again(h.Name) {
@@ -90,6 +102,52 @@ func (q *Requests) arrived(key numbered, in *input) error {
 	q.place[key] = len(q.List)
 	q.List = append(q.List, out)
 	return nil
+}
+
+// Event takes a line that a recording has for an event. A client's say what the picker did not hear: of
+// which class of traffic a request was, and how long an answer was that ended without its usage.
+func (q *Requests) Event(text []byte) {
+	sent, finished := bytes.Contains(text, []byte(`"step":"request_sent"`)), bytes.Contains(text, []byte(`"step":"finished"`))
+	var e struct {
+		Request string
+		Hop     flow.Hop
+		Details struct {
+			Class, SLO string
+			Outcome    flow.Outcome
+			Tokens     int
+		}
+	}
+	if !sent && !finished || json.Unmarshal(text, &e) != nil || e.Hop != flow.Client {
+		return
+	}
+	i, arrived := q.named[e.Request]
+	switch x := &e.Details; {
+	case sent && arrived:
+		q.List[i].Class, q.List[i].SLO = x.Class, x.SLO
+	case sent && (x.Class != "" || x.SLO != "") && len(q.told) < maxTold:
+		if q.told == nil {
+			q.told = map[string]class{}
+		}
+		q.told[e.Request] = class{x.Class, x.SLO}
+	case finished && arrived && q.List[i].Output == 0 && x.Outcome == flow.Completed:
+		q.List[i].Output = min(max(0, x.Tokens), maxTokens)
+	}
+}
+
+// Limits of what events say: requests that never arrive, and tokens of an answer.
+const (
+	maxTold   = 1 << 20
+	maxTokens = 1 << 24
+)
+
+// Unknown counts requests of whose answers nobody knows the length.
+func (q *Requests) Unknown() (n int) {
+	for i := range q.List {
+		if q.List[i].Output == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // again says whether a header goes with a request that is sent again.

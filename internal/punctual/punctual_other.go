@@ -1,0 +1,11 @@
+//go:build !linux
+
+package punctual
+
+import "time"
+
+// Timer is a time.Timer that runs a function.
+type Timer = time.Timer
+
+// AfterFunc runs f in a goroutine of its own after so long.
+func AfterFunc(wait time.Duration, f func()) *Timer { return time.AfterFunc(wait, f) }
