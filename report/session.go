@@ -91,6 +91,7 @@ type Session struct {
 	lines    *recording.Writer // JSON on Out
 	file     *recording.Writer
 	outcomes *outcomes.Writer
+	junit    *os.File // for the verdict
 	ordered  *Ordered
 	hops     *hops.Meter             // of a live run
 	told     bool                    // the summary was printed before the end
@@ -112,6 +113,12 @@ func Start(o Options) (*Session, error) {
 		var err error
 		if s.file, err = recording.Create(o.File); err != nil {
 			return nil, fmt.Errorf("--record: %w", err)
+		}
+	}
+	if o.JUnit != "" {
+		var err error
+		if s.junit, err = os.Create(o.JUnit); err != nil {
+			return nil, errors.Join(fmt.Errorf("--junit: %w", err), s.Abandon())
 		}
 	}
 	if o.Outcomes != "" {
@@ -283,6 +290,9 @@ func (s *Session) Began() bool {
 // Abandon closes the recording of a run that never began, without a summary.
 func (s *Session) Abandon() error {
 	err := s.closeOutcomes()
+	if s.junit != nil {
+		err = errors.Join(err, s.junit.Close())
+	}
 	if s.file == nil {
 		return err
 	}
@@ -331,12 +341,12 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	return sum
 }
 
+// writeJUnit ends the verdict's file, if there is one.
 func (s *Session) writeJUnit(sum Summary) error {
-	f, err := os.Create(s.options.JUnit)
-	if err == nil {
-		err = errors.Join(sum.WriteJUnit(f), f.Close())
+	if s.junit == nil {
+		return nil
 	}
-	if err != nil {
+	if err := errors.Join(sum.WriteJUnit(s.junit), s.junit.Close()); err != nil {
 		return fmt.Errorf("--junit: %w", err)
 	}
 	return nil
@@ -443,9 +453,7 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 	if s.options.Form != "" {
 		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps, s.tally.whyNot()).write(s.options.Out, s.options.Form))
 	}
-	if s.options.JUnit != "" {
-		errs = append(errs, s.writeJUnit(sum))
-	}
+	errs = append(errs, s.writeJUnit(sum))
 	if s.file != nil {
 		s.file.Summary(sum)
 		if err := s.file.Close(); err != nil {
