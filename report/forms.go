@@ -130,7 +130,7 @@ type metrics struct {
 }
 
 func metricsOf(sum Summary, list []Ended, each int, gaps *Gaps, whyNot map[flow.Outcome]counts[string]) *metrics {
-	f := &metrics{sum: sum, whyNot: whyNot, list: list, each: float64(each), slo: sum.SLO.slo()}
+	f := &metrics{sum: sum, whyNot: whyNot, list: list, each: float64(each), slo: sum.SLO.SLO()}
 	var e2e, ntpot, tpot, ttft, prompt, output, failed []float64
 	for i := range list {
 		e := &list[i]

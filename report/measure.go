@@ -35,7 +35,8 @@ func (o SLO) told() *SLOTold {
 	return &SLOTold{o.TTFT.Seconds(), o.TPOT.Seconds(), o.E2E.Seconds()}
 }
 
-func (t *SLOTold) slo() SLO {
+// SLO is what was told; none where that is nil.
+func (t *SLOTold) SLO() SLO {
 	if t == nil {
 		return SLO{}
 	}

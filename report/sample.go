@@ -120,6 +120,16 @@ func (t *Tally) sample(list []Ended) *Sample {
 	return x
 }
 
+// Judge says what makes an answer good of the requests that told nothing of it themselves:
+// the workload's, which one without classes does not repeat for each.
+func (x *Sample) Judge(slo SLO) {
+	for i := range x.Requests {
+		if e := &x.Requests[i]; !e.Judged {
+			e.judge(slo)
+		}
+	}
+}
+
 // Gaps is what counts the gaps between tokens, for engines to tell.
 func (t *Tally) Gaps() *Gaps { return t.gaps }
 

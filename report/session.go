@@ -126,7 +126,12 @@ func Start(o Options) (*Session, error) {
 		if s.outcomes, err = outcomes.Create(o.Outcomes, outcomes.Header{Seed: o.Seed, Scenario: o.Scenario}); err != nil {
 			return nil, errors.Join(fmt.Errorf("--outcomes: %w", err), s.Abandon())
 		}
-		s.tally.each = func(e *Ended) { s.outcomes.Add((*outcomes.Request)(e)) }
+		s.tally.each = func(e *Ended) {
+			if !e.Judged {
+				e.judge(s.options.SLO)
+			}
+			s.outcomes.Add((*outcomes.Request)(e))
+		}
 	}
 	switch {
 	case o.JSON:
@@ -165,7 +170,7 @@ func (s *Session) Retell(told Summary) {
 	}
 	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
 	s.options.fleets, s.options.cost = told.Servers, told.Cost
-	s.options.SLO = told.SLO.slo()
+	s.options.SLO = told.SLO.SLO()
 	s.options.PrefixCache = told.PrefixCache != nil
 	s.servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
 }

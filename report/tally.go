@@ -385,8 +385,8 @@ func before(id, other string) bool {
 	return ours && n < m
 }
 
-// outcomeOf is the outcome that a finished event tells.
-func outcomeOf(e flow.Event) flow.Outcome {
+// OutcomeOf is the outcome that a finished event tells; one that tells none is broken.
+func OutcomeOf(e flow.Event) flow.Outcome {
 	switch o := e.Details.Get("outcome").(type) {
 	case string:
 		return flow.Outcome(o)
@@ -399,7 +399,7 @@ func outcomeOf(e flow.Event) flow.Outcome {
 // fateOf is how a finished event tells that its request ended, which met a refusal or
 // none.
 func fateOf(e flow.Event, refusal string) fate {
-	f := fate{outcome: outcomeOf(e), refusal: refusal}
+	f := fate{outcome: OutcomeOf(e), refusal: refusal}
 	f.status, _ = whole(e.Details.Get("status"))
 	f.reason, _ = e.Details.Get("reason").(string)
 	f.reason = f.reason[:min(len(f.reason), longestName)]

@@ -223,7 +223,7 @@ func (v *View) request(e flow.Event) {
 	if server != "" {
 		words = append(words, "→ "+name(server))
 	}
-	outcome := fmt.Sprintf("%-12s", name(string(outcomeOf(e))))
+	outcome := fmt.Sprintf("%-12s", name(string(OutcomeOf(e))))
 	if bad(e) {
 		outcome = v.paint.Red(outcome)
 		if reason, ok := e.Details.Get("reason").(string); ok {
@@ -284,7 +284,7 @@ func bad(e flow.Event) bool {
 	case flow.StreamFailed, flow.Violation, flow.Rejected, flow.Aborted, flow.ClientLeft, flow.Answered:
 		return true
 	case flow.Finished:
-		return outcomeOf(e) != flow.Completed
+		return OutcomeOf(e) != flow.Completed
 	}
 	return false
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"slices"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/latency/dist"
@@ -92,6 +93,11 @@ type SLO struct {
 	TPOT time.Duration `json:"tpot" above:"0s" max:"24h"`
 	// The most that the whole answer may take.
 	E2E time.Duration `json:"e2e" above:"0s" max:"24h"`
+}
+
+// Judges says whether anything says what makes an answer good: the workload or a class of it.
+func (w *Workload) Judges() bool {
+	return w.SLO != (SLO{}) || slices.ContainsFunc(w.Classes, func(c TrafficClass) bool { return c.SLO != (SLO{}) })
 }
 
 // RequestHeader is a header of requests.

@@ -23,7 +23,7 @@ import (
 type capacityCmd struct {
 	loadFlags
 	Set          []string      `placeholder:"PATH=VALUE" sep:"none" help:"Change a field of the scenario first. May be repeated."`
-	SLO          []string      `name:"slo" placeholder:"ttft.p99=200ms" help:"What must hold: a latency (ttft, tpot, e2e) at mean, p50, p90, p95 or p99 and the most that it may be, or completed=99.9%, the least. May be repeated."`
+	SLO          []string      `name:"slo" placeholder:"ttft.p99=200ms" help:"What must hold: a latency (ttft, tpot, e2e) at mean, p50, p90, p95 or p99 and the most that it may be, or the least share: completed=99.9%, or attainment=95% of requests that keep all bounds of the scenario's own slo. May be repeated."`
 	Find         string        `enum:"rate,replicas,ratio" default:"rate" placeholder:"rate|replicas|ratio" help:"The highest rate; the fewest model servers (decode servers, where there are prefill servers) for the scenario's rate; or of as many servers as the scenario has the best ratio of prefill to decode servers."`
 	Pool         string        `placeholder:"NAME" help:"Of several pools the one whose servers --find replicas and ratio count; the others stay as they are."`
 	Duration     time.Duration `default:"30s" placeholder:"30s" help:"How long each run lasts at least, in virtual time: a short one hides overload."`
@@ -74,7 +74,7 @@ func (b *objective) kept(e report.Estimate) search.Verdict {
 // them, unless something else is said: who refuses requests is soon fast.
 func parseObjectives(list []string) (out []objective, err error) {
 	bad := func(text string) error {
-		return exit.With(exit.Usage, fmt.Errorf("--slo: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot or e2e at mean, p50, p90, p95 or p99, or completed=99.9%%", text))
+		return exit.With(exit.Usage, fmt.Errorf("--slo: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot or e2e at mean, p50, p90, p95 or p99, or the least share, completed=99.9%% or attainment=95%%", text))
 	}
 	completes := false
 	for _, text := range list {
@@ -84,13 +84,13 @@ func parseObjectives(list []string) (out []objective, err error) {
 		switch {
 		case !ok:
 			return nil, bad(text)
-		case m.Name == "completed":
+		case m.Name == "completed" || m.Name == "attainment":
 			number, percent := strings.CutSuffix(value, "%")
 			share, err := strconv.ParseFloat(number, 64)
 			if b.bound = share / 100; err != nil || !percent || !(share > 0 && share <= 100) {
 				return nil, bad(text)
 			}
-			completes = true
+			completes = completes || m.Name == "completed"
 		case m.Unit == report.Seconds:
 			d, err := time.ParseDuration(value)
 			if b.bound = d.Seconds(); err != nil || d <= 0 {
@@ -194,6 +194,8 @@ func (c *capacityCmd) Run(o *outside) error {
 	}
 	p := &s.Pools[index]
 	switch {
+	case !s.Workload.Judges() && slices.ContainsFunc(objectives, func(b objective) bool { return b.measure.Name == "attainment" }):
+		return exit.With(exit.Usage, fmt.Errorf("--slo: attainment is the share of requests that keep the scenario's own bounds, and %s has none; expected workload.slo, or slo of a class", v.file))
 	case slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return len(p.Endpoints) > 0 }):
 		return exit.With(exit.Usage, fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated model servers", v.file))
 	case c.Find != "rate" && p.Scales():

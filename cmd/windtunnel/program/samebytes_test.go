@@ -22,6 +22,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 				{"--record", filepath.Join(dir, "b.ndjson.gz"), "--record-bodies"},
 				{"--outcomes", filepath.Join(dir, "c.outcomes"), "--junit", filepath.Join(dir, "c.xml")},
 				{"--step-by-step"},
+				{"--bytes"},
 			} {
 				if got := printed(t, append(command, more...)...); got != want {
 					t.Errorf("with %v the requests are others:\n%.600s\nand without\n%.600s", more, got, want)

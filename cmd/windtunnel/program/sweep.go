@@ -71,8 +71,7 @@ func (c *sweepCmd) Run(o *outside) error {
 	if c.Replications < 1 || c.Replications > maxReplications {
 		return exit.With(exit.Usage, fmt.Errorf("--replications: found %d; expected a whole number, from 1 to %d", c.Replications, maxReplications))
 	}
-	shown, err := c.shown()
-	if err != nil {
+	if _, err := c.shown(false); err != nil {
 		return err
 	}
 	v, err := readVariant(o, c.File, &c.changeFlags)
@@ -85,16 +84,21 @@ func (c *sweepCmd) Run(o *outside) error {
 	}
 	variants, points := make([]variant, len(combinations)), make([]*point, len(combinations))
 	var inputs []string
+	judges := len(c.SLO) > 0
 	for i, settings := range combinations {
 		variants[i] = v.with(settings...)
 		s, err := variants[i].scenario(0)
 		if err != nil {
 			return err
 		}
-		inputs = append(inputs, s.Files()...)
+		inputs, judges = append(inputs, s.Files()...), judges || s.Workload.Judges()
 		if points[i], err = c.point(variants[i], s, settings); err != nil {
 			return err
 		}
+	}
+	shown, err := c.shown(judges)
+	if err != nil {
+		return err
 	}
 	results, err := openResults(c.Results, append(inputs, c.File))
 	if err != nil {
@@ -140,12 +144,12 @@ func (c *sweepCmd) write(o *outside, paths []string, points []*point, shown []re
 	return c.writePoints(o.Stdout, paths, points, shown)
 }
 
-// shown are the measures that the table has.
-func (c *sweepCmd) shown() ([]report.Measure, error) {
+// shown are the measures that the table has; judges says that something makes an answer good.
+func (c *sweepCmd) shown(judges bool) ([]report.Measure, error) {
 	names := c.Measure
 	if len(names) == 0 {
 		names = []string{"requests/s", "output tokens/s", "ttft p50", "ttft p99", "tpot mean", "e2e p50", "e2e p99", "hit rate"}
-		if len(c.SLO) > 0 {
+		if judges {
 			names = append(names, "goodput", "attainment")
 		}
 	}

@@ -1,9 +1,11 @@
 package program
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -34,7 +36,7 @@ type validateCmd struct {
 }
 
 func (c *validateCmd) Help() string {
-	return `Plays the scenario in wall time, through a real Envoy, and in virtual time, and says how far virtual time is off: latencies by percentile, outcomes and endpoints by request. The machine has to be idle: what else it does makes the live run slower.
+	return `Plays the scenario in wall time, through a real Envoy, and in virtual time, and says how far virtual time is off: latencies by percentile and request by request, outcomes and endpoints by request, and which requests differ. The machine has to be idle: what else it does makes the live run slower.
 
 Examples:
   windtunnel validate examples/plain.yaml
@@ -50,10 +52,86 @@ type validated struct {
 	Hops      *hops.Times `json:"hops,omitempty"`
 	Tolerance float64     `json:"tolerancePercent"`
 	Spans     []offBy     `json:"spans"`
-	Outcomes  []offFrom   `json:"outcomes,omitempty"`
-	// Moved is how many requests went to another server.
-	Moved  int    `json:"moved"`
-	Answer string `json:"answer"`
+	// OneTime are spans that only one of the times has, each with which.
+	OneTime  []string  `json:"onlyInOneTime,omitempty"`
+	Outcomes []offFrom `json:"outcomes,omitempty"`
+	// PerRequest is how far each request's own times are apart, of those that completed in both.
+	PerRequest []apart `json:"perRequest,omitempty"`
+	// Otherwise is how many requests ended otherwise, or in one of the times alone; Ends are the first of them.
+	Otherwise int    `json:"otherwise"`
+	Ends      []ends `json:"ends,omitempty"`
+	// Moved is how many requests went to another server; Servers are the first of them.
+	Moved   int    `json:"moved"`
+	Servers []ends `json:"servers,omitempty"`
+	Answer  string `json:"answer"`
+}
+
+// mostNamed is how many requests are named that differ.
+const mostNamed = 10
+
+// ends is what one request came to, or where it went, in both times; empty where it did not.
+type ends struct {
+	Request string `json:"request"`
+	Live    string `json:"live"`
+	Virtual string `json:"virtual"`
+}
+
+// apart is how far requests' own times are apart, in seconds, whichever is longer.
+type apart struct {
+	Span     string  `json:"span"`
+	Requests int     `json:"requests"`
+	P50      float64 `json:"p50"`
+	P90      float64 `json:"p90"`
+	Most     float64 `json:"most"`
+	// Request is the one that is furthest apart, and Live and Virtual its times.
+	Request string  `json:"request"`
+	Live    float64 `json:"live"`
+	Virtual float64 `json:"virtual"`
+}
+
+// requests are those of a run, by number.
+type requests map[int32]*oneRequest
+
+// oneRequest is what a run tells of a request.
+type oneRequest struct {
+	id, server string
+	outcome    flow.Outcome
+	ended      report.Ended
+}
+
+func (r requests) of(number int32) *oneRequest {
+	if r[number] == nil {
+		r[number] = &oneRequest{}
+	}
+	return r[number]
+}
+
+// watch is a recorder that fills them, and the tally.
+func (r requests) watch(t *report.Tally) flow.Recorder {
+	t.Each(func(e *report.Ended) { r.of(e.Number).ended = *e })
+	return flow.Tee(t, flow.Func(func(e flow.Event) {
+		picked := e.Hop == flow.EPP && e.Step == flow.EndpointPicked
+		number, ok := flow.RequestNumber(e.Request)
+		if !ok || !picked && e.Step != flow.Finished {
+			return
+		}
+		x := r.of(int32(number))
+		if x.id = e.Request; picked {
+			x.server, _ = e.Details.Get("name").(string)
+		} else {
+			x.outcome = report.OutcomeOf(e)
+		}
+	}))
+}
+
+// perToken are the times per token of those that completed.
+func (r requests) perToken() (seconds []float64) {
+	for _, x := range r {
+		if v, ok := x.ended.TPOT(); ok && x.ended.Completed {
+			seconds = append(seconds, v)
+		}
+	}
+	return seconds
 }
 
 // offBy is one percentile of a span in both times, in seconds.
@@ -103,22 +181,10 @@ func (c *validateCmd) Run(o *outside) error {
 	if err := c.live(o, path, c.loadFlags); err != nil {
 		return err
 	}
-	picked, tpots := [2]map[string]string{{}, {}}, [2][]float64{}
-	watch := func(i int, t *report.Tally) flow.Recorder {
-		t.Each(func(e *report.Ended) {
-			if v, ok := e.TPOT(); ok && e.Completed {
-				tpots[i] = append(tpots[i], v)
-			}
-		})
-		return flow.Tee(t, flow.Func(func(e flow.Event) {
-			if e.Hop == flow.EPP && e.Step == flow.EndpointPicked {
-				picked[i][e.Request], _ = e.Details.Get("name").(string)
-			}
-		}))
-	}
+	both := [2]requests{{}, {}}
 	var sums [2]report.Summary
 	tally := report.NewTally()
-	to := watch(0, tally)
+	to := both[0].watch(tally)
 	if _, err := recording.ReadFile[report.Summary](path, func(e flow.Event) error { to.Record(e); return nil }); err != nil {
 		return inputError(err)
 	}
@@ -135,27 +201,23 @@ func (c *validateCmd) Run(o *outside) error {
 		}
 	}
 	tally = report.NewTally()
-	if err := playTo(ctx, s, watch(1, tally), tally, nil); err != nil {
+	if err := playTo(ctx, s, both[1].watch(tally), tally, nil); err != nil {
 		return err
 	}
 	sums[1] = tally.Summary()
 	for i := range sums {
-		sums[i].Spans = append(sums[i].Spans, tokenTimes(tpots[i])...)
+		sums[i].Spans = append(sums[i].Spans, tokenTimes(both[i].perToken())...)
 	}
 	out := compareTimes(sums[0], sums[1], c.Tolerance)
 	out.Hops = took
-	for id, name := range picked[0] {
-		if picked[1][id] != name {
-			out.Moved++
-		}
-	}
+	out.eachRequest(both[0], both[1])
 	out.answer()
 	if c.Output == "json" {
 		err = writeJSON(o.Stdout, out)
 	} else {
 		err = out.write(o)
 	}
-	if err == nil && c.Fail && (len(out.Outcomes) > 0 || len(out.over()) > 0) {
+	if err == nil && c.Fail && (out.Otherwise > 0 || len(out.over())+len(out.Outcomes)+len(out.OneTime) > 0) {
 		return exit.Told(exit.Failed, errors.New("virtual time is off"))
 	}
 	return err
@@ -231,6 +293,7 @@ func compareTimes(live, virtual report.Summary, tolerance float64) *validated {
 	for _, sp := range live.Spans {
 		other, ok := virtual.Span(sp.Name)
 		if !ok {
+			out.OneTime = append(out.OneTime, sp.Name+" live")
 			continue
 		}
 		for _, q := range []string{"p50", "p90", "p99"} {
@@ -248,12 +311,70 @@ func compareTimes(live, virtual report.Summary, tolerance float64) *validated {
 			out.Spans = append(out.Spans, x)
 		}
 	}
+	for _, sp := range virtual.Spans {
+		if _, ok := live.Span(sp.Name); !ok {
+			out.OneTime = append(out.OneTime, sp.Name+" in virtual time")
+		}
+	}
 	for _, k := range flow.Outcomes() {
 		if a, b := live.Outcomes[k], virtual.Outcomes[k]; a != b {
 			out.Outcomes = append(out.Outcomes, offFrom{k, a, b})
 		}
 	}
 	return out
+}
+
+// eachRequest holds each request of one time against the same one of the other.
+func (x *validated) eachRequest(live, virtual requests) {
+	numbers := maps.Clone(live)
+	maps.Copy(numbers, virtual)
+	spans := []struct {
+		name string
+		of   func(e *report.Ended) (seconds float64, ok bool)
+	}{
+		{"total", func(e *report.Ended) (float64, bool) { return float64(e.E2E) / 1e6, true }},
+		{"ttft", func(e *report.Ended) (float64, bool) { return float64(e.TTFT) / 1e6, e.TTFT > 0 }},
+		{perToken, (*report.Ended).TPOT},
+	}
+	list, off := make([]apart, len(spans)), make([][]float64, len(spans))
+	add := func(to *[]ends, id, a, b string) {
+		if len(*to) < mostNamed {
+			*to = append(*to, ends{id, a, b})
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(numbers)) {
+		a, b := live.of(n), virtual.of(n)
+		id := cmp.Or(a.id, b.id)
+		if a.outcome != b.outcome {
+			x.Otherwise++
+			add(&x.Ends, id, string(a.outcome), string(b.outcome))
+		}
+		if a.server != b.server {
+			x.Moved++
+			add(&x.Servers, id, a.server, b.server)
+		}
+		if !a.ended.Completed || !b.ended.Completed {
+			continue
+		}
+		for i := range spans {
+			v, told := spans[i].of(&a.ended)
+			w, told2 := spans[i].of(&b.ended)
+			if !told || !told2 {
+				continue
+			}
+			d := report.Digits(math.Abs(w - v))
+			if off[i] = append(off[i], d); d >= list[i].Most {
+				list[i] = apart{Most: d, Request: id, Live: report.Digits(v), Virtual: report.Digits(w)}
+			}
+		}
+	}
+	for i, l := range list {
+		if l.Requests = len(off[i]); l.Requests > 0 {
+			slices.Sort(off[i])
+			l.Span, l.P50, l.P90 = spans[i].name, stats.Quantile(off[i], 0.5), stats.Quantile(off[i], 0.9)
+			x.PerRequest = append(x.PerRequest, l)
+		}
+	}
 }
 
 // over are the latencies at p50 and p90 that are off by more than the tolerance.
@@ -276,8 +397,16 @@ func (x *validated) answer() {
 	for _, k := range x.Outcomes {
 		parts = append(parts, fmt.Sprintf("%d ended %s live and %d in virtual time", k.Live, k.Outcome, k.Virtual))
 	}
+	for _, s := range x.OneTime {
+		parts = append(parts, "there is a span "+s+" and none in the other")
+	}
+	if x.Otherwise > 0 {
+		e := x.Ends[0]
+		parts = append(parts, fmt.Sprintf("%d of %d requests ended otherwise, the first %s: %s live, %s in virtual time", x.Otherwise, x.Requests, e.Request, cmp.Or(e.Live, "not at all"), cmp.Or(e.Virtual, "not at all")))
+	}
 	if x.Moved > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d requests went to another server", x.Moved, x.Requests))
+		e := x.Servers[0]
+		parts = append(parts, fmt.Sprintf("%d of %d requests went to another server, the first %s: %s live, %s in virtual time", x.Moved, x.Requests, e.Request, cmp.Or(e.Live, "to none"), cmp.Or(e.Virtual, "to none")))
 	}
 	x.Answer = strings.Join(parts, "; ")
 }
@@ -297,6 +426,12 @@ func (x *validated) write(o *outside) error {
 			note = "differs"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%+.1f%%\t%s\t\n", s.Span, s.Quantile, m.Text(s.Live), m.Text(s.Virtual), s.Off, note)
+	}
+	if len(x.PerRequest) > 0 {
+		fmt.Fprint(w, "\nrequest by request\trequests\tp50 apart\tp90 apart\tat most\tof\t\n")
+	}
+	for _, s := range x.PerRequest {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s: %s live, %s virtual\t\n", s.Span, s.Requests, m.Text(s.P50), m.Text(s.P90), m.Text(s.Most), s.Request, m.Text(s.Live), m.Text(s.Virtual))
 	}
 	if err := w.Flush(); err != nil {
 		return err

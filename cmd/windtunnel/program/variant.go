@@ -115,6 +115,7 @@ func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
 		return nil, err
 	}
 	x.sample, x.summary = t.Sample(), t.Summary()
+	x.sample.Judge(report.SLO(s.Workload.SLO))
 	return x, nil
 }
 
@@ -188,6 +189,7 @@ func recorded(file string) (*result, error) {
 	x := &result{sample: t.Sample(), summary: t.Summary()}
 	if told != nil {
 		x.seed = told.Seed
+		x.sample.Judge(told.SLO.SLO())
 	}
 	return x, nil
 }
