@@ -1,10 +1,12 @@
 package report
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -124,10 +126,11 @@ type metrics struct {
 	completed, good, input, cached, answers float64
 	goodTokens                              float64
 	judged                                  bool // something says what is good
+	whyNot                                  map[flow.Outcome]counts[string]
 }
 
-func metricsOf(sum Summary, list []Ended, each int, gaps *Gaps) *metrics {
-	f := &metrics{sum: sum, list: list, each: float64(each), slo: sum.SLO.SLO()}
+func metricsOf(sum Summary, list []Ended, each int, gaps *Gaps, whyNot map[flow.Outcome]counts[string]) *metrics {
+	f := &metrics{sum: sum, whyNot: whyNot, list: list, each: float64(each), slo: sum.SLO.SLO()}
 	var e2e, ntpot, tpot, ttft, prompt, output, failed []float64
 	for i := range list {
 		e := &list[i]
@@ -208,7 +211,11 @@ func (f *metrics) inferencePerf() any {
 	labels := map[string]any{}
 	for o, n := range f.sum.Outcomes {
 		if o != flow.Completed {
-			labels[string(o)] = map[string]any{"count": n, "messages": []any{}}
+			messages := []any{}
+			for _, reason := range slices.Sorted(maps.Keys(f.whyNot[o])) {
+				messages = append(messages, map[string]any{"message": terminal.Printable(reason)})
+			}
+			labels[terminal.Printable(string(o))] = map[string]any{"count": n, "messages": messages}
 		}
 	}
 	return map[string]any{"benchmark_time_seconds": Digits(f.seconds()), "load_summary": load, "successes": successes,
@@ -217,7 +224,7 @@ func (f *metrics) inferencePerf() any {
 
 // benchmarkReport is the run as a report of llm-d-benchmark. That has no place for
 // intervals and goodput: they are under profiling, which is free.
-func (f *metrics) benchmarkReport() any {
+func (f *metrics) benchmarkReport() (any, error) {
 	id := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d\x00%v", f.sum.Scenario, f.sum.Seed, f.sum.Requests, f.sum.Duration))
 	requests := map[string]any{"total": f.sum.Requests, "failures": f.sum.Failed() - f.sum.Unfinished, "incomplete": f.sum.Unfinished}
 	latency := map[string]any{}
@@ -241,14 +248,25 @@ func (f *metrics) benchmarkReport() any {
 		v := map[string]any{"unit": string(m.Unit), "value": m.Value}
 		if m.Low != nil {
 			v["low"], v["high"] = *m.Low, *m.High
+		} else {
+			v["why"] = m.Why
 		}
 		profiling[m.Measure] = v
 	}
+	told, err := f.told()
+	if err != nil {
+		return nil, err
+	}
 	results := map[string]any{"request_performance": map[string]any{"aggregate": map[string]any{"requests": requests, "latency": latency, "throughput": throughput}},
-		"profiling": map[string]any{"windtunnel": profiling}}
+		"profiling": map[string]any{"windtunnel": profiling, "windtunnel_summary": told}}
 	var components []any
+	one := func(v float64, units string) map[string]any { return map[string]any{"units": units, "mean": Digits(v)} }
 	level := func(x LevelSummary, times float64, units string) map[string]any {
 		return map[string]any{"units": units, "mean": Digits(times * x.Mean), "max": Digits(times * x.Peak)}
+	}
+	resources := func(busy map[string]any, kv, running, queue LevelSummary, preemptions uint64) map[string]any {
+		return map[string]any{"gpu_utilization": busy, "kv_cache_usage": level(kv, 100, "percent"), "running_requests": level(running, 1, "count"),
+			"waiting_requests": level(queue, 1, "count"), "preemptions": one(float64(preemptions), "count")}
 	}
 	for i := range f.sum.Load {
 		x := &f.sum.Load[i]
@@ -256,9 +274,15 @@ func (f *metrics) benchmarkReport() any {
 		if x.Pool != "" {
 			label = x.Pool + " " + label
 		}
-		components = append(components, map[string]any{"component_label": terminal.Printable(label), "aggregate": map[string]any{
-			"gpu_utilization": map[string]any{"units": "percent", "mean": Digits(100 * x.Busy.Mean), "min": Digits(100 * x.Busy.Least), "max": Digits(100 * x.Busy.Most)},
-			"kv_cache_usage":  level(x.KV, 100, "percent"), "running_requests": level(x.Running, 1, "count"), "waiting_requests": level(x.Queue, 1, "count")}})
+		label = terminal.Printable(label)
+		busy := one(100*x.Busy.Mean, "percent")
+		busy["min"], busy["max"] = Digits(100*x.Busy.Least), Digits(100*x.Busy.Most)
+		components = append(components, map[string]any{"component_label": label, "aggregate": resources(busy, x.KV, x.Running, x.Queue, x.Preemptions)})
+		for j := range x.Each {
+			e := &x.Each[j]
+			components = append(components, map[string]any{"component_label": label, "replica_id": terminal.Printable(cmp.Or(e.Name, e.Endpoint)),
+				"aggregate": resources(one(100*e.Busy, "percent"), e.KV, e.Running, e.Queue, e.Preemptions)})
+		}
 	}
 	if len(components) > 0 {
 		results["observability"] = map[string]any{"components": components}
@@ -268,7 +292,23 @@ func (f *metrics) benchmarkReport() any {
 		description += ": " + terminal.Printable(f.sum.Scenario)
 	}
 	return map[string]any{"version": benchmarkReport, "results": results, "run": map[string]any{"uid": fmt.Sprintf("%x", id[:16]), "description": description,
-		"time": map[string]any{"duration": "PT" + strconv.FormatFloat(math.Max(f.sum.Duration, 0), 'f', -1, 64) + "S"}}}
+		"time": map[string]any{"duration": "PT" + strconv.FormatFloat(math.Max(f.sum.Duration, 0), 'f', -1, 64) + "S"}}}, nil
+}
+
+// told is what of the summary llm-d-benchmark's form has no place for, by the names that
+// JSON gives it.
+func (f *metrics) told() (any, error) {
+	x := f.sum.printable()
+	text, err := json.Marshal(Summary{Seed: x.Seed, Duration: x.Duration, Requests: x.Requests, Unfinished: x.Unfinished, Interrupted: x.Interrupted, Outcomes: x.Outcomes, Hops: x.Hops, Endpoints: x.Endpoints, PrefillServers: x.PrefillServers, Refusals: x.Refusals, Incidents: x.Incidents,
+		Spans: x.Spans, SLO: x.SLO, PrefixCache: x.PrefixCache, Transfers: x.Transfers, Predictions: x.Predictions, Classes: x.Classes, Cost: x.Cost, Expectations: x.Expectations})
+	if err != nil {
+		return nil, err
+	}
+	var told any // JSON is YAML, too, and whole numbers stay such
+	if err := yaml.Unmarshal(text, &told); err != nil {
+		return nil, err
+	}
+	return told, nil
 }
 
 // write writes the metrics in a form.
@@ -278,9 +318,13 @@ func (f *metrics) write(w io.Writer, form Form) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(f.inferencePerf())
 	}
+	x, err := f.benchmarkReport()
+	if err != nil {
+		return err
+	}
 	enc := yaml.NewEncoder(w)
 	enc.SetIndent(2)
-	if err := enc.Encode(f.benchmarkReport()); err != nil {
+	if err := enc.Encode(x); err != nil {
 		return err
 	}
 	return enc.Close()

@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -12,19 +14,28 @@ import (
 // The elements of JUnit's XML that test reporters read.
 type (
 	junitSuite struct {
-		XMLName  xml.Name    `xml:"testsuite"`
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Errors   int         `xml:"errors,attr"`
-		Time     string      `xml:"time,attr"`
-		Cases    []junitCase `xml:"testcase"`
+		XMLName  xml.Name      `xml:"testsuite"`
+		Name     string        `xml:"name,attr"`
+		Tests    int           `xml:"tests,attr"`
+		Failures int           `xml:"failures,attr"`
+		Errors   int           `xml:"errors,attr"`
+		Time     string        `xml:"time,attr"`
+		Figures  []junitFigure `xml:"properties>property"`
+		Cases    []junitCase   `xml:"testcase"`
+		Told     struct {
+			Text string `xml:",cdata"`
+		} `xml:"system-out"`
+	}
+	junitFigure struct {
+		Name  string `xml:"name,attr"`
+		Value string `xml:"value,attr"`
 	}
 	junitCase struct {
 		Class   string        `xml:"classname,attr"`
 		Name    string        `xml:"name,attr"`
 		Failure *junitTrouble `xml:"failure"`
 		Error   *junitTrouble `xml:"error"`
+		Out     string        `xml:"system-out,omitempty"`
 	}
 	junitTrouble struct {
 		Message string `xml:"message,attr"`
@@ -33,13 +44,30 @@ type (
 
 // WriteJUnit writes the verdict on a run as JUnit's XML: a test case for each
 // expectation or, where there are none, one that all requests complete; and one for each
-// index of KV blocks. An interrupted run is an error.
+// index of KV blocks. An interrupted run is an error. Every measure is a property of the
+// suite, and the summary for people its output.
 func (s Summary) WriteJUnit(w io.Writer) error {
 	s = s.printable()
 	suite := junitSuite{Name: "windtunnel " + cmp.Or(terminal.Printable(s.Scenario), "scenario"), Time: fmt.Sprintf("%.6f", s.Duration)}
+	for _, m := range s.Measures {
+		figure := func(name string, v float64) {
+			suite.Figures = append(suite.Figures, junitFigure{name, strconv.FormatFloat(v, 'f', -1, 64)})
+		}
+		if figure(m.Measure, m.Value); m.Low != nil {
+			figure(m.Measure+" low", *m.Low)
+			figure(m.Measure+" high", *m.High)
+		}
+	}
+	var told strings.Builder
+	if err := s.Write(&told, false, 0); err != nil {
+		return err
+	}
+	suite.Told.Text = told.String()
 	add := func(name string, ok bool, message string) {
 		c := junitCase{Class: suite.Name, Name: name}
-		if !ok {
+		if ok {
+			c.Out = message
+		} else {
 			c.Failure = &junitTrouble{message}
 			suite.Failures++
 		}
@@ -52,7 +80,7 @@ func (s Summary) WriteJUnit(w io.Writer) error {
 		add("every request completes", s.Failed() == 0, fmt.Sprintf("%d of %d requests did not complete", s.Failed(), s.Requests))
 	}
 	for _, x := range s.IndexLag {
-		add("KV index "+x.Index, x.OK(), fmt.Sprintf("not the union of the engines' blocks: %d missing, %d too many", x.Missing, x.Extra))
+		add("KV index "+x.Index, x.OK(), fmt.Sprintf("%d of the engines' blocks missing, %d too many", x.Missing, x.Extra))
 	}
 	if s.Interrupted {
 		suite.Cases = append(suite.Cases, junitCase{Class: suite.Name, Name: "the run ends by itself", Error: &junitTrouble{"interrupted"}})

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,7 +28,7 @@ const maxIncidents, maxRefusals = 32, 32
 
 // refused counts answers that are not a model server's, by hop and reason, of the run's
 // own requests.
-func (t *Tally) refused(e *flow.Event) {
+func (t *Tally) refused(r *openRequest, e *flow.Event) {
 	if e.Step != flow.Answered && e.Step != flow.Rejected {
 		return
 	}
@@ -38,7 +39,22 @@ func (t *Tally) refused(e *flow.Event) {
 	if t.refusals == nil {
 		t.refusals = counts[string]{}
 	}
-	t.refusals.add(string(e.Hop)+": "+reason, maxRefusals)
+	r.refusal = string(e.Hop) + ": " + reason
+	t.refusals.add(r.refusal, maxRefusals)
+	r.refusal = r.refusal[:min(len(r.refusal), longestName)]
+}
+
+// failedWith counts why requests did not complete, by outcome.
+func (t *Tally) failedWith(f fate) {
+	if _, known := t.outcomes[f.outcome]; !known || f.outcome == flow.Completed {
+		return
+	}
+	reasons := t.reasons[f.outcome]
+	if reasons == nil {
+		reasons = counts[string]{}
+		t.reasons[f.outcome] = reasons
+	}
+	reasons.add(cmp.Or(f.reason, f.refusal, "no reason was told"), maxRefusals)
 }
 
 // struck notes the beginning or end of an incident.

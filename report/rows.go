@@ -20,7 +20,7 @@ type rows struct {
 // RowColumns are the columns of the table of requests, in their order. Times are
 // seconds; what a request did not come to is empty.
 func RowColumns() []string {
-	columns := []string{"request", "number", "class", "outcome", "endpoint", "prefill_endpoint", "sent_s", "ttft_s", "tpot_s", "e2e_s"}
+	columns := []string{"request", "number", "class", "outcome", "status", "reason", "refusal", "endpoint", "prefill_endpoint", "sent_s", "ttft_s", "tpot_s", "e2e_s"}
 	for _, s := range Spans() {
 		if !s.Completed {
 			columns = append(columns, s.Name+"_s")
@@ -40,9 +40,17 @@ func newRows(w io.Writer) *rows {
 	return x
 }
 
+// fate is how a request ended.
+type fate struct {
+	outcome flow.Outcome
+	status  int    // of HTTP, at its client; 0 where no answer came
+	reason  string // why it did not complete, as its client was told or said itself
+	refusal string // the last that it met, as the summary counts it
+}
+
 // row is what a request came to; took says how long a span was, false where it was not
 // measured.
-func (x *rows) row(id, class string, o flow.Outcome, endpoint, prefiller string, e *Ended, took func(span int) (machine.Time, bool)) {
+func (x *rows) row(id, class string, f fate, endpoint, prefiller string, e *Ended, took func(span int) (machine.Time, bool)) {
 	if x.err != nil {
 		return
 	}
@@ -54,7 +62,11 @@ func (x *rows) row(id, class string, o flow.Outcome, endpoint, prefiller string,
 			tpot = strconv.FormatFloat(v, 'f', 9, 64)
 		}
 	}
-	x.cells = append(x.cells[:0], name(id), strconv.Itoa(int(e.Number)), name(class), name(string(o)), name(endpoint), name(prefiller),
+	status := ""
+	if f.status > 0 {
+		status = strconv.Itoa(f.status)
+	}
+	x.cells = append(x.cells[:0], name(id), strconv.Itoa(int(e.Number)), name(class), name(string(f.outcome)), status, name(f.reason), name(f.refusal), name(endpoint), name(prefiller),
 		strconv.FormatFloat(e.Sent.Seconds(), 'f', 6, 64), ttft, tpot, seconds(e.E2E))
 	for _, i := range x.spans {
 		cell := ""
@@ -68,8 +80,8 @@ func (x *rows) row(id, class string, o flow.Outcome, endpoint, prefiller string,
 }
 
 // rowOf is the line of a request that has its outcome.
-func (t *Tally) rowOf(r *openRequest, id string, o flow.Outcome, e Ended) {
-	t.rows.row(id, r.class, o, r.server, r.prefiller, &e, func(span int) (machine.Time, bool) {
+func (t *Tally) rowOf(r *openRequest, id string, f fate, e Ended) {
+	t.rows.row(id, r.class, f, r.server, r.prefiller, &e, func(span int) (machine.Time, bool) {
 		for _, s := range r.spans {
 			if int(s.span) == span {
 				return s.at, true
@@ -82,7 +94,7 @@ func (t *Tally) rowOf(r *openRequest, id string, o flow.Outcome, e Ended) {
 // rowOfLife is that of a request that is told as a whole.
 func (t *Tally) rowOfLife(l *flow.Life, e Ended) {
 	at := times(l)
-	t.rows.row(l.Request, l.Class, l.Outcome(), l.Endpoint, "", &e, func(span int) (machine.Time, bool) {
+	t.rows.row(l.Request, l.Class, fate{outcome: l.Outcome(), status: l.Status()}, l.Endpoint, "", &e, func(span int) (machine.Time, bool) {
 		for _, s := range t.index.lives {
 			if s.span == span {
 				return at[s.to] - at[s.from], true

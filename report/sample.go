@@ -242,24 +242,24 @@ func grows(inFlight []float64, settles bool) bool {
 }
 
 // endedAs is told of a request of the run that has its outcome.
-func (t *Tally) endedAs(r *openRequest, id string, o flow.Outcome, at machine.Time) {
+func (t *Tally) endedAs(r *openRequest, id string, f fate, at machine.Time) {
 	number, ok := flow.RequestNumber(id)
 	if !ok || !r.sent {
 		return
 	}
-	e := Ended{Number: int32(min(number, 1<<31-1)), Sent: r.sentAt, E2E: micros(at - r.sentAt), Completed: o == flow.Completed,
+	e := Ended{Number: int32(min(number, 1<<31-1)), Sent: r.sentAt, E2E: micros(at - r.sentAt), Completed: f.outcome == flow.Completed,
 		Prompt: int32(min(r.asked, 1<<31-1)), Cached: int32(min(r.cached, 1<<31-1)), Tokens: int32(min(r.tokens, 1<<31-1))}
 	if r.firstAt > 0 {
 		e.TTFT = micros(r.firstAt - r.sentAt)
 	}
 	e.judge(r.slo)
 	t.good.ended(r.class, r.slo, &e)
-	t.pools.ended(r, o, &e)
+	t.pools.ended(r, f.outcome, &e)
 	if t.rows != nil {
-		t.rowOf(r, id, o, e)
+		t.rowOf(r, id, f, e)
 	}
 	t.keep(e)
-	t.series.ended(&e, o, at)
+	t.series.ended(&e, f.outcome, at)
 	if e.Completed {
 		t.output += float64(e.Tokens)
 	}

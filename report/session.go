@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -90,10 +91,12 @@ type Session struct {
 	lines    *recording.Writer // JSON on Out
 	file     *recording.Writer
 	outcomes *outcomes.Writer
+	junit    *os.File // for the verdict
 	ordered  *Ordered
-	hops     *hops.Meter // of a live run
-	told     bool        // the summary was printed before the end
-	settled  *Summary    // of Loaded
+	hops     *hops.Meter             // of a live run
+	told     bool                    // the summary was printed before the end
+	settled  *Summary                // of Loaded
+	whole    atomic.Pointer[Summary] // once the run's own requests have ended
 }
 
 // Start opens the recording and begins to listen.
@@ -110,6 +113,12 @@ func Start(o Options) (*Session, error) {
 		var err error
 		if s.file, err = recording.Create(o.File); err != nil {
 			return nil, fmt.Errorf("--record: %w", err)
+		}
+	}
+	if o.JUnit != "" {
+		var err error
+		if s.junit, err = os.Create(o.JUnit); err != nil {
+			return nil, errors.Join(fmt.Errorf("--junit: %w", err), s.Abandon())
 		}
 	}
 	if o.Outcomes != "" {
@@ -222,9 +231,17 @@ func (s *Session) Inputs() *Inputs {
 	return x
 }
 
-// Summary is what the run came to until now, without what takes a whole run to
-// measure. It may be asked from any goroutine.
-func (s *Session) Summary() Summary { return s.tally.Summary() }
+// Summary is what the run came to until now; what takes a whole run to measure is in it
+// once the run's own requests have ended. It may be asked from any goroutine.
+func (s *Session) Summary() Summary {
+	sum, whole := s.tally.Summary(), s.whole.Load()
+	if whole != nil {
+		sum.Scenario, sum.Seed, sum.Interrupted, sum.Measures, sum.SLO, sum.Expectations = whole.Scenario, whole.Seed, whole.Interrupted, whole.Measures, whole.SLO, whole.Expectations
+		sum.Load, sum.PrefixCache, sum.IndexLag, sum.HopTimes = whole.Load, whole.PrefixCache, whole.IndexLag, whole.HopTimes
+		sum.Endpoints, sum.PrefillServers, sum.Pools, sum.Servers, sum.Cost = whole.Endpoints, whole.PrefillServers, whole.Pools, whole.Servers, whole.Cost
+	}
+	return sum
+}
 
 // Series is the run over time; nil without Options.Also.
 func (s *Session) Series() *Series { return s.tally.series }
@@ -278,6 +295,9 @@ func (s *Session) Began() bool {
 // Abandon closes the recording of a run that never began, without a summary.
 func (s *Session) Abandon() error {
 	err := s.closeOutcomes()
+	if s.junit != nil {
+		err = errors.Join(err, s.junit.Close())
+	}
 	if s.file == nil {
 		return err
 	}
@@ -313,6 +333,7 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 		sum.Measures = inOrder(append(sum.Measures, s.options.itl...))
 	}
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
+	sum.SLO = s.options.SLO.told()
 	if s.options.pools != nil {
 		sum.Pools = s.options.pools
 	}
@@ -325,12 +346,12 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	return sum
 }
 
+// writeJUnit ends the verdict's file, if there is one.
 func (s *Session) writeJUnit(sum Summary) error {
-	f, err := os.Create(s.options.JUnit)
-	if err == nil {
-		err = errors.Join(sum.WriteJUnit(f), f.Close())
+	if s.junit == nil {
+		return nil
 	}
-	if err != nil {
+	if err := errors.Join(sum.WriteJUnit(s.junit), s.junit.Close()); err != nil {
 		return fmt.Errorf("--junit: %w", err)
 	}
 	return nil
@@ -374,6 +395,7 @@ func (s *Session) Loaded(settled func(Summary) bool) error {
 	}
 	sum := s.summary(false, s.tally.Sample())
 	s.settled = &sum
+	s.whole.Store(&sum)
 	if s.view == nil {
 		return nil
 	}
@@ -413,10 +435,11 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		s.ordered.Close()
 	}
 	sum := s.summary(interrupted, s.tally.lastSample())
-	sum.HopTimes, sum.SLO = s.options.hops, s.options.SLO.told()
+	sum.HopTimes = s.options.hops
 	if s.hops != nil {
 		sum.HopTimes = s.hops.Times()
 	}
+	s.whole.Store(&sum)
 	var errs []error
 	switch {
 	case s.view == nil:
@@ -433,11 +456,9 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		errs = append(errs, s.tally.rows.end())
 	}
 	if s.options.Form != "" {
-		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps).write(s.options.Out, s.options.Form))
+		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps, s.tally.whyNot()).write(s.options.Out, s.options.Form))
 	}
-	if s.options.JUnit != "" {
-		errs = append(errs, s.writeJUnit(sum))
-	}
+	errs = append(errs, s.writeJUnit(sum))
 	if s.file != nil {
 		s.file.Summary(sum)
 		if err := s.file.Close(); err != nil {

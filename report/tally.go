@@ -58,6 +58,7 @@ type Tally struct {
 	gaps      *Gaps
 	load      []ServerLoad
 	refusals  counts[string]
+	reasons   map[flow.Outcome]counts[string] // why requests did not complete
 	incidents []Incident
 	series    *Series // nil where nobody looks at it
 }
@@ -78,6 +79,7 @@ type openRequest struct {
 	slo                   SLO
 	prefiller             string // where the sidecar's prefill leg goes, or went
 	prefilled             bool   // it has computed the prompt
+	refusal               string // the last that it met
 }
 
 type spanAt struct {
@@ -147,6 +149,7 @@ func NewTallyFor(inFlight int) *Tally {
 		upstream: counts[string]{},
 		reached:  counts[string]{},
 		failed:   map[flow.Outcome][]string{},
+		reasons:  map[flow.Outcome]counts[string]{},
 		gaps:     NewGaps(),
 		byHand:   ByHand{Statuses: counts[string]{}, Endpoints: counts[string]{}},
 	}
@@ -212,7 +215,7 @@ func (t *Tally) Record(e flow.Event) {
 		t.step(e.Hop).add(e.Step, maxSteps)
 		t.cache.record(r, &e)
 		t.transfers.record(&e)
-		t.refused(&e)
+		t.refused(r, &e)
 	}
 	leg := e.Hop == flow.Server && e.Endpoint != "" && e.Endpoint == r.prefiller
 	borders := t.index.of[at]
@@ -271,10 +274,12 @@ func (t *Tally) Record(e flow.Event) {
 	case at == flow.At{Hop: flow.Client, Step: flow.Finished} && !r.done:
 		r.done = true
 		t.finished++
-		o := OutcomeOf(e)
+		f := fateOf(e, r.refusal)
+		o := f.outcome
 		t.outcomes.add(o, maxOutcomes)
+		t.failedWith(f)
 		r.tokens, _ = whole(e.Details.Get("tokens"))
-		t.endedAs(r, id, o, e.Time)
+		t.endedAs(r, id, f, e.Time)
 		if o == flow.Completed {
 			t.completed(r, id)
 		} else if len(t.failed[o]) < maxFailed && t.outcomes[o] > 0 { // what has no count of its own has no ids
@@ -389,6 +394,23 @@ func OutcomeOf(e flow.Event) flow.Outcome {
 		return o
 	}
 	return flow.Broken
+}
+
+// fateOf is how a finished event tells that its request ended, which met a refusal or
+// none.
+func fateOf(e flow.Event, refusal string) fate {
+	f := fate{outcome: OutcomeOf(e), refusal: refusal}
+	f.status, _ = whole(e.Details.Get("status"))
+	f.reason, _ = e.Details.Get("reason").(string)
+	f.reason = f.reason[:min(len(f.reason), longestName)]
+	return f
+}
+
+// whyNot is why requests did not complete, by outcome.
+func (t *Tally) whyNot() map[flow.Outcome]counts[string] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.reasons
 }
 
 // Counts are the requests sent and finished until now.

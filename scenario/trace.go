@@ -78,7 +78,11 @@ func (s *Scenario) readTrace(dir string) Problems {
 		path = filepath.Join(dir, path)
 	}
 	mistake := func(err error) Problems {
-		return Problems{s.problem("workload.trace.file", fmt.Sprintf("%s: %v", t.File, err), "a trace of the format "+string(t.Format))}
+		found, expected, said := strings.Cut(err.Error(), "; expected ") // as the readers of traces tell their mistakes
+		if !said {
+			expected = "a trace"
+		}
+		return Problems{s.problem("workload.trace.file", fmt.Sprintf("%s, read in the %s format: %s", t.File, t.Format, found), expected)}
 	}
 	o := trace.Options{Format: string(t.Format), Most: maxTraced, Speedup: t.Speedup, Block: t.BlockSize, Spread: t.Spread.Seconds(), From: t.From.Seconds(), Seed: s.Seed, Stream: w.Stream, Chat: w.API == ChatAPI}
 	if s.written("workload.requests") {

@@ -1,11 +1,16 @@
 package web_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +18,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/chromium"
@@ -115,7 +121,7 @@ func played(t *testing.T, text string) (*web.Server, report.Summary) {
 			t.Error(err)
 		}
 	})
-	if _, err := virtual.Play(s, session, virtual.Options{}); err != nil {
+	if _, err := virtual.Play(s, session, virtual.Options{Gaps: session.Gaps(), Served: session.Served}); err != nil {
 		t.Fatal(err)
 	}
 	sum, err := session.End(false)
@@ -326,7 +332,50 @@ func TestTime(t *testing.T) {
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#time"))
 	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
 	do(t, ctx, "spans", text(".spans", fmt.Sprint(sum.Spans[0].Count)))
+	do(t, ctx, "measures", text(".measures", "output tokens/s"))
+	do(t, ctx, "all of them", until(fmt.Sprintf(`document.querySelectorAll(".measures tbody tr").length === %d`, len(sum.Measures))))
+	do(t, ctx, "no interval without a reason", text(".measures", "too short"))
+	do(t, ctx, "the cache", text(".told", "were cached where they went"))
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
+}
+
+// The data of a shared file have the summary that the run prints, whole.
+func TestSharedFileHasTheSummary(t *testing.T) {
+	pd, err := os.ReadFile("../examples/pd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, want := played(t, string(pd))
+	var page bytes.Buffer
+	if err := server.WriteFile(&page); err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`id="run">([A-Za-z0-9+/=]+)<`).FindSubmatch(page.Bytes())
+	if found == nil {
+		t.Fatal("the file has no run")
+	}
+	var run struct {
+		Frames []struct {
+			Metrics struct{ Summary report.Summary }
+		}
+	}
+	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(found[1])))
+	if err == nil {
+		err = json.NewDecoder(z).Decode(&run)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(want)
+	if err == nil {
+		err = json.Unmarshal(text, &want) // as somebody reads it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, run.Frames[len(run.Frames)-1].Metrics.Summary); d != "" || len(want.Measures) == 0 || want.Transfers == nil || len(want.Load) == 0 {
+		t.Errorf("the summary (-) and the file's (+):\n%s", d)
+	}
 }
 
 // Two runs lie over each other: a file that was shared from another page is dashed, and its

@@ -68,6 +68,9 @@ func NewSidecarLife(behind, prefiller string) SidecarLife {
 // Outcome is how the request ends.
 func (l *Life) Outcome() Outcome { return Completed }
 
+// Status is that of the answer, of HTTP.
+func (l *Life) Status() int { return 200 }
+
 // Lives is a Recorder that takes a Life in the place of its events.
 type Lives interface {
 	Recorder
@@ -129,7 +132,7 @@ func (l *Life) Events(yield func(Event) bool) {
 		{s.LastSeen, Sidecar, []Step{ResponseEndSeen}, l.Endpoint, nil},
 		{l.LastSeen, EPP, []Step{ResponseEndSeen}, l.Endpoint, nil},
 		{l.LastGot, Client, []Step{LastTokenReceived}, "", Details{D("tokens", l.Tokens)}},
-		{l.LastGot, Client, []Step{Finished}, "", Details{D("outcome", string(l.Outcome())), D("tokens", l.Tokens)}},
+		{l.LastGot, Client, []Step{Finished}, "", Details{D("outcome", string(l.Outcome())), D("status", l.Status()), D("tokens", l.Tokens)}},
 	} {
 		if !l.tell(&x, yield) {
 			return

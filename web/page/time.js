@@ -3,7 +3,7 @@ import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import htm from "htm";
 import * as S from "./store.js";
-import { seconds, thousands, percent } from "./format.js";
+import { seconds, thousands, percent, plural } from "./format.js";
 
 const html = htm.bind(h);
 const sum = (o) => Object.values(o || {}).reduce((a, b) => a + b, 0);
@@ -105,6 +105,48 @@ function Spans({ metrics, other }) {
     <tbody>${rows.map((s) => html`<tr><th scope="row">${s.name}</th><td class="number">${thousands(s.count)}</td>${["p50", "p90", "p99", "max"].map((q) => cell(s, theirs[s.name], q))}</tr>`)}</tbody></table></div>`;
 }
 
+// amount prints a measure's value in its unit.
+function amount(unit, v) {
+  switch (unit) {
+    case "seconds": return seconds(v);
+    case "share": return (100 * v).toFixed(1) + " %";
+  }
+  return Math.abs(v) >= 99.95 ? thousands(v) : String(Number(v.toPrecision(3)));
+}
+
+const spread = (m) => m.low == null ? "?" : "± " + amount(m.unit, (m.high - m.low) / 2);
+
+// Measures are what a whole run comes to, with intervals: there are none before it has ended.
+function Measures({ metrics, other }) {
+  const rows = metrics.summary.measures || [], theirs = other ? Object.fromEntries((other.summary.measures || []).map((m) => [m.measure, m])) : {};
+  if (!rows.length) return html`<p class="quiet">Told once the run has ended.</p>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Measures"><table class="measures"><thead><tr><th scope="col">measure</th><th scope="col" class="number">value</th><th scope="col">95 % interval</th>${other && html`<th scope="col" class="number">other run</th>`}</tr></thead>
+    <tbody>${rows.map((m) => html`<tr><th scope="row">${m.measure}</th><td class="number">${amount(m.unit, m.value)}</td><td>${m.low == null ? html`<small>none: ${m.why}</small>` : spread(m)}</td>${other && html`<td class="number">${theirs[m.measure] ? amount(m.unit, theirs[m.measure].value) : ""}</td>`}</tr>`)}</tbody></table></div>`;
+}
+
+// Load is how full the model servers were: each role, and of up to 16 servers each by itself.
+function Load({ load }) {
+  const rows = load.flatMap((x) => {
+    const role = (x.pool ? x.pool + " " : "") + x.role, each = x.each || [];
+    return [{ ...x, name: role + ", " + plural(x.servers, "server"), busy: x.busy.mean }, ...(each.length > 1 && each.length <= 16 ? each : [])];
+  });
+  const level = (x, of) => html`<td class="number">${of(x.mean)}</td><td class="number">${of(x.peak)}</td>`, few = (v) => String(Number(v.toPrecision(3))), share = (v) => amount("share", v);
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Servers"><table class="load"><thead><tr><th scope="col">servers</th>${["busy", "balance", "queue", "peak", "KV", "peak", "preemptions"].map((x) => html`<th scope="col" class="number">${x}</th>`)}</tr></thead>
+    <tbody>${rows.map((x) => html`<tr><th scope="row">${x.name}</th><td class="number">${share(x.busy)}</td><td class="number">${x.balance ? few(x.balance) : ""}</td>${level(x.queue, few)}${level(x.kv, share)}<td class="number">${thousands(x.preemptions)}</td></tr>`)}</tbody></table></div>`;
+}
+
+// Told is what else the run came to: a line for each matter that there is.
+function Told({ sum }) {
+  const lines = [];
+  for (const [reason, n] of Object.entries(sum.refusals || {}).sort((a, b) => b[1] - a[1])) lines.push(["refused", reason + " (" + thousands(n) + ")"]);
+  for (const x of sum.incidents || []) lines.push(["incident", x.what + " at " + seconds(x.at) + (x.endpoint ? " " + x.endpoint : "") + (x.until ? " until " + seconds(x.until) : "")]);
+  if (sum.prefixCache) lines.push(["KV cache", (100 * sum.prefixCache.hitRate).toFixed(1) + " % of " + plural(sum.prefixCache.promptTokens, "prompt token") + " were cached where they went"]);
+  if (sum.transfers) lines.push(["KV moved", plural(sum.transfers.count, "transfer") + ", each in p50 " + seconds(sum.transfers.p50) + ", p90 " + seconds(sum.transfers.p90) + ", p99 " + seconds(sum.transfers.p99)]);
+  if (sum.cost) lines.push(["cost", [sum.cost.gpuHours.toPrecision(3) + " GPU-hours", sum.cost.usd != null && sum.cost.usd.toPrecision(4) + " USD", sum.cost.usdPerMillionOutputTokens != null && sum.cost.usdPerMillionOutputTokens.toPrecision(4) + " USD per 1M output tokens"].filter(Boolean).join(", ")]);
+  for (const x of sum.expectations || []) lines.push([x.ok ? "expected" : "missed", x.what + " " + x.expected + ", found " + x.found]);
+  return html`<dl class="told">${lines.map(([what, text]) => html`<div class=${what === "missed" ? "bad" : ""}><dt>${what}</dt><dd>${text}</dd></div>`)}</dl>`;
+}
+
 export function Time() {
   const s = S.useStore(500);
   const [U, setU] = useState(null), [error, setError] = useState(""), [other, setOther] = useState(null);
@@ -115,6 +157,9 @@ export function Time() {
       <p class="quiet">Drag to look closer, double-click to see all; or arrow keys, + and −. Dotted: incidents.${s.gaps.length ? " Dashed: this page was too slow and some moments are missing." : ""}</p></div>
     ${error && html`<p class="note bad" role="alert">${error}</p>`}
     <div class="plots">${plots.map((p) => html`<${Plot} key=${p.id} plot=${p} metrics=${s.metrics} other=${other && other.metrics} U=${U}/>`)}</div>
-    ${s.metrics && html`<h2>Spans</h2><${Spans} metrics=${s.metrics} other=${other && other.metrics}/>`}
+    ${s.metrics && html`<h2>Spans</h2><${Spans} metrics=${s.metrics} other=${other && other.metrics}/>
+    <h2>Measures</h2><${Measures} metrics=${s.metrics} other=${other && other.metrics}/>
+    ${(s.metrics.summary.load || []).length > 0 && html`<h2>Servers</h2><${Load} load=${s.metrics.summary.load}/>`}
+    <${Told} sum=${s.metrics.summary}/>`}
   </section>`;
 }

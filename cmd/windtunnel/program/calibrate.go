@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -55,6 +56,17 @@ func (c *calibrateCmd) Run(o *outside) error {
 	}
 	if _, err := os.Stat(c.File); err == nil && !c.Force {
 		return exit.Hint(exit.Usage, fmt.Errorf("%s is there already", c.File), "choose another one with --file, or write over it with --force")
+	}
+	// Minutes of measuring are not for a file that cannot be written, nor an empty one for those that fail.
+	probe, err := os.CreateTemp(filepath.Dir(c.File), ".windtunnel-*")
+	if err != nil {
+		return exit.With(exit.Input, fmt.Errorf("--file %s cannot be written: %w", c.File, err))
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return exit.With(exit.Input, fmt.Errorf("--file: %w", err))
+	}
+	if scheme, _, given := strings.Cut(c.Endpoint, "://"); given && scheme != "http" && scheme != "https" {
+		return exit.With(exit.Usage, fmt.Errorf("--endpoint: found %q; expected an address such as 127.0.0.1:8000, or a URL that begins with http:// or https://", c.Endpoint))
 	}
 	key := c.APIKey
 	for _, name := range []string{"VLLM_API_KEY", "OPENAI_API_KEY"} {

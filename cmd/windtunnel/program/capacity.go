@@ -175,12 +175,8 @@ func (c *capacityCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	for _, text := range c.Set {
-		settings, err := parseSettings(text)
-		if err != nil {
-			return err
-		}
-		v.settings = append(v.settings, settings...)
+	if err := v.set(c.Set); err != nil {
+		return err
 	}
 	s, err := v.scenario(0)
 	if err != nil {

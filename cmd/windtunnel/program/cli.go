@@ -126,14 +126,23 @@ func usageError(err error) error {
 // guessed is a usage error with a guess.
 var guessed = regexp.MustCompile(`^(.* -*(\S+)), did you mean (one of )?"-*(\S)`)
 
-// negative is a usage error with a hint that does not help.
-var negative = regexp.MustCompile(`^(.*expected) uint value (but got "-.*") \(short flag\); perhaps try .*$`)
+// negative is a usage error with a hint that does not help, and number one that names a
+// type of Go.
+var (
+	negative = regexp.MustCompile(`^(.*expected) (uint|int|float) value (but got "-.*") \(short flag\); perhaps try .*$`)
+	number   = regexp.MustCompile(`^(.*expected a) (?:valid \d+ bit (u?int)|(float)) (but got ".*?")(?: \(string\))?$`)
+)
 
 // likely leaves a guess out that does not begin with the same letter: among short
-// words any is near any other, and that of a sign where there is none.
+// words any is near any other, and that of a sign where there is none. Numbers it calls
+// what people do.
 func likely(err error) error {
+	kinds := map[string]string{"uint": "whole number from 0 on", "int": "whole number", "float": "number"}
 	if m := negative.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("%s a whole number from 0 on %s", m[1], m[2])
+		return fmt.Errorf("%s a %s from 0 on %s", m[1], strings.TrimSuffix(kinds[m[2]], " from 0 on"), m[3])
+	}
+	if m := number.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s %s %s", m[1], kinds[m[2]+m[3]], m[4])
 	}
 	m := guessed.FindStringSubmatch(err.Error())
 	if m == nil || m[2][:1] == m[4] {

@@ -1,34 +1,21 @@
 package program
 
 import (
-	"bytes"
 	"path/filepath"
 	"testing"
-
-	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 )
 
 // The same seed gives the same bytes, whatever else is written of the run, and however it is played: another
 // seed gives others.
 func TestSameSeedSameBytes(t *testing.T) {
 	t.Parallel()
-	play := func(t *testing.T, args ...string) string {
-		t.Helper()
-		var stdout, stderr bytes.Buffer
-		o := console.New()
-		o.Stdout, o.Stderr, o.Terminal, o.Columns = &stdout, &stderr, false, 0
-		if code := run(args, o); code != 0 {
-			t.Fatalf("%v: exit code %d: %s", args, code, &stderr)
-		}
-		return stdout.String()
-	}
 	for _, example := range []string{"plain", "pd", "kv-aware", "classes", "incidents", "conversations"} {
 		t.Run(example, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			command := []string{"sim", "../../../examples/" + example + ".yaml", "-n", "60", "--output", "csv"}
-			want := play(t, command...)
-			summary := play(t, append(command[:4:4], "--output", "json", "--view", "progress")...)
+			want := printed(t, command...)
+			summary := printed(t, append(command[:4:4], "--output", "json", "--view", "progress")...)
 			for _, more := range [][]string{
 				{},
 				{"--record", filepath.Join(dir, "a.ndjson")},
@@ -37,18 +24,18 @@ func TestSameSeedSameBytes(t *testing.T) {
 				{"--step-by-step"},
 				{"--bytes"},
 			} {
-				if got := play(t, append(command, more...)...); got != want {
+				if got := printed(t, append(command, more...)...); got != want {
 					t.Errorf("with %v the requests are others:\n%.600s\nand without\n%.600s", more, got, want)
 				}
-				if got := play(t, append(append(command[:4:4], "--output", "json", "--view", "progress"), more...)...); got != summary {
+				if got := printed(t, append(append(command[:4:4], "--output", "json", "--view", "progress"), more...)...); got != summary {
 					t.Errorf("with %v the record or summary is another: %d bytes, and %d without", more, len(got), len(summary))
 				}
 			}
 			// Fewer endpoints of each decision are told in the record, and nothing else is another.
-			if got := play(t, append(command, "--explain", "1")...); got != want {
+			if got := printed(t, append(command, "--explain", "1")...); got != want {
 				t.Error("with --explain 1 the requests are others")
 			}
-			if play(t, append(command, "--seed", "77")...) == want {
+			if printed(t, append(command, "--seed", "77")...) == want {
 				t.Error("another seed gives the same bytes")
 			}
 		})

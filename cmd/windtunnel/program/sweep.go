@@ -336,7 +336,7 @@ func openResults(path string, inputs []string) (*results, error) {
 		}
 	}
 	if err != nil {
-		return nil, exit.With(exit.Environment, fmt.Errorf("--results: %w", err))
+		return nil, exit.With(exit.Input, fmt.Errorf("--results: %w", err))
 	}
 	return x, nil
 }

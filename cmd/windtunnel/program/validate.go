@@ -27,11 +27,12 @@ import (
 
 type validateCmd struct {
 	loadFlags
-	EnvoyPath string  `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
-	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"How far virtual time may be off a latency before that is pointed out."`
-	Hops      bool    `help:"Measure first, in a live run with another seed, how long it takes from part to part on this machine, and have virtual time take as long."`
-	Fail      bool    `name:"fail" help:"Exit with code 1 where outcomes differ or a latency at p50 or p90 is off by more than the tolerance."`
-	Output    string  `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
+	Set       []string `placeholder:"PATH=VALUE" sep:"none" help:"Change a field of the scenario first. May be repeated."`
+	EnvoyPath string   `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
+	Tolerance float64  `default:"5" placeholder:"PERCENT" help:"How far virtual time may be off a latency before that is pointed out."`
+	Hops      bool     `help:"Measure first, in a live run with another seed, how long it takes from part to part on this machine, and have virtual time take as long."`
+	Fail      bool     `name:"fail" help:"Exit with code 1 where outcomes differ or a latency at p50 or p90 is off by more than the tolerance."`
+	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
 }
 
 func (c *validateCmd) Help() string {
@@ -162,6 +163,9 @@ func (c *validateCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if err := v.set(c.Set); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "windtunnel-validate-")
 	if err != nil {
 		return exit.With(exit.Environment, err)
@@ -221,7 +225,8 @@ func (c *validateCmd) Run(o *outside) error {
 
 // live plays the scenario in wall time, into a recording.
 func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
-	live := runCmd{loadFlags: flags, outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: path}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
+	live := runCmd{loadFlags: flags, Set: c.Set, outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: path}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
+	fmt.Fprintln(o.Stderr, "playing in wall time, which takes as long as the scenario does")
 	quiet := *o
 	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
 	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at

@@ -61,6 +61,20 @@ func (v *variant) with(settings ...scenario.Setting) variant {
 	return w
 }
 
+// set gives fields of the variant itself other values, each as path=value, and sees whether
+// it can be played so.
+func (v *variant) set(list []string) error {
+	for _, text := range list {
+		one, err := scenario.ParseSetting(text)
+		if err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
+		}
+		v.settings = append(v.settings, one)
+	}
+	_, err := v.scenario(0)
+	return err
+}
+
 // scenario reads it anew: what plays a scenario keeps things in it. The number is
 // that of the replication, which is added to the seed.
 func (v *variant) scenario(replication int) (*scenario.Scenario, error) {

@@ -166,7 +166,7 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		}
 	}
 	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, fmt.Errorf("line %d: longer than %d bytes; expected a trace in the %s format", line+1, maxLine, o.Format)
+		return nil, fmt.Errorf("line %d: longer than %d bytes; expected a request on each line", line+1, maxLine)
 	} else if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		return nil, fmt.Errorf("none of its %d requests comes in the time from %g s on that is asked for; expected one that has some", outside, o.From)
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("there is no request in it; expected a trace in the %s format", o.Format)
+		return nil, errors.New("there is no request in it; expected one on each line")
 	}
 	t := &Trace{Assumed: f.assumed()}
 	if !slices.IsSortedFunc(rows, before) {
