@@ -17,6 +17,9 @@ type page struct {
 // wants.
 func (s *server) page(source int, c *metrics.Collector) metrics.Page {
 	s.advance() // a long run is counted up to now
+	if s.pages == nil { // many pages will be made
+		s.told.Remember()
+	}
 	for len(s.pages) <= source {
 		s.pages = append(s.pages, page{})
 	}

@@ -26,6 +26,7 @@ func TestReplicas(t *testing.T) {
 		{"nothing asks for none", AverageValue, 0, 16_000, 4, 4, 4, 0},
 		{"replicas that start count as there", AverageValue, 128_000, 16_000, 8, 8, 2, 8},
 		{"a value counts by those that are ready", Value, 200_000, 100_000, 4, 4, 3, 6},
+		{"a value where there are none", Value, 250_000, 100_000, 0, 0, 0, 3},
 		{"a value within a tenth", Value, 105_000, 100_000, 4, 4, 3, 4},
 		{"pool saturation never asks for more than a few, whatever the pool's size", AverageValue, 1_000, 700, 8, 8, 8, 2},
 	} {
@@ -53,6 +54,8 @@ func TestReplicasPerPod(t *testing.T) {
 		{"so much that nothing changes", []int64{15, 15}, 4, 2, 0, 4, true},
 		{"missing ones dampen the way down", []int64{0, 0}, 4, 2, 0, 2, true},
 		{"those that are not ready dampen the way up", []int64{20, 20}, 4, 0, 2, 4, true},
+		{"so much that it would be the way down", []int64{15, 15}, 2, 0, 2, 2, true},
+		{"never down where each has too much", []int64{30}, 4, 1, 0, 4, true},
 		{"and not the way down", []int64{5, 5}, 4, 0, 2, 1, true},
 		{"nobody tells anything", nil, 2, 2, 0, 0, false},
 	} {

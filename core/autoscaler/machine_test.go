@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
 	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
 )
 
 // player plays a Machine whose decisions are carried out at once, but for pods that take their
@@ -58,7 +59,12 @@ func (p *player) until(seconds int) string {
 			if e.Kind == Scrape {
 				s := Scraped{Target: "epp", Failed: p.failed}
 				for name, v := range p.load {
-					s.Samples = append(s.Samples, promql.Sample{Name: name, Value: v})
+					name, picker, several := strings.Cut(name, " of ")
+					sample := promql.Sample{Name: name, Value: v}
+					if several {
+						sample.Labels = []metrics.Label{{Name: "picker", Value: picker}}
+					}
+					s.Samples = append(s.Samples, sample)
 				}
 				p.m.Input(at, s, &p.fx)
 				continue
@@ -202,8 +208,156 @@ spec:
   - {type: prometheus, name: replicas, metadata: {query: max(kube_deployment_status_replicas), threshold: "1"}}
 `, 1)
 	p.load[queueMetric] = 6
-	if got := p.until(100); got != "hpa 1 to 5" && got != "hpa 1 to 5, hpa 5 to 6" {
+	if got := p.until(100); got != "hpa 1 to 5" {
 		t.Errorf("six wait, four start: %s", got)
+	}
+	if got := p.until(200); got != "hpa 5 to 6" {
+		t.Errorf("once they are ready: %s", got)
+	}
+}
+
+// object is a ScaledObject with one trigger, which is strict about its query.
+func object(spec, query, metadata string) string {
+	return `
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: x}
+spec:
+  scaleTargetRef: {name: ms}
+  cooldownPeriod: 60
+` + spec + `
+  triggers:
+  - {type: prometheus, name: running, metadata: {query: '` + query + `', threshold: "10"` + metadata + `}}
+`
+}
+
+const runningQuery = "sum(llm_d_epp_request_running)"
+
+// Where a figure cannot be had more often in a row than the threshold says, the fallback counts, held
+// against what there is as its behavior says.
+func TestFallback(t *testing.T) {
+	for fallback, want := range map[string]string{
+		"replicas: 6": "hpa 4 to 6", "replicas: 6, behavior: static": "hpa 4 to 6", "replicas: 6, behavior: currentReplicas": "",
+		"replicas: 6, behavior: currentReplicasIfHigher": "hpa 4 to 6", "replicas: 2, behavior: currentReplicasIfHigher": "",
+		"replicas: 6, behavior: currentReplicasIfLower": "", "replicas: 2, behavior: currentReplicasIfLower": "hpa 4 to 2",
+	} {
+		p := play(t, object("  minReplicaCount: 1\n  fallback: {failureThreshold: 3, "+fallback+"}", runningQuery, `, ignoreNullValues: "false"`), 4)
+		if got := p.until(45); got != "" { // the third failure is at most 45 s from the beginning
+			t.Errorf("%s: with three failures %s", fallback, got)
+		}
+		if strings.HasPrefix(want, "hpa 4 to 6") {
+			if got := p.until(60); got != want {
+				t.Errorf("%s: with four failures %q", fallback, got)
+			}
+			want = ""
+		}
+		if got := p.until(500); got != want { // down waits for its window
+			t.Errorf("%s: %q, expected %q", fallback, got, want)
+		}
+	}
+}
+
+// idleReplicaCount stays where nothing is active, and minReplicaCount is there once something is.
+func TestIdleReplicas(t *testing.T) {
+	p := play(t, object("  minReplicaCount: 3\n  idleReplicaCount: 1", runningQuery, ""), 3)
+	if got := p.until(200); got != "keda 3 to 1" {
+		t.Errorf("nothing runs: %s", got)
+	}
+	p.load[runningMetric] = 2
+	if got := p.until(240); got != "keda 1 to 3" {
+		t.Errorf("two run: %s", got)
+	}
+}
+
+// A trigger is active above its activationThreshold.
+func TestActivation(t *testing.T) {
+	p := play(t, object("  minReplicaCount: 0", runningQuery, `, activationThreshold: "5"`), 0)
+	p.load[runningMetric] = 5
+	if got := p.until(200); got != "" {
+		t.Errorf("at the threshold: %s", got)
+	}
+	p.load[runningMetric] = 6
+	if got := p.until(240); got != "keda 0 to 1" {
+		t.Errorf("above it: %s", got)
+	}
+}
+
+// Whatever the figures say, there are as many as the bounds allow; a number out of them that
+// somebody else has set is put right.
+func TestBounds(t *testing.T) {
+	for _, x := range []struct {
+		spec     string
+		replicas int
+		running  float64
+		want     string
+	}{
+		{"  minReplicaCount: 1\n  maxReplicaCount: 3", 7, 65, "hpa 7 to 3"},
+		{"  minReplicaCount: 2\n  maxReplicaCount: 3", 2, 65, "hpa 2 to 3"},
+		{"  minReplicaCount: 4", 1, 0, "keda 1 to 4"},
+		{"  minReplicaCount: 4", 1, 30, "hpa 1 to 4"},
+	} {
+		p := play(t, object(x.spec, runningQuery, ""), x.replicas)
+		if strings.HasPrefix(x.want, "hpa 1") {
+			p.m.poll.next = machine.Never
+		} else if strings.HasPrefix(x.want, "keda") {
+			p.m.sync.next = machine.Never
+		}
+		p.load[runningMetric] = x.running
+		if got := p.until(200); got != x.want {
+			t.Errorf("%s: %q, expected %q", x.spec, got, x.want)
+		}
+	}
+}
+
+// A trigger takes one series: several are a failure, and so is a figure that is no number unless
+// ignoreNullValues has it be 0.
+func TestFigures(t *testing.T) {
+	p := play(t, object("  minReplicaCount: 1", runningMetric, ""), 2)
+	p.load[runningMetric+" of a"], p.load[runningMetric+" of b"] = 90, 90
+	if got := p.until(100); got != "" || !strings.Contains(p.m.Failure(), "2 series; expected one") {
+		t.Errorf("of two series: %q, it failed for %q", got, p.m.Failure())
+	}
+	for ignore, want := range map[string]string{"true": "hpa 2 to 1", "false": "hpa 2 to 6, hpa 6 to 8"} {
+		p := play(t, object("  minReplicaCount: 1\n  maxReplicaCount: 8", runningQuery+" / 0", `, ignoreNullValues: "`+ignore+`"`), 2)
+		p.load[runningMetric] = 5
+		if got := p.until(400); got != want {
+			t.Errorf("infinitely many, ignored %s: %q, expected %q", ignore, got, want)
+		}
+	}
+}
+
+// Scrapes, rules, KEDA and the HPA each have a phase of their own, from the Deployment's name and the seed.
+func TestPhasesDiffer(t *testing.T) {
+	x, err := ReadManifest("so.yaml", []byte(strings.ReplaceAll(queueObject, "MIN", "1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := x.Config
+	if err := c.AddRule("a:b", runningQuery); err != nil {
+		t.Fatal(err)
+	}
+	c.Every(DefaultScrape, DefaultSync)
+	for part, of := range map[string]func(*Machine) machine.Time{
+		"scrape": func(m *Machine) machine.Time { return m.scrape.next }, "sync": func(m *Machine) machine.Time { return m.sync.next },
+		"poll": func(m *Machine) machine.Time { return m.poll.next }, "rule": func(m *Machine) machine.Time { return m.rules[0].next },
+		"from scrape to sync": func(m *Machine) machine.Time { return (m.sync.next - m.scrape.next + DefaultSync) % DefaultSync },
+		"from rule to scrape": func(m *Machine) machine.Time { return (m.scrape.next - m.rules[0].next + DefaultSync) % DefaultSync },
+	} {
+		early, late := 0, 0
+		for i := range 100 {
+			c.Name = fmt.Sprint("d", i)
+			switch at := of(New(c, deployment.Status{})); {
+			case at < 0 || at > DefaultSync:
+				t.Fatalf("%s: first after %v", part, at)
+			case at < DefaultSync/3:
+				early++
+			case at > 2*DefaultSync/3:
+				late++
+			}
+		}
+		if early < 15 || late < 15 {
+			t.Errorf("%s: of 100 Deployments %d have it in the first third of the interval and %d in the last", part, early, late)
+		}
 	}
 }
 

@@ -97,6 +97,7 @@ type scaler struct {
 	m      *autoscaler.Machine
 	scales *drive.Driver[autoscaler.Message, *machine.Effects[autoscaler.Effect]]
 	ready  chan struct{} // closed when scales is there
+	coming sync.Map      // the Targets whose page was asked for and is not there yet
 }
 
 // Scale has another autoscaler decide from now on, from the number of servers that there are to be.
@@ -200,26 +201,38 @@ func (d *Driver) carryOut() {
 // scrapeTimeout is Prometheus' scrape_timeout.
 const scrapeTimeout = 10 * time.Second
 
-// scrape reads the pages that Prometheus would.
+// scrape reads the pages that Prometheus would: all at once, and none again that has not come yet.
+// On a machine that cannot keep up they would be more and more.
 func (x *scaler) scrape() {
 	<-x.ready
-	d := x.d
-	ctx, cancel := context.WithTimeout(d.ctx, scrapeTimeout)
-	defer cancel()
-	list := d.o.Pickers()
+	list := x.d.o.Pickers()
 	if slices.ContainsFunc(x.c.Names(), autoscaler.OfServers) {
-		list = append(list, d.o.Servers()...)
+		list = append(list, x.d.o.Servers()...)
 	}
 	for _, t := range list {
-		got := autoscaler.Scraped{Target: t.Name, Failed: true}
-		if t.Address != "" {
-			samples, err := x.page(ctx, "http://"+t.Address+"/metrics", t.Name)
-			if got.Samples, got.Failed = samples, err != nil; err != nil && ctx.Err() == nil {
-				d.o.Log.Debug("a page of metrics was not read", "target", t.Name, "error", err)
-			}
+		if _, coming := x.coming.LoadOrStore(t, true); coming {
+			continue
 		}
-		x.scales.Input(got)
+		x.d.done.Go(func() {
+			defer x.coming.Delete(t)
+			x.scales.Input(x.read(t))
+		})
 	}
+}
+
+// read is what came of scraping a target.
+func (x *scaler) read(t Target) autoscaler.Scraped {
+	got := autoscaler.Scraped{Target: t.Name, Failed: true}
+	if t.Address == "" {
+		return got
+	}
+	ctx, cancel := context.WithTimeout(x.d.ctx, scrapeTimeout)
+	defer cancel()
+	samples, err := x.page(ctx, "http://"+t.Address+"/metrics", t.Name)
+	if got.Samples, got.Failed = samples, err != nil; err != nil && x.d.ctx.Err() == nil {
+		x.d.o.Log.Debug("a page of metrics was not read", "target", t.Name, "error", err)
+	}
+	return got
 }
 
 // page are the samples of a page that some query reads.

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +21,8 @@ type hashed struct {
 	chained bool    // an id stands for its block alone, and what is before it counts besides
 
 	sessions bool
+	beside   map[string]bool // fields that say something of requests and are not taken over
+	other    bool            // some have more than text
 }
 
 func (h *hashed) assumed() []string {
@@ -26,6 +30,12 @@ func (h *hashed) assumed() []string {
 		"answers are not known by content: no later prompt has one of them in it but as its own hash ids say"}
 	if h.sessions {
 		out = append(out, "requests of a session come at the times of their lines, and do not wait for the answer before")
+	}
+	if names := slices.Sorted(maps.Keys(h.beside)); len(names) > 0 {
+		out = append(out, "what it says of requests besides is not taken over: "+strings.Join(names, ", "))
+	}
+	if h.other {
+		out = append(out, "requests whose type is not text are text of as many tokens")
 	}
 	return out
 }
@@ -41,6 +51,16 @@ type blocks struct {
 	Hashes      []uint64        `json:"hash_ids"`
 	Session     json.RawMessage `json:"session_id"`
 	Chat        json.RawMessage `json:"chat_id"`
+	Type        string          `json:"type"`
+
+	// What is not taken over.
+	Priority json.RawMessage `json:"priority"`
+	Strict   json.RawMessage `json:"strict_priority"`
+	Policy   json.RawMessage `json:"policy_class"`
+	Delay    json.RawMessage `json:"delay"`
+	DelayMS  json.RawMessage `json:"delay_ms"`
+	WaitFor  json.RawMessage `json:"wait_for"`
+	ToolWait json.RawMessage `json:"tool_wait_ms"`
 }
 
 // read reads a line that has nothing but the fields of Mooncake, as its lines do: in an
@@ -76,6 +96,11 @@ func (x *blocks) read(text string) bool {
 			return s.skip('}') && strings.TrimLeft(string(s), space) == ""
 		}
 	}
+}
+
+// beside are the fields that are not taken over.
+func (x *blocks) beside() map[string]json.RawMessage {
+	return map[string]json.RawMessage{"priority": x.Priority, "strict_priority": x.Strict, "policy_class": x.Policy, "delay": x.Delay, "delay_ms": x.DelayMS, "wait_for": x.WaitFor, "tool_wait_ms": x.ToolWait}
 }
 
 // scan is what is left of a line.
@@ -154,11 +179,17 @@ func (h *hashed) line(text string) (r row, header bool, err error) {
 		if err := json.Unmarshal([]byte(text), &x); err != nil {
 			return row{}, false, fmt.Errorf("%w; expected a JSON object with timestamp, input_length, output_length and hash_ids", err)
 		}
+		for name, v := range x.beside() {
+			if v != nil {
+				h.beside[name] = true
+			}
+		}
 	}
 	at := cmp.Or(x.Timestamp, x.CreatedTime)
 	if at == nil {
 		return row{}, false, errors.New("timestamp is missing; expected a number")
 	}
+	h.other = h.other || x.Type != "" && x.Type != "text"
 	h.sessions = h.sessions || x.Session != nil || x.Chat != nil
 	r = row{at: *at * h.unit, input: cmp.Or(x.Input, x.InputTokens), output: cmp.Or(x.Output, x.OutTokens), hashes: x.Hashes, block: h.block}
 	if blocks := (r.input + h.block - 1) / h.block; len(x.Hashes) != blocks || blocks > maxBlocks {

@@ -64,9 +64,9 @@ func (o *Options) of() (format, error) {
 		return &csv{names: [3]string{"Timestamp", "Request tokens", "Response tokens"}, time: seconds, format: BurstGPT,
 			also: []string{"its requests to several models are sent to one"}}, nil
 	case Mooncake:
-		return &hashed{block: cmp.Or(o.Block, MooncakeBlock), unit: 1e-3}, nil
+		return &hashed{block: cmp.Or(o.Block, MooncakeBlock), unit: 1e-3, beside: map[string]bool{}}, nil
 	case Bailian:
-		return &hashed{block: cmp.Or(o.Block, BailianBlock), unit: 1, chained: true}, nil
+		return &hashed{block: cmp.Or(o.Block, BailianBlock), unit: 1, chained: true, beside: map[string]bool{}}, nil
 	}
 	return nil, fmt.Errorf("no format %q; expected one of %s", o.Format, strings.Join(Formats(), ", "))
 }

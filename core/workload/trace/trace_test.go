@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/core/workload"
 )
 
@@ -61,6 +63,8 @@ func TestAssumed(t *testing.T) {
 		{"Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n", Options{Format: BurstGPT}, []string{different, "its requests to several models are sent to one"}},
 		{`{"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0,1]}`, Options{Format: Mooncake}, []string{"a hash id stands for 512 tokens, and for all that is before them", answers}},
 		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`, Options{Format: Bailian}, []string{"a hash id stands for 16 tokens, and for all that is before them", answers, "requests of a session come at the times of their lines, and do not wait for the answer before"}},
+		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0],"priority":0,"delay":3,"request_id":"x"}`, Options{Format: Mooncake}, []string{"a hash id stands for 512 tokens, and for all that is before them", answers, "what it says of requests besides is not taken over: delay, priority"}},
+		{`{"timestamp":0,"input_length":9,"output_length":5,"hash_ids":[0],"type":"image"}`, Options{Format: Bailian}, []string{"a hash id stands for 16 tokens, and for all that is before them", answers, "requests whose type is not text are text of as many tokens"}},
 		{`[{"conversations":[{"from":"narrator","value":"Be short"},{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"}]}]`, Options{Format: ShareGPT, Chat: true}, []string{
 			"it has no times: requests come as the workload says, those of a conversation one after the other, and do not wait for the answer before",
 			"words are made up, of the lengths of the trace's and the same where its are the same; a token of an answer is four characters", "every message is one of the user's",
@@ -226,7 +230,7 @@ func TestWritten(t *testing.T) {
 				first = at
 			}
 			made := c.Conversation(i, i).Request()
-			text, _, err := lengths(made.Bytes())
+			text, _, err := lengths(&made)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,5 +249,32 @@ func TestWritten(t *testing.T) {
 	}
 	if _, err := Write(io.Discard, &workload.Config{Requests: 1}, WriteOptions{Format: Azure}); err == nil || !strings.Contains(err.Error(), "expected a rate") {
 		t.Error(err)
+	}
+}
+
+// Whatever API requests are asked by, their lengths are written; what has no place in a trace is told.
+func TestWrittenOfEveryAPI(t *testing.T) {
+	for _, api := range []workload.API{workload.Chat, workload.Completions, workload.Messages, workload.Responses, workload.Generate} {
+		c := &workload.Config{Seed: 3, Model: "m", Requests: 2, Rate: 2, Characters: true, API: api, MaxTokens: 7, Length: func(*machine.Draw) int { return 120 }}
+		var b bytes.Buffer
+		lost, err := Write(&b, c, WriteOptions{Format: Azure})
+		if err != nil || lost != nil {
+			t.Errorf("%v: %v %v", api, err, lost)
+			continue
+		}
+		got, err := Read(&b, Options{Format: Azure, Most: 10, Speedup: 1})
+		if err != nil || len(got.Requests) != 2 || got.Requests[0].Prompt[0].Bytes != 120 || got.Requests[1].Output != 7 {
+			t.Errorf("%v: %v %+v", api, err, got)
+		}
+	}
+	if _, err := Write(io.Discard, &workload.Config{Requests: 1, Rate: 1, API: workload.Embed, Text: "x", Tokenizer: tokens.Packed{}}, WriteOptions{Format: Azure}); err == nil || !strings.Contains(err.Error(), "embeddings") {
+		t.Error(err)
+	}
+	class := func(name, model string) workload.Class {
+		return workload.Class{Share: 0.5, Config: &workload.Config{Seed: 3, Model: model, Class: name, Text: "x", MaxTokens: 5, Headers: []workload.Header{{Header: header.Header{Name: "x-tenant", Value: name}, Share: 1}}}}
+	}
+	lost, err := Write(io.Discard, &workload.Config{Seed: 3, Requests: 20, Rate: 1, Classes: []workload.Class{class("a", "m"), class("b", "n")}}, WriteOptions{Format: BurstGPT})
+	if d := cmp.Diff([]string{"requests ask for 2 models or adapters, which are not told apart", "classes of traffic and what a good request keeps to are left out", "the headers of 20 requests are left out"}, lost); err != nil || d != "" {
+		t.Errorf("%v %s", err, d)
 	}
 }

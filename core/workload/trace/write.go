@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/workload"
 )
 
@@ -30,7 +31,8 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 	w := writer{to: to, options: o, ids: map[uint64]int{}}
 	w.head()
 	arrivals, turns, unlimited := c.Arrivals(), 0, 0
-	sent := 0
+	sent, headers := 0, 0
+	models, classes := map[string]bool{}, map[string]bool{}
 	for index := 0; w.err == nil && (c.Requests == 0 || sent < c.Requests); index++ {
 		at, more := arrivals.Next()
 		if !more {
@@ -38,9 +40,13 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 		}
 		v := c.Conversation(index, sent)
 		r := v.Request()
-		prompt, output, err := lengths(r.Bytes())
+		prompt, output, err := lengths(&r)
 		if err != nil {
 			return nil, err
+		}
+		models[r.Model], classes[r.Class] = true, true
+		if len(r.Header) > 0 {
+			headers++
 		}
 		if turns += v.Turns - 1; output == 0 {
 			unlimited++
@@ -55,6 +61,15 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 	if turns > 0 {
 		lost = append(lost, fmt.Sprintf("%d later turns of conversations are left out: their prompts have the answers in them, and their times depend on them", turns))
 	}
+	if len(models) > 1 {
+		lost = append(lost, fmt.Sprintf("requests ask for %d models or adapters, which are not told apart", len(models)))
+	}
+	if len(classes) > 1 || !classes[""] {
+		lost = append(lost, "classes of traffic and what a good request keeps to are left out")
+	}
+	if headers > 0 {
+		lost = append(lost, fmt.Sprintf("the headers of %d requests are left out", headers))
+	}
 	if unlimited > 0 {
 		lost = append(lost, fmt.Sprintf("%d requests leave the length of the answer to the model server: they are written as 1 token", unlimited))
 	}
@@ -62,24 +77,42 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 }
 
 // lengths are the prompt's text and how many tokens are asked for.
-func lengths(body []byte) (prompt string, output int, err error) {
-	var x struct {
-		Messages []struct {
-			Content string `json:"content"`
-		} `json:"messages"`
-		Prompt json.RawMessage `json:"prompt"`
-		Max    int             `json:"max_tokens"`
+func lengths(r *workload.Request) (prompt string, output int, err error) {
+	if r.GRPC {
+		return ofCall(r)
 	}
-	if err := json.Unmarshal(body, &x); err != nil {
+	type said struct {
+		Content string `json:"content"`
+	}
+	var x struct {
+		Messages []said          `json:"messages"`
+		Input    []said          `json:"input"`
+		Prompt   json.RawMessage `json:"prompt"`
+		Max      int             `json:"max_tokens"`
+		MaxOut   int             `json:"max_output_tokens"`
+	}
+	if err := json.Unmarshal(r.Bytes(), &x); err != nil {
 		return "", 0, fmt.Errorf("a request has no prompt of text: %w", err)
 	}
 	if x.Prompt != nil && json.Unmarshal(x.Prompt, &prompt) != nil {
 		return "", 0, errors.New("a request has several prompts; expected one each")
 	}
-	for _, m := range x.Messages {
+	for _, m := range append(x.Messages, x.Input...) {
 		prompt += m.Content
 	}
-	return prompt, x.Max, nil
+	return prompt, max(x.Max, x.MaxOut), nil
+}
+
+// ofCall are lengths of a gRPC call.
+func ofCall(r *workload.Request) (prompt string, output int, err error) {
+	if r.Path == vllmgrpc.EmbedPath {
+		return "", 0, errors.New("requests ask for embeddings, which have no answer of tokens; expected api: grpc-generate, or one by HTTP")
+	}
+	var x vllmgrpc.GenerateRequest
+	if err := vllmgrpc.ReadMessage(r.Bytes(), &x); err != nil {
+		return "", 0, err
+	}
+	return x.GetText(), int(x.GetSamplingParams().GetMaxTokens()), nil
 }
 
 type writer struct {
