@@ -19,6 +19,8 @@ type Expectations struct {
 	Spans SpanExpectations `json:"spans"`
 	// Limits of any measure that the summary has.
 	Measures []limit.Limit `json:"measures" max:"64"`
+	// Limits of any other number of the summary, by its names in --output json, such as classes[chat].attainment >= 0.95 or refusals[epp: queue full] <= 3: a list's entry is named by its name, and what a map does not have counts as 0.
+	Figures []limit.Figure `json:"figures" max:"64"`
 }
 
 // OutcomeExpectations are amounts of requests by outcome.
@@ -161,6 +163,8 @@ type Measured struct {
 	// Measure gives a measure by its name, if there is one: in seconds, as a share, or a
 	// number. It may be nil.
 	Measure func(name string) (float64, bool)
+	// Figure gives any other number, if there is one. It may be nil.
+	Figure func(path []string) (float64, bool)
 }
 
 // Expectation is one expectation and whether it was met.
@@ -196,6 +200,15 @@ func (e *Expectations) Check(m Measured) []Expectation {
 		if m.Measure != nil {
 			if v, ok := m.Measure(l.Measure); ok {
 				x.Found, x.OK = l.Text(v), l.Holds(v)
+			}
+		}
+		out = append(out, x)
+	}
+	for _, f := range e.Figures {
+		x := Expectation{What: f.Name, Expected: f.Words(), Found: "never measured"}
+		if m.Figure != nil {
+			if v, ok := m.Figure(f.Path); ok {
+				x.Found, x.OK = f.Text(v), f.Holds(v)
 			}
 		}
 		out = append(out, x)

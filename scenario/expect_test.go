@@ -18,7 +18,8 @@ func TestExpectations(t *testing.T) {
 	s, err := Parse("x.yaml", []byte(`{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a}], expectations: {
 		outcomes: {completed: 95%..100%, refused: 0, unavailable: 1..2, left: 100%},
 		spans: {ttft: {p50: 1s, p99: 2s}, hold: {max: 1m}},
-		measures: ["ttft p99 <= 200ms", "goodput>=40", "utilisation decode <= 85%", "itl p50 <= 1ms"]}}`))
+		measures: ["ttft p99 <= 200ms", "goodput>=40", "utilisation decode <= 85%", "itl p50 <= 1ms"],
+		figures: ["classes[chat].attainment >= 0.95", "refusals[epp: queue full] <= 3", "transfers.requests >= 1"]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,6 +27,10 @@ func TestExpectations(t *testing.T) {
 		Span: func(span, quantile string) (time.Duration, bool) { return 1500 * time.Millisecond, span == "ttft" },
 		Measure: func(name string) (float64, bool) {
 			v, ok := map[string]float64{"ttft p99": 0.25, "goodput": 40, "utilisation decode": 0.9}[name]
+			return v, ok
+		},
+		Figure: func(path []string) (float64, bool) {
+			v, ok := map[string]float64{"classes chat attainment": 0.9, "refusals epp: queue full": 3}[strings.Join(path, " ")]
 			return v, ok
 		}})
 	want := []Expectation{
@@ -40,6 +45,9 @@ func TestExpectations(t *testing.T) {
 		{"goodput", "at least 40", "40", true},
 		{"utilisation decode", "at most 85%", "90%", false},
 		{"itl p50", "at most 1ms", "never measured", false},
+		{"classes[chat].attainment", "at least 0.95", "0.9", false},
+		{"refusals[epp: queue full]", "at most 3", "3", true},
+		{"transfers.requests", "at least 1", "never measured", false},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)

@@ -89,7 +89,7 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
 	case reflect.TypeFor[size.Bytes](), reflect.TypeFor[size.Range](), reflect.TypeFor[Amount](), reflect.TypeFor[dist.Dist]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
-	case reflect.TypeFor[limit.Limit]():
+	case reflect.TypeFor[limit.Limit](), reflect.TypeFor[limit.Figure]():
 		return &jsonschema.Schema{Type: "string", Pattern: `[<>]=`}
 	case reflect.TypeFor[Share]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}

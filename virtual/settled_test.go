@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
 
@@ -21,6 +22,14 @@ func TestConservationIsAlwaysOn(t *testing.T) {
 		{"a conversation in flight", "1 conversations have not ended", func(w *world, _ *server) { w.flying++ }},
 		{"a token that nobody made", "ended", func(_ *world, sv *server) { sv.made++ }},
 		{"a request that an engine lost", "ended", func(_ *world, sv *server) { sv.ends-- }},
+		{"blocks that are kept for nobody", "still has 0 requests and 4 KV blocks", func(w *world, sv *server) {
+			var fx engine.Effects
+			sv.engine.Input(w.now, &engine.Submit{ID: 1 << 40, PromptTokens: 64, MaxTokens: 1, HoldKV: true}, &fx)
+			for sv.engine.Stats().Running+sv.engine.Stats().Waiting > 0 {
+				at, _ := sv.engine.Next()
+				sv.engine.Advance(at, &fx)
+			}
+		}},
 		{"a request that a server still serves", "still has 1 requests", func(_ *world, sv *server) { sv.calls = map[enginecore.Call]peer{1: {}} }},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -146,3 +146,95 @@ func (l Limit) Text(v float64) string {
 	}
 	return strconv.FormatFloat(v, 'g', -1, 64)
 }
+
+// Figure is a bound of any number of the summary, by the names that it has in JSON:
+// classes[chat].attainment >= 0.95, refusals[epp: queue full] <= 3.
+type Figure struct {
+	// Name is as it was written, and Path are the names in it.
+	Name    string
+	Path    []string
+	AtLeast bool
+	Bound   float64
+}
+
+const figureHelp = "a number of the summary by its names in JSON, with its least or most, such as classes[chat].attainment >= 0.95 or refusals[epp: queue full] <= 3"
+
+// maxPath is how many names a path may have.
+const maxPath = 8
+
+// UnmarshalText reads names, <= or >=, and a number.
+func (f *Figure) UnmarshalText(text []byte) error {
+	at, sign := strings.LastIndex(string(text), "<="), "<="
+	if at < 0 {
+		at, sign = strings.LastIndex(string(text), ">="), ">="
+	}
+	if at < 0 {
+		return fmt.Errorf("%q is not %s", text, figureHelp)
+	}
+	bound, err := strconv.ParseFloat(strings.TrimSpace(string(text[at+2:])), 64)
+	if err != nil || math.IsInf(bound, 0) || math.IsNaN(bound) {
+		return fmt.Errorf("found %q as the bound; expected %s", strings.TrimSpace(string(text[at+2:])), figureHelp)
+	}
+	name := strings.TrimSpace(string(text[:at]))
+	path, err := names(name)
+	*f = Figure{Name: name, Path: path, AtLeast: sign == ">=", Bound: bound}
+	return err
+}
+
+// names takes a path apart: names are divided by dots, and keys stand in brackets.
+func names(text string) (path []string, err error) {
+	for rest, first := text, true; rest != ""; first = false {
+		name := ""
+		if rest[0] == '[' {
+			end := strings.IndexByte(rest, ']')
+			if first || end < 0 {
+				return nil, fmt.Errorf("found %q; expected %s", text, figureHelp)
+			}
+			name, rest = rest[1:end], rest[end+1:]
+		} else {
+			if !first {
+				if rest[0] != '.' {
+					return nil, fmt.Errorf("found %q; expected %s", text, figureHelp)
+				}
+				rest = rest[1:]
+			}
+			end := strings.IndexAny(rest, ".[")
+			if end < 0 {
+				end = len(rest)
+			}
+			if name, rest = rest[:end], rest[end:]; name == "" {
+				return nil, fmt.Errorf("found %q; expected %s", text, figureHelp)
+			}
+		}
+		path = append(path, name)
+	}
+	if len(path) == 0 || len(path) > maxPath {
+		return nil, fmt.Errorf("found %q, which has %d names; expected from 1 to %d: %s", text, len(path), maxPath, figureHelp)
+	}
+	return path, nil
+}
+
+// Expected says what a figure looks like.
+func (Figure) Expected() string { return figureHelp }
+
+// Words is the bound as people read it.
+func (f Figure) Words() string {
+	if f.AtLeast {
+		return "at least " + f.Text(f.Bound)
+	}
+	return "at most " + f.Text(f.Bound)
+}
+
+// String writes the figure so that UnmarshalText reads it back.
+func (f Figure) String() string {
+	if f.AtLeast {
+		return f.Name + " >= " + f.Text(f.Bound)
+	}
+	return f.Name + " <= " + f.Text(f.Bound)
+}
+
+// Holds says whether a value keeps the bound.
+func (f Figure) Holds(v float64) bool { return Limit{AtLeast: f.AtLeast, Bound: f.Bound}.Holds(v) }
+
+// Text is a value as people read it.
+func (Figure) Text(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -78,6 +78,16 @@ func (f *outputFlags) spares(inputs []string) error {
 	return nil
 }
 
+// known refuses expectations of what no summary has, before the run.
+func known(e *scenario.Expectations) error {
+	for i, f := range e.Figures {
+		if _, _, err := new(report.Summary).Figure(f.Path); err != nil {
+			return exit.With(exit.Input, fmt.Errorf("expectations.figures[%d]: found %q: %w", i, f.Name, err))
+		}
+	}
+	return nil
+}
+
 // judge holds a scenario's expectations against a summary.
 func judge(e *scenario.Expectations, sum report.Summary) []report.Expectation {
 	var out []report.Expectation
@@ -93,6 +103,10 @@ func judge(e *scenario.Expectations, sum report.Summary) []report.Expectation {
 				}
 			}
 			return 0, false
+		},
+		Figure: func(path []string) (float64, bool) {
+			v, found, err := sum.Figure(path)
+			return v, found && err == nil
 		}}) {
 		out = append(out, report.Expectation(x))
 	}

@@ -82,6 +82,9 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if err := known(&s.Expectations); err != nil {
+		return err
+	}
 	if err := c.spares(append(c.inputs(s), c.EnvoyPath)); err != nil {
 		return err
 	}

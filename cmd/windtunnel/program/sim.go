@@ -45,6 +45,9 @@ func (c *simCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if err := known(&s.Expectations); err != nil {
+		return err
+	}
 	if err := c.spares(c.inputs(s)); err != nil {
 		return err
 	}

@@ -1,0 +1,46 @@
+package limit
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A figure is read as it is written, and again from what it writes.
+func TestFigure(t *testing.T) {
+	for text, want := range map[string][]string{
+		"requests >= 5":                         {"requests"},
+		"classes[chat].attainment>=0.95":        {"classes", "chat", "attainment"},
+		"classes[].goodput <= 1e3":              {"classes", "", "goodput"},
+		"refusals[epp: p99 <= 1.5s] <= 0":       {"refusals", "epp: p99 <= 1.5s"},
+		"hops.epp.endpoint_picked >= 1":         {"hops", "epp", "endpoint_picked"},
+		"endpoints[10.0.0.1:8000] <= 3":         {"endpoints", "10.0.0.1:8000"},
+		"load[decode].utilisation.mean <= 0.85": {"load", "decode", "utilisation", "mean"},
+	} {
+		var f, again Figure
+		if err := f.UnmarshalText([]byte(text)); err != nil || !slices.Equal(f.Path, want) || f.AtLeast != strings.Contains(text, ">=") {
+			t.Errorf("%s: %+v, %v", text, f, err)
+		}
+		if err := again.UnmarshalText([]byte(f.String())); err != nil || !slices.Equal(f.Path, again.Path) || f.Bound != again.Bound || f.AtLeast != again.AtLeast {
+			t.Errorf("%s is written %s: %+v, %v", text, f, again, err)
+		}
+	}
+	for _, text := range []string{"", "requests", "<= 3", "requests <= many", "requests <= NaN", "[a] <= 1", "a..b <= 1", "a[b <= 1", "a[b]c <= 1", "a.b.c.d.e.f.g.h.i <= 1", "a. <= 1"} {
+		if f := (Figure{}); f.UnmarshalText([]byte(text)) == nil {
+			t.Errorf("%q is read as %+v", text, f)
+		}
+	}
+}
+
+func FuzzFigure(f *testing.F) {
+	f.Add("classes[chat].attainment >= 0.95")
+	f.Fuzz(func(t *testing.T, text string) {
+		var x, again Figure
+		if x.UnmarshalText([]byte(text)) != nil {
+			return
+		}
+		if err := again.UnmarshalText([]byte(x.String())); err != nil || !slices.Equal(x.Path, again.Path) || x.Bound != again.Bound {
+			t.Errorf("%q is written %q: %+v, %v", text, x, again, err)
+		}
+	})
+}
