@@ -43,7 +43,7 @@ func (s *Summary) Figure(path []string) (value float64, found bool, err error) {
 	}
 	switch {
 	case t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Float64:
-		if t = t.Elem(); at.IsValid() {
+		if at.IsValid() {
 			at = at.Elem()
 		}
 		fallthrough

@@ -1,42 +1,41 @@
 package report
 
 import (
-	"encoding/csv"
 	"io"
-	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/table"
 )
 
-// rows writes a line of comma-separated values for each request that ends, as it ends.
+// rows writes a row for each request that ends, as it ends.
 type rows struct {
-	out   *csv.Writer
+	table.Writer
 	spans []int // that are columns, by their places among Spans
-	cells []string
-	err   error
+	row   []table.Value
 }
 
 // RowColumns are the columns of the table of requests, in their order. Times are
 // seconds; what a request did not come to is empty.
-func RowColumns() []string {
-	columns := []string{"request", "number", "class", "outcome", "status", "reason", "refusal", "endpoint", "prefill_endpoint", "sent_s", "ttft_s", "tpot_s", "e2e_s"}
+func RowColumns() []table.Column {
+	seconds := func(name string) table.Column { return table.Column{Name: name, Kind: table.Decimal, Digits: 6} }
+	columns := []table.Column{{Name: "request"}, {Name: "number", Kind: table.Whole}, {Name: "class"}, {Name: "outcome"}, {Name: "status", Kind: table.Whole}, {Name: "reason"}, {Name: "refusal"},
+		{Name: "endpoint"}, {Name: "prefill_endpoint"}, seconds("sent_s"), seconds("ttft_s"), {Name: "tpot_s", Kind: table.Decimal, Digits: 9}, seconds("e2e_s")}
 	for _, s := range Spans() {
 		if !s.Completed {
-			columns = append(columns, s.Name+"_s")
+			columns = append(columns, seconds(s.Name+"_s"))
 		}
 	}
-	return append(columns, "prompt_tokens", "cached_tokens", "output_tokens")
+	return append(columns, table.Column{Name: "prompt_tokens", Kind: table.Whole}, table.Column{Name: "cached_tokens", Kind: table.Whole}, table.Column{Name: "output_tokens", Kind: table.Whole})
 }
 
-func newRows(w io.Writer) *rows {
-	x := &rows{out: csv.NewWriter(w)}
+func newRows(w io.Writer, begin func(io.Writer, []table.Column) table.Writer) *rows {
+	x := &rows{Writer: begin(w, RowColumns())}
 	for i, s := range Spans() {
 		if !s.Completed {
 			x.spans = append(x.spans, i)
 		}
 	}
-	x.err = x.out.Write(RowColumns())
 	return x
 }
 
@@ -48,40 +47,35 @@ type fate struct {
 	refusal string // the last that it met, as the summary counts it
 }
 
-// row is what a request came to; took says how long a span was, false where it was not
+// add is what a request came to; took says how long a span was, false where it was not
 // measured.
-func (x *rows) row(id, class string, f fate, endpoint, prefiller string, e *Ended, took func(span int) (machine.Time, bool)) {
-	if x.err != nil {
-		return
-	}
-	seconds := func(micros uint32) string { return strconv.FormatFloat(float64(micros)/1e6, 'f', 6, 64) }
-	ttft, tpot := "", ""
+func (x *rows) add(id, class string, f fate, endpoint, prefiller string, e *Ended, took func(span int) (machine.Time, bool)) {
+	seconds := func(micros uint32) table.Value { return table.Number(float64(micros) / 1e6) }
+	var status, ttft, tpot table.Value
 	if e.TTFT > 0 {
 		ttft = seconds(e.TTFT)
 		if v, ok := e.TPOT(); ok {
-			tpot = strconv.FormatFloat(v, 'f', 9, 64)
+			tpot = table.Number(v)
 		}
 	}
-	status := ""
 	if f.status > 0 {
-		status = strconv.Itoa(f.status)
+		status = table.Number(float64(f.status))
 	}
-	x.cells = append(x.cells[:0], name(id), strconv.Itoa(int(e.Number)), name(class), name(string(f.outcome)), status, name(f.reason), name(f.refusal), name(endpoint), name(prefiller),
-		strconv.FormatFloat(e.Sent.Seconds(), 'f', 6, 64), ttft, tpot, seconds(e.E2E))
+	x.row = append(x.row[:0], table.Of(name(id)), table.Number(float64(e.Number)), table.Of(name(class)), table.Of(name(string(f.outcome))), status, table.Of(name(f.reason)), table.Of(name(f.refusal)),
+		table.Of(name(endpoint)), table.Of(name(prefiller)), table.Number(e.Sent.Seconds()), ttft, tpot, seconds(e.E2E))
 	for _, i := range x.spans {
-		cell := ""
+		var cell table.Value
 		if d, ok := took(i); ok {
 			cell = seconds(micros(d))
 		}
-		x.cells = append(x.cells, cell)
+		x.row = append(x.row, cell)
 	}
-	x.cells = append(x.cells, strconv.Itoa(int(e.Prompt)), strconv.Itoa(int(e.Cached)), strconv.Itoa(int(e.Tokens)))
-	x.err = x.out.Write(x.cells)
+	x.Write(append(x.row, table.Number(float64(e.Prompt)), table.Number(float64(e.Cached)), table.Number(float64(e.Tokens))))
 }
 
-// rowOf is the line of a request that has its outcome.
+// rowOf is the row of a request that has its outcome.
 func (t *Tally) rowOf(r *openRequest, id string, f fate, e Ended) {
-	t.rows.row(id, r.class, f, r.server, r.prefiller, &e, func(span int) (machine.Time, bool) {
+	t.rows.add(id, r.class, f, r.server, r.prefiller, &e, func(span int) (machine.Time, bool) {
 		for _, s := range r.spans {
 			if int(s.span) == span {
 				return s.at, true
@@ -94,7 +88,7 @@ func (t *Tally) rowOf(r *openRequest, id string, f fate, e Ended) {
 // rowOfLife is that of a request that is told as a whole.
 func (t *Tally) rowOfLife(l *flow.Life, e Ended) {
 	at := times(l)
-	t.rows.row(l.Request, l.Class, fate{outcome: l.Outcome(), status: l.Status()}, l.Endpoint, "", &e, func(span int) (machine.Time, bool) {
+	t.rows.add(l.Request, l.Class, fate{outcome: l.Outcome(), status: l.Status()}, l.Endpoint, "", &e, func(span int) (machine.Time, bool) {
 		for _, s := range t.index.lives {
 			if s.span == span {
 				return at[s.to] - at[s.from], true
@@ -102,13 +96,4 @@ func (t *Tally) rowOfLife(l *flow.Life, e Ended) {
 		}
 		return 0, false
 	})
-}
-
-// end writes out what is left, and tells the first failure.
-func (x *rows) end() error {
-	x.out.Flush()
-	if x.err != nil {
-		return x.err
-	}
-	return x.out.Error()
 }

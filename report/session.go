@@ -16,6 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/report/outcomes"
 	"github.com/windtunnel/windtunnel/report/recording"
+	"github.com/windtunnel/windtunnel/report/table"
 )
 
 // Options say where the events of a run go.
@@ -50,9 +51,9 @@ type Options struct {
 	PrefixCache bool
 	// SLO is what makes an answer good; nothing where the scenario does not say.
 	SLO SLO
-	// Rows has Out get a line of comma-separated values for each request instead, and Form
+	// Rows, if not nil, has Out get a table with a row for each request instead, and Form
 	// a report in the form of another tool in the end.
-	Rows bool
+	Rows func(to io.Writer, columns []table.Column) table.Writer
 	Form Form
 	// JUnit is a file for the verdict as JUnit's XML, "" for none.
 	JUnit string
@@ -136,8 +137,8 @@ func Start(o Options) (*Session, error) {
 	switch {
 	case o.JSON:
 		s.lines = recording.NewWriter(o.Out)
-	case o.Rows:
-		s.tally.rows = newRows(o.Out)
+	case o.Rows != nil:
+		s.tally.rows = newRows(o.Out, o.Rows)
 	case o.Form != "":
 	default:
 		if o.Detail == "" {
@@ -453,7 +454,7 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		errs = append(errs, s.lines.Close())
 	}
 	if s.tally.rows != nil {
-		errs = append(errs, s.tally.rows.end())
+		errs = append(errs, s.tally.rows.Close())
 	}
 	if s.options.Form != "" {
 		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps, s.tally.whyNot()).write(s.options.Out, s.options.Form))

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/parquet-go/parquet-go"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
@@ -48,6 +49,23 @@ func TestFormsTellTheSame(t *testing.T) {
 		t.Fatalf("the example has nothing of what is compared: %+v", want)
 	}
 
+	t.Run("parquet", func(t *testing.T) {
+		file := printed(t, append(command, "parquet")...)
+		f, err := parquet.OpenFile(strings.NewReader(file), int64(len(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var columns []string
+		for _, c := range f.Root().Columns() {
+			columns = append(columns, c.Name())
+		}
+		if header, _, _ := strings.Cut(printed(t, append(command, "csv")...), "\n"); strings.Join(columns, ",") != header || f.NumRows() != int64(want.Requests) {
+			t.Errorf("%d rows of %v; expected %d of %s", f.NumRows(), columns, want.Requests, header)
+		}
+		if err := (&shownIn{Output: "parquet"}).fits(&outside{Terminal: true}); err == nil {
+			t.Error("a terminal is given a Parquet file")
+		}
+	})
 	t.Run("csv", func(t *testing.T) {
 		rows, err := csv.NewReader(strings.NewReader(printed(t, append(command, "csv")...))).ReadAll()
 		if err != nil {

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/table"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -26,7 +28,7 @@ type outputFlags struct {
 
 // shownIn is the form in which a run, or the replay of one, is told.
 type shownIn struct {
-	Output string `enum:"text,json,csv,inference-perf,llm-d-benchmark" default:"text" placeholder:"text|json|csv|inference-perf|llm-d-benchmark" help:"text for people; json: one event per line and last the summary (docs/flow.md); csv: a row for each request; or a report as inference-perf or llm-d-benchmark writes them."`
+	Output string `enum:"text,json,csv,parquet,inference-perf,llm-d-benchmark" default:"text" placeholder:"text|json|csv|parquet|inference-perf|llm-d-benchmark" help:"text for people; json: one event per line and last the summary (docs/flow.md); csv or parquet: a row for each request; or a report as inference-perf or llm-d-benchmark writes them."`
 	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML: a test case for each of the scenario's expectations."`
 }
 
@@ -37,10 +39,20 @@ func (f *shownIn) set(r *report.Options) {
 	case "json":
 		r.JSON = true
 	case "csv":
-		r.Rows = true
+		r.Rows = table.CSV
+	case "parquet":
+		r.Rows = table.Parquet
 	default:
 		r.Form = report.Form(f.Output)
 	}
+}
+
+// fits refuses a form that a terminal cannot show.
+func (f *shownIn) fits(o *outside) error {
+	if f.Output == "parquet" && o.Terminal {
+		return exit.With(exit.Usage, errors.New("--output parquet: standard output is a terminal; expected a file: add > requests.parquet"))
+	}
+	return nil
 }
 
 // options are the report's options for a run of s. clock is the run's for a

@@ -54,7 +54,7 @@ func (c *replayCmd) Run(o *outside) error {
 	case c.Onward != (c.Scenario != ""):
 		return exit.With(exit.Usage, errors.New("--onward and --scenario go together: the one sends the recorded requests, the other says what the model servers are like"))
 	case (c.Core || c.Config != "") && !c.Onward && (c.Output != "text" && c.Output != "json" || c.JUnit != ""):
-		return exit.With(exit.Usage, errors.New("decisions are shown as text or json, and have no verdict on requests; csv, the reports of other tools and --junit are for a replay, or for --onward"))
+		return exit.With(exit.Usage, errors.New("decisions are shown as text or json, and have no verdict on requests; csv, parquet, the reports of other tools and --junit are for a replay, or for --onward"))
 	case c.Core && c.Onward:
 		return exit.With(exit.Usage, errors.New("--through-core plays what was recorded, and --onward what might come of it; give one of them"))
 	case c.Onward:
@@ -70,6 +70,9 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
+	}
+	if err := c.fits(o); err != nil {
+		return err
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	c.set(&options)

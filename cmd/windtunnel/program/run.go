@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,7 +86,7 @@ func (c *runCmd) Run(o *outside) error {
 	if err := known(&s.Expectations); err != nil {
 		return err
 	}
-	if err := c.spares(append(c.inputs(s), c.EnvoyPath)); err != nil {
+	if err := cmp.Or(c.fits(o), c.spares(append(c.inputs(s), c.EnvoyPath))); err != nil {
 		return err
 	}
 	for _, in := range c.inputs(s) {

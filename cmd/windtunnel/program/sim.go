@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -35,7 +36,7 @@ Examples:
   windtunnel sim mine.yaml --set pools[0].modelServer.interTokenLatency=5ms --set workload.maxTokens=16
   windtunnel sim mine.yaml --no-hops                  # what servers take alone, without networks and Envoy
   windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone
-  windtunnel sim mine.yaml --output csv > mine.csv    # a row for each request
+  windtunnel sim mine.yaml --output csv > mine.csv    # a row for each request; or --output parquet
   windtunnel sim mine.yaml --output llm-d-benchmark   # a report in that tool's form
   windtunnel sim examples/ci.yaml --junit verdict.xml # what a pipeline's test reporter reads`
 }
@@ -48,7 +49,7 @@ func (c *simCmd) Run(o *outside) error {
 	if err := known(&s.Expectations); err != nil {
 		return err
 	}
-	if err := c.spares(c.inputs(s)); err != nil {
+	if err := cmp.Or(c.fits(o), c.spares(c.inputs(s))); err != nil {
 		return err
 	}
 	if c.NoHops {

@@ -1,0 +1,311 @@
+// Package validation holds what a scenario came to in wall time against the same in
+// virtual time: percentiles of spans, and each request against itself.
+package validation
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/hops"
+	"github.com/windtunnel/windtunnel/report/stats"
+	"github.com/windtunnel/windtunnel/report/terminal"
+)
+
+// Result is what validate says with --output json.
+type Result struct {
+	Requests int `json:"requests"`
+	// Hops are those that another run measured, with another seed; nil where none did.
+	Hops      *hops.Times `json:"hops,omitempty"`
+	Tolerance float64     `json:"tolerancePercent"`
+	Spans     []offBy     `json:"spans"`
+	// OneTime are spans that only one of the times has, each with which.
+	OneTime  []string  `json:"onlyInOneTime,omitempty"`
+	Outcomes []offFrom `json:"outcomes,omitempty"`
+	// PerRequest is how far each request's own times are apart, of those that completed in both.
+	PerRequest []apart `json:"perRequest,omitempty"`
+	// Otherwise is how many requests ended otherwise, or in one of the times alone; Ends are the first of them.
+	Otherwise int    `json:"otherwise"`
+	Ends      []ends `json:"ends,omitempty"`
+	// Moved is how many requests went to another server; Servers are the first of them.
+	Moved   int    `json:"moved"`
+	Servers []ends `json:"servers,omitempty"`
+	Answer  string `json:"answer"`
+}
+
+// mostNamed is how many requests are named that differ.
+const mostNamed = 10
+
+// ends is what one request came to, or where it went, in both times; empty where it did not.
+type ends struct {
+	Request string `json:"request"`
+	Live    string `json:"live"`
+	Virtual string `json:"virtual"`
+}
+
+// apart is how far requests' own times are apart, in seconds, whichever is longer.
+type apart struct {
+	Span     string  `json:"span"`
+	Requests int     `json:"requests"`
+	P50      float64 `json:"p50"`
+	P90      float64 `json:"p90"`
+	Most     float64 `json:"most"`
+	// Request is the one that is furthest apart, and Live and Virtual its times.
+	Request string  `json:"request"`
+	Live    float64 `json:"live"`
+	Virtual float64 `json:"virtual"`
+}
+
+// Requests are those of a run, by number.
+type Requests map[int32]*oneRequest
+
+// oneRequest is what a run tells of a request.
+type oneRequest struct {
+	id, server string
+	outcome    flow.Outcome
+	ended      report.Ended
+}
+
+func (r Requests) of(number int32) *oneRequest {
+	if r[number] == nil {
+		r[number] = &oneRequest{}
+	}
+	return r[number]
+}
+
+// Watch is a recorder that fills them, and the tally.
+func (r Requests) Watch(t *report.Tally) flow.Recorder {
+	t.Each(func(e *report.Ended) { r.of(e.Number).ended = *e })
+	return flow.Tee(t, flow.Func(func(e flow.Event) {
+		picked := e.Hop == flow.EPP && e.Step == flow.EndpointPicked
+		number, ok := flow.RequestNumber(e.Request)
+		if !ok || !picked && e.Step != flow.Finished {
+			return
+		}
+		x := r.of(int32(number))
+		if x.id = e.Request; picked {
+			x.server, _ = e.Details.Get("name").(string)
+		} else {
+			x.outcome = report.OutcomeOf(e)
+		}
+	}))
+}
+
+// perToken are the times per token of those that completed.
+func (r Requests) perToken() (seconds []float64) {
+	for _, x := range r {
+		if v, ok := x.ended.TPOT(); ok && x.ended.Completed {
+			seconds = append(seconds, v)
+		}
+	}
+	return seconds
+}
+
+// offBy is one percentile of a span in both times, in seconds.
+type offBy struct {
+	Span     string  `json:"span"`
+	Quantile string  `json:"quantile"`
+	Live     float64 `json:"live"`
+	Virtual  float64 `json:"virtual"`
+	// Off is by how many percent virtual time is longer.
+	Off  float64 `json:"offPercent"`
+	Over bool    `json:"over"`
+}
+
+// offFrom is an outcome that requests have more often in one of the times.
+type offFrom struct {
+	Outcome flow.Outcome `json:"outcome"`
+	Live    int          `json:"live"`
+	Virtual int          `json:"virtual"`
+}
+
+// perToken is the span for the mean time between two tokens of a request, at its client.
+const perToken = "tpot"
+
+// tokenTimes are how long requests took for each token after the first.
+func tokenTimes(seconds []float64) []report.SpanSummary {
+	if len(seconds) == 0 {
+		return nil
+	}
+	slices.Sort(seconds)
+	at := func(p float64) float64 { return stats.Quantile(seconds, p) }
+	return []report.SpanSummary{{Name: perToken, Count: len(seconds), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: seconds[len(seconds)-1]}}
+}
+
+// Compare holds a run in virtual time against one in wall time, each with its requests; tolerance is
+// how many percent a latency may be off.
+func Compare(live, virtual report.Summary, liveRequests, virtualRequests Requests, tolerance float64) *Result {
+	live.Spans = append(live.Spans, tokenTimes(liveRequests.perToken())...)
+	virtual.Spans = append(virtual.Spans, tokenTimes(virtualRequests.perToken())...)
+	x := compareTimes(live, virtual, tolerance)
+	x.eachRequest(liveRequests, virtualRequests)
+	x.answer()
+	return x
+}
+
+// Off says whether virtual time is off: requests end otherwise, one of the times has a span alone, or
+// a latency at p50 or p90 is off by more than the tolerance.
+func (x *Result) Off() bool {
+	return x.Otherwise > 0 || len(x.over())+len(x.Outcomes)+len(x.OneTime) > 0
+}
+
+// compareTimes holds a summary of virtual time against one of wall time.
+func compareTimes(live, virtual report.Summary, tolerance float64) *Result {
+	out := &Result{Requests: live.Requests, Tolerance: tolerance}
+	for _, sp := range live.Spans {
+		other, ok := virtual.Span(sp.Name)
+		if !ok {
+			out.OneTime = append(out.OneTime, sp.Name+" live")
+			continue
+		}
+		for _, q := range []string{"p50", "p90", "p99"} {
+			x := offBy{Span: sp.Name, Quantile: q, Live: sp.Quantile(q), Virtual: other.Quantile(q)}
+			if x.Live > 0 {
+				x.Off = math.Round(1e4*(x.Virtual-x.Live)/x.Live) / 100
+			}
+			// What is shorter than a timer's and a scheduler's own time is no fault of a model of it;
+			// a time per token is a mean over many.
+			least := 0.001
+			if sp.Name == perToken {
+				least = 0.0001
+			}
+			x.Over = math.Abs(x.Off) > tolerance && math.Abs(x.Virtual-x.Live) > least
+			out.Spans = append(out.Spans, x)
+		}
+	}
+	for _, sp := range virtual.Spans {
+		if _, ok := live.Span(sp.Name); !ok {
+			out.OneTime = append(out.OneTime, sp.Name+" in virtual time")
+		}
+	}
+	for _, k := range flow.Outcomes() {
+		if a, b := live.Outcomes[k], virtual.Outcomes[k]; a != b {
+			out.Outcomes = append(out.Outcomes, offFrom{k, a, b})
+		}
+	}
+	return out
+}
+
+// eachRequest holds each request of one time against the same one of the other.
+func (x *Result) eachRequest(live, virtual Requests) {
+	numbers := maps.Clone(live)
+	maps.Copy(numbers, virtual)
+	spans := []struct {
+		name string
+		of   func(e *report.Ended) (seconds float64, ok bool)
+	}{
+		{"total", func(e *report.Ended) (float64, bool) { return float64(e.E2E) / 1e6, true }},
+		{"ttft", func(e *report.Ended) (float64, bool) { return float64(e.TTFT) / 1e6, e.TTFT > 0 }},
+		{perToken, (*report.Ended).TPOT},
+	}
+	list, off := make([]apart, len(spans)), make([][]float64, len(spans))
+	add := func(to *[]ends, id, a, b string) {
+		if len(*to) < mostNamed {
+			*to = append(*to, ends{id, a, b})
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(numbers)) {
+		a, b := live.of(n), virtual.of(n)
+		id := cmp.Or(a.id, b.id)
+		if a.outcome != b.outcome {
+			x.Otherwise++
+			add(&x.Ends, id, string(a.outcome), string(b.outcome))
+		}
+		if a.server != b.server {
+			x.Moved++
+			add(&x.Servers, id, a.server, b.server)
+		}
+		if !a.ended.Completed || !b.ended.Completed {
+			continue
+		}
+		for i := range spans {
+			v, told := spans[i].of(&a.ended)
+			w, told2 := spans[i].of(&b.ended)
+			if !told || !told2 {
+				continue
+			}
+			d := report.Digits(math.Abs(w - v))
+			if off[i] = append(off[i], d); d >= list[i].Most {
+				list[i] = apart{Most: d, Request: id, Live: report.Digits(v), Virtual: report.Digits(w)}
+			}
+		}
+	}
+	for i, l := range list {
+		if l.Requests = len(off[i]); l.Requests > 0 {
+			slices.Sort(off[i])
+			l.Span, l.P50, l.P90 = spans[i].name, stats.Quantile(off[i], 0.5), stats.Quantile(off[i], 0.9)
+			x.PerRequest = append(x.PerRequest, l)
+		}
+	}
+}
+
+// over are the latencies at p50 and p90 that are off by more than the tolerance.
+func (x *Result) over() (list []string) {
+	for _, s := range x.Spans {
+		if s.Over && s.Quantile != "p99" {
+			list = append(list, fmt.Sprintf("%s %s (%+.1f%%)", s.Span, s.Quantile, s.Off))
+		}
+	}
+	return list
+}
+
+func (x *Result) answer() {
+	var parts []string
+	if list := x.over(); len(list) > 0 {
+		parts = append(parts, fmt.Sprintf("virtual time is off by more than %v%% and 1 ms (of %s 0.1 ms) in %s", x.Tolerance, perToken, strings.Join(list, ", ")))
+	} else {
+		parts = append(parts, fmt.Sprintf("virtual time is within %v%% or 1 ms (of %s 0.1 ms) of every latency at p50 and p90", x.Tolerance, perToken))
+	}
+	for _, k := range x.Outcomes {
+		parts = append(parts, fmt.Sprintf("%d ended %s live and %d in virtual time", k.Live, k.Outcome, k.Virtual))
+	}
+	for _, s := range x.OneTime {
+		parts = append(parts, "there is a span "+s+" and none in the other")
+	}
+	if x.Otherwise > 0 {
+		e := x.Ends[0]
+		parts = append(parts, fmt.Sprintf("%d of %d requests ended otherwise, the first %s: %s live, %s in virtual time", x.Otherwise, x.Requests, e.Request, cmp.Or(e.Live, "not at all"), cmp.Or(e.Virtual, "not at all")))
+	}
+	if x.Moved > 0 {
+		e := x.Servers[0]
+		parts = append(parts, fmt.Sprintf("%d of %d requests went to another server, the first %s: %s live, %s in virtual time", x.Moved, x.Requests, e.Request, cmp.Or(e.Live, "to none"), cmp.Or(e.Virtual, "to none")))
+	}
+	x.Answer = strings.Join(parts, "; ")
+}
+
+// Write prints it for people, in so many columns; 0: as many as it takes.
+func (x *Result) Write(to io.Writer, columns int) error {
+	if x.Hops != nil {
+		if err := x.Hops.Write(to); err != nil {
+			return err
+		}
+	}
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "span\t\tlive\tvirtual\toff\t\t\n")
+	m := report.Measure{Unit: report.Seconds}
+	for _, s := range x.Spans {
+		note := ""
+		if s.Over {
+			note = "differs"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%+.1f%%\t%s\t\n", s.Span, s.Quantile, m.Text(s.Live), m.Text(s.Virtual), s.Off, note)
+	}
+	if len(x.PerRequest) > 0 {
+		fmt.Fprint(w, "\nrequest by request\trequests\tp50 apart\tp90 apart\tat most\tof\t\n")
+	}
+	for _, s := range x.PerRequest {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s: %s live, %s virtual\t\n", s.Span, s.Requests, m.Text(s.P50), m.Text(s.P90), m.Text(s.Most), s.Request, m.Text(s.Live), m.Text(s.Virtual))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(to, terminal.Wrap("answer   "+x.Answer, 9, columns)+"\n")
+	return err
+}
