@@ -305,18 +305,23 @@ func TestEjectionsLiveAsVirtual(t *testing.T) {
 // success rate, whatever it answered last; in both times.
 func TestSuccessRateLiveAsVirtual(t *testing.T) {
 	t.Parallel()
+	const requests, failing = 320, 80 // for two intervals: in one of them at least every server has requests
 	path := filepath.Join(t.TempDir(), "m.yaml")
 	manifests := strings.Replace(policed, "replicas: 2", "replicas: 5", 1) + traffic("  circuitBreaker: {outlierDetection: {consecutive5xxErrors: 1000, consecutiveGatewayErrors: 1000, splitExternalLocalOriginErrors: true, "+
 		"successRateMinimumHosts: 5, successRateRequestVolume: 1, enforcingSuccessRate: 100, interval: 1s, baseEjectionTime: 2s, maxEjectionPercent: 50}}\n")
 	if err := os.WriteFile(path, []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var numbers []string
+	for i := range failing {
+		numbers = append(numbers, fmt.Sprint(i+1))
+	}
 	live, played := bothTimes(t, fmt.Sprintf(`apiVersion: windtunnel/v1alpha1
 kind: Scenario
 manifests: %s
-pools: [{name: one, modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=500, servers: [0], requests: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]}]}}]
-workload: {requests: 160, rate: 20, arrivals: constant}
-`, path), oneWorker)
+pools: [{name: one, modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=500, servers: [0], requests: [%s]}]}}]
+workload: {requests: %d, rate: 40, arrivals: constant}
+`, path, strings.Join(numbers, ", "), requests), oneWorker)
 	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 		of := map[string]int{} // choices by their number of candidates
 		last, failed := 0, 0
@@ -334,7 +339,7 @@ workload: {requests: 160, rate: 20, arrivals: constant}
 				}
 			}
 		}
-		if failed == 0 || of["4"] == 0 || of["4"]+of["5"] != 160 || last != 5 {
+		if failed == 0 || of["4"] == 0 || of["4"]+of["5"] != requests || last != 5 {
 			t.Errorf("%s: %d requests failed; choices by their candidates: %v, the last of %d", when, failed, of, last)
 		}
 	}
