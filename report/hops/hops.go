@@ -270,5 +270,9 @@ func (m *Meter) fit(of ...stretch) string {
 	if deviation < 1 {
 		return fmt.Sprintf("%.0fus", math.Round(mean))
 	}
-	return fmt.Sprintf("lognormal(%.0fus, %.0fus)", max(1, math.Round(mean)), deviation)
+	bound := ""
+	if median/n*math.Exp(9*sigma) > float64(longestHop/machine.Microsecond) { // nine deviations are never drawn
+		bound = ", max=1m" // a scenario takes nothing longer
+	}
+	return fmt.Sprintf("lognormal(%.0fus, %.0fus%s)", max(1, math.Round(mean)), deviation, bound)
 }

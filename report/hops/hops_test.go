@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -168,5 +169,25 @@ func TestHopsAreFitted(t *testing.T) {
 	}
 	if d := cmp.Diff("hops: # as measured\n  sidecar: lognormal(205us, 55us)\n  scrape: lognormal(400us, 1us)\n", out.String()); d != "" {
 		t.Error(d)
+	}
+}
+
+// What a busy machine took, too, is a distribution that a scenario takes: nothing of it is longer
+// than a minute.
+func TestWildHops(t *testing.T) {
+	t.Parallel()
+	for _, c := range [][2]time.Duration{{500 * time.Microsecond, time.Second}, {50 * time.Millisecond, time.Minute}, {time.Microsecond, 2 * time.Microsecond}, {time.Second, 3 * time.Second}} {
+		m := NewMeter(1, strings.Clone)
+		for i := range 100 {
+			m.Scraped(c[i/80])
+		}
+		text := m.Times().Scrape
+		var d dist.Dist
+		if err := d.UnmarshalText([]byte(text)); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if longest := machine.Time(d.Quantile(1)); longest > longestHop || longest < machine.FromDuration(c[0]) {
+			t.Errorf("%v to %v is fitted as %s, up to %v", c[0], c[1], text, longest)
+		}
 	}
 }
