@@ -142,7 +142,7 @@ func playerOf(file string) player {
 // each does n things on as many cores as there are, until one of them fails, which
 // is told: the first, by number.
 func each(n int, do func(i int) error) error {
-	gc.Play()
+	gc.PlayMany()
 	defer gc.Serve()
 	errs := make([]error, n)
 	var next, failed int
