@@ -300,7 +300,7 @@ func (f *metrics) benchmarkReport() (any, error) {
 func (f *metrics) told() (any, error) {
 	x := f.sum.printable()
 	text, err := json.Marshal(Summary{Seed: x.Seed, Duration: x.Duration, Requests: x.Requests, Unfinished: x.Unfinished, Interrupted: x.Interrupted, Outcomes: x.Outcomes, Hops: x.Hops, Endpoints: x.Endpoints, PrefillServers: x.PrefillServers, Refusals: x.Refusals, Incidents: x.Incidents,
-		Spans: x.Spans, SLO: x.SLO, PrefixCache: x.PrefixCache, Transfers: x.Transfers, Predictions: x.Predictions, Classes: x.Classes, Cost: x.Cost, Expectations: x.Expectations})
+		Spans: x.Spans, WarmUp: x.WarmUp, SLO: x.SLO, PrefixCache: x.PrefixCache, Transfers: x.Transfers, Predictions: x.Predictions, Classes: x.Classes, Cost: x.Cost, Expectations: x.Expectations})
 	if err != nil {
 		return nil, err
 	}

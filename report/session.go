@@ -237,7 +237,7 @@ func (s *Session) Inputs() *Inputs {
 func (s *Session) Summary() Summary {
 	sum, whole := s.tally.Summary(), s.whole.Load()
 	if whole != nil {
-		sum.Scenario, sum.Seed, sum.Interrupted, sum.Measures, sum.SLO, sum.Expectations = whole.Scenario, whole.Seed, whole.Interrupted, whole.Measures, whole.SLO, whole.Expectations
+		sum.Scenario, sum.Seed, sum.Interrupted, sum.Measures, sum.WarmUp, sum.SLO, sum.Expectations = whole.Scenario, whole.Seed, whole.Interrupted, whole.Measures, whole.WarmUp, whole.SLO, whole.Expectations
 		sum.Load, sum.PrefixCache, sum.IndexLag, sum.HopTimes = whole.Load, whole.PrefixCache, whole.IndexLag, whole.HopTimes
 		sum.Endpoints, sum.PrefillServers, sum.Pools, sum.Servers, sum.Cost = whole.Endpoints, whole.PrefillServers, whole.Pools, whole.Servers, whole.Cost
 	}

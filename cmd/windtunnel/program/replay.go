@@ -50,6 +50,9 @@ func (c *replayCmd) Help() string {
 const slowest, fastest = 1e-3, 1e6
 
 func (c *replayCmd) Run(o *outside) error {
+	if err := c.fits(o); err != nil {
+		return err
+	}
 	switch {
 	case c.Onward != (c.Scenario != ""):
 		return exit.With(exit.Usage, errors.New("--onward and --scenario go together: the one sends the recorded requests, the other says what the model servers are like"))
@@ -70,9 +73,6 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
 		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
-	}
-	if err := c.fits(o); err != nil {
-		return err
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	c.set(&options)
