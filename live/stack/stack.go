@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/internal/rundir"
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
@@ -130,7 +131,7 @@ type run struct {
 // Stack is a running client-facing gateway with all that is behind it.
 type Stack struct {
 	*run
-	ownDir *runDir // nil where Options.Dir is given
+	ownDir *rundir.Dir // nil where Options.Dir is given
 	tail   *envoy.Recording
 
 	// Startup is how long it took until all was ready.
@@ -180,7 +181,11 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	defer func() {
 		if err != nil {
 			_ = started.stop(context.Background()) // the first error is the one to tell
-			_ = started.ownDir.keep()              // it says where the logs are
+			if ctx.Err() != nil {
+				_ = started.ownDir.End(nil) // nobody looks into the logs of what was interrupted
+				return
+			}
+			err = started.ownDir.End(err)
 		}
 	}()
 	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log, Tell: o.Tell}); err != nil {
@@ -190,10 +195,10 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		return nil, err
 	}
 	if s.Dir == "" {
-		if s.ownDir, err = newRunDir(os.TempDir(), o.Log); err != nil {
+		if s.ownDir, err = rundir.New(os.TempDir(), rundir.Run, o.Log); err != nil {
 			return nil, err
 		}
-		s.Dir = s.ownDir.path
+		s.Dir = s.ownDir.Path
 	}
 	for i := range o.Scenario.Pools {
 		p := s.newPool(i)
@@ -367,10 +372,7 @@ func (s *Stack) Stop(ctx context.Context) error {
 	for _, p := range s.Pools {
 		errs = append(errs, p.command.failed())
 	}
-	if err := errors.Join(append(errs, s.stop(ctx))...); err != nil {
-		return errors.Join(err, s.ownDir.keep())
-	}
-	return s.ownDir.remove()
+	return s.ownDir.End(errors.Join(append(errs, s.stop(ctx))...))
 }
 
 // gatewayEnded says how Envoy ended; nil while it runs.
