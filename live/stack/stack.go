@@ -148,6 +148,11 @@ type Stack struct {
 	Router *bbr.Server
 
 	loads atomic.Int64 // that somebody asked for besides the scenario's
+
+	acting sync.Mutex         // guards the end of life
+	life   context.Context    // ends when Stop begins
+	end    context.CancelFunc // of it
+	acts   sync.WaitGroup     // what somebody does
 }
 
 // Start brings the whole stack up. On an error nothing is left running, and
@@ -176,6 +181,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	o.Ports.Admin = cmp.Or(o.Ports.Admin, fix.EnvoyAdmin)
 	o.Ports.Health, o.Ports.Metrics = cmp.Or(o.Ports.Health, fix.Health), cmp.Or(o.Ports.Metrics, fix.Metrics)
 	s = &Stack{run: &run{o: o, origin: o.Origin, Dir: o.Dir}}
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	began := time.Now()
 	started := s // a step that returns an error has set s to nil by then
 	defer func() {
@@ -389,6 +395,7 @@ func (s *Stack) gatewayEnded() error {
 }
 
 func (s *Stack) stop(ctx context.Context) error {
+	s.endActs()
 	var errs []error
 	if s.unfollow != nil {
 		s.unfollow()

@@ -225,10 +225,10 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	if err != nil {
 		return err
 	}
+	p.stops = append(p.stops, fleet.Stop)
 	if err := fleet.Start(context.Background()); err != nil {
 		return err
 	}
-	p.stops = append(p.stops, fleet.Stop)
 	for i, at := range fleet.Addresses() {
 		number := r.Port + i
 		if u.places.block == nil {
