@@ -365,8 +365,11 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 			continue
 		}
 		var ports []int
-		if r == gateway.RoleOther {
+		switch {
+		case r == gateway.RoleOther:
 			ports = podPorts(c.s, w, container)
+		case r == gateway.RoleServer && w.With(gateway.RoleSidecar) == nil && c.u.places.block != nil:
+			ports = c.scraped(w)
 		}
 		for _, k := range c.numbers(w) {
 			key := podKey(w, k)
