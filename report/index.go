@@ -33,7 +33,8 @@ type IndexSummary struct {
 
 // Compared is the summary of an index that was compared, and kept like this.
 func Compared(index string, c kvindex.Comparison, k kvindex.Kept) IndexSummary {
-	return IndexSummary{Index: index, Pods: c.Pods, Blocks: c.Blocks, Missing: c.Missing, Extra: c.Extra, Excuse: c.Excuse(k)}
+	return IndexSummary{Index: index, Pods: c.Pods, Blocks: c.Blocks, Missing: c.Missing, Extra: c.Extra,
+		Excuse: c.Excuse(k)}
 }
 
 // OK is false where the index is not what it should be.

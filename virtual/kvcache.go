@@ -71,7 +71,8 @@ func (x *kvWire) connect(k *picking) {
 	}
 	for i, ix := range k.m.Indexes() {
 		x.understand(ix.Config.Hasher)
-		x.indexes = append(x.indexes, &kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: ix.Config.Hasher, bound: ix.Config.MaxBlocks})
+		c := &ix.Config
+		x.indexes = append(x.indexes, &kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: c.Hasher, bound: c.MaxBlocks})
 	}
 }
 

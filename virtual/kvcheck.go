@@ -39,13 +39,16 @@ func (x *kvWire) check() []report.IndexSummary {
 	var out []report.IndexSummary
 	for _, ix := range x.indexes {
 		m := ix.picker.m
-		kept := kvindex.Kept{MaxBlocks: ix.bound, Displaced: m.KV(ix.number).Stats().Displaced > 0, Lost: ix.lost || m.Indexes()[ix.number].Lost}
-		c := x.compare(ix.told(), ix.hasher, kept, engines, func(i int) []kv.Key { return ix.picker.m.KV(ix.number).Keys(p.servers[i].endpoint) })
+		kept := kvindex.Kept{MaxBlocks: ix.bound, Displaced: m.KV(ix.number).Stats().Displaced > 0,
+			Lost: ix.lost || m.Indexes()[ix.number].Lost}
+		held := func(i int) []kv.Key { return m.KV(ix.number).Keys(p.servers[i].endpoint) }
+		c := x.compare(ix.told(), ix.hasher, kept, engines, held)
 		ix.lag.Write(&c)
 		out = append(out, c)
 	}
 	if m := x.manager; m != nil {
-		c := x.compare(managerIndex, m.hasher, kvindex.Kept{}, engines, func(i int) []kv.Key { return m.Keys(p.servers[i].name) })
+		held := func(i int) []kv.Key { return m.Keys(p.servers[i].name) }
+		c := x.compare(managerIndex, m.hasher, kvindex.Kept{}, engines, held)
 		m.lag.Write(&c)
 		out = append(out, c)
 	}
@@ -57,7 +60,8 @@ const speculation = machine.Time(24 * time.Hour)
 
 // compare holds what an index has of each server against what its engine has.
 // A block that the engine never announced under its name is missing.
-func (x *kvWire) compare(index string, h kv.Hasher, kept kvindex.Kept, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
+func (x *kvWire) compare(index string, h kv.Hasher, kept kvindex.Kept, engines [][]kv.EngineHash,
+	held func(server int) []kv.Key) report.IndexSummary {
 	h.BlockTokens = h.Tokens()
 	kept.EngineTokens, kept.Tokens = x.pool.servers[0].engine.Config().BlockSize, h.Tokens()
 	return report.Compared(index, kvindex.Compare(engines, x.names[h].Index, held), kept)

@@ -201,7 +201,8 @@ type listener struct {
 
 // Build makes the Program of a Set that was read without mistakes.
 func Build(s *Set, o Options) *Program {
-	b := &builder{Set: s, o: o, p: &Program{}, backends: map[string]*Backend{}, gateways: map[string]*attachable{}, noted: map[string]bool{}, judged: map[*TrafficPolicy][]ParentStatus{}}
+	b := &builder{Set: s, o: o, p: &Program{}, backends: map[string]*Backend{}, gateways: map[string]*attachable{},
+		noted: map[string]bool{}, judged: map[*TrafficPolicy][]ParentStatus{}}
 	b.expand()
 	b.classes()
 	for i := range s.Gateways {

@@ -345,7 +345,8 @@ func (b *builder) limit(x *TrafficPolicy, to *Backend) {
 	add(b, x, to, "the timeout of connections", &have.Connect, more.Connect)
 	add(b, x, to, "outlier detection", &have.Outlier, more.Outlier)
 	if have.Retries != nil && have.Budget != nil {
-		b.note(x.At.Problem(fmt.Sprintf("%s has a retryBudget", to.Key), "", "maxParallelRetries has no effect beside it").Error())
+		found := fmt.Sprintf("%s has a retryBudget", to.Key)
+		b.note(x.At.Problem(found, "", "maxParallelRetries has no effect beside it").Error())
 	}
 }
 
@@ -356,7 +357,8 @@ func add[T any](b *builder, x *TrafficPolicy, to *Backend, what string, have **T
 	case *have == nil:
 		*have = more
 	case !reflect.DeepEqual(*have, more):
-		b.note(x.At.Problem(fmt.Sprintf("%s: %s has another policy's already", what, to.Key), "", "this one has no effect on it").Error())
+		found := fmt.Sprintf("%s: %s has another policy's already", what, to.Key)
+		b.note(x.At.Problem(found, "", "this one has no effect on it").Error())
 	}
 }
 

@@ -88,7 +88,8 @@ func (x *Source) Load() (*gateway.Set, error) {
 		return nil, err
 	}
 	if s.Count() == 0 {
-		return nil, fmt.Errorf("%s: no Kubernetes object in it that means something here; expected a Gateway, HTTPRoutes and what they lead to", strings.Join(x.Paths, ", "))
+		return nil, fmt.Errorf("%s: no Kubernetes object in it that means something here; expected a Gateway, HTTPRoutes "+
+			"and what they lead to", strings.Join(x.Paths, ", "))
 	}
 	return s, nil
 }

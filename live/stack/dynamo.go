@@ -40,7 +40,8 @@ func (s *Pool) reviveFrontend(at string) error {
 	s.changing.Lock() // a picker's new configuration reads where it listens
 	defer s.changing.Unlock()
 	d := &s.pool.Dynamo
-	frontend, err := live.Start(live.Options{Address: at, Router: d.Router(s.o.Scenario.Seed), Model: s.pool.Model, BlockSize: d.BlockSize, RoundTrip: d.RoundTrip,
+	frontend, err := live.Start(live.Options{Address: at, Router: d.Router(s.o.Scenario.Seed), Model: s.pool.Model,
+		BlockSize: d.BlockSize, RoundTrip: d.RoundTrip,
 		Tokens: func(path string, h http.Header, body []byte) ([]uint32, error) {
 			return s.Fleet.Servers()[0].Tokens(path, h, body)
 		},

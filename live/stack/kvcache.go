@@ -80,7 +80,8 @@ func (s *Pool) startKVManager(context.Context) error {
 		return nil
 	}
 	hasher := kv.Hasher{BlockTokens: s.pool.BlockTokens()}
-	s.kv = &announcers{names: map[kv.Hasher]*kvindex.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{}, lag: map[string]*report.Lag{}}
+	s.kv = &announcers{names: map[kv.Hasher]*kvindex.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{},
+		lag: map[string]*report.Lag{}}
 	if !s.pool.KVManager {
 		return nil
 	}

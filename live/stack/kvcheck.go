@@ -70,13 +70,16 @@ func (s *Pool) checkKV() []report.IndexSummary {
 		for i := range states[n] {
 			state := &states[n][i]
 			late := state.Lost || !s.kv.first.IsZero() && state.Began.After(s.kv.first)
-			kept := kvindex.Kept{EngineTokens: s.pool.BlockTokens(), MaxBlocks: state.MaxBlocks, Displaced: state.Displaced, Lost: late && !state.Replays}
-			out = append(out, s.kv.compare(indexName(state.Plugin, k.name()), state.Hasher, kept, engines, func(i int) []kv.Key { return state.Blocks[s.Endpoints[i]] }))
+			kept := kvindex.Kept{EngineTokens: s.pool.BlockTokens(), MaxBlocks: state.MaxBlocks,
+				Displaced: state.Displaced, Lost: late && !state.Replays}
+			held := func(i int) []kv.Key { return state.Blocks[s.Endpoints[i]] }
+			out = append(out, s.kv.compare(indexName(state.Plugin, k.name()), state.Hasher, kept, engines, held))
 		}
 	}
 	if s.kv.manager != nil {
 		tokens := s.pool.BlockTokens()
-		out = append(out, s.kv.compare(managerIndex, kv.Hasher{BlockTokens: tokens}, kvindex.Kept{EngineTokens: tokens}, engines, func(i int) []kv.Key { return managed[i] }))
+		h, kept := kv.Hasher{BlockTokens: tokens}, kvindex.Kept{EngineTokens: tokens}
+		out = append(out, s.kv.compare(managerIndex, h, kept, engines, func(i int) []kv.Key { return managed[i] }))
 	}
 	return out
 }
@@ -84,7 +87,8 @@ func (s *Pool) checkKV() []report.IndexSummary {
 // compare holds what an index has of each server against what the server's
 // engine has. A block that the engine never announced under its name is
 // missing. The lock is held.
-func (x *announcers) compare(index string, h kv.Hasher, kept kvindex.Kept, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
+func (x *announcers) compare(index string, h kv.Hasher, kept kvindex.Kept, engines [][]kv.EngineHash,
+	held func(server int) []kv.Key) report.IndexSummary {
 	h.BlockTokens = h.Tokens()
 	kept.Tokens = h.Tokens()
 	c := report.Compared(index, kvindex.Compare(engines, x.names[h], held), kept)

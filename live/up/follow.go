@@ -33,7 +33,8 @@ type Manifests struct {
 
 // Open watches for edits; Close ends that. What came through a pipe does not change.
 func Open(paths []string, input io.Reader, log *slog.Logger) (*Manifests, error) {
-	m := &Manifests{source: manifests.Source{Paths: paths, Input: input}, log: cmp.Or(log, discard), changed: make(chan struct{}, 1)}
+	m := &Manifests{source: manifests.Source{Paths: paths, Input: input}, log: cmp.Or(log, discard),
+		changed: make(chan struct{}, 1)}
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil || !info.IsDir() && !info.Mode().IsRegular() {

@@ -113,7 +113,8 @@ func (c *change) scraped(w *gateway.Workload) []int {
 		if err != nil || text == nil {
 			continue // the picker's start says what is wrong with it
 		}
-		built, err := epp.BuildPicker(&epp.StandaloneOptions{Config: text, ConfigName: from, AllowExperimental: true, Log: discard})
+		o := epp.StandaloneOptions{Config: text, ConfigName: from, AllowExperimental: true, Log: discard}
+		built, err := epp.BuildPicker(&o)
 		if err != nil {
 			continue // likewise
 		}

@@ -182,7 +182,8 @@ func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 		if kind, name, policy := strings.Cut(p.Target, " "); policy {
 			ref := map[string]any{"kind": kind}
 			ref["namespace"], ref["name"], _ = strings.Cut(name, "/")
-			ancestors = append(ancestors, map[string]any{"ancestorRef": ref, "conditions": w.dated(of+" at "+p.Target, p.Conditions)})
+			conditions := w.dated(of+" at "+p.Target, p.Conditions)
+			ancestors = append(ancestors, map[string]any{"ancestorRef": ref, "conditions": conditions})
 			continue
 		}
 		ref := map[string]any{"group": gateway.Group, "kind": "Gateway"}

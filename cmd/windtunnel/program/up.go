@@ -94,7 +94,8 @@ func (c *upCmd) Run(o *outside) (err error) {
 	ctx, stop := o.Context()
 	defer stop()
 	tell := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
-	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir.Path, Host: host, Note: tell, Tell: tell, Log: c.log(o), Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)}
+	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir.Path, Host: host, Note: tell, Tell: tell,
+		Log: c.log(o), Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)}
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}

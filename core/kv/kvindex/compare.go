@@ -36,7 +36,8 @@ func (c Comparison) Excuse(k Kept) string {
 	switch {
 	case c.Missing+c.Extra == 0:
 	case k.EngineTokens%k.Tokens != 0:
-		return fmt.Sprintf("the engines' blocks have %d tokens, the index's %d: %s", k.EngineTokens, k.Tokens, SizeMismatch(k.Tokens, k.EngineTokens))
+		return fmt.Sprintf("the engines' blocks have %d tokens, the index's %d: %s", k.EngineTokens, k.Tokens,
+			SizeMismatch(k.Tokens, k.EngineTokens))
 	case c.Extra > 0:
 	case k.Displaced:
 		return fmt.Sprintf("it keeps at most %d blocks", k.MaxBlocks)
@@ -51,7 +52,8 @@ func (c Comparison) Excuse(k Kept) string {
 func SizeMismatch(index, engine int) string {
 	switch {
 	case engine < index:
-		return "what the engine announces block by block never fills one of the picker's, so decoded text is never found and prompts only as far as they are announced at once"
+		return "what the engine announces block by block never fills one of the picker's, so decoded text is " +
+			"never found and prompts only as far as they are announced at once"
 	case engine%index != 0:
 		return "the engine's blocks do not end where the picker's end, so what follows the first of them is never found"
 	}

@@ -129,7 +129,8 @@ func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 func (s *Server) Set(ctx context.Context, to State) error {
 	s.setting.Lock()
 	defer s.setting.Unlock()
-	old := State{s.held(resource.ListenerType), s.held(resource.RouteType), s.held(resource.ClusterType), s.held(resource.EndpointType)}
+	old := State{s.held(resource.ListenerType), s.held(resource.RouteType),
+		s.held(resource.ClusterType), s.held(resource.EndpointType)}
 	err := s.move(ctx, to, true)
 	if err == nil {
 		return nil
@@ -255,7 +256,8 @@ func (s *Server) await(ctx context.Context, wanted map[string]string) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("Envoy has not taken %d of the configuration's %d changes: %w", waiting, len(wanted), ctx.Err())
+			return fmt.Errorf("Envoy has not taken %d of the configuration's %d changes: %w", waiting,
+				len(wanted), ctx.Err())
 		}
 	}
 }
