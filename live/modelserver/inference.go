@@ -195,7 +195,7 @@ func (g *inferenceRequest) closes() {
 
 // take reads the body.
 func (g *inferenceRequest) take() {
-	g.head.Scratch, g.head.Memory = chats.Get().(*openai.Chat), &g.memory
+	g.head.Scratch, g.head.Memory, g.head.Done = chats.Get().(*openai.Chat), &g.memory, g.ctx.Done()
 	body := g.body
 	q, bad := g.api.Read(&g.s.reader, &g.head, body)
 	if len(body) <= keptBuffer {
