@@ -27,16 +27,15 @@ func filled(n int, before, piece, behind string) string {
 	return b.String() + behind
 }
 
-// hostile are forms of about n bytes each that a reader might take more than so many
+// hostile calls play with forms of about n bytes each that a reader might take more than so many
 // steps for, by the field that they stand in and what they are.
-func hostile(n int) map[string]string {
-	out := map[string]string{}
+func hostile(n int, play func(name, outputs string)) {
 	add := func(field, name string, raw any) {
 		b, err := json.Marshal(raw)
 		if err != nil {
 			panic(err)
 		}
-		out[field+": "+name] = `{"` + field + `":` + string(b) + `}`
+		play(field+": "+name, `{"`+field+`":`+string(b)+`}`)
 	}
 	half := n / 2
 	for name, pattern := range map[string]string{
@@ -105,7 +104,7 @@ func hostile(n int) map[string]string {
 	for name, schema := range hostileSchemas(n) {
 		add("json", name, json.RawMessage(schema))
 	}
-	for name, schema := range hostileSchemas(n / 8) {
+	for name, schema := range hostileSchemas(n / 32) {
 		for _, style := range []string{"json", "qwen_xml", "cohere_xml"} {
 			add("structural_tag", style+" of "+name,
 				`{"format":{"type":"json_schema","style":"`+style+`","json_schema":`+schema+`}}`)
@@ -139,9 +138,8 @@ func hostile(n int) map[string]string {
 	add("structural_tag", "structures", filled(half, `{"structures":[`,
 		`{"begin":"k%d.","schema":{},"end":"a"},`, `{"begin":"z","schema":{},"end":"a"}],`)+
 		filled(half, `"triggers":[`, `"k%d.",`, `"z"]}`))
-	out["choice: many"] = filled(n, `{"choice": [`, `"a",`, `"b"]}`)
-	out["choice: long"] = filled(n, `{"choice": ["`, `a`, `"]}`)
-	return out
+	play("choice: many", filled(n, `{"choice": [`, `"a",`, `"b"]}`))
+	play("choice: long", filled(n, `{"choice": ["`, `a`, `"]}`))
 }
 
 // hostileSchemas are JSON schemas of about n bytes each.
@@ -192,7 +190,7 @@ func quoted(text string) string {
 // looks at some bytes again and again fails this by not ending.)
 func TestFormsOfAMebibyte(t *testing.T) {
 	rd := testReader(t, func(c *Config) { c.Engine.MaxModelLen = 1 << 17 })
-	for name, outputs := range hostile(structured.MaxBytes) {
+	hostile(structured.MaxBytes, func(name, outputs string) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		p := &openai.Sampling{Model: "m", StructuredOutputs: json.RawMessage(outputs)}
@@ -206,7 +204,7 @@ func TestFormsOfAMebibyte(t *testing.T) {
 		if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 400 {
 			t.Errorf("%s: %d MiB of memory were taken", name, mib)
 		}
-	}
+	})
 }
 
 // A form may stand in other fields, too: guided_* and response_format.
@@ -234,22 +232,25 @@ func TestFormsOfOtherFieldsAreBounded(t *testing.T) {
 	}
 }
 
+// left is a client that has left.
+type left struct{}
+
+func (left) HasLeft() bool { return true }
+
 // Nothing more is made for a client that has left.
 func TestFormsEndWithTheirClient(t *testing.T) {
 	t.Parallel()
 	rd := testReader(t, nil)
-	done := make(chan struct{})
-	close(done)
-	looked := work{done: done}
+	looked := work{client: left{}}
 	p := &openai.Sampling{Model: "m",
 		StructuredOutputs: json.RawMessage(`{"regex":"` + strings.Repeat("a|", 10000) + `"}`)}
-	head := Head{Done: done}
+	head := Head{Client: left{}}
 	q := head.newRequest(false)
 	if form, bad := rd.formOf(q, p); bad == nil || form != nil {
 		t.Errorf("a form was made for nobody: %v", bad)
 	}
 	for n := 0; looked.spend(1); n++ {
-		if n > doneWork {
+		if n > lookWork {
 			t.Fatal("nobody looks whether the client is there")
 		}
 	}

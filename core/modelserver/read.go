@@ -30,9 +30,9 @@ type Head struct {
 	// Memory is where the request is read into, which is one of before that nobody
 	// needs any more; nil takes new memory.
 	Memory *Memory
-	// Done is closed when nobody waits for the answer any more, so that no more work
-	// is done for it; nil where somebody always does.
-	Done <-chan struct{}
+	// Client reports whether it has left, so that no more work is done for it; nil
+	// never leaves.
+	Client interface{ HasLeft() bool }
 
 	room *room             // instead of Memory, where nobody reads the answer
 	kv   *connector.Params // what the body says of caches, where that is known

@@ -7,12 +7,12 @@ import "github.com/windtunnel/windtunnel/core/openai"
 // strings, an answer that is collected until it is whole. A few hundred bytes
 // can ask for any amount of it.
 type work struct {
-	spent int
-	done  <-chan struct{} // Head.Done
+	spent  int
+	client interface{ HasLeft() bool } // Head.Client
 }
 
-// doneWork is how much is done between two looks at whether anyone still waits.
-const doneWork = 64 << 10
+// lookWork is how much is done between two looks at whether the client is there.
+const lookWork = 64 << 10
 
 // maxWork is what one request may have made.
 const maxWork = 64 << 20
@@ -21,12 +21,8 @@ const maxWork = 64 << 20
 func (w *work) spend(n int) bool {
 	before := w.spent
 	w.spent = min(w.spent+max(n, 0), 2*maxWork) // no sum overflows
-	if w.spent/doneWork != before/doneWork {
-		select {
-		case <-w.done:
-			w.spent = 2 * maxWork
-		default:
-		}
+	if w.client != nil && w.spent/lookWork != before/lookWork && w.client.HasLeft() {
+		w.spent = 2 * maxWork
 	}
 	return w.spent <= maxWork
 }
