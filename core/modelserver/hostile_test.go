@@ -101,7 +101,7 @@ func hostile(n int, play func(name, outputs string)) {
 	} {
 		add("grammar", name, text)
 	}
-	for name, schema := range hostileSchemas(n) {
+	for name, schema := range hostileSchemas(n / 4) {
 		add("json", name, json.RawMessage(schema))
 	}
 	for name, schema := range hostileSchemas(n / 32) {
