@@ -82,8 +82,16 @@ func TestJoinAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers()
-	b.Leave(t.Context())
-	b.engine.Stop()
+
+	f, err := New(Options{Servers: []ServerOptions{batched()}})
+	if err == nil {
+		err = f.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Stop(t.Context())
+	b = &bench{Server: f.Servers()[0]}
 	if err := b.Join(); err == nil {
 		t.Error("an engine that has ended began anew")
 	}
