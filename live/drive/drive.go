@@ -38,6 +38,9 @@ type Options[M any, F machine.Buffer] struct {
 	// whether it was when the timer rang. It has the machine in hand. Without it,
 	// or where it panics in turn, the panic is the caller's.
 	Panicked func(now machine.Time, v any, rang bool)
+	// Rang, if not nil, is called after the timer rang, in the timer's goroutine and
+	// without the machine in hand: it may wait for what Carry must not wait for.
+	Rang func()
 	// Gap is the least time between two rings of the timer; 0 is none. Where a
 	// thousand things each have their own rhythm one is due every few
 	// microseconds, and waking for each costs as much as doing it.
@@ -210,7 +213,12 @@ func (d *Driver[M, F]) arm(at, now machine.Time) {
 	d.armed = at
 	wait := max(0, at-now).Duration()
 	if d.timer == nil {
-		d.timer = punctual.AfterFunc(wait, d.ring)
+		d.timer = punctual.AfterFunc(wait, func() {
+			d.ring()
+			if d.o.Rang != nil {
+				d.o.Rang()
+			}
+		})
 	} else {
 		d.timer.Reset(wait)
 	}

@@ -17,7 +17,6 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 		o.Now, o.Stream = clock, stream.Config{Hold: true, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8}
 	})
 	c := newServed(&Server{o: Options{Now: clock}}, k, deafWire{}, t.Context())
-	c.answered = true
 	c.tell(stream.Message{Kind: stream.Headers, Head: chat(1)})
 	c.tell(stream.Message{Kind: stream.Body, Body: []byte(hello), End: true})
 	defer c.drive.Stop()

@@ -71,7 +71,6 @@ func checkSeries(t *testing.T, reg *prometheus.Registry) (most int, values map[s
 func (k *Picking) serveOne(t *testing.T, head header.List, body string) {
 	t.Helper()
 	c := newServed(&Server{o: Options{Now: k.o.Now}}, k, deafWire{}, t.Context())
-	c.answered = true
 	c.tell(stream.Message{Kind: stream.Headers, Head: head})
 	c.tell(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
 	c.ask()

@@ -49,7 +49,7 @@ type wire interface {
 type served struct {
 	s       *Server
 	k       *Picking
-	wire    wire
+	out     outbox
 	drive   *drive.Driver[*stream.Message, *machine.Effects[stream.Effect]]
 	machine *core.Stream // the driver's
 	peer    context.Context
@@ -60,13 +60,9 @@ type served struct {
 	cancel   context.CancelFunc
 	left     bool // nobody waits any more
 	fx       machine.Effects[stream.Effect]
-	sendErr  error
-	broken   error         // what a panic ended the stream with
-	whole    time.Time     // when the last byte of the request's body came
-	answered bool          // the first message is out
-	sent     bool          // the decision's metrics are taken
-	spent    time.Duration // on the response
-	out      outgoing
+	broken   error            // what a panic ended the stream with
+	sent     bool             // the decision's metrics are taken
+	spent    time.Duration    // on the response
 	room     [3]stream.Effect // for fx, which rarely holds more
 
 	// And these for the stream's goroutine.
@@ -80,19 +76,22 @@ type served struct {
 }
 
 func newServed(s *Server, k *Picking, wire wire, peer context.Context) *served {
-	c := &served{s: s, k: k, wire: wire, peer: peer, machine: core.NewStream(k.m, k, k.number.Add(1))}
+	c := &served{s: s, k: k, out: outbox{wire: wire, m: s.m}, peer: peer, machine: core.NewStream(k.m, k, k.number.Add(1))}
 	c.fx.List = c.room[:0]
 	c.machine.Over = func() {
 		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), func() error { c.over(); return nil })
 	}
 	c.drive = drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: c.machine, Effects: &c.fx,
-		Now: s.o.Now, Carry: c.carry, Panicked: c.panicked})
+		Now: s.o.Now, Carry: c.carry, Panicked: c.panicked, Rang: c.rang})
 	return c
 }
 
 func (c *served) run() error {
-	defer c.leave()
-	defer c.drive.Stop()
+	defer func() { // nothing is sent once the handler has returned
+		c.drive.Stop()
+		_ = guarded(c.s.o.Log, deciding, c.machine.RequestID(), c.flush)
+		c.leave()
+	}()
 	for {
 		in, err := c.receive()
 		if done, err := c.turn(in, err); done {
@@ -152,8 +151,28 @@ func (c *served) panicked(now machine.Time, v any, rang bool) {
 	if rang { // who reads waits for Envoy, so Envoy has to end it
 		c.leave()
 		a := stream.Answer{Status: 500, Body: []byte(status.Convert(c.broken).Message())}
-		_ = c.wire.SendMsg((&outgoing{Effect: &stream.Effect{Kind: stream.SendAnswer, Answer: a}})) // or it has ended it already
+		c.out.add(&stream.Effect{Kind: stream.SendAnswer, Answer: a}, c.modes) // or it has ended it already
 	}
+}
+
+// rang sends what a deadline has brought about. Whoever reads the stream may wait
+// for Envoy meanwhile, in either direction.
+func (c *served) rang() {
+	if err := guarded(c.s.o.Log, deciding, "", c.flush); err != nil {
+		c.drive.With(func(now machine.Time, _ *machine.Effects[stream.Effect]) {
+			c.breakOff(now, err.Error())
+			c.leave()
+		})
+	}
+}
+
+// flush sends what is queued. The machine must not be in hand: Envoy may take its
+// time.
+func (c *served) flush() error {
+	if c.out.flush() != nil {
+		c.ended.Store(true)
+	}
+	return nil
 }
 
 // breakOff ends the stream with an error, and gives back what its request holds.
@@ -182,11 +201,12 @@ func (c *served) step(in *incoming, err error) (bool, error) {
 	case err != nil:
 		return true, c.gone(err)
 	default:
-		if c.whole.IsZero() && in.known && (in.kind == stream.Body && in.end || in.kind == stream.Trailers) {
-			c.whole = time.Now()
+		if in.known && (in.kind == stream.Body && in.end || in.kind == stream.Trailers) {
+			c.out.whole()
 		}
 		c.input(in)
 	}
+	_ = c.flush()
 	for c.decide {
 		c.decide = false
 		c.ask()
@@ -203,6 +223,7 @@ func (c *served) ask() {
 		c.evicted = w.evicted
 	}
 	c.drive.With(c.machine.Decide)
+	_ = c.flush()
 	c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) {
 		c.note()
 		if c.machine.Result() == stream.Left { // nobody looks at the response: Envoy waits for nothing more
@@ -245,7 +266,7 @@ type arrival struct {
 // its own waits for messages, since Recv cannot be left otherwise.
 func (c *served) receive() (*incoming, error) {
 	if c.arrivals == nil && c.evicted == nil {
-		return &c.heard, c.wire.RecvMsg(&c.heard)
+		return &c.heard, c.out.wire.RecvMsg(&c.heard)
 	}
 	ctx := c.waits()
 	if c.arrivals == nil {
@@ -253,7 +274,7 @@ func (c *served) receive() (*incoming, error) {
 		go func() {
 			for {
 				in := new(incoming)
-				err := c.wire.RecvMsg(in)
+				err := c.out.wire.RecvMsg(in)
 				select {
 				case c.arrivals <- arrival{in, err}:
 				case <-ctx.Done():
@@ -275,36 +296,22 @@ func (c *served) receive() (*incoming, error) {
 	}
 }
 
-// carry carries an effect out: it goes to Envoy, but for the decision, which is
-// for the stream's goroutine to ask for.
+// carry carries an effect out: it is queued for Envoy, but for the decision, which
+// is for the stream's goroutine to ask for.
 func (c *served) carry(_ machine.Time, fx *machine.Effects[stream.Effect], i int) {
 	e := &fx.List[i]
-	if e.Kind == stream.Decide {
+	switch e.Kind {
+	case stream.Decide:
 		c.decide = true
 		return
-	}
-	c.send(e)
-	switch {
-	case e.Kind == stream.SendAnswer:
+	case stream.Fail:
 		c.ended.Store(true)
-		c.leave()
-	case e.Kind == stream.Fail, c.sendErr != nil:
-		c.ended.Store(true)
-	}
-}
-
-func (c *served) send(e *stream.Effect) {
-	if e.Kind == stream.Fail || c.sendErr != nil {
 		return
 	}
-	c.out = outgoing{Effect: e, modes: c.modes}
-	c.sendErr = c.wire.SendMsg(&c.out)
-	c.out.Effect = nil
-	if !c.answered {
-		c.answered = true
-		if !c.whole.IsZero() {
-			c.s.m.processing.Observe(time.Since(c.whole).Seconds())
-		}
+	c.out.add(e, c.modes)
+	if e.Kind == stream.SendAnswer {
+		c.ended.Store(true)
+		c.leave()
 	}
 }
 
@@ -318,7 +325,7 @@ func (c *served) result() (done bool, err error) {
 		if c.broken != nil {
 			return
 		}
-		if err = c.sendErr; err != nil {
+		if err = c.out.failed(); err != nil {
 			c.machine.Input(now, &stream.Message{Kind: stream.PeerGone, Reason: "the stream to Envoy broke: " + err.Error()}, fx)
 			return
 		}

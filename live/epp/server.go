@@ -4,7 +4,8 @@
 // It decides nothing. Each ext_proc stream is one core/epp Stream: this package
 // translates Envoy's protobuf messages into its inputs and its effects back, and
 // keeps its deadlines. One goroutine reads a stream; a deadline fires on a timer;
-// a lock per stream keeps the two apart. What the streams share is one core/epp
+// a lock per stream keeps the two apart, and is not held while Envoy takes its time
+// to read. What the streams share is one core/epp
 // Machine behind a lock (Picking), whose effects are carried out here: pages
 // fetched, KV events heard, questions of plug-ins put.
 package epp

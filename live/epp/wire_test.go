@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +13,11 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 // wireRig is a server and Envoy's side of the wire to it.
@@ -21,14 +28,14 @@ type wireRig struct {
 	ctx    context.Context
 }
 
-func startWire(t *testing.T, k *Picking) *wireRig {
+func startWire(t *testing.T, k *Picking, more ...grpc.DialOption) *wireRig {
 	t.Helper()
 	s, err := Start(Options{Address: "127.0.0.1:0", Pickers: k, Now: k.o.Now, Log: k.o.Log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Kill)
-	conn, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(s.Addr(), append(more, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,4 +132,41 @@ func TestStreamEndsWhereNobodyLooksAtTheResponse(t *testing.T) {
 		t.Errorf("the stream goes on with %v, %v", m, err)
 	}
 	until(t, "its stream is over", func() bool { return rig.Active() == 0 })
+}
+
+// An Envoy that does not read its stream keeps no request's place beyond the
+// limit of the hold, although the stream can send nothing any more.
+func TestAPeerThatDoesNotReadHoldsNoPlace(t *testing.T) {
+	t.Parallel()
+	var held atomic.Bool
+	k := picking(t, crowded, 1, func(o *PickingOptions) {
+		o.Stream = stream.Config{Hold: true, HoldLimit: 50 * machine.Millisecond, MetadataBytes: 4, Recorder: flow.Func(func(e flow.Event) {
+			if e.Step == flow.Part1Sent {
+				held.Store(true)
+			}
+		})}
+	})
+	const window = 64 << 10
+	rig := startWire(t, k, grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window))
+	c, err := rig.client.Process(rig.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := wireStream{c, t}
+	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
+		RequestHeaders: headMessage(":method", "POST", ":path", "/v1/chat/completions")}})
+	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
+		RequestBody: bodyMessage(strings.Replace(hello, "hello", strings.Repeat("a", 16*window), 1), true)}})
+	until(t, "its place is free", func() (free bool) {
+		k.With(func(m *core.Machine, _ machine.Time) {
+			requests, _ := m.Picker().Plugin("inflight-load-producer").(interface {
+				Load(slot int) (requests, tokens int64)
+			}).Load(m.Picker().Pool().View().States[0].Slot())
+			free = held.Load() && requests == 0 && m.InFlight() == 0
+		})
+		return free
+	})
+	if n := rig.Active(); n != 1 {
+		t.Errorf("%d streams are open: all was sent", n)
+	}
 }

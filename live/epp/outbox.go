@@ -1,0 +1,93 @@
+package epp
+
+import (
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/stream"
+)
+
+// outbox is what one stream still has to send to Envoy, in order. A machine's
+// effects are queued with the machine in hand, and sent without it: an Envoy that
+// does not read then keeps neither the deadline's timer nor the picker waiting. The
+// stream's goroutine takes no further message before all is sent, so that the queue
+// has what one message brings about, and a deadline, and the bytes that a message
+// shares with its effects stay as they are.
+type outbox struct {
+	wire wire
+	m    *serverMetrics
+
+	turn  sync.Mutex // whoever sends has it
+	sent  outgoing
+	spare []queued
+
+	mu    sync.Mutex
+	queue []queued
+	err   error     // of the first message that could not be sent; no other is
+	since time.Time // when the request was whole
+	begun bool      // the first message was queued
+}
+
+// queued is an effect that waits to be sent.
+type queued struct {
+	stream.Effect
+	modes stream.Modes
+}
+
+// add queues an effect.
+func (o *outbox) add(e *stream.Effect, modes stream.Modes) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queue = append(o.queue, queued{*e, modes})
+	if !o.begun && !o.since.IsZero() {
+		o.m.processing.Observe(time.Since(o.since).Seconds())
+	}
+	o.begun = true
+}
+
+// whole notes that all of the request is here.
+func (o *outbox) whole() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since.IsZero() {
+		o.since = time.Now()
+	}
+}
+
+// failed is why nothing can be sent any more, or nil.
+func (o *outbox) failed() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// flush sends what is queued, after whoever sends already. It returns what failed
+// does.
+func (o *outbox) flush() error {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	for list, err := o.take(); ; list, err = o.take() {
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		for i := range list {
+			o.sent = outgoing{Effect: &list[i].Effect, modes: list[i].modes}
+			if err := o.wire.SendMsg(&o.sent); err != nil {
+				o.mu.Lock()
+				o.err = err
+				o.mu.Unlock()
+				break
+			}
+		}
+		clear(list)
+		o.spare = list[:0]
+	}
+}
+
+// take is what is queued, for who has the turn.
+func (o *outbox) take() (list []queued, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list, o.queue, o.spare = o.queue, o.spare, nil
+	return list, o.err
+}
