@@ -394,6 +394,7 @@ func TestReplayIsBounded(t *testing.T) {
 	for i := range 20 {
 		p.Publish(stored(i))
 	}
+	p.Flush()
 	ask := func() (got []uint64) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -408,11 +409,68 @@ func TestReplayIsBounded(t *testing.T) {
 	e := stored(0)
 	e.Tokens = make([]uint32, 990)
 	p.Publish(e)
+	p.Flush()
 	if got := ask(); fmt.Sprint(got) != "[20]" {
 		t.Fatalf("got %v", got)
 	}
 	if err := askReplay(t.Context(), "ipc:///x", 0, 1, nil); err == nil || !strings.Contains(err.Error(), "expected tcp://") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// Who publishes does not wait until events are encoded, up to a bound of what
+// waits. All the same they leave in order, in batches of the usual size.
+func TestPublishDoesNotWaitForItsEncoder(t *testing.T) {
+	t.Parallel()
+	for batch, o := range map[int]PublisherOptions{1: {Interval: -1, BatchEvents: 7}, 4: {Interval: time.Hour, BatchEvents: 4}} {
+		var sizes []int
+		var sent []kv.EngineHash
+		encoding, encode := make(chan struct{}), make(chan struct{})
+		o.OnSend = func(seq uint64, events []kv.Event) {
+			if seq == 0 {
+				close(encoding)
+				<-encode
+			}
+			sizes = append(sizes, len(events))
+			for _, e := range events {
+				sent = append(sent, e.Hashes...)
+			}
+		}
+		p := publisher(t, o)
+		for i := range batch {
+			p.Publish(stored(i))
+		}
+		<-encoding
+		const most = maxQueued + 1001
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			for i := batch; i < most; i++ {
+				p.Publish(stored(i))
+			}
+		}()
+		queued := func() int {
+			p.entry.Lock()
+			defer p.entry.Unlock()
+			return len(p.queue)
+		}
+		eventually.Is(t, "a full queue", func() bool { return queued() == maxQueued })
+		close(encode)
+		<-published
+		p.Close()
+		for i, h := range sent {
+			if h != kv.EngineHash(i+1) {
+				t.Fatalf("batches of %d: event %d is %d", batch, i, h)
+			}
+		}
+		for i, n := range sizes {
+			if n != batch && i < len(sizes)-1 {
+				t.Fatalf("message %d has %d events, expected %d", i, n, batch)
+			}
+		}
+		if len(sent) != most {
+			t.Fatalf("batches of %d: %d events were sent of %d", batch, len(sent), most)
+		}
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
-	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // Format is how a Publisher writes its payloads.
@@ -85,10 +84,15 @@ type Publisher struct {
 	done         chan struct{}
 	serving      sync.WaitGroup // connected subscribers
 
-	mu       sync.Mutex
-	closed   bool
-	pending  []kv.Event
-	text     []byte         // memory of flush
+	entry   sync.Mutex // all that Publish waits for, while no more than maxQueued wait
+	queue   []kv.Event
+	waiting int  // events of queue and of pending
+	closed  bool // changes with mu too
+
+	mu       sync.Mutex     // whoever encodes has it
+	pending  []kv.Event     // were in queue
+	spare    []kv.Event     // memory of queue
+	text     []byte         // memory of send
 	copies   kvcodec.Copies // where the format is JSON
 	seq      uint64
 	last     time.Time
@@ -175,19 +179,40 @@ func endpointOf(a net.Addr) string {
 	return "tcp://" + a.String()
 }
 
+// maxQueued is how many events may wait to be encoded; Publish then helps.
+const maxQueued = 1 << 14
+
 // Publish hands over an event, whose slices belong to the publisher from now
-// on. It does not wait for anybody. After Close it does nothing.
+// on. It does not wait for anybody, unless events come faster than they can be
+// encoded. After Close it does nothing.
 func (p *Publisher) Publish(e kv.Event) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.entry.Lock()
 	if p.closed {
+		p.entry.Unlock()
 		return
 	}
-	p.pending = append(p.pending, e)
-	if len(p.pending) >= p.opts.BatchEvents || p.opts.Interval < 0 {
-		p.flush()
-		return
+	p.queue = append(p.queue, e)
+	p.waiting++
+	wake, full := p.waiting == 1 || p.waiting%p.batch() == 0, len(p.queue) >= maxQueued
+	p.entry.Unlock()
+	if wake {
+		p.rouse()
 	}
+	if full {
+		p.drain(false)
+	}
+}
+
+// batch is how many events are sent at once.
+func (p *Publisher) batch() int {
+	if p.opts.Interval < 0 {
+		return 1
+	}
+	return p.opts.BatchEvents
+}
+
+// rouse has run look at what waits.
+func (p *Publisher) rouse() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -195,19 +220,45 @@ func (p *Publisher) Publish(e kv.Event) {
 }
 
 // Flush sends what waits, without waiting for the interval.
-func (p *Publisher) Flush() {
+func (p *Publisher) Flush() { p.drain(true) }
+
+func (p *Publisher) drain(all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.pending) > 0 {
-		p.flush()
+	if p.flush(all) {
+		p.rouse()
 	}
 }
 
-// flush sends one batch of what is pending, even if that is nothing. The lock
-// is held.
-func (p *Publisher) flush() {
+// flush sends what waits in whole batches, and the rest too where all is asked
+// for. It says whether something waits still. The lock is held.
+func (p *Publisher) flush(all bool) (more bool) {
+	p.entry.Lock()
+	queue := p.queue
+	p.queue = p.spare
+	p.entry.Unlock()
+	p.pending = append(p.pending, queue...)
+	clear(queue)
+	p.spare = queue[:0]
+	rest := p.pending
+	for len(rest) >= p.batch() || all && len(rest) > 0 {
+		n := min(p.batch(), len(rest))
+		p.send(rest[:n:n])
+		rest = rest[n:]
+	}
+	p.entry.Lock()
+	defer p.entry.Unlock()
+	p.waiting += len(rest) - len(p.pending)
+	left := copy(p.pending, rest)
+	clear(p.pending[left:])
+	p.pending = p.pending[:left]
+	return p.waiting > 0
+}
+
+// send sends one batch, even of no events. The lock is held.
+func (p *Publisher) send(events []kv.Event) {
 	now := time.Now()
-	batch := kv.Batch{At: float64(now.UnixMicro()) / 1e6, Events: p.pending, DataParallelRank: p.opts.DataParallelRank}
+	batch := kv.Batch{At: float64(now.UnixMicro()) / 1e6, Events: events, DataParallelRank: p.opts.DataParallelRank}
 	text := p.text[:0]
 	switch p.opts.Format {
 	case JSON:
@@ -227,14 +278,11 @@ func (p *Publisher) flush() {
 			}
 		}
 		if len(told.Events) == 0 {
-			clear(p.pending)
-			p.pending = p.pending[:0]
 			return
 		}
 		var err error
 		if text, err = kvcodec.AppendJSON(text, told, p.opts.Topic.Pod); err != nil {
 			p.opts.Log.Error("KV events cannot be written", "error", err)
-			p.pending = p.pending[:0]
 			return
 		}
 	case MsgpackMap:
@@ -250,8 +298,6 @@ func (p *Publisher) flush() {
 	if p.opts.OnSend != nil {
 		p.opts.OnSend(p.seq, batch.Events)
 	}
-	clear(p.pending)
-	p.pending = p.pending[:0]
 	p.last = now
 	m := published{p.seq, payload}
 	p.seq++
@@ -289,31 +335,41 @@ func tell(events []kv.Event) string {
 	return strings.TrimPrefix(b.String(), ",")
 }
 
-// run sends batches when their interval is over.
+// run sends full batches at once, and others when their interval is over.
 func (p *Publisher) run(ctx context.Context) {
 	defer close(p.done)
-	var beat <-chan time.Time
+	var beat, due <-chan time.Time
 	if p.opts.Heartbeat > 0 {
 		t := time.NewTicker(p.opts.Heartbeat)
 		defer t.Stop()
 		beat = t.C
 	}
 	for {
+		all, beaten := false, false
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
-			pause.For(ctx, p.opts.Interval)
-			p.Flush()
+		case <-due:
+			all, due = true, nil
 		case <-beat:
-			p.mu.Lock()
-			if !p.closed && time.Since(p.last) >= p.opts.Heartbeat {
-				p.flush()
-			}
-			p.mu.Unlock()
+			beaten = true
+		}
+		p.mu.Lock()
+		silent := beaten && p.silent()
+		more := p.flush(all || silent)
+		if silent && p.silent() {
+			p.send(nil)
+		}
+		p.mu.Unlock()
+		if more && due == nil {
+			due = time.After(p.opts.Interval)
 		}
 	}
 }
+
+// silent says whether a sign of life is due. The lock is held.
+func (p *Publisher) silent() bool { return !p.closed && time.Since(p.last) >= p.opts.Heartbeat }
 
 // PublisherStats are a publisher's counts.
 type PublisherStats struct {
@@ -339,10 +395,10 @@ func (p *Publisher) Stats() PublisherStats {
 func (p *Publisher) Close() {
 	p.wentDown.Do(func() {
 		p.mu.Lock()
+		p.entry.Lock()
 		p.closed = true
-		if len(p.pending) > 0 {
-			p.flush()
-		}
+		p.entry.Unlock()
+		p.flush(true)
 		for o := range p.subs {
 			delete(p.subs, o)
 			close(o.messages) // its writer sends what is in it, then hangs up
