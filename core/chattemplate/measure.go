@@ -11,7 +11,6 @@ import (
 	controlstructures "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
 	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/nodes"
-	"github.com/nikolalohinski/gonja/v2/parser"
 	"github.com/nikolalohinski/gonja/v2/tokens"
 )
 
@@ -95,16 +94,6 @@ func call(name string, at *tokens.Token, args ...nodes.Expression) nodes.Express
 // measured is an expression whose operators that make longer values, and whose calls,
 // count what they make.
 func measured(e nodes.Node) nodes.Expression {
-	each := func(list []nodes.Expression) {
-		for i := range list {
-			list[i] = measured(list[i])
-		}
-	}
-	named := func(list map[string]nodes.Expression) {
-		for k, v := range list {
-			list[k] = measured(v)
-		}
-	}
 	switch n := e.(type) {
 	case nil:
 		return nil
@@ -123,9 +112,9 @@ func measured(e nodes.Node) nodes.Expression {
 	case *nodes.Negation:
 		n.Term = measured(n.Term)
 	case *nodes.List:
-		each(n.Val)
+		measureArguments(n.Val, nil)
 	case *nodes.Tuple:
-		each(n.Val)
+		measureArguments(n.Val, nil)
 	case *nodes.Dict:
 		for _, p := range n.Pairs {
 			p.Key, p.Value = measured(p.Key), measured(p.Value)
@@ -133,8 +122,7 @@ func measured(e nodes.Node) nodes.Expression {
 	case *nodes.Call:
 		n.Func = measuredTarget(n.Func)
 		n.Parent = measuredTarget(n.Parent)
-		each(n.Args)
-		named(n.Kwargs)
+		measureArguments(n.Args, n.Kwargs)
 		return call(madeName, n.Location, n)
 	case *nodes.GetItem:
 		n.Node, n.Arg = measuredTarget(n.Node), measured(n.Arg)
@@ -145,16 +133,25 @@ func measured(e nodes.Node) nodes.Expression {
 	case *nodes.FilteredExpression:
 		n.Expression = measured(n.Expression)
 		for _, f := range n.Filters {
-			each(f.Args)
-			named(f.Kwargs)
+			measureFilter(f)
 		}
 	case *nodes.TestExpression:
 		n.Expression = measured(n.Expression)
-		each(n.Test.Args)
-		named(n.Test.Kwargs)
+		measureArguments(n.Test.Args, n.Test.Kwargs)
 	}
 	return e
 }
+
+func measureArguments(list []nodes.Expression, named map[string]nodes.Expression) {
+	for i := range list {
+		list[i] = measured(list[i])
+	}
+	for k, v := range named {
+		named[k] = measured(v)
+	}
+}
+
+func measureFilter(f *nodes.FilterCall) { measureArguments(f.Args, f.Kwargs) }
 
 func measuredTarget(n nodes.Node) nodes.Node {
 	if n == nil {
@@ -191,7 +188,17 @@ func measureTag(tag nodes.ControlStructure) {
 	}
 	switch t := tag.(type) {
 	case *set:
-		t.value, t.when, t.otherwise = measured(t.value), measured(t.when), measured(t.otherwise)
+		t.to.measure()
+		measureWrapper(t.body)
+	case *with:
+		for i := range t.values {
+			t.values[i].measure()
+		}
+		measureWrapper(t.body)
+	case *filter:
+		for _, f := range t.chain {
+			measureFilter(f)
+		}
 		measureWrapper(t.body)
 	case *enclosed:
 		measureWrapper(t.Wrapper)
@@ -214,12 +221,7 @@ func measureTag(tag nodes.ControlStructure) {
 	case *controlstructures.DoControlStructure:
 		t.Expression = measured(t.Expression)
 	case *controlstructures.CallControlStructure:
-		for i := range t.Call.Args {
-			t.Call.Args[i] = measured(t.Call.Args[i])
-		}
-		for k, v := range t.Call.Kwargs {
-			t.Call.Kwargs[k] = measured(v)
-		}
+		measureArguments(t.Call.Args, t.Call.Kwargs)
 		measureWrapper(t.Body)
 	}
 }
@@ -374,108 +376,4 @@ func methods() exec.Methods {
 	}
 	m.Str = exec.NewMethodSet(own)
 	return m
-}
-
-// set is {% set %}: the library's hides its expressions.
-type set struct {
-	at                     *tokens.Token
-	target                 nodes.Expression
-	value, when, otherwise nodes.Expression
-	body                   *nodes.Wrapper
-}
-
-func (s *set) Position() *tokens.Token { return s.at }
-func (s *set) String() string          { return "set" }
-
-func setTag(p, args *parser.Parser) (_ nodes.ControlStructure, err error) {
-	s := &set{at: p.Current()}
-	if s.target, err = args.ParseVariableOrLiteral(); err != nil {
-		return nil, err
-	}
-	if args.Match(tokens.Assign) == nil {
-		if !args.End() {
-			return nil, args.Error("expected = or the end of the tag", args.Current())
-		}
-		s.body, _, err = p.WrapUntil("endset")
-		return s, err
-	}
-	if s.value, err = args.ParseExpression(); err != nil {
-		return nil, err
-	}
-	if s.when, s.otherwise, err = args.ParseCondition(); err != nil {
-		return nil, err
-	}
-	if !args.End() || s.when != nil && s.otherwise == nil {
-		return nil, args.Error("expected set NAME = VALUE, or VALUE if CONDITION else VALUE", args.Current())
-	}
-	return s, nil
-}
-
-// Execute implements exec.ControlStructure.
-func (s *set) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
-	b := budgetOf(r.Environment.Context)
-	var value *exec.Value
-	if s.body != nil {
-		w := &passage{budget: b}
-		sub := r.Inherit()
-		sub.Output = w
-		if err := sub.ExecuteWrapper(s.body); err != nil {
-			return err
-		}
-		value = exec.AsSafeValue(w.text.String())
-	} else {
-		from := s.value
-		if s.when != nil {
-			when := r.Eval(s.when)
-			if when.IsError() {
-				return when
-			}
-			if when.IsNil() || !when.IsTrue() {
-				from = s.otherwise
-			}
-		}
-		value = r.Eval(from)
-	}
-	if value.IsError() {
-		return value
-	}
-	if err := b.produce(size(value)); err != nil {
-		return err
-	}
-	var of, key *exec.Value
-	switch n := s.target.(type) {
-	case *nodes.Name:
-		r.Environment.Context.Set(n.Name.Val, value.Interface())
-		return nil
-	case *nodes.GetAttribute:
-		of, key = r.Eval(n.Node), exec.AsValue(n.Attribute)
-	case *nodes.GetItem:
-		of, key = r.Eval(n.Node), r.Eval(n.Arg)
-	default:
-		return fmt.Errorf("nothing can be set to %s", n)
-	}
-	if of.IsError() {
-		return of
-	}
-	if key.IsError() {
-		return key
-	}
-	return of.Set(key, value.Interface())
-}
-
-// passage takes the text of {% set %} … {% endset %}.
-type passage struct {
-	*budget
-	text strings.Builder
-}
-
-func (w *passage) Write(p []byte) (int, error) {
-	n := len(p)
-	if w.text.Len()+n > maxValue {
-		n = maxValue + 1
-	}
-	if err := w.produce(n); err != nil {
-		return 0, err
-	}
-	return w.text.Write(p)
 }

@@ -64,7 +64,7 @@ func (e *Raised) Error() string { return e.Message }
 
 // tags are those that templates may use. Others would reach for files, or belong
 // to web pages.
-var tags = []string{"for", "if", "set", "macro", "call", "raw", "break", "continue", "do"}
+var tags = []string{"for", "if", "set", "with", "macro", "call", "filter", "raw", "break", "continue", "do"}
 
 // Parse compiles a template. name is where it stands, for errors; special are
 // texts that templates know by name, such as bos_token.
@@ -139,8 +139,8 @@ var environment = func() *exec.Environment {
 		if !ok {
 			continue
 		}
-		if name == "set" {
-			parse = setTag
+		if own := ownTags[name]; own != nil {
+			parse = own
 		}
 		known[name] = func(p, args *parser.Parser) (nodes.ControlStructure, error) {
 			made, err := parse(p, args)

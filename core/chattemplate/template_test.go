@@ -103,12 +103,42 @@ func TestModels(t *testing.T) {
 	}
 }
 
+// The tags with and filter do what they do in Jinja2.
+func TestWithAndFilter(t *testing.T) {
+	c := &Conversation{Messages: []Message{{Role: "user", Content: "Hello <you>"}}}
+	for text, want := range map[string]string{
+		"{% with a = 1, b = 'x' ~ 'y' %}{{ a }}{{ b }}{% endwith %}{{ a is defined }}":                           "1xyFalse",
+		"{% set a = 1 %}{% with a = 2, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }}":                               "211",
+		"{% with a = 1 if messages else 2, b = (3 if not messages else 4) %}{{ a }}{{ b }}{% endwith %}":         "14",
+		"{% with %}{% set a = 1 %}{{ a }}{% endwith %}{{ a is defined }}":                                        "1False",
+		"{% set n = namespace(x=1) %}{% with y = 2 %}{% set n.x = y %}{% endwith %}{{ n.x }}":                    "2",
+		"{% for m in messages %}{% with text = m.content %}{{ m.role }}: {{ text }}{% endwith %}{% endfor %}":    "user: Hello <you>",
+		"{% with x = [1, 2] %}{% for i in x %}{% with x = i * 2 %}{{ x }}{% endwith %}{% endfor %}{% endwith %}": "24",
+		"{% filter upper | replace('YOU', 'me') %}{{ messages[0].content }}!{% endfilter %}.":                    "HELLO <me>!.",
+		"{% filter trim %}\n  {% if true %}a{% endif %}  {% endfilter %}b":                                       "ab",
+	} {
+		template, err := Parse("m.jinja", text, nil)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got, err := template.Render(c); err != nil || got != want {
+			t.Errorf("%s: %q, %v, expected %q", text, got, err, want)
+		}
+	}
+}
+
 // What is not understood is told before anything starts, with its line.
 func TestRefusedTemplates(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"a\n{%- include 'x' %}", `m.jinja: line 2: the tag "include" is not supported, expected one of for, if, set, macro`},
+		{"a\n{%- include 'x' %}", `m.jinja: line 2: the tag "include" is not supported, expected one of for, if, set, with, macro`},
 		{"{% for m in messages %}\n\n{% autoescape true %}{% endautoescape %}{% endfor %}", `line 3: the tag "autoescape" is not supported`},
 		{"{# {% include 'x' %} #}{% raw %}{% include 'x' %}{% endraw %}", ""},
+		{"a\n{% with x %}{% endwith %}", "expected with NAME = VALUE"},
+		{"a\n{% with x = 1 y = 2 %}{% endwith %}", "line 2: expected a comma"},
+		{"a\n{% with x = 1 if 2 %}{% endwith %}", "expected VALUE if CONDITION else VALUE"},
+		{"a\n{% filter upper lower %}{% endfilter %}", "line 2: expected | and a filter"},
+		{"a\n{% filter %}{% endfilter %}", "filter name must be an identifier"},
 		{"a\n{% if x %}", "m.jinja: "},
 		{"a\nb {{ messages[ }}", "m.jinja: line 2"},
 		{strings.Repeat("x", MaxTemplateBytes+1), "the limit is 1048576"},
