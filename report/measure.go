@@ -91,6 +91,18 @@ type Measure struct {
 // Judged says whether one of two values of it is better.
 func (m *Measure) Judged() bool { return !m.load }
 
+// Of is what one request comes to by a measure of single requests; false where it has none of it, or the
+// measure is of several requests together.
+func (m *Measure) Of(e *Ended) (value float64, ok bool) {
+	if m.value == nil {
+		return 0, false
+	}
+	return m.value(e)
+}
+
+// Quantile is that of the values of single requests which the measure is; 0 for their mean.
+func (m *Measure) Quantile() float64 { return m.quantile }
+
 // Unit is what a measure counts in.
 type Unit string
 

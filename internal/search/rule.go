@@ -12,21 +12,34 @@ import (
 type Objective struct {
 	Quantile float64 // 0 for the mean
 	Bound    float64
-	// Share says that the values are 1 for a request that misses the objective and else 0.
-	Share bool
+	// Share says that the values are 1 for a request that misses the objective and else 0, and Sampled that those
+	// requests are some of many: runs in which none does leave as many as chance allows.
+	Share, Sampled bool
+}
+
+// least is how many requests of each of so many runs show that none of them misses a share's bound.
+func (o *Objective) least(runs int) int {
+	if !o.Sampled || o.Bound <= 0 || o.Bound >= 1 {
+		return 0
+	}
+	return int(math.Ceil(math.Log(1-confidence) / math.Log(1-o.Bound) / float64(runs) / (1 - WarmUp)))
 }
 
 // Run is what one run of a load came to.
 type Run struct {
 	// Values are, by objective, those of the requests after the run has warmed up.
 	Values [][]float64
-	// Early and Late are the mean waits of the first and the second half of all the run's requests,
-	// the warm-up included; both 0 where a run cannot say whether it settles.
+	// Early and Late are the mean waits of the first and the second half of all the run's requests, the warm-up
+	// included, each with Served of the mean time from there to a request's end, beside which a wait is nothing.
+	// Both are 0 where a run cannot say whether it settles.
 	Early, Late float64
 }
 
 // WarmUp is the part of a run's requests that Values leave out: a run begins with nothing in flight.
 const WarmUp = 0.2
+
+// Served is the part of the time of service that Early and Late have.
+const Served = 0.1
 
 // MostGrowth bounds how much longer requests wait in the second half of a run than in the first. Under a
 // load of exactly the capacity the wait grows from empty as the square root of time, whatever the
@@ -133,7 +146,7 @@ func (o *Objective) estimate(i int, runs []Run) (e Estimate, spread float64) {
 		}
 		return sum / float64(n)
 	})
-	if o.Share { // at least what chance alone allows: runs in which nothing happens do not differ
+	if o.Sampled {
 		n := 0.0
 		for r := range runs {
 			n += float64(len(runs[r].Values[i]))
@@ -219,7 +232,9 @@ func jackknife(n int, power float64, value func(without int) float64) (e Estimat
 	case power < 0:
 		half = -half
 	}
-	e.Low, e.High = back(mean-half), back(mean+half)
+	if e.Low, e.High = back(mean-half), back(mean+half); e.Value == 0 {
+		return e, 0
+	}
 	return e, math.Abs(deviation / power / scaled(e.Value))
 }
 

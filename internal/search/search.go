@@ -10,6 +10,7 @@ package search
 
 import (
 	"math"
+	"strconv"
 )
 
 // Verdict is what runs say of a load, or of a number of servers.
@@ -55,12 +56,31 @@ const (
 	decidingSeed                 = 1000
 	// Runs are long enough where they differ by this part of the value, and at most mostLonger times as long as
 	// they have to be.
-	enough, settled, mostLonger = 0.21, 0.5, 4
+	enough, settled, mostLonger = 0.23, 0.55, 4
 	mostLooks                   = 16 // at one band, with the runs that decide
 )
 
+// Pilot says that these seeds are of pilot runs.
+func Pilot(seeds []int) bool { return seeds[0] < decidingSeed }
+
+// Significant leaves a rate four digits, so that it can be typed again.
+func Significant(v float64) float64 {
+	f, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
+	if err != nil {
+		return v
+	}
+	return f
+}
+
 func (r *Rule) look(l Load, first, runs int) (Look, error) {
-	l.Requests = min(max(l.Requests, r.Requests(l.Rate)), r.MostRequests)
+	l.Rate = Significant(l.Rate)
+	l.Requests = max(l.Requests, r.Requests(l.Rate))
+	for i := range r.Objectives {
+		if first == decidingSeed {
+			l.Requests = max(l.Requests, r.Objectives[i].least(runs))
+		}
+	}
+	l.Requests = min(l.Requests, r.MostRequests)
 	seeds := make([]int, runs)
 	for i := range seeds {
 		seeds[i] = first + i
@@ -101,14 +121,18 @@ func (r *Rule) pilot(l Load) (rate float64, requests int, err error) {
 			l.Rate = min(l.Rate*1.1, r.Most)
 			continue
 		}
-		times := max(k.spread/enough, k.swing/settled)
-		times *= times
-		if !(times < mostLonger) {
-			times = mostLonger
-		}
-		return l.Rate, min(r.MostRequests, int(math.Ceil(float64(k.Requests)*max(1./longer, times)))), nil
+		return l.Rate, r.long(&k), nil
 	}
 	return l.Rate, l.Requests, nil
+}
+
+// long is how many requests the runs need that decide, by how much pilot runs differ.
+func (r *Rule) long(k *Look) int {
+	times := max(k.spread/enough, k.swing/settled)
+	if times *= times; !(times < mostLonger) {
+		times = mostLonger
+	}
+	return min(r.MostRequests, int(math.Ceil(float64(k.Requests)*max(1./longer, times))))
 }
 
 // off is how far the objective that is furthest from its bound is above it, as a factor; at most 1 where none is.
@@ -170,8 +194,8 @@ func (r *Rule) Highest(servers int, rough float64) (b Band, err error) {
 		if err != nil {
 			return b, err
 		}
-		if k.Verdict == Misses && (b.Misses == 0 || rate < b.Misses) {
-			b.Misses = rate
+		if k.Verdict == Misses && (b.Misses == 0 || k.Rate < b.Misses) {
+			b.Misses = k.Rate
 		}
 		before := keeps
 		if k.Verdict == Keeps {
@@ -208,7 +232,7 @@ func (r *Rule) near(keeps, fails *Look) bool {
 		return false
 	}
 	gap := fails.Rate/keeps.Rate - 1
-	return gap <= r.Precision/4 || gap <= r.Precision && keeps.keeps < 1.03
+	return gap <= r.Precision/4 || gap <= r.Precision && keeps.keeps < 1.06
 }
 
 // flat says that a line through two looks that keep leaves next to nothing above the second.
@@ -259,7 +283,7 @@ func (r *Rule) missed(servers int, b *Band, fails *Look) error {
 			return err
 		}
 		if k.Verdict == Misses {
-			b.Misses = rate
+			b.Misses = k.Rate
 		}
 	}
 	return nil
@@ -285,14 +309,14 @@ func (r *Rule) Fewest(first, most int, rate float64) (n int, sure, odd bool, err
 		}
 	}
 	n = min(high, most)
-	_, requests, err := r.pilot(at(n))
+	k, err := r.look(Load{rate, n, longer * r.Requests(rate)}, 0, pilotRuns)
 	if err != nil {
 		return 0, false, false, err
 	}
+	requests := r.long(&k)
 	said := map[int]Verdict{}
 	of := func(n int) Verdict {
 		if _, known := said[n]; !known && err == nil {
-			var k Look
 			k, err = r.look(Load{rate, n, requests}, decidingSeed, r.Runs)
 			said[n] = k.Verdict
 		}

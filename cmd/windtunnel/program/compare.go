@@ -116,13 +116,16 @@ func (c *compareCmd) plays(o *outside) (names []string, plays []player, err erro
 			if err != nil {
 				return nil, nil, err
 			}
-			w := v.with(settings...)
-			if _, err := w.scenario(0); err != nil {
-				return nil, nil, err
-			}
-			variants = append(variants, w)
+			variants = append(variants, v.with(settings...))
 		}
 		for _, v := range variants {
+			s, err := v.scenario(0)
+			if err != nil {
+				return nil, nil, err
+			}
+			if pace := s.Paced(); pace != "" {
+				fmt.Fprintf(o.Stderr, "windtunnel: note: %s: %s\n", v.Name, pace)
+			}
 			names, plays = append(names, v.Name), append(plays, v.play)
 		}
 	}
