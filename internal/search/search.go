@@ -52,11 +52,12 @@ type Load struct {
 // What pilot runs are: so many while it is searched, and so many to see how much runs differ. From decidingSeed
 // on seeds are those of the runs that decide.
 const (
-	roughRuns, pilotRuns, longer = 3, 8, 2
+	roughRuns, pilotRuns, longer = 2, 6, 2
 	decidingSeed                 = 1000
 	// Runs are long enough where they differ by this part of the value, and at most mostLonger times as long as
 	// they have to be.
 	enough, settled, mostLonger = 0.23, 0.55, 4
+	usualSteep                  = 4  // of the objective for which enough is meant: a queue at 75 % of its capacity
 	mostLooks                   = 16 // at one band, with the runs that decide
 )
 
@@ -97,17 +98,14 @@ func (r *Rule) look(l Load, first, runs int) (Look, error) {
 	return k, nil
 }
 
-// roughly says by pilot runs whether a load seems to keep the objectives.
-func (r *Rule) roughly(l Load) (bool, error) {
+// roughly says by pilot runs how far above its bound the objective is that is furthest: up to 1 a load seems to keep it.
+func (r *Rule) roughly(l Load) (off float64, err error) {
 	k, err := r.look(l, 0, roughRuns)
-	if err != nil {
-		return false, err
-	}
-	return r.off(&k) <= 1, nil
+	return r.off(&k), err
 }
 
 // pilot says, near a rough rate, of one that seems to keep the objectives, how many requests the runs need that decide.
-func (r *Rule) pilot(l Load) (rate float64, requests int, err error) {
+func (r *Rule) pilot(l Load, steep float64) (rate float64, requests int, err error) {
 	for tries := range mostLooks {
 		k, err := r.look(Load{l.Rate, l.Servers, longer * r.Requests(l.Rate)}, 0, pilotRuns)
 		if err != nil {
@@ -121,14 +119,15 @@ func (r *Rule) pilot(l Load) (rate float64, requests int, err error) {
 			l.Rate = min(l.Rate*1.1, r.Most)
 			continue
 		}
-		return l.Rate, r.long(&k), nil
+		return l.Rate, r.long(&k, steep), nil
 	}
 	return l.Rate, l.Requests, nil
 }
 
-// long is how many requests the runs need that decide, by how much pilot runs differ.
-func (r *Rule) long(k *Look) int {
-	times := max(k.spread/enough, k.swing/settled)
+// long is how many requests the runs need that decide, by how much pilot runs differ. An objective that grows less
+// steeply with the rate has to be known better for a rate that is as near.
+func (r *Rule) long(k *Look, steep float64) int {
+	times := max(k.spread/enough*max(1, min(usualSteep/steep, 3)), k.swing/settled)
 	if times *= times; !(times < mostLonger) {
 		times = mostLonger
 	}
@@ -149,22 +148,26 @@ func (r *Rule) off(k *Look) float64 {
 	return most
 }
 
-// Rough finds by pilot runs about the highest rate that servers keep: 0 where there is none.
-func (r *Rule) Rough(servers int, guess float64) (float64, error) {
-	low, high := 0.0, 0.0
+// Rough is what pilot runs say of the highest rate that servers keep: 0 where there is none. Steep is by how many percent
+// the objective grows there with each percent of the rate.
+type Rough struct{ Rate, Steep float64 }
+
+// Rough finds about the highest rate that servers keep.
+func (r *Rule) Rough(servers int, guess float64) (g Rough, err error) {
+	var low, high, below, above float64 // rates, and how far off the bound they are
 	for rate := min(max(guess, r.Least), r.Most); ; {
-		keeps, err := r.roughly(Load{Rate: rate, Servers: servers})
+		off, err := r.roughly(Load{Rate: rate, Servers: servers})
 		if err != nil {
-			return 0, err
+			return g, err
 		}
-		if keeps {
-			low = rate
+		if off <= 1 {
+			low, below = rate, off
 		} else {
-			high = rate
+			high, above = rate, off
 		}
 		switch {
 		case low == r.Most || high == r.Least:
-			return low, nil
+			return Rough{low, usualSteep}, nil
 		case high == 0:
 			rate = min(2*low, r.Most)
 		case low == 0:
@@ -172,17 +175,17 @@ func (r *Rule) Rough(servers int, guess float64) (float64, error) {
 		case high > low*max(1.2, 1+r.Precision):
 			rate = math.Sqrt(low * high)
 		default:
-			return math.Sqrt(low * high), nil
+			return Rough{math.Sqrt(low * high), math.Log(above/below) / math.Log(high/low)}, nil
 		}
 	}
 }
 
 // Highest finds the highest rate that servers keep, near a rough one.
-func (r *Rule) Highest(servers int, rough float64) (b Band, err error) {
-	if rough == 0 {
+func (r *Rule) Highest(servers int, rough Rough) (b Band, err error) {
+	if rough.Rate == 0 {
 		return b, nil
 	}
-	rate, requests, err := r.pilot(Load{Rate: rough, Servers: servers})
+	rate, requests, err := r.pilot(Load{Rate: rough.Rate, Servers: servers}, rough.Steep)
 	if err != nil {
 		return b, err
 	}
@@ -295,11 +298,11 @@ func (r *Rule) Fewest(first, most int, rate float64) (n int, sure, odd bool, err
 	at := func(n int) Load { return Load{Rate: rate, Servers: n} }
 	low, high := 0, most+1 // of which pilot runs say that they do not keep the objectives, and do
 	for n := min(max(first, 1), most); high-low > 1; {
-		keeps, err := r.roughly(at(n))
+		off, err := r.roughly(at(n))
 		switch {
 		case err != nil:
 			return 0, false, false, err
-		case keeps:
+		case off <= 1:
 			high = n
 		default:
 			low = n
@@ -313,7 +316,7 @@ func (r *Rule) Fewest(first, most int, rate float64) (n int, sure, odd bool, err
 	if err != nil {
 		return 0, false, false, err
 	}
-	requests := r.long(&k)
+	requests := r.long(&k, usualSteep)
 	said := map[int]Verdict{}
 	of := func(n int) Verdict {
 		if _, known := said[n]; !known && err == nil {

@@ -365,7 +365,7 @@ func (k *seeker) rate(out *capacity, guess float64) error {
 	out.Keeps, out.Misses = b.Keeps, b.Misses
 	out.bound(k.edge(b))
 	switch {
-	case b.Keeps == 0 && b.Misses == 0 && rough > 0:
+	case b.Keeps == 0 && b.Misses == 0 && rough.Rate > 0:
 		out.Answer = "no rate can be decided: let runs be longer (--duration) or more (--replications)"
 	case b.Keeps == 0:
 		out.Answer = fmt.Sprintf("no rate down to %v requests/s keeps the objectives", k.lowest())
@@ -500,11 +500,11 @@ func (k *seeker) ratio(out *capacity, p *scenario.Pool, guess float64) error {
 		return err
 	}
 	// Pilot runs choose the ratio, so that what decides about its rate has not been chosen for being lucky.
-	roughly := map[int]float64{}
+	roughly := map[int]search.Rough{}
 	at, err := search.Best(p.Disaggregation.PrefillReplicas, servers-1, func(prefill int) (float64, error) {
-		rate, err := r.Rough(prefill, guess)
-		roughly[prefill], guess = rate, cmp.Or(rate, guess)
-		return rate, err
+		g, err := r.Rough(prefill, guess)
+		roughly[prefill], guess = g, cmp.Or(g.Rate, guess)
+		return g.Rate, err
 	})
 	if err != nil {
 		return err
@@ -519,8 +519,8 @@ func (k *seeker) ratio(out *capacity, p *scenario.Pool, guess float64) error {
 	out.bound(decided.edge(b))
 	var words []string
 	for _, near := range []int{at - 1, at + 1} {
-		if rate, ok := roughly[near]; ok {
-			words = append(words, fmt.Sprintf("%d:%d about %.2g", near, servers-near, rate))
+		if g, ok := roughly[near]; ok {
+			words = append(words, fmt.Sprintf("%d:%d about %.2g", near, servers-near, g.Rate))
 		}
 	}
 	out.Answer = fmt.Sprintf("%d prefill and %d decode servers keep the objectives up to %v requests/s", at, servers-at, out.Keeps)
