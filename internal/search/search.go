@@ -101,7 +101,10 @@ func (r *Rule) look(l Load, first, runs int) (Look, error) {
 // roughly says by pilot runs how far above its bound the objective is that is furthest: up to 1 a load seems to keep it.
 func (r *Rule) roughly(l Load) (off float64, err error) {
 	k, err := r.look(l, 0, roughRuns)
-	return r.off(&k), err
+	if err != nil {
+		return 0, err
+	}
+	return r.off(&k), nil
 }
 
 // pilot says, near a rough rate, of one that seems to keep the objectives, how many requests the runs need that decide.

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -229,6 +230,21 @@ func TestHighest(t *testing.T) {
 		if b, err := r.Highest(0, rough); b != want || err != nil {
 			t.Errorf("where all are %v, found %+v (%v), expected %+v", value, b, err, want)
 		}
+	}
+}
+
+// What keeps a load from being played ends the search.
+func TestErrors(t *testing.T) {
+	r := certain(nil)
+	r.Play = func(Load, []int) ([]Run, error) { return nil, os.ErrClosed }
+	if _, err := r.Rough(0, 5); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a rough search: %v", err)
+	}
+	if _, err := r.Highest(0, Rough{5, 4}); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the highest rate: %v", err)
+	}
+	if _, _, _, err := r.Fewest(1, 8, 5); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the fewest servers: %v", err)
 	}
 }
 

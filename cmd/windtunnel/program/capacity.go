@@ -257,6 +257,7 @@ func (c *capacityCmd) Run(o *outside) error {
 		index = 0
 	}
 	p := &s.Pools[index]
+	timed, speedup := s.Timed()
 	switch {
 	case !s.Workload.Judges() && slices.ContainsFunc(objectives, func(b objective) bool { return b.measure.Name == "attainment" }):
 		return exit.With(exit.Usage, fmt.Errorf("--slo: attainment is the share of requests that keep the scenario's own bounds, and %s has none; expected workload.slo, or slo of a class", v.file))
@@ -264,7 +265,7 @@ func (c *capacityCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated model servers", v.file))
 	case c.Find != "rate" && p.Scales():
 		return exit.With(exit.Usage, fmt.Errorf("%s has autoscaling, which says how many servers there are; expected --find rate, or sweep over pools[0].autoscaling.maxReplicas", v.file))
-	case c.Find == "replicas" && s.Workload.Rate == 0:
+	case c.Find == "replicas" && s.Workload.Rate == 0 && speedup == 0:
 		return exit.With(exit.Usage, errors.New("--find replicas needs a rate; expected --rate, or workload.rate in the scenario"))
 	case c.Find == "ratio" && p.Disaggregation.PrefillReplicas == 0:
 		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in the scenario"))
@@ -277,8 +278,8 @@ func (c *capacityCmd) Run(o *outside) error {
 		out.Objectives = append(out.Objectives, b.text)
 	}
 	guess := s.Workload.Rate
-	if rate, speedup := s.Timed(); speedup > 0 {
-		k.timed, guess = rate/speedup, rate
+	if speedup > 0 {
+		k.timed, guess = timed/speedup, timed
 	}
 	if guess == 0 {
 		guess = float64(p.Servers())
