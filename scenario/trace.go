@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/core/workload/trace"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
@@ -69,9 +69,11 @@ func (s *Scenario) readTrace(dir string) Problems {
 			out = append(out, s.problem("workload.duration", "missing", "how long the clients send, such as 10m, or workload.requests: this format has no end"))
 		}
 	default:
-		beside("one of them, or rate alone: the trace says when requests come", "concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
+		beside("one of them, or rate alone: the trace says when requests come",
+			"concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
 		if w.Rate > 0 {
-			beside("one of them: rate, in requests per second on average, says how fast the trace is played, too", "trace.speedup")
+			beside("one of them: rate, in requests per second on average, says how fast the trace is played, too",
+				"trace.speedup")
 		}
 	}
 	if len(out) > 0 {
@@ -125,14 +127,7 @@ func (s *Scenario) Timed() (rate, speedup float64) {
 	if s.recorded == nil || s.untimed {
 		return 0, 0
 	}
-	last := machine.Time(0)
-	for i := range s.recorded {
-		last = max(last, s.recorded[i].At)
-	}
-	if last > 0 {
-		rate = float64(len(s.recorded)-1) / last.Seconds()
-	}
-	return rate, s.Workload.Trace.Speedup
+	return workload.RateOf(s.recorded), s.Workload.Trace.Speedup
 }
 
 // Paced says how fast the trace is played where a rate says that; empty where none does.
@@ -141,7 +136,8 @@ func (s *Scenario) Paced() string {
 	if !s.paced || rate == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s is played %.4g times as fast as it was recorded, for %.4g requests/s on average", s.Workload.Trace.File, speedup, rate)
+	return fmt.Sprintf("%s is played %.4g times as fast as it was recorded, for %.4g requests/s on average",
+		s.Workload.Trace.File, speedup, rate)
 }
 
 // pace has the requests of a trace come at this many per second on average. Where it cannot, it says what it found and
@@ -149,8 +145,8 @@ func (s *Scenario) Paced() string {
 func (s *Scenario) pace(rate float64) (found, expected string) {
 	now, _ := s.Timed()
 	if now == 0 {
-		return fmt.Sprintf("found %v, and all requests of the trace come at one time, so that no speed makes it a rate", rate),
-			"no rate, or trace.spread to have requests come later, evenly"
+		return fmt.Sprintf("found %v, and all requests of the trace come at one time, so that no speed makes it a rate",
+			rate), "no rate, or trace.spread to have requests come later, evenly"
 	}
 	times := rate / now
 	s.recorded = slices.Clone(s.recorded)
@@ -196,44 +192,13 @@ func (s *Scenario) readClients(dir string, o trace.Options) (*trace.Trace, error
 	var clients []trace.Client
 	for _, name := range names {
 		head := strings.TrimSuffix(name, tail)
-		rates, lengths := lazyFile{path: name}, lazyFile{path: head + "-dataset.json"}
-		defer rates.close()
-		defer lengths.close()
-		s.read = append(s.read, rates.path, lengths.path)
+		rates, lengths := files.Lazy{Path: name}, files.Lazy{Path: head + "-dataset.json"}
+		defer rates.Close()
+		defer lengths.Close()
+		s.read = append(s.read, rates.Path, lengths.Path)
 		clients = append(clients, trace.Client{Name: filepath.Base(head), Trace: &rates, Dataset: &lengths})
 	}
 	return trace.Generate(clients, o)
-}
-
-// lazyFile is a file that is opened when somebody reads it: there may be more of them than may
-// be open at once.
-type lazyFile struct {
-	path string
-	f    *os.File
-	over bool
-}
-
-func (l *lazyFile) Read(b []byte) (n int, err error) {
-	if l.over {
-		return 0, io.EOF
-	}
-	if l.f == nil {
-		if l.f, err = files.Open(l.path); err != nil {
-			return 0, err
-		}
-	}
-	if n, err = l.f.Read(b); err != nil {
-		l.over = true
-		l.close()
-	}
-	return n, err
-}
-
-func (l *lazyFile) close() {
-	if l.f != nil {
-		_ = l.f.Close() // it was only read
-		l.f = nil
-	}
 }
 
 // Assumed is what the scenario's files did not say and was made up, a sentence

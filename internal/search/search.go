@@ -98,7 +98,8 @@ func (r *Rule) look(l Load, first, runs int) (Look, error) {
 	return k, nil
 }
 
-// roughly says by pilot runs how far above its bound the objective is that is furthest: up to 1 a load seems to keep it.
+// roughly says by pilot runs how far above its bound the objective is that is furthest: up to 1 a load seems to
+// keep it.
 func (r *Rule) roughly(l Load) (off float64, err error) {
 	k, err := r.look(l, 0, roughRuns)
 	if err != nil {
@@ -151,8 +152,8 @@ func (r *Rule) off(k *Look) float64 {
 	return most
 }
 
-// Rough is what pilot runs say of the highest rate that servers keep: 0 where there is none. Steep is by how many percent
-// the objective grows there with each percent of the rate.
+// Rough is what pilot runs say of the highest rate that servers keep: 0 where there is none. Steep is by how many
+// percent the objective grows there with each percent of the rate.
 type Rough struct{ Rate, Steep float64 }
 
 // Rough finds about the highest rate that servers keep.
@@ -295,8 +296,8 @@ func (r *Rule) missed(servers int, b *Band, fails *Look) error {
 	return nil
 }
 
-// Fewest finds the fewest servers, from 1 to most, that keep the objectives at a rate: 0 where most do not. sure is false where one
-// fewer is undecided, and odd is true where one more does not keep them.
+// Fewest finds the fewest servers, from 1 to most, that keep the objectives at a rate: 0 where most do not. sure is
+// false where one fewer is undecided, and odd is true where one more does not keep them.
 func (r *Rule) Fewest(first, most int, rate float64) (n int, sure, odd bool, err error) {
 	at := func(n int) Load { return Load{Rate: rate, Servers: n} }
 	low, high := 0, most+1 // of which pilot runs say that they do not keep the objectives, and do

@@ -96,14 +96,18 @@ func TestKeepsIsBelowTheTruth(t *testing.T) {
 		servers        int
 		load, quantile float64
 		gated          bool // on how near the answer is, too: others need longer runs than are played
-	}{{1, 0.8, 0, true}, {1, 0.8, 0.95, true}, {4, 0.8, 0.95, true}, {1, 0.5, 0.95, false}, {1, 0.9, 0.95, false}, {1, 0.8, 0.99, false}} {
+	}{
+		{1, 0.8, 0, true}, {1, 0.8, 0.95, true}, {4, 0.8, 0.95, true},
+		{1, 0.5, 0.95, false}, {1, 0.9, 0.95, false}, {1, 0.8, 0.99, false},
+	} {
 		t.Run(fmt.Sprintf("M/M/%d at %v, quantile %v", c.servers, c.load, c.quantile), func(t *testing.T) {
 			t.Parallel()
 			n := searches(6)
 			var answers []float64
 			played, wrong := 0, 0
 			for seed := range n {
-				r := queueRule(c.servers, Objective{Quantile: c.quantile, Bound: truth(c.servers, c.load, c.quantile)}, uint64(seed), &played)
+				o := Objective{Quantile: c.quantile, Bound: truth(c.servers, c.load, c.quantile)}
+				r := queueRule(c.servers, o, uint64(seed), &played)
 				rough, err := r.Rough(c.servers, 0.6*float64(c.servers))
 				if err != nil {
 					t.Fatal(err)
@@ -119,19 +123,20 @@ func TestKeepsIsBelowTheTruth(t *testing.T) {
 			}
 			slices.Sort(answers)
 			median, tenth := answers[n/2], answers[n/10]
-			t.Logf("%d of %d above the truth; the median is %.3f of it and the 10th percentile %.3f; %d requests each", wrong, n, median, tenth, played/n)
+			t.Logf("%d of %d above the truth; the median is %.3f of it and the 10th percentile %.3f; %d requests each",
+				wrong, n, median, tenth, played/n)
 			if most := max(2, 17*n/200); wrong > most {
 				t.Errorf("%d of %d answers are above the truth, expected at most %d", wrong, n, most)
 			}
 			if c.gated && n == 200 && (median < 0.96 || tenth < 0.9) {
-				t.Errorf("the median answer is %.3f of the truth and the 10th percentile %.3f, expected 0.96 and 0.9", median, tenth)
+				t.Errorf("the median is %.3f of the truth and the 10th percentile %.3f, expected 0.96 and 0.9", median, tenth)
 			}
 		})
 	}
 }
 
-// A load of the capacity, and one a little above it, are not kept however wide the bound is: requests wait longer and longer. One of
-// 80 % is, and of runs in which nobody waits nothing grows.
+// A load of the capacity, and one a little above it, are not kept however wide the bound is: requests wait longer and
+// longer. One of 80 % is, and of runs in which nobody waits nothing grows.
 func TestWhatDoesNotSettleIsNotKept(t *testing.T) {
 	t.Parallel()
 	n := searches(40)
@@ -174,7 +179,8 @@ func TestJudge(t *testing.T) {
 		}
 		return out
 	}
-	if e := Judge([]Objective{{Quantile: 0.5, Bound: 9}}, runs([]float64{1, 5}, []float64{2, 6}, []float64{3, 7})).Estimates[0]; e.Value != 3 || !(e.Low < 3 && e.High > 3) {
+	three := runs([]float64{1, 5}, []float64{2, 6}, []float64{3, 7})
+	if e := Judge([]Objective{{Quantile: 0.5, Bound: 9}}, three).Estimates[0]; e.Value != 3 || !(e.Low < 3 && e.High > 3) {
 		t.Errorf("the median of 1, 2, 3, 5, 6 and 7 is %+v", e)
 	}
 	none := make([]float64, 1000)
@@ -205,7 +211,8 @@ func certain(value func(Load) float64) *Rule {
 		}}
 }
 
-// Without chance the highest rate is found from wherever the search begins, also where the objective is missed all at once.
+// Without chance the highest rate is found from wherever the search begins, also where the objective is missed all
+// at once.
 func TestHighest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := math.Exp(rapid.Float64Range(-3, 8).Draw(t, "log of the capacity"))
@@ -219,7 +226,8 @@ func TestHighest(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, err := r.Highest(0, rough)
-		if err != nil || b.Keeps > capacity*1.0005 || b.Keeps < capacity/1.06 || b.Misses < capacity/1.0005 || b.Misses > capacity*1.2 || looks > 60 {
+		if err != nil || b.Keeps > capacity*1.0005 || b.Keeps < capacity/1.06 ||
+			b.Misses < capacity/1.0005 || b.Misses > capacity*1.2 || looks > 60 {
 			t.Fatalf("found %+v after %d looks (%v), expected %v", b, looks, err, capacity)
 		}
 	})

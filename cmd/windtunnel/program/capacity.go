@@ -334,7 +334,8 @@ func (k *seeker) rule(of func(servers int) variant) (*search.Rule, error) {
 	least := s.Workload.Requests
 	for i := range k.objectives {
 		// A percentile of each run has to be one: some requests lie beyond it.
-		r.Objectives, least = append(r.Objectives, k.objectives[i].rule(k.timed == 0)), max(least, k.objectives[i].measure.Least())
+		b := &k.objectives[i]
+		r.Objectives, least = append(r.Objectives, b.rule(k.timed == 0)), max(least, b.measure.Least())
 	}
 	r.Requests = func(rate float64) int { return max(least, int(math.Ceil(rate*k.c.Duration.Seconds()))) }
 	if k.timed > 0 { // a trace has no more than these
@@ -571,7 +572,8 @@ func (k *seeker) play(v *variant, at search.Load, seeds []int) (l load, runs []s
 // judged notes what a search says of the load.
 func (l *load) judged(x search.Look, objectives []objective) {
 	l.look, l.Runs = x, x.Runs
-	l.Verdict = map[search.Verdict]string{search.Keeps: "keeps", search.Misses: "misses", search.Undecided: "undecided"}[x.Verdict]
+	words := map[search.Verdict]string{search.Keeps: "keeps", search.Misses: "misses", search.Undecided: "undecided"}
+	l.Verdict = words[x.Verdict]
 	for i := range objectives {
 		l.Measures = append(l.Measures, objectives[i].measured(x.Estimates[i]))
 	}

@@ -17,10 +17,12 @@ import (
 
 const (
 	oneQueue = `{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: default, flow: plain, replicas: 1,
-		modelServer: {batching: none, interTokenLatency: 1ms, prefill: 1ms, outputTokens: 'exponential(100, min=1, max=10000)'}}],
+		modelServer: {batching: none, interTokenLatency: 1ms, prefill: 1ms,
+			outputTokens: 'exponential(100, min=1, max=10000)'}}],
 		workload: {requests: 500, rate: 5, timeout: 24h}}`
-	twoEngines = `{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: pool, flow: plain, replicas: 2, model: llama-3.1-8b,
-		modelServer: {batching: continuous, accelerator: H100, maxNumSeqs: 8, outputTokens: 'exponential(50, min=1, max=1000)'}}],
+	twoEngines = `{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: pool, flow: plain, replicas: 2,
+		model: llama-3.1-8b, modelServer: {batching: continuous, accelerator: H100, maxNumSeqs: 8,
+			outputTokens: 'exponential(50, min=1, max=1000)'}}],
 		workload: {requests: 500, rate: 10, timeout: 24h, prompt: {characters: 500..6000}}}`
 )
 
@@ -62,8 +64,8 @@ func bruteForce(t *testing.T, file string, low, high, seconds float64) float64 {
 	return math.Sqrt(low * high)
 }
 
-// The command's answers are below the truth: of a queue, of which theory knows it (the rule by itself is tested with more of
-// them in internal/search), and of engines that batch, of which long runs do.
+// The command's answers are below the truth: of a queue, of which theory knows it (internal/search tests the rule by
+// itself with more of them), and of engines that batch, of which long runs do.
 func TestCapacityIsBelowTheTruth(t *testing.T) {
 	all := os.Getenv("WINDTUNNEL_STATISTICS") == "all"
 	for _, c := range []struct {
@@ -73,7 +75,8 @@ func TestCapacityIsBelowTheTruth(t *testing.T) {
 	}{
 		// Services of 100.8 ms on average (virtual's test of queues): a mean wait of 400 ms is that of a load of 79.9 %.
 		{"a queue", oneQueue, "ttft.mean=401ms", 1, 20, func(string) float64 { return 400. / (400 + 100.8) / 0.1008 }},
-		{"engines", twoEngines, "e2e.mean=500ms", 0, 200, func(file string) float64 { return bruteForce(t, file, 27, 35, 0.5) }},
+		{"engines", twoEngines, "e2e.mean=500ms", 0, 200,
+			func(file string) float64 { return bruteForce(t, file, 27, 35, 0.5) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := c.few
@@ -92,7 +95,8 @@ func TestCapacityIsBelowTheTruth(t *testing.T) {
 			wrong, played := 0, 0
 			for i := range n {
 				var x capacity
-				if err := json.Unmarshal([]byte(printed(t, "capacity", file, "--slo", c.slo, "--seed", fmt.Sprint(10_000*(i+1)), "--output", "json")), &x); err != nil {
+				text := printed(t, "capacity", file, "--slo", c.slo, "--seed", fmt.Sprint(10_000*(i+1)), "--output", "json")
+				if err := json.Unmarshal([]byte(text), &x); err != nil {
 					t.Fatal(err)
 				}
 				answers, played = append(answers, x.Keeps/truth), played+x.Requests
@@ -102,12 +106,13 @@ func TestCapacityIsBelowTheTruth(t *testing.T) {
 			}
 			slices.Sort(answers)
 			median, tenth := answers[n/2], answers[n/10]
-			t.Logf("%d of %d above the truth of %.4g requests/s; the median is %.3f of it and the 10th percentile %.3f; %d requests each", wrong, n, truth, median, tenth, played/n)
+			t.Logf("%d of %d above the truth of %.4g/s; the median is %.3f of it and the 10th percentile %.3f; %d requests",
+				wrong, n, truth, median, tenth, played/n)
 			if most := max(1, 17*n/200); wrong > most {
 				t.Errorf("%d of %d answers are above the truth, expected at most %d", wrong, n, most)
 			}
 			if n == 200 && (median < 0.96 || tenth < 0.9) || median < 0.85 {
-				t.Errorf("the median answer is %.3f of the truth and the 10th percentile %.3f, expected 0.96 and 0.9", median, tenth)
+				t.Errorf("the median is %.3f of the truth and the 10th percentile %.3f, expected 0.96 and 0.9", median, tenth)
 			}
 		})
 	}
