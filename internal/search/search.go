@@ -213,7 +213,7 @@ func (r *Rule) Highest(servers int, rough Rough) (b Band, err error) {
 		if keeps == nil && rate == r.Least {
 			return b, nil
 		}
-		if keeps != nil && (rate == r.Most || r.near(keeps, fails) || keeps == &k && r.flat(&k, before)) {
+		if keeps != nil && (rate == r.Most || r.near(keeps, fails, rough.Steep) || keeps == &k && r.flat(&k, before)) {
 			break
 		}
 		if keeps == nil || fails == nil {
@@ -233,13 +233,13 @@ func (r *Rule) Highest(servers int, rough Rough) (b Band, err error) {
 	return b, r.missed(servers, &b, fails)
 }
 
-// near says that a look between two would add next to nothing.
-func (r *Rule) near(keeps, fails *Look) bool {
+// near says that a look between two would add next to nothing: the limit is that near to its bound.
+func (r *Rule) near(keeps, fails *Look, steep float64) bool {
 	if fails == nil {
 		return false
 	}
 	gap := fails.Rate/keeps.Rate - 1
-	return gap <= r.Precision/4 || gap <= r.Precision && keeps.keeps < 1.06
+	return gap <= r.Precision/4 || gap <= r.Precision && keeps.keeps < 1+min(steep, usualSteep)*0.015
 }
 
 // flat says that a line through two looks that keep leaves next to nothing above the second.
