@@ -8,9 +8,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 )
 
-// While load rises and falls linearly the servers that are wanted follow the fluid limit: requests that arrive at a rate and stay
-// for ten seconds, divided by the target and rounded up. What HPA and KEDA want is at every second within one server of what the
-// limit was at some moment of the last period of the HPA, and of the scrape before it.
+// While load rises and falls linearly the servers that are wanted follow the fluid limit: requests arrive at a rate
+// and stay for ten seconds, and servers are these requests over the target, rounded up. At every second HPA and KEDA
+// want as many as the limit was at some moment of the last period of the HPA and of the scrape before it, or one
+// more or fewer.
 func TestAutoscalingFollowsTheFluidLimit(t *testing.T) {
 	t.Parallel()
 	const rise, peak, stay, target, sync, scrape = 600.0, 8.0, 10.0, 10.0, 15.0, 2.0
@@ -21,15 +22,15 @@ func TestAutoscalingFollowsTheFluidLimit(t *testing.T) {
 	for name, metric := range map[string]string{"of an average": "AverageValue", "of the pods": "Pods"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			decides := fmt.Sprintf("triggers: [{name: running, query: sum(llm_d_epp_request_running), target: %v}], scaleUp: {stabilizationWindow: 0s}, scaleDown: {stabilizationWindow: 0s}", target)
+			decides := fmt.Sprintf(`minReplicas: 1, maxReplicas: 12, pollingInterval: 15s,
+    scaleUp: {stabilizationWindow: 0s}, scaleDown: {stabilizationWindow: 0s},
+    triggers: [{name: running, query: sum(llm_d_epp_request_running), target: %v}]`, target)
 			if metric == "Pods" { // a target of each pod's own figure
-				decides = fmt.Sprintf(`manifest: {apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: x}, spec: {scaleTargetRef: {kind: Deployment, name: x}, minReplicas: 1, maxReplicas: 12,
-					behavior: {scaleUp: {stabilizationWindowSeconds: 0}, scaleDown: {stabilizationWindowSeconds: 0}},
-					metrics: [{type: Pods, pods: {metric: {name: "vllm:num_requests_running"}, target: {type: AverageValue, averageValue: "%v"}}}]}}`, target)
-			}
-			bounds := "minReplicas: 1, maxReplicas: 12, pollingInterval: 15s, "
-			if metric == "Pods" {
-				bounds = ""
+				decides = fmt.Sprintf(`manifest: {apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler,
+      metadata: {name: x}, spec: {scaleTargetRef: {kind: Deployment, name: x}, minReplicas: 1, maxReplicas: 12,
+        behavior: {scaleUp: {stabilizationWindowSeconds: 0}, scaleDown: {stabilizationWindowSeconds: 0}},
+        metrics: [{type: Pods, pods: {metric: {name: "vllm:num_requests_running"},
+          target: {type: AverageValue, averageValue: "%v"}}}]}}`, target)
 			}
 			s := parsed(t, fmt.Sprintf(`
 pools:
@@ -37,9 +38,10 @@ pools:
   replicas: 1
   modelServer: {batching: independent, prefill: 1s, interTokenLatency: 100ms, outputTokens: 91}
   lifecycle: {startup: 1s, preStop: 0s, gracePeriod: 1m}
-  autoscaling: {%s%s, scrapeInterval: %vs, syncPeriod: %vs}
-workload: {timeout: 10m, arrivals: constant, stages: [{rate: 0.02, duration: 1s}, {rate: %v, duration: %vs, ramp: true}, {rate: 0.02, duration: %[6]vs, ramp: true}]}
-`, bounds, decides, scrape, sync, peak, rise))
+  autoscaling: {%s, scrapeInterval: %vs, syncPeriod: %vs}
+workload: {timeout: 10m, arrivals: constant, stages: [{rate: 0.02, duration: 1s},
+  {rate: %v, duration: %vs, ramp: true}, {rate: 0.02, duration: %[5]vs, ramp: true}]}
+`, decides, scrape, sync, peak, rise))
 			wanted, at, off, most := 1.0, 1, 0, 1.0
 			check := func(until float64) {
 				for ; float64(at) < until; at++ {

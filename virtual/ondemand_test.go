@@ -115,18 +115,20 @@ workload:
 	}
 }
 
-// Nobody asks endpoints that always answer whether they are there: a pool with the configuration that every pool gets
-// takes as many events for its requests however long it waits between them, and its record is the one with every probe.
+// Nobody asks endpoints that always answer whether they are there: a pool with the default configuration takes as many
+// events for its requests however long it waits between them, and its record is the one with every probe.
 func TestIdleCostsNothing(t *testing.T) {
 	t.Parallel()
 	play := func(rate string, eachPage bool) (events int, recorded []flow.Event) {
 		s, err := scenario.Parse("idle.yaml", []byte(`{apiVersion: windtunnel/v1alpha1, kind: Scenario, seed: 3,
-			pools: [{name: default, flow: plain, replicas: 4, modelServer: {batching: continuous, accelerator: H100, outputTokens: 16..64}}],
+			pools: [{name: default, flow: plain, replicas: 4,
+				modelServer: {batching: continuous, accelerator: H100, outputTokens: 16..64}}],
 			workload: {requests: 20, rate: `+rate+`}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := newWorld(s, flow.Func(func(e flow.Event) { recorded = append(recorded, e) }), Options{eachPage: eachPage})
+		rec := flow.Func(func(e flow.Event) { recorded = append(recorded, e) })
+		w, err := newWorld(s, rec, Options{eachPage: eachPage})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +145,7 @@ func TestIdleCostsNothing(t *testing.T) {
 		t.Errorf("%d events at 0.5 requests a second, %d at 0.05", often, seldom)
 	}
 	each, probed := play("0.05", true)
-	if each < 10*seldom || !reflect.DeepEqual(recorded, probed) {
-		t.Errorf("%d events with every probe, %d without; the records are the same: %v", each, seldom, reflect.DeepEqual(recorded, probed))
+	if same := reflect.DeepEqual(recorded, probed); each < 10*seldom || !same {
+		t.Errorf("%d events with every probe, %d without; the records are the same: %v", each, seldom, same)
 	}
 }

@@ -378,7 +378,9 @@ func (m *Machine) metric(i int) (int, string, error) {
 }
 
 // asks is what a figure asks for, or its failure.
-func (m *Machine) asks(name string, v float64, fallback bool, err error, kind TargetKind, target int64) (int, string, error) {
+func (m *Machine) asks(
+	name string, v float64, fallback bool, err error, kind TargetKind, target int64,
+) (int, string, error) {
 	if err != nil {
 		return 0, "", err
 	}

@@ -240,8 +240,10 @@ func TestFallback(t *testing.T) {
 	formula := "  advanced: {scalingModifiers: {target: '10', formula: '"
 	for _, x := range []struct{ fallback, formula, want string }{
 		{"replicas: 6", "", "hpa 4 to 6"}, {"replicas: 6, behavior: static", "", "hpa 4 to 6"},
-		{"replicas: 6, behavior: currentReplicas", "", ""}, {"replicas: 6, behavior: currentReplicasIfHigher", "", "hpa 4 to 6"},
-		{"replicas: 2, behavior: currentReplicasIfHigher", "", ""}, {"replicas: 6, behavior: currentReplicasIfLower", "", ""},
+		{"replicas: 6, behavior: currentReplicas", "", ""},
+		{"replicas: 6, behavior: currentReplicasIfHigher", "", "hpa 4 to 6"},
+		{"replicas: 2, behavior: currentReplicasIfHigher", "", ""},
+		{"replicas: 6, behavior: currentReplicasIfLower", "", ""},
 		{"replicas: 2, behavior: currentReplicasIfLower", "", "hpa 4 to 2"},
 		{"replicas: 6", formula + "running + 1.0'}}", "hpa 4 to 6"},
 		{"replicas: 6, behavior: scalingModifiers", formula + "running ?? 70.0'}}", "hpa 4 to 7"},
@@ -268,7 +270,8 @@ func TestFallback(t *testing.T) {
 
 // KEDA ends no last server while a trigger fails and a fallback is to come, which starts one from none.
 func TestFallbackFromNone(t *testing.T) {
-	p := play(t, object("  minReplicaCount: 0\n  fallback: {failureThreshold: 3, replicas: 2}", runningQuery, `, ignoreNullValues: "false"`), 0)
+	const strict = `, ignoreNullValues: "false"`
+	p := play(t, object("  minReplicaCount: 0\n  fallback: {failureThreshold: 3, replicas: 2}", runningQuery, strict), 0)
 	p.m.sync.next, p.m.poll.next = 15*machine.Second, 30*machine.Second
 	if got := p.until(119); got != "" {
 		t.Errorf("with three failures: %s", got)
@@ -276,7 +279,7 @@ func TestFallbackFromNone(t *testing.T) {
 	if got := p.until(121); got != "keda 0 to 1, hpa 1 to 2" {
 		t.Errorf("with four: %s", got)
 	}
-	p = play(t, object("  minReplicaCount: 0", runningQuery, `, ignoreNullValues: "false"`), 1)
+	p = play(t, object("  minReplicaCount: 0", runningQuery, strict), 1)
 	if got := p.until(1000); got != "" {
 		t.Errorf("without figures and without a fallback: %s", got)
 	}

@@ -103,7 +103,8 @@ func (e *Engine) settlePrefills(at machine.Time, fx *Effects) {
 	}
 }
 
-// settleDecodes ends the decoding requests that made their last token and were admitted before the one with that number.
+// settleDecodes ends the decoding requests that made their last token and were
+// admitted before the one with that number.
 func (e *Engine) settleDecodes(at machine.Time, admission uint64, fx *Effects) {
 	for {
 		due, slot := e.nextFinish()
