@@ -49,8 +49,9 @@ type Step struct {
 	// DecodeSeqs is how many requests compute one output token, DecodeContext
 	// how many tokens these attend to, all together: the sum over requests of
 	// prompt and output so far, the new token's input included. A request that
-	// computes one token of its prompt, because the rest was cached, fetched or
-	// computed before, is among them: that is the same work.
+	// computes only its last token, because its prompt was fetched from another
+	// engine or because it was preempted and the rest is still cached, is among
+	// them: that is the same work.
 	DecodeSeqs    int
 	DecodeContext int64
 }

@@ -34,6 +34,7 @@ type plainBlock struct {
 type plainRequest struct {
 	*Submit
 	arrival, total, made, computed, named int
+	again                                 bool
 	blocks                                []int
 }
 
@@ -165,6 +166,7 @@ func (p *plain) schedule() (asked []*plainRequest, got map[*plainRequest]int, pr
 			}
 			p.release(victim)
 			p.enqueue(victim)
+			victim.again = true
 			preempted = append(preempted, victim.ID)
 			if victim == r {
 				return asked, got, preempted
@@ -206,7 +208,7 @@ func (p *plain) step() bool {
 	for _, r := range asked {
 		n, c := int64(got[r]), int64(r.computed)
 		line.add(r.ID, got[r])
-		if n == 1 {
+		if n == 1 && (r.made > 0 || r.again) { // a prompt's first computation takes a prefill's time, whatever its length
 			work.DecodeSeqs, work.DecodeContext = work.DecodeSeqs+1, work.DecodeContext+c+1
 			continue
 		}
