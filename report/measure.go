@@ -446,18 +446,34 @@ func Compare(m Measure, a, b *Analysis) (Difference, bool) {
 		return d, false
 	}
 	not := cmp.Or(a.runs.unsteady(), b.runs.unsteady())
-	d.By = estimate(len(a.runs), d.B.Value-d.A.Value, not, func(k int) ([]float64, int) {
+	d.By = estimate(len(a.runs), m.apart(d.A.Value, d.B.Value), not, func(k int) ([]float64, int) {
 		x, fewestX := valuesIn(a.sections(k), &m)
 		y, fewestY := valuesIn(b.sections(k), &m)
 		if len(x) != len(y) {
 			return nil, 0
 		}
 		for i := range x {
-			x[i] = y[i] - x[i]
+			x[i] = m.apart(x[i], y[i])
 		}
 		return x, min(fewestX, fewestY)
 	}, m)
 	return d, true
+}
+
+// apart is b less a; nothing where that is only how times are kept, in whole microseconds, how gaps between
+// tokens are, or how sums are rounded.
+func (m *Measure) apart(a, b float64) float64 {
+	none := 1e-9 * max(math.Abs(a), math.Abs(b))
+	if m.gaps {
+		none = 2 * gapPrecision * max(a, b) // each is as far off as half of what they are rounded to
+	}
+	if m.Unit == Seconds {
+		none = max(none, 1.000001e-6)
+	}
+	if math.Abs(b-a) <= none {
+		return 0
+	}
+	return b - a
 }
 
 // Paired leaves only the requests in both of two runs that both played, from when

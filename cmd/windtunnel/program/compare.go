@@ -6,21 +6,24 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/comparison"
 	"github.com/windtunnel/windtunnel/report/outcomes"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 type compareCmd struct {
 	Files []string `arg:"" name:"scenario-or-recording" help:"Scenarios to play, or recordings (.ndjson, .ndjson.gz) or files of --outcomes; the first is what the others are compared with. One scenario alone is compared with itself under each --set."`
 	changeFlags
-	Set          []string `placeholder:"PATH=VALUE" sep:"none" help:"Also compare the scenario with itself with this field changed, such as 'pools[0].replicas=8'; several fields of one variant are separated by ;. May be repeated."`
-	SLO          []string `name:"slo" placeholder:"ttft=200ms,tpot=30ms" help:"What makes an answer good: the most that its ttft, tpot and e2e may take. Goodput and attainment are told then."`
-	Replications int      `short:"r" default:"1" placeholder:"R" help:"Play each with R seeds, and compare run by run: near saturation one run says too little."`
-	FailIfWorse  bool     `name:"fail-if-worse" help:"Exit with code 1 where any measure is worse than the first one's, by more than chance."`
-	Output       string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
+	Set          []string    `placeholder:"PATH=VALUE" sep:"none" help:"Also compare the scenario with itself with this field changed, such as 'pools[0].replicas=8'; several fields of one variant are separated by ;. May be repeated."`
+	SLO          []string    `name:"slo" placeholder:"ttft=200ms,tpot=30ms" help:"What makes an answer good: the most that its ttft, tpot and e2e may take. Goodput and attainment are told then."`
+	Replications int         `short:"r" default:"1" placeholder:"R" help:"Play each with R seeds, and compare run by run: near saturation one run says too little."`
+	FailIfWorse  failIfWorse `name:"fail-if-worse" help:"Exit with code 1 where the verdict says worse, and with --fail-if-worse=ttft.p90,… have it read these measures: left out, goodput and attainment where something says what makes an answer good, else ttft.p90, tpot.mean, e2e.p90, requests/s and completed."`
+	Output       string      `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
 }
 
 func (c *compareCmd) Help() string {
@@ -42,9 +45,12 @@ const maxReplications, maxVariants = 1000, 64
 
 func (c *compareCmd) Run(o *outside) error {
 	slo, err := report.ParseSLO(c.SLO)
+	reads, unknown := comparison.Named(c.FailIfWorse.Measures)
 	switch {
 	case err != nil:
 		return exit.With(exit.Usage, fmt.Errorf("--slo: %w", err))
+	case unknown != nil:
+		return exit.With(exit.Usage, fmt.Errorf("--fail-if-worse: %w", unknown))
 	case c.Replications < 1 || c.Replications > maxReplications:
 		return exit.With(exit.Usage, fmt.Errorf("--replications: found %d; expected a whole number, from 1 to %d", c.Replications, maxReplications))
 	case len(c.Files)+len(c.Set) < 2:
@@ -78,17 +84,36 @@ func (c *compareCmd) Run(o *outside) error {
 	}); err != nil {
 		return err
 	}
-	out := comparison.Of(sides, runs, slo)
+	out := comparison.Of(sides, runs, slo, reads)
 	out.SLO = strings.Join(c.SLO, ",")
 	if c.Output == "json" {
 		err = writeJSON(o.Stdout, out)
 	} else {
-		err = out.Write(o.Stdout, o.Columns)
+		err = out.Write(o.Out(), terminal.Paint(o.Color()), o.Columns)
 	}
-	if worse := out.Worse(); err == nil && c.FailIfWorse && worse > 0 {
-		return exit.With(exit.Failed, fmt.Errorf("%d measures are worse than those of %s", worse, names[0]))
+	if err == nil && c.FailIfWorse.Given {
+		err = out.FailIfWorse()
 	}
 	return err
+}
+
+// failIfWorse is a flag that stands alone or has a value behind =, never one behind a space: that is the
+// next scenario.
+type failIfWorse struct {
+	Given    bool
+	Measures []string
+}
+
+// IsBool has the flag stand alone.
+func (*failIfWorse) IsBool() bool { return true }
+
+// Decode reads the flag.
+func (f *failIfWorse) Decode(ctx *kong.DecodeContext) error {
+	f.Given = true
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		f.Measures = append(f.Measures, strings.Split(ctx.Scan.Pop().String(), ",")...)
+	}
+	return nil
 }
 
 // plays are what to compare: how each comes to its result, for each replication.
