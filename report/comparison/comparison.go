@@ -75,7 +75,8 @@ type Value struct {
 	Corrected *float64 `json:"pCorrected,omitempty"`
 	Verdict   Verdict  `json:"verdict"`
 	measure   report.Measure
-	reads     bool
+	rises     bool // B is above A
+	reads     bool // the verdict reads it
 }
 
 // byObjective and byDefault are what a verdict reads where nobody names measures: the first, where
@@ -97,7 +98,7 @@ func Named(names []string) ([]string, error) {
 		name := strings.ReplaceAll(text, ".", " ")
 		if !slices.Contains(all, name) {
 			return nil, fmt.Errorf("found %q; expected measures of which one value is better than another, "+
-				"separated by commas: %s", text, strings.Join(all, ", "))
+				"such as ttft.p90, separated by commas: %s", text, strings.Join(all, ", "))
 		}
 		if !slices.Contains(out, name) {
 			out = append(out, name)
@@ -162,11 +163,11 @@ func (x *Versus) measure(a, b report.Runs, slo report.SLO) {
 			continue
 		}
 		v := Value{Measure: m.Name, Unit: m.Unit, A: report.Digits(d.A.Value), B: report.Digits(d.B.Value),
-			Difference: report.Digits(d.By.Value), Why: d.By.Why, measure: m}
+			Difference: report.Digits(d.By.Value), Why: d.By.Why, measure: m, rises: d.By.Value > 0}
 		if d.By.Sure {
 			low, high, p := report.Digits(d.By.Low), report.Digits(d.By.High), d.By.P()
 			v.Low, v.High, v.P = &low, &high, &p
-			if low == high && low == 0 {
+			if d.By.Low == 0 && d.By.High == 0 {
 				v.Verdict = Same
 			}
 		}
@@ -176,13 +177,10 @@ func (x *Versus) measure(a, b report.Runs, slo report.SLO) {
 
 // decide gives the measures that the verdict reads their words, and says the verdict.
 func (x *Versus) decide(reads []string) {
-	has := func(name string) int {
-		return slices.IndexFunc(x.Measures, func(v Value) bool { return v.Measure == name })
-	}
 	chosen := len(reads) > 0
 	switch {
 	case chosen:
-	case has(byObjective[0]) >= 0:
+	case x.at(byObjective[0]) >= 0:
 		reads = byObjective
 	default:
 		reads = byDefault
@@ -190,7 +188,7 @@ func (x *Versus) decide(reads []string) {
 	var list []*Value
 	var p []float64
 	for _, name := range reads {
-		switch k := has(name); {
+		switch k := x.at(name); {
 		case k >= 0:
 			v := &x.Measures[k]
 			v.reads = true
@@ -211,7 +209,7 @@ func (x *Versus) decide(reads []string) {
 		case v.Verdict == Same:
 		case corrected > 1-stats.Confidence:
 			v.Verdict = Unseen
-		case (v.Difference > 0) == v.measure.HigherIsBetter:
+		case v.rises == v.measure.HigherIsBetter:
 			v.Verdict = Better
 		default:
 			v.Verdict = Worse
@@ -226,6 +224,11 @@ func (x *Versus) decide(reads []string) {
 		}
 	}
 	x.Verdict = x.sentence()
+}
+
+// at is where the measure of this name stands, else -1.
+func (x *Versus) at(name string) int {
+	return slices.IndexFunc(x.Measures, func(v Value) bool { return v.Measure == name })
 }
 
 // said are the measures that the verdict reads and says this of; of differences, with how large they are.
@@ -299,7 +302,8 @@ func (x *Comparison) Write(to io.Writer, paint terminal.Paint, columns int) erro
 		fmt.Fprintln(to, line)
 	}
 	for i := range x.Comparisons {
-		fmt.Fprintf(to, "\nA  %s\nB  %s\n", describe(x.Variants[0], x.Replications), describe(x.Variants[i+1], x.Replications))
+		a, b := describe(x.Variants[0], x.Replications), describe(x.Variants[i+1], x.Replications)
+		fmt.Fprintf(to, "\nA  %s\nB  %s\n", a, b)
 		if err := x.Comparisons[i].write(to, paint, columns); err != nil {
 			return err
 		}
@@ -384,7 +388,7 @@ func (x *Comparison) table(to io.Writer) error {
 		for _, v := range x.Comparisons {
 			var text string
 			var verdict Verdict
-			if k := slices.IndexFunc(v.Measures, func(o Value) bool { return o.Measure == m.Measure }); k >= 0 {
+			if k := v.at(m.Measure); k >= 0 {
 				text = m.measure.Text(v.Measures[k].B)
 				if said := v.Measures[k].Verdict; said == Better || said == Worse {
 					verdict = said

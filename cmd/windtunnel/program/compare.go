@@ -22,12 +22,20 @@ type compareCmd struct {
 	Set          []string    `placeholder:"PATH=VALUE" sep:"none" help:"Also compare the scenario with itself with this field changed, such as 'pools[0].replicas=8'; several fields of one variant are separated by ;. May be repeated."`
 	SLO          []string    `name:"slo" placeholder:"ttft=200ms,tpot=30ms" help:"What makes an answer good: the most that its ttft, tpot and e2e may take. Goodput and attainment are told then."`
 	Replications int         `short:"r" default:"1" placeholder:"R" help:"Play each with R seeds, and compare run by run: near saturation one run says too little."`
-	FailIfWorse  failIfWorse `name:"fail-if-worse" help:"Exit with code 1 where the verdict says worse, and with --fail-if-worse=ttft.p90,… have it read these measures: left out, goodput and attainment where something says what makes an answer good, else ttft.p90, tpot.mean, e2e.p90, requests/s and completed."`
+	FailIfWorse  failIfWorse `name:"fail-if-worse" help:"Exit with code 1 where a verdict says worse. With measures behind =, such as --fail-if-worse=ttft.p90,goodput, it reads these."`
 	Output       string      `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
 }
 
 func (c *compareCmd) Help() string {
-	return `All are played in virtual time from the same seed, so that each request is the same in all of them, arrives at the same time and meets the same chances: what differs is what the scenarios do (common random numbers). Every difference has an interval that holds the true one 95 times in 100, or it says why there is none. docs/decide.md tells how they come about.
+	return `All are played in virtual time from the same seed, so that each request is the same in all of them, arrives at
+the same time and meets the same chances: what differs is what the scenarios do (common random numbers). Every
+difference has an interval that holds the true one 95 times in 100, or it says why there is none. The verdict,
+the first line, reads a few measures: goodput and attainment where something says what a good answer is, else
+ttft p90, tpot mean, e2e p90, requests/s and completed, or those of --fail-if-worse=…; it says better or worse
+in no more than 5 of 100 comparisons that differ by chance alone. docs/decide.md says how.
+
+Exit codes: 0 they were compared; 1 with --fail-if-worse where a verdict says worse; 2 the command line is
+wrong, or names a measure that the runs lack; 3 a file is wrong.
 
 Examples:
   windtunnel compare today.yaml tomorrow.yaml
@@ -37,7 +45,8 @@ Examples:
   windtunnel sim mine.yaml --outcomes today.outcomes               # 32 bytes for each request
   windtunnel compare today.outcomes tomorrow.yaml                  # and a run of then with a scenario
   windtunnel compare monday.ndjson.gz tuesday.ndjson.gz            # two recordings
-  windtunnel compare main.yaml branch.yaml --fail-if-worse || echo "the change made it worse"`
+  windtunnel compare main.yaml branch.yaml --fail-if-worse || echo "the change made it worse"
+  windtunnel compare main.yaml branch.yaml --fail-if-worse=ttft.p90,e2e.p90`
 }
 
 // Bounds of what is played.
