@@ -460,8 +460,8 @@ func Compare(m Measure, a, b *Analysis) (Difference, bool) {
 	return d, true
 }
 
-// apart is b less a; nothing where that is only how times are kept, in whole microseconds, how gaps between
-// tokens are, or how sums are rounded.
+// apart returns b less a, or 0 where they differ by what means nothing to anybody: a microsecond, what gaps
+// between tokens are rounded to, or what sums of floats are.
 func (m *Measure) apart(a, b float64) float64 {
 	none := 1e-9 * max(math.Abs(a), math.Abs(b))
 	if m.gaps {
