@@ -38,22 +38,28 @@ func (s *Server) keeps() (yes bool) {
 	return yes
 }
 
-// Join has a server that left listen again where it did, with an empty cache.
-func (s *Server) Join() error {
+// Join has a server that left listen again where it did, with an empty cache. After an
+// error it listens nowhere, and may be asked again.
+func (s *Server) Join() (err error) {
 	l, err := serve.Listen("a model server", s.endpoint)
 	if err != nil {
 		return err
 	}
-	if s.also != nil {
-		if s.also, err = serve.Listen("a model server", s.also.Addr().String()); err != nil {
-			_ = l.Close() // the first error is the one to tell
-			return err
-		}
+	also := s.also
+	if also != nil {
+		also, err = serve.Listen("a model server", also.Addr().String())
 	}
-	s.listener, s.http = l, s.server()
-	if err := s.Restart(); err != nil {
+	if err == nil {
+		err = s.Restart()
+	}
+	if err != nil {
+		_ = l.Close() // the first error is the one to report
+		if also != nil {
+			_ = also.Close()
+		}
 		return err
 	}
+	s.listener, s.also, s.http = l, also, s.server()
 	s.accept()
 	return nil
 }

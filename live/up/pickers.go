@@ -57,13 +57,17 @@ func pickersOf(all map[string]*poolPicker, b *gateway.Backend) (out []*poolPicke
 func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.StandaloneOptions, err error) {
 	w, c := s.PickerOf(b)
 	if c != nil && u.o.Picker != nil {
-		env := environment(c, &pod{namespace: w.Namespace, name: w.Name + "-0", ip: netip.AddrFrom4([4]byte{127, 0, 0, 1})})
-		args := line(c, env)
+		at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
+		loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		args, env, err := started(c, &pod{namespace: w.Namespace, name: w.Name + "-0", ip: loopback})
+		if err != nil {
+			return o, fmt.Errorf("%s: %w", at, err)
+		}
 		if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 			args = args[1:] // the program
 		}
-		if o, err = u.o.Picker(without(args, "config-file", "config-text"), func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
-			return o, &InvalidError{fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name, err)}
+		if o, err = u.o.Picker(without(args, "config-file", "config-text"), env.lookup); err != nil {
+			return o, &InvalidError{fmt.Errorf("%s: %w", at, err)}
 		}
 	}
 	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace, []*core.Endpoint{}, "", nil, nil
@@ -100,6 +104,31 @@ func (u *Up) pickerConfig(s *gateway.Set, b *gateway.Backend) (text []byte, from
 		u.note(note)
 	}
 	return text, from, nil
+}
+
+// scraped is the port at which a picker asks a workload's pods for pages because its configuration
+// names it, as document 003's scrapers do; there is none, or one.
+func (c *change) scraped(w *gateway.Workload) []int {
+	for _, b := range c.program.Backends {
+		if b.Pool == nil || b.Namespace != w.Namespace || len(b.Pool.Selector) == 0 || !b.Pool.Selector.Matches(w.Pods) {
+			continue
+		}
+		text, from, _, err := c.s.PickerConfig(b)
+		if err != nil || text == nil {
+			continue // the picker's start says what is wrong with it
+		}
+		o := epp.StandaloneOptions{Config: text, ConfigName: from, AllowExperimental: true, Log: discard}
+		built, err := epp.BuildPicker(&o)
+		if err != nil {
+			continue // likewise
+		}
+		for _, x := range built.Scrapes() {
+			if port := atoi(x.Source.Scrape().Port); port != 0 {
+				return []int{port}
+			}
+		}
+	}
+	return nil
 }
 
 // startPicker starts a replica of a pool's picker.

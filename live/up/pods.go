@@ -27,8 +27,12 @@ type pod struct {
 	number    int // of its address in the block
 	ip        netip.Addr
 	// at are the places where its ports listen, by the ports' numbers.
-	at    map[int]string
+	at map[int]string
+	// also is a port besides them where its model server answers scrapers, 0 for none.
+	also  int
 	model string
+	// blockBytes is the size of a KV block of its model server.
+	blockBytes int64
 	// sidecar is that of them at which the routing sidecar listens, "" without one.
 	sidecar string
 	// events is where its model server sends KV events, "" where it does not, or binds.
@@ -81,47 +85,6 @@ func (x *places) on(ip netip.Addr, port int) string {
 	return netip.AddrPortFrom(ip, uint16(port)).String()
 }
 
-// environment is a container's, with what Kubernetes fills in.
-func environment(c *gateway.Container, p *pod) map[string]string {
-	out := map[string]string{}
-	for _, e := range c.Env {
-		switch e.From {
-		case "":
-			out[e.Name] = expand(e.Value, out)
-			if v := out[e.Name]; v == "localhost" || v == "127.0.0.1" {
-				out[e.Name] = p.ip.String() // which the pod would have to itself
-			}
-		case "status.podIP", "status.hostIP":
-			out[e.Name] = p.ip.String()
-		case "metadata.name":
-			out[e.Name] = p.name
-		case "metadata.namespace":
-			out[e.Name] = p.namespace
-		}
-	}
-	return out
-}
-
-// expand puts $(NAME) in, as Kubernetes does.
-func expand(text string, env map[string]string) string {
-	for name, value := range env {
-		text = strings.ReplaceAll(text, "$("+name+")", value)
-	}
-	return text
-}
-
-// line is a container's command line. What a shell is given is split at blanks.
-func line(c *gateway.Container, env map[string]string) []string {
-	var out []string
-	for _, word := range c.Line() {
-		out = append(out, expand(word, env))
-	}
-	if len(out) > 2 && strings.HasSuffix(out[0], "sh") && strings.HasPrefix(out[1], "-") && strings.HasSuffix(out[1], "c") {
-		return strings.Fields(strings.ReplaceAll(strings.Join(out[2:], " "), "\\\n", " "))
-	}
-	return out
-}
-
 // podPorts are the ports that a container listens on of which nothing else is known:
 // those that it names, and those where Services send requests, since a container
 // need not name its ports.
@@ -146,10 +109,10 @@ func podPorts(s *gateway.Set, w *gateway.Workload, c *gateway.Container) (out []
 
 // listens says whether the pod listens on all of these ports.
 func (p *pod) listens(ports []int) bool {
-	return !slices.ContainsFunc(ports, func(n int) bool { return p.at[n] == "" })
+	return !slices.ContainsFunc(ports, func(n int) bool { return p.at[n] == "" && p.also != n })
 }
 
-// startPod starts a replica, on these ports where nothing else says them. An error
+// startPod starts a replica, on these ports where nothing else says them, or besides. An error
 // says which container is at fault, and leaves nothing behind.
 func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err error) {
 	c, r := w.Serves()
@@ -168,7 +131,7 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	}()
 	switch r {
 	case gateway.RoleServer:
-		return p, u.startServer(p, c)
+		return p, u.startServer(p, c, ports)
 	case gateway.RoleKVManager:
 		return p, u.startManager(p, c)
 	}
@@ -187,20 +150,24 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	return p, nil
 }
 
-// startServer starts the pod's model server with its own command line.
-func (u *Up) startServer(p *pod, c *gateway.Container) error {
-	env := environment(c, p)
+// startServer starts the pod's model server with its own command line. It also answers at the first of the ports
+// that the command line does not name.
+func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
+	args, env, err := started(c, p)
+	if err != nil {
+		return err
+	}
 	if p.events = u.eventsOf(p.workload, c); p.events != "" {
 		env[eventsEndpoint] = p.events
 	}
-	args := append(line(c, env), "--host", p.ip.String())
+	args = append(args, "--host", p.ip.String())
 	if strings.Contains(c.Image, "inference-sim") {
 		args = append(args, "--profile", string(dropin.ProfileSim))
 	}
 	if u.places.block == nil {
 		args = append(args, "--port", "0")
 	}
-	r, err := dropin.Parse(args, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	r, err := dropin.Parse(args, env.lookup)
 	if err != nil {
 		return &InvalidError{err}
 	}
@@ -215,7 +182,14 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	for i := range options.Servers {
 		options.Servers[i].Name, options.Servers[i].PodName, options.Servers[i].PodNamespace = p.name, p.name, p.namespace
 	}
-	p.model = options.Servers[0].Models[0]
+	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
+	for _, port := range ports {
+		if port >= r.Port && port < r.Port+len(options.Servers) {
+			continue
+		}
+		p.also, options.Servers[0].ListenAlso = port, u.places.on(p.ip, port)
+		break
+	}
 	if r.KVEvents != nil && !r.KVEvents.Connect && u.places.block == nil {
 		u.note(fmt.Sprintf("%s:%d: container %s: no KV events: this machine has one loopback address, and pods meet on their ports", p.workload.File, c.At.Line(), c.Name))
 	} else {
@@ -225,10 +199,10 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	if err != nil {
 		return err
 	}
+	p.stops = append(p.stops, fleet.Stop)
 	if err := fleet.Start(context.Background()); err != nil {
 		return err
 	}
-	p.stops = append(p.stops, fleet.Stop)
 	for i, at := range fleet.Addresses() {
 		number := r.Port + i
 		if u.places.block == nil {
