@@ -56,7 +56,7 @@ pools:
 // Whom flow control refuses is told why, by the same words in both times.
 func TestRefusalsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	live, played := liveAsVirtual(t, oneAtATime("1s", "", "50ms")+"workload: {requests: 3, rate: 20, concurrency: 3}")
+	live, played := liveAsVirtual(t, oneAtATime("5s", "", "50ms")+"workload: {requests: 3, rate: 20, concurrency: 3}")
 	a, b := ended(live), ended(played)
 	if d := cmp.Diff(a, b); d != "" {
 		t.Errorf("live (-) and virtual (+) differ: %s", d)
@@ -76,7 +76,7 @@ func TestRefusalsLiveAsVirtual(t *testing.T) {
 // the same steps in both times, and the next in the queue is none of them.
 func TestLeavingTheQueueLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	live, played := liveAsVirtual(t, oneAtATime("2s", "", "60s")+"workload: {requests: 3, rate: 5, concurrency: 3, leaving: {requests: [2], after: 500ms}}")
+	live, played := liveAsVirtual(t, oneAtATime("8s", "", "60s")+"workload: {requests: 3, rate: 5, concurrency: 3, leaving: {requests: [2], after: 3s}}")
 	a, b := ended(live), ended(played)
 	if d := cmp.Diff(a, b); d != "" {
 		t.Errorf("live (-) and virtual (+) differ: %s", d)
@@ -124,15 +124,18 @@ workload: {requests: 2}
 // A client's own limits are told by the same words in both times.
 func TestGivingUpLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	for _, load := range []string{"{requests: 2, timeout: 1500ms}", "{requests: 2, leaving: {requests: [1, 2], after: 1500ms}}"} {
-		live, played := liveAsVirtual(t, `
+	for _, load := range []string{"{requests: 2, timeout: 3s}", "{requests: 2, leaving: {requests: [1, 2], after: 3s}}"} {
+		t.Run(load, func(t *testing.T) {
+			t.Parallel()
+			live, played := liveAsVirtual(t, `
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
-pools: [{name: pool, flow: plain, modelServer: {prefill: 5s, interTokenLatency: 2ms, outputTokens: 5}}]
+pools: [{name: pool, flow: plain, modelServer: {prefill: 60s, interTokenLatency: 2ms, outputTokens: 5}}]
 workload: `+load+"\n")
-		if d := cmp.Diff(ended(live), ended(played)); d != "" {
-			t.Errorf("live (-) and virtual (+) differ: %s", d)
-		}
+			if d := cmp.Diff(ended(live), ended(played)); d != "" {
+				t.Errorf("live (-) and virtual (+) differ: %s", d)
+			}
+		})
 	}
 }
 
