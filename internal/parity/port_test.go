@@ -127,7 +127,7 @@ func (o *port) advance(now machine.Time) {
 }
 
 // patience is how long a server may take over what is due.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func (o *port) await(done func() bool) bool {
 	for end := time.Now().Add(patience); !done(); time.Sleep(20 * time.Microsecond) {

@@ -121,7 +121,7 @@ func trickle(t *testing.T, address, head string, every time.Duration) (*http.Res
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	fmt.Fprint(c, head)
 	quit := make(chan struct{})
 	defer close(quit)
