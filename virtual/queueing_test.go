@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -41,6 +42,10 @@ func TestWaitsAreThoseOfQueueingTheory(t *testing.T) {
 		draw := machine.NewDraw(1, "queueing", "tokens", uint64(i))
 		drawn += float64(d.Sample(&draw))
 	}
+	loads := []float64{0.5, 0.8}
+	if nightly.On() {
+		loads = append(loads, 0.95) // of long runs
+	}
 	for _, q := range []struct {
 		name, server string
 		places       int
@@ -50,7 +55,7 @@ func TestWaitsAreThoseOfQueueingTheory(t *testing.T) {
 		{"M/M/1", "batching: none, " + exponential, 1, func(r float64) float64 { return r / (1 - r) }},
 		{"M/M/4", "batching: continuous, maxNumSeqs: 4, " + exponential, 4, func(r float64) float64 { return erlangC(4, r) / (4 * (1 - r)) }},
 	} {
-		for _, load := range []float64{0.5, 0.8, 0.95} {
+		for _, load := range loads {
 			t.Run(fmt.Sprintf("%s at %.0f%%", q.name, 100*load), func(t *testing.T) {
 				t.Parallel()
 				if testing.Short() {
