@@ -99,7 +99,18 @@ func TestOutOfMemoryLiveAsVirtual(t *testing.T) {
 		s, err := scenario.Parse("test.yaml", []byte(`
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
-pools: [{name: pool, flow: plain, model: llama-70b, modelServer: {batching: continuous, oom: restart}}]
+pools:
+  - name: pool
+    flow: plain
+    model: llama-70b
+    modelServer: {batching: continuous, oom: restart}
+    epp: # knows servers by requests alone, and sends some to one that is not ready
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins: [{type: round-robin-picker}]
+        schedulingProfiles: [{name: default, plugins: [{pluginRef: round-robin-picker}]}]
+        dataLayer: {injectDefaults: false}
 workload: {requests: 2}
 `))
 		if err != nil {

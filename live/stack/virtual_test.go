@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/freeport"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -53,6 +54,10 @@ func bothTimes(t *testing.T, text string, change func(*Options)) (live, played [
 	}
 	r := start(t, parse(), func(o *Options) {
 		o.moment = momentsOf(played, o.Recorder.(*recording))
+		if strings.Contains(text, "restart-epp") {
+			first := freeport.Row(t, 6)
+			o.Ports = Ports{ExtProc: first, Health: first + 2, Metrics: first + 4}
+		}
 		if change != nil {
 			change(o)
 		}

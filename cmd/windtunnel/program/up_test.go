@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/internal/freeport"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
@@ -27,7 +28,7 @@ import (
 // and ends cleanly.
 func TestUp(t *testing.T) {
 	t.Parallel()
-	port := free(t, 1)[0]
+	port := fmt.Sprint(freeport.Row(t, 1))
 	file := filepath.Join(t.TempDir(), "all.yaml")
 	manifests := func(path string) []byte {
 		return fmt.Appendf(nil, `
