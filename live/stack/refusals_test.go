@@ -104,13 +104,13 @@ pools:
     flow: plain
     model: llama-70b
     modelServer: {batching: continuous, oom: restart}
-    epp: # knows servers by requests alone, and sends some to one that is not ready
+    epp: # does not ask servers whether they are ready, and sends requests to one that is not
       config:
         apiVersion: llm-d.ai/v1alpha1
         kind: EndpointPickerConfig
-        plugins: [{type: round-robin-picker}]
-        schedulingProfiles: [{name: default, plugins: [{pluginRef: round-robin-picker}]}]
-        dataLayer: {injectDefaults: false}
+        plugins: [{type: metrics-data-source}, {type: core-metrics-extractor}, {type: queue-scorer}]
+        schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
+        dataLayer: {injectDefaults: false, sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}]}
 workload: {requests: 2}
 `))
 		if err != nil {
