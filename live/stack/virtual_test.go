@@ -343,6 +343,13 @@ pools:
     replicas: 1
     modelServer: {batching: continuous, coefficients: {step: 2s}, outputTokens: 1, numGPUBlocks: 4096, maxModelLen: 16384, tensorParallelSize: 2}
     incidents: [{at: 1s, what: lose-rank, rank: 1, for: 3s}]
+    epp: # does not ask servers whether they are ready, and sends requests to one that is not
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins: [{type: metrics-data-source}, {type: core-metrics-extractor}, {type: queue-scorer}]
+        schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
+        dataLayer: {injectDefaults: false, sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}]}
 workload:
   requests: 3
   conversations: {turns: 3, thinkTime: 2s}
