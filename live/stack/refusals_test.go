@@ -2,6 +2,7 @@ package stack
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -124,6 +125,11 @@ workload: {requests: 2}
 		t.Fatal(err)
 	}
 	a, b := said(live), said(played)
+	for _, lines := range a {
+		for i := range lines { // how often it was restarted until now is the clock's affair
+			lines[i] = restarts.ReplaceAllString(lines[i], ", 0 restarts)")
+		}
+	}
 	if d := cmp.Diff(a, b); d != "" {
 		t.Errorf("live (-) and virtual (+) differ: %s", d)
 	}
@@ -131,6 +137,8 @@ workload: {requests: 2}
 		t.Errorf("expected requests that are refused: %s", all)
 	}
 }
+
+var restarts = regexp.MustCompile(`, \d+ restarts\)`)
 
 // A client's own limits are told by the same words in both times.
 func TestGivingUpLiveAsVirtual(t *testing.T) {

@@ -99,6 +99,8 @@ func momentsOf(played []flow.Event, live *recording) func(context.Context, flow.
 			for k, n := range want {
 				reached = reached && have[k] >= n
 			}
+			sent := kind{flow.Client, flow.RequestSent} // of more requests than then it is later, whatever became of them
+			reached = reached || have[sent] > want[sent]
 		}
 	}
 }
