@@ -148,7 +148,7 @@ workload: {requests: 40, concurrency: 6}
 
 // until waits for an expression to be true in the page.
 func until(expression string) chromedp.Action[bool] {
-	return chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(20*time.Second))
+	return chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(time.Minute))
 }
 
 // text waits for words in what a person reads of an element.

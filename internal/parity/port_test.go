@@ -29,6 +29,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
@@ -126,7 +127,7 @@ func (o *port) advance(now machine.Time) {
 }
 
 // patience is how long a server may take over what is due.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func (o *port) await(done func() bool) bool {
 	for end := time.Now().Add(patience); !done(); time.Sleep(20 * time.Microsecond) {
@@ -371,7 +372,7 @@ func (l *Line) pool() string {
 }
 
 // The same recordings through the gRPC port, message by message, on the
-// player's clock: what waits there waits no longer than it must.
+// player's clock: what waits there waits no longer than it must. A tenth of them, and all at night.
 func TestRecordingsThroughThePort(t *testing.T) {
 	for _, f := range recordings(t) {
 		topic := strings.TrimSuffix(filepath.Base(f), ".jsonl.gz")
@@ -381,12 +382,11 @@ func TestRecordingsThroughThePort(t *testing.T) {
 		}
 		t.Run(topic, func(t *testing.T) {
 			t.Parallel()
-			for i := range list {
-				l := &list[i]
+			for _, l := range nightly.Some(list) {
 				if l.Accepted != nil || l.Steps == nil || l.elsewhere() != "" {
 					continue
 				}
-				for _, f := range play(l, openPort(t, l.pool(), l)) {
+				for _, f := range play(&l, openPort(t, l.pool(), &l)) {
 					if Deviation(topic, l.ID, f) == "" {
 						t.Errorf("%s %s | %s | recorded %.300s | got %.600s", l.ID, f.Unit, f.Field, f.Recorded, f.Got)
 					}
