@@ -91,7 +91,7 @@ func searches(few int) int {
 
 // What a search says to be kept lies above the true capacity in at most 5 % of all searches by design, which
 // 17 of 200 hold with 98 % of all draws, and is near to it. The truths are those of queueing theory.
-func TestKeepsIsBelowTheTruth(t *testing.T) {
+func TestStatisticsOfAnswers(t *testing.T) {
 	for _, c := range []struct {
 		servers        int
 		load, quantile float64
@@ -137,7 +137,7 @@ func TestKeepsIsBelowTheTruth(t *testing.T) {
 
 // A load of the capacity, and one a little above it, are not kept however wide the bound is: requests wait longer and
 // longer. One of 80 % is, and of runs in which nobody waits nothing grows.
-func TestWhatDoesNotSettleIsNotKept(t *testing.T) {
+func TestStatisticsOfWhatDoesNotSettle(t *testing.T) {
 	t.Parallel()
 	n := searches(40)
 	wide := []Objective{{Bound: 1e9}}

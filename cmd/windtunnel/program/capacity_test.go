@@ -66,7 +66,7 @@ func bruteForce(t *testing.T, file string, low, high, seconds float64) float64 {
 
 // The command's answers are below the truth: of a queue, of which theory knows it (internal/search tests the rule by
 // itself with more of them), and of engines that batch, of which long runs do.
-func TestCapacityIsBelowTheTruth(t *testing.T) {
+func TestStatisticsOfCapacity(t *testing.T) {
 	all := os.Getenv("WINDTUNNEL_STATISTICS") == "all"
 	for _, c := range []struct {
 		name, text, slo string
