@@ -241,7 +241,7 @@ var notRecorded = regexp.MustCompile(`_info$|dispatch_cycle_duration|datalayer_(
 const notRecordedWithoutPattern = "plugin_duration_seconds"
 
 // figures are the canonical metrics whose series match, by series.
-func (o *port) metrics(pattern string) (out map[string]float64, types map[string]string) {
+func (o *port) metrics(pattern string, whole bool) (out map[string]float64, types map[string]string) {
 	wanted := regexp.MustCompile(pattern)
 	out, types = map[string]float64{}, map[string]string{}
 	families, err := o.registry.Gather()
@@ -250,8 +250,8 @@ func (o *port) metrics(pattern string) (out map[string]float64, types map[string
 	}
 	for _, f := range families {
 		types[f.GetName()] = strings.ToLower(f.GetType().String())
-		if !strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyMetric || notRecorded.MatchString(f.GetName()) ||
-			pattern == everyMetric && strings.HasSuffix(f.GetName(), notRecordedWithoutPattern) {
+		if !whole && (!strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyMetric || notRecorded.MatchString(f.GetName()) ||
+			pattern == everyMetric && strings.HasSuffix(f.GetName(), notRecordedWithoutPattern)) {
 			continue
 		}
 		for _, m := range f.Metric {

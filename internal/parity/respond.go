@@ -54,7 +54,16 @@ func (pl *player) finish(id string, play Response, want []Message) {
 	if x.started {
 		headers = nil
 	}
-	if got := pl.respond(x, headers, chunks, true); want != nil {
+	got := pl.respond(x, headers, chunks, !play.Trailers)
+	if play.Trailers {
+		x.conn.send(&stream.Message{Kind: stream.ResponseTrailers}, nil)
+		pl.await(func() bool {
+			over, n := x.hear(), len(x.inbox)
+			return over || n > 0 && x.inbox[n-1].Type == "response_trailers"
+		})
+		got = append(got, x.inbox...)
+	}
+	if want != nil {
 		pl.response(x, want, got)
 	}
 }
