@@ -213,10 +213,10 @@ func (b *Builder) Plugins() []Plugin { return b.order }
 func (b *Builder) Find(name string) Plugin { return b.made[name] }
 
 // Ensure is the plug-in with the given name; when none was declared and the
-// name is a type's default name, one is made with default parameters. dataKey
-// and consumer are for the error.
+// name is a type's default name, one is made with default parameters. Without a
+// default type it has to be declared. dataKey and consumer are for the error.
 func (b *Builder) Ensure(name, defaultType, dataKey, consumer string) (Plugin, error) {
-	if p := b.made[name]; p != nil {
+	if p := b.made[name]; p != nil && (defaultType != "" || b.cfg.Plugin(name) != nil) {
 		return p, nil
 	}
 	if name != defaultType {

@@ -370,6 +370,16 @@ func (l *Line) pool() string {
 	return cmp.Or(l.PoolName, "sim-pool")
 }
 
+// argued are the minimal cases of differential.jsonl.gz that still differ, each by a row of
+// docs/parity.md.
+var argued = []string{
+	"ttl-then-capacity", "reporter-json-trailers", "usage-cut-between-pieces", "metrics-capacity-outcome", "metrics-mm-embeddings",
+	// By families of document 004 alone.
+	"metrics-header-profile-unknown", "metrics-prefer-412", "metrics-header-only", "metrics-agent-identity-session-id", "metrics-page-that-cannot-be-read",
+	"metrics-data-parallel-port", "metrics-passthrough-model-name", "metrics-prefix-content-empty", "metrics-prefix-images", "metrics-prefix-render",
+	"metrics-prefix-completions-list",
+}
+
 // The same recordings through the gRPC port, message by message, on the
 // player's clock: what waits there waits no longer than it must.
 func TestRecordingsThroughThePort(t *testing.T) {
@@ -386,10 +396,14 @@ func TestRecordingsThroughThePort(t *testing.T) {
 				if l.Accepted != nil || l.Steps == nil || l.elsewhere() != "" {
 					continue
 				}
-				for _, f := range play(l, openPort(t, l.pool(), l)) {
+				faults := play(l, openPort(t, l.pool(), l))
+				for _, f := range faults {
 					if Deviation(topic, l.ID, f) == "" {
 						t.Errorf("%s %s | %s | recorded %.300s | got %.600s", l.ID, f.Unit, f.Field, f.Recorded, f.Got)
 					}
+				}
+				if topic == "differential" && (len(faults) > 0) != slices.Contains(argued, l.ID) {
+					t.Errorf("%s has %d differences; argued says otherwise", l.ID, len(faults))
 				}
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -54,6 +55,7 @@ func (pl *player) finish(id string, play Response, want []Message) {
 	if x.started {
 		headers = nil
 	}
+	pl.pass(machine.Millisecond) // until the first token
 	got := pl.respond(x, headers, chunks, !play.Trailers)
 	if play.Trailers {
 		x.conn.send(&stream.Message{Kind: stream.ResponseTrailers}, nil)
