@@ -503,11 +503,12 @@ func (b *Builder) dataLayer(p *Picker) {
 // policies finds flow control's policies, where it is on.
 func (b *Builder) policies() {
 	fc := b.cfg.FlowControl
-	if fc == nil || !b.cfg.FlowControlOn {
+	if fc == nil {
 		return
 	}
 	check := func(at strictyaml.Value, field, ref, kind string) {
-		if at = at.Get(field); ref == "" {
+		b.used[ref] = true
+		if at = at.Get(field); ref == "" || !b.cfg.FlowControlOn {
 			return
 		}
 		if pl := b.named(at, ref); pl != nil && !b.is(pl, kind) {
