@@ -15,6 +15,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -62,19 +63,14 @@ func spreadOf(values []float64) *spread {
 	return x
 }
 
-// spread is the distribution of all gaps, in seconds.
-func (c *gapCounts) spread() *spread {
-	if c.total <= 0 {
+// spreadOfGaps is the distribution of all gaps, in seconds.
+func spreadOfGaps(c *gaps.Counts) *spread {
+	if c.Total <= 0 {
 		return nil
 	}
-	x := &spread{least: c.quantile(0), most: c.quantile(1)}
-	for i, n := range c.counts {
-		from, to := bucket(c.low + i)
-		x.mean += float64(float64(n) * float64(from+to-1) / 2e9)
-	}
-	x.mean /= float64(c.total)
+	x := &spread{least: c.Quantile(0), most: c.Quantile(1), mean: c.Mean()}
 	for _, p := range percentiles {
-		x.at = append(x.at, c.quantile(p/100))
+		x.at = append(x.at, c.Quantile(p/100))
 	}
 	return x
 }
@@ -129,7 +125,7 @@ type metrics struct {
 	whyNot                                  map[flow.Outcome]counts[string]
 }
 
-func metricsOf(sum Summary, list []Ended, each int, gaps *Gaps, whyNot map[flow.Outcome]counts[string]) *metrics {
+func metricsOf(sum Summary, list []Ended, each int, between *gaps.Gaps, whyNot map[flow.Outcome]counts[string]) *metrics {
 	f := &metrics{sum: sum, whyNot: whyNot, list: list, each: float64(each), slo: sum.SLO.SLO()}
 	var e2e, ntpot, tpot, ttft, prompt, output, failed []float64
 	for i := range list {
@@ -138,7 +134,7 @@ func metricsOf(sum Summary, list []Ended, each int, gaps *Gaps, whyNot map[flow.
 			f.first = e.Sent
 		}
 		f.sent, f.end = max(f.sent, e.Sent), max(f.end, e.ends())
-		took := float64(e.E2E) / 1e6
+		took := e.E2E.Seconds()
 		if !e.Completed {
 			failed = append(failed, took)
 			continue
@@ -155,7 +151,7 @@ func metricsOf(sum Summary, list []Ended, each int, gaps *Gaps, whyNot map[flow.
 			ntpot = append(ntpot, took/float64(e.Tokens))
 		}
 		if e.TTFT > 0 {
-			ttft = append(ttft, float64(e.TTFT)/1e6)
+			ttft = append(ttft, e.TTFT.Seconds())
 			if v, ok := e.TPOT(); ok {
 				tpot = append(tpot, v)
 			}
@@ -163,7 +159,7 @@ func metricsOf(sum Summary, list []Ended, each int, gaps *Gaps, whyNot map[flow.
 	}
 	f.e2e, f.ntpot, f.tpot, f.ttft = spreadOf(e2e), spreadOf(ntpot), spreadOf(tpot), spreadOf(ttft)
 	f.prompt, f.output, f.failed = spreadOf(prompt), spreadOf(output), spreadOf(failed)
-	f.itl = gaps.between(0, machine.Never/4).spread()
+	f.itl = spreadOfGaps(between.Between(0, machine.Never/4))
 	return f
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -21,11 +22,17 @@ type ClassSummary struct {
 	Requests  int `json:"requests"`
 	Completed int `json:"completed"`
 	Good      int `json:"good"`
-	// Attainment is Good of Requests, and Goodput is Good per second from the first
-	// request of the run to the last one that was sent, or to the run's end where most
-	// were sent at once.
+	// Attainment is Good of Requests. Goodput is per second from the run's first request to the last one sent, of
+	// those that end until then, or until the run's end if most are sent at once.
 	Attainment float64 `json:"attainment"`
 	Goodput    float64 `json:"goodput"`
+}
+
+// classCount counts the requests of a class; drained of the good ones ended after the last request was sent,
+// which was the epoch-th of the run.
+type classCount struct {
+	ClassSummary
+	drained, epoch int
 }
 
 // maxClasses bounds how many classes are counted for themselves.
@@ -34,13 +41,17 @@ const maxClasses = 64
 // goodput counts good requests by their class.
 type goodput struct {
 	slos    map[string]SLO // as requests tell of theirs
-	classes map[string]*ClassSummary
+	classes map[string]*classCount
+	epoch   int // how many requests were sent
 }
 
+// sending counts a request that is sent: what ended before did not drain.
+func (g *goodput) sending() { g.epoch++ }
+
 // of is the count of a class.
-func (g *goodput) of(class string) *ClassSummary {
+func (g *goodput) of(class string) *classCount {
 	if g.classes == nil {
-		g.classes = map[string]*ClassSummary{}
+		g.classes = map[string]*classCount{}
 	}
 	c := g.classes[class]
 	if c == nil {
@@ -48,7 +59,7 @@ func (g *goodput) of(class string) *ClassSummary {
 			class = otherName
 		}
 		if c = g.classes[class]; c == nil {
-			c = &ClassSummary{Name: strings.Clone(class)}
+			c = &classCount{ClassSummary: ClassSummary{Name: strings.Clone(class)}}
 			g.classes[c.Name] = c
 		}
 	}
@@ -79,32 +90,44 @@ func (g *goodput) ended(class string, slo SLO, e *Ended) {
 	}
 	if slo.Holds(e) {
 		c.Good++
+		if c.epoch != g.epoch {
+			c.epoch, c.drained = g.epoch, 0
+		}
+		c.drained++
 	}
 }
 
-// summary is what every class came to, and last all of them; nothing where there
-// are neither classes nor bounds.
-func (g *goodput) summary(seconds float64) []ClassSummary {
+// summary is what every class came to, and last all of them; nothing where there are neither classes nor bounds.
+// The last request was sent at sent, and last is when the run ended.
+func (g *goodput) summary(sent, last machine.Time) []ClassSummary {
 	if len(g.slos) == 0 && len(g.classes) <= 1 && g.classes[""] != nil || len(g.classes) == 0 {
 		return nil
 	}
+	over, atOnce := sent.Seconds(), sent < last/2 // most were sent at once
+	if atOnce {
+		over = last.Seconds()
+	}
 	var out []ClassSummary
 	all := ClassSummary{}
+	add := func(c ClassSummary, drained int) {
+		c.Attainment = round(float64(c.Good) / float64(max(1, c.Requests)))
+		if over > 0 {
+			c.Goodput = round(float64(c.Good-drained) / over)
+		}
+		out = append(out, c)
+	}
+	allDrained := 0
 	for _, name := range slices.Sorted(maps.Keys(g.classes)) {
 		c := *g.classes[name]
-		all.Requests, all.Completed, all.Good = all.Requests+c.Requests, all.Completed+c.Completed, all.Good+c.Good
+		if c.epoch != g.epoch || atOnce {
+			c.drained = 0
+		}
+		all.Requests, all.Completed, all.Good, allDrained = all.Requests+c.Requests, all.Completed+c.Completed, all.Good+c.Good, allDrained+c.drained
 		if name != "" {
-			out = append(out, c)
+			add(c.ClassSummary, c.drained)
 		}
 	}
-	out = append(out, all)
-	for i := range out {
-		c := &out[i]
-		c.Attainment = round(float64(c.Good) / float64(max(1, c.Requests)))
-		if seconds > 0 {
-			c.Goodput = round(float64(c.Good) / seconds)
-		}
-	}
+	add(all, allDrained)
 	return out
 }
 

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -28,6 +29,12 @@ type IndexSummary struct {
 	P90    float64 `json:"p90"`
 	P99    float64 `json:"p99"`
 	Max    float64 `json:"max"`
+}
+
+// Compared is the summary of an index that was compared, and kept like this.
+func Compared(index string, c kvindex.Comparison, k kvindex.Kept) IndexSummary {
+	return IndexSummary{Index: index, Pods: c.Pods, Blocks: c.Blocks, Missing: c.Missing, Extra: c.Extra,
+		Excuse: c.Excuse(k)}
 }
 
 // OK is false where the index is not what it should be.

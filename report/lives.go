@@ -9,7 +9,9 @@ import (
 func (t *Tally) Sending(_ machine.Time, by int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sending += by
+	if t.sending += by; by > 0 {
+		t.good.sending()
+	}
 }
 
 // Lived implements flow.Lives: what Record makes of the life's events, at once.
@@ -37,7 +39,7 @@ func (t *Tally) Lived(l *flow.Life) {
 		t.measure(s.span, at[s.to]-at[s.from], l.Request)
 	}
 	class, slo := t.good.sent(l.Class, l.SLO)
-	e := Ended{Number: int32(min(l.Number, 1<<31-1)), Sent: l.Sent, TTFT: micros(l.FirstGot - l.Sent), E2E: micros(l.LastGot - l.Sent), Completed: true,
+	e := Ended{Number: int32(min(l.Number, 1<<31-1)), Sent: l.Sent, TTFT: l.FirstGot - l.Sent, E2E: l.LastGot - l.Sent, Completed: true,
 		Prompt: int32(min(l.Prompt, 1<<31-1)), Cached: int32(min(cached, 1<<31-1)), Tokens: int32(min(l.Tokens, 1<<31-1))}
 	e.judge(slo)
 	t.good.ended(class, slo, &e)

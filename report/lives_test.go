@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/gaps"
 )
 
 // A tally of lives is that of their events, whatever the order in which they end.
@@ -48,7 +49,7 @@ func TestLivesCountAsTheirEvents(t *testing.T) {
 		if d := cmp.Diff(events.Summary(), whole.Summary()); d != "" {
 			t.Fatal(d)
 		}
-		if d := cmp.Diff(events.Sample(), whole.Sample(), cmp.AllowUnexported(Gaps{}), cmpopts.IgnoreTypes(sync.Mutex{})); d != "" {
+		if d := cmp.Diff(events.Sample(), whole.Sample(), cmp.AllowUnexported(gaps.Gaps{}, Sample{}), cmpopts.IgnoreTypes(sync.Mutex{})); d != "" {
 			t.Fatal(d)
 		}
 	})

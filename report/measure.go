@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/stats"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -48,7 +49,7 @@ func (t *SLOTold) SLO() SLO {
 func (o SLO) Holds(e *Ended) bool {
 	within := func(seconds float64, most time.Duration) bool { return most == 0 || seconds <= most.Seconds() }
 	tpot, _ := e.TPOT()
-	return e.Completed && within(float64(e.TTFT)/1e6, o.TTFT) && within(tpot, o.TPOT) && within(float64(e.E2E)/1e6, o.E2E)
+	return e.Completed && within(e.TTFT.Seconds(), o.TTFT) && within(tpot, o.TPOT) && within(e.E2E.Seconds(), o.E2E)
 }
 
 // judge notes whether a request keeps to what it told.
@@ -86,10 +87,11 @@ type Measure struct {
 	whole    func(p *part) float64 // where it is no request's
 	gaps     bool                  // quantile is that of the gaps between tokens
 	load     bool                  // it is of the servers, over all of a run
+	neutral  bool                  // neither of two values is better
 }
 
 // Judged says whether one of two values of it is better.
-func (m *Measure) Judged() bool { return !m.load }
+func (m *Measure) Judged() bool { return !m.load && !m.neutral }
 
 // Unit is what a measure counts in.
 type Unit string
@@ -104,16 +106,19 @@ const (
 	Ratio     Unit = "ratio"
 )
 
-// part is a stretch of a run: the requests that were sent in it, and what came to
-// its end in it.
+// part is a section of a run. The requests of the window, in the order in which they ended, make sections of
+// as many requests each: what is measured of requests comes of these. The window makes sections as long as each
+// other: what is counted over time comes of those.
 type part struct {
-	sent                     []Ended
-	seconds                  float64
-	completed, input, output float64
-	good                     float64 // of those sent
-	gpuSeconds, usd          float64 // of the servers; usd is not a number where some have no price
-	gaps                     gapCounts
-	load                     []LoadSummary // of a whole run
+	sent []Ended
+	slo  SLO
+
+	seconds                        float64
+	completed, input, output, good float64 // of requests that ended in the section
+	inFlight                       float64 // on average
+	gpuSeconds, usd                float64 // of the servers; usd is not a number where some have no price
+	gaps                           gaps.Counts
+	load                           []LoadSummary // of a whole run
 
 	family string    // of the measure that was last asked for,
 	sorted []float64 // and what requests came to by it: once for all its quantiles
@@ -135,7 +140,10 @@ func Measures() []Measure {
 		over("input tokens/s", func(p *part) float64 { return p.input }),
 		over("output tokens/s", func(p *part) float64 { return p.output }),
 		over("goodput", func(p *part) float64 { return p.good }),
-		{Name: "attainment", Unit: Share, HigherIsBetter: true, whole: func(p *part) float64 { return p.good / float64(len(p.sent)) }},
+		{Name: "in flight", Unit: Count, neutral: true, whole: func(p *part) float64 { return p.inFlight }},
+		{Name: "attainment", Unit: Share, HigherIsBetter: true, whole: func(p *part) float64 {
+			return float64(count(p.sent, p.slo.good)) / float64(len(p.sent))
+		}},
 		{Name: "completed", Unit: Share, HigherIsBetter: true, whole: func(p *part) float64 {
 			return float64(count(p.sent, func(e *Ended) bool { return e.Completed })) / float64(len(p.sent))
 		}},
@@ -153,7 +161,7 @@ func Measures() []Measure {
 			list = append(list, Measure{Name: name + " " + q.name, Unit: Seconds, family: name, quantile: q.p, value: value})
 		}
 	}
-	latency("ttft", func(e *Ended) (float64, bool) { return float64(e.TTFT) / 1e6, e.Completed && e.TTFT > 0 })
+	latency("ttft", func(e *Ended) (float64, bool) { return e.TTFT.Seconds(), e.Completed && e.TTFT > 0 })
 	latency("tpot", func(e *Ended) (float64, bool) {
 		tpot, ok := e.TPOT()
 		return tpot, ok && e.Completed
@@ -162,7 +170,7 @@ func Measures() []Measure {
 		took, gaps := 0.0, 0.0
 		for i := range p.sent {
 			if _, ok := p.sent[i].TPOT(); ok && p.sent[i].Completed {
-				took += float64(p.sent[i].E2E-p.sent[i].TTFT) / 1e6
+				took += (p.sent[i].E2E - p.sent[i].TTFT).Seconds()
 				gaps += float64(p.sent[i].Tokens - 1)
 			}
 		}
@@ -172,9 +180,9 @@ func Measures() []Measure {
 		Measure{Name: "GPUs", Unit: Count, whole: func(p *part) float64 { return p.gpuSeconds / p.seconds }},
 		Measure{Name: "USD per 1M output tokens", Unit: USD, whole: func(p *part) float64 { return p.usd / p.output * 1e6 }})
 	for _, q := range quantiles[1:] {
-		list = append(list, Measure{Name: "itl " + q.name, Unit: Seconds, quantile: q.p, gaps: true, whole: func(p *part) float64 { return p.gaps.quantile(q.p) }})
+		list = append(list, Measure{Name: "itl " + q.name, Unit: Seconds, quantile: q.p, gaps: true, whole: func(p *part) float64 { return p.gaps.Quantile(q.p) }})
 	}
-	latency("e2e", func(e *Ended) (float64, bool) { return float64(e.E2E) / 1e6, e.Completed })
+	latency("e2e", func(e *Ended) (float64, bool) { return e.E2E.Seconds(), e.Completed })
 	return append(list, loadMeasures()...)
 }
 
@@ -204,23 +212,13 @@ func (m *Measure) in(p *part) (value float64, from int) {
 	case m.load:
 		return m.whole(p), math.MaxInt
 	case m.gaps:
-		return m.whole(p), int(p.gaps.total)
+		return m.whole(p), int(p.gaps.Total)
 	case m.whole != nil && len(p.sent) == 0:
 		return math.NaN(), 0
 	case m.whole != nil:
 		return m.whole(p), len(p.sent)
 	}
-	if p.family != m.family {
-		values := slices.Grow(p.sorted[:0], len(p.sent))
-		for i := range p.sent {
-			if v, ok := m.value(&p.sent[i]); ok {
-				values = append(values, v)
-			}
-		}
-		slices.Sort(values)
-		p.family, p.sorted = m.family, values
-	}
-	values := p.sorted
+	values := m.sorted(p)
 	switch {
 	case len(values) == 0:
 		return math.NaN(), 0
@@ -230,21 +228,62 @@ func (m *Measure) in(p *part) (value float64, from int) {
 	return stats.Quantile(values, m.quantile), len(values)
 }
 
+// sorted returns what the requests of a part come to by the measure, in rising order.
+func (m *Measure) sorted(p *part) []float64 {
+	if p.family == m.family {
+		return p.sorted
+	}
+	values := slices.Grow(p.sorted[:0], len(p.sent))
+	for i := range p.sent {
+		if v, ok := m.value(&p.sent[i]); ok {
+			values = append(values, v)
+		}
+	}
+	slices.Sort(values)
+	p.family, p.sorted = m.family, values
+	return values
+}
+
+// percentile returns another percentile of what this one is of.
+func (m *Measure) percentile(p *part, quantile float64) float64 {
+	quantile = min(max(quantile, 0), 1)
+	if m.gaps {
+		return p.gaps.Quantile(quantile)
+	}
+	return stats.Quantile(m.sorted(p), quantile)
+}
+
+// above returns the share of what this is a percentile of that is above a value, and of how many.
+func (m *Measure) above(p *part, value float64) (share float64, from int) {
+	if m.gaps {
+		return p.gaps.Above(value), int(p.gaps.Total)
+	}
+	values := m.sorted(p)
+	at, _ := slices.BinarySearchFunc(values, value, func(v, value float64) int {
+		if v <= value {
+			return -1
+		}
+		return 1
+	})
+	return float64(len(values)-at) / float64(len(values)), len(values)
+}
+
 // Runs are runs of one scenario, each with a seed of its own.
 type Runs []*Sample
 
 // Analysis is runs that are being measured.
 type Analysis struct {
-	runs  Runs
-	slo   SLO
-	whole part
-	parts map[int][]part
+	runs   Runs
+	slo    SLO
+	whole  part
+	parts  map[int][]part
+	values map[string][]float64 // of series, by family
 }
 
 // Under begins to measure runs, with what makes an answer good; where nothing is asked for,
 // what each request told of itself.
 func (r Runs) Under(slo SLO) *Analysis {
-	a := &Analysis{runs: r, slo: slo, parts: map[int][]part{}}
+	a := &Analysis{runs: r, slo: slo, parts: map[int][]part{}, values: map[string][]float64{}}
 	a.whole = merged(a.sections(1))
 	return a
 }
@@ -273,6 +312,8 @@ func merged(parts []part) (all part) {
 		} else {
 			all.sent = append(all.sent, p.sent...)
 		}
+		all.slo = p.slo
+		all.inFlight += p.inFlight * p.seconds
 		all.seconds += p.seconds
 		all.completed += p.completed
 		all.input += p.input
@@ -280,50 +321,55 @@ func merged(parts []part) (all part) {
 		all.good += p.good
 		all.gpuSeconds += p.gpuSeconds
 		all.usd += p.usd
-		all.gaps.merge(&p.gaps)
+		all.gaps.Merge(&p.gaps)
 		all.load = append(all.load, p.load...)
 	}
+	all.inFlight /= all.seconds
 	return all
 }
 
-// cut cuts a run into k parts of as many requests each.
+// cut cuts a run into k sections.
 func (x *Sample) cut(k int, slo SLO) []part {
 	n := len(x.Requests)
 	if k = min(k, n); k < 1 {
 		return nil
 	}
-	parts, begins := make([]part, k), make([]machine.Time, k+1)
-	for i := range parts {
-		parts[i].sent = x.Requests[i*n/k : (i+1)*n/k]
-		begins[i] = parts[i].sent[0].Sent
+	parts, inFlight := make([]part, k), x.InFlight(k)
+	window, sections := x.To-x.From, machine.Time(k)
+	begin := func(i int) machine.Time {
+		return x.From + window/sections*machine.Time(i) + window%sections*machine.Time(i)/sections
 	}
-	begins[0], begins[k] = x.From, x.To
-	each := float64(x.Each)
 	for i := range parts {
-		parts[i].seconds = (begins[i+1] - begins[i]).Seconds()
-		parts[i].gpuSeconds, parts[i].usd = math.NaN(), math.NaN()
+		p, from, to := &parts[i], begin(i), begin(i+1)
+		p.sent, p.slo, p.seconds = x.Requests[i*n/k:(i+1)*n/k], slo, window.Seconds()/float64(k)
+		if inFlight != nil {
+			p.inFlight = inFlight[i]
+		}
+		p.gpuSeconds, p.usd = math.NaN(), math.NaN()
 		if l := x.Ledger; l != nil {
-			if parts[i].gpuSeconds, parts[i].usd = l.between(begins[i], begins[i+1]); !l.Priced {
-				parts[i].usd = math.NaN()
+			if p.gpuSeconds, p.usd = l.between(from, to); !l.Priced {
+				p.usd = math.NaN()
 			}
 		}
-		if x.Gaps != nil {
-			parts[i].gaps = *x.Gaps.between(begins[i], begins[i+1])
+		if x.Gaps != nil && k <= mostSections {
+			p.gaps = *x.Gaps.Between(from, to)
 		}
 		if k == 1 {
-			parts[i].load = x.Load
+			p.load = x.Load
 		}
-		for j := range parts[i].sent {
-			e := &parts[i].sent[j]
-			if slo.good(e) {
-				parts[i].good += each
-			}
-			at, _ := slices.BinarySearchFunc(begins, e.ends()+1, func(b, t machine.Time) int { return cmp.Compare(b, t) })
-			if at--; e.Completed && at < k {
-				parts[at].completed += each
-				parts[at].input += each * float64(e.Prompt)
-				parts[at].output += each * float64(e.Tokens)
-			}
+	}
+	each, width := float64(x.Each), float64(max(window, 1))/float64(k)
+	for i := range x.Requests {
+		e := &x.Requests[i]
+		if !e.Completed {
+			continue
+		}
+		p := &parts[min(int(float64(max(e.ends()-1-x.From, 0))/width), k-1)]
+		p.completed += each
+		p.input += each * float64(e.Prompt)
+		p.output += each * float64(e.Tokens)
+		if slo.good(e) {
+			p.good += each
 		}
 	}
 	return parts
@@ -350,21 +396,36 @@ func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !a.slo.Given() && !judged(a.whole.sent) {
 		return Estimate{}, false
 	}
-	e := estimate(len(a.runs), value, a.runs.unsteady(), func(k int) ([]float64, int) { return valuesIn(a.sections(k), &m) }, m)
+	in := m.in
+	if m.quantile > 0 { // A percentile is as sure as the share that is above it (Woodruff, 1952).
+		in = func(p *part) (float64, int) { return m.above(p, value) }
+	}
+	center, _ := in(&a.whole)
+	e := estimate(len(a.runs), center, a.runs.unsteady(), m,
+		func(k int) ([]float64, int) { return valuesIn(a.sections(k), in) },
+		func() float64 { return independent(a.series(m), a.series(memoryOf)) })
+	if m.quantile > 0 {
+		low, high := value, value
+		if e.Sure {
+			low, high = m.percentile(&a.whole, m.quantile-(center-e.Low)), m.percentile(&a.whole, m.quantile+(e.High-center))
+		}
+		e.Interval = stats.Interval{Value: value, Low: low, High: high}
+	}
 	if m.Unit == Share {
 		e.High = min(e.High, 1)
 	}
 	if m.gaps { // no surer than what is kept
-		e.Low, e.High = min(e.Low, e.Value*(1-gapPrecision)), max(e.High, e.Value*(1+gapPrecision))
+		e.Low, e.High = min(e.Low, e.Value*(1-gaps.Precision)), max(e.High, e.Value*(1+gaps.Precision))
 	}
 	e.Low = max(e.Low, 0)
 	return e, true
 }
 
-func valuesIn(parts []part, m *Measure) (values []float64, fewest int) {
+// valuesIn returns what parts come to, and of how many requests the smallest is; none where one has nothing.
+func valuesIn(parts []part, in func(*part) (float64, int)) (values []float64, fewest int) {
 	fewest = math.MaxInt
 	for i := range parts {
-		v, from := m.in(&parts[i])
+		v, from := in(&parts[i])
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return nil, 0
 		}
@@ -392,10 +453,62 @@ func (r Runs) unsteady() string {
 	return ""
 }
 
-// estimate finds the interval around a value by as many sections as are long
-// enough and independent. in is what each of k sections came to by itself, and of how
-// many requests the smallest is.
-func estimate(runs int, value float64, not string, in func(k int) (values []float64, fewest int), m Measure) Estimate {
+// memoryOf is the measure whose memory a measure has that has no series of its own.
+var memoryOf = mustMeasure("e2e mean")
+
+func mustMeasure(name string) Measure {
+	m, ok := MeasureNamed(name)
+	if !ok {
+		panic("report: no measure is called " + name)
+	}
+	return m
+}
+
+// mostValues is of how many values a series is at most.
+const mostValues = 1000
+
+// series returns how a measure of a single run changes over it: the means of groups of requests of what its
+// percentiles are of, or short sections' own values. It returns nil where some of these have none.
+func (a *Analysis) series(m Measure) []float64 {
+	if m.value == nil {
+		values, _ := valuesIn(a.sections(min(mostValues, len(a.whole.sent)/10)), m.in)
+		return values
+	}
+	if s, done := a.values[m.family]; done {
+		return s
+	}
+	k := min(mostValues, len(a.whole.sent)/5)
+	sums, counts := make([]float64, k), make([]float64, k)
+	for i := range a.whole.sent {
+		if v, ok := m.value(&a.whole.sent[i]); ok {
+			j := i * k / len(a.whole.sent)
+			sums[j], counts[j] = sums[j]+v, counts[j]+1
+		}
+	}
+	for j := range sums {
+		if sums[j] /= counts[j]; counts[j] == 0 {
+			sums = nil
+			break
+		}
+	}
+	a.values[m.family] = sums
+	return sums
+}
+
+// independent returns how many independent observations the first of these series amounts to that there is.
+func independent(series ...[]float64) float64 {
+	for _, s := range series {
+		if len(s) > 0 {
+			return stats.Independent(s)
+		}
+	}
+	return 1
+}
+
+// estimate finds the interval around a value by as many sections as are long enough. in returns what each of
+// k sections comes to by itself, and of how many requests the smallest is; observations returns how many
+// independent ones a single run amounts to.
+func estimate(runs int, value float64, not string, m Measure, in func(k int) (values []float64, fewest int), observations func() float64) Estimate {
 	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
 	if m.load && runs == 1 {
 		e.Why = "one whole run"
@@ -404,24 +517,24 @@ func estimate(runs int, value float64, not string, in func(k int) (values []floa
 	if not != "" && runs == 1 {
 		return e
 	}
-	needed := m.Least()
+	needed, independent := m.Least(), math.Inf(1)
 	if runs > 1 {
 		needed = needed * 2 / 5 // the spread of independent runs tells how much chance there is in each
 	}
 	for _, k := range []int{mostSections, fewestSections} {
 		values, fewest := in(k)
-		switch {
-		case len(values) < 2 || runs == 1 && len(values) < k || fewest < needed:
+		if len(values) < 2 || runs == 1 && len(values) < k || fewest < needed {
 			each := fmt.Sprintf("%s requests", terminal.Thousands(needed*fewestSections))
 			if runs > 1 {
 				each = fmt.Sprintf("%s requests in each run", terminal.Thousands(needed))
 			}
 			e.Why = "too short: " + each + " are needed"
-		case runs == 1 && stats.Dependent(values):
-			e.Why = "too short: its tenths depend on each other"
-		default:
-			return Estimate{Interval: stats.Around(value, values), Sure: true}
+			continue
 		}
+		if runs == 1 {
+			independent = observations()
+		}
+		return Estimate{Interval: stats.Around(value, values, independent), Sure: true}
 	}
 	return e
 }
@@ -446,9 +559,9 @@ func Compare(m Measure, a, b *Analysis) (Difference, bool) {
 		return d, false
 	}
 	not := cmp.Or(a.runs.unsteady(), b.runs.unsteady())
-	d.By = estimate(len(a.runs), d.B.Value-d.A.Value, not, func(k int) ([]float64, int) {
-		x, fewestX := valuesIn(a.sections(k), &m)
-		y, fewestY := valuesIn(b.sections(k), &m)
+	d.By = estimate(len(a.runs), d.B.Value-d.A.Value, not, m, func(k int) ([]float64, int) {
+		x, fewestX := valuesIn(a.sections(k), m.in)
+		y, fewestY := valuesIn(b.sections(k), m.in)
 		if len(x) != len(y) {
 			return nil, 0
 		}
@@ -456,38 +569,43 @@ func Compare(m Measure, a, b *Analysis) (Difference, bool) {
 			x[i] = y[i] - x[i]
 		}
 		return x, min(fewestX, fewestY)
-	}, m)
+	}, func() float64 {
+		return independent(lessEach(b.series(m), a.series(m)), lessEach(b.series(memoryOf), a.series(memoryOf)))
+	})
 	return d, true
 }
 
-// Paired leaves only the requests in both of two runs that both played, from when
-// both had warmed up.
-func Paired(a, b *Sample) (x, y *Sample) {
-	from := max(firstOf(a), firstOf(b))
-	has := func(s *Sample) map[int32]bool {
-		numbers := make(map[int32]bool, len(s.Requests))
-		for i := range s.Requests {
-			numbers[s.Requests[i].Number] = true
-		}
-		return numbers
+// lessEach returns what is left of a series less another that is as long, else nil.
+func lessEach(x, y []float64) []float64 {
+	if len(x) != len(y) {
+		return nil
 	}
-	keep := func(s *Sample, other map[int32]bool) *Sample {
-		c := *s
-		c.Requests = slices.DeleteFunc(slices.Clone(s.Requests), func(e Ended) bool { return e.Number < from || !other[e.Number] })
-		if len(c.Requests) > 0 {
-			c.From = max(c.From, c.Requests[0].Sent)
-		}
-		return &c
+	out := make([]float64, len(x))
+	for i := range x {
+		out[i] = x[i] - y[i]
 	}
-	inA, inB := has(a), has(b)
-	return keep(a, inB), keep(b, inA)
+	return out
 }
 
-func firstOf(s *Sample) int32 {
-	if len(s.Requests) == 0 {
-		return 0
+// Paired leaves only the requests in both of two runs that ended in the windows of both, and narrows the
+// windows to when both had warmed up. They are in the order in which they were sent, so that sections of both
+// are of the same requests.
+func Paired(a, b *Sample) (x, y *Sample) {
+	from := max(a.From, b.From)
+	keep := func(s, other *Sample) *Sample {
+		in := make(map[int32]bool, len(other.Requests))
+		for i := range other.Requests {
+			if e := &other.Requests[i]; e.ends() > from {
+				in[e.Number] = true
+			}
+		}
+		c := *s
+		c.Requests, c.others = slices.Clone(s.Requests), slices.Clone(s.others)
+		c.window(min(from, s.To), s.To, func(e *Ended) bool { return in[e.Number] })
+		slices.SortFunc(c.Requests, func(a, b Ended) int { return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number)) })
+		return &c
 	}
-	return s.Requests[0].Number
+	return keep(a, b), keep(b, a)
 }
 
 // Text is a value of the measure as people read it.

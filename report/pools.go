@@ -203,8 +203,8 @@ func (x *pools) named() bool {
 
 func (c *servedCount) add(e *Ended) {
 	c.completed, c.prompt, c.output = c.completed+1, c.prompt+int(e.Prompt), c.output+int(e.Tokens)
-	c.ttft.add(machine.Time(e.TTFT) * machine.Microsecond)
-	c.e2e.add(machine.Time(e.E2E) * machine.Microsecond)
+	c.ttft.add(e.TTFT)
+	c.e2e.add(e.E2E)
 }
 
 func (l *latencies) add(d machine.Time) {

@@ -50,7 +50,7 @@ type fate struct {
 // add is what a request came to; took says how long a span was, false where it was not
 // measured.
 func (x *rows) add(id, class string, f fate, endpoint, prefiller string, e *Ended, took func(span int) (machine.Time, bool)) {
-	seconds := func(micros uint32) table.Value { return table.Number(float64(micros) / 1e6) }
+	seconds := func(d machine.Time) table.Value { return table.Number(d.Seconds()) }
 	var status, ttft, tpot table.Value
 	if e.TTFT > 0 {
 		ttft = seconds(e.TTFT)
@@ -66,7 +66,7 @@ func (x *rows) add(id, class string, f fate, endpoint, prefiller string, e *Ende
 	for _, i := range x.spans {
 		var cell table.Value
 		if d, ok := took(i); ok {
-			cell = seconds(micros(d))
+			cell = seconds(d)
 		}
 		x.row = append(x.row, cell)
 	}

@@ -6,18 +6,19 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/stats"
 )
 
 // Ended is what one of a run's requests came to.
 type Ended struct {
-	// Number is the request's, from 1: the same in every run of one seed.
-	Number int32
 	// Sent is when its client sent it.
 	Sent machine.Time
-	// TTFT and E2E are how long its first and its last token took from there, in
-	// microseconds; of a request that did not complete E2E is how long that took.
-	TTFT, E2E uint32
+	// TTFT and E2E are how long its first and its last token took from there; E2E of a request that did not
+	// complete is how long it took to fail.
+	TTFT, E2E machine.Time
+	// Number is the request's, from 1: the same in every run of one seed.
+	Number int32
 	// Prompt is how many tokens its prompt had, and Cached how many of them were
 	// cached where it was prefilled; Tokens is how many it was answered with.
 	Prompt, Cached, Tokens int32
@@ -32,11 +33,8 @@ func (e *Ended) TPOT() (seconds float64, ok bool) {
 	if e.Tokens < 2 || e.E2E < e.TTFT {
 		return 0, false
 	}
-	return float64(e.E2E-e.TTFT) / 1e6 / float64(e.Tokens-1), true
+	return (e.E2E - e.TTFT).Seconds() / float64(e.Tokens-1), true
 }
-
-// micros is a span in whole microseconds, at most 71 minutes.
-func micros(d machine.Time) uint32 { return uint32(min(max(d/machine.Microsecond, 0), 1<<32-1)) }
 
 // MaxSample is how many requests of a run are kept, one in two, one in four … of
 // more of them.
@@ -73,18 +71,20 @@ func (s *sample) add(e Ended) {
 	}
 }
 
-// Sample is the requests of a run that count: those after its warm-up, in the
-// order in which they were sent.
+// Sample is the requests of a run by which it is measured: those that ended in its window. The window goes from
+// the end of the warm-up to the last request sent: in an open loop that is the last arrival, in a closed loop the
+// moment from which no new request is sent. What ends later drains from a system that nobody loads any more.
 type Sample struct {
+	// Requests are those that ended in the window, in the order in which they ended. In the order in which they
+	// were sent the first would be the longest and the last the shortest.
 	Requests []Ended
+	// others are the run's other requests.
+	others []Ended
 	// Each stands for so many requests: 1, but of a very long run.
 	Each int
-	// From and To are when the first was sent and when the last was. What came to
-	// its end between them is what is measured per second: what drains after it is
-	// not.
+	// From and To are when the window begins and ends.
 	From, To machine.Time
-	// Cut is how long the run took to warm up, by MSER-5 over the requests in
-	// flight.
+	// Cut is how long the run took to warm up, by the requests in flight (stats.WarmUp).
 	Cut machine.Time
 	// Steady is false for a run in which the requests in flight never settled.
 	Steady bool
@@ -95,7 +95,7 @@ type Sample struct {
 	Ledger *Ledger // nil where servers have no price and neither come nor go
 	// Gaps are those between tokens, and Load how full the servers were, both of all of
 	// the run; nil where nobody told.
-	Gaps *Gaps
+	Gaps *gaps.Gaps
 	Load []LoadSummary
 }
 
@@ -131,7 +131,7 @@ func (x *Sample) Judge(slo SLO) {
 }
 
 // Gaps is what counts the gaps between tokens, for engines to tell.
-func (t *Tally) Gaps() *Gaps { return t.gaps }
+func (t *Tally) Gaps() *gaps.Gaps { return t.gaps }
 
 // Loaded is told how full the servers were in the end.
 func (t *Tally) Loaded(list []ServerLoad) {
@@ -159,40 +159,64 @@ func SampleOf(requests func(add func(Ended)) error) (*Sample, error) {
 const intervals = 1000
 
 func newSample(list []Ended, each int) *Sample {
-	slices.SortFunc(list, func(a, b Ended) int {
-		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number))
-	})
+	slices.SortFunc(list, func(a, b Ended) int { return cmp.Or(cmp.Compare(a.ends(), b.ends()), cmp.Compare(a.Number, b.Number)) })
 	x := &Sample{Requests: list, Each: each, Steady: true}
 	if len(list) == 0 {
 		return x
 	}
-	x.From, x.To = list[0].Sent, list[len(list)-1].Sent
-	end := x.To
+	x.From, x.To = list[0].Sent, list[0].Sent
 	for i := range list {
-		end = max(end, list[i].ends())
+		x.From, x.To = min(x.From, list[i].Sent), max(x.To, list[i].Sent)
 	}
+	end := list[len(list)-1].ends()
 	if x.To-x.From < (end-x.From)/2 { // most were sent at once
 		x.To = end
 	}
-	inFlight := x.InFlight(min(intervals, len(list)/5))
-	if len(inFlight) == 0 {
-		return x
+	if inFlight := x.InFlight(min(intervals, len(list)/5)); len(inFlight) > 0 {
+		cut := stats.WarmUp(inFlight)
+		x.Steady = settled(inFlight[cut:])
+		x.Cut = (x.To - x.From) / machine.Time(len(inFlight)) * machine.Time(cut)
+		x.Cut = max(x.Cut, x.burst(stats.Mean(inFlight[cut:])))
 	}
-	cut, settles := stats.WarmUp(inFlight)
-	if !settles { // for want of a trend it is chance: short series have some
-		cut = 0
-	}
-	x.Steady = !grows(inFlight[cut:], settles)
-	x.Cut = (x.To - x.From) / machine.Time(len(inFlight)) * machine.Time(cut)
-	first, _ := slices.BinarySearchFunc(list, x.From+x.Cut, func(e Ended, at machine.Time) int { return cmp.Compare(e.Sent, at) })
-	x.Requests, x.From = list[first:], x.From+x.Cut
+	x.window(x.From+x.Cut, x.To, func(*Ended) bool { return true })
 	return x
 }
 
-func (e *Ended) ends() machine.Time { return e.Sent + machine.Time(e.E2E)*machine.Microsecond }
+// window narrows the window to these times, and the requests to those of them that keep allows.
+func (x *Sample) window(from, to machine.Time, keep func(*Ended) bool) {
+	x.From, x.To = from, to
+	list := x.Requests[:0]
+	for i := range x.Requests {
+		if e := x.Requests[i]; e.ends() >= from && e.ends() <= to && keep(&e) {
+			list = append(list, e)
+		} else {
+			x.others = append(x.others, e)
+		}
+	}
+	x.Requests = list
+}
 
-// InFlight is how many requests were in flight on average in each of n equal
-// intervals between From and To.
+// burst returns how long what was sent at once takes to leave, 0 where requests come one by one. Clients of a
+// closed loop all begin together, and wait for each other as they never do again. They have all sent before the
+// first request ends, and are more than half of those in flight later on.
+func (x *Sample) burst(level float64) (until machine.Time) {
+	n, firstEnd := 0, x.Requests[0].ends()
+	for i := range x.Requests {
+		if e := &x.Requests[i]; e.Sent < firstEnd {
+			n++
+			until = max(until, e.ends()-x.From)
+		}
+	}
+	if float64(n*x.Each) < level/2 {
+		return 0
+	}
+	return min(until, (x.To-x.From)/2)
+}
+
+func (e *Ended) ends() machine.Time { return e.Sent + e.E2E }
+
+// InFlight returns how many requests were in flight on average in each of n equal
+// parts of the window, nil where it has no length.
 func (x *Sample) InFlight(n int) []float64 {
 	width := 0.0
 	if n > 0 {
@@ -204,18 +228,23 @@ func (x *Sample) InFlight(n int) []float64 {
 	// Each request adds the part of an interval that it was in flight for: at the ends a part,
 	// in between all of it, which is a difference summed up.
 	part, whole := make([]float64, n+1), make([]float64, n+2)
-	for i := range x.Requests {
-		e := &x.Requests[i]
-		from, to := float64(e.Sent-x.From)/width, min(float64(e.ends()-x.From)/width, float64(n))
-		a, b := min(int(from), n), min(int(to), n)
-		if a == b {
-			part[a] += to - from
-			continue
+	for _, list := range [][]Ended{x.Requests, x.others} {
+		for i := range list {
+			e := &list[i]
+			from, to := max(float64(e.Sent-x.From)/width, 0), min(float64(e.ends()-x.From)/width, float64(n))
+			if to <= from {
+				continue
+			}
+			a, b := min(int(from), n), min(int(to), n)
+			if a == b {
+				part[a] += to - from
+				continue
+			}
+			part[a] += float64(a+1) - from
+			part[b] += to - float64(b)
+			whole[a+1]++
+			whole[b]--
 		}
-		part[a] += float64(a+1) - from
-		part[b] += to - float64(b)
-		whole[a+1]++
-		whole[b]--
 	}
 	out, sum := make([]float64, n), 0.0
 	for i := range out {
@@ -225,21 +254,25 @@ func (x *Sample) InFlight(n int) []float64 {
 	return out
 }
 
-// grows tells whether a queue builds up: over ten parts of the series, by more
-// than chance, and by more than half of what there is unless something else says that it
-// does not settle.
-func grows(inFlight []float64, settles bool) bool {
+// settled says whether the requests in flight vary around a level, and do not grow: over ten parts of the series,
+// by more than chance and by more than half of what there is. A series that amounts to next to no independent
+// observations has no level that it returns to.
+func settled(inFlight []float64) bool {
 	const parts = 10
 	if len(inFlight) < 2*parts {
-		return false
+		return true
 	}
 	var means []float64
 	for part := range slices.Chunk(inFlight[:len(inFlight)/parts*parts], len(inFlight)/parts) {
 		means = append(means, stats.Mean(part))
 	}
 	slope, sure := stats.Slope(means)
-	return sure > 4 && (!settles || slope*parts > stats.Mean(means)/2)
+	return !(sure > 4 && slope*parts > stats.Mean(means)/2) && stats.Independent(inFlight) >= fewestIndependent
 }
+
+// fewestIndependent is to how many independent observations the requests in flight of a steady run amount at least.
+// A queue at its server's capacity returns to no level, and amounts to fewer however long the run is.
+const fewestIndependent = 12
 
 // endedAs is told of a request of the run that has its outcome.
 func (t *Tally) endedAs(r *openRequest, id string, f fate, at machine.Time) {
@@ -247,10 +280,10 @@ func (t *Tally) endedAs(r *openRequest, id string, f fate, at machine.Time) {
 	if !ok || !r.sent {
 		return
 	}
-	e := Ended{Number: int32(min(number, 1<<31-1)), Sent: r.sentAt, E2E: micros(at - r.sentAt), Completed: f.outcome == flow.Completed,
+	e := Ended{Number: int32(min(number, 1<<31-1)), Sent: r.sentAt, E2E: max(at-r.sentAt, 0), Completed: f.outcome == flow.Completed,
 		Prompt: int32(min(r.asked, 1<<31-1)), Cached: int32(min(r.cached, 1<<31-1)), Tokens: int32(min(r.tokens, 1<<31-1))}
 	if r.firstAt > 0 {
-		e.TTFT = micros(r.firstAt - r.sentAt)
+		e.TTFT = max(r.firstAt-r.sentAt, 0)
 	}
 	e.judge(r.slo)
 	t.good.ended(r.class, r.slo, &e)

@@ -167,8 +167,8 @@ func (s *Series) ended(e *Ended, o flow.Outcome, now machine.Time) {
 	if !e.Completed {
 		return
 	}
-	w.ttft.add(float64(e.TTFT) / 1e6)
-	w.e2e.add(float64(e.E2E) / 1e6)
+	w.ttft.add(e.TTFT.Seconds())
+	w.e2e.add(e.E2E.Seconds())
 	if v, ok := e.TPOT(); ok {
 		w.tpot.add(v)
 	}

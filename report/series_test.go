@@ -16,7 +16,7 @@ func TestSeries(t *testing.T) {
 		for n := range requests {
 			at := length / requests * machine.Time(n)
 			s.sent(at)
-			s.ended(&Ended{TTFT: 1000, E2E: 11000, Tokens: 11, Prompt: 10, Cached: 5, Completed: n%5 > 0}, map[bool]flow.Outcome{true: flow.Completed, false: flow.TimedOut}[n%5 > 0], at)
+			s.ended(&Ended{TTFT: machine.Millisecond, E2E: 11 * machine.Millisecond, Tokens: 11, Prompt: 10, Cached: 5, Completed: n%5 > 0}, map[bool]flow.Outcome{true: flow.Completed, false: flow.TimedOut}[n%5 > 0], at)
 			s.Level(at, Level{InFlight: n})
 		}
 		s.KV(length/2, 0.25, 0.5)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/report/outcomes"
 	"github.com/windtunnel/windtunnel/report/recording"
@@ -59,7 +60,7 @@ type Options struct {
 	JUnit string
 	// Gaps count those between tokens, where engines begin to tell before the session
 	// does; nil makes its own.
-	Gaps *Gaps
+	Gaps *gaps.Gaps
 	// Explain is how many endpoints of a decision are explained to those who
 	// read the reasons; 0 is flow.DefaultExplained.
 	Explain int
@@ -369,7 +370,7 @@ func inOrder(list []Measured) []Measured {
 }
 
 // Gaps is what counts the gaps between tokens, for engines to tell.
-func (s *Session) Gaps() *Gaps { return s.tally.Gaps() }
+func (s *Session) Gaps() *gaps.Gaps { return s.tally.Gaps() }
 
 // Served is told how full the model servers were: before the summary.
 func (s *Session) Served(list []ServerLoad) { s.tally.Loaded(list) }

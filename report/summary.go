@@ -301,7 +301,7 @@ func (s Summary) writeMeasures(l *lines) {
 		of[s.Measures[i].Measure] = &s.Measures[i]
 	}
 	var rates []string
-	for _, name := range []string{"requests/s", "input tokens/s", "output tokens/s", "goodput", "attainment"} {
+	for _, name := range []string{"requests/s", "input tokens/s", "output tokens/s", "goodput", "attainment", "in flight"} {
 		if v := of[name]; v != nil {
 			m := Measure{Unit: v.Unit}
 			rates = append(rates, m.Text(v.Value)+" "+name)

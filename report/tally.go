@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/gaps"
 )
 
 // Tally counts events and measures spans as they come. It keeps memory in
@@ -55,7 +57,7 @@ type Tally struct {
 	warnings  []Warning
 	each      func(*Ended) // is told of every request that has its outcome; nil where nobody asks
 	rows      *rows        // nil where nobody wants them
-	gaps      *Gaps
+	gaps      *gaps.Gaps
 	load      []ServerLoad
 	refusals  counts[string]
 	reasons   map[flow.Outcome]counts[string] // why requests did not complete
@@ -108,8 +110,8 @@ const (
 	longestName = 256
 )
 
-// longestSpan bounds the histograms; longer spans count as this long.
-const longestSpan = 24 * 3600 * machine.Second
+// longestSpan bounds the histograms: any time that a run can have.
+const longestSpan = machine.Time(math.MaxInt64)
 
 // counts counts by name, of which there are at most so many.
 type counts[K ~string] map[K]int
@@ -150,7 +152,7 @@ func NewTallyFor(inFlight int) *Tally {
 		reached:  counts[string]{},
 		failed:   map[flow.Outcome][]string{},
 		reasons:  map[flow.Outcome]counts[string]{},
-		gaps:     NewGaps(),
+		gaps:     gaps.New(),
 		byHand:   ByHand{Statuses: counts[string]{}, Endpoints: counts[string]{}},
 	}
 	// The size is above 0, the only error there is.
@@ -238,6 +240,7 @@ func (t *Tally) Record(e flow.Event) {
 	case at == sent:
 		if r.sent, r.sentAt, t.sentTo = true, e.Time, max(t.sentTo, e.Time); !r.byHand {
 			r.class, r.slo = t.good.sent(classOf(&e), sloOf(&e))
+			t.good.sending()
 			t.series.sent(e.Time)
 		}
 	case at == flow.At{Hop: flow.Client, Step: flow.FirstTokenReceived}:
@@ -490,7 +493,7 @@ func (t *Tally) Summary() Summary {
 	if len(t.prefills) > 0 {
 		s.PrefillServers = maps.Clone(t.prefills)
 	}
-	s.Classes = t.good.summary(measured(t.sentTo, t.last).Seconds())
+	s.Classes = t.good.summary(t.sentTo, t.last)
 	s.Pools = t.pools.summary(t.pods, t.prefills)
 	s.Servers = t.servers.summary(t.last)
 	s.Cost = costs(s.Servers, t.output)
@@ -506,14 +509,6 @@ func (t *Tally) Summary() Summary {
 		s.Spans = append(s.Spans, x)
 	}
 	return s
-}
-
-// measured is the part of a run in which requests are counted per second.
-func measured(sent, last machine.Time) machine.Time {
-	if sent < last/2 { // most were sent at once
-		return last
-	}
-	return sent
 }
 
 // round takes away the digits that floating point adds to a microsecond count.

@@ -5,6 +5,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -34,8 +35,8 @@ type kvIndex struct {
 	name   string
 	hasher kv.Hasher
 	bound  int // blocks that it keeps; 0 is no bound
-	lag    *lag
-	lost   bool // in the middle of the run
+	lag    report.Lag
+	lost   bool // with its picker, in the middle of the run
 }
 
 // kvOutbox is what one server has to tell.
@@ -70,7 +71,8 @@ func (x *kvWire) connect(k *picking) {
 	}
 	for i, ix := range k.m.Indexes() {
 		x.understand(ix.Config.Hasher)
-		x.indexes = append(x.indexes, &kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: ix.Config.Hasher, bound: ix.Config.MaxBlocks, lag: newLag()})
+		c := &ix.Config
+		x.indexes = append(x.indexes, &kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: c.Hasher, bound: c.MaxBlocks})
 	}
 }
 
@@ -79,9 +81,6 @@ func (x *kvWire) connect(k *picking) {
 func (x *kvWire) lose() {
 	if x == nil {
 		return
-	}
-	for _, ix := range x.indexes {
-		ix.lost = true
 	}
 	for _, k := range x.pool.pickers {
 		k.Input(epp.LoseIndexes{})
@@ -123,13 +122,13 @@ func (s *server) deliverKV() {
 	for _, ix := range s.pool.kv.indexes {
 		ix.picker.Input(epp.KVEvents{Index: ix.number, From: from, Events: sent.events})
 		for _, made := range sent.made {
-			ix.lag.note(s.w.now - made)
+			ix.lag.Note((s.w.now - made).Duration(), 1)
 		}
 	}
 	if m := s.pool.kv.manager; m != nil {
 		m.input(s.w.now, &kvindex.Events{From: kv.Topic{Pod: s.name, Model: from.Model}, List: sent.events})
 		for _, made := range sent.made {
-			m.lag.note(s.w.now - made)
+			m.lag.Note((s.w.now - made).Duration(), 1)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -15,11 +16,11 @@ type kvManager struct {
 	index
 	hasher kv.Hasher
 	scorer *kvindex.Scorer
-	lag    *lag
+	lag    report.Lag
 }
 
 func newKVManager(p *scenario.Pool) *kvManager {
-	m := &kvManager{hasher: kv.Hasher{BlockTokens: p.BlockTokens()}, lag: newLag()}
+	m := &kvManager{hasher: kv.Hasher{BlockTokens: p.BlockTokens()}}
 	m.index = index{kvindex.New(kvindex.Config{Hasher: m.hasher})}
 	m.scorer = m.View().Scorer()
 	return m

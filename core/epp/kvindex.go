@@ -20,6 +20,7 @@ type index struct {
 	known    map[string]*Target // by "namespace/name"
 	names    map[string]string  // what document 003 calls a pod → address and port
 	warned   map[string]int     // pod → block size of its engine, where it is not the index's
+	lost     bool               // LoseIndexes emptied it
 }
 
 // Index is what a driver knows of an index, by its number in effects and
@@ -28,6 +29,8 @@ type Index struct {
 	Producer *dataproducer.PrecisePrefix
 	Sources  dataproducer.KVSources
 	Config   kvindex.Config
+	// Lost says that LoseIndexes emptied it.
+	Lost bool
 }
 
 // openIndexes connects every precise-prefix producer to an index of its own.
@@ -57,6 +60,7 @@ func (m *Machine) open(ix *index) {
 func (m *Machine) loseIndexes() {
 	for n, ix := range m.indexes {
 		m.open(ix)
+		ix.lost = true
 		if !ix.sources.Discover {
 			continue
 		}
@@ -71,7 +75,7 @@ func (m *Machine) loseIndexes() {
 func (m *Machine) Indexes() []Index {
 	out := make([]Index, len(m.indexes))
 	for i, ix := range m.indexes {
-		out[i] = Index{ix.producer, ix.sources, ix.producer.Index()}
+		out[i] = Index{ix.producer, ix.sources, ix.producer.Index(), ix.lost}
 	}
 	return out
 }

@@ -180,6 +180,7 @@ type builder struct {
 	backends map[string]*Backend
 	gateways map[string]*attachable
 	noted    map[string]bool
+	judged   map[*TrafficPolicy][]ParentStatus
 }
 
 // attachable is a Gateway while routes are attached to it.
@@ -200,7 +201,8 @@ type listener struct {
 
 // Build makes the Program of a Set that was read without mistakes.
 func Build(s *Set, o Options) *Program {
-	b := &builder{Set: s, o: o, p: &Program{}, backends: map[string]*Backend{}, gateways: map[string]*attachable{}, noted: map[string]bool{}}
+	b := &builder{Set: s, o: o, p: &Program{}, backends: map[string]*Backend{}, gateways: map[string]*attachable{},
+		noted: map[string]bool{}, judged: map[*TrafficPolicy][]ParentStatus{}}
 	b.expand()
 	b.classes()
 	for i := range s.Gateways {
@@ -224,6 +226,7 @@ func Build(s *Set, o Options) *Program {
 	}
 	slices.SortFunc(b.p.Backends, func(x, y *Backend) int { return strings.Compare(x.Key, y.Key) })
 	b.pools()
+	b.policies()
 	b.bound()
 	b.routers()
 	b.unserved()

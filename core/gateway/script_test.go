@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 
 // TestScripts plays testdata: "read [controller=…] [strict]" reads YAML and says
 // what is wrong or noted, "tables" shows the routes as they are tried, "status" the
-// conditions (all, or those that contain a text), "body" what the body-based router makes of bodies, one a line,
+// conditions (all, or those that contain a text), "limits" those of the backends, "body" what the body-based router makes of bodies, one a line,
 // "ask gateway=… [port=…]" what
 // becomes of requests, one a line: METHOD host target [header=value …].
 func TestScripts(t *testing.T) {
@@ -78,6 +79,14 @@ func TestScripts(t *testing.T) {
 							out.WriteString(line)
 						}
 					}
+				}
+			case "limits":
+				for _, b := range p.Backends {
+					text, err := json.Marshal(b.Limits)
+					if err != nil {
+						t.Fatal(err)
+					}
+					fmt.Fprintf(&out, "%s: %s\n", b.Key, text)
 				}
 			case "ask":
 				port := 80

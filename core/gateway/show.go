@@ -106,7 +106,7 @@ func (s Status) String() string {
 		list(fmt.Sprintf(" listener %s (%d routes)", l.Name, l.Attached), l.Conditions)
 	}
 	for _, p := range s.Parents {
-		at := p.Gateway
+		at := orElse(p.Gateway, p.Target)
 		if p.Ref != nil {
 			at = orElse(p.Ref.Namespace, s.Namespace) + "/" + p.Ref.Name
 			if p.Ref.Section != "" {

@@ -27,10 +27,12 @@ type ListenerStatus struct {
 	Conditions []Condition
 }
 
-// ParentStatus is what it reports of a route, or of a pool, at one parent.
+// ParentStatus is what it reports of a route, or of a pool, at one parent, or of a policy at one
+// target.
 type ParentStatus struct {
 	Ref        *ParentRef // of a route
 	Gateway    string     // of a pool: namespace/name
+	Target     string     // of a policy: kind namespace/name
 	Conditions []Condition
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/picker/objects"
@@ -261,20 +262,43 @@ func (x *TrafficPolicy) limits() *Limits {
 	return l
 }
 
-// policy is the policy about an object, the first by name where there are several.
-func (b *builder) policy(kind string, m *objects.Meta, many int) (found *TrafficPolicy) {
+// policy is the policy about an object. Of several the oldest counts; the others are Conflicted.
+func (b *builder) policy(kind string, m *objects.Meta, many int) *TrafficPolicy {
+	var found []*TrafficPolicy
+	for i := range b.TrafficPolicies {
+		if x := &b.TrafficPolicies[i]; x.about(x.Namespace, kind, m, many) {
+			found = append(found, x)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(found, func(x, y *TrafficPolicy) int { return objects.Older(x.Meta, y.Meta) })
+	target := fmt.Sprintf("%s %s/%s", kind, m.Namespace, m.Name)
+	b.judgePolicy(found[0], target, yes("Accepted", "Accepted", "it is in force"))
+	for _, x := range found[1:] {
+		why := fmt.Sprintf("%s has the policy %s already", target, found[0].Name)
+		b.judgePolicy(x, target, no("Accepted", "Conflicted", why))
+		b.note(x.At.Problem(why, "", "this one has no effect on it (Conflicted)").Error())
+	}
+	return found[0]
+}
+
+// judgePolicy says what became of a policy at a target.
+func (b *builder) judgePolicy(x *TrafficPolicy, target string, c Condition) {
+	if !slices.ContainsFunc(b.judged[x], func(p ParentStatus) bool { return p.Target == target }) {
+		b.judged[x] = append(b.judged[x], ParentStatus{Target: target, Conditions: []Condition{c}})
+	}
+}
+
+// policies reports of BackendTrafficPolicies at their targets.
+func (b *builder) policies() {
 	for i := range b.TrafficPolicies {
 		x := &b.TrafficPolicies[i]
-		if !x.about(x.Namespace, kind, m, many) {
-			continue
+		if at := b.judged[x]; at != nil {
+			b.p.Status = append(b.p.Status, Status{Kind: "BackendTrafficPolicy", Meta: x.Meta, Parents: at})
 		}
-		if found != nil {
-			b.note(x.At.Problem(fmt.Sprintf("%s %s/%s has the policy %s already", kind, m.Namespace, m.Name, found.Name), "", "this one has no effect on it").Error())
-			continue
-		}
-		found = x
 	}
-	return found
 }
 
 // traffic puts a policy about a route into force; what the rule itself says comes
@@ -296,9 +320,45 @@ func (b *builder) traffic(x *TrafficPolicy, to *Route) {
 		}
 	}
 	for i := range to.Shares {
-		if s := to.Shares[i].Backend; s != nil && s.Limits == nil {
-			s.Limits = x.limits()
+		if s := to.Shares[i].Backend; s != nil {
+			b.limit(x, s)
 		}
+	}
+}
+
+// limit adds what a policy says of a backend to what others have said of it, which counts.
+func (b *builder) limit(x *TrafficPolicy, to *Backend) {
+	more := x.limits()
+	if more == nil {
+		return
+	}
+	if to.Limits == nil {
+		to.Limits = &Limits{}
+	}
+	have := to.Limits
+	add(b, x, to, "circuitBreaker.maxConnections", &have.Connections, more.Connections)
+	add(b, x, to, "circuitBreaker.maxPendingRequests", &have.Pending, more.Pending)
+	add(b, x, to, "circuitBreaker.maxParallelRequests", &have.Requests, more.Requests)
+	add(b, x, to, "circuitBreaker.maxParallelRetries", &have.Retries, more.Retries)
+	add(b, x, to, "retryBudget", &have.Budget, more.Budget)
+	add(b, x, to, "retryBudget.minRetryConcurrency", &have.Least, more.Least)
+	add(b, x, to, "the timeout of connections", &have.Connect, more.Connect)
+	add(b, x, to, "outlier detection", &have.Outlier, more.Outlier)
+	if have.Retries != nil && have.Budget != nil {
+		found := fmt.Sprintf("%s has a retryBudget", to.Key)
+		b.note(x.At.Problem(found, "", "maxParallelRetries has no effect beside it").Error())
+	}
+}
+
+// add adds one of a policy's limits, unless the backend has another one already.
+func add[T any](b *builder, x *TrafficPolicy, to *Backend, what string, have **T, more *T) {
+	switch {
+	case more == nil:
+	case *have == nil:
+		*have = more
+	case !reflect.DeepEqual(*have, more):
+		found := fmt.Sprintf("%s: %s has another policy's already", what, to.Key)
+		b.note(x.At.Problem(found, "", "this one has no effect on it").Error())
 	}
 }
 
@@ -369,6 +429,7 @@ func (b *builder) ofBackends(x *Backend) {
 		}
 	}
 	if p := b.policy(kind, m, many); p != nil {
-		x.Limits, x.policy = p.limits(), p
+		x.policy = p
+		b.limit(p, x)
 	}
 }

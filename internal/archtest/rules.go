@@ -26,10 +26,10 @@ type Layer struct {
 // Layers are the floors of the house, most particular first. A package belongs
 // to the first layer that holds it.
 var Layers = []Layer{
-	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit", "internal/files", "internal/gc", "internal/pause", "internal/search", "internal/version"}, true,
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit", "internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/version"}, true,
 		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
-	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/rundir", "internal/tlsfiles", "internal/watch"}, false,
 		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
 	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/manifests", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
 		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},

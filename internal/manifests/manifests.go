@@ -33,6 +33,18 @@ func Files(path string) (out []string) {
 // Load reads the objects of files and directories ("-" is input). The error is
 // every mistake in them.
 func Load(paths []string, input io.Reader) (*gateway.Set, error) {
+	return (&Source{Paths: paths, Input: input}).Load()
+}
+
+// Source is files and directories ("-" is Input) that may be read more than once.
+type Source struct {
+	Paths []string
+	Input io.Reader
+	once  map[string][]byte // what came through pipes, which can be read once
+}
+
+// Load reads the objects as Load does.
+func (x *Source) Load() (*gateway.Set, error) {
 	s := &gateway.Set{}
 	var errs []error
 	var problems strictyaml.Problems
@@ -45,13 +57,15 @@ func Load(paths []string, input io.Reader) (*gateway.Set, error) {
 		}
 		return err
 	}
-	for _, path := range paths {
+	for _, path := range x.Paths {
 		info, err := os.Stat(path)
 		switch {
+		case x.once[path] != nil:
+			errs = append(errs, add(path, x.once[path]))
 		case path == "-":
-			data, err := files.ReadFrom("standard input", input, objects.MaxFileBytes)
+			data, err := files.ReadFrom("standard input", x.Input, objects.MaxFileBytes)
 			if err == nil {
-				err = add("-", data)
+				err = x.add(path, data, add)
 			}
 			errs = append(errs, err)
 		case err != nil:
@@ -60,8 +74,11 @@ func Load(paths []string, input io.Reader) (*gateway.Set, error) {
 			errs = append(errs, files.Manifests("manifests", path, objects.MaxFileBytes, func(at string, data []byte) error { return add(strings.TrimPrefix(at, "./"), data) }))
 		default:
 			data, err := files.Read(path, objects.MaxFileBytes)
-			if err == nil {
+			switch {
+			case err == nil && info.Mode().IsRegular():
 				err = add(path, data)
+			case err == nil:
+				err = x.add(path, data, add)
 			}
 			errs = append(errs, err)
 		}
@@ -71,7 +88,17 @@ func Load(paths []string, input io.Reader) (*gateway.Set, error) {
 		return nil, err
 	}
 	if s.Count() == 0 {
-		return nil, fmt.Errorf("%s: no Kubernetes object in it that means something here; expected a Gateway, HTTPRoutes and what they lead to", strings.Join(paths, ", "))
+		return nil, fmt.Errorf("%s: no Kubernetes object in it that means something here; expected a Gateway, HTTPRoutes "+
+			"and what they lead to", strings.Join(x.Paths, ", "))
 	}
 	return s, nil
+}
+
+// add adds what came through a pipe, and keeps it for the next Load.
+func (x *Source) add(path string, data []byte, to func(path string, data []byte) error) error {
+	if x.once == nil {
+		x.once = map[string][]byte{}
+	}
+	x.once[path] = data
+	return to(path, data)
 }

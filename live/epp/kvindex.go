@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -43,6 +44,9 @@ type kvEvents struct {
 	list []*kvSource
 	jobs chan func() // dialling and hanging up, which may wait for the picker
 	done chan struct{}
+
+	mu     sync.Mutex // guards closed and sends to jobs
+	closed bool
 }
 
 // kvSource is where one index's events come from.
@@ -115,7 +119,7 @@ func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 // dial begins to hear an endpoint. It does not wait; nor does hangup.
 func (x *kvEvents) dial(index int, t *core.Target) {
 	s, e := x.list[index], t.Endpoint
-	x.jobs <- func() {
+	x.queue(func() {
 		events, replay := "", ""
 		if x.o.Publisher != nil {
 			events, replay = x.o.Publisher(e)
@@ -131,18 +135,27 @@ func (x *kvEvents) dial(index int, t *core.Target) {
 		if err := s.sub.Dial(kv.Topic{Pod: e.HostPort()}, events, replay); err != nil {
 			x.k.o.Log.Error("epp: an endpoint's KV events cannot be had", "endpoint", e.Name, "publisher", events, "error", err)
 		}
+	})
+}
+
+// queue has a job done behind those before it, and not after close.
+func (x *kvEvents) queue(job func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.closed {
+		x.jobs <- job
 	}
 }
 
 func (x *kvEvents) hangup(index int, t *core.Target) {
 	s, pod := x.list[index], t.HostPort()
-	x.jobs <- func() {
+	x.queue(func() {
 		s.publisher.Add(-1)
 		s.sub.Hangup(pod)
 		if s.dialled.Delete(pod); s.metrics != nil {
 			s.metrics.left(t.ID())
 		}
-	}
+	})
 }
 
 // mismatch warns of an engine whose blocks are not the picker's.
@@ -153,20 +166,8 @@ func (x *kvEvents) mismatch(e *core.Effect) {
 	}
 	own := s.Config.Hasher.Tokens()
 	x.k.o.Log.Warn("epp: picker and engine disagree about the size of a KV block", "plugin", s.Producer.Name(), "endpoint", endpoint,
-		"picker_block_tokens", own, "engine_block_tokens", e.Count, "consequence", BlockSizeMismatch(own, e.Count),
+		"picker_block_tokens", own, "engine_block_tokens", e.Count, "consequence", kvindex.SizeMismatch(own, e.Count),
 		"do", fmt.Sprintf("set tokenProcessorConfig.blockSizeTokens to %d", e.Count))
-}
-
-// BlockSizeMismatch says what comes of a picker and an engine whose KV blocks
-// have different sizes, in tokens.
-func BlockSizeMismatch(picker, engine int) string {
-	switch {
-	case engine < picker:
-		return "what the engine announces block by block never fills one of the picker's, so decoded text is never found and prompts only as far as they are announced at once"
-	case engine%picker != 0:
-		return "the engine's blocks do not end where the picker's end, so what follows the first of them is never found"
-	}
-	return "prompts are found, in finer steps than the engine can use: a match may be up to one engine block too long"
 }
 
 // handle takes what the subscriber delivers.
@@ -225,12 +226,15 @@ func (k *Picking) Dialling() int {
 // KVState is what one index knows.
 type KVState struct {
 	Plugin string
-	// Hasher makes its keys. It keeps at most MaxBlocks of them; 0 is no bound.
+	// Hasher makes its keys. It keeps at most MaxBlocks of them, 0 is no bound; Displaced says
+	// that some gave way to others.
 	Hasher    kv.Hasher
 	MaxBlocks int
-	// Began is when it began to listen. Replays says that it asks for what was
-	// published before.
+	Displaced bool
+	// Began is when it began to listen, and Lost says that it was emptied since. Replays says
+	// that it asks for what was published before.
 	Began   time.Time
+	Lost    bool
 	Replays bool
 	// Blocks are the keys of the blocks that each pod ("address:port") holds,
 	// sorted.
@@ -247,6 +251,7 @@ func (k *Picking) KVState() []KVState {
 		x := KVState{Plugin: s.Producer.Name(), Hasher: s.Config.Hasher, MaxBlocks: s.Config.MaxBlocks, Began: s.began, Replays: s.Sources.ReplayPort > 0, Blocks: map[string][]kv.Key{}}
 		k.With(func(m *core.Machine, _ machine.Time) {
 			index := m.KV(s.number)
+			x.Lost, x.Displaced = m.Indexes()[s.number].Lost, index.Stats().Displaced > 0
 			for _, pod := range index.PodNames() {
 				x.Blocks[pod] = index.Keys(pod)
 			}
@@ -265,7 +270,10 @@ func (x *kvEvents) close() {
 	if x == nil {
 		return
 	}
+	x.mu.Lock()
+	x.closed = true
 	close(x.jobs)
+	x.mu.Unlock()
 	<-x.done
 	for _, s := range x.list {
 		_ = s.sub.Close() // nothing is left to be told

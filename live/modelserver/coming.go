@@ -44,16 +44,20 @@ func (s *Server) Join() error {
 	if err != nil {
 		return err
 	}
-	if s.also != nil {
-		if s.also, err = serve.Listen("a model server", s.also.Addr().String()); err != nil {
-			_ = l.Close() // the first error is the one to tell
-			return err
+	also := s.also
+	if also != nil {
+		also, err = serve.Listen("a model server", also.Addr().String())
+	}
+	if err == nil {
+		if err = s.Restart(); err != nil && also != nil {
+			_ = also.Close() // the first error is the one to tell
 		}
 	}
-	s.listener, s.http = l, s.server()
-	if err := s.Restart(); err != nil {
+	if err != nil {
+		_ = l.Close() // likewise
 		return err
 	}
+	s.listener, s.also, s.http = l, also, s.server()
 	s.accept()
 	return nil
 }

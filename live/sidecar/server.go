@@ -150,10 +150,10 @@ func Start(o Options) (s *Sidecar, err error) {
 	}
 	for i := range o.Ranks {
 		k := &rank{s: s, c: config}
+		s.ranks = append(s.ranks, k)
 		if err = k.listen(i, tlsConfig); err != nil {
 			return nil, fmt.Errorf("sidecar: %w", err)
 		}
-		s.ranks = append(s.ranks, k)
 	}
 	for _, k := range s.ranks {
 		k.serve()
@@ -232,10 +232,13 @@ func (s *Sidecar) Stop(ctx context.Context) error {
 }
 
 func (k *rank) stop(ctx context.Context) error {
-	if !k.served {
+	switch {
+	case k.served:
+		return serve.Stop(ctx, k.server)
+	case k.listener != nil:
 		return k.listener.Close()
 	}
-	return serve.Stop(ctx, k.server)
+	return nil
 }
 
 // listen opens a rank's port and prepares its way to the decode server.

@@ -17,33 +17,71 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// What somebody may do to a stack while it is up. All of it is in the record.
+// What somebody may do to a stack while it is up. All of it is in the record, and all of it
+// ends before Stop takes anything down.
 
-// Happen has an incident happen now to a pool, and end when its time is over. The
-// error says why it cannot. ctx is the stack's: when it ends nothing is undone any more.
+// errDown is why nothing can be done any more.
+var errDown = errors.New("the run has ended")
+
+// begin begins something that somebody does. Its context ends with ctx and when Stop begins, which
+// waits for done.
+func (s *Stack) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+	s.acting.Lock()
+	defer s.acting.Unlock()
+	if s.life.Err() != nil {
+		return nil, nil, errDown
+	}
+	s.acts.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.life, cancel)
+	return ctx, func() { stop(); cancel(); s.acts.Done() }, nil
+}
+
+// endActs ends what somebody does, and lets nothing begin.
+func (s *Stack) endActs() {
+	s.acting.Lock()
+	s.end()
+	s.acting.Unlock()
+	s.acts.Wait()
+}
+
+// Happen has an incident happen now to a pool, and end when its time is over. The error says why
+// it cannot. When ctx, the run's, ends or Stop begins, nothing is undone any more.
 func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error {
-	p, err := s.pool(pool)
+	ctx, done, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.o.Scenario.CheckIncident(p.pool, &x); err != nil {
+	p, err := s.beginIncident(ctx, pool, &x)
+	if err != nil || x.For == 0 {
+		done()
 		return err
 	}
-	if err := p.possible(&x); err != nil {
-		return err
-	}
-	if err := p.happen(ctx, &x); err != nil {
-		return err
-	}
-	p.tell(&x, flow.IncidentBegan, nil)
-	if x.For > 0 {
-		go func() {
-			if pause.For(ctx, x.For) {
-				p.tell(&x, flow.IncidentEnded, p.recover(&x))
-			}
-		}()
-	}
+	go func() {
+		defer done()
+		if pause.For(ctx, x.For) {
+			p.tell(&x, flow.IncidentEnded, p.recover(&x))
+		}
+	}()
 	return nil
+}
+
+func (s *Stack) beginIncident(ctx context.Context, pool int, x *scenario.Incident) (*Pool, error) {
+	p, err := s.pool(pool)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.o.Scenario.CheckIncident(p.pool, x); err != nil {
+		return nil, err
+	}
+	if err := p.possible(x); err != nil {
+		return nil, err
+	}
+	if err := p.happen(ctx, x); err != nil {
+		return nil, err
+	}
+	p.tell(x, flow.IncidentBegan, nil)
+	return p, nil
 }
 
 // possible says why an incident of servers that come and go cannot happen as the pool is.
@@ -75,6 +113,11 @@ func (s *Pool) possible(x *scenario.Incident) error {
 
 // Prefill has every server of a pool take between low and high for a prompt from now on.
 func (s *Stack) Prefill(pool int, low, high time.Duration) error {
+	_, done, err := s.begin(context.Background())
+	if err != nil {
+		return err
+	}
+	defer done()
 	p, err := s.pool(pool)
 	if err != nil {
 		return err
@@ -94,6 +137,11 @@ func (s *Stack) Prefill(pool int, low, high time.Duration) error {
 // More sends more of the scenario's requests, and returns when they have ended.
 // They have numbers of their own, of another seed.
 func (s *Stack) More(ctx context.Context, rate float64, during time.Duration) error {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	n := int(rate * during.Seconds())
 	if !(rate > 0 && rate <= 10_000) || n < 1 || n > 1_000_000 {
 		return fmt.Errorf("found %g requests a second for %s; expected more than 0 and up to 10000 a second, and 1 to 1000000 requests in all", rate, during)
@@ -111,6 +159,11 @@ func (s *Stack) More(ctx context.Context, rate float64, during time.Duration) er
 // Configure makes another text the configuration of a pool's endpoint pickers. A bad
 // one is refused, and the old one stays.
 func (s *Stack) Configure(pool int, text string) error {
+	_, done, err := s.begin(context.Background())
+	if err != nil {
+		return err
+	}
+	defer done()
 	p, err := s.pool(pool)
 	if err != nil {
 		return err

@@ -36,16 +36,19 @@ func (s *Pool) changes(name string) func() {
 }
 
 // reviveFrontend starts it without any knowledge.
-func (s *Pool) reviveFrontend(at string) (err error) {
+func (s *Pool) reviveFrontend(at string) error {
 	s.changing.Lock() // a picker's new configuration reads where it listens
 	defer s.changing.Unlock()
 	d := &s.pool.Dynamo
-	s.lost = false
-	s.frontend, err = live.Start(live.Options{Address: at, Router: d.Router(s.o.Scenario.Seed), Model: s.pool.Model, BlockSize: d.BlockSize, RoundTrip: d.RoundTrip,
+	frontend, err := live.Start(live.Options{Address: at, Router: d.Router(s.o.Scenario.Seed), Model: s.pool.Model,
+		BlockSize: d.BlockSize, RoundTrip: d.RoundTrip,
 		Tokens: func(path string, h http.Header, body []byte) ([]uint32, error) {
 			return s.Fleet.Servers()[0].Tokens(path, h, body)
 		},
 		MaxBodyBytes: int64(s.pool.EPP.MaxBodyBytes) + 1<<16, Now: s.Now, Log: s.o.Log})
+	if err == nil { // else the one that is lost says where it was
+		s.frontend, s.lost = frontend, false
+	}
 	return err
 }
 

@@ -102,6 +102,11 @@ func TestIndexLost(t *testing.T) {
 	r.indexIs("filling", func(c report.IndexSummary) bool { return c.Missing < c.Blocks && c.Extra == 0 })
 	say("new", "local")
 	r.settled()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what is missing stays missing
+	if checks := r.Stack.CheckKV(ctx); len(checks) != 1 || checks[0].Missing == 0 || !checks[0].OK() {
+		t.Errorf("the check, as virtual time decides it, has no excuse: %+v", checks)
+	}
 }
 
 // With replaySocketPort the index is what it was: the engines' publishers still

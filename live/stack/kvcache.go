@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -37,7 +38,7 @@ type announcers struct {
 	names map[kv.Hasher]*kvindex.Index // what engines' names of blocks mean, by the index's rule
 	list  map[int]*announcer           // by server
 	pods  map[string]*announcer        // by every name that a pod goes by
-	lag   map[string]*lagMeter         // by index
+	lag   map[string]*report.Lag       // by index
 	first time.Time                    // of the first event; zero before it
 }
 
@@ -79,7 +80,8 @@ func (s *Pool) startKVManager(context.Context) error {
 		return nil
 	}
 	hasher := kv.Hasher{BlockTokens: s.pool.BlockTokens()}
-	s.kv = &announcers{names: map[kv.Hasher]*kvindex.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{}, lag: map[string]*lagMeter{}}
+	s.kv = &announcers{names: map[kv.Hasher]*kvindex.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{},
+		lag: map[string]*report.Lag{}}
 	if !s.pool.KVManager {
 		return nil
 	}

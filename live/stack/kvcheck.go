@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -70,13 +69,17 @@ func (s *Pool) checkKV() []report.IndexSummary {
 	for n, k := range s.Pickers {
 		for i := range states[n] {
 			state := &states[n][i]
-			c := s.kv.compare(indexName(state.Plugin, k.name()), state.Hasher, engines, func(i int) []kv.Key { return state.Blocks[s.Endpoints[i]] })
-			c.Excuse = s.excuse(&c, state)
-			out = append(out, c)
+			late := state.Lost || !s.kv.first.IsZero() && state.Began.After(s.kv.first)
+			kept := kvindex.Kept{EngineTokens: s.pool.BlockTokens(), MaxBlocks: state.MaxBlocks,
+				Displaced: state.Displaced, Lost: late && !state.Replays}
+			held := func(i int) []kv.Key { return state.Blocks[s.Endpoints[i]] }
+			out = append(out, s.kv.compare(indexName(state.Plugin, k.name()), state.Hasher, kept, engines, held))
 		}
 	}
 	if s.kv.manager != nil {
-		out = append(out, s.kv.compare(managerIndex, kv.Hasher{BlockTokens: s.pool.BlockTokens()}, engines, func(i int) []kv.Key { return managed[i] }))
+		tokens := s.pool.BlockTokens()
+		h, kept := kv.Hasher{BlockTokens: tokens}, kvindex.Kept{EngineTokens: tokens}
+		out = append(out, s.kv.compare(managerIndex, h, kept, engines, func(i int) []kv.Key { return managed[i] }))
 	}
 	return out
 }
@@ -84,35 +87,11 @@ func (s *Pool) checkKV() []report.IndexSummary {
 // compare holds what an index has of each server against what the server's
 // engine has. A block that the engine never announced under its name is
 // missing. The lock is held.
-func (x *announcers) compare(index string, h kv.Hasher, engines [][]kv.EngineHash, held func(server int) []kv.Key) report.IndexSummary {
+func (x *announcers) compare(index string, h kv.Hasher, kept kvindex.Kept, engines [][]kv.EngineHash,
+	held func(server int) []kv.Key) report.IndexSummary {
 	h.BlockTokens = h.Tokens()
-	found := kvindex.Compare(engines, x.names[h], held)
-	c := report.IndexSummary{Index: index, Pods: found.Pods, Blocks: found.Blocks, Missing: found.Missing, Extra: found.Extra}
-	x.measured(&c)
+	kept.Tokens = h.Tokens()
+	c := report.Compared(index, kvindex.Compare(engines, x.names[h], held), kept)
+	x.lag[index].Write(&c)
 	return c
-}
-
-// excuse is why an index cannot be the union of the engines' blocks. The lock
-// is held.
-func (s *Pool) excuse(c *report.IndexSummary, state *epp.KVState) string {
-	total := map[kv.Key]struct{}{}
-	for _, keys := range state.Blocks {
-		for _, k := range keys {
-			total[k] = struct{}{}
-		}
-	}
-	engine, index := s.pool.BlockTokens(), state.Hasher.Tokens()
-	switch {
-	case c.Missing+c.Extra == 0:
-		return ""
-	case engine%index != 0:
-		return fmt.Sprintf("the engines' blocks have %d tokens, the index's %d: %s", engine, index, epp.BlockSizeMismatch(index, engine))
-	case c.Extra > 0:
-		return ""
-	case state.MaxBlocks > 0 && len(total) >= state.MaxBlocks:
-		return fmt.Sprintf("it keeps at most %d blocks", state.MaxBlocks)
-	case !state.Replays && !s.kv.first.IsZero() && state.Began.After(s.kv.first):
-		return "it began in the middle of the run, and without replaySocketPort it is not told what was stored before"
-	}
-	return ""
 }

@@ -4,8 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/report"
@@ -65,15 +63,6 @@ func (m *madeLog) of(seq uint64) []madeEvents {
 	return nil
 }
 
-// lagMeter measures one index's lag, in microseconds.
-type lagMeter struct {
-	hist *hdrhistogram.Histogram
-	max  time.Duration
-}
-
-// longestLag bounds what is measured; longer ones count as this long.
-const longestLag = time.Hour
-
 // indexed returns what is to be told of every message that an index took which
 // begins to listen now, of a picker where there are several. What was made before
 // that is history, no lag.
@@ -93,17 +82,14 @@ func (x *announcers) indexed(picker string) func(index string, r kvevents.Report
 		}
 		m := x.lag[index]
 		if m == nil {
-			m = &lagMeter{hist: hdrhistogram.New(1, longestLag.Microseconds(), 3)}
+			m = &report.Lag{}
 			x.lag[index] = m
 		}
 		for _, e := range a.made.of(r.Seq) {
 			if e.at < began {
 				continue
 			}
-			lag := max(0, time.Duration((now-e.at)*1e9))
-			m.max = max(m.max, lag)
-			// The value is inside the histogram's bounds, the only error there is.
-			_ = m.hist.RecordValues(min(lag, longestLag).Microseconds(), int64(e.n))
+			m.Note(max(0, time.Duration((now-e.at)*1e9)), e.n)
 		}
 	}
 }
@@ -117,15 +103,3 @@ func indexName(index, picker string) string {
 }
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
-
-// measured writes an index's lag into its summary. The lock is held.
-func (x *announcers) measured(s *report.IndexSummary) {
-	m := x.lag[s.Index]
-	if m == nil {
-		return
-	}
-	at := func(q float64) float64 {
-		return min(float64(m.hist.ValueAtQuantile(q))/1e6, m.max.Seconds())
-	}
-	s.Events, s.P50, s.P90, s.P99, s.Max = int(m.hist.TotalCount()), at(50), at(90), at(99), m.max.Seconds()
-}

@@ -146,10 +146,10 @@ func (s *Pool) startServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.Fleet = fleet
 	if err := fleet.Start(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	s.Fleet = fleet
 	s.newFleets()
 	for i, server := range fleet.Servers() {
 		if s.isAbsent(i) {

@@ -23,9 +23,6 @@ func TestMain(m *testing.M) {
 	if servers := os.Getenv(pickerVar); servers != "" {
 		servePicker(strings.Fields(servers))
 	}
-	if temp := os.Getenv(runDirVar); temp != "" {
-		serveRunDir(temp)
-	}
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {

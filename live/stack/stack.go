@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/internal/rundir"
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
@@ -130,7 +131,7 @@ type run struct {
 // Stack is a running client-facing gateway with all that is behind it.
 type Stack struct {
 	*run
-	ownDir *runDir // nil where Options.Dir is given
+	ownDir *rundir.Dir // nil where Options.Dir is given
 	tail   *envoy.Recording
 
 	// Startup is how long it took until all was ready.
@@ -147,6 +148,11 @@ type Stack struct {
 	Router *bbr.Server
 
 	loads atomic.Int64 // that somebody asked for besides the scenario's
+
+	acting sync.Mutex         // guards the end of life
+	life   context.Context    // ends when Stop begins
+	end    context.CancelFunc // of it
+	acts   sync.WaitGroup     // what somebody does
 }
 
 // Start brings the whole stack up. On an error nothing is left running, and
@@ -175,12 +181,17 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	o.Ports.Admin = cmp.Or(o.Ports.Admin, fix.EnvoyAdmin)
 	o.Ports.Health, o.Ports.Metrics = cmp.Or(o.Ports.Health, fix.Health), cmp.Or(o.Ports.Metrics, fix.Metrics)
 	s = &Stack{run: &run{o: o, origin: o.Origin, Dir: o.Dir}}
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	began := time.Now()
 	started := s // a step that returns an error has set s to nil by then
 	defer func() {
 		if err != nil {
 			_ = started.stop(context.Background()) // the first error is the one to tell
-			_ = started.ownDir.keep()              // it says where the logs are
+			if ctx.Err() != nil {
+				_ = started.ownDir.End(nil) // nobody looks into the logs of what was interrupted
+				return
+			}
+			err = started.ownDir.End(err)
 		}
 	}()
 	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log, Tell: o.Tell}); err != nil {
@@ -190,10 +201,10 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		return nil, err
 	}
 	if s.Dir == "" {
-		if s.ownDir, err = newRunDir(os.TempDir(), o.Log); err != nil {
+		if s.ownDir, err = rundir.New(os.TempDir(), rundir.Run, o.Log); err != nil {
 			return nil, err
 		}
-		s.Dir = s.ownDir.path
+		s.Dir = s.ownDir.Path
 	}
 	for i := range o.Scenario.Pools {
 		p := s.newPool(i)
@@ -367,10 +378,7 @@ func (s *Stack) Stop(ctx context.Context) error {
 	for _, p := range s.Pools {
 		errs = append(errs, p.command.failed())
 	}
-	if err := errors.Join(append(errs, s.stop(ctx))...); err != nil {
-		return errors.Join(err, s.ownDir.keep())
-	}
-	return s.ownDir.remove()
+	return s.ownDir.End(errors.Join(append(errs, s.stop(ctx))...))
 }
 
 // gatewayEnded says how Envoy ended; nil while it runs.
@@ -387,6 +395,7 @@ func (s *Stack) gatewayEnded() error {
 }
 
 func (s *Stack) stop(ctx context.Context) error {
+	s.endActs()
 	var errs []error
 	if s.unfollow != nil {
 		s.unfollow()

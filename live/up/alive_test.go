@@ -1,22 +1,29 @@
 package up
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
+	"github.com/windtunnel/windtunnel/live/bbr"
 )
 
 func oneGateway(listeners ...dict) string {
@@ -106,51 +113,238 @@ func TestNoRequestIsLostWhileManifestsChange(t *testing.T) {
 	t.Logf("%d requests", asked.Load())
 }
 
-// What is edited is in force; what is wrong is told, and the last good state stays.
+// write replaces a file as editors do.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(path+"~", []byte(text), 0o600), os.Rename(path+"~", path)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open opens manifests, and reads them.
+func open(t *testing.T, paths ...string) (*Manifests, *gateway.Set) {
+	t.Helper()
+	m, err := Open(paths, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	s, err := m.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, s
+}
+
+// follow follows edits until stop, and says what came of the last one.
+func (r *rig) follow(m *Manifests) (last func() string, stop func()) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	var mu sync.Mutex
+	var told string
+	var following sync.WaitGroup
+	following.Go(func() {
+		r.Follow(ctx, m, func(_ string, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = fmt.Sprint(err)
+		})
+	})
+	stop = func() { cancel(); following.Wait() }
+	r.t.Cleanup(stop)
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return told
+	}, stop
+}
+
+func (r *rig) status(path string) int { return r.do(http.MethodGet, r.url(80)+path, "").status }
+
+// What is edited is in force, also what is edited while everything starts; what is wrong is
+// told, and the last good state stays.
 func TestEditedFiles(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "new"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "all.yaml")); err != nil {
-			t.Fatal(err)
-		}
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	state := func(path string) string {
+		return oneGateway() + backends("one") + leadTo(path, dict{"name": "one", "port": 8080})
 	}
-	ref := dict{"name": "one", "port": 8080}
-	write(oneGateway() + backends("one") + leadTo("/a", ref))
-	s, err := Load([]string{dir}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	write(t, file, state("/a"))
+	m, s := open(t, filepath.Dir(file))
 	r := bring(t, s)
-	var mu sync.Mutex
-	var told []string
-	stop, err := r.Follow([]string{dir}, func(_ string, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		told = append(told, fmt.Sprint(err))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	status := func(path string) int { return r.do(http.MethodGet, r.url(80)+path, "").status }
-	if got := status("/a"); got != http.StatusOK {
+	if got := r.status("/a"); got != http.StatusOK {
 		t.Fatalf("/a: %d", got)
 	}
-	write(oneGateway() + backends("one") + leadTo("/b", ref))
-	eventually.Is(t, "the new route", func() bool { return status("/b") == http.StatusOK && status("/a") == http.StatusNotFound })
-	write(oneGateway() + backends("one") + leadTo("c", ref))
-	eventually.Is(t, "the mistake to be told", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(told) > 0 && strings.Contains(told[len(told)-1], "expected a path that begins with /")
-	})
-	if got := status("/b"); got != http.StatusOK {
+	write(t, file, state("/meanwhile"))
+	told, _ := r.follow(m)
+	eventually.Is(t, "what was edited during the start", func() bool { return r.status("/meanwhile") == http.StatusOK })
+	write(t, file, state("/b"))
+	eventually.Is(t, "the new route", func() bool { return r.status("/b") == http.StatusOK && r.status("/meanwhile") == http.StatusNotFound })
+	write(t, file, state("c"))
+	eventually.Is(t, "the mistake to be told", func() bool { return strings.Contains(told(), "expected a path that begins with /") })
+	if got := r.status("/b"); got != http.StatusOK {
 		t.Errorf("after a mistake /b: %d", got)
+	}
+}
+
+// Edits of several files are in force in their order, however long one takes: the newest is last.
+func TestEditsInOrder(t *testing.T) {
+	t.Parallel()
+	first, second := filepath.Join(t.TempDir(), "a.yaml"), filepath.Join(t.TempDir(), "b.yaml")
+	ref := dict{"name": "one", "port": 8080}
+	edit := func(n int) {
+		write(t, first, oneGateway()+backends("one")+leadTo(fmt.Sprint("/a", n), ref))
+		write(t, second, leadTo(fmt.Sprint("/b", n), ref))
+	}
+	edit(0)
+	m, s := open(t, first, second)
+	r := bring(t, s)
+	r.follow(m)
+	for n := range 3 {
+		r.applying.Lock() // the first edit waits here
+		write(t, second, leadTo("/early", ref))
+		eventually.Is(t, "the edit to be noticed", func() bool { return len(m.changed) == 0 && !m.waits() })
+		edit(n + 1)
+		r.applying.Unlock()
+		a, b := fmt.Sprint("/a", n+1), fmt.Sprint("/b", n+1)
+		eventually.Is(t, "the newest edits", func() bool {
+			return r.status(a) == http.StatusOK && r.status(b) == http.StatusOK && r.status("/early") == http.StatusNotFound
+		})
+	}
+}
+
+// waits says whether an edit waits to be taken over.
+func (m *Manifests) waits() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.edited) > 0
+}
+
+// freeze has Envoy do nothing until the test ends or it is thawed.
+func (r *rig) freeze() (thaw func()) {
+	r.t.Helper()
+	pid := r.Envoy.PID()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		r.t.Fatal(err)
+	}
+	thaw = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // it may have ended
+	r.t.Cleanup(thaw)
+	return thaw
+}
+
+// An edit that Envoy does not take is in force nowhere, and is when it comes again.
+func TestEditThatEnvoyDoesNotTake(t *testing.T) {
+	t.Parallel()
+	ref := dict{"name": "one", "port": 8080}
+	r := bring(t, objectsOf(t, oneGateway()+backends("one")+leadTo("/a", ref)))
+	next := objectsOf(t, oneGateway()+backends("one", "two")+leadTo("/b", ref))
+	ctx, cancel := context.WithCancel(t.Context())
+	thaw := r.freeze()
+	failed := make(chan error, 1)
+	go func() { failed <- r.Apply(ctx, next) }()
+	eventually.Is(t, "the edit to begin", func() bool { return len(r.cluster.Load().pods) == 2 })
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	thaw()
+	eventually.Is(t, "the last good state", func() bool { return r.status("/b") == http.StatusNotFound && r.status("/a") == http.StatusOK })
+	if err := r.Apply(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := r.status("/a"), r.status("/b"); a != http.StatusNotFound || b != http.StatusOK {
+		t.Errorf("after the same edit again /a: %d, /b: %d", a, b)
+	}
+}
+
+// What is undone after Envoy had it is gone everywhere: from Envoy, from pickers, from the files of
+// sidecars; and what was started for it has ended.
+func TestUndone(t *testing.T) {
+	t.Parallel()
+	state := func(replicas int, path string) *gateway.Set {
+		return objectsOf(t, oneGateway()+servers("a", replicas, "")+leadTo(path, pool("a")))
+	}
+	r := bring(t, state(1, "/v1"))
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	s := state(2, "/v2")
+	endpoints := func() (out []string) {
+		r.pickers["default/a/0"].server.Picking().With(func(m *core.Machine, _ machine.Time) {
+			view := m.Picker().Pool().View()
+			for i := range view.States {
+				out = append(out, view.States[i].HostPort())
+			}
+		})
+		return out
+	}
+	file := func() string {
+		text, err := os.ReadFile(r.endpointsFile("default"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	pickers, files := fmt.Sprint(endpoints()), file()
+	c := &change{u: r.Up, s: s, program: gateway.Build(s, gateway.Options{Supply: true}), pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, wide: true}
+	if err := c.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wide, err := c.state(c.both())
+	if err == nil {
+		err = r.control.Set(t.Context(), wide)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.tellPickers()
+	if fmt.Sprint(endpoints()) == pickers || file() == files {
+		t.Fatal("the change is not in force")
+	}
+	if err := c.undo(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := fmt.Sprint(endpoints()); now != pickers {
+		t.Errorf("the picker has %s, expected %s", now, pickers)
+	}
+	if now := file(); now != files {
+		t.Errorf("sidecars' file: %s, expected %s", now, files)
+	}
+	at := "http://" + r.listen["default/g/80"]
+	for path, want := range map[string]int{"/v1": http.StatusOK, "/v2": http.StatusNotFound} {
+		if a := r.post(at+path+"/chat/completions", fmt.Sprintf(ask, "a"), "Content-Type", "application/json"); a.status != want {
+			t.Errorf("%s: %d, expected %d: %s", path, a.status, want, a.body)
+		}
+	}
+	r.draining.Wait()
+	for _, at := range c.started[0].at {
+		if conn, err := net.Dial("tcp", at); err == nil {
+			conn.Close()
+			t.Errorf("%s still listens", at)
+		}
+	}
+}
+
+// Everything ends at once while an edit waits for an Envoy that does not answer.
+func TestStopDuringEdit(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	ref := dict{"name": "one", "port": 8080}
+	write(t, file, oneGateway()+backends("one")+leadTo("/a", ref))
+	m, s := open(t, file)
+	r := &rig{t: t}
+	var err error
+	if r.Up, err = Start(t.Context(), Options{Objects: s, Dir: t.TempDir(), OwnAddresses: true}); err != nil {
+		t.Fatal(err)
+	}
+	told, stop := r.follow(m)
+	r.freeze()
+	write(t, file, oneGateway()+backends("one", "two")+leadTo("/b", ref))
+	eventually.Is(t, "the edit to begin", func() bool { return len(r.cluster.Load().pods) == 2 })
+	stop()
+	if err := r.Stop(context.Background()); err == nil || !strings.Contains(err.Error(), "deadline") {
+		t.Errorf("the end of an Envoy that does not answer: %v", err)
+	}
+	if text := told(); text != "" { // it was not Envoy's time that was over
+		t.Errorf("told %s", text)
 	}
 }
 

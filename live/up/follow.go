@@ -1,67 +1,113 @@
 package up
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/manifests"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
-// Follow takes over what files and directories say whenever they change, until
-// stop is called. told is told of each change, and why it was refused, if it was:
-// then the last good state stays in force.
-func (u *Up) Follow(paths []string, told func(at string, err error)) (stop func(), err error) {
-	var all []*watch.Watch
-	stop = func() {
-		for _, w := range all {
-			w.Close()
-		}
-	}
+// Manifests are files and directories ("-" is input) that are read again after each edit. Those
+// from before the first reading count, too: Open comes before Load.
+type Manifests struct {
+	source  manifests.Source
+	log     *slog.Logger
+	watches []*watch.Watch
+	changed chan struct{} // one is enough: everything is read anew
+
+	mu     sync.Mutex
+	edited []string // paths, since everything was last read
+}
+
+// Open watches for edits; Close ends that. What came through a pipe does not change.
+func Open(paths []string, input io.Reader, log *slog.Logger) (*Manifests, error) {
+	m := &Manifests{source: manifests.Source{Paths: paths, Input: input}, log: cmp.Or(log, discard),
+		changed: make(chan struct{}, 1)}
 	for _, path := range paths {
 		info, err := os.Stat(path)
-		if path == "-" || err == nil && !info.IsDir() && !info.Mode().IsRegular() {
-			continue // what came through a pipe does not change
-		}
-		if err != nil {
-			stop()
-			return nil, err
+		if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
+			continue // Load says what is wrong with it
 		}
 		dir, matters := path, files.IsManifest
 		if !info.IsDir() {
 			dir, matters = filepath.Dir(path), func(name string) bool { return name == filepath.Base(path) }
 		}
 		first := true
-		w, err := watch.Dir("manifests in "+path, dir, u.log, matters, func() error {
-			if first {
-				first = false
-				return nil
+		w, err := watch.Dir("manifests in "+path, dir, m.log, matters, func() error {
+			if !first {
+				m.edit(path)
 			}
-			err := u.again(paths)
-			u.edited(path, err)
-			told(path, err)
-			return err
+			first = false
+			return nil
 		})
 		if err != nil {
-			stop()
+			m.Close()
 			return nil, err
 		}
-		all = append(all, w)
+		m.watches = append(m.watches, w)
 	}
-	return stop, nil
+	return m, nil
 }
 
-// again reads everything anew and applies it.
-func (u *Up) again(paths []string) error {
-	s, err := Load(paths, nil)
-	if err != nil {
-		return err
+// Close ends the watching.
+func (m *Manifests) Close() {
+	for _, w := range m.watches {
+		w.Close()
 	}
-	return u.Apply(context.Background(), s)
+}
+
+func (m *Manifests) edit(path string) {
+	m.mu.Lock()
+	if !slices.Contains(m.edited, path) {
+		m.edited = append(m.edited, path)
+	}
+	m.mu.Unlock()
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Load reads the objects. The error is every mistake in them.
+func (m *Manifests) Load() (*gateway.Set, error) { return m.source.Load() }
+
+// Follow takes over what the manifests say whenever they change, one edit after the other and the
+// newest last, until ctx ends. told hears of each edit, and why it was refused, if it was: then
+// the last good state stays in force.
+func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err error)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.changed:
+		}
+		m.mu.Lock()
+		edited := m.edited
+		m.edited = nil
+		m.mu.Unlock()
+		s, err := m.Load()
+		if err == nil {
+			err = u.Apply(ctx, s)
+		}
+		if ctx.Err() != nil && err != nil {
+			return // nobody refused it
+		}
+		at := strings.Join(edited, ", ")
+		u.edited(at, err)
+		told(at, err)
+	}
 }
 
 // Dry says what would be brought up: the Program, with its notes and conditions.

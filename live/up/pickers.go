@@ -102,6 +102,31 @@ func (u *Up) pickerConfig(s *gateway.Set, b *gateway.Backend) (text []byte, from
 	return text, from, nil
 }
 
+// scraped is the port at which a picker asks a workload's pods for pages because its configuration
+// names it, as document 003's scrapers do; there is none, or one.
+func (c *change) scraped(w *gateway.Workload) []int {
+	for _, b := range c.program.Backends {
+		if b.Pool == nil || b.Namespace != w.Namespace || len(b.Pool.Selector) == 0 || !b.Pool.Selector.Matches(w.Pods) {
+			continue
+		}
+		text, from, _, err := c.s.PickerConfig(b)
+		if err != nil || text == nil {
+			continue // the picker's start says what is wrong with it
+		}
+		o := epp.StandaloneOptions{Config: text, ConfigName: from, AllowExperimental: true, Log: discard}
+		built, err := epp.BuildPicker(&o)
+		if err != nil {
+			continue // likewise
+		}
+		for _, x := range built.Scrapes() {
+			if port := atoi(x.Source.Scrape().Port); port != 0 {
+				return []int{port}
+			}
+		}
+	}
+	return nil
+}
+
 // startPicker starts a replica of a pool's picker.
 func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker, error) {
 	text, from, err := u.pickerConfig(s, b)

@@ -27,8 +27,12 @@ type pod struct {
 	number    int // of its address in the block
 	ip        netip.Addr
 	// at are the places where its ports listen, by the ports' numbers.
-	at    map[int]string
+	at map[int]string
+	// also is a port besides them where its model server answers scrapers, 0 for none.
+	also  int
 	model string
+	// blockBytes is the size of a KV block of its model server.
+	blockBytes int64
 	// sidecar is that of them at which the routing sidecar listens, "" without one.
 	sidecar string
 	// events is where its model server sends KV events, "" where it does not, or binds.
@@ -146,10 +150,10 @@ func podPorts(s *gateway.Set, w *gateway.Workload, c *gateway.Container) (out []
 
 // listens says whether the pod listens on all of these ports.
 func (p *pod) listens(ports []int) bool {
-	return !slices.ContainsFunc(ports, func(n int) bool { return p.at[n] == "" })
+	return !slices.ContainsFunc(ports, func(n int) bool { return p.at[n] == "" && p.also != n })
 }
 
-// startPod starts a replica, on these ports where nothing else says them. An error
+// startPod starts a replica, on these ports where nothing else says them, or besides. An error
 // says which container is at fault, and leaves nothing behind.
 func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err error) {
 	c, r := w.Serves()
@@ -168,7 +172,7 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	}()
 	switch r {
 	case gateway.RoleServer:
-		return p, u.startServer(p, c)
+		return p, u.startServer(p, c, ports)
 	case gateway.RoleKVManager:
 		return p, u.startManager(p, c)
 	}
@@ -187,8 +191,9 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	return p, nil
 }
 
-// startServer starts the pod's model server with its own command line.
-func (u *Up) startServer(p *pod, c *gateway.Container) error {
+// startServer starts the pod's model server with its own command line. It answers at the first of
+// the ports that it does not have, too.
+func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 	env := environment(c, p)
 	if p.events = u.eventsOf(p.workload, c); p.events != "" {
 		env[eventsEndpoint] = p.events
@@ -215,7 +220,14 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	for i := range options.Servers {
 		options.Servers[i].Name, options.Servers[i].PodName, options.Servers[i].PodNamespace = p.name, p.name, p.namespace
 	}
-	p.model = options.Servers[0].Models[0]
+	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
+	for _, port := range ports {
+		if port >= r.Port && port < r.Port+len(options.Servers) {
+			continue
+		}
+		p.also, options.Servers[0].ListenAlso = port, u.places.on(p.ip, port)
+		break
+	}
 	if r.KVEvents != nil && !r.KVEvents.Connect && u.places.block == nil {
 		u.note(fmt.Sprintf("%s:%d: container %s: no KV events: this machine has one loopback address, and pods meet on their ports", p.workload.File, c.At.Line(), c.Name))
 	} else {
@@ -225,10 +237,10 @@ func (u *Up) startServer(p *pod, c *gateway.Container) error {
 	if err != nil {
 		return err
 	}
+	p.stops = append(p.stops, fleet.Stop)
 	if err := fleet.Start(context.Background()); err != nil {
 		return err
 	}
-	p.stops = append(p.stops, fleet.Stop)
 	for i, at := range fleet.Addresses() {
 		number := r.Port + i
 		if u.places.block == nil {

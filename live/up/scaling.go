@@ -2,7 +2,6 @@ package up
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -216,7 +215,7 @@ func (x *scaled) happens(e deployment.Effect) {
 	if e.Kind != deployment.Joined && !(e.Kind == deployment.Left && e.Was) {
 		return
 	}
-	if err := u.apply(context.Background(), u.objects); err != nil {
+	if err := u.apply(u.life, u.objects); err != nil {
 		x.tell("ready replicas: %d, which are not in force until the next change: %v", len(x.there), err)
 		return
 	}

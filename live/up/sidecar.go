@@ -1,6 +1,7 @@
 package up
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,8 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 	}
 	o.Listen, o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = u.places.on(p.ip, number), decoder, p.namespace, p.name, u.o.Recorder, u.log
 	o.Ranks, o.Disagg.Trace = 1, u.o.Trace
+	// A pod is ready when all of its containers are: a dead engine is no endpoint.
+	o.DecoderHealth, o.BlockBytes = true, cmp.Or(o.BlockBytes, p.blockBytes)
 	x, err := sidecar.Start(o)
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)

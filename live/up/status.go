@@ -148,7 +148,11 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 
 // version is the apiVersion of an object's kind.
 func version(s *gateway.Set, x *gateway.Status) string {
-	if x.Kind != "InferencePool" {
+	switch x.Kind {
+	case "InferencePool":
+	case "BackendTrafficPolicy":
+		return gateway.GroupEnvoy + "/v1alpha1"
+	default:
 		return gateway.Group + "/v1"
 	}
 	switch p := s.Pool(x.Namespace, x.Name); {
@@ -166,7 +170,7 @@ func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 	if len(x.Conditions) > 0 {
 		status["conditions"] = w.dated(of, x.Conditions)
 	}
-	var listeners, parents []any
+	var listeners, parents, ancestors []any
 	for _, l := range x.Listeners {
 		kinds := []any{}
 		for _, k := range l.Kinds {
@@ -175,6 +179,13 @@ func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 		listeners = append(listeners, map[string]any{"name": l.Name, "attachedRoutes": l.Attached, "supportedKinds": kinds, "conditions": w.dated(of+" listener "+l.Name, l.Conditions)})
 	}
 	for _, p := range x.Parents {
+		if kind, name, policy := strings.Cut(p.Target, " "); policy {
+			ref := map[string]any{"kind": kind}
+			ref["namespace"], ref["name"], _ = strings.Cut(name, "/")
+			conditions := w.dated(of+" at "+p.Target, p.Conditions)
+			ancestors = append(ancestors, map[string]any{"ancestorRef": ref, "conditions": conditions})
+			continue
+		}
 		ref := map[string]any{"group": gateway.Group, "kind": "Gateway"}
 		if p.Ref == nil {
 			ref["namespace"], ref["name"], _ = strings.Cut(p.Gateway, "/")
@@ -189,7 +200,7 @@ func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 		}
 		parents = append(parents, map[string]any{"parentRef": ref, "conditions": w.dated(fmt.Sprint(of, " at ", ref), p.Conditions)})
 	}
-	for field, list := range map[string][]any{"listeners": listeners, "parents": parents} {
+	for field, list := range map[string][]any{"listeners": listeners, "parents": parents, "ancestors": ancestors} {
 		if len(list) > 0 {
 			status[field] = list
 		}

@@ -41,6 +41,8 @@ const (
 	// that it has acknowledged: a request that one of them is about to send would meet
 	// a connection that a stopped pod has closed.
 	lag = 300 * time.Millisecond
+	// answers is how long an Envoy that owes an answer has for the next one.
+	answers = time.Second
 	// drained is how long what a pod answers may take once it is no endpoint.
 	drained = 30 * time.Second
 )
@@ -114,7 +116,11 @@ type Up struct {
 	draining sync.WaitGroup
 	unscaled sync.WaitGroup // ends of scaled
 	watching sync.WaitGroup
-	unwatch  context.CancelFunc
+	// life ends when Stop begins, and with it every change under way; rest ends when what
+	// was asked before has had its time.
+	life, rest context.Context
+	end, cut   context.CancelFunc
+	owing      bool // a change was cut short, and Envoy may have to answer still
 
 	cluster atomic.Pointer[cluster]
 
@@ -137,6 +143,8 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 func Start(ctx context.Context, o Options) (u *Up, err error) {
 	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, certs: map[string][2][]byte{}, scaled: map[string]*scaled{},
 		places: places{used: map[int]bool{}}, hosts: map[string]netip.Addr{}, listen: map[string]string{}}
+	u.life, u.end = context.WithCancel(context.WithoutCancel(ctx))
+	u.rest, u.cut = context.WithCancel(context.WithoutCancel(ctx))
 	if !u.o.Host.IsValid() {
 		u.o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
@@ -171,9 +179,7 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 			return nil, err
 		}
 	}
-	watch, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	u.unwatch = cancel
-	u.watching.Go(func() { u.followEjections(watch) })
+	u.watching.Go(func() { u.followEjections(u.life) })
 	u.Startup = time.Since(began)
 	return u, nil
 }
@@ -186,8 +192,8 @@ func (u *Up) note(text string) {
 	u.o.Note(text)
 }
 
-// Apply makes other objects those in force, while requests flow. On an error all
-// is as it was.
+// Apply makes other objects those in force, while requests flow. On an error, and where ctx
+// ends before, the last good state is in force; an error that Envoy has not taken it back says so.
 //
 // What is new is started, and known to Envoy, before a picker may choose it; what
 // is gone is no picker's any more before Envoy forgets it, and stops when it has
@@ -200,6 +206,9 @@ func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 
 // apply is Apply; applying is around it.
 func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(u.life, cancel)()
 	program := gateway.Build(s, gateway.Options{Controller: u.o.Controller, Supply: u.o.Controller == ""})
 	if len(program.Gateways) == 0 {
 		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
@@ -215,11 +224,11 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 		return err
 	}
 	defer func() {
-		if err != nil {
-			next.undo()
+		if u.owing = err != nil && ctx.Err() != nil; err != nil {
+			err = errors.Join(err, next.undo(ctx))
 		}
 	}()
-	if err := next.start(); err != nil {
+	if err := next.start(ctx); err != nil {
 		return err
 	}
 	if err := u.open(program); err != nil {
@@ -233,6 +242,7 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	if err := u.control.Set(ctx, wide); err != nil {
 		return err
 	}
+	next.wide = true
 	next.tellPickers()
 	narrow, err := next.state(next.list())
 	if err == nil {
@@ -253,29 +263,37 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	u.objects, u.program, u.pods, u.pickers, u.routers = s, program, next.pods, next.pickers, next.routers
 	u.scales(next.rules)
 	u.route()
-	if len(gonePods)+len(gonePickers)+len(goneRouters) == 0 {
-		return nil
-	}
 	scaled := maps.Clone(u.scaled)
-	u.draining.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), drained)
-		defer cancel()
-		pause.For(ctx, lag)
-		for _, x := range gonePickers {
-			_ = x.stop(ctx) // nobody waits for it
-		}
-		for _, x := range goneRouters {
-			x.Stop(ctx)
-		}
-		for _, p := range gonePods {
-			u.stopPod(ctx, p)
-			u.lives(flow.ServerGone, p)
-			if x := scaled[workloadKey(p.workload)]; x != nil {
-				x.gone(p)
-			}
+	u.retire(gonePods, gonePickers, goneRouters, func(p *pod) {
+		u.lives(flow.ServerGone, p)
+		if x := scaled[workloadKey(p.workload)]; x != nil {
+			x.gone(p)
 		}
 	})
 	return nil
+}
+
+// retire stops what nobody asks any more once it has answered what it was asked; left hears of
+// each pod that has.
+func (u *Up) retire(pods []*pod, pickers []*poolPicker, routers []*bbr.Server, left func(p *pod)) {
+	if len(pods)+len(pickers)+len(routers) == 0 {
+		return
+	}
+	u.draining.Go(func() {
+		ctx, cancel := context.WithTimeout(u.rest, drained)
+		defer cancel()
+		pause.For(ctx, lag)
+		for _, x := range pickers {
+			_ = x.stop(ctx) // nobody waits for it
+		}
+		for _, x := range routers {
+			x.Stop(ctx)
+		}
+		for _, p := range pods {
+			u.stopPod(ctx, p)
+			left(p)
+		}
+	})
 }
 
 func told(notes []string) error {
@@ -300,12 +318,13 @@ type change struct {
 	routing []*bbr.Server
 	// reloaded have another configuration, and before it had.
 	reloaded map[*poolPicker]string
+	wide     bool // Envoy has what is new besides what was there
 }
 
 // start starts the pods and pickers that are new, and keeps those that stay.
-func (c *change) start() error {
+func (c *change) start(ctx context.Context) error {
 	for _, managers := range []bool{true, false} { // model servers go to the managers that are there
-		if err := c.startPods(managers); err != nil {
+		if err := c.startPods(ctx, managers); err != nil {
 			return err
 		}
 		c.u.cluster.Store(&cluster{c.s, c.list()})
@@ -329,7 +348,7 @@ func (c *change) start() error {
 		}
 		all, _ := c.s.PickerReplicas(b)
 		for i := range all {
-			if err := c.picker(b, i); err != nil {
+			if err := c.picker(ctx, b, i); err != nil {
 				return err
 			}
 		}
@@ -338,7 +357,7 @@ func (c *change) start() error {
 }
 
 // startPods starts the KV-Cache Managers that are new, or all other pods.
-func (c *change) startPods(managers bool) error {
+func (c *change) startPods(ctx context.Context, managers bool) error {
 	for i := range c.s.Workloads {
 		w := &c.s.Workloads[i]
 		container, r := w.Serves()
@@ -346,8 +365,11 @@ func (c *change) startPods(managers bool) error {
 			continue
 		}
 		var ports []int
-		if r == gateway.RoleOther {
+		switch {
+		case r == gateway.RoleOther:
 			ports = podPorts(c.s, w, container)
+		case r == gateway.RoleServer && w.With(gateway.RoleSidecar) == nil && c.u.places.block != nil:
+			ports = c.scraped(w)
 		}
 		for _, k := range c.numbers(w) {
 			key := podKey(w, k)
@@ -363,13 +385,19 @@ func (c *change) startPods(managers bool) error {
 			}
 			c.started = append(c.started, p)
 			c.pods[key] = p
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 		}
 	}
 	return nil
 }
 
 // picker starts a replica of a pool's picker, or has the one that is there go on.
-func (c *change) picker(b *gateway.Backend, i int) (err error) {
+func (c *change) picker(ctx context.Context, b *gateway.Backend, i int) (err error) {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	x := c.u.pickers[pickerKey(b, i)]
 	if x == nil || x.line != pickerLine(c.s, b) {
 		if x, err = c.u.startPicker(c.s, b, i); err != nil {
@@ -389,29 +417,33 @@ func (c *change) picker(b *gateway.Backend, i int) (err error) {
 	return nil
 }
 
-// undo ends what was started.
-func (c *change) undo() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	for _, p := range c.started {
-		c.u.stopPod(ctx, p)
-	}
-	for _, x := range c.opened {
-		_ = x.stop(ctx) // nothing asks it
-	}
-	for _, x := range c.routing {
-		x.Stop(ctx)
-	}
+// undo has the last good state in force again, and ends what was started. Its error is what
+// could not be undone, or that Envoy has not taken the last good state in time.
+func (c *change) undo(ctx context.Context) error {
+	var errs []error
 	for x, was := range c.reloaded {
-		if err := x.server.Reload([]byte(was)); err == nil {
-			x.config = was
+		if err := x.server.Reload([]byte(was)); err != nil {
+			errs = append(errs, fmt.Errorf("picker %s: its last good configuration: %w", x.name, err))
+			continue
+		}
+		x.config = was
+	}
+	if u := c.u; u.program != nil {
+		old := change{u: u, s: u.objects, program: u.program, pods: u.pods, pickers: u.pickers, routers: u.routers}
+		u.cluster.Store(&cluster{u.objects, old.list()})
+		u.starting = u.pods
+		errs = append(errs, u.writeEndpoints(old.list()))
+		old.tellPickers()
+		if c.wide {
+			state, err := old.state(old.list())
+			if err == nil {
+				err = u.control.Back(ctx, state)
+			}
+			errs = append(errs, err)
 		}
 	}
-	if c.u.program != nil {
-		c.u.cluster.Store(&cluster{c.u.objects, sorted(c.u.pods)})
-		old := change{u: c.u, s: c.u.objects, program: c.u.program, pods: c.u.pods, pickers: c.u.pickers}
-		old.tellPickers()
-	}
+	c.u.retire(c.started, c.opened, c.routing, func(*pod) {})
+	return errors.Join(errs...)
 }
 
 // list are the pods that there are to be, by name.
@@ -589,17 +621,25 @@ func (u *Up) free(host netip.Addr, port int) (string, error) {
 	return at, nil
 }
 
-// Stop takes everything down. Requests in flight may finish until ctx ends.
+// Stop takes everything down. Requests in flight may finish until ctx ends; a change under
+// way ends at once.
 func (u *Up) Stop(ctx context.Context) error {
-	if u.unwatch != nil {
-		u.unwatch()
-		u.watching.Wait()
-	}
+	u.end()
+	u.watching.Wait()
 	u.unscale()
 	u.applying.Lock()
 	defer u.applying.Unlock()
+	defer u.cut()
+	defer context.AfterFunc(ctx, u.cut)()
 	var errs []error
 	if u.Envoy != nil {
+		if u.owing { // it may be unable to answer, and to end by itself
+			soon, cancel := context.WithTimeout(ctx, answers)
+			defer cancel()
+			if _, err := u.Envoy.Active(soon); err != nil {
+				ctx = soon
+			}
+		}
 		errs = append(errs, u.Envoy.Drain(ctx), u.Envoy.Stop(ctx))
 		u.tail.End()
 	}

@@ -1,21 +1,24 @@
-// Package outcomes writes what became of each request of a run in 32 bytes, and reads it
+// Package outcomes writes what became of each request of a run in 40 bytes, and reads it
 // again: enough to compare runs request by request, at a hundredth of a recording's size.
 //
-// A file is a line of text, Magic and a JSON object with the run's seed and scenario, then 32
-// bytes for each request in the order in which they ended, and a last 32 that say how many
-// those are. All numbers are little-endian:
+// A file is a line of text, Magic and a JSON object with the run's seed and scenario, then 40
+// bytes for each request in the order in which they ended, and a last 40 that hold the number
+// of requests. All numbers are little-endian:
 //
-//	 0  8  when it was sent, in nanoseconds; its upper three bits are flags
-//	 8  4  its number, from 1
-//	12  4  time to the first token, in microseconds
-//	16  4  time to the last token, or until it failed, in microseconds
-//	20  4  tokens of the prompt
-//	24  4  of these, cached
-//	28  4  tokens of the answer
+//	 0  8  when the client sent it, in nanoseconds; the upper three bits are flags
+//	 8  8  time to the first token, in nanoseconds
+//	16  8  time to the last token, or until the request failed, in nanoseconds
+//	24  4  its number, from 1
+//	28  4  tokens of the prompt
+//	32  4  of these, cached
+//	36  4  tokens of the answer
 //
-// Bit 63 says that it completed, bit 62 that it told what a good answer keeps to, and bit 61
-// that it was one. The last 32 bytes have the number 0, and the count where others have the
-// time of sending.
+// Bit 63 is set if the request completed, bit 62 if it carried an objective, and bit 61 if it
+// kept that objective. The last 40 bytes have the number 0, and the count in place of the time of
+// sending.
+//
+// Files of version 1 are still read. They have 32 bytes for each request: sending (8), number (4),
+// time to the first and to the last token in microseconds (4 each), and the three counts of tokens.
 package outcomes
 
 import (
@@ -26,17 +29,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// Magic is how a file begins.
-const Magic = "windtunnel outcomes 1 "
+// Magic is how a file begins, and oldMagic how one of version 1 does.
+const (
+	Magic    = "windtunnel outcomes 2 "
+	oldMagic = "windtunnel outcomes 1 "
+)
 
 const (
-	size    = 32
+	size, oldSize = 40, 32
+
 	maxLine = 64 << 10
 	// maxRequests of one file: it says more than a run has.
 	maxRequests = 1 << 31
@@ -47,11 +56,10 @@ const (
 	flags     = completed | judged | good
 )
 
-// Request is what became of one. It is report.Ended, where its fields are told.
+// Request is what became of one. It has the fields of report.Ended, which documents them.
 type Request struct {
+	Sent, TTFT, E2E         machine.Time
 	Number                  int32
-	Sent                    machine.Time
-	TTFT, E2E               uint32 // microseconds
 	Prompt, Cached, Tokens  int32
 	Completed, Judged, Good bool
 }
@@ -97,14 +105,16 @@ func (w *Writer) Add(e *Request) {
 		}
 	}
 	w.count++
-	w.put(at, uint32(e.Number), e.TTFT, e.E2E, uint32(e.Prompt), uint32(e.Cached), uint32(e.Tokens))
+	w.put(at, e.TTFT, e.E2E, e.Number, e.Prompt, e.Cached, e.Tokens)
 }
 
-func (w *Writer) put(at uint64, rest ...uint32) {
+func (w *Writer) put(at uint64, ttft, e2e machine.Time, counts ...int32) {
 	var b [size]byte
-	binary.LittleEndian.PutUint64(b[:], at)
-	for i, v := range rest {
-		binary.LittleEndian.PutUint32(b[8+4*i:], v)
+	for i, v := range [...]uint64{at, uint64(ttft), uint64(e2e)} {
+		binary.LittleEndian.PutUint64(b[8*i:], v)
+	}
+	for i, v := range counts {
+		binary.LittleEndian.PutUint32(b[24+4*i:], uint32(v))
 	}
 	if w.err == nil {
 		_, w.err = w.out.Write(b[:])
@@ -113,7 +123,7 @@ func (w *Writer) put(at uint64, rest ...uint32) {
 
 // Close ends the file.
 func (w *Writer) Close() error {
-	w.put(w.count)
+	w.put(w.count, 0, 0)
 	if w.err == nil {
 		w.err = w.out.Flush()
 	}
@@ -133,7 +143,7 @@ func Is(path string) bool {
 	defer f.Close()
 	b := make([]byte, len(Magic))
 	_, err = io.ReadFull(f, b)
-	return err == nil && string(b) == Magic
+	return err == nil && (string(b) == Magic || string(b) == oldMagic)
 }
 
 // ReadFile reads a file, each request as it comes.
@@ -154,37 +164,62 @@ func ReadFile(path string, each func(Request)) (Header, error) {
 func Read(from io.Reader, each func(Request)) (h Header, err error) {
 	r := bufio.NewReaderSize(from, maxLine)
 	line, err := r.ReadSlice('\n')
+	decode, record := decode, make([]byte, size)
 	text, ok := bytes.CutPrefix(line, []byte(Magic))
+	if !ok {
+		text, ok = bytes.CutPrefix(line, []byte(oldMagic))
+		decode, record = decodeOld, record[:oldSize]
+	}
 	if err != nil || !ok {
 		return h, fmt.Errorf("found no line that begins with %q; expected a file that windtunnel sim --outcomes wrote", Magic)
 	}
 	if err := json.Unmarshal(text, &h); err != nil {
 		return h, fmt.Errorf("line 1: found %.60q after %q; expected a JSON object with seed and scenario", text, Magic)
 	}
-	var b [size]byte
 	for n := uint64(0); ; n++ {
-		if _, err := io.ReadFull(r, b[:]); err != nil {
+		if _, err := io.ReadFull(r, record); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return h, fmt.Errorf("it ends after %d requests without saying that these are all; expected the whole file, which its run writes when it ends", n)
+				return h, fmt.Errorf("it ends after %d requests, without their count; expected the whole file, which its run writes when it ends", n)
 			}
 			return h, err
 		}
-		at, number := binary.LittleEndian.Uint64(b[:]), int32(binary.LittleEndian.Uint32(b[8:]))
-		if number == 0 {
+		e := decode(record)
+		at := binary.LittleEndian.Uint64(record)
+		if e.Number == 0 {
 			switch _, err := r.ReadByte(); {
 			case at != n:
-				return h, fmt.Errorf("it says that it has %d requests, and has %d; expected the file as its run wrote it", at, n)
+				return h, fmt.Errorf("its end counts %d requests, and it has %d; expected the file as its run wrote it", at, n)
 			case !errors.Is(err, io.EOF):
 				return h, fmt.Errorf("something follows the last of its %d requests; expected the file as its run wrote it", n)
 			}
 			return h, nil
 		}
-		field := func(i int) uint32 { return binary.LittleEndian.Uint32(b[12+4*i:]) }
-		e := Request{Number: number, Sent: machine.Time(at &^ flags), TTFT: field(0), E2E: field(1), Prompt: int32(field(2)), Cached: int32(field(3)), Tokens: int32(field(4)),
-			Completed: at&completed != 0, Judged: at&judged != 0, Good: at&good != 0}
-		if number < 0 || e.Prompt < 0 || e.Cached < 0 || e.Cached > e.Prompt || e.Tokens < 0 || n == maxRequests {
-			return h, fmt.Errorf("request %d of the file: found number %d, a prompt of %d tokens, %d of them cached, and an answer of %d; expected none below 0, and no more cached than there are", n+1, number, e.Prompt, e.Cached, e.Tokens)
+		if e.Number < 0 || min(e.TTFT, e.E2E) < 0 || e.E2E > math.MaxInt64-e.Sent || e.Prompt < 0 || e.Cached < 0 ||
+			e.Cached > e.Prompt || e.Tokens < 0 || n == maxRequests {
+			return h, fmt.Errorf("request %d of the file: found number %d, %s to its first token and %s to its last, a prompt of %d tokens, "+
+				"%d of them cached, and an answer of %d; expected none below 0, and no more cached than there are",
+				n+1, e.Number, time.Duration(e.TTFT), time.Duration(e.E2E), e.Prompt, e.Cached, e.Tokens)
 		}
+		at &= flags
+		e.Completed, e.Judged, e.Good = at&completed != 0, at&judged != 0, at&good != 0
 		each(e)
 	}
 }
+
+// decode reads a record of today's files, its flags left out.
+func decode(b []byte) Request {
+	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
+	return Request{Sent: machine.Time(at(0) &^ flags), TTFT: machine.Time(at(8)), E2E: machine.Time(at(16)),
+		Number: number(b[24:]), Prompt: number(b[28:]), Cached: number(b[32:]), Tokens: number(b[36:])}
+}
+
+// decodeOld reads a record of version 1.
+func decodeOld(b []byte) Request {
+	took := func(i int) machine.Time {
+		return machine.Time(binary.LittleEndian.Uint32(b[i:])) * machine.Microsecond
+	}
+	return Request{Sent: machine.Time(binary.LittleEndian.Uint64(b) &^ flags), TTFT: took(12), E2E: took(16),
+		Number: number(b[8:]), Prompt: number(b[20:]), Cached: number(b[24:]), Tokens: number(b[28:])}
+}
+
+func number(b []byte) int32 { return int32(binary.LittleEndian.Uint32(b)) }

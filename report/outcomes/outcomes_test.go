@@ -2,6 +2,7 @@ package outcomes
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,14 +34,14 @@ func written(t interface {
 	return text
 }
 
-// What was written is read, in 32 bytes each.
+// What was written is read, in 40 bytes each, whatever the durations.
 func TestRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.outcomes")
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
 			prompt := rapid.Int32Min(0).Draw(t, "prompt")
 			return Request{Number: rapid.Int32Min(1).Draw(t, "number"), Sent: machine.Time(rapid.Int64Range(0, 1<<61-1).Draw(t, "sent")),
-				TTFT: rapid.Uint32().Draw(t, "ttft"), E2E: rapid.Uint32().Draw(t, "e2e"), Prompt: prompt, Cached: rapid.Int32Range(0, prompt).Draw(t, "cached"),
+				TTFT: machine.Time(rapid.Int64Range(0, 1<<61).Draw(t, "ttft")), E2E: machine.Time(rapid.Int64Range(0, 1<<61).Draw(t, "e2e")), Prompt: prompt, Cached: rapid.Int32Range(0, prompt).Draw(t, "cached"),
 				Tokens: rapid.Int32Min(0).Draw(t, "tokens"), Completed: rapid.Bool().Draw(t, "completed"), Judged: rapid.Bool().Draw(t, "judged"), Good: rapid.Bool().Draw(t, "good")}
 		}), 0, 20).Draw(t, "list")
 		text := written(t, path, list)
@@ -70,8 +71,8 @@ func TestMistakes(t *testing.T) {
 		{Magic + strings.Repeat("x", 2*maxLine), "found no line that begins with"},
 		{Magic + "7\n", "expected a JSON object"},
 		{good + "x", "something follows the last of its 1 requests"},
-		{good[:begin] + good[begin+size:], "it says that it has 1 requests, and has 0"},
-		{strings.Replace(good, "\x05\x00\x00\x00\x05", "\x04\x00\x00\x00\x05", 1), "request 1 of the file: found number 1, a prompt of 4 tokens, 5 of them cached"},
+		{good[:begin] + good[begin+size:], "its end counts 1 requests, and it has 0"},
+		{strings.Replace(good, "\x05\x00\x00\x00\x05", "\x04\x00\x00\x00\x05", 1), "a prompt of 4 tokens, 5 of them cached"},
 	} {
 		if _, err := Read(strings.NewReader(c.text), func(Request) {}); err == nil || !strings.Contains(err.Error(), c.expected) {
 			t.Errorf("of %.40q: found %v; expected %s", c.text, err, c.expected)
@@ -82,9 +83,27 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
+// A file of version 1 is read as it was written, in microseconds.
+func TestVersion1IsRead(t *testing.T) {
+	record := binary.LittleEndian.AppendUint64(nil, 3_000_000_000|1<<63|1<<62)
+	for _, v := range []uint32{7, 200_000, 4_294_967_295, 12, 8, 5} {
+		record = binary.LittleEndian.AppendUint32(record, v)
+	}
+	end := binary.LittleEndian.AppendUint64(nil, 1)
+	text := oldMagic + `{"seed":9}` + "\n" + string(record) + string(end) + strings.Repeat("\x00", oldSize-8)
+	var read []Request
+	h, err := Read(strings.NewReader(text), func(r Request) { read = append(read, r) })
+	want := []Request{{Sent: 3 * machine.Second, TTFT: 200 * machine.Millisecond, E2E: 4_294_967_295 * machine.Microsecond,
+		Number: 7, Prompt: 12, Cached: 8, Tokens: 5, Completed: true, Judged: true}}
+	if err != nil || h.Seed != 9 || !slices.Equal(read, want) {
+		t.Errorf("found %+v, %v, seed %d", read, err, h.Seed)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(Magic + "{}\n" + strings.Repeat("\x00", size)))
 	f.Add([]byte(Magic + "{}\n" + strings.Repeat("\x01", 3*size)))
+	f.Add([]byte(oldMagic + "{}\n" + strings.Repeat("\x01", 3*oldSize)))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		n := 0
 		if _, err := Read(bytes.NewReader(text), func(r Request) {
@@ -92,7 +111,7 @@ func FuzzRead(f *testing.F) {
 			if r.Number < 1 || r.Cached > r.Prompt {
 				t.Errorf("found %+v", r)
 			}
-		}); err == nil && len(text) < size*(n+1) {
+		}); err == nil && len(text) < oldSize*(n+1) {
 			t.Errorf("%d requests in %d bytes", n, len(text))
 		}
 	})

@@ -201,8 +201,8 @@ func (x *Result) eachRequest(live, virtual Requests) {
 		name string
 		of   func(e *report.Ended) (seconds float64, ok bool)
 	}{
-		{"total", func(e *report.Ended) (float64, bool) { return float64(e.E2E) / 1e6, true }},
-		{"ttft", func(e *report.Ended) (float64, bool) { return float64(e.TTFT) / 1e6, e.TTFT > 0 }},
+		{"total", func(e *report.Ended) (float64, bool) { return e.E2E.Seconds(), true }},
+		{"ttft", func(e *report.Ended) (float64, bool) { return e.TTFT.Seconds(), e.TTFT > 0 }},
 		{perToken, (*report.Ended).TPOT},
 	}
 	list, off := make([]apart, len(spans)), make([][]float64, len(spans))

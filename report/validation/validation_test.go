@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
 )
 
@@ -38,9 +39,9 @@ func TestCompareTimes(t *testing.T) {
 // Each request is held against itself: what ends otherwise is told though as many ended so, by name,
 // as is who went to another server, who is furthest apart, and who is in one of the times alone.
 func TestCompareRequests(t *testing.T) {
-	one := func(number int32, o flow.Outcome, server string, ttft, e2e uint32) *oneRequest {
+	one := func(number int32, o flow.Outcome, server string, ttft, e2e machine.Time) *oneRequest {
 		return &oneRequest{id: fmt.Sprint("req-", number), server: server, outcome: o,
-			ended: report.Ended{Number: number, TTFT: ttft, E2E: e2e, Tokens: 3, Completed: o == flow.Completed}}
+			ended: report.Ended{Number: number, TTFT: ttft * machine.Microsecond, E2E: e2e * machine.Microsecond, Tokens: 3, Completed: o == flow.Completed}}
 	}
 	live := Requests{1: one(1, flow.Completed, "a", 100e3, 200e3), 2: one(2, flow.Completed, "a", 100e3, 210e3), 3: one(3, flow.TimedOut, "b", 0, 900e3), 4: one(4, flow.Completed, "b", 100e3, 200e3)}
 	virtual := Requests{1: one(1, flow.Completed, "b", 101e3, 204e3), 2: one(2, flow.TimedOut, "a", 0, 900e3), 3: one(3, flow.Completed, "b", 100e3, 200e3), 4: one(4, flow.Completed, "b", 130e3, 210e3), 5: one(5, flow.Completed, "", 1, 2)}

@@ -42,7 +42,7 @@ func measures() (names []string, units map[string]unit) {
 			units[name] = in
 		}
 	}
-	add(inNumbers, "requests/s", "input tokens/s", "output tokens/s", "goodput", "GPUs", "USD per 1M output tokens")
+	add(inNumbers, "requests/s", "input tokens/s", "output tokens/s", "goodput", "in flight", "GPUs", "USD per 1M output tokens")
 	add(inShares, "attainment", "completed", "hit rate")
 	for _, family := range []string{"ttft", "tpot", "itl", "e2e"} {
 		for _, q := range []string{"mean", "p50", "p90", "p95", "p99"} {

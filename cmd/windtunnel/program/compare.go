@@ -31,7 +31,7 @@ Examples:
   windtunnel compare mine.yaml --set 'pools[0].replicas=8' --set 'pools[0].replicas=8;workload.rate=40'
   windtunnel compare mine.yaml --set 'pools[0].flow=held' -n 20000 --slo ttft=200ms,tpot=30ms
   windtunnel compare mine.yaml other.yaml --replications 10        # near saturation
-  windtunnel sim mine.yaml --outcomes today.outcomes               # 32 bytes for each request
+  windtunnel sim mine.yaml --outcomes today.outcomes               # 40 bytes for each request
   windtunnel compare today.outcomes tomorrow.yaml                  # and a run of then with a scenario
   windtunnel compare monday.ndjson.gz tuesday.ndjson.gz            # two recordings
   windtunnel compare main.yaml branch.yaml --fail-if-worse || echo "the change made it worse"`

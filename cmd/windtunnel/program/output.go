@@ -22,7 +22,7 @@ type outputFlags struct {
 	View     string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
 	Record   string `placeholder:"FILE" help:"Also write every event to FILE, and what entered the endpoint picker; compressed if it ends in .gz. windtunnel replay shows it again."`
 	Explain  int    `name:"explain" default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`
-	Outcomes string `placeholder:"FILE" help:"Also write 32 bytes for each request to FILE: what windtunnel compare needs to compare runs request by request."`
+	Outcomes string `placeholder:"FILE" help:"Also write 40 bytes for each request to FILE: what windtunnel compare needs to compare runs request by request."`
 	Bodies   bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
 }
 

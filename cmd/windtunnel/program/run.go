@@ -28,6 +28,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/web"
@@ -121,9 +122,9 @@ func (c *runCmd) Run(o *outside) error {
 	// We send nothing before the stack is up, so the readers open late and a
 	// failed start leaves no summary of nothing.
 	var readers atomic.Pointer[report.Session]
-	gaps := report.NewGaps()
+	tokenGaps := gaps.New()
 	shown := c.options(o, s, runClock(origin))
-	shown.Gaps = gaps
+	shown.Gaps = tokenGaps
 	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", Envoy: true, BBR: len(s.Pools) > 1})
 	if err != nil {
 		return err
@@ -141,7 +142,7 @@ func (c *runCmd) Run(o *outside) error {
 	case c.TraceParent && ofClient == nil:
 		ofClient = &tracing.IDs{Salt: uint64(origin.UnixNano()), Share: 1} //nolint:gosec // any number keeps runs apart
 	}
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Trace: ids, ClientTrace: ofClient, Gaps: gaps, Fit: fit, Origin: origin, Keep: c.Keep, Stay: c.UI, Ports: stack.Ports{Gateway: port(c.Port), ExtProc: port(c.GRPCPort), Health: port(c.HealthPort), Metrics: port(c.MetricsPort), Admin: port(c.AdminPort)}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
+	st, err := stack.Start(ctx, stack.Options{Scenario: s, Trace: ids, ClientTrace: ofClient, Gaps: tokenGaps, Fit: fit, Origin: origin, Keep: c.Keep, Stay: c.UI, Ports: stack.Ports{Gateway: port(c.Port), ExtProc: port(c.GRPCPort), Health: port(c.HealthPort), Metrics: port(c.MetricsPort), Admin: port(c.AdminPort)}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 		Scraped: func(took time.Duration) {
 			if session := readers.Load(); session != nil {
 				session.Scraped(took)

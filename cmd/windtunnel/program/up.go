@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/rundir"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
@@ -59,12 +60,17 @@ Examples:
 }
 
 // Run brings the manifests up until it is told to stop.
-func (c *upCmd) Run(o *outside) error {
+func (c *upCmd) Run(o *outside) (err error) {
 	host, err := netip.ParseAddr(c.Listen)
 	if err != nil {
 		return exit.With(exit.Usage, fmt.Errorf("--listen %q: expected an IP address such as 127.0.0.1", c.Listen))
 	}
-	set, err := up.Load(c.Files, o.Stdin)
+	files, err := up.Open(c.Files, o.Stdin, c.log(o))
+	if err != nil {
+		return exit.With(exit.Environment, err)
+	}
+	defer files.Close()
+	set, err := files.Load()
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
@@ -74,18 +80,22 @@ func (c *upCmd) Run(o *outside) error {
 	if c.DryRun {
 		return plan(o.Stdout, set)
 	}
-	var log *slog.Logger
-	if c.Verbose {
-		log = slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	}
-	dir, err := os.MkdirTemp("", "windtunnel-up-")
+	dir, err := rundir.New(os.TempDir(), rundir.Up, c.log(o))
 	if err != nil {
 		return exit.With(exit.Environment, err)
 	}
+	defer func() {
+		if exit.IsTold(err) { // it was interrupted, and nobody reads why
+			_ = dir.End(nil)
+			return
+		}
+		err = dir.End(err)
+	}()
 	ctx, stop := o.Context()
 	defer stop()
 	tell := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
-	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir, Host: host, Note: tell, Tell: tell, Log: log, Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)}
+	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir.Path, Host: host, Note: tell, Tell: tell,
+		Log: c.log(o), Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)}
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
@@ -116,7 +126,7 @@ func (c *upCmd) Run(o *outside) error {
 		return startError(ctx, err)
 	}
 	if err := c.ready(o, u); err != nil {
-		return errors.Join(err, stopUp(u, dir))
+		return errors.Join(err, stopUp(u))
 	}
 	page.describe(func(m *web.Meta) {
 		var servers web.Group
@@ -132,22 +142,22 @@ func (c *upCmd) Run(o *outside) error {
 	})
 	page.parts(func(ctx context.Context, id string) (web.Room, error) { return upRoom(ctx, u, id) })
 	page.tell(o.Stderr)
-	unfollow, err := u.Follow(c.Files, func(at string, err error) {
-		if err != nil {
-			tell(fmt.Sprintf("%s was changed and is not used; what was in force stays: %v", at, err))
-			return
-		}
-		tell(at + " was changed and is in force")
+	working, end := context.WithCancel(ctx)
+	defer end()
+	var works sync.WaitGroup
+	works.Go(func() {
+		u.Follow(working, files, func(at string, err error) {
+			if err != nil {
+				tell(fmt.Sprintf("%s was changed and is not used; what was in force stays: %v", at, err))
+				return
+			}
+			tell(at + " was changed and is in force")
+		})
 	})
-	if err != nil {
-		return errors.Join(exit.With(exit.Environment, err), stopUp(u, dir))
-	}
 	unwritten := make(chan error, 1)
-	writing, written := context.WithCancel(ctx)
-	var wrote sync.WaitGroup
 	if c.Status != "" {
-		wrote.Go(func() {
-			if err := u.WriteStatus(writing, c.Status); err != nil {
+		works.Go(func() {
+			if err := u.WriteStatus(working, c.Status); err != nil {
 				unwritten <- exit.With(exit.Environment, fmt.Errorf("--status: %w", err))
 			}
 		})
@@ -158,19 +168,23 @@ func (c *upCmd) Run(o *outside) error {
 	case <-u.Envoy.Done():
 		err = u.Envoy.Wait()
 	}
-	written()
-	wrote.Wait()
-	unfollow()
-	return errors.Join(err, stopUp(u, dir))
+	end()
+	works.Wait()
+	return errors.Join(err, stopUp(u))
 }
 
-func stopUp(u *up.Up, dir string) error {
+// log is where the parts say what they do; nil is nowhere.
+func (c *upCmd) log(o *outside) *slog.Logger {
+	if !c.Verbose {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func stopUp(u *up.Up) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := u.Stop(ctx); err != nil {
-		return err // the logs stay
-	}
-	return os.RemoveAll(dir)
+	return u.Stop(ctx)
 }
 
 // ready says where everything listens.

@@ -84,6 +84,7 @@ type running struct {
 			Port int
 			URL  string
 		}
+		Pods []struct{ Sidecar string }
 	}
 }
 
@@ -189,6 +190,29 @@ func document003(t *testing.T, network int, decode, prefill string, args ...stri
 		if got := ask(l.URL, "other.example.com").StatusCode; got != http.StatusNotFound {
 			t.Errorf("another host: %d", got)
 		}
+	}
+	transferred := false
+	for _, p := range u.at.Pods {
+		if p.Sidecar == "" {
+			continue
+		}
+		resp, err := client.Get("http://" + p.Sidecar + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if value, ours := strings.CutPrefix(line, "llmd_sidecar_kv_cache_transfer_bytes "); ours {
+				transferred = transferred || strings.TrimSpace(value) != "0"
+			}
+		}
+	}
+	if !transferred {
+		t.Error("sidecars say that no byte of a KV cache was transferred")
 	}
 	u.end()
 	for _, want := range []string{"llm_d.pd_proxy.POST /v1/chat/completions < gateway.request", "llm_request < HTTP POST", "pick_endpoints < run_scheduler_profile"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/rundir"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/report/recording"
@@ -52,11 +53,12 @@ func (c *validateCmd) Run(o *outside) error {
 	if err := v.set(c.Set); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "windtunnel-validate-")
+	own, err := rundir.New(os.TempDir(), rundir.Validate, nil)
 	if err != nil {
 		return exit.With(exit.Environment, err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = own.End(nil) }()
+	dir := own.Path
 	path := filepath.Join(dir, "live.ndjson")
 	var took *hops.Times
 	if c.Hops {

@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -15,6 +16,48 @@ type Comparison struct {
 	// Missing pairs are the engines' and not the index's, Extra ones the
 	// reverse.
 	Missing, Extra int
+}
+
+// Kept is how an index was kept.
+type Kept struct {
+	// EngineTokens and Tokens are how many tokens a block of the engines and of the index has.
+	EngineTokens, Tokens int
+	// MaxBlocks bounds the index, and Displaced says that blocks gave way to others.
+	MaxBlocks int
+	Displaced bool
+	// Lost says that the index began, or began anew, after engines had stored blocks, and
+	// nobody sent it the events from before.
+	Lost bool
+}
+
+// Excuse is why an index that was kept like this cannot be the union of the engines' blocks; "" where
+// it is the union, or should be.
+func (c Comparison) Excuse(k Kept) string {
+	switch {
+	case c.Missing+c.Extra == 0:
+	case k.EngineTokens%k.Tokens != 0:
+		return fmt.Sprintf("the engines' blocks have %d tokens, the index's %d: %s", k.EngineTokens, k.Tokens,
+			SizeMismatch(k.Tokens, k.EngineTokens))
+	case c.Extra > 0:
+	case k.Displaced:
+		return fmt.Sprintf("it keeps at most %d blocks", k.MaxBlocks)
+	case k.Lost:
+		return "it began in the middle of the run, and without replaySocketPort it does not hear what was stored before"
+	}
+	return ""
+}
+
+// SizeMismatch says what comes of an index and an engine whose KV blocks have different sizes, in
+// tokens.
+func SizeMismatch(index, engine int) string {
+	switch {
+	case engine < index:
+		return "what the engine announces block by block never fills one of the picker's, so decoded text is " +
+			"never found and prompts only as far as they are announced at once"
+	case engine%index != 0:
+		return "the engine's blocks do not end where the picker's end, so what follows the first of them is never found"
+	}
+	return "prompts are found, in finer steps than the engine can use: a match may be up to one engine block too long"
 }
 
 // Compare holds an index against the engines. engines are each engine's own

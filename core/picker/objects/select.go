@@ -50,7 +50,7 @@ func (s *Set) Select(namespace, name string) Selection {
 	rewrites := slices.DeleteFunc(slices.Clone(s.Rewrites), func(w Rewrite) bool {
 		return w.Namespace != namespace || !w.Pool.means(&out.Pool)
 	})
-	slices.SortStableFunc(rewrites, func(a, b Rewrite) int { return older(a.Meta, b.Meta) })
+	slices.SortStableFunc(rewrites, func(a, b Rewrite) int { return Older(a.Meta, b.Meta) })
 	for _, w := range rewrites {
 		out.Objects.Rewrites = append(out.Objects.Rewrites, picker.Rewrite{Name: w.Name, Rules: w.Rules})
 	}
@@ -63,7 +63,7 @@ func (s *Set) models(out *Selection) {
 	models := slices.DeleteFunc(slices.Clone(s.Models), func(m Model) bool {
 		return m.Namespace != out.Pool.Namespace || !m.Pool.means(&out.Pool)
 	})
-	slices.SortStableFunc(models, func(a, b Model) int { return older(a.Meta, b.Meta) })
+	slices.SortStableFunc(models, func(a, b Model) int { return Older(a.Meta, b.Meta) })
 	for _, m := range models {
 		if _, known := out.Objects.Models[m.Name]; known {
 			continue

@@ -217,9 +217,9 @@ func (a *Ages) Settle(s *Set) {
 	a.order = order
 }
 
-// older orders objects by creation. Those with a timestamp come before those
+// Older orders objects by creation, as Gateway API resolves conflicts. Those with a timestamp come before those
 // without, whose age is the order in which they were seen.
-func older(a, b Meta) int {
+func Older(a, b Meta) int {
 	switch {
 	case a.Created != "" && b.Created == "":
 		return -1

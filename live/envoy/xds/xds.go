@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -72,27 +73,16 @@ type Server struct {
 	caches   map[string]*cache.LinearCache
 
 	setting sync.Mutex // one change at a time
-	state   State
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and made anew whenever what follows changes
-	stream  int64         // the open stream, 0 for none
-	clock   int
-	sent    map[string]sent // by nonce
+	changed chan struct{}                // closed and made anew whenever what follows changes
+	stream  int64                        // the open stream, 0 for none
+	sent    map[string]map[string]string // versions of resources, by the nonce of their response
 	seen    map[string]answer
 }
 
-// sent are the resources of one response.
-type sent struct {
-	keys []string
-	at   int
-}
-
-// answer is what Envoy said last about a resource, of the response made at a time.
-type answer struct {
-	at       int
-	rejected string
-}
+// answer is what Envoy said last about a resource: of which version, and why it refused that.
+type answer struct{ version, rejected string }
 
 // Start serves on a free port of loopback.
 func Start() (*Server, error) {
@@ -134,63 +124,96 @@ func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 
 // Set makes a state the one in force: first what is new or changed, clusters with
 // their endpoints before the routes that lead there, and at last what is gone.
-// Where Envoy refuses a part of it, the old state is given again, and the error is
-// a RejectedError. Without an Envoy it is what the next one gets.
+// Where Envoy refuses a part of it (a RejectedError), does not take it in time or ctx
+// ends, the old state is given again. Without an Envoy it is what the next one gets.
 func (s *Server) Set(ctx context.Context, to State) error {
 	s.setting.Lock()
 	defer s.setting.Unlock()
-	old := s.state
-	ctx, cancel := context.WithTimeout(ctx, taken)
-	defer cancel()
-	err := s.move(ctx, old, to)
-	var rejected *RejectedError
-	if errors.As(err, &rejected) {
-		if back := s.move(ctx, to, old); back != nil {
-			err = errors.Join(err, fmt.Errorf("and then the old configuration: %w", back))
-		}
-		return err
+	old := State{s.held(resource.ListenerType), s.held(resource.RouteType),
+		s.held(resource.ClusterType), s.held(resource.EndpointType)}
+	err := s.move(ctx, to, true)
+	if err == nil {
+		return nil
 	}
-	s.state = to
+	var rejected *RejectedError
+	if back := s.back(ctx, old, errors.As(err, &rejected)); back != nil {
+		return errors.Join(err, fmt.Errorf("and then the last good configuration: %w", back))
+	}
 	return err
 }
 
-func (s *Server) move(ctx context.Context, from, to State) error {
+// Back gives Envoy a state again that it had. The error is why Envoy may not have taken it
+// yet; it has nothing else to take then.
+func (s *Server) Back(ctx context.Context, to State) error {
+	s.setting.Lock()
+	defer s.setting.Unlock()
+	return s.back(ctx, to, true)
+}
+
+func (s *Server) back(ctx context.Context, to State, wait bool) error {
+	err := s.move(ctx, to, wait)
+	if err != nil {
+		err = errors.Join(err, s.move(ctx, to, false))
+	}
+	return err
+}
+
+// held are the resources of one type that Envoy gets now.
+func (s *Server) held(kind string) Resources { return Of(s.caches[kind].GetResources()) }
+
+// move changes what Envoy gets into another state, part by part; with wait it goes from one
+// part to the next when Envoy has taken it.
+func (s *Server) move(ctx context.Context, to State, wait bool) error {
+	ctx, cancel := context.WithTimeout(ctx, taken)
+	defer cancel()
 	for _, step := range [][]string{kinds[:2], kinds[2:]} {
-		s.mu.Lock()
-		since := s.clock
-		s.mu.Unlock()
-		var keys []string
+		wanted := map[string]string{}
 		for _, kind := range step {
-			update := map[string]types.Resource{}
+			held, update := s.held(kind), map[string]types.Resource{}
 			for name, r := range to.of(kind) {
-				if was := from.of(kind)[name]; was == nil || !proto.Equal(was, r) {
-					update[name] = r
-					keys = append(keys, kind+" "+name)
+				if was := held[name]; was != nil && proto.Equal(was, r) {
+					continue
 				}
+				text, err := cache.MarshalResource(r)
+				if err != nil {
+					return err
+				}
+				update[name], wanted[kind+" "+name] = r, cache.HashResource(text)
 			}
 			var gone []string
 			if kind == resource.ListenerType || kind == resource.RouteType {
-				gone = missing(from.of(kind), to.of(kind))
+				gone = missing(held, to.of(kind))
 			}
-			if len(update)+len(gone) == 0 {
-				continue
-			}
-			if err := s.caches[kind].UpdateResources(update, gone); err != nil {
+			if err := s.put(kind, update, gone); err != nil {
 				return err
 			}
 		}
-		if err := s.await(ctx, keys, since); err != nil {
+		if !wait {
+			continue
+		}
+		if err := s.await(ctx, wanted); err != nil {
 			return err
 		}
 	}
 	for _, kind := range kinds[:2] {
-		if gone := missing(from.of(kind), to.of(kind)); len(gone) > 0 {
-			if err := s.caches[kind].UpdateResources(nil, gone); err != nil {
-				return err
-			}
+		if err := s.put(kind, nil, missing(s.held(kind), to.of(kind))); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// put gives Envoy changed resources, and takes those that are gone.
+func (s *Server) put(kind string, update map[string]types.Resource, gone []string) error {
+	if len(update)+len(gone) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	for _, name := range gone {
+		delete(s.seen, kind+" "+name)
+	}
+	s.mu.Unlock()
+	return s.caches[kind].UpdateResources(update, gone)
 }
 
 // missing are the names that are gone.
@@ -204,17 +227,17 @@ func missing(from, to Resources) (gone []string) {
 	return gone
 }
 
-// await waits until Envoy has taken, or refused, each of the resources as they
-// were sent after a time.
-func (s *Server) await(ctx context.Context, keys []string, since int) error {
+// await waits until Envoy has taken, or refused, each of the resources in the version that
+// is wanted of it.
+func (s *Server) await(ctx context.Context, wanted map[string]string) error {
 	for {
 		s.mu.Lock()
 		open, changed := s.stream != 0, s.changed
 		var rejected RejectedError
 		waiting := 0
-		for _, key := range keys {
+		for key, version := range wanted {
 			switch a := s.seen[key]; {
-			case a.at <= since:
+			case a.version != version || s.unanswered(key):
 				waiting++
 			case a.rejected != "":
 				_, name, _ := strings.Cut(key, " ")
@@ -233,14 +256,25 @@ func (s *Server) await(ctx context.Context, keys []string, since int) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("Envoy has not taken %d of the configuration's %d changes: %w", waiting, len(keys), ctx.Err())
+			return fmt.Errorf("Envoy has not taken %d of the configuration's %d changes: %w", waiting,
+				len(wanted), ctx.Err())
 		}
 	}
 }
 
+// unanswered says whether Envoy has a resource of which it has not yet said what it makes of it.
+func (s *Server) unanswered(key string) bool {
+	for _, x := range s.sent {
+		if _, ok := x[key]; ok {
+			return true
+		}
+	}
+	return false
+}
+
 // forget begins anew with an Envoy that knows nothing.
 func (s *Server) forget() {
-	s.sent, s.seen = map[string]sent{}, map[string]answer{}
+	s.sent, s.seen = map[string]map[string]string{}, map[string]answer{}
 }
 
 func (s *Server) tell() {
@@ -273,10 +307,9 @@ func (s *Server) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
 func (s *Server) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clock++
-	x := sent{at: s.clock}
+	x := map[string]string{}
 	for _, one := range r.GetResources() {
-		x.keys = append(x.keys, r.GetTypeUrl()+" "+one.GetName())
+		x[r.GetTypeUrl()+" "+one.GetName()] = one.GetVersion()
 	}
 	s.sent[r.GetTypeUrl()+" "+r.GetNonce()] = x
 }
@@ -303,9 +336,9 @@ func (s *Server) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRequ
 	}
 	// Of several resources in one refusal Envoy names those that it means.
 	means := func(key string) bool { _, name, _ := strings.Cut(key, " "); return strings.Contains(why, name) }
-	named := slices.ContainsFunc(x.keys, means)
-	for _, key := range x.keys {
-		a := answer{at: x.at}
+	named := slices.ContainsFunc(slices.Collect(maps.Keys(x)), means)
+	for key, version := range x {
+		a := answer{version: version}
 		if !named || means(key) {
 			a.rejected = why
 		}

@@ -1,4 +1,6 @@
-package report
+// Package gaps counts how long requests wait between one token and the next, in bounded memory: engines make far
+// more gaps than requests.
+package gaps
 
 import (
 	"math"
@@ -16,46 +18,47 @@ import (
 type Gaps struct {
 	mu      sync.Mutex
 	shift   uint // a window is 2^shift ns long
-	windows []gapCounts
+	windows []Counts
 }
 
-// gapCounts are counts by bucket, of those from low on.
-type gapCounts struct {
-	low    int
-	counts []int64
-	total  int64
+// Counts are counts of gaps by their length.
+type Counts struct {
+	low    int     // the first bucket
+	counts []int64 // by bucket, from there on
+	// Total is the number of gaps.
+	Total int64
 }
 
 const (
-	// gapWindows bounds how many windows there are: twice as long ones, of more.
-	gapWindows = 128
+	// mostWindows bounds how many windows there are: twice as long ones, of more.
+	mostWindows = 128
 	// A bucket is as wide as 1/512 of the power of two below its values.
-	gapBits = 9
-	// gapPrecision is how far the middle of a bucket may be from what is in it.
-	gapPrecision = 1.0 / (2 << gapBits)
+	bucketBits = 9
+	// Precision is by which part a figure may be off: the middle of a bucket, from what is in it.
+	Precision = 1.0 / (2 << bucketBits)
 	// shortestWindow is the first windows' shift: a millisecond.
 	shortestWindow = 20
 )
 
-// NewGaps begins to count.
-func NewGaps() *Gaps { return &Gaps{shift: shortestWindow} }
+// New returns a recorder that has counted nothing.
+func New() *Gaps { return &Gaps{shift: shortestWindow} }
 
 // bucketOf is the bucket of a span in nanoseconds.
 func bucketOf(ns uint64) int {
-	if ns < 1<<gapBits {
+	if ns < 1<<bucketBits {
 		return int(ns)
 	}
-	e := bits.Len64(ns) - 1 - gapBits
-	return e<<gapBits + int(ns>>e)
+	e := bits.Len64(ns) - 1 - bucketBits
+	return e<<bucketBits + int(ns>>e)
 }
 
 // bucket is from where a bucket's spans are, and from where they are the next one's.
 func bucket(i int) (from, to uint64) {
-	if i < 1<<gapBits {
+	if i < 1<<bucketBits {
 		return uint64(i), uint64(i) + 1
 	}
-	e := i>>gapBits - 1
-	from = uint64(i&(1<<gapBits-1)|1<<gapBits) << e
+	e := i>>bucketBits - 1
+	from = uint64(i&(1<<bucketBits-1)|1<<bucketBits) << e
 	return from, from + 1<<e
 }
 
@@ -83,11 +86,11 @@ func (g *Gaps) Gaps(s *engine.Schedule, from, steps, requests int) {
 
 // window is the number of the window of a time.
 func (g *Gaps) window(at machine.Time) int {
-	for at>>g.shift >= gapWindows {
+	for at>>g.shift >= mostWindows {
 		for i := 0; i < len(g.windows); i += 2 {
 			x := g.windows[i]
 			if i+1 < len(g.windows) {
-				x.merge(&g.windows[i+1])
+				x.Merge(&g.windows[i+1])
 			}
 			g.windows[i/2] = x
 		}
@@ -98,13 +101,13 @@ func (g *Gaps) window(at machine.Time) int {
 	}
 	w := int(at >> g.shift)
 	for len(g.windows) <= w {
-		g.windows = append(g.windows, gapCounts{})
+		g.windows = append(g.windows, Counts{})
 	}
 	return w
 }
 
 // add counts n spans, each longer than the one before by as much, so many times each.
-func (c *gapCounts) add(first, grow engine.Fixed, n int, times int64) {
+func (c *Counts) add(first, grow engine.Fixed, n int, times int64) {
 	for n > 0 {
 		b := bucketOf(uint64(first.Time()))
 		in := n
@@ -113,13 +116,13 @@ func (c *gapCounts) add(first, grow engine.Fixed, n int, times int64) {
 		}
 		c.at(b, b)
 		c.counts[b-c.low] += int64(in) * times
-		c.total += int64(in) * times
+		c.Total += int64(in) * times
 		first, n = first+grow*engine.Fixed(in), n-in
 	}
 }
 
 // at makes room for buckets from one to another.
-func (c *gapCounts) at(from, to int) {
+func (c *Counts) at(from, to int) {
 	if len(c.counts) == 0 {
 		c.low = from
 	}
@@ -132,7 +135,8 @@ func (c *gapCounts) at(from, to int) {
 	}
 }
 
-func (c *gapCounts) merge(other *gapCounts) {
+// Merge adds other counts.
+func (c *Counts) Merge(other *Counts) {
 	if len(other.counts) == 0 {
 		return
 	}
@@ -140,16 +144,16 @@ func (c *gapCounts) merge(other *gapCounts) {
 	for i, n := range other.counts {
 		c.counts[other.low-c.low+i] += n
 	}
-	c.total += other.total
+	c.Total += other.Total
 }
 
-// quantile is the p-quantile in seconds: the middle of the bucket of the smallest span
+// Quantile is the p-quantile in seconds: the middle of the bucket of the smallest span
 // that at least this part of them does not exceed. Not a number where there are none.
-func (c *gapCounts) quantile(p float64) float64 {
-	if c.total <= 0 {
+func (c *Counts) Quantile(p float64) float64 {
+	if c.Total <= 0 {
 		return math.NaN()
 	}
-	rank, seen := max(int64(math.Ceil(float64(c.total)*p)), 1), int64(0)
+	rank, seen := max(int64(math.Ceil(float64(c.Total)*p)), 1), int64(0)
 	for i, n := range c.counts {
 		if seen += n; seen >= rank {
 			from, to := bucket(c.low + i)
@@ -159,15 +163,38 @@ func (c *gapCounts) quantile(p float64) float64 {
 	return math.NaN()
 }
 
-// between is the windows whose middle lies between two times.
-func (g *Gaps) between(from, to machine.Time) *gapCounts {
+// Above returns the share of spans whose bucket is above that of so many seconds.
+func (c *Counts) Above(seconds float64) float64 {
+	if c.Total <= 0 {
+		return math.NaN()
+	}
+	over := int64(0)
+	for i, n := range c.counts {
+		if from, to := bucket(c.low + i); float64(from+to-1)/2e9 > seconds {
+			over += n
+		}
+	}
+	return float64(over) / float64(c.Total)
+}
+
+// Between returns the gaps of the windows whose middle lies between two times.
+func (g *Gaps) Between(from, to machine.Time) *Counts {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := new(gapCounts)
+	all := new(Counts)
 	for i := range g.windows {
 		if middle := machine.Time(2*i+1) << g.shift / 2; middle >= from && middle < to {
-			all.merge(&g.windows[i])
+			all.Merge(&g.windows[i])
 		}
 	}
 	return all
+}
+
+// Mean is the mean in seconds; not a number where there are none.
+func (c *Counts) Mean() (mean float64) {
+	for i, n := range c.counts {
+		from, to := bucket(c.low + i)
+		mean += float64(float64(n) * float64(from+to-1) / 2e9)
+	}
+	return mean / float64(c.Total)
 }

@@ -1,4 +1,4 @@
-package report
+package gaps
 
 import (
 	"math"
@@ -17,7 +17,7 @@ import (
 // they are and however they are told.
 func TestGapsAreKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g, backwards, all := NewGaps(), NewGaps(), []float64{}
+		g, backwards, all := New(), New(), []float64{}
 		type told struct {
 			s               engine.Schedule
 			from, steps, of int
@@ -44,22 +44,22 @@ func TestGapsAreKept(t *testing.T) {
 			backwards.Gaps(&x.s, x.from, x.steps, x.of)
 		}
 		slices.Sort(all)
-		whole := g.between(0, machine.Never/2)
-		if int(whole.total) != len(all) {
-			t.Fatalf("found %d gaps, expected %d", whole.total, len(all))
+		whole := g.Between(0, machine.Never/2)
+		if int(whole.Total) != len(all) {
+			t.Fatalf("found %d gaps, expected %d", whole.Total, len(all))
 		}
-		if len(g.windows) > gapWindows {
-			t.Fatalf("%d windows, expected at most %d", len(g.windows), gapWindows)
+		if len(g.windows) > mostWindows {
+			t.Fatalf("%d windows, expected at most %d", len(g.windows), mostWindows)
 		}
 		for _, p := range []float64{0.01, 0.5, 0.9, 0.99, 1} {
-			if want, got := stats.Quantile(all, p), whole.quantile(p)*1e9; math.Abs(got-want) > want*gapPrecision+1 {
+			if want, got := stats.Quantile(all, p), whole.Quantile(p)*1e9; math.Abs(got-want) > want*Precision+1 {
 				t.Fatalf("the %v-quantile is %v ns, expected %v", p, got, want)
 			}
 		}
 		for i := range 10 {
 			from, to := machine.Time(i)*4e11, machine.Time(i+1)*4e11
-			a, b := g.between(from, to), backwards.between(from, to)
-			if d := cmp.Diff(a, b, cmp.AllowUnexported(gapCounts{})); d != "" && a.total+b.total > 0 {
+			a, b := g.Between(from, to), backwards.Between(from, to)
+			if d := cmp.Diff(a, b, cmp.AllowUnexported(Counts{})); d != "" && a.Total+b.Total > 0 {
 				t.Fatalf("told backwards it differs:\n%s", d)
 			}
 		}
@@ -68,14 +68,14 @@ func TestGapsAreKept(t *testing.T) {
 
 // A gap that is taken back was never there.
 func TestGapTakenBack(t *testing.T) {
-	g := NewGaps()
+	g := New()
 	s := engine.Schedule{Base: engine.ToFixed(7 * machine.Millisecond)}
 	g.Gaps(&s, 0, 10, 2)
 	g.Gaps(&engine.Schedule{Start: 63 * machine.Millisecond, Base: engine.ToFixed(machine.Second)}, 0, 1, 1)
 	g.Gaps(&s, 9, 1, -2)
-	all := g.between(0, 10*machine.Second)
-	if got := all.quantile(0.9); all.total != 19 || math.Abs(got-0.007) > 1e-5 {
-		t.Errorf("found %d gaps, nine in ten below %v", all.total, got)
+	all := g.Between(0, 10*machine.Second)
+	if got := all.Quantile(0.9); all.Total != 19 || math.Abs(got-0.007) > 1e-5 {
+		t.Errorf("found %d gaps, nine in ten below %v", all.Total, got)
 	}
 }
 

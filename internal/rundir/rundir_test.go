@@ -1,9 +1,9 @@
-package stack
+package rundir
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,17 +18,24 @@ const runDirVar = "WINDTUNNEL_TEST_RUN_DIR"
 
 func serveRunDir(temp string) {
 	var err error
-	theRunDir, err = newRunDir(temp, slog.New(slog.DiscardHandler))
+	theRunDir, err = New(temp, Run, nil)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Println(theRunDir.path)
+	fmt.Println(theRunDir.Path)
 	select {}
 }
 
+func TestMain(m *testing.M) {
+	if temp := os.Getenv(runDirVar); temp != "" {
+		serveRunDir(temp)
+	}
+	os.Exit(m.Run())
+}
+
 // theRunDir lives as long as that process.
-var theRunDir *runDir
+var theRunDir *Dir
 
 // The next run removes the directory of one that was killed, and nothing else:
 // not that of a run that goes on, in this process or in another, nor what a
@@ -57,9 +64,9 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 		}
 		return c, lines.Text()
 	}
-	run := func() *runDir {
+	run := func() *Dir {
 		t.Helper()
-		d, err := newRunDir(temp, slog.New(slog.DiscardHandler))
+		d, err := New(temp, Run, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +86,7 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 		t.Helper()
 		path := filepath.Join(temp, name)
 		must(os.Mkdir(path, mode))
-		must(os.WriteFile(filepath.Join(path, runLock), nil, 0o600))
+		must(os.WriteFile(filepath.Join(path, lockFile), nil, 0o600))
 		return path
 	}
 
@@ -89,18 +96,21 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 	}
 	killed, killedDir := start()
 	_, otherDir := start()
-	stay := []string{otherDir, own.path, dir("windtunnel-notes", 0o700), dir("windtunnel-123", 0o755), dir("other-123", 0o700), filepath.Join(temp, "windtunnel-5")}
+	stay := []string{otherDir, own.Path, dir("windtunnel-notes", 0o700), dir("windtunnel-123", 0o755), dir("other-123", 0o700), filepath.Join(temp, "windtunnel-5")}
 	elsewhere := t.TempDir()
-	must(os.WriteFile(filepath.Join(elsewhere, runLock), nil, 0o600))
+	must(os.WriteFile(filepath.Join(elsewhere, lockFile), nil, 0o600))
 	must(os.Symlink(elsewhere, stay[5]))
 	bare := filepath.Join(temp, "windtunnel-7")
 	must(os.Mkdir(bare, 0o700))
 	linked := filepath.Join(temp, "windtunnel-8")
 	must(os.Mkdir(linked, 0o700))
-	must(os.Symlink(filepath.Join(elsewhere, runLock), filepath.Join(linked, runLock)))
+	must(os.Symlink(filepath.Join(elsewhere, lockFile), filepath.Join(linked, lockFile)))
 	failed := run()
-	must(failed.keep())
-	stay = append(stay, bare, linked, failed.path, filepath.Join(elsewhere, runLock))
+	logs := errors.New("it ended (log: " + filepath.Join(failed.Path, "it.log") + ")")
+	if err := failed.End(logs); !errors.Is(err, logs) {
+		t.Errorf("the run's error became %v", err)
+	}
+	stay = append(stay, bare, linked, failed.Path, filepath.Join(elsewhere, lockFile))
 
 	must(killed.Process.Kill())
 	_ = killed.Wait() // killed, and so an error
@@ -113,19 +123,23 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 			t.Errorf("%s is gone", path)
 		}
 	}
-	must(next.remove())
-	if exists(next.path) {
+	other := errors.New("bad")
+	if err := run().End(other); err != other { //nolint:errorlint // nothing else went wrong
+		t.Errorf("the run's error became %v", err)
+	}
+	must(next.End(nil))
+	if exists(next.Path) {
 		t.Error("a run that ended well left its directory")
 	}
 	long := time.Now().Add(-keptFor - time.Hour)
-	must(os.Chtimes(filepath.Join(failed.path, runKept), long, long))
+	must(os.Chtimes(filepath.Join(failed.Path, keptFile), long, long))
 	// A process that another test is starting has all files of this one until it
 	// becomes a program of its own, and so the lock.
-	n := clearRunDirs(temp)
-	for end := time.Now().Add(patience); n == 0 && time.Now().Before(end); n = clearRunDirs(temp) {
+	n := clear(temp)
+	for end := time.Now().Add(time.Minute); n == 0 && time.Now().Before(end); n = clear(temp) {
 		runtime.Gosched()
 	}
-	if n != 1 || exists(failed.path) {
+	if n != 1 || exists(failed.Path) {
 		t.Errorf("%d removed: what a failed run left stays for ever", n)
 	}
 	runtime.KeepAlive(own) // the lock goes with the last who knows it

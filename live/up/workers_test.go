@@ -1,0 +1,123 @@
+package up
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/eventually"
+	"github.com/windtunnel/windtunnel/live/sidecar"
+)
+
+// decodeWorkers are document 003's decode workers behind their sidecars, in a pool that probes them.
+const decodeWorkers = `
+---
+apiVersion: serving.kserve.io/v1alpha1
+kind: InferencePool
+metadata: {name: one}
+spec:
+  modelName: m
+  selector: {matchLabels: {app: one}}
+  healthCheck: {enabled: true, endpoint: /health, interval: 100ms, timeout: 5s, unhealthyThreshold: 1, healthyThreshold: 1}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: one}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: one}}
+  template:
+    metadata: {labels: {app: one}}
+    spec:
+      containers:
+      - {name: vllm, image: ghcr.io/llm-d/llm-d:0.0.8, args: [--model=m, --port=8001], ports: [{containerPort: 8001}]}
+      - {name: routing-sidecar, image: quay.io/llm-d/llm-d-routing-sidecar:0.3, args: [-port=8000, -vllm-port=8001], ports: [{containerPort: 8000}]}
+`
+
+func sidecarOf([]string, func(string) (string, bool)) (sidecar.Options, error) {
+	return sidecar.Options{Listen: "0.0.0.0:8000", Decoder: "127.0.0.1:8001"}, nil
+}
+
+// candidates are the endpoints that a pool's picker may choose.
+func (r *rig) candidates(pool string) (out []string) {
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	r.pickers[pool+"/0"].server.Picking().With(func(m *core.Machine, _ machine.Time) {
+		view := m.Picker().Pool().View()
+		for i := range view.States {
+			out = append(out, view.States[i].HostPort())
+		}
+	})
+	return out
+}
+
+// A worker whose engine has died is no candidate of the picker, though its sidecar lives, until the
+// engine is back.
+func TestCrashedWorkerIsNoCandidate(t *testing.T) {
+	t.Parallel()
+	r := bringWith(t, Options{Objects: objectsOf(t, oneGateway()+decodeWorkers+leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "one"})), Sidecar: sidecarOf})
+	pod := r.Addresses().Pods[0]
+	engine := func(op string) {
+		t.Helper()
+		if a := r.do(http.MethodPost, "http://"+pod.Ports["8001"]+"/admin/"+op, ""); a.status != http.StatusOK {
+			t.Fatalf("%s: %d %s", op, a.status, a.body)
+		}
+	}
+	is := func(n int) func() bool {
+		return func() bool { return len(r.candidates("default/one")) == n }
+	}
+	eventually.Is(t, "both workers to be candidates", is(2))
+	engine("crash")
+	eventually.Is(t, "the crashed worker to leave", is(1))
+	if left := r.candidates("default/one"); left[0] == pod.Sidecar {
+		t.Errorf("candidates %v, and %s has crashed", left, pod.Sidecar)
+	}
+	for n := range 5 {
+		if a := r.post(r.url(80)+"/v1/completions", fmt.Sprintf(`{"model":"m","prompt":"%d","max_tokens":1}`, n), "Content-Type", "application/json"); a.status != http.StatusOK {
+			t.Errorf("%d: %s", a.status, a.body)
+		}
+	}
+	engine("restart")
+	eventually.Is(t, "the worker to be back", is(2))
+}
+
+// A model server without a sidecar answers where the pool's scraper asks it, as in live and virtual runs
+// of scenarios.
+func TestScraperFindsEveryWorker(t *testing.T) {
+	t.Parallel()
+	const config = `{"profiles":[{"name":"default","plugins":{"score":{"enabled":[{"name":"LoadAwareScorer","weight":30}]},"scrape":{"enabled":[{"name":"VLLMMetricScraper","interval":"50ms"}]}}}],"pluginConfig":[{"name":"VLLMMetricScraper","args":{"endpoint":"/metrics","port":8001}}]}`
+	text := strings.Replace(pickerOf("one", 1, ""), "--pool-name=one", fmt.Sprintf("--pool-name=one, --config-text, '%s'", config), 1)
+	r := bring(t, objectsOf(t, oneGateway()+servers("one", 2, "")+text+leadTo("/v1", pool("one"))))
+	if r.places.block == nil {
+		t.Skip("this machine has one loopback address: pods share it")
+	}
+	eventually.Is(t, "the metrics of both workers", func() bool {
+		known := 0
+		r.applying.Lock()
+		defer r.applying.Unlock()
+		r.pickers["default/one/0"].server.Picking().With(func(m *core.Machine, _ machine.Time) {
+			view := m.Picker().Pool().View()
+			for i := range view.States {
+				if view.States[i].UpdatedAt > 0 {
+					known++
+				}
+			}
+		})
+		return known == 2
+	})
+	for _, p := range r.Addresses().Pods {
+		if host, port, err := net.SplitHostPort(p.Ports["8000"]); err != nil || port != "8000" {
+			t.Errorf("pod %s: its own port is %s:%s", p.Name, host, port)
+		}
+	}
+	if err := r.Apply(t.Context(), r.objects); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.Addresses().Pods); n != 2 {
+		t.Errorf("%d pods", n)
+	}
+}
