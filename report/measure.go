@@ -559,20 +559,36 @@ func Compare(m Measure, a, b *Analysis) (Difference, bool) {
 		return d, false
 	}
 	not := cmp.Or(a.runs.unsteady(), b.runs.unsteady())
-	d.By = estimate(len(a.runs), d.B.Value-d.A.Value, not, m, func(k int) ([]float64, int) {
+	d.By = estimate(len(a.runs), m.apart(d.A.Value, d.B.Value), not, m, func(k int) ([]float64, int) {
 		x, fewestX := valuesIn(a.sections(k), m.in)
 		y, fewestY := valuesIn(b.sections(k), m.in)
 		if len(x) != len(y) {
 			return nil, 0
 		}
 		for i := range x {
-			x[i] = y[i] - x[i]
+			x[i] = m.apart(x[i], y[i])
 		}
 		return x, min(fewestX, fewestY)
 	}, func() float64 {
 		return independent(lessEach(b.series(m), a.series(m)), lessEach(b.series(memoryOf), a.series(memoryOf)))
 	})
 	return d, true
+}
+
+// apart returns b less a, or 0 where they differ by what means nothing to anybody: a microsecond, what gaps
+// between tokens are rounded to, or what sums of floats are.
+func (m *Measure) apart(a, b float64) float64 {
+	none := 1e-9 * max(math.Abs(a), math.Abs(b))
+	if m.gaps {
+		none = 2 * gaps.Precision * max(a, b) // each is as far off as half of what they are rounded to
+	}
+	if m.Unit == Seconds {
+		none = max(none, 1.000001e-6)
+	}
+	if math.Abs(b-a) <= none {
+		return 0
+	}
+	return b - a
 }
 
 // lessEach returns what is left of a series less another that is as long, else nil.

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
@@ -173,7 +174,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set(name, value)
 	}
 	switch {
-	case !s.ownHost(r.Host):
+	case !header.Loopback(r.Host) || !strings.HasSuffix(r.Host, ":"+s.port):
 		refuse(w, http.StatusMisdirectedRequest, "Not this host", "This page is served to 127.0.0.1:"+s.port+" alone; the request named another host.")
 	case !s.sameSite(r):
 		refuse(w, http.StatusForbidden, "Another page asked", "Only the page itself may ask for this.")
@@ -300,17 +301,6 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	tell(w, map[string]any{"events": json.RawMessage(steps), "missing": missing})
-}
-
-// ownHost says whether a request names this machine's loopback address; a name that
-// somebody else's DNS leads here is none.
-func (s *Server) ownHost(host string) bool {
-	for _, name := range []string{"127.0.0.1", "localhost", "[::1]"} {
-		if host == name+":"+s.port {
-			return true
-		}
-	}
-	return false
 }
 
 // sameSite says whether a request comes from the page itself, or from a person.

@@ -64,7 +64,7 @@ func (e *Raised) Error() string { return e.Message }
 
 // tags are those that templates may use. Others would reach for files, or belong
 // to web pages.
-var tags = []string{"for", "if", "set", "macro", "call", "filter", "raw", "with", "break", "continue", "do"}
+var tags = []string{"for", "if", "set", "macro", "call", "raw", "break", "continue", "do"}
 
 // Parse compiles a template. name is where it stands, for errors; special are
 // texts that templates know by name, such as bos_token.
@@ -84,7 +84,9 @@ func Parse(name, text string, special map[string]string) (*Template, error) {
 	c.TrimBlocks, c.LeftStripBlocks = true, true
 	t := &Template{special: special, parts: partsPattern.MatchString(text)}
 	err = safely(func() error {
-		t.template, err = exec.NewTemplate(root, c, loader, environment)
+		if t.template, err = exec.NewTemplate(root, c, loader, environment); err == nil {
+			measureNodes(t.template.Root().Nodes)
+		}
 		return err
 	})
 	if err != nil {
@@ -123,6 +125,12 @@ func onlyKnownTags(text string) error {
 	return nil
 }
 
+// filterNames are Jinja's filters, but for the one that draws at random.
+var filterNames = strings.Fields(`abs attr batch capitalize center default d dictsort e escape filesizeformat first float
+	forceescape format groupby indent int join items keys values last length count list lower map max min pprint rejectattr
+	reject replace reverse round safe selectattr select slice sort string striptags sum title tojson trim truncate unique
+	upper urlencode urlize wordcount wordwrap xmlattr`)
+
 // environment is that of transformers' apply_chat_template.
 var environment = func() *exec.Environment {
 	known := map[string]parser.ControlStructureParser{"generation": generation}
@@ -130,6 +138,9 @@ var environment = func() *exec.Environment {
 		parse, ok := builtins.ControlStructures.Get(name)
 		if !ok {
 			continue
+		}
+		if name == "set" {
+			parse = setTag
 		}
 		known[name] = func(p, args *parser.Parser) (nodes.ControlStructure, error) {
 			made, err := parse(p, args)
@@ -143,10 +154,12 @@ var environment = func() *exec.Environment {
 	for _, name := range []string{"dict", "namespace", "joiner", "cycler"} {
 		globals[name], _ = builtins.GlobalFunctions.Get(name)
 	}
-	filters := exec.NewFilterSet(map[string]exec.FilterFunction{}).Update(builtins.Filters)
-	filters.Update(exec.NewFilterSet(map[string]exec.FilterFunction{"tojson": toJSON, "items": ofDict(pairOf), "keys": ofDict(keyOf), "values": ofDict(valueOf)}))
-	return &exec.Environment{Context: exec.NewContext(globals), Filters: filters, Tests: builtins.Tests,
-		ControlStructures: exec.NewControlStructureSet(known), Methods: builtins.Methods}
+	for name, f := range operators {
+		globals[name] = f
+	}
+	own := map[string]exec.FilterFunction{"tojson": toJSON, "items": ofDict(pairOf), "keys": ofDict(keyOf), "values": ofDict(valueOf)}
+	return &exec.Environment{Context: exec.NewContext(globals), Filters: filters(own, filterNames), Tests: builtins.Tests,
+		ControlStructures: exec.NewControlStructureSet(known), Methods: methods()}
 }()
 
 // Render writes a conversation as a prompt. The error is a *Raised where the
@@ -193,7 +206,7 @@ func last(err error) string {
 func safely(do func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("%v", v)
+			err = errors.New("the template library failed") // its words are for its authors
 		}
 	}()
 	return do()
@@ -202,6 +215,7 @@ func safely(do func() error) (err error) {
 // budget is what is left of the work for one prompt, and why it ended.
 type budget struct {
 	left, each int
+	made       int // bytes of values
 	nested     int // calls of macros
 	raised     *Raised
 	err        error

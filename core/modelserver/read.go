@@ -30,6 +30,9 @@ type Head struct {
 	// Memory is where the request is read into, which is one of before that nobody
 	// needs any more; nil takes new memory.
 	Memory *Memory
+	// Client reports whether it has left, so that no more work is done for it; nil
+	// never leaves.
+	Client interface{ HasLeft() bool }
 
 	room *room             // instead of Memory, where nobody reads the answer
 	kv   *connector.Params // what the body says of caches, where that is known

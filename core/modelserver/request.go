@@ -80,7 +80,7 @@ func (h *Head) newRequest(stream bool) *Request {
 	}
 	*in = room{}
 	r := &in.request
-	r.Stream, r.Prompts, r.knownKV = stream, in.prompt[:0], h.kv
+	r.Stream, r.Prompts, r.knownKV, r.work.client = stream, in.prompt[:0], h.kv, h.Client
 	switch {
 	case h.room != nil:
 	case stream:

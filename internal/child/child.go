@@ -1,3 +1,3 @@
-// Package child ends programs that windtunnel has started, with all that they
-// have started, and ties them to its own life.
+// Package child starts programs that do not outlive windtunnel, and ends them with
+// all that they have started.
 package child

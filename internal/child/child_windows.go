@@ -4,8 +4,8 @@ import "os/exec"
 
 // Windows has no SIGTERM for a child without a console: it is simply ended.
 
-// Tie does nothing here.
-func Tie(*exec.Cmd) {}
+// Start starts the child.
+func Start(cmd *exec.Cmd) error { return cmd.Start() }
 
 // Terminate ends the child.
 func Terminate(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

@@ -251,7 +251,7 @@ type Announcer struct {
 // Announce has all workers push once, then each when it has changed, and all again and again,
 // every so often, until Stop. A push that does not arrive is lost: the next one says all.
 func Announce(ctx context.Context, address string, every time.Duration, workers func() []core.Worker, log *slog.Logger) (*Announcer, error) {
-	a := &Announcer{url: "http://" + address + PathWorkers, workers: workers, client: http.Client{Timeout: max(time.Second, every)}, changed: map[core.WorkerID]bool{}, woken: make(chan struct{}, 1)}
+	a := &Announcer{url: "http://" + address + PathWorkers, workers: workers, client: http.Client{Timeout: max(time.Second, every), CheckRedirect: serve.Stay}, changed: map[core.WorkerID]bool{}, woken: make(chan struct{}, 1)}
 	if err := a.push(ctx, a.workers()); err != nil {
 		return nil, fmt.Errorf("dynamo: workers cannot announce themselves: %w", err)
 	}
@@ -314,7 +314,7 @@ func (a *Announcer) push(ctx context.Context, workers []core.Worker) error {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %d: %.200s", resp.StatusCode, text)
+		err = fmt.Errorf("%w: %.200s", serve.Status(resp), text)
 	}
 	return err
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(orphanHelperEnv) != "" {
 		os.Exit(orphanHelper())
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/windtunnel/windtunnel/internal/child.startChildren"))
 }
 
 // realEnvoy is the Envoy that a user of this machine would get.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,25 +138,15 @@ func (p *Process) launch() error {
 	p.cmd = exec.Command(p.Binary.Path, p.args()...)
 	p.cmd.Dir = p.Dir
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	child.Tie(p.cmd)
-
-	started := make(chan error, 1)
+	if err := child.Start(p.cmd); err != nil {
+		log.Close()
+		return fail(StartFailed, err, "Envoy cannot be started: %v", err)
+	}
 	go func() {
-		// The kernel ties the child's life to the thread that forked it, not
-		// to the process: that thread must last as long as the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-		}
+		p.err = p.cmd.Wait()
 		log.Close()
 		close(p.ended)
 	}()
-	if err := <-started; err != nil {
-		return fail(StartFailed, err, "Envoy cannot be started: %v", err)
-	}
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // pageFetch fetches one page over and over, on a connection of its own and
@@ -22,8 +23,7 @@ import (
 // costs several times as much there, in hand-overs between goroutines and in
 // buffers for the garbage collector, and requests wait behind it.
 //
-// It speaks plain HTTP/1.1. TLS, and a server that redirects, are left to
-// http.Client.
+// It speaks plain HTTP/1.1. TLS is left to http.Client. Neither follows redirects.
 type pageFetch struct {
 	url     string
 	client  *http.Client
@@ -128,12 +128,6 @@ func (f *pageFetch) ask(ctx context.Context) (page []byte, again bool, err error
 		return nil, false, fmt.Errorf("GET %s: %w", f.url, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 == 3 && resp.Header.Get("Location") != "" {
-		f.close()
-		f.text = nil
-		page, err = f.byClient(ctx)
-		return page, false, err
-	}
 	if h.page, err = readPage(resp, h.page[:0]); err != nil {
 		f.close()
 		return nil, false, fmt.Errorf("GET %s: %w", f.url, err)
@@ -142,7 +136,7 @@ func (f *pageFetch) ask(ctx context.Context) (page []byte, again bool, err error
 		f.close()
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, false, fmt.Errorf("status %d", resp.StatusCode)
+		return nil, false, serve.Status(resp)
 	}
 	return h.page, false, nil
 }
@@ -180,7 +174,7 @@ func (f *pageFetch) byClient(ctx context.Context) ([]byte, error) {
 	defer resp.Body.Close()
 	page, err := io.ReadAll(io.LimitReader(resp.Body, metrics.MaxPageBytes+1))
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %d", resp.StatusCode)
+		err = serve.Status(resp)
 	}
 	return page, err
 }

@@ -75,7 +75,7 @@ func TestPagesAreFetched(t *testing.T) {
 		{"/closes", "bye", 3},
 		{"/long", "200000 bytes", 1},
 		{"/endless", fmt.Sprint(metrics.MaxPageBytes+1, " bytes"), 3},
-		{"/moved", "0;1;2;", 2},
+		{"/moved", `error: status 302: it redirects to "/pieces?a=b", and redirects are not followed`, 1},
 		{"/gone", "error: status 503", 1},
 		{"/none", "error: status 404", 1},
 	} {

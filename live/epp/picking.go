@@ -3,7 +3,6 @@ package epp
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // maxAnswerBytes bounds what a tokeniser or a remote scorer may answer.
@@ -84,7 +84,7 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 		return nil, err
 	}
 	k := &Picking{openRequests: openRequests{idle: make(chan struct{})}, o: o, m: m,
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer(o.Hosts)}}}
+		client: &http.Client{CheckRedirect: serve.Stay, Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer(o.Hosts)}}}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.scraper = newScraper(k)
 	k.drive = drive.New(drive.Options[core.Message, *core.Effects]{Machine: m, Effects: new(core.Effects), Now: o.Now, Panicked: k.panicked,
@@ -328,7 +328,7 @@ func (k *Picking) call(ctx context.Context, n *picker.Need) ([]byte, error) {
 	defer resp.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	if err == nil && resp.StatusCode/100 != 2 {
-		err = fmt.Errorf("status %d", resp.StatusCode)
+		err = serve.Status(resp)
 	}
 	return body, err
 }

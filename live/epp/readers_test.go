@@ -27,7 +27,7 @@ func TestWhoReadsThePages(t *testing.T) {
 		h := o.metricsPages()
 		ask := func(path, from, token string) int {
 			r := httptest.NewRequest(http.MethodGet, path, nil)
-			r.RemoteAddr = from
+			r.RemoteAddr, r.Host = from, "localhost:9090"
 			if token != "" {
 				r.Header.Set("Authorization", "Bearer "+token)
 			}

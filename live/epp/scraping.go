@@ -10,6 +10,7 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // scraper fetches pages of endpoints when the picker wants them, and hands in
@@ -59,7 +60,7 @@ func newScraper(k *Picking) *scraper {
 	sources := k.m.Sources()
 	for i := range sources {
 		src := &sources[i]
-		p := &pageSource{Source: src, client: &http.Client{Timeout: src.Timeout.Duration(), Transport: &http.Transport{MaxIdleConnsPerHost: 1,
+		p := &pageSource{Source: src, client: &http.Client{Timeout: src.Timeout.Duration(), CheckRedirect: serve.Stay, Transport: &http.Transport{MaxIdleConnsPerHost: 1,
 			IdleConnTimeout: time.Minute, TLSClientConfig: &tls.Config{InsecureSkipVerify: src.InsecureSkipVerify}}}}
 		if len(src.Extractors) > 0 {
 			p.reader = metrics.NewReader(src.Wants)

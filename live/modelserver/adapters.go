@@ -51,11 +51,27 @@ func (a *adapters) list() []knownAdapter {
 }
 
 func (a *adapters) add(x Adapter) engine.AdapterID {
+	id, _ := a.load(x, false)
+	return id
+}
+
+// load is the number that the engine knows an adapter by, a new one where its name is
+// new; false where the name is known already and may not be loaded again. It is 0 where
+// too many are known.
+func (a *adapters) load(x Adapter, again bool) (engine.AdapterID, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	for _, k := range a.known {
+		if k.Name == x.Name {
+			return k.id, again
+		}
+	}
+	if len(a.known) >= MaxAdapters {
+		return 0, true
+	}
 	a.next++
 	a.known = append(a.known, knownAdapter{x, a.next})
-	return a.next
+	return a.next, true
 }
 
 func (a *adapters) remove(name string) {
@@ -88,23 +104,25 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput", Message: "Both 'lora_name' and 'lora_path' must be provided."})
 		return
 	}
-	known, loaded := s.adapters.find(q.Name)
-	switch {
-	case max(len(q.Name), len(q.Path), len(q.Base)) > maxAdapterText:
+	if max(len(q.Name), len(q.Path), len(q.Base)) > maxAdapterText {
 		wire.Answer(w, openai.Errorf(400, "lora_name", "lora_name, lora_path and base_model_name: expected at most %d bytes each.", maxAdapterText))
 		return
-	case loaded && !q.Inplace, slices.Contains(s.opts.Models, q.Name):
+	}
+	var id engine.AdapterID
+	free := !slices.Contains(s.opts.Models, q.Name)
+	if free {
+		id, free = s.adapters.load(Adapter{q.Name, q.Path, q.Base}, q.Inplace)
+	}
+	switch {
+	case !free:
 		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
 			Message: fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", q.Name)})
 		return
-	case len(s.adapters.list()) >= MaxAdapters:
+	case id == 0:
 		wire.Answer(w, openai.Errorf(400, "lora_name", "The server already knows %d adapters; unload one first.", MaxAdapters))
 		return
 	}
-	if !loaded {
-		known.id = s.adapters.add(Adapter{q.Name, q.Path, q.Base})
-	}
-	if !s.engine.Operate(engine.Control{Op: engine.OpLoadAdapter, Adapter: known.id}) {
+	if !s.engine.Operate(engine.Control{Op: engine.OpLoadAdapter, Adapter: id}) {
 		s.adapters.remove(q.Name)
 		wire.Answer(w, openai.Errorf(500, "", "The engine did not load the adapter '%s'.", q.Name))
 		return

@@ -62,15 +62,21 @@ func (i *Injection) Check() error {
 
 // SlowMetrics has /metrics take so long from now on, whatever else is injected.
 func (s *Server) SlowMetrics(delay time.Duration) error {
-	s.injector.mu.Lock()
-	defer s.injector.mu.Unlock()
-	now := s.injector.Injection
+	s.injector.changing.Lock()
+	defer s.injector.changing.Unlock()
+	now := s.injection()
 	now.MetricsDelay = delay
-	if err := now.Check(); err != nil {
-		return err
+	fault, err := now.parse()
+	if err == nil {
+		s.inject(now, fault)
 	}
-	s.injector.Injection = now
-	return nil
+	return err
+}
+
+func (s *Server) injection() Injection {
+	s.injector.mu.RLock()
+	defer s.injector.mu.RUnlock()
+	return s.injector.Injection
 }
 
 // metricsFault is how the metrics are spoilt.
@@ -81,24 +87,36 @@ func (s *Server) metricsFault() (delay time.Duration, frozen bool) {
 }
 
 type injector struct {
-	mu sync.RWMutex
+	changing sync.Mutex // held from what a change is based on until it is made
+	mu       sync.RWMutex
 	Injection
 	fault lifecycle.Fault
 }
 
 // Inject has the server spoil requests from now on.
 func (s *Server) Inject(i Injection) error {
-	if err := i.Check(); err != nil {
-		return err
-	}
-	fault, err := modelserver.ParseFault(i.Fault)
+	fault, err := i.parse()
 	if err != nil {
 		return err
 	}
+	s.injector.changing.Lock()
+	defer s.injector.changing.Unlock()
+	s.inject(i, fault)
+	return nil
+}
+
+// parse checks an injection, and reads its fault.
+func (i Injection) parse() (fault lifecycle.Fault, err error) {
+	if err := i.Check(); err != nil {
+		return fault, err
+	}
+	return modelserver.ParseFault(i.Fault)
+}
+
+func (s *Server) inject(i Injection, fault lifecycle.Fault) {
 	s.injector.mu.Lock()
 	defer s.injector.mu.Unlock()
 	s.injector.Injection, s.injector.fault = i, fault
-	return nil
 }
 
 // injected is the fault drawn for a request.
@@ -127,11 +145,10 @@ func (s *Server) injected(id string) lifecycle.Fault {
 }
 
 // adminConfig answers GET and POST /admin/config with llm-d-inference-sim's
-// keys. A key that is not given stays as it is.
+// keys. A key that is not given stays as it is. Two changes at once come one after the
+// other, and one that is refused changes nothing.
 func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
-	s.injector.mu.RLock()
-	now := s.injector.Injection
-	s.injector.mu.RUnlock()
+	now := s.injection()
 	if r.Method == http.MethodPost {
 		var q struct {
 			Percent *float64        `json:"failure-injection-rate"`
@@ -147,6 +164,9 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		if !wire.ReadJSON(w, r, s.opts.MaxBodyBytes, &q, true) {
 			return
 		}
+		s.injector.changing.Lock()
+		defer s.injector.changing.Unlock()
+		now = s.injection()
 		if q.Images != nil && (*q.Images < 0 || *q.Images > 100) {
 			wire.Answer(w, openai.Errorf(400, "image-emission-rate", "image-emission-rate: expected 0 to 100, got %d.", *q.Images))
 			return
@@ -171,25 +191,26 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		if q.Frozen != nil {
 			now.MetricsFrozen = *q.Frozen
 		}
-		if err := now.Check(); err != nil {
-			wire.Answer(w, openai.Errorf(400, "", "%v.", err))
-			return
-		}
+		fake := s.fake.Load()
 		if q.Fake != nil {
-			fake, err := s.fake.Load().With(q.Fake)
-			if err != nil {
+			var err error
+			if fake, err = fake.With(q.Fake); err != nil {
 				wire.Answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
 				return
 			}
-			s.SetFakeMetrics(fake)
+		}
+		fault, err := now.parse()
+		if err != nil {
+			wire.Answer(w, openai.Errorf(400, "", "%v.", err))
+			return
 		}
 		if bad := s.setTimes(q.TTFT, q.ITL); bad != nil {
 			wire.Answer(w, bad)
 			return
 		}
-		if err := s.Inject(now); err != nil {
-			wire.Answer(w, openai.Errorf(400, "", "%v.", err))
-			return
+		s.inject(now, fault) // nothing is refused from here on
+		if q.Fake != nil {
+			s.SetFakeMetrics(fake)
 		}
 		if q.Images != nil {
 			s.imagePercent.Store(int32(*q.Images))

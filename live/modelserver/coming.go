@@ -38,8 +38,9 @@ func (s *Server) keeps() (yes bool) {
 	return yes
 }
 
-// Join has a server that left listen again where it did, with an empty cache.
-func (s *Server) Join() error {
+// Join has a server that left listen again where it did, with an empty cache. After an
+// error it listens nowhere, and may be asked again.
+func (s *Server) Join() (err error) {
 	l, err := serve.Listen("a model server", s.endpoint)
 	if err != nil {
 		return err
@@ -49,12 +50,13 @@ func (s *Server) Join() error {
 		also, err = serve.Listen("a model server", also.Addr().String())
 	}
 	if err == nil {
-		if err = s.Restart(); err != nil && also != nil {
-			_ = also.Close() // the first error is the one to tell
-		}
+		err = s.Restart()
 	}
 	if err != nil {
-		_ = l.Close() // likewise
+		_ = l.Close() // the first error is the one to report
+		if also != nil {
+			_ = also.Close()
+		}
 		return err
 	}
 	s.listener, s.also, s.http = l, also, s.server()

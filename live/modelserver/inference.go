@@ -85,6 +85,9 @@ func (g *inferenceRequest) Woken() <-chan struct{} { return g.box.Ready }
 func (g *inferenceRequest) Done() <-chan struct{}  { return g.ctx.Done() }
 func (g *inferenceRequest) Left()                  { g.box.Put(func(p *modelserver.Progress) { p.Gone = g.gone() }) }
 
+// HasLeft is for the Reader.
+func (g *inferenceRequest) HasLeft() bool { return g.ctx.Err() != nil }
+
 // gone is why nobody waits for the answer any more.
 func (g *inferenceRequest) gone() string {
 	if cause := context.Cause(g.ctx); !errors.Is(cause, g.ctx.Err()) { // who ended it says why
@@ -195,7 +198,7 @@ func (g *inferenceRequest) closes() {
 
 // take reads the body.
 func (g *inferenceRequest) take() {
-	g.head.Scratch, g.head.Memory = chats.Get().(*openai.Chat), &g.memory
+	g.head.Scratch, g.head.Memory, g.head.Client = chats.Get().(*openai.Chat), &g.memory, g
 	body := g.body
 	q, bad := g.api.Read(&g.s.reader, &g.head, body)
 	if len(body) <= keptBuffer {

@@ -129,6 +129,8 @@ func (s *Server) fakeMetrics(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	s.injector.changing.Lock()
+	defer s.injector.changing.Unlock()
 	f, err := s.fake.Load().With(body)
 	if err != nil {
 		wire.Answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))

@@ -98,8 +98,7 @@ func start(ctx context.Context, name string, cmd *exec.Cmd, dir, url, ready stri
 	}
 	defer log.Close() // the program has its own
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	child.Tie(cmd)
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	go func() {

@@ -76,7 +76,6 @@ func (t *Trainer) start() (*process, error) {
 	p.cmd.Env = environment(t.Library.Site)
 	p.cmd.Stderr = &p.errors
 	p.cmd.WaitDelay = 2 * time.Second
-	child.Tie(p.cmd)
 	stdin, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -85,7 +84,7 @@ func (t *Trainer) start() (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
+	if err := child.Start(p.cmd); err != nil {
 		return nil, err
 	}
 	p.stdin, p.in, p.out = stdin, bufio.NewWriterSize(stdin, 1<<16), bufio.NewReaderSize(stdout, 1<<16)

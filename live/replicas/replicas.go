@@ -26,6 +26,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Target is a page that Prometheus scrapes.
@@ -247,7 +248,7 @@ func (x *scaler) page(ctx context.Context, url, target string) ([]promql.Sample,
 	}
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", url, r.Status)
+		return nil, fmt.Errorf("%s: %w", url, serve.Status(r))
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(r.Body, metrics.MaxPageBytes))
@@ -262,7 +263,7 @@ func (x *scaler) page(ctx context.Context, url, target string) ([]promql.Sample,
 }
 
 // scrapes asks for pages.
-var scrapes = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
+var scrapes = &http.Client{CheckRedirect: serve.Stay, Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
 
 // samples are those of one family.
 func (x *scaler) samples(f *dto.MetricFamily, more metrics.Label) (out []promql.Sample) {

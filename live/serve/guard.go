@@ -9,17 +9,18 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 var crossOrigin http.CrossOriginProtection
 
-// Local tells whether a request comes from this machine itself: its connection
-// does, so does everybody that proxies say it came by, and no page of somebody
-// else's has a browser here send it.
+// Local reports whether a request comes from this machine itself: its connection
+// does, so does everybody that proxies say it came by, it names a loopback address,
+// and no page of somebody else's has a browser here send it.
 func Local(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !peer.Addr().Unmap().IsLoopback() || crossOrigin.Check(r) != nil {
+	if err != nil || !peer.Addr().Unmap().IsLoopback() || !header.Loopback(r.Host) || crossOrigin.Check(r) != nil {
 		return false
 	}
 	for _, list := range r.Header["X-Forwarded-For"] {

@@ -125,13 +125,20 @@ func TestLocalOnly(t *testing.T) {
 		{"127.0.0.1:1", []string{"X-Forwarded-For", "unknown"}, 403},
 		{"127.0.0.1:1", []string{"Forwarded", "for=127.0.0.1"}, 403},
 		{"10.0.0.1:1", []string{"X-Forwarded-For", "127.0.0.1"}, 403},
+		{"127.0.0.1:1", []string{"Host", "rebound.example:8000"}, 403}, // whose DNS leads here
+		{"127.0.0.1:1", []string{"Host", "127.0.0.1.rebound.example"}, 403}, {"127.0.0.1:1", []string{"Host", "10.0.0.1"}, 403},
+		{"127.0.0.1:1", []string{"Host", ""}, 403}, {"127.0.0.1:1", []string{"Host", "localhost.:1"}, 403},
+		{"127.0.0.1:1", []string{"Host", "LOCALHOST"}, 200}, {"127.0.0.1:1", []string{"Host", "[::1]"}, 200},
+		{"127.0.0.1:1", []string{"Host", "[::1]:8000"}, 200}, {"127.0.0.1:1", []string{"Host", "127.20.0.3:8000"}, 200},
 		{"127.0.0.1:1", []string{"Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"}, 403},
 		{"10.0.0.1:1", []string{"Authorization", "Bearer two"}, 200}, {"10.0.0.1:1", []string{"Authorization", "two"}, 403}, {"10.0.0.1:1", []string{"Authorization", "Bearer "}, 403},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/admin", nil)
-		r.RemoteAddr = c.from
+		r.RemoteAddr, r.Host = c.from, "localhost:8000"
 		for i := 0; i < len(c.head); i += 2 {
-			r.Header.Add(c.head[i], c.head[i+1])
+			if r.Header.Add(c.head[i], c.head[i+1]); c.head[i] == "Host" {
+				r.Host = c.head[i+1]
+			}
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

@@ -54,7 +54,9 @@ func (p *proxies) to(t *disagg.Target) *http.Transport {
 	if key.secure {
 		way.TLSClientConfig = legTLS(p.tls, []string{t.Host}, p.ca)
 	}
-	p.by.Add(key, way)
+	if other, ok, _ := p.by.PeekOrAdd(key, way); ok {
+		return other // somebody else's, who came at the same time: this one has no connections
+	}
 	return way
 }
 

@@ -511,6 +511,20 @@ func TestProxyCache(t *testing.T) {
 	if n := r.proxies.by.Len(); n != proxyCache {
 		t.Fatalf("%d ways are kept", n)
 	}
+	for i := range 200 { // all who come at once have the same one: no connections are lost
+		target := disagg.Target{Host: "10.0.1." + fmt.Sprint(i), Port: 1, Addr: netip.MustParseAddr("127.0.0.1")}
+		var ways [8]*http.Transport
+		var all sync.WaitGroup
+		for k := range ways {
+			all.Go(func() { ways[k] = r.proxies.to(&target) })
+		}
+		all.Wait()
+		for _, way := range ways {
+			if way != ways[0] {
+				t.Fatal("two ways to one prefill server")
+			}
+		}
+	}
 }
 
 // Every data-parallel rank has a port of its own before its decode server.

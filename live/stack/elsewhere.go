@@ -150,8 +150,7 @@ func (s *Pool) startCommand() error {
 	}
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	c.cmd.Env = append(os.Environ(), "ENDPOINTS_FILE="+s.EndpointsFile(), "GRPC_PORT="+ports[0], "GRPC_HEALTH_PORT="+ports[1], "METRICS_PORT="+ports[2])
-	child.Tie(c.cmd)
-	if err := c.cmd.Start(); err != nil {
+	if err := child.Start(c.cmd); err != nil {
 		return errors.Join(fmt.Errorf("--epp-command: %w", err), log.Close())
 	}
 	s.command = c

@@ -15,7 +15,8 @@ const eventsEndpoint = "VLLM_KV_EVENT_ZMQ_ENDPOINT"
 // eventsOf is where a container's model server sends its KV events, with Services'
 // names as the addresses that they stand for; of several managers each.
 func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container) string {
-	to := environment(c, &pod{namespace: w.Namespace, name: w.Name})[eventsEndpoint]
+	env, _, _ := environment(c, &pod{namespace: w.Namespace, name: w.Name}) // a mistake in it is an error of startServer
+	to := env[eventsEndpoint]
 	x := u.cluster.Load()
 	if to == "" || x == nil {
 		return to
@@ -31,12 +32,15 @@ func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container) string {
 
 // startManager starts the pod's KV-Cache Manager as document 003's variables have it.
 func (u *Up) startManager(p *pod, c *gateway.Container) error {
-	env := environment(c, p)
+	args, env, err := started(c, p)
+	if err != nil {
+		return err
+	}
 	o := kvmanager.DefaultOptions()
-	if err := o.FromEnv(func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
+	if err := o.FromEnv(env.lookup); err != nil {
 		return &InvalidError{err}
 	}
-	if args := line(c, env); len(args) > 0 {
+	if len(args) > 0 {
 		u.note(fmt.Sprintf("%s:%d: container %s: its command line has no effect: a KV-Cache Manager goes by its environment", p.workload.File, c.At.Line(), c.Name))
 	}
 	asked, told := atoi(portOf(o.HTTPAddress)), atoi(portOf(strings.TrimPrefix(o.ZMQBind, "tcp://")))

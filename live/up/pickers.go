@@ -57,13 +57,17 @@ func pickersOf(all map[string]*poolPicker, b *gateway.Backend) (out []*poolPicke
 func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.StandaloneOptions, err error) {
 	w, c := s.PickerOf(b)
 	if c != nil && u.o.Picker != nil {
-		env := environment(c, &pod{namespace: w.Namespace, name: w.Name + "-0", ip: netip.AddrFrom4([4]byte{127, 0, 0, 1})})
-		args := line(c, env)
+		at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
+		loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		args, env, err := started(c, &pod{namespace: w.Namespace, name: w.Name + "-0", ip: loopback})
+		if err != nil {
+			return o, fmt.Errorf("%s: %w", at, err)
+		}
 		if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 			args = args[1:] // the program
 		}
-		if o, err = u.o.Picker(without(args, "config-file", "config-text"), func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
-			return o, &InvalidError{fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name, err)}
+		if o, err = u.o.Picker(without(args, "config-file", "config-text"), env.lookup); err != nil {
+			return o, &InvalidError{fmt.Errorf("%s: %w", at, err)}
 		}
 	}
 	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace, []*core.Endpoint{}, "", nil, nil

@@ -85,47 +85,6 @@ func (x *places) on(ip netip.Addr, port int) string {
 	return netip.AddrPortFrom(ip, uint16(port)).String()
 }
 
-// environment is a container's, with what Kubernetes fills in.
-func environment(c *gateway.Container, p *pod) map[string]string {
-	out := map[string]string{}
-	for _, e := range c.Env {
-		switch e.From {
-		case "":
-			out[e.Name] = expand(e.Value, out)
-			if v := out[e.Name]; v == "localhost" || v == "127.0.0.1" {
-				out[e.Name] = p.ip.String() // which the pod would have to itself
-			}
-		case "status.podIP", "status.hostIP":
-			out[e.Name] = p.ip.String()
-		case "metadata.name":
-			out[e.Name] = p.name
-		case "metadata.namespace":
-			out[e.Name] = p.namespace
-		}
-	}
-	return out
-}
-
-// expand puts $(NAME) in, as Kubernetes does.
-func expand(text string, env map[string]string) string {
-	for name, value := range env {
-		text = strings.ReplaceAll(text, "$("+name+")", value)
-	}
-	return text
-}
-
-// line is a container's command line. What a shell is given is split at blanks.
-func line(c *gateway.Container, env map[string]string) []string {
-	var out []string
-	for _, word := range c.Line() {
-		out = append(out, expand(word, env))
-	}
-	if len(out) > 2 && strings.HasSuffix(out[0], "sh") && strings.HasPrefix(out[1], "-") && strings.HasSuffix(out[1], "c") {
-		return strings.Fields(strings.ReplaceAll(strings.Join(out[2:], " "), "\\\n", " "))
-	}
-	return out
-}
-
 // podPorts are the ports that a container listens on of which nothing else is known:
 // those that it names, and those where Services send requests, since a container
 // need not name its ports.
@@ -191,21 +150,24 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	return p, nil
 }
 
-// startServer starts the pod's model server with its own command line. It answers at the first of
-// the ports that it does not have, too.
+// startServer starts the pod's model server with its own command line. It also answers at the first of the ports
+// that the command line does not name.
 func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
-	env := environment(c, p)
+	args, env, err := started(c, p)
+	if err != nil {
+		return err
+	}
 	if p.events = u.eventsOf(p.workload, c); p.events != "" {
 		env[eventsEndpoint] = p.events
 	}
-	args := append(line(c, env), "--host", p.ip.String())
+	args = append(args, "--host", p.ip.String())
 	if strings.Contains(c.Image, "inference-sim") {
 		args = append(args, "--profile", string(dropin.ProfileSim))
 	}
 	if u.places.block == nil {
 		args = append(args, "--port", "0")
 	}
-	r, err := dropin.Parse(args, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	r, err := dropin.Parse(args, env.lookup)
 	if err != nil {
 		return &InvalidError{err}
 	}

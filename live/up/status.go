@@ -23,6 +23,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 const (
@@ -57,7 +58,7 @@ type transition struct {
 func (u *Up) WriteStatus(ctx context.Context, path string) error {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	w := &statusWriter{u: u, path: path, client: &http.Client{Transport: transport, Timeout: statusPatience}, since: map[string]transition{}, pools: map[string]*gateway.PoolWatch{}}
+	w := &statusWriter{u: u, path: path, client: &http.Client{Transport: transport, Timeout: statusPatience, CheckRedirect: serve.Stay}, since: map[string]transition{}, pools: map[string]*gateway.PoolWatch{}}
 	for {
 		if err := w.write(ctx); err != nil || !pause.For(ctx, statusPeriod) {
 			return err

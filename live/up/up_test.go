@@ -18,7 +18,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/windtunnel/windtunnel/internal/child.startChildren"))
+}
 
 // objects reads files of examples/manifests, or manifests as text.
 func objectsOf(t *testing.T, paths ...string) *gateway.Set {

@@ -75,9 +75,13 @@ func skewed(t, b float64) float64 {
 	return (math.Cbrt(1+6*b*(t-b)) - 1) / (2 * b)
 }
 
+// sectionsOf is into how many sections a series is cut for its interval.
+const sectionsOf = 20
+
 // Independent returns how many independent observations a series amounts to: its length over its integrated
-// autocorrelation time, summed up to the first lag that is five such times away (Sokal, 1997). It is at most
-// the length of the series.
+// autocorrelation time, summed up to the first lag that is five such times away (Sokal, 1997), and at least over
+// a section of an interval: what changes slowly hides in the noise of what changes fast, and still makes sections
+// follow from one another. It is at most the length of the series.
 func Independent(series []float64) float64 {
 	n, mean := len(series), Mean(series)
 	at := func(lag int) (sum float64) {
@@ -91,7 +95,7 @@ func Independent(series []float64) float64 {
 		return float64(n)
 	}
 	time := 1.0
-	for lag := 1; lag < n/2 && float64(2*lag) < 5*time; lag++ {
+	for lag := 1; lag < n/2 && (lag <= n/sectionsOf || float64(2*lag) < 5*time); lag++ {
 		time += 2 * at(lag) / variance
 	}
 	return float64(n) / max(time, 1)

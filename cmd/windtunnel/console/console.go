@@ -52,8 +52,9 @@ func New() *Console {
 			context.AfterFunc(ctx, stop)
 			ctx, stdout.left = context.WithCancel(ctx)
 			// The default is to die at once, with Envoy's files left behind and
-			// the recording's end unwritten.
-			signal.Ignore(syscall.SIGPIPE)
+			// the recording's end unwritten. Were the signal ignored, programs that
+			// are started here would ignore it as well.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			return ctx, func() { stdout.left(); stop() }
 		},
 	}

@@ -9,7 +9,7 @@ import (
 // alternatives reads what stands between bars.
 func (p *parser) alternatives() *node {
 	kids := []*node{p.elements()}
-	for p.bar() {
+	for !p.over() && p.bar() {
 		kids = append(kids, p.elements())
 	}
 	return p.either(kids...)
@@ -31,7 +31,7 @@ func (p *parser) elements() *node {
 	for {
 		p.space()
 		c := p.peek()
-		if c == 0 || c == '|' || c == ')' || c == ']' && p.dialect == lark || c == '\n' || p.dialect == ebnf && p.beginsRule() {
+		if p.over() || c == 0 || c == '|' || c == ')' || c == ']' && p.dialect == lark || c == '\n' || p.dialect == ebnf && p.beginsRule() {
 			break
 		}
 		if p.dialect == lark && p.take("->") {
@@ -71,7 +71,7 @@ func (p *parser) bracket(open, end string) *node {
 // repeated reads an element and how often it stands.
 func (p *parser) repeated() *node {
 	n := p.element()
-	for p.err == nil {
+	for p.err == nil && !p.over() {
 		if p.dialect == ebnf {
 			from := p.at
 			if p.blank(); !strings.ContainsRune("*+?{", rune(p.peek())) || p.peek() == 0 {

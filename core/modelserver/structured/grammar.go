@@ -18,15 +18,18 @@ const MaxBytes = 1 << 20
 // builder makes the nodes of a form.
 type builder struct {
 	all   []*node
-	room  []node // where the next ones are made, several at once
-	spend func(int) bool
+	room  []node         // where the next ones are made, several at once
+	spend func(int) bool // false once, it stays so
 }
 
 // nodeWork is about what one node takes.
 const nodeWork = 256
 
+// over reports that the work is spent. Whoever makes nodes in a loop stops then.
+func (b *builder) over() bool { return !b.spend(0) }
+
 func (b *builder) node(n node) *node {
-	b.spend(nodeWork)
+	b.spend(nodeWork + 16*len(n.kids) + len(n.text))
 	if len(b.room) == 0 {
 		b.room = make([]node, 16)
 	}
@@ -59,6 +62,9 @@ func (b *builder) repeat(kid *node, least, most int) *node {
 
 // grammar ends the making of a form.
 func (b *builder) grammar(root *node) (*Grammar, error) {
+	if b.over() {
+		return nil, errTooMuch
+	}
 	if err := lengths(b.all, b.spend); err != nil {
 		return nil, err
 	}
@@ -70,7 +76,9 @@ func Choice(texts []string, spend func(int) bool) (*Grammar, error) {
 	b := builder{spend: spend}
 	kids := make([]*node, len(texts))
 	for i, t := range texts {
-		kids[i] = b.literal(t)
+		if kids[i] = b.literal(t); b.over() {
+			return nil, errTooMuch
+		}
 	}
 	return b.grammar(b.either(kids...))
 }

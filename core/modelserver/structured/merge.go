@@ -112,7 +112,7 @@ func (c *compiler) merge(a, b *value) (*value, error) {
 			}
 			m.set(key, joined)
 		case "required", "allOf":
-			if ours.is('[') && theirs.is('[') {
+			if ours.is('[') && theirs.is('[') && c.spend(copyWork*(len(ours.vals)+len(theirs.vals))) {
 				m.set(key, &value{kind: '[', vals: slices.Concat(ours.vals, theirs.vals), spend: c.spend})
 			}
 		case "minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties":
@@ -122,7 +122,7 @@ func (c *compiler) merge(a, b *value) (*value, error) {
 		case "anyOf", "oneOf", "$ref": // both have to fit
 			part := &value{kind: '{', keys: []string{key}, vals: []*value{theirs}, spend: c.spend}
 			all := &value{kind: '[', vals: []*value{part}, spend: c.spend}
-			if had := m.get("allOf"); had.is('[') {
+			if had := m.get("allOf"); had.is('[') && c.spend(copyWork*len(had.vals)) {
 				all.vals = append(all.vals, had.vals...)
 			}
 			m.set("allOf", all)
@@ -153,6 +153,9 @@ func common(a, b *value) *value {
 	}
 	out := &value{kind: '[', spend: a.spend}
 	for _, x := range list(a) {
+		if !a.spend(2 * copyWork * len(list(b))) {
+			break
+		}
 		for _, y := range list(b) {
 			switch {
 			case x.text == y.text, x.text == "number" && y.text == "integer":

@@ -61,12 +61,14 @@ type property struct {
 // by passes over all nodes until nothing changes. Nodes refer mostly to those
 // that were made after them, so nearly always two passes do.
 func lengths(all []*node, spend func(int) bool) error {
+	size := 0 // of all nodes with what they refer to, which each pass looks at
 	for _, n := range all {
 		n.min = endless
+		size += 4 + len(n.kids) + len(n.props)
 	}
 	for changed := true; changed; {
 		changed = false
-		if !spend(2 * len(all)) {
+		if !spend(2 * size) {
 			return errTooMuch
 		}
 		for i := len(all) - 1; i >= 0; i-- {

@@ -52,6 +52,9 @@ func parse(text string, in dialect, spend func(int) bool) (*Grammar, error) {
 		start = "start"
 	}
 	for p.blank(); p.err == nil && p.at < len(text); p.blank() {
+		if p.over() {
+			return nil, errTooMuch
+		}
 		if p.dialect == lark {
 			p.item()
 		} else {

@@ -35,7 +35,10 @@ func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) (*node,
 	}
 	r := regexReader{builder: b, text: pattern, flags: flags, quoted: quoted}
 	n := r.alternatives()
-	if r.at < len(r.text) {
+	switch {
+	case r.over():
+		return nil, errTooMuch
+	case r.at < len(r.text):
 		r.fail("Unmatched ')'")
 	}
 	return n, r.err
@@ -74,7 +77,7 @@ func (r *regexReader) take(prefix string) bool {
 
 func (r *regexReader) alternatives() *node {
 	kids := []*node{r.sequence()}
-	for r.take("|") {
+	for !r.over() && r.take("|") {
 		kids = append(kids, r.sequence())
 	}
 	return r.either(kids...)
@@ -82,20 +85,20 @@ func (r *regexReader) alternatives() *node {
 
 func (r *regexReader) sequence() *node {
 	var kids []*node
-	text := "" // plain characters, until something else comes
+	var text []byte // plain characters, until something else comes
 	flush := func() {
-		if text != "" {
-			kids, text = append(kids, r.literal(text)), ""
+		if len(text) > 0 {
+			kids, text = append(kids, r.literal(string(text))), text[:0]
 		}
 	}
-	for r.at < len(r.text) && r.text[r.at] != '|' && r.text[r.at] != ')' {
+	for !r.over() && r.at < len(r.text) && r.text[r.at] != '|' && r.text[r.at] != ')' {
 		plain, n := r.atom()
 		if r.err != nil {
 			break
 		}
 		least, most, repeated := r.times()
 		if n == nil && !repeated {
-			text += plain
+			text = append(text, plain...)
 			continue
 		}
 		flush()
@@ -140,8 +143,11 @@ func (r *regexReader) times() (least, most int, ok bool) {
 
 // span reads {m}, {m,} and {m,n}; size is 0 where a text does not begin with one.
 func span(s string) (least, most, size int) {
-	end := strings.IndexByte(s, '}')
-	if !strings.HasPrefix(s, "{") || end < 0 || end > 32 {
+	if !strings.HasPrefix(s, "{") {
+		return 0, 0, 0
+	}
+	end := strings.IndexByte(s[:min(len(s), 33)], '}')
+	if end < 0 {
 		return 0, 0, 0
 	}
 	low, high, both := strings.Cut(s[1:end], ",")
@@ -245,6 +251,8 @@ func (r *regexReader) brackets() *node {
 	var out strings.Builder
 	for r.at++; ; {
 		switch {
+		case r.over():
+			return nil
 		case r.at >= len(r.text):
 			r.at = from
 			return r.fail("Unclosed '['")
@@ -258,7 +266,11 @@ func (r *regexReader) brackets() *node {
 				return nil
 			}
 			if ok {
-				fmt.Fprintf(&out, `\x{%x}`, c)
+				if c < utf8.RuneSelf {
+					fmt.Fprintf(&out, `\x%02x`, c)
+				} else {
+					out.WriteRune(c)
+				}
 				continue
 			}
 			out.WriteString(r.property())
@@ -273,8 +285,27 @@ func (r *regexReader) brackets() *node {
 	}
 }
 
+// What regexp/syntax takes for a class: for each one, for a Unicode class in it, and
+// for a range in it whose characters are folded one by one.
+const (
+	classWork    = 512
+	propertyWork = 16 << 10
+	foldedWork   = 512 << 10
+)
+
+func (r *regexReader) classWork(class string) int {
+	work := classWork + propertyWork*(strings.Count(class, `\p`)+strings.Count(class, `\P`))
+	if r.flags&syntax.FoldCase != 0 && strings.ContainsFunc(class, func(c rune) bool { return c >= utf8.RuneSelf }) {
+		work += foldedWork * strings.Count(class, "-")
+	}
+	return work
+}
+
 // one is one character of a class, as regexp/syntax reads it.
 func (r *regexReader) one(class string) *node {
+	if !r.spend(r.classWork(class)) {
+		return r.fail("%v", errTooMuch)
+	}
 	re, err := syntax.Parse(class, syntax.Perl|r.flags)
 	if err != nil {
 		return r.fail("%v", err)
@@ -313,11 +344,14 @@ func (r *regexReader) escape() (string, *node) {
 	return "", r.one(r.property())
 }
 
+// maxProperty is longer than the name of any of Unicode's classes.
+const maxProperty = 64
+
 // property reads \d and its like, and Unicode's \p{…}.
 func (r *regexReader) property() string {
 	rest, size := r.rest(), min(2, len(r.rest()))
 	if strings.HasPrefix(rest, `\p{`) || strings.HasPrefix(rest, `\P{`) {
-		if end := strings.IndexByte(rest, '}'); end > 0 {
+		if end := strings.IndexByte(rest[:min(len(rest), maxProperty)], '}'); end > 0 {
 			size = end + 1
 		}
 	} else if strings.HasPrefix(rest, `\p`) || strings.HasPrefix(rest, `\P`) {

@@ -133,6 +133,7 @@ func (c *compiler) fill(n *node, v *value, depth int) ([]*node, error) {
 	}
 	if k := v.get("const"); k != nil {
 		n.kind, n.text = literal, string(k.append(nil))
+		c.spend(len(n.text))
 		return nil, nil
 	}
 	if k := v.get("enum"); k != nil {
@@ -140,8 +141,12 @@ func (c *compiler) fill(n *node, v *value, depth int) ([]*node, error) {
 			return nil, errors.New("enum must be an array, and not empty")
 		}
 		var kids []*node
+		of := v.get("type")
 		for _, x := range k.vals {
-			if fits(v.get("type"), x) {
+			if c.over() {
+				return nil, errTooMuch
+			}
+			if fits(of, x) {
 				kids = append(kids, c.literal(string(x.append(nil))))
 			}
 		}
@@ -158,6 +163,9 @@ func (c *compiler) fill(n *node, v *value, depth int) ([]*node, error) {
 	if t := v.get("type"); t.is('[') {
 		options := &value{kind: '[', spend: c.spend}
 		for _, x := range t.vals {
+			if !c.spend(nodeWork) {
+				return nil, errTooMuch
+			}
 			one := &value{kind: '{', spend: c.spend, keys: []string{"type"}, vals: []*value{x}}
 			options.vals = append(options.vals, one)
 		}

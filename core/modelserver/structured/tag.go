@@ -202,6 +202,7 @@ func (t *tagCompiler) free(around surroundings, excludes []string) *node {
 // without is text of any words that has none of what is excluded and stands in front
 // of next.
 func (b *builder) without(excludes []string, next string) *node {
+	b.spend(copyWork * len(excludes))
 	return b.node(node{kind: free, words: &freeText{excludes: excludes, work: lengthOf(excludes), next: next, most: -1}})
 }
 

@@ -165,6 +165,7 @@ func (c *nestedCompiler) choices(v *value, depth int) ([]*value, error) {
 	var options []*value
 	key := ""
 	only := func(name string, x *value) {
+		c.spend(nodeWork)
 		options = append(options, &value{kind: '{', spend: c.spend, keys: []string{name}, vals: []*value{x}})
 	}
 	switch {
@@ -176,6 +177,9 @@ func (c *nestedCompiler) choices(v *value, depth int) ([]*value, error) {
 		for _, x := range v.get("enum").list() {
 			if fits(v.get("type"), x) {
 				only("const", x)
+			}
+			if c.over() {
+				return nil, errTooMuch
 			}
 		}
 		if options == nil {
@@ -191,7 +195,9 @@ func (c *nestedCompiler) choices(v *value, depth int) ([]*value, error) {
 	case v.get("type").is('['):
 		key = "type"
 		for _, x := range v.get(key).vals {
-			only(key, x)
+			if only(key, x); c.over() {
+				return nil, errTooMuch
+			}
 		}
 	default:
 		return []*value{v}, nil
@@ -286,6 +292,9 @@ func (c *nestedCompiler) object(v *value, depth int) (*node, error) {
 	var n node
 	if err := counts(&n, v, "minProperties", "maxProperties"); err != nil {
 		return nil, err
+	}
+	if !c.spend(len(required) * (len(required) + len(properties.keys))) {
+		return nil, errTooMuch
 	}
 	least, most := n.least, n.most
 	names, schemas, must := slices.Clone(properties.keys), slices.Clone(properties.vals), map[string]bool{}

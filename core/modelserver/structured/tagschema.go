@@ -109,6 +109,9 @@ func (c *compiler) members(v *value, s style) (*node, error) {
 	}
 	all := []*node{c.literal("")}
 	for i, name := range properties.keys {
+		if !c.spend(len(required)) {
+			return nil, errTooMuch
+		}
 		of, err := c.plain(properties.vals[i])
 		if err != nil {
 			return nil, err

@@ -56,7 +56,7 @@ func (t *tagCompiler) triggered(triggers []string, tags []tag, excludes []string
 	case len(tags) == 0:
 		return nil, errors.New("Triggered tags format's tags must be non-empty")
 	}
-	if !t.spend(len(tags) * len(triggers)) {
+	if !t.spend(4 * len(tags) * len(triggers)) {
 		return nil, errTooMuch
 	}
 	used := map[string]bool{}
@@ -87,6 +87,9 @@ func (t *tagCompiler) mixed(excludes []string, tags []tag, around surroundings, 
 	bare, behind := make([]*node, len(tags)), make([]*node, len(tags))
 	all := slices.Concat(excludes, around.ends)
 	for i, one := range tags {
+		if t.over() {
+			return t.literal("") // grammar reports it
+		}
 		bare[i] = one.node
 		behind[i] = t.sequence(t.without(all, one.begin), one.node)
 	}

@@ -91,7 +91,11 @@ func (c *compiler) number(n *node, v *value, integer bool) error {
 		if err != nil || x <= 0 {
 			return errors.New("multipleOf must be greater than 0")
 		}
-		n.num.step, _ = new(big.Rat).SetString(k.lit)
+		exact := k.lit
+		if len(exact) > maxDigits {
+			exact = strconv.FormatFloat(x, 'g', -1, 64)
+		}
+		n.num.step, _ = new(big.Rat).SetString(exact)
 		if integer { // those multiples that are whole are multiples of the numerator
 			n.num.step.SetInt(n.num.step.Num())
 		}
@@ -101,6 +105,9 @@ func (c *compiler) number(n *node, v *value, integer bool) error {
 	}
 	return nil
 }
+
+// maxDigits is how long a number may be written that counts to its last digit.
+const maxDigits = 64
 
 func (v *value) name() string {
 	if v.is('"') {

@@ -38,6 +38,9 @@ func parseValue(raw []byte, spend func(int) bool) (*value, error) {
 // within.
 const valueWork = 4
 
+// copyWork is what it takes to copy a member or an element.
+const copyWork = 32
+
 func (v *value) read(from gjson.Result, spend func(int) bool, depth int) (err error) {
 	if depth > maxDepth {
 		return fmt.Errorf("nested more than %d deep", maxDepth)
@@ -83,7 +86,7 @@ func (v *value) get(key string) *value {
 	if v == nil || v.kind != '{' {
 		return nil
 	}
-	v.spend(len(v.keys))
+	v.spend(2 * len(v.keys))
 	for i := len(v.keys) - 1; i >= 0; i-- {
 		if v.keys[i] == key {
 			return v.vals[i]
@@ -131,7 +134,8 @@ func (v *value) compact() string {
 
 // without is an object without some of its members.
 func (v *value) without(keys ...string) *value {
-	out := &value{kind: '{', spend: v.spend}
+	v.spend(copyWork * len(v.keys))
+	out := &value{kind: '{', spend: v.spend, keys: make([]string, 0, len(v.keys)+1), vals: make([]*value, 0, len(v.keys)+1)}
 	for i, k := range v.keys {
 		if !slices.Contains(keys, k) {
 			out.keys, out.vals = append(out.keys, k), append(out.vals, v.vals[i])
@@ -141,6 +145,7 @@ func (v *value) without(keys ...string) *value {
 }
 
 func (v *value) set(key string, kid *value) {
+	v.spend(2 * len(v.keys))
 	if i := slices.Index(v.keys, key); i >= 0 {
 		v.vals[i] = kid
 		return

@@ -155,6 +155,7 @@ func (w *writer) step() {
 		w.Spend(len(n.text))
 		w.pop()
 	case class:
+		w.Spend(len(n.set.pairs))
 		w.b = n.set.append(w.b, &w.Draw)
 		w.pop()
 	case sequence:
@@ -267,7 +268,7 @@ func (w *writer) str(n *node) {
 			}
 		}
 	}
-	if len(n.excludes) > 0 && w.Spend(len(n.excludes)*(len(w.b)-from)) && slices.ContainsFunc(n.excludes, func(e string) bool { return strings.Contains(string(w.b[from:]), e) }) {
+	if len(n.excludes) > 0 && w.Spend(len(n.excludes)*(len(w.b)-from+1)) && slices.ContainsFunc(n.excludes, func(e string) bool { return strings.Contains(string(w.b[from:]), e) }) {
 		w.b = append(w.b[:from], strings.Repeat("x", min(n.least, w.Most))...)
 	}
 	if !n.bare {
@@ -306,7 +307,7 @@ func (w *writer) free(f *freeText) {
 func (f *freeText) fits(text []byte, word string) bool {
 	for _, e := range f.excludes {
 		end := string(text[max(0, len(text)-len(e)):]) + word
-		if i := strings.Index(end+f.next, e); i >= 0 && i < len(end) {
+		if i := strings.Index(end+f.next[:min(len(f.next), len(e))], e); i >= 0 && i < len(end) {
 			return false
 		}
 	}
@@ -377,7 +378,9 @@ func (w *writer) object(f *frame) {
 	}
 	for f.i < len(n.props) {
 		p := &n.props[f.i]
-		f.i++
+		if f.i++; !w.Spend(stepWork) {
+			return
+		}
 		if !p.required && !w.wanted(f, p) {
 			continue
 		}
@@ -436,6 +439,7 @@ func (w *writer) further(f *frame) bool {
 		}
 		f.i += max(want, n.least-f.count)
 		f.keys = map[string]bool{}
+		w.Spend(nodeWork * len(n.props))
 		for i := range n.props {
 			f.keys[n.props[i].key] = true
 		}

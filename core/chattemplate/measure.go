@@ -1,0 +1,481 @@
+package chattemplate
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/nikolalohinski/gonja/v2/builtins"
+	controlstructures "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
+	"github.com/nikolalohinski/gonja/v2/exec"
+	"github.com/nikolalohinski/gonja/v2/nodes"
+	"github.com/nikolalohinski/gonja/v2/parser"
+	"github.com/nikolalohinski/gonja/v2/tokens"
+)
+
+// Limits of what a template makes on its way to a prompt, in about bytes: of one
+// value, and of all values together.
+const (
+	maxValue  = MaxPromptBytes
+	maxValues = 1 << 30
+)
+
+// produce counts n bytes that are about to be made.
+func (b *budget) produce(n int) error {
+	if b.err == nil {
+		if b.made += min(n, maxValues); n > maxValue {
+			b.err = fmt.Errorf("the chat template makes a value of more than %d bytes", maxValue)
+		} else if b.made > maxValues {
+			b.err = fmt.Errorf("the chat template makes values of more than %d bytes in all", maxValues)
+		}
+	}
+	return b.err
+}
+
+// size is about how many bytes a value has as text, at most just above maxValue.
+func size(values ...*exec.Value) int {
+	left := maxValue
+	for _, v := range values {
+		if v != nil {
+			measure(v.Val, &left, 0)
+		}
+	}
+	return maxValue - left
+}
+
+func measure(v reflect.Value, left *int, depth int) {
+	if *left -= 8; *left < 0 || depth > 1000 {
+		*left = min(*left, -1)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		if v.IsNil() {
+			return
+		}
+		if x, ok := v.Interface().(*exec.Value); ok {
+			measure(x.Val, left, depth+1)
+			return
+		}
+		measure(v.Elem(), left, depth+1)
+	case reflect.String:
+		*left -= v.Len()
+	case reflect.Slice, reflect.Array:
+		for i := 0; i < v.Len() && *left >= 0; i++ {
+			measure(v.Index(i), left, depth+1)
+		}
+	case reflect.Map:
+		for it := v.MapRange(); *left >= 0 && it.Next(); {
+			measure(it.Key(), left, depth+1)
+			measure(it.Value(), left, depth+1)
+		}
+	case reflect.Struct:
+		if d, ok := v.Interface().(exec.Dict); ok {
+			for i := 0; i < len(d.Pairs) && *left >= 0; i++ {
+				measure(d.Pairs[i].Key.Val, left, depth+1)
+				measure(d.Pairs[i].Value.Val, left, depth+1)
+			}
+		}
+	}
+}
+
+// Names of functions that no template can write.
+const (
+	sumName, productName, concatName = " +", " *", " ~"
+	madeName                         = " made"
+)
+
+func call(name string, at *tokens.Token, args ...nodes.Expression) nodes.Expression {
+	of := &tokens.Token{Type: tokens.Name, Val: name, Line: at.Line, Col: at.Col}
+	return &nodes.Call{Location: at, Func: &nodes.Name{Name: of}, Args: args}
+}
+
+// measured is an expression whose operators that make longer values, and whose calls,
+// count what they make.
+func measured(e nodes.Node) nodes.Expression {
+	each := func(list []nodes.Expression) {
+		for i := range list {
+			list[i] = measured(list[i])
+		}
+	}
+	named := func(list map[string]nodes.Expression) {
+		for k, v := range list {
+			list[k] = measured(v)
+		}
+	}
+	switch n := e.(type) {
+	case nil:
+		return nil
+	case *nodes.BinaryExpression:
+		n.Left, n.Right = measured(n.Left), measured(n.Right)
+		switch n.Operator.Token.Type {
+		case tokens.Addition:
+			return call(sumName, n.Operator.Token, n.Left, n.Right)
+		case tokens.Multiply:
+			return call(productName, n.Operator.Token, n.Left, n.Right)
+		case tokens.Tilde:
+			return call(concatName, n.Operator.Token, n.Left, n.Right)
+		}
+	case *nodes.UnaryExpression:
+		n.Term = measured(n.Term)
+	case *nodes.Negation:
+		n.Term = measured(n.Term)
+	case *nodes.List:
+		each(n.Val)
+	case *nodes.Tuple:
+		each(n.Val)
+	case *nodes.Dict:
+		for _, p := range n.Pairs {
+			p.Key, p.Value = measured(p.Key), measured(p.Value)
+		}
+	case *nodes.Call:
+		n.Func = measuredTarget(n.Func)
+		n.Parent = measuredTarget(n.Parent)
+		each(n.Args)
+		named(n.Kwargs)
+		return call(madeName, n.Location, n)
+	case *nodes.GetItem:
+		n.Node, n.Arg = measuredTarget(n.Node), measured(n.Arg)
+	case *nodes.GetSlice:
+		n.Node, n.Start, n.End, n.Step = measuredTarget(n.Node), measured(n.Start), measured(n.End), measured(n.Step)
+	case *nodes.GetAttribute:
+		n.Node = measuredTarget(n.Node)
+	case *nodes.FilteredExpression:
+		n.Expression = measured(n.Expression)
+		for _, f := range n.Filters {
+			each(f.Args)
+			named(f.Kwargs)
+		}
+	case *nodes.TestExpression:
+		n.Expression = measured(n.Expression)
+		each(n.Test.Args)
+		named(n.Test.Kwargs)
+	}
+	return e
+}
+
+func measuredTarget(n nodes.Node) nodes.Node {
+	if n == nil {
+		return nil
+	}
+	return measured(n)
+}
+
+// measureNodes has all expressions of a template, or of a part of one, count.
+func measureNodes(list []nodes.Node) {
+	for _, n := range list {
+		switch n := n.(type) {
+		case *nodes.Output:
+			n.Condition, n.Alternative = measured(n.Condition), measured(n.Alternative)
+			n.Expression = call(madeName, n.Start, measured(n.Expression))
+			if n.Alternative != nil {
+				n.Alternative = call(madeName, n.Start, n.Alternative)
+			}
+		case *nodes.ControlStructureBlock:
+			measureTag(n.ControlStructure)
+		}
+	}
+}
+
+func measureWrapper(w *nodes.Wrapper) {
+	if w != nil {
+		measureNodes(w.Nodes)
+	}
+}
+
+func measureTag(tag nodes.ControlStructure) {
+	if c, ok := tag.(*counted); ok {
+		tag = c.ControlStructure
+	}
+	switch t := tag.(type) {
+	case *set:
+		t.value, t.when, t.otherwise = measured(t.value), measured(t.when), measured(t.otherwise)
+		measureWrapper(t.body)
+	case *enclosed:
+		measureWrapper(t.Wrapper)
+	case *controlstructures.IfControlStructure:
+		for i := range t.Conditions {
+			t.Conditions[i] = measured(t.Conditions[i])
+		}
+		for _, w := range t.Wrappers {
+			measureWrapper(w)
+		}
+	case *controlstructures.ForControlStructure:
+		t.ObjectEvaluator, t.IfCondition = measured(t.ObjectEvaluator), measured(t.IfCondition)
+		measureWrapper(t.BodyWrapper)
+		measureWrapper(t.EmptyWrapper)
+	case *controlstructures.MacroControlStructure:
+		for _, p := range t.Kwargs {
+			p.Value = measured(p.Value)
+		}
+		measureWrapper(t.Wrapper)
+	case *controlstructures.DoControlStructure:
+		t.Expression = measured(t.Expression)
+	case *controlstructures.CallControlStructure:
+		for i := range t.Call.Args {
+			t.Call.Args[i] = measured(t.Call.Args[i])
+		}
+		for k, v := range t.Call.Kwargs {
+			t.Call.Kwargs[k] = measured(v)
+		}
+		measureWrapper(t.Body)
+	}
+}
+
+// operator is a function of two values, which makes about cost bytes of them.
+func operator(cost func(a, b *exec.Value) int, do func(a, b *exec.Value) any) any {
+	return func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
+		a, b := args.Args[0], args.Args[1]
+		if err := budgetOf(e.Environment.Context).produce(cost(a, b)); err != nil {
+			return exec.AsValue(err)
+		}
+		return exec.AsValue(do(a, b))
+	}
+}
+
+// operators do what the library's do.
+var operators = map[string]any{
+	concatName: operator(func(a, b *exec.Value) int { return size(a, b) },
+		func(a, b *exec.Value) any { return a.String() + b.String() }),
+	productName: operator(func(a, b *exec.Value) int {
+		if !a.IsString() || b.IsFloat() {
+			return 8
+		}
+		times, n := b.Integer(), size(a)
+		if n > 0 && times > maxValue/n {
+			return maxValue + 1
+		}
+		return n * max(times, 0)
+	}, func(a, b *exec.Value) any {
+		switch {
+		case a.IsFloat() || b.IsFloat():
+			return a.Float() * b.Float()
+		case a.IsString():
+			return strings.Repeat(a.String(), max(b.Integer(), 0))
+		}
+		return a.Integer() * b.Integer()
+	}),
+	sumName: operator(func(a, b *exec.Value) int { return size(a, b) }, func(a, b *exec.Value) any {
+		switch {
+		case a.IsList():
+			if !b.IsList() {
+				return errors.New("only a list can be added to a list")
+			}
+			out := make([]any, 0, a.Len()+b.Len())
+			for _, v := range []*exec.Value{a, b} {
+				for i := range v.Len() {
+					out = append(out, v.Index(i).Interface())
+				}
+			}
+			return out
+		case a.IsFloat() || b.IsFloat():
+			return a.Float() + b.Float()
+		case a.IsString() || b.IsString():
+			return a.String() + b.String()
+		}
+		return a.Integer() + b.Integer()
+	}),
+	madeName: func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
+		if err := budgetOf(e.Environment.Context).produce(size(args.Args[0])); err != nil {
+			return exec.AsValue(err)
+		}
+		return args.Args[0]
+	},
+}
+
+// wide finds a format with a width or a precision of its own choice.
+var wide = regexp.MustCompile(`%[^a-zA-Z%]*(\d{4}|\*)|\{[^{}]*\d{4}`)
+
+// makes is about how many bytes a filter, or a method of a string, makes at most.
+func makes(name string, in *exec.Value, p *exec.VarArgs) int {
+	all := append([]*exec.Value{in}, p.Args...)
+	for _, v := range p.KwArgs {
+		all = append(all, v)
+	}
+	n, largest := size(all...), 0
+	for _, v := range all[1:] {
+		if v.IsInteger() {
+			largest = max(largest, v.Integer())
+		}
+	}
+	times := 1
+	switch name {
+	case "center", "ljust", "rjust", "zfill", "slice", "batch":
+		return n + min(largest, maxValue+1)
+	case "indent", "tojson", "expandtabs":
+		times = 1 + min(largest, maxValue)
+		if name == "indent" {
+			times = 1 + strings.Count(in.String(), "\n")
+			n += min(largest, maxValue)
+		}
+	case "replace", "join":
+		times = 1 + in.Len()
+		if name == "replace" && len(p.Args) > 0 && in.IsString() {
+			times = 1 + strings.Count(in.String(), p.Args[0].String())
+		}
+		if name == "join" && in.IsString() && len(p.Args) > 0 {
+			times = 1 + max(in.Len(), p.Args[0].Len())
+		}
+		if more := size(all[1:]...); n <= maxValue && times <= maxValue/(more+1) {
+			return n + times*more
+		}
+		return maxValue + 1
+	case "format", "format_map":
+		text := in.String()
+		if wide.MatchString(text) {
+			return maxValue + 1
+		}
+		times, n = 1+strings.Count(text, "%")+strings.Count(text, "{"), n+1000
+	}
+	if times > maxValue/(n+1) {
+		return maxValue + 1
+	}
+	return n * times
+}
+
+// filters are the library's, which count what they make.
+func filters(own map[string]exec.FilterFunction, names []string) *exec.FilterSet {
+	out := map[string]exec.FilterFunction{}
+	for _, name := range names {
+		filter := own[name]
+		if filter == nil {
+			filter, _ = builtins.Filters.Get(name)
+		}
+		out[name] = func(e *exec.Evaluator, in *exec.Value, p *exec.VarArgs) *exec.Value {
+			if err := budgetOf(e.Environment.Context).produce(makes(name, in, p)); err != nil && !in.IsError() {
+				return exec.AsValue(err)
+			}
+			return filter(e, in, p)
+		}
+	}
+	return exec.NewFilterSet(out)
+}
+
+// methods are the library's; what one call makes is bounded before it is made.
+func methods() exec.Methods {
+	m := builtins.Methods
+	own := map[string]exec.Method[string]{}
+	for _, name := range strings.Fields(`capitalize capwords casefold center count encode endswith expandtabs find format
+		format_map isalnum isalpha isascii isdecimal isdigit islower isnumeric isprintable isspace istitle isupper join ljust
+		lower lstrip partition removeprefix removesuffix replace rfind rjust rpartition rsplit rstrip split splitlines
+		startswith strip swapcase title upper zfill`) {
+		method, ok := m.Str.Get(name)
+		if !ok {
+			continue
+		}
+		own[name] = func(self string, v *exec.Value, p *exec.VarArgs) (any, error) {
+			if makes(name, v, p) > maxValue {
+				return nil, fmt.Errorf("the chat template makes a value of more than %d bytes", maxValue)
+			}
+			return method(self, v, p)
+		}
+	}
+	m.Str = exec.NewMethodSet(own)
+	return m
+}
+
+// set is {% set %}: the library's hides its expressions.
+type set struct {
+	at                     *tokens.Token
+	target                 nodes.Expression
+	value, when, otherwise nodes.Expression
+	body                   *nodes.Wrapper
+}
+
+func (s *set) Position() *tokens.Token { return s.at }
+func (s *set) String() string          { return "set" }
+
+func setTag(p, args *parser.Parser) (_ nodes.ControlStructure, err error) {
+	s := &set{at: p.Current()}
+	if s.target, err = args.ParseVariableOrLiteral(); err != nil {
+		return nil, err
+	}
+	if args.Match(tokens.Assign) == nil {
+		if !args.End() {
+			return nil, args.Error("expected = or the end of the tag", args.Current())
+		}
+		s.body, _, err = p.WrapUntil("endset")
+		return s, err
+	}
+	if s.value, err = args.ParseExpression(); err != nil {
+		return nil, err
+	}
+	if s.when, s.otherwise, err = args.ParseCondition(); err != nil {
+		return nil, err
+	}
+	if !args.End() || s.when != nil && s.otherwise == nil {
+		return nil, args.Error("expected set NAME = VALUE, or VALUE if CONDITION else VALUE", args.Current())
+	}
+	return s, nil
+}
+
+// Execute implements exec.ControlStructure.
+func (s *set) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
+	b := budgetOf(r.Environment.Context)
+	var value *exec.Value
+	if s.body != nil {
+		w := &passage{budget: b}
+		sub := r.Inherit()
+		sub.Output = w
+		if err := sub.ExecuteWrapper(s.body); err != nil {
+			return err
+		}
+		value = exec.AsSafeValue(w.text.String())
+	} else {
+		from := s.value
+		if s.when != nil {
+			when := r.Eval(s.when)
+			if when.IsError() {
+				return when
+			}
+			if when.IsNil() || !when.IsTrue() {
+				from = s.otherwise
+			}
+		}
+		value = r.Eval(from)
+	}
+	if value.IsError() {
+		return value
+	}
+	if err := b.produce(size(value)); err != nil {
+		return err
+	}
+	var of, key *exec.Value
+	switch n := s.target.(type) {
+	case *nodes.Name:
+		r.Environment.Context.Set(n.Name.Val, value.Interface())
+		return nil
+	case *nodes.GetAttribute:
+		of, key = r.Eval(n.Node), exec.AsValue(n.Attribute)
+	case *nodes.GetItem:
+		of, key = r.Eval(n.Node), r.Eval(n.Arg)
+	default:
+		return fmt.Errorf("nothing can be set to %s", n)
+	}
+	if of.IsError() {
+		return of
+	}
+	if key.IsError() {
+		return key
+	}
+	return of.Set(key, value.Interface())
+}
+
+// passage takes the text of {% set %} … {% endset %}.
+type passage struct {
+	*budget
+	text strings.Builder
+}
+
+func (w *passage) Write(p []byte) (int, error) {
+	n := len(p)
+	if w.text.Len()+n > maxValue {
+		n = maxValue + 1
+	}
+	if err := w.produce(n); err != nil {
+		return 0, err
+	}
+	return w.text.Write(p)
+}

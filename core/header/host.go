@@ -1,0 +1,23 @@
+package header
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// Loopback reports whether a request's Host or :authority, with or without a port,
+// names the loopback address of the machine that it reaches. Any other name may be
+// one that somebody's DNS leads there (DNS rebinding).
+func Loopback(host string) bool {
+	if at, err := netip.ParseAddrPort(host); err == nil {
+		return at.Addr().Unmap().IsLoopback()
+	}
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && ip.Unmap().IsLoopback()
+}
