@@ -12,11 +12,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 export CGO_ENABLED ?= 0
 HAVE_CC := $(shell command -v $${CC:-cc} 2>/dev/null)
 ifeq ($(CI)$(RACE),true)
-RACE := $(if $(HAVE_CC),1,)
-endif
-ifneq ($(filter-out 0,$(RACE)),)
-test: export CGO_ENABLED = 1
-RACEFLAG := -race
+RACE := $(if $(HAVE_CC),some,)
 endif
 
 .DEFAULT_GOAL := help
@@ -34,21 +30,48 @@ build: ## Build bin/windtunnel
 run: build ## Build, get Envoy, play the embedded scenario (ARGS='--keep' adds flags)
 	@$(BIN) run $(ARGS)
 
+# Tests of what is live wait more than they compute: many play at once, on few cores, too.
+TEST := $(GO) test -timeout $(or $(TIMEOUT),20m) -parallel 16
+RACETEST := CGO_ENABLED=1 $(TEST) -race
+
 # What decides is one caller's at a time (internal/archtest: no goroutine, no lock), so
 # that there is no race to look for: these packages are tested without the detector, and
 # what drives them with it.
 PURE := core virtual scenario internal/parity internal/contract
 
+# Where goroutines meet: CI looks for data races there, and test-nightly wherever one can be.
+MEET := live/drive live/serve live/epp live/kvevents live/modelserver live/otlp live/sidecar web
+MEET_STACK := ClientLeaves|ConfigurationIsEditedInARun|DisaggregatedFlow|DynamoFrontendLost|EPPDiesWhileHolding|HeldFlow|IndexLost|KillsUnderLoad|ManagerRestarts|PlainFlow|PredictorLost|RestartOfThePickerLosesNothing
+
+below = '/($(subst $() ,|,$(1)))(/|$$)'
+
 .PHONY: test
 test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=./core/... for a part)
-ifeq ($(PKG)$(RACEFLAG),-race)
-	@failed=0; pure='/($(subst $() ,|,$(PURE)))(/|$$)'; \
-	echo "$(GO) test -timeout 20m $(PURE:%=./%/...)"; CGO_ENABLED=0 $(GO) test -timeout 20m $(PURE:%=./%/...) || failed=1; \
-	echo "$(GO) test -race -timeout 20m ./... without these"; $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -Ev "$$pure") || failed=1; \
+ifeq ($(filter-out 0,$(RACE)),)
+	$(TEST) $(or $(PKG),./...)
+else ifneq ($(PKG),)
+	$(RACETEST) $(PKG)
+else ifeq ($(RACE),some)
+	@failed=0; set -x; \
+	$(TEST) $$($(GO) list ./... | grep -Ev $(call below,$(MEET))) || failed=1; \
+	$(RACETEST) $(MEET:%=./%/...) || failed=1; \
+	$(RACETEST) ./live/stack -run '^Test($(MEET_STACK))$$' || failed=1; \
 	exit $$failed
 else
-	$(GO) test $(RACEFLAG) -timeout 20m $(or $(PKG),./...)
+	@failed=0; set -x; \
+	$(TEST) $(PURE:%=./%/...) || failed=1; \
+	$(RACETEST) $$($(GO) list ./... | grep -Ev $(call below,$(PURE))) || failed=1; \
+	exit $$failed
 endif
+
+.PHONY: test-nightly
+test-nightly: ## Test all that there is: every example live, every recording through every port, more of each property, for data races, too
+	@failed=0; WINDTUNNEL_NIGHTLY=all $(MAKE) test TIMEOUT=60m RACE=$(if $(HAVE_CC),1,0) || failed=1; \
+	$(MAKE) test-statistics || failed=1; exit $$failed
+
+.PHONY: test-statistics
+test-statistics: ## Hold what many runs say against what must come of them, which takes long
+	WINDTUNNEL_STATISTICS=all $(GO) test ./report/... ./virtual/... ./internal/search/... ./cmd/windtunnel/... -run 'Statistics|QueueingTheory' -count 1 -timeout 60m
 
 .PHONY: test-clients
 test-clients: ## Drive model server and whole stacks with the clients that people use (needs Python with pip, 3.12 or newer or on a Debian, Node with npm, a Prometheus or apt-get)

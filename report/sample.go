@@ -169,14 +169,17 @@ func newSample(list []Ended, each int) *Sample {
 		x.From, x.To = min(x.From, list[i].Sent), max(x.To, list[i].Sent)
 	}
 	end := list[len(list)-1].ends()
-	if x.To-x.From < (end-x.From)/2 { // most were sent at once
+	atOnce := x.To-x.From < (end-x.From)/2 // most of them
+	if atOnce {
 		x.To = end
 	}
 	if inFlight := x.InFlight(min(intervals, len(list)/5)); len(inFlight) > 0 {
 		cut := stats.WarmUp(inFlight)
 		x.Steady = settled(inFlight[cut:])
 		x.Cut = (x.To - x.From) / machine.Time(len(inFlight)) * machine.Time(cut)
-		x.Cut = max(x.Cut, x.burst(stats.Mean(inFlight[cut:])))
+		if x.Cut = max(x.Cut, x.burst(stats.Mean(inFlight[cut:]))); !atOnce {
+			x.Cut = max(x.Cut, x.slowest())
+		}
 	}
 	x.window(x.From+x.Cut, x.To, func(*Ended) bool { return true })
 	return x
@@ -211,6 +214,17 @@ func (x *Sample) burst(level float64) (until machine.Time) {
 		return 0
 	}
 	return min(until, (x.To-x.From)/2)
+}
+
+// slowest returns how long all but one in a hundred requests take at most: what ends before is short, since nothing
+// that takes long has had the time to end. It is no more than a quarter of the window.
+func (x *Sample) slowest() machine.Time {
+	took := make([]machine.Time, len(x.Requests))
+	for i := range x.Requests {
+		took[i] = x.Requests[i].E2E
+	}
+	slices.Sort(took)
+	return min(stats.Quantile(took, 0.99), (x.To-x.From)/4)
 }
 
 func (e *Ended) ends() machine.Time { return e.Sent + e.E2E }

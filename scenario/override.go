@@ -46,6 +46,10 @@ func (s *Scenario) Override(o Overrides) error {
 			bad("rate", fmt.Sprintf("found %v", *o.Rate), "requests per second, above 0 and at most 10000000")
 		} else if len(s.Workload.Stages) > 0 {
 			bad("rate", "the scenario's stages have rates of their own", "a scenario without stages")
+		} else if s.recorded != nil && !s.untimed {
+			if found, expected := s.pace(*o.Rate); found != "" {
+				bad("rate", found, expected)
+			}
 		}
 	}
 	if o.Replicas != nil && (*o.Replicas < 1 || *o.Replicas > 16384) {

@@ -68,6 +68,7 @@ type Scenario struct {
 
 	recorded []workload.Recorded // see SendAgain
 	untimed  bool                // they come as the workload says
+	paced    bool                // a rate says how fast they come
 	assumed  []string
 }
 

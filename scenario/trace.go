@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/workload"
 	"github.com/windtunnel/windtunnel/core/workload/trace"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
@@ -24,7 +25,7 @@ type WorkloadTrace struct {
 	File string `json:"file"`
 	// What it is written in: azure, mooncake, burstgpt, bailian, sharegpt or servegen.
 	Format TraceFormat `json:"format"`
-	// How many times as fast as they came the requests come.
+	// How many times as fast as they came the requests come. workload.rate says it in requests per second instead.
 	Speedup float64 `json:"speedup" min:"0.000001" max:"1000000"`
 	// How many tokens a hash id stands for. 0: as the format has it, 512 for mooncake and 16 for bailian.
 	BlockSize int `json:"blockSize" min:"0" max:"65536"`
@@ -68,7 +69,12 @@ func (s *Scenario) readTrace(dir string) Problems {
 			out = append(out, s.problem("workload.duration", "missing", "how long the clients send, such as 10m, or workload.requests: this format has no end"))
 		}
 	default:
-		beside("one of them: the trace says when requests come", "rate", "concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
+		beside("one of them, or rate alone: the trace says when requests come",
+			"concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
+		if w.Rate > 0 {
+			beside("one of them: rate, in requests per second on average, says how fast the trace is played, too",
+				"trace.speedup")
+		}
 	}
 	if len(out) > 0 {
 		return out
@@ -107,7 +113,49 @@ func (s *Scenario) readTrace(dir string) Problems {
 	for _, a := range got.Assumed {
 		s.assumed = append(s.assumed, fmt.Sprintf("%s: %s", t.File, a))
 	}
+	if w.Rate > 0 && t.Format != ServeGenTrace && !got.Untimed {
+		if found, expected := s.pace(w.Rate); found != "" {
+			return Problems{s.problem("workload.rate", found, expected)}
+		}
+	}
 	return nil
+}
+
+// Timed tells how many requests per second come on average where a trace says when they come, and how many times
+// as fast as they once came; both are 0 where nothing was recorded.
+func (s *Scenario) Timed() (rate, speedup float64) {
+	if s.recorded == nil || s.untimed {
+		return 0, 0
+	}
+	return workload.RateOf(s.recorded), s.Workload.Trace.Speedup
+}
+
+// Paced says how fast the trace is played where a rate says that; empty where none does.
+func (s *Scenario) Paced() string {
+	rate, speedup := s.Timed()
+	if !s.paced || rate == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s is played %.4g times as fast as it was recorded, for %.4g requests/s on average",
+		s.Workload.Trace.File, speedup, rate)
+}
+
+// pace has the requests of a trace come at this many per second on average. Where it cannot, it says what it found and
+// what it expected.
+func (s *Scenario) pace(rate float64) (found, expected string) {
+	now, _ := s.Timed()
+	if now == 0 {
+		return fmt.Sprintf("found %v, and all requests of the trace come at one time, so that no speed makes it a rate",
+			rate), "no rate, or trace.spread to have requests come later, evenly"
+	}
+	times := rate / now
+	s.recorded = slices.Clone(s.recorded)
+	for i := range s.recorded {
+		s.recorded[i].At = machine.Time(float64(s.recorded[i].At) / times)
+	}
+	s.Workload.Trace.Speedup *= times
+	s.paced = true
+	return "", ""
 }
 
 // readTraceFile reads a trace that is one file.
@@ -144,44 +192,13 @@ func (s *Scenario) readClients(dir string, o trace.Options) (*trace.Trace, error
 	var clients []trace.Client
 	for _, name := range names {
 		head := strings.TrimSuffix(name, tail)
-		rates, lengths := lazyFile{path: name}, lazyFile{path: head + "-dataset.json"}
-		defer rates.close()
-		defer lengths.close()
-		s.read = append(s.read, rates.path, lengths.path)
+		rates, lengths := files.Lazy{Path: name}, files.Lazy{Path: head + "-dataset.json"}
+		defer rates.Close()
+		defer lengths.Close()
+		s.read = append(s.read, rates.Path, lengths.Path)
 		clients = append(clients, trace.Client{Name: filepath.Base(head), Trace: &rates, Dataset: &lengths})
 	}
 	return trace.Generate(clients, o)
-}
-
-// lazyFile is a file that is opened when somebody reads it: there may be more of them than may
-// be open at once.
-type lazyFile struct {
-	path string
-	f    *os.File
-	over bool
-}
-
-func (l *lazyFile) Read(b []byte) (n int, err error) {
-	if l.over {
-		return 0, io.EOF
-	}
-	if l.f == nil {
-		if l.f, err = files.Open(l.path); err != nil {
-			return 0, err
-		}
-	}
-	if n, err = l.f.Read(b); err != nil {
-		l.over = true
-		l.close()
-	}
-	return n, err
-}
-
-func (l *lazyFile) close() {
-	if l.f != nil {
-		_ = l.f.Close() // it was only read
-		l.f = nil
-	}
 }
 
 // Assumed is what the scenario's files did not say and was made up, a sentence

@@ -204,7 +204,8 @@ func (a *answering) do(e *modelserver.Effect) {
 			}
 		}
 		r.tokens = a.tokens()
-		if a.described != nil && !r.pool.verbose && r.client().stream.TakesPieces() && (r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
+		if c := r.client(); a.described != nil && !r.pool.verbose && (c.seen.alone || c.stream.TakesPieces()) &&
+			(r.leg == nil || r.leg.p.x.PassesAnswer(r.leg.ID)) {
 			if piece, ok := a.resp.Describe(e); ok {
 				r.answer(200, a.resp.Request().Encoder.ContentType(), nil, a.keep(piece), end)
 				return

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -42,14 +43,18 @@ func TestBytesGiveTheSameRecord(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+	for _, name := range append(files, "../examples/plain.yaml without a picker") {
+		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
 			picked := false
+			file, alone := strings.CutSuffix(name, " without a picker")
 			play := func(o Options, log *bytes.Buffer) []flow.Event {
 				text, err := os.ReadFile(file)
 				if err != nil {
 					t.Fatal(err)
+				}
+				if alone {
+					text = bytes.Replace(text, []byte("flow: plain"), []byte("epp: {replicas: 0}"), 1)
 				}
 				s, err := scenario.Parse(file, text)
 				if err != nil {

@@ -114,3 +114,38 @@ workload:
 		t.Errorf("%v, %v; expected most requests to be overloaded, and the first to be completed", outcomes, err)
 	}
 }
+
+// Nobody asks endpoints that always answer whether they are there: a pool with the default configuration takes as many
+// events for its requests however long it waits between them, and its record is the one with every probe.
+func TestIdleCostsNothing(t *testing.T) {
+	t.Parallel()
+	play := func(rate string, eachPage bool) (events int, recorded []flow.Event) {
+		s, err := scenario.Parse("idle.yaml", []byte(`{apiVersion: windtunnel/v1alpha1, kind: Scenario, seed: 3,
+			pools: [{name: default, flow: plain, replicas: 4,
+				modelServer: {batching: continuous, accelerator: H100, outputTokens: 16..64}}],
+			workload: {requests: 20, rate: `+rate+`}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := flow.Func(func(e flow.Event) { recorded = append(recorded, e) })
+		w, err := newWorld(s, rec, Options{eachPage: eachPage})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for w.start(); w.queue.Len() > 0; events++ {
+			at, e := w.queue.Pop()
+			w.now = max(w.now, at)
+			w.play(e)
+			w.recycle()
+		}
+		return events, recorded
+	}
+	seldom, recorded := play("0.05", false)
+	if often, _ := play("0.5", false); seldom > often+20 {
+		t.Errorf("%d events at 0.5 requests a second, %d at 0.05", often, seldom)
+	}
+	each, probed := play("0.05", true)
+	if same := reflect.DeepEqual(recorded, probed); each < 10*seldom || !same {
+		t.Errorf("%d events with every probe, %d without; the records are the same: %v", each, seldom, same)
+	}
+}

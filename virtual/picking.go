@@ -109,20 +109,33 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	if o, given := p.EPP.Objects(); given {
 		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
 	}
-	f := newOnDemand(k, p, endpoints)
+	f, read := newOnDemand(k, p, endpoints), datalayer.ReadsMetrics(built)
+	for i := range k.m.Sources() {
+		if !read && (f != nil && i == f.source || k.settled(i, p, endpoints)) {
+			k.m.Pull(i, nil)
+		}
+	}
 	k.onDemand = f != nil
-	read := f != nil && datalayer.ReadsMetrics(built)
-	switch {
-	case read:
+	if read = read && f != nil; read {
 		k.m.Pull(f.source, f.upTo)
-	case f != nil:
-		k.m.Pull(f.source, func(machine.Time) {})
 	}
 	k.Input(epp.Endpoints{List: endpoints})
 	if read {
 		f.begin(endpoints)
 	}
 	return nil
+}
+
+// settled says that a data source asks only whether endpoints answer, and that all of them do for the whole run.
+func (k *picking) settled(source int, p *scenario.Pool, endpoints []*picker.Endpoint) bool {
+	src := &k.m.Sources()[source]
+	if len(src.Extractors) > 0 || src.Path == "/metrics" || k.w.eachPage || len(p.Incidents) > 0 || k.pool.varies() {
+		return false
+	}
+	return !slices.ContainsFunc(endpoints, func(e *picker.Endpoint) bool {
+		_, err := k.page(&epp.Target{Endpoint: e}, source)
+		return err != nil
+	})
 }
 
 // recording is a recorder that also takes a log of the picker's inputs.

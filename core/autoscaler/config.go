@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -63,7 +64,8 @@ type Formula struct {
 	program *vm.Program
 }
 
-// Fallback is KEDA's.
+// Fallback is KEDA's: after more than FailureThreshold failures in a row, which its own polls and the HPA's
+// questions both add to, a trigger's figure is the one that asks for so many replicas.
 type Fallback struct {
 	FailureThreshold int
 	Replicas         int
@@ -79,6 +81,8 @@ const (
 	CurrentReplicas         FallbackBehavior = "currentReplicas"
 	CurrentReplicasIfHigher FallbackBehavior = "currentReplicasIfHigher"
 	CurrentReplicasIfLower  FallbackBehavior = "currentReplicasIfLower"
+	// ScalingModifiers makes the figure nil in the formula. Replicas count where the formula comes to nil.
+	ScalingModifiers FallbackBehavior = "scalingModifiers"
 )
 
 // Rule is one recording rule.
@@ -127,9 +131,13 @@ func (f *Formula) figure(env map[string]any) (float64, error) {
 		return v, nil
 	case int:
 		return float64(v), nil
+	case nil:
+		return 0, errNil
 	}
 	return 0, fmt.Errorf("formula: it comes to %v; expected a number", out)
 }
+
+var errNil = errors.New("formula: it comes to nil; expected a number")
 
 // thousandths are a figure as Kubernetes' quantities have it.
 func thousandths(f float64) int64 {

@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -62,7 +63,7 @@ type Machine struct {
 	scrape, sync, poll turns
 	rules              []turns
 	active             machine.Time // when a trigger was last
-	failures           []int        // of each trigger, in a row; the formula's is the last
+	failures           []int        // of each trigger, in a row
 	told               string       // the last failure
 	wants              map[string]bool
 }
@@ -72,7 +73,7 @@ type turns struct{ next, interval machine.Time }
 
 // New makes the machine for a Deployment that stands so.
 func New(c Config, status deployment.Status) *Machine {
-	m := &Machine{c: c, status: status, failures: make([]int, len(c.Triggers)+1), wants: map[string]bool{}}
+	m := &Machine{c: c, status: status, failures: make([]int, len(c.Triggers)), wants: map[string]bool{}}
 	phase := func(purpose string, number int, interval machine.Time) turns {
 		d := machine.NewDraw(c.Seed, c.Name, "phase of "+purpose, uint64(number))
 		return turns{d.Between(1, interval), interval}
@@ -211,42 +212,74 @@ func (m *Machine) figure(t *Trigger) (float64, error) {
 	return 0, nil
 }
 
-// composed is the formula's figure.
-func (m *Machine) composed() (float64, error) {
-	env := map[string]any{}
-	for i := range m.c.Triggers {
-		t := &m.c.Triggers[i]
-		if f, err := m.figure(t); err == nil {
-			env[t.Name], m.failures[i] = f, 0
-		} else {
-			m.told = err.Error()
-			if m.failures[i]++; m.failures[i] <= m.threshold() {
-				return 0, err
-			}
-			env[t.Name] = nil
+// counted is the figure of trigger i, as KEDA hands it out to its own poll and to the HPA.
+// A failure counts whoever asks. After more failures in a row than the threshold the fallback's figure
+// replaces the trigger's, and fallback is true.
+func (m *Machine) counted(i int) (figure float64, fallback bool, err error) {
+	t, f := &m.c.Triggers[i], m.c.Fallback
+	v, err := m.figure(t)
+	if err == nil {
+		m.failures[i] = 0
+		return v, false, nil
+	}
+	m.told = err.Error()
+	if m.failures[i]++; f == nil || m.failures[i] <= f.FailureThreshold {
+		return 0, false, err
+	}
+	kind, target := t.Kind, t.Target
+	if m.c.Formula != nil {
+		kind, target = m.c.Formula.Kind, m.c.Formula.Target
+	}
+	figure = float64(target) / 1000 * float64(f.replicas(m.status.Wanted))
+	if kind == Value {
+		if figure /= float64(m.status.Ready); m.status.Ready == 0 {
+			return 0, false, err
 		}
 	}
-	return m.c.Formula.figure(env)
+	return figure, true, nil
 }
 
-func (m *Machine) threshold() int {
-	if m.c.Fallback == nil {
-		return math.MaxInt
+// composed is the formula's figure, or the first fallback's. Without a fallback the failure of any trigger is an error.
+func (m *Machine) composed() (figure float64, fallback bool, err error) {
+	env := map[string]any{}
+	for i := range m.c.Triggers {
+		v, replaced, failed := m.counted(i)
+		switch name := m.c.Triggers[i].Name; {
+		case failed != nil:
+			err = failed
+		case !replaced:
+			env[name] = v
+		case m.c.Fallback.Behavior == ScalingModifiers:
+			env[name] = nil
+		case !fallback:
+			figure, fallback = v, true
+		}
 	}
-	return m.c.Fallback.FailureThreshold
+	switch {
+	case fallback:
+		return figure, true, nil
+	case err != nil:
+		return 0, false, err
+	}
+	figure, err = m.c.Formula.figure(env)
+	if errors.Is(err, errNil) && m.c.Fallback != nil {
+		return float64(m.c.Formula.Target) / 1000 * float64(m.c.Fallback.Replicas), true, nil
+	}
+	return figure, false, err
 }
 
 // asked is KEDA's own turn: it starts the first replica where a trigger is active, and ends
 // the last one where none has been for its cooldown.
 func (m *Machine) asked(fx *machine.Effects[Effect]) {
-	active := false
+	active, failed := false, false
 	if f := m.c.Formula; f != nil {
-		v, err := m.composed()
-		active = err == nil && v > f.Activation
+		v, _, err := m.composed()
+		active, failed = err == nil && v > f.Activation, err != nil
 	} else {
 		for i := range m.c.Triggers {
-			v, err := m.figure(&m.c.Triggers[i])
-			active = active || err == nil && v > m.c.Triggers[i].Activation
+			v, fallback, err := m.counted(i)
+			active = active || fallback || err == nil && v > m.c.Triggers[i].Activation
+			failed = failed || err != nil
 		}
 	}
 	now, least := m.status.Wanted, m.c.Min
@@ -256,6 +289,7 @@ func (m *Machine) asked(fx *machine.Effects[Effect]) {
 		if now == 0 || m.c.Idle != nil && now < least {
 			m.scale(max(1, least), "keda", "a trigger is active", fx)
 		}
+	case failed && (m.c.Fallback == nil || m.c.Fallback.Replicas > 0): // KEDA ends nothing before the figures are back
 	case m.c.Idle == nil && now < least:
 		m.scale(least, "keda", "there are fewer than minReplicaCount", fx)
 	case m.now-m.active < m.c.Cooldown:
@@ -320,13 +354,13 @@ func (m *Machine) metrics() (replicas int, why string, ok bool) {
 func (m *Machine) metric(i int) (int, string, error) {
 	b, s := &m.c.Behavior, &m.status
 	if f := m.c.Formula; f != nil {
-		v, err := m.composed()
-		return m.asks("formula", v, err, len(m.c.Triggers), f.Kind, f.Target)
+		v, fallback, err := m.composed()
+		return m.asks("formula", v, fallback, err, f.Kind, f.Target)
 	}
 	t := &m.c.Triggers[i]
 	if !t.PerPod {
-		v, err := m.figure(t)
-		return m.asks(t.Name, v, err, i, t.Kind, t.Target)
+		v, fallback, err := m.counted(i)
+		return m.asks(t.Name, v, fallback, err, t.Kind, t.Target)
 	}
 	list, err := m.store.Eval(t.Query, m.now)
 	if err != nil {
@@ -343,20 +377,19 @@ func (m *Machine) metric(i int) (int, string, error) {
 	return n, fmt.Sprintf("%s of %d pods, target %s each", t.Name, len(figures), quantity(t.Target)), nil
 }
 
-// asks is what a figure asks for, or its failure; i is its place among the failures.
-func (m *Machine) asks(name string, v float64, err error, i int, kind TargetKind, target int64) (int, string, error) {
-	figure, s := thousandths(v), &m.status
-	if err == nil {
-		m.failures[i] = 0
-	} else {
-		if m.failures[i]++; m.failures[i] <= m.threshold() {
-			return 0, "", err
-		}
-		n := m.c.Fallback.replicas(s.Wanted)
-		return n, fmt.Sprintf("%s failed %d times: fallback", name, m.failures[i]), nil
+// asks is what a figure asks for, or its failure.
+func (m *Machine) asks(
+	name string, v float64, fallback bool, err error, kind TargetKind, target int64,
+) (int, string, error) {
+	if err != nil {
+		return 0, "", err
+	}
+	figure, s, why := thousandths(v), &m.status, "%s is %s, target %s"
+	if fallback {
+		why = "%s failed too often: the fallback is %s, target %s"
 	}
 	n := m.c.Behavior.replicas(kind, figure, target, s.Wanted, s.Replicas, s.Ready)
-	return n, fmt.Sprintf("%s is %s, target %s", name, quantity(figure), quantity(target)), nil
+	return n, fmt.Sprintf(why, name, quantity(figure), quantity(target)), nil
 }
 
 // replicas are those of a fallback.

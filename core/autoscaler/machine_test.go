@@ -234,26 +234,54 @@ spec:
 const runningQuery = "sum(llm_d_epp_request_running)"
 
 // Where a figure cannot be had more often in a row than the threshold says, the fallback counts, held
-// against what there is as its behavior says.
+// against what there is as its behavior says. KEDA counts failures of its own polls and of the HPA's questions
+// together, with a formula and without one.
 func TestFallback(t *testing.T) {
-	for fallback, want := range map[string]string{
-		"replicas: 6": "hpa 4 to 6", "replicas: 6, behavior: static": "hpa 4 to 6", "replicas: 6, behavior: currentReplicas": "",
-		"replicas: 6, behavior: currentReplicasIfHigher": "hpa 4 to 6", "replicas: 2, behavior: currentReplicasIfHigher": "",
-		"replicas: 6, behavior: currentReplicasIfLower": "", "replicas: 2, behavior: currentReplicasIfLower": "hpa 4 to 2",
+	formula := "  advanced: {scalingModifiers: {target: '10', formula: '"
+	for _, x := range []struct{ fallback, formula, want string }{
+		{"replicas: 6", "", "hpa 4 to 6"}, {"replicas: 6, behavior: static", "", "hpa 4 to 6"},
+		{"replicas: 6, behavior: currentReplicas", "", ""},
+		{"replicas: 6, behavior: currentReplicasIfHigher", "", "hpa 4 to 6"},
+		{"replicas: 2, behavior: currentReplicasIfHigher", "", ""},
+		{"replicas: 6, behavior: currentReplicasIfLower", "", ""},
+		{"replicas: 2, behavior: currentReplicasIfLower", "", "hpa 4 to 2"},
+		{"replicas: 6", formula + "running + 1.0'}}", "hpa 4 to 6"},
+		{"replicas: 6, behavior: scalingModifiers", formula + "running ?? 70.0'}}", "hpa 4 to 7"},
+		{"replicas: 6, behavior: scalingModifiers", formula + "running'}}", "hpa 4 to 6"}, // the formula comes to nil
 	} {
-		p := play(t, object("  minReplicaCount: 1\n  fallback: {failureThreshold: 3, "+fallback+"}", runningQuery, `, ignoreNullValues: "false"`), 4)
-		if got := p.until(45); got != "" { // the third failure is at most 45 s from the beginning
-			t.Errorf("%s: with three failures %s", fallback, got)
+		spec := "  minReplicaCount: 1\n  fallback: {failureThreshold: 3, " + x.fallback + "}\n" + x.formula
+		p := play(t, object(spec, runningQuery, `, ignoreNullValues: "false"`), 4)
+		p.m.sync.next, p.m.poll.next = 15*machine.Second, 30*machine.Second
+		if got := p.until(44); got != "" {
+			t.Errorf("%s: %s with two failures of the HPA and one of KEDA", spec, got)
 		}
-		if strings.HasPrefix(want, "hpa 4 to 6") {
-			if got := p.until(60); got != want {
-				t.Errorf("%s: with four failures %q", fallback, got)
+		want := x.want
+		if strings.HasPrefix(want, "hpa 4 to ") && want > "hpa 4 to 4" {
+			if got := p.until(46); got != want {
+				t.Errorf("%s: with four failures %q, expected %q", spec, got, want)
 			}
 			want = ""
 		}
 		if got := p.until(500); got != want { // down waits for its window
-			t.Errorf("%s: %q, expected %q", fallback, got, want)
+			t.Errorf("%s: %q, expected %q", spec, got, want)
 		}
+	}
+}
+
+// KEDA ends no last server while a trigger fails and a fallback is to come, which starts one from none.
+func TestFallbackFromNone(t *testing.T) {
+	const strict = `, ignoreNullValues: "false"`
+	p := play(t, object("  minReplicaCount: 0\n  fallback: {failureThreshold: 3, replicas: 2}", runningQuery, strict), 0)
+	p.m.sync.next, p.m.poll.next = 15*machine.Second, 30*machine.Second
+	if got := p.until(119); got != "" {
+		t.Errorf("with three failures: %s", got)
+	}
+	if got := p.until(121); got != "keda 0 to 1, hpa 1 to 2" {
+		t.Errorf("with four: %s", got)
+	}
+	p = play(t, object("  minReplicaCount: 0", runningQuery, strict), 1)
+	if got := p.until(1000); got != "" {
+		t.Errorf("without figures and without a fallback: %s", got)
 	}
 }
 

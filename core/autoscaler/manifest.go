@@ -156,7 +156,8 @@ func (m *manifest) fallback(v strictyaml.Value) {
 		"failureThreshold": func(v strictyaml.Value) { f.FailureThreshold = int(v.Int(0, 1000, 0)) },
 		"replicas":         func(v strictyaml.Value) { f.Replicas = int(v.Int(0, 100000, 0)) },
 		"behavior": func(v strictyaml.Value) {
-			f.Behavior = FallbackBehavior(v.OneOf(string(Static), string(CurrentReplicas), string(CurrentReplicasIfHigher), string(CurrentReplicasIfLower)))
+			f.Behavior = FallbackBehavior(v.OneOf(string(Static), string(CurrentReplicas),
+				string(CurrentReplicasIfHigher), string(CurrentReplicasIfLower), string(ScalingModifiers)))
 		},
 	})
 	m.out.Config.Fallback = f

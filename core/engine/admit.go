@@ -1,7 +1,8 @@
 package engine
 
 // admit gives waiting requests a place in the batch, in order, as long as there
-// is room, budget and blocks. The first that finds no blocks stops the queue,
+// is room, budget and blocks for the whole prompt, whatever part of it this step
+// computes (vLLM: scheduler_reserve_full_isl). The first that finds no blocks stops the queue,
 // so that nobody overtakes it, except those whose blocks are reserved already;
 // one that only waits for an adapter slot, or whose prompt is one long one too
 // many, is passed over.
@@ -54,7 +55,7 @@ func (e *Engine) admit(budget int, fx *Effects) {
 				continue
 			}
 		}
-		if int(max(0, e.pool.blocksFor(computed+tokens)-found.blocks)+found.taken()) > e.pool.free {
+		if int(max(0, e.pool.blocksFor(r.prompt+r.made)-found.blocks)+found.taken()) > e.pool.free {
 			e.blocked = true
 			i++
 			continue

@@ -51,9 +51,12 @@
 // and held.go its way from engine to engine. timeline.go is
 // BatchingIndependent, which needs none of that.
 //
-// The rules are those of vLLM's V1 scheduler and block pool. Known differences:
-// content that is computed twice is kept once; generated blocks can be found by
-// others once their request has left; a request whose KV was fetched may pass a
-// queue that waits for blocks, and loses them before everybody would stand
-// still.
+// The rules are those of vLLM's V1 scheduler and block pool, with the defaults of
+// vLLM 0.33; a test plays both side by side. Known differences: content that is
+// computed twice is kept once; generated blocks can be found by others once
+// their request has left; blocks without content are taken in the order in which
+// they were freed, and not before those with content; vLLM sets one of its blocks
+// aside, so that it can use one fewer than NumGPUBlocks; a request whose KV was
+// fetched may pass a queue that waits for blocks, and loses them before everybody
+// would stand still.
 package engine

@@ -34,7 +34,7 @@ func (e *Engine) begin(decoding int, preempted bool, begun int) {
 		r := &e.reqs[s]
 		n, c := int64(r.take), int64(r.computed)
 		prefill += int(n)
-		if r.fetched && n == 1 {
+		if (r.fetched || r.again) && n == 1 { // the same work as a token of an answer
 			st.DecodeSeqs++
 			st.DecodeContext += c + 1
 			continue

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/windtunnel/windtunnel/core/machine"
+import (
+	"math"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+)
 
 // finishRun plays the end of the run: who was told to end does, everybody else
 // gets a token, and the engine stands between two steps.
@@ -22,14 +26,7 @@ func (e *Engine) finishRun(fx *Effects) {
 	e.settleAborts(at, fx)
 	e.report(fx)
 	e.settlePrefills(at, fx)
-	for {
-		due, slot := e.nextFinish()
-		if due > e.batch.clock {
-			break
-		}
-		e.batch.finish.Pop()
-		e.complete(at, slot, fx)
-	}
+	e.settleDecodes(at, math.MaxUint64, fx)
 	for _, t := range e.resuming {
 		if r := &e.reqs[t.slot]; r.generation == t.generation && r.phase == phasePaused {
 			e.stats.Paused--
@@ -106,6 +103,19 @@ func (e *Engine) settlePrefills(at machine.Time, fx *Effects) {
 	}
 }
 
+// settleDecodes ends the decoding requests that made their last token and were
+// admitted before the one with that number.
+func (e *Engine) settleDecodes(at machine.Time, admission uint64, fx *Effects) {
+	for {
+		due, slot := e.nextFinish()
+		if due > e.batch.clock || e.reqs[slot].admission > admission {
+			return
+		}
+		e.batch.finish.Pop()
+		e.complete(at, slot, fx)
+	}
+}
+
 // firstToken gives a request whose prompt is computed its next token, which is
 // its first unless it was preempted before.
 func (e *Engine) firstToken(at machine.Time, s int32, fx *Effects) {
@@ -125,7 +135,8 @@ func (e *Engine) firstToken(at machine.Time, s int32, fx *Effects) {
 	r.seen = r.made
 	switch {
 	case r.made == r.total:
-		r.phase = phasePaused // no longer filling
+		e.settleDecodes(at, r.admission, fx) // blocks are free in the order of admission
+		r.phase = phasePaused                // no longer filling
 		e.stats.Paused++
 		e.complete(at, s, fx)
 	case r.hold:

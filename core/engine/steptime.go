@@ -48,9 +48,10 @@ type Step struct {
 
 	// DecodeSeqs is how many requests compute one output token, DecodeContext
 	// how many tokens these attend to, all together: the sum over requests of
-	// prompt and output so far, the new token's input included. A request whose
-	// prompt was fetched from another engine, and which computes only its last
-	// token, is among them: that is the same work.
+	// prompt and output so far, the new token's input included. A request that
+	// computes only its last token, because its prompt was fetched from another
+	// engine or because it was preempted and the rest is still cached, is among
+	// them: that is the same work.
 	DecodeSeqs    int
 	DecodeContext int64
 }

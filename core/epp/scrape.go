@@ -228,11 +228,14 @@ func (m *Machine) extract(t *Target, src *Source, page metrics.Page, into *picke
 
 // Pull has the driver bring the metrics of a data source whenever somebody is
 // about to look at them, in place of a Scrape for each page: pull is called in
-// the Machine's turn, and calls Read and Refresh. It is to be said before
-// there are endpoints, and not of a Machine with a log or with flow control,
-// which hear of every page.
+// the Machine's turn, and calls Read and Refresh. A nil pull brings nothing, for a
+// source whose pages change no decision. The driver calls Pull before there are
+// endpoints, and not on a Machine with a log or with flow control, which take
+// every page.
 func (m *Machine) Pull(source int, pull func(now machine.Time)) {
-	m.pull, m.scraping.sources[source].pulled = pull, true
+	if m.scraping.sources[source].pulled = true; pull != nil {
+		m.pull = pull
+	}
 }
 
 // Read is an endpoint's metrics, with what a page of a data source says; false where

@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/sse"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/core/workload"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 // What a server makes of a description is what it makes of its bytes: what the

@@ -25,6 +25,18 @@ type Recorded struct {
 	Output int
 }
 
+// RateOf is how many recorded requests come per second on average; 0 where they all come at one time.
+func RateOf(list []Recorded) float64 {
+	last := machine.Time(0)
+	for i := range list {
+		last = max(last, list[i].At)
+	}
+	if last == 0 {
+		return 0
+	}
+	return float64(len(list)-1) / last.Seconds()
+}
+
 // RecordedPrompt is a prompt of which its length in bytes is known and, for its
 // beginnings up to the end of each unit of so many bytes, what tells them apart:
 // prompts that had a beginning in common have one again, of other words.

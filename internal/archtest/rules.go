@@ -79,6 +79,8 @@ var TestImportExceptions = map[string]string{
 // TestHelpers are packages for tests: any test may import them, and nothing else.
 var TestHelpers = map[string]string{
 	"internal/eventually": "a test waits for a condition, wherever it stands",
+	"internal/freeport":   "a test chooses ports, wherever it stands",
+	"internal/nightly":    "a test plays less by day, wherever it stands",
 }
 
 // CoreForbidden are standard packages that the core may not import, with

@@ -29,6 +29,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
@@ -126,7 +127,7 @@ func (o *port) advance(now machine.Time) {
 }
 
 // patience is how long a server may take over what is due.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 func (o *port) await(done func() bool) bool {
 	for end := time.Now().Add(patience); !done(); time.Sleep(20 * time.Microsecond) {
@@ -241,7 +242,7 @@ var notRecorded = regexp.MustCompile(`_info$|dispatch_cycle_duration|datalayer_(
 const notRecordedWithoutPattern = "plugin_duration_seconds"
 
 // figures are the canonical metrics whose series match, by series.
-func (o *port) metrics(pattern string) (out map[string]float64, types map[string]string) {
+func (o *port) metrics(pattern string, whole bool) (out map[string]float64, types map[string]string) {
 	wanted := regexp.MustCompile(pattern)
 	out, types = map[string]float64{}, map[string]string{}
 	families, err := o.registry.Gather()
@@ -250,8 +251,8 @@ func (o *port) metrics(pattern string) (out map[string]float64, types map[string
 	}
 	for _, f := range families {
 		types[f.GetName()] = strings.ToLower(f.GetType().String())
-		if !strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyMetric || notRecorded.MatchString(f.GetName()) ||
-			pattern == everyMetric && strings.HasSuffix(f.GetName(), notRecordedWithoutPattern) {
+		if !whole && (!strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyMetric || notRecorded.MatchString(f.GetName()) ||
+			pattern == everyMetric && strings.HasSuffix(f.GetName(), notRecordedWithoutPattern)) {
 			continue
 		}
 		for _, m := range f.Metric {
@@ -370,8 +371,18 @@ func (l *Line) pool() string {
 	return cmp.Or(l.PoolName, "sim-pool")
 }
 
+// argued are the minimal cases of differential.jsonl.gz that still differ, each by a row of
+// docs/parity.md.
+var argued = []string{
+	"ttl-then-capacity", "reporter-json-trailers", "usage-cut-between-pieces", "metrics-capacity-outcome", "metrics-mm-embeddings",
+	// By families of document 004 alone.
+	"metrics-header-profile-unknown", "metrics-prefer-412", "metrics-header-only", "metrics-agent-identity-session-id", "metrics-page-that-cannot-be-read",
+	"metrics-data-parallel-port", "metrics-passthrough-model-name", "metrics-prefix-content-empty", "metrics-prefix-images", "metrics-prefix-render",
+	"metrics-prefix-completions-list",
+}
+
 // The same recordings through the gRPC port, message by message, on the
-// player's clock: what waits there waits no longer than it must.
+// player's clock: what waits there waits no longer than it must. A tenth of them, and all at night.
 func TestRecordingsThroughThePort(t *testing.T) {
 	for _, f := range recordings(t) {
 		topic := strings.TrimSuffix(filepath.Base(f), ".jsonl.gz")
@@ -381,15 +392,21 @@ func TestRecordingsThroughThePort(t *testing.T) {
 		}
 		t.Run(topic, func(t *testing.T) {
 			t.Parallel()
-			for i := range list {
-				l := &list[i]
+			if topic != "differential" { // whose list of argued cases is complete
+				list = nightly.Some(list)
+			}
+			for _, l := range list {
 				if l.Accepted != nil || l.Steps == nil || l.elsewhere() != "" {
 					continue
 				}
-				for _, f := range play(l, openPort(t, l.pool(), l)) {
+				faults := play(&l, openPort(t, l.pool(), &l))
+				for _, f := range faults {
 					if Deviation(topic, l.ID, f) == "" {
 						t.Errorf("%s %s | %s | recorded %.300s | got %.600s", l.ID, f.Unit, f.Field, f.Recorded, f.Got)
 					}
+				}
+				if topic == "differential" && (len(faults) > 0) != slices.Contains(argued, l.ID) {
+					t.Errorf("%s has %d differences; argued says otherwise", l.ID, len(faults))
 				}
 			}
 		})

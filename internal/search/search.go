@@ -1,8 +1,17 @@
-// Package search looks for the highest rate, the smallest count and the best share
-// where one look costs a simulation, and does not always tell.
+// Package search finds the highest rate, the fewest servers and the best share that keep objectives, where
+// one look costs simulations and chance has a part in what it says.
+//
+// A search has two halves, of different seeds. Pilot runs, few and short, say roughly where the answer is and
+// how long runs have to be. What they say is not part of the answer: fresh runs decide, of a number and a length
+// that stay as they are, with the same seeds at each load. A load whose upper limits keep all objectives there
+// is kept. The same seeds make what lies above the capacity fail together: to answer too much, those runs have to
+// err at the capacity itself, which is one error and not one for each look.
 package search
 
-import "math"
+import (
+	"math"
+	"strconv"
+)
 
 // Verdict is what runs say of a load, or of a number of servers.
 type Verdict int
@@ -14,114 +23,323 @@ const (
 	Keeps
 )
 
-// Band is what a search ends with: up to Keeps the objective is surely kept, and from
-// Misses on surely missed; what lies between nobody can tell. Either is 0 where there
-// is none.
+// Band is what a search ends with: up to Keeps the objectives are kept, and from Misses on missed; what
+// lies between these runs cannot tell. Either is 0 where there is none.
 type Band struct{ Keeps, Misses float64 }
 
-// Highest finds the band of a rate, from a first guess, to a relative precision.
-// judge says of a rate whether the objective is kept; what it says must go from Keeps
-// over Undecided to Misses as rates rise. most bounds the search.
-func Highest(first, precision, least, most float64, judge func(rate float64) (Verdict, error)) (b Band, err error) {
-	unsure := []float64{}
-	try := func(rate float64) (Verdict, error) {
-		v, err := judge(rate)
-		switch {
-		case err != nil:
-		case v == Keeps:
-			b.Keeps = max(b.Keeps, rate)
-		case v == Misses:
-			if b.Misses == 0 || rate < b.Misses {
-				b.Misses = rate
-			}
-		default:
-			unsure = append(unsure, rate)
-		}
-		return v, err
-	}
-	rate := min(max(first, least), most)
-	v, err := try(rate)
-	for up := rate; err == nil && b.Misses == 0 && up < most; {
-		up = min(2*up, most)
-		_, err = try(up)
-	}
-	for down := rate; err == nil && b.Keeps == 0 && v != Keeps && down > least; {
-		down = max(down/2, least)
-		v, err = try(down)
-	}
-	if err != nil || b.Keeps == 0 || b.Misses == 0 {
-		return b, err
-	}
-	// Between what keeps and what misses; once something in between is undecided, from both
-	// sides towards it.
-	for err == nil && b.Misses > b.Keeps*(1+precision) {
-		low, high := math.Inf(1), 0.0
-		for _, u := range unsure {
-			if u > b.Keeps && u < b.Misses {
-				low, high = min(low, u), max(high, u)
-			}
-		}
-		switch {
-		case high == 0:
-			_, err = try(math.Sqrt(b.Keeps * b.Misses))
-		case low > b.Keeps*(1+precision):
-			_, err = try(math.Sqrt(b.Keeps * low))
-		case b.Misses > high*(1+precision):
-			_, err = try(math.Sqrt(high * b.Misses))
-		default:
-			return b, nil
-		}
-	}
-	return b, err
+// Rule is how a load is judged.
+type Rule struct {
+	Objectives []Objective
+	// Runs is how many runs decide, at least 3. Precision is how near to each other the highest rate that
+	// keeps and the lowest that does not are, as a part of them. Least and Most bound rates.
+	Runs                   int
+	Precision, Least, Most float64
+	// Requests is how many requests a run at a rate has at least, and MostRequests at most.
+	Requests     func(rate float64) int
+	MostRequests int
+	// Play plays a load once for each seed. Looked, if not nil, hears of each look.
+	Play   func(load Load, seeds []int) ([]Run, error)
+	Looked func(Load, Look)
 }
 
-// Fewest finds the smallest count that keeps the objective, from 1 to most, and
-// checks the one above it: 0 where none does. sure is false where the one below is
-// undecided, and odd is true where the one above does not keep it.
-func Fewest(first, most int, judge func(n int) (Verdict, error)) (n int, sure, odd bool, err error) {
-	low, high := 0, 0 // below low none keeps it; high does
-	said := map[int]Verdict{}
-	try := func(n int) (Verdict, error) {
-		if v, ok := said[n]; ok {
-			return v, nil
-		}
-		v, err := judge(n)
-		said[n] = v
-		return v, err
+// Load is what is played: a rate, servers as the caller counts them, and the requests of each run.
+type Load struct {
+	Rate     float64
+	Servers  int
+	Requests int
+}
+
+// What pilot runs are: so many while it is searched, and so many to see how much runs differ. From decidingSeed
+// on seeds are those of the runs that decide.
+const (
+	roughRuns, pilotRuns, longer = 2, 6, 2
+	decidingSeed                 = 1000
+	// Runs are long enough where they differ by this part of the value, and at most mostLonger times as long as
+	// they have to be.
+	enough, settled, mostLonger = 0.23, 0.55, 4
+	usualSteep                  = 4  // of the objective for which enough is meant: a queue at 75 % of its capacity
+	mostLooks                   = 16 // at one band, with the runs that decide
+)
+
+// Pilot says that these seeds are of pilot runs.
+func Pilot(seeds []int) bool { return seeds[0] < decidingSeed }
+
+// Significant leaves a rate four digits, so that it can be typed again.
+func Significant(v float64) float64 {
+	f, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
+	if err != nil {
+		return v
 	}
-	for n := min(max(first, 1), most); high == 0; n = min(2*n, most) {
-		v, err := try(n)
+	return f
+}
+
+func (r *Rule) look(l Load, first, runs int) (Look, error) {
+	l.Rate = Significant(l.Rate)
+	l.Requests = max(l.Requests, r.Requests(l.Rate))
+	for i := range r.Objectives {
+		if first == decidingSeed {
+			l.Requests = max(l.Requests, r.Objectives[i].least(runs))
+		}
+	}
+	l.Requests = min(l.Requests, r.MostRequests)
+	seeds := make([]int, runs)
+	for i := range seeds {
+		seeds[i] = first + i
+	}
+	played, err := r.Play(l, seeds)
+	if err != nil {
+		return Look{}, err
+	}
+	k := Judge(r.Objectives, played)
+	k.Rate, k.Requests = l.Rate, l.Requests
+	if r.Looked != nil {
+		r.Looked(l, k)
+	}
+	return k, nil
+}
+
+// roughly says by pilot runs how far above its bound the objective is that is furthest: up to 1 a load seems to
+// keep it.
+func (r *Rule) roughly(l Load) (off float64, err error) {
+	k, err := r.look(l, 0, roughRuns)
+	if err != nil {
+		return 0, err
+	}
+	return r.off(&k), nil
+}
+
+// pilot says, near a rough rate, of one that seems to keep the objectives, how many requests the runs need that decide.
+func (r *Rule) pilot(l Load, steep float64) (rate float64, requests int, err error) {
+	for tries := range mostLooks {
+		k, err := r.look(Load{l.Rate, l.Servers, longer * r.Requests(l.Rate)}, 0, pilotRuns)
+		if err != nil {
+			return 0, 0, err
+		}
+		switch off := r.off(&k); {
+		case off > 1 && l.Rate > r.Least:
+			l.Rate = max(r.Least, l.Rate*(1-min(max((1-1/off)/4, r.Precision), 0.25)))
+			continue
+		case off < 0.7 && tries == 0 && l.Rate < r.Most: // where runs differ less than nearer to the bound
+			l.Rate = min(l.Rate*1.1, r.Most)
+			continue
+		}
+		return l.Rate, r.long(&k, steep), nil
+	}
+	return l.Rate, l.Requests, nil
+}
+
+// long is how many requests the runs need that decide, by how much pilot runs differ. An objective that grows less
+// steeply with the rate has to be known better for a rate that is as near.
+func (r *Rule) long(k *Look, steep float64) int {
+	times := max(k.spread/enough*max(1, min(usualSteep/steep, 3)), k.swing/settled)
+	if times *= times; !(times < mostLonger) {
+		times = mostLonger
+	}
+	return min(r.MostRequests, int(math.Ceil(float64(k.Requests)*max(1./longer, times))))
+}
+
+// off is how far the objective that is furthest from its bound is above it, as a factor; at most 1 where none is.
+func (r *Rule) off(k *Look) float64 {
+	most := k.Growth.Value / MostGrowth
+	for i, o := range r.Objectives {
+		if x := k.Estimates[i].Value / o.Bound; !(x <= most) {
+			most = x
+		}
+	}
+	if math.IsNaN(most) {
+		return math.Inf(1)
+	}
+	return most
+}
+
+// Rough is what pilot runs say of the highest rate that servers keep: 0 where there is none. Steep is by how many
+// percent the objective grows there with each percent of the rate.
+type Rough struct{ Rate, Steep float64 }
+
+// Rough finds about the highest rate that servers keep.
+func (r *Rule) Rough(servers int, guess float64) (g Rough, err error) {
+	var low, high, below, above float64 // rates, and how far off the bound they are
+	for rate := min(max(guess, r.Least), r.Most); ; {
+		off, err := r.roughly(Load{Rate: rate, Servers: servers})
+		if err != nil {
+			return g, err
+		}
+		if off <= 1 {
+			low, below = rate, off
+		} else {
+			high, above = rate, off
+		}
+		switch {
+		case low == r.Most || high == r.Least:
+			return Rough{low, usualSteep}, nil
+		case high == 0:
+			rate = min(2*low, r.Most)
+		case low == 0:
+			rate = max(high/2, r.Least)
+		case high > low*max(1.2, 1+r.Precision):
+			rate = math.Sqrt(low * high)
+		default:
+			return Rough{math.Sqrt(low * high), math.Log(above/below) / math.Log(high/low)}, nil
+		}
+	}
+}
+
+// Highest finds the highest rate that servers keep, near a rough one.
+func (r *Rule) Highest(servers int, rough Rough) (b Band, err error) {
+	if rough.Rate == 0 {
+		return b, nil
+	}
+	rate, requests, err := r.pilot(Load{Rate: rough.Rate, Servers: servers}, rough.Steep)
+	if err != nil {
+		return b, err
+	}
+	var keeps, fails *Look // the nearest to each other
+	wide := math.Inf(1)
+	rate *= 1 - r.Precision/2
+	for range mostLooks {
+		k, err := r.look(Load{rate, servers, requests}, decidingSeed, r.Runs)
+		if err != nil {
+			return b, err
+		}
+		if k.Verdict == Misses && (b.Misses == 0 || k.Rate < b.Misses) {
+			b.Misses = k.Rate
+		}
+		before := keeps
+		if k.Verdict == Keeps {
+			keeps = &k
+		} else {
+			before, fails = fails, &k
+		}
+		if keeps == nil && rate == r.Least {
+			return b, nil
+		}
+		if keeps != nil && (rate == r.Most || r.near(keeps, fails, rough.Steep) || keeps == &k && r.flat(&k, before)) {
+			break
+		}
+		if keeps == nil || fails == nil {
+			rate = min(max(beyond(&k, before), r.Least), r.Most)
+			continue
+		}
+		gap := fails.Rate / keeps.Rate
+		if rate = between(keeps, fails, r.Precision/8); gap > 1+(wide-1)/2 {
+			rate = math.Sqrt(keeps.Rate * fails.Rate)
+		}
+		wide = gap
+	}
+	if keeps == nil {
+		return b, nil
+	}
+	b.Keeps = keeps.Rate
+	return b, r.missed(servers, &b, fails)
+}
+
+// near says that a look between two would add next to nothing: the limit is that near to its bound.
+func (r *Rule) near(keeps, fails *Look, steep float64) bool {
+	if fails == nil {
+		return false
+	}
+	gap := fails.Rate/keeps.Rate - 1
+	return gap <= r.Precision/4 || gap <= r.Precision && keeps.keeps < 1+min(steep, usualSteep)*0.015
+}
+
+// flat says that a line through two looks that keep leaves next to nothing above the second.
+func (r *Rule) flat(k, before *Look) bool {
+	return before != nil && k.Rate > before.Rate &&
+		(k.keeps-1)*(k.Rate-before.Rate) <= (before.keeps-k.keeps)*k.Rate*r.Precision/8
+}
+
+// between is where the upper limit probably meets its bound, by a straight line between two looks, a little below.
+func between(keeps, fails *Look, edge float64) float64 {
+	part := (min(keeps.keeps, 2) - 1.01) / (min(keeps.keeps, 2) - max(fails.keeps, 0))
+	rate := keeps.Rate + max(0, part)*(fails.Rate-keeps.Rate)
+	return min(max(rate, keeps.Rate*(1+edge)), fails.Rate/(1+edge))
+}
+
+// beyond is where to look next where all looks were of one kind: further by a part of what lies between the limit
+// and its bound, as in a queue at 80 % of its capacity, or where a line through the last two leads.
+func beyond(k, before *Look) float64 {
+	off := min(max(k.keeps, 0), 2) - 1
+	step := max(min(off/5.5, 0.25), 0.01)
+	if off < 0 {
+		step = min(max(-off/4, 0.02), 0.25)
+	}
+	if before != nil {
+		slope := (before.keeps - k.keeps) / (k.Rate - before.Rate) * k.Rate
+		if slope > 0 && before.keeps > 0 && k.keeps > 0 {
+			step = max(step, min(math.Abs(k.keeps-1)/slope, 0.5))
+		} else {
+			step = 0.25
+		}
+	}
+	if k.Verdict == Keeps {
+		return k.Rate * (1 + step)
+	}
+	return k.Rate * (1 - step)
+}
+
+// missed finds the lowest rate that surely misses, near the highest that keeps: what pilot runs decide.
+func (r *Rule) missed(servers int, b *Band, fails *Look) error {
+	rate := b.Keeps
+	if fails != nil {
+		rate = fails.Rate
+	}
+	for step := 1 + r.Precision; rate < r.Most && (b.Misses == 0 || rate*step < b.Misses); step *= step {
+		rate = min(rate*step, r.Most)
+		k, err := r.look(Load{Rate: rate, Servers: servers}, 0, pilotRuns)
+		if err != nil {
+			return err
+		}
+		if k.Verdict == Misses {
+			b.Misses = k.Rate
+		}
+	}
+	return nil
+}
+
+// Fewest finds the fewest servers, from 1 to most, that keep the objectives at a rate: 0 where most do not. sure is
+// false where one fewer is undecided, and odd is true where one more does not keep them.
+func (r *Rule) Fewest(first, most int, rate float64) (n int, sure, odd bool, err error) {
+	at := func(n int) Load { return Load{Rate: rate, Servers: n} }
+	low, high := 0, most+1 // of which pilot runs say that they do not keep the objectives, and do
+	for n := min(max(first, 1), most); high-low > 1; {
+		off, err := r.roughly(at(n))
 		switch {
 		case err != nil:
 			return 0, false, false, err
-		case v == Keeps:
+		case off <= 1:
 			high = n
-		case n == most:
-			return 0, v == Misses, false, nil
 		default:
 			low = n
 		}
-	}
-	for high-low > 1 {
-		mid := (low + high) / 2
-		v, err := try(mid)
-		switch {
-		case err != nil:
-			return 0, false, false, err
-		case v == Keeps:
-			high = mid
-		default:
-			low = mid
+		if n = (low + high) / 2; high > most {
+			n = min(2*low, most)
 		}
 	}
-	if high < most {
-		v, err := try(high + 1)
-		if err != nil {
-			return 0, false, false, err
-		}
-		odd = v != Keeps
+	n = min(high, most)
+	k, err := r.look(Load{rate, n, longer * r.Requests(rate)}, 0, pilotRuns)
+	if err != nil {
+		return 0, false, false, err
 	}
-	return high, high == 1 || said[high-1] == Misses, odd, nil
+	requests := r.long(&k, usualSteep)
+	said := map[int]Verdict{}
+	of := func(n int) Verdict {
+		if _, known := said[n]; !known && err == nil {
+			k, err = r.look(Load{rate, n, requests}, decidingSeed, r.Runs)
+			said[n] = k.Verdict
+		}
+		return said[n]
+	}
+	for n <= most && of(n) != Keeps && err == nil {
+		n++
+	}
+	for n > 1 && n <= most && of(n-1) == Keeps && err == nil {
+		n--
+	}
+	if n > most {
+		return 0, said[most] == Misses, false, err
+	}
+	odd = n < most && of(n+1) != Keeps
+	return n, n == 1 || said[n-1] == Misses, odd, err
 }
 
 // Best finds where a value is greatest among 1 to most, from a first guess, if it rises

@@ -114,7 +114,7 @@ func leaves(t *testing.T, mode FailureMode, stage string, crash bool) {
 	c.Pools[0].Endpoints = []string{server.addr}
 	p := startEnvoy(t, c)
 	cl := newClient(t, p, false)
-	cl.http.Timeout = 10 * time.Second
+	cl.http.Timeout = time.Minute
 	code, body, err := cl.try(strings.NewReader("part one"))
 	switch {
 	case code == http.StatusServiceUnavailable && err == nil:

@@ -87,7 +87,7 @@ func TestReloadWithBadEndpointsUnderAHeldRequest(t *testing.T) {
 	until(t, "the next good edit is in force", r.has("kv-cache-utilization-scorer"))
 	select {
 	case <-old.idle:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the old configuration never ended")
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // echoing predicts of each row as many milliseconds as it has tokens.
@@ -69,18 +69,12 @@ func TestQuestionsTogether(t *testing.T) {
 			})
 		}
 		var j *joint
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		eventually.Is(t, "the questions wait for each other", func() bool {
 			k.coalescer.mu.Lock()
+			defer k.coalescer.mu.Unlock()
 			j = k.coalescer.waiting[s.URL]
-			whole := j != nil && len(j.rows) == 24
-			k.coalescer.mu.Unlock()
-			if whole {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatal("the questions do not wait for each other")
-			}
-		}
+			return j != nil && len(j.rows) == 24
+		})
 		k.coalescer.send(k, j, *question(s.URL, 3600*machine.Second)) // as when the hour is over
 		all.Wait()
 		if calls.Load() != 1 {

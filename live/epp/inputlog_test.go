@@ -61,7 +61,7 @@ schedulingProfiles:
 // pass sends requests until something is so.
 func (l *logged) pass(what string, until func() bool) {
 	l.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !until(); {
+	for deadline := time.Now().Add(time.Minute); !until(); {
 		if time.Now().After(deadline) {
 			l.t.Fatalf("waited in vain until %s", what)
 		}

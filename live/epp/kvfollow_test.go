@@ -5,10 +5,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
@@ -92,14 +92,5 @@ func TestIndexFollowsThePool(t *testing.T) {
 
 func waitUntil(t *testing.T, what string, there func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !there() {
-		select {
-		case <-deadline:
-			t.Fatalf("%s did not come", what)
-		case <-tick.C:
-		}
-	}
+	eventually.Is(t, what, there)
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
@@ -212,25 +213,15 @@ func (r *preciseRig) flush(from string, first bool) {
 		}
 	}
 	send()
-	deadline := time.After(10 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	eventually.Is(r.t, "events of "+from+" are heard", func() bool {
 		r.mu.Lock()
 		there := r.heard[mark]
 		r.mu.Unlock()
-		if there {
-			return
+		if !there && first { // the subscription may be on its way
+			send()
 		}
-		select {
-		case <-deadline:
-			r.t.Fatalf("events of %s were not heard", from)
-		case <-tick.C:
-			if first { // the subscription may be on its way
-				send()
-			}
-		}
-	}
+		return there
+	})
 }
 
 func (r *preciseRig) step(i int) {

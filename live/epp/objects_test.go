@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 const manifests = `
@@ -77,14 +77,6 @@ func TestObjectsAreFollowed(t *testing.T) {
 		r, err := healthv1.NewHealthClient(conn).Check(context.Background(), &healthv1.HealthCheckRequest{Service: ServiceName})
 		return err == nil && r.Status == healthv1.HealthCheckResponse_SERVING
 	}
-	eventually := func(what string, f func() bool) {
-		t.Helper()
-		for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("never: ", what)
-			}
-		}
-	}
 	if to, body := ask(""); to != "127.0.0.1:8000" || !strings.Contains(body, `"m-v2"`) || !healthy() {
 		t.Fatalf("went to %q with %s", to, body)
 	}
@@ -92,18 +84,18 @@ func TestObjectsAreFollowed(t *testing.T) {
 		t.Errorf("a negative priority got %q", got)
 	}
 	write(strings.Replace(manifests, "priority: -1", "priority: 1", 1))
-	eventually("the objective is raised", func() bool { got, _ := ask("batch"); return got == "127.0.0.1:8000" })
+	eventually.Is(t, "the objective is raised", func() bool { got, _ := ask("batch"); return got == "127.0.0.1:8000" })
 	write(strings.Replace(manifests, "number: 8000", "number: [", 1))
-	eventually("the file that is wrong is told of", func() bool { return strings.Contains(log.String(), "what was changed is not used") })
+	eventually.Is(t, "the file that is wrong is told of", func() bool { return strings.Contains(log.String(), "what was changed is not used") })
 	if got, _ := ask(""); got != "127.0.0.1:8000" {
 		t.Errorf("after a file that is wrong: %q", got)
 	}
 	write(strings.Replace(manifests, "number: 8000", "number: 8001", 1))
-	eventually("the port is changed", func() bool { got, _ := ask(""); return got == "127.0.0.1:8001" })
+	eventually.Is(t, "the port is changed", func() bool { got, _ := ask(""); return got == "127.0.0.1:8001" })
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	eventually("the pool is gone", func() bool { got, _ := ask(""); return strings.Contains(got, "ServiceUnavailable") && !healthy() })
+	eventually.Is(t, "the pool is gone", func() bool { got, _ := ask(""); return strings.Contains(got, "ServiceUnavailable") && !healthy() })
 	write(manifests)
-	eventually("the pool is back", func() bool { got, _ := ask(""); return got == "127.0.0.1:8000" && healthy() })
+	eventually.Is(t, "the pool is back", func() bool { got, _ := ask(""); return got == "127.0.0.1:8000" && healthy() })
 }

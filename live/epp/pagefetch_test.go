@@ -116,8 +116,10 @@ func TestLatePagesAreLost(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	get := fetches(t, s.URL, 50*time.Millisecond)
-	if got := get(); !strings.Contains(got, "timeout") {
-		t.Errorf("got %q", got)
+	for turn.Load() == 0 { // a busy machine may run out of time before it has asked
+		if got := get(); !strings.Contains(got, "timeout") {
+			t.Errorf("got %q", got)
+		}
 	}
 	close(release)
 	if got := get(); got != "page 2" && !strings.Contains(got, "timeout") {

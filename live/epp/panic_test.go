@@ -289,7 +289,7 @@ func TestPanicEndsItsOwnStream(t *testing.T) {
 				if said := good.untilOver(""); said != "passed" {
 					t.Errorf("the other stream ended with %q", said)
 				}
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
 				if err := rig.Stop(ctx); err != nil {
 					t.Error(err)

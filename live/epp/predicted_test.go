@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 const predicts = `
@@ -78,17 +79,14 @@ func (f *fakePredictor) say(answer func(w http.ResponseWriter, r *http.Request))
 
 func (f *fakePredictor) waitSamples(t *testing.T, n int) []predictor.Sample {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	var list []predictor.Sample
+	eventually.Is(t, fmt.Sprintf("%d samples", n), func() bool {
 		f.mu.Lock()
-		list := f.samples
-		f.mu.Unlock()
-		if len(list) >= n {
-			return list
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d samples came; expected %d", len(list), n)
-		}
-	}
+		defer f.mu.Unlock()
+		list = f.samples
+		return len(list) >= n
+	})
+	return list
 }
 
 func text(s string) func(http.ResponseWriter, *http.Request) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 const reloadable = `
@@ -46,12 +47,7 @@ func (l *lockedBuffer) String() string {
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("waited in vain until %s", what)
+	eventually.Is(t, what, ok)
 }
 
 type reloadRig struct {
@@ -78,7 +74,7 @@ func startReloadable(t *testing.T, change ...func(*StandaloneOptions)) *reloadRi
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := r.Stop(ctx); err != nil {
 			t.Error(err)

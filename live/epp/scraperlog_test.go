@@ -3,12 +3,14 @@ package epp
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // lockedLog is a log that several write to.
@@ -47,11 +49,7 @@ func TestScraperIsLogged(t *testing.T) {
 	defer k.Close()
 	until := func(text string, n int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); log.count(text) < n; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%d lines with %q: %s", n, text, log.b.String())
-			}
-		}
+		eventually.Is(t, fmt.Sprintf("%d lines with %q", n, text), func() bool { return log.count(text) >= n })
 	}
 	const reads, fails = "the scraper reads the endpoint's metrics", "scraper=metrics-data-source error=\"out of order\""
 	until(reads, 2)

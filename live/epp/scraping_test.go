@@ -72,7 +72,7 @@ func TestDocumentScrapers(t *testing.T) {
 	reaches := func(what string, want seen) {
 		t.Helper()
 		var got seen
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			k.With(func(m *core.Machine, _ machine.Time) {
 				st := m.Picker().Pool().View().States[0]
 				got = seen{st.Metrics, st.Scraped}

@@ -40,7 +40,7 @@ func startWire(t *testing.T, k *Picking, more ...grpc.DialOption) *wireRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return &wireRig{s, t, extprocv3.NewExternalProcessorClient(conn), ctx}
 }

@@ -46,7 +46,7 @@ func (c *collector) take(d Delivery) {
 // wait waits until the condition holds for what was delivered.
 func (c *collector) wait(t *testing.T, what string, cond func([]Delivery) bool) []Delivery {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		c.mu.Lock()
 		got := append([]Delivery(nil), c.got...)
@@ -307,7 +307,7 @@ func TestHostilePeers(t *testing.T) {
 		} {
 			nc := raw()
 			nc.Write(bytes)
-			nc.SetReadDeadline(time.Now().Add(15 * time.Second))
+			nc.SetReadDeadline(time.Now().Add(time.Minute))
 			if _, err := io.Copy(io.Discard, nc); err != nil {
 				var timeout net.Error
 				if errors.As(err, &timeout) && timeout.Timeout() {
@@ -396,7 +396,7 @@ func TestReplayIsBounded(t *testing.T) {
 	}
 	p.Flush()
 	ask := func() (got []uint64) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := askReplay(ctx, p.ReplayEndpoint(), 3, 1<<20, func(_ string, seq uint64, _ []byte) { got = append(got, seq) }); err != nil {
 			t.Fatal(err)

@@ -88,14 +88,14 @@ func TestLongReplay(t *testing.T) {
 	}
 	c := newCollector()
 	first := true
-	s := subscriber(t, SubscriberOptions{ReplayTimeout: 50 * time.Millisecond, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay, HoldMessages: 2}, Handle: func(d Delivery) {
+	s := subscriber(t, SubscriberOptions{ReplayTimeout: 2 * time.Second, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay, HoldMessages: 2}, Handle: func(d Delivery) {
 		if first { // it takes its time
 			first = false
 			for range 5 {
 				p.Publish(stored(0))
 			}
 		}
-		pause := time.NewTimer(5 * time.Millisecond)
+		pause := time.NewTimer(60 * time.Millisecond)
 		<-pause.C
 		c.take(d)
 	}})

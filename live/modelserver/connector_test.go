@@ -45,7 +45,7 @@ func connected(t *testing.T, profile link.Profile) (*pair, func() []flow.Event) 
 	}
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		f.Stop(ctx)
 	})

@@ -182,7 +182,7 @@ func TestOutOfMemory(t *testing.T) {
 		}
 	}
 	client := *b.Client
-	client.Timeout = 10 * time.Second
+	client.Timeout = time.Minute
 	if resp, err := client.Post(b.URL()+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x"}`)); err != nil || resp.StatusCode != 503 {
 		t.Fatal(resp, err)
 	} else {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -121,7 +122,7 @@ func trickle(t *testing.T, address, head string, every time.Duration) (*http.Res
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	fmt.Fprint(c, head)
 	quit := make(chan struct{})
 	defer close(quit)
@@ -148,23 +149,27 @@ func trickle(t *testing.T, address, head string, every time.Duration) (*http.Res
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	o := fast()
-	o.Body = serve.BodyLimits{Idle: 800 * time.Millisecond, Total: time.Second}
+	o.Body = serve.BodyLimits{Idle: 2 * time.Second, Total: 2400 * time.Millisecond} // a whole body comes in time
 	b := start(t, o)
 	const boundary = "windtunnel-1234567890"
 	begun, _, _ := strings.Cut(string(held.Part1(boundary, []byte(`{"a":"b"}`))), "b\"}")
 	const plain = "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+	var all sync.WaitGroup
 	for name, head := range map[string]string{
 		"plain": plain,
 		"held":  "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=" + boundary + "\r\nContent-Length: 1000\r\n\r\n" + begun,
 		"json":  "POST /v1/load_lora_adapter HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n",
 	} {
 		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {
-			resp, err := trickle(t, b.Address(), head, every)
-			if err != nil || resp.StatusCode != http.StatusRequestTimeout {
-				t.Errorf("%s every %v: %v %v", name, every, resp, err)
-			}
+			all.Go(func() {
+				resp, err := trickle(t, b.Address(), head, every)
+				if err != nil || resp.StatusCode != http.StatusRequestTimeout {
+					t.Errorf("%s every %v: %v %v", name, every, resp, err)
+				}
+			})
 		}
 	}
+	all.Wait()
 	b.until("nothing runs", b.idle)
 	call := b.held("slow", `{"model":"m","max_tokens":2,"messages":[{"role":"user","content":"a"}]}`)
 	resp := call.response(t)

@@ -46,7 +46,7 @@ func apart(t *testing.T, profile link.Profile, change func(*ServerOptions)) *pai
 	p := &pair{t, f, f.Servers()[0], f.Servers()[1]}
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		f.Stop(ctx)
 	})

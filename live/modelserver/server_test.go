@@ -68,7 +68,7 @@ func startWith(t *testing.T, o Options) *bench {
 	b.Client = &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(func() {
 		b.Client.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		f.Stop(ctx)
 	})
@@ -108,7 +108,7 @@ func (b *bench) steps(request string) []flow.Step {
 // until waits for a condition that changes with what the server does.
 func (b *bench) until(what string, ok func() bool) {
 	b.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	poll := time.NewTicker(2 * time.Millisecond)
 	defer poll.Stop()
@@ -200,7 +200,7 @@ func (c *heldCall) response(t *testing.T) *http.Response {
 		return r
 	case err := <-c.err:
 		t.Fatal(err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no response")
 	}
 	return nil

@@ -94,7 +94,7 @@ func TestSilentSideChannel(t *testing.T) {
 	for policy, want := range map[engine.KVLoadFailure]int{engine.KVLoadFail: 500, engine.KVLoadRecompute: 200} {
 		t.Run(policy.String(), func(t *testing.T) {
 			t.Parallel()
-			p := quietPair(t, policy, 50*time.Millisecond)
+			p := quietPair(t, policy, 2*time.Second)
 			port, asked := silence(t)
 			a := p.ask(p.decode, p.prefilledBy(port))
 			if a.status != want {

@@ -37,7 +37,7 @@ func startPair(t *testing.T, change func(*ServerOptions)) *pair {
 	}
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		f.Stop(ctx)
 	})
@@ -78,7 +78,7 @@ func (p *pair) ask(s *Server, body string, header ...string) answered {
 
 func (p *pair) waitFor(what string, ok func() bool) {
 	p.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {

@@ -31,7 +31,7 @@ func TestLLMDsClient(t *testing.T) {
 	at := map[string]string{"prediction": "http://" + s.PredictionAddresses()[0], "training": "http://" + s.TrainingAddress()}
 	datadriven.RunTest(t, "testdata/llm-d-client", func(t *testing.T, d *datadriven.TestData) string {
 		if d.Cmd == "trained" {
-			for end := time.Now().Add(20 * time.Second); !s.models.Load().Ready(core.TTFT); time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(time.Minute); !s.models.Load().Ready(core.TTFT); time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatalf("it never learned: %+v", s.Status())
 				}

@@ -249,7 +249,7 @@ func TestBodyLimits(t *testing.T) {
 // do thirty seconds those by default.
 func TestHeldBodiesHaveNoLimit(t *testing.T) {
 	t.Parallel()
-	limits := BodyLimits{Idle: 500 * time.Millisecond, Total: 600 * time.Millisecond}
+	limits := BodyLimits{Idle: 2 * time.Second, Total: 2400 * time.Millisecond} // the first part comes in time
 	for _, proto := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", proto), func(t *testing.T) {
 			t.Parallel()

@@ -121,9 +121,9 @@ func TestParallelDispatch(t *testing.T) {
 // A prefill that fails or does not come in time takes the decode leg with it.
 func TestParallelDispatchFails(t *testing.T) {
 	t.Parallel()
-	for _, late := range []bool{false, true} {
+	for late, wait := range map[bool]machine.Time{false: 60 * machine.Second, true: 3 * machine.Second} { // both legs are there long before
 		r := start(t, func(_ *rig, o *Options) {
-			o.Disagg.MoRIIO = connector.MoRIIO{Write: true, Parallel: true, Wait: 50 * machine.Millisecond}
+			o.Disagg.MoRIIO = connector.MoRIIO{Write: true, Parallel: true, Wait: wait}
 		})
 		ended := make(chan struct{})
 		r.decode.then = func(_ http.ResponseWriter, q *http.Request) {

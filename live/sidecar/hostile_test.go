@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -219,18 +220,22 @@ func (r *rig) trickle(path, length string, every time.Duration) (*http.Response,
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(_ *rig, o *Options) {
-		o.Body = serve.BodyLimits{Idle: 700 * time.Millisecond, Total: 900 * time.Millisecond}
+		o.Body = serve.BodyLimits{Idle: 2 * time.Second, Total: 2400 * time.Millisecond} // a whole body comes in time
 	})
+	var all sync.WaitGroup
 	for _, path := range []string{"/v1/chat/completions", "/v1/embeddings"} {
 		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {
 			for _, length := range []string{"Content-Length: 1000", "Content-Length: 100000000", "Transfer-Encoding: chunked"} {
-				resp, err := r.trickle(path, length, every)
-				if want := map[bool]int{true: 413, false: 408}[strings.Contains(length, "100000000")]; err != nil || resp.StatusCode != want {
-					t.Errorf("%s, %s every %v: %v %v", path, length, every, resp, err)
-				}
+				all.Go(func() {
+					resp, err := r.trickle(path, length, every)
+					if want := map[bool]int{true: 413, false: 408}[strings.Contains(length, "100000000")]; err != nil || resp.StatusCode != want {
+						t.Errorf("%s, %s every %v: %v %v", path, length, every, resp, err)
+					}
+				})
 			}
 		}
 	}
+	all.Wait()
 	r.decode.then = func(w http.ResponseWriter, _ *http.Request) {
 		// A prefill that is longer than both limits: those of bodies that begin now.
 		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const (
 	chatBody  = `{"model":"m","messages":[{"role":"user","content":"hey"}]}`

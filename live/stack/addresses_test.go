@@ -6,35 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/internal/freeport"
 	"github.com/windtunnel/windtunnel/scenario"
 )
-
-// freePorts are so many ports in a row that nobody listens on.
-func freePorts(t *testing.T, n int) int {
-	t.Helper()
-	for range 100 {
-		var open []net.Listener
-		l, err := net.Listen("tcp", anyPort)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first := l.Addr().(*net.TCPAddr).Port
-		open = append(open, l)
-		for k := 1; k < n; k++ {
-			if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+k))); err == nil {
-				open = append(open, l)
-			}
-		}
-		for _, l := range open {
-			_ = l.Close()
-		}
-		if len(open) == n {
-			return first
-		}
-	}
-	t.Fatalf("no %d free ports in a row", n)
-	return 0
-}
 
 // A scenario fixes the ports of every part, and every target that a Prometheus is
 // told of has metrics; with sidecars, too.
@@ -43,7 +17,7 @@ func TestPortsAndAddresses(t *testing.T) {
 	for name, sidecars := range map[string]bool{"alone": false, "prefill and decode": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			first := freePorts(t, 10)
+			first := freeport.Row(t, 10)
 			at := func(k int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(first+k)) }
 			s := quick(func(s *scenario.Scenario) {
 				s.Pools[0].Flow = scenario.Plain

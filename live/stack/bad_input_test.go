@@ -100,43 +100,46 @@ func TestTooLargeMidUpload(t *testing.T) {
 // or collects it; a prefill that is far longer than these limits is not cut.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
-	for name, limits := range map[string][2]time.Duration{"trickles": {time.Minute, time.Second}, "stops": {time.Second, time.Minute}} {
-		r := start(t, quick(func(s *scenario.Scenario) {
-			e := &s.Pools[0].EPP
-			e.BodyIdleTimeout, e.BodyTimeout = limits[0], limits[1]
-			s.Pools[0].ModelServer.Prefill = dist.Fixed(2500 * machine.Millisecond)
-		}), nil)
-		pr, pw := io.Pipe()
-		go func() {
-			tick := time.NewTicker(20 * time.Millisecond)
-			defer tick.Stop()
-			for i := 0; i < 3 || name == "trickles"; i++ {
-				if _, err := pw.Write([]byte(" ")); err != nil {
-					return
+	for name, limits := range map[string][2]time.Duration{"trickles": {time.Minute, 2 * time.Second}, "stops": {2 * time.Second, time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, quick(func(s *scenario.Scenario) {
+				e := &s.Pools[0].EPP
+				e.BodyIdleTimeout, e.BodyTimeout = limits[0], limits[1]
+				s.Pools[0].ModelServer.Prefill = dist.Fixed(4 * machine.Second)
+			}), nil)
+			pr, pw := io.Pipe()
+			go func() {
+				tick := time.NewTicker(20 * time.Millisecond)
+				defer tick.Stop()
+				for i := 0; i < 3 || name == "trickles"; i++ {
+					if _, err := pw.Write([]byte(" ")); err != nil {
+						return
+					}
+					<-tick.C
 				}
-				<-tick.C
+			}()
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			req := r.request(ctx, http.MethodPost, "/v1/chat/completions", "")
+			req.Body, req.ContentLength = pr, -1
+			tr := &http.Transport{}
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		req := r.request(ctx, http.MethodPost, "/v1/chat/completions", "")
-		req.Body, req.ContentLength = pr, -1
-		tr := &http.Transport{}
-		resp, err := tr.RoundTrip(req)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		text, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		pr.Close()
-		tr.CloseIdleConnections()
-		if resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), "the request's body ") {
-			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
-		}
-		if a := r.post("/v1/chat/completions", chat); a.status != 200 || !strings.Contains(a.body, "[DONE]") {
-			t.Errorf("%s: a long prefill: %d %s", name, a.status, a.body)
-		}
-		r.healthy()
+			text, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			pr.Close()
+			tr.CloseIdleConnections()
+			if resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), "the request's body ") {
+				t.Errorf("%d %s", resp.StatusCode, text)
+			}
+			if a := r.post("/v1/chat/completions", chat); a.status != 200 || !strings.Contains(a.body, "[DONE]") {
+				t.Errorf("a long prefill: %d %s", a.status, a.body)
+			}
+			r.healthy()
+		})
 	}
 }
 

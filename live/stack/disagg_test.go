@@ -202,7 +202,7 @@ func TestDisaggregatedFaults(t *testing.T) {
 	t.Parallel()
 	local := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnPrefillFailure = scenario.DecodeAlone }
 	recompute := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnTransferFailure = scenario.Recompute }
-	short := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.HoldBlocks = time.Second } // long enough for the request after it on a busy machine
+	short := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.HoldBlocks = 3 * time.Second } // long enough for the request after it on a busy machine
 	for _, c := range []struct {
 		name   string
 		change func(*scenario.Scenario)
@@ -217,7 +217,7 @@ func TestDisaggregatedFaults(t *testing.T) {
 		{"the prefill pod refuses", nil, "prefill", lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}, 503, false, ""},
 		{"the decode pod dies after the prefill", nil, "decode", lifecycle.Fault{lifecycle.AtConnect: {Do: lifecycle.Reset}}, 502, false, "BadGateway"},
 		{"the decode pod dies after its first token", nil, "decode", lifecycle.Fault{lifecycle.AtTokens: {Do: lifecycle.Reset}}, 0, true, ""},
-		{"the blocks are gone before they are fetched", short, "decode", lifecycle.Fault{lifecycle.AtBody: {Do: lifecycle.Wait, For: 2 * time.Second}}, 500, false, ""},
+		{"the blocks are gone before they are fetched", short, "decode", lifecycle.Fault{lifecycle.AtBody: {Do: lifecycle.Wait, For: 5 * time.Second}}, 500, false, ""},
 		{"the transfer fails", nil, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 500, false, ""},
 		{"the transfer fails, the prompt is computed again", recompute, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 200, false, "[DONE]"},
 	} {
@@ -226,7 +226,7 @@ func TestDisaggregatedFaults(t *testing.T) {
 			r := start(t, apart(func(s *scenario.Scenario) {
 				// What nobody fetches is freed, though not before a busy machine has sent
 				// the decode leg.
-				s.Pools[0].Disaggregation.HoldBlocks = patience / 4
+				s.Pools[0].Disaggregation.HoldBlocks = 5 * time.Second
 				if c.change != nil {
 					c.change(s)
 				}
@@ -417,7 +417,7 @@ func TestLostRooms(t *testing.T) {
 					t.Parallel()
 					r := start(t, apart(func(s *scenario.Scenario) {
 						d := &s.Pools[0].Disaggregation
-						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(way.Name), 2*time.Second, failure // as long as the prefill leg of the request after it may take on a busy machine
+						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(way.Name), 5*time.Second, failure // as long as the prefill leg of the request after it may take on a busy machine
 					}), apartFault("prefill", fault, once()))
 					a := r.post(chatPath, long("x"))
 					switch {

@@ -35,10 +35,8 @@ workload:
 // An autoscaler reads the picker's real page, real servers begin to listen and end, Envoy and the
 // picker follow, and no request fails; virtual time does the same.
 func TestScalingLiveAsVirtual(t *testing.T) {
-	if !raced { // else others that run at once make it slower still
-		t.Parallel()
-	}
-	live, played := bothTimes(t, unhurried(scaling, "PRESTOP", "200ms", "15s", "RATE", "60", "30", "REST", "10s", "40s"), nil)
+	t.Parallel()
+	live, played := bothTimes(t, unhurried(scaling, "PRESTOP", "5s", "15s", "RATE", "60", "30", "REST", "16s", "40s"), nil)
 	for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 		n, up, down := map[flow.Step]int{}, false, false
 		gone, picked := map[string]machine.Time{}, 0
@@ -85,9 +83,7 @@ func TestScalingLiveAsVirtual(t *testing.T) {
 // Servers join and are drained by incidents, with prefill and decode apart, and each finishes
 // what it has.
 func TestJoinAndDrainLiveAsVirtual(t *testing.T) {
-	if !raced { // else others that run at once make it slower still
-		t.Parallel()
-	}
+	t.Parallel()
 	live, played := bothTimes(t, unhurried(`
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
@@ -106,7 +102,7 @@ pools:
       - {at: 1500ms, what: drain-server, server: 0}
       - {at: 1600ms, what: drain-server, server: 3}
 workload: {stages: [{rate: RATE, duration: 4s}, {rate: 1, duration: REST}], timeout: 1m, prompt: {characters: 800}}
-`, "PRESTOP", "2s", "30s", "RATE", "10", "1", "REST", "5s", "35s"), nil)
+`, "PRESTOP", "5s", "30s", "RATE", "10", "1", "REST", "9s", "35s"), nil)
 	for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 		var said []string
 		for _, e := range events {

@@ -24,9 +24,9 @@ func TestGRPCLiveAsVirtual(t *testing.T) {
 		{name: "the connection is reset in the prefill", api: "grpc-generate", server: ", faults: [{fault: die-in-prefill, requests: [2]}]",
 			want: "unavailable 503 0 gRPC status 14: upstream connect error or disconnect/reset before headers. reset reason: remote reset"},
 		{name: "the prompt is too long", api: "grpc-generate", server: ", maxModelLen: 8", want: "refused 400 0 gRPC status 3: This model's maximum context length is 8 tokens. However, your request has 25 input tokens. Please reduce the length of the input messages."},
-		{name: "the server stalls within the answer", api: "grpc-generate", server: ", faults: [{fault: stall=2, requests: [2]}]", load: ", timeout: 2s", want: "timed_out 200 2 the client's own time limit"},
+		{name: "the server stalls within the answer", api: "grpc-generate", server: ", faults: [{fault: stall=2, requests: [2]}]", load: ", timeout: 5s", want: "timed_out 200 2 the client's own time limit"},
 		{name: "the picker refuses", api: "grpc-generate", pool: "\n    epp: {maxBodyBytes: 64}", want: `server_error 500 0 gRPC status 2: {"error":{"code":413,"message":"the request body has more than 64 bytes; send a shorter prompt or raise the limit","param":null,"type":"invalid_request_error"}}`},
-		{name: "the client leaves", api: "grpc-generate", server: ", faults: [{fault: stall, requests: [2]}]", load: ", leaving: {requests: [2], after: 1500ms}", want: "left <nil> <nil> the client left"},
+		{name: "the client leaves", api: "grpc-generate", server: ", faults: [{fault: stall, requests: [2]}]", load: ", leaving: {requests: [2], after: 3s}", want: "left <nil> <nil> the client left"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -97,7 +97,7 @@ func filled(c *report.IndexSummary, replays bool) bool {
 // answers is what a path answers, 0 if nobody does.
 func answers(t *testing.T, address, path string) int {
 	t.Helper()
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + address + path)
 	if err != nil {
 		return 0

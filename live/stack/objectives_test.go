@@ -21,7 +21,7 @@ kind: Scenario
 pools:
   - name: pool
     flow: plain
-    modelServer: {prefill: 2s, interTokenLatency: 2ms, outputTokens: 5}
+    modelServer: {prefill: 5s, interTokenLatency: 2ms, outputTokens: 5}
     epp:
       objectives: [{name: gold, priority: 10}, {name: sheddable, priority: -10}]
       config:

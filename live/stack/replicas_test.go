@@ -17,6 +17,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/internal/freeport"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -49,7 +50,7 @@ func startReplicated(t *testing.T, n int, hold stream.Config, s *scenario.Scenar
 				"dataLayer: {discovery: {pluginRef: files}}\n")
 			c.Pools[0].Picker.Addresses = nil
 			for range n {
-				p := r.startPicker(t, "127.0.0.1:0", hold)
+				p := r.startPicker(t, fmt.Sprint("127.0.0.1:", freeport.Row(t, 1)), hold)
 				c.Pools[0].Picker.Addresses = append(c.Pools[0].Picker.Addresses, p.Addr())
 			}
 			c.Pools[0].Picker.HealthInterval = 250 * time.Millisecond

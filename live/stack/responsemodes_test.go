@@ -16,7 +16,7 @@ func TestProcessingTimeoutLiveAsVirtual(t *testing.T) {
 	for mode, want := range map[string][]string{"FailClose": {"completed", "completed", "timed_out", "timed_out"}, "FailOpen": {"completed", "completed", "completed", "completed"}} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			live, played := liveAsVirtual(t, oneAtATime("6s", "      bodyMode: BUFFERED\n      processingTimeout: 1500ms\n", "30s")+fmt.Sprintf("    replicas: 2\n    failureMode: %s\nworkload: {requests: 4, rate: 20, concurrency: 4}", mode), flow.EPP) // whether the picker hears first that Envoy is gone, or gives the request up first, is a race in wall time
+			live, played := liveAsVirtual(t, oneAtATime("12s", "      bodyMode: BUFFERED\n      processingTimeout: 4s\n", "60s")+fmt.Sprintf("    replicas: 2\n    failureMode: %s\nworkload: {requests: 4, rate: 20, concurrency: 4}", mode), flow.EPP) // whether the picker hears first that Envoy is gone, or gives the request up first, is a race in wall time
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 				var got []string
 				for _, e := range events {

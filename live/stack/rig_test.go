@@ -16,6 +16,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait; no test waits for a time to pass.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const chat = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 
@@ -197,13 +198,7 @@ func (r *rig) fault(kind string) answer {
 // until waits for a condition.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("still not: %s", what)
-		}
-		<-time.After(2 * time.Millisecond)
-	}
+	eventually.Is(r.t, what, ok)
 }
 
 // idle waits until nobody has a request any more: gauges are zero at Envoy,

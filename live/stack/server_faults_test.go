@@ -80,7 +80,7 @@ func TestNoReadyEndpoint(t *testing.T) {
 func TestPrefillLongerThanHold(t *testing.T) {
 	t.Parallel()
 	r := start(t, quick(func(s *scenario.Scenario) {
-		s.Pools[0].EPP.HoldLimit = time.Second
+		s.Pools[0].EPP.HoldLimit = 3 * time.Second
 	}), nil)
 	a := r.fault("stall=0")
 	if a.status != 504 || !strings.Contains(a.body, "hold limit") {

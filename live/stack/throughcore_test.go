@@ -12,10 +12,13 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
+// replayTime is the variable of make test-replay: how long each example is played.
+const replayTime = "WINDTUNNEL_REPLAY_TIME"
+
 // exampleTime is for how long each example is played live at most: a part of it
 // in every test, and longer with make test-replay, which gives the variable.
 func exampleTime(t *testing.T) time.Duration {
-	text := os.Getenv("WINDTUNNEL_REPLAY_TIME")
+	text := os.Getenv(replayTime)
 	if text == "" {
 		return 2 * time.Second
 	}
@@ -26,17 +29,13 @@ func exampleTime(t *testing.T) time.Duration {
 	return v
 }
 
-// For every example: what entered the endpoint picker of a live run, behind the
+// For every example (see examples): what entered the endpoint picker of a live run, behind the
 // real Envoy, gives in another picker the decisions of that run. playAgain, when
 // each ends, compares all effects and, at every beginning of a file, all state.
 func TestExamplesThroughCore(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../../examples/*.yaml")
-	if err != nil || len(files) < 10 {
-		t.Fatalf("examples %v, %v", files, err)
-	}
 	limit := exampleTime(t)
-	for _, file := range files {
+	for _, file := range examples(t) {
 		if strings.HasPrefix(filepath.Base(file), "own-") {
 			continue // its model servers are somebody else's
 		}

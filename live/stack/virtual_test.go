@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/freeport"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -19,13 +20,7 @@ import (
 // the same steps of every request at every hop, and the same outcome.
 func liveAsVirtual(t *testing.T, text string, but ...flow.Hop) (live, played []flow.Event) {
 	t.Helper()
-	return liveAsVirtualWith(t, text, nil, but...)
-}
-
-// liveAsVirtualWith is liveAsVirtual, with the live run's options changed.
-func liveAsVirtualWith(t *testing.T, text string, change func(*Options), but ...flow.Hop) (live, played []flow.Event) {
-	t.Helper()
-	live, played = bothTimes(t, text, change)
+	live, played = bothTimes(t, text, nil)
 	if err := flow.Same(live, played, append(but, flow.Envoy)...); err != nil {
 		t.Fatalf("live and virtual differ: %v", err)
 	}
@@ -43,7 +38,8 @@ func liveAsVirtualWith(t *testing.T, text string, change func(*Options), but ...
 	return live, played
 }
 
-// bothTimes plays a scenario both ways.
+// bothTimes plays a scenario both ways. Incidents of the live run begin and end once as much has
+// happened as before them in virtual time, however long that takes.
 func bothTimes(t *testing.T, text string, change func(*Options)) (live, played []flow.Event) {
 	t.Helper()
 	parse := func() *scenario.Scenario {
@@ -53,13 +49,60 @@ func bothTimes(t *testing.T, text string, change func(*Options)) (live, played [
 		}
 		return s
 	}
-	r := start(t, parse(), change)
-	live = r.load()
-	r.settled()
 	if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
 		t.Fatal(err)
 	}
+	r := start(t, parse(), func(o *Options) {
+		o.moment = momentsOf(played, o.Recorder.(*recording))
+		if strings.Contains(text, "restart-epp") {
+			first := freeport.Row(t, 6)
+			o.Ports = Ports{ExtProc: first, Health: first + 2, Metrics: first + 4}
+		}
+		if change != nil {
+			change(o)
+		}
+	})
+	live = r.load()
+	r.settled()
 	return live, played
+}
+
+// momentsOf is Options.moment: it waits for the next of the incidents' beginnings and ends in
+// played until live has as many events of requests, hop by hop and step by step, as came before it.
+func momentsOf(played []flow.Event, live *recording) func(context.Context, flow.Step) {
+	type kind struct {
+		hop  flow.Hop
+		step flow.Step
+	}
+	// counts are how many of each kind come before the incident with that number, or are there at all.
+	counts := func(events []flow.Event, number int) map[kind]int {
+		n := map[kind]int{}
+		for _, e := range events {
+			switch {
+			case e.Step == flow.IncidentBegan || e.Step == flow.IncidentEnded:
+				if number--; number < 0 {
+					return n
+				}
+			case e.Request != "" && e.Hop != flow.Envoy:
+				n[kind{e.Hop, e.Step}]++
+			}
+		}
+		return n
+	}
+	next := 0
+	return func(ctx context.Context, _ flow.Step) {
+		want := counts(played, next)
+		next++
+		for reached := false; !reached && ctx.Err() == nil; pause.For(ctx, 5*time.Millisecond) {
+			have := counts(live.all(), len(played))
+			reached = true
+			for k, n := range want {
+				reached = reached && have[k] >= n
+			}
+			sent := kind{flow.Client, flow.RequestSent} // of more requests than then it is later, whatever became of them
+			reached = reached || have[sent] > want[sent]
+		}
+	}
 }
 
 // Faults of single requests: the same steps in wall and in virtual time. Where
@@ -78,7 +121,7 @@ pools:
   - name: pool
     flow: %s
     modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 5, faults: [{fault: %s, requests: [2]}]}
-workload: {requests: 3, timeout: 2s}
+workload: {requests: 3, timeout: 5s}
 `, kind, fault))
 			})
 		}
@@ -90,8 +133,8 @@ workload: {requests: 3, timeout: 2s}
 func TestLeavingLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"held", "plain"} {
-		// Far from the steps around it, also on a machine that stalls for a second.
-		for _, after := range []string{"1s", "3500ms"} {
+		// Far from the steps around it, also on a machine that stalls for seconds.
+		for _, after := range []string{"3s", "9s"} {
 			t.Run(kind+" "+after, func(t *testing.T) {
 				t.Parallel()
 				live, _ := liveAsVirtual(t, fmt.Sprintf(`
@@ -100,7 +143,7 @@ kind: Scenario
 pools:
   - name: pool
     flow: %s
-    modelServer: {prefill: 2s, interTokenLatency: 150ms, outputTokens: 20}
+    modelServer: {prefill: 6s, interTokenLatency: 300ms, outputTokens: 20}
 workload: {requests: 4, concurrency: 4, leaving: {after: %s, requests: [2, 3]}}
 `, kind, after))
 				left := 0
@@ -128,7 +171,7 @@ pools:
     disaggregation: {prefillReplicas: 1, holdBlocks: %s%s}
     modelServer: {batching: continuous, prefill: %s, interTokenLatency: 2ms, outputTokens: 8, numGPUBlocks: 4096, maxModelLen: 16384%s}
 %s
-workload: {requests: 3, timeout: 8s, prompt: {characters: 2000}%s}
+workload: {requests: 3, timeout: 12s, prompt: {characters: 2000}%s}
 `
 
 // Every way in which prefill and decode apart can go wrong, and right, in wall
@@ -148,12 +191,12 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "the prefill pod refuses", server: faulty("status=503", prefill)},
 		{name: "the decode pod dies after the prefill", server: faulty("reset", decode)},
 		{name: "the decode pod refuses", server: faulty("status=500", decode)},
-		{name: "the blocks are gone", hold: "1500ms", server: faulty("delay=4s", decode)},
+		{name: "the blocks are gone", hold: "3s", server: faulty("delay=6s", decode)},
 		{name: "the transfer fails", server: faulty("lose-kv", decode)},
 		{name: "the transfer fails and the prompt is computed again", disagg: ", onTransferFailure: recompute", server: faulty("lose-kv", decode)},
 		{name: "the prefill pod stalls", server: faulty("stall", prefill)},
-		{name: "the client leaves the prefill leg", prefill: "2500ms", load: ", leaving: {requests: [2], after: 1500ms}"},
-		{name: "the client leaves the decode leg", server: faulty("stall=2", decode), load: ", leaving: {requests: [2], after: 1500ms}"},
+		{name: "the client leaves the prefill leg", prefill: "6s", load: ", leaving: {requests: [2], after: 3s}"},
+		{name: "the client leaves the decode leg", server: faulty("stall=2", decode), load: ", leaving: {requests: [2], after: 3s}"},
 		{name: "the sidecar restarts in the prefill leg", prefill: "2500ms", load: ", conversations: {turns: 3, thinkTime: 500ms}", pool: "    incidents: [{at: 1500ms, what: restart-sidecar, server: 0}]"},
 		{name: "the prefill engine crashes", prefill: "2500ms", load: ", conversations: {turns: 3, thinkTime: 1s}", pool: "    incidents: [{at: 1500ms, what: crash, server: 1, for: 100ms}]"},
 		{name: "nixl v1", disagg: ", connector: nixl"},
@@ -171,7 +214,7 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 				c.prefill = "20ms"
 			}
 			if c.hold == "" {
-				c.hold = "2s" // longer than a busy machine takes between the legs
+				c.hold = "5s" // longer than a busy machine takes between the legs
 			}
 			live, played := liveAsVirtual(t, fmt.Sprintf(apartText, c.hold, c.disagg, c.prefill, c.server, c.pool, c.load))
 			if a, b := fetched(live), fetched(played); a != b || c.name == "nothing goes wrong" && !strings.HasPrefix(a, "3 caches") {
@@ -199,7 +242,7 @@ func TestTogetherLiveAsVirtual(t *testing.T) {
 	for _, connector := range []string{"offloading", "sglang", "mooncake"} {
 		t.Run(connector, func(t *testing.T) {
 			t.Parallel()
-			text := fmt.Sprintf(apartText, "2s", ", connector: "+connector, "20ms", "", "", "")
+			text := fmt.Sprintf(apartText, "5s", ", connector: "+connector, "20ms", "", "", "")
 			parse := func() *scenario.Scenario {
 				s, err := scenario.Parse("test.yaml", []byte(text))
 				if err != nil {
@@ -290,9 +333,7 @@ workload:
 }
 
 // A rank of a tensor-parallel group is lost: what the group has fails, it answers
-// 503 until it is back, and all of that is the same in both times. In wall time it
-// is lost once the first request is in its step, and back once the second is
-// answered, however long that takes.
+// 503 until it is back, and all of that is the same in both times.
 func TestLostRankLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	const text = `
@@ -304,21 +345,18 @@ pools:
     replicas: 1
     modelServer: {batching: continuous, coefficients: {step: 2s}, outputTokens: 1, numGPUBlocks: 4096, maxModelLen: 16384, tensorParallelSize: 2}
     incidents: [{at: 1s, what: lose-rank, rank: 1, for: 3s}]
+    epp: # does not ask servers whether they are ready, and sends requests to one that is not
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins: [{type: metrics-data-source}, {type: core-metrics-extractor}, {type: queue-scorer}]
+        schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]
+        dataLayer: {injectDefaults: false, sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}]}
 workload:
   requests: 3
   conversations: {turns: 3, thinkTime: 2s}
 `
-	live, _ := liveAsVirtualWith(t, text, func(o *Options) {
-		rec := o.Recorder.(*recording)
-		o.moment = func(ctx context.Context, step flow.Step) {
-			for ctx.Err() == nil {
-				if step == flow.IncidentBegan && rec.count(flow.Server, flow.PrefillStarted) == 1 || step == flow.IncidentEnded && rec.count(flow.Client, flow.Finished) == 2 {
-					return
-				}
-				pause.For(ctx, time.Millisecond)
-			}
-		}
-	})
+	live, _ := liveAsVirtual(t, text)
 	var ended []any
 	for _, e := range live {
 		if e.Step == flow.Finished {

@@ -95,7 +95,7 @@ func TestDocumentResponseHeaders(t *testing.T) {
 // What clients ask for in document 003's headers acts, up to what the policies say.
 func TestClientHeaders(t *testing.T) {
 	t.Parallel()
-	retry := dict{"timeout": dict{"request": "2s"}, "retry": dict{"numRetries": 2, "retryOn": []string{"5xx"}, "backoff": dict{"baseInterval": "1ms", "maxInterval": "2ms"}}}
+	retry := dict{"timeout": dict{"request": "6s"}, "retry": dict{"numRetries": 2, "retryOn": []string{"5xx"}, "backoff": dict{"baseInterval": "1ms", "maxInterval": "2ms"}}}
 	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 2)+leadTo("/v1", pool("one"))+policy("HTTPRoute", "r-v1", retry)))
 	at := r.url(80) + "/v1/chat/completions"
 	for _, c := range []struct {

@@ -102,7 +102,7 @@ func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 2)+leadTo("/whole", dict{"name": "one", "port": 8080})+leadTo("/each", dict{"name": "one", "port": 8080})+leadTo("/free", dict{"name": "one", "port": 8080})+
 		policy("HTTPRoute", "r-whole", dict{"timeout": dict{"request": "100ms", "backend": "55s"}})+
-		policy("HTTPRoute", "r-each", dict{"retry": dict{"numRetries": 2, "perTryTimeout": "200ms", "retryOn": []string{"5xx"}, "backoff": dict{"baseInterval": "1ms"}}})))
+		policy("HTTPRoute", "r-each", dict{"retry": dict{"numRetries": 2, "perTryTimeout": "2s", "retryOn": []string{"5xx"}, "backoff": dict{"baseInterval": "1ms"}}})))
 	at := r.url(80)
 	if a := r.do(http.MethodGet, at+"/whole", "", "X-Echo-Delay", "30s"); a.status != http.StatusGatewayTimeout {
 		t.Errorf("the whole exchange: %d", a.status)
@@ -244,7 +244,7 @@ func TestRetryBudget(t *testing.T) {
 		var mu sync.Mutex
 		for range at {
 			wg.Go(func() {
-				a := r.do(http.MethodGet, r.url(80)+path, "", "X-Echo-Status", "503", "X-Echo-Delay", "500ms")
+				a := r.do(http.MethodGet, r.url(80)+path, "", "X-Echo-Status", "503", "X-Echo-Delay", "2s")
 				_, attempt := a.pod()
 				n, err := strconv.Atoi(attempt)
 				if err != nil || a.status != http.StatusServiceUnavailable {

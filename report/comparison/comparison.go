@@ -1,9 +1,10 @@
-// Package comparison says how several variants of a scenario differ from the first of them: measure by
-// measure, with the interval in which the true difference is and a verdict in words. Each request is held
-// against the same one of the other run (docs/decide.md).
+// Package comparison decides how several variants of a scenario differ from the first of them: measure by
+// measure, with the interval in which the true difference is, and a verdict in words that reads some of the
+// measures. Each request is held against the same one of the other run (docs/decide.md).
 package comparison
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -11,11 +12,13 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/stats"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Comparison is that of several runs with the first of them, as windtunnel compare --output json says it.
+// Comparison is what windtunnel compare --output json prints: several runs beside the first of them.
 type Comparison struct {
 	SLO          string   `json:"slo,omitempty"`
 	Confidence   float64  `json:"confidence"`
@@ -35,16 +38,25 @@ type Side struct {
 
 // Versus is the difference of one of them from the first.
 type Versus struct {
-	Of       string  `json:"of"`
-	With     string  `json:"with"`
-	Paired   int     `json:"pairedRequests"`
-	Measures []Value `json:"measures"`
-	Verdict  string  `json:"verdict"`
-	worse    int
+	Of       string   `json:"of"`
+	With     string   `json:"with"`
+	Paired   int      `json:"pairedRequests"`
+	Measures []Value  `json:"measures"`
+	Verdict  string   `json:"verdict"`
+	lacks    []string // measures that the verdict should read and one of the two has nothing of
 }
 
-// Verdicts of differences that are more than chance.
-const better, worse = "better", "worse"
+// Verdict is a word about one measure.
+type Verdict string
+
+// The verdicts. Better, Worse, Undecided and Unseen are only said of measures that the verdict reads.
+const (
+	Better    Verdict = "better"
+	Worse     Verdict = "worse"
+	Undecided Verdict = "cannot say"
+	Unseen    Verdict = "no difference seen"
+	Same      Verdict = "the same"
+)
 
 // Value is one measure of both.
 type Value struct {
@@ -54,17 +66,52 @@ type Value struct {
 	B          float64     `json:"b"`
 	Difference float64     `json:"difference"`
 	// Low and High are where the true difference is; absent where Why says why.
-	Low     *float64 `json:"low,omitempty"`
-	High    *float64 `json:"high,omitempty"`
-	Why     string   `json:"why,omitempty"`
-	Verdict string   `json:"verdict"`
-	measure report.Measure
+	Low  *float64 `json:"low,omitempty"`
+	High *float64 `json:"high,omitempty"`
+	Why  string   `json:"why,omitempty"`
+	// P is how often chance alone brings as much of a difference, and Corrected the same among all measures
+	// that the verdict reads, by Holm; absent where it does not read this one.
+	P         *float64 `json:"p,omitempty"`
+	Corrected *float64 `json:"pCorrected,omitempty"`
+	Verdict   Verdict  `json:"verdict"`
+	measure   report.Measure
+	rises     bool // B is above A
+	reads     bool // the verdict reads it
 }
 
-// Of holds the runs of several variants, each played with the same seeds, against the first one's.
-// Of the variants only Name and Seed need be given.
-func Of(variants []Side, runs []report.Runs, slo report.SLO) *Comparison {
-	out := &Comparison{Confidence: 0.95, Replications: len(runs[0]), Variants: variants}
+// byObjective and byDefault are what a verdict reads where nobody names measures: the first, where
+// something says what a good answer is.
+var (
+	byObjective = []string{"goodput", "attainment"}
+	byDefault   = []string{"ttft p90", "tpot mean", "e2e p90", "requests/s", "completed"}
+)
+
+// Named are the measures of these names, each as ttft.p90 or as "ttft p90". The error says which there are.
+func Named(names []string) ([]string, error) {
+	var all, out []string
+	for _, m := range report.Measures() {
+		if m.Judged() {
+			all = append(all, m.Name)
+		}
+	}
+	for _, text := range names {
+		name := strings.ReplaceAll(text, ".", " ")
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("found %q; expected measures of which one value is better than another, "+
+				"such as ttft.p90, separated by commas: %s", text, strings.Join(all, ", "))
+		}
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// Of holds the runs of several variants, each played with the same seeds, against the first one's. Of the
+// variants only Name and Seed need be given. The verdicts read the measures of these names, or the default
+// ones where there are none.
+func Of(variants []Side, runs []report.Runs, slo report.SLO, reads []string) *Comparison {
+	out := &Comparison{Confidence: stats.Confidence, Replications: len(runs[0]), Variants: variants}
 	for i := range variants {
 		s := &variants[i]
 		s.Steady = true
@@ -74,94 +121,164 @@ func Of(variants []Side, runs []report.Runs, slo report.SLO) *Comparison {
 			s.Steady = s.Steady && x.Steady
 		}
 		if i > 0 {
-			out.Comparisons = append(out.Comparisons, compare(variants[0].Name, s.Name, runs[0], runs[i], slo))
+			v := Versus{Of: s.Name, With: variants[0].Name}
+			v.measure(runs[0], runs[i], slo)
+			v.decide(reads)
+			out.Comparisons = append(out.Comparisons, v)
 		}
 	}
 	return out
 }
 
-// Worse is how many measures are worse than the first one's.
-func (x *Comparison) Worse() (n int) {
+// FailIfWorse is an error, with its exit code, where a measure that the verdict reads is worse than the
+// first one's, or where there is nothing of a measure to read.
+func (x *Comparison) FailIfWorse() error {
+	var lacks, worse []error
 	for _, v := range x.Comparisons {
-		n += v.worse
+		if len(v.lacks) > 0 {
+			lacks = append(lacks, fmt.Errorf("%s and %s have no %s in common that could be worse; "+
+				"expected measures that both have", v.With, v.Of, strings.Join(v.lacks, ", ")))
+		}
+		if list := v.said(Worse); len(list) > 0 {
+			worse = append(worse, fmt.Errorf("%s is worse than %s: %s", v.Of, v.With, strings.Join(list, ", ")))
+		}
 	}
-	return n
+	if len(lacks) > 0 {
+		return exit.With(exit.Usage, errors.Join(lacks...))
+	}
+	return exit.With(exit.Failed, errors.Join(worse...))
 }
 
-// compare holds one scenario's runs against the first one's.
-func compare(nameA, nameB string, a, b report.Runs, slo report.SLO) Versus {
-	x := Versus{Of: nameB, With: nameA}
+// measure finds every measure's difference.
+func (x *Versus) measure(a, b report.Runs, slo report.SLO) {
 	pairedA, pairedB := make(report.Runs, len(a)), make(report.Runs, len(b))
 	for i := range a {
 		pairedA[i], pairedB[i] = report.Paired(a[i], b[i])
 		x.Paired += len(pairedA[i].Requests) * a[i].Each
 	}
 	underA, underB := pairedA.Under(slo), pairedB.Under(slo)
-	var more, less, same, open []string
 	for _, m := range report.Measures() {
 		d, ok := report.Compare(m, underA, underB)
 		if !ok {
 			continue
 		}
-		v := Value{Measure: m.Name, Unit: m.Unit, A: report.Digits(d.A.Value), B: report.Digits(d.B.Value), Difference: report.Digits(d.By.Value), Why: d.By.Why, measure: m}
+		v := Value{Measure: m.Name, Unit: m.Unit, A: report.Digits(d.A.Value), B: report.Digits(d.B.Value),
+			Difference: report.Digits(d.By.Value), Why: d.By.Why, measure: m, rises: d.By.Value > 0}
 		if d.By.Sure {
-			low, high := report.Digits(d.By.Low), report.Digits(d.By.High)
-			v.Low, v.High = &low, &high
-		}
-		switch {
-		case !m.Judged():
-			v.Verdict = ""
-		case !d.By.Sure:
-			v.Verdict = "cannot say"
-			open = append(open, m.Name)
-		case d.By.Low <= 0 && d.By.High >= 0:
-			v.Verdict = "no difference seen"
-			if d.By.Low == d.By.High {
-				v.Verdict = "the same"
+			low, high, p := report.Digits(d.By.Low), report.Digits(d.By.High), d.By.P()
+			v.Low, v.High, v.P = &low, &high, &p
+			if d.By.Low == 0 && d.By.High == 0 {
+				v.Verdict = Same
 			}
-			same = append(same, m.Name)
-		case (d.By.Value > 0) == m.HigherIsBetter:
-			v.Verdict = better
-			more = append(more, fmt.Sprintf("%s (%s)", m.Name, relative(d.A.Value, d.By.Value)))
-		default:
-			v.Verdict = worse
-			less = append(less, fmt.Sprintf("%s (%s)", m.Name, relative(d.A.Value, d.By.Value)))
 		}
 		x.Measures = append(x.Measures, v)
 	}
-	x.worse = len(less)
-	x.Verdict = x.words(more, less, same, open)
-	return x
 }
 
-// words is the verdict: what is better and what is worse, by how much, and what
-// nobody can tell from these runs.
-func (x *Versus) words(more, less, same, open []string) string {
-	if x.Paired == 0 {
-		return "they have no request in common: nothing can be said"
+// decide gives the measures that the verdict reads their words, and says the verdict.
+func (x *Versus) decide(reads []string) {
+	chosen := len(reads) > 0
+	switch {
+	case chosen:
+	case x.at(byObjective[0]) >= 0:
+		reads = byObjective
+	default:
+		reads = byDefault
 	}
-	var parts []string
-	add := func(what string, list []string) {
-		if len(list) > 0 {
-			parts = append(parts, what+strings.Join(list, ", "))
+	var list []*Value
+	var p []float64
+	for _, name := range reads {
+		switch k := x.at(name); {
+		case k >= 0:
+			v := &x.Measures[k]
+			v.reads = true
+			list, p = append(list, v), append(p, 1) // what cannot be told counts among the tests, too
+			if v.P != nil {
+				p[len(p)-1] = *v.P
+			}
+		case chosen:
+			x.lacks = append(x.lacks, name)
 		}
 	}
+	for i, corrected := range stats.Holm(p) {
+		v := list[i]
+		switch {
+		case v.P == nil:
+			v.Verdict = Undecided
+			continue
+		case v.Verdict == Same:
+		case corrected > 1-stats.Confidence:
+			v.Verdict = Unseen
+		case v.rises == v.measure.HigherIsBetter:
+			v.Verdict = Better
+		default:
+			v.Verdict = Worse
+		}
+		v.Corrected = &corrected
+	}
+	for i := range x.Measures {
+		for _, p := range []*float64{x.Measures[i].P, x.Measures[i].Corrected} {
+			if p != nil {
+				*p = report.Digits(*p)
+			}
+		}
+	}
+	x.Verdict = x.sentence()
+}
+
+// at is where the measure of this name stands, else -1.
+func (x *Versus) at(name string) int {
+	return slices.IndexFunc(x.Measures, func(v Value) bool { return v.Measure == name })
+}
+
+// said are the measures that the verdict reads and says this of; of differences, with how large they are.
+func (x *Versus) said(what Verdict) (list []string) {
+	for _, v := range x.Measures {
+		switch {
+		case !v.reads || v.Verdict != what:
+		case what == Better || what == Worse:
+			list = append(list, v.Measure+" "+relative(v.A, v.Difference))
+		default:
+			list = append(list, v.Measure)
+		}
+	}
+	return list
+}
+
+// sentence is the verdict: what is better and what is worse, by how much, and what these runs cannot say.
+func (x *Versus) sentence() string {
+	if x.Paired == 0 {
+		return fmt.Sprintf("%s and %s have no request in common: nothing can be said", x.Of, x.With)
+	}
+	better, worse := x.said(Better), x.said(Worse)
+	unseen, same, open := x.said(Unseen), x.said(Same), x.said(Undecided)
+	join := func(list []string) string { return strings.Join(list, ", ") }
+	var parts []string
 	switch {
-	case len(more) > 0 && len(less) == 0:
-		parts = append(parts, x.Of+" is better")
-	case len(less) > 0 && len(more) == 0:
-		parts = append(parts, x.Of+" is worse")
-	case len(more) > 0:
-		parts = append(parts, x.Of+" is better in some and worse in others")
+	case len(better) > 0 && len(worse) > 0:
+		parts = append(parts, fmt.Sprintf("%s is better than %s in some and worse in others; better: %s; worse: %s",
+			x.Of, x.With, join(better), join(worse)))
+	case len(better) > 0:
+		parts = append(parts, fmt.Sprintf("%s is better than %s: %s", x.Of, x.With, join(better)))
+	case len(worse) > 0:
+		parts = append(parts, fmt.Sprintf("%s is worse than %s: %s", x.Of, x.With, join(worse)))
+	case len(unseen) > 0:
+		parts = append(parts, fmt.Sprintf("no difference seen between %s and %s: %s", x.Of, x.With, join(unseen)))
+		unseen = nil
 	case len(same) > 0:
-		parts = append(parts, "no difference was seen")
+		parts = append(parts, fmt.Sprintf("%s is the same as %s: %s", x.Of, x.With, join(same)))
+		same = nil
+	default:
+		parts = append(parts, fmt.Sprintf("these runs cannot say whether %s is better or worse than %s", x.Of, x.With))
 	}
-	add("better: ", more)
-	add("worse: ", less)
-	if len(more)+len(less) > 0 {
-		add("no difference seen: ", same)
+	for _, rest := range []struct {
+		what string
+		list []string
+	}{{"no difference seen", unseen}, {"the same", same}, {"these runs cannot say", open}} {
+		if len(rest.list) > 0 {
+			parts = append(parts, rest.what+": "+join(rest.list))
+		}
 	}
-	add("these runs cannot say: ", open)
 	return strings.Join(parts, "; ")
 }
 
@@ -172,26 +289,22 @@ func relative(of, by float64) string {
 	return fmt.Sprintf("%+.1f%%", 100*by/of)
 }
 
-// Write says it for people, on lines of so many columns; 0 is as long as they are.
-func (x *Comparison) Write(to io.Writer, columns int) error {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for i, v := range x.Comparisons {
-		if i > 0 {
-			fmt.Fprintln(w)
+// Write prints it for people, on lines of so many columns; 0 is as long as they are.
+func (x *Comparison) Write(to io.Writer, paint terminal.Paint, columns int) error {
+	for _, v := range x.Comparisons {
+		line := terminal.Wrap(terminal.Printable(v.Verdict), 2, columns)
+		switch {
+		case len(v.said(Worse)) > 0:
+			line = paint.Red(line)
+		case len(v.said(Better)) > 0:
+			line = paint.Green(line)
 		}
-		fmt.Fprintf(to, "A  %s\nB  %s\n", describe(x.Variants[0], x.Replications), describe(x.Variants[i+1], x.Replications))
-		fmt.Fprintf(w, "measure\tA\tB\tB - A\t95%% interval\t\t\n")
-		for _, m := range v.Measures {
-			interval := m.Why
-			if m.Low != nil {
-				interval = fmt.Sprintf("%s .. %s", m.measure.Signed(*m.Low), m.measure.Signed(*m.High))
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", m.Measure, m.measure.Text(m.A), m.measure.Text(m.B), m.measure.Signed(m.Difference), interval, m.Verdict)
-		}
-		if err := w.Flush(); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(to, terminal.Wrap("verdict  "+v.Verdict, 9, columns)); err != nil {
+		fmt.Fprintln(to, line)
+	}
+	for i := range x.Comparisons {
+		a, b := describe(x.Variants[0], x.Replications), describe(x.Variants[i+1], x.Replications)
+		fmt.Fprintf(to, "\nA  %s\nB  %s\n", a, b)
+		if err := x.Comparisons[i].write(to, paint, columns); err != nil {
 			return err
 		}
 	}
@@ -201,7 +314,62 @@ func (x *Comparison) Write(to io.Writer, columns int) error {
 	return nil
 }
 
-// table has all variants side by side, and which differ from the first by more than chance.
+// write is a line for each measure that the verdict reads, that differs or that is a server's, and one that
+// names all others.
+func (x *Versus) write(to io.Writer, paint terminal.Paint, columns int) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "measure\tA\tB\tB - A\t95%% interval\t\n")
+	folded, why := map[string][]string{}, []string(nil)
+	for _, v := range x.Measures {
+		interval := v.Why
+		if v.Low != nil {
+			interval = fmt.Sprintf("%s .. %s", v.measure.Signed(*v.Low), v.measure.Signed(*v.High))
+		}
+		if reason := v.folds(); reason != "" {
+			if folded[reason] == nil {
+				why = append(why, reason)
+			}
+			folded[reason] = append(folded[reason], v.Measure)
+			continue
+		}
+		word := string(v.Verdict)
+		switch v.Verdict {
+		case Better:
+			word = paint.Green(word)
+		case Worse:
+			word = paint.Red(word)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", v.Measure, v.measure.Text(v.A), v.measure.Text(v.B),
+			v.measure.Signed(v.Difference), interval, word)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, reason := range why {
+		line := terminal.Wrap(reason+": "+strings.Join(folded[reason], ", "), 2, columns)
+		if _, err := fmt.Fprintln(to, paint.Dim(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// folds says why a measure has no line of its own; empty where it has one.
+func (v *Value) folds() string {
+	switch {
+	case v.reads || !v.measure.Judged():
+		return ""
+	case v.Low == nil:
+		return "cannot say, " + v.Why
+	case v.Verdict == Same:
+		return string(Same)
+	case *v.Low <= 0 && *v.High >= 0:
+		return string(Unseen)
+	}
+	return ""
+}
+
+// table has all variants side by side, with what is better and worse than the first one's.
 func (x *Comparison) table(to io.Writer) error {
 	fmt.Fprintln(to, "\nall of them, beside the first")
 	letter := func(i int) string { return string(rune('A' + i)) }
@@ -211,17 +379,18 @@ func (x *Comparison) table(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "measure\t")
 	for i, v := range x.Variants {
-		fmt.Fprintf(to, "%s  %s\n", letter(i), v.Name)
+		fmt.Fprintf(to, "%s  %s\n", letter(i), terminal.Printable(v.Name))
 		fmt.Fprintf(w, "%s\t\t", letter(i))
 	}
 	fmt.Fprintln(w)
 	for _, m := range x.Comparisons[0].Measures {
 		fmt.Fprintf(w, "%s\t%s\t\t", m.Measure, m.measure.Text(m.A))
 		for _, v := range x.Comparisons {
-			var text, verdict string
-			if k := slices.IndexFunc(v.Measures, func(o Value) bool { return o.Measure == m.Measure }); k >= 0 {
+			var text string
+			var verdict Verdict
+			if k := v.at(m.Measure); k >= 0 {
 				text = m.measure.Text(v.Measures[k].B)
-				if said := v.Measures[k].Verdict; said == better || said == worse {
+				if said := v.Measures[k].Verdict; said == Better || said == Worse {
 					verdict = said
 				}
 			}
@@ -233,7 +402,7 @@ func (x *Comparison) table(to io.Writer) error {
 }
 
 func describe(s Side, replications int) string {
-	text := fmt.Sprintf("%s: seed %d, %d requests", s.Name, s.Seed, s.Requests)
+	text := fmt.Sprintf("%s: seed %d, %d requests", terminal.Printable(s.Name), s.Seed, s.Requests)
 	if replications > 1 {
 		text += fmt.Sprintf(" of %d runs", replications)
 	}

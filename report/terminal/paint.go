@@ -12,10 +12,11 @@ func (p Paint) with(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Bold, Dim and Red are such text.
-func (p Paint) Bold(text string) string { return p.with("1", text) }
-func (p Paint) Dim(text string) string  { return p.with("2", text) }
-func (p Paint) Red(text string) string  { return p.with("31", text) }
+// Bold, Dim, Red and Green are such text.
+func (p Paint) Bold(text string) string  { return p.with("1", text) }
+func (p Paint) Dim(text string) string   { return p.with("2", text) }
+func (p Paint) Red(text string) string   { return p.with("31", text) }
+func (p Paint) Green(text string) string { return p.with("32", text) }
 
 // Request gives neighbouring requests different colours, so that their lines
 // can be told apart where they interleave.

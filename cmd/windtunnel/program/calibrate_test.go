@@ -11,7 +11,6 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -20,7 +19,9 @@ import (
 // How close the table is, core/calibrate tests on one clock; here only that every probe
 // goes through. Ctrl-C in the middle tells what there is.
 func TestCalibrate(t *testing.T) {
-	timer, err := latency.New(latency.Config{Kind: latency.KindConstant, Constant: latency.Constant{TimeToFirstToken: 4 * machine.Millisecond, InterTokenLatency: 2 * machine.Millisecond}})
+	t.Parallel()
+	// So slow that prompts take longer than shorter ones also where a busy machine is late.
+	timer, err := latency.Coefficients{Step: "2ms", PrefillToken: "5ms"}.PerToken()
 	if err != nil {
 		t.Fatal(err)
 	}

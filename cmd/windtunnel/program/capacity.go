@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/constraint"
+	"github.com/windtunnel/windtunnel/report/stats"
 	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -26,15 +29,15 @@ type capacityCmd struct {
 	SLO          []string      `name:"slo" placeholder:"ttft.p99=200ms" help:"What must hold: a latency (ttft, tpot, e2e) at mean, p50, p90, p95 or p99 and the most that it may be, or the least share: completed=99.9%, or attainment=95% of requests that keep all bounds of the scenario's own slo. May be repeated."`
 	Find         string        `enum:"rate,replicas,ratio" default:"rate" placeholder:"rate|replicas|ratio" help:"The highest rate; the fewest model servers (decode servers, where there are prefill servers) for the scenario's rate; or of as many servers as the scenario has the best ratio of prefill to decode servers."`
 	Pool         string        `placeholder:"NAME" help:"Of several pools the one whose servers --find replicas and ratio count; the others stay as they are."`
-	Duration     time.Duration `default:"30s" placeholder:"30s" help:"How long each run lasts at least, in virtual time: a short one hides overload."`
-	Precision    float64       `default:"5" placeholder:"PERCENT" help:"How precise a rate is found."`
-	Replications int           `short:"r" default:"12" placeholder:"R" help:"With how many seeds a load is played at most, where fewer cannot tell whether the objective is kept."`
+	Duration     time.Duration `default:"30s" placeholder:"30s" help:"How long each run lasts at least, in virtual time. Runs that differ much from one another are made longer."`
+	Precision    float64       `default:"5" placeholder:"PERCENT" help:"How near to each other the highest rate that keeps and the lowest that does not are."`
+	Replications int           `short:"r" default:"12" placeholder:"R" help:"How many runs decide about a load, each with a seed of its own."`
 	MaxReplicas  int           `name:"max-replicas" default:"256" placeholder:"N" help:"How many model servers --find replicas tries at most."`
 	Output       string        `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
 }
 
 func (c *capacityCmd) Help() string {
-	return `Plays the scenario in virtual time at many loads. A load keeps the objective where every interval is on the good side of its bound, and misses it where one is on the bad side, or where the requests in flight only grow; what lies between is played with more seeds, and stays undecided where those do not tell either. docs/decide.md tells more.
+	return `Plays the scenario in virtual time at many loads. Short pilot runs find about where the answer is and how long runs have to be; fresh runs with other seeds then decide, the same ones at each load. A load keeps the objectives where the upper limit of each is within its bound and requests surely do not wait longer and longer; what is said to be kept is too much in at most 1 of 20 searches. A trace is played faster or slower for a rate. docs/decide.md says more.
 
 Examples:
   windtunnel capacity mine.yaml --slo ttft.p99=200ms --slo tpot.p90=30ms
@@ -49,25 +52,78 @@ type objective struct {
 	bound   float64
 }
 
-// kept is what an estimate says of it.
-func (b *objective) kept(e report.Estimate) search.Verdict {
+// rule is the objective as a search judges it: of a share, that of the requests that miss it.
+func (b *objective) rule(sampled bool) search.Objective {
+	if b.measure.HigherIsBetter {
+		return search.Objective{Bound: 1 - b.bound, Share: true, Sampled: sampled}
+	}
+	return search.Objective{Quantile: b.measure.Quantile(), Bound: b.bound}
+}
+
+// measured is an estimate as it is told.
+func (b *objective) measured(e search.Estimate) report.Measured {
 	low, high := e.Low, e.High
 	if b.measure.HigherIsBetter {
-		low, high = -high, -low
+		e.Value, low, high = 1-e.Value, 1-high, 1-low
 	}
-	bound := b.bound
-	if b.measure.HigherIsBetter {
-		bound = -bound
-	}
+	x := report.Estimate{Interval: stats.Interval{Value: e.Value, Low: low, High: high}, Sure: true}
 	switch {
-	case !e.Sure:
-		return search.Undecided
-	case high <= bound:
-		return search.Keeps
-	case low > bound:
-		return search.Misses
+	case math.IsNaN(e.Value):
+		x = report.Estimate{Why: "no request completed"}
+	case math.IsInf(high, 0):
+		x.Sure, x.Why = false, "too short: runs differ too much"
 	}
-	return search.Undecided
+	return b.measure.Measured(x)
+}
+
+// values are what the requests of a run come to by the objective.
+func (b *objective) values(list []report.Ended, slo report.SLO) (out []float64) {
+	for i := range list {
+		e := &list[i]
+		switch v, ok := b.measure.Of(e); {
+		case b.measure.Name == "completed":
+			out = append(out, missed(e.Completed))
+		case b.measure.HigherIsBetter && e.Judged:
+			out = append(out, missed(e.Good))
+		case b.measure.HigherIsBetter:
+			out = append(out, missed(slo.Holds(e)))
+		case ok:
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func missed(kept bool) float64 {
+	if kept {
+		return 0
+	}
+	return 1
+}
+
+// observed is what a search reads of a run: of all its requests, in the order in which they were sent.
+func observed(list []report.Ended, objectives []objective, slo report.SLO) (x search.Run) {
+	slices.SortFunc(list, func(a, b report.Ended) int {
+		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number))
+	})
+	for i := range objectives {
+		x.Values = append(x.Values, objectives[i].values(list[int(search.WarmUp*float64(len(list))):], slo))
+	}
+	ttft, _ := report.MeasureNamed("ttft mean")
+	e2e, _ := report.MeasureNamed("e2e mean")
+	mean := func(m report.Measure, list []report.Ended) (mean float64) {
+		n := 0.0
+		for i := range list {
+			if v, ok := m.Of(&list[i]); ok {
+				n++
+				mean += (v - mean) / n
+			}
+		}
+		return mean
+	}
+	half, after := len(list)/2, search.Served*(mean(e2e, list)-mean(ttft, list))
+	x.Early, x.Late = mean(ttft, list[:half])+after, mean(ttft, list[half:])+after
+	return x
 }
 
 // parseObjectives reads those of --slo. That all but one in a thousand requests complete is one of
@@ -113,15 +169,19 @@ func parseObjectives(list []string) (out []objective, err error) {
 
 // load is one load that was played, and what came of it.
 type load struct {
-	Rate     float64           `json:"rate"`
-	Servers  string            `json:"servers"`
-	Verdict  string            `json:"verdict"`
-	Why      string            `json:"why,omitempty"`
+	Rate    float64 `json:"rate"`
+	Speedup float64 `json:"speedup,omitempty"`
+	Servers string  `json:"servers"`
+	Verdict string  `json:"verdict"`
+	Why     string  `json:"why,omitempty"`
+	// Pilot says that these runs only say where to look, and for how long.
+	Pilot    bool              `json:"pilot,omitempty"`
 	Runs     int               `json:"runs"`
 	Requests int               `json:"requestsEach"`
 	Measures []report.Measured `json:"measures"`
 
-	verdict search.Verdict
+	look    search.Look
+	servers int // as the search counts them
 	uses    []constraint.Use
 }
 
@@ -144,7 +204,10 @@ type capacity struct {
 	Full       bool             `json:"full,omitempty"`
 	Uses       []constraint.Use `json:"uses,omitempty"`
 	Answer     string           `json:"answer"`
-	Loads      []load           `json:"loads"`
+	// Runs and Requests are how many were played, at all loads.
+	Runs     int    `json:"runs"`
+	Requests int    `json:"requests"`
+	Loads    []load `json:"loads"`
 }
 
 // seeker plays loads and remembers them.
@@ -154,6 +217,7 @@ type seeker struct {
 	ctx        context.Context
 	v          variant
 	objectives []objective
+	timed      float64 // how many requests per second a trace has, as it was recorded; 0 without one
 	loads      []load
 }
 
@@ -193,6 +257,7 @@ func (c *capacityCmd) Run(o *outside) error {
 		index = 0
 	}
 	p := &s.Pools[index]
+	timed, speedup := s.Timed()
 	switch {
 	case !s.Workload.Judges() && slices.ContainsFunc(objectives, func(b objective) bool { return b.measure.Name == "attainment" }):
 		return exit.With(exit.Usage, fmt.Errorf("--slo: attainment is the share of requests that keep the scenario's own bounds, and %s has none; expected workload.slo, or slo of a class", v.file))
@@ -200,7 +265,7 @@ func (c *capacityCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated model servers", v.file))
 	case c.Find != "rate" && p.Scales():
 		return exit.With(exit.Usage, fmt.Errorf("%s has autoscaling, which says how many servers there are; expected --find rate, or sweep over pools[0].autoscaling.maxReplicas", v.file))
-	case c.Find == "replicas" && s.Workload.Rate == 0:
+	case c.Find == "replicas" && s.Workload.Rate == 0 && speedup == 0:
 		return exit.With(exit.Usage, errors.New("--find replicas needs a rate; expected --rate, or workload.rate in the scenario"))
 	case c.Find == "ratio" && p.Disaggregation.PrefillReplicas == 0:
 		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in the scenario"))
@@ -213,6 +278,9 @@ func (c *capacityCmd) Run(o *outside) error {
 		out.Objectives = append(out.Objectives, b.text)
 	}
 	guess := s.Workload.Rate
+	if speedup > 0 {
+		k.timed, guess = timed/speedup, timed
+	}
 	if guess == 0 {
 		guess = float64(p.Servers())
 	}
@@ -225,6 +293,9 @@ func (c *capacityCmd) Run(o *outside) error {
 		err = k.ratio(&out, p, guess)
 	}
 	interrupted := err
+	for _, l := range k.loads {
+		out.Runs, out.Requests = out.Runs+l.Runs, out.Requests+l.Runs*l.Requests
+	}
 	if out.Loads = k.loads; ctx.Err() != nil && len(k.loads) > 0 {
 		out.Answer = fmt.Sprintf("none: interrupted after %d loads", len(k.loads))
 	} else if err != nil {
@@ -251,32 +322,52 @@ const (
 	mostRequests        = 2_000_000
 )
 
-// highest finds the highest rate for some servers.
-func (k *seeker) highest(v *variant, guess float64) (search.Band, error) {
-	// A rate that so many requests do not last for is not played: a short run hides overload.
-	most := min(mostRate, mostRequests/k.c.Duration.Seconds())
-	return search.Highest(guess, k.c.Precision/100, leastRate, most, func(rate float64) (search.Verdict, error) {
-		rate = significant(rate)
-		l, err := k.play(v, rate)
-		return l.verdict, err
-	})
-}
-
-// significant leaves a rate four digits, so that it can be typed again.
-func significant(v float64) float64 {
-	f, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
+// rule is how loads are judged and played, and with what servers: each count has a variant.
+func (k *seeker) rule(of func(servers int) variant) (*search.Rule, error) {
+	s, err := k.v.scenario(0)
 	if err != nil {
-		return v
+		return nil, err
 	}
-	return f
+	// A rate that so many requests do not last for is not played: a short run hides overload.
+	r := &search.Rule{Runs: k.c.Replications, Precision: k.c.Precision / 100, MostRequests: mostRequests,
+		Least: leastRate, Most: min(mostRate, mostRequests/k.c.Duration.Seconds())}
+	least := s.Workload.Requests
+	for i := range k.objectives {
+		// A percentile of each run has to be one: some requests lie beyond it.
+		b := &k.objectives[i]
+		r.Objectives, least = append(r.Objectives, b.rule(k.timed == 0)), max(least, b.measure.Least())
+	}
+	r.Requests = func(rate float64) int { return max(least, int(math.Ceil(rate*k.c.Duration.Seconds()))) }
+	if k.timed > 0 { // a trace has no more than these
+		r.MostRequests = min(s.Workload.Requests, mostRequests)
+	}
+	var last load
+	r.Play = func(l search.Load, seeds []int) (runs []search.Run, err error) {
+		v := of(l.Servers)
+		last, runs, err = k.play(&v, l, seeds)
+		return runs, err
+	}
+	r.Looked = func(l search.Load, x search.Look) {
+		last.judged(x, k.objectives)
+		k.loads = append(k.loads, last)
+	}
+	return r, nil
 }
 
 func (k *seeker) rate(out *capacity, guess float64) error {
-	b, err := k.highest(&k.v, guess)
-	out.Keeps, out.Misses = significant(b.Keeps), significant(b.Misses)
-	out.bound(k.edge(b, ""))
+	r, err := k.rule(func(int) variant { return k.v })
+	if err != nil {
+		return err
+	}
+	var b search.Band
+	rough, err := r.Rough(0, guess)
+	if err == nil {
+		b, err = r.Highest(0, rough)
+	}
+	out.Keeps, out.Misses = b.Keeps, b.Misses
+	out.bound(k.edge(b))
 	switch {
-	case b.Keeps == 0 && b.Misses == 0:
+	case b.Keeps == 0 && b.Misses == 0 && rough.Rate > 0:
 		out.Answer = "no rate can be decided: let runs be longer (--duration) or more (--replications)"
 	case b.Keeps == 0:
 		out.Answer = fmt.Sprintf("no rate down to %v requests/s keeps the objectives", k.lowest())
@@ -287,6 +378,9 @@ func (k *seeker) rate(out *capacity, guess float64) error {
 		if out.Misses > out.Keeps*(1+2*k.c.Precision/100) {
 			out.Answer += "; in between these runs cannot tell"
 		}
+	}
+	if k.timed > 0 && b.Keeps > 0 {
+		out.Answer += fmt.Sprintf("; %v are the trace %.4g times as fast as it was recorded", out.Keeps, out.Keeps/k.timed)
 	}
 	return err
 }
@@ -299,15 +393,11 @@ func (k *seeker) lowest() float64 {
 	return low
 }
 
-// edge is the load at which a search for a rate with these servers, any where "", ended: the
-// lowest that misses, or where none does, the highest that keeps. nil without either.
-func (k *seeker) edge(b search.Band, servers string) *load {
-	rate := significant(b.Misses)
-	if rate == 0 {
-		rate = significant(b.Keeps)
-	}
+// edge is the load at which a search for a rate ended: the lowest that misses, or where none does, the highest that
+// keeps. nil without either.
+func (k *seeker) edge(b search.Band) *load {
 	for i := range k.loads {
-		if l := &k.loads[i]; l.Rate == rate && (servers == "" || l.Servers == servers) {
+		if l := &k.loads[i]; l.Rate == cmp.Or(b.Misses, b.Keeps) {
 			return l
 		}
 	}
@@ -319,7 +409,7 @@ func (x *capacity) bound(l *load) {
 	if l == nil {
 		return
 	}
-	if l.verdict == search.Misses {
+	if l.look.Verdict == search.Misses {
 		x.Binds = l.Why
 	}
 	if x.Uses, x.Full = constraint.Order(l.uses); len(x.Uses) > 0 {
@@ -328,18 +418,23 @@ func (x *capacity) bound(l *load) {
 }
 
 func (k *seeker) replicas(out *capacity, p *scenario.Pool, rate float64) error {
-	least := map[int]load{}
-	found, sure, odd, err := search.Fewest(p.Replicas, k.c.MaxReplicas, func(n int) (search.Verdict, error) {
-		v := k.with(k.serversOf(n, p.Disaggregation.PrefillReplicas)...)
-		l, err := k.play(&v, rate)
-		least[n] = l
-		return l.verdict, err
-	})
+	r, err := k.rule(func(n int) variant { return k.with(k.serversOf(n, p.Disaggregation.PrefillReplicas)...) })
+	if err != nil {
+		return err
+	}
+	found, sure, odd, err := r.Fewest(p.Replicas, k.c.MaxReplicas, rate)
 	if err != nil {
 		return err
 	}
 	out.Replicas, out.PrefillReplicas = found, p.Disaggregation.PrefillReplicas
-	at := func(n int) *load { l := least[n]; return &l }
+	at := func(n int) *load { // the last that was looked at with so many
+		for i := range slices.Backward(k.loads) {
+			if k.loads[i].servers == n {
+				return &k.loads[i]
+			}
+		}
+		return nil
+	}
 	switch {
 	case found == 0:
 		out.Answer = fmt.Sprintf("%d replicas do not keep the objectives at %v requests/s", k.c.MaxReplicas, rate)
@@ -374,6 +469,14 @@ func (k *seeker) with(settings ...scenario.Setting) variant {
 	return v
 }
 
+// countedServers are a pool's, prefill servers first.
+func countedServers(p *scenario.Pool) string {
+	if n := p.Disaggregation.PrefillReplicas; n > 0 {
+		return fmt.Sprintf("%d:%d", n, p.Replicas)
+	}
+	return strconv.Itoa(p.Replicas)
+}
+
 // poolNames are those of a scenario's pools.
 func poolNames(s *scenario.Scenario) (names []string) {
 	for i := range s.Pools {
@@ -394,26 +497,32 @@ func (k *seeker) serversOf(replicas, prefill int) []scenario.Setting {
 
 func (k *seeker) ratio(out *capacity, p *scenario.Pool, guess float64) error {
 	servers := p.Servers()
-	bands := map[int]search.Band{}
+	r, err := k.rule(func(prefill int) variant { return k.with(k.serversOf(servers-prefill, prefill)...) })
+	if err != nil {
+		return err
+	}
+	// Pilot runs choose the ratio, so that what decides about its rate has not been chosen for being lucky.
+	roughly := map[int]search.Rough{}
 	at, err := search.Best(p.Disaggregation.PrefillReplicas, servers-1, func(prefill int) (float64, error) {
-		v := k.with(k.serversOf(servers-prefill, prefill)...)
-		b, err := k.highest(&v, guess)
-		bands[prefill] = b
-		if b.Keeps > 0 {
-			guess = b.Keeps
-		}
-		return b.Keeps, err
+		g, err := r.Rough(prefill, guess)
+		roughly[prefill], guess = g, cmp.Or(g.Rate, guess)
+		return g.Rate, err
 	})
 	if err != nil {
 		return err
 	}
-	b := bands[at]
-	out.PrefillReplicas, out.Replicas, out.Keeps, out.Misses = at, servers-at, significant(b.Keeps), significant(b.Misses)
-	out.bound(k.edge(b, fmt.Sprintf("%d:%d", at, servers-at)))
+	first := len(k.loads)
+	b, err := r.Highest(at, roughly[at])
+	if err != nil {
+		return err
+	}
+	out.PrefillReplicas, out.Replicas, out.Keeps, out.Misses = at, servers-at, b.Keeps, b.Misses
+	decided := seeker{loads: k.loads[first:]}
+	out.bound(decided.edge(b))
 	var words []string
 	for _, near := range []int{at - 1, at + 1} {
-		if n, ok := bands[near]; ok {
-			words = append(words, fmt.Sprintf("%d:%d up to %v", near, servers-near, significant(n.Keeps)))
+		if g, ok := roughly[near]; ok {
+			words = append(words, fmt.Sprintf("%d:%d about %.2g", near, servers-near, g.Rate))
 		}
 	}
 	out.Answer = fmt.Sprintf("%d prefill and %d decode servers keep the objectives up to %v requests/s", at, servers-at, out.Keeps)
@@ -423,93 +532,63 @@ func (k *seeker) ratio(out *capacity, p *scenario.Pool, guess float64) error {
 	return nil
 }
 
-// play plays one load with as many seeds as it takes, until it is decided.
-func (k *seeker) play(v *variant, rate float64) (load, error) {
-	s, err := v.scenario(0)
-	if err != nil {
-		return load{}, err
+// play plays one load with these seeds.
+func (k *seeker) play(v *variant, at search.Load, seeds []int) (l load, runs []search.Run, err error) {
+	l = load{Rate: at.Rate, servers: at.Servers, Requests: at.Requests, Pilot: search.Pilot(seeds)}
+	if k.timed > 0 {
+		l.Speedup = search.Significant(at.Rate / k.timed)
 	}
-	p := &s.Pools[k.pool]
-	l := load{Rate: rate, Servers: strconv.Itoa(p.Replicas)}
-	if n := p.Disaggregation.PrefillReplicas; n > 0 {
-		l.Servers = fmt.Sprintf("%d:%d", n, p.Replicas)
-	}
-	// A percentile of each run has to be one: some requests lie beyond it.
-	l.Requests = max(s.Workload.Requests, int(math.Ceil(rate*k.c.Duration.Seconds())))
-	for _, b := range k.objectives {
-		l.Requests = max(l.Requests, b.measure.Least())
-	}
-	l.Requests = min(l.Requests, mostRequests)
-	var runs report.Runs
-	var uses [][]constraint.Use
-	for most := fewestRuns; ; most = min(2*most, k.c.Replications) {
-		first := len(runs)
-		runs = append(runs, make(report.Runs, most-first)...)
-		uses = append(uses, make([][]constraint.Use, most-first)...)
-		if err := each(most-first, func(i int) error {
-			s, err := v.scenario(first + i)
-			if err != nil {
-				return err
-			}
-			// All that arrive are sent: a client that waits would hide that they wait.
-			all := min(l.Requests, 1_000_000)
-			if err := s.Override(scenario.Overrides{Rate: &rate, Requests: &l.Requests, Concurrency: &all}); err != nil {
-				return exit.With(exit.Usage, err)
-			}
-			x, err := playOnce(k.ctx, s)
-			if err == nil {
-				runs[first+i] = x.sample
-				uses[first+i] = slices.Concat(constraint.OfLoad(x.sample.Load, x.summary.Requests), x.uses)
-			}
+	runs, uses := make([]search.Run, len(seeds)), make([][]constraint.Use, len(seeds))
+	var once sync.Once
+	err = each(len(seeds), func(i int) error {
+		s, err := v.scenario(seeds[i])
+		if err != nil {
 			return err
-		}); err != nil {
-			return l, err
 		}
-		if l.judge(runs, k.objectives); l.verdict != search.Undecided || most == k.c.Replications {
-			break
+		once.Do(func() { l.Servers = countedServers(&s.Pools[k.pool]) })
+		// All that arrive are sent: a client that waits would hide that they wait.
+		all := min(at.Requests, 1_000_000)
+		if err := s.Override(scenario.Overrides{Rate: &at.Rate, Requests: &at.Requests, Concurrency: &all}); err != nil {
+			return exit.With(exit.Usage, err)
 		}
-	}
+		var list []report.Ended
+		x, err := playOnce(k.ctx, s, func(e *report.Ended) { list = append(list, *e) })
+		if err == nil {
+			runs[i] = observed(list, k.objectives, report.SLO(s.Workload.SLO))
+			if k.timed > 0 { // whose own ups and downs say nothing about whether waits grow from empty
+				runs[i].Early, runs[i].Late = 1, 1
+				if !x.sample.Steady {
+					runs[i].Late = 2 * search.MostGrowth
+				}
+			}
+			uses[i] = slices.Concat(constraint.OfLoad(x.sample.Load, x.summary.Requests), x.uses)
+		}
+		return err
+	})
 	l.uses = constraint.Mean(uses...)
-	k.loads = append(k.loads, l)
-	return l, nil
+	return l, runs, err
 }
 
-// judge says what runs come to.
-func (l *load) judge(runs report.Runs, objectives []objective) {
-	l.Runs, l.verdict, l.Why, l.Measures = len(runs), search.Keeps, "", nil
-	steady := 0
-	for _, x := range runs {
-		if x.Steady {
-			steady++
-		}
+// judged notes what a search says of the load.
+func (l *load) judged(x search.Look, objectives []objective) {
+	l.look, l.Runs = x, x.Runs
+	words := map[search.Verdict]string{search.Keeps: "keeps", search.Misses: "misses", search.Undecided: "undecided"}
+	l.Verdict = words[x.Verdict]
+	for i := range objectives {
+		l.Measures = append(l.Measures, objectives[i].measured(x.Estimates[i]))
 	}
 	var why []string
-	under := runs.Under(report.SLO{})
-	worst := search.Keeps
-	for _, b := range objectives {
-		e, ok := under.Estimate(b.measure)
-		if !ok {
-			e.Why, e.Sure = "no request completed", false
+	for _, i := range x.Fails {
+		switch {
+		case i >= 0:
+			why = append(why, objectives[i].text)
+		case x.Verdict == search.Misses:
+			why = append(why, "not steady: requests wait longer and longer")
+		default:
+			why = append(why, "requests may wait longer and longer")
 		}
-		l.Measures = append(l.Measures, b.measure.Measured(e))
-		said := b.kept(e)
-		if said != search.Keeps {
-			if said < worst {
-				why = nil
-			}
-			if said <= min(worst, search.Undecided) {
-				why = append(why, b.text)
-			}
-		}
-		worst = min(worst, said)
 	}
-	switch {
-	case 2*steady <= len(runs):
-		worst, why = search.Misses, []string{fmt.Sprintf("not steady: the requests in flight only grow (in %d of %d runs)", len(runs)-steady, len(runs))}
-	case steady < len(runs) && worst == search.Keeps:
-		worst, why = search.Undecided, []string{fmt.Sprintf("the requests in flight only grow in %d of %d runs", len(runs)-steady, len(runs))}
-	}
-	l.verdict, l.Verdict, l.Why = worst, map[search.Verdict]string{search.Keeps: "keeps", search.Misses: "misses", search.Undecided: "undecided"}[worst], strings.Join(why, ", ")
+	l.Why = strings.Join(why, ", ")
 }
 
 func (x *capacity) write(o *outside, objectives []objective) error {
@@ -532,7 +611,12 @@ func (x *capacity) write(o *outside, objectives []objective) error {
 			fmt.Fprintf(w, "%s\t", l.Measures[i].Interval())
 		}
 		verdict := l.Verdict
-		if l.Why != "" {
+		switch {
+		case l.Pilot && l.look.Verdict != search.Misses:
+			verdict = "pilot"
+		case l.Pilot:
+			verdict = "pilot, misses: " + l.Why
+		case l.Why != "":
 			verdict += ": " + l.Why
 		}
 		fmt.Fprintf(w, "%s\t\n", verdict)
@@ -559,6 +643,7 @@ func (x *capacity) write(o *outside, objectives []objective) error {
 		}
 		lines = append(lines, held)
 	}
+	lines = append(lines, fmt.Sprintf("played   %s requests in %d runs", terminal.Thousands(x.Requests), x.Runs))
 	for _, line := range lines {
 		if _, err := io.WriteString(o.Stdout, terminal.Wrap(line, 9, o.Columns)+"\n"); err != nil {
 			return err

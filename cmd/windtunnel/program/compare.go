@@ -6,25 +6,36 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/comparison"
 	"github.com/windtunnel/windtunnel/report/outcomes"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 type compareCmd struct {
 	Files []string `arg:"" name:"scenario-or-recording" help:"Scenarios to play, or recordings (.ndjson, .ndjson.gz) or files of --outcomes; the first is what the others are compared with. One scenario alone is compared with itself under each --set."`
 	changeFlags
-	Set          []string `placeholder:"PATH=VALUE" sep:"none" help:"Also compare the scenario with itself with this field changed, such as 'pools[0].replicas=8'; several fields of one variant are separated by ;. May be repeated."`
-	SLO          []string `name:"slo" placeholder:"ttft=200ms,tpot=30ms" help:"What makes an answer good: the most that its ttft, tpot and e2e may take. Goodput and attainment are told then."`
-	Replications int      `short:"r" default:"1" placeholder:"R" help:"Play each with R seeds, and compare run by run: near saturation one run says too little."`
-	FailIfWorse  bool     `name:"fail-if-worse" help:"Exit with code 1 where any measure is worse than the first one's, by more than chance."`
-	Output       string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
+	Set          []string    `placeholder:"PATH=VALUE" sep:"none" help:"Also compare the scenario with itself with this field changed, such as 'pools[0].replicas=8'; several fields of one variant are separated by ;. May be repeated."`
+	SLO          []string    `name:"slo" placeholder:"ttft=200ms,tpot=30ms" help:"What makes an answer good: the most that its ttft, tpot and e2e may take. Goodput and attainment are told then."`
+	Replications int         `short:"r" default:"1" placeholder:"R" help:"Play each with R seeds, and compare run by run: near saturation one run says too little."`
+	FailIfWorse  failIfWorse `name:"fail-if-worse" help:"Exit with code 1 where a verdict says worse. With measures behind =, such as --fail-if-worse=ttft.p90,goodput, it reads these."`
+	Output       string      `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
 }
 
 func (c *compareCmd) Help() string {
-	return `All are played in virtual time from the same seed, so that each request is the same in all of them, arrives at the same time and meets the same chances: what differs is what the scenarios do (common random numbers). Every difference has an interval that holds the true one 95 times in 100, or it says why there is none. docs/decide.md tells how they come about.
+	return `All are played in virtual time from the same seed, so that each request is the same in all of them, arrives at
+the same time and meets the same chances: what differs is what the scenarios do (common random numbers). Every
+difference has an interval that holds the true one 95 times in 100, or it says why there is none. The verdict,
+the first line, reads a few measures: goodput and attainment where something says what a good answer is, else
+ttft p90, tpot mean, e2e p90, requests/s and completed, or those of --fail-if-worse=…; it says better or worse
+in no more than 5 of 100 comparisons that differ by chance alone. docs/decide.md says how.
+
+Exit codes: 0 they were compared; 1 with --fail-if-worse where a verdict says worse; 2 the command line is
+wrong, or names a measure that the runs lack; 3 a file is wrong.
 
 Examples:
   windtunnel compare today.yaml tomorrow.yaml
@@ -34,7 +45,8 @@ Examples:
   windtunnel sim mine.yaml --outcomes today.outcomes               # 40 bytes for each request
   windtunnel compare today.outcomes tomorrow.yaml                  # and a run of then with a scenario
   windtunnel compare monday.ndjson.gz tuesday.ndjson.gz            # two recordings
-  windtunnel compare main.yaml branch.yaml --fail-if-worse || echo "the change made it worse"`
+  windtunnel compare main.yaml branch.yaml --fail-if-worse || echo "the change made it worse"
+  windtunnel compare main.yaml branch.yaml --fail-if-worse=ttft.p90,e2e.p90`
 }
 
 // Bounds of what is played.
@@ -42,9 +54,12 @@ const maxReplications, maxVariants = 1000, 64
 
 func (c *compareCmd) Run(o *outside) error {
 	slo, err := report.ParseSLO(c.SLO)
+	reads, unknown := comparison.Named(c.FailIfWorse.Measures)
 	switch {
 	case err != nil:
 		return exit.With(exit.Usage, fmt.Errorf("--slo: %w", err))
+	case unknown != nil:
+		return exit.With(exit.Usage, fmt.Errorf("--fail-if-worse: %w", unknown))
 	case c.Replications < 1 || c.Replications > maxReplications:
 		return exit.With(exit.Usage, fmt.Errorf("--replications: found %d; expected a whole number, from 1 to %d", c.Replications, maxReplications))
 	case len(c.Files)+len(c.Set) < 2:
@@ -78,17 +93,36 @@ func (c *compareCmd) Run(o *outside) error {
 	}); err != nil {
 		return err
 	}
-	out := comparison.Of(sides, runs, slo)
+	out := comparison.Of(sides, runs, slo, reads)
 	out.SLO = strings.Join(c.SLO, ",")
 	if c.Output == "json" {
 		err = writeJSON(o.Stdout, out)
 	} else {
-		err = out.Write(o.Stdout, o.Columns)
+		err = out.Write(o.Out(), terminal.Paint(o.Color()), o.Columns)
 	}
-	if worse := out.Worse(); err == nil && c.FailIfWorse && worse > 0 {
-		return exit.With(exit.Failed, fmt.Errorf("%d measures are worse than those of %s", worse, names[0]))
+	if err == nil && c.FailIfWorse.Given {
+		err = out.FailIfWorse()
 	}
 	return err
+}
+
+// failIfWorse is a flag that stands alone or has a value behind =, never one behind a space: that is the
+// next scenario.
+type failIfWorse struct {
+	Given    bool
+	Measures []string
+}
+
+// IsBool has the flag stand alone.
+func (*failIfWorse) IsBool() bool { return true }
+
+// Decode reads the flag.
+func (f *failIfWorse) Decode(ctx *kong.DecodeContext) error {
+	f.Given = true
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		f.Measures = append(f.Measures, strings.Split(ctx.Scan.Pop().String(), ",")...)
+	}
+	return nil
 }
 
 // plays are what to compare: how each comes to its result, for each replication.
@@ -116,13 +150,16 @@ func (c *compareCmd) plays(o *outside) (names []string, plays []player, err erro
 			if err != nil {
 				return nil, nil, err
 			}
-			w := v.with(settings...)
-			if _, err := w.scenario(0); err != nil {
-				return nil, nil, err
-			}
-			variants = append(variants, w)
+			variants = append(variants, v.with(settings...))
 		}
 		for _, v := range variants {
+			s, err := v.scenario(0)
+			if err != nil {
+				return nil, nil, err
+			}
+			if pace := s.Paced(); pace != "" {
+				fmt.Fprintf(o.Stderr, "windtunnel: note: %s: %s\n", v.Name, pace)
+			}
 			names, plays = append(names, v.Name), append(plays, v.play)
 		}
 	}

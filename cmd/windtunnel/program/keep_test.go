@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/internal/freeport"
 )
 
 // locked is a buffer that may be read while it is written.
@@ -33,25 +33,14 @@ func (l *locked) String() string {
 	return l.b.String()
 }
 
-// free are ports of 127.0.0.1 that nobody uses.
-func free(t *testing.T, n int) (ports []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-	}
-	return ports
-}
-
 // With --keep, on the ports that were asked for, the summary of the run comes
 // first and "Still up" last; what is sent by hand then is shown and counted apart.
 func TestKeep(t *testing.T) {
 	t.Parallel()
-	ports := free(t, 5)
+	var ports []string
+	for first := freeport.Row(t, 5); len(ports) < 5; {
+		ports = append(ports, strconv.Itoa(first+len(ports)))
+	}
 	out := &locked{}
 	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0

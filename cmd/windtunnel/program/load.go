@@ -47,7 +47,13 @@ func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenari
 	if err != nil {
 		return nil, err
 	}
-	return s, f.change(s, more...)
+	if err := f.change(s, more...); err != nil {
+		return nil, err
+	}
+	if pace := s.Paced(); pace != "" {
+		fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", pace)
+	}
+	return s, nil
 }
 
 // change applies the flags.

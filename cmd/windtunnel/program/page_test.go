@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
@@ -164,17 +165,14 @@ func TestUpPage(t *testing.T) {
 	}
 	resp.Body.Close()
 	var text []byte
-	for range 500 {
+	eventually.Is(t, "the page to have the request's end", func() bool {
 		if resp, err = browser.Get(own + "/data/request?id=by-hand-1"); err != nil {
 			t.Fatal(err)
 		}
 		text, _ = io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if strings.Contains(string(text), `"hop":"epp","step":"response_end_seen"`) && strings.Contains(string(text), `"hop":"server"`) && strings.Contains(string(text), `"hop":"envoy"`) {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return strings.Contains(string(text), `"hop":"epp","step":"response_end_seen"`) && strings.Contains(string(text), `"hop":"server"`) && strings.Contains(string(text), `"hop":"envoy"`)
+	})
 	if !strings.Contains(string(text), `"step":"response_end_seen"`) || !strings.Contains(string(text), `"hop":"server"`) || !strings.Contains(string(text), `"route":"`) {
 		t.Errorf("the request on the page: %.800s\nanswered: %s %.300s\n%s", text, answered, answer, out.String())
 	}

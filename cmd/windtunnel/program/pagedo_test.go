@@ -70,7 +70,7 @@ func browse(t *testing.T, text string) *browsing {
 // reads waits until words can be read somewhere.
 func (b *browsing) reads(selector, words string) {
 	b.t.Helper()
-	if _, err := chromedp.Run(b.ctx, chromedp.Poll[bool](fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words), chromedp.WithPollingTimeout(30*time.Second))); err != nil {
+	if _, err := chromedp.Run(b.ctx, chromedp.Poll[bool](fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words), chromedp.WithPollingTimeout(time.Minute))); err != nil {
 		body, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText`))
 		b.t.Fatalf("%q: %v\nthe page:\n%s\n%s", words, err, body, b.out.String())
 	}

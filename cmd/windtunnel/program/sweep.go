@@ -47,8 +47,8 @@ Examples:
   windtunnel sweep mine.yaml --set 'pools[*].modelServer.maxNumSeqs=64,128,256' --results sweep.ndjson --output csv > sweep.csv`
 }
 
-// maxPoints is how many combinations a sweep may have.
-const maxPoints = 100_000
+// maxPoints is how many combinations a sweep may have, and maxPacesTold of how many the speed of a trace is told.
+const maxPoints, maxPacesTold = 100_000, 20
 
 // point is one combination of values and what it came to: a line of the results.
 type point struct {
@@ -90,6 +90,9 @@ func (c *sweepCmd) Run(o *outside) error {
 		s, err := variants[i].scenario(0)
 		if err != nil {
 			return err
+		}
+		if pace := s.Paced(); pace != "" && i < maxPacesTold {
+			fmt.Fprintf(o.Stderr, "windtunnel: note: %s: %s\n", variants[i].Name, pace)
 		}
 		inputs, judges = append(inputs, s.Files()...), judges || s.Workload.Judges()
 		if points[i], err = c.point(variants[i], s, settings); err != nil {

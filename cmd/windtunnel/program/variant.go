@@ -103,12 +103,14 @@ func (v *variant) play(ctx context.Context, replication int) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return playOnce(ctx, s)
+	return playOnce(ctx, s, nil)
 }
 
-func playOnce(ctx context.Context, s *scenario.Scenario) (*result, error) {
+// playOnce plays a scenario; ended, if not nil, is told of each request as it ends.
+func playOnce(ctx context.Context, s *scenario.Scenario, ended func(*report.Ended)) (*result, error) {
 	t := report.NewTallyFor(s.Workload.Requests)
 	t.Expect(s.Workload.Requests)
+	t.Each(ended)
 	t.Servers(reported(s, func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }))
 	x := &result{seed: s.Seed}
 	if err := playTo(ctx, s, t, t, func(list []constraint.Use) { x.uses = list }); err != nil {

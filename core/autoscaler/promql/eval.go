@@ -249,8 +249,8 @@ func (e *evaluation) binary(x *parser.BinaryExpr) (value, error) {
 		}
 		seen[k] = true
 		f, holds := one(s.Value, other.Value, s.Value)
-		if !named {
-			s.Labels = kept
+		if s.Labels = kept; x.VectorMatching.On {
+			s.Name = ""
 		}
 		add(s, f, holds)
 	}

@@ -50,12 +50,17 @@ func TestQueries(t *testing.T) {
 		{`max(queue)`, "10"}, {`min(queue)`, "4"}, {`avg(queue)`, "7"}, {`count(queue)`, "2"},
 		{`sum by (pod) (queue)`, "4{pod=a-decode} 10{pod=b-prefill}"},
 		{`sum without (pod) (queue)`, "14{model=m}"},
-		{`queue > 5`, "10{model=m,pod=b-prefill}"},
+		{`queue > 5`, "queue 10{model=m,pod=b-prefill}"},
 		{`queue > bool 5`, "0{model=m,pod=a-decode} 1{model=m,pod=b-prefill}"},
 		{`sum(nothing) or vector(0)`, "0"}, {`(sum(queue) / 7) or vector(0)`, "2"}, {`sum(nothing)`, ""},
 		{`absent(nothing)`, "1"}, {`clamp_max(sum(queue), 3)`, "3"}, {`ceil(sum(queue) / 4)`, "4"}, {`scalar(sum(queue)) + 1`, "15"},
 		{`queue / on (pod) queue`, "1{pod=a-decode} 1{pod=b-prefill}"},
-		{`queue unless queue > 5`, "4{model=m,pod=a-decode}"},
+		// A comparison keeps the left side's series, and of its labels those by which it finds the right side's.
+		{`queue > on (pod) (queue / 2)`, "4{pod=a-decode} 10{pod=b-prefill}"},
+		{`queue > ignoring (model) (queue / 2)`, "queue 4{pod=a-decode} queue 10{pod=b-prefill}"},
+		{`queue >= queue`, "queue 4{model=m,pod=a-decode} queue 10{model=m,pod=b-prefill}"},
+		{`queue > bool on (pod) (queue / 2)`, "1{pod=a-decode} 1{pod=b-prefill}"},
+		{`queue unless queue > 5`, "queue 4{model=m,pod=a-decode}"},
 		{`max_over_time(queue{pod="a-decode"}[31s])`, "4{model=m,pod=a-decode}"},
 		{`avg_over_time(queue{pod="a-decode"}[31s])`, "3{model=m,pod=a-decode}"},
 		{`rate(full[1m])`, "4{pod=a}"},
@@ -80,7 +85,7 @@ func TestQueries(t *testing.T) {
 			for _, l := range v.Labels {
 				labels = append(labels, l.Name+"="+l.Value)
 			}
-			text := fmt.Sprint(v.Value)
+			text := strings.TrimSpace(v.Name + " " + fmt.Sprint(v.Value))
 			if len(labels) > 0 {
 				text += "{" + strings.Join(labels, ",") + "}"
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	. "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 // driver is a machine with its effects, which a test reads when it likes.

@@ -96,7 +96,7 @@ func serve(t *testing.T, batching engine.Batching) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		f.Stop(ctx)
 		if n := f.Servers()[0].InFlight(); n != 0 {

@@ -1,0 +1,169 @@
+package program
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/comparison"
+	"github.com/windtunnel/windtunnel/report/terminal"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// compared is a scenario of simulated model servers that comparing is tested with. few says that plain tests
+// play a part of its runs, too; the others need WINDTUNNEL_STATISTICS=all.
+type compared struct {
+	name                   string
+	pool, server, workload string
+	replications           int
+	few                    bool
+}
+
+// comparedScenarios are such whose requests meet each other little, much, and so much that one section of a run
+// follows from another.
+var comparedScenarios = []compared{
+	{"light", "replicas: 4,", "", "requests: 5000, rate: 60", 1, true},
+	{"busy", "", "maxNumSeqs: 8", "requests: 5000, rate: 20", 1, true},
+	{"queueing", "", "maxNumSeqs: 8", "requests: 5000, rate: 25", 1, false},
+	{"bursts", "replicas: 2,", "", "requests: 5000, rate: 60, arrivals: gamma, burstiness: 0.25", 1, false},
+	{"objective", "", "maxNumSeqs: 8", "requests: 5000, rate: 22, slo: {ttft: 100ms, e2e: 500ms}", 1, false},
+	{"closed loop", "replicas: 2,", "", "requests: 5000, concurrency: 20", 1, false},
+	{"conversations", "replicas: 2,", "",
+		"requests: 3000, rate: 5, conversations: {turns: 2..8, thinkTime: 500ms..3s}", 1, false},
+	{"light, 5 runs", "replicas: 4,", "", "requests: 1000, rate: 60", 5, false},
+	{"queueing, 5 runs", "", "maxNumSeqs: 8", "requests: 1000, rate: 25", 5, false},
+	{"near critical, 5 runs", "", "maxNumSeqs: 8", "requests: 1000, rate: 28", 5, false},
+	{"near critical", "", "maxNumSeqs: 8", "requests: 5000, rate: 28", 1, false},
+	{"too much", "", "maxNumSeqs: 8", "requests: 5000, rate: 31", 1, false},
+}
+
+// runs plays a scenario with seeds that follow one another.
+func (c *compared) runs(t *testing.T, first int, set ...scenario.Setting) report.Runs {
+	t.Helper()
+	v := variant{file: c.name, settings: set, flags: &changeFlags{}, text: fmt.Appendf(nil, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+seed: %d
+pools:
+- name: default
+  flow: plain
+  %s
+  modelServer: {batching: continuous, accelerator: H100, outputTokens: 16..64, %s}
+workload: {%s}
+`, first, strings.TrimSuffix(c.pool, ","), c.server, c.workload)}
+	out := make(report.Runs, c.replications)
+	for i := range out {
+		x, err := v.play(context.Background(), i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[i] = x.sample
+	}
+	return out
+}
+
+// verdicts compares pairs of a scenario's runs, and counts the pairs of which a verdict says that some measure
+// is better, worse, or that all are undecided.
+func (c *compared) verdicts(t *testing.T, pairs int, pair func(i int) (a, b report.Runs)) map[comparison.Verdict]int {
+	t.Helper()
+	count := map[comparison.Verdict]int{}
+	for i := range pairs {
+		a, b := pair(i)
+		x := comparison.Of([]comparison.Side{{Name: "a"}, {Name: "b"}}, []report.Runs{a, b}, report.SLO{}, nil)
+		said, decided := map[comparison.Verdict]bool{}, false
+		for _, v := range x.Comparisons[0].Measures {
+			said[v.Verdict] = true
+			decided = decided || v.Corrected != nil
+		}
+		if (x.FailIfWorse() != nil) != said[comparison.Worse] {
+			t.Fatalf("the verdict is %q, and --fail-if-worse says %v", x.Comparisons[0].Verdict, x.FailIfWorse())
+		}
+		switch {
+		case said[comparison.Better] && said[comparison.Worse]:
+			count["both"]++
+		case said[comparison.Better]:
+			count[comparison.Better]++
+		case said[comparison.Worse]:
+			count[comparison.Worse]++
+		case !decided:
+			count[comparison.Undecided]++
+		}
+	}
+	return count
+}
+
+// eachCompared runs a test for each scenario, with as many pairs as there are few or many.
+func eachCompared(t *testing.T, few, many int, test func(t *testing.T, c *compared, pairs int)) {
+	for _, c := range comparedScenarios {
+		pairs := many
+		if os.Getenv("WINDTUNNEL_STATISTICS") == "" {
+			if pairs = few; !c.few {
+				continue
+			}
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, &c, pairs)
+		})
+	}
+}
+
+// A scenario beside itself with other seeds is better or worse in 5 of 100 comparisons by design, and in no
+// more than 17 of 200. What runs beyond what its servers can do has no say.
+func TestCompareFindsNothingInChance(t *testing.T) {
+	eachCompared(t, 6, 200, func(t *testing.T, c *compared, pairs int) {
+		got := c.verdicts(t, pairs, func(i int) (a, b report.Runs) {
+			return c.runs(t, 1+2*i*c.replications), c.runs(t, 1+(2*i+1)*c.replications)
+		})
+		wrong := got[comparison.Better] + got[comparison.Worse] + got["both"]
+		t.Logf("%s: %d of %d are wrong (%v)", c.name, wrong, pairs, got)
+		if most := map[int]int{6: 2, 200: 17}[pairs]; wrong > most {
+			t.Errorf("%d of %d comparisons with itself say better or worse, expected at most %d", wrong, pairs, most)
+		}
+	})
+}
+
+// Steps that are 1 % shorter are better in 38 of 40 comparisons at least, and never worse.
+func TestCompareFindsAPercent(t *testing.T) {
+	eachCompared(t, 4, 40, func(t *testing.T, c *compared, pairs int) {
+		if c.name == "too much" {
+			t.Skip("nothing settles there, and nothing is said")
+		}
+		faster := scenario.Setting{Path: "pools[0].modelServer.jitter.factor", Value: "0.99"}
+		got := c.verdicts(t, pairs, func(i int) (a, b report.Runs) {
+			first := 1 + i*c.replications
+			return c.runs(t, first), c.runs(t, first, faster)
+		})
+		t.Logf("%s: %d of %d are better (%v)", c.name, got[comparison.Better], pairs, got)
+		if least := pairs * 38 / 40; got[comparison.Better] < least || got[comparison.Worse]+got["both"] > 0 {
+			t.Errorf("found %v in %d comparisons with 1 %% faster steps, expected at least %d better and none worse",
+				got, pairs, least)
+		}
+	})
+}
+
+// The verdict is the first line, red on a terminal where something is worse and without colour elsewhere, and
+// names from outside steer no terminal.
+func TestCompareColours(t *testing.T) {
+	c := comparedScenarios[0]
+	slower := scenario.Setting{Path: "pools[0].modelServer.jitter.factor", Value: "1.1"}
+	x := comparison.Of([]comparison.Side{{Name: "a"}, {Name: "b\x1b[2J"}},
+		[]report.Runs{c.runs(t, 1), c.runs(t, 1, slower)}, report.SLO{}, []string{"tpot mean"})
+	for paint, want := range map[bool]string{
+		true:  "\x1b[31mb\\u001b[2J is worse than a: tpot mean +10.",
+		false: "b\\u001b[2J is worse than a: tpot mean +10.",
+	} {
+		var out bytes.Buffer
+		if err := x.Write(&out, terminal.Paint(paint), 0); err != nil {
+			t.Fatal(err)
+		}
+		if text := out.String(); !strings.HasPrefix(text, want) || strings.Contains(text, "\x1b[2J") ||
+			strings.Contains(text, "\x1b") != paint {
+			t.Errorf("with colour %v it begins with %q, expected %q", paint, text[:min(len(text), 80)], want)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package files
+
+import (
+	"io"
+	"os"
+)
+
+// Lazy is a file that is opened when somebody reads it, and closed at its end: there may be more of them than may be
+// open at once.
+type Lazy struct {
+	Path string
+	f    *os.File
+	over bool
+}
+
+// Read opens the file if it has to. Its errors are those of Open and of reading.
+func (l *Lazy) Read(b []byte) (n int, err error) {
+	if l.over {
+		return 0, io.EOF
+	}
+	if l.f == nil {
+		if l.f, err = Open(l.Path); err != nil {
+			return 0, err
+		}
+	}
+	if n, err = l.f.Read(b); err != nil {
+		l.over = true
+		l.Close()
+	}
+	return n, err
+}
+
+// Close ends the reading before the file's end.
+func (l *Lazy) Close() {
+	if l.f != nil {
+		_ = l.f.Close() // it was only read
+		l.f = nil
+	}
+}

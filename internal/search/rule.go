@@ -1,0 +1,246 @@
+package search
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+// Objective is something that must hold of the requests of a load: their mean or a percentile of
+// them is at most Bound.
+type Objective struct {
+	Quantile float64 // 0 for the mean
+	Bound    float64
+	// Share says that the values are 1 for a request that misses the objective and else 0, and Sampled that those
+	// requests are some of many: runs in which none does leave as many as chance allows.
+	Share, Sampled bool
+}
+
+// least is how many requests of each of so many runs show that none of them misses a share's bound.
+func (o *Objective) least(runs int) int {
+	if !o.Sampled || o.Bound <= 0 || o.Bound >= 1 {
+		return 0
+	}
+	return int(math.Ceil(math.Log(1-confidence) / math.Log(1-o.Bound) / float64(runs) / (1 - WarmUp)))
+}
+
+// Run is what one run of a load came to.
+type Run struct {
+	// Values are, by objective, those of the requests after the run has warmed up.
+	Values [][]float64
+	// Early and Late are the mean waits of the first and the second half of all the run's requests, the warm-up
+	// included, each with Served of the mean time from there to a request's end, beside which a wait is nothing.
+	// Both are 0 where a run cannot say whether it settles.
+	Early, Late float64
+}
+
+// WarmUp is the part of a run's requests that Values leave out: a run begins with nothing in flight.
+const WarmUp = 0.2
+
+// Served is the part of the time of service that Early and Late have.
+const Served = 0.1
+
+// MostGrowth bounds how much longer requests wait in the second half of a run than in the first. Under a
+// load of exactly the capacity the wait grows from empty as the square root of time, whatever the
+// arrivals and services are: (1 - 0.5^1.5) / 0.5^1.5. Above it grows faster, and below it settles.
+const MostGrowth = 1.83
+
+// confidence is that of a limit. Half of the error of 5 % is left for the skew of queues, for which
+// Student's t is too narrow.
+const confidence = 0.95
+
+// Estimate is a value of pooled runs, with one-sided limits to either side.
+type Estimate struct{ Value, Low, High float64 }
+
+// Look is what the runs of one load say.
+type Look struct {
+	Rate           float64
+	Runs, Requests int        // so many runs of so many requests each
+	Estimates      []Estimate // by objective
+	Growth         Estimate
+	Verdict        Verdict
+	// Fails are the objectives for which Verdict is not Keeps, the first of several; -1 is the growth.
+	Fails []int
+
+	keeps  float64 // bound over upper limit of the objective that is nearest to its bound: from 1 on it keeps
+	swing  float64 // how much the growth differs from run to run
+	spread float64 // how much that objective differs from run to run, as a part of its value
+}
+
+// Judge pools runs of one load. Each percentile and mean is of all requests; its limits come from
+// leaving out one run after the other (the jackknife) and from Student's t. Delays grow like the reciprocal of
+// what is left of the capacity, so that it is the reciprocal of a delay, and the root of a share, that
+// differs evenly from run to run.
+func Judge(objectives []Objective, runs []Run) Look {
+	l := Look{Runs: len(runs), Verdict: Keeps, keeps: math.Inf(1)}
+	say := func(i int, v Verdict) {
+		if v < l.Verdict {
+			l.Verdict, l.Fails = v, nil
+		}
+		if v == l.Verdict && v != Keeps {
+			l.Fails = append(l.Fails, i)
+		}
+	}
+	for i, o := range objectives {
+		e, spread := o.estimate(i, runs)
+		l.Estimates = append(l.Estimates, e)
+		say(i, verdict(e, o.Bound))
+		if near := o.Bound / e.High; !(near >= l.keeps) { // also where it is not a number
+			l.keeps, l.spread = near, spread
+		}
+	}
+	l.Growth, l.swing = jackknife(len(runs), -1, func(without int) float64 {
+		early, late := 0.0, 0.0
+		for i := range runs {
+			if i != without {
+				early, late = early+runs[i].Early, late+runs[i].Late
+			}
+		}
+		if early == 0 {
+			return 0
+		}
+		return late / early
+	})
+	if v := verdict(l.Growth, MostGrowth); v != Keeps {
+		if l.Growth.Value > MostGrowth {
+			l.Verdict, l.Fails = Misses, []int{-1}
+		} else {
+			say(-1, v)
+		}
+	}
+	if l.Growth.Value > 0 {
+		l.keeps = min(l.keeps, MostGrowth/l.Growth.High)
+	}
+	return l
+}
+
+func verdict(e Estimate, bound float64) Verdict {
+	switch {
+	case e.High <= bound:
+		return Keeps
+	case e.Low > bound:
+		return Misses
+	}
+	return Undecided
+}
+
+func (o *Objective) estimate(i int, runs []Run) (e Estimate, spread float64) {
+	var all []float64
+	var of []int // whose run each value is, in the order of the values
+	if o.Quantile > 0 {
+		all, of = sorted(i, runs)
+	}
+	e, spread = jackknife(len(runs), map[bool]float64{false: -1, true: 0.5}[o.Share], func(without int) float64 {
+		if o.Quantile > 0 {
+			return quantile(all, of, without, o.Quantile)
+		}
+		sum, n := 0.0, 0
+		for r := range runs {
+			if r != without {
+				for _, v := range runs[r].Values[i] {
+					sum += v
+				}
+				n += len(runs[r].Values[i])
+			}
+		}
+		return sum / float64(n)
+	})
+	if o.Sampled {
+		n := 0.0
+		for r := range runs {
+			n += float64(len(runs[r].Values[i]))
+		}
+		if hit := math.Round(e.Value * n); hit < n {
+			e.High = max(e.High, mathext.InvRegIncBeta(hit+1, n-hit, confidence))
+		}
+	}
+	return e, spread
+}
+
+// sorted are all values of an objective, with the run of each.
+func sorted(i int, runs []Run) (values []float64, of []int) {
+	type value struct {
+		v   float64
+		run int
+	}
+	var all []value
+	for r := range runs {
+		for _, v := range runs[r].Values[i] {
+			all = append(all, value{v, r})
+		}
+	}
+	slices.SortFunc(all, func(a, b value) int {
+		switch {
+		case a.v < b.v:
+			return -1
+		case a.v > b.v:
+			return 1
+		}
+		return a.run - b.run
+	})
+	values, of = make([]float64, len(all)), make([]int, len(all))
+	for k, x := range all {
+		values[k], of[k] = x.v, x.run
+	}
+	return values, of
+}
+
+// quantile is the smallest value that at least this part does not exceed of all but one run's.
+func quantile(values []float64, of []int, without int, p float64) float64 {
+	n := 0
+	for _, r := range of {
+		if r != without {
+			n++
+		}
+	}
+	rank := max(1, int(math.Ceil(p*float64(n))))
+	for k, r := range of {
+		if r != without {
+			if rank--; rank == 0 {
+				return values[k]
+			}
+		}
+	}
+	return math.NaN()
+}
+
+// jackknife has the limits of a value of n runs, from what it comes to without each of them (-1: with all),
+// on the scale of a power of it. spread is the standard deviation from run to run, as a part of the value.
+func jackknife(n int, power float64, value func(without int) float64) (e Estimate, spread float64) {
+	e = Estimate{Value: value(-1), High: math.Inf(1)}
+	if math.IsNaN(e.Value) {
+		return e, math.Inf(1)
+	}
+	sum, squares := 0.0, 0.0
+	scaled := func(v float64) float64 { return math.Pow(v, power) }
+	back := func(x float64) float64 { return math.Pow(max(x, 0), 1/power) }
+	for i := range n {
+		x := float64(n)*scaled(e.Value) - float64(n-1)*scaled(value(i))
+		delta := x - sum/float64(max(i, 1))
+		sum += x
+		squares += delta * (x - sum/float64(i+1))
+	}
+	mean, deviation := sum/float64(n), math.Sqrt(squares/float64(n-1))
+	if math.IsInf(scaled(e.Value), 0) { // nothing waits: nothing differs
+		return Estimate{Value: e.Value, Low: e.Value, High: e.Value}, 0
+	}
+	half := student(confidence, n-1) * deviation / math.Sqrt(float64(n))
+	switch {
+	case math.IsNaN(half): // without one of the runs nothing waits
+		return e, math.Inf(1)
+	case power < 0:
+		half = -half
+	}
+	if e.Low, e.High = back(mean-half), back(mean+half); e.Value == 0 {
+		return e, 0
+	}
+	return e, math.Abs(deviation / power / scaled(e.Value))
+}
+
+// student is the one-sided quantile of Student's t.
+func student(p float64, freedom int) float64 {
+	v := float64(freedom)
+	x := mathext.InvRegIncBeta(v/2, 0.5, 2*(1-p))
+	return math.Sqrt(v * (1 - x) / x)
+}
