@@ -415,7 +415,7 @@ func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	center, _ := in(&a.whole)
 	e := estimate(len(a.runs), center, a.runs.unsteady(), m,
 		func(k int) ([]float64, int) { return valuesIn(a.sections(k), in) },
-		func() float64 { return independent(a.series(m), a.series(memoryOf)) })
+		func() float64 { return a.widened(m) })
 	if m.quantile > 0 {
 		low, high := value, value
 		if e.Sure {
@@ -468,6 +468,9 @@ func (r Runs) unsteady() string {
 // memoryOf is the measure whose memory a measure has that has no series of its own.
 var memoryOf = mustMeasure("e2e mean")
 
+// waitOf is the measure of which requests that wait for each other have more.
+var waitOf = mustMeasure("ttft mean")
+
 func mustMeasure(name string) Measure {
 	m, ok := MeasureNamed(name)
 	if !ok {
@@ -507,20 +510,34 @@ func (a *Analysis) series(m Measure) []float64 {
 	return sums
 }
 
-// independent returns how many independent observations the first of these series amounts to that there is.
-func independent(series ...[]float64) float64 {
+// widened returns the factor by which the variance of a measure's interval grows (stats.Widened), by how it changes
+// over a single run. What a request waits for remembers longest, and hides in how long requests take by themselves:
+// the part of the variance that comes of the time to the first token grows as that does.
+func (a *Analysis) widened(m Measure) float64 {
+	own := a.series(m)
+	widened := widenedBy(own, a.series(memoryOf))
+	waits := a.series(waitOf)
+	if m.family != memoryOf.family || len(own) != len(waits) || len(own) < mostSections {
+		return widened
+	}
+	part := min(1, stats.Spread(waits, mostSections)/stats.Spread(own, mostSections))
+	return max(widened, 1+part*(widenedBy(waits)-1))
+}
+
+// widenedBy returns the factor by the first of these series that there is.
+func widenedBy(series ...[]float64) float64 {
 	for _, s := range series {
 		if len(s) > 0 {
-			return stats.Independent(s)
+			return stats.Widened(stats.Independent(s))
 		}
 	}
-	return 1
+	return stats.Widened(1)
 }
 
 // estimate finds the interval around a value by as many sections as are long enough. in returns what each of
-// k sections comes to by itself, and of how many requests the smallest is; observations returns how many
-// independent ones a single run amounts to.
-func estimate(runs int, value float64, not string, m Measure, in func(k int) (values []float64, fewest int), observations func() float64) Estimate {
+// k sections comes to by itself, and of how many requests the smallest is; widened returns the factor by
+// which the variance of a single run grows.
+func estimate(runs int, value float64, not string, m Measure, in func(k int) (values []float64, fewest int), widened func() float64) Estimate {
 	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
 	if m.load && runs == 1 {
 		e.Why = "one whole run"
@@ -529,7 +546,7 @@ func estimate(runs int, value float64, not string, m Measure, in func(k int) (va
 	if not != "" && runs == 1 {
 		return e
 	}
-	needed, independent := m.Least(), math.Inf(1)
+	needed, factor := m.Least(), 1.0
 	if runs > 1 {
 		needed = needed * 2 / 5 // the spread of independent runs tells how much chance there is in each
 	}
@@ -544,9 +561,9 @@ func estimate(runs int, value float64, not string, m Measure, in func(k int) (va
 			continue
 		}
 		if runs == 1 {
-			independent = observations()
+			factor = widened()
 		}
-		return Estimate{Interval: stats.Around(value, values, independent), Sure: true}
+		return Estimate{Interval: stats.Around(value, values, factor), Sure: true}
 	}
 	return e
 }
@@ -582,7 +599,7 @@ func Compare(m Measure, a, b *Analysis) (Difference, bool) {
 		}
 		return x, min(fewestX, fewestY)
 	}, func() float64 {
-		return independent(lessEach(b.series(m), a.series(m)), lessEach(b.series(memoryOf), a.series(memoryOf)))
+		return widenedBy(lessEach(b.series(m), a.series(m)), lessEach(b.series(memoryOf), a.series(memoryOf)))
 	})
 	return d, true
 }

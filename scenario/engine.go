@@ -26,6 +26,8 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 		DisableChunkedPrefill: !m.ChunkedPrefill, DisablePrefixCaching: !m.PrefixCaching, LongPrefillTokenThreshold: m.LongPrefillTokenThreshold,
 		MaxNumPartialPrefills: m.MaxNumPartialPrefills, MaxLongPartialPrefills: m.MaxLongPartialPrefills,
 		ReportSteps: true, // the metrics count them
+		// A recorded step is reported when it ends, among the events of that time.
+		SingleSteps: m.StepDetail() != lifecycle.NoSteps,
 		MaxLoRAs:    m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs, LoRALoadTime: machine.FromDuration(m.LoRALoadTime),
 		LoRAActivateTime: machine.FromDuration(m.LoRAActivateTime),
 		KVHoldTimeout:    p.Disaggregation.holdBlocks(),

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -54,6 +55,23 @@ func TestEngineSteps(t *testing.T) {
 	}
 	if steps == 0 || tokens != made {
 		t.Fatalf("%d steps made %d tokens, the answers have %d", steps, tokens, made)
+	}
+}
+
+// A recorded step stands among the events of its time.
+func TestEngineStepsInOrder(t *testing.T) {
+	pool := "replicas: 2, model: llama-3.1-8b, modelServer: {batching: continuous, accelerator: H100, engineSteps: steps}"
+	steps, now := 0, machine.Time(0)
+	for _, e := range record(t, parse(t, pool, "requests: 40, rate: 9")) {
+		if e.Time < now {
+			t.Fatalf("after an event at %v comes %+v", now, e)
+		}
+		if now = e.Time; e.Step == flow.EngineStep {
+			steps++
+		}
+	}
+	if steps == 0 {
+		t.Error("no step is recorded")
 	}
 }
 

@@ -122,7 +122,7 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	if err != nil {
 		return err
 	}
-	config.Gaps, config.SingleSteps = x.w.gaps, x.w.stepByStep
+	config.Gaps, config.SingleSteps = x.w.gaps, config.SingleSteps || x.w.stepByStep
 	m := p.Server(i)
 	own := m
 	if m.Batching != scenario.Independent { // the engine says how long all takes but how long answers are, which is the pool's

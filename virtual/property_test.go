@@ -11,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-const talking = "conversations: {turns: 1..4, thinkTime: 0s..200ms}"
+const talking = "conversations: {turns: 1..8, thinkTime: 0s..200ms}"
 
 // anything draws a scenario in which much goes wrong at once.
 func anything(t *rapid.T) string {

@@ -29,6 +29,8 @@ type system struct {
 	// mean is promised in 95 % of runs.
 	lengths    []int
 	surelyFrom int
+	// unsure is the relative standard error of what is true, where that was measured.
+	unsure map[string]float64
 }
 
 // recursion is a run of n requests of a queue that a few lines play: each gives when a request was sent, and
@@ -65,7 +67,7 @@ func openQueue(load float64, surelyFrom int) system {
 			}
 		})
 	}, known(map[string]float64{"e2e mean": mean / 100, "e2e p50": mean * math.Ln2 / 100, "e2e p90": mean * math.Log(10) / 100,
-		"e2e p99": mean * math.Log(100) / 100, "requests/s": load * 100, "in flight": load * mean}), queueLengths, surelyFrom}
+		"e2e p99": mean * math.Log(100) / 100, "requests/s": load * 100, "in flight": load * mean}), queueLengths, surelyFrom, nil}
 }
 
 func known(m map[string]float64) func(*testing.T) map[string]float64 {
@@ -139,7 +141,7 @@ func closedQueue(load float64, n, surelyFrom int) system {
 			}
 		})
 	}, known(map[string]float64{"e2e mean": (float64(n)/rate - think) / 100, "e2e p50": quantile(0.5) / 100, "e2e p90": quantile(0.9) / 100,
-		"e2e p99": quantile(0.99) / 100, "requests/s": rate * 100, "in flight": float64(n) - rate*think}), queueLengths, surelyFrom}
+		"e2e p99": quantile(0.99) / 100, "requests/s": rate * 100, "in flight": float64(n) - rate*think}), queueLengths, surelyFrom, nil}
 }
 
 // servers are model servers that batch, under a load that a scenario writes down. What is true of them is the mean
@@ -165,14 +167,21 @@ func servers(name, load string, lengths []int, surelyFrom int) system {
 func (s system) measured() system {
 	var once sync.Once
 	truth := map[string]float64{}
+	s.unsure = map[string]float64{}
 	s.true = func(t *testing.T) map[string]float64 {
 		once.Do(func() {
 			const runs, n = 50, 200_000
+			squares := map[string]float64{}
 			for seed := range uint64(runs) {
 				a := (report.Runs{s.play(t, n, 1_000_000+seed)}).Under(report.SLO{})
 				for _, name := range []string{"ttft mean", "ttft p50", "ttft p90", "tpot mean", "itl mean", "e2e mean", "e2e p90", "requests/s", "output tokens/s"} {
-					truth[name] += estimate(t, a, name).Value / runs
+					v := estimate(t, a, name).Value
+					truth[name] += v / runs
+					squares[name] += v * v / runs
 				}
+			}
+			for name, v := range truth {
+				s.unsure[name] = math.Sqrt(max(0, squares[name]/(v*v)-1) / runs)
 			}
 		})
 		return truth
@@ -254,6 +263,7 @@ func TestStatisticsOfIntervals(t *testing.T) {
 					for _, name := range slices.Sorted(maps.Keys(truth)) {
 						c := cells[name]
 						held, bias, se := c.result()
+						se = math.Hypot(se, s.unsure[name])
 						fmt.Fprintf(&text, "\n%16s: printed in %3.0f%%, hold %5.1f%%, ±%.1f%%, bias %+.2f%% (%+.1f)", name,
 							100*c.printed/c.runs, 100*held, 100*c.half/c.printed, 100*bias, bias/se)
 						if c.printed > 0 {

@@ -84,13 +84,17 @@ type row struct {
 	endpoint, prefiller    int32 // names, 0 where there is none
 	model, class, outcome  int32
 	prompt, cached, tokens int32
-	status, attempts       int32
-	ttft, total            machine.Time // as the report measured them, or none
-	byHand, held, known    bool         // known: its client reports
-	stage                  stage
-	version                uint64
-	steps                  []byte // lines of the record with commas between
-	dropped                bool   // some of them
+	fetched                int // bytes of KV cache, from another server or a store
+	// asked: a server has the prompt, and has not begun with it. prefilled: a prefill server has begun,
+	// so that what the decode server begins with is no hit of its cache.
+	asked, prefilled    bool
+	status, attempts    int32
+	ttft, total         machine.Time // as the report measured them, or none
+	byHand, held, known bool         // known: its client reports
+	stage               stage
+	version             uint64
+	steps               []byte // lines of the record with commas between
+	dropped             bool   // some of them
 }
 
 // stage is where a request is, for counting.
@@ -280,8 +284,8 @@ func (b *Book) keep(r *row, n int, line []byte) {
 func (b *Book) note(r *row, e *flow.Event) {
 	at := flow.At{Hop: e.Hop, Step: e.Step}
 	r.known = r.known || e.Hop == flow.Client
+	leg := e.Hop == flow.Server && r.prefiller != 0 && b.names[r.prefiller] == e.Endpoint
 	if m, ok := moments[at]; ok {
-		leg := e.Hop == flow.Server && r.prefiller != 0 && b.names[r.prefiller] == e.Endpoint
 		switch {
 		case leg: // of it the sidecar's moments are shown
 		case r.at[m] == none || m != sent && m != over && e.Attempt > 1: // of several attempts the last
@@ -289,12 +293,7 @@ func (b *Book) note(r *row, e *flow.Event) {
 		}
 	}
 	number := func(key string, into *int32) {
-		switch v := e.Details.Get(key).(type) {
-		case int:
-			*into = int32(min(v, 1<<31-1))
-		case float64:
-			*into = int32(max(min(v, 1<<31-1), 0))
-		}
+		*into = int32(min(whole(e.Details.Get(key), int(*into)), 1<<31-1))
 	}
 	text := func(key string, into *int32) {
 		if v, ok := e.Details.Get(key).(string); ok && v != "" {
@@ -314,15 +313,18 @@ func (b *Book) note(r *row, e *flow.Event) {
 		r.prefiller = b.name(e.Endpoint)
 	case flow.At{Hop: flow.Server, Step: flow.Part1Received}, flow.At{Hop: flow.Server, Step: flow.RequestReceived}:
 		number("prompt_tokens", &r.prompt)
+		r.asked = true
 		text("model", &r.model)
 		if r.endpoint == 0 {
 			r.endpoint = b.name(e.Endpoint)
 		}
 		b.move(r, waiting)
 	case flow.At{Hop: flow.Server, Step: flow.PrefillStarted}:
-		var cached int32
-		number("cached_tokens", &cached)
-		r.cached = max(r.cached, cached)
+		if r.asked && (leg || !r.prefilled) { // a preempted request finds its own blocks, which is no hit either
+			number("cached_tokens", &r.cached)
+		}
+		r.asked, r.prefilled = false, r.prefilled || leg
+		r.fetched += whole(e.Details.Get("fetched_bytes"), 0)
 		b.move(r, running)
 	case flow.At{Hop: flow.Server, Step: flow.LastTokenSent}:
 		number("tokens", &r.tokens)
@@ -354,6 +356,18 @@ func (b *Book) note(r *row, e *flow.Event) {
 		b.end(r)
 	}
 	b.series().Level(e.Time, b.level)
+}
+
+// whole is a detail that counts something: a number of a run's own, or one that a recording's
+// JSON brought; without one it is what is said instead.
+func whole(v any, without int) int {
+	switch x := v.(type) {
+	case int:
+		return x
+	case float64:
+		return int(max(min(x, 1<<53), 0))
+	}
+	return without
 }
 
 func (b *Book) series() *report.Series {
@@ -435,7 +449,7 @@ func (b *Book) Steps(request string) (steps []byte, missing, ok bool) {
 // appendRow writes a row as a list, the shortest form that a page can take apart:
 // its number, id, the moments (the first in microseconds since the run began, others
 // since that one, -1 that has not come), and the rest.
-func (b *Book) appendRow(out []byte, n int, r *row) []byte {
+func appendRow(out []byte, n int, r *row) []byte {
 	out = append(out, '[')
 	out = strconv.AppendInt(out, int64(n), 10)
 	out = append(out, ',')
@@ -468,5 +482,5 @@ func (b *Book) appendRow(out []byte, n int, r *row) []byte {
 		out = append(out, ',')
 		out = strconv.AppendInt(out, int64(v), 10)
 	}
-	return append(out, ']')
+	return append(strconv.AppendInt(append(out, ','), int64(r.fetched), 10), ']')
 }

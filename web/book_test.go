@@ -59,7 +59,7 @@ func TestFrames(t *testing.T) {
 				t.Errorf("a frame of %d rows, expected %d at most", len(f.Rows), frameRows)
 			}
 			for _, r := range f.Rows {
-				if len(r) != 29 {
+				if len(r) != 30 {
 					t.Fatalf("a row of %d columns: %v", len(r), r)
 				}
 				known[r[1].(string)] = true
@@ -151,5 +151,31 @@ func TestSize(t *testing.T) {
 	}
 	if n := len(theSite().modules()); n < 4 {
 		t.Errorf("only %d modules were found", n)
+	}
+}
+
+// between is a writer that calls a function before it takes anything.
+type between func()
+
+func (f between) Write(b []byte) (int, error) {
+	f()
+	return len(b), nil
+}
+
+// An event is taken while a file of the run is being written.
+func TestEventsWhileShared(t *testing.T) {
+	b := NewBook()
+	play(b, 1, 3*sharedSteps)
+	taken := 0
+	err := b.write(between(func() {
+		if !b.mu.TryLock() {
+			t.Fatal("an event waits until the file is written")
+		}
+		b.mu.Unlock()
+		play(b, 3*sharedSteps+taken+1, 3*sharedSteps+taken+1)
+		taken++
+	}), &Meta{})
+	if err != nil || taken < 2 || len(b.rows) != 3*sharedSteps+taken {
+		t.Fatal(err, taken, len(b.rows))
 	}
 }

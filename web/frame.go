@@ -68,7 +68,7 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 		if count++; count > 1 {
 			rows = append(rows, ',')
 		}
-		rows = b.appendRow(rows, n, &b.rows[n-b.first])
+		rows = appendRow(rows, n, &b.rows[n-b.first])
 	}
 	if c.snap >= 0 {
 		if c.snap <= b.first {

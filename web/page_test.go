@@ -249,9 +249,14 @@ func TestTopology(t *testing.T) {
 	do(t, ctx, "servers", text(".servers", "10.0.0.3:8000"))
 	do(t, ctx, "a moment", slide(0.43))
 	do(t, ctx, "held requests", text(".stage", "6 requests in flight"))
+	do(t, ctx, "as many in the header", until(figure("in flight")+` === "6"`))
+	do(t, ctx, "its moment, too", until(figure("time")+` === document.querySelector(".playhead output").firstChild.data.trim()`))
+	do(t, ctx, "what was sent by then", until(figure("requests")+` < 40`))
 	do(t, ctx, "part 1 without part 2", text(".stage", "held open"))
 	do(t, ctx, "the end", slide(1))
 	do(t, ctx, "nobody", text(".stage", "0 requests in flight"))
+	do(t, ctx, "nobody in the header", until(figure("in flight")+` === "0"`))
+	do(t, ctx, "all were sent", until(figure("requests")+` === "40"`))
 	do(t, ctx, "back", slide(0.41))
 	do(t, ctx, "a room", chromedp.Click(chromedp.CSS(`[data-room="pod 10.0.0.2:8000"]`)))
 	do(t, ctx, "its metrics", text(".about", "picked"))
@@ -274,6 +279,16 @@ func TestTopologyOfPrefillServers(t *testing.T) {
 	do(t, ctx, "a moment", slide(0.3))
 	do(t, ctx, "on", chromedp.Click(chromedp.CSS(".playhead button")))
 	do(t, ctx, "drawn", chromedp.Sleep(900*time.Millisecond))
+	do(t, ctx, "a request", chromedp.Evaluate[any](`location.hash = "request/req-1-000001"; 0`))
+	do(t, ctx, "what was transferred is not cached", until(`(() => {
+		const facts = Object.fromEntries([...document.querySelectorAll(".facts div")].map((e) => [...e.children].map((x) => x.innerText)));
+		return facts.cached === "0 tokens" && facts.transferred === "250 MB";
+	})()`))
+}
+
+// figure is a figure of the header.
+func figure(what string) string {
+	return fmt.Sprintf(`([...document.querySelectorAll("header .metric")].find((e) => e.firstChild.textContent === %q) || document.body).lastChild.textContent`, what)
 }
 
 // slide moves the slider of time to a share of the run, and stops there.

@@ -2,16 +2,21 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // How much of a run is in a shared file: of more requests those that did not complete,
@@ -30,23 +35,58 @@ type shared struct {
 	Steps int `json:"steps"`
 }
 
-// some chooses rows, at most so many, of those that are kept.
-func (b *Book) some(most int) []int {
-	all := make([]int, len(b.rows))
+// copied is what of a Book goes into a file. It is copied piece by piece, so that an event
+// never waits for a whole file to be written.
+type copied struct {
+	rows      []row
+	of        int // requests that there were
+	completed int32
+	names     []string
+	gauges    []gauge
+	notices   []notice
+	now       machine.Time
+}
+
+// copiedRows is how many rows are copied while events wait.
+const copiedRows = 4096
+
+// copy copies the rows that there are now. Steps are not written again once they stand there, so
+// that rows may share them.
+func (b *Book) copy() (c copied) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.of = b.first + len(b.rows)
+	for next := b.first; next < c.of; {
+		from := max(next, b.first)
+		next = min(from+copiedRows, c.of)
+		c.rows = append(c.rows, b.rows[from-b.first:next-b.first]...)
+		b.mu.Unlock()
+		b.mu.Lock()
+	}
+	for i := 0; i < len(b.gauges); i += len(b.gauges)/sharedRows + 1 {
+		c.gauges = append(c.gauges, b.gauges[i])
+	}
+	c.completed, c.now = b.name("completed"), b.now
+	c.names, c.notices = slices.Clone(b.names), slices.Clone(b.notices)
+	return c
+}
+
+// some chooses rows, at most so many.
+func (c *copied) some(most int) []int {
+	all := make([]int, len(c.rows))
 	for i := range all {
 		all[i] = i
 	}
 	if len(all) <= most {
 		return all
 	}
-	good := b.name("completed")
 	chosen := map[int]bool{}
-	for i := range b.rows {
-		if b.rows[i].outcome != good && len(chosen) < most/4 {
+	for i := range c.rows {
+		if c.rows[i].outcome != c.completed && len(chosen) < most/4 {
 			chosen[i] = true
 		}
 	}
-	slices.SortFunc(all, func(x, y int) int { return int(min(1, max(-1, b.rows[y].ttft-b.rows[x].ttft))) })
+	slices.SortFunc(all, func(x, y int) int { return cmp.Compare(c.rows[y].ttft, c.rows[x].ttft) })
 	for _, i := range all[:min(slowest, most/4)] {
 		chosen[i] = true
 	}
@@ -54,51 +94,39 @@ func (b *Book) some(most int) []int {
 	for i := 0; i < len(all); i += every {
 		chosen[i] = true
 	}
-	out := make([]int, 0, len(chosen))
-	for i := range b.rows {
-		if chosen[i] {
-			out = append(out, i)
-		}
-	}
-	return out
+	return slices.Sorted(maps.Keys(chosen))
 }
 
-// whole is what a shared file has of a run, as JSON.
-func (b *Book) whole(m *Meta) ([]byte, error) {
+// write writes what a shared file has of a run, as JSON.
+func (b *Book) write(w io.Writer, m *Meta) error {
 	metrics := b.measured()
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	c := b.copy()
 	told := *m
 	told.Do, told.WhatIf, told.Gateway = nil, false, ""
 	meta, err := json.Marshal(told)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rows := b.some(sharedRows)
+	rows := c.some(sharedRows)
 	out := append([]byte(`{"meta":`), meta...)
 	out = append(out, `,"frames":[{"now":`...)
-	out = appendMicros(out, b.now)
-	out = list(out, "names", b.names, func(out []byte, name *string) []byte { return appendText(out, *name) })
+	out = appendMicros(out, c.now)
+	out = list(out, "names", c.names, func(out []byte, name *string) []byte { return appendText(out, *name) })
 	out = append(out, `,"namesFrom":0`...)
-	numbers := make([]int, 0, len(rows))
-	for n := range rows { // a file's rows have numbers of their own, without gaps
-		numbers = append(numbers, n)
-	}
-	out = list(out, "rows", numbers, func(out []byte, n *int) []byte { return b.appendRow(out, *n, &b.rows[rows[*n]]) })
-	every := len(b.gauges)/sharedRows + 1
-	var gauges []gauge
-	for i := 0; i < len(b.gauges); i += every {
-		gauges = append(gauges, b.gauges[i])
-	}
-	out = list(out, "gauges", gauges, func(out []byte, g *gauge) []byte { return g.append(out) })
-	out = list(out, "notices", b.notices, func(out []byte, x *notice) []byte { return append(out, x.text...) })
+	n := -1 // a file's rows have numbers of their own, without gaps
+	out = list(out, "rows", rows, func(out []byte, i *int) []byte {
+		n++
+		return appendRow(out, n, &c.rows[*i])
+	})
+	out = list(out, "gauges", c.gauges, func(out []byte, g *gauge) []byte { return g.append(out) })
+	out = list(out, "notices", c.notices, func(out []byte, x *notice) []byte { return append(out, x.text...) })
 	if metrics != nil {
 		out = append(append(out, `,"metrics":`...), metrics...)
 	}
 	out = append(out, `,"ended":true}],"steps":{`...)
 	steps, size := 0, 0
-	for _, i := range b.some(sharedSteps) {
-		r := &b.rows[i]
+	for _, i := range c.some(sharedSteps) {
+		r := &c.rows[i]
 		if size += len(r.steps); size > sharedBytes || r.dropped {
 			continue
 		}
@@ -106,12 +134,17 @@ func (b *Book) whole(m *Meta) ([]byte, error) {
 			out = append(out, ',')
 		}
 		out = append(append(append(appendText(out, r.id), `:[`...), r.steps...), ']')
+		if _, err := w.Write(out); err != nil {
+			return err
+		}
+		out = out[:0]
 	}
-	share, err := json.Marshal(shared{len(rows), len(b.rows) + b.first, steps})
+	share, err := json.Marshal(shared{len(rows), c.of, steps})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return append(append(append(out, `},"share":`...), share...), '}'), nil
+	_, err = w.Write(append(append(append(out, `},"share":`...), share...), '}'))
+	return err
 }
 
 // starting loads the modules of a shared file: each becomes an address of its own, which
@@ -127,18 +160,6 @@ import(at["page/app.js"]);
 
 // WriteFile writes the page of a run as one HTML file that needs nothing else.
 func (s *Server) WriteFile(w io.Writer) error {
-	data, err := s.book.whole(s.meta.Load())
-	if err != nil {
-		return err
-	}
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(data); err != nil {
-		return err
-	}
-	if err := z.Close(); err != nil {
-		return err
-	}
 	style := ""
 	var modules [][]any
 	for _, a := range s.site.modules() {
@@ -161,14 +182,22 @@ func (s *Server) WriteFile(w io.Writer) error {
 		return err
 	}
 	policy := "default-src 'none'; script-src " + hashOf([]byte(starting)) + " blob:; style-src " + hashOf([]byte(style)) + "; img-src data:; base-uri 'none'; form-action 'none'"
-	_, err = fmt.Fprintf(w, `<!doctype html>
+	if _, err = fmt.Fprintf(w, `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="%s"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
 <title>%s – windtunnel</title><style>%s</style></head>
 <body><div id="page"><p class="start">Loading the run…</p></div>
 <script type="application/json" id="modules">%s</script>
-<script type="application/octet-stream" id="run">%s</script>
+<script type="application/octet-stream" id="run">`, policy, html.EscapeString(s.meta.Load().Scenario), style, code); err != nil {
+		return err
+	}
+	text := base64.NewEncoder(base64.StdEncoding, w)
+	packed := gzip.NewWriter(text)
+	if err := errors.Join(s.book.write(packed, s.meta.Load()), packed.Close(), text.Close()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, `</script>
 <script type="module">%s</script></body></html>
-`, policy, html.EscapeString(s.meta.Load().Scenario), style, code, base64.StdEncoding.EncodeToString(packed.Bytes()), starting)
+`, starting)
 	return err
 }
 

@@ -71,9 +71,16 @@ func (m *Machine) admit(r *Request) {
 	r.number, r.state = m.numbers, queued
 	r.evictable = m.evicts && r.Objective.Priority < 0
 	m.queue[r.number] = r
-	m.emit(Effect{Kind: Queued, Request: r})
-	m.flow(flowcontrol.Arrive{ID: r.number, Priority: r.Objective.Priority, FairnessID: r.FairnessID,
-		Bytes: int64(r.SizeBytes), Tokens: int64(r.Tokens), Most: r.MaxWait, TTFT: machine.Time(r.TTFTMs * float64(machine.Millisecond))})
+	entered, from := Effect{Kind: Queued, Request: r}, len(m.flowFx.List)
+	m.fc.Input(m.now, flowcontrol.Arrive{ID: r.number, Priority: r.Objective.Priority, FairnessID: r.FairnessID,
+		Bytes: int64(r.SizeBytes), Tokens: int64(r.Tokens), Most: r.MaxWait, TTFT: machine.Time(r.TTFTMs * float64(machine.Millisecond))}, &m.flowFx)
+	for _, e := range m.flowFx.List[from:] {
+		if e.Kind == flowcontrol.Decided && e.ID == r.number {
+			entered.Flow = e
+		}
+	}
+	m.emit(entered)
+	m.play()
 }
 
 // flow tells flow control something, and carries out what comes of it.

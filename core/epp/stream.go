@@ -166,6 +166,9 @@ func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 			if !s.settled {
 				s.flush(now, fx)
 			}
+			if r := s.r; r != nil && r.Response != nil {
+				e.Metadata = stream.Metadata(r.Response.Metadata())
+			}
 		}
 		if passed {
 			fx.Add(*e)
@@ -365,7 +368,7 @@ func (s *Stream) TakesPieces() bool {
 // tellPiece has the plug-ins look at what was read last, in the Machine's turn.
 // Where none has a hook for it, it concerns nothing but its request.
 func (s *Stream) tellPiece() {
-	if s.m.hooks.ResponseBody && s.r.Response.Scheduled() {
+	if s.m.hooks.ResponseBody && s.r.Response.Placed() {
 		s.door.Input(Piece{s.r})
 	}
 }

@@ -210,13 +210,17 @@ func (b *Builder) Late(f func() error) {
 func (b *Builder) Plugins() []Plugin { return b.order }
 
 // Find is an existing plug-in by name, nil when there is none.
-func (b *Builder) Find(name string) Plugin { return b.made[name] }
+func (b *Builder) Find(name string) Plugin {
+	b.used[name] = true
+	return b.made[name]
+}
 
 // Ensure is the plug-in with the given name; when none was declared and the
-// name is a type's default name, one is made with default parameters. dataKey
-// and consumer are for the error.
+// name is a type's default name, one is made with default parameters. Without a
+// default type it has to be declared. dataKey and consumer are for the error.
 func (b *Builder) Ensure(name, defaultType, dataKey, consumer string) (Plugin, error) {
-	if p := b.made[name]; p != nil {
+	b.used[name] = true
+	if p := b.made[name]; p != nil && (defaultType != "" || b.cfg.Plugin(name) != nil) {
 		return p, nil
 	}
 	if name != defaultType {
@@ -228,6 +232,7 @@ func (b *Builder) Ensure(name, defaultType, dataKey, consumer string) (Plugin, e
 // standard is a plug-in that the configuration need not declare; nil when it
 // could not be made, which is told at the place that asks for it.
 func (b *Builder) standard(typ string, at strictyaml.Value) Plugin {
+	b.used[typ] = true
 	if p := b.made[typ]; p != nil || b.failed[typ] {
 		return p
 	}
@@ -422,10 +427,7 @@ func (b *Builder) parserRefs() []config.Ref {
 
 func (b *Builder) parsers(p *Picker) {
 	for _, ref := range b.parserRefs() {
-		pl := b.made[ref.PluginRef]
-		if pl == nil {
-			pl = b.standard(ref.PluginRef, refAt(ref.At)) // a known type need not be declared
-		}
+		pl := b.standard(ref.PluginRef, refAt(ref.At)) // a known type need not be declared
 		if rp, ok := pl.(RequestParser); ok {
 			p.parsers = append(p.parsers, rp.Parser())
 		} else if pl != nil {
@@ -501,11 +503,12 @@ func (b *Builder) dataLayer(p *Picker) {
 // policies finds flow control's policies, where it is on.
 func (b *Builder) policies() {
 	fc := b.cfg.FlowControl
-	if fc == nil || !b.cfg.FlowControlOn {
+	if fc == nil {
 		return
 	}
 	check := func(at strictyaml.Value, field, ref, kind string) {
-		if at = at.Get(field); ref == "" {
+		b.used[ref] = true
+		if at = at.Get(field); ref == "" || !b.cfg.FlowControlOn {
 			return
 		}
 		if pl := b.named(at, ref); pl != nil && !b.is(pl, kind) {

@@ -195,7 +195,7 @@ func (c *Cycle) end(point string, p Plugin, began machine.Time) {
 }
 
 // handled tells the handler's turns as the real one counts them: one for each
-// profile that it chose, one in which it chose none, and one for the results.
+// profile that it chose, one in which it chose none, and one for the results, if there are any.
 // Their time is what the profiles' plug-ins did not use.
 func (c *Cycle) handled(h Plugin, began machine.Time, first int) {
 	if c.p.opt.Stopwatch == nil {
@@ -210,7 +210,9 @@ func (c *Cycle) handled(h Plugin, began machine.Time, first int) {
 	for range turns {
 		d.Spans = append(d.Spans, Span{"ProfilePicker", h, max(0, own) / machine.Time(turns)})
 	}
-	d.Spans = append(d.Spans, Span{"ProcessProfilesResults", h, 0})
+	if len(d.Profiles) > 0 {
+		d.Spans = append(d.Spans, Span{"ProcessProfilesResults", h, 0})
+	}
 }
 
 func grow(s []float64, n int) []float64 {

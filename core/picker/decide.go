@@ -24,8 +24,12 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 		r.Tokens = r.Body.EstimatedTokens()
 	}
 	for _, h := range p.headerProcs {
+		t := p.Stopwatch()
 		if err := p.requestHeader(h, r); err != nil {
 			return nil, err
+		}
+		if p.opt.Stopwatch != nil {
+			r.Spans = append(r.Spans, Span{headerPoint(h), h, p.opt.Stopwatch() - t})
 		}
 	}
 	if r.FairnessID == "" {
@@ -201,7 +205,7 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 			return flowcontrol.Denied(err)
 		}
 	}
-	c.running = p.handler
+	c.running, d.Handled = p.handler, true
 	t, inner := c.begin(), len(d.Spans)
 	err := p.handler.Schedule(c)
 	c.handled(p.handler, t, inner)

@@ -43,6 +43,8 @@ type Decision struct {
 	// DisaggBy the handler.
 	Disagg   string
 	DisaggBy Plugin
+	// Handled says that the profile handler was asked: nothing refused the request before.
+	Handled bool
 	// Detail says that the record is complete: removals and ties too.
 	Detail bool
 	// Forced says that a test chose the endpoints.
@@ -253,7 +255,7 @@ func (d *Decision) reset(plugins int) {
 	d.Targets = d.Targets[:0]
 	d.Set, d.Drop = d.Set[:0], d.Drop[:0]
 	d.Screened, d.Spans = d.Screened[:0], d.Spans[:0]
-	d.Primary, d.HideScores, d.Forced = -1, false, false
+	d.Primary, d.HideScores, d.Forced, d.Handled = -1, false, false, false
 	d.Disagg, d.DisaggBy = "", nil
 	d.Took, d.Admission = 0, ""
 	d.Saturation = -1

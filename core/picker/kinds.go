@@ -193,14 +193,15 @@ func (b *Builder) checkPlace(p Plugin, ref config.ProfilePlugin) {
 	}
 }
 
-// checkUse warns of what is declared and listed in no profile, where it would act.
+// checkUse warns of what is declared and referred to nowhere, though it acts only where something refers to it:
+// a scorer in no profile, a scraper in no dataLayer.
 func (b *Builder) checkUse() {
-	if len(b.cfg.SchedulingProfiles) == 0 {
-		return // all are in the one that there is
+	alone := func(k kind) bool { // without profiles all are in the one that there is
+		return k.place == byItself || k.place == inProfiles && len(b.cfg.SchedulingProfiles) == 0
 	}
 	for _, spec := range b.cfg.Plugins {
 		p := b.made[spec.Name]
-		if p == nil || b.used[spec.Name] || slices.ContainsFunc(b.kindsOf(p), func(k kind) bool { return k.place != inProfiles }) {
+		if p == nil || b.used[spec.Name] || slices.ContainsFunc(b.kindsOf(p), alone) {
 			continue
 		}
 		if _, picks := p.(EndpointPicker); !picks { // one stands in where a profile has none

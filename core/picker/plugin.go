@@ -109,6 +109,18 @@ type HeaderProcessor interface {
 	RequestHeader(r *Request)
 }
 
+// HeaderProducer is a HeaderProcessor that is a data producer to the real picker, whose turn counts
+// as such.
+type HeaderProducer interface{ ProducesOfHeaders() }
+
+// headerPoint is the extension point at which a plug-in's turn counts.
+func headerPoint(h HeaderProcessor) string {
+	if _, ok := h.(HeaderProducer); ok {
+		return "DataProducer"
+	}
+	return "RequestHeader"
+}
+
 // CookieReader is a plug-in that reads a cookie, and SecretReader one that reads
 // headers which may carry credentials (header.Secret), named in lower case. They
 // must remember no more of them than Digest.

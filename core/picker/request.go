@@ -72,6 +72,8 @@ type Request struct {
 	// Rendered are the prompts as a renderer made token ids of them; nil where
 	// none did.
 	Rendered []parse.Prompt
+	// Spans are how long each HeaderProcessor took (with Options.Stopwatch).
+	Spans []Span
 	// Members are what plug-ins have the body carry besides, towards the endpoint.
 	Members []Member
 }

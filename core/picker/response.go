@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
@@ -79,9 +80,9 @@ func (r *Response) Chunk() []byte {
 	return r.chunk
 }
 
-// SetHeader adds a header to the response.
+// SetHeader sets a header of the response. Of two plug-ins that set one the last counts.
 func (r *Response) SetHeader(name, value string) {
-	r.set = append(r.set, header.Header{Name: name, Value: value})
+	r.set = append(slices.DeleteFunc(r.set, func(h header.Header) bool { return h.Name == name }), header.Header{Name: name, Value: value})
 }
 
 // SetMetadata adds dynamic metadata to the last body message.
@@ -116,6 +117,10 @@ func (p *Picker) Hooks() Hooks {
 	return h
 }
 
+// UsageReader is a ResponseBody that looks at nothing but a response's usage. It is told of
+// responses to requests without a body, too.
+type UsageReader interface{ ReadsUsage() }
+
 // ProgressReader is a ResponseBody that looks at a Response's Progress and not at
 // its Chunk, if it says so. Then no bytes need be made for it in virtual time.
 type ProgressReader interface{ ReadsProgress() bool }
@@ -145,8 +150,11 @@ func (p *Picker) ResponseIn(r *Response, now machine.Time, d *Decision, headers 
 // Scheduled says that the response is one to a request which the plug-ins have
 // decided about: others have no hooks.
 func (r *Response) Scheduled() bool {
-	return r.Decision != nil && r.Decision.Err == nil && !r.Decision.Request.HeaderOnly()
+	return r.Placed() && !r.Decision.Request.HeaderOnly()
 }
+
+// Placed says that the response is one to a request that was sent to an endpoint.
+func (r *Response) Placed() bool { return r.Decision != nil && r.Decision.Err == nil }
 
 // TellHeaders runs the hooks for the response's headers.
 func (r *Response) TellHeaders(now machine.Time) {
@@ -192,7 +200,7 @@ func (r *Response) DropContentLength() bool {
 
 func (r *Response) rewritesBack() bool {
 	d := r.Decision
-	return d != nil && !d.Request.HeaderOnly() && d.Request.TargetModel != d.Request.Model
+	return d != nil && !d.Request.HeaderOnly() && d.Request.Model != "" && d.Request.TargetModel != d.Request.Model
 }
 
 // Read takes one chunk and returns what goes to the client instead, nil when
@@ -305,6 +313,27 @@ func (r *Response) Close() (out []byte, news bool) {
 // Describe stands for what was read of a response whose chunks are not there.
 func (r *Response) Describe(x Progress) { r.Progress, r.described, r.ended = x, true, x.End }
 
+// Told says whether the hooks have heard of the response's end.
+func (r *Response) Told() bool { return r.told }
+
+// Parser is the type of the parser that reads the response.
+func (r *Response) Parser() string { return r.parser.Type() }
+
+// hears says whether a hook is told of the body of the response to a request.
+func hears(h ResponseBody, r *Request) bool {
+	_, usage := h.(UsageReader)
+	return usage || !r.HeaderOnly()
+}
+
+// EachResponseBody goes through the plug-ins that are told of the body of a decision's response.
+func (p *Picker) EachResponseBody(d *Decision, yield func(Plugin)) {
+	for _, h := range p.responseBodies {
+		if hears(h, d.Request) {
+			yield(h)
+		}
+	}
+}
+
 // Complete says whether the response came to its end.
 func (r *Response) Complete() bool { return r.ended }
 
@@ -322,11 +351,14 @@ func (r *Response) Metadata() map[string]map[string]any { return r.metadata }
 
 // Tell runs the hooks for what was read last. Nothing follows the end.
 func (r *Response) Tell(now machine.Time) {
-	if r.told || !r.Scheduled() {
+	if r.told || !r.Placed() {
 		return
 	}
 	r.told = r.End
 	for _, h := range r.p.responseBodies {
+		if !hears(h, r.Decision.Request) {
+			continue
+		}
 		t := r.p.Stopwatch()
 		r.Err = first(r.Err, r.p.responseBody(h, now, r))
 		if r.Streaming || r.End { // the real one's hooks hear of another response as a whole

@@ -18,14 +18,20 @@ const percent = 400
 
 // Serve sets the target for a process that serves, unless the user has set one
 // with GOGC, and keeps a small heap from being collected at all.
-func Serve() {
+func Serve() { serve(percent, floorBytes) }
+
+// Pick is Serve for a process that is an endpoint picker alone, which stands beside others and lives long: its
+// heap ends at 2 * (live + floor). What it keeps is some 10 MiB, so that cycles are rare all the same.
+func Pick() { serve(picking, pickingFloor) }
+
+func serve(percent, floor int) {
 	if set(percent) {
-		hold(make([]byte, floorBytes))
+		hold(make([]byte, floor))
 	}
 }
 
-// floor counts as live and is never touched, so that it takes no memory: a
-// cycle begins at (live + floor) * 5, some 80 MiB. Without it a picker of a few
+// floor counts as live and is never touched, so that it takes no memory: Serve's
+// cycles begin at (live + floor) * 5, some 80 MiB. Without it a picker of a few
 // MiB collects several times a second, and every cycle makes some answers a
 // millisecond late (make bench PKG=./bench/held).
 var (
@@ -40,7 +46,11 @@ func hold(b []byte) {
 	floor = b
 }
 
-const floorBytes = 16 << 20
+const (
+	floorBytes   = 16 << 20
+	picking      = 100
+	pickingFloor = 28 << 20
+)
 
 // playing trades CPU for memory: in virtual time a single thread makes little
 // garbage, nobody waits between two tokens, and the heap grows with the pool.

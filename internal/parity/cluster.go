@@ -217,8 +217,8 @@ func (pl *player) applyCluster() error {
 // pages are what a picker shows of itself over HTTP, where there is that.
 type pages interface {
 	// metrics are those of its page whose series match a pattern, by series, and the
-	// types of all families.
-	metrics(pattern string) (values map[string]float64, types map[string]string)
+	// types of all families; whole has those in it that recordings of whole pages left out.
+	metrics(pattern string, whole bool) (values map[string]float64, types map[string]string)
 	get(path string) (status int, body []byte)
 	// health is what the health service on a port ("grpc_port", "health_port")
 	// says of a service; found tells it whether there is a pool.
@@ -445,7 +445,8 @@ var notObserved = regexp.MustCompile(`_info$|dispatch_cycle_duration|streaming_i
 func (pl *player) compareMetrics(s *Step, w pages) {
 	var want struct {
 		Pattern string
-		Values  map[string]float64
+		Only    bool                // the values are all that was noted of the page
+		Values  map[string]*float64 // nil: there is no such series
 		Types   map[string]string
 	}
 	if err := json.Unmarshal(s.EPPMetrics, &want); err != nil {
@@ -455,26 +456,40 @@ func (pl *player) compareMetrics(s *Step, w pages) {
 	if want.Pattern == "" {
 		want.Pattern = everyMetric
 	}
-	got, types := w.metrics(want.Pattern)
+	got, types := w.metrics(want.Pattern, want.Only)
 	bursts := pl.line.bursts()
 	for _, family := range slices.Sorted(maps.Keys(want.Types)) {
 		if types[family] != want.Types[family] && !notObserved.MatchString(family) {
 			pl.fault("metrics", family+" type", want.Types[family], types[family])
 		}
 	}
-	for _, list := range []map[string]float64{want.Values, got} {
-		for _, series := range slices.Sorted(maps.Keys(list)) {
-			w, recorded := want.Values[series]
-			g, ok := got[series]
-			if notCompared.MatchString(series) || bursts && !ofThePool.MatchString(series) || !recorded && g == 0 && strings.HasSuffix(series, "_count") { // there from its first observation on
-				continue
-			}
-			if recorded != ok || math.Abs(w-g) > tolerance {
-				pl.fault("metrics", series, fmt.Sprint(w, " ", recorded), fmt.Sprint(g, " ", ok))
-			}
+	series := slices.Collect(maps.Keys(want.Values))
+	if !want.Only {
+		series = slices.AppendSeq(series, maps.Keys(got))
+	}
+	slices.Sort(series)
+	for _, series := range slices.Compact(series) {
+		w := want.Values[series]
+		g, ok := got[series]
+		if notCompared.MatchString(series) || bursts && !ofThePool.MatchString(series) ||
+			w == nil && g == 0 && strings.HasSuffix(series, "_count") { // there from its first observation on
+			continue
+		}
+		if ok != (w != nil) || ok && math.Abs(*w-g) > tolerance && !countsTime.MatchString(series) {
+			pl.fault("metrics", series, valueOf(w), valueOf(&g))
 		}
 	}
 }
+
+func valueOf(v *float64) string {
+	if v == nil {
+		return "none"
+	}
+	return fmt.Sprint(*v)
+}
+
+// countsTime are counts of what happens again and again: only whether they are there is compared.
+var countsTime = regexp.MustCompile(`dispatch_cycle_duration|datalayer_poll_errors`)
 
 var timestamps = regexp.MustCompile(`"timestamp":"[^"]*"`)
 

@@ -27,6 +27,12 @@ var deviations = []deviation{
 	dev("kubernetes-pool", ".*", "health .*", "health_port:liveness", "a restart would not bring the pool"),
 	dev("kubernetes-pool", ".*", "health .*", "grpc_port:.*", "Envoy's own health check asks there"),
 	dev("kubernetes-pool", "endpoint-selector", "metrics", ".*_ready_endpoints.*", "figures are those of the moment, not of the last refresh"),
+	dev("differential", "ttl-then-capacity", "b", "immediate body|refusal set_headers", "a request leaves when its time is over, not at the sweep of that second"),
+	dev("differential", "reporter-json-trailers", "a", "response metadata", "the body has gone on when the trailers come, so that they bring the attribute"),
+	dev("differential", "usage-cut-between-pieces", "metrics", ".*(_input_tokens|_output_tokens|_ntpot_seconds|normalized_time_per_output_token|streaming_tpot).*", "usage counts however it is cut"),
+	dev("differential", "metrics-.*|usage-cut-between-pieces", "metrics", "inference_objective_(inference_request_metric|request_ttft_seconds_count).*", "families of document 004, which the real one serves with a predictor alone"),
+	dev("differential", "metrics-mm-embeddings", "metrics", ".*(encoder_cache_|token-producer).*", "nothing here tokenises for pictures, and their cache tells no figures"),
+	dev("differential", "metrics-capacity-outcome", "metrics", ".*dispatch_cycle_duration.*", "there is no loop that runs every millisecond"),
 	dev("metrics-formats", "vllm-raw", "typed-inf", "scores", "a queue of infinite length is not a figure: the last one stays"),
 }
 

@@ -242,7 +242,7 @@ var notRecorded = regexp.MustCompile(`_info$|dispatch_cycle_duration|datalayer_(
 const notRecordedWithoutPattern = "plugin_duration_seconds"
 
 // figures are the canonical metrics whose series match, by series.
-func (o *port) metrics(pattern string) (out map[string]float64, types map[string]string) {
+func (o *port) metrics(pattern string, whole bool) (out map[string]float64, types map[string]string) {
 	wanted := regexp.MustCompile(pattern)
 	out, types = map[string]float64{}, map[string]string{}
 	families, err := o.registry.Gather()
@@ -251,8 +251,8 @@ func (o *port) metrics(pattern string) (out map[string]float64, types map[string
 	}
 	for _, f := range families {
 		types[f.GetName()] = strings.ToLower(f.GetType().String())
-		if !strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyMetric || notRecorded.MatchString(f.GetName()) ||
-			pattern == everyMetric && strings.HasSuffix(f.GetName(), notRecordedWithoutPattern) {
+		if !whole && (!strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyMetric || notRecorded.MatchString(f.GetName()) ||
+			pattern == everyMetric && strings.HasSuffix(f.GetName(), notRecordedWithoutPattern)) {
 			continue
 		}
 		for _, m := range f.Metric {
@@ -371,6 +371,16 @@ func (l *Line) pool() string {
 	return cmp.Or(l.PoolName, "sim-pool")
 }
 
+// argued are the minimal cases of differential.jsonl.gz that still differ, each by a row of
+// docs/parity.md.
+var argued = []string{
+	"ttl-then-capacity", "reporter-json-trailers", "usage-cut-between-pieces", "metrics-capacity-outcome", "metrics-mm-embeddings",
+	// By families of document 004 alone.
+	"metrics-header-profile-unknown", "metrics-prefer-412", "metrics-header-only", "metrics-agent-identity-session-id", "metrics-page-that-cannot-be-read",
+	"metrics-data-parallel-port", "metrics-passthrough-model-name", "metrics-prefix-content-empty", "metrics-prefix-images", "metrics-prefix-render",
+	"metrics-prefix-completions-list",
+}
+
 // The same recordings through the gRPC port, message by message, on the
 // player's clock: what waits there waits no longer than it must. A tenth of them, and all at night.
 func TestRecordingsThroughThePort(t *testing.T) {
@@ -382,14 +392,21 @@ func TestRecordingsThroughThePort(t *testing.T) {
 		}
 		t.Run(topic, func(t *testing.T) {
 			t.Parallel()
-			for _, l := range nightly.Some(list) {
+			if topic != "differential" { // whose list of argued cases is complete
+				list = nightly.Some(list)
+			}
+			for _, l := range list {
 				if l.Accepted != nil || l.Steps == nil || l.elsewhere() != "" {
 					continue
 				}
-				for _, f := range play(&l, openPort(t, l.pool(), &l)) {
+				faults := play(&l, openPort(t, l.pool(), &l))
+				for _, f := range faults {
 					if Deviation(topic, l.ID, f) == "" {
 						t.Errorf("%s %s | %s | recorded %.300s | got %.600s", l.ID, f.Unit, f.Field, f.Recorded, f.Got)
 					}
+				}
+				if topic == "differential" && (len(faults) > 0) != slices.Contains(argued, l.ID) {
+					t.Errorf("%s has %d differences; argued says otherwise", l.ID, len(faults))
 				}
 			}
 		})

@@ -171,10 +171,11 @@ type Message struct {
 
 // Response is a model server's response.
 type Response struct {
-	Kind    string
-	Usage   []int
-	Headers map[string]string
-	Chunks  []string
+	Kind     string
+	Usage    []int
+	Headers  map[string]string
+	Chunks   []string
+	Trailers bool // end it, and not the last chunk
 }
 
 // Observed is the request's side of what the picker answered.

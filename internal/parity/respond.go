@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -54,7 +55,17 @@ func (pl *player) finish(id string, play Response, want []Message) {
 	if x.started {
 		headers = nil
 	}
-	if got := pl.respond(x, headers, chunks, true); want != nil {
+	pl.pass(machine.Millisecond) // until the first token
+	got := pl.respond(x, headers, chunks, !play.Trailers)
+	if play.Trailers {
+		x.conn.send(&stream.Message{Kind: stream.ResponseTrailers}, nil)
+		pl.await(func() bool {
+			over, n := x.hear(), len(x.inbox)
+			return over || n > 0 && x.inbox[n-1].Type == "response_trailers"
+		})
+		got = append(got, x.inbox...)
+	}
+	if want != nil {
 		pl.response(x, want, got)
 	}
 }

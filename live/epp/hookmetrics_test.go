@@ -108,16 +108,16 @@ func TestHooksAreCounted(t *testing.T) {
 	headers(s, "text/event-stream")
 	piece(s, "data: {}\n\n", false)
 	end(s)
-	check("a stream that broke off", counts{1, 1, 1, 1, 1})
+	check("a stream that broke off", counts{1, 1, 2, 1, 1}) // its end counts, too
 
 	s = rig.open()
 	headers(s, "application/json")
 	piece(s, `{"usage":`, false)
 	end(s)
-	check("a response that broke off", counts{1, 1, 0, 0, 1})
+	check("a response that broke off", counts{1, 1, 1, 0, 1})
 
 	end(rig.open())
-	check("a request without a response", counts{preRequest: 1})
+	check("a request without a response", counts{preRequest: 1, streaming: 1})
 }
 
 // Of a body that nobody looks into there are no tokens, and so no prefix to be

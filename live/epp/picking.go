@@ -181,7 +181,7 @@ func (k *Picking) effect(e *core.Effect) {
 	case core.Mismatch:
 		k.kv.mismatch(e)
 	case core.Queued:
-		k.o.Metrics.queued(e.Request)
+		k.o.Metrics.queued(e.Request, e.Flow.Outcome)
 	case core.Left:
 		k.o.Metrics.left(e.Request, &e.Flow)
 	case core.Revoked:
@@ -240,7 +240,12 @@ func (k *Picking) note(r *core.Request) {
 }
 
 func (k *Picking) measure(r *core.Request) {
-	k.o.Metrics.parsed(k.o.Picker, r.Request, "RequestParsing", r.Parsing.Duration(), 1)
+	switch {
+	case r.Body != nil:
+		k.o.Metrics.parsed(r.Body.Parser, "RequestParsing", r.Parsing.Duration(), 1)
+	case r.Decision == nil && r.Err != nil: // the parser refused the body
+		k.o.Metrics.parsed(k.o.Picker.ParserName(r.Request), "RequestParsing", r.Parsing.Duration(), 1)
+	}
 	if r.Decision != nil {
 		k.o.Metrics.decided(k.o.Picker, r)
 		k.log(r.Decision)

@@ -1,7 +1,9 @@
 package epp
 
 import (
+	"cmp"
 	"math"
+	"net"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -154,14 +156,20 @@ func (m *PickMetrics) flowValues(r *picker.Request) []string {
 	return []string{l[2], l[3], m.pool, l[0], l[1]}
 }
 
-func (m *PickMetrics) queued(r *core.Request) {
+// queued is told of a request that enters flow control, or is rejected there.
+func (m *PickMetrics) queued(r *core.Request, at flowcontrol.Outcome) {
 	if m == nil {
 		return
 	}
 	l := m.flowValues(r.Request)
 	m.queueSize.add(1, l...)
 	m.queueBytes.add(float64(r.SizeBytes), l...)
-	m.enqueueTime.add(0, l[0], l[1], "NotYetFinalized")
+	outcome := "NotYetFinalized"
+	switch at {
+	case flowcontrol.RejectedCapacity, flowcontrol.RejectedNoEndpoints, flowcontrol.RejectedOther:
+		outcome = at.String()
+	}
+	m.enqueueTime.add(0, l[0], l[1], outcome)
 }
 
 // left is told how a request left flow control.
@@ -183,15 +191,9 @@ type prefixMetrics interface {
 	IndexSize() int
 }
 
-// parsed is told what a request's parser did.
-func (m *PickMetrics) parsed(p *picker.Picker, r *picker.Request, point string, took time.Duration, times int) {
-	if m == nil || r.Body == nil && r.SizeBytes == 0 {
-		return
-	}
-	var parser string
-	if r.Body != nil {
-		parser = r.Body.Parser
-	} else if parser = p.ParserName(r); parser == "" { // else it refused the body
+// parsed is told what a parser did; "" is none.
+func (m *PickMetrics) parsed(parser, point string, took time.Duration, times int) {
+	if m == nil || parser == "" {
 		return
 	}
 	for range times {
@@ -223,37 +225,48 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 		return
 	}
 	m.document.decided(p, r)
+	for _, s := range d.Request.Spans {
+		m.span(s.Point, s.Plugin.Type(), s.Plugin.Name(), s.Took.Duration())
+	}
 	l := m.labels.request(d.Request).list
 	target := l[1]
-	// Of a body that nobody looked into there are no tokens: the real producer of
-	// them fails, and those behind it are not asked.
-	opaque := d.Request.Body.Kind == parse.Opaque
+	// Of a body that nobody looked into, and of one that asks for images, there are no tokens: the real
+	// producer of them fails, and those behind it are not asked.
+	opaque := d.Request.Body.Kind == parse.Opaque || d.Request.Body.Kind == parse.Images
 	for _, s := range d.Spans {
 		if _, tokens := s.Plugin.(picker.AnswerReader); s.Point == "DataProducer" && opaque && !tokens {
 			continue
 		}
 		m.span(s.Point, s.Plugin.Type(), s.Plugin.Name(), s.Took.Duration())
 	}
-	if d.Err != nil {
-		if d.Err.Full() {
-			m.attempts.inc("failure", target, "", "", "")
+	if d.Handled {
+		m.e2e.add(d.Took.Seconds())
+	}
+	if res := d.PrimaryProfile(); d.Err != nil && d.Err.Full() {
+		m.attempts.inc("failure", target, "", "", "")
+	} else if res.Ok() { // also where the request is refused after that
+		e := d.View.States[res.Picked[0]].Endpoint
+		port := e.Port
+		if len(d.Targets) > 0 {
+			e = d.Targets[0].Endpoint
+			_, port, _ = net.SplitHostPort(d.Targets[0].HostPort)
 		}
+		if to := m.chosen.find([...]string{target, e.Pod(), e.Namespace, port}, maxChosen, ofChosen); to != nil {
+			m.attempts.addTo(to, 1)
+		} else {
+			m.attempts.inc("success", target, e.Pod(), e.Namespace, port)
+		}
+	}
+	if d.Err != nil {
 		return
 	}
 	m.objective.decided(p, d, l[:2])
-	m.e2e.add(d.Took.Seconds())
-	e := d.Targets[0].Endpoint
-	if to := m.chosen.find([...]string{target, e.Pod(), e.Namespace, e.Port}, maxChosen, ofChosen); to != nil {
-		m.attempts.addTo(to, 1)
-	} else {
-		m.attempts.inc("success", target, e.Pod(), e.Namespace, e.Port)
-	}
 	if by := d.DisaggBy; by != nil {
 		c := &m.disagg
 		if by.Type() == "pd-profile-handler" {
 			c = &m.pd
 		}
-		c.inc(by.Name(), by.Type(), target, d.Disagg)
+		c.inc(by.Name(), by.Type(), cmp.Or(target, "unknown"), d.Disagg)
 	}
 	if r := d.PrimaryProfile(); r.Ok() && !opaque {
 		for _, pl := range p.Plugins() {
@@ -275,8 +288,13 @@ func (m *PickMetrics) dispatched(r *core.Request) {
 	l := m.labels.request(r.Request)
 	m.total.addTo(l, 1)
 	m.size.addTo(l, float64(r.SentBytes))
-	if !r.Body.SkipResponse {
-		m.running.addTo(l, 1)
+	m.runs(r.Request, 1)
+}
+
+// runs counts a request that is under way, unless nobody knows its model.
+func (m *PickMetrics) runs(r *picker.Request, by float64) {
+	if r.Body != nil && !r.Body.SkipResponse && r.Model != "" {
+		m.running.addTo(m.labels.request(r), by)
 	}
 }
 
@@ -309,8 +327,9 @@ func (m *PickMetrics) ended(p *picker.Picker, x *core.Request, now machine.Time,
 	}
 	d, r, began := x.Decision, x.Response, x.ArrivedAt
 	l := m.labels.request(d.Request)
-	if d.Request.Body != nil && !d.Request.Body.SkipResponse {
-		m.running.addTo(l, -1)
+	m.runs(d.Request, -1)
+	if r == nil || !r.Told() { // the client left: the real one's hooks hear of an end all the same
+		p.EachResponseBody(d, func(h picker.Plugin) { m.span("ResponseStreaming", h.Type(), h.Name(), 0) })
 	}
 	if r == nil {
 		return
@@ -321,9 +340,7 @@ func (m *PickMetrics) ended(p *picker.Picker, x *core.Request, now machine.Time,
 	} else {
 		m.respProcessing.add(spent.Seconds())
 	}
-	if d.Request.Body != nil {
-		m.parsed(nil, d.Request, "ResponseParsing", spent, r.Reads)
-	}
+	m.parsed(r.Parser(), "ResponseParsing", spent, r.Reads)
 	if r.Chunks == 0 || !r.Complete() {
 		return
 	}
@@ -374,6 +391,7 @@ func (m *PickMetrics) ScrapeFailed(source, extractor string) {
 	case m == nil:
 	case extractor != "":
 		m.extractErrors.inc(source, extractor)
+		m.pollErrors.inc(source)
 	default:
 		m.pollErrors.inc(source)
 	}

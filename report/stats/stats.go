@@ -32,16 +32,16 @@ type Interval struct {
 	Freedom int
 }
 
-// widened is the factor by which the variance of an interval grows where a run amounts to so many independent
+// Widened is the factor by which the variance of an interval grows where a run amounts to so many independent
 // observations: sections of such a run follow from one another, so that their spread is too small, and what is
 // known of how long the run remembers is itself too short. It is calibrated so that intervals cover what they
 // promise for M/M/1 queues from ρ = 0.5 to 0.9 and from 2,000 requests on (docs/decide.md).
-func widened(independent float64) float64 { return 1 + 60/independent + 60/independent*60/independent }
+func Widened(independent float64) float64 { return 1 + 60/independent + 60/independent*60/independent }
 
 // Around returns the interval around a value that was estimated from everything, by what each of two or more
-// sections comes to by itself. independent is how many independent observations there are (Independent),
-// +Inf where the sections are independent runs.
-func Around(value float64, sections []float64, independent float64) Interval {
+// sections comes to by itself. widened is the factor by which its variance grows (Widened), 1 where the
+// sections are independent runs.
+func Around(value float64, sections []float64, widened float64) Interval {
 	squares, cubes := 0.0, 0.0
 	mean := Mean(sections)
 	for _, s := range sections {
@@ -53,7 +53,7 @@ func Around(value float64, sections []float64, independent float64) Interval {
 	if squares == 0 {
 		return i
 	}
-	i.SE = math.Sqrt(squares / (k - 1) / k * widened(independent))
+	i.SE = math.Sqrt(squares / (k - 1) / k * widened)
 	skew := 0.0 // of few values it is mostly chance
 	if len(sections) >= fewestToSkew {
 		skew = k * cubes / ((k - 1) * (k - 2)) / math.Pow(squares/(k-1), 1.5)
@@ -173,6 +173,17 @@ func mser(series []float64) (cut int) {
 		}
 	}
 	return min(cut*group, len(series))
+}
+
+// Spread returns the variance of the means of k sections of a series.
+func Spread(series []float64, k int) float64 {
+	n, sum, squares := len(series), 0.0, 0.0
+	for i := range k {
+		m := Mean(series[i*n/k : (i+1)*n/k])
+		sum += m
+		squares += m * m
+	}
+	return squares/float64(k) - sum/float64(k)*sum/float64(k)
 }
 
 // Slope is by how much a series grows from each value to the next, by least squares,

@@ -20,7 +20,7 @@ func TestT(t *testing.T) {
 }
 
 func TestAround(t *testing.T) {
-	got := Around(3, []float64{1, 2, 3, 4, 5}, math.Inf(1)) // s² = 10/4
+	got := Around(3, []float64{1, 2, 3, 4, 5}, 1) // s² = 10/4
 	if half := 2.776 * math.Sqrt(2.5/5); math.Abs(got.High-got.Low-2*half) > 0.002 || got.Value != 3 {
 		t.Errorf("found %+v, expected 3 ± %.3f", got, half)
 	}

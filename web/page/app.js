@@ -2,7 +2,7 @@
 import { h, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import htm from "htm";
-import { store, useStore, listen, open, changed, find, playhead, advance, outcome } from "./store.js";
+import { store, usePlayhead, figures, listen, open, changed, find, playhead, advance, outcome } from "./store.js";
 import { thousands, seconds, clock, label } from "./format.js";
 import { Flow, Playhead } from "./flow.js";
 import { Requests } from "./requests.js";
@@ -24,27 +24,31 @@ function Metric({ what, value, kind }) {
   return html`<div class=${"metric " + (kind || "")}><dt>${what}</dt><dd>${value}</dd></div>`;
 }
 
+// Head has the figures of the moment that the slider shows.
 function Head() {
-  const s = useStore(250), f = s.metrics, w = f && f.windows;
-  const sum = f && f.summary, ttft = sum && (sum.spans || []).find((x) => x.name === "ttft");
+  const s = store, t = usePlayhead(), f = s.metrics, w = f && f.windows;
+  const sum = f && f.summary, ttft = (sum && (sum.spans || []).find((x) => x.name === "ttft")) || {};
   let rate = 0;
   if (w && w.length > 1) {
     const last = w.slice(-Math.max(1, Math.ceil(2 / f.width)) - 1, -1);
     rate = last.reduce((n, x) => n + (x.sent || 0), 0) / (last.length * f.width);
   }
-  const requests = sum ? sum.requests : s.rows.length, failed = sum ? requests - (sum.outcomes.completed || 0) - (sum.unfinished || 0) : 0;
+  if (s.ended && sum) rate = sum.requests / Math.max(sum.duration, 1e-9);
+  const requests = sum ? sum.requests : s.rows.length;
+  const x = figures(t) || { requests, rate, p50: ttft.p50, p99: ttft.p99, inFlight: f && f.level.inFlight, failed: sum ? requests - (sum.outcomes.completed || 0) - (sum.unfinished || 0) : 0 };
+  const known = (v, show) => (v == null ? "–" : show(v));
   const state = s.shared ? "shared" : s.ended ? "finished" : s.connected ? s.meta.mode === "sim" ? "playing" : "live" : "not connected";
   return html`<header>
     <h1><svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1 5h9a2 2 0 1 0-2-2M1 8h12M1 11h8a2 2 0 1 1-2 2"/></svg>windtunnel</h1>
     <p class="what"><span class="scenario">${s.meta.scenario || "the embedded scenario"}</span> <span class=${"state " + state.replace(" ", "-")}>${state}</span></p>
     <dl class="metrics">
-      <${Metric} what="time" value=${clock(s.now)}/>
-      <${Metric} what="requests" value=${thousands(requests)}/>
-      <${Metric} what="in flight" value=${f ? thousands(f.level.inFlight) : "–"}/>
-      <${Metric} what="sent /s" value=${s.ended && sum ? (sum.requests / Math.max(sum.duration, 1e-9)).toFixed(1) : rate.toFixed(1)}/>
-      <${Metric} what="TTFT p50" value=${ttft ? seconds(ttft.p50) : "–"}/>
-      <${Metric} what="TTFT p99" value=${ttft ? seconds(ttft.p99) : "–"}/>
-      <${Metric} what="not completed" value=${thousands(failed)} kind=${failed > 0 ? "bad" : ""}/>
+      <${Metric} what="time" value=${clock(t)}/>
+      <${Metric} what="requests" value=${thousands(x.requests)}/>
+      <${Metric} what="in flight" value=${known(x.inFlight, thousands)}/>
+      <${Metric} what="sent /s" value=${x.rate.toFixed(1)}/>
+      <${Metric} what="TTFT p50" value=${known(x.p50, seconds)}/>
+      <${Metric} what="TTFT p99" value=${known(x.p99, seconds)}/>
+      <${Metric} what="not completed" value=${thousands(x.failed)} kind=${x.failed > 0 ? "bad" : ""}/>
     </dl>
   </header>`;
 }

@@ -287,15 +287,10 @@ function Dots({ box }) {
 }
 
 export function Flow() {
-  const s = S.useStore(250);
+  const s = S.store, t = S.usePlayhead();
   const [chosen, choose] = useState("");
-  const [, tick] = useState(0);
   const box = useRef(null);
-  useEffect(() => { // the playhead moves though nothing is new
-    const i = setInterval(() => tick((n) => n + 1), matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 250);
-    return () => clearInterval(i);
-  }, []);
-  const t = S.playhead(), c = census(t), all = pods(t), small = all.length > 24, found = S.hits(t);
+  const c = census(t), all = pods(t), small = all.length > 24, found = S.hits(t);
   const at = (id) => (c.at.get(id) || { all: 0 }).all;
   const sides = hasSidecar(), prefill = all.filter((p) => p.prefill), decode = all.filter((p) => !p.prefill);
   const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h2>${title} <small>${list.length}</small></h2><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;

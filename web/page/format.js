@@ -35,3 +35,9 @@ export const percent = (x) => (100 * x).toFixed(x < 0.1 && x > 0 ? 1 : 0) + " %"
 export function plural(n, what) {
   return thousands(n) + " " + what + (n === 1 ? "" : "s");
 }
+
+// bytes prints a number of them, in decimal units.
+export function bytes(n) {
+  const [unit, name] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([x]) => n >= x) || [1, "B"];
+  return (n / unit).toFixed(n / unit < 100 && unit > 1 ? 1 : 0) + " " + name;
+}

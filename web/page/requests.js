@@ -3,7 +3,7 @@ import { h, Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import htm from "htm";
 import * as S from "./store.js";
-import { span, thousands, label, plural } from "./format.js";
+import { span, thousands, bytes, label, plural } from "./format.js";
 
 const html = htm.bind(h);
 const height = 28;
@@ -20,6 +20,7 @@ const columns = [
   { id: "total", text: "total", of: (r) => r[S.TOTAL], show: (r) => span(r[S.TOTAL]), number: true, us: true },
   { id: "prompt", text: "prompt", of: (r) => r[S.PROMPT], show: (r) => thousands(r[S.PROMPT]), number: true, wide: true },
   { id: "cached", text: "cached", of: (r) => r[S.CACHED], show: (r) => thousands(r[S.CACHED]), number: true, wide: true },
+  { id: "transferred", text: "transferred", of: (r) => r[S.FETCHED], show: (r) => (r[S.FETCHED] ? bytes(r[S.FETCHED]) : ""), number: true, some: true, wide: true },
   { id: "tokens", text: "tokens", of: (r) => r[S.TOKENS], show: (r) => thousands(r[S.TOKENS]), number: true },
 ];
 const byId = Object.fromEntries(columns.map((c) => [c.id, c]));

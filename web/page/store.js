@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 // Columns of a row. Moments are microseconds, the first since the run began, all others since that; -1 has not come.
 export const N = 0, ID = 1, SENT = 2, AT_PICKER = 3, PICKED = 4, PASSED = 5, AT_SIDECAR = 6, LEG_SENT = 7, LEG_ENDED = 8, AT_SERVER = 9, STARTED = 10,
   FIRST_SENT = 11, PART2 = 12, FIRST_GOT = 13, LAST_SENT = 14, OVER = 15, TTFT = 16, TOTAL = 17, ENDPOINT = 18, PREFILLER = 19, MODEL = 20, CLASS = 21,
-  OUTCOME = 22, PROMPT = 23, CACHED = 24, TOKENS = 25, STATUS = 26, ATTEMPTS = 27, FLAGS = 28;
+  OUTCOME = 22, PROMPT = 23, CACHED = 24, TOKENS = 25, STATUS = 26, ATTEMPTS = 27, FLAGS = 28, FETCHED = 29;
 export const HELD = 1, BY_HAND = 2;
 
 export const store = {
@@ -85,6 +85,7 @@ function put(r) {
   if (bad(r) && !(was && bad(was)) && s.failed.push(r[N]) > 4096) s.failed.splice(0, 1024);
   if (r[ENDPOINT]) s.servers.set(r[ENDPOINT], false);
   if (r[PREFILLER]) { s.servers.set(r[PREFILLER], true); s.filled.add("prefill"); }
+  if (r[FETCHED]) s.filled.add("transferred");
   if (r[CLASS]) s.filled.add("class");
   if (s.touched && s.touched.add(r[N]).size > 50000) s.touched = null;
 }
@@ -230,6 +231,17 @@ export function playhead() {
   return Math.max(0, Math.min(store.now, store.now - behind + (performance.now() - store.heard) * 1e3));
 }
 
+// usePlayhead draws a component again as time passes at the playhead, though nothing is new, and returns where that is.
+export function usePlayhead() {
+  const [, tick] = useState(0);
+  useStore(250);
+  useEffect(() => {
+    const i = setInterval(() => tick((n) => n + 1), matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 250);
+    return () => clearInterval(i);
+  }, []);
+  return playhead();
+}
+
 // advance lets so many milliseconds pass at the playhead.
 export function advance(ms) {
   const p = store.play;
@@ -281,6 +293,26 @@ export function under(at) {
     if (r && r[SENT] < at - longest) old++; // and so are those before it
   }
   return out;
+}
+
+// figures are those of the run at a moment: of the requests that were sent until then, how many failed by then, and what TTFT those
+// had whose first token had come. At the end, or where a live run is followed, they are the report's own (null).
+let shown = { at: -1 };
+export function figures(at) {
+  const s = store;
+  if (s.play.follow || at >= s.now) return null;
+  if (shown.at === at && shown.version === s.version) return shown;
+  const to = sentBy(at), ttft = [];
+  let failed = 0, recent = 0;
+  for (let i = 0; i < to; i++) {
+    const r = s.rows[i];
+    if (!r) continue;
+    if (r[TTFT] >= 0 && r[SENT] + r[TTFT] <= at) ttft.push(r[TTFT]);
+    if (bad(r) && r[SENT] + r[OVER] <= at) failed++;
+    if (r[SENT] > at - 2e6) recent++;
+  }
+  const sorted = Float64Array.from(ttft).sort(), rank = (q) => (sorted.length ? sorted[Math.ceil(q * sorted.length) - 1] / 1e6 : undefined);
+  return (shown = { at, version: s.version, requests: s.first + to, failed, inFlight: under(at).length, rate: (recent * 1e6) / Math.max(1, Math.min(2e6, at)), p50: rank(0.5), p99: rank(0.99) });
 }
 
 // sentBy is how many rows were sent until a time. They come in the order in which they were sent, or nearly so.

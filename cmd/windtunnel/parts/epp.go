@@ -20,6 +20,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -112,6 +113,8 @@ for explain and preview as of then, and to ask what another configuration would 
 
 // Run serves until it is told to stop.
 func (c *EPP) Run(o *console.Console) error {
+	gc.Pick()
+	defer gc.Serve()
 	log, err := c.log(o.Stderr)
 	if err != nil {
 		return exit.With(exit.Usage, err)

@@ -35,6 +35,10 @@ func newUtilizationFilter(b *picker.Builder, name string, p picker.Params) (pick
 			return nil, at.At("metric").Expected("the figure that is compared, such as waiting-queue")
 		case c.MaxValue == nil:
 			return nil, at.At("maxValue").Expected("the highest value of " + c.Metric)
+		case *c.MaxValue < 0:
+			return nil, at.At("maxValue").Expected("zero or more")
+		case c.Metric == "kv-cache-utilization" && *c.MaxValue > 1:
+			return nil, at.At("maxValue").Expected("at most 1: it is a fraction")
 		case c.Metric == "active-requests":
 			dataproducer.FindInflight(b, f.Inflight, name, &f.load)
 		}

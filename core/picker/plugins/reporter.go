@@ -67,6 +67,9 @@ func newReporter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin
 // ReadsProgress implements picker.ProgressReader.
 func (*reporter) ReadsProgress() bool { return true }
 
+// ReadsUsage implements picker.UsageReader.
+func (*reporter) ReadsUsage() {}
+
 // ResponseBody reports at the end of a response. One that told no usage used
 // nothing.
 func (r *reporter) ResponseBody(_ machine.Time, resp *picker.Response) {

@@ -312,6 +312,9 @@ func NewIDProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plug
 // publishes.
 func KeySessionID(producer string) string { return "SessionIDDataKey/" + producer }
 
+// ProducesOfHeaders implements picker.HeaderProducer.
+func (s *sessionIDProducer) ProducesOfHeaders() {}
+
 // ReadsCookie is the cookie that it reads, if any.
 func (s *sessionIDProducer) ReadsCookie() string { return s.CookieName }
 
