@@ -116,6 +116,11 @@ func TestInputFiles(t *testing.T) {
 	rounds := 0
 	var first os.FileInfo
 	l.pass("five files were full", func() bool {
+		until(t, "little waits to be written", func() bool { // how large a file becomes depends on it
+			l.inputs.mu.Lock()
+			defer l.inputs.mu.Unlock()
+			return len(l.inputs.pending) < most
+		})
 		if now, err := os.Stat(name); err == nil && (first == nil || !os.SameFile(first, now)) {
 			first = now
 			rounds++

@@ -160,7 +160,9 @@ func TestMeetingInVain(t *testing.T) {
 			if a := p.ask(p.prefill, first); a.status != 200 {
 				t.Errorf("%d %s", a.status, a.body)
 			}
-			p.idle() // by the time limit
+			p.idle()                   // by the time limit
+			p = apart(t, profile, nil) // the client leaves long before its time limit
+			_, second = legs(p, profile, longPrompt(1), "1")
 			ctx, leave := context.WithCancel(t.Context())
 			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, p.decode.URL()+"/v1/completions", strings.NewReader(second))
 			gone := make(chan error, 1)

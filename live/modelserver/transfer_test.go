@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
@@ -78,16 +79,7 @@ func (p *pair) ask(s *Server, body string, header ...string) answered {
 
 func (p *pair) waitFor(what string, ok func() bool) {
 	p.t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			p.t.Fatal("waited in vain: " + what)
-		}
-	}
+	eventually.Is(p.t, what, ok)
 }
 
 // held is how many caches the prefill server keeps, awaited how many it is
