@@ -148,13 +148,11 @@ func (s *Scenario) pace(rate float64) (found, expected string) {
 		return fmt.Sprintf("found %v, and all requests of the trace come at one time, so that no speed makes it a rate",
 			rate), "no rate, or trace.spread to have requests come later, evenly"
 	}
-	times := rate / now
 	s.recorded = slices.Clone(s.recorded)
 	for i := range s.recorded {
-		s.recorded[i].At = machine.Time(float64(s.recorded[i].At) / times)
+		s.recorded[i].At = machine.Time(float64(s.recorded[i].At) * now / rate)
 	}
-	s.Workload.Trace.Speedup *= times
-	s.paced = true
+	s.Workload.Trace.Speedup, s.paced = s.Workload.Trace.Speedup*rate/now, true
 	return "", ""
 }
 

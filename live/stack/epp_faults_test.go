@@ -69,10 +69,10 @@ func TestEPPSlow(t *testing.T) {
 	t.Cleanup(silent.Close)
 	r := start(t, quick(func(s *scenario.Scenario) {
 		p := &s.Pools[0]
-		p.EPP.Deadline = 50 * time.Millisecond
+		p.EPP.Deadline = 3 * time.Second
 		p.EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte("plugins: [{type: token-producer, parameters: {modelName: m, vllm: {url: '" + silent.URL + "'}}}]")}
 	}), nil)
-	if a := r.post("/v1/chat/completions", chat); a.status != 504 || !strings.Contains(a.body, "50ms") {
+	if a := r.post("/v1/chat/completions", chat); a.status != 504 || !strings.Contains(a.body, "3s") {
 		t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 	}
 	<-released
