@@ -512,7 +512,7 @@ func (a *Analysis) series(m Measure) []float64 {
 
 // widened returns the factor by which the variance of a measure's interval grows (stats.Widened), by how it changes
 // over a single run. What a request waits for remembers longest, and hides in how long requests take by themselves:
-// the part of the variance that comes of the time to the first token grows as that does.
+// the part of the variance that comes of the time to the first token grows as that does, too.
 func (a *Analysis) widened(m Measure) float64 {
 	own := a.series(m)
 	widened := widenedBy(own, a.series(memoryOf))
@@ -521,7 +521,7 @@ func (a *Analysis) widened(m Measure) float64 {
 		return widened
 	}
 	part := min(1, stats.Spread(waits, mostSections)/stats.Spread(own, mostSections))
-	return max(widened, 1+part*(widenedBy(waits)-1))
+	return widened + part*(widenedBy(waits)-1)
 }
 
 // widenedBy returns the factor by the first of these series that there is.
