@@ -87,6 +87,7 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 // said a moment ago: one is over, and is known to be, before the next comes, also on a busy machine.
 // The times lie apart from those at which Dynamo's workers push, each second.
 var settling = map[string]float64{
+	"pd.yaml":             1.3,
 	"slo-mixed.yaml":      0.7,
 	"dynamo-callout.yaml": 1.3,
 	"dynamo-disagg.yaml":  1.3,
