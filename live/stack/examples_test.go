@@ -39,7 +39,7 @@ var shortTimeout = regexp.MustCompile(`\btimeout: [0-9]+ms`)
 // Every example (see examples) says the same in both times, request by request and hop by hop:
 // the same steps with the same details.
 func TestExamplesLiveAsVirtual(t *testing.T) {
-	t.Parallel()
+	// Not beside the other tests: pickers go by what servers said a moment ago, and a moment is long there.
 	for _, file := range examples(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +87,7 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 // said a moment ago: one is over, and is known to be, before the next comes, also on a busy machine.
 // The times lie apart from those at which Dynamo's workers push, each second.
 var settling = map[string]float64{
-	"pd.yaml":             1.3,
+	"pd.yaml":             0.7,
 	"slo-mixed.yaml":      0.7,
 	"dynamo-callout.yaml": 1.3,
 	"dynamo-disagg.yaml":  1.3,
