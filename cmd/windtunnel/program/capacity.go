@@ -52,7 +52,7 @@ type objective struct {
 	bound   float64
 }
 
-// rule is the objective as a search judges it: of a share, that of the requests that miss it.
+// rule returns the objective in the form that a search judges. A share becomes the share of requests that miss it.
 func (b *objective) rule(sampled bool) search.Objective {
 	if b.measure.HigherIsBetter {
 		return search.Objective{Bound: 1 - b.bound, Share: true, Sampled: sampled}
@@ -60,7 +60,7 @@ func (b *objective) rule(sampled bool) search.Objective {
 	return search.Objective{Quantile: b.measure.Quantile(), Bound: b.bound}
 }
 
-// measured is an estimate as it is told.
+// measured returns an estimate in the form that the answer prints.
 func (b *objective) measured(e search.Estimate) report.Measured {
 	low, high := e.Low, e.High
 	if b.measure.HigherIsBetter {
@@ -101,7 +101,7 @@ func missed(kept bool) float64 {
 	return 1
 }
 
-// observed is what a search reads of a run: of all its requests, in the order in which they were sent.
+// observed returns what a search reads of a run: all its requests, in the order in which the client sent them.
 func observed(list []report.Ended, objectives []objective, slo report.SLO) (x search.Run) {
 	slices.SortFunc(list, func(a, b report.Ended) int {
 		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number))
