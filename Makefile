@@ -135,6 +135,10 @@ bench-peers: ## Hold virtual time against DynoSim on the same work (PEERS="-requ
 soak: ## Run whole stacks 10 minutes under ordinary and 10 under hostile load, and look at what grows (SOAK=1m for less)
 	$(GO) test ./bench/soak -v -run 'TestOrdinary|TestHostile' -timeout 2h -soak $(or $(SOAK),10m)
 
+.PHONY: size
+size: ## Count the production lines: those with code, of Go files that are neither tests nor generated (DIR=core for a part)
+	@$(GO) run scripts/size.go $(DIR)
+
 .PHONY: check
 check: check-format check-vet check-tidy check-lint check-vuln ## Check format, vet, go.mod, linters, known vulnerabilities
 

@@ -83,18 +83,20 @@ type CustomScorer interface {
 // factory reads the parameters (picker.Params.Decode) and is called once for
 // each instance that a configuration declares.
 func Scorer(typ string, factory func(p picker.Params) (ScorerPlugin, error)) {
-	plugins.Register(typ, picker.Registration{New: func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-		s, err := factory(p)
-		return &podScorer{picker.Base{}, s}, err
-	}})
+	plugins.Register(typ, picker.Registration{
+		New: func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+			s, err := factory(p)
+			return &podScorer{picker.Base{}, s}, err
+		}})
 }
 
 // PodsScorer registers a scorer of document 003's form under a type name.
 func PodsScorer(typ string, factory func(p picker.Params) (CustomScorer, error)) {
-	plugins.Register(typ, picker.Registration{New: func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-		s, err := factory(p)
-		return &podsScorer{picker.Base{}, s}, err
-	}})
+	plugins.Register(typ, picker.Registration{
+		New: func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
+			s, err := factory(p)
+			return &podsScorer{picker.Base{}, s}, err
+		}})
 }
 
 type podScorer struct {
@@ -148,7 +150,8 @@ func (s *podsScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 }
 
 func requestOf(r *picker.Request) Request {
-	out := Request{ID: r.ID, Model: r.TargetModel, Tokens: r.Tokens, Headers: make(map[string]string, len(r.Headers)), body: r.Body}
+	out := Request{ID: r.ID, Model: r.TargetModel, Tokens: r.Tokens, Headers: make(map[string]string, len(r.Headers)),
+		body: r.Body}
 	for _, h := range r.Headers {
 		out.Headers[h.Name] = h.Value
 	}
@@ -163,6 +166,8 @@ func podOf(s *picker.State) Pod {
 		}
 		return int64(v)
 	}
-	return Pod{Name: s.Name, Address: s.HostPort(), Labels: s.Labels, Metrics: Metrics{QueueLength: s.Waiting, ActiveRequests: s.Running,
-		KVCacheUsage: s.KVUsage, GPUMemoryUsedBytes: bytes("gpu_memory_used_bytes"), GPUMemoryTotalBytes: bytes("gpu_memory_total_bytes"), Custom: s.Custom}}
+	return Pod{Name: s.Name, Address: s.HostPort(), Labels: s.Labels,
+		Metrics: Metrics{QueueLength: s.Waiting, ActiveRequests: s.Running,
+			KVCacheUsage: s.KVUsage, GPUMemoryUsedBytes: bytes("gpu_memory_used_bytes"),
+			GPUMemoryTotalBytes: bytes("gpu_memory_total_bytes"), Custom: s.Custom}}
 }

@@ -87,7 +87,8 @@ func totals(t *testing.T, headers map[string]string) (map[string]float64, *picke
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := preview.Pick(p, 0, &preview.Request{Body: `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, Headers: headers}, "r")
+	d, err := preview.Pick(p, 0,
+		&preview.Request{Body: `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, Headers: headers}, "r")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,8 @@ func totals(t *testing.T, headers map[string]string) (map[string]float64, *picke
 }
 
 // a has 3/4 of its memory free and b 1/4. The scorer of names goes beyond 1 with a
-// weight of its own: 7 counts as 1 and 1.75 as a quarter of it, not as the same; c says nothing of its memory (0/0 is no score) and is not named.
+// weight of its own: 7 counts as 1 and 1.75 as a quarter of it, not as the same; c says nothing of its memory (0/0 is
+// no score) and is not named.
 func TestBothForms(t *testing.T) {
 	got, _ := totals(t, nil)
 	if diff := cmp.Diff(map[string]float64{"a": 1.75, "b": 1.5, "c": 0}, got); diff != "" {

@@ -137,7 +137,8 @@ type Estimate struct {
 // Estimate measures the runs. Where they have nothing of it, it is false.
 func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	value, _ := m.in(&a.whole)
-	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !a.slo.Given() && !judged(a.whole.sent) {
+	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !a.slo.Given() &&
+		!judged(a.whole.sent) {
 		return Estimate{}, false
 	}
 	in := m.in
@@ -151,7 +152,8 @@ func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	if m.quantile > 0 {
 		low, high := value, value
 		if e.Sure {
-			low, high = m.percentile(&a.whole, m.quantile-(center-e.Low)), m.percentile(&a.whole, m.quantile+(e.High-center))
+			low, high = m.percentile(&a.whole, m.quantile-(center-e.Low)),
+				m.percentile(&a.whole, m.quantile+(e.High-center))
 		}
 		e.Interval = stats.Interval{Value: value, Low: low, High: high}
 	}
@@ -180,7 +182,8 @@ func valuesIn(parts []part, in func(*part) (float64, int)) (values []float64, fe
 
 const (
 	unsettled = "the requests in flight never settle"
-	scaled    = "the number of servers changes with the load, so that a part of the run says nothing about another; several runs do (windtunnel sweep --replications 10)"
+	scaled    = "the number of servers changes with the load, so that a part of the run says nothing about another; " +
+		"several runs do (windtunnel sweep --replications 10)"
 )
 
 // unsteady is why nothing that is measured in a run has an interval, empty where it
@@ -269,7 +272,8 @@ func widenedBy(series ...[]float64) float64 {
 // estimate finds the interval around a value by as many sections as are long enough. in returns what each of
 // k sections comes to by itself, and of how many requests the smallest is; widened returns the factor by
 // which the variance of a single run grows.
-func estimate(runs int, value float64, not string, m Measure, in func(k int) (values []float64, fewest int), widened func() float64) Estimate {
+func estimate(runs int, value float64, not string, m Measure, in func(k int) (values []float64, fewest int),
+	widened func() float64) Estimate {
 	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
 	if m.load && runs == 1 {
 		e.Why = "one whole run"
@@ -379,7 +383,8 @@ func Paired(a, b *Sample) (x, y *Sample) {
 		c := *s
 		c.Requests, c.others = slices.Clone(s.Requests), slices.Clone(s.others)
 		c.window(min(from, s.To), s.To, func(e *Ended) bool { return in[e.Number] })
-		slices.SortFunc(c.Requests, func(a, b Ended) int { return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number)) })
+		slices.SortFunc(c.Requests,
+			func(a, b Ended) int { return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number)) })
 		return &c
 	}
 	return keep(a, b), keep(b, a)

@@ -30,7 +30,8 @@ func TestSummaryIsDocumented(t *testing.T) {
 		for i := range x.NumField() {
 			name, _, _ := strings.Cut(x.Field(i).Tag.Get("json"), ",")
 			if seen++; !strings.Contains(table, "`"+name+"`") {
-				t.Errorf("docs/flow.md does not explain the summary's field `%s` (%s.%s)", name, x.Name(), x.Field(i).Name)
+				t.Errorf("docs/flow.md does not explain the summary's field `%s` (%s.%s)", name, x.Name(),
+					x.Field(i).Name)
 			}
 			each(x.Field(i).Type)
 		}

@@ -22,7 +22,8 @@ func (s *Summary) Figure(path []string) (value float64, found bool, err error) {
 		case reflect.Struct:
 			f, names := fieldNamed(t, name)
 			if f < 0 {
-				return 0, false, fmt.Errorf("the summary has no %s; %s", inWords(path[:i+1]), "there are "+strings.Join(names, ", "))
+				return 0, false, fmt.Errorf("the summary has no %s; %s", inWords(path[:i+1]),
+					"there are "+strings.Join(names, ", "))
 			}
 			if t = t.Field(f).Type; at.IsValid() {
 				at = at.Field(f)
@@ -38,7 +39,8 @@ func (s *Summary) Figure(path []string) (value float64, found bool, err error) {
 			t = t.Elem()
 			at = entryNamed(at, name)
 		default:
-			return 0, false, fmt.Errorf("%s of the summary is one number or text; expected nothing behind it", inWords(path[:i]))
+			return 0, false, fmt.Errorf("%s of the summary is one number or text; expected nothing behind it",
+				inWords(path[:i]))
 		}
 	}
 	switch {

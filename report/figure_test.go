@@ -10,9 +10,11 @@ import (
 // Any number of the summary is found by its names; what cannot be there is told before a run.
 func TestFigures(t *testing.T) {
 	low := 0.25
-	s := &Summary{Requests: 7, Outcomes: map[flow.Outcome]int{flow.Completed: 5}, Refusals: map[string]int{"epp: queue full": 2},
+	s := &Summary{Requests: 7, Outcomes: map[flow.Outcome]int{flow.Completed: 5},
+		Refusals: map[string]int{"epp: queue full": 2},
 		Classes:  []ClassSummary{{Name: "chat", Attainment: 0.5}, {Attainment: 0.75}},
-		Measures: []Measured{{Measure: "ttft p99", Value: 1}, {Measure: "goodput", Value: 3, Low: &low}}, Hops: map[flow.Hop]map[flow.Step]int{flow.EPP: {flow.EndpointPicked: 4}}}
+		Measures: []Measured{{Measure: "ttft p99", Value: 1}, {Measure: "goodput", Value: 3, Low: &low}},
+		Hops:     map[flow.Hop]map[flow.Step]int{flow.EPP: {flow.EndpointPicked: 4}}}
 	for _, c := range []struct {
 		path  string
 		value float64
@@ -36,7 +38,8 @@ func TestFigures(t *testing.T) {
 		{"nothing", 0, false, "the summary has no nothing; there are scenario, seed"},
 	} {
 		v, found, err := s.Figure(strings.Split(c.path, "/"))
-		if v != c.value || found != c.found || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if v != c.value || found != c.found || (err == nil) != (c.err == "") || err != nil &&
+			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, %v, %v", c.path, v, found, err)
 		}
 	}

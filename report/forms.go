@@ -125,7 +125,8 @@ type metrics struct {
 	whyNot                                  map[flow.Outcome]counts[string]
 }
 
-func metricsOf(sum Summary, list []Ended, each int, between *gaps.Gaps, whyNot map[flow.Outcome]counts[string]) *metrics {
+func metricsOf(sum Summary, list []Ended, each int, between *gaps.Gaps,
+	whyNot map[flow.Outcome]counts[string]) *metrics {
 	f := &metrics{sum: sum, whyNot: whyNot, list: list, each: float64(each), slo: sum.SLO.SLO()}
 	var e2e, ntpot, tpot, ttft, prompt, output, failed []float64
 	for i := range list {
@@ -140,7 +141,8 @@ func metricsOf(sum Summary, list []Ended, each int, between *gaps.Gaps, whyNot m
 			continue
 		}
 		f.completed++
-		f.input, f.cached, f.answers = f.input+float64(e.Prompt), f.cached+float64(e.Cached), f.answers+float64(e.Tokens)
+		f.input, f.cached, f.answers = f.input+float64(e.Prompt), f.cached+float64(e.Cached),
+			f.answers+float64(e.Tokens)
 		f.judged = f.judged || f.slo.Given() || e.Judged
 		if e.Judged && e.Good || !e.Judged && f.slo.good(e) {
 			f.good++
@@ -189,16 +191,21 @@ func (f *metrics) inferencePerf() any {
 	}
 	successes := map[string]any{
 		"count": count(f.completed),
-		"latency": map[string]any{"request_latency": f.e2e.perf(), "normalized_time_per_output_token": f.ntpot.perf(), "time_per_output_token": f.tpot.perf(),
-			"time_to_first_token": f.ttft.perf(), "inter_token_latency": f.itl.perf()},
-		"throughput": map[string]float64{"input_tokens_per_sec": f.rate(f.input), "output_tokens_per_sec": f.rate(f.answers),
-			"total_tokens_per_sec": f.rate(f.input + f.answers), "requests_per_sec": f.rate(f.completed)},
+		"latency": map[string]any{"request_latency": f.e2e.perf(), "normalized_time_per_output_token": f.ntpot.perf(),
+			"time_per_output_token": f.tpot.perf(),
+			"time_to_first_token":   f.ttft.perf(), "inter_token_latency": f.itl.perf()},
+		"throughput": map[string]float64{"input_tokens_per_sec": f.rate(f.input),
+			"output_tokens_per_sec": f.rate(f.answers),
+			"total_tokens_per_sec":  f.rate(f.input + f.answers), "requests_per_sec": f.rate(f.completed)},
 		"prompt_len": f.prompt.perf(), "output_len": f.output.perf(),
-		"prompt_tokens": tokens(f.input, f.cached, f.prompt, true), "output_tokens": tokens(f.answers, 0, f.output, false),
+		"prompt_tokens": tokens(f.input, f.cached, f.prompt, true),
+		"output_tokens": tokens(f.answers, 0, f.output, false),
 	}
 	if f.judged && f.completed > 0 {
-		successes["goodput_metrics"] = map[string]any{"good_requests": count(f.good), "total_requests": count(f.completed),
-			"goodput_percentage": Digits(100 * f.good / f.completed), "request_goodput": f.rate(f.good), "token_goodput": f.rate(f.goodTokens)}
+		successes["goodput_metrics"] = map[string]any{"good_requests": count(f.good),
+			"total_requests":     count(f.completed),
+			"goodput_percentage": Digits(100 * f.good / f.completed), "request_goodput": f.rate(f.good),
+			"token_goodput": f.rate(f.goodTokens)}
 	}
 	load := map[string]any{"count": count(float64(len(f.list)))}
 	if d := (f.sent - f.first).Seconds(); d > 0 {
@@ -215,14 +222,17 @@ func (f *metrics) inferencePerf() any {
 		}
 	}
 	return map[string]any{"benchmark_time_seconds": Digits(f.seconds()), "load_summary": load, "successes": successes,
-		"failures": map[string]any{"count": count(float64(len(f.list)) - f.completed), "request_latency": f.failed.perf(), "by_label": labels}}
+		"failures": map[string]any{"count": count(float64(len(f.list)) - f.completed),
+			"request_latency": f.failed.perf(), "by_label": labels}}
 }
 
 // benchmarkReport is the run as a report of llm-d-benchmark. That has no place for
 // intervals and goodput: they are under profiling, which is free.
 func (f *metrics) benchmarkReport() (any, error) {
-	id := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d\x00%v", f.sum.Scenario, f.sum.Seed, f.sum.Requests, f.sum.Duration))
-	requests := map[string]any{"total": f.sum.Requests, "failures": f.sum.Failed() - f.sum.Unfinished, "incomplete": f.sum.Unfinished}
+	id := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d\x00%v", f.sum.Scenario, f.sum.Seed, f.sum.Requests,
+		f.sum.Duration))
+	requests := map[string]any{"total": f.sum.Requests, "failures": f.sum.Failed() - f.sum.Unfinished,
+		"incomplete": f.sum.Unfinished}
 	latency := map[string]any{}
 	put := func(in map[string]any, key string, x *spread, units string) {
 		if x != nil {
@@ -237,8 +247,10 @@ func (f *metrics) benchmarkReport() (any, error) {
 	put(latency, "inter_token_latency", f.itl, "s/token")
 	put(latency, "request_latency", f.e2e, "s")
 	mean := func(v float64, units string) map[string]any { return map[string]any{"units": units, "mean": v} }
-	throughput := map[string]any{"input_token_rate": mean(f.rate(f.input), "tokens/s"), "output_token_rate": mean(f.rate(f.answers), "tokens/s"),
-		"total_token_rate": mean(f.rate(f.input+f.answers), "tokens/s"), "request_rate": mean(f.rate(f.completed), "queries/s")}
+	throughput := map[string]any{"input_token_rate": mean(f.rate(f.input), "tokens/s"),
+		"output_token_rate": mean(f.rate(f.answers), "tokens/s"),
+		"total_token_rate":  mean(f.rate(f.input+f.answers), "tokens/s"),
+		"request_rate":      mean(f.rate(f.completed), "queries/s")}
 	profiling := map[string]any{}
 	for _, m := range f.sum.Measures {
 		v := map[string]any{"unit": string(m.Unit), "value": m.Value}
@@ -253,7 +265,9 @@ func (f *metrics) benchmarkReport() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	results := map[string]any{"request_performance": map[string]any{"aggregate": map[string]any{"requests": requests, "latency": latency, "throughput": throughput}},
+	results := map[string]any{
+		"request_performance": map[string]any{
+			"aggregate": map[string]any{"requests": requests, "latency": latency, "throughput": throughput}},
 		"profiling": map[string]any{"windtunnel": profiling, "windtunnel_summary": told}}
 	var components []any
 	one := func(v float64, units string) map[string]any { return map[string]any{"units": units, "mean": Digits(v)} }
@@ -261,7 +275,8 @@ func (f *metrics) benchmarkReport() (any, error) {
 		return map[string]any{"units": units, "mean": Digits(times * x.Mean), "max": Digits(times * x.Peak)}
 	}
 	resources := func(busy map[string]any, kv, running, queue LevelSummary, preemptions uint64) map[string]any {
-		return map[string]any{"gpu_utilization": busy, "kv_cache_usage": level(kv, 100, "percent"), "running_requests": level(running, 1, "count"),
+		return map[string]any{"gpu_utilization": busy, "kv_cache_usage": level(kv, 100, "percent"),
+			"running_requests": level(running, 1, "count"),
 			"waiting_requests": level(queue, 1, "count"), "preemptions": one(float64(preemptions), "count")}
 	}
 	for i := range f.sum.Load {
@@ -273,11 +288,14 @@ func (f *metrics) benchmarkReport() (any, error) {
 		label = terminal.Printable(label)
 		busy := one(100*x.Busy.Mean, "percent")
 		busy["min"], busy["max"] = Digits(100*x.Busy.Least), Digits(100*x.Busy.Most)
-		components = append(components, map[string]any{"component_label": label, "aggregate": resources(busy, x.KV, x.Running, x.Queue, x.Preemptions)})
+		components = append(components,
+			map[string]any{"component_label": label,
+				"aggregate": resources(busy, x.KV, x.Running, x.Queue, x.Preemptions)})
 		for j := range x.Each {
 			e := &x.Each[j]
-			components = append(components, map[string]any{"component_label": label, "replica_id": terminal.Printable(cmp.Or(e.Name, e.Endpoint)),
-				"aggregate": resources(one(100*e.Busy, "percent"), e.KV, e.Running, e.Queue, e.Preemptions)})
+			components = append(components,
+				map[string]any{"component_label": label, "replica_id": terminal.Printable(cmp.Or(e.Name, e.Endpoint)),
+					"aggregate": resources(one(100*e.Busy, "percent"), e.KV, e.Running, e.Queue, e.Preemptions)})
 		}
 	}
 	if len(components) > 0 {
@@ -287,16 +305,22 @@ func (f *metrics) benchmarkReport() (any, error) {
 	if f.sum.Scenario != "" {
 		description += ": " + terminal.Printable(f.sum.Scenario)
 	}
-	return map[string]any{"version": benchmarkReport, "results": results, "run": map[string]any{"uid": fmt.Sprintf("%x", id[:16]), "description": description,
-		"time": map[string]any{"duration": "PT" + strconv.FormatFloat(math.Max(f.sum.Duration, 0), 'f', -1, 64) + "S"}}}, nil
+	return map[string]any{"version": benchmarkReport, "results": results,
+		"run": map[string]any{"uid": fmt.Sprintf("%x", id[:16]), "description": description,
+			"time": map[string]any{"duration": "PT" + strconv.FormatFloat(math.Max(f.sum.Duration, 0), 'f', -1, 64) +
+				"S"}}}, nil
 }
 
 // told is what of the summary llm-d-benchmark's form has no place for, by the names that
 // JSON gives it.
 func (f *metrics) told() (any, error) {
 	x := f.sum.printable()
-	text, err := json.Marshal(Summary{Seed: x.Seed, Duration: x.Duration, Requests: x.Requests, Unfinished: x.Unfinished, Interrupted: x.Interrupted, Outcomes: x.Outcomes, Hops: x.Hops, Endpoints: x.Endpoints, PrefillServers: x.PrefillServers, Refusals: x.Refusals, Incidents: x.Incidents,
-		Spans: x.Spans, WarmUp: x.WarmUp, SLO: x.SLO, PrefixCache: x.PrefixCache, Transfers: x.Transfers, Predictions: x.Predictions, Classes: x.Classes, Cost: x.Cost, Expectations: x.Expectations})
+	text, err := json.Marshal(
+		Summary{Seed: x.Seed, Duration: x.Duration, Requests: x.Requests, Unfinished: x.Unfinished,
+			Interrupted: x.Interrupted, Outcomes: x.Outcomes, Hops: x.Hops, Endpoints: x.Endpoints,
+			PrefillServers: x.PrefillServers, Refusals: x.Refusals, Incidents: x.Incidents,
+			Spans: x.Spans, WarmUp: x.WarmUp, SLO: x.SLO, PrefixCache: x.PrefixCache, Transfers: x.Transfers,
+			Predictions: x.Predictions, Classes: x.Classes, Cost: x.Cost, Expectations: x.Expectations})
 	if err != nil {
 		return nil, err
 	}

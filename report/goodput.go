@@ -122,7 +122,8 @@ func (g *goodput) summary(sent, last machine.Time) []ClassSummary {
 		if c.epoch != g.epoch || atOnce {
 			c.drained = 0
 		}
-		all.Requests, all.Completed, all.Good, allDrained = all.Requests+c.Requests, all.Completed+c.Completed, all.Good+c.Good, allDrained+c.drained
+		all.Requests, all.Completed, all.Good, allDrained = all.Requests+c.Requests, all.Completed+c.Completed,
+			all.Good+c.Good, allDrained+c.drained
 		if name != "" {
 			add(c.ClassSummary, c.drained)
 		}
@@ -133,7 +134,8 @@ func (g *goodput) summary(sent, last machine.Time) []ClassSummary {
 
 // write is a line for each class and one for all.
 func (c *ClassSummary) write(l *lines) {
-	l.add("goodput", fmt.Sprintf("%s: %s of %s good (%.1f%%), %.4g a second", cmp.Or(c.Name, "all"), terminal.Thousands(c.Good), counted(c.Requests, "request"), 100*c.Attainment, c.Goodput))
+	l.add("goodput", fmt.Sprintf("%s: %s of %s good (%.1f%%), %.4g a second", cmp.Or(c.Name, "all"),
+		terminal.Thousands(c.Good), counted(c.Requests, "request"), 100*c.Attainment, c.Goodput))
 }
 
 // classOf is the class of traffic that a request's first event tells.
@@ -155,7 +157,8 @@ func ParseSLO(list []string) (slo SLO, err error) {
 		d, err := time.ParseDuration(value)
 		to := map[string]*time.Duration{"ttft": &slo.TTFT, "tpot": &slo.TPOT, "e2e": &slo.E2E}[name]
 		if to == nil || err != nil || d <= 0 {
-			return slo, fmt.Errorf("found %q; expected ttft, tpot or e2e with a duration above 0, such as ttft=200ms,tpot=30ms", text)
+			return slo, fmt.Errorf("found %q; expected ttft, tpot or e2e with a duration above 0, such as "+
+				"ttft=200ms,tpot=30ms", text)
 		}
 		*to = d
 	}

@@ -28,7 +28,8 @@ func TestGoodput(t *testing.T) {
 			tally.Record(flow.Event{Time: at + ttft, Request: id, Hop: flow.Client, Step: flow.FirstTokenReceived})
 		}
 		if o != "" {
-			tally.Record(flow.Event{Time: at + e2e, Request: id, Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", o), flow.D("tokens", tokens)}})
+			tally.Record(flow.Event{Time: at + e2e, Request: id, Hop: flow.Client, Step: flow.Finished,
+				Details: flow.Details{flow.D("outcome", o), flow.D("tokens", tokens)}})
 		}
 	}
 	const ms = machine.Millisecond
@@ -65,11 +66,14 @@ func TestGoodputIsOfEachClass(t *testing.T) {
 		if i%2 == 1 {
 			class, slo = "slow", "e2e=1s"
 		}
-		tally.Record(flow.Event{Time: at, Request: id, Hop: flow.Client, Step: flow.RequestSent, Details: flow.Told(class, slo)})
-		tally.Record(flow.Event{Time: at + 100*machine.Millisecond, Request: id, Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", "completed"), flow.D("tokens", 3)}})
+		tally.Record(flow.Event{Time: at, Request: id, Hop: flow.Client, Step: flow.RequestSent,
+			Details: flow.Told(class, slo)})
+		tally.Record(flow.Event{Time: at + 100*machine.Millisecond, Request: id, Hop: flow.Client, Step: flow.Finished,
+			Details: flow.Details{flow.D("outcome", "completed"), flow.D("tokens", 3)}})
 	}
 	m, _ := MeasureNamed("attainment")
-	if e, ok := (Runs{tally.Sample()}).Under(SLO{}).Estimate(m); !ok || e.Value < 0.49 || e.Value > 0.51 { // the warm-up is left out
+	// the warm-up is left out
+	if e, ok := (Runs{tally.Sample()}).Under(SLO{}).Estimate(m); !ok || e.Value < 0.49 || e.Value > 0.51 {
 		t.Errorf("found %+v, %v; the slow half is good by its own bounds", e, ok)
 	}
 	if e, ok := (Runs{tally.Sample()}).Under(SLO{E2E: time.Minute}).Estimate(m); !ok || e.Value != 1 {

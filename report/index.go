@@ -45,7 +45,8 @@ func (x IndexSummary) Verdict() string {
 	if x.Missing+x.Extra == 0 {
 		return "the union of the engines' blocks"
 	}
-	s := fmt.Sprintf("NOT the union of the engines' blocks: %s missing, %s too many", terminal.Thousands(x.Missing), terminal.Thousands(x.Extra))
+	s := fmt.Sprintf("NOT the union of the engines' blocks: %s missing, %s too many", terminal.Thousands(x.Missing),
+		terminal.Thousands(x.Extra))
 	if x.Excuse != "" {
 		s += " (" + x.Excuse + ")"
 	}
@@ -57,9 +58,12 @@ func (x IndexSummary) write(l *lines) {
 	if !x.OK() {
 		verdict = l.paint.Red(verdict)
 	}
-	l.add("kv index", fmt.Sprintf("%s: %s on %s, %s", x.Index, counted(x.Blocks, "block"), counted(x.Pods, "pod"), verdict))
+	l.add("kv index", fmt.Sprintf("%s: %s on %s, %s", x.Index, counted(x.Blocks, "block"), counted(x.Pods, "pod"),
+		verdict))
 	if x.Events > 0 {
-		l.add("  lag", fmt.Sprintf("%s from made to indexed: p50 %s, p90 %s, p99 %s, max %s", counted(x.Events, "event"), terminal.Span(x.P50), terminal.Span(x.P90), terminal.Span(x.P99), terminal.Span(x.Max)))
+		l.add("  lag", fmt.Sprintf("%s from made to indexed: p50 %s, p90 %s, p99 %s, max %s",
+			counted(x.Events, "event"), terminal.Span(x.P50), terminal.Span(x.P90), terminal.Span(x.P99),
+			terminal.Span(x.Max)))
 	}
 }
 

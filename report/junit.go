@@ -48,7 +48,8 @@ type (
 // suite, and the summary for people its output.
 func (s Summary) WriteJUnit(w io.Writer) error {
 	s = s.printable()
-	suite := junitSuite{Name: "windtunnel " + cmp.Or(terminal.Printable(s.Scenario), "scenario"), Time: fmt.Sprintf("%.6f", s.Duration)}
+	suite := junitSuite{Name: "windtunnel " + cmp.Or(terminal.Printable(s.Scenario), "scenario"),
+		Time: fmt.Sprintf("%.6f", s.Duration)}
 	for _, m := range s.Measures {
 		figure := func(name string, v float64) {
 			suite.Figures = append(suite.Figures, junitFigure{name, strconv.FormatFloat(v, 'f', -1, 64)})
@@ -77,13 +78,16 @@ func (s Summary) WriteJUnit(w io.Writer) error {
 		add(e.What+" "+e.Expected, e.OK, "found "+e.Found)
 	}
 	if len(s.Expectations) == 0 && !s.Interrupted {
-		add("every request completes", s.Failed() == 0, fmt.Sprintf("%d of %d requests did not complete", s.Failed(), s.Requests))
+		add("every request completes", s.Failed() == 0,
+			fmt.Sprintf("%d of %d requests did not complete", s.Failed(), s.Requests))
 	}
 	for _, x := range s.IndexLag {
-		add("KV index "+x.Index, x.OK(), fmt.Sprintf("%d of the engines' blocks missing, %d too many", x.Missing, x.Extra))
+		add("KV index "+x.Index, x.OK(),
+			fmt.Sprintf("%d of the engines' blocks missing, %d too many", x.Missing, x.Extra))
 	}
 	if s.Interrupted {
-		suite.Cases = append(suite.Cases, junitCase{Class: suite.Name, Name: "the run ends by itself", Error: &junitTrouble{"interrupted"}})
+		suite.Cases = append(suite.Cases,
+			junitCase{Class: suite.Name, Name: "the run ends by itself", Error: &junitTrouble{"interrupted"}})
 		suite.Errors++
 	}
 	suite.Tests = len(suite.Cases)

@@ -39,8 +39,10 @@ func (t *Tally) Lived(l *flow.Life) {
 		t.measure(s.span, at[s.to]-at[s.from], l.Request)
 	}
 	class, slo := t.good.sent(l.Class, l.SLO)
-	e := Ended{Number: int32(min(l.Number, 1<<31-1)), Sent: l.Sent, TTFT: l.FirstGot - l.Sent, E2E: l.LastGot - l.Sent, Completed: true,
-		Prompt: int32(min(l.Prompt, 1<<31-1)), Cached: int32(min(cached, 1<<31-1)), Tokens: int32(min(l.Tokens, 1<<31-1))}
+	e := Ended{Number: int32(min(l.Number, 1<<31-1)), Sent: l.Sent, TTFT: l.FirstGot - l.Sent, E2E: l.LastGot - l.Sent,
+		Completed: true,
+		Prompt:    int32(min(l.Prompt, 1<<31-1)), Cached: int32(min(cached, 1<<31-1)),
+		Tokens: int32(min(l.Tokens, 1<<31-1))}
 	e.judge(slo)
 	t.good.ended(class, slo, &e)
 	t.pools.lived(l, &e)
@@ -53,7 +55,8 @@ func (t *Tally) Lived(l *flow.Life) {
 
 // times are those of a life.
 func times(l *flow.Life) [10]machine.Time {
-	return [...]machine.Time{l.Sent, l.Picked, l.Reached, l.Started, l.First, l.FirstSeen, l.FirstGot, l.Last, l.LastSeen, l.LastGot}
+	return [...]machine.Time{l.Sent, l.Picked, l.Reached, l.Started, l.First, l.FirstSeen, l.FirstGot, l.Last,
+		l.LastSeen, l.LastGot}
 }
 
 // inLife is a span that lives have, from one of their times to another.
@@ -61,7 +64,8 @@ type inLife struct{ span, from, to int }
 
 // spansOfLives finds the spans that lives have.
 func spansOfLives(spans []Span) (out []inLife) {
-	probe := flow.Life{Picked: 1, Reached: 2, Started: 3, First: 4, FirstSeen: 5, FirstGot: 6, Last: 7, LastSeen: 8, LastGot: 9}
+	probe := flow.Life{Picked: 1, Reached: 2, Started: 3, First: 4, FirstSeen: 5, FirstGot: 6, Last: 7, LastSeen: 8,
+		LastGot: 9}
 	place := map[flow.At]int{} // among the times
 	for e := range probe.Events {
 		place[flow.At{Hop: e.Hop, Step: e.Step}] = int(e.Time)
@@ -95,7 +99,8 @@ func (t *Tally) addLives(hops map[flow.Hop]map[flow.Step]int) {
 // Lives implements flow.Summing: lines, steps, recordings and the account of several
 // pickers are of events.
 func (s *Session) Lives() flow.Lives {
-	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.options.Also != nil || s.view != nil && s.view.detail != Progress {
+	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.options.Also != nil ||
+		s.view != nil && s.view.detail != Progress {
 		return nil
 	}
 	return lives{s}

@@ -20,18 +20,23 @@ func TestLivesCountAsTheirEvents(t *testing.T) {
 		n := rapid.IntRange(1, 20).Draw(t, "requests")
 		for i := range n {
 			number := n - i
-			l := flow.Life{Request: flow.RequestID(1, number), Number: number, Endpoint: rapid.SampledFrom([]string{"a:1", "b:2"}).Draw(t, "endpoint"),
-				Class: rapid.SampledFrom([]string{"", "chat"}).Draw(t, "class"), SLO: rapid.SampledFrom([]string{"", "ttft=5ns", "e2e=20us"}).Draw(t, "SLO"),
-				Prompt: rapid.IntRange(1, 9).Draw(t, "prompt"), Cached: rapid.IntRange(0, 9).Draw(t, "cached"), Tokens: rapid.IntRange(1, 5).Draw(t, "tokens")}
+			l := flow.Life{Request: flow.RequestID(1, number), Number: number,
+				Endpoint: rapid.SampledFrom([]string{"a:1", "b:2"}).Draw(t, "endpoint"),
+				Class:    rapid.SampledFrom([]string{"", "chat"}).Draw(t, "class"),
+				SLO:      rapid.SampledFrom([]string{"", "ttft=5ns", "e2e=20us"}).Draw(t, "SLO"),
+				Prompt:   rapid.IntRange(1, 9).Draw(t, "prompt"), Cached: rapid.IntRange(0, 9).Draw(t, "cached"),
+				Tokens: rapid.IntRange(1, 5).Draw(t, "tokens")}
 			at := machine.Time(rapid.IntRange(0, 100).Draw(t, "sent"))
-			for _, to := range []*machine.Time{&l.Sent, &l.Picked, &l.Reached, &l.Started, &l.First, &l.FirstSeen, &l.FirstGot, &l.Last, &l.LastSeen, &l.LastGot} {
+			for _, to := range []*machine.Time{&l.Sent, &l.Picked, &l.Reached, &l.Started, &l.First, &l.FirstSeen,
+				&l.FirstGot, &l.Last, &l.LastSeen, &l.LastGot} {
 				*to = at
 				at = at.Add(machine.Time(rapid.IntRange(0, 3).Draw(t, "takes")) * machine.Microsecond)
 			}
 			whole.Sending(l.Sent, 1)
 			if rapid.IntRange(0, 5).Draw(t, "unfinished") == 0 { // its first events come
 				whole.Sending(l.Sent, -1)
-				l.First, l.FirstSeen, l.FirstGot, l.Last, l.LastSeen, l.LastGot = machine.Never, machine.Never, machine.Never, machine.Never, machine.Never, machine.Never
+				l.First, l.FirstSeen, l.FirstGot, l.Last, l.LastSeen, l.LastGot = machine.Never, machine.Never,
+					machine.Never, machine.Never, machine.Never, machine.Never
 				for e := range l.Events {
 					whole.Record(e)
 				}
@@ -49,7 +54,8 @@ func TestLivesCountAsTheirEvents(t *testing.T) {
 		if d := cmp.Diff(events.Summary(), whole.Summary()); d != "" {
 			t.Fatal(d)
 		}
-		if d := cmp.Diff(events.Sample(), whole.Sample(), cmp.AllowUnexported(gaps.Gaps{}, Sample{}), cmpopts.IgnoreTypes(sync.Mutex{})); d != "" {
+		if d := cmp.Diff(events.Sample(), whole.Sample(), cmp.AllowUnexported(gaps.Gaps{}, Sample{}),
+			cmpopts.IgnoreTypes(sync.Mutex{})); d != "" {
 			t.Fatal(d)
 		}
 	})

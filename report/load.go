@@ -137,8 +137,9 @@ func summarized(list []ServerLoad) (out []LoadSummary) {
 func (s *LoadSummary) add(x *ServerLoad, each bool) {
 	total := float64(x.Total)
 	one := ServerSummary{Name: x.Name, Endpoint: x.Endpoint, Preemptions: x.Preemptions,
-		Queue: LevelSummary{x.Waiting.Mean(x.For), float64(x.Waiting.Peak)}, Running: LevelSummary{x.Running.Mean(x.For), float64(x.Running.Peak)},
-		KV: LevelSummary{round(x.Blocks.Mean(x.For) / total), round(float64(x.Blocks.Peak) / total)}}
+		Queue:   LevelSummary{x.Waiting.Mean(x.For), float64(x.Waiting.Peak)},
+		Running: LevelSummary{x.Running.Mean(x.For), float64(x.Running.Peak)},
+		KV:      LevelSummary{round(x.Blocks.Mean(x.For) / total), round(float64(x.Blocks.Peak) / total)}}
 	if x.For > 0 {
 		one.Busy = round(float64(x.Busy) / float64(x.For))
 		s.Prompts += float64(x.Prompts) / float64(x.For)
@@ -147,7 +148,8 @@ func (s *LoadSummary) add(x *ServerLoad, each bool) {
 	s.Servers++
 	s.Busy.Mean += one.Busy
 	s.Busy.Least, s.Busy.Most = min(s.Busy.Least, one.Busy), max(s.Busy.Most, one.Busy)
-	for _, l := range []struct{ all, one *LevelSummary }{{&s.Queue, &one.Queue}, {&s.Running, &one.Running}, {&s.KV, &one.KV}} {
+	for _, l := range []struct{ all, one *LevelSummary }{{&s.Queue, &one.Queue}, {&s.Running, &one.Running},
+		{&s.KV, &one.KV}} {
 		l.all.Mean += l.one.Mean
 		l.all.Peak = max(l.all.Peak, l.one.Peak)
 	}
@@ -185,7 +187,8 @@ func loadOf(list []LoadSummary, role Role) *LoadSummary {
 		all.Prompts += float64(n * x.Prompts)
 		all.Slots = max(all.Slots, x.Slots)
 		all.Busy.Least, all.Busy.Most = min(all.Busy.Least, x.Busy.Least), max(all.Busy.Most, x.Busy.Most)
-		for _, l := range []struct{ all, one *LevelSummary }{{&all.Queue, &x.Queue}, {&all.Running, &x.Running}, {&all.KV, &x.KV}} {
+		for _, l := range []struct{ all, one *LevelSummary }{{&all.Queue, &x.Queue}, {&all.Running, &x.Running},
+			{&all.KV, &x.KV}} {
 			l.all.Mean += float64(n * l.one.Mean)
 			l.all.Peak = max(l.all.Peak, l.one.Peak)
 		}
@@ -234,7 +237,9 @@ func (s Summary) writeLoad(l *lines) {
 	if len(s.Load) == 0 {
 		return
 	}
-	l.b.WriteString(l.paint.Bold("load     ") + fmt.Sprintf("  %7s %6s %6s %6s %8s %6s %5s %6s %6s\n", "servers", "busy", "least", "most", "balance", "queue", "peak", "kv", "peak"))
+	l.b.WriteString(l.paint.Bold("load     ") +
+		fmt.Sprintf("  %7s %6s %6s %6s %8s %6s %5s %6s %6s\n", "servers", "busy", "least", "most", "balance", "queue",
+			"peak", "kv", "peak"))
 	share := func(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
 	var steps []string
 	for i := range s.Load {
@@ -246,7 +251,8 @@ func (s Summary) writeLoad(l *lines) {
 		if longest := labelColumns; len(name) > longest {
 			name = append(name[:longest-1], '…')
 		}
-		l.b.WriteString(fmt.Sprintf("  %-9s%7s %6s %6s %6s %8.2f %6.3g %5.0f %6s %6s\n", string(name), terminal.Thousands(x.Servers), share(x.Busy.Mean), share(x.Busy.Least), share(x.Busy.Most),
+		l.b.WriteString(fmt.Sprintf("  %-9s%7s %6s %6s %6s %8.2f %6.3g %5.0f %6s %6s\n", string(name),
+			terminal.Thousands(x.Servers), share(x.Busy.Mean), share(x.Busy.Least), share(x.Busy.Most),
 			x.Balance, x.Queue.Mean, x.Queue.Peak, share(x.KV.Mean), share(x.KV.Peak)))
 		if x.Preemptions > 0 {
 			l.add("", counted(int(min(x.Preemptions, math.MaxInt32)), "preemption"))

@@ -46,7 +46,8 @@ func TestSummaryOfLoad(t *testing.T) {
 	}
 	x := out[0]
 	// b: 3 requests of 3 s: one waits 3 s and one 6 s.
-	if x.Servers != 2 || x.Busy != (BusySummary{0.6, 0.3, 0.9}) || x.Balance != 1.5 || x.Queue != (LevelSummary{0.45, 2}) || x.KV.Peak != 0.2 || len(x.Each) != 2 || x.Each[1].Busy != 0.9 {
+	if x.Servers != 2 || x.Busy != (BusySummary{0.6, 0.3, 0.9}) || x.Balance != 1.5 ||
+		x.Queue != (LevelSummary{0.45, 2}) || x.KV.Peak != 0.2 || len(x.Each) != 2 || x.Each[1].Busy != 0.9 {
 		t.Errorf("found %+v", x)
 	}
 	tally := NewTally()
@@ -64,7 +65,8 @@ func TestSummaryOfLoad(t *testing.T) {
 		t.Errorf("found\n%s", text.String())
 	}
 	// Several runs have an interval, one has none.
-	runs := Runs{{Requests: []Ended{{Number: 1}}, Load: out, Steady: true}, {Requests: []Ended{{Number: 1}}, Load: summarized(list[:1]), Steady: true}}
+	runs := Runs{{Requests: []Ended{{Number: 1}}, Load: out, Steady: true},
+		{Requests: []Ended{{Number: 1}}, Load: summarized(list[:1]), Steady: true}}
 	m, _ := MeasureNamed("utilisation decode")
 	if e, ok := runs.Under(SLO{}).Estimate(m); !ok || !e.Sure || e.Low == e.High {
 		t.Errorf("found %+v, %v", e, ok)

@@ -143,7 +143,8 @@ var quantiles = []struct {
 // Measures are all of them, in the order in which they are told.
 func Measures() []Measure {
 	over := func(name string, of func(*part) float64) Measure {
-		return Measure{Name: name, Unit: PerSecond, HigherIsBetter: true, whole: func(p *part) float64 { return of(p) / p.seconds }}
+		return Measure{Name: name, Unit: PerSecond, HigherIsBetter: true,
+			whole: func(p *part) float64 { return of(p) / p.seconds }}
 	}
 	list := []Measure{
 		over("requests/s", func(p *part) float64 { return p.completed }),
@@ -168,7 +169,8 @@ func Measures() []Measure {
 	}
 	latency := func(name string, value func(e *Ended) (float64, bool)) {
 		for _, q := range quantiles {
-			list = append(list, Measure{Name: name + " " + q.name, Unit: Seconds, family: name, quantile: q.p, value: value})
+			list = append(list, Measure{Name: name + " " + q.name, Unit: Seconds, family: name, quantile: q.p,
+				value: value})
 		}
 	}
 	latency("ttft", func(e *Ended) (float64, bool) { return e.TTFT.Seconds(), e.Completed && e.TTFT > 0 })
@@ -188,9 +190,11 @@ func Measures() []Measure {
 	}})
 	list = append(list,
 		Measure{Name: "GPUs", Unit: Count, whole: func(p *part) float64 { return p.gpuSeconds / p.seconds }},
-		Measure{Name: "USD per 1M output tokens", Unit: USD, whole: func(p *part) float64 { return p.usd / p.output * 1e6 }})
+		Measure{Name: "USD per 1M output tokens", Unit: USD,
+			whole: func(p *part) float64 { return p.usd / p.output * 1e6 }})
 	for _, q := range quantiles[1:] {
-		list = append(list, Measure{Name: "itl " + q.name, Unit: Seconds, quantile: q.p, gaps: true, whole: func(p *part) float64 { return p.gaps.Quantile(q.p) }})
+		list = append(list, Measure{Name: "itl " + q.name, Unit: Seconds, quantile: q.p, gaps: true,
+			whole: func(p *part) float64 { return p.gaps.Quantile(q.p) }})
 	}
 	latency("e2e", func(e *Ended) (float64, bool) { return e.E2E.Seconds(), e.Completed })
 	return append(list, loadMeasures()...)

@@ -40,7 +40,8 @@ type Ordered struct {
 // use, and calls after behind each batch. clock is the run's. Close it to see the
 // last events.
 func newOrdered(to flow.Recorder, clock func() machine.Time, after func()) *Ordered {
-	o := &Ordered{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan chan struct{}), done: make(chan struct{}), after: after}
+	o := &Ordered{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan chan struct{}),
+		done: make(chan struct{}), after: after}
 	o.room.L = &o.mu
 	go o.loop()
 	return o

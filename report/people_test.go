@@ -41,10 +41,13 @@ func ours(n int, server string, at, took machine.Time, outcome flow.Outcome) []f
 	return []flow.Event{
 		{Time: at, Request: id, Hop: flow.Client, Step: flow.RequestSent},
 		{Time: at, Request: id, Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: server},
-		{Time: at, Request: id, Hop: flow.Server, Step: flow.RequestReceived, Details: flow.Details{flow.D("prompt_tokens", 40)}},
-		{Time: at, Request: id, Hop: flow.Server, Step: flow.PrefillStarted, Details: flow.Details{flow.D("cached_tokens", 0)}},
+		{Time: at, Request: id, Hop: flow.Server, Step: flow.RequestReceived,
+			Details: flow.Details{flow.D("prompt_tokens", 40)}},
+		{Time: at, Request: id, Hop: flow.Server, Step: flow.PrefillStarted,
+			Details: flow.Details{flow.D("cached_tokens", 0)}},
 		{Time: at + took, Request: id, Hop: flow.Client, Step: flow.LastTokenReceived},
-		{Time: at + took, Request: id, Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", string(outcome))}},
+		{Time: at + took, Request: id, Hop: flow.Client, Step: flow.Finished,
+			Details: flow.Details{flow.D("outcome", string(outcome))}},
 	}
 }
 
@@ -59,9 +62,11 @@ func has(t *testing.T, text string, lines ...string) {
 
 // A request has the number of its id, whenever it appears, and its id is shown.
 func TestOneNumber(t *testing.T) {
-	events := append(ours(2, "10.0.0.1:8000", 0, machine.Second, flow.Completed), ours(1, "10.0.0.1:8000", 0, 2*machine.Second, flow.Broken)...)
+	events := append(ours(2, "10.0.0.1:8000", 0, machine.Second, flow.Completed),
+		ours(1, "10.0.0.1:8000", 0, 2*machine.Second, flow.Broken)...)
 	text, _ := show(t, Options{Detail: Steps}, events)
-	has(t, text, "#2      +0.0000s  client   request_sent           id=req-1-000002", "#1      +0.0000s  client   request_sent           id=req-1-000001")
+	has(t, text, "#2      +0.0000s  client   request_sent           id=req-1-000002",
+		"#1      +0.0000s  client   request_sent           id=req-1-000001")
 	text, _ = show(t, Options{Detail: Lines}, events)
 	has(t, text, "req-1-000002  completed", "req-1-000001  broken", "outcomes   completed 1 · broken 1 (#1)")
 }
@@ -79,12 +84,16 @@ func TestSummaryForPeople(t *testing.T) {
 	}
 	events = append(events, ours(7, "10.0.0.9:8000", 0, 1234*machine.Second, flow.Left)...)
 	events = append(events, ours(8, "10.0.0.9:8000", 0, 0, "")[:1]...)
-	events = append(events, flow.Event{Request: flow.RequestID(1, 1), Hop: flow.Sidecar, Step: flow.PrefillLegSent, Endpoint: "10.0.0.12:8000"})
-	text, sum := show(t, Options{Detail: Progress, PrefixCache: true, Requests: 8}, events, []string{"10.0.0.10:8000", "10.0.0.9:8000", "10.0.0.11:8000"}, []string{"10.0.0.12:8000", "10.0.0.13:8000"})
+	events = append(events, flow.Event{Request: flow.RequestID(1, 1), Hop: flow.Sidecar, Step: flow.PrefillLegSent,
+		Endpoint: "10.0.0.12:8000"})
+	text, sum := show(t, Options{Detail: Progress, PrefixCache: true, Requests: 8}, events,
+		[]string{"10.0.0.10:8000", "10.0.0.9:8000", "10.0.0.11:8000"}, []string{"10.0.0.12:8000", "10.0.0.13:8000"})
 	has(t, text, "summary    8 requests in 1,234s", "broken 3 (#2 #4 #6)", "left 1 (#7)", "unfinished 1 (#8)",
-		"endpoints  10.0.0.9:8000 1 · 10.0.0.10:8000 6 · 10.0.0.11:8000 0\n", "prefill    10.0.0.12:8000 1 · 10.0.0.13:8000 0\n",
+		"endpoints  10.0.0.9:8000 1 · 10.0.0.10:8000 6 · 10.0.0.11:8000 0\n",
+		"prefill    10.0.0.12:8000 1 · 10.0.0.13:8000 0\n",
 		"5.000s  #5\n", "kv cache   0.0% of 280 prompt tokens were cached")
-	if d := cmp.Diff(map[flow.Outcome][]string{"broken": {"req-1-000002", "req-1-000004", "req-1-000006"}, "left": {"req-1-000007"}, "unfinished": {"req-1-000008"}}, sum.NotCompleted); d != "" {
+	if d := cmp.Diff(map[flow.Outcome][]string{"broken": {"req-1-000002", "req-1-000004", "req-1-000006"},
+		"left": {"req-1-000007"}, "unfinished": {"req-1-000008"}}, sum.NotCompleted); d != "" {
 		t.Error(d)
 	}
 	if text, _ = show(t, Options{}, events); strings.Contains(text, "kv cache") {
@@ -118,7 +127,8 @@ func TestReplayTellsOfEveryServer(t *testing.T) {
 func TestSentByHand(t *testing.T) {
 	var out bytes.Buffer
 	began := time.Now()
-	s, err := Start(Options{Out: &out, Detail: Lines, Clock: func() machine.Time { return machine.Time(time.Since(began)) }})
+	s, err := Start(Options{Out: &out, Detail: Lines,
+		Clock: func() machine.Time { return machine.Time(time.Since(began)) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +136,10 @@ func TestSentByHand(t *testing.T) {
 		s.Record(e)
 	}
 	settled := false
-	if err := s.Loaded(func(sum Summary) bool { settled = sum.Outcomes[flow.Completed] == 1; return settled }); err != nil || !settled {
+	if err := s.Loaded(func(sum Summary) bool {
+		settled = sum.Outcomes[flow.Completed] == 1
+		return settled
+	}); err != nil || !settled {
 		t.Fatal(err, settled)
 	}
 	before := out.String()
@@ -144,19 +157,24 @@ func TestSentByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := strings.TrimPrefix(out.String(), before)
-	has(t, after, "8b1f3c5e    +0.0000s  epp      request_received       id="+id, "by hand    1 request besides · status 200 1 · 10.0.0.1:8000 1\n")
+	has(t, after, "8b1f3c5e    +0.0000s  epp      request_received       id="+id,
+		"by hand    1 request besides · status 200 1 · 10.0.0.1:8000 1\n")
 	if strings.Contains(after, "summary") {
 		t.Errorf("the summary is told twice:\n%s", after)
 	}
-	if sum.Requests != 1 || sum.Endpoints["10.0.0.1:8000"] != 1 || sum.Hops[flow.Envoy] != nil || sum.ByHand.Requests != 1 {
+	if sum.Requests != 1 || sum.Endpoints["10.0.0.1:8000"] != 1 || sum.Hops[flow.Envoy] != nil ||
+		sum.ByHand.Requests != 1 {
 		t.Errorf("%+v", sum)
 	}
 }
 
 // Incidents stand between the requests, at their time.
 func TestIncidentsAreShown(t *testing.T) {
-	events := append(ours(1, "a", 0, machine.Second, flow.Completed), flow.Event{Time: 2 * machine.Second, Hop: flow.Server, Step: flow.IncidentBegan, Endpoint: "10.0.0.3:8000",
-		Details: flow.Details{flow.D("what", "lose-rank"), flow.D("rank", 3)}}, flow.Event{Time: 2 * machine.Second, Hop: flow.Server, Step: flow.EngineStep, Details: flow.Details{flow.D("step", 9)}})
+	events := append(ours(1, "a", 0, machine.Second, flow.Completed),
+		flow.Event{Time: 2 * machine.Second, Hop: flow.Server, Step: flow.IncidentBegan, Endpoint: "10.0.0.3:8000",
+			Details: flow.Details{flow.D("what", "lose-rank"), flow.D("rank", 3)}},
+		flow.Event{Time: 2 * machine.Second, Hop: flow.Server, Step: flow.EngineStep,
+			Details: flow.Details{flow.D("step", 9)}})
 	for _, detail := range []Detail{Steps, Lines, Progress} {
 		text, _ := show(t, Options{Detail: detail}, events)
 		has(t, text, "2.0000s  server   incident_began         → 10.0.0.3:8000  what=lose-rank  rank=3\n")
@@ -174,13 +192,16 @@ func TestNarrow(t *testing.T) {
 	}
 	events = append(events, ours(1, "10.0.0.1:8000", 0, machine.Second, flow.Completed)...)
 	events = append(events, flow.Event{Time: machine.Second, Request: "r1", Hop: flow.EPP, Step: flow.Part1Sent,
-		Details: flow.Details{flow.D("headers_set", []string{"x-gateway-destination-endpoint", "x-target-pod", "x-selected-pod", "content-type"})}})
+		Details: flow.Details{flow.D("headers_set",
+			[]string{"x-gateway-destination-endpoint", "x-target-pod", "x-selected-pod", "content-type"})}})
 	judge := func(Summary) []Expectation {
-		return []Expectation{{"completed", "75%..99%", "86.25%", true}, {"total p99", "at most 1.2s", "1.319456s", false}}
+		return []Expectation{{"completed", "75%..99%", "86.25%", true},
+			{"total p99", "at most 1.2s", "1.319456s", false}}
 	}
 	for _, columns := range []int{60, 80} {
 		for _, detail := range []Detail{Steps, Lines, Progress} {
-			text, _ := show(t, Options{Detail: detail, Columns: columns, Color: true, Judge: judge, PrefixCache: true}, events, []string{"10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000", "10.0.0.4:8000"}, nil)
+			text, _ := show(t, Options{Detail: detail, Columns: columns, Color: true, Judge: judge, PrefixCache: true},
+				events, []string{"10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000", "10.0.0.4:8000"}, nil)
 			for line := range strings.Lines(text) {
 				if n := terminal.Columns(strings.TrimSuffix(line, "\n")); n > columns {
 					t.Errorf("%d columns, %s: %d are in %q", columns, detail, n, line)

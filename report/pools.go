@@ -233,7 +233,8 @@ func spanOf(h *hdrhistogram.Histogram, most float64) SpanSummary {
 }
 
 func (c *servedCount) summary() Served {
-	return Served{Completed: c.completed, PromptTokens: c.prompt, OutputTokens: c.output, TTFT: c.ttft.summary("ttft"), E2E: c.e2e.summary("e2e")}
+	return Served{Completed: c.completed, PromptTokens: c.prompt, OutputTokens: c.output, TTFT: c.ttft.summary("ttft"),
+		E2E: c.e2e.summary("e2e")}
 }
 
 // summary is what every pool came to, with how often each endpoint was picked, or got
@@ -241,7 +242,8 @@ func (c *servedCount) summary() Served {
 func (x *pools) summary(picked, prefills counts[string]) []PoolSummary {
 	var out []PoolSummary
 	for _, p := range x.list {
-		s := PoolSummary{Name: p.Name, Requests: p.requests, Outcomes: maps.Clone(p.outcomes), Served: p.served.summary()}
+		s := PoolSummary{Name: p.Name, Requests: p.requests, Outcomes: maps.Clone(p.outcomes),
+			Served: p.served.summary()}
 		if len(p.pickers) > 0 {
 			s.Pickers = maps.Clone(p.pickers)
 		}
@@ -256,7 +258,9 @@ func (x *pools) summary(picked, prefills counts[string]) []PoolSummary {
 			for _, e := range g.Endpoints {
 				n += from[e]
 			}
-			s.Groups = append(s.Groups, GroupSummary{Name: g.Name, Servers: len(g.Endpoints), Prefill: g.Prefill, Requests: n, Served: g.served.summary()})
+			s.Groups = append(s.Groups,
+				GroupSummary{Name: g.Name, Servers: len(g.Endpoints), Prefill: g.Prefill, Requests: n,
+					Served: g.served.summary()})
 		}
 		out = append(out, s)
 	}
@@ -279,7 +283,8 @@ func (s Summary) writePools(l *lines) {
 	add := func(name string, requests int, v *Served) {
 		r := row{"  " + name, []string{terminal.Thousands(requests), terminal.Thousands(v.Completed)}}
 		if v.TTFT != nil && v.E2E != nil {
-			r.cells = append(r.cells, terminal.Thousands(v.OutputTokens), terminal.Span(v.TTFT.P50), terminal.Span(v.TTFT.P99), terminal.Span(v.E2E.P50), terminal.Span(v.E2E.P99))
+			r.cells = append(r.cells, terminal.Thousands(v.OutputTokens), terminal.Span(v.TTFT.P50),
+				terminal.Span(v.TTFT.P99), terminal.Span(v.E2E.P50), terminal.Span(v.E2E.P99))
 		}
 		rows = append(rows, r)
 	}

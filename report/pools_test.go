@@ -13,19 +13,24 @@ import (
 
 // A request that is told as a whole counts for its pool and its group as its events do.
 func TestPoolsOfLives(t *testing.T) {
-	list := []Pool{{Name: "a", Groups: []Group{{Name: "big", Endpoints: []string{"10.0.0.1:8000", "10.0.0.2:8000"}}, {Name: "small", Endpoints: []string{"10.0.0.3:8000"}}}}, {Name: "b", Groups: []Group{{Endpoints: []string{"10.1.0.1:8000"}}}}}
+	list := []Pool{{Name: "a",
+		Groups: []Group{{Name: "big", Endpoints: []string{"10.0.0.1:8000", "10.0.0.2:8000"}},
+			{Name: "small", Endpoints: []string{"10.0.0.3:8000"}}}},
+		{Name: "b", Groups: []Group{{Endpoints: []string{"10.1.0.1:8000"}}}}}
 	whole, events := NewTally(), NewTally()
 	whole.pooled(list)
 	events.pooled(list)
 	for i, endpoint := range []string{"10.0.0.1:8000", "10.0.0.3:8000", "10.1.0.1:8000", "10.0.0.1:8000"} {
 		at := func(n int) machine.Time { return machine.Time(100*i+n) * machine.Millisecond }
-		l := &flow.Life{Request: flow.RequestID(1, i+1), Number: i + 1, Endpoint: endpoint, Sent: at(0), Picked: at(1), Reached: at(2), Started: at(2), First: at(10 + i), FirstSeen: at(11 + i), FirstGot: at(12 + i),
+		l := &flow.Life{Request: flow.RequestID(1, i+1), Number: i + 1, Endpoint: endpoint, Sent: at(0), Picked: at(1),
+			Reached: at(2), Started: at(2), First: at(10 + i), FirstSeen: at(11 + i), FirstGot: at(12 + i),
 			Last: at(50), LastSeen: at(51), LastGot: at(52), Prompt: 100, Tokens: 7}
 		whole.Sending(l.Sent, 1)
 		whole.Lived(l)
 		for e := range l.Events {
 			if e.Hop == flow.EPP && e.Step == flow.RequestReceived {
-				e.Details = append(e.Details, flow.D("pool", map[bool]string{true: "b", false: "a"}[endpoint == "10.1.0.1:8000"]))
+				e.Details = append(e.Details,
+					flow.D("pool", map[bool]string{true: "b", false: "a"}[endpoint == "10.1.0.1:8000"]))
 			}
 			events.Record(e)
 		}

@@ -92,7 +92,8 @@ func (e *errorTally) summary() PredictionError {
 	if e.n == 0 {
 		return PredictionError{}
 	}
-	out := PredictionError{Count: e.n, MAPE: round(e.sum / float64(e.n)), Within10: round(float64(e.within) / float64(e.n))}
+	out := PredictionError{Count: e.n, MAPE: round(e.sum / float64(e.n)),
+		Within10: round(float64(e.within) / float64(e.n))}
 	left := (e.n + 1) / 2
 	for i, c := range e.counts {
 		if left -= int(c); left <= 0 {
@@ -192,13 +193,16 @@ func (p *predictionTally) summary() *PredictionSummary {
 		return nil
 	}
 	all := p.all.summary()
-	s := &PredictionSummary{TTFT: all.TTFT, TPOT: all.TPOT, Unpredicted: p.unpredicted, Endpoints: map[string]PredictionErrors{}}
+	s := &PredictionSummary{TTFT: all.TTFT, TPOT: all.TPOT, Unpredicted: p.unpredicted,
+		Endpoints: map[string]PredictionErrors{}}
 	for name, x := range p.endpoints {
 		s.Endpoints[name] = x.summary()
 	}
 	for i, w := range p.windows {
 		if w[0].n+w[1].n > 0 {
-			s.Windows = append(s.Windows, PredictionWindow{(p.width * machine.Time(i)).Seconds(), (p.width * machine.Time(i+1)).Seconds(), w[0].summary(), w[1].summary()})
+			s.Windows = append(s.Windows,
+				PredictionWindow{(p.width * machine.Time(i)).Seconds(), (p.width * machine.Time(i+1)).Seconds(),
+					w[0].summary(), w[1].summary()})
 		}
 	}
 	return s
@@ -208,7 +212,8 @@ func (e PredictionError) text() string {
 	if e.Count == 0 {
 		return "unknown"
 	}
-	return fmt.Sprintf("off by %.1f%% (median), %.1f%% on average, %.0f%% of %s within a tenth", 100*e.Median, 100*e.MAPE, 100*e.Within10, terminal.Thousands(e.Count))
+	return fmt.Sprintf("off by %.1f%% (median), %.1f%% on average, %.0f%% of %s within a tenth", 100*e.Median,
+		100*e.MAPE, 100*e.Within10, terminal.Thousands(e.Count))
 }
 
 // write tells it in lines: both times, and how the errors of TTFT and TPOT differ by

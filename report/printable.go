@@ -33,7 +33,8 @@ func name(text string) string {
 
 // printable is a summary all of whose names may be printed.
 func (s Summary) printable() Summary {
-	s.Outcomes, s.Endpoints, s.PrefillServers = printableKeys(s.Outcomes), printableKeys(s.Endpoints), printableKeys(s.PrefillServers)
+	s.Outcomes, s.Endpoints, s.PrefillServers = printableKeys(s.Outcomes), printableKeys(s.Endpoints),
+		printableKeys(s.PrefillServers)
 	s.NotCompleted = printableKeys(s.NotCompleted)
 	for o, ids := range s.NotCompleted {
 		s.NotCompleted[o] = printableAll(ids)
@@ -57,7 +58,8 @@ func (s Summary) printable() Summary {
 	s.Warnings = slices.Clone(s.Warnings)
 	for i := range s.Warnings {
 		x := &s.Warnings[i]
-		x.Plugin, x.URL, x.Reason = terminal.Printable(x.Plugin), terminal.Printable(x.URL), terminal.Printable(x.Reason)
+		x.Plugin, x.URL, x.Reason = terminal.Printable(x.Plugin), terminal.Printable(x.URL),
+			terminal.Printable(x.Reason)
 	}
 	if x := s.Predictions; x != nil {
 		told := *x
@@ -67,7 +69,8 @@ func (s Summary) printable() Summary {
 	s.Refusals, s.Incidents, s.Load = printableKeys(s.Refusals), slices.Clone(s.Incidents), slices.Clone(s.Load)
 	for i := range s.Incidents {
 		x := &s.Incidents[i]
-		x.Hop, x.What, x.Endpoint = terminal.Printable(x.Hop), terminal.Printable(x.What), terminal.Printable(x.Endpoint)
+		x.Hop, x.What, x.Endpoint = terminal.Printable(x.Hop), terminal.Printable(x.What),
+			terminal.Printable(x.Endpoint)
 	}
 	for i := range s.Load {
 		x := &s.Load[i]
@@ -88,7 +91,8 @@ func (s Summary) printable() Summary {
 	s.Servers = slices.Clone(s.Servers)
 	for i := range s.Servers {
 		x := &s.Servers[i]
-		x.Pool, x.Deployment, x.Accelerator = terminal.Printable(x.Pool), terminal.Printable(x.Deployment), terminal.Printable(x.Accelerator)
+		x.Pool, x.Deployment, x.Accelerator = terminal.Printable(x.Pool), terminal.Printable(x.Deployment),
+			terminal.Printable(x.Accelerator)
 		if p := x.Price; p != nil {
 			x.Price = &PriceTold{p.PerGPUHour, terminal.Printable(p.Source), p.Cost}
 		}
@@ -96,7 +100,8 @@ func (s Summary) printable() Summary {
 	s.Expectations = slices.Clone(s.Expectations)
 	for i := range s.Expectations {
 		x := &s.Expectations[i]
-		x.What, x.Expected, x.Found = terminal.Printable(x.What), terminal.Printable(x.Expected), terminal.Printable(x.Found)
+		x.What, x.Expected, x.Found = terminal.Printable(x.What), terminal.Printable(x.Expected),
+			terminal.Printable(x.Found)
 	}
 	return s
 }

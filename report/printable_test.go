@@ -43,13 +43,15 @@ var colours = regexp.MustCompile(`\x1b\[(0|1|2|31|32|33|34|35|36|93|94|95|96)m`)
 // hostile are the events of requests every word of which is hostile, between
 // the steps that views wait for.
 func hostile() []flow.Event {
-	details := flow.Details{flow.D(evil, evil), flow.D("list", []any{evil, evil}), flow.D("strings", []string{evil}), flow.D("map", map[string]any{evil: evil}),
+	details := flow.Details{flow.D(evil, evil), flow.D("list", []any{evil, evil}), flow.D("strings", []string{evil}),
+		flow.D("map", map[string]any{evil: evil}),
 		flow.D("texts", map[string]string{evil: evil}), flow.D("reason", evil)}
 	var out []flow.Event
 	for i, outcome := range []flow.Outcome{flow.Completed, evil} {
 		id := fmt.Sprint(evil, i)
 		at := func(hop flow.Hop, step flow.Step, d ...flow.Detail) {
-			out = append(out, flow.Event{Time: machine.Time(len(out)) * machine.Millisecond, Request: id, Hop: hop, Step: step, Endpoint: evil, Details: append(d, details...)})
+			out = append(out, flow.Event{Time: machine.Time(len(out)) * machine.Millisecond, Request: id, Hop: hop,
+				Step: step, Endpoint: evil, Details: append(d, details...)})
 		}
 		at(flow.Client, flow.RequestSent)
 		at(flow.EPP, flow.EndpointPicked)
@@ -154,7 +156,8 @@ func TestSummarySteersNothing(t *testing.T) {
 func TestPrintableWriter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
+		text := rapid.OneOf(rapid.String(),
+			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
 			rapid.StringOf(rapid.RuneFrom([]rune(evil+"\t ü世")))).Draw(t, "text") + "."
 		var whole, cut bytes.Buffer
 		if _, err := terminal.PrintableWriter(&whole).Write([]byte(text)); err != nil {

@@ -63,7 +63,9 @@ func (t *Tally) struck(e *flow.Event) {
 	what, _ := e.Details.Get("what").(string)
 	switch {
 	case e.Step == flow.IncidentBegan && len(t.incidents) < maxIncidents:
-		t.incidents = append(t.incidents, Incident{At: round(e.Time.Seconds()), Hop: text(string(e.Hop)), What: text(what), Endpoint: text(e.Endpoint)})
+		t.incidents = append(t.incidents,
+			Incident{At: round(e.Time.Seconds()), Hop: text(string(e.Hop)), What: text(what),
+				Endpoint: text(e.Endpoint)})
 	case e.Step == flow.IncidentEnded:
 		for i := range t.incidents {
 			if x := &t.incidents[i]; x.Until == 0 && x.What == what && x.Endpoint == e.Endpoint {

@@ -92,12 +92,15 @@ func readAll(path string) (events []flow.Event, err error) {
 func many(n int) []flow.Event {
 	var out []flow.Event
 	for i := range n {
-		out = append(out, flow.Event{Time: machine.Time(i) * machine.Second / machine.Time(n), Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.RequestSent})
+		out = append(out, flow.Event{Time: machine.Time(i) * machine.Second / machine.Time(n),
+			Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.RequestSent})
 	}
 	for i := range n {
 		at := machine.Second + machine.Time(i)*2*machine.Second/machine.Time(n)
-		out = append(out, flow.Event{Time: at, Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.LastTokenReceived},
-			flow.Event{Time: at, Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", flow.Completed)}})
+		out = append(out, flow.Event{Time: at, Request: fmt.Sprint("r", i), Hop: flow.Client,
+			Step: flow.LastTokenReceived},
+			flow.Event{Time: at, Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.Finished,
+				Details: flow.Details{flow.D("outcome", flow.Completed)}})
 	}
 	return out
 }
@@ -136,12 +139,15 @@ func TestReplayTellsTheCache(t *testing.T) {
 	server := func(step flow.Step, key string, n int) flow.Event {
 		return flow.Event{Request: "r", Hop: flow.Server, Step: step, Details: flow.Details{flow.D(key, n)}}
 	}
-	ran := feed(t, Options{Out: &bytes.Buffer{}, File: path}, []flow.Event{{Request: "r", Hop: flow.Client, Step: flow.RequestSent}, server(flow.RequestReceived, "prompt_tokens", 40), server(flow.PrefillStarted, "cached_tokens", 16)})
+	ran := feed(t, Options{Out: &bytes.Buffer{}, File: path},
+		[]flow.Event{{Request: "r", Hop: flow.Client, Step: flow.RequestSent},
+			server(flow.RequestReceived, "prompt_tokens", 40), server(flow.PrefillStarted, "cached_tokens", 16)})
 	events, err := readAll(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(ran.PrefixCache, feed(t, Options{Out: &bytes.Buffer{}}, events).PrefixCache); d != "" || ran.PrefixCache == nil {
+	if d := cmp.Diff(ran.PrefixCache, feed(t, Options{Out: &bytes.Buffer{}}, events).PrefixCache); d != "" ||
+		ran.PrefixCache == nil {
 		t.Fatal(d)
 	}
 }
@@ -160,7 +166,8 @@ func TestCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	none := func(flow.Event) error { return nil }
-	if _, err := Read("rec.gz", bytes.NewReader(whole.Bytes()[:whole.Len()/2]), none); err == nil || !strings.Contains(err.Error(), "cut short") {
+	if _, err := Read("rec.gz", bytes.NewReader(whole.Bytes()[:whole.Len()/2]), none); err == nil ||
+		!strings.Contains(err.Error(), "cut short") {
 		t.Fatalf("got %v", err)
 	}
 	long := `{"time":1,"request":"` + strings.Repeat("x", recording.MaxLineBytes) + `"}`
@@ -215,7 +222,8 @@ func TestWriteFails(t *testing.T) {
 			t.Fatalf("%v %+v", err, sum)
 		}
 	}
-	if _, err := Start(Options{File: filepath.Join(t.TempDir(), "no", "such")}); err == nil || !strings.Contains(err.Error(), "--record") {
+	if _, err := Start(Options{File: filepath.Join(t.TempDir(), "no", "such")}); err == nil ||
+		!strings.Contains(err.Error(), "--record") {
 		t.Fatalf("%v", err)
 	}
 }
@@ -232,7 +240,8 @@ func TestTallyForgets(t *testing.T) {
 	for i := range 50_000 {
 		id := fmt.Sprint(i)
 		tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.RequestSent})
-		tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", "completed")}})
+		tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.Finished,
+			Details: flow.Details{flow.D("outcome", "completed")}})
 		tally.Record(flow.Event{Request: "foreign" + id, Hop: flow.EPP, Step: flow.ResponseEndSeen})
 	}
 	if tally.open.Len() > 2*lateRequests {
@@ -284,7 +293,8 @@ func TestProgressIsNotSilent(t *testing.T) {
 		v := NewView(&out, tally, Progress, 1_000_000, false)
 		v.silence = c.silence
 		for second := range 59 {
-			e := flow.Event{Time: machine.Time(time.Duration(second) * time.Second), Request: strconv.Itoa(second), Hop: flow.Client, Step: flow.RequestSent}
+			e := flow.Event{Time: machine.Time(time.Duration(second) * time.Second), Request: strconv.Itoa(second),
+				Hop: flow.Client, Step: flow.RequestSent}
 			tally.Record(e)
 			v.Record(e)
 		}
@@ -313,10 +323,12 @@ func TestTallyIsBounded(t *testing.T) {
 		event("steps", flow.Client, flow.Step(strconv.Itoa(i)), 0)
 		event("hops", flow.Hop(strconv.Itoa(i)+long), flow.Step(long), 0)
 		event(strconv.Itoa(i), flow.Client, flow.Finished, 0, flow.D("outcome", strconv.Itoa(i%100)))
-		tally.Record(flow.Event{Request: "endpoints", Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: strconv.Itoa(i) + long})
+		tally.Record(flow.Event{Request: "endpoints", Hop: flow.EPP, Step: flow.EndpointPicked,
+			Endpoint: strconv.Itoa(i) + long})
 	}
 	for i := range 2 * maxEndpoints {
-		tally.Record(flow.Event{Request: "endpoints", Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: strconv.Itoa(i)})
+		tally.Record(flow.Event{Request: "endpoints", Hop: flow.EPP, Step: flow.EndpointPicked,
+			Endpoint: strconv.Itoa(i)})
 	}
 	if n := tally.open.Len(); n > maxOpen {
 		t.Errorf("%d requests are followed", n)
@@ -339,11 +351,14 @@ func TestTallyIsBounded(t *testing.T) {
 		}
 		return n
 	}
-	if len(s.Outcomes) > maxOutcomes+1 || sum(s.Outcomes) != 1000 || len(s.Hops) > maxHops+1 || len(s.Hops[flow.Client]) > maxSteps+1 || len(s.Endpoints) > maxEndpoints+1 {
-		t.Errorf("%d outcomes of %d, %d hops, %d steps, %d endpoints", len(s.Outcomes), sum(s.Outcomes), len(s.Hops), len(s.Hops[flow.Client]), len(s.Endpoints))
+	if len(s.Outcomes) > maxOutcomes+1 || sum(s.Outcomes) != 1000 || len(s.Hops) > maxHops+1 ||
+		len(s.Hops[flow.Client]) > maxSteps+1 || len(s.Endpoints) > maxEndpoints+1 {
+		t.Errorf("%d outcomes of %d, %d hops, %d steps, %d endpoints", len(s.Outcomes), sum(s.Outcomes), len(s.Hops),
+			len(s.Hops[flow.Client]), len(s.Endpoints))
 	}
 	var out bytes.Buffer
-	if err := s.Write(&out, false, 0); err != nil || !strings.Contains(out.String(), "dropped    "+terminal.Thousands(s.Dropped)) || len(out.String()) > 1<<17 {
+	if err := s.Write(&out, false, 0); err != nil ||
+		!strings.Contains(out.String(), "dropped    "+terminal.Thousands(s.Dropped)) || len(out.String()) > 1<<17 {
 		t.Errorf("%v, %d bytes: %.2000s", err, len(out.String()), out.String())
 	}
 	tally = NewTallyFor(many)

@@ -19,14 +19,17 @@ type rows struct {
 // seconds; what a request did not come to is empty.
 func RowColumns() []table.Column {
 	seconds := func(name string) table.Column { return table.Column{Name: name, Kind: table.Decimal, Digits: 6} }
-	columns := []table.Column{{Name: "request"}, {Name: "number", Kind: table.Whole}, {Name: "class"}, {Name: "outcome"}, {Name: "status", Kind: table.Whole}, {Name: "reason"}, {Name: "refusal"},
-		{Name: "endpoint"}, {Name: "prefill_endpoint"}, seconds("sent_s"), seconds("ttft_s"), {Name: "tpot_s", Kind: table.Decimal, Digits: 9}, seconds("e2e_s")}
+	columns := []table.Column{{Name: "request"}, {Name: "number", Kind: table.Whole}, {Name: "class"},
+		{Name: "outcome"}, {Name: "status", Kind: table.Whole}, {Name: "reason"}, {Name: "refusal"},
+		{Name: "endpoint"}, {Name: "prefill_endpoint"}, seconds("sent_s"), seconds("ttft_s"),
+		{Name: "tpot_s", Kind: table.Decimal, Digits: 9}, seconds("e2e_s")}
 	for _, s := range Spans() {
 		if !s.Completed {
 			columns = append(columns, seconds(s.Name+"_s"))
 		}
 	}
-	return append(columns, table.Column{Name: "prompt_tokens", Kind: table.Whole}, table.Column{Name: "cached_tokens", Kind: table.Whole}, table.Column{Name: "output_tokens", Kind: table.Whole})
+	return append(columns, table.Column{Name: "prompt_tokens", Kind: table.Whole},
+		table.Column{Name: "cached_tokens", Kind: table.Whole}, table.Column{Name: "output_tokens", Kind: table.Whole})
 }
 
 func newRows(w io.Writer, begin func(io.Writer, []table.Column) table.Writer) *rows {
@@ -49,7 +52,8 @@ type fate struct {
 
 // add is what a request came to; took says how long a span was, false where it was not
 // measured.
-func (x *rows) add(id, class string, f fate, endpoint, prefiller string, e *Ended, took func(span int) (machine.Time, bool)) {
+func (x *rows) add(id, class string, f fate, endpoint, prefiller string, e *Ended,
+	took func(span int) (machine.Time, bool)) {
 	seconds := func(d machine.Time) table.Value { return table.Number(d.Seconds()) }
 	var status, ttft, tpot table.Value
 	if e.TTFT > 0 {
@@ -61,7 +65,8 @@ func (x *rows) add(id, class string, f fate, endpoint, prefiller string, e *Ende
 	if f.status > 0 {
 		status = table.Number(float64(f.status))
 	}
-	x.row = append(x.row[:0], table.Of(name(id)), table.Number(float64(e.Number)), table.Of(name(class)), table.Of(name(string(f.outcome))), status, table.Of(name(f.reason)), table.Of(name(f.refusal)),
+	x.row = append(x.row[:0], table.Of(name(id)), table.Number(float64(e.Number)), table.Of(name(class)),
+		table.Of(name(string(f.outcome))), status, table.Of(name(f.reason)), table.Of(name(f.refusal)),
 		table.Of(name(endpoint)), table.Of(name(prefiller)), table.Number(e.Sent.Seconds()), ttft, tpot, seconds(e.E2E))
 	for _, i := range x.spans {
 		var cell table.Value
@@ -70,7 +75,8 @@ func (x *rows) add(id, class string, f fate, endpoint, prefiller string, e *Ende
 		}
 		x.row = append(x.row, cell)
 	}
-	x.Write(append(x.row, table.Number(float64(e.Prompt)), table.Number(float64(e.Cached)), table.Number(float64(e.Tokens))))
+	x.Write(append(x.row, table.Number(float64(e.Prompt)), table.Number(float64(e.Cached)),
+		table.Number(float64(e.Tokens))))
 }
 
 // rowOf is the row of a request that has its outcome.
@@ -88,12 +94,13 @@ func (t *Tally) rowOf(r *openRequest, id string, f fate, e Ended) {
 // rowOfLife is that of a request that is told as a whole.
 func (t *Tally) rowOfLife(l *flow.Life, e Ended) {
 	at := times(l)
-	t.rows.add(l.Request, l.Class, fate{outcome: l.Outcome(), status: l.Status()}, l.Endpoint, "", &e, func(span int) (machine.Time, bool) {
-		for _, s := range t.index.lives {
-			if s.span == span {
-				return at[s.to] - at[s.from], true
+	t.rows.add(l.Request, l.Class, fate{outcome: l.Outcome(), status: l.Status()}, l.Endpoint, "", &e,
+		func(span int) (machine.Time, bool) {
+			for _, s := range t.index.lives {
+				if s.span == span {
+					return at[s.to] - at[s.from], true
+				}
 			}
-		}
-		return 0, false
-	})
+			return 0, false
+		})
 }

@@ -159,7 +159,10 @@ func SampleOf(requests func(add func(Ended)) error) (*Sample, error) {
 const intervals = 1000
 
 func newSample(list []Ended, each int) *Sample {
-	slices.SortFunc(list, func(a, b Ended) int { return cmp.Or(cmp.Compare(a.ends(), b.ends()), cmp.Compare(a.Number, b.Number)) })
+	slices.SortFunc(list, func(a,
+		b Ended) int {
+		return cmp.Or(cmp.Compare(a.ends(), b.ends()), cmp.Compare(a.Number, b.Number))
+	})
 	x := &Sample{Requests: list, Each: each, Steady: true}
 	if len(list) == 0 {
 		return x
@@ -294,8 +297,10 @@ func (t *Tally) endedAs(r *openRequest, id string, f fate, at machine.Time) {
 	if !ok || !r.sent {
 		return
 	}
-	e := Ended{Number: int32(min(number, 1<<31-1)), Sent: r.sentAt, E2E: max(at-r.sentAt, 0), Completed: f.outcome == flow.Completed,
-		Prompt: int32(min(r.asked, 1<<31-1)), Cached: int32(min(r.cached, 1<<31-1)), Tokens: int32(min(r.tokens, 1<<31-1))}
+	e := Ended{Number: int32(min(number, 1<<31-1)), Sent: r.sentAt, E2E: max(at-r.sentAt, 0),
+		Completed: f.outcome == flow.Completed,
+		Prompt:    int32(min(r.asked, 1<<31-1)), Cached: int32(min(r.cached, 1<<31-1)),
+		Tokens: int32(min(r.tokens, 1<<31-1))}
 	if r.firstAt > 0 {
 		e.TTFT = max(r.firstAt-r.sentAt, 0)
 	}

@@ -18,7 +18,8 @@ func run(n int, e2e func(i int) time.Duration) *Sample {
 	list := make([]Ended, n)
 	for i := range list {
 		took := machine.FromDuration(e2e(i))
-		list[i] = Ended{Number: int32(i + 1), Sent: machine.FromDuration(10 * time.Millisecond * time.Duration(i)), E2E: took, TTFT: took / 2,
+		list[i] = Ended{Number: int32(i + 1), Sent: machine.FromDuration(10 * time.Millisecond * time.Duration(i)),
+			E2E: took, TTFT: took / 2,
 			Prompt: 100, Cached: 25, Tokens: 11, Completed: true}
 	}
 	return newSample(list, 1)
@@ -29,7 +30,8 @@ func TestMeasures(t *testing.T) {
 	x := Runs{run(1000, func(int) time.Duration { return 200 * time.Millisecond })}
 	slo := SLO{TTFT: 100 * time.Millisecond, TPOT: 10 * time.Millisecond}
 	for name, want := range map[string]float64{
-		"requests/s": 100, "input tokens/s": 10_000, "output tokens/s": 1100, "goodput": 100, "in flight": 20, "attainment": 1, "completed": 1, "hit rate": 0.25,
+		"requests/s": 100, "input tokens/s": 10_000, "output tokens/s": 1100, "goodput": 100, "in flight": 20,
+		"attainment": 1, "completed": 1, "hit rate": 0.25,
 		"ttft p50": 0.1, "tpot mean": 0.01, "itl mean": 0.01, "e2e p99": 0.2,
 	} {
 		m, ok := MeasureNamed(name)
@@ -72,7 +74,8 @@ func TestLittlesLaw(t *testing.T) {
 		at := machine.Time(0)
 		for i := range list {
 			at += machine.Time(rapid.Int64Range(1e6, 1e9).Draw(t, "gap"))
-			list[i] = Ended{Number: int32(i + 1), Sent: at, E2E: machine.Time(rapid.Int64Range(0, 1e11).Draw(t, "e2e")), Completed: true}
+			list[i] = Ended{Number: int32(i + 1), Sent: at, E2E: machine.Time(rapid.Int64Range(0, 1e11).Draw(t, "e2e")),
+				Completed: true}
 		}
 		x := newSample(slices.Clone(list), 1)
 		spent := 0.0
@@ -86,7 +89,8 @@ func TestLittlesLaw(t *testing.T) {
 				there += p.inFlight * p.seconds
 			}
 			if k <= len(x.Requests) && math.Abs(there-spent) > 1e-9*max(spent, 1e-3*(x.To-x.From).Seconds()) {
-				t.Fatalf("in %d sections %v request-seconds are in flight; requests spent %v s in the window", k, there, spent)
+				t.Fatalf("in %d sections %v request-seconds are in flight; requests spent %v s in the window", k, there,
+					spent)
 			}
 		}
 	})
@@ -95,15 +99,17 @@ func TestLittlesLaw(t *testing.T) {
 // The figures of a steady run keep to L = λW, of an open loop and of a closed one.
 func TestLittlesLawOfTheSummary(t *testing.T) {
 	for name, x := range map[string]*Sample{
-		"open":   run(10_000, func(i int) time.Duration { return time.Duration(150+i*7919%100) * time.Millisecond }),
-		"closed": closed(10_000, 50, func(i int) time.Duration { return time.Duration(150+i*7919%100) * time.Millisecond }),
+		"open": run(10_000, func(i int) time.Duration { return time.Duration(150+i*7919%100) * time.Millisecond }),
+		"closed": closed(10_000, 50,
+			func(i int) time.Duration { return time.Duration(150+i*7919%100) * time.Millisecond }),
 	} {
 		of := map[string]float64{}
 		for _, m := range (Runs{x}).Under(SLO{}).All() {
 			of[m.Measure] = m.Value
 		}
 		if l, w := of["in flight"], of["requests/s"]*of["e2e mean"]; math.Abs(l-w) > 0.01*l {
-			t.Errorf("%s: %v requests are in flight, and %v requests/s take %v s each: %v", name, l, of["requests/s"], of["e2e mean"], w)
+			t.Errorf("%s: %v requests are in flight, and %v requests/s take %v s each: %v", name, l, of["requests/s"],
+				of["e2e mean"], w)
 		}
 	}
 }
@@ -118,7 +124,8 @@ func closed(n, clients int, e2e func(i int) time.Duration) *Sample {
 				next = k
 			}
 		}
-		list[i] = Ended{Number: int32(i + 1), Sent: free[next], E2E: machine.FromDuration(e2e(i)), Tokens: 1, Completed: true}
+		list[i] = Ended{Number: int32(i + 1), Sent: free[next], E2E: machine.FromDuration(e2e(i)), Tokens: 1,
+			Completed: true}
 		free[next] = list[i].ends()
 	}
 	return newSample(list, 1)
@@ -126,7 +133,8 @@ func closed(n, clients int, e2e func(i int) time.Duration) *Sample {
 
 // Goodput counts among the requests that completed in the window, so that it never exceeds their rate.
 func TestGoodputIsPartOfThroughput(t *testing.T) {
-	x := Runs{closed(2000, 500, func(i int) time.Duration { return time.Duration(100+i%900) * time.Millisecond })}.Under(SLO{E2E: time.Minute})
+	x := Runs{closed(2000, 500,
+		func(i int) time.Duration { return time.Duration(100+i%900) * time.Millisecond })}.Under(SLO{E2E: time.Minute})
 	of := func(name string) float64 { e, _ := x.Estimate(mustMeasure(name)); return e.Value }
 	if good, all := of("goodput"), of("requests/s"); good != all || of("attainment") != 1 {
 		t.Errorf("all of %v requests/s are good, and goodput is %v", all, good)
@@ -135,7 +143,8 @@ func TestGoodputIsPartOfThroughput(t *testing.T) {
 
 // Durations beyond 71.6 minutes are what they are.
 func TestLongDurations(t *testing.T) {
-	x := Runs{run(400, func(i int) time.Duration { return 90*time.Minute + time.Duration(i)*time.Second })}.Under(SLO{E2E: time.Hour})
+	x := Runs{run(400, func(i int) time.Duration { return 90*time.Minute + time.Duration(i)*time.Second })}.Under(
+		SLO{E2E: time.Hour})
 	for name, want := range map[string]float64{"e2e p50": 5599, "tpot p50": 279.95, "attainment": 0} {
 		if e, ok := x.Estimate(mustMeasure(name)); !ok || math.Abs(e.Value-want) > 0.001*want {
 			t.Errorf("%s is %v, expected %v", name, e.Value, want)
@@ -145,7 +154,8 @@ func TestLongDurations(t *testing.T) {
 
 // What is paired is what both have, from when both have warmed up.
 func TestPaired(t *testing.T) {
-	a, b := run(100, func(int) time.Duration { return time.Second }), run(80, func(int) time.Duration { return time.Second })
+	a, b := run(100, func(int) time.Duration { return time.Second }),
+		run(80, func(int) time.Duration { return time.Second })
 	b.Requests = b.Requests[10:]
 	x, y := Paired(a, b)
 	numbers := func(s *Sample) (out []int32) {
@@ -164,7 +174,8 @@ func TestSampleIsThinned(t *testing.T) {
 	const n = MaxSample + MaxSample/2
 	var kept sample
 	for i := range n {
-		kept.add(Ended{Number: int32(i + 1), Sent: machine.Millisecond * machine.Time(i), E2E: machine.Millisecond, Tokens: 3, Completed: true})
+		kept.add(Ended{Number: int32(i + 1), Sent: machine.Millisecond * machine.Time(i), E2E: machine.Millisecond,
+			Tokens: 3, Completed: true})
 	}
 	x := newSample(kept.list, int(kept.stride))
 	if x.Each != 2 || len(x.Requests) < n/2-n/10 || len(x.Requests) > n/2 {
@@ -183,14 +194,17 @@ func TestSteady(t *testing.T) {
 		load        float64
 		n           int
 		least, most int // of 100 runs that are steady
-	}{{0.5, 200, 94, 100}, {0.5, 20_000, 99, 100}, {0.8, 2000, 90, 100}, {0.8, 20_000, 97, 100}, {0.9, 5000, 80, 100}, {0.9, 100_000, 99, 100}, {1.002, 20_000, 0, 30}, {1.002, 100_000, 0, 30}, {1.05, 20_000, 0, 12}, {1.2, 5000, 0, 3}, {1.5, 1000, 0, 3}} {
+	}{{0.5, 200, 94, 100}, {0.5, 20_000, 99, 100}, {0.8, 2000, 90, 100}, {0.8, 20_000, 97, 100}, {0.9, 5000, 80, 100},
+		{0.9, 100_000, 99, 100}, {1.002, 20_000, 0, 30}, {1.002, 100_000, 0, 30}, {1.05, 20_000, 0, 12},
+		{1.2, 5000, 0, 3}, {1.5, 1000, 0, 3}} {
 		steady := 0
 		for seed := range uint64(100) {
 			r := rand.New(rand.NewPCG(seed, 3))
 			list, at, wait := make([]Ended, c.n), 0.0, 0.0
 			for i := range list {
 				service := r.ExpFloat64() * 0.01
-				list[i] = Ended{Number: int32(i + 1), Sent: machine.Time(at * 1e9), E2E: machine.Time((wait + service) * 1e9), Completed: true}
+				list[i] = Ended{Number: int32(i + 1), Sent: machine.Time(at * 1e9),
+					E2E: machine.Time((wait + service) * 1e9), Completed: true}
 				gap := r.ExpFloat64() * 0.01 / c.load
 				at, wait = at+gap, max(0, wait+service-gap)
 			}
@@ -199,7 +213,8 @@ func TestSteady(t *testing.T) {
 			}
 		}
 		if steady < c.least || steady > c.most {
-			t.Errorf("at %.0f%% load, %d of 100 runs of %d requests are steady; expected %d to %d", 100*c.load, steady, c.n, c.least, c.most)
+			t.Errorf("at %.0f%% load, %d of 100 runs of %d requests are steady; expected %d to %d", 100*c.load, steady,
+				c.n, c.least, c.most)
 		}
 	}
 }

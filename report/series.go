@@ -93,7 +93,8 @@ func (t *thinned) percentiles() []float64 {
 		return nil
 	}
 	sorted := slices.Sorted(slices.Values(t.list))
-	return []float64{round(stats.Quantile(sorted, 0.5)), round(stats.Quantile(sorted, 0.9)), round(stats.Quantile(sorted, 0.99))}
+	return []float64{round(stats.Quantile(sorted, 0.5)), round(stats.Quantile(sorted, 0.9)),
+		round(stats.Quantile(sorted, 0.99))}
 }
 
 // NewSeries is one of a run that has not begun.
@@ -124,7 +125,8 @@ func (s *Series) widen() {
 		a := s.list[i]
 		if i+1 < len(s.list) {
 			b := &s.list[i+1]
-			a.Sent, a.Prompt, a.Cached, a.Tokens = a.Sent+b.Sent, a.Prompt+b.Prompt, a.Cached+b.Cached, a.Tokens+b.Tokens
+			a.Sent, a.Prompt, a.Cached, a.Tokens = a.Sent+b.Sent, a.Prompt+b.Prompt, a.Cached+b.Cached,
+				a.Tokens+b.Tokens
 			for o, n := range b.Outcomes {
 				if a.Outcomes == nil {
 					a.Outcomes = map[flow.Outcome]int{}

@@ -16,7 +16,8 @@ func TestSeries(t *testing.T) {
 		for n := range requests {
 			at := length / requests * machine.Time(n)
 			s.sent(at)
-			s.ended(&Ended{TTFT: machine.Millisecond, E2E: 11 * machine.Millisecond, Tokens: 11, Prompt: 10, Cached: 5, Completed: n%5 > 0}, map[bool]flow.Outcome{true: flow.Completed, false: flow.TimedOut}[n%5 > 0], at)
+			s.ended(&Ended{TTFT: machine.Millisecond, E2E: 11 * machine.Millisecond, Tokens: 11, Prompt: 10, Cached: 5,
+				Completed: n%5 > 0}, map[bool]flow.Outcome{true: flow.Completed, false: flow.TimedOut}[n%5 > 0], at)
 			s.Level(at, Level{InFlight: n})
 		}
 		s.KV(length/2, 0.25, 0.5)
@@ -26,7 +27,8 @@ func TestSeries(t *testing.T) {
 		}
 		sent, completed, late, prompt := 0, 0, 0, 0
 		for i, w := range list {
-			sent, completed, late, prompt = sent+w.Sent, completed+w.Outcomes[flow.Completed], late+w.Outcomes[flow.TimedOut], prompt+w.Prompt
+			sent, completed, late, prompt = sent+w.Sent, completed+w.Outcomes[flow.Completed],
+				late+w.Outcomes[flow.TimedOut], prompt+w.Prompt
 			if len(w.TTFT) > 0 && (w.TTFT[0] != 0.001 || w.TPOT[2] != 0.001 || w.E2E[1] != 0.011) {
 				t.Fatalf("%s: %+v", length, w)
 			}
@@ -34,8 +36,10 @@ func TestSeries(t *testing.T) {
 				t.Errorf("%s: %d in flight after %d", length, w.InFlight, list[i-1].InFlight)
 			}
 		}
-		if sent != requests || completed != requests*4/5 || late != requests/5 || prompt != requests*10 || width*float64(len(list)) < length.Seconds()*0.9 {
-			t.Errorf("%s: %d sent, %d completed, %d late, %d prompt tokens in %d stretches of %g s", length, sent, completed, late, prompt, len(list), width)
+		if sent != requests || completed != requests*4/5 || late != requests/5 || prompt != requests*10 ||
+			width*float64(len(list)) < length.Seconds()*0.9 {
+			t.Errorf("%s: %d sent, %d completed, %d late, %d prompt tokens in %d stretches of %g s", length, sent,
+				completed, late, prompt, len(list), width)
 		}
 		if last := list[len(list)-1]; len(last.KV) != 2 || last.KV[1] != 0.5 || list[0].KV != nil && len(list) > 2 {
 			t.Errorf("%s: KV %v at the end, %v at the beginning", length, last.KV, list[0].KV)

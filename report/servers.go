@@ -179,7 +179,8 @@ func (c *serverCount) count(step flow.Step, by int) {
 
 // changed notes how many there are from a time on.
 func (c *serverCount) changed(at machine.Time) {
-	now, gpus := Replicas{Digits(at.Seconds()), c.starting, c.ready, c.leaving}, Rate{at, (c.starting + c.ready + c.leaving) * c.GPUs}
+	now, gpus := Replicas{Digits(at.Seconds()), c.starting, c.ready, c.leaving},
+		Rate{at, (c.starting + c.ready + c.leaving) * c.GPUs}
 	if n := len(c.changes); n > 0 && c.changes[n-1].At == now.At {
 		c.changes[n-1], c.rates[n-1] = now, gpus
 	} else if n < maxChanges {
@@ -207,7 +208,8 @@ func (x *servers) summary(end machine.Time) (out []ServersSummary) {
 		return nil
 	}
 	for _, c := range x.list {
-		s := ServersSummary{Pool: c.pool, Deployment: c.Deployment, Started: c.started, Decisions: c.decisions, Cut: c.cut, Accelerator: c.Accelerator, GPUs: c.GPUs,
+		s := ServersSummary{Pool: c.pool, Deployment: c.Deployment, Started: c.started, Decisions: c.decisions,
+			Cut: c.cut, Accelerator: c.Accelerator, GPUs: c.GPUs,
 			GPUHours: Digits(gpuSeconds(c.rates, 0, end) / 3600)}
 		if c.PerGPUHour > 0 {
 			s.Price = &PriceTold{c.PerGPUHour, c.Source, Digits(s.GPUHours * c.PerGPUHour)}
@@ -332,7 +334,8 @@ func (s Summary) writeServers(l *lines) {
 		}
 	}
 	if c := s.Cost; c != nil && c.USD != nil && c.PerMillion != nil {
-		l.list("cost", []string{fmt.Sprintf("%.4g USD", *c.USD), fmt.Sprintf("%.4g USD per 1M output tokens", *c.PerMillion)})
+		l.list("cost", []string{fmt.Sprintf("%.4g USD", *c.USD),
+			fmt.Sprintf("%.4g USD per 1M output tokens", *c.PerMillion)})
 	}
 }
 

@@ -19,11 +19,14 @@ func TestServersCost(t *testing.T) {
 	play := func(perGPUHour float64) (Summary, *Tally) {
 		tally := NewTally()
 		tally.Servers([]Pool{{Name: "a", Groups: []Group{
-			{Fleet: Fleet{Deployment: "a-big", Replicas: 1, Lives: true, Scales: true, Accelerator: "H100", GPUs: 2, PerGPUHour: perGPUHour, Source: "a list, 2026-05"}},
-			{Fleet: Fleet{Deployment: "a-small", Replicas: 3, Accelerator: "L4", GPUs: 1, PerGPUHour: 0.5, Source: "another"}},
+			{Fleet: Fleet{Deployment: "a-big", Replicas: 1, Lives: true, Scales: true, Accelerator: "H100", GPUs: 2,
+				PerGPUHour: perGPUHour, Source: "a list, 2026-05"}},
+			{Fleet: Fleet{Deployment: "a-small", Replicas: 3, Accelerator: "L4", GPUs: 1, PerGPUHour: 0.5,
+				Source: "another"}},
 		}}})
 		tell := func(at machine.Time, step flow.Step, details ...flow.Detail) {
-			tally.Record(flow.Event{Time: at, Hop: flow.Server, Step: step, Details: append(flow.Details{flow.D("deployment", "a-big")}, details...)})
+			tally.Record(flow.Event{Time: at, Hop: flow.Server, Step: step,
+				Details: append(flow.Details{flow.D("deployment", "a-big")}, details...)})
 		}
 		tell(0, flow.ServerStarted, flow.D("name", "x"))
 		tell(0, flow.ServerReady, flow.D("name", "x"))
@@ -36,17 +39,21 @@ func TestServersCost(t *testing.T) {
 		for i, o := range []flow.Outcome{flow.Completed, flow.Refused} {
 			id := flow.RequestID(1, i+1)
 			tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.RequestSent})
-			tally.Record(flow.Event{Time: 10 * h, Request: id, Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", o), flow.D("tokens", 2_000_000)}})
+			tally.Record(flow.Event{Time: 10 * h, Request: id, Hop: flow.Client, Step: flow.Finished,
+				Details: flow.Details{flow.D("outcome", o), flow.D("tokens", 2_000_000)}})
 		}
 		return tally.Summary(), tally
 	}
 	sum, _ := play(4)
 	want := []ServersSummary{
-		{Pool: "a", Deployment: "a-big", Mean: 1.2, Least: 1, Most: 2, Started: 2, Decisions: 2, Cut: 3, Accelerator: "H100", GPUs: 2,
+		{Pool: "a", Deployment: "a-big", Mean: 1.2, Least: 1, Most: 2, Started: 2, Decisions: 2, Cut: 3,
+			Accelerator: "H100", GPUs: 2,
 			GPUHours: 28, // two of each: x for six hours, and y from the second on for eight
 			Price:    &PriceTold{4, "a list, 2026-05", 112},
-			Replicas: []Replicas{{At: 0, Ready: 1}, {At: 7200, Starting: 1, Ready: 1}, {At: 10800, Ready: 2}, {At: 18000, Ready: 1, Leaving: 1}, {At: 21600, Ready: 1}}},
-		{Pool: "a", Deployment: "a-small", Mean: 3, Least: 3, Most: 3, Started: 3, Accelerator: "L4", GPUs: 1, GPUHours: 30, Price: &PriceTold{0.5, "another", 15}},
+			Replicas: []Replicas{{At: 0, Ready: 1}, {At: 7200, Starting: 1, Ready: 1}, {At: 10800, Ready: 2},
+				{At: 18000, Ready: 1, Leaving: 1}, {At: 21600, Ready: 1}}},
+		{Pool: "a", Deployment: "a-small", Mean: 3, Least: 3, Most: 3, Started: 3, Accelerator: "L4", GPUs: 1,
+			GPUHours: 30, Price: &PriceTold{0.5, "another", 15}},
 	}
 	if d := cmp.Diff(want, sum.Servers); d != "" {
 		t.Error(d)
@@ -58,8 +65,11 @@ func TestServersCost(t *testing.T) {
 	if err := sum.Write(&b, false, 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, told := range []string{"a-big · 1.2 on average, 1 to 2 · 2 decisions · 3 requests cut at the end of the grace period · 28 GPU-hours of H100 · 112 USD at 4 an hour (a list, 2026-05)",
-		"a-small · 3 servers · 30 GPU-hours of L4 · 15 USD at 0.5 an hour (another)", "127 USD · 63.5 USD per 1M output tokens"} {
+	for _, told := range []string{
+		"a-big · 1.2 on average, 1 to 2 · 2 decisions · 3 requests cut at the end of the grace period · 28 GPU-hours " +
+			"of H100 · 112 USD at 4 an hour (a list, 2026-05)",
+		"a-small · 3 servers · 30 GPU-hours of L4 · 15 USD at 0.5 an hour (another)",
+		"127 USD · 63.5 USD per 1M output tokens"} {
 		if !strings.Contains(b.String(), told) {
 			t.Errorf("it does not say %q:\n%s", told, b.String())
 		}
@@ -69,7 +79,8 @@ func TestServersCost(t *testing.T) {
 	if c := sum.Cost; c.GPUHours != 58 || c.USD != nil || c.PerMillion != nil || sum.Servers[0].Price != nil {
 		t.Errorf("without a price: %+v", c)
 	}
-	if m, _ := MeasureNamed("USD per 1M output tokens"); len(tally.Sample().Ledger.Rates) != 2 || tally.Sample().Ledger.Priced || m.Name == "" {
+	if m, _ := MeasureNamed("USD per 1M output tokens"); len(tally.Sample().Ledger.Rates) != 2 ||
+		tally.Sample().Ledger.Priced || m.Name == "" {
 		t.Errorf("%+v", tally.Sample().Ledger)
 	}
 }

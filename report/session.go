@@ -125,7 +125,8 @@ func Start(o Options) (*Session, error) {
 	}
 	if o.Outcomes != "" {
 		var err error
-		if s.outcomes, err = outcomes.Create(o.Outcomes, outcomes.Header{Seed: o.Seed, Scenario: o.Scenario}); err != nil {
+		if s.outcomes, err = outcomes.Create(o.Outcomes,
+			outcomes.Header{Seed: o.Seed, Scenario: o.Scenario}); err != nil {
 			return nil, errors.Join(fmt.Errorf("--outcomes: %w", err), s.Abandon())
 		}
 		s.tally.each = func(e *Ended) {
@@ -163,7 +164,8 @@ func Start(o Options) (*Session, error) {
 
 // Retell takes from a recording's summary what its events do not tell.
 func (s *Session) Retell(told Summary) {
-	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops, s.options.pools = told.Scenario, told.Seed, told.IndexLag, told.HopTimes, told.Pools
+	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops, s.options.pools = told.Scenario, told.Seed,
+		told.IndexLag, told.HopTimes, told.Pools
 	s.options.load, s.options.itl = told.Load, nil
 	for _, m := range told.Measures {
 		if x, ok := MeasureNamed(m.Measure); ok && (x.gaps || x.load) {
@@ -238,9 +240,12 @@ func (s *Session) Inputs() *Inputs {
 func (s *Session) Summary() Summary {
 	sum, whole := s.tally.Summary(), s.whole.Load()
 	if whole != nil {
-		sum.Scenario, sum.Seed, sum.Interrupted, sum.Measures, sum.WarmUp, sum.SLO, sum.Expectations = whole.Scenario, whole.Seed, whole.Interrupted, whole.Measures, whole.WarmUp, whole.SLO, whole.Expectations
-		sum.Load, sum.PrefixCache, sum.IndexLag, sum.HopTimes = whole.Load, whole.PrefixCache, whole.IndexLag, whole.HopTimes
-		sum.Endpoints, sum.PrefillServers, sum.Pools, sum.Servers, sum.Cost = whole.Endpoints, whole.PrefillServers, whole.Pools, whole.Servers, whole.Cost
+		sum.Scenario, sum.Seed, sum.Interrupted, sum.Measures, sum.WarmUp, sum.SLO, sum.Expectations = whole.Scenario,
+			whole.Seed, whole.Interrupted, whole.Measures, whole.WarmUp, whole.SLO, whole.Expectations
+		sum.Load, sum.PrefixCache, sum.IndexLag, sum.HopTimes = whole.Load, whole.PrefixCache, whole.IndexLag,
+			whole.HopTimes
+		sum.Endpoints, sum.PrefillServers, sum.Pools, sum.Servers, sum.Cost = whole.Endpoints, whole.PrefillServers,
+			whole.Pools, whole.Servers, whole.Cost
 	}
 	return sum
 }
@@ -319,7 +324,8 @@ func (s *Session) closeOutcomes() error {
 // summary is what the run came to until now.
 func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	sum := s.tally.Summary()
-	sum.Endpoints, sum.PrefillServers = withZeros(sum.Endpoints, s.options.servers), withZeros(sum.PrefillServers, s.options.prefill)
+	sum.Endpoints, sum.PrefillServers = withZeros(sum.Endpoints, s.options.servers),
+		withZeros(sum.PrefillServers, s.options.prefill)
 	if sum.PrefixCache != nil && sum.PrefixCache.CachedTokens == 0 && !s.options.PrefixCache {
 		sum.PrefixCache = nil
 	}
@@ -334,7 +340,8 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	if len(s.options.itl) > 0 {
 		sum.Measures = inOrder(append(sum.Measures, s.options.itl...))
 	}
-	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted, s.options.indexes
+	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted,
+		s.options.indexes
 	sum.SLO = s.options.SLO.told()
 	if s.options.pools != nil {
 		sum.Pools = s.options.pools
@@ -389,7 +396,8 @@ func withZeros(counts map[string]int, names []string) map[string]int {
 // session goes on for those that somebody sends by hand. settled is asked until
 // it is true: events may still be on their way.
 func (s *Session) Loaded(settled func(Summary) bool) error {
-	for until := time.Now().Add(maxSettling); s.ordered != nil && !settled(s.tally.Summary()) && time.Now().Before(until); {
+	for until := time.Now().Add(maxSettling); s.ordered != nil && !settled(s.tally.Summary()) &&
+		time.Now().Before(until); {
 		time.Sleep(orderWindow)
 	}
 	if s.ordered != nil {
@@ -458,7 +466,8 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		errs = append(errs, s.tally.rows.Close())
 	}
 	if s.options.Form != "" {
-		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps, s.tally.whyNot()).write(s.options.Out, s.options.Form))
+		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps,
+			s.tally.whyNot()).write(s.options.Out, s.options.Form))
 	}
 	errs = append(errs, s.writeJUnit(sum))
 	if s.file != nil {

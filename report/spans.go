@@ -28,15 +28,24 @@ func Spans() []Span {
 	at := func(h flow.Hop, s flow.Step) flow.At { return flow.At{Hop: h, Step: s} }
 	received := []flow.At{at(flow.Server, flow.Part1Received), at(flow.Server, flow.RequestReceived)}
 	return []Span{
-		{"total", "request sent to last token, at the client", []flow.At{at(flow.Client, flow.RequestSent)}, at(flow.Client, flow.LastTokenReceived), completed, false},
-		{"ttft", "request sent to first token, at the client", []flow.At{at(flow.Client, flow.RequestSent)}, at(flow.Client, flow.FirstTokenReceived), completed, false},
-		{"pick", "request whole at the EPP to endpoint picked", []flow.At{at(flow.EPP, flow.RequestReceived)}, at(flow.EPP, flow.EndpointPicked), false, false},
-		{"hold", "part 1 sent to part 2 sent, at the EPP", []flow.At{at(flow.EPP, flow.Part1Sent)}, at(flow.EPP, flow.Part2Sent), false, false},
-		{"queueP", "request received to prefill started, at the prefill server of a prefill leg", received, at(flow.Server, flow.PrefillStarted), false, leg},
-		{"prefillP", "prefill started to finished, at the prefill server of a prefill leg", []flow.At{at(flow.Server, flow.PrefillStarted)}, at(flow.Server, flow.PrefillFinished), false, leg},
-		{"queue", "request received to prefill started, at the model server", received, at(flow.Server, flow.PrefillStarted), false, false},
-		{"prefill", "prefill started to finished", []flow.At{at(flow.Server, flow.PrefillStarted)}, at(flow.Server, flow.PrefillFinished), false, false},
-		{"decode", "decode started to last token sent, at the model server", []flow.At{at(flow.Server, flow.DecodeStarted)}, at(flow.Server, flow.LastTokenSent), false, false},
+		{"total", "request sent to last token, at the client", []flow.At{at(flow.Client, flow.RequestSent)},
+			at(flow.Client, flow.LastTokenReceived), completed, false},
+		{"ttft", "request sent to first token, at the client", []flow.At{at(flow.Client, flow.RequestSent)},
+			at(flow.Client, flow.FirstTokenReceived), completed, false},
+		{"pick", "request whole at the EPP to endpoint picked", []flow.At{at(flow.EPP, flow.RequestReceived)},
+			at(flow.EPP, flow.EndpointPicked), false, false},
+		{"hold", "part 1 sent to part 2 sent, at the EPP", []flow.At{at(flow.EPP, flow.Part1Sent)},
+			at(flow.EPP, flow.Part2Sent), false, false},
+		{"queueP", "request received to prefill started, at the prefill server of a prefill leg", received,
+			at(flow.Server, flow.PrefillStarted), false, leg},
+		{"prefillP", "prefill started to finished, at the prefill server of a prefill leg",
+			[]flow.At{at(flow.Server, flow.PrefillStarted)}, at(flow.Server, flow.PrefillFinished), false, leg},
+		{"queue", "request received to prefill started, at the model server", received,
+			at(flow.Server, flow.PrefillStarted), false, false},
+		{"prefill", "prefill started to finished", []flow.At{at(flow.Server, flow.PrefillStarted)},
+			at(flow.Server, flow.PrefillFinished), false, false},
+		{"decode", "decode started to last token sent, at the model server",
+			[]flow.At{at(flow.Server, flow.DecodeStarted)}, at(flow.Server, flow.LastTokenSent), false, false},
 	}
 }
 

@@ -18,7 +18,9 @@ func TestStatusLine(t *testing.T) {
 	at := machine.Time(0)
 	play := func(n int, outcome flow.Outcome) {
 		id := flow.RequestID(1, n)
-		for _, e := range []flow.Event{{Step: flow.RequestSent}, {Step: flow.FirstTokenReceived}, {Step: flow.LastTokenReceived}, {Step: flow.Finished, Details: flow.Details{flow.D("outcome", string(outcome))}}} {
+		for _, e := range []flow.Event{{Step: flow.RequestSent}, {Step: flow.FirstTokenReceived},
+			{Step: flow.LastTokenReceived},
+			{Step: flow.Finished, Details: flow.Details{flow.D("outcome", string(outcome))}}} {
 			e.Time, e.Request, e.Hop = at, id, flow.Client
 			at += 25 * machine.Millisecond
 			tally.Record(e)
@@ -40,7 +42,8 @@ func TestStatusLine(t *testing.T) {
 		t.Errorf("the line is\n%q, expected\n%q", last, want)
 	}
 	play(21, flow.Completed)
-	if text := out.String(); strings.Contains(strings.ReplaceAll(text, "left\r\x1b[K", ""), "left\x1b") || !strings.HasSuffix(text, "\n") {
+	if text := out.String(); strings.Contains(strings.ReplaceAll(text, "left\r\x1b[K", ""), "left\x1b") ||
+		!strings.HasSuffix(text, "\n") {
 		t.Errorf("a line was written behind the status line: %q", text)
 	}
 	if err := s.clear(); err != nil || s.shown {

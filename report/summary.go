@@ -169,7 +169,8 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	l.add("summary", fmt.Sprintf("%s %s, seed %d", counted(s.Requests, "request"), how, s.Seed))
 	l.list("outcomes", s.outcomeWords(l.paint))
 	if s.Dropped > 0 {
-		l.add("dropped", terminal.Thousands(s.Dropped)+" of them: too many were in flight at once, and their times are not among those below")
+		l.add("dropped", terminal.Thousands(s.Dropped)+
+			" of them: too many were in flight at once, and their times are not among those below")
 	}
 	s.writeTrouble(&l)
 	for _, h := range hopSteps {
@@ -183,7 +184,8 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	s.writeServers(&l)
 	s.writeLoad(&l)
 	if c := s.PrefixCache; c != nil {
-		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate, counted(c.PromptTokens, "prompt token")))
+		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate,
+			counted(c.PromptTokens, "prompt token")))
 	}
 	s.Transfers.write(&l)
 	s.Predictions.write(&l)
@@ -276,10 +278,13 @@ func (s Summary) writeSpans(l *lines) {
 	if len(s.Spans) == 0 {
 		return
 	}
-	l.b.WriteString(l.paint.Bold("span     ") + fmt.Sprintf("  %7s %8s %8s %8s %8s\n", "count", "p50", "p90", "p99", "max"))
+	l.b.WriteString(l.paint.Bold("span     ") +
+		fmt.Sprintf("  %7s %8s %8s %8s %8s\n", "count", "p50", "p90", "p99", "max"))
 	for _, sp := range s.Spans {
-		row := fmt.Sprintf("  %-9s%7s %8s %8s %8s %8s", sp.Name, terminal.Thousands(sp.Count), terminal.Span(sp.P50), terminal.Span(sp.P90), terminal.Span(sp.P99), terminal.Span(sp.Max))
-		if whose := "  " + l.paint.Dim(flow.Label(sp.Slowest)); sp.Max > 0 && sp.Count > 1 && (l.columns == 0 || terminal.Columns(row+whose) <= l.columns) {
+		row := fmt.Sprintf("  %-9s%7s %8s %8s %8s %8s", sp.Name, terminal.Thousands(sp.Count), terminal.Span(sp.P50),
+			terminal.Span(sp.P90), terminal.Span(sp.P99), terminal.Span(sp.Max))
+		if whose := "  " + l.paint.Dim(flow.Label(sp.Slowest)); sp.Max > 0 && sp.Count > 1 &&
+			(l.columns == 0 || terminal.Columns(row+whose) <= l.columns) {
 			row += whose
 		}
 		l.b.WriteString(row + "\n")
@@ -301,7 +306,8 @@ func (s Summary) writeMeasures(l *lines) {
 		of[s.Measures[i].Measure] = &s.Measures[i]
 	}
 	var rates []string
-	for _, name := range []string{"requests/s", "input tokens/s", "output tokens/s", "goodput", "attainment", "in flight"} {
+	for _, name := range []string{"requests/s", "input tokens/s", "output tokens/s", "goodput", "attainment",
+		"in flight"} {
 		if v := of[name]; v != nil {
 			m := Measure{Unit: v.Unit}
 			rates = append(rates, m.Text(v.Value)+" "+name)
@@ -335,7 +341,8 @@ func (s Summary) writeMeasures(l *lines) {
 			l.b.WriteString(row + "\n")
 		}
 	}
-	reason := "the run is too short; --output json says what each needs, and windtunnel sweep --replications 10 plays several"
+	reason := "the run is too short; --output json says what each needs, and windtunnel sweep --replications 10 " +
+		"plays several"
 	for _, text := range []string{unsettled, scaled} {
 		if why[text] {
 			reason = text
@@ -391,9 +398,11 @@ var hopSteps = []struct {
 }{
 	{flow.Client, []flow.Step{flow.RequestSent, flow.LastTokenReceived, flow.ClientLeft}},
 	{flow.Envoy, []flow.Step{flow.Logged}},
-	{flow.EPP, []flow.Step{flow.RequestReceived, flow.Part1Sent, flow.RequestPassed, flow.Part2Sent, flow.Answered, flow.StreamFailed}},
+	{flow.EPP, []flow.Step{flow.RequestReceived, flow.Part1Sent, flow.RequestPassed, flow.Part2Sent, flow.Answered,
+		flow.StreamFailed}},
 	{flow.Sidecar, []flow.Step{flow.RequestReceived}},
-	{flow.Server, []flow.Step{flow.Part1Received, flow.RequestReceived, flow.Part2Received, flow.LastTokenSent, flow.Violation, flow.Rejected, flow.Aborted}},
+	{flow.Server, []flow.Step{flow.Part1Received, flow.RequestReceived, flow.Part2Received, flow.LastTokenSent,
+		flow.Violation, flow.Rejected, flow.Aborted}},
 }
 
 // steps says how often each of them happened at a hop.
@@ -431,7 +440,9 @@ func shares(servers map[string]int) []string {
 	if servers[least] == servers[greatest] {
 		return []string{fmt.Sprintf("%d servers, %s each", len(names), terminal.Thousands(servers[least]))}
 	}
-	return []string{fmt.Sprintf("%d servers", len(names)), fmt.Sprintf("least %s %s", least, terminal.Thousands(servers[least])), fmt.Sprintf("most %s %s", greatest, terminal.Thousands(servers[greatest]))}
+	return []string{fmt.Sprintf("%d servers", len(names)),
+		fmt.Sprintf("least %s %s", least, terminal.Thousands(servers[least])),
+		fmt.Sprintf("most %s %s", greatest, terminal.Thousands(servers[greatest]))}
 }
 
 // byAddress orders addresses by their numbers, and other names as text.

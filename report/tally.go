@@ -270,7 +270,9 @@ func (t *Tally) Record(e flow.Event) {
 		}
 	case at == flow.At{Hop: flow.Envoy, Step: flow.Logged} && e.Endpoint != "" && !r.byHand:
 		t.upstream.add(e.Endpoint, maxEndpoints)
-	case (e.Hop == flow.Server || e.Hop == flow.Sidecar) && r.server == "" && e.Endpoint != "" && len(e.Endpoint) <= longestName: // no picker chose it
+	// no picker chose it
+	case (e.Hop == flow.Server || e.Hop == flow.Sidecar) && r.server == "" && e.Endpoint != "" &&
+		len(e.Endpoint) <= longestName:
 		if r.server = e.Endpoint; !r.byHand {
 			t.reached.add(e.Endpoint, maxEndpoints)
 		}

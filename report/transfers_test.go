@@ -17,17 +17,20 @@ func TestTransfers(t *testing.T) {
 	tally := NewTally()
 	begin := func(request string, details ...flow.Detail) {
 		tally.Record(flow.Event{Request: request, Hop: flow.Client, Step: flow.RequestSent})
-		tally.Record(flow.Event{Time: machine.Second, Request: request, Hop: flow.Server, Step: flow.PrefillStarted, Endpoint: "a", Details: details})
+		tally.Record(flow.Event{Time: machine.Second, Request: request, Hop: flow.Server, Step: flow.PrefillStarted,
+			Endpoint: "a", Details: details})
 	}
 	if s := tally.Summary(); s.Transfers != nil {
 		t.Errorf("%+v", s.Transfers)
 	}
 	begin("req-1-000001", flow.D("cached_tokens", 0))
 	for i, us := range []int{1000, 2000, 3000, 40000} {
-		begin(flow.RequestID(1, 2+i), flow.D("cached_tokens", 0), flow.D("fetched_bytes", 250_000_000), flow.D("fetched_us", us))
+		begin(flow.RequestID(1, 2+i), flow.D("cached_tokens", 0), flow.D("fetched_bytes", 250_000_000),
+			flow.D("fetched_us", us))
 	}
 	s := tally.Summary()
-	if d := cmp.Diff(&TransferSummary{Count: 4, Bytes: 1_000_000_000, P50: .002, P90: .04, P99: .04, Max: .04}, s.Transfers, cmp.Comparer(func(a, b float64) bool { return a-b < 1e-4 && b-a < 1e-4 })); d != "" {
+	if d := cmp.Diff(&TransferSummary{Count: 4, Bytes: 1_000_000_000, P50: .002, P90: .04, P99: .04, Max: .04},
+		s.Transfers, cmp.Comparer(func(a, b float64) bool { return a-b < 1e-4 && b-a < 1e-4 })); d != "" {
 		t.Error(d)
 	}
 	var out strings.Builder

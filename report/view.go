@@ -69,7 +69,8 @@ type viewed struct {
 
 // NewView shows what the tally counts, in the wanted detail.
 func NewView(out io.Writer, tally *Tally, detail Detail, requests int, color bool) *View {
-	return &View{blank: true, out: out, paint: terminal.Paint(color), detail: detail, requests: requests, tally: tally, seen: map[string]*viewed{}}
+	return &View{blank: true, out: out, paint: terminal.Paint(color), detail: detail, requests: requests, tally: tally,
+		seen: map[string]*viewed{}}
 }
 
 // Record shows one event. The tally must have it already.
@@ -154,7 +155,8 @@ func (v *View) step(e flow.Event) {
 		step = v.paint.Red(step)
 	}
 	head := fmt.Sprintf("%s %s  %s  %s",
-		v.paint.Request(r.n, fmt.Sprintf("%-4s", terminal.Printable(flow.Label(e.Request)))), fmt.Sprintf("%+10.4fs", (e.Time-r.sent).Seconds()),
+		v.paint.Request(r.n, fmt.Sprintf("%-4s", terminal.Printable(flow.Label(e.Request)))),
+		fmt.Sprintf("%+10.4fs", (e.Time-r.sent).Seconds()),
 		v.paint.Hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), step)
 	v.line(head, words)
 	if e.Hop == flow.Client && e.Step == flow.Finished && v.idle() {
@@ -188,7 +190,8 @@ func (v *View) incident(e flow.Event) {
 	if e.Endpoint != "" {
 		words = []string{v.paint.Bold("→ " + e.Endpoint)}
 	}
-	head := fmt.Sprintf("%s %10.4fs  %s  %s", v.paint.Red("!   "), e.Time.Seconds(), v.paint.Hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), v.paint.Red(fmt.Sprintf("%-21s", e.Step)))
+	head := fmt.Sprintf("%s %10.4fs  %s  %s", v.paint.Red("!   "), e.Time.Seconds(),
+		v.paint.Hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), v.paint.Red(fmt.Sprintf("%-21s", e.Step)))
 	v.line(head, append(words, v.details(e)...))
 }
 
@@ -258,7 +261,8 @@ func (v *View) counts(now machine.Time) {
 	}
 	sum, past, over := v.tally.brief(), v.told, (now - v.told.at).Seconds()
 	v.shown, v.spoke, v.told = tenths, now, passed{now, sent, finished}
-	words := []string{"sent " + terminal.Thousands(sent), "in flight " + terminal.Thousands(sent-finished), "ended " + terminal.Thousands(finished)}
+	words := []string{"sent " + terminal.Thousands(sent), "in flight " + terminal.Thousands(sent-finished),
+		"ended " + terminal.Thousands(finished)}
 	if v.requests > 0 {
 		words[2] += fmt.Sprintf(" (%d%%)", finished*100/all)
 	}

@@ -45,5 +45,6 @@ func (t *Tally) warned(e *flow.Event) {
 }
 
 func (x Warning) write(l *lines) {
-	l.add("warning", fmt.Sprintf("%s got no answer from %s, %s: %s", x.Plugin, x.URL, counted(x.Count, "time"), x.Reason))
+	l.add("warning", fmt.Sprintf("%s got no answer from %s, %s: %s", x.Plugin, x.URL, counted(x.Count, "time"),
+		x.Reason))
 }

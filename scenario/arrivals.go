@@ -16,7 +16,8 @@ type Stage struct {
 	Duration time.Duration `json:"duration" min:"1ms" max:"8760h"`
 	// Arrivals per second.
 	Rate float64 `json:"rate" min:"0" max:"10000000"`
-	// Whether the rate goes from that of the stage before (of the first stage: from workload.rate) to this one along a straight line.
+	// Whether the rate goes from that of the stage before (of the first stage: from workload.rate) to this one along a
+	// straight line.
 	Ramp bool `json:"ramp"`
 }
 
@@ -66,7 +67,8 @@ func (s *Scenario) checkArrivals() Problems {
 	}
 	open := w.Rate > 0 || len(w.Stages) > 0
 	if s.written("workload.arrivals") && !open {
-		add("arrivals", fmt.Sprintf("%q without a rate: a request is sent when one ends", w.Arrivals), "rate beside it, or concurrency alone")
+		add("arrivals", fmt.Sprintf("%q without a rate: a request is sent when one ends", w.Arrivals),
+			"rate beside it, or concurrency alone")
 	}
 	if s.written("workload.burstiness") && w.Arrivals != GammaArrivals && w.Arrivals != WeibullArrivals {
 		add("burstiness", fmt.Sprintf("given, and arrivals are %s", w.Arrivals), "arrivals: gamma or weibull beside it")
@@ -104,7 +106,8 @@ func (s *Scenario) settle() Problems {
 	w.arrivals(s.Seed, c)
 	s.classes(c, turns)
 	if w.Requests = c.Count(w.most); w.Requests == 0 {
-		return Problems{s.problem("workload.duration", fmt.Sprintf("no request arrives in %s", w.Duration), "a longer duration, or more requests per second")}
+		return Problems{s.problem("workload.duration", fmt.Sprintf("no request arrives in %s", w.Duration),
+			"a longer duration, or more requests per second")}
 	}
 	return nil
 }
@@ -152,11 +155,13 @@ func (w *Workload) arrivals(seed uint64, c *workload.Config) {
 	case w.Diurnal != Diurnal{}:
 		const parts = 96 // lines that stand for a wave
 		at := func(i int) float64 {
-			sine := float64(float32(math.Sin(2 * math.Pi * float64(i%parts) / parts))) // the last digits are not the same on every processor
+			// the last digits are not the same on every processor
+			sine := float64(float32(math.Sin(2 * math.Pi * float64(i%parts) / parts)))
 			return max(0, w.Rate*(1+float64(float64(w.Diurnal.Swing)*sine)))
 		}
 		c.Phases = func(i int) (workload.Phase, bool) {
-			return workload.Phase{For: max(1, machine.FromDuration(w.Diurnal.Period)/parts), From: at(i), To: at(i + 1)}, true
+			return workload.Phase{For: max(1, machine.FromDuration(w.Diurnal.Period)/parts), From: at(i),
+				To: at(i + 1)}, true
 		}
 	}
 }

@@ -17,11 +17,13 @@ import (
 
 // Lifecycle is how the pool's model servers come and go.
 type Lifecycle struct {
-	// How long a server that joins takes until it serves: scheduling, image, weights. Those that are there when the run begins serve at once.
+	// How long a server that joins takes until it serves: scheduling, image, weights. Those that are there when the run
+	// begins serve at once.
 	Startup dist.Dist `json:"startup" above:"0s" max:"24h"`
 	// How long a server that leaves goes on taking requests of those who do not know yet (a preStop hook that sleeps).
 	PreStop time.Duration `json:"preStop" min:"0s" max:"24h"`
-	// How long a server that leaves has to finish what it has, preStop included (terminationGracePeriodSeconds). What it has not finished by then breaks off.
+	// How long a server that leaves has to finish what it has, preStop included (terminationGracePeriodSeconds). What
+	// it has not finished by then breaks off.
 	GracePeriod time.Duration `json:"gracePeriod" min:"1ms" max:"24h"`
 }
 
@@ -42,9 +44,13 @@ type Price struct {
 // requests are under way: KEDA and a HorizontalPodAutoscaler over the endpoint picker's
 // metrics, as llm-d has it.
 type Autoscaling struct {
-	// A ScaledObject or a HorizontalPodAutoscaler, with PrometheusRules that it needs, in place of all else here but the intervals: the path of its file, or written here in place.
+	// A ScaledObject or a HorizontalPodAutoscaler, with PrometheusRules that it needs, in place of all else here but
+	// the intervals: the path of its file, or written here in place.
 	Manifest Manifest `json:"manifest"`
-	// What decides: queue (waiting and running requests at the picker; llm-d's recommendation), queue-guard (the same, less the servers that are still starting), saturation (the pool's, and running requests), tokens (seconds of prefill in flight), kv-cache (the model servers' use of it), latency (p90 of TTFT and TPOT, as a part of their objectives).
+	// What decides: queue (waiting and running requests at the picker; llm-d's recommendation), queue-guard (the same,
+	// less the servers that are still starting), saturation (the pool's, and running requests), tokens (seconds of
+	// prefill in flight), kv-cache (the model servers' use of it), latency (p90 of TTFT and TPOT, as a part of their
+	// objectives).
 	Signal Signal `json:"signal"`
 	// The fewest servers; 0 lets the last one end where nothing was asked for cooldownPeriod.
 	MinReplicas int `json:"minReplicas" min:"0" max:"2048"`
@@ -64,7 +70,8 @@ type Autoscaling struct {
 	SyncPeriod time.Duration `json:"syncPeriod" min:"1ms" max:"1h"`
 	// How often KEDA looks whether a trigger is active. Left out: 15s, or what the manifest says.
 	PollingInterval time.Duration `json:"pollingInterval" min:"1ms" max:"1h"`
-	// How long after the last active trigger the last server ends, with minReplicas 0. Left out: 300s, or what the manifest says.
+	// How long after the last active trigger the last server ends, with minReplicas 0. Left out: 300s, or what the
+	// manifest says.
 	CooldownPeriod time.Duration `json:"cooldownPeriod" min:"0s" max:"24h"`
 
 	read *autoscaler.Manifest // what the manifest says
@@ -94,7 +101,8 @@ type Targets struct {
 type ScalingTrigger struct {
 	// What it is called.
 	Name string `json:"name"`
-	// PromQL over the metrics of the endpoint picker (llm_d_epp_...) and of the model servers (vllm:..., with the label pod).
+	// PromQL over the metrics of the endpoint picker (llm_d_epp_...) and of the model servers (vllm:..., with the label
+	// pod).
 	Query string `json:"query"`
 	// What the figure is held against.
 	Target float64 `json:"target" min:"0.001" max:"1000000000000"`
@@ -187,7 +195,8 @@ func (m *Manifest) ReadYAML(v strictyaml.Value) strictyaml.Problems {
 	case text != "":
 		m.File = text
 	default:
-		return strictyaml.Problems{v.Problem(v.Found(), "a ScaledObject or HorizontalPodAutoscaler, or the path of its file", "")}
+		return strictyaml.Problems{
+			v.Problem(v.Found(), "a ScaledObject or HorizontalPodAutoscaler, or the path of its file", "")}
 	}
 	return nil
 }
@@ -250,7 +259,8 @@ func (p *Pool) Deployments() (out []Deployment) {
 	for _, role := range []ServerRole{DecodeRole, PrefillRole} {
 		for i := range p.Groups {
 			if g := &p.Groups[i]; g.Role == role {
-				add(Deployment{Group: g.Name, Prefills: role == PrefillRole, Replicas: g.Replicas, Autoscaling: scaled(&g.Autoscaling)})
+				add(Deployment{Group: g.Name, Prefills: role == PrefillRole, Replicas: g.Replicas,
+					Autoscaling: scaled(&g.Autoscaling)})
 			}
 		}
 	}
@@ -341,7 +351,8 @@ func (s *Scenario) checkAutoscaling(p *Pool, a *Autoscaling, path string) Proble
 		return nil
 	}
 	if a.Manifest.Given() {
-		for _, field := range []string{"signal", "minReplicas", "maxReplicas", "targets", "triggers", "scaleUp", "scaleDown"} {
+		for _, field := range []string{"signal", "minReplicas", "maxReplicas", "targets", "triggers", "scaleUp",
+			"scaleDown"} {
 			if s.written(path + "." + field) {
 				add("."+field, "given beside manifest", "one of them: the manifest says it")
 			}
@@ -349,20 +360,24 @@ func (s *Scenario) checkAutoscaling(p *Pool, a *Autoscaling, path string) Proble
 	} else if a.MaxReplicas == 0 {
 		add(".maxReplicas", "missing", "the most servers that there may be, or a manifest")
 	} else if a.MinReplicas > a.MaxReplicas {
-		add(".minReplicas", fmt.Sprintf("%d, with maxReplicas %d", a.MinReplicas, a.MaxReplicas), "no more than maxReplicas")
+		add(".minReplicas", fmt.Sprintf("%d, with maxReplicas %d", a.MinReplicas, a.MaxReplicas),
+			"no more than maxReplicas")
 	}
 	switch {
 	case len(p.Endpoints) > 0:
 		add("", "given beside endpoints", "simulated model servers (replicas): nobody starts someone else's")
 	case a.Signal == TokensSignal && a.Targets.PrefillThroughput == 0 && !a.Manifest.Given() && len(a.Triggers) == 0:
-		add(".targets.prefillThroughput", "missing with signal tokens", "how many prompt tokens a server computes in a second")
-	case a.Signal == LatencySignal && !a.Manifest.Given() && len(a.Triggers) == 0 && cmp.Or(a.Targets.TTFT, s.Workload.SLO.TTFT, a.Targets.TPOT, s.Workload.SLO.TPOT) == 0:
+		add(".targets.prefillThroughput", "missing with signal tokens",
+			"how many prompt tokens a server computes in a second")
+	case a.Signal == LatencySignal && !a.Manifest.Given() && len(a.Triggers) == 0 &&
+		cmp.Or(a.Targets.TTFT, s.Workload.SLO.TTFT, a.Targets.TPOT, s.Workload.SLO.TPOT) == 0:
 		add(".targets", "no objective with signal latency", "targets.ttft or targets.tpot, or workload.slo")
 	}
 	if len(a.Triggers) > 0 && (s.written(path+".signal") || s.written(path+".targets")) {
 		add(".triggers", "given beside signal or targets", "one of them: triggers say it all")
 	}
-	a.ScaleUp.given, a.ScaleDown.given = s.written(path+".scaleUp.stabilizationWindow"), s.written(path+".scaleDown.stabilizationWindow")
+	a.ScaleUp.given, a.ScaleDown.given = s.written(path+".scaleUp.stabilizationWindow"),
+		s.written(path+".scaleDown.stabilizationWindow")
 	names := map[string]bool{}
 	for i, t := range a.Triggers {
 		at := fmt.Sprintf(".triggers[%d]", i)
@@ -400,22 +415,29 @@ func (s *Scenario) checkAutoscaling(p *Pool, a *Autoscaling, path string) Proble
 func (s *Scenario) checkLifecycles(p *Pool, path string) Problems {
 	out := s.checkAutoscaling(p, &p.Autoscaling, path+".autoscaling")
 	if len(p.Groups) > 0 && s.written(path+".autoscaling") {
-		out = append(out, s.problem(path+".autoscaling", "given beside groups", "autoscaling of a group: each has a number of its own"))
+		out = append(out, s.problem(path+".autoscaling", "given beside groups",
+			"autoscaling of a group: each has a number of its own"))
 	}
 	for i := range p.Groups {
-		out = append(out, s.checkAutoscaling(p, &p.Groups[i].Autoscaling, fmt.Sprintf("%s.groups[%d].autoscaling", path, i))...)
+		out = append(out, s.checkAutoscaling(p, &p.Groups[i].Autoscaling,
+			fmt.Sprintf("%s.groups[%d].autoscaling", path, i))...)
 	}
 	if l := &p.Lifecycle; l.PreStop >= l.GracePeriod && s.written(path+".lifecycle") {
-		out = append(out, s.problem(path+".lifecycle.preStop", fmt.Sprintf("%v, with gracePeriod %v", l.PreStop, l.GracePeriod), "less than gracePeriod, which it is part of"))
+		out = append(out, s.problem(path+".lifecycle.preStop",
+			fmt.Sprintf("%v, with gracePeriod %v", l.PreStop, l.GracePeriod),
+			"less than gracePeriod, which it is part of"))
 	}
 	if n := p.Servers(); n > mostServers && p.Lives() {
-		out = append(out, s.problem(path, fmt.Sprintf("there may be %d servers at once, those that leave included", n), fmt.Sprintf("up to %d", mostServers)))
+		out = append(out, s.problem(path, fmt.Sprintf("there may be %d servers at once, those that leave included", n),
+			fmt.Sprintf("up to %d", mostServers)))
 	}
 	if p.Price.Source == "" && s.written(path+".price") {
-		out = append(out, s.problem(path+".price.source", "missing", "who says so, and when: a price without a source is nobody's"))
+		out = append(out, s.problem(path+".price.source", "missing",
+			"who says so, and when: a price without a source is nobody's"))
 	}
 	if p.Price.PerGPUHour == 0 && s.written(path+".price") {
-		out = append(out, s.problem(path+".price.perGPUHour", "missing", "what one accelerator costs in an hour, in USD"))
+		out = append(out, s.problem(path+".price.perGPUHour", "missing",
+			"what one accelerator costs in an hour, in USD"))
 	}
 	return out
 }
@@ -438,7 +460,9 @@ func (s *Scenario) readManifests(p *Pool, path, dir string) (out Problems) {
 				}
 				data, err := files.Read(file, MaxFileBytes)
 				if err != nil {
-					out = append(out, s.problem(at, fmt.Sprintf("%q: %v", m.File, err), "the path of a file with a ScaledObject or HorizontalPodAutoscaler, from the scenario's own directory"))
+					out = append(out, s.problem(at, fmt.Sprintf("%q: %v", m.File, err),
+						"the path of a file with a ScaledObject or HorizontalPodAutoscaler, from the scenario's own "+
+							"directory"))
 					return
 				}
 				m.File, m.Text = file, data
@@ -464,16 +488,20 @@ func (a *Autoscaling) prepare(s *Scenario, p *Pool) error {
 			return err
 		}
 		if a.read.Targets && !a.Manifest.targets {
-			a.read.Notes = append(a.read.Notes, "scaleTargetRef has no effect: it says the servers where it stands in the scenario")
+			a.read.Notes = append(a.read.Notes,
+				"scaleTargetRef has no effect: it says the servers where it stands in the scenario")
 		}
 	} else {
-		a.read = &autoscaler.Manifest{Config: autoscaler.Config{KEDA: true, Min: a.MinReplicas, Max: a.MaxReplicas, Poll: autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}}
+		a.read = &autoscaler.Manifest{
+			Config: autoscaler.Config{KEDA: true, Min: a.MinReplicas, Max: a.MaxReplicas, Poll: autoscaler.PoolPoll,
+				Cooldown: autoscaler.DefaultCooldown}}
 		if err = a.ofSignal(s); err != nil {
 			return err
 		}
 	}
 	if a.read.Config.Max > autoscaler.MaxReplicas {
-		return fmt.Errorf("%s: maxReplicas %d; expected up to %d", a.Manifest.File, a.read.Config.Max, autoscaler.MaxReplicas)
+		return fmt.Errorf("%s: maxReplicas %d; expected up to %d", a.Manifest.File, a.read.Config.Max,
+			autoscaler.MaxReplicas)
 	}
 	for _, note := range append(a.read.Notes, a.unknown(p)...) {
 		s.assumed = append(s.assumed, fmt.Sprintf("pool %s: autoscaling: %s", p.Name, note))

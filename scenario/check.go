@@ -46,7 +46,8 @@ func (s *Scenario) check() Problems {
 		if p.Name == "" {
 			add(path+".name", "missing", "a name for the pool")
 		} else if !dnsLabel.MatchString(p.Name) {
-			add(path+".name", fmt.Sprintf("found %.80q", p.Name), "a DNS label such as llama-pool: lower-case letters, digits and dashes, 63 at most")
+			add(path+".name", fmt.Sprintf("found %.80q", p.Name),
+				"a DNS label such as llama-pool: lower-case letters, digits and dashes, 63 at most")
 		} else if first, twice := names[p.Name]; twice {
 			add(path+".name", fmt.Sprintf("%q is also the name of pools[%d]", p.Name, first), "a name of its own")
 		}
@@ -95,7 +96,8 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 
 	out = append(out, s.checkGroups(p, path)...)
 	if p.Replicas > 0 && len(p.Endpoints) > 0 && s.written(path+".replicas") {
-		add("replicas", "given beside endpoints", "replicas (simulated model servers) or endpoints (someone else's), not both")
+		add("replicas", "given beside endpoints",
+			"replicas (simulated model servers) or endpoints (someone else's), not both")
 	}
 	if p.Replicas == 0 && len(p.Endpoints) == 0 {
 		p.Replicas = 1
@@ -111,14 +113,16 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	if p.Flow == Held {
 		if p.Sidecar != NoSidecar {
 			add("sidecar", fmt.Sprintf("%q with flow held", p.Sidecar),
-				"sidecar: none, or flow: plain (a sidecar reads the whole request before it sends it on, so that both would wait for ever)")
+				"sidecar: none, or flow: plain (a sidecar reads the whole request before it sends it on, so that "+
+					"both would wait for ever)")
 		}
 		if p.EPP.BodyMode != FullDuplexStreamed {
 			add("epp.bodyMode", fmt.Sprintf("%q with flow held", p.EPP.BodyMode),
 				"FULL_DUPLEX_STREAMED (no other mode lets the picker send part 2 later), or flow: plain")
 		}
 		if m := p.EPP.ResponseBodyMode; m != "" && m != ResponseFullDuplex {
-			add("epp.responseBodyMode", fmt.Sprintf("%q with flow held", m), "FULL_DUPLEX_STREAMED (the picker waits for the first token of the response), or flow: plain")
+			add("epp.responseBodyMode", fmt.Sprintf("%q with flow held", m),
+				"FULL_DUPLEX_STREAMED (the picker waits for the first token of the response), or flow: plain")
 		}
 	}
 	switch {
@@ -126,7 +130,8 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 		add("epp.responseBodyMode", `"FULL_DUPLEX_STREAMED" with bodyMode BUFFERED`, "STREAMED, BUFFERED or NONE")
 	case p.EPP.BodyMode != Buffered && p.EPP.ProcessingTimeout > 0:
 		add("epp.processingTimeout", fmt.Sprintf("%s with bodyMode %s", p.EPP.ProcessingTimeout, p.EPP.BodyMode),
-			"bodyMode: BUFFERED (Envoy waits for no answer in the other), or epp.deadline, which is the picker's own limit")
+			"bodyMode: BUFFERED (Envoy waits for no answer in the other), or epp.deadline, which is the picker's own "+
+				"limit")
 	}
 	if service := p.EPP.ServiceTime; s.written(path+".epp.workers") && service.Quantile(1) == 0 {
 		add("epp.workers", "given without serviceTime", "serviceTime beside it, such as 2ms")

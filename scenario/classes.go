@@ -98,7 +98,8 @@ func (s *Scenario) checkClasses() Problems {
 		}
 		own := w.of(s, i)
 		out = append(out, s.checkWhere(own, "workload."+at)...)
-		out = append(append(out, s.checkShared(&own.Prompt.Shared, "workload."+at+".prompt.shared")...), s.checkAsked(own, "workload."+at)...)
+		out = append(append(out, s.checkShared(&own.Prompt.Shared, "workload."+at+".prompt.shared")...),
+			s.checkAsked(own, "workload."+at)...)
 	}
 	switch n := len(w.Classes); {
 	case shares > 0 && rates > 0, shares < n && rates < n:
@@ -106,7 +107,8 @@ func (s *Scenario) checkClasses() Problems {
 	case shares > 0 && (shareSum < 1-1e-6 || shareSum > 1+1e-6):
 		add("classes", fmt.Sprintf("the shares come to %.4g%%", 100*shareSum), "100%")
 	case rates > 0 && (s.written("workload.rate") || len(w.Stages) > 0):
-		add("classes", "they have rates, and the workload has, too", "shares of the workload's rate, or rates of the classes alone")
+		add("classes", "they have rates, and the workload has, too",
+			"shares of the workload's rate, or rates of the classes alone")
 	case rates > 0:
 		w.Rate = rateSum
 	}
@@ -168,7 +170,8 @@ func (w *Workload) of(s *Scenario, i int) *Workload {
 		own.SLO = x.SLO
 	}
 	own.Headers = slices.Clone(x.Headers) // first, as mistakes are told by their places
-	for _, h := range []RequestHeader{{Name: picker.HeadersObjective[0], Value: x.Objective}, {Name: picker.HeadersFairness[0], Value: x.FairnessID}} {
+	for _, h := range []RequestHeader{{Name: picker.HeadersObjective[0], Value: x.Objective},
+		{Name: picker.HeadersFairness[0], Value: x.FairnessID}} {
 		if h.Value != "" && headerValue(h.Value) { // else it is told of where it stands
 			own.Headers = append(own.Headers, h)
 		}

@@ -23,7 +23,8 @@ type Conversations struct {
 	Turns dist.Dist `json:"turns" unit:"count" min:"1" max:"10000"`
 	// How long the user thinks between an answer and the next request.
 	ThinkTime dist.Dist `json:"thinkTime"`
-	// The header that names the conversation, such as x-session-id, for pickers and sidecars that go by it. Left out: none.
+	// The header that names the conversation, such as x-session-id, for pickers and sidecars that go by it. Left out:
+	// none.
 	SessionHeader string `json:"sessionHeader"`
 }
 
@@ -72,7 +73,8 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	var out Problems
 	add := func(path, found, expected string) { out = append(out, s.problem(where+"."+path, found, expected)) }
 	out = append(out, s.checkModel(w, where)...)
-	if given := countTrue(w.Prompt.Text != "", !w.Prompt.Bytes.IsZero(), w.Prompt.Characters.Quantile(1) > 0, w.Prompt.Tokens.Quantile(1) > 0); given > 1 {
+	if given := countTrue(w.Prompt.Text != "", !w.Prompt.Bytes.IsZero(), w.Prompt.Characters.Quantile(1) > 0,
+		w.Prompt.Tokens.Quantile(1) > 0); given > 1 {
 		add("prompt", "several of text, bytes, characters and tokens are given", "one of them")
 	}
 	if w.OutputTokens.Quantile(1) > 0 && w.MaxTokens > 0 {
@@ -81,7 +83,8 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	if c := &w.Conversations; c.SessionHeader != "" {
 		name := c.SessionHeader
 		if !headerName(name) || slices.Contains(reserved, strings.ToLower(name)) {
-			add("conversations.sessionHeader", fmt.Sprintf("found %q", name), "the name of a header of one's own, such as x-session-id")
+			add("conversations.sessionHeader", fmt.Sprintf("found %q", name),
+				"the name of a header of one's own, such as x-session-id")
 		}
 	}
 	if w.Conversations.ThinkTime.Quantile(1) > 0 && w.Conversations.Turns.Quantile(1) <= 1 {
@@ -93,7 +96,8 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	if s.Workload.API == MessagesAPI || s.Workload.API == ResponsesAPI {
 		for _, field := range []string{"outputTokens", "includeUsage", "trace"} {
 			if s.written(where + "." + field) {
-				add(field, fmt.Sprintf("given with api: %s", s.Workload.API), "nothing: its bodies have no place for it")
+				add(field, fmt.Sprintf("given with api: %s", s.Workload.API),
+					"nothing: its bodies have no place for it")
 			}
 		}
 		if s.Workload.API == MessagesAPI && w.MaxTokens == 0 {
@@ -106,7 +110,8 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 		if err := json.Unmarshal([]byte(w.BodyFields), &fields); err != nil {
 			add("bodyFields", err.Error(), object)
 		}
-		for _, name := range []string{"model", "messages", "input", "prompt", "stream", "max_tokens", "max_output_tokens"} {
+		for _, name := range []string{"model", "messages", "input", "prompt", "stream", "max_tokens",
+			"max_output_tokens"} {
 			if fields[name] != nil {
 				add("bodyFields", fmt.Sprintf("%q in it", name), object+"; that field is the workload's own")
 			}
@@ -116,7 +121,8 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	for i, h := range w.Headers {
 		at := fmt.Sprintf("headers[%d]", i)
 		if !headerName(h.Name) || slices.Contains(reserved, strings.ToLower(h.Name)) {
-			add(at+".name", fmt.Sprintf("found %q", h.Name), "the name of a header that the client does not send itself, such as x-llm-d-inference-objective")
+			add(at+".name", fmt.Sprintf("found %q", h.Name),
+				"the name of a header that the client does not send itself, such as x-llm-d-inference-objective")
 		}
 		if !headerValue(h.Value) {
 			add(at+".value", fmt.Sprintf("found %.80q", h.Value), headerValueHelp)
@@ -129,7 +135,8 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 		case a.Share == 0:
 			add(at+".share", "missing", shareHelp)
 		case known != nil && !slices.Contains(known, a.Name):
-			p := s.problem(where+"."+at+".name", fmt.Sprintf("found %q", a.Name), "one of pools[].modelServer.loraAdapters")
+			p := s.problem(where+"."+at+".name", fmt.Sprintf("found %q", a.Name),
+				"one of pools[].modelServer.loraAdapters")
 			p.Hint = strictyaml.DidYouMean(a.Name, known)
 			out = append(out, p)
 		case a.Name == "":
@@ -137,7 +144,8 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 		}
 	}
 	if sum > 1+1e-9 {
-		add("loraAdapters", fmt.Sprintf("the shares come to %.4g%%", 100*sum), "at most 100%; the rest asks for the model itself")
+		add("loraAdapters", fmt.Sprintf("the shares come to %.4g%%", 100*sum),
+			"at most 100%; the rest asks for the model itself")
 	}
 	if l := &w.Leaving; l.given() {
 		if l.After.Quantile(0) < 1 {
@@ -145,7 +153,8 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 		}
 		for i, n := range l.Requests {
 			if n < 1 || n > w.Requests {
-				add(fmt.Sprintf("leaving.requests[%d]", i), fmt.Sprintf("found %d", n), fmt.Sprintf("1 to %d, a request of the workload", w.Requests))
+				add(fmt.Sprintf("leaving.requests[%d]", i), fmt.Sprintf("found %d", n),
+					fmt.Sprintf("1 to %d, a request of the workload", w.Requests))
 			}
 		}
 	}
@@ -191,13 +200,16 @@ func (w *Workload) conversations(c *workload.Config) {
 		}
 	}
 	for _, h := range w.Headers {
-		c.Headers = append(c.Headers, workload.Header{Header: header.Header{Name: strings.ToLower(h.Name), Value: h.Value}, Share: cmp.Or(float64(h.Share), 1)})
+		c.Headers = append(c.Headers,
+			workload.Header{Header: header.Header{Name: strings.ToLower(h.Name), Value: h.Value},
+				Share: cmp.Or(float64(h.Share), 1)})
 	}
 	for _, a := range w.LoRAAdapters {
 		c.Adapters = append(c.Adapters, workload.Adapter{Name: a.Name, Share: float64(a.Share)})
 	}
 	if l := &w.Leaving; l.given() {
-		c.Leaving = workload.Leaving{Share: float64(l.Rate), Numbers: map[int]bool{}, After: func(d *machine.Draw) int64 { return max(1, l.After.Sample(d)) }}
+		c.Leaving = workload.Leaving{Share: float64(l.Rate), Numbers: map[int]bool{},
+			After: func(d *machine.Draw) int64 { return max(1, l.After.Sample(d)) }}
 		for _, n := range l.Requests {
 			c.Leaving.Numbers[n-1] = true
 		}

@@ -16,29 +16,36 @@ import (
 // Disaggregation is prefill on other servers than decode. It needs sidecar:
 // routing.
 type Disaggregation struct {
-	// How many servers only prefill (llm-d.ai/role: prefill). The pool's replicas are then its decode servers, each behind a sidecar.
+	// How many servers only prefill (llm-d.ai/role: prefill). The pool's replicas are then its decode servers, each
+	// behind a sidecar.
 	PrefillReplicas int `json:"prefillReplicas" min:"0" max:"16384"`
 	// How KV caches travel from prefill to decode servers, as the sidecar's --kv-connector.
 	Connector Connector `json:"connector"`
 	// Whether 16-bit caches travel as INT8, at half the bytes (document 003's NIXL v2 compression).
 	CompressINT8 bool `json:"compressINT8"`
-	// Whether caches travel by TCP also where the NIC has RDMA (vLLM's UCX_TLS without it, document 003's rdmaEnabled: false).
+	// Whether caches travel by TCP also where the NIC has RDMA (vLLM's UCX_TLS without it, document 003's rdmaEnabled:
+	// false).
 	TCPOnly bool `json:"tcpOnly"`
 	// The port where decode servers ask prefill servers for KV caches (vLLM's VLLM_NIXL_SIDE_CHANNEL_PORT).
 	SideChannelPort int `json:"sideChannelPort" min:"1" max:"65535"`
-	// Whether decoding begins once a tenth of the cache, the first layers, has arrived (document 003's NIXL v2 pipelining). Else all of it must have.
+	// Whether decoding begins once a tenth of the cache, the first layers, has arrived (document 003's NIXL v2
+	// pipelining). Else all of it must have.
 	Pipelined bool `json:"pipelined"`
-	// What joins a server to the others: infiniband-200, infiniband-400, roce-100, roce-200, ethernet-10, ethernet-25, ethernet-100, nvlink or pcie-5. Without RDMA the connectors use TCP.
+	// What joins a server to the others: infiniband-200, infiniband-400, roce-100, roce-200, ethernet-10, ethernet-25,
+	// ethernet-100, nvlink or pcie-5. Without RDMA the connectors use TCP.
 	NIC string `json:"nic"`
-	// What happens when no prefill server could prefill: the client gets the error, or the decode server does it all (local).
+	// What happens when no prefill server could prefill: the client gets the error, or the decode server does it all
+	// (local).
 	OnPrefillFailure PrefillFailure `json:"onPrefillFailure"`
 	// How often one prefill server is tried again after a 5xx or a broken connection.
 	PrefillRetries int `json:"prefillRetries" min:"0" max:"100"`
-	// What a decode server does when KV blocks could not be fetched: fail the request, or recompute the prompt (vLLM's kv_load_failure_policy).
+	// What a decode server does when KV blocks could not be fetched: fail the request, or recompute the prompt (vLLM's
+	// kv_load_failure_policy).
 	OnTransferFailure TransferFailure `json:"onTransferFailure"`
 	// How long a prefill server holds KV blocks that nobody fetches (vLLM's VLLM_NIXL_ABORT_REQUEST_TIMEOUT).
 	HoldBlocks time.Duration `json:"holdBlocks" min:"1ms" max:"24h"`
-	// Sessions that each sidecar remembers; above 0 is document 002's session mode, in which the sidecar itself chooses the prefill server.
+	// Sessions that each sidecar remembers; above 0 is document 002's session mode, in which the sidecar itself chooses
+	// the prefill server.
 	SessionCache int `json:"sessionCache" min:"0" max:"1000000"`
 }
 
@@ -87,7 +94,8 @@ func (TransferFailure) Values() []string { return []string{string(FailRequest), 
 // SidecarConfig is how the pool's sidecars serve, as the core takes it.
 func (p *Pool) SidecarConfig() disagg.Config {
 	d := &p.Disaggregation
-	return disagg.Config{Connector: d.connector(), Retries: d.PrefillRetries, FallBack: d.OnPrefillFailure == DecodeAlone}
+	return disagg.Config{Connector: d.connector(), Retries: d.PrefillRetries,
+		FallBack: d.OnPrefillFailure == DecodeAlone}
 }
 
 // connector is that of the name, which a scenario made in Go may leave out.
@@ -222,22 +230,28 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 	field := path + ".disaggregation"
 	switch given := s.written(field); {
 	case given && p.Sidecar == NoSidecar:
-		out = append(out, s.problem(field, "given with sidecar none", "sidecar: routing beside it: a prefill elsewhere is the sidecar's work"))
+		out = append(out, s.problem(field, "given with sidecar none",
+			"sidecar: routing beside it: a prefill elsewhere is the sidecar's work"))
 	case given && len(p.Endpoints) > 0:
-		out = append(out, s.problem(field, "given beside endpoints", "nothing: what stands before someone else's model servers is configured there"))
+		out = append(out, s.problem(field, "given beside endpoints",
+			"nothing: what stands before someone else's model servers is configured there"))
 	case d.SessionCache > 0 && p.Sidecar == DynamoSidecar:
-		out = append(out, s.problem(field+".sessionCache", "given with sidecar dynamo", "sidecar: routing, which keeps document 002's sessions"))
+		out = append(out, s.problem(field+".sessionCache", "given with sidecar dynamo",
+			"sidecar: routing, which keeps document 002's sessions"))
 	case d.SessionCache > 0 && d.PrefillReplicas == 0:
-		out = append(out, s.problem(field+".sessionCache", fmt.Sprintf("%d without prefill servers", d.SessionCache), "prefillReplicas of at least 1 beside it"))
+		out = append(out, s.problem(field+".sessionCache", fmt.Sprintf("%d without prefill servers", d.SessionCache),
+			"prefillReplicas of at least 1 beside it"))
 	}
 	if _, err := p.NIC(); err != nil {
 		out = append(out, s.problem(field+".nic", err.Error(), ""))
 	}
 	if n := p.SideChannel(); n == PodPort || n == BehindPort {
-		out = append(out, s.problem(field+".sideChannelPort", fmt.Sprint(n), fmt.Sprintf("another port than the pods' own, %d and %d", PodPort, BehindPort)))
+		out = append(out, s.problem(field+".sideChannelPort", fmt.Sprint(n),
+			fmt.Sprintf("another port than the pods' own, %d and %d", PodPort, BehindPort)))
 	}
 	if d.Pipelined && p.Link().Blocking {
-		out = append(out, s.problem(field+".pipelined", fmt.Sprintf("true with connector %s, which is synchronous", d.Connector), "connector: nixlv2"))
+		out = append(out, s.problem(field+".pipelined",
+			fmt.Sprintf("true with connector %s, which is synchronous", d.Connector), "connector: nixlv2"))
 	}
 	if d.PrefillReplicas > 0 && !p.EPP.Config.Given() {
 		text := pickerOfPrefill

@@ -12,11 +12,16 @@ import (
 // Dynamo is NVIDIA Dynamo's frontend with its router, which the picker's
 // dynamo-frontend-scorer asks for a worker (document 001).
 type Dynamo struct {
-	// Where the frontend with its router stands: none (there is none), sidecar (in the picker's pod), external (somewhere else), graph (before the model servers, whose sidecar is dynamo: the whole graph is a black box, and the picker says which of its frontends a request goes to). The picker reaches the first two as http://dynamo-frontend:8000.
+	// Where the frontend with its router stands: none (there is none), sidecar (in the picker's pod), external
+	// (somewhere else), graph (before the model servers, whose sidecar is dynamo: the whole graph is a black box, and
+	// the picker says which of its frontends a request goes to). The picker reaches the first two as
+	// http://dynamo-frontend:8000.
 	Frontend DynamoFrontend `json:"frontend"`
-	// How long a question and its answer are on their way to an external frontend together; left out 1ms. A sidecar's take no time but what the machine does.
+	// How long a question and its answer are on their way to an external frontend together; left out 1ms. A sidecar's
+	// take no time but what the machine does.
 	RoundTrip time.Duration `json:"roundTrip" min:"0s" max:"10s"`
-	// How often workers push their role and what they have in hand, besides the pushes when they have more or fewer requests in hand. One that has said nothing for three times as long has left.
+	// How often workers push their role and what they have in hand, besides the pushes when they have more or fewer
+	// requests in hand. One that has said nothing for three times as long has left.
 	PushInterval time.Duration `json:"pushInterval" min:"10ms" max:"1h"`
 	// Tokens of a block, as the router counts (Dynamo's --block-size).
 	BlockSize int `json:"blockSize" min:"1" max:"4096"`
@@ -28,7 +33,8 @@ type Dynamo struct {
 	RouterTemperature float64 `json:"routerTemperature" min:"0" max:"1000"`
 	// How long blocks are taken for cached where they were sent.
 	RouterTTL time.Duration `json:"routerTTL" min:"1ms" max:"240h"`
-	// Where there are prefill servers: a prompt of which a worker that decodes has all but so many tokens is computed there, and not by a prefill worker.
+	// Where there are prefill servers: a prompt of which a worker that decodes has all but so many tokens is computed
+	// there, and not by a prefill worker.
 	PrefillThreshold int `json:"prefillThreshold" min:"0" max:"16777216"`
 }
 
@@ -51,7 +57,8 @@ const defaultRoundTrip = time.Millisecond
 func (d *Dynamo) defaults() {
 	c := dynamo.DefaultConfig()
 	d.Frontend, d.PushInterval = NoFrontend, time.Second
-	d.BlockSize, d.OverlapScoreCredit, d.PrefillLoadScale, d.RouterTTL = c.BlockSize, c.OverlapScoreCredit, c.PrefillLoadScale, c.TTL.Duration()
+	d.BlockSize, d.OverlapScoreCredit, d.PrefillLoadScale, d.RouterTTL = c.BlockSize, c.OverlapScoreCredit,
+		c.PrefillLoadScale, c.TTL.Duration()
 }
 
 // Given says whether there is a frontend.
@@ -61,13 +68,15 @@ func (d *Dynamo) Given() bool { return d.Frontend != NoFrontend && d.Frontend !=
 func (d *Dynamo) Router(seed uint64) *dynamo.Router {
 	c := dynamo.DefaultConfig()
 	c.BlockSize, c.OverlapScoreCredit, c.PrefillLoadScale = d.BlockSize, d.OverlapScoreCredit, d.PrefillLoadScale
-	c.Temperature, c.TTL, c.PrefillThreshold = d.RouterTemperature, machine.FromDuration(d.RouterTTL), d.PrefillThreshold
+	c.Temperature, c.TTL, c.PrefillThreshold = d.RouterTemperature, machine.FromDuration(d.RouterTTL),
+		d.PrefillThreshold
 	return dynamo.NewRouter(c, seed, machine.FromDuration(d.PushInterval))
 }
 
 // Worker is what server i pushes of itself.
 func (p *Pool) Worker(i int, st engine.Stats, blocks int) dynamo.Worker {
-	w := dynamo.Worker{ID: dynamo.IDOf(p.ServerName(i)), Role: dynamo.Decode, Requests: st.Running + st.Waiting, Blocks: blocks}
+	w := dynamo.Worker{ID: dynamo.IDOf(p.ServerName(i)), Role: dynamo.Decode, Requests: st.Running + st.Waiting,
+		Blocks: blocks}
 	if p.Prefills(i) {
 		w.Role = dynamo.Prefill
 	}
@@ -81,17 +90,24 @@ func (s *Scenario) checkDynamo(p *Pool, path string) Problems {
 	case !d.Given() && s.written(field+".roundTrip"):
 		return Problems{s.problem(field+".roundTrip", "given without a frontend", "frontend: external beside it")}
 	case d.Frontend == SidecarFrontend && s.written(field+".roundTrip"):
-		return Problems{s.problem(field+".roundTrip", "given with frontend: sidecar", "frontend: external, or nothing: a sidecar is reached on the loopback")}
+		return Problems{s.problem(field+".roundTrip", "given with frontend: sidecar",
+			"frontend: external, or nothing: a sidecar is reached on the loopback")}
 	case d.Frontend == GraphFrontend && p.Sidecar != DynamoSidecar:
-		return Problems{s.problem(field+".frontend", fmt.Sprintf("graph with sidecar %s", p.Sidecar), "sidecar: dynamo beside it, whose frontends route by themselves then")}
+		return Problems{s.problem(field+".frontend", fmt.Sprintf("graph with sidecar %s", p.Sidecar),
+			"sidecar: dynamo beside it, whose frontends route by themselves then")}
 	case d.Frontend == GraphFrontend && s.written(field+".roundTrip"):
-		return Problems{s.problem(field+".roundTrip", "given with frontend: graph", "frontend: external, or nothing: the picker asks nobody")}
+		return Problems{s.problem(field+".roundTrip", "given with frontend: graph",
+			"frontend: external, or nothing: the picker asks nobody")}
 	case d.Given() && len(p.Endpoints) > 0:
-		return Problems{s.problem(field, "given beside endpoints", "simulated model servers (replicas): someone else's do not announce themselves")}
+		return Problems{s.problem(field, "given beside endpoints",
+			"simulated model servers (replicas): someone else's do not announce themselves")}
 	case (d.Frontend == SidecarFrontend || d.Frontend == ExternalFrontend) && p.EPP.Replicas == 0:
-		return Problems{s.problem(field+".frontend", fmt.Sprintf("%s with epp.replicas 0", d.Frontend), "frontend: graph, which routes by itself, or a picker that asks it (epp.replicas: 1)")}
+		return Problems{s.problem(field+".frontend", fmt.Sprintf("%s with epp.replicas 0", d.Frontend),
+			"frontend: graph, which routes by itself, or a picker that asks it (epp.replicas: 1)")}
 	case d.Frontend == SidecarFrontend && p.EPP.Replicas > 1:
-		return Problems{s.problem(field+".frontend", fmt.Sprintf("sidecar with %d replicas of the picker", p.EPP.Replicas), "frontend: external, which all of them ask, or epp.replicas: 1")}
+		return Problems{s.problem(field+".frontend",
+			fmt.Sprintf("sidecar with %d replicas of the picker", p.EPP.Replicas),
+			"frontend: external, which all of them ask, or epp.replicas: 1")}
 	}
 	if d.Frontend == ExternalFrontend && !s.written(field+".roundTrip") {
 		d.RoundTrip = defaultRoundTrip

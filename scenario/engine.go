@@ -21,10 +21,12 @@ func (s *Scenario) Engine(p *Pool, index int) (engine.Config, error) {
 	}
 	c := engine.Config{
 		Seed: s.Seed, Index: uint64(index), Batching: batching,
-		MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen, MaxNewTokens: m.MaxNewTokens,
-		BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks, NumCPUBlocks: m.NumCPUBlocks,
-		DisableChunkedPrefill: !m.ChunkedPrefill, DisablePrefixCaching: !m.PrefixCaching, LongPrefillTokenThreshold: m.LongPrefillTokenThreshold,
-		MaxNumPartialPrefills: m.MaxNumPartialPrefills, MaxLongPartialPrefills: m.MaxLongPartialPrefills,
+		MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen,
+		MaxNewTokens: m.MaxNewTokens,
+		BlockSize:    m.BlockSize, NumGPUBlocks: m.NumGPUBlocks, NumCPUBlocks: m.NumCPUBlocks,
+		DisableChunkedPrefill: !m.ChunkedPrefill, DisablePrefixCaching: !m.PrefixCaching,
+		LongPrefillTokenThreshold: m.LongPrefillTokenThreshold,
+		MaxNumPartialPrefills:     m.MaxNumPartialPrefills, MaxLongPartialPrefills: m.MaxLongPartialPrefills,
 		ReportSteps: true, // the metrics count them
 		// A recorded step is reported when it ends, among the events of that time.
 		SingleSteps: m.StepDetail() != lifecycle.NoSteps,
@@ -79,7 +81,8 @@ func (m *ModelServer) StepDetail() lifecycle.StepDetail {
 
 // Draws are the random properties of requests at such servers.
 func (s *Scenario) Draws(m *ModelServer) lifecycle.Draws {
-	return lifecycle.Draws{Seed: s.Seed, Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens}
+	return lifecycle.Draws{Seed: s.Seed, Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency,
+		OutputTokens: &m.OutputTokens}
 }
 
 // Stream is what the streams of a replica of a pool's EPP share, without a recorder.

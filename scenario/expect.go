@@ -13,13 +13,16 @@ import (
 // Expectations are what a run must come to. A run that misses one fails, with
 // its own exit code, so that a pipeline can tell.
 type Expectations struct {
-	// How many requests may end in each outcome, as counts or shares of all requests. Outcomes that are not named here may be any.
+	// How many requests may end in each outcome, as counts or shares of all requests. Outcomes that are not named here
+	// may be any.
 	Outcomes OutcomeExpectations `json:"outcomes"`
 	// The most that spans of a request's life may take.
 	Spans SpanExpectations `json:"spans"`
 	// Limits of any measure that the summary has.
 	Measures []limit.Limit `json:"measures" max:"64"`
-	// Limits of any other number of the summary, by its names in --output json, such as classes[chat].attainment >= 0.95 or refusals[epp: queue full] <= 3: a list's entry is named by its name, and what a map does not have counts as 0.
+	// Limits of any other number of the summary, by its names in --output json, such as classes[chat].attainment >=
+	// 0.95 or refusals[epp: queue full] <= 3: a list's entry is named by its name, and what a map does not have counts
+	// as 0.
 	Figures []limit.Figure `json:"figures" max:"64"`
 }
 
@@ -188,7 +191,8 @@ func (e *Expectations) Check(m Measured) []Expectation {
 			if q.limit == 0 {
 				continue
 			}
-			x := Expectation{What: s.span + " " + q.quantile, Expected: "at most " + q.limit.String(), Found: "never measured"}
+			x := Expectation{What: s.span + " " + q.quantile, Expected: "at most " + q.limit.String(),
+				Found: "never measured"}
 			if d, ok := m.Span(s.span, q.quantile); ok {
 				x.Found, x.OK = d.String(), d <= q.limit
 			}
@@ -234,7 +238,8 @@ type spanLimits struct {
 
 func (s *SpanExpectations) list() []spanLimits {
 	return []spanLimits{{"total", s.Total}, {"ttft", s.TTFT}, {"pick", s.Pick}, {"hold", s.Hold},
-		{"queueP", s.QueueP}, {"prefillP", s.PrefillP}, {"queue", s.Queue}, {"prefill", s.Prefill}, {"decode", s.Decode}}
+		{"queueP", s.QueueP}, {"prefillP", s.PrefillP}, {"queue", s.Queue}, {"prefill", s.Prefill},
+		{"decode", s.Decode}}
 }
 
 type quantileLimit struct {

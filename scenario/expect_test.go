@@ -23,16 +23,18 @@ func TestExpectations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := s.Expectations.Check(Measured{Requests: 40, Outcomes: map[flow.Outcome]int{flow.Completed: 37, flow.Unavailable: 2, flow.Broken: 1},
-		Span: func(span, quantile string) (time.Duration, bool) { return 1500 * time.Millisecond, span == "ttft" },
-		Measure: func(name string) (float64, bool) {
-			v, ok := map[string]float64{"ttft p99": 0.25, "goodput": 40, "utilisation decode": 0.9}[name]
-			return v, ok
-		},
-		Figure: func(path []string) (float64, bool) {
-			v, ok := map[string]float64{"classes chat attainment": 0.9, "refusals epp: queue full": 3}[strings.Join(path, " ")]
-			return v, ok
-		}})
+	got := s.Expectations.Check(
+		Measured{Requests: 40, Outcomes: map[flow.Outcome]int{flow.Completed: 37, flow.Unavailable: 2, flow.Broken: 1},
+			Span: func(span, quantile string) (time.Duration, bool) { return 1500 * time.Millisecond, span == "ttft" },
+			Measure: func(name string) (float64, bool) {
+				v, ok := map[string]float64{"ttft p99": 0.25, "goodput": 40, "utilisation decode": 0.9}[name]
+				return v, ok
+			},
+			Figure: func(path []string) (float64, bool) {
+				v, ok := map[string]float64{"classes chat attainment": 0.9,
+					"refusals epp: queue full": 3}[strings.Join(path, " ")]
+				return v, ok
+			}})
 	want := []Expectation{
 		{"completed", "95%..100%", "92.5%", false},
 		{"refused", "0", "0", true},
@@ -99,7 +101,8 @@ func TestLimitsAreStrict(t *testing.T) {
 	}
 	for _, text := range []string{"ttft p99 <= 200ms", "goodput >= 40.5", "kv use peak <= 12.5%"} {
 		var l, again limit.Limit
-		if err := errors.Join(l.UnmarshalText([]byte(text)), again.UnmarshalText([]byte(l.String()))); err != nil || l != again || l.String() != text {
+		if err := errors.Join(l.UnmarshalText([]byte(text)), again.UnmarshalText([]byte(l.String()))); err != nil ||
+			l != again || l.String() != text {
 			t.Errorf("%s: found %+v, then %+v: %v", text, l, again, err)
 		}
 	}

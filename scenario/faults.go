@@ -12,9 +12,11 @@ import (
 // ServerFault is what goes wrong at the model servers with some of the
 // requests. The first of the list that selects a request counts.
 type ServerFault struct {
-	// What goes wrong, several separated by semicolons: refuse, reset, reset-after=N, status=CODE, delay=DURATION, die-in-prefill, end-before-part2, no-body, lose-kv, stall or stall=N.
+	// What goes wrong, several separated by semicolons: refuse, reset, reset-after=N, status=CODE, delay=DURATION,
+	// die-in-prefill, end-before-part2, no-body, lose-kv, stall or stall=N.
 	Fault string `json:"fault"`
-	// The part of all requests that it happens to, drawn by the request's id and so the same in every run. Without rate and requests it happens to all. Takes a percentage such as 5%, or a number such as 0.05.
+	// The part of all requests that it happens to, drawn by the request's id and so the same in every run. Without rate
+	// and requests it happens to all. Takes a percentage such as 5%, or a number such as 0.05.
 	Rate Share `json:"rate"`
 	// The numbers of the requests that it happens to, besides those drawn: 1 is the first that the workload sends.
 	Requests []int `json:"requests" max:"10000"`
@@ -52,12 +54,14 @@ func (Share) Expected() string { return shareHelp }
 func (s *Scenario) checkFaults(p *Pool, path string) Problems {
 	var out Problems
 	if len(p.ModelServer.Faults) > 0 && len(p.Endpoints) > 0 {
-		out = append(out, s.problem(path, "given beside endpoints", "simulated model servers (replicas): nothing goes wrong on purpose at someone else's"))
+		out = append(out, s.problem(path, "given beside endpoints",
+			"simulated model servers (replicas): nothing goes wrong on purpose at someone else's"))
 	}
 	numbers := func(at string, list []int, low, high int, what string) {
 		for i, n := range list {
 			if n < low || n > high {
-				out = append(out, s.problem(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("found %d", n), fmt.Sprintf("%d to %d, %s", low, high, what)))
+				out = append(out, s.problem(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("found %d", n),
+					fmt.Sprintf("%d to %d, %s", low, high, what)))
 			}
 		}
 	}
@@ -90,7 +94,8 @@ func (s *Scenario) Faults(p *Pool) (lifecycle.Faults, error) {
 		if err != nil {
 			return out, fmt.Errorf("pool %s: modelServer.faults[%d].fault: %w", p.Name, i, err)
 		}
-		r := lifecycle.FaultRule{Fault: fault, Share: float64(f.Rate), Requests: map[string]bool{}, Servers: map[int]bool{}}
+		r := lifecycle.FaultRule{Fault: fault, Share: float64(f.Rate), Requests: map[string]bool{},
+			Servers: map[int]bool{}}
 		for _, n := range f.Requests {
 			r.Requests[ids.ID(n-1)] = true
 		}

@@ -32,7 +32,8 @@ workload: {requests: 10000}
 // Rates are kept, each rule draws for itself, and named requests are the
 // workload's own.
 func TestFaultsSelect(t *testing.T) {
-	s, f := faulty(t, "[{fault: status=503, rate: 5%, servers: [1]}, {fault: status=429, rate: 0.05}, {fault: status=500, requests: [1, 10000]}]")
+	s, f := faulty(t, "[{fault: status=503, rate: 5%, servers: [1]}, {fault: status=429, rate: 0.05}, {fault: "+
+		"status=500, requests: [1, 10000]}]")
 	ids := s.Generator()
 	seen := [2]map[int]int{{}, {}}
 	for i := range 10000 {
@@ -47,7 +48,8 @@ func TestFaultsSelect(t *testing.T) {
 	if seen[0][500] != 2 {
 		t.Errorf("%d named requests", seen[0][500])
 	}
-	if _, f := faulty(t, "[{fault: reset, servers: [1]}]"); f.Of("anything", 1)[lifecycle.AtConnect].Do != lifecycle.Reset || f.Of("anything", 0) != (lifecycle.Fault{}) {
+	if _, f := faulty(t, "[{fault: reset, servers: [1]}]"); f.Of("anything",
+		1)[lifecycle.AtConnect].Do != lifecycle.Reset || f.Of("anything", 0) != (lifecycle.Fault{}) {
 		t.Error("a fault without rate and requests is for all requests at its servers")
 	}
 }

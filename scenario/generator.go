@@ -11,7 +11,8 @@ import (
 // beginnings of prompts in their KV caches.
 func (s *Scenario) CachesPrefixes() bool {
 	for i := range s.Pools {
-		if p := &s.Pools[i]; len(p.Endpoints) == 0 && p.ModelServer.Batching != Independent && p.ModelServer.PrefixCaching {
+		if p := &s.Pools[i]; len(p.Endpoints) == 0 && p.ModelServer.Batching != Independent &&
+			p.ModelServer.PrefixCaching {
 			return true
 		}
 	}
@@ -24,7 +25,8 @@ func (s *Scenario) Generator() *workload.Config {
 	c := s.generator(&s.Workload)
 	s.classes(c, s.generator)
 	if s.recorded != nil {
-		c.Recorded, c.Requests, c.Turns, c.Adapters, c.Leaving, c.Classes = s.recorded, min(len(s.recorded), s.Workload.Requests), nil, nil, workload.Leaving{}, nil
+		c.Recorded, c.Requests, c.Turns, c.Adapters, c.Leaving, c.Classes = s.recorded,
+			min(len(s.recorded), s.Workload.Requests), nil, nil, workload.Leaving{}, nil
 		if c.Untimed = s.untimed; !c.Untimed {
 			c.Rate, c.Phases, c.Until = 1, nil, 0
 		}
@@ -35,8 +37,9 @@ func (s *Scenario) Generator() *workload.Config {
 
 // generator makes the requests of a workload of one class.
 func (s *Scenario) generator(w *Workload) *workload.Config {
-	c := &workload.Config{Seed: s.Seed, Model: cmp.Or(w.Model, s.Pools[0].Model), Stream: w.Stream, MaxTokens: w.MaxTokens,
-		Text: w.Prompt.Text, Path: w.Path, Host: w.Host}
+	c := &workload.Config{Seed: s.Seed, Model: cmp.Or(w.Model, s.Pools[0].Model), Stream: w.Stream,
+		MaxTokens: w.MaxTokens,
+		Text:      w.Prompt.Text, Path: w.Path, Host: w.Host}
 	if w.class > 0 { // the record says which of several a request has
 		c.SLO = w.SLO.String()
 	}

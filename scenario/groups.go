@@ -16,7 +16,8 @@ type ServerGroup struct {
 	Replicas int `json:"replicas" min:"1" max:"16384"`
 	// What they do: decode (and all of it, where no others prefill), or only prefill.
 	Role ServerRole `json:"role"`
-	// What is other than the pool's modelServer says: the accelerator and all that times and memory depend on. What requests see is the same in the whole pool.
+	// What is other than the pool's modelServer says: the accelerator and all that times and memory depend on. What
+	// requests see is the same in the whole pool.
 	ModelServer ModelServer `json:"modelServer"`
 	// What changes the number of replicas while requests are under way.
 	Autoscaling Autoscaling `json:"autoscaling"`
@@ -38,7 +39,8 @@ const (
 func (ServerRole) Values() []string { return []string{string(DecodeRole), string(PrefillRole)} }
 
 // ofPool are the fields of a modelServer that a pool's groups have in common.
-var ofPool = []string{"batching", "prefixCaching", "blockSize", "outputTokens", "tokenizer", "chatTemplate", "engineSteps", "loraAdapters", "kvEvents", "faults"}
+var ofPool = []string{"batching", "prefixCaching", "blockSize", "outputTokens", "tokenizer", "chatTemplate",
+	"engineSteps", "loraAdapters", "kvEvents", "faults"}
 
 // group is that of the server with this index, and its number in the group; nil
 // where the pool has no groups. Groups that only prefill come last, as their servers
@@ -49,7 +51,8 @@ func (p *Pool) group(index int) (g *ServerGroup, number int) {
 	}
 	for _, d := range p.Deployments() {
 		if index < d.First+d.Places {
-			return &p.Groups[slices.IndexFunc(p.Groups, func(g ServerGroup) bool { return g.Name == d.Group })], index - d.First
+			return &p.Groups[slices.IndexFunc(p.Groups, func(g ServerGroup) bool { return g.Name == d.Group })],
+				index - d.First
 		}
 	}
 	return nil, 0

@@ -13,7 +13,9 @@ import (
 )
 
 // workloadAPIs are the core's names of the APIs.
-var workloadAPIs = map[API]workload.API{ChatAPI: workload.Chat, CompletionsAPI: workload.Completions, GRPCGenerateAPI: workload.Generate, GRPCEmbedAPI: workload.Embed, MessagesAPI: workload.Messages, ResponsesAPI: workload.Responses}
+var workloadAPIs = map[API]workload.API{ChatAPI: workload.Chat, CompletionsAPI: workload.Completions,
+	GRPCGenerateAPI: workload.Generate, GRPCEmbedAPI: workload.Embed, MessagesAPI: workload.Messages,
+	ResponsesAPI: workload.Responses}
 
 // grpc says whether requests are calls of vLLM's gRPC service.
 func (w *Workload) grpc() bool { return workloadAPIs[w.API].GRPC() }
@@ -72,7 +74,9 @@ func (s *Scenario) checkGRPC() Problems {
 			with(at+"sidecar", string(p.Sidecar), "none: it reads the JSON of chats and completions")
 		}
 		if p.EPP.BodyMode != FullDuplexStreamed || p.EPP.Responses() != ResponseFullDuplex {
-			with(at+"epp.bodyMode", "another mode than FULL_DUPLEX_STREAMED", "FULL_DUPLEX_STREAMED for requests and responses: no other shows the picker the trailers that a call ends with")
+			with(at+"epp.bodyMode", "another mode than FULL_DUPLEX_STREAMED",
+				"FULL_DUPLEX_STREAMED for requests and responses: no other shows the picker the trailers that a call "+
+					"ends with")
 		}
 		if w.API == GRPCEmbedAPI && len(p.Endpoints) > 0 && p.ModelServer.Tokenizer == "" {
 			with(at+"endpoints", "given", "modelServer.tokenizer beside them: the message has the tokens and no text")
@@ -87,5 +91,6 @@ func (s *Scenario) checkParsed(k *picker.Picker, path string) Problems {
 	if !w.grpc() || k.ParserName(&picker.Request{Headers: header.Of(":path", workloadAPIs[w.API].Path())}) != "" {
 		return nil
 	}
-	return Problems{s.problem(path, fmt.Sprintf("none of its parsers reads api: %s", w.API), strings.TrimSpace(parseGRPC))}
+	return Problems{s.problem(path, fmt.Sprintf("none of its parsers reads api: %s", w.API),
+		strings.TrimSpace(parseGRPC))}
 }

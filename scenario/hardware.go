@@ -105,13 +105,15 @@ func or(v, otherwise int) int {
 // prepare makes the timer and shares the accelerator's memory out.
 func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 	h := &m.hardware
-	config := latency.Config{Seed: s.Seed, Component: "step", Jitter: latency.Jitter{Factor: m.Jitter.Factor, Extra: m.Jitter.Extra}}
+	config := latency.Config{Seed: s.Seed, Component: "step",
+		Jitter: latency.Jitter{Factor: m.Jitter.Factor, Extra: m.Jitter.Extra}}
 	var err error
 	h.model, h.plan, h.oom = nil, hardware.MemoryPlan{}, nil
 	switch {
 	case m.constant:
 		config.Kind, config.Constant = latency.KindConstant, latency.Constant{
-			TimeToFirstToken: machine.Time(m.Prefill.Quantile(0.5)), InterTokenLatency: machine.Time(m.InterTokenLatency.Quantile(0.5))}
+			TimeToFirstToken:  machine.Time(m.Prefill.Quantile(0.5)),
+			InterTokenLatency: machine.Time(m.InterTokenLatency.Quantile(0.5))}
 	case m.Coefficients != (Coefficients{}):
 		config.Kind = latency.KindPerToken
 		if config.PerToken, err = latency.Coefficients(m.Coefficients).PerToken(); err == nil && m.Accelerator != "" {
@@ -148,12 +150,15 @@ func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 // are taken as they are.
 func (m *ModelServer) planMemory() error {
 	h := &m.hardware
-	c := engine.Config{MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen, BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks}
+	c := engine.Config{MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen,
+		BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks}
 	m.schedulerDefaults(&c)
 	var err error
-	h.plan, err = hardware.PlanMemory(hardware.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize, GPUMemoryUtilization: m.GPUMemoryUtilization,
-		MaxNumSeqs: c.MaxNumSeqs, MaxNumBatchedTokens: c.MaxNumBatchedTokens, MaxModelLen: c.MaxModelLen, EnforceEager: m.EnforceEager,
-		SwapSpaceBytes: int64(m.SwapSpace), HostLimitBytes: int64(m.MemoryLimit)})
+	h.plan, err = hardware.PlanMemory(
+		hardware.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize, GPUMemoryUtilization: m.GPUMemoryUtilization,
+			MaxNumSeqs: c.MaxNumSeqs, MaxNumBatchedTokens: c.MaxNumBatchedTokens, MaxModelLen: c.MaxModelLen,
+			EnforceEager:   m.EnforceEager,
+			SwapSpaceBytes: int64(m.SwapSpace), HostLimitBytes: int64(m.MemoryLimit)})
 	var oom *hardware.OutOfMemoryError
 	switch {
 	case errors.As(err, &oom) && m.NumGPUBlocks > 0 && oom.Where == "accelerator":
@@ -197,8 +202,10 @@ func (p *Pool) modelName(m *ModelServer) string {
 
 // names is the hardware in the words of the scenario.
 func (p *Pool) names(m *ModelServer) hardware.Names {
-	return hardware.Names{Model: p.modelName(m), Accelerator: m.acceleratorName(), TP: m.TensorParallelSize, Nodes: m.Nodes,
-		Within: m.Interconnect.Within, Between: m.Interconnect.Between, Quantization: m.Quantization, KVCacheDType: m.KVCacheDType}
+	return hardware.Names{Model: p.modelName(m), Accelerator: m.acceleratorName(), TP: m.TensorParallelSize,
+		Nodes:  m.Nodes,
+		Within: m.Interconnect.Within, Between: m.Interconnect.Between, Quantization: m.Quantization,
+		KVCacheDType: m.KVCacheDType}
 }
 
 // measured finds a server's points in the file of stepTimes: those of its
@@ -211,7 +218,8 @@ func (p *Pool) measured(m *ModelServer) ([]latency.Point, *hardware.Hardware, er
 	var have []string
 	for i := range all {
 		have = append(have, fmt.Sprintf("%s on %s with TP %d", all[i].Model, all[i].System, all[i].TP))
-		if sameModel(all[i].Model, names.Model) && sameAccelerator(all[i].System, names.Accelerator) && all[i].TP == max(names.TP, 1) {
+		if sameModel(all[i].Model, names.Model) && sameAccelerator(all[i].System, names.Accelerator) &&
+			all[i].TP == max(names.TP, 1) {
 			if chosen >= 0 {
 				return nil, nil, fmt.Errorf("%s has %s twice, of two backends; keep one of them", m.StepTimes, have[i])
 			}
@@ -223,7 +231,8 @@ func (p *Pool) measured(m *ModelServer) ([]latency.Point, *hardware.Hardware, er
 		names.Model, names.Accelerator, names.TP = all[0].Model, all[0].System, all[0].TP
 	}
 	if chosen < 0 {
-		return nil, nil, fmt.Errorf("%s has no points of %s on %s with TP %d; it has %s", m.StepTimes, names.Model, names.Accelerator, max(names.TP, 1), strings.Join(have, ", "))
+		return nil, nil, fmt.Errorf("%s has no points of %s on %s with TP %d; it has %s", m.StepTimes, names.Model,
+			names.Accelerator, max(names.TP, 1), strings.Join(have, ", "))
 	}
 	h, err := names.Resolve()
 	if err != nil && m.Accelerator == "" && m.Model == "" {

@@ -7,7 +7,8 @@ import "github.com/windtunnel/windtunnel/core/latency/dist"
 // is a duration or a distribution, drawn anew for every message; 0 is no time at
 // all. `windtunnel run --hops` measures them.
 type Hops struct {
-	// From one process to another, one way: client to Envoy, Envoy to sidecar or model server, sidecar to the model server of another pod, and back.
+	// From one process to another, one way: client to Envoy, Envoy to sidecar or model server, sidecar to the model
+	// server of another pod, and back.
 	Network dist.Dist `json:"network" max:"1m"`
 	// Envoy's own work on a request, and on what leaves of its answer, without its calls of the endpoint picker.
 	Envoy dist.Dist `json:"envoy" max:"1m"`
@@ -15,7 +16,8 @@ type Hops struct {
 	ExtProc dist.Dist `json:"extProc" max:"1m"`
 	// From the sidecar to its own pod's model server, or back.
 	Sidecar dist.Dist `json:"sidecar" max:"1m"`
-	// From the moment at which the endpoint picker asks for a page of metrics to the one at which it has read it; what the page says is true in the middle.
+	// From the moment at which the endpoint picker asks for a page of metrics to the one at which it has read it; what
+	// the page says is true in the middle.
 	Scrape dist.Dist `json:"scrape" max:"1m"`
 }
 

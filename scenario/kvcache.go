@@ -14,7 +14,8 @@ type KVEvents struct {
 	Interval time.Duration `json:"interval" min:"100us" max:"1h"`
 	// How long a message is under way besides. In virtual time only; a live one takes as long as it takes.
 	Delay time.Duration `json:"delay" min:"0s" max:"1h"`
-	// Where servers send events besides their own socket, such as the zmqEndpoint that a picker binds: tcp://127.0.0.1:5557.
+	// Where servers send events besides their own socket, such as the zmqEndpoint that a picker binds:
+	// tcp://127.0.0.1:5557.
 	Connect []string `json:"connect" max:"16"`
 }
 
@@ -52,7 +53,8 @@ func (s *Scenario) checkKVCache(p *Pool, path string) Problems {
 	case e.Published() && p.ModelServer.Batching == Independent:
 		add(field, "given with batching independent, which has no KV cache", "batching: continuous beside it")
 	case p.KVManager && !e.Published():
-		add(path+".kvManager", "given, and the model servers publish no KV events", "modelServer.kvEvents with a format beside it")
+		add(path+".kvManager", "given, and the model servers publish no KV events",
+			"modelServer.kvEvents with a format beside it")
 	}
 	for i, endpoint := range e.Connect {
 		if err := checkZMQ(endpoint); err != nil {
@@ -92,7 +94,8 @@ func (s *Scenario) checkShared(p *SharedPrompt, field string) Problems {
 	case p.Groups == 0 && p.Characters.Mean() > 0:
 		return Problems{s.problem(field, "characters without groups", "groups: how many shared beginnings there are")}
 	case float64(p.Groups)*float64(longest) > maxShared:
-		return Problems{s.problem(field, fmt.Sprintf("%d groups of up to %d characters", p.Groups, longest), fmt.Sprintf("at most %d characters in all", maxShared))}
+		return Problems{s.problem(field, fmt.Sprintf("%d groups of up to %d characters", p.Groups, longest),
+			fmt.Sprintf("at most %d characters in all", maxShared))}
 	}
 	return nil
 }

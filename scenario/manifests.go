@@ -42,7 +42,8 @@ func (g *Gateway) Upstream(pool int) *gateway.Backend {
 		for _, r := range h.Routes {
 			for i := range r.Shares {
 				b := r.Shares[i].Backend
-				if n, ours := g.Pools[key(b)]; ours && n == pool && (b.Limits != nil || b.Health != nil || r.Timeout != nil || r.Try != nil || r.Retrying != nil) {
+				if n, ours := g.Pools[key(b)]; ours && n == pool &&
+					(b.Limits != nil || b.Health != nil || r.Timeout != nil || r.Try != nil || r.Retrying != nil) {
 					return b
 				}
 			}
@@ -67,7 +68,8 @@ func (s *Scenario) Gateway() *Gateway { return s.gateway }
 func (s *Scenario) readGateway(dir string) Problems {
 	if s.Manifests == "" {
 		if s.written("manifests") {
-			return Problems{s.problem("manifests", "it is empty", "a file or directory of Kubernetes manifests, from the scenario's own directory")}
+			return Problems{s.problem("manifests", "it is empty",
+				"a file or directory of Kubernetes manifests, from the scenario's own directory")}
 		}
 		return nil
 	}
@@ -93,7 +95,9 @@ func (s *Scenario) readGateway(dir string) Problems {
 		}
 	}
 	if g.Port == nil {
-		return Problems{s.problem("manifests", fmt.Sprintf("none of %d Gateways has a listener with protocol HTTP", len(program.Gateways)), "a Gateway whose listener takes the workload's requests")}
+		return Problems{s.problem("manifests",
+			fmt.Sprintf("none of %d Gateways has a listener with protocol HTTP", len(program.Gateways)),
+			"a Gateway whose listener takes the workload's requests")}
 	}
 	s.assumed = append(s.assumed, set.Warnings...)
 	s.assumed = append(s.assumed, program.Notes...)
@@ -120,13 +124,16 @@ func (s *Scenario) readGateway(dir string) Problems {
 	known := slices.Sorted(maps.Values(names))
 	for i := range s.Pools {
 		if p := &s.Pools[i]; !slices.Contains(known, p.Name) {
-			mistake := s.problem(fmt.Sprintf("pools[%d].name", i), found(p.Name), "the name of an InferencePool of the manifests that a route leads to, "+strings.Join(known, ", ")+": beside manifests, pools say more of theirs")
+			mistake := s.problem(fmt.Sprintf("pools[%d].name", i), found(p.Name),
+				"the name of an InferencePool of the manifests that a route leads to, "+strings.Join(known, ", ")+
+					": beside manifests, pools say more of theirs")
 			mistake.Hint = strictyaml.DidYouMean(p.Name, known)
 			out = append(out, mistake)
 		}
 	}
 	if len(g.Pools) == 0 && len(out) == 0 {
-		out = append(out, s.problem("manifests", "no route of them leads to an InferencePool", "an HTTPRoute with backendRefs of kind InferencePool"))
+		out = append(out, s.problem("manifests", "no route of them leads to an InferencePool",
+			"an HTTPRoute with backendRefs of kind InferencePool"))
 	}
 	return out
 }
@@ -137,7 +144,8 @@ func (s *Scenario) of(err error) Problems {
 	if errors.As(err, &list) {
 		return list
 	}
-	return Problems{s.problem("manifests", err.Error(), "manifests without mistakes; `windtunnel manifests check` tells more of them")}
+	return Problems{s.problem("manifests", err.Error(),
+		"manifests without mistakes; `windtunnel manifests check` tells more of them")}
 }
 
 // poolNames are the names of pools in the scenario, by their backends' keys: their own,
@@ -179,7 +187,9 @@ func (s *Scenario) warnOfTries(g *Gateway) {
 						longest = max(longest, time.Duration(k.m.Prefill.Quantile(1)))
 					}
 				}
-				text := r.Rule.At.Problem(fmt.Sprintf("each attempt may take %s, and prefill in pool %s takes up to %s", try, p.Name, longest), "", "longer ones are cut and begun again, or answered with 504").Error()
+				text := r.Rule.At.Problem(
+					fmt.Sprintf("each attempt may take %s, and prefill in pool %s takes up to %s", try, p.Name,
+						longest), "", "longer ones are cut and begun again, or answered with 504").Error()
 				if longest > try && !told[text] {
 					told[text] = true
 					s.assumed = append(s.assumed, text)
@@ -197,13 +207,16 @@ func (s *Scenario) checkLeads(g *Gateway) (out Problems) {
 			for i := range r.Shares {
 				if b := r.Shares[i].Backend; b != nil && b.Pool == nil && !told[r.Rule] {
 					told[r.Rule] = true
-					out = append(out, r.Rule.At.Get("backendRefs").Problem("it leads to Service "+b.Namespace+"/"+b.Name, "InferencePools: a scenario plays model servers behind endpoint pickers", "windtunnel up serves Services, too"))
+					out = append(out, r.Rule.At.Get("backendRefs").Problem("it leads to Service "+b.Namespace+"/"+
+						b.Name, "InferencePools: a scenario plays model servers behind endpoint pickers",
+						"windtunnel up serves Services, too"))
 				}
 			}
 			for _, m := range r.Mirrors {
 				if !told[r.Rule] {
 					told[r.Rule] = true
-					out = append(out, r.Rule.At.Get("filters").Problem("a RequestMirror to "+m.Backend.Key, "no mirrors: the requests of a scenario have one answer each", "windtunnel up mirrors"))
+					out = append(out, r.Rule.At.Get("filters").Problem("a RequestMirror to "+m.Backend.Key,
+						"no mirrors: the requests of a scenario have one answer each", "windtunnel up mirrors"))
 				}
 			}
 		}
@@ -248,14 +261,21 @@ func (m *fromManifests) fill() {
 		switch c, role := w.Serves(); {
 		case c == nil, w.Replicas == 0:
 		case role != gateway.RoleServer:
-			m.problems = append(m.problems, c.At.Problem(fmt.Sprintf("nothing here simulates container %s of InferencePool %s", c.Name, b.Name), "a model server such as vllm/vllm-openai", "windtunnel up has such pods answer with what they were asked"))
+			m.problems = append(m.problems,
+				c.At.Problem(fmt.Sprintf("nothing here simulates container %s of InferencePool %s", c.Name, b.Name),
+					"a model server such as vllm/vllm-openai",
+					"windtunnel up has such pods answer with what they were asked"))
 		default:
 			all = append(all, w)
 		}
 	}
 	if len(all) == 0 {
 		if len(m.problems) == 0 {
-			m.problems = append(m.problems, Problem{File: b.Pool.File, Line: b.Pool.Line, Column: 1, Found: fmt.Sprintf("InferencePool %s/%s selects the pods of no Deployment", b.Namespace, b.Name), Expected: "a Deployment whose pods have the selector's labels, or pools in the scenario with this name and endpoints"})
+			m.problems = append(m.problems,
+				Problem{File: b.Pool.File, Line: b.Pool.Line, Column: 1,
+					Found: fmt.Sprintf("InferencePool %s/%s selects the pods of no Deployment", b.Namespace, b.Name),
+					Expected: "a Deployment whose pods have the selector's labels, or pools in the scenario with " +
+						"this name and endpoints"})
 		}
 		return
 	}
@@ -272,7 +292,8 @@ func (m *fromManifests) fill() {
 		return 1
 	})
 	if _, why := m.set.ScaledBy(b.Pool); why != "" {
-		m.s.assumed = append(m.s.assumed, fmt.Sprintf("%s:%d: InferencePool %s: %s", b.Pool.File, b.Pool.Line, b.Name, why))
+		m.s.assumed = append(m.s.assumed,
+			fmt.Sprintf("%s:%d: InferencePool %s: %s", b.Pool.File, b.Pool.Line, b.Name, why))
 	}
 	first, _ := all[0].Serves()
 	m.models(first)
@@ -341,9 +362,13 @@ func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscalin
 		a.MinReplicas, a.MaxReplicas = int(k.MinReplicas), int(k.MaxReplicas)
 		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {
 			if query := autoscaler.OfHint(kind); query != "" {
-				a.Triggers = append(a.Triggers, ScalingTrigger{Name: kind, Query: query, Target: k.ScaleTargets[kind], MetricType: MetricType(autoscaler.AverageValue)})
+				a.Triggers = append(a.Triggers,
+					ScalingTrigger{Name: kind, Query: query, Target: k.ScaleTargets[kind],
+						MetricType: MetricType(autoscaler.AverageValue)})
 			} else {
-				m.s.assumed = append(m.s.assumed, fmt.Sprintf("%s:%d: InferencePool %s: autoscaling.targetMetrics: nobody here tells %s", m.backend.Pool.File, m.backend.Pool.Line, m.backend.Name, kind))
+				m.s.assumed = append(m.s.assumed,
+					fmt.Sprintf("%s:%d: InferencePool %s: autoscaling.targetMetrics: nobody here tells %s",
+						m.backend.Pool.File, m.backend.Pool.Line, m.backend.Name, kind))
 			}
 		}
 	})
@@ -354,7 +379,10 @@ func (m *fromManifests) picker() {
 	p, b := m.pool, m.backend
 	_, asked := m.set.PickerReplicas(b)
 	if asked == 0 {
-		m.problems = append(m.problems, Problem{File: b.Pool.File, Line: b.Pool.Line, Column: 1, Found: fmt.Sprintf("the endpoint picker of InferencePool %s/%s has no replica", b.Namespace, b.Name), Expected: "at least one"})
+		m.problems = append(m.problems,
+			Problem{File: b.Pool.File, Line: b.Pool.Line, Column: 1,
+				Found:    fmt.Sprintf("the endpoint picker of InferencePool %s/%s has no replica", b.Namespace, b.Name),
+				Expected: "at least one"})
 		return
 	}
 	m.say("epp.replicas", strictyaml.Value{}, func() { p.EPP.Replicas = asked })
@@ -374,7 +402,8 @@ func (m *fromManifests) picker() {
 	if text != nil {
 		m.say("epp.config", strictyaml.Value{}, func() { p.EPP.Config = PickerConfig{File: from, Text: text} })
 	}
-	if o := m.set.Select(b.Namespace, b.Pool.Name); !m.s.written(m.path+".epp.objectives") && (len(o.Objects.Objectives) > 0 || len(o.Objects.Rewrites) > 0) {
+	if o := m.set.Select(b.Namespace, b.Pool.Name); !m.s.written(m.path+".epp.objectives") &&
+		(len(o.Objects.Objectives) > 0 || len(o.Objects.Rewrites) > 0) {
 		p.EPP.objects = &objects.Selection{Found: true, Pool: o.Pool, Objects: o.Objects, Priorities: o.Priorities}
 	}
 }
@@ -384,7 +413,8 @@ func (m *fromManifests) models(c *gateway.Container) {
 	p := m.pool
 	model, names := commandline.Models(c)
 	if model == "" {
-		m.problems = append(m.problems, c.At.Problem(fmt.Sprintf("container %s says no model", c.Name), "--model=NAME among its arguments", ""))
+		m.problems = append(m.problems,
+			c.At.Problem(fmt.Sprintf("container %s says no model", c.Name), "--model=NAME among its arguments", ""))
 		return
 	}
 	m.say("model", c.At, func() { p.Model = names[0] })
@@ -468,18 +498,24 @@ func (m *fromManifests) decode(c *gateway.Container, field string, to any, value
 // checkWhere tells a path or a host that requests cannot have.
 func (s *Scenario) checkWhere(w *Workload, where string) Problems {
 	var out Problems
-	for _, x := range []struct{ field, value, expected string }{{"path", w.Path, "a path such as /default/my-llm/v1/chat/completions"}, {"host", w.Host, "a host name such as llm.example.com, with a port or without"}} {
+	for _, x := range []struct {
+		field, value,
+		expected string
+	}{{"path", w.Path, "a path such as /default/my-llm/v1/chat/completions"},
+		{"host", w.Host, "a host name such as llm.example.com, with a port or without"}} {
 		if x.value == "" {
 			continue
 		}
 		_, err := url.ParseRequestURI("http://" + w.Host + w.Path)
 		switch at := where + "." + x.field; {
-		case !headerValue(x.value), x.field == "path" && (x.value[0] != '/' || strings.ContainsAny(x.value, " #")), x.field == "host" && strings.ContainsAny(x.value, " /?#@"), err != nil:
+		case !headerValue(x.value), x.field == "path" && (x.value[0] != '/' || strings.ContainsAny(x.value, " #")),
+			x.field == "host" && strings.ContainsAny(x.value, " /?#@"), err != nil:
 			out = append(out, s.problem(at, found(x.value), x.expected))
 		case s.gateway == nil:
 			out = append(out, s.problem(at, "there are no manifests", "manifests: with routes that look at it"))
 		case w.grpc() && x.field == "path":
-			out = append(out, s.problem(at, fmt.Sprintf("given with api: %s", w.API), "the path of the gRPC method, which is the API's own"))
+			out = append(out, s.problem(at, fmt.Sprintf("given with api: %s", w.API),
+				"the path of the gRPC method, which is the API's own"))
 		}
 	}
 	return out

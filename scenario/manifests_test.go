@@ -64,10 +64,13 @@ func TestManifests(t *testing.T) {
 	}
 	p := &s.Pools[0]
 	m := &p.ModelServer
-	if len(s.Pools) != 1 || p.Replicas != 3 || p.Model != "llama" || m.MaxNumSeqs != 17 || m.PrefixCaching || m.BlockSize != 32 || m.Batching != Continuous || len(m.LoRAAdapters) != 1 || p.Labels(2)["tier"] != "fast" {
+	if len(s.Pools) != 1 || p.Replicas != 3 || p.Model != "llama" || m.MaxNumSeqs != 17 || m.PrefixCaching ||
+		m.BlockSize != 32 || m.Batching != Continuous || len(m.LoRAAdapters) != 1 || p.Labels(2)["tier"] != "fast" {
 		t.Errorf("%d pools, %d servers of %q: %+v, labels %v", len(s.Pools), p.Replicas, p.Model, m, p.Labels(2))
 	}
-	if s, err = withManifests(t, served, "pools: [{name: one, replicas: 5, modelServer: {maxNumSeqs: 9}}]\n"); err != nil || s.Pools[0].Replicas != 5 || s.Pools[0].ModelServer.MaxNumSeqs != 9 {
+	if s, err = withManifests(t, served,
+		"pools: [{name: one, replicas: 5, modelServer: {maxNumSeqs: 9}}]\n"); err != nil || s.Pools[0].Replicas != 5 ||
+		s.Pools[0].ModelServer.MaxNumSeqs != 9 {
 		t.Errorf("the scenario's own: %v %+v", err, s)
 	}
 	if files := s.Files(); len(files) != 1 || filepath.Base(files[0]) != "all.yaml" {
@@ -79,13 +82,26 @@ func TestManifests(t *testing.T) {
 func TestManifestMistakes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, manifests, rest, want string }{
-		{"a pool of its own", served, "pools:\n- name: two\n", "s.yaml:6:9: pools[0].name: found \"two\"; expected the name of an InferencePool of the manifests that a route leads to, one"},
-		{"a Service", strings.Replace(served, "{group: inference.networking.k8s.io, kind: InferencePool, name: one}", "{name: one, port: 80}", 1) + "---\napiVersion: v1\nkind: Service\nmetadata: {name: one}\nspec: {selector: {app: one}, ports: [{port: 80}]}\n", "", "all.yaml:13:18: HTTPRoute default/r: spec.rules[0].backendRefs: it leads to Service default/one"},
-		{"a path without a slash", served, "workload: {path: v1}\n", "s.yaml:5:18: workload.path: found \"v1\"; expected a path"},
-		{"a pool without pods", strings.Replace(served, "selector: {matchLabels: {app: one}}, targetPorts", "selector: {matchLabels: {app: none}}, targetPorts", 1), "", "all.yaml:15:1: InferencePool default/one selects the pods of no Deployment"},
-		{"no HTTP", strings.Replace(served, "port: 80, protocol: HTTP", "port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}", 1), "", "s.yaml:4:12: manifests: none of 1 Gateways has a listener with protocol HTTP"},
-		{"a flag's value", strings.Replace(served, "--max-num-seqs=17", "--max-num-seqs=0", 1), "", "all.yaml:30:9: container vllm: maxNumSeqs: found the number 0; expected"},
-		{"what an engine refuses", strings.Replace(served, "--max-num-seqs=17", "--quantization=none-such", 1), "", "all.yaml:30:9: pools[0].modelServer"},
+		{"a pool of its own", served, "pools:\n- name: two\n",
+			"s.yaml:6:9: pools[0].name: found \"two\"; expected the name of an InferencePool of the manifests that a " +
+				"route leads to, one"},
+		{"a Service", strings.Replace(served, "{group: inference.networking.k8s.io, kind: InferencePool, name: one}",
+			"{name: one, port: 80}", 1) +
+			"---\napiVersion: v1\nkind: Service\nmetadata: {name: one}\nspec: {selector: {app: one}, ports: " +
+			"[{port: 80}]}\n", "", "all.yaml:13:18: HTTPRoute default/r: spec.rules[0].backendRefs: it leads " +
+			"to Service default/one"},
+		{"a path without a slash", served, "workload: {path: v1}\n",
+			"s.yaml:5:18: workload.path: found \"v1\"; expected a path"},
+		{"a pool without pods", strings.Replace(served, "selector: {matchLabels: {app: one}}, targetPorts",
+			"selector: {matchLabels: {app: none}}, targetPorts", 1), "",
+			"all.yaml:15:1: InferencePool default/one selects the pods of no Deployment"},
+		{"no HTTP", strings.Replace(served, "port: 80, protocol: HTTP",
+			"port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}", 1), "",
+			"s.yaml:4:12: manifests: none of 1 Gateways has a listener with protocol HTTP"},
+		{"a flag's value", strings.Replace(served, "--max-num-seqs=17", "--max-num-seqs=0", 1), "",
+			"all.yaml:30:9: container vllm: maxNumSeqs: found the number 0; expected"},
+		{"what an engine refuses", strings.Replace(served, "--max-num-seqs=17", "--quantization=none-such", 1), "",
+			"all.yaml:30:9: pools[0].modelServer"},
 		{"a broken manifest", strings.Replace(served, "port: 80,", "port: 0,", 1), "", "all.yaml:5:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -102,7 +118,8 @@ func TestManifestMistakes(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Parse("s.yaml", []byte("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: m\npools: [{name: a}]\nworkload: {path: /x}\n")); err == nil || !strings.Contains(err.Error(), "s.yaml:5:18: workload.path: there are no manifests") {
+	if _, err := Parse("s.yaml",
+		[]byte("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: m\npools: [{name: a}]\nworkload: {path: /x}\n")); err == nil || !strings.Contains(err.Error(), "s.yaml:5:18: workload.path: there are no manifests") {
 		t.Errorf("a path without manifests: %v", err)
 	}
 }
@@ -110,8 +127,11 @@ func TestManifestMistakes(t *testing.T) {
 // A limit of one attempt that a prefill may pass is told of.
 func TestTriesBelowPrefill(t *testing.T) {
 	t.Parallel()
-	policy := "---\napiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: {name: p}\nspec: {targetRefs: [{group: g, kind: HTTPRoute, name: r}], retry: {numRetries: 3, perTryTimeout: 20s, retryOn: ['5xx']}}\n"
-	simulated := served[:strings.Index(served, "        image:")] + "        image: llm-d-inference-sim\n        args: [--model=m]\n"
+	policy := "---\napiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: {name: " +
+		"p}\nspec: {targetRefs: [{group: g, kind: HTTPRoute, name: r}], retry: {numRetries: 3, perTryTimeout: 20s, " +
+		"retryOn: ['5xx']}}\n"
+	simulated := served[:strings.Index(served, "        image:")] +
+		"        image: llm-d-inference-sim\n        args: [--model=m]\n"
 	for prefill, want := range map[string]bool{"1s..30s": true, "1s..20s": false} {
 		s, err := withManifests(t, simulated+policy, "pools: [{name: one, modelServer: {prefill: "+prefill+"}}]\n")
 		if err != nil {
@@ -170,8 +190,11 @@ spec:
 `
 	for _, c := range []struct{ name, manifests, rest, want string }{
 		{"a ScaledObject", served + scaler, "", "2 to 9: sum(vllm:num_requests_waiting)"},
-		{"the scenario's own", served + scaler, "pools: [{name: one, autoscaling: {minReplicas: 1, maxReplicas: 4, triggers: [{name: t, query: 'sum(vllm:num_requests_running)', target: 3}]}}]\n", "1 to 4: sum(vllm:num_requests_running)"},
-		{"document 003's pool", document, "", "2 to 10: sum(vllm_gpu_utilization_percent) sum(vllm:num_requests_waiting)"},
+		{"the scenario's own", served + scaler,
+			"pools: [{name: one, autoscaling: {minReplicas: 1, maxReplicas: 4, triggers: [{name: t, query: " +
+				"'sum(vllm:num_requests_running)', target: 3}]}}]\n", "1 to 4: sum(vllm:num_requests_running)"},
+		{"document 003's pool", document, "",
+			"2 to 10: sum(vllm_gpu_utilization_percent) sum(vllm:num_requests_waiting)"},
 		{"a pool of two Deployments", document + other, "", ""},
 		{"none", served, "", ""},
 	} {
@@ -199,7 +222,9 @@ spec:
 		if got != c.want {
 			t.Errorf("%s: %s, expected %s", c.name, got, c.want)
 		}
-		if told := strings.Join(s.Assumed(), "\n"); strings.Contains(told, "autoscaling: no effect") || strings.Contains(told, "scaleTargetRef") || strings.Contains(told, "Happiness") != (c.manifests == document) ||
+		if told := strings.Join(s.Assumed(), "\n"); strings.Contains(told, "autoscaling: no effect") ||
+			strings.Contains(told, "scaleTargetRef") ||
+			strings.Contains(told, "Happiness") != (c.manifests == document) ||
 			strings.Contains(told, "autoscaling has no effect: the pool's pods are of 2 workloads; expected one") != strings.HasSuffix(c.manifests, other) {
 			t.Errorf("%s: %s", c.name, told)
 		}

@@ -57,7 +57,8 @@ func (s *Scenario) Override(o Overrides) error {
 	}
 	for i := range s.Pools {
 		if o.Replicas != nil && len(s.Pools[i].Groups) > 0 {
-			bad("replicas", fmt.Sprintf("given, and pool %s has groups of servers", s.Pools[i].Name), "pools without groups; --set changes the replicas of one where there is such a flag")
+			bad("replicas", fmt.Sprintf("given, and pool %s has groups of servers", s.Pools[i].Name),
+				"pools without groups; --set changes the replicas of one where there is such a flag")
 		}
 	}
 	switch b := Batching(o.Batching); {
@@ -65,7 +66,8 @@ func (s *Scenario) Override(o Overrides) error {
 	case b != Continuous && b != Static && b != NoBatching:
 		bad("batching", fmt.Sprintf("found %q", o.Batching), "continuous, static or none")
 	case !s.batches():
-		bad("batching", fmt.Sprintf("found %q, but no pool of the scenario batches", o.Batching), "a scenario with modelServer.batching: continuous")
+		bad("batching", fmt.Sprintf("found %q, but no pool of the scenario batches", o.Batching),
+			"a scenario with modelServer.batching: continuous")
 	}
 	for _, e := range o.Endpoints {
 		if err := CheckEndpoint(e); err != nil {
@@ -77,9 +79,11 @@ func (s *Scenario) Override(o Overrides) error {
 		if problems := strictyaml.Text(o.Prefill).Named("--prefill").Decode(&prefill); len(problems) > 0 {
 			out = append(out, problems...)
 		} else if s.batches() && !prefill.IsConstant() {
-			bad("prefill", fmt.Sprintf("%q, but the scenario's model servers batch, so that requests share steps", o.Prefill), "one duration, such as 200ms")
+			bad("prefill", fmt.Sprintf("%q, but the scenario's model servers batch, so that requests share steps",
+				o.Prefill), "one duration, such as 200ms")
 		} else if prefill.Quantile(0) < 1 {
-			bad("prefill", fmt.Sprintf("%q can be zero", o.Prefill), "a duration or distribution above zero, such as 100ms..30s")
+			bad("prefill", fmt.Sprintf("%q can be zero", o.Prefill),
+				"a duration or distribution above zero, such as 100ms..30s")
 		}
 	}
 	if len(out) == 0 {

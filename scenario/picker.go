@@ -73,7 +73,8 @@ func (s *Scenario) checkPicker(p *Pool, path string) Problems {
 		return problems
 	}
 	c.flowControl = k.FlowControl()
-	c.inflight = slices.ContainsFunc(k.Plugins(), func(pl picker.Plugin) bool { return pl.Type() == dataproducer.TypeInflight })
+	c.inflight = slices.ContainsFunc(k.Plugins(),
+		func(pl picker.Plugin) bool { return pl.Type() == dataproducer.TypeInflight })
 	return append(s.checkParsed(k, path), s.checkPrecise(p, k, path)...)
 }
 
@@ -82,7 +83,8 @@ func (s *Scenario) checkPicker(p *Pool, path string) Problems {
 func (s *Scenario) checkPrecise(p *Pool, k *picker.Picker, path string) Problems {
 	for _, pl := range k.Plugins() {
 		if dataproducer.Precise(pl) != nil && !p.ModelServer.KVEvents.Published() && len(p.Endpoints) == 0 {
-			return Problems{s.problem(path, fmt.Sprintf("the plugin %s waits for KV events, and the model servers publish none", pl.Name()),
+			return Problems{s.problem(path,
+				fmt.Sprintf("the plugin %s waits for KV events, and the model servers publish none", pl.Name()),
 				"modelServer.kvEvents with a format, such as kvEvents: {format: msgpack}")}
 		}
 	}

@@ -17,11 +17,13 @@ import (
 type Pool struct {
 	// The pool's name, a DNS label that is unique in the scenario.
 	Name string `json:"name"`
-	// The model that the pool serves. Of several pools each has another one: a request finds its pool by the model, or the LoRA adapter, that it asks for.
+	// The model that the pool serves. Of several pools each has another one: a request finds its pool by the model, or
+	// the LoRA adapter, that it asks for.
 	Model string `json:"model"`
 	// Further names of the model (vLLM's --served-model-name).
 	ServedModelNames []string `json:"servedModelNames" max:"64"`
-	// How a request reaches its model server: held keeps the upstream request open after part 1 until the first token is there (document 000); plain sends it whole.
+	// How a request reaches its model server: held keeps the upstream request open after part 1 until the first token
+	// is there (document 000); plain sends it whole.
 	Flow Flow `json:"flow"`
 	// How many model servers to simulate. Left out where endpoints or groups are given.
 	Replicas int `json:"replicas" min:"1" max:"16384"`
@@ -29,7 +31,8 @@ type Pool struct {
 	Groups []ServerGroup `json:"groups" max:"64"`
 	// The protocol between Envoy and the model servers.
 	Upstream HTTPVersion `json:"upstream"`
-	// What happens when the endpoint picker is down: FailClose answers 503, FailOpen serves plainly by some ready model server.
+	// What happens when the endpoint picker is down: FailClose answers 503, FailOpen serves plainly by some ready model
+	// server.
 	FailureMode FailureMode `json:"failureMode"`
 	// Model servers that someone else runs, as host:port, instead of simulated ones.
 	Endpoints []string `json:"endpoints" max:"16384"`
@@ -37,16 +40,21 @@ type Pool struct {
 	ModelServer ModelServer `json:"modelServer"`
 	// How the endpoint picker behaves.
 	EPP EPP `json:"epp"`
-	// What stands before each model server: none, routing (the sidecar for prefill/decode disaggregation) or dynamo (NVIDIA Dynamo's frontend in direct mode, which sends a request as tokens to the worker that the picker names; docs/dynamo.md). Behind either no request can be held.
+	// What stands before each model server: none, routing (the sidecar for prefill/decode disaggregation) or dynamo
+	// (NVIDIA Dynamo's frontend in direct mode, which sends a request as tokens to the worker that the picker names;
+	// docs/dynamo.md). Behind either no request can be held.
 	Sidecar Sidecar `json:"sidecar"`
 	// Prefill on other servers than decode, by way of the sidecars.
 	Disaggregation Disaggregation `json:"disaggregation"`
 
-	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080. It takes the model servers' KV events.
+	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080.
+	// It takes the model servers' KV events.
 	KVManager bool `json:"kvManager"`
-	// llm-d's latency predictor, which the picker's predicted-latency-producer asks how long a request would take at each server.
+	// llm-d's latency predictor, which the picker's predicted-latency-producer asks how long a request would take at
+	// each server.
 	Predictor Predictor `json:"predictor"`
-	// NVIDIA Dynamo's frontend with its router beside the picker, whose dynamo-frontend-scorer asks it for a worker (docs/dynamo.md).
+	// NVIDIA Dynamo's frontend with its router beside the picker, whose dynamo-frontend-scorer asks it for a worker
+	// (docs/dynamo.md).
 	Dynamo Dynamo `json:"dynamo"`
 
 	// How model servers come and go.
@@ -75,16 +83,20 @@ func (p *Pool) defaults() {
 // ModelServer is how a simulated model server behaves. What is left out takes
 // the default of the profile.
 type ModelServer struct {
-	// How requests share the server: independent (each alone, document 000), continuous (a batch that changes each step, as vLLM), static (batches start and end together), none (one request at a time).
+	// How requests share the server: independent (each alone, document 000), continuous (a batch that changes each
+	// step, as vLLM), static (batches start and end together), none (one request at a time).
 	Batching Batching `json:"batching"`
-	// How long prefill takes, for instance 100ms..30s or 50ms±10%. A server that batches takes one duration, or none: the accelerator then tells.
+	// How long prefill takes, for instance 100ms..30s or 50ms±10%. A server that batches takes one duration, or none:
+	// the accelerator then tells.
 	Prefill dist.Dist `json:"prefill" above:"0s"`
 	// The time from one output token to the next.
 	InterTokenLatency dist.Dist `json:"interTokenLatency"`
 	// How many tokens an answer has, unless the request says less.
 	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
 
-	// Whose defaults count for a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (1024 and 8192 on an accelerator of 70 GiB or more other than A100, else 256 and 2048; and the model's longest context).
+	// Whose defaults count for a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm
+	// (1024 and 8192 on an accelerator of 70 GiB or more other than A100, else 256 and 2048; and the model's longest
+	// context).
 	Profile Profile `json:"profile"`
 	// The most sequences in one step (vLLM's --max-num-seqs).
 	MaxNumSeqs int `json:"maxNumSeqs" min:"1" max:"65536"`
@@ -92,15 +104,19 @@ type ModelServer struct {
 	MaxNumBatchedTokens int `json:"maxNumBatchedTokens" min:"1" max:"4194304"`
 	// The longest sequence in tokens (vLLM's --max-model-len).
 	MaxModelLen int `json:"maxModelLen" min:"1" max:"16777216"`
-	// The most tokens of an answer, whatever its request asks for (max_new_tokens of vLLM's --override-generation-config).
+	// The most tokens of an answer, whatever its request asks for (max_new_tokens of vLLM's
+	// --override-generation-config).
 	MaxNewTokens int `json:"maxNewTokens" min:"1" max:"16777216"`
-	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it a step takes a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
+	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it a step takes
+	// a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
 	ChunkedPrefill bool `json:"chunkedPrefill"`
-	// The most tokens per step of a prompt that is longer than this; 0 is no limit (vLLM's --long-prefill-token-threshold).
+	// The most tokens per step of a prompt that is longer than this; 0 is no limit (vLLM's
+	// --long-prefill-token-threshold).
 	LongPrefillTokenThreshold int `json:"longPrefillTokenThreshold" min:"0" max:"4194304"`
 	// How many requests may have a half-computed prompt at one time; 0 is no limit (vLLM's --max-num-partial-prefills).
 	MaxNumPartialPrefills int `json:"maxNumPartialPrefills" min:"0" max:"65536"`
-	// How many of these may be longer than longPrefillTokenThreshold; 0 is no limit (vLLM's --max-long-partial-prefills).
+	// How many of these may be longer than longPrefillTokenThreshold; 0 is no limit (vLLM's
+	// --max-long-partial-prefills).
 	MaxLongPartialPrefills int `json:"maxLongPartialPrefills" min:"0" max:"65536"`
 	// Who is served first: fcfs (first come) or priority (the request's own, lower first; vLLM's --scheduling-policy).
 	SchedulingPolicy Policy `json:"schedulingPolicy"`
@@ -109,7 +125,8 @@ type ModelServer struct {
 
 	// Tokens in one KV-cache block (vLLM's --block-size).
 	BlockSize int `json:"blockSize" min:"1" max:"4096"`
-	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override). Left out, what the accelerator's memory holds beside weights and activations; given, the memory is not checked.
+	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override). Left out, what the accelerator's memory holds
+	// beside weights and activations; given, the memory is not checked.
 	NumGPUBlocks int `json:"numGPUBlocks" min:"1" max:"16777216"`
 	// Evicted blocks that host memory keeps.
 	NumCPUBlocks int `json:"numCPUBlocks" min:"0" max:"16777216"`
@@ -119,14 +136,18 @@ type ModelServer struct {
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
 	// Whether the server does without CUDA graphs, which take memory of their own (vLLM's --enforce-eager).
 	EnforceEager bool `json:"enforceEager"`
-	// The memory limit of the server's container (document 003's resources.limits.memory), for what it keeps in host memory.
+	// The memory limit of the server's container (document 003's resources.limits.memory), for what it keeps in host
+	// memory.
 	MemoryLimit size.Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
-	// What happens to a server that does not fit into its memory: refuse says so when the scenario is read, restart lets it be killed and restarted again and again, as Kubernetes does (OOMKilled, CrashLoopBackOff).
+	// What happens to a server that does not fit into its memory: refuse says so when the scenario is read, restart
+	// lets it be killed and restarted again and again, as Kubernetes does (OOMKilled, CrashLoopBackOff).
 	OOM OOM `json:"oom"`
 
 	// The model whose step times are simulated by a server that batches; left out, the pool's.
 	Model string `json:"model"`
-	// The directory of the model's tokenizer: tokenizer.json, and where they are there tokenizer_config.json and chat_template.jinja, as transformers saves them (vLLM's --tokenizer). Its path counts from the scenario's own directory. Left out, four bytes are one token.
+	// The directory of the model's tokenizer: tokenizer.json, and where they are there tokenizer_config.json and
+	// chat_template.jinja, as transformers saves them (vLLM's --tokenizer). Its path counts from the scenario's own
+	// directory. Left out, four bytes are one token.
 	Tokenizer string `json:"tokenizer"`
 	// The file of a chat template that counts in place of the model's own (vLLM's --chat-template).
 	ChatTemplate string `json:"chatTemplate"`
@@ -138,21 +159,28 @@ type ModelServer struct {
 	Nodes int `json:"nodes" min:"1" max:"64"`
 	// The wires between the accelerators of one server.
 	Interconnect Interconnect `json:"interconnect"`
-	// How weights are stored: none, fp8, int8, awq, gptq or mxfp4 (vLLM's --quantization). Left out, as the model is published.
+	// How weights are stored: none, fp8, int8, awq, gptq or mxfp4 (vLLM's --quantization). Left out, as the model is
+	// published.
 	Quantization string `json:"quantization"`
 	// The number type of the KV cache: auto, bfloat16, fp8 or int8 (vLLM's --kv-cache-dtype).
 	KVCacheDType string `json:"kvCacheDType"`
 
-	// Where step times come from, if nothing else here says: measured (tables of the accelerator where there are some, else its roofline); roofline, or inference-sim for the roofline of inference-sim (BLIS) with its utilisation of H100, A100 and L40S, to see how far what comes out depends on the source; or document-003 for those that document 003 works its example through with, 200 ms for a prompt of 2,000 tokens and 20 ms for each token of an answer, whatever hardware could do that; a warning says what it cannot.
+	// Where step times come from, if nothing else here says: measured (tables of the accelerator where there are some,
+	// else its roofline); roofline, or inference-sim for the roofline of inference-sim (BLIS) with its utilisation of
+	// H100, A100 and L40S, to see how far what comes out depends on the source; or document-003 for those that document
+	// 003 works its example through with, 200 ms for a prompt of 2,000 tokens and 20 ms for each token of an answer,
+	// whatever hardware could do that; a warning says what it cannot.
 	Source StepSource `json:"source"`
 	// Step times as coefficients, instead of the accelerator's.
 	Coefficients Coefficients `json:"coefficients"`
-	// Step times as a CSV file with the header model,system,backend,tp,phase,batch,context_tokens,ms, instead of the accelerator's. Its path counts from the scenario's own directory.
+	// Step times as a CSV file with the header model,system,backend,tp,phase,batch,context_tokens,ms, instead of the
+	// accelerator's. Its path counts from the scenario's own directory.
 	StepTimes string `json:"stepTimes"`
 	// What makes a step longer or shorter than that.
 	Jitter Jitter `json:"jitter"`
 
-	// What of the engines' steps goes into a recording: none, steps (what each computed, and the time on the wires of a tensor-parallel group), phases (each broadcast, all-reduce and gather of them with its time).
+	// What of the engines' steps goes into a recording: none, steps (what each computed, and the time on the wires of a
+	// tensor-parallel group), phases (each broadcast, all-reduce and gather of them with its time).
 	EngineSteps StepDetail `json:"engineSteps"`
 
 	// The LoRA adapters that are known from the start.
@@ -161,9 +189,11 @@ type ModelServer struct {
 	MaxLoRAs int `json:"maxLoras" min:"1" max:"1024"`
 	// How many adapters stay in host memory (vLLM's --max-cpu-loras).
 	MaxCPULoRAs int `json:"maxCPULoras" min:"1" max:"65536"`
-	// How much longer a step takes that needs an adapter which is not in host memory; left out 28ms, an adapter of 84 MB from an NVMe disk.
+	// How much longer a step takes that needs an adapter which is not in host memory; left out 28ms, an adapter of 84
+	// MB from an NVMe disk.
 	LoRALoadTime time.Duration `json:"loraLoadTime" min:"0s" max:"1h"`
-	// How much longer a step takes that needs an adapter which is not in the accelerator; left out 3.4ms, the same over PCIe 4.0.
+	// How much longer a step takes that needs an adapter which is not in the accelerator; left out 3.4ms, the same over
+	// PCIe 4.0.
 	LoRAActivateTime time.Duration `json:"loraActivateTime" min:"0s" max:"1h"`
 
 	// What the servers tell about their KV caches, for pickers that route by it.
@@ -195,9 +225,12 @@ func (m *ModelServer) defaults() {
 
 // EPP is how the pool's endpoint picker behaves.
 type EPP struct {
-	// How many replicas of it there are. Each has a view of the model servers of its own: scrapes at times of its own, indexes and flow control. Envoy asks them by turns. 0 is a pool without a picker, as a plain Service is one: Envoy sends requests to its model servers by turns, those that are well.
+	// How many replicas of it there are. Each has a view of the model servers of its own: scrapes at times of its own,
+	// indexes and flow control. Envoy asks them by turns. 0 is a pool without a picker, as a plain Service is one:
+	// Envoy sends requests to its model servers by turns, those that are well.
 	Replicas int `json:"replicas" min:"0" max:"64"`
-	// How long a replica works on a request before it decides, such as 2ms or lognormal(2ms, 1ms): others wait meanwhile. In wall time it comes on top of what deciding takes anyway. Left out: no time.
+	// How long a replica works on a request before it decides, such as 2ms or lognormal(2ms, 1ms): others wait
+	// meanwhile. In wall time it comes on top of what deciding takes anyway. Left out: no time.
 	ServiceTime dist.Dist `json:"serviceTime" max:"1m"`
 	// On how many requests a replica works at once, with a serviceTime.
 	Workers int `json:"workers" min:"1" max:"4096"`
@@ -217,9 +250,12 @@ type EPP struct {
 	Errors ErrorStyle `json:"errors"`
 	// Envoy's body mode towards the picker. A held request needs FULL_DUPLEX_STREAMED.
 	BodyMode BodyMode `json:"bodyMode"`
-	// Envoy's body mode for responses: what the picker sees of them, and so which of its metrics there are. With BUFFERED the client gets nothing of an answer before its end. Left out: FULL_DUPLEX_STREAMED where bodyMode is, else NONE.
+	// Envoy's body mode for responses: what the picker sees of them, and so which of its metrics there are. With
+	// BUFFERED the client gets nothing of an answer before its end. Left out: FULL_DUPLEX_STREAMED where bodyMode is,
+	// else NONE.
 	ResponseBodyMode ResponseBodyMode `json:"responseBodyMode"`
-	// How long Envoy waits for an answer of the picker's (document 003's processingTimeout, Envoy's message_timeout): then failureMode says what happens. It needs bodyMode BUFFERED; left out there is none.
+	// How long Envoy waits for an answer of the picker's (document 003's processingTimeout, Envoy's message_timeout):
+	// then failureMode says what happens. It needs bodyMode BUFFERED; left out there is none.
 	ProcessingTimeout time.Duration `json:"processingTimeout" min:"1ms" max:"1h"`
 	// The pool's InferenceObjectives: priorities for requests that name one in the header x-llm-d-inference-objective.
 	Objectives []Objective `json:"objectives" max:"1024"`

@@ -14,9 +14,11 @@ import (
 // Predictor is llm-d's latency predictor beside the picker, whose
 // predicted-latency-producer asks it. Its settings are the real trainer's.
 type Predictor struct {
-	// Whether it learns from what requests took while they are sent. Trees are fitted by the XGBoost library, in Python; without that the picker's plug-ins fall back.
+	// Whether it learns from what requests took while they are sent. Trees are fitted by the XGBoost library, in
+	// Python; without that the picker's plug-ins fall back.
 	Train bool `json:"train"`
-	// A file of models that were trained before (windtunnel sim --save-model); with train, what it begins with. Its path counts from the scenario's own directory.
+	// A file of models that were trained before (windtunnel sim --save-model); with train, what it begins with. Its
+	// path counts from the scenario's own directory.
 	Model string `json:"model"`
 	// What trees are fitted to: mean, or quantile.
 	Objective PredictionObjective `json:"objective"`
@@ -47,7 +49,8 @@ func (PredictionObjective) Values() []string { return []string{predictor.Mean, p
 
 func (p *Predictor) defaults() {
 	o := predictor.DefaultOptions()
-	p.Objective, p.Quantile, p.RetrainingInterval, p.MinSamples = PredictMean, o.Alpha, o.Interval.Duration(), o.MinSamples
+	p.Objective, p.Quantile, p.RetrainingInterval, p.MinSamples = PredictMean, o.Alpha, o.Interval.Duration(),
+		o.MinSamples
 	p.SamplesPerBucket, p.Ensemble = o.BucketSize, o.Ensemble
 }
 
@@ -57,7 +60,8 @@ func (p *Predictor) Given() bool { return p.Train || p.Model != "" }
 // Machine makes the predictor of a run. Without train it never learns.
 func (p *Predictor) Machine(seed uint64) *predictor.Machine {
 	o := predictor.DefaultOptions()
-	o.Objective, o.Alpha, o.Interval, o.MinSamples = string(p.Objective), p.Quantile, machine.FromDuration(p.RetrainingInterval), p.MinSamples
+	o.Objective, o.Alpha, o.Interval, o.MinSamples = string(p.Objective), p.Quantile,
+		machine.FromDuration(p.RetrainingInterval), p.MinSamples
 	o.BucketSize, o.Ensemble, o.Seed = p.SamplesPerBucket, p.Ensemble, seed
 	return predictor.New(o, p.models)
 }
@@ -89,7 +93,8 @@ func (s *Scenario) readPredictor(p *Predictor, field, dir string) Problems {
 		p.models, err = predictor.Load(text)
 	}
 	if err != nil {
-		return Problems{s.problem(field+".model", fmt.Sprintf("%q: %v", p.Model, err), "a file of models that `windtunnel sim --save-model` wrote")}
+		return Problems{s.problem(field+".model", fmt.Sprintf("%q: %v", p.Model, err),
+			"a file of models that `windtunnel sim --save-model` wrote")}
 	}
 	s.read = append(s.read, path)
 	return nil

@@ -33,7 +33,8 @@ func (s *Scenario) RouterStream() stream.Config {
 	for i := range s.Pools {
 		e := &s.Pools[i].EPP
 		c.MaxBodyBytes = max(c.MaxBodyBytes, int(e.MaxBodyBytes))
-		c.BodyIdle, c.BodyTotal = max(c.BodyIdle, machine.FromDuration(e.BodyIdleTimeout)), max(c.BodyTotal, machine.FromDuration(e.BodyTimeout))
+		c.BodyIdle, c.BodyTotal = max(c.BodyIdle, machine.FromDuration(e.BodyIdleTimeout)),
+			max(c.BodyTotal, machine.FromDuration(e.BodyTimeout))
 	}
 	return c
 }
@@ -60,7 +61,8 @@ func (s *Scenario) checkRoutes() Problems {
 				if !s.written(at) {
 					found = "left out, and " + found
 				}
-				out = append(out, s.problem(at, found, "a name of its own: a request finds its pool by the model that it asks for"))
+				out = append(out, s.problem(at, found,
+					"a name of its own: a request finds its pool by the model that it asks for"))
 			}
 			if own[name] = true; name != "" {
 				if _, taken := of[name]; !taken {
@@ -86,7 +88,8 @@ func (s *Scenario) checkRoutes() Problems {
 
 // served says whether somebody serves a model, as far as it can be known, and what is served.
 func (s *Scenario) served(model string) (known []string, ok bool) {
-	if s.gateway != nil && slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.EPP.objects != nil && len(p.EPP.objects.Objects.Rewrites) > 0 }) ||
+	if s.gateway != nil && slices.ContainsFunc(s.Pools,
+		func(p Pool) bool { return p.EPP.objects != nil && len(p.EPP.objects.Objects.Rewrites) > 0 }) ||
 		slices.ContainsFunc(s.Pools, func(p Pool) bool { return len(p.Endpoints) > 0 }) {
 		return nil, true
 	}

@@ -44,7 +44,9 @@ type Scenario struct {
 	Name string `json:"name"`
 	// All that is random comes from this number: the same seed gives the same run.
 	Seed uint64 `json:"seed" min:"0"`
-	// Kubernetes manifests, a file or a directory, counted from the scenario's own directory: requests take their Gateway's routes to their InferencePools, under their policies. Pools then say more of the InferencePools of the same names, and what they say counts.
+	// Kubernetes manifests, a file or a directory, counted from the scenario's own directory: requests take their
+	// Gateway's routes to their InferencePools, under their policies. Pools then say more of the InferencePools of the
+	// same names, and what they say counts.
 	Manifests string `json:"manifests"`
 	// The pools of model servers, each with its own endpoint picker.
 	Pools []Pool `json:"pools" min:"1" max:"64"`
@@ -146,13 +148,15 @@ func Parse(file string, data []byte, settings ...Setting) (*Scenario, error) {
 	if len(settings) > 0 {
 		return parseWith(file, data, settings)
 	}
-	doc, err := strictyaml.Parse(data, strictyaml.Options{File: file, Prepare: func(p any) { setDefaults(reflect.ValueOf(p).Elem()) }})
+	doc, err := strictyaml.Parse(data,
+		strictyaml.Options{File: file, Prepare: func(p any) { setDefaults(reflect.ValueOf(p).Elem()) }})
 	if err != nil {
 		return nil, err
 	}
 	s := &Scenario{File: file, root: doc.Root()}
 	if !s.root.Given() {
-		return nil, Problems{s.root.Problem("the file is empty", "apiVersion: "+Version+", kind: "+Kind, "`windtunnel scenario show` prints one to start from")}
+		return nil, Problems{s.root.Problem("the file is empty", "apiVersion: "+Version+", kind: "+Kind,
+			"`windtunnel scenario show` prints one to start from")}
 	}
 	problems := append(s.root.Decode(s), doc.Problems()...)
 	if len(problems) == 0 {

@@ -122,10 +122,13 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 	for _, told := range s.Assumed() {
 		out += "note: " + told + "\n"
 	}
-	out += fmt.Sprintf("%s\nseqs %d tokens %d length %d, %d KV blocks of %d (%d bytes per token), %d in host memory\n", m.hardware.timer.Source(),
-		c.MaxNumSeqs, c.MaxNumBatchedTokens, c.MaxModelLen, c.NumGPUBlocks, c.BlockSize, c.KVBytesPerToken, c.NumCPUBlocks)
+	out += fmt.Sprintf("%s\nseqs %d tokens %d length %d, %d KV blocks of %d (%d bytes per token), %d in host memory\n",
+		m.hardware.timer.Source(),
+		c.MaxNumSeqs, c.MaxNumBatchedTokens, c.MaxModelLen, c.NumGPUBlocks, c.BlockSize, c.KVBytesPerToken,
+		c.NumCPUBlocks)
 	out += fmt.Sprintf("prefill of 1000 tokens %v, decode of 8 sequences of 1000 tokens %v\n",
-		c.Timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: 1000, PrefillPairs: 500500}).Time(),
+		c.Timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: 1000,
+			PrefillPairs: 500500}).Time(),
 		c.Timer.StepTime(&engine.Step{DecodeSeqs: 8, DecodeContext: 8000}).Time())
 	if err := m.OutOfMemory(); err != nil {
 		out += "OOMKilled: " + err.Error() + "\n"
@@ -161,14 +164,18 @@ func showPrompts(t *testing.T, s *Scenario) string {
 			of[r.Class], order = x, append(order, r.Class)
 		}
 		x.beginnings[text[:min(len(text), 12)]] = true
-		x.least, x.most, x.bytes, x.mean, x.n = min(x.least, n), max(x.most, n), max(x.bytes, len(text)), x.mean+n, x.n+1
-		x.odd = x.odd || strings.ContainsFunc(text, func(c rune) bool { return c != ' ' && !(c < 128 && (unicode.IsLetter(c) || unicode.IsDigit(c))) })
+		x.least, x.most, x.bytes, x.mean, x.n = min(x.least, n), max(x.most, n), max(x.bytes, len(text)), x.mean+n,
+			x.n+1
+		x.odd = x.odd || strings.ContainsFunc(text,
+			func(c rune) bool { return c != ' ' && !(c < 128 && (unicode.IsLetter(c) || unicode.IsDigit(c))) })
 	}
 	out := ""
 	slices.Sort(order)
 	for i, name := range order {
 		x := of[name]
-		out += strings.TrimSpace(fmt.Sprintf("%s %d prompts of %d to %d characters, %d on average, at most %d bytes, %d beginnings", name, x.n, x.least, x.most, x.mean/x.n, x.bytes, len(x.beginnings)))
+		out += strings.TrimSpace(
+			fmt.Sprintf("%s %d prompts of %d to %d characters, %d on average, at most %d bytes, %d beginnings", name,
+				x.n, x.least, x.most, x.mean/x.n, x.bytes, len(x.beginnings)))
 		if x.odd {
 			out += ", of any characters"
 		}
@@ -195,18 +202,22 @@ func showScaling(s *Scenario) string {
 	for _, d := range p.Deployments() {
 		l := s.Lifecycle(&d)
 		price, gpus, accelerator := p.Cost(&d)
-		fmt.Fprintf(&b, "%s: %d servers, up to %d places, start %v to %v, leave %v of %v, %d x %s at %g USD (%s)\n", d.Name, d.Replicas, d.Places,
-			time.Duration(l.Startup.Quantile(0)), time.Duration(l.Startup.Quantile(1)), l.PreStop, l.Grace, gpus, accelerator, price.PerGPUHour, price.Source)
+		fmt.Fprintf(&b, "%s: %d servers, up to %d places, start %v to %v, leave %v of %v, %d x %s at %g USD (%s)\n",
+			d.Name, d.Replicas, d.Places,
+			time.Duration(l.Startup.Quantile(0)), time.Duration(l.Startup.Quantile(1)), l.PreStop, l.Grace, gpus,
+			accelerator, price.PerGPUHour, price.Source)
 		if d.Autoscaling == nil {
 			continue
 		}
 		c := s.Scaler(&d)
-		fmt.Fprintf(&b, "%d to %d, KEDA %v polls each %v, cools down %v; scraped each %v, synced each %v\n", c.Min, c.Max, c.KEDA, c.Poll, c.Cooldown, c.Scrape, c.Sync)
+		fmt.Fprintf(&b, "%d to %d, KEDA %v polls each %v, cools down %v; scraped each %v, synced each %v\n", c.Min,
+			c.Max, c.KEDA, c.Poll, c.Cooldown, c.Scrape, c.Sync)
 		for _, r := range c.Rules {
 			fmt.Fprintf(&b, "  each %v %s is %s\n", r.Interval, r.Record, r.Query)
 		}
 		for _, x := range c.Triggers {
-			fmt.Fprintf(&b, "  %s: %s, %s %g, active above %g\n", x.Name, x.Query, x.Kind, float64(x.Target)/1000, x.Activation)
+			fmt.Fprintf(&b, "  %s: %s, %s %g, active above %g\n", x.Name, x.Query, x.Kind, float64(x.Target)/1000,
+				x.Activation)
 		}
 		if f := c.Formula; f != nil {
 			fmt.Fprintf(&b, "  formula %q, %s %g\n", f.Text, f.Kind, float64(f.Target)/1000)
@@ -218,7 +229,8 @@ func showScaling(s *Scenario) string {
 			name string
 			autoscaler.Rules
 		}{{"up", c.Behavior.Up}, {"down", c.Behavior.Down}} {
-			fmt.Fprintf(&b, "  %s: window %v, %v, %s, tolerance %g\n", r.name, r.Window, r.Policies, r.SelectPolicy, r.Tolerance)
+			fmt.Fprintf(&b, "  %s: window %v, %v, %s, tolerance %g\n", r.name, r.Window, r.Policies, r.SelectPolicy,
+				r.Tolerance)
 		}
 	}
 	return b.String()
@@ -339,7 +351,8 @@ func showArrivals(t *testing.T, s *Scenario, every string) string {
 		sum, squares, last = sum+gap, squares+gap*gap, at
 	}
 	mean := sum / float64(n)
-	return fmt.Sprintf("%v\n%d requests in %d conversations, gaps vary by %.1f of their mean\n", counts, s.Workload.Requests, n, math.Sqrt(max(0, squares/float64(n)-mean*mean))/mean)
+	return fmt.Sprintf("%v\n%d requests in %d conversations, gaps vary by %.1f of their mean\n", counts,
+		s.Workload.Requests, n, math.Sqrt(max(0, squares/float64(n)-mean*mean))/mean)
 }
 
 func TestEmbedded(t *testing.T) {
@@ -366,17 +379,21 @@ func TestExamples(t *testing.T) {
 func TestOverride(t *testing.T) {
 	s := Embedded()
 	seed := uint64(9)
-	if err := s.Override(Overrides{Seed: &seed, Requests: new(5), Concurrency: new(2), Prefill: "2m", Endpoints: []string{"127.0.0.1:8000"}}); err != nil {
+	if err := s.Override(Overrides{Seed: &seed, Requests: new(5), Concurrency: new(2), Prefill: "2m",
+		Endpoints: []string{"127.0.0.1:8000"}}); err != nil {
 		t.Fatal(err)
 	}
 	p := s.Pools[0]
-	if s.Seed != 9 || s.Workload.Requests != 5 || s.Workload.Concurrency != 2 || p.Replicas != 0 || len(p.Endpoints) != 1 {
+	if s.Seed != 9 || s.Workload.Requests != 5 || s.Workload.Concurrency != 2 || p.Replicas != 0 ||
+		len(p.Endpoints) != 1 {
 		t.Fatalf("%+v", s)
 	}
 	if p.EPP.HoldLimit.Minutes() < 4 {
 		t.Fatalf("a hold limit of %v cuts the prefill that was asked for", p.EPP.HoldLimit)
 	}
-	err := Embedded().Override(Overrides{Requests: new(-1), Concurrency: new(1 << 30), Rate: new(-2.0), Prefill: "30", Endpoints: []string{"nowhere"}})
+	err := Embedded().Override(
+		Overrides{Requests: new(-1), Concurrency: new(1 << 30), Rate: new(-2.0), Prefill: "30",
+			Endpoints: []string{"nowhere"}})
 	var problems Problems
 	if !errors.As(err, &problems) || len(problems) != 5 {
 		t.Fatalf("got %v", err)
@@ -398,32 +415,40 @@ func TestPickerConfig(t *testing.T) {
 		}
 		return path
 	}
-	good := "plugins:\n- type: queue-scorer\nschedulingProfiles:\n- name: default\n  plugins:\n  - pluginRef: queue-scorer\n"
+	good := "plugins:\n- type: queue-scorer\nschedulingProfiles:\n- name: default\n  plugins:\n  - pluginRef: " +
+		"queue-scorer\n"
 	write("picker.yaml", good)
 	s, err := Load(write("byfile.yaml", head+"picker.yaml\n"))
 	if err != nil || string(s.Pools[0].EPP.Config.Text) != good {
 		t.Fatalf("%v %+v", err, s)
 	}
-	s, err = Load(write("inline.yaml", head+"{plugins: [{type: queue-scorer}], schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer}]}]}\n"))
+	s, err = Load(write("inline.yaml",
+		head+"{plugins: [{type: queue-scorer}], schedulingProfiles: [{name: default, plugins: [{pluginRef: "+
+			"queue-scorer}]}]}\n"))
 	if err != nil || !strings.Contains(string(s.Pools[0].EPP.Config.Text), "queue-scorer") {
 		t.Fatalf("%v", err)
 	}
 	for text, want := range map[string]string{
-		"{plugins: [{type: nothing-scorer}]}":                "x.yaml:6:31: pools[0].epp.config.plugins[0].type: plugin type 'nothing-scorer'",
-		"\n      plugins:\n\n      - type: nothing-scorer\n": "x.yaml:9:15: pools[0].epp.config.plugins[0].type: plugin type 'nothing-scorer'",
+		"{plugins: [{type: nothing-scorer}]}": "x.yaml:6:31: pools[0].epp.config.plugins[0].type: " +
+			"plugin type 'nothing-scorer'",
+		"\n      plugins:\n\n      - type: nothing-scorer\n": "x.yaml:9:15: pools[0].epp.config.plugins[0].type: " +
+			"plugin type 'nothing-scorer'",
 	} {
 		if _, err := Parse("x.yaml", []byte(head+text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%.200v", err)
 		}
 	}
 	write("wrong.yaml", strings.Replace(good, "pluginRef:", "plugin:", 1))
-	if _, err = Load(write("bywrongfile.yaml", head+"wrong.yaml\n")); err == nil || !strings.Contains(err.Error(), "wrong.yaml:6:") {
+	if _, err = Load(write("bywrongfile.yaml", head+"wrong.yaml\n")); err == nil ||
+		!strings.Contains(err.Error(), "wrong.yaml:6:") {
 		t.Fatalf("%v", err)
 	}
-	if _, err = Load(write("missing.yaml", head+"nothere.yaml\n")); err == nil || !strings.Contains(err.Error(), "missing.yaml:6:13: pools[0].epp.config") {
+	if _, err = Load(write("missing.yaml", head+"nothere.yaml\n")); err == nil ||
+		!strings.Contains(err.Error(), "missing.yaml:6:13: pools[0].epp.config") {
 		t.Fatalf("%v", err)
 	}
-	if _, err = Load(write("big.yaml", strings.Repeat("# long\n", MaxFileBytes/7+1))); err == nil || !strings.Contains(err.Error(), "has more than") {
+	if _, err = Load(write("big.yaml", strings.Repeat("# long\n", MaxFileBytes/7+1))); err == nil ||
+		!strings.Contains(err.Error(), "has more than") {
 		t.Fatalf("%v", err)
 	}
 }
@@ -484,7 +509,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(embedded)
 	f.Add([]byte("a: &a [*a]"))
 	f.Add([]byte("pools: &a\n- name: *a\n  epp: {config: &b {x: *b}}"))
-	f.Add([]byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: 1, modelServer: {prefill: {mean: 1ms}}}]}"))
+	f.Add([]byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: 1, modelServer: {prefill: {mean: " +
+		"1ms}}}]}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Parse("fuzz.yaml", data)
 		if (s == nil) == (err == nil) {
@@ -505,7 +531,9 @@ func TestStepTimes(t *testing.T) {
 		{"{batching: continuous, accelerator: A100-80GB, tensorParallelSize: 2}", "TP 2"},
 		{"{batching: none, prefill: 1s, interTokenLatency: 10ms}", "constant"},
 	} {
-		s, err := Parse("x.yaml", []byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a, replicas: 2, modelServer: "+c.server+"}]}"))
+		s, err := Parse("x.yaml",
+			[]byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a, replicas: 2, modelServer: "+
+				c.server+"}]}"))
 		if err != nil {
 			t.Error(err)
 			continue
@@ -516,7 +544,8 @@ func TestStepTimes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if timer := p.ModelServer.hardware.timer; config.Timer != timer || !strings.Contains(strings.ToLower(timer.Source()), strings.ToLower(c.source)) {
+			if timer := p.ModelServer.hardware.timer; config.Timer != timer ||
+				!strings.Contains(strings.ToLower(timer.Source()), strings.ToLower(c.source)) {
 				t.Errorf("%s: the timer is %s", c.server, timer.Source())
 			}
 		}
@@ -527,13 +556,15 @@ func TestStepTimes(t *testing.T) {
 // unknown because of it.
 func TestOtherVersionIsSaid(t *testing.T) {
 	_, err := Parse("my.yaml", []byte("apiVersion: windtunnel/v2\nkind: Scenario\nroutes: []\n"))
-	if err == nil || !strings.Contains(err.Error(), `my.yaml:1:13: apiVersion: found "windtunnel/v2"`) || !strings.Contains(err.Error(), "routes: unknown field") {
+	if err == nil || !strings.Contains(err.Error(), `my.yaml:1:13: apiVersion: found "windtunnel/v2"`) ||
+		!strings.Contains(err.Error(), "routes: unknown field") {
 		t.Fatal(err)
 	}
 }
 
 func TestOverrideBatching(t *testing.T) {
-	if err := Embedded().Override(Overrides{Batching: "static"}); err == nil || !strings.Contains(err.Error(), "no pool of the scenario batches") {
+	if err := Embedded().Override(Overrides{Batching: "static"}); err == nil ||
+		!strings.Contains(err.Error(), "no pool of the scenario batches") {
 		t.Error(err)
 	}
 	s, err := Load("../examples/batching.yaml")

@@ -87,7 +87,8 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
-	case reflect.TypeFor[size.Bytes](), reflect.TypeFor[size.Range](), reflect.TypeFor[Amount](), reflect.TypeFor[dist.Dist]():
+	case reflect.TypeFor[size.Bytes](), reflect.TypeFor[size.Range](), reflect.TypeFor[Amount](),
+		reflect.TypeFor[dist.Dist]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
 	case reflect.TypeFor[limit.Limit](), reflect.TypeFor[limit.Figure]():
 		return &jsonschema.Schema{Type: "string", Pattern: `[<>]=`}
@@ -116,7 +117,8 @@ func finish(s *jsonschema.Schema, t reflect.Type) {
 			p.MaxItems = count(f.Tag.Get("max"))
 			p.MinItems = count(f.Tag.Get("min"))
 		case reflect.Int64, reflect.Struct:
-			if p.Description != "" && !isSection(f.Type) && f.Type != reflect.TypeFor[PickerConfig]() && f.Type != reflect.TypeFor[Manifest]() {
+			if p.Description != "" && !isSection(f.Type) && f.Type != reflect.TypeFor[PickerConfig]() &&
+				f.Type != reflect.TypeFor[Manifest]() {
 				p.Description += " Takes " + strictyaml.Expected(f.Type, f.Tag) + "."
 			}
 		}

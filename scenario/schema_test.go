@@ -54,8 +54,10 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		}
 	}
 	for _, change := range [][2]string{
-		{"flow: held", "flow: hold"}, {"replicas: 3", "replicas: 0"}, {"replicas: 3", "replicas: three"}, {"stream: true", "stream: maybe"},
-		{"concurrency: 1", "concurency: 1"}, {"kind: Scenario", "kind: Pod"}, {"- name: default", "- {}"}, {"seed: 1", "seed: -1"},
+		{"flow: held", "flow: hold"}, {"replicas: 3", "replicas: 0"}, {"replicas: 3", "replicas: three"},
+		{"stream: true", "stream: maybe"},
+		{"concurrency: 1", "concurency: 1"}, {"kind: Scenario", "kind: Pod"}, {"- name: default", "- {}"},
+		{"seed: 1", "seed: -1"},
 	} {
 		text := []byte(strings.Replace(string(embedded), change[0], change[1], 1))
 		if change[1] == "- {}" {

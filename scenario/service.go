@@ -16,12 +16,14 @@ func (s *Scenario) checkService(p *Pool, path string) (out Problems) {
 		add("flow", "held", "flow: plain: it is the picker that holds requests")
 	}
 	if p.Disaggregation.PrefillReplicas > 0 && p.Dynamo.Frontend != GraphFrontend {
-		add("disaggregation.prefillReplicas", "given", "dynamo.frontend: graph, whose router chooses prefill workers, or a picker that does")
+		add("disaggregation.prefillReplicas", "given",
+			"dynamo.frontend: graph, whose router chooses prefill workers, or a picker that does")
 	}
 	if p.Predictor.Given() {
 		add("predictor", "given", "nothing: only a picker asks it")
 	}
-	for _, field := range []string{"failureMode", "epp.serviceTime", "epp.workers", "epp.deadline", "epp.holdLimit", "epp.metadataBytes", "epp.errors", "epp.bodyMode", "epp.responseBodyMode",
+	for _, field := range []string{"failureMode", "epp.serviceTime", "epp.workers", "epp.deadline", "epp.holdLimit",
+		"epp.metadataBytes", "epp.errors", "epp.bodyMode", "epp.responseBodyMode",
 		"epp.processingTimeout", "epp.objectives", "epp.config"} {
 		if s.written(path + "." + field) {
 			add(field, "given", "nothing: there is no picker that it could mean")

@@ -35,7 +35,8 @@ type step struct {
 }
 
 func steps(path string) (out []step, err error) {
-	bad := fmt.Errorf("%q is no path of a field; expected one such as workload.rate or pools[0].modelServer.outputTokens", path)
+	bad := fmt.Errorf("%q is no path of a field; expected one such as workload.rate or "+
+		"pools[0].modelServer.outputTokens", path)
 	for name := range strings.SplitSeq(path, ".") {
 		name, rest, _ := strings.Cut(name, "[")
 		if name == "" {
@@ -72,7 +73,8 @@ func parseWith(file string, data []byte, settings []Setting) (*Scenario, error) 
 		words[i] = "--set " + s.String()
 		var value yaml.Node
 		if err := yaml.Unmarshal([]byte(s.Value), &value); err != nil {
-			return nil, Problems{{Path: s.Path, Found: fmt.Sprintf("--set with %q: %v", s.Value, err), Expected: "a value in YAML"}}
+			return nil, Problems{{Path: s.Path, Found: fmt.Sprintf("--set with %q: %v", s.Value, err),
+				Expected: "a value in YAML"}}
 		}
 		if value.Kind == 0 { // nothing at all
 			value = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Tag: "!!null"}}}

@@ -41,7 +41,8 @@ func (a *Autoscaling) ofSignal(s *Scenario) error {
 		c.Behavior.Up.Window, c.Behavior.Up.Policies = up, []autoscaler.Policy{ups}
 		c.Behavior.Down.Window, c.Behavior.Down.Policies = down, []autoscaler.Policy{downs}
 	}
-	window, all := 300*machine.Second, autoscaler.Policy{Type: autoscaler.Percent, Value: 100, Period: 15 * machine.Second}
+	window, all := 300*machine.Second,
+		autoscaler.Policy{Type: autoscaler.Percent, Value: 100, Period: 15 * machine.Second}
 	behavior(window, window, all, all)
 	one := func(period machine.Time) autoscaler.Policy {
 		return autoscaler.Policy{Type: autoscaler.Pods, Value: 1, Period: period}
@@ -59,12 +60,16 @@ func (a *Autoscaling) ofSignal(s *Scenario) error {
 	case a.Signal == QueueSignal:
 		err = cmp.Or(add("epp-queue-size", queueQuery, t.Queue), add("epp-running-requests", runningQuery, t.Running))
 	case a.Signal == SaturationSignal:
-		err = cmp.Or(add("pool-saturation", saturationQuery, t.Saturation), add("epp-running-requests", runningQuery, t.Running))
+		err = cmp.Or(add("pool-saturation", saturationQuery, t.Saturation),
+			add("epp-running-requests", runningQuery, t.Running))
 	case a.Signal == GuardSignal:
 		behavior(0, window, all, all)
 		c.Fallback = &autoscaler.Fallback{FailureThreshold: 3, Replicas: 1, Behavior: autoscaler.Static}
-		err = cmp.Or(add("queue", queueQuery, 1), add("running", runningQuery, 1), add("pending", pendingQuery, 1), add("replicas", replicasQuery, 1),
-			c.SetFormula(fmt.Sprintf("let demand = max(queue / %s, running / %s);\ndemand <= replicas ? demand : max(demand - (pending ?? 0), replicas)", exact(t.Queue), exact(t.Running)), 1))
+		err = cmp.Or(add("queue", queueQuery, 1), add("running", runningQuery, 1), add("pending", pendingQuery, 1),
+			add("replicas", replicasQuery, 1),
+			c.SetFormula(fmt.Sprintf(
+				"let demand = max(queue / %s, running / %s);\ndemand <= replicas ? demand : max(demand - (pending ?? "+
+					"0), replicas)", exact(t.Queue), exact(t.Running)), 1))
 	case a.Signal == TokensSignal:
 		behavior(0, window, one(180*machine.Second), one(window))
 		err = add("prefill-backlog-seconds", fmt.Sprintf(tokensQuery, exact(t.PrefillThroughput)), t.Backlog.Seconds())
@@ -79,10 +84,12 @@ func (a *Autoscaling) ofSignal(s *Scenario) error {
 	return err
 }
 
-func (a *Autoscaling) ofLatency(s *Scenario, behavior func(up, down machine.Time, ups, downs autoscaler.Policy), down autoscaler.Policy) error {
+func (a *Autoscaling) ofLatency(s *Scenario, behavior func(up, down machine.Time, ups, downs autoscaler.Policy),
+	down autoscaler.Policy) error {
 	c := &a.read.Config
 	behavior(0, 0, autoscaler.Policy{}, down)
-	c.Behavior.Up.Policies = []autoscaler.Policy{{Type: autoscaler.Percent, Value: 100, Period: 60 * machine.Second}, {Type: autoscaler.Pods, Value: 4, Period: 60 * machine.Second}}
+	c.Behavior.Up.Policies = []autoscaler.Policy{{Type: autoscaler.Percent, Value: 100, Period: 60 * machine.Second},
+		{Type: autoscaler.Pods, Value: 4, Period: 60 * machine.Second}}
 	for _, x := range []struct {
 		name, metric string
 		objective    time.Duration
@@ -102,7 +109,8 @@ func (a *Autoscaling) ofLatency(s *Scenario, behavior func(up, down machine.Time
 			return err
 		}
 	}
-	return cmp.Or(c.AddTrigger("replicas", replicasQuery, 1), c.AddTrigger("ready", readyQuery, 1), c.SetFormula(latencyFormula, 1))
+	return cmp.Or(c.AddTrigger("replicas", replicasQuery, 1), c.AddTrigger("ready", readyQuery, 1),
+		c.SetFormula(latencyFormula, 1))
 }
 
 // apply puts in what a scenario says of one direction.
@@ -113,7 +121,9 @@ func (r *ScalingRules) apply(to *autoscaler.Rules) {
 	if len(r.Policies) > 0 {
 		to.Policies = nil
 		for _, p := range r.Policies {
-			to.Policies = append(to.Policies, autoscaler.Policy{Type: autoscaler.PolicyType(p.Type), Value: p.Value, Period: machine.FromDuration(p.Period)})
+			to.Policies = append(to.Policies,
+				autoscaler.Policy{Type: autoscaler.PolicyType(p.Type), Value: p.Value,
+					Period: machine.FromDuration(p.Period)})
 		}
 	}
 	to.SelectPolicy, to.Tolerance = autoscaler.SelectPolicy(r.SelectPolicy), r.Tolerance

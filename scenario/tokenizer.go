@@ -21,11 +21,13 @@ func (s *Scenario) readTokenizer(p *Pool, path, dir string) Problems {
 	case m.Tokenizer == "" && m.ChatTemplate == "":
 		return nil
 	case m.Tokenizer == "":
-		return Problems{s.problem(path+".chatTemplate", "given without a tokenizer", "tokenizer beside it: the directory of the model's tokenizer.json")}
+		return Problems{s.problem(path+".chatTemplate", "given without a tokenizer",
+			"tokenizer beside it: the directory of the model's tokenizer.json")}
 	}
 	model, err := chattemplate.Load(beside(m.Tokenizer), beside(m.ChatTemplate), files.Read)
 	if err != nil {
-		return Problems{s.problem(path+".tokenizer", err.Error(), "the directory of a model's tokenizer.json, from the scenario's own directory")}
+		return Problems{s.problem(path+".tokenizer", err.Error(),
+			"the directory of a model's tokenizer.json, from the scenario's own directory")}
 	}
 	p.model = model
 	s.read = append(s.read, model.Read...)

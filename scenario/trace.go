@@ -21,7 +21,8 @@ import (
 // WorkloadTrace is a file of requests that were once sent, as somebody published
 // them.
 type WorkloadTrace struct {
-	// The file, from the scenario's own directory; of servegen the directory of a model's clients, such as data/language/m-large.
+	// The file, from the scenario's own directory; of servegen the directory of a model's clients, such as
+	// data/language/m-large.
 	File string `json:"file"`
 	// What it is written in: azure, mooncake, burstgpt, bailian, sharegpt or servegen.
 	Format TraceFormat `json:"format"`
@@ -29,7 +30,8 @@ type WorkloadTrace struct {
 	Speedup float64 `json:"speedup" min:"0.000001" max:"1000000"`
 	// How many tokens a hash id stands for. 0: as the format has it, 512 for mooncake and 16 for bailian.
 	BlockSize int `json:"blockSize" min:"0" max:"65536"`
-	// Each request comes up to so much after its time, evenly: for traces whose times are rounded down, as mooncake's are to 3s.
+	// Each request comes up to so much after its time, evenly: for traces whose times are rounded down, as mooncake's
+	// are to 3s.
 	Spread time.Duration `json:"spread" min:"0s" max:"1h"`
 	// What comes sooner after its beginning is left out. How much of it follows is workload.duration, of its own time.
 	From time.Duration `json:"from" min:"0s" max:"87600h"`
@@ -46,7 +48,8 @@ func (s *Scenario) readTrace(dir string) Problems {
 	t := &w.Trace
 	if t.File == "" {
 		if s.written("workload.trace") {
-			return Problems{s.problem("workload.trace.file", "missing", "the path of a trace, from the scenario's own directory")}
+			return Problems{s.problem("workload.trace.file", "missing",
+				"the path of a trace, from the scenario's own directory")}
 		}
 		return nil
 	}
@@ -58,15 +61,20 @@ func (s *Scenario) readTrace(dir string) Problems {
 			}
 		}
 	}
-	beside("one of them: the trace says what is sent", "prompt", "maxTokens", "outputTokens", "conversations", "headers", "loraAdapters", "classes", "leaving", "bodyFields", "includeUsage")
+	beside("one of them: the trace says what is sent", "prompt", "maxTokens", "outputTokens", "conversations",
+		"headers", "loraAdapters", "classes", "leaving", "bodyFields", "includeUsage")
 	switch t.Format {
 	case ShareGPTTrace:
-		beside("nothing of trace.speedup, blockSize, spread and from: this format has neither times nor hash ids", "trace.speedup", "trace.blockSize", "trace.spread", "trace.from")
+		beside("nothing of trace.speedup, blockSize, spread and from: this format has neither times nor hash ids",
+			"trace.speedup", "trace.blockSize", "trace.spread", "trace.from")
 	case ServeGenTrace:
-		beside("nothing of trace.blockSize and spread: this format has no hash ids, and times of any length", "trace.blockSize", "trace.spread")
-		beside("one of them, or rate alone: the clients of the trace say when requests come", "concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
+		beside("nothing of trace.blockSize and spread: this format has no hash ids, and times of any length",
+			"trace.blockSize", "trace.spread")
+		beside("one of them, or rate alone: the clients of the trace say when requests come", "concurrency", "arrivals",
+			"burstiness", "stages", "bursts", "diurnal")
 		if !s.written("workload.requests") && !s.written("workload.duration") {
-			out = append(out, s.problem("workload.duration", "missing", "how long the clients send, such as 10m, or workload.requests: this format has no end"))
+			out = append(out, s.problem("workload.duration", "missing",
+				"how long the clients send, such as 10m, or workload.requests: this format has no end"))
 		}
 	default:
 		beside("one of them, or rate alone: the trace says when requests come",
@@ -88,9 +96,11 @@ func (s *Scenario) readTrace(dir string) Problems {
 		if !said {
 			expected = "a trace"
 		}
-		return Problems{s.problem("workload.trace.file", fmt.Sprintf("%s, read in the %s format: %s", t.File, t.Format, found), expected)}
+		return Problems{s.problem("workload.trace.file",
+			fmt.Sprintf("%s, read in the %s format: %s", t.File, t.Format, found), expected)}
 	}
-	o := trace.Options{Format: string(t.Format), Most: maxTraced, Speedup: t.Speedup, Block: t.BlockSize, Spread: t.Spread.Seconds(), From: t.From.Seconds(), Seed: s.Seed, Stream: w.Stream, Chat: w.API == ChatAPI}
+	o := trace.Options{Format: string(t.Format), Most: maxTraced, Speedup: t.Speedup, Block: t.BlockSize,
+		Spread: t.Spread.Seconds(), From: t.From.Seconds(), Seed: s.Seed, Stream: w.Stream, Chat: w.API == ChatAPI}
 	if s.written("workload.requests") {
 		o.Most = min(o.Most, w.Requests)
 	}

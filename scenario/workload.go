@@ -16,11 +16,13 @@ type Workload struct {
 	Trace WorkloadTrace `json:"trace"`
 	// How many requests to have in flight at once (closed loop). With a rate, the most that may be.
 	Concurrency int `json:"concurrency" min:"1" max:"1000000"`
-	// Requests per second that arrive whether or not earlier ones have ended (open loop). Left out: the next request is sent when one ends.
+	// Requests per second that arrive whether or not earlier ones have ended (open loop). Left out: the next request is
+	// sent when one ends.
 	Rate float64 `json:"rate" min:"0" max:"10000000"`
 	// How the times between arrivals are distributed: poisson, constant, gamma or weibull.
 	Arrivals Arrivals `json:"arrivals"`
-	// The shape of gamma and weibull arrivals, as the burstiness of vLLM's benchmark: below 1 they come in heaps, 1 is poisson, above 1 they are more regular.
+	// The shape of gamma and weibull arrivals, as the burstiness of vLLM's benchmark: below 1 they come in heaps, 1 is
+	// poisson, above 1 they are more regular.
 	Burstiness float64 `json:"burstiness" min:"0.01" max:"10000"`
 	// Rates one after the other, in place of rate. After the last nobody arrives.
 	Stages []Stage `json:"stages" max:"10000"`
@@ -36,13 +38,16 @@ type Workload struct {
 	ChunkedUpload bool `json:"chunkedUpload"`
 	// The model that requests ask for: that of a pool, or an adapter. Left out, the first pool's.
 	Model string `json:"model"`
-	// What is asked: chat for POST /v1/chat/completions, completions for POST /v1/completions, messages for Anthropic's POST /v1/messages, responses for POST /v1/responses, grpc-generate and grpc-embed for Generate and Embed of vLLM's gRPC service (vllm.grpc.engine.VllmEngine), which take HTTP/2 all the way and end with trailers.
+	// What is asked: chat for POST /v1/chat/completions, completions for POST /v1/completions, messages for Anthropic's
+	// POST /v1/messages, responses for POST /v1/responses, grpc-generate and grpc-embed for Generate and Embed of
+	// vLLM's gRPC service (vllm.grpc.engine.VllmEngine), which take HTTP/2 all the way and end with trailers.
 	API API `json:"api"`
 	// More fields of every request's body, a JSON object such as '{"n": 2, "stop": ["a"]}'.
 	BodyFields string `json:"bodyFields"`
 	// The protocol between client and Envoy.
 	HTTP HTTPVersion `json:"http"`
-	// The path that requests ask for, with a query or without, such as /default/my-llm/v1/chat/completions, in place of the API's own. It needs manifests whose routes lead from there.
+	// The path that requests ask for, with a query or without, such as /default/my-llm/v1/chat/completions, in place of
+	// the API's own. It needs manifests whose routes lead from there.
 	Path string `json:"path"`
 	// The host that requests name, such as llm.example.com. It needs manifests.
 	Host string `json:"host"`
@@ -64,7 +69,8 @@ type Workload struct {
 	Classes []TrafficClass `json:"classes" max:"64"`
 	// Clients that do not wait for the answer.
 	Leaving Leaving `json:"leaving"`
-	// What makes an answer good: goodput and attainment in the summary count those within all of these. A class of traffic may have another.
+	// What makes an answer good: goodput and attainment in the summary count those within all of these. A class of
+	// traffic may have another.
 	SLO SLO `json:"slo"`
 	// How long the client waits for a whole answer.
 	Timeout time.Duration `json:"timeout" min:"1ms" max:"24h"`
@@ -119,9 +125,11 @@ type Prompt struct {
 	Bytes size.Range `json:"bytes" min:"1" max:"64MiB"`
 	// The length of a random prompt in characters.
 	Characters dist.Dist `json:"characters" unit:"count" min:"1" max:"67108864"`
-	// The length of a random prompt in tokens of four ASCII characters, which is what simulated servers without a tokenizer count; another tokenizer makes more or fewer of them. The chat template's own come on top.
+	// The length of a random prompt in tokens of four ASCII characters, which is what simulated servers without a
+	// tokenizer count; another tokenizer makes more or fewer of them. The chat template's own come on top.
 	Tokens dist.Dist `json:"tokens" unit:"count" min:"1" max:"16777216"`
-	// Which characters a random prompt has: ascii, unicode (any code point), or boundary-like (text that resembles a multipart delimiter).
+	// Which characters a random prompt has: ascii, unicode (any code point), or boundary-like (text that resembles a
+	// multipart delimiter).
 	Alphabet Alphabet `json:"alphabet"`
 	// What prompts have in common at their beginnings, such as system prompts; the rest of a prompt follows it.
 	Shared SharedPrompt `json:"shared"`

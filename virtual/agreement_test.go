@@ -15,7 +15,8 @@ import (
 // same time between them, the same time to the first and to the last, in total
 // within 1 %, and with prefill elsewhere, too.
 func TestClientsAgreeWithServers(t *testing.T) {
-	for name, more := range map[string]string{"alone": "", "prefill and decode": "    sidecar: routing\n    disaggregation: {prefillReplicas: 2}\n"} {
+	for name, more := range map[string]string{"alone": "",
+		"prefill and decode": "    sidecar: routing\n    disaggregation: {prefillReplicas: 2}\n"} {
 		t.Run(name, func(t *testing.T) {
 			s, err := scenario.Parse("../live/stack/testdata/test.yaml", fmt.Appendf(nil, `
 apiVersion: windtunnel/v1alpha1

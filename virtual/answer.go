@@ -82,7 +82,8 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	if isHeld {
 		a.reader = held.NewReader(boundary, max(r.pool.maxBody, r.Len()))
 	}
-	a.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint, Held: isHeld, Recorder: r.w.rec,
+	a.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint,
+		Held: isHeld, Recorder: r.w.rec,
 		Brief: true, Silent: !r.pool.verbose && !r.GRPC}) // a call by gRPC counts in its messages
 	switch {
 	case bad != nil:
@@ -199,7 +200,8 @@ func (a *answering) do(e *modelserver.Effect) {
 		end := e.Kind == modelserver.Fail || e.Kind == modelserver.End
 		if e.Kind == modelserver.End {
 			r.whole, r.echo = true, e.Echo
-			if c := r.client(); c.conversation.More() && !r.pool.verbose && (r.leg == nil || r.leg.Kind == disagg.Decode) {
+			if c := r.client(); c.conversation.More() && !r.pool.verbose &&
+				(r.leg == nil || r.leg.Kind == disagg.Decode) {
 				c.words, c.said = a.resp.Said()
 			}
 		}

@@ -74,7 +74,8 @@ func newCluster(x *pool, s *scenario.Scenario) *cluster {
 		return nil
 	}
 	c := &cluster{of: x, has: map[uint64]*exchange{}}
-	config := upstream.Config{Seed: s.Seed + uint64(x.index), Endpoints: x.serving(), Streams: 1, Limits: b.Limits, Health: b.Health, Lost: lostReasons[x.spec.Upstream]}
+	config := upstream.Config{Seed: s.Seed + uint64(x.index), Endpoints: x.serving(), Streams: 1, Limits: b.Limits,
+		Health: b.Health, Lost: lostReasons[x.spec.Upstream]}
 	if x.spec.Upstream == scenario.HTTP2 {
 		config.Streams = streamsPerConnection
 	}
@@ -179,7 +180,8 @@ func (x *exchange) attempt(n int, at *server) {
 	t := &try{exchange: x, attempt: n, ways: w.hops.open(x.r.ID, tries+n)}
 	t.sub = &request{Request: x.r.Request, w: w, pool: x.r.pool, path: x.r.path, route: x.r.route, try: t}
 	x.try = t
-	head := append(x.head[:len(x.head):len(x.head)], header.Header{Name: "x-envoy-attempt-count", Value: strconv.Itoa(n)})
+	head := append(x.head[:len(x.head):len(x.head)],
+		header.Header{Name: "x-envoy-attempt-count", Value: strconv.Itoa(n)})
 	w.pass(&t.ways.up, &w.hops.sent, message{do: (*message).call, f: func() {
 		if !t.sub.gone { // the client has left meanwhile
 			t.sub.arrive(at, head)
@@ -195,7 +197,8 @@ const tries = 1 << 20
 
 func (t *try) send(p part) {
 	w := t.c.w
-	w.pass(&t.ways.up, &w.hops.sent, message{r: t.sub, do: (*message).serverBody, body: p.body, described: p.described, end: p.end})
+	w.pass(&t.ways.up, &w.hops.sent,
+		message{r: t.sub, do: (*message).serverBody, body: p.body, described: p.described, end: p.end})
 }
 
 // respond is a piece of the answer on its way to Envoy.
@@ -217,7 +220,8 @@ func (t *try) responded(a answered) {
 		return
 	}
 	t.told = true
-	h := upstream.Head{Request: t.number, Attempt: t.attempt, Status: a.status, End: a.end && len(a.body) == 0 && a.piece == nil}
+	h := upstream.Head{Request: t.number, Attempt: t.attempt, Status: a.status,
+		End: a.end && len(a.body) == 0 && a.piece == nil}
 	if c := t.sub.ended; c != nil && h.End {
 		h.Code = int(c.code)
 	}
@@ -237,7 +241,8 @@ func (t *try) pass() {
 func (t *try) deliver(a answered) {
 	r, s := t.r, t.sub
 	r.tokens, r.whole, r.echo, r.ended, r.failed = s.tokens, s.whole, s.echo, s.ended, s.failed
-	r.toEPP(message{do: (*message).responded, status: a.status, contentType: a.contentType, body: a.body, piece: a.piece, end: a.end})
+	r.toEPP(message{do: (*message).responded, status: a.status, contentType: a.contentType, body: a.body,
+		piece: a.piece, end: a.end})
 	if a.end {
 		t.over = true
 		t.c.input(upstream.Ended{Request: t.number, Attempt: t.attempt})

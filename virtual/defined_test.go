@@ -20,12 +20,18 @@ func TestWhatCannotBeServed(t *testing.T) {
 		outcomes                 string // all that may occur, and at least one of each does
 		reason                   string // of the first that did not complete
 	}{
-		{"overload with clients that leave", "", "maxNumSeqs: 4, outputTokens: 200", "requests: 300, rate: 200, timeout: 2s", "completed timed_out", ""},
-		{"overload with clients that wait", "", "maxNumSeqs: 4, outputTokens: 200", "requests: 300, rate: 200, timeout: 24h", "completed", ""},
-		{"prompts longer than the model takes", "", "maxModelLen: 100, outputTokens: 20", "requests: 20, rate: 10", "refused", "maximum context length is 100 tokens"},
-		{"some prompts longer than the model takes", "", "maxModelLen: 500, outputTokens: 20", "requests: 200, rate: 10", "completed refused", "maximum context length is 500 tokens"},
-		{"KV blocks for one request", "", "numGPUBlocks: 64, maxModelLen: 1024, outputTokens: 50..200", "requests: 100, rate: 20, timeout: 24h", "completed", ""},
-		{"no server left", "incidents: [{at: 1s, what: drain-server, server: 0}], lifecycle: {preStop: 100ms, gracePeriod: 1s},", "outputTokens: 20", "requests: 60, rate: 20", "completed unavailable", ""},
+		{"overload with clients that leave", "", "maxNumSeqs: 4, outputTokens: 200",
+			"requests: 300, rate: 200, timeout: 2s", "completed timed_out", ""},
+		{"overload with clients that wait", "", "maxNumSeqs: 4, outputTokens: 200",
+			"requests: 300, rate: 200, timeout: 24h", "completed", ""},
+		{"prompts longer than the model takes", "", "maxModelLen: 100, outputTokens: 20", "requests: 20, rate: 10",
+			"refused", "maximum context length is 100 tokens"},
+		{"some prompts longer than the model takes", "", "maxModelLen: 500, outputTokens: 20",
+			"requests: 200, rate: 10", "completed refused", "maximum context length is 500 tokens"},
+		{"KV blocks for one request", "", "numGPUBlocks: 64, maxModelLen: 1024, outputTokens: 50..200",
+			"requests: 100, rate: 20, timeout: 24h", "completed", ""},
+		{"no server left", "incidents: [{at: 1s, what: drain-server, server: 0}], lifecycle: {preStop: 100ms, " +
+			"gracePeriod: 1s},", "outputTokens: 20", "requests: 60, rate: 20", "completed unavailable", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -54,8 +60,10 @@ func TestWhatCannotBeServed(t *testing.T) {
 			for _, n := range found {
 				ended += n
 			}
-			if ended != sent || sent == 0 || strings.Join(slices.Sorted(maps.Keys(found)), " ") != c.outcomes || !strings.Contains(reason, c.reason) {
-				t.Errorf("%d requests were sent and ended %v (%.300s); expected %s, and %q", sent, found, reason, c.outcomes, c.reason)
+			if ended != sent || sent == 0 || strings.Join(slices.Sorted(maps.Keys(found)), " ") != c.outcomes ||
+				!strings.Contains(reason, c.reason) {
+				t.Errorf("%d requests were sent and ended %v (%.300s); expected %s, and %q", sent, found, reason,
+					c.outcomes, c.reason)
 			}
 		})
 	}

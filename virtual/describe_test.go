@@ -85,7 +85,8 @@ func TestBytesGiveTheSameRecord(t *testing.T) {
 			if d := firstDifference(play(Options{}, &in), written); d != "" {
 				t.Error("with a log: ", d)
 			}
-			if play(Options{Bytes: true}, &inBytes); picked != (in.Len() > 0) || !bytes.Equal(in.Bytes(), inBytes.Bytes()) {
+			if play(Options{Bytes: true}, &inBytes); picked != (in.Len() > 0) ||
+				!bytes.Equal(in.Bytes(), inBytes.Bytes()) {
 				t.Error("the picker has other inputs")
 			}
 		})

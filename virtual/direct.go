@@ -57,7 +57,8 @@ func (x *pool) mayBeDirect(p *scenario.Pool) bool {
 	told := x.w.rec == nil || x.w.lives != nil // nobody wants their steps
 	lasts := !x.mortal && x.fleets == nil && len(p.Incidents) == 0
 	return told && lasts && p.Picked() && !x.verbose && x.predicting == nil && x.modes.direct() && !x.faults.Strike() &&
-		!slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) && !slices.ContainsFunc(x.servers, func(sv *server) bool { return !sv.direct() })
+		!slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) &&
+		!slices.ContainsFunc(x.servers, func(sv *server) bool { return !sv.direct() })
 }
 
 // direct says whether requests may pass that nobody shows the picker whole.
@@ -70,7 +71,8 @@ func (k *picking) direct() bool { return k.m.Direct() && k.service == nil }
 // Response, whoever of those alike reads them.
 func (s *server) direct() bool {
 	first := s.pool.first(s.index >= s.pool.spec.Decoders())
-	return s.core.Direct(s.w.limit) && s.reader.ReadsAs(&first.reader) && (s.sidecar == nil || s.sidecar.config.Direct())
+	return s.core.Direct(s.w.limit) && s.reader.ReadsAs(&first.reader) &&
+		(s.sidecar == nil || s.sidecar.config.Direct())
 }
 
 // first is the first server that prefills for others, or that answers clients.
@@ -82,7 +84,8 @@ func (x *pool) first(prefills bool) *server {
 }
 
 // acting are headers that do something on the way of a request, or at its end.
-var acting = slices.Concat(modelserver.Acting, disagg.Acting, []string{"content-type", "x-request-id", picker.HeaderDestination})
+var acting = slices.Concat(modelserver.Acting, disagg.Acting,
+	[]string{"content-type", "x-request-id", picker.HeaderDestination})
 
 // sendDirect sends a request, if it may be direct.
 func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
@@ -98,7 +101,8 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	d := w.spareDirect()
 	d.Request, d.conversation, d.pool = *q, v, x
 	api := modelserver.APIOf(q.Path)
-	if api == nil || !d.asked.Read(&x.servers[0].reader, d.reads(), api, &d.Described, modelserver.Whole, w.rec != nil) {
+	if api == nil || !d.asked.Read(&x.servers[0].reader, d.reads(), api, &d.Described, modelserver.Whole,
+		w.rec != nil) {
 		w.spares = append(w.spares, d)
 		return false
 	}
@@ -110,8 +114,10 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	if w.timeout > 0 {
 		w.limits.add(w, deadline{at: w.now.Add(w.timeout), direct: d, number: d.sent})
 	}
-	d.life = flow.Life{Request: q.ID, Number: q.Index + 1, Class: q.Class, SLO: q.SLO, Sent: w.now, Prompt: d.asked.PromptTokens(),
-		Picked: machine.Never, Reached: machine.Never, Started: machine.Never, First: machine.Never, FirstSeen: machine.Never, FirstGot: machine.Never,
+	d.life = flow.Life{Request: q.ID, Number: q.Index + 1, Class: q.Class, SLO: q.SLO, Sent: w.now,
+		Prompt: d.asked.PromptTokens(),
+		Picked: machine.Never, Reached: machine.Never, Started: machine.Never, First: machine.Never,
+		FirstSeen: machine.Never, FirstGot: machine.Never,
 		Last: machine.Never, LastSeen: machine.Never, LastGot: machine.Never}
 	if w.lives != nil {
 		w.lives.Sending(w.now, 1)

@@ -44,14 +44,17 @@ func (x *living) read() []flow.Event {
 	for i := range x.events {
 		e := &x.events[i]
 		e.Details = slices.DeleteFunc(slices.Clone(e.Details), func(d flow.Detail) bool {
-			return e.Step == flow.PrefillDecided || e.Step == flow.PrefillLegEnded || !slices.Contains([]string{"class", "slo", "outcome", "tokens", "prompt_tokens", "cached_tokens", "fetched_bytes", "fetched_us", "reason"}, d.Key)
+			return e.Step == flow.PrefillDecided || e.Step == flow.PrefillLegEnded ||
+				!slices.Contains([]string{"class", "slo", "outcome", "tokens", "prompt_tokens", "cached_tokens",
+					"fetched_bytes", "fetched_us", "reason"}, d.Key)
 		})
 		if len(e.Details) == 0 {
 			e.Details = nil
 		}
 	}
 	slices.SortStableFunc(x.events, func(a, b flow.Event) int {
-		return cmp.Or(cmp.Compare(a.Request, b.Request), cmp.Compare(a.Time, b.Time), cmp.Compare(a.Hop, b.Hop), cmp.Compare(a.Step, b.Step))
+		return cmp.Or(cmp.Compare(a.Request, b.Request), cmp.Compare(a.Time, b.Time), cmp.Compare(a.Hop, b.Hop),
+			cmp.Compare(a.Step, b.Step))
 	})
 	return x.events
 }
@@ -72,15 +75,23 @@ func plain(t *rapid.T) string {
 	var b strings.Builder
 	apart := ""
 	if rapid.Bool().Draw(t, "apart") {
-		apart = fmt.Sprintf("  sidecar: routing\n  disaggregation: {prefillReplicas: %d, holdBlocks: %s, connector: %s, onTransferFailure: %s, nic: %s}\n", n("prefill servers", 1, 2),
-			some("hold", "1ms", "20ms", "60s"), some("connector", connectors()...), some("failed transfer", "fail", "recompute"), some("nic", "infiniband-200", "ethernet-10"))
+		apart = fmt.Sprintf("  sidecar: routing\n  disaggregation: {prefillReplicas: %d, holdBlocks: %s, connector: "+
+			"%s, onTransferFailure: %s, nic: %s}\n", n("prefill servers", 1, 2),
+			some("hold", "1ms", "20ms", "60s"), some("connector", connectors()...),
+			some("failed transfer", "fail", "recompute"), some("nic", "infiniband-200", "ethernet-10"))
 	}
-	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nseed: %d\npools:\n- name: pool\n  flow: plain\n  replicas: %d\n%s  modelServer: {batching: %s, outputTokens: %s, numGPUBlocks: %d, loraAdapters: [a]}\n",
-		n("seed", 1, 1<<30), n("replicas", 1, 3), apart, some("batching", "continuous", "continuous", "static", "none"), some("output", "1..20", "1", "100"), n("blocks", 100, 1000))
-	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: %s\n  stream: %v\n  %s\n  bodyFields: '%s'\n  prompt: {%s}\n  loraAdapters: [{name: a, share: 30%%}]\n",
-		n("requests", 5, 60), some("timeout", "2m", "5s", "1h", "300ms", "40ms", "21ms"), rapid.Bool().Draw(t, "stream"), some("api", talking, "api: completions", "maxTokens: 30"),
+	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nseed: %d\npools:\n- name: pool\n  flow: "+
+		"plain\n  replicas: %d\n%s  modelServer: {batching: %s, outputTokens: %s, numGPUBlocks: %d, loraAdapters: "+
+		"[a]}\n",
+		n("seed", 1, 1<<30), n("replicas", 1, 3), apart, some("batching", "continuous", "continuous", "static", "none"),
+		some("output", "1..20", "1", "100"), n("blocks", 100, 1000))
+	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: %s\n  stream: %v\n  %s\n  bodyFields: '%s'\n  prompt: "+
+		"{%s}\n  loraAdapters: [{name: a, share: 30%%}]\n",
+		n("requests", 5, 60), some("timeout", "2m", "5s", "1h", "300ms", "40ms", "21ms"),
+		rapid.Bool().Draw(t, "stream"), some("api", talking, "api: completions", "maxTokens: 30"),
 		some("fields", "{}", "{}", "{}", `{"cache_salt": "x"}`, `{"n": 2}`, `{"temperature": -1}`, `{"stop": ["the"]}`),
-		some("prompt", "characters: 40..2000", "characters: 1..100, shared: {groups: 3, characters: 500}", "text: a fixed text that is the same each time"))
+		some("prompt", "characters: 40..2000", "characters: 1..100, shared: {groups: 3, characters: 500}",
+			"text: a fixed text that is the same each time"))
 	if rapid.Bool().Draw(t, "open loop") {
 		fmt.Fprintf(&b, "  rate: %d\n", n("per second", 5, 200))
 	} else {
@@ -89,7 +100,9 @@ func plain(t *rapid.T) string {
 	if h := some("hops", "measured", "none", "long", "any"); h != "measured" {
 		b.WriteString("hops:\n")
 		for _, hop := range []string{"network", "envoy", "extProc", "sidecar", "scrape"} {
-			fmt.Fprintf(&b, "  %s: %s\n", hop, map[string]string{"none": "0", "long": "20ms", "any": some(hop, "0", "1ms", "0s..50ms", "lognormal(10ms, 30ms, max=1s)")}[h])
+			fmt.Fprintf(&b, "  %s: %s\n", hop,
+				map[string]string{"none": "0", "long": "20ms",
+					"any": some(hop, "0", "1ms", "0s..50ms", "lognormal(10ms, 30ms, max=1s)")}[h])
 		}
 	}
 	return b.String()
@@ -146,7 +159,8 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		same(t, plain(t), rapid.SampledFrom([]string{"", scored, refusing}).Draw(t, "picker"), rapid.IntRange(1, 200).Draw(t, "stop"))
+		same(t, plain(t), rapid.SampledFrom([]string{"", scored, refusing}).Draw(t, "picker"),
+			rapid.IntRange(1, 200).Draw(t, "stop"))
 	})
 	// Clients that give up while the answer's end is between the picker and them, when the picker
 	// has forgotten the request.
@@ -189,7 +203,8 @@ workload: {requests: 20, rate: 20, prompt: {characters: 2000}}
 		}
 		x := &living{}
 		if _, err := Play(s, x, Options{}); err != nil || x.apart != want {
-			t.Errorf("%s: %d of 20 requests were direct and prefilled elsewhere, expected %d (%v)", name, x.apart, want, err)
+			t.Errorf("%s: %d of 20 requests were direct and prefilled elsewhere, expected %d (%v)", name, x.apart, want,
+				err)
 		}
 	}
 }

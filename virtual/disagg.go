@@ -68,10 +68,12 @@ func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 	for i := range p.Decoders() {
 		c := p.SidecarConfig()
 		c.StandIns = true
-		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, x.w.rec, x.servers[i].endpoint, disagg.NewEngines()
+		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, x.w.rec, x.servers[i].endpoint,
+			disagg.NewEngines()
 		if p.Sidecar == scenario.DynamoSidecar {
 			sv := x.servers[i]
-			c.Frontend = &disagg.Frontend{Reader: &modelserver.Reader{Config: sv.reader.Config, State: onlooker{state{sv}}}, Worker: x.worker}
+			c.Frontend = &disagg.Frontend{
+				Reader: &modelserver.Reader{Config: sv.reader.Config, State: onlooker{state{sv}}}, Worker: x.worker}
 			if p.Dynamo.Frontend == scenario.GraphFrontend {
 				c.Frontend.Router = router{x}
 			}
@@ -123,13 +125,17 @@ func (r *request) enter(at *server, head header.List) {
 	if prefillers == "" && x.config.Sessions != nil && len(r.pool.prefillers) > 0 {
 		n := x.turn % len(r.pool.prefillers)
 		x.turn++
-		prefillers = strings.Join(append(append([]string(nil), r.pool.prefillers[n:]...), r.pool.prefillers[:n]...), ",")
+		prefillers = strings.Join(append(append([]string(nil), r.pool.prefillers[n:]...), r.pool.prefillers[:n]...),
+			",")
 	}
 	p := &sidecarRequest{r: r, at: at, legs: map[int]*leg{}}
 	r.sidecar = p
 	x.busy[p] = x.requests
-	p.x = disagg.New(&x.config, disagg.Request{Number: x.requests, ID: r.ID, Attempt: modelserver.ReadHead(head.Get).Attempt, Method: "POST", Path: r.target(),
-		Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader), Routed: disagg.ReadRouted(head.Get)})
+	p.x = disagg.New(&x.config,
+		disagg.Request{Number: x.requests, ID: r.ID, Attempt: modelserver.ReadHead(head.Get).Attempt, Method: "POST",
+			Path:       r.target(),
+			Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader),
+			Routed: disagg.ReadRouted(head.Get)})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
@@ -214,7 +220,8 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		})
 		return
 	}
-	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: cmp.Or(d.Path, p.r.target()), Body: d.Body}, w: w, pool: p.r.pool, server: to, leg: l}
+	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: cmp.Or(d.Path, p.r.target()), Body: d.Body}, w: w,
+		pool: p.r.pool, server: to, leg: l}
 	if d.Described != nil {
 		l.sub.Described = *d.Described
 	} else if d.Original && p.body.Described != nil {

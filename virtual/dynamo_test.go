@@ -22,7 +22,8 @@ func TestDynamoRouterRestarts(t *testing.T) {
 		}
 		if restart {
 			for at := 2 * time.Second; at < 20*time.Second; at += 2 * time.Second {
-				s.Pools[0].Incidents = append(s.Pools[0].Incidents, scenario.Incident{At: at, What: scenario.RestartEPP})
+				s.Pools[0].Incidents = append(s.Pools[0].Incidents,
+					scenario.Incident{At: at, What: scenario.RestartEPP})
 			}
 		}
 		events := record(t, s)
@@ -65,7 +66,9 @@ func TestDynamoFrontendRestarts(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i := range restarts {
-					s.Pools[0].Incidents = append(s.Pools[0].Incidents, scenario.Incident{At: time.Duration(2*i+1)*time.Second + 400*time.Millisecond, What: scenario.RestartFrontend, For: down})
+					s.Pools[0].Incidents = append(s.Pools[0].Incidents,
+						scenario.Incident{At: time.Duration(2*i+1)*time.Second + 400*time.Millisecond,
+							What: scenario.RestartFrontend, For: down})
 				}
 				events := record(t, s)
 				for _, e := range events {
@@ -89,7 +92,8 @@ func TestDynamoFrontendRestarts(t *testing.T) {
 			for _, down := range []time.Duration{0, 1500 * time.Millisecond} {
 				less, failed := play(9, down)
 				if less > cached*95/100 || failed == 0 {
-					t.Errorf("down for %s: %d cached tokens, %d without a restart; %d calls failed", down, less, cached, failed)
+					t.Errorf("down for %s: %d cached tokens, %d without a restart; %d calls failed", down, less, cached,
+						failed)
 				}
 			}
 		})
@@ -102,7 +106,8 @@ func TestDynamoFrontendFarAway(t *testing.T) {
 	for _, x := range []struct {
 		away, picked time.Duration
 		failed       int
-	}{{time.Millisecond, time.Millisecond, 0}, {10 * time.Millisecond, 10 * time.Millisecond, 0}, {time.Second, 500 * time.Millisecond, 20}} {
+	}{{time.Millisecond, time.Millisecond, 0}, {10 * time.Millisecond, 10 * time.Millisecond, 0},
+		{time.Second, 500 * time.Millisecond, 20}} {
 		s, err := scenario.Load("../examples/dynamo-callout.yaml")
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +144,8 @@ func TestDynamoGraph(t *testing.T) {
 		}
 		if what != "" {
 			for i := range 9 {
-				s.Pools[0].Incidents = append(s.Pools[0].Incidents, scenario.Incident{At: time.Duration(2*i+1)*time.Second + 400*time.Millisecond, What: what})
+				s.Pools[0].Incidents = append(s.Pools[0].Incidents,
+					scenario.Incident{At: time.Duration(2*i+1)*time.Second + 400*time.Millisecond, What: what})
 			}
 		}
 		events := record(t, s)
@@ -155,10 +161,12 @@ func TestDynamoGraph(t *testing.T) {
 	if ends["completed"] != 600 || cached < 977400*50/100 {
 		t.Errorf("outcomes %v, %d cached tokens; expected 600 completed and half of the tokens cached", ends, cached)
 	}
-	if after, ends := play(scenario.RestartEPP); after < cached*9/10 || ends["completed"]+ends["broken"]+ends["unavailable"] != 600 {
+	if after, ends := play(scenario.RestartEPP); after < cached*9/10 || ends["completed"]+ends["broken"]+
+		ends["unavailable"] != 600 {
 		t.Errorf("with restarts of the picker %d cached tokens, %v; without %d", after, ends, cached)
 	}
-	if after, ends := play(scenario.RestartFrontend); after > cached*9/10 || ends["unavailable"] == 0 || ends["completed"]+ends["unavailable"] != 600 {
+	if after, ends := play(scenario.RestartFrontend); after > cached*9/10 || ends["unavailable"] == 0 ||
+		ends["completed"]+ends["unavailable"] != 600 {
 		t.Errorf("with restarts of the router %d cached tokens, %v; without %d", after, ends, cached)
 	}
 }
@@ -185,11 +193,13 @@ func TestDynamoPrefillByPicker(t *testing.T) {
 		}
 	}
 	least := func(m map[string]int) int { return slices.Min(slices.Collect(maps.Values(m))) }
-	if ends := outcomes(events); ends["completed"] != 600 || len(legs) != 2 || least(legs) < 200 || len(decodes) != 2 || least(decodes) < 250 {
+	if ends := outcomes(events); ends["completed"] != 600 || len(legs) != 2 || least(legs) < 200 || len(decodes) != 2 ||
+		least(decodes) < 250 {
 		t.Errorf("%v; prompts computed at %v, decoded at %v; expected 600, each at both of two", ends, legs, decodes)
 	}
 	if cached < 977400*60/100 {
-		t.Errorf("%d tokens of 977,400 were cached where they were computed; expected three fifths: there are 100 beginnings", cached)
+		t.Errorf("%d tokens of 977,400 were cached where they were computed; expected three fifths: there are 100 "+
+			"beginnings", cached)
 	}
 }
 
@@ -215,21 +225,23 @@ func TestDynamoWorkersPush(t *testing.T) {
 		}
 	}
 	most, least := 0, 1000
-	play(func(p *scenario.Pool) { p.Dynamo.PushInterval = time.Hour }, func(now time.Duration, workers []dynamo.Worker) {
-		sum := 0
-		for _, w := range workers {
-			sum += w.Requests
-		}
-		if most = max(most, sum); now > 2*time.Second && now < 9*time.Second {
-			least = min(least, sum)
-		}
-	})
+	play(func(p *scenario.Pool) { p.Dynamo.PushInterval = time.Hour },
+		func(now time.Duration, workers []dynamo.Worker) {
+			sum := 0
+			for _, w := range workers {
+				sum += w.Requests
+			}
+			if most = max(most, sum); now > 2*time.Second && now < 9*time.Second {
+				least = min(least, sum)
+			}
+		})
 	if most < 8 || most > 60 || least == 0 {
 		t.Errorf("the router was told of %d to %d requests in hand; about ten are at any time", least, most)
 	}
 	gone, back := time.Duration(0), time.Duration(0)
 	play(func(p *scenario.Pool) {
-		p.Incidents = []scenario.Incident{{At: 2500 * time.Millisecond, What: scenario.Crash, Server: 1, For: 4 * time.Second}}
+		p.Incidents = []scenario.Incident{
+			{At: 2500 * time.Millisecond, What: scenario.Crash, Server: 1, For: 4 * time.Second}}
 	}, func(now time.Duration, workers []dynamo.Worker) {
 		switch {
 		case len(workers) == 3 && gone == 0:
@@ -238,8 +250,10 @@ func TestDynamoWorkersPush(t *testing.T) {
 			back = now
 		}
 	})
-	if gone < 5*time.Second || gone > 5600*time.Millisecond || back < 6500*time.Millisecond || back > 7200*time.Millisecond {
-		t.Errorf("the worker that died after 2.5 s was forgotten after %s and known again after %s; expected three intervals after its last push, and the first push after its 4 s", gone, back)
+	if gone < 5*time.Second || gone > 5600*time.Millisecond || back < 6500*time.Millisecond ||
+		back > 7200*time.Millisecond {
+		t.Errorf("the worker that died after 2.5 s was forgotten after %s and known again after %s; expected three "+
+			"intervals after its last push, and the first push after its 4 s", gone, back)
 	}
 }
 
@@ -272,7 +286,8 @@ func TestDynamoService(t *testing.T) {
 	}
 	cached, turns, ends, _ := play(false)
 	if ends["completed"] != 600 || cached < 977400*50/100 || len(turns) != 4 {
-		t.Errorf("outcomes %v, %d cached tokens, frontends %v; expected 600 completed, half of the tokens cached, four frontends", ends, cached, turns)
+		t.Errorf("outcomes %v, %d cached tokens, frontends %v; expected 600 completed, half of the tokens cached, "+
+			"four frontends", ends, cached, turns)
 	}
 	for at, n := range turns {
 		if n != 150 {
@@ -282,12 +297,14 @@ func TestDynamoService(t *testing.T) {
 	_, _, ends, events := play(true)
 	late := 0
 	for _, e := range events {
-		if e.Hop == flow.Client && e.Step == flow.Finished && time.Duration(e.Time) > 9*time.Second && e.Details.Get("outcome") != "completed" {
+		if e.Hop == flow.Client && e.Step == flow.Finished && time.Duration(e.Time) > 9*time.Second &&
+			e.Details.Get("outcome") != "completed" {
 			late++
 		}
 	}
 	if late > 0 || ends["completed"] == 600 || ends["completed"] < 540 {
-		t.Errorf("outcomes %v, %d lost long after the crash; expected some lost at it, and all others served", ends, late)
+		t.Errorf("outcomes %v, %d lost long after the crash; expected some lost at it, and all others served", ends,
+			late)
 	}
 }
 
@@ -309,6 +326,7 @@ func TestDynamoPrefillWorkers(t *testing.T) {
 		}
 	}
 	if ends := outcomes(events); ends["completed"] != 600 || legs < 100 || stay < 100 || legs+stay != 600 {
-		t.Errorf("%v; %d prompts computed elsewhere and %d where they are decoded, expected 600 together, 100 of each at least", ends, legs, stay)
+		t.Errorf("%v; %d prompts computed elsewhere and %d where they are decoded, expected 600 together, 100 of "+
+			"each at least", ends, legs, stay)
 	}
 }

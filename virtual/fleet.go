@@ -55,7 +55,8 @@ func (x *pool) startFleets(s *scenario.Scenario, p *scenario.Pool) {
 			continue
 		}
 		c := s.Scaler(&d)
-		k := &scaler{f: f, m: autoscaler.New(c, f.m.Status()), pods: slices.ContainsFunc(c.Names(), autoscaler.OfServers)}
+		k := &scaler{f: f, m: autoscaler.New(c, f.m.Status()),
+			pods: slices.ContainsFunc(c.Names(), autoscaler.OfServers)}
 		k.pages = metrics.NewCollector(k.m.Wants)
 		k.class, k.while = machine.ClassLook, x.w.busy
 		k.open(x.w, k.m, new(machine.Effects[autoscaler.Effect]), func(i int) { k.happens(k.fx.List[i]) })
@@ -81,7 +82,8 @@ func (f *fleet) server(pod int) *server { return f.of.servers[f.d.First+pod] }
 func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
 	if w := f.w; w.rec != nil && w.busy() {
 		sv := f.server(pod)
-		w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint, Details: deployment.Details(f.d.Name, sv.name, more...)})
+		w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint,
+			Details: deployment.Details(f.d.Name, sv.name, more...)})
 	}
 }
 
@@ -162,7 +164,9 @@ func (k *scaler) scrape() {
 		if !p.down {
 			p.advance()
 			p.m.Metrics(x.w.now, x.spec.Name, k.m.Wants, func(f epp.Metric) {
-				s.Samples = append(s.Samples, promql.Sample{Name: f.Name, Labels: append(f.Labels, metrics.Label{Name: "pod", Value: name}), Value: f.Value})
+				s.Samples = append(s.Samples,
+					promql.Sample{Name: f.Name, Labels: append(f.Labels, metrics.Label{Name: "pod", Value: name}),
+						Value: f.Value})
 			})
 		}
 		k.input(s)
@@ -224,7 +228,8 @@ func (s *server) idle() bool {
 	s.advance()
 	st := s.engine.Stats()
 	s.has = slices.DeleteFunc(s.has, func(a *answering) bool { return a.resp.Over() })
-	return len(s.has)+s.core.Busy()+s.core.Holds()+st.Running+st.Waiting+len(s.calls) == 0 && (s.sidecar == nil || len(s.sidecar.busy) == 0)
+	return len(s.has)+s.core.Busy()+s.core.Holds()+st.Running+st.Waiting+len(s.calls) == 0 &&
+		(s.sidecar == nil || len(s.sidecar.busy) == 0)
 }
 
 // kill ends a server as SIGKILL does, and says how many requests broke off.

@@ -29,9 +29,11 @@ func lives(events []flow.Event) (out []string) {
 			if n := e.Details.Get("cut"); n != nil {
 				cut = fmt.Sprintf(" %v cut", n)
 			}
-			out = append(out, fmt.Sprintf("%v %s %v%s", e.Time, strings.TrimPrefix(string(e.Step), "server_"), e.Details.Get("name"), cut))
+			out = append(out, fmt.Sprintf("%v %s %v%s", e.Time, strings.TrimPrefix(string(e.Step), "server_"),
+				e.Details.Get("name"), cut))
 		case flow.Scaled:
-			out = append(out, fmt.Sprintf("%v %v %v to %v", e.Time, e.Details.Get("by"), e.Details.Get("from"), e.Details.Get("to")))
+			out = append(out, fmt.Sprintf("%v %v %v to %v", e.Time, e.Details.Get("by"), e.Details.Get("from"),
+				e.Details.Get("to")))
 		}
 	}
 	return out
@@ -52,9 +54,11 @@ pools:
 workload: {requests: 100, rate: 5}
 `)
 	events := record(t, s)
-	want := []string{"0s started a-0", "0s ready a-0", "0s started a-1", "0s ready a-1", "2s started a-2", "5s ready a-2", "10s leaving a-0"}
+	want := []string{"0s started a-0", "0s ready a-0", "0s started a-1", "0s ready a-1", "2s started a-2",
+		"5s ready a-2", "10s leaving a-0"}
 	got := lives(events)
-	if len(got) != len(want)+1 || !slices.Equal(got[:len(want)], want) || !strings.HasSuffix(got[len(want)], "gone a-0") {
+	if len(got) != len(want)+1 || !slices.Equal(got[:len(want)], want) ||
+		!strings.HasSuffix(got[len(want)], "gone a-0") {
 		t.Errorf("%s", strings.Join(got, "\n"))
 	}
 	if o := outcomes(events); o["completed"] != 100 {
@@ -104,7 +108,8 @@ pools:
 workload: {requests: 10, rate: 2, stream: true}
 `))
 	got := lives(events)
-	if last := got[len(got)-1]; !strings.HasPrefix(last, "7s gone a-0") || !strings.HasSuffix(last, "cut") || strings.HasSuffix(last, " 0 cut") {
+	if last := got[len(got)-1]; !strings.HasPrefix(last, "7s gone a-0") || !strings.HasSuffix(last, "cut") ||
+		strings.HasSuffix(last, " 0 cut") {
 		t.Errorf("%s", strings.Join(got, "\n"))
 	}
 	o := outcomes(events)
@@ -189,7 +194,8 @@ pools:
      scaleUp: {stabilizationWindow: %ds}, scaleDown: {stabilizationWindow: %ds}}
   incidents: [{at: 12s, what: drain-server}]%sworkload: {timeout: 2m, stages: [{rate: %d, duration: 15s}, {rate: 0.2, duration: 40s}, {rate: 5, duration: 5s}]}
 `, rapid.IntRange(1, 50).Draw(t, "seed"), rapid.IntRange(1, most).Draw(t, "replicas"), rapid.IntRange(1, 9).Draw(t, "startup"), rapid.IntRange(2, 30).Draw(t, "grace"),
-			least, most, rapid.IntRange(1, 8).Draw(t, "running"), rapid.IntRange(0, 10).Draw(t, "up"), rapid.IntRange(0, 10).Draw(t, "down"), flowControlled, rapid.IntRange(1, 9).Draw(t, "rate"))
+			least, most, rapid.IntRange(1, 8).Draw(t, "running"), rapid.IntRange(0, 10).Draw(t, "up"),
+			rapid.IntRange(0, 10).Draw(t, "down"), flowControlled, rapid.IntRange(1, 9).Draw(t, "rate"))
 		var first []string
 		for range 2 {
 			rec := &recorder{}
@@ -250,7 +256,8 @@ workload: {timeout: 5m, requests: 4, conversations: {turns: 2, thinkTime: 120s},
 `))
 	o := outcomes(events)
 	text := strings.Join(lives(events), "\n")
-	if !strings.Contains(text, "keda 1 to 0") || o["completed"] == 0 || o["unavailable"] == 0 || o["completed"]+o["unavailable"] != 4 {
+	if !strings.Contains(text, "keda 1 to 0") || o["completed"] == 0 || o["unavailable"] == 0 || o["completed"]+
+		o["unavailable"] != 4 {
 		t.Errorf("outcomes %v\n%s", o, text)
 	}
 }
@@ -260,8 +267,10 @@ workload: {timeout: 5m, requests: 4, conversations: {turns: 2, thinkTime: 120s},
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	for signal, figure := range map[string]string{
-		"queue": "epp-", "queue-guard": "formula is ", "saturation": "pool-saturation is ", "tokens, targets: {prefillThroughput: 1000}": "prefill-backlog-seconds is ",
-		"kv-cache, targets: {kvCache: 0.1}": "kv-cache-usage is ", "latency, targets: {ttft: 1s}": "formula is ",
+		"queue": "epp-", "queue-guard": "formula is ", "saturation": "pool-saturation is ",
+		"tokens, targets: {prefillThroughput: 1000}": "prefill-backlog-seconds is ",
+		"kv-cache, targets: {kvCache: 0.1}":          "kv-cache-usage is ",
+		"latency, targets: {ttft: 1s}":               "formula is ",
 	} {
 		t.Run(signal, func(t *testing.T) {
 			t.Parallel()
@@ -279,7 +288,8 @@ workload: {timeout: 20m, stages: [{rate: 4, duration: 6m}, {rate: 0.1, duration:
 					continue
 				}
 				now = e.Details.Get("to").(int)
-				if most = max(most, now); e.Time < 360*machine.Second && !strings.HasPrefix(fmt.Sprint(e.Details.Get("reason")), figure) {
+				if most = max(most, now); e.Time < 360*machine.Second &&
+					!strings.HasPrefix(fmt.Sprint(e.Details.Get("reason")), figure) {
 					t.Errorf("under load, %v", e)
 				}
 			}
@@ -319,8 +329,10 @@ workload: {timeout: 10m, concurrency: 100, requests: 200, outputTokens: 3000, cl
 				break
 			}
 		}
-		if want := fmt.Sprintf("running is %d, target 16", running["a"]); told != want || running["a"] < 40 || running["b"] < 20 {
-			t.Errorf("%d replicas of the picker: it says %q, expected %q; %d are at the other pool", replicas, told, want, running["b"])
+		if want := fmt.Sprintf("running is %d, target 16", running["a"]); told != want || running["a"] < 40 ||
+			running["b"] < 20 {
+			t.Errorf("%d replicas of the picker: it says %q, expected %q; %d are at the other pool", replicas, told,
+				want, running["b"])
 		}
 	}
 }

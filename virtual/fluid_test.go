@@ -67,7 +67,8 @@ workload: {timeout: 10m, arrivals: constant, stages: [{rate: 0.02, duration: 1s}
 			}
 			check(2 * rise)
 			if most < 8 || wanted > 2 || off > 0 {
-				t.Errorf("up to %v servers and %v in the end, %d s of %v too few or too many", most, wanted, off, 2*rise)
+				t.Errorf("up to %v servers and %v in the end, %d s of %v too few or too many", most, wanted, off,
+					2*rise)
 			}
 		})
 	}

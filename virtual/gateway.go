@@ -18,7 +18,8 @@ import (
 const lostBeforeHeaders = "upstream connect error or disconnect/reset before headers. reset reason: "
 
 // lostReasons are how a connection, or a stream of one, ends.
-var lostReasons = map[scenario.HTTPVersion]string{scenario.HTTP1: "connection termination", scenario.HTTP2: "remote reset"}
+var lostReasons = map[scenario.HTTPVersion]string{scenario.HTTP1: "connection termination",
+	scenario.HTTP2: "remote reset"}
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
@@ -57,7 +58,8 @@ func (r *request) refused() {
 
 // unserved is Envoy's answer where no server is well.
 func (r *request) unserved() {
-	r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 503, Body: []byte("no healthy upstream")}})
+	r.toClient(message{do: (*message).answered,
+		answer: &stream.Answer{Status: 503, Body: []byte("no healthy upstream")}})
 }
 
 // cut is the connection to the model server breaking.
@@ -88,7 +90,8 @@ func (r *request) answer(status int, contentType string, body []byte, piece *des
 		r.try.respond(answered{status, contentType, body, piece, end})
 		return
 	}
-	r.toEPP(message{do: (*message).responded, status: status, contentType: contentType, body: body, piece: piece, end: end})
+	r.toEPP(message{do: (*message).responded, status: status, contentType: contentType, body: body, piece: piece,
+		end: end})
 }
 
 // callStatus is how a call by gRPC ended.
@@ -183,7 +186,8 @@ func (r *request) received(body []byte, piece *described.Piece, end bool) {
 
 // facts are what the client knows of the response.
 func (r *request) facts() response.Facts {
-	f := response.Facts{Status: r.status, Bytes: -1, Tokens: r.tokens, Whole: r.whole, Error: r.failed, Metadata: r.echo, Echoed: r.echo != ""}
+	f := response.Facts{Status: r.status, Bytes: -1, Tokens: r.tokens, Whole: r.whole, Error: r.failed,
+		Metadata: r.echo, Echoed: r.echo != ""}
 	f.Want = r.stream.Metadata()
 	f.Known = f.Want != ""
 	if r.refusal != nil { // it is told in the body alone

@@ -11,7 +11,9 @@ import (
 
 func parse(t *testing.T, pool, workload string) *scenario.Scenario {
 	t.Helper()
-	s, err := scenario.Parse("test.yaml", []byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a, "+pool+"}], workload: {"+workload+"}}"))
+	s, err := scenario.Parse("test.yaml",
+		[]byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a, "+pool+"}], workload: {"+workload+
+			"}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +24,8 @@ func parse(t *testing.T, pool, workload string) *scenario.Scenario {
 // with what its fabric cost, and changes nothing else.
 func TestEngineSteps(t *testing.T) {
 	const load = "requests: 20, rate: 20, prompt: {characters: 800}"
-	pool := "model: llama-70b, modelServer: {batching: continuous, accelerator: A100, tensorParallelSize: 4, nodes: 2, outputTokens: 10..30, engineSteps: %}"
+	pool := "model: llama-70b, modelServer: {batching: continuous, accelerator: A100, tensorParallelSize: 4, nodes: " +
+		"2, outputTokens: 10..30, engineSteps: %}"
 	quiet := record(t, parse(t, strings.Replace(pool, "%", "none", 1), load))
 	var loud []flow.Event
 	steps, tokens := 0, 0
@@ -33,7 +36,8 @@ func TestEngineSteps(t *testing.T) {
 		}
 		steps++
 		tokens += e.Details.Get("decode_seqs").(int)
-		whole := e.Details.Get("compute_us").(float64) + e.Details.Get("broadcast_us").(float64) + e.Details.Get("gather_us").(float64) +
+		whole := e.Details.Get("compute_us").(float64) + e.Details.Get("broadcast_us").(float64) +
+			e.Details.Get("gather_us").(float64) +
 			float64(e.Details.Get("all_reduces").(int))*e.Details.Get("all_reduce_us").(float64)
 		if took := e.Details.Get("took_us").(float64); whole < took-1 || whole > took+1 {
 			t.Fatalf("parts of %v us in a step of %v us", whole, took)
@@ -60,7 +64,8 @@ func TestEngineSteps(t *testing.T) {
 
 // A recorded step stands among the events of its time.
 func TestEngineStepsInOrder(t *testing.T) {
-	pool := "replicas: 2, model: llama-3.1-8b, modelServer: {batching: continuous, accelerator: H100, engineSteps: steps}"
+	pool := "replicas: 2, model: llama-3.1-8b, modelServer: {batching: continuous, accelerator: H100, engineSteps: " +
+		"steps}"
 	steps, now := 0, machine.Time(0)
 	for _, e := range record(t, parse(t, pool, "requests: 40, rate: 9")) {
 		if e.Time < now {
@@ -79,7 +84,9 @@ func TestEngineStepsInOrder(t *testing.T) {
 func TestInterconnect(t *testing.T) {
 	last := flow.Event{}
 	for _, fabric := range []string{"", "nodes: 2, ", "nodes: 2, interconnect: {between: ethernet-10}, "} {
-		events := record(t, parse(t, "model: llama-70b, modelServer: {batching: continuous, accelerator: A100, tensorParallelSize: 4, "+fabric+"outputTokens: 32}", "requests: 10"))
+		events := record(t, parse(t,
+			"model: llama-70b, modelServer: {batching: continuous, accelerator: A100, tensorParallelSize: 4, "+fabric+
+				"outputTokens: 32}", "requests: 10"))
 		end := events[len(events)-1]
 		if end.Time <= last.Time {
 			t.Fatalf("with %q the run ends at %v, with faster fabric at %v", fabric, end.Time, last.Time)

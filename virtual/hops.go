@@ -38,8 +38,11 @@ func newHops(seed uint64, h *scenario.Hops, routed bool) hops {
 	if routed { // to the body-based router and back
 		first = append(first, h.ExtProc, h.ExtProc)
 	}
-	return hops{seed: seed, first: newRoute(first...), client: newRoute(h.Network, h.Envoy, h.ExtProc), server: newRoute(h.ExtProc, h.Network),
-		past: newRoute(h.Network, h.Envoy, h.Network), asked: newRoute(h.ExtProc), sent: newRoute(h.Network), answered: newRoute(h.Network, h.Envoy), pod: newRoute(h.Sidecar), pods: newRoute(h.Sidecar, h.Network), scrape: newRoute(h.Scrape)}
+	return hops{seed: seed, first: newRoute(first...), client: newRoute(h.Network, h.Envoy, h.ExtProc),
+		server: newRoute(h.ExtProc, h.Network),
+		past:   newRoute(h.Network, h.Envoy, h.Network), asked: newRoute(h.ExtProc), sent: newRoute(h.Network),
+		answered: newRoute(h.Network, h.Envoy), pod: newRoute(h.Sidecar), pods: newRoute(h.Sidecar, h.Network),
+		scrape: newRoute(h.Scrape)}
 }
 
 // unasked are the hops of a pool whose requests no picker sees.
@@ -97,7 +100,8 @@ type ways struct{ up, upBehind, downBehind, down way }
 // scrapes is how long a scrape takes: the draws of each endpoint and data source
 // are its own.
 func (h *hops) scrapes(source, endpoint, endpoints int, number int64) machine.Time {
-	d := machine.NewDraw(h.seed, "hops", "scrape", uint64(source)<<48|uint64((number-1)*int64(endpoints)+int64(endpoint)))
+	d := machine.NewDraw(h.seed, "hops", "scrape",
+		uint64(source)<<48|uint64((number-1)*int64(endpoints)+int64(endpoint)))
 	return h.scrape.takes(&d)
 }
 

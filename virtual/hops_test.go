@@ -64,41 +64,49 @@ func TestHops(t *testing.T) {
 			{"epp.first_token_seen", "client.first_token_received"}:  "[101]",
 			{"server.last_token_sent", "client.last_token_received"}: "[212]",
 		}},
-		{"prefill elsewhere", "sidecar: routing, disaggregation: {prefillReplicas: 1}, modelServer: {batching: continuous, prefill: 20ms, interTokenLatency: 1ms, numGPUBlocks: 1000, maxModelLen: 8192}", ", prompt: {characters: 2000}", true, map[[2]string]string{
-			{"epp.request_passed", "sidecar.request_received"}:          "[101]",
-			{"sidecar.prefill_leg_sent", "server.request_received"}:     "[1001]",
-			{"sidecar.decode_leg_sent", "server.request_received"}:      "[1000]",
-			{"sidecar.first_token_seen", "epp.first_token_seen"}:        "[111]",
-			{"sidecar.response_end_seen", "client.last_token_received"}: "[212]",
-		}},
-		{"the client leaves", "modelServer: {prefill: 20s}", ", leaving: {after: 1s, rate: 100%}", true, map[[2]string]string{
-			{"client.client_left", "client.finished"}:   "[0]",
-			{"client.client_left", "epp.stream_failed"}: "[111]",
-			{"client.client_left", "server.aborted"}:    "[12]",
-		}},
-		{"the client leaves before anybody knows of it", "modelServer: {prefill: 20s}", ", leaving: {after: 20ms, rate: 100%}", true, map[[2]string]string{
-			{"client.request_sent", "epp.request_received"}:   "[111]",
-			{"client.client_left", "epp.stream_failed"}:       "[111]",
-			{"client.client_left", "server.aborted"}:          "[]",
-			{"client.client_left", "server.request_received"}: "[]",
-		}},
-		{"the picker answers", "flow: held, epp: {holdLimit: 1s}, modelServer: {prefill: 500ms, faults: [{fault: delay=5s}]}", "", true, map[[2]string]string{
+		{"prefill elsewhere", "sidecar: routing, disaggregation: {prefillReplicas: 1}, modelServer: {batching: " +
+			"continuous, prefill: 20ms, interTokenLatency: 1ms, numGPUBlocks: 1000, maxModelLen: 8192}",
+			", prompt: {characters: 2000}", true, map[[2]string]string{
+				{"epp.request_passed", "sidecar.request_received"}:          "[101]",
+				{"sidecar.prefill_leg_sent", "server.request_received"}:     "[1001]",
+				{"sidecar.decode_leg_sent", "server.request_received"}:      "[1000]",
+				{"sidecar.first_token_seen", "epp.first_token_seen"}:        "[111]",
+				{"sidecar.response_end_seen", "client.last_token_received"}: "[212]",
+			}},
+		{"the client leaves", "modelServer: {prefill: 20s}", ", leaving: {after: 1s, rate: 100%}", true,
+			map[[2]string]string{
+				{"client.client_left", "client.finished"}:   "[0]",
+				{"client.client_left", "epp.stream_failed"}: "[111]",
+				{"client.client_left", "server.aborted"}:    "[12]",
+			}},
+		{"the client leaves before anybody knows of it", "modelServer: {prefill: 20s}",
+			", leaving: {after: 20ms, rate: 100%}", true, map[[2]string]string{
+				{"client.request_sent", "epp.request_received"}:   "[111]",
+				{"client.client_left", "epp.stream_failed"}:       "[111]",
+				{"client.client_left", "server.aborted"}:          "[]",
+				{"client.client_left", "server.request_received"}: "[]",
+			}},
+		{"the picker answers", "flow: held, epp: {holdLimit: 1s}, modelServer: {prefill: 500ms, faults: [{fault: " +
+			"delay=5s}]}", "", true, map[[2]string]string{
 			{"epp.part1_sent", "epp.answered"}:  "[1000]",
 			{"epp.answered", "client.finished"}: "[101]",
 		}},
-		{"the server refuses", "modelServer: {prefill: 20ms, faults: [{fault: status=503}]}", "", true, map[[2]string]string{
-			{"server.rejected", "epp.response_headers_seen"}: "[111]",
-			{"server.rejected", "client.finished"}:           "[212]",
-		}},
-		{"the connection is reset", "modelServer: {prefill: 20ms, faults: [{fault: reset-after=3}]}", "", true, map[[2]string]string{
-			{"server.aborted", "epp.stream_failed"}: "[111]",
-			{"server.aborted", "client.finished"}:   "[212]",
-		}},
+		{"the server refuses", "modelServer: {prefill: 20ms, faults: [{fault: status=503}]}", "", true,
+			map[[2]string]string{
+				{"server.rejected", "epp.response_headers_seen"}: "[111]",
+				{"server.rejected", "client.finished"}:           "[212]",
+			}},
+		{"the connection is reset", "modelServer: {prefill: 20ms, faults: [{fault: reset-after=3}]}", "", true,
+			map[[2]string]string{
+				{"server.aborted", "epp.stream_failed"}: "[111]",
+				{"server.aborted", "client.finished"}:   "[212]",
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := parse(t, c.pool, fmt.Sprintf("requests: 4, concurrency: 4, stream: %v%s", c.stream, c.load))
-			s.Hops = scenario.Hops{Network: dist.Fixed(1e6), Envoy: dist.Fixed(10e6), ExtProc: dist.Fixed(100e6), Sidecar: dist.Fixed(1e9)}
+			s.Hops = scenario.Hops{Network: dist.Fixed(1e6), Envoy: dist.Fixed(10e6), ExtProc: dist.Fixed(100e6),
+				Sidecar: dist.Fixed(1e9)}
 			events := record(t, s)
 			got := map[[2]string]string{}
 			for k := range c.want {
@@ -117,7 +125,8 @@ func TestHops(t *testing.T) {
 func TestClosedLoopsQueue(t *testing.T) {
 	t.Parallel()
 	queue := func(change func(*scenario.Hops)) report.SpanSummary {
-		s := parse(t, "model: llama-3.1-8b, replicas: 2, modelServer: {batching: continuous, accelerator: H100, outputTokens: 8..24}",
+		s := parse(t, "model: llama-3.1-8b, replicas: 2, modelServer: {batching: continuous, accelerator: H100, "+
+			"outputTokens: 8..24}",
 			"requests: 300, concurrency: 8, prompt: {characters: 1000..2000}")
 		change(&s.Hops)
 		tally := report.NewTally()
@@ -143,7 +152,9 @@ func TestClosedLoopsQueue(t *testing.T) {
 func TestNothingOvertakes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		dists := rapid.SliceOfN(rapid.SampledFrom([]string{"0", "1ms", "0..2ms", "lognormal(1ms, 3ms)", "empirical(0s*3, 5ms)"}), 1, 3).Draw(t, "hops")
+		dists := rapid.SliceOfN(
+			rapid.SampledFrom([]string{"0", "1ms", "0..2ms", "lognormal(1ms, 3ms)", "empirical(0s*3, 5ms)"}), 1,
+			3).Draw(t, "hops")
 		seed := rapid.Uint64().Draw(t, "seed")
 		leave := rapid.SliceOfN(rapid.Int64Range(0, 1e6), 1, 20).Draw(t, "leaving")
 		play := func() (arrived []string) {
@@ -213,7 +224,8 @@ func TestScrapesTakeTime(t *testing.T) {
 	if until(machine.Second + 15*machine.Millisecond); w.now != machine.Second+15*machine.Millisecond {
 		t.Errorf("the page was made at %v", w.now)
 	}
-	if until(machine.Second + 30*machine.Millisecond); w.now != machine.Second+30*machine.Millisecond || state().UpdatedAt != w.now {
+	if until(machine.Second + 30*machine.Millisecond); w.now != machine.Second+30*machine.Millisecond ||
+		state().UpdatedAt != w.now {
 		t.Errorf("the page was read at %v, the metrics are of %v", w.now, state().UpdatedAt)
 	}
 }

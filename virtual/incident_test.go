@@ -36,7 +36,9 @@ workload: {requests: 5, conversations: {turns: 5, thinkTime: 900ms}}
 			told = append(told, fmt.Sprint(e.Details.Get("status")))
 		}
 	}
-	want := "[server: The engine died. 500 server: The engine is dead: it crashed or lost a rank. 503 epp: ServiceUnavailable: screeners eliminated all endpoint candidates 503 epp: ServiceUnavailable: screeners eliminated all endpoint candidates 503 200]"
+	want := "[server: The engine died. 500 server: The engine is dead: it crashed or lost a rank. 503 epp: " +
+		"ServiceUnavailable: screeners eliminated all endpoint candidates 503 epp: ServiceUnavailable: screeners " +
+		"eliminated all endpoint candidates 503 200]"
 	if got := fmt.Sprint(told); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -78,10 +80,12 @@ workload: {requests: 400, rate: 40}
 func TestSlowMetrics(t *testing.T) {
 	soon, never, again := slow(t, "1ms")[0], slow(t, "5s")[0], slow(t, "5s, for: 3s")[0]
 	if 2*soon >= never {
-		t.Errorf("the slow server was picked %d times where its metrics came soon, and %d where they never came", soon, never)
+		t.Errorf("the slow server was picked %d times where its metrics came soon, and %d where they never came", soon,
+			never)
 	}
 	if 2*again >= never {
-		t.Errorf("the slow server was picked %d times after its metrics came again, and %d where they never came", again, never)
+		t.Errorf("the slow server was picked %d times after its metrics came again, and %d where they never came",
+			again, never)
 	}
 }
 

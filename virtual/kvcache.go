@@ -56,7 +56,8 @@ func newKVWire(of *pool, p *scenario.Pool) *kvWire {
 	if !e.Published() {
 		return nil
 	}
-	x := &kvWire{pool: of, model: p.Model, interval: machine.FromDuration(e.Interval), delay: machine.FromDuration(e.Delay), names: map[kv.Hasher]index{}}
+	x := &kvWire{pool: of, model: p.Model, interval: machine.FromDuration(e.Interval),
+		delay: machine.FromDuration(e.Delay), names: map[kv.Hasher]index{}}
 	if p.KVManager {
 		x.manager = newKVManager(p)
 		x.understand(x.manager.hasher)
@@ -72,7 +73,8 @@ func (x *kvWire) connect(k *picking) {
 	for i, ix := range k.m.Indexes() {
 		x.understand(ix.Config.Hasher)
 		c := &ix.Config
-		x.indexes = append(x.indexes, &kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: c.Hasher, bound: c.MaxBlocks})
+		x.indexes = append(x.indexes,
+			&kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: c.Hasher, bound: c.MaxBlocks})
 	}
 }
 

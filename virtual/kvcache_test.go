@@ -75,7 +75,9 @@ func found(events []flow.Event) (hits, ended int) {
 		if e.Hop == flow.Client && e.Step == flow.Finished {
 			ended++
 		}
-		if e.Step == flow.PrefillStarted && !slices.ContainsFunc(e.Details, func(d flow.Detail) bool { return d.Key == "cached_tokens" && fmt.Sprint(d.Value) == "0" }) {
+		if e.Step == flow.PrefillStarted &&
+			!slices.ContainsFunc(e.Details,
+				func(d flow.Detail) bool { return d.Key == "cached_tokens" && fmt.Sprint(d.Value) == "0" }) {
 			hits++
 		}
 	}
@@ -89,7 +91,8 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 		blocks          int
 		interval, delay string
 		speculative     bool
-	}{{4000, "100us", "0s", false}, {300, "1ms", "0s", false}, {250, "100ms", "50ms", false}, {250, "100ms", "50ms", true}} {
+	}{{4000, "100us", "0s", false}, {300, "1ms", "0s", false}, {250, "100ms", "50ms", false},
+		{250, "100ms", "50ms", true}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			w, run := cacheWorld(t, c.blocks, c.interval, c.delay, c.speculative)
 			events := run()
@@ -98,10 +101,12 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 				t.Errorf("%d requests ended, %d found blocks", ended, hits)
 			}
 			checks := w.pools[0].kv.check()
-			if len(checks) != 1 || checks[0].Missing+checks[0].Extra > 0 || checks[0].Blocks == 0 || checks[0].Pods == 0 {
+			if len(checks) != 1 || checks[0].Missing+checks[0].Extra > 0 || checks[0].Blocks == 0 ||
+				checks[0].Pods == 0 {
 				t.Errorf("the index is not the union of the engines' blocks: %+v", checks)
 			}
-			if most := (w.pools[0].kv.interval + w.pools[0].kv.delay).Seconds(); checks[0].Events == 0 || checks[0].Max > most {
+			if most := (w.pools[0].kv.interval + w.pools[0].kv.delay).Seconds(); checks[0].Events == 0 ||
+				checks[0].Max > most {
 				t.Errorf("%d events took at most %v s, expected at most %v", checks[0].Events, checks[0].Max, most)
 			}
 			for _, sv := range w.pools[0].servers {

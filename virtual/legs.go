@@ -72,10 +72,13 @@ func (d *direct) takesLegs() bool {
 		return false
 	}
 	read := func(c *computed, prefills bool, fields *described.Fields, leg modelserver.Leg) bool {
-		return c.Read(&x.first(prefills).reader, d.reads(), modelserver.APIOf(d.Path), d.Described.With(fields), leg, w.rec != nil)
+		return c.Read(&x.first(prefills).reader, d.reads(), modelserver.APIOf(d.Path), d.Described.With(fields), leg,
+			w.rec != nil)
 	}
-	if l.prefiller != nil && !(read(&l.prefill, true, l.course.Prefill, modelserver.Prefill) && read(&d.asked, false, l.course.Decode, modelserver.Decode) &&
-		d.asked.MayFetch(&d.server.reader, l.prefiller.host())) {
+	if l.prefiller != nil &&
+		!(read(&l.prefill, true, l.course.Prefill, modelserver.Prefill) &&
+			read(&d.asked, false, l.course.Decode, modelserver.Decode) &&
+			d.asked.MayFetch(&d.server.reader, l.prefiller.host())) {
 		return false
 	}
 	l.life = flow.NewSidecarLife(d.server.behind(), prefiller)
@@ -131,7 +134,8 @@ func (l *legs) enter() bool {
 	}
 	var kept *connector.Kept
 	if h := l.prefill.Sequence.Hold; h != nil {
-		kept = &connector.Kept{EngineID: l.prefiller.core.Config().EngineID, RequestID: l.d.ID, Host: l.prefiller.host(), Port: l.prefiller.pool.spec.SideChannel(), Blocks: h.Blocks}
+		kept = &connector.Kept{EngineID: l.prefiller.core.Config().EngineID, RequestID: l.d.ID,
+			Host: l.prefiller.host(), Port: l.prefiller.pool.spec.SideChannel(), Blocks: h.Blocks}
 	}
 	l.d.asked.Fetch(l.course.Fetch(kept))
 	return false
@@ -175,7 +179,8 @@ func (l *legs) seesEnd() bool {
 
 // left says whether nothing refers to the legs any more.
 func (l *legs) left() bool {
-	return l.prefiller == nil || l.prefiller.core.Left(&l.prefill.Sequence.Sequence) && l.d.server.core.Left(&l.d.asked.Sequence.Sequence)
+	return l.prefiller == nil || l.prefiller.core.Left(&l.prefill.Sequence.Sequence) &&
+		l.d.server.core.Left(&l.d.asked.Sequence.Sequence)
 }
 
 // of is what a leg of one that takes every step is, idOf that leg's number; first and last

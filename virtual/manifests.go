@@ -42,7 +42,8 @@ func (f *front) send(v *workload.Conversation, q workload.Request) {
 	list := header.Of("content-type", r.ContentType(), "x-request-id", r.ID)
 	if f.router != nil {
 		for _, name := range f.router.Headers() { // only the router may say them
-			r.Header = slices.DeleteFunc(slices.Clone(r.Header), func(h header.Header) bool { return strings.EqualFold(h.Name, name) })
+			r.Header = slices.DeleteFunc(slices.Clone(r.Header),
+				func(h header.Header) bool { return strings.EqualFold(h.Name, name) })
 		}
 		d := f.router.Decide(r.Bytes())
 		if d.Answer != nil {
@@ -52,7 +53,8 @@ func (f *front) send(v *workload.Conversation, q workload.Request) {
 		r.Header = append(r.Header, d.Set...)
 	}
 	draw := machine.DrawFor(f.w.hops.seed, "envoy", "share", r.ID)
-	said := f.table.Decide(gateway.Request{Method: "POST", Host: r.Host, Target: r.Path, Headers: append(list, r.Header...)}, f.port, draw.Intn)
+	said := f.table.Decide(gateway.Request{Method: "POST", Host: r.Host, Target: r.Path,
+		Headers: append(list, r.Header...)}, f.port, draw.Intn)
 	if said.Status != 0 {
 		f.answer(r, v, said.Status, nil)
 		return

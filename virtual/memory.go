@@ -84,7 +84,8 @@ func (w *world) recycle() {
 // and that nothing under way or in an engine knows of it.
 func (r *request) isDone() bool {
 	a := &r.memory.answering
-	return r.whole && r.at == a && a.resp.Over() && !a.news && a.p.Gone == "" && a.p.Kept == nil && len(a.p.Choices) == 1 && a.p.Choices[0].Finished && !a.p.Choices[0].Aborted &&
+	return r.whole && r.at == a && a.resp.Over() && !a.news && a.p.Gone == "" && a.p.Kept == nil &&
+		len(a.p.Choices) == 1 && a.p.Choices[0].Finished && !a.p.Choices[0].Aborted &&
 		r.sidecar == nil && r.pool.kv == nil && r.modes().limit == 0 && r.stream.Result() != stream.Running &&
 		r.ways.up.busy+r.ways.upBehind.busy+r.ways.downBehind.busy+r.ways.down.busy == 0
 }

@@ -18,10 +18,13 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 		least    int    // requests' memory that is free in the end
 		most     int
 	}{
-		"all end":                              {"requests: 300, concurrency: 5", false, "", 5, 6},
-		"all end, in all steps":                {"requests: 300, concurrency: 5", true, "", 5, 6},
-		"all end, at servers that come and go": {"requests: 300, concurrency: 5", false, "autoscaling: {signal: queue, minReplicas: 1, maxReplicas: 4, targets: {running: 1}}\n  lifecycle: {startup: 50ms}", 5, 6},
-		"all leave":                            {"requests: 300, concurrency: 5, leaving: {after: 1ms, rate: 100%}", false, "", 0, 0},
+		"all end":               {"requests: 300, concurrency: 5", false, "", 5, 6},
+		"all end, in all steps": {"requests: 300, concurrency: 5", true, "", 5, 6},
+		"all end, at servers that come and go": {"requests: 300, concurrency: 5", false,
+			"autoscaling: {signal: queue, minReplicas: 1, maxReplicas: 4, targets: {running: 1}}\n  lifecycle: " +
+				"{startup: 50ms}", 5, 6},
+		"all leave": {"requests: 300, concurrency: 5, leaving: {after: 1ms, rate: 100%}",
+			false, "", 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +49,8 @@ workload: {`+c.workload+`}
 				t.Fatal(err)
 			}
 			if n := len(w.memories) + len(w.spares); w.done != 300 || n < c.least || n > c.most {
-				t.Errorf("%d requests have ended, and the memory of %d is free; expected 300, and %d to %d", w.done, n, c.least, c.most)
+				t.Errorf("%d requests have ended, and the memory of %d is free; expected 300, and %d to %d", w.done, n,
+					c.least, c.most)
 			}
 			for _, sv := range w.pools[0].servers {
 				for _, a := range sv.has {

@@ -44,7 +44,8 @@ func (m *message) begun() {
 		return
 	}
 	x := r.modes()
-	r.tell(stream.Message{Kind: stream.Headers, Head: m.head, Modes: stream.Modes{Request: x.request, Response: x.response}})
+	r.tell(stream.Message{Kind: stream.Headers, Head: m.head,
+		Modes: stream.Modes{Request: x.request, Response: x.response}})
 	if x.sees() {
 		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
 	}

@@ -37,7 +37,8 @@ func (f *front) modesOf(a *gateway.Asking) *modes {
 	if a == nil || f.asking[a] != nil {
 		return f.asking[a]
 	}
-	shown := map[gateway.Body]stream.BodyMode{gateway.BodyFullDuplex: stream.FullDuplex, gateway.BodyStreamed: stream.Streamed, gateway.BodyBuffered: stream.Buffered, gateway.BodyUnseen: stream.NoBody}
+	shown := map[gateway.Body]stream.BodyMode{gateway.BodyFullDuplex: stream.FullDuplex,
+		gateway.BodyStreamed: stream.Streamed, gateway.BodyBuffered: stream.Buffered, gateway.BodyUnseen: stream.NoBody}
 	m := &modes{request: shown[a.Request], response: shown[a.Response], failOpen: a.FailOpen}
 	if a.Request != gateway.BodyFullDuplex {
 		m.limit = machine.FromDuration(a.Timeout)

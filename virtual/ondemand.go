@@ -77,7 +77,8 @@ type reading struct {
 func newOnDemand(k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *onDemand {
 	of, w := k.pool, k.pool.w
 	slows := slices.ContainsFunc(p.Incidents, func(x scenario.Incident) bool { return x.What == scenario.SlowMetrics })
-	if w.eachPage || of.mortal || of.varies() || slows || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil && p.ModelServer.StepDetail() != lifecycle.NoSteps {
+	if w.eachPage || of.mortal || of.varies() || slows || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil &&
+		p.ModelServer.StepDetail() != lifecycle.NoSteps {
 		return nil
 	}
 	source, sources := -1, k.m.Sources()
@@ -94,10 +95,12 @@ func newOnDemand(k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *on
 		return nil
 	}
 	src := &sources[source]
-	if _, probes := src.Source.(picker.Prober); probes || src.Path != "/metrics" || w.hops.scrape.longest() >= src.Interval {
+	if _, probes := src.Source.(picker.Prober); probes || src.Path != "/metrics" ||
+		w.hops.scrape.longest() >= src.Interval {
 		return nil
 	}
-	f := &onDemand{k: k, source: source, interval: src.Interval, list: make([]*reading, len(endpoints)), pages: metrics.NewCollector(src.Wants)}
+	f := &onDemand{k: k, source: source, interval: src.Interval, list: make([]*reading, len(endpoints)),
+		pages: metrics.NewCollector(src.Wants)}
 	for i, e := range endpoints {
 		_, sv, err := of.outside.reach(&url.URL{Scheme: src.Scheme, Host: src.Address(&epp.Target{Endpoint: e})})
 		if err != nil || sv != of.servers[i] {
@@ -121,7 +124,8 @@ func (f *onDemand) begin(endpoints []*picker.Endpoint) {
 	for i, e := range endpoints {
 		r := &reading{f: f, server: f.k.pool.servers[i], target: f.k.m.Target(e.ID())}
 		c := r.server.engine.Config()
-		kind := kindOfServer{c.Batching, c.BlockSize, c.NumGPUBlocks, c.NumCPUBlocks, c.DisablePrefixCaching, fmt.Sprint(e.Labels)}
+		kind := kindOfServer{c.Batching, c.BlockSize, c.NumGPUBlocks, c.NumCPUBlocks, c.DisablePrefixCaching,
+			fmt.Sprint(e.Labels)}
 		if _, known := kinds[kind]; !known {
 			kinds[kind] = len(kinds)
 			first = append(first, r.server)

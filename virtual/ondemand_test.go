@@ -49,15 +49,21 @@ pools:
 workload: {requests: %d, prompt: {characters: 40..4000}, %s, leaving: {after: 1ms..1s, rate: 10%%}, %s}
 hops: {network: '%s', scrape: '%s'}
 `, rapid.IntRange(1, 1000).Draw(t, "seed"), rapid.IntRange(2, 9).Draw(t, "replicas"), some("batching", "continuous", "continuous", "static"),
-			some("adapters", "loraAdapters: [a, b, c]", "maxNumSeqs: 8"), some("interval", "50ms", "10ms", "1s", "37ms"), some("sources", "", ", {pluginRef: health-data-source}"), rapid.IntRange(20, 150).Draw(t, "requests"),
-			some("arrivals", "rate: 20", "rate: 200", "rate: 1000", "concurrency: 3", "concurrency: 30"), some("prompts", "conversations: {turns: 1..3, thinkTime: 20ms}", "maxTokens: 50"),
-			some("network", "0", "1ms", "lognormal(330us, 100us)"), some("scrape", "0", "2ms", "8ms", "lognormal(350us, 65us)", "1ms..9ms"))
+			some("adapters", "loraAdapters: [a, b, c]", "maxNumSeqs: 8"),
+			some("interval", "50ms", "10ms", "1s", "37ms"),
+			some("sources", "", ", {pluginRef: health-data-source}"),
+			rapid.IntRange(20, 150).Draw(t, "requests"),
+			some("arrivals", "rate: 20", "rate: 200", "rate: 1000", "concurrency: 3", "concurrency: 30"),
+			some("prompts", "conversations: {turns: 1..3, thinkTime: 20ms}", "maxTokens: 50"),
+			some("network", "0", "1ms", "lognormal(330us, 100us)"),
+			some("scrape", "0", "2ms", "8ms", "lognormal(350us, 65us)", "1ms..9ms"))
 		play := func(eachPage bool) (events []flow.Event) {
 			s, err := scenario.Parse("any.yaml", []byte(text))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			w, err := newWorld(s, flow.Func(func(e flow.Event) { events = append(events, e) }), Options{eachPage: eachPage})
+			w, err := newWorld(s, flow.Func(func(e flow.Event) { events = append(events, e) }),
+				Options{eachPage: eachPage})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
@@ -72,7 +78,8 @@ hops: {network: '%s', scrape: '%s'}
 		looked, each := play(false), play(true)
 		for i := range max(len(looked), len(each)) {
 			if i >= min(len(looked), len(each)) || !reflect.DeepEqual(looked[i], each[i]) {
-				t.Fatalf("event %d of %d and %d differs:\n%+v\n%+v\n%s", i, len(looked), len(each), looked[i], each[i], text)
+				t.Fatalf("event %d of %d and %d differs:\n%+v\n%+v\n%s", i, len(looked), len(each), looked[i], each[i],
+					text)
 			}
 		}
 	})

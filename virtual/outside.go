@@ -57,7 +57,8 @@ func (x *outside) reach(u *url.URL) (named string, sv *server, err error) {
 	}
 	switch {
 	case named == "" && sv == nil:
-		return "", nil, fmt.Errorf("connection refused: nobody listens on %s in virtual time, where names are %s", at, strings.Join(slices.Sorted(maps.Keys(x.names)), ", "))
+		return "", nil, fmt.Errorf("connection refused: nobody listens on %s in virtual time, where names are %s", at,
+			strings.Join(slices.Sorted(maps.Keys(x.names)), ", "))
 	case u.Scheme != "http":
 		return "", nil, fmt.Errorf("%s does not speak TLS", at)
 	}

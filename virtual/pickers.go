@@ -132,7 +132,8 @@ func (k *picking) revive() {
 // check has Envoy see at its next health check how the picker is then.
 func (k *picking) check() {
 	if len(k.pool.pickers) > 1 || k.pool.modes.failOpen {
-		k.w.queue.Push((k.w.now/healthInterval+1)*healthInterval, machine.ClassTimer, event{then, func() { k.missed = k.down }})
+		k.w.queue.Push((k.w.now/healthInterval+1)*healthInterval, machine.ClassTimer,
+			event{then, func() { k.missed = k.down }})
 	}
 }
 

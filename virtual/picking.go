@@ -62,14 +62,17 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	if err != nil {
 		return err
 	}
-	built, err := picker.New(cfg, plugins.Builtin(), picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, Brief: w.choices, OwnNames: w.brief && w.explained == 0 && of.kv == nil,
-		Predictor: of.predicting.service(&p.Predictor)})
+	built, err := picker.New(cfg, plugins.Builtin(),
+		picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, Brief: w.choices,
+			OwnNames:  w.brief && w.explained == 0 && of.kv == nil,
+			Predictor: of.predicting.service(&p.Predictor)})
 	if err != nil {
 		return err
 	}
 	streams := s.Stream(p, replica)
 	streams.Recorder, streams.Brief, streams.StandIns = w.rec, w.brief, true
-	k.m, err = epp.New(epp.Config{Picker: built, Replica: replica, Replicas: p.EPP.Replicas, Stream: streams, RecordOnly: true, DocumentHeaders: true, Explain: w.explained, Describe: w.explained > 0})
+	k.m, err = epp.New(epp.Config{Picker: built, Replica: replica, Replicas: p.EPP.Replicas, Stream: streams,
+		RecordOnly: true, DocumentHeaders: true, Explain: w.explained, Describe: w.explained > 0})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
@@ -84,11 +87,14 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
 		x, text := r.Inputs(), string(c.Text)
 		w.logged++
-		h := inputlog.Header{Picker: w.logged, Replica: k.name, Name: c.File, Config: &text, Seed: seed, AllowExperimental: true, Detail: true, Predictor: of.predicting != nil, Bodies: x.Bodies, Version: x.Version}
+		h := inputlog.Header{Picker: w.logged, Replica: k.name, Name: c.File, Config: &text, Seed: seed,
+			AllowExperimental: true, Detail: true, Predictor: of.predicting != nil, Bodies: x.Bodies,
+			Version: x.Version}
 		if len(s.Pools) > 1 {
 			h.Pool = p.Name
 		}
-		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin() // a failure is kept, and told when the recording is closed
+		// a failure is kept, and told when the recording is closed
+		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin()
 	}
 	k.samples, k.turns = nil, nil
 	for i := range k.m.Sources() {

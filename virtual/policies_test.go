@@ -70,10 +70,17 @@ func TestPoliciesLeaveNothing(t *testing.T) {
 		of := func(label string, list ...string) string { return rapid.SampledFrom(list).Draw(t, label) }
 		var policy []string
 		for _, x := range []string{
-			of("retry", "", "retry: {numRetries: 3, retryOn: ['5xx', reset, connect-failure], perTryTimeout: 300ms, backoff: {baseInterval: 5ms, maxInterval: 50ms}}", "retry: {numRetries: 1, retryOn: [connect-failure]}"),
+			of("retry", "", "retry: {numRetries: 3, retryOn: ['5xx', reset, connect-failure], perTryTimeout: 300ms, "+
+				"backoff: {baseInterval: 5ms, maxInterval: 50ms}}",
+				"retry: {numRetries: 1, retryOn: [connect-failure]}"),
 			of("time", "", "timeout: {request: 900ms}", "timeout: {request: 50ms}"),
-			"circuitBreaker: " + of("breaker", "{}", "{maxConnections: 2, maxPendingRequests: 3}", "{maxRequests: 4, maxRetries: 1}", "{outlierDetection: {consecutive5xxErrors: 2, interval: 50ms, baseEjectionTime: 100ms, maxEjectionPercent: 70}}",
-				"{maxConnections: 1, outlierDetection: {consecutiveLocalOriginFailures: 1, splitExternalLocalOriginErrors: true, successRateMinimumHosts: 2, successRateRequestVolume: 2, interval: 50ms, baseEjectionTime: 1s, maxEjectionPercent: 100}}"),
+			"circuitBreaker: " + of("breaker", "{}", "{maxConnections: 2, maxPendingRequests: 3}",
+				"{maxRequests: 4, maxRetries: 1}",
+				"{outlierDetection: {consecutive5xxErrors: 2, interval: 50ms, baseEjectionTime: 100ms, "+
+					"maxEjectionPercent: 70}}",
+				"{maxConnections: 1, outlierDetection: {consecutiveLocalOriginFailures: 1, "+
+					"splitExternalLocalOriginErrors: true, successRateMinimumHosts: 2, successRateRequestVolume: 2, "+
+					"interval: 50ms, baseEjectionTime: 1s, maxEjectionPercent: 100}}"),
 		} {
 			if x != "" {
 				policy = append(policy, x)
@@ -82,7 +89,8 @@ func TestPoliciesLeaveNothing(t *testing.T) {
 		n++
 		path := filepath.Join(dir, fmt.Sprintf("m%d.yaml", n))
 		modes := []string{"FullDuplexStreamed", "Streamed", "Buffered", "NONE"}
-		text := fmt.Sprintf(manyPolicies, rapid.Bool().Draw(t, "probed"), strings.Join(policy, "\n  "), rapid.Bool().Draw(t, "open"), of("shown", modes...), of("answers", modes...))
+		text := fmt.Sprintf(manyPolicies, rapid.Bool().Draw(t, "probed"), strings.Join(policy, "\n  "),
+			rapid.Bool().Draw(t, "open"), of("shown", modes...), of("answers", modes...))
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -91,13 +99,20 @@ func TestPoliciesLeaveNothing(t *testing.T) {
 		case "sidecar":
 			pool += "sidecar: routing, replicas: 2, disaggregation: {prefillReplicas: 1}, "
 		case "fleet":
-			pool += "replicas: 2, lifecycle: {startup: 300ms, preStop: 50ms, gracePeriod: 200ms}, incidents: [{at: 300ms, what: add-server}, {at: 700ms, what: drain-server, server: 0}], "
+			pool += "replicas: 2, lifecycle: {startup: 300ms, preStop: 50ms, gracePeriod: 200ms}, incidents: [{at: " +
+				"300ms, what: add-server}, {at: 700ms, what: drain-server, server: 0}], "
 		default:
-			pool += "incidents: [" + of("incident", "", "{at: 400ms, what: crash, server: 1, for: 300ms}", "{at: 300ms, what: restart-epp, for: 300ms}") + "], "
+			pool += "incidents: [" +
+				of("incident", "", "{at: 400ms, what: crash, server: 1, for: 300ms}",
+					"{at: 300ms, what: restart-epp, for: 300ms}") + "], "
 		}
-		fault := of("fault", "status=503", "reset", "refuse", "stall=1", "stall", "delay=350ms", "reset-after=1", "die-in-prefill", "no-body")
-		s := fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nseed: %d\nmanifests: %s\npools: [{name: one, %smodelServer: {prefill: 20ms..200ms, interTokenLatency: 10ms, outputTokens: 4, faults: [{fault: %s, rate: 40%%}]}}]\nworkload: {requests: 40, rate: 40, timeout: 2s, stream: %v%s}\n",
-			rapid.IntRange(1, 100).Draw(t, "seed"), path, pool, fault, rapid.Bool().Draw(t, "streams"), of("leaves", "", ", leaving: {after: 100ms, requests: [3, 9, 20]}"))
+		fault := of("fault", "status=503", "reset", "refuse", "stall=1", "stall", "delay=350ms", "reset-after=1",
+			"die-in-prefill", "no-body")
+		s := fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nseed: %d\nmanifests: %s\npools: [{name: "+
+			"one, %smodelServer: {prefill: 20ms..200ms, interTokenLatency: 10ms, outputTokens: 4, faults: [{fault: "+
+			"%s, rate: 40%%}]}}]\nworkload: {requests: 40, rate: 40, timeout: 2s, stream: %v%s}\n",
+			rapid.IntRange(1, 100).Draw(t, "seed"), path, pool, fault, rapid.Bool().Draw(t, "streams"),
+			of("leaves", "", ", leaving: {after: 100ms, requests: [3, 9, 20]}"))
 		play := func() (events []string, finished int) {
 			x, err := scenario.Parse("x.yaml", []byte(s))
 			if err != nil {
@@ -118,7 +133,8 @@ func TestPoliciesLeaveNothing(t *testing.T) {
 		first, finished := play()
 		second, _ := play()
 		if finished != 40 || strings.Join(first, "\n") != strings.Join(second, "\n") {
-			t.Fatalf("%d of 40 requests ended; the same again: %v\n%s\n%s", finished, len(first) == len(second), s, text)
+			t.Fatalf("%d of 40 requests ended; the same again: %v\n%s\n%s", finished, len(first) == len(second), s,
+				text)
 		}
 	})
 	for _, o := range []flow.Outcome{flow.Completed, flow.Unavailable, flow.TimedOut, flow.Broken, flow.Left} {

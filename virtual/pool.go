@@ -58,10 +58,13 @@ type pool struct {
 func (w *world) newPool(s *scenario.Scenario, index int) error {
 	p := &s.Pools[index]
 	if len(p.Endpoints) > 0 {
-		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play simulated model servers (replicas)", p.Name)
+		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play "+
+			"simulated model servers (replicas)", p.Name)
 	}
-	x := &pool{w: w, index: index, spec: p, name: p.Name, byAddr: map[string]*server{}, byHost: map[string]*server{}, model: p.Model,
-		voc: tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p), adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
+	x := &pool{w: w, index: index, spec: p, name: p.Name, byAddr: map[string]*server{}, byHost: map[string]*server{},
+		model: p.Model,
+		voc:   tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p),
+		adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
 	w.pools = append(w.pools, x)
 	if x.hops = &w.hops; !p.Picked() {
 		x.hops = w.hops.unasked(&s.Hops, len(s.Pools) > 1)
@@ -91,7 +94,8 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	// it was, and sees it die.
 	for i := range p.Incidents {
 		x.mortal = x.mortal || p.Incidents[i].What == scenario.RestartEPP
-		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer, event{happens, &incident{&p.Incidents[i], x}})
+		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer,
+			event{happens, &incident{&p.Incidents[i], x}})
 	}
 	x.outside.open(x, p)
 	x.predicting = newPredicting(w, s, &p.Predictor)
@@ -125,32 +129,41 @@ func (x *pool) newServer(s *scenario.Scenario, p *scenario.Pool, i int) error {
 	config.Gaps, config.SingleSteps = x.w.gaps, config.SingleSteps || x.w.stepByStep
 	m := p.Server(i)
 	own := m
-	if m.Batching != scenario.Independent { // the engine says how long all takes but how long answers are, which is the pool's
+	// the engine says how long all takes but how long answers are, which is the pool's
+	if m.Batching != scenario.Independent {
 		own = &p.ModelServer
 	}
 	for id := range len(x.adapters) {
 		config.Adapters = append(config.Adapters, engine.AdapterID(id+1))
 	}
-	core, err := enginecore.New(enginecore.Config{Engine: config, Index: i, EngineID: modelserver.EngineID(s.Seed, i), ViaStore: p.Link().ViaStore,
-		Ranks: m.TensorParallelSize, Publish: x.kv != nil, OutOfMemory: m.OutOfMemory()})
+	core, err := enginecore.New(
+		enginecore.Config{Engine: config, Index: i, EngineID: modelserver.EngineID(s.Seed, i),
+			ViaStore: p.Link().ViaStore,
+			Ranks:    m.TensorParallelSize, Publish: x.kv != nil, OutOfMemory: m.OutOfMemory()})
 	if err != nil {
 		return fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	sv := &server{pool: x, draws: s.Draws(own), index: i, name: p.ServerName(i), role: report.RoleOf(p.Prefills(i), p.Disaggregation.PrefillReplicas > 0), endpoint: address(x.index, i), core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
+	sv := &server{pool: x, draws: s.Draws(own), index: i, name: p.ServerName(i),
+		role: report.RoleOf(p.Prefills(i), p.Disaggregation.PrefillReplicas > 0), endpoint: address(x.index, i),
+		core: core, engine: core.Engine(), calls: map[enginecore.Call]peer{}}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
-	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: m.MemoryTaken(), TensorParallel: m.TensorParallelSize,
-		Transfers: p.Link().Metrics, KVConsumer: !p.Prefills(i)}
+	sv.told = stats.Server{Engine: sv.engine.Config(), Model: p.Model, MemoryBytes: m.MemoryTaken(),
+		TensorParallel: m.TensorParallelSize,
+		Transfers:      p.Link().Metrics, KVConsumer: !p.Prefills(i)}
 	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
 	x.w.servers++ // steps that begin or end at one moment do so in the order of servers, whoever looked at one before
 	sv.rank = x.w.servers
 	sv.open(x.w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: m.StepDetail()}
 	sv.steps.Timer, _ = config.Timer.(*latency.Timer)
-	sv.reader = modelserver.Reader{State: state{sv}, Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: p.Models(),
-		Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(), Vocabulary: x.voc, EngineID: core.Config().EngineID, TensorParallel: max(1, m.TensorParallelSize),
-		PromptTokensDetails: true, Forms: x.forms, OwnNames: x.kv == nil && ownNames(p)}}
+	sv.reader = modelserver.Reader{State: state{sv},
+		Config: &modelserver.Config{Seed: s.Seed, Engine: sv.engine.Config(), Models: p.Models(),
+			Tokenizer: p.Tokenizer(), Template: tokens.TemplateFor(x.model), ChatTemplate: p.Template(),
+			Vocabulary: x.voc,
+			EngineID:   core.Config().EngineID, TensorParallel: max(1, m.TensorParallelSize),
+			PromptTokensDetails: true, Forms: x.forms, OwnNames: x.kv == nil && ownNames(p)}}
 	if c := sv.reader.Config; p.Sidecar != scenario.NoSidecar || p.ModelServer.KVEvents.Published() {
 		c.Connector = p.Link()
 		if c.KVRole = connector.RoleConsumer; p.Prefills(i) {
@@ -193,7 +206,8 @@ func address(pool, i int) string {
 // settled is what must hold of the pool after every run.
 func (x *pool) settled() error {
 	if x.cluster != nil && x.cluster.m.InFlight() > 0 {
-		return fmt.Errorf("virtual: Envoy still has %d requests for %s; this is a fault of windtunnel", x.cluster.m.InFlight(), x.name)
+		return fmt.Errorf("virtual: Envoy still has %d requests for %s; this is a fault of windtunnel",
+			x.cluster.m.InFlight(), x.name)
 	}
 	if n := len(x.net.askers) + x.net.net.InFlight(); n > 0 {
 		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", n)
@@ -204,15 +218,18 @@ func (x *pool) settled() error {
 	for _, sv := range x.servers {
 		st := sv.engine.Stats()
 		if n := sv.core.Busy() + st.Running + st.Waiting + len(sv.calls); n > 0 || sv.engine.KVBlocksUsed() > 0 {
-			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault of windtunnel",
+			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault "+
+				"of windtunnel",
 				sv.name, n, sv.engine.KVBlocksUsed(), sv.core.Holds())
 		}
 		if st.Accepted != sv.ends || st.GenerationTokens != sv.made {
-			return fmt.Errorf("virtual: %s accepted %d requests and made %d tokens, and ended %d with %d; this is a fault of windtunnel",
+			return fmt.Errorf("virtual: %s accepted %d requests and made %d tokens, and ended %d with %d; this is a "+
+				"fault of windtunnel",
 				sv.name, st.Accepted, st.GenerationTokens, sv.ends, sv.made)
 		}
 		if sv.sidecar != nil && len(sv.sidecar.busy) > 0 {
-			return fmt.Errorf("virtual: the sidecar of %s still serves %d requests; this is a fault of windtunnel", sv.name, len(sv.sidecar.busy))
+			return fmt.Errorf("virtual: the sidecar of %s still serves %d requests; this is a fault of windtunnel",
+				sv.name, len(sv.sidecar.busy))
 		}
 	}
 	return nil
@@ -226,7 +243,8 @@ func (w *world) loads() (out []report.ServerLoad) {
 			if sv.fleet != nil && !sv.lived {
 				continue
 			}
-			out = append(out, report.ServerLoad{Pool: x.name, Name: sv.name, Endpoint: sv.endpoint, Role: sv.role, Load: sv.engine.Load(w.over)})
+			out = append(out, report.ServerLoad{Pool: x.name, Name: sv.name, Endpoint: sv.endpoint, Role: sv.role,
+				Load: sv.engine.Load(w.over)})
 		}
 	}
 	return out

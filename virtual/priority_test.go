@@ -12,9 +12,13 @@ import (
 func TestPrioritiesAct(t *testing.T) {
 	t.Parallel()
 	for policy, least := range map[string]int{"priority": 0, "fcfs": 50} {
-		for name, o := range map[string]Options{"described": {}, "in bytes": {Bytes: true}, "step by step": {StepByStep: true}} {
-			s := parse(t, fmt.Sprintf("model: llama-3.1-8b, flow: plain, replicas: 1, modelServer: {batching: continuous, accelerator: H100, maxNumSeqs: 2, schedulingPolicy: %s}", policy),
-				"requests: 60, concurrency: 60, outputTokens: 20, classes: [{name: urgent, share: 50%, priority: -5}, {name: batch, share: 50%, priority: 5}]")
+		for name, o := range map[string]Options{"described": {}, "in bytes": {Bytes: true},
+			"step by step": {StepByStep: true}} {
+			s := parse(t, fmt.Sprintf(
+				"model: llama-3.1-8b, flow: plain, replicas: 1, modelServer: {batching: continuous, accelerator: "+
+					"H100, maxNumSeqs: 2, schedulingPolicy: %s}", policy),
+				"requests: 60, concurrency: 60, outputTokens: 20, classes: [{name: urgent, share: 50%, priority: "+
+					"-5}, {name: batch, share: 50%, priority: 5}]")
 			class, batch, urgent, overtaken := map[string]string{}, 0, 0, 0
 			_, err := Play(s, flow.Func(func(e flow.Event) {
 				switch {

@@ -28,8 +28,10 @@ func TestSameOnEveryProcessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, load := range map[string]string{
-		"weibull": "arrivals: weibull, burstiness: 0.37, rate: 40", "gamma": "arrivals: gamma, burstiness: 0.6, rate: 40", "poisson": "rate: 40",
-		"diurnal": "rate: 40, diurnal: {period: 10s, swing: 77%}", "ramp": "stages: [{duration: 3s, rate: 7}, {duration: 5s, rate: 91, ramp: true}]",
+		"weibull": "arrivals: weibull, burstiness: 0.37, rate: 40",
+		"gamma":   "arrivals: gamma, burstiness: 0.6, rate: 40", "poisson": "rate: 40",
+		"diurnal": "rate: 40, diurnal: {period: 10s, swing: 77%}",
+		"ramp":    "stages: [{duration: 3s, rate: 7}, {duration: 5s, rate: 91, ramp: true}]",
 	} {
 		file := filepath.Join(dir, name+".yaml")
 		text := `{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a, flow: plain, replicas: 3, modelServer: {batching: continuous, jitter: {factor: "lognormal(1, 0.1)"}}}],

@@ -21,24 +21,33 @@ func anything(t *rapid.T) string {
 	apart, published := rapid.Bool().Draw(t, "apart"), some("KV events", "none", "msgpack")
 	servers, decode := n("replicas", 1, 3), 0
 	decode = servers
-	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nseed: %d\npools:\n- name: pool\n  replicas: %d\n", n("seed", 1, 1<<30), servers)
+	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nseed: %d\npools:\n- name: pool\n  replicas: %d\n",
+		n("seed", 1, 1<<30), servers)
 	sessions := 0
 	if apart {
 		prefill := n("prefill servers", 1, 2)
 		servers += prefill
 		sessions = n("sessions", 0, 1) * n("session cache", 1, 5)
-		fmt.Fprintf(&b, "  sidecar: routing\n  disaggregation: {prefillReplicas: %d, holdBlocks: %s, connector: %s, onPrefillFailure: %s, onTransferFailure: %s, prefillRetries: %d, sessionCache: %d, nic: %s}\n",
-			prefill, some("hold", "20ms", "1s", "60s"), some("connector", "nixlv2", "nixl", "lmcache", "shared-storage", "offloading", "sglang", "mooncake"),
-			some("failed prefill", "error", "local"), some("failed transfer", "fail", "recompute"), n("retries", 0, 2), sessions, some("nic", "infiniband-200", "ethernet-10"))
+		fmt.Fprintf(&b, "  sidecar: routing\n  disaggregation: {prefillReplicas: %d, holdBlocks: %s, connector: %s, "+
+			"onPrefillFailure: %s, onTransferFailure: %s, prefillRetries: %d, sessionCache: %d, nic: %s}\n",
+			prefill, some("hold", "20ms", "1s", "60s"),
+			some("connector", "nixlv2", "nixl", "lmcache", "shared-storage", "offloading", "sglang", "mooncake"),
+			some("failed prefill", "error", "local"), some("failed transfer", "fail", "recompute"), n("retries", 0, 2),
+			sessions, some("nic", "infiniband-200", "ethernet-10"))
 	} else {
 		fmt.Fprintf(&b, "  flow: %s\n", some("flow", "held", "plain"))
 	}
-	fmt.Fprintf(&b, "  modelServer:\n    batching: %s\n    tensorParallelSize: 2\n    outputTokens: 1..20\n    numGPUBlocks: %d\n    loraAdapters: [a, b]\n    loraLoadTime: %s\n    kvEvents: {format: %s, interval: 10ms}\n    faults:\n",
-		some("batching", "continuous", "continuous", "static", "none"), n("blocks", 200, 2000), some("load time", "0s", "20ms"), published)
+	fmt.Fprintf(&b, "  modelServer:\n    batching: %s\n    tensorParallelSize: 2\n    outputTokens: 1..20\n    "+
+		"numGPUBlocks: %d\n    loraAdapters: [a, b]\n    loraLoadTime: %s\n    kvEvents: {format: %s, interval: "+
+		"10ms}\n    faults:\n",
+		some("batching", "continuous", "continuous", "static", "none"), n("blocks", 200, 2000),
+		some("load time", "0s", "20ms"), published)
 	for range n("faults", 1, 4) {
-		fault := some("fault", "refuse", "reset", "reset-after=1", "reset-after=3", "die-in-prefill", "end-before-part2", "no-body", "lose-kv",
+		fault := some("fault", "refuse", "reset", "reset-after=1", "reset-after=3", "die-in-prefill",
+			"end-before-part2", "no-body", "lose-kv",
 			"stall", "stall=2", "status=503", "status=204", "status=400", "delay=30ms", "delay=10ms;reset")
-		fmt.Fprintf(&b, "    - {fault: %s, rate: %d%%, servers: [%d]}\n", fault, n("rate", 1, 40), n("faulty server", 0, servers-1))
+		fmt.Fprintf(&b, "    - {fault: %s, rate: %d%%, servers: [%d]}\n", fault, n("rate", 1, 40),
+			n("faulty server", 0, servers-1))
 	}
 	if m := n("incidents", 0, 4); m > 0 {
 		b.WriteString("  incidents:\n")
@@ -50,16 +59,23 @@ func anything(t *rapid.T) string {
 			case what == "restart-sidecar" && apart:
 				fmt.Fprintf(&b, "  - {at: %dms, what: restart-sidecar, server: %d}\n", at, n("server", 0, decode-1))
 			case what == "lose-rank":
-				fmt.Fprintf(&b, "  - {at: %dms, what: lose-rank, rank: 1, server: %d, for: %dms}\n", at, n("server", 0, servers-1), n("for", 0, 1000))
+				fmt.Fprintf(&b, "  - {at: %dms, what: lose-rank, rank: 1, server: %d, for: %dms}\n", at,
+					n("server", 0, servers-1), n("for", 0, 1000))
 			default:
-				fmt.Fprintf(&b, "  - {at: %dms, what: crash, server: %d, for: %dms}\n", at, n("server", 0, servers-1), n("for", 0, 1000))
+				fmt.Fprintf(&b, "  - {at: %dms, what: crash, server: %d, for: %dms}\n", at, n("server", 0, servers-1),
+					n("for", 0, 1000))
 			}
 		}
 	}
-	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: 5s\n  stream: %v\n  %s\n  bodyFields: '%s'\n  prompt: {%s}\n  loraAdapters: [{name: a, share: 30%%}, {name: b, share: 20%%}]\n  leaving: {after: 1ms..1s, rate: %d%%}\n",
+	fmt.Fprintf(&b, "workload:\n  requests: %d\n  timeout: 5s\n  stream: %v\n  %s\n  bodyFields: '%s'\n  prompt: "+
+		"{%s}\n  loraAdapters: [{name: a, share: 30%%}, {name: b, share: 20%%}]\n  leaving: {after: 1ms..1s, rate: "+
+		"%d%%}\n",
 		n("requests", 10, 80), rapid.Bool().Draw(t, "stream"), some("api", talking, talking, "api: completions"),
-		some("fields", "{}", "{}", `{"cache_salt": "x"}`, `{"n": 2}`, `{"cache_hit_threshold": 0.5}`, `{"temperature": -1}`, `{"stop": ["the"]}`),
-		some("prompt", "characters: 40..2000", "characters: 100..1000, shared: {groups: 3, characters: 500}", "text: a fixed text of some length that is the same each time", "characters: 20..300, alphabet: unicode"), n("leaving", 1, 30))
+		some("fields", "{}", "{}", `{"cache_salt": "x"}`, `{"n": 2}`, `{"cache_hit_threshold": 0.5}`,
+			`{"temperature": -1}`, `{"stop": ["the"]}`),
+		some("prompt", "characters: 40..2000", "characters: 100..1000, shared: {groups: 3, characters: 500}",
+			"text: a fixed text of some length that is the same each time", "characters: 20..300, alphabet: unicode"),
+		n("leaving", 1, 30))
 	if rapid.Bool().Draw(t, "open loop") {
 		fmt.Fprintf(&b, "  rate: %d\n", n("per second", 5, 100))
 	} else {
@@ -67,7 +83,8 @@ func anything(t *rapid.T) string {
 	}
 	if h := some("hops", "measured", "none", "long", "any"); h != "measured" {
 		for _, hop := range []string{"network", "envoy", "extProc", "sidecar", "scrape"} {
-			of := map[string]string{"none": "0", "long": "20ms", "any": some(hop, "0", "1ms", "0s..50ms", "lognormal(10ms, 30ms, max=1s)")}
+			of := map[string]string{"none": "0", "long": "20ms",
+				"any": some(hop, "0", "1ms", "0s..50ms", "lognormal(10ms, 30ms, max=1s)")}
 			if hop == "network" {
 				b.WriteString("hops:\n")
 			}
@@ -93,7 +110,8 @@ func TestConservation(t *testing.T) {
 			if p := &s.Pools[0]; config != "" && !p.EPP.Config.Given() {
 				p.EPP.Config = scenario.PickerConfig{File: "picker.yaml", Text: []byte(config)}
 			}
-			w, err = newWorld(s, listens(func(e flow.Event) { events = append(events, e) }), Options{eachPage: eachPage})
+			w, err = newWorld(s, listens(func(e flow.Event) { events = append(events, e) }),
+				Options{eachPage: eachPage})
 			if err != nil {
 				t.Fatal(err)
 			}

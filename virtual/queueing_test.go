@@ -232,7 +232,8 @@ func TestLittlesLaw(t *testing.T) {
 	for _, c := range []struct{ name, server, load string }{
 		{"room for all", "batching: continuous, outputTokens: 20..200", "rate: 20"},
 		{"queues", "batching: continuous, maxNumSeqs: 4, outputTokens: 20..200", "rate: 12"},
-		{"too little memory", "batching: continuous, numGPUBlocks: 300, maxModelLen: 4096, outputTokens: 200..900", "concurrency: 40"},
+		{"too little memory", "batching: continuous, numGPUBlocks: 300, maxModelLen: 4096, outputTokens: 200..900",
+			"concurrency: 40"},
 		{"static", "batching: static, maxNumSeqs: 8, outputTokens: 20..200", "concurrency: 40"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -268,11 +269,14 @@ func TestLittlesLaw(t *testing.T) {
 				preempted += l.Preemptions
 			}
 			if n != 400 || math.Abs(there-stayed.Seconds()) > 1e-3*there {
-				t.Errorf("%d requests stayed for %v s together; over time there were %v request-seconds", n, stayed.Seconds(), there)
+				t.Errorf("%d requests stayed for %v s together; over time there were %v request-seconds", n,
+					stayed.Seconds(), there)
 			}
 			for i := range loads {
-				if l := &loads[i].Load; l.For > loads[0].Load.For || l.For.Seconds() > 1.001*ended.Seconds() || l.Prompts <= 0 || l.Prompts >= l.Busy || l.Busy > l.For {
-					t.Errorf("%s is told of for %s, busy for %s and %s of that with prompts; the last request ended at %s", loads[i].Name, l.For, l.Busy, l.Prompts, ended)
+				if l := &loads[i].Load; l.For > loads[0].Load.For || l.For.Seconds() > 1.001*ended.Seconds() ||
+					l.Prompts <= 0 || l.Prompts >= l.Busy || l.Busy > l.For {
+					t.Errorf("%s is told of for %s, busy for %s and %s of that with prompts; the last request ended "+
+						"at %s", loads[i].Name, l.For, l.Busy, l.Prompts, ended)
 				}
 			}
 			if (c.name == "too little memory") != (preempted > 0) {

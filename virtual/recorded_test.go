@@ -33,7 +33,8 @@ func branching(t *rapid.T) (list []workload.Recorded) {
 		if rapid.IntRange(0, 2).Draw(t, "waits") == 0 {
 			at += machine.Time(rapid.IntRange(0, 3000).Draw(t, "ms")) * machine.Millisecond
 		}
-		list = append(list, workload.Recorded{At: at, Chat: rapid.IntRange(0, 9).Draw(t, "chat") > 0, Stream: rapid.Bool().Draw(t, "stream"),
+		list = append(list, workload.Recorded{At: at, Chat: rapid.IntRange(0, 9).Draw(t, "chat") > 0,
+			Stream: rapid.Bool().Draw(t, "stream"),
 			Output: rapid.IntRange(1, 60).Draw(t, "output"), Prompt: []workload.RecordedPrompt{p}})
 	}
 	return list

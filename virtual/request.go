@@ -147,7 +147,8 @@ func (r *request) client() *request {
 func (r *request) head() header.List {
 	h := make(header.List, 4, 5+len(r.Header))
 	h[0], h[1] = header.Header{Name: ":method", Value: "POST"}, header.Header{Name: ":path", Value: r.Path}
-	h[2], h[3] = header.Header{Name: "content-type", Value: r.ContentType()}, header.Header{Name: "x-request-id", Value: r.ID}
+	h[2], h[3] = header.Header{Name: "content-type", Value: r.ContentType()},
+		header.Header{Name: "x-request-id", Value: r.ID}
 	switch {
 	case r.GRPC:
 		h = append(h, header.Header{Name: "te", Value: "trailers"})
@@ -311,7 +312,8 @@ func (r *request) left() {
 
 // forward opens the request at the model server that the EPP chose.
 func (r *request) forward(set header.List) {
-	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: r.ContentType()}, header.Header{Name: "x-request-id", Value: r.ID})
+	head := append(r.w.head[:0], header.Header{Name: "content-type", Value: r.ContentType()},
+		header.Header{Name: "x-request-id", Value: r.ID})
 	if r.headers != nil {
 		head = append(head[:0], r.headers...)
 	} else {

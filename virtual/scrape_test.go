@@ -56,8 +56,10 @@ func picks(events []flow.Event) string {
 func TestScrapeInterval(t *testing.T) {
 	t.Parallel()
 	of := func(interval string) string {
-		return picks(loaded(t, `{type: vllm-metric-scraper, parameters: {interval: `+interval+`}}, {type: queue-scorer}, {type: running-requests-size-scorer}`,
-			"{pluginRef: running-requests-size-scorer}, {pluginRef: queue-scorer}", "{pluginRef: vllm-metric-scraper, extractors: [{pluginRef: vllm-metric-scraper}]}"))
+		return picks(loaded(t, `{type: vllm-metric-scraper, parameters: {interval: `+
+			interval+`}}, {type: queue-scorer}, {type: running-requests-size-scorer}`,
+			"{pluginRef: running-requests-size-scorer}, {pluginRef: queue-scorer}",
+			"{pluginRef: vllm-metric-scraper, extractors: [{pluginRef: vllm-metric-scraper}]}"))
 	}
 	often, seldom := of("50ms"), of("5s")
 	if often == seldom {
@@ -78,7 +80,8 @@ func TestScrapeInterval(t *testing.T) {
 func TestScrapedMetrics(t *testing.T) {
 	t.Parallel()
 	const core = "{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}"
-	for _, spec := range []string{"vllm_request_latency_p99", "vllm_tokens_per_second", "vllm_gpu_utilization", "vllm:prompt_tokens_total",
+	for _, spec := range []string{"vllm_request_latency_p99", "vllm_tokens_per_second", "vllm_gpu_utilization",
+		"vllm:prompt_tokens_total",
 		"vllm:request_success_total{finished_reason=\\\"stop\\\"}", "vllm_gpu_compute_utilization_percent"} {
 		t.Run(spec, func(t *testing.T) {
 			t.Parallel()

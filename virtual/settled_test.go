@@ -30,7 +30,8 @@ func TestConservationIsAlwaysOn(t *testing.T) {
 				sv.engine.Advance(at, &fx)
 			}
 		}},
-		{"a request that a server still serves", "still has 1 requests", func(_ *world, sv *server) { sv.calls = map[enginecore.Call]peer{1: {}} }},
+		{"a request that a server still serves", "still has 1 requests",
+			func(_ *world, sv *server) { sv.calls = map[enginecore.Call]peer{1: {}} }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,7 +15,8 @@ import (
 // moment: whoever comes finds their places free.
 func TestClientsLeaveBeforeOthersArrive(t *testing.T) {
 	t.Parallel()
-	for name, how := range map[string]string{"timed_out": "timeout: 1s", "client_left": "timeout: 1h, leaving: {after: 1s, rate: 100%}"} {
+	for name, how := range map[string]string{"timed_out": "timeout: 1s",
+		"client_left": "timeout: 1h, leaving: {after: 1s, rate: 100%}"} {
 		s, err := scenario.Parse("x.yaml", fmt.Appendf(nil, `apiVersion: windtunnel/v1alpha1
 kind: Scenario
 pools:

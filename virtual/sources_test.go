@@ -13,7 +13,8 @@ import (
 func TestOtherSourcesMoveTheRun(t *testing.T) {
 	t.Parallel()
 	play := func(source string) report.Summary {
-		s := parse(t, "flow: plain, replicas: 1, modelServer: {batching: continuous, prefixCaching: false, outputTokens: 100, source: "+source+"}",
+		s := parse(t, "flow: plain, replicas: 1, modelServer: {batching: continuous, prefixCaching: false, "+
+			"outputTokens: 100, source: "+source+"}",
 			"requests: 200, rate: 0.5, api: completions, prompt: {tokens: 1000}")
 		s.Hops = scenario.Hops{}
 		tally := report.NewTally()

@@ -41,7 +41,8 @@ func recursion(n int, play func(each func(sent, ended float64))) *report.Sample 
 		play(func(sent, ended float64) {
 			i++
 			at := machine.Time(sent * 1e7)
-			add(report.Ended{Number: i, Sent: at, E2E: machine.Time(ended*1e7) - at, Prompt: 1, Tokens: 1, Completed: true})
+			add(report.Ended{Number: i, Sent: at, E2E: machine.Time(ended*1e7) - at, Prompt: 1, Tokens: 1,
+				Completed: true})
 		})
 		return nil
 	})
@@ -66,8 +67,10 @@ func openQueue(load float64, surelyFrom int) system {
 				each(at, free)
 			}
 		})
-	}, known(map[string]float64{"e2e mean": mean / 100, "e2e p50": mean * math.Ln2 / 100, "e2e p90": mean * math.Log(10) / 100,
-		"e2e p99": mean * math.Log(100) / 100, "requests/s": load * 100, "in flight": load * mean}), queueLengths, surelyFrom, nil}
+	}, known(map[string]float64{"e2e mean": mean / 100, "e2e p50": mean * math.Ln2 / 100,
+		"e2e p90": mean * math.Log(10) / 100,
+		"e2e p99": mean * math.Log(100) / 100, "requests/s": load * 100, "in flight": load * mean}), queueLengths,
+		surelyFrom, nil}
 }
 
 func known(m map[string]float64) func(*testing.T) map[string]float64 {
@@ -129,26 +132,31 @@ func closedQueue(load float64, n, surelyFrom int) system {
 			return over
 		})
 	}
-	return system{fmt.Sprintf("closed loop at %.1f", load), func(_ *testing.T, requests int, seed uint64) *report.Sample {
-		r := rand.New(rand.NewPCG(seed, 9))
-		return recursion(requests, func(each func(sent, ended float64)) {
-			c, free := make(clients, n), 0.0
-			for range requests {
-				sent := heap.Pop(&c).(float64)
-				free = max(sent, free) + r.ExpFloat64()
-				each(sent, free)
-				heap.Push(&c, free+think*r.ExpFloat64())
-			}
-		})
-	}, known(map[string]float64{"e2e mean": (float64(n)/rate - think) / 100, "e2e p50": quantile(0.5) / 100, "e2e p90": quantile(0.9) / 100,
-		"e2e p99": quantile(0.99) / 100, "requests/s": rate * 100, "in flight": float64(n) - rate*think}), queueLengths, surelyFrom, nil}
+	return system{fmt.Sprintf("closed loop at %.1f", load),
+		func(_ *testing.T, requests int, seed uint64) *report.Sample {
+			r := rand.New(rand.NewPCG(seed, 9))
+			return recursion(requests, func(each func(sent, ended float64)) {
+				c, free := make(clients, n), 0.0
+				for range requests {
+					sent := heap.Pop(&c).(float64)
+					free = max(sent, free) + r.ExpFloat64()
+					each(sent, free)
+					heap.Push(&c, free+think*r.ExpFloat64())
+				}
+			})
+		}, known(map[string]float64{"e2e mean": (float64(n)/rate - think) / 100, "e2e p50": quantile(0.5) / 100,
+			"e2e p90": quantile(0.9) / 100,
+			"e2e p99": quantile(0.99) / 100, "requests/s": rate * 100, "in flight": float64(n) - rate*think}),
+		queueLengths,
+		surelyFrom, nil}
 }
 
 // servers are model servers that batch, under a load that a scenario writes down. What is true of them is the mean
 // of 50 runs of 200,000 requests with other seeds.
 func servers(name, load string, lengths []int, surelyFrom int) system {
 	play := func(t *testing.T, n int, seed uint64) *report.Sample {
-		s, err := scenario.Parse("servers.yaml", fmt.Appendf(nil, `{apiVersion: windtunnel/v1alpha1, kind: Scenario, name: servers, seed: %d,
+		s, err := scenario.Parse("servers.yaml",
+			fmt.Appendf(nil, `{apiVersion: windtunnel/v1alpha1, kind: Scenario, name: servers, seed: %d,
 			pools: [{name: default, flow: plain, replicas: 2, modelServer: {batching: continuous, accelerator: H100, model: llama-3.1-8b, maxNumSeqs: 16, outputTokens: 'exponential(60, min=1, max=600)'}}],
 			workload: {requests: %d, timeout: 24h, prompt: {characters: 200..4000}, %s}}`, seed, n, load))
 		if err != nil {
@@ -174,7 +182,8 @@ func (s system) measured() system {
 			squares := map[string]float64{}
 			for seed := range uint64(runs) {
 				a := (report.Runs{s.play(t, n, 1_000_000+seed)}).Under(report.SLO{})
-				for _, name := range []string{"ttft mean", "ttft p50", "ttft p90", "tpot mean", "itl mean", "e2e mean", "e2e p90", "requests/s", "output tokens/s"} {
+				for _, name := range []string{"ttft mean", "ttft p50", "ttft p90", "tpot mean", "itl mean", "e2e mean",
+					"e2e p90", "requests/s", "output tokens/s"} {
 					v := estimate(t, a, name).Value
 					truth[name] += v / runs
 					squares[name] += v * v / runs
@@ -264,7 +273,8 @@ func TestStatisticsOfIntervals(t *testing.T) {
 						c := cells[name]
 						held, bias, se := c.result()
 						se = math.Hypot(se, s.unsure[name])
-						fmt.Fprintf(&text, "\n%16s: printed in %3.0f%%, hold %5.1f%%, ±%.1f%%, bias %+.2f%% (%+.1f)", name,
+						fmt.Fprintf(&text, "\n%16s: printed in %3.0f%%, hold %5.1f%%, ±%.1f%%, bias %+.2f%% (%+.1f)",
+							name,
 							100*c.printed/c.runs, 100*held, 100*c.half/c.printed, 100*bias, bias/se)
 						if c.printed > 0 {
 							mu.Lock()
@@ -278,7 +288,8 @@ func TestStatisticsOfIntervals(t *testing.T) {
 						case n >= s.surelyFrom && (mean || strings.HasSuffix(name, "/s")) && c.printed < 0.95*c.runs:
 							t.Errorf("%s: %.0f of %.0f runs print an interval", name, c.printed, c.runs)
 						case mean && math.Abs(bias) > max(0.005, 3*se) && (n > 2000 || s.name != "open loop at 0.9"):
-							t.Errorf("%s: it is off by %+.2f%% on average (%.1f standard errors)", name, 100*bias, bias/se)
+							t.Errorf("%s: it is off by %+.2f%% on average (%.1f standard errors)", name, 100*bias,
+								bias/se)
 						}
 					}
 					t.Log(text.String())

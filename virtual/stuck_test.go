@@ -33,7 +33,8 @@ func TestNoHang(t *testing.T) {
 			}
 		}
 		at := w.now
-		if err := w.loop(nil); err == nil || !strings.Contains(err.Error(), "nothing more happens, and 1 conversations") {
+		if err := w.loop(nil); err == nil ||
+			!strings.Contains(err.Error(), "nothing more happens, and 1 conversations") {
 			t.Errorf("each page %v: %v", eachPage, err)
 		}
 		if pages := w.now > at; pages != eachPage || w.now > at+2*patience {

@@ -67,16 +67,17 @@ const (
 
 // world is everything in one virtual run.
 type world struct {
-	queue         machine.Queue[event]
-	now           machine.Time
-	rec           flow.Recorder
-	brief         bool // nobody reads details
-	load          *workload.Config
-	arrivals      *workload.Arrivals // of an open loop
-	hops          hops
-	heads         map[responseKind]header.List // of responses
-	msg           stream.Message               // the last one to an EPP's stream
-	eachPage      bool                         // every page of metrics is made at its time, whether or not anybody looks
+	queue    machine.Queue[event]
+	now      machine.Time
+	rec      flow.Recorder
+	brief    bool // nobody reads details
+	load     *workload.Config
+	arrivals *workload.Arrivals // of an open loop
+	hops     hops
+	heads    map[responseKind]header.List // of responses
+	msg      stream.Message               // the last one to an EPP's stream
+	// every page of metrics is made at its time, whether or not anybody looks
+	eachPage      bool
 	pools         []*pool
 	gaps          engine.Gaps
 	stepByStep    bool
@@ -269,7 +270,8 @@ func (w *world) stuck() error {
 	if len(where) == 0 {
 		where = []string{"none of them in flow control or at a model server"}
 	}
-	return fmt.Errorf("virtual: at %v nothing more happens, and %d conversations have not ended: %s; set workload.timeout if they wait for what never comes, else this is a fault of windtunnel",
+	return fmt.Errorf("virtual: at %v nothing more happens, and %d conversations have not ended: %s; set "+
+		"workload.timeout if they wait for what never comes, else this is a fault of windtunnel",
 		w.moved, w.flying, strings.Join(where[:min(len(where), 10)], ", "))
 }
 
@@ -288,8 +290,10 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
-	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps, stepByStep: o.StepByStep, fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{}, timeout: machine.FromDuration(s.Workload.Timeout),
-		limit: s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
+	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps, stepByStep: o.StepByStep,
+		fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{},
+		timeout: machine.FromDuration(s.Workload.Timeout),
+		limit:   s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
 	w.arrivals = w.load.Arrivals()
 	r, logs := rec.(recording)
 	if logs = logs && r.Inputs() != nil; logs {

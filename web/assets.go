@@ -37,7 +37,8 @@ var bare = map[string]string{
 }
 
 // kinds are the media types of files that are served; others stay here.
-var kinds = map[string]string{".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+var kinds = map[string]string{".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8",
+	".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 
 // site is all of the page that does not change.
 type site struct {
@@ -85,7 +86,8 @@ var theSite = sync.OnceValue(func() *site {
 			fmt.Fprintf(&preload, `<link rel="modulepreload" href="%s">`, a.path)
 		}
 	}
-	for _, x := range [][2]string{{"{{preload}}", preload.String()}, {"{{base}}", "/" + s.hash}, {"{{imports}}", string(importMap)}, {"{{uplot.css}}", byName["third_party/uplot-1.6.32/uPlot.min.css"].path}} {
+	for _, x := range [][2]string{{"{{preload}}", preload.String()}, {"{{base}}", "/" + s.hash},
+		{"{{imports}}", string(importMap)}, {"{{uplot.css}}", byName["third_party/uplot-1.6.32/uPlot.min.css"].path}} {
 		text = bytes.ReplaceAll(text, []byte(x[0]), []byte(x[1]))
 	}
 	s.index = text
@@ -95,7 +97,9 @@ var theSite = sync.OnceValue(func() *site {
 
 // policy allows what the page has itself, and scripts from where it says.
 func policy(scripts string) string {
-	return "default-src 'none'; script-src " + scripts + "; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return "default-src 'none'; script-src " + scripts +
+		"; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; " +
+		"frame-ancestors 'none'"
 }
 
 // hashOf is the source expression that allows an inline script or style.
@@ -163,5 +167,7 @@ func (a *asset) imports() (out []string) {
 
 // refusal is a page for people that says why there is nothing.
 func refusal(title, text string) []byte {
-	return fmt.Appendf(nil, "<!doctype html><html lang=en><meta charset=utf-8><title>%s</title><h1>%[1]s</h1><p>%s</p></html>\n", html.EscapeString(title), html.EscapeString(text))
+	return fmt.Appendf(nil, "<!doctype html><html lang=en><meta "+
+		"charset=utf-8><title>%s</title><h1>%[1]s</h1><p>%s</p></html>\n", html.EscapeString(title),
+		html.EscapeString(text))
 }

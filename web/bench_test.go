@@ -19,7 +19,8 @@ import (
 // fed is a page whose run's events a benchmark makes up.
 func fed(b testing.TB, requests int) (*web.Server, *report.Session) {
 	book := web.NewBook()
-	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Detail: report.Progress, Requests: requests})
+	session, err := report.Start(
+		report.Options{Out: new(strings.Builder), Also: book, Detail: report.Progress, Requests: requests})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -34,8 +35,10 @@ func fed(b testing.TB, requests int) (*web.Server, *report.Session) {
 
 // lived has a request go its whole way, in about ten events.
 func lived(to flow.Recorder, n int, at machine.Time) {
-	l := flow.Life{Request: flow.RequestID(1, n), Number: n, Endpoint: fmt.Sprintf("10.0.0.%d:8000", 1+n%16), Prompt: 400, Cached: 100, Tokens: 50, Sent: at}
-	for i, t := range []*machine.Time{&l.Picked, &l.Reached, &l.Started, &l.First, &l.FirstSeen, &l.FirstGot, &l.Last, &l.LastSeen, &l.LastGot} {
+	l := flow.Life{Request: flow.RequestID(1, n), Number: n, Endpoint: fmt.Sprintf("10.0.0.%d:8000", 1+n%16),
+		Prompt: 400, Cached: 100, Tokens: 50, Sent: at}
+	for i, t := range []*machine.Time{&l.Picked, &l.Reached, &l.Started, &l.First, &l.FirstSeen, &l.FirstGot, &l.Last,
+		&l.LastSeen, &l.LastGot} {
 		*t = at + machine.Time(i+1)*20*machine.Millisecond
 	}
 	for e := range l.Events {
@@ -77,7 +80,8 @@ func BenchmarkUIFirstView(b *testing.B) {
 	for b.Loop() {
 		began := time.Now()
 		ctx := opened(b, server)
-		if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`(document.querySelector(".metrics")||{innerText:""}).innerText.includes("10,000")`)); err != nil {
+		if _, err := chromedp.Run(ctx,
+			chromedp.Poll[bool](`(document.querySelector(".metrics")||{innerText:""}).innerText.includes("10,000")`)); err != nil {
 			b.Fatal(err)
 		}
 		took += time.Since(began)
@@ -106,11 +110,14 @@ func BenchmarkUIFrames(b *testing.B) {
 				<-tick.C
 			}
 		}()
-		frames = asked[float64](b, ctx, `new Promise((r) => { let n = 0; const t0 = performance.now(); const f = (t) => { n++; if (t - t0 > 4000) r(n / ((t - t0) / 1000)); else requestAnimationFrame(f); }; requestAnimationFrame(f); })`)
+		frames = asked[float64](b, ctx,
+			`new Promise((r) => { let n = 0; const t0 = performance.now(); const f = (t) => { n++; if (t - t0 > `+
+				`4000) r(n / ((t - t0) / 1000)); else requestAnimationFrame(f); }; requestAnimationFrame(f); })`)
 		<-done
 	}
 	gate.AtLeast(b, frames, "frames/s", 30)
-	b.ReportMetric(asked[float64](b, ctx, `performance.memory ? performance.memory.usedJSHeapSize / 1048576 : 0`), "MiB-heap")
+	b.ReportMetric(asked[float64](b, ctx, `performance.memory ? performance.memory.usedJSHeapSize / 1048576 : 0`),
+		"MiB-heap")
 }
 
 // BenchmarkUIScroll is the longest frame while 100,000 rows are scrolled through.
@@ -124,7 +131,9 @@ func BenchmarkUIScroll(b *testing.B) {
 	if _, err := chromedp.Run(ctx, chromedp.Evaluate[any](`location.hash = "requests"; 0`)); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`(document.querySelector("#shown")||{innerText:""}).innerText.startsWith("100,000")`, chromedp.WithPollingTimeout(time.Minute))); err != nil {
+	if _, err := chromedp.Run(ctx,
+		chromedp.Poll[bool](`(document.querySelector("#shown")||{innerText:""}).innerText.startsWith("100,000")`,
+			chromedp.WithPollingTimeout(time.Minute))); err != nil {
 		b.Fatal(err)
 	}
 	asked[any](b, ctx, `new Promise((r) => setTimeout(r, 1500))`) // nothing of the loading is left

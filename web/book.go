@@ -148,7 +148,8 @@ type Gauge struct {
 }
 
 func (g Gauge) same(o Gauge) bool {
-	return g.Waiting == o.Waiting && g.Running == o.Running && g.KV == o.KV && g.Ready == o.Ready && slices.Equal(g.Adapters, o.Adapters)
+	return g.Waiting == o.Waiting && g.Running == o.Running && g.KV == o.KV && g.Ready == o.Ready &&
+		slices.Equal(g.Adapters, o.Adapters)
 }
 
 // notice is something that is no request's: an incident, an action of somebody's.
@@ -161,7 +162,8 @@ type notice struct {
 func NewBook() *Book { return newBook(usual) }
 
 func newBook(l limits) *Book {
-	return &Book{limits: l, index: map[string]int{}, names: []string{""}, named: map[string]int32{"": 0}, changes: make([]int, l.changes), newest: map[int32]gauge{}}
+	return &Book{limits: l, index: map[string]int{}, names: []string{""}, named: map[string]int32{"": 0},
+		changes: make([]int, l.changes), newest: map[int32]gauge{}}
 }
 
 // Measure has the book tell what a report has measured.
@@ -478,7 +480,8 @@ func appendRow(out []byte, n int, r *row) []byte {
 	if r.byHand {
 		held |= 2
 	}
-	for _, v := range []int32{r.endpoint, r.prefiller, r.model, r.class, r.outcome, r.prompt, r.cached, r.tokens, r.status, r.attempts, held} {
+	for _, v := range []int32{r.endpoint, r.prefiller, r.model, r.class, r.outcome, r.prompt, r.cached, r.tokens,
+		r.status, r.attempts, held} {
 		out = append(out, ',')
 		out = strconv.AppendInt(out, int64(v), 10)
 	}

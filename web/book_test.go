@@ -16,7 +16,8 @@ func play(b *Book, from, to int) {
 		for i, x := range []flow.Event{
 			{Hop: flow.Client, Step: flow.RequestSent},
 			{Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: "10.0.0.1:8000", Attempt: 1},
-			{Hop: flow.Client, Step: flow.Finished, Details: flow.Details{flow.D("outcome", "completed"), flow.D("tokens", 3)}},
+			{Hop: flow.Client, Step: flow.Finished,
+				Details: flow.Details{flow.D("outcome", "completed"), flow.D("tokens", 3)}},
 		} {
 			x.Request, x.Time = id, at+machine.Time(i)*machine.Microsecond
 			b.Record(x)

@@ -92,7 +92,8 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 		}
 	}
 	if c.names < len(b.names) { // before the rows that use them
-		out = list(out, "names", b.names[c.names:], func(out []byte, name *string) []byte { return appendText(out, *name) })
+		out = list(out, "names", b.names[c.names:],
+			func(out []byte, name *string) []byte { return appendText(out, *name) })
 		out = append(out, `,"namesFrom":`...)
 		out = strconv.AppendInt(out, int64(c.names), 10)
 		c.names = len(b.names)
@@ -106,7 +107,8 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 		c.gauges = b.gone + to
 	}
 	if from := slices.IndexFunc(b.notices, func(x notice) bool { return x.number >= c.notices }); from >= 0 {
-		out = list(out, "notices", b.notices[from:], func(out []byte, x *notice) []byte { return append(out, x.text...) })
+		out = list(out, "notices", b.notices[from:],
+			func(out []byte, x *notice) []byte { return append(out, x.text...) })
 		c.notices = b.noticed
 	}
 	if b.first > c.first {

@@ -11,7 +11,8 @@ import (
 
 // GaugeOf is what a picker knows of an endpoint.
 func GaugeOf(s *picker.State) Gauge {
-	g := Gauge{Waiting: int(s.Waiting), Running: int(s.Running), KV: s.KVUsage, Ready: s.Scraped && (s.Announced == nil || s.Announced.Ready)}
+	g := Gauge{Waiting: int(s.Waiting), Running: int(s.Running), KV: s.KVUsage,
+		Ready: s.Scraped && (s.Announced == nil || s.Announced.Ready)}
 	if s.LoRA != nil {
 		g.Adapters = append(g.Adapters, s.LoRA.Running...)
 	}

@@ -25,20 +25,24 @@ window.controls = () => [...document.querySelectorAll("a[href], button, input, s
 // what of its controls never had it.
 func walk(t *testing.T, ctx context.Context, view string) {
 	t.Helper()
-	count := do(t, ctx, "controls", chromedp.Evaluate[int](`document.activeElement.blur(); controls().forEach((e) => { delete e.dataset.seen; }); controls().length`))
+	count := do(t, ctx, "controls",
+		chromedp.Evaluate[int](`document.activeElement.blur(); controls().forEach((e) => { delete e.dataset.seen; `+
+			`}); controls().length`))
 	if count < 8 {
 		t.Errorf("%s has only %d controls", view, count)
 	}
 	for range count + 4 {
 		do(t, ctx, "Tab", chromedp.KeyEvent(kb.Tab))
-		plain := do(t, ctx, "the ring", chromedp.Evaluate[string](`(() => { const e = document.activeElement; if (e === document.body) return ""; e.dataset.seen = "1";
+		plain := do(t, ctx, "the ring",
+			chromedp.Evaluate[string](`(() => { const e = document.activeElement; if (e === document.body) return ""; e.dataset.seen = "1";
 			const ring = (x) => { const c = x && getComputedStyle(x); return c && c.outlineStyle !== "none" && parseFloat(c.outlineWidth) >= 2; };
 			return ring(e) || ring(e.querySelector(".line.focus")) ? "" : told(e); })()`))
 		if plain != "" {
 			t.Errorf("%s: nobody sees that %q has the focus", view, plain)
 		}
 	}
-	for _, missed := range do(t, ctx, "the rest", chromedp.Evaluate[[]string](`controls().filter((e) => !e.dataset.seen).map(told)`)) {
+	for _, missed := range do(t, ctx, "the rest",
+		chromedp.Evaluate[[]string](`controls().filter((e) => !e.dataset.seen).map(told)`)) {
 		t.Errorf("%s: Tab does not reach %q", view, missed)
 	}
 	tree, err := chromedp.Call(ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
@@ -47,7 +51,9 @@ func walk(t *testing.T, ctx context.Context, view string) {
 	}
 	named := 0
 	for _, n := range tree.Nodes {
-		if n.Ignored || n.Role == nil || !slices.Contains([]string{"button", "link", "textbox", "searchbox", "combobox", "slider", "checkbox", "spinbutton", "tab", "grid", "region"}, fmt.Sprint(value(n.Role))) {
+		if n.Ignored || n.Role == nil ||
+			!slices.Contains([]string{"button", "link", "textbox", "searchbox", "combobox", "slider", "checkbox",
+				"spinbutton", "tab", "grid", "region"}, fmt.Sprint(value(n.Role))) {
 			continue
 		}
 		if named++; n.Name == nil || strings.TrimSpace(value(n.Name)) == "" {
@@ -73,7 +79,8 @@ func press(t *testing.T, ctx context.Context, keys ...string) {
 func focus(t *testing.T, ctx context.Context, selector string) {
 	t.Helper()
 	for range 80 {
-		if do(t, ctx, "is it there", chromedp.Evaluate[bool](fmt.Sprintf(`document.activeElement.matches(%q)`, selector))) {
+		if do(t, ctx, "is it there",
+			chromedp.Evaluate[bool](fmt.Sprintf(`document.activeElement.matches(%q)`, selector))) {
 			return
 		}
 		press(t, ctx, kb.Tab)
@@ -107,8 +114,12 @@ func TestKeyboardReachesAll(t *testing.T) {
 	}
 	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
 	do(t, ctx, "its knobs", until(`document.querySelectorAll(".detail .knob").length === 3`))
-	do(t, ctx, "all of them", chromedp.Evaluate[any](`document.querySelector(".detail details").open = true; document.querySelector(".detail .knob input").click()`))
-	do(t, ctx, "the others", until(`!!document.querySelector(".detail .moved") && document.querySelectorAll(".detail fieldset").length === 4`))
+	do(t, ctx, "all of them",
+		chromedp.Evaluate[any](`document.querySelector(".detail details").open = true; `+
+			`document.querySelector(".detail .knob input").click()`))
+	do(t, ctx, "the others",
+		until(`!!document.querySelector(".detail .moved") && document.querySelectorAll(".detail fieldset").length `+
+			`=== 4`))
 	walk(t, ctx, "why")
 }
 
@@ -128,7 +139,9 @@ func TestKeyboardAlone(t *testing.T) {
 	do(t, ctx, "closed", until(`!document.querySelector(".about")`))
 	focus(t, ctx, ".slider")
 	press(t, ctx, kb.Home, kb.PageUp, kb.ArrowRight)
-	do(t, ctx, "a tenth and a step", until(`(() => { const e = document.querySelector(".slider"), x = e.value / e.max; return x > 0.1 && x < 0.11 && e.getAttribute("aria-valuetext").length > 1; })()`))
+	do(t, ctx, "a tenth and a step",
+		until(`(() => { const e = document.querySelector(".slider"), x = e.value / e.max; return x > 0.1 && x < 0.11 `+
+			`&& e.getAttribute("aria-valuetext").length > 1; })()`))
 	press(t, ctx, kb.End)
 	do(t, ctx, "the end", until(`(() => { const e = document.querySelector(".slider"); return e.value === e.max; })()`))
 
@@ -139,10 +152,13 @@ func TestKeyboardAlone(t *testing.T) {
 	do(t, ctx, "the view's name", until(`document.title.startsWith("Requests")`))
 	focus(t, ctx, "input[type=search]")
 	press(t, ctx, "t", "o", "k", "e", "n", "s", ">", "0")
-	do(t, ctx, "said aloud", until(`[...document.querySelectorAll(".requests [role=status]")].some((e) => / found$/.test(e.innerText))`))
+	do(t, ctx, "said aloud",
+		until(`[...document.querySelectorAll(".requests [role=status]")].some((e) => / found$/.test(e.innerText))`))
 	focus(t, ctx, ".head button")
 	press(t, ctx, kb.Enter)
-	do(t, ctx, "sorted, and no request opened", until(`!!document.querySelector('[aria-sort="descending"], [aria-sort="ascending"]') && !document.querySelector(".detail")`))
+	do(t, ctx, "sorted, and no request opened",
+		until(`!!document.querySelector('[aria-sort="descending"], [aria-sort="ascending"]') && `+
+			`!document.querySelector(".detail")`))
 	for range 40 { // back from the headings to the list itself
 		if do(t, ctx, "the list", chromedp.Evaluate[bool](`document.activeElement.matches(".grid")`)) {
 			break
@@ -150,7 +166,10 @@ func TestKeyboardAlone(t *testing.T) {
 		do(t, ctx, "Shift+Tab", chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
 	}
 	press(t, ctx, kb.Home, kb.ArrowDown, kb.ArrowDown)
-	do(t, ctx, "the third", until(`(() => { const g = document.querySelector(".grid"), r = document.getElementById(g.getAttribute("aria-activedescendant")); return !!r && r.ariaRowIndex === "4"; })()`))
+	do(t, ctx, "the third", until(
+		`(() => { const g = document.querySelector(".grid"), r = `+
+			`document.getElementById(g.getAttribute("aria-activedescendant")); return !!r && r.ariaRowIndex === "4"; `+
+			`})()`))
 	press(t, ctx, kb.Enter)
 	do(t, ctx, "the request", focused(".detail h2"))
 	do(t, ctx, "its steps", until(`!!document.querySelector(".steps button")`))
@@ -171,7 +190,9 @@ func TestKeyboardAlone(t *testing.T) {
 	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
 	focus(t, ctx, ".plot [role=slider]")
 	press(t, ctx, kb.Home, kb.ArrowRight)
-	do(t, ctx, "what was then", until(`/: in flight [0-9]/.test(document.activeElement.getAttribute("aria-valuetext")) && document.activeElement.getAttribute("aria-valuenow") === "1"`))
+	do(t, ctx, "what was then",
+		until(`/: in flight [0-9]/.test(document.activeElement.getAttribute("aria-valuetext")) && `+
+			`document.activeElement.getAttribute("aria-valuenow") === "1"`))
 }
 
 // What requests came to, and what happened, is said aloud now and then, and that the run is over.
@@ -185,7 +206,9 @@ func TestSaidAloud(t *testing.T) {
 	for range 400 { // until it has been noticed
 		n++
 		lived(session, n, machine.Time(n)*machine.Second)
-		if said := do(t, ctx, "aloud", chromedp.Evaluate[string](`document.querySelector("#aloud[role=status]").textContent`)); strings.Contains(said, "more completed") {
+		if said := do(t, ctx, "aloud",
+			chromedp.Evaluate[string](`document.querySelector("#aloud[role=status]").textContent`)); strings.Contains(
+			said, "more completed") {
 			return
 		}
 		do(t, ctx, "on", chromedp.Sleep(50*time.Millisecond))
@@ -196,8 +219,12 @@ func TestSaidAloud(t *testing.T) {
 // Nothing is wider than the window, from the smallest phone to a wall of screens, in the light and in the dark.
 func TestWidths(t *testing.T) {
 	server, _ := played(t, chosen)
-	doing := web.Action{Name: "slow-down", What: "Steps take longer.", Servers: true, For: true, Number: "factor", Breaks: true}
-	live, err := web.Start(web.Options{Book: web.NewBook(), Meta: web.Meta{Mode: "live", Scenario: "widths", Pools: []web.Pool{{Name: "chat", Groups: []web.Group{{Endpoints: []string{"10.0.0.1:8000"}}}}}, Do: []web.Action{doing}}})
+	doing := web.Action{Name: "slow-down", What: "Steps take longer.", Servers: true, For: true, Number: "factor",
+		Breaks: true}
+	live, err := web.Start(web.Options{Book: web.NewBook(),
+		Meta: web.Meta{Mode: "live", Scenario: "widths",
+			Pools: []web.Pool{{Name: "chat", Groups: []web.Group{{Endpoints: []string{"10.0.0.1:8000"}}}}},
+			Do:    []web.Action{doing}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,9 +235,12 @@ func TestWidths(t *testing.T) {
 		look := func(link, hash, drawn string) {
 			do(t, ctx, hash, chromedp.Navigate(link+"#"+hash))
 			do(t, ctx, "drawn", until(drawn))
-			for _, size := range [][2]int64{{360, 740}, {600, 900}, {960, 700}, {1400, 900}, {2560, 1440}, {3840, 2160}} {
+			for _, size := range [][2]int64{{360, 740}, {600, 900}, {960, 700}, {1400, 900}, {2560, 1440},
+				{3840, 2160}} {
 				do(t, ctx, "size", chromedp.EmulateViewport(size[0], size[1]))
-				do(t, ctx, "laid out", chromedp.Evaluate[any](`new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(() => r(0))))`, chromedp.EvalAwaitPromise))
+				do(t, ctx, "laid out", chromedp.Evaluate[any](
+					`new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(() => r(0))))`,
+					chromedp.EvalAwaitPromise))
 				for _, wide := range do(t, ctx, "width", chromedp.Evaluate[[]string](tooWide)) {
 					t.Errorf("%s in the %s, %d pixels wide: %s", hash, scheme, size[0], wide)
 				}
@@ -222,7 +252,8 @@ func TestWidths(t *testing.T) {
 		look(server.Link(), "whatif", `!!document.querySelector(".moved")`)
 		look(server.Link(), "request/req-1-000050", `!!document.querySelector(".waterfall .bar")`)
 		look(live.Link(), "do", `document.querySelectorAll("form.act").length === 2`)
-		if ink := do(t, ctx, "contrast", chromedp.Evaluate[string](`getComputedStyle(document.body).backgroundColor`)); (ink == "rgb(246, 248, 249)") != (scheme == "light") {
+		if ink := do(t, ctx, "contrast",
+			chromedp.Evaluate[string](`getComputedStyle(document.body).backgroundColor`)); (ink == "rgb(246, 248, 249)") != (scheme == "light") {
 			t.Errorf("in the %s the page's paper is %s", scheme, ink)
 		}
 	}

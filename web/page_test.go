@@ -107,7 +107,9 @@ func played(t *testing.T, text string) (*web.Server, report.Summary) {
 	}
 	book := web.NewBook()
 	inputs := web.NewInputs()
-	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Inputs: inputs, Requests: s.Workload.Requests, Detail: report.Progress})
+	session, err := report.Start(
+		report.Options{Out: new(strings.Builder), Also: book, Inputs: inputs, Requests: s.Workload.Requests,
+			Detail: report.Progress})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +214,9 @@ func TestListOfALiveRun(t *testing.T) {
 	do(t, ctx, "the newest first", chromedp.Click(`//div[@role="columnheader"]/button[starts-with(., "sent")]`))
 	numbers := func(want string) {
 		t.Helper()
-		do(t, ctx, want, until(fmt.Sprintf(`[...document.querySelectorAll(".all .line")].sort((a, b) => a.ariaRowIndex - b.ariaRowIndex).map((e) => e.querySelector(".request").innerText).join(" ") === %q`, want)))
+		do(t, ctx, want, until(fmt.Sprintf(
+			`[...document.querySelectorAll(".all .line")].sort((a, b) => a.ariaRowIndex - b.ariaRowIndex).map((e) => `+
+				`e.querySelector(".request").innerText).join(" ") === %q`, want)))
 	}
 	numbers("#34 #18 #2")
 	for n := 42; n <= 66; n++ {
@@ -250,7 +254,8 @@ func TestTopology(t *testing.T) {
 	do(t, ctx, "a moment", slide(0.43))
 	do(t, ctx, "held requests", text(".stage", "6 requests in flight"))
 	do(t, ctx, "as many in the header", until(figure("in flight")+` === "6"`))
-	do(t, ctx, "its moment, too", until(figure("time")+` === document.querySelector(".playhead output").firstChild.data.trim()`))
+	do(t, ctx, "its moment, too",
+		until(figure("time")+` === document.querySelector(".playhead output").firstChild.data.trim()`))
 	do(t, ctx, "what was sent by then", until(figure("requests")+` < 40`))
 	do(t, ctx, "part 1 without part 2", text(".stage", "held open"))
 	do(t, ctx, "the end", slide(1))
@@ -288,7 +293,8 @@ func TestTopologyOfPrefillServers(t *testing.T) {
 
 // figure is a figure of the header.
 func figure(what string) string {
-	return fmt.Sprintf(`([...document.querySelectorAll("header .metric")].find((e) => e.firstChild.textContent === %q) || document.body).lastChild.textContent`, what)
+	return fmt.Sprintf(`([...document.querySelectorAll("header .metric")].find((e) => e.firstChild.textContent === `+
+		`%q) || document.body).lastChild.textContent`, what)
 }
 
 // slide moves the slider of time to a share of the run, and stops there.
@@ -348,7 +354,8 @@ func TestTime(t *testing.T) {
 	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
 	do(t, ctx, "spans", text(".spans", fmt.Sprint(sum.Spans[0].Count)))
 	do(t, ctx, "measures", text(".measures", "output tokens/s"))
-	do(t, ctx, "all of them", until(fmt.Sprintf(`document.querySelectorAll(".measures tbody tr").length === %d`, len(sum.Measures))))
+	do(t, ctx, "all of them",
+		until(fmt.Sprintf(`document.querySelectorAll(".measures tbody tr").length === %d`, len(sum.Measures))))
 	do(t, ctx, "no interval without a reason", text(".measures", "too short"))
 	do(t, ctx, "the cache", text(".told", "were cached where they went"))
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
@@ -388,7 +395,8 @@ func TestSharedFileHasTheSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, run.Frames[len(run.Frames)-1].Metrics.Summary); d != "" || len(want.Measures) == 0 || want.Transfers == nil || len(want.Load) == 0 {
+	if d := cmp.Diff(want, run.Frames[len(run.Frames)-1].Metrics.Summary); d != "" || len(want.Measures) == 0 ||
+		want.Transfers == nil || len(want.Load) == 0 {
 		t.Errorf("the summary (-) and the file's (+):\n%s", d)
 	}
 }
@@ -416,7 +424,8 @@ func TestTwoRuns(t *testing.T) {
 	do(t, ctx, "its percentiles", text(".spans small", p50))
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
 	do(t, ctx, "away", chromedp.Click(`//button[.="Take it away"]`))
-	do(t, ctx, "alone", until(`![...document.querySelectorAll(".plot")].some((e) => e.innerText.includes("other run"))`))
+	do(t, ctx, "alone", until(
+		`![...document.querySelectorAll(".plot")].some((e) => e.innerText.includes("other run"))`))
 }
 
 // One file shows the run to somebody else: no server, the same requests and steps.
@@ -453,7 +462,8 @@ func TestAccessible(t *testing.T) {
 	for _, look := range []struct {
 		name, scheme  string
 		width, height int64
-	}{{"phone in the dark", "dark", 360, 740}, {"wall in the light", "light", 1920, 1080}, {"laptop in the dark", "dark", 1400, 900}} {
+	}{{"phone in the dark", "dark", 360, 740}, {"wall in the light", "light", 1920, 1080},
+		{"laptop in the dark", "dark", 1400, 900}} {
 		t.Run(look.name, func(t *testing.T) {
 			ctx := tab(t, look.width, look.height)
 			prefer(t, ctx, "prefers-color-scheme", look.scheme)
@@ -462,15 +472,20 @@ func TestAccessible(t *testing.T) {
 			do(t, ctx, "axe", chromedp.Evaluate[any](axe+"; 0"))
 			for _, view := range []string{"flow", "requests", "time", "whatif", "request/req-1-000050"} {
 				do(t, ctx, view, chromedp.Evaluate[any](fmt.Sprintf(`location.hash = %q; 0`, view)))
-				do(t, ctx, "drawn", until(map[string]string{"flow": `!!document.querySelector(".stage canvas")`, "requests": `!!document.querySelector(".all .line")`, "time": `document.querySelectorAll(".plot canvas").length === 6`,
-					"whatif": `!!document.querySelector(".moved")`, "request/req-1-000050": `!!document.querySelector(".waterfall .bar")`}[view]))
+				do(t, ctx, "drawn", until(
+					map[string]string{"flow": `!!document.querySelector(".stage canvas")`,
+						"requests":             `!!document.querySelector(".all .line")`,
+						"time":                 `document.querySelectorAll(".plot canvas").length === 6`,
+						"whatif":               `!!document.querySelector(".moved")`,
+						"request/req-1-000050": `!!document.querySelector(".waterfall .bar")`}[view]))
 				checkAxe(t, ctx, view)
 				if strings.HasPrefix(view, "request/") {
 					do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
 					do(t, ctx, "its table", text(".decision", "queue-scorer"))
 					checkAxe(t, ctx, view+", why")
 				}
-				if wide := do(t, ctx, "width", chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > look.width {
+				if wide := do(t, ctx, "width",
+					chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > look.width {
 					t.Errorf("%s is %d pixels wide, of %d", view, wide, look.width)
 				}
 			}
@@ -483,7 +498,9 @@ func checkAxe(t *testing.T, ctx context.Context, view string) {
 	found := do(t, ctx, "axe", chromedp.Evaluate[struct {
 		Passes     int
 		Violations []string
-	}](`axe.run(document, {resultTypes: ["violations"]}).then((r) => ({Passes: r.passes.length, Violations: r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + " " + (n.any[0] ? n.any[0].message : "")).join(" | "))}))`, chromedp.EvalAwaitPromise))
+	}](`axe.run(document, {resultTypes: ["violations"]}).then((r) => ({Passes: r.passes.length, Violations: `+
+		`r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + `+
+		`" " + (n.any[0] ? n.any[0].message : "")).join(" | "))}))`, chromedp.EvalAwaitPromise))
 	if found.Passes < 10 {
 		t.Errorf("%s: only %d rules were held against the page", view, found.Passes)
 	}
@@ -496,8 +513,12 @@ func checkAxe(t *testing.T, ctx context.Context, view string) {
 // came of it.
 func TestDo(t *testing.T) {
 	book := web.NewBook()
-	server, err := web.Start(web.Options{Book: book, Meta: web.Meta{Mode: "live", Pools: []web.Pool{{Name: "chat", Groups: []web.Group{{Endpoints: []string{"10.0.0.1:8000", "10.0.0.2:8000"}}}}},
-		Do: []web.Action{{Name: "slow-down", What: "Steps take longer.", Servers: true, For: true, Number: "factor", Breaks: true}}}})
+	server, err := web.Start(
+		web.Options{Book: book, Meta: web.Meta{Mode: "live",
+			Pools: []web.Pool{{Name: "chat",
+				Groups: []web.Group{{Endpoints: []string{"10.0.0.1:8000", "10.0.0.2:8000"}}}}},
+			Do: []web.Action{{Name: "slow-down", What: "Steps take longer.", Servers: true, For: true, Number: "factor",
+				Breaks: true}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -511,7 +532,9 @@ func TestDo(t *testing.T) {
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#do"))
 	form := `//form[contains(., "slow-down") or contains(., "slow down")]`
 	do(t, ctx, "where", chromedp.SetValue(form+`//select`, "1"))
-	do(t, ctx, "chosen", chromedp.Evaluate[any](`document.querySelectorAll("form.act")[1].querySelector("select").dispatchEvent(new Event("change", {bubbles: true})); 0`))
+	do(t, ctx, "chosen", chromedp.Evaluate[any](
+		`document.querySelectorAll("form.act")[1].querySelector("select").dispatchEvent(new Event("change", `+
+			`{bubbles: true})); 0`))
 	do(t, ctx, "how much", chromedp.SendKeys(form+`//label[contains(., "factor")]/input`, "3"))
 	do(t, ctx, "how long", chromedp.SendKeys(form+`//label[contains(., "seconds")]/input`, "2.5"))
 	do(t, ctx, "do it", chromedp.Click(form+`//button`))

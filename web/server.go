@@ -113,15 +113,18 @@ const (
 func Start(o Options) (*Server, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(o.Port)))
 	if err != nil {
-		return nil, exit.Hint(exit.Environment, fmt.Errorf("cannot listen for the page: %w", err), "choose another port: --ui-port N")
+		return nil, exit.Hint(exit.Environment, fmt.Errorf("cannot listen for the page: %w", err),
+			"choose another port: --ui-port N")
 	}
 	var secret [16]byte
 	_, _ = rand.Read(secret[:]) // never fails
-	s := &Server{book: o.Book, site: theSite(), token: hex.EncodeToString(secret[:]), stop: make(chan struct{}), done: make(chan struct{})}
+	s := &Server{book: o.Book, site: theSite(), token: hex.EncodeToString(secret[:]), stop: make(chan struct{}),
+		done: make(chan struct{})}
 	_, s.port, _ = net.SplitHostPort(l.Addr().String())
 	s.Describe(o.Meta)
 	s.state.Store(&parts{})
-	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 1 << 16}
+	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 1 << 16}
 	go func() {
 		defer close(s.done)
 		_ = s.http.Serve(l) // told to stop, or nobody listens any more and browsers see it
@@ -169,20 +172,25 @@ func (s *Server) cookie() string { return "windtunnel-" + s.port }
 // from no other page.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	for name, value := range map[string]string{"Content-Security-Policy": s.site.policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
-		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store", "X-Frame-Options": "DENY"} {
+	for name, value := range map[string]string{"Content-Security-Policy": s.site.policy,
+		"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cache-Control": "no-store", "X-Frame-Options": "DENY"} {
 		h.Set(name, value)
 	}
 	switch {
 	case !header.Loopback(r.Host) || !strings.HasSuffix(r.Host, ":"+s.port):
-		refuse(w, http.StatusMisdirectedRequest, "Not this host", "This page is served to 127.0.0.1:"+s.port+" alone; the request named another host.")
+		refuse(w, http.StatusMisdirectedRequest, "Not this host",
+			"This page is served to 127.0.0.1:"+s.port+" alone; the request named another host.")
 	case !s.sameSite(r):
 		refuse(w, http.StatusForbidden, "Another page asked", "Only the page itself may ask for this.")
 	case r.URL.Path == "/" && r.Method == http.MethodGet && equal(r.URL.Query().Get("token"), s.token):
-		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.token, Path: "/", HttpOnly: true,
+			SameSite: http.SameSiteStrictMode})
 		s.serve(w, r) // the page takes the token out of the address bar
 	case !s.known(r):
-		refuse(w, http.StatusForbidden, "The link is needed", "Open the link that windtunnel printed: it has a token that lets this browser in.")
+		refuse(w, http.StatusForbidden, "The link is needed",
+			"Open the link that windtunnel printed: it has a token that lets this browser in.")
 	default:
 		s.serve(w, r)
 	}
@@ -230,7 +238,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	if s.open.Add(1) > maxStreams {
 		s.open.Add(-1)
-		refuse(w, http.StatusTooManyRequests, "Too many pages", fmt.Sprintf("%d pages are open on this run; close one.", maxStreams))
+		refuse(w, http.StatusTooManyRequests, "Too many pages",
+			fmt.Sprintf("%d pages are open on this run; close one.", maxStreams))
 		return
 	}
 	defer s.open.Add(-1)
@@ -307,7 +316,8 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) {
 func (s *Server) sameSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if r.Method == http.MethodGet && r.URL.Path == "/" { // a link may be followed from anywhere
-		return site != "cross-site" || r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+		return site != "cross-site" || r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+			r.Header.Get("Sec-Fetch-Dest") == "document"
 	}
 	if site != "" && site != "same-origin" && site != "none" {
 		return false
@@ -316,7 +326,8 @@ func (s *Server) sameSite(r *http.Request) bool {
 	if origin != "" && origin != "http://"+r.Host {
 		return false
 	}
-	return r.Method == http.MethodGet || origin != "" && strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
+	return r.Method == http.MethodGet || origin != "" &&
+		strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
 }
 
 // known says whether a browser was let in.

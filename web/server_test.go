@@ -34,19 +34,32 @@ func TestWhoMayAsk(t *testing.T) {
 		{"without a token", "GET", "/", nil, 403},
 		{"with a wrong token", "GET", "/?token=" + strings.Repeat("0", 32), nil, 403},
 		{"with the token", "GET", "/?token=" + token, nil, 200},
-		{"a link in a chat", "GET", "/?token=" + token, map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, 200},
-		{"a frame in another page", "GET", "/?token=" + token, map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, 403},
+		{"a link in a chat", "GET", "/?token=" + token,
+			map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate",
+				"Sec-Fetch-Dest": "document"}, 200},
+		{"a frame in another page", "GET", "/?token=" + token,
+			map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"},
+			403},
 		{"data without a cookie", "GET", "/data/meta", nil, 403},
 		{"data with the token in its address", "GET", "/data/meta?token=" + token, nil, 403},
 		{"data", "GET", "/data/meta", map[string]string{"Cookie": cookie}, 200},
-		{"data with another port's cookie", "GET", "/data/meta", map[string]string{"Cookie": "windtunnel-1=" + token}, 403},
-		{"data for another page", "GET", "/data/meta", map[string]string{"Cookie": cookie, "Sec-Fetch-Site": "cross-site"}, 403},
-		{"data for another port's page", "GET", "/data/meta", map[string]string{"Cookie": cookie, "Sec-Fetch-Site": "same-site"}, 403},
-		{"a name that leads here", "GET", "/data/meta", map[string]string{"Cookie": cookie, "Host": "attacker.example:" + link.Port()}, 421},
-		{"a post without an origin", "POST", "/data/meta", map[string]string{"Cookie": cookie, "Content-Type": "application/json"}, 403},
-		{"another page's post", "POST", "/data/meta", map[string]string{"Cookie": cookie, "Content-Type": "application/json", "Origin": "http://attacker.example"}, 403},
-		{"another page's form", "POST", "/data/meta", map[string]string{"Cookie": cookie, "Content-Type": "text/plain", "Origin": own}, 403},
-		{"the page's post to what takes none", "POST", "/data/meta", map[string]string{"Cookie": cookie, "Content-Type": "application/json", "Origin": own}, 405},
+		{"data with another port's cookie", "GET", "/data/meta", map[string]string{"Cookie": "windtunnel-1=" + token},
+			403},
+		{"data for another page", "GET", "/data/meta",
+			map[string]string{"Cookie": cookie, "Sec-Fetch-Site": "cross-site"}, 403},
+		{"data for another port's page", "GET", "/data/meta",
+			map[string]string{"Cookie": cookie, "Sec-Fetch-Site": "same-site"}, 403},
+		{"a name that leads here", "GET", "/data/meta",
+			map[string]string{"Cookie": cookie, "Host": "attacker.example:" + link.Port()}, 421},
+		{"a post without an origin", "POST", "/data/meta",
+			map[string]string{"Cookie": cookie, "Content-Type": "application/json"}, 403},
+		{"another page's post", "POST", "/data/meta",
+			map[string]string{"Cookie": cookie, "Content-Type": "application/json",
+				"Origin": "http://attacker.example"}, 403},
+		{"another page's form", "POST", "/data/meta",
+			map[string]string{"Cookie": cookie, "Content-Type": "text/plain", "Origin": own}, 403},
+		{"the page's post to what takes none", "POST", "/data/meta",
+			map[string]string{"Cookie": cookie, "Content-Type": "application/json", "Origin": own}, 405},
 		{"nothing there", "GET", "/data/nothing", map[string]string{"Cookie": cookie}, 404},
 		{"no request of that name", "GET", "/data/request?id=x", map[string]string{"Cookie": cookie}, 404},
 	} {
@@ -68,10 +81,12 @@ func TestWhoMayAsk(t *testing.T) {
 			t.Errorf("%s: got %d, expected %d", x.name, resp.StatusCode, x.want)
 		}
 		policy := resp.Header.Get("Content-Security-Policy")
-		if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self' 'sha256-") || strings.Contains(policy, "unsafe") || resp.Header.Get("Access-Control-Allow-Origin") != "" {
+		if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self' 'sha256-") ||
+			strings.Contains(policy, "unsafe") || resp.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s: the policy of the answer is %q", x.name, policy)
 		}
-		if set := resp.Header.Get("Set-Cookie"); set != "" && (!strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict")) {
+		if set := resp.Header.Get("Set-Cookie"); set != "" &&
+			(!strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict")) {
 			t.Errorf("%s: cookie %q", x.name, set)
 		}
 	}

@@ -181,7 +181,8 @@ func (s *Server) WriteFile(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	policy := "default-src 'none'; script-src " + hashOf([]byte(starting)) + " blob:; style-src " + hashOf([]byte(style)) + "; img-src data:; base-uri 'none'; form-action 'none'"
+	policy := "default-src 'none'; script-src " + hashOf([]byte(starting)) + " blob:; style-src " +
+		hashOf([]byte(style)) + "; img-src data:; base-uri 'none'; form-action 'none'"
 	if _, err = fmt.Fprintf(w, `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="%s"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
 <title>%s – windtunnel</title><style>%s</style></head>

@@ -49,7 +49,8 @@ func TestSoak(t *testing.T) {
 			n++
 			at := machine.Time(n) * machine.Second / second
 			lived(session, n, at)
-			book.Gauge(at, fmt.Sprintf("10.0.0.%d:8000", 1+n%16), web.Gauge{Running: n % 7, KV: float64(n%100) / 100, Ready: true})
+			book.Gauge(at, fmt.Sprintf("10.0.0.%d:8000", 1+n%16),
+				web.Gauge{Running: n % 7, KV: float64(n%100) / 100, Ready: true})
 		}
 	}
 	more(2 * kept)
@@ -88,11 +89,14 @@ func TestSoak(t *testing.T) {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		page, own = append(page, heap.UsedSize/(1<<20)), append(own, float64(m.HeapAlloc)/(1<<20))
-		t.Logf("%8s  %7d requests  page %6.1f MiB  windtunnel %6.1f MiB  %s  %s", time.Since(began).Round(time.Second), n, page[len(page)-1], own[len(own)-1], view, do(t, ctx, "what is kept", chromedp.Evaluate[string](keptByPage, chromedp.EvalAwaitPromise)))
+		t.Logf("%8s  %7d requests  page %6.1f MiB  windtunnel %6.1f MiB  %s  %s", time.Since(began).Round(time.Second),
+			n, page[len(page)-1], own[len(own)-1], view,
+			do(t, ctx, "what is kept", chromedp.Evaluate[string](keptByPage, chromedp.EvalAwaitPromise)))
 	}
 	for what, x := range map[string][]float64{"the page's heap": page, "windtunnel's heap": own} {
 		early, late := mean(x[samples/6:samples/2]), mean(x[samples/2+samples/6:])
-		t.Logf("%s: %.1f MiB, and %.1f MiB later: %+.1f MiB in an hour", what, early, late, (late-early)/(long.Hours()/2))
+		t.Logf("%s: %.1f MiB, and %.1f MiB later: %+.1f MiB in an hour", what, early, late,
+			(late-early)/(long.Hours()/2))
 		if late > 1.1*early+1 {
 			t.Errorf("%s grows: %.1f MiB on average, and %.1f MiB later", what, early, late)
 		}

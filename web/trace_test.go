@@ -56,7 +56,8 @@ func trace(b *testing.B, ctx context.Context, f func()) (t traced) {
 			}
 		}
 	}()
-	_, err := chromedp.Call(ctx, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
+	_, err := chromedp.Call(ctx, performance.Enable,
+		performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
 	fail(err)
 	metrics := func() map[string]float64 {
 		r, err := chromedp.Call(ctx, performance.GetMetrics, cdp.Empty{})
@@ -67,7 +68,10 @@ func trace(b *testing.B, ctx context.Context, f func()) (t traced) {
 		}
 		return out
 	}
-	_, err = chromedp.Call(ctx, tracing.Start, tracing.StartParams{TransferMode: tracing.StartTransferModeReportEvents, TraceConfig: &tracing.TraceConfig{IncludedCategories: []string{"toplevel", "devtools.timeline", "__metadata"}}})
+	_, err = chromedp.Call(ctx, tracing.Start,
+		tracing.StartParams{TransferMode: tracing.StartTransferModeReportEvents,
+			TraceConfig: &tracing.TraceConfig{
+				IncludedCategories: []string{"toplevel", "devtools.timeline", "__metadata"}}})
 	fail(err)
 	before := metrics()
 	f()
@@ -80,7 +84,9 @@ func trace(b *testing.B, ctx context.Context, f func()) (t traced) {
 	}
 	stop()
 	<-collected
-	t.total, t.script, t.layouts = after["TaskDuration"]-before["TaskDuration"], after["ScriptDuration"]-before["ScriptDuration"], after["LayoutDuration"]+after["RecalcStyleDuration"]-before["LayoutDuration"]-before["RecalcStyleDuration"]
+	t.total, t.script, t.layouts = after["TaskDuration"]-before["TaskDuration"],
+		after["ScriptDuration"]-before["ScriptDuration"],
+		after["LayoutDuration"]+after["RecalcStyleDuration"]-before["LayoutDuration"]-before["RecalcStyleDuration"]
 	type thread struct{ pid, tid int }
 	page := map[thread]bool{}
 	for _, e := range all {
@@ -90,13 +96,15 @@ func trace(b *testing.B, ctx context.Context, f func()) (t traced) {
 	}
 	var longest event
 	for _, e := range all {
-		if page[thread{e.PID, e.TID}] && (e.Name == "ThreadControllerImpl::RunTask" || e.Name == "RunTask") && e.Tdur > longest.Tdur {
+		if page[thread{e.PID, e.TID}] && (e.Name == "ThreadControllerImpl::RunTask" || e.Name == "RunTask") &&
+			e.Tdur > longest.Tdur {
 			longest = e
 		}
 	}
 	t.cpu, t.wall, t.slowest = longest.Tdur/1e6, longest.Dur/1e6, map[string]float64{}
 	for _, e := range all { // what it was
-		if e.PID == longest.PID && e.TID == longest.TID && e.TS >= longest.TS && e.TS <= longest.TS+longest.Dur && e.Tdur > 1000 && e.Name != longest.Name {
+		if e.PID == longest.PID && e.TID == longest.TID && e.TS >= longest.TS && e.TS <= longest.TS+longest.Dur &&
+			e.Tdur > 1000 && e.Name != longest.Name {
 			t.slowest[e.Name] = max(t.slowest[e.Name], e.Tdur/1e3)
 		}
 	}

@@ -111,7 +111,8 @@ func whatIf(ctx context.Context, each func(func([]byte) error) error, q question
 		}
 	}
 	other.Change = func(r *epp.Request, p *picker.Pool) func() { return q.know(r, p) }
-	player := &inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other}, Options: func(o *picker.Options) { o.Detail = true }}
+	player := &inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other},
+		Options: func(o *picker.Options) { o.Detail = true }}
 	lines := 0
 	err = each(func(line []byte) error {
 		if lines++; lines%256 == 0 && ctx.Err() != nil {
@@ -138,9 +139,11 @@ func whatIf(ctx context.Context, each func(func([]byte) error) error, q question
 			a.Requests = append(a.Requests, x)
 		}
 	}
-	a.Endpoints, a.Reasons, a.Notes, a.Took = a.Moves.Endpoints(), a.Moves.Reasons(), other.Notes, time.Since(began).Seconds()
+	a.Endpoints, a.Reasons, a.Notes, a.Took = a.Moves.Endpoints(), a.Moves.Reasons(), other.Notes,
+		time.Since(began).Seconds()
 	if player.Lost > 0 {
-		a.Notes = append(a.Notes, fmt.Sprintf("%d lines of the log are missing; what happened there was not asked about", player.Lost))
+		a.Notes = append(a.Notes,
+			fmt.Sprintf("%d lines of the log are missing; what happened there was not asked about", player.Lost))
 	}
 	return a, nil
 }
@@ -195,7 +198,8 @@ func (q *question) change(text string) (string, error) {
 	}
 	profiles, _ := c["schedulingProfiles"].([]any)
 	if len(profiles) == 0 {
-		return "", errors.New("the configuration names no scheduling profiles, so there are no weights to change; change its text")
+		return "", errors.New("the configuration names no scheduling profiles, so there are no weights to change; " +
+			"change its text")
 	}
 	found := map[string]bool{}
 	for _, p := range profiles {

@@ -58,8 +58,8 @@ func arrangements() ([]arrangement, error) {
 	return out, nil
 }
 
-// play starts the stack of an arrangement, its directory and its scenario, in which the model servers compute in no time.
-// Besides the gateway's address it tells Envoy's process.
+// play starts the stack of an arrangement, its directory and its scenario, in which the model servers compute in no
+// time. Besides the gateway's address it tells Envoy's process.
 func play(_, arg string) ([]string, error) {
 	gc.Serve()
 	dir, text, _ := strings.Cut(arg, "\n")
@@ -67,7 +67,8 @@ func play(_, arg string) ([]string, error) {
 	if !strings.Contains(text, computes) {
 		return nil, fmt.Errorf("the scenario has no %q to replace", computes)
 	}
-	s, err := scenario.Parse("bench.yaml", []byte(strings.ReplaceAll(text, computes, "prefill: 1ns, interTokenLatency: 1ns")))
+	s, err := scenario.Parse("bench.yaml",
+		[]byte(strings.ReplaceAll(text, computes, "prefill: 1ns, interTokenLatency: 1ns")))
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,9 @@ func prompts(n int) (out []string) {
 		beginnings = append(beginnings, letters(6000))
 	}
 	for range n {
-		out = append(out, fmt.Sprintf(`{"model":"llama-3.1-8b","stream":true,"max_tokens":16,"messages":[{"role":"user","content":%q}]}`, beginnings[rng.IntN(100)]+letters(400)))
+		out = append(out, fmt.Sprintf(
+			`{"model":"llama-3.1-8b","stream":true,"max_tokens":16,"messages":[{"role":"user","content":%q}]}`,
+			beginnings[rng.IntN(100)]+letters(400)))
 	}
 	return out
 }
@@ -120,7 +123,8 @@ func (s *side) used(b *testing.B) time.Duration {
 
 func (s *side) ask(b *testing.B, client *http.Client, body string) {
 	began := time.Now()
-	resp, err := client.Post("http://"+s.Addresses[0]+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	resp, err := client.Post("http://"+s.Addresses[0]+"/v1/chat/completions", "application/json",
+		strings.NewReader(body))
 	if err != nil {
 		b.Fatalf("%s: %v", s.name, err)
 	}
@@ -169,7 +173,8 @@ func BenchmarkArrangements(b *testing.B) {
 	perRequest := func(s *side) float64 { return float64(s.cpu.Microseconds()) / float64(len(s.took)) }
 	median := func(s *side) float64 { slices.Sort(s.took); return s.took[len(s.took)/2] }
 	for _, s := range sides {
-		b.Logf("%-15s %5.0f µs (%+5.0f), CPU %5.0f µs, %.2f × the plain Service's", s.name, median(s), median(s)-median(base), perRequest(s), perRequest(s)/perRequest(base))
+		b.Logf("%-15s %5.0f µs (%+5.0f), CPU %5.0f µs, %.2f × the plain Service's", s.name, median(s),
+			median(s)-median(base), perRequest(s), perRequest(s)/perRequest(base))
 		b.ReportMetric(median(s)/median(base), "x-plain/"+s.name)
 		b.ReportMetric(perRequest(s)/perRequest(base), "x-cpu/"+s.name)
 	}

@@ -33,16 +33,21 @@ func (a *atOnce) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
 				continue
 			}
 			to := a.servers[a.turn.Add(1)%uint64(len(a.servers))]
-			err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
-				Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: setHeaders(header("x-gateway-destination-endpoint", to))}}}})
+			err = s.Send(&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
+					Response: &extprocv3.CommonResponse{ClearRouteCache: true,
+						HeaderMutation: setHeaders(header("x-gateway-destination-endpoint", to))}}}})
 			if err == nil {
 				err = s.Send(requestBody(string(body), true))
 			}
 		case *extprocv3.ProcessingRequest_ResponseHeaders:
-			err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}})
+			err = s.Send(&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}})
 		case *extprocv3.ProcessingRequest_ResponseBody:
-			err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{
-				Response: &extprocv3.CommonResponse{BodyMutation: mutation(m.ResponseBody.Body, m.ResponseBody.EndOfStream)}}}})
+			err = s.Send(&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{
+					Response: &extprocv3.CommonResponse{
+						BodyMutation: mutation(m.ResponseBody.Body, m.ResponseBody.EndOfStream)}}}})
 		}
 		if err != nil {
 			return err

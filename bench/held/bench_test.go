@@ -162,8 +162,10 @@ func BenchmarkAgainstReference(b *testing.B) {
 	for _, s := range sides {
 		s.Resume(b)
 	}
-	b.Logf("CPU per request %.0f and %.0f µs, %.0f and %.0f requests/s; at %.0f requests/s p50 %.0f and %.0f µs, within 1 ms %.2f and %.2f %%", median(ours.cpu), median(ref.cpu), median(ours.speed), median(ref.speed),
-		roomy*median(ref.speed), 1e6*ours.took.quantile(.5), 1e6*ref.took.quantile(.5), ours.took.within(.001), ref.took.within(.001))
+	b.Logf("CPU per request %.0f and %.0f µs, %.0f and %.0f requests/s; at %.0f requests/s p50 %.0f and %.0f µs, "+
+		"within 1 ms %.2f and %.2f %%", median(ours.cpu), median(ref.cpu), median(ours.speed), median(ref.speed),
+		roomy*median(ref.speed), 1e6*ours.took.quantile(.5), 1e6*ref.took.quantile(.5), ours.took.within(.001),
+		ref.took.within(.001))
 	b.ReportMetric(median(ours.cpu), "cpu-µs/req")
 	b.ReportMetric(median(ref.cpu), "reference-cpu-µs/req")
 	gate.AtMost(b, median(ratios(ours.cpu, ref.cpu)), "cpu-ratio", 1.5)

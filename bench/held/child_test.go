@@ -87,8 +87,10 @@ func startServers(prefill dist.Dist, n int) ([]string, error) {
 	}
 	o := modelserver.Options{Seed: 1}
 	for range n {
-		o.Servers = append(o.Servers, modelserver.ServerOptions{Models: []string{"m"}, Engine: engine.Config{Batching: engine.BatchingIndependent},
-			Prefill: &prefill, TokenTime: &itl, OutputTokens: &tokens})
+		o.Servers = append(o.Servers,
+			modelserver.ServerOptions{Models: []string{"m"},
+				Engine:  engine.Config{Batching: engine.BatchingIndependent},
+				Prefill: &prefill, TokenTime: &itl, OutputTokens: &tokens})
 	}
 	f, err := modelserver.New(o)
 	if err != nil {
@@ -109,9 +111,11 @@ func startPicker(servers []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := epp.StartStandalone(epp.StandaloneOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin", Endpoints: endpoints,
-		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over,
-		Hold: stream.Config{Hold: true, MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second, HoldLimit: 600 * machine.Second, MetadataBytes: 32, Seed: 1}})
+	s, err := epp.StartStandalone(
+		epp.StandaloneOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin", Endpoints: endpoints,
+			Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over,
+			Hold: stream.Config{Hold: true, MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second,
+				HoldLimit: 600 * machine.Second, MetadataBytes: 32, Seed: 1}})
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +139,8 @@ func startCanned(n int, wait time.Duration) ([]string, error) {
 	var answer []byte
 	pages := make([][]byte, 8)
 	for i := range pages {
-		if answer, err = fetch(http.Post("http://"+real[0]+"/v1/chat/completions", "application/json", strings.NewReader(body))); err != nil {
+		if answer, err = fetch(http.Post("http://"+real[0]+"/v1/chat/completions", "application/json",
+			strings.NewReader(body))); err != nil {
 			return nil, err
 		}
 		if pages[i], err = fetch(http.Get("http://" + real[0] + "/metrics")); err != nil {
@@ -144,7 +149,8 @@ func startCanned(n int, wait time.Duration) ([]string, error) {
 	}
 	var turn atomic.Uint64
 	head := func(kind string, text []byte) []byte {
-		return append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n", kind, len(text)), text...)
+		return append(fmt.Appendf(nil, "HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n", kind,
+			len(text)), text...)
 	}
 	answer = head("text/event-stream", answer)
 	for i, page := range pages {
@@ -242,8 +248,9 @@ func startStandalone(servers []string, role string) ([]string, error) {
 		return nil, err
 	}
 	name := "-" // of the log of inputs
-	o := epp.StandaloneOptions{Wrap: w.over, Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench", PoolName: "bench",
-		Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"}
+	o := epp.StandaloneOptions{Wrap: w.over, Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench",
+		PoolName: "bench",
+		Address:  "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"}
 	switch role {
 	case "epp-unscraped":
 		o.RefreshMetrics = time.Hour

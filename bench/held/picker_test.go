@@ -64,14 +64,18 @@ func takeTurns(b *testing.B, wait string, roles ...string) map[string]*compared 
 	}
 	out := map[string]*compared{}
 	var table strings.Builder
-	fmt.Fprintf(&table, "model servers that take %s; the EPP's own time, and CPU per request\n%-14s %8s %8s %8s %8s %8s %8s %10s %8s %8s %8s %8s\n", wait,
-		"", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "≤0.5ms %", "≤1ms %", "preempted", "EPP µs", "Envoy µs", "servers", "req/s")
+	fmt.Fprintf(&table, "model servers that take %s; the EPP's own time, and CPU per request\n%-14s %8s %8s %8s %8s "+
+		"%8s %8s %10s %8s %8s %8s %8s\n", wait,
+		"", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "≤0.5ms %", "≤1ms %", "preempted", "EPP µs", "Envoy µs",
+		"servers", "req/s")
 	for _, s := range sides {
 		out[s.role] = s
 		us := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(s.requests) }
 		q := func(v float64) float64 { return 1e6 * s.took.quantile(v) }
-		fmt.Fprintf(&table, "%-14s %8.0f %8.0f %8.0f %8.0f %8.2f %8.2f %10.3f %8.0f %8.0f %8.0f %8.0f\n", s.role, q(.5), q(.9), q(.99), q(.999), s.took.within(.0005), s.took.within(.001),
-			float64(s.waits)/float64(s.requests), us(s.epp), us(s.proxy), us(s.upstream), float64(s.requests)/s.loaded.Seconds())
+		fmt.Fprintf(&table, "%-14s %8.0f %8.0f %8.0f %8.0f %8.2f %8.2f %10.3f %8.0f %8.0f %8.0f %8.0f\n", s.role, q(.5),
+			q(.9), q(.99), q(.999), s.took.within(.0005), s.took.within(.001),
+			float64(s.waits)/float64(s.requests), us(s.epp), us(s.proxy), us(s.upstream),
+			float64(s.requests)/s.loaded.Seconds())
 	}
 	b.Log(table.String())
 	return out
@@ -85,7 +89,8 @@ func (s *compared) round(b *testing.B, servers *child.Process, n, at int) {
 	defer lines.close()
 	lines.load(b, 200)
 	size := s.size(b)
-	was, epp, proxy, upstream, waits := processing(b, s.Addresses[1]), s.CPU(b), child.CPUOf(s.gateway.PID()), servers.CPU(b), child.Preemptions(s.PID())
+	was, epp, proxy, upstream, waits := processing(b, s.Addresses[1]), s.CPU(b), child.CPUOf(s.gateway.PID()),
+		servers.CPU(b), child.Preemptions(s.PID())
 	s.loaded += lines.load(b, n)
 	s.waits += child.Preemptions(s.PID()) - waits
 	epp = s.CPU(b) - epp
@@ -143,7 +148,9 @@ func (l lines) close() {
 // long it took.
 func (l lines) load(b *testing.B, n int) time.Duration {
 	b.Helper()
-	request := fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s", len(body), body)
+	request := fmt.Appendf(nil,
+		"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: "+
+			"%d\r\n\r\n%s", len(body), body)
 	var turn atomic.Int64
 	return rounds(b, n, len(l), func() func() error {
 		c := l[turn.Add(1)-1]

@@ -39,23 +39,30 @@ func (r *reference) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
 			if body = append(body, m.RequestBody.Body...); !m.RequestBody.EndOfStream {
 				continue
 			}
-			err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
-				Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: setHeaders(
-					header("x-gateway-destination-endpoint", r.upstream), header("content-type", "multipart/form-data; boundary="+refBoundary))}}}})
+			err = s.Send(&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
+					Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: setHeaders(
+						header("x-gateway-destination-endpoint", r.upstream),
+						header("content-type", "multipart/form-data; boundary="+refBoundary))}}}})
 			if err == nil {
-				part1 := "--" + refBoundary + "\r\nContent-Disposition: form-data; name=\"request_payload\"\r\n\r\n" + string(body) + "\r\n--" + refBoundary + "\r\n"
+				part1 := "--" + refBoundary + "\r\nContent-Disposition: form-data; name=\"request_payload\"\r\n\r\n" +
+					string(body) + "\r\n--" + refBoundary + "\r\n"
 				err, held = s.Send(requestBody(part1, false)), true
 			}
 		case *extprocv3.ProcessingRequest_ResponseHeaders:
-			err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}})
+			err = s.Send(&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}})
 		case *extprocv3.ProcessingRequest_ResponseBody:
 			if held && len(m.ResponseBody.Body) > 0 {
 				held = false
-				err = s.Send(requestBody("Content-Disposition: form-data; name=\"metadata\"\r\n\r\nabcdefgh\r\n--"+refBoundary+"--\r\n", true))
+				err = s.Send(requestBody("Content-Disposition: form-data; name=\"metadata\"\r\n\r\nabcdefgh\r\n--"+
+					refBoundary+"--\r\n", true))
 			}
 			if err == nil {
-				err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{
-					Response: &extprocv3.CommonResponse{BodyMutation: mutation(m.ResponseBody.Body, m.ResponseBody.EndOfStream)}}}})
+				err = s.Send(&extprocv3.ProcessingResponse{
+					Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{
+						Response: &extprocv3.CommonResponse{
+							BodyMutation: mutation(m.ResponseBody.Body, m.ResponseBody.EndOfStream)}}}})
 			}
 		}
 		if err != nil {
@@ -65,7 +72,8 @@ func (r *reference) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
 }
 
 func header(key, value string) *corev3.HeaderValueOption {
-	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: key, RawValue: []byte(value)}, AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD}
+	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: key, RawValue: []byte(value)},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD}
 }
 
 // setHeaders sets headers of a request whose length changes.
@@ -74,19 +82,23 @@ func setHeaders(set ...*corev3.HeaderValueOption) *extprocv3.HeaderMutation {
 }
 
 func requestBody(b string, end bool) *extprocv3.ProcessingResponse {
-	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
-		Response: &extprocv3.CommonResponse{BodyMutation: mutation([]byte(b), end)}}}}
+	return &extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
+			Response: &extprocv3.CommonResponse{BodyMutation: mutation([]byte(b), end)}}}}
 }
 
 func mutation(b []byte, end bool) *extprocv3.BodyMutation {
-	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: b, EndOfStream: end}}}
+	return &extprocv3.BodyMutation{
+		Mutation: &extprocv3.BodyMutation_StreamedResponse{
+			StreamedResponse: &extprocv3.StreamedBodyResponse{Body: b, EndOfStream: end}}}
 }
 
 // refTokens is how many tokens either side answers with.
 const refTokens = 4
 
 // refEvent is one, with the fields that clients of the API insist on.
-const refEvent = `data: {"id":"chatcmpl-6f1f2c1b0a0e4c3d","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":0,"delta":{"content":" tok"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
+const refEvent = `data: {"id":"chatcmpl-6f1f2c1b0a0e4c3d","object":"chat.completion.chunk","created":1700000000,` +
+	`"model":"m","choices":[{"index":0,"delta":{"content":" tok"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
 
 func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	control := http.NewResponseController(w)
@@ -111,7 +123,9 @@ func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	metadata, _ := io.ReadAll(part)
 	_, _ = io.Copy(io.Discard, req.Body)
 	// What is there at the same time is sent at once, as windtunnel's server does.
-	_, _ = io.WriteString(w, strings.Repeat(refEvent, refTokens-1)+"data: {\"choices\":[],\"metadata\":"+strconv.Quote(string(bytes.TrimSpace(metadata)))+"}\n\ndata: [DONE]\n\n")
+	_, _ = io.WriteString(w,
+		strings.Repeat(refEvent, refTokens-1)+"data: {\"choices\":[],\"metadata\":"+
+			strconv.Quote(string(bytes.TrimSpace(metadata)))+"}\n\ndata: [DONE]\n\n")
 }
 
 // startReference serves both and returns their addresses.

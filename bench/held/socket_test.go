@@ -24,7 +24,8 @@ type watch struct {
 // newWatch is a watch, and where its figure is found (processing). Its listener
 // is still to come.
 func newWatch() (*watch, string, error) {
-	w := &watch{took: prometheus.NewHistogram(prometheus.HistogramOpts{Name: processingName, NativeHistogramBucketFactor: 1.05})}
+	w := &watch{took: prometheus.NewHistogram(
+		prometheus.HistogramOpts{Name: processingName, NativeHistogramBucketFactor: 1.05})}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(w.took)
 	page, err := net.Listen("tcp", "127.0.0.1:0")

@@ -66,7 +66,8 @@ func live(b *testing.B, s *scenario.Scenario) report.Summary {
 	if err != nil {
 		b.Fatal(err)
 	}
-	x, err := report.Start(report.Options{Out: io.Discard, Requests: s.Workload.Requests, Clock: func() machine.Time { return machine.FromDuration(time.Since(origin)) }})
+	x, err := report.Start(report.Options{Out: io.Discard, Requests: s.Workload.Requests,
+		Clock: func() machine.Time { return machine.FromDuration(time.Since(origin)) }})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -67,10 +67,17 @@ func TestMain(m *testing.M) {
 func serveBare() {
 	// As long as what the simulated server says.
 	const id = "chatcmpl-0123456789abcdef0123456789abcdef"
-	chunk := []byte(`data: {"id":"` + id + `","object":"chat.completion.chunk","created":1700000000,"model":"windtunnel","choices":[{"index":0,"delta":{"content":" abc"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
-	whole := []byte(`{"id":"` + id + `","object":"chat.completion","created":1700000000,"model":"windtunnel","choices":[{"index":0,"message":{"role":"assistant","content":"` + strings.Repeat(" abc", wholeTokens) +
-		`","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":null}],"service_tier":null,"system_fingerprint":null,` +
-		`"usage":{"prompt_tokens":19,"total_tokens":35,"completion_tokens":16,"prompt_tokens_details":null},"prompt_logprobs":null,"prompt_token_ids":null,"kv_transfer_params":null}`)
+	chunk := []byte(`data: {"id":"` + id +
+		`","object":"chat.completion.chunk","created":1700000000,"model":"windtunnel","choices":[{"index":0,` +
+		`"delta":{"content":" abc"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
+	whole := []byte(`{"id":"` + id +
+		`","object":"chat.completion","created":1700000000,"model":"windtunnel","choices":[{"index":0,` +
+		`"message":{"role":"assistant","content":"` + strings.Repeat(" abc", wholeTokens) +
+		`","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":null,` +
+		`"finish_reason":"length","stop_reason":null,"token_ids":null}],"service_tier":null,` +
+		`"system_fingerprint":null,` +
+		`"usage":{"prompt_tokens":19,"total_tokens":35,"completion_tokens":16,"prompt_tokens_details":null},` +
+		`"prompt_logprobs":null,"prompt_token_ids":null,"kv_transfer_params":null}`)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
@@ -110,14 +117,16 @@ func serveBare() {
 
 func serveOurs() {
 	itl := dist.Fixed(machine.FromDuration(perToken))
-	serve(modelserver.ServerOptions{Prefill: &itl, TokenTime: &itl, Engine: engine.Config{Batching: engine.BatchingIndependent}})
+	serve(modelserver.ServerOptions{Prefill: &itl, TokenTime: &itl,
+		Engine: engine.Config{Batching: engine.BatchingIndependent}})
 }
 
 // serveFleet is 64 servers that batch as vLLM does.
 func serveFleet() {
 	o := make([]modelserver.ServerOptions, fleetServers)
 	for i := range o {
-		o[i].Engine.Timer = latency.Constant{TimeToFirstToken: machine.FromDuration(perToken), InterTokenLatency: machine.FromDuration(perToken)}
+		o[i].Engine.Timer = latency.Constant{TimeToFirstToken: machine.FromDuration(perToken),
+			InterTokenLatency: machine.FromDuration(perToken)}
 	}
 	serve(o...)
 }
@@ -217,8 +226,10 @@ func (p *process) statm(b *testing.B, field int) int {
 }
 
 func request(stream bool, max int) string {
-	body := fmt.Sprintf(`{"model":"windtunnel","messages":[{"role":"user","content":"Say something about wind."}],"max_tokens":%d,"stream":%v}`, max, stream)
-	return fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	body := fmt.Sprintf(`{"model":"windtunnel","messages":[{"role":"user","content":"Say something about wind."}],`+
+		`"max_tokens":%d,"stream":%v}`, max, stream)
+	return fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
 // streams runs n streams at once over connections of their own and returns how

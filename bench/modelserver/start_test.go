@@ -26,7 +26,8 @@ func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		for range 10 {
 			d, ownBytes, fileBytes := startOnce(b, exe)
-			took, own, file = append(took, float64(d.Microseconds())/1000), append(own, float64(ownBytes)/1e6), append(file, float64(fileBytes)/1e6)
+			took, own, file = append(took, float64(d.Microseconds())/1000), append(own, float64(ownBytes)/1e6),
+				append(file, float64(fileBytes)/1e6)
 		}
 	}
 	gate.AtMost(b, middle(took), "ms-to-ready", 300)

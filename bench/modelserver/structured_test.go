@@ -9,8 +9,10 @@ import (
 )
 
 // form has every text of it 240 bytes: as many tokens as the other answers have.
-const form = `,"response_format":{"type":"json_schema","json_schema":{"name":"person","strict":true,"schema":{"type":"object",` +
-	`"properties":{"id":{"type":"string","pattern":"^[0-9a-f]{12}$"},"kind":{"$ref":"#/$defs/kind"},"notes":{"type":"string","minLength":188,"maxLength":188}},` +
+const form = `,"response_format":{"type":"json_schema","json_schema":{"name":"person","strict":true,` +
+	`"schema":{"type":"object",` +
+	`"properties":{"id":{"type":"string","pattern":"^[0-9a-f]{12}$"},"kind":{"$ref":"#/$defs/kind"},` +
+	`"notes":{"type":"string","minLength":188,"maxLength":188}},` +
 	`"required":["id","kind","notes"],"additionalProperties":false,"$defs":{"kind":{"enum":["staff","guest"]}}}}}`
 
 // BenchmarkStructured asks for answers of a JSON schema and for as many random
@@ -23,8 +25,11 @@ func BenchmarkStructured(b *testing.B) {
 	raw := map[string]string{}
 	for _, stream := range []bool{true, false} {
 		for kind, more := range map[string]string{"words": "", "schema": form} {
-			body := fmt.Sprintf(`{"model":"windtunnel","messages":[{"role":"user","content":"Say something about wind."}],"max_tokens":%d,"stream":%v%s}`, tokens, stream, more)
-			raw[fmt.Sprint(kind, stream)] = fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			body := fmt.Sprintf(`{"model":"windtunnel","messages":[{"role":"user","content":"Say something about `+
+				`wind."}],"max_tokens":%d,"stream":%v%s}`, tokens, stream, more)
+			raw[fmt.Sprint(kind, stream)] = fmt.Sprintf(
+				"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "+
+					"%d\r\n\r\n%s", len(body), body)
 		}
 	}
 	for _, stream := range []bool{true, false} {

@@ -93,7 +93,8 @@ workload:
 // dynosim is the work as DynoSim is told of it.
 func (w *work) dynosim(requests int) []string {
 	args := []string{"-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", w.router,
-		"--num-workers", strconv.Itoa(w.pods), "--input-tokens", "512", "--output-tokens", "128", "--request-count", strconv.Itoa(requests),
+		"--num-workers", strconv.Itoa(w.pods), "--input-tokens", "512", "--output-tokens", "128", "--request-count",
+		strconv.Itoa(requests),
 		"--request-rate", strconv.Itoa(5 * w.pods), "--extra-engine-args", `{"block_size":16,"num_gpu_blocks":27000}`}
 	if w.shared {
 		args = append(args, "--shared-prefix-ratio", "0.5", "--num-prefix-groups", "100")
@@ -178,7 +179,8 @@ func run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	own := filepath.Join(dir, "windtunnel")
-	if _, err := measure(ctx, ".", "go", "build", "-o", own, "github.com/windtunnel/windtunnel/cmd/windtunnel"); err != nil {
+	if _, err := measure(ctx, ".", "go", "build", "-o", own,
+		"github.com/windtunnel/windtunnel/cmd/windtunnel"); err != nil {
 		return err
 	}
 	fmt.Printf("%-20s %5s  %22s", "", "pods", "windtunnel")

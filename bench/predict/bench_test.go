@@ -46,8 +46,11 @@ func trained(b *testing.B) *core.Machine {
 	var list []core.Sample
 	for i := range 4000 {
 		d := machine.NewDraw(1, "bench", "sample", uint64(i))
-		f := core.Features{KV: d.Float64(), InputTokens: int64(d.Intn(4000)), Running: int64(d.Intn(40)), PrefillTokens: int64(d.Intn(8000)), Prefix: d.Float64()}
-		list = append(list, core.Sample{Features: f, TTFTMs: 10 + .03*float64(f.InputTokens)*(1-f.Prefix) + .01*float64(f.PrefillTokens) + 5*d.Float64(), TPOTMs: 5 + .2*float64(f.Running) + d.Float64()})
+		f := core.Features{KV: d.Float64(), InputTokens: int64(d.Intn(4000)), Running: int64(d.Intn(40)),
+			PrefillTokens: int64(d.Intn(8000)), Prefix: d.Float64()}
+		list = append(list, core.Sample{Features: f,
+			TTFTMs: 10 + .03*float64(f.InputTokens)*(1-f.Prefix) + .01*float64(f.PrefillTokens) + 5*d.Float64(),
+			TPOTMs: 5 + .2*float64(f.Running) + d.Float64()})
 	}
 	fx := new(core.Effects)
 	m.Input(0, core.Samples{List: list}, fx)
@@ -61,7 +64,8 @@ func trained(b *testing.B) *core.Machine {
 
 func rows() (out []core.Features) {
 	for i := range endpoints {
-		out = append(out, core.Features{KV: float64(i) / 20, InputTokens: 1500, Running: int64(3 * i % 17), Generated: 1, Prefix: float64(i%4) / 4, PrefillTokens: int64(700 * i % 5000)})
+		out = append(out, core.Features{KV: float64(i) / 20, InputTokens: 1500, Running: int64(3 * i % 17),
+			Generated: 1, Prefix: float64(i%4) / 4, PrefillTokens: int64(700 * i % 5000)})
 	}
 	return out
 }
@@ -108,7 +112,8 @@ func best(of ...func()) []time.Duration {
 // looking.
 func BenchmarkSidecar(b *testing.B) {
 	m := trained(b)
-	s, err := predictor.Start(predictor.Options{Training: "127.0.0.1:0", Prediction: []string{"127.0.0.1:0"}, Machine: m})
+	s, err := predictor.Start(
+		predictor.Options{Training: "127.0.0.1:0", Prediction: []string{"127.0.0.1:0"}, Machine: m})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -175,7 +180,8 @@ func decision(b *testing.B, service *picker.PredictorService, answer func(n *pic
 	}
 	var list []*picker.Endpoint
 	for i := range endpoints {
-		list = append(list, picker.NewEndpoint("d", fmt.Sprintf("w%02d", i), fmt.Sprintf("10.0.0.%d", i+1), "8000", nil))
+		list = append(list, picker.NewEndpoint("d", fmt.Sprintf("w%02d", i), fmt.Sprintf("10.0.0.%d", i+1), "8000",
+			nil))
 	}
 	p.Pool().Set(list)
 	for i := range list {
@@ -213,11 +219,12 @@ func decision(b *testing.B, service *picker.PredictorService, answer func(n *pic
 func BenchmarkTrees(b *testing.B) {
 	m := trained(b)
 	var eval core.Predictor
-	with := decision(b, &picker.PredictorService{Prediction: []string{"http://p"}}, func(n *picker.Need, a *picker.Answer) {
-		for _, x := range eval.Predict(m.Models(), n.Subject.([]core.Features), nil) {
-			a.Latencies = append(a.Latencies, picker.Latency(x))
-		}
-	})
+	with := decision(b, &picker.PredictorService{Prediction: []string{"http://p"}},
+		func(n *picker.Need, a *picker.Answer) {
+			for _, x := range eval.Predict(m.Models(), n.Subject.([]core.Features), nil) {
+				a.Latencies = append(a.Latencies, picker.Latency(x))
+			}
+		})
 	without := decision(b, nil, nil)
 	for b.Loop() {
 		t := best(with, without)

@@ -25,7 +25,8 @@ const (
 	pace   = 8 * time.Millisecond
 )
 
-var chunk = []byte(`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n")
+var chunk = []byte(`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m",` +
+	`"choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n")
 
 func TestMain(m *testing.M) { child.Main(m, play) }
 
@@ -33,7 +34,9 @@ func TestMain(m *testing.M) { child.Main(m, play) }
 func play(role, upstream string) ([]string, error) {
 	if role == "sidecar" {
 		// It logs as `windtunnel sidecar` does without flags.
-		s, err := sidecar.Start(sidecar.Options{Listen: "127.0.0.1:0", Decoder: upstream, Log: slog.New(slog.NewJSONHandler(io.Discard, nil))})
+		s, err := sidecar.Start(
+			sidecar.Options{Listen: "127.0.0.1:0", Decoder: upstream,
+				Log: slog.New(slog.NewJSONHandler(io.Discard, nil))})
 		if err != nil {
 			return nil, err
 		}
@@ -86,12 +89,15 @@ func prefilled(client *http.Client, r *http.Request, text []byte) ([]byte, error
 	}
 	leg := maps.Clone(fields)
 	leg["max_tokens"], leg["stream"] = json.RawMessage("1"), json.RawMessage("false")
-	leg["kv_transfer_params"] = json.RawMessage(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`)
+	leg["kv_transfer_params"] = json.RawMessage(
+		`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,` +
+			`"remote_host":null,"remote_port":null}`)
 	text, err := json.Marshal(leg)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := client.Post("http://"+r.Header.Get("x-prefiller-host-port")+r.URL.Path, "application/json", bytes.NewReader(text))
+	resp, err := client.Post("http://"+r.Header.Get("x-prefiller-host-port")+r.URL.Path, "application/json",
+		bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +116,9 @@ func prefilled(client *http.Client, r *http.Request, text []byte) ([]byte, error
 }
 
 // answer is one that is not streamed.
-var answer = []byte(`{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Because of the air."},"finish_reason":"stop"}],"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
+var answer = []byte(`{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,` +
+	`"message":{"role":"assistant","content":"Because of the air."},"finish_reason":"stop"}],` +
+	`"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
 
 // serve streams, answers whole, or answers a prefill leg.
 func serve(w http.ResponseWriter, r *http.Request) {

@@ -10,7 +10,8 @@ func FuzzPorts(f *testing.F) {
 	const question = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 	for port := range byte(20) {
 		f.Add(port, post(question))
-		f.Add(port, []byte("GET /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"))
+		f.Add(port, []byte("GET /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "+
+			"chunked\r\n\r\nfffffffffffffffff\r\n"))
 		f.Add(port, []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
 		f.Add(port, append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL"), make([]byte, 60)...))
 		f.Add(port, []byte("\x16\x03\x01\x00\xa5\x01\x00"))

@@ -35,7 +35,8 @@ func (r *rig) harm(rng *rand.Rand) {
 	case 5:
 		sendRaw(http, post(pull(rng)), true, false)
 	case 6:
-		sendRaw(http, fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", pick(rng, "GET", "PUT", "DELETE", "OPTIONS", "BREW"), path(rng)), true, false)
+		sendRaw(http, fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+			pick(rng, "GET", "PUT", "DELETE", "OPTIONS", "BREW"), path(rng)), true, false)
 	case 7: // HTTP/2: frames of streams that were never opened, resets
 		text := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 		for range rng.IntN(50) {
@@ -96,13 +97,15 @@ func noise(rng *rand.Rand) []byte {
 }
 
 func path(rng *rand.Rand) string {
-	return pick(rng, "/", "/v1/models", "/metrics", "/v1/responses/resp_1", "/debug/decisions", "/debug/pprof/", "/admin/crash?", "/reset_prefix_cache", "/sleep", "/%00", "/v1/"+strings.Repeat("a/", 200),
+	return pick(rng, "/", "/v1/models", "/metrics", "/v1/responses/resp_1", "/debug/decisions", "/debug/pprof/",
+		"/admin/crash?", "/reset_prefix_cache", "/sleep", "/%00", "/v1/"+strings.Repeat("a/", 200),
 		"/api/v1/cache/state", "/tokenize", "/../../etc/passwd")
 }
 
 func post(body string, head ...string) []byte {
 	var b bytes.Buffer
-	b.WriteString("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n")
+	b.WriteString("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: " +
+		"application/json\r\n")
 	for i := 0; i+1 < len(head); i += 2 {
 		fmt.Fprintf(&b, "%s: %s\r\n", head[i], head[i+1])
 	}
@@ -117,12 +120,15 @@ func chat(rng *rand.Rand) string {
 	case 1:
 		return `{"model":"m","messages":` + strings.Repeat("[", 5000) + `}`
 	case 2:
-		return fmt.Sprintf(`{"model":"m","n":%d,"max_tokens":%d,"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":%s}}],"tool_choice":"required"}`,
-			rng.IntN(200), rng.IntN(1<<30), strings.Repeat(`{"type":"array","minItems":9,"items":`, 12)+`{"type":"string"}`+strings.Repeat("}", 12))
+		return fmt.Sprintf(`{"model":"m","n":%d,"max_tokens":%d,"messages":[{"role":"user","content":"x"}],`+
+			`"tools":[{"type":"function","function":{"name":"f","parameters":%s}}],"tool_choice":"required"}`,
+			rng.IntN(200), rng.IntN(1<<30),
+			strings.Repeat(`{"type":"array","minItems":9,"items":`, 12)+`{"type":"string"}`+strings.Repeat("}", 12))
 	case 3:
 		return `{"model":"m","stream":true,"max_tokens":100000,"messages":[{"role":"user","content":"go on"}]}`
 	case 4:
-		return `{"model":"m","prompt_cache_key":"` + strings.Repeat("k", rng.IntN(9000)) + `","messages":[{"role":"user","content":"\ud800"}]}`
+		return `{"model":"m","prompt_cache_key":"` + strings.Repeat("k", rng.IntN(9000)) +
+			`","messages":[{"role":"user","content":"\ud800"}]}`
 	}
 	return `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 }
@@ -139,11 +145,15 @@ func mutated(rng *rand.Rand, text string) string {
 // headers are names and values that parts of the system read.
 func headers(rng *rand.Rand) (out []string) {
 	value := func() string {
-		return pick(rng, "\xff", fmt.Sprint(rng.Uint64()), strings.Repeat("z", 2000), "10.0.0.1:1,127.0.0.1:1", "-1", "", "true", "\u200b", "nobody.invalid:80")
+		return pick(rng, "\xff", fmt.Sprint(rng.Uint64()), strings.Repeat("z", 2000), "10.0.0.1:1,127.0.0.1:1", "-1",
+			"", "true", "\u200b", "nobody.invalid:80")
 	}
 	for range 1 + rng.IntN(4) {
-		out = append(out, pick(rng, "x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id", "x-gateway-inference-objective", "x-llm-d-inference-objective", "x-request-id", "x-session-token",
-			"x-prefiller-host-port", "x-encoder-hosts-ports", "x-gateway-destination-endpoint", "x-gateway-destination-endpoint-subset", "x-llm-d-explain", "traceparent", "accept", "authorization"), value())
+		out = append(out, pick(rng, "x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id",
+			"x-gateway-inference-objective", "x-llm-d-inference-objective", "x-request-id", "x-session-token",
+			"x-prefiller-host-port", "x-encoder-hosts-ports", "x-gateway-destination-endpoint",
+			"x-gateway-destination-endpoint-subset", "x-llm-d-explain", "traceparent", "accept", "authorization"),
+			value())
 	}
 	if rng.IntN(20) == 0 {
 		for i := range 2000 {
@@ -155,7 +165,9 @@ func headers(rng *rand.Rand) (out []string) {
 
 // pull has the model server fetch a KV cache from wherever the client says.
 func pull(rng *rand.Rand) string {
-	return fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}],"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"e%d","remote_block_ids":[[%d]],"remote_host":%q,"remote_port":%d}}`,
+	return fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}],`+
+		`"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"e%d","remote_block_ids":[[%d]],`+
+		`"remote_host":%q,"remote_port":%d}}`,
 		rng.Uint32(), rng.Uint32(), pick(rng, "127.0.0.1", "10.255.255.1", "nobody.invalid", "::"), rng.IntN(70000))
 }
 

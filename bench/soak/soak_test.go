@@ -30,9 +30,12 @@ import (
 	"github.com/windtunnel/windtunnel/bench/internal/child"
 )
 
-var profiles = flag.String("profiles", "", "a folder for heap profiles, one after each round: go tool pprof -diff_base shows what grew from one to another")
+var profiles = flag.String("profiles", "",
+	"a folder for heap profiles, one after each round: go tool pprof -diff_base shows what grew from one to another")
 
-var soak = flag.Duration("soak", 0, "how long ordinary load and how long hostile load goes on; 0 is a few seconds of each, without a verdict on what grows")
+var soak = flag.Duration("soak", 0,
+	"how long ordinary load and how long hostile load goes on; 0 is a few seconds of each, without a verdict on what "+
+		"grows")
 
 // Rounds after which the load stops and what is left is counted; of them warm
 // go by before growth counts, since caches and pools find their size first.
@@ -56,7 +59,8 @@ func TestOrdinary(t *testing.T) { run(t, ordinary) }
 func ordinary(r *rig, rng *rand.Rand) string {
 	text := strings.Repeat("Why is the sky blue? ", 1+rng.IntN(40))
 	session := fmt.Sprint("user-", rng.IntN(50))
-	return r.ask(fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":%q}]}`, text), "x-session-token", session)
+	return r.ask(fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":%q}]}`, text),
+		"x-session-token", session)
 }
 
 // TestHostile is load as nobody should make it, with an ordinary request among
@@ -140,7 +144,8 @@ func run(t *testing.T, once func(*rig, *rand.Rand) string) {
 func fill(t *testing.T, rigs []*rig) {
 	for _, r := range rigs {
 		for i := range 500 {
-			if bad := r.ask(fmt.Sprintf(`{"model":"m%d","stream":true,"messages":[{"role":"user","content":"hi"}]}`, i), "x-gateway-inference-fairness-id", fmt.Sprint(i)); !strings.Contains(bad, "NotFoundError") {
+			if bad := r.ask(fmt.Sprintf(`{"model":"m%d","stream":true,"messages":[{"role":"user","content":"hi"}]}`, i),
+				"x-gateway-inference-fairness-id", fmt.Sprint(i)); !strings.Contains(bad, "NotFoundError") {
 				t.Fatalf("a model that no server has: %s", bad)
 			}
 		}
@@ -322,7 +327,8 @@ func (v *verdict) Errorf(format string, args ...any) {
 // A leak of each kind is seen, and noise is none.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	if s := slope([]sample{{Requests: 0, Series: 5}, {Requests: 100, Series: 10}, {Requests: 200, Series: 15}}, kinds[4].of); s != 0.05 {
+	if s := slope([]sample{{Requests: 0, Series: 5}, {Requests: 100, Series: 10}, {Requests: 200, Series: 15}},
+		kinds[4].of); s != 0.05 {
 		t.Errorf("slope %v", s)
 	}
 	for _, k := range kinds {

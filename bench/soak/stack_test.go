@@ -69,7 +69,9 @@ func start(tb testing.TB, text string) *rig {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &rig{Stack: st, Pool: st.Pools[0], client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, ports: st.Listeners()}
+	r := &rig{Stack: st, Pool: st.Pools[0],
+		client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		ports:  st.Listeners()}
 	tb.Cleanup(func() {
 		r.client.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -91,7 +93,8 @@ func (c *counting) Record(flow.Event) { c.mu.Lock(); c.n++; c.mu.Unlock() }
 
 // ask sends an ordinary request and says what was wrong with the answer.
 func (r *rig) ask(body string, head ...string) string {
-	req, err := http.NewRequest(http.MethodPost, "http://"+r.Gateway.Addr+"/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequest(http.MethodPost, "http://"+r.Gateway.Addr+"/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		return err.Error()
 	}
@@ -133,7 +136,8 @@ func (r *rig) idle(tb testing.TB) {
 		}
 		select {
 		case <-ctx.Done():
-			tb.Fatalf("still in flight: Envoy %+v, streams at the picker %d, requests at the model servers %d", active, r.Pickers[0].Active(), busy)
+			tb.Fatalf("still in flight: Envoy %+v, streams at the picker %d, requests at the model servers %d", active,
+				r.Pickers[0].Active(), busy)
 		case <-time.After(time.Millisecond):
 		}
 	}

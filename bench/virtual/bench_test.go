@@ -61,7 +61,8 @@ func play(b *testing.B, exe, dir string, env []string, args ...string) cost {
 	if err := cmd.Run(); err != nil {
 		b.Fatalf("windtunnel %v: %v\n%s", args, err, complained.Bytes())
 	}
-	c := cost{wall: time.Since(began).Seconds(), cpu: (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()}
+	c := cost{wall: time.Since(began).Seconds(),
+		cpu: (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()}
 	if used, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		c.mb = float64(used.Maxrss) / 1000
 	}
@@ -117,7 +118,8 @@ const plain = "    flow: plain\n    replicas: %d"
 
 // steady is so many requests of 512 tokens that come at a rate.
 func steady(requests, rate, output int) string {
-	return fmt.Sprintf("  requests: %d\n  rate: %d\n  maxTokens: %d\n  prompt: {characters: 2048}\n", requests, rate, output)
+	return fmt.Sprintf("  requests: %d\n  rate: %d\n  maxTokens: %d\n  prompt: {characters: 2048}\n", requests, rate,
+		output)
 }
 
 // size is n, or a hundredth of it in a short run.
@@ -153,7 +155,8 @@ func BenchmarkMooncake(b *testing.B) {
 	if err := f.Close(); err != nil {
 		b.Fatal(err)
 	}
-	file := scenario(b, dir, pool{fmt.Sprintf(plain, 16), 128, true}, "  trace: {file: mooncake.jsonl, format: mooncake}\n")
+	file := scenario(b, dir, pool{fmt.Sprintf(plain, 16), 128, true},
+		"  trace: {file: mooncake.jsonl, format: mooncake}\n")
 	var list []cost
 	for b.Loop() {
 		list = append(list, play(b, exe, dir, nil, "sim", file))
@@ -182,7 +185,8 @@ func simulated(b *testing.B, requests, servers, rate int, scored bool) cost {
 	return c
 }
 
-// BenchmarkPods plays 100,000 requests on 10,000 servers, each of which the picker asks for its metrics 20 times a second.
+// BenchmarkPods plays 100,000 requests on 10,000 servers, each of which the picker asks for its metrics 20 times a
+// second.
 func BenchmarkPods(b *testing.B) {
 	gate.AtMost(b, simulated(b, size(100_000), 10_000, 50_000, true).cpu, "CPU-s", 20)
 }
@@ -230,7 +234,8 @@ func BenchmarkDisaggregated(b *testing.B) {
 		}
 	}
 	gate.AtMost(b, ratio(b, [2]func(string) string{play(fmt.Sprintf(plain, 64)),
-		play("    replicas: 32\n    sidecar: routing\n    disaggregation: {prefillReplicas: 32, connector: nixlv2}")}), "ratio", 5)
+		play("    replicas: 32\n    sidecar: routing\n    disaggregation: {prefillReplicas: 32, connector: nixlv2}")}),
+		"ratio", 5)
 }
 
 // BenchmarkSweep plays 16 runs on one core and on two.
@@ -240,7 +245,8 @@ func BenchmarkSweep(b *testing.B) {
 	var one, two float64
 	for b.Loop() {
 		for cores, wall := range map[int]*float64{1: &one, 2: &two} {
-			*wall += play(b, exe, dir, []string{fmt.Sprintf("GOMAXPROCS=%d", cores)}, "sweep", file, "--set", "workload.rate=20,40,60,80,100,120,140,160,180,200,220,240,260,280,300,320").wall
+			*wall += play(b, exe, dir, []string{fmt.Sprintf("GOMAXPROCS=%d", cores)}, "sweep", file, "--set",
+				"workload.rate=20,40,60,80,100,120,140,160,180,200,220,240,260,280,300,320").wall
 		}
 	}
 	gate.AtLeast(b, one/two, "times-one-core", 1.8)

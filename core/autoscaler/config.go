@@ -159,7 +159,8 @@ func (c *Config) AddTrigger(name, query string, target float64) error {
 	if err != nil {
 		return fmt.Errorf("trigger %s: %w", name, err)
 	}
-	c.Triggers = append(c.Triggers, Trigger{Name: name, Query: q, Kind: AverageValue, Target: max(1, thousandths(target)), IgnoreNull: true})
+	c.Triggers = append(c.Triggers,
+		Trigger{Name: name, Query: q, Kind: AverageValue, Target: max(1, thousandths(target)), IgnoreNull: true})
 	return nil
 }
 

@@ -67,8 +67,10 @@ const DefaultTolerance = 0.1
 // DefaultBehavior is autoscaling/v2's.
 func DefaultBehavior() Behavior {
 	return Behavior{
-		Up:   Rules{Policies: []Policy{{Pods, 4, 15 * machine.Second}, {Percent, 100, 15 * machine.Second}}, SelectPolicy: MaxChange, Tolerance: DefaultTolerance},
-		Down: Rules{Window: 300 * machine.Second, Policies: []Policy{{Percent, 100, 15 * machine.Second}}, SelectPolicy: MaxChange, Tolerance: DefaultTolerance},
+		Up: Rules{Policies: []Policy{{Pods, 4, 15 * machine.Second}, {Percent, 100, 15 * machine.Second}},
+			SelectPolicy: MaxChange, Tolerance: DefaultTolerance},
+		Down: Rules{Window: 300 * machine.Second, Policies: []Policy{{Percent, 100, 15 * machine.Second}},
+			SelectPolicy: MaxChange, Tolerance: DefaultTolerance},
 	}
 }
 

@@ -28,7 +28,8 @@ func TestReplicas(t *testing.T) {
 		{"a value counts by those that are ready", Value, 200_000, 100_000, 4, 4, 3, 6},
 		{"a value where there are none", Value, 250_000, 100_000, 0, 0, 0, 3},
 		{"a value within a tenth", Value, 105_000, 100_000, 4, 4, 3, 4},
-		{"pool saturation never asks for more than a few, whatever the pool's size", AverageValue, 1_000, 700, 8, 8, 8, 2},
+		{"pool saturation never asks for more than a few, whatever the pool's size", AverageValue, 1_000, 700, 8, 8, 8,
+			2},
 	} {
 		if got := b.replicas(x.kind, x.figure, x.target, x.spec, x.have, x.ready); got != x.want {
 			t.Errorf("%s: %d, expected %d", x.name, got, x.want)
@@ -80,21 +81,29 @@ func TestPolicies(t *testing.T) {
 		{"the default doubles", DefaultBehavior().Up.Policies, MaxChange, nil, nil, 10, 100, 20},
 		{"or adds four", DefaultBehavior().Up.Policies, MaxChange, nil, nil, 1, 100, 5},
 		{"the smaller of both", DefaultBehavior().Up.Policies, MinChange, nil, nil, 10, 100, 14},
-		{"what was added in the period counts", []Policy{{Pods, 4, 60 * s}}, MaxChange, []change{{-30 * s, 3}}, nil, 8, 100, 9},
-		{"what was added before does not", []Policy{{Pods, 4, 60 * s}}, MaxChange, []change{{-60 * s, 3}}, nil, 8, 100, 12},
-		{"what was taken away in the period may come back", []Policy{{Pods, 4, 60 * s}}, MaxChange, nil, []change{{-30 * s, 2}}, 8, 100, 14},
+		{"what was added in the period counts", []Policy{{Pods, 4, 60 * s}}, MaxChange, []change{{-30 * s, 3}}, nil, 8,
+			100, 9},
+		{"what was added before does not", []Policy{{Pods, 4, 60 * s}}, MaxChange, []change{{-60 * s, 3}}, nil, 8, 100,
+			12},
+		{"what was taken away in the period may come back", []Policy{{Pods, 4, 60 * s}}, MaxChange, nil,
+			[]change{{-30 * s, 2}}, 8, 100, 14},
 		{"percent rounds up", []Policy{{Percent, 10, 60 * s}}, MaxChange, nil, nil, 5, 100, 6},
 		{"no change at all", []Policy{{Percent, 100, 60 * s}}, Disabled, nil, nil, 5, 100, 5},
-		{"never down because too much came", []Policy{{Pods, 1, 60 * s}}, MaxChange, []change{{-10 * s, 5}}, nil, 8, 100, 8},
+		{"never down because too much came", []Policy{{Pods, 1, 60 * s}}, MaxChange, []change{{-10 * s, 5}}, nil, 8,
+			100, 8},
 		{"down by a tenth, truncated: 80 to 72", []Policy{{Percent, 10, 60 * s}}, MaxChange, nil, nil, 80, 0, 72},
 		{"down by four a minute: 80 to 76", []Policy{{Pods, 4, 60 * s}}, MaxChange, nil, nil, 80, 0, 76},
-		{"the larger of both: 80 to 72", []Policy{{Pods, 4, 60 * s}, {Percent, 10, 60 * s}}, MaxChange, nil, nil, 80, 0, 72},
-		{"the smaller of both: 80 to 76", []Policy{{Pods, 4, 60 * s}, {Percent, 10, 60 * s}}, MinChange, nil, nil, 80, 0, 76},
-		{"what went in the period counts", []Policy{{Pods, 4, 60 * s}}, MaxChange, nil, []change{{-30 * s, 3}}, 80, 0, 79},
+		{"the larger of both: 80 to 72", []Policy{{Pods, 4, 60 * s}, {Percent, 10, 60 * s}}, MaxChange, nil, nil, 80, 0,
+			72},
+		{"the smaller of both: 80 to 76", []Policy{{Pods, 4, 60 * s}, {Percent, 10, 60 * s}}, MinChange, nil, nil, 80,
+			0, 76},
+		{"what went in the period counts", []Policy{{Pods, 4, 60 * s}}, MaxChange, nil, []change{{-30 * s, 3}}, 80, 0,
+			79},
 	} {
 		m := memory{ups: x.ups, downs: x.downs}
 		b := DefaultBehavior()
-		b.Up.Policies, b.Up.SelectPolicy, b.Down.Policies, b.Down.SelectPolicy = x.policies, x.which, x.policies, x.which
+		b.Up.Policies, b.Up.SelectPolicy, b.Down.Policies, b.Down.SelectPolicy = x.policies, x.which, x.policies,
+			x.which
 		if got := m.limited(0, &b, x.current, x.to, 0, 1000); got != x.want {
 			t.Errorf("%s: from %d to %d goes to %d, expected %d", x.name, x.current, x.to, got, x.want)
 		}
@@ -134,7 +143,9 @@ func TestReplicasStayWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := DefaultBehavior()
 		b.Up.Window = machine.Time(rapid.IntRange(0, 300).Draw(t, "window")) * machine.Second
-		b.Up.Policies = []Policy{{Pods, rapid.IntRange(1, 5).Draw(t, "pods"), machine.Time(rapid.IntRange(1, 60).Draw(t, "period")) * machine.Second}}
+		b.Up.Policies = []Policy{
+			{Pods, rapid.IntRange(1, 5).Draw(t, "pods"),
+				machine.Time(rapid.IntRange(1, 60).Draw(t, "period")) * machine.Second}}
 		least := rapid.IntRange(1, 4).Draw(t, "least")
 		greatest := rapid.IntRange(least, 12).Draw(t, "greatest")
 		var m memory

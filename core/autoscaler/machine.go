@@ -165,11 +165,13 @@ func (m *Machine) scrapeState() {
 		n    int
 	}{
 		{"kube_deployment_spec_replicas", m.status.Wanted}, {"kube_deployment_status_replicas", m.status.Replicas},
-		{"kube_deployment_status_replicas_ready", m.status.Ready}, {"kube_deployment_status_replicas_available", m.status.Ready},
+		{"kube_deployment_status_replicas_ready", m.status.Ready},
+		{"kube_deployment_status_replicas_available", m.status.Ready},
 		{"kube_deployment_status_replicas_unavailable", max(0, m.status.Wanted-m.status.Ready)},
 	} {
 		if m.wants[x.name] {
-			list = append(list, promql.Sample{Name: x.name, Labels: []metrics.Label{{Name: "deployment", Value: m.c.Name}}, Value: float64(x.n)})
+			list = append(list, promql.Sample{Name: x.name,
+				Labels: []metrics.Label{{Name: "deployment", Value: m.c.Name}}, Value: float64(x.n)})
 		}
 	}
 	if len(list) > 0 {
@@ -178,7 +180,8 @@ func (m *Machine) scrapeState() {
 }
 
 // StateMetrics are the names of what kube-state-metrics tells of a Deployment here.
-var StateMetrics = []string{"kube_deployment_spec_replicas", "kube_deployment_status_replicas", "kube_deployment_status_replicas_ready",
+var StateMetrics = []string{"kube_deployment_spec_replicas", "kube_deployment_status_replicas",
+	"kube_deployment_status_replicas_ready",
 	"kube_deployment_status_replicas_available", "kube_deployment_status_replicas_unavailable"}
 
 // record works out a recording rule. One that fails records nothing.

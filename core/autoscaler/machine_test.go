@@ -33,7 +33,8 @@ func play(t *testing.T, manifest string, replicas int) *player {
 	}
 	c := x.Config
 	c.Name, c.Scrape, c.Sync = "x", DefaultScrape, DefaultSync
-	p := &player{t: t, status: deployment.Status{Wanted: replicas, Replicas: replicas, Ready: replicas}, load: map[string]float64{}, startup: 120 * machine.Second}
+	p := &player{t: t, status: deployment.Status{Wanted: replicas, Replicas: replicas, Ready: replicas},
+		load: map[string]float64{}, startup: 120 * machine.Second}
 	p.m = New(c, p.status)
 	return p
 }
@@ -170,7 +171,8 @@ func TestMissingFigures(t *testing.T) {
 	if got := p.until(400); got != "hpa 4 to 1" {
 		t.Errorf("ignoreNullValues has nothing be 0: %s", got)
 	}
-	strict := strings.ReplaceAll(strings.ReplaceAll(queueObject, "MIN", "1"), `threshold: "16"`, `threshold: "16", ignoreNullValues: "false"`)
+	strict := strings.ReplaceAll(strings.ReplaceAll(queueObject, "MIN", "1"), `threshold: "16"`,
+		`threshold: "16", ignoreNullValues: "false"`)
 	p = play(t, strict, 4)
 	p.load[queueMetric] = 1
 	if got := p.until(1000); got != "" {
@@ -271,7 +273,8 @@ func TestFallback(t *testing.T) {
 // KEDA ends no last server while a trigger fails and a fallback is to come, which starts one from none.
 func TestFallbackFromNone(t *testing.T) {
 	const strict = `, ignoreNullValues: "false"`
-	p := play(t, object("  minReplicaCount: 0\n  fallback: {failureThreshold: 3, replicas: 2}", runningQuery, strict), 0)
+	p := play(t, object("  minReplicaCount: 0\n  fallback: {failureThreshold: 3, replicas: 2}", runningQuery, strict),
+		0)
 	p.m.sync.next, p.m.poll.next = 15*machine.Second, 30*machine.Second
 	if got := p.until(119); got != "" {
 		t.Errorf("with three failures: %s", got)
@@ -346,7 +349,8 @@ func TestFigures(t *testing.T) {
 		t.Errorf("of two series: %q, it failed for %q", got, p.m.Failure())
 	}
 	for ignore, want := range map[string]string{"true": "hpa 2 to 1", "false": "hpa 2 to 6, hpa 6 to 8"} {
-		p := play(t, object("  minReplicaCount: 1\n  maxReplicaCount: 8", runningQuery+" / 0", `, ignoreNullValues: "`+ignore+`"`), 2)
+		p := play(t, object("  minReplicaCount: 1\n  maxReplicaCount: 8", runningQuery+" / 0",
+			`, ignoreNullValues: "`+ignore+`"`), 2)
 		p.load[runningMetric] = 5
 		if got := p.until(400); got != want {
 			t.Errorf("infinitely many, ignored %s: %q, expected %q", ignore, got, want)
@@ -366,10 +370,16 @@ func TestPhasesDiffer(t *testing.T) {
 	}
 	c.Every(DefaultScrape, DefaultSync)
 	for part, of := range map[string]func(*Machine) machine.Time{
-		"scrape": func(m *Machine) machine.Time { return m.scrape.next }, "sync": func(m *Machine) machine.Time { return m.sync.next },
-		"poll": func(m *Machine) machine.Time { return m.poll.next }, "rule": func(m *Machine) machine.Time { return m.rules[0].next },
-		"from scrape to sync": func(m *Machine) machine.Time { return (m.sync.next - m.scrape.next + DefaultSync) % DefaultSync },
-		"from rule to scrape": func(m *Machine) machine.Time { return (m.scrape.next - m.rules[0].next + DefaultSync) % DefaultSync },
+		"scrape": func(m *Machine) machine.Time { return m.scrape.next },
+		"sync":   func(m *Machine) machine.Time { return m.sync.next },
+		"poll":   func(m *Machine) machine.Time { return m.poll.next },
+		"rule":   func(m *Machine) machine.Time { return m.rules[0].next },
+		"from scrape to sync": func(m *Machine) machine.Time {
+			return (m.sync.next - m.scrape.next + DefaultSync) % DefaultSync
+		},
+		"from rule to scrape": func(m *Machine) machine.Time {
+			return (m.scrape.next - m.rules[0].next + DefaultSync) % DefaultSync
+		},
 	} {
 		early, late := 0, 0
 		for i := range 100 {
@@ -384,7 +394,8 @@ func TestPhasesDiffer(t *testing.T) {
 			}
 		}
 		if early < 15 || late < 15 {
-			t.Errorf("%s: of 100 Deployments %d have it in the first third of the interval and %d in the last", part, early, late)
+			t.Errorf("%s: of 100 Deployments %d have it in the first third of the interval and %d in the last", part,
+				early, late)
 		}
 	}
 }
@@ -406,7 +417,8 @@ spec:
 		t.Fatal(err)
 	}
 	c := x.Config
-	if c.KEDA || c.Min != 1 || c.Max != 6 || !c.Triggers[0].PerPod || c.Triggers[0].Target != 500 || c.Triggers[1].Target != 1_000_000 || c.Behavior.Down.Window != 300*machine.Second {
+	if c.KEDA || c.Min != 1 || c.Max != 6 || !c.Triggers[0].PerPod || c.Triggers[0].Target != 500 ||
+		c.Triggers[1].Target != 1_000_000 || c.Behavior.Down.Window != 300*machine.Second {
 		t.Errorf("%+v", c)
 	}
 	if got := strings.Join(x.Notes, "\n"); !x.Targets || !strings.Contains(got, `namespace="x"`) {
@@ -431,27 +443,32 @@ spec: {secretTargetRef: []}
 		t.Fatal(err)
 	}
 	notes := strings.Join(x.Notes, "\n")
-	for _, want := range []string{"serverAddress has no effect", `namespace="${NAMESPACE}"`, "TriggerAuthentication", "alert has no effect"} {
+	for _, want := range []string{"serverAddress has no effect", `namespace="${NAMESPACE}"`, "TriggerAuthentication",
+		"alert has no effect"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("nothing says %q:\n%s", want, notes)
 		}
 	}
-	if len(x.Config.Rules) != 1 || x.Config.Rules[0].Record != "a:b" || x.Config.Poll != 15*machine.Second || x.Config.Max != 8 {
+	if len(x.Config.Rules) != 1 || x.Config.Rules[0].Record != "a:b" || x.Config.Poll != 15*machine.Second ||
+		x.Config.Max != 8 {
 		t.Errorf("%+v", x.Config)
 	}
 	for _, bad := range []struct{ text, says string }{
 		{strings.Replace(queueObject, "cooldownPeriod: 300", "coolDownPeriod: 300", 1), "coolDownPeriod"},
 		{strings.Replace(queueObject, `threshold: "1"`, `threshold: "many"`, 1), "many"},
-		{strings.Replace(queueObject, "sum(llm_d_epp_request_running)", "'topk(1, llm_d_epp_request_running)'", 1), "topk"},
+		{strings.Replace(queueObject, "sum(llm_d_epp_request_running)", "'topk(1, llm_d_epp_request_running)'", 1),
+			"topk"},
 		{strings.Replace(queueObject, "type: prometheus", "type: kafka", 1), "prometheus"},
 		{strings.Replace(queueObject, "maxReplicaCount: 8", "maxReplicaCount: 0", 1), "maxReplicaCount"},
 		{"apiVersion: v1\nkind: Pod\n", "a ScaledObject"},
 		{"", "found 0"},
 		{strings.Replace(queueObject, "MIN", "9", 1), "above maxReplicaCount"},
 		{"apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nspec: {maxReplicas: 2}\n", "autoscaling/v2"},
-		{"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nspec: {maxReplicas: 2, metrics: [{type: Resource, resource: {name: cpu}}]}\n", "External"},
+		{"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nspec: {maxReplicas: 2, metrics: [{type: " +
+			"Resource, resource: {name: cpu}}]}\n", "External"},
 	} {
-		if _, err := ReadManifest("bad.yaml", []byte(strings.ReplaceAll(bad.text, "MIN", "1"))); err == nil || !strings.Contains(err.Error(), bad.says) {
+		if _, err := ReadManifest("bad.yaml", []byte(strings.ReplaceAll(bad.text, "MIN", "1"))); err == nil ||
+			!strings.Contains(err.Error(), bad.says) {
 			t.Errorf("%.80q: %v, expected something with %q", bad.text, err, bad.says)
 		}
 	}

@@ -30,7 +30,8 @@ const maxManifest = 1 << 20
 // PrometheusRules that its queries need. Unknown fields are mistakes; those that are known and
 // have no effect are told in the Notes.
 func ReadManifest(file string, text []byte) (*Manifest, error) {
-	doc, err := strictyaml.Parse(text, strictyaml.Options{File: file, MaxBytes: maxManifest, Kubernetes: true, Many: true})
+	doc, err := strictyaml.Parse(text,
+		strictyaml.Options{File: file, MaxBytes: maxManifest, Kubernetes: true, Many: true})
 	if err != nil {
 		return nil, err
 	}
@@ -46,17 +47,20 @@ func ReadManifest(file string, text []byte) (*Manifest, error) {
 			found++
 		case kind == "PrometheusRule" && group == "monitoring.coreos.com":
 			m.rules(v.Get("spec"))
-		case slices.Contains([]string{"TriggerAuthentication", "ClusterTriggerAuthentication", "Secret", "ServiceAccount", "ConfigMap"}, kind):
+		case slices.Contains([]string{"TriggerAuthentication", "ClusterTriggerAuthentication", "Secret",
+			"ServiceAccount", "ConfigMap"}, kind):
 			m.note("%s: nothing is authenticated here; it has no effect", kind)
 		default:
-			v.Fail(v.Get("kind").Found(), "a ScaledObject (keda.sh/v1alpha1), a HorizontalPodAutoscaler (autoscaling/v2) or a PrometheusRule", "")
+			v.Fail(v.Get("kind").Found(),
+				"a ScaledObject (keda.sh/v1alpha1), a HorizontalPodAutoscaler (autoscaling/v2) or a PrometheusRule", "")
 		}
 	}
 	if err := doc.Problems().Err(); err != nil {
 		return nil, err
 	}
 	if found != 1 {
-		return nil, fmt.Errorf("%s: found %d ScaledObjects and HorizontalPodAutoscalers; expected one (KEDA makes the HorizontalPodAutoscaler of a ScaledObject by itself)", file, found)
+		return nil, fmt.Errorf("%s: found %d ScaledObjects and HorizontalPodAutoscalers; expected one (KEDA makes "+
+			"the HorizontalPodAutoscaler of a ScaledObject by itself)", file, found)
 	}
 	m.out.Notes = append(m.out.Notes, doc.Warnings()...)
 	return m.out, nil
@@ -88,7 +92,8 @@ func (m *manifest) head(v strictyaml.Value) (group, kind string) {
 	})
 	group, _, _ = strings.Cut(version, "/")
 	if kind == "HorizontalPodAutoscaler" && version != "autoscaling/v2" {
-		v.Get("apiVersion").Fail(fmt.Sprintf("%q", version), "autoscaling/v2", "older versions know CPU alone, or are gone from Kubernetes")
+		v.Get("apiVersion").Fail(fmt.Sprintf("%q", version), "autoscaling/v2",
+			"older versions know CPU alone, or are gone from Kubernetes")
 	}
 	return group, kind
 }
@@ -108,10 +113,13 @@ func (m *manifest) without(fields map[string]func(strictyaml.Value), why string,
 
 func (m *manifest) scaledObject(v strictyaml.Value) {
 	c := &m.out.Config
-	*c = Config{KEDA: true, Max: 100, Poll: DefaultPoll, Cooldown: DefaultCooldown, Behavior: DefaultBehavior(), Rules: c.Rules}
+	*c = Config{KEDA: true, Max: 100, Poll: DefaultPoll, Cooldown: DefaultCooldown, Behavior: DefaultBehavior(),
+		Rules: c.Rules}
 	fields := map[string]func(strictyaml.Value){
-		"pollingInterval":  func(v strictyaml.Value) { c.Poll = machine.Time(v.Int(1, 86400, 30)) * machine.Second },
-		"cooldownPeriod":   func(v strictyaml.Value) { c.Cooldown = machine.Time(v.Int(0, 86400, 300)) * machine.Second },
+		"pollingInterval": func(v strictyaml.Value) { c.Poll = machine.Time(v.Int(1, 86400, 30)) * machine.Second },
+		"cooldownPeriod": func(v strictyaml.Value) {
+			c.Cooldown = machine.Time(v.Int(0, 86400, 300)) * machine.Second
+		},
 		"minReplicaCount":  func(v strictyaml.Value) { c.Min = int(v.Int(0, 100000, 0)) },
 		"maxReplicaCount":  func(v strictyaml.Value) { c.Max = int(v.Int(1, 100000, 100)) },
 		"idleReplicaCount": func(v strictyaml.Value) { n := int(v.Int(0, 100000, 0)); c.Idle = &n },
@@ -140,7 +148,8 @@ func (m *manifest) scaledObject(v strictyaml.Value) {
 		v.Fail("no triggers", "at least one trigger of type prometheus", "")
 	}
 	if c.Min > c.Max {
-		v.Fail(fmt.Sprintf("minReplicaCount %d above maxReplicaCount %d", c.Min, c.Max), "no more than maxReplicaCount", "")
+		v.Fail(fmt.Sprintf("minReplicaCount %d above maxReplicaCount %d", c.Min, c.Max), "no more than maxReplicaCount",
+			"")
 	}
 	if c.Idle != nil && *c.Idle >= c.Min {
 		v.Get("idleReplicaCount").Fail(strconv.Itoa(*c.Idle), "less than minReplicaCount", "")
@@ -171,7 +180,8 @@ func (m *manifest) trigger(v strictyaml.Value) {
 		"activationThreshold": func(v strictyaml.Value) { t.Activation = figure(v) },
 		"ignoreNullValues":    func(v strictyaml.Value) { t.IgnoreNull = v.Scalar() != "false" },
 	}
-	m.without(metadata, "the metrics are those of the run", "serverAddress", "namespace", "customHeaders", "unsafeSsl", "authModes", "queryParameters", "timeout", "metricName")
+	m.without(metadata, "the metrics are those of the run", "serverAddress", "namespace", "customHeaders", "unsafeSsl",
+		"authModes", "queryParameters", "timeout", "metricName")
 	fields := map[string]func(strictyaml.Value){
 		"type":       func(v strictyaml.Value) { v.OneOf("prometheus") },
 		"name":       func(v strictyaml.Value) { t.Name = v.Text() },
@@ -219,7 +229,8 @@ func (m *manifest) query(v strictyaml.Value) *promql.Query {
 
 func (m *manifest) dropped(q *promql.Query, list []string) {
 	if len(list) > 0 {
-		m.note("%s: %s select by what there is in a cluster alone; here they select everything", q, strings.Join(list, ", "))
+		m.note("%s: %s select by what there is in a cluster alone; here they select everything", q,
+			strings.Join(list, ", "))
 	}
 }
 
@@ -229,7 +240,9 @@ func (m *manifest) formula(v strictyaml.Value) {
 	v.Fields(map[string]func(strictyaml.Value){
 		"formula": func(v strictyaml.Value) { text = v }, "target": func(v strictyaml.Value) { target = v },
 		"activationTarget": func(v strictyaml.Value) { f.Activation = figure(v) },
-		"metricType":       func(v strictyaml.Value) { f.Kind = TargetKind(v.OneOf(string(AverageValue), string(Value))) },
+		"metricType": func(v strictyaml.Value) {
+			f.Kind = TargetKind(v.OneOf(string(AverageValue), string(Value)))
+		},
 	})
 	if !text.Given() || !target.Given() {
 		v.Fail("formula or target missing", "both of them", "")
@@ -260,7 +273,9 @@ func (m *manifest) behavior(v strictyaml.Value) {
 
 func direction(v strictyaml.Value, r *Rules) {
 	v.Fields(map[string]func(strictyaml.Value){
-		"stabilizationWindowSeconds": func(v strictyaml.Value) { r.Window = machine.Time(v.Int(0, 3600, 0)) * machine.Second },
+		"stabilizationWindowSeconds": func(v strictyaml.Value) {
+			r.Window = machine.Time(v.Int(0, 3600, 0)) * machine.Second
+		},
 		"selectPolicy": func(v strictyaml.Value) {
 			r.SelectPolicy = SelectPolicy(v.OneOf(string(MaxChange), string(MinChange), string(Disabled)))
 		},
@@ -276,9 +291,13 @@ func direction(v strictyaml.Value, r *Rules) {
 			for _, x := range v.List() {
 				var p Policy
 				x.Fields(map[string]func(strictyaml.Value){
-					"type":          func(v strictyaml.Value) { p.Type = PolicyType(v.OneOf(string(Pods), string(Percent))) },
-					"value":         func(v strictyaml.Value) { p.Value = int(v.Int(1, 1_000_000, 1)) },
-					"periodSeconds": func(v strictyaml.Value) { p.Period = machine.Time(v.Int(1, 1800, 1)) * machine.Second },
+					"type": func(v strictyaml.Value) {
+						p.Type = PolicyType(v.OneOf(string(Pods), string(Percent)))
+					},
+					"value": func(v strictyaml.Value) { p.Value = int(v.Int(1, 1_000_000, 1)) },
+					"periodSeconds": func(v strictyaml.Value) {
+						p.Period = machine.Time(v.Int(1, 1800, 1)) * machine.Second
+					},
 				})
 				if p.Type == "" || p.Value == 0 || p.Period == 0 {
 					x.Fail("type, value or periodSeconds missing", "all three", "")
@@ -327,7 +346,8 @@ func (m *manifest) hpa(v strictyaml.Value) {
 	case c.Min == 0:
 		v.Get("minReplicas").Fail("0", "1 or more, or a ScaledObject: nothing but KEDA starts the first replica", "")
 	case len(c.Triggers) == 0:
-		v.Fail("no metrics", "at least one of type External or Pods; without any Kubernetes looks at CPU, of which a model server's says nothing", "")
+		v.Fail("no metrics", "at least one of type External or Pods; without any Kubernetes looks at CPU, of which a "+
+			"model server's says nothing", "")
 	}
 }
 
@@ -342,7 +362,8 @@ func (m *manifest) metric(v strictyaml.Value) {
 				v.Fields(map[string]func(strictyaml.Value){
 					"name": func(v strictyaml.Value) { name = v.Text() },
 					"selector": func(v strictyaml.Value) {
-						v.Fields(map[string]func(strictyaml.Value){"matchLabels": func(v strictyaml.Value) { labels = v.Texts() }})
+						v.Fields(map[string]func(strictyaml.Value){
+							"matchLabels": func(v strictyaml.Value) { labels = v.Texts() }})
 					},
 				})
 			},
@@ -411,7 +432,8 @@ func (m *manifest) rules(v strictyaml.Value) {
 				},
 				"rules": func(v strictyaml.Value) { rules = v },
 			}
-			m.without(fields, "rules are worked out one after the other", "limit", "partial_response_strategy", "query_offset")
+			m.without(fields, "rules are worked out one after the other", "limit", "partial_response_strategy",
+				"query_offset")
 			fields["name"] = none
 			g.Fields(fields)
 			for _, r := range rules.List() {

@@ -70,7 +70,8 @@ type Field struct {
 // Closed is the router of several pools that know all models among them: both
 // headers, and 404 for a model that none of them serves.
 func Closed(find Find) Router {
-	return Router{Fields: []Field{{Name: "model", Header: HeaderModel}}, Base: HeaderBaseModel, Find: find, Closed: true}
+	return Router{Fields: []Field{{Name: "model", Header: HeaderModel}}, Base: HeaderBaseModel, Find: find,
+		Closed: true}
 }
 
 // Headers are those that the router sets. Clients' own are taken out.
@@ -108,7 +109,8 @@ func (r *Router) Decide(body []byte) Decision {
 	for _, f := range r.Fields {
 		v := text(values[f.Name])
 		if v == "" && f.Required {
-			return refuse(400, "the request body has no %s; expected a JSON object with one, which says where the request goes", f.Name)
+			return refuse(400, "the request body has no %s; expected a JSON object with one, which says where the "+
+				"request goes", f.Name)
 		}
 		if v != "" {
 			d.Set = append(d.Set, header.Header{Name: strings.ToLower(f.Header), Value: v})

@@ -41,7 +41,8 @@ func (s *server) play(p Probe) Result {
 	first := s.id + 1
 	for i := range p.Requests {
 		s.id++
-		s.e.Input(s.now, &engine.Submit{ID: s.id, PromptTokens: p.Prompt, Hashes: s.prompt[i], MaxTokens: p.Tokens, IgnoreEOS: true, Interest: engine.EveryToken}, &fx)
+		s.e.Input(s.now, &engine.Submit{ID: s.id, PromptTokens: p.Prompt, Hashes: s.prompt[i], MaxTokens: p.Tokens,
+			IgnoreEOS: true, Interest: engine.EveryToken}, &fx)
 	}
 	r := Result{Arrived: make([][]machine.Time, p.Requests+len(p.Later))}
 	begun := s.now
@@ -70,7 +71,8 @@ func (s *server) play(p Probe) Result {
 		if len(later) > 0 && (!more || begun+later[0].At <= at) {
 			s.id++
 			s.now = begun + later[0].At
-			s.e.Input(s.now, &engine.Submit{ID: s.id, PromptTokens: later[0].Prompt, MaxTokens: later[0].Tokens, IgnoreEOS: true, Interest: engine.EveryToken}, &fx)
+			s.e.Input(s.now, &engine.Submit{ID: s.id, PromptTokens: later[0].Prompt, MaxTokens: later[0].Tokens,
+				IgnoreEOS: true, Interest: engine.EveryToken}, &fx)
 			r.Sent, later = append(r.Sent, later[0].At), later[1:]
 			continue
 		}
@@ -145,7 +147,8 @@ func TestRecoversOurOwnTable(t *testing.T) {
 		away        machine.Time
 		noise       float64
 		beside      float64 // the share of a prompt's time that it takes beside decoding
-	}{{"H100", 0, 0, 1}, {"A100", 3 * machine.Millisecond, 0, 1}, {"H100", machine.Millisecond, 30e3, 1}, {"H100", 0, 0, 1.4}} {
+	}{{"H100", 0, 0, 1}, {"A100", 3 * machine.Millisecond, 0, 1}, {"H100", machine.Millisecond, 30e3, 1},
+		{"H100", 0, 0, 1.4}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			s, timer := ownServer(t, c.accelerator, 65536, c.beside)
 			s.away = c.away
@@ -193,11 +196,13 @@ func TestRecoversOurOwnTable(t *testing.T) {
 				t.Errorf("a prompt that comes again: %+v", x)
 			}
 			var file strings.Builder
-			if err := f.Write(&file, &About{Model: "m, x", System: "mine", Backend: "vllm", Lines: []string{"two\nlines"}}); err != nil {
+			if err := f.Write(&file,
+				&About{Model: "m, x", System: "mine", Backend: "vllm", Lines: []string{"two\nlines"}}); err != nil {
 				t.Fatal(err)
 			}
 			again, err := latency.ParseCSV("x.csv", file.String())
-			if err != nil || len(again) != 1 || len(again[0].Points) != len(f.Points) || again[0].Points[3] != f.Points[3] {
+			if err != nil || len(again) != 1 || len(again[0].Points) != len(f.Points) ||
+				again[0].Points[3] != f.Points[3] {
 				t.Errorf("the file reads as %+v: %v", again, err)
 			}
 		})
@@ -268,7 +273,9 @@ func TestStoppedAndStrange(t *testing.T) {
 	if err := p.Took(r); err == nil || !strings.Contains(err.Error(), "that were asked for") {
 		t.Errorf("found %v", err)
 	}
-	for _, l := range []Limits{{}, {MaxPrompt: 64, MaxBatch: 1, Repeats: 1}, {MaxPrompt: 64, MaxBatch: 1, Repeats: 1, Contexts: []int{5, 5}}, {MaxPrompt: 64, MaxBatch: 9999, Repeats: 1, Contexts: []int{5}}} {
+	for _, l := range []Limits{{}, {MaxPrompt: 64, MaxBatch: 1, Repeats: 1},
+		{MaxPrompt: 64, MaxBatch: 1, Repeats: 1, Contexts: []int{5, 5}},
+		{MaxPrompt: 64, MaxBatch: 9999, Repeats: 1, Contexts: []int{5}}} {
 		if _, err := New(l, 0); err == nil {
 			t.Errorf("%+v is taken", l)
 		}
@@ -295,7 +302,8 @@ func TestMixedStepsLeftOut(t *testing.T) {
 		p.mixes[i].took *= 1000
 	}
 	f, err := p.Fit()
-	if err != nil || !strings.Contains(f.LeftOut, "times as long beside decoding") || len(f.Points) != len(whole.Points)-len(p.mixes) {
+	if err != nil || !strings.Contains(f.LeftOut, "times as long beside decoding") ||
+		len(f.Points) != len(whole.Points)-len(p.mixes) {
 		t.Errorf("%v, left out %q, %d of %d points", err, f.LeftOut, len(f.Points), len(whole.Points))
 	}
 }

@@ -93,7 +93,9 @@ func (p *Plan) Fit() (*Fit, error) {
 			whole.DecodeSeqs, whole.DecodeContext = s.DecodeSeqs, s.DecodeContext
 			s, of = whole, Mixed
 		}
-		f.HeldOut = append(f.HeldOut, HeldOut{Name: x.probe.Name, Of: of, Took: machine.Time(median(slices.Clone(x.took))), Predicted: table.StepTime(s).Time()})
+		f.HeldOut = append(f.HeldOut,
+			HeldOut{Name: x.probe.Name, Of: of, Took: machine.Time(median(slices.Clone(x.took))),
+				Predicted: table.StepTime(s).Time()})
 	}
 	held, err := p.checkTraffic(table)
 	f.HeldOut = append(f.HeldOut, held...)
@@ -121,7 +123,8 @@ func (p *Plan) table() (points []latency.Point, extrapolated map[int]bool, err e
 		points = append(points, latency.Point{Batch: 1, Context: int64(n), Nanoseconds: longest})
 	}
 	if len(points) < 2 || len(p.steps) == 0 {
-		return nil, nil, fmt.Errorf("%d lengths of prompts and %d batches were measured; expected at least 2 and 1", len(points), len(p.steps))
+		return nil, nil, fmt.Errorf("%d lengths of prompts and %d batches were measured; expected at least 2 and 1",
+			len(points), len(p.steps))
 	}
 	perToken := p.perToken()
 	contexts := p.limits.contexts()
@@ -140,7 +143,8 @@ func (p *Plan) table() (points []latency.Point, extrapolated map[int]bool, err e
 		}
 	}
 	for _, x := range p.mixes {
-		points = append(points, latency.Point{Decode: true, Batch: int64(x.batch), Context: int64(math.Round(x.context)), Prompt: int64(x.prompt), Nanoseconds: int64(math.Round(x.took))})
+		points = append(points, latency.Point{Decode: true, Batch: int64(x.batch),
+			Context: int64(math.Round(x.context)), Prompt: int64(x.prompt), Nanoseconds: int64(math.Round(x.took))})
 	}
 	return points, extrapolated, nil
 }
@@ -200,7 +204,8 @@ func (f *Fit) Write(w io.Writer, a *About) error {
 		if f.Extrapolated[i] {
 			b.WriteString("# not measured, as so much does not fit; goes on as what does:\n")
 		}
-		fmt.Fprintf(&b, "%s,%s,%s,%d,%s,%d,%d,%d.%06d\n", field(a.Model), field(a.System), field(a.Backend), max(a.TP, 1), phase, p.Batch, p.Context, p.Nanoseconds/1e6, p.Nanoseconds%1e6)
+		fmt.Fprintf(&b, "%s,%s,%s,%d,%s,%d,%d,%d.%06d\n", field(a.Model), field(a.System), field(a.Backend),
+			max(a.TP, 1), phase, p.Batch, p.Context, p.Nanoseconds/1e6, p.Nanoseconds%1e6)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

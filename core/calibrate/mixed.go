@@ -29,8 +29,10 @@ func (p *Plan) mixed(batch, prompt int, heldOut bool) {
 	if prompt < leastPrompt {
 		return
 	}
-	x := Probe{Name: fmt.Sprintf("a prompt of %d tokens beside %d at once of %d tokens", prompt, batch, context), Requests: batch, Prompt: context,
-		Tokens: window + 2 + (batch*context+2047)/2048, Later: []Send{{Prompt: prompt, Tokens: 1}}, kind: mixed, heldOut: heldOut}
+	x := Probe{Name: fmt.Sprintf("a prompt of %d tokens beside %d at once of %d tokens", prompt, batch, context),
+		Requests: batch, Prompt: context,
+		Tokens: window + 2 + (batch*context+2047)/2048, Later: []Send{{Prompt: prompt, Tokens: 1}}, kind: mixed,
+		heldOut: heldOut}
 	p.list = append(p.list, x)
 }
 

@@ -43,10 +43,12 @@ func (l *Limits) Check() error {
 		return fmt.Errorf("%d repeats; expected 1 to %d", l.Repeats, mostRepeats)
 	case l.Traffic < 0 || l.Traffic > mostTraffic:
 		return fmt.Errorf("%d requests that come at random; expected 0 to %d", l.Traffic, mostTraffic)
-	case len(l.Contexts) == 0 || len(l.Contexts) > 32 || !slices.IsSorted(l.Contexts) || len(slices.Compact(slices.Clone(l.Contexts))) < len(l.Contexts) || l.Contexts[0] < 1:
+	case len(l.Contexts) == 0 || len(l.Contexts) > 32 || !slices.IsSorted(l.Contexts) ||
+		len(slices.Compact(slices.Clone(l.Contexts))) < len(l.Contexts) || l.Contexts[0] < 1:
 		return fmt.Errorf("contexts %v; expected 1 to 32 lengths, ascending", l.Contexts)
 	case l.KVTokens < 0 || l.ModelLen < 0:
-		return fmt.Errorf("a KV cache of %d tokens and prompts with answers of %d; expected none or more", l.KVTokens, l.ModelLen)
+		return fmt.Errorf("a KV cache of %d tokens and prompts with answers of %d; expected none or more", l.KVTokens,
+			l.ModelLen)
 	}
 	return nil
 }
@@ -152,7 +154,8 @@ func New(l Limits, overhead machine.Time) (*Plan, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
 	}
-	p := &Plan{limits: l, overhead: overhead, prompts: map[int][]int64{}, steps: map[int][]step{}, full: map[int]int{}, begin: map[int]machine.Time{}}
+	p := &Plan{limits: l, overhead: overhead, prompts: map[int][]int64{}, steps: map[int][]step{}, full: map[int]int{},
+		begin: map[int]machine.Time{}}
 	for n := range l.prompts() {
 		p.prefill(l.prompts()[n], false)
 	}
@@ -176,8 +179,10 @@ func New(l Limits, overhead machine.Time) (*Plan, error) {
 	p.planMixed()
 	p.planTraffic()
 	again := lengths[len(lengths)-1] / 2
-	p.list = append(p.list, Probe{Name: fmt.Sprintf("a prompt of %d tokens", again), Requests: 1, Prompt: again, Tokens: 1, kind: prefix},
-		Probe{Name: fmt.Sprintf("the same prompt of %d tokens again", again), Requests: 1, Prompt: again, Tokens: 1, Again: true, kind: prefix})
+	p.list = append(p.list, Probe{Name: fmt.Sprintf("a prompt of %d tokens", again), Requests: 1, Prompt: again,
+		Tokens: 1, kind: prefix},
+		Probe{Name: fmt.Sprintf("the same prompt of %d tokens again", again), Requests: 1, Prompt: again, Tokens: 1,
+			Again: true, kind: prefix})
 	return p, nil
 }
 
@@ -211,7 +216,8 @@ func (l *Limits) contexts() (out []int) {
 
 func (p *Plan) prefill(n int, heldOut bool) {
 	for range p.limits.Repeats {
-		p.list = append(p.list, Probe{Name: fmt.Sprintf("a prompt of %d tokens", n), Requests: 1, Prompt: n, Tokens: 1, kind: prefill, heldOut: heldOut})
+		p.list = append(p.list, Probe{Name: fmt.Sprintf("a prompt of %d tokens", n), Requests: 1, Prompt: n, Tokens: 1,
+			kind: prefill, heldOut: heldOut})
 	}
 }
 
@@ -222,7 +228,8 @@ func (p *Plan) decode(batch, context int, heldOut bool) {
 	// The first to decode wait for the prompts of the others, which take steps of 2,048
 	// tokens, if not of more.
 	tokens := window + 2 + (batch*context+2047)/2048
-	p.list = append(p.list, Probe{Name: fmt.Sprintf("%d at once of %d tokens", batch, context), Requests: batch, Prompt: context, Tokens: tokens, kind: decode, heldOut: heldOut})
+	p.list = append(p.list, Probe{Name: fmt.Sprintf("%d at once of %d tokens", batch, context), Requests: batch,
+		Prompt: context, Tokens: tokens, kind: decode, heldOut: heldOut})
 }
 
 // Next is the next probe, false where there is none.
@@ -282,7 +289,9 @@ func (p *Plan) Took(r Result) error {
 			tokens = x.Later[i-x.Requests].Tokens
 		}
 		if len(list) != tokens {
-			return fmt.Errorf("%s: %d tokens came, one piece each, of %d that were asked for; a server that sends several at once (speculation, a stream interval) cannot be measured by its gaps", x.Name, len(list), tokens)
+			return fmt.Errorf("%s: %d tokens came, one piece each, of %d that were asked for; a server that sends "+
+				"several at once (speculation, a stream interval) cannot be measured by its gaps", x.Name, len(list),
+				tokens)
 		}
 	}
 	first := r.Arrived[0][0]

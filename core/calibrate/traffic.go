@@ -20,7 +20,8 @@ func (p *Plan) planTraffic() {
 		return
 	}
 	for _, load := range loads {
-		p.list = append(p.list, Probe{Name: fmt.Sprintf("Poisson at %d%%", load), kind: traffic, heldOut: true, load: load})
+		p.list = append(p.list, Probe{Name: fmt.Sprintf("Poisson at %d%%", load), kind: traffic, heldOut: true,
+			load: load})
 	}
 }
 
@@ -45,13 +46,15 @@ func (p *Plan) arrivals(x *Probe) bool {
 		batch = max(1, min(batch, p.limits.KVTokens/(longest+most)))
 	}
 	mean := (shortest + longest) / 2
-	each := table.StepTime(hardware.PrefillStep(int64(mean))).Time() + table.StepTime(hardware.DecodeStep(int64(batch), int64(mean))).Time()*(fewest+most)/2/machine.Time(batch)
+	each := table.StepTime(hardware.PrefillStep(int64(mean))).Time() +
+		table.StepTime(hardware.DecodeStep(int64(batch), int64(mean))).Time()*(fewest+most)/2/machine.Time(batch)
 	gap := float64(each) * 100 / float64(x.load)
 	at := machine.Time(0)
 	for i := range p.limits.Traffic {
 		d := machine.NewDraw(uint64(x.load), "calibrate", "traffic", uint64(i))
 		at += machine.Time(-math.Log1p(-float64(d.Intn(1<<30))/(1<<30)) * gap)
-		x.Later = append(x.Later, Send{At: at, Prompt: shortest + d.Intn(longest-shortest+1), Tokens: fewest + d.Intn(most-fewest+1)})
+		x.Later = append(x.Later,
+			Send{At: at, Prompt: shortest + d.Intn(longest-shortest+1), Tokens: fewest + d.Intn(most-fewest+1)})
 	}
 	return true
 }
@@ -73,7 +76,8 @@ func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f f
 	if p.limits.KVTokens > 0 {
 		blocks = max(1, p.limits.KVTokens/16)
 	}
-	e, err := engine.New(engine.Config{Timer: table, MaxNumSeqs: 256, MaxNumBatchedTokens: max(256, p.limits.MaxPrompt), MaxModelLen: min(blocks*16, 2*mostPrompt), NumGPUBlocks: blocks})
+	e, err := engine.New(engine.Config{Timer: table, MaxNumSeqs: 256, MaxNumBatchedTokens: max(256, p.limits.MaxPrompt),
+		MaxModelLen: min(blocks*16, 2*mostPrompt), NumGPUBlocks: blocks})
 	if err != nil {
 		return f, fmt.Errorf("playing traffic with the table: %w", err)
 	}
@@ -99,7 +103,8 @@ func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f f
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return int(max(-1, min(1, sent[a]-sent[b]))) })
 	for _, i := range order {
-		e.Input(sent[i], &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: x.Later[i].Prompt, MaxTokens: x.Later[i].Tokens, IgnoreEOS: true, Interest: engine.EveryToken}, &fx)
+		e.Input(sent[i], &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: x.Later[i].Prompt,
+			MaxTokens: x.Later[i].Tokens, IgnoreEOS: true, Interest: engine.EveryToken}, &fx)
 		hear()
 	}
 	for at, more := e.Next(); more; at, more = e.Next() {
@@ -108,7 +113,8 @@ func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f f
 	}
 	for i, list := range arrived {
 		if len(list) == 0 {
-			return f, fmt.Errorf("playing traffic with the table: request %d of %d tokens was not answered", i+1, x.Later[i].Prompt)
+			return f, fmt.Errorf("playing traffic with the table: request %d of %d tokens was not answered", i+1,
+				x.Later[i].Prompt)
 		}
 		f.add(sent[i], list)
 	}
@@ -132,7 +138,8 @@ func (p *Plan) checkTraffic(table *latency.Table) (out []HeldOut, err error) {
 					slices.Sort(list)
 					return max(1, machine.Time(list[(len(list)-1)*q/100]))
 				}
-				out = append(out, HeldOut{Name: fmt.Sprintf("%s, %s p%d", x.probe.Name, m.name, q), Of: Traffic, Took: at(slices.Clone(m.took)), Predicted: at(m.says)})
+				out = append(out, HeldOut{Name: fmt.Sprintf("%s, %s p%d", x.probe.Name, m.name, q), Of: Traffic,
+					Took: at(slices.Clone(m.took)), Predicted: at(m.says)})
 			}
 		}
 	}

@@ -76,13 +76,15 @@ func (c *Conversation) values(data map[string]any, parts bool) error {
 				if err != nil { // as the model wrote them
 					arguments = call.Arguments
 				}
-				calls[k] = o.dict("id", call.ID, "type", "function", "function", o.dict("name", call.Name, "arguments", arguments))
+				calls[k] = o.dict("id", call.ID, "type", "function", "function",
+					o.dict("name", call.Name, "arguments", arguments))
 			}
 			o.add(v, "tool_calls", calls)
 		}
 		messages[i] = v
 	}
-	data["messages"], data["add_generation_prompt"], data["tools"], data["documents"] = messages, !c.NoGenerationPrompt, nil, nil
+	data["messages"], data["add_generation_prompt"], data["tools"], data["documents"] = messages, !c.NoGenerationPrompt,
+		nil, nil
 	if len(c.Tools) > 0 {
 		tools := make([]any, len(c.Tools))
 		for i, raw := range c.Tools {

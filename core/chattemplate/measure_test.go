@@ -29,7 +29,8 @@ func TestSizesAreBounded(t *testing.T) {
 		"filter":            "{% filter center(10000000000) %}a{% endfilter %}",
 		"filter's argument": "{% filter replace('a', 'a' * 10000000000) %}a{% endfilter %}",
 		"filters":           "{% filter replace('a', 'b' * 20000) | replace('b', 'c' * 20000) %}a{% endfilter %}",
-		"filtered passage":  "{% filter upper %}{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}{% endfilter %}",
+		"filtered passage": "{% filter upper %}{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}{% " +
+			"endfilter %}",
 		"within filter":     "{% filter upper %}{{ 'a' * 10000000000 }}{% endfilter %}",
 		"with by with":      "{% for i in range(99999) %}{% with x = 'a' * 10000000 %}{% endwith %}{% endfor %}",
 		"times in a test":   "{{ ('a' * 10000000000) is string }}",
@@ -38,29 +39,32 @@ func TestSizesAreBounded(t *testing.T) {
 		"times in a method": "{{ 'a'.replace('a', 'a' * 10000000000, 1) }}",
 		"times in do":       "{% do messages.append('a' * 10000000000) %}",
 		"times many":        "{{ 'a' * 4000 * 4000 * 4000 }}",
-		"replace":           "{{ messages[0].content | replace('', messages[0].content | replace('', messages[0].content)) }}",
-		"replace method":    "{% set x = messages[0].content %}{% set y = x.replace('a', x, 9999) %}{{ y.replace('a', y, 99999999) }}",
-		"join":              "{{ range(99999) | join(messages[0].content) }}",
-		"join method":       "{{ messages[0].content.join((range(99999) | map('string') | list)) }}",
-		"zfill":             "{{ 'a'.zfill(10000000000) }}",
-		"ljust":             "{{ 'a'.ljust(10000000000, 'x') }}",
-		"center":            "{{ 'a' | center(10000000000) }}",
-		"indent":            "{{ messages[0].content | indent(1000000000) }}",
-		"tojson":            "{{ messages | tojson(indent=1000000000) }}",
-		"pprint":            "{% set x = messages %}{{ [x,x] | pprint | replace('', messages[0].content) | replace('', messages[0].content) }}",
-		"format":            "{{ '" + strings.Repeat("%1000000d", 1000) + "' | format(1) }}",
-		"format method":     "{{ '{:1000000000}'.format(1) }}",
-		"arguments":         "{{ '" + strings.Repeat("%[1]s", 10000) + "' | format(messages[0].content) }}",
-		"doubled texts":     doubling("'ab'", "ns.x ~ ns.x"),
-		"doubled sums":      doubling("'ab'", "ns.x + ns.x"),
-		"doubled lists":     doubling("[1]", "ns.x + ns.x"),
-		"nested lists":      doubling("[1]", "[ns.x, ns.x]"),
-		"nested objects":    doubling("{'a': 1}", "{'a': ns.x, 'b': ns.x}"),
-		"joined":            doubling("'ab'", "[ns.x, ns.x] | join"),
-		"a passage":         "{% set x %}{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}{% endset %}",
-		"a list of texts":   "{% set x = 'a' * 10000000 %}{{ [" + strings.Repeat("x, ", 1000) + "x] }}",
-		"again and again":   "{% for i in range(99999) %}{% set x = 'a' * 10000000 %}{% endfor %}",
-		"a range":           "{{ range(1000000000) }}",
+		"replace": "{{ messages[0].content | replace('', messages[0].content | replace('', " +
+			"messages[0].content)) }}",
+		"replace method": "{% set x = messages[0].content %}{% set y = x.replace('a', x, 9999) %}{{ " +
+			"y.replace('a', y, 99999999) }}",
+		"join":        "{{ range(99999) | join(messages[0].content) }}",
+		"join method": "{{ messages[0].content.join((range(99999) | map('string') | list)) }}",
+		"zfill":       "{{ 'a'.zfill(10000000000) }}",
+		"ljust":       "{{ 'a'.ljust(10000000000, 'x') }}",
+		"center":      "{{ 'a' | center(10000000000) }}",
+		"indent":      "{{ messages[0].content | indent(1000000000) }}",
+		"tojson":      "{{ messages | tojson(indent=1000000000) }}",
+		"pprint": "{% set x = messages %}{{ [x,x] | pprint | replace('', messages[0].content) | " +
+			"replace('', messages[0].content) }}",
+		"format":          "{{ '" + strings.Repeat("%1000000d", 1000) + "' | format(1) }}",
+		"format method":   "{{ '{:1000000000}'.format(1) }}",
+		"arguments":       "{{ '" + strings.Repeat("%[1]s", 10000) + "' | format(messages[0].content) }}",
+		"doubled texts":   doubling("'ab'", "ns.x ~ ns.x"),
+		"doubled sums":    doubling("'ab'", "ns.x + ns.x"),
+		"doubled lists":   doubling("[1]", "ns.x + ns.x"),
+		"nested lists":    doubling("[1]", "[ns.x, ns.x]"),
+		"nested objects":  doubling("{'a': 1}", "{'a': ns.x, 'b': ns.x}"),
+		"joined":          doubling("'ab'", "[ns.x, ns.x] | join"),
+		"a passage":       "{% set x %}{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}{% endset %}",
+		"a list of texts": "{% set x = 'a' * 10000000 %}{{ [" + strings.Repeat("x, ", 1000) + "x] }}",
+		"again and again": "{% for i in range(99999) %}{% set x = 'a' * 10000000 %}{% endfor %}",
+		"a range":         "{{ range(1000000000) }}",
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -81,7 +85,8 @@ func TestSizesAreBounded(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"a panic": "{{ 'a' * -1 }}{{ 1 % 0 }}", "an index": "{{ 'a'.center(3, '') }}", "a map": "{% set x = {} %}{% set x[messages] = 1 %}",
+		"a panic": "{{ 'a' * -1 }}{{ 1 % 0 }}", "an index": "{{ 'a'.center(3, '') }}",
+		"a map": "{% set x = {} %}{% set x[messages] = 1 %}",
 	} {
 		template, err := Parse("x", text, nil)
 		if err == nil {

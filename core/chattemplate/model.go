@@ -65,7 +65,8 @@ func Load(dir, template string, read Reading) (*Model, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	special := map[string]string{"bos_token": string(c.BOS), "eos_token": string(c.EOS), "pad_token": string(c.PAD), "unk_token": string(c.UNK)}
+	special := map[string]string{"bos_token": string(c.BOS), "eos_token": string(c.EOS), "pad_token": string(c.PAD),
+		"unk_token": string(c.UNK)}
 	from, text := name, ""
 	if text, err = c.template(name); err != nil {
 		return nil, err

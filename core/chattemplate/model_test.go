@@ -21,18 +21,36 @@ func TestLoad(t *testing.T) {
 		template     string
 		prompt, told string
 	}{
-		"a tokenizer alone":               {},
-		"a template in the configuration": {files: map[string]string{"m/tokenizer_config.json": `{"chat_template":"{{ bos_token }}{{ messages[0].content }}","bos_token":"<s>"}`}, prompt: "<s>hello"},
-		"a token as an object":            {files: map[string]string{"m/tokenizer_config.json": `{"chat_template":"{{ messages[0].content }}{{ eos_token }}","eos_token":{"content":"</s>"},"pad_token":null}`}, prompt: "hello</s>"},
-		"several templates":               {files: map[string]string{"m/tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"}]}`}, prompt: "d"},
-		"a template of its own":           {files: map[string]string{"m/tokenizer_config.json": `{"chat_template":"c"}`, "m/chat_template.jinja": "j"}, prompt: "j"},
-		"a template that was asked for":   {files: map[string]string{"m/chat_template.jinja": "j", "mine.jinja": "{{ messages[0].role }}"}, template: "mine.jinja", prompt: "user"},
-		"one that is not there":           {template: "none.jinja", told: "none.jinja"},
-		"no default":                      {files: map[string]string{"m/tokenizer_config.json": `{"chat_template":[{"name":"x","template":"t"}]}`}, told: "m/tokenizer_config.json: chat_template: none of the 1 templates is called default"},
-		"another type":                    {files: map[string]string{"m/tokenizer_config.json": `{"chat_template":1}`}, told: "m/tokenizer_config.json: chat_template: expected a text"},
-		"no JSON":                         {files: map[string]string{"m/tokenizer_config.json": `{`}, told: "m/tokenizer_config.json"},
-		"a tag that is not read":          {files: map[string]string{"m/chat_template.jinja": "a\n{% extends 'x' %}"}, told: `m/chat_template.jinja: line 2: the tag "extends"`},
-		"no tokenizer":                    {files: map[string]string{"m/tokenizer.json": ""}, told: "m/tokenizer.json"},
+		"a tokenizer alone": {},
+		"a template in the configuration": {
+			files: map[string]string{
+				"m/tokenizer_config.json": `{"chat_template":"{{ bos_token }}{{ messages[0].content }}",` +
+					`"bos_token":"<s>"}`}, prompt: "<s>hello"},
+		"a token as an object": {
+			files: map[string]string{
+				"m/tokenizer_config.json": `{"chat_template":"{{ messages[0].content }}{{ eos_token }}",` +
+					`"eos_token":{"content":"</s>"},"pad_token":null}`}, prompt: "hello</s>"},
+		"several templates": {
+			files: map[string]string{
+				"m/tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default",` +
+					`"template":"d"}]}`}, prompt: "d"},
+		"a template of its own": {
+			files:  map[string]string{"m/tokenizer_config.json": `{"chat_template":"c"}`, "m/chat_template.jinja": "j"},
+			prompt: "j"},
+		"a template that was asked for": {
+			files:    map[string]string{"m/chat_template.jinja": "j", "mine.jinja": "{{ messages[0].role }}"},
+			template: "mine.jinja", prompt: "user"},
+		"one that is not there": {template: "none.jinja", told: "none.jinja"},
+		"no default": {
+			files: map[string]string{"m/tokenizer_config.json": `{"chat_template":[{"name":"x","template":"t"}]}`},
+			told:  "m/tokenizer_config.json: chat_template: none of the 1 templates is called default"},
+		"another type": {files: map[string]string{"m/tokenizer_config.json": `{"chat_template":1}`},
+			told: "m/tokenizer_config.json: chat_template: expected a text"},
+		"no JSON": {files: map[string]string{"m/tokenizer_config.json": `{`},
+			told: "m/tokenizer_config.json"},
+		"a tag that is not read": {files: map[string]string{"m/chat_template.jinja": "a\n{% extends 'x' %}"},
+			told: `m/chat_template.jinja: line 2: the tag "extends"`},
+		"no tokenizer": {files: map[string]string{"m/tokenizer.json": ""}, told: "m/tokenizer.json"},
 	} {
 		read := func(file string, most int64) ([]byte, error) {
 			if text, ok := c.files[file]; ok {

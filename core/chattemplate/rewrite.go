@@ -197,7 +197,8 @@ func part(text string) string {
 	value := 0 // where it begins, behind name= or key:
 	outside(text, func(i int) bool {
 		switch {
-		case text[i] == ':', text[i] == '=' && (i+1 == len(text) || text[i+1] != '=') && (i == 0 || !strings.ContainsRune("=!<>", rune(text[i-1]))):
+		case text[i] == ':', text[i] == '=' && (i+1 == len(text) || text[i+1] != '=') &&
+			(i == 0 || !strings.ContainsRune("=!<>", rune(text[i-1]))):
 			value = i + 1
 		}
 		return value > 0
@@ -226,7 +227,8 @@ func condition(text string) string {
 func keyword(text, name string, from int) int {
 	at := -1
 	outside(text, func(i int) bool {
-		if i >= from && strings.HasPrefix(text[i:], name) && (i == 0 || !word(text[i-1])) && (i+len(name) == len(text) || !word(text[i+len(name)])) {
+		if i >= from && strings.HasPrefix(text[i:], name) && (i == 0 || !word(text[i-1])) &&
+			(i+len(name) == len(text) || !word(text[i+len(name)])) {
 			at = i
 		}
 		return at >= 0

@@ -47,7 +47,8 @@ func Continued(prompt, last string) (string, error) {
 	bare := strings.TrimSpace(last)
 	at := strings.LastIndex(prompt, bare)
 	if at < 0 {
-		return "", errors.New("continue_final_message is set but the final message does not appear in the chat after applying the chat template! " +
+		return "", errors.New("continue_final_message is set but the final message does not appear in the chat after " +
+			"applying the chat template! " +
 			"This can happen if the chat template deletes portions of the final message.")
 	}
 	if whole := strings.TrimLeft(last, " \t\r\n"); strings.HasPrefix(prompt[at:], whole) {
@@ -108,7 +109,8 @@ func syntaxError(err error) error {
 }
 
 // tagPattern finds the tags, and comments and raw passages, in which none counts.
-var tagPattern = regexp.MustCompile(`(?s)\{#.*?#\}|\{%[-+]?\s*raw\s*[-+]?%\}.*?\{%[-+]?\s*endraw\s*[-+]?%\}|\{%[-+]?\s*([A-Za-z_]\w*)`)
+var tagPattern = regexp.MustCompile(
+	`(?s)\{#.*?#\}|\{%[-+]?\s*raw\s*[-+]?%\}.*?\{%[-+]?\s*endraw\s*[-+]?%\}|\{%[-+]?\s*([A-Za-z_]\w*)`)
 
 func onlyKnownTags(text string) error {
 	for _, m := range tagPattern.FindAllStringSubmatchIndex(text, -1) {
@@ -117,9 +119,11 @@ func onlyKnownTags(text string) error {
 		}
 		tag := text[m[2]:m[3]]
 		switch {
-		case slices.Contains(tags, strings.TrimPrefix(tag, "end")), tag == "generation", tag == "endgeneration", tag == "elif", tag == "else":
+		case slices.Contains(tags, strings.TrimPrefix(tag, "end")), tag == "generation", tag == "endgeneration",
+			tag == "elif", tag == "else":
 		default:
-			return fmt.Errorf("line %d: the tag %q is not supported, expected one of %s or generation", 1+strings.Count(text[:m[2]], "\n"), tag, strings.Join(tags, ", "))
+			return fmt.Errorf("line %d: the tag %q is not supported, expected one of %s or generation",
+				1+strings.Count(text[:m[2]], "\n"), tag, strings.Join(tags, ", "))
 		}
 	}
 	return nil
@@ -157,8 +161,10 @@ var environment = func() *exec.Environment {
 	for name, f := range operators {
 		globals[name] = f
 	}
-	own := map[string]exec.FilterFunction{"tojson": toJSON, "items": ofDict(pairOf), "keys": ofDict(keyOf), "values": ofDict(valueOf)}
-	return &exec.Environment{Context: exec.NewContext(globals), Filters: filters(own, filterNames), Tests: builtins.Tests,
+	own := map[string]exec.FilterFunction{"tojson": toJSON, "items": ofDict(pairOf), "keys": ofDict(keyOf),
+		"values": ofDict(valueOf)}
+	return &exec.Environment{Context: exec.NewContext(globals), Filters: filters(own, filterNames),
+		Tests:             builtins.Tests,
 		ControlStructures: exec.NewControlStructureSet(known), Methods: methods()}
 }()
 
@@ -267,7 +273,8 @@ func (c *counted) Execute(r *exec.Renderer, block *nodes.ControlStructureBlock) 
 	b := budgetOf(r.Environment.Context)
 	n := 1
 	if loop, ok := c.ControlStructure.(*controlstructures.ForControlStructure); ok {
-		if over := r.Eval(loop.ObjectEvaluator); !over.IsError() && !over.IsNil() { // an empty round writes nothing that would be counted
+		// an empty round writes nothing that would be counted
+		if over := r.Eval(loop.ObjectEvaluator); !over.IsError() && !over.IsNil() {
 			n += over.Len()
 		}
 	}
@@ -280,7 +287,8 @@ func (c *counted) Execute(r *exec.Renderer, block *nodes.ControlStructureBlock) 
 	if macro, ok := c.ControlStructure.(*controlstructures.MacroControlStructure); ok {
 		made, _ := r.Environment.Context.Get(macro.Name)
 		if call, ok := made.(exec.Macro); ok {
-			r.Environment.Context.Set(macro.Name, exec.Macro(func(args *exec.VarArgs) *exec.Value { return b.within(call, args) }))
+			r.Environment.Context.Set(macro.Name,
+				exec.Macro(func(args *exec.VarArgs) *exec.Value { return b.within(call, args) }))
 		}
 	}
 	return nil
@@ -363,7 +371,8 @@ func strftimeNow(_ *exec.Evaluator, args *exec.VarArgs) (string, error) {
 	if len(args.Args) != 1 {
 		return "", errors.New("strftime_now takes a format")
 	}
-	forms := strings.NewReplacer("%Y", "2006", "%y", "06", "%m", "01", "%d", "02", "%-d", "2", "%B", "January", "%b", "Jan", "%A", "Monday", "%a", "Mon",
+	forms := strings.NewReplacer("%Y", "2006", "%y", "06", "%m", "01", "%d", "02", "%-d", "2", "%B", "January", "%b",
+		"Jan", "%A", "Monday", "%a", "Mon",
 		"%H", "15", "%M", "04", "%S", "05", "%Z", "UTC", "%%", "%")
 	return today.Format(forms.Replace(args.Args[0].String())), nil
 }

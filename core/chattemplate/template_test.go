@@ -86,7 +86,8 @@ func TestModels(t *testing.T) {
 				t.Fatal(err)
 			}
 			all := conversations(t)
-			for part := range strings.SplitSeq(strings.TrimSuffix(strings.TrimPrefix(string(expected), "=== "), "\n"), "\n=== ") {
+			for part := range strings.SplitSeq(strings.TrimSuffix(strings.TrimPrefix(string(expected), "=== "), "\n"),
+				"\n=== ") {
 				name, want, _ := strings.Cut(part, "\n")
 				c := all[name]
 				got, err := template.Render(c.conversation())
@@ -131,8 +132,10 @@ func TestWithAndFilter(t *testing.T) {
 // What is not understood is told before anything starts, with its line.
 func TestRefusedTemplates(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"a\n{%- include 'x' %}", `m.jinja: line 2: the tag "include" is not supported, expected one of for, if, set, with, macro`},
-		{"{% for m in messages %}\n\n{% autoescape true %}{% endautoescape %}{% endfor %}", `line 3: the tag "autoescape" is not supported`},
+		{"a\n{%- include 'x' %}",
+			`m.jinja: line 2: the tag "include" is not supported, expected one of for, if, set, with, macro`},
+		{"{% for m in messages %}\n\n{% autoescape true %}{% endautoescape %}{% endfor %}",
+			`line 3: the tag "autoescape" is not supported`},
 		{"{# {% include 'x' %} #}{% raw %}{% include 'x' %}{% endraw %}", ""},
 		{"a\n{% with x %}{% endwith %}", "expected with NAME = VALUE"},
 		{"a\n{% with x = 1 y = 2 %}{% endwith %}", "line 2: expected a comma"},
@@ -144,7 +147,8 @@ func TestRefusedTemplates(t *testing.T) {
 		{strings.Repeat("x", MaxTemplateBytes+1), "the limit is 1048576"},
 	} {
 		_, err := Parse("m.jinja", c.text, nil)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 300) {
+		if c.want == "" && err != nil || c.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 300) {
 			t.Errorf("%.60q: %v, expected %q", c.text, err, c.want)
 		}
 	}
@@ -156,10 +160,13 @@ func TestWorkIsBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, want string
 	}{
-		"loops in loops":             {"{% for a in messages %}{% for b in messages %}{% endfor %}{% endfor %}", "steps"},
-		"a long range":               {"{% for a in range(1000000000) %}x{% endfor %}", "range of more than"},
-		"ranges in ranges":           {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"},
-		"a prompt without end":       {"{% for a in messages %}{{ '" + strings.Repeat("x", 100_000) + "' }}{% endfor %}", "writes more than"},
+		"loops in loops": {"{% for a in messages %}{% for b in messages %}{% endfor %}{% endfor %}",
+			"steps"},
+		"a long range": {"{% for a in range(1000000000) %}x{% endfor %}", "range of more than"},
+		"ranges in ranges": {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+			"steps"},
+		"a prompt without end": {"{% for a in messages %}{{ '" + strings.Repeat("x", 100_000) +
+			"' }}{% endfor %}", "writes more than"},
 		"a macro that calls itself":  {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ""},
 		"an attribute of what is no": {"{{ messages[0].a.b.c }}", ""},
 		"a string times a number":    {"{{ 'x' * messages }}", ""},
@@ -175,7 +182,9 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 	deep := strings.Repeat("[", 100_000)
 	template := model(t, "testdata/models/qwen2.5-instruct.jinja")
-	if _, err := template.Render(&Conversation{Messages: []Message{{Role: "user"}}, Tools: []json.RawMessage{[]byte(deep)}}); err == nil || !strings.Contains(err.Error(), "nested more than") {
+	if _, err := template.Render(
+		&Conversation{Messages: []Message{{Role: "user"}}, Tools: []json.RawMessage{[]byte(deep)}}); err == nil ||
+		!strings.Contains(err.Error(), "nested more than") {
 		t.Error(err)
 	}
 }
@@ -218,7 +227,8 @@ func FuzzTemplate(f *testing.F) {
 
 func BenchmarkRender(b *testing.B) {
 	template := model(b, "testdata/models/llama-3.1-instruct.jinja")
-	c := &Conversation{Messages: slices.Repeat([]Message{{Role: "user", Content: "x"}, {Role: "assistant", Content: "y"}}, 5)}
+	c := &Conversation{Messages: slices.Repeat(
+		[]Message{{Role: "user", Content: "x"}, {Role: "assistant", Content: "y"}}, 5)}
 	for b.Loop() {
 		if _, err := template.Render(c); err != nil {
 			b.Fatal(err)

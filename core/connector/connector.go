@@ -173,7 +173,8 @@ func OneToken(path string, body jsonobject.Object) jsonobject.Object {
 		sampling := body.Object("sampling_params").With(jsonobject.Object{"max_tokens": 1, "min_tokens": 1})
 		return jsonobject.Object{"sampling_params": sampling, "stream": false, "stream_options": jsonobject.Absent}
 	}
-	return jsonobject.Object{"max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 1, "stream": false, "stream_options": jsonobject.Absent}
+	return jsonobject.Object{"max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 1, "stream": false,
+		"stream_options": jsonobject.Absent}
 }
 
 // OneTokenLoose is what Mooncake, offloading and encode servers get instead:

@@ -18,9 +18,11 @@ func TestFetchSaysWhatTheBytesSay(t *testing.T) {
 	t.Parallel()
 	tried := 0
 	rapid.Check(t, func(t *rapid.T) {
-		kept := &connector.Kept{EngineID: rapid.SampledFrom([]string{"", "engine-1"}).Draw(t, "engine"), RequestID: "r", Host: rapid.SampledFrom([]string{"", "10.0.0.2", "::1"}).Draw(t, "host"),
+		kept := &connector.Kept{EngineID: rapid.SampledFrom([]string{"", "engine-1"}).Draw(t, "engine"), RequestID: "r",
+			Host: rapid.SampledFrom([]string{"", "10.0.0.2", "::1"}).Draw(t, "host"),
 			Port: rapid.IntRange(1, 65535).Draw(t, "port"), TensorParallel: rapid.IntRange(0, 8).Draw(t, "tp"),
-			Blocks: connector.Blocks{First: rapid.IntRange(0, connector.BlockNumbers-1).Draw(t, "first"), Count: rapid.IntRange(0, 100).Draw(t, "count")}}
+			Blocks: connector.Blocks{First: rapid.IntRange(0, connector.BlockNumbers-1).Draw(t, "first"),
+				Count: rapid.IntRange(0, 100).Draw(t, "count")}}
 		if rapid.IntRange(0, 9).Draw(t, "nothing kept") == 0 {
 			kept = nil
 		}
@@ -30,7 +32,8 @@ func TestFetchSaysWhatTheBytesSay(t *testing.T) {
 			}
 			tried++
 			at := connector.At{Connector: c.Name}
-			r := &connector.Request{Path: "/v1/chat/completions", Body: jsonobject.Object{"model": "m"}, Host: "10.0.0.2", Port: 8000, MoRIIO: &connector.MoRIIO{}}
+			r := &connector.Request{Path: "/v1/chat/completions", Body: jsonobject.Object{"model": "m"},
+				Host: "10.0.0.2", Port: 8000, MoRIIO: &connector.MoRIIO{}}
 			read := func(body jsonobject.Object) connector.Params {
 				raw, err := json.Marshal(body["kv_transfer_params"])
 				if err != nil {

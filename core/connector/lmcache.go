@@ -10,7 +10,8 @@ import (
 // LMCache stores compressed blocks in Redis and reads them back, a round trip for each leg. The prefill leg
 // warms that cache, where decode finds the blocks by their content.
 var LMCache = &Connector{
-	Profile: link.Profile{Name: "lmcache", VLLM: "lmcache", Handshake: 2 * machine.Millisecond, NoRDMA: true, Streams: 2,
+	Profile: link.Profile{Name: "lmcache", VLLM: "lmcache", Handshake: 2 * machine.Millisecond, NoRDMA: true,
+		Streams:              2,
 		StreamBytesPerSecond: 3e9, CompressBits: 8, ViaStore: true},
 	Sidecar: Sidecar{
 		ByContent: true,

@@ -19,7 +19,8 @@ import (
 // Mooncake has both servers told of a transfer. Which engine the prefill server has the sidecar asks at its bootstrap
 // port, where the servers exchange addresses, too; then they write by RDMA.
 var Mooncake = &Connector{
-	Profile: link.Profile{Name: "mooncake", VLLM: "mooncake", Metrics: "mooncake", MeetingPort: link.BootstrapPort, Handshake: 2 * machine.Millisecond,
+	Profile: link.Profile{Name: "mooncake", VLLM: "mooncake", Metrics: "mooncake", MeetingPort: link.BootstrapPort,
+		Handshake:    2 * machine.Millisecond,
 		RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9},
 	Sidecar: Sidecar{
 		AtOnce: true,
@@ -31,10 +32,13 @@ var Mooncake = &Connector{
 		Together: func(r *Request) *Legs {
 			id := "xfer-" + r.UUID("transfer")
 			prefill := OneTokenLoose(r.Path, r.Body)
-			prefill["kv_transfer_params"] = jsonobject.Object{"do_remote_decode": true, "do_remote_prefill": false, "transfer_id": id}
+			prefill["kv_transfer_params"] = jsonobject.Object{"do_remote_decode": true, "do_remote_prefill": false,
+				"transfer_id": id}
 			return &Legs{Prefill: r.Body.With(prefill), Head: header.Of(RankHeader, header.Text(r.Engine.Rank)),
-				Decode: r.Body.With(jsonobject.Object{"kv_transfer_params": jsonobject.Object{"do_remote_decode": false, "do_remote_prefill": true,
-					"remote_bootstrap_addr": "http://" + address(r.Host, r.MeetingPort), "remote_engine_id": r.Engine.ID, "transfer_id": id}})}
+				Decode: r.Body.With(jsonobject.Object{
+					"kv_transfer_params": jsonobject.Object{"do_remote_decode": false, "do_remote_prefill": true,
+						"remote_bootstrap_addr": "http://" + address(r.Host, r.MeetingPort),
+						"remote_engine_id":      r.Engine.ID, "transfer_id": id}})}
 		},
 	},
 	Server: Server{Read: readMooncake},
@@ -86,7 +90,8 @@ func readMooncake(p *openai.Sampling, _ *At) (*Params, *openai.Error) {
 		if err != nil || u.Hostname() == "" {
 			return badParam("remote_bootstrap_addr", "%.100q is no address such as http://10.0.0.5:8998", q.Bootstrap)
 		}
-		return &Params{Remote: &Remote{Host: u.Hostname(), Port: port, EngineID: q.EngineID, Key: transferKey(q.Transfer)}}, nil
+		return &Params{Remote: &Remote{Host: u.Hostname(), Port: port, EngineID: q.EngineID,
+			Key: transferKey(q.Transfer)}}, nil
 	}
 	return nil, nil
 }

@@ -66,8 +66,9 @@ func (r *Request) rankHeader(rank int) header.List {
 
 // moriio completes what a leg is told of the other side.
 func (r *Request) moriio(kv jsonobject.Object, host string, notify, handshake int, pods []string) {
-	maps.Copy(kv, jsonobject.Object{"remote_host": host, "remote_notify_port": notify, "remote_handshake_port": handshake,
-		"remote_dp_rank": r.rank(), "remote_dp_rank_override": true, "transfer_id": "tx" + r.UUID("request"),
+	maps.Copy(kv, jsonobject.Object{"remote_host": host, "remote_notify_port": notify,
+		"remote_handshake_port": handshake,
+		"remote_dp_rank":        r.rank(), "remote_dp_rank_override": true, "transfer_id": "tx" + r.UUID("request"),
 		"tp_size": cmp.Or(r.MoRIIO.TPSize, 1), "remote_dp_size": cmp.Or(r.MoRIIO.DPSize, 1)})
 	r.hosts(kv, pods)
 }
@@ -98,7 +99,8 @@ func (r *Request) hosts(kv jsonobject.Object, list []string) {
 func (r *Request) moriioDecode(kv jsonobject.Object) (rank int) {
 	m := r.MoRIIO
 	rank = r.rank()
-	if n, ok := kv.Integer("remote_dp_rank"); ok && m.DPSize > 1 && n >= 0 && n < m.DPSize && fmt.Sprint(kv["remote_dp_rank"]) == strconv.Itoa(n) {
+	if n, ok := kv.Integer("remote_dp_rank"); ok && m.DPSize > 1 && n >= 0 && n < m.DPSize &&
+		fmt.Sprint(kv["remote_dp_rank"]) == strconv.Itoa(n) {
 		rank = n
 	}
 	if kv == nil {
@@ -127,7 +129,8 @@ func moriioTogether(r *Request) *Legs {
 	r.moriio(there, r.Host, m.PrefillNotifyPort, m.PrefillHandshakePort, r.Peers.Prefill)
 	prefill, rank := nixlPrefill(r)
 	if r.Path != GeneratePath { // the real sidecar sets all three
-		prefill = prefill.With(jsonobject.Object{"max_tokens": 1, "max_completion_tokens": 1, "max_output_tokens": 1, "min_tokens": 1})
+		prefill = prefill.With(jsonobject.Object{"max_tokens": 1, "max_completion_tokens": 1, "max_output_tokens": 1,
+			"min_tokens": 1})
 	}
 	wait := m.Wait
 	if wait <= 0 {

@@ -16,11 +16,13 @@ var (
 	// NIXLv2 is asynchronous, on RDMA where the wires have it. In today's vLLM
 	// decoding waits for the whole cache; Pipelined lets it begin early.
 	NIXLv2 = &Connector{
-		Profile: link.Profile{Name: "nixlv2", VLLM: "nixl multi moriio", Handshake: 3 * machine.Millisecond, RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9},
+		Profile: link.Profile{Name: "nixlv2", VLLM: "nixl multi moriio", Handshake: 3 * machine.Millisecond,
+			RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9},
 		Sidecar: nixl, Server: Server{Read: readNIXL}}
 	// NIXLv1 is synchronous over one TCP stream.
 	NIXLv1 = &Connector{
-		Profile: link.Profile{Name: "nixl", VLLM: "p2pnccl pynccl", Handshake: 5 * machine.Millisecond, NoRDMA: true, Streams: 1, StreamBytesPerSecond: 4e9, Blocking: true},
+		Profile: link.Profile{Name: "nixl", VLLM: "p2pnccl pynccl", Handshake: 5 * machine.Millisecond, NoRDMA: true,
+			Streams: 1, StreamBytesPerSecond: 4e9, Blocking: true},
 		Sidecar: nixl}
 )
 
@@ -35,7 +37,8 @@ var nixl = Sidecar{
 			head = r.rankHeader(r.moriioDecode(answer.Object("kv_transfer_params")))
 		}
 		f := jsonobject.Object{"kv_transfer_params": answer["kv_transfer_params"]}
-		if _, given := r.Body["sampling_params"]; given && r.Path == GeneratePath && r.Body.Object("sampling_params") == nil {
+		if _, given := r.Body["sampling_params"]; given && r.Path == GeneratePath &&
+			r.Body.Object("sampling_params") == nil {
 			f["sampling_params"] = jsonobject.Absent
 		}
 		return r.Body.With(f), head
@@ -85,7 +88,8 @@ func readNIXL(p *openai.Sampling, _ *At) (*Params, *openai.Error) {
 	case q.Transfer != "" && q.RemoteDecode: // MoRI-IO
 		k.Key = transferKey(q.Transfer)
 		return k, nil
-	case q.Transfer != "" && q.RemotePrefill && len(q.Notify) > 0 && string(bytes.TrimSpace(q.Blocks)) == "[]": // MoRI-IO, both legs at once
+	// MoRI-IO, both legs at once
+	case q.Transfer != "" && q.RemotePrefill && len(q.Notify) > 0 && string(bytes.TrimSpace(q.Blocks)) == "[]":
 		port, err := portOf(q.Handshake)
 		if err != nil {
 			return badParam("remote_handshake_port", "expected %v", err)
@@ -103,7 +107,8 @@ func readNIXL(p *openai.Sampling, _ *At) (*Params, *openai.Error) {
 	if err != nil {
 		return badParam("remote_port", "expected %v", err)
 	}
-	if q.EngineID != "" && q.Host != "" && len(blocks) > 0 { // else nothing can be fetched, as in vLLM, and the prompt is computed here
+	// else nothing can be fetched, as in vLLM, and the prompt is computed here
+	if q.EngineID != "" && q.Host != "" && len(blocks) > 0 {
 		k.Remote = &Remote{EngineID: q.EngineID, Host: q.Host, Port: port, Blocks: BlocksOf(blocks)}
 	}
 	return k, nil

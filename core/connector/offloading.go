@@ -9,16 +9,19 @@ import (
 
 // Offloading pulls from the memory of the other host, where blocks were put before.
 var Offloading = &Connector{
-	Profile: link.Profile{Name: "offloading", VLLM: "offloading", MeetingPort: link.PeerPort, Handshake: 2 * machine.Millisecond,
+	Profile: link.Profile{Name: "offloading", VLLM: "offloading", MeetingPort: link.PeerPort,
+		Handshake:    2 * machine.Millisecond,
 		RDMAPermille: 900, Streams: 4, StreamBytesPerSecond: 4e9},
 	Sidecar: Sidecar{
 		AtOnce: true, Pulls: true,
 		Together: func(r *Request) *Legs {
 			id := r.UUID("transfer")
 			prefill := OneTokenLoose(r.Path, r.Body)
-			prefill["kv_transfer_params"] = withSource(jsonobject.Object{"remote_decoder": jsonobject.Object{"kv_request_id": id}}, r.Source)
+			prefill["kv_transfer_params"] = withSource(
+				jsonobject.Object{"remote_decoder": jsonobject.Object{"kv_request_id": id}}, r.Source)
 			return &Legs{Prefill: r.Body.With(prefill),
-				Decode: r.Body.With(jsonobject.Object{"kv_transfer_params": jsonobject.Object{"remote_prefiller": Peer(id, r.Host, r.PeerPort)}})}
+				Decode: r.Body.With(jsonobject.Object{
+					"kv_transfer_params": jsonobject.Object{"remote_prefiller": Peer(id, r.Host, r.PeerPort)}})}
 		},
 	},
 	Server: Server{Read: func(p *openai.Sampling, _ *At) (*Params, *openai.Error) {

@@ -29,7 +29,9 @@ var tickets = &connector.Connector{
 			return r.Body.With(f), header.Of("X-Ticket", "wanted")
 		},
 		Decode: func(r *connector.Request, answer jsonobject.Object) (jsonobject.Object, header.List) {
-			return r.Body.With(jsonobject.Object{"kv_transfer_params": jsonobject.Object{"ticket": answer.Object("kv_transfer_params")["ticket"], "ticket_host": r.Host}}), nil
+			return r.Body.With(jsonobject.Object{
+				"kv_transfer_params": jsonobject.Object{"ticket": answer.Object("kv_transfer_params")["ticket"],
+					"ticket_host": r.Host}}), nil
 		},
 	},
 	Server: connector.Server{Read: func(p *openai.Sampling, _ *connector.At) (*connector.Params, *openai.Error) {
@@ -71,8 +73,10 @@ func TestOneOfYourOwn(t *testing.T) {
 	if err != nil || connector.ProfileOf("TicketConnectorV1").Name != way.Name {
 		t.Fatal(err)
 	}
-	reader := &modelserver.Reader{State: server{}, Config: &modelserver.Config{Models: []string{"m"}, Engine: engine.Config{MaxModelLen: 1000},
-		Tokenizer: tokens.Packed{}, Vocabulary: tokens.NewVocabulary(tokens.Packed{}), Connector: way.Profile, EngineID: "e"}}
+	reader := &modelserver.Reader{State: server{},
+		Config: &modelserver.Config{Models: []string{"m"}, Engine: engine.Config{MaxModelLen: 1000},
+			Tokenizer: tokens.Packed{}, Vocabulary: tokens.NewVocabulary(tokens.Packed{}), Connector: way.Profile,
+			EngineID: "e"}}
 	read := func(leg disagg.Leg) *modelserver.Request {
 		q, bad := modelserver.Completions.Read(reader, &modelserver.Head{RequestID: "r"}, leg.Body)
 		if bad != nil {

@@ -65,8 +65,8 @@ func (at *At) Read(p *openai.Sampling) (Params, *openai.Error) {
 	return Params{}, nil
 }
 
-// ReadParams reads kv_transfer_params into a connector's fields. It is false where there are none, or where those by which
-// the connector knows its own are named and none of them stands there.
+// ReadParams reads kv_transfer_params into a connector's fields. It is false where there are none, or where those by
+// which the connector knows its own are named and none of them stands there.
 func ReadParams(p *openai.Sampling, into any, own ...string) (bool, *openai.Error) {
 	raw := p.KVTransferParams
 	if len(raw) == 0 || string(bytes.TrimSpace(raw)) == "null" {
@@ -85,7 +85,8 @@ func ReadParams(p *openai.Sampling, into any, own ...string) (bool, *openai.Erro
 }
 
 func badParam(field, format string, args ...any) (*Params, *openai.Error) {
-	return nil, openai.Errorf(400, "kv_transfer_params", "kv_transfer_params.%s: %s.", field, fmt.Sprintf(format, args...))
+	return nil, openai.Errorf(400, "kv_transfer_params", "kv_transfer_params.%s: %s.", field,
+		fmt.Sprintf(format, args...))
 }
 
 // Remote names a KV cache that another server has, or will have.

@@ -13,7 +13,8 @@ import (
 // SGLang has both servers told of a room at the prefill server's bootstrap port. They exchange addresses there, then
 // write by RDMA (it uses Mooncake's transfer engine).
 var SGLang = &Connector{
-	Profile: link.Profile{Name: "sglang", VLLM: "sglang", MeetingPort: link.BootstrapPort, Handshake: 2 * machine.Millisecond,
+	Profile: link.Profile{Name: "sglang", VLLM: "sglang", MeetingPort: link.BootstrapPort,
+		Handshake:    2 * machine.Millisecond,
 		RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9},
 	Sidecar: Sidecar{
 		Paths: []string{"/generate"}, AtOnce: true, BadBody: "failed to parse request body: ",
@@ -40,7 +41,9 @@ func readRoom(p *openai.Sampling, at *At) (*Params, *openai.Error) {
 	}
 	room, bad := strconv.ParseUint(string(p.BootstrapRoom), 10, 63)
 	if err != nil || bad != nil || host == "" || port == 0 {
-		return nil, openai.Errorf(400, "bootstrap_room", "bootstrap_host, bootstrap_port and bootstrap_room: expected a host, a port and a room's number, got %.80s, %.40s and %.40s.", p.BootstrapHost, p.BootstrapPort, p.BootstrapRoom)
+		return nil, openai.Errorf(400, "bootstrap_room",
+			"bootstrap_host, bootstrap_port and bootstrap_room: expected a host, a port and a room's number, got "+
+				"%.80s, %.40s and %.40s.", p.BootstrapHost, p.BootstrapPort, p.BootstrapRoom)
 	}
 	key := "room " + strconv.FormatUint(room, 10)
 	if at.Role == RoleProducer || at.Role != RoleConsumer && at.MeetsAt(host, port) {

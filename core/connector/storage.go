@@ -9,8 +9,9 @@ import (
 
 // SharedStorage writes files, which the other side finds by their content; a threshold of 0 takes whatever is there.
 var SharedStorage = &Connector{
-	Profile: link.Profile{Name: "shared-storage", VLLM: "sharedstorage exampleconnector", Handshake: 5 * machine.Millisecond,
-		NoRDMA: true, Streams: 4, StreamBytesPerSecond: 2e9, ViaStore: true},
+	Profile: link.Profile{Name: "shared-storage", VLLM: "sharedstorage exampleconnector",
+		Handshake: 5 * machine.Millisecond,
+		NoRDMA:    true, Streams: 4, StreamBytesPerSecond: 2e9, ViaStore: true},
 	Sidecar: Sidecar{
 		ByContent: true, DecodeFirst: true,
 		Prefill: func(r *Request) (jsonobject.Object, header.List) {

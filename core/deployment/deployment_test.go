@@ -13,10 +13,12 @@ import (
 const second = machine.Second
 
 func pods(replicas int) *Deployment {
-	return New(Config{Name: "d", Seed: 1, Places: 6, Replicas: replicas, Startup: dist.Fixed(100 * second), PreStop: 5 * second, Grace: 30 * second})
+	return New(Config{Name: "d", Seed: 1, Places: 6, Replicas: replicas, Startup: dist.Fixed(100 * second),
+		PreStop: 5 * second, Grace: 30 * second})
 }
 
-var words = map[Kind]string{Started: "started", Joined: "joined", Left: "left", Stopped: "stopped", Ended: "ended", Killed: "killed"}
+var words = map[Kind]string{Started: "started", Joined: "joined", Left: "left", Stopped: "stopped", Ended: "ended",
+	Killed: "killed"}
 
 func say(fx *machine.Effects[Effect]) string {
 	var out []string
@@ -83,7 +85,8 @@ func TestWhoLeavesFirst(t *testing.T) {
 // However pods are wanted, evicted and idle: as many are created as are wanted and have a place,
 // a pod's life has its order, and each that began ends or goes on.
 func TestPodsAreConserved(t *testing.T) {
-	next := map[string]string{"": "started", "started": "joined left", "joined": "left", "left": "stopped ended", "stopped": "ended killed", "ended": "started", "killed": "started"}
+	next := map[string]string{"": "started", "started": "joined left", "joined": "left", "left": "stopped ended",
+		"stopped": "ended killed", "ended": "started", "killed": "started"}
 	rapid.Check(t, func(t *rapid.T) {
 		d, fx := pods(rapid.IntRange(0, 6).Draw(t, "replicas")), new(machine.Effects[Effect])
 		was := map[int]string{}

@@ -16,7 +16,8 @@ const (
 
 // generateLen is how long what AppendGenerate appends is.
 func generateLen(id string, prompt int) int {
-	return frameHeader + protowire.SizeTag(generateID) + protowire.SizeBytes(len(id)) + protowire.SizeTag(generateText) + protowire.SizeVarint(uint64(prompt))
+	return frameHeader + protowire.SizeTag(generateID) + protowire.SizeBytes(len(id)) +
+		protowire.SizeTag(generateText) + protowire.SizeVarint(uint64(prompt))
 }
 
 // AppendGenerate appends what is before the prompt of a GenerateRequest: its frame,

@@ -115,11 +115,13 @@ const ownLetters = 16
 // told.
 func (b *Body) SharedNames(dst []uint64, r *Rule) (names []uint64, ok bool) {
 	m, t := &b.last, &r.Template
-	if u := m.Text.units; b.Once && r.Own && u != nil && b.history == nil && m.Text.size-u.Shared*u.Size >= m.left+m.right+2*ownLetters {
+	if u := m.Text.units; b.Once && r.Own && u != nil && b.history == nil && m.Text.size-u.Shared*u.Size >= m.left+
+		m.right+2*ownLetters {
 		names, _ = b.unitNames(dst, r, true)
 		return names, true
 	}
-	if !b.Once || b.history != nil || !m.Text.drawn() || m.Text.size < m.left+m.right+2*ownLetters || m.Shared != nil && (!b.Chat || !m.divides(t)) {
+	if !b.Once || b.history != nil || !m.Text.drawn() || m.Text.size < m.left+m.right+2*ownLetters || m.Shared != nil &&
+		(!b.Chat || !m.divides(t)) {
 		return dst, false
 	}
 	buf, trimmed := b.spelt.b[:0], 0

@@ -61,5 +61,6 @@ func (x *ClientRequest) bothTimedOut() {
 	x.do(Drop{x.both.decode})
 	why := "decode aborted: prefill did not complete within the MoRI-IO parallel-dispatch KV-wait timeout"
 	x.record(flow.PrefillLegFailed, x.targets[0].String(), flow.D("reason", "it did not answer in time"))
-	x.answer(Answer{Status: 504, Head: header.Of("Content-Type", "application/json"), Body: object{"error": why}.Write()}, why)
+	x.answer(Answer{Status: 504, Head: header.Of("Content-Type", "application/json"),
+		Body: object{"error": why}.Write()}, why)
 }

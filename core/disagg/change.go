@@ -59,7 +59,8 @@ func (c *Change) Write(data []byte) []byte {
 		}
 		return nil
 	}
-	if len(c.events.Rest()) == 0 && c.session == nil && bytes.HasSuffix(data, []byte("\n\n")) && !bytes.Contains(data, usageKey) {
+	if len(c.events.Rest()) == 0 && c.session == nil && bytes.HasSuffix(data, []byte("\n\n")) &&
+		!bytes.Contains(data, usageKey) {
 		return data // the usual event
 	}
 	c.held = c.held[:0]

@@ -104,7 +104,8 @@ func (x *ClientRequest) chunkDone(id int, body []byte) {
 		k.messages = append(slices.Clip(k.messages), map[string]any{"role": "assistant", "content": said})
 	}
 	switch {
-	case reason != "" && reason != "length", made == 0 && said == "", k.budget > 0 && k.tokens >= k.budget, k.turns >= maxTurns:
+	case reason != "" && reason != "length", made == 0 && said == "", k.budget > 0 && k.tokens >= k.budget,
+		k.turns >= maxTurns:
 		x.chunksDone(l)
 	default:
 		x.nextChunk()
@@ -125,7 +126,8 @@ func (x *ClientRequest) chunkFailed(l *leg, body []byte) {
 	case l != nil:
 		x.finish(l, body)
 	default:
-		x.answer(Answer{Status: 500, Head: header.Of("Content-Type", "application/json"), Body: body}, "the decode server's answer is not understood")
+		x.answer(Answer{Status: 500, Head: header.Of("Content-Type", "application/json"), Body: body},
+			"the decode server's answer is not understood")
 	}
 }
 
@@ -133,7 +135,8 @@ func (x *ClientRequest) chunkFailed(l *leg, body []byte) {
 func (x *ClientRequest) chunksDone(l *leg) {
 	k := x.chunks
 	number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
-	sums := object{"usage": map[string]any{"prompt_tokens": number(k.prompt), "completion_tokens": number(k.tokens), "total_tokens": number(k.prompt + k.tokens)}}
+	sums := object{"usage": map[string]any{"prompt_tokens": number(k.prompt), "completion_tokens": number(k.tokens),
+		"total_tokens": number(k.prompt + k.tokens)}}
 	if x.strict {
 		setCached(sums, x.cached)
 	}

@@ -120,7 +120,8 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 			} else if m.Body != nil {
 				x.r.Body, x.r.Bytes = m.Body, len(m.Body)
 			}
-			details := flow.Details{flow.D("method", x.r.Method), flow.D("path", header.Open(x.r.Path)), flow.D("bytes", x.r.Bytes)}
+			details := flow.Details{flow.D("method", x.r.Method), flow.D("path", header.Open(x.r.Path)),
+				flow.D("bytes", x.r.Bytes)}
 			if x.r.TraceParent != "" {
 				details = append(details, flow.D(tracing.Header, x.r.TraceParent))
 			}
@@ -239,7 +240,9 @@ func (x *ClientRequest) call(l Leg) int {
 	}
 	l.describe(x.r.Described)
 	if ids := x.c.Trace; ids != nil && l.Kind != Bootstrap {
-		l.Set = append(slices.Clip(l.Set), header.Header{Name: tracing.Header, Value: ids.Next(x.r.TraceParent, x.name(), tracing.Leg(x.r.Attempt, x.sent-1))})
+		l.Set = append(slices.Clip(l.Set),
+			header.Header{Name: tracing.Header,
+				Value: ids.Next(x.r.TraceParent, x.name(), tracing.Leg(x.r.Attempt, x.sent-1))})
 	}
 	x.legs = append(x.legs, leg{Leg: l})
 	x.do(Call{l})
@@ -312,7 +315,8 @@ func (x *ClientRequest) refuse(status int, message string, head ...header.Header
 }
 
 func refusal(status int, message string, head ...header.Header) Answer {
-	return Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}), Body: ErrorBody(status, message)}
+	return Answer{Status: status, Head: append(head, header.Header{Name: "Content-Type", Value: "application/json"}),
+		Body: ErrorBody(status, message)}
 }
 
 // finish answers with a body that the sidecar has put together from a leg's.
@@ -341,7 +345,8 @@ func (x *ClientRequest) record(step flow.Step, endpoint string, details ...flow.
 	if endpoint == "" {
 		endpoint = x.c.Endpoint
 	}
-	x.c.Recorder.Record(flow.Event{Time: x.now, Request: x.name(), Attempt: x.r.Attempt, Hop: flow.Sidecar, Step: step, Endpoint: endpoint, Details: details})
+	x.c.Recorder.Record(flow.Event{Time: x.now, Request: x.name(), Attempt: x.r.Attempt, Hop: flow.Sidecar, Step: step,
+		Endpoint: endpoint, Details: details})
 }
 
 // name is what the record calls the request: its id, or that which its legs are given
@@ -385,7 +390,8 @@ func (x *ClientRequest) head(l *leg) {
 	case x.session != nil:
 		x.deliver(l, nil, x.session.change(jsonType(l.contentType)))
 	case x.strict:
-		x.deliver(l, nil, &Change{cached: x.cached, set: true, document: !strings.Contains(l.contentType, "text/event-stream")})
+		x.deliver(l, nil, &Change{cached: x.cached, set: true,
+			document: !strings.Contains(l.contentType, "text/event-stream")})
 	default:
 		x.deliver(l, nil, nil)
 	}
@@ -409,8 +415,10 @@ func (x *ClientRequest) failed(l *leg, m Failed) {
 	case Bootstrap:
 		x.bootstrapFailed("failed to query bootstrap endpoint: " + m.Reason)
 	case Encode:
-		x.record(flow.EncodeLegFailed, l.Target.String(), flow.D("item", l.ID-x.encoding.first), flow.D("reason", m.Reason))
-		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: ", l.ID-x.encoding.first), header.Header{Name: ErrorHeader, Value: header.Text(m.Reason)})
+		x.record(flow.EncodeLegFailed, l.Target.String(), flow.D("item", l.ID-x.encoding.first),
+			flow.D("reason", m.Reason))
+		x.encodeFailed(fmt.Sprintf("encoder request failed for item %d with status 502: ", l.ID-x.encoding.first),
+			header.Header{Name: ErrorHeader, Value: header.Text(m.Reason)})
 	case Decode:
 		if x.both != nil && !x.both.prefilled {
 			x.both.failed = &m
@@ -436,7 +444,8 @@ func (x *ClientRequest) decodeFailed(m Failed) {
 // nobody waits for: it stands for a whole exchange that has failed.
 func EndsLegs(status int) bool { return status >= 500 }
 
-const notReady = "The decode node is not ready. Please check that the vLLM service is running and the port configuration is correct."
+const notReady = "The decode node is not ready. Please check that the vLLM service is running and the port " +
+	"configuration is correct."
 
 // Answer is what a client gets for a decode leg that failed before anything of
 // its answer was sent on.

@@ -179,7 +179,8 @@ func (c *Config) parses(r *Request) bool {
 	if c.Sessions != nil {
 		return r.Path == chatPath || r.Path == "/v1/completions"
 	}
-	return len(r.Prefillers) > 0 || c.Encoder != "" && len(r.Encoders) > 0 || c.ChunkTokens > 0 && r.Path == chatPath || r.Source != nil && c.pulls()
+	return len(r.Prefillers) > 0 || c.Encoder != "" && len(r.Encoders) > 0 || c.ChunkTokens > 0 && r.Path == chatPath ||
+		r.Source != nil && c.pulls()
 }
 
 // pulls tells whether servers can pull cached blocks from one another: the

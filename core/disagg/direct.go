@@ -53,7 +53,8 @@ func (c *Config) Course(path string, d *described.Body, prefiller *Target) (cour
 			return course, false
 		}
 		course.Prefill = call.Leg.Described.Fields
-		if collect, collects := says(Head{Leg: 1, Status: 200, ContentType: "application/json"}).(Collect); !collects || collect.Leg != 1 {
+		if collect, collects := says(Head{Leg: 1, Status: 200, ContentType: "application/json"}).(Collect); !collects ||
+			collect.Leg != 1 {
 			return course, false
 		}
 		call, called = says(Whole{Leg: 1, Body: []byte(`{"usage":{"prompt_tokens":1},"kv_transfer_params":{}}`)}).(Call)
@@ -64,11 +65,13 @@ func (c *Config) Course(path string, d *described.Body, prefiller *Target) (cour
 		return course, false
 	}
 	course.Decode = call.Leg.Described.Fields
-	deliver, delivers := says(Head{Leg: call.Leg.ID, Status: 200, ContentType: "text/event-stream", Fetched: machine.Millisecond}).(Deliver)
+	deliver, delivers := says(
+		Head{Leg: call.Leg.ID, Status: 200, ContentType: "text/event-stream", Fetched: machine.Millisecond}).(Deliver)
 	return course, delivers && len(deliver.Before) == 0 && x.PassesAnswer(call.Leg.ID)
 }
 
 // plain says that a leg goes to this server, described and by itself.
 func (l *Leg) plain(target string) bool {
-	return l.Described != nil && l.Target.String() == target && !l.Concurrent && !l.Detached && l.Path == "" && l.Method == ""
+	return l.Described != nil && l.Target.String() == target && !l.Concurrent && !l.Detached && l.Path == "" &&
+		l.Method == ""
 }

@@ -53,17 +53,21 @@ func (x *ClientRequest) encode() bool {
 		return false
 	}
 	if len(items) > maxItems {
-		x.refuse(400, fmt.Sprintf("the messages hold %d images, sounds and films; at most %d are encoded", len(items), maxItems))
+		x.refuse(400, fmt.Sprintf("the messages hold %d images, sounds and films; at most %d are encoded", len(items),
+			maxItems))
 		return true
 	}
-	x.encoding = &encoding{first: len(x.legs) + 1, items: len(items), left: len(items), params: make([]object, len(items))}
+	x.encoding = &encoding{first: len(x.legs) + 1, items: len(items), left: len(items),
+		params: make([]object, len(items))}
 	for i, item := range items {
 		f := connector.OneTokenLoose(chatPath, x.body)
 		f["messages"] = []any{object{"role": "user", "content": []any{item}}}
 		t := x.r.Encoders[i%len(x.r.Encoders)]
 		x.record(flow.EncodeLegSent, t.String(), flow.D("item", i))
-		x.call(Leg{Kind: Encode, Target: t, Method: "POST", Path: chatPath, Body: x.body.With(f).Write(), Concurrent: true,
-			Set: header.Of("Content-Type", "application/json", RequestIDHeader, x.uuid("encoder request")+"-enc-"+strconv.Itoa(i))})
+		x.call(Leg{Kind: Encode, Target: t, Method: "POST", Path: chatPath, Body: x.body.With(f).Write(),
+			Concurrent: true,
+			Set: header.Of("Content-Type", "application/json", RequestIDHeader,
+				x.uuid("encoder request")+"-enc-"+strconv.Itoa(i))})
 	}
 	return true
 }
@@ -109,7 +113,8 @@ func (x *ClientRequest) encodedOne(l *leg, body []byte) {
 	if x.c.Encoder == ECNIXL {
 		reply, err := jsonobject.Parse(body)
 		if err != nil {
-			x.encodeFailed(fmt.Sprintf("failed to parse encoder response for item %d: %s", i, jsonobject.Explain(body, err)))
+			x.encodeFailed(fmt.Sprintf("failed to parse encoder response for item %d: %s", i,
+				jsonobject.Explain(body, err)))
 			return
 		}
 		e.params[i] = reply.Object("ec_transfer_params")

@@ -54,7 +54,8 @@ type Routed struct {
 // ReadRouted reads it; get returns the first value under a name in net/http's canonical
 // form, or "".
 func ReadRouted(get func(name string) string) Routed {
-	return Routed{Worker: cmp.Or(get(WorkerHeader), get(ProposedWorkerHeader)), Prefill: get(PrefillWorkerHeader), Rank: get(RankOfWorkerHeader), Mode: get(RoutingModeHeader)}
+	return Routed{Worker: cmp.Or(get(WorkerHeader), get(ProposedWorkerHeader)), Prefill: get(PrefillWorkerHeader),
+		Rank: get(RankOfWorkerHeader), Mode: get(RoutingModeHeader)}
 }
 
 // fronted is a request that goes through a Frontend.
@@ -85,7 +86,8 @@ func (x *ClientRequest) front() {
 	f := x.c.Frontend
 	api := modelserver.APIOf(x.r.Path)
 	if api == nil {
-		x.fault(openai.Errorf(404, "", "Expected /v1/chat/completions or /v1/completions: this frontend serves no others."))
+		x.fault(openai.Errorf(404, "",
+			"Expected /v1/chat/completions or /v1/completions: this frontend serves no others."))
 		return
 	}
 	if d := x.r.Described; d != nil {
@@ -114,7 +116,9 @@ func (x *ClientRequest) front() {
 		to.Prefill = fmt.Sprint(*in.NvExt.Prefill)
 	}
 	if to.Worker == "" && f.Router == nil {
-		x.fault(openai.Errorf(500, "", "Worker ID required (--direct-route) but none found in request: expected the header %s or nvext.backend_instance_id.", WorkerHeader))
+		x.fault(openai.Errorf(500, "",
+			"Worker ID required (--direct-route) but none found in request: expected the header %s or "+
+				"nvext.backend_instance_id.", WorkerHeader))
 		return
 	}
 	head := modelserver.Head{RequestID: x.name(), Created: f.Epoch + int64(x.now/machine.Second)}
@@ -165,7 +169,8 @@ func (x *ClientRequest) front() {
 
 // fault answers with an error as OpenAI's APIs have it.
 func (x *ClientRequest) fault(e *openai.Error) {
-	x.answer(Answer{Status: e.Status, Head: header.Of("Content-Type", "application/json"), Body: openai.AppendError(nil, e)}, e.Message)
+	x.answer(Answer{Status: e.Status, Head: header.Of("Content-Type", "application/json"),
+		Body: openai.AppendError(nil, e)}, e.Message)
 }
 
 // translate is the way back of an answer that is there, at least its status.

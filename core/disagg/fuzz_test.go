@@ -19,7 +19,8 @@ func FuzzTargets(f *testing.F) {
 			if x.Bad == "" && (x.Host == "" || x.Port < 1 || x.Port > 65535) {
 				t.Fatalf("%q: %+v", list, x)
 			}
-			if again, err := ParseTarget(x.String()); x.Bad == "" && !strings.ContainsAny(x.Host, "%?#/") && (err != nil || again.Port != x.Port) {
+			if again, err := ParseTarget(x.String()); x.Bad == "" && !strings.ContainsAny(x.Host, "%?#/") &&
+				(err != nil || again.Port != x.Port) {
 				t.Fatalf("%q: %v %+v", list, err, again)
 			}
 		}
@@ -29,8 +30,11 @@ func FuzzTargets(f *testing.F) {
 // Whatever bodies come, a ClientRequest asks for legs that make sense, one after
 // another, and gives the client exactly one answer.
 func FuzzBodies(f *testing.F) {
-	f.Add([]byte(`{"messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":3}`), []byte(`{"choices":[{"kv_metadata":{"kv_handle":"h"},"message":{"content":"a"}}],"kv_transfer_params":{},"usage":{}}`), []byte("data: {\"usage\":{}}\n\n"))
-	f.Add([]byte(`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`), []byte(`{"id":1}`), []byte(`{"choices":[{"finish_reason":"length"}]}`))
+	f.Add([]byte(`{"messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":3}`),
+		[]byte(`{"choices":[{"kv_metadata":{"kv_handle":"h"},"message":{"content":"a"}}],"kv_transfer_params":{},`+
+			`"usage":{}}`), []byte("data: {\"usage\":{}}\n\n"))
+	f.Add([]byte(`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`),
+		[]byte(`{"id":1}`), []byte(`{"choices":[{"finish_reason":"length"}]}`))
 	f.Add([]byte(`null`), []byte(`[]`), []byte(`data: `))
 	f.Fuzz(func(t *testing.T, request, reply, answer []byte) {
 		for _, k := range connector.All {
@@ -44,7 +48,8 @@ func FuzzBodies(f *testing.F) {
 					c.Sessions, _ = NewSessions(1, nil)
 				}
 				p := played{T: t, request: request, reply: reply, answer: answer, left: 200, connector: k.Name,
-					x: New(c, Request{Method: "POST", Path: chatPath, Body: request, Prefillers: ParseTargets("a:1"), Encoders: ParseTargets("b:1,c:2")})}
+					x: New(c, Request{Method: "POST", Path: chatPath, Body: request, Prefillers: ParseTargets("a:1"),
+						Encoders: ParseTargets("b:1,c:2")})}
 				p.tell(Start{})
 				if p.left > 0 && p.ends != 1 {
 					t.Fatalf("%s: %d ends of the answer", k.Name, p.ends)
@@ -181,7 +186,8 @@ func TestChangeDoesNotDependOnCuts(t *testing.T) {
 
 // A retry is due even when the request is woken late, and only once.
 func TestRetryOnce(t *testing.T) {
-	x := New(&Config{Retries: 3}, Request{Method: "POST", Path: chatPath, Body: []byte(`{}`), Prefillers: ParseTargets("a:1")})
+	x := New(&Config{Retries: 3},
+		Request{Method: "POST", Path: chatPath, Body: []byte(`{}`), Prefillers: ParseTargets("a:1")})
 	var fx Effects
 	x.Input(0, Start{}, &fx)
 	x.Input(0, Failed{Leg: 1}, &fx)
@@ -222,8 +228,10 @@ func TestLateInput(t *testing.T) {
 // What is scrubbed has nothing left that an engine would fetch caches by,
 // whatever a client has written; and what has nothing is not touched.
 func FuzzScrub(f *testing.F) {
-	for _, s := range []string{`{"kv_transfer_params":{}}`, `{"KV_\u0074ransfer_params":1,"a":"\"kv_handle\""}`, `{"bootstrap_ho\u017ft":1}`, `{"\u212aV_HANDLE":"x"}`,
-		`{"sampling_params":{"extra_args":{"kv_transfer_params":{}}}}`, "{\x00\"\x00", `{"a":"\\","kv_handle":"x"}`, `{"a":1,"kv_handle":"x","kv_handle":"y"}`} {
+	for _, s := range []string{`{"kv_transfer_params":{}}`, `{"KV_\u0074ransfer_params":1,"a":"\"kv_handle\""}`,
+		`{"bootstrap_ho\u017ft":1}`, `{"\u212aV_HANDLE":"x"}`,
+		`{"sampling_params":{"extra_args":{"kv_transfer_params":{}}}}`, "{\x00\"\x00", `{"a":"\\","kv_handle":"x"}`,
+		`{"a":1,"kv_handle":"x","kv_handle":"y"}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -76,14 +76,23 @@ var deviations = map[string]string{
 }
 
 const (
-	okDecode  = `{"id": "x", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 1}}}`
-	okPrefill = `{"id": "x", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 4}}, "kv_transfer_params": {"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [1, 2], "remote_engine_id": "e-1", "remote_host": "127.0.0.1", "remote_port": 5600, "tp_size": 1}}`
+	okDecode = `{"id": "x", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": ` +
+		`"assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, ` +
+		`"completion_tokens": 1, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 1}}}`
+	okPrefill = `{"id": "x", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": ` +
+		`"assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, ` +
+		`"completion_tokens": 1, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 4}}, ` +
+		`"kv_transfer_params": {"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [1,` +
+		` 2], "remote_engine_id": "e-1", "remote_host": "127.0.0.1", "remote_port": 5600, "tp_size": 1}}`
 )
 
 var okChunks = []string{
-	`data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"h"},"finish_reason":null}]}` + "\n\n",
-	`data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"i"},"finish_reason":"stop"}]}` + "\n\n",
-	`data: {"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}}` + "\n\n",
+	`data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant",` +
+		`"content":"h"},"finish_reason":null}]}` + "\n\n",
+	`data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"i"},` +
+		`"finish_reason":"stop"}]}` + "\n\n",
+	`data: {"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [], "usage": {"prompt_tokens": 5, ` +
+		`"completion_tokens": 2, "total_tokens": 7}}` + "\n\n",
 	"data: [DONE]\n\n",
 }
 
@@ -231,7 +240,9 @@ func (p *player) call(l Leg, query string) {
 		path += "?" + query
 	}
 	if name == "" || slices.Contains(p.line.NotListening, name) {
-		p.input(Failed{Leg: l.ID, Reason: fmt.Sprintf(`Get "http://%s/query": dial tcp %s: connect: connection refused`, l.Target, l.Target), Refused: true}, query)
+		p.input(Failed{Leg: l.ID,
+			Reason:  fmt.Sprintf(`Get "http://%s/query": dial tcp %s: connect: connection refused`, l.Target, l.Target),
+			Refused: true}, query)
 		return
 	}
 	body := l.Body
@@ -249,7 +260,8 @@ func (p *player) call(l Leg, query string) {
 	p.seen = append(p.seen, received{name, method, path, head, string(body)})
 	r, reset := p.serve(name, method, path, body)
 	if reset {
-		p.input(Failed{Leg: l.ID, Reason: "read tcp 127.0.0.1:50000->127.0.0.1:41203: read: connection reset by peer"}, query)
+		p.input(Failed{Leg: l.ID, Reason: "read tcp 127.0.0.1:50000->127.0.0.1:41203: read: connection reset by peer"},
+			query)
 		return
 	}
 	p.legs[l.ID] = r

@@ -36,8 +36,9 @@ func (x *ClientRequest) disaggregate() {
 // seen is the request as its connector sees it.
 func (x *ClientRequest) seen(e connector.Engine) *connector.Request {
 	t := &x.targets[0]
-	return &connector.Request{Path: x.r.Path, Body: x.body, Host: t.Host, Port: t.Port, MeetingPort: x.meetingPort(), PeerPort: x.peerPort(t),
-		Source: x.source, Engine: e, MoRIIO: &x.c.MoRIIO, Peers: &x.r.Peers, Draw: x.draw}
+	return &connector.Request{Path: x.r.Path, Body: x.body, Host: t.Host, Port: t.Port, MeetingPort: x.meetingPort(),
+		PeerPort: x.peerPort(t),
+		Source:   x.source, Engine: e, MoRIIO: &x.c.MoRIIO, Peers: &x.r.Peers, Draw: x.draw}
 }
 
 func (x *ClientRequest) meetingPort() int { return or(x.c.MeetingPort, x.c.connector().MeetingPort) }
@@ -89,7 +90,8 @@ func (x *ClientRequest) fallBack(why string) {
 // tries tells whether the decode leg is only asked whether its cache suffices.
 func (x *ClientRequest) tries() bool {
 	_, asked := x.body["cache_hit_threshold"]
-	return asked && x.c.Sessions == nil && x.c.connector().DecodeFirst && len(x.targets) > 0 && !x.remote && !x.wasEncoded
+	return asked && x.c.Sessions == nil && x.c.connector().DecodeFirst && len(x.targets) > 0 && !x.remote &&
+		!x.wasEncoded
 }
 
 // together calls both servers at once: they find each other by themselves. The
@@ -97,7 +99,8 @@ func (x *ClientRequest) tries() bool {
 func (x *ClientRequest) together(legs *connector.Legs) {
 	x.prefillAt = x.now
 	x.record(flow.PrefillLegSent, x.targets[0].String(), flow.D("try", 1))
-	x.call(Leg{Kind: Prefill, Target: x.targets[0], Body: legs.Prefill.Write(), Set: legs.Head, Add: x.add, Detached: true})
+	x.call(Leg{Kind: Prefill, Target: x.targets[0], Body: legs.Prefill.Write(), Set: legs.Head, Add: x.add,
+		Detached: true})
 	x.callDecode(Leg{Body: legs.Decode.Write(), Add: x.add})
 }
 
@@ -175,16 +178,19 @@ func (x *ClientRequest) prefilled(l *leg, body []byte) {
 		return
 	}
 	if x.both != nil {
-		x.bothPrefilled(good, Answer{Status: l.status, Body: body, Verbatim: l.ID}, fmt.Sprintf("the prefiller answered %d", l.status))
+		x.bothPrefilled(good, Answer{Status: l.status, Body: body, Verbatim: l.ID},
+			fmt.Sprintf("the prefiller answered %d", l.status))
 		return
 	}
 	if !good {
-		x.prefillFailed(failure{leg: l.ID, status: l.status, body: body, whole: true, reason: fmt.Sprintf("the prefiller answered %d", l.status)})
+		x.prefillFailed(failure{leg: l.ID, status: l.status, body: body, whole: true,
+			reason: fmt.Sprintf("the prefiller answered %d", l.status)})
 		return
 	}
 	byContent := x.c.connector().ByContent
 	if err != nil && (x.session != nil || !byContent) {
-		x.prefillFailed(failure{leg: l.ID, useless: true, reason: fmt.Sprintf("the prefiller's answer (%d) is not understood: %v", l.status, err)})
+		x.prefillFailed(failure{leg: l.ID, useless: true,
+			reason: fmt.Sprintf("the prefiller's answer (%d) is not understood: %v", l.status, err)})
 		return
 	}
 	x.remote, x.cached = true, cached

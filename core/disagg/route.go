@@ -81,7 +81,8 @@ func (x *ClientRequest) scrubbed() bool {
 // nullBody is a body of null where the real sidecar goes on with one that has
 // no fields; elsewhere it breaks down over it.
 func (x *ClientRequest) nullBody() bool {
-	return string(bytes.TrimSpace(x.r.Body)) == "null" && x.c.connector().AtOnce && len(x.targets) > 0 && len(x.r.Encoders) == 0
+	return string(bytes.TrimSpace(x.r.Body)) == "null" && x.c.connector().AtOnce && len(x.targets) > 0 &&
+		len(x.r.Encoders) == 0
 }
 
 // serve prefills elsewhere if that is asked for.
@@ -108,7 +109,8 @@ func (x *ClientRequest) allowed() bool {
 	}
 	if len(x.targets) > 0 && !x.inPool(&x.targets[0]) {
 		x.mark = "blocked"
-		x.answer(Answer{Status: 403, Body: []byte(Blocked), Head: header.Of("Content-Type", "text/plain; charset=utf-8")}, Blocked)
+		x.answer(Answer{Status: 403, Body: []byte(Blocked),
+			Head: header.Of("Content-Type", "text/plain; charset=utf-8")}, Blocked)
 		return false
 	}
 	kept := x.targets[:min(1, len(x.targets))]

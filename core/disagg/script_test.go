@@ -77,8 +77,11 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		if s.c.Ranks, _ = strconv.Atoi(arg("ranks")); s.c.Ranks > 0 {
 			s.c.BasePort, s.c.Port, s.c.PodIP, s.c.ForwardRanks = 8000, 8000, "10.0.0.1", true
 		}
-		s.c.MoRIIO = connector.MoRIIO{Write: d.HasArg("moriio"), Parallel: d.HasArg("parallel"), DecodeNotifyPort: connector.DefaultMoRIIONotifyPort, DecodeHandshakePort: connector.DefaultMoRIIOHandshakePort,
-			PrefillNotifyPort: connector.DefaultMoRIIONotifyPort, PrefillHandshakePort: connector.DefaultMoRIIOHandshakePort}
+		s.c.MoRIIO = connector.MoRIIO{Write: d.HasArg("moriio"), Parallel: d.HasArg("parallel"),
+			DecodeNotifyPort:     connector.DefaultMoRIIONotifyPort,
+			DecodeHandshakePort:  connector.DefaultMoRIIOHandshakePort,
+			PrefillNotifyPort:    connector.DefaultMoRIIONotifyPort,
+			PrefillHandshakePort: connector.DefaultMoRIIOHandshakePort}
 		if n := arg("sessions"); n != "" {
 			size, _ := strconv.Atoi(n)
 			var err error
@@ -101,8 +104,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		if path == "" {
 			path = chatPath
 		}
-		r := Request{Number: s.number, ID: "r", Method: "POST", Path: path, Session: arg("session"), Body: []byte(d.Input), Prefillers: ParseTargets(arg("prefiller")),
-			Encoders: ParseTargets(arg("encoders")), Source: ParseSource(arg("source")), RankHost: arg("rank"), Peers: connector.MoRIIOPeers{Local: "10.0.0.9"}}
+		r := Request{Number: s.number, ID: "r", Method: "POST", Path: path, Session: arg("session"),
+			Body: []byte(d.Input), Prefillers: ParseTargets(arg("prefiller")),
+			Encoders: ParseTargets(arg("encoders")), Source: ParseSource(arg("source")), RankHost: arg("rank"),
+			Peers: connector.MoRIIOPeers{Local: "10.0.0.9"}}
 		for i := range r.Prefillers {
 			if a := arg("resolves-to"); a != "" && !r.Prefillers[i].Addr.IsValid() {
 				r.Prefillers[i].Addr = netip.MustParseAddr(a)
@@ -211,7 +216,8 @@ func (s *script) effects(list []Effect) {
 			}
 			fmt.Fprintf(&s.out, "leg %d %s → %s %s\n", e.Leg.ID, e.Leg.Kind, to, body)
 		case Say:
-			fmt.Fprintf(&s.out, "client ← %s\n", strings.ReplaceAll(strings.TrimSpace(string(e.Data)), "\n\n", "\nclient ← "))
+			fmt.Fprintf(&s.out, "client ← %s\n",
+				strings.ReplaceAll(strings.TrimSpace(string(e.Data)), "\n\n", "\nclient ← "))
 			if e.End {
 				s.input(Delivered{len(e.Data)})
 			}

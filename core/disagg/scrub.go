@@ -12,7 +12,8 @@ import (
 // transferFields are the fields of a body that tell an engine which server to
 // fetch caches from. Only the sidecar writes them: a client that did would have
 // the decode server call whom it likes, from within the cluster.
-var transferFields = []string{"kv_transfer_params", "ec_transfer_params", "kv_handle", "bootstrap_host", "bootstrap_port", "bootstrap_room"}
+var transferFields = []string{"kv_transfer_params", "ec_transfer_params", "kv_handle", "bootstrap_host",
+	"bootstrap_port", "bootstrap_room"}
 
 // isTransferField reads names as the most lenient engine does: encoding/json
 // takes them in any case.
@@ -89,7 +90,8 @@ func scrub(o object, found []string) []string {
 			delete(o, name)
 			continue
 		}
-		if inner, ok := v.(map[string]any); ok && slices.ContainsFunc(carriers, func(c string) bool { return strings.EqualFold(c, name) }) {
+		if inner, ok := v.(map[string]any); ok &&
+			slices.ContainsFunc(carriers, func(c string) bool { return strings.EqualFold(c, name) }) {
 			found = scrub(inner, found)
 		}
 	}

@@ -206,7 +206,8 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 		x.callDecode(Leg{Original: true})
 		return
 	}
-	for _, said := range []string{choice.Object("delta").Text("content"), choice.Object("message").Text("content"), choice.Text("text")} {
+	for _, said := range []string{choice.Object("delta").Text("content"), choice.Object("message").Text("content"),
+		choice.Text("text")} {
 		if t.first == "" {
 			t.first = said
 		}
@@ -232,7 +233,8 @@ func (x *ClientRequest) keep(messages int, history uint64) {
 		x.c.Sessions.put(Session{ID: t.id, Handle: t.handle, Tokens: t.tokens, Messages: messages, History: history})
 	})
 	if messages == 0 {
-		x.record(flow.SessionKept, "", flow.D("session", t.id), flow.D("kv_handle", t.handle), flow.D("tokens", t.tokens))
+		x.record(flow.SessionKept, "", flow.D("session", t.id), flow.D("kv_handle", t.handle),
+			flow.D("tokens", t.tokens))
 	}
 }
 
@@ -245,7 +247,8 @@ func (x *ClientRequest) sessionRefused(l *leg, body []byte) {
 	if unknown && !t.retried {
 		t.retried = true
 		t.known = nil
-		x.record(flow.SessionForgotten, "", flow.D("session", t.id), flow.D("reason", "the decode server does not know its kv_handle"))
+		x.record(flow.SessionForgotten, "", flow.D("session", t.id),
+			flow.D("reason", "the decode server does not know its kv_handle"))
 		x.newSession("its kv_handle is unknown")
 		return
 	}

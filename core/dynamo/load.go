@@ -137,7 +137,8 @@ func (l *Load) Choose(costs []Cost, draw machine.Draw) int { return l.c.Choose(c
 
 // Book has a request run at a worker that has so many of its first blocks.
 func (l *Load) Book(now machine.Time, p *Prompt, id WorkerID, overlap float64) Booking {
-	b := &booking{worker: id, prefill: max(0, p.Tokens-int(overlap)*l.c.BlockSize), blocks: append([]uint64(nil), p.Blocks...), alone: p.Alone}
+	b := &booking{worker: id, prefill: max(0, p.Tokens-int(overlap)*l.c.BlockSize),
+		blocks: append([]uint64(nil), p.Blocks...), alone: p.Alone}
 	l.booked++
 	l.hold(l.booked, b)
 	l.sent.add(now, b.blocks, id)

@@ -30,7 +30,8 @@ func TestCost(t *testing.T) {
 			x.change(&c)
 			l := NewLoad(c)
 			l.Book(0, &Prompt{Tokens: 64, Blocks: []uint64{11, 12, 13, 14}}, 1, 0)
-			costs := l.Costs(1, &Prompt{Tokens: 64, Blocks: []uint64{1, 2, 3, 4}}, []WorkerID{1, 2}, func(i int) float64 { return float64(2 - 2*i) }, nil)
+			costs := l.Costs(1, &Prompt{Tokens: 64, Blocks: []uint64{1, 2, 3, 4}}, []WorkerID{1, 2},
+				func(i int) float64 { return float64(2 - 2*i) }, nil)
 			if costs[0].Total != x.a || costs[1].Total != x.b {
 				t.Errorf("costs %v and %v, want %v and %v", costs[0].Total, costs[1].Total, x.a, x.b)
 			}
@@ -86,7 +87,8 @@ func TestLoadReturns(t *testing.T) {
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
 			case 0, 1:
 				blocks := rapid.SliceOfN(rapid.Uint64Range(1, 9), 0, 6).Draw(t, "blocks")
-				l.Book(now, &Prompt{Tokens: 16 * len(blocks), Blocks: blocks, Alone: 1}, id, float64(rapid.IntRange(0, 6).Draw(t, "overlap")))
+				l.Book(now, &Prompt{Tokens: 16 * len(blocks), Blocks: blocks, Alone: 1}, id,
+					float64(rapid.IntRange(0, 6).Draw(t, "overlap")))
 			case 2:
 				l.Prefilled(n)
 			case 3, 4:

@@ -78,7 +78,8 @@ func ParseProgress(text string) ([]Progress, error) {
 		return nil, nil
 	}
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return nil, fmt.Errorf("found %.80q; expected a list such as [{\"request_id\":\"r\",\"over\":true}]: %w", text, err)
+		return nil, fmt.Errorf("found %.80q; expected a list such as [{\"request_id\":\"r\",\"over\":true}]: %w", text,
+			err)
 	}
 	if len(list) > MaxTold {
 		return nil, fmt.Errorf("found %d entries; expected %d at most", len(list), MaxTold)
@@ -189,7 +190,8 @@ type routed struct {
 
 // NewRouter knows no worker. period is how often workers push.
 func NewRouter(c Config, seed uint64, period machine.Time) *Router {
-	return &Router{seed: seed, period: period, load: NewLoad(c), workers: map[WorkerID]*known{}, booked: map[string]*routed{}}
+	return &Router{seed: seed, period: period, load: NewLoad(c), workers: map[WorkerID]*known{},
+		booked: map[string]*routed{}}
 }
 
 // Workers are those that are known, by their ids, as they were at their last push.

@@ -47,8 +47,10 @@ func TestRouterFollowsWorkers(t *testing.T) {
 		}
 	}
 	b.tell(2*machine.Second, Worker{ID: 8, Role: Prefill, Requests: 1})
-	if e := b.route(3*machine.Second, "late", tokensOf(1, 64)); e.Worker != 0 || len(b.Workers()) != 1 || b.Running() != 0 {
-		t.Fatalf("%+v, %d workers, %d booked: the one that decodes has been silent for 3 s", e, len(b.Workers()), b.Running())
+	if e := b.route(3*machine.Second, "late", tokensOf(1, 64)); e.Worker != 0 || len(b.Workers()) != 1 ||
+		b.Running() != 0 {
+		t.Fatalf("%+v, %d workers, %d booked: the one that decodes has been silent for 3 s", e, len(b.Workers()),
+			b.Running())
 	}
 }
 
@@ -133,7 +135,8 @@ func TestRouterPrefillWorkers(t *testing.T) {
 	if again.Prefill != first.Prefill {
 		t.Fatalf("%+v: want prefill worker %d, which has half of it", again, first.Prefill)
 	}
-	if e := b.route(5, "known", append(append(tokensOf(1, 640), tokensOf(9, 640)...), 7)); e.Worker == again.Worker != (e.Prefill == 0) {
+	if e := b.route(5, "known",
+		append(append(tokensOf(1, 640), tokensOf(9, 640)...), 7)); e.Worker == again.Worker != (e.Prefill == 0) {
 		t.Fatalf("%+v: the worker that has it computes the rest, another does not", e)
 	}
 	push(machine.Second*3/2, 0)
@@ -151,7 +154,8 @@ func TestRouterPrefillWorkers(t *testing.T) {
 // TestWorkerCheck refuses what is no worker.
 func TestWorkerCheck(t *testing.T) {
 	b := newBench()
-	for _, w := range []Worker{{Role: Decode}, {ID: 1}, {ID: 1, Role: "x"}, {ID: 1, Role: Decode, Requests: -1}, {ID: 1, Role: Decode, Blocks: -1}} {
+	for _, w := range []Worker{{Role: Decode}, {ID: 1}, {ID: 1, Role: "x"}, {ID: 1, Role: Decode, Requests: -1},
+		{ID: 1, Role: Decode, Blocks: -1}} {
 		if b.tell(0, w); w.Check() == nil || len(b.Workers()) > 0 {
 			t.Errorf("%+v was taken", w)
 		}

@@ -14,7 +14,8 @@ import (
 // An 8B model on one large accelerator, roughly: 7 ms per step, 40 ns per token
 // of context, 35 us per prompt token.
 var benchTimer = bentTimer{
-	base: FixedNanos(7e6), perPrefill: FixedNanos(35e3), perDecode: FixedNanos(2e3), slope: FixedNanos(40.3), knot: NoKnot,
+	base: FixedNanos(7e6), perPrefill: FixedNanos(35e3), perDecode: FixedNanos(2e3), slope: FixedNanos(40.3),
+	knot: NoKnot,
 }
 
 // BenchmarkEngine is the engine alone under the load that the issue names: 64
@@ -114,7 +115,8 @@ func benchmark(b *testing.B, pods int, rate float64, out int, explicit, single, 
 	var tree tournament
 	tree.init(pods)
 	for i := range engines {
-		e, err := New(Config{Timer: benchTimer, Index: uint64(i), SingleSteps: single, DisablePrefixCaching: !caching, KVEvents: events})
+		e, err := New(Config{Timer: benchTimer, Index: uint64(i), SingleSteps: single, DisablePrefixCaching: !caching,
+			KVEvents: events})
 		if err != nil {
 			b.Fatal(err)
 		}

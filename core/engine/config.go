@@ -215,7 +215,8 @@ func (c Config) Check() error {
 // ReadsAs says whether what a request asks for is the same to an engine of either
 // configuration.
 func (c Config) ReadsAs(o Config) bool {
-	return c.MaxModelLen == o.MaxModelLen && c.BlockSize == o.BlockSize && c.Batching == o.Batching && c.DisablePrefixCaching == o.DisablePrefixCaching
+	return c.MaxModelLen == o.MaxModelLen && c.BlockSize == o.BlockSize && c.Batching == o.Batching &&
+		c.DisablePrefixCaching == o.DisablePrefixCaching
 }
 
 // BlockBytes is the size of one KV block of the engine that the configuration
@@ -253,10 +254,13 @@ func (c *Config) validate() error {
 	between("MaxLongPartialPrefills", c.MaxLongPartialPrefills, 0, 1<<20)
 	between("MaxLoRAs", c.MaxLoRAs, 1, 1<<16)
 	between("MaxCPULoRAs", c.MaxCPULoRAs, c.MaxLoRAs, 1<<16)
-	check(c.LoRALoadTime >= 0 && c.LoRALoadTime <= 3600*machine.Second, "LoRALoadTime is %v; it must be between 0 and an hour", c.LoRALoadTime)
-	check(c.LoRAActivateTime >= 0 && c.LoRAActivateTime <= 3600*machine.Second, "LoRAActivateTime is %v; it must be between 0 and an hour", c.LoRAActivateTime)
+	check(c.LoRALoadTime >= 0 && c.LoRALoadTime <= 3600*machine.Second,
+		"LoRALoadTime is %v; it must be between 0 and an hour", c.LoRALoadTime)
+	check(c.LoRAActivateTime >= 0 && c.LoRAActivateTime <= 3600*machine.Second,
+		"LoRAActivateTime is %v; it must be between 0 and an hour", c.LoRAActivateTime)
 	between("MaxInFlight", c.MaxInFlight, 1, 1<<30)
-	check(c.KVBytesPerToken > 0 && c.KVBytesPerToken <= 1<<32, "KVBytesPerToken is %d; it must be between 1 and 2^32", c.KVBytesPerToken)
+	check(c.KVBytesPerToken > 0 && c.KVBytesPerToken <= 1<<32, "KVBytesPerToken is %d; it must be between 1 and 2^32",
+		c.KVBytesPerToken)
 	check(c.KVHoldTimeout > 0, "KVHoldTimeout is %v; it must be above 0", c.KVHoldTimeout)
 	check(c.Batching <= BatchingIndependent, "Batching %v", c.Batching)
 	check(c.Policy <= PolicyPriority, "Policy %v", c.Policy)
@@ -267,11 +271,16 @@ func (c *Config) validate() error {
 	}
 	if c.Batching != BatchingIndependent {
 		check(c.Timer != nil, "Timer is missing; %v batching needs one from core/latency", c.Batching)
-		check(c.MaxNumBatchedTokens >= c.MaxNumSeqs, "MaxNumBatchedTokens (%d) is below MaxNumSeqs (%d): a full batch would not get one token each; raise the former or lower the latter",
+		check(c.MaxNumBatchedTokens >= c.MaxNumSeqs,
+			"MaxNumBatchedTokens (%d) is below MaxNumSeqs (%d): a full batch would not get one token each; raise the "+
+				"former or lower the latter",
 			c.MaxNumBatchedTokens, c.MaxNumSeqs)
-		check(c.MaxModelLen <= c.NumGPUBlocks*c.BlockSize, "MaxModelLen is %d tokens but the KV cache holds %d (%d blocks of %d): lower it, or give more blocks",
+		check(c.MaxModelLen <= c.NumGPUBlocks*c.BlockSize,
+			"MaxModelLen is %d tokens but the KV cache holds %d (%d blocks of %d): lower it, or give more blocks",
 			c.MaxModelLen, c.NumGPUBlocks*c.BlockSize, c.NumGPUBlocks, c.BlockSize)
-		check(!c.DisableChunkedPrefill || c.MaxNumBatchedTokens >= c.MaxModelLen, "without chunked prefill MaxNumBatchedTokens (%d) must be at least MaxModelLen (%d), or a long prompt could never run",
+		check(!c.DisableChunkedPrefill || c.MaxNumBatchedTokens >= c.MaxModelLen,
+			"without chunked prefill MaxNumBatchedTokens (%d) must be at least MaxModelLen (%d), or a long prompt "+
+				"could never run",
 			c.MaxNumBatchedTokens, c.MaxModelLen)
 	}
 	return errors.Join(errs...)

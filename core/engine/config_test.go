@@ -12,7 +12,8 @@ import (
 
 // What is wrong with a configuration is said all at once, with what to do.
 func TestConfigErrors(t *testing.T) {
-	_, err := New(Config{MaxNumSeqs: -1, MaxNumBatchedTokens: 1 << 30, MaxModelLen: 4096, NumGPUBlocks: 100, Adapters: []AdapterID{0}, CPUBandwidth: 5})
+	_, err := New(Config{MaxNumSeqs: -1, MaxNumBatchedTokens: 1 << 30, MaxModelLen: 4096, NumGPUBlocks: 100,
+		Adapters: []AdapterID{0}, CPUBandwidth: 5})
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -54,7 +55,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("%v is read as %v, %v", i, p, err)
 		}
 	}
-	if _, err := ParsePolicy("lifo"); err == nil || !strings.Contains(err.Error(), `"lifo" is unknown: use one of [fcfs priority]`) {
+	if _, err := ParsePolicy("lifo"); err == nil ||
+		!strings.Contains(err.Error(), `"lifo" is unknown: use one of [fcfs priority]`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -78,7 +80,8 @@ func TestBlockHashesAreChained(t *testing.T) {
 		if salted := BlockHashes(nil, 1, a, size); len(x) > 0 && salted[0] == x[0] {
 			t.Fatal("the salt does not matter")
 		}
-		if cut := len(x) / 2; !slices.Equal(x, BlockHashes(BlockHashes(nil, 0, a[:cut*size], size), last(x[:cut]), a[cut*size:], size)) {
+		if cut := len(x) / 2; !slices.Equal(x,
+			BlockHashes(BlockHashes(nil, 0, a[:cut*size], size), last(x[:cut]), a[cut*size:], size)) {
 			t.Fatal("a chain cut in two is another chain")
 		}
 	})
@@ -135,7 +138,8 @@ func TestIndependentTimesAreDrawnByRequest(t *testing.T) {
 
 // Requests that leave early leave nothing behind that grows.
 func TestAbortsLeaveNoTrace(t *testing.T) {
-	e, err := New(Config{Timer: bentTimer{base: FixedNanos(100), knot: NoKnot}, NumGPUBlocks: 1 << 16, MaxModelLen: 1 << 20})
+	e, err := New(Config{Timer: bentTimer{base: FixedNanos(100), knot: NoKnot}, NumGPUBlocks: 1 << 16,
+		MaxModelLen: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,10 @@ func FuzzMessages(f *testing.F) {
 		}
 		b := data[0]
 		e, err := New(Config{
-			Batching: Batching(b % 4), Policy: Policy(b >> 2 & 1), KVEvents: b>>3&1 == 1, KVLoadFailure: KVLoadFailure(b >> 4 & 1),
-			Timer:     bentTimer{base: FixedNanos(500), perPrefill: FixedNanos(10.7), slope: FixedNanos(0.3), knot: 50, jitter: b>>5&1 == 1},
+			Batching: Batching(b % 4), Policy: Policy(b >> 2 & 1), KVEvents: b>>3&1 == 1,
+			KVLoadFailure: KVLoadFailure(b >> 4 & 1),
+			Timer: bentTimer{base: FixedNanos(500), perPrefill: FixedNanos(10.7), slope: FixedNanos(0.3), knot: 50,
+				jitter: b>>5&1 == 1},
 			BlockSize: 4, NumGPUBlocks: 16, MaxNumSeqs: 3, MaxNumBatchedTokens: 20, KVHoldTimeout: 5000,
 			Adapters: []AdapterID{1, 2}, MaxInFlight: 20, Prefill: Span{100, 1000}, TokenTime: Span{10, 10},
 		})
@@ -65,8 +67,9 @@ func FuzzMessages(f *testing.F) {
 			switch d[0] % 12 {
 			case 0, 1, 2, 3:
 				e.Input(now, &Submit{
-					ID: id, PromptTokens: wide % 80, MaxTokens: int(d[6] % 40), StopAfter: int(d[7]), MinTokens: int(d[6] & 3),
-					Interest: Interest(d[7] & 3 % 3), HoldAfterFirst: d[7]&6 == 6, HoldKV: d[7]&24 == 24,
+					ID: id, PromptTokens: wide % 80, MaxTokens: int(d[6] % 40), StopAfter: int(d[7]),
+					MinTokens: int(d[6] & 3),
+					Interest:  Interest(d[7] & 3 % 3), HoldAfterFirst: d[7]&6 == 6, HoldKV: d[7]&24 == 24,
 					Adapter: AdapterID(d[6] >> 6), Hashes: []uint64{uint64(d[6] & 1), uint64(d[6] & 2), 7, 7},
 					Remote: RemoteKV{Tokens: max(0, int(d[7])-200), Handle: 1},
 				}, &fx)

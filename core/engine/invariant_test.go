@@ -37,7 +37,8 @@ func audit(t *rapid.T, e *Engine) {
 		}
 	}
 	if held, findable := e.KVBlocksHeld(); findable != named || held != p.total-blank {
-		t.Fatalf("%d blocks can be found and %d hold something, counted %d and %d", named, p.total-blank, findable, held)
+		t.Fatalf("%d blocks can be found and %d hold something, counted %d and %d", named, p.total-blank, findable,
+			held)
 	}
 
 	// Who refers to which node, and who uses which blocks.
@@ -76,7 +77,8 @@ func audit(t *rapid.T, e *Engine) {
 			kvTokens += int64(kv)
 			bucket[e.bucketOf(r)]++
 			if e.batch.clock-r.madeOffset-1 != int64(kv-r.prompt) {
-				t.Fatalf("request %d of %d prompt tokens has made %d and holds KV of %d", r.id, r.prompt, e.batch.clock-r.madeOffset, kv)
+				t.Fatalf("request %d of %d prompt tokens has made %d and holds KV of %d", r.id, r.prompt,
+					e.batch.clock-r.madeOffset, kv)
 			}
 			if r.every && e.batch.watched[r.watch] != int32(s) {
 				t.Fatalf("request %d is not watched", r.id)
@@ -108,10 +110,12 @@ func audit(t *rapid.T, e *Engine) {
 	}
 	parked := e.ids.Len() - places - e.queue.len() - st.Pulling
 	if places != e.batch.size || parked < 0 || parked > st.Paused || st.Running+st.Waiting != e.ids.Len() {
-		t.Fatalf("%d requests: %d in the batch (%d), %d in the queue: %+v", e.ids.Len(), places, e.batch.size, e.queue.len(), st)
+		t.Fatalf("%d requests: %d in the batch (%d), %d in the queue: %+v", e.ids.Len(), places, e.batch.size,
+			e.queue.len(), st)
 	}
 	if decoding != e.batch.decoding || kvTokens != e.batch.kv || !slices.Equal(bucket, e.batch.bucket) {
-		t.Fatalf("%d decode with %d tokens, %v; counted %d, %d, %v", decoding, kvTokens, bucket, e.batch.decoding, e.batch.kv, e.batch.bucket)
+		t.Fatalf("%d decode with %d tokens, %v; counted %d, %d, %v", decoding, kvTokens, bucket, e.batch.decoding,
+			e.batch.kv, e.batch.bucket)
 	}
 	if ready != e.ready {
 		t.Fatalf("%d requests in the queue have blocks, counted %d", ready, e.ready)
@@ -175,7 +179,8 @@ func audit(t *rapid.T, e *Engine) {
 	}
 	l := &e.loras
 	if len(l.running) > e.cfg.MaxLoRAs || len(l.gpu) > e.cfg.MaxLoRAs || len(l.cpu) > e.cfg.MaxCPULoRAs {
-		t.Fatalf("%d adapters run, %v in slots, %v in host memory; at most %d, %d and %d may", len(l.running), l.gpu, l.cpu, e.cfg.MaxLoRAs, e.cfg.MaxLoRAs, e.cfg.MaxCPULoRAs)
+		t.Fatalf("%d adapters run, %v in slots, %v in host memory; at most %d, %d and %d may", len(l.running), l.gpu,
+			l.cpu, e.cfg.MaxLoRAs, e.cfg.MaxLoRAs, e.cfg.MaxCPULoRAs)
 	}
 	for a := range l.running {
 		if !slices.Contains(l.gpu, a) {
@@ -200,7 +205,8 @@ func TestNothingIsLost(t *testing.T) {
 			t.Fatalf("%d blocks and %d handles are left over", used, len(e.held))
 		}
 		st := e.Stats()
-		if st.Accepted != st.Finished+st.Aborted || st.Running != 0 || st.Waiting != 0 || st.Paused != 0 || st.Pulling != 0 {
+		if st.Accepted != st.Finished+st.Aborted || st.Running != 0 || st.Waiting != 0 || st.Paused != 0 ||
+			st.Pulling != 0 {
 			t.Fatalf("counters do not balance: %+v", st)
 		}
 		checkLives(t, &s, all)
@@ -236,7 +242,8 @@ func checkLives(t *rapid.T, s *story, all []string) {
 				var prefill, decode int
 				fmt.Sscanf(text, "step %d %d", &prefill, &decode)
 				if prefill+decode > s.cfg.MaxNumBatchedTokens || decode > s.cfg.MaxNumSeqs {
-					t.Fatalf("a step computes %d prompt tokens for %d decoding: budget is %d tokens, %d requests", prefill, decode, s.cfg.MaxNumBatchedTokens, s.cfg.MaxNumSeqs)
+					t.Fatalf("a step computes %d prompt tokens for %d decoding: budget is %d tokens, %d requests",
+						prefill, decode, s.cfg.MaxNumBatchedTokens, s.cfg.MaxNumSeqs)
 				}
 			}
 			kind, _, _ = strings.Cut(kind, ":")
@@ -270,7 +277,8 @@ func checkLives(t *rapid.T, s *story, all []string) {
 			t.Fatalf("request %d: %+v\n%s", id, *l, strings.Join(all, "\n"))
 		}
 		if every[id] && l.first+l.tokens != l.total {
-			t.Fatalf("request %d wanted every token, saw %d+%d of %d\n%s", id, l.first, l.tokens, l.total, strings.Join(all, "\n"))
+			t.Fatalf("request %d wanted every token, saw %d+%d of %d\n%s", id, l.first, l.tokens, l.total,
+				strings.Join(all, "\n"))
 		}
 	}
 }

@@ -97,7 +97,8 @@ func (e *Engine) observe(at machine.Time, used int) {
 // and decodes.
 func (e *Engine) observeStep(at machine.Time, used int) {
 	l := &e.load
-	if len(e.fills) > 0 || e.batch.size != l.Running.now || e.ids.Len() != l.Running.now+l.Waiting.now || e.batch.admissions != e.seen {
+	if len(e.fills) > 0 || e.batch.size != l.Running.now || e.ids.Len() != l.Running.now+l.Waiting.now ||
+		e.batch.admissions != e.seen {
 		e.observe(at, used)
 	}
 }

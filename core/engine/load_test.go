@@ -66,7 +66,8 @@ func TestGapsAreThoseBetweenTokens(t *testing.T) {
 			last[id] = at
 		}
 		if d := gocmp.Diff(watching, told); d != "" {
-			t.Fatalf("%+v\ngaps between tokens (-) and those that were told (+):\n%s\n%s", s.cfg, d, strings.Join(rows, "\n"))
+			t.Fatalf("%+v\ngaps between tokens (-) and those that were told (+):\n%s\n%s", s.cfg, d,
+				strings.Join(rows, "\n"))
 		}
 	})
 }
@@ -134,7 +135,8 @@ func TestLoad(t *testing.T) {
 				t.Fatalf("%s: %v times nanoseconds, expected %v", x.what, got, x.want)
 			}
 		}
-		if l.Waiting.Peak < peak || l.Blocks.Peak > l.Total || l.Blocks.Mean(at) > float64(l.Blocks.Peak) || l.Busy > at {
+		if l.Waiting.Peak < peak || l.Blocks.Peak > l.Total || l.Blocks.Mean(at) > float64(l.Blocks.Peak) ||
+			l.Busy > at {
 			t.Fatalf("%+v; seen were %d waiting", l, peak)
 		}
 	})

@@ -170,7 +170,8 @@ func (e *Engine) cut(fx *Effects) {
 // this very moment can still undo it (cut); it saves a wake-up.
 func (e *Engine) carryOn() {
 	b := &e.batch
-	if e.cfg.SingleSteps || e.sending > 0 || e.loras.owed > 0 || b.decoding == 0 || len(b.filling) > 0 || e.queue.len() > 0 ||
+	if e.cfg.SingleSteps || e.sending > 0 || e.loras.owed > 0 || b.decoding == 0 || len(b.filling) > 0 ||
+		e.queue.len() > 0 ||
 		b.decoding > e.cfg.MaxNumBatchedTokens || e.needAt(0) > e.pool.free {
 		return
 	}

@@ -24,7 +24,8 @@ type bentTimer struct {
 }
 
 func (b bentTimer) StepTime(s *Step) Fixed {
-	f := b.base + b.perPrefill*Fixed(s.PrefillTokens) + b.perPair*Fixed(s.PrefillPairs) + b.perDecode*Fixed(s.DecodeSeqs)
+	f := b.base + b.perPrefill*Fixed(s.PrefillTokens) + b.perPair*Fixed(s.PrefillPairs) +
+		b.perDecode*Fixed(s.DecodeSeqs)
 	f += b.slope * Fixed(s.DecodeContext)
 	if s.DecodeContext >= b.knot {
 		f += b.steeper * Fixed(s.DecodeContext-b.knot+100)
@@ -62,11 +63,14 @@ func drawStory(t *rapid.T) story {
 	var s story
 	c := &s.cfg
 	c.Timer = bentTimer{
-		base: FixedNanos(float64(n("base", 1, 2000)) * 1.37), perDecode: FixedNanos(0.37 * float64(n("per decode", 0, 100))),
+		base:       FixedNanos(float64(n("base", 1, 2000)) * 1.37),
+		perDecode:  FixedNanos(0.37 * float64(n("per decode", 0, 100))),
 		perPrefill: FixedNanos(3.3), perPair: FixedNanos(0.01), slope: FixedNanos(0.013 * float64(n("slope", 0, 50))),
 		steeper: FixedNanos(0.7), knot: int64(n("knot", 1, 2000)), jitter: flag("jitter"),
 	}
-	c.Batching = rapid.SampledFrom([]Batching{BatchingContinuous, BatchingContinuous, BatchingContinuous, BatchingStatic, BatchingNone}).Draw(t, "batching")
+	c.Batching = rapid.SampledFrom(
+		[]Batching{BatchingContinuous, BatchingContinuous, BatchingContinuous, BatchingStatic, BatchingNone}).Draw(t,
+		"batching")
 	c.BlockSize = rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(t, "block size")
 	c.NumGPUBlocks = n("blocks", 4, 120)
 	c.MaxNumSeqs = n("seqs", 1, 12)
@@ -90,7 +94,8 @@ func drawStory(t *rapid.T) story {
 	c.ReportSteps = flag("report steps")
 	c.KVHoldTimeout = machine.Time(n("hold timeout", 1, 4000))
 	c.KVLoadFailure = KVLoadFailure(n("load failure", 0, 1))
-	c.Adapters, c.MaxLoRAs, c.LoRALoadTime = []AdapterID{1, 2, 3}, n("loras", 1, 2), machine.Time(n("load time", 0, 500))
+	c.Adapters, c.MaxLoRAs, c.LoRALoadTime = []AdapterID{1, 2, 3}, n("loras", 1, 2),
+		machine.Time(n("load time", 0, 500))
 	c.MaxCPULoRAs, c.LoRAActivateTime = c.MaxLoRAs+n("cpu loras", 0, 2), machine.Time(n("activate time", 0, 200))
 	transfers, pauses, controls := flag("transfers"), flag("pauses"), flag("controls")
 	at := machine.Time(0)
@@ -140,7 +145,8 @@ func drawStory(t *rapid.T) story {
 		case kind == 10 && transfers:
 			s.messages = append(s.messages, timed{at, KVReleased{uint64(n("who", 1, max(1, last)))}})
 		case kind == 11 && controls:
-			s.messages = append(s.messages, timed{at, Control{Op: Op(n("op", 1, int(OpRestart))), Adapter: AdapterID(n("adapter", 0, 4))}})
+			s.messages = append(s.messages,
+				timed{at, Control{Op: Op(n("op", 1, int(OpRestart))), Adapter: AdapterID(n("adapter", 0, 4))}})
 		}
 	}
 	return s
@@ -227,11 +233,13 @@ func (x *expansion) add(fx *Effects, f *Effect) {
 	switch f.Kind {
 	case Tokens:
 		for k := range int(f.Count) {
-			x.rows = append(x.rows, row{f.Schedule.End(k + 1), fmt.Sprintf("token %d of %d", int(f.First)+k, f.Request)})
+			x.rows = append(x.rows, row{f.Schedule.End(k + 1),
+				fmt.Sprintf("token %d of %d", int(f.First)+k, f.Request)})
 		}
 	case Stepped:
 		for k := range int(f.Count) {
-			x.rows = append(x.rows, row{f.Schedule.End(k + 1), fmt.Sprintf("step %d %d %+v", f.First, f.Batch, fx.Step(f, k))})
+			x.rows = append(x.rows, row{f.Schedule.End(k + 1),
+				fmt.Sprintf("step %d %d %+v", f.First, f.Batch, fx.Step(f, k))})
 		}
 	case BlockStored, BlockRemoved:
 		for _, h := range fx.BlockHashes(f) {

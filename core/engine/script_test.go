@@ -98,7 +98,8 @@ func (s *script) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		fmt.Fprintf(&b, "blocks used=%d\n", s.e.KVBlocksUsed())
 		if len(s.e.loras.known) > 0 {
-			fmt.Fprintf(&b, "adapters running=%v waiting=%v slots=%v host=%v\n", s.e.runningAdapters(), s.e.waitingAdapters(),
+			fmt.Fprintf(&b, "adapters running=%v waiting=%v slots=%v host=%v\n", s.e.runningAdapters(),
+				s.e.waitingAdapters(),
 				s.e.AdaptersInMemory(TierGPU, nil), s.e.AdaptersInMemory(TierCPU, nil))
 		}
 		return b.String()
@@ -158,7 +159,8 @@ func scriptConfig(t *testing.T, d *datadriven.TestData) Config {
 	for _, f := range []struct {
 		name string
 		v    *machine.Time
-	}{{"prefill", &c.Prefill.Low}, {"token", &c.TokenTime.Low}, {"hold-timeout", &c.KVHoldTimeout}, {"lora-load", &c.LoRALoadTime}, {"lora-activate", &c.LoRAActivateTime}} {
+	}{{"prefill", &c.Prefill.Low}, {"token", &c.TokenTime.Low}, {"hold-timeout", &c.KVHoldTimeout},
+		{"lora-load", &c.LoRALoadTime}, {"lora-activate", &c.LoRAActivateTime}} {
 		if v, ok := arg(d, f.name); ok {
 			*f.v = span(t, d, v)
 		}
@@ -167,9 +169,12 @@ func scriptConfig(t *testing.T, d *datadriven.TestData) Config {
 		name string
 		v    *int
 	}{
-		{"max-num-seqs", &c.MaxNumSeqs}, {"max-num-batched-tokens", &c.MaxNumBatchedTokens}, {"max-model-len", &c.MaxModelLen},
-		{"block-size", &c.BlockSize}, {"blocks", &c.NumGPUBlocks}, {"long-prefill-token-threshold", &c.LongPrefillTokenThreshold},
-		{"max-loras", &c.MaxLoRAs}, {"max-cpu-loras", &c.MaxCPULoRAs}, {"cpu-blocks", &c.NumCPUBlocks}, {"max-num-partial-prefills", &c.MaxNumPartialPrefills},
+		{"max-num-seqs", &c.MaxNumSeqs}, {"max-num-batched-tokens", &c.MaxNumBatchedTokens},
+		{"max-model-len", &c.MaxModelLen},
+		{"block-size", &c.BlockSize}, {"blocks", &c.NumGPUBlocks},
+		{"long-prefill-token-threshold", &c.LongPrefillTokenThreshold},
+		{"max-loras", &c.MaxLoRAs}, {"max-cpu-loras", &c.MaxCPULoRAs}, {"cpu-blocks", &c.NumCPUBlocks},
+		{"max-num-partial-prefills", &c.MaxNumPartialPrefills},
 	} {
 		*f.v = integer(t, d, f.name)
 	}

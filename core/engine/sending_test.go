@@ -21,8 +21,9 @@ func TestSendingBlocks(t *testing.T) {
 		requests := rapid.IntRange(1, 12).Draw(t, "requests")
 		for id := range requests {
 			at += machine.Time(rapid.Int64Range(0, 30e6).Draw(t, "gap"))
-			list = append(list, message{at, &Submit{ID: RequestID(id + 1), PromptTokens: rapid.IntRange(1, 200).Draw(t, "prompt"),
-				MaxTokens: rapid.IntRange(1, 40).Draw(t, "out")}})
+			list = append(list, message{at,
+				&Submit{ID: RequestID(id + 1), PromptTokens: rapid.IntRange(1, 200).Draw(t, "prompt"),
+					MaxTokens: rapid.IntRange(1, 40).Draw(t, "out")}})
 			if rapid.Bool().Draw(t, "sends") {
 				span := [2]machine.Time{at + machine.Time(rapid.Int64Range(0, 5e6).Draw(t, "before"))}
 				span[1] = span[0] + machine.Time(rapid.Int64Range(1, 50e6).Draw(t, "span"))
@@ -32,7 +33,8 @@ func TestSendingBlocks(t *testing.T) {
 			}
 		}
 		play := func(single bool) []string {
-			e, err := New(Config{Timer: bentTimer{base: FixedNanos(2e6), perPrefill: FixedNanos(1e4), perDecode: FixedNanos(1e3), slope: FixedNanos(40.3), knot: NoKnot},
+			e, err := New(Config{Timer: bentTimer{base: FixedNanos(2e6), perPrefill: FixedNanos(1e4),
+				perDecode: FixedNanos(1e3), slope: FixedNanos(40.3), knot: NoKnot},
 				ReportSteps: true, SingleSteps: single, MaxNumBatchedTokens: 512})
 			if err != nil {
 				t.Fatal(err)

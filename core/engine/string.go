@@ -6,7 +6,8 @@ import (
 )
 
 var kindNames = []string{
-	"none", "Accepted", "Rejected", "PrefillStarted", "FirstToken", "Tokens", "Paused", "Preempted", "Finished", "Aborted",
+	"none", "Accepted", "Rejected", "PrefillStarted", "FirstToken", "Tokens", "Paused", "Preempted", "Finished",
+	"Aborted",
 	"KVHeld", "KVFreed", "KVPull", "KVRelease", "BlockStored", "BlockRemoved", "AllBlocksCleared",
 	"ControlDone", "ControlRefused", "Stepped",
 }
@@ -29,7 +30,8 @@ var tierNames = []string{"gpu", "cpu"}
 func (t Tier) String() string { return name(tierNames, int(t)) }
 
 var opNames = []string{
-	"none", "load adapter", "unload adapter", "sleep", "wake", "reset prefix cache", "drain", "crash", "fail rank", "restart",
+	"none", "load adapter", "unload adapter", "sleep", "wake", "reset prefix cache", "drain", "crash", "fail rank",
+	"restart",
 }
 
 func (o Op) String() string { return name(opNames, int(o)) }

@@ -26,7 +26,9 @@ func TestEndOnlyIsMilestonesLater(t *testing.T) {
 		at := machine.Time(0)
 		for i := range n("requests", 1, 12) {
 			at += machine.Time(n("gap", 0, 60))
-			inputs = append(inputs, input{at, &Submit{ID: RequestID(i + 1), PromptTokens: 3, MaxTokens: n("tokens", 1, 6), HoldAfterFirst: n("held", 0, 4) == 0}})
+			inputs = append(inputs, input{at,
+				&Submit{ID: RequestID(i + 1), PromptTokens: 3, MaxTokens: n("tokens", 1, 6),
+					HoldAfterFirst: n("held", 0, 4) == 0}})
 			if n("abort", 0, 3) == 0 {
 				inputs = append(inputs, input{at + machine.Time(n("later", 0, 100)), Abort{ID: RequestID(i + 1)}})
 			}

@@ -208,7 +208,8 @@ func (p *plain) step() bool {
 	for _, r := range asked {
 		n, c := int64(got[r]), int64(r.computed)
 		line.add(r.ID, got[r])
-		if n == 1 && (r.made > 0 || r.again) { // a prompt's first computation takes a prefill's time, whatever its length
+		// a prompt's first computation takes a prefill's time, whatever its length
+		if n == 1 && (r.made > 0 || r.again) {
 			work.DecodeSeqs, work.DecodeContext = work.DecodeSeqs+1, work.DecodeContext+c+1
 			continue
 		}

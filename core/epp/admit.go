@@ -73,7 +73,8 @@ func (m *Machine) admit(r *Request) {
 	m.queue[r.number] = r
 	entered, from := Effect{Kind: Queued, Request: r}, len(m.flowFx.List)
 	m.fc.Input(m.now, flowcontrol.Arrive{ID: r.number, Priority: r.Objective.Priority, FairnessID: r.FairnessID,
-		Bytes: int64(r.SizeBytes), Tokens: int64(r.Tokens), Most: r.MaxWait, TTFT: machine.Time(r.TTFTMs * float64(machine.Millisecond))}, &m.flowFx)
+		Bytes: int64(r.SizeBytes), Tokens: int64(r.Tokens), Most: r.MaxWait,
+		TTFT: machine.Time(r.TTFTMs * float64(machine.Millisecond))}, &m.flowFx)
 	for _, e := range m.flowFx.List[from:] {
 		if e.Kind == flowcontrol.Decided && e.ID == r.number {
 			entered.Flow = e
@@ -159,7 +160,8 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 	r.admission = e.Admission()
 	if err := e.Refusal(); err != nil {
 		delete(m.queue, e.ID)
-		m.remember(&picker.Decision{Request: r.Request, View: m.p.Pool().View(), At: m.now, Primary: -1, Saturation: -1, Err: err, Admission: r.admission})
+		m.remember(&picker.Decision{Request: r.Request, View: m.p.Pool().View(), At: m.now, Primary: -1, Saturation: -1,
+			Err: err, Admission: r.admission})
 		m.refuse(r, err)
 		return
 	}
@@ -231,7 +233,8 @@ func (m *Machine) pick(r *Request) {
 // Tell lets a request that waits for it have what was decided elsewhere, nil for
 // nothing, and look see beforehand what this Machine would have decided, on the
 // state that all earlier decisions elsewhere have brought about (Config.Told).
-func (m *Machine) Tell(now machine.Time, r *Request, elsewhere *picker.Decision, fx *Effects, look func(*picker.Decision)) {
+func (m *Machine) Tell(now machine.Time, r *Request, elsewhere *picker.Decision, fx *Effects,
+	look func(*picker.Decision)) {
 	m.Advance(now, fx)
 	if r.state != told && !r.Asking() {
 		return
@@ -303,7 +306,8 @@ func (m *Machine) done(r *Request) {
 	m.loadOf(r.Decision)
 	done := flowcontrol.Done{ID: r.number}
 	if r.Response != nil {
-		done.PromptTokens, done.CompletionTokens = int64(r.Response.Usage.PromptTokens), int64(r.Response.Usage.CompletionTokens)
+		done.PromptTokens, done.CompletionTokens = int64(r.Response.Usage.PromptTokens),
+			int64(r.Response.Usage.CompletionTokens)
 	}
 	m.flow(done)
 }

@@ -17,7 +17,8 @@ type Direct struct {
 // Direct says whether requests may be direct: there is no flow control, no plug-in
 // looks at responses, nothing is logged or remembered, and the record says nothing of its own.
 func (m *Machine) Direct() bool {
-	return m.fc == nil && m.log == nil && m.decisions.keep <= 0 && !m.c.Told && !m.c.Stream.Hold && m.c.Stream.StandIns && m.c.RecordOnly && m.c.Stream.OnMetadata == nil && len(m.c.Stream.Told) == 0 &&
+	return m.fc == nil && m.log == nil && m.decisions.keep <= 0 && !m.c.Told && !m.c.Stream.Hold &&
+		m.c.Stream.StandIns && m.c.RecordOnly && m.c.Stream.OnMetadata == nil && len(m.c.Stream.Told) == 0 &&
 		!m.hooks.ResponseHeader && !m.hooks.ResponseBody
 }
 

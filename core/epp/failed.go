@@ -26,8 +26,10 @@ func (m *Machine) callsFailed(r *Request, answers []picker.Answer) {
 				where = n.URL
 			}
 		}
-		m.c.Stream.Recorder.Record(flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.CallFailed,
-			Details: flow.Details{flow.D("plugin", a.Plugin), flow.D("url", withoutSecrets(where)), flow.D("reason", a.Err.Error())}})
+		m.c.Stream.Recorder.Record(
+			flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.CallFailed,
+				Details: flow.Details{flow.D("plugin", a.Plugin), flow.D("url", withoutSecrets(where)),
+					flow.D("reason", a.Err.Error())}})
 	}
 }
 
@@ -54,7 +56,8 @@ func (m *Machine) checkPrediction(r *Request) {
 		}
 		add("ttft_ms", f.Prediction.TTFTMs, f.Observed.TTFTMs)
 		add("tpot_ms", f.Prediction.TPOTMs, f.Observed.TPOTMs)
-		e := flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.PredictionChecked, Details: out}
+		e := flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.PredictionChecked,
+			Details: out}
 		if t := r.Decision.Targets; len(t) > 0 {
 			e.Endpoint = t[0].HostPort
 		}
@@ -68,8 +71,10 @@ func (m *Machine) scrapeFailed(x *Scraped, src *Source, t *targetSource) {
 	if t.failing = x.Err != nil; was || !t.failing || m.c.Stream.Recorder == nil {
 		return
 	}
-	m.c.Stream.Recorder.Record(flow.Event{Time: m.now, Hop: flow.EPP, Step: flow.ScrapeFailed, Endpoint: x.Target.HostPort(),
-		Details: flow.Details{flow.D("plugin", src.Source.Name()), flow.D("name", x.Target.Name), flow.D("url", src.URL(x.Target)), flow.D("reason", x.Err.Error())}})
+	m.c.Stream.Recorder.Record(
+		flow.Event{Time: m.now, Hop: flow.EPP, Step: flow.ScrapeFailed, Endpoint: x.Target.HostPort(),
+			Details: flow.Details{flow.D("plugin", src.Source.Name()), flow.D("name", x.Target.Name),
+				flow.D("url", src.URL(x.Target)), flow.D("reason", x.Err.Error())}})
 }
 
 // withoutSecrets is a URL without what may be a secret in it.

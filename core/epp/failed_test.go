@@ -44,13 +44,16 @@ plugins:
 		t.Fatal(err)
 	}
 	var fx epp.Effects
-	m.Input(0, epp.Endpoints{List: []*picker.Endpoint{picker.NewEndpoint("default", "w", "10.0.0.1", "8000", nil)}}, &fx)
+	m.Input(0, epp.Endpoints{List: []*picker.Endpoint{picker.NewEndpoint("default", "w", "10.0.0.1", "8000", nil)}},
+		&fx)
 	r := &epp.Request{}
-	if r.Request, r.Err = p.NewRequest(header.Of(":method", "POST", ":path", "/v1/completions", "x-request-id", "r"), []byte(`{"model":"m","prompt":"x"}`), true, 1); r.Err != nil {
+	if r.Request, r.Err = p.NewRequest(header.Of(":method", "POST", ":path", "/v1/completions", "x-request-id", "r"),
+		[]byte(`{"model":"m","prompt":"x"}`), true, 1); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	m.Input(0, epp.Arrive{Request: r}, &fx)
-	m.Input(0, m.Answer(r, []picker.Answer{{Plugin: r.Needs[0].Plugin, Key: r.Needs[0].Key, Err: errors.New("refused")}}), &fx)
+	m.Input(0, m.Answer(r, []picker.Answer{
+		{Plugin: r.Needs[0].Plugin, Key: r.Needs[0].Key, Err: errors.New("refused")}}), &fx)
 	target := m.Target("default/w")
 	for i, failed := range []bool{true, true, false, true} {
 		now := machine.Time(i+1) * machine.Second

@@ -41,7 +41,8 @@ func (m *Machine) openIndexes() {
 			continue
 		}
 		cfg := p.Index()
-		ix := &index{producer: p, sources: p.Sources(), block: cfg.Hasher.Tokens(), known: map[string]*Target{}, names: map[string]string{}, warned: map[string]int{}}
+		ix := &index{producer: p, sources: p.Sources(), block: cfg.Hasher.Tokens(), known: map[string]*Target{},
+			names: map[string]string{}, warned: map[string]int{}}
 		m.open(ix)
 		m.indexes = append(m.indexes, ix)
 	}
@@ -50,9 +51,10 @@ func (m *Machine) openIndexes() {
 // open begins an empty index.
 func (m *Machine) open(ix *index) {
 	ix.Index = kvindex.New(ix.producer.Index())
-	ix.producer.Connect(dataproducer.KVIndex{View: ix.View(), Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
-		m.tellIndex(ix, kvindex.Speculate{Pod: pod, Keys: keys, TTL: ttl})
-	}})
+	ix.producer.Connect(dataproducer.KVIndex{View: ix.View(),
+		Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
+			m.tellIndex(ix, kvindex.Speculate{Pod: pod, Keys: keys, TTL: ttl})
+		}})
 }
 
 // loseIndexes begins with empty ones, and hears anew from those who announce
@@ -136,9 +138,11 @@ func (m *Machine) kvEvents(x *KVEvents) {
 				e.Pod = hostPort
 			}
 		}
-		if e.Kind == kv.Stored && e.BlockTokens > 0 && e.BlockTokens != ix.block && ix.warned[x.From.Pod] != e.BlockTokens && len(ix.warned) < maxWarned {
+		if e.Kind == kv.Stored && e.BlockTokens > 0 && e.BlockTokens != ix.block &&
+			ix.warned[x.From.Pod] != e.BlockTokens && len(ix.warned) < maxWarned {
 			ix.warned[x.From.Pod] = e.BlockTokens
-			unlike = append(unlike, Effect{Kind: Mismatch, Source: x.Index, Count: e.BlockTokens, Target: ix.target(x.From.Pod)})
+			unlike = append(unlike, Effect{Kind: Mismatch, Source: x.Index, Count: e.BlockTokens,
+				Target: ix.target(x.From.Pod)})
 		}
 		m.told.List = x.Events[i : i+1]
 		m.tellIndex(ix, &m.told)

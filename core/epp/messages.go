@@ -123,8 +123,8 @@ const (
 	// where there is a log.
 	Hooked
 
-	// Queued: Request enters flow control, where it waits, or leaves at once (Flow.Outcome). Left: it no longer does (Flow).
-	// Revoked: what became of an eviction (Flow). Nothing is to be done: they
+	// Queued: Request enters flow control, where it waits, or leaves at once (Flow.Outcome). Left: it no longer does
+	// (Flow). Revoked: what became of an eviction (Flow). Nothing is to be done: they
 	// are for metrics.
 	Queued
 	Left

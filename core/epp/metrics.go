@@ -33,7 +33,9 @@ const (
 )
 
 // MetricNames are the metrics that Metrics tells.
-var MetricNames = append([]string{metricQueue, metricSaturation, metricRunning, metricTokens, metricRequests, metricReady}, histogramNames()...)
+var MetricNames = append(
+	[]string{metricQueue, metricSaturation, metricRunning, metricTokens, metricRequests, metricReady},
+	histogramNames()...)
 
 func histogramNames() (out []string) {
 	for _, name := range []string{metricTTFT, metricTPOT, metricDuration} {
@@ -44,8 +46,10 @@ func histogramNames() (out []string) {
 
 // The buckets of the real picker's histograms, in seconds.
 var (
-	secondsToHour = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
-	secondsToTPOT = []float64{0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 2}
+	secondsToHour = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20,
+		30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+	secondsToTPOT = []float64{0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4,
+		0.5, 0.6, 0.8, 1, 2}
 )
 
 const ttftBuckets = 24
@@ -65,8 +69,10 @@ func labelsOf(r *picker.Request) flowLabels {
 }
 
 func (l flowLabels) list(more ...metrics.Label) []metrics.Label {
-	return append(more, metrics.Label{Name: "model_name", Value: l.model}, metrics.Label{Name: "target_model_name", Value: l.target},
-		metrics.Label{Name: "fairness_id", Value: l.fairness}, metrics.Label{Name: "priority", Value: strconv.Itoa(l.priority)})
+	return append(more, metrics.Label{Name: "model_name", Value: l.model},
+		metrics.Label{Name: "target_model_name", Value: l.target},
+		metrics.Label{Name: "fairness_id", Value: l.fairness},
+		metrics.Label{Name: "priority", Value: strconv.Itoa(l.priority)})
 }
 
 // latencies are the histograms of ended requests.
@@ -174,7 +180,8 @@ func (m *Machine) flows(own metrics.Label, wants func(string) bool, tell func(Me
 		}
 	}
 	slices.SortFunc(order, func(a, b flowLabels) int {
-		if c := strings.Compare(a.model+"\x00"+a.target+"\x00"+a.fairness, b.model+"\x00"+b.target+"\x00"+b.fairness); c != 0 {
+		if c := strings.Compare(a.model+"\x00"+a.target+"\x00"+a.fairness,
+			b.model+"\x00"+b.target+"\x00"+b.fairness); c != 0 {
 			return c
 		}
 		return a.priority - b.priority
@@ -201,7 +208,8 @@ func (m *Machine) loadMetrics(v *picker.View, wants func(string) bool, tell func
 		for i := range v.States {
 			s := &v.States[i]
 			x.EachLoad(s.Slot(), func(fairness string, priority int, requests, tokens int64) {
-				labels := []metrics.Label{{Name: "endpoint_name", Value: s.Name}, {Name: "namespace", Value: s.Namespace}, {Name: "producer_name", Value: pl.Name()},
+				labels := []metrics.Label{{Name: "endpoint_name", Value: s.Name},
+					{Name: "namespace", Value: s.Namespace}, {Name: "producer_name", Value: pl.Name()},
 					{Name: "fairness_id", Value: fairness}, {Name: "priority", Value: strconv.Itoa(priority)}}
 				if wants(metricTokens) {
 					tell(Metric{metricTokens, labels, float64(tokens)})

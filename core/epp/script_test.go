@@ -70,7 +70,8 @@ func (s *script) replay() {
 		s.t.Errorf("played again: %v\n%+v", p.First, p.Counts)
 	}
 	if moves.Moved+moves.Prefill+moves.Refused+moves.Admitted > 0 || len(same.Notes) > 0 {
-		s.t.Errorf("asked about each decision, the same configuration says another one: %+v %v %v", moves, moves.Reasons(), same.Notes)
+		s.t.Errorf("asked about each decision, the same configuration says another one: %+v %v %v", moves,
+			moves.Reasons(), same.Notes)
 	}
 	for _, x := range moves.Scores() {
 		if x.Largest > 0 {
@@ -165,7 +166,8 @@ func (s *script) command(d *datadriven.TestData) {
 	case "gone":
 		c.tell(stream.Message{Kind: stream.PeerGone})
 	case "response":
-		c.head = header.Of(":status", s.arg(d, "status", "200"), "content-type", s.arg(d, "type", "application/json"), "content-length", "13")
+		c.head = header.Of(":status", s.arg(d, "status", "200"), "content-type", s.arg(d, "type", "application/json"),
+			"content-length", "13")
 		c.tell(stream.Message{Kind: stream.ResponseHeaders, Head: c.head, End: d.HasArg("end")})
 	case "body":
 		body := []byte(d.Input)
@@ -202,27 +204,32 @@ func (s *script) config(d *datadriven.TestData) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := epp.Config{Picker: p, EmitScores: d.HasArg("scores"), DocumentHeaders: d.HasArg("document-headers"), ExplainHeaders: d.HasArg("explain-headers"),
-		Stream: stream.Config{Errors: stream.EPPErrors, Deadline: s.span(s.arg(d, "deadline", "0s"))}}
-	c.History, c.Replica, c.Replicas = s.number(s.arg(d, "history", "0")), s.number(s.arg(d, "replica", "0")), s.number(s.arg(d, "replicas", "1"))
+	c := epp.Config{Picker: p, EmitScores: d.HasArg("scores"), DocumentHeaders: d.HasArg("document-headers"),
+		ExplainHeaders: d.HasArg("explain-headers"),
+		Stream:         stream.Config{Errors: stream.EPPErrors, Deadline: s.span(s.arg(d, "deadline", "0s"))}}
+	c.History, c.Replica, c.Replicas = s.number(s.arg(d, "history", "0")), s.number(s.arg(d, "replica", "0")),
+		s.number(s.arg(d, "replicas", "1"))
 	if s.m, err = epp.New(c); err != nil {
 		fmt.Fprintln(&s.out, "error:", err)
 		return
 	}
 	s.text = d.Input
-	s.log = inputlog.New(s.m, inputlog.Header{Picker: 1, Config: &s.text, Detail: true, AllowExperimental: true}, func(lines []byte) { s.logged.Write(lines) })
+	s.log = inputlog.New(s.m, inputlog.Header{Picker: 1, Config: &s.text, Detail: true, AllowExperimental: true},
+		func(lines []byte) { s.logged.Write(lines) })
 	s.log.Begin()
 }
 
 // registry has one more plug-in.
 func (s *script) registry() picker.Registry {
 	reg := plugins.Builtin()
-	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faulty{picker.Base{}, s}, nil
-	}}
-	reg["faulty-source"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faultySource{}, nil
-	}}
+	reg["faulty"] = picker.Registration{
+		New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+			return &faulty{picker.Base{}, s}, nil
+		}}
+	reg["faulty-source"] = picker.Registration{
+		New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+			return &faultySource{}, nil
+		}}
 	return reg
 }
 
@@ -364,7 +371,9 @@ func (s *script) effect(e *epp.Effect) {
 	case epp.Left:
 		s.say(e.At, "%s: %s", c.name, e.Flow.Admission())
 	case epp.Revoked:
-		s.say(e.At, "eviction %s, %v", map[flowcontrol.EffectKind]string{flowcontrol.Evict: "begun", flowcontrol.RevocationConfirmed: "confirmed", flowcontrol.RevocationTimedOut: "timed out"}[e.Flow.Kind], e.Flow.Wait)
+		s.say(e.At, "eviction %s, %v",
+			map[flowcontrol.EffectKind]string{flowcontrol.Evict: "begun", flowcontrol.RevocationConfirmed: "confirmed",
+				flowcontrol.RevocationTimedOut: "timed out"}[e.Flow.Kind], e.Flow.Wait)
 	}
 }
 
@@ -373,7 +382,8 @@ func (s *script) scraped(d *datadriven.TestData, target string) {
 	var e epp.Effect
 	found := 0
 	for key, x := range s.scrapes {
-		if name, source, _ := strings.Cut(key, " "); name == target && strings.HasPrefix(source, s.arg(d, "source", "")) {
+		if name, source, _ := strings.Cut(key, " "); name == target &&
+			strings.HasPrefix(source, s.arg(d, "source", "")) {
 			e = x
 			delete(s.scrapes, key)
 			found++
@@ -444,7 +454,8 @@ func (s *script) events(d *datadriven.TestData, pod string) {
 	msg := epp.KVEvents{From: kv.Topic{Pod: pod, Model: "m"}}
 	for line := range strings.Lines(d.Input) {
 		f := strings.Fields(line)
-		e := kv.Event{Kind: kv.Stored, Medium: kv.MediumGPU, Group: kv.NoGroup, BlockTokens: s.number(s.arg(d, "block", "4"))}
+		e := kv.Event{Kind: kv.Stored, Medium: kv.MediumGPU, Group: kv.NoGroup,
+			BlockTokens: s.number(s.arg(d, "block", "4"))}
 		if f[0] == "removed" {
 			e.Kind, e.BlockTokens = kv.Removed, 0
 		}
@@ -469,7 +480,8 @@ func (s *script) state() {
 	}
 	if fc := s.m.FlowControl(); fc != nil {
 		n, bytes := fc.Waiting()
-		fmt.Fprintf(&s.out, "%d requests of %d bytes wait, %d in all, saturation %.3g, priorities", n, bytes, s.m.InFlight(), fc.Saturation())
+		fmt.Fprintf(&s.out, "%d requests of %d bytes wait, %d in all, saturation %.3g, priorities", n, bytes,
+			s.m.InFlight(), fc.Saturation())
 		for _, b := range fc.Snapshot(s.now).Bands {
 			fmt.Fprintf(&s.out, " %d", b.Priority)
 		}

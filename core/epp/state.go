@@ -115,9 +115,12 @@ func (m *Machine) Save(content func(r *Request) []byte) *State {
 }
 
 func (m *Machine) saveRequest(r *Request, content []byte) savedRequest {
-	s := savedRequest{Serial: r.Serial, Content: content, State: r.state, ArrivedAt: r.ArrivedAt, Number: uint64(r.number), Evictable: r.evictable, Admission: r.admission,
-		Model: r.Model, TargetModel: r.TargetModel, Rewrite: r.Rewrite, Objective: r.Objective.Name, Priority: r.Objective.Priority, Fairness: r.FairnessID,
-		TTFTMs: machine.Float(r.TTFTMs), TPOTMs: machine.Float(r.TPOTMs), Tokens: r.Tokens, Attributes: maps.Clone(r.Attributes)}
+	s := savedRequest{Serial: r.Serial, Content: content, State: r.state, ArrivedAt: r.ArrivedAt,
+		Number: uint64(r.number), Evictable: r.evictable, Admission: r.admission,
+		Model: r.Model, TargetModel: r.TargetModel, Rewrite: r.Rewrite, Objective: r.Objective.Name,
+		Priority: r.Objective.Priority, Fairness: r.FairnessID,
+		TTFTMs: machine.Float(r.TTFTMs), TPOTMs: machine.Float(r.TPOTMs), Tokens: r.Tokens,
+		Attributes: maps.Clone(r.Attributes)}
 	if r.state == decided {
 		s.Decision = m.p.SaveDecision(r.Decision)
 	}
@@ -189,13 +192,16 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 	if err != nil {
 		return nil, err
 	}
-	r := &Request{Request: c.Request, Answers: c.Answers, ArrivedAt: s.ArrivedAt, Serial: s.Serial, state: s.State, number: flowcontrol.RequestID(s.Number),
+	r := &Request{Request: c.Request, Answers: c.Answers, ArrivedAt: s.ArrivedAt, Serial: s.Serial, state: s.State,
+		number:    flowcontrol.RequestID(s.Number),
 		evictable: s.Evictable, admission: s.Admission}
 	r.Model, r.TargetModel, r.Rewrite, r.FairnessID = s.Model, s.TargetModel, s.Rewrite, s.Fairness
 	r.Objective = picker.Objective{Name: s.Objective, Priority: s.Priority}
-	r.TTFTMs, r.TPOTMs, r.Tokens, r.Attributes = float64(s.TTFTMs), float64(s.TPOTMs), s.Tokens, maps.Clone(s.Attributes)
+	r.TTFTMs, r.TPOTMs, r.Tokens, r.Attributes = float64(s.TTFTMs), float64(s.TPOTMs), s.Tokens,
+		maps.Clone(s.Attributes)
 	switch {
-	case s.State != asking && s.State != consulting && s.State != queued && s.State != decided, s.State == queued && s.Number == 0, s.State == decided && s.Decision == nil:
+	case s.State != asking && s.State != consulting && s.State != queued && s.State != decided,
+		s.State == queued && s.Number == 0, s.State == decided && s.Decision == nil:
 		return nil, errors.New("it is neither under way nor over")
 	case s.State == decided:
 		if r.Decision, err = m.p.LoadDecision(s.Decision, r.Request, m.c.Told); err != nil {

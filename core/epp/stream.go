@@ -173,7 +173,8 @@ func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		if passed {
 			fx.Add(*e)
 		}
-		if r := s.r; r != nil && r.Err != nil && s.decided && s.Result() == stream.Running { // a plug-in panicked over the response
+		// a plug-in panicked over the response
+		if r := s.r; r != nil && r.Err != nil && s.decided && s.Result() == stream.Running {
 			r.Told = true
 			s.told.Reason = r.Err.Message
 			s.tell(now, stream.Broken)
@@ -252,7 +253,9 @@ func (s *Stream) decision() stream.Decision {
 			header.Header{Name: picker.HeaderSelectedPod, Value: d.Targets[0].Endpoint.Name})
 	}
 	if ids := s.m.c.Stream.Trace; ids != nil {
-		out.Set = append(out.Set, header.Header{Name: tracing.Header, Value: ids.Next(r.Headers.Get(tracing.Header), s.inner.RequestID(), tracing.Gateway(1))})
+		out.Set = append(out.Set,
+			header.Header{Name: tracing.Header,
+				Value: ids.Next(r.Headers.Get(tracing.Header), s.inner.RequestID(), tracing.Gateway(1))})
 	}
 	if !s.m.c.RecordOnly {
 		out.Metadata = s.metadata(out.Endpoint)
@@ -361,7 +364,8 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 // TakesPieces says whether the answer may come in pieces that are described: nobody
 // here looks at its bytes but for its usage, nor writes down how many there are.
 func (s *Stream) TakesPieces() bool {
-	return s.m.log == nil && !s.m.hooks.ResponseChunks && s.modes == stream.Modes{} && s.r != nil && s.r.Request != nil &&
+	return s.m.log == nil && !s.m.hooks.ResponseChunks && s.modes == stream.Modes{} && s.r != nil &&
+		s.r.Request != nil &&
 		s.r.Body != nil && s.r.Body.Parser == parse.TypeOpenAI
 }
 

@@ -31,7 +31,8 @@ func HeldEdges() []Edge {
 func PlainEdges() []Edge {
 	return chain(
 		At{Client, RequestSent}, At{EPP, RequestReceived}, At{EPP, EndpointPicked}, At{EPP, RequestPassed},
-		At{Server, RequestReceived}, At{Server, PrefillStarted}, At{Server, PrefillFinished}, At{Server, FirstTokenSent},
+		At{Server, RequestReceived}, At{Server, PrefillStarted}, At{Server, PrefillFinished},
+		At{Server, FirstTokenSent},
 		At{Server, LastTokenSent}, At{Client, LastTokenReceived},
 	).with(Edge{At{Server, FirstTokenSent}, At{Client, FirstTokenReceived}})
 }
@@ -44,9 +45,11 @@ func DisaggregatedEdges() []Edge {
 		At{Client, RequestSent}, At{EPP, RequestReceived}, At{EPP, EndpointPicked}, At{EPP, RequestPassed},
 		At{Sidecar, RequestReceived}, At{Sidecar, PrefillDecided}, At{Sidecar, PrefillLegSent},
 		At{Server, RequestReceived}, At{Server, PrefillStarted}, At{Server, PrefillFinished}, At{Server, LastTokenSent},
-		At{Sidecar, PrefillLegEnded}, At{Sidecar, DecodeLegSent}, At{Sidecar, ResponseHeadersSeen}, At{Sidecar, FirstTokenSeen},
+		At{Sidecar, PrefillLegEnded}, At{Sidecar, DecodeLegSent}, At{Sidecar, ResponseHeadersSeen},
+		At{Sidecar, FirstTokenSeen},
 		At{Sidecar, ResponseEndSeen},
-	).with(Edge{At{Sidecar, ResponseHeadersSeen}, At{Client, FirstTokenReceived}}, Edge{At{Client, FirstTokenReceived}, At{Client, LastTokenReceived}})
+	).with(Edge{At{Sidecar, ResponseHeadersSeen}, At{Client, FirstTokenReceived}},
+		Edge{At{Client, FirstTokenReceived}, At{Client, LastTokenReceived}})
 }
 
 type edges []Edge
@@ -85,7 +88,8 @@ func CheckEdges(events []Event, want []Edge) error {
 			case !okB:
 				return fmt.Errorf("request %s: %v did not happen", id, edge.After)
 			case a.Time > b.Time:
-				return fmt.Errorf("request %s: %v at %v is not before %v at %v", id, edge.Before, a.Time, edge.After, b.Time)
+				return fmt.Errorf("request %s: %v at %v is not before %v at %v", id, edge.Before, a.Time, edge.After,
+					b.Time)
 			}
 		}
 	}

@@ -17,7 +17,8 @@ func TestEventRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"time":1.234567,"request":"r1","attempt":2,"hop":"epp","step":"part1_sent","endpoint":"127.0.0.1:8000","details":{"bytes":3,"a":"x"}}`
+	want := `{"time":1.234567,"request":"r1","attempt":2,"hop":"epp","step":"part1_sent","endpoint":"127.0.0.1:8000",` +
+		`"details":{"bytes":3,"a":"x"}}`
 	if string(line) != want {
 		t.Fatalf("got  %s\nwant %s", line, want)
 	}
@@ -112,7 +113,8 @@ func TestOutcomeOfStatus(t *testing.T) {
 // A request has one number, in its id, in views and when somebody asks for it.
 func TestNumbers(t *testing.T) {
 	for id, label := range map[string]string{
-		RequestID(1, 7): "#7", RequestID(1, 1_234_567): "#1234567", "req-1-7": "req-1-7", "req-x": "req-x", "req-1-00000x": "req-1-00",
+		RequestID(1, 7): "#7", RequestID(1, 1_234_567): "#1234567", "req-1-7": "req-1-7", "req-x": "req-x",
+		"req-1-00000x":                         "req-1-00",
 		"8b1f3c5e-9d7a-4f60-8a3f-1f0a7f3f1c11": "8b1f3c5e", "r1": "r1", "": "", "1234567é": "1234567",
 	} {
 		if got := Label(id); got != label {

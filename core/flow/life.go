@@ -61,8 +61,9 @@ type SidecarLife struct {
 
 // NewSidecarLife is one of which nothing has happened.
 func NewSidecarLife(behind, prefiller string) SidecarLife {
-	return SidecarLife{Behind: behind, Prefiller: prefiller, Reached: machine.Never, PrefillReached: machine.Never, PrefillStarted: machine.Never,
-		PrefillEnded: machine.Never, Prefilled: machine.Never, FirstSeen: machine.Never, LastSeen: machine.Never}
+	return SidecarLife{Behind: behind, Prefiller: prefiller, Reached: machine.Never, PrefillReached: machine.Never,
+		PrefillStarted: machine.Never,
+		PrefillEnded:   machine.Never, Prefilled: machine.Never, FirstSeen: machine.Never, LastSeen: machine.Never}
 }
 
 // Outcome is how the request ends.
@@ -132,7 +133,8 @@ func (l *Life) Events(yield func(Event) bool) {
 		{s.LastSeen, Sidecar, []Step{ResponseEndSeen}, l.Endpoint, nil},
 		{l.LastSeen, EPP, []Step{ResponseEndSeen}, l.Endpoint, nil},
 		{l.LastGot, Client, []Step{LastTokenReceived}, "", Details{D("tokens", l.Tokens)}},
-		{l.LastGot, Client, []Step{Finished}, "", Details{D("outcome", string(l.Outcome())), D("status", l.Status()), D("tokens", l.Tokens)}},
+		{l.LastGot, Client, []Step{Finished}, "",
+			Details{D("outcome", string(l.Outcome())), D("status", l.Status()), D("tokens", l.Tokens)}},
 	} {
 		if !l.tell(&x, yield) {
 			return

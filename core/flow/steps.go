@@ -41,7 +41,8 @@ const (
 	PredictionChecked   Step = "prediction_checked"    // what was predicted of the request, beside what came of it
 	Answered            Step = "answered"              // the EPP answered instead of the model server
 	StreamFailed        Step = "stream_failed"         // the stream ended with an error
-	CallFailed          Step = "call_failed"           // a service that a plug-in asked about the request brought no answer
+	// a service that a plug-in asked about the request brought no answer
+	CallFailed Step = "call_failed"
 
 	// PredictorTrained is no request's: the latency predictor has learned, or failed to.
 	PredictorTrained Step = "predictor_trained"

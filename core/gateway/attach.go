@@ -19,7 +19,8 @@ func (b *builder) attach(r *HTTPRoute) {
 		a := b.gateways[orElse(p.Namespace, r.Namespace)+"/"+p.Name]
 		if p.group() != Group || p.kind() != "Gateway" || a == nil {
 			if p.group() == Group && p.kind() == "Gateway" && b.o.Controller == "" {
-				b.note(p.At.Problem(fmt.Sprintf("there is no Gateway %s/%s", orElse(p.Namespace, r.Namespace), p.Name), "one among the objects", "the route serves nothing there").Error())
+				b.note(p.At.Problem(fmt.Sprintf("there is no Gateway %s/%s", orElse(p.Namespace, r.Namespace), p.Name),
+					"one among the objects", "the route serves nothing there").Error())
 			}
 			continue
 		}
@@ -97,7 +98,8 @@ func (b *builder) allows(g *Gateway, l *Listener, r *HTTPRoute) bool {
 	case "None":
 		return false
 	case "Selector":
-		selector, labels := objects.ReadSelector(l.Allowed.Namespaces.Selector), map[string]string{"kubernetes.io/metadata.name": r.Namespace}
+		selector, labels := objects.ReadSelector(l.Allowed.Namespaces.Selector),
+			map[string]string{"kubernetes.io/metadata.name": r.Namespace}
 		if n := find(b.Namespaces, func(x *Namespace) *objects.Meta { return &x.Meta }, "", r.Namespace); n != nil {
 			for k, v := range n.Labels {
 				labels[k] = v
@@ -116,7 +118,8 @@ func (b *builder) granted(group, kind, from string, toGroup, toKind, to, name st
 	for i := range b.Grants {
 		g := &b.Grants[i]
 		if g.Namespace == to &&
-			slices.ContainsFunc(g.From, func(x GrantFrom) bool { return x.Group == group && x.Kind == kind && x.Namespace == from }) &&
+			slices.ContainsFunc(g.From,
+				func(x GrantFrom) bool { return x.Group == group && x.Kind == kind && x.Namespace == from }) &&
 			slices.ContainsFunc(g.To, func(x GrantTo) bool {
 				return x.Group == toGroup && x.Kind == toKind && (x.Name == "" || x.Name == name)
 			}) {
@@ -216,7 +219,8 @@ func (b *builder) filters(m *madeRoutes, r *HTTPRoute, rule *Rule, to *Route) {
 		case "URLRewrite":
 			to.Rewrite = f.Rewrite
 		case "RequestMirror":
-			x := MirrorTo{Backend: b.backend(m, r, &f.Mirror.Backend, "requests are not mirrored there"), Numerator: 100, Denominator: 100}
+			x := MirrorTo{Backend: b.backend(m, r, &f.Mirror.Backend, "requests are not mirrored there"),
+				Numerator: 100, Denominator: 100}
 			if p := f.Mirror.Percent; p != nil {
 				x.Numerator = *p
 			}
@@ -231,10 +235,13 @@ func (b *builder) filters(m *madeRoutes, r *HTTPRoute, rule *Rule, to *Route) {
 				b.asks(x, to)
 				continue
 			}
-			b.trouble(m, f.At, "InvalidKind", "filter ExtensionRef to "+f.Extension.Kind+" "+f.Extension.Name+" has no meaning here", "the rule's requests are answered with 500")
+			b.trouble(m, f.At, "InvalidKind",
+				"filter ExtensionRef to "+f.Extension.Kind+" "+f.Extension.Name+" has no meaning here",
+				"the rule's requests are answered with 500")
 			to.Shares = append(to.Shares, Share{Weight: 1})
 		default:
-			b.note(f.At.Problem("filter "+f.Type+" is not known here", "", "the rule's requests are answered with 500").Error())
+			b.note(f.At.Problem("filter "+f.Type+" is not known here", "",
+				"the rule's requests are answered with 500").Error())
 			m.accepted = no("Accepted", "UnsupportedValue", "filter "+f.Type)
 			to.Shares = append(to.Shares, Share{Weight: 1})
 		}
@@ -256,7 +263,8 @@ func (b *builder) share(m *madeRoutes, r *HTTPRoute, ref *BackendRef) Share {
 		case f.Rewrite != nil && f.Rewrite.Path == nil:
 			s.Hostname = f.Rewrite.Hostname
 		default:
-			b.note(f.At.Problem("filter "+f.Type+" of one backend alone cannot be served", "it at the rule", "the backend's requests are answered with 500").Error())
+			b.note(f.At.Problem("filter "+f.Type+" of one backend alone cannot be served", "it at the rule",
+				"the backend's requests are answered with 500").Error())
 			m.accepted = no("Accepted", "UnsupportedValue", "filter "+f.Type+" of a backend")
 			return s
 		}
@@ -274,12 +282,15 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 		b.trouble(m, ref.At, reason, why, effect)
 		return nil
 	}
-	pool := ref.kind() == "InferencePool" && slices.Contains([]string{objects.GroupV1, objects.GroupX, objects.GroupKServe}, ref.group())
+	pool := ref.kind() == "InferencePool" &&
+		slices.Contains([]string{objects.GroupV1, objects.GroupX, objects.GroupKServe}, ref.group())
 	switch {
 	case !pool && !ref.service():
-		return fail("InvalidKind", what+" is of a kind that no route can lead to; expected a Service or an InferencePool")
+		return fail("InvalidKind",
+			what+" is of a kind that no route can lead to; expected a Service or an InferencePool")
 	case !b.granted(Group, "HTTPRoute", r.Namespace, ref.group(), ref.kind(), namespace, ref.Name):
-		return fail("RefNotPermitted", "no ReferenceGrant of namespace "+namespace+" lets HTTPRoutes of "+r.Namespace+" refer to "+what)
+		return fail("RefNotPermitted",
+			"no ReferenceGrant of namespace "+namespace+" lets HTTPRoutes of "+r.Namespace+" refer to "+what)
 	}
 	x := &Backend{Namespace: namespace, Name: ref.Name}
 	if pool {
@@ -296,7 +307,8 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 			x.Health = &k.Health
 		}
 		if p := ref.Picker; p != nil {
-			b.note(p.At.Problem("extensionRef of a backend is document 002's alone", "", "it acts as the pool's own endpointPickerRef").Error())
+			b.note(p.At.Problem("extensionRef of a backend is document 002's alone", "",
+				"it acts as the pool's own endpointPickerRef").Error())
 			x.FailOpen = p.Failure == "FailOpen"
 			x.Picker = &PickerService{orElse(p.Namespace, namespace), p.Name}
 		}

@@ -45,7 +45,8 @@ func readEnvoyFilter(v strictyaml.Value, m objects.Meta) Insertion {
 		}
 	}
 	for _, p := range spec.Get("configPatches").List() {
-		cluster := p.Mapping().Get("patch").Get("value").Get("typed_config").Get("grpc_service").Get("envoy_grpc").Get("cluster_name").Scalar()
+		cluster := p.Mapping().Get("patch").Get("value").Get("typed_config").Get("grpc_service").Get("envoy_grpc").Get(
+			"cluster_name").Scalar()
 		// outbound|<port>||<service>.<namespace>.svc.cluster.local
 		if parts := strings.Split(cluster, "|"); len(parts) == 4 {
 			host := strings.SplitN(parts[3]+"..", ".", 3)
@@ -93,12 +94,16 @@ func (b *builder) routers() {
 	}
 	for _, g := range b.p.Gateways {
 		if g.Router != nil && g.Keys() != nil {
-			b.note(fmt.Sprintf("%s:%d: Gateway %s/%s: which route a request takes is not known before its body is read; every request needs an API key of one of the routes that ask for one", g.File, g.Line, g.Namespace, g.Name))
+			b.note(fmt.Sprintf("%s:%d: Gateway %s/%s: which route a request takes is not known before its body is "+
+				"read; every request needs an API key of one of the routes that ask for one", g.File, g.Line,
+				g.Namespace, g.Name))
 		}
 	}
 	for i := range b.Insertions {
-		if x := &b.Insertions[i]; !slices.ContainsFunc(b.p.Routers, func(r *BodyRouter) bool { return b.inserts(x, r) }) {
-			b.note(x.At.Problem(x.Kind+" "+x.Name, "a body-based router's Service in it", "it has no effect here").Error())
+		if x := &b.Insertions[i]; !slices.ContainsFunc(b.p.Routers,
+			func(r *BodyRouter) bool { return b.inserts(x, r) }) {
+			b.note(x.At.Problem(x.Kind+" "+x.Name, "a body-based router's Service in it",
+				"it has no effect here").Error())
 		}
 	}
 }
@@ -108,7 +113,8 @@ func (b *builder) inserts(x *Insertion, r *BodyRouter) bool {
 	return slices.ContainsFunc(x.Services, func(name string) bool {
 		namespace, name, _ := strings.Cut(name, "/")
 		s := b.Service(namespace, name)
-		return s != nil && namespace == r.Workload.Namespace && len(s.Selector) > 0 && s.Selector.Matches(r.Workload.Pods)
+		return s != nil && namespace == r.Workload.Namespace && len(s.Selector) > 0 &&
+			s.Selector.Matches(r.Workload.Pods)
 	})
 }
 
@@ -121,7 +127,9 @@ func (b *builder) insert(r *BodyRouter) {
 			}
 			found = true
 			if g.Router != nil && g.Router != r {
-				b.note(fmt.Sprintf("%s:%d: %s %s/%s: Gateway %s/%s has the body-based router %s already; this one does not see its requests", w.File, w.Line, w.Kind, w.Namespace, w.Name, g.Namespace, g.Name, g.Router.Workload.Name))
+				b.note(fmt.Sprintf("%s:%d: %s %s/%s: Gateway %s/%s has the body-based router %s already; this one "+
+					"does not see its requests", w.File, w.Line, w.Kind, w.Namespace, w.Name, g.Namespace, g.Name,
+					g.Router.Workload.Name))
 				continue
 			}
 			g.Router = r
@@ -157,7 +165,8 @@ func (b *builder) bases() map[string]string {
 		}
 		base := strings.TrimSpace(m.Data["baseModel"])
 		if base == "" {
-			b.note(fmt.Sprintf("%s:%d: ConfigMap %s/%s: no data.baseModel; expected the model that its adapters belong to; the map has no effect", m.File, m.Line, m.Namespace, m.Name))
+			b.note(fmt.Sprintf("%s:%d: ConfigMap %s/%s: no data.baseModel; expected the model that its adapters "+
+				"belong to; the map has no effect", m.File, m.Line, m.Namespace, m.Name))
 			continue
 		}
 		names := []string{base}
@@ -168,13 +177,15 @@ func (b *builder) bases() map[string]string {
 				err = doc.Problems().Err()
 			}
 			if err != nil {
-				b.note(m.Values["adapters"].Problem("ConfigMap "+m.Name+": adapters is no list", "the adapters' names, one a line: \"- name\"", "only its base model is known").Error())
+				b.note(m.Values["adapters"].Problem("ConfigMap "+m.Name+": adapters is no list",
+					"the adapters' names, one a line: \"- name\"", "only its base model is known").Error())
 				names = names[:1]
 			}
 		}
 		for _, name := range names {
 			if other, taken := out[name]; taken && other != base {
-				b.note(fmt.Sprintf("%s:%d: ConfigMap %s/%s: %s belongs to %s already; expected each name under one base model", m.File, m.Line, m.Namespace, m.Name, name, other))
+				b.note(fmt.Sprintf("%s:%d: ConfigMap %s/%s: %s belongs to %s already; expected each name under one "+
+					"base model", m.File, m.Line, m.Namespace, m.Name, name, other))
 				continue
 			}
 			out[name] = base
@@ -231,7 +242,8 @@ func (b *builder) configured(w *Workload) (bbr.Router, error) {
 	if path, given := c.Flag("config-file"); given {
 		text, from, found := b.Mounted(w, c, path)
 		if !found {
-			return out, fmt.Errorf("%s: --config-file %s is in no ConfigMap that is mounted; expected a volume with a ConfigMap among the objects", where, path)
+			return out, fmt.Errorf("%s: --config-file %s is in no ConfigMap that is mounted; expected a volume with "+
+				"a ConfigMap among the objects", where, path)
 		}
 		var err error
 		if plugins, err = b.routerConfig(text, from); err != nil {
@@ -242,7 +254,8 @@ func (b *builder) configured(w *Workload) (bbr.Router, error) {
 		kind, rest, _ := strings.Cut(flag, ":")
 		name, parameters, _ := strings.Cut(rest, ":")
 		p := routerPlugin{Type: kind, Name: name}
-		doc, err := strictyaml.Parse([]byte(cmp.Or(parameters, "{}")), strictyaml.Options{File: where + ": --plugin " + kind})
+		doc, err := strictyaml.Parse([]byte(cmp.Or(parameters, "{}")),
+			strictyaml.Options{File: where + ": --plugin " + kind})
 		if err == nil {
 			p.At = doc.Root()
 			err = errors.Join(doc.Root().Decode(&p.Parameters).Err(), doc.Problems().Err())
@@ -253,19 +266,22 @@ func (b *builder) configured(w *Workload) (bbr.Router, error) {
 		plugins = append(plugins, p)
 	}
 	if len(plugins) == 0 {
-		plugins = []routerPlugin{{Type: fieldToHeader, Parameters: bbr.Field{Name: "model", Header: bbr.HeaderModel}}, {Type: baseToHeader}}
+		plugins = []routerPlugin{{Type: fieldToHeader, Parameters: bbr.Field{Name: "model", Header: bbr.HeaderModel}},
+			{Type: baseToHeader}}
 	}
 	for i := range plugins {
 		switch p := &plugins[i]; p.Type {
 		case fieldToHeader:
 			if p.Parameters.Name == "" || !headerForm.MatchString(p.Parameters.Header) {
-				return out, fmt.Errorf("%s: plug-in %s has fieldName %q and headerName %q; expected the name of a field of the body and that of a header", where, p.Type, p.Parameters.Name, p.Parameters.Header)
+				return out, fmt.Errorf("%s: plug-in %s has fieldName %q and headerName %q; expected the name of a "+
+					"field of the body and that of a header", where, p.Type, p.Parameters.Name, p.Parameters.Header)
 			}
 			out.Fields = append(out.Fields, p.Parameters)
 		case baseToHeader:
 			out.Base = bbr.HeaderBaseModel
 		default:
-			b.note(fmt.Sprintf("%s: plug-in %s is not known here; %s and %s are played", where, p.Type, fieldToHeader, baseToHeader))
+			b.note(fmt.Sprintf("%s: plug-in %s is not known here; %s and %s are played", where, p.Type, fieldToHeader,
+				baseToHeader))
 		}
 	}
 	return out, nil
@@ -293,7 +309,8 @@ func (b *builder) routerConfig(text, from string) ([]routerPlugin, error) {
 		for _, ref := range c.Profiles[i].Plugins.Request {
 			p, known := byName[ref.Ref]
 			if !known {
-				ref.At.Get("pluginRef").Fail(ref.At.Get("pluginRef").Found(), "the name of one of plugins", strictyaml.DidYouMean(ref.Ref, slices.Sorted(maps.Keys(byName))))
+				ref.At.Get("pluginRef").Fail(ref.At.Get("pluginRef").Found(), "the name of one of plugins",
+					strictyaml.DidYouMean(ref.Ref, slices.Sorted(maps.Keys(byName))))
 				continue
 			}
 			out = append(out, p)

@@ -14,11 +14,13 @@ import (
 var (
 	hostForm     = regexp.MustCompile(`^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 	sectionForm  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-	protocolForm = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]+$`)
-	headerForm   = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+\\-.^_`|~]+$")
-	pathForm     = regexp.MustCompile(`^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$`)
-	ipForm       = regexp.MustCompile(`^[0-9.]+$`)
-	domainForm   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+$`)
+	protocolForm = regexp.MustCompile(
+		`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]+$`)
+	headerForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+\\-.^_`|~]+$")
+	pathForm   = regexp.MustCompile(`^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$`)
+	ipForm     = regexp.MustCompile(`^[0-9.]+$`)
+	domainForm = regexp.MustCompile(
+		`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+$`)
 )
 
 // form fails for a text that is given and does not have the form.
@@ -42,14 +44,16 @@ func hostname(v strictyaml.Value, text string, wildcard bool) {
 	if wildcard {
 		want += " or *.example.com"
 	}
-	if len(text) > 253 || !hostForm.MatchString(text) || !wildcard && strings.HasPrefix(text, "*") || ipForm.MatchString(text) {
+	if len(text) > 253 || !hostForm.MatchString(text) || !wildcard && strings.HasPrefix(text, "*") ||
+		ipForm.MatchString(text) {
 		v.Fail(v.Found(), want, "")
 	}
 }
 
 func (c *Class) check(v strictyaml.Value) {
 	demand(v.Get("controllerName"), "the controller's name, such as example.com/gateway-controller")
-	form(v.Get("controllerName"), c.Controller, domainForm, 253, "a domain and a path, such as example.com/gateway-controller")
+	form(v.Get("controllerName"), c.Controller, domainForm, 253,
+		"a domain and a path, such as example.com/gateway-controller")
 }
 
 func (g *Gateway) check(v strictyaml.Value) {
@@ -68,16 +72,19 @@ func (g *Gateway) check(v strictyaml.Value) {
 		form(at.Get("protocol"), l.Protocol, protocolForm, 255, "a protocol such as HTTP or HTTPS")
 		hostname(at.Get("hostname"), l.Hostname, true)
 		if first, twice := names[l.Name]; twice {
-			at.Get("name").Fail(fmt.Sprintf("%q is given twice, first on line %d", l.Name, first), "each listener's name once", "")
+			at.Get("name").Fail(fmt.Sprintf("%q is given twice, first on line %d", l.Name, first),
+				"each listener's name once", "")
 		}
 		names[l.Name] = at.Line()
 		place := fmt.Sprintf("%d %s %s", l.Port, l.Protocol, l.Hostname)
 		if first, twice := places[place]; twice {
-			at.Fail(fmt.Sprintf("port, protocol and hostname are those of the listener on line %d", first), "listeners that differ in one of them", "")
+			at.Fail(fmt.Sprintf("port, protocol and hostname are those of the listener on line %d", first),
+				"listeners that differ in one of them", "")
 		}
 		places[place] = at.Line()
 		l.checkTLS()
-		if a := l.Allowed; a != nil && a.Namespaces != nil && a.Namespaces.From == "Selector" && !a.Namespaces.Selector.Given() {
+		if a := l.Allowed; a != nil && a.Namespaces != nil && a.Namespaces.From == "Selector" &&
+			!a.Namespaces.Selector.Given() {
 			at.Get("allowedRoutes").Get("namespaces").Fail("from: Selector without a selector", "a selector", "")
 		}
 	}
@@ -124,8 +131,10 @@ func (r *HTTPRoute) check(v strictyaml.Value) {
 		demand(p.At.Get("name"), "the name of a Gateway")
 		key := p.group() + " " + p.kind() + " " + p.Namespace + "/" + p.Name
 		for _, other := range parents[key] {
-			if p.Section == other.Section && p.Port == other.Port || p.Section == "" && p.Port == 0 || other.Section == "" && other.Port == 0 {
-				p.At.Fail(fmt.Sprintf("the same parent as on line %d", other.At.Line()), "another sectionName or port in each", "")
+			if p.Section == other.Section && p.Port == other.Port || p.Section == "" && p.Port == 0 ||
+				other.Section == "" && other.Port == 0 {
+				p.At.Fail(fmt.Sprintf("the same parent as on line %d", other.At.Line()),
+					"another sectionName or port in each", "")
 			}
 		}
 		parents[key] = append(parents[key], p)
@@ -167,7 +176,8 @@ func orElse(s, otherwise string) string {
 
 // prefixMatch is a rule's only match, if that is by path prefix.
 func (r *Rule) prefixMatch() bool {
-	return len(r.Matches) == 1 && (r.Matches[0].Path == nil || r.Matches[0].Path.kind() == PathPrefix) || len(r.Matches) == 0
+	return len(r.Matches) == 1 && (r.Matches[0].Path == nil || r.Matches[0].Path.kind() == PathPrefix) ||
+		len(r.Matches) == 0
 }
 
 func (p *PathMatch) kind() string { return orElse(p.Type, PathPrefix) }
@@ -190,7 +200,8 @@ func (r *Rule) check() {
 		checkFilters(b.Filters, r)
 	}
 	if t := r.Timeouts; t != nil && t.Request != nil && t.Backend != nil && *t.Request > 0 && *t.Backend > *t.Request {
-		t.At.Get("backendRequest").Fail(t.At.Get("backendRequest").Found(), "at most timeouts.request, "+t.At.Get("request").Scalar(), "")
+		t.At.Get("backendRequest").Fail(t.At.Get("backendRequest").Found(),
+			"at most timeouts.request, "+t.At.Get("request").Scalar(), "")
 	}
 	if x := r.Retry; x != nil {
 		for i, code := range x.Codes {
@@ -237,7 +248,8 @@ func (m *Match) check() {
 				x.At.Get("value").Fail(fmt.Sprintf("found %d characters", len(x.Value)), "at most 4096", "")
 			}
 			if first := seen[x.Name]; first > 0 {
-				x.At.Get("name").Fail(fmt.Sprintf("%q is given twice, first on line %d", x.Name, first), "each name once", "")
+				x.At.Get("name").Fail(fmt.Sprintf("%q is given twice, first on line %d", x.Name, first),
+					"each name once", "")
 			}
 			seen[x.Name] = x.At.Line()
 			checkRegex(x.At.Get("value"), x.kind(), x.Value)
@@ -285,7 +297,8 @@ func (p *PathMatch) check() {
 }
 
 // once are the filters that a rule may have once.
-var once = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite", "CORS", "ExternalAuth"}
+var once = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite", "CORS",
+	"ExternalAuth"}
 
 // checkFilters checks a rule's filters, or those of one of its backends.
 func checkFilters(filters []Filter, r *Rule) {
@@ -306,7 +319,8 @@ func checkFilters(filters []Filter, r *Rule) {
 		}
 		if x := f.Redirect; x != nil {
 			hostname(v.Get("requestRedirect").Get("hostname"), x.Hostname, false)
-			if s := v.Get("requestRedirect").Get("statusCode"); s.Given() && !slices.Contains([]int{301, 302, 303, 307, 308}, x.Status) {
+			if s := v.Get("requestRedirect").Get("statusCode"); s.Given() &&
+				!slices.Contains([]int{301, 302, 303, 307, 308}, x.Status) {
 				s.Fail(s.Found(), "301, 302, 303, 307 or 308", "")
 			}
 			x.Path.check(r)
@@ -339,8 +353,10 @@ func (f *Fraction) denominator() int {
 
 // checkUnion holds a filter's type against the field that it comes with.
 func (f *Filter) checkUnion() {
-	for _, x := range [][2]string{{"RequestHeaderModifier", "requestHeaderModifier"}, {"ResponseHeaderModifier", "responseHeaderModifier"}, {"RequestMirror", "requestMirror"},
-		{"RequestRedirect", "requestRedirect"}, {"URLRewrite", "urlRewrite"}, {"ExtensionRef", "extensionRef"}, {"CORS", "cors"}, {"ExternalAuth", "externalAuth"}} {
+	for _, x := range [][2]string{{"RequestHeaderModifier", "requestHeaderModifier"},
+		{"ResponseHeaderModifier", "responseHeaderModifier"}, {"RequestMirror", "requestMirror"},
+		{"RequestRedirect", "requestRedirect"}, {"URLRewrite", "urlRewrite"}, {"ExtensionRef", "extensionRef"},
+		{"CORS", "cors"}, {"ExternalAuth", "externalAuth"}} {
 		kind, v := x[0], f.At.Get(x[1])
 		switch {
 		case f.Type == kind && !v.Given():
@@ -379,7 +395,8 @@ func (p *PathModifier) check(r *Rule) {
 	case p.Type != ReplaceFullPath && p.Full != nil:
 		p.At.Get("replaceFullPath").Fail("given beside the type "+p.Type, "it with the type ReplaceFullPath only", "")
 	case p.Type != ReplacePrefixMatch && p.Prefix != nil:
-		p.At.Get("replacePrefixMatch").Fail("given beside the type "+p.Type, "it with the type ReplacePrefixMatch only", "")
+		p.At.Get("replacePrefixMatch").Fail("given beside the type "+p.Type, "it with the type ReplacePrefixMatch only",
+			"")
 	case p.Type == ReplacePrefixMatch && !r.prefixMatch():
 		p.At.Fail("ReplacePrefixMatch", "one match of the rule, of type PathPrefix", "")
 	}

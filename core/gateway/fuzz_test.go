@@ -35,7 +35,8 @@ func FuzzManifests(f *testing.F) {
 						for _, r := range h.Routes {
 							_ = r.String()
 						}
-						v := table.Decide(Request{Method: "GET", Host: h.Domain, Target: "/v1/chat/completions"}, 80, func(int) int { return 0 })
+						v := table.Decide(Request{Method: "GET", Host: h.Domain, Target: "/v1/chat/completions"}, 80,
+							func(int) int { return 0 })
 						if v.Status == 0 && v.Share.Backend == nil {
 							t.Fatalf("%q: no status and no backend", h.Domain)
 						}

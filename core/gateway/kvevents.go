@@ -31,5 +31,6 @@ func (c *Container) KVEvents() *KVEvents {
 
 // RunsKVManager says whether a KV-Cache Manager is among the workloads.
 func (s *Set) RunsKVManager() bool {
-	return slices.ContainsFunc(s.Workloads, func(w Workload) bool { return w.With(RoleKVManager) != nil && w.Replicas > 0 })
+	return slices.ContainsFunc(s.Workloads,
+		func(w Workload) bool { return w.With(RoleKVManager) != nil && w.Replicas > 0 })
 }

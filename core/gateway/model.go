@@ -84,7 +84,8 @@ type LocalModel struct {
 func (l *LocalModel) check(v strictyaml.Value) {
 	demand(v.Get("modelName"), "the model's name")
 	if size := max(l.Parallel.Size, 1); l.Replicas%size != 0 {
-		v.Get("replicas").Fail(fmt.Sprintf("found %d workers", l.Replicas), fmt.Sprintf("a multiple of tensorParallelism.size, %d", size), "")
+		v.Get("replicas").Fail(fmt.Sprintf("found %d workers", l.Replicas),
+			fmt.Sprintf("a multiple of tensorParallelism.size, %d", size), "")
 	}
 	if gpus := l.Resources.Limits["nvidia.com/gpu"]; gpus.Given() {
 		gpus.Int(1, 64, 1)
@@ -98,7 +99,8 @@ func (l *LocalModel) model() Model {
 	if v := l.Resources.Limits["nvidia.com/gpu"]; v.Given() {
 		gpus = int(v.Int(1, 64, 1))
 	}
-	m := Model{Meta: l.Meta, At: l.At, kind: "LocalModel", more: []string{fmt.Sprintf("--tensor-parallel-size=%d", size)}}
+	m := Model{Meta: l.Meta, At: l.At, kind: "LocalModel",
+		more: []string{fmt.Sprintf("--tensor-parallel-size=%d", size)}}
 	if nodes := (size + gpus - 1) / gpus; nodes > 1 {
 		m.more = append(m.more, fmt.Sprintf("--nnodes=%d", nodes))
 	}
@@ -132,7 +134,8 @@ func (m *Model) check(v strictyaml.Value) {
 // serves says whether a pool is the model's: both name it, with or without where it
 // comes from.
 func (m *Model) serves(p *objects.Pool) bool {
-	return p.Namespace == m.Namespace && p.KServe != nil && strings.EqualFold(path.Base(p.KServe.ModelName), path.Base(m.ID()))
+	return p.Namespace == m.Namespace && p.KServe != nil &&
+		strings.EqualFold(path.Base(p.KServe.ModelName), path.Base(m.ID()))
 }
 
 // flags are the server's: the runtime's configuration, and the cache's.
@@ -182,13 +185,15 @@ func (b *builder) expand() {
 			}
 			found = true
 			if have := b.Selected(p.Namespace, p.Selector); len(have) > 0 {
-				b.note(m.At.Problem(fmt.Sprintf("InferencePool %s has pods of %s %s", p.Name, have[0].Kind, have[0].Name), "", "no others are made of the model").Error())
+				b.note(m.At.Problem(fmt.Sprintf("InferencePool %s has pods of %s %s", p.Name, have[0].Kind,
+					have[0].Name), "", "no others are made of the model").Error())
 				continue
 			}
 			b.Workloads = append(b.Workloads, m.workers(p)...)
 		}
 		if !found {
-			b.note(m.At.Problem("no InferencePool of the namespace has its modelName, "+m.ID(), "", "no pods are made of the model").Error())
+			b.note(m.At.Problem("no InferencePool of the namespace has its modelName, "+m.ID(), "",
+				"no pods are made of the model").Error())
 		}
 	}
 	b.transfers()
@@ -207,16 +212,23 @@ func (m *Model) workers(p *objects.Pool) (out []Workload) {
 			}
 		}
 		maps.Copy(pods, labels)
-		server := Container{Name: "vllm", Image: "vllm/vllm-openai", Args: m.flags(p.KServe.ModelName, port), Ports: []ContainerPort{{Number: port}}, Env: m.env, Mounts: map[string]string{}, At: m.At}
-		w := Workload{Meta: m.Meta, Kind: orElse(m.kind, "InferenceModel"), Replicas: replicas, Selector: picker.SelectLabels(map[string]string{"app": m.Name + suffix}), Pods: pods, Volumes: map[string]Volume{}, At: m.At}
+		server := Container{Name: "vllm", Image: "vllm/vllm-openai", Args: m.flags(p.KServe.ModelName, port),
+			Ports: []ContainerPort{{Number: port}}, Env: m.env, Mounts: map[string]string{}, At: m.At}
+		w := Workload{Meta: m.Meta, Kind: orElse(m.kind, "InferenceModel"), Replicas: replicas,
+			Selector: picker.SelectLabels(map[string]string{"app": m.Name + suffix}), Pods: pods,
+			Volumes: map[string]Volume{}, At: m.At}
 		w.Name = m.Name + suffix
 		if sidecar {
 			server.Args, server.Ports = m.flags(p.KServe.ModelName, port+1), []ContainerPort{{Number: port + 1}}
-			w.Containers = []Container{{Name: "routing-sidecar", Image: "llm-d-routing-sidecar", Args: []string{fmt.Sprintf("--port=%d", port), fmt.Sprintf("--vllm-port=%d", port+1),
-				"--connector=" + orElse(p.KServe.Disaggregation.Connector, "nixlv2"), "--secure-proxy=false"}, Mounts: map[string]string{}, At: m.At}}
+			w.Containers = []Container{
+				{Name: "routing-sidecar", Image: "llm-d-routing-sidecar",
+					Args: []string{fmt.Sprintf("--port=%d", port), fmt.Sprintf("--vllm-port=%d", port+1),
+						"--connector=" + orElse(p.KServe.Disaggregation.Connector, "nixlv2"), "--secure-proxy=false"},
+					Mounts: map[string]string{}, At: m.At}}
 		}
 		if p.KServe.Disaggregation.Enabled {
-			server.Args = append(server.Args, `--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}`)
+			server.Args = append(server.Args,
+				`--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}`)
 		}
 		w.Containers = append(w.Containers, server)
 		out = append(out, w)

@@ -44,7 +44,8 @@ func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err erro
 		m := &s.ConfigMaps[i]
 		for _, name := range slices.Sorted(maps.Keys(m.Data)) {
 			if slices.Contains(near, m.Namespace) && isPickerConfig(m.Data[name]) {
-				all = append(all, found{m.Data[name], fmt.Sprintf("%s:%d: ConfigMap %s/%s: %s", m.File, m.Line, m.Namespace, m.Name, name)})
+				all = append(all, found{m.Data[name],
+					fmt.Sprintf("%s:%d: ConfigMap %s/%s: %s", m.File, m.Line, m.Namespace, m.Name, name)})
 			}
 		}
 	}
@@ -56,13 +57,16 @@ func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err erro
 		from = fmt.Sprintf("%s:%d: InferencePool %s/%s: routingPolicy", p.File, p.Line, p.Namespace, p.Name)
 		return routed(p.KServe), from, from + " is its endpoint picker's configuration", nil
 	case 1:
-		note := fmt.Sprintf("%s is the configuration of InferencePool %s/%s: no other is near it", all[0].from, p.Namespace, p.Name)
+		note := fmt.Sprintf("%s is the configuration of InferencePool %s/%s: no other is near it", all[0].from,
+			p.Namespace, p.Name)
 		if more := besides(p, all[0].from); more != "" {
 			note += "; " + more
 		}
 		return []byte(all[0].text), all[0].from, note, nil
 	}
-	return nil, "", fmt.Sprintf("%s:%d: InferencePool %s/%s: %d ConfigMaps hold an EndpointPickerConfig and none is mounted by the picker's Deployment; the default one counts", p.File, p.Line, p.Namespace, p.Name, len(all)), nil
+	return nil, "", fmt.Sprintf(
+		"%s:%d: InferencePool %s/%s: %d ConfigMaps hold an EndpointPickerConfig and none is mounted by the picker's "+
+			"Deployment; the default one counts", p.File, p.Line, p.Namespace, p.Name, len(all)), nil
 }
 
 // besides says that a pool's routingPolicy does not count beside a configuration.
@@ -70,7 +74,8 @@ func besides(p *objects.Pool, from string) string {
 	if !p.KServe.Routing() {
 		return ""
 	}
-	return fmt.Sprintf("%s:%d: InferencePool %s/%s: routingPolicy: no effect here, the EndpointPickerConfig says it (%s)", p.File, p.Line, p.Namespace, p.Name, from)
+	return fmt.Sprintf("%s:%d: InferencePool %s/%s: routingPolicy: no effect here, the EndpointPickerConfig says it "+
+		"(%s)", p.File, p.Line, p.Namespace, p.Name, from)
 }
 
 // routed is the EndpointPickerConfig that document 003's routingPolicy comes to: its
@@ -83,7 +88,8 @@ func routed(k *objects.KServe) []byte {
 	}
 	weights := ""
 	if len(k.Weights) > 0 {
-		weights = fmt.Sprintf(", parameters: {weights: {cacheHit: %v, load: %v, latency: %v}}", k.Weights["cache_hit"], k.Weights["load"], k.Weights["latency"])
+		weights = fmt.Sprintf(", parameters: {weights: {cacheHit: %v, load: %v, latency: %v}}", k.Weights["cache_hit"],
+			k.Weights["load"], k.Weights["latency"])
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `apiVersion: llm-d.ai/v1alpha1
@@ -120,7 +126,8 @@ schedulingProfiles:
 // isPickerConfig says whether a text is an EndpointPickerConfig, today's or
 // document 003's.
 func isPickerConfig(text string) bool {
-	return strings.Contains(text, "kind: EndpointPickerConfig") || strings.HasPrefix(strings.TrimSpace(text), "profiles:") && strings.Contains(text, "plugins:")
+	return strings.Contains(text, "kind: EndpointPickerConfig") ||
+		strings.HasPrefix(strings.TrimSpace(text), "profiles:") && strings.Contains(text, "plugins:")
 }
 
 // pickerFlags is the configuration that a picker's container is started with.
@@ -135,7 +142,9 @@ func pickerFlags(s *Set, w *Workload, c *Container) ([]byte, string, error) {
 	}
 	text, from, found := s.Mounted(w, c, path)
 	if !found {
-		return nil, "", fmt.Errorf("%s: --config-file %s is in no ConfigMap that is mounted; expected a volume with a ConfigMap among the objects", at, path)
+		return nil, "", fmt.Errorf(
+			"%s: --config-file %s is in no ConfigMap that is mounted; expected a volume with a ConfigMap among the "+
+				"objects", at, path)
 	}
 	return []byte(text), from, nil
 }

@@ -203,10 +203,13 @@ func (b *builder) asks(x *ExtensionPolicy, to *Route) {
 		to.picker = &PickerService{Namespace: orElse(ref.Namespace, x.Namespace), Name: ref.Name}
 	}
 	if p.Processing != nil {
-		b.note(p.At.Get("processingTimeout").Problem("processingTimeout is document 003's; Envoy Gateway calls it messageTimeout", "", "it bounds each answer of the picker").Error())
+		b.note(p.At.Get("processingTimeout").Problem(
+			"processingTimeout is document 003's; Envoy Gateway calls it messageTimeout", "",
+			"it bounds each answer of the picker").Error())
 	}
 	if a.Timeout > 0 && a.Request == BodyFullDuplex {
-		b.note(p.At.Problem("a timeout of the picker has no effect on full-duplex bodies", "", "the picker's own limits count").Error())
+		b.note(p.At.Problem("a timeout of the picker has no effect on full-duplex bodies", "",
+			"the picker's own limits count").Error())
 	}
 }
 
@@ -225,7 +228,8 @@ type HeaderPolicy struct {
 // up each has one that means the same; the pod is what it calls the upstream's
 // cluster.
 var variables = map[string]string{"%REQ_ID%": "%REQ(X-REQUEST-ID)%", "%UPSTREAM_CLUSTER%": "%UPSTREAM_HOST%",
-	"%PROTOCOL%": "%PROTOCOL%", "%START_TIME%": "%START_TIME%", "%DURATION%": "%DURATION%", "%UPSTREAM_HOST%": "%UPSTREAM_HOST%"}
+	"%PROTOCOL%": "%PROTOCOL%", "%START_TIME%": "%START_TIME%", "%DURATION%": "%DURATION%",
+	"%UPSTREAM_HOST%": "%UPSTREAM_HOST%"}
 
 var (
 	variableForm = regexp.MustCompile(`%[^%]*%`)
@@ -249,7 +253,9 @@ func (x *HeaderPolicy) check(strictyaml.Value) {
 					if of := ofHeader.FindStringSubmatch(v); of != nil {
 						return "%" + strings.Replace(of[1], "UPSTREAM_HEADER", "RESP", 1) + "(" + of[2] + ")%"
 					}
-					h.At.Get("value").Fail("found "+v, "%REQ_ID%, %PROTOCOL%, %START_TIME%, %DURATION%, %UPSTREAM_CLUSTER%, %UPSTREAM_HOST%, %REQ(name)%, %RESP(name)% or %UPSTREAM_HEADER(name)%", "")
+					h.At.Get("value").Fail("found "+v,
+						"%REQ_ID%, %PROTOCOL%, %START_TIME%, %DURATION%, %UPSTREAM_CLUSTER%, %UPSTREAM_HOST%, "+
+							"%REQ(name)%, %RESP(name)% or %UPSTREAM_HEADER(name)%", "")
 					return v
 				})
 			}
@@ -276,5 +282,6 @@ func (m *HeaderModifier) and(more *HeaderModifier) *HeaderModifier {
 	case more == nil:
 		return m
 	}
-	return &HeaderModifier{Set: slices.Concat(m.Set, more.Set), Add: slices.Concat(m.Add, more.Add), Remove: slices.Concat(m.Remove, more.Remove), At: m.At}
+	return &HeaderModifier{Set: slices.Concat(m.Set, more.Set), Add: slices.Concat(m.Add, more.Add),
+		Remove: slices.Concat(m.Remove, more.Remove), At: m.At}
 }

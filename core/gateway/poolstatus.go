@@ -94,7 +94,8 @@ func (w *PoolWatch) Asked(now machine.Time, pods []PodSays) PoolStatus {
 		if sums[queriedTokens] > 0 {
 			hits = sums[cachedTokens] / sums[queriedTokens]
 		}
-		s.Metrics = &PoolMetrics{cents(sums[waitingRequests] / told), cents(sums[busyPercent] / told), cents(hits), cents(rate)}
+		s.Metrics = &PoolMetrics{cents(sums[waitingRequests] / told), cents(sums[busyPercent] / told), cents(hits),
+			cents(rate)}
 	}
 	return s
 }

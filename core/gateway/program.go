@@ -232,7 +232,8 @@ func Build(s *Set, o Options) *Program {
 	b.unserved()
 	b.unread()
 	slices.SortStableFunc(b.p.Status, func(x, y Status) int {
-		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace),
+			strings.Compare(x.Name, y.Name))
 	})
 	return b.p
 }
@@ -283,7 +284,9 @@ func (b *builder) close(a *attachable) {
 		name := served.Namespace + "/" + served.Name + "/" + itoa(n)
 		if on[0].Protocol == "HTTPS" {
 			for _, l := range on {
-				port.Secure = append(port.Secure, &Secure{Listener: l.Listener, Certificates: l.secrets, Table: table(name+"/"+l.Name, []*listener{l})})
+				port.Secure = append(port.Secure,
+					&Secure{Listener: l.Listener, Certificates: l.secrets,
+						Table: table(name+"/"+l.Name, []*listener{l})})
 			}
 		} else {
 			port.Table = table(name, on)

@@ -27,7 +27,8 @@ var known = []struct {
 }{
 	{RoleSidecar, []string{"routing-sidecar", "pd-sidecar"}},
 	{RoleRouter, []string{"bbr:", "bbr@", "body-based-rout", "payload-process"}},
-	{RolePicker, []string{"endpoint-picker", "inference-scheduler", "router-endpoint", "llm-d-router", "gateway-api-inference-extension/epp", "/epp:", "epp-server"}},
+	{RolePicker, []string{"endpoint-picker", "inference-scheduler", "router-endpoint", "llm-d-router",
+		"gateway-api-inference-extension/epp", "/epp:", "epp-server"}},
 	{RoleKVManager, []string{"kv-cache-manager"}},
 	{RoleServer, []string{"vllm", "llm-d-inference-sim", "llm-d/llm-d:", "llm-d/llm-d@", "sglang"}},
 }

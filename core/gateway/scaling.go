@@ -47,10 +47,12 @@ func (s *Set) ScaledBy(p *objects.Pool) (w *Workload, why string) {
 		return c == nil || role == RoleKVManager || decodes && w.With(RoleSidecar) == nil
 	})
 	if len(all) != 1 {
-		return nil, fmt.Sprintf("autoscaling has no effect: the pool's pods are of %d workloads; expected one", len(all))
+		return nil, fmt.Sprintf("autoscaling has no effect: the pool's pods are of %d workloads; expected one",
+			len(all))
 	}
 	if x, _ := s.ScalerOf(all[0]); x != nil {
-		return nil, fmt.Sprintf("autoscaling has no effect: %s %s is scaled by %s %s", all[0].Kind, all[0].Name, x.Kind, x.Name)
+		return nil, fmt.Sprintf("autoscaling has no effect: %s %s is scaled by %s %s", all[0].Kind, all[0].Name, x.Kind,
+			x.Name)
 	}
 	return all[0], ""
 }

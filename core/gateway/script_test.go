@@ -14,8 +14,8 @@ import (
 
 // TestScripts plays testdata: "read [controller=…] [strict]" reads YAML and says
 // what is wrong or noted, "tables" shows the routes as they are tried, "status" the
-// conditions (all, or those that contain a text), "limits" those of the backends, "body" what the body-based router makes of bodies, one a line,
-// "ask gateway=… [port=…]" what
+// conditions (all, or those that contain a text), "limits" those of the backends, "body" what the body-based router
+// makes of bodies, one a line, "ask gateway=… [port=…]" what
 // becomes of requests, one a line: METHOD host target [header=value …].
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -45,7 +45,8 @@ func TestScripts(t *testing.T) {
 				}
 				Build(s, Options{Supply: true})
 				for _, w := range s.Workloads {
-					fmt.Fprintf(&out, "%d × %s %s %v: %v %v\n", w.Replicas, w.Kind, w.Name, w.Pods, w.Containers[0].Line(), w.Containers[0].Env)
+					fmt.Fprintf(&out, "%d × %s %s %v: %v %v\n", w.Replicas, w.Kind, w.Name, w.Pods,
+						w.Containers[0].Line(), w.Containers[0].Env)
 				}
 			case "body":
 				r := p.Routers[0]

@@ -68,7 +68,8 @@ func (x *SecurityPolicy) check(v strictyaml.Value) {
 	if len(k.Credentials) == 0 {
 		at.Get("credentialRefs").Fail("there are none", "the Secrets with the keys, by the names of their clients", "")
 	}
-	if !slices.ContainsFunc(k.Extract, func(s KeySource) bool { return len(s.Headers)+len(s.Params)+len(s.Cookies) > 0 }) {
+	if !slices.ContainsFunc(k.Extract,
+		func(s KeySource) bool { return len(s.Headers)+len(s.Params)+len(s.Cookies) > 0 }) {
 		at.Get("extractFrom").Fail("there are none", "where the key is: headers, params or cookies", "")
 	}
 	for i, s := range k.Extract {
@@ -91,7 +92,8 @@ func (b *builder) secure(to *Route, kind string, m *objects.Meta, many int) {
 			namespace := orElse(ref.Namespace, x.Namespace)
 			s := b.Secret(namespace, ref.Name)
 			if s == nil || !b.granted(GroupEnvoy, "SecurityPolicy", x.Namespace, "", "Secret", namespace, ref.Name) {
-				b.note(ref.At.Problem(fmt.Sprintf("there is no Secret %s/%s, or no ReferenceGrant for it", namespace, ref.Name), "the keys by the names of their clients", "requests are answered with 500").Error())
+				b.note(ref.At.Problem(fmt.Sprintf("there is no Secret %s/%s, or no ReferenceGrant for it", namespace,
+					ref.Name), "the keys by the names of their clients", "requests are answered with 500").Error())
 				to.Shares, to.Redirect = []Share{{Weight: 1}}, nil
 				continue
 			}

@@ -56,17 +56,21 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 	case "ReferenceGrant." + Group:
 		return into(&s.Grants, func(x *Grant, m objects.Meta) { x.Meta = m }, (*Grant).check), false
 	case "EnvoyExtensionPolicy." + GroupEnvoy:
-		return into(&s.Extensions, func(x *ExtensionPolicy, m objects.Meta) { x.Meta = m }, (*ExtensionPolicy).check), false
+		return into(&s.Extensions, func(x *ExtensionPolicy, m objects.Meta) { x.Meta = m }, (*ExtensionPolicy).check),
+			false
 	case "InferenceModel." + objects.GroupKServe:
 		return into(&s.Models, func(x *Model, m objects.Meta) { x.Meta = m }, (*Model).check), false
 	case "LocalModel." + objects.GroupKServe:
 		return into(&s.LocalModels, func(x *LocalModel, m objects.Meta) { x.Meta = m }, (*LocalModel).check), false
 	case "BackendTrafficPolicy." + GroupEnvoy:
-		return into(&s.TrafficPolicies, func(x *TrafficPolicy, m objects.Meta) { x.Meta = m }, (*TrafficPolicy).check), false
+		return into(&s.TrafficPolicies, func(x *TrafficPolicy, m objects.Meta) { x.Meta = m }, (*TrafficPolicy).check),
+			false
 	case "SecurityPolicy." + GroupEnvoy:
-		return into(&s.SecurityPolicies, func(x *SecurityPolicy, m objects.Meta) { x.Meta = m }, (*SecurityPolicy).check), false
+		return into(&s.SecurityPolicies, func(x *SecurityPolicy, m objects.Meta) { x.Meta = m },
+			(*SecurityPolicy).check), false
 	case "EnvoyFilter." + GroupEnvoy:
-		return into(&s.HeaderPolicies, func(x *HeaderPolicy, m objects.Meta) { x.Meta = m }, (*HeaderPolicy).check), false
+		return into(&s.HeaderPolicies, func(x *HeaderPolicy, m objects.Meta) { x.Meta = m }, (*HeaderPolicy).check),
+			false
 	case "EnvoyFilter.networking.istio.io":
 		return readInto(&s.Insertions, readEnvoyFilter), false
 	case "GCPRoutingExtension.networking.gke.io":
@@ -98,11 +102,13 @@ func readInto[T any](to *[]T, read func(strictyaml.Value, objects.Meta) T) func(
 }
 
 // into reads an object's spec by its tags, and then checks what tags cannot say.
-func into[T any](to *[]T, name func(*T, objects.Meta), check func(*T, strictyaml.Value)) func(strictyaml.Value, objects.Meta) {
+func into[T any](to *[]T, name func(*T, objects.Meta), check func(*T, strictyaml.Value)) func(strictyaml.Value,
+	objects.Meta) {
 	return func(v strictyaml.Value, m objects.Meta) {
 		var x T
 		name(&x, m)
-		v.Fields(map[string]func(strictyaml.Value){"apiVersion": skip, "kind": skip, "metadata": skip, "status": skip, "spec": skip})
+		v.Fields(map[string]func(strictyaml.Value){"apiVersion": skip, "kind": skip, "metadata": skip, "status": skip,
+			"spec": skip})
 		spec := v.Get("spec")
 		if !spec.Given() {
 			spec.Fail("missing", "a spec", "")

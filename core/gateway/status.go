@@ -49,7 +49,9 @@ func no(kind, reason, message string) Condition  { return Condition{kind, "False
 func (b *builder) classes() {
 	for i := range b.Classes {
 		if c := &b.Classes[i]; b.o.Controller == "" || c.Controller == b.o.Controller {
-			b.p.Status = append(b.p.Status, Status{Kind: "GatewayClass", Meta: c.Meta, Conditions: []Condition{yes("Accepted", "Accepted", "its Gateways are served")}})
+			b.p.Status = append(b.p.Status,
+				Status{Kind: "GatewayClass", Meta: c.Meta,
+					Conditions: []Condition{yes("Accepted", "Accepted", "its Gateways are served")}})
 		}
 	}
 }
@@ -77,7 +79,8 @@ func (b *builder) open(g *Gateway) *attachable {
 }
 
 func (b *builder) judge(g *Gateway, l *listener) {
-	accepted, resolved := yes("Accepted", "Accepted", "it is served"), yes("ResolvedRefs", "ResolvedRefs", "every reference is resolved")
+	accepted, resolved := yes("Accepted", "Accepted", "it is served"),
+		yes("ResolvedRefs", "ResolvedRefs", "every reference is resolved")
 	conflicted := no("Conflicted", "NoConflicts", "no other listener is in its way")
 	for i := range g.Listeners {
 		o := &g.Listeners[i]
@@ -86,9 +89,11 @@ func (b *builder) judge(g *Gateway, l *listener) {
 		}
 		switch {
 		case o.Protocol != l.Protocol:
-			conflicted = yes("Conflicted", "ProtocolConflict", fmt.Sprintf("listener %s has another protocol on port %d", o.Name, l.Port))
+			conflicted = yes("Conflicted", "ProtocolConflict",
+				fmt.Sprintf("listener %s has another protocol on port %d", o.Name, l.Port))
 		case o.Hostname == l.Hostname:
-			conflicted = yes("Conflicted", "HostnameConflict", fmt.Sprintf("listener %s has the same hostname on port %d", o.Name, l.Port))
+			conflicted = yes("Conflicted", "HostnameConflict",
+				fmt.Sprintf("listener %s has the same hostname on port %d", o.Name, l.Port))
 		}
 	}
 	if l.Protocol != "HTTP" && l.Protocol != "HTTPS" {
@@ -112,7 +117,8 @@ func (b *builder) judge(g *Gateway, l *listener) {
 			resolved = no("ResolvedRefs", reason, why)
 		}
 	}
-	l.good = b.parameters(g) == "" && accepted.Status == "True" && conflicted.Status == "False" && (resolved.Status == "True" || resolved.Reason == "InvalidRouteKinds" && l.kinds)
+	l.good = b.parameters(g) == "" && accepted.Status == "True" && conflicted.Status == "False" &&
+		(resolved.Status == "True" || resolved.Reason == "InvalidRouteKinds" && l.kinds)
 	programmed := yes("Programmed", "Programmed", "it is served")
 	if !l.good {
 		programmed = no("Programmed", "Invalid", "see the other conditions")
@@ -138,12 +144,14 @@ func (b *builder) certificates(g *Gateway, l *listener) (reason, why string) {
 			return "InvalidCertificateRef", "a certificate is a Secret, and no " + ref.Kind
 		}
 		if !b.granted(Group, "Gateway", g.Namespace, "", "Secret", namespace, ref.Name) {
-			return "RefNotPermitted", "no ReferenceGrant of namespace " + namespace + " lets Gateways of " + g.Namespace + " refer to " + what
+			return "RefNotPermitted",
+				"no ReferenceGrant of namespace " + namespace + " lets Gateways of " + g.Namespace + " refer to " + what
 		}
 		s := b.Secret(namespace, ref.Name)
 		if s == nil {
 			if b.o.Supply {
-				b.note(ref.At.Problem("there is no "+what, "", "listener "+l.Name+" has a self-signed certificate").Error())
+				b.note(ref.At.Problem("there is no "+what, "",
+					"listener "+l.Name+" has a self-signed certificate").Error())
 				continue
 			}
 			return "InvalidCertificateRef", "there is no " + what
@@ -186,11 +194,14 @@ func (b *builder) gatewayStatus(a *attachable, any bool) {
 	case why != "":
 		s.Conditions = []Condition{no("Accepted", "InvalidParameters", why), no("Programmed", "Invalid", why)}
 	case !any:
-		s.Conditions = []Condition{no("Accepted", "ListenersNotValid", "no listener can be served"), no("Programmed", "Invalid", "no listener can be served")}
+		s.Conditions = []Condition{no("Accepted", "ListenersNotValid", "no listener can be served"),
+			no("Programmed", "Invalid", "no listener can be served")}
 	case good < len(a.listeners):
-		s.Conditions = []Condition{yes("Accepted", "ListenersNotValid", "some listeners cannot be served"), yes("Programmed", "Programmed", "the others are served")}
+		s.Conditions = []Condition{yes("Accepted", "ListenersNotValid", "some listeners cannot be served"),
+			yes("Programmed", "Programmed", "the others are served")}
 	default:
-		s.Conditions = []Condition{yes("Accepted", "Accepted", "it is served"), yes("Programmed", "Programmed", "it is served")}
+		s.Conditions = []Condition{yes("Accepted", "Accepted", "it is served"),
+			yes("Programmed", "Programmed", "it is served")}
 	}
 	b.p.Status = append(b.p.Status, s)
 }
@@ -203,7 +214,8 @@ func (b *builder) pools() {
 			for _, h := range t.Hosts {
 				for _, r := range h.Routes {
 					for _, s := range r.Shares {
-						if name := g.Namespace + "/" + g.Name; s.Backend != nil && s.Backend.Pool != nil && !slices.Contains(parents[s.Backend.Key], name) {
+						if name := g.Namespace + "/" + g.Name; s.Backend != nil && s.Backend.Pool != nil &&
+							!slices.Contains(parents[s.Backend.Key], name) {
 							parents[s.Backend.Key] = append(parents[s.Backend.Key], name)
 						}
 					}
@@ -214,7 +226,8 @@ func (b *builder) pools() {
 	for i := range b.Pools {
 		p := &b.Pools[i]
 		if idle := p.KServe.Idle(); len(idle) > 0 {
-			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: %s: no effect here", p.File, p.Line, p.Namespace, p.Name, strings.Join(idle, ", ")))
+			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: %s: no effect here", p.File, p.Line, p.Namespace, p.Name,
+				strings.Join(idle, ", ")))
 		}
 		resolved := yes("ResolvedRefs", "ResolvedRefs", "every reference is resolved")
 		accepted := yes("Accepted", "Accepted", "it is served")
@@ -226,12 +239,15 @@ func (b *builder) pools() {
 		}
 		switch {
 		case picker == nil:
-			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: no endpointPickerRef; it has an endpoint picker of windtunnel's own", p.File, p.Line, p.Namespace, p.Name))
+			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: no endpointPickerRef; it has an endpoint picker of "+
+				"windtunnel's own", p.File, p.Line, p.Namespace, p.Name))
 		case p.Picker != nil && p.Picker.Kind != "Service" || b.Service(picker.Namespace, picker.Name) == nil:
 			if !b.o.Supply {
-				resolved = no("ResolvedRefs", "InvalidExtensionRef", "there is no Service "+picker.Namespace+"/"+picker.Name)
+				resolved = no("ResolvedRefs", "InvalidExtensionRef",
+					"there is no Service "+picker.Namespace+"/"+picker.Name)
 			} else {
-				b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: there is no Service %s among the objects; the pool has an endpoint picker of windtunnel's own", p.File, p.Line, p.Namespace, p.Name, picker.Name))
+				b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: there is no Service %s among the objects; the pool "+
+					"has an endpoint picker of windtunnel's own", p.File, p.Line, p.Namespace, p.Name, picker.Name))
 			}
 		}
 		s := Status{Kind: "InferencePool", Meta: p.Meta}
@@ -261,13 +277,15 @@ func (b *builder) unread() {
 		case x.TargetName != "" && !slices.ContainsFunc(b.Workloads, func(w Workload) bool {
 			return w.Namespace == x.Namespace && w.Kind == x.TargetKind && w.Name == x.TargetName
 		}):
-			b.note(fmt.Sprintf("%s:%d: %s %s/%s: there is no %s %s to scale", x.File, x.Line, x.Kind, x.Namespace, x.Name, x.TargetKind, x.TargetName))
+			b.note(fmt.Sprintf("%s:%d: %s %s/%s: there is no %s %s to scale", x.File, x.Line, x.Kind, x.Namespace,
+				x.Name, x.TargetKind, x.TargetName))
 		case x.TargetName != "":
 			scales := func(y Scaler) bool {
 				return y.Namespace == x.Namespace && y.TargetKind == x.TargetKind && y.TargetName == x.TargetName
 			}
 			if k := slices.IndexFunc(b.Scalers, scales); k < i {
-				b.note(fmt.Sprintf("%s:%d: %s %s/%s: no effect: %s %s scales %s %s already", x.File, x.Line, x.Kind, x.Namespace, x.Name, b.Scalers[k].Kind, b.Scalers[k].Name, x.TargetKind, x.TargetName))
+				b.note(fmt.Sprintf("%s:%d: %s %s/%s: no effect: %s %s scales %s %s already", x.File, x.Line, x.Kind,
+					x.Namespace, x.Name, b.Scalers[k].Kind, b.Scalers[k].Name, x.TargetKind, x.TargetName))
 			}
 		}
 	}

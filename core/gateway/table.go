@@ -106,7 +106,8 @@ func precedence(a, b *Route) int {
 		}
 		return 1
 	}
-	return cmp.Or(narrower(a.Domain, b.Domain), rank(a)-rank(b), len(b.Path.prefix())-len(a.Path.prefix()), method(a)-method(b),
+	return cmp.Or(narrower(a.Domain, b.Domain), rank(a)-rank(b), len(b.Path.prefix())-len(a.Path.prefix()),
+		method(a)-method(b),
 		len(b.Match.Headers)-len(a.Match.Headers), len(b.Match.Query)-len(a.Match.Query))
 }
 

@@ -144,12 +144,15 @@ type Limits struct {
 }
 
 // triggers are the conditions that Envoy knows.
-var triggers = []string{"5xx", "gateway-error", "reset", "reset-before-request", "connect-failure", "envoy-ratelimited", "retriable-4xx", "refused-stream",
-	"retriable-status-codes", "retriable-headers", "http3-post-connect-failure", "cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable"}
+var triggers = []string{"5xx", "gateway-error", "reset", "reset-before-request", "connect-failure", "envoy-ratelimited",
+	"retriable-4xx", "refused-stream",
+	"retriable-status-codes", "retriable-headers", "http3-post-connect-failure", "cancelled", "deadline-exceeded",
+	"internal", "resource-exhausted", "unavailable"}
 
 func (x *TrafficPolicy) check(v strictyaml.Value) {
 	if len(x.all()) == 0 {
-		v.Get("targetRefs").Fail("there are none", "what the policy is about: an HTTPRoute, a Gateway, or an InferencePool as in document 003", "")
+		v.Get("targetRefs").Fail("there are none",
+			"what the policy is about: an HTTPRoute, a Gateway, or an InferencePool as in document 003", "")
 	}
 	for _, t := range x.all() {
 		if !slices.Contains([]string{"HTTPRoute", "Gateway", "InferencePool", "Service"}, t.Kind) {
@@ -170,7 +173,8 @@ func (x *TrafficPolicy) check(v strictyaml.Value) {
 			e.Fail(e.Found(), "one of Envoy's conditions", strictyaml.DidYouMean(e.Scalar(), triggers))
 		}
 	}
-	for _, codes := range []strictyaml.Value{v.Get("retry").Get("retriableStatusCodes"), v.Get("retry").Get("retryOn").Get("httpStatusCodes")} {
+	for _, codes := range []strictyaml.Value{v.Get("retry").Get("retriableStatusCodes"),
+		v.Get("retry").Get("retryOn").Get("httpStatusCodes")} {
 		if !codes.IsList() {
 			continue
 		}
@@ -316,7 +320,8 @@ func (b *builder) traffic(x *TrafficPolicy, to *Route) {
 	if x.Retries != nil && to.Retrying == nil {
 		to.Retrying = x.Retries.retrying()
 		if w := cmp.Or(x.Retries.BackOff, &backOff{}); w.Multiplier != nil && *w.Multiplier != 2 {
-			b.note(x.At.Get("retry").Problem(fmt.Sprintf("backoff.multiplier %v", *w.Multiplier), "", "Envoy always doubles").Error())
+			b.note(x.At.Get("retry").Problem(fmt.Sprintf("backoff.multiplier %v", *w.Multiplier), "",
+				"Envoy always doubles").Error())
 		}
 	}
 	for i := range to.Shares {
@@ -402,12 +407,15 @@ func (b *builder) unheld(r *Route, x *Backend) {
 	}
 	own := *r.Retrying
 	own.Try, own.Codes = 0, nil
-	own.On = slices.DeleteFunc(slices.Clone(own.On), func(on string) bool { return on != "connect-failure" && on != "refused-stream" })
+	own.On = slices.DeleteFunc(slices.Clone(own.On),
+		func(on string) bool { return on != "connect-failure" && on != "refused-stream" })
 	if own.Try != r.Retrying.Try || len(own.On) != len(r.Retrying.On) {
-		b.note(r.Rule.At.Problem(fmt.Sprintf("the endpoint picker of %s holds requests open", x.Key), "", "no attempt has a limit of its own, and only connections are tried again: later part 1 has been sent").Error())
+		b.note(r.Rule.At.Problem(fmt.Sprintf("the endpoint picker of %s holds requests open", x.Key), "",
+			"no attempt has a limit of its own, and only connections are tried again: later part 1 has been sent").Error())
 	}
 	if r.Try != nil {
-		b.note(r.Rule.At.Problem(fmt.Sprintf("the endpoint picker of %s holds requests open", x.Key), "", "timeouts.backendRequest has no effect").Error())
+		b.note(r.Rule.At.Problem(fmt.Sprintf("the endpoint picker of %s holds requests open", x.Key), "",
+			"timeouts.backendRequest has no effect").Error())
 		r.Try = nil
 	}
 	r.Retrying = &own

@@ -67,7 +67,8 @@ func (b *builder) transfer(p *objects.Pool, c *Container) {
 	t := &p.KServe.Disaggregation.Transfer
 	own := c.KVTransfer()
 	differs := func(what, field string) {
-		b.note(c.At.Problem(fmt.Sprintf("container %s: %s, and connector.config.%s of InferencePool %s says otherwise", c.Name, what, field, p.Name), "", "what the container says counts").Error())
+		b.note(c.At.Problem(fmt.Sprintf("container %s: %s, and connector.config.%s of InferencePool %s says otherwise",
+			c.Name, what, field, p.Name), "", "what the container says counts").Error())
 	}
 	ucx, given := c.env(envUCX)
 	switch {
@@ -91,8 +92,11 @@ func (b *builder) transfer(p *objects.Pool, c *Container) {
 		first, _ := c.env(envSideChannel)
 		from, _ := strconv.Atoi(first)
 		if n, err := strconv.Atoi(text); err == nil && from <= t.LastPort && from+n-1 > t.LastPort {
-			b.mistake(c.At.Problem(fmt.Sprintf("container %s: its %d data-parallel ranks have side channels at ports %d to %d", c.Name, n, from, from+n-1),
-				fmt.Sprintf("at most %d, the last of sideChannelPortRange of InferencePool %s", t.LastPort, p.Name), "a wider range, or fewer ranks"))
+			b.mistake(c.At.Problem(fmt.Sprintf(
+				"container %s: its %d data-parallel ranks have side channels at ports %d to %d", c.Name, n, from,
+				from+n-1),
+				fmt.Sprintf("at most %d, the last of sideChannelPortRange of InferencePool %s", t.LastPort, p.Name),
+				"a wider range, or fewer ranks"))
 		}
 	}
 }

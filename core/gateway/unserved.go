@@ -23,13 +23,18 @@ func (b *builder) unserved() {
 	}
 	for _, x := range b.p.Backends {
 		switch {
-		case x.Pool != nil && len(b.Selected(x.Namespace, x.Pool.Selector)) == 0 && len(b.Select(x.Namespace, x.Name).Endpoints) == 0:
-			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s selects the pods of no Deployment; expected one whose pods have the selector's labels; requests are answered with 503", x.Pool.File, x.Pool.Line, x.Namespace, x.Name))
-		case x.Service != nil && len(x.Service.Selector) > 0 && len(b.Selected(x.Namespace, x.Service.Selector)) == 0 && len(b.Sliced(x.Service, x.Port)) == 0 &&
+		case x.Pool != nil && len(b.Selected(x.Namespace, x.Pool.Selector)) == 0 &&
+			len(b.Select(x.Namespace, x.Name).Endpoints) == 0:
+			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s selects the pods of no Deployment; expected one whose "+
+				"pods have the selector's labels; requests are answered with 503", x.Pool.File, x.Pool.Line,
+				x.Namespace, x.Name))
+		case x.Service != nil && len(x.Service.Selector) > 0 && len(b.Selected(x.Namespace, x.Service.Selector)) == 0 &&
+			len(b.Sliced(x.Service, x.Port)) == 0 &&
 			!slices.ContainsFunc(b.Pods, func(p objects.Pod) bool {
 				return p.Namespace == x.Namespace && x.Service.Selector.Matches(p.Labels)
 			}):
-			b.note(x.Service.At.Get("spec").Get("selector").Problem("it selects the pods of no Deployment", "one whose pods have these labels", "requests are answered with 503").Error())
+			b.note(x.Service.At.Get("spec").Get("selector").Problem("it selects the pods of no Deployment",
+				"one whose pods have these labels", "requests are answered with 503").Error())
 		}
 	}
 }
@@ -43,7 +48,10 @@ func (b *builder) hidden(h *Host) {
 		if was := first[key]; was == nil {
 			first[key] = r
 		} else if was.From != r.From || was.rule != r.rule {
-			b.note(r.Rule.At.Problem(fmt.Sprintf("matches[%d] is that of HTTPRoute %s/%s, rules[%d], on line %d, too", r.match, was.From.Namespace, was.From.Name, was.rule, was.Rule.At.Line()), "", "that one is taken, this one serves nothing there").Error())
+			b.note(r.Rule.At.Problem(
+				fmt.Sprintf("matches[%d] is that of HTTPRoute %s/%s, rules[%d], on line %d, too", r.match,
+					was.From.Namespace, was.From.Name, was.rule, was.Rule.At.Line()), "",
+				"that one is taken, this one serves nothing there").Error())
 		}
 	}
 }
@@ -66,5 +74,6 @@ func (r *Route) condition() string {
 	if r.Path.kind() == PathPrefix {
 		value = r.Prefix()
 	}
-	return fmt.Sprintf("%s %q %s [%s] [%s]", r.Path.kind(), value, r.Match.Method, list(r.Match.Headers, true), list(r.Match.Query, false))
+	return fmt.Sprintf("%s %q %s [%s] [%s]", r.Path.kind(), value, r.Match.Method, list(r.Match.Headers, true),
+		list(r.Match.Query, false))
 }

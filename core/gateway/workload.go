@@ -117,13 +117,15 @@ func readWorkload(v strictyaml.Value, m objects.Meta) (w Workload) {
 	w.Replicas = int(spec.Get("replicas").Int(0, maxReplicas, 1))
 	w.Selector = picker.SelectLabels(spec.Get("selector").Mapping().Get("matchLabels").Texts())
 	if !spec.Get("selector").Given() {
-		spec.Get("selector").Fail(spec.Get("selector").Found(), "the labels of the pods: matchLabels, as in the template", "")
+		spec.Get("selector").Fail(spec.Get("selector").Found(),
+			"the labels of the pods: matchLabels, as in the template", "")
 	}
 	pod := spec.Get("template").Mapping()
 	w.Pods = pod.Get("metadata").Mapping().Get("labels").Texts()
 	w.PodAnnotations = pod.Get("metadata").Get("annotations").Texts()
 	if len(w.Selector) > 0 && !w.Selector.Matches(w.Pods) {
-		spec.Get("selector").Fail("the selector does not select the pods of the template", "its labels among the template's", "")
+		spec.Get("selector").Fail("the selector does not select the pods of the template",
+			"its labels among the template's", "")
 	}
 	inside := pod.Get("spec").Mapping()
 	for _, c := range inside.Get("initContainers").List() {
@@ -138,18 +140,22 @@ func readWorkload(v strictyaml.Value, m objects.Meta) (w Workload) {
 		inside.Get("containers").Fail("there are none", "at least one container", "")
 	}
 	for _, x := range inside.Get("volumes").List() {
-		w.Volumes[x.Mapping().Get("name").Text()] = Volume{ConfigMap: x.Get("configMap").Mapping().Get("name").Text(), Secret: x.Get("secret").Mapping().Get("secretName").Text()}
+		w.Volumes[x.Mapping().Get("name").Text()] = Volume{ConfigMap: x.Get("configMap").Mapping().Get("name").Text(),
+			Secret: x.Get("secret").Mapping().Get("secretName").Text()}
 	}
 	return w
 }
 
 func readContainer(v strictyaml.Value, init bool) Container {
-	c := Container{Name: v.Get("name").Text(), Image: v.Get("image").Text(), Init: init, Command: v.Get("command").TextList(), Args: v.Get("args").TextList(), Mounts: map[string]string{}, At: v}
+	c := Container{Name: v.Get("name").Text(), Image: v.Get("image").Text(), Init: init,
+		Command: v.Get("command").TextList(), Args: v.Get("args").TextList(), Mounts: map[string]string{}, At: v}
 	for _, e := range v.Get("env").List() {
-		c.Env = append(c.Env, EnvVar{Name: e.Mapping().Get("name").Text(), Value: e.Get("value").Text(), From: e.Get("valueFrom").Mapping().Get("fieldRef").Mapping().Get("fieldPath").Text()})
+		c.Env = append(c.Env, EnvVar{Name: e.Mapping().Get("name").Text(), Value: e.Get("value").Text(),
+			From: e.Get("valueFrom").Mapping().Get("fieldRef").Mapping().Get("fieldPath").Text()})
 	}
 	for _, p := range v.Get("ports").List() {
-		c.Ports = append(c.Ports, ContainerPort{Name: p.Mapping().Get("name").Text(), Number: int(p.Get("containerPort").Int(1, 65535, 0))})
+		c.Ports = append(c.Ports,
+			ContainerPort{Name: p.Mapping().Get("name").Text(), Number: int(p.Get("containerPort").Int(1, 65535, 0))})
 	}
 	for _, m := range v.Get("volumeMounts").List() {
 		c.Mounts[m.Mapping().Get("mountPath").Text()] = m.Get("name").Text()
@@ -179,7 +185,8 @@ func readService(v strictyaml.Value, m objects.Meta) Service {
 	s.Selector = picker.SelectLabels(spec.Get("selector").Texts())
 	s.Headless = spec.Get("clusterIP").Text() == "None"
 	for _, p := range spec.Get("ports").List() {
-		port := ServicePort{Name: p.Mapping().Get("name").Text(), AppProtocol: p.Get("appProtocol").Text(), Number: int(p.Get("port").Int(1, 65535, 0))}
+		port := ServicePort{Name: p.Mapping().Get("name").Text(), AppProtocol: p.Get("appProtocol").Text(),
+			Number: int(p.Get("port").Int(1, 65535, 0))}
 		if !p.Get("port").Given() {
 			p.Get("port").Fail(p.Get("port").Found(), "the Service's port", "")
 		}

@@ -22,7 +22,8 @@ func TestLastCounts(t *testing.T) {
 	if v, there := l.Lookup("x-session-ie"); there {
 		t.Errorf("a header that did not come is %q", v)
 	}
-	if got, want := l.Normalize(), header.Of("x-session-id", "", "accept", "*/*", ":path", "/v1"); !slices.Equal(got, want) {
+	if got, want := l.Normalize(),
+		header.Of("x-session-id", "", "accept", "*/*", ":path", "/v1"); !slices.Equal(got, want) {
 		t.Errorf("normalized: %v, expected %v", got, want)
 	}
 	if l[0].Name != "X-Session-Id" || l[0].Value != "old" {
@@ -32,7 +33,8 @@ func TestLastCounts(t *testing.T) {
 
 // A map's headers come in one order, or a run could not be repeated.
 func TestFromMap(t *testing.T) {
-	if got, want := header.FromMap(map[string]string{"b": "2", "a": "1", "c": "3"}), header.Of("a", "1", "b", "2", "c", "3"); !slices.Equal(got, want) {
+	if got, want := header.FromMap(map[string]string{"b": "2", "a": "1", "c": "3"}),
+		header.Of("a", "1", "b", "2", "c", "3"); !slices.Equal(got, want) {
 		t.Errorf("%v, expected %v", got, want)
 	}
 }
@@ -42,7 +44,8 @@ func TestFromMap(t *testing.T) {
 func TestNormalizeIsTheDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.Custom(func(t *rapid.T) string {
-			return fmt.Sprintf("%s-%d", rapid.SampledFrom([]string{"X", "x"}).Draw(t, "case"), rapid.IntRange(0, 90).Draw(t, "n"))
+			return fmt.Sprintf("%s-%d", rapid.SampledFrom([]string{"X", "x"}).Draw(t, "case"),
+				rapid.IntRange(0, 90).Draw(t, "n"))
 		})
 		var l, want header.List
 		for i, n := range rapid.SliceOfN(name, 0, 200).Draw(t, "names") {
@@ -120,12 +123,14 @@ func TestLower(t *testing.T) {
 
 // Credentials are known by the names of headers, and of fields in a query.
 func TestSecrets(t *testing.T) {
-	for _, name := range []string{"authorization", "Authorization", "X-My-Api-Key", "cookie", "Ocp-Apim-Subscription-Key", "private-token", "x-api-token"} {
+	for _, name := range []string{"authorization", "Authorization", "X-My-Api-Key", "cookie",
+		"Ocp-Apim-Subscription-Key", "private-token", "x-api-token"} {
 		if !header.Secret(name) {
 			t.Errorf("%s is told", name)
 		}
 	}
-	for _, name := range []string{"content-type", "x-request-id", "accept", "x-session-token", "idempotency-key", "x-max-tokens"} {
+	for _, name := range []string{"content-type", "x-request-id", "accept", "x-session-token", "idempotency-key",
+		"x-max-tokens"} {
 		if header.Secret(name) {
 			t.Errorf("%s is not told", name)
 		}

@@ -14,8 +14,10 @@ var secret = map[string]bool{
 }
 
 // parts are what a name has that says so itself.
-var parts = []string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "authorization", "private-key",
-	"access-key", "subscription-key", "api-token", "access-token", "access_token", "auth-token", "id-token", "private-token"}
+var parts = []string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "authorization",
+	"private-key",
+	"access-key", "subscription-key", "api-token", "access-token", "access_token", "auth-token", "id-token",
+	"private-token"}
 
 // Secret says whether a header may carry a credential, so that its value is to be
 // written nowhere. Its name may be.

@@ -44,8 +44,10 @@ const (
 )
 
 const (
-	payloadHeader  = "Content-Disposition: form-data; name=\"" + PayloadPart + "\"\r\nContent-Type: application/json\r\n\r\n"
-	metadataHeader = "Content-Disposition: form-data; name=\"" + MetadataPart + "\"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n"
+	payloadHeader = "Content-Disposition: form-data; name=\"" + PayloadPart +
+		"\"\r\nContent-Type: application/json\r\n\r\n"
+	metadataHeader = "Content-Disposition: form-data; name=\"" + MetadataPart +
+		"\"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n"
 )
 
 const boundaryPrefix = "windtunnel-"
@@ -99,7 +101,8 @@ func Boundary(contentType string) (boundary string, isHeld bool, err error) {
 	}
 	b := params["boundary"]
 	if b == "" || len(b) > maxBoundary {
-		return "", true, fmt.Errorf("content-type %q: boundary has %d characters, expected 1 to 70", contentType, len(b))
+		return "", true, fmt.Errorf("content-type %q: boundary has %d characters, expected 1 to 70", contentType,
+			len(b))
 	}
 	return b, true, nil
 }

@@ -22,7 +22,8 @@ func TestRoundTrip(t *testing.T) {
 		payload := rapid.OneOf(
 			rapid.SliceOf(rapid.Byte()),
 			rapid.Custom(func(t *rapid.T) []byte { return []byte(rapid.String().Draw(t, "text")) }),
-			rapid.SampledFrom([][]byte{[]byte("\r\n--"), []byte("\r\n--windtunnel-"), []byte("--B--\r\n"), []byte("\r\n\r\n--")}),
+			rapid.SampledFrom([][]byte{[]byte("\r\n--"), []byte("\r\n--windtunnel-"), []byte("--B--\r\n"),
+				[]byte("\r\n\r\n--")}),
 		).Draw(t, "payload")
 		metadata := rapid.StringMatching(`[a-z0-9]{0,40}`).Draw(t, "metadata")
 		d := machine.NewDraw(rapid.Uint64().Draw(t, "seed"), "epp", "boundary", 0)
@@ -72,20 +73,24 @@ func TestStandardReaderAgrees(t *testing.T) {
 func TestViolations(t *testing.T) {
 	part1, part2 := string(Part1(b, []byte("{}"))), string(Part2(b, "m"))
 	for name, c := range map[string]struct{ body, want string }{
-		"empty":             {"", "before part 1"},
-		"half of part 1":    {part1[:20], "before part 1"},
-		"no part 2":         {part1, "before part 2"},
-		"half of part 2":    {part1 + part2[:30], "before part 2"},
-		"other boundary":    {"--C\r\n", "does not begin with the boundary"},
-		"not multipart":     {`{"model":"m"}`, "does not begin with the boundary"},
-		"swapped parts":     {"--B\r\n" + part2, `expected a part named "request_payload"`},
-		"part 1 twice":      {part1 + "Content-Disposition: form-data; name=\"request_payload\"\r\n\r\n", `expected a part named "metadata"`},
-		"bytes after":       {part1 + part2 + "x", "after the closing boundary"},
-		"a third part":      {part1 + strings.TrimSuffix(part2, "--\r\n") + "\r\nmore", "not followed by the closing boundary"},
-		"long headers":      {"--B\r\nX: " + strings.Repeat("y", MaxHeaderBytes+10), "longer than"},
-		"long payload":      {string(Part1(b, bytes.Repeat([]byte("x"), 200))), "more than 100 bytes"},
-		"long metadata":     {part1 + string(Part2(b, strings.Repeat("m", MaxMetadataBytes+1))), "more than 65536 bytes"},
-		"endless payload":   {strings.TrimSuffix(part1, "\r\n--B\r\n") + strings.Repeat("x", 300), "more than 100 bytes"},
+		"empty":          {"", "before part 1"},
+		"half of part 1": {part1[:20], "before part 1"},
+		"no part 2":      {part1, "before part 2"},
+		"half of part 2": {part1 + part2[:30], "before part 2"},
+		"other boundary": {"--C\r\n", "does not begin with the boundary"},
+		"not multipart":  {`{"model":"m"}`, "does not begin with the boundary"},
+		"swapped parts":  {"--B\r\n" + part2, `expected a part named "request_payload"`},
+		"part 1 twice": {part1 + "Content-Disposition: form-data; name=\"request_payload\"\r\n\r\n",
+			`expected a part named "metadata"`},
+		"bytes after": {part1 + part2 + "x", "after the closing boundary"},
+		"a third part": {part1 + strings.TrimSuffix(part2, "--\r\n") + "\r\nmore",
+			"not followed by the closing boundary"},
+		"long headers": {"--B\r\nX: " + strings.Repeat("y", MaxHeaderBytes+10), "longer than"},
+		"long payload": {string(Part1(b, bytes.Repeat([]byte("x"), 200))), "more than 100 bytes"},
+		"long metadata": {part1 + string(Part2(b, strings.Repeat("m", MaxMetadataBytes+1))),
+			"more than 65536 bytes"},
+		"endless payload": {strings.TrimSuffix(part1, "\r\n--B\r\n") + strings.Repeat("x", 300),
+			"more than 100 bytes"},
 		"delimiter trailer": {"--B oops\r\n", "behind the boundary"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +144,8 @@ func FuzzReader(f *testing.F) {
 		if err2 == nil {
 			err2 = pieces.Close()
 		}
-		if (err1 == nil) != (err2 == nil) || whole.Metadata() != pieces.Metadata() || !bytes.Equal(whole.Payload(), pieces.Payload()) {
+		if (err1 == nil) != (err2 == nil) || whole.Metadata() != pieces.Metadata() ||
+			!bytes.Equal(whole.Payload(), pieces.Payload()) {
 			t.Fatalf("cutting changes the reading: %v %v", err1, err2)
 		}
 	})

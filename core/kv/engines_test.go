@@ -75,7 +75,8 @@ func (f *fleet) take(i int, now machine.Time, fx *engine.Effects) {
 		return
 	}
 	var out kvfeed.Effects
-	f.feeds[i].Input(now, kvfeed.Message{Kind: kvfeed.Live, Seq: f.seq[i], Payload: kvcodec.AppendBatch(nil, b, f.form)}, &out)
+	f.feeds[i].Input(now, kvfeed.Message{Kind: kvfeed.Live, Seq: f.seq[i],
+		Payload: kvcodec.AppendBatch(nil, b, f.form)}, &out)
 	f.seq[i]++
 	for _, d := range out.List {
 		if d.Kind != kvfeed.Deliver {
@@ -115,11 +116,13 @@ func TestIndexIsTheUnionOfTheEngines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const indexBlock = 2
 		block := indexBlock * rapid.IntRange(1, 2).Draw(t, "engine blocks per index block")
-		f := &fleet{t: t, block: block, hasher: kv.Hasher{BlockTokens: indexBlock}, form: rapid.SampledFrom([]kvcodec.Form{kvcodec.ArrayForm, kvcodec.MapForm}).Draw(t, "form"),
+		f := &fleet{t: t, block: block, hasher: kv.Hasher{BlockTokens: indexBlock},
+			form:  rapid.SampledFrom([]kvcodec.Form{kvcodec.ArrayForm, kvcodec.MapForm}).Draw(t, "form"),
 			found: map[engine.RequestID]int32{}}
 		f.ix = kvindex.New(kvindex.Config{Hasher: f.hasher, Orphans: 1 << 20})
 		for i := range rapid.IntRange(1, 3).Draw(t, "engines") {
-			e, err := engine.New(engine.Config{Index: uint64(i), Timer: steady{}, BlockSize: block, NumGPUBlocks: rapid.IntRange(12, 40).Draw(t, "blocks"),
+			e, err := engine.New(engine.Config{Index: uint64(i), Timer: steady{}, BlockSize: block,
+				NumGPUBlocks: rapid.IntRange(12, 40).Draw(t, "blocks"),
 				NumCPUBlocks: rapid.SampledFrom([]int{0, 5, 30}).Draw(t, "cpu blocks"),
 				MaxNumSeqs:   8, MaxNumBatchedTokens: 64, MaxModelLen: 24, KVEvents: true})
 			if err != nil {
@@ -177,11 +180,13 @@ func TestIndexIsTheUnionOfTheEngines(t *testing.T) {
 				}
 			}
 			f.prompts[i][id] = tokens
-			f.engines[i].Input(now, &engine.Submit{ID: id, PromptTokens: n, MaxTokens: 1, Hashes: engine.BlockHashes(nil, 0, tokens, block)}, &fx)
+			f.engines[i].Input(now, &engine.Submit{ID: id, PromptTokens: n, MaxTokens: 1,
+				Hashes: engine.BlockHashes(nil, 0, tokens, block)}, &fx)
 			f.take(i, now, &fx)
 			now = f.idle(now)
 			if got := f.found[before]; got != want {
-				t.Fatalf("engine %d finds %d of %d prompt tokens %v, the index foretold %d", i, got, n, tokens[:n], want)
+				t.Fatalf("engine %d finds %d of %d prompt tokens %v, the index foretold %d", i, got, n, tokens[:n],
+					want)
 			}
 		}
 		for i, e := range f.engines {

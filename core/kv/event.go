@@ -16,7 +16,8 @@ const (
 
 var kindNames = [...]string{"", "BlockStored", "BlockRemoved", "AllBlocksCleared", "BlockUpdated", "Heartbeat"}
 
-var documentNames = [...]string{"", "BLOCK_CREATED", "BLOCK_EVICTED", "ALL_BLOCKS_CLEARED", "BLOCK_UPDATED", "HEARTBEAT"}
+var documentNames = [...]string{"", "BLOCK_CREATED", "BLOCK_EVICTED", "ALL_BLOCKS_CLEARED", "BLOCK_UPDATED",
+	"HEARTBEAT"}
 
 // String is vLLM's name of the kind.
 func (k Kind) String() string {

@@ -104,7 +104,8 @@ func newRecordedPicker(t *testing.T, run recordedRun) *recordedPicker {
 		}
 		return otherwise
 	}
-	p := &recordedPicker{t: t, run: run, discover: run.Mode == "discoverPods", feeds: map[string]*recordedFeed{}, weight: 1, now: machine.Second}
+	p := &recordedPicker{t: t, run: run, discover: run.Mode == "discoverPods", feeds: map[string]*recordedFeed{},
+		weight: 1, now: machine.Second}
 	p.hasher.BlockTokens, _ = strconv.Atoi(setting("blockSizeTokens", "16"))
 	p.hasher.Seed = setting("hashSeed", "")
 	if setting("speculativeIndexing", "") == "true" {

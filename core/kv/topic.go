@@ -44,7 +44,8 @@ func CheckName(what, name string) error {
 func ParseTopic(s string) (Topic, error) {
 	rest, ok := strings.CutPrefix(s, TopicPrefix)
 	if !ok {
-		return Topic{}, fmt.Errorf("topic %.80q does not begin with %q: expected kv@<ip>:<port>@<model>", s, TopicPrefix)
+		return Topic{}, fmt.Errorf("topic %.80q does not begin with %q: expected kv@<ip>:<port>@<model>", s,
+			TopicPrefix)
 	}
 	pod, model, _ := strings.Cut(rest, "@")
 	if strings.Contains(model, "@") {

@@ -21,7 +21,8 @@ func (c Coefficients) PerToken() (p PerToken, err error) {
 		name, text string
 		to         *engine.Fixed
 	}{
-		{"step", c.Step, &p.Step}, {"prefillOverhead", c.PrefillOverhead, &p.PrefillOverhead}, {"prefillToken", c.PrefillToken, &p.PrefillToken},
+		{"step", c.Step, &p.Step}, {"prefillOverhead", c.PrefillOverhead, &p.PrefillOverhead},
+		{"prefillToken", c.PrefillToken, &p.PrefillToken},
 		{"decodeSequence", c.DecodeSequence, &p.DecodeSequence}, {"contextToken", c.ContextToken, &p.ContextToken},
 	} {
 		if f.text == "" {

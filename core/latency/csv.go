@@ -31,8 +31,8 @@ var csvHeader = []string{"model", "system", "backend", "tp", "phase", "batch", "
 const maxCSVBytes = 16 << 20
 
 // ParseCSV reads measured points: a header line, then model, system, backend,
-// tp, phase (prefill, decode, or mixed:TOKENS of a decode step that computes a prompt of so many tokens, too), batch, context_tokens and ms per line; lines
-// that begin with # are comments. Errors name file and line.
+// tp, phase (prefill, decode, or mixed:TOKENS of a decode step that computes a prompt of so many tokens, too), batch,
+// context_tokens and ms per line; lines that begin with # are comments. Errors name file and line.
 func ParseCSV(file, text string) ([]Measured, error) {
 	if len(text) > maxCSVBytes {
 		return nil, fmt.Errorf("%s: %d bytes; at most %d are read", file, len(text), maxCSVBytes)
@@ -57,7 +57,8 @@ func ParseCSV(file, text string) ([]Measured, error) {
 		line, _ := r.FieldPos(0)
 		if first {
 			if got := strings.Join(record, ","); got != strings.Join(csvHeader, ",") {
-				return nil, fmt.Errorf("%s:%d: the header is %q; expected %q", file, line, got, strings.Join(csvHeader, ","))
+				return nil, fmt.Errorf("%s:%d: the header is %q; expected %q", file, line, got,
+					strings.Join(csvHeader, ","))
 			}
 			continue
 		}
@@ -84,7 +85,8 @@ func parseRecord(f []string) (m Measured, p Point, err error) {
 		}
 		return n
 	}
-	m = Measured{Model: strings.Clone(f[0]), System: strings.Clone(f[1]), Backend: strings.Clone(f[2]), TP: int(whole("tp", f[3]))}
+	m = Measured{Model: strings.Clone(f[0]), System: strings.Clone(f[1]), Backend: strings.Clone(f[2]),
+		TP: int(whole("tp", f[3]))}
 	p.Batch, p.Context = whole("batch", f[5]), whole("context_tokens", f[6])
 	switch prompt, isMixed := strings.CutPrefix(f[4], "mixed:"); {
 	case isMixed:
@@ -92,7 +94,8 @@ func parseRecord(f []string) (m Measured, p Point, err error) {
 	case f[4] == "decode":
 		p.Decode = true
 	case f[4] != "prefill":
-		err = fmt.Errorf("phase is %q; expected prefill, decode, or mixed:TOKENS for a decode step that computes a prompt of that many tokens, too", f[4])
+		err = fmt.Errorf("phase is %q; expected prefill, decode, or mixed:TOKENS for a decode step that computes a "+
+			"prompt of that many tokens, too", f[4])
 	}
 	v, bad := strconv.ParseFloat(strings.TrimSpace(f[7]), 64)
 	if (bad != nil || !(v > 0 && v <= 3600e3)) && err == nil {
@@ -126,7 +129,8 @@ func builtinPoints(h *hardware.Hardware) ([]Point, string, bool) {
 		}
 		accelerator, err := hardware.AcceleratorNamed(m.System)
 		if err == nil && accelerator.Name == h.Accelerator.Name && sameSize(&shape, &h.Model) {
-			return m.Points, fmt.Sprintf("%s on %s, TP %d, %s, AIConfigurator 0.12.0", m.Model, m.System, m.TP, m.Backend), true
+			return m.Points, fmt.Sprintf("%s on %s, TP %d, %s, AIConfigurator 0.12.0", m.Model, m.System, m.TP,
+				m.Backend), true
 		}
 	}
 	return nil, "", false

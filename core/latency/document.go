@@ -39,17 +39,20 @@ func (Document003) DecodeLine(int, int64) (engine.Line, bool) {
 
 // doubt says why nobody should believe these figures of a hardware, its own example first.
 func (d Document003) doubt(h *hardware.Hardware) string {
-	told := fmt.Sprintf("step times are document 003's: %s for a prompt of %d tokens and %s for each token, which nobody measured", documentPrefill.Duration(), documentPrompt, documentToken.Duration())
+	told := fmt.Sprintf("step times are document 003's: %s for a prompt of %d tokens and %s for each token, which "+
+		"nobody measured", documentPrefill.Duration(), documentPrompt, documentToken.Duration())
 	if h == nil {
 		return told
 	}
 	own := func(what string, s *engine.Step) error {
 		return h.RefuseFaster(what, s, int64(d.StepTime(s).Time()))
 	}
-	err := cmp.Or(own(fmt.Sprintf("a prompt of %d tokens", documentPrompt), hardware.PrefillStep(documentPrompt)), own("a token of one answer", hardware.DecodeStep(1, documentPrompt)), checkAgainst(d, h, "they"))
+	err := cmp.Or(own(fmt.Sprintf("a prompt of %d tokens", documentPrompt), hardware.PrefillStep(documentPrompt)),
+		own("a token of one answer", hardware.DecodeStep(1, documentPrompt)), checkAgainst(d, h, "they"))
 	var fast *hardware.TooFastError
 	if errors.As(err, &fast) {
-		told += fmt.Sprintf("; %s takes %s, faster than the hardware: %s", strings.TrimPrefix(fast.What, "they: "), hardware.Round(fast.Claimed), fast.Bound.Why)
+		told += fmt.Sprintf("; %s takes %s, faster than the hardware: %s", strings.TrimPrefix(fast.What, "they: "),
+			hardware.Round(fast.Claimed), fast.Bound.Why)
 	}
 	return told
 }

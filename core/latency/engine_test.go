@@ -31,7 +31,8 @@ func newTimer(t testing.TB, model, accelerator string, tp, nodes int) *latency.T
 // Macro-steps over the knots of a measured table end exactly where single
 // steps end, token by token.
 func TestMacroStepsOverTables(t *testing.T) {
-	timers := []*latency.Timer{newTimer(t, "Llama-3.1-8B", "H100", 1, 1), newTimer(t, "Llama-3.1-70B", "H100", 8, 2), newTimer(t, "gpt-oss-20b", "L40S", 1, 1)}
+	timers := []*latency.Timer{newTimer(t, "Llama-3.1-8B", "H100", 1, 1), newTimer(t, "Llama-3.1-70B", "H100", 8, 2),
+		newTimer(t, "gpt-oss-20b", "L40S", 1, 1)}
 	rapid.Check(t, func(t *rapid.T) {
 		timer := rapid.SampledFrom(timers).Draw(t, "timer")
 		type arrival struct {
@@ -42,7 +43,8 @@ func TestMacroStepsOverTables(t *testing.T) {
 		var at machine.Time
 		for range rapid.IntRange(1, 12).Draw(t, "requests") {
 			at += machine.Time(rapid.Int64Range(0, 40e6).Draw(t, "gap"))
-			arrivals = append(arrivals, arrival{at, rapid.IntRange(1, 3000).Draw(t, "prompt"), rapid.IntRange(1, 400).Draw(t, "output")})
+			arrivals = append(arrivals,
+				arrival{at, rapid.IntRange(1, 3000).Draw(t, "prompt"), rapid.IntRange(1, 400).Draw(t, "output")})
 		}
 		play := func(single bool) []string {
 			e, err := engine.New(engine.Config{Timer: timer, SingleSteps: single})
@@ -51,7 +53,8 @@ func TestMacroStepsOverTables(t *testing.T) {
 			}
 			var fx engine.Effects
 			for i, a := range arrivals {
-				e.Input(a.at, &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: a.prompt, MaxTokens: a.output, Interest: engine.EveryToken}, &fx)
+				e.Input(a.at, &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: a.prompt, MaxTokens: a.output,
+					Interest: engine.EveryToken}, &fx)
 			}
 			for at, ok := e.Next(); ok; at, ok = e.Next() {
 				e.Advance(at, &fx)
@@ -63,7 +66,8 @@ func TestMacroStepsOverTables(t *testing.T) {
 					tokens = append(tokens, fmt.Sprintf("%d kind %d at %d", f.Request, f.Kind, f.At))
 				case engine.Tokens:
 					for k := range int(f.Count) {
-						tokens = append(tokens, fmt.Sprintf("%d token %d at %d", f.Request, int(f.First)+k, f.Schedule.End(k+1)))
+						tokens = append(tokens, fmt.Sprintf("%d token %d at %d", f.Request, int(f.First)+k,
+							f.Schedule.End(k+1)))
 					}
 				}
 			}
@@ -92,13 +96,15 @@ func TestEngineTakesTheTablesTimes(t *testing.T) {
 			if p.Decode {
 				prompt, output = int(p.Context)-1, 2
 			}
-			e, err := engine.New(engine.Config{Timer: timer, MaxNumSeqs: 256, MaxNumBatchedTokens: 1 << 23, MaxModelLen: 1 << 16, NumGPUBlocks: 1 << 20})
+			e, err := engine.New(engine.Config{Timer: timer, MaxNumSeqs: 256, MaxNumBatchedTokens: 1 << 23,
+				MaxModelLen: 1 << 16, NumGPUBlocks: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var fx engine.Effects
 			for i := range p.Batch {
-				e.Input(0, &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: prompt, MaxTokens: output, Interest: engine.EveryToken}, &fx)
+				e.Input(0, &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: prompt, MaxTokens: output,
+					Interest: engine.EveryToken}, &fx)
 			}
 			var first, last machine.Time
 			finished := int64(0)
@@ -120,7 +126,8 @@ func TestEngineTakesTheTablesTimes(t *testing.T) {
 				took = last - first
 			}
 			if r := float64(took) / float64(p.Nanoseconds); finished != p.Batch || r < .98 || r > 1.02 {
-				t.Errorf("%s on %s, TP %d: %s: the engine finished %d requests and took %s, the table has %s", m.Model, m.System, m.TP, p, finished, took, hardware.Round(p.Nanoseconds))
+				t.Errorf("%s on %s, TP %d: %s: the engine finished %d requests and took %s, the table has %s", m.Model,
+					m.System, m.TP, p, finished, took, hardware.Round(p.Nanoseconds))
 			}
 			held++
 		}
@@ -158,7 +165,8 @@ func TestBatchingComparison(t *testing.T) {
 				id := engine.RequestID(len(begun) + 1)
 				draw := machine.NewDraw(1, "batching", "output", uint64(id))
 				begun[id] = now
-				e.Input(now, &engine.Submit{ID: id, PromptTokens: prompt, MaxTokens: int(draw.Between(machine.Time(low), machine.Time(high)))}, &fx)
+				e.Input(now, &engine.Submit{ID: id, PromptTokens: prompt,
+					MaxTokens: int(draw.Between(machine.Time(low), machine.Time(high)))}, &fx)
 			}
 			for range clients {
 				send(0)

@@ -28,14 +28,16 @@ var utilisation = map[string]struct{ prefill, decode int64 }{"H100": {45, 30}, "
 func NewInferenceSim(h *hardware.Hardware) (*InferenceSim, error) {
 	part, ok := utilisation[h.Accelerator.Name]
 	if !ok {
-		return nil, fmt.Errorf("inference-sim has no utilisation of %s; expected H100, A100-80GB or L40S, or another source", h.Accelerator.Name)
+		return nil, fmt.Errorf("inference-sim has no utilisation of %s; expected H100, A100-80GB or L40S, or another "+
+			"source", h.Accelerator.Name)
 	}
 	r, err := NewRoofline(*h)
 	if err != nil {
 		return nil, err
 	}
 	peak := h.Accelerator.FLOPS(h.Weights.Compute) / 100
-	t := &InferenceSim{r: r, prefill: peak * part.prefill, decode: peak * part.decode, bandwidth: h.Accelerator.BandwidthBytes}
+	t := &InferenceSim{r: r, prefill: peak * part.prefill, decode: peak * part.decode,
+		bandwidth: h.Accelerator.BandwidthBytes}
 	t.multiply = engine.Fixed(machine.MulDiv(r.PairFLOP, 1e9<<engine.FixedShift, t.decode))
 	t.read = engine.Fixed(machine.MulDiv(r.kvBytes, 1e9<<engine.FixedShift, t.bandwidth))
 	return t, nil
@@ -52,7 +54,8 @@ func (t *InferenceSim) parts(s *engine.Step) (compute, memory engine.Fixed) {
 	batch := int64(s.DecodeSeqs)
 	sampled := batch + int64(s.PrefillFinished)
 	arithmetic := func(tokens, sampled, rate int64) int64 {
-		return machine.MulDiv(tokens, machine.MulDiv(t.r.tokenFLOP, 1e12, rate), 1000) + machine.MulDiv(sampled, machine.MulDiv(t.r.headFLOP, 1e12, rate), 1000)
+		return machine.MulDiv(tokens, machine.MulDiv(t.r.tokenFLOP, 1e12, rate), 1000) +
+			machine.MulDiv(sampled, machine.MulDiv(t.r.headFLOP, 1e12, rate), 1000)
 	}
 	ns := arithmetic(batch, batch, t.decode) + arithmetic(s.PrefillTokens, int64(s.PrefillFinished), t.prefill)
 	ns += machine.MulDiv(s.PrefillPairs, machine.MulDiv(t.r.PairFLOP, 1e12, t.prefill), 1000)
@@ -62,13 +65,15 @@ func (t *InferenceSim) parts(s *engine.Step) (compute, memory engine.Fixed) {
 		bytes += t.r.headBytes
 	}
 	bytes += t.r.kvBytes * s.PrefillContext
-	return compute, engine.Fixed(machine.MulDiv(bytes, 1e9, t.bandwidth))<<engine.FixedShift + t.read*engine.Fixed(s.DecodeContext)
+	return compute, engine.Fixed(machine.MulDiv(bytes, 1e9, t.bandwidth))<<engine.FixedShift +
+		t.read*engine.Fixed(s.DecodeContext)
 }
 
 // DecodeLine implements engine.StepTimer: there is one knot, where arithmetic and reading take as long.
 func (t *InferenceSim) DecodeLine(batch int, context int64) (engine.Line, bool) {
 	compute, memory := t.parts(&engine.Step{DecodeSeqs: batch, DecodeContext: context})
-	line, other := engine.Line{Base: compute, Slope: t.multiply, Until: engine.NoKnot}, engine.Line{Base: memory, Slope: t.read, Until: engine.NoKnot}
+	line, other := engine.Line{Base: compute, Slope: t.multiply, Until: engine.NoKnot},
+		engine.Line{Base: memory, Slope: t.read, Until: engine.NoKnot}
 	if memory > compute || memory == compute && t.read > t.multiply {
 		line, other = other, line
 	}

@@ -77,7 +77,8 @@ func (r *Roofline) StepTime(s *engine.Step) engine.Fixed {
 
 // DecodeLine implements engine.StepTimer: a straight line in the context.
 func (r *Roofline) DecodeLine(batch int, context int64) (engine.Line, bool) {
-	return engine.Line{Base: r.decode(int64(batch)) + r.contextToken*engine.Fixed(context), Slope: r.contextToken, Until: engine.NoKnot}, true
+	return engine.Line{Base: r.decode(int64(batch)) + r.contextToken*engine.Fixed(context), Slope: r.contextToken,
+		Until: engine.NoKnot}, true
 }
 
 func (r *Roofline) decode(batch int64) engine.Fixed {
@@ -87,7 +88,8 @@ func (r *Roofline) decode(batch int64) engine.Fixed {
 // batch is everything but attention, in nanoseconds.
 func (r *Roofline) batch(tokens, sampled int64) int64 {
 	ns := int64(stepNanoseconds) + int64(r.h.Model.Layers)*layerNanoseconds + sampled*sampleNanoseconds
-	ns += overlap(machine.MulDiv(tokens, machine.MulDiv(r.tokenFLOP, 1e12, r.flopRate), 1000), machine.MulDiv(r.denseBytes+r.expertBytes*r.expertsTouched(tokens), 1e9, r.byteRate))
+	ns += overlap(machine.MulDiv(tokens, machine.MulDiv(r.tokenFLOP, 1e12, r.flopRate), 1000),
+		machine.MulDiv(r.denseBytes+r.expertBytes*r.expertsTouched(tokens), 1e9, r.byteRate))
 	if sampled > 0 {
 		ns += max(machine.MulDiv(sampled*r.headFLOP, 1e9, r.flopRate), machine.MulDiv(r.headBytes, 1e9, r.byteRate))
 	}
@@ -114,7 +116,8 @@ func communication(h *hardware.Hardware, g *hardware.Group, tokens, sampled int6
 	if g.TP < 2 {
 		return 0
 	}
-	return 2*int64(h.Model.Layers)*g.AllReduce(2*tokens*int64(h.Model.Hidden)) + g.AllGather(2*sampled*int64(h.Model.Vocab)) + g.Broadcast(broadcastBytes(tokens, sampled))
+	return 2*int64(h.Model.Layers)*g.AllReduce(2*tokens*int64(h.Model.Hidden)) +
+		g.AllGather(2*sampled*int64(h.Model.Vocab)) + g.Broadcast(broadcastBytes(tokens, sampled))
 }
 
 // broadcastBytes is the leader's word to its ranks: a token id for each token

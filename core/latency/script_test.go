@@ -38,26 +38,33 @@ func runScript(td *datadriven.TestData, hw **hardware.Hardware) (string, error) 
 	h := *hw
 	switch td.Cmd {
 	case "hardware":
-		n := hardware.Names{Model: args["model"], Accelerator: args["on"], TP: number("tp"), Nodes: number("nodes"), Between: args["between"],
+		n := hardware.Names{Model: args["model"], Accelerator: args["on"], TP: number("tp"), Nodes: number("nodes"),
+			Between:      args["between"],
 			Quantization: args["quantization"], KVCacheDType: args["kv"], NCCLIBDisable: args["NCCL_IB_DISABLE"] == "1"}
 		var err error
 		if *hw, err = n.Resolve(); err != nil {
 			return "", err
 		}
 		h = *hw
-		return fmt.Sprintf("%s: %.1f B parameters, %.1f GiB of weights on each of %d ranks of %s\n", h.Model.Name, float64(h.Model.Params())/1e9,
+		return fmt.Sprintf("%s: %.1f B parameters, %.1f GiB of weights on each of %d ranks of %s\n", h.Model.Name,
+			float64(h.Model.Params())/1e9,
 			float64(h.WeightBytes())/(1<<30), h.Group.TP, h.Accelerator.Name), nil
 	case "kv":
 		n := int64(number("tokens"))
-		return fmt.Sprintf("%d bytes per token, %.0f MiB for %d tokens\n", h.Model.KVBytesPerToken(h.KV), float64(n*h.Model.KVBytesPerToken(h.KV))/(1<<20), n), nil
+		return fmt.Sprintf("%d bytes per token, %.0f MiB for %d tokens\n", h.Model.KVBytesPerToken(h.KV),
+			float64(n*h.Model.KVBytesPerToken(h.KV))/(1<<20), n), nil
 	case "memory":
 		util, _ := strconv.ParseFloat(args["util"], 64)
-		p, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: h, GPUMemoryUtilization: util, MaxNumSeqs: number("seqs"), MaxNumBatchedTokens: number("tokens"),
-			MaxModelLen: number("len"), SwapSpaceBytes: int64(number("swapGiB")) << 30, HostLimitBytes: int64(number("limitGiB")) << 30})
+		p, err := hardware.PlanMemory(
+			hardware.MemoryConfig{Hardware: h, GPUMemoryUtilization: util, MaxNumSeqs: number("seqs"),
+				MaxNumBatchedTokens: number("tokens"),
+				MaxModelLen:         number("len"), SwapSpaceBytes: int64(number("swapGiB")) << 30,
+				HostLimitBytes: int64(number("limitGiB")) << 30})
 		if err != nil {
 			return "", err
 		}
-		return fmt.Sprintf("weights %s, activations %s, runtime %s, KV %s: %d GPU blocks (%d tokens), %d CPU blocks\n", gigabytes(p.Weights), gigabytes(p.Activations), gigabytes(p.Runtime), gigabytes(p.KV),
+		return fmt.Sprintf("weights %s, activations %s, runtime %s, KV %s: %d GPU blocks (%d tokens), %d CPU blocks\n",
+			gigabytes(p.Weights), gigabytes(p.Activations), gigabytes(p.Runtime), gigabytes(p.KV),
 			p.NumGPUBlocks, p.NumGPUBlocks*16, p.NumCPUBlocks), nil
 	case "table":
 		all, err := ParseCSV("points.csv", strings.Join(csvHeader, ",")+"\n"+td.Input+"\n")
@@ -85,19 +92,24 @@ func runScript(td *datadriven.TestData, hw **hardware.Hardware) (string, error) 
 			if td.Cmd == "step" {
 				ns := int64(timer.StepTime(s).Time())
 				compute, bandwidth := h.Usage(s, ns)
-				out += fmt.Sprintf("%s: %s (MFU %d %%, MBU %d %%)\n", line, hardware.Round(ns), compute/10, bandwidth/10)
+				out += fmt.Sprintf("%s: %s (MFU %d %%, MBU %d %%)\n", line, hardware.Round(ns), compute/10,
+					bandwidth/10)
 				continue
 			}
 			b := timer.Split(s, timer.StepTime(s).Time())
-			out += fmt.Sprintf("%s: %s = broadcast %s + compute %s + %d all-reduces of %s + gather %s\n", line, b.Total.Duration(), b.Broadcast.Duration(), b.Compute.Duration(), b.AllReduces, b.AllReduce.Duration(), b.Gather.Duration())
+			out += fmt.Sprintf("%s: %s = broadcast %s + compute %s + %d all-reduces of %s + gather %s\n", line,
+				b.Total.Duration(), b.Broadcast.Duration(), b.Compute.Duration(), b.AllReduces, b.AllReduce.Duration(),
+				b.Gather.Duration())
 		}
 		return out, nil
 	case "constant":
 		ttft, _ := dist.Parse(args["ttft"])
 		itl, _ := dist.Parse(args["itl"])
 		timer := Constant{machine.Time(ttft.Quantile(.5)), machine.Time(itl.Quantile(.5))}
-		total := timer.StepTime(hardware.PrefillStep(2000)).Time() + machine.Time(number("tokens"))*timer.StepTime(hardware.DecodeStep(1, 2000)).Time()
-		return fmt.Sprintf("%s prefill + %d tokens × %s = %s\n", timer.TimeToFirstToken.Duration(), number("tokens"), timer.InterTokenLatency.Duration(), total.Duration()), nil
+		total := timer.StepTime(hardware.PrefillStep(2000)).Time() +
+			machine.Time(number("tokens"))*timer.StepTime(hardware.DecodeStep(1, 2000)).Time()
+		return fmt.Sprintf("%s prefill + %d tokens × %s = %s\n", timer.TimeToFirstToken.Duration(), number("tokens"),
+			timer.InterTokenLatency.Duration(), total.Duration()), nil
 	}
 	return "", fmt.Errorf("unknown command %s", td.Cmd)
 }

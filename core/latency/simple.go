@@ -46,7 +46,8 @@ type PerToken struct {
 
 // StepTime implements engine.StepTimer.
 func (p PerToken) StepTime(s *engine.Step) engine.Fixed {
-	t := p.Step + p.PrefillToken*engine.Fixed(s.PrefillTokens) + p.DecodeSequence*engine.Fixed(s.DecodeSeqs) + p.ContextToken*engine.Fixed(s.DecodeContext)
+	t := p.Step + p.PrefillToken*engine.Fixed(s.PrefillTokens) + p.DecodeSequence*engine.Fixed(s.DecodeSeqs) +
+		p.ContextToken*engine.Fixed(s.DecodeContext)
 	if s.PrefillTokens > 0 {
 		t += p.PrefillOverhead
 	}
@@ -74,10 +75,12 @@ func (p PerToken) check(h *hardware.Hardware) error {
 		limit machine.Time
 	}{
 		{"step", p.Step, 3600 * machine.Second}, {"prefillOverhead", p.PrefillOverhead, 3600 * machine.Second},
-		{"prefillToken", p.PrefillToken, machine.Second}, {"decodeSequence", p.DecodeSequence, machine.Second}, {"contextToken", p.ContextToken, machine.Millisecond},
+		{"prefillToken", p.PrefillToken, machine.Second}, {"decodeSequence", p.DecodeSequence, machine.Second},
+		{"contextToken", p.ContextToken, machine.Millisecond},
 	} {
 		if c.value < 0 || c.value > engine.ToFixed(c.limit) {
-			return fmt.Errorf("latency: %s is %s; expected 0 to %s", c.name, c.value.Time().Duration(), c.limit.Duration())
+			return fmt.Errorf("latency: %s is %s; expected 0 to %s", c.name, c.value.Time().Duration(),
+				c.limit.Duration())
 		}
 	}
 	return checkAgainst(p, h, "the coefficient set")
@@ -92,14 +95,16 @@ func checkAgainst(t engine.StepTimer, h *hardware.Hardware, what string) error {
 	longest := int64(h.Model.MaxModelLen)
 	for n := int64(1); n <= min(longest, 1<<17); n *= 2 {
 		step := hardware.PrefillStep(n)
-		if err := h.RefuseFaster(fmt.Sprintf("%s: prefill of %d tokens", what, n), step, int64(t.StepTime(step).Time())); err != nil {
+		if err := h.RefuseFaster(fmt.Sprintf("%s: prefill of %d tokens", what, n), step,
+			int64(t.StepTime(step).Time())); err != nil {
 			return err
 		}
 	}
 	for batch := int64(1); batch <= 512; batch *= 2 {
 		for context := int64(128); context <= min(longest, 1<<14); context *= 2 {
 			step := hardware.DecodeStep(batch, context)
-			if err := h.RefuseFaster(fmt.Sprintf("%s: decode of %d sequences of %d tokens", what, batch, context), step, int64(t.StepTime(step).Time())); err != nil {
+			if err := h.RefuseFaster(fmt.Sprintf("%s: decode of %d sequences of %d tokens", what, batch, context), step,
+				int64(t.StepTime(step).Time())); err != nil {
 				return err
 			}
 		}

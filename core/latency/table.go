@@ -57,8 +57,10 @@ func NewTable(points []Point, h *hardware.Hardware) (*Table, error) {
 	var mixes []Point
 	for _, p := range points {
 		what := p.String()
-		if p.Batch < 1 || p.Batch > 1<<16 || p.Context < 1 || p.Context > 1<<24 || p.Nanoseconds < 1 || p.Nanoseconds > 3600e9 {
-			return nil, fmt.Errorf("table: %s takes %s: batch must be 1 to 65536, context 1 to 16777216 tokens, time above 0 and at most 1h", what, hardware.Round(p.Nanoseconds))
+		if p.Batch < 1 || p.Batch > 1<<16 || p.Context < 1 || p.Context > 1<<24 || p.Nanoseconds < 1 ||
+			p.Nanoseconds > 3600e9 {
+			return nil, fmt.Errorf("table: %s takes %s: batch must be 1 to 65536, context 1 to 16777216 tokens, time "+
+				"above 0 and at most 1h", what, hardware.Round(p.Nanoseconds))
 		}
 		var twice bool
 		switch {
@@ -86,7 +88,8 @@ func NewTable(points []Point, h *hardware.Hardware) (*Table, error) {
 		}
 	}
 	if len(prefill) < 2 || len(decode) == 0 {
-		return nil, fmt.Errorf("table has %d prefill and %d decode points; expected at least 2 prompt lengths and 1 decode step", len(prefill), len(decode))
+		return nil, fmt.Errorf("table has %d prefill and %d decode points; expected at least 2 prompt lengths and 1 "+
+			"decode step", len(prefill), len(decode))
 	}
 	batches, contexts := map[int64]bool{}, map[int64]bool{}
 	for c := range decode {
@@ -98,12 +101,15 @@ func NewTable(points []Point, h *hardware.Hardware) (*Table, error) {
 		for i, c := range t.contexts {
 			ns, ok := decode[cell{b, c}]
 			if !ok {
-				return nil, fmt.Errorf("table: decode of %d sequences of %d tokens is missing; expected every batch with every context", b, c)
+				return nil, fmt.Errorf("table: decode of %d sequences of %d tokens is missing; expected every batch "+
+					"with every context", b, c)
 			}
 			row[i] = engine.Fixed(ns) << engine.FixedShift
 		}
 		if at := lift(row); at >= 0 {
-			return nil, fmt.Errorf("table: decode of %d sequences takes %s at %d tokens and less at a longer context; expected times that do not fall", b, hardware.Round(decode[cell{b, t.contexts[at]}]), t.contexts[at])
+			return nil, fmt.Errorf("table: decode of %d sequences takes %s at %d tokens and less at a longer "+
+				"context; expected times that do not fall", b, hardware.Round(decode[cell{b, t.contexts[at]}]),
+				t.contexts[at])
 		}
 		t.decode = append(t.decode, row)
 	}
@@ -150,7 +156,8 @@ func (t *Table) fitPrefill(prefill map[int64]int64) error {
 		t.linear = append(t.linear, engine.Fixed(prefill[p])<<engine.FixedShift-t.pairs(p*(p+1)/2))
 	}
 	if at := lift(t.linear); at >= 0 || t.linear[0] <= 0 {
-		return fmt.Errorf("table: prefill of %d tokens does not fit its neighbours: without attention longer prompts would take less time", t.prompts[max(at, 0)])
+		return fmt.Errorf("table: prefill of %d tokens does not fit its neighbours: without attention longer prompts "+
+			"would take less time", t.prompts[max(at, 0)])
 	}
 	last := len(t.batches) - 1
 	if k := len(t.contexts); k > 1 {
@@ -182,7 +189,8 @@ func (t *Table) fitMixed(points []Point) error {
 	}
 	share := product / square
 	if share < 0 || share > 4 {
-		return fmt.Errorf("table: prompts take %.2f times as long beside decoding as alone; expected 0 to 4: the mixed steps and the others are not of the same server", share)
+		return fmt.Errorf("table: prompts take %.2f times as long beside decoding as alone; expected 0 to 4: the "+
+			"mixed steps and the others are not of the same server", share)
 	}
 	t.mixed = engine.FixedNanos(share)
 	return nil
@@ -293,7 +301,8 @@ func (t *Table) attention(s *engine.Step) engine.Fixed {
 func (t *Table) parts(s *engine.Step) (decode, prompt engine.Fixed) {
 	batch := int64(s.DecodeSeqs)
 	decode = t.line(batch, s.DecodeContext).Base - t.extra(batch, batch)
-	return decode, t.tokens(s.PrefillTokens+batch) - t.tokens(batch) + t.attention(s) + t.extra(s.PrefillTokens+batch, batch+int64(s.PrefillFinished))
+	return decode, t.tokens(s.PrefillTokens+batch) - t.tokens(batch) + t.attention(s) +
+		t.extra(s.PrefillTokens+batch, batch+int64(s.PrefillFinished))
 }
 
 // Step is what the point measured.
@@ -312,7 +321,8 @@ func (p Point) Step() *engine.Step {
 // String names the point as errors do.
 func (p Point) String() string {
 	if p.Prompt > 0 {
-		return fmt.Sprintf("prefill of %d tokens beside decode of %d sequences of %d tokens", p.Prompt, p.Batch, p.Context)
+		return fmt.Sprintf("prefill of %d tokens beside decode of %d sequences of %d tokens", p.Prompt, p.Batch,
+			p.Context)
 	}
 	if p.Decode {
 		return fmt.Sprintf("decode of %d sequences of %d tokens", p.Batch, p.Context)

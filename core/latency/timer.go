@@ -77,8 +77,10 @@ func New(c Config) (*Timer, error) {
 		if err := c.Hardware.Check(); err != nil {
 			return nil, fmt.Errorf("latency: %w", err)
 		}
-	} else if c.Kind == KindAuto || c.Kind == KindTable && c.Points == nil || c.Kind == KindRoofline || c.Kind == KindInferenceSim {
-		return nil, fmt.Errorf("latency: kind %q needs a model and an accelerator; name them, or use kind %s or %s", c.Kind, KindConstant, KindPerToken)
+	} else if c.Kind == KindAuto || c.Kind == KindTable && c.Points == nil || c.Kind == KindRoofline ||
+		c.Kind == KindInferenceSim {
+		return nil, fmt.Errorf("latency: kind %q needs a model and an accelerator; name them, or use kind %s or %s",
+			c.Kind, KindConstant, KindPerToken)
 	}
 	if u := c.Jitter.Factor; u.Unit() != dist.Millionths && !isZero(u) {
 		return nil, fmt.Errorf("latency: jitter factor %s has the wrong unit; expected a factor such as ±10%%", u)
@@ -96,12 +98,15 @@ func (t *Timer) choose(c Config) (err error) {
 	h := c.Hardware
 	switch c.Kind {
 	case KindConstant:
-		if c.Constant.TimeToFirstToken < 0 || c.Constant.InterTokenLatency < 0 || max(c.Constant.TimeToFirstToken, c.Constant.InterTokenLatency) > 3600*machine.Second {
-			return fmt.Errorf("constant times must be between 0 and 1h, got %s and %s", c.Constant.TimeToFirstToken.Duration(), c.Constant.InterTokenLatency.Duration())
+		if c.Constant.TimeToFirstToken < 0 || c.Constant.InterTokenLatency < 0 ||
+			max(c.Constant.TimeToFirstToken, c.Constant.InterTokenLatency) > 3600*machine.Second {
+			return fmt.Errorf("constant times must be between 0 and 1h, got %s and %s",
+				c.Constant.TimeToFirstToken.Duration(), c.Constant.InterTokenLatency.Duration())
 		}
 		t.inner, t.source = c.Constant, "constant"
 		if h != nil {
-			return h.RefuseFaster("the constant inter-token latency: decode of 1 sequence of 1 token", hardware.DecodeStep(1, 1), int64(c.Constant.InterTokenLatency))
+			return h.RefuseFaster("the constant inter-token latency: decode of 1 sequence of 1 token",
+				hardware.DecodeStep(1, 1), int64(c.Constant.InterTokenLatency))
 		}
 		return nil
 	case KindPerToken:
@@ -110,7 +115,8 @@ func (t *Timer) choose(c Config) (err error) {
 	case KindRoofline:
 		return t.roofline()
 	case KindInferenceSim:
-		t.source = fmt.Sprintf("inference-sim's roofline of %s on %s, TP %d", h.Model.Name, h.Accelerator.Name, h.Group.TP)
+		t.source = fmt.Sprintf("inference-sim's roofline of %s on %s, TP %d", h.Model.Name, h.Accelerator.Name,
+			h.Group.TP)
 		t.inner, err = NewInferenceSim(h)
 		return err
 	case KindDocument:
@@ -124,7 +130,8 @@ func (t *Timer) choose(c Config) (err error) {
 				if c.Kind == KindAuto {
 					return t.roofline()
 				}
-				return fmt.Errorf("there is no built-in table for %s on %s with TP %d; give points, or use kind %s", h.Model.Name, h.Accelerator.Name, h.Group.TP, KindRoofline)
+				return fmt.Errorf("there is no built-in table for %s on %s with TP %d; give points, or use kind %s",
+					h.Model.Name, h.Accelerator.Name, h.Group.TP, KindRoofline)
 			}
 		}
 		table, err := NewTable(points, h)
@@ -136,19 +143,23 @@ func (t *Timer) choose(c Config) (err error) {
 			one := h.Group
 			one.Nodes, one.Within = 1, h.Accelerator.Fabric
 			table.extra = func(tokens, sampled int64) engine.Fixed {
-				return engine.Fixed(max(0, communication(h, &h.Group, tokens, sampled)-communication(h, &one, tokens, sampled))) << engine.FixedShift
+				return engine.Fixed(max(0,
+					communication(h, &h.Group, tokens, sampled)-communication(h, &one, tokens,
+						sampled))) << engine.FixedShift
 			}
 		}
 		t.inner, t.source = table, source
 		return nil
 	}
-	return fmt.Errorf("kind %q is unknown; expected %s, %s, %s, %s, %s, %s or nothing", c.Kind, KindConstant, KindPerToken, KindTable, KindRoofline, KindInferenceSim, KindDocument)
+	return fmt.Errorf("kind %q is unknown; expected %s, %s, %s, %s, %s, %s or nothing", c.Kind, KindConstant,
+		KindPerToken, KindTable, KindRoofline, KindInferenceSim, KindDocument)
 }
 
 func (t *Timer) roofline() error {
 	r, err := NewRoofline(*t.hardware)
 	t.inner = r
-	t.source = fmt.Sprintf("roofline of %s on %s, TP %d", t.hardware.Model.Name, t.hardware.Accelerator.Name, t.hardware.Group.TP)
+	t.source = fmt.Sprintf("roofline of %s on %s, TP %d", t.hardware.Model.Name, t.hardware.Accelerator.Name,
+		t.hardware.Group.TP)
 	return err
 }
 

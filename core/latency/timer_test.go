@@ -45,12 +45,14 @@ func TestBuiltinTables(t *testing.T) {
 		for _, p := range m.Points {
 			points++
 			if got := timer.StepTime(p.Step()).Time(); math.Abs(float64(got)/float64(p.Nanoseconds)-1) > .02 {
-				t.Errorf("%s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p, hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
+				t.Errorf("%s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p, hardware.Round(int64(got)),
+					hardware.Round(p.Nanoseconds))
 			}
 			got := roof.StepTime(p.Step()).Time()
 			off = append(off, math.Abs(float64(got)/float64(p.Nanoseconds)-1))
 			if last := off[len(off)-1]; last > .25 {
-				t.Errorf("roofline of %s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p, hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
+				t.Errorf("roofline of %s on %s TP %d: %s: %s, measured %s", m.Model, m.System, m.TP, p,
+					hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
 			}
 		}
 		sort.Float64s(off)
@@ -69,11 +71,16 @@ func someTimers(t testing.TB) map[string]engine.StepTimer {
 	experts := mustResolve(t, hardware.Names{Model: "openai/gpt-oss-120b", Accelerator: "H100", TP: 2})
 	timers := map[string]engine.StepTimer{}
 	for name, c := range map[string]Config{
-		"table": {Hardware: table}, "table over nodes": {Hardware: spread}, "roofline": {Kind: KindRoofline, Hardware: table}, "experts": {Hardware: experts},
-		"inference-sim": {Kind: KindInferenceSim, Hardware: table}, "inference-sim of experts": {Kind: KindInferenceSim, Hardware: experts},
-		"document":  {Kind: KindDocument, Hardware: table},
-		"constant":  {Kind: KindConstant, Constant: Constant{100 * machine.Millisecond, 20 * machine.Millisecond}},
-		"per-token": {Kind: KindPerToken, PerToken: PerToken{engine.FixedNanos(6.1e6), 0, engine.FixedNanos(20500), engine.FixedNanos(9000), engine.FixedNanos(.044)}},
+		"table": {Hardware: table}, "table over nodes": {Hardware: spread},
+		"roofline": {Kind: KindRoofline, Hardware: table}, "experts": {Hardware: experts},
+		"inference-sim":            {Kind: KindInferenceSim, Hardware: table},
+		"inference-sim of experts": {Kind: KindInferenceSim, Hardware: experts},
+		"document":                 {Kind: KindDocument, Hardware: table},
+		"constant": {Kind: KindConstant,
+			Constant: Constant{100 * machine.Millisecond, 20 * machine.Millisecond}},
+		"per-token": {Kind: KindPerToken,
+			PerToken: PerToken{engine.FixedNanos(6.1e6), 0, engine.FixedNanos(20500), engine.FixedNanos(9000),
+				engine.FixedNanos(.044)}},
 	} {
 		timer, err := New(c)
 		if err != nil {
@@ -113,8 +120,9 @@ func TestMoreWorkTakesLonger(t *testing.T) {
 			n := rapid.Int64Range(1, 8192).Draw(t, "new")
 			before := rapid.Int64Range(0, 30_000).Draw(t, "before")
 			batch := rapid.Int64Range(0, 256).Draw(t, "batch")
-			step := engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: n, PrefillContext: before, PrefillPairs: n*before + n*(n+1)/2,
-				DecodeSeqs: int(batch), DecodeContext: batch * rapid.Int64Range(1, 4096).Draw(t, "context")}
+			step := engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: n, PrefillContext: before,
+				PrefillPairs: n*before + n*(n+1)/2,
+				DecodeSeqs:   int(batch), DecodeContext: batch * rapid.Int64Range(1, 4096).Draw(t, "context")}
 			long := step
 			long.PrefillTokens, long.PrefillPairs = n+64, (n+64)*before+(n+64)*(n+65)/2
 			alone := step
@@ -152,7 +160,8 @@ func TestMixedSteps(t *testing.T) {
 			t.Errorf("%s: %s, expected %s", p, hardware.Round(int64(got)), hardware.Round(p.Nanoseconds))
 		}
 	}
-	if _, err := NewTable(append(points[:len(points):len(points)], beside(2048, 9)), h); err == nil || !strings.Contains(err.Error(), "not of the same server") {
+	if _, err := NewTable(append(points[:len(points):len(points)], beside(2048, 9)), h); err == nil ||
+		!strings.Contains(err.Error(), "not of the same server") {
 		t.Errorf("found %v", err)
 	}
 }
@@ -164,7 +173,8 @@ func TestChunksAddUp(t *testing.T) {
 	whole := timer.StepTime(hardware.PrefillStep(32768)).Time()
 	var sum machine.Time
 	for start := int64(0); start < 32768; start += 8192 {
-		sum += timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillTokens: 8192, PrefillContext: start, PrefillPairs: 8192*start + 8192*8193/2}).Time()
+		sum += timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillTokens: 8192, PrefillContext: start,
+			PrefillPairs: 8192*start + 8192*8193/2}).Time()
 	}
 	if r := float64(sum) / float64(whole); r < .97 || r > 1.15 {
 		t.Errorf("four chunks take %s, the whole %s", hardware.Round(int64(sum)), hardware.Round(int64(whole)))
@@ -175,7 +185,8 @@ func TestChunksAddUp(t *testing.T) {
 // the arithmetic.
 func TestTooFast(t *testing.T) {
 	h := mustResolve(t, hardware.Names{Model: "Llama-3.1-8B", Accelerator: "H100"})
-	_, err := New(Config{Kind: KindPerToken, Hardware: h, PerToken: PerToken{Step: engine.FixedNanos(6.6e6), PrefillToken: engine.FixedNanos(2450)}})
+	_, err := New(Config{Kind: KindPerToken, Hardware: h,
+		PerToken: PerToken{Step: engine.FixedNanos(6.6e6), PrefillToken: engine.FixedNanos(2450)}})
 	var tooFast *hardware.TooFastError
 	if !errors.As(err, &tooFast) || tooFast.Claimed >= tooFast.Bound.Nanoseconds {
 		t.Fatalf("got %v", err)
@@ -193,7 +204,8 @@ func TestJitter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Kind: KindConstant, Constant: Constant{100 * machine.Millisecond, 20 * machine.Millisecond}, Seed: 1, Component: "a", Jitter: Jitter{Factor: factor}}
+	c := Config{Kind: KindConstant, Constant: Constant{100 * machine.Millisecond, 20 * machine.Millisecond}, Seed: 1,
+		Component: "a", Jitter: Jitter{Factor: factor}}
 	timer, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -216,11 +228,13 @@ func TestJitter(t *testing.T) {
 }
 
 func TestCoefficients(t *testing.T) {
-	p, err := Coefficients{Step: "6.1ms", PrefillToken: "20.5us", DecodeSequence: "9.25us", ContextToken: "44ps"}.PerToken()
+	p, err := Coefficients{Step: "6.1ms", PrefillToken: "20.5us", DecodeSequence: "9.25us",
+		ContextToken: "44ps"}.PerToken()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := p.StepTime(&engine.Step{PrefillTokens: 1000, DecodeSeqs: 2, DecodeContext: 1_000_000}).Time(); got < 26_662_400 || got > 26_662_600 {
+	if got := p.StepTime(&engine.Step{PrefillTokens: 1000, DecodeSeqs: 2,
+		DecodeContext: 1_000_000}).Time(); got < 26_662_400 || got > 26_662_600 {
 		t.Errorf("got %d ns, expected about 6.1 ms + 20.5 ms + 18.5 µs + 44 µs", got)
 	}
 	if got, _ := ParseFixed("0.044ns"); got != p.ContextToken || got != 2884 {
@@ -231,7 +245,8 @@ func TestCoefficients(t *testing.T) {
 			t.Errorf("%q was read", text)
 		}
 	}
-	if _, err := (Coefficients{Step: "1ms", ContextToken: "fast"}).PerToken(); err == nil || !strings.Contains(err.Error(), "contextToken") {
+	if _, err := (Coefficients{Step: "1ms", ContextToken: "fast"}).PerToken(); err == nil ||
+		!strings.Contains(err.Error(), "contextToken") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -239,12 +254,14 @@ func TestCoefficients(t *testing.T) {
 // The parts of a step add up to it, in order and without gaps.
 func TestBreakdown(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
-		timer, err := New(Config{Hardware: mustResolve(t, hardware.Names{Model: "Llama-3.1-70B", Accelerator: "H100", TP: 4, Nodes: nodes})})
+		timer, err := New(Config{
+			Hardware: mustResolve(t, hardware.Names{Model: "Llama-3.1-70B", Accelerator: "H100", TP: 4, Nodes: nodes})})
 		if err != nil {
 			t.Fatal(err)
 		}
 		rapid.Check(t, func(t *rapid.T) {
-			s := hardware.DecodeStep(rapid.Int64Range(1, 256).Draw(t, "batch"), rapid.Int64Range(1, 9000).Draw(t, "context"))
+			s := hardware.DecodeStep(rapid.Int64Range(1, 256).Draw(t, "batch"),
+				rapid.Int64Range(1, 9000).Draw(t, "context"))
 			s.PrefillTokens = rapid.Int64Range(0, 4096).Draw(t, "prefill")
 			s.PrefillPairs = s.PrefillTokens * (s.PrefillTokens + 1) / 2
 			b := timer.Split(s, timer.StepTime(s).Time())
@@ -296,7 +313,8 @@ func FuzzCSV(f *testing.F) {
 				continue
 			}
 			for _, p := range m.Points {
-				if got := table.StepTime(p.Step()).Time(); math.Abs(float64(got)-float64(p.Nanoseconds)) > .02*float64(p.Nanoseconds)+2 {
+				if got := table.StepTime(p.Step()).Time(); math.Abs(float64(got)-float64(p.Nanoseconds)) > .02*float64(
+					p.Nanoseconds)+2 {
 					t.Fatalf("%s: %d, given %d", p, got, p.Nanoseconds)
 				}
 			}

@@ -28,10 +28,13 @@ func drawNetwork(t *rapid.T) ([]Link, []input) {
 			inputs = append(inputs, input{at, Cancel{ID(rapid.IntRange(0, id).Draw(t, "cancelled"))}})
 			continue
 		case 1:
-			inputs = append(inputs, input{at, Change{LinkID(rapid.IntRange(0, len(links)-1).Draw(t, "changed")), rapid.Int64Range(MinBandwidth, 4e7).Draw(t, "to")}})
+			inputs = append(inputs, input{at,
+				Change{LinkID(rapid.IntRange(0, len(links)-1).Draw(t, "changed")),
+					rapid.Int64Range(MinBandwidth, 4e7).Draw(t, "to")}})
 			continue
 		}
-		s := Start{ID: ID(id), Bytes: rapid.Int64Range(0, 1e6).Draw(t, "bytes"), Serial: uint64(rapid.IntRange(0, 2).Draw(t, "serial"))}
+		s := Start{ID: ID(id), Bytes: rapid.Int64Range(0, 1e6).Draw(t, "bytes"),
+			Serial: uint64(rapid.IntRange(0, 2).Draw(t, "serial"))}
 		s.UsableBytes = rapid.Int64Range(0, s.Bytes).Draw(t, "usable")
 		for range rapid.IntRange(1, 2).Draw(t, "legs") {
 			var path []LinkID

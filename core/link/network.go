@@ -184,7 +184,8 @@ func New(links []Link) (*Network, error) {
 	n := &Network{byID: map[ID]int32{}, serial: map[uint64][]int32{}, links: make([]wire, len(links))}
 	for i, l := range links {
 		if l.BytesPerSecond < MinBandwidth || l.BytesPerSecond > MaxBandwidth {
-			return nil, fmt.Errorf("link: %q has %d bytes/s; expected %g to %g", l.Name, l.BytesPerSecond, float64(MinBandwidth), float64(MaxBandwidth))
+			return nil, fmt.Errorf("link: %q has %d bytes/s; expected %g to %g", l.Name, l.BytesPerSecond,
+				float64(MinBandwidth), float64(MaxBandwidth))
 		}
 		if l.Latency < 0 || l.Latency > machine.Second {
 			return nil, fmt.Errorf("link: %q has a latency of %s; expected 0 to 1s", l.Name, l.Latency)
@@ -257,7 +258,8 @@ func (n *Network) change(m Change, fx *Effects) {
 	case m.Link < 0 || int(m.Link) >= len(n.links):
 		reason = fmt.Sprintf("there is no link %d; there are %d", m.Link, len(n.links))
 	case m.BytesPerSecond != 0 && (m.BytesPerSecond < MinBandwidth || m.BytesPerSecond > MaxBandwidth):
-		reason = fmt.Sprintf("%d bytes/s; expected 0 or %g to %g", m.BytesPerSecond, float64(MinBandwidth), float64(MaxBandwidth))
+		reason = fmt.Sprintf("%d bytes/s; expected 0 or %g to %g", m.BytesPerSecond, float64(MinBandwidth),
+			float64(MaxBandwidth))
 	}
 	if reason != "" {
 		fx.Add(Effect{Kind: Rejected, At: n.now, Reason: reason})

@@ -44,7 +44,8 @@ func TestScripts(t *testing.T) {
 			switch td.Cmd {
 			case "topology":
 				c := link.TopologyConfig{Nodes: number("nodes"), NodesPerRack: number("perrack")}
-				for key, to := range map[string]*link.Wire{"nic": &c.NIC, "uplink": &c.Uplink, "inside": &c.Inside, "store": &c.Store} {
+				for key, to := range map[string]*link.Wire{"nic": &c.NIC, "uplink": &c.Uplink, "inside": &c.Inside,
+					"store": &c.Store} {
 					if td.HasArg(key) {
 						var name string
 						td.ScanArgs(t, key, &name)
@@ -84,7 +85,8 @@ func TestScripts(t *testing.T) {
 						p = p.WithoutRDMA()
 					}
 				}
-				s, err := p.Transfer(topology, link.ID(number("id")), number("from"), number("to"), int64(number("mib"))<<20)
+				s, err := p.Transfer(topology, link.ID(number("id")), number("from"), number("to"),
+					int64(number("mib"))<<20)
 				if err != nil {
 					return fail(err)
 				}
@@ -97,7 +99,8 @@ func TestScripts(t *testing.T) {
 				n.Advance(now, &fx)
 			case "load":
 				transfers, permille := n.Load(link.LinkID(number("link")))
-				return fmt.Sprintf("%s: %d transfers, %d ‰\n", n.Link(link.LinkID(number("link"))).Name, transfers, permille)
+				return fmt.Sprintf("%s: %d transfers, %d ‰\n", n.Link(link.LinkID(number("link"))).Name, transfers,
+					permille)
 			case "run":
 				for at, ok := n.Next(); ok; at, ok = n.Next() {
 					n.Advance(at, &fx)

@@ -68,7 +68,8 @@ type Topology struct {
 // NewTopology checks a layout and numbers its links.
 func NewTopology(c TopologyConfig) (*Topology, error) {
 	if c.Nodes < 1 || c.Nodes > 100_000 || c.NodesPerRack < 0 {
-		return nil, fmt.Errorf("topology: %d nodes, %d per rack; expected 1 to 100000 nodes and 0 or more per rack", c.Nodes, c.NodesPerRack)
+		return nil, fmt.Errorf("topology: %d nodes, %d per rack; expected 1 to 100000 nodes and 0 or more per rack",
+			c.Nodes, c.NodesPerRack)
 	}
 	if c.NIC.BytesPerSecond == 0 {
 		return nil, fmt.Errorf("topology: the nodes have no NIC; name one, such as infiniband-200")
@@ -79,7 +80,8 @@ func NewTopology(c TopologyConfig) (*Topology, error) {
 	t := &Topology{config: c, uplink: -1, inside: -1, store: -1}
 	pair := func(w Wire, name string) LinkID {
 		first := LinkID(len(t.links))
-		t.links = append(t.links, Link{name + " out", w.BytesPerSecond, w.Latency, w.RDMA}, Link{name + " in", w.BytesPerSecond, w.Latency, w.RDMA})
+		t.links = append(t.links, Link{name + " out", w.BytesPerSecond, w.Latency, w.RDMA},
+			Link{name + " in", w.BytesPerSecond, w.Latency, w.RDMA})
 		return first
 	}
 	for i := range c.Nodes {
@@ -120,13 +122,15 @@ type Route struct {
 // Between is the way from one node to another, or within one.
 func (t *Topology) Between(from, to int) (Route, error) {
 	if from < 0 || to < 0 || from >= t.config.Nodes || to >= t.config.Nodes {
-		return Route{}, fmt.Errorf("topology: no way from node %d to node %d; there are %d nodes", from, to, t.config.Nodes)
+		return Route{}, fmt.Errorf("topology: no way from node %d to node %d; there are %d nodes", from, to,
+			t.config.Nodes)
 	}
 	switch {
 	case from == to && t.inside >= 0:
 		return t.route(t.inside + LinkID(2*from)), nil
 	case t.uplink >= 0 && t.Rack(from) != t.Rack(to):
-		return t.route(LinkID(2*from), t.uplink+LinkID(2*t.Rack(from)), t.uplink+LinkID(2*t.Rack(to)+1), LinkID(2*to+1)), nil
+		return t.route(LinkID(2*from), t.uplink+LinkID(2*t.Rack(from)), t.uplink+LinkID(2*t.Rack(to)+1),
+			LinkID(2*to+1)), nil
 	}
 	return t.route(LinkID(2*from), LinkID(2*to+1)), nil
 }

@@ -51,7 +51,8 @@ func (n *Network) refuse(s *Start) string {
 			return fmt.Sprintf("leg %d is delayed by %s; expected 0 to 1h", i, leg.Delay)
 		}
 		if leg.BytesPerSecond != 0 && (leg.BytesPerSecond < MinBandwidth || leg.BytesPerSecond > MaxBandwidth) {
-			return fmt.Sprintf("leg %d is capped at %d bytes/s; expected 0 or %g to %g", i, leg.BytesPerSecond, float64(MinBandwidth), float64(MaxBandwidth))
+			return fmt.Sprintf("leg %d is capped at %d bytes/s; expected 0 or %g to %g", i, leg.BytesPerSecond,
+				float64(MinBandwidth), float64(MaxBandwidth))
 		}
 		for j, l := range leg.Path {
 			if l < 0 || int(l) >= len(n.links) {

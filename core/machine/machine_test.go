@@ -83,7 +83,8 @@ func TestUUID(t *testing.T) {
 		}
 	}
 	for k, digits := range seen {
-		if want := map[int]int{8: 1, 13: 1, 14: 1, 18: 1, 23: 1, 19: 4}[k]; len(digits) != max(want, 16*(1-min(want, 1))) {
+		if want := map[int]int{8: 1, 13: 1, 14: 1, 18: 1, 23: 1, 19: 4}[k]; len(digits) != max(want,
+			16*(1-min(want, 1))) {
 			t.Errorf("at %d there are only %q", k, digits)
 		}
 	}

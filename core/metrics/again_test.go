@@ -34,10 +34,15 @@ func alike(t interface {
 // Whatever pages came before, the next one reads as it would alone.
 func TestPagesAgain(t *testing.T) {
 	t.Parallel()
-	numbers := rapid.SampledFrom([]string{"0", "3", "12.0", "0.25", "1e3", "1.5e-07", "1.7e+09", "NaN", "+Inf", "-1", "1e999", "1.", ".5", "1e", "0x1", "1_0",
-		"123456789012345678901234567890", "7 10", "7 x", "", " 5", "5 ", "1 2 3"})
-	lines := rapid.SampledFrom([]string{"# TYPE a gauge\n", "# TYPE h histogram\n", "# HELP a text 5\n", "a %s\n", "a{m=\"x\"} %s\n", "a{m=\"x 4\"} %s\n", "a{m=\"x\"}%s\n",
-		"a\t%s\n", "a{m=\"}\"} %s\n", "b{m=\"y\"} %s\n", "h_bucket{le=\"1.0\"} %s\n", "h_count %s\n", "h %s\n", "b_sum %s\n", "{\"a\"} %s\n", "  a %s\n", "\n", "a %s"})
+	numbers := rapid.SampledFrom(
+		[]string{"0", "3", "12.0", "0.25", "1e3", "1.5e-07", "1.7e+09", "NaN", "+Inf", "-1", "1e999", "1.", ".5", "1e",
+			"0x1", "1_0",
+			"123456789012345678901234567890", "7 10", "7 x", "", " 5", "5 ", "1 2 3"})
+	lines := rapid.SampledFrom(
+		[]string{"# TYPE a gauge\n", "# TYPE h histogram\n", "# HELP a text 5\n", "a %s\n", "a{m=\"x\"} %s\n",
+			"a{m=\"x 4\"} %s\n", "a{m=\"x\"}%s\n",
+			"a\t%s\n", "a{m=\"}\"} %s\n", "b{m=\"y\"} %s\n", "h_bucket{le=\"1.0\"} %s\n", "h_count %s\n", "h %s\n",
+			"b_sum %s\n", "{\"a\"} %s\n", "  a %s\n", "\n", "a %s"})
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewReader(func(name string) bool { return name == "a" || name == "h" })
 		shapes := rapid.SliceOfN(rapid.SliceOfN(lines, 0, 5), 1, 3).Draw(t, "shapes")
@@ -73,7 +78,8 @@ func BenchmarkPage(b *testing.B) {
 		b.Fatal(err)
 	}
 	want := func(name string) bool {
-		return slices.Contains([]string{"vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:kv_cache_usage_perc", "vllm:lora_requests_info", "vllm:cache_config_info"}, name)
+		return slices.Contains([]string{"vllm:num_requests_waiting", "vllm:num_requests_running",
+			"vllm:kv_cache_usage_perc", "vllm:lora_requests_info", "vllm:cache_config_info"}, name)
 	}
 	b.Run("parse", func(b *testing.B) {
 		b.SetBytes(int64(len(page)))

@@ -44,7 +44,8 @@ func agree(t interface {
 			}
 			continue
 		}
-		if !g.Typed || g.Samples[0].Value != v && !(math.IsNaN(v) && math.IsNaN(g.Samples[0].Value)) || g.Samples[0].Timestamp != f.Metric[0].GetTimestampMs() {
+		if !g.Typed || g.Samples[0].Value != v && !(math.IsNaN(v) && math.IsNaN(g.Samples[0].Value)) ||
+			g.Samples[0].Timestamp != f.Metric[0].GetTimestampMs() {
 			t.Fatalf("page %q: %s is %+v, want %v", page, name, g, f.Metric[0])
 		}
 	}
@@ -57,10 +58,14 @@ func agree(t interface {
 
 func TestPagesLikePrometheus(t *testing.T) {
 	t.Parallel()
-	pieces := []string{"# TYPE ", "# HELP ", "#", " ", "  ", "\t", "\n", "\r", "a", "b", "a_count", "a_sum", "a_bucket", "vllm:x", "{", "}", "=", `"`, `"x"`,
-		`\`, `\n`, `\"`, ",", "le=\"1\"", "le=\"+Inf\"", "quantile=\"0.5\"", "l=\"v\"", "m=\"\"", "__name__", "gauge", "counter", "histogram", "summary",
-		"untyped", "GAUGE", "info", "0", "1", "-1", "2.5", "1e3", "1e400", "NaN", "+Inf", "0x10", "1_0", "5 ", "17", "-", ":", "é", "\xff", "{}", "a 1\n", "a{l=\"v\"} 1\n", "# TYPE a gauge\n",
-		"# TYPE a histogram\n", "# TYPE a summary\n", "# TYPE b counter\n", "a_count 3\n", "a_bucket{le=\"1\"} -2\n", "a_count -1\n", "b 7 17\n", "# HELP a text\n"}
+	pieces := []string{"# TYPE ", "# HELP ", "#", " ", "  ", "\t", "\n", "\r", "a", "b", "a_count", "a_sum", "a_bucket",
+		"vllm:x", "{", "}", "=", `"`, `"x"`,
+		`\`, `\n`, `\"`, ",", "le=\"1\"", "le=\"+Inf\"", "quantile=\"0.5\"", "l=\"v\"", "m=\"\"", "__name__", "gauge",
+		"counter", "histogram", "summary",
+		"untyped", "GAUGE", "info", "0", "1", "-1", "2.5", "1e3", "1e400", "NaN", "+Inf", "0x10", "1_0", "5 ", "17",
+		"-", ":", "é", "\xff", "{}", "a 1\n", "a{l=\"v\"} 1\n", "# TYPE a gauge\n",
+		"# TYPE a histogram\n", "# TYPE a summary\n", "# TYPE b counter\n", "a_count 3\n", "a_bucket{le=\"1\"} -2\n",
+		"a_count -1\n", "b 7 17\n", "# HELP a text\n"}
 	rapid.Check(t, func(t *rapid.T) {
 		page := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 24).Draw(t, "page"), "")
 		if strings.Contains(page, "{") && namedInside(page) {

@@ -399,7 +399,8 @@ func (r *reader) value(f int, s []byte, smp *Sample, b bucket) error {
 		return err
 	}
 	fam := &r.families[f]
-	if v < 0 && fam.kind == histogram && (b.is || len(r.lastName) > len(fam.name) && bytes.HasSuffix(r.lastName, []byte("_count"))) {
+	if v < 0 && fam.kind == histogram &&
+		(b.is || len(r.lastName) > len(fam.name) && bytes.HasSuffix(r.lastName, []byte("_count"))) {
 		return fmt.Errorf("negative count in histogram %s", fam.name)
 	}
 	smp.Value = v
@@ -438,7 +439,8 @@ func number(s []byte) (float64, error) {
 }
 
 func isName(c byte, first, colon bool) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || colon && c == ':' || !first && c >= '0' && c <= '9'
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || colon && c == ':' || !first && c >= '0' &&
+		c <= '9'
 }
 
 // legal is whether a name may be one; those that were not quoted always may.

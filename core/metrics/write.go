@@ -268,7 +268,8 @@ func (c *Collector) labelsOf(labels []Label) []Label {
 		return c.labels[:n:n]
 	}
 	if all, at := c.family.Samples, len(c.family.Samples); at < cap(all) {
-		if old := all[:at+1][at].Labels; len(old) == n+len(labels) && slices.Equal(old[:n], c.labels) && slices.Equal(old[n:], labels) {
+		if old := all[:at+1][at].Labels; len(old) == n+len(labels) && slices.Equal(old[:n], c.labels) &&
+			slices.Equal(old[n:], labels) {
 			return old
 		}
 	}

@@ -55,7 +55,9 @@ func TestCollectedAsParsed(t *testing.T) {
 		text, collected := &metrics.Text{}, metrics.NewCollector(want)
 		w := both{text, collected}
 		label := func(name string) metrics.Label {
-			return metrics.Label{Name: name, Value: rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a\\b\"c\nd", "\xff", ""})).Draw(t, "value")}
+			return metrics.Label{Name: name,
+				Value: rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a\\b\"c\nd", "\xff", ""})).Draw(t,
+					"value")}
 		}
 		for _, name := range names {
 			switch rapid.IntRange(0, 3).Draw(t, "what") {
@@ -95,10 +97,12 @@ func TestCollectedAsParsed(t *testing.T) {
 func TestLabelsLikePrometheus(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		value := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune("\\\"\n\ra{},=é")))).Draw(t, "value")
+		value := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune("\\\"\n\ra{},=é")))).Draw(t,
+			"value")
 		var want bytes.Buffer
 		family := &dto.MetricFamily{Name: new("x"), Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{
-			Label: []*dto.LabelPair{{Name: new("l"), Value: new(strings.ToValidUTF8(value, "\ufffd"))}}, Gauge: &dto.Gauge{Value: new(2.5)}}}}
+			Label: []*dto.LabelPair{{Name: new("l"), Value: new(strings.ToValidUTF8(value, "\ufffd"))}},
+			Gauge: &dto.Gauge{Value: new(2.5)}}}}
 		if _, err := expfmt.MetricFamilyToText(&want, family); err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,8 @@ func (c *content) told(n int) (text string) {
 
 // words are the first n tokens that the client is told, where they are words.
 func (c *content) words(n int) (words described.Text, ok bool) {
-	if x := &c.stopping; len(c.given) > 0 || c.before != "" || x.masked > 0 || x.back > 0 || x.drop > 0 || c.tool != nil {
+	if x := &c.stopping; len(c.given) > 0 || c.before != "" || x.masked > 0 || x.back > 0 || x.drop > 0 ||
+		c.tool != nil {
 		return words, false
 	}
 	return described.Words(c.voc, c.base, n), true
@@ -129,7 +130,8 @@ func (r *Response) appendNew(b []byte) []byte {
 		for i := range r.p.Choices {
 			c, n := &r.p.Choices[i], r.tells(i)
 			// A finish that will be told as an error ends no choice.
-			ends := c.Finished && !c.Aborted && n == c.Tokens && (c.Reason == engine.ReasonStop || c.Reason == engine.ReasonLength)
+			ends := c.Finished && !c.Aborted && n == c.Tokens &&
+				(c.Reason == engine.ReasonStop || c.Reason == engine.ReasonLength)
 			switch {
 			case n > r.sent[i]+1:
 				b = r.appendTokens(b, i, r.sent[i]+1)

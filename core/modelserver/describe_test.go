@@ -26,10 +26,16 @@ import (
 func TestDescribed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(1, 3000)
-		c := workload.Config{Seed: rapid.Uint64().Draw(t, "seed"), Model: rapid.SampledFrom([]string{"m", "adapter", "other"}).Draw(t, "model"),
-			Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.SampledFrom([]int{0, 1, 40, 5000}).Draw(t, "max"), API: rapid.SampledFrom([]workload.API{workload.Chat, workload.Completions, workload.Generate}).Draw(t, "api"),
-			Fields: []byte(rapid.SampledFrom([]string{"", `"cache_salt":"x"`, `"n":2`, `"temperature":-1`, `"ignore_eos":true`, `"cache_hit_threshold":0.5`}).Draw(t, "fields")),
-			Length: func(*machine.Draw) int { return length.Draw(t, "length") }, Turns: func(*machine.Draw) int64 { return 4 }}
+		c := workload.Config{Seed: rapid.Uint64().Draw(t, "seed"),
+			Model:  rapid.SampledFrom([]string{"m", "adapter", "other"}).Draw(t, "model"),
+			Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.SampledFrom([]int{0, 1, 40, 5000}).Draw(t, "max"),
+			API: rapid.SampledFrom([]workload.API{workload.Chat, workload.Completions, workload.Generate}).Draw(t,
+				"api"),
+			Fields: []byte(rapid.SampledFrom(
+				[]string{"", `"cache_salt":"x"`, `"n":2`, `"temperature":-1`, `"ignore_eos":true`,
+					`"cache_hit_threshold":0.5`}).Draw(t, "fields")),
+			Length: func(*machine.Draw) int { return length.Draw(t, "length") },
+			Turns:  func(*machine.Draw) int64 { return 4 }}
 		if c.Stream && rapid.Bool().Draw(t, "usage") {
 			c.Fields = []byte(`"stream_options":{"include_usage":true}`)
 		}
@@ -51,7 +57,9 @@ func TestDescribed(t *testing.T) {
 			if bad != nil {
 				return
 			}
-			if d := cmp.Diff(want, q, cmpopts.IgnoreUnexported(Request{}), cmpopts.IgnoreFields(Request{}, "Encoder", "Prompts"), cmpopts.EquateEmpty()); d != "" || q.PromptTokens() != want.PromptTokens() {
+			if d := cmp.Diff(want, q, cmpopts.IgnoreUnexported(Request{}),
+				cmpopts.IgnoreFields(Request{}, "Encoder", "Prompts"), cmpopts.EquateEmpty()); d != "" ||
+				q.PromptTokens() != want.PromptTokens() {
 				t.Fatal(d, want.PromptTokens(), q.PromptTokens())
 			}
 			got, written := begin(reader, api, &head, q), begin(reader, api, &head, want)
@@ -70,7 +78,8 @@ func TestDescribed(t *testing.T) {
 				fails := rapid.Bool().Draw(t, "fails")
 				got.end(tokens, fails)
 				written.end(tokens, fails)
-				if d := cmp.Diff(written.says(), got.says()); d != "" || !fails && got.described == (api == GRPCGenerate || api == GRPCEmbed) {
+				if d := cmp.Diff(written.says(), got.says()); d != "" || !fails &&
+					got.described == (api == GRPCGenerate || api == GRPCEmbed) {
 					t.Fatal(d, got.described)
 				}
 			}
@@ -90,13 +99,17 @@ func TestDescribed(t *testing.T) {
 }
 
 func describedReader(t *rapid.T) *Reader {
-	eng, err := engine.New(engine.Config{Batching: engine.BatchingContinuous, Timer: latency.Constant{TimeToFirstToken: 1, InterTokenLatency: 1}, NumGPUBlocks: 1000, MaxModelLen: 4096, BlockSize: 16, KVEvents: true})
+	eng, err := engine.New(engine.Config{Batching: engine.BatchingContinuous,
+		Timer: latency.Constant{TimeToFirstToken: 1, InterTokenLatency: 1}, NumGPUBlocks: 1000, MaxModelLen: 4096,
+		BlockSize: 16, KVEvents: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	model := rapid.SampledFrom([]string{"m", "llama-3", "gpt-oss"}).Draw(t, "template")
-	return &Reader{Config: &Config{Seed: 3, Engine: eng.Config(), Models: []string{"m"}, Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor(model),
-		Vocabulary: tokens.NewVocabulary(tokens.Packed{}), PromptTokensDetails: rapid.Bool().Draw(t, "details")}, State: &nowhere{}}
+	return &Reader{Config: &Config{Seed: 3, Engine: eng.Config(), Models: []string{"m"}, Tokenizer: tokens.Packed{},
+		Template:   tokens.TemplateFor(model),
+		Vocabulary: tokens.NewVocabulary(tokens.Packed{}), PromptTokensDetails: rapid.Bool().Draw(t, "details")},
+		State: &nowhere{}}
 }
 
 // telling is a Response that is described, or written, as virtual time has it.

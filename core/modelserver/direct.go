@@ -29,7 +29,8 @@ type Direct struct {
 
 // ReadsAs says whether another server reads a request as this one does.
 func (r *Reader) ReadsAs(o *Reader) bool {
-	return r.Engine.ReadsAs(o.Engine) && *r.State.Draws() == *o.State.Draws() && r.KVRole == o.KVRole && r.OwnNames == o.OwnNames
+	return r.Engine.ReadsAs(o.Engine) && *r.State.Draws() == *o.State.Draws() && r.KVRole == o.KVRole &&
+		r.OwnNames == o.OwnNames
 }
 
 // Leg is what a request is for that a sidecar sends.

@@ -44,11 +44,14 @@ func (r *Reader) readEmbeddings(head *Head, body []byte) (*Request, *openai.Erro
 	}
 	switch {
 	case q.Input.Len() == 0:
-		return nil, openai.Errorf(400, "input", "input: expected a string, a list of strings or token ids, got nothing.")
+		return nil, openai.Errorf(400, "input",
+			"input: expected a string, a list of strings or token ids, got nothing.")
 	case q.Input.Len() > openai.MaxPrompts:
-		return nil, openai.Errorf(400, "input", "input: expected at most %d inputs, got %d.", openai.MaxPrompts, q.Input.Len())
+		return nil, openai.Errorf(400, "input", "input: expected at most %d inputs, got %d.", openai.MaxPrompts,
+			q.Input.Len())
 	case q.Format != "" && q.Format != "float" && q.Format != "base64":
-		return nil, openai.Errorf(400, "encoding_format", "encoding_format: expected float or base64, got %q.", q.Format)
+		return nil, openai.Errorf(400, "encoding_format", "encoding_format: expected float or base64, got %q.",
+			q.Format)
 	}
 	dimensions := r.dimensions()
 	if q.Dimensions != nil {
@@ -58,7 +61,8 @@ func (r *Reader) readEmbeddings(head *Head, body []byte) (*Request, *openai.Erro
 		return nil, openai.Errorf(400, "dimensions", "dimensions: expected 1 to %d, got %d.", maxDimensions, dimensions)
 	}
 	if dimensions*q.Input.Len() > maxNumbers {
-		return nil, openai.Errorf(400, "dimensions", "dimensions times inputs: expected at most %d, got %d.", maxNumbers, dimensions*q.Input.Len())
+		return nil, openai.Errorf(400, "dimensions", "dimensions times inputs: expected at most %d, got %d.",
+			maxNumbers, dimensions*q.Input.Len())
 	}
 	p := openai.Sampling{Model: q.Model, TruncatePrompt: q.Truncate, Priority: q.Priority, RequestID: q.RequestID}
 	key := head.id(&p)

@@ -49,7 +49,8 @@ func (e *openaiStream) prompt(choice int) []uint32 {
 
 func (e *openaiStream) Token(b []byte, t *Token) []byte {
 	d := &e.delta
-	*d = openai.Delta{Index: t.Choice, Text: t.Text, Reason: t.Done, Stop: t.Stop, StopID: t.StopID, Completion: t.Index + 1, Tokens: d.Tokens[:0]}
+	*d = openai.Delta{Index: t.Choice, Text: t.Text, Reason: t.Done, Stop: t.Stop, StopID: t.StopID,
+		Completion: t.Index + 1, Tokens: d.Tokens[:0]}
 	if t.None {
 		d.Completion = t.Index
 	}
@@ -91,11 +92,13 @@ const imagePart = `{"type":"image_url","image_url":{"url":"` + onePixel + `"}}`
 // appendImage ends a choice with its last text, the picture in a chunk of its
 // own, and the finish reason.
 func (e *openaiStream) appendImage(b []byte, d *openai.Delta, t *Token) []byte {
-	end := openai.Delta{Index: d.Index, Reason: d.Reason, Stop: d.Stop, StopID: d.StopID, Completion: d.Completion, ChoiceExtra: d.ChoiceExtra}
+	end := openai.Delta{Index: d.Index, Reason: d.Reason, Stop: d.Stop, StopID: d.StopID, Completion: d.Completion,
+		ChoiceExtra: d.ChoiceExtra}
 	if d.Reason, d.Stop, d.StopID, d.ChoiceExtra = "", "", nil, nil; !t.None {
 		b = e.s.AppendDelta(b, d)
 	}
-	b = e.s.AppendDelta(b, &openai.Delta{Index: end.Index, Parts: []byte("[" + imagePart + "]"), Completion: end.Completion, Extra: []byte(`,"modality":"image"`)})
+	b = e.s.AppendDelta(b, &openai.Delta{Index: end.Index, Parts: []byte("[" + imagePart + "]"),
+		Completion: end.Completion, Extra: []byte(`,"modality":"image"`)})
 	return e.s.AppendDelta(b, &end)
 }
 

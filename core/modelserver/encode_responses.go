@@ -110,7 +110,8 @@ func (e *responsesEncoder) open(b []byte) []byte {
 		}
 		b = append(b, `{"id":`...)
 		b = openai.AppendString(b, e.messageID())
-		return append(b, `,"type":"message","role":"assistant","content":[{"type":"output_text","annotations":[],"logprobs":null,"text":"`...)
+		return append(b, `,"type":"message","role":"assistant","content":[{"type":"output_text","annotations":[],`+
+			`"logprobs":null,"text":"`...)
 	}
 	b = e.event(b, "response.output_item.added")
 	b = append(b, `,"output_index":0,"item":`...)

@@ -97,7 +97,8 @@ func (s *structuredOutputs) read(p *openai.Sampling) (param string, bad *openai.
 		var tag string
 		if given(s.Tag) {
 			if json.Unmarshal(s.Tag, &tag) != nil {
-				return "", openai.Errorf(400, param, "Invalid structured_outputs structural_tag specification. Expected a string with JSON.")
+				return "", openai.Errorf(400, param,
+					"Invalid structured_outputs structural_tag specification. Expected a string with JSON.")
 			}
 			s.Tag = json.RawMessage(tag)
 			if tag == "" {
@@ -113,7 +114,8 @@ func (s *structuredOutputs) read(p *openai.Sampling) (param string, bad *openai.
 			want string
 		}{
 			{"guided_json", g.JSON, &s.JSON, "a schema"}, {"guided_regex", g.Regex, &s.Regex, "a string"},
-			{"guided_choice", g.Choice, &s.Choice, "a list of strings"}, {"guided_grammar", g.Grammar, &s.Grammar, "a string"},
+			{"guided_choice", g.Choice, &s.Choice, "a list of strings"},
+			{"guided_grammar", g.Grammar, &s.Grammar, "a string"},
 		} {
 			if !given(f.raw) {
 				continue
@@ -157,9 +159,11 @@ func (s *structuredOutputs) format(raw json.RawMessage) (asks bool, bad *openai.
 	case "json_schema":
 		switch {
 		case f.Schema == nil:
-			return false, openai.Errorf(400, param, "When response_format type is 'json_schema', the 'json_schema' field must be provided.")
+			return false, openai.Errorf(400, param,
+				"When response_format type is 'json_schema', the 'json_schema' field must be provided.")
 		case f.Schema.Name == "":
-			return false, openai.Invalidf(param+".json_schema.name", "response_format.json_schema.name: field required.")
+			return false, openai.Invalidf(param+".json_schema.name",
+				"response_format.json_schema.name: field required.")
 		}
 		s.JSON = f.Schema.Schema
 		return true, nil
@@ -167,7 +171,8 @@ func (s *structuredOutputs) format(raw json.RawMessage) (asks bool, bad *openai.
 		s.Tag = raw
 		return true, nil
 	}
-	return false, openai.Invalidf(param+".type", "response_format.type: expected text, json_object, json_schema or structural_tag, got %q.", f.Type)
+	return false, openai.Invalidf(param+".type",
+		"response_format.type: expected text, json_object, json_schema or structural_tag, got %q.", f.Type)
 }
 
 // kinds are the constraints that are there.
@@ -176,7 +181,8 @@ func (s *structuredOutputs) kinds() []string {
 	for _, k := range []struct {
 		name  string
 		there bool
-	}{{"json", given(s.JSON)}, {"regex", s.Regex != nil}, {"choice", s.Choice != nil}, {"grammar", s.Grammar != nil}, {"json_object", s.JSONObject != nil}, {"structural_tag", given(s.Tag)}} {
+	}{{"json", given(s.JSON)}, {"regex", s.Regex != nil}, {"choice", s.Choice != nil}, {"grammar", s.Grammar != nil},
+		{"json_object", s.JSONObject != nil}, {"structural_tag", given(s.Tag)}} {
 		if k.there {
 			out = append(out, k.name)
 		}
@@ -184,7 +190,8 @@ func (s *structuredOutputs) kinds() []string {
 	return out
 }
 
-var tooDeep = fmt.Sprintf("The JSON schema is nested too deeply: objects and arrays may nest at most %d levels", maxNesting)
+var tooDeep = fmt.Sprintf("The JSON schema is nested too deeply: objects and arrays may nest at most %d levels",
+	maxNesting)
 
 // maxNesting is how deep a schema may nest objects and arrays, and moreTagNesting
 // how much deeper a structural tag may (vllm/sampling_params.py).
@@ -222,10 +229,12 @@ func (r *Reader) compile(q *Request, s *structuredOutputs, param string) (*struc
 	switch kinds := s.kinds(); {
 	case len(kinds) == 0:
 		return refuse("You must use one kind of structured outputs constraint but none are specified.")
-	case len(kinds) > 1 && !slices.ContainsFunc(kinds, func(k string) bool { return k != "json" && k != "regex" && k != "choice" }):
+	case len(kinds) > 1 && !slices.ContainsFunc(kinds,
+		func(k string) bool { return k != "json" && k != "regex" && k != "choice" }):
 		return refuse("You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').")
 	case len(kinds) > 1:
-		return refuse("You can only use one kind of structured outputs constraint but multiple are specified: %s.", strings.Join(kinds, ", "))
+		return refuse("You can only use one kind of structured outputs constraint but multiple are specified: %s.",
+			strings.Join(kinds, ", "))
 	}
 	var form *structured.Grammar
 	var err error
@@ -247,7 +256,8 @@ func (r *Reader) compile(q *Request, s *structuredOutputs, param string) (*struc
 		form, err = r.formIn(q, grammarForm, *s.Grammar, structured.Parse)
 	case s.JSONObject != nil:
 		if !*s.JSONObject {
-			return refuse("structured_outputs.json_object must be True if set; omit structured_outputs to disable structured outputs")
+			return refuse("structured_outputs.json_object must be True if set; omit structured_outputs to disable " +
+				"structured outputs")
 		}
 		form, err = structured.Object(q.work.spend)
 	case given(s.Tag):

@@ -31,7 +31,8 @@ func (c *content) upTo(n int) string {
 	return b.String()
 }
 
-const person = `{"json": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "friends": {"type": "array", "items": {"$ref": "#"}}}, "required": ["name", "age"]}}`
+const person = `{"json": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, ` +
+	`"friends": {"type": "array", "items": {"$ref": "#"}}}, "required": ["name", "age"]}}`
 
 // A structured answer that is cut begins as the whole does, whatever the limit: the
 // first token of a prefill leg is that of the decode leg.
@@ -96,14 +97,20 @@ func TestFormsAreBounded(t *testing.T) {
 		"never a letter":   `{"grammar": "root ::= root root"}`,
 		"doubling":         `{"grammar": "root ::= a a\na ::= b b\nb ::= c c\nc ::= [x]{1000} root"}`,
 		"many repetitions": `{"regex": "((((a{1000}){1000}){1000}){1000})"}`,
-		"many definitions": `{"json": {"anyOf": [` + strings.Repeat(`{"type": "object", "properties": {"a": {"type": "string"}}},`, 10000) + `{"type": "null"}]}}`,
-		"long strings":     `{"json": {"type": "string", "minLength": 1000000000}}`,
-		"long lists":       `{"json": {"type": "array", "items": {"const": 1}, "minItems": 1000000000}}`,
-		"many choices":     `{"choice": ["` + strings.Repeat(`a","`, 20000) + `b"]}`,
-		"many excluded":    `{"structural_tag": "{\"format\":{\"type\":\"any_text\",\"excludes\":[` + strings.Repeat(`\"a\",`, 50000) + `\"b\"]}}"}`,
-		"many tags":        `{"structural_tag": "{\"structures\":[` + strings.Repeat(`{\"begin\":\"a\",\"schema\":{},\"end\":\"\"},`, 20000) + `{}],\"triggers\":[` + strings.Repeat(`\"b\",`, 100000) + `\"a\"]}"}`,
-		"repeating":        `{"structural_tag": "{\"format\":{\"type\":\"repeat\",\"min\":1000000000,\"max\":-1,\"content\":{\"value\":\"\"}}}"}`,
-		"merging":          `{"json": {"allOf": [{"$ref": "#"}, {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}]}}`,
+		"many definitions": `{"json": {"anyOf": [` +
+			strings.Repeat(`{"type": "object", "properties": {"a": {"type": "string"}}},`, 10000) +
+			`{"type": "null"}]}}`,
+		"long strings": `{"json": {"type": "string", "minLength": 1000000000}}`,
+		"long lists":   `{"json": {"type": "array", "items": {"const": 1}, "minItems": 1000000000}}`,
+		"many choices": `{"choice": ["` + strings.Repeat(`a","`, 20000) + `b"]}`,
+		"many excluded": `{"structural_tag": "{\"format\":{\"type\":\"any_text\",\"excludes\":[` +
+			strings.Repeat(`\"a\",`, 50000) + `\"b\"]}}"}`,
+		"many tags": `{"structural_tag": "{\"structures\":[` +
+			strings.Repeat(`{\"begin\":\"a\",\"schema\":{},\"end\":\"\"},`, 20000) + `{}],\"triggers\":[` +
+			strings.Repeat(`\"b\",`, 100000) + `\"a\"]}"}`,
+		"repeating": `{"structural_tag": "{\"format\":{\"type\":\"repeat\",\"min\":1000000000,\"max\":-1,` +
+			`\"content\":{\"value\":\"\"}}}"}`,
+		"merging": `{"json": {"allOf": [{"$ref": "#"}, {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}]}}`,
 	} {
 		p := &openai.Sampling{Model: "m", StructuredOutputs: json.RawMessage(outputs)}
 		q, bad := rd.FromPrompt("k", rd.Prompt("Hello"), p, 1<<16, true)

@@ -60,7 +60,8 @@ func (s *FormStore) Put(k FormKey, f Form) { s.kept.Put(k, f, len(k.text)+f.work
 // formIn is the form that a text asks for: one of before, or what compile makes of
 // it. Either costs the request the same, so that what it may ask for does not depend
 // on who asked before.
-func (r *Reader) formIn(q *Request, kind formKind, text string, compile func(text string, spend func(int) bool) (*structured.Grammar, error)) (*structured.Grammar, error) {
+func (r *Reader) formIn(q *Request, kind formKind, text string,
+	compile func(text string, spend func(int) bool) (*structured.Grammar, error)) (*structured.Grammar, error) {
 	if r.Forms == nil {
 		return compile(text, q.work.spend)
 	}

@@ -17,9 +17,11 @@ func FuzzHandle(f *testing.F) {
 func FuzzBodies(f *testing.F) {
 	rd := testReader(f, nil)
 	for i, body := range []string{
-		`{"messages":[{"role":"user","content":"hello"}],"max_tokens":3,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"array"}}}}}]}`,
+		`{"messages":[{"role":"user","content":"hello"}],"max_tokens":3,"tools":[{"type":"function",` +
+			`"function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"array"}}}}}]}`,
 		`{"prompt":[[1,2]],"stop":["a","b"],"logprobs":2}`,
-		`{"input":[{"type":"function_call","name":"f"},{"role":"user","content":"x"}],"tools":[{"type":"function","name":"f"}],"tool_choice":"required"}`,
+		`{"input":[{"type":"function_call","name":"f"},{"role":"user","content":"x"}],"tools":[{"type":"function",` +
+			`"name":"f"}],"tool_choice":"required"}`,
 		`{"max_tokens":3,"messages":[{"role":"user","content":[{"type":"tool_result","content":"x"}]}]}`,
 		`{"input":["a",""],"encoding_format":"base64"}`,
 		`{"token_ids":[1],"sampling_params":{"n":2}}`,

@@ -38,7 +38,8 @@ func (r *Reader) readGenerate(head *Head, body []byte) (*Request, *openai.Error)
 			return nil, bad
 		}
 	}
-	p.RequestID, p.Model, p.Stream, p.CacheSalt, p.Priority, p.KVTransferParams = q.RequestID, q.Model, q.Stream, q.CacheSalt, q.Priority, q.KV
+	p.RequestID, p.Model, p.Stream, p.CacheSalt, p.Priority, p.KVTransferParams = q.RequestID, q.Model, q.Stream,
+		q.CacheSalt, q.Priority, q.KV
 	limit := openai.DefaultCompletionTokens
 	if p.MaxTokens != nil {
 		limit = *p.MaxTokens
@@ -51,7 +52,8 @@ func (r *Reader) readGenerate(head *Head, body []byte) (*Request, *openai.Error)
 		req.encodes = append(req.encodes, q.Features.Hashes[kind]...)
 	}
 	if len(req.encodes) > maxEncodes {
-		return nil, openai.Errorf(400, "features", "features.mm_hashes: expected at most %d, got %d.", maxEncodes, len(req.encodes))
+		return nil, openai.Errorf(400, "features", "features.mm_hashes: expected at most %d, got %d.", maxEncodes,
+			len(req.encodes))
 	}
 	req.Encoder = &generateEncoder{req: req, encoded: r.encoded(req)}
 	return req, nil

@@ -223,7 +223,8 @@ func (e *grpcEncoder) appendEnd(b []byte, choice int) []byte {
 		return b
 	}
 	c.CompletionTokens = uint32(len(c.OutputIds))
-	return vllmgrpc.AppendMessage(b, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: c}})
+	return vllmgrpc.AppendMessage(b,
+		&vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: c}})
 }
 
 func (e *grpcEncoder) addLogprobs(c *vllmgrpc.GenerateComplete, t *Token) {
@@ -291,9 +292,11 @@ func (r *Reader) readGRPCEmbed(head *Head, body []byte) (*Request, *openai.Error
 	}
 	ids := q.Tokenized.GetInputIds()
 	if len(ids) == 0 {
-		return nil, openai.Errorf(400, "tokenized", "EmbedRequest requires tokenized input: expected at least one of tokenized.input_ids.")
+		return nil, openai.Errorf(400, "tokenized",
+			"EmbedRequest requires tokenized input: expected at least one of tokenized.input_ids.")
 	}
-	req, bad := r.FromPrompt(cmp.Or(q.RequestId, head.RequestID), Prompt{Tokens: ids}, &openai.Sampling{IgnoreEOS: true}, 1, true)
+	req, bad := r.FromPrompt(cmp.Or(q.RequestId, head.RequestID), Prompt{Tokens: ids},
+		&openai.Sampling{IgnoreEOS: true}, 1, true)
 	if bad != nil {
 		return nil, bad
 	}
@@ -313,5 +316,6 @@ func (e *grpcEmbedding) Token(b []byte, _ *Token) []byte       { return b }
 func (e *grpcEmbedding) Fail(b []byte, _ *openai.Error) []byte { return b }
 func (e *grpcEmbedding) End(b []byte, _ openai.Usage, _, _ []byte) []byte {
 	v := e.reader.Embedding(e.tokens)
-	return vllmgrpc.AppendMessage(b, &vllmgrpc.EmbedResponse{Embedding: v, PromptTokens: uint32(len(e.tokens)), EmbeddingDim: uint32(len(v))})
+	return vllmgrpc.AppendMessage(b,
+		&vllmgrpc.EmbedResponse{Embedding: v, PromptTokens: uint32(len(e.tokens)), EmbeddingDim: uint32(len(v))})
 }

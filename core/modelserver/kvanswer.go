@@ -22,8 +22,9 @@ func (r *Reader) kvAnswer(q *Request, kept *Kept) []byte {
 	if kept == nil || q.KV.Document || !q.KV.Named() {
 		return nil
 	}
-	out, err := json.Marshal(q.KV.Answer(&connector.Kept{EngineID: r.EngineID, RequestID: q.ID, Host: kept.Host, Port: kept.Port,
-		Blocks: kept.Hold.Blocks, TensorParallel: r.TensorParallel}))
+	out, err := json.Marshal(
+		q.KV.Answer(&connector.Kept{EngineID: r.EngineID, RequestID: q.ID, Host: kept.Host, Port: kept.Port,
+			Blocks: kept.Hold.Blocks, TensorParallel: r.TensorParallel}))
 	if err != nil {
 		return nil
 	}
@@ -44,7 +45,8 @@ func (r *Reader) kvMetadata(q *Request, kept *Kept) []byte {
 	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
 		host = "[" + host + "]"
 	}
-	handle := fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", host, kept.Port, r.EngineID, kept.Hold.Blocks.First, kept.Hold.Blocks.Count, kept.Hold.Tokens)
+	handle := fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", host, kept.Port, r.EngineID, kept.Hold.Blocks.First,
+		kept.Hold.Blocks.Count, kept.Hold.Tokens)
 	b := append([]byte(nil), `{"session_id":`...)
 	b = appendStringOrNull(b, q.KV.Session)
 	b = append(b, `,"kv_handle":`...)
@@ -59,7 +61,8 @@ const maxHandle = 1024
 // parseHandle reads a kv_handle, whose cache must be shorter than the context.
 func parseHandle(handle string, maxModelLen int) (*connector.Remote, *openai.Error) {
 	fail := func(why string) (*connector.Remote, *openai.Error) {
-		return nil, openai.Errorf(400, "kv_handle", "kv_handle %.100q: %s; expected a handle that a prefill gave in kv_metadata.", handle, why)
+		return nil, openai.Errorf(400, "kv_handle",
+			"kv_handle %.100q: %s; expected a handle that a prefill gave in kv_metadata.", handle, why)
 	}
 	u, err := url.Parse(handle[:min(len(handle), maxHandle)])
 	if err != nil || u.Scheme != "kv" || len(handle) > maxHandle {
@@ -71,13 +74,15 @@ func parseHandle(handle string, maxModelLen int) (*connector.Remote, *openai.Err
 		return fail("it names no blocks")
 	}
 	port, err := strconv.Atoi(u.Port())
-	if err != nil || count < 1 || count > min(tokens, connector.MaxRemoteBlocks) || tokens > count*(1<<16) || first < 0 {
+	if err != nil || count < 1 || count > min(tokens, connector.MaxRemoteBlocks) || tokens > count*(1<<16) ||
+		first < 0 {
 		return fail("its numbers are out of range")
 	}
 	if tokens >= maxModelLen {
 		return nil, openai.TooLong(maxModelLen, tokens)
 	}
-	return &connector.Remote{EngineID: engineID, Host: u.Hostname(), Port: port, Tokens: tokens, Blocks: connector.Blocks{First: first, Count: count}}, nil
+	return &connector.Remote{EngineID: engineID, Host: u.Hostname(), Port: port, Tokens: tokens,
+		Blocks: connector.Blocks{First: first, Count: count}}, nil
 }
 
 // useHandle makes a request go on from the cache that a handle names. The

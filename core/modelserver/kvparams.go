@@ -63,7 +63,9 @@ func (r *Reader) readKV(q *Request, p *openai.Sampling) *openai.Error {
 func (r *Reader) mayFetch(from ...*connector.Remote) *openai.Error {
 	for _, kv := range from {
 		if kv != nil && !r.KVPeers.allow(kv.Host, r.State.Own) {
-			return openai.Errorf(403, "kv_transfer_params", "%.100q is none of the servers that this one fetches KV caches from. Start it with --kv-peers to name them.", kv.Host)
+			return openai.Errorf(403, "kv_transfer_params",
+				"%.100q is none of the servers that this one fetches KV caches from. Start it with --kv-peers to "+
+					"name them.", kv.Host)
 		}
 	}
 	return nil

@@ -24,7 +24,8 @@ type Media struct {
 
 // modalities are vLLM's names of the kinds of parts.
 var modalities = map[string]string{
-	"image_url": "image", "input_image": "image", "image": "image", "audio_url": "audio", "input_audio": "audio", "video_url": "video",
+	"image_url": "image", "input_image": "image", "image": "image", "audio_url": "audio", "input_audio": "audio",
+	"video_url": "video",
 }
 
 const markerHash = 12 // digits of the hash in the marker

@@ -80,7 +80,8 @@ func (c *messagesContent) UnmarshalJSON(raw []byte) error {
 		return err
 	}
 	if len(blocks) > openai.MaxParts {
-		return openai.Errorf(400, "messages", "messages.content: expected at most %d blocks, got %d.", openai.MaxParts, len(blocks))
+		return openai.Errorf(400, "messages", "messages.content: expected at most %d blocks, got %d.", openai.MaxParts,
+			len(blocks))
 	}
 	*c = blocks
 	return nil
@@ -99,7 +100,8 @@ func (c messagesContent) texts() (out []string) {
 // system is the text of instructions. What Claude Code says of its bill has a hash of
 // the request, and would be in no cache.
 func (c messagesContent) system() string {
-	return strings.Join(slices.DeleteFunc(c.texts(), func(t string) bool { return strings.HasPrefix(t, "x-anthropic-billing-header") }), "")
+	return strings.Join(slices.DeleteFunc(c.texts(),
+		func(t string) bool { return strings.HasPrefix(t, "x-anthropic-billing-header") }), "")
 }
 
 // image is a picture as a part of OpenAI's.
@@ -143,7 +145,8 @@ func appendTurn(out []openai.Message, m *messagesTurn) []openai.Message {
 				texts = append(texts, "Tool result: "+said)
 				continue
 			}
-			out = append(out, openai.Message{Role: "tool", ToolCallID: b.ToolUseID, Content: openai.Content{Text: said}})
+			out = append(out, openai.Message{Role: "tool", ToolCallID: b.ToolUseID,
+				Content: openai.Content{Text: said}})
 			var shown []openai.Part
 			for k := range b.Content {
 				if b.Content[k].Type == "image" {
@@ -193,7 +196,8 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 	case *m.MaxTokens < 1:
 		return nil, openai.Errorf(400, "max_tokens", "max_tokens must be at least 1, got %d.", *m.MaxTokens)
 	}
-	p := openai.Sampling{Model: m.Model, Stop: m.Stops, Temperature: m.Temp, TopP: m.TopP, TopK: m.TopK, KVTransferParams: m.KV}
+	p := openai.Sampling{Model: m.Model, Stop: m.Stops, Temperature: m.Temp, TopP: m.TopP, TopK: m.TopK,
+		KVTransferParams: m.KV}
 	if bad := p.Check(); bad != nil {
 		return nil, bad
 	}
@@ -240,9 +244,11 @@ func messagesFormat(raw json.RawMessage) (json.RawMessage, *openai.Error) {
 		return nil, bad
 	}
 	if f.Type != "json_schema" || !given(f.Schema) {
-		return nil, openai.Errorf(400, "output_config", "output_config.format: expected the type json_schema and a schema, got the type %q.", f.Type)
+		return nil, openai.Errorf(400, "output_config",
+			"output_config.format: expected the type json_schema and a schema, got the type %q.", f.Type)
 	}
-	return slices.Concat([]byte(`{"type":"json_schema","json_schema":{"name":"output","schema":`), f.Schema, []byte("}}")), nil
+	return slices.Concat([]byte(`{"type":"json_schema","json_schema":{"name":"output","schema":`), f.Schema,
+		[]byte("}}")), nil
 }
 
 // CountMessages is how many tokens the prompt of a body to /v1/messages has.
@@ -314,10 +320,12 @@ func (e *messagesEncoder) Token(b []byte, t *Token) []byte {
 	if !t.None {
 		switch {
 		case e.req.Stream && e.tool != nil:
-			b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":"...)
+			b = append(b, "event: content_block_delta\ndata: "+
+				"{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":"...)
 			b = append(openai.AppendString(b, t.Text), "}}\n\n"...)
 		case e.req.Stream:
-			b = append(b, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"...)
+			b = append(b, "event: content_block_delta\ndata: "+
+				"{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"...)
 			b = append(openai.AppendString(b, t.Text), "}}\n\n"...)
 		case e.tool != nil:
 			e.args = append(e.args, t.Text...)
@@ -334,7 +342,8 @@ func (e *messagesEncoder) Token(b []byte, t *Token) []byte {
 
 func (e *messagesEncoder) open(b []byte) []byte {
 	if e.req.Stream {
-		b = append(b, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":"...)
+		b = append(b, "event: content_block_start\ndata: "+
+			"{\"type\":\"content_block_start\",\"index\":0,\"content_block\":"...)
 		if e.tool != nil {
 			b = e.toolHead(b)
 			return append(b, "{}}}\n\n"...)

@@ -64,8 +64,10 @@ func (r *Reader) readNative(head *Head, body []byte) (*Request, *openai.Error) {
 		return nil, openai.Errorf(400, "token_ids", "token_ids: expected at least one token id.")
 	}
 	s := &n.Sampling
-	p := openai.Sampling{Model: n.Model, Stream: n.Stream, N: &s.N, Seed: s.Seed, Temperature: s.Temperature, TopP: s.TopP, TopK: s.TopK, MinP: s.MinP, PresencePenalty: s.PresencePenalty,
-		FrequencyPenalty: s.FrequencyPenalty, IncludeStop: s.IncludeStop, StructuredOutputs: s.Guided, Stop: n.Stop.Stop, StopTokenIDs: n.Stop.IDs, MinTokens: n.Stop.MinTokens, IgnoreEOS: n.Stop.IgnoreEOS,
+	p := openai.Sampling{Model: n.Model, Stream: n.Stream, N: &s.N, Seed: s.Seed, Temperature: s.Temperature,
+		TopP: s.TopP, TopK: s.TopK, MinP: s.MinP, PresencePenalty: s.PresencePenalty,
+		FrequencyPenalty: s.FrequencyPenalty, IncludeStop: s.IncludeStop, StructuredOutputs: s.Guided,
+		Stop: n.Stop.Stop, StopTokenIDs: n.Stop.IDs, MinTokens: n.Stop.MinTokens, IgnoreEOS: n.Stop.IgnoreEOS,
 		MaxTokens: n.Stop.MaxTokens, Priority: n.Priority, CacheSalt: n.Salt, KVTransferParams: n.KV}
 	limit := 0
 	if n.Stop.MaxTokens != nil {
@@ -147,7 +149,8 @@ func (e *nativeEncoder) Token(b []byte, t *Token) []byte {
 }
 
 func (e *nativeEncoder) End(b []byte, u openai.Usage, kv, _ []byte) []byte {
-	usage := &nativeUsage{Prompt: u.PromptTokens, Completion: u.CompletionTokens, Total: u.PromptTokens + u.CompletionTokens}
+	usage := &nativeUsage{Prompt: u.PromptTokens, Completion: u.CompletionTokens,
+		Total: u.PromptTokens + u.CompletionTokens}
 	if u.Details {
 		usage.Details = &struct {
 			Cached int `json:"cached_tokens"`
@@ -157,7 +160,8 @@ func (e *nativeEncoder) End(b []byte, u openai.Usage, kv, _ []byte) []byte {
 }
 
 func (e *nativeEncoder) Fail(b []byte, err *openai.Error) []byte {
-	return e.line(b, &nativeOutput{TokenIDs: []uint32{}, Reason: openai.FinishError, Error: openai.AppendError(nil, err)})
+	return e.line(b, &nativeOutput{TokenIDs: []uint32{}, Reason: openai.FinishError,
+		Error: openai.AppendError(nil, err)})
 }
 
 func (e *nativeEncoder) line(b []byte, out *nativeOutput) []byte {
@@ -206,7 +210,9 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 			p = r.Prompt(text)
 		}
 		if c.ToolChoice.Mode == "required" || c.ToolChoice.Mode == "function" {
-			return nil, openai.Errorf(400, "tool_choice", "tool_choice: found %s; behind this frontend workers call no tools, expected none or auto.", c.ToolChoice.Mode)
+			return nil, openai.Errorf(400, "tool_choice",
+				"tool_choice: found %s; behind this frontend workers call no tools, expected none or auto.",
+				c.ToolChoice.Mode)
 		}
 		c.Tools = nil
 		if c.Logprobs {
@@ -223,9 +229,11 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 		case c.Logprobs != nil:
 			return nil, noLogprobs
 		case c.Prompt.Len() != 1:
-			return nil, openai.Errorf(400, "prompt", "prompt: found %d; behind this frontend expected one.", c.Prompt.Len())
+			return nil, openai.Errorf(400, "prompt", "prompt: found %d; behind this frontend expected one.",
+				c.Prompt.Len())
 		case c.Echo || *c.MaxTokens == 0:
-			return nil, openai.Errorf(400, "echo", "echo and max_tokens 0: behind this frontend a worker does not tell the prompt.")
+			return nil, openai.Errorf(400, "echo",
+				"echo and max_tokens 0: behind this frontend a worker does not tell the prompt.")
 		}
 		list := []Prompt{{Tokens: given}}
 		if given == nil {
@@ -234,7 +242,8 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 		s, limit = &c.Sampling, func() (int, bool) { return *c.MaxTokens, true }
 		q, bad = r.fillCompletion(head, c, list...)
 	default:
-		return nil, openai.Errorf(404, "", "Expected /v1/chat/completions or /v1/completions: this frontend serves no others.")
+		return nil, openai.Errorf(404, "",
+			"Expected /v1/chat/completions or /v1/completions: this frontend serves no others.")
 	}
 	if bad != nil {
 		return nil, bad
@@ -243,11 +252,13 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 		return nil, noLogprobs
 	}
 	if len(q.Media) > 0 {
-		return nil, openai.Errorf(400, "messages", "messages: found images or sounds; behind this frontend expected text alone.")
+		return nil, openai.Errorf(400, "messages",
+			"messages: found images or sounds; behind this frontend expected text alone.")
 	}
 	n := nativeRequest{Model: q.Model, TokenIDs: q.Prompts[0].Tokens, Stream: true, Priority: q.Priority, Salt: q.Salt,
 		Stop: nativeStop{MinTokens: s.MinTokens, Stop: s.Stop, IDs: s.StopTokenIDs, IgnoreEOS: s.IgnoreEOS},
-		Sampling: nativeSampling{N: q.N, Seed: s.Seed, Temperature: s.Temperature, TopP: s.TopP, TopK: s.TopK, MinP: s.MinP, PresencePenalty: s.PresencePenalty,
+		Sampling: nativeSampling{N: q.N, Seed: s.Seed, Temperature: s.Temperature, TopP: s.TopP, TopK: s.TopK,
+			MinP: s.MinP, PresencePenalty: s.PresencePenalty,
 			FrequencyPenalty: s.FrequencyPenalty, IncludeStop: s.IncludeStop}}
 	if most, limited := limit(); limited {
 		n.Stop.MaxTokens = &most

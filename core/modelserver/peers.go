@@ -44,7 +44,8 @@ func ParsePeers(list []string) (Peers, error) {
 		case text == AnyPeers:
 			p.any = true
 		case !hostName.MatchString(text):
-			return p, fmt.Errorf("%q: expected an address, a network such as 10.244.0.0/16, a name, %s or %s", text, LocalPeers, AnyPeers)
+			return p, fmt.Errorf("%q: expected an address, a network such as 10.244.0.0/16, a name, %s or %s", text,
+				LocalPeers, AnyPeers)
 		default:
 			p.names = append(p.names, text)
 		}

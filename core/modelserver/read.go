@@ -44,13 +44,15 @@ const FaultHeader = "X-Windtunnel-Fault"
 
 // Acting are the headers that ReadHead reads, but for those that only name the request: one
 // that has none of them goes through a server as all do.
-var Acting = []string{FaultHeader, "X-Return-Error", "X-Cache-Threshold-Finish-Reason", "X-Envoy-Attempt-Count", "X-Send-Image"}
+var Acting = []string{FaultHeader, "X-Return-Error", "X-Cache-Threshold-Finish-Reason", "X-Envoy-Attempt-Count",
+	"X-Send-Image"}
 
 // ReadHead reads a request's headers; get returns the first value under a name
 // in net/http's canonical form, or "".
 func ReadHead(get func(name string) string) Head {
-	h := Head{RequestID: get("X-Request-Id"), Attempt: 1, TraceParent: get("Traceparent"), Fault: get(FaultHeader), ReturnError: get("X-Return-Error"),
-		Threshold: get("X-Cache-Threshold-Finish-Reason") == "true"}
+	h := Head{RequestID: get("X-Request-Id"), Attempt: 1, TraceParent: get("Traceparent"), Fault: get(FaultHeader),
+		ReturnError: get("X-Return-Error"),
+		Threshold:   get("X-Cache-Threshold-Finish-Reason") == "true"}
 	if v := get("X-Envoy-Attempt-Count"); v != "" {
 		if n, err := strconv.Atoi(v); err == nil {
 			h.Attempt = max(n, 1)

@@ -20,7 +20,8 @@ type fieldsRead struct {
 // are only made where that takes more than their length, and the names of blocks.
 func (r *Reader) ReadDescribed(api *API, head *Head, d *described.Body) (*Request, *openai.Error) {
 	_, packed := r.Tokenizer.(tokens.Packed)
-	if !packed || r.ChatTemplate != nil || r.Content == ContentEcho || len(r.Dataset) > 0 || r.EncoderOnly || d.Chat != (api == Chat) || d.Generate != (api == GRPCGenerate) || !d.Chat && !d.Generate && api != Completions {
+	if !packed || r.ChatTemplate != nil || r.Content == ContentEcho || len(r.Dataset) > 0 || r.EncoderOnly ||
+		d.Chat != (api == Chat) || d.Generate != (api == GRPCGenerate) || !d.Chat && !d.Generate && api != Completions {
 		return api.Read(r, head, d.Bytes())
 	}
 	read, known := d.ModelServer.(*fieldsRead)
@@ -92,7 +93,8 @@ func (r *Reader) fillChat(head *Head, c *openai.Chat, p Prompt) (*Request, *open
 		return nil, bad
 	}
 	if given(c.StructuredOutputs) && c.ToolChoice.Mode == "function" {
-		return nil, openai.Errorf(400, "structured_outputs", "You can only either use constraints for structured outputs or tools, not both.")
+		return nil, openai.Errorf(400, "structured_outputs",
+			"You can only either use constraints for structured outputs or tools, not both.")
 	}
 	lp := (*Logprobs)(nil)
 	if c.Logprobs {
@@ -207,7 +209,8 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 		q.Seed = uint64(*p.Seed)
 	}
 	if q.Choices() > openai.MaxChoices {
-		return openai.Errorf(400, "n", "n times the number of prompts must be at most %d, got %d.", openai.MaxChoices, q.Choices())
+		return openai.Errorf(400, "n", "n times the number of prompts must be at most %d, got %d.", openai.MaxChoices,
+			q.Choices())
 	}
 	return nil
 }
@@ -245,13 +248,16 @@ func (r *Reader) encode(q *Request, head *Head, p *openai.Sampling, chat bool, l
 		}
 	}
 	if !q.Stream {
-		*q.Encoder.(*openaiWhole) = openaiWhole{head: openai.Head{ID: q.ID, Model: q.Model, Created: head.Created, Chat: chat},
-			prompts: ids, n: q.N, tokens: p.ReturnTokenIDs, logprobs: lp, image: q.Image, encoded: r.encoded(q), promptTop: q.promptTop}
+		*q.Encoder.(*openaiWhole) = openaiWhole{
+			head:    openai.Head{ID: q.ID, Model: q.Model, Created: head.Created, Chat: chat},
+			prompts: ids, n: q.N, tokens: p.ReturnTokenIDs, logprobs: lp, image: q.Image, encoded: r.encoded(q),
+			promptTop: q.promptTop}
 		return
 	}
 	include, continuous := p.Usage()
-	*q.Encoder.(*openaiStream) = openaiStream{o: openai.StreamOptions{ID: q.ID, Model: q.Model, Created: head.Created, Chat: chat,
-		ContinuousUsage: continuous, ReturnTokenIDs: p.ReturnTokenIDs},
+	*q.Encoder.(*openaiStream) = openaiStream{
+		o: openai.StreamOptions{ID: q.ID, Model: q.Model, Created: head.Created, Chat: chat,
+			ContinuousUsage: continuous, ReturnTokenIDs: p.ReturnTokenIDs},
 		prompts: ids, n: q.N, choices: q.Choices(), includeUsage: include, logprobs: lp, image: q.Image}
 }
 
@@ -270,7 +276,8 @@ func (r *Reader) Prompt(text string) Prompt { return Prompt{Text: text, Tokens: 
 // FromPrompt is a request of an API that reads its own messages and brings its
 // own encoder: what to do with one prompt. limit is the most tokens of the
 // answer, where it is limited.
-func (r *Reader) FromPrompt(key string, p Prompt, s *openai.Sampling, limit int, limited bool) (*Request, *openai.Error) {
+func (r *Reader) FromPrompt(key string, p Prompt, s *openai.Sampling, limit int, limited bool) (*Request,
+	*openai.Error) {
 	if bad := s.Check(); bad != nil {
 		return nil, bad
 	}

@@ -189,8 +189,11 @@ const (
 func (r *Response) Init(rd *Reader, o *ResponseOptions) {
 	// Field by field and not inlined: copies would stand on the stack of all that follows.
 	*r = Response{}
-	r.reader, r.api, r.fault, r.brief, r.silent, r.rec, r.asked, r.traceParent = rd, o.API, o.Fault, o.Brief, o.Silent, o.Recorder, o.Head.Threshold, o.Head.TraceParent
-	r.lifecycle = *lifecycle.New(lifecycle.Options{Request: o.Head.RequestID, Attempt: o.Head.Attempt, Endpoint: o.Endpoint, Held: o.Held, Recorder: o.Recorder})
+	r.reader, r.api, r.fault, r.brief, r.silent, r.rec, r.asked, r.traceParent = rd, o.API, o.Fault, o.Brief, o.Silent,
+		o.Recorder, o.Head.Threshold, o.Head.TraceParent
+	r.lifecycle = *lifecycle.New(
+		lifecycle.Options{Request: o.Head.RequestID, Attempt: o.Head.Attempt, Endpoint: o.Endpoint, Held: o.Held,
+			Recorder: o.Recorder})
 }
 
 // Held tells whether the request is held open.
@@ -242,7 +245,8 @@ func (r *Response) readable(now machine.Time, fx *Effects) {
 			r.refuse(now, e, Effect{Kind: Refuse, Error: e}, fx)
 		}
 	case lifecycle.Empty:
-		r.refuse(now, openai.Errorf(200, "", "A fault was asked for: no body."), Effect{Kind: Bodyless, Status: 200}, fx)
+		r.refuse(now, openai.Errorf(200, "", "A fault was asked for: no body."), Effect{Kind: Bodyless, Status: 200},
+			fx)
 	default:
 		fx.Add(Effect{At: now, Kind: ReadBody})
 	}
@@ -270,7 +274,8 @@ func (r *Response) Take(now machine.Time, q *Request, bad *openai.Error, fx *Eff
 	}
 	var details []flow.Detail
 	if r.rec != nil {
-		details = []flow.Detail{flow.D("model", q.Model), flow.D("prompt_tokens", q.PromptTokens()), flow.D("stream", q.Stream)}
+		details = []flow.Detail{flow.D("model", q.Model), flow.D("prompt_tokens", q.PromptTokens()),
+			flow.D("stream", q.Stream)}
 		if r.traceParent != "" {
 			details = append(details, flow.D(tracing.Header, r.traceParent))
 		}
@@ -397,7 +402,8 @@ func (r *Response) start(now machine.Time, fx *Effects) bool {
 	case r.asked, r.req.KV.Threshold > 0 && float64(r.p.Cached) < r.req.KV.Threshold*float64(r.usage.PromptTokens):
 		why, r.below = "the cache holds less of the prompt than cache_hit_threshold", true
 	case r.fault[lifecycle.AtPrefill].Do != 0:
-		why, then = "fault: died in prefill", Effect{Kind: Cut, Reset: r.fault[lifecycle.AtPrefill].Do == lifecycle.Reset}
+		why, then = "fault: died in prefill",
+			Effect{Kind: Cut, Reset: r.fault[lifecycle.AtPrefill].Do == lifecycle.Reset}
 	default:
 		return false
 	}

@@ -43,7 +43,8 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	if bad != nil {
 		return nil, bad
 	}
-	p := openai.Sampling{Model: m.Model, Temperature: m.Temperature, TopP: m.TopP, Priority: m.Priority, CacheSalt: m.CacheSalt,
+	p := openai.Sampling{Model: m.Model, Temperature: m.Temperature, TopP: m.TopP, Priority: m.Priority,
+		CacheSalt: m.CacheSalt,
 		RequestID: m.RequestID, KVTransferParams: m.KV, StructuredOutputs: m.Structured}
 	if p.ResponseFormat, bad = m.format(); bad != nil {
 		return nil, bad
@@ -55,7 +56,8 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 		return nil, bad
 	}
 	key := head.id(&p)
-	enc := &responsesEncoder{stored: r.State.Stored(), q: m, id: "resp_" + key, created: head.Created, items: items, store: m.Store == nil || *m.Store}
+	enc := &responsesEncoder{stored: r.State.Stored(), q: m, id: "resp_" + key, created: head.Created, items: items,
+		store: m.Store == nil || *m.Store}
 	var messages []openai.Message
 	if m.Instructions != "" {
 		messages = append(messages, openai.Message{Role: "system", Content: openai.Content{Text: m.Instructions}})
@@ -126,8 +128,11 @@ func (m *responsesRequest) refuseBackground() *openai.Error {
 	if m.Store != nil && !*m.Store {
 		return openai.Errorf(400, "background", "background can only be used when `store` is true")
 	}
-	return openai.Errorf(400, "background", "This vLLM engine does not support `store=True` and therefore does not support the background mode. "+
-		"To enable these features, set the environment variable `VLLM_ENABLE_RESPONSES_API_STORE=1` when launching the vLLM server.")
+	return openai.Errorf(400, "background",
+		"This vLLM engine does not support `store=True` and therefore does not support the background mode. "+
+			"To enable these features, set the environment variable `VLLM_ENABLE_RESPONSES_API_STORE=1` when "+
+			"launching "+
+			"the vLLM server.")
 }
 
 // history puts what came before in front of the input: the response that this
@@ -138,7 +143,9 @@ func (e *responsesEncoder) history(m []openai.Message) ([]openai.Message, *opena
 		if !ok {
 			return nil, UnknownResponse("previous_response_id", e.q.Previous)
 		}
-		m = append(m, slices.DeleteFunc(slices.Clone(before), func(m openai.Message) bool { return m.Role == "system" })...) // instructions are each request's own
+		// instructions are each request's own
+		m = append(m, slices.DeleteFunc(slices.Clone(before),
+			func(m openai.Message) bool { return m.Role == "system" })...)
 	}
 	if len(e.q.Conversation) == 0 || string(e.q.Conversation) == "null" {
 		return m, nil
@@ -182,7 +189,8 @@ func responsesTools(raw []json.RawMessage) ([]openai.Tool, *openai.Error) {
 			return nil, openai.Invalidf("tools", "tools[%d].name: field required.", i)
 		}
 		var tool openai.Tool
-		tool.Type, tool.Function.Name, tool.Function.Description, tool.Function.Parameters = flat.Type, flat.Name, flat.Description, flat.Parameters
+		tool.Type, tool.Function.Name, tool.Function.Description, tool.Function.Parameters = flat.Type, flat.Name,
+			flat.Description, flat.Parameters
 		out = append(out, tool)
 	}
 	return out, nil
@@ -351,5 +359,7 @@ func (r *StoredResponse) Bytes() int {
 // UnknownResponse is the error for a response that the server does not keep: in
 // vLLM's words, and with what to look at where a pool has several servers.
 func UnknownResponse(param, id string) *openai.Error {
-	return openai.Errorf(404, param, "Response with id '%s' not found. A server keeps the responses that it made itself: another server of the pool may have it, so send what belongs together to one of them (a session's header, for instance).", id)
+	return openai.Errorf(404, param,
+		"Response with id '%s' not found. A server keeps the responses that it made itself: another server of the "+
+			"pool may have it, so send what belongs together to one of them (a session's header, for instance).", id)
 }

@@ -46,11 +46,14 @@ func (x *nowhere) Continue(string, []Item)                      {}
 // 4,096 tokens.
 func testReader(t testing.TB, change func(*Config)) *Reader {
 	t.Helper()
-	eng, err := engine.New(engine.Config{Batching: engine.BatchingContinuous, Timer: latency.Constant{TimeToFirstToken: 1, InterTokenLatency: 1}, NumGPUBlocks: 1000, MaxModelLen: 4096, BlockSize: 16})
+	eng, err := engine.New(engine.Config{Batching: engine.BatchingContinuous,
+		Timer: latency.Constant{TimeToFirstToken: 1, InterTokenLatency: 1}, NumGPUBlocks: 1000, MaxModelLen: 4096,
+		BlockSize: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Config{Seed: 3, Engine: eng.Config(), Models: []string{"m"}, Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor("m"), Vocabulary: tokens.NewVocabulary(tokens.Packed{}),
+	c := &Config{Seed: 3, Engine: eng.Config(), Models: []string{"m"}, Tokenizer: tokens.Packed{},
+		Template: tokens.TemplateFor("m"), Vocabulary: tokens.NewVocabulary(tokens.Packed{}),
 		EngineID: "engine"}
 	if change != nil {
 		change(c)
@@ -84,7 +87,8 @@ type script struct {
 	ends    int
 }
 
-var kindNames = []string{"read", "submit", "resume", "abort", "begin", "tokens", "end", "refuse", "bodyless", "fail", "cut", "leave"}
+var kindNames = []string{"read", "submit", "resume", "abort", "begin", "tokens", "end", "refuse", "bodyless", "fail",
+	"cut", "leave"}
 
 func (x *script) open(violation string) {
 	x.head.RequestID, x.head.Attempt, x.head.Created = "r1", 1, 1
@@ -92,7 +96,8 @@ func (x *script) open(violation string) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.resp.Init(x.reader, &ResponseOptions{Head: &x.head, API: x.api, Fault: fault, Endpoint: "here", Held: x.held, Brief: x.brief, Silent: x.brief,
+	x.resp.Init(x.reader, &ResponseOptions{Head: &x.head, API: x.api, Fault: fault, Endpoint: "here", Held: x.held,
+		Brief: x.brief, Silent: x.brief,
 		Recorder: flow.Func(func(e flow.Event) {
 			fmt.Fprintf(&x.out, "%v %s", e.Time, e.Step)
 			for _, d := range e.Details {
@@ -151,7 +156,9 @@ func (x *script) play() {
 		case Submit:
 			for _, s := range x.resp.Sequences() {
 				m := &s.Submit
-				fmt.Fprintf(&x.out, "\n   prompt=%d max=%d stop=%d hold-first=%t hold-kv=%t priority=%d blocks=%d interest=%d", m.PromptTokens, m.MaxTokens, m.StopAfter, m.HoldAfterFirst, m.HoldKV, m.Priority, len(m.Hashes), m.Interest)
+				fmt.Fprintf(&x.out, "\n   prompt=%d max=%d stop=%d hold-first=%t hold-kv=%t priority=%d blocks=%d "+
+					"interest=%d", m.PromptTokens, m.MaxTokens, m.StopAfter, m.HoldAfterFirst, m.HoldKV, m.Priority,
+					len(m.Hashes), m.Interest)
 			}
 		case Bodyless:
 			fmt.Fprintf(&x.out, " status=%d", e.Status)
@@ -251,7 +258,8 @@ func TestScripts(t *testing.T) {
 				x.p.Rejected, x.p.Code = true, engine.CodeFull
 				x.tell()
 			case "kept":
-				x.p.Kept = &Kept{Host: "10.0.0.1", Port: 5600, Hold: &enginecore.Hold{Blocks: connector.Blocks{First: 7, Count: 2}, Tokens: 20}}
+				x.p.Kept = &Kept{Host: "10.0.0.1", Port: 5600,
+					Hold: &enginecore.Hold{Blocks: connector.Blocks{First: 7, Count: 2}, Tokens: 20}}
 			case "at":
 				span, err := time.ParseDuration(d.CmdArgs[0].Key)
 				if err != nil {
@@ -283,14 +291,18 @@ func (x *script) finishAs(n int, why engine.Reason) {
 // Whatever happens in whatever order, with whatever fault: the request ends in
 // one way, the engine is asked once, and nothing is said after the end.
 func TestAnyOrder(t *testing.T) {
-	faults := []string{"", "", "", "reset", "status=503", "delay=1s", "die-in-prefill", "end-before-part2", "no-body", "stall", "stall=2", "reset-after=2", "reset-after=0"}
-	things := []string{"start", "token", "finish", "part2-begun", "part2", "violation", "gone", "reject", "time", "nothing"}
+	faults := []string{"", "", "", "reset", "status=503", "delay=1s", "die-in-prefill", "end-before-part2", "no-body",
+		"stall", "stall=2", "reset-after=2", "reset-after=0"}
+	things := []string{"start", "token", "finish", "part2-begun", "part2", "violation", "gone", "reject", "time",
+		"nothing"}
 	rapid.Check(t, func(rt *rapid.T) {
-		x := &script{t: t, reader: testReader(t, nil), api: APIs[rapid.IntRange(0, 1).Draw(rt, "api")], held: rapid.Bool().Draw(rt, "held"), brief: rapid.Bool().Draw(rt, "brief"),
+		x := &script{t: t, reader: testReader(t, nil), api: APIs[rapid.IntRange(0, 1).Draw(rt, "api")],
+			held: rapid.Bool().Draw(rt, "held"), brief: rapid.Bool().Draw(rt, "brief"),
 			fault: rapid.SampledFrom(faults).Draw(rt, "fault")}
 		stream := rapid.Bool().Draw(rt, "stream")
 		x.open("")
-		x.body(fmt.Sprintf(`{"messages":[{"role":"user","content":"a"}],"prompt":"a","max_tokens":5,"n":%d,"stream":%t}`, rapid.IntRange(1, 2).Draw(rt, "n"), stream))
+		x.body(fmt.Sprintf(`{"messages":[{"role":"user","content":"a"}],"prompt":"a","max_tokens":5,"n":%d,`+
+			`"stream":%t}`, rapid.IntRange(1, 2).Draw(rt, "n"), stream))
 		for range rapid.IntRange(0, 12).Draw(rt, "things") {
 			if x.resp.Over() && x.ends != 1 {
 				rt.Fatalf("over with %d ends:\n%s", x.ends, x.out.String())
@@ -333,7 +345,8 @@ func TestAnyOrder(t *testing.T) {
 		}
 		x.p.Gone = "g"
 		x.tell()
-		if !x.resp.Over() || x.ends != 1 || strings.Count(x.out.String(), "-> submit") > 1 || strings.Count(x.out.String(), "-> begin") > 1 {
+		if !x.resp.Over() || x.ends != 1 || strings.Count(x.out.String(), "-> submit") > 1 ||
+			strings.Count(x.out.String(), "-> begin") > 1 {
 			rt.Fatalf("%d ends:\n%s", x.ends, x.out.String())
 		}
 		if _, ok := x.resp.Next(); ok {
@@ -345,7 +358,8 @@ func TestAnyOrder(t *testing.T) {
 // Told after each token, or of all at once: what was sent is the same.
 func TestLateIsTheSame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		body := fmt.Sprintf(`{"messages":[{"role":"user","content":"a"}],"max_tokens":6,"stream":true,"stop":%s}`, rapid.SampledFrom([]string{`"a"`, `["zq"]`, `[]`}).Draw(rt, "stop"))
+		body := fmt.Sprintf(`{"messages":[{"role":"user","content":"a"}],"max_tokens":6,"stream":true,"stop":%s}`,
+			rapid.SampledFrom([]string{`"a"`, `["zq"]`, `[]`}).Draw(rt, "stop"))
 		var told []string
 		for _, late := range []bool{false, true} {
 			x := &script{t: t, reader: testReader(t, nil), api: Chat}

@@ -60,10 +60,12 @@ func (r *Reader) fillSequence(q *Request, s *Sequence) *openai.Error {
 	case !s.First:
 		s.Submit.Interest = engine.EndOnly
 	}
-	s.Counted = stats.Sequence{PromptTokens: s.Submit.PromptTokens, EveryToken: s.Every, N: q.N, MaxTokens: q.MaxTokens, Adapter: q.LoRA}
+	s.Counted = stats.Sequence{PromptTokens: s.Submit.PromptTokens, EveryToken: s.Every, N: q.N, MaxTokens: q.MaxTokens,
+		Adapter: q.LoRA}
 	s.Key, s.Remote, s.Source = q.KV.Key, q.KV.Remote, q.KV.Source
 	size := r.Engine.BlockSize
-	if blocks := s.Submit.PromptTokens / max(1, size); s.Remote == nil && (s.Source != nil || r.Connector.ViaStore) && len(s.Submit.Hashes) < blocks {
+	if blocks := s.Submit.PromptTokens / max(1, size); s.Remote == nil && (s.Source != nil || r.Connector.ViaStore) &&
+		len(s.Submit.Hashes) < blocks {
 		s.Prefix, _ = r.promptHashes(q, s.prompt, blocks, 0)
 	}
 	if r.Engine.KVEvents {
@@ -92,8 +94,10 @@ func (r *Reader) say(c *content, q *Request, i int) {
 	}
 	switch {
 	case q.form != nil:
-		r.write(c, q, q.form, &structured.Text{Draw: machine.DrawFor(r.Seed^q.Seed, "server", "structured", keyOf(q.Key, i)), Free: true,
-			Options: structured.Options{MinItems: 1, MaxItems: 3}, Target: r.State.Draws().Tokens(keyOf(q.Key, i))}, limit)
+		r.write(c, q, q.form, &structured.Text{
+			Draw: machine.DrawFor(r.Seed^q.Seed, "server", "structured", keyOf(q.Key, i)), Free: true,
+			Options: structured.Options{MinItems: 1, MaxItems: 3}, Target: r.State.Draws().Tokens(keyOf(q.Key, i))},
+			limit)
 	case r.Content == ContentEcho:
 		if q.work.spend(pieceWork * len(q.echoText)) {
 			c.given = r.piecesOf(q.echoText)
@@ -224,7 +228,8 @@ func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []ui
 
 // rule is how the blocks of a described prompt are named.
 func (r *Reader) rule(q *Request) described.Rule {
-	return described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * r.Engine.BlockSize, Template: r.Template, Answer: true, Own: r.OwnNames}
+	return described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * r.Engine.BlockSize,
+		Template: r.Template, Answer: true, Own: r.OwnNames}
 }
 
 // salt keeps prefixes apart that must not be shared: between adapters, and

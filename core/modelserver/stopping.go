@@ -49,9 +49,11 @@ func checkStops(p *openai.Sampling) *openai.Error {
 	}
 	switch {
 	case len(p.Stop) > maxStops || bytes > maxStopBytes:
-		return openai.Errorf(400, "stop", "stop: expected at most %d strings of %d bytes together, got %d of %d.", maxStops, maxStopBytes, len(p.Stop), bytes)
+		return openai.Errorf(400, "stop", "stop: expected at most %d strings of %d bytes together, got %d of %d.",
+			maxStops, maxStopBytes, len(p.Stop), bytes)
 	case len(p.StopTokenIDs) > maxStopIDs:
-		return openai.Errorf(400, "stop_token_ids", "stop_token_ids: expected at most %d, got %d.", maxStopIDs, len(p.StopTokenIDs))
+		return openai.Errorf(400, "stop_token_ids", "stop_token_ids: expected at most %d, got %d.", maxStopIDs,
+			len(p.StopTokenIDs))
 	}
 	return nil
 }

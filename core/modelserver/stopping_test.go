@@ -51,7 +51,8 @@ func plainStop(c *content, r *Request, limit int) (tokens int, text, reason stri
 func TestStopsAreVLLMs(t *testing.T) {
 	rd := testReader(t, nil)
 	rapid.Check(t, func(t *rapid.T) {
-		r := &Request{Key: rapid.StringMatching("[a-z]{1,4}").Draw(t, "id"), N: 1, Prompts: []Prompt{{Tokens: []uint32{1}}}, IgnoreEOS: true}
+		r := &Request{Key: rapid.StringMatching("[a-z]{1,4}").Draw(t, "id"), N: 1,
+			Prompts: []Prompt{{Tokens: []uint32{1}}}, IgnoreEOS: true}
 		r.MaxTokens = rapid.IntRange(1, 40).Draw(t, "max_tokens")
 		r.MinTokens = rapid.IntRange(0, r.MaxTokens).Draw(t, "min_tokens")
 		r.keepStop = rapid.Bool().Draw(t, "include_stop_str_in_output")
@@ -89,7 +90,8 @@ func TestStopsAreVLLMs(t *testing.T) {
 			}
 		}
 		if c.total != tokens || told != text || got != reason {
-			t.Fatalf("%d tokens %q, stopped by %q; want %d tokens %q, stopped by %q", c.total, told, got, tokens, text, reason)
+			t.Fatalf("%d tokens %q, stopped by %q; want %d tokens %q, stopped by %q", c.total, told, got, tokens, text,
+				reason)
 		}
 		for i := range min(r.MinTokens, c.total) {
 			if slices.Contains(r.stopIDs, c.piece(i).id) {

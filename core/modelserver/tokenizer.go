@@ -56,8 +56,9 @@ func answers(c *openai.Chat) bool { return c.AddGenerationPrompt == nil || *c.Ad
 
 // conversation is a chat as templates see it.
 func conversation(c *openai.Chat) *chattemplate.Conversation {
-	out := &chattemplate.Conversation{NoGenerationPrompt: !answers(c), Continue: c.ContinueFinalMessage, Variables: c.ChatTemplateKwargs,
-		Messages: make([]chattemplate.Message, len(c.Messages))}
+	out := &chattemplate.Conversation{NoGenerationPrompt: !answers(c), Continue: c.ContinueFinalMessage,
+		Variables: c.ChatTemplateKwargs,
+		Messages:  make([]chattemplate.Message, len(c.Messages))}
 	for i := range c.Messages {
 		m := &c.Messages[i]
 		turn := chattemplate.Message{Role: m.Role, Content: textOf(m), Name: m.Name, ToolCallID: m.ToolCallID}
@@ -65,13 +66,15 @@ func conversation(c *openai.Chat) *chattemplate.Conversation {
 			turn.Parts = m.Content.Texts
 		}
 		for _, call := range m.ToolCalls {
-			turn.Calls = append(turn.Calls, chattemplate.Call{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
+			turn.Calls = append(turn.Calls,
+				chattemplate.Call{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
 		}
 		out.Messages[i] = turn
 	}
 	for i := range c.Tools {
 		f := &c.Tools[i].Function
-		raw := append(openai.AppendString([]byte(`{"type":"function","function":{"name":`), f.Name), `,"description":`...)
+		raw := append(openai.AppendString([]byte(`{"type":"function","function":{"name":`), f.Name),
+			`,"description":`...)
 		if raw = openai.AppendString(raw, f.Description); f.Description == "" {
 			raw = append(raw[:len(raw)-len(`""`)], "null"...)
 		}

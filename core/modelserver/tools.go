@@ -41,7 +41,8 @@ func (r *Reader) callOf(c *content, q *Request, i, limit int) *toolCall {
 	}
 	r.write(c, q, r.arguments(q, at), &structured.Text{Draw: d, Options: r.Tools}, limit)
 	id := machine.DrawFor(r.Seed^q.Seed, "server", "tool id", keyOf(q.Key, i))
-	return &toolCall{id: "chatcmpl-tool-" + id.Letters(32), name: q.tools[at].Function.Name, named: q.toolChoice.Mode == "function"}
+	return &toolCall{id: "chatcmpl-tool-" + id.Letters(32), name: q.tools[at].Function.Name,
+		named: q.toolChoice.Mode == "function"}
 }
 
 // arguments is the form of a tool's arguments.
@@ -51,7 +52,8 @@ func (r *Reader) arguments(q *Request, tool int) *structured.Grammar {
 		if q.arguments == nil {
 			q.arguments = map[int]*structured.Grammar{}
 		}
-		g, _ = r.formIn(q, argumentsForm, string(q.tools[tool].Function.Parameters), compileArguments) // is never refused
+		// is never refused
+		g, _ = r.formIn(q, argumentsForm, string(q.tools[tool].Function.Parameters), compileArguments)
 		q.arguments[tool] = g
 	}
 	return g

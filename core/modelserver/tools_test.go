@@ -23,7 +23,8 @@ func TestToolCallsAreNotCut(t *testing.T) {
 	rd := testReader(t, nil)
 	for depth := range 3 {
 		for i := range 20 {
-			r := &Request{Key: fmt.Sprint(i), N: 1, Prompts: []Prompt{{Tokens: []uint32{1}}}, toolChoice: openai.ToolChoice{Mode: "required"}, tools: make([]openai.Tool, 1)}
+			r := &Request{Key: fmt.Sprint(i), N: 1, Prompts: []Prompt{{Tokens: []uint32{1}}},
+				toolChoice: openai.ToolChoice{Mode: "required"}, tools: make([]openai.Tool, 1)}
 			r.tools[0].Function.Parameters = []byte(nested(depth))
 			var whole content
 			rd.callOf(&whole, r, 0, 1<<20)
@@ -38,7 +39,8 @@ func TestToolCallsAreNotCut(t *testing.T) {
 			for _, limit := range []int{0, 1, n / 2, n - 1, n, n + 1} {
 				var cut content
 				rd.callOf(&cut, r, 0, limit)
-				if told := min(limit, len(whole.given)); len(cut.given) < told || limit < len(whole.given) && len(cut.given) <= limit {
+				if told := min(limit, len(whole.given)); len(cut.given) < told || limit < len(whole.given) &&
+					len(cut.given) <= limit {
 					t.Fatalf("%d of %d pieces for a limit of %d", len(cut.given), len(whole.given), limit)
 				}
 				for k, p := range cut.given[:min(limit, len(whole.given))] {

@@ -32,7 +32,9 @@ func (w *work) tooMuch() *openai.Error {
 	if w.spent <= maxWork {
 		return nil
 	}
-	return openai.Errorf(400, "", "This request would have the server make more than %d MiB for its answer (its form, choices, tool calls, log probabilities, stop strings): ask for less at once.", maxWork>>20)
+	return openai.Errorf(400, "",
+		"This request would have the server make more than %d MiB for its answer (its form, choices, tool calls, log "+
+			"probabilities, stop strings): ask for less at once.", maxWork>>20)
 }
 
 // What one token of an answer takes while it is collected, and what is looked

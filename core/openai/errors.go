@@ -40,20 +40,24 @@ func UnknownModel(name string) *Error {
 
 // TooLong is the answer to a prompt that leaves no room for one token.
 func TooLong(maxModelLen, promptTokens int) *Error {
-	return Errorf(400, "input_tokens", "This model's maximum context length is %d tokens. However, your request has %d input tokens. "+
-		"Please reduce the length of the input messages.", maxModelLen, promptTokens)
+	return Errorf(400, "input_tokens",
+		"This model's maximum context length is %d tokens. However, your request has %d input tokens. "+
+			"Please reduce the length of the input messages.", maxModelLen, promptTokens)
 }
 
 // TooManyMinTokens is the answer to a min_tokens above the most tokens that there may be.
 func TooManyMinTokens(maxTokens, minTokens int) *Error {
-	return Errorf(400, "min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", maxTokens, minTokens)
+	return Errorf(400, "min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", maxTokens,
+		minTokens)
 }
 
 // OutputTooLong is the answer to a max_tokens that does not fit behind the
 // prompt.
 func OutputTooLong(maxModelLen, maxTokens, promptTokens int) *Error {
-	return Errorf(400, "max_tokens", "'max_tokens' or 'max_completion_tokens' is too large: %d. This model's maximum context length is %d tokens "+
-		"and your request has %d input tokens (%d > %d - %d).", maxTokens, maxModelLen, promptTokens, maxTokens, maxModelLen, promptTokens)
+	return Errorf(400, "max_tokens",
+		"'max_tokens' or 'max_completion_tokens' is too large: %d. This model's maximum context length is %d tokens "+
+			"and your request has %d input tokens (%d > %d - %d).", maxTokens, maxModelLen, promptTokens, maxTokens,
+		maxModelLen, promptTokens)
 }
 
 // AppendError appends the error's JSON body.

@@ -26,24 +26,32 @@ func checkFast(t interface{ Fatalf(string, ...any) }, body []byte) {
 }
 
 func TestFastChat(t *testing.T) {
-	common := `{"model":"m","messages":[{"role":"user","content":"Hé \"you\"\n"},{"role":"assistant","content":""}],"max_tokens":10,"stream":true,"stream_options":{"include_usage":true},"temperature":0.7}`
+	common := `{"model":"m","messages":[{"role":"user","content":"Hé \"you\"\n"},{"role":"assistant","content":""}],` +
+		`"max_tokens":10,"stream":true,"stream_options":{"include_usage":true},"temperature":0.7}`
 	if !fastChat([]byte(common), &Chat{}, nil) {
 		t.Fatal("the common request is not read fast")
 	}
 	checkFast(t, []byte(common))
-	for _, body := range []string{`{}`, ` { "model" : "m" } `, `{"model":"m","model":"n"}`, `{"max_tokens":007}`, `{"max_tokens":1.5}`, `{"temperature":1.}`,
-		`{"Model":"m"}`, `{"messages":[]}`, `{"messages":[{}]}`, `{"model":"` + "\xff" + `"}`, `{"n":1}x`, `{"response_format":{"type":"json_schema","x":["}{",{}]} }`, `{"response_format":null}`, `{"kv_transfer_params":{"remote_block_ids":[1,2]},"max_tokens":1}`, `{"response_format":{"a":}}`, `{"response_format":"{"}`, `{"response_format":{"a":"\\"}`, `{"n":1,}`, `{"max_tokens":99999999999999999999}`} {
+	for _, body := range []string{`{}`, ` { "model" : "m" } `, `{"model":"m","model":"n"}`, `{"max_tokens":007}`,
+		`{"max_tokens":1.5}`, `{"temperature":1.}`,
+		`{"Model":"m"}`, `{"messages":[]}`, `{"messages":[{}]}`, `{"model":"` + "\xff" + `"}`, `{"n":1}x`,
+		`{"response_format":{"type":"json_schema","x":["}{",{}]} }`, `{"response_format":null}`,
+		`{"kv_transfer_params":{"remote_block_ids":[1,2]},"max_tokens":1}`, `{"response_format":{"a":}}`,
+		`{"response_format":"{"}`, `{"response_format":{"a":"\\"}`, `{"n":1,}`,
+		`{"max_tokens":99999999999999999999}`} {
 		checkFast(t, []byte(body))
 	}
 }
 
 func FuzzFastChat(f *testing.F) {
-	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"x\u00e9"}],"n":2,"temperature":0.5,"stream_options":{},"response_format":{"type":"text"}}`))
+	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"x\u00e9"}],"n":2,"temperature":0.5,` +
+		`"stream_options":{},"response_format":{"type":"text"}}`))
 	f.Fuzz(func(t *testing.T, body []byte) { checkFast(t, body) })
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"tools":[{"function":{"name":"f"}}],"tool_choice":"auto"}`))
+	f.Add([]byte(`{"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],` +
+		`"tools":[{"function":{"name":"f"}}],"tool_choice":"auto"}`))
 	f.Add([]byte(`{"prompt":[[1,2],[3]],"stop":["x"],"logprobs":3}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, parse := range []func([]byte) (any, *Error){
@@ -60,9 +68,12 @@ func FuzzParse(f *testing.F) {
 // Any string becomes a JSON string that reads back as itself.
 func TestAppendString(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := rapid.OneOf(rapid.String(), rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) })).Draw(t, "s")
+		s := rapid.OneOf(rapid.String(),
+			rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) })).Draw(
+			t, "s")
 		var back string
-		if err := json.Unmarshal(AppendString(nil, s), &back); err != nil || back != strings.ToValidUTF8(s, "\ufffd") && back != replaced(s) {
+		if err := json.Unmarshal(AppendString(nil, s), &back); err != nil || back != strings.ToValidUTF8(s, "\ufffd") &&
+			back != replaced(s) {
 			t.Fatalf("%q became %q: %v", s, back, err)
 		}
 	})
@@ -80,12 +91,16 @@ func replaced(s string) string {
 // Every chunk and every whole response is JSON, whatever is said.
 func TestChunksAreJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := StreamOptions{ID: rapid.String().Draw(t, "id"), Model: rapid.String().Draw(t, "model"), Chat: rapid.Bool().Draw(t, "chat"),
+		o := StreamOptions{ID: rapid.String().Draw(t, "id"), Model: rapid.String().Draw(t, "model"),
+			Chat:            rapid.Bool().Draw(t, "chat"),
 			ContinuousUsage: rapid.Bool().Draw(t, "usage"), ReturnTokenIDs: rapid.Bool().Draw(t, "ids")}
 		s := NewStream(o)
-		d := Delta{Index: rapid.IntRange(0, 9).Draw(t, "index"), Text: rapid.String().Draw(t, "text"), Stop: rapid.String().Draw(t, "stop"), Tokens: []uint32{1, 2},
-			Reason: rapid.SampledFrom([]FinishReason{"", FinishStop, FinishLength}).Draw(t, "reason"), Extra: []byte(`,"x":1`), ChoiceExtra: []byte(`,"y":{}`)}
-		for _, chunk := range [][]byte{s.AppendDelta(nil, &d), s.AppendRole(nil, 0, []uint32{3}), s.AppendUsageChunk(nil, Usage{Details: true}, nil), s.AppendExtraChunk(nil, []byte(`,"z":2`))} {
+		d := Delta{Index: rapid.IntRange(0, 9).Draw(t, "index"), Text: rapid.String().Draw(t, "text"),
+			Stop: rapid.String().Draw(t, "stop"), Tokens: []uint32{1, 2},
+			Reason: rapid.SampledFrom([]FinishReason{"", FinishStop, FinishLength}).Draw(t, "reason"),
+			Extra:  []byte(`,"x":1`), ChoiceExtra: []byte(`,"y":{}`)}
+		for _, chunk := range [][]byte{s.AppendDelta(nil, &d), s.AppendRole(nil, 0, []uint32{3}),
+			s.AppendUsageChunk(nil, Usage{Details: true}, nil), s.AppendExtraChunk(nil, []byte(`,"z":2`))} {
 			data, ok := bytes.CutPrefix(chunk, []byte("data: "))
 			if !ok || !bytes.HasSuffix(data, []byte("\n\n")) || !json.Valid(data) {
 				t.Fatalf("%s", chunk)
@@ -106,7 +121,8 @@ func TestChunksAreJSON(t *testing.T) {
 // The usual request and the usual chunk, beside the library that stands for
 // everything else.
 func BenchmarkParseChat(b *testing.B) {
-	body := []byte(`{"model":"windtunnel","messages":[{"role":"user","content":"Say something about wind."}],"max_tokens":16,"stream":false}`)
+	body := []byte(`{"model":"windtunnel","messages":[{"role":"user","content":"Say something about wind."}],` +
+		`"max_tokens":16,"stream":false}`)
 	b.Run("own", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

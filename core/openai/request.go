@@ -138,7 +138,8 @@ func (s *Sampling) Check() *Error {
 		case *n < -1:
 			return Errorf(400, "prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.")
 		case *n == -1 || *n > MaxLogprobs:
-			return Errorf(400, "prompt_logprobs", "Requested prompt logprobs of %d, which is greater than max allowed: %d", *n, MaxLogprobs)
+			return Errorf(400, "prompt_logprobs",
+				"Requested prompt logprobs of %d, which is greater than max allowed: %d", *n, MaxLogprobs)
 		}
 	}
 	if h := s.CacheHitThreshold; h != nil && !(*h >= 0 && *h <= 1) {
@@ -153,7 +154,8 @@ func (s *Sampling) Check() *Error {
 		}
 	}
 	if len(s.KVTransferParams) > 0 && !isObjectOrNull(s.KVTransferParams) {
-		return Errorf(400, "kv_transfer_params", "kv_transfer_params: expected an object, got %s.", kindOf(s.KVTransferParams))
+		return Errorf(400, "kv_transfer_params", "kv_transfer_params: expected an object, got %s.",
+			kindOf(s.KVTransferParams))
 	}
 	return nil
 }
@@ -191,8 +193,10 @@ func (c *Chat) CheckPrompt() *Error {
 	case c.AddGenerationPrompt != nil:
 		return Errorf(400, "", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
 	}
-	return Errorf(400, "", "continue_final_message and add_generation_prompt are not compatible. Use continue_final_message when you want the model to continue the final message, "+
-		"and add_generation_prompt when you want to add a header that will prompt it to start a new assistant message instead.")
+	return Errorf(400, "", "continue_final_message and add_generation_prompt are not compatible. Use "+
+		"continue_final_message when you want the model to continue the final message, "+
+		"and add_generation_prompt when you want to add a header that will prompt it to start a new assistant "+
+		"message instead.")
 }
 
 // Limit is how many tokens may be generated; false where the request does not
@@ -233,7 +237,8 @@ func (c *Chat) Parse(body []byte) *Error {
 	}
 	for i := range c.Messages {
 		if c.Messages[i].Role == "" {
-			return Invalidf(fmt.Sprintf("messages[%d].role", i), "messages[%d].role: field required, expected system, user, assistant, tool or developer.", i)
+			return Invalidf(fmt.Sprintf("messages[%d].role", i),
+				"messages[%d].role: field required, expected system, user, assistant, tool or developer.", i)
 		}
 	}
 	if n, ok := c.Limit(); ok && n < 1 {

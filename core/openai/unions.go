@@ -47,7 +47,9 @@ func (p *Prompt) Len() int { return len(p.Texts) + len(p.Tokens) }
 // list of lists of token ids.
 func (p *Prompt) UnmarshalJSON(raw []byte) error {
 	raw = bytes.TrimSpace(raw)
-	bad := Invalidf("prompt", "prompt: expected a string, a list of strings, a list of token ids or a list of lists of token ids, got %s.", kindOf(raw))
+	bad := Invalidf("prompt",
+		"prompt: expected a string, a list of strings, a list of token ids or a list of lists of token ids, got %s.",
+		kindOf(raw))
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
@@ -86,7 +88,8 @@ func (p *Prompt) UnmarshalJSON(raw []byte) error {
 	default:
 		var one []uint32
 		if json.Unmarshal(raw, &one) != nil {
-			return Invalidf("prompt", "prompt: expected token ids, integers from 0 to 4294967295, in a list that begins with one.")
+			return Invalidf("prompt",
+				"prompt: expected token ids, integers from 0 to 4294967295, in a list that begins with one.")
 		}
 		p.Tokens = [][]uint32{one}
 	}
@@ -173,7 +176,9 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 		case "input_audio":
 			c.Media = append(c.Media, Part{p.Type, p.Audio.Data})
 		default:
-			return Invalidf("messages", "messages.content[%d].type: unknown part type %q, expected text, image_url, video_url, audio_url or input_audio.", i, p.Type)
+			return Invalidf("messages",
+				"messages.content[%d].type: unknown part type %q, expected text, image_url, video_url, audio_url or "+
+					"input_audio.", i, p.Type)
 		}
 	}
 	c.SetTexts(texts)
@@ -222,7 +227,8 @@ func (t *ToolChoice) UnmarshalJSON(raw []byte) error {
 		case "none", "auto", "required":
 			return nil
 		}
-		return Invalidf("tool_choice", "tool_choice: expected none, auto, required or a named function, got %q.", t.Mode)
+		return Invalidf("tool_choice", "tool_choice: expected none, auto, required or a named function, got %q.",
+			t.Mode)
 	}
 	var named struct {
 		Type     string `json:"type"`
@@ -232,7 +238,8 @@ func (t *ToolChoice) UnmarshalJSON(raw []byte) error {
 		} `json:"function"`
 	}
 	if err := json.Unmarshal(raw, &named); err != nil {
-		return Invalidf("tool_choice", "tool_choice: expected none, auto, required or a named function, got %s.", kindOf(raw))
+		return Invalidf("tool_choice", "tool_choice: expected none, auto, required or a named function, got %s.",
+			kindOf(raw))
 	}
 	t.Mode, t.Name = "function", named.Function.Name
 	if t.Name == "" {
@@ -285,7 +292,8 @@ func (c *Chat) checkTools() *Error {
 		}
 	}
 	if !known {
-		return Errorf(400, "tool_choice", "The tool specified in `tool_choice` does not match any of the specified `tools`: %q.", c.ToolChoice.Name)
+		return Errorf(400, "tool_choice",
+			"The tool specified in `tool_choice` does not match any of the specified `tools`: %q.", c.ToolChoice.Name)
 	}
 	return nil
 }

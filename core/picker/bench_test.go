@@ -21,11 +21,13 @@ func pool(tb testing.TB, n int, opt picker.Options) *picker.Picker {
 	}
 	var list []*picker.Endpoint
 	for i := range n {
-		list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%04d", i), fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), "8000", nil))
+		list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%04d", i),
+			fmt.Sprintf("10.0.%d.%d", i/250, i%250+1), "8000", nil))
 	}
 	p.Pool().Set(list)
 	for i := range n {
-		p.Pool().Update(0, i, picker.Metrics{Waiting: int64(i % 7), Running: int64(i % 13), KVUsage: float64(i%100) / 100})
+		p.Pool().Update(0, i, picker.Metrics{Waiting: int64(i % 7), Running: int64(i % 13),
+			KVUsage: float64(i%100) / 100})
 	}
 	return p
 }

@@ -43,7 +43,8 @@ type Builder struct {
 // New builds a picker from a configuration. The error is every mistake in it, as
 // strictyaml.Problems.
 func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
-	b := &Builder{cfg: cfg, reg: reg, opt: opt, made: map[string]Plugin{}, failed: map[string]bool{}, used: map[string]bool{}, problems: slices.Clone(cfg.Problems)}
+	b := &Builder{cfg: cfg, reg: reg, opt: opt, made: map[string]Plugin{}, failed: map[string]bool{},
+		used: map[string]bool{}, problems: slices.Clone(cfg.Problems)}
 	for i := range cfg.Plugins {
 		if spec := &cfg.Plugins[i]; spec.Name != "" { // without a type it has none, which is told
 			b.at = spec.At
@@ -124,7 +125,8 @@ func (b *Builder) declared(name string) (Plugin, error) {
 	spec := b.cfg.Plugin(name)
 	if spec == nil {
 		return nil, strictyaml.Problem{Found: fmt.Sprintf("references undefined plugin '%s'", name),
-			Expected: "the name of a plug-in that is declared under plugins", Hint: strictyaml.DidYouMean(name, b.names())}
+			Expected: "the name of a plug-in that is declared under plugins",
+			Hint:     strictyaml.DidYouMean(name, b.names())}
 	}
 	if slices.Contains(b.making, name) {
 		return nil, fmt.Errorf("plugins depend on each other in a circle: %v", append(b.making, name))
@@ -168,13 +170,16 @@ func (b *Builder) make(typ, name string, at, parameters strictyaml.Value) (Plugi
 	}
 	switch {
 	case r.Stability == Alpha && !b.opt.AllowExperimental:
-		return nil, typeOf(at).Problem(fmt.Sprintf("plugin '%s' (type: '%s') has Alpha stability level, but command line flag --allow-experimental-plugins is not set", name, typ), "", "")
+		return nil, typeOf(at).Problem(
+			fmt.Sprintf("plugin '%s' (type: '%s') has Alpha stability level, but command line flag "+
+				"--allow-experimental-plugins is not set", name, typ), "", "")
 	case r.Stability == Deprecated:
 		b.Warn("plugin %s: type %s is deprecated", name, typ)
 	}
 	p, err := b.create(r.New, name, Params{parameters})
 	if err != nil {
-		if !errors.Is(err, errTold) && !errors.As(err, new(strictyaml.Problems)) && !errors.As(err, new(strictyaml.Problem)) {
+		if !errors.Is(err, errTold) && !errors.As(err, new(strictyaml.Problems)) &&
+			!errors.As(err, new(strictyaml.Problem)) {
 			err = fmt.Errorf("failed to create plugin '%s' (type: %s): %w", name, typ, err)
 		}
 		return nil, err
@@ -224,7 +229,8 @@ func (b *Builder) Ensure(name, defaultType, dataKey, consumer string) (Plugin, e
 		return p, nil
 	}
 	if name != defaultType {
-		return nil, fmt.Errorf("failed to create missing data producers - no default producer found for missing data key %s/%s, consumed by %s", dataKey, name, consumer)
+		return nil, fmt.Errorf("failed to create missing data producers - no default producer found for missing data "+
+			"key %s/%s, consumed by %s", dataKey, name, consumer)
 	}
 	return b.make(defaultType, name, strictyaml.Value{}, strictyaml.Value{})
 }
@@ -248,7 +254,8 @@ func (b *Builder) named(at strictyaml.Value, ref string) Plugin {
 	if pl := b.made[ref]; pl != nil || b.failed[ref] || ref == "" {
 		return pl
 	}
-	b.refuse(refAt(at), fmt.Sprintf("references undefined plugin '%s'", ref), "the name of a plug-in that is declared under plugins", strictyaml.DidYouMean(ref, b.names()))
+	b.refuse(refAt(at), fmt.Sprintf("references undefined plugin '%s'", ref),
+		"the name of a plug-in that is declared under plugins", strictyaml.DidYouMean(ref, b.names()))
 	return nil
 }
 
@@ -278,7 +285,8 @@ func (b *Builder) profiles(p *Picker) {
 	for _, pl := range b.order {
 		h, ok := pl.(ProfileHandler)
 		if ok && p.handler != nil {
-			b.refuse(b.declaredAt(h), fmt.Sprintf("multiple profile handlers found ('%s', '%s')", p.handler.Name(), h.Name()), "only one", "")
+			b.refuse(b.declaredAt(h),
+				fmt.Sprintf("multiple profile handlers found ('%s', '%s')", p.handler.Name(), h.Name()), "only one", "")
 		}
 		if ok && p.handler == nil {
 			p.handler = h
@@ -286,7 +294,8 @@ func (b *Builder) profiles(p *Picker) {
 	}
 	if p.handler == nil && len(b.failed) == 0 {
 		if len(specs) > 1 {
-			b.refuse(b.cfg.At.Get("plugins"), "no profile handler is declared", "one, such as disagg-profile-handler, where there are several scheduling profiles", "")
+			b.refuse(b.cfg.At.Get("plugins"), "no profile handler is declared",
+				"one, such as disagg-profile-handler, where there are several scheduling profiles", "")
 		} else {
 			p.handler = instead[ProfileHandler](b, typeSingleHandler)
 		}
@@ -319,7 +328,9 @@ func (b *Builder) profiles(p *Picker) {
 			}
 			if ep, ok := pl.(EndpointPicker); ok {
 				if pr.picker != nil {
-					b.refuse(refAt(ref.At), fmt.Sprintf("failed to add plugin '%s' to profile '%s': it already has the picker '%s'", ep.Name(), spec.Name, pr.picker.Name()), "one picker in each profile", "")
+					b.refuse(refAt(ref.At), fmt.Sprintf(
+						"failed to add plugin '%s' to profile '%s': it already has the picker '%s'", ep.Name(),
+						spec.Name, pr.picker.Name()), "one picker in each profile", "")
 				}
 				pr.picker = ep
 			}
@@ -359,7 +370,8 @@ func instead[K Plugin](b *Builder, typ string) (out K) {
 	if k, ok := pl.(K); ok {
 		return k
 	} else if pl != nil {
-		b.refuse(b.cfg.At, fmt.Sprintf("plugin type '%s' is registered with a factory that makes something else", typ), "", "")
+		b.refuse(b.cfg.At, fmt.Sprintf("plugin type '%s' is registered with a factory that makes something else", typ),
+			"", "")
 	}
 	return out
 }
@@ -414,7 +426,8 @@ func (b *Builder) injects() bool {
 func (b *Builder) Extracts(sourceType, name string) bool {
 	return b.cfg.DataLayer != nil && slices.ContainsFunc(b.cfg.DataLayer.Sources, func(s config.Source) bool {
 		spec := b.cfg.Plugin(s.PluginRef)
-		return spec != nil && spec.Type == sourceType && slices.ContainsFunc(s.Extractors, func(e config.Ref) bool { return e.PluginRef == name })
+		return spec != nil && spec.Type == sourceType &&
+			slices.ContainsFunc(s.Extractors, func(e config.Ref) bool { return e.PluginRef == name })
 	})
 }
 
@@ -422,7 +435,8 @@ func (b *Builder) parserRefs() []config.Ref {
 	if refs := b.cfg.Parsers(); len(refs) > 0 {
 		return refs
 	}
-	return []config.Ref{{PluginRef: parse.TypeOpenAI}, {PluginRef: parse.TypeAnthropic}, {PluginRef: parse.TypeVLLMHTTP}}
+	return []config.Ref{{PluginRef: parse.TypeOpenAI}, {PluginRef: parse.TypeAnthropic},
+		{PluginRef: parse.TypeVLLMHTTP}}
 }
 
 func (b *Builder) parsers(p *Picker) {
@@ -484,7 +498,9 @@ func (b *Builder) dataLayer(p *Picker) {
 	}
 	if !b.injects() {
 		if len(p.scrapes) == 0 && len(sources) == 0 {
-			b.refuse(b.cfg.At.At("dataLayer.injectDefaults"), "injectDefaults is false and there are no sources, so nothing would ever be scraped", "a source, or injectDefaults left out", "")
+			b.refuse(b.cfg.At.At("dataLayer.injectDefaults"),
+				"injectDefaults is false and there are no sources, so nothing would ever be scraped",
+				"a source, or injectDefaults left out", "")
 		}
 		return
 	}

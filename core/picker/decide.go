@@ -74,8 +74,10 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 func (p *Picker) begin(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) *Cycle {
 	d.reset(len(p.plugins))
 	d.Request, d.View, d.At, d.Detail = r, view, now, p.opt.Detail
-	d.cycle = Cycle{Now: now, Request: r, View: view, Decision: d, p: p, answers: answers, peer: -1, seed: p.opt.Seed ^ (p.seq+1)*0x9e3779b97f4a7c15}
-	d.cycle.brief = p.opt.Brief && !d.Detail && p.opt.Force == nil && p.opt.Stopwatch == nil && view == p.pool.view && r.Headers.Get(HeaderExplain) == ""
+	d.cycle = Cycle{Now: now, Request: r, View: view, Decision: d, p: p, answers: answers, peer: -1,
+		seed: p.opt.Seed ^ (p.seq+1)*0x9e3779b97f4a7c15}
+	d.cycle.brief = p.opt.Brief && !d.Detail && p.opt.Force == nil && p.opt.Stopwatch == nil && view == p.pool.view &&
+		r.Headers.Get(HeaderExplain) == ""
 	return &d.cycle
 }
 

@@ -124,9 +124,11 @@ func (d *Decision) Explain() *Explanation {
 		}
 		return out
 	}
-	e := &Explanation{Request: r.ID, Path: r.Path(), Model: r.Model, TargetModel: r.TargetModel, Priority: r.Objective.Priority,
-		FairnessID: r.FairnessID, Tokens: r.Tokens, AtSeconds: d.At.Seconds(), Destination: d.Destination(), Candidates: names(d.Candidates),
-		Screened: removals(d.Screened), Disagg: d.Disagg, Admission: d.Admission, TookSeconds: d.Took.Seconds()}
+	e := &Explanation{Request: r.ID, Path: r.Path(), Model: r.Model, TargetModel: r.TargetModel,
+		Priority:   r.Objective.Priority,
+		FairnessID: r.FairnessID, Tokens: r.Tokens, AtSeconds: d.At.Seconds(), Destination: d.Destination(),
+		Candidates: names(d.Candidates),
+		Screened:   removals(d.Screened), Disagg: d.Disagg, Admission: d.Admission, TookSeconds: d.Took.Seconds()}
 	if d.Err != nil {
 		e.Error, e.Status = d.Err.Error(), d.Err.Status
 	}
@@ -155,7 +157,8 @@ func (d *Decision) Explain() *Explanation {
 		if p.Ok() && p.Name == "prefill" && i != d.Primary {
 			e.Prefill = name(p.Picked[0])
 		}
-		x := ExplainedProfile{Name: p.Name, Primary: i == d.Primary, Removed: removals(p.Removed), Tied: names(p.Tied), Picked: names(p.Picked)}
+		x := ExplainedProfile{Name: p.Name, Primary: i == d.Primary, Removed: removals(p.Removed), Tied: names(p.Tied),
+			Picked: names(p.Picked)}
 		if p.Picker != nil {
 			x.Picker = p.Picker.Name()
 		}
@@ -352,7 +355,8 @@ func (p *ExplainedProfile) write(w io.Writer, columns int) error {
 		return err
 	}
 	if len(p.Tied) > 1 {
-		fmt.Fprintf(w, "  %d endpoints tied for the best total; %s took %s\n", len(p.Tied), p.Picker, strings.Join(p.Picked, ", "))
+		fmt.Fprintf(w, "  %d endpoints tied for the best total; %s took %s\n", len(p.Tied), p.Picker,
+			strings.Join(p.Picked, ", "))
 	}
 	return nil
 }
@@ -408,7 +412,8 @@ func (p *ExplainedProfile) predictions(w io.Writer) error {
 	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {
 		r := &p.Endpoints[i]
 		if f := r.Predicted; f != nil {
-			fmt.Fprintf(t, "  %s\t%.1f ms\t%s\t%.2f ms\t%s\n", r.Name, f.TTFTMs, headroom(f.TTFTHeadroomMs), f.TPOTMs, headroom(f.TPOTHeadroomMs))
+			fmt.Fprintf(t, "  %s\t%.1f ms\t%s\t%.2f ms\t%s\n", r.Name, f.TTFTMs, headroom(f.TTFTHeadroomMs), f.TPOTMs,
+				headroom(f.TPOTHeadroomMs))
 		} else {
 			fmt.Fprintf(t, "  %s\tunknown\n", r.Name)
 		}

@@ -9,8 +9,11 @@ import (
 // A table fits between any margins that have room for one scorer and the totals,
 // and shows every score once.
 func TestTableFitsTheTerminal(t *testing.T) {
-	p := ExplainedProfile{Name: "decode", Endpoints: []ExplainedEndpoint{{Name: "decode-0", Picked: true, Total: 4.25}, {Name: "decode-10", Total: 0.125}}}
-	for i, name := range []string{"precise-prefix-cache-scorer", "queue-scorer", "kv-cache-utilization-scorer", "lora-affinity-scorer"} {
+	p := ExplainedProfile{Name: "decode",
+		Endpoints: []ExplainedEndpoint{{Name: "decode-0", Picked: true, Total: 4.25},
+			{Name: "decode-10", Total: 0.125}}}
+	for i, name := range []string{"precise-prefix-cache-scorer", "queue-scorer", "kv-cache-utilization-scorer",
+		"lora-affinity-scorer"} {
 		p.Scorers = append(p.Scorers, ExplainedScorer{Name: name, Weight: float64(i + 1)})
 		for e := range p.Endpoints {
 			p.Endpoints[e].Raw = append(p.Endpoints[e].Raw, 0.1234+float64(i))
@@ -35,11 +38,13 @@ func TestTableFitsTheTerminal(t *testing.T) {
 			}
 		}
 		for i := range p.Scorers {
-			if n := strings.Count(table, fmt.Sprintf("%.4g = %.4g", p.Endpoints[0].Raw[i], p.Endpoints[0].Weighted[i])); n != 2 {
+			if n := strings.Count(table,
+				fmt.Sprintf("%.4g = %.4g", p.Endpoints[0].Raw[i], p.Endpoints[0].Weighted[i])); n != 2 {
 				t.Errorf("at %d columns score %d is there %d times", columns, i, n)
 			}
 		}
-		if strings.Count(table, "total") != 1 || strings.Count(table, "<- picked") != 1 || strings.Count(table, "0.125") != 1 {
+		if strings.Count(table, "total") != 1 || strings.Count(table, "<- picked") != 1 ||
+			strings.Count(table, "0.125") != 1 {
 			t.Errorf("at %d columns:\n%s", columns, table)
 		}
 		if blocks := strings.Count(table, "endpoint "); (blocks > 1) != (columns > 0 && columns < 140) {

@@ -22,7 +22,9 @@ func TestLongFairnessIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	flow := func(id string) string {
-		r, fault := p.NewRequest(header.List{{Name: ":path", Value: "/v1/completions"}, {Name: picker.HeadersFairness[0], Value: id}}, []byte(`{"model":"m","prompt":"hello"}`), true, 1)
+		r, fault := p.NewRequest(
+			header.List{{Name: ":path", Value: "/v1/completions"}, {Name: picker.HeadersFairness[0], Value: id}},
+			[]byte(`{"model":"m","prompt":"hello"}`), true, 1)
 		if fault == nil {
 			_, fault = p.Prepare(0, r)
 		}

@@ -138,7 +138,8 @@ func (p *Picker) gone(o EndpointObserver) func(slot int, forget bool) {
 }
 
 // parse has a parser, which may be a plug-in's, read a body.
-func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.Body, room *parse.Room) (b *parse.Body, bad *apierror.Error) {
+func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.Body, room *parse.Room) (b *parse.Body,
+	bad *apierror.Error) {
 	defer func() {
 		if v := recover(); v != nil {
 			b, bad = nil, p.opt.panicked("parser "+ps.Type(), v)

@@ -19,13 +19,15 @@ var consumed = map[string]bool{
 	HeadersTTFT[0]: true, HeadersTTFT[1]: true,
 	HeadersTPOT[0]: true, HeadersTPOT[1]: true,
 	HeaderVideoFPS: true, HeaderVideoSeconds: true, HeaderVideoResolution: true,
-	KeySubset: true, HeaderDestination: true, KeyServed: true, apierror.DroppedReasonHeader: true, "content-length": true,
+	KeySubset: true, HeaderDestination: true, KeyServed: true, apierror.DroppedReasonHeader: true,
+	"content-length": true,
 }
 
 // injectable are headers that steer the sidecar. Only a decision may set them:
 // what a client sends under these names is taken out, since it could otherwise
 // choose its own prefiller.
-var injectable = map[string]bool{HeaderPrefiller: true, HeaderEncoders: true, HeaderDataParallel: true, HeaderKVSource: true}
+var injectable = map[string]bool{HeaderPrefiller: true, HeaderEncoders: true, HeaderDataParallel: true,
+	HeaderKVSource: true}
 
 // RequestHeaders is the header mutation of a scheduled request: destination,
 // content-length, what plug-ins added, and the client's own headers again.

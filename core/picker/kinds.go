@@ -108,13 +108,15 @@ func (b *Builder) checkShape(p Plugin, at strictyaml.Value) error {
 			continue
 		}
 		if method, has, wants := misfit(p, k.iface); method != "" && (!called || ours(has) || !ours(wants)) {
-			return typeOf(at).Problem(fmt.Sprintf("%s has the method %s%s", found, method, has), fmt.Sprintf("%s%s, which makes it %s", method, wants, article(k.name)), "this one is never called")
+			return typeOf(at).Problem(fmt.Sprintf("%s has the method %s%s", found, method, has),
+				fmt.Sprintf("%s%s, which makes it %s", method, wants, article(k.name)), "this one is never called")
 		}
 	}
 	if called {
 		return nil
 	}
-	return typeOf(at).Problem(found+" is of no kind: nothing would ever call it", "a type that implements an interface of core/picker, such as Scorer",
+	return typeOf(at).Problem(found+" is of no kind: nothing would ever call it",
+		"a type that implements an interface of core/picker, such as Scorer",
 		"or a Registration with a Kind, where another plug-in asks it")
 }
 
@@ -132,7 +134,8 @@ func misfit(p Plugin, iface reflect.Type) (name, has, wants string) {
 			return "", "", ""
 		}
 		if own.Type() != m.Type && name == "" {
-			name, has, wants = m.Name, strings.TrimPrefix(own.Type().String(), "func"), strings.TrimPrefix(m.Type.String(), "func")
+			name, has, wants = m.Name, strings.TrimPrefix(own.Type().String(), "func"),
+				strings.TrimPrefix(m.Type.String(), "func")
 		}
 	}
 	return name, has, wants
@@ -187,7 +190,8 @@ func (b *Builder) checkPlace(p Plugin, ref config.ProfilePlugin) {
 	case ref.Kind == "filter" && !filters, ref.Kind == "scorer" && !scores:
 		b.wrongKind(ref.At, p, ref.Kind)
 	case !filters && !scores && !picks:
-		b.warn(refAt(ref.At), b.describe(p)+" and has no effect in a profile", "a filter, a scorer or a picker", b.belongs(p))
+		b.warn(refAt(ref.At), b.describe(p)+" and has no effect in a profile", "a filter, a scorer or a picker",
+			b.belongs(p))
 	case ref.Weight != nil && !scores && ref.Kind == "":
 		b.warn(ref.At.Get("weight"), fmt.Sprintf("the weight of '%s' has no effect", p.Name()), "one on a scorer", "")
 	}

@@ -69,8 +69,12 @@ const (
 
 // InternalHeaders are what pickers tell gateways, sidecars and model servers, and
 // Envoy its own kind: taken out of what clients send.
-var InternalHeaders = []string{HeaderDestination, KeySubset, KeyServed, KeyScores, HeaderPrefiller, HeaderEncoders, HeaderDataParallel, HeaderKVSource,
-	HeaderTargetPod, HeaderSelectedPod, "x-gateway-worker-id", "x-dynamo-worker-instance-id", "x-dynamo-dp-rank", "x-dynamo-prefill-instance-id", "x-dynamo-prefill-dp-rank", "x-dynamo-routing-mode", "x-envoy-upstream-rq-timeout-ms", "x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-max-retries", "x-envoy-retry-on"}
+var InternalHeaders = []string{HeaderDestination, KeySubset, KeyServed, KeyScores, HeaderPrefiller, HeaderEncoders,
+	HeaderDataParallel, HeaderKVSource,
+	HeaderTargetPod, HeaderSelectedPod, "x-gateway-worker-id", "x-dynamo-worker-instance-id", "x-dynamo-dp-rank",
+	"x-dynamo-prefill-instance-id", "x-dynamo-prefill-dp-rank", "x-dynamo-routing-mode",
+	"x-envoy-upstream-rq-timeout-ms", "x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-max-retries",
+	"x-envoy-retry-on"}
 
 // DefaultFairnessID is the flow of a request that names none.
 const DefaultFairnessID = "default-flow"

@@ -244,7 +244,8 @@ func (p *Picker) parseAs(path string, body []byte, d *described.Body, room *pars
 		size = d.Len()
 	}
 	if size > parse.MaxBodyBytes {
-		return nil, &apierror.Error{Status: 400, Message: fmt.Sprintf("request body of %d bytes is larger than %d", size, parse.MaxBodyBytes)}
+		return nil, &apierror.Error{Status: 400,
+			Message: fmt.Sprintf("request body of %d bytes is larger than %d", size, parse.MaxBodyBytes)}
 	}
 	return p.parse(ps, path, body, d, room)
 }

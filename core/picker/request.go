@@ -204,12 +204,14 @@ func (r *Request) PreferIfAvailable() bool {
 //
 // It and Read are the costly part of a decision, and need nothing that changes:
 // requests' own goroutines may call them, several at once.
-func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, number uint64) (*Request, *apierror.Error) {
+func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, number uint64) (*Request,
+	*apierror.Error) {
 	return p.newRequest(new(Request), nil, headers, body, nil, withBody, number)
 }
 
 // NewDescribedRequest is NewRequest with a body that is described.
-func (p *Picker) NewDescribedRequest(headers header.List, d *described.Body, number uint64) (*Request, *apierror.Error) {
+func (p *Picker) NewDescribedRequest(headers header.List, d *described.Body, number uint64) (*Request,
+	*apierror.Error) {
 	return p.newRequest(new(Request), nil, headers, nil, d, true, number)
 }
 
@@ -220,11 +222,13 @@ type RequestMemory struct {
 }
 
 // NewDescribedRequestIn is NewDescribedRequest in memory that nobody needs any more.
-func (p *Picker) NewDescribedRequestIn(m *RequestMemory, headers header.List, d *described.Body, number uint64) (*Request, *apierror.Error) {
+func (p *Picker) NewDescribedRequestIn(m *RequestMemory, headers header.List, d *described.Body,
+	number uint64) (*Request, *apierror.Error) {
 	return p.newRequest(&m.request, &m.room, headers, nil, d, true, number)
 }
 
-func (p *Picker) newRequest(r *Request, room *parse.Room, headers header.List, body []byte, d *described.Body, withBody bool, number uint64) (*Request, *apierror.Error) {
+func (p *Picker) newRequest(r *Request, room *parse.Room, headers header.List, body []byte, d *described.Body,
+	withBody bool, number uint64) (*Request, *apierror.Error) {
 	*r = Request{Headers: headers.Normalize(), SizeBytes: len(body)}
 	if d != nil {
 		r.SizeBytes = d.Len()

@@ -82,7 +82,8 @@ func (r *Response) Chunk() []byte {
 
 // SetHeader sets a header of the response. Of two plug-ins that set one the last counts.
 func (r *Response) SetHeader(name, value string) {
-	r.set = append(slices.DeleteFunc(r.set, func(h header.Header) bool { return h.Name == name }), header.Header{Name: name, Value: value})
+	r.set = append(slices.DeleteFunc(r.set, func(h header.Header) bool { return h.Name == name }),
+		header.Header{Name: name, Value: value})
 }
 
 // SetMetadata adds dynamic metadata to the last body message.
@@ -108,7 +109,8 @@ type Hooks struct {
 
 // Hooks says which plug-ins there are.
 func (p *Picker) Hooks() Hooks {
-	h := Hooks{ResponseHeader: len(p.responseHeaders) > 0, ResponseBody: len(p.responseBodies) > 0, Release: len(p.releasers) > 0}
+	h := Hooks{ResponseHeader: len(p.responseHeaders) > 0, ResponseBody: len(p.responseBodies) > 0,
+		Release: len(p.releasers) > 0}
 	for _, x := range p.responseBodies {
 		if progress, ok := x.(ProgressReader); !ok || !progress.ReadsProgress() {
 			h.ResponseChunks = true
@@ -170,7 +172,8 @@ func (r *Response) TellHeaders(now machine.Time) {
 
 // SetHeaders are the headers to set: the plug-ins', and the response's own again.
 func (r *Response) SetHeaders() header.List {
-	set := append(make(header.List, 0, 1+len(r.set)+len(r.Headers)), header.Header{Name: HeaderWentResponse, Value: "true"})
+	set := append(make(header.List, 0, 1+len(r.set)+len(r.Headers)),
+		header.Header{Name: HeaderWentResponse, Value: "true"})
 	set = append(set, r.set...)
 	ours := r.set.Index()
 	for _, h := range r.Headers {
@@ -253,7 +256,8 @@ func (r *Response) ReadPiece(now machine.Time, piece *described.Piece, end bool)
 	r.Events = piece.Usage.CompletionTokens
 	if piece.Has && (end || r.Streaming) {
 		u := &piece.Usage
-		r.Usage, r.HasUsage = parse.Usage{PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, TotalTokens: u.PromptTokens + u.CompletionTokens}, true
+		r.Usage, r.HasUsage = parse.Usage{PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens,
+			TotalTokens: u.PromptTokens + u.CompletionTokens}, true
 		if u.Details {
 			r.Usage.CachedTokens, r.Usage.HasCached = u.CachedTokens, true
 		}

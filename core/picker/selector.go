@@ -93,7 +93,8 @@ func ParseSelector(text string) (s Selector, err error) {
 		}
 		r, ok := parseRequirement(strings.TrimSpace(term))
 		if !ok {
-			return nil, fmt.Errorf("selector %q: cannot read %q; expected key=value, key!=value, key in (a,b), key notin (a,b), key or !key", text, term)
+			return nil, fmt.Errorf("selector %q: cannot read %q; expected key=value, key!=value, key in (a,b), key "+
+				"notin (a,b), key or !key", text, term)
 		}
 		s = append(s, r)
 	}
@@ -118,7 +119,8 @@ func parseRequirement(term string) (Requirement, bool) {
 	words := strings.Fields(term)
 	switch {
 	case len(words) > 1 && strings.HasPrefix(words[1], "notin"):
-		return set("NotIn", words[0], strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(term, words[0])), "notin"))
+		return set("NotIn", words[0],
+			strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(term, words[0])), "notin"))
 	case len(words) > 1 && strings.HasPrefix(words[1], "in"):
 		return set("In", words[0], strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(term, words[0])), "in"))
 	case strings.HasPrefix(term, "!"):

@@ -12,8 +12,10 @@ import (
 func TestSelector(t *testing.T) {
 	labels := map[string]string{"app": "sim", "gpu": ""}
 	for text, want := range map[string]bool{
-		"app=sim": true, "app==sim,gpu": true, "app!=sim": false, "tier!=x": true, "app in (a, sim)": true, "app in (a),gpu": false,
-		"app notin (a,b)": true, "tier notin (a)": true, "tier in (a)": false, "!gpu": false, "!tier": true, "tier": false, "gpu=": true,
+		"app=sim": true, "app==sim,gpu": true, "app!=sim": false, "tier!=x": true, "app in (a, sim)": true,
+		"app in (a),gpu":  false,
+		"app notin (a,b)": true, "tier notin (a)": true, "tier in (a)": false, "!gpu": false, "!tier": true,
+		"tier": false, "gpu=": true,
 	} {
 		s, err := picker.ParseSelector(text)
 		if err != nil || s.Matches(labels) != want {
@@ -30,7 +32,8 @@ func TestSelector(t *testing.T) {
 	}
 	for want, r := range map[string]picker.Requirement{
 		"key and operator": {Operator: "Exists"}, "no label selector operator": {Key: "a", Operator: "in"},
-		"do not fit": {Key: "a", Operator: "In"}, "operator Exists": {Key: "a", Operator: "Exists", Values: []string{"b"}},
+		"do not fit":      {Key: "a", Operator: "In"},
+		"operator Exists": {Key: "a", Operator: "Exists", Values: []string{"b"}},
 	} {
 		if err := r.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, expected %q", r, err, want)
@@ -53,8 +56,10 @@ func FuzzParseSelector(f *testing.F) {
 			if err := r.Check(); err != nil {
 				t.Errorf("%q has %+v: %v", text, r, err)
 			}
-			opposite := map[string]string{"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}[r.Operator]
-			if other := (picker.Selector{{Key: r.Key, Operator: opposite, Values: r.Values}}); other.Matches(labels) == (picker.Selector{*r}).Matches(labels) {
+			opposite := map[string]string{"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist",
+				"DoesNotExist": "Exists"}[r.Operator]
+			if other := (picker.Selector{{Key: r.Key, Operator: opposite, Values: r.Values}}); other.Matches(
+				labels) == (picker.Selector{*r}).Matches(labels) {
 				t.Errorf("%q: %+v and its opposite both match, or neither does", text, r)
 			}
 		}

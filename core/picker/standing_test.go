@@ -29,7 +29,8 @@ schedulingProfiles:
 // scores every endpoint each time, whatever comes in of them meanwhile.
 func TestBriefDecisionsChooseTheSame(t *testing.T) {
 	t.Parallel()
-	scorers := []string{"prefix-cache-scorer", "queue-scorer", "running-requests-size-scorer", "kv-cache-utilization-scorer", "load-aware-scorer"}
+	scorers := []string{"prefix-cache-scorer", "queue-scorer", "running-requests-size-scorer",
+		"kv-cache-utilization-scorer", "load-aware-scorer"}
 	rapid.Check(t, func(t *rapid.T) {
 		refs := ""
 		for _, name := range scorers {
@@ -52,7 +53,8 @@ func TestBriefDecisionsChooseTheSame(t *testing.T) {
 		set := func(p *picker.Picker, n int) {
 			var list []*picker.Endpoint
 			for i := range n {
-				list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%02d", i), fmt.Sprintf("10.0.0.%d", i+1), "8000", nil))
+				list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%02d", i),
+					fmt.Sprintf("10.0.0.%d", i+1), "8000", nil))
 			}
 			p.Pool().Set(list)
 		}
@@ -73,7 +75,8 @@ func TestBriefDecisionsChooseTheSame(t *testing.T) {
 			}
 			for range rapid.IntRange(0, 5).Draw(t, "updates") {
 				k := rapid.IntRange(0, n-1).Draw(t, "endpoint")
-				m := picker.Metrics{Waiting: rapid.Int64Range(0, 3).Draw(t, "waiting"), Running: rapid.Int64Range(0, 9).Draw(t, "running"),
+				m := picker.Metrics{Waiting: rapid.Int64Range(0, 3).Draw(t, "waiting"),
+					Running: rapid.Int64Range(0, 9).Draw(t, "running"),
 					KVUsage: float64(rapid.IntRange(0, 8).Draw(t, "usage")) / 7}
 				whole.Pool().Update(now, k, m)
 				brief.Pool().Update(now, k, m)
@@ -84,7 +87,8 @@ func TestBriefDecisionsChooseTheSame(t *testing.T) {
 				t.Fatal(a.Err, b.Err)
 			}
 			if x, y := a.Targets[0], b.Targets[0]; x.HostPort != y.HostPort || x.Score != y.Score {
-				t.Fatalf("decision %d: %s with %v; each time scored anew it is %s with %v", i, y.HostPort, y.Score, x.HostPort, x.Score)
+				t.Fatalf("decision %d: %s with %v; each time scored anew it is %s with %v", i, y.HostPort, y.Score,
+					x.HostPort, x.Score)
 			}
 			_, _ = whole.Commit(now, a), brief.Commit(now, b)
 			_, _ = whole.Release(now, a), brief.Release(now, b)

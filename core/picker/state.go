@@ -243,11 +243,14 @@ func (p *Picker) Load(s *Saved, other bool) error {
 }
 
 func (p *Pool) save() SavedPool {
-	s := SavedPool{Slots: maps.Clone(p.slots), Departed: slices.Clone(p.departed), Free: slices.Clone(p.free), Next: p.next}
+	s := SavedPool{Slots: maps.Clone(p.slots), Departed: slices.Clone(p.departed), Free: slices.Clone(p.free),
+		Next: p.next}
 	for i := range p.view.States {
 		st := &p.view.States[i]
-		e := SavedEndpoint{Namespace: st.Namespace, Name: st.Name, Address: st.Address, Port: st.Port, Labels: st.Labels, Rank: st.Rank,
-			Waiting: st.Waiting, Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize, Blocks: st.CacheBlocks, LoRA: st.LoRA,
+		e := SavedEndpoint{Namespace: st.Namespace, Name: st.Name, Address: st.Address, Port: st.Port,
+			Labels: st.Labels, Rank: st.Rank,
+			Waiting: st.Waiting, Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
+			Blocks: st.CacheBlocks, LoRA: st.LoRA,
 			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced}
 		if st.Custom != nil {
 			e.Custom = make(map[string]machine.Float, len(st.Custom))
@@ -281,14 +284,16 @@ func (p *Pool) load(s *SavedPool) error {
 		x := &s.Endpoints[i]
 		e := NewEndpoint(x.Namespace, x.Name, x.Address, x.Port, x.Labels)
 		e.Rank, e.slot = x.Rank, p.slots[e.id]
-		m := Metrics{Waiting: x.Waiting, Running: x.Running, KVUsage: float64(x.KVUsage), CacheBlockSize: x.BlockSize, CacheBlocks: x.Blocks, LoRA: x.LoRA}
+		m := Metrics{Waiting: x.Waiting, Running: x.Running, KVUsage: float64(x.KVUsage), CacheBlockSize: x.BlockSize,
+			CacheBlocks: x.Blocks, LoRA: x.LoRA}
 		if x.Custom != nil {
 			m.Custom = make(map[string]float64, len(x.Custom))
 			for k, f := range x.Custom {
 				m.Custom[k] = float64(f)
 			}
 		}
-		v.States = append(v.States, State{Endpoint: e, Metrics: m, UpdatedAt: x.UpdatedAt, Scraped: x.Scraped, Announced: x.Announced})
+		v.States = append(v.States,
+			State{Endpoint: e, Metrics: m, UpdatedAt: x.UpdatedAt, Scraped: x.Scraped, Announced: x.Announced})
 	}
 	p.view = v
 	return nil

@@ -25,7 +25,8 @@ func TestStrip(t *testing.T) {
 		if to, want := slim[n].Destination(), held[n].Destination(); to != want {
 			t.Fatalf("request %d goes to %s, and where decisions are stripped to %s", n, want, to)
 		}
-		if stripped.Strip(slim[n]); slim[n].Candidates != nil || slim[n].Profiles[0].Left != nil || slim[n].Profiles[0].Totals != nil || spares(stripped, slim[n]) {
+		if stripped.Strip(slim[n]); slim[n].Candidates != nil || slim[n].Profiles[0].Left != nil ||
+			slim[n].Profiles[0].Totals != nil || spares(stripped, slim[n]) {
 			t.Fatal("a stripped decision still has its tables")
 		}
 		if n%3 == 0 {

@@ -64,7 +64,8 @@ func (f *Features) Check() *Invalid {
 	for _, x := range []struct {
 		name string
 		v    int64
-	}{{"input_token_length", f.InputTokens}, {"num_request_waiting", f.Waiting}, {"num_request_running", f.Running}, {"num_tokens_generated", f.Generated},
+	}{{"input_token_length", f.InputTokens}, {"num_request_waiting", f.Waiting}, {"num_request_running", f.Running},
+		{"num_tokens_generated", f.Generated},
 		{"prefill_tokens_in_flight", f.PrefillTokens}, {"decode_tokens_in_flight", f.DecodeTokens},
 		{"encoder_matched_size", f.EncoderMatched}, {"encoder_input_size", f.EncoderInput}} {
 		if x.v < 0 {
@@ -175,7 +176,8 @@ func (o *Options) row(out []float32, f *Features, t Target, unqueued bool, types
 	if o.Encoder {
 		out = append(out, float32(f.EncoderMatched), float32(f.EncoderInput))
 	}
-	return append(out, float32(f.Prefix), float32(float64(1-f.Prefix)*float64(f.InputTokens)), float32(prefixBucket(f.Prefix)), pod)
+	return append(out, float32(f.Prefix), float32(float64(1-f.Prefix)*float64(f.InputTokens)),
+		float32(prefixBucket(f.Prefix)), pod)
 }
 
 func prefixBucket(score float64) int { return max(0, min(int(score*prefixBuckets), prefixBuckets-1)) }

@@ -35,7 +35,8 @@ func TestPredictsAsTheLibrary(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := name == "quantile-gated"; m.Gated() != want || len(m.trees[0].Features) != 13 || len(m.trees[1].Features) != 9 {
+			if want := name == "quantile-gated"; m.Gated() != want || len(m.trees[0].Features) != 13 ||
+				len(m.trees[1].Features) != 9 {
 				t.Fatalf("gated %v, columns %v and %v", m.Gated(), m.trees[0].Features, m.trees[1].Features)
 			}
 			lines, err := os.ReadFile(filepath.Join("testdata", name+".answers"))
@@ -55,7 +56,9 @@ func TestPredictsAsTheLibrary(t *testing.T) {
 				if _, err := fmt.Sscanf(line[at:], "%x %x", &bits[0], &bits[1]); err != nil {
 					t.Fatal(err)
 				}
-				rows, want = append(rows, f), append(want, Prediction{float64(math.Float32frombits(bits[0])), float64(math.Float32frombits(bits[1]))})
+				rows, want = append(rows, f),
+					append(want, Prediction{float64(math.Float32frombits(bits[0])),
+						float64(math.Float32frombits(bits[1]))})
 				seen[f.PodType]++
 			}
 			if len(rows) != 300 || seen["H100"] == 0 || seen["unknown"] == 0 {

@@ -41,7 +41,8 @@ type Options struct {
 // DefaultOptions are those of the real deployment's chart: it trains every ten
 // seconds, from ten samples on as it starts without a model, for the mean.
 func DefaultOptions() Options {
-	return Options{Objective: Mean, Alpha: .9, Interval: 10 * machine.Second, MinSamples: 10, BucketSize: 500, TestRatio: .1, MaxTest: 1000,
+	return Options{Objective: Mean, Alpha: .9, Interval: 10 * machine.Second, MinSamples: 10, BucketSize: 500,
+		TestRatio: .1, MaxTest: 1000,
 		Ensemble: true, MinSplit: 200, ZeroTokens: true, TokensInFlight: true, Encoder: true}
 }
 
@@ -349,8 +350,9 @@ func (m *Machine) Status() Status {
 		s.Scores[t] = slices.Clone(m.scores[t])
 	}
 	for i := range buckets {
-		b := Bucket{Queue: i / (cacheBuckets * prefixBuckets), Cache: i / prefixBuckets % cacheBuckets, Prefix: i % prefixBuckets,
-			TTFT: len(m.stores[TTFT].train[i].list), TPOT: len(m.stores[TPOT].train[i].list)}
+		b := Bucket{Queue: i / (cacheBuckets * prefixBuckets), Cache: i / prefixBuckets % cacheBuckets,
+			Prefix: i % prefixBuckets,
+			TTFT:   len(m.stores[TTFT].train[i].list), TPOT: len(m.stores[TPOT].train[i].list)}
 		if b.TTFT+b.TPOT > 0 {
 			s.Buckets = append(s.Buckets, b)
 		}
@@ -365,8 +367,10 @@ func (m *Machine) EachTTFT(tell func(s *Sample)) { m.stores[TTFT].each(tell) }
 // Event tells that a training is over, for the record: with what library, on what
 // samples, and why it failed, if it did.
 func (s *Status) Event(at machine.Time) flow.Event {
-	e := flow.Event{Time: at, Hop: flow.EPP, Step: flow.PredictorTrained, Details: flow.Details{flow.D("training", s.Trainings),
-		flow.D("ttft_samples", s.Train[TTFT]), flow.D("tpot_samples", s.Train[TPOT]), flow.D("library", s.Models.Library())}}
+	e := flow.Event{Time: at, Hop: flow.EPP, Step: flow.PredictorTrained,
+		Details: flow.Details{flow.D("training", s.Trainings),
+			flow.D("ttft_samples", s.Train[TTFT]), flow.D("tpot_samples", s.Train[TPOT]),
+			flow.D("library", s.Models.Library())}}
 	if s.Failed != "" {
 		e.Details = append(e.Details, flow.D("error", s.Failed))
 	}

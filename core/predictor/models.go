@@ -196,7 +196,8 @@ type savedModels struct {
 
 // Save writes the models in one file of JSON, which Load reads.
 func (m *Models) Save() ([]byte, error) {
-	s := savedModels{Format: modelFormat, Options: m.o, Types: m.types, Library: m.library, Models: map[Name]json.RawMessage{}}
+	s := savedModels{Format: modelFormat, Options: m.o, Types: m.types, Library: m.library,
+		Models: map[Name]json.RawMessage{}}
 	for i, text := range m.text {
 		if text != nil {
 			s.Models[names[i]] = text

@@ -16,8 +16,11 @@ import (
 
 // leaf is a model of one leaf and so many columns, whose sum is .5 more.
 func leaf(columns int, value float64) []byte {
-	return fmt.Appendf(nil, `{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[-1],"right_children":[-1],"split_indices":[0],`+
-		`"split_conditions":[%v],"default_left":[0],"split_type":[0]}]}},"learner_model_param":{"base_score":"[5E-1]","num_feature":"%d"},"objective":{"name":"reg:squarederror"}}}`, value, columns)
+	return fmt.Appendf(nil, `{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[-1],`+
+		`"right_children":[-1],"split_indices":[0],`+
+		`"split_conditions":[%v],"default_left":[0],"split_type":[0]}]}},`+
+		`"learner_model_param":{"base_score":"[5E-1]","num_feature":"%d"},`+
+		`"objective":{"name":"reg:squarederror"}}}`, value, columns)
 }
 
 // The columns are the real trainer's, in its order.
@@ -29,9 +32,12 @@ func TestColumns(t *testing.T) {
 		}
 		return out
 	}
-	ttft := []string{"is_queued", "kv_cache_percentage", "input_token_length", "num_request_waiting", "num_request_running", "prefill_tokens_in_flight", "decode_tokens_in_flight",
-		"encoder_matched_size", "encoder_input_size", "prefix_cache_score", "effective_input_tokens", "prefill_score_bucket", "pod_type_cat"}
-	tpot := []string{"is_queued", "kv_cache_percentage", "input_token_length", "num_request_waiting", "num_request_running", "prefill_tokens_in_flight", "decode_tokens_in_flight",
+	ttft := []string{"is_queued", "kv_cache_percentage", "input_token_length", "num_request_waiting",
+		"num_request_running", "prefill_tokens_in_flight", "decode_tokens_in_flight",
+		"encoder_matched_size", "encoder_input_size", "prefix_cache_score", "effective_input_tokens",
+		"prefill_score_bucket", "pod_type_cat"}
+	tpot := []string{"is_queued", "kv_cache_percentage", "input_token_length", "num_request_waiting",
+		"num_request_running", "prefill_tokens_in_flight", "decode_tokens_in_flight",
 		"num_tokens_generated", "pod_type_cat"}
 	if d := cmp.Diff(ttft, name(o.Columns(TTFT, false))); d != "" {
 		t.Error(d)
@@ -39,9 +45,11 @@ func TestColumns(t *testing.T) {
 	if d := cmp.Diff(tpot, name(o.Columns(TPOT, false))); d != "" {
 		t.Error(d)
 	}
-	f := Features{KV: .25, InputTokens: 1000, Waiting: 3, Running: 7, Generated: 9, Prefix: .3, PodType: "decode", PrefillTokens: 11, DecodeTokens: 12, EncoderMatched: 13, EncoderInput: 14}
+	f := Features{KV: .25, InputTokens: 1000, Waiting: 3, Running: 7, Generated: 9, Prefix: .3, PodType: "decode",
+		PrefillTokens: 11, DecodeTokens: 12, EncoderMatched: 13, EncoderInput: 14}
 	types := []string{"", "prefill", "decode"}
-	if d := cmp.Diff([]float32{1, .25, 1000, 3, 7, 11, 12, 13, 14, .3, 700, 1, 2}, o.row(nil, &f, TTFT, false, types)); d != "" {
+	if d := cmp.Diff([]float32{1, .25, 1000, 3, 7, 11, 12, 13, 14, .3, 700, 1, 2},
+		o.row(nil, &f, TTFT, false, types)); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff([]float32{.25, 1000, 7, 11, 12, 9, 2}, o.row(nil, &f, TPOT, true, types)); d != "" {
@@ -85,7 +93,8 @@ func TestTraining(t *testing.T) {
 		t.Fatalf("training at %v, %d fits", at, fx.Len())
 	}
 	m.Advance(11*machine.Second, fx)
-	if fx.Len() != 1 || fx.List[0].At != 10*machine.Second || len(fx.List[0].Sets) != 1 || len(fx.List[0].Sets[0].Targets) != 10 || fx.List[0].Sets[0].Name != ModelTTFT {
+	if fx.Len() != 1 || fx.List[0].At != 10*machine.Second || len(fx.List[0].Sets) != 1 ||
+		len(fx.List[0].Sets[0].Targets) != 10 || fx.List[0].Sets[0].Name != ModelTTFT {
 		t.Fatalf("asked %+v", fx.List)
 	}
 	if _, ok := m.Next(); ok {
@@ -106,7 +115,8 @@ func TestTraining(t *testing.T) {
 	if fx.Len() != 1 {
 		t.Fatalf("%d fits", fx.Len())
 	}
-	m.Input(75*machine.Second, Fitted{Number: fx.List[0].Number, Library: "l", Models: map[Name][]byte{ModelTTFT: leaf(13, 3)}}, fx)
+	m.Input(75*machine.Second,
+		Fitted{Number: fx.List[0].Number, Library: "l", Models: map[Name][]byte{ModelTTFT: leaf(13, 3)}}, fx)
 	if got := predict(Features{}); got != (Prediction{3.5, ColdMs}) {
 		t.Errorf("%v", got)
 	}
@@ -153,10 +163,12 @@ func TestGatedModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := Load(text)
-	if err != nil || !slices.Equal(p.Predict(again, []Features{{Waiting: 0}, {Waiting: 3}}, nil), got) || !again.Gated() {
+	if err != nil || !slices.Equal(p.Predict(again, []Features{{Waiting: 0}, {Waiting: 3}}, nil), got) ||
+		!again.Gated() {
 		t.Errorf("%v %v", err, again)
 	}
-	for _, x := range [][2]string{{modelFormat, "else"}, {`"podTypes":["",`, `"podTypes":["x",`}, {`"ttft":`, `"tft":`}, {`"objective":"mean"`, `"objective":"median"`}} {
+	for _, x := range [][2]string{{modelFormat, "else"}, {`"podTypes":["",`, `"podTypes":["x",`}, {`"ttft":`, `"tft":`},
+		{`"objective":"mean"`, `"objective":"median"`}} {
 		if _, err := Load([]byte(strings.Replace(string(text), x[0], x[1], 1))); err == nil {
 			t.Errorf("%s was read", x[1])
 		}
@@ -206,8 +218,13 @@ func FuzzReadPredictions(f *testing.F) {
 
 // What both clients write, ours and llm-d's.
 var questions = []string{
-	`{"requests":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,"num_tokens_generated":1,"prefix_cache_score":0,"prefill_tokens_in_flight":70,"decode_tokens_in_flight":0,"encoder_matched_size":0,"encoder_input_size":0}]}`,
-	`{"requests":[{"kv_cache_percentage":0.25,"input_token_length":128,"num_request_waiting":3,"num_request_running":7,"num_tokens_generated":1,"prefix_cache_score":0.5,"encoder_input_size":20,"encoder_matched_size":10,"pod_type":"decode","prefill_tokens_in_flight":512,"decode_tokens_in_flight":0}]}`,
+	`{"requests":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,` +
+		`"num_request_running":4,"num_tokens_generated":1,"prefix_cache_score":0,"prefill_tokens_in_flight":70,` +
+		`"decode_tokens_in_flight":0,"encoder_matched_size":0,"encoder_input_size":0}]}`,
+	`{"requests":[{"kv_cache_percentage":0.25,"input_token_length":128,"num_request_waiting":3,` +
+		`"num_request_running":7,"num_tokens_generated":1,"prefix_cache_score":0.5,"encoder_input_size":20,` +
+		`"encoder_matched_size":10,"pod_type":"decode","prefill_tokens_in_flight":512,` +
+		`"decode_tokens_in_flight":0}]}`,
 }
 
 // Messages are read quickly where they are as both clients write them; and what is
@@ -232,8 +249,10 @@ func FuzzReadRows(f *testing.F) {
 	for _, text := range questions {
 		f.Add([]byte(text), false)
 	}
-	f.Add([]byte(`{"entries":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,"num_tokens_generated":0,"actual_ttft_ms":17.25,"actual_tpot_ms":0,`+
-		`"prefix_cache_score":0,"encoder_input_size":0,"encoder_matched_size":0,"prefill_tokens_in_flight":0,"decode_tokens_in_flight":0,"timestamp":"2026-08-22T06:49:22.123456789+03:00"}]}`), true)
+	f.Add([]byte(`{"entries":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,`+
+		`"num_request_running":4,"num_tokens_generated":0,"actual_ttft_ms":17.25,"actual_tpot_ms":0,`+
+		`"prefix_cache_score":0,"encoder_input_size":0,"encoder_matched_size":0,"prefill_tokens_in_flight":0,`+
+		`"decode_tokens_in_flight":0,"timestamp":"2026-08-22T06:49:22.123456789+03:00"}]}`), true)
 	f.Fuzz(func(t *testing.T, text []byte, times bool) {
 		field := map[bool]string{false: "requests", true: "entries"}[times]
 		quick, ok := ReadRows(text, field, times)
@@ -241,7 +260,8 @@ func FuzzReadRows(f *testing.F) {
 			return
 		}
 		slow := map[string][]Sample{}
-		if err := json.Unmarshal(text, &slow); err != nil || len(quick)+len(slow[field]) > 0 && !slices.Equal(quick, slow[field]) {
+		if err := json.Unmarshal(text, &slow); err != nil || len(quick)+len(slow[field]) > 0 &&
+			!slices.Equal(quick, slow[field]) {
 			t.Errorf("quickly %v; else %v, %v", quick, slow, err)
 		}
 	})
@@ -251,7 +271,9 @@ func FuzzReadRows(f *testing.F) {
 func BenchmarkReadRows(b *testing.B) {
 	var x Bulk
 	for i := range 16 {
-		x.Requests = append(x.Requests, Features{KV: float64(i) / 20, InputTokens: 1500, Running: int64(i), Generated: 1, Prefix: .25, PrefillTokens: 700})
+		x.Requests = append(x.Requests,
+			Features{KV: float64(i) / 20, InputTokens: 1500, Running: int64(i), Generated: 1, Prefix: .25,
+				PrefillTokens: 700})
 	}
 	text, err := json.Marshal(x)
 	if err != nil {

@@ -47,7 +47,8 @@ type Error struct {
 
 // NewReader reads a response of this content type.
 func NewReader(contentType string) *Reader {
-	return &Reader{sse: strings.HasPrefix(contentType, "text/event-stream"), grpc: vllmgrpc.IsGRPC(contentType), events: sse.Scanner{Limit: MaxBytes}}
+	return &Reader{sse: strings.HasPrefix(contentType, "text/event-stream"), grpc: vllmgrpc.IsGRPC(contentType),
+		events: sse.Scanner{Limit: MaxBytes}}
 }
 
 // Keep has the reader keep what the answer says, for Text.
@@ -168,7 +169,8 @@ func (r *Reader) object(data []byte) {
 				}
 			}
 		}
-		if r.sse && (c.Delta.Content != nil && *c.Delta.Content != "" || c.Text != nil && *c.Text != "" || len(c.Delta.Calls) > 0) {
+		if r.sse && (c.Delta.Content != nil && *c.Delta.Content != "" || c.Text != nil && *c.Text != "" ||
+			len(c.Delta.Calls) > 0) {
 			r.tokens++
 		}
 	}

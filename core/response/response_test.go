@@ -20,33 +20,60 @@ func TestOutcomes(t *testing.T) {
 		want              flow.Outcome
 		tokens            int
 	}{
-		"stream":            {sse, tok + tok + "data: [DONE]\n\n", 200, false, flow.Completed, 2},
-		"held stream":       {sse, tok + "data: {\"choices\":[],\"metadata\":\"m\"}\r\n\r\ndata: [DONE]\r\n\r\n", 200, true, flow.Completed, 1},
-		"no echo":           {sse, tok + "data: [DONE]\n\n", 200, true, flow.Violated, 1},
-		"other echo":        {sse, "data: {\"metadata\":\"x\"}\n\ndata: [DONE]\n\n", 200, true, flow.Violated, 0},
-		"carriage returns":  {sse, "data: {\"choices\":[{\"text\":\"a\"}]}\r\rdata: [DONE]\r\r", 200, false, flow.Completed, 1},
-		"data in two lines": {sse, ": alive\n\ndata: {\"choices\":\ndata: [{\"text\":\"a\"}]}\n\ndata: [DONE]", 200, false, flow.Completed, 1},
-		"cut stream":        {sse, tok, 200, false, flow.Broken, 1},
-		"error in stream":   {sse, tok + "data: {\"error\":{\"message\":\"oops\",\"type\":\"x\"}}\n\n", 200, false, flow.ServerError, 1},
-		"violation":         {sse, tok + "data: {\"error\":{\"message\":\"v\",\"type\":\"HeldRequestViolation\"}}\n\ndata: [DONE]\n\n", 200, true, flow.Violated, 1},
-		"violation as 400":  {js, `{"error":{"message":"v","type":"HeldRequestViolation"}}`, 400, true, flow.Violated, 0},
-		"tool calls":        {sse, "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{}\"}}]}}]}\n\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n", 200, false, flow.Completed, 1},
-		"json":              {js, `{"choices":[{"message":{"content":"hi"}}],"usage":{"completion_tokens":7},"metadata":"m"}`, 200, true, flow.Completed, 7},
+		"stream": {sse, tok + tok + "data: [DONE]\n\n", 200, false, flow.Completed, 2},
+		"held stream": {sse, tok + "data: {\"choices\":[],\"metadata\":\"m\"}\r\n\r\ndata: [DONE]\r\n\r\n", 200,
+			true, flow.Completed, 1},
+		"no echo":    {sse, tok + "data: [DONE]\n\n", 200, true, flow.Violated, 1},
+		"other echo": {sse, "data: {\"metadata\":\"x\"}\n\ndata: [DONE]\n\n", 200, true, flow.Violated, 0},
+		"carriage returns": {sse, "data: {\"choices\":[{\"text\":\"a\"}]}\r\rdata: [DONE]\r\r", 200, false,
+			flow.Completed, 1},
+		"data in two lines": {sse, ": alive\n\ndata: {\"choices\":\ndata: [{\"text\":\"a\"}]}\n\ndata: [DONE]", 200,
+			false, flow.Completed, 1},
+		"cut stream": {sse, tok, 200, false, flow.Broken, 1},
+		"error in stream": {sse, tok + "data: {\"error\":{\"message\":\"oops\",\"type\":\"x\"}}\n\n", 200, false,
+			flow.ServerError, 1},
+		"violation": {sse,
+			tok + "data: {\"error\":{\"message\":\"v\",\"type\":\"HeldRequestViolation\"}}\n\ndata: [DONE]\n\n", 200,
+			true, flow.Violated, 1},
+		"violation as 400": {js, `{"error":{"message":"v","type":"HeldRequestViolation"}}`, 400, true, flow.Violated,
+			0},
+		"tool calls": {sse,
+			"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{}\"}}]}}]}\n\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n", 200, false, flow.Completed, 1},
+		"json": {js,
+			`{"choices":[{"message":{"content":"hi"}}],"usage":{"completion_tokens":7},"metadata":"m"}`, 200, true,
+			flow.Completed, 7},
 		"cut json":          {js, `{"choices":[{"mess`, 200, false, flow.Broken, 0},
 		"empty 200":         {js, ``, 200, false, flow.Broken, 0},
 		"404":               {js, `{"error":{"message":"no","type":"NotFoundError"}}`, 404, true, flow.Refused, 0},
 		"503 in plain text": {"text/plain", `no healthy upstream`, 503, true, flow.Unavailable, 0},
-		"messages":          {js, `{"type":"message","content":[{"type":"text","text":"hi"}],"usage":{"input_tokens":9,"output_tokens":3},"metadata":"m"}`, 200, true, flow.Completed, 3},
-		"messages' stream": {sse, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"output_tokens\":0}}}\n\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"}}\n\n" +
-			"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":2}}\n\ndata: {\"type\":\"message_stop\",\"metadata\":\"m\"}\n\n", 200, true, flow.Completed, 2},
-		"messages' stream that is cut":  {sse, "data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\"}}\n\n", 200, false, flow.Broken, 1},
-		"messages' error":               {js, `{"type":"error","error":{"type":"invalid_request_error","message":"no"}}`, 400, true, flow.Refused, 0},
-		"messages' error in a stream":   {sse, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"no\"}}\n\n", 200, false, flow.ServerError, 0},
-		"response":                      {js, `{"object":"response","output":[{"type":"message","content":[{"type":"output_text","text":"hi"}]}],"usage":{"output_tokens":4},"error":null}`, 200, false, flow.Completed, 4},
-		"response's stream":             {sse, "data: {\"type\":\"response.created\",\"response\":{\"usage\":null}}\n\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":1}}}\n\n", 200, false, flow.Completed, 1},
-		"response's stream that is cut": {sse, "data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n", 200, false, flow.Broken, 1},
-		"response's stream that failed": {sse, "data: {\"type\":\"response.failed\",\"response\":{\"usage\":null},\"error\":{\"message\":\"no\",\"type\":\"x\"}}\n\n", 200, false, flow.ServerError, 0},
-		"client's own metadata":         {js, `{"choices":[],"metadata":{"a":1}}`, 200, false, flow.Completed, 0},
+		"messages": {js,
+			`{"type":"message","content":[{"type":"text","text":"hi"}],"usage":{"input_tokens":9,"output_tokens":3},` +
+				`"metadata":"m"}`, 200, true, flow.Completed, 3},
+		"messages' stream": {sse,
+			"event: message_start\ndata: " +
+				"{\"type\":\"message_start\",\"message\":{\"usage\":{\"output_tokens\":0}}}\n\ndata: " +
+				"{\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"a\"}}\n\n" +
+				"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":2}}\n\ndata: {\"type\":\"message_stop\",\"metadata\":\"m\"}\n\n", 200, true, flow.Completed, 2},
+		"messages' stream that is cut": {sse,
+			"data: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{\"}}\n\n", 200, false, flow.Broken, 1},
+		"messages' error": {js,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"no"}}`, 400, true, flow.Refused, 0},
+		"messages' error in a stream": {sse,
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"no\"}}\n\n", 200,
+			false, flow.ServerError, 0},
+		"response": {js,
+			`{"object":"response","output":[{"type":"message","content":[{"type":"output_text","text":"hi"}]}],` +
+				`"usage":{"output_tokens":4},"error":null}`, 200, false, flow.Completed, 4},
+		"response's stream": {sse,
+			"data: {\"type\":\"response.created\",\"response\":{\"usage\":null}}\n\ndata: " +
+				"{\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\ndata: " +
+				"{\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":1}}}\n\n", 200, false,
+			flow.Completed, 1},
+		"response's stream that is cut": {sse, "data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n",
+			200, false, flow.Broken, 1},
+		"response's stream that failed": {sse,
+			"data: {\"type\":\"response.failed\",\"response\":{\"usage\":null},\"error\":{\"message\":\"no\",\"type\":\"x\"}}\n\n", 200, false, flow.ServerError, 0},
+		"client's own metadata": {js, `{"choices":[],"metadata":{"a":1}}`, 200, false, flow.Completed, 0},
 	} {
 		for _, step := range []int{1, 3, 1 << 20} {
 			r := NewReader(c.contentType)
@@ -60,7 +87,8 @@ func TestOutcomes(t *testing.T) {
 			f.Want, f.Known = "m", c.known
 			got, reason := f.Outcome()
 			if got != c.want || r.Tokens() != c.tokens || (reason == "") != (got == flow.Completed) {
-				t.Errorf("%s, %d at a time: got %s (%q), %d tokens; want %s, %d", name, step, got, reason, r.Tokens(), c.want, c.tokens)
+				t.Errorf("%s, %d at a time: got %s (%q), %d tokens; want %s, %d", name, step, got, reason, r.Tokens(),
+					c.want, c.tokens)
 			}
 		}
 	}
@@ -74,15 +102,20 @@ func TestFacts(t *testing.T) {
 		change func(*Facts)
 		want   flow.Outcome
 	}{
-		"whole":                     {func(*Facts) {}, flow.Completed},
-		"a violation inside a 200":  {func(f *Facts) { f.Error = &Error{Message: "part 2", Type: "HeldRequestViolation"} }, flow.Violated},
-		"a violation before tokens": {func(f *Facts) { f.Status, f.Error = 400, &Error{Message: "part 2", Type: "HeldRequestViolation"} }, flow.Violated},
-		"another error inside":      {func(f *Facts) { f.Error = &Error{Message: "crashed", Type: "InternalServerError"} }, flow.ServerError},
-		"nothing came":              {func(f *Facts) { f.Whole, f.Bytes = false, 0 }, flow.Broken},
-		"not all came":              {func(f *Facts) { f.Whole = false }, flow.Broken},
-		"the echo":                  {func(f *Facts) { f.Want, f.Known, f.Metadata, f.Echoed = "m", true, "m", true }, flow.Completed},
-		"no echo":                   {func(f *Facts) { f.Want, f.Known = "m", true }, flow.Violated},
-		"too many":                  {func(f *Facts) { f.Status, f.Text = 429, "later" }, flow.Overloaded},
+		"whole": {func(*Facts) {}, flow.Completed},
+		"a violation inside a 200": {
+			func(f *Facts) { f.Error = &Error{Message: "part 2", Type: "HeldRequestViolation"} }, flow.Violated},
+		"a violation before tokens": {
+			func(f *Facts) { f.Status, f.Error = 400, &Error{Message: "part 2", Type: "HeldRequestViolation"} },
+			flow.Violated},
+		"another error inside": {
+			func(f *Facts) { f.Error = &Error{Message: "crashed", Type: "InternalServerError"} }, flow.ServerError},
+		"nothing came": {func(f *Facts) { f.Whole, f.Bytes = false, 0 }, flow.Broken},
+		"not all came": {func(f *Facts) { f.Whole = false }, flow.Broken},
+		"the echo": {func(f *Facts) { f.Want, f.Known, f.Metadata, f.Echoed = "m", true, "m", true },
+			flow.Completed},
+		"no echo":  {func(f *Facts) { f.Want, f.Known = "m", true }, flow.Violated},
+		"too many": {func(f *Facts) { f.Status, f.Text = 429, "later" }, flow.Overloaded},
 	} {
 		f := whole
 		c.change(&f)
@@ -97,10 +130,20 @@ func TestFacts(t *testing.T) {
 // Answers by gRPC are read message by message, and end with their status.
 func TestCalls(t *testing.T) {
 	t.Parallel()
-	chunk := vllmgrpc.AppendMessage(nil, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Chunk{Chunk: &vllmgrpc.GenerateStreamChunk{TokenIds: []uint32{1}, PromptTokens: 9, CompletionTokens: 1}}})
-	end := vllmgrpc.AppendMessage(nil, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: &vllmgrpc.GenerateComplete{OutputIds: []uint32{1}, CompletionTokens: 1}}})
-	whole := vllmgrpc.AppendMessage(nil, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{Complete: &vllmgrpc.GenerateComplete{OutputIds: []uint32{1, 2, 3}, CompletionTokens: 3}}})
-	embedding := vllmgrpc.AppendMessage(nil, &vllmgrpc.EmbedResponse{Embedding: []float32{1, 2}, PromptTokens: 3, EmbeddingDim: 2})
+	chunk := vllmgrpc.AppendMessage(nil,
+		&vllmgrpc.GenerateResponse{
+			Response: &vllmgrpc.GenerateResponse_Chunk{
+				Chunk: &vllmgrpc.GenerateStreamChunk{TokenIds: []uint32{1}, PromptTokens: 9, CompletionTokens: 1}}})
+	end := vllmgrpc.AppendMessage(nil,
+		&vllmgrpc.GenerateResponse{
+			Response: &vllmgrpc.GenerateResponse_Complete{
+				Complete: &vllmgrpc.GenerateComplete{OutputIds: []uint32{1}, CompletionTokens: 1}}})
+	whole := vllmgrpc.AppendMessage(nil,
+		&vllmgrpc.GenerateResponse{
+			Response: &vllmgrpc.GenerateResponse_Complete{
+				Complete: &vllmgrpc.GenerateComplete{OutputIds: []uint32{1, 2, 3}, CompletionTokens: 3}}})
+	embedding := vllmgrpc.AppendMessage(nil,
+		&vllmgrpc.EmbedResponse{Embedding: []float32{1, 2}, PromptTokens: 3, EmbeddingDim: 2})
 	for name, c := range map[string]struct {
 		body   []byte
 		code   vllmgrpc.Code
@@ -128,7 +171,8 @@ func TestCalls(t *testing.T) {
 			f.Call(c.code, "why", c.known)
 			got, reason := f.Outcome()
 			if got != c.want || f.Tokens != c.tokens || (reason == "") != (got == flow.Completed) {
-				t.Errorf("%s, %d at a time: got %s (%q), %d tokens; want %s, %d", name, step, got, reason, f.Tokens, c.want, c.tokens)
+				t.Errorf("%s, %d at a time: got %s (%q), %d tokens; want %s, %d", name, step, got, reason, f.Tokens,
+					c.want, c.tokens)
 			}
 		}
 	}
@@ -162,7 +206,8 @@ func FuzzReader(f *testing.F) {
 func TestParts(t *testing.T) {
 	r := NewReader("application/json")
 	r.Keep()
-	_, _ = r.Write([]byte(`{"choices":[{"message":{"content":[{"type":"text","text":"a "},{"type":"image_url","image_url":{"url":"data:,x"}},{"type":"text","text":"b"}]}}],"usage":{"completion_tokens":2}}`))
+	_, _ = r.Write([]byte(`{"choices":[{"message":{"content":[{"type":"text","text":"a "},{"type":"image_url",` +
+		`"image_url":{"url":"data:,x"}},{"type":"text","text":"b"}]}}],"usage":{"completion_tokens":2}}`))
 	r.Close()
 	f := r.Facts(200)
 	if outcome, reason := f.Outcome(); outcome != flow.Completed || r.Tokens() != 2 || r.Text() != "a b" {

@@ -62,7 +62,9 @@ func TestEvents(t *testing.T) {
 // it finds, and no byte is lost.
 func TestCuts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		words := rapid.SliceOfN(rapid.SampledFrom([]string{"\n", "\r", "\r\n", "\n\n", "data", "data:", " ", "x", ":", "event: y"}), 0, 40).Draw(t, "words")
+		words := rapid.SliceOfN(
+			rapid.SampledFrom([]string{"\n", "\r", "\r\n", "\n\n", "data", "data:", " ", "x", ":", "event: y"}), 0,
+			40).Draw(t, "words")
 		stream := strings.Join(words, "")
 		var pieces []string
 		for rest := stream; rest != ""; {

@@ -35,7 +35,9 @@ func (s ErrorStyle) Answer(e *apierror.Error) Answer {
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
 		// Encoding strings and an int cannot fail.
-		_ = enc.Encode(map[string]any{"error": map[string]any{"message": e.Message, "type": apierror.Of(e.Status).OpenAI, "param": nil, "code": e.Status}})
+		_ = enc.Encode(map[string]any{
+			"error": map[string]any{"message": e.Message, "type": apierror.Of(e.Status).OpenAI, "param": nil,
+				"code": e.Status}})
 		a.Set, a.Body = header.Of("content-type", "application/json"), bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 	}
 	if e.Reason != "" {

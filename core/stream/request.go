@@ -68,7 +68,8 @@ func (s *Stream) requestBody(chunk []byte, d *described.Body, end bool) {
 	}
 	s.told = d
 	if s.cfg.MaxBodyBytes > 0 && s.bodyLen()+len(chunk) > s.cfg.MaxBodyBytes {
-		s.answer(413, fmt.Sprintf("the request body has more than %d bytes; send a shorter prompt or raise the limit", s.cfg.MaxBodyBytes))
+		s.answer(413, fmt.Sprintf("the request body has more than %d bytes; send a shorter prompt or raise the limit",
+			s.cfg.MaxBodyBytes))
 		return
 	}
 	s.body = append(s.body, chunk...)
@@ -95,7 +96,8 @@ func (s *Stream) trailers() {
 
 func (s *Stream) requestWhole() {
 	if s.detailed(flow.RequestReceived, s.cfg.Told...) {
-		details := append([]flow.Detail{flow.D("bytes", s.bodyLen()), flow.D("method", s.head.Get(":method")), flow.D("path", header.Open(s.head.Get(":path")))}, s.cfg.Told...)
+		details := append([]flow.Detail{flow.D("bytes", s.bodyLen()), flow.D("method", s.head.Get(":method")),
+			flow.D("path", header.Open(s.head.Get(":path")))}, s.cfg.Told...)
 		if v := s.head.Get(tracing.Header); v != "" {
 			details = append(details, flow.D(tracing.Header, v))
 		}
@@ -151,7 +153,8 @@ func (s *Stream) hold() {
 		boundary = held.NewBoundary(&d, s.body)
 	}
 	// The real EPP announces the new length; a held body has none yet.
-	set := slices.DeleteFunc(append(slices.Clip(s.decided.Set), header.Header{Name: "content-type", Value: held.ContentType(boundary)}),
+	set := slices.DeleteFunc(
+		append(slices.Clip(s.decided.Set), header.Header{Name: "content-type", Value: held.ContentType(boundary)}),
 		func(h header.Header) bool { return h.Name == "content-length" })
 	remove := append(slices.Clip(s.decided.Remove), "content-length")
 	s.emit(Effect{Kind: SendRequestHeaders, Set: set, Remove: remove, Metadata: s.decided.Metadata})
@@ -179,7 +182,8 @@ func (s *Stream) changes(set header.List, remove []string) []flow.Detail {
 
 func (s *Stream) passRequest() {
 	if s.detailed(flow.RequestPassed) {
-		s.record(s.now, flow.RequestPassed, append([]flow.Detail{flow.D("bytes", s.bodyLen())}, s.changes(s.decided.Set, s.decided.Remove)...)...)
+		s.record(s.now, flow.RequestPassed,
+			append([]flow.Detail{flow.D("bytes", s.bodyLen())}, s.changes(s.decided.Set, s.decided.Remove)...)...)
 	}
 	e := Effect{Kind: SendRequestHeaders, Set: s.decided.Set, Remove: s.decided.Remove, Metadata: s.decided.Metadata}
 	switch {

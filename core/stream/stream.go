@@ -256,8 +256,9 @@ func (s *Stream) sendPart1(boundary string, set header.List, remove []string) {
 	part1 := held.Part1(s.boundary, s.body)
 	if s.recording() {
 		size := len(part1) - len(s.body) + s.bodyLen()
-		s.record(s.now, flow.Part1Sent, append([]flow.Detail{flow.D("bytes", size), flow.D("payload_bytes", s.bodyLen()),
-			flow.D("boundary", s.boundary)}, s.changes(set, remove)...)...)
+		s.record(s.now, flow.Part1Sent,
+			append([]flow.Detail{flow.D("bytes", size), flow.D("payload_bytes", s.bodyLen()),
+				flow.D("boundary", s.boundary)}, s.changes(set, remove)...)...)
 	}
 	if s.told != nil {
 		s.sendDescribed(part1, false)

@@ -37,7 +37,8 @@ func TestDecisionAfterItsDeadline(t *testing.T) {
 	s := New(Config{Deadline: machine.Second})
 	s.tell(0, Message{Kind: Headers, Head: header.Of(":method", "POST", ":path", "/v1/completions"), End: true})
 	fx := s.tell(2*machine.Second, Message{Kind: Decided, Decision: Decision{Endpoint: "10.0.0.1:8000"}})
-	if len(fx) != 1 || fx[0].Kind != SendAnswer || fx[0].Answer.Status != 504 || fx[0].At != machine.Second || s.Result() != Answered {
+	if len(fx) != 1 || fx[0].Kind != SendAnswer || fx[0].Answer.Status != 504 || fx[0].At != machine.Second ||
+		s.Result() != Answered {
 		t.Errorf("%v, %s", s.Result(), describe(fx))
 	}
 }
@@ -113,7 +114,8 @@ func TestScripts(t *testing.T) {
 			case "new":
 				now = 0
 				modes = Modes{parseMode(str("request", "duplex")), parseMode(str("response", "duplex"))}
-				cfg := Config{Hold: d.HasArg("hold"), MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8, Seed: 1}
+				cfg := Config{Hold: d.HasArg("hold"), MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second,
+					HoldLimit: 60 * machine.Second, MetadataBytes: 8, Seed: 1}
 				if str("errors", "openai") == "epp" {
 					cfg.Errors = EPPErrors
 				}
@@ -133,7 +135,8 @@ func TestScripts(t *testing.T) {
 				s = New(cfg)
 				return ""
 			case "headers":
-				head := header.Of(":method", "POST", ":path", str("path", "/v1/chat/completions"), "x-request-id", "r1", "content-length", "13")
+				head := header.Of(":method", "POST", ":path", str("path", "/v1/chat/completions"), "x-request-id", "r1",
+					"content-length", "13")
 				if d.HasArg("count") {
 					var n int
 					d.ScanArgs(t, "count", &n)
@@ -151,7 +154,9 @@ func TestScripts(t *testing.T) {
 			case "trailers":
 				out = s.tell(now, Message{Kind: Trailers})
 			case "decided":
-				dec := Decision{Endpoint: str("endpoint", "10.0.0.1:8000"), Set: header.Of("x-gateway-destination-endpoint", "10.0.0.1:8000"), Plain: d.HasArg("plain"), Details: []flow.Detail{flow.D("endpoint", "10.0.0.1:8000")}}
+				dec := Decision{Endpoint: str("endpoint", "10.0.0.1:8000"),
+					Set: header.Of("x-gateway-destination-endpoint", "10.0.0.1:8000"), Plain: d.HasArg("plain"),
+					Details: []flow.Detail{flow.D("endpoint", "10.0.0.1:8000")}}
 				if d.HasArg("reject") {
 					a := s.cfg.Errors.Answer(&apierror.Error{Status: 503, Message: "no ready endpoint"})
 					dec = Decision{Answer: &a, Reason: "no ready endpoint"}
@@ -161,7 +166,8 @@ func TestScripts(t *testing.T) {
 				}
 				out = s.tell(now, Message{Kind: Decided, Decision: dec})
 			case "response-headers":
-				out = s.tell(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", str("status", "200")), End: end})
+				out = s.tell(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", str("status", "200")),
+					End: end})
 			case "response-body":
 				out = s.tell(now, Message{Kind: ResponseBody, Body: []byte(d.Input), End: end})
 			case "response-trailers":
@@ -197,7 +203,8 @@ func FuzzAnyOrder(f *testing.F) {
 	f.Add([]byte{1, 2, 6, 13, 13}, uint8(0x21))
 	f.Fuzz(func(t *testing.T, ops []byte, setup uint8) {
 		modes := Modes{BodyMode(setup >> 4 & 3), BodyMode(setup >> 6 & 3)}
-		s := New(Config{Hold: setup&1 == 1, MaxBodyBytes: 40, Deadline: machine.Second, HoldLimit: machine.Second, BodyIdle: machine.Second, BodyTotal: 2 * machine.Second, MetadataBytes: 4})
+		s := New(Config{Hold: setup&1 == 1, MaxBodyBytes: 40, Deadline: machine.Second, HoldLimit: machine.Second,
+			BodyIdle: machine.Second, BodyTotal: 2 * machine.Second, MetadataBytes: 4})
 		var ends, part2, requestEnds int
 		var ok2xx, firstChunk bool
 		now := machine.Time(0)
@@ -235,7 +242,8 @@ func FuzzAnyOrder(f *testing.F) {
 			case 0:
 				out = s.tell(now, Message{Kind: Body, Body: []byte("{}"), End: false})
 			case 1:
-				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: header.Of(":path", "/v1/completions"), End: false})
+				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: header.Of(":path", "/v1/completions"),
+					End: false})
 			case 2:
 				out = s.tell(now, Message{Kind: Body, Body: []byte("{}"), End: true})
 			case 3:
@@ -249,7 +257,8 @@ func FuzzAnyOrder(f *testing.F) {
 			case 7:
 				out = s.tell(now, Message{Kind: Decided, Decision: Decision{Answer: &Answer{Status: 503}}})
 			case 8:
-				if s.state == awaitBody || s.state == awaitResponse || s.state == awaitHeaders || s.state == awaitDecision {
+				if s.state == awaitBody || s.state == awaitResponse || s.state == awaitHeaders ||
+					s.state == awaitDecision {
 					ok2xx = true
 				}
 				out = s.tell(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", "200"), End: op > 128})

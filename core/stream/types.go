@@ -201,9 +201,10 @@ const (
 	ResponseHeaders                     // Head, End
 	ResponseBody                        // Body or Piece, End
 	ResponseTrailers                    // the response ends with trailers
-	Evicted                             // Answer: the picker wants the request's room back, also in the middle of its response
-	Broken                              // Reason: the EPP itself cannot go on
-	PeerGone                            // Reason: Envoy's stream ended, cleanly where there is none
+	// Answer: the picker wants the request's room back, also in the middle of its response
+	Evicted
+	Broken   // Reason: the EPP itself cannot go on
+	PeerGone // Reason: Envoy's stream ended, cleanly where there is none
 )
 
 // Message is what a stream is told. One may be used again and again.

@@ -154,7 +154,8 @@ func (d *decoder) pairs(v Value, expected string) []Pair {
 	lines := map[string]int{}
 	return slices.DeleteFunc(v.entries(), func(p Pair) bool {
 		if p.Key.node.Kind != yaml.ScalarNode || p.Key.node.Tag == mergeTag {
-			d.fail(p.Key.Named(v.path), p.Key.Found()+" as a field's name", strings.TrimPrefix(expected, aMapping+" with "), "")
+			d.fail(p.Key.Named(v.path), p.Key.Found()+" as a field's name",
+				strings.TrimPrefix(expected, aMapping+" with "), "")
 			return true
 		}
 		if first := lines[p.Name]; first > 0 {

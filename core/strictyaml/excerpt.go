@@ -20,7 +20,8 @@ func (v Value) Excerpt() []byte {
 	}
 	above := bytes.Repeat([]byte("\n"), max(0, v.node.Line-1))
 	if v.node.Kind != yaml.ScalarNode {
-		if text := append(above, v.block(v.node.Line, v.node.Column-1)...); v.node.Style&yaml.FlowStyle == 0 && same(text, v.node) {
+		if text := append(above, v.block(v.node.Line, v.node.Column-1)...); v.node.Style&yaml.FlowStyle == 0 &&
+			same(text, v.node) {
 			return text
 		}
 		text, _ := yaml.Marshal(alone(v.node)) // it was read before
@@ -30,9 +31,11 @@ func (v Value) Excerpt() []byte {
 		return append(above, v.node.Value...)
 	}
 	above = append(above, '\n') // the text begins below the key
-	if first, _, _ := strings.Cut(strings.TrimLeft(v.node.Value, "\n"), "\n"); v.node.Style&yaml.LiteralStyle != 0 && first != "" {
+	if first, _, _ := strings.Cut(strings.TrimLeft(v.node.Value, "\n"), "\n"); v.node.Style&yaml.LiteralStyle != 0 &&
+		first != "" {
 		for i, line := range v.lines(v.node.Line) {
-			if indent, is := strings.CutSuffix(strings.TrimRight(line, "\r"), strings.TrimRight(first, "\r")); is && strings.Trim(indent, " ") == "" {
+			if indent, is := strings.CutSuffix(strings.TrimRight(line, "\r"), strings.TrimRight(first, "\r")); is &&
+				strings.Trim(indent, " ") == "" {
 				return append(append(above, bytes.Repeat([]byte("\n"), i)...), v.block(v.node.Line+1+i, len(indent))...)
 			}
 			if strings.TrimSpace(line) != "" {

@@ -89,7 +89,8 @@ func (d *Document) warn(p Problem) {
 func Parse(text []byte, o Options) (*Document, error) {
 	d := &Document{o: o, text: text}
 	if limit := cmp.Or(o.MaxBytes, MaxBytes); len(text) > limit {
-		return nil, Problems{{File: o.File, Found: fmt.Sprintf("found %d bytes", len(text)), Expected: fmt.Sprintf("at most %d", limit)}}
+		return nil, Problems{{File: o.File, Found: fmt.Sprintf("found %d bytes", len(text)),
+			Expected: fmt.Sprintf("at most %d", limit)}}
 	}
 	reader := yaml.NewDecoder(bytes.NewReader(text))
 	m := measure{d: d, left: maxNodes, open: map[*yaml.Node]bool{}}
@@ -101,7 +102,8 @@ func Parse(text []byte, o Options) (*Document, error) {
 		case errors.Is(err, io.EOF):
 			return d, nil
 		case first:
-			p := Problem{File: o.File, Line: doc.Line, Column: doc.Column, Found: "a second document after ---", Expected: "one per file", Hint: "only the first is read"}
+			p := Problem{File: o.File, Line: doc.Line, Column: doc.Column, Found: "a second document after ---",
+				Expected: "one per file", Hint: "only the first is read"}
 			if err != nil {
 				p.Line, p.Column = d.syntax(err)[0].Line, 1
 			}
@@ -112,7 +114,8 @@ func Parse(text []byte, o Options) (*Document, error) {
 		case len(doc.Content) == 0:
 			continue
 		case !o.Many && len(d.Values) > 0:
-			d.fail(Problem{File: o.File, Line: doc.Line, Column: doc.Column, Found: "a second document after ---", Expected: "one per file"})
+			d.fail(Problem{File: o.File, Line: doc.Line, Column: doc.Column, Found: "a second document after ---",
+				Expected: "one per file"})
 			return d, nil
 		}
 		root := doc.Content[0]
@@ -150,7 +153,8 @@ type measure struct {
 
 func (m *measure) walk(n *yaml.Node, depth int) bool {
 	refuse := func(found, expected string) bool {
-		m.problem = Problem{File: m.d.o.File, Line: max(n.Line, 1), Column: max(n.Column, 1), Found: found, Expected: expected}
+		m.problem = Problem{File: m.d.o.File, Line: max(n.Line, 1), Column: max(n.Column, 1), Found: found,
+			Expected: expected}
 		return false
 	}
 	if m.left--; m.left < 0 {

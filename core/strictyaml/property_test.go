@@ -21,14 +21,19 @@ func samples() *rapid.Generator[sample] {
 	return rapid.Custom(func(t *rapid.T) sample {
 		s := sample{
 			common: common{Name: rapid.String().Draw(t, "name")},
-			On:     rapid.Bool().Draw(t, "on"), Count: rapid.IntRange(1, 10).Draw(t, "count"), Seed: rapid.Uint64Range(0, 1000000).Draw(t, "seed"),
-			Share: rapid.Float64Range(math.SmallestNonzeroFloat64, 1).Draw(t, "share"), Mode: rapid.SampledFrom([]string{"fast", "slow"}).Draw(t, "mode"),
-			Wait:   time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Hour)).Draw(t, "wait")),
-			Length: metres{Long: rapid.Float64Range(0.1, 1e6).Draw(t, "length")}, Far: metres{rapid.Float64Range(0, 40).Draw(t, "far"), "km"},
+			On:     rapid.Bool().Draw(t, "on"), Count: rapid.IntRange(1, 10).Draw(t, "count"),
+			Seed:    rapid.Uint64Range(0, 1000000).Draw(t, "seed"),
+			Share:   rapid.Float64Range(math.SmallestNonzeroFloat64, 1).Draw(t, "share"),
+			Mode:    rapid.SampledFrom([]string{"fast", "slow"}).Draw(t, "mode"),
+			Wait:    time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Hour)).Draw(t, "wait")),
+			Length:  metres{Long: rapid.Float64Range(0.1, 1e6).Draw(t, "length")},
+			Far:     metres{rapid.Float64Range(0, 40).Draw(t, "far"), "km"},
 			Numbers: rapid.MapOf(rapid.String(), rapid.Int()).Draw(t, "numbers"),
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "parts") {
-			s.Parts = append(s.Parts, part{rapid.SampledFrom([]colour{"red", "green", "light-blue"}).Draw(t, "colour"), rapid.IntRange(0, math.MaxInt).Draw(t, "weight")})
+			s.Parts = append(s.Parts,
+				part{rapid.SampledFrom([]colour{"red", "green", "light-blue"}).Draw(t, "colour"),
+					rapid.IntRange(0, math.MaxInt).Draw(t, "weight")})
 		}
 		if rapid.Bool().Draw(t, "perhaps") {
 			s.Maybe = new(rapid.Float64Range(-1e300, 1e300).Draw(t, "maybe"))
@@ -70,7 +75,8 @@ func TestWhatIsWrittenReadsBack(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			if d := cmp.Diff(s, got, cmp.AllowUnexported(common{}, sample{}, metres{}), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(metres{}, "unit"),
+			if d := cmp.Diff(s, got, cmp.AllowUnexported(common{}, sample{}, metres{}), cmpopts.EquateEmpty(),
+				cmpopts.IgnoreFields(metres{}, "unit"),
 				cmpopts.IgnoreFields(sample{}, "At", "Raw")); d != "" {
 				t.Fatalf("(-written +read)\n%s\n%s", d, text)
 			}
@@ -110,12 +116,14 @@ func TestASpoiledLeafIsTold(t *testing.T) {
 		walk(doc.Content[0], "")
 		x := rapid.SampledFrom(leaves).Draw(t, "leaf")
 		x.node.Tag, x.node.Style = "", 0
-		x.node.Value = rapid.SampledFrom([]string{"[spoiled]", "{spoiled: b}", "!!binary spoiled", "2000-01-01"}).Draw(t, "instead")
+		x.node.Value = rapid.SampledFrom([]string{"[spoiled]", "{spoiled: b}", "!!binary spoiled", "2000-01-01"}).Draw(
+			t, "instead")
 		text, err := yaml.Marshal(&doc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text = bytes.Replace(text, []byte("'"+x.node.Value+"'"), []byte(x.node.Value), 1) // the library puts it in quotes
+		// the library puts it in quotes
+		text = bytes.Replace(text, []byte("'"+x.node.Value+"'"), []byte(x.node.Value), 1)
 		line := 1 + bytes.Count(text[:bytes.Index(text, []byte(x.node.Value))], []byte("\n"))
 		_, err = decode(text, false)
 		var problems strictyaml.Problems
@@ -129,12 +137,15 @@ func TestASpoiledLeafIsTold(t *testing.T) {
 // Any bytes are read without a panic, and an excerpt says what its value says,
 // from the same line on.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"a: &a [*a]", "a: {b: c}\n---\n- x", "<<: [{a: 1}, {b: 2}]\nc:\n  d: |\n    e: f\n\n   # g\n  h: i", "name: 1\nparts: [{}]\nraw: ~", "a:\n    b: \"c\n      d\"\n    e: 'x'"} {
+	for _, text := range []string{"a: &a [*a]", "a: {b: c}\n---\n- x",
+		"<<: [{a: 1}, {b: 2}]\nc:\n  d: |\n    e: f\n\n   # g\n  h: i", "name: 1\nparts: [{}]\nraw: ~",
+		"a:\n    b: \"c\n      d\"\n    e: 'x'"} {
 		f.Add([]byte(text), true)
 		f.Add([]byte(text), false)
 	}
 	f.Fuzz(func(t *testing.T, text []byte, kubernetes bool) {
-		doc, err := strictyaml.Parse(text, strictyaml.Options{File: "my.yaml", Kubernetes: kubernetes, Many: true, WarnUnknown: kubernetes})
+		doc, err := strictyaml.Parse(text,
+			strictyaml.Options{File: "my.yaml", Kubernetes: kubernetes, Many: true, WarnUnknown: kubernetes})
 		if err != nil {
 			return
 		}
@@ -159,8 +170,10 @@ func FuzzParse(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", p.Name, err, p.Excerpt())
 			}
-			if got := again.Root(); !cmp.Equal(got.Any(), p.Any(), cmpopts.EquateEmpty(), cmpopts.EquateNaNs()) || got.Line() != p.Line() {
-				t.Fatalf("%s on line %d: %v, excerpt on line %d: %v\n%s", p.Name, p.Line(), p.Any(), got.Line(), got.Any(), p.Excerpt())
+			if got := again.Root(); !cmp.Equal(got.Any(), p.Any(), cmpopts.EquateEmpty(), cmpopts.EquateNaNs()) ||
+				got.Line() != p.Line() {
+				t.Fatalf("%s on line %d: %v, excerpt on line %d: %v\n%s", p.Name, p.Line(), p.Any(), got.Line(),
+					got.Any(), p.Excerpt())
 			}
 		}
 	})

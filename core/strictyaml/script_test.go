@@ -99,8 +99,12 @@ type sample struct {
 }
 
 func (s sample) show() string {
-	text, err := json.Marshal(map[string]any{"name": s.Name, "on": s.On, "count": s.Count, "seed": s.Seed, "share": s.Share, "mode": s.Mode, "wait": s.Wait.String(),
-		"length": s.Length, "far": s.Far, "parts": s.Parts, "numbers": s.Numbers, "maybe": s.Maybe, "either": s.Either, "free": s.Free, "raw": s.Raw.Any()})
+	text, err := json.Marshal(
+		map[string]any{"name": s.Name, "on": s.On, "count": s.Count, "seed": s.Seed, "share": s.Share, "mode": s.Mode,
+			"wait":   s.Wait.String(),
+			"length": s.Length, "far": s.Far, "parts": s.Parts, "numbers": s.Numbers, "maybe": s.Maybe,
+			"either": s.Either,
+			"free":   s.Free, "raw": s.Raw.Any()})
 	if err != nil {
 		return err.Error()
 	}
@@ -131,7 +135,8 @@ func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			text := strings.NewReplacer("⇥", "\t", "⏎", "\n").Replace(d.Input)
-			o := strictyaml.Options{File: "my.yaml", Kubernetes: d.HasArg("kubernetes"), Many: d.HasArg("many"), WarnUnknown: d.HasArg("warn")}
+			o := strictyaml.Options{File: "my.yaml", Kubernetes: d.HasArg("kubernetes"), Many: d.HasArg("many"),
+				WarnUnknown: d.HasArg("warn")}
 			if d.HasArg("small") {
 				o.MaxBytes = 10
 			}
@@ -172,14 +177,16 @@ func TestScripts(t *testing.T) {
 func TestLimits(t *testing.T) {
 	bomb := "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
 	for c := 'b'; c < 'j'; c++ {
-		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c, ", c-1), 10), ", "))
+		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c, ", c-1), 10), ", "))
 	}
 	for text, want := range map[string]string{
 		strings.Repeat("[", 101) + strings.Repeat("]", 101): "my.yaml:1:101: too deep; expected at most 100 levels",
 		bomb: "too many values; expected at most 1048576, aliases written out",
 		strings.Repeat("#", strictyaml.MaxBytes+1): "my.yaml: found 4194305 bytes; expected at most 4194304",
 	} {
-		if _, err := strictyaml.Parse([]byte(text), strictyaml.Options{File: "my.yaml"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := strictyaml.Parse([]byte(text), strictyaml.Options{File: "my.yaml"}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %.200v; want %s", text, err, want)
 		}
 	}
@@ -189,7 +196,8 @@ func TestLimits(t *testing.T) {
 	}
 	var parts []part
 	lines := strings.Split(doc.Root().Decode(&parts).Err().Error(), "\n")
-	if len(lines) != 51 || lines[50] != "my.yaml: and 950 more mistakes" || !strings.HasPrefix(lines[49], "my.yaml:50:4: [49].x: unknown field") {
+	if len(lines) != 51 || lines[50] != "my.yaml: and 950 more mistakes" ||
+		!strings.HasPrefix(lines[49], "my.yaml:50:4: [49].x: unknown field") {
 		t.Errorf("%d lines, the last %q %q", len(lines), lines[len(lines)-2], lines[len(lines)-1])
 	}
 }
@@ -200,7 +208,8 @@ func TestFields(t *testing.T) {
 	for _, f := range strictyaml.Fields(reflect.TypeFor[sample]()) {
 		names = append(names, f.Name)
 	}
-	if got := strings.Join(names, " "); got != "name on count seed share mode wait length far parts numbers maybe either free raw" {
+	if got := strings.Join(names,
+		" "); got != "name on count seed share mode wait length far parts numbers maybe either free raw" {
 		t.Error(got)
 	}
 }

@@ -89,7 +89,8 @@ func (v Value) Path() string { return v.path }
 
 // Problem is a mistake at this place.
 func (v Value) Problem(found, expected, hint string) Problem {
-	p := Problem{File: v.File(), Line: v.line, Column: v.column, Path: strings.TrimSuffix(v.path, ": "), Found: found, Expected: expected, Hint: hint}
+	p := Problem{File: v.File(), Line: v.line, Column: v.column, Path: strings.TrimSuffix(v.path, ": "), Found: found,
+		Expected: expected, Hint: hint}
 	if len(p.Path) > maxPath {
 		p.Path = strings.ToValidUTF8(p.Path[:maxPath], "") + "…"
 	}
@@ -143,7 +144,8 @@ func (v Value) tag() string {
 	if n == nil || n.Kind != yaml.ScalarNode {
 		return ""
 	}
-	if v.kubernetes && n.Style == 0 && n.Tag == "!!str" && slices.Contains([]string{"y", "yes", "on", "n", "no", "off"}, strings.ToLower(n.Value)) {
+	if v.kubernetes && n.Style == 0 && n.Tag == "!!str" &&
+		slices.Contains([]string{"y", "yes", "on", "n", "no", "off"}, strings.ToLower(n.Value)) {
 		return "!!bool"
 	}
 	return n.Tag

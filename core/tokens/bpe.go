@@ -93,7 +93,8 @@ func (t *BPE) encodeText(dst []uint32, text string, first bool) []uint32 {
 	if t.prefix && text[0] != ' ' {
 		text = " " + text
 	}
-	if (t.metaspace == metaspaceAlways || t.metaspace == metaspaceFirst && first) && !strings.HasPrefix(text, lowerBlock) {
+	if (t.metaspace == metaspaceAlways || t.metaspace == metaspaceFirst && first) &&
+		!strings.HasPrefix(text, lowerBlock) {
 		text = lowerBlock + text
 	}
 	return t.encodePieces(dst, text, t.splitters)

@@ -25,9 +25,11 @@ var (
 	// ChatML is the frame of Qwen and many others, and the default.
 	ChatML = Template{Name: "chatml", Before: "<|im_start|>", After: "\n", End: "<|im_end|>\n", AnswerRole: "assistant"}
 	// Llama3 is the frame of Llama 3 and later.
-	Llama3 = Template{Name: "llama3", Begin: "<|begin_of_text|>", Before: "<|start_header_id|>", After: "<|end_header_id|>\n\n", End: "<|eot_id|>", Trim: true, AnswerRole: "assistant"}
+	Llama3 = Template{Name: "llama3", Begin: "<|begin_of_text|>", Before: "<|start_header_id|>",
+		After: "<|end_header_id|>\n\n", End: "<|eot_id|>", Trim: true, AnswerRole: "assistant"}
 	// Harmony is the frame of gpt-oss.
-	Harmony = Template{Name: "harmony", Before: "<|start|>", After: "<|message|>", End: "<|end|>", AnswerRole: "assistant"}
+	Harmony = Template{Name: "harmony", Before: "<|start|>", After: "<|message|>", End: "<|end|>",
+		AnswerRole: "assistant"}
 )
 
 // TemplateFor chooses a frame by a model's name.

@@ -77,7 +77,8 @@ func (t *BPE) readMetaspace(c *component) error {
 	t.strip = t.metaspace != metaspaceNever
 	if c.Split == nil || *c.Split {
 		t.splitters = append(t.splitters, func(s string) int {
-			if next := strings.Index(s[min(len(s), len(lowerBlock)):], lowerBlock); strings.HasPrefix(s, lowerBlock) && next >= 0 {
+			if next := strings.Index(s[min(len(s), len(lowerBlock)):], lowerBlock); strings.HasPrefix(s, lowerBlock) &&
+				next >= 0 {
 				return len(lowerBlock) + next
 			}
 			if next := strings.Index(s, lowerBlock); next > 0 {
@@ -102,7 +103,8 @@ func (t *BPE) readReplace(c *component) error {
 		}
 		t.normalize = append(t.normalize, func(s string) string { return strings.ReplaceAll(s, from, to) })
 	default:
-		return fmt.Errorf("normalizer: %s with pattern %+v and prepend %q is not supported", c.Type, c.Pattern, c.Prepend)
+		return fmt.Errorf("normalizer: %s with pattern %+v and prepend %q is not supported", c.Type, c.Pattern,
+			c.Prepend)
 	}
 	return nil
 }

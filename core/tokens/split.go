@@ -17,7 +17,8 @@ var splitters = map[string]splitter{
 	// GPT-2, and what ByteLevel with use_regex means.
 	`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: splitGPT2,
 	// cl100k, Llama 3.
-	`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`: splitLlama3,
+	`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ` +
+		`?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`: splitLlama3,
 	// Qwen 2 and 3: one digit at a time.
 	`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`: splitQwen,
 	// o200k, gpt-oss: words also end where upper case begins.
@@ -164,7 +165,8 @@ func contraction(s string, anyCase bool) int {
 		return 0
 	}
 	for _, c := range [...]string{"s", "t", "re", "ve", "m", "ll", "d"} {
-		if tail := s[1:]; len(tail) >= len(c) && (tail[:len(c)] == c || anyCase && strings.EqualFold(tail[:len(c)], c)) {
+		if tail := s[1:]; len(tail) >= len(c) &&
+			(tail[:len(c)] == c || anyCase && strings.EqualFold(tail[:len(c)], c)) {
 			return 1 + len(c)
 		}
 	}

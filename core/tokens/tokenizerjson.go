@@ -122,9 +122,11 @@ func parseTokenizer(data []byte) (*BPE, error) {
 	case m.Type != "BPE" && (m.Type != "" || len(m.Merges) == 0):
 		return nil, fmt.Errorf("model.type is %q; expected BPE", m.Type)
 	case len(m.Vocab) > maxVocabulary || len(m.Merges) > maxMerges || len(f.Added) > maxAdded:
-		return nil, fmt.Errorf("%d tokens, %d merges, %d added tokens; at most %d, %d and %d are read", len(m.Vocab), len(m.Merges), len(f.Added), maxVocabulary, maxMerges, maxAdded)
+		return nil, fmt.Errorf("%d tokens, %d merges, %d added tokens; at most %d, %d and %d are read", len(m.Vocab),
+			len(m.Merges), len(f.Added), maxVocabulary, maxMerges, maxAdded)
 	}
-	t := &BPE{merges: make(map[pair]merge, len(f.Model.Merges)), vocabulary: make(map[string]uint32, len(f.Model.Vocab)), text: make(map[uint32]string, len(f.Model.Vocab)),
+	t := &BPE{merges: make(map[pair]merge, len(f.Model.Merges)),
+		vocabulary: make(map[string]uint32, len(f.Model.Vocab)), text: make(map[uint32]string, len(f.Model.Vocab)),
 		special: map[uint32]bool{}, whole: f.Model.IgnoreMerges}
 	t.byCharacter = f.Model.ByteFallback
 	if err := t.readVocabulary(&f); err != nil {
@@ -138,7 +140,8 @@ func parseTokenizer(data []byte) (*BPE, error) {
 		return nil, err
 	}
 	if byteLevel == t.byCharacter {
-		return nil, fmt.Errorf("pre_tokenizer has ByteLevel: %v, model.byte_fallback: %v; expected one of the two (byte-level or SentencePiece BPE)", byteLevel, t.byCharacter)
+		return nil, fmt.Errorf("pre_tokenizer has ByteLevel: %v, model.byte_fallback: %v; expected one of the two "+
+			"(byte-level or SentencePiece BPE)", byteLevel, t.byCharacter)
 	}
 	if err := t.readAdded(&f); err != nil {
 		return nil, err
@@ -242,7 +245,8 @@ func (t *BPE) readPreTokenizer(c *component, depth int) (bool, error) {
 		t.splitters = append(t.splitters, s)
 		return false, err
 	}
-	return false, fmt.Errorf("pre_tokenizer: type %q is not supported; expected ByteLevel, Split, Metaspace or Sequence", c.Type)
+	return false, fmt.Errorf(
+		"pre_tokenizer: type %q is not supported; expected ByteLevel, Split, Metaspace or Sequence", c.Type)
 }
 
 func newSplitter(c *component) (splitter, error) {
@@ -251,14 +255,16 @@ func newSplitter(c *component) (splitter, error) {
 		expression = regexp.QuoteMeta(c.Pattern.String)
 	}
 	if c.Behavior != "Isolated" || c.Invert || expression == "" {
-		return nil, fmt.Errorf("pre_tokenizer: Split with behavior %q, invert %v and pattern %q; expected a pattern, Isolated and not inverted", c.Behavior, c.Invert, expression)
+		return nil, fmt.Errorf("pre_tokenizer: Split with behavior %q, invert %v and pattern %q; expected a pattern, "+
+			"Isolated and not inverted", c.Behavior, c.Invert, expression)
 	}
 	if s, ok := splitters[expression]; ok {
 		return s, nil
 	}
 	re, err := regexp.Compile(expression)
 	if err != nil {
-		return nil, fmt.Errorf("pre_tokenizer: pattern %q is none of those that are known (GPT-2, Llama 3, Qwen, gpt-oss), and not one that Go can read: %w", expression, err)
+		return nil, fmt.Errorf("pre_tokenizer: pattern %q is none of those that are known (GPT-2, Llama 3, Qwen, "+
+			"gpt-oss), and not one that Go can read: %w", expression, err)
 	}
 	return func(text string) int {
 		switch loc := re.FindStringIndex(text); {
@@ -297,13 +303,15 @@ func (t *BPE) readNormalizer(c *component, depth int) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("normalizer: type %q is not supported; expected NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Sequence or null", c.Type)
+	return fmt.Errorf("normalizer: type %q is not supported; expected NFC, NFD, NFKC, NFKD, Lowercase, Prepend, "+
+		"Replace, Sequence or null", c.Type)
 }
 
 func (t *BPE) readAdded(f *tokenizerFile) error {
 	for i, a := range f.Added {
 		if a.Content == "" || a.ID > maxTokenID {
-			return fmt.Errorf("added_tokens[%d]: content %q, id %d; expected a text and an id up to %d", i, a.Content, a.ID, maxTokenID)
+			return fmt.Errorf("added_tokens[%d]: content %q, id %d; expected a text and an id up to %d", i, a.Content,
+				a.ID, maxTokenID)
 		}
 		t.added = append(t.added, added{a.Content, a.ID, a.LStrip, a.RStrip, a.SingleWord})
 		t.text[a.ID] = a.Content

@@ -54,7 +54,8 @@ func TestEncodingsOfTokenizers(t *testing.T) {
 			if err := json.Unmarshal(readFile(t, "testdata/tokenizer.json"), &file); err != nil {
 				t.Fatal(err)
 			}
-			file["pre_tokenizer"], file["normalizer"], file["post_processor"] = c.PreTokenizer, c.Normalizer, c.PostProcessor
+			file["pre_tokenizer"], file["normalizer"], file["post_processor"] = c.PreTokenizer, c.Normalizer,
+				c.PostProcessor
 			file["model"].(map[string]any)["ignore_merges"] = c.IgnoreMerges
 			data, err := json.Marshal(file)
 			if err != nil {
@@ -173,16 +174,21 @@ func TestPacked(t *testing.T) {
 func TestTemplates(t *testing.T) {
 	conversation := []Message{{"system", "Be brief. "}, {"user", "Hi"}}
 	for model, want := range map[string]string{
-		"Qwen/Qwen3-8B":         "<|im_start|>system\nBe brief. <|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
-		"meta-llama/Llama-3.1":  "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-		"openai/gpt-oss-20b":    "<|start|>system<|message|>Be brief. <|end|><|start|>user<|message|>Hi<|end|><|start|>assistant",
-		"somebody's own finest": "<|im_start|>system\nBe brief. <|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+		"Qwen/Qwen3-8B": "<|im_start|>system\nBe brief. " +
+			"<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+		"meta-llama/Llama-3.1": "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe " +
+			"brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+		"openai/gpt-oss-20b": "<|start|>system<|message|>Be brief. " +
+			"<|end|><|start|>user<|message|>Hi<|end|><|start|>assistant",
+		"somebody's own finest": "<|im_start|>system\nBe brief. " +
+			"<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
 	} {
 		if diff := cmp.Diff(want, TemplateFor(model).Render(conversation, "", true)); diff != "" {
 			t.Errorf("%s: %s", model, diff)
 		}
 	}
-	if got := ChatML.Render(nil, `[{"type":"function"}]`, false); got != "<|im_start|>system\n[{\"type\":\"function\"}]<|im_end|>\n" {
+	if got := ChatML.Render(nil, `[{"type":"function"}]`,
+		false); got != "<|im_start|>system\n[{\"type\":\"function\"}]<|im_end|>\n" {
 		t.Errorf("tools: %q", got)
 	}
 }
@@ -194,7 +200,8 @@ func TestTokenizerErrors(t *testing.T) {
 		{`"type":"BPE"`, `"type":"Unigram"`, `model.type is "Unigram"; expected BPE`},
 		{`"byte_fallback":false`, `"byte_fallback":true`, "no token <0x00>, though model.byte_fallback is true"},
 		{`"normalizer":null`, `"normalizer":{"type":"Replace"}`, `normalizer: Replace with pattern`},
-		{`"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false`, `"type":"Whitespace"`, `pre_tokenizer: type "Whitespace" is not supported`},
+		{`"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false`, `"type":"Whitespace"`,
+			`pre_tokenizer: type "Whitespace" is not supported`},
 		{`"behavior":"Isolated"`, `"behavior":"Removed"`, `Split with behavior "Removed"`},
 		{`\\p{N}{1,3}|`, `(?=x)|`, "none of those that are known"},
 		{`"!":0`, `"!!!":0`, "no token for the byte 0x21"},

@@ -32,7 +32,8 @@ type Context struct {
 // Of versions that are not known yet the known part is read, as the standard asks for.
 func Parse(text string) (c Context, ok bool) {
 	parts := strings.SplitN(strings.TrimSpace(text), "-", 5)
-	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || parts[0] == "00" && len(parts) != 4 || len(parts[3]) != 2 || strings.ToLower(text) != text {
+	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || parts[0] == "00" && len(parts) != 4 ||
+		len(parts[3]) != 2 || strings.ToLower(text) != text {
 		return c, false
 	}
 	var version, flags [1]byte

@@ -8,7 +8,9 @@ import (
 // What the standard's examples say is read, and nothing else.
 func TestParse(t *testing.T) {
 	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	for text, sampled := range map[string]bool{good: true, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00": false, "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03-what-comes": true} {
+	for text, sampled := range map[string]bool{good: true,
+		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00":            false,
+		"cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03-what-comes": true} {
 		c, ok := Parse(text)
 		if !ok || c.Sampled != sampled {
 			t.Errorf("%s: %+v %v", text, c, ok)
@@ -17,8 +19,12 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s becomes %s", text, c)
 		}
 	}
-	for _, bad := range []string{"", "00", good + "-x", "ff" + good[2:], strings.ToUpper(good), "00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
-		"00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319g-b7ad6b7169203331-01", "0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"} {
+	for _, bad := range []string{"", "00", good + "-x", "ff" + good[2:], strings.ToUpper(good),
+		"00-00000000000000000000000000000000-b7ad6b7169203331-01",
+		"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+		"00-0af7651916cd43dd8448eb211c80319-b7ad6b7169203331-01",
+		"00-0af7651916cd43dd8448eb211c80319g-b7ad6b7169203331-01",
+		"0-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"} {
 		if c, ok := Parse(bad); ok {
 			t.Errorf("%q is %+v", bad, c)
 		}

@@ -43,7 +43,8 @@ func TestArrivals(t *testing.T) {
 // In each phase arrive as many as its rates say, none where they are 0, and none
 // after the last or the end.
 func TestPhases(t *testing.T) {
-	phases := []Phase{{10 * machine.Second, 100, 100}, {10 * machine.Second, 100, 300}, {5 * machine.Second, 0, 0}, {10 * machine.Second, 50, 0}, {machine.Second, 10, 10}}
+	phases := []Phase{{10 * machine.Second, 100, 100}, {10 * machine.Second, 100, 300}, {5 * machine.Second, 0, 0},
+		{10 * machine.Second, 50, 0}, {machine.Second, 10, 10}}
 	c := Config{Seed: 3, Rate: 1, Process: Constant, Phases: func(i int) (Phase, bool) {
 		if i >= len(phases) {
 			return Phase{}, false

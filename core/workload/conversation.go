@@ -56,7 +56,8 @@ func (c *Config) ConversationIn(v *Conversation, index, first int) *Conversation
 		return nil
 	}
 	own := c.class(index)
-	*v = Conversation{Index: index, First: first, Turns: own.turns(index), c: own, model: own.adapter(index), described: own.fields != nil}
+	*v = Conversation{Index: index, First: first, Turns: own.turns(index), c: own, model: own.adapter(index),
+		described: own.fields != nil}
 	if c.Requests > 0 {
 		v.Turns = min(v.Turns, c.Requests-first)
 	}
@@ -102,7 +103,8 @@ func (v *Conversation) Request() Request {
 		d := machine.NewDraw(c.Seed, "client", "group", uint64(index))
 		group = d.Intn(n)
 	}
-	r := Request{ID: c.ID(index), Index: index, Path: cmp.Or(c.Path, c.API.Path()), Host: c.Host, GRPC: c.API.GRPC(), Model: v.model, Class: c.Class, SLO: c.SLO}
+	r := Request{ID: c.ID(index), Index: index, Path: cmp.Or(c.Path, c.API.Path()), Host: c.Host, GRPC: c.API.GRPC(),
+		Model: v.model, Class: c.Class, SLO: c.SLO}
 	as := asked{v.model, c.output(index)}
 	if v.described {
 		v.said = c.say(index, group)
@@ -122,7 +124,9 @@ func (v *Conversation) Request() Request {
 			after := c.sampling(as)
 			r.Body = append(append(described.AppendGenerate(nil, r.ID, len(v.user), len(after)), v.user...), after...)
 		case Embed:
-			r.Body = vllmgrpc.AppendMessage(nil, &vllmgrpc.EmbedRequest{RequestId: r.ID, Tokenized: &vllmgrpc.TokenizedInput{InputIds: c.Tokenizer.Encode(nil, v.user)}})
+			r.Body = vllmgrpc.AppendMessage(nil,
+				&vllmgrpc.EmbedRequest{RequestId: r.ID,
+					Tokenized: &vllmgrpc.TokenizedInput{InputIds: c.Tokenizer.Encode(nil, v.user)}})
 		default:
 			r.Body = c.body(as, append(v.history[:len(v.history):len(v.history)], message{"user", v.user}))
 		}
@@ -214,7 +218,8 @@ func (c *Config) body(as asked, messages []message) []byte {
 		MaxOut   int       `json:"max_output_tokens,omitempty"`
 		Min      int       `json:"min_tokens,omitempty"`
 		NoEOS    bool      `json:"ignore_eos,omitempty"`
-	}{Model: as.model, Messages: messages, Stream: c.Stream, Max: cmp.Or(as.output, c.MaxTokens), Min: as.output, NoEOS: as.output > 0}
+	}{Model: as.model, Messages: messages, Stream: c.Stream, Max: cmp.Or(as.output, c.MaxTokens), Min: as.output,
+		NoEOS: as.output > 0}
 	switch c.API {
 	case Completions:
 		body.Messages, body.Prompt = nil, messages[len(messages)-1].Content
@@ -240,7 +245,8 @@ func (c *Config) sampling(as asked) []byte {
 	if most := uint32(cmp.Or(as.output, c.MaxTokens)); most > 0 {
 		p.MaxTokens = &most
 	}
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&vllmgrpc.GenerateRequest{SamplingParams: p, Stream: c.Stream})
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(
+		&vllmgrpc.GenerateRequest{SamplingParams: p, Stream: c.Stream})
 	if err != nil {
 		panic(err) // numbers and bools always encode
 	}

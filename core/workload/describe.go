@@ -11,9 +11,12 @@ import (
 
 // describable are the fields of a body that leave its prompt what it is. They are
 // read in the same way whatever the prompt is.
-var describable = map[string]bool{"model": true, "messages": true, "prompt": true, "stream": true, "stream_options": true, "max_tokens": true,
-	"max_completion_tokens": true, "min_tokens": true, "ignore_eos": true, "n": true, "temperature": true, "top_p": true, "top_k": true,
-	"min_p": true, "seed": true, "priority": true, "cache_salt": true, "cache_hit_threshold": true, "presence_penalty": true, "frequency_penalty": true}
+var describable = map[string]bool{"model": true, "messages": true, "prompt": true, "stream": true,
+	"stream_options": true, "max_tokens": true,
+	"max_completion_tokens": true, "min_tokens": true, "ignore_eos": true, "n": true, "temperature": true,
+	"top_p": true, "top_k": true,
+	"min_p": true, "seed": true, "priority": true, "cache_salt": true, "cache_hit_threshold": true,
+	"presence_penalty": true, "frequency_penalty": true}
 
 // Describe has requests described instead of written, where everything in them
 // can be. They are made by one goroutine then.
@@ -25,7 +28,8 @@ func (c *Config) Describe() {
 		c.recordings = newRecordings(c.Recorded)
 		return
 	}
-	if c.API == Embed || c.API == Messages || c.API == Responses || c.Text == "" && c.Alphabet != ASCII || !plain(c.Text) {
+	if c.API == Embed || c.API == Messages || c.API == Responses || c.Text == "" && c.Alphabet != ASCII ||
+		!plain(c.Text) {
 		return
 	}
 	for _, p := range c.Prefixes {
@@ -35,7 +39,8 @@ func (c *Config) Describe() {
 	}
 	for _, model := range append([]string{c.Model}, c.adapters()...) {
 		body := c.sample(asked{model, c.output(0)})
-		if c.API != Generate && (described.NewFields(c.API == Chat, body) == nil || !described.Plain(model) || !eachOnce(body)) {
+		if c.API != Generate && (described.NewFields(c.API == Chat, body) == nil || !described.Plain(model) ||
+			!eachOnce(body)) {
 			return
 		}
 	}

@@ -29,9 +29,12 @@ func (fnv) Name(before uint64, unit []byte) uint64 {
 func TestDescribedIsWritten(t *testing.T) {
 	voc := tokens.NewVocabulary(tokens.Packed{})
 	rapid.Check(t, func(t *rapid.T) {
-		written := Config{Seed: rapid.Uint64().Draw(t, "seed"), Model: rapid.SampledFrom([]string{"m", "llama-3", "a/b c"}).Draw(t, "model"),
-			Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 3).Draw(t, "max"), API: rapid.SampledFrom([]API{Chat, Completions, Generate}).Draw(t, "api"),
-			Fields: []byte(rapid.SampledFrom([]string{"", `"temperature":0.5,"ignore_eos":true`, `"seed": 7`}).Draw(t, "fields"))}
+		written := Config{Seed: rapid.Uint64().Draw(t, "seed"),
+			Model:  rapid.SampledFrom([]string{"m", "llama-3", "a/b c"}).Draw(t, "model"),
+			Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 3).Draw(t, "max"),
+			API: rapid.SampledFrom([]API{Chat, Completions, Generate}).Draw(t, "api"),
+			Fields: []byte(rapid.SampledFrom([]string{"", `"temperature":0.5,"ignore_eos":true`, `"seed": 7`}).Draw(t,
+				"fields"))}
 		if rapid.Bool().Draw(t, "fixed") {
 			written.Text = rapid.SampledFrom([]string{"hello", "  spaces around  ", "   "}).Draw(t, "text")
 		} else {
@@ -58,8 +61,10 @@ func TestDescribedIsWritten(t *testing.T) {
 		if told.fields == nil {
 			t.Fatal("is not described")
 		}
-		template := rapid.SampledFrom([]tokens.Template{{}, tokens.ChatML, tokens.Llama3, tokens.Harmony}).Draw(t, "template")
-		rule := described.Rule{Namer: fnv{}, Seed: 3, Unit: rapid.IntRange(1, 300).Draw(t, "unit"), Template: template, Answer: rapid.Bool().Draw(t, "answer")}
+		template := rapid.SampledFrom([]tokens.Template{{}, tokens.ChatML, tokens.Llama3, tokens.Harmony}).Draw(t,
+			"template")
+		rule := described.Rule{Namer: fnv{}, Seed: 3, Unit: rapid.IntRange(1, 300).Draw(t, "unit"), Template: template,
+			Answer: rapid.Bool().Draw(t, "answer")}
 		v, d := written.Conversation(0, 0), told.Conversation(0, 0)
 		for {
 			want, got := v.Request(), d.Request()
@@ -76,8 +81,10 @@ func TestDescribedIsWritten(t *testing.T) {
 				t.Fatalf("expected %v to be recorded, got %v", want.Sent(), sent)
 			}
 			text := v.promptText(&template, rule.Answer)
-			if s := string(got.Described.AppendPrompt(nil, &template, rule.Answer)); s != text || got.Described.PromptLen(&template, rule.Answer) != len(text) {
-				t.Fatalf("expected the prompt %q, got %q of %d", text, s, got.Described.PromptLen(&template, rule.Answer))
+			if s := string(got.Described.AppendPrompt(nil, &template, rule.Answer)); s != text ||
+				got.Described.PromptLen(&template, rule.Answer) != len(text) {
+				t.Fatalf("expected the prompt %q, got %q of %d", text, s,
+					got.Described.PromptLen(&template, rule.Answer))
 			}
 			if rapid.Bool().Draw(t, "named") {
 				var names []uint64
@@ -87,11 +94,13 @@ func TestDescribedIsWritten(t *testing.T) {
 					names = append(names, last)
 				}
 				shared, ok := got.Described.SharedNames(nil, &rule)
-				if common := len(names) - len(shared); ok && (len(v.history) > 0 || turns > 1 || common < 0 || !slices.Equal(shared, names[:len(shared)]) ||
-					common > 0 && !ownIn(text[:(len(shared)+1)*rule.Unit], v.user, written.Prefixes)) {
+				if common := len(names) - len(shared); ok &&
+					(len(v.history) > 0 || turns > 1 || common < 0 || !slices.Equal(shared, names[:len(shared)]) ||
+						common > 0 && !ownIn(text[:(len(shared)+1)*rule.Unit], v.user, written.Prefixes)) {
 					t.Fatalf("expected the beginning of the names %x before %q is said, got %x", names, v.user, shared)
 				}
-				if got, rest := got.Described.Names(nil, &rule); !slices.Equal(got, names) || string(rest) != string(left) {
+				if got, rest := got.Described.Names(nil, &rule); !slices.Equal(got, names) ||
+					string(rest) != string(left) {
 					t.Fatalf("expected the names %x and %q, got %x and %q", names, left, got, rest)
 				}
 			}

@@ -95,7 +95,8 @@ func (r *Recorded) body(model string, texts []string) []byte {
 
 // request is like the recorded one, described where it can be.
 func (r *Recorded) request(model string, index int, in *recordings) Request {
-	q := Request{ID: r.ID, Index: index, Path: "/v1/completions", Model: model, Class: r.Class, SLO: r.SLO, Header: r.Header}
+	q := Request{ID: r.ID, Index: index, Path: "/v1/completions", Model: model, Class: r.Class, SLO: r.SLO,
+		Header: r.Header}
 	if r.Chat {
 		q.Path = "/v1/chat/completions"
 	}

@@ -12,7 +12,8 @@ import (
 // beginnings in common that they had.
 func TestRecorded(t *testing.T) {
 	c := Config{Model: "m", Rate: 1, Requests: 3, Recorded: []Recorded{
-		{ID: "a", At: 0, Chat: true, Stream: true, Prompt: []RecordedPrompt{{Bytes: 25, Unit: 10, Heads: []uint64{7, 8, 9}}}, Output: 5},
+		{ID: "a", At: 0, Chat: true, Stream: true,
+			Prompt: []RecordedPrompt{{Bytes: 25, Unit: 10, Heads: []uint64{7, 8, 9}}}, Output: 5},
 		{ID: "b", At: 30, Chat: true, Prompt: []RecordedPrompt{{Bytes: 25, Unit: 10, Heads: []uint64{7, 8, 10}}}},
 		{ID: "c", At: 20, Prompt: []RecordedPrompt{{Bytes: 12, Unit: 10, Heads: []uint64{11, 12}}, {Bytes: 3}}},
 	}}
@@ -31,7 +32,8 @@ func TestRecorded(t *testing.T) {
 		if err := json.Unmarshal(r.Body, &body); err != nil {
 			t.Fatal(err)
 		}
-		if r.ID != c.Recorded[i].ID || body.MaxTokens != c.Recorded[i].Output || body.MinTokens != body.MaxTokens || strings.Contains(r.Path, "chat") != c.Recorded[i].Chat {
+		if r.ID != c.Recorded[i].ID || body.MaxTokens != c.Recorded[i].Output || body.MinTokens != body.MaxTokens ||
+			strings.Contains(r.Path, "chat") != c.Recorded[i].Chat {
 			t.Errorf("%+v %+v", r, body)
 		}
 		for _, m := range body.Messages {
@@ -39,11 +41,13 @@ func TestRecorded(t *testing.T) {
 		}
 		bodies = append(bodies, body.Prompt...)
 	}
-	if want := []string{"0s", machine.Time(30).String(), machine.Time(30).String()}; strings.Join(at, " ") != strings.Join(want, " ") {
+	if want := []string{"0s", machine.Time(30).String(), machine.Time(30).String()}; strings.Join(at,
+		" ") != strings.Join(want, " ") {
 		t.Errorf("arrivals %v, want %v", at, want)
 	}
 	a, b := bodies[0], bodies[1]
-	if len(a) != 25 || len(b) != 25 || a[:20] != b[:20] || a[20:] == b[20:] || len(bodies[2]) != 12 || len(bodies[3]) != 3 {
+	if len(a) != 25 || len(b) != 25 || a[:20] != b[:20] || a[20:] == b[20:] || len(bodies[2]) != 12 ||
+		len(bodies[3]) != 3 {
 		t.Errorf("prompts %q", bodies)
 	}
 }

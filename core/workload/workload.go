@@ -43,7 +43,8 @@ func (a API) GRPC() bool { return a == Generate || a == Embed }
 
 // Path is where requests go.
 func (a API) Path() string {
-	return [...]string{"/v1/chat/completions", "/v1/completions", vllmgrpc.GeneratePath, vllmgrpc.EmbedPath, "/v1/messages", "/v1/responses"}[a]
+	return [...]string{"/v1/chat/completions", "/v1/completions", vllmgrpc.GeneratePath, vllmgrpc.EmbedPath,
+		"/v1/messages", "/v1/responses"}[a]
 }
 
 // Config is what the requests of one run have in common.
@@ -196,7 +197,8 @@ func (r *Request) Sent() []flow.Detail {
 	} else if r.Len() > maxShown {
 		body = strings.ToValidUTF8(body[:maxShown-len("…")], "") + "…"
 	}
-	return append([]flow.Detail{flow.D("path", header.Open(r.Path)), flow.D("bytes", r.Len()), flow.D("body", body)}, r.Told()...)
+	return append([]flow.Detail{flow.D("path", header.Open(r.Path)), flow.D("bytes", r.Len()), flow.D("body", body)},
+		r.Told()...)
 }
 
 // Told is the part of Sent that summaries read.
@@ -247,7 +249,8 @@ func (c *Config) drawn(index int) (machine.Draw, int) {
 	return d, n
 }
 
-var boundaryPieces = []string{"\r\n--windtunnel-", "--", "\r\n", "\r\n--", "windtunnel-", "--\r\n", "Content-Disposition: form-data; name=\"metadata\"\r\n\r\n", "x"}
+var boundaryPieces = []string{"\r\n--windtunnel-", "--", "\r\n", "\r\n--", "windtunnel-", "--\r\n",
+	"Content-Disposition: form-data; name=\"metadata\"\r\n\r\n", "x"}
 
 // text is n bytes, or n characters, of an alphabet. A length in bytes is met
 // exactly except where the alphabet's characters have several bytes: then the

@@ -18,8 +18,9 @@ func TestPrompts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3000).Draw(t, "n")
 		c := Config{Seed: rapid.Uint64().Draw(t, "seed"), Model: "m", Stream: true, MaxTokens: 3,
-			Alphabet: Alphabet(rapid.IntRange(0, 2).Draw(t, "alphabet")), Characters: rapid.Bool().Draw(t, "characters"),
-			Length: func(*machine.Draw) int { return n }}
+			Alphabet:   Alphabet(rapid.IntRange(0, 2).Draw(t, "alphabet")),
+			Characters: rapid.Bool().Draw(t, "characters"),
+			Length:     func(*machine.Draw) int { return n }}
 		r := c.Request(4)
 		var body struct {
 			Model    string
@@ -57,7 +58,8 @@ func TestConversations(t *testing.T) {
 		var said []string
 		for turn := range v.Turns {
 			r := v.Request()
-			if r.Index != next+turn || r.ID != c.ID(next+turn) || r.Header[0] != (header.Header{Name: "x-session-id", Value: v.Session()}) {
+			if r.Index != next+turn || r.ID != c.ID(next+turn) ||
+				r.Header[0] != (header.Header{Name: "x-session-id", Value: v.Session()}) {
 				t.Fatalf("conversation %d, turn %d: %+v", i, turn, r)
 			}
 			var body struct{ Messages []message }
@@ -110,7 +112,8 @@ func TestAdapters(t *testing.T) {
 
 // Who leaves is drawn by the request's number, and by nothing else.
 func TestLeaving(t *testing.T) {
-	c := Config{Seed: 5, Leaving: Leaving{Share: 0.1, Numbers: map[int]bool{3: true}, After: func(*machine.Draw) int64 { return 42 }}}
+	c := Config{Seed: 5, Leaving: Leaving{Share: 0.1, Numbers: map[int]bool{3: true},
+		After: func(*machine.Draw) int64 { return 42 }}}
 	left := 0
 	for i := range 2000 {
 		after, leaves := c.Leaves(i)

@@ -115,19 +115,24 @@ func Read(text []byte) (*Model, error) {
 		return nil, fmt.Errorf("xgboost: %w; expected a model that Booster.save_model wrote as JSON", err)
 	}
 	l := &f.Learner
-	m := &Model{Objective: l.Objective.Name, Features: l.FeatureNames, Types: l.FeatureTypes, Columns: int(l.Param.Features)}
+	m := &Model{Objective: l.Objective.Name, Features: l.FeatureNames, Types: l.FeatureTypes,
+		Columns: int(l.Param.Features)}
 	trees := l.Booster.Model.Trees
 	switch {
 	case l.Booster.Name != "gbtree":
 		return nil, fmt.Errorf("xgboost: learner.gradient_booster.name is %.40q; expected gbtree", l.Booster.Name)
 	case !slices.Contains(objectives, m.Objective):
-		return nil, fmt.Errorf("xgboost: learner.objective.name is %.40q; expected one of %s", m.Objective, strings.Join(objectives, ", "))
+		return nil, fmt.Errorf("xgboost: learner.objective.name is %.40q; expected one of %s", m.Objective,
+			strings.Join(objectives, ", "))
 	case l.Param.Targets > 1 || l.Param.Classes > 1:
-		return nil, errors.New("xgboost: learner.learner_model_param says several targets or classes; expected one number")
+		return nil, errors.New("xgboost: learner.learner_model_param says several targets or classes; expected one " +
+			"number")
 	case m.Columns < 1 || m.Columns > maxFeatures:
-		return nil, fmt.Errorf("xgboost: learner.learner_model_param.num_feature is %d; expected 1 to %d", m.Columns, maxFeatures)
+		return nil, fmt.Errorf("xgboost: learner.learner_model_param.num_feature is %d; expected 1 to %d", m.Columns,
+			maxFeatures)
 	case len(m.Features) != 0 && len(m.Features) != m.Columns || len(m.Types) != 0 && len(m.Types) != m.Columns:
-		return nil, fmt.Errorf("xgboost: %d feature_names and %d feature_types; expected %d of each", len(m.Features), len(m.Types), m.Columns)
+		return nil, fmt.Errorf("xgboost: %d feature_names and %d feature_types; expected %d of each", len(m.Features),
+			len(m.Types), m.Columns)
 	case len(trees) > maxTrees:
 		return nil, fmt.Errorf("xgboost: %d trees; expected at most %d", len(trees), maxTrees)
 	}
@@ -147,7 +152,8 @@ func Read(text []byte) (*Model, error) {
 func base(text string) (float32, error) {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), 32)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0, fmt.Errorf("xgboost: learner.learner_model_param.base_score is %.40q; expected one finite number", text)
+		return 0, fmt.Errorf("xgboost: learner.learner_model_param.base_score is %.40q; expected one finite number",
+			text)
 	}
 	return float32(v), nil
 }
@@ -155,7 +161,8 @@ func base(text string) (float32, error) {
 // add takes a tree, in the order in which it is walked.
 func (m *Model) add(t *fileTree) error {
 	n := len(t.Left)
-	for name, length := range map[string]int{"right_children": len(t.Right), "split_indices": len(t.Column), "split_conditions": len(t.Condition), "default_left": len(t.DefaultLeft)} {
+	for name, length := range map[string]int{"right_children": len(t.Right), "split_indices": len(t.Column),
+		"split_conditions": len(t.Condition), "default_left": len(t.DefaultLeft)} {
 		if length != n {
 			return fmt.Errorf("%d %s beside %d left_children; expected as many", length, name, n)
 		}
@@ -193,7 +200,8 @@ func (m *Model) add(t *fileTree) error {
 			x := node{value: t.Condition[s.from], left: s.to, kind: leaf}
 			if left, right := t.Left[s.from], t.Right[s.from]; left != -1 || right != -1 {
 				if seen += 2; seen > n || left < 1 || right < 1 || int(left) >= n || int(right) >= n {
-					return fmt.Errorf("node %d has the children %d and %d; expected two nodes of %d that are nobody else's", s.from, left, right, n)
+					return fmt.Errorf("node %d has the children %d and %d; expected two nodes of %d that are nobody "+
+						"else's", s.from, left, right, n)
 				}
 				x.left, x.kind = int32(len(m.nodes)), 0
 				if c := t.Column[s.from]; c < 0 || int(c) >= m.Columns {
@@ -228,7 +236,8 @@ func (m *Model) add(t *fileTree) error {
 func (t *fileTree) set(i int) ([]uint64, error) {
 	from, n := int(t.Segments[i]), int(t.Sizes[i])
 	if from < 0 || n < 0 || from > len(t.Categories) || n > len(t.Categories)-from {
-		return nil, fmt.Errorf("categories_segments and categories_sizes say %d categories from %d on, of %d", n, from, len(t.Categories))
+		return nil, fmt.Errorf("categories_segments and categories_sizes say %d categories from %d on, of %d", n, from,
+			len(t.Categories))
 	}
 	var set []uint64
 	for _, c := range t.Categories[from : from+n] {

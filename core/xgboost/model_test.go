@@ -109,9 +109,12 @@ func TestRefusesWhatIsNoModel(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	_, text := golden(f, "stump")
 	f.Add(text, float32(1))
-	f.Add([]byte(`{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[1,-1,-1],"right_children":[2,-1,-1],"split_indices":[0,0,0],`+
-		`"split_conditions":[1e38,2,3],"default_left":[1,0,0],"split_type":[1,0,0],"categories":[1,2],"categories_nodes":[0],"categories_segments":[0],"categories_sizes":[2]}]}},`+
-		`"learner_model_param":{"base_score":"5E-1","num_feature":"1"},"objective":{"name":"reg:squarederror"}}}`), float32(2))
+	f.Add([]byte(`{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[1,-1,-1],`+
+		`"right_children":[2,-1,-1],"split_indices":[0,0,0],`+
+		`"split_conditions":[1e38,2,3],"default_left":[1,0,0],"split_type":[1,0,0],"categories":[1,2],`+
+		`"categories_nodes":[0],"categories_segments":[0],"categories_sizes":[2]}]}},`+
+		`"learner_model_param":{"base_score":"5E-1","num_feature":"1"},"objective":{"name":"reg:squarederror"}}}`),
+		float32(2))
 	f.Fuzz(func(t *testing.T, text []byte, x float32) {
 		m, err := Read(text)
 		if err != nil {

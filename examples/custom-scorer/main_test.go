@@ -12,16 +12,17 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"custom-score
 
 // The program of this example is played as its users do.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata", RequireExplicitExec: true, Setup: func(e *testscript.Env) error {
-		here, err := os.Getwd()
-		e.Setenv("EXAMPLE", here)
-		for _, name := range []string{"HOME", "XDG_CACHE_HOME", "ENVOY_PATH"} { // where Envoy is
-			if v, ok := os.LookupEnv(name); ok {
-				e.Setenv(name, v)
+	testscript.Run(t, testscript.Params{Dir: "testdata", RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			here, err := os.Getwd()
+			e.Setenv("EXAMPLE", here)
+			for _, name := range []string{"HOME", "XDG_CACHE_HOME", "ENVOY_PATH"} { // where Envoy is
+				if v, ok := os.LookupEnv(name); ok {
+					e.Setenv(name, v)
+				}
 			}
-		}
-		return err
-	}})
+			return err
+		}})
 }
 
 // The example's promise is that it is short.

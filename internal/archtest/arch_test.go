@@ -99,7 +99,8 @@ func TestMachinesKeepTheContract(t *testing.T) {
 	}
 	for name, n := range verbs {
 		if n > 1 && !listed[name] {
-			t.Errorf("%s is a machine that nobody holds against the contract: add it to internal/contract/machines.go", name)
+			t.Errorf("%s is a machine that nobody holds against the contract: add it to internal/contract/machines.go",
+				name)
 		}
 	}
 }
@@ -255,7 +256,8 @@ func TestPackagesStaySmall(t *testing.T) {
 	}
 	for dir, n := range lines {
 		if n > PackageLines {
-			t.Errorf("%s has %d lines; expected at most %d: give a family of its files a package of its own, named by what it holds", dir, n, PackageLines)
+			t.Errorf("%s has %d lines; expected at most %d: give a family of its files a package of its own, named "+
+				"by what it holds", dir, n, PackageLines)
 		}
 	}
 }

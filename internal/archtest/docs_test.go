@@ -14,7 +14,8 @@ import (
 // and none that go.mod does not have.
 func TestDependenciesAreDocumented(t *testing.T) {
 	var required []string
-	for _, m := range regexp.MustCompile(`(?m)^\s*(?:require )?([\w.-]+\.[\w./-]+) v`).FindAllStringSubmatch(read(t, "go.mod"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\s*(?:require )?([\w.-]+\.[\w./-]+) v`).FindAllStringSubmatch(
+		read(t, "go.mod"), -1) {
 		required = append(required, m[1])
 	}
 	used := map[string]string{}
@@ -29,7 +30,8 @@ func TestDependenciesAreDocumented(t *testing.T) {
 		}
 	}
 	documented := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(read(t, "docs/dependencies.md"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(
+		read(t, "docs/dependencies.md"), -1) {
 		documented[m[1]] = true
 	}
 	for module, where := range used {
@@ -132,7 +134,8 @@ func TestFlowIsDocumented(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `?(client|envoy|epp|sidecar|server)`? \\| `([a-z0-9_]+)` \\|").FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(
+		"(?m)^\\| `?(client|envoy|epp|sidecar|server)`? \\| `([a-z0-9_]+)` \\|").FindAllStringSubmatch(text, -1) {
 		if !known[m[2]] {
 			t.Errorf("docs/flow.md has a step `%s` at %s that core/flow does not know", m[2], m[1])
 		}

@@ -17,13 +17,15 @@ func TestDriversDecideNothing(t *testing.T) {
 	words := decisionWords(t)
 	used := map[string]bool{}
 	for _, f := range goFiles(t) {
-		if f.test || ast.IsGenerated(f.ast) || !slices.ContainsFunc(Drivers, func(dir string) bool { return below(f.dir, dir) }) {
+		if f.test || ast.IsGenerated(f.ast) ||
+			!slices.ContainsFunc(Drivers, func(dir string) bool { return below(f.dir, dir) }) {
 			continue
 		}
 		f.decisions(words, func(at, kind, what string) {
 			key := f.path + " " + kind
 			if DriverExceptions[key] == "" {
-				t.Errorf("%s: a driver names a %s, %s: let the core say it, or give the reason in DriverExceptions", at, kind, what)
+				t.Errorf("%s: a driver names a %s, %s: let the core say it, or give the reason in DriverExceptions", at,
+					kind, what)
 			}
 			used[key] = true
 		})
@@ -172,7 +174,8 @@ func (f *file) decisions(words map[string]string, each func(at, kind, what strin
 			case pkg == nil:
 			case words[pkg.Name+"."+n.Sel.Name] != "":
 				each(f.at(n), words[pkg.Name+"."+n.Sel.Name], pkg.Name+"."+n.Sel.Name)
-			case pkg.Name == "http" && strings.HasPrefix(n.Sel.Name, "Status") && n.Sel.Name != "StatusText" && n.Sel.Name != "StatusOK",
+			case pkg.Name == "http" && strings.HasPrefix(n.Sel.Name, "Status") && n.Sel.Name != "StatusText" &&
+				n.Sel.Name != "StatusOK",
 				pkg.Name == "codes" && n.Sel.Name != "Code" && n.Sel.Name != "OK":
 				each(f.at(n), "status", pkg.Name+"."+n.Sel.Name)
 			}

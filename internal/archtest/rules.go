@@ -26,35 +26,51 @@ type Layer struct {
 // Layers are the floors of the house, most particular first. A package belongs
 // to the first layer that holds it.
 var Layers = []Layer{
-	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit", "internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/version"}, true,
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
+		"internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/version"},
+		true,
 		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
-	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/rundir", "internal/tlsfiles", "internal/watch"}, false,
-		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and no room"},
-	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/manifests", "internal/pause", "internal/tlsfiles", "internal/watch"}, false,
+	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child",
+		"internal/exit", "internal/files", "internal/pause", "internal/rundir", "internal/tlsfiles", "internal/watch"},
+		false,
+		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and " +
+			"no room"},
+	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/manifests", "internal/pause",
+		"internal/tlsfiles", "internal/watch"}, false,
 		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},
-	{"live/modelserver", []string{"live/drive", "live/kvevents", "live/serve", "core", "internal/files", "internal/pause", "internal/tlsfiles"}, true,
+	{"live/modelserver", []string{"live/drive", "live/kvevents", "live/serve", "core", "internal/files",
+		"internal/pause", "internal/tlsfiles"}, true,
 		"a model server's own packages know each other, and no other room"},
 	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
 	// anything listens and live/drive what drives every machine: no parts that could
 	// be swapped.
-	{"live", []string{"live/drive", "live/kvevents", "live/serve", "core", "scenario", "report", "internal/cachedir", "internal/child", "internal/exit", "internal/files", "internal/pause", "internal/punctual", "internal/tlsfiles", "internal/watch"}, false,
+	{"live", []string{"live/drive", "live/kvevents", "live/serve", "core", "scenario", "report", "internal/cachedir",
+		"internal/child", "internal/exit", "internal/files", "internal/pause", "internal/punctual", "internal/tlsfiles",
+		"internal/watch"}, false,
 		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
 	{"web", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"the page reads the stream of events; it must show a recording as well as a run"},
-	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gate", "internal/gc"}, true,
+	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gate",
+		"internal/gc"}, true,
 		"benchmarks measure the parts from outside, as the command does"},
 	{"report", []string{"core", "internal/exit", "internal/files"}, true, "a report reads events, whoever made them"},
-	{"scenario", []string{"core", "internal/exit", "internal/files", "internal/manifests"}, true, "both drivers read scenarios, so a scenario knows neither"},
-	{"extend", []string{"core"}, false, "the documents' plug-in interfaces take a context, which the core does without"},
+	{"scenario", []string{"core", "internal/exit", "internal/files", "internal/manifests"}, true,
+		"both drivers read scenarios, so a scenario knows neither"},
+	{"extend", []string{"core"}, false,
+		"the documents' plug-in interfaces take a context, which the core does without"},
 	{"core", nil, true, "the core decides and depends on nothing above it"},
 	{"internal/contract", []string{"core"}, false, "plays random messages to every machine of the core"},
-	{"internal/parity", []string{"core", "live/epp"}, false, "plays the real picker's recorded decisions against the core's, also through its gRPC port"},
-	{"internal/chromium", []string{"internal/cachedir"}, false, "tests keep the browser that they fetch where windtunnel keeps its Envoy"},
-	{"internal/tlsfiles", []string{"internal/files"}, false, "certificates are files that a user names, read as all of them are"},
-	{"internal/manifests", []string{"core", "internal/files"}, false, "manifests are files that a user names, read as all of them are"},
+	{"internal/parity", []string{"core", "live/epp"}, false,
+		"plays the real picker's recorded decisions against the core's, also through its gRPC port"},
+	{"internal/chromium", []string{"internal/cachedir"}, false,
+		"tests keep the browser that they fetch where windtunnel keeps its Envoy"},
+	{"internal/tlsfiles", []string{"internal/files"}, false,
+		"certificates are files that a user names, read as all of them are"},
+	{"internal/manifests", []string{"core", "internal/files"}, false,
+		"manifests are files that a user names, read as all of them are"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 
@@ -73,7 +89,8 @@ var TestImportExceptions = map[string]string{
 	"web internal/gate":                        "its benchmarks have limits to keep",
 	"cmd/windtunnel/program internal/chromium": "a live run's page is tested in a browser",
 	"web internal/chromium":                    "pages are tested in a browser",
-	"live/stack virtual":                       "the test that holds a live record against a virtual one needs both; no code does",
+	"live/stack virtual": "the test that holds a live record against a virtual one needs both; " +
+		"no code does",
 }
 
 // TestHelpers are packages for tests: any test may import them, and nothing else.
@@ -109,12 +126,15 @@ var CoreAllowed = map[string]string{
 // CorePackageExceptions allow one package of the core one import. The key is
 // "package import".
 var CorePackageExceptions = map[string]string{
-	"core/latency sync":                "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
-	"core/kv/kvindex sync/atomic":      "kvindex.View looks the index up without a lock while its owner takes events; the owner needs none either",
-	"core/metrics unsafe":              "names in a metrics page are looked up without copying them; the view does not outlive the page",
+	"core/latency sync": "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/kv/kvindex sync/atomic": "kvindex.View looks the index up without a lock while its owner takes " +
+		"events; the owner needs none either",
+	"core/metrics unsafe": "names in a metrics page are looked up without copying them; the view does " +
+		"not outlive the page",
 	"core/modelserver/vllmgrpc sync":   "generated: the messages' descriptors are made once",
 	"core/modelserver/vllmgrpc unsafe": "generated: the messages' descriptors are a string that nobody changes",
-	"core/picker/parse unsafe":         "token ids are hashed where they lie on little-endian machines, and copied on others",
+	"core/picker/parse unsafe": "token ids are hashed where they lie on little-endian machines, and copied " +
+		"on others",
 }
 
 // CoreClock are the functions of package time that read or wait for a clock.
@@ -124,19 +144,22 @@ var CoreClock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc",
 // CoreModules are the modules from outside that the core may import, by prefix.
 var CoreModules = map[string]string{
 	"github.com/hashicorp/golang-lru/v2/simplelru": "an LRU without lock or clock, the one of the ecosystem's indexer",
-	"cel.dev/cel-go":                                 "expressions in an EndpointPickerConfig, compiled and evaluated in memory",
-	"github.com/expr-lang/expr":                      "formulas over an autoscaler's triggers, compiled and evaluated in memory",
+	"cel.dev/cel-go": "expressions in an EndpointPickerConfig, compiled and " +
+		"evaluated in memory",
+	"github.com/expr-lang/expr": "formulas over an autoscaler's triggers, compiled and " +
+		"evaluated in memory",
 	"github.com/prometheus/prometheus/model/labels":  "what a query selects by",
 	"github.com/prometheus/prometheus/promql/parser": "reads PromQL, which is worked out here",
-	"github.com/nikolalohinski/gonja/v2":             "Jinja, in which chat templates are written; templates reach no files, and nothing random",
-	"golang.org/x/text/unicode/norm":                 "Unicode normal forms, which tokenizers begin with",
-	"github.com/tidwall/gjson":                       "fields of a request body in memory",
-	"go.yaml.in/yaml/v3":                             "reads configuration from memory, with line numbers",
-	"github.com/cespare/xxhash/v2":                   "the block hash of the ecosystem",
-	"google.golang.org/protobuf/encoding/protowire":  "reads and writes protobuf's bare wire format in memory",
-	"google.golang.org/protobuf/proto":               "reads and writes the messages of vLLM's gRPC service in memory",
-	"google.golang.org/protobuf/reflect":             "what generated messages are described with",
-	"google.golang.org/protobuf/runtime":             "what generated messages are made of",
+	"github.com/nikolalohinski/gonja/v2": "Jinja, in which chat templates are written; templates reach " +
+		"no files, and nothing random",
+	"golang.org/x/text/unicode/norm":                "Unicode normal forms, which tokenizers begin with",
+	"github.com/tidwall/gjson":                      "fields of a request body in memory",
+	"go.yaml.in/yaml/v3":                            "reads configuration from memory, with line numbers",
+	"github.com/cespare/xxhash/v2":                  "the block hash of the ecosystem",
+	"google.golang.org/protobuf/encoding/protowire": "reads and writes protobuf's bare wire format in memory",
+	"google.golang.org/protobuf/proto":              "reads and writes the messages of vLLM's gRPC service in memory",
+	"google.golang.org/protobuf/reflect":            "what generated messages are described with",
+	"google.golang.org/protobuf/runtime":            "what generated messages are made of",
 }
 
 // OnlyInCommand are functions that end the process or write to its standard
@@ -166,8 +189,9 @@ var ForbiddenWords = map[string]string{
 // WordExceptions are files in which a forbidden word is meant. The key is
 // "file word", with * at the end of the file for everything below.
 var WordExceptions = map[string]string{
-	"web/third_party/* " + "TO" + "DO":                                              "somebody else's, unchanged",
-	"live/modelserver/vllmservice/vllm_engine_grpc.pb.go " + "not " + "implemented": "generated: what gRPC's own stubs answer",
+	"web/third_party/* " + "TO" + "DO": "somebody else's, unchanged",
+	"live/modelserver/vllmservice/vllm_engine_grpc.pb.go " + "not " +
+		"implemented": "generated: what gRPC's own stubs answer",
 }
 
 // PackageLines is how many lines a package may have, those of tests and generated
@@ -208,35 +232,49 @@ var Decisions = []Decision{
 // DriverExceptions are the files of a driver that may name one kind of decision
 // all the same. The key is "file kind".
 var DriverExceptions = map[string]string{
-	"live/epp/docmetrics.go finish reason":            "\"error\" is the value of a metric's label in document 003",
-	"live/epp/metrics.go status":                      "400 is a number of histogram buckets",
-	"live/epp/pickmetrics.go outcome":                 "\"timed_out\" is the value of a metric's label in llm-d-router",
-	"live/epp/processor.go status":                    "a panic of a plug-in, and gRPC's code for a stream that ended: the core is told of neither",
-	"live/epp/server.go status":                       "who may ask for metrics and profiles: virtual time has no such pages",
-	"live/envoy/defaults.go status":                   "Envoy's own configuration: what it tries again",
-	"live/dynamo/server.go status":                    "the Dynamo frontend's HTTP: wrong paths, methods, bodies, and no worker; virtual time asks it without HTTP",
-	"live/kvmanager/http.go status":                   "the manager's HTTP: wrong paths, methods, bodies; virtual time asks it without HTTP",
-	"live/predictor/http.go status":                   "the latency predictor's HTTP: wrong bodies and paths; virtual time asks it without HTTP",
-	"live/predictor/training.go status":               "likewise, and models that are not there yet",
-	"live/modelserver/adapters.go status":             "the API of adapters, which virtual time does not serve",
-	"live/modelserver/admin.go status":                "the API of failures and of the engine, which virtual time does not serve, and llm-d-inference-sim's names for faults",
-	"live/modelserver/wire/wire.go status":            "a body that comes too slowly or is too long to be kept; virtual time has bodies whole",
+	"live/epp/docmetrics.go finish reason": "\"error\" is the value of a metric's label in document 003",
+	"live/epp/metrics.go status":           "400 is a number of histogram buckets",
+	"live/epp/pickmetrics.go outcome":      "\"timed_out\" is the value of a metric's label in llm-d-router",
+	"live/epp/processor.go status": "a panic of a plug-in, and gRPC's code for a stream that " +
+		"ended: the core is told of neither",
+	"live/epp/server.go status": "who may ask for metrics and profiles: virtual time has no " +
+		"such pages",
+	"live/envoy/defaults.go status": "Envoy's own configuration: what it tries again",
+	"live/dynamo/server.go status": "the Dynamo frontend's HTTP: wrong paths, methods, bodies, " +
+		"and no worker; virtual time asks it without HTTP",
+	"live/kvmanager/http.go status": "the manager's HTTP: wrong paths, methods, bodies; virtual " +
+		"time asks it without HTTP",
+	"live/predictor/http.go status": "the latency predictor's HTTP: wrong bodies and paths; " +
+		"virtual time asks it without HTTP",
+	"live/predictor/training.go status":   "likewise, and models that are not there yet",
+	"live/modelserver/adapters.go status": "the API of adapters, which virtual time does not serve",
+	"live/modelserver/admin.go status": "the API of failures and of the engine, which virtual time " +
+		"does not serve, and llm-d-inference-sim's names for faults",
+	"live/modelserver/wire/wire.go status": "a body that comes too slowly or is too long to be kept; " +
+		"virtual time has bodies whole",
 	"live/modelserver/control.go status":              "the API of sleep, which virtual time does not serve",
 	"live/modelserver/stored/conversations.go status": "the API of conversations, which virtual time does not serve",
-	"live/modelserver/dropin/flags.go status":         "what a flag of vLLM means; the core takes the status as a value",
-	"live/modelserver/grpcapi/grpcapi.go status":      "gRPC's codes for calls that are no requests for tokens, which virtual time does not make",
-	"live/modelserver/grpcapi/stream.go status":       "gRPC's codes for calls that are no requests for tokens, which virtual time does not make",
-	"live/modelserver/guard.go status":                "keys, and a start that is not over, before anything is read",
-	"live/modelserver/kvtransfer/meeting.go status":   "the page of a connector's side channel, not of a request",
-	"live/modelserver/metrics.go status":              "the page of metrics, not a request",
-	"live/modelserver/plain.go status":                "/health of a dead engine; whether it is dead the core says",
-	"live/modelserver/stored/responses.go status":     "stored responses by their id, which virtual time does not serve",
-	"live/modelserver/routes.go status":               "paths and methods that nobody serves",
-	"live/modelserver/tokenize.go status":             "the API of the tokenizer, which virtual time does not serve",
-	"live/serve/guard.go status":                      "who may ask for a page that controls something",
-	"live/sidecar/handler.go status":                  "a body that is too long, comes too slowly or is no JSON, before the core sees it",
-	"live/sidecar/metrics.go status":                  "the page of metrics, not a request",
-	"virtual/gateway.go status":                       "what Envoy answers by itself; in wall time the real one does",
-	"virtual/modes.go status":                         "as virtual/gateway.go: Envoy's limit for an answer of the picker",
-	"virtual/outside.go status":                       "what a page or a service of this stack answers a data source or a plug-in; whether the engine is dead the core says",
+	"live/modelserver/dropin/flags.go status": "what a flag of vLLM means; the core takes the status as a " +
+		"value",
+	"live/modelserver/grpcapi/grpcapi.go status": "gRPC's codes for calls that are no requests for tokens, " +
+		"which virtual time does not make",
+	"live/modelserver/grpcapi/stream.go status": "gRPC's codes for calls that are no requests for tokens, " +
+		"which virtual time does not make",
+	"live/modelserver/guard.go status":              "keys, and a start that is not over, before anything is read",
+	"live/modelserver/kvtransfer/meeting.go status": "the page of a connector's side channel, not of a request",
+	"live/modelserver/metrics.go status":            "the page of metrics, not a request",
+	"live/modelserver/plain.go status":              "/health of a dead engine; whether it is dead the core says",
+	"live/modelserver/stored/responses.go status": "stored responses by their id, which virtual time does not " +
+		"serve",
+	"live/modelserver/routes.go status":   "paths and methods that nobody serves",
+	"live/modelserver/tokenize.go status": "the API of the tokenizer, which virtual time does not serve",
+	"live/serve/guard.go status":          "who may ask for a page that controls something",
+	"live/sidecar/handler.go status": "a body that is too long, comes too slowly or is no JSON, " +
+		"before the core sees it",
+	"live/sidecar/metrics.go status": "the page of metrics, not a request",
+	"virtual/gateway.go status":      "what Envoy answers by itself; in wall time the real one does",
+	"virtual/modes.go status": "as virtual/gateway.go: Envoy's limit for an answer of the " +
+		"picker",
+	"virtual/outside.go status": "what a page or a service of this stack answers a data source " +
+		"or a plug-in; whether the engine is dead the core says",
 }

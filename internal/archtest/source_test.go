@@ -72,7 +72,8 @@ func (f *file) calls(each func(at, pkg, name string)) {
 var source = sync.OnceValues(func() ([]*file, error) {
 	var out []*file
 	err := walk(func(path string) error {
-		if !strings.HasSuffix(path, ".go") || strings.Contains(path, "/testdata/") || slices.ContainsFunc(OtherModules, func(m string) bool { return strings.HasPrefix(path, m+"/") }) {
+		if !strings.HasSuffix(path, ".go") || strings.Contains(path, "/testdata/") ||
+			slices.ContainsFunc(OtherModules, func(m string) bool { return strings.HasPrefix(path, m+"/") }) {
 			return nil
 		}
 		fset := token.NewFileSet()
@@ -80,7 +81,8 @@ var source = sync.OnceValues(func() ([]*file, error) {
 		if err != nil {
 			return err
 		}
-		out = append(out, &file{path: path, dir: filepath.ToSlash(filepath.Dir(path)), test: strings.HasSuffix(path, "_test.go"), ast: parsed, fset: fset})
+		out = append(out, &file{path: path, dir: filepath.ToSlash(filepath.Dir(path)),
+			test: strings.HasSuffix(path, "_test.go"), ast: parsed, fset: fset})
 		return nil
 	})
 	return out, err

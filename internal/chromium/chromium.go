@@ -26,8 +26,10 @@ import (
 // The npm packages that are fetched: a Chromium that needs no root to be installed
 // (x86-64 Linux), and what finds mistakes in how a page can be used by everybody.
 var (
-	chromiumPackage = npmPackage{"@sparticuz/chromium", "153.0.0", "sha512-jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="}
-	axePackage      = npmPackage{"axe-core", "4.14.1", "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="}
+	chromiumPackage = npmPackage{"@sparticuz/chromium", "153.0.0",
+		"sha512-jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="}
+	axePackage = npmPackage{"axe-core", "4.14.1",
+		"sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="}
 )
 
 type npmPackage struct{ name, version, integrity string }
@@ -49,8 +51,10 @@ func Allocate(ctx context.Context) (context.Context, context.CancelFunc, error) 
 	if fonts != "" {
 		env = append(env, "FONTCONFIG_PATH="+fonts)
 	}
-	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(binary), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Env(env...), chromedp.Flag("headless", "shell"), chromedp.Flag("no-zygote", true),
-		chromedp.Flag("accept-lang", "en-US"), chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("hide-scrollbars", true)}
+	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(binary), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Env(env...), chromedp.Flag("headless", "shell"), chromedp.Flag("no-zygote", true),
+		chromedp.Flag("accept-lang", "en-US"), chromedp.Flag("force-color-profile", "srgb"),
+		chromedp.Flag("font-render-hinting", "none"), chromedp.Flag("hide-scrollbars", true)}
 	if os.Getenv("CHROMIUM_LOG") != "" {
 		options = append(options, chromedp.CombinedOutput(os.Stderr), chromedp.Flag("enable-logging", "stderr"))
 	}
@@ -81,7 +85,9 @@ func find(ctx context.Context) (binary, libraries, fonts string, err error) {
 	}
 	dir, err := chromiumPackage.fetch(ctx, unpackChromium)
 	if err != nil {
-		return "", "", "", fmt.Errorf("no browser was found (CHROMIUM_PATH, PATH), and none could be fetched: %w; install chromium, or Node with npm", err)
+		return "", "", "", fmt.Errorf(
+			"no browser was found (CHROMIUM_PATH, PATH), and none could be fetched: %w; install chromium, or Node "+
+				"with npm", err)
 	}
 	return filepath.Join(dir, "chromium"), filepath.Join(dir, "al2023", "lib"), filepath.Join(dir, "fonts"), nil
 }
@@ -144,7 +150,8 @@ func (p npmPackage) fetch(ctx context.Context, ready func(dir, to string) error)
 func unpackChromium(dir, to string) error {
 	for _, name := range []string{"chromium", "al2023.tar", "fonts.tar"} {
 		from, plain := filepath.Join(dir, "bin", name+".br"), filepath.Join(dir, name)
-		script := `const z=require("zlib"),f=require("fs");f.createReadStream(process.argv[1]).pipe(z.createBrotliDecompress()).pipe(f.createWriteStream(process.argv[2],{mode:0o755}))`
+		script := `const z=require("zlib"),` +
+			`f=require("fs");f.createReadStream(process.argv[1]).pipe(z.createBrotliDecompress()).pipe(f.createWriteStream(process.argv[2],{mode:0o755}))`
 		if out, err := exec.Command("node", "-e", script, from, plain).CombinedOutput(); err != nil {
 			return fmt.Errorf("unpack %s: %w\n%s", name, err, bytes.TrimSpace(out))
 		}
@@ -161,8 +168,10 @@ func unpackChromium(dir, to string) error {
 	}
 	// The package's own configuration has its fonts at a fixed place.
 	fonts := filepath.Join(dir, "fonts")
-	config := fmt.Sprintf(`<?xml version="1.0"?><fontconfig><dir>%[1]s</dir><dir>/usr/share/fonts</dir><cachedir>%[1]s/cache</cachedir></fontconfig>`, filepath.Join(to, "fonts", "fonts"))
-	return errors.Join(os.WriteFile(filepath.Join(fonts, "fonts.conf"), []byte(config), 0o644), os.RemoveAll(filepath.Join(dir, "bin")))
+	config := fmt.Sprintf(
+		`<?xml version="1.0"?><fontconfig><dir>%[1]s</dir><dir>/usr/share/fonts</dir><cachedir>%[1]s/cache</cachedir></fontconfig>`, filepath.Join(to, "fonts", "fonts"))
+	return errors.Join(os.WriteFile(filepath.Join(fonts, "fonts.conf"), []byte(config), 0o644),
+		os.RemoveAll(filepath.Join(dir, "bin")))
 }
 
 // untar writes an archive's files below a directory, without what their names begin with.

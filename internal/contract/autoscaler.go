@@ -14,19 +14,23 @@ import (
 
 func deployments(t *rapid.T) Kind[deployment.Message, *machine.Effects[deployment.Effect]] {
 	second := rapid.SampledFrom([]machine.Time{1, machine.Second, 30 * machine.Second})
-	c := deployment.Config{Name: "x", Seed: rapid.Uint64Range(0, 3).Draw(t, "seed"), Replicas: rapid.IntRange(0, 4).Draw(t, "replicas"), Places: rapid.IntRange(1, 8).Draw(t, "places"),
-		Startup: dist.Between(machine.Second, second.Draw(t, "startup")+machine.Second), PreStop: second.Draw(t, "preStop"), Grace: second.Draw(t, "grace")}
+	c := deployment.Config{Name: "x", Seed: rapid.Uint64Range(0, 3).Draw(t, "seed"),
+		Replicas: rapid.IntRange(0, 4).Draw(t, "replicas"), Places: rapid.IntRange(1, 8).Draw(t, "places"),
+		Startup: dist.Between(machine.Second, second.Draw(t, "startup")+machine.Second),
+		PreStop: second.Draw(t, "preStop"), Grace: second.Draw(t, "grace")}
 	return Kind[deployment.Message, *machine.Effects[deployment.Effect]]{
 		Make: func() Instance[deployment.Message, *machine.Effects[deployment.Effect]] {
 			d := deployment.New(c)
-			return Instance[deployment.Message, *machine.Effects[deployment.Effect]]{Machine: d, Effects: new(machine.Effects[deployment.Effect]), Say: Plainly[deployment.Effect],
+			return Instance[deployment.Message, *machine.Effects[deployment.Effect]]{Machine: d,
+				Effects: new(machine.Effects[deployment.Effect]), Say: Plainly[deployment.Effect],
 				State: func() string { return fmt.Sprint(d.Status()) }}
 		},
 		Message: func(t *rapid.T, _ machine.Time) deployment.Message {
 			pod := rapid.IntRange(-1, 9).Draw(t, "pod")
 			switch rapid.IntRange(0, 2).Draw(t, "message") {
 			case 0:
-				return deployment.Evict{Pod: pod, Replace: rapid.Bool().Draw(t, "replace"), Grace: rapid.SampledFrom([]machine.Time{0, 1, machine.Second}).Draw(t, "grace")}
+				return deployment.Evict{Pod: pod, Replace: rapid.Bool().Draw(t, "replace"),
+					Grace: rapid.SampledFrom([]machine.Time{0, 1, machine.Second}).Draw(t, "grace")}
 			case 1:
 				return deployment.Idle{Pod: pod}
 			}
@@ -38,10 +42,13 @@ func deployments(t *rapid.T) Kind[deployment.Message, *machine.Effects[deploymen
 }
 
 func autoscalers(t *rapid.T) Kind[autoscaler.Message, *machine.Effects[autoscaler.Effect]] {
-	c := autoscaler.Config{Name: "x", Seed: rapid.Uint64Range(0, 3).Draw(t, "seed"), KEDA: rapid.Bool().Draw(t, "keda"), Min: rapid.IntRange(0, 2).Draw(t, "min"), Max: rapid.IntRange(2, 9).Draw(t, "max"),
-		Behavior: autoscaler.DefaultBehavior(), Scrape: 15 * machine.Second, Sync: 15 * machine.Second, Poll: 10 * machine.Second, Cooldown: 60 * machine.Second}
+	c := autoscaler.Config{Name: "x", Seed: rapid.Uint64Range(0, 3).Draw(t, "seed"), KEDA: rapid.Bool().Draw(t, "keda"),
+		Min: rapid.IntRange(0, 2).Draw(t, "min"), Max: rapid.IntRange(2, 9).Draw(t, "max"),
+		Behavior: autoscaler.DefaultBehavior(), Scrape: 15 * machine.Second, Sync: 15 * machine.Second,
+		Poll: 10 * machine.Second, Cooldown: 60 * machine.Second}
 	rule := "load:recorded"
-	for _, err := range []error{c.AddTrigger("load", "sum(load) or vector(0)", 2), c.AddTrigger("recorded", rule, 1), c.AddRule(rule, "sum(rate(load[1m]))")} {
+	for _, err := range []error{c.AddTrigger("load", "sum(load) or vector(0)", 2), c.AddTrigger("recorded", rule, 1),
+		c.AddRule(rule, "sum(rate(load[1m]))")} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +64,8 @@ func autoscalers(t *rapid.T) Kind[autoscaler.Message, *machine.Effects[autoscale
 	return Kind[autoscaler.Message, *machine.Effects[autoscaler.Effect]]{
 		Make: func() Instance[autoscaler.Message, *machine.Effects[autoscaler.Effect]] {
 			m := autoscaler.New(c, status)
-			return Instance[autoscaler.Message, *machine.Effects[autoscaler.Effect]]{Machine: m, Effects: new(machine.Effects[autoscaler.Effect]), Say: Plainly[autoscaler.Effect],
+			return Instance[autoscaler.Message, *machine.Effects[autoscaler.Effect]]{Machine: m,
+				Effects: new(machine.Effects[autoscaler.Effect]), Say: Plainly[autoscaler.Effect],
 				State: func() string { return fmt.Sprint(m.Recommended(), m.Failure()) }}
 		},
 		Message: func(t *rapid.T, _ machine.Time) autoscaler.Message {
@@ -65,9 +73,11 @@ func autoscalers(t *rapid.T) Kind[autoscaler.Message, *machine.Effects[autoscale
 				n := rapid.IntRange(0, 9).Draw(t, "wanted")
 				return autoscaler.Status{Wanted: n, Replicas: n, Ready: rapid.IntRange(0, n).Draw(t, "ready")}
 			}
-			s := autoscaler.Scraped{Target: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "target"), Failed: rapid.IntRange(0, 5).Draw(t, "failed") == 0}
+			s := autoscaler.Scraped{Target: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "target"),
+				Failed: rapid.IntRange(0, 5).Draw(t, "failed") == 0}
 			for range rapid.IntRange(0, 2).Draw(t, "samples") {
-				s.Samples = append(s.Samples, promql.Sample{Name: "load", Value: float64(rapid.IntRange(0, 40).Draw(t, "load"))})
+				s.Samples = append(s.Samples,
+					promql.Sample{Name: "load", Value: float64(rapid.IntRange(0, 40).Draw(t, "load"))})
 			}
 			return s
 		},

@@ -106,7 +106,8 @@ func check[M any, F machine.Buffer](t *rapid.T, kind Kind[M, F]) {
 		}
 		c := call[M]{at: max(0, at+gap)}
 		for range rapid.IntRange(0, 2).Draw(t, "moments") {
-			c.between = append(c.between, machine.Time(rapid.Int64Range(int64(min(at, c.at)), int64(c.at)).Draw(t, "moment")))
+			c.between = append(c.between,
+				machine.Time(rapid.Int64Range(int64(min(at, c.at)), int64(c.at)).Draw(t, "moment")))
 		}
 		slices.Sort(c.between)
 		at = c.at
@@ -206,7 +207,8 @@ func (d *driven[M, F]) end() {
 	for i := range d.Effects.Len() {
 		at := d.Effects.DueAt(i)
 		if at < d.last || at > d.now {
-			d.t.Fatalf("%s: effect number %d is of %v, the one before of %v, and it is %v: %v", d.how, i, at, d.last, d.now, d.Say(d.Effects)[i])
+			d.t.Fatalf("%s: effect number %d is of %v, the one before of %v, and it is %v: %v", d.how, i, at, d.last,
+				d.now, d.Say(d.Effects)[i])
 		}
 		d.last = at
 	}

@@ -13,18 +13,24 @@ import (
 // answers are bodies that servers answer with, and some that they should not.
 var answers = []string{`{}`, `null`, `no JSON`, `{"0":{"engine_id":"e"}}`,
 	`{"choices":[{"finish_reason":"cache_threshold"}]}`,
-	`{"choices":[{"message":{"content":"a"},"kv_metadata":{"kv_handle":"h","tokens_processed":3}}],"kv_transfer_params":{"remote_block_ids":[1,2]},"usage":{"completion_tokens":2}}`}
+	`{"choices":[{"message":{"content":"a"},"kv_metadata":{"kv_handle":"h","tokens_processed":3}}],` +
+		`"kv_transfer_params":{"remote_block_ids":[1,2]},"usage":{"completion_tokens":2}}`}
 
 func sidecars(t *rapid.T) Kind[disagg.Message, *disagg.Effects] {
-	c := disagg.Config{Connector: rapid.SampledFrom(connector.All).Draw(t, "connector"), Retries: rapid.IntRange(0, 2).Draw(t, "retries"),
-		FallBack: rapid.Bool().Draw(t, "fall back"), ChunkTokens: rapid.SampledFrom([]int{0, 2}).Draw(t, "chunk"), Seed: 1,
-		MoRIIO: connector.MoRIIO{Write: rapid.Bool().Draw(t, "MoRI-IO"), Parallel: rapid.Bool().Draw(t, "parallel"), Wait: 300 * machine.Millisecond}}
+	c := disagg.Config{Connector: rapid.SampledFrom(connector.All).Draw(t, "connector"),
+		Retries:  rapid.IntRange(0, 2).Draw(t, "retries"),
+		FallBack: rapid.Bool().Draw(t, "fall back"), ChunkTokens: rapid.SampledFrom([]int{0, 2}).Draw(t, "chunk"),
+		Seed: 1,
+		MoRIIO: connector.MoRIIO{Write: rapid.Bool().Draw(t, "MoRI-IO"), Parallel: rapid.Bool().Draw(t, "parallel"),
+			Wait: 300 * machine.Millisecond}}
 	if rapid.IntRange(0, 3).Draw(t, "encodes") == 0 {
 		c.Encoder = disagg.ECNIXL
 	}
 	sessions := rapid.IntRange(0, 3).Draw(t, "sessions") == 0
-	r := disagg.Request{Number: 1, Method: "POST", Path: "/v1/chat/completions", Prefillers: disagg.ParseTargets(rapid.SampledFrom([]string{"", "a:1", "a:1,b:2", "?:x"}).Draw(t, "prefillers")),
-		Encoders: disagg.ParseTargets("c:3"), Body: []byte(rapid.SampledFrom([]string{`{}`, `{"cache_hit_threshold":0.5,"messages":[]}`, `[`,
+	r := disagg.Request{Number: 1, Method: "POST", Path: "/v1/chat/completions",
+		Prefillers: disagg.ParseTargets(rapid.SampledFrom([]string{"", "a:1", "a:1,b:2", "?:x"}).Draw(t, "prefillers")),
+		Encoders:   disagg.ParseTargets("c:3"),
+		Body: []byte(rapid.SampledFrom([]string{`{}`, `{"cache_hit_threshold":0.5,"messages":[]}`, `[`,
 			`{"stream":true,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`}).Draw(t, "body"))}
 	return Kind[disagg.Message, *disagg.Effects]{
 		Make: func() Instance[disagg.Message, *disagg.Effects] {
@@ -43,7 +49,8 @@ func sidecars(t *rapid.T) Kind[disagg.Message, *disagg.Effects] {
 			case 0, 1:
 				return disagg.Start{}
 			case 2, 3, 4:
-				return disagg.Head{Leg: leg, Status: rapid.SampledFrom([]int{200, 200, 200, 400, 503}).Draw(t, "status"),
+				return disagg.Head{Leg: leg,
+					Status:      rapid.SampledFrom([]int{200, 200, 200, 400, 503}).Draw(t, "status"),
 					ContentType: rapid.SampledFrom([]string{"application/json", "text/event-stream"}).Draw(t, "type")}
 			case 5, 6, 7:
 				return disagg.Whole{Leg: leg, Body: text}

@@ -12,15 +12,22 @@ import (
 
 func engines(t *rapid.T) Kind[engine.Message, *engine.Effects] {
 	cfg := engine.Config{
-		Batching: rapid.SampledFrom([]engine.Batching{engine.BatchingContinuous, engine.BatchingContinuous, engine.BatchingStatic, engine.BatchingNone, engine.BatchingIndependent}).Draw(t, "batching"),
+		Batching: rapid.SampledFrom(
+			[]engine.Batching{engine.BatchingContinuous, engine.BatchingContinuous, engine.BatchingStatic,
+				engine.BatchingNone, engine.BatchingIndependent}).Draw(t, "batching"),
 		Policy:   rapid.SampledFrom([]engine.Policy{engine.PolicyFCFS, engine.PolicyPriority}).Draw(t, "policy"),
 		KVEvents: rapid.Bool().Draw(t, "KV events"), ReportSteps: rapid.Bool().Draw(t, "report steps"),
-		KVLoadFailure: rapid.SampledFrom([]engine.KVLoadFailure{engine.KVLoadFail, engine.KVLoadRecompute}).Draw(t, "failed load"),
-		Timer:         latency.PerToken{Step: engine.ToFixed(10 * machine.Millisecond), PrefillToken: engine.ToFixed(machine.Millisecond)},
-		BlockSize:     4, NumGPUBlocks: rapid.IntRange(8, 30).Draw(t, "blocks"), NumCPUBlocks: rapid.SampledFrom([]int{0, 6}).Draw(t, "CPU blocks"),
-		MaxNumSeqs: 3, MaxNumBatchedTokens: 20, MaxModelLen: 30, KVHoldTimeout: 50 * machine.Millisecond, MaxInFlight: 8,
-		Adapters: []engine.AdapterID{1, 2}, MaxLoRAs: 1, LoRALoadTime: 5 * machine.Millisecond,
-		Prefill: engine.Span{Low: 10 * machine.Millisecond, High: 30 * machine.Millisecond}, TokenTime: engine.Span{Low: 10 * machine.Millisecond, High: 10 * machine.Millisecond},
+		KVLoadFailure: rapid.SampledFrom([]engine.KVLoadFailure{engine.KVLoadFail, engine.KVLoadRecompute}).Draw(t,
+			"failed load"),
+		Timer: latency.PerToken{Step: engine.ToFixed(10 * machine.Millisecond),
+			PrefillToken: engine.ToFixed(machine.Millisecond)},
+		BlockSize: 4, NumGPUBlocks: rapid.IntRange(8, 30).Draw(t, "blocks"),
+		NumCPUBlocks: rapid.SampledFrom([]int{0, 6}).Draw(t, "CPU blocks"),
+		MaxNumSeqs:   3, MaxNumBatchedTokens: 20, MaxModelLen: 30, KVHoldTimeout: 50 * machine.Millisecond,
+		MaxInFlight: 8,
+		Adapters:    []engine.AdapterID{1, 2}, MaxLoRAs: 1, LoRALoadTime: 5 * machine.Millisecond,
+		Prefill:   engine.Span{Low: 10 * machine.Millisecond, High: 30 * machine.Millisecond},
+		TokenTime: engine.Span{Low: 10 * machine.Millisecond, High: 10 * machine.Millisecond},
 	}
 	id := func(t *rapid.T) engine.RequestID { return engine.RequestID(rapid.IntRange(1, 12).Draw(t, "id")) }
 	return Kind[engine.Message, *engine.Effects]{
@@ -49,13 +56,22 @@ func engines(t *rapid.T) Kind[engine.Message, *engine.Effects] {
 			case 6:
 				return engine.Look{}
 			case 7:
-				return engine.Control{Op: rapid.SampledFrom([]engine.Op{engine.OpLoadAdapter, engine.OpUnloadAdapter, engine.OpSleep, engine.OpWake, engine.OpWake, engine.OpResetPrefixCache,
-					engine.OpDrain, engine.OpRestart, engine.OpRestart, engine.OpCrash, engine.OpPace}).Draw(t, "op"), Percent: rapid.SampledFrom([]int{0, 50, 100, 330}).Draw(t, "percent"), Adapter: engine.AdapterID(rapid.IntRange(0, 3).Draw(t, "adapter"))}
+				return engine.Control{Op: rapid.SampledFrom(
+					[]engine.Op{engine.OpLoadAdapter, engine.OpUnloadAdapter, engine.OpSleep, engine.OpWake,
+						engine.OpWake, engine.OpResetPrefixCache,
+						engine.OpDrain, engine.OpRestart, engine.OpRestart, engine.OpCrash, engine.OpPace}).Draw(t,
+					"op"),
+					Percent: rapid.SampledFrom([]int{0, 50, 100, 330}).Draw(t, "percent"),
+					Adapter: engine.AdapterID(rapid.IntRange(0, 3).Draw(t, "adapter"))}
 			}
-			m := &engine.Submit{ID: id(t), PromptTokens: rapid.IntRange(1, 40).Draw(t, "prompt"), MaxTokens: rapid.IntRange(0, 12).Draw(t, "max"), StopAfter: rapid.IntRange(0, 12).Draw(t, "stop"),
-				Priority: int32(rapid.IntRange(0, 2).Draw(t, "priority")), Adapter: engine.AdapterID(rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "adapter")),
-				Interest:       rapid.SampledFrom([]engine.Interest{engine.Milestones, engine.EveryToken, engine.EndOnly}).Draw(t, "interest"),
-				HoldAfterFirst: rapid.IntRange(0, 4).Draw(t, "hold") == 0, HoldKV: rapid.IntRange(0, 3).Draw(t, "hold KV") == 0}
+			m := &engine.Submit{ID: id(t), PromptTokens: rapid.IntRange(1, 40).Draw(t, "prompt"),
+				MaxTokens: rapid.IntRange(0, 12).Draw(t, "max"), StopAfter: rapid.IntRange(0, 12).Draw(t, "stop"),
+				Priority: int32(rapid.IntRange(0, 2).Draw(t, "priority")),
+				Adapter:  engine.AdapterID(rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "adapter")),
+				Interest: rapid.SampledFrom(
+					[]engine.Interest{engine.Milestones, engine.EveryToken, engine.EndOnly}).Draw(t, "interest"),
+				HoldAfterFirst: rapid.IntRange(0, 4).Draw(t, "hold") == 0,
+				HoldKV:         rapid.IntRange(0, 3).Draw(t, "hold KV") == 0}
 			for i := range m.PromptTokens / cfg.BlockSize {
 				m.Hashes = append(m.Hashes, uint64(rapid.IntRange(1, 2).Draw(t, "hash")+10*i))
 			}
@@ -76,7 +92,9 @@ func sayEngine(fx *engine.Effects) []Said {
 	for i := range fx.List {
 		f := &fx.List[i]
 		if f.Kind != engine.Tokens {
-			out = append(out, Said{f.At, fmt.Sprint(f, f.Op, f.From, f.First, f.Count, f.Batch, f.Handle, f.Bytes, f.Until, f.Parent, f.Schedule, fx.BlockHashes(f), fx.Step(f, 0))})
+			out = append(out, Said{f.At,
+				fmt.Sprint(f, f.Op, f.From, f.First, f.Count, f.Batch, f.Handle, f.Bytes, f.Until, f.Parent, f.Schedule,
+					fx.BlockHashes(f), fx.Step(f, 0))})
 			continue
 		}
 		for k := range int(f.Count) {

@@ -15,13 +15,19 @@ import (
 )
 
 func engineCores(t *rapid.T) Kind[enginecore.Message, *enginecore.Effects] {
-	cfg := enginecore.Config{EngineID: "e", ViaStore: rapid.Bool().Draw(t, "via store"), PeerTimeout: 40 * machine.Millisecond, Ranks: 2, Publish: rapid.Bool().Draw(t, "publish"),
+	cfg := enginecore.Config{EngineID: "e", ViaStore: rapid.Bool().Draw(t, "via store"),
+		PeerTimeout: 40 * machine.Millisecond, Ranks: 2, Publish: rapid.Bool().Draw(t, "publish"),
 		Engine: engine.Config{
-			Batching: rapid.SampledFrom([]engine.Batching{engine.BatchingContinuous, engine.BatchingIndependent}).Draw(t, "batching"), KVEvents: true,
-			KVLoadFailure: rapid.SampledFrom([]engine.KVLoadFailure{engine.KVLoadFail, engine.KVLoadRecompute}).Draw(t, "failed load"),
-			Timer:         latency.PerToken{Step: engine.ToFixed(10 * machine.Millisecond), PrefillToken: engine.ToFixed(machine.Millisecond)},
-			BlockSize:     4, NumGPUBlocks: 30, MaxNumSeqs: 3, MaxModelLen: 30, KVHoldTimeout: 50 * machine.Millisecond, MaxInFlight: 8,
-			Prefill: engine.Span{Low: 10 * machine.Millisecond, High: 30 * machine.Millisecond}, TokenTime: engine.Span{Low: 10 * machine.Millisecond, High: 10 * machine.Millisecond},
+			Batching: rapid.SampledFrom([]engine.Batching{engine.BatchingContinuous, engine.BatchingIndependent}).Draw(
+				t, "batching"), KVEvents: true,
+			KVLoadFailure: rapid.SampledFrom([]engine.KVLoadFailure{engine.KVLoadFail, engine.KVLoadRecompute}).Draw(t,
+				"failed load"),
+			Timer: latency.PerToken{Step: engine.ToFixed(10 * machine.Millisecond),
+				PrefillToken: engine.ToFixed(machine.Millisecond)},
+			BlockSize: 4, NumGPUBlocks: 30, MaxNumSeqs: 3, MaxModelLen: 30, KVHoldTimeout: 50 * machine.Millisecond,
+			MaxInFlight: 8,
+			Prefill:     engine.Span{Low: 10 * machine.Millisecond, High: 30 * machine.Millisecond},
+			TokenTime:   engine.Span{Low: 10 * machine.Millisecond, High: 10 * machine.Millisecond},
 		}}
 	drawn := []*enginecore.Sequence{{}}
 	one := func(t *rapid.T) *enginecore.Sequence { return rapid.SampledFrom(drawn).Draw(t, "sequence") }
@@ -31,7 +37,8 @@ func engineCores(t *rapid.T) Kind[enginecore.Message, *enginecore.Effects] {
 	}
 	key := func(t *rapid.T) string { return rapid.SampledFrom([]string{"", "k1", "k2"}).Draw(t, "key") }
 	remote := func(t *rapid.T) *connector.Remote {
-		return &connector.Remote{Host: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "host"), Key: key(t), EngineID: "f", Tokens: rapid.IntRange(0, 20).Draw(t, "remote tokens")}
+		return &connector.Remote{Host: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "host"), Key: key(t),
+			EngineID: "f", Tokens: rapid.IntRange(0, 20).Draw(t, "remote tokens")}
 	}
 	return Kind[enginecore.Message, *enginecore.Effects]{
 		Make: func() Instance[enginecore.Message, *enginecore.Effects] {
@@ -47,7 +54,8 @@ func engineCores(t *rapid.T) Kind[enginecore.Message, *enginecore.Effects] {
 				}
 				return own[q]
 			}
-			return Instance[enginecore.Message, *enginecore.Effects]{Machine: s, Effects: new(enginecore.Effects), Say: sayEngineCore,
+			return Instance[enginecore.Message, *enginecore.Effects]{Machine: s, Effects: new(enginecore.Effects),
+				Say:   sayEngineCore,
 				State: func() string { return fmt.Sprintf("%+v, %d left", s.Engine().Stats(), s.Busy()) },
 				Own: func(m enginecore.Message) enginecore.Message {
 					switch m := m.(type) {
@@ -68,24 +76,41 @@ func engineCores(t *rapid.T) Kind[enginecore.Message, *enginecore.Effects] {
 			case 1:
 				return enginecore.Resume{Sequence: one(t)}
 			case 2, 3:
-				op := rapid.SampledFrom([]enginecore.Op{enginecore.OpHello, enginecore.OpGet, enginecore.OpAwait, enginecore.OpAwait, enginecore.OpFind, enginecore.OpRelease}).Draw(t, "op")
-				return enginecore.Asked{Inquiry: inquiry(t), Question: enginecore.Question{Op: op, EngineID: "e", Key: key(t), Blocks: connector.Blocks{First: rapid.IntRange(1, 9).Draw(t, "first"), Count: rapid.IntRange(1, 4).Draw(t, "count")}}}
+				op := rapid.SampledFrom(
+					[]enginecore.Op{enginecore.OpHello, enginecore.OpGet, enginecore.OpAwait, enginecore.OpAwait,
+						enginecore.OpFind, enginecore.OpRelease}).Draw(t, "op")
+				return enginecore.Asked{Inquiry: inquiry(t),
+					Question: enginecore.Question{Op: op, EngineID: "e", Key: key(t),
+						Blocks: connector.Blocks{First: rapid.IntRange(1, 9).Draw(t, "first"),
+							Count: rapid.IntRange(1, 4).Draw(t, "count")}}}
 			case 4:
 				return enginecore.Left{Inquiry: inquiry(t)}
 			case 5, 6:
-				return enginecore.Replied{Call: call(t), Reply: enginecore.Reply{Tokens: rapid.IntRange(0, 20).Draw(t, "tokens"), Waiting: rapid.Bool().Draw(t, "waiting"), EngineID: "f", Err: rapid.SampledFrom([]string{"", "", "no"}).Draw(t, "err")}}
+				return enginecore.Replied{Call: call(t),
+					Reply: enginecore.Reply{Tokens: rapid.IntRange(0, 20).Draw(t, "tokens"),
+						Waiting: rapid.Bool().Draw(t, "waiting"), EngineID: "f",
+						Err: rapid.SampledFrom([]string{"", "", "no"}).Draw(t, "err")}}
 			case 7:
 				return enginecore.Broke{Call: call(t), Err: errors.New("reset")}
 			case 8, 9:
-				return enginecore.Moved{Call: call(t), How: rapid.SampledFrom([]enginecore.Progress{enginecore.Usable, enginecore.Arrived, enginecore.Failed}).Draw(t, "how")}
+				return enginecore.Moved{Call: call(t),
+					How: rapid.SampledFrom([]enginecore.Progress{enginecore.Usable, enginecore.Arrived,
+						enginecore.Failed}).Draw(t, "how")}
 			case 10:
 				return enginecore.Found{Call: call(t), Blocks: rapid.IntRange(0, 4).Draw(t, "found"), Writer: "f"}
 			case 11:
-				return &enginecore.Control{Control: engine.Control{Op: rapid.SampledFrom([]engine.Op{engine.OpSleep, engine.OpWake, engine.OpWake, engine.OpDrain, engine.OpRestart, engine.OpRestart, engine.OpCrash, engine.OpFailRank}).Draw(t, "op")}, Level: 1}
+				return &enginecore.Control{
+					Control: engine.Control{
+						Op: rapid.SampledFrom([]engine.Op{engine.OpSleep, engine.OpWake, engine.OpWake, engine.OpDrain,
+							engine.OpRestart, engine.OpRestart, engine.OpCrash, engine.OpFailRank}).Draw(t, "op")},
+					Level: 1}
 			}
-			q := &enginecore.Sequence{Key: key(t), LoseKV: rapid.IntRange(0, 4).Draw(t, "lose") == 0, Tokens: func(_, count int) []uint32 { return make([]uint32, count) }}
-			q.Submit = engine.Submit{ID: engine.RequestID(rapid.IntRange(1, 12).Draw(t, "id")), PromptTokens: rapid.IntRange(1, 28).Draw(t, "prompt"), MaxTokens: rapid.IntRange(0, 12).Draw(t, "max"),
-				HoldAfterFirst: rapid.IntRange(0, 4).Draw(t, "hold") == 0, HoldKV: rapid.IntRange(0, 2).Draw(t, "hold KV") == 0}
+			q := &enginecore.Sequence{Key: key(t), LoseKV: rapid.IntRange(0, 4).Draw(t, "lose") == 0,
+				Tokens: func(_, count int) []uint32 { return make([]uint32, count) }}
+			q.Submit = engine.Submit{ID: engine.RequestID(rapid.IntRange(1, 12).Draw(t, "id")),
+				PromptTokens: rapid.IntRange(1, 28).Draw(t, "prompt"), MaxTokens: rapid.IntRange(0, 12).Draw(t, "max"),
+				HoldAfterFirst: rapid.IntRange(0, 4).Draw(t, "hold") == 0,
+				HoldKV:         rapid.IntRange(0, 2).Draw(t, "hold KV") == 0}
 			for i := range q.Submit.PromptTokens / cfg.Engine.BlockSize {
 				q.Submit.Hashes = append(q.Submit.Hashes, uint64(rapid.IntRange(1, 2).Draw(t, "hash")+10*i))
 			}
@@ -131,7 +156,9 @@ func sayEngineCore(fx *enginecore.Effects) []Said {
 
 func enginecoreNetworks(t *rapid.T) Kind[enginecore.NetworkMessage, *enginecore.NetworkEffects] {
 	cfg := enginecore.NetworkConfig{Engines: []string{"a", "b"}, NIC: link.Wire{BytesPerSecond: 1e8},
-		Profile: rapid.SampledFrom([]link.Profile{connector.NIXLv2.Profile, connector.NIXLv1.Profile, connector.NIXLv2.Profile.Pipelined(), connector.LMCache.Profile}).Draw(t, "connector")}
+		Profile: rapid.SampledFrom(
+			[]link.Profile{connector.NIXLv2.Profile, connector.NIXLv1.Profile, connector.NIXLv2.Profile.Pipelined(),
+				connector.LMCache.Profile}).Draw(t, "connector")}
 	server := rapid.IntRange(0, 1)
 	call := func(t *rapid.T) enginecore.Call { return enginecore.Call(rapid.IntRange(1, 12).Draw(t, "call")) }
 	hashes := rapid.SampledFrom([][]uint64{{1}, {1, 2}, {1, 2, 3}})
@@ -141,7 +168,8 @@ func enginecoreNetworks(t *rapid.T) Kind[enginecore.NetworkMessage, *enginecore.
 			if err != nil {
 				panic(err)
 			}
-			return Instance[enginecore.NetworkMessage, *enginecore.NetworkEffects]{Machine: n, Effects: new(enginecore.NetworkEffects), Say: Plainly[enginecore.Delivery],
+			return Instance[enginecore.NetworkMessage, *enginecore.NetworkEffects]{Machine: n,
+				Effects: new(enginecore.NetworkEffects), Say: Plainly[enginecore.Delivery],
 				State: func() string { return fmt.Sprint(n.InFlight()) }}
 		},
 		Message: func(t *rapid.T, _ machine.Time) enginecore.NetworkMessage {
@@ -157,8 +185,10 @@ func enginecoreNetworks(t *rapid.T) Kind[enginecore.NetworkMessage, *enginecore.
 			case 4:
 				return enginecore.Mend{Of: server.Draw(t, "of")}
 			}
-			return enginecore.Move{To: server.Draw(t, "to"), Call: call(t), From: rapid.SampledFrom([]string{"", "a", "b", "elsewhere"}).Draw(t, "from"), Stored: rapid.Bool().Draw(t, "stored"),
-				Bytes: rapid.SampledFrom([]int64{-1, 0, 1e5, 1e6}).Draw(t, "bytes")}
+			return enginecore.Move{To: server.Draw(t, "to"), Call: call(t),
+				From:   rapid.SampledFrom([]string{"", "a", "b", "elsewhere"}).Draw(t, "from"),
+				Stored: rapid.Bool().Draw(t, "stored"),
+				Bytes:  rapid.SampledFrom([]int64{-1, 0, 1e5, 1e6}).Draw(t, "bytes")}
 		},
 		Spans: []machine.Time{machine.Millisecond, 10 * machine.Millisecond, 100 * machine.Millisecond},
 		Rest:  60 * machine.Second,

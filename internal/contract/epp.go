@@ -162,8 +162,10 @@ func (x *mover) message(m move) epp.Message {
 	switch m.what {
 	case 0, 1:
 		objective := []string{"low", "", "high"}[m.a%3]
-		inner, err := x.m.Picker().NewRequest(header.Of(":method", "POST", ":path", "/v1/completions", "x-llm-d-inference-objective", objective),
-			fmt.Appendf(nil, `{"model":"m","prompt":%s}`, []string{`"text"`, `[1,2,3,4,5]`}[m.b%2]), true, uint64(len(x.requests)))
+		inner, err := x.m.Picker().NewRequest(
+			header.Of(":method", "POST", ":path", "/v1/completions", "x-llm-d-inference-objective", objective),
+			fmt.Appendf(nil, `{"model":"m","prompt":%s}`, []string{`"text"`, `[1,2,3,4,5]`}[m.b%2]), true,
+			uint64(len(x.requests)))
 		if err != nil {
 			x.t.Fatal(err)
 		}
@@ -172,7 +174,9 @@ func (x *mover) message(m move) epp.Message {
 		return epp.Arrive{Request: r}
 	case 2:
 		if r != nil && r.Asking() {
-			return x.m.Answer(r, []picker.Answer{{Plugin: r.Needs[0].Plugin, Key: r.Needs[0].Key, Value: fmt.Appendf(nil, `{"token_ids":[1,2,3,4,%d]}`, m.b)}})
+			return x.m.Answer(r, []picker.Answer{
+				{Plugin: r.Needs[0].Plugin, Key: r.Needs[0].Key,
+					Value: fmt.Appendf(nil, `{"token_ids":[1,2,3,4,%d]}`, m.b)}})
 		}
 	case 3:
 		if r != nil {
@@ -186,19 +190,23 @@ func (x *mover) message(m move) epp.Message {
 		e := x.scrapes[i]
 		x.scrapes = slices.Delete(x.scrapes, i, i+1)
 		s := epp.Scraped{Target: e.Target, Source: e.Source}
-		if s.Page, s.Err = metrics.Parse(fmt.Appendf(nil, "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting %d\n", m.b), x.m.Sources()[e.Source].Wants); m.c%4 == 0 {
+		if s.Page, s.Err = metrics.Parse(
+			fmt.Appendf(nil, "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting %d\n", m.b),
+			x.m.Sources()[e.Source].Wants); m.c%4 == 0 {
 			s.Err = errors.New("failed")
 		}
 		return s
 	case 8:
 		var list []*picker.Endpoint
 		for i := range m.a % 4 {
-			list = append(list, picker.NewEndpoint("default", fmt.Sprint("w", i+m.b%2), fmt.Sprintf("10.0.%d.%d", m.c%2, i), "8000", nil))
+			list = append(list, picker.NewEndpoint("default", fmt.Sprint("w", i+m.b%2),
+				fmt.Sprintf("10.0.%d.%d", m.c%2, i), "8000", nil))
 		}
 		return epp.Endpoints{List: list}
 	case 9:
 		return epp.KVEvents{From: kv.Topic{Pod: fmt.Sprintf("10.0.0.%d:8000", m.a%4), Model: "m"},
-			Events: []kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{kv.EngineHash(m.b)}, Tokens: []uint32{1, 2, 3, 4}, BlockTokens: 4, Medium: kv.MediumGPU, Group: kv.NoGroup}}}
+			Events: []kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{kv.EngineHash(m.b)},
+				Tokens: []uint32{1, 2, 3, 4}, BlockTokens: 4, Medium: kv.MediumGPU, Group: kv.NoGroup}}}
 	case 10:
 		return epp.KVLost{Pod: fmt.Sprintf("10.0.0.%d:8000", m.a%4)}
 	case 11:
@@ -219,7 +227,8 @@ func pickerServices(t *rapid.T) Kind[*epp.Request, *machine.Effects[epp.Attended
 	return Kind[*epp.Request, *machine.Effects[epp.Attended]]{
 		Make: func() Instance[*epp.Request, *machine.Effects[epp.Attended]] {
 			s := epp.NewService(c)
-			return Instance[*epp.Request, *machine.Effects[epp.Attended]]{Machine: s, Effects: new(machine.Effects[epp.Attended]),
+			return Instance[*epp.Request, *machine.Effects[epp.Attended]]{Machine: s,
+				Effects: new(machine.Effects[epp.Attended]),
 				Say: func(fx *machine.Effects[epp.Attended]) (out []Said) {
 					for _, e := range fx.List {
 						out = append(out, Said{e.At, e.Request.ID})

@@ -30,9 +30,13 @@ func (s *simple) Shown([]modelserver.Media)    {}
 func responses(t *rapid.T) Kind[*modelserver.Progress, *modelserver.Effects] {
 	type fx = modelserver.Effects
 	painting := dist.Fixed(50 * machine.Millisecond)
-	rd := &modelserver.Reader{State: &simple{}, Config: &modelserver.Config{Engine: engine.Config{MaxModelLen: 100, BlockSize: 16}, Models: []string{"m"},
-		Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor("m"), Vocabulary: tokens.NewVocabulary(tokens.Packed{}), Omni: true, ImageTime: &painting}}
-	fault, err := lifecycle.ParseFault(rapid.SampledFrom([]string{"", "", "delay=20ms", "stall=2", "reset-after=2", "die-in-prefill", "end-before-part2"}).Draw(t, "fault"))
+	rd := &modelserver.Reader{State: &simple{},
+		Config: &modelserver.Config{Engine: engine.Config{MaxModelLen: 100, BlockSize: 16}, Models: []string{"m"},
+			Tokenizer: tokens.Packed{}, Template: tokens.TemplateFor("m"),
+			Vocabulary: tokens.NewVocabulary(tokens.Packed{}), Omni: true, ImageTime: &painting}}
+	fault, err := lifecycle.ParseFault(
+		rapid.SampledFrom([]string{"", "", "delay=20ms", "stall=2", "reset-after=2", "die-in-prefill",
+			"end-before-part2"}).Draw(t, "fault"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,25 +55,28 @@ func responses(t *rapid.T) Kind[*modelserver.Progress, *modelserver.Effects] {
 			}
 			x.Reset()
 			all := modelserver.Progress{Choices: make([]modelserver.Choice, 1)}
-			return Instance[*modelserver.Progress, *fx]{Machine: r, Effects: x, Own: func(p *modelserver.Progress) *modelserver.Progress {
-				// Told is all that has happened, so nothing is taken back.
-				all.Started, all.Part2, all.Rejected = true, all.Part2 || p.Part2, all.Rejected || p.Rejected
-				all.Gone, all.Violation = max(all.Gone, p.Gone), max(all.Violation, p.Violation)
-				if c := &all.Choices[0]; p.Choices[0].Finished || !c.Finished && p.Choices[0].Tokens > c.Tokens {
-					*c = p.Choices[0]
-				}
-				return &all
-			}, Say: func(x *fx) []Said {
-				var out []Said
-				for i := range x.List {
-					e := &x.List[i]
-					out = append(out, Said{e.At, fmt.Sprintf("%d %d %v %t %s", e.Kind, e.Status, e.Error, e.Reset, r.Append(nil, e))})
-				}
-				return out
-			}}
+			return Instance[*modelserver.Progress, *fx]{Machine: r, Effects: x,
+				Own: func(p *modelserver.Progress) *modelserver.Progress {
+					// Told is all that has happened, so nothing is taken back.
+					all.Started, all.Part2, all.Rejected = true, all.Part2 || p.Part2, all.Rejected || p.Rejected
+					all.Gone, all.Violation = max(all.Gone, p.Gone), max(all.Violation, p.Violation)
+					if c := &all.Choices[0]; p.Choices[0].Finished || !c.Finished && p.Choices[0].Tokens > c.Tokens {
+						*c = p.Choices[0]
+					}
+					return &all
+				}, Say: func(x *fx) []Said {
+					var out []Said
+					for i := range x.List {
+						e := &x.List[i]
+						out = append(out, Said{e.At,
+							fmt.Sprintf("%d %d %v %t %s", e.Kind, e.Status, e.Error, e.Reset, r.Append(nil, e))})
+					}
+					return out
+				}}
 		},
 		Message: func(t *rapid.T, _ machine.Time) *modelserver.Progress {
-			p := &modelserver.Progress{Started: true, Choices: []modelserver.Choice{{Tokens: rapid.IntRange(0, 4).Draw(t, "tokens")}}}
+			p := &modelserver.Progress{Started: true,
+				Choices: []modelserver.Choice{{Tokens: rapid.IntRange(0, 4).Draw(t, "tokens")}}}
 			p.Part2 = rapid.Bool().Draw(t, "part 2")
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0:

@@ -19,7 +19,8 @@ func streams(t *rapid.T) Kind[*stream.Message, *streamEffects] {
 	c := streamConfig(t)
 	return streamsOf(func() Instance[*stream.Message, *streamEffects] {
 		s := stream.New(c)
-		return Instance[*stream.Message, *streamEffects]{Machine: s, State: func() string { return fmt.Sprint(s.Result(), s.Holding(), s.Metadata()) }}
+		return Instance[*stream.Message, *streamEffects]{Machine: s,
+			State: func() string { return fmt.Sprint(s.Result(), s.Holding(), s.Metadata()) }}
 	})
 }
 
@@ -86,8 +87,10 @@ func streamConfig(t *rapid.T) stream.Config {
 	span := func(label string) machine.Time {
 		return machine.Time(rapid.SampledFrom([]int{0, 20, 50}).Draw(t, label)) * machine.Millisecond
 	}
-	return stream.Config{Hold: rapid.Bool().Draw(t, "hold"), MaxBodyBytes: rapid.SampledFrom([]int{0, 60}).Draw(t, "bytes"), BodyIdle: span("idle"), BodyTotal: span("total"),
-		Deadline: span("deadline"), HoldLimit: span("hold limit"), MetadataBytes: 4, Errors: stream.EPPErrors}
+	return stream.Config{Hold: rapid.Bool().Draw(t, "hold"),
+		MaxBodyBytes: rapid.SampledFrom([]int{0, 60}).Draw(t, "bytes"), BodyIdle: span("idle"),
+		BodyTotal: span("total"),
+		Deadline:  span("deadline"), HoldLimit: span("hold limit"), MetadataBytes: 4, Errors: stream.EPPErrors}
 }
 
 func streamsOf(create func() Instance[*stream.Message, *streamEffects]) Kind[*stream.Message, *streamEffects] {
@@ -99,18 +102,25 @@ func streamsOf(create func() Instance[*stream.Message, *streamEffects]) Kind[*st
 		},
 		Message: func(t *rapid.T, _ machine.Time) *stream.Message {
 			m := &stream.Message{End: rapid.Bool().Draw(t, "end"), Reason: "it broke"}
-			m.Kind = rapid.SampledFrom([]stream.MessageKind{stream.Headers, stream.Headers, stream.Headers, stream.Body, stream.Body, stream.Body, stream.Trailers, stream.Decided, stream.Decided, stream.Decided,
-				stream.ResponseHeaders, stream.ResponseBody, stream.ResponseBody, stream.ResponseTrailers, stream.Evicted, stream.Broken, stream.PeerGone}).Draw(t, "message")
+			m.Kind = rapid.SampledFrom(
+				[]stream.MessageKind{stream.Headers, stream.Headers, stream.Headers, stream.Body, stream.Body,
+					stream.Body, stream.Trailers, stream.Decided, stream.Decided, stream.Decided,
+					stream.ResponseHeaders, stream.ResponseBody, stream.ResponseBody, stream.ResponseTrailers,
+					stream.Evicted, stream.Broken, stream.PeerGone}).Draw(t, "message")
 			switch m.Kind {
 			case stream.Headers:
-				modes := rapid.SampledFrom([]stream.BodyMode{stream.FullDuplex, stream.FullDuplex, stream.FullDuplex, stream.Streamed, stream.Buffered, stream.NoBody})
+				modes := rapid.SampledFrom(
+					[]stream.BodyMode{stream.FullDuplex, stream.FullDuplex, stream.FullDuplex, stream.Streamed,
+						stream.Buffered, stream.NoBody})
 				m.Modes = stream.Modes{Request: modes.Draw(t, "request mode"), Response: modes.Draw(t, "response mode")}
 				m.Head = header.Of(":method", "POST", ":path", "/v1/completions", "x-request-id", "r")
 				m.End = rapid.IntRange(0, 5).Draw(t, "no body") == 0
 			case stream.Body, stream.ResponseBody:
-				m.Body = []byte(rapid.SampledFrom([]string{`{"model":"m","prompt":"text"}`, "", "{", "data: {}\n\n"}).Draw(t, "body"))
+				m.Body = []byte(rapid.SampledFrom(
+					[]string{`{"model":"m","prompt":"text"}`, "", "{", "data: {}\n\n"}).Draw(t, "body"))
 			case stream.Decided:
-				m.Decision = stream.Decision{Endpoint: "10.0.0.1:8000", Plain: rapid.Bool().Draw(t, "plain"), Leave: rapid.IntRange(0, 5).Draw(t, "leave") == 0}
+				m.Decision = stream.Decision{Endpoint: "10.0.0.1:8000", Plain: rapid.Bool().Draw(t, "plain"),
+					Leave: rapid.IntRange(0, 5).Draw(t, "leave") == 0}
 				if rapid.IntRange(0, 3).Draw(t, "refused") == 0 {
 					m.Decision.Answer = &stream.Answer{Status: 429}
 				}

@@ -19,7 +19,8 @@ type Code int
 const (
 	// OK: everything that was asked for happened.
 	OK Code = 0
-	// Failed: the run came to its end, and an expectation of the scenario was missed or, where it has none, some request did not complete.
+	// Failed: the run came to its end, and an expectation of the scenario was missed or, where it has none, some
+	// request did not complete.
 	Failed Code = 1
 	// Usage: the command line was wrong.
 	Usage Code = 2
@@ -45,10 +46,12 @@ type Described struct {
 func Codes() []Described {
 	return []Described{
 		{OK, "ok", "everything that was asked for happened"},
-		{Failed, "failed", "the run came to its end, and an expectation of the scenario was missed or, where it has none, some request did not complete"},
+		{Failed, "failed", "the run came to its end, and an expectation of the scenario was missed or, where it has " +
+			"none, some request did not complete"},
 		{Usage, "usage", "the command line was wrong"},
 		{Input, "input", "a scenario, recording or other file that was given is wrong"},
-		{Environment, "environment", "this machine lacks something (Envoy, a free port, descriptors); nothing was started"},
+		{Environment, "environment",
+			"this machine lacks something (Envoy, a free port, descriptors); nothing was started"},
 		{Broken, "broken", "something that was started failed on the way"},
 		{Interrupted, "interrupted", "Ctrl-C or a signal came first; what was measured is printed"},
 	}

@@ -36,7 +36,8 @@ func TestCodes(t *testing.T) {
 		err  error
 		code Code
 	}{
-		{nil, OK}, {base, Usage}, {fmt.Errorf("--flag: %w", missing), Input}, {fmt.Errorf("metrics: %w", taken), Environment}, {With(Broken, missing), Broken},
+		{nil, OK}, {base, Usage}, {fmt.Errorf("--flag: %w", missing), Input},
+		{fmt.Errorf("metrics: %w", taken), Environment}, {With(Broken, missing), Broken},
 	} {
 		if got := Of(ByCause(Usage, c.err)); got != c.code {
 			t.Errorf("%v: got %d, want %d", c.err, got, c.code)

@@ -118,7 +118,8 @@ func Open(path string) (*os.File, error) {
 		}
 		w.Close()
 	}
-	return nil, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("it is a pipe, and nobody has opened it for writing within %v", patience)}
+	return nil, &fs.PathError{Op: "open", Path: path,
+		Err: fmt.Errorf("it is a pipe, and nobody has opened it for writing within %v", patience)}
 }
 
 // KeyPair reads a certificate and its key, as tls.LoadX509KeyPair does.

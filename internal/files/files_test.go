@@ -42,7 +42,8 @@ func TestLimit(t *testing.T) {
 		if got, err := Read(path, int64(size)); err != nil || string(got) != text {
 			t.Errorf("%d bytes of %d: %v", len(got), size, err)
 		}
-		if got, err := ReadFrom("input", iotest.OneByteReader(strings.NewReader(text)), int64(size)); err != nil || string(got) != text {
+		if got, err := ReadFrom("input", iotest.OneByteReader(strings.NewReader(text)), int64(size)); err != nil ||
+			string(got) != text {
 			t.Errorf("%d bytes of %d piece by piece: %v", len(got), size, err)
 		}
 		if size == 0 {
@@ -52,7 +53,8 @@ func TestLimit(t *testing.T) {
 		if _, err := Read(path, int64(size-1)); err == nil || !strings.Contains(err.Error(), path+" "+want) {
 			t.Errorf("one byte too many: %v", err)
 		}
-		if _, err := ReadFrom("input", strings.NewReader(text), int64(size-1)); err == nil || !strings.Contains(err.Error(), "input "+want) {
+		if _, err := ReadFrom("input", strings.NewReader(text), int64(size-1)); err == nil ||
+			!strings.Contains(err.Error(), "input "+want) {
 			t.Errorf("one byte too many: %v", err)
 		}
 	}

@@ -27,12 +27,14 @@ func TestScriptNamesMissedGates(t *testing.T) {
 		missed     string
 	}{
 		{"all kept", "BenchmarkA 1 2 ns/op\nok x", 0, ""},
-		{"one missed", "    bench_test.go:7: gate missed: BenchmarkA: cpu-ratio is 1.6, and has to be at most 1.5\n--- FAIL: BenchmarkA", 1,
+		{"one missed", "    bench_test.go:7: gate missed: BenchmarkA: cpu-ratio is 1.6, and has to be at most " +
+			"1.5\n--- FAIL: BenchmarkA", 1,
 			"\ngates missed:\nbench_test.go:7: gate missed: BenchmarkA: cpu-ratio is 1.6, and has to be at most 1.5\n"},
 		{"does not compile", "x.go:1:1: expected 'package'", 2, ""},
 	} {
 		fake := filepath.Join(t.TempDir(), "go")
-		text := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *\" -bench . ./some/package \"*) ;; *) echo \"asked for $*\"; exit 9 ;; esac\ncat <<'END'\n%s\nEND\nexit %d\n", c.says, c.code)
+		text := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *\" -bench . ./some/package \"*) ;; *) echo \"asked for "+
+			"$*\"; exit 9 ;; esac\ncat <<'END'\n%s\nEND\nexit %d\n", c.says, c.code)
 		if err := os.WriteFile(fake, []byte(text), 0o700); err != nil {
 			t.Fatal(err)
 		}

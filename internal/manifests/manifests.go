@@ -71,7 +71,8 @@ func (x *Source) Load() (*gateway.Set, error) {
 		case err != nil:
 			errs = append(errs, err)
 		case info.IsDir():
-			errs = append(errs, files.Manifests("manifests", path, objects.MaxFileBytes, func(at string, data []byte) error { return add(strings.TrimPrefix(at, "./"), data) }))
+			errs = append(errs, files.Manifests("manifests", path, objects.MaxFileBytes,
+				func(at string, data []byte) error { return add(strings.TrimPrefix(at, "./"), data) }))
 		default:
 			data, err := files.Read(path, objects.MaxFileBytes)
 			switch {
@@ -88,7 +89,8 @@ func (x *Source) Load() (*gateway.Set, error) {
 		return nil, err
 	}
 	if s.Count() == 0 {
-		return nil, fmt.Errorf("%s: no Kubernetes object in it that means something here; expected a Gateway, HTTPRoutes "+
+		return nil, fmt.Errorf("%s: no Kubernetes object in it that means something here; expected a Gateway, "+
+			"HTTPRoutes "+
 			"and what they lead to", strings.Join(x.Paths, ", "))
 	}
 	return s, nil

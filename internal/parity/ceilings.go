@@ -87,7 +87,8 @@ func (pl *player) crew(s *Step) {
 	}
 	pl.pass(machine.Time(s.SleepS * float64(machine.Second)))
 	got, want := slices.Clone(pl.order[pl.from:]), slices.Clone(s.Answered)
-	if *s.Saturation > .6 && strings.Contains(pl.line.Config, "soft-reflective") { // its rhythm has no recorded beginning
+	// its rhythm has no recorded beginning
+	if *s.Saturation > .6 && strings.Contains(pl.line.Config, "soft-reflective") {
 		slices.Sort(got)
 		slices.Sort(want)
 	}

@@ -335,7 +335,8 @@ func (pl *player) clusterStep(s *Step) bool {
 func (pl *player) expire() {
 	for _, id := range slices.Sorted(maps.Keys(pl.open)) {
 		x := pl.open[id]
-		if rec := x.recorded.Messages; pl.cluster == nil || x.done || len(rec) == 0 || rec[0].Body == nil || !strings.Contains(*rec[0].Body, "TTL expired") {
+		if rec := x.recorded.Messages; pl.cluster == nil || x.done || len(rec) == 0 || rec[0].Body == nil ||
+			!strings.Contains(*rec[0].Body, "TTL expired") {
 			continue
 		}
 		for n := 0; n < 1000 && !x.done; n++ {
@@ -397,7 +398,8 @@ func (pl *player) burst(s *Step) {
 			headers[k] = v
 		}
 		x := &exchange{id: id}
-		pl.send(x, &Request{ID: id, Method: "POST", Path: "/v1/chat/completions", Headers: headers, Body: &s.Burst.Body})
+		pl.send(x, &Request{ID: id, Method: "POST", Path: "/v1/chat/completions", Headers: headers,
+			Body: &s.Burst.Body})
 		if m := x.refusal(); m != nil {
 			status := fmt.Sprint(m.Status)
 			counts[status]++
@@ -435,7 +437,8 @@ const everyMetric = ""
 // notCompared are timings, sizes of bodies, which are sent as they came, what
 // evictions are still expected to free and the index's size, which depend on
 // the moment, and the time between pieces, which the player sends at once.
-var notCompared = regexp.MustCompile(`duration_seconds_sum|size_bytes_sum|request_sizes_sum|pending_reclaim|prefix_indexer_size|streaming_itl_seconds`)
+var notCompared = regexp.MustCompile(
+	`duration_seconds_sum|size_bytes_sum|request_sizes_sum|pending_reclaim|prefix_indexer_size|streaming_itl_seconds`)
 
 // notObserved are families that the player's picker never has a sample of: they
 // tell of the process and of what the player does at one moment.

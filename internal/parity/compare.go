@@ -103,7 +103,8 @@ func (pl *player) compare(x *exchange) {
 	}
 	m := &x.got[0]
 	if m.Type != "request_headers" || m.ClearRouteCache != x.recordedHeaders().ClearRouteCache {
-		pl.fault(x.id, "first message", fmt.Sprint("request_headers ", x.recordedHeaders().ClearRouteCache), fmt.Sprint(m.Type, " ", m.ClearRouteCache))
+		pl.fault(x.id, "first message", fmt.Sprint("request_headers ", x.recordedHeaders().ClearRouteCache),
+			fmt.Sprint(m.Type, " ", m.ClearRouteCache))
 		return
 	}
 	pl.compareDispatch(x, m)
@@ -296,7 +297,8 @@ func (pl *player) compareHeaders(x *exchange, m *Message, set [][2]string, remov
 		if !ok || slices.ContainsFunc(set, func(h [2]string) bool { return strings.EqualFold(h[0], name) }) {
 			continue
 		}
-		recorded = slices.DeleteFunc(slices.Clone(recorded), func(h [2]string) bool { return strings.EqualFold(h[0], name) && h[1] == sent })
+		recorded = slices.DeleteFunc(slices.Clone(recorded),
+			func(h [2]string) bool { return strings.EqualFold(h[0], name) && h[1] == sent })
 		wantRemoved = append(wantRemoved, name)
 	}
 	want, got := norm(recorded), norm(set)

@@ -21,24 +21,31 @@ import (
 
 // questions are the fields of a step that say what was done. All others say
 // what came of it.
-var questions = []string{"metrics", "metrics_raw", "scrape_fail", "scrape_ok", "request", "hold", "response", "finish", "usage", "response_headers",
-	"response_chunks", "response_headers_sent", "content_type", "response_chunk_sent", "chunk", "eos", "response_eos_sent", "sleep_s", "client_cancels",
-	"abort", "how", "note", "endpoints_file_now", "endpoints_file_raw", "requests", "request_template", "conversation", "sent", "kube_create", "kube_patch",
-	"kube_delete", "probes", "burst", "saturation", "after_arrival", "after_priority", "partial_response_sent", "http_get", "received_on_held", "pattern",
+var questions = []string{"metrics", "metrics_raw", "scrape_fail", "scrape_ok", "request", "hold", "response", "finish",
+	"usage", "response_headers",
+	"response_chunks", "response_headers_sent", "content_type", "response_chunk_sent", "chunk", "eos",
+	"response_eos_sent", "sleep_s", "client_cancels",
+	"abort", "how", "note", "endpoints_file_now", "endpoints_file_raw", "requests", "request_template", "conversation",
+	"sent", "kube_create", "kube_patch",
+	"kube_delete", "probes", "burst", "saturation", "after_arrival", "after_priority", "partial_response_sent",
+	"http_get", "received_on_held", "pattern",
 	"distinct_creation_seconds"}
 
 // uncompared are the answers that no comparison looks at, by topic and place.
 // docs/parity.md has them, too.
 var uncompared = map[string]string{
-	`[^ ]* observed\.messages\[\]\.(eos|size)`:         "into how many messages a body was cut, and the length of a marshalled one",
+	`[^ ]* observed\.messages\[\]\.(eos|size)`: "into how many messages a body was cut, and the length of a " +
+		"marshalled one",
 	`[^ ]* (start_)?errors\[\].*|[^ ]* warnings\[\].*`: "texts of refusals and warnings",
 	`[^ ]* exit_code`: "the exit code of a refusal",
-	`(endpoints-file|config-acceptance) effective`:                      "of its text only which plug-ins there are",
-	`[^ ]* refused.*|[^ ]* code`:                                        "what the API server says",
-	`[^ ]* runs\[\]\.(first_seen_s|count)`:                              "how soon a change shows",
-	`[^ ]* blocked_after_s`:                                             "that it waited is compared, not how long the recorder watched",
-	`[^ ]* (body_models|counts|distribution)\..*`:                       "shares, which differ by chance",
-	`[^ ]* (answered_so_far|dispatched_before_release)\[\]`:             "one dispatch more or less: the detector's overshoot",
+	`(endpoints-file|config-acceptance) effective`: "of its text only which plug-ins there are",
+	`[^ ]* refused.*|[^ ]* code`:                   "what the API server says",
+	`[^ ]* runs\[\]\.(first_seen_s|count)`:         "how soon a change shows",
+	`[^ ]* blocked_after_s`: "that it waited is compared, not how long " +
+		"the recorder watched",
+	`[^ ]* (body_models|counts|distribution)\..*`: "shares, which differ by chance",
+	`[^ ]* (answered_so_far|dispatched_before_release)\[\]`: "one dispatch more or less: the detector's " +
+		"overshoot",
 	`kubernetes-debug body\.timestamp`:                                  "the time",
 	`kubernetes-priority (answered_before|order_ms\[\]\[\]\[?[01]?\]?)`: "of a rhythm its pace",
 	`kubernetes-priority evicted\[\]\.observed\.type`:                   "that it is a refusal says the status",
@@ -81,7 +88,8 @@ func leaves(v any, place string, put func(any), each func(leaf)) {
 	}
 }
 
-var unnamed = regexp.MustCompile(`(values|types|plugins|status|counts|rejections|body_models|distribution|dispatched|seconds_until_answer|envoy\.lb|scores|state)$`)
+var unnamed = regexp.MustCompile(
+	`(values|types|plugins|status|counts|rejections|body_models|distribution|dispatched|seconds_until_answer|envoy\.lb|scores|state)$`)
 
 // other is another answer.
 func other(v any) any {

@@ -52,7 +52,8 @@ func throughTheLog(t *testing.T, l *Line) int {
 		if l.Config != "" || l.Objects == nil {
 			h.Config = &l.Config
 		}
-		v := &saving{virtual: virtual{m: m, page: page}, log: inputlog.New(m, h, func(lines []byte) { log.Write(lines) })}
+		v := &saving{virtual: virtual{m: m, page: page},
+			log: inputlog.New(m, h, func(lines []byte) { log.Write(lines) })}
 		v.log.Begin()
 		return v, nil
 	}

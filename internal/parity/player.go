@@ -110,16 +110,19 @@ func build(l *Line, force force) (core.Config, error) {
 		}
 	}
 	p, err := picker.New(cfg, plugins.Builtin(), picker.Options{
-		AllowExperimental: l.flag("--allow-experimental-plugins") == "true", IgnoreSubset: l.flag("--disable-endpoint-subset-filter") == "true",
-		Detail: true, Force: force, Stopwatch: func() machine.Time { return 0 }})
+		AllowExperimental: l.flag("--allow-experimental-plugins") == "true",
+		IgnoreSubset:      l.flag("--disable-endpoint-subset-filter") == "true",
+		Detail:            true, Force: force, Stopwatch: func() machine.Time { return 0 }})
 	if err == nil && cfg.Discovery().PluginRef == "" && l.Objects == nil {
 		err = fmt.Errorf("no endpoint discovery is configured")
 	}
-	return core.Config{Picker: p, EmitScores: true, Stream: stream.Config{Errors: stream.EPPErrors, MaxBodyBytes: 64 << 20}}, err
+	return core.Config{Picker: p, EmitScores: true,
+		Stream: stream.Config{Errors: stream.EPPErrors, MaxBodyBytes: 64 << 20}}, err
 }
 
 // knownFlags are those that make a difference to a run, and are heeded.
-var knownFlags = []string{"--allow-experimental-plugins", "--disable-endpoint-subset-filter", "--endpoint-selector", "--endpoint-target-ports",
+var knownFlags = []string{"--allow-experimental-plugins", "--disable-endpoint-subset-filter", "--endpoint-selector",
+	"--endpoint-target-ports",
 	"--enable-grpc-stream-metrics", "--refresh-prometheus-metrics-interval"}
 
 // flag is the value of a flag, "" where it was not given; of a switch that was
@@ -146,7 +149,8 @@ func play(l *Line, open opener) []Fault { return playWith(l, open, nil) }
 
 // playWith plays with something between the recorded choices and the picker.
 func playWith(l *Line, open opener, between func(force) force) []Fault {
-	pl := &player{line: l, address: map[string]string{}, pages: map[string]string{}, failing: map[string]bool{}, open: map[string]*exchange{}}
+	pl := &player{line: l, address: map[string]string{}, pages: map[string]string{}, failing: map[string]bool{},
+		open: map[string]*exchange{}}
 	pl.random = strings.Contains(l.Config, "random-picker")
 	if i := strings.Index(l.Config, "pluginRef: no-hit-lru-scorer"); i >= 0 {
 		pl.noHit, pl.weight = true, 1
@@ -285,7 +289,9 @@ func (pl *player) settle() {
 	})
 	if !settled {
 		pl.stuck = true
-		pl.fault("flow control", "held", fmt.Sprintf("%d requests without an answer, %d evictions", len(pl.asked), pl.evicted), fmt.Sprintf("%d, %d, %d pages", held, evicted, pages))
+		pl.fault("flow control", "held",
+			fmt.Sprintf("%d requests without an answer, %d evictions", len(pl.asked), pl.evicted),
+			fmt.Sprintf("%d, %d, %d pages", held, evicted, pages))
 	}
 }
 
@@ -294,7 +300,8 @@ func (pl *player) listen() {
 	for _, x := range slices.Clone(pl.asked) {
 		over := x.hear()
 		n := 1 + slices.IndexFunc(x.inbox, func(m Message) bool {
-			return m.Type == "immediate_response" || m.Type == "request_headers" && x.request.Body == nil || m.Type == "request_body" && m.EOS
+			return m.Type == "immediate_response" || m.Type == "request_headers" && x.request.Body == nil ||
+				m.Type == "request_body" && m.EOS
 		})
 		if n == 0 && !over {
 			continue
@@ -446,7 +453,9 @@ func (pl *player) send(x *exchange, rq *Request) {
 	}
 	x.request, x.arrived, x.conn = rq, pl.now, pl.connect()
 	pl.asked = append(pl.asked, x)
-	x.conn.send(&stream.Message{Kind: stream.Headers, Head: append(header.Of(":method", rq.Method, ":path", rq.Path), header.FromMap(rq.Headers)...), End: rq.Body == nil}, rq.metadata("headers"))
+	x.conn.send(&stream.Message{Kind: stream.Headers,
+		Head: append(header.Of(":method", rq.Method, ":path", rq.Path), header.FromMap(rq.Headers)...),
+		End:  rq.Body == nil}, rq.metadata("headers"))
 	parts := rq.parts()
 	for i, part := range parts {
 		x.conn.send(&stream.Message{Kind: stream.Body, Body: part, End: i == len(parts)-1}, rq.metadata("body"))
@@ -487,7 +496,8 @@ func (pl *player) distribution(s *Step) {
 	for i := range s.Requests {
 		id := fmt.Sprintf("d%d", i)
 		x := &exchange{id: id}
-		pl.send(x, &Request{ID: id, Method: "POST", Path: "/v1/chat/completions", Headers: map[string]string{"x-request-id": id}, Body: &body})
+		pl.send(x, &Request{ID: id, Method: "POST", Path: "/v1/chat/completions",
+			Headers: map[string]string{"x-request-id": id}, Body: &body})
 		count[x.destination()]++
 		delete(pl.open, id)
 		pl.release(x)
@@ -541,8 +551,10 @@ func conversational(recorded [2]json.RawMessage) *stream.Message {
 		_ = json.Unmarshal(parts[0], &text)
 		_ = json.Unmarshal(parts[1], &m.End)
 	}
-	m.Kind = map[string]stream.MessageKind{"request_headers": stream.Headers, "request_body": stream.Body, "request_trailers": stream.Trailers,
-		"response_headers": stream.ResponseHeaders, "response_body": stream.ResponseBody, "response_trailers": stream.ResponseTrailers}[kind]
+	m.Kind = map[string]stream.MessageKind{"request_headers": stream.Headers, "request_body": stream.Body,
+		"request_trailers": stream.Trailers,
+		"response_headers": stream.ResponseHeaders, "response_body": stream.ResponseBody,
+		"response_trailers": stream.ResponseTrailers}[kind]
 	m.Body = []byte(text)
 	return m
 }

@@ -17,16 +17,19 @@ const clustered = `{"id": "made-up", "topic": "pool", "config": null,
 	"steps": [STEPS]}`
 
 const (
-	probeAll   = `{"probes": "p", "runs": [{"answer": "candidates 127.0.0.1:8000 127.0.0.1:8001 127.0.0.2:8000 127.0.0.2:8001"}]}`
+	probeAll = `{"probes": "p", "runs": [{"answer": "candidates 127.0.0.1:8000 127.0.0.1:8001 127.0.0.2:8000 ` +
+		`127.0.0.2:8001"}]}`
 	probeW2    = `{"probes": "p", "runs": [{"answer": "candidates 127.0.0.2:8000 127.0.0.2:8001"}]}`
 	deleteW1   = `{"kube_delete": {"kind": "Pod", "name": "w1"}, "code": 200}`
 	finalizeW1 = `{"kube_patch": {"kind": "Pod", "name": "w1", "merge_patch": {"metadata": {"finalizers": null}}}}`
-	weightZero = `"kube_create": "{apiVersion: llm-d.ai/v1alpha2, kind: InferenceModelRewrite, metadata: {name: r}, spec: {poolRef: {name: sim-pool}, rules: [{targets: [{modelRewrite: m, weight: 0}]}]}}"`
-	nothing    = `{"kube_delete": {"kind": "Pod", "name": "nobody"}, "code": 404}`
+	weightZero = `"kube_create": "{apiVersion: llm-d.ai/v1alpha2, kind: InferenceModelRewrite, metadata: {name: r}, ` +
+		`spec: {poolRef: {name: sim-pool}, rules: [{targets: [{modelRewrite: m, weight: 0}]}]}}"`
+	nothing = `{"kube_delete": {"kind": "Pod", "name": "nobody"}, "code": 404}`
 )
 
 func podOf(n, meta string) string {
-	return `{apiVersion: v1, kind: Pod, metadata: {name: w` + n + `, labels: {app: sim}` + meta + `}, status: {podIP: 127.0.0.` + n + `, conditions: [{type: Ready, status: 'True'}]}}`
+	return `{apiVersion: v1, kind: Pod, metadata: {name: w` + n + `, labels: {app: sim}` + meta +
+		`}, status: {podIP: 127.0.0.` + n + `, conditions: [{type: Ready, status: 'True'}]}}`
 }
 
 // What happens in a cluster happens in the player's: a pod with finalizers is
@@ -39,19 +42,22 @@ func TestPlayer(t *testing.T) {
 	for name, test := range map[string]struct {
 		steps, flags, fault string
 	}{
-		"ports":              {steps: probeAll},
-		"finalizer":          {steps: probeAll + "," + deleteW1 + "," + probeW2 + "," + conflict + "," + finalizeW1 + "," + createW1 + "," + probeAll},
+		"ports": {steps: probeAll},
+		"finalizer": {steps: probeAll + "," + deleteW1 + "," + probeW2 + "," + conflict + "," + finalizeW1 +
+			"," + createW1 + "," + probeAll},
 		"refused":            {steps: `{` + weightZero + `, "refused": [422, "Invalid"]},` + probeAll + "," + nothing},
 		"refused here alone": {steps: `{` + weightZero + `}`, fault: "objects refused"},
 		"taken here alone":   {steps: deleteW1 + "," + finalizeW1 + "," + conflict, fault: "objects refused"},
 		"other candidates":   {steps: deleteW1 + "," + probeAll, fault: "p probe"},
 		"unknown step":       {steps: `{"dance": true}`, fault: "recording unknown,step unknown"},
 		"unknown flag":       {steps: probeAll, flags: `"--dance"`, fault: "start flag"},
-		"selector": {steps: `{"probes": "p", "runs": [{"answer": "candidates 127.0.0.1:8002 127.0.0.1:8003 127.0.0.2:8002 127.0.0.2:8003"}]}`,
+		"selector": {steps: `{"probes": "p", "runs": [{"answer": "candidates 127.0.0.1:8002 127.0.0.1:8003 ` +
+			`127.0.0.2:8002 127.0.0.2:8003"}]}`,
 			flags: `"--endpoint-selector", "app=sim", "--endpoint-target-ports=8002,8003"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := strings.NewReplacer("STEPS", test.steps, "POD1", podOf("1", ", finalizers: [a/b]"), "POD2", podOf("2", ""),
+			text := strings.NewReplacer("STEPS", test.steps, "POD1", podOf("1", ", finalizers: [a/b]"), "POD2",
+				podOf("2", ""),
 				`"config"`, `"flags": [`+test.flags+`], "config"`).Replace(clustered)
 			l, err := readLine([]byte(text))
 			if err != nil {

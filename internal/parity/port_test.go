@@ -65,8 +65,10 @@ func openPort(t *testing.T, pool string, l *Line) opener {
 		if err = epp.ObservePool(o.registry, o.Picking, pool); err != nil {
 			return nil, err
 		}
-		o.server, err = epp.Start(epp.Options{Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", Pickers: o.Picking, Now: now, Registry: o.registry,
-			StreamMetrics: l.flag("--enable-grpc-stream-metrics") == "true"})
+		o.server, err = epp.Start(
+			epp.Options{Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", Pickers: o.Picking, Now: now,
+				Registry:      o.registry,
+				StreamMetrics: l.flag("--enable-grpc-stream-metrics") == "true"})
 		if err != nil {
 			return nil, err
 		}
@@ -178,13 +180,15 @@ func (c *portConn) send(m *stream.Message, metadata map[string]map[string]any) {
 	case stream.Body:
 		q.Request = &extprocv3.ProcessingRequest_RequestBody{RequestBody: body}
 	case stream.Trailers:
-		q.Request = &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{Trailers: headers.Headers}}
+		q.Request = &extprocv3.ProcessingRequest_RequestTrailers{
+			RequestTrailers: &extprocv3.HttpTrailers{Trailers: headers.Headers}}
 	case stream.ResponseHeaders:
 		q.Request = &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headers}
 	case stream.ResponseBody:
 		q.Request = &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: body}
 	case stream.ResponseTrailers:
-		q.Request = &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{Trailers: headers.Headers}}
+		q.Request = &extprocv3.ProcessingRequest_ResponseTrailers{
+			ResponseTrailers: &extprocv3.HttpTrailers{Trailers: headers.Headers}}
 	}
 	if metadata != nil {
 		q.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{}}
@@ -235,7 +239,8 @@ func (c *portConn) leave() {
 
 // notRecorded are families that the recordings left out, because they tell of
 // time or of the process, and those of the documents, which the real one lacks.
-var notRecorded = regexp.MustCompile(`_info$|dispatch_cycle_duration|datalayer_(poll|extract)_errors|^inference_objective_(inference_request_metric|request_ttft_seconds)$|^(llmd_epp|scheduler|epp)_`)
+var notRecorded = regexp.MustCompile(
+	`_info$|dispatch_cycle_duration|datalayer_(poll|extract)_errors|^inference_objective_(inference_request_metric|request_ttft_seconds)$|^(llmd_epp|scheduler|epp)_`)
 
 // notRecordedWithoutPattern are families that only those runs recorded which
 // asked for them.
@@ -251,7 +256,8 @@ func (o *port) metrics(pattern string, whole bool) (out map[string]float64, type
 	}
 	for _, f := range families {
 		types[f.GetName()] = strings.ToLower(f.GetType().String())
-		if !whole && (!strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyMetric || notRecorded.MatchString(f.GetName()) ||
+		if !whole && (!strings.HasPrefix(f.GetName(), "llm_d_epp_") && pattern != everyMetric ||
+			notRecorded.MatchString(f.GetName()) ||
 			pattern == everyMetric && strings.HasSuffix(f.GetName(), notRecordedWithoutPattern)) {
 			continue
 		}
@@ -374,10 +380,13 @@ func (l *Line) pool() string {
 // argued are the minimal cases of differential.jsonl.gz that still differ, each by a row of
 // docs/parity.md.
 var argued = []string{
-	"ttl-then-capacity", "reporter-json-trailers", "usage-cut-between-pieces", "metrics-capacity-outcome", "metrics-mm-embeddings",
+	"ttl-then-capacity", "reporter-json-trailers", "usage-cut-between-pieces", "metrics-capacity-outcome",
+	"metrics-mm-embeddings",
 	// By families of document 004 alone.
-	"metrics-header-profile-unknown", "metrics-prefer-412", "metrics-header-only", "metrics-agent-identity-session-id", "metrics-page-that-cannot-be-read",
-	"metrics-data-parallel-port", "metrics-passthrough-model-name", "metrics-prefix-content-empty", "metrics-prefix-images", "metrics-prefix-render",
+	"metrics-header-profile-unknown", "metrics-prefer-412", "metrics-header-only", "metrics-agent-identity-session-id",
+	"metrics-page-that-cannot-be-read",
+	"metrics-data-parallel-port", "metrics-passthrough-model-name", "metrics-prefix-content-empty",
+	"metrics-prefix-images", "metrics-prefix-render",
 	"metrics-prefix-completions-list",
 }
 

@@ -45,11 +45,14 @@ func (pl *player) finish(id string, play Response, want []Message) {
 	headers, chunks := play.Headers, play.Chunks
 	if headers == nil {
 		headers = map[string]string{":status": "200", "content-type": "application/json"}
-		usage := fmt.Sprintf(`{"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}`, play.Usage[0], play.Usage[1], play.Usage[0]+play.Usage[1])
-		chunks = []string{`{"id": "c", "object": "chat.completion", "model": "m1", "choices": [], "usage": ` + usage + `}`}
+		usage := fmt.Sprintf(`{"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}`, play.Usage[0],
+			play.Usage[1], play.Usage[0]+play.Usage[1])
+		chunks = []string{`{"id": "c", "object": "chat.completion", "model": "m1", "choices": [], "usage": ` + usage +
+			`}`}
 		if play.Kind == "sse" {
 			headers["content-type"] = "text/event-stream"
-			chunks = []string{"data: {\"id\":\"c\",\"model\":\"m1\"}\n\n", "data: {\"id\":\"c\",\"usage\": " + usage + "}\n\n", "data: [DONE]\n\n", ""}
+			chunks = []string{"data: {\"id\":\"c\",\"model\":\"m1\"}\n\n",
+				"data: {\"id\":\"c\",\"usage\": " + usage + "}\n\n", "data: [DONE]\n\n", ""}
 		}
 	}
 	if x.started {
@@ -81,7 +84,8 @@ func (pl *player) begin(x *exchange, contentType string) {
 func (pl *player) respond(x *exchange, headers map[string]string, chunks []string, end bool) []Message {
 	expect := len(chunks)
 	if headers != nil {
-		x.conn.send(&stream.Message{Kind: stream.ResponseHeaders, Head: header.FromMap(headers), End: end && len(chunks) == 0}, nil)
+		x.conn.send(&stream.Message{Kind: stream.ResponseHeaders, Head: header.FromMap(headers),
+			End: end && len(chunks) == 0}, nil)
 		expect++
 	}
 	for i, c := range chunks {
@@ -131,7 +135,8 @@ func (pl *player) response(x *exchange, want, got []Message) {
 			}
 		}
 		if w.Type != g.Type || w.EOS != g.EOS || w.Size != g.Size {
-			pl.fault(x.id, "response message", fmt.Sprintf("%s %v %d", w.Type, w.EOS, w.Size), fmt.Sprintf("%s %v %d", g.Type, g.EOS, g.Size))
+			pl.fault(x.id, "response message", fmt.Sprintf("%s %v %d", w.Type, w.EOS, w.Size),
+				fmt.Sprintf("%s %v %d", g.Type, g.EOS, g.Size))
 		}
 		switch w.Type {
 		case "request_headers":

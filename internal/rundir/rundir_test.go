@@ -96,7 +96,8 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 	}
 	killed, killedDir := start()
 	_, otherDir := start()
-	stay := []string{otherDir, own.Path, dir("windtunnel-notes", 0o700), dir("windtunnel-123", 0o755), dir("other-123", 0o700), filepath.Join(temp, "windtunnel-5")}
+	stay := []string{otherDir, own.Path, dir("windtunnel-notes", 0o700), dir("windtunnel-123", 0o755),
+		dir("other-123", 0o700), filepath.Join(temp, "windtunnel-5")}
 	elsewhere := t.TempDir()
 	must(os.WriteFile(filepath.Join(elsewhere, lockFile), nil, 0o600))
 	must(os.Symlink(elsewhere, stay[5]))

@@ -129,7 +129,8 @@ func TestStatisticsOfAnswers(t *testing.T) {
 				t.Errorf("%d of %d answers are above the truth, expected at most %d", wrong, n, most)
 			}
 			if c.gated && n == 200 && (median < 0.96 || tenth < 0.9) {
-				t.Errorf("the median is %.3f of the truth and the 10th percentile %.3f, expected 0.96 and 0.9", median, tenth)
+				t.Errorf("the median is %.3f of the truth and the 10th percentile %.3f, expected 0.96 and 0.9", median,
+					tenth)
 			}
 		})
 	}
@@ -180,12 +181,14 @@ func TestJudge(t *testing.T) {
 		return out
 	}
 	three := runs([]float64{1, 5}, []float64{2, 6}, []float64{3, 7})
-	if e := Judge([]Objective{{Quantile: 0.5, Bound: 9}}, three).Estimates[0]; e.Value != 3 || !(e.Low < 3 && e.High > 3) {
+	if e := Judge([]Objective{{Quantile: 0.5, Bound: 9}}, three).Estimates[0]; e.Value != 3 ||
+		!(e.Low < 3 && e.High > 3) {
 		t.Errorf("the median of 1, 2, 3, 5, 6 and 7 is %+v", e)
 	}
 	none := make([]float64, 1000)
 	share := Objective{Bound: 0.001, Share: true, Sampled: true}
-	if l := Judge([]Objective{share}, runs(none, none, none)); l.Verdict != Keeps || math.Abs(l.Estimates[0].High-0.000998) > 1e-6 {
+	if l := Judge([]Objective{share}, runs(none, none, none)); l.Verdict != Keeps ||
+		math.Abs(l.Estimates[0].High-0.000998) > 1e-6 {
 		t.Errorf("none of 3,000: %+v, expected 3 of 3,000 at most", l)
 	}
 	if l := Judge([]Objective{share}, runs(none, none[:500], none)); l.Verdict != Undecided {
@@ -201,8 +204,9 @@ func TestJudge(t *testing.T) {
 
 // certain plays loads of which all runs are the same: a value for each load.
 func certain(value func(Load) float64) *Rule {
-	return &Rule{Objectives: []Objective{{Bound: 1}}, Runs: 3, Precision: 0.02, Least: 1e-3, Most: 1e6, MostRequests: 1000,
-		Requests: func(float64) int { return 10 },
+	return &Rule{Objectives: []Objective{{Bound: 1}}, Runs: 3, Precision: 0.02, Least: 1e-3, Most: 1e6,
+		MostRequests: 1000,
+		Requests:     func(float64) int { return 10 },
 		Play: func(l Load, seeds []int) (runs []Run, err error) {
 			for range seeds {
 				runs = append(runs, Run{Values: [][]float64{{value(l)}}})
@@ -278,7 +282,8 @@ func TestBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(1, 100).Draw(t, "most")
 		want := rapid.IntRange(1, most).Draw(t, "where")
-		at, err := Best(rapid.IntRange(0, 100).Draw(t, "first"), most, func(n int) (float64, error) { return 1000 - math.Abs(float64(n-want)), nil })
+		at, err := Best(rapid.IntRange(0, 100).Draw(t, "first"), most,
+			func(n int) (float64, error) { return 1000 - math.Abs(float64(n-want)), nil })
 		if at != want || err != nil {
 			t.Fatalf("found %d of %d, expected %d", at, most, want)
 		}

@@ -29,7 +29,8 @@ func made(t *testing.T, host string) (cert, key []byte, leaf *x509.Certificate) 
 	if leaf, err = x509.ParseCertificate(own.Certificate[0]); err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), leaf
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), leaf
 }
 
 func write(t *testing.T, path string, data []byte) {
@@ -123,7 +124,8 @@ func TestSelfSigned(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, _, other := made(t, "10.0.0.1"); other.VerifyHostname("10.0.0.1") != nil || other.SerialNumber.Cmp(c.SerialNumber) == 0 {
+	if _, _, other := made(t, "10.0.0.1"); other.VerifyHostname("10.0.0.1") != nil ||
+		other.SerialNumber.Cmp(c.SerialNumber) == 0 {
 		t.Error("not for an address, or with another's serial number")
 	}
 }

@@ -3,7 +3,8 @@ package version
 
 import "runtime/debug"
 
-// release is set when a release is built (-ldflags -X github.com/windtunnel/windtunnel/internal/version.release=v1.2.3).
+// release is set when a release is built (-ldflags -X
+// github.com/windtunnel/windtunnel/internal/version.release=v1.2.3).
 var release string
 
 // Text is the release, or the commit that this was built from.

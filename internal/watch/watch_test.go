@@ -39,7 +39,8 @@ func TestFile(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 	<-read
-	if _, err := watch.File("it", filepath.Join(dir, "nowhere", "file"), log, load); err == nil || !strings.Contains(err.Error(), "it: cannot watch it") {
+	if _, err := watch.File("it", filepath.Join(dir, "nowhere", "file"), log, load); err == nil ||
+		!strings.Contains(err.Error(), "it: cannot watch it") {
 		t.Errorf("no directory: %v", err)
 	}
 	put := func(name, text string) {
@@ -82,12 +83,15 @@ func TestFile(t *testing.T) {
 	expect("three")
 	// As Kubernetes does it: the file is a link through a directory that is swapped.
 	for _, version := range []string{"v4", "v5"} {
-		if err := errors.Join(os.Mkdir(filepath.Join(dir, version), 0o700), os.WriteFile(filepath.Join(dir, version, "file"), []byte(version), 0o600),
-			os.Symlink(version, filepath.Join(dir, "..tmp")), os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data"))); err != nil {
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, version), 0o700),
+			os.WriteFile(filepath.Join(dir, version, "file"), []byte(version), 0o600),
+			os.Symlink(version, filepath.Join(dir, "..tmp")),
+			os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data"))); err != nil {
 			t.Fatal(err)
 		}
 		if version == "v4" {
-			if err := errors.Join(os.Symlink("..data/file", filepath.Join(dir, "link")), os.Rename(filepath.Join(dir, "link"), path)); err != nil {
+			if err := errors.Join(os.Symlink("..data/file", filepath.Join(dir, "link")),
+				os.Rename(filepath.Join(dir, "link"), path)); err != nil {
 				t.Fatal(err)
 			}
 		}

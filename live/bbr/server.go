@@ -56,7 +56,9 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, at: l, grpc: grpc.NewServer(grpc.MaxConcurrentStreams(1<<20), grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(16<<20), grpc.MaxRecvMsgSize(64<<20))}
+	s := &Server{o: o, at: l,
+		grpc: grpc.NewServer(grpc.MaxConcurrentStreams(1<<20), grpc.InitialWindowSize(1<<20),
+			grpc.InitialConnWindowSize(16<<20), grpc.MaxRecvMsgSize(64<<20))}
 	s.Route(o.Router)
 	extprocv3.RegisterExternalProcessorServer(s.grpc, service{s: s})
 	alive := health.NewServer()
@@ -112,7 +114,8 @@ type request struct {
 // answered: Envoy would take it for consent.
 func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
 	r := &request{s: x.s, wire: wire, router: x.s.router.Load(), m: stream.New(x.s.o.Stream)}
-	d := drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: r.m, Effects: &r.fx, Now: x.s.o.Now, Carry: r.carry})
+	d := drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: r.m, Effects: &r.fx,
+		Now: x.s.o.Now, Carry: r.carry})
 	defer d.Stop()
 	for {
 		in, err := wire.Recv()
@@ -148,8 +151,12 @@ func pass(wire extprocv3.ExternalProcessor_ProcessServer, in *extprocv3.Processi
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}
 	case *extprocv3.ProcessingRequest_ResponseBody:
-		out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{
-			BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: x.ResponseBody.GetBody(), EndOfStream: x.ResponseBody.GetEndOfStream()}}}}}}
+		out.Response = &extprocv3.ProcessingResponse_ResponseBody{
+			ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{
+				BodyMutation: &extprocv3.BodyMutation{
+					Mutation: &extprocv3.BodyMutation_StreamedResponse{
+						StreamedResponse: &extprocv3.StreamedBodyResponse{Body: x.ResponseBody.GetBody(),
+							EndOfStream: x.ResponseBody.GetEndOfStream()}}}}}}
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
 		out.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}
 	default:
@@ -210,13 +217,17 @@ func (r *request) carry(now machine.Time, fx *machine.Effects[stream.Effect], i 
 		out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
 			Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove)}}}
 	case stream.SendRequestBody:
-		out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{
-			BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: e.Body, EndOfStream: e.End}}}}}}
+		out.Response = &extprocv3.ProcessingResponse_RequestBody{
+			RequestBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{
+				BodyMutation: &extprocv3.BodyMutation{
+					Mutation: &extprocv3.BodyMutation_StreamedResponse{
+						StreamedResponse: &extprocv3.StreamedBodyResponse{Body: e.Body, EndOfStream: e.End}}}}}}
 	case stream.PassRequestTrailers:
 		out.Response = &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}
 	case stream.SendAnswer:
 		out.Response = &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
-			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil), Body: e.Answer.Body}}
+			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil),
+			Body: e.Answer.Body}}
 	default: // Fail ends the stream by its result; of answers nothing is seen
 		return
 	}
@@ -228,8 +239,9 @@ func (r *request) carry(now machine.Time, fx *machine.Effects[stream.Effect], i 
 func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
 	m := &extprocv3.HeaderMutation{RemoveHeaders: remove}
 	for _, h := range set {
-		m.SetHeaders = append(m.SetHeaders, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)},
-			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
+		m.SetHeaders = append(m.SetHeaders,
+			&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)},
+				AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
 	}
 	return m
 }

@@ -142,7 +142,8 @@ var errLeft = errors.New(response.ClientLeft)
 
 // one sends one request and records its steps and its one outcome. What the
 // answer says is kept where somebody goes on from it.
-func one(ctx context.Context, client *http.Client, o *Options, r workload.Request, keep bool) (answer string, outcome flow.Outcome) {
+func one(ctx context.Context, client *http.Client, o *Options, r workload.Request, keep bool) (answer string,
+	outcome flow.Outcome) {
 	record := func(step flow.Step, details ...flow.Detail) {
 		if o.Recorder != nil {
 			o.Recorder.Record(flow.Event{Time: o.Now(), Request: r.ID, Hop: flow.Client, Step: step, Details: details})
@@ -188,7 +189,8 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 		body = io.MultiReader(body) // hides the length
 	}
 	req := (&http.Request{Method: http.MethodPost, URL: where(o.Target, r.Path), Host: cmp.Or(r.Host, o.Target),
-		Header: http.Header{"Content-Type": {r.ContentType()}, "X-Request-Id": {r.ID}}, Body: io.NopCloser(body)}).WithContext(ctx)
+		Header: http.Header{"Content-Type": {r.ContentType()}, "X-Request-Id": {r.ID}},
+		Body:   io.NopCloser(body)}).WithContext(ctx)
 	if o.Trace != nil {
 		req.Header.Set(tracing.Header, o.Trace.Next("", r.ID, tracing.Client))
 	}
@@ -206,7 +208,8 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 }
 
 // roundTrip sends a request and reads the response to its end.
-func roundTrip(client *http.Client, req *http.Request, o *Options, r *workload.Request, keep bool, record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
+func roundTrip(client *http.Client, req *http.Request, o *Options, r *workload.Request, keep bool,
+	record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
 	resp, err := client.Do(req)
 	if err != nil {
 		outcome, details := cut(req.Context(), err, &response.Facts{})
@@ -233,7 +236,8 @@ func roundTrip(client *http.Client, req *http.Request, o *Options, r *workload.R
 			break
 		}
 		if err != nil {
-			outcome, details := cut(req.Context(), err, &response.Facts{Status: resp.StatusCode, Tokens: reader.Tokens()})
+			outcome, details := cut(req.Context(), err,
+				&response.Facts{Status: resp.StatusCode, Tokens: reader.Tokens()})
 			return outcome, "", details
 		}
 	}

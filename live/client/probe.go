@@ -152,7 +152,8 @@ func (s *Server) metrics(text []byte) {
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
-		case strings.HasPrefix(name, "vllm:num_requests_running"), strings.HasPrefix(name, "vllm:num_requests_waiting{"):
+		case strings.HasPrefix(name, "vllm:num_requests_running"),
+			strings.HasPrefix(name, "vllm:num_requests_waiting{"):
 			if v, err := strconv.ParseFloat(value, 64); err == nil && v > 0 && v < 1e9 {
 				s.Busy += int(v)
 			}
@@ -187,12 +188,16 @@ func (p *Prober) Probe(ctx context.Context, x calibrate.Probe) (calibrate.Result
 			p.prompts = append(p.prompts, prompt)
 		}
 	}
-	r := calibrate.Result{Arrived: make([][]machine.Time, len(all)), Sent: make([]machine.Time, len(x.Later)), Cached: -1}
+	r := calibrate.Result{Arrived: make([][]machine.Time, len(all)), Sent: make([]machine.Time, len(x.Later)),
+		Cached: -1}
 	bodies := make([][]byte, len(all))
 	for i, s := range all {
 		var err error
-		if bodies[i], err = json.Marshal(map[string]any{"model": p.model, "prompt": p.prompts[i], "max_tokens": s.Tokens, "min_tokens": s.Tokens, "ignore_eos": true,
-			"temperature": 0, "stream": true, "stream_options": map[string]bool{"include_usage": true, "continuous_usage_stats": true}}); err != nil {
+		if bodies[i], err = json.Marshal(
+			map[string]any{"model": p.model, "prompt": p.prompts[i], "max_tokens": s.Tokens, "min_tokens": s.Tokens,
+				"ignore_eos":  true,
+				"temperature": 0, "stream": true,
+				"stream_options": map[string]bool{"include_usage": true, "continuous_usage_stats": true}}); err != nil {
 			return r, err
 		}
 	}
@@ -227,7 +232,8 @@ func (p *Prober) Probe(ctx context.Context, x calibrate.Probe) (calibrate.Result
 }
 
 // answer reads one streamed answer: when each of its tokens came.
-func (p *Prober) answer(ctx context.Context, body []byte, began time.Time, prompt int) (arrived []machine.Time, cached int, err error) {
+func (p *Prober) answer(ctx context.Context, body []byte, began time.Time, prompt int) (arrived []machine.Time,
+	cached int, err error) {
 	resp, err := p.send(ctx, http.MethodPost, "/v1/completions", body)
 	if err != nil {
 		return nil, -1, err
@@ -246,7 +252,8 @@ func (p *Prober) answer(ctx context.Context, body []byte, began time.Time, promp
 		}
 		switch {
 		case events.TooLong():
-			return a.arrived, a.cached, fmt.Errorf("POST /v1/completions: a piece of the answer is longer than %d bytes", maxProbeEvent)
+			return a.arrived, a.cached,
+				fmt.Errorf("POST /v1/completions: a piece of the answer is longer than %d bytes", maxProbeEvent)
 		case errors.Is(err, io.EOF):
 			return a.arrived, a.cached, nil
 		case err != nil:
@@ -288,7 +295,8 @@ func (a *probed) take(at machine.Time, data []byte) error {
 	u := chunk.Usage
 	if u != nil {
 		if u.PromptTokens > 0 && u.PromptTokens != a.prompt {
-			return fmt.Errorf("the server counts %d tokens in a prompt of %d token ids; expected as many", u.PromptTokens, a.prompt)
+			return fmt.Errorf("the server counts %d tokens in a prompt of %d token ids; expected as many",
+				u.PromptTokens, a.prompt)
 		}
 		if u.Details != nil {
 			a.cached = u.Details.CachedTokens

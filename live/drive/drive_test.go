@@ -57,7 +57,8 @@ type rig struct {
 
 func newRig(change func(*Options[strike, *strikes])) *rig {
 	r := &rig{}
-	o := Options[strike, *strikes]{Machine: &r.c, Effects: new(strikes), Now: Since(time.Now()), Carried: func() { r.lists++ }}
+	o := Options[strike, *strikes]{Machine: &r.c, Effects: new(strikes), Now: Since(time.Now()),
+		Carried: func() { r.lists++ }}
 	o.Carry = func(now machine.Time, fx *strikes, i int) {
 		at := fx.List[i].at
 		r.heard = append(r.heard, fmt.Sprintf("%v at %v", at, now))
@@ -139,7 +140,9 @@ func TestNextAtFirst(t *testing.T) {
 func TestWith(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var before []machine.Time
-		r := newRig(func(o *Options[strike, *strikes]) { o.Before = func(now machine.Time) { before = append(before, now) } })
+		r := newRig(func(o *Options[strike, *strikes]) {
+			o.Before = func(now machine.Time) { before = append(before, now) }
+		})
 		time.Sleep(time.Second)
 		ok := r.With(func(now machine.Time, fx *strikes) {
 			if r.c.now != second {
@@ -157,7 +160,8 @@ func TestWith(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		r.want(t, "0s at 1s", "2s at 2s")
-		if !ok || !r.Try(func(machine.Time, *strikes) {}) || !slices.Equal(before, []machine.Time{second, 2 * second, 2 * second}) {
+		if !ok || !r.Try(func(machine.Time, *strikes) {}) ||
+			!slices.Equal(before, []machine.Time{second, 2 * second, 2 * second}) {
 			t.Errorf("%v, before %v", ok, before)
 		}
 	})
@@ -260,7 +264,8 @@ func TestPanicked(t *testing.T) {
 		r.Input(strike{0})
 		synctest.Wait()
 		r.want(t, "0s at 0s", "1s at 1s", "3600s at 3600s", "0s at 3600s")
-		if want := []string{"0s at 0s, rang false", "1s at 1s, rang true", "again at 3600s, rang false", "caught again"}; !slices.Equal(told, want) {
+		if want := []string{"0s at 0s, rang false", "1s at 1s, rang true", "again at 3600s, rang false",
+			"caught again"}; !slices.Equal(told, want) {
 			t.Errorf("told %q, want %q", told, want)
 		}
 	})

@@ -52,7 +52,8 @@ func (s *sleeper) Carry(i int) {
 // goes on by the machine's clock, and is told once that nobody waits any more.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sleeper{woken: make(chan struct{}, 1), done: make(chan struct{}), last: 100 * second, now: Since(time.Now())}
+		s := &sleeper{woken: make(chan struct{}, 1), done: make(chan struct{}), last: 100 * second,
+			now: Since(time.Now())}
 		s.Input(0, strike{0}, &s.fx)
 		s.Input(0, strike{second / 2}, &s.fx)
 		over := make(chan struct{})

@@ -69,7 +69,8 @@ func Start(o Options) (*Server, error) {
 	}
 	s := &Server{o: o, router: o.Router, at: l}
 	s.serving.Log = o.Log
-	s.driver = drive.New(drive.Options[core.Message, *core.Effects]{Machine: o.Router, Effects: new(core.Effects), Now: o.Now,
+	s.driver = drive.New(drive.Options[core.Message, *core.Effects]{Machine: o.Router, Effects: new(core.Effects),
+		Now:   o.Now,
 		Carry: func(machine.Time, *core.Effects, int) {}}) // whoever asks reads the answer
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+PathWorkers, s.announce)
@@ -112,7 +113,8 @@ func (s *Server) Stop(ctx context.Context) error {
 }
 
 func fail(w http.ResponseWriter, status int, format string, args ...any) {
-	text, err := json.Marshal(map[string]any{"error": map[string]any{"message": fmt.Sprintf(format, args...), "code": status}})
+	text, err := json.Marshal(
+		map[string]any{"error": map[string]any{"message": fmt.Sprintf(format, args...), "code": status}})
 	if err != nil {
 		panic(err) // a text and a number can be written
 	}
@@ -140,7 +142,8 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Header.Get(plugins.HeaderRoutingRequest) != "true":
-		fail(w, http.StatusNotFound, "there is no %.200s but for routing calls: expected the header %s: true", r.URL.Path, plugins.HeaderRoutingRequest)
+		fail(w, http.StatusNotFound, "there is no %.200s but for routing calls: expected the header %s: true",
+			r.URL.Path, plugins.HeaderRoutingRequest)
 		return
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
@@ -250,8 +253,11 @@ type Announcer struct {
 
 // Announce has all workers push once, then each when it has changed, and all again and again,
 // every so often, until Stop. A push that does not arrive is lost: the next one says all.
-func Announce(ctx context.Context, address string, every time.Duration, workers func() []core.Worker, log *slog.Logger) (*Announcer, error) {
-	a := &Announcer{url: "http://" + address + PathWorkers, workers: workers, client: http.Client{Timeout: max(time.Second, every), CheckRedirect: serve.Stay}, changed: map[core.WorkerID]bool{}, woken: make(chan struct{}, 1)}
+func Announce(ctx context.Context, address string, every time.Duration, workers func() []core.Worker,
+	log *slog.Logger) (*Announcer, error) {
+	a := &Announcer{url: "http://" + address + PathWorkers, workers: workers,
+		client:  http.Client{Timeout: max(time.Second, every), CheckRedirect: serve.Stay},
+		changed: map[core.WorkerID]bool{}, woken: make(chan struct{}, 1)}
 	if err := a.push(ctx, a.workers()); err != nil {
 		return nil, fmt.Errorf("dynamo: workers cannot announce themselves: %w", err)
 	}

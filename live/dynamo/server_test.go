@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T) (*Server, func(method, path, body string, routing bool) (int, string)) {
 	t.Helper()
 	c := core.DefaultConfig()
-	s, err := Start(Options{Address: "127.0.0.1:0", Router: core.NewRouter(c, 1, machine.Second), Model: "m", BlockSize: c.BlockSize, MaxBodyBytes: 100,
+	s, err := Start(Options{Address: "127.0.0.1:0", Router: core.NewRouter(c, 1, machine.Second), Model: "m",
+		BlockSize: c.BlockSize, MaxBodyBytes: 100,
 		Tokens: func(_ string, _ http.Header, body []byte) (out []uint32, err error) {
 			if string(body) == "bad" {
 				return nil, errors.New("it is bad")
@@ -91,7 +92,8 @@ func TestServer(t *testing.T) {
 		{"POST", plugins.PathProgress, `7`, false, 400, "no list"},
 		{"GET", "/health", "", false, 200, "ok"},
 	} {
-		if status, text := ask(x.method, x.path, x.body, x.routing); status != x.status || !strings.Contains(text, x.says) {
+		if status, text := ask(x.method, x.path, x.body, x.routing); status != x.status ||
+			!strings.Contains(text, x.says) {
 			t.Errorf("%s %s %.20q: %d %s; want %d with %q", x.method, x.path, x.body, status, text, x.status, x.says)
 		}
 	}
@@ -115,7 +117,8 @@ func TestAnnounce(t *testing.T) {
 	}
 	defer a.Stop()
 	var got []core.Worker
-	if _, text := ask("GET", PathWorkers, "", false); json.Unmarshal([]byte(text), &got) != nil || len(got) != 1 || got[0].Requests != 2 {
+	if _, text := ask("GET", PathWorkers, "", false); json.Unmarshal([]byte(text), &got) != nil || len(got) != 1 ||
+		got[0].Requests != 2 {
 		t.Errorf("%s", text)
 	}
 	if _, err := Announce(context.Background(), "127.0.0.1:1", time.Second, workers, s.o.Log); err == nil {

@@ -66,7 +66,8 @@ func (r *AccessRecord) event(origin time.Time) flow.Event {
 	if len(r.Flags) > 0 {
 		details = append(details, flow.D("flags", r.Flags))
 	}
-	details = append(details, flow.D("attempts", r.Attempts), flow.D("bytes_in", r.BytesIn), flow.D("bytes_out", r.BytesOut),
+	details = append(details, flow.D("attempts", r.Attempts), flow.D("bytes_in", r.BytesIn),
+		flow.D("bytes_out", r.BytesOut),
 		flow.D("protocol", r.Protocol))
 	if t := timeline(&r.Timeline); len(t) > 0 {
 		details = append(details, flow.D("timeline_us", t))
@@ -74,15 +75,17 @@ func (r *AccessRecord) event(origin time.Time) flow.Event {
 	if r.UpstreamFailure != "" {
 		details = append(details, flow.D("upstream_failure", r.UpstreamFailure))
 	}
-	return flow.Event{Time: max(0, machine.FromDuration(end)), Request: r.RequestID, Attempt: r.Attempts, Hop: flow.Envoy, Step: flow.Logged,
+	return flow.Event{Time: max(0, machine.FromDuration(end)), Request: r.RequestID, Attempt: r.Attempts,
+		Hop: flow.Envoy, Step: flow.Logged,
 		Endpoint: r.Upstream, Details: details}
 }
 
 // timeline is what a record tells of when bytes passed, of what was reached.
 func timeline(t *Timeline) map[string]any {
 	out := map[string]any{}
-	for key, d := range map[string]time.Duration{"upstream_first": t.UpstreamFirst, "upstream_begun": t.UpstreamBegun, "response_first": t.ResponseFirst,
-		"response_last": t.ResponseLast, "picker_request": t.PickerRequest, "picker_response": t.PickerResponse,
+	for key, d := range map[string]time.Duration{"upstream_first": t.UpstreamFirst, "upstream_begun": t.UpstreamBegun,
+		"response_first": t.ResponseFirst,
+		"response_last":  t.ResponseLast, "picker_request": t.PickerRequest, "picker_response": t.PickerResponse,
 		"router_request": t.RouterRequest} {
 		if d != NotReached {
 			out[key] = int(d.Microseconds())

@@ -117,8 +117,9 @@ func ParseAccessLine(line []byte) (AccessRecord, error) {
 		Start: start, RequestID: text(l.RequestID),
 		Method: text(l.Method), Path: text(l.Path), Protocol: text(l.Protocol),
 		Status: l.Status, Details: text(l.Details), Termination: text(l.Termination),
-		Route: text(l.Route), Cluster: text(l.Cluster), Upstream: text(l.Upstream), UpstreamFailure: text(l.UpstreamFailure),
-		BytesIn: l.BytesIn, BytesOut: l.BytesOut, Took: time.Duration(l.DurationMS) * time.Millisecond,
+		Route: text(l.Route), Cluster: text(l.Cluster), Upstream: text(l.Upstream),
+		UpstreamFailure: text(l.UpstreamFailure),
+		BytesIn:         l.BytesIn, BytesOut: l.BytesOut, Took: time.Duration(l.DurationMS) * time.Millisecond,
 		Timeline: Timeline{
 			RequestRead: span(l.RequestRead), UpstreamConnected: span(l.Connected),
 			UpstreamBegun: span(l.Begun), UpstreamSent: span(l.Sent),

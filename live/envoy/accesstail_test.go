@@ -16,10 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const accessSample = `{"attempts":2,"bytes_in":8,"bytes_out":24,"cluster":"pool-default","details":"via_upstream","duration_ms":36,"ext_proc_request_us":"24977","ext_proc_response_us":null,"flags":"URX,UF",` +
-	`"method":"POST","path":"/v1/completions","protocol":"HTTP/1.1","request_id":"abc","request_read_us":779,"response_first_us":36512,` +
-	`"response_last_us":36908,"route":"0-default","start":"1795220171.224651036","status":200,"termination":null,"upstream":"127.0.0.1:36805",` +
-	`"upstream_begun_us":25325,"upstream_connected_us":25231,"upstream_failure":null,"upstream_first_us":35840,"upstream_last_us":36675,"upstream_sent_us":null}`
+const accessSample = `{"attempts":2,"bytes_in":8,"bytes_out":24,"cluster":"pool-default","details":"via_upstream",` +
+	`"duration_ms":36,"ext_proc_request_us":"24977","ext_proc_response_us":null,"flags":"URX,UF",` +
+	`"method":"POST","path":"/v1/completions","protocol":"HTTP/1.1","request_id":"abc","request_read_us":779,` +
+	`"response_first_us":36512,` +
+	`"response_last_us":36908,"route":"0-default","start":"1795220171.224651036","status":200,"termination":null,` +
+	`"upstream":"127.0.0.1:36805",` +
+	`"upstream_begun_us":25325,"upstream_connected_us":25231,"upstream_failure":null,"upstream_first_us":35840,` +
+	`"upstream_last_us":36675,"upstream_sent_us":null}`
 
 func TestParseAccessLine(t *testing.T) {
 	t.Parallel()
@@ -28,12 +32,15 @@ func TestParseAccessLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := AccessRecord{
-		Start: time.Unix(1795220171, 224651036), RequestID: "abc", Method: "POST", Path: "/v1/completions", Protocol: "HTTP/1.1",
-		Status: 200, Details: "via_upstream", Flags: []string{"URX", "UF"}, Route: "0-default", Cluster: "pool-default",
+		Start: time.Unix(1795220171, 224651036), RequestID: "abc", Method: "POST", Path: "/v1/completions",
+		Protocol: "HTTP/1.1",
+		Status:   200, Details: "via_upstream", Flags: []string{"URX", "UF"}, Route: "0-default",
+		Cluster:  "pool-default",
 		Upstream: "127.0.0.1:36805", Attempts: 2, BytesIn: 8, BytesOut: 24, Took: 36 * time.Millisecond,
 		Timeline: Timeline{
-			RequestRead: 779 * time.Microsecond, UpstreamConnected: 25231 * time.Microsecond, UpstreamBegun: 25325 * time.Microsecond,
-			UpstreamSent: NotReached, UpstreamFirst: 35840 * time.Microsecond, UpstreamLast: 36675 * time.Microsecond,
+			RequestRead: 779 * time.Microsecond, UpstreamConnected: 25231 * time.Microsecond,
+			UpstreamBegun: 25325 * time.Microsecond,
+			UpstreamSent:  NotReached, UpstreamFirst: 35840 * time.Microsecond, UpstreamLast: 36675 * time.Microsecond,
 			ResponseFirst: 36512 * time.Microsecond, ResponseLast: 36908 * time.Microsecond,
 			PickerRequest: 24977 * time.Microsecond, PickerResponse: NotReached, RouterRequest: NotReached,
 		},

@@ -146,7 +146,8 @@ func (p *Process) Active(ctx context.Context) (Active, error) {
 		cluster, is := strings.CutPrefix(name, "cluster.")
 		pending := strings.HasSuffix(name, ".upstream_rq_pending_active")
 		switch {
-		case !is, !pending && !strings.HasSuffix(name, ".upstream_rq_active"), strings.HasPrefix(cluster, controlName+"."):
+		case !is, !pending && !strings.HasSuffix(name, ".upstream_rq_active"),
+			strings.HasPrefix(cluster, controlName+"."):
 		case strings.HasPrefix(cluster, "picker"), strings.HasPrefix(cluster, bodyRouterName):
 			a.Streams += n
 		case pending:
@@ -231,7 +232,8 @@ func (p *Process) Ejected(ctx context.Context) (map[string][]string, error) {
 	for _, c := range page.Clusters {
 		for _, h := range c.Hosts {
 			if h.Health.Ejected || h.Health.Failed {
-				out[c.Name] = append(out[c.Name], net.JoinHostPort(h.Address.Socket.Address, strconv.Itoa(h.Address.Socket.Port)))
+				out[c.Name] = append(out[c.Name],
+					net.JoinHostPort(h.Address.Socket.Address, strconv.Itoa(h.Address.Socket.Port)))
 			}
 		}
 	}

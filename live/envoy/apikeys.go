@@ -40,7 +40,8 @@ func asksKey(r *gateway.Route, out *routev3.Route) error {
 		return nil
 	}
 	f := keyFilter(r.Keys)
-	config, err := pack(&keysv3.ApiKeyAuthPerRoute{Credentials: f.Credentials, KeySources: f.KeySources, Forwarding: f.Forwarding})
+	config, err := pack(&keysv3.ApiKeyAuthPerRoute{Credentials: f.Credentials, KeySources: f.KeySources,
+		Forwarding: f.Forwarding})
 	if err == nil {
 		perFilter(out, keysFilter, config)
 	}

@@ -90,7 +90,8 @@ func (c Config) controlled(admin *corev3.Address) (*bootstrapv3.Bootstrap, error
 		Admin:           &bootstrapv3.Admin{Address: admin},
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{Clusters: []*clusterv3.Cluster{cluster}},
 		DynamicResources: &bootstrapv3.Bootstrap_DynamicResources{
-			AdsConfig: &corev3.ApiConfigSource{ApiType: corev3.ApiConfigSource_DELTA_GRPC, TransportApiVersion: corev3.ApiVersion_V3,
+			AdsConfig: &corev3.ApiConfigSource{ApiType: corev3.ApiConfigSource_DELTA_GRPC,
+				TransportApiVersion:       corev3.ApiVersion_V3,
 				SetNodeOnFirstMessageOnly: true, GrpcServices: []*corev3.GrpcService{grpcService(controlName)}},
 			LdsConfig: fromControl(), CdsConfig: fromControl(),
 		},

@@ -54,11 +54,13 @@ func passOn(s extprocv3.ExternalProcessor_ProcessServer) error {
 		case *extprocv3.ProcessingRequest_RequestHeaders:
 			out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}
 		case *extprocv3.ProcessingRequest_RequestBody:
-			out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: streamed(r.RequestBody.Body, r.RequestBody.EndOfStream)}
+			out.Response = &extprocv3.ProcessingResponse_RequestBody{
+				RequestBody: streamed(r.RequestBody.Body, r.RequestBody.EndOfStream)}
 		case *extprocv3.ProcessingRequest_ResponseHeaders:
 			out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}
 		case *extprocv3.ProcessingRequest_ResponseBody:
-			out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: streamed(r.ResponseBody.Body, r.ResponseBody.EndOfStream)}
+			out.Response = &extprocv3.ProcessingResponse_ResponseBody{
+				ResponseBody: streamed(r.ResponseBody.Body, r.ResponseBody.EndOfStream)}
 		}
 		if err := s.Send(out); err != nil {
 			return err
@@ -73,7 +75,8 @@ func TestPickerTLS(t *testing.T) {
 	server := (&fakeServer{}).start(t)
 	cert, caFile := selfSigned(t, "picker.test")
 	picker := (&fakePicker{destination: func() string { return server.addr },
-		creds: credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})}).start(t)
+		creds: credentials.NewTLS(
+			&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})}).start(t)
 	for name, tc := range map[string]struct {
 		tls  TLS
 		code int
@@ -104,7 +107,8 @@ func selfSigned(t *testing.T, name string) (tls.Certificate, string) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -59,10 +59,11 @@ func (c Config) serverCluster(p Pool) (*clusterv3.Cluster, error) {
 	if p.Routing == OriginalDst {
 		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
 		cluster.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-		cluster.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
-			UseHttpHeader:  true,
-			HttpHeaderName: DestinationHeader,
-		}}
+		cluster.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
+			OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
+				UseHttpHeader:  true,
+				HttpHeaderName: DestinationHeader,
+			}}
 		return cluster, nil
 	}
 	if p.Routing == OverrideHost { // else it is Envoy's default, round robin
@@ -101,8 +102,9 @@ func overrideHost() (*clusterv3.LoadBalancingPolicy, error) {
 	return policy("envoy.load_balancing_policies.override_host", &overridev3.OverrideHost{
 		OverrideHostSources: []*overridev3.OverrideHost_OverrideHostSource{{Header: DestinationHeader}},
 		SelectedHostKey: &metadatav3.MetadataKey{
-			Key:  lbNamespace,
-			Path: []*metadatav3.MetadataKey_PathSegment{{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: servedKey}}},
+			Key: lbNamespace,
+			Path: []*metadatav3.MetadataKey_PathSegment{
+				{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: servedKey}}},
 		},
 		FallbackPolicy: fallback,
 	})

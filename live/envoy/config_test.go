@@ -57,12 +57,14 @@ func everything() Config {
 			{
 				Name: "base", FailureMode: FailOpen, Protocol: HTTP2, HealthPath: "/health",
 				Endpoints: []string{"127.0.0.1:8001", "[::1]:8002"},
-				Picker:    Processor{Addresses: []string{"localhost:9002", "127.0.0.1:9012"}, HealthInterval: time.Second},
-				Retry:     &Retry{Attempts: 2, On: []string{"connect-failure"}},
+				Picker: Processor{Addresses: []string{"localhost:9002", "127.0.0.1:9012"},
+					HealthInterval: time.Second},
+				Retry: &Retry{Attempts: 2, On: []string{"connect-failure"}},
 			},
 			{
-				Name:   "lora",
-				Picker: Processor{Addresses: []string{"127.0.0.1:9022"}, Mode: Buffered, MessageTimeout: 100 * time.Millisecond, TLS: &TLS{}},
+				Name: "lora",
+				Picker: Processor{Addresses: []string{"127.0.0.1:9022"}, Mode: Buffered,
+					MessageTimeout: 100 * time.Millisecond, TLS: &TLS{}},
 			},
 			{Name: "service", Routing: RoundRobin, Endpoints: []string{"127.0.0.1:8003"}, HealthPath: "/health"},
 		},
@@ -97,8 +99,10 @@ func TestEnvoyAccepts(t *testing.T) {
 						if mode == FailOpen && routing == OriginalDst {
 							continue // refused by Validate
 						}
-						p := Pool{Name: fmt.Sprintf("p%d", len(pools)), FailureMode: mode, Routing: routing, Protocol: protocol,
-							Picker: Processor{Addresses: []string{"127.0.0.1:9002"}, Mode: body}, Endpoints: []string{"127.0.0.1:8001"}}
+						p := Pool{Name: fmt.Sprintf("p%d", len(pools)), FailureMode: mode, Routing: routing,
+							Protocol:  protocol,
+							Picker:    Processor{Addresses: []string{"127.0.0.1:9002"}, Mode: body},
+							Endpoints: []string{"127.0.0.1:8001"}}
 						switch extra {
 						case 1:
 							p.Retry = &Retry{}
@@ -116,7 +120,8 @@ func TestEnvoyAccepts(t *testing.T) {
 			}
 		}
 	}
-	service := Config{Pools: []Pool{{Name: "service", Routing: RoundRobin, Endpoints: []string{"127.0.0.1:8001"}}}, Routes: []Route{{Path: "/healthz", Status: 200}, {Pool: "service"}}}
+	service := Config{Pools: []Pool{{Name: "service", Routing: RoundRobin, Endpoints: []string{"127.0.0.1:8001"}}},
+		Routes: []Route{{Path: "/healthz", Status: 200}, {Pool: "service"}}}
 	configs := map[string]Config{"everything": everything(), "least": onePool(), "without a picker": service}
 	for i, p := range pools {
 		if kind := fmt.Sprint(p.FailureMode, " ", p.Picker.Mode); configs[kind].Pools == nil {
@@ -134,7 +139,8 @@ func TestEnvoyAccepts(t *testing.T) {
 			if err := os.WriteFile(file, text, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			out, err := exec.Command(bin.Path, "--mode", "validate", "--log-level", "warning", "-c", file).CombinedOutput()
+			out, err := exec.Command(bin.Path, "--mode", "validate", "--log-level", "warning", "-c",
+				file).CombinedOutput()
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}

@@ -92,7 +92,8 @@ func (c Config) Validate() error {
 	for i, p := range c.Pools {
 		at := fmt.Sprintf("pools[%d]", i)
 		if !dnsLabel.MatchString(p.Name) {
-			return fail(BadConfig, nil, "%s.name: %q is not a DNS label (lower-case letters, digits and dashes, 63 at most)", at, p.Name)
+			return fail(BadConfig, nil,
+				"%s.name: %q is not a DNS label (lower-case letters, digits and dashes, 63 at most)", at, p.Name)
 		}
 		if names[p.Name] {
 			return fail(BadConfig, nil, "%s.name: %q is there twice", at, p.Name)
@@ -126,7 +127,8 @@ func (p Pool) validate(at string) error {
 		return fail(BadConfig, nil, "%s.protocol: %q is neither %s nor %s", at, p.Protocol, HTTP1, HTTP2)
 	}
 	if p.FailureMode == FailOpen && p.Routing == OriginalDst {
-		return fail(BadConfig, nil, "%s: FailOpen with routing %s has nowhere to send a request that no picker has seen; use %s",
+		return fail(BadConfig, nil,
+			"%s: FailOpen with routing %s has nowhere to send a request that no picker has seen; use %s",
 			at, OriginalDst, OverrideHost)
 	}
 	if p.Routing != OriginalDst && len(p.Endpoints) == 0 && p.EndpointsFile == "" {
@@ -137,7 +139,8 @@ func (p Pool) validate(at string) error {
 	}
 	for j, e := range p.Endpoints {
 		if a, err := netip.ParseAddrPort(e); err != nil || a.Port() == 0 {
-			return fail(BadConfig, err, "%s.endpoints[%d]: %q is not ip:port (a literal address: the picker's answer is one too)", at, j, e)
+			return fail(BadConfig, err,
+				"%s.endpoints[%d]: %q is not ip:port (a literal address: the picker's answer is one too)", at, j, e)
 		}
 	}
 	if p.HealthPath != "" && !strings.HasPrefix(p.HealthPath, "/") {
@@ -147,7 +150,9 @@ func (p Pool) validate(at string) error {
 		return fail(BadConfig, nil, "%s.connectTimeout: %v is negative", at, p.ConnectTimeout)
 	}
 	if r := p.Retry; r != nil && (r.Attempts < 1 || r.Attempts > 100 || r.BackOff < time.Millisecond) {
-		return fail(BadConfig, nil, "%s.retry: %d attempts with %v back-off; expected 1 to 100 attempts and at least 1ms", at, r.Attempts, r.BackOff)
+		return fail(BadConfig, nil,
+			"%s.retry: %d attempts with %v back-off; expected 1 to 100 attempts and at least 1ms", at, r.Attempts,
+			r.BackOff)
 	}
 	if p.Routing == RoundRobin {
 		return nil
@@ -170,7 +175,9 @@ func (p Processor) validate(at string) error {
 		return fail(BadConfig, nil, "%s.responses: %q is none of %v", at, p.Responses, modes)
 	}
 	if p.MessageTimeout < 0 || p.HealthInterval < 10*time.Millisecond {
-		return fail(BadConfig, nil, "%s: messageTimeout %v, healthInterval %v; expected not negative, and at least 10ms", at, p.MessageTimeout, p.HealthInterval)
+		return fail(BadConfig, nil,
+			"%s: messageTimeout %v, healthInterval %v; expected not negative, and at least 10ms", at, p.MessageTimeout,
+			p.HealthInterval)
 	}
 	return nil
 }

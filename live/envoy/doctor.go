@@ -81,7 +81,8 @@ func Inspect(ctx context.Context, o InspectOptions) Facts {
 			{Addr: "127.0.0.1:9090", Use: "EPP, metrics"},
 		}
 	}
-	f := Facts{Platform: thisPlatform(), Held: o.Held, Descriptors: DescriptorLimit(), Needed: DescriptorsFor(o.Held, 2)}
+	f := Facts{Platform: thisPlatform(), Held: o.Held, Descriptors: DescriptorLimit(),
+		Needed: DescriptorsFor(o.Held, 2)}
 	if w, err := wheelFor(f.Platform); err == nil {
 		f.Packaged, f.Needs = true, w.needs
 	}
@@ -150,6 +151,7 @@ func CheckDescriptors(n, http1Sides int) error {
 	if have >= need {
 		return nil
 	}
-	return fail(TooFewDescriptors, nil, "%d requests held at once need about %d open files per process, and this machine allows %d; "+
-		"raise the hard limit (ulimit -Hn), ask for fewer, or use HTTP/2 on both sides", n, need, have)
+	return fail(TooFewDescriptors, nil,
+		"%d requests held at once need about %d open files per process, and this machine allows %d; "+
+			"raise the hard limit (ulimit -Hn), ask for fewer, or use HTTP/2 on both sides", n, need, have)
 }

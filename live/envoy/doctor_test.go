@@ -32,12 +32,20 @@ func TestInspect(t *testing.T) {
 		install bool
 		source  Source
 	}{
-		{"all well", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Ports: []Port{free}}, true, false, FromFlag},
-		{"port taken", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Ports: []Port{free, taken}}, true, false, FromFlag},
-		{"too many held", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Held: 1 << 40, Ports: []Port{free}}, false, false, FromFlag},
-		{"too old", InspectOptions{Find: FindOptions{Path: old, Getenv: env("PATH", tools)}, Ports: []Port{free}}, false, false, ""},
-		{"nothing, but uv", InspectOptions{Find: FindOptions{Getenv: env("PATH", tools, "WINDTUNNEL_CACHE", t.TempDir())}, Ports: []Port{free}}, true, true, ""},
-		{"nothing at all", InspectOptions{Find: FindOptions{Getenv: env("PATH", t.TempDir(), "WINDTUNNEL_CACHE", t.TempDir())}, Ports: []Port{free}}, false, false, ""},
+		{"all well", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Ports: []Port{free}}, true, false,
+			FromFlag},
+		{"port taken", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Ports: []Port{free, taken}}, true,
+			false, FromFlag},
+		{"too many held", InspectOptions{Find: FindOptions{Path: good, Getenv: env()}, Held: 1 << 40,
+			Ports: []Port{free}}, false, false, FromFlag},
+		{"too old", InspectOptions{Find: FindOptions{Path: old, Getenv: env("PATH", tools)}, Ports: []Port{free}},
+			false, false, ""},
+		{"nothing, but uv", InspectOptions{
+			Find: FindOptions{Getenv: env("PATH", tools, "WINDTUNNEL_CACHE", t.TempDir())}, Ports: []Port{free}}, true,
+			true, ""},
+		{"nothing at all", InspectOptions{
+			Find: FindOptions{Getenv: env("PATH", t.TempDir(), "WINDTUNNEL_CACHE", t.TempDir())}, Ports: []Port{free}},
+			false, false, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := Inspect(t.Context(), tc.o)

@@ -51,7 +51,8 @@ func TestDrain(t *testing.T) {
 		return err != nil
 	})
 	giveUp()
-	if err := <-drained; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "in flight at the gateway: 1") {
+	if err := <-drained; !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "in flight at the gateway: 1") {
 		t.Errorf("Drain with a request in flight = %v", err)
 	}
 	close(release)

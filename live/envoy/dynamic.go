@@ -57,7 +57,8 @@ func pickerCluster(key string) string { return "picker" + strings.TrimPrefix(key
 // Resources translates.
 func (d Dynamic) Resources() (*Resources, error) {
 	t := translation{Dynamic: d, c: Config{Limits: d.Limits, AccessLog: d.AccessLog}.WithDefaults(),
-		r: &Resources{map[string]*listenerv3.Listener{}, map[string]*routev3.RouteConfiguration{}, map[string]*clusterv3.Cluster{}, map[string]*endpointv3.ClusterLoadAssignment{}}}
+		r: &Resources{map[string]*listenerv3.Listener{}, map[string]*routev3.RouteConfiguration{},
+			map[string]*clusterv3.Cluster{}, map[string]*endpointv3.ClusterLoadAssignment{}}}
 	for _, b := range d.Program.Backends {
 		if err := t.backend(b); err != nil {
 			return nil, err
@@ -114,9 +115,11 @@ func (t *translation) backend(b *gateway.Backend) error {
 	if err != nil {
 		return err
 	}
-	cluster := &clusterv3.Cluster{Name: b.Key, ConnectTimeout: duration(pool.ConnectTimeout), CircuitBreakers: t.c.breakers(), TypedExtensionProtocolOptions: options,
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}, EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: fromControl()},
-		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}},
+	cluster := &clusterv3.Cluster{Name: b.Key, ConnectTimeout: duration(pool.ConnectTimeout),
+		CircuitBreakers: t.c.breakers(), TypedExtensionProtocolOptions: options,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: fromControl()},
+		CommonLbConfig:       &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}},
 		// What left the endpoints serves nobody any more.
 		IgnoreHealthOnHostRemoval: true}
 	limit(cluster, b.Limits)
@@ -159,7 +162,8 @@ func (t *translation) processor(name string, p Processor, mode FailureMode) erro
 // probe asks a pool's endpoints how they are.
 func probe(b *gateway.Backend) *corev3.HealthCheck {
 	h := healthEvery(b.Health.Interval)
-	h.Timeout, h.UnhealthyThreshold, h.HealthyThreshold = duration(b.Health.Timeout), count(int(b.Health.UnhealthyThreshold)), count(int(b.Health.HealthyThreshold))
+	h.Timeout, h.UnhealthyThreshold, h.HealthyThreshold = duration(b.Health.Timeout),
+		count(int(b.Health.UnhealthyThreshold)), count(int(b.Health.HealthyThreshold))
 	check := &corev3.HealthCheck_HttpHealthCheck{Path: b.Health.Endpoint, Host: b.Name} // the cluster's name is no host
 	if b.HTTP2 {
 		check.CodecClientType = typev3.CodecClientType_HTTP2
@@ -177,13 +181,15 @@ func limit(c *clusterv3.Cluster, l *gateway.Limits) {
 	for _, x := range []struct {
 		most *int
 		to   **wrapperspb.UInt32Value
-	}{{l.Connections, &at.MaxConnections}, {l.Pending, &at.MaxPendingRequests}, {l.Requests, &at.MaxRequests}, {l.Retries, &at.MaxRetries}} {
+	}{{l.Connections, &at.MaxConnections}, {l.Pending, &at.MaxPendingRequests}, {l.Requests, &at.MaxRequests},
+		{l.Retries, &at.MaxRetries}} {
 		if x.most != nil {
 			*x.to = count(*x.most)
 		}
 	}
 	if l.Budget != nil {
-		at.RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{BudgetPercent: &typev3.Percent{Value: *l.Budget}}
+		at.RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
+			BudgetPercent: &typev3.Percent{Value: *l.Budget}}
 		if l.Least != nil {
 			at.RetryBudget.MinRetryConcurrency = count(*l.Least)
 		}
@@ -204,9 +210,12 @@ func outlier(o *gateway.Outlier) *clusterv3.OutlierDetection {
 		value *int
 		to    **wrapperspb.UInt32Value
 		act   **wrapperspb.UInt32Value
-	}{{o.Consecutive5xx, &out.Consecutive_5Xx, &out.EnforcingConsecutive_5Xx}, {o.Gateway, &out.ConsecutiveGatewayFailure, &out.EnforcingConsecutiveGatewayFailure},
-		{o.LocalOrigin, &out.ConsecutiveLocalOriginFailure, &out.EnforcingConsecutiveLocalOriginFailure}, {o.MaxPercent, &out.MaxEjectionPercent, nil},
-		{o.SuccessRate, &out.EnforcingSuccessRate, nil}, {o.SuccessHosts, &out.SuccessRateMinimumHosts, nil}, {o.SuccessVolume, &out.SuccessRateRequestVolume, nil},
+	}{{o.Consecutive5xx, &out.Consecutive_5Xx, &out.EnforcingConsecutive_5Xx},
+		{o.Gateway, &out.ConsecutiveGatewayFailure, &out.EnforcingConsecutiveGatewayFailure},
+		{o.LocalOrigin, &out.ConsecutiveLocalOriginFailure, &out.EnforcingConsecutiveLocalOriginFailure},
+		{o.MaxPercent, &out.MaxEjectionPercent, nil},
+		{o.SuccessRate, &out.EnforcingSuccessRate, nil}, {o.SuccessHosts, &out.SuccessRateMinimumHosts, nil},
+		{o.SuccessVolume, &out.SuccessRateRequestVolume, nil},
 		{o.FailurePercent, &out.FailurePercentageThreshold, &out.EnforcingFailurePercentage}} {
 		if x.value == nil {
 			continue
@@ -245,7 +254,8 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port) error {
 	if err != nil {
 		return err
 	}
-	l := &listenerv3.Listener{Name: fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, p.Number), Address: addr, PerConnectionBufferLimitBytes: count(t.buffer(p))}
+	l := &listenerv3.Listener{Name: fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, p.Number), Address: addr,
+		PerConnectionBufferLimitBytes: count(t.buffer(p))}
 	t.r.Listeners[l.Name] = l
 	if p.Table != nil {
 		chain, err := t.chain(g, p.Table, at)
@@ -256,7 +266,9 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port) error {
 	if err != nil {
 		return err
 	}
-	l.ListenerFilters = []*listenerv3.ListenerFilter{{Name: "envoy.filters.listener.tls_inspector", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: inspector}}}
+	l.ListenerFilters = []*listenerv3.ListenerFilter{
+		{Name: "envoy.filters.listener.tls_inspector",
+			ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: inspector}}}
 	for _, s := range p.Secure {
 		chain, err := t.chain(g, s.Table, at)
 		if err != nil {
@@ -286,7 +298,8 @@ func (t *translation) buffer(p *gateway.Port) int {
 			continue
 		}
 		for _, h := range table.Hosts {
-			if slices.ContainsFunc(h.Routes, func(r *gateway.Route) bool { return r.Asking != nil && r.Asking.Request == gateway.BodyBuffered }) {
+			if slices.ContainsFunc(h.Routes,
+				func(r *gateway.Route) bool { return r.Asking != nil && r.Asking.Request == gateway.BodyBuffered }) {
 				return max(connectionBufferBytes, t.c.Limits.BodyBytes)
 			}
 		}
@@ -301,7 +314,9 @@ func (t *translation) chain(g *gateway.Served, table *gateway.Table, at string) 
 	var filters []*hcmv3.HttpFilter
 	add := func(name string, filter proto.Message, off bool) error {
 		config, err := pack(filter)
-		filters = append(filters, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}, Disabled: off})
+		filters = append(filters,
+			&hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config},
+				Disabled: off})
 		return err
 	}
 	if g.Router != nil {
@@ -312,7 +327,8 @@ func (t *translation) chain(g *gateway.Served, table *gateway.Table, at string) 
 		}
 		p := t.Routers[g.Router.Key]
 		filter := externalProcessor(g.Router.Key, p.withDefaults(), FailClose)
-		filter.ProcessingMode.ResponseHeaderMode, filter.ProcessingMode.ResponseTrailerMode = extprocv3.ProcessingMode_SKIP, extprocv3.ProcessingMode_SKIP
+		filter.ProcessingMode.ResponseHeaderMode,
+			filter.ProcessingMode.ResponseTrailerMode = extprocv3.ProcessingMode_SKIP, extprocv3.ProcessingMode_SKIP
 		filter.ProcessingMode.ResponseBodyMode = extprocv3.ProcessingMode_NONE
 		if err := add(bodyRouterFilter, filter, false); err != nil {
 			return nil, err
@@ -349,7 +365,8 @@ func (t *translation) chain(g *gateway.Served, table *gateway.Table, at string) 
 	if err != nil {
 		return nil, err
 	}
-	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: fromControl(), RouteConfigName: table.Name}}
+	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{
+		Rds: &hcmv3.Rds{ConfigSource: fromControl(), RouteConfigName: table.Name}}
 	config, err := pack(m)
 	if err != nil {
 		return nil, err
@@ -359,7 +376,10 @@ func (t *translation) chain(g *gateway.Served, table *gateway.Table, at string) 
 		return nil, err
 	}
 	t.r.Routes[table.Name] = routes
-	return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{Name: "envoy.filters.network.http_connection_manager", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: config}}}}, nil
+	return &listenerv3.FilterChain{
+		Filters: []*listenerv3.Filter{
+			{Name: "envoy.filters.network.http_connection_manager",
+				ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: config}}}}, nil
 }
 
 func (t *translation) serveTLS(g *gateway.Served, s *gateway.Secure) (*corev3.TransportSocket, error) {
@@ -368,7 +388,8 @@ func (t *translation) serveTLS(g *gateway.Served, s *gateway.Secure) (*corev3.Tr
 		inline := func(b []byte) *corev3.DataSource {
 			return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
 		}
-		common.TlsCertificates = append(common.TlsCertificates, &tlsv3.TlsCertificate{CertificateChain: inline(cert), PrivateKey: inline(key)})
+		common.TlsCertificates = append(common.TlsCertificates,
+			&tlsv3.TlsCertificate{CertificateChain: inline(cert), PrivateKey: inline(key)})
 	}
 	for _, secret := range s.Certificates {
 		cert, _ := secret.Get("tls.crt")
@@ -386,14 +407,16 @@ func (t *translation) serveTLS(g *gateway.Served, s *gateway.Secure) (*corev3.Tr
 	if err != nil {
 		return nil, err
 	}
-	return &corev3.TransportSocket{Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: config}}, nil
+	return &corev3.TransportSocket{Name: "envoy.transport_sockets.tls",
+		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: config}}, nil
 }
 
 // table is a table's routes in Envoy's words.
 func (t *translation) table(table *gateway.Table, at string) (*routev3.RouteConfiguration, error) {
 	c := &routev3.RouteConfiguration{Name: table.Name, IgnorePortInHostMatching: true}
 	for _, h := range table.Hosts {
-		host := &routev3.VirtualHost{Name: orAll(h.Domain), Domains: []string{orAll(h.Domain)}, IncludeRequestAttemptCount: true}
+		host := &routev3.VirtualHost{Name: orAll(h.Domain), Domains: []string{orAll(h.Domain)},
+			IncludeRequestAttemptCount: true}
 		for _, r := range h.Routes {
 			routes, err := t.route(r, at)
 			if err != nil {

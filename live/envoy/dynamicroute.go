@@ -38,7 +38,8 @@ func (t *translation) route(r *gateway.Route, at string) ([]*routev3.Route, erro
 		return redirects(r, out, at), nil
 	}
 	if len(r.Shares) == 0 {
-		out.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: gateway.StatusUnusable}}
+		out.Action = &routev3.Route_DirectResponse{
+			DirectResponse: &routev3.DirectResponseAction{Status: gateway.StatusUnusable}}
 		return []*routev3.Route{out}, nil
 	}
 	action := &routev3.RouteAction{Timeout: duration(0), IdleTimeout: duration(t.c.Limits.idleTimeout()),
@@ -48,8 +49,9 @@ func (t *translation) route(r *gateway.Route, at string) ([]*routev3.Route, erro
 		return nil, err
 	}
 	for _, m := range r.Mirrors {
-		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{Cluster: m.Backend.Key, DisableShadowHostSuffixAppend: true,
-			RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: fraction(m.Numerator, m.Denominator)}})
+		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies,
+			&routev3.RouteAction_RequestMirrorPolicy{Cluster: m.Backend.Key, DisableShadowHostSuffixAppend: true,
+				RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: fraction(m.Numerator, m.Denominator)}})
 	}
 	if err := t.shares(r, out, action); err != nil {
 		return nil, err
@@ -78,7 +80,8 @@ func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *route
 		w.RequestHeadersToAdd, w.RequestHeadersToRemove = headersOf(s.RequestHeaders)
 		w.ResponseHeadersToAdd, w.ResponseHeadersToRemove = headersOf(s.ResponseHeaders)
 		if s.Hostname != "" {
-			w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
+			w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{
+				HostRewriteLiteral: s.Hostname}
 		}
 		var err error
 		if w.TypedPerFilterConfig, err = t.asks(r, s); err != nil {
@@ -107,12 +110,13 @@ func (t *translation) asks(r *gateway.Route, s *gateway.Share) (map[string]*anyp
 		p.Mode, p.Responses, open = bodyModes[a.Request], bodyModes[a.Response], a.FailOpen
 	}
 	p = p.withDefaults()
-	own, err := pack(&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Overrides{Overrides: &extprocv3.ExtProcOverrides{
-		ProcessingMode:   p.processing(),
-		GrpcService:      grpcService(pickerCluster(s.Backend.Key)),
-		MetadataOptions:  pickerMetadata(),
-		FailureModeAllow: wrapperspb.Bool(open),
-	}}})
+	own, err := pack(&extprocv3.ExtProcPerRoute{
+		Override: &extprocv3.ExtProcPerRoute_Overrides{Overrides: &extprocv3.ExtProcOverrides{
+			ProcessingMode:   p.processing(),
+			GrpcService:      grpcService(pickerCluster(s.Backend.Key)),
+			MetadataOptions:  pickerMetadata(),
+			FailureModeAllow: wrapperspb.Bool(open),
+		}}})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +124,8 @@ func (t *translation) asks(r *gateway.Route, s *gateway.Share) (map[string]*anyp
 }
 
 // bodyModes are a policy's ways to show bodies.
-var bodyModes = map[gateway.Body]Mode{gateway.BodyFullDuplex: FullDuplex, gateway.BodyBuffered: Buffered, gateway.BodyStreamed: Streamed, gateway.BodyUnseen: HeadersOnly}
+var bodyModes = map[gateway.Body]Mode{gateway.BodyFullDuplex: FullDuplex, gateway.BodyBuffered: Buffered,
+	gateway.BodyStreamed: Streamed, gateway.BodyUnseen: HeadersOnly}
 
 // askingFilter is the filter that asks for a route. How long an answer may take
 // belongs to a filter and to no route, so each time has a filter of its own.
@@ -138,7 +143,8 @@ func (t *translation) timeouts(r *gateway.Route, out *routev3.Route, action *rou
 	if r.Retrying == nil {
 		return nil
 	}
-	retry, err := Pool{Routing: OverrideHost, Retry: &Retry{On: a.On, Attempts: a.Retries + 1, BackOff: a.Base}}.retryPolicy()
+	retry, err := Pool{Routing: OverrideHost,
+		Retry: &Retry{On: a.On, Attempts: a.Retries + 1, BackOff: a.Base}}.retryPolicy()
 	if err != nil {
 		return err
 	}
@@ -156,7 +162,8 @@ func (t *translation) timeouts(r *gateway.Route, out *routev3.Route, action *rou
 }
 
 func fraction(numerator, denominator int) *typev3.FractionalPercent {
-	return &typev3.FractionalPercent{Numerator: uint32(int64(numerator) * 1_000_000 / int64(denominator)), Denominator: typev3.FractionalPercent_MILLION}
+	return &typev3.FractionalPercent{Numerator: uint32(int64(numerator) * 1_000_000 / int64(denominator)),
+		Denominator: typev3.FractionalPercent_MILLION}
 }
 
 func matchOf(r *gateway.Route) *routev3.RouteMatch {
@@ -173,10 +180,14 @@ func matchOf(r *gateway.Route) *routev3.RouteMatch {
 		m.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: prefix}
 	}
 	if r.Match.Method != "" {
-		m.Headers = append(m.Headers, &routev3.HeaderMatcher{Name: ":method", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: exactly(r.Match.Method)}})
+		m.Headers = append(m.Headers,
+			&routev3.HeaderMatcher{Name: ":method",
+				HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: exactly(r.Match.Method)}})
 	}
 	for _, h := range r.Match.Headers {
-		m.Headers = append(m.Headers, &routev3.HeaderMatcher{Name: strings.ToLower(h.Name), HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: valueOf(&h)}})
+		m.Headers = append(m.Headers,
+			&routev3.HeaderMatcher{Name: strings.ToLower(h.Name),
+				HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: valueOf(&h)}})
 	}
 	for _, q := range r.Match.Query {
 		m.QueryParameters = append(m.QueryParameters, &routev3.QueryParameterMatcher{Name: q.Name,
@@ -191,7 +202,8 @@ func exactly(s string) *matcherv3.StringMatcher {
 
 func valueOf(m *gateway.ValueMatch) *matcherv3.StringMatcher {
 	if m.Type == gateway.Regex {
-		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: m.Value}}}
+		return &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: m.Value}}}
 	}
 	return exactly(m.Value)
 }
@@ -203,7 +215,8 @@ func headersOf(m *gateway.HeaderModifier) (add []*corev3.HeaderValueOption, remo
 	}
 	to := func(list []gateway.HeaderValue, action corev3.HeaderValueOption_HeaderAppendAction) {
 		for _, h := range list {
-			x := &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: strings.ToLower(h.Name), Value: h.Value}, AppendAction: action}
+			x := &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: strings.ToLower(h.Name), Value: h.Value},
+				AppendAction: action}
 			if !h.Variables {
 				x.Header.Value = strings.ReplaceAll(h.Value, "%", "%%")
 			} else if action == corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD {
@@ -240,7 +253,8 @@ func rewriteOf(r *gateway.Route, action *routev3.RouteAction) {
 }
 
 func wholePath(path string) *matcherv3.RegexMatchAndSubstitute {
-	return &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: `^/.*$`}, Substitution: strings.ReplaceAll(path, `\`, `\\`)}
+	return &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: `^/.*$`},
+		Substitution: strings.ReplaceAll(path, `\`, `\\`)}
 }
 
 // prefixFor is what a route's prefix becomes. Of every path only the slash is
@@ -252,7 +266,8 @@ func prefixFor(r *gateway.Route, to string) (prefix string, regex *matcherv3.Reg
 	case r.Prefix() == "":
 		return to + "/", nil
 	case to == "":
-		return "", &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: "^" + regexp.QuoteMeta(r.Prefix()) + "/*"}, Substitution: "/"}
+		return "", &matcherv3.RegexMatchAndSubstitute{
+			Pattern: &matcherv3.RegexMatcher{Regex: "^" + regexp.QuoteMeta(r.Prefix()) + "/*"}, Substitution: "/"}
 	}
 	return to, nil
 }
@@ -266,8 +281,11 @@ func redirects(r *gateway.Route, plain *routev3.Route, at string) []*routev3.Rou
 	}
 	ported := proto.Clone(plain).(*routev3.Route)
 	ported.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at, true)}
-	ported.Match.Headers = append(ported.Match.Headers, &routev3.HeaderMatcher{Name: ":authority", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
-		StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*:[0-9]+"}}}}})
+	ported.Match.Headers = append(ported.Match.Headers,
+		&routev3.HeaderMatcher{Name: ":authority", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+			StringMatch: &matcherv3.StringMatcher{
+				MatchPattern: &matcherv3.StringMatcher_SafeRegex{
+					SafeRegex: &matcherv3.RegexMatcher{Regex: ".*:[0-9]+"}}}}})
 	return []*routev3.Route{ported, plain}
 }
 
@@ -277,7 +295,8 @@ func redirectOf(r *gateway.Route, at string, named bool) *routev3.RedirectAction
 	x := r.Redirect
 	_, text, _ := net.SplitHostPort(at)
 	bound, _ := strconv.Atoi(text)
-	a := &routev3.RedirectAction{ResponseCode: redirectCodes[x.Code()], HostRedirect: x.Hostname, PortRedirect: uint32(x.PortOf(bound))}
+	a := &routev3.RedirectAction{ResponseCode: redirectCodes[x.Code()], HostRedirect: x.Hostname,
+		PortRedirect: uint32(x.PortOf(bound))}
 	if !named && x.Usual(bound, r.Secure) {
 		a.PortRedirect = 0
 	}
@@ -299,6 +318,7 @@ func redirectOf(r *gateway.Route, at string, named bool) *routev3.RedirectAction
 }
 
 var redirectCodes = map[int]routev3.RedirectAction_RedirectResponseCode{
-	301: routev3.RedirectAction_MOVED_PERMANENTLY, 302: routev3.RedirectAction_FOUND, 303: routev3.RedirectAction_SEE_OTHER,
+	301: routev3.RedirectAction_MOVED_PERMANENTLY, 302: routev3.RedirectAction_FOUND,
+	303: routev3.RedirectAction_SEE_OTHER,
 	307: routev3.RedirectAction_TEMPORARY_REDIRECT, 308: routev3.RedirectAction_PERMANENT_REDIRECT,
 }

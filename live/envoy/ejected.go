@@ -13,7 +13,8 @@ import (
 // FollowEjected tells which endpoints are ejected or fail their health checks (Ejected),
 // whenever that has changed, until ctx ends. It asks only while ejects is true. Envoy sends
 // requests to such endpoints all the same where a picker names them, so pickers must not.
-func (p *Process) FollowEjected(ctx context.Context, log *slog.Logger, ejects func() bool, tell func(byCluster map[string][]string)) {
+func (p *Process) FollowEjected(ctx context.Context, log *slog.Logger, ejects func() bool,
+	tell func(byCluster map[string][]string)) {
 	var last map[string][]string
 	for pause.For(ctx, upstream.Look) {
 		if !ejects() {

@@ -74,7 +74,8 @@ func (p *Processor) processing() *extprocv3.ProcessingMode {
 
 // unseen shows nothing of a message.
 func unseen() *extprocv3.ProcessingMode {
-	return &extprocv3.ProcessingMode{RequestHeaderMode: extprocv3.ProcessingMode_SKIP, ResponseHeaderMode: extprocv3.ProcessingMode_SKIP,
+	return &extprocv3.ProcessingMode{RequestHeaderMode: extprocv3.ProcessingMode_SKIP,
+		ResponseHeaderMode: extprocv3.ProcessingMode_SKIP,
 		RequestTrailerMode: extprocv3.ProcessingMode_SKIP, ResponseTrailerMode: extprocv3.ProcessingMode_SKIP}
 }
 
@@ -95,7 +96,8 @@ func (m Mode) bodies() extprocv3.ProcessingMode_BodySendMode {
 // that really served goes out again with the response.
 func pickerMetadata() *extprocv3.MetadataOptions {
 	return &extprocv3.MetadataOptions{
-		ForwardingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{lbNamespace, subsetNamespace}},
-		ReceivingNamespaces:  &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{lbNamespace}},
+		ForwardingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{
+			Untyped: []string{lbNamespace, subsetNamespace}},
+		ReceivingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{lbNamespace}},
 	}
 }

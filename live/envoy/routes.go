@@ -22,7 +22,8 @@ func (c Config) route(i int, r Route) (*routev3.Route, error) {
 			direct.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: r.Body}}
 		}
 		route.Action = &routev3.Route_DirectResponse{DirectResponse: direct}
-		return route, c.asks(route, &extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Disabled{Disabled: true}})
+		return route, c.asks(route,
+			&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Disabled{Disabled: true}})
 	}
 	pool := c.pool(r.Pool)
 	action := &routev3.RouteAction{
@@ -45,7 +46,8 @@ func (c Config) route(i int, r Route) (*routev3.Route, error) {
 	}
 	switch first := c.asked(); {
 	case pool.Routing == RoundRobin:
-		return route, c.asks(route, &extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Disabled{Disabled: true}})
+		return route, c.asks(route,
+			&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Disabled{Disabled: true}})
 	case pool.Name != first.Name:
 		return route, c.asks(route, pickerOverride(pool))
 	}

@@ -60,7 +60,8 @@ func TestTwoPools(t *testing.T) {
 		}}).start(t)
 		picker := (&fakePicker{destination: func() string { return server.addr }, buffered: i == 1}).start(t)
 		pickers = append(pickers, picker)
-		c.Pools = append(c.Pools, Pool{Name: fmt.Sprintf("p%d", i), Picker: Processor{Addresses: []string{picker.addr}}})
+		c.Pools = append(c.Pools,
+			Pool{Name: fmt.Sprintf("p%d", i), Picker: Processor{Addresses: []string{picker.addr}}})
 	}
 	c.Pools[1].Picker.Mode = Buffered
 	c.Workers = 1
@@ -97,7 +98,8 @@ func TestIdleBackstop(t *testing.T) {
 	p := startEnvoy(t, c)
 	code, body := newClient(t, p, false).post(strings.NewReader("part one"))
 	r := lastAccess(t, p)
-	if code != http.StatusGatewayTimeout || r.Details != "stream_idle_timeout" || !slices.Equal(r.Flags, []string{"SI"}) {
+	if code != http.StatusGatewayTimeout || r.Details != "stream_idle_timeout" ||
+		!slices.Equal(r.Flags, []string{"SI"}) {
 		t.Errorf("got %d %q, %+v; want 504 by stream_idle_timeout", code, body, r)
 	}
 	idle(t, p)

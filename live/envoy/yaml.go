@@ -19,13 +19,15 @@ var notes = map[string]string{
 	"message_timeout":                  "Envoy's default is 200ms; it does not apply to full-duplex bodies.",
 	"no_traffic_interval":              "Envoy's default is once a minute.",
 	"preserve_external_request_id":     "One x-request-id follows a request through every record.",
-	"processing_mode":                  "Full duplex: the request body stays open while the picker waits for the first token.",
-	"request_timeout":                  "A body that trickles: off by default. The picker cuts it earlier; this is above its hold limit, too.",
-	"request_headers_timeout":          "A head that trickles: off by default.",
-	"stream_idle_timeout":              "Nothing moves during a prefill; the default of 5m would cut long ones.",
-	"thresholds":                       "Held requests pile up; the default of 1024 answers 503 beyond.",
-	"status_on_error":                  "The picker failed: 503, not the default 500.",
-	"timeout":                          "Answers may take any time.",
+	"processing_mode": "Full duplex: the request body stays open while the picker waits for the " +
+		"first token.",
+	"request_timeout": "A body that trickles: off by default. The picker cuts it earlier; this is " +
+		"above its hold limit, too.",
+	"request_headers_timeout": "A head that trickles: off by default.",
+	"stream_idle_timeout":     "Nothing moves during a prefill; the default of 5m would cut long ones.",
+	"thresholds":              "Held requests pile up; the default of 1024 answers 503 beyond.",
+	"status_on_error":         "The picker failed: 503, not the default 500.",
+	"timeout":                 "Answers may take any time.",
 }
 
 // YAML is the text of the bootstrap file: what `windtunnel config` prints and

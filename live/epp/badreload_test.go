@@ -19,7 +19,9 @@ func badEndpoints(t *testing.T) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
 	entry := filepath.Join(dir, "entry.yaml")
-	if err := os.WriteFile(entry, []byte("endpoints:\n- {name: a, address: 127.0.0.1, port: \"1\"}\n- {name: b, address: nowhere, port: \"1\"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(entry,
+		[]byte("endpoints:\n- {name: a, address: 127.0.0.1, port: \"1\"}\n- {name: b, address: nowhere, port: "+
+			"\"1\"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return map[string]string{
@@ -36,7 +38,8 @@ func TestStartWithBadEndpoints(t *testing.T) {
 	t.Parallel()
 	for path, want := range badEndpoints(t) {
 		text := strings.NewReplacer("SCORER", "queue-scorer", "ENDPOINTS", path).Replace(reloadable)
-		s, err := StartStandalone(StandaloneOptions{Config: []byte(text), ConfigName: "epp.yaml", PoolName: "pool", Address: "127.0.0.1:0"})
+		s, err := StartStandalone(
+			StandaloneOptions{Config: []byte(text), ConfigName: "epp.yaml", PoolName: "pool", Address: "127.0.0.1:0"})
 		if err == nil {
 			s.Kill()
 			t.Errorf("%s: started", path)
@@ -52,7 +55,8 @@ func TestStartWithBadEndpoints(t *testing.T) {
 func TestReloadWithBadEndpointsUnderAHeldRequest(t *testing.T) {
 	t.Parallel()
 	broken := plugins.Builtin()
-	broken["broken-scorer"] = picker.Registration{New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { panic("no weights") }}
+	broken["broken-scorer"] = picker.Registration{
+		New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { panic("no weights") }}
 	r := startReloadable(t, func(o *StandaloneOptions) { o.Registry = broken })
 	held := r.generations.testAsk(t.Context(), chat(1), hello)
 	old := r.Picking()

@@ -43,20 +43,24 @@ func BenchmarkLongPrompts(b *testing.B) {
 				b.Fatal(err)
 			}
 			began := time.Now()
-			k, err := NewPicking(PickingOptions{Config: core.Config{Picker: p, ScrapeInterval: 1000 * machine.Second}, Metrics: NewPickMetrics(prometheus.NewRegistry(), "p"),
-				Now: func() machine.Time { return machine.FromDuration(time.Since(began)) }, Fetch: func(string) ([]byte, error) { return nil, nil }})
+			k, err := NewPicking(PickingOptions{Config: core.Config{Picker: p, ScrapeInterval: 1000 * machine.Second},
+				Metrics: NewPickMetrics(prometheus.NewRegistry(), "p"),
+				Now:     func() machine.Time { return machine.FromDuration(time.Since(began)) },
+				Fetch:   func(string) ([]byte, error) { return nil, nil }})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer k.Close()
 			var list []*picker.Endpoint
 			for i := range 64 {
-				list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%d", i), fmt.Sprintf("10.0.0.%d", i+1), "8000", nil))
+				list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%d", i), fmt.Sprintf("10.0.0.%d", i+1),
+					"8000", nil))
 			}
 			k.SetEndpoints(list)
 			bodies := make([][]byte, 100)
 			for i := range bodies {
-				text := strings.Repeat(fmt.Sprintf("This is what conversation %d is about, and it is long. ", i), 128_000/55)
+				text := strings.Repeat(fmt.Sprintf("This is what conversation %d is about, and it is long. ", i),
+					128_000/55)
 				bodies[i] = fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":"%s"}]}`, text)
 			}
 			var n atomic.Uint64
@@ -80,7 +84,8 @@ func onePass(b testing.TB, k *Picking, number uint64, body []byte) {
 	tell := func(m stream.Message) {
 		s.Input(k.o.Now(), &m, &fx)
 	}
-	tell(stream.Message{Kind: stream.Headers, Head: header.Of(":method", "POST", ":path", "/v1/chat/completions", "x-request-id", fmt.Sprint(number))})
+	tell(stream.Message{Kind: stream.Headers,
+		Head: header.Of(":method", "POST", ":path", "/v1/chat/completions", "x-request-id", fmt.Sprint(number))})
 	tell(stream.Message{Kind: stream.Body, Body: body, End: true})
 	k.decide(context.Background, s.Request())
 	fx.Reset()
@@ -88,7 +93,9 @@ func onePass(b testing.TB, k *Picking, number uint64, body []byte) {
 	if s.Request().Err != nil {
 		b.Error(s.Request().Err)
 	}
-	tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", "200", "content-type", "application/json")})
-	tell(stream.Message{Kind: stream.ResponseBody, Body: []byte(`{"usage":{"prompt_tokens":32000,"completion_tokens":3,"total_tokens":32003}}`), End: true})
+	tell(stream.Message{Kind: stream.ResponseHeaders,
+		Head: header.Of(":status", "200", "content-type", "application/json")})
+	tell(stream.Message{Kind: stream.ResponseBody,
+		Body: []byte(`{"usage":{"prompt_tokens":32000,"completion_tokens":3,"total_tokens":32003}}`), End: true})
 	fx.Reset()
 }

@@ -63,7 +63,8 @@ func TestQuestionsTogether(t *testing.T) {
 				switch {
 				case short && (err == nil || !strings.Contains(err.Error(), "answered 23 predictions; expected 24")):
 					t.Errorf("an answer too short: %v %v", got, err)
-				case !short && (err != nil || len(got) != 3 || got[0].TTFTMs != float64(10*i) || got[2].TTFTMs != float64(10*i+2)):
+				case !short && (err != nil || len(got) != 3 || got[0].TTFTMs != float64(10*i) ||
+					got[2].TTFTMs != float64(10*i+2)):
 					t.Errorf("question %d: %v %v", i, got, err)
 				}
 			})

@@ -109,7 +109,8 @@ func (in *incoming) unmarshal(b []byte) error {
 	return nil
 }
 
-var kindOf = [...]stream.MessageKind{inRequestHeaders: stream.Headers, inResponseHeaders: stream.ResponseHeaders, inRequestBody: stream.Body, inResponseBody: stream.ResponseBody,
+var kindOf = [...]stream.MessageKind{inRequestHeaders: stream.Headers, inResponseHeaders: stream.ResponseHeaders,
+	inRequestBody: stream.Body, inResponseBody: stream.ResponseBody,
 	inRequestTrailers: stream.Trailers, inResponseTrailers: stream.ResponseTrailers}
 
 // read reads a message. It is false for one that is broken, or that says
@@ -268,7 +269,11 @@ func (in *incoming) readHeaders(b []byte) bool {
 		return false
 	}
 	count := 0
-	if !fields(list, func(num protowire.Number, v []byte, _ uint64) bool { count++; return num == headersMap && v != nil }) {
+	if !fields(list, func(num protowire.Number, v []byte,
+		_ uint64) bool {
+		count++
+		return num == headersMap && v != nil
+	}) {
 		return false
 	}
 	in.head = make(header.List, 0, count)
@@ -407,11 +412,13 @@ func (o *outgoing) common() (n int) {
 // piece says whether it is a piece of a body that has no other limits than its
 // own.
 func (o *outgoing) piece() bool {
-	return o.Kind == stream.SendRequestBody && o.modes.Request == stream.FullDuplex || o.Kind == stream.SendResponseBody && o.modes.Response == stream.FullDuplex
+	return o.Kind == stream.SendRequestBody && o.modes.Request == stream.FullDuplex ||
+		o.Kind == stream.SendResponseBody && o.modes.Response == stream.FullDuplex
 }
 
-var outField = [...]protowire.Number{stream.SendRequestHeaders: outRequestHeaders, stream.SendResponseHeaders: outResponseHeaders,
-	stream.SendRequestBody: outRequestBody, stream.SendResponseBody: outResponseBody}
+var outField = [...]protowire.Number{stream.SendRequestHeaders: outRequestHeaders,
+	stream.SendResponseHeaders: outResponseHeaders,
+	stream.SendRequestBody:     outRequestBody, stream.SendResponseBody: outResponseBody}
 
 // append writes what size has counted.
 func (o *outgoing) append(b []byte) []byte {

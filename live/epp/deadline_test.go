@@ -14,7 +14,8 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 	var now atomic.Int64 // the picker's own timers look at it, too
 	clock := func() machine.Time { return machine.Time(now.Load()) }
 	k := picking(t, "plugins: [{type: random-picker}]", 1, func(o *PickingOptions) {
-		o.Now, o.Stream = clock, stream.Config{Hold: true, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8}
+		o.Now, o.Stream = clock,
+			stream.Config{Hold: true, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8}
 	})
 	c := newServed(&Server{o: Options{Now: clock}}, k, deafWire{}, t.Context())
 	c.tell(stream.Message{Kind: stream.Headers, Head: chat(1)})

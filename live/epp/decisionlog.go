@@ -23,7 +23,8 @@ func (k *Picking) log(d *picker.Decision) {
 	if d.Err != nil {
 		attrs = append(attrs, slog.String("error", d.Err.Error()))
 	} else {
-		attrs = append(attrs, slog.String("selected_pod", d.Targets[0].Endpoint.Name), slog.String("selected_address", d.Destination()))
+		attrs = append(attrs, slog.String("selected_pod", d.Targets[0].Endpoint.Name),
+			slog.String("selected_address", d.Destination()))
 	}
 	if p := d.Prefiller(); p != nil {
 		attrs = append(attrs, slog.String("prefill_pod", p.Name))

@@ -100,8 +100,9 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 	x = k.testAsk(context.Background(), chatHead("2", "x-windtunnel-explain", "true"), hello)
 	got = get(x.respond(ok, ""))
 	x.leave()
-	for name, want := range map[string]string{"x-selected-pod": "decode-0", "x-decode-pod": "decode-0", "x-prefill-pod": "prefill-0",
-		"x-cache-hit": "true", "x-windtunnel-scores": "decode-0=1"} {
+	for name, want := range map[string]string{"x-selected-pod": "decode-0", "x-decode-pod": "decode-0",
+		"x-prefill-pod": "prefill-0",
+		"x-cache-hit":   "true", "x-windtunnel-scores": "decode-0=1"} {
 		if got[name] != want {
 			t.Errorf("%s: got %q, want %q", name, got[name], want)
 		}
@@ -147,7 +148,8 @@ func TestOneDecisionIsToldEverywhere(t *testing.T) {
 // The pool's page is a state that preview reads: metrics, and what is in
 // flight.
 func TestLiveStateIsPreviewed(t *testing.T) {
-	k := picking(t, "plugins: [{type: active-request-scorer}, {type: queue-scorer}]", 2, func(o *PickingOptions) { o.History = 10 })
+	k := picking(t, "plugins: [{type: active-request-scorer}, {type: queue-scorer}]", 2,
+		func(o *PickingOptions) { o.History = 10 })
 	k.waiting(3, 3)
 	d := k.testAsk(context.Background(), chat(1), hello)
 	defer d.leave()

@@ -62,24 +62,37 @@ func newDocumentMetrics(reg prometheus.Registerer) *documentMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
-	m := &documentMetrics{results: map[string]float64{}, profiles: map[string]*profileMetrics{}, pods: map[string]*podMetrics{},
-		duration: prometheus.NewSummary(prometheus.SummaryOpts{Name: "llmd_epp_scheduling_duration_seconds", Help: "Time of a decision.",
-			Objectives: map[float64]float64{.5: .05, .9: .01, .99: .001}, MaxAge: 10 * time.Minute}),
-		filters: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "llmd_epp_filter_duration_seconds", Help: "Time of a filter.", Buckets: microBuckets}, []string{"filter"}),
-		scorer:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "llmd_epp_scorer_duration_seconds", Help: "Time of a scorer.", Buckets: microBuckets}, []string{"scorer"}),
+	m := &documentMetrics{results: map[string]float64{}, profiles: map[string]*profileMetrics{},
+		pods: map[string]*podMetrics{},
+		duration: prometheus.NewSummary(
+			prometheus.SummaryOpts{Name: "llmd_epp_scheduling_duration_seconds", Help: "Time of a decision.",
+				Objectives: map[float64]float64{.5: .05, .9: .01, .99: .001}, MaxAge: 10 * time.Minute}),
+		filters: prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Name: "llmd_epp_filter_duration_seconds", Help: "Time of a filter.",
+				Buckets: microBuckets}, []string{"filter"}),
+		scorer: prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Name: "llmd_epp_scorer_duration_seconds", Help: "Time of a scorer.",
+				Buckets: microBuckets}, []string{"scorer"}),
 
-		descRequests:   desc("scheduler_requests_total", "Runs of a profile, by what came of them: selected or failed.", "profile", "decision"),
-		descScore:      desc("scheduler_pod_score", "Each pod's total in the profile's last run.", "pod", "profile"),
-		descSeconds:    desc("scheduler_decision_duration_seconds", "Time of the last decision in which the profile ran.", "profile"),
-		descHits:       desc("scheduler_cache_hits_total", "Requests that went to a pod that was known to hold part of the prompt.", "profile"),
-		descMisses:     desc("scheduler_cache_misses_total", "Requests that went to a pod that was not.", "profile"),
-		descResults:    desc("llmd_epp_scheduling_decisions_total", "Decisions by result: success, no_pods, filtered_out or error.", "result"),
+		descRequests: desc("scheduler_requests_total", "Runs of a profile, by what came of them: selected or failed.",
+			"profile", "decision"),
+		descScore: desc("scheduler_pod_score", "Each pod's total in the profile's last run.", "pod", "profile"),
+		descSeconds: desc("scheduler_decision_duration_seconds",
+			"Time of the last decision in which the profile ran.", "profile"),
+		descHits: desc("scheduler_cache_hits_total",
+			"Requests that went to a pod that was known to hold part of the prompt.", "profile"),
+		descMisses: desc("scheduler_cache_misses_total", "Requests that went to a pod that was not.", "profile"),
+		descResults: desc("llmd_epp_scheduling_decisions_total",
+			"Decisions by result: success, no_pods, filtered_out or error.", "result"),
 		descCandidates: desc("llmd_epp_candidate_pods_total", "Pods that decisions began with."),
 		descFiltered:   desc("llmd_epp_filtered_pods_total", "Pods that filters removed."),
 		descScored:     desc("llmd_epp_scored_pods_total", "Pods that were scored."),
-		descHitRate:    desc("llmd_epp_cache_hit_rate", "Share of its prompts' blocks that the pod was known to hold.", "pod"),
-		descPrefix:     desc("llmd_epp_cache_prefix_length_bytes", "How much of its last prompt the pod was known to hold.", "pod"),
-		descAffinity:   desc("llmd_epp_session_affinity_hits_total", "Requests of a session that went where it had been before."),
+		descHitRate: desc("llmd_epp_cache_hit_rate", "Share of its prompts' blocks that the pod was known to hold.",
+			"pod"),
+		descPrefix: desc("llmd_epp_cache_prefix_length_bytes",
+			"How much of its last prompt the pod was known to hold.", "pod"),
+		descAffinity: desc("llmd_epp_session_affinity_hits_total",
+			"Requests of a session that went where it had been before."),
 		descNoAffinity: desc("llmd_epp_session_affinity_misses_total", "Requests of a session that did not."),
 	}
 	reg.MustRegister(m.duration, m.filters, m.scorer, m)
@@ -131,7 +144,8 @@ func (m *documentMetrics) decided(p *picker.Picker, x *core.Request) {
 }
 
 // cached counts what the first prefix index knew of the chosen pod.
-func (m *documentMetrics) cached(p *picker.Picker, d *picker.Decision, r *picker.ProfileResult, f *profileMetrics, primary bool) {
+func (m *documentMetrics) cached(p *picker.Picker, d *picker.Decision, r *picker.ProfileResult, f *profileMetrics,
+	primary bool) {
 	for _, pl := range p.Plugins() {
 		x, ok := pl.(prefixMetrics)
 		if !ok {

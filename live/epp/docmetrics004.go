@@ -27,12 +27,14 @@ func newObjectiveMetrics(f factory) *objectiveMetrics {
 	const prefix = "inference_objective_"
 	const violated, gathered = "request_slo_violation_total", "inference_request_metric"
 	const violatedHelp = "Requests that missed the objective that they stated, by type: ttft or tpot."
-	const gatheredHelp = "The last request's times in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot, ttft_prediction_duration, tpot_prediction_duration, ttft_slo_violation, tpot_slo_violation (0 or 1)."
+	const gatheredHelp = "The last request's times in seconds, by type: ttft, tpot, predicted_ttft, predicted_tpot, " +
+		"ttft_prediction_duration, tpot_prediction_duration, ttft_slo_violation, tpot_slo_violation (0 or 1)."
 	old := []string{"model_name", "target_model_name"}
 	today := append([]string{"plugin_name", "plugin_type"}, old...)
 	byType := func(labels []string) []string { return append([]string{"type"}, labels...) }
 	observed := func(name, help string, buckets []float64) twinHistogram {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, old)
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets},
+			old)
 		f.reg.MustRegister(h)
 		return single(f, vector[prometheus.Observer](h), prometheus.Observer.Observe)
 	}
@@ -40,16 +42,28 @@ func newObjectiveMetrics(f factory) *objectiveMetrics {
 		return f.histogram(name, help, prefix+name, buckets, today, old)
 	}
 	m := &objectiveMetrics{
-		ttft:            observed("request_ttft_seconds", "From the request to the first piece of its response.", secondsToHour),
-		tpot:            observed("request_tpot_seconds", "Time per output token after the first, of streams.", tpotToMinutes),
-		predictedTTFT:   predicted("request_predicted_ttft_seconds", "Predicted time to first token at the chosen endpoint.", secondsToHour),
-		predictingTTFT:  predicted("request_ttft_prediction_duration_seconds", "Time that predicting took.", predictingBuckets),
-		predictedTPOT:   predicted("request_predicted_tpot_seconds", "Predicted time per output token at the chosen endpoint.", tpotToMinutes),
-		predictingTPOT:  predicted("request_tpot_prediction_duration_seconds", "Time that predicting took.", predictingBuckets),
-		violations:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + violated, Help: violatedHelp}, byType(old)),
-		violationsToday: prometheus.NewCounterVec(prometheus.CounterOpts{Name: epps + violated, Help: violatedHelp}, byType(today)),
-		last:            single(f, vector[prometheus.Gauge](prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + gathered, Help: gatheredHelp}, byType(old))), prometheus.Gauge.Set),
-		lastToday:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: epps + gathered, Help: gatheredHelp}, byType(today)),
+		ttft: observed("request_ttft_seconds", "From the request to the first piece of its response.",
+			secondsToHour),
+		tpot: observed("request_tpot_seconds", "Time per output token after the first, of streams.",
+			tpotToMinutes),
+		predictedTTFT: predicted("request_predicted_ttft_seconds",
+			"Predicted time to first token at the chosen endpoint.", secondsToHour),
+		predictingTTFT: predicted("request_ttft_prediction_duration_seconds", "Time that predicting took.",
+			predictingBuckets),
+		predictedTPOT: predicted("request_predicted_tpot_seconds",
+			"Predicted time per output token at the chosen endpoint.", tpotToMinutes),
+		predictingTPOT: predicted("request_tpot_prediction_duration_seconds", "Time that predicting took.",
+			predictingBuckets),
+		violations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + violated, Help: violatedHelp},
+			byType(old)),
+		violationsToday: prometheus.NewCounterVec(prometheus.CounterOpts{Name: epps + violated, Help: violatedHelp},
+			byType(today)),
+		last: single(f,
+			vector[prometheus.Gauge](
+				prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + gathered, Help: gatheredHelp}, byType(old))),
+			prometheus.Gauge.Set),
+		lastToday: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: epps + gathered, Help: gatheredHelp},
+			byType(today)),
 	}
 	f.reg.MustRegister(m.violations, m.violationsToday, m.last.main, m.lastToday)
 	return m
@@ -57,7 +71,8 @@ func newObjectiveMetrics(f factory) *objectiveMetrics {
 
 // The real producer's buckets, where they are others than of the picker's times.
 var (
-	tpotToMinutes = []float64{0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3, 4.5, 6,
+	tpotToMinutes = []float64{0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4,
+		0.5, 0.6, 0.8, 1, 1.5, 2, 3, 4.5, 6,
 		12, 18, 24, 30, 36, 48, 60, 90, 120, 180, 270, 360}
 	predictingBuckets = []float64{0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5}
 )

@@ -42,7 +42,8 @@ schedulingProfiles:
 	}
 	pool := objects.Selection{Announced: map[string]*picker.Announced{}}
 	for name, s := range serving {
-		pool.Endpoints = append(pool.Endpoints, picker.NewEndpoint("default", name, "127.0.0."+name[len(name)-1:], "8000", nil))
+		pool.Endpoints = append(pool.Endpoints,
+			picker.NewEndpoint("default", name, "127.0.0."+name[len(name)-1:], "8000", nil))
 		pool.Announced["default/"+name] = s
 	}
 	k.Apply(pool, false)
@@ -76,7 +77,8 @@ schedulingProfiles:
 			t.Errorf("no line %s", line)
 		}
 	}
-	for _, name := range []string{"scheduler_decision_duration_seconds{profile=\"decode\"} ", `llmd_epp_scheduling_duration_seconds{quantile="0.99"} `} {
+	for _, name := range []string{"scheduler_decision_duration_seconds{profile=\"decode\"} ",
+		`llmd_epp_scheduling_duration_seconds{quantile="0.99"} `} {
 		if !strings.Contains(page, "\n"+name) {
 			t.Errorf("no %s", name)
 		}

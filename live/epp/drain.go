@@ -46,7 +46,8 @@ type checker struct {
 }
 
 // intercept notes each question.
-func (h *healthChecks) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (h *healthChecks) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
 	if p, ok := peer.FromContext(ctx); ok && strings.HasPrefix(info.FullMethod, "/grpc.health.v1.Health/") {
 		h.asked(p.Addr.String(), time.Now()) // before it is answered: what came earlier heard the old state
 	}

@@ -46,7 +46,8 @@ func TestEvictionOverTheWire(t *testing.T) {
 		high := open("high")
 		answer := low.next().GetImmediateResponse()
 		if answer.GetStatus().GetCode() != 429 || string(answer.GetBody()) != "request evicted by flow control" ||
-			len(answer.GetHeaders().GetSetHeaders()) != 1 || string(answer.Headers.SetHeaders[0].Header.RawValue) != "evicted" {
+			len(answer.GetHeaders().GetSetHeaders()) != 1 ||
+			string(answer.Headers.SetHeaders[0].Header.RawValue) != "evicted" {
 			t.Errorf("answering %v: the held stream got %v", answering, answer)
 		}
 		if _, err := low.Recv(); !errors.Is(err, io.EOF) {

@@ -32,7 +32,8 @@ func timed(t *testing.T, text string) (*Picking, *prometheus.Registry) {
 // counted is how often a plug-in's turn at an extension point counted.
 func counted(t *testing.T, reg *prometheus.Registry, point, plugin string) (n int) {
 	t.Helper()
-	at := fmt.Sprintf("llm_d_epp_plugin_duration_seconds_count{extension_point=%q,plugin_name=%q,plugin_type=%[2]q} ", point, plugin)
+	at := fmt.Sprintf("llm_d_epp_plugin_duration_seconds_count{extension_point=%q,plugin_name=%q,plugin_type=%[2]q} ",
+		point, plugin)
 	for _, line := range seriesOf(reg, "llm_d_epp_plugin_duration_seconds_count") {
 		if v, ok := strings.CutPrefix(line, at); ok {
 			if _, err := fmt.Sscan(v, &n); err != nil {
@@ -47,7 +48,8 @@ func counted(t *testing.T, reg *prometheus.Registry, point, plugin string) (n in
 // end, and trailers; and what was read of a response that broke off.
 func TestHooksAreCounted(t *testing.T) {
 	t.Parallel()
-	text := strings.Replace(byProgram, "- {type: active-request-scorer}\n", "- {type: active-request-scorer}\n- {type: destination-endpoint-served-verifier}\n", 1)
+	text := strings.Replace(byProgram, "- {type: active-request-scorer}\n",
+		"- {type: active-request-scorer}\n- {type: destination-endpoint-served-verifier}\n", 1)
 	k, reg := timed(t, text)
 	rig := startWire(t, k)
 	end := func(s wireStream) {
@@ -60,18 +62,23 @@ func TestHooksAreCounted(t *testing.T) {
 		}
 	}
 	headers := func(s wireStream, kind string) {
-		s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headMessage(":status", "200", "content-type", kind)}})
+		s.send(&extprocv3.ProcessingRequest{
+			Request: &extprocv3.ProcessingRequest_ResponseHeaders{
+				ResponseHeaders: headMessage(":status", "200", "content-type", kind)}})
 	}
 	piece := func(s wireStream, text string, end bool) {
-		s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: bodyMessage(text, end)}})
+		s.send(&extprocv3.ProcessingRequest{
+			Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: bodyMessage(text, end)}})
 	}
 	type counts struct{ preRequest, received, streaming, parsing, responses int }
 	var want counts
 	check := func(what string, more counts) {
 		t.Helper()
-		want = counts{want.preRequest + more.preRequest, want.received + more.received, want.streaming + more.streaming, want.parsing + more.parsing, want.responses + more.responses}
+		want = counts{want.preRequest + more.preRequest, want.received + more.received, want.streaming + more.streaming,
+			want.parsing + more.parsing, want.responses + more.responses}
 		for _, plugin := range []string{"program-aware-fairness", "inflight-load-producer"} {
-			got := counts{counted(t, reg, "PreRequest", plugin), counted(t, reg, "ResponseReceived", "destination-endpoint-served-verifier"),
+			got := counts{counted(t, reg, "PreRequest", plugin),
+				counted(t, reg, "ResponseReceived", "destination-endpoint-served-verifier"),
 				counted(t, reg, "ResponseStreaming", plugin), counted(t, reg, "ResponseParsing", "openai-parser"), 0}
 			for _, line := range seriesOf(reg, "llm_d_epp_response_processing_duration_seconds_count ") {
 				_, _ = fmt.Sscanf(line, "llm_d_epp_response_processing_duration_seconds_count %d", &got.responses)
@@ -100,7 +107,8 @@ func TestHooksAreCounted(t *testing.T) {
 	s = rig.open()
 	headers(s, "text/event-stream")
 	piece(s, "data: {}\n\n", false)
-	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}}})
+	s.send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}}})
 	end(s)
 	check("a stream with trailers", counts{1, 1, 2, 2, 1})
 
@@ -161,7 +169,9 @@ func TestProgramsCountOnceWeighed(t *testing.T) {
 	<-gone
 	k.SetEndpoints([]*picker.Endpoint{picker.NewEndpoint("default", "w", "127.0.0.1", "8000", nil)})
 	x := k.testAsk(t.Context(), chatHead("2", picker.HeadersFairness[0], "works"), hello)
-	if got := seriesOf(reg, "llm_d_epp_program_aware"); len(got) != 2 || !strings.Contains(got[0], `wait_time_milliseconds{program_id="works"}`) || !strings.Contains(got[1], "fairness_index 1") {
+	if got := seriesOf(reg, "llm_d_epp_program_aware"); len(got) != 2 ||
+		!strings.Contains(got[0], `wait_time_milliseconds{program_id="works"}`) ||
+		!strings.Contains(got[1], "fairness_index 1") {
 		t.Errorf("%q", got)
 	}
 	x.leave()

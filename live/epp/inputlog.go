@@ -174,7 +174,8 @@ func (x *InputLog) write() error {
 		return err
 	}
 	x.since += len(lines)
-	if files, ok := x.o.To.(InputFiles); ok && files.Full() && x.since > x.begun { // else a file would hold nothing but its beginning
+	// else a file would hold nothing but its beginning
+	if files, ok := x.o.To.(InputFiles); ok && files.Full() && x.since > x.begun {
 		return x.anew(files.Next)
 	}
 	if behind {

@@ -44,15 +44,19 @@ schedulingProfiles:
 		t.Fatal(err)
 	}
 	began := time.Now()
-	k, err := NewPicking(PickingOptions{Config: core.Config{Picker: p, ScrapeInterval: 1000 * machine.Second, Describe: true}, Made: o.Made(), Inputs: inputs,
-		Now: func() machine.Time { return machine.FromDuration(time.Since(began)) }, Fetch: func(string) ([]byte, error) { return nil, nil }})
+	k, err := NewPicking(PickingOptions{
+		Config: core.Config{Picker: p, ScrapeInterval: 1000 * machine.Second, Describe: true}, Made: o.Made(),
+		Inputs: inputs,
+		Now:    func() machine.Time { return machine.FromDuration(time.Since(began)) },
+		Fetch:  func(string) ([]byte, error) { return nil, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Close)
 	var list []*picker.Endpoint
 	for i := range 4 {
-		list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%d", i), fmt.Sprintf("10.0.0.%d", i+1), "8000", nil))
+		list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%d", i), fmt.Sprintf("10.0.0.%d", i+1), "8000",
+			nil))
 	}
 	k.SetEndpoints(list)
 	return &logged{k, t, inputs, 0}
@@ -70,7 +74,8 @@ func (l *logged) pass(what string, until func() bool) {
 			l.n++
 			n := l.n
 			all.Go(func() {
-				onePass(l.t, l.Picking, n, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":"%0300d"}]}`, n%7))
+				onePass(l.t, l.Picking, n,
+					fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":"%0300d"}]}`, n%7))
 			})
 		}
 		all.Wait()

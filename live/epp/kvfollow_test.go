@@ -40,7 +40,8 @@ func TestIndexFollowsThePool(t *testing.T) {
 		k.SetEndpoints(list)
 	}
 	publisher := func(name, pod string) *kvevents.Publisher {
-		p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Bind: "tcp://127.0.0.1:0", Topic: kv.Topic{Pod: pod, Model: "m"}, Interval: -1})
+		p, err := kvevents.NewPublisher(
+			kvevents.PublisherOptions{Bind: "tcp://127.0.0.1:0", Topic: kv.Topic{Pod: pod, Model: "m"}, Interval: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +58,8 @@ func TestIndexFollowsThePool(t *testing.T) {
 		for i := range tokens {
 			tokens[i] = uint32(hash) + uint32(i)
 		}
-		p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{hash}, Tokens: tokens, BlockTokens: 64, Medium: kv.MediumGPU, Group: kv.NoGroup})
+		p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{hash}, Tokens: tokens, BlockTokens: 64,
+			Medium: kv.MediumGPU, Group: kv.NoGroup})
 	}
 	held := func(pod string) int { return len(k.KVState()[0].Blocks[pod]) }
 
@@ -80,7 +82,9 @@ func TestIndexFollowsThePool(t *testing.T) {
 		t.Errorf("a holds %d blocks after all that, expected 8", n)
 	}
 	text := log.String()
-	if strings.Count(text, "disagree") != 3 || !strings.Contains(text, "picker_block_tokens=16 engine_block_tokens=64") || !strings.Contains(text, "blockSizeTokens to 64") {
+	if strings.Count(text, "disagree") != 3 ||
+		!strings.Contains(text, "picker_block_tokens=16 engine_block_tokens=64") ||
+		!strings.Contains(text, "blockSizeTokens to 64") {
 		t.Errorf("expected one warning for each pod's life about the size of blocks: %s", text)
 	}
 	d := k.testAsk(context.Background(), chat(1), hello)

@@ -98,7 +98,8 @@ func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 	if x.o.OnIndex != nil {
 		x.o.OnIndex(ix.Config.Hasher)
 	}
-	s := &kvSource{Index: ix, x: x, number: number, decoder: kvcodec.Decoder{SGLang: ix.Sources.SGLang}, began: time.Now()}
+	s := &kvSource{Index: ix, x: x, number: number, decoder: kvcodec.Decoder{SGLang: ix.Sources.SGLang},
+		began: time.Now()}
 	if ix.Producer.EnableMetrics() && x.o.Registry != nil {
 		s.metrics = newKVMetrics(s)
 		if err := x.o.Registry.Register(s.metrics); err != nil {
@@ -106,8 +107,9 @@ func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 		}
 		ix.Producer.Took = s.metrics.took
 	}
-	o := kvevents.SubscriberOptions{Bind: ix.Sources.Bind, Prefixes: []string{ix.Sources.TopicFilter}, ReplayPort: ix.Sources.ReplayPort,
-		Feed: kvfeed.Config{Gaps: kvfeed.GapsIgnore}, Handle: s.handle, Log: x.k.o.Log}
+	o := kvevents.SubscriberOptions{Bind: ix.Sources.Bind, Prefixes: []string{ix.Sources.TopicFilter},
+		ReplayPort: ix.Sources.ReplayPort,
+		Feed:       kvfeed.Config{Gaps: kvfeed.GapsIgnore}, Handle: s.handle, Log: x.k.o.Log}
 	if ix.Sources.ReplayPort > 0 {
 		o.Feed.Gaps = kvfeed.GapsReplay
 	}
@@ -133,7 +135,8 @@ func (x *kvEvents) dial(index int, t *core.Target) {
 		s.publisher.Add(1)
 		s.dialled.Store(e.HostPort(), e.ID())
 		if err := s.sub.Dial(kv.Topic{Pod: e.HostPort()}, events, replay); err != nil {
-			x.k.o.Log.Error("epp: an endpoint's KV events cannot be had", "endpoint", e.Name, "publisher", events, "error", err)
+			x.k.o.Log.Error("epp: an endpoint's KV events cannot be had", "endpoint", e.Name, "publisher", events,
+				"error", err)
 		}
 	})
 }
@@ -165,7 +168,8 @@ func (x *kvEvents) mismatch(e *core.Effect) {
 		endpoint = e.Target.HostPort()
 	}
 	own := s.Config.Hasher.Tokens()
-	x.k.o.Log.Warn("epp: picker and engine disagree about the size of a KV block", "plugin", s.Producer.Name(), "endpoint", endpoint,
+	x.k.o.Log.Warn("epp: picker and engine disagree about the size of a KV block", "plugin", s.Producer.Name(),
+		"endpoint", endpoint,
 		"picker_block_tokens", own, "engine_block_tokens", e.Count, "consequence", kvindex.SizeMismatch(own, e.Count),
 		"do", fmt.Sprintf("set tokenProcessorConfig.blockSizeTokens to %d", e.Count))
 }
@@ -248,7 +252,8 @@ func (k *Picking) KVState() []KVState {
 	}
 	var out []KVState
 	for _, s := range k.kv.list {
-		x := KVState{Plugin: s.Producer.Name(), Hasher: s.Config.Hasher, MaxBlocks: s.Config.MaxBlocks, Began: s.began, Replays: s.Sources.ReplayPort > 0, Blocks: map[string][]kv.Key{}}
+		x := KVState{Plugin: s.Producer.Name(), Hasher: s.Config.Hasher, MaxBlocks: s.Config.MaxBlocks, Began: s.began,
+			Replays: s.Sources.ReplayPort > 0, Blocks: map[string][]kv.Key{}}
 		k.With(func(m *core.Machine, _ machine.Time) {
 			index := m.KV(s.number)
 			x.Lost, x.Displaced = m.Indexes()[s.number].Lost, index.Stats().Displaced > 0

@@ -117,10 +117,12 @@ func TestRecordedPreciseScores(t *testing.T) {
 }
 
 func newPreciseRig(t *testing.T, run *preciseRun) *preciseRig {
-	r := &preciseRig{t: t, run: run, reg: prometheus.NewRegistry(), pubs: map[string]zmq4.Socket{}, heard: map[string]bool{}}
+	r := &preciseRig{t: t, run: run, reg: prometheus.NewRegistry(), pubs: map[string]zmq4.Socket{},
+		heard: map[string]bool{}}
 	render := httptest.NewServer(http.HandlerFunc(r.render))
 	t.Cleanup(render.Close)
-	text := strings.NewReplacer("http://127.0.0.1:41555", render.URL, "tcp://127.0.0.1:41558", "tcp://127.0.0.1:0").Replace(run.Config)
+	text := strings.NewReplacer("http://127.0.0.1:41555", render.URL, "tcp://127.0.0.1:41558",
+		"tcp://127.0.0.1:0").Replace(run.Config)
 	var list []*picker.Endpoint
 	where := map[string]string{}
 	for _, e := range run.Endpoints {
@@ -130,9 +132,12 @@ func newPreciseRig(t *testing.T, run *preciseRun) *preciseRig {
 	r.k = picking(t, "", 0, func(o *PickingOptions) {
 		real := o.Now
 		o.Now = func() machine.Time { return real() + machine.Time(r.ahead.Load()) }
-		o.Picker = pickerOf(t, text, picker.Options{Force: r.choose, Stopwatch: func() machine.Time { return machine.Time(time.Now().UnixNano()) }})
+		o.Picker = pickerOf(t, text,
+			picker.Options{Force: r.choose,
+				Stopwatch: func() machine.Time { return machine.Time(time.Now().UnixNano()) }})
 		o.EmitScores = true
-		o.KV = KVOptions{Registry: r.reg, OnMessage: r.message, Publisher: func(e *picker.Endpoint) (string, string) { return where[e.Address], "" }}
+		o.KV = KVOptions{Registry: r.reg, OnMessage: r.message,
+			Publisher: func(e *picker.Endpoint) (string, string) { return where[e.Address], "" }}
 	})
 	r.k.SetEndpoints(list)
 	var err error
@@ -208,7 +213,8 @@ func (r *preciseRig) flush(from string, first bool) {
 	mark := fmt.Sprintf("mark-%d", r.marks)
 	payload := kvcodec.AppendBatch(nil, kv.Batch{}, kvcodec.ArrayForm)
 	send := func() {
-		if err := r.pubs[from].Send(zmq4.NewMsgFrom([]byte("kv@marker@"+mark), kv.EncodeSequence(0), payload)); err != nil {
+		if err := r.pubs[from].Send(
+			zmq4.NewMsgFrom([]byte("kv@marker@"+mark), kv.EncodeSequence(0), payload)); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -252,12 +258,15 @@ func (r *preciseRig) step(i int) {
 func (r *preciseRig) request(i int) {
 	s := &r.run.Steps[i]
 	r.tokens, r.picked, r.asked = s.TokenIDs, s.Picked, nil
-	x := r.k.testAsk(context.Background(), append(header.Of(":method", "POST", ":path", s.Request.Path, "x-request-id", s.Request.ID), header.FromMap(s.Request.Headers)...), s.Request.Body)
+	x := r.k.testAsk(context.Background(),
+		append(header.Of(":method", "POST", ":path", s.Request.Path, "x-request-id", s.Request.ID),
+			header.FromMap(s.Request.Headers)...), s.Request.Body)
 	defer x.leave()
 	r.renders(i)
 	if len(s.Immediate) > 0 {
 		want := &s.Immediate[0]
-		if x.answer == nil || x.answer.Status != want.Status || string(x.answer.Body) != want.Body || len(x.answer.Set) != len(want.Headers) {
+		if x.answer == nil || x.answer.Status != want.Status || string(x.answer.Body) != want.Body ||
+			len(x.answer.Set) != len(want.Headers) {
 			r.t.Errorf("step %d, request %s: answered %+v, recorded %+v", i, s.Request.ID, x.answer, want)
 		}
 		return
@@ -268,7 +277,8 @@ func (r *preciseRig) request(i int) {
 	}
 	m, _ := x.metadata[picker.NamespaceLB][picker.KeyScores].(map[string]any)
 	if x.endpoint != s.Picked || len(m) != len(s.Scores) {
-		r.t.Errorf("step %d, request %s: %s of %v, recorded %s of %v", i, s.Request.ID, x.endpoint, m, s.Picked, s.Scores)
+		r.t.Errorf("step %d, request %s: %s of %v, recorded %s of %v", i, s.Request.ID, x.endpoint, m, s.Picked,
+			s.Scores)
 	}
 	for pod, want := range s.Scores {
 		if got, _ := m[pod].(float64); math.Abs(got-want) > 1e-9 {
@@ -284,7 +294,8 @@ func (r *preciseRig) renders(i int) {
 	same := len(r.asked) == len(s.Calls)
 	for j := range min(len(r.asked), len(s.Calls)) {
 		var got, want any
-		bad := errors.Join(json.Unmarshal([]byte(r.asked[j].Body), &got), json.Unmarshal([]byte(s.Calls[j].Body), &want))
+		bad := errors.Join(json.Unmarshal([]byte(r.asked[j].Body), &got),
+			json.Unmarshal([]byte(s.Calls[j].Body), &want))
 		same = same && bad == nil && r.asked[j].Path == s.Calls[j].Path && reflect.DeepEqual(got, want)
 	}
 	if !same {

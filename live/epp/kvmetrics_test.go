@@ -19,12 +19,16 @@ import (
 func TestKVFiguresOfDiscoveredPods(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Bind: "tcp://127.0.0.1:0", Topic: kv.Topic{Pod: "whatever", Model: "m"}, Interval: -1})
+	p, err := kvevents.NewPublisher(
+		kvevents.PublisherOptions{Bind: "tcp://127.0.0.1:0", Topic: kv.Topic{Pod: "whatever", Model: "m"},
+			Interval: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	text := strings.Replace(precise, "{kvEventsConfig:", "{tokenProcessorConfig: {blockSizeTokens: 4}, indexerConfig: {kvBlockIndexConfig: {enableMetrics: true}}, kvEventsConfig:", 1)
+	text := strings.Replace(precise, "{kvEventsConfig:",
+		"{tokenProcessorConfig: {blockSizeTokens: 4}, indexerConfig: {kvBlockIndexConfig: {enableMetrics: true}}, "+
+			"kvEventsConfig:", 1)
 	k := picking(t, text, 0, func(o *PickingOptions) {
 		o.KV.Registry = reg
 		o.KV.Publisher = func(*picker.Endpoint) (string, string) { return p.Endpoint(), "" }
@@ -32,19 +36,24 @@ func TestKVFiguresOfDiscoveredPods(t *testing.T) {
 	k.SetEndpoints([]*picker.Endpoint{picker.NewEndpoint("ns", "w", "127.0.0.1", "8000", nil)})
 	waitUntil(t, "a subscriber", func() bool { return p.Stats().Subscribers > 0 })
 	stored := func(hash, parent kv.EngineHash, first uint32) kv.Event {
-		return kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{hash}, Parent: parent, Tokens: []uint32{first, first + 1, first + 2, first + 3}, BlockTokens: 4, Medium: kv.MediumGPU, Group: kv.NoGroup}
+		return kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{hash}, Parent: parent,
+			Tokens: []uint32{first, first + 1, first + 2, first + 3}, BlockTokens: 4, Medium: kv.MediumGPU,
+			Group: kv.NoGroup}
 	}
 	removed := func(hashes ...kv.EngineHash) kv.Event {
 		return kv.Event{Kind: kv.Removed, Hashes: hashes, Medium: kv.MediumGPU, Group: kv.NoGroup}
 	}
 	// Four blocks; the third is stored twice and removed once, the second is gone.
-	for _, e := range []kv.Event{stored(1, 0, 1), stored(2, 1, 5), stored(3, 2, 9), stored(4, 3, 13), stored(3, 2, 9), removed(3), removed(2), removed(99)} {
+	for _, e := range []kv.Event{stored(1, 0, 1), stored(2, 1, 5), stored(3, 2, 9), stored(4, 3, 13), stored(3, 2, 9),
+		removed(3), removed(2), removed(99)} {
 		p.Publish(e)
 	}
 	tell := func(family string) []string { return seriesOf(reg, "llm_d_router_epp_kv_cache_"+family) }
 	const messages = `llm_d_router_epp_kv_cache_events_messages_received_total{pod_identifier="ns/w"} 8`
-	waitUntil(t, "the events", func() bool { return slices.Equal(tell("events_messages_received_total"), []string{messages}) })
-	k.testAsk(t.Context(), header.Of(":method", "POST", ":path", "/v1/completions", "x-request-id", "1"), `{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}`).leave()
+	waitUntil(t, "the events",
+		func() bool { return slices.Equal(tell("events_messages_received_total"), []string{messages}) })
+	k.testAsk(t.Context(), header.Of(":method", "POST", ":path", "/v1/completions", "x-request-id", "1"),
+		`{"model":"m","prompt":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}`).leave()
 	for _, want := range []string{
 		`index_admissions_total 5`,
 		`index_evictions_total 2`,

@@ -17,7 +17,9 @@ import (
 func TestRanksAreDialledAtTheirPorts(t *testing.T) {
 	t.Parallel()
 	pubs, socket, replay := rankPublishers(t)
-	k := picking(t, strings.Replace(precise, "discoverPods: true", fmt.Sprintf("discoverPods: true, podDiscoveryConfig: {socketPort: %d, replaySocketPort: %d}", socket, replay), 1), 0)
+	k := picking(t, strings.Replace(precise, "discoverPods: true",
+		fmt.Sprintf("discoverPods: true, podDiscoveryConfig: {socketPort: %d, replaySocketPort: %d}", socket, replay),
+		1), 0)
 	var list []*picker.Endpoint
 	for rank := range pubs {
 		e := picker.NewEndpoint("default", fmt.Sprintf("pod-rank-%d", rank), "127.0.0.1", strconv.Itoa(8000+rank), nil)
@@ -26,7 +28,8 @@ func TestRanksAreDialledAtTheirPorts(t *testing.T) {
 	}
 	tokens := make([]uint32, 64)
 	for rank, p := range pubs { // before anybody listens: only a replay tells of it
-		p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7, 8}[:rank+1], Tokens: tokens[:16*(rank+1)], BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
+		p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7, 8}[:rank+1], Tokens: tokens[:16*(rank+1)],
+			BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
 	}
 	k.SetEndpoints(list)
 	waitUntil(t, "one block of rank 0 and two of rank 1", func() bool {
@@ -39,8 +42,9 @@ func TestRanksAreDialledAtTheirPorts(t *testing.T) {
 // those of their replays.
 func rankPublishers(t *testing.T) (pubs []*kvevents.Publisher, socket, replay int) {
 	open := func(events, replays string) *kvevents.Publisher {
-		p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Bind: "tcp://127.0.0.1:" + events, Replay: "tcp://127.0.0.1:" + replays,
-			Topic: kv.Topic{Pod: "any", Model: "m"}, Interval: -1})
+		p, err := kvevents.NewPublisher(
+			kvevents.PublisherOptions{Bind: "tcp://127.0.0.1:" + events, Replay: "tcp://127.0.0.1:" + replays,
+				Topic: kv.Topic{Pod: "any", Model: "m"}, Interval: -1})
 		if err != nil {
 			return nil
 		}

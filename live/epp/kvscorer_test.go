@@ -45,7 +45,8 @@ func TestKVCacheManagerIsAsked(t *testing.T) {
 			return
 		}
 		asked.Store(body)
-		fmt.Fprint(w, `{"scores":{"w0":{"cache_hit_rate":0.33,"score":33.0},"w2":{"cache_hit_rate":1.0,"score":100.0}},"recommendation":"w2"}`)
+		fmt.Fprint(w, `{"scores":{"w0":{"cache_hit_rate":0.33,"score":33.0},"w2":{"cache_hit_rate":1.0,`+
+			`"score":100.0}},"recommendation":"w2"}`)
 	})
 	x := k.testAsk(context.Background(), chat(1), hello)
 	if x.endpoint != "127.0.0.3:8000" {
@@ -53,7 +54,8 @@ func TestKVCacheManagerIsAsked(t *testing.T) {
 	}
 	x.leave()
 	body, _ := asked.Load().(map[string]any)
-	if diff := cmp.Diff([]any{"w0", "w1", "w2"}, body["candidate_pods"]); diff != "" || body["prompt"] == "" || body["model"] != "m" {
+	if diff := cmp.Diff([]any{"w0", "w1", "w2"}, body["candidate_pods"]); diff != "" || body["prompt"] == "" ||
+		body["model"] != "m" {
 		t.Errorf("asked %v\n%s", body, diff)
 	}
 }

@@ -104,7 +104,8 @@ var timedOf = [...]string{"ttft", "tpot"}
 
 func ofSeries(key series) (series, *labels) {
 	// Neither a whole body nor a view into it stays with a name.
-	key.model, key.target, key.fairness = strings.Clone(key.model), strings.Clone(key.target), strings.Clone(key.fairness)
+	key.model, key.target, key.fairness = strings.Clone(key.model), strings.Clone(key.target),
+		strings.Clone(key.fairness)
 	l := &labels{list: []string{label(key.model), label(key.target), label(key.fairness), strconv.Itoa(key.priority)}}
 	for i, streamed := range []string{"false", "true"} {
 		l.streamed[i] = &labels{list: append([]string{streamed}, l.list...)}

@@ -57,7 +57,8 @@ func checkSeries(t *testing.T, reg *prometheus.Registry) (most int, values map[s
 		for _, m := range f.Metric {
 			for _, l := range m.Label {
 				values[l.GetValue()] = true
-				if !utf8.ValidString(l.GetValue()) || len(l.GetValue()) > 4*maxLabelBytes || strings.ContainsAny(l.GetValue(), "\x00\x1b\x7f\u009b") {
+				if !utf8.ValidString(l.GetValue()) || len(l.GetValue()) > 4*maxLabelBytes ||
+					strings.ContainsAny(l.GetValue(), "\x00\x1b\x7f\u009b") {
 					t.Errorf("%s has the label %s=%.80q", f.GetName(), l.GetName(), l.GetValue())
 				}
 			}
@@ -75,7 +76,8 @@ func (k *Picking) serveOne(t *testing.T, head header.List, body string) {
 	c.tell(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
 	c.ask()
 	c.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", "200")})
-	c.in = stream.Message{Kind: stream.ResponseBody, Body: []byte(`{"usage":{"prompt_tokens":3,"completion_tokens":5,"total_tokens":8}}`), End: true}
+	c.in = stream.Message{Kind: stream.ResponseBody,
+		Body: []byte(`{"usage":{"prompt_tokens":3,"completion_tokens":5,"total_tokens":8}}`), End: true}
 	c.response()
 	if r := c.machine.Result(); r != stream.PassedThrough {
 		t.Errorf("%.100q: %v", head, r)
@@ -89,7 +91,8 @@ func TestLabelsThatStrangersMakeUp(t *testing.T) {
 	k, reg := measured(t, byProgram)
 	ask := func(model, fairness string) {
 		t.Helper()
-		k.serveOne(t, chatHead("1", picker.HeadersFairness[0], fairness), strings.Replace(hello, `"m"`, `"`+model+`"`, 1))
+		k.serveOne(t, chatHead("1", picker.HeadersFairness[0], fairness),
+			strings.Replace(hello, `"m"`, `"`+model+`"`, 1))
 	}
 	long := strings.Repeat("ü", 1<<19)
 	for _, name := range []string{"known", "\xff", "\xfe", "a\x1b[31m", "nul\x00", long, long + "2", "\u202eevil"} {
@@ -140,7 +143,8 @@ func TestGaugesOfBoundedSeriesReturn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gauges := []string{"llm_d_epp_request_running", "llm_d_epp_flow_control_queue_size", "llm_d_epp_flow_control_queue_bytes"}
+	gauges := []string{"llm_d_epp_request_running", "llm_d_epp_flow_control_queue_size",
+		"llm_d_epp_flow_control_queue_bytes"}
 	for _, f := range families {
 		if !slices.Contains(gauges, f.GetName()) {
 			continue
@@ -159,7 +163,8 @@ func TestHeaderThatIsNoUTF8(t *testing.T) {
 	t.Parallel()
 	k, reg := measured(t, byProgram)
 	rig := startWire(t, k)
-	for _, name := range append(picker.HeadersFairness[:], append(picker.HeadersObjective[:], picker.HeadersModelRewrite[:]...)...) {
+	for _, name := range append(picker.HeadersFairness[:],
+		append(picker.HeadersObjective[:], picker.HeadersModelRewrite[:]...)...) {
 		if said := rig.open(name, "\xff").untilOver("data: {}\n\n"); said != "passed" {
 			t.Errorf("%s: the stream ended with %q", name, said)
 		}

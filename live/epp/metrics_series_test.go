@@ -34,7 +34,8 @@ func TestAttemptsNameThePodAndItsPort(t *testing.T) {
 	e.Rank = 1
 	k.SetEndpoints([]*picker.Endpoint{e})
 	k.testAsk(context.Background(), chatHead("1"), hello).leave()
-	want := `llm_d_epp_scheduler_attempts_total{endpoint_name="w",namespace="ns",port="8001",status="success",target_model_name="m"} 1`
+	want := `llm_d_epp_scheduler_attempts_total{endpoint_name="w",namespace="ns",port="8001",status="success",` +
+		`target_model_name="m"} 1`
 	if got := seriesOf(reg, "llm_d_epp_scheduler_attempts_total"); len(got) != 1 || got[0] != want {
 		t.Errorf("%q", got)
 	}
@@ -55,7 +56,9 @@ func TestRewritesCountOnArrival(t *testing.T) {
 	if x := k.testAsk(context.Background(), chatHead("1"), hello); x.answer == nil {
 		t.Error("taken without endpoints")
 	}
-	for _, name := range []string{"llm_d_epp_model_rewrite_decisions_total", "inference_extension_model_rewrite_decisions_total"} { // document 004 has the second
+	// document 004 has the second
+	for _, name := range []string{"llm_d_epp_model_rewrite_decisions_total",
+		"inference_extension_model_rewrite_decisions_total"} {
 		want := name + `{model_name="m",model_rewrite_name="rw",target_model="m-v2"} 1`
 		if got := seriesOf(reg, name); len(got) != 1 || got[0] != want {
 			t.Errorf("%q", got)
@@ -69,7 +72,8 @@ func TestStreamMetricsAreAskedFor(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		reg := prometheus.NewRegistry()
 		newMetrics(reg, asked).ended(0, nil)
-		for _, name := range []string{"llm_d_epp_extproc_streams_inflight", "llm_d_epp_extproc_streams_total", "llm_d_epp_extproc_stream_duration_seconds"} {
+		for _, name := range []string{"llm_d_epp_extproc_streams_inflight", "llm_d_epp_extproc_streams_total",
+			"llm_d_epp_extproc_stream_duration_seconds"} {
 			if got := seriesOf(reg, name); (len(got) > 0) != asked {
 				t.Errorf("asked for %v: %q", asked, got)
 			}

@@ -54,8 +54,10 @@ func TestObjectsAreFollowed(t *testing.T) {
 	}
 	write(manifests)
 	log := &lockedBuffer{}
-	s, err := StartStandalone(StandaloneOptions{PoolName: "sim", Namespace: "default", Objects: dir, Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", Errors: stream.EPPErrors,
-		Log: slog.New(slog.NewTextHandler(log, nil))})
+	s, err := StartStandalone(
+		StandaloneOptions{PoolName: "sim", Namespace: "default", Objects: dir, Address: "127.0.0.1:0",
+			HealthAddress: "127.0.0.1:0", Errors: stream.EPPErrors,
+			Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,8 @@ func TestObjectsAreFollowed(t *testing.T) {
 		return x.endpoint, x.body
 	}
 	healthy := func() bool {
-		r, err := healthv1.NewHealthClient(conn).Check(context.Background(), &healthv1.HealthCheckRequest{Service: ServiceName})
+		r, err := healthv1.NewHealthClient(conn).Check(context.Background(),
+			&healthv1.HealthCheckRequest{Service: ServiceName})
 		return err == nil && r.Status == healthv1.HealthCheckResponse_SERVING
 	}
 	if to, body := ask(""); to != "127.0.0.1:8000" || !strings.Contains(body, `"m-v2"`) || !healthy() {
@@ -86,7 +89,8 @@ func TestObjectsAreFollowed(t *testing.T) {
 	write(strings.Replace(manifests, "priority: -1", "priority: 1", 1))
 	eventually.Is(t, "the objective is raised", func() bool { got, _ := ask("batch"); return got == "127.0.0.1:8000" })
 	write(strings.Replace(manifests, "number: 8000", "number: [", 1))
-	eventually.Is(t, "the file that is wrong is told of", func() bool { return strings.Contains(log.String(), "what was changed is not used") })
+	eventually.Is(t, "the file that is wrong is told of",
+		func() bool { return strings.Contains(log.String(), "what was changed is not used") })
 	if got, _ := ask(""); got != "127.0.0.1:8000" {
 		t.Errorf("after a file that is wrong: %q", got)
 	}
@@ -95,7 +99,8 @@ func TestObjectsAreFollowed(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Is(t, "the pool is gone", func() bool { got, _ := ask(""); return strings.Contains(got, "ServiceUnavailable") && !healthy() })
+	eventually.Is(t, "the pool is gone",
+		func() bool { got, _ := ask(""); return strings.Contains(got, "ServiceUnavailable") && !healthy() })
 	write(manifests)
 	eventually.Is(t, "the pool is back", func() bool { got, _ := ask(""); return got == "127.0.0.1:8000" && healthy() })
 }

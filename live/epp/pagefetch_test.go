@@ -49,7 +49,10 @@ func TestPagesAreFetched(t *testing.T) {
 		w.Header().Set("Connection", "close")
 		fmt.Fprint(w, "bye")
 	})
-	mux.HandleFunc("/long", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", 200_000)) })
+	mux.HandleFunc("/long", func(w http.ResponseWriter,
+		_ *http.Request) {
+		fmt.Fprint(w, strings.Repeat("x", 200_000))
+	})
 	mux.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) {
 		for line := strings.Repeat("x", 1<<20); ; {
 			if _, err := io.WriteString(w, line); err != nil {
@@ -57,8 +60,12 @@ func TestPagesAreFetched(t *testing.T) {
 			}
 		}
 	})
-	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/pieces?a=b", http.StatusFound) })
-	mux.HandleFunc("/gone", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) })
+	mux.HandleFunc("/moved",
+		func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/pieces?a=b", http.StatusFound) })
+	mux.HandleFunc("/gone", func(w http.ResponseWriter,
+		_ *http.Request) {
+		http.Error(w, "no", http.StatusServiceUnavailable)
+	})
 	s := httptest.NewUnstartedServer(mux)
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -175,7 +182,8 @@ func BenchmarkPageFetch(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 20000\r\n\r\n%020000d", 0)
+	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 20000\r\n\r\n%020000d",
+		0)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -195,7 +203,8 @@ func BenchmarkPageFetch(b *testing.B) {
 			}()
 		}
 	}()
-	for name, fetch := range map[string]func(*pageFetch, context.Context) ([]byte, error){"own": (*pageFetch).page, "net-http": (*pageFetch).byClient} {
+	for name, fetch := range map[string]func(*pageFetch, context.Context) ([]byte, error){"own": (*pageFetch).page,
+		"net-http": (*pageFetch).byClient} {
 		b.Run(name, func(b *testing.B) {
 			client := &http.Client{Timeout: time.Minute}
 			defer client.CloseIdleConnections()

@@ -107,12 +107,14 @@ flowControl: {saturationDetector: {pluginRef: concurrency-detector}, defaultRequ
 func faultyPicking(t *testing.T, at string, log *lockedBuffer, change ...func(*PickingOptions)) *Picking {
 	t.Helper()
 	reg := plugins.Builtin()
-	reg["faulty"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &faulty{picker.Base{}, at}, nil
-	}}
-	reg["ledger"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		return &ledger{open: map[string]int{}}, nil
-	}}
+	reg["faulty"] = picker.Registration{
+		New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+			return &faulty{picker.Base{}, at}, nil
+		}}
+	reg["ledger"] = picker.Registration{
+		New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+			return &ledger{open: map[string]int{}}, nil
+		}}
 	cfg, err := config.Read("epp.yaml", []byte(withFaulty))
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +156,8 @@ func (k *Picking) checkSettled(t *testing.T) {
 // A plug-in that panics, wherever that is, fails its own request, which names
 // it. The request beside it is served, and so is the one that waits behind it.
 func TestPluginPanicFailsItsOwnRequest(t *testing.T) {
-	for _, at := range []string{"RequestHeader", "Needs", "Produce", "Score", "PreRequest", "Commit", "ResponseHeader", "ResponseBody", "Release", "MatchOf"} {
+	for _, at := range []string{"RequestHeader", "Needs", "Produce", "Score", "PreRequest", "Commit", "ResponseHeader",
+		"ResponseBody", "Release", "MatchOf"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			log := &lockedBuffer{}
@@ -165,7 +168,8 @@ func TestPluginPanicFailsItsOwnRequest(t *testing.T) {
 			}
 			bad := rig.openFor("bad", "x-request-id", "bad", picker.HeaderExplain, "true")
 			said := bad.untilOver("data: {}\n\n")
-			if ends := at != "Release" && at != "MatchOf"; ends && !strings.Contains(said, "plugin faulty (faulty) panicked: at "+at) {
+			if ends := at != "Release" && at != "MatchOf"; ends &&
+				!strings.Contains(said, "plugin faulty (faulty) panicked: at "+at) {
 				t.Errorf("the request was told %q", said)
 			} else if !ends && said != "passed" {
 				t.Errorf("what its client does not see failed the request: %q", said)
@@ -207,7 +211,8 @@ func TestPluginPanicOfAWaitingRequest(t *testing.T) {
 				return waits
 			})
 			held[0].leave()
-			if x := <-told; x.answer == nil || x.answer.Status != 500 || !strings.Contains(string(x.answer.Body), "plugin faulty (faulty) panicked: at "+at) {
+			if x := <-told; x.answer == nil || x.answer.Status != 500 ||
+				!strings.Contains(string(x.answer.Body), "plugin faulty (faulty) panicked: at "+at) {
 				t.Errorf("got %+v", x.answer)
 			}
 			held[1].leave()
@@ -259,7 +264,8 @@ func TestPluginPanicBetweenRequests(t *testing.T) {
 // end. Here it is who takes the record that panics, at each step of it.
 func TestPanicEndsItsOwnStream(t *testing.T) {
 	t.Parallel()
-	for _, step := range []flow.Step{flow.RequestReceived, flow.EndpointPicked, flow.RequestPassed, flow.Part1Sent, flow.ResponseHeadersSeen, flow.FirstTokenSeen,
+	for _, step := range []flow.Step{flow.RequestReceived, flow.EndpointPicked, flow.RequestPassed, flow.Part1Sent,
+		flow.ResponseHeadersSeen, flow.FirstTokenSeen,
 		flow.Part2Sent, flow.ResponseEndSeen} {
 		for _, hold := range []bool{false, true} {
 			t.Run(fmt.Sprint(step, hold), func(t *testing.T) {
@@ -277,7 +283,8 @@ func TestPanicEndsItsOwnStream(t *testing.T) {
 				}
 				bad := rig.open("x-request-id", "bad")
 				said := bad.untilOver("data: {}\n\n")
-				if step == flow.Part1Sent && !hold || step == flow.Part2Sent && !hold || step == flow.RequestPassed && hold {
+				if step == flow.Part1Sent && !hold || step == flow.Part2Sent && !hold || step == flow.RequestPassed &&
+					hold {
 					if said != "passed" {
 						t.Errorf("a step that is not taken: %q", said)
 					}
@@ -305,11 +312,12 @@ func TestPanicEndsItsOwnStream(t *testing.T) {
 func TestPanicAtADeadline(t *testing.T) {
 	t.Parallel()
 	k := faultyPicking(t, "", &lockedBuffer{}, func(o *PickingOptions) {
-		o.Stream = stream.Config{Hold: true, HoldLimit: machine.Millisecond, MetadataBytes: 4, Recorder: flow.Func(func(e flow.Event) {
-			if e.Step == flow.Answered {
-				panic("in the recorder")
-			}
-		})}
+		o.Stream = stream.Config{Hold: true, HoldLimit: machine.Millisecond, MetadataBytes: 4,
+			Recorder: flow.Func(func(e flow.Event) {
+				if e.Step == flow.Answered {
+					panic("in the recorder")
+				}
+			})}
 	})
 	rig := startWire(t, k)
 	if said := rig.open().untilOver(""); !strings.Contains(said, "in the recorder") {

@@ -84,15 +84,20 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 		return nil, err
 	}
 	k := &Picking{openRequests: openRequests{idle: make(chan struct{})}, o: o, m: m,
-		client: &http.Client{CheckRedirect: serve.Stay, Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DialContext: dialer(o.Hosts)}}}
+		client: &http.Client{CheckRedirect: serve.Stay,
+			Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
+				DialContext: dialer(o.Hosts)}}}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.scraper = newScraper(k)
-	k.drive = drive.New(drive.Options[core.Message, *core.Effects]{Machine: m, Effects: new(core.Effects), Now: o.Now, Panicked: k.panicked,
+	k.drive = drive.New(drive.Options[core.Message, *core.Effects]{Machine: m, Effects: new(core.Effects), Now: o.Now,
+		Panicked: k.panicked,
 		Carry: func(_ machine.Time, fx *core.Effects, i int) {
 			_ = guarded(o.Log, "an effect of the picker's", "", func() error { k.effect(&fx.List[i]); return nil })
 		}})
 	if o.Service.Given() {
-		k.service = drive.New(drive.Options[*core.Request, *machine.Effects[core.Attended]]{Machine: core.NewService(o.Service), Effects: new(machine.Effects[core.Attended]), Now: o.Now,
+		k.service = drive.New(drive.Options[*core.Request,
+			*machine.Effects[core.Attended]]{Machine: core.NewService(o.Service),
+			Effects: new(machine.Effects[core.Attended]), Now: o.Now,
 			Carry: func(_ machine.Time, fx *machine.Effects[core.Attended], i int) {
 				close(fx.List[i].Request.Owner.(*waiter).attended)
 			}})
@@ -163,7 +168,8 @@ func (k *Picking) effect(e *core.Effect) {
 	case core.Evict:
 		close(w.evicted)
 	case core.Failed:
-		k.o.Log.Error("epp: a plug-in failed when its request was over", "request", e.Request.ID, "error", e.Request.Err)
+		k.o.Log.Error("epp: a plug-in failed when its request was over", "request", e.Request.ID, "error",
+			e.Request.Err)
 	case core.Send:
 		k.send(e.Needs)
 	case core.Scrape:
@@ -173,7 +179,8 @@ func (k *Picking) effect(e *core.Effect) {
 	case core.Unread:
 		k.scraper.unread(e)
 	case core.Forgotten:
-		k.o.Log.Warn("epp: metrics are older than their ttl and are forgotten", "scraper", k.m.Sources()[e.Source].Source.Name(), "endpoint", e.Target.ID())
+		k.o.Log.Warn("epp: metrics are older than their ttl and are forgotten", "scraper",
+			k.m.Sources()[e.Source].Source.Name(), "endpoint", e.Target.ID())
 	case core.Dial:
 		k.kv.dial(e.Source, e.Target)
 	case core.Hangup:
@@ -271,7 +278,8 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 			}
 			answers[i].Took = machine.FromDuration(time.Since(began))
 			if err := answers[i].Err; err != nil {
-				k.o.Log.Warn("epp: a plug-in's question was not answered", "plugin", n.Plugin, "url", n.URL, "error", err)
+				k.o.Log.Warn("epp: a plug-in's question was not answered", "plugin", n.Plugin, "url", n.URL, "error",
+					err)
 			}
 		})
 	}
@@ -288,13 +296,15 @@ func (k *Picking) send(needs []picker.Need) {
 		n := &needs[i]
 		if k.sending.Add(1) > maxSending {
 			k.sending.Add(-1)
-			k.o.Log.Warn("epp: what a plug-in sends is lost: earlier messages are still on their way", "plugin", n.Plugin, "url", n.URL)
+			k.o.Log.Warn("epp: what a plug-in sends is lost: earlier messages are still on their way", "plugin",
+				n.Plugin, "url", n.URL)
 			continue
 		}
 		k.senders.Go(func() {
 			defer k.sending.Add(-1)
 			if _, err := k.call(k.ctx, n); err != nil && k.ctx.Err() == nil {
-				k.o.Log.Warn("epp: what a plug-in sends did not arrive, and is lost", "plugin", n.Plugin, "url", n.URL, "error", err)
+				k.o.Log.Warn("epp: what a plug-in sends did not arrive, and is lost", "plugin", n.Plugin, "url", n.URL,
+					"error", err)
 			}
 		})
 	}

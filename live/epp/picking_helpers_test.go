@@ -19,7 +19,8 @@ import (
 func picking(t *testing.T, text string, endpoints int, change ...func(o *PickingOptions)) *Picking {
 	t.Helper()
 	began := time.Now()
-	o := PickingOptions{Config: core.Config{Stream: stream.Config{Errors: stream.EPPErrors}}, Now: func() machine.Time { return machine.Time(time.Since(began)) }}
+	o := PickingOptions{Config: core.Config{Stream: stream.Config{Errors: stream.EPPErrors}},
+		Now: func() machine.Time { return machine.Time(time.Since(began)) }}
 	for _, f := range change {
 		f(&o)
 	}
@@ -33,7 +34,8 @@ func picking(t *testing.T, text string, endpoints int, change ...func(o *Picking
 	t.Cleanup(k.Close)
 	var list []*picker.Endpoint
 	for i := range endpoints {
-		list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%d", i), fmt.Sprintf("127.0.0.%d", i+1), "8000", nil))
+		list = append(list, picker.NewEndpoint("default", fmt.Sprintf("w%d", i), fmt.Sprintf("127.0.0.%d", i+1), "8000",
+			nil))
 	}
 	k.SetEndpoints(list)
 	return k
@@ -79,7 +81,8 @@ type asked struct {
 func chat(id int) header.List { return chatHead(fmt.Sprint(id)) }
 
 func chatHead(id string, more ...string) header.List {
-	return append(header.Of(":method", "POST", ":path", "/v1/chat/completions", "x-request-id", id), header.Of(more...)...)
+	return append(header.Of(":method", "POST", ":path", "/v1/chat/completions", "x-request-id", id),
+		header.Of(more...)...)
 }
 
 const hello = `{"model":"m","messages":[{"role":"user","content":"hello"}]}`

@@ -113,7 +113,8 @@ func TestATimerThatRangTooEarly(t *testing.T) {
 
 // destination-endpoint-served-verifier hands on what Envoy says of who served.
 func TestServedVerifierTellsWhatEnvoySaid(t *testing.T) {
-	k := picking(t, "plugins:\n- {type: destination-endpoint-served-verifier}\n- {type: queue-scorer}\nschedulingProfiles:\n- {name: default, plugins: [{pluginRef: queue-scorer}]}\n", 2)
+	k := picking(t, "plugins:\n- {type: destination-endpoint-served-verifier}\n- {type: "+
+		"queue-scorer}\nschedulingProfiles:\n- {name: default, plugins: [{pluginRef: queue-scorer}]}\n", 2)
 	lb := func(fields map[string]any) map[string]*structpb.Struct {
 		s, err := structpb.NewStruct(fields)
 		if err != nil {

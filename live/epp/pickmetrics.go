@@ -64,16 +64,20 @@ var (
 	lifeLabels = []string{"model_name", "target_model_name", "fairness_id", "priority"}
 	flowLabels = []string{"fairness_id", "priority", "inference_pool", "model_name", "target_model_name"}
 
-	secondsToHour  = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
-	ttftBuckets    = secondsToHour[:24]
-	tpotBuckets    = []float64{0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 2}
-	itlBuckets     = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2}
-	ntpotBuckets   = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10}
-	inputBuckets   = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536, 131072, 262144, 524288, 1048576}
-	outputBuckets  = inputBuckets[:12]
-	respBuckets    = inputBuckets[:15]
-	microBuckets   = []float64{0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1}
-	answerBuckets  = []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5}
+	secondsToHour = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20,
+		30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+	ttftBuckets = secondsToHour[:24]
+	tpotBuckets = []float64{0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4,
+		0.5, 0.6, 0.8, 1, 2}
+	itlBuckets   = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2}
+	ntpotBuckets = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10}
+	inputBuckets = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536, 131072,
+		262144, 524288, 1048576}
+	outputBuckets = inputBuckets[:12]
+	respBuckets   = inputBuckets[:15]
+	microBuckets  = []float64{0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1}
+	answerBuckets = []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
+		5}
 	queueBuckets   = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 	ratioBuckets   = []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}
 	hitByteBuckets = append([]float64{0}, prometheus.ExponentialBuckets(16, 2, 13)...)
@@ -88,49 +92,86 @@ func NewPickMetrics(reg prometheus.Registerer, pool string) *PickMetrics {
 	ext, obj := "inference_extension_", "inference_objective_"
 	m := &PickMetrics{pool: pool, document: newDocumentMetrics(reg), objective: newObjectiveMetrics(f)}
 	old := []string{"model_name", "target_model_name"}
-	m.total = f.counter("request_total", "Requests sent on.", obj+"request_total", lifeLabels, []string{"model_name", "target_model_name", "priority"})
-	m.errors = f.counter("request_error_total", "Requests that failed.", obj+"request_error_total", append([]string{"error_code"}, lifeLabels...), append([]string{"error_code"}, old...))
-	m.running = f.gauge("request_running", "Requests that are under way.", obj+"running_requests", lifeLabels, []string{"model_name"})
-	m.duration = f.histogram("request_duration_seconds", "From the request to the end of its response.", obj+"request_duration_seconds", secondsToHour, lifeLabels, old)
-	m.size = f.histogram("request_size_bytes", "Length of request bodies.", obj+"request_sizes", prometheus.ExponentialBuckets(64, 2, 25), lifeLabels, old)
-	m.respSize = f.histogram("response_size_bytes", "Length of response bodies.", obj+"response_sizes", respBuckets, lifeLabels, old)
-	m.input = f.histogram("request_input_tokens", "Prompt tokens, as the model server counted them.", obj+"input_tokens", inputBuckets, lifeLabels, old)
-	m.output = f.histogram("request_output_tokens", "Generated tokens, as the model server counted them.", obj+"output_tokens", outputBuckets, lifeLabels, old)
-	m.cached = f.histogram("request_cached_tokens", "Prompt tokens that the model server had cached.", obj+"prompt_cached_tokens", inputBuckets, lifeLabels, old)
-	m.ntpot = f.histogram("request_ntpot_seconds", "Duration of a request over its generated tokens.", obj+"normalized_time_per_output_token_seconds", ntpotBuckets, lifeLabels, old)
-	m.tpot = f.histogram("request_streaming_tpot_seconds", "Time per output token after the first, of streams.", "", tpotBuckets, lifeLabels, nil)
-	m.itl = f.histogram("request_streaming_itl_seconds", "Time between two pieces of a stream.", "", itlBuckets, lifeLabels, nil)
-	m.ttft = f.histogram("request_ttft_seconds", "From the request to the first piece of its response.", "", ttftBuckets, append([]string{"streaming"}, lifeLabels...), nil)
-	m.respProcessing = f.histogram("response_processing_duration_seconds", "Time that the picker spent on a response.", "", answerBuckets, nil, nil)
-	m.e2e = f.histogram("scheduler_e2e_duration_seconds", "Time of a decision.", ext+"scheduler_e2e_duration_seconds", microBuckets, nil, []string{})
-	m.plugin = f.histogram("plugin_duration_seconds", "Time of one plug-in in one decision.", ext+"plugin_duration_seconds", microBuckets,
-		[]string{"extension_point", "plugin_type", "plugin_name"}, []string{"extension_point", "plugin_type", "plugin_name"})
-	m.attempts = f.counterRenamed("scheduler_attempts_total", "Decisions by outcome and endpoint.", ext+"scheduler_attempts_total",
-		[]string{"status", "target_model_name", "endpoint_name", "namespace", "port"}, []string{"status", "target_model_name", "pod_name", "namespace", "port"})
-	m.disagg = f.counter("disagg_decision_total", "Decisions by kind of disaggregation.", "llm_d_inference_scheduler_disagg_decision_total",
+	m.total = f.counter("request_total", "Requests sent on.", obj+"request_total", lifeLabels,
+		[]string{"model_name", "target_model_name", "priority"})
+	m.errors = f.counter("request_error_total", "Requests that failed.", obj+"request_error_total",
+		append([]string{"error_code"}, lifeLabels...), append([]string{"error_code"}, old...))
+	m.running = f.gauge("request_running", "Requests that are under way.", obj+"running_requests", lifeLabels,
+		[]string{"model_name"})
+	m.duration = f.histogram("request_duration_seconds", "From the request to the end of its response.",
+		obj+"request_duration_seconds", secondsToHour, lifeLabels, old)
+	m.size = f.histogram("request_size_bytes", "Length of request bodies.", obj+"request_sizes",
+		prometheus.ExponentialBuckets(64, 2, 25), lifeLabels, old)
+	m.respSize = f.histogram("response_size_bytes", "Length of response bodies.", obj+"response_sizes", respBuckets,
+		lifeLabels, old)
+	m.input = f.histogram("request_input_tokens", "Prompt tokens, as the model server counted them.",
+		obj+"input_tokens", inputBuckets, lifeLabels, old)
+	m.output = f.histogram("request_output_tokens", "Generated tokens, as the model server counted them.",
+		obj+"output_tokens", outputBuckets, lifeLabels, old)
+	m.cached = f.histogram("request_cached_tokens", "Prompt tokens that the model server had cached.",
+		obj+"prompt_cached_tokens", inputBuckets, lifeLabels, old)
+	m.ntpot = f.histogram("request_ntpot_seconds", "Duration of a request over its generated tokens.",
+		obj+"normalized_time_per_output_token_seconds", ntpotBuckets, lifeLabels, old)
+	m.tpot = f.histogram("request_streaming_tpot_seconds", "Time per output token after the first, of streams.", "",
+		tpotBuckets, lifeLabels, nil)
+	m.itl = f.histogram("request_streaming_itl_seconds", "Time between two pieces of a stream.", "", itlBuckets,
+		lifeLabels, nil)
+	m.ttft = f.histogram("request_ttft_seconds", "From the request to the first piece of its response.", "",
+		ttftBuckets, append([]string{"streaming"}, lifeLabels...), nil)
+	m.respProcessing = f.histogram("response_processing_duration_seconds", "Time that the picker spent on a response.",
+		"", answerBuckets, nil, nil)
+	m.e2e = f.histogram("scheduler_e2e_duration_seconds", "Time of a decision.", ext+"scheduler_e2e_duration_seconds",
+		microBuckets, nil, []string{})
+	m.plugin = f.histogram("plugin_duration_seconds", "Time of one plug-in in one decision.",
+		ext+"plugin_duration_seconds", microBuckets,
+		[]string{"extension_point", "plugin_type", "plugin_name"},
+		[]string{"extension_point", "plugin_type", "plugin_name"})
+	m.attempts = f.counterRenamed("scheduler_attempts_total", "Decisions by outcome and endpoint.",
+		ext+"scheduler_attempts_total",
+		[]string{"status", "target_model_name", "endpoint_name", "namespace", "port"},
+		[]string{"status", "target_model_name", "pod_name", "namespace", "port"})
+	m.disagg = f.counter("disagg_decision_total", "Decisions by kind of disaggregation.",
+		"llm_d_inference_scheduler_disagg_decision_total",
 		[]string{"plugin_name", "plugin_type", "model_name", "decision_type"}, []string{"model_name", "decision_type"})
-	m.pd = f.counter("pd_decision_total", "Decisions of pd-profile-handler. Deprecated.", "llm_d_inference_scheduler_pd_decision_total",
+	m.pd = f.counter("pd_decision_total", "Decisions of pd-profile-handler. Deprecated.",
+		"llm_d_inference_scheduler_pd_decision_total",
 		[]string{"plugin_name", "plugin_type", "model_name", "decision_type"}, []string{"model_name", "decision_type"})
-	m.rewrites = f.counter("model_rewrite_decisions_total", "Requests whose model an InferenceModelRewrite chose.", ext+"model_rewrite_decisions_total",
-		[]string{"model_rewrite_name", "model_name", "target_model"}, []string{"model_rewrite_name", "model_name", "target_model"})
-	m.hitBytes = f.histogram("prefix_indexer_hit_bytes", "How much of a prompt its endpoint was known to hold.", ext+"prefix_indexer_hit_bytes", hitByteBuckets, []string{"plugin_name", "plugin_type"}, []string{})
-	m.hitRatio = f.histogram("prefix_indexer_hit_ratio", "Which share of a prompt its endpoint was known to hold.", ext+"prefix_indexer_hit_ratio", ratioBuckets, []string{"plugin_name", "plugin_type"}, []string{})
-	m.queueTime = f.histogram("flow_control_request_queue_duration_seconds", "Time in the flow-control queue.", ext+"flow_control_request_queue_duration_seconds", queueBuckets,
+	m.rewrites = f.counter("model_rewrite_decisions_total", "Requests whose model an InferenceModelRewrite chose.",
+		ext+"model_rewrite_decisions_total",
+		[]string{"model_rewrite_name", "model_name", "target_model"},
+		[]string{"model_rewrite_name", "model_name", "target_model"})
+	m.hitBytes = f.histogram("prefix_indexer_hit_bytes", "How much of a prompt its endpoint was known to hold.",
+		ext+"prefix_indexer_hit_bytes", hitByteBuckets, []string{"plugin_name", "plugin_type"}, []string{})
+	m.hitRatio = f.histogram("prefix_indexer_hit_ratio", "Which share of a prompt its endpoint was known to hold.",
+		ext+"prefix_indexer_hit_ratio", ratioBuckets, []string{"plugin_name", "plugin_type"}, []string{})
+	m.queueTime = f.histogram("flow_control_request_queue_duration_seconds", "Time in the flow-control queue.",
+		ext+"flow_control_request_queue_duration_seconds", queueBuckets,
 		append([]string{"outcome"}, flowLabels...), append([]string{"outcome"}, flowLabels...))
-	m.enqueueTime = f.histogram("flow_control_request_enqueue_duration_seconds", "Time that entering the queue took.", ext+"flow_control_request_enqueue_duration_seconds", microBuckets,
+	m.enqueueTime = f.histogram("flow_control_request_enqueue_duration_seconds", "Time that entering the queue took.",
+		ext+"flow_control_request_enqueue_duration_seconds", microBuckets,
 		[]string{"fairness_id", "priority", "outcome"}, []string{"fairness_id", "priority", "outcome"})
-	m.queueSize = f.gauge("flow_control_queue_size", "Requests that wait.", ext+"flow_control_queue_size", flowLabels, flowLabels)
-	m.queueBytes = f.gauge("flow_control_queue_bytes", "Bytes that wait.", ext+"flow_control_queue_bytes", flowLabels, flowLabels)
-	m.flowTotal = f.counter("flow_control_requests_total", "Requests that left flow control, by outcome.", "", []string{"outcome", "priority", "inference_pool"}, nil)
-	m.revocationsIssued = f.counter("flow_control_revocations_issued_total", "Requests in flight that were evicted, by the priority for which.", "", []string{"priority", "inference_pool"}, nil)
-	m.revocations = f.counter("flow_control_revocations_total", "Evicted requests by how they ended.", "", []string{"outcome", "inference_pool"}, nil)
-	m.confirmation = f.histogram("flow_control_revocation_confirmation_seconds", "From an eviction to the end of the request's stream.", "",
+	m.queueSize = f.gauge("flow_control_queue_size", "Requests that wait.", ext+"flow_control_queue_size", flowLabels,
+		flowLabels)
+	m.queueBytes = f.gauge("flow_control_queue_bytes", "Bytes that wait.", ext+"flow_control_queue_bytes", flowLabels,
+		flowLabels)
+	m.flowTotal = f.counter("flow_control_requests_total", "Requests that left flow control, by outcome.", "",
+		[]string{"outcome", "priority", "inference_pool"}, nil)
+	m.revocationsIssued = f.counter("flow_control_revocations_issued_total",
+		"Requests in flight that were evicted, by the priority for which.", "", []string{"priority", "inference_pool"},
+		nil)
+	m.revocations = f.counter("flow_control_revocations_total", "Evicted requests by how they ended.", "",
+		[]string{"outcome", "inference_pool"}, nil)
+	m.confirmation = f.histogram("flow_control_revocation_confirmation_seconds",
+		"From an eviction to the end of the request's stream.", "",
 		[]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}, []string{"inference_pool"}, nil)
-	m.pollErrors = f.counter("datalayer_poll_errors_total", "Scrapes that failed.", "llm_d_inference_scheduler_datalayer_poll_errors_total", []string{"source_type"}, []string{"source_type"})
-	m.extractErrors = f.counter("datalayer_extract_errors_total", "Scraped pages that could not be read.", "llm_d_inference_scheduler_datalayer_extract_errors_total",
+	m.pollErrors = f.counter("datalayer_poll_errors_total", "Scrapes that failed.",
+		"llm_d_inference_scheduler_datalayer_poll_errors_total", []string{"source_type"}, []string{"source_type"})
+	m.extractErrors = f.counter("datalayer_extract_errors_total", "Scraped pages that could not be read.",
+		"llm_d_inference_scheduler_datalayer_extract_errors_total",
 		[]string{"source_type", "extractor_type"}, []string{"source_type", "extractor_type"})
 	m.extractErrors.add(0, "metrics-data-source", "core-metrics-extractor")
-	m.cycle = f.histogram("flow_control_dispatch_cycle_duration_seconds", "Time of one round of flow control.", ext+"flow_control_dispatch_cycle_duration_seconds", microBuckets, nil, []string{})
+	m.cycle = f.histogram("flow_control_dispatch_cycle_duration_seconds", "Time of one round of flow control.",
+		ext+"flow_control_dispatch_cycle_duration_seconds", microBuckets, nil, []string{})
 	return m
 }
 

@@ -29,7 +29,8 @@ func ObservePool(reg prometheus.Registerer, k *Picking, pool string) error {
 // Describe sends nothing: which series exist depends on the configuration.
 func (c *poolCollector) Describe(chan<- *prometheus.Desc) {}
 
-func (c *poolCollector) gauge(out chan<- prometheus.Metric, name, help string, v float64, labels []string, values ...string) {
+func (c *poolCollector) gauge(out chan<- prometheus.Metric, name, help string, v float64, labels []string,
+	values ...string) {
 	d := c.desc[name]
 	if d == nil {
 		d = prometheus.NewDesc(name, "[ALPHA] "+help, labels, nil)
@@ -56,9 +57,12 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 	for i := range v.States {
 		s := &v.States[i]
 		all[i] = int32(i)
-		kv, queue, running = append(kv, s.KVUsage), append(queue, float64(s.Waiting)), append(running, float64(s.Running))
-		c.gauge(out, epps+"per_endpoint_queue_size", "Waiting requests by endpoint.", float64(s.Waiting), []string{"name", "model_server_endpoint"}, c.pool, s.Name)
-		c.gauge(out, "inference_pool_per_pod_queue_size", "Waiting requests by endpoint.", float64(s.Waiting), []string{"name", "model_server_pod"}, c.pool, s.Name)
+		kv, queue, running = append(kv, s.KVUsage), append(queue, float64(s.Waiting)),
+			append(running, float64(s.Running))
+		c.gauge(out, epps+"per_endpoint_queue_size", "Waiting requests by endpoint.", float64(s.Waiting),
+			[]string{"name", "model_server_endpoint"}, c.pool, s.Name)
+		c.gauge(out, "inference_pool_per_pod_queue_size", "Waiting requests by endpoint.", float64(s.Waiting),
+			[]string{"name", "model_server_pod"}, c.pool, s.Name)
 	}
 	name := []string{"name"}
 	for _, f := range []struct {
@@ -75,7 +79,8 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 	for _, pl := range p.Plugins() {
 		if x, ok := pl.(prefixMetrics); ok {
 			n := float64(x.IndexSize())
-			c.gauge(out, epps+"prefix_indexer_size", "Blocks that the prefix index remembers.", n, []string{"plugin_name", "plugin_type"}, pl.Name(), pl.Type())
+			c.gauge(out, epps+"prefix_indexer_size", "Blocks that the prefix index remembers.", n,
+				[]string{"plugin_name", "plugin_type"}, pl.Name(), pl.Type())
 			c.gauge(out, "inference_extension_prefix_indexer_size", "Blocks that the prefix index remembers.", n, nil)
 		}
 		if x, ok := pl.(interface {
@@ -93,8 +98,10 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 				labels := []string{"endpoint_name", "namespace", "producer_name", "fairness_id", "priority"}
 				for flow, l := range flows {
 					values := []string{s.Name, s.Namespace, pl.Name(), flow[0], flow[1]}
-					c.gauge(out, epps+"inflight_requests", "Requests in flight by endpoint and flow.", l.requests, labels, values...)
-					c.gauge(out, epps+"inflight_tokens", "Tokens in flight by endpoint and flow.", l.tokens, labels, values...)
+					c.gauge(out, epps+"inflight_requests", "Requests in flight by endpoint and flow.", l.requests,
+						labels, values...)
+					c.gauge(out, epps+"inflight_tokens", "Tokens in flight by endpoint and flow.", l.tokens, labels,
+						values...)
 				}
 			}
 		}
@@ -103,8 +110,10 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 		return
 	}
 	saturation := p.Detector().Saturation(now, v, all)
-	c.gauge(out, epps+"flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
-	c.gauge(out, "inference_extension_flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation, []string{"inference_pool"}, c.pool)
+	c.gauge(out, epps+"flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation,
+		[]string{"inference_pool"}, c.pool)
+	c.gauge(out, "inference_extension_flow_control_pool_saturation", "How full the pool is; 1 is full.", saturation,
+		[]string{"inference_pool"}, c.pool)
 	s := m.FlowControl().Snapshot(now)
 	type program struct{ service, wait float64 }
 	programs, weighed := map[string]program{}, false
@@ -120,20 +129,27 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 	}
 	for id, q := range programs {
 		if q.service > 0 {
-			c.gauge(out, epps+"program_aware_attained_service_tokens", "Service that a program has had lately.", q.service, []string{"program_id"}, id)
+			c.gauge(out, epps+"program_aware_attained_service_tokens", "Service that a program has had lately.",
+				q.service, []string{"program_id"}, id)
 		}
-		c.gauge(out, epps+"program_aware_avg_wait_time_milliseconds", "How long a program's requests waited; of several under one label, the longest.", q.wait, []string{"program_id"}, id)
+		c.gauge(out, epps+"program_aware_avg_wait_time_milliseconds",
+			"How long a program's requests waited; of several under one label, the longest.", q.wait,
+			[]string{"program_id"}, id)
 	}
 	if slices.ContainsFunc(p.Plugins(), func(pl picker.Plugin) bool { return pl.Type() == flowcontrol.ProgramAware }) {
 		index := 0.0 // nothing was weighed yet
 		if weighed {
 			index = s.FairnessIndex
 		}
-		c.gauge(out, epps+"program_aware_jains_fairness_index", "Jain's index over the programs' waits; 1 is fair, 0 before anything was weighed.", index, nil)
+		c.gauge(out, epps+"program_aware_jains_fairness_index",
+			"Jain's index over the programs' waits; 1 is fair, 0 before anything was weighed.", index, nil)
 	}
 	if x := c.k.o.Metrics; x != nil && x.revoked.Load() {
-		c.gauge(out, epps+"flow_control_reclaim_target", "By how much the pool was too full when requests were evicted last.", s.ReclaimTarget, []string{"inference_pool"}, c.pool)
-		c.gauge(out, epps+"flow_control_pending_reclaim", "What evictions are still expected to free.", s.PendingReclaim, []string{"inference_pool"}, c.pool)
+		c.gauge(out, epps+"flow_control_reclaim_target",
+			"By how much the pool was too full when requests were evicted last.", s.ReclaimTarget,
+			[]string{"inference_pool"}, c.pool)
+		c.gauge(out, epps+"flow_control_pending_reclaim", "What evictions are still expected to free.",
+			s.PendingReclaim, []string{"inference_pool"}, c.pool)
 	}
 	if u, ok := p.Detector().(interface {
 		StaleEndpoints(loads []flowcontrol.Load, now machine.Time) int
@@ -143,6 +159,7 @@ func (c *poolCollector) collect(out chan<- prometheus.Metric, m *core.Machine, n
 			s := &v.States[i]
 			loads = append(loads, flowcontrol.Load{Scraped: s.Scraped, UpdatedAt: s.UpdatedAt, KVUsage: s.KVUsage})
 		}
-		c.gauge(out, epps+"flow_control_stale_endpoints", "Endpoints whose metrics are too old.", float64(u.StaleEndpoints(loads, now)), []string{"detector"}, p.Detector().Name())
+		c.gauge(out, epps+"flow_control_stale_endpoints", "Endpoints whose metrics are too old.",
+			float64(u.StaleEndpoints(loads, now)), []string{"detector"}, p.Detector().Name())
 	}
 }

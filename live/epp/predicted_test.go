@@ -101,7 +101,8 @@ func text(s string) func(http.ResponseWriter, *http.Request) {
 }
 
 // What the second of three endpoints alone would do in time.
-const secondBest = `{"predictions":[{"ttft_ms":500,"tpot_ms":9},{"ttft_ms":50,"tpot_ms":9},{"ttft_ms":300,"tpot_ms":9}]}`
+const secondBest = `{"predictions":[{"ttft_ms":500,"tpot_ms":9},{"ttft_ms":50,"tpot_ms":9},{"ttft_ms":300,` +
+	`"tpot_ms":9}]}`
 
 // events is a recorder that can be asked.
 type events struct {
@@ -137,7 +138,8 @@ func predictingFor(t *testing.T, rec flow.Recorder, endpoints int) (*Picking, *f
 	s := httptest.NewServer(f)
 	t.Cleanup(s.Close)
 	t.Cleanup(func() { close(f.gone) })
-	p := pickerOf(t, predicts, picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{s.URL}, Training: s.URL}})
+	p := pickerOf(t, predicts,
+		picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{s.URL}, Training: s.URL}})
 	k := picking(t, "", endpoints, func(o *PickingOptions) { o.Picker, o.Stream.Recorder = p, rec })
 	k.waiting(1, 2, 8)
 	return k, f, s
@@ -172,27 +174,35 @@ func TestPredictionsDecide(t *testing.T) {
 	if x.endpoint != "127.0.0.2:8000" {
 		t.Fatalf("got %+v, want w1, which alone is in time", x)
 	}
-	if list := f.questions(); len(list) != 3 || list[2].Waiting != 8 || list[0].InputTokens == 0 || list[0].Generated != 1 {
+	if list := f.questions(); len(list) != 3 || list[2].Waiting != 8 || list[0].InputTokens == 0 ||
+		list[0].Generated != 1 {
 		t.Errorf("asked about %+v", list)
 	}
 	d := x.s.Request().Decision.Explain()
-	if p := d.Profiles[0].Endpoints[0].Predicted; p == nil || p.TTFTMs != 50 || *p.TTFTHeadroomMs != 50 || *p.TPOTHeadroomMs != 11 {
+	if p := d.Profiles[0].Endpoints[0].Predicted; p == nil || p.TTFTMs != 50 || *p.TTFTHeadroomMs != 50 ||
+		*p.TPOTHeadroomMs != 11 {
 		t.Errorf("explained %+v", p)
 	}
 	// A stream of three tokens, and what it took, in two samples.
 	x.fx.Reset()
-	x.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", "200", "content-type", "text/event-stream")})
+	x.tell(stream.Message{Kind: stream.ResponseHeaders,
+		Head: header.Of(":status", "200", "content-type", "text/event-stream")})
 	for i := range 3 {
-		x.tell(stream.Message{Kind: stream.ResponseBody, Body: fmt.Appendf(nil, "data: {\"choices\":[{\"delta\":{\"content\":\"t%d\"}}]}\n\n", i)})
+		x.tell(stream.Message{Kind: stream.ResponseBody,
+			Body: fmt.Appendf(nil, "data: {\"choices\":[{\"delta\":{\"content\":\"t%d\"}}]}\n\n", i)})
 	}
-	x.tell(stream.Message{Kind: stream.ResponseBody, Body: []byte("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n"), End: true})
+	x.tell(stream.Message{Kind: stream.ResponseBody,
+		Body: []byte("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}\n\ndata: " +
+			"[DONE]\n\n"), End: true})
 	x.leave()
 	list := f.waitSamples(t, 2)
-	if a, b := list[0], list[1]; a.TTFTMs <= 0 || a.TPOTMs != 0 || a.Waiting != 2 || b.TPOTMs <= 0 || b.TTFTMs != 0 || b.Prefix != 0 {
+	if a, b := list[0], list[1]; a.TTFTMs <= 0 || a.TPOTMs != 0 || a.Waiting != 2 || b.TPOTMs <= 0 || b.TTFTMs != 0 ||
+		b.Prefix != 0 {
 		t.Errorf("samples %+v", list)
 	}
 	checked := rec.steps(flow.PredictionChecked)
-	if len(checked) != 1 || checked[0].Details.Get("predicted_ttft_ms") != 50.0 || checked[0].Endpoint != "127.0.0.2:8000" {
+	if len(checked) != 1 || checked[0].Details.Get("predicted_ttft_ms") != 50.0 ||
+		checked[0].Endpoint != "127.0.0.2:8000" {
 		t.Errorf("recorded %+v", checked)
 	}
 }
@@ -228,7 +238,8 @@ func TestPredictionMetrics(t *testing.T) {
 	f := &fakePredictor{answer: text(secondBest), gone: make(chan struct{})}
 	s := httptest.NewServer(f)
 	t.Cleanup(s.Close)
-	p := pickerOf(t, predicts, picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{s.URL}}})
+	p := pickerOf(t, predicts,
+		picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{s.URL}}})
 	m := NewPickMetrics(reg, "pool")
 	k := picking(t, "", 3, func(o *PickingOptions) { o.Picker, o.Metrics = p, m })
 	k.waiting(1, 2, 8)
@@ -259,7 +270,8 @@ func TestPredictionMetrics(t *testing.T) {
 		if c.twin == "" {
 			continue
 		}
-		if now := strings.Join(seriesOf(reg, c.twin+c.family), "\n") + "\n"; !strings.Contains(now, c.more+"\n") || !strings.Contains(now, by) {
+		if now := strings.Join(seriesOf(reg, c.twin+c.family), "\n") + "\n"; !strings.Contains(now, c.more+"\n") ||
+			!strings.Contains(now, by) {
 			t.Errorf("%s%s: %s; expected …%s", c.twin, c.family, now, c.more)
 		}
 	}
@@ -269,8 +281,10 @@ func TestPredictionMetrics(t *testing.T) {
 	// Without the plug-in there is nothing to name: document 004's times alone.
 	reg = prometheus.NewRegistry()
 	m = NewPickMetrics(reg, "pool")
-	m.objective.measured(pickerOf(t, "plugins: [{type: queue-scorer}]", picker.Options{}), r, 150*time.Millisecond, 0, m.labels.request(r))
-	if a, b := len(seriesOf(reg, "inference_objective_inference_request_metric")), len(seriesOf(reg, "llm_d_epp_inference_request_metric")); a != 2 || b != 0 {
+	m.objective.measured(pickerOf(t, "plugins: [{type: queue-scorer}]", picker.Options{}), r, 150*time.Millisecond, 0,
+		m.labels.request(r))
+	if a, b := len(seriesOf(reg, "inference_objective_inference_request_metric")),
+		len(seriesOf(reg, "llm_d_epp_inference_request_metric")); a != 2 || b != 0 {
 		t.Errorf("without the plug-in %d and %d gauges; expected 2 and 0", a, b)
 	}
 }
@@ -311,7 +325,10 @@ func TestPredictorDoesNotAnswer(t *testing.T) {
 			f.say(text(strings.Replace(secondBest, "500", "null", 1)))
 		},
 		"without a field": func(f *fakePredictor, _ *httptest.Server) { f.say(text(`{"predictions":[{},{},{}]}`)) },
-		"too few":         func(f *fakePredictor, _ *httptest.Server) { f.say(text(`{"predictions":[{"ttft_ms":5,"tpot_ms":9}]}`)) },
+		"too few": func(f *fakePredictor,
+			_ *httptest.Server) {
+			f.say(text(`{"predictions":[{"ttft_ms":5,"tpot_ms":9}]}`))
+		},
 		"too many": func(f *fakePredictor, _ *httptest.Server) {
 			f.say(text(strings.Replace(secondBest, "[", `[{"ttft_ms":5,"tpot_ms":9},`, 1)))
 		},
@@ -327,7 +344,8 @@ func TestPredictorDoesNotAnswer(t *testing.T) {
 				t.Errorf("got %+v, want w0, which has the shortest queue", x)
 			}
 			x.leave()
-			if failed := rec.steps(flow.CallFailed); len(failed) != 1 || failed[0].Details.Get("plugin") != "predicted-latency-producer" {
+			if failed := rec.steps(flow.CallFailed); len(failed) != 1 ||
+				failed[0].Details.Get("plugin") != "predicted-latency-producer" {
 				t.Errorf("recorded %+v", failed)
 			}
 			if name == "gone" {

@@ -76,13 +76,15 @@ type served struct {
 }
 
 func newServed(s *Server, k *Picking, wire wire, peer context.Context) *served {
-	c := &served{s: s, k: k, out: outbox{wire: wire, m: s.m}, peer: peer, machine: core.NewStream(k.m, k, k.number.Add(1))}
+	c := &served{s: s, k: k, out: outbox{wire: wire, m: s.m}, peer: peer,
+		machine: core.NewStream(k.m, k, k.number.Add(1))}
 	c.fx.List = c.room[:0]
 	c.machine.Over = func() {
 		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), func() error { c.over(); return nil })
 	}
-	c.drive = drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: c.machine, Effects: &c.fx,
-		Now: s.o.Now, Carry: c.carry, Panicked: c.panicked, Rang: c.rang})
+	c.drive = drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: c.machine,
+		Effects: &c.fx,
+		Now:     s.o.Now, Carry: c.carry, Panicked: c.panicked, Rang: c.rang})
 	return c
 }
 
@@ -326,7 +328,8 @@ func (c *served) result() (done bool, err error) {
 			return
 		}
 		if err = c.out.failed(); err != nil {
-			c.machine.Input(now, &stream.Message{Kind: stream.PeerGone, Reason: "the stream to Envoy broke: " + err.Error()}, fx)
+			c.machine.Input(now, &stream.Message{Kind: stream.PeerGone,
+				Reason: "the stream to Envoy broke: " + err.Error()}, fx)
 			return
 		}
 		switch c.machine.Result() {

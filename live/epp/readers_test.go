@@ -22,7 +22,8 @@ func TestWhoReadsThePages(t *testing.T) {
 		readers                   Readers
 		local, elsewhere, withKey int // of /metrics
 	}{{LocalReaders, 200, 403, 200}, {AllReaders, 200, 200, 200}, {KnownReaders, 401, 401, 200}} {
-		o := Options{Registry: prometheus.NewRegistry(), Pages: map[string]http.Handler{"/debug/pprof/": page, "GET /debug/state": page},
+		o := Options{Registry: prometheus.NewRegistry(),
+			Pages:      map[string]http.Handler{"/debug/pprof/": page, "GET /debug/state": page},
 			MetricsFor: c.readers, MetricsTokens: serve.NewTokens([]string{"secret"})}
 		h := o.metricsPages()
 		ask := func(path, from, token string) int {
@@ -39,11 +40,16 @@ func TestWhoReadsThePages(t *testing.T) {
 			return w.Code
 		}
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/state"} {
-			if local, elsewhere, wrong, known := ask(path, "127.0.0.1:1", ""), ask(path, "203.0.113.5:1", ""), ask(path, "203.0.113.5:1", "x"), ask(path, "203.0.113.5:1", "secret"); local != 200 || elsewhere != 403 || wrong != 403 || known != 200 {
+			if local, elsewhere, wrong, known := ask(path, "127.0.0.1:1", ""), ask(path, "203.0.113.5:1", ""),
+				ask(path, "203.0.113.5:1", "x"),
+				ask(path, "203.0.113.5:1", "secret"); local != 200 || elsewhere != 403 || wrong != 403 ||
+				known != 200 {
 				t.Errorf("%s: %d here, %d and %d elsewhere, %d with a token", path, local, elsewhere, wrong, known)
 			}
 		}
-		if local, elsewhere, known := ask("/metrics", "127.0.0.1:1", ""), ask("/metrics", "203.0.113.5:1", ""), ask("/metrics", "203.0.113.5:1", "secret"); local != c.local || elsewhere != c.elsewhere || known != c.withKey {
+		if local, elsewhere, known := ask("/metrics", "127.0.0.1:1", ""), ask("/metrics", "203.0.113.5:1", ""),
+			ask("/metrics", "203.0.113.5:1", "secret"); local != c.local || elsewhere != c.elsewhere ||
+			known != c.withKey {
 			t.Errorf("%v: /metrics: %d here, %d elsewhere, %d with a token", c.readers, local, elsewhere, known)
 		}
 	}
@@ -65,7 +71,8 @@ func TestDeadListenersAreTold(t *testing.T) {
 		if err := s.listeners[what].Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := serve.Until(t.Context(), time.Second, s.Failed(), s.Stop); exit.Of(err) != exit.Broken || !strings.Contains(err.Error(), what) {
+		if err := serve.Until(t.Context(), time.Second, s.Failed(), s.Stop); exit.Of(err) != exit.Broken ||
+			!strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -42,11 +42,15 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 	}
 	discovery := p.EndpointDiscovery()
 	if discovery == nil && o.Objects == "" && o.Endpoints == nil {
-		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
+		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; "+
+			"declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
 	}
 	g = &Generation{Registry: prometheus.NewRegistry()}
-	po := PickingOptions{Config: core.Config{Picker: p, Stream: o.Hold, EmitScores: o.EmitScores, DocumentHeaders: o.PodHeaders, ExplainHeaders: o.ExplainHeaders, Explain: flow.Explained(o.Hold.Recorder), History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics), Describe: o.Inputs != nil},
-		Made: o.Made(), Inputs: o.Inputs, Now: s.now, PoolName: o.PoolName, Metrics: s.metrics, Hosts: o.Hosts, KV: KVOptions{Registry: g.Registry}, Log: o.Log}
+	po := PickingOptions{Config: core.Config{Picker: p, Stream: o.Hold, EmitScores: o.EmitScores,
+		DocumentHeaders: o.PodHeaders, ExplainHeaders: o.ExplainHeaders, Explain: flow.Explained(o.Hold.Recorder),
+		History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics), Describe: o.Inputs != nil},
+		Made: o.Made(), Inputs: o.Inputs, Now: s.now, PoolName: o.PoolName, Metrics: s.metrics, Hosts: o.Hosts,
+		KV: KVOptions{Registry: g.Registry}, Log: o.Log}
 	po.Stream.Errors = o.Errors
 	if g.Picking, err = NewPicking(po); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
@@ -72,8 +76,9 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 	if o.Objects == "" {
 		found(true)
 	} else {
-		g.objects, err = OpenObjectsDir(g.Picking, ObjectsOptions{Dir: o.Objects, Namespace: o.Namespace, Pool: o.PoolName,
-			Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: discovery != nil}, o.Log, found)
+		g.objects, err = OpenObjectsDir(g.Picking,
+			ObjectsOptions{Dir: o.Objects, Namespace: o.Namespace, Pool: o.PoolName,
+				Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: discovery != nil}, o.Log, found)
 	}
 	return g, err
 }
@@ -174,7 +179,8 @@ func (r *Generations) Collect(out chan<- prometheus.Metric) { r.Current().Regist
 func (r *Generations) Pages() map[string]http.Handler {
 	out := map[string]http.Handler{}
 	for pattern := range r.Current().Pages() {
-		out[pattern] = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.Current().Pages()[pattern].ServeHTTP(w, req) })
+		out[pattern] = http.HandlerFunc(
+			func(w http.ResponseWriter, req *http.Request) { r.Current().Pages()[pattern].ServeHTTP(w, req) })
 	}
 	return out
 }

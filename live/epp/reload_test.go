@@ -60,11 +60,13 @@ type reloadRig struct {
 func startReloadable(t *testing.T, change ...func(*StandaloneOptions)) *reloadRig {
 	t.Helper()
 	dir := t.TempDir()
-	r := &reloadRig{t: t, path: filepath.Join(dir, "epp.yaml"), endpoints: filepath.Join(dir, "endpoints.yaml"), log: &lockedBuffer{}}
+	r := &reloadRig{t: t, path: filepath.Join(dir, "epp.yaml"), endpoints: filepath.Join(dir, "endpoints.yaml"),
+		log: &lockedBuffer{}}
 	r.pods("a")
 	r.write(r.path, r.config("queue-scorer"))
-	o := StandaloneOptions{Config: []byte(r.config("queue-scorer")), ConfigName: r.path, ConfigPath: r.path, PoolName: "pool",
-		Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", History: 100,
+	o := StandaloneOptions{Config: []byte(r.config("queue-scorer")), ConfigName: r.path, ConfigPath: r.path,
+		PoolName: "pool",
+		Address:  "127.0.0.1:0", HealthAddress: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", History: 100,
 		RefreshMetrics: time.Hour, Log: slog.New(slog.NewTextHandler(r.log, nil))}
 	for _, f := range change {
 		f(&o)
@@ -159,7 +161,8 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	}
 
 	r.write(r.endpoints, "endpoints: [{name: b, address: nowhere, port: \"1\"}]")
-	until(t, "the bad endpoints are told", func() bool { return strings.Contains(r.log.String(), "endpoints[0].address: found") })
+	until(t, "the bad endpoints are told",
+		func() bool { return strings.Contains(r.log.String(), "endpoints[0].address: found") })
 	x = r.generations.testAsk(context.Background(), chat(2), hello)
 	if x.endpoint != "127.0.0.1:1" {
 		t.Errorf("bad endpoints replaced good ones: %q", x.endpoint)

@@ -51,7 +51,8 @@ func TestScraperIsLogged(t *testing.T) {
 		t.Helper()
 		eventually.Is(t, fmt.Sprintf("%d lines with %q", n, text), func() bool { return log.count(text) >= n })
 	}
-	const reads, fails = "the scraper reads the endpoint's metrics", "scraper=metrics-data-source error=\"out of order\""
+	const reads, fails = "the scraper reads the endpoint's metrics",
+		"scraper=metrics-data-source error=\"out of order\""
 	until(reads, 2)
 	broken.Store(true)
 	until(fails, 2)

@@ -60,8 +60,11 @@ func newScraper(k *Picking) *scraper {
 	sources := k.m.Sources()
 	for i := range sources {
 		src := &sources[i]
-		p := &pageSource{Source: src, client: &http.Client{Timeout: src.Timeout.Duration(), CheckRedirect: serve.Stay, Transport: &http.Transport{MaxIdleConnsPerHost: 1,
-			IdleConnTimeout: time.Minute, TLSClientConfig: &tls.Config{InsecureSkipVerify: src.InsecureSkipVerify}}}}
+		p := &pageSource{Source: src,
+			client: &http.Client{Timeout: src.Timeout.Duration(), CheckRedirect: serve.Stay,
+				Transport: &http.Transport{MaxIdleConnsPerHost: 1,
+					IdleConnTimeout: time.Minute,
+					TLSClientConfig: &tls.Config{InsecureSkipVerify: src.InsecureSkipVerify}}}}
 		if len(src.Extractors) > 0 {
 			p.reader = metrics.NewReader(src.Wants)
 		}
@@ -79,7 +82,8 @@ func (s *scraper) scrape(t *core.Target, source int) {
 	f := s.fetches[key]
 	if f == nil {
 		src := s.sources[source]
-		f = &fetch{pageFetch: newPageFetch(src.client, src.Timeout.Duration(), src.URL(t)), endpoint: t.ID(), wanted: make(chan struct{}, 1)}
+		f = &fetch{pageFetch: newPageFetch(src.client, src.Timeout.Duration(), src.URL(t)), endpoint: t.ID(),
+			wanted: make(chan struct{}, 1)}
 		s.fetches[key] = f
 		s.wg.Go(func() { // one goroutine for all pages: a new one would have to grow its stack for each
 			defer f.close()
@@ -118,7 +122,8 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 	if src.reader != nil && err == nil {
 		src.mu.Lock()
 		defer src.mu.Unlock()
-		msg.Err = guarded(s.k.o.Log, "the reading of a page", "", func() (err error) { // extractors say what they want of it
+		// extractors say what they want of it
+		msg.Err = guarded(s.k.o.Log, "the reading of a page", "", func() (err error) {
 			msg.Page, err = src.reader.Read(page)
 			return err
 		})
@@ -128,7 +133,8 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 		s.failed(f, key, msg.Err, err == nil)
 	} else {
 		if f.failing || !f.reading {
-			s.k.o.Log.Info("epp: the scraper reads the endpoint's metrics", "endpoint", f.endpoint, "url", f.url, "scraper", src.Source.Source.Type())
+			s.k.o.Log.Info("epp: the scraper reads the endpoint's metrics", "endpoint", f.endpoint, "url", f.url,
+				"scraper", src.Source.Source.Type())
 		}
 		f.failing, f.reading = false, true
 		if s.k.o.Scraped != nil {
@@ -148,7 +154,8 @@ func (s *scraper) failed(f *fetch, key fetchKey, err error, had bool) {
 	}
 	s.k.o.Metrics.ScrapeFailed(src.Source.Source.Type(), extractor)
 	if !f.failing {
-		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", f.endpoint, "url", f.url, "scraper", src.Source.Source.Type(), "error", err)
+		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", f.endpoint, "url", f.url,
+			"scraper", src.Source.Source.Type(), "error", err)
 	}
 	f.failing = true
 }
@@ -160,7 +167,8 @@ func (s *scraper) unread(e *core.Effect) {
 	s.k.o.Metrics.ScrapeFailed(src.Source.Source.Type(), e.Plugin.Type())
 	if f := s.fetches[fetchKey{e.Target, e.Source}]; f != nil && !f.unreadable {
 		f.unreadable = true
-		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", e.Target.ID(), "url", f.url, "scraper", src.Source.Source.Type(), "error", e.Err)
+		s.k.o.Log.Warn("epp: scrape failed; the endpoint keeps its last metrics", "endpoint", e.Target.ID(), "url",
+			f.url, "scraper", src.Source.Source.Type(), "error", e.Err)
 	}
 }
 

@@ -41,8 +41,10 @@ func TestDocumentScrapers(t *testing.T) {
 	t.Parallel()
 	page := func(lines string) *string { return &lines }
 	typed := func(name, value string) string { return fmt.Sprintf("# TYPE %s gauge\n%s %s\n", name, name, value) }
-	whole := typed("vllm_queue_length", "3") + typed("vllm_active_requests", "5") + typed("vllm_gpu_utilization", "0.45") +
-		typed("vllm_tokens_per_second", "120") + typed("vllm_request_latency_p99", "0.25") + typed("vllm_kv_cache_usage_percent", "72") +
+	whole := typed("vllm_queue_length", "3") + typed("vllm_active_requests", "5") +
+		typed("vllm_gpu_utilization", "0.45") +
+		typed("vllm_tokens_per_second", "120") + typed("vllm_request_latency_p99", "0.25") +
+		typed("vllm_kv_cache_usage_percent", "72") +
 		typed("vllm_kv_cache_hit_rate", "0.8") + typed("vllm_kv_cache_prefix_hashes", "40")
 	var main, custom atomic.Pointer[string]
 	main.Store(page(whole))
@@ -84,8 +86,10 @@ func TestDocumentScrapers(t *testing.T) {
 		t.Fatalf("%s: (-want +got)\n%s", what, cmp.Diff(want, got))
 	}
 	all := func() seen {
-		return seen{picker.Metrics{Waiting: 3, Running: 5, KVUsage: .72, Custom: map[string]float64{"gpu_utilization": .45, "tokens_per_second": 120,
-			"request_latency_p99": .25, "kv_cache_hit_rate": .8, "kv_cache_prefix_hashes": 40, "custom_queue_depth": 7}}, true}
+		return seen{picker.Metrics{Waiting: 3, Running: 5, KVUsage: .72,
+			Custom: map[string]float64{"gpu_utilization": .45, "tokens_per_second": 120,
+				"request_latency_p99": .25, "kv_cache_hit_rate": .8, "kv_cache_prefix_hashes": 40,
+				"custom_queue_depth": 7}}, true}
 	}
 	reaches("all figures", all())
 

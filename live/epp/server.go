@@ -164,7 +164,8 @@ func Start(o Options) (*Server, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	s := &Server{o: o, health: health.NewServer(), listeners: map[string]net.Listener{}, m: newMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
+	s := &Server{o: o, health: health.NewServer(), listeners: map[string]net.Listener{},
+		m: newMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
 		checks: healthChecks{peers: map[string]*checker{}}}
 	open := func(what, address string) (net.Listener, error) {
 		if address == "" {
@@ -193,7 +194,8 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 
-	options := append(StreamServerOptions(), grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(cmp.Or(o.MaxRecvBytes, 64<<20)), grpc.UnaryInterceptor(s.checks.intercept))
+	options := append(StreamServerOptions(), grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxRecvMsgSize(cmp.Or(o.MaxRecvBytes, 64<<20)), grpc.UnaryInterceptor(s.checks.intercept))
 	if o.MaxSendBytes > 0 {
 		options = append(options, grpc.MaxSendMsgSize(o.MaxSendBytes))
 	}

@@ -137,8 +137,10 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 		reg = plugins.Builtin()
 	}
 	began := time.Now()
-	p, err := picker.New(cfg, reg, picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0, Predictor: o.Predictor,
-		Panicked: logPanics(o.Log), Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
+	p, err := picker.New(cfg, reg,
+		picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset,
+			Detail: o.History > 0, Predictor: o.Predictor,
+			Panicked: logPanics(o.Log), Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
 	if err != nil {
 		return nil, err
 	}
@@ -150,19 +152,22 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 
 // obeyClients adds ClientHeaders' plug-in.
 func (o *StandaloneOptions) obeyClients(c *config.Config) error {
-	if o.ClientHeaders == "" || slices.ContainsFunc(c.Plugins, func(p config.Plugin) bool { return p.Type == plugins.TypeClientHeaders }) {
+	if o.ClientHeaders == "" ||
+		slices.ContainsFunc(c.Plugins, func(p config.Plugin) bool { return p.Type == plugins.TypeClientHeaders }) {
 		return nil
 	}
 	doc, err := strictyaml.Parse([]byte(o.ClientHeaders), strictyaml.Options{File: "client headers", Kubernetes: true})
 	if err == nil {
-		c.Plugins = append(c.Plugins, config.Plugin{Name: plugins.TypeClientHeaders, Type: plugins.TypeClientHeaders, Parameters: doc.Root()})
+		c.Plugins = append(c.Plugins,
+			config.Plugin{Name: plugins.TypeClientHeaders, Type: plugins.TypeClientHeaders, Parameters: doc.Root()})
 	}
 	return err
 }
 
 // Made is what a log of inputs says of the picker that BuildPicker builds.
 func (o *StandaloneOptions) Made() inputlog.Header {
-	h := inputlog.Header{Name: o.ConfigName, Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
+	h := inputlog.Header{Name: o.ConfigName, Seed: o.Seed, AllowExperimental: o.AllowExperimental,
+		IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
 		Predictor: o.Predictor != nil, ScrapeInterval: machine.FromDuration(o.RefreshMetrics)}
 	if o.Config != nil {
 		text := string(o.Config)
@@ -183,11 +188,15 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	if began.IsZero() {
 		began = time.Now()
 	}
-	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) }, generations: NewGenerations()}
+	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) },
+		generations: NewGenerations()}
 	reg := prometheus.NewRegistry()
 	s.metrics = NewPickMetrics(reg, o.PoolName)
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: epps + "info", Help: "[ALPHA] What runs."}, []string{"commit", "build_ref"})
-	oldInfo := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "inference_extension_info", Help: "[ALPHA] What runs." + older}, []string{"commit", "build_ref"})
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: epps + "info", Help: "[ALPHA] What runs."},
+		[]string{"commit", "build_ref"})
+	oldInfo := prometheus.NewGaugeVec(
+		prometheus.GaugeOpts{Name: "inference_extension_info", Help: "[ALPHA] What runs." + older},
+		[]string{"commit", "build_ref"})
 	reg.MustRegister(info, oldInfo, s.generations)
 	info.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
 	oldInfo.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
@@ -197,8 +206,10 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		return nil, err
 	}
 	s.generations.Replace(g)
-	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress, Pickers: s.generations,
-		Now: s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), Wrap: o.Wrap, MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes,
+	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress,
+		Pickers: s.generations,
+		Now:     s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), Wrap: o.Wrap,
+		MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes,
 		MetricsFor: o.MetricsFor, MetricsTokens: o.MetricsTokens}
 	if o.Secure {
 		if server.TLS, err = serverTLS(&o); err != nil {

@@ -84,7 +84,8 @@ type factory struct {
 }
 
 // twinOf registers the metric that named makes under both names; an empty old one is none.
-func twinOf[M any](f factory, tell func(M, float64), name, help, old string, labels, oldLabels []string, named func(name, help string, labels []string) vector[M]) twin[M] {
+func twinOf[M any](f factory, tell func(M, float64), name, help, old string, labels, oldLabels []string,
+	named func(name, help string, labels []string) vector[M]) twin[M] {
 	t := single(f, named(epps+name, "[ALPHA] "+help, labels), tell)
 	f.reg.MustRegister(t.main)
 	if old != "" {
@@ -104,9 +105,10 @@ func single[M any](f factory, main vector[M], tell func(M, float64)) twin[M] {
 }
 
 func (f factory) counter(name, help, old string, labels, oldLabels []string) twinCounter {
-	return twinOf(f, prometheus.Counter.Add, name, help, old, labels, oldLabels, func(name, help string, labels []string) vector[prometheus.Counter] {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	})
+	return twinOf(f, prometheus.Counter.Add, name, help, old, labels, oldLabels,
+		func(name, help string, labels []string) vector[prometheus.Counter] {
+			return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		})
 }
 
 // counterRenamed has the same labels under both names, spelled differently.
@@ -119,13 +121,16 @@ func (f factory) counterRenamed(name, help, old string, labels, oldLabels []stri
 }
 
 func (f factory) gauge(name, help, old string, labels, oldLabels []string) twinGauge {
-	return twinOf(f, prometheus.Gauge.Add, name, help, old, labels, oldLabels, func(name, help string, labels []string) vector[prometheus.Gauge] {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	})
+	return twinOf(f, prometheus.Gauge.Add, name, help, old, labels, oldLabels,
+		func(name, help string, labels []string) vector[prometheus.Gauge] {
+			return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		})
 }
 
 func (f factory) histogram(name, help, old string, buckets []float64, labels, oldLabels []string) twinHistogram {
-	return twinOf(f, prometheus.Observer.Observe, name, help, old, labels, oldLabels, func(name, help string, labels []string) vector[prometheus.Observer] {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	})
+	return twinOf(f, prometheus.Observer.Observe, name, help, old, labels, oldLabels,
+		func(name, help string, labels []string) vector[prometheus.Observer] {
+			return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets},
+				labels)
+		})
 }

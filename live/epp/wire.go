@@ -48,17 +48,21 @@ func (in *incoming) take(m *extprocv3.ProcessingRequest) {
 	*in = incoming{known: true, described: m.MetadataContext != nil, served: servedBy(metadata)}
 	in.subset, in.hinted = subsetOf(metadata)
 	if m.ProtocolConfig != nil {
-		in.configured, in.modes = true, stream.Modes{Request: modeOf(m.ProtocolConfig.RequestBodyMode), Response: modeOf(m.ProtocolConfig.ResponseBodyMode)}
+		in.configured, in.modes = true,
+			stream.Modes{Request: modeOf(m.ProtocolConfig.RequestBodyMode),
+				Response: modeOf(m.ProtocolConfig.ResponseBodyMode)}
 	}
 	switch x := m.Request.(type) {
 	case *extprocv3.ProcessingRequest_RequestHeaders:
-		in.kind, in.head, in.end = stream.Headers, headersOf(x.RequestHeaders.GetHeaders()), x.RequestHeaders.GetEndOfStream()
+		in.kind, in.head, in.end = stream.Headers, headersOf(x.RequestHeaders.GetHeaders()),
+			x.RequestHeaders.GetEndOfStream()
 	case *extprocv3.ProcessingRequest_RequestBody:
 		in.kind, in.body, in.end = stream.Body, x.RequestBody.GetBody(), x.RequestBody.GetEndOfStream()
 	case *extprocv3.ProcessingRequest_RequestTrailers:
 		in.kind = stream.Trailers
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		in.kind, in.head, in.end = stream.ResponseHeaders, headersOf(x.ResponseHeaders.GetHeaders()), x.ResponseHeaders.GetEndOfStream()
+		in.kind, in.head, in.end = stream.ResponseHeaders, headersOf(x.ResponseHeaders.GetHeaders()),
+			x.ResponseHeaders.GetEndOfStream()
 	case *extprocv3.ProcessingRequest_ResponseBody:
 		in.kind, in.body, in.end = stream.ResponseBody, x.ResponseBody.GetBody(), x.ResponseBody.GetEndOfStream()
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
@@ -149,7 +153,8 @@ func (o *outgoing) message() *extprocv3.ProcessingResponse {
 		case stream.FullDuplex:
 			r.BodyMutation = streamed(e)
 		case stream.Buffered:
-			r = &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove), BodyMutation: replaced(e)}
+			r = &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove),
+				BodyMutation: replaced(e)}
 		}
 		out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{Response: r}}
 	case stream.PassRequestTrailers:
@@ -162,12 +167,14 @@ func (o *outgoing) message() *extprocv3.ProcessingResponse {
 		if o.modes.Response == stream.FullDuplex {
 			m = streamed(e)
 		}
-		out.Response = &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: m}}}
+		out.Response = &extprocv3.ProcessingResponse_ResponseBody{
+			ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: m}}}
 	case stream.PassResponseTrailers:
 		out.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}
 	case stream.SendAnswer:
 		out.Response = &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
-			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil), Body: e.Answer.Body}}
+			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil),
+			Body: e.Answer.Body}}
 	}
 	return out
 }
@@ -182,7 +189,9 @@ func replaced(e *stream.Effect) *extprocv3.BodyMutation {
 
 // streamed is a piece of a body that has no other limits than its own.
 func streamed(e *stream.Effect) *extprocv3.BodyMutation {
-	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: e.Body, EndOfStream: e.End}}}
+	return &extprocv3.BodyMutation{
+		Mutation: &extprocv3.BodyMutation_StreamedResponse{
+			StreamedResponse: &extprocv3.StreamedBodyResponse{Body: e.Body, EndOfStream: e.End}}}
 }
 
 func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
@@ -191,8 +200,9 @@ func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
 	}
 	m := &extprocv3.HeaderMutation{RemoveHeaders: remove}
 	for _, h := range set {
-		m.SetHeaders = append(m.SetHeaders, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)},
-			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
+		m.SetHeaders = append(m.SetHeaders,
+			&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)},
+				AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
 	}
 	return m
 }

@@ -82,7 +82,8 @@ func (r *wireRig) openFor(model string, headers ...string) wireStream {
 	}
 	s := wireStream{c, r.t}
 	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
-		RequestHeaders: headMessage(append([]string{":method", "POST", ":path", "/v1/chat/completions"}, headers...)...)}})
+		RequestHeaders: headMessage(
+			append([]string{":method", "POST", ":path", "/v1/chat/completions"}, headers...)...)}})
 	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
 		RequestBody: bodyMessage(`{"model":"`+model+`","messages":[{"role":"user","content":"hello"}]}`, true)}})
 	return s
@@ -91,10 +92,14 @@ func (r *wireRig) openFor(model string, headers ...string) wireStream {
 // respond sends the response's headers and a piece of its body.
 func (s wireStream) respond(piece string, end bool) {
 	s.t.Helper()
-	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headMessage(":status", "200", "content-type", "text/event-stream")}})
-	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: bodyMessage(piece, false)}})
+	s.send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_ResponseHeaders{
+			ResponseHeaders: headMessage(":status", "200", "content-type", "text/event-stream")}})
+	s.send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: bodyMessage(piece, false)}})
 	if end {
-		s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: bodyMessage("", true)}})
+		s.send(&extprocv3.ProcessingRequest{
+			Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: bodyMessage("", true)}})
 	}
 }
 
@@ -120,8 +125,12 @@ func TestStreamEndsWhereNobodyLooksAtTheResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := wireStream{c, t}
-	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headMessage(":method", "POST", ":path", "/v1/messages/count_tokens")}})
-	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: bodyMessage(`{"model":"m","messages":[{"role":"user","content":"hello"}]}`, true)}})
+	s.send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestHeaders{
+			RequestHeaders: headMessage(":method", "POST", ":path", "/v1/messages/count_tokens")}})
+	s.send(&extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestBody{
+			RequestBody: bodyMessage(`{"model":"m","messages":[{"role":"user","content":"hello"}]}`, true)}})
 	if m := s.next(); m.GetRequestHeaders() == nil {
 		t.Fatalf("the request's headers were answered with %v", m)
 	}
@@ -140,11 +149,12 @@ func TestAPeerThatDoesNotReadHoldsNoPlace(t *testing.T) {
 	t.Parallel()
 	var held atomic.Bool
 	k := picking(t, crowded, 1, func(o *PickingOptions) {
-		o.Stream = stream.Config{Hold: true, HoldLimit: 50 * machine.Millisecond, MetadataBytes: 4, Recorder: flow.Func(func(e flow.Event) {
-			if e.Step == flow.Part1Sent {
-				held.Store(true)
-			}
-		})}
+		o.Stream = stream.Config{Hold: true, HoldLimit: 50 * machine.Millisecond, MetadataBytes: 4,
+			Recorder: flow.Func(func(e flow.Event) {
+				if e.Step == flow.Part1Sent {
+					held.Store(true)
+				}
+			})}
 	})
 	const window = 64 << 10
 	rig := startWire(t, k, grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window))

@@ -15,12 +15,14 @@ import (
 // an index: batching, msgpack, ZMTP, TCP, decoding, hashing, indexing.
 func BenchmarkWire(b *testing.B) {
 	const blocks, tokens = 64, 16
-	x, err := NewIndexer(IndexerOptions{Subscriber: SubscriberOptions{Bind: "tcp://127.0.0.1:0", Feed: kvfeed.Config{Gaps: kvfeed.GapsIgnore}}})
+	x, err := NewIndexer(IndexerOptions{
+		Subscriber: SubscriberOptions{Bind: "tcp://127.0.0.1:0", Feed: kvfeed.Config{Gaps: kvfeed.GapsIgnore}}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer x.Close()
-	p, err := NewPublisher(PublisherOptions{Topic: topic, Connect: []string{x.Endpoint()}, BatchEvents: 16, QueueMessages: 1 << 20, ReplayMessages: 1})
+	p, err := NewPublisher(PublisherOptions{Topic: topic, Connect: []string{x.Endpoint()}, BatchEvents: 16,
+		QueueMessages: 1 << 20, ReplayMessages: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

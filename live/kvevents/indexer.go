@@ -83,13 +83,15 @@ const (
 
 // NewIndexer starts an indexer; Close ends it.
 func NewIndexer(opts IndexerOptions) (*Indexer, error) {
-	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kvindex.New(opts.Index), began: time.Now(), posted: make(chan kvindex.Message, maxPosted),
-		told: -changeEvery, decoder: kvcodec.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
+	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kvindex.New(opts.Index), began: time.Now(),
+		posted: make(chan kvindex.Message, maxPosted),
+		told:   -changeEvery, decoder: kvcodec.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
 	if x.log == nil {
 		x.log = slog.New(slog.DiscardHandler)
 	}
 	x.view = x.ix.View()
-	x.drive = drive.New(drive.Options[kvindex.Message, *kvindex.Effects]{Machine: x.ix, Effects: new(kvindex.Effects), Now: drive.Since(x.began), Carry: x.carry})
+	x.drive = drive.New(drive.Options[kvindex.Message, *kvindex.Effects]{Machine: x.ix, Effects: new(kvindex.Effects),
+		Now: drive.Since(x.began), Carry: x.carry})
 	opts.Subscriber.Handle = x.handle
 	var err error
 	if x.sub, err = NewSubscriber(opts.Subscriber); err != nil {

@@ -100,7 +100,8 @@ func subscriber(t *testing.T, o SubscriberOptions) *Subscriber {
 }
 
 func stored(n int) kv.Event {
-	return kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{kv.EngineHash(n + 1)}, Tokens: []uint32{uint32(n)}, BlockTokens: 1, Medium: kv.MediumGPU, Group: kv.NoGroup}
+	return kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{kv.EngineHash(n + 1)}, Tokens: []uint32{uint32(n)},
+		BlockTokens: 1, Medium: kv.MediumGPU, Group: kv.NoGroup}
 }
 
 // Both ways to connect carry events in every format.
@@ -114,7 +115,8 @@ func TestBothWaysAndAllFormats(t *testing.T) {
 				var p *Publisher
 				if central {
 					s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Handle: c.take})
-					p = publisher(t, PublisherOptions{Connect: []string{s.Endpoint()}, Format: format, Interval: time.Hour})
+					p = publisher(t, PublisherOptions{Connect: []string{s.Endpoint()}, Format: format,
+						Interval: time.Hour})
 				} else {
 					p = publisher(t, PublisherOptions{Format: format, Interval: time.Hour})
 					s := subscriber(t, SubscriberOptions{Handle: c.take})
@@ -135,7 +137,8 @@ func TestBothWaysAndAllFormats(t *testing.T) {
 				if kvcodec.IsJSON(got.Payload) {
 					b, err = kvcodec.DecodeJSON(got.Payload, kvcodec.Limits{})
 				}
-				if err != nil || len(b.Events) != 2 || b.Events[0].Kind != kv.Stored || b.Events[1].Kind != kv.Cleared || b.At < 1e9 {
+				if err != nil || len(b.Events) != 2 || b.Events[0].Kind != kv.Stored ||
+					b.Events[1].Kind != kv.Cleared || b.At < 1e9 {
 					t.Fatalf("%v %+v", err, b)
 				}
 			})
@@ -298,9 +301,10 @@ func TestHostilePeers(t *testing.T) {
 		raw() // silent
 		greeting := append([]byte{0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 0, 'N', 'U', 'L', 'L'}, make([]byte, 48)...)
 		for name, bytes := range map[string][]byte{
-			"not ZMTP":                []byte("GET / HTTP/1.1\r\n\r\n" + strings.Repeat("x", 64)),
-			"a huge frame":            append(greeting, 6, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
-			"broken metadata":         append(greeting, 4, 12, 5, 'R', 'E', 'A', 'D', 'Y', 200, 'a', 'b', 'c', 'd', 'e'),
+			"not ZMTP":     []byte("GET / HTTP/1.1\r\n\r\n" + strings.Repeat("x", 64)),
+			"a huge frame": append(greeting, 6, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+			"broken metadata": append(greeting, 4, 12, 5, 'R', 'E', 'A', 'D', 'Y', 200, 'a', 'b', 'c', 'd',
+				'e'),
 			"an empty command":        append(greeting, 4, 0),
 			"endless little frames":   append(greeting, []byte(strings.Repeat("\x01\x00", 1000))...),
 			"a command without READY": append(greeting, 4, 3, 2, 'H', 'I'),
@@ -398,7 +402,8 @@ func TestReplayIsBounded(t *testing.T) {
 	ask := func() (got []uint64) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := askReplay(ctx, p.ReplayEndpoint(), 3, 1<<20, func(_ string, seq uint64, _ []byte) { got = append(got, seq) }); err != nil {
+		if err := askReplay(ctx, p.ReplayEndpoint(), 3, 1<<20,
+			func(_ string, seq uint64, _ []byte) { got = append(got, seq) }); err != nil {
 			t.Fatal(err)
 		}
 		return got
@@ -413,7 +418,8 @@ func TestReplayIsBounded(t *testing.T) {
 	if got := ask(); fmt.Sprint(got) != "[20]" {
 		t.Fatalf("got %v", got)
 	}
-	if err := askReplay(t.Context(), "ipc:///x", 0, 1, nil); err == nil || !strings.Contains(err.Error(), "expected tcp://") {
+	if err := askReplay(t.Context(), "ipc:///x", 0, 1, nil); err == nil ||
+		!strings.Contains(err.Error(), "expected tcp://") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -422,7 +428,8 @@ func TestReplayIsBounded(t *testing.T) {
 // waits. All the same they leave in order, in batches of the usual size.
 func TestPublishDoesNotWaitForItsEncoder(t *testing.T) {
 	t.Parallel()
-	for batch, o := range map[int]PublisherOptions{1: {Interval: -1, BatchEvents: 7}, 4: {Interval: time.Hour, BatchEvents: 4}} {
+	for batch, o := range map[int]PublisherOptions{1: {Interval: -1, BatchEvents: 7},
+		4: {Interval: time.Hour, BatchEvents: 4}} {
 		var sizes []int
 		var sent []kv.EngineHash
 		encoding, encode := make(chan struct{}), make(chan struct{})
@@ -480,7 +487,8 @@ func TestHeartbeat(t *testing.T) {
 	c := newCollector()
 	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Handle: c.take})
 	publisher(t, PublisherOptions{Connect: []string{s.Endpoint()}, Heartbeat: 5 * time.Millisecond})
-	publisher(t, PublisherOptions{Topic: kv.Topic{Pod: "j", Model: "m"}, Connect: []string{s.Endpoint()}, Format: JSON, Heartbeat: 5 * time.Millisecond})
+	publisher(t, PublisherOptions{Topic: kv.Topic{Pod: "j", Model: "m"}, Connect: []string{s.Endpoint()}, Format: JSON,
+		Heartbeat: 5 * time.Millisecond})
 	c.wait(t, "both", func(got []Delivery) bool {
 		pods := map[string]bool{}
 		for _, d := range got {

@@ -129,7 +129,8 @@ func NewPublisher(opts PublisherOptions) (*Publisher, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Publisher{opts: opts, topic: []byte(cmp.Or(opts.TopicText, opts.Topic.String())), cancel: cancel, wake: make(chan struct{}, 1),
+	p := &Publisher{opts: opts, topic: []byte(cmp.Or(opts.TopicText, opts.Topic.String())), cancel: cancel,
+		wake: make(chan struct{}, 1),
 		done: make(chan struct{}), subs: map[*outbox]struct{}{}, last: time.Now()}
 	p.pub = peers{kind: zmq4.Pub, maxMessage: 1 << 16, log: opts.Log, serve: p.serve}
 	p.replays = peers{kind: zmq4.Router, maxMessage: 1 << 16, log: opts.Log, serve: p.serveReplay}
@@ -293,7 +294,8 @@ func (p *Publisher) send(events []kv.Event) {
 	p.text = text
 	payload := bytes.Clone(text) // to be kept: no more than is counted
 	if p.opts.Log.Enabled(context.Background(), slog.LevelInfo) {
-		p.opts.Log.Info("KV_EVENT published", "pod_id", p.opts.Topic.Pod, "sequence", p.seq, "events", tell(batch.Events), "bytes", len(payload), "subscribers", len(p.subs))
+		p.opts.Log.Info("KV_EVENT published", "pod_id", p.opts.Topic.Pod, "sequence", p.seq, "events",
+			tell(batch.Events), "bytes", len(payload), "subscribers", len(p.subs))
 	}
 	if p.opts.OnSend != nil {
 		p.opts.OnSend(p.seq, batch.Events)

@@ -21,7 +21,8 @@ func (p *Publisher) serveReplay(ctx context.Context, c *conn) {
 			return
 		}
 		if len(frames) == 0 || len(frames) > 2 || len(frames[len(frames)-1]) != 8 {
-			p.opts.Log.Warn("replay request refused: expected an empty frame and 8 bytes of sequence", "frames", len(frames))
+			p.opts.Log.Warn("replay request refused: expected an empty frame and 8 bytes of sequence", "frames",
+				len(frames))
 			return
 		}
 		from := binary.BigEndian.Uint64(frames[len(frames)-1])
@@ -61,7 +62,8 @@ func (p *Publisher) bufferedFrom(from uint64) (published, bool) {
 
 // askReplay asks an endpoint for messages and hands them out until the end
 // marker. The context bounds it.
-func askReplay(ctx context.Context, endpoint string, from uint64, maxMessage int, each func(topic string, seq uint64, payload []byte)) error {
+func askReplay(ctx context.Context, endpoint string, from uint64, maxMessage int,
+	each func(topic string, seq uint64, payload []byte)) error {
 	address, err := endpointAddress(endpoint)
 	if err != nil {
 		return err
@@ -95,7 +97,8 @@ func askReplay(ctx context.Context, endpoint string, from uint64, maxMessage int
 			topic, frames = string(frames[0]), frames[1:]
 		case 2: // older vLLM leaves the topic out
 		default:
-			return fmt.Errorf("replay from %s: %d frames, expected [\"\", topic, sequence, payload]", endpoint, len(frames)+1)
+			return fmt.Errorf("replay from %s: %d frames, expected [\"\", topic, sequence, payload]", endpoint,
+				len(frames)+1)
 		}
 		seq, err := kv.DecodeSequence(frames[0])
 		if err != nil {

@@ -88,17 +88,18 @@ func TestLongReplay(t *testing.T) {
 	}
 	c := newCollector()
 	first := true
-	s := subscriber(t, SubscriberOptions{ReplayTimeout: 2 * time.Second, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay, HoldMessages: 2}, Handle: func(d Delivery) {
-		if first { // it takes its time
-			first = false
-			for range 5 {
-				p.Publish(stored(0))
+	s := subscriber(t, SubscriberOptions{ReplayTimeout: 2 * time.Second,
+		Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay, HoldMessages: 2}, Handle: func(d Delivery) {
+			if first { // it takes its time
+				first = false
+				for range 5 {
+					p.Publish(stored(0))
+				}
 			}
-		}
-		pause := time.NewTimer(60 * time.Millisecond)
-		<-pause.C
-		c.take(d)
-	}})
+			pause := time.NewTimer(60 * time.Millisecond)
+			<-pause.C
+			c.take(d)
+		}})
 	if err := s.Dial(topic, p.Endpoint(), p.ReplayEndpoint()); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,8 @@ func TestLongReplay(t *testing.T) {
 // for replays at the address that it comes from.
 func TestReplayOfWhoComes(t *testing.T) {
 	t.Parallel()
-	p := publisher(t, PublisherOptions{Topic: kv.Topic{Pod: "decode-0", Model: "m"}, Interval: -1, Replay: "tcp://127.0.0.1:0"})
+	p := publisher(t, PublisherOptions{Topic: kv.Topic{Pod: "decode-0", Model: "m"}, Interval: -1,
+		Replay: "tcp://127.0.0.1:0"})
 	for i := range 5 {
 		p.Publish(stored(i))
 	}
@@ -122,7 +124,8 @@ func TestReplayOfWhoComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", ReplayPort: number, Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
+	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", ReplayPort: number, Handle: c.take,
+		Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
 	if err := p.pub.dial(t.Context(), s.Endpoint(), loopbackOf(p.addr, s.Endpoint())); err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,8 @@ func loopbackOf(own net.Addr, endpoint string) net.Addr {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(strings.TrimPrefix(endpoint, "tcp://"))
-	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() || (ip.To4() == nil) != (tcp.IP.To4() == nil) {
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() ||
+		(ip.To4() == nil) != (tcp.IP.To4() == nil) {
 		return nil
 	}
 	return &net.TCPAddr{IP: tcp.IP}

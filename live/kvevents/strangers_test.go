@@ -17,7 +17,8 @@ import (
 // say sends a message under any topic over one connection.
 func say(t *testing.T, c *conn, topic string, seq uint64, e kv.Event) {
 	t.Helper()
-	if err := c.Send([]byte(topic), kv.EncodeSequence(seq), kvcodec.AppendBatch(nil, kv.Batch{Events: []kv.Event{e}}, kvcodec.ArrayForm)); err != nil {
+	if err := c.Send([]byte(topic), kv.EncodeSequence(seq),
+		kvcodec.AppendBatch(nil, kv.Batch{Events: []kv.Event{e}}, kvcodec.ArrayForm)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -54,9 +55,11 @@ func TestReplayIsAskedOfTheSenderAlone(t *testing.T) {
 		}()
 	}
 	c := newCollector()
-	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{""}, ReplayPort: port, Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
+	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{""}, ReplayPort: port,
+		Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
 	pub := dialRaw(t, s.Endpoint(), zmq4.Pub)
-	for i, topic := range []string{"kv@127.0.0.9:8000@m", "kv@[::ffff:127.0.0.9]:8000@m", "kv@127.0.0.9@m", "kv@decode-0@m"} {
+	for i, topic := range []string{"kv@127.0.0.9:8000@m", "kv@[::ffff:127.0.0.9]:8000@m", "kv@127.0.0.9@m",
+		"kv@decode-0@m"} {
 		say(t, pub, topic, 5, stored(i))
 	}
 	for range 4 {
@@ -76,7 +79,8 @@ func TestChurnOfPods(t *testing.T) {
 	stays := dialRaw(t, s.Endpoint(), zmq4.Pub)
 	for round := range 5 {
 		say(t, stays, "kv@stays@m", uint64(round), stored(0))
-		c.wait(t, "the one that stays", func(d []Delivery) bool { return len(d) > 0 && d[len(d)-1].From.Pod == "stays" })
+		c.wait(t, "the one that stays",
+			func(d []Delivery) bool { return len(d) > 0 && d[len(d)-1].From.Pod == "stays" })
 		gone := dialRaw(t, s.Endpoint(), zmq4.Pub)
 		for i := range places - 5 {
 			say(t, gone, fmt.Sprintf("kv@gone-%d-%d@m", round, i), 0, stored(i))
@@ -138,11 +142,13 @@ func TestNamesAreBounded(t *testing.T) {
 	c := newCollector()
 	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{""}, Handle: c.take})
 	pub := dialRaw(t, s.Endpoint(), zmq4.Pub)
-	for _, bad := range []string{"kv@" + strings.Repeat("x", 200_000) + "@m", "kv@\xff@m", "kv@a:1@" + strings.Repeat("m", 10_000), "kv@a\nb@m"} {
+	for _, bad := range []string{"kv@" + strings.Repeat("x", 200_000) + "@m", "kv@\xff@m",
+		"kv@a:1@" + strings.Repeat("m", 10_000), "kv@a\nb@m"} {
 		say(t, pub, bad, 0, stored(1))
 	}
 	say(t, pub, "kv@a:1@m", 0, stored(2))
-	if got := c.wait(t, "the good one", func(d []Delivery) bool { return len(d) > 0 }); len(got) != 1 || got[0].From.Pod != "a:1" {
+	if got := c.wait(t, "the good one", func(d []Delivery) bool { return len(d) > 0 }); len(got) != 1 ||
+		got[0].From.Pod != "a:1" {
 		t.Errorf("%v", got)
 	}
 }

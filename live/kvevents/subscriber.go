@@ -118,9 +118,12 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, now: drive.Since(time.Now()), dialed: map[string]context.CancelFunc{},
-		feeds: bounded.New[string, *feed](bounded.Limits{}, nil), ended: bounded.New[string, *feed](bounded.Limits{}, nil)}
-	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log, serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, kv.Topic{}, "") }}
+	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, now: drive.Since(time.Now()),
+		dialed: map[string]context.CancelFunc{},
+		feeds:  bounded.New[string, *feed](bounded.Limits{}, nil),
+		ended:  bounded.New[string, *feed](bounded.Limits{}, nil)}
+	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log,
+		serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, kv.Topic{}, "") }}
 	if opts.Bind != "" {
 		var err error
 		if s.addr, err = s.sub.listen(ctx, opts.Bind); err != nil {
@@ -272,7 +275,8 @@ func (s *Subscriber) tell(ctx context.Context, from kv.Topic, replay string, m k
 		case full:
 			if old := s.oldest(); old != nil {
 				old.end()
-				s.handle(Delivery{From: kv.Topic{Pod: old.pod, Model: old.model}, Lost: "too many pods: its place went to another one"})
+				s.handle(Delivery{From: kv.Topic{Pod: old.pod, Model: old.model},
+					Lost: "too many pods: its place went to another one"})
 			}
 		case f == nil:
 			return
@@ -313,7 +317,8 @@ func (s *Subscriber) feed(ctx context.Context, from kv.Topic, replay string) (f 
 			cfg.Gaps = kvfeed.GapsDrop
 		}
 		f = &feed{s: s, pod: from.Pod, model: from.Model, feed: kvfeed.New(cfg), replay: replay}
-		f.drive = drive.New(drive.Options[kvfeed.Message, *kvfeed.Effects]{Machine: f.feed, Effects: new(kvfeed.Effects), Now: s.now, Carry: f.carry})
+		f.drive = drive.New(drive.Options[kvfeed.Message, *kvfeed.Effects]{Machine: f.feed,
+			Effects: new(kvfeed.Effects), Now: s.now, Carry: f.carry})
 	}
 	s.feeds.Put(from.Pod, f, 0)
 	return f, false
@@ -339,7 +344,8 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 		m.payload = frames[n-1]
 	}
 	if len(m.payload) == 0 {
-		s.opts.Log.Warn("KV event message dropped: expected the frames topic, sequence, payload", "pod", pod, "frames", len(frames))
+		s.opts.Log.Warn("KV event message dropped: expected the frames topic, sequence, payload", "pod", pod, "frames",
+			len(frames))
 		return m, false
 	}
 	if len(frames) > 1 && strings.HasPrefix(string(frames[0]), kv.TopicPrefix) { // else it names nobody

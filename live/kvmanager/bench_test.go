@@ -39,7 +39,9 @@ func BenchmarkScore(b *testing.B) {
 				pods = append(pods, "10.0.0."+string(rune('0'+i/10))+string(rune('0'+i%10))+":8000")
 			}
 			pub := func(pod string) *kvevents.Publisher {
-				p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Topic: kv.Topic{Pod: pod, Model: "m"}, Connect: []string{m.ZMQEndpoint()}, Interval: -1})
+				p, err := kvevents.NewPublisher(
+					kvevents.PublisherOptions{Topic: kv.Topic{Pod: pod, Model: "m"}, Connect: []string{m.ZMQEndpoint()},
+						Interval: -1})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -50,7 +52,8 @@ func BenchmarkScore(b *testing.B) {
 			}
 			for _, pod := range pods {
 				p := pub(pod)
-				p.Publish(kv.Event{Kind: kv.Stored, Hashes: hashes, Tokens: ids, BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
+				p.Publish(kv.Event{Kind: kv.Stored, Hashes: hashes, Tokens: ids, BlockTokens: 16, Medium: kv.MediumGPU,
+					Group: kv.NoGroup})
 				p.Close()
 			}
 			for len(m.latest.Load().names) < len(pods) {
@@ -70,7 +73,8 @@ func BenchmarkScore(b *testing.B) {
 							return
 						default:
 						}
-						e := kv.Event{Kind: kv.Stored, Hashes: make([]kv.EngineHash, 256), Tokens: make([]uint32, 4096), BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup}
+						e := kv.Event{Kind: kv.Stored, Hashes: make([]kv.EngineHash, 256), Tokens: make([]uint32, 4096),
+							BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup}
 						for k := range e.Tokens {
 							e.Tokens[k] = i*7919 + uint32(k)
 						}
@@ -78,7 +82,8 @@ func BenchmarkScore(b *testing.B) {
 							e.Hashes[k] = kv.EngineHash(uint64(i)<<32 + uint64(k) + 1<<60)
 						}
 						p.Publish(e)
-						p.Publish(kv.Event{Kind: kv.Removed, Hashes: slices.Clone(e.Hashes), Medium: kv.MediumGPU, Group: kv.NoGroup})
+						p.Publish(kv.Event{Kind: kv.Removed, Hashes: slices.Clone(e.Hashes), Medium: kv.MediumGPU,
+							Group: kv.NoGroup})
 					}
 				}()
 			}
@@ -90,7 +95,8 @@ func BenchmarkScore(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				at := time.Now()
-				resp, err := http.Post("http://"+m.HTTPAddress()+"/api/v1/score", "application/json", strings.NewReader(string(body)))
+				resp, err := http.Post("http://"+m.HTTPAddress()+"/api/v1/score", "application/json",
+					strings.NewReader(string(body)))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -35,12 +35,14 @@ func (m *Manager) handler() http.Handler {
 
 // elsewhere answers what no other handler takes.
 func elsewhere(w http.ResponseWriter, r *http.Request) {
-	const here = "POST /api/v1/score, GET /api/v1/cache/state, /api/v1/cache/pod/{id}, /api/v1/cache/block/{hash}, /healthz, /readyz and /metrics"
+	const here = "POST /api/v1/score, GET /api/v1/cache/state, /api/v1/cache/pod/{id}, /api/v1/cache/block/{hash}, " +
+		"/healthz, /readyz and /metrics"
 	method := ""
 	switch path := r.URL.Path; {
 	case path == "/api/v1/score":
 		method = http.MethodPost
-	case path == "/api/v1/cache/state", path == "/healthz", path == "/readyz", path == "/metrics", strings.HasPrefix(path, "/api/v1/cache/pod/"), strings.HasPrefix(path, "/api/v1/cache/block/"):
+	case path == "/api/v1/cache/state", path == "/healthz", path == "/readyz", path == "/metrics",
+		strings.HasPrefix(path, "/api/v1/cache/pod/"), strings.HasPrefix(path, "/api/v1/cache/block/"):
 		method = http.MethodGet
 	}
 	if method == "" {
@@ -48,7 +50,8 @@ func elsewhere(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Allow", method)
-	fail(w, http.StatusMethodNotAllowed, fmt.Errorf("%.20s is not answered at %.200s: expected %s", r.Method, r.URL.Path, method))
+	fail(w, http.StatusMethodNotAllowed,
+		fmt.Errorf("%.20s is not answered at %.200s: expected %s", r.Method, r.URL.Path, method))
 }
 
 // ready answers 200 while the index can be asked.
@@ -174,7 +177,8 @@ func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(req.CandidatePods) > maxCandidates {
-		fail(w, http.StatusBadRequest, fmt.Errorf("candidate_pods has %d elements, the limit is %d", len(req.CandidatePods), maxCandidates))
+		fail(w, http.StatusBadRequest,
+			fmt.Errorf("candidate_pods has %d elements, the limit is %d", len(req.CandidatePods), maxCandidates))
 		return
 	}
 	known := m.latest.Load()
@@ -228,7 +232,8 @@ func (m *Manager) readScore(w http.ResponseWriter, r *http.Request) (*scoreReque
 }
 
 // fieldKinds is what the fields of a score request are.
-var fieldKinds = map[string]string{"prompt_blocks": "a list of block hashes", "candidate_pods": "a list of pods' names", "model": "a string", "cache_salt": "a string"}
+var fieldKinds = map[string]string{"prompt_blocks": "a list of block hashes", "candidate_pods": "a list of pods' names",
+	"model": "a string", "cache_salt": "a string"}
 
 // text is the prompt as the engine tokenises it.
 func (req *scoreRequest) text(model string) string {
@@ -262,7 +267,8 @@ func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 	if models := *m.models.Load(); model == "" && len(models) == 1 {
 		model = models[0]
 	} else if model == "" && len(models) > 1 {
-		return nil, fmt.Errorf("the index knows %d models and the request names none: say which with \"model\"", len(models))
+		return nil, fmt.Errorf("the index knows %d models and the request names none: say which with \"model\"",
+			len(models))
 	}
 	ids := req.Prompt.ids
 	if ids == nil {
@@ -311,8 +317,10 @@ func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))
 		return
 	}
-	answer(w, stateResponse{TotalBlocks: s.Pairs, UniqueBlocks: s.Blocks, TotalPods: s.Pods, AverageCacheUtilization: cut(s.Utilization, 2),
-		GlobalHitRate: cut(s.HitRate, 2), CacheSizeTotalGB: cut(float64(s.Bytes)/(1<<30), 1), LastUpdated: m.second(updated)})
+	answer(w, stateResponse{TotalBlocks: s.Pairs, UniqueBlocks: s.Blocks, TotalPods: s.Pods,
+		AverageCacheUtilization: cut(s.Utilization, 2),
+		GlobalHitRate:           cut(s.HitRate, 2), CacheSizeTotalGB: cut(float64(s.Bytes)/(1<<30), 1),
+		LastUpdated: m.second(updated)})
 }
 
 func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
@@ -331,8 +339,10 @@ func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, fmt.Errorf("no events came from a pod %.200q", id))
 		return
 	}
-	resp := podResponse{PodID: id, BlocksCached: p.Blocks, CacheUtilization: cut(p.Utilization, 2), CacheSizeGB: cut(float64(p.Bytes)/(1<<30), 1),
-		HitRate: cut(p.HitRate, 2), EvictionRatePerSec: cut(p.EvictionRate, 2), TopBlocks: []topBlock{}, Status: "healthy", LastHeartbeat: m.second(p.Heard)}
+	resp := podResponse{PodID: id, BlocksCached: p.Blocks, CacheUtilization: cut(p.Utilization, 2),
+		CacheSizeGB: cut(float64(p.Bytes)/(1<<30), 1),
+		HitRate:     cut(p.HitRate, 2), EvictionRatePerSec: cut(p.EvictionRate, 2), TopBlocks: []topBlock{},
+		Status: "healthy", LastHeartbeat: m.second(p.Heard)}
 	if !p.Healthy {
 		resp.Status = "unhealthy"
 	}

@@ -54,7 +54,8 @@ func start(t *testing.T, change func(*Options)) *Manager {
 
 func publish(t *testing.T, m *Manager, from kv.Topic, format kvevents.Format) *kvevents.Publisher {
 	t.Helper()
-	p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Topic: from, Connect: []string{m.ZMQEndpoint()}, Format: format, Interval: -1})
+	p, err := kvevents.NewPublisher(
+		kvevents.PublisherOptions{Topic: from, Connect: []string{m.ZMQEndpoint()}, Format: format, Interval: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,8 @@ func TestDocument(t *testing.T) {
 				if path == "/metrics" {
 					var lines []string
 					for line := range strings.Lines(body) {
-						if !strings.HasPrefix(line, "#") && !strings.Contains(line, "duration") && !strings.Contains(line, "eviction_rate") && !strings.Contains(line, "lag") {
+						if !strings.HasPrefix(line, "#") && !strings.Contains(line, "duration") &&
+							!strings.Contains(line, "eviction_rate") && !strings.Contains(line, "lag") {
 							lines = append(lines, line)
 						}
 					}
@@ -196,7 +198,8 @@ func hideTimes(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range slices.Collect(maps.Keys(v)) {
-			if s, ok := v[key].(string); ok && slices.Contains([]string{"last_access", "last_updated", "last_heartbeat", "timestamp"}, key) {
+			if s, ok := v[key].(string); ok &&
+				slices.Contains([]string{"last_access", "last_updated", "last_heartbeat", "timestamp"}, key) {
 				if _, err := time.Parse(time.RFC3339, s); err == nil && strings.HasSuffix(s, "Z") {
 					v[key] = "a time"
 				}
@@ -223,29 +226,35 @@ func TestFromEnv(t *testing.T) {
 		}
 	}
 	o := DefaultOptions()
-	if err := o.FromEnv(env("ZMQ_BIND_ADDRESS", "tcp://0.0.0.0:5555", "HTTP_PORT", "8181", "INDEX_TTL", "1800", "INDEX_MAX_BLOCKS", "5000",
+	if err := o.FromEnv(env("ZMQ_BIND_ADDRESS", "tcp://0.0.0.0:5555", "HTTP_PORT", "8181", "INDEX_TTL", "1800",
+		"INDEX_MAX_BLOCKS", "5000",
 		"INDEX_CLEANUP_INTERVAL", "5m", "VLLM_KV_BLOCK_SIZE", "64", "VLLM_KV_EVENT_ENABLED", "true",
-		"VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://kv-cache-manager.llm-d-system.svc.cluster.local:6000", "VLLM_KV_EVENT_INTERVAL_MS", "250")); err != nil {
+		"VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://kv-cache-manager.llm-d-system.svc.cluster.local:6000",
+		"VLLM_KV_EVENT_INTERVAL_MS", "250")); err != nil {
 		t.Fatal(err)
 	}
 	want := DefaultOptions()
 	want.ZMQBind, want.HTTPAddress = "tcp://0.0.0.0:5555", "127.0.0.1:8181"
-	want.Index.TTL, want.Index.ForgetAfter, want.Index.MaxBlocks, want.Index.CleanupInterval = 1800*machine.Second, 1800*machine.Second, 5000, 300*machine.Second
+	want.Index.TTL, want.Index.ForgetAfter, want.Index.MaxBlocks, want.Index.CleanupInterval = 1800*machine.Second,
+		1800*machine.Second, 5000, 300*machine.Second
 	want.Index.Hasher.BlockTokens, want.Feed.Wait = 64, 250*machine.Millisecond
 	if diff := cmp.Diff(want, o); diff != "" {
 		t.Fatal(diff)
 	}
 	o = DefaultOptions()
-	if err := o.FromEnv(env("VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://x:6000")); err != nil || o.ZMQBind != "tcp://127.0.0.1:6000" {
+	if err := o.FromEnv(env("VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://x:6000")); err != nil ||
+		o.ZMQBind != "tcp://127.0.0.1:6000" {
 		t.Fatalf("%v %q", err, o.ZMQBind)
 	}
-	if err := o.FromEnv(env("VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://x:6001,tcp://y:6002")); err != nil || o.ZMQBind != "tcp://127.0.0.1:6001" {
+	if err := o.FromEnv(env("VLLM_KV_EVENT_ZMQ_ENDPOINT", "tcp://x:6001,tcp://y:6002")); err != nil ||
+		o.ZMQBind != "tcp://127.0.0.1:6001" {
 		t.Fatalf("%v %q", err, o.ZMQBind)
 	}
 	if err := o.FromEnv(env("VLLM_KV_EVENT_ENABLED", "false")); err != nil || o.ZMQBind != "" {
 		t.Fatalf("%v %q", err, o.ZMQBind)
 	}
-	for name, value := range map[string]string{"HTTP_PORT": "http", "INDEX_TTL": "-1", "INDEX_MAX_BLOCKS": "many", "VLLM_KV_BLOCK_SIZE": "0",
+	for name, value := range map[string]string{"HTTP_PORT": "http", "INDEX_TTL": "-1", "INDEX_MAX_BLOCKS": "many",
+		"VLLM_KV_BLOCK_SIZE":    "0",
 		"VLLM_KV_EVENT_ENABLED": "perhaps", "VLLM_KV_EVENT_ZMQ_ENDPOINT": "nowhere", "VLLM_KV_EVENT_INTERVAL_MS": "0"} {
 		if err := o.FromEnv(env(name, value)); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s=%s: %v", name, value, err)
@@ -258,7 +267,8 @@ func TestFromEnv(t *testing.T) {
 		t.Error("loud was taken")
 	}
 	for text, want := range map[string]Pod{
-		"10.0.0.1:8000@llama=tcp://10.0.0.1:5557,tcp://10.0.0.1:5558": {kv.Topic{Pod: "10.0.0.1:8000", Model: "llama"}, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558"},
+		"10.0.0.1:8000@llama=tcp://10.0.0.1:5557,tcp://10.0.0.1:5558": {kv.Topic{Pod: "10.0.0.1:8000", Model: "llama"},
+			"tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558"},
 		"p=tcp://h:1": {kv.Topic{Pod: "p"}, "tcp://h:1", ""},
 	} {
 		if got, err := ParsePod(text); err != nil || got != want {
@@ -274,7 +284,8 @@ func TestFromEnv(t *testing.T) {
 func TestLogKeys(t *testing.T) {
 	var out lockedBuffer
 	m := start(t, func(o *Options) { o.Log = NewLogger(&out, slog.LevelInfo) })
-	publish(t, m, kv.Topic{Pod: "vllm-decode-pod-1"}, kvevents.JSON).Publish(kv.Event{Kind: kv.Stored, Name: "sha256:abc123...", ByName: true,
+	publish(t, m, kv.Topic{Pod: "vllm-decode-pod-1"},
+		kvevents.JSON).Publish(kv.Event{Kind: kv.Stored, Name: "sha256:abc123...", ByName: true,
 		Hashes: []kv.EngineHash{1}, BlockTokens: 64, Medium: kv.MediumGPU, Group: kv.NoGroup})
 	seen(t, m, 1)
 	m.Close()
@@ -294,8 +305,9 @@ func TestLogKeys(t *testing.T) {
 		}
 		delete(got, "timestamp")
 		delete(got, "processing_time_ms")
-		want := map[string]any{"level": "info", "component": "event_subscriber", "message": "KVEvent received", "event_type": "BLOCK_CREATED",
-			"pod_id": "vllm-decode-pod-1", "block_hash": "sha256:abc123...", "block_size": 64.0, "events": 1.0}
+		want := map[string]any{"level": "info", "component": "event_subscriber", "message": "KVEvent received",
+			"event_type": "BLOCK_CREATED",
+			"pod_id":     "vllm-decode-pod-1", "block_hash": "sha256:abc123...", "block_size": 64.0, "events": 1.0}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -326,13 +338,16 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	m := start(t, func(o *Options) { o.MaxBodyBytes = 1000 })
 	for body, want := range map[string]string{
-		`{`:                              "400 the body is not a score request",
-		``:                               "400 the body is not a score request: it is empty; expected JSON such as",
-		`[]`:                             "400 the body is not a score request: found a JSON array, expected an object",
-		`{"candidate_pods":"a"}`:         "400 the body is not a score request: candidate_pods: found a JSON string, expected a list of pods' names",
-		`{"prompt_blocks":[1]}`:          "400 the body is not a score request: prompt_blocks: found a JSON number, expected a list of block hashes",
-		`{"prompt":"x"} {}`:              "400 the body is not a score request: something follows its closing brace",
-		`{"prompt": 5}`:                  "400 the body is not a score request: prompt: expected a string or an array of token ids",
+		`{`:  "400 the body is not a score request",
+		``:   "400 the body is not a score request: it is empty; expected JSON such as",
+		`[]`: "400 the body is not a score request: found a JSON array, expected an object",
+		`{"candidate_pods":"a"}`: "400 the body is not a score request: candidate_pods: found a JSON string, " +
+			"expected a list of pods' names",
+		`{"prompt_blocks":[1]}`: "400 the body is not a score request: prompt_blocks: found a JSON number, " +
+			"expected a list of block hashes",
+		`{"prompt":"x"} {}`: "400 the body is not a score request: something follows its closing brace",
+		`{"prompt": 5}`: "400 the body is not a score request: prompt: expected a string or an " +
+			"array of token ids",
 		`{}`:                             "400 neither prompt_blocks nor prompt is there",
 		strings.Repeat(" ", 2000) + `{}`: "413 the body is larger than 1000 bytes",
 	} {
@@ -341,7 +356,8 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%.40s: got %s, want %s", body, got, want)
 		}
 	}
-	if status, body := call(t, m, "GET", "/api/v1/cache/pod/nobody", ""); status != 404 || !strings.Contains(body, "nobody") {
+	if status, body := call(t, m, "GET", "/api/v1/cache/pod/nobody", ""); status != 404 ||
+		!strings.Contains(body, "nobody") {
 		t.Errorf("%d %s", status, body)
 	}
 	for request, want := range map[string]string{
@@ -371,15 +387,18 @@ func TestModels(t *testing.T) {
 	ids := make([]uint32, 32)
 	for i, model := range []string{"one", "two"} {
 		publish(t, m, kv.Topic{Pod: "p" + model, Model: model}, kvevents.MsgpackMap).Publish(kv.Event{Kind: kv.Stored,
-			Hashes: []kv.EngineHash{kv.EngineHash(1<<40 + i)}, Tokens: ids[:16*(i+1)], BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
+			Hashes: []kv.EngineHash{kv.EngineHash(1<<40 + i)}, Tokens: ids[:16*(i+1)], BlockTokens: 16,
+			Medium: kv.MediumGPU, Group: kv.NoGroup})
 	}
 	seen(t, m, 3)
 	body, _ := json.Marshal(map[string]any{"prompt": ids})
-	if status, text := call(t, m, "POST", "/api/v1/score", string(body)); status != 400 || !strings.Contains(text, "2 models") {
+	if status, text := call(t, m, "POST", "/api/v1/score", string(body)); status != 400 ||
+		!strings.Contains(text, "2 models") {
 		t.Fatalf("%d %s", status, text)
 	}
 	body, _ = json.Marshal(map[string]any{"prompt": ids, "model": "two"})
-	if status, text := call(t, m, "POST", "/api/v1/score", string(body)); status != 200 || !strings.Contains(text, `"recommendation":"ptwo"`) {
+	if status, text := call(t, m, "POST", "/api/v1/score", string(body)); status != 200 ||
+		!strings.Contains(text, `"recommendation":"ptwo"`) {
 		t.Fatalf("%d %s", status, text)
 	}
 }
@@ -388,7 +407,9 @@ func TestModels(t *testing.T) {
 // themselves, and what the replay holds is there again.
 func TestManagerRestarts(t *testing.T) {
 	t.Parallel()
-	p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Topic: kv.Topic{Pod: "p", Model: "m"}, Bind: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0", Interval: -1})
+	p, err := kvevents.NewPublisher(
+		kvevents.PublisherOptions{Topic: kv.Topic{Pod: "p", Model: "m"}, Bind: "tcp://127.0.0.1:0",
+			Replay: "tcp://127.0.0.1:0", Interval: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +418,8 @@ func TestManagerRestarts(t *testing.T) {
 	var parent kv.EngineHash
 	for i := range 10 {
 		h := kv.EngineHash(1<<40 + i)
-		p.Publish(kv.Event{Kind: kv.Stored, Parent: parent, Hashes: []kv.EngineHash{h}, Tokens: ids[16*i : 16*i+16], BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
+		p.Publish(kv.Event{Kind: kv.Stored, Parent: parent, Hashes: []kv.EngineHash{h}, Tokens: ids[16*i : 16*i+16],
+			BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
 		parent = h
 	}
 	for range 2 {
@@ -420,17 +442,20 @@ func TestBadMessages(t *testing.T) {
 	t.Parallel()
 	m := start(t, nil)
 	bad := publish(t, m, kv.Topic{Pod: "p", Model: "m"}, kvevents.Msgpack)
-	bad.Publish(kv.Event{Kind: kv.Stored, Hashes: make([]kv.EngineHash, 1), Tokens: []uint32{1}, LoRAName: strings.Repeat("x", 5000)})
+	bad.Publish(kv.Event{Kind: kv.Stored, Hashes: make([]kv.EngineHash, 1), Tokens: []uint32{1},
+		LoRAName: strings.Repeat("x", 5000)})
 	nameless := publish(t, m, kv.Topic{}, kvevents.Msgpack)
 	nameless.Publish(kv.Event{Kind: kv.Cleared})
 	m.received(kvevents.Report{Lost: "all"})
 	publish(t, m, kv.Topic{Pod: "q", Model: "m"}, kvevents.MsgpackMap).Publish(kv.Event{Kind: kv.Cleared})
 	eventually.Is(t, "all three", func() bool {
 		_, text := call(t, m, "GET", "/metrics", "")
-		return strings.Contains(text, "pods_tracked 1") && strings.Count(text, "kv_cache_manager_messages_dropped_total{") == 3
+		return strings.Contains(text, "pods_tracked 1") &&
+			strings.Count(text, "kv_cache_manager_messages_dropped_total{") == 3
 	})
 	_, metrics := call(t, m, "GET", "/metrics", "")
-	for _, want := range []string{`messages_dropped_total{reason="malformed"} 1`, `messages_dropped_total{reason="nameless"} 1`,
+	for _, want := range []string{`messages_dropped_total{reason="malformed"} 1`,
+		`messages_dropped_total{reason="nameless"} 1`,
 		`messages_dropped_total{reason="lost"} 1`, "kv_cache_manager_pods_tracked 1"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("%s is not in\n%s", want, metrics)
@@ -443,16 +468,19 @@ func TestBadMessages(t *testing.T) {
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	m := start(t, nil)
-	p, err := kvevents.NewPublisher(kvevents.PublisherOptions{Topic: kv.Topic{Pod: "p", Model: "m"}, Connect: []string{m.ZMQEndpoint()},
-		Format: kvevents.JSON, Interval: -1, BlockBytes: 1 << 29, CapacityBlocks: 4})
+	p, err := kvevents.NewPublisher(
+		kvevents.PublisherOptions{Topic: kv.Topic{Pod: "p", Model: "m"}, Connect: []string{m.ZMQEndpoint()},
+			Format: kvevents.JSON, Interval: -1, BlockBytes: 1 << 29, CapacityBlocks: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
 	eventually.Is(t, "a subscriber", func() bool { return p.Stats().Subscribers == 1 })
-	p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2, 3}, Tokens: make([]uint32, 48), BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
+	p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2, 3}, Tokens: make([]uint32, 48), BlockTokens: 16,
+		Medium: kv.MediumGPU, Group: kv.NoGroup})
 	seen(t, m, 3)
-	if _, text := call(t, m, "GET", "/api/v1/cache/pod/p", ""); !strings.Contains(text, `"cache_utilization":0.75,"cache_size_gb":1.5`) {
+	if _, text := call(t, m, "GET", "/api/v1/cache/pod/p", ""); !strings.Contains(text,
+		`"cache_utilization":0.75,"cache_size_gb":1.5`) {
 		t.Fatal(text)
 	}
 }
@@ -471,7 +499,8 @@ func TestListener(t *testing.T) {
 		t.Errorf("a wrong address: %v", err)
 	}
 	other := start(t, nil)
-	if _, err := Start(Options{HTTPAddress: "127.0.0.1:0", ZMQBind: other.ZMQEndpoint()}); exit.Of(err) != exit.Environment {
+	if _, err := Start(Options{HTTPAddress: "127.0.0.1:0", ZMQBind: other.ZMQEndpoint()}); exit.Of(
+		err) != exit.Environment {
 		t.Errorf("a taken one: %v", err)
 	}
 }
@@ -503,7 +532,8 @@ func TestMadeUpPods(t *testing.T) { // not in parallel: it looks at the heap
 	if err != nil {
 		t.Fatal(err)
 	}
-	event := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1}, Tokens: make([]uint32, 16), BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup}
+	event := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{1}, Tokens: make([]uint32, 16), BlockTokens: 16,
+		Medium: kv.MediumGPU, Group: kv.NoGroup}
 	say := func(pod string) {
 		payload := kvcodec.AppendBatch(nil, kv.Batch{Events: []kv.Event{event}}, kvcodec.ArrayForm)
 		if err := pub.SendMsg(zmq4.NewMsgFrom([]byte("kv@"+pod+"@m"), kv.EncodeSequence(0), payload)); err != nil {

@@ -12,20 +12,21 @@ import (
 // NewLogger writes document 003's log lines: JSON with timestamp, level,
 // component and message.
 func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) > 0 {
+	return slog.New(slog.NewJSONHandler(w,
+		&slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) > 0 {
+				return a
+			}
+			switch a.Key {
+			case slog.TimeKey:
+				return slog.String("timestamp", a.Value.Time().UTC().Format(time.RFC3339))
+			case slog.LevelKey:
+				return slog.String("level", strings.ToLower(a.Value.String()))
+			case slog.MessageKey:
+				a.Key = "message"
+			}
 			return a
-		}
-		switch a.Key {
-		case slog.TimeKey:
-			return slog.String("timestamp", a.Value.Time().UTC().Format(time.RFC3339))
-		case slog.LevelKey:
-			return slog.String("level", strings.ToLower(a.Value.String()))
-		case slog.MessageKey:
-			a.Key = "message"
-		}
-		return a
-	}}))
+		}}))
 }
 
 // eventLog writes one line per event. Beyond linesPerSecond it counts instead, so

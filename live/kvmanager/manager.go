@@ -71,15 +71,17 @@ func Start(opts Options) (*Manager, error) {
 		m.Close()
 		return nil, err
 	}
-	m.log.Info("KV-cache manager started", "component", "main", "zmq", m.ZMQEndpoint(), "http", m.HTTPAddress(), "block_size", opts.Index.Hasher.Tokens())
+	m.log.Info("KV-cache manager started", "component", "main", "zmq", m.ZMQEndpoint(), "http", m.HTTPAddress(),
+		"block_size", opts.Index.Hasher.Tokens())
 	return m, nil
 }
 
 func (m *Manager) open() error {
 	var err error
 	m.index, err = kvevents.NewIndexer(kvevents.IndexerOptions{
-		Subscriber: kvevents.SubscriberOptions{Bind: m.opts.ZMQBind, Prefixes: []string{""}, Feed: m.opts.Feed, ReplayPort: m.opts.ReplayPort, Log: m.events.log},
-		Index:      m.opts.Index, Lenient: m.opts.Lenient, Model: m.opts.Model,
+		Subscriber: kvevents.SubscriberOptions{Bind: m.opts.ZMQBind, Prefixes: []string{""}, Feed: m.opts.Feed,
+			ReplayPort: m.opts.ReplayPort, Log: m.events.log},
+		Index: m.opts.Index, Lenient: m.opts.Lenient, Model: m.opts.Model,
 		OnEvents: m.noteModels, OnMessage: m.received, OnEffect: m.say, OnChange: m.takeSnapshot,
 	})
 	if err != nil {

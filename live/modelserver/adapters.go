@@ -101,11 +101,13 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.Name == "" || q.Path == "" {
-		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput", Message: "Both 'lora_name' and 'lora_path' must be provided."})
+		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
+			Message: "Both 'lora_name' and 'lora_path' must be provided."})
 		return
 	}
 	if max(len(q.Name), len(q.Path), len(q.Base)) > maxAdapterText {
-		wire.Answer(w, openai.Errorf(400, "lora_name", "lora_name, lora_path and base_model_name: expected at most %d bytes each.", maxAdapterText))
+		wire.Answer(w, openai.Errorf(400, "lora_name",
+			"lora_name, lora_path and base_model_name: expected at most %d bytes each.", maxAdapterText))
 		return
 	}
 	var id engine.AdapterID
@@ -116,10 +118,12 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !free:
 		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
-			Message: fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in place, set 'load_inplace' to True.", q.Name)})
+			Message: fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in "+
+				"place, set 'load_inplace' to True.", q.Name)})
 		return
 	case id == 0:
-		wire.Answer(w, openai.Errorf(400, "lora_name", "The server already knows %d adapters; unload one first.", MaxAdapters))
+		wire.Answer(w, openai.Errorf(400, "lora_name", "The server already knows %d adapters; unload one first.",
+			MaxAdapters))
 		return
 	}
 	if !s.engine.Operate(engine.Control{Op: engine.OpLoadAdapter, Adapter: id}) {
@@ -130,7 +134,8 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.LoRALoadTime > 0 && !pause.For(r.Context(), (s.cfg.LoRALoadTime+s.cfg.LoRAActivateTime).Duration()) {
 		return
 	}
-	wire.Write(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' added successfully.", q.Name))
+	wire.Write(w, http.StatusOK, "text/plain; charset=utf-8",
+		fmt.Appendf(nil, "Success: LoRA adapter '%s' added successfully.", q.Name))
 }
 
 // unloadAdapter answers POST /v1/unload_lora_adapter.
@@ -140,7 +145,8 @@ func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.Name == "" {
-		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput", Message: "'lora_name' needs to be provided to unload a LoRA adapter."})
+		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
+			Message: "'lora_name' needs to be provided to unload a LoRA adapter."})
 		return
 	}
 	known, loaded := s.adapters.find(q.Name)
@@ -150,5 +156,6 @@ func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) {
 	}
 	s.adapters.remove(q.Name)
 	s.engine.Operate(engine.Control{Op: engine.OpUnloadAdapter, Adapter: known.id})
-	wire.Write(w, http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil, "Success: LoRA adapter '%s' removed successfully.", q.Name))
+	wire.Write(w, http.StatusOK, "text/plain; charset=utf-8",
+		fmt.Appendf(nil, "Success: LoRA adapter '%s' removed successfully.", q.Name))
 }

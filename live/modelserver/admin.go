@@ -21,7 +21,8 @@ import (
 
 // FailureTypes are the failures that llm-d-inference-sim injects, by its names.
 var FailureTypes = map[string]int{
-	"rate_limit": 429, "invalid_api_key": 401, "context_length": 400, "server_error": 503, "invalid_request": 400, "model_not_found": 404,
+	"rate_limit": 429, "invalid_api_key": 401, "context_length": 400, "server_error": 503, "invalid_request": 400,
+	"model_not_found": 404,
 }
 
 // Injection spoils a part of all requests, for as long as it is set. Which
@@ -50,7 +51,8 @@ func (i *Injection) Check() error {
 	}
 	for _, t := range i.Types {
 		if FailureTypes[t] == 0 {
-			return fmt.Errorf("failure-types: unknown type %q, expected rate_limit, invalid_api_key, context_length, server_error, invalid_request or model_not_found", t)
+			return fmt.Errorf("failure-types: unknown type %q, expected rate_limit, invalid_api_key, context_length, "+
+				"server_error, invalid_request or model_not_found", t)
 		}
 	}
 	if i.MetricsDelay < 0 || i.MetricsDelay > maxMetricsDelay {
@@ -168,7 +170,8 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		defer s.injector.changing.Unlock()
 		now = s.injection()
 		if q.Images != nil && (*q.Images < 0 || *q.Images > 100) {
-			wire.Answer(w, openai.Errorf(400, "image-emission-rate", "image-emission-rate: expected 0 to 100, got %d.", *q.Images))
+			wire.Answer(w, openai.Errorf(400, "image-emission-rate", "image-emission-rate: expected 0 to 100, got %d.",
+				*q.Images))
 			return
 		}
 		if q.Percent != nil {
@@ -183,7 +186,8 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		if q.Delay != nil {
 			d, err := time.ParseDuration(*q.Delay)
 			if err != nil {
-				wire.Answer(w, openai.Errorf(400, "metrics-delay", "metrics-delay: expected a duration such as 2s, got %q.", *q.Delay))
+				wire.Answer(w, openai.Errorf(400, "metrics-delay",
+					"metrics-delay: expected a duration such as 2s, got %q.", *q.Delay))
 				return
 			}
 			now.MetricsDelay = d
@@ -239,8 +243,10 @@ func (s *Server) appendFixed(b []byte) []byte {
 	for _, x := range []struct {
 		name  string
 		value int
-	}{{"max-num-seqs", s.cfg.MaxNumSeqs}, {"max-num-batched-tokens", s.cfg.MaxNumBatchedTokens}, {"max-model-len", s.cfg.MaxModelLen},
-		{"block-size", s.cfg.BlockSize}, {"kv-cache-size", s.cfg.NumGPUBlocks}, {"max-loras", s.cfg.MaxLoRAs}, {"max-cpu-loras", s.cfg.MaxCPULoRAs},
+	}{{"max-num-seqs", s.cfg.MaxNumSeqs}, {"max-num-batched-tokens", s.cfg.MaxNumBatchedTokens},
+		{"max-model-len", s.cfg.MaxModelLen},
+		{"block-size", s.cfg.BlockSize}, {"kv-cache-size", s.cfg.NumGPUBlocks}, {"max-loras", s.cfg.MaxLoRAs},
+		{"max-cpu-loras", s.cfg.MaxCPULoRAs},
 		{"tensor-parallel-size", max(1, s.opts.TensorParallel)}} {
 		b = openai.AppendField(b, x.name, x.value)
 	}
@@ -267,13 +273,15 @@ func (s *Server) setTimes(ttft, itl any) *openai.Error {
 		case nil:
 		case float64:
 			if !(v >= 0 && v <= float64(maxTime.Milliseconds())) {
-				return openai.Errorf(400, x.name, "%s: expected 0 to %d milliseconds, got %v.", x.name, maxTime.Milliseconds(), v)
+				return openai.Errorf(400, x.name, "%s: expected 0 to %d milliseconds, got %v.", x.name,
+					maxTime.Milliseconds(), v)
 			}
 			*x.to = time.Duration(v * float64(time.Millisecond))
 		case string:
 			d, err := time.ParseDuration(v)
 			if err != nil {
-				return openai.Errorf(400, x.name, "%s: expected a duration such as 200ms or milliseconds, got %q.", x.name, v)
+				return openai.Errorf(400, x.name, "%s: expected a duration such as 200ms or milliseconds, got %q.",
+					x.name, v)
 			}
 			*x.to = d
 		default:
@@ -304,7 +312,8 @@ func (s *Server) adminEngine(w http.ResponseWriter, r *http.Request) {
 	case "fail_rank":
 		rank, err := strconv.Atoi(r.URL.Query().Get("rank"))
 		if last := max(1, s.opts.TensorParallel) - 1; err != nil || rank < 0 || rank > last {
-			wire.Answer(w, openai.Errorf(400, "rank", "rank: expected 0 to %d, got %q.", last, r.URL.Query().Get("rank")))
+			wire.Answer(w, openai.Errorf(400, "rank", "rank: expected 0 to %d, got %q.", last,
+				r.URL.Query().Get("rank")))
 			return
 		}
 		c.Op, c.Rank = engine.OpFailRank, rank

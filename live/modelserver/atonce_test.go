@@ -123,14 +123,17 @@ func TestConfigChangesAtOnce(t *testing.T) {
 		s.adminConfig(w, httptest.NewRequest(http.MethodPost, "/admin/config", body))
 		return w.Code, w.Body.String()
 	}
-	slow := &midway{Reader: strings.NewReader(`{"metrics-delay":"3s"}`), run: func() { ask(strings.NewReader(`{"failure-injection-rate":7}`)) }}
-	if code, text := ask(slow); code != 200 || !strings.Contains(text, `"failure-injection-rate":7`) || !strings.Contains(text, `"3s"`) {
+	slow := &midway{Reader: strings.NewReader(`{"metrics-delay":"3s"}`),
+		run: func() { ask(strings.NewReader(`{"failure-injection-rate":7}`)) }}
+	if code, text := ask(slow); code != 200 || !strings.Contains(text, `"failure-injection-rate":7`) ||
+		!strings.Contains(text, `"3s"`) {
 		t.Error(code, text)
 	}
 	before := s.injection()
 	for _, bad := range []string{
 		`{"failure-injection-rate":9,"time-to-first-token":"soon"}`, `{"failure-injection-rate":9,"fault":"none such"}`,
-		`{"fake-metrics":{"running-requests":3},"time-to-first-token":"soon"}`, `{"failure-injection-rate":9,"fake-metrics":3}`,
+		`{"fake-metrics":{"running-requests":3},"time-to-first-token":"soon"}`,
+		`{"failure-injection-rate":9,"fake-metrics":3}`,
 	} {
 		if code, text := ask(strings.NewReader(bad)); code != 400 {
 			t.Errorf("%s: %d %s", bad, code, text)

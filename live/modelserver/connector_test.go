@@ -26,14 +26,18 @@ var ethernet10 = func() link.Wire { w, _ := link.WireNamed("ethernet-10"); retur
 // connected is a pair of batching servers that a connector joins by a wire.
 func connected(t *testing.T, profile link.Profile, nic link.Wire) (*pair, func() []flow.Event) {
 	t.Helper()
-	timer, err := latency.New(latency.Config{Kind: latency.KindConstant, Constant: latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: machine.Millisecond}})
+	timer, err := latency.New(
+		latency.Config{Kind: latency.KindConstant,
+			Constant: latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: machine.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := ServerOptions{Models: []string{"m"}, Steps: lifecycle.WholeSteps, Engine: engine.Config{Timer: timer, ReportSteps: true}}
+	o := ServerOptions{Models: []string{"m"}, Steps: lifecycle.WholeSteps,
+		Engine: engine.Config{Timer: timer, ReportSteps: true}}
 	var mu sync.Mutex
 	var events []flow.Event
-	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1, Transfer: kvtransfer.NetworkOptions{Profile: profile, NIC: nic},
+	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1,
+		Transfer: kvtransfer.NetworkOptions{Profile: profile, NIC: nic},
 		Recorder: flow.Func(func(e flow.Event) { mu.Lock(); events = append(events, e); mu.Unlock() })})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +51,8 @@ func connected(t *testing.T, profile link.Profile, nic link.Wire) (*pair, func()
 		defer cancel()
 		f.Stop(ctx)
 	})
-	return &pair{t, f, f.Servers()[0], f.Servers()[1]}, func() []flow.Event { mu.Lock(); defer mu.Unlock(); return append([]flow.Event(nil), events...) }
+	return &pair{t, f, f.Servers()[0], f.Servers()[1]},
+		func() []flow.Event { mu.Lock(); defer mu.Unlock(); return append([]flow.Event(nil), events...) }
 }
 
 // prompt is 512 tokens or a little more that no other prompt begins with.
@@ -77,8 +82,11 @@ func TestConnectors(t *testing.T) {
 	for _, c := range []struct {
 		profile link.Profile
 		blocks  bool
-	}{{connector.NIXLv2.Profile, false}, {connector.NIXLv2.Profile.Compressed(), false}, {connector.NIXLv2.Profile.Pipelined(), false}, {connector.NIXLv1.Profile, true}, {link.TCP, false}, {connector.LMCache.Profile, false}} {
-		name := fmt.Sprintf("%s-%d-bits-%d-permille", c.profile.Name, c.profile.CompressBits, c.profile.PipelinePermille)
+	}{{connector.NIXLv2.Profile, false}, {connector.NIXLv2.Profile.Compressed(), false},
+		{connector.NIXLv2.Profile.Pipelined(), false}, {connector.NIXLv1.Profile, true}, {link.TCP, false},
+		{connector.LMCache.Profile, false}} {
+		name := fmt.Sprintf("%s-%d-bits-%d-permille", c.profile.Name, c.profile.CompressBits,
+			c.profile.PipelinePermille)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, events := connected(t, c.profile, ethernet10)
@@ -86,7 +94,8 @@ func TestConnectors(t *testing.T) {
 			busy, stop := context.WithCancel(t.Context())
 			defer stop()
 			go func() {
-				req, _ := http.NewRequestWithContext(busy, http.MethodPost, p.prefill.URL()+"/v1/completions", strings.NewReader(`{"prompt":"x","max_tokens":8000,"ignore_eos":true}`))
+				req, _ := http.NewRequestWithContext(busy, http.MethodPost, p.prefill.URL()+"/v1/completions",
+					strings.NewReader(`{"prompt":"x","max_tokens":8000,"ignore_eos":true}`))
 				if resp, err := http.DefaultClient.Do(req); err == nil {
 					resp.Body.Close()
 				}
@@ -124,7 +133,8 @@ func TestConnectors(t *testing.T) {
 				t.Errorf("the transfer took %v s; alone on the wire it takes %v", said(t, p.decode, saidSeconds), least)
 			}
 			took := machine.Time(said(t, p.decode, saidSeconds) * float64(machine.Second))
-			if pause := longestPause(events(), p.prefill.Address()); !c.blocks && pause > 0 || pause > took+machine.Microsecond {
+			if pause := longestPause(events(), p.prefill.Address()); !c.blocks && pause > 0 || pause > took+
+				machine.Microsecond {
 				t.Errorf("the prefill server's engine paused for %v; the transfer took %v", pause, took)
 			}
 		})
@@ -176,7 +186,9 @@ func TestContention(t *testing.T) {
 	var all sync.WaitGroup
 	for i, kv := range handed {
 		all.Go(func() {
-			if dec := p.ask(p.decode, `{"prompt":`+strconvQuote(longPrompt(i))+`,"max_tokens":1,"kv_transfer_params":`+string(kv)+`}`); dec.status != 200 {
+			if dec := p.ask(p.decode,
+				`{"prompt":`+strconvQuote(longPrompt(i))+`,"max_tokens":1,"kv_transfer_params":`+
+					string(kv)+`}`); dec.status != 200 {
 				t.Error(dec.body)
 			}
 		})
@@ -201,7 +213,9 @@ func TestCrashDuringTransfer(t *testing.T) {
 	}
 	var answers sync.WaitGroup
 	answers.Go(func() {
-		if dec := p.ask(p.decode, `{"prompt":`+strconvQuote(longPrompt(1))+`,"max_tokens":3,"kv_transfer_params":`+string(pre.KV)+`}`); dec.status != 500 {
+		if dec := p.ask(p.decode,
+			`{"prompt":`+strconvQuote(longPrompt(1))+`,"max_tokens":3,"kv_transfer_params":`+
+				string(pre.KV)+`}`); dec.status != 500 {
 			t.Errorf("%d %s", dec.status, dec.body)
 		}
 	})

@@ -24,7 +24,8 @@ import (
 // batched is a server as vLLM is: continuous batching, little memory.
 func batched() ServerOptions {
 	return ServerOptions{Models: []string{"m"}, PromptTokensDetails: true, Engine: engine.Config{
-		Timer:     latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: 200 * machine.Microsecond},
+		Timer: latency.Constant{TimeToFirstToken: machine.Millisecond,
+			InterTokenLatency: 200 * machine.Microsecond},
 		BlockSize: 4, NumGPUBlocks: 64, MaxModelLen: 200, MaxNumSeqs: 8, MaxNumBatchedTokens: 64, ReportSteps: true}}
 }
 
@@ -83,8 +84,10 @@ func TestConservation(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			body := fmt.Sprintf(`{"prompt":"%s %d","max_tokens":60,"stream":%v}`, strings.Repeat("word", 8), i%7, i%2 == 0)
-			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/completions", strings.NewReader(body))
+			body := fmt.Sprintf(`{"prompt":"%s %d","max_tokens":60,"stream":%v}`, strings.Repeat("word", 8), i%7,
+				i%2 == 0)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/completions",
+				strings.NewReader(body))
 			resp, err := b.Do(req)
 			if err != nil {
 				t.Error(err)
@@ -95,7 +98,8 @@ func TestConservation(t *testing.T) {
 				_, _ = resp.Body.Read(make([]byte, 1)) // and leaves
 				return
 			}
-			if all, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || !strings.Contains(string(all), `"finish_reason":"length"`) {
+			if all, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 ||
+				!strings.Contains(string(all), `"finish_reason":"length"`) {
 				t.Errorf("%d %v %s", resp.StatusCode, err, all)
 			}
 		})
@@ -105,7 +109,8 @@ func TestConservation(t *testing.T) {
 	close(stop)
 	<-watched
 	page := b.page()
-	for _, zero := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} {
+	for _, zero := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting",
+		"vllm:kv_cache_usage_perc"} {
 		if v := value(t, page, zero); v != 0 {
 			t.Errorf("%s is %v", zero, v)
 		}
@@ -201,13 +206,16 @@ func TestMetricsPage(t *testing.T) {
 	before := b.page()
 	b.post("/v1/completions", `{"prompt":"x","max_tokens":3,"model":"a"}`)
 	for range 2 { // without tokens: rendering shows them as well
-		b.post("/v1/chat/completions/render", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,x"}}]}]}`)
+		b.post("/v1/chat/completions/render",
+			`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,x"}}]}]}`)
 	}
 	after := b.page()
 	for name, want := range map[string]float64{
 		"vllm:mm_cache_queries_total": 2, "vllm:mm_cache_hits_total": 1,
-		"vllm:generation_tokens_total": 3, "vllm:prompt_tokens_total": 1, "vllm_tokens_generated_total": 3, "vllm_decode_tokens_total": 2,
-		"vllm:time_to_first_token_seconds_count": 1, "vllm:inter_token_latency_seconds_count": 2, "vllm:iteration_tokens_total_sum": 3,
+		"vllm:generation_tokens_total": 3, "vllm:prompt_tokens_total": 1, "vllm_tokens_generated_total": 3,
+		"vllm_decode_tokens_total":               2,
+		"vllm:time_to_first_token_seconds_count": 1, "vllm:inter_token_latency_seconds_count": 2,
+		"vllm:iteration_tokens_total_sum":    3,
 		"vllm:request_params_max_tokens_sum": 3, "vllm:cache_config_info": 1,
 	} {
 		if got := value(t, after, name); got != want {
@@ -215,7 +223,9 @@ func TestMetricsPage(t *testing.T) {
 		}
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	for _, name := range []string{"vllm:lora_requests_info", "windtunnel:lora_adapters", "vllm:admission_rejections_total", "vllm_gpu_utilization", "vllm_request_latency_p99", "vllm:engine_sleep_state"} {
+	for _, name := range []string{"vllm:lora_requests_info", "windtunnel:lora_adapters",
+		"vllm:admission_rejections_total", "vllm_gpu_utilization", "vllm_request_latency_p99",
+		"vllm:engine_sleep_state"} {
 		value(t, after, name)
 	}
 	if before == after {
@@ -248,7 +258,8 @@ func TestHeldAmongOthers(t *testing.T) {
 	if st := b.EngineStats(); st.Running != 1 || st.Paused != 1 {
 		t.Fatalf("%+v", st)
 	}
-	if _, body := b.post("/v1/completions", `{"prompt":"beside it","max_tokens":20}`); !strings.Contains(body, `"completion_tokens":20`) {
+	if _, body := b.post("/v1/completions", `{"prompt":"beside it","max_tokens":20}`); !strings.Contains(body,
+		`"completion_tokens":20`) {
 		t.Fatal(body)
 	}
 	call.part2("secret")
@@ -267,7 +278,8 @@ func TestHeldAmongOthers(t *testing.T) {
 func TestSetTimes(t *testing.T) {
 	t.Parallel()
 	o := batched()
-	o.Engine.Timer = NewAdjustable(latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: 3600 * machine.Second})
+	o.Engine.Timer = NewAdjustable(
+		latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: 3600 * machine.Second})
 	b := start(t, o)
 	done := make(chan string, 1)
 	go func() {
@@ -288,7 +300,8 @@ func TestSetTimes(t *testing.T) {
 	b.engine.Control(&enginecore.Control{Control: engine.Control{Op: engine.OpSleep}})
 	b.engine.Control(&enginecore.Control{Control: engine.Control{Op: engine.OpWake}})
 	<-done
-	if _, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":5}`); !strings.Contains(body, `"completion_tokens":5`) {
+	if _, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":5}`); !strings.Contains(body,
+		`"completion_tokens":5`) {
 		t.Fatal(body)
 	}
 }
@@ -306,9 +319,12 @@ func TestFakeMetrics(t *testing.T) {
 	// What is not said anew stays.
 	post(`{"tpot-buckets-values":[0,0,5],"prefix-cache-hits":40,"total-generation-tokens":99}`)
 	page := b.page()
-	for name, want := range map[string]float64{"vllm:num_requests_running": 16, "vllm:num_requests_waiting": 3, "vllm:kv_cache_usage_perc": 0.25,
-		"vllm:time_to_first_token_seconds_count": 4, "vllm:inter_token_latency_seconds_count": 5, "vllm:request_prompt_tokens_sum": 30, "vllm:prompt_tokens_total": 30,
-		"vllm:generation_tokens_total": 99, "vllm:prefix_cache_hits_total": 40, `vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"}`: 7} {
+	for name, want := range map[string]float64{"vllm:num_requests_running": 16, "vllm:num_requests_waiting": 3,
+		"vllm:kv_cache_usage_perc":               0.25,
+		"vllm:time_to_first_token_seconds_count": 4, "vllm:inter_token_latency_seconds_count": 5,
+		"vllm:request_prompt_tokens_sum": 30, "vllm:prompt_tokens_total": 30,
+		"vllm:generation_tokens_total": 99, "vllm:prefix_cache_hits_total": 40,
+		`vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"}`: 7} {
 		if got := value(t, page, name); got != want {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
@@ -316,7 +332,8 @@ func TestFakeMetrics(t *testing.T) {
 	if !strings.Contains(page, `running_lora_adapters="a,b"`) {
 		t.Error("no adapters")
 	}
-	for _, bad := range []string{`{"ttft-buckets-values":[-1]}`, `{"running":1}`, `{"kv-cache-usage":2}`, `{"tpot-buckets-values":[` + strings.Repeat("1,", 20) + `1]}`} {
+	for _, bad := range []string{`{"ttft-buckets-values":[-1]}`, `{"running":1}`, `{"kv-cache-usage":2}`,
+		`{"tpot-buckets-values":[` + strings.Repeat("1,", 20) + `1]}`} {
 		if resp, body := b.post("/fake_metrics", bad); resp.StatusCode != 400 {
 			t.Errorf("%s: %d %s", bad, resp.StatusCode, body)
 		}

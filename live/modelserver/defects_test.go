@@ -41,7 +41,9 @@ func TestTimesAreExact(t *testing.T) {
 	b := start(t, o)
 	b.post("/v1/completions", completion(101))
 	page := b.page()
-	if ttft, itl := value(t, page, "vllm:time_to_first_token_seconds_sum"), value(t, page, "vllm:inter_token_latency_seconds_sum"); math.Abs(ttft-0.0019) > 1e-9 || math.Abs(itl-0.09) > 1e-9 {
+	if ttft, itl := value(t, page, "vllm:time_to_first_token_seconds_sum"),
+		value(t, page, "vllm:inter_token_latency_seconds_sum"); math.Abs(ttft-0.0019) > 1e-9 ||
+		math.Abs(itl-0.09) > 1e-9 {
 		t.Errorf("first token after %v s, 100 more within %v s; want 0.0019 and 0.09", ttft, itl)
 	}
 	var all sync.WaitGroup
@@ -52,7 +54,8 @@ func TestTimesAreExact(t *testing.T) {
 	page = b.page()
 	// 51 requests of 101 tokens: every step takes its 900 µs, but for those in
 	// which a prompt is computed beside it, and those take 1.9 ms at most.
-	mean := value(t, page, "vllm:inter_token_latency_seconds_sum") / value(t, page, "vllm:inter_token_latency_seconds_count")
+	mean := value(t, page, "vllm:inter_token_latency_seconds_sum") / value(t, page,
+		"vllm:inter_token_latency_seconds_count")
 	if n := value(t, page, "vllm:inter_token_latency_seconds_count"); n != 5100 || mean < 0.0009-1e-9 || mean > 0.0019 {
 		t.Errorf("%v intervals of %v s in the mean", n, mean)
 	}
@@ -69,13 +72,15 @@ func TestBlocksRunOut(t *testing.T) {
 	for i := range 4 {
 		all.Go(func() {
 			ids := strings.TrimSuffix(strings.Repeat(strconv.Itoa(i+1)+",", 40), ",")
-			if resp, body := b.post("/v1/completions", `{"prompt":[`+ids+`],"max_tokens":20,"ignore_eos":true}`); resp.StatusCode != 200 {
+			if resp, body := b.post("/v1/completions",
+				`{"prompt":[`+ids+`],"max_tokens":20,"ignore_eos":true}`); resp.StatusCode != 200 {
 				t.Errorf("%d %s", resp.StatusCode, body)
 			}
 		})
 	}
 	all.Wait()
-	if resp, body := b.post("/v1/completions", `{"prompt":[`+strings.Repeat("1,", 39)+`1],"max_tokens":500}`); resp.StatusCode != 400 {
+	if resp, body := b.post("/v1/completions",
+		`{"prompt":[`+strings.Repeat("1,", 39)+`1],"max_tokens":500}`); resp.StatusCode != 400 {
 		t.Errorf("540 tokens in a cache of 64: %d %s", resp.StatusCode, body)
 	}
 }
@@ -88,7 +93,8 @@ func TestFirstTokenIncludesWaiting(t *testing.T) {
 	o.Engine.MaxNumSeqs = 1
 	b := start(t, o)
 	ctx, leave := context.WithCancel(t.Context())
-	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/completions", strings.NewReader(completion(20)))
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/completions",
+		strings.NewReader(completion(20)))
 	var all sync.WaitGroup
 	all.Go(func() {
 		if resp, err := b.Do(req); err == nil {
@@ -107,8 +113,10 @@ func TestFirstTokenIncludesWaiting(t *testing.T) {
 	all.Wait()
 	page := b.page()
 	sum := func(name string) float64 { return value(t, page, "vllm:"+name+"_seconds_sum") }
-	if first, queued, prefill := sum("time_to_first_token"), sum("request_queue_time"), sum("request_prefill_time"); queued == 0 || math.Abs(first-queued-prefill) > 1e-3 {
-		t.Errorf("first tokens came after %v s together; the requests waited for %v s and were computed for %v s", first, queued, prefill)
+	if first, queued, prefill := sum("time_to_first_token"), sum("request_queue_time"),
+		sum("request_prefill_time"); queued == 0 || math.Abs(first-queued-prefill) > 1e-3 {
+		t.Errorf("first tokens came after %v s together; the requests waited for %v s and were computed for %v s",
+			first, queued, prefill)
 	}
 }
 
@@ -137,7 +145,8 @@ func TestGaugesUnderLoad(t *testing.T) {
 		all.Go(func() {
 			for i := range each {
 				ctx, cancel := context.WithCancel(t.Context())
-				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/completions", strings.NewReader(`{"prompt":"x","max_tokens":60,"stream":true}`))
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/completions",
+					strings.NewReader(`{"prompt":"x","max_tokens":60,"stream":true}`))
 				if resp, err := b.Do(req); err == nil {
 					if (c+i)%3 == 0 {
 						_, _ = resp.Body.Read(make([]byte, 10))
@@ -157,12 +166,14 @@ func TestGaugesUnderLoad(t *testing.T) {
 	page := b.page()
 	checkPage(t, page)
 	ended := 0.0
-	for _, m := range regexp.MustCompile(`(?m)^vllm:request_success_total\{.*\} (\S+)$`).FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^vllm:request_success_total\{.*\} (\S+)$`).FindAllStringSubmatch(page,
+		-1) {
 		v, _ := strconv.ParseFloat(m[1], 64)
 		ended += v
 	}
 	if ended != clients*each || value(t, page, "vllm:kv_cache_usage_perc") != 0 {
-		t.Errorf("%v requests ended of %d; the cache is used to %v", ended, clients*each, value(t, page, "vllm:kv_cache_usage_perc"))
+		t.Errorf("%v requests ended of %d; the cache is used to %v", ended, clients*each,
+			value(t, page, "vllm:kv_cache_usage_perc"))
 	}
 }
 
@@ -183,7 +194,9 @@ func TestWholeNumbersAsBlockIDs(t *testing.T) {
 	o.Engine.KVLoadFailure = engine.KVLoadRecompute
 	b := start(t, o)
 	for _, ids := range []string{`[1,2,3]`, `[[1],[2]]`} {
-		resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1,"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"e","remote_host":"127.0.0.1","remote_port":1,"remote_block_ids":`+ids+`}}`)
+		resp, body := b.post("/v1/completions",
+			`{"prompt":"x","max_tokens":1,"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"e",`+
+				`"remote_host":"127.0.0.1","remote_port":1,"remote_block_ids":`+ids+`}}`)
 		if resp.StatusCode != 200 {
 			t.Errorf("%s: %d %s", ids, resp.StatusCode, body)
 		}
@@ -270,7 +283,8 @@ func TestCacheIsWhatEventsSay(t *testing.T) {
 			want, parent = want+4, h
 		}
 		raw, _ := json.Marshal(prompt)
-		_, body := b.post("/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":%d,"ignore_eos":true}`, raw, 1+d.Intn(5)))
+		_, body := b.post("/v1/completions",
+			fmt.Sprintf(`{"prompt":%s,"max_tokens":%d,"ignore_eos":true}`, raw, 1+d.Intn(5)))
 		if !strings.Contains(body, fmt.Sprintf(`"cached_tokens":%d}`, want)) {
 			t.Fatalf("prompt %v: want %d cached tokens, got %s", prompt, want, body)
 		}
@@ -292,7 +306,8 @@ func TestNamesFetchNothing(t *testing.T) {
 	o := batched()
 	o.Models = []string{"meta-llama/Llama-3.1-8B-Instruct"}
 	b := start(t, o)
-	if _, body := b.post("/tokenize", `{"prompt":"abcdefgh"}`); !strings.Contains(body, `"tokens":[1684234849,1751606885]`) {
+	if _, body := b.post("/tokenize", `{"prompt":"abcdefgh"}`); !strings.Contains(body,
+		`"tokens":[1684234849,1751606885]`) {
 		t.Error(body)
 	}
 }

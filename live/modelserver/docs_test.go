@@ -39,7 +39,8 @@ func TestDocumentedPaths(t *testing.T) {
 			t.Errorf("%s %s is documented and not served", m[1], m[2])
 		}
 	}
-	for _, kind := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)(=|`)").FindAllStringSubmatch(string(page[strings.Index(string(page), "## Trouble"):]), -1) {
+	for _, kind := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)(=|`)").FindAllStringSubmatch(
+		string(page[strings.Index(string(page), "## Trouble"):]), -1) {
 		value := kind[1]
 		switch value {
 		case "crash", "fail-rank": // the engine's, see TestEngineFaults

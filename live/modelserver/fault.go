@@ -30,7 +30,8 @@ func (s *Server) killBy(r *http.Request, value string) (rest string, err error) 
 			continue
 		}
 		if len(s.opts.APIKeys) == 0 && !serve.Local(r) {
-			return "", fmt.Errorf("%s %q: a server without --api-key takes this from its own machine alone", modelserver.FaultHeader, value)
+			return "", fmt.Errorf("%s %q: a server without --api-key takes this from its own machine alone",
+				modelserver.FaultHeader, value)
 		}
 		_ = s.live(c) // an engine that is dead already stays so
 	}

@@ -13,13 +13,15 @@ import (
 
 func TestParseFault(t *testing.T) {
 	for in, want := range map[string]lifecycle.Fault{
-		"":                       {},
-		"refuse":                 {lifecycle.AtConnect: {Do: lifecycle.Close}},
-		"stall":                  {lifecycle.AtTokens: {Do: lifecycle.Stall}},
-		"reset-after=5":          {lifecycle.AtTokens: {Do: lifecycle.Reset, N: 5}},
-		"stall=5; lose-kv":       {lifecycle.AtTokens: {Do: lifecycle.Stall, N: 5}, lifecycle.AtTransfer: {Do: lifecycle.Lose}},
-		"status=503;delay=200ms": {lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}, lifecycle.AtBody: {Do: lifecycle.Wait, For: 200 * time.Millisecond}},
-		"reset-after=1;stall":    {lifecycle.AtTokens: {Do: lifecycle.Stall}},
+		"":              {},
+		"refuse":        {lifecycle.AtConnect: {Do: lifecycle.Close}},
+		"stall":         {lifecycle.AtTokens: {Do: lifecycle.Stall}},
+		"reset-after=5": {lifecycle.AtTokens: {Do: lifecycle.Reset, N: 5}},
+		"stall=5; lose-kv": {lifecycle.AtTokens: {Do: lifecycle.Stall, N: 5},
+			lifecycle.AtTransfer: {Do: lifecycle.Lose}},
+		"status=503;delay=200ms": {lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503},
+			lifecycle.AtBody: {Do: lifecycle.Wait, For: 200 * time.Millisecond}},
+		"reset-after=1;stall": {lifecycle.AtTokens: {Do: lifecycle.Stall}},
 	} {
 		got, err := modelserver.ParseFault(in)
 		if err != nil {
@@ -29,7 +31,8 @@ func TestParseFault(t *testing.T) {
 			t.Errorf("%q: %s", in, d)
 		}
 	}
-	for _, in := range []string{"boom", "status=abc", "status=99", "stall=-1", "delay=1", "reset-after", "refuse=3", ";"} {
+	for _, in := range []string{"boom", "status=abc", "status=99", "stall=-1", "delay=1", "reset-after", "refuse=3",
+		";"} {
 		if _, err := modelserver.ParseFault(in); err == nil {
 			t.Errorf("%q passed", in)
 		}
@@ -44,7 +47,8 @@ func FuzzParseFault(f *testing.F) {
 			return
 		}
 		for at, strike := range got {
-			if status := lifecycle.Moment(at) == lifecycle.AtAnswer && strike.Do == lifecycle.Answer; strike.N < 0 || strike.For < 0 || status && (strike.N < 100 || strike.N > 599) {
+			if status := lifecycle.Moment(at) == lifecycle.AtAnswer && strike.Do == lifecycle.Answer; strike.N < 0 ||
+				strike.For < 0 || status && (strike.N < 100 || strike.N > 599) {
 				t.Errorf("%q gives %+v", s, got)
 			}
 		}
@@ -69,10 +73,12 @@ func TestFaultsBesideInjection(t *testing.T) {
 			b.post("/admin/config", `{"failure-injection-rate": 100, "fault": "status=500"}`)
 			want = http.StatusInternalServerError
 		}
-		if resp, body := b.post("/v1/chat/completions", chatBody+"}", "X-Request-Id", "chosen"); resp.StatusCode != 429 {
+		if resp, body := b.post("/v1/chat/completions", chatBody+"}", "X-Request-Id",
+			"chosen"); resp.StatusCode != 429 {
 			t.Errorf("the chosen one: %d %s", resp.StatusCode, body)
 		}
-		if resp, body := b.post("/v1/chat/completions", chatBody+"}", "X-Request-Id", "other"); resp.StatusCode != want {
+		if resp, body := b.post("/v1/chat/completions", chatBody+"}", "X-Request-Id",
+			"other"); resp.StatusCode != want {
 			t.Errorf("another: got %d %s, want %d", resp.StatusCode, body, want)
 		}
 	}
@@ -86,11 +92,13 @@ func TestEngineFaults(t *testing.T) {
 	for _, fault := range []string{"crash", "fail-rank=1", "delay=1ms; fail-rank=0"} {
 		b := start(t, o)
 		for _, bad := range []string{"fail-rank=2", "fail-rank=x", "fail-rank"} {
-			if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, modelserver.FaultHeader, bad); resp.StatusCode != 400 {
+			if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, modelserver.FaultHeader,
+				bad); resp.StatusCode != 400 {
 				t.Errorf("%s: %d %s", bad, resp.StatusCode, body)
 			}
 		}
-		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, modelserver.FaultHeader, fault); resp.StatusCode != 503 {
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, modelserver.FaultHeader,
+			fault); resp.StatusCode != 503 {
 			t.Errorf("%s: %d %s", fault, resp.StatusCode, body)
 		}
 		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`); resp.StatusCode != 503 {

@@ -59,8 +59,12 @@ func New(o Options) (*Fleet, error) {
 	for _, s := range f.servers {
 		s.reader.Connector = *n.Profile()
 		host, _, _ := net.SplitHostPort(s.opts.Listen)
-		s.kv = kvtransfer.New(s.ctx, n, kvtransfer.Options{Name: s.name, Engine: s.engine, Profile: n.Profile(), KVRole: s.opts.KVRole, EngineID: s.reader.EngineID,
-			Keeps: s.cfg.KVHoldTimeout, ListenHost: host, SideChannel: s.opts.SideChannel, Meeting: s.opts.Meeting, Announced: s.serving, Log: s.log})
+		s.kv = kvtransfer.New(s.ctx, n,
+			kvtransfer.Options{Name: s.name, Engine: s.engine, Profile: n.Profile(), KVRole: s.opts.KVRole,
+				EngineID: s.reader.EngineID,
+				Keeps:    s.cfg.KVHoldTimeout, ListenHost: host, SideChannel: s.opts.SideChannel,
+				Meeting:   s.opts.Meeting,
+				Announced: s.serving, Log: s.log})
 	}
 	return f, errors.Join(errs...)
 }

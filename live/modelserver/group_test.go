@@ -34,8 +34,10 @@ func grouped(t *testing.T) ServerOptions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ServerOptions{Models: []string{"m"}, TensorParallel: 4, MemoryBytes: plan.Weights + plan.Activations + plan.Runtime, Steps: lifecycle.StepPhases,
-		Engine: engine.Config{Timer: timer, ReportSteps: true, NumGPUBlocks: plan.NumGPUBlocks, KVBytesPerToken: plan.BlockBytes * 4 / 16}}
+	return ServerOptions{Models: []string{"m"}, TensorParallel: 4,
+		MemoryBytes: plan.Weights + plan.Activations + plan.Runtime, Steps: lifecycle.StepPhases,
+		Engine: engine.Config{Timer: timer, ReportSteps: true, NumGPUBlocks: plan.NumGPUBlocks,
+			KVBytesPerToken: plan.BlockBytes * 4 / 16}}
 }
 
 func (b *bench) text(method, path, body string) (int, string) {
@@ -72,7 +74,8 @@ func (b *bench) gauge(name string) float64 {
 func TestGroupSteps(t *testing.T) {
 	t.Parallel()
 	b := start(t, grouped(t))
-	if status, body := b.text(http.MethodPost, "/v1/completions", `{"prompt":"Say something about wind.","max_tokens":5,"ignore_eos":true}`); status != 200 {
+	if status, body := b.text(http.MethodPost, "/v1/completions",
+		`{"prompt":"Say something about wind.","max_tokens":5,"ignore_eos":true}`); status != 200 {
 		t.Fatal(status, body)
 	}
 	steps := 0
@@ -82,7 +85,8 @@ func TestGroupSteps(t *testing.T) {
 		if e.Step != flow.EngineStep {
 			continue
 		}
-		if e.Request != "" || e.Details.Get("ranks") != 4 || e.Details.Get("nodes") != 2 || e.Details.Get("all_reduces") != 64 {
+		if e.Request != "" || e.Details.Get("ranks") != 4 || e.Details.Get("nodes") != 2 ||
+			e.Details.Get("all_reduces") != 64 {
 			t.Fatalf("%+v", e)
 		}
 		phases := e.Details.Get("phases").([]any)
@@ -90,7 +94,8 @@ func TestGroupSteps(t *testing.T) {
 		for _, p := range phases {
 			sum += p.(map[string]any)["us"].(float64)
 		}
-		if took := e.Details.Get("took_us").(float64); len(phases) != 2*64+3 || sum < took-0.01 || sum > took+0.01 || e.Details.Get("broadcast_us").(float64) <= 0 {
+		if took := e.Details.Get("took_us").(float64); len(phases) != 2*64+3 || sum < took-0.01 || sum > took+0.01 ||
+			e.Details.Get("broadcast_us").(float64) <= 0 {
 			t.Fatalf("%d phases of %v us in a step of %v", len(phases), sum, took)
 		}
 		steps++
@@ -105,12 +110,14 @@ func TestGroupSteps(t *testing.T) {
 func TestLostRank(t *testing.T) {
 	t.Parallel()
 	b := start(t, grouped(t))
-	if status, body := b.text(http.MethodPost, "/admin/fail_rank?rank=4", ""); status != 400 || !strings.Contains(body, "0 to 3") {
+	if status, body := b.text(http.MethodPost, "/admin/fail_rank?rank=4", ""); status != 400 ||
+		!strings.Contains(body, "0 to 3") {
 		t.Fatal(status, body)
 	}
 	ended := make(chan string, 1)
 	go func() {
-		resp, err := b.Post(b.URL()+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x","max_tokens":8000,"ignore_eos":true,"stream":true}`))
+		resp, err := b.Post(b.URL()+"/v1/completions", "application/json",
+			strings.NewReader(`{"prompt":"x","max_tokens":8000,"ignore_eos":true,"stream":true}`))
 		if err != nil {
 			ended <- err.Error()
 			return
@@ -119,14 +126,16 @@ func TestLostRank(t *testing.T) {
 		all, _ := io.ReadAll(resp.Body)
 		ended <- string(all)
 	}()
-	b.until("a request in the batch", func() bool { return b.EngineStats().Running == 1 && b.EngineStats().GenerationTokens > 0 })
+	b.until("a request in the batch",
+		func() bool { return b.EngineStats().Running == 1 && b.EngineStats().GenerationTokens > 0 })
 	if status, body := b.text(http.MethodPost, "/admin/fail_rank?rank=3", ""); status != 200 {
 		t.Fatal(status, body)
 	}
 	if body := <-ended; !strings.Contains(body, "error") || strings.Contains(body, "[DONE]\n\ndata") {
 		t.Fatalf("the request in flight: %.300s", body)
 	}
-	if status, body := b.text(http.MethodPost, "/v1/completions", `{"prompt":"x","max_tokens":1}`); status != 503 || !strings.Contains(body, "rank") {
+	if status, body := b.text(http.MethodPost, "/v1/completions", `{"prompt":"x","max_tokens":1}`); status != 503 ||
+		!strings.Contains(body, "rank") {
 		t.Fatal(status, body)
 	}
 	if status, _ := b.text(http.MethodGet, "/health", ""); status != 503 {
@@ -153,15 +162,19 @@ func TestUtilization(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if resp, err := b.Post(b.URL()+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x","max_tokens":150,"ignore_eos":true}`)); err == nil {
+		if resp, err := b.Post(b.URL()+"/v1/completions", "application/json",
+			strings.NewReader(`{"prompt":"x","max_tokens":150,"ignore_eos":true}`)); err == nil {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 		}
 	}()
 	<-done
-	b.until("a whole second in the window", func() bool { return b.gauge("vllm_gpu_memory_bandwidth_utilization_percent") > 0 })
-	busy, compute, memory := b.gauge("vllm_gpu_utilization_percent"), b.gauge("vllm_gpu_compute_utilization_percent"), b.gauge("vllm_gpu_memory_bandwidth_utilization_percent")
-	if !(0 < compute && compute < memory && memory < busy && busy <= 100) { // one sequence reads far more than it computes
+	b.until("a whole second in the window",
+		func() bool { return b.gauge("vllm_gpu_memory_bandwidth_utilization_percent") > 0 })
+	busy, compute, memory := b.gauge("vllm_gpu_utilization_percent"), b.gauge("vllm_gpu_compute_utilization_percent"),
+		b.gauge("vllm_gpu_memory_bandwidth_utilization_percent")
+	// one sequence reads far more than it computes
+	if !(0 < compute && compute < memory && memory < busy && busy <= 100) {
 		t.Fatalf("busy %v %%, arithmetic %v %%, bandwidth %v %%", busy, compute, memory)
 	}
 	used, all := b.gauge("vllm_gpu_memory_used_bytes"), b.gauge("vllm_gpu_memory_total_bytes")
@@ -174,16 +187,19 @@ func TestUtilization(t *testing.T) {
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	o := fast()
-	o.OutOfMemory = &hardware.OutOfMemoryError{Where: "accelerator", What: "the weights need", Need: 129 << 30, Have: 72 << 30, Remedy: "use quantization"}
+	o.OutOfMemory = &hardware.OutOfMemoryError{Where: "accelerator", What: "the weights need", Need: 129 << 30,
+		Have: 72 << 30, Remedy: "use quantization"}
 	b := start(t, o)
 	for _, path := range []string{"/health", "/v1/models", "/metrics"} {
-		if status, body := b.text(http.MethodGet, path, ""); status != 503 || !strings.Contains(body, "OOMKilled") || !strings.Contains(body, "129.00 GiB") {
+		if status, body := b.text(http.MethodGet, path, ""); status != 503 || !strings.Contains(body, "OOMKilled") ||
+			!strings.Contains(body, "129.00 GiB") {
 			t.Fatal(path, status, body)
 		}
 	}
 	client := *b.Client
 	client.Timeout = time.Minute
-	if resp, err := client.Post(b.URL()+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"x"}`)); err != nil || resp.StatusCode != 503 {
+	if resp, err := client.Post(b.URL()+"/v1/completions", "application/json",
+		strings.NewReader(`{"prompt":"x"}`)); err != nil || resp.StatusCode != 503 {
 		t.Fatal(resp, err)
 	} else {
 		resp.Body.Close()

@@ -41,7 +41,8 @@ func TestGRPCSubscribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored := first.Events[0].GetStored()
-	if first.SequenceNumber != 1 || len(stored.GetBlocks()) != 2 || stored.Blocks[0].BlockSize != 4 || stored.Blocks[1].TokenIds[3] != 8 || stored.ParentBlockHash != nil {
+	if first.SequenceNumber != 1 || len(stored.GetBlocks()) != 2 || stored.Blocks[0].BlockSize != 4 ||
+		stored.Blocks[1].TokenIds[3] != 8 || stored.ParentBlockHash != nil {
 		t.Fatal(first)
 	}
 	leave()
@@ -82,7 +83,8 @@ func TestGRPCSubscribe(t *testing.T) {
 
 func TestGRPCSubscribeToNothing(t *testing.T) {
 	t.Parallel()
-	s, err := vllmservice.NewVllmEngineClient(dial(t, start(t, batched()))).SubscribeKvEvents(t.Context(), &vllmgrpc.SubscribeKvEventsRequest{})
+	s, err := vllmservice.NewVllmEngineClient(dial(t, start(t, batched()))).SubscribeKvEvents(t.Context(),
+		&vllmgrpc.SubscribeKvEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +98,8 @@ func TestGRPCTokenizer(t *testing.T) {
 	get := func(file []byte) ([]byte, string, error) {
 		o := batched()
 		o.TokenizerJSON = file
-		s, err := vllmservice.NewVllmEngineClient(dial(t, start(t, o))).GetTokenizer(t.Context(), &vllmgrpc.GetTokenizerRequest{})
+		s, err := vllmservice.NewVllmEngineClient(dial(t, start(t, o))).GetTokenizer(t.Context(),
+			&vllmgrpc.GetTokenizerRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +148,8 @@ func TestGRPCLoads(t *testing.T) {
 	if err != nil || len(r.Loads) != 1 {
 		t.Fatal(r, err)
 	}
-	if l := r.Loads[0]; l.CacheHitRate != 8.0/18 || l.NumTotalReqs != 0 || l.TokenUsage != 0 || l.MaxRunningRequests != 8 || l.MaxTotalNumTokens != 256 {
+	if l := r.Loads[0]; l.CacheHitRate != 8.0/18 || l.NumTotalReqs != 0 || l.TokenUsage != 0 ||
+		l.MaxRunningRequests != 8 || l.MaxTotalNumTokens != 256 {
 		t.Error(l)
 	}
 }

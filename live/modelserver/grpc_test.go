@@ -40,12 +40,15 @@ func dial(t *testing.T, b *bench) *grpc.ClientConn {
 
 func ask(id string, tokens uint32, stream bool) *vllmgrpc.GenerateRequest {
 	return &vllmgrpc.GenerateRequest{RequestId: id, Stream: stream,
-		Input:          &vllmgrpc.GenerateRequest_Tokenized{Tokenized: &vllmgrpc.TokenizedInput{InputIds: []uint32{1, 2, 3, 4, 5}}},
+		Input: &vllmgrpc.GenerateRequest_Tokenized{
+			Tokenized: &vllmgrpc.TokenizedInput{InputIds: []uint32{1, 2, 3, 4, 5}}},
 		SamplingParams: &vllmgrpc.SamplingParams{MaxTokens: &tokens, IgnoreEos: true}}
 }
 
 // receive reads a stream to its end.
-func receive(t *testing.T, stream grpc.ServerStreamingClient[vllmgrpc.GenerateResponse]) (chunks []*vllmgrpc.GenerateStreamChunk, ends []*vllmgrpc.GenerateComplete, err error) {
+func receive(t *testing.T,
+	stream grpc.ServerStreamingClient[vllmgrpc.GenerateResponse]) (chunks []*vllmgrpc.GenerateStreamChunk,
+	ends []*vllmgrpc.GenerateComplete, err error) {
 	t.Helper()
 	for {
 		m, err := stream.Recv()
@@ -63,7 +66,8 @@ func receive(t *testing.T, stream grpc.ServerStreamingClient[vllmgrpc.GenerateRe
 	}
 }
 
-func generateCall(t *testing.T, ctx context.Context, conn *grpc.ClientConn, q *vllmgrpc.GenerateRequest, opts ...grpc.CallOption) ([]*vllmgrpc.GenerateStreamChunk, []*vllmgrpc.GenerateComplete, error) {
+func generateCall(t *testing.T, ctx context.Context, conn *grpc.ClientConn, q *vllmgrpc.GenerateRequest,
+	opts ...grpc.CallOption) ([]*vllmgrpc.GenerateStreamChunk, []*vllmgrpc.GenerateComplete, error) {
 	t.Helper()
 	stream, err := vllmservice.NewVllmEngineClient(conn).Generate(ctx, q, opts...)
 	if err != nil {
@@ -118,7 +122,8 @@ func TestGRPCChoicesAndLogprobs(t *testing.T) {
 			t.Fatal(ends, err)
 		}
 		for _, c := range chunks {
-			if lp := c.OutputLogprobs; len(lp.GetTokenIds()) != 1 || lp.TokenIds[0] != c.TokenIds[0] || len(lp.TopLogprobs[0].TokenIds) != 3 {
+			if lp := c.OutputLogprobs; len(lp.GetTokenIds()) != 1 || lp.TokenIds[0] != c.TokenIds[0] ||
+				len(lp.TopLogprobs[0].TokenIds) != 3 {
 				t.Errorf("%v", c)
 			}
 		}
@@ -181,16 +186,24 @@ func TestGRPCErrors(t *testing.T) {
 		code codes.Code
 		says string
 	}{
-		{"no input", t.Context(), func(q *vllmgrpc.GenerateRequest) { q.Input = nil }, nil, codes.InvalidArgument, "input_ids"},
-		{"too long", t.Context(), func(q *vllmgrpc.GenerateRequest) { q.GetTokenized().InputIds = make([]uint32, 100) }, nil, codes.InvalidArgument, "100 input tokens"},
-		{"no tokens", t.Context(), func(q *vllmgrpc.GenerateRequest) { *q.SamplingParams.MaxTokens = 0 }, nil, codes.InvalidArgument, "max_tokens"},
-		{"top_p", t.Context(), func(q *vllmgrpc.GenerateRequest) { q.SamplingParams.TopP = 2 }, nil, codes.InvalidArgument, "top_p"},
-		{"bad handoff", t.Context(), func(q *vllmgrpc.GenerateRequest) { v := "[]"; q.KvTransferParamsJson = &v }, nil, codes.InvalidArgument, "kv_transfer_params"},
-		{"compressed", t.Context(), func(*vllmgrpc.GenerateRequest) {}, []grpc.CallOption{grpc.UseCompressor(gzip.Name)}, codes.Unimplemented, "compressed"},
-		{"a fault's status", fault("status=503"), func(*vllmgrpc.GenerateRequest) {}, nil, codes.Unavailable, "status 503"},
+		{"no input", t.Context(), func(q *vllmgrpc.GenerateRequest) { q.Input = nil }, nil, codes.InvalidArgument,
+			"input_ids"},
+		{"too long", t.Context(), func(q *vllmgrpc.GenerateRequest) { q.GetTokenized().InputIds = make([]uint32, 100) },
+			nil, codes.InvalidArgument, "100 input tokens"},
+		{"no tokens", t.Context(), func(q *vllmgrpc.GenerateRequest) { *q.SamplingParams.MaxTokens = 0 }, nil,
+			codes.InvalidArgument, "max_tokens"},
+		{"top_p", t.Context(), func(q *vllmgrpc.GenerateRequest) { q.SamplingParams.TopP = 2 }, nil,
+			codes.InvalidArgument, "top_p"},
+		{"bad handoff", t.Context(), func(q *vllmgrpc.GenerateRequest) { v := "[]"; q.KvTransferParamsJson = &v }, nil,
+			codes.InvalidArgument, "kv_transfer_params"},
+		{"compressed", t.Context(), func(*vllmgrpc.GenerateRequest) {},
+			[]grpc.CallOption{grpc.UseCompressor(gzip.Name)}, codes.Unimplemented, "compressed"},
+		{"a fault's status", fault("status=503"), func(*vllmgrpc.GenerateRequest) {}, nil, codes.Unavailable,
+			"status 503"},
 		{"a bad fault", fault("nonsense"), func(*vllmgrpc.GenerateRequest) {}, nil, codes.InvalidArgument, ""},
 		{"reset", fault("reset"), func(*vllmgrpc.GenerateRequest) {}, nil, codes.Internal, ""},
-		{"reset within", fault("reset-after=2"), func(q *vllmgrpc.GenerateRequest) { q.Stream = true }, nil, codes.Internal, ""},
+		{"reset within", fault("reset-after=2"), func(q *vllmgrpc.GenerateRequest) { q.Stream = true }, nil,
+			codes.Internal, ""},
 	} {
 		q := ask(c.name, 4, false)
 		c.ask(q)
@@ -202,7 +215,8 @@ func TestGRPCErrors(t *testing.T) {
 	if _, _, err := generateCall(t, t.Context(), conn, ask("after", 4, false)); err != nil {
 		t.Error("the server no longer serves:", err)
 	}
-	err := conn.Invoke(t.Context(), "/vllm.grpc.engine.VllmEngine/Nonsense", &vllmgrpc.HealthCheckRequest{}, &vllmgrpc.HealthCheckResponse{})
+	err := conn.Invoke(t.Context(), "/vllm.grpc.engine.VllmEngine/Nonsense", &vllmgrpc.HealthCheckRequest{},
+		&vllmgrpc.HealthCheckResponse{})
 	if status.Code(err) != codes.Unimplemented {
 		t.Error(err)
 	}
@@ -232,7 +246,8 @@ func TestGRPCStandardHealth(t *testing.T) {
 		}
 	}
 	check(true)
-	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+	if _, err := health.Check(t.Context(),
+		&healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
 		t.Error(err)
 	}
 	resp, err := b.Post(b.URL()+"/admin/crash", "", nil) // HTTP, same port
@@ -286,7 +301,8 @@ func TestGRPCAbort(t *testing.T) {
 		} else {
 			b.running(t, conn)
 		}
-		if _, err := client.Abort(t.Context(), &vllmgrpc.AbortRequest{RequestIds: []string{"unknown", id}}); err != nil {
+		if _, err := client.Abort(t.Context(),
+			&vllmgrpc.AbortRequest{RequestIds: []string{"unknown", id}}); err != nil {
 			t.Fatal(err)
 		}
 		_, ends, err := receive(t, stream)
@@ -338,8 +354,10 @@ func TestGRPCEmbedAndInfo(t *testing.T) {
 	t.Parallel()
 	b := start(t, fast())
 	client := vllmservice.NewVllmEngineClient(dial(t, b))
-	e, err := client.Embed(t.Context(), &vllmgrpc.EmbedRequest{Tokenized: &vllmgrpc.TokenizedInput{InputIds: []uint32{7, 8, 9}}})
-	if err != nil || int(e.EmbeddingDim) != modelserver.DefaultDimensions || len(e.Embedding) != modelserver.DefaultDimensions || e.PromptTokens != 3 {
+	e, err := client.Embed(t.Context(),
+		&vllmgrpc.EmbedRequest{Tokenized: &vllmgrpc.TokenizedInput{InputIds: []uint32{7, 8, 9}}})
+	if err != nil || int(e.EmbeddingDim) != modelserver.DefaultDimensions ||
+		len(e.Embedding) != modelserver.DefaultDimensions || e.PromptTokens != 3 {
 		t.Fatal(e, err)
 	}
 	if _, err := client.Embed(t.Context(), &vllmgrpc.EmbedRequest{}); status.Code(err) != codes.InvalidArgument {
@@ -358,12 +376,16 @@ func TestGRPCEmbedAndInfo(t *testing.T) {
 // What the endpoint picker reads in a body is what the server would read.
 func TestGRPCAsThePickerReadsIt(t *testing.T) {
 	t.Parallel()
-	got, err := parse.VLLMGRPC{}.Parse("/vllm.grpc.engine.VllmEngine/Generate", vllmgrpc.AppendMessage(nil, ask("x", 17, true)))
-	if err != nil || !got.Stream || got.MaxOutputTokens != 17 || !cmp.Equal(got.Prompts[0].Tokens(), []uint32{1, 2, 3, 4, 5}) {
+	got, err := parse.VLLMGRPC{}.Parse("/vllm.grpc.engine.VllmEngine/Generate",
+		vllmgrpc.AppendMessage(nil, ask("x", 17, true)))
+	if err != nil || !got.Stream || got.MaxOutputTokens != 17 ||
+		!cmp.Equal(got.Prompts[0].Tokens(), []uint32{1, 2, 3, 4, 5}) {
 		t.Fatalf("%+v %v", got, err)
 	}
-	usage, ok := parse.VLLMGRPC{}.Usage(vllmgrpc.AppendMessage(nil, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{
-		Complete: &vllmgrpc.GenerateComplete{OutputIds: []uint32{1, 2}, PromptTokens: 5, CompletionTokens: 2, CachedTokens: 4}}}), false)
+	usage, ok := parse.VLLMGRPC{}.Usage(
+		vllmgrpc.AppendMessage(nil, &vllmgrpc.GenerateResponse{Response: &vllmgrpc.GenerateResponse_Complete{
+			Complete: &vllmgrpc.GenerateComplete{OutputIds: []uint32{1, 2}, PromptTokens: 5, CompletionTokens: 2,
+				CachedTokens: 4}}}), false)
 	if !ok || usage.PromptTokens != 5 || usage.CompletionTokens != 2 || usage.CachedTokens != 4 {
 		t.Errorf("%+v", usage)
 	}
@@ -384,7 +406,8 @@ func TestGRPCConstraints(t *testing.T) {
 		p.MaxTokens = q.SamplingParams.MaxTokens
 		q.SamplingParams = p
 		_, ends, err := generateCall(t, t.Context(), conn, q)
-		if err != nil || len(ends) != 1 || tokens.Decode(tokens.Packed{}, ends[0].OutputIds) != `"yes"` || ends[0].FinishReason != "stop" {
+		if err != nil || len(ends) != 1 || tokens.Decode(tokens.Packed{}, ends[0].OutputIds) != `"yes"` ||
+			ends[0].FinishReason != "stop" {
 			t.Errorf("%v: %v %v", p, ends, err)
 		}
 	}

@@ -46,7 +46,9 @@ func (s *Server) turnedAway(w http.ResponseWriter, r *http.Request, keys serve.T
 		refuse(w, r, &openai.Error{Status: http.StatusUnauthorized, Type: "Unauthorized", Message: "Unauthorized"})
 		return true
 	case len(keys) == 0 && controls(r.URL.Path) && !serve.Local(r):
-		refuse(w, r, openai.Errorf(http.StatusForbidden, "", "%s is served to this machine alone: start the server with --api-key and show the key to call it from elsewhere.", r.URL.Path))
+		refuse(w, r, openai.Errorf(http.StatusForbidden, "",
+			"%s is served to this machine alone: start the server with --api-key and show the key to call it from "+
+				"elsewhere.", r.URL.Path))
 		return true
 	}
 	if left := s.startingFor(); left > 0 && (r.URL.Path == "/health" || r.URL.Path == "/health/ready") {

@@ -22,7 +22,8 @@ func TestGuard(t *testing.T) {
 	o.RequestIDHeaders = true
 	b := start(t, o)
 	for key, want := range map[string]int{"": 401, "Bearer three": 401, "two": 401, "Bearer two": 200} {
-		resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, "Authorization", key, "X-Request-Id", "r9")
+		resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, "Authorization", key, "X-Request-Id",
+			"r9")
 		if resp.StatusCode != want {
 			t.Errorf("%q: %d %s", key, resp.StatusCode, body)
 		}
@@ -88,7 +89,8 @@ func TestConversation(t *testing.T) {
 		ID       string
 		Metadata map[string]string
 	}
-	if err := json.Unmarshal([]byte(body), &c); err != nil || !strings.HasPrefix(c.ID, "conv_") || c.Metadata["topic"] != "wind" {
+	if err := json.Unmarshal([]byte(body), &c); err != nil || !strings.HasPrefix(c.ID, "conv_") ||
+		c.Metadata["topic"] != "wind" {
 		t.Fatalf("%v %s", err, body)
 	}
 	_, first := b.post("/v1/responses", `{"input":"And?","conversation":"`+c.ID+`","max_output_tokens":2}`)
@@ -120,7 +122,8 @@ func TestConversation(t *testing.T) {
 		Data    []struct{ ID, Type, Role string }
 		HasMore bool `json:"has_more"`
 	}
-	if err := json.Unmarshal([]byte(items), &list); err != nil || len(list.Data) != 2 || !list.HasMore || list.Data[0].Role != "user" {
+	if err := json.Unmarshal([]byte(items), &list); err != nil || len(list.Data) != 2 || !list.HasMore ||
+		list.Data[0].Role != "user" {
 		t.Fatalf("%v %s", err, items)
 	}
 	item := "/v1/conversations/" + c.ID + "/items/" + list.Data[0].ID
@@ -147,7 +150,8 @@ func TestSideChannelHostile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"GET / HTTP/1.1\r\n\r\n", "{}\n", `{"op":"release"}` + "\n", `{"op":"get","engine_id":"x","block_ids":[1]}` + "\n", "[1\n"} {
+	for _, line := range []string{"GET / HTTP/1.1\r\n\r\n", "{}\n", `{"op":"release"}` + "\n",
+		`{"op":"get","engine_id":"x","block_ids":[1]}` + "\n", "[1\n"} {
 		conn, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err != nil {
 			t.Fatal(err)

@@ -75,7 +75,8 @@ func (g *inferenceRequest) open() (boundary string, isHeld, refused bool) {
 	}
 	g.box, g.now, g.fx.List = &g.one.box, g.one.now[:], g.one.fx[:0]
 	g.box.Init(1)
-	g.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &g.head, API: g.api, Fault: fault, Endpoint: s.endpoint, Held: isHeld, Recorder: s.recorder})
+	g.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &g.head, API: g.api, Fault: fault, Endpoint: s.endpoint,
+		Held: isHeld, Recorder: s.recorder})
 	g.resp.Open(s.clock(), violation, &g.fx)
 	return boundary, isHeld, false
 }

@@ -54,8 +54,10 @@ func TestKeysGuardAllButHealth(t *testing.T) {
 			t.Errorf("%s needs a key: %d", path, got)
 		}
 	}
-	for path, method := range map[string]string{"/v1/models": "GET", "/v1/completions": "POST", "/inference/v1/generate": "POST", "/tokenize": "POST", "/detokenize": "POST",
-		"/admin/crash": "POST", "/admin/config": "GET", "/admin/drain": "POST", "/sleep": "POST", "/wake_up": "POST", "/is_sleeping": "GET", "/reset_prefix_cache": "POST", "/fake_metrics": "POST", "/nowhere": "GET"} {
+	for path, method := range map[string]string{"/v1/models": "GET", "/v1/completions": "POST",
+		"/inference/v1/generate": "POST", "/tokenize": "POST", "/detokenize": "POST",
+		"/admin/crash": "POST", "/admin/config": "GET", "/admin/drain": "POST", "/sleep": "POST", "/wake_up": "POST",
+		"/is_sleeping": "GET", "/reset_prefix_cache": "POST", "/fake_metrics": "POST", "/nowhere": "GET"} {
 		if got := ask(method, path, ""); got != 401 {
 			t.Errorf("%s %s without a key: %d", method, path, got)
 		}
@@ -75,7 +77,8 @@ func TestKeysGuardAllButHealth(t *testing.T) {
 	b2 := start(t, o2)
 	conn := dial(t, b2)
 	engine := vllmservice.NewVllmEngineClient(conn)
-	if _, err := engine.GetModelInfo(t.Context(), &vllmgrpc.GetModelInfoRequest{}); status.Code(err) != codes.Unauthenticated {
+	if _, err := engine.GetModelInfo(t.Context(),
+		&vllmgrpc.GetModelInfoRequest{}); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("gRPC without a key: %v", err)
 	}
 	if _, err := engine.Abort(t.Context(), &vllmgrpc.AbortRequest{}); status.Code(err) != codes.Unauthenticated {
@@ -95,13 +98,16 @@ func TestKeysGuardAllButHealth(t *testing.T) {
 func TestControlsAreLocal(t *testing.T) {
 	t.Parallel()
 	b := start(t, batched())
-	for _, path := range []string{"/admin/crash", "/admin/drain", "/sleep", "/reset_prefix_cache", "/fake_metrics", "/admin/config"} {
-		if resp, body := b.post(path, `{}`, "X-Forwarded-For", "203.0.113.5"); resp.StatusCode != 403 || !strings.Contains(body, "--api-key") {
+	for _, path := range []string{"/admin/crash", "/admin/drain", "/sleep", "/reset_prefix_cache", "/fake_metrics",
+		"/admin/config"} {
+		if resp, body := b.post(path, `{}`, "X-Forwarded-For", "203.0.113.5"); resp.StatusCode != 403 ||
+			!strings.Contains(body, "--api-key") {
 			t.Errorf("%s for somebody elsewhere: %d %s", path, resp.StatusCode, body)
 		}
 	}
 	for _, fault := range []string{"crash", "delay=1ms; fail-rank=0"} {
-		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, modelserver.FaultHeader, fault, "X-Forwarded-For", "203.0.113.5"); resp.StatusCode != 400 || !strings.Contains(body, "--api-key") {
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`, modelserver.FaultHeader, fault,
+			"X-Forwarded-For", "203.0.113.5"); resp.StatusCode != 400 || !strings.Contains(body, "--api-key") {
 			t.Errorf("%s by somebody elsewhere: %d %s", fault, resp.StatusCode, body)
 		}
 	}
@@ -153,12 +159,14 @@ func TestSlowBodies(t *testing.T) {
 	b := start(t, o)
 	const boundary = "windtunnel-1234567890"
 	begun, _, _ := strings.Cut(string(held.Part1(boundary, []byte(`{"a":"b"}`))), "b\"}")
-	const plain = "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+	const plain = "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: " +
+		"application/json\r\nContent-Length: 1000\r\n\r\n"
 	var all sync.WaitGroup
 	for name, head := range map[string]string{
 		"plain": plain,
-		"held":  "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=" + boundary + "\r\nContent-Length: 1000\r\n\r\n" + begun,
-		"json":  "POST /v1/load_lora_adapter HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n",
+		"held": "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=" +
+			boundary + "\r\nContent-Length: 1000\r\n\r\n" + begun,
+		"json": "POST /v1/load_lora_adapter HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n",
 	} {
 		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {
 			all.Go(func() {
@@ -175,7 +183,8 @@ func TestSlowBodies(t *testing.T) {
 	resp := call.response(t)
 	// The limits pass while the request is held: for bodies that begin now.
 	for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {
-		if resp, err := trickle(t, b.Address(), plain, every); err != nil || resp.StatusCode != http.StatusRequestTimeout {
+		if resp, err := trickle(t, b.Address(), plain, every); err != nil ||
+			resp.StatusCode != http.StatusRequestTimeout {
 			t.Errorf("beside a held request: %v %v", resp, err)
 		}
 	}
@@ -262,7 +271,9 @@ func TestMetricsOfOddNames(t *testing.T) {
 		o.Models = []string{"model " + name}
 		o.Adapters = []Adapter{{Name: "adapter " + name, Path: "x"}}
 		o.FakeMetrics = &stats.FakeMetrics{}
-		fake, err := o.FakeMetrics.With(json.RawMessage(`{"loras":[{"running":` + quoted("adapter "+name) + `,"waiting":` + quoted(name) + `,"timestamp":1}]}`))
+		fake, err := o.FakeMetrics.With(
+			json.RawMessage(`{"loras":[{"running":` + quoted("adapter "+name) + `,"waiting":` + quoted(name) +
+				`,"timestamp":1}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,12 +292,14 @@ func TestMetricsOfOddNames(t *testing.T) {
 			}
 		}
 		valid := strings.ToValidUTF8(name, "\ufffd")
-		if labels["model_name"] != "model "+valid || labels["running_lora_adapters"] != "adapter "+valid || labels["waiting_lora_adapters"] != valid {
+		if labels["model_name"] != "model "+valid || labels["running_lora_adapters"] != "adapter "+valid ||
+			labels["waiting_lora_adapters"] != valid {
 			t.Errorf("%q became %q", name, labels)
 		}
 	}
 	b := start(t, fast())
-	if resp, _ := b.post("/v1/load_lora_adapter", `{"lora_name":"`+strings.Repeat("x", maxAdapterText+1)+`","lora_path":"p"}`); resp.StatusCode != 400 {
+	if resp, _ := b.post("/v1/load_lora_adapter",
+		`{"lora_name":"`+strings.Repeat("x", maxAdapterText+1)+`","lora_path":"p"}`); resp.StatusCode != 400 {
 		t.Errorf("a name without end: %d", resp.StatusCode)
 	}
 }

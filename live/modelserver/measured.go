@@ -25,7 +25,8 @@ func (s *Server) measured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began, m := time.Now(), measuredWriter{ResponseWriter: w, status: http.StatusOK}
 		defer func() {
-			x := stats.Exchange{Handler: routeOf(r), Method: r.Method, Status: m.status, Seconds: time.Since(began).Seconds(), In: max(0, r.ContentLength)}
+			x := stats.Exchange{Handler: routeOf(r), Method: r.Method, Status: m.status,
+				Seconds: time.Since(began).Seconds(), In: max(0, r.ContentLength)}
 			if !m.streamed { // a stream has no Content-Length
 				x.Out = m.bytes
 			}
@@ -108,7 +109,8 @@ func processPage(second int64) []byte {
 	var b bytes.Buffer
 	for _, f := range families {
 		switch f.GetName() {
-		case "process_virtual_memory_bytes", "process_resident_memory_bytes", "process_start_time_seconds", "process_cpu_seconds_total", "process_open_fds", "process_max_fds":
+		case "process_virtual_memory_bytes", "process_resident_memory_bytes", "process_start_time_seconds",
+			"process_cpu_seconds_total", "process_open_fds", "process_max_fds":
 			if err == nil {
 				_, err = expfmt.MetricFamilyToText(&b, f)
 			}

@@ -25,7 +25,9 @@ import (
 // port of its own.
 func apart(t *testing.T, profile link.Profile, change func(*ServerOptions)) *pair {
 	t.Helper()
-	timer, err := latency.New(latency.Config{Kind: latency.KindConstant, Constant: latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: machine.Millisecond}})
+	timer, err := latency.New(
+		latency.Config{Kind: latency.KindConstant,
+			Constant: latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: machine.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +38,8 @@ func apart(t *testing.T, profile link.Profile, change func(*ServerOptions)) *pai
 	if change != nil {
 		change(&o)
 	}
-	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1, Transfer: kvtransfer.NetworkOptions{Profile: profile}})
+	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1,
+		Transfer: kvtransfer.NetworkOptions{Profile: profile}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,11 +98,15 @@ func legs(p *pair, profile link.Profile, prompt, id string) (prefill, decode str
 		both := body(3, fmt.Sprintf(`,"bootstrap_host":%q,"bootstrap_port":%s,"bootstrap_room":%s`, host, port, id))
 		return both, both
 	case connector.Mooncake.Name:
-		return body(1, `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"xfer-`+id+`"}`),
-			body(3, fmt.Sprintf(`,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,"remote_bootstrap_addr":"http://%s","remote_engine_id":%q,"transfer_id":"xfer-%s"}`, p.prefill.MeetingAddress(), p.prefill.reader.EngineID, id))
+		return body(1, `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"xfer-`+
+				id+`"}`),
+			body(3, fmt.Sprintf(`,"kv_transfer_params":{"do_remote_decode":false,"do_remote_prefill":true,`+
+				`"remote_bootstrap_addr":"http://%s","remote_engine_id":%q,"transfer_id":"xfer-%s"}`,
+				p.prefill.MeetingAddress(), p.prefill.reader.EngineID, id))
 	case connector.Offloading.Name:
 		return body(1, `,"kv_transfer_params":{"remote_decoder":{"kv_request_id":"`+id+`"}}`),
-			body(3, fmt.Sprintf(`,"kv_transfer_params":{"remote_prefiller":{"kv_request_id":"%s","remote_host":%q,"remote_port":%s}}`, id, host, port))
+			body(3, fmt.Sprintf(`,"kv_transfer_params":{"remote_prefiller":{"kv_request_id":"%s","remote_host":%q,`+
+				`"remote_port":%s}}`, id, host, port))
 	}
 	return body(1, ""), body(3, "")
 }
@@ -109,7 +116,8 @@ func legs(p *pair, profile link.Profile, prompt, id string) (prefill, decode str
 // but the last.
 func TestMeeting(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []link.Profile{connector.SGLang.Profile, connector.Mooncake.Profile, connector.Offloading.Profile} {
+	for _, profile := range []link.Profile{connector.SGLang.Profile, connector.Mooncake.Profile,
+		connector.Offloading.Profile} {
 		for _, decodeFirst := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s decode first %v", profile.Name, decodeFirst), func(t *testing.T) {
 				t.Parallel()
@@ -135,8 +143,10 @@ func TestMeeting(t *testing.T) {
 				if n := cached(t, dec.body); n < 512 {
 					t.Errorf("%d tokens came from the prefill server: %s", n, dec.body)
 				}
-				if said(t, p.decode, saidHits) < 512 || said(t, p.decode, saidBytes) == 0 || said(t, p.decode, saidFailed) != 0 {
-					t.Errorf("%v tokens, %v bytes, %v failed", said(t, p.decode, saidHits), said(t, p.decode, saidBytes), said(t, p.decode, saidFailed))
+				if said(t, p.decode, saidHits) < 512 || said(t, p.decode, saidBytes) == 0 ||
+					said(t, p.decode, saidFailed) != 0 {
+					t.Errorf("%v tokens, %v bytes, %v failed", said(t, p.decode, saidHits),
+						said(t, p.decode, saidBytes), said(t, p.decode, saidFailed))
 				}
 				p.idle()
 			})
@@ -148,7 +158,8 @@ func TestMeeting(t *testing.T) {
 // while its decode server waits: each ends once, and nothing is held.
 func TestMeetingInVain(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []link.Profile{connector.SGLang.Profile, connector.Mooncake.Profile, connector.Offloading.Profile} {
+	for _, profile := range []link.Profile{connector.SGLang.Profile, connector.Mooncake.Profile,
+		connector.Offloading.Profile} {
 		t.Run(profile.Name, func(t *testing.T) {
 			t.Parallel()
 			p := apart(t, profile, func(o *ServerOptions) { o.Engine.KVHoldTimeout = 300 * machine.Millisecond })
@@ -164,7 +175,8 @@ func TestMeetingInVain(t *testing.T) {
 			p = apart(t, profile, nil) // the client leaves long before its time limit
 			_, second = legs(p, profile, longPrompt(1), "1")
 			ctx, leave := context.WithCancel(t.Context())
-			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, p.decode.URL()+"/v1/completions", strings.NewReader(second))
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, p.decode.URL()+"/v1/completions",
+				strings.NewReader(second))
 			gone := make(chan error, 1)
 			go func() {
 				_, err := http.DefaultClient.Do(req)
@@ -222,8 +234,10 @@ func TestExternalCache(t *testing.T) {
 				if a.status != 200 || cached(t, a.body) < 512-16 {
 					t.Fatal(a.body)
 				}
-				if said(t, p.decode, saidBytes) == 0 && batching == engine.BatchingContinuous || said(t, p.decode, saidFailed) != 0 {
-					t.Errorf("%v bytes moved, %v transfers failed", said(t, p.decode, saidBytes), said(t, p.decode, saidFailed))
+				if said(t, p.decode, saidBytes) == 0 && batching == engine.BatchingContinuous ||
+					said(t, p.decode, saidFailed) != 0 {
+					t.Errorf("%v bytes moved, %v transfers failed", said(t, p.decode, saidBytes),
+						said(t, p.decode, saidFailed))
 				}
 				p.idle()
 			})
@@ -242,12 +256,15 @@ func TestKVSource(t *testing.T) {
 	}
 	host, port, _ := net.SplitHostPort(p.prefill.MeetingAddress())
 	source := func(port string) string {
-		return strings.TrimSuffix(body, "}") + fmt.Sprintf(`,"kv_transfer_params":{"remote_kv_source":{"kv_request_id":"x","remote_host":%q,"remote_port":%s}}}`, host, port)
+		return strings.TrimSuffix(body, "}") +
+			fmt.Sprintf(`,"kv_transfer_params":{"remote_kv_source":{"kv_request_id":"x","remote_host":%q,`+
+				`"remote_port":%s}}}`, host, port)
 	}
 	if a := p.ask(p.decode, source(port)); a.status != 200 || cached(t, a.body) < 512-16 {
 		t.Error(a.body)
 	}
-	if a := p.ask(p.decode, strings.Replace(source("1"), `"prompt":"1 `, `"prompt":"9 `, 1)); a.status != 200 || cached(t, a.body) != 0 {
+	if a := p.ask(p.decode, strings.Replace(source("1"), `"prompt":"1 `, `"prompt":"9 `, 1)); a.status != 200 ||
+		cached(t, a.body) != 0 {
 		t.Error("a source that is not there: ", a.body)
 	}
 	p.idle()
@@ -262,16 +279,21 @@ func TestMoRIIO(t *testing.T) {
 	body := func(i, n int, kv string) string {
 		return fmt.Sprintf(`{"prompt":%s,"max_tokens":%d,"kv_transfer_params":%s}`, strconvQuote(longPrompt(i)), n, kv)
 	}
-	prefill := `{"do_remote_decode":true,"do_remote_prefill":false,"remote_host":"10.0.0.9","remote_notify_port":61005,"transfer_id":"tx1","remote_block_ids":null,"remote_port":null}`
+	prefill := `{"do_remote_decode":true,"do_remote_prefill":false,"remote_host":"10.0.0.9",` +
+		`"remote_notify_port":61005,"transfer_id":"tx1","remote_block_ids":null,"remote_port":null}`
 	pre := p.ask(p.prefill, body(1, 1, prefill))
-	if dec := p.ask(p.decode, body(1, 3, string(pre.KV))); pre.status != 200 || dec.status != 200 || cached(t, dec.body) < 512 {
+	if dec := p.ask(p.decode, body(1, 3, string(pre.KV))); pre.status != 200 || dec.status != 200 ||
+		cached(t, dec.body) < 512 {
 		t.Fatal(pre.body, dec.body)
 	}
 	p.idle()
 	var dec answered
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		dec = p.ask(p.decode, body(2, 3, fmt.Sprintf(`{"do_remote_decode":false,"do_remote_prefill":true,"remote_engine_id":"%s:%s","remote_block_ids":[],"remote_host":%q,"remote_notify_port":61005,"remote_handshake_port":%s,"transfer_id":"tx2"}`, host, port, host, port)))
+		dec = p.ask(p.decode, body(2, 3,
+			fmt.Sprintf(`{"do_remote_decode":false,"do_remote_prefill":true,"remote_engine_id":"%s:%s",`+
+				`"remote_block_ids":[],"remote_host":%q,"remote_notify_port":61005,"remote_handshake_port":%s,`+
+				`"transfer_id":"tx2"}`, host, port, host, port)))
 	})
 	if pre = p.ask(p.prefill, body(2, 1, strings.Replace(prefill, "tx1", "tx2", 1))); pre.status != 200 {
 		t.Error(pre.body)
@@ -315,13 +337,17 @@ func TestBootstrapQuery(t *testing.T) {
 func TestMeetingFields(t *testing.T) {
 	t.Parallel()
 	p := apart(t, connector.SGLang.Profile, nil)
-	for _, fields := range []string{`"bootstrap_room":"x"`, `"bootstrap_room":5,"bootstrap_host":7,"bootstrap_port":1`, `"bootstrap_room":5,"bootstrap_host":"h","bootstrap_port":99999`, `"bootstrap_room":-1,"bootstrap_host":"h","bootstrap_port":9`} {
-		if a := p.ask(p.decode, `{"prompt":"x",`+fields+`}`); a.status != 400 || !strings.Contains(a.body, "bootstrap_room") {
+	for _, fields := range []string{`"bootstrap_room":"x"`, `"bootstrap_room":5,"bootstrap_host":7,"bootstrap_port":1`,
+		`"bootstrap_room":5,"bootstrap_host":"h","bootstrap_port":99999`,
+		`"bootstrap_room":-1,"bootstrap_host":"h","bootstrap_port":9`} {
+		if a := p.ask(p.decode, `{"prompt":"x",`+fields+`}`); a.status != 400 ||
+			!strings.Contains(a.body, "bootstrap_room") {
 			t.Errorf("%s: %d %s", fields, a.status, a.body)
 		}
 	}
 	m := apart(t, connector.Mooncake.Profile, nil)
-	if a := m.ask(m.decode, `{"prompt":"x","kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"t","remote_bootstrap_addr":"::"}}`); a.status != 400 {
+	if a := m.ask(m.decode, `{"prompt":"x","kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"t",`+
+		`"remote_bootstrap_addr":"::"}}`); a.status != 400 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

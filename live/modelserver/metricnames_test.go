@@ -50,14 +50,16 @@ func TestEveryMetricOfVLLM(t *testing.T) {
 		so func(*ServerOptions, *Options)
 	}{
 		"plain": {"always consumer nixl", func(*ServerOptions, *Options) {}},
-		"with the flags": {"always consumer nixl kv-cache-metrics speculation offload lora", func(so *ServerOptions, _ *Options) {
-			so.SpeculativeTokens, so.KVCacheMetricsSample, so.Engine.NumCPUBlocks = 2, 1, 100
-			so.Engine.MaxLoRAs, so.Adapters = 1, []Adapter{{Name: "a"}}
-		}},
+		"with the flags": {"always consumer nixl kv-cache-metrics speculation offload lora",
+			func(so *ServerOptions, _ *Options) {
+				so.SpeculativeTokens, so.KVCacheMetricsSample, so.Engine.NumCPUBlocks = 2, 1, 100
+				so.Engine.MaxLoRAs, so.Adapters = 1, []Adapter{{Name: "a"}}
+			}},
 		"a producer with Mooncake": {"always mooncake", func(so *ServerOptions, o *Options) {
 			so.KVRole, o.Transfer.Profile = connector.RoleProducer, connector.Mooncake.Profile
 		}},
-		"a connector without metrics of its own": {"always consumer nixl", func(_ *ServerOptions, o *Options) { o.Transfer.Profile = connector.LMCache.Profile }},
+		"a connector without metrics of its own": {"always consumer nixl",
+			func(_ *ServerOptions, o *Options) { o.Transfer.Profile = connector.LMCache.Profile }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,18 +84,21 @@ func TestEveryMetricOfVLLM(t *testing.T) {
 			}
 			for line := range strings.Lines(vllmMetrics) {
 				if on, rest, _ := strings.Cut(strings.TrimSpace(line), " "); slices.Contains(strings.Fields(c.on), on) {
-					want = append(want, strings.Replace(rest, " 1-2-5 ", " 1,2,5,10,20,50,100,200 ", 1)) // what batched() has
+					// what batched() has
+					want = append(want, strings.Replace(rest, " 1-2-5 ", " 1,2,5,10,20,50,100,200 ", 1))
 				}
 			}
 			for name, m := range page {
 				if counted, created := strings.CutSuffix(name, "_created"); created {
 					of := cmp.Or(page[counted+"_total"], page[counted])
-					if of.GetType() == dto.MetricType_GAUGE || len(of.Metric) != len(m.Metric) || of.GetHelp() != m.GetHelp() || m.Metric[0].Gauge.GetValue() < 1e9 {
+					if of.GetType() == dto.MetricType_GAUGE || len(of.Metric) != len(m.Metric) ||
+						of.GetHelp() != m.GetHelp() || m.Metric[0].Gauge.GetValue() < 1e9 {
 						t.Errorf("%v, of %v", m, of)
 					}
 				} else if strings.HasPrefix(name, "vllm:") {
 					got = append(got, told(m))
-					if m.GetType() != dto.MetricType_GAUGE && page[strings.TrimSuffix(name, "_total")+"_created"] == nil {
+					if m.GetType() != dto.MetricType_GAUGE &&
+						page[strings.TrimSuffix(name, "_total")+"_created"] == nil {
 						t.Errorf("when %s began to count is not told", name)
 					}
 				}
@@ -123,7 +128,8 @@ func told(m *dto.MetricFamily) string {
 			bounds = append(bounds, strconv.FormatFloat(v, format, -1, 64))
 		}
 	}
-	return fmt.Sprintf("%s %s %s %s %s", strings.ToLower(m.GetType().String()), m.GetName(), strings.Join(labels, ","), cmp.Or(strings.Join(bounds, ","), "-"), m.GetHelp())
+	return fmt.Sprintf("%s %s %s %s %s", strings.ToLower(m.GetType().String()), m.GetName(), strings.Join(labels, ","),
+		cmp.Or(strings.Join(bounds, ","), "-"), m.GetHelp())
 }
 
 // What passes the HTTP interface is counted by route, method and class of status;

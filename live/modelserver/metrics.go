@@ -83,7 +83,8 @@ func (s *Server) page() ([]byte, bool) {
 	var key pageKey
 	if !s.engine.With(func(now machine.Time) {
 		l := s.engine.Core
-		key = pageKey{Moment: l.Stats().Moment(now, l.Engine()), adapters: len(s.adapters.list()), sleep: s.engine.SleepLevel()}
+		key = pageKey{Moment: l.Stats().Moment(now, l.Engine()), adapters: len(s.adapters.list()),
+			sleep: s.engine.SleepLevel()}
 		if key.fake = s.fake.Load(); key.fake != nil {
 			key.faked = int64(now / fakeRefresh)
 		}

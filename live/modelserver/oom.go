@@ -15,7 +15,8 @@ import (
 func (s *Server) crashLoop() {
 	for {
 		n, backOff := enginecore.Kills(s.clock())
-		s.log.Warn("OOMKilled", "server", s.name, "restarts", n-1, "back-off", backOff.Duration(), "error", s.opts.OutOfMemory)
+		s.log.Warn("OOMKilled", "server", s.name, "restarts", n-1, "back-off", backOff.Duration(), "error",
+			s.opts.OutOfMemory)
 		if !pause.For(s.ctx, backOff.Duration()) {
 			return
 		}

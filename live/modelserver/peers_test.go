@@ -22,9 +22,14 @@ func fields(host string, port int) map[string]string {
 	at := net.JoinHostPort(host, fmt.Sprint(port))
 	peer := fmt.Sprintf(`{"kv_request_id":"r","remote_host":%q,"remote_port":%d}`, host, port)
 	return map[string]string{
-		"nixl":     fmt.Sprintf(`"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"e","remote_block_ids":[1],"remote_host":%q,"remote_port":%d}`, host, port),
-		"mooncake": `"kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"t","remote_bootstrap_addr":"http://` + at + `"}`,
-		"MoRI-IO":  fmt.Sprintf(`"kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"t","remote_notify_port":1,"remote_block_ids":[],"remote_host":%q,"remote_handshake_port":%d}`, host, port),
+		"nixl": fmt.Sprintf(
+			`"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"e","remote_block_ids":[1],`+
+				`"remote_host":%q,"remote_port":%d}`, host, port),
+		"mooncake": `"kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"t",` +
+			`"remote_bootstrap_addr":"http://` + at + `"}`,
+		"MoRI-IO": fmt.Sprintf(
+			`"kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"t","remote_notify_port":1,`+
+				`"remote_block_ids":[],"remote_host":%q,"remote_handshake_port":%d}`, host, port),
 		"peer":     `"kv_transfer_params":{"remote_prefiller":` + peer + `}`,
 		"source":   `"kv_transfer_params":{"remote_kv_source":` + peer + `}`,
 		"document": `"kv_handle":"kv://` + at + `/e/1-1-4"`,
@@ -43,7 +48,9 @@ func TestOnlyPeersAreDialled(t *testing.T) {
 	b := start(t, o)
 	for _, host := range []string{"127.0.0.1", "localhost", "::ffff:127.0.0.1"} {
 		for name, field := range fields(host, port) {
-			if resp, body := b.post("/v1/completions", `{"prompt":"a b c d e f","max_tokens":1,`+field+`}`); resp.StatusCode != 403 || !strings.Contains(body, "--kv-peers") {
+			if resp, body := b.post("/v1/completions",
+				`{"prompt":"a b c d e f","max_tokens":1,`+field+`}`); resp.StatusCode != 403 ||
+				!strings.Contains(body, "--kv-peers") {
 				t.Errorf("%s at %s: %d %s", name, host, resp.StatusCode, body)
 			}
 		}
@@ -52,7 +59,9 @@ func TestOnlyPeersAreDialled(t *testing.T) {
 		o.KVRole = connector.RoleConsumer
 		o.KVPeers, _ = modelserver.ParsePeers([]string{"10.244.0.0/16"})
 	})
-	if a := p.ask(p.decode, fmt.Sprintf(`{"prompt":"a","max_tokens":1,"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7}`, port)); a.status != 403 {
+	if a := p.ask(p.decode, fmt.Sprintf(
+		`{"prompt":"a","max_tokens":1,"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7}`,
+		port)); a.status != 403 {
 		t.Errorf("sglang: %d %s", a.status, a.body)
 	}
 	select {
@@ -82,7 +91,8 @@ func TestSilentPeersHoldNoBlocks(t *testing.T) {
 			for i := range 10 {
 				field := strings.Replace(field, "/e/1-", fmt.Sprintf("/e/%d-", i), 1) // each handle is fetched once
 				wg.Go(func() {
-					if resp, body := b.post("/v1/completions", `{"prompt":"`+prompt+`","max_tokens":1,`+field+`}`); resp.StatusCode != 500 {
+					if resp, body := b.post("/v1/completions",
+						`{"prompt":"`+prompt+`","max_tokens":1,`+field+`}`); resp.StatusCode != 500 {
 						t.Errorf("%d %s", resp.StatusCode, body)
 					}
 				})
@@ -161,7 +171,8 @@ func TestPeerFallsSilent(t *testing.T) {
 // cache which is still to be computed says so, and is waited for.
 func TestPeersMayTakeTheirTimeToPrefill(t *testing.T) {
 	t.Parallel()
-	for _, profile := range []link.Profile{connector.SGLang.Profile, connector.Mooncake.Profile, connector.Offloading.Profile} {
+	for _, profile := range []link.Profile{connector.SGLang.Profile, connector.Mooncake.Profile,
+		connector.Offloading.Profile} {
 		t.Run(profile.Name, func(t *testing.T) {
 			t.Parallel()
 			p := apart(t, profile, func(o *ServerOptions) { o.PeerTimeout = time.Second })
@@ -174,8 +185,10 @@ func TestPeersMayTakeTheirTimeToPrefill(t *testing.T) {
 			})
 			// The time for a first byte passes, for a peer that is asked now.
 			port, _ := silence(t)
-			names := map[string]string{connector.Mooncake.Name: fields("127.0.0.1", port)["mooncake"], connector.Offloading.Name: fields("127.0.0.1", port)["peer"],
-				connector.SGLang.Name: fmt.Sprintf(`"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7`, port)}
+			names := map[string]string{connector.Mooncake.Name: fields("127.0.0.1", port)["mooncake"],
+				connector.Offloading.Name: fields("127.0.0.1", port)["peer"],
+				connector.SGLang.Name: fmt.Sprintf(
+					`"bootstrap_host":"127.0.0.1","bootstrap_port":%d,"bootstrap_room":7`, port)}
 			if a := p.ask(p.decode, `{"prompt":"a b c","max_tokens":1,`+names[profile.Name]+`}`); a.status != 500 {
 				t.Errorf("a silent peer: %d %s", a.status, a.body)
 			}
@@ -218,8 +231,10 @@ func TestSideChannelKeysAreBounded(t *testing.T) {
 func TestHandlesAreBounded(t *testing.T) {
 	t.Parallel()
 	b := start(t, batched())
-	for _, handle := range []string{"kv://h:1/e/0-1048576-1", "kv://h:1/e/0-900000-900000", "kv://h:1/" + strings.Repeat("e", 1024) + "/0-1-1"} {
-		if resp, body := b.post("/v1/completions", `{"prompt":"a","max_tokens":1,"kv_handle":"`+handle+`"}`); resp.StatusCode != 400 {
+	for _, handle := range []string{"kv://h:1/e/0-1048576-1", "kv://h:1/e/0-900000-900000",
+		"kv://h:1/" + strings.Repeat("e", 1024) + "/0-1-1"} {
+		if resp, body := b.post("/v1/completions",
+			`{"prompt":"a","max_tokens":1,"kv_handle":"`+handle+`"}`); resp.StatusCode != 400 {
 			t.Errorf("%.40s: %d %s", handle, resp.StatusCode, body)
 		}
 	}

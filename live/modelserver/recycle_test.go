@@ -16,7 +16,9 @@ import (
 // writes looks between the last token and the end, which come together.
 var (
 	createdAt = regexp.MustCompile(`"created":\d+`)
-	endApart  = regexp.MustCompile(`"logprobs":null,"finish_reason":null,"token_ids":null\}\]\}\n\ndata: \{"id":"[^"]*","object":"chat.completion.chunk",,"model":"m","choices":\[\{"index":0,"delta":\{"content":""\},`)
+	endApart  = regexp.MustCompile(
+		`"logprobs":null,"finish_reason":null,"token_ids":null\}\]\}\n\ndata: \{"id":"[^"]*",` +
+			`"object":"chat.completion.chunk",,"model":"m","choices":\[\{"index":0,"delta":\{"content":""\},`)
 )
 
 // A request that is over leaves its memory to the next, while others are under way
@@ -27,7 +29,8 @@ func TestAnswersInUsedMemory(t *testing.T) {
 	b := start(t, o)
 	const kinds = 12
 	body := func(i int) string {
-		return fmt.Sprintf(`{"model":"m","stream":%v,"max_tokens":%d,"ignore_eos":true,"messages":[{"role":"user","content":%q}]}`, i%2 == 0, 3+i, strings.Repeat("word ", 1+5*i))
+		return fmt.Sprintf(`{"model":"m","stream":%v,"max_tokens":%d,"ignore_eos":true,"messages":[{"role":"user",`+
+			`"content":%q}]}`, i%2 == 0, 3+i, strings.Repeat("word ", 1+5*i))
 	}
 	ask := func(i int) string {
 		_, answer := b.post("/v1/chat/completions", body(i), "X-Request-Id", fmt.Sprint("used-", i))
@@ -47,7 +50,8 @@ func TestAnswersInUsedMemory(t *testing.T) {
 				i := (worker + round) % kinds
 				if round%3 == 0 { // leaves before the end
 					ctx, leave := context.WithCancel(t.Context())
-					req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/chat/completions", strings.NewReader(body(i-i%2)))
+					req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/chat/completions",
+						strings.NewReader(body(i-i%2)))
 					if resp, err := b.Do(req); err == nil {
 						leave()
 						_ = resp.Body.Close()

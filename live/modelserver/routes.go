@@ -26,8 +26,10 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /wake_up", s.wakeUp)
 	mux.HandleFunc("GET /is_sleeping", s.isSleeping)
 	mux.HandleFunc("POST /reset_prefix_cache", s.resetPrefixCache)
-	(&grpcapi.Server{Reader: &s.reader, Engine: s.engine, Infer: s.infer, InFlight: s.InFlight, Healthy: s.healthy, Look: s.look, Feed: s.feed, Leaving: s.leaving,
-		Started: s.started, Version: s.opts.Version, TokenizerJSON: s.opts.TokenizerJSON, MaxBodyBytes: s.opts.MaxBodyBytes}).Routes(mux)
+	(&grpcapi.Server{Reader: &s.reader, Engine: s.engine, Infer: s.infer, InFlight: s.InFlight, Healthy: s.healthy,
+		Look: s.look, Feed: s.feed, Leaving: s.leaving,
+		Started: s.started, Version: s.opts.Version, TokenizerJSON: s.opts.TokenizerJSON,
+		MaxBodyBytes: s.opts.MaxBodyBytes}).Routes(mux)
 	mux.HandleFunc("GET /admin/config", s.adminConfig)
 	mux.HandleFunc("POST /admin/config", s.adminConfig)
 	mux.HandleFunc("POST /admin/{op}", s.adminEngine)

@@ -98,22 +98,31 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		so.Engine.Adapters = append(so.Engine.Adapters, known.add(a))
 	}
 	engineID := modelserver.EngineID(o.Seed, index)
-	core, err := enginecore.New(enginecore.Config{Engine: so.Engine, Index: index, EngineID: engineID, ViaStore: o.Transfer.Profile.ViaStore,
-		PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil, OutOfMemory: so.OutOfMemory,
-		SampleBlocks: so.KVCacheMetricsSample})
+	core, err := enginecore.New(
+		enginecore.Config{Engine: so.Engine, Index: index, EngineID: engineID, ViaStore: o.Transfer.Profile.ViaStore,
+			PeerTimeout: machine.FromDuration(so.PeerTimeout), Ranks: so.TensorParallel, Publish: so.KVEvents != nil,
+			OutOfMemory:  so.OutOfMemory,
+			SampleBlocks: so.KVCacheMetricsSample})
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: core.Engine().Config(), clock: clock, started: time.Now(),
+	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: core.Engine().Config(), clock: clock,
+		started:  time.Now(),
 		recorder: o.Recorder, log: o.Logger, endpoint: so.Listen}
 	s.reader = modelserver.Reader{State: state{s}, Config: &modelserver.Config{
-		Seed: o.Seed, Engine: s.cfg, Models: so.Models, Tokenizer: so.Tokenizer, Template: tokens.TemplateFor(so.Models[0]), ChatTemplate: so.ChatTemplate, Vocabulary: tokens.NewVocabulary(so.Tokenizer),
-		Content: so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.IgnoreFaultHeader, CacheHitThreshold: so.CacheHitThreshold,
-		Dimensions: so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime, PromptTokensDetails: so.PromptTokensDetails,
-		FullStatus: so.FullStatus, KVRole: so.KVRole, KVPeers: so.KVPeers, EngineID: engineID, TensorParallel: so.TensorParallel,
-		Forms: &forms{kept: modelserver.NewForms()},
+		Seed: o.Seed, Engine: s.cfg, Models: so.Models, Tokenizer: so.Tokenizer,
+		Template: tokens.TemplateFor(so.Models[0]), ChatTemplate: so.ChatTemplate,
+		Vocabulary: tokens.NewVocabulary(so.Tokenizer),
+		Content:    so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.IgnoreFaultHeader,
+		CacheHitThreshold: so.CacheHitThreshold,
+		Dimensions:        so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime,
+		PromptTokensDetails: so.PromptTokensDetails,
+		FullStatus:          so.FullStatus, KVRole: so.KVRole, KVPeers: so.KVPeers, EngineID: engineID,
+		TensorParallel: so.TensorParallel,
+		Forms:          &forms{kept: modelserver.NewForms()},
 	}}
-	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes, TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens,
+	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes,
+		TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens,
 		Transfers: o.Transfer.Profile.Metrics, KVConsumer: so.KVRole != connector.RoleProducer}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = stored.New(so.MaxBodyBytes), make(chan struct{})
@@ -121,7 +130,8 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	if so.KVEvents != nil {
 		s.feed = new(grpcapi.Feed)
 	}
-	s.draws.Store(&lifecycle.Draws{Seed: o.Seed, Prefill: so.Prefill, TokenTime: so.TokenTime, OutputTokens: so.OutputTokens})
+	s.draws.Store(&lifecycle.Draws{Seed: o.Seed, Prefill: so.Prefill, TokenTime: so.TokenTime,
+		OutputTokens: so.OutputTokens})
 	s.engine = enginedrive.New(core, clock, s.act)
 	if timer, ok := so.Engine.Timer.(*latency.Timer); ok {
 		s.engine.Steps.Timer = timer
@@ -215,7 +225,8 @@ func (s *Server) serve() {
 // accept serves what comes to the listeners, until the server is shut down.
 func (s *Server) accept() {
 	server := s.http
-	s.serving.Go("model server "+s.name+" at "+s.listener.Addr().String(), func() error { return serve.On(server, s.listener, s.opts.TLS != nil) })
+	s.serving.Go("model server "+s.name+" at "+s.listener.Addr().String(),
+		func() error { return serve.On(server, s.listener, s.opts.TLS != nil) })
 	if l := s.also; l != nil {
 		s.serving.Go("model server "+s.name+" at "+l.Addr().String(), func() error { return server.Serve(l) })
 	}

@@ -44,8 +44,9 @@ func fixed(d time.Duration) *dist.Dist {
 
 // fast is a server that answers at once.
 func fast() ServerOptions {
-	return ServerOptions{Models: []string{"m"}, Prefill: fixed(time.Millisecond), TokenTime: fixed(200 * time.Microsecond),
-		Engine: engine.Config{Batching: engine.BatchingIndependent}}
+	return ServerOptions{Models: []string{"m"}, Prefill: fixed(time.Millisecond),
+		TokenTime: fixed(200 * time.Microsecond),
+		Engine:    engine.Config{Batching: engine.BatchingIndependent}}
 }
 
 func start(t *testing.T, o ServerOptions) *bench {
@@ -170,7 +171,8 @@ type heldCall struct {
 func (b *bench) held(id, payload string, header ...string) *heldCall {
 	pr, pw := io.Pipe()
 	ctx, cancel := context.WithCancel(b.t.Context())
-	c := &heldCall{pw: pw, resp: make(chan *http.Response, 1), err: make(chan error, 1), cancel: cancel, boundary: "B-" + id}
+	c := &heldCall{pw: pw, resp: make(chan *http.Response, 1), err: make(chan error, 1), cancel: cancel,
+		boundary: "B-" + id}
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/chat/completions", pr)
 	req.Header.Set("Content-Type", held.ContentType(c.boundary))
 	req.Header.Set("X-Request-Id", id)
@@ -216,7 +218,8 @@ const chatBody = `{"model":"m","messages":[{"role":"user","content":"Hello there
 func TestPlainStream(t *testing.T) {
 	t.Parallel()
 	b := start(t, fast())
-	resp, body := b.post("/v1/chat/completions", chatBody+`,"stream":true,"stream_options":{"include_usage":true}}`, "X-Request-Id", "r1")
+	resp, body := b.post("/v1/chat/completions", chatBody+`,"stream":true,"stream_options":{"include_usage":true}}`,
+		"X-Request-Id", "r1")
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream; charset=utf-8" {
 		t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, body)
 	}
@@ -229,7 +232,8 @@ func TestPlainStream(t *testing.T) {
 			t.Fatalf("not JSON: %s", e)
 		}
 	}
-	want := []flow.Step{flow.RequestReceived, flow.PrefillStarted, flow.PrefillFinished, flow.FirstTokenSent, flow.DecodeStarted, flow.LastTokenSent}
+	want := []flow.Step{flow.RequestReceived, flow.PrefillStarted, flow.PrefillFinished, flow.FirstTokenSent,
+		flow.DecodeStarted, flow.LastTokenSent}
 	if got := b.steps("r1"); !equal(got, want) {
 		t.Fatalf("got %v, want %v", got, want)
 	}
@@ -259,7 +263,8 @@ func TestPlainWhole(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &o); err != nil || resp.StatusCode != 200 {
 			t.Fatalf("%v %s", err, body)
 		}
-		if len(o.Choices) != 2 || o.Choices[1].Index != 1 || o.Choices[0].FinishReason != "length" || o.Usage.CompletionTokens != 10 ||
+		if len(o.Choices) != 2 || o.Choices[1].Index != 1 || o.Choices[0].FinishReason != "length" ||
+			o.Usage.CompletionTokens != 10 ||
 			o.Choices[0].Message.Content+o.Choices[0].Text == "" {
 			t.Fatalf("got %s", body)
 		}
@@ -307,7 +312,8 @@ func TestHeld(t *testing.T) {
 			if rd.Tokens() != 5 {
 				t.Fatalf("%d tokens", rd.Tokens())
 			}
-			want := []flow.Step{flow.Part1Received, flow.PrefillStarted, flow.PrefillFinished, flow.FirstTokenSent, flow.Part2Received, flow.DecodeStarted, flow.LastTokenSent}
+			want := []flow.Step{flow.Part1Received, flow.PrefillStarted, flow.PrefillFinished, flow.FirstTokenSent,
+				flow.Part2Received, flow.DecodeStarted, flow.LastTokenSent}
 			if got := b.steps("r1"); !equal(got, want) {
 				t.Fatalf("got %v, want %v", got, want)
 			}
@@ -368,7 +374,8 @@ func TestClientLeaves(t *testing.T) {
 				call := b.held("r1", "")
 				c.leave(b, call)
 				call.cancel()
-				_ = call.pw.CloseWithError(context.Canceled) // Go's HTTP/2 client looks at its context only between reads of the body
+				// Go's HTTP/2 client looks at its context only between reads of the body
+				_ = call.pw.CloseWithError(context.Canceled)
 				b.until("aborted", b.seen("r1", flow.Aborted))
 				b.until("idle", b.idle)
 			})
@@ -426,7 +433,8 @@ func TestViolations(t *testing.T) {
 			_, _ = call.pw.Write(append(held.Part1(call.boundary, []byte(payload)), held.Part2(call.boundary, "x")...))
 		}, 400},
 		"wrong name": {fast(), func(b *bench, call *heldCall) {
-			_, _ = call.pw.Write(bytes.Replace(held.Part1(call.boundary, []byte(payload)), []byte("request_payload"), []byte("payload"), 1))
+			_, _ = call.pw.Write(bytes.Replace(held.Part1(call.boundary, []byte(payload)), []byte("request_payload"),
+				[]byte("payload"), 1))
 		}, 400},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -462,7 +470,8 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: answered", f)
 		}
 	}
-	for f, want := range map[string]int{"status=503": 503, "status=204": 204, "status=429;delay=1ms": 429, "no-body": 200, "oops": 400} {
+	for f, want := range map[string]int{"status=503": 503, "status=204": 204, "status=429;delay=1ms": 429,
+		"no-body": 200, "oops": 400} {
 		resp, body := b.post("/v1/chat/completions", payload, modelserver.FaultHeader, f)
 		if resp.StatusCode != want || (f == "no-body" || want == 204) != (body == "") {
 			t.Errorf("%s: got %d %q", f, resp.StatusCode, body)
@@ -498,7 +507,8 @@ func TestFaults(t *testing.T) {
 func (b *bench) stallsAfter2(payload string) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	defer cancel()
-	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/chat/completions", strings.NewReader(payload))
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+"/v1/chat/completions",
+		strings.NewReader(payload))
 	req.Header.Set(modelserver.FaultHeader, "stall=2")
 	resp, err := b.Do(req)
 	if err != nil {
@@ -510,7 +520,8 @@ func (b *bench) stallsAfter2(payload string) {
 		part := make([]byte, 1<<16)
 		var n int
 		n, err = resp.Body.Read(part)
-		if all = append(all, part[:n]...); strings.Count(string(all), `"content":`) >= 3 { // the first has no token in it
+		// the first has no token in it
+		if all = append(all, part[:n]...); strings.Count(string(all), `"content":`) >= 3 {
 			cancel()
 		}
 	}
@@ -535,7 +546,8 @@ func TestErrors(t *testing.T) {
 		`{"model":"m"}`:             `"param":"messages"`,
 		chatBody + `,"n":0}`:        `"param":"n"`,
 		chatBody + `,"stream":"x"}`: `stream: expected true or false, got string`,
-		`{"model":"x","messages":[{"role":"user","content":"a"}]}`:                    `"type":"NotFoundError","param":"model","code":404`,
+		`{"model":"x","messages":[{"role":"user","content":"a"}]}`: `"type":"NotFoundError",` +
+			`"param":"model","code":404`,
 		`{"model":"m","max_tokens":9000,"messages":[{"role":"user","content":"a"}]}`:  `maximum context length is 8192`,
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"nonsense"}]}]}`:  `unknown part type`,
 		`{"model":"m","messages":[{"role":"user","content":"a"}],"tool_choice":"xx"}`: `tool_choice`,

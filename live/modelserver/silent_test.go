@@ -59,7 +59,8 @@ func (p *pair) prefilledBy(port int) string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return `{"prompt":"Some long prompt that is prefilled elsewhere","max_tokens":4,"kv_transfer_params":` + string(raw) + `}`
+	return `{"prompt":"Some long prompt that is prefilled elsewhere","max_tokens":4,"kv_transfer_params":` +
+		string(raw) + `}`
 }
 
 // released waits until no engine has a request, or a block for anybody.
@@ -110,7 +111,8 @@ func TestSilentSideChannel(t *testing.T) {
 			}
 			p.released()
 			if said(t, p.decode, saidFailed) != 1 || said(t, p.decode, saidMoved) != 0 {
-				t.Errorf("%v transfers failed and %v succeeded, expected one that failed", said(t, p.decode, saidFailed), said(t, p.decode, saidMoved))
+				t.Errorf("%v transfers failed and %v succeeded, expected one that failed",
+					said(t, p.decode, saidFailed), said(t, p.decode, saidMoved))
 			}
 			if said(t, p.prefill, saidExpired) != 1 {
 				t.Errorf("%v handles expired, expected the one that nobody fetched", said(t, p.prefill, saidExpired))
@@ -131,7 +133,8 @@ func TestClientLeavesSilentSideChannel(t *testing.T) {
 	body := p.prefilledBy(port)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.decode.URL()+"/v1/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.decode.URL()+"/v1/completions",
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

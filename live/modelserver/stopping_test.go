@@ -19,7 +19,8 @@ func TestStopsOnEveryWay(t *testing.T) {
 	t.Parallel()
 	b := start(t, batched())
 	conn := dial(t, b)
-	plain := post(b, "stop", "/v1/completions", `{"prompt":[1,2,3],"max_tokens":30,"ignore_eos":true,"return_token_ids":true}`)
+	plain := post(b, "stop", "/v1/completions",
+		`{"prompt":[1,2,3],"max_tokens":30,"ignore_eos":true,"return_token_ids":true}`)
 	ids := numbers(plain, "token_ids")
 	if len(ids) != 30 {
 		t.Fatal(plain)
@@ -32,12 +33,15 @@ func TestStopsOnEveryWay(t *testing.T) {
 	}{
 		{"", "length", "null", 30},
 		{fmt.Sprintf(`,"stop_token_ids":[4000000000,%d]`, id), "stop", fmt.Sprint(id), first + 1},
-		{fmt.Sprintf(`,"stop_token_ids":[%d],"min_tokens":20`, id), "", "", 0}, // masked at first; whatever comes, the ways agree
+		// masked at first; whatever comes, the ways agree
+		{fmt.Sprintf(`,"stop_token_ids":[%d],"min_tokens":20`, id), "", "", 0},
 		{`,"stop_token_ids":[4000000000]`, "length", "null", 30},
 		{`,"stop":" ` + secondWord(plain) + `"`, "stop", `" ` + secondWord(plain) + `"`, 0},
 	} {
-		whole := post(b, "stop", "/v1/completions", `{"prompt":[1,2,3],"max_tokens":30,"ignore_eos":true,"return_token_ids":true`+x.more+`}`)
-		streamed := joined(post(b, "stop", "/v1/completions", `{"prompt":[1,2,3],"max_tokens":30,"ignore_eos":true,"return_token_ids":true,"stream":true`+x.more+`}`))
+		whole := post(b, "stop", "/v1/completions",
+			`{"prompt":[1,2,3],"max_tokens":30,"ignore_eos":true,"return_token_ids":true`+x.more+`}`)
+		streamed := joined(post(b, "stop", "/v1/completions",
+			`{"prompt":[1,2,3],"max_tokens":30,"ignore_eos":true,"return_token_ids":true,"stream":true`+x.more+`}`))
 		var w struct {
 			Choices []struct {
 				Text   string          `json:"text"`
@@ -53,15 +57,18 @@ func TestStopsOnEveryWay(t *testing.T) {
 			t.Fatal(err, whole)
 		}
 		c := w.Choices[0]
-		if x.reason != "" && (c.Reason != x.reason || string(c.Stop) != x.stop) || x.tokens > 0 && w.Usage.Completion != x.tokens || len(c.IDs) != w.Usage.Completion {
+		if x.reason != "" && (c.Reason != x.reason || string(c.Stop) != x.stop) || x.tokens > 0 &&
+			w.Usage.Completion != x.tokens || len(c.IDs) != w.Usage.Completion {
 			t.Errorf("%s: %s %s after %d tokens: %s", x.more, c.Reason, c.Stop, w.Usage.Completion, whole)
 		}
-		if streamed.text != c.Text || streamed.reason != c.Reason || streamed.stop != string(c.Stop) || !slices.Equal(streamed.ids, c.IDs) {
+		if streamed.text != c.Text || streamed.reason != c.Reason || streamed.stop != string(c.Stop) ||
+			!slices.Equal(streamed.ids, c.IDs) {
 			t.Errorf("%s: streamed %+v, whole %+v", x.more, streamed, c)
 		}
 		var q vllmgrpc.GenerateRequest
 		n := uint32(30)
-		q.RequestId, q.Input = "stop", &vllmgrpc.GenerateRequest_Tokenized{Tokenized: &vllmgrpc.TokenizedInput{InputIds: []uint32{1, 2, 3}}}
+		q.RequestId, q.Input = "stop",
+			&vllmgrpc.GenerateRequest_Tokenized{Tokenized: &vllmgrpc.TokenizedInput{InputIds: []uint32{1, 2, 3}}}
 		q.SamplingParams = &vllmgrpc.SamplingParams{MaxTokens: &n, IgnoreEos: true}
 		var more struct {
 			IDs  []uint32 `json:"stop_token_ids"`
@@ -104,9 +111,11 @@ func TestStopsOnEveryWay(t *testing.T) {
 func TestStopLimits(t *testing.T) {
 	t.Parallel()
 	b := start(t, batched())
-	for _, more := range []string{`"stop":["` + strings.Repeat(`a","`, 128) + `a"]`, `"stop":"` + strings.Repeat("a", 8192+1) + `"`,
+	for _, more := range []string{`"stop":["` + strings.Repeat(`a","`, 128) + `a"]`,
+		`"stop":"` + strings.Repeat("a", 8192+1) + `"`,
 		`"stop_token_ids":[` + strings.Repeat("1,", 1024) + `1]`} {
-		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1,`+more+`}`); resp.StatusCode != 400 || len(body) > 500 {
+		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1,`+more+`}`); resp.StatusCode != 400 ||
+			len(body) > 500 {
 			t.Errorf("%d %.200s", resp.StatusCode, body)
 		}
 	}

@@ -57,7 +57,8 @@ func TestDocumentTimings(t *testing.T) {
 	p := &pair{t, f, f.Servers()[0], f.Servers()[1]}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	send := func(s *Server, body string) (head, trailer http.Header, text string) {
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/v1/completions", strings.NewReader(body))
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/v1/completions",
+			strings.NewReader(body))
 		req.Header.Set("TE", "trailers")
 		resp, err := client.Do(req)
 		if err != nil {
@@ -77,32 +78,39 @@ func TestDocumentTimings(t *testing.T) {
 
 	head, _, _ := send(p.decode, `{"prompt":"a b c","max_tokens":8,"ignore_eos":true}`)
 	tokens, decode := number(head, tokensHeader), number(head, decodeTimeHeader)
-	if sum := number(head, prefillTimeHeader) + decode; tokens != 8 || sum < number(head, totalTimeHeader)-.01 || sum > number(head, totalTimeHeader)+.01 {
+	if sum := number(head, prefillTimeHeader) + decode; tokens != 8 || sum < number(head, totalTimeHeader)-.01 ||
+		sum > number(head, totalTimeHeader)+.01 {
 		t.Errorf("%v", head)
 	}
-	if rate := number(head, tokensPerSecondHeader); rate < 1000*tokens/decode-1 || rate > 1000*tokens/decode+1 || head.Get("X-Kv-Transfer-Time-Ms") != "" {
+	if rate := number(head, tokensPerSecondHeader); rate < 1000*tokens/decode-1 || rate > 1000*tokens/decode+1 ||
+		head.Get("X-Kv-Transfer-Time-Ms") != "" {
 		t.Errorf("%v", head)
 	}
 
 	head, trailer, _ := send(p.decode, `{"prompt":"a b c","max_tokens":8,"ignore_eos":true,"stream":true}`)
 	number(head, prefillTimeHeader)
-	if head.Get(decodeTimeHeader) != "" || number(trailer, tokensHeader) != 8 || number(trailer, decodeTimeHeader) > number(trailer, totalTimeHeader) {
+	if head.Get(decodeTimeHeader) != "" || number(trailer, tokensHeader) != 8 ||
+		number(trailer, decodeTimeHeader) > number(trailer, totalTimeHeader) {
 		t.Errorf("%v, %v", head, trailer)
 	}
 
 	pre := p.ask(p.prefill, `{"prompt":"Some long prompt that is prefilled elsewhere","max_tokens":1,`+remoteDecode+`}`)
 	for _, stream := range []bool{false, true} {
 		if stream {
-			pre = p.ask(p.prefill, `{"prompt":"Another long prompt that is prefilled elsewhere","max_tokens":1,`+remoteDecode+`}`)
+			pre = p.ask(p.prefill, `{"prompt":"Another long prompt that is prefilled elsewhere","max_tokens":1,`+
+				remoteDecode+`}`)
 		}
 		before := said(t, p.decode, saidSeconds)
-		head, _, text := send(p.decode, fmt.Sprintf(`{"prompt":"x","max_tokens":40,"ignore_eos":true,"stream":%v,"kv_transfer_params":%s}`, stream, pre.KV))
+		head, _, text := send(p.decode,
+			fmt.Sprintf(`{"prompt":"x","max_tokens":40,"ignore_eos":true,"stream":%v,"kv_transfer_params":%s}`, stream,
+				pre.KV))
 		took, counted := number(head, "X-Kv-Transfer-Time-Ms"), 1e3*(said(t, p.decode, saidSeconds)-before)
 		if took < counted-.01 || took > counted+.01 {
 			t.Errorf("stream %v: the header says %v ms, the metrics %v: %s", stream, took, counted, text)
 		}
 	}
-	for _, want := range []string{`msg="Loading model"`, `msg="NIXL side channel listens"`, `msg="NIXL side channel asked"`, `msg="NIXL KV transfer done"`} {
+	for _, want := range []string{`msg="Loading model"`, `msg="NIXL side channel listens"`,
+		`msg="NIXL side channel asked"`, `msg="NIXL KV transfer done"`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s: %s", want, log.String())
 		}
@@ -119,7 +127,8 @@ func TestDocumentTimings(t *testing.T) {
 	var who struct {
 		EngineID string `json:"engine_id"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&who); err != nil || who.EngineID == "" || resp.StatusCode != http.StatusOK {
+	if err := json.NewDecoder(resp.Body).Decode(&who); err != nil || who.EngineID == "" ||
+		resp.StatusCode != http.StatusOK {
 		t.Errorf("curl at the side channel: %v %+v", err, who)
 	}
 }

@@ -58,7 +58,8 @@ type answered struct {
 
 func (p *pair) ask(s *Server, body string, header ...string) answered {
 	p.t.Helper()
-	req, _ := http.NewRequestWithContext(p.t.Context(), http.MethodPost, s.URL()+"/v1/completions", strings.NewReader(body))
+	req, _ := http.NewRequestWithContext(p.t.Context(), http.MethodPost, s.URL()+"/v1/completions",
+		strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
@@ -94,7 +95,8 @@ func (p *pair) awaited() (n int) {
 	return n
 }
 
-const remoteDecode = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_block_ids":null,"remote_engine_id":null,"remote_host":null,"remote_port":null,"sentinel":{"x":[1]}}`
+const remoteDecode = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,` +
+	`"remote_block_ids":null,"remote_engine_id":null,"remote_host":null,"remote_port":null,"sentinel":{"x":[1]}}`
 
 func TestPrefillAndDecode(t *testing.T) {
 	t.Parallel()
@@ -110,7 +112,8 @@ func TestPrefillAndDecode(t *testing.T) {
 }
 
 func prefillAndDecode(t *testing.T, p *pair) {
-	pre := p.ask(p.prefill, `{"prompt":"Some long prompt that is prefilled elsewhere","max_tokens":1,`+remoteDecode+`}`, "X-Request-Id", "r")
+	pre := p.ask(p.prefill, `{"prompt":"Some long prompt that is prefilled elsewhere","max_tokens":1,`+remoteDecode+`}`,
+		"X-Request-Id", "r")
 	var kv struct {
 		DoRemotePrefill bool   `json:"do_remote_prefill"`
 		EngineID        string `json:"remote_engine_id"`
@@ -120,7 +123,8 @@ func prefillAndDecode(t *testing.T, p *pair) {
 		TP              int    `json:"tp_size"`
 		Sentinel        any    `json:"sentinel"`
 	}
-	if err := json.Unmarshal(pre.KV, &kv); err != nil || !kv.DoRemotePrefill || kv.EngineID == "" || len(kv.Blocks) != 1 || kv.Host == "" || kv.Port == 0 || kv.TP != 1 || kv.Sentinel == nil {
+	if err := json.Unmarshal(pre.KV, &kv); err != nil || !kv.DoRemotePrefill || kv.EngineID == "" ||
+		len(kv.Blocks) != 1 || kv.Host == "" || kv.Port == 0 || kv.TP != 1 || kv.Sentinel == nil {
 		t.Fatalf("%v %s", err, pre.body)
 	}
 	if p.held() != 1 || pre.Choices[0].FinishReason != "length" {
@@ -130,16 +134,19 @@ func prefillAndDecode(t *testing.T, p *pair) {
 	p.ask(p.prefill, `{"prompt":"Some other prompt","max_tokens":1}`, "X-Request-Id", "r")
 	nested := strings.Replace(string(pre.KV), `"remote_block_ids":[`, `"remote_block_ids":[[`, 1)
 	nested = strings.Replace(nested, `],"remote_engine_id"`, `]],"remote_engine_id"`, 1)
-	dec := p.ask(p.decode, `{"prompt":"Some long prompt that is prefilled elsewhere","max_tokens":4,"kv_transfer_params":`+nested+`}`)
+	dec := p.ask(p.decode, `{"prompt":"Some long prompt that is prefilled elsewhere","max_tokens":4,`+
+		`"kv_transfer_params":`+nested+`}`)
 	if dec.status != 200 || dec.Choices[0].Text == "" {
 		t.Fatal(dec.body)
 	}
 	p.waitFor("the prefill server's blocks are free", func() bool { return p.held() == 0 })
-	if said(t, p.decode, saidMoved) != 1 || said(t, p.decode, saidBytes) == 0 || said(t, p.decode, saidPosted) != 1 || said(t, p.decode, saidBlocks) < 1 {
+	if said(t, p.decode, saidMoved) != 1 || said(t, p.decode, saidBytes) == 0 || said(t, p.decode, saidPosted) != 1 ||
+		said(t, p.decode, saidBlocks) < 1 {
 		t.Fatalf("%v transfers of %v bytes", said(t, p.decode, saidMoved), said(t, p.decode, saidBytes))
 	}
 	// What was released cannot be fetched again.
-	if again := p.ask(p.decode, `{"prompt":"x","max_tokens":4,"kv_transfer_params":`+string(pre.KV)+`}`); again.status != 500 {
+	if again := p.ask(p.decode,
+		`{"prompt":"x","max_tokens":4,"kv_transfer_params":`+string(pre.KV)+`}`); again.status != 500 {
 		t.Fatal(again.body)
 	}
 }
@@ -158,11 +165,13 @@ func TestFalseHandoffs(t *testing.T) {
 			_ = json.Unmarshal(pre.KV, &m)
 			change(m)
 			raw, _ := json.Marshal(m)
-			if a := p.ask(p.decode, `{"prompt":"Some long prompt","max_tokens":2,"kv_transfer_params":`+string(raw)+`}`); a.status != want {
+			if a := p.ask(p.decode, `{"prompt":"Some long prompt","max_tokens":2,"kv_transfer_params":`+
+				string(raw)+`}`); a.status != want {
 				t.Errorf("%s under %v: %d %s", name, policy, a.status, a.body)
 			}
 		}
-		if a := p.ask(p.decode, `{"prompt":"Some long prompt","max_tokens":2,"kv_transfer_params":`+string(pre.KV)+`}`, modelserver.FaultHeader, "lose-kv"); a.status != want {
+		if a := p.ask(p.decode, `{"prompt":"Some long prompt","max_tokens":2,"kv_transfer_params":`+string(pre.KV)+`}`,
+			modelserver.FaultHeader, "lose-kv"); a.status != want {
 			t.Errorf("lost transfer under %v: %d %s", policy, a.status, a.body)
 		}
 	}
@@ -190,10 +199,12 @@ func TestDocumentHandoff(t *testing.T) {
 			Handle  string `json:"kv_handle"`
 			Tokens  int    `json:"tokens_processed"`
 		}
-		if err := json.Unmarshal(pre.Choices[0].KVMetadata, &meta); err != nil || meta.Session != "s1" || meta.Tokens != 2 {
+		if err := json.Unmarshal(pre.Choices[0].KVMetadata, &meta); err != nil || meta.Session != "s1" ||
+			meta.Tokens != 2 {
 			t.Fatalf("%v %s", err, pre.body)
 		}
-		for _, more := range []string{`"continue_from":" hi"`, `"new_messages":[{"role":"user","content":"What's 2+2?"}]`} {
+		for _, more := range []string{`"continue_from":" hi"`,
+			`"new_messages":[{"role":"user","content":"What's 2+2?"}]`} {
 			body := `{"kv_handle":` + strconvQuote(meta.Handle) + `,` + more + `,"max_tokens":3` + stream + `}`
 			resp, err := http.Post(p.decode.URL()+"/v1/chat/completions", wire.JSON, strings.NewReader(body))
 			if err != nil {

@@ -43,7 +43,8 @@ func TestWire(t *testing.T) {
 			if len(d.CmdArgs[0].Vals) > 0 {
 				path += "=" + d.CmdArgs[0].Vals[0] // the query
 			}
-			req, err := http.NewRequestWithContext(t.Context(), strings.ToUpper(d.Cmd), b.URL()+path, strings.NewReader(d.Input))
+			req, err := http.NewRequestWithContext(t.Context(), strings.ToUpper(d.Cmd), b.URL()+path,
+				strings.NewReader(d.Input))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +59,8 @@ func TestWire(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkJSON(t, resp, body)
-			return fmt.Sprintf("%d %s\n%s\n", resp.StatusCode, resp.Header.Get("Content-Type"), volatile.ReplaceAll(body, []byte(`"$1":0`)))
+			return fmt.Sprintf("%d %s\n%s\n", resp.StatusCode, resp.Header.Get("Content-Type"),
+				volatile.ReplaceAll(body, []byte(`"$1":0`)))
 		})
 	})
 }

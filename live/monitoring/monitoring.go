@@ -42,7 +42,8 @@ func Prometheus(ctx context.Context, path, dir string, port int) (*Program, erro
 	if err != nil {
 		return nil, fmt.Errorf("Prometheus: %w", err)
 	}
-	cmd := exec.Command(path, "--config.file="+filepath.Join(dir, observe.PrometheusFile), "--storage.tsdb.path="+filepath.Join(dir, "prometheus-data"), "--web.listen-address="+address)
+	cmd := exec.Command(path, "--config.file="+filepath.Join(dir, observe.PrometheusFile),
+		"--storage.tsdb.path="+filepath.Join(dir, "prometheus-data"), "--web.listen-address="+address)
 	return start(ctx, "Prometheus", cmd, dir, "http://"+address, "/-/ready")
 }
 
@@ -60,9 +61,12 @@ func Grafana(ctx context.Context, path, home, dir string, port int) (*Program, e
 	}
 	cmd := exec.Command(path, append(args, "--homepath", home)...)
 	data := filepath.Join(dir, "grafana-data")
-	cmd.Env = append(os.Environ(), "GF_SERVER_HTTP_ADDR="+host, "GF_SERVER_HTTP_PORT="+at, "GF_PATHS_DATA="+data, "GF_PATHS_LOGS="+data, "GF_PATHS_PLUGINS="+filepath.Join(data, "plugins"),
-		"GF_PATHS_PROVISIONING="+filepath.Join(dir, filepath.FromSlash(observe.Provisioning)), "GF_AUTH_ANONYMOUS_ENABLED=true", "GF_AUTH_ANONYMOUS_ORG_ROLE=Viewer",
-		"GF_ANALYTICS_REPORTING_ENABLED=false", "GF_ANALYTICS_CHECK_FOR_UPDATES=false", "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES=false", "GF_NEWS_NEWS_FEED_ENABLED=false")
+	cmd.Env = append(os.Environ(), "GF_SERVER_HTTP_ADDR="+host, "GF_SERVER_HTTP_PORT="+at, "GF_PATHS_DATA="+data,
+		"GF_PATHS_LOGS="+data, "GF_PATHS_PLUGINS="+filepath.Join(data, "plugins"),
+		"GF_PATHS_PROVISIONING="+filepath.Join(dir, filepath.FromSlash(observe.Provisioning)),
+		"GF_AUTH_ANONYMOUS_ENABLED=true", "GF_AUTH_ANONYMOUS_ORG_ROLE=Viewer",
+		"GF_ANALYTICS_REPORTING_ENABLED=false", "GF_ANALYTICS_CHECK_FOR_UPDATES=false",
+		"GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES=false", "GF_NEWS_NEWS_FEED_ENABLED=false")
 	return start(ctx, "Grafana", cmd, dir, "http://"+address, "/api/health")
 }
 
@@ -72,7 +76,8 @@ func GrafanaHome(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	for _, home := range []string{filepath.Dir(filepath.Dir(path)), "/usr/share/grafana", "/opt/homebrew/share/grafana", "/usr/local/share/grafana"} {
+	for _, home := range []string{filepath.Dir(filepath.Dir(path)), "/usr/share/grafana", "/opt/homebrew/share/grafana",
+		"/usr/local/share/grafana"} {
 		if _, err := os.Stat(filepath.Join(home, "conf", "defaults.ini")); err == nil {
 			return home
 		}
@@ -91,7 +96,8 @@ func free(port int) (string, error) {
 }
 
 func start(ctx context.Context, name string, cmd *exec.Cmd, dir, url, ready string) (*Program, error) {
-	p := &Program{Name: name, URL: url, Log: filepath.Join(dir, filepath.Base(cmd.Path)+".log"), cmd: cmd, ended: make(chan struct{})}
+	p := &Program{Name: name, URL: url, Log: filepath.Join(dir, filepath.Base(cmd.Path)+".log"), cmd: cmd,
+		ended: make(chan struct{})}
 	log, err := os.Create(p.Log)
 	if err != nil {
 		return nil, err
@@ -114,7 +120,9 @@ func start(ctx context.Context, name string, cmd *exec.Cmd, dir, url, ready stri
 		default:
 		}
 		if !pause.For(ctx, 20*time.Millisecond) {
-			return nil, errors.Join(fmt.Errorf("%s (%s) does not become ready: %w; its log is %s", name, cmd.Path, ctx.Err(), p.Log), p.Stop())
+			return nil, errors.Join(
+				fmt.Errorf("%s (%s) does not become ready: %w; its log is %s", name, cmd.Path, ctx.Err(), p.Log),
+				p.Stop())
 		}
 	}
 	return p, nil

@@ -29,14 +29,17 @@ func TestGrafanaIsTold(t *testing.T) {
 		dir := t.TempDir()
 		path := script(t, name, `echo "args $*"; env | grep ^GF_; exit 1`)
 		_, err := Grafana(t.Context(), path, "/home", dir, 0)
-		if err == nil || !strings.Contains(err.Error(), "ended: exit status 1; its log is "+filepath.Join(dir, name+".log")) {
+		if err == nil || !strings.Contains(err.Error(),
+			"ended: exit status 1; its log is "+filepath.Join(dir, name+".log")) {
 			t.Fatal(err)
 		}
 		log, err := os.ReadFile(filepath.Join(dir, name+".log"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"args " + first, "GF_SERVER_HTTP_ADDR=127.0.0.1\n", "GF_PATHS_PROVISIONING=" + filepath.Join(dir, "grafana", "provisioning"), "GF_AUTH_ANONYMOUS_ORG_ROLE=Viewer", "GF_ANALYTICS_REPORTING_ENABLED=false"} {
+		for _, want := range []string{"args " + first, "GF_SERVER_HTTP_ADDR=127.0.0.1\n",
+			"GF_PATHS_PROVISIONING=" + filepath.Join(dir, "grafana", "provisioning"),
+			"GF_AUTH_ANONYMOUS_ORG_ROLE=Viewer", "GF_ANALYTICS_REPORTING_ENABLED=false"} {
 			if !strings.Contains(string(log), want) {
 				t.Errorf("no %q in\n%s", want, log)
 			}
@@ -52,7 +55,8 @@ func TestGrafanaHome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Mkdir(filepath.Join(home, "conf"), 0o755), os.WriteFile(filepath.Join(home, "conf", "defaults.ini"), nil, 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(home, "conf"), 0o755),
+		os.WriteFile(filepath.Join(home, "conf", "defaults.ini"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if got := GrafanaHome(path); got != home {

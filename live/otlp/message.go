@@ -58,13 +58,15 @@ func (x *Exporter) at(t machine.Time) uint64 {
 }
 
 func (x *Exporter) span(s *trace.Span) *tracepb.Span {
-	out := &tracepb.Span{TraceId: s.Trace[:], SpanId: s.ID[:], Name: strings.ToValidUTF8(s.Name, "�"), Kind: kinds[s.Kind], StartTimeUnixNano: x.at(s.Start), EndTimeUnixNano: x.at(s.End),
+	out := &tracepb.Span{TraceId: s.Trace[:], SpanId: s.ID[:], Name: strings.ToValidUTF8(s.Name, "�"),
+		Kind: kinds[s.Kind], StartTimeUnixNano: x.at(s.Start), EndTimeUnixNano: x.at(s.End),
 		Attributes: attributes(s.Attributes), Flags: 1}
 	if s.Parent != (trace.SpanID{}) {
 		out.ParentSpanId = s.Parent[:]
 	}
 	for _, m := range s.Marks {
-		out.Events = append(out.Events, &tracepb.Span_Event{TimeUnixNano: x.at(m.At), Name: m.Name, Attributes: attributes(m.Attributes)})
+		out.Events = append(out.Events,
+			&tracepb.Span_Event{TimeUnixNano: x.at(m.At), Name: m.Name, Attributes: attributes(m.Attributes)})
 	}
 	if s.Error != "" {
 		out.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: strings.ToValidUTF8(s.Error, "�")}
@@ -73,7 +75,8 @@ func (x *Exporter) span(s *trace.Span) *tracepb.Span {
 }
 
 var kinds = map[trace.Kind]tracepb.Span_SpanKind{
-	trace.Internal: tracepb.Span_SPAN_KIND_INTERNAL, trace.ServerOf: tracepb.Span_SPAN_KIND_SERVER, trace.ClientOf: tracepb.Span_SPAN_KIND_CLIENT,
+	trace.Internal: tracepb.Span_SPAN_KIND_INTERNAL, trace.ServerOf: tracepb.Span_SPAN_KIND_SERVER,
+	trace.ClientOf: tracepb.Span_SPAN_KIND_CLIENT,
 }
 
 func attributes(list []trace.Attribute) []*commonpb.KeyValue {
@@ -97,7 +100,8 @@ func value(v any) *commonpb.AnyValue {
 	case []float64:
 		return array(v)
 	}
-	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: strings.ToValidUTF8(fmt.Sprint(v), "�")}}
+	return &commonpb.AnyValue{
+		Value: &commonpb.AnyValue_StringValue{StringValue: strings.ToValidUTF8(fmt.Sprint(v), "�")}}
 }
 
 func array[T any](list []T) *commonpb.AnyValue {

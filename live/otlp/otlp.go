@@ -53,7 +53,9 @@ func (t Target) String() string { return t.url.String() }
 func ParseTarget(text string) (Target, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
-		return Target{}, fmt.Errorf("found %q; expected a collector's URL such as http://127.0.0.1:4318 (OTLP over HTTP) or grpc://127.0.0.1:4317 (over gRPC)", text)
+		return Target{}, fmt.Errorf(
+			"found %q; expected a collector's URL such as http://127.0.0.1:4318 (OTLP over HTTP) or "+
+				"grpc://127.0.0.1:4317 (over gRPC)", text)
 	}
 	switch u.Scheme {
 	case "http", "https":
@@ -63,7 +65,8 @@ func ParseTarget(text string) (Target, error) {
 		return Target{url: u}, nil
 	case "grpc", "grpcs":
 		if strings.Trim(u.Path, "/") != "" || u.Port() == "" {
-			return Target{}, fmt.Errorf("found %q; expected a port and no path for OTLP over gRPC, such as grpc://127.0.0.1:4317", text)
+			return Target{}, fmt.Errorf(
+				"found %q; expected a port and no path for OTLP over gRPC, such as grpc://127.0.0.1:4317", text)
 		}
 		return Target{url: u, grpc: true}, nil
 	}
@@ -113,7 +116,8 @@ type Exporter struct {
 
 // New starts an Exporter; Close ends it.
 func New(o Options) (*Exporter, error) {
-	x := &Exporter{o: o, queue: make(chan []flow.Event, queued), done: make(chan struct{}), client: &http.Client{Timeout: patience, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}}
+	x := &Exporter{o: o, queue: make(chan []flow.Event, queued), done: make(chan struct{}),
+		client: &http.Client{Timeout: patience, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}}
 	if o.To.grpc {
 		secure := insecure.NewCredentials()
 		if o.To.url.Scheme == "grpcs" {
@@ -254,7 +258,8 @@ func (x *Exporter) byHTTP(ctx context.Context, message *tracepb.TracesData) (int
 		return 0, fmt.Errorf("%s: %w", x.o.To, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return 0, fmt.Errorf("%s answered %s; expected a collector that takes OTLP over HTTP (protobuf) there", x.o.To, resp.Status)
+		return 0, fmt.Errorf("%s answered %s; expected a collector that takes OTLP over HTTP (protobuf) there", x.o.To,
+			resp.Status)
 	}
 	return rejected(answer), nil
 }
@@ -267,7 +272,8 @@ func (x *Exporter) byGRPC(ctx context.Context, message *tracepb.TracesData) (int
 	ctx = metadata.AppendToOutgoingContext(ctx, head...)
 	// TracesData is on the wire what ExportTraceServiceRequest is.
 	var answer emptypb.Empty
-	if err := x.conn.Invoke(ctx, "/opentelemetry.proto.collector.trace.v1.TraceService/Export", message, &answer); err != nil {
+	if err := x.conn.Invoke(ctx, "/opentelemetry.proto.collector.trace.v1.TraceService/Export", message,
+		&answer); err != nil {
 		return 0, fmt.Errorf("%s: %w", x.o.To, err)
 	}
 	return rejected(answer.ProtoReflect().GetUnknown()), nil

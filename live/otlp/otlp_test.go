@@ -57,9 +57,12 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func events(id string) []flow.Event {
 	var out []flow.Event
-	for i, at := range []flow.At{{Hop: flow.Client, Step: flow.RequestSent}, {Hop: flow.EPP, Step: flow.RequestReceived}, {Hop: flow.EPP, Step: flow.RequestPassed},
-		{Hop: flow.Server, Step: flow.RequestReceived}, {Hop: flow.Server, Step: flow.LastTokenSent}, {Hop: flow.EPP, Step: flow.ResponseEndSeen}, {Hop: flow.Client, Step: flow.Finished}} {
-		e := flow.Event{Time: machine.Time(i) * machine.Millisecond, Request: id, Attempt: 1, Hop: at.Hop, Step: at.Step}
+	for i, at := range []flow.At{{Hop: flow.Client, Step: flow.RequestSent},
+		{Hop: flow.EPP, Step: flow.RequestReceived}, {Hop: flow.EPP, Step: flow.RequestPassed},
+		{Hop: flow.Server, Step: flow.RequestReceived}, {Hop: flow.Server, Step: flow.LastTokenSent},
+		{Hop: flow.EPP, Step: flow.ResponseEndSeen}, {Hop: flow.Client, Step: flow.Finished}} {
+		e := flow.Event{Time: machine.Time(i) * machine.Millisecond, Request: id, Attempt: 1, Hop: at.Hop,
+			Step: at.Step}
 		if at.Step == flow.Finished {
 			e.Details = flow.Details{flow.D("outcome", "completed")}
 		}
@@ -95,7 +98,8 @@ func TestOverHTTP(t *testing.T) {
 	s := httptest.NewServer(r)
 	defer s.Close()
 	stats := export(t, s.URL, func(o *Options) { o.Headers = [][2]string{{"X-Tenant", "a"}} }, "r1", "r2")
-	if len(r.spans) != 6 || stats != (Stats{Sent: 6}) || r.header.Get("X-Tenant") != "a" || r.header.Get("Content-Type") != "application/x-protobuf" {
+	if len(r.spans) != 6 || stats != (Stats{Sent: 6}) || r.header.Get("X-Tenant") != "a" ||
+		r.header.Get("Content-Type") != "application/x-protobuf" {
 		t.Fatalf("received %d spans with %v, sent %+v", len(r.spans), r.header, stats)
 	}
 	if c := r.spans[0]; c.StartTimeUnixNano != 1_700_000_000e9 || len(c.ParentSpanId) != 0 {
@@ -118,15 +122,17 @@ func TestOverHTTP(t *testing.T) {
 func TestOverGRPC(t *testing.T) {
 	r := &receiver{}
 	g := grpc.NewServer()
-	g.RegisterService(&grpc.ServiceDesc{ServiceName: "opentelemetry.proto.collector.trace.v1.TraceService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Export",
-		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-			var m tracepb.TracesData
-			if err := decode(&m); err != nil {
-				return nil, err
-			}
-			r.take(&m)
-			return &emptypb.Empty{}, nil
-		}}}}, r)
+	g.RegisterService(&grpc.ServiceDesc{ServiceName: "opentelemetry.proto.collector.trace.v1.TraceService",
+		HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Export",
+			Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any,
+				error) {
+				var m tracepb.TracesData
+				if err := decode(&m); err != nil {
+					return nil, err
+				}
+				r.take(&m)
+				return &emptypb.Empty{}, nil
+			}}}}, r)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +154,8 @@ func TestFailures(t *testing.T) {
 	r := &receiver{status: http.StatusServiceUnavailable}
 	s := httptest.NewServer(r)
 	defer s.Close()
-	if stats := export(t, s.URL, nil, "r1"); stats.Failed != 3 || stats.Sent != 0 || stats.Err == nil || !strings.Contains(stats.Err.Error(), "503") {
+	if stats := export(t, s.URL, nil, "r1"); stats.Failed != 3 || stats.Sent != 0 || stats.Err == nil ||
+		!strings.Contains(stats.Err.Error(), "503") {
 		t.Fatalf("%+v", stats)
 	}
 	r.status, r.answer = 0, []byte{0x0a, 2, 0x08, 2} // partial_success: 2 rejected
@@ -191,7 +198,8 @@ func TestASlowCollectorDropsSpans(t *testing.T) {
 }
 
 func TestParseTarget(t *testing.T) {
-	for in, want := range map[string]string{"http://h:1": "http://h:1/v1/traces", "https://h/x": "https://h/x", "grpc://h:1": "grpc://h:1"} {
+	for in, want := range map[string]string{"http://h:1": "http://h:1/v1/traces", "https://h/x": "https://h/x",
+		"grpc://h:1": "grpc://h:1"} {
 		if got, err := ParseTarget(in); err != nil || got.String() != want {
 			t.Errorf("%s: %v, %v", in, got, err)
 		}

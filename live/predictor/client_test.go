@@ -28,7 +28,8 @@ func TestLLMDsClient(t *testing.T) {
 		}
 		return out
 	})
-	at := map[string]string{"prediction": "http://" + s.PredictionAddresses()[0], "training": "http://" + s.TrainingAddress()}
+	at := map[string]string{"prediction": "http://" + s.PredictionAddresses()[0],
+		"training": "http://" + s.TrainingAddress()}
 	datadriven.RunTest(t, "testdata/llm-d-client", func(t *testing.T, d *datadriven.TestData) string {
 		if d.Cmd == "trained" {
 			for end := time.Now().Add(time.Minute); !s.models.Load().Ready(core.TTFT); time.Sleep(time.Millisecond) {
@@ -66,7 +67,8 @@ func TestLLMDsClient(t *testing.T) {
 		if err := e.Encode(masked("", x)); err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("%d %s\n%s", resp.StatusCode, resp.Header.Get("Content-Type"), strings.ReplaceAll(b.String(), at["training"], "http://TRAINING"))
+		return fmt.Sprintf("%d %s\n%s", resp.StatusCode, resp.Header.Get("Content-Type"),
+			strings.ReplaceAll(b.String(), at["training"], "http://TRAINING"))
 	})
 }
 

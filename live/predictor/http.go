@@ -110,10 +110,14 @@ func (e *entry) sample(observed bool, loc ...any) (core.Sample, error) {
 		v    *float64
 		to   *float64
 		n    *int64
-	}{{"kv_cache_percentage", e.KV, &s.KV, nil}, {"input_token_length", e.InputTokens, nil, &s.InputTokens}, {"num_request_waiting", e.Waiting, nil, &s.Waiting},
-		{"num_request_running", e.Running, nil, &s.Running}, {"num_tokens_generated", e.Generated, nil, &s.Generated}, {"prefix_cache_score", e.Prefix, &s.Prefix, nil},
-		{"prefill_tokens_in_flight", &e.PrefillTokens, nil, &s.PrefillTokens}, {"decode_tokens_in_flight", &e.DecodeTokens, nil, &s.DecodeTokens},
-		{"encoder_matched_size", &e.EncoderMatched, nil, &s.EncoderMatched}, {"encoder_input_size", &e.EncoderInput, nil, &s.EncoderInput},
+	}{{"kv_cache_percentage", e.KV, &s.KV, nil}, {"input_token_length", e.InputTokens, nil, &s.InputTokens},
+		{"num_request_waiting", e.Waiting, nil, &s.Waiting},
+		{"num_request_running", e.Running, nil, &s.Running}, {"num_tokens_generated", e.Generated, nil, &s.Generated},
+		{"prefix_cache_score", e.Prefix, &s.Prefix, nil},
+		{"prefill_tokens_in_flight", &e.PrefillTokens, nil, &s.PrefillTokens},
+		{"decode_tokens_in_flight", &e.DecodeTokens, nil, &s.DecodeTokens},
+		{"encoder_matched_size", &e.EncoderMatched, nil, &s.EncoderMatched},
+		{"encoder_input_size", &e.EncoderInput, nil, &s.EncoderInput},
 		{"actual_ttft_ms", e.TTFT, &s.TTFTMs, nil}, {"actual_tpot_ms", e.TPOT, &s.TPOTMs, nil}}
 	if !observed {
 		need = need[:len(need)-2]
@@ -125,7 +129,8 @@ func (e *entry) sample(observed bool, loc ...any) (core.Sample, error) {
 		case x.to != nil:
 			*x.to = *x.v
 		case *x.v != math.Trunc(*x.v) || math.Abs(*x.v) > 1<<53:
-			return s, invalid("int_from_float", "Input should be a valid integer, got a number with a fractional part", *x.v, at(x.name)...)
+			return s, invalid("int_from_float", "Input should be a valid integer, got a number with a fractional part",
+				*x.v, at(x.name)...)
 		default:
 			*x.n = int64(*x.v)
 		}
@@ -174,10 +179,12 @@ func list(r *http.Request, field string, least, most int, observed bool) ([]core
 		return nil, invalid("list_type", "Input should be a valid list", nil, field)
 	}
 	if len(raw) < least {
-		return nil, invalid("too_short", fmt.Sprintf("List should have at least %d item after validation, not %d", least, len(raw)), nil, field)
+		return nil, invalid("too_short",
+			fmt.Sprintf("List should have at least %d item after validation, not %d", least, len(raw)), nil, field)
 	}
 	if len(raw) > most {
-		return nil, invalid("too_long", fmt.Sprintf("List should have at most %d items after validation, not %d", most, len(raw)), nil, field)
+		return nil, invalid("too_long",
+			fmt.Sprintf("List should have at most %d items after validation, not %d", most, len(raw)), nil, field)
 	}
 	out := make([]core.Sample, len(raw))
 	for i := range raw {
@@ -266,22 +273,27 @@ func (s *Server) prediction() http.Handler {
 	mux.HandleFunc("GET "+core.PathStatus, page(200, func(http.ResponseWriter, *http.Request) (any, error) {
 		m := s.models.Load()
 		kind, alpha := s.objective()
-		return map[string]any{"is_ready": true, "model_type": modelType, "objective_type": kind, "quantile": alpha, "last_model_load": loaded(m, "+00:00"),
+		return map[string]any{"is_ready": true, "model_type": modelType, "objective_type": kind, "quantile": alpha,
+			"last_model_load":     loaded(m, "+00:00"),
 			"training_server_url": "http://" + s.TrainingAddress(), "ensemble_active": m.Gated(),
-			"models_exist": map[string]bool{"ttft_model": true, "tpot_model": true, "ttft_gated": m.Gated(), "tpot_gated": m.Gated()}}, nil
+			"models_exist": map[string]bool{"ttft_model": true, "tpot_model": true, "ttft_gated": m.Gated(),
+				"tpot_gated": m.Gated()}}, nil
 	}))
 	mux.HandleFunc("POST /reload", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
 		kind, alpha := s.objective()
-		return map[string]any{"synced": false, "loaded": true, "is_ready": true, "model_type": modelType, "objective_type": kind, "quantile": alpha, "last_load_time": loaded(s.models.Load(), "+00:00")}, nil
+		return map[string]any{"synced": false, "loaded": true, "is_ready": true, "model_type": modelType,
+			"objective_type": kind, "quantile": alpha, "last_load_time": loaded(s.models.Load(), "+00:00")}, nil
 	}))
 	mux.HandleFunc("GET /healthz", constant(map[string]any{"status": "ok", "service": "http-based-latency-predictor"}))
 	mux.HandleFunc("GET /readyz", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
 		kind, alpha := s.objective()
-		return map[string]any{"status": "ready", "model_type": modelType, "objective_type": kind, "quantile": alpha}, nil
+		return map[string]any{"status": "ready", "model_type": modelType, "objective_type": kind, "quantile": alpha},
+			nil
 	}))
 	mux.HandleFunc("GET /{$}", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
 		kind, alpha := s.objective()
-		return map[string]any{"message": "HTTP-based latency predictor is running", "model_type": modelType, "objective_type": kind, "quantile": alpha, "is_ready": true,
+		return map[string]any{"message": "HTTP-based latency predictor is running", "model_type": modelType,
+			"objective_type": kind, "quantile": alpha, "is_ready": true,
 			"sync_interval": 0, "training_server": "http://" + s.TrainingAddress()}, nil
 	}))
 	mux.HandleFunc("/", nowhere)
@@ -333,7 +345,8 @@ func (s *Server) strict(w http.ResponseWriter, r *http.Request) (any, error) {
 		b = strconv.AppendFloat(append(b, `,"tpot_ms":`...), out[i].TPOT, 'f', -1, 64)
 		b = append(append(b, `,"predicted_at"`...), tail...)
 	}
-	b = fmt.Appendf(b, `],"total_requests":%d,"successful_predictions":%d,"failed_predictions":0,"processing_time_ms":%.3f}`, len(out), len(out), float64(time.Since(began))/float64(time.Millisecond))
+	b = fmt.Appendf(b, `],"total_requests":%d,"successful_predictions":%d,"failed_predictions":0,`+
+		`"processing_time_ms":%.3f}`, len(out), len(out), float64(time.Since(began))/float64(time.Millisecond))
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(b) // who asked has left
 	return nil, nil
@@ -346,6 +359,7 @@ func (s *Server) bulk(r *http.Request, zone string) (map[string]any, error) {
 		return nil, err
 	}
 	out := s.predict(features(rows), zone)
-	return map[string]any{"predictions": out, "total_requests": len(out), "successful_predictions": len(out), "failed_predictions": 0,
+	return map[string]any{"predictions": out, "total_requests": len(out), "successful_predictions": len(out),
+		"failed_predictions": 0,
 		"processing_time_ms": float64(time.Since(began)) / float64(time.Millisecond)}, nil
 }

@@ -55,7 +55,8 @@ func Find(ctx context.Context, o FindOptions) (Library, error) {
 	}
 	fail := func(err error) (Library, error) {
 		return Library{}, exit.Hint(exit.Environment, fmt.Errorf("trees cannot be fitted: %w", err),
-			"latencies are predicted with XGBoost, which needs python3 (3.11 or newer) with pip, or uv, on PATH; or name a model that was trained before (predictor.model)")
+			"latencies are predicted with XGBoost, which needs python3 (3.11 or newer) with pip, or uv, on PATH; or "+
+				"name a model that was trained before (predictor.model)")
 	}
 	var python, tag string
 	var err error
@@ -64,7 +65,9 @@ func Find(ctx context.Context, o FindOptions) (Library, error) {
 		if path == "" {
 			continue
 		}
-		if tag, err = ask(ctx, path, "", "import sys; assert sys.version_info >= (3, 11), 'Python %d.%d is older than 3.11' % sys.version_info[:2]; print(sys.implementation.cache_tag)"); err == nil {
+		if tag, err = ask(ctx, path, "",
+			"import sys; assert sys.version_info >= (3, 11), 'Python %d.%d is older than 3.11' % "+
+				"sys.version_info[:2]; print(sys.implementation.cache_tag)"); err == nil {
 			python = path
 			break
 		}
@@ -149,12 +152,14 @@ func install(ctx context.Context, python, root, site string, o FindOptions) erro
 		return err
 	}
 	o.Tell(fmt.Sprintf("installing XGBoost %s (some 60 MB to download, 235 MB on disk, once) into %s", Version, site))
-	common := []string{"--quiet", "--target", into, "--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", list}
+	common := []string{"--quiet", "--target", into, "--no-deps", "--only-binary", ":all:", "--require-hashes",
+		"--requirement", list}
 	var failures []error
 	for _, in := range []struct {
 		program string
 		args    []string
-	}{{cachedir.LookPath(o.Getenv("PATH"), "uv"), []string{"pip", "install", "--python", python}}, {python, []string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"}}} {
+	}{{cachedir.LookPath(o.Getenv("PATH"), "uv"), []string{"pip", "install", "--python", python}},
+		{python, []string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"}}} {
 		if in.program == "" {
 			continue
 		}
@@ -167,7 +172,8 @@ func install(ctx context.Context, python, root, site string, o FindOptions) erro
 		}
 		if err == nil {
 			var v string
-			if v, err = ask(ctx, python, into, "import xgboost; print(xgboost.__version__)"); err == nil && v == Version {
+			if v, err = ask(ctx, python, into, "import xgboost; print(xgboost.__version__)"); err == nil &&
+				v == Version {
 				return os.Rename(into, site)
 			}
 		}

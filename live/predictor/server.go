@@ -74,7 +74,8 @@ func Start(o Options) (*Server, error) {
 	s.serving.Log = s.log
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.models.Store(&models{Models: o.Machine.Models()})
-	s.driver = drive.New(drive.Options[core.Message, *core.Effects]{Machine: o.Machine, Effects: new(core.Effects), Now: s.o.Now,
+	s.driver = drive.New(drive.Options[core.Message, *core.Effects]{Machine: o.Machine, Effects: new(core.Effects),
+		Now:   s.o.Now,
 		Carry: func(_ machine.Time, fx *core.Effects, i int) { s.fit(fx.List[i]) }})
 	for i, at := range append([]string{o.Training}, o.Prediction...) {
 		what, h := "the latency predictor's training server", s.training()
@@ -142,9 +143,11 @@ func (s *Server) fit(f core.Fit) {
 			s.o.Trained(s.o.Now(), st)
 		}
 		if st.Failed != "" {
-			s.log.Error("the latency predictor was not trained, and goes on with the models that it has", "error", st.Failed)
+			s.log.Error("the latency predictor was not trained, and goes on with the models that it has", "error",
+				st.Failed)
 		} else {
-			s.log.Info("the latency predictor was trained", "ttft_samples", st.Train[0], "tpot_samples", st.Train[1], "took", time.Since(began))
+			s.log.Info("the latency predictor was trained", "ttft_samples", st.Train[0], "tpot_samples", st.Train[1],
+				"took", time.Since(began))
 		}
 		return nil
 	})

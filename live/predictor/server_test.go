@@ -21,15 +21,18 @@ import (
 
 // leaf is a model of one leaf.
 func leaf(columns []core.Column, value float64) []byte {
-	return fmt.Appendf(nil, `{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[-1],"right_children":[-1],"split_indices":[0],`+
-		`"split_conditions":[%v],"default_left":[0],"split_type":[0]}]}},"learner_model_param":{"base_score":"[0]","num_feature":"%d"},"objective":{"name":"reg:squarederror"}}}`, value, len(columns))
+	return fmt.Appendf(nil, `{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[-1],`+
+		`"right_children":[-1],"split_indices":[0],`+
+		`"split_conditions":[%v],"default_left":[0],"split_type":[0]}]}},"learner_model_param":{"base_score":"[0]",`+
+		`"num_feature":"%d"},"objective":{"name":"reg:squarederror"}}}`, value, len(columns))
 }
 
 func serving(t *testing.T, fit func(context.Context, core.Fit) core.Fitted) *Server {
 	t.Helper()
 	o := core.DefaultOptions()
 	o.Interval = 20 * machine.Millisecond
-	s, err := Start(Options{Training: "127.0.0.1:0", Prediction: []string{"127.0.0.1:0"}, Machine: core.New(o, nil), Fit: fit})
+	s, err := Start(Options{Training: "127.0.0.1:0", Prediction: []string{"127.0.0.1:0"}, Machine: core.New(o, nil),
+		Fit: fit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +58,8 @@ func call(t *testing.T, method, url, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-const row = `{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,"num_tokens_generated":1,"prefix_cache_score":0}`
+const row = `{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,` +
+	`"num_tokens_generated":1,"prefix_cache_score":0}`
 
 func samples(n int) string {
 	var b bytes.Buffer
@@ -64,7 +68,8 @@ func samples(n int) string {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `%s,"actual_ttft_ms":%d,"actual_tpot_ms":5,"timestamp":"2026-01-02T03:04:05.123456789+01:00","a_newer_field":1}`, strings.TrimSuffix(row, "}"), 10+i)
+		fmt.Fprintf(&b, `%s,"actual_ttft_ms":%d,"actual_tpot_ms":5,"timestamp":"2026-01-02T03:04:05.123456789+01:00",`+
+			`"a_newer_field":1}`, strings.TrimSuffix(row, "}"), 10+i)
 	}
 	return b.String() + `]}`
 }
@@ -90,16 +95,19 @@ func TestServers(t *testing.T) {
 			Predictions []map[string]any `json:"predictions"`
 			Total       int              `json:"total_requests"`
 		}
-		if err := json.Unmarshal([]byte(text), &x); err != nil || code != 200 || x.Total != 2 || len(x.Predictions) != 2 {
+		if err := json.Unmarshal([]byte(text), &x); err != nil || code != 200 || x.Total != 2 ||
+			len(x.Predictions) != 2 {
 			t.Fatalf("%d %s %v", code, text, err)
 		}
 		return x.Predictions
 	}
 	cold := bulk()[0]
-	if cold["ttft_ms"] != 10.0 || cold["last_model_load"] != nil || cold["model_type"] != "xgboost" || !strings.HasSuffix(cold["predicted_at"].(string), "+00:00") {
+	if cold["ttft_ms"] != 10.0 || cold["last_model_load"] != nil || cold["model_type"] != "xgboost" ||
+		!strings.HasSuffix(cold["predicted_at"].(string), "+00:00") {
 		t.Errorf("cold: %v", cold)
 	}
-	if code, text := call(t, "POST", train+"/add_training_data_bulk", samples(30)); code != 202 || text != `{"message":"Accepted 30 training samples."}` {
+	if code, text := call(t, "POST", train+"/add_training_data_bulk", samples(30)); code != 202 ||
+		text != `{"message":"Accepted 30 training samples."}` {
 		t.Errorf("%d %s", code, text)
 	}
 	for end := time.Now().Add(time.Minute); bulk()[0]["ttft_ms"] != 7.0; time.Sleep(time.Millisecond) {
@@ -134,12 +142,18 @@ func TestServers(t *testing.T) {
 		{"POST", predict + "/predict/bulk/strict", `{"requests":[]}`, 422, "too_short"},
 		{"POST", predict + "/predict/bulk/strict", `{}`, 422, "Field required"},
 		{"POST", predict + "/predict/bulk/strict", `[]`, 422, "json_invalid"},
-		{"POST", predict + "/predict/bulk/strict", `{"requests":[{}]}`, 422, `"loc":["body","requests",0,"kv_cache_percentage"]`},
-		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "0.3", "1.3", 1) + `]}`, 422, "kv_cache_percentage"},
-		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "900", "-1", 1) + `]}`, 422, "input_token_length"},
-		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "900", "1.5", 1) + `]}`, 422, "int_from_float"},
-		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "0.3", "NaN", 1) + `]}`, 422, "json_invalid"},
-		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "900", `"x"`, 1) + `]}`, 422, "type_error"},
+		{"POST", predict + "/predict/bulk/strict", `{"requests":[{}]}`, 422,
+			`"loc":["body","requests",0,"kv_cache_percentage"]`},
+		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "0.3", "1.3", 1) + `]}`, 422,
+			"kv_cache_percentage"},
+		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "900", "-1", 1) + `]}`, 422,
+			"input_token_length"},
+		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "900", "1.5", 1) + `]}`, 422,
+			"int_from_float"},
+		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "0.3", "NaN", 1) + `]}`, 422,
+			"json_invalid"},
+		{"POST", predict + "/predict/bulk/strict", `{"requests":[` + strings.Replace(row, "900", `"x"`, 1) + `]}`, 422,
+			"type_error"},
 		{"POST", train + "/add_training_data_bulk", `{"entries":[]}`, 202, "Accepted 0"},
 		{"POST", train + "/add_training_data_bulk", `{"entries":[` + row + `]}`, 422, "actual_ttft_ms"},
 		{"POST", train + "/predict", row, 200, `"ttft_prediction_bounds":[5.6,8.4]`},
@@ -175,20 +189,24 @@ func script(t *testing.T, text string) Library {
 	return Library{Python: path}
 }
 
-var aFit = core.Fit{Number: 1, Sets: []core.Set{{Name: core.ModelTTFT, Columns: []core.Column{{Name: "a", Type: "float"}}, Rows: []float32{1, 2}, Targets: []float32{3, 4}, Objective: "reg:squarederror"}}}
+var aFit = core.Fit{Number: 1,
+	Sets: []core.Set{{Name: core.ModelTTFT, Columns: []core.Column{{Name: "a", Type: "float"}}, Rows: []float32{1, 2},
+		Targets: []float32{3, 4}, Objective: "reg:squarederror"}}}
 
 // A process that dies, hangs or says nonsense is an error, and no more.
 func TestTrainerFails(t *testing.T) {
 	t.Parallel()
 	const hello = `echo '{"library":"xgboost 3.2.0","processor":"p"}'; `
 	for name, c := range map[string]struct{ script, want string }{
-		"dies":            {"echo no such module >&2; exit 1", "no such module"},
-		"another":         {`echo '{"library":"xgboost 1.0"}'; cat > /dev/null`, "expected xgboost 3.2.0"},
-		"hangs":           {hello + "exec sleep 60", "ended"},
-		"no JSON":         {hello + "echo hello; exec cat > /dev/null", "invalid character"},
-		"another answer":  {hello + `echo '{"number":7,"models":[]}'; exec cat > /dev/null`, "training 7"},
-		"a huge model":    {hello + `echo '{"number":1,"models":[{"name":"ttft","size":99999999999}]}'; exec cat > /dev/null`, "99999999999"},
-		"a cut model":     {hello + `echo '{"number":1,"models":[{"name":"ttft","size":100}]}'; echo short; exec cat > /dev/null`, "EOF"},
+		"dies":           {"echo no such module >&2; exit 1", "no such module"},
+		"another":        {`echo '{"library":"xgboost 1.0"}'; cat > /dev/null`, "expected xgboost 3.2.0"},
+		"hangs":          {hello + "exec sleep 60", "ended"},
+		"no JSON":        {hello + "echo hello; exec cat > /dev/null", "invalid character"},
+		"another answer": {hello + `echo '{"number":7,"models":[]}'; exec cat > /dev/null`, "training 7"},
+		"a huge model": {hello +
+			`echo '{"number":1,"models":[{"name":"ttft","size":99999999999}]}'; exec cat > /dev/null`, "99999999999"},
+		"a cut model": {hello +
+			`echo '{"number":1,"models":[{"name":"ttft","size":100}]}'; echo short; exec cat > /dev/null`, "EOF"},
 		"a refusal":       {hello + `echo '{"number":1,"error":"the label has a NaN"}'; exec cat > /dev/null`, "NaN"},
 		"an endless line": {hello + "yes | tr -d '\\n'", "buffer full"},
 	} {
@@ -226,7 +244,9 @@ func TestTrainer(t *testing.T) {
 	m := core.New(o, nil)
 	var list []core.Sample
 	for i := range 400 {
-		list = append(list, core.Sample{Features: core.Features{InputTokens: int64(10 * i), PodType: []string{"", "other"}[i%2]}, TTFTMs: float64(i + 1), TPOTMs: 5 + 5*float64(i%2)})
+		list = append(list, core.Sample{
+			Features: core.Features{InputTokens: int64(10 * i), PodType: []string{"", "other"}[i%2]},
+			TTFTMs:   float64(i + 1), TPOTMs: 5 + 5*float64(i%2)})
 	}
 	fx := new(core.Effects)
 	m.Input(0, core.Samples{List: list}, fx)
@@ -248,7 +268,8 @@ func TestTrainer(t *testing.T) {
 		t.Fatal(s.Failed)
 	}
 	var p core.Predictor
-	for i, q := range p.Predict(m.Models(), []core.Features{{InputTokens: 1000}, {InputTokens: 3000, PodType: "other"}}, nil) {
+	for i, q := range p.Predict(m.Models(), []core.Features{{InputTokens: 1000}, {InputTokens: 3000, PodType: "other"}},
+		nil) {
 		want := []core.Prediction{{TTFTMs: 101, TPOTMs: 5}, {TTFTMs: 301, TPOTMs: 10}}[i]
 		if d := q.TTFTMs - want.TTFTMs; d < -10 || d > 10 || q.TPOTMs < want.TPOTMs-.1 || q.TPOTMs > want.TPOTMs+.1 {
 			t.Errorf("%v; expected about %v", q, want)

@@ -199,12 +199,14 @@ func (p *process) fit(f *core.Fit) (library string, models map[core.Name][]byte,
 	case a.Error != "":
 		return "", nil, true, errors.New(a.Error)
 	case a.Number != f.Number || len(a.Models) != len(f.Sets):
-		return "", nil, false, fmt.Errorf("found the answer to training %d with %d models; expected %d with %d", a.Number, len(a.Models), f.Number, len(f.Sets))
+		return "", nil, false, fmt.Errorf("found the answer to training %d with %d models; expected %d with %d",
+			a.Number, len(a.Models), f.Number, len(f.Sets))
 	}
 	models = map[core.Name][]byte{}
 	for _, m := range a.Models {
 		if m.Size < 0 || m.Size > xgboost.MaxBytes {
-			return "", nil, false, fmt.Errorf("found a model of %d bytes; expected at most %d", m.Size, xgboost.MaxBytes)
+			return "", nil, false, fmt.Errorf("found a model of %d bytes; expected at most %d", m.Size,
+				xgboost.MaxBytes)
 		}
 		text := make([]byte, m.Size)
 		if _, err := io.ReadFull(p.out, text); err != nil {

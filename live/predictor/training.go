@@ -39,14 +39,17 @@ func (s *Server) training() http.Handler {
 		unsure := func(v float64) (float64, [2]float64) { return .1 * v, [2]float64{math.Max(0, v-.2*v), v + .2*v} }
 		ttft, ttftBounds := unsure(p.TTFT)
 		tpot, tpotBounds := unsure(p.TPOT)
-		return map[string]any{"ttft_ms": p.TTFT, "tpot_ms": p.TPOT, "predicted_at": p.At, "model_type": p.Model, "objective_type": p.Objective, "quantile": p.Quantile,
-			"ttft_uncertainty": ttft, "tpot_uncertainty": tpot, "ttft_prediction_bounds": ttftBounds, "tpot_prediction_bounds": tpotBounds}, nil
+		return map[string]any{"ttft_ms": p.TTFT, "tpot_ms": p.TPOT, "predicted_at": p.At, "model_type": p.Model,
+			"objective_type": p.Objective, "quantile": p.Quantile,
+			"ttft_uncertainty": ttft, "tpot_uncertainty": tpot, "ttft_prediction_bounds": ttftBounds,
+			"tpot_prediction_bounds": tpotBounds}, nil
 	}))
 	mux.HandleFunc("GET /healthz", constant(map[string]any{"status": "ok"}))
 	mux.HandleFunc("GET /readyz", constant(map[string]any{"status": "ready"}))
 	mux.HandleFunc("GET /{$}", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
 		kind, alpha := s.objective()
-		return map[string]any{"message": "Latency Predictor is running.", "model_type": modelType, "objective_type": kind, "quantile": alpha, "description": "trees that the XGBoost library fits"}, nil
+		return map[string]any{"message": "Latency Predictor is running.", "model_type": modelType,
+			"objective_type": kind, "quantile": alpha, "description": "trees that the XGBoost library fits"}, nil
 	}))
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.HandleFunc("POST /flush", page(200, s.flush))
@@ -66,11 +69,13 @@ func (s *Server) training() http.Handler {
 		return nil, err
 	}))
 	for _, t := range []core.Target{core.TTFT, core.TPOT} {
-		mux.HandleFunc("GET "+core.PathTrees(t), page(200, func(w http.ResponseWriter, _ *http.Request) (any, error) { return s.dump(w, t) }))
+		mux.HandleFunc("GET "+core.PathTrees(t),
+			page(200, func(w http.ResponseWriter, _ *http.Request) (any, error) { return s.dump(w, t) }))
 		for _, kind := range []string{"txt", "importances"} {
-			mux.HandleFunc("GET /model/"+t.String()+"/lgb/"+kind, page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-				return nil, &fault{http.StatusNotFound, "Model type is xgboost, not lightgbm"}
-			}))
+			mux.HandleFunc("GET /model/"+t.String()+"/lgb/"+kind,
+				page(200, func(http.ResponseWriter, *http.Request) (any, error) {
+					return nil, &fault{http.StatusNotFound, "Model type is xgboost, not lightgbm"}
+				}))
 		}
 	}
 	mux.HandleFunc("GET /model/{name}/info", page(200, s.modelInfo))
@@ -112,9 +117,13 @@ func (s *Server) flush(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if !ask.Test {
 		was.Test = [2]int{}
 	}
-	return map[string]any{"success": true, "flushed_at": time.Now().UTC().Format(stamp) + "Z", "reason": ask.Reason, "ttft_training_samples_flushed": was.Train[0],
-		"tpot_training_samples_flushed": was.Train[1], "ttft_test_samples_flushed": was.Test[0], "tpot_test_samples_flushed": was.Test[1],
-		"metrics_cleared": ask.Scores, "message": fmt.Sprintf("Flushed %d training and %d test samples.", was.Train[0]+was.Train[1], was.Test[0]+was.Test[1])}, nil
+	return map[string]any{"success": true, "flushed_at": time.Now().UTC().Format(stamp) + "Z", "reason": ask.Reason,
+		"ttft_training_samples_flushed": was.Train[0],
+		"tpot_training_samples_flushed": was.Train[1], "ttft_test_samples_flushed": was.Test[0],
+		"tpot_test_samples_flushed": was.Test[1],
+		"metrics_cleared":           ask.Scores,
+		"message": fmt.Sprintf("Flushed %d training and %d test samples.", was.Train[0]+was.Train[1],
+			was.Test[0]+was.Test[1])}, nil
 }
 
 func (s *Server) dataStatus(http.ResponseWriter, *http.Request) (any, error) {
@@ -131,10 +140,13 @@ func (s *Server) dataStatus(http.ResponseWriter, *http.Request) (any, error) {
 	if st.TrainedAt > 0 {
 		last = s.origin.Add(st.TrainedAt.Duration()).UTC().Format(stamp) + "+00:00"
 	}
-	return map[string]any{"training_data": counts(st.Train), "test_data": counts(st.Test), "bucket_distribution": buckets, "model_ready": true, "last_retrain": last,
+	return map[string]any{"training_data": counts(st.Train), "test_data": counts(st.Test),
+		"bucket_distribution": buckets, "model_ready": true, "last_retrain": last,
 		"metrics": map[string]int{"ttft_scores_count": len(st.Scores[0]), "tpot_scores_count": len(st.Scores[1])},
-		"ensemble": map[string]any{"ensemble_mode": o.Ensemble, "ensemble_active": st.Models.Gated(), "min_samples_for_split": o.MinSplit,
-			"ttft_noqueue_samples": st.Unqueued[0], "ttft_queued_samples": st.Queued[0], "tpot_noqueue_samples": st.Unqueued[1], "tpot_queued_samples": st.Queued[1]}}, nil
+		"ensemble": map[string]any{"ensemble_mode": o.Ensemble, "ensemble_active": st.Models.Gated(),
+			"min_samples_for_split": o.MinSplit,
+			"ttft_noqueue_samples":  st.Unqueued[0], "ttft_queued_samples": st.Queued[0],
+			"tpot_noqueue_samples": st.Unqueued[1], "tpot_queued_samples": st.Queued[1]}}, nil
 }
 
 // info tells what there is to download, and beside the real one's what its dumps of
@@ -149,10 +161,12 @@ func (s *Server) info(http.ResponseWriter, *http.Request) (any, error) {
 		}
 	}
 	st := s.Status()
-	return map[string]any{"model_type": modelType, "quantile": alpha, "objective_type": kind, "library": m.Library(), "base_scores": bases,
-		"available_endpoints": map[string]any{"trees": map[string]string{"ttft_trees": "/model/ttft/xgb/json", "tpot_trees": "/model/tpot/xgb/json"}},
-		"model_status":        map[string]bool{"ttft_model_ready": true, "tpot_model_ready": true},
-		"evaluation_info":     map[string]any{"last_retrain_failed": st.Failed, "trainings": st.Trainings}}, nil
+	return map[string]any{"model_type": modelType, "quantile": alpha, "objective_type": kind, "library": m.Library(),
+		"base_scores": bases,
+		"available_endpoints": map[string]any{
+			"trees": map[string]string{"ttft_trees": "/model/ttft/xgb/json", "tpot_trees": "/model/tpot/xgb/json"}},
+		"model_status":    map[string]bool{"ttft_model_ready": true, "tpot_model_ready": true},
+		"evaluation_info": map[string]any{"last_retrain_failed": st.Failed, "trainings": st.Trainings}}, nil
 }
 
 // dump is the trees as Booster.get_dump writes them, which has no base_score: it is in
@@ -171,8 +185,10 @@ func (s *Server) dump(w http.ResponseWriter, t core.Target) (any, error) {
 }
 
 // modelNames are the wire's, with ours.
-var modelNames = map[string][]core.Name{"ttft": {core.ModelTTFT}, "tpot": {core.ModelTPOT}, "ttft_scaler": nil, "tpot_scaler": nil,
-	"ttft_gated": {core.ModelTTFTNoqueue, core.ModelTTFTQueued}, "tpot_gated": {core.ModelTPOTNoqueue, core.ModelTPOTQueued}}
+var modelNames = map[string][]core.Name{"ttft": {core.ModelTTFT}, "tpot": {core.ModelTPOT}, "ttft_scaler": nil,
+	"tpot_scaler": nil,
+	"ttft_gated":  {core.ModelTTFTNoqueue, core.ModelTTFTQueued},
+	"tpot_gated":  {core.ModelTPOTNoqueue, core.ModelTPOTQueued}}
 
 // fileOf is a model's file: the library's JSON, or of gated ones both in an object.
 func (s *Server) fileOf(name string) ([]byte, error) {
@@ -209,7 +225,8 @@ func (s *Server) modelInfo(_ http.ResponseWriter, r *http.Request) (any, error) 
 	if name == "ttft" || name == "tpot" {
 		_, alpha = s.objective()
 	}
-	return map[string]any{"model_name": name, "path": name + ".json", "size_bytes": len(text), "last_modified": loaded(s.models.Load(), "+00:00"), "exists": true,
+	return map[string]any{"model_name": name, "path": name + ".json", "size_bytes": len(text),
+		"last_modified": loaded(s.models.Load(), "+00:00"), "exists": true,
 		"model_type": modelType, "quantile": alpha}, nil
 }
 
@@ -239,7 +256,8 @@ func (s *Server) list(http.ResponseWriter, *http.Request) (any, error) {
 		out[name] = x
 	}
 	_, alpha := s.objective()
-	return map[string]any{"models": out, "model_type": modelType, "quantile": alpha, "server_time": time.Now().UTC().Format(stamp) + "+00:00", "evaluation_metrics": map[string]any{}}, nil
+	return map[string]any{"models": out, "model_type": modelType, "quantile": alpha,
+		"server_time": time.Now().UTC().Format(stamp) + "+00:00", "evaluation_metrics": map[string]any{}}, nil
 }
 
 func (s *Server) export(w http.ResponseWriter, _ *http.Request) (any, error) {
@@ -248,8 +266,10 @@ func (s *Server) export(w http.ResponseWriter, _ *http.Request) (any, error) {
 		return nil, &fault{http.StatusServiceUnavailable, "Models are not ready."}
 	}
 	_, alpha := s.objective()
-	meta, err := json.Marshal(map[string]any{"model_type": modelType, "quantile_alpha": alpha, "exported_at": time.Now().UTC().Format(stamp) + "+00:00",
-		"ttft_samples": st.Train[0], "tpot_samples": st.Train[1]})
+	meta, err := json.Marshal(
+		map[string]any{"model_type": modelType, "quantile_alpha": alpha,
+			"exported_at":  time.Now().UTC().Format(stamp) + "+00:00",
+			"ttft_samples": st.Train[0], "tpot_samples": st.Train[1]})
 	if err != nil {
 		return nil, err
 	}
@@ -299,10 +319,12 @@ func (s *Server) prefixes(http.ResponseWriter, *http.Request) (any, error) {
 	if len(scores) == 0 {
 		return map[string]string{"error": "No training data"}, nil
 	}
-	out := map[string]any{"total_samples": len(scores), "prefix_score_mean": mean(scores), "prefix_score_min": slices.Min(scores), "prefix_score_max": slices.Max(scores)}
+	out := map[string]any{"total_samples": len(scores), "prefix_score_mean": mean(scores),
+		"prefix_score_min": slices.Min(scores), "prefix_score_max": slices.Max(scores)}
 	for b, t := range times {
 		if len(t) > 0 {
-			out[fmt.Sprintf("bucket_%d", b)] = map[string]any{"count": len(t), "ttft_mean": mean(t), "ttft_median": t[len(t)/2]}
+			out[fmt.Sprintf("bucket_%d", b)] = map[string]any{"count": len(t), "ttft_mean": mean(t),
+				"ttft_median": t[len(t)/2]}
 		}
 	}
 	return out, nil
@@ -346,7 +368,8 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 						n = x.TPOT
 					}
 					queue[q], cache[c], prefix[p] = queue[q]+n, cache[c]+n, prefix[p]+n
-					line(`training_samples_count{model="%s",queue_bucket="%d",cache_bucket="%d",prefix_bucket="%d"} %d`, t, q, c, p, n)
+					line(`training_samples_count{model="%s",queue_bucket="%d",cache_bucket="%d",prefix_bucket="%d"} %d`,
+						t, q, c, p, n)
 				}
 			}
 		}
@@ -365,7 +388,8 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 		for _, x := range scores {
 			spread += (x - m) * (x - m)
 		}
-		line("prefix_score_mean{} %.6f\nprefix_score_std{} %.6f\nprefix_score_min{} %.6f\nprefix_score_max{} %.6f", m, math.Sqrt(spread/float64(len(scores))), slices.Min(scores), slices.Max(scores))
+		line("prefix_score_mean{} %.6f\nprefix_score_std{} %.6f\nprefix_score_min{} %.6f\nprefix_score_max{} %.6f", m,
+			math.Sqrt(spread/float64(len(scores))), slices.Min(scores), slices.Max(scores))
 		for i, t := range times {
 			if len(t) > 0 {
 				line(`avg_ttft_by_prefix{prefix_bucket="%d",range="%s"} %.6f`, i, quarter(i), mean(t))

@@ -74,7 +74,8 @@ func Start(o Options) *Driver {
 	d := &Driver{o: o, began: time.Now()}
 	d.more = sync.NewCond(&d.mu)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.pod = drive.New(drive.Options[deployment.Message, *machine.Effects[deployment.Effect]]{Machine: o.Deployment, Effects: new(machine.Effects[deployment.Effect]), Now: d.now,
+	d.pod = drive.New(drive.Options[deployment.Message, *machine.Effects[deployment.Effect]]{Machine: o.Deployment,
+		Effects: new(machine.Effects[deployment.Effect]), Now: d.now,
 		Carry: func(_ machine.Time, fx *machine.Effects[deployment.Effect], i int) {
 			e, status := fx.List[i], o.Deployment.Status()
 			d.do(func() {
@@ -106,7 +107,8 @@ func (d *Driver) Scale(c *autoscaler.Config) {
 	x := &scaler{d: d, c: c, m: autoscaler.New(*c, d.Status()), ready: make(chan struct{})}
 	began := d.now()
 	now := func() machine.Time { return d.now() - began }
-	x.scales = drive.New(drive.Options[autoscaler.Message, *machine.Effects[autoscaler.Effect]]{Machine: x.m, Effects: new(machine.Effects[autoscaler.Effect]), Now: now,
+	x.scales = drive.New(drive.Options[autoscaler.Message, *machine.Effects[autoscaler.Effect]]{Machine: x.m,
+		Effects: new(machine.Effects[autoscaler.Effect]), Now: now,
 		Carry: func(_ machine.Time, fx *machine.Effects[autoscaler.Effect], i int) {
 			switch e := fx.List[i]; e.Kind {
 			case autoscaler.Scrape:
@@ -263,7 +265,8 @@ func (x *scaler) page(ctx context.Context, url, target string) ([]promql.Sample,
 }
 
 // scrapes asks for pages.
-var scrapes = &http.Client{CheckRedirect: serve.Stay, Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
+var scrapes = &http.Client{CheckRedirect: serve.Stay,
+	Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
 
 // samples are those of one family.
 func (x *scaler) samples(f *dto.MetricFamily, more metrics.Label) (out []promql.Sample) {

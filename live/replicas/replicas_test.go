@@ -34,16 +34,20 @@ func TestOnePageAtATime(t *testing.T) {
 	defer close(never) // before stuck closes, which waits for its calls
 	quick := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		read.Add(1)
-		_, _ = io.WriteString(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 6\n")
+		_, _ = io.WriteString(w,
+			"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 6\n")
 	}))
 	defer quick.Close()
 	at := func(s *httptest.Server) string { return strings.TrimPrefix(s.URL, "http://") }
 	d := Start(Options{Deployment: deployment.New(deployment.Config{Replicas: 1, Places: 3}),
-		Scaler: &autoscaler.Config{Min: 1, Max: 3, Scrape: 5 * machine.Millisecond, Sync: 5 * machine.Millisecond, Behavior: autoscaler.DefaultBehavior(),
-			Triggers: []autoscaler.Trigger{{Name: "running", Query: query, Kind: autoscaler.AverageValue, Target: 2000}}},
+		Scaler: &autoscaler.Config{Min: 1, Max: 3, Scrape: 5 * machine.Millisecond, Sync: 5 * machine.Millisecond,
+			Behavior: autoscaler.DefaultBehavior(),
+			Triggers: []autoscaler.Trigger{
+				{Name: "running", Query: query, Kind: autoscaler.AverageValue, Target: 2000}}},
 		Happens: func(deployment.Effect) {}, Scaled: func(e autoscaler.Effect) { wanted.Store(int64(e.To)) },
-		Pickers: func() []Target { return nil }, Servers: func() []Target { return []Target{{"stuck", at(stuck)}, {"quick", at(quick)}} },
-		Log: slog.New(slog.DiscardHandler)})
+		Pickers: func() []Target { return nil },
+		Servers: func() []Target { return []Target{{"stuck", at(stuck)}, {"quick", at(quick)}} },
+		Log:     slog.New(slog.DiscardHandler)})
 	defer d.Stop()
 	eventually.Is(t, "three pods are wanted", func() bool { return wanted.Load() == 3 })
 	before := read.Load()

@@ -24,7 +24,8 @@ import (
 func Listen(what, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, exit.Hint(exit.Environment, fmt.Errorf("cannot listen on %s for %s: %w", address, what, err), "stop what listens there, or choose another address or port")
+		return nil, exit.Hint(exit.Environment, fmt.Errorf("cannot listen on %s for %s: %w", address, what, err),
+			"stop what listens there, or choose another address or port")
 	}
 	return l, nil
 }
@@ -90,8 +91,10 @@ func Requests(h http.Handler, body BodyLimits, secure *tls.Config, log *slog.Log
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(secure == nil)
 	protocols.SetHTTP2(secure != nil)
-	return &http.Server{Handler: body.Handler(h), Protocols: &protocols, TLSConfig: secure, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},
-		ReadHeaderTimeout: time.Minute, IdleTimeout: 10 * time.Minute, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	return &http.Server{Handler: body.Handler(h), Protocols: &protocols, TLSConfig: secure,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1 << 20},
+		ReadHeaderTimeout: time.Minute, IdleTimeout: 10 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 }
 
 // On serves what comes to l, within TLS where secure, until s is stopped. s itself does not tell: it
@@ -114,6 +117,7 @@ func Stop(ctx context.Context, s *http.Server) error {
 // Pages is a server of pages for operators: metrics, health. Nobody
 // keeps it waiting; an answer, such as a profile, may take its time.
 func Pages(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{Handler: BodyLimits{Total: 30 * time.Second}.Handler(h), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+	return &http.Server{Handler: BodyLimits{Total: 30 * time.Second}.Handler(h), ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 1 << 16, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 }

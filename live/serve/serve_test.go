@@ -31,7 +31,8 @@ func TestListen(t *testing.T) {
 	}
 	defer l.Close()
 	_, err = Listen("metrics", l.Addr().String())
-	if exit.Of(err) != exit.Environment || exit.HintOf(err) == "" || !strings.Contains(err.Error(), "metrics") || !strings.Contains(err.Error(), l.Addr().String()) {
+	if exit.Of(err) != exit.Environment || exit.HintOf(err) == "" || !strings.Contains(err.Error(), "metrics") ||
+		!strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("%v, code %d, hint %q", err, exit.Of(err), exit.HintOf(err))
 	}
 }
@@ -120,18 +121,22 @@ func TestLocalOnly(t *testing.T) {
 		{"127.0.0.1:1", nil, 200}, {"127.8.9.1:1", nil, 200}, {"[::1]:1", nil, 200}, {"[::ffff:127.0.0.1]:1", nil, 200},
 		{"10.0.0.1:1", nil, 403}, {"[2001:db8::1]:1", nil, 403}, {"nonsense", nil, 403},
 		{"127.0.0.1:1", []string{"X-Forwarded-For", "127.0.0.1, 127.0.0.2"}, 200},
-		{"127.0.0.1:1", []string{"X-Forwarded-For", "127.0.0.1, 203.0.113.5"}, 403}, // a proxy here, for somebody elsewhere
+		// a proxy here, for somebody elsewhere
+		{"127.0.0.1:1", []string{"X-Forwarded-For", "127.0.0.1, 203.0.113.5"}, 403},
 		{"127.0.0.1:1", []string{"X-Forwarded-For", "203.0.113.5", "X-Forwarded-For", "127.0.0.1"}, 403},
 		{"127.0.0.1:1", []string{"X-Forwarded-For", "unknown"}, 403},
 		{"127.0.0.1:1", []string{"Forwarded", "for=127.0.0.1"}, 403},
 		{"10.0.0.1:1", []string{"X-Forwarded-For", "127.0.0.1"}, 403},
 		{"127.0.0.1:1", []string{"Host", "rebound.example:8000"}, 403}, // whose DNS leads here
-		{"127.0.0.1:1", []string{"Host", "127.0.0.1.rebound.example"}, 403}, {"127.0.0.1:1", []string{"Host", "10.0.0.1"}, 403},
+		{"127.0.0.1:1", []string{"Host", "127.0.0.1.rebound.example"}, 403},
+		{"127.0.0.1:1", []string{"Host", "10.0.0.1"}, 403},
 		{"127.0.0.1:1", []string{"Host", ""}, 403}, {"127.0.0.1:1", []string{"Host", "localhost.:1"}, 403},
 		{"127.0.0.1:1", []string{"Host", "LOCALHOST"}, 200}, {"127.0.0.1:1", []string{"Host", "[::1]"}, 200},
 		{"127.0.0.1:1", []string{"Host", "[::1]:8000"}, 200}, {"127.0.0.1:1", []string{"Host", "127.20.0.3:8000"}, 200},
 		{"127.0.0.1:1", []string{"Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"}, 403},
-		{"10.0.0.1:1", []string{"Authorization", "Bearer two"}, 200}, {"10.0.0.1:1", []string{"Authorization", "two"}, 403}, {"10.0.0.1:1", []string{"Authorization", "Bearer "}, 403},
+		{"10.0.0.1:1", []string{"Authorization", "Bearer two"}, 200},
+		{"10.0.0.1:1", []string{"Authorization", "two"}, 403},
+		{"10.0.0.1:1", []string{"Authorization", "Bearer "}, 403},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/admin", nil)
 		r.RemoteAddr, r.Host = c.from, "localhost:8000"
@@ -157,12 +162,14 @@ func TestReadTokens(t *testing.T) {
 	if _, err := ReadTokens(path); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	for text, ok := range map[string]bool{"": false, " \n": false, "one\n\ntwo\n": true, strings.Repeat("x", maxTokenFile+1): false} {
+	for text, ok := range map[string]bool{"": false, " \n": false, "one\n\ntwo\n": true,
+		strings.Repeat("x", maxTokenFile+1): false} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		tokens, err := ReadTokens(path)
-		if (err == nil) != ok || ok && (!tokens.Allow("Bearer one") || !tokens.Allow("Bearer two") || tokens.Allow("Bearer three")) {
+		if (err == nil) != ok || ok &&
+			(!tokens.Allow("Bearer one") || !tokens.Allow("Bearer two") || tokens.Allow("Bearer three")) {
 			t.Errorf("%.10q: %v", text, err)
 		}
 	}
@@ -204,7 +211,8 @@ func TestBodyLimits(t *testing.T) {
 		want   string
 	}{
 		{"trickles", BodyLimits{Idle: time.Hour, Total: 100 * time.Millisecond}, "/", "not whole after 100ms"},
-		{"trickles below the pause", BodyLimits{Idle: 2 * time.Second, Total: 2200 * time.Millisecond}, "/", "not whole after 2.2s"},
+		{"trickles below the pause", BodyLimits{Idle: 2 * time.Second, Total: 2200 * time.Millisecond}, "/",
+			"not whole after 2.2s"},
 		{"stops", BodyLimits{Idle: 50 * time.Millisecond, Total: time.Hour}, "/stops", "nothing came for 50ms"},
 		{"never begins", BodyLimits{Idle: 50 * time.Millisecond, Total: time.Hour}, "/never", "nothing came for 50ms"},
 		{"has no limits", BodyLimits{Idle: -1, Total: -1}, "/ends", "xxxxx"},
@@ -219,7 +227,8 @@ func TestBodyLimits(t *testing.T) {
 					defer close(done)
 					tick := time.NewTicker(20 * time.Millisecond)
 					defer tick.Stop()
-					for i := 0; c.path != "/never" && (c.path != "/stops" || i < 1) && (c.path != "/ends" || i < 5); i++ {
+					for i := 0; c.path != "/never" && (c.path != "/stops" || i < 1) &&
+						(c.path != "/ends" || i < 5); i++ {
 						if _, err := p.Write([]byte("x")); err != nil {
 							return
 						}
@@ -261,7 +270,8 @@ func TestHeldBodiesHaveNoLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			for _, every := range []time.Duration{10 * time.Millisecond, time.Hour} { // the limits pass, for bodies that begin now
+			// the limits pass, for bodies that begin now
+			for _, every := range []time.Duration{10 * time.Millisecond, time.Hour} {
 				slow, pieces := io.Pipe()
 				go func() {
 					tick := time.NewTicker(every)
@@ -290,7 +300,8 @@ func TestHeldBodiesHaveNoLimit(t *testing.T) {
 			}
 		})
 	}
-	if d := (BodyLimits{}).withDefaults(); d.Idle != DefaultBodyIdle || d.Total != DefaultBodyTotal || d.Idle >= d.Total || d.Idle < 10*time.Second {
+	if d := (BodyLimits{}).withDefaults(); d.Idle != DefaultBodyIdle || d.Total != DefaultBodyTotal ||
+		d.Idle >= d.Total || d.Idle < 10*time.Second {
 		t.Errorf("%+v", d)
 	}
 }

@@ -49,7 +49,8 @@ type clientRequest struct {
 
 func (e *clientRequest) run() {
 	defer e.end()
-	e.drive = drive.New(drive.Options[disagg.Message, *disagg.Effects]{Machine: e.x, Effects: &e.fx, Now: e.k.s.now, Carry: e.carry})
+	e.drive = drive.New(drive.Options[disagg.Message, *disagg.Effects]{Machine: e.x, Effects: &e.fx, Now: e.k.s.now,
+		Carry: e.carry})
 	e.tell(disagg.Start{})
 	for {
 		for a := e.next(); a != nil; a = e.next() {
@@ -205,7 +206,8 @@ func (e *clientRequest) call(l *disagg.Leg) {
 
 // headOf is what the machine is told of an answer's head.
 func headOf(leg int, resp *http.Response) disagg.Head {
-	return disagg.Head{Leg: leg, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Fetched: disagg.Transferred(resp.Header.Get(disagg.TransferHeader))}
+	return disagg.Head{Leg: leg, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"),
+		Fetched: disagg.Transferred(resp.Header.Get(disagg.TransferHeader))}
 }
 
 func (e *clientRequest) keep(leg int, resp *http.Response) {
@@ -295,7 +297,8 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 		way = s.proxies.to(&l.Target)
 		u.Scheme, u.Host = origin(s.proxies.secure(&l.Target), l.Target.Host, l.Target.Port)
 	}
-	out := &http.Request{Method: in.Method, URL: &u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: in.Header.Clone(), Host: in.Host}
+	out := &http.Request{Method: in.Method, URL: &u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: in.Header.Clone(), Host: in.Host}
 	own := l.Kind == disagg.Bootstrap || l.Kind == disagg.Encode
 	if own { // a question of the sidecar's own
 		out.Method, out.Header, out.Host = l.Method, http.Header{}, ""

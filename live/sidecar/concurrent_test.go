@@ -17,8 +17,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-const picture = `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":[{"type":"text","text":"what?"},` +
-	`{"type":"image_url","image_url":{"url":"http://x/a"}},{"type":"image_url","image_url":{"url":"http://x/b"}},{"type":"image_url","image_url":{"url":"http://x/a"}}]}]}`
+const picture = `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":[{"type":"text",` +
+	`"text":"what?"},` +
+	`{"type":"image_url","image_url":{"url":"http://x/a"}},{"type":"image_url","image_url":{"url":"http://x/b"}},` +
+	`{"type":"image_url","image_url":{"url":"http://x/a"}}]}]}`
 
 func (k *worker) bodies() []string {
 	k.mu.Lock()
@@ -44,22 +46,26 @@ func TestEncodeServers(t *testing.T) {
 		}
 	}
 	r := start(t, func(_ *rig, o *Options) { o.Disagg.Encoder = disagg.ECNIXL })
-	resp, body := r.ask(picture, "x-encoder-hosts-ports", one.addr()+", "+two.addr(), "x-prefiller-host-port", r.prefill.addr(), "Authorization", "Bearer t")
+	resp, body := r.ask(picture, "x-encoder-hosts-ports", one.addr()+", "+two.addr(), "x-prefiller-host-port",
+		r.prefill.addr(), "Authorization", "Bearer t")
 	if resp.StatusCode != 200 {
 		t.Fatal(resp.StatusCode, body)
 	}
-	want := `{"max_tokens":1,"messages":[{"content":[{"image_url":{"url":"http://x/a"},"type":"image_url"}],"role":"user"}],"model":"m","stream":false}`
+	want := `{"max_tokens":1,"messages":[{"content":[{"image_url":{"url":"http://x/a"},"type":"image_url"}],` +
+		`"role":"user"}],"model":"m","stream":false}`
 	if got := one.bodies(); len(got) != 1 || got[0] != want {
 		t.Errorf("encode leg %v", got)
 	}
-	if q := one.seen[0]; q.Header.Get("Authorization") != "" || !strings.HasSuffix(q.Header.Get("X-Request-Id"), "-enc-0") || q.URL.Path != "/v1/chat/completions" {
+	if q := one.seen[0]; q.Header.Get("Authorization") != "" ||
+		!strings.HasSuffix(q.Header.Get("X-Request-Id"), "-enc-0") || q.URL.Path != "/v1/chat/completions" {
 		t.Errorf("encode leg %v %v", q.URL, q.Header)
 	}
 	var p struct {
 		EC        map[string]any `json:"ec_transfer_params"`
 		Threshold *float64       `json:"cache_hit_threshold"`
 	}
-	if got := r.prefill.bodies(); len(got) != 1 || json.Unmarshal([]byte(got[0]), &p) != nil || len(p.EC) != 2 || p.Threshold == nil {
+	if got := r.prefill.bodies(); len(got) != 1 || json.Unmarshal([]byte(got[0]), &p) != nil || len(p.EC) != 2 ||
+		p.Threshold == nil {
 		t.Errorf("prefill leg %v", got)
 	}
 	if ids := r.prefill.seen[0].Header.Values("X-Request-Id"); len(ids) != 2 {
@@ -82,7 +88,8 @@ func TestEncodeServerFails(t *testing.T) {
 		_, _ = io.WriteString(w, "no tea")
 	}
 	r := start(t, func(_ *rig, o *Options) { o.Disagg.Encoder = disagg.ECExample })
-	resp, body := r.ask(picture, "x-encoder-hosts-ports", slow.addr()+","+bad.addr(), "x-prefiller-host-port", r.prefill.addr())
+	resp, body := r.ask(picture, "x-encoder-hosts-ports", slow.addr()+","+bad.addr(), "x-prefiller-host-port",
+		r.prefill.addr())
 	if resp.StatusCode != 502 || !strings.Contains(body, "encoder request failed for item 1 with status 418: no tea") {
 		t.Error(resp.StatusCode, body)
 	}
@@ -109,7 +116,9 @@ func TestParallelDispatch(t *testing.T) {
 		t.Error(resp.StatusCode, body)
 	}
 	pre, dec := r.prefill.bodies()[0], r.decode.bodies()[0]
-	if !strings.Contains(pre, `"remote_host":"10.0.0.9"`) || !strings.Contains(pre, `"max_output_tokens":1`) || !strings.Contains(dec, `"remote_engine_id":"127.0.0.1:2"`) || !strings.Contains(dec, `"do_remote_prefill":true`) {
+	if !strings.Contains(pre, `"remote_host":"10.0.0.9"`) || !strings.Contains(pre, `"max_output_tokens":1`) ||
+		!strings.Contains(dec, `"remote_engine_id":"127.0.0.1:2"`) ||
+		!strings.Contains(dec, `"do_remote_prefill":true`) {
 		t.Error(pre, dec)
 	}
 	ids := r.prefill.seen[0].Header.Values("X-Request-Id")
@@ -121,7 +130,8 @@ func TestParallelDispatch(t *testing.T) {
 // A prefill that fails or does not come in time takes the decode leg with it.
 func TestParallelDispatchFails(t *testing.T) {
 	t.Parallel()
-	for late, wait := range map[bool]machine.Time{false: 60 * machine.Second, true: 3 * machine.Second} { // both legs are there long before
+	// both legs are there long before
+	for late, wait := range map[bool]machine.Time{false: 60 * machine.Second, true: 3 * machine.Second} {
 		r := start(t, func(_ *rig, o *Options) {
 			o.Disagg.MoRIIO = connector.MoRIIO{Write: true, Parallel: true, Wait: wait}
 		})
@@ -161,9 +171,13 @@ func TestChunksStream(t *testing.T) {
 			<-next
 			reason = "stop"
 		}
-		_, _ = io.WriteString(w, `{"id":"x","choices":[{"index":0,"message":{"content":"a"},"finish_reason":"`+reason+`"}],"usage":{"prompt_tokens":5,"completion_tokens":4}}`)
+		_, _ = io.WriteString(w,
+			`{"id":"x","choices":[{"index":0,"message":{"content":"a"},"finish_reason":"`+
+				reason+`"}],"usage":{"prompt_tokens":5,"completion_tokens":4}}`)
 	}
-	resp, err := r.client.Do(r.request(t.Context(), strings.Replace(chatBody, `"model"`, `"stream":true,"model"`, 1), "x-prefiller-host-port", r.prefill.addr()))
+	resp, err := r.client.Do(
+		r.request(t.Context(), strings.Replace(chatBody, `"model"`, `"stream":true,"model"`, 1),
+			"x-prefiller-host-port", r.prefill.addr()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,12 +187,15 @@ func TestChunksStream(t *testing.T) {
 	}
 	buf := make([]byte, 4096)
 	n, err := resp.Body.Read(buf)
-	if got := string(buf[:n]); err != nil || !strings.HasPrefix(got, "data: {") || !strings.HasSuffix(got, "\n\n") || strings.Contains(got, "[DONE]") {
+	if got := string(buf[:n]); err != nil || !strings.HasPrefix(got, "data: {") || !strings.HasSuffix(got, "\n\n") ||
+		strings.Contains(got, "[DONE]") {
 		t.Fatalf("%q %v", got, err)
 	}
 	close(next)
 	rest, err := io.ReadAll(resp.Body)
-	if want := `data: {"choices":[],"usage":{"completion_tokens":8,"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":4},"total_tokens":13}}` + "\n\ndata: [DONE]\n\n"; err != nil || !strings.HasSuffix(string(rest), want) {
+	if want := `data: {"choices":[],"usage":{"completion_tokens":8,"prompt_tokens":5,` +
+		`"prompt_tokens_details":{"cached_tokens":4},"total_tokens":13}}` + "\n\ndata: [DONE]\n\n"; err != nil ||
+		!strings.HasSuffix(string(rest), want) {
 		t.Errorf("%q %v", rest, err)
 	}
 }
@@ -188,10 +205,12 @@ func TestRankHeader(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(_ *rig, o *Options) { o.Disagg.PodIP = "10.0.0.9" })
 	_, p := split(r.Addr())
-	if resp, body := r.ask(chatBody, "x-data-parallel-host-port", netip.AddrPortFrom(netip.MustParseAddr("10.0.0.9"), uint16(p)).String()); resp.StatusCode != 200 {
+	if resp, body := r.ask(chatBody, "x-data-parallel-host-port",
+		netip.AddrPortFrom(netip.MustParseAddr("10.0.0.9"), uint16(p)).String()); resp.StatusCode != 200 {
 		t.Error(resp.StatusCode, body)
 	}
-	if resp, body := r.ask(chatBody, "x-data-parallel-host-port", "10.0.0.9:1"); resp.StatusCode != 400 || body != "" || r.decode.calls() != 1 {
+	if resp, body := r.ask(chatBody, "x-data-parallel-host-port", "10.0.0.9:1"); resp.StatusCode != 400 || body != "" ||
+		r.decode.calls() != 1 {
 		t.Error(resp.StatusCode, body)
 	}
 }
@@ -201,7 +220,8 @@ func TestRankHeader(t *testing.T) {
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
-	o := Options{Peers: connector.MoRIIOPeers{Local: "localhost", Decode: []string{"10.0.0.1"}}, ResolveTTL: time.Nanosecond, Log: slog.New(slog.DiscardHandler)}
+	o := Options{Peers: connector.MoRIIOPeers{Local: "localhost", Decode: []string{"10.0.0.1"}},
+		ResolveTTL: time.Nanosecond, Log: slog.New(slog.DiscardHandler)}
 	p, err := newPeers(t.Context(), &o, m)
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +259,8 @@ func TestMetricsPort(t *testing.T) {
 	}
 	page, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	for _, want := range []string{"moriio_dns_reresolve_total 0", "moriio_dns_ip_changed_total 0", "moriio_dns_lookup_failures_total 0", "llmd_sidecar_prefill_requests_total 0"} {
+	for _, want := range []string{"moriio_dns_reresolve_total 0", "moriio_dns_ip_changed_total 0",
+		"moriio_dns_lookup_failures_total 0", "llmd_sidecar_prefill_requests_total 0"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("%s is missing", want)
 		}

@@ -77,8 +77,10 @@ func (o *Options) Flags() (out []string) {
 	flag("secure-proxy", o.Serve.On, true)
 	text("cert-path", o.Serve.CertPath)
 	text("ca-file", o.CAFile)
-	list("enable-tls", named("prefiller", o.Prefiller.On)+named("decoder", o.DecoderTLS.On)+named("encoder", o.Encoder.On))
-	list("tls-insecure-skip-verify", named("prefiller", o.Prefiller.Skip)+named("decoder", o.DecoderTLS.Skip)+named("encoder", o.Encoder.Skip))
+	list("enable-tls", named("prefiller", o.Prefiller.On)+named("decoder", o.DecoderTLS.On)+
+		named("encoder", o.Encoder.On))
+	list("tls-insecure-skip-verify",
+		named("prefiller", o.Prefiller.Skip)+named("decoder", o.DecoderTLS.Skip)+named("encoder", o.Encoder.Skip))
 	limit := func(name string, d time.Duration) { flag(name, max(d, 0), d != 0) } // below 0 is none
 	limit("body-idle-timeout", o.Body.Idle)
 	limit("body-timeout", o.Body.Total)

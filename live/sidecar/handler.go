@@ -45,7 +45,8 @@ func (k *rank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (k *rank) scrub(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	clean, found, err := disagg.Scrub(body)
 	if err != nil {
-		write(w, http.StatusBadRequest, header.Of("Content-Type", "application/json"), disagg.ErrorBody(http.StatusBadRequest, "invalid JSON: "+err.Error()))
+		write(w, http.StatusBadRequest, header.Of("Content-Type", "application/json"),
+			disagg.ErrorBody(http.StatusBadRequest, "invalid JSON: "+err.Error()))
 		return false
 	}
 	if len(found) > 0 {
@@ -122,7 +123,8 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 	s := k.s
 	attempt, _ := strconv.Atoi(r.Header.Get("X-Envoy-Attempt-Count"))
 	in := disagg.Request{Number: s.numbers.Add(1), ID: r.Header.Get(disagg.RequestIDHeader), Attempt: attempt,
-		Method: r.Method, Path: r.URL.Path, Session: r.Header.Get(disagg.SessionHeader), Bytes: max(0, int(r.ContentLength)), TraceParent: r.Header.Get(tracing.Header)}
+		Method: r.Method, Path: r.URL.Path, Session: r.Header.Get(disagg.SessionHeader),
+		Bytes: max(0, int(r.ContentLength)), TraceParent: r.Header.Get(tracing.Header)}
 	in.Prefillers = disagg.ParseTargets(r.Header.Get(disagg.PrefillerHeader))
 	if len(in.Prefillers) == 0 && s.o.SessionCache > 0 {
 		in.Prefillers = s.prefillers()
@@ -186,7 +188,8 @@ func (k *rank) read(w http.ResponseWriter, r *http.Request) (body []byte, ok boo
 	}
 	switch {
 	case errors.As(err, &large):
-		refuse(http.StatusRequestEntityTooLarge, "the request body is larger than "+strconv.FormatInt(limit, 10)+" bytes")
+		refuse(http.StatusRequestEntityTooLarge,
+			"the request body is larger than "+strconv.FormatInt(limit, 10)+" bytes")
 	case errors.As(err, &slow):
 		refuse(http.StatusRequestTimeout, slow.Error()+"; see --body-idle-timeout and --body-timeout")
 	}
@@ -217,7 +220,8 @@ func (s *Sidecar) resolve(t *disagg.Target) {
 }
 
 // hopHeaders concern one connection and go no further.
-var hopHeaders = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+var hopHeaders = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
 func removeHop(h http.Header) {
 	for _, list := range h["Connection"] {

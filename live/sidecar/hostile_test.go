@@ -35,10 +35,14 @@ func TestOnlyTheSidecarNamesServers(t *testing.T) {
 	t.Parallel()
 	const outside = "192.0.2.1"
 	for name, field := range map[string]string{
-		"nixl":     `"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"e","remote_block_ids":[1],"remote_host":"` + outside + `","remote_port":80}`,
-		"mooncake": `"kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"t","remote_bootstrap_addr":"http://` + outside + `:80"}`,
-		"peer":     `"kv_transfer_params":{"remote_prefiller":{"kv_request_id":"r","remote_host":"` + outside + `","remote_port":80}}`,
-		"source":   `"kv_transfer_params":{"remote_kv_source":{"kv_request_id":"r","remote_host":"` + outside + `","remote_port":80}}`,
+		"nixl": `"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"e","remote_block_ids":[1],` +
+			`"remote_host":"` + outside + `","remote_port":80}`,
+		"mooncake": `"kv_transfer_params":{"do_remote_prefill":true,"transfer_id":"t",` +
+			`"remote_bootstrap_addr":"http://` + outside + `:80"}`,
+		"peer": `"kv_transfer_params":{"remote_prefiller":{"kv_request_id":"r","remote_host":"` + outside +
+			`","remote_port":80}}`,
+		"source": `"kv_transfer_params":{"remote_kv_source":{"kv_request_id":"r","remote_host":"` + outside +
+			`","remote_port":80}}`,
 		"sglang":   `"bootstrap_host":"` + outside + `","bootstrap_port":80,"bootstrap_room":1`,
 		"document": `"kv_handle":"kv://` + outside + `:80/e/1-1-1"`,
 	} {
@@ -47,9 +51,11 @@ func TestOnlyTheSidecarNamesServers(t *testing.T) {
 			r := start(t, nil)
 			body := `{"model":"m","messages":[{"role":"user","content":"hey"}],` + field + `}`
 			asked := 0
-			for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/inference/v1/generate", "/invocations", "/v1/chat/completions/"} {
+			for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+				"/inference/v1/generate", "/invocations", "/v1/chat/completions/"} {
 				for _, chunked := range []bool{false, true} {
-					req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.Addr()+path, strings.NewReader(body))
+					req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.Addr()+path,
+						strings.NewReader(body))
 					if chunked {
 						req.ContentLength = -1
 					}
@@ -64,7 +70,8 @@ func TestOnlyTheSidecarNamesServers(t *testing.T) {
 					}
 				}
 			}
-			if _, page := r.get("/metrics"); !strings.Contains(page, fmt.Sprintf("llmd_sidecar_ssrf_blocked_requests_total %d", asked)) {
+			if _, page := r.get("/metrics"); !strings.Contains(page,
+				fmt.Sprintf("llmd_sidecar_ssrf_blocked_requests_total %d", asked)) {
 				t.Error("they are not counted")
 			}
 			r.decode.mu.Lock()
@@ -73,7 +80,8 @@ func TestOnlyTheSidecarNamesServers(t *testing.T) {
 				if r.decode.seen[i].Method == http.MethodGet {
 					continue
 				}
-				if strings.Contains(got, outside) || !strings.Contains(got, `"hey"`) || r.decode.seen[i].ContentLength != int64(len(got)) {
+				if strings.Contains(got, outside) || !strings.Contains(got, `"hey"`) ||
+					r.decode.seen[i].ContentLength != int64(len(got)) {
 					t.Errorf("%s has %s, of %d bytes", r.decode.seen[i].URL, got, r.decode.seen[i].ContentLength)
 				}
 			}
@@ -101,7 +109,9 @@ func TestNamesAreNotLookedUp(t *testing.T) { // not in parallel: others are
 	r := start(t, func(r *rig, o *Options) {
 		dir := t.TempDir()
 		o.EndpointsFile = filepath.Join(dir, "endpoints.yaml")
-		if err := os.WriteFile(o.EndpointsFile, []byte("endpoints:\n- {name: prefill-0, address: 127.0.0.1, port: \""+port(r.prefill)+"\"}\n"), 0o600); err != nil {
+		if err := os.WriteFile(o.EndpointsFile,
+			[]byte("endpoints:\n- {name: prefill-0, address: 127.0.0.1, port: \""+port(r.prefill)+"\"}\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		o.Protect, o.Disagg.Encoder, o.Disagg.P2PPull = true, disagg.ECNIXL, true
@@ -137,12 +147,15 @@ func certified(t *testing.T, names []string, ips ...net.IP) (*httptest.Server, s
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: names, IPAddresses: ips, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: names, IPAddresses: ips,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, decoded) }))
+	s := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, decoded) }))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are to fail
 	s.StartTLS()
@@ -167,7 +180,8 @@ func TestDecoderIsVerifiedByItsHost(t *testing.T) {
 		ips   []net.IP
 		want  int
 	}{
-		{"its address", nil, []net.IP{net.IPv4(127, 0, 0, 1)}, 200}, {"localhost", []string{"localhost"}, nil, 200}, {"somebody else", []string{"decoder.example"}, nil, 502},
+		{"its address", nil, []net.IP{net.IPv4(127, 0, 0, 1)}, 200}, {"localhost", []string{"localhost"}, nil, 200},
+		{"somebody else", []string{"decoder.example"}, nil, 502},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -225,10 +239,12 @@ func TestSlowBodies(t *testing.T) {
 	var all sync.WaitGroup
 	for _, path := range []string{"/v1/chat/completions", "/v1/embeddings"} {
 		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {
-			for _, length := range []string{"Content-Length: 1000", "Content-Length: 100000000", "Transfer-Encoding: chunked"} {
+			for _, length := range []string{"Content-Length: 1000", "Content-Length: 100000000",
+				"Transfer-Encoding: chunked"} {
 				all.Go(func() {
 					resp, err := r.trickle(path, length, every)
-					if want := map[bool]int{true: 413, false: 408}[strings.Contains(length, "100000000")]; err != nil || resp.StatusCode != want {
+					if want := map[bool]int{true: 413, false: 408}[strings.Contains(length, "100000000")]; err != nil ||
+						resp.StatusCode != want {
 						t.Errorf("%s, %s every %v: %v %v", path, length, every, resp, err)
 					}
 				})
@@ -239,7 +255,8 @@ func TestSlowBodies(t *testing.T) {
 	r.decode.then = func(w http.ResponseWriter, _ *http.Request) {
 		// A prefill that is longer than both limits: those of bodies that begin now.
 		for _, every := range []time.Duration{20 * time.Millisecond, time.Hour} {
-			if resp, err := r.trickle("/v1/chat/completions", "Content-Length: 1000", every); err != nil || resp.StatusCode != 408 {
+			if resp, err := r.trickle("/v1/chat/completions", "Content-Length: 1000", every); err != nil ||
+				resp.StatusCode != 408 {
 				t.Errorf("beside a slow decode server: %v %v", resp, err)
 			}
 		}
@@ -258,13 +275,18 @@ func TestWildcardIsNoIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ advertise, podIP, want string }{{"", "", own}, {"", "10.0.0.5", "10.0.0.5"}, {"decode-0", "10.0.0.5", "decode-0"}} {
-		r := start(t, func(_ *rig, o *Options) { o.Listen, o.Advertise, o.Disagg.PodIP = "[::]:0", c.advertise, c.podIP })
+	for _, c := range []struct{ advertise, podIP, want string }{{"", "", own}, {"", "10.0.0.5", "10.0.0.5"},
+		{"decode-0", "10.0.0.5", "decode-0"}} {
+		r := start(t, func(_ *rig, o *Options) {
+			o.Listen, o.Advertise, o.Disagg.PodIP = "[::]:0", c.advertise,
+				c.podIP
+		})
 		_, port, _ := net.SplitHostPort(r.ranks[0].listener.Addr().String())
 		if got := r.Addr(); got != net.JoinHostPort(c.want, port) {
 			t.Errorf("%+v: %s", c, got)
 		}
-		resp, err := r.client.Post("http://127.0.0.1:"+port+"/v1/chat/completions", "application/json", strings.NewReader(chatBody))
+		resp, err := r.client.Post("http://127.0.0.1:"+port+"/v1/chat/completions", "application/json",
+			strings.NewReader(chatBody))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,22 +308,26 @@ func TestListeners(t *testing.T) {
 		"requests": func(s *Sidecar) error { return s.ranks[1].listener.Close() },
 		"metrics":  func(s *Sidecar) error { return s.ownAt.Close() },
 	} {
-		s, err := Start(Options{Listen: "127.0.0.1:0", Decoder: "127.0.0.1:1000", Ranks: 2, MetricsListen: "127.0.0.1:0"})
+		s, err := Start(Options{Listen: "127.0.0.1:0", Decoder: "127.0.0.1:1000", Ranks: 2,
+			MetricsListen: "127.0.0.1:0"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := dies(s); err != nil {
 			t.Fatal(err)
 		}
-		if err := serve.Until(t.Context(), patience, s.Failed(), func(ctx context.Context) error { _ = s.Stop(ctx); return nil }); exit.Of(err) != exit.Broken {
+		if err := serve.Until(t.Context(), patience, s.Failed(),
+			func(ctx context.Context) error { _ = s.Stop(ctx); return nil }); exit.Of(err) != exit.Broken {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	r := start(t, nil)
 	missing := filepath.Join(t.TempDir(), "missing")
 	for want, o := range map[exit.Code][]Options{
-		exit.Environment: {{Listen: r.Addr(), Decoder: "127.0.0.1:1"}, {Listen: "127.0.0.1:0", Decoder: "127.0.0.1:1", MetricsListen: r.Addr()}},
-		exit.Input: {{EndpointsFile: missing, Protect: true}, {EndpointsFile: filepath.Join(missing, "deeper"), Protect: true}, {CAFile: missing},
+		exit.Environment: {{Listen: r.Addr(), Decoder: "127.0.0.1:1"},
+			{Listen: "127.0.0.1:0", Decoder: "127.0.0.1:1", MetricsListen: r.Addr()}},
+		exit.Input: {{EndpointsFile: missing, Protect: true},
+			{EndpointsFile: filepath.Join(missing, "deeper"), Protect: true}, {CAFile: missing},
 			{Serve: ServeTLS{On: true, CertPath: missing}}},
 		exit.Usage: {{Prefillers: []string{"ftp://x"}}},
 	} {

@@ -56,8 +56,11 @@ func newMetrics() *metrics {
 	m.duration = summary("request_duration_seconds", "Time from a request's arrival to its answer's end.")
 	m.prefills = counter("prefill_requests_total", "Prefill legs sent, tries included.")
 	m.decodes = counter("decode_requests_total", "Requests sent to the decode server.")
-	m.transferBytes = counter("kv_cache_transfer_bytes", "KV cache named by prefill servers for the decode server to fetch, in bytes.")
-	m.transferSeconds = summary("kv_cache_transfer_duration_seconds", "Time of the KV transfer after a prefill leg: as the decode server says, or from the decode leg's beginning to the first byte of a streamed answer.")
+	m.transferBytes = counter("kv_cache_transfer_bytes",
+		"KV cache named by prefill servers for the decode server to fetch, in bytes.")
+	m.transferSeconds = summary("kv_cache_transfer_duration_seconds",
+		"Time of the KV transfer after a prefill leg: as the decode server says, or from the decode leg's beginning "+
+			"to the first byte of a streamed answer.")
 	m.connections = gauge("active_connections", "Open client connections.")
 	m.connectionErrors = counter("connection_errors_total", "Legs that could not be reached or broke off.")
 	m.blocked = counter("ssrf_blocked_requests_total", "Requests that named a server outside the pool.")
@@ -144,7 +147,8 @@ func (k *rank) workerMetrics(ctx context.Context, b *bytes.Buffer) error {
 		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxWorkerMetrics))
 		return err
 	}
-	if _, err = b.ReadFrom(io.LimitReader(resp.Body, maxWorkerMetrics)); err == nil && b.Len() > 0 && b.Bytes()[b.Len()-1] != '\n' {
+	if _, err = b.ReadFrom(io.LimitReader(resp.Body, maxWorkerMetrics)); err == nil && b.Len() > 0 &&
+		b.Bytes()[b.Len()-1] != '\n' {
 		b.WriteByte('\n')
 	}
 	return err

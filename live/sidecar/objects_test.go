@@ -43,7 +43,8 @@ status: {podIP: 127.0.0.1, conditions: [{type: Ready, status: "True"}]}
 		resp, _ := r.ask(chatBody, "x-prefiller-host-port", host)
 		return resp.StatusCode
 	}
-	for host, want := range map[string]int{r.prefill.addr(): 200, "pod-a:" + port(r.prefill): 200, fake.addr(): 403, "pod-b:" + port(r.prefill): 403} {
+	for host, want := range map[string]int{r.prefill.addr(): 200, "pod-a:" + port(r.prefill): 200, fake.addr(): 403,
+		"pod-b:" + port(r.prefill): 403} {
 		if got := status(host); got != want {
 			t.Errorf("%s: %d, expected %d", host, got, want)
 		}
@@ -94,7 +95,8 @@ status: {podIP: 127.0.0.1, conditions: [{type: Ready, status: "True"}]}
 		resp, _ := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr())
 		return resp.StatusCode
 	}
-	if got := status(); got != 403 || !strings.Contains(r.logged(), "no such InferencePool among the objects") || !strings.Contains(r.logged(), "pool=llama-70b-pool") {
+	if got := status(); got != 403 || !strings.Contains(r.logged(), "no such InferencePool among the objects") ||
+		!strings.Contains(r.logged(), "pool=llama-70b-pool") {
 		t.Errorf("%d %s", got, r.logged())
 	}
 	set("llama-70b-pool", "prefil", port(r.prefill))

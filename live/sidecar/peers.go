@@ -98,7 +98,8 @@ func (p *peers) now() connector.MoRIIOPeers {
 		}
 		return out
 	}
-	return connector.MoRIIOPeers{Local: p.one(p.names.Local), Decode: all(p.names.Decode), Prefill: all(p.names.Prefill)}
+	return connector.MoRIIOPeers{Local: p.one(p.names.Local), Decode: all(p.names.Decode),
+		Prefill: all(p.names.Prefill)}
 }
 
 func (p *peers) one(name string) string {

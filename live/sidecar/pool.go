@@ -75,7 +75,8 @@ func (p *pool) loadObjects() error {
 	}
 	s := set.Select(p.namespace, p.name)
 	if !s.Found {
-		p.log.Warn("sidecar: no such InferencePool among the objects: no prefiller is allowed", "namespace", p.namespace, "pool", p.name)
+		p.log.Warn("sidecar: no such InferencePool among the objects: no prefiller is allowed", "namespace",
+			p.namespace, "pool", p.name)
 	}
 	return p.load(s.Endpoints)
 }

@@ -49,7 +49,10 @@ func (p *proxies) to(t *disagg.Target) *http.Transport {
 	if t.Addr.IsValid() {
 		dial := way.DialContext
 		address := netip.AddrPortFrom(t.Addr, uint16(t.Port)).String()
-		way.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, address) }
+		way.DialContext = func(ctx context.Context, network, _ string) (net.Conn,
+			error) {
+			return dial(ctx, network, address)
+		}
 	}
 	if key.secure {
 		way.TLSClientConfig = legTLS(p.tls, []string{t.Host}, p.ca)

@@ -68,19 +68,29 @@ type recordedServer struct {
 }
 
 const (
-	recordedDecode  = `{"id": "x", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 1}}}`
-	recordedPrefill = `{"id": "x", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 4}}, "kv_transfer_params": {"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [1, 2], "remote_engine_id": "e-1", "remote_host": "127.0.0.1", "remote_port": 5600, "tp_size": 1}}`
+	recordedDecode = `{"id": "x", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": ` +
+		`{"role": "assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, ` +
+		`"completion_tokens": 1, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 1}}}`
+	recordedPrefill = `{"id": "x", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": ` +
+		`{"role": "assistant", "content": "hi"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 5, ` +
+		`"completion_tokens": 1, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 4}}, ` +
+		`"kv_transfer_params": {"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [1,` +
+		` 2], "remote_engine_id": "e-1", "remote_host": "127.0.0.1", "remote_port": 5600, "tp_size": 1}}`
 )
 
 var recordedStream = []string{
-	`data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"h"},"finish_reason":null}]}` + "\n\n",
-	`data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"i"},"finish_reason":"stop"}]}` + "\n\n",
-	`data: {"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}}` + "\n\n",
+	`data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant",` +
+		`"content":"h"},"finish_reason":null}]}` + "\n\n",
+	`data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"i"},` +
+		`"finish_reason":"stop"}]}` + "\n\n",
+	`data: {"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [], "usage": {"prompt_tokens": 5, ` +
+		`"completion_tokens": 2, "total_tokens": 7}}` + "\n\n",
 	"data: [DONE]\n\n",
 }
 
 // recordedPorts are those of the recording; 41209 is nobody's.
-var recordedPorts = map[string]string{"sidecar": "41201", "decode": "41203", "prefill-a": "41204", "prefill-b": "41205", "nobody": "41209", "bootstrap": "41298"}
+var recordedPorts = map[string]string{"sidecar": "41201", "decode": "41203", "prefill-a": "41204", "prefill-b": "41205",
+	"nobody": "41209", "bootstrap": "41298"}
 
 // stage is a sidecar among the recorded servers, which play one line after the
 // other.
@@ -102,7 +112,8 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	s := &stage{t: t, ports: map[string]string{"nobody": deafPort(t)}}
 	for _, name := range []string{"decode", "prefill-a", "prefill-b", "bootstrap"} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(name, w, r) }))
+		server := httptest.NewServer(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(name, w, r) }))
 		t.Cleanup(server.Close)
 		_, s.ports[name], _ = net.SplitHostPort(server.Listener.Addr().String())
 	}
@@ -136,9 +147,12 @@ func (s *stage) start(l *recordedLine) *rig {
 		return s.ports[name]
 	}
 	r := start(s.t, func(_ *rig, o *Options) {
-		*o = Options{Listen: o.Listen, Decoder: "127.0.0.1:" + at("decode"), PlainHeaders: true, Seed: 7, Log: o.Log, Recorder: o.Recorder,
-			Disagg: disagg.Config{Connector: l.connector()}}
-		o.Disagg.MeetingPort, _ = strconv.Atoi(map[*connector.Connector]string{connector.Mooncake: at("bootstrap"), connector.SGLang: l.Env["SGLANG_BOOTSTRAP_PORT"]}[l.connector()])
+		*o = Options{Listen: o.Listen, Decoder: "127.0.0.1:" + at("decode"), PlainHeaders: true, Seed: 7, Log: o.Log,
+			Recorder: o.Recorder,
+			Disagg:   disagg.Config{Connector: l.connector()}}
+		o.Disagg.MeetingPort, _ = strconv.Atoi(
+			map[*connector.Connector]string{connector.Mooncake: at("bootstrap"),
+				connector.SGLang: l.Env["SGLANG_BOOTSTRAP_PORT"]}[l.connector()])
 		for i := 0; i < len(l.Flags); i++ {
 			next := func() (n int) { i++; n, _ = strconv.Atoi(l.Flags[i]); return n }
 			switch l.Flags[i] {
@@ -287,18 +301,22 @@ func sortedHeaders(list [][2]string) [][2]string {
 // plain is a text with what is drawn anew each time, and with the recorded
 // ports.
 func (s *stage) plain(text string) string {
-	text = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`).ReplaceAllString(text, "<uuid>")
+	text = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`).ReplaceAllString(
+		text, "<uuid>")
 	text = regexp.MustCompile(`"bootstrap_room":\d+`).ReplaceAllString(text, `"bootstrap_room":<int>`)
-	return regexp.MustCompile(`127\.0\.0\.1:\d+-(>|\\u003e)`).ReplaceAllString(s.back.Replace(text), "127.0.0.1:<port>-$1")
+	return regexp.MustCompile(`127\.0\.0\.1:\d+-(>|\\u003e)`).ReplaceAllString(s.back.Replace(text),
+		"127.0.0.1:<port>-$1")
 }
 
 // play sends a line's request, and returns the line as it would have been
 // recorded here.
 func (s *stage) play(r *rig, l *recordedLine) (got recordedLine) {
 	s.mu.Lock()
-	s.line, s.calls, s.received, s.order, s.all, s.answered = l, map[string]int{}, nil, nil, make(chan struct{}), make(chan struct{})
+	s.line, s.calls, s.received, s.order, s.all, s.answered = l, map[string]int{}, nil, nil, make(chan struct{}),
+		make(chan struct{})
 	s.mu.Unlock()
-	q, err := http.NewRequest(l.Request.Method, "http://"+r.Addr()+l.Request.Path, strings.NewReader(s.to.Replace(l.Request.Body)))
+	q, err := http.NewRequest(l.Request.Method, "http://"+r.Addr()+l.Request.Path,
+		strings.NewReader(s.to.Replace(l.Request.Body)))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -335,7 +353,8 @@ func (s *stage) play(r *rig, l *recordedLine) (got recordedLine) {
 		more = append(more, "Transfer-Encoding", v)
 	}
 	delete(resp.Header, "Date")
-	got.ClientGot.Status, got.ClientGot.Headers, got.ClientGot.Body = resp.StatusCode, headers(resp.Header, more...), s.plain(string(body))
+	got.ClientGot.Status, got.ClientGot.Headers, got.ClientGot.Body = resp.StatusCode, headers(resp.Header, more...),
+		s.plain(string(body))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	got.Received, got.Order = slices.Clone(s.received), slices.Clone(s.order)
@@ -365,7 +384,8 @@ func lengthOf(body, length string) string {
 // docs/parity-sidecar.md say why.
 func otherHeaders(l *recordedLine, got [][2]string) (want, have [][2]string) {
 	for _, h := range sortedHeaders(l.ClientGot.Headers) {
-		if h == [2]string{"Content-Type", "text/plain; charset=utf-8"} && strings.HasPrefix(l.ClientGot.Body, `{"object":"error"`) {
+		if h == [2]string{"Content-Type", "text/plain; charset=utf-8"} &&
+			strings.HasPrefix(l.ClientGot.Body, `{"object":"error"`) {
 			h[1] = "application/json" // content type of error answers of its own
 		}
 		want = append(want, h)

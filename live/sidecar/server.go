@@ -168,7 +168,8 @@ func (s *Sidecar) openPool() (err error) {
 		s.pool, err = openPool(&s.o, changed)
 		return exit.With(exit.Input, err)
 	case s.o.Protect && s.o.Allow == nil:
-		return errors.New("SSRF protection needs to know the pool: give the endpoints file or the directory of objects; without Kubernetes there is nobody to ask")
+		return errors.New("SSRF protection needs to know the pool: give the endpoints file or the directory of " +
+			"objects; without Kubernetes there is nobody to ask")
 	}
 	s.pool = &pool{log: s.log, changed: changed}
 	if s.o.Protect {
@@ -260,7 +261,8 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 		return err
 	}
 	host, port, _ := net.SplitHostPort(k.listener.Addr().String())
-	if host, err = serve.Advertised(host, o.Advertise, func(string) (string, bool) { return o.Disagg.PodIP, o.Disagg.PodIP != "" }); err != nil {
+	if host, err = serve.Advertised(host, o.Advertise,
+		func(string) (string, bool) { return o.Disagg.PodIP, o.Disagg.PodIP != "" }); err != nil {
 		return err
 	}
 	k.c.Endpoint = net.JoinHostPort(host, port)
@@ -311,8 +313,10 @@ func (s *Sidecar) MetricsAddr() string {
 
 func (k *rank) serve() {
 	k.served = true
-	k.s.serving.Go("the sidecar at "+k.listener.Addr().String(), func() error { return serve.On(k.server, k.listener, k.secure) })
-	k.s.log.Info("sidecar listens", "address", k.c.Endpoint, "decoder", k.decoder.String(), "connector", k.c.Connector.Name)
+	k.s.serving.Go("the sidecar at "+k.listener.Addr().String(),
+		func() error { return serve.On(k.server, k.listener, k.secure) })
+	k.s.log.Info("sidecar listens", "address", k.c.Endpoint, "decoder", k.decoder.String(), "connector",
+		k.c.Connector.Name)
 }
 
 func (s *Sidecar) connState(_ net.Conn, state http.ConnState) {

@@ -45,8 +45,10 @@ const patience = time.Minute
 
 const (
 	chatBody  = `{"model":"m","messages":[{"role":"user","content":"hey"}]}`
-	prefilled = `{"choices":[{"message":{"content":"h"}}],"usage":{"prompt_tokens_details":{"cached_tokens":4}},"kv_transfer_params":{"remote_engine_id":"e-1","remote_block_ids":[1,2]}}`
-	decoded   = `{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`
+	prefilled = `{"choices":[{"message":{"content":"h"}}],"usage":{"prompt_tokens_details":{"cached_tokens":4}},` +
+		`"kv_transfer_params":{"remote_engine_id":"e-1","remote_block_ids":[1,2]}}`
+	decoded = `{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,` +
+		`"completion_tokens":1}}`
 )
 
 // worker is a fake model server that remembers what it was asked.
@@ -131,7 +133,8 @@ func (r *rig) count(step flow.Step) int {
 func start(t *testing.T, change func(*rig, *Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, prefill: startWorker(t, false, prefilled), decode: startWorker(t, false, decoded)}
-	o := Options{Listen: "127.0.0.1:0", Decoder: r.decode.addr(), Recorder: r, Seed: 1, PodName: "decode-0", BlockBytes: 100, Log: slog.New(slog.NewTextHandler(r, nil))}
+	o := Options{Listen: "127.0.0.1:0", Decoder: r.decode.addr(), Recorder: r, Seed: 1, PodName: "decode-0",
+		BlockBytes: 100, Log: slog.New(slog.NewTextHandler(r, nil))}
 	if change != nil {
 		change(r, &o)
 	}
@@ -157,7 +160,8 @@ func start(t *testing.T, change func(*rig, *Options)) *rig {
 }
 
 func (r *rig) request(ctx context.Context, body string, head ...string) *http.Request {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.Addr()+"/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.Addr()+"/v1/chat/completions",
+		strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -209,11 +213,13 @@ func TestDisaggregated(t *testing.T) {
 		w.Header().Set(disagg.TransferHeader, "13.6")
 		answers(w, q)
 	}
-	resp, body := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr(), "authorization", "Bearer tok", "x-forwarded-for", "9.9.9.9")
+	resp, body := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr(), "authorization", "Bearer tok",
+		"x-forwarded-for", "9.9.9.9")
 	if resp.StatusCode != 200 || !strings.Contains(body, `"cached_tokens":4`) {
 		t.Fatal(resp.StatusCode, body)
 	}
-	for _, h := range []string{"X-Prefill-Time-Ms", "X-Decode-Time-Ms", "X-Kv-Transfer-Time-Ms", "X-Total-Time-Ms", "X-Prefill-Pod", "X-Decode-Pod"} {
+	for _, h := range []string{"X-Prefill-Time-Ms", "X-Decode-Time-Ms", "X-Kv-Transfer-Time-Ms", "X-Total-Time-Ms",
+		"X-Prefill-Pod", "X-Decode-Pod"} {
 		if resp.Header.Get(h) == "" {
 			t.Errorf("no %s", h)
 		}
@@ -223,24 +229,30 @@ func TestDisaggregated(t *testing.T) {
 	}
 	for _, leg := range []*worker{r.prefill, r.decode} {
 		h := leg.seen[0].Header
-		if leg.calls() != 1 || h.Get("Authorization") != "Bearer tok" || h.Get("X-Forwarded-For") != "9.9.9.9, 127.0.0.1" ||
+		if leg.calls() != 1 || h.Get("Authorization") != "Bearer tok" ||
+			h.Get("X-Forwarded-For") != "9.9.9.9, 127.0.0.1" ||
 			h.Get("X-Request-Id") == "" || h.Get(disagg.PrefillerHeader) != "" || leg.seen[0].Host != r.Addr() {
 			t.Errorf("%d calls, %v", leg.calls(), h)
 		}
 	}
-	if a, b := r.prefill.seen[0].Header["X-Request-Id"], r.decode.seen[0].Header["X-Request-Id"]; fmt.Sprint(a) != fmt.Sprint(b) {
+	if a, b := r.prefill.seen[0].Header["X-Request-Id"],
+		r.decode.seen[0].Header["X-Request-Id"]; fmt.Sprint(a) != fmt.Sprint(b) {
 		t.Error("the legs have different ids", a, b)
 	}
 	if !strings.Contains(r.decode.body[0], `"remote_engine_id":"e-1"`) {
 		t.Error(r.decode.body[0])
 	}
-	if !strings.Contains(r.logged(), "msg=prefill_decision") || !strings.Contains(r.logged(), "decision=disaggregated") {
+	if !strings.Contains(r.logged(), "msg=prefill_decision") ||
+		!strings.Contains(r.logged(), "decision=disaggregated") {
 		t.Error(r.logged())
 	}
 	_, page := r.get("/metrics")
-	for _, want := range []string{`llmd_sidecar_requests_total{status="success"} 1`, "llmd_sidecar_prefill_requests_total 1", "llmd_sidecar_decode_requests_total 1",
-		"llmd_sidecar_kv_cache_transfer_bytes 200", "llmd_sidecar_kv_cache_transfer_duration_seconds_count 1", "llmd_sidecar_kv_cache_transfer_duration_seconds_sum 0.0136", "llmd_sidecar_active_connections 1",
-		`llmd_sidecar_request_duration_seconds{quantile="0.99"}`, "llmd_sidecar_ssrf_blocked_requests_total 0", "llmd_sidecar_allowlist_size 0", "llmd_sidecar_connection_errors_total 0"} {
+	for _, want := range []string{`llmd_sidecar_requests_total{status="success"} 1`,
+		"llmd_sidecar_prefill_requests_total 1", "llmd_sidecar_decode_requests_total 1",
+		"llmd_sidecar_kv_cache_transfer_bytes 200", "llmd_sidecar_kv_cache_transfer_duration_seconds_count 1",
+		"llmd_sidecar_kv_cache_transfer_duration_seconds_sum 0.0136", "llmd_sidecar_active_connections 1",
+		`llmd_sidecar_request_duration_seconds{quantile="0.99"}`, "llmd_sidecar_ssrf_blocked_requests_total 0",
+		"llmd_sidecar_allowlist_size 0", "llmd_sidecar_connection_errors_total 0"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("/metrics lacks %s", want)
 		}
@@ -307,7 +319,8 @@ func TestClientLeaves(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if resp, err := r.client.Do(r.request(ctx, chatBody, "x-prefiller-host-port", r.prefill.addr())); err == nil {
+			if resp, err := r.client.Do(
+				r.request(ctx, chatBody, "x-prefiller-host-port", r.prefill.addr())); err == nil {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
 			}
@@ -368,7 +381,8 @@ func TestSSRFProtection(t *testing.T) {
 	if resp, _ := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr()); resp.StatusCode != 200 {
 		t.Fatal(resp.StatusCode)
 	}
-	for _, host := range []string{fake.addr(), "http://" + fake.addr(), strings.Replace(fake.addr(), "127.0.0.1", "localhost", 1)} {
+	for _, host := range []string{fake.addr(), "http://" + fake.addr(),
+		strings.Replace(fake.addr(), "127.0.0.1", "localhost", 1)} {
 		resp, body := r.ask(chatBody, "x-prefiller-host-port", host)
 		if resp.StatusCode != 403 || body != disagg.Blocked {
 			t.Errorf("%s: %d %s", host, resp.StatusCode, body)
@@ -380,7 +394,8 @@ func TestSSRFProtection(t *testing.T) {
 	if fake.calls() != 0 || r.count(flow.PrefillerBlocked) != 4 {
 		t.Fatalf("contacted %d times, %d events", fake.calls(), r.count(flow.PrefillerBlocked))
 	}
-	if _, page := r.get("/metrics"); !strings.Contains(page, "llmd_sidecar_ssrf_blocked_requests_total 4") || !strings.Contains(page, "llmd_sidecar_allowlist_size 1") {
+	if _, page := r.get("/metrics"); !strings.Contains(page, "llmd_sidecar_ssrf_blocked_requests_total 4") ||
+		!strings.Contains(page, "llmd_sidecar_allowlist_size 1") {
 		t.Error(page)
 	}
 	if err := os.WriteFile(file, []byte("endpoints: 5"), 0o644); err != nil { // the old list stays
@@ -417,7 +432,9 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificates[0].Certificate[0]}), 0o644); err != nil {
+	if err := os.WriteFile(ca,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificates[0].Certificate[0]}),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	r := start(t, func(_ *rig, o *Options) {
@@ -432,7 +449,8 @@ func TestTLS(t *testing.T) {
 		resp, _ := r.ask(chatBody, "x-prefiller-host-port", prefill.addr())
 		return resp.StatusCode == 200
 	})
-	s, err := Start(Options{Listen: "127.0.0.1:0", Decoder: decode.addr(), Serve: ServeTLS{On: true}, DecoderTLS: LegTLS{On: true, Skip: true}})
+	s, err := Start(Options{Listen: "127.0.0.1:0", Decoder: decode.addr(), Serve: ServeTLS{On: true},
+		DecoderTLS: LegTLS{On: true, Skip: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +458,8 @@ func TestTLS(t *testing.T) {
 	way := prefill.Client().Transport.(*http.Transport).Clone()
 	way.TLSClientConfig.InsecureSkipVerify = true
 	defer way.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: way}).Post("https://"+s.Addr()+"/v1/chat/completions", "application/json", strings.NewReader(chatBody))
+	resp, err := (&http.Client{Transport: way}).Post("https://"+s.Addr()+"/v1/chat/completions", "application/json",
+		strings.NewReader(chatBody))
 	if err != nil || resp.StatusCode != 200 {
 		t.Fatal(err)
 	}
@@ -459,7 +478,8 @@ func TestWorkerPages(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	if status, page := r.get("/metrics"); status != 200 || !strings.Contains(page, "vllm:num_requests_running 3\n") || !strings.Contains(page, "llmd_sidecar_requests_total") {
+	if status, page := r.get("/metrics"); status != 200 || !strings.Contains(page, "vllm:num_requests_running 3\n") ||
+		!strings.Contains(page, "llmd_sidecar_requests_total") {
 		t.Error(status, page)
 	}
 	if status, body := r.get("/health"); status != 200 || body != "" {
@@ -476,7 +496,8 @@ func TestWorkerPages(t *testing.T) {
 	if status != 503 || !strings.Contains(body, "The decode node is not ready") {
 		t.Error(status, body)
 	}
-	if resp, body := r.ask(chatBody); resp.StatusCode != 503 || !strings.Contains(body, "The decode node is not ready") {
+	if resp, body := r.ask(chatBody); resp.StatusCode != 503 ||
+		!strings.Contains(body, "The decode node is not ready") {
 		t.Error(resp.StatusCode, body)
 	}
 }
@@ -547,7 +568,8 @@ func TestRanks(t *testing.T) {
 	a, b := pair()
 	decoder := a.Addr().String()
 	for i, l := range []net.Listener{a, b} {
-		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "rank %d", i) })}
+		s := &http.Server{Handler: http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "rank %d", i) })}
 		go func() { _ = s.Serve(l) }()
 		t.Cleanup(func() { s.Close() })
 	}
@@ -617,7 +639,8 @@ func TestRetry(t *testing.T) {
 		}
 		ok(w, q)
 	}
-	if resp, _ := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr()); resp.StatusCode != 200 || r.prefill.calls() != 2 {
+	if resp, _ := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr()); resp.StatusCode != 200 ||
+		r.prefill.calls() != 2 {
 		t.Fatal(resp.StatusCode, r.prefill.calls())
 	}
 }

@@ -41,8 +41,10 @@ func TestNobodyOutsideThePoolIsContacted(t *testing.T) {
 		broken bool // the allowed prefiller answers 503
 		status int
 	}{
-		{name: "alone", head: func(_, fake *worker) []string { return []string{"x-prefiller-host-port", fake.addr()} }, status: 403},
-		{name: "by name", head: func(_, fake *worker) []string { return []string{"x-prefiller-host-port", name(fake)} }, status: 403},
+		{name: "alone", head: func(_, fake *worker) []string { return []string{"x-prefiller-host-port", fake.addr()} },
+			status: 403},
+		{name: "by name", head: func(_, fake *worker) []string { return []string{"x-prefiller-host-port", name(fake)} },
+			status: 403},
 		{name: "by URL", head: func(_, fake *worker) []string {
 			return []string{"x-prefiller-host-port", "http://" + fake.addr() + "/"}
 		}, status: 403},
@@ -61,33 +63,44 @@ func TestNobodyOutsideThePoolIsContacted(t *testing.T) {
 		{name: "second after a failure", broken: true, head: func(good, fake *worker) []string {
 			return []string{"x-prefiller-host-port", good.addr() + "," + fake.addr() + "," + name(fake)}
 		}, status: 503},
-		{name: "second after tries", broken: true, change: func(c *disagg.Config) { c.Retries, c.RetryBackoff = 2, 1e6 }, head: func(good, fake *worker) []string {
-			return []string{"x-prefiller-host-port", good.addr() + "," + fake.addr()}
-		}, status: 503},
-		{name: "before a fall back", broken: true, change: func(c *disagg.Config) { c.FallBack = true }, head: func(good, fake *worker) []string {
-			return []string{"x-prefiller-host-port", good.addr() + "," + fake.addr()}
-		}, status: 200},
-		{name: "in any order", change: func(c *disagg.Config) { c.Sample = true }, head: func(good, fake *worker) []string {
-			return []string{"x-prefiller-host-port", good.addr() + "," + fake.addr()}
-		}},
-		{name: "as encode server", change: func(c *disagg.Config) { c.Encoder = disagg.ECNIXL }, head: func(_, fake *worker) []string {
-			return []string{"x-encoder-hosts-ports", fake.addr() + ", " + name(fake)}
-		}, status: 200},
-		{name: "beside an encode server", change: func(c *disagg.Config) { c.Encoder = disagg.ECExample }, head: func(good, fake *worker) []string {
-			return []string{"x-encoder-hosts-ports", good.addr() + "," + fake.addr(), "x-prefiller-host-port", good.addr()}
-		}, status: 200},
-		{name: "as source of blocks", change: func(c *disagg.Config) { c.P2PPull = true }, head: func(_, fake *worker) []string {
-			return []string{"x-kv-cache-source-host-port", fake.addr()}
-		}, status: 200},
-		{name: "mooncake", change: func(c *disagg.Config) { c.Connector = connector.Mooncake }, head: func(_, fake *worker) []string {
-			return []string{"x-prefiller-host-port", fake.addr()}
-		}, status: 403},
-		{name: "sglang", change: func(c *disagg.Config) { c.Connector = connector.SGLang }, head: func(_, fake *worker) []string {
-			return []string{"x-prefiller-host-port", fake.addr()}
-		}, status: 403},
-		{name: "MoRI-IO", change: func(c *disagg.Config) { c.MoRIIO = connector.MoRIIO{Write: true, Parallel: true} }, head: func(_, fake *worker) []string {
-			return []string{"x-prefiller-host-port", fake.addr()}
-		}, status: 403},
+		{name: "second after tries", broken: true,
+			change: func(c *disagg.Config) { c.Retries, c.RetryBackoff = 2, 1e6 },
+			head: func(good, fake *worker) []string {
+				return []string{"x-prefiller-host-port", good.addr() + "," + fake.addr()}
+			}, status: 503},
+		{name: "before a fall back", broken: true, change: func(c *disagg.Config) { c.FallBack = true },
+			head: func(good, fake *worker) []string {
+				return []string{"x-prefiller-host-port", good.addr() + "," + fake.addr()}
+			}, status: 200},
+		{name: "in any order", change: func(c *disagg.Config) { c.Sample = true },
+			head: func(good, fake *worker) []string {
+				return []string{"x-prefiller-host-port", good.addr() + "," + fake.addr()}
+			}},
+		{name: "as encode server", change: func(c *disagg.Config) { c.Encoder = disagg.ECNIXL },
+			head: func(_, fake *worker) []string {
+				return []string{"x-encoder-hosts-ports", fake.addr() + ", " + name(fake)}
+			}, status: 200},
+		{name: "beside an encode server", change: func(c *disagg.Config) { c.Encoder = disagg.ECExample },
+			head: func(good, fake *worker) []string {
+				return []string{"x-encoder-hosts-ports", good.addr() + "," + fake.addr(), "x-prefiller-host-port",
+					good.addr()}
+			}, status: 200},
+		{name: "as source of blocks", change: func(c *disagg.Config) { c.P2PPull = true },
+			head: func(_, fake *worker) []string {
+				return []string{"x-kv-cache-source-host-port", fake.addr()}
+			}, status: 200},
+		{name: "mooncake", change: func(c *disagg.Config) { c.Connector = connector.Mooncake },
+			head: func(_, fake *worker) []string {
+				return []string{"x-prefiller-host-port", fake.addr()}
+			}, status: 403},
+		{name: "sglang", change: func(c *disagg.Config) { c.Connector = connector.SGLang },
+			head: func(_, fake *worker) []string {
+				return []string{"x-prefiller-host-port", fake.addr()}
+			}, status: 403},
+		{name: "MoRI-IO", change: func(c *disagg.Config) { c.MoRIIO = connector.MoRIIO{Write: true, Parallel: true} },
+			head: func(_, fake *worker) []string {
+				return []string{"x-prefiller-host-port", fake.addr()}
+			}, status: 403},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +114,8 @@ func TestNobodyOutsideThePoolIsContacted(t *testing.T) {
 			if c.broken {
 				r.prefill.then = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }
 			}
-			image := `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"a"}},{"type":"image_url","image_url":{"url":"b"}}]}]}`
+			image := `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url",` +
+				`"image_url":{"url":"a"}},{"type":"image_url","image_url":{"url":"b"}}]}]}`
 			resp, body := r.ask(image, c.head(r.prefill, fake)...)
 			if c.status > 0 && resp.StatusCode != c.status {
 				t.Errorf("%d %s", resp.StatusCode, body)
@@ -122,7 +136,8 @@ func TestNobodyOutsideThePoolIsContacted(t *testing.T) {
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		for _, way := range []*connector.Connector{connector.NIXLv2, connector.SharedStorage, connector.SGLang, connector.Offloading, connector.Mooncake} {
+		for _, way := range []*connector.Connector{connector.NIXLv2, connector.SharedStorage, connector.SGLang,
+			connector.Offloading, connector.Mooncake} {
 			t.Run(strconv.Itoa(status)+" "+way.Name, func(t *testing.T) {
 				t.Parallel()
 				fake := outside(t)
@@ -171,7 +186,8 @@ func TestTheCheckedAddressIsDialled(t *testing.T) {
 		t.Fatal(err)
 	}
 	target.Addr = endpoint(r.prefill).Addr()
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+target.String()+"/v1/chat/completions", strings.NewReader(chatBody))
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+target.String()+"/v1/chat/completions",
+		strings.NewReader(chatBody))
 	resp, err := r.proxies.to(&target).RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)

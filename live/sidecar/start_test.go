@@ -15,7 +15,8 @@ func TestStartThatFails(t *testing.T) {
 	}
 	at := l.Addr().String()
 	l.Close()
-	if s, err := Start(Options{Listen: at, Decoder: "127.0.0.1:1", Advertise: "not a host", Ranks: 1}); err == nil || !strings.Contains(err.Error(), "not a host") {
+	if s, err := Start(Options{Listen: at, Decoder: "127.0.0.1:1", Advertise: "not a host", Ranks: 1}); err == nil ||
+		!strings.Contains(err.Error(), "not a host") {
 		t.Fatalf("%v %v", s, err)
 	}
 	if l, err = net.Listen("tcp", at); err != nil {

@@ -97,16 +97,19 @@ func (s *Pool) possible(x *scenario.Incident) error {
 			}
 			wanted := run.Status().Wanted
 			if n := max(1, x.Count); wanted+n > f.d.Places {
-				return fmt.Errorf("found %d servers to join the %d that there are to be; expected at most %d, for which there are places", n, wanted, f.d.Places-wanted)
+				return fmt.Errorf("found %d servers to join the %d that there are to be; expected at most %d, for "+
+					"which there are places", n, wanted, f.d.Places-wanted)
 			}
 		}
 		return nil
 	}
-	if x.What == scenario.DrainServer && slices.ContainsFunc(s.fleets, func(f *fleet) bool { return f.driver() == nil }) {
+	if x.What == scenario.DrainServer &&
+		slices.ContainsFunc(s.fleets, func(f *fleet) bool { return f.driver() == nil }) {
 		return errors.New("servers come and go from the first request on, which has not been sent")
 	}
 	if x.OfServer() && s.isAbsent(x.Server) {
-		return fmt.Errorf("found server %s; expected one that is there: it has not joined, or has left", s.Endpoints[x.Server])
+		return fmt.Errorf("found server %s; expected one that is there: it has not joined, or has left",
+			s.Endpoints[x.Server])
 	}
 	return nil
 }
@@ -130,7 +133,8 @@ func (s *Stack) Prefill(pool int, low, high time.Duration) error {
 			return err
 		}
 	}
-	s.acted(flow.D("what", "prefill"), flow.D("pool", p.Name()), flow.D("from", low.String()), flow.D("to", high.String()))
+	s.acted(flow.D("what", "prefill"), flow.D("pool", p.Name()), flow.D("from", low.String()),
+		flow.D("to", high.String()))
 	return nil
 }
 
@@ -144,7 +148,8 @@ func (s *Stack) More(ctx context.Context, rate float64, during time.Duration) er
 	defer done()
 	n := int(rate * during.Seconds())
 	if !(rate > 0 && rate <= 10_000) || n < 1 || n > 1_000_000 {
-		return fmt.Errorf("found %g requests a second for %s; expected more than 0 and up to 10000 a second, and 1 to 1000000 requests in all", rate, during)
+		return fmt.Errorf("found %g requests a second for %s; expected more than 0 and up to 10000 a second, and 1 "+
+			"to 1000000 requests in all", rate, during)
 	}
 	more := *s.o.Scenario
 	more.Seed += 1_000_003 * uint64(s.loads.Add(1))
@@ -230,7 +235,8 @@ func (s *Pool) configure(file string, text []byte) (changed bool, err error) {
 		return false, nil
 	}
 	made := make([]*epp.Generation, 0, len(s.Pickers))
-	up := slices.DeleteFunc(slices.Clone(s.Pickers), func(k *Picker) bool { return k.down }) // who restarts reads it then
+	// who restarts reads it then
+	up := slices.DeleteFunc(slices.Clone(s.Pickers), func(k *Picker) bool { return k.down })
 	for _, k := range up {
 		g, err := s.generation(k, &scenario.PickerConfig{File: file, Text: text})
 		if err != nil {

@@ -48,7 +48,8 @@ func TestActsEndWithTheStack(t *testing.T) {
 		t.Error("requests are still sent")
 	}
 	events := len(rec.all())
-	for _, x := range []scenario.Incident{{What: scenario.LoseIndex}, {What: scenario.RestartEPP}, {What: scenario.RestartEPP, For: time.Millisecond}, crash} {
+	for _, x := range []scenario.Incident{{What: scenario.LoseIndex}, {What: scenario.RestartEPP},
+		{What: scenario.RestartEPP, For: time.Millisecond}, crash} {
 		if err := st.Happen(ctx, 0, x); !errors.Is(err, errDown) {
 			t.Errorf("%s: %v", x.What, err)
 		}

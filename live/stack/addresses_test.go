@@ -21,18 +21,22 @@ func TestPortsAndAddresses(t *testing.T) {
 			at := func(k int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(first+k)) }
 			s := quick(func(s *scenario.Scenario) {
 				s.Pools[0].Flow = scenario.Plain
-				s.Ports = scenario.Ports{Gateway: first, EnvoyAdmin: first + 1, ExtProc: first + 2, Health: first + 3, Metrics: first + 4, Servers: first + 5}
+				s.Ports = scenario.Ports{Gateway: first, EnvoyAdmin: first + 1, ExtProc: first + 2, Health: first + 3,
+					Metrics: first + 4, Servers: first + 5}
 			})
 			if sidecars {
 				s = withTokenizer(t, tokenizerPools["prefill and decode"])
-				s.Ports = scenario.Ports{Gateway: first, EnvoyAdmin: first + 1, ExtProc: first + 2, Health: first + 3, Metrics: first + 4, Servers: first + 5, Sidecars: first + 8}
+				s.Ports = scenario.Ports{Gateway: first, EnvoyAdmin: first + 1, ExtProc: first + 2, Health: first + 3,
+					Metrics: first + 4, Servers: first + 5, Sidecars: first + 8}
 			}
 			r := start(t, s, nil)
 			a := r.Addresses()
-			if a.Gateway != "http://"+at(0) || a.EnvoyAdmin != "http://"+at(1) || a.Picker.ExtProc != at(2) || a.Picker.Health != at(3) || a.Picker.Metrics != at(4) {
+			if a.Gateway != "http://"+at(0) || a.EnvoyAdmin != "http://"+at(1) || a.Picker.ExtProc != at(2) ||
+				a.Picker.Health != at(3) || a.Picker.Metrics != at(4) {
 				t.Errorf("%+v", a)
 			}
-			if want := 2; sidecars && (len(a.Servers) != 3 || !a.Servers[2].Prefill || a.Servers[1].Sidecar != at(9)) || !sidecars && len(a.Servers) != want {
+			if want := 2; sidecars && (len(a.Servers) != 3 || !a.Servers[2].Prefill || a.Servers[1].Sidecar != at(9)) ||
+				!sidecars && len(a.Servers) != want {
 				t.Errorf("%+v", a.Servers)
 			}
 			for i, server := range a.Servers {
@@ -49,7 +53,9 @@ func TestPortsAndAddresses(t *testing.T) {
 					t.Errorf("%v: %.100s", target, page)
 				}
 			}
-			if got := r.post("/v1/chat/completions", strings.Replace(`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":2}`, `"m"`, `"`+s.Pools[0].Model+`"`, 1)); got.status != 200 {
+			if got := r.post("/v1/chat/completions",
+				strings.Replace(`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":2}`, `"m"`,
+					`"`+s.Pools[0].Model+`"`, 1)); got.status != 200 {
 				t.Errorf("%+v", got)
 			}
 		})

@@ -18,7 +18,9 @@ import (
 func TestRewritesLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for name, pool := range map[string]string{"alone": "", "beside a sidecar": "    sidecar: routing\n",
-		"apart": "    sidecar: routing\n    disaggregation: {prefillReplicas: 1, holdBlocks: 2s}\n", "through a cache": "    sidecar: routing\n    disaggregation: {prefillReplicas: 1, holdBlocks: 2s, connector: lmcache}\n"} {
+		"apart": "    sidecar: routing\n    disaggregation: {prefillReplicas: 1, holdBlocks: 2s}\n",
+		"through a cache": "    sidecar: routing\n    disaggregation: {prefillReplicas: 1, holdBlocks: 2s, " +
+			"connector: lmcache}\n"} {
 		for _, stream := range []string{"true", "false"} {
 			t.Run(name+" "+stream, func(t *testing.T) {
 				t.Parallel()
@@ -59,25 +61,38 @@ func TestAnswersByteForByte(t *testing.T) {
 		{name: "a completion streamed", workload: ", api: completions", want: "data: [DONE]"},
 		{name: "a message", workload: ", api: messages, stream: false", want: `"stop_reason":"end_turn"`},
 		{name: "a message streamed", workload: ", api: messages", want: `"type":"message_stop"`},
-		{name: "a message that a holding picker passes on", pool: "flow: held", workload: ", api: messages", want: `"type":"message_stop"`},
-		{name: "a message apart", pool: "sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}", workload: ", api: messages, stream: false", want: `"output_tokens":`},
-		{name: "a message refused by a server", workload: `, api: messages, bodyFields: '{"temperature": -1}'`, want: `{"type":"error","error":{"type":"invalid_request_error"`},
-		{name: "a message refused by the picker", pool: "epp: {config: " + nobody + "}", workload: ", api: messages", want: `"type":"rate_limit_error"`},
+		{name: "a message that a holding picker passes on", pool: "flow: held", workload: ", api: messages",
+			want: `"type":"message_stop"`},
+		{name: "a message apart", pool: "sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}",
+			workload: ", api: messages, stream: false", want: `"output_tokens":`},
+		{name: "a message refused by a server", workload: `, api: messages, bodyFields: '{"temperature": -1}'`,
+			want: `{"type":"error","error":{"type":"invalid_request_error"`},
+		{name: "a message refused by the picker", pool: "epp: {config: " + nobody + "}", workload: ", api: messages",
+			want: `"type":"rate_limit_error"`},
 		{name: "a response", workload: ", api: responses, stream: false", want: `"object":"response"`},
 		{name: "a response streamed", workload: ", api: responses", want: `"type":"response.completed"`},
-		{name: "a response refused by a server", workload: `, api: responses, bodyFields: '{"temperature": -1}'`, want: `"error":{`},
-		{name: "a rewritten model", workload: ", stream: false, headers: [{name: x-gateway-model-name-rewrite, value: sql}]", want: `"model":"m"`},
-		{name: "a rewritten model streamed", workload: ", headers: [{name: x-gateway-model-name-rewrite, value: sql}]", want: `"model":"m"`},
-		{name: "apart", pool: "sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}", workload: ", includeUsage: true", want: `"cached_tokens":`},
-		{name: "apart and whole", pool: "sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}", workload: ", stream: false", want: `"cached_tokens":`},
-		{name: "refused by a server", workload: `, bodyFields: '{"temperature": -1}'`, want: `"type":"BadRequestError"`},
+		{name: "a response refused by a server", workload: `, api: responses, bodyFields: '{"temperature": -1}'`,
+			want: `"error":{`},
+		{name: "a rewritten model",
+			workload: ", stream: false, headers: [{name: x-gateway-model-name-rewrite, value: sql}]",
+			want:     `"model":"m"`},
+		{name: "a rewritten model streamed", workload: ", headers: [{name: x-gateway-model-name-rewrite, value: sql}]",
+			want: `"model":"m"`},
+		{name: "apart", pool: "sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}",
+			workload: ", includeUsage: true", want: `"cached_tokens":`},
+		{name: "apart and whole", pool: "sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}",
+			workload: ", stream: false", want: `"cached_tokens":`},
+		{name: "refused by a server", workload: `, bodyFields: '{"temperature": -1}'`,
+			want: `"type":"BadRequestError"`},
 		{name: "refused by the picker", pool: "epp: {config: " + nobody + "}", want: `"error":{`},
-		{name: "refused by the picker in its own form", pool: "epp: {errors: epp, config: " + nobody + "}", want: "inference error: "},
+		{name: "refused by the picker in its own form", pool: "epp: {errors: epp, config: " + nobody + "}",
+			want: "inference error: "},
 		{name: "a server that is gone", pool: "modelServer: {faults: [{fault: refuse}]}", want: ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			server := "modelServer: {batching: continuous, prefill: 5ms, interTokenLatency: 1ms, outputTokens: 5, numGPUBlocks: 4096, maxModelLen: 8192, loraAdapters: [sql]}, "
+			server := "modelServer: {batching: continuous, prefill: 5ms, interTokenLatency: 1ms, outputTokens: 5, " +
+				"numGPUBlocks: 4096, maxModelLen: 8192, loraAdapters: [sql]}, "
 			if strings.Contains(c.pool, "modelServer:") {
 				server = ""
 			}
@@ -98,7 +113,8 @@ workload: {requests: 2, timeout: 5s, prompt: {characters: 400}, maxTokens: 6%s}
 				return s
 			}
 			played := map[string]string{}
-			_, err := virtual.Play(parse(), nil, virtual.Options{Answers: func(request string, piece []byte) { played[request] += string(piece) }})
+			_, err := virtual.Play(parse(), nil,
+				virtual.Options{Answers: func(request string, piece []byte) { played[request] += string(piece) }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +165,8 @@ workload: {requests: 2}
 				if d := cmp.Diff(a, b); d != "" {
 					t.Errorf("live (-) and virtual (+) differ: %s", d)
 				}
-				if all := fmt.Sprint(a); strings.Contains(all, "inference error") != (form == scenario.EPPErrors) || strings.Contains(all, string(flow.Completed)) {
+				if all := fmt.Sprint(a); strings.Contains(all, "inference error") != (form == scenario.EPPErrors) ||
+					strings.Contains(all, string(flow.Completed)) {
 					t.Errorf("%s", all)
 				}
 			})
@@ -161,7 +178,8 @@ workload: {requests: 2}
 func TestOtherAPIsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, api := range []string{"messages", "responses"} {
-		for name, pool := range map[string]string{"alone": "", "apart": ", sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}"} {
+		for name, pool := range map[string]string{"alone": "",
+			"apart": ", sidecar: routing, disaggregation: {prefillReplicas: 1, holdBlocks: 2s}"} {
 			t.Run(api+" "+name, func(t *testing.T) {
 				t.Parallel()
 				live, played := liveAsVirtual(t, fmt.Sprintf(`

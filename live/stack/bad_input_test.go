@@ -26,10 +26,11 @@ func TestBadInput(t *testing.T) {
 		status     int
 		says       string
 	}{
-		"not JSON":          {"/v1/chat/completions", "oops", 400, "invalid"},
-		"empty body":        {"/v1/chat/completions", "", 400, ""},
-		"no model":          {"/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, 400, "model"},
-		"model a number":    {"/v1/chat/completions", `{"model":7,"messages":[{"role":"user","content":"x"}]}`, 400, "model"},
+		"not JSON":   {"/v1/chat/completions", "oops", 400, "invalid"},
+		"empty body": {"/v1/chat/completions", "", 400, ""},
+		"no model":   {"/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, 400, "model"},
+		"model a number": {"/v1/chat/completions", `{"model":7,"messages":[{"role":"user","content":"x"}]}`, 400,
+			"model"},
 		"messages a word":   {"/v1/chat/completions", `{"model":"m","messages":"x"}`, 400, "messages"},
 		"no messages":       {"/v1/chat/completions", `{"model":"m"}`, 400, "messages"},
 		"no prompt":         {"/v1/completions", `{"model":"m"}`, 400, "prompt"},
@@ -50,7 +51,8 @@ func TestBadInput(t *testing.T) {
 			if err := json.Unmarshal([]byte(a.body), &e); err != nil {
 				t.Fatalf("%d, not an OpenAI error: %v %q", a.status, a.err, a.body)
 			}
-			if a.status != c.status || e.Error.Code != c.status || e.Error.Type == "" || !strings.Contains(e.Error.Message, c.says) {
+			if a.status != c.status || e.Error.Code != c.status || e.Error.Type == "" ||
+				!strings.Contains(e.Error.Message, c.says) {
 				t.Fatalf("got %d %q, want %d with %q", a.status, a.body, c.status, c.says)
 			}
 		})
@@ -100,7 +102,8 @@ func TestTooLargeMidUpload(t *testing.T) {
 // or collects it; a prefill that is far longer than these limits is not cut.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
-	for name, limits := range map[string][2]time.Duration{"trickles": {time.Minute, 2 * time.Second}, "stops": {2 * time.Second, time.Minute}} {
+	for name, limits := range map[string][2]time.Duration{"trickles": {time.Minute, 2 * time.Second},
+		"stops": {2 * time.Second, time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, quick(func(s *scenario.Scenario) {
@@ -154,9 +157,11 @@ func TestDefaultLimitsHoldALongPrefill(t *testing.T) {
 	}
 	x := stream.New(c)
 	var fx machine.Effects[stream.Effect]
-	x.Input(0, &stream.Message{Kind: stream.Headers, Head: header.Of(":method", "POST", ":path", "/v1/chat/completions")}, &fx)
+	x.Input(0, &stream.Message{Kind: stream.Headers,
+		Head: header.Of(":method", "POST", ":path", "/v1/chat/completions")}, &fx)
 	x.Input(machine.Second, &stream.Message{Kind: stream.Body, Body: []byte(chat), End: true}, &fx)
-	x.Input(2*machine.Second, &stream.Message{Kind: stream.Decided, Decision: stream.Decision{Endpoint: "127.0.0.1:1"}}, &fx)
+	x.Input(2*machine.Second, &stream.Message{Kind: stream.Decided, Decision: stream.Decision{Endpoint: "127.0.0.1:1"}},
+		&fx)
 	first := 32 * machine.Second
 	if at, ok := x.Next(); !ok || at <= first {
 		t.Fatalf("the next deadline is at %v", at)

@@ -39,28 +39,48 @@ func TestBodiesLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, workload, server, want string }{
 		{name: "min_tokens", workload: `, maxTokens: 40, bodyFields: '{"min_tokens": 30}'`, want: "tokens=30"},
-		{name: "ignore_eos", workload: `, maxTokens: 40, bodyFields: '{"ignore_eos": true}'`, want: "tokens=40 finish_reason=length"},
-		{name: "stop", workload: `, maxTokens: 200, bodyFields: '{"ignore_eos": true, "stop": ["q"]}'`, want: "finish_reason=stop"},
-		{name: "stop tokens", workload: `, maxTokens: 20, bodyFields: '{"ignore_eos": true, "stop_token_ids": [1, 2]}'`},
-		{name: "several choices", workload: `, maxTokens: 7, bodyFields: '{"n": 3, "ignore_eos": true}'`, want: "tokens=21"},
-		{name: "several choices whole", workload: `, stream: false, maxTokens: 7, bodyFields: '{"n": 3, "ignore_eos": true}'`, want: "tokens=21"},
+		{name: "ignore_eos", workload: `, maxTokens: 40, bodyFields: '{"ignore_eos": true}'`,
+			want: "tokens=40 finish_reason=length"},
+		{name: "stop", workload: `, maxTokens: 200, bodyFields: '{"ignore_eos": true, "stop": ["q"]}'`,
+			want: "finish_reason=stop"},
+		{name: "stop tokens", workload: `, maxTokens: 20, bodyFields: '{"ignore_eos": true, "stop_token_ids": [1, ` +
+			`2]}'`},
+		{name: "several choices", workload: `, maxTokens: 7, bodyFields: '{"n": 3, "ignore_eos": true}'`,
+			want: "tokens=21"},
+		{name: "several choices whole",
+			workload: `, stream: false, maxTokens: 7, bodyFields: '{"n": 3, "ignore_eos": true}'`, want: "tokens=21"},
 		{name: "too many choices", workload: `, bodyFields: '{"n": 100000}'`, want: "status=400"},
-		{name: "tools", workload: `, maxTokens: 30, bodyFields: '{"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}}}]}'`, want: "finish_reason=tool_calls"},
-		{name: "a schema", workload: `, maxTokens: 60, bodyFields: '{"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}}}}'`, want: "finish_reason=stop"},
-		{name: "a schema cut", workload: `, maxTokens: 2, bodyFields: '{"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string", "minLength": 20}}}}'`, want: "tokens=2 finish_reason=length"},
-		{name: "a refused schema", workload: `, bodyFields: '{"structured_outputs": {"json": {"type": "array", "uniqueItems": true}}}'`, want: "status=400"},
+		{name: "tools", workload: `, maxTokens: 30, bodyFields: '{"tool_choice": "required", "tools": [{"type": ` +
+			`"function", "function": {"name": "f", "parameters": {"type": "object", "required": ["a"], "properties": ` +
+			`{"a": {"type": "string"}}}}}]}'`, want: "finish_reason=tool_calls"},
+		{name: "a schema", workload: `, maxTokens: 60, bodyFields: '{"response_format": {"type": "json_schema", ` +
+			`"json_schema": {"name": "p", "schema": {"type": "object", "required": ["a", "b"], "properties": {"a": ` +
+			`{"type": "string"}, "b": {"type": "integer"}}}}}}'`, want: "finish_reason=stop"},
+		{name: "a schema cut", workload: `, maxTokens: 2, bodyFields: '{"response_format": {"type": "json_schema", ` +
+			`"json_schema": {"name": "p", "schema": {"type": "string", "minLength": 20}}}}'`,
+			want: "tokens=2 finish_reason=length"},
+		{name: "a refused schema",
+			workload: `, bodyFields: '{"structured_outputs": {"json": {"type": "array", "uniqueItems": true}}}'`,
+			want:     "status=400"},
 		{name: "priority", workload: `, bodyFields: '{"priority": -5}'`, server: ", schedulingPolicy: priority"},
 		{name: "too little cached", workload: `, bodyFields: '{"cache_hit_threshold": 0.9}'`, want: "server aborted"},
-		{name: "echo", workload: `, api: completions, stream: false, maxTokens: 3, bodyFields: '{"echo": true, "logprobs": 2}'`, want: "tokens=3"},
+		{name: "echo", workload: `, api: completions, stream: false, maxTokens: 3, bodyFields: '{"echo": true, ` +
+			`"logprobs": 2}'`, want: "tokens=3"},
 		{name: "a completion", workload: `, api: completions, maxTokens: 5`, want: "tokens=5"},
 		{name: "truncated", workload: `, bodyFields: '{"truncate_prompt_tokens": 10}'`, want: "prompt_tokens=10"},
 		{name: "a seed", workload: `, maxTokens: 5, bodyFields: '{"seed": 7}'`},
 		{name: "too long", workload: `, maxTokens: 100000`, want: "status=400"},
 		{name: "a bad field", workload: `, bodyFields: '{"temperature": -1}'`, want: "status=400"},
-		{name: "a stranger's cache", workload: `, bodyFields: '{"kv_transfer_params": {"do_remote_prefill": true, "remote_engine_id": "e", "remote_block_ids": [1], "remote_host": "192.0.2.1", "remote_port": 1}}'`, want: "status=403"},
-		{name: "a stranger's handle", workload: `, bodyFields: '{"kv_handle": "kv://192.0.2.1:1/e/1-1-4"}'`, want: "status=403"},
-		{name: "a peer that is not there", workload: `, bodyFields: '{"kv_transfer_params": {"do_remote_prefill": true, "remote_engine_id": "e", "remote_block_ids": [1], "remote_host": "127.9.9.9", "remote_port": 1}}'`, want: "status=500"},
-		{name: "the handle of one that is not there", workload: `, bodyFields: '{"kv_handle": "kv://127.9.9.9:1/e/1-1-4"}'`},
+		{name: "a stranger's cache",
+			workload: `, bodyFields: '{"kv_transfer_params": {"do_remote_prefill": true, "remote_engine_id": "e", ` +
+				`"remote_block_ids": [1], "remote_host": "192.0.2.1", "remote_port": 1}}'`, want: "status=403"},
+		{name: "a stranger's handle", workload: `, bodyFields: '{"kv_handle": "kv://192.0.2.1:1/e/1-1-4"}'`,
+			want: "status=403"},
+		{name: "a peer that is not there",
+			workload: `, bodyFields: '{"kv_transfer_params": {"do_remote_prefill": true, "remote_engine_id": "e", ` +
+				`"remote_block_ids": [1], "remote_host": "127.9.9.9", "remote_port": 1}}'`, want: "status=500"},
+		{name: "the handle of one that is not there",
+			workload: `, bodyFields: '{"kv_handle": "kv://127.9.9.9:1/e/1-1-4"}'`},
 		{name: "a field of the wrong type", workload: `, bodyFields: '{"priority": "high"}'`, want: "status=400"},
 	} {
 		for _, kind := range []string{"held", "plain"} {

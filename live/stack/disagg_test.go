@@ -202,7 +202,8 @@ func TestDisaggregatedFaults(t *testing.T) {
 	t.Parallel()
 	local := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnPrefillFailure = scenario.DecodeAlone }
 	recompute := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.OnTransferFailure = scenario.Recompute }
-	short := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.HoldBlocks = 3 * time.Second } // long enough for the request after it on a busy machine
+	// long enough for the request after it on a busy machine
+	short := func(s *scenario.Scenario) { s.Pools[0].Disaggregation.HoldBlocks = 3 * time.Second }
 	for _, c := range []struct {
 		name   string
 		change func(*scenario.Scenario)
@@ -212,14 +213,22 @@ func TestDisaggregatedFaults(t *testing.T) {
 		cut    bool
 		body   string
 	}{
-		{"the prefill pod dies in its prefill", nil, "prefill", lifecycle.Fault{lifecycle.AtPrefill: {Do: lifecycle.Close}}, 502, false, ""},
-		{"the prefill pod dies, the decode pod does it all", local, "prefill", lifecycle.Fault{lifecycle.AtPrefill: {Do: lifecycle.Close}}, 200, false, "[DONE]"},
-		{"the prefill pod refuses", nil, "prefill", lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}, 503, false, ""},
-		{"the decode pod dies after the prefill", nil, "decode", lifecycle.Fault{lifecycle.AtConnect: {Do: lifecycle.Reset}}, 502, false, "BadGateway"},
-		{"the decode pod dies after its first token", nil, "decode", lifecycle.Fault{lifecycle.AtTokens: {Do: lifecycle.Reset}}, 0, true, ""},
-		{"the blocks are gone before they are fetched", short, "decode", lifecycle.Fault{lifecycle.AtBody: {Do: lifecycle.Wait, For: 5 * time.Second}}, 500, false, ""},
-		{"the transfer fails", nil, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 500, false, ""},
-		{"the transfer fails, the prompt is computed again", recompute, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 200, false, "[DONE]"},
+		{"the prefill pod dies in its prefill", nil, "prefill",
+			lifecycle.Fault{lifecycle.AtPrefill: {Do: lifecycle.Close}}, 502, false, ""},
+		{"the prefill pod dies, the decode pod does it all", local, "prefill",
+			lifecycle.Fault{lifecycle.AtPrefill: {Do: lifecycle.Close}}, 200, false, "[DONE]"},
+		{"the prefill pod refuses", nil, "prefill", lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}},
+			503, false, ""},
+		{"the decode pod dies after the prefill", nil, "decode",
+			lifecycle.Fault{lifecycle.AtConnect: {Do: lifecycle.Reset}}, 502, false, "BadGateway"},
+		{"the decode pod dies after its first token", nil, "decode",
+			lifecycle.Fault{lifecycle.AtTokens: {Do: lifecycle.Reset}}, 0, true, ""},
+		{"the blocks are gone before they are fetched", short, "decode",
+			lifecycle.Fault{lifecycle.AtBody: {Do: lifecycle.Wait, For: 5 * time.Second}}, 500, false, ""},
+		{"the transfer fails", nil, "decode", lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 500, false,
+			""},
+		{"the transfer fails, the prompt is computed again", recompute, "decode",
+			lifecycle.Fault{lifecycle.AtTransfer: {Do: lifecycle.Lose}}, 200, false, "[DONE]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -259,22 +268,25 @@ func TestClientLeavesDisaggregated(t *testing.T) {
 			if leg == flow.DecodeLegSent {
 				holds, working = patience, 2
 			}
-			r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].Disaggregation.HoldBlocks = holds }), func(o *Options) {
-				o.Faults = func(so *modelserver.ServerOptions) {
-					// Slow enough to leave in: each step of the engine.
-					timer, err := latency.New(latency.Config{Kind: latency.KindConstant,
-						Constant: latency.Constant{TimeToFirstToken: 500 * machine.Millisecond, InterTokenLatency: 500 * machine.Millisecond}})
-					if err != nil {
-						panic(err)
+			r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].Disaggregation.HoldBlocks = holds }),
+				func(o *Options) {
+					o.Faults = func(so *modelserver.ServerOptions) {
+						// Slow enough to leave in: each step of the engine.
+						timer, err := latency.New(latency.Config{Kind: latency.KindConstant,
+							Constant: latency.Constant{TimeToFirstToken: 500 * machine.Millisecond,
+								InterTokenLatency: 500 * machine.Millisecond}})
+						if err != nil {
+							panic(err)
+						}
+						so.Engine.Timer = timer
 					}
-					so.Engine.Timer = timer
-				}
-			})
+				})
 			ctx, leave := context.WithCancel(context.Background())
 			done := make(chan answer)
 			go func() { done <- do(r.request(ctx, http.MethodPost, chatPath, long("x"))) }()
 			r.until(string(leg), func() bool { return r.rec.count(flow.Sidecar, leg) > 0 })
-			r.until("the leg's server works", func() bool { return r.rec.count(flow.Server, flow.PrefillStarted) == working })
+			r.until("the leg's server works",
+				func() bool { return r.rec.count(flow.Server, flow.PrefillStarted) == working })
 			leave()
 			<-done
 			r.settled()
@@ -304,7 +316,8 @@ func TestSidecarRestarts(t *testing.T) {
 		t.Fatalf("whole: %d", a.status)
 	}
 	r.settled()
-	r.okay(r.post(chatPath, `{"model":"m","stream":true,"max_tokens":3,"messages":[{"role":"user","content":"again"}]}`))
+	r.okay(r.post(chatPath, `{"model":"m","stream":true,"max_tokens":3,"messages":[{"role":"user",`+
+		`"content":"again"}]}`))
 	r.settled()
 }
 
@@ -343,10 +356,12 @@ func TestFakePrefiller(t *testing.T) {
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	r := start(t, apart(func(s *scenario.Scenario) {
-		s.Pools[0].EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte("plugins: [{type: decode-filter}, {type: round-robin-picker}]")}
+		s.Pools[0].EPP.Config = scenario.PickerConfig{File: "epp.yaml",
+			Text: []byte("plugins: [{type: decode-filter}, {type: round-robin-picker}]")}
 		s.Pools[0].Disaggregation.SessionCache = 10
 	}), nil)
-	first := `{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"Hello! ` + strings.Repeat("Good day. ", 50) + `"}`
+	first := `{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"Hello! ` +
+		strings.Repeat("Good day. ", 50) + `"}`
 	a := r.post(chatPath, first+`]}`)
 	if a.status != 200 {
 		t.Fatalf("%d %v %s", a.status, a.err, a.body)
@@ -382,7 +397,9 @@ func TestConnectors(t *testing.T) {
 	for _, way := range connector.All {
 		t.Run(way.Name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].Disaggregation.Connector = scenario.Connector(way.Name) }), nil)
+			r := start(t, apart(func(s *scenario.Scenario) {
+				s.Pools[0].Disaggregation.Connector = scenario.Connector(way.Name)
+			}), nil)
 			r.okay(r.post(chatPath, long("x")))
 			r.settled()
 			if got := r.decisions(); got != "disaggregated" {
@@ -399,7 +416,8 @@ func TestConnectors(t *testing.T) {
 				}
 			}
 			if cached < 200 || prefills != 2 {
-				t.Errorf("%v of the prompt's tokens came to the decode server; %d servers had the prompt", cached, prefills)
+				t.Errorf("%v of the prompt's tokens came to the decode server; %d servers had the prompt", cached,
+					prefills)
 			}
 		})
 	}
@@ -411,13 +429,17 @@ func TestConnectors(t *testing.T) {
 func TestLostRooms(t *testing.T) {
 	t.Parallel()
 	for _, way := range []*connector.Connector{connector.SGLang, connector.Mooncake, connector.Offloading} {
-		for name, fault := range map[string]lifecycle.Fault{"the prefill pod dies": {lifecycle.AtPrefill: {Do: lifecycle.Close}}, "it refuses": {lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}} {
+		for name, fault := range map[string]lifecycle.Fault{
+			"the prefill pod dies": {lifecycle.AtPrefill: {Do: lifecycle.Close}},
+			"it refuses":           {lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}} {
 			for _, failure := range []scenario.TransferFailure{scenario.FailRequest, scenario.Recompute} {
 				t.Run(way.Name+" "+name+" "+string(failure), func(t *testing.T) {
 					t.Parallel()
 					r := start(t, apart(func(s *scenario.Scenario) {
 						d := &s.Pools[0].Disaggregation
-						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(way.Name), 5*time.Second, failure // as long as the prefill leg of the request after it may take on a busy machine
+						// as long as the prefill leg of the request after it may take on a busy machine
+						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(way.Name), 5*time.Second,
+							failure
 					}), apartFault("prefill", fault, once()))
 					a := r.post(chatPath, long("x"))
 					switch {
@@ -450,16 +472,27 @@ func TestStructuredApart(t *testing.T) {
 	t.Parallel()
 	r := start(t, apart(nil), nil)
 	words := strings.Repeat("word ", 400)
-	const schema = `{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"}},"required":["city","days"]}`
+	const schema = `{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer"}},` +
+		`"required":["city","days"]}`
 	for i := range 4 {
 		said := words + strconv.Itoa(i)
 		for _, c := range []struct{ path, body, field string }{
-			{"/v1/messages", `{"model":"m","max_tokens":60,"messages":[{"role":"user","content":"` + said + `m"}],"tools":[{"name":"weather","input_schema":` + schema + `}],"tool_choice":{"type":"any"}}`, "content.0.input"},
-			{"/v1/messages", `{"model":"m","max_tokens":3,"messages":[{"role":"user","content":"` + said + `c"}],"tools":[{"name":"weather","input_schema":` + schema + `}],"tool_choice":{"type":"any"}}`, ""},
-			{"/v1/messages", `{"model":"m","max_tokens":60,"messages":[{"role":"user","content":"` + said + `f"}],"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}}`, "content.0.text"},
-			{chatPath, `{"model":"m","messages":[{"role":"user","content":"` + said + `t"}],"tools":[{"type":"function","function":{"name":"weather","parameters":` + schema + `}}],"tool_choice":"required"}`, "choices.0.message.tool_calls.0.function.arguments"},
-			{chatPath, `{"model":"m","messages":[{"role":"user","content":"` + said + `r"}],"response_format":{"type":"json_schema","json_schema":{"name":"weather","schema":` + schema + `}}}`, "choices.0.message.content"},
-			{"/v1/responses", `{"model":"m","input":"` + said + `o","text":{"format":{"type":"json_schema","name":"weather","schema":` + schema + `}}}`, "output.0.content.0.text"},
+			{"/v1/messages", `{"model":"m","max_tokens":60,"messages":[{"role":"user","content":"` + said +
+				`m"}],"tools":[{"name":"weather","input_schema":` + schema + `}],"tool_choice":{"type":"any"}}`,
+				"content.0.input"},
+			{"/v1/messages", `{"model":"m","max_tokens":3,"messages":[{"role":"user","content":"` + said +
+				`c"}],"tools":[{"name":"weather","input_schema":` + schema + `}],"tool_choice":{"type":"any"}}`, ""},
+			{"/v1/messages", `{"model":"m","max_tokens":60,"messages":[{"role":"user","content":"` + said +
+				`f"}],"output_config":{"format":{"type":"json_schema","schema":` + schema + `}}}`, "content.0.text"},
+			{chatPath, `{"model":"m","messages":[{"role":"user","content":"` + said +
+				`t"}],"tools":[{"type":"function","function":{"name":"weather","parameters":` + schema +
+				`}}],"tool_choice":"required"}`, "choices.0.message.tool_calls.0.function.arguments"},
+			{chatPath, `{"model":"m","messages":[{"role":"user","content":"` + said +
+				`r"}],"response_format":{"type":"json_schema","json_schema":{"name":"weather","schema":` + schema +
+				`}}}`, "choices.0.message.content"},
+			{"/v1/responses", `{"model":"m","input":"` + said +
+				`o","text":{"format":{"type":"json_schema","name":"weather","schema":` + schema + `}}}`,
+				"output.0.content.0.text"},
 		} {
 			a := r.post(c.path, c.body)
 			var weather struct {
@@ -471,7 +504,8 @@ func TestStructuredApart(t *testing.T) {
 			if c.field == "" {
 				text = `{"city":"","days":0}`
 			}
-			if a.status != 200 || !gjson.Valid(a.body) || json.Unmarshal([]byte(text), &weather) != nil || weather.City == nil || weather.Days == nil {
+			if a.status != 200 || !gjson.Valid(a.body) || json.Unmarshal([]byte(text), &weather) != nil ||
+				weather.City == nil || weather.Days == nil {
 				t.Errorf("%s %s: %d %v %s", c.path, c.field, a.status, a.err, a.body)
 			}
 		}

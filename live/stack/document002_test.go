@@ -69,7 +69,8 @@ workload: {requests: 24, concurrency: 3, conversations: {turns: 4, thinkTime: 1m
 			}
 		}
 		if profiles["prefill"] != 6 || profiles["decode"] != 18 || known != 18 {
-			t.Errorf("%s: of 6 conversations with 4 requests each decisions were by %v, %d of them for the conversation's own server", time, profiles, known)
+			t.Errorf("%s: of 6 conversations with 4 requests each decisions were by %v, %d of them for the "+
+				"conversation's own server", time, profiles, known)
 		}
 		if loaded == 0 || len(servers) < 2 {
 			t.Errorf("%s: the load of %d endpoints was seen, and %d servers had requests", time, loaded, len(servers))

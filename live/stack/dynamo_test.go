@@ -34,7 +34,8 @@ func TestDynamoFrontendLost(t *testing.T) {
 			r := start(t, quick(func(s *scenario.Scenario) {
 				p := &s.Pools[0]
 				p.EPP.Config.Text = []byte(byFrontend)
-				p.Dynamo.Frontend, p.Dynamo.PushInterval = where, time.Second // a shorter one, and a busy machine is late enough for workers to count as gone
+				// a shorter one, and a busy machine is late enough for workers to count as gone
+				p.Dynamo.Frontend, p.Dynamo.PushInterval = where, time.Second
 			}), nil)
 			failed := func(what string, want bool) {
 				t.Helper()
@@ -56,14 +57,16 @@ func TestDynamoFrontendLost(t *testing.T) {
 			if err := r.recover(x); err != nil {
 				t.Fatal(err)
 			}
-			r.until("all workers have pushed again", func() bool { return r.frontend.Workers() == len(r.Fleet.Servers()) })
+			r.until("all workers have pushed again",
+				func() bool { return r.frontend.Workers() == len(r.Fleet.Servers()) })
 			failed("once it is back", false)
 			r.until("it has heard that all requests are over", func() bool { return r.frontend.Running() == 0 })
 			x.For = 0
 			if err := r.happen(context.Background(), x); err != nil {
 				t.Fatal(err)
 			}
-			r.until("all workers have pushed again", func() bool { return r.frontend.Workers() == len(r.Fleet.Servers()) })
+			r.until("all workers have pushed again",
+				func() bool { return r.frontend.Workers() == len(r.Fleet.Servers()) })
 			failed("after another restart", false)
 		})
 	}
@@ -140,8 +143,9 @@ func TestDynamoFrontendBesideServer(t *testing.T) {
 	created := regexp.MustCompile(`"created":\d+`)
 	const content = `"model":"m","messages":[{"role":"user","content":"some words to answer"}]`
 	for name, body := range map[string]string{
-		"stream":         `{` + content + `,"stream":true,"stream_options":{"include_usage":true}}`,
-		"usage in each":  `{` + content + `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`,
+		"stream": `{` + content + `,"stream":true,"stream_options":{"include_usage":true}}`,
+		"usage in each": `{` + content +
+			`,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`,
 		"whole":          `{` + content + `}`,
 		"length":         `{` + content + `,"max_tokens":2}`,
 		"several":        `{` + content + `,"n":3,"stream":true}`,
@@ -149,12 +153,14 @@ func TestDynamoFrontendBesideServer(t *testing.T) {
 		"stop":           `{` + content + `,"max_tokens":30,"ignore_eos":true,"stop":["a","e"]}`,
 		"stop, streamed": `{` + content + `,"max_tokens":30,"ignore_eos":true,"stop":["a","e"],"stream":true}`,
 		"token ids":      `{` + content + `,"return_token_ids":true}`,
-		"a form":         `{` + content + `,"max_tokens":300,"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}}}`,
-		"a choice":       `{` + content + `,"structured_outputs":{"choice":["yes","no"]}}`,
-		"completion":     `{"model":"m","prompt":"go on","max_tokens":5}`,
-		"too long":       `{` + content + `,"max_tokens":100000000}`,
-		"unknown model":  `{"model":"another","messages":[{"role":"user","content":"hi"}]}`,
-		"no JSON":        `{"model":"m",`,
+		"a form": `{` + content +
+			`,"max_tokens":300,"response_format":{"type":"json_schema","json_schema":{"name":"n",` +
+			`"schema":{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}}}`,
+		"a choice":      `{` + content + `,"structured_outputs":{"choice":["yes","no"]}}`,
+		"completion":    `{"model":"m","prompt":"go on","max_tokens":5}`,
+		"too long":      `{` + content + `,"max_tokens":100000000}`,
+		"unknown model": `{"model":"another","messages":[{"role":"user","content":"hi"}]}`,
+		"no JSON":       `{"model":"m",`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := chatPath
@@ -163,15 +169,18 @@ func TestDynamoFrontendBesideServer(t *testing.T) {
 			}
 			id := "id-" + strings.ReplaceAll(name, " ", "-")
 			want := r.postTo(r.workers[0], path, body, "x-request-id", id)
-			got := r.postTo(r.Endpoints[0], path, body, "x-request-id", id, "x-dynamo-worker-instance-id", dynamo.IDOf(r.Names[0]).String())
+			got := r.postTo(r.Endpoints[0], path, body, "x-request-id", id, "x-dynamo-worker-instance-id",
+				dynamo.IDOf(r.Names[0]).String())
 			if want.err != nil || got.err != nil || got.status != want.status {
-				t.Fatalf("status %d %v, the worker itself answers %d %v: %.300s", got.status, got.err, want.status, want.err, got.body)
+				t.Fatalf("status %d %v, the worker itself answers %d %v: %.300s", got.status, got.err, want.status,
+					want.err, got.body)
 			}
 			if kind := got.head.Get("content-type"); kind != want.head.Get("content-type") {
 				t.Errorf("content type %q, the worker itself answers %q", kind, want.head.Get("content-type"))
 			}
 			plain := func(a answer) string { // the second time the prompt is cached
-				return regexp.MustCompile(`"cached_tokens":\d+`).ReplaceAllString(created.ReplaceAllString(a.body, ""), "")
+				return regexp.MustCompile(`"cached_tokens":\d+`).ReplaceAllString(created.ReplaceAllString(a.body, ""),
+					"")
 			}
 			a, b := strings.SplitAfter(plain(want), "\n\n"), strings.SplitAfter(plain(got), "\n\n")
 			if name == "several" { // in which order its choices go on differs from run to run
@@ -213,8 +222,11 @@ func TestDynamoFrontendDirect(t *testing.T) {
 		{"the worker in the body", fmt.Sprintf(given, `,"backend_instance_id":`+other), "", 200, `"prompt_tokens":3,`},
 		{"no worker", chat, "", 500, "Worker ID required"},
 		{"unknown worker", chat, "17", 503, "no worker with the instance id 17"},
-		{"likelihoods", `{"model":"m","messages":[{"role":"user","content":"x"}],"logprobs":true}`, other, 400, "do not tell likelihoods"},
-		{"a tool that must be called", `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required"}`, other, 400, "call no tools"},
+		{"likelihoods", `{"model":"m","messages":[{"role":"user","content":"x"}],"logprobs":true}`, other, 400,
+			"do not tell likelihoods"},
+		{"a tool that must be called",
+			`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function",` +
+				`"function":{"name":"f"}}],"tool_choice":"required"}`, other, 400, "call no tools"},
 		{"tokens that are none", `{"model":"m","messages":[],"nvext":{"token_data":"abc"}}`, other, 400, "token_data"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -222,7 +234,8 @@ func TestDynamoFrontendDirect(t *testing.T) {
 			if c.worker != "" {
 				head = append(head, "x-dynamo-worker-instance-id", c.worker)
 			}
-			if a := r.postTo(r.Endpoints[0], chatPath, c.body, head...); a.status != c.status || !strings.Contains(a.body, c.says) {
+			if a := r.postTo(r.Endpoints[0], chatPath, c.body, head...); a.status != c.status ||
+				!strings.Contains(a.body, c.says) {
 				t.Errorf("%d %.400s %v; expected %d and %q", a.status, a.body, a.err, c.status, c.says)
 			}
 		})

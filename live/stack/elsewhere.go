@@ -74,8 +74,9 @@ func (s *Pool) writeEndpoints() error {
 		if err != nil {
 			return err
 		}
-		file.Endpoints = append(file.Endpoints, endpoint{Name: strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), Address: host, Port: port,
-			Labels: s.pool.Labels(i)})
+		file.Endpoints = append(file.Endpoints,
+			endpoint{Name: strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), Address: host, Port: port,
+				Labels: s.pool.Labels(i)})
 	}
 	text, err := yaml.Marshal(file)
 	if err != nil {
@@ -143,13 +144,15 @@ func (s *Pool) startCommand() error {
 		_, ports[i], _ = net.SplitHostPort(l.Addr().String())
 	}
 	x.Address = cmp.Or(x.Address, net.JoinHostPort("127.0.0.1", ports[0]))
-	c := &command{cmd: exec.Command("sh", "-c", x.Command), log: filepath.Join(s.Dir, "epp.log"), ended: make(chan struct{})}
+	c := &command{cmd: exec.Command("sh", "-c", x.Command), log: filepath.Join(s.Dir, "epp.log"),
+		ended: make(chan struct{})}
 	log, err := os.Create(c.log)
 	if err != nil {
 		return err
 	}
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.cmd.Env = append(os.Environ(), "ENDPOINTS_FILE="+s.EndpointsFile(), "GRPC_PORT="+ports[0], "GRPC_HEALTH_PORT="+ports[1], "METRICS_PORT="+ports[2])
+	c.cmd.Env = append(os.Environ(), "ENDPOINTS_FILE="+s.EndpointsFile(), "GRPC_PORT="+ports[0],
+		"GRPC_HEALTH_PORT="+ports[1], "METRICS_PORT="+ports[2])
 	if err := child.Start(c.cmd); err != nil {
 		return errors.Join(fmt.Errorf("--epp-command: %w", err), log.Close())
 	}
@@ -175,7 +178,8 @@ func (c *command) failed() error {
 	}
 	text, _ := os.ReadFile(c.log) // without it there is less to tell
 	text = text[max(0, len(text)-2000):]
-	return fmt.Errorf("the endpoint picker of --epp-command ended (%v); its log, %s, ends with\n%s", c.cmd.ProcessState, c.log, strings.TrimSpace(string(text)))
+	return fmt.Errorf("the endpoint picker of --epp-command ended (%v); its log, %s, ends with\n%s", c.cmd.ProcessState,
+		c.log, strings.TrimSpace(string(text)))
 }
 
 // stop ends the picker, kindly for as long as ctx says.
@@ -256,10 +260,12 @@ func (s *Pool) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, w
 		return false, what
 	}
 	headers := &corev3.HeaderMap{}
-	for _, h := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "windtunnel"}, {":path", "/v1/models"}, {"x-request-id", "windtunnel-probe"}} {
+	for _, h := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "windtunnel"},
+		{":path", "/v1/models"}, {"x-request-id", "windtunnel-probe"}} {
 		headers.Headers = append(headers.Headers, &corev3.HeaderValue{Key: h[0], RawValue: []byte(h[1])})
 	}
-	_ = stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{ // Recv tells why it failed
+	// Recv tells why it failed
+	_ = stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
 		RequestHeaders: &extprocv3.HttpHeaders{Headers: headers, EndOfStream: true}}})
 	r, err := stream.Recv()
 	switch {
@@ -269,7 +275,8 @@ func (s *Pool) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, w
 		return false, speaks + "fails: " + status.Convert(err).Message()
 	}
 	if i := r.GetImmediateResponse(); i != nil {
-		return false, fmt.Sprintf("%sknows none of the endpoints yet: status %d %s", speaks, i.GetStatus().GetCode(), strings.TrimSpace(string(i.GetBody())))
+		return false, fmt.Sprintf("%sknows none of the endpoints yet: status %d %s", speaks, i.GetStatus().GetCode(),
+			strings.TrimSpace(string(i.GetBody())))
 	}
 	to := destination(r.GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders())
 	for _, address := range strings.Split(to, ",") {

@@ -70,7 +70,9 @@ func TestEPPSlow(t *testing.T) {
 	r := start(t, quick(func(s *scenario.Scenario) {
 		p := &s.Pools[0]
 		p.EPP.Deadline = 3 * time.Second
-		p.EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte("plugins: [{type: token-producer, parameters: {modelName: m, vllm: {url: '" + silent.URL + "'}}}]")}
+		p.EPP.Config = scenario.PickerConfig{File: "epp.yaml",
+			Text: []byte("plugins: [{type: token-producer, parameters: {modelName: m, vllm: {url: '" + silent.URL +
+				"'}}}]")}
 	}), nil)
 	if a := r.post("/v1/chat/completions", chat); a.status != 504 || !strings.Contains(a.body, "3s") {
 		t.Fatalf("got %d %v %q", a.status, a.err, a.body)
@@ -86,9 +88,10 @@ func TestEPPPanics(t *testing.T) {
 		s.Pools[0].EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte("plugins: [{type: my-scorer}]")}
 	}), func(o *Options) {
 		o.Plugins = plugins.Builtin()
-		o.Plugins["my-scorer"] = picker.Registration{New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-			return &panicking{}, nil
-		}}
+		o.Plugins["my-scorer"] = picker.Registration{
+			New: func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+				return &panicking{}, nil
+			}}
 	})
 	if a := r.post("/v1/chat/completions", chat); a.status != 500 || !strings.Contains(a.body, "my-scorer") {
 		t.Fatalf("got %d %v %q", a.status, a.err, a.body)
@@ -163,7 +166,9 @@ func TestEPPStopsGracefully(t *testing.T) {
 // A stop has a bound: what is still held then is cut, not waited for.
 func TestEPPStopIsBounded(t *testing.T) {
 	t.Parallel()
-	r := start(t, quick(func(s *scenario.Scenario) { s.Pools[0].ModelServer.Prefill = dist.Fixed(100 * machine.Second) }), nil)
+	r := start(t, quick(func(s *scenario.Scenario) {
+		s.Pools[0].ModelServer.Prefill = dist.Fixed(100 * machine.Second)
+	}), nil)
 	got := make(chan answer, 1)
 	go func() { got <- r.post("/v1/chat/completions", chat) }()
 	r.until("it is held", func() bool { return r.rec.count(flow.Server, flow.PrefillStarted) == 1 })

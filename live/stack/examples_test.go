@@ -73,7 +73,8 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 			live := r.load()
 			r.settled()
 			var played []flow.Event
-			if err := virtual.Run(read(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+			if err := virtual.Run(read(), flow.Func(func(e flow.Event) { played = append(played, e) }),
+				nil); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(told(t, live), told(t, played)); d != "" {
@@ -100,10 +101,12 @@ var settling = map[string]float64{
 // incomparable are the examples that cannot be held against each other, and why.
 var incomparable = map[string]string{
 	"own-model-servers.yaml": "its model servers are somebody else's",
-	"pools.yaml":             "Envoy's threads take turns of their own at the pickers, each of which knows other prefixes",
-	"autoscaling.yaml":       "the autoscaler looks at times of its own, and in wall time a request is answered sooner or later",
-	"manifests.yaml":         "its routes draw among weighted pools",
-	"incidents.yaml":         "what happens by the clock meets another request in wall time",
+	"pools.yaml": "Envoy's threads take turns of their own at the pickers, each of which knows other " +
+		"prefixes",
+	"autoscaling.yaml": "the autoscaler looks at times of its own, and in wall time a request is answered " +
+		"sooner or later",
+	"manifests.yaml": "its routes draw among weighted pools",
+	"incidents.yaml": "what happens by the clock meets another request in wall time",
 }
 
 // told is what a record says of each request at each hop, in the order of time,

@@ -135,7 +135,8 @@ func (f *fleet) begin() {
 		f.tell(flow.ServerStarted, i)
 		f.tell(flow.ServerReady, i)
 	}
-	o := replicas.Options{Deployment: deployment.New(s.o.Scenario.Lifecycle(&f.d)), Happens: f.happens, Scaled: f.scaled, Log: s.o.Log,
+	o := replicas.Options{Deployment: deployment.New(s.o.Scenario.Lifecycle(&f.d)), Happens: f.happens,
+		Scaled: f.scaled, Log: s.o.Log,
 		Pickers: func() (out []replicas.Target) {
 			for i, k := range s.Pickers {
 				out = append(out, replicas.Target{Name: s.pool.PickerName(i), Address: k.MetricsAddr()})
@@ -181,7 +182,8 @@ func (f *fleet) end() {
 func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
 	if s := f.of; s.o.Recorder != nil {
 		i := f.d.First + pod
-		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: step, Endpoint: s.Endpoints[i], Details: deployment.Details(f.d.Name, s.Names[i], more...)})
+		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: step, Endpoint: s.Endpoints[i],
+			Details: deployment.Details(f.d.Name, s.Names[i], more...)})
 	}
 }
 
@@ -262,6 +264,7 @@ func (f *fleet) stop(pod int) {
 // scaled records another number of servers.
 func (f *fleet) scaled(e autoscaler.Effect) {
 	if s := f.of; s.o.Recorder != nil {
-		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: flow.Scaled, Details: e.Details(f.d.Name)})
+		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: flow.Scaled,
+			Details: e.Details(f.d.Name)})
 	}
 }

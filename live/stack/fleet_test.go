@@ -36,7 +36,8 @@ workload:
 // picker follow, and no request fails; virtual time does the same.
 func TestScalingLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	live, played := bothTimes(t, unhurried(scaling, "PRESTOP", "5s", "15s", "RATE", "60", "30", "REST", "16s", "40s"), nil)
+	live, played := bothTimes(t, unhurried(scaling, "PRESTOP", "5s", "15s", "RATE", "60", "30", "REST", "16s", "40s"),
+		nil)
 	for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 		n, up, down := map[flow.Step]int{}, false, false
 		gone, picked := map[string]machine.Time{}, 0
@@ -112,10 +113,12 @@ workload: {stages: [{rate: RATE, duration: 4s}, {rate: 1, duration: REST}], time
 					t.Errorf("%s: %s ended %s: %v", time, e.Request, o, e.Details)
 				}
 			case flow.ServerReady, flow.ServerLeaving, flow.ServerGone:
-				said = append(said, fmt.Sprintf("%s %v", strings.TrimPrefix(string(e.Step), "server_"), e.Details.Get("name")))
+				said = append(said, fmt.Sprintf("%s %v", strings.TrimPrefix(string(e.Step), "server_"),
+					e.Details.Get("name")))
 			}
 		}
-		for _, want := range []string{"ready chat-d-2", "ready chat-p-1", "leaving chat-d-0", "gone chat-d-0", "leaving chat-p-0", "gone chat-p-0"} {
+		for _, want := range []string{"ready chat-d-2", "ready chat-p-1", "leaving chat-d-0", "gone chat-d-0",
+			"leaving chat-p-0", "gone chat-p-0"} {
 			if !strings.Contains(strings.Join(said, ", "), want) {
 				t.Errorf("%s: no %q in %v", time, want, said)
 			}

@@ -55,7 +55,8 @@ func TestHeldFlow(t *testing.T) {
 		for _, upstream := range []scenario.HTTPVersion{scenario.HTTP1, scenario.HTTP2} {
 			t.Run(fmt.Sprintf("%s-%s", downstream, upstream), func(t *testing.T) {
 				t.Parallel()
-				for i, payload := range []string{"ascii 1B", "unicode 5000B", "boundary-like 20000B", "ascii 4MiB", "unicode 1MiB"} {
+				for i, payload := range []string{"ascii 1B", "unicode 5000B", "boundary-like 20000B", "ascii 4MiB",
+					"unicode 1MiB"} {
 					var alphabet, size string
 					if _, err := fmt.Sscan(payload, &alphabet, &size); err != nil {
 						t.Fatal(err)
@@ -76,7 +77,8 @@ func TestHeldFlow(t *testing.T) {
 						t.Fatalf("%s: %v", payload, err)
 					}
 					var played []flow.Event
-					if err := virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+					if err := virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }),
+						nil); err != nil {
 						t.Fatal(err)
 					}
 					if err := flow.Same(events, played, flow.Envoy); err != nil {

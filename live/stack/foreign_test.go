@@ -30,8 +30,10 @@ import (
 func TestForeignEndpoints(t *testing.T) {
 	t.Parallel()
 	soon := dist.Fixed(machine.Millisecond) // left to itself a server prefills for up to 30 s
-	fleet, err := modelserver.New(modelserver.Options{Servers: []modelserver.ServerOptions{{Models: []string{"m"}, Prefill: &soon, TokenTime: &soon,
-		Engine: engine.Config{Batching: engine.BatchingIndependent}}}})
+	fleet, err := modelserver.New(
+		modelserver.Options{Servers: []modelserver.ServerOptions{
+			{Models: []string{"m"}, Prefill: &soon, TokenTime: &soon,
+				Engine: engine.Config{Batching: engine.BatchingIndependent}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,10 +87,13 @@ func (f *fakeEPP) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
 			if f.response != nil {
 				return f.response()
 			}
-			err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}})
+			err = s.Send(&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}})
 		case *extprocv3.ProcessingRequest_ResponseBody:
-			err = s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{
-				Response: &extprocv3.CommonResponse{BodyMutation: streamed(m.ResponseBody.Body, m.ResponseBody.EndOfStream)}}}})
+			err = s.Send(&extprocv3.ProcessingResponse{
+				Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{
+					Response: &extprocv3.CommonResponse{
+						BodyMutation: streamed(m.ResponseBody.Body, m.ResponseBody.EndOfStream)}}}})
 		}
 		if err != nil {
 			return err
@@ -102,19 +107,24 @@ func (f *fakeEPP) headers() *extprocv3.ProcessingResponse {
 	set := func(k, v string) *corev3.HeaderValueOption {
 		return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: k, RawValue: []byte(v)}}
 	}
-	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
-		Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: &extprocv3.HeaderMutation{
-			RemoveHeaders: []string{"content-length"},
-			SetHeaders:    []*corev3.HeaderValueOption{set("x-gateway-destination-endpoint", f.target()), set("content-type", held.ContentType(fakeBoundary))}}}}}}
+	return &extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
+			Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: &extprocv3.HeaderMutation{
+				RemoveHeaders: []string{"content-length"},
+				SetHeaders: []*corev3.HeaderValueOption{set("x-gateway-destination-endpoint", f.target()),
+					set("content-type", held.ContentType(fakeBoundary))}}}}}}
 }
 
 func streamed(b []byte, end bool) *extprocv3.BodyMutation {
-	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: b, EndOfStream: end}}}
+	return &extprocv3.BodyMutation{
+		Mutation: &extprocv3.BodyMutation_StreamedResponse{
+			StreamedResponse: &extprocv3.StreamedBodyResponse{Body: b, EndOfStream: end}}}
 }
 
 func sendBody(s extprocv3.ExternalProcessor_ProcessServer, b []byte, end bool) error {
-	return s.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
-		Response: &extprocv3.CommonResponse{BodyMutation: streamed(b, end)}}}})
+	return s.Send(&extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
+			Response: &extprocv3.CommonResponse{BodyMutation: streamed(b, end)}}}})
 }
 
 // startFake serves a fake EPP, puts it behind our Envoy and returns the rig.
@@ -158,7 +168,8 @@ func TestForeignEPPViolates(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if a := r.post("/v1/chat/completions", chat); a.status != 400 || !strings.Contains(a.body, held.ViolationType) {
+			if a := r.post("/v1/chat/completions", chat); a.status != 400 ||
+				!strings.Contains(a.body, held.ViolationType) {
 				t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 			}
 			if r.rec.count(flow.Server, flow.Violation) != 1 {
@@ -187,7 +198,8 @@ func TestForeignEPPPlain(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	if len(file.Endpoints) != 2 || net.JoinHostPort(file.Endpoints[0].Address, file.Endpoints[0].Port) != r.Endpoints[0] {
+	if len(file.Endpoints) != 2 ||
+		net.JoinHostPort(file.Endpoints[0].Address, file.Endpoints[0].Port) != r.Endpoints[0] {
 		t.Fatalf("the endpoints file says %s", text)
 	}
 	// It announces a multipart body and sends none: our model server refuses.

@@ -88,7 +88,8 @@ func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
 	case scenario.DrainServer:
 		for _, f := range s.fleets {
 			if pod := x.Server - f.d.First; pod >= 0 && pod < f.d.Places {
-				f.driver().Tell(deployment.Evict{Pod: pod, Grace: machine.FromDuration(x.Grace), Replace: f.driver().Scales()})
+				f.driver().Tell(deployment.Evict{Pod: pod, Grace: machine.FromDuration(x.Grace),
+					Replace: f.driver().Scales()})
 			}
 		}
 	case scenario.LoseIndex:

@@ -113,7 +113,8 @@ func TestIndexLost(t *testing.T) {
 // have what they sent.
 func TestIndexLostAndReplayed(t *testing.T) {
 	t.Parallel()
-	s, err := scenario.Parse("replayed.yaml", []byte(strings.Replace(indexed, "socketPort: 5557", "socketPort: 5557, replaySocketPort: 5558", 1)))
+	s, err := scenario.Parse("replayed.yaml",
+		[]byte(strings.Replace(indexed, "socketPort: 5557", "socketPort: 5557, replaySocketPort: 5558", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,9 @@ func servePicker(servers []string) {
 	if err != nil {
 		panic(err)
 	}
-	s, err := epp.StartStandalone(epp.StandaloneOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin", Endpoints: endpoints,
-		Address: anyPort, Hold: stream.Config{Hold: true, MetadataBytes: 8}})
+	s, err := epp.StartStandalone(
+		epp.StandaloneOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin", Endpoints: endpoints,
+			Address: anyPort, Hold: stream.Config{Hold: true, MetadataBytes: 8}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

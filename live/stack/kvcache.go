@@ -95,7 +95,8 @@ func (s *Pool) startKVManager(context.Context) error {
 		o.ZMQBind, o.HTTPAddress = KeptKVEvents, KeptKVManager
 	}
 	fix := &s.o.Scenario.Ports
-	o.ZMQBind, o.HTTPAddress = "tcp://"+fixed(fix.KVManagerEvents, s.managers, strings.TrimPrefix(o.ZMQBind, "tcp://")), fixed(fix.KVManager, s.managers, o.HTTPAddress)
+	o.ZMQBind, o.HTTPAddress = "tcp://"+fixed(fix.KVManagerEvents, s.managers, strings.TrimPrefix(o.ZMQBind, "tcp://")),
+		fixed(fix.KVManager, s.managers, o.HTTPAddress)
 	o.Index.MaxBlocks = 0 // as many as the servers hold
 	s.kv.understand(hasher)
 	told := s.kv.indexed("")
@@ -125,8 +126,10 @@ func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
 		if s.pool.KVManager || cfg.Format == scenario.JSONKV {
 			pod = so.Name // document 003 knows pods by name
 		}
-		o := kvevents.PublisherOptions{Topic: kv.Topic{Pod: pod, Model: model}, Interval: cfg.Interval, Connect: slices.Clone(cfg.Connect),
-			BlockBytes: so.Engine.KVBytesPerToken * int64(s.pool.BlockTokens()), CapacityBlocks: so.Engine.NumGPUBlocks, Log: s.o.Log}
+		o := kvevents.PublisherOptions{Topic: kv.Topic{Pod: pod, Model: model}, Interval: cfg.Interval,
+			Connect:    slices.Clone(cfg.Connect),
+			BlockBytes: so.Engine.KVBytesPerToken * int64(s.pool.BlockTokens()), CapacityBlocks: so.Engine.NumGPUBlocks,
+			Log: s.o.Log}
 		if s.kv.manager != nil {
 			o.Connect = append(o.Connect, s.kv.manager.ZMQEndpoint())
 			o.Heartbeat = heartbeat
@@ -159,7 +162,8 @@ func bindAt(o kvevents.PublisherOptions, endpoint string, own bool) (*kvevents.P
 		return nil, err
 	}
 	if own {
-		o.Bind, o.Replay = "tcp://"+net.JoinHostPort(host, strconv.Itoa(eventsPort)), "tcp://"+net.JoinHostPort(host, strconv.Itoa(replayPort))
+		o.Bind, o.Replay = "tcp://"+net.JoinHostPort(host, strconv.Itoa(eventsPort)),
+			"tcp://"+net.JoinHostPort(host, strconv.Itoa(replayPort))
 		if p, err := kvevents.NewPublisher(o); err == nil {
 			return p, nil
 		}
@@ -225,7 +229,8 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 				return ctx.Err()
 			}
 			if time.Now().After(deadline) {
-				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events after 5 s; those that are missing would not hear of its cache", a.as.Pod, a.Stats().Subscribers, want)
+				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events after 5 s; those that are "+
+					"missing would not hear of its cache", a.as.Pod, a.Stats().Subscribers, want)
 			}
 			pause.For(ctx, 2*time.Millisecond)
 		}

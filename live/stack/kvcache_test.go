@@ -91,7 +91,8 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 				t.Errorf("%d requests finished, %d found blocks", finished, found)
 			}
 			page := get(t, "http://"+r.Picker.MetricsAddr()+"/metrics")
-			for _, want := range []string{"llm_d_router_epp_kv_cache_index_lookup_hits_total", "kvcache_index_admissions_total", "llm_d_router_epp_kv_cache_events_active_subscribers 4"} {
+			for _, want := range []string{"llm_d_router_epp_kv_cache_index_lookup_hits_total",
+				"kvcache_index_admissions_total", "llm_d_router_epp_kv_cache_events_active_subscribers 4"} {
 				if !strings.Contains(page, want) {
 					t.Errorf("there is no %s in the metrics", want)
 				}
@@ -167,9 +168,11 @@ func TestIndexKeepsABlockWhoseCopyGoes(t *testing.T) {
 	s := cacheScenario(t, "json", true)
 	s.Workload.Requests = 1
 	r := start(t, s, nil)
-	body := `{"model":"llama-3.1-8b","max_tokens":20,"messages":[{"role":"user","content":"` + strings.Repeat("hello world ", 30) + `"}]}`
+	body := `{"model":"llama-3.1-8b","max_tokens":20,"messages":[{"role":"user","content":"` +
+		strings.Repeat("hello world ", 30) + `"}]}`
 	for range 2 {
-		if a := r.postTo("http://"+r.Endpoints[0], "/v1/chat/completions", body, "x-request-id", "again"); a.status != 200 {
+		if a := r.postTo("http://"+r.Endpoints[0], "/v1/chat/completions", body, "x-request-id",
+			"again"); a.status != 200 {
 			t.Fatalf("%+v", a)
 		}
 	}

@@ -39,7 +39,8 @@ func TestWrongIndexIsFoundOut(t *testing.T) {
 	held := r.engineBlocks()[server]
 	lie.Publish(kv.Event{Kind: kv.Removed, Hashes: held[:1], Medium: kv.MediumGPU, Group: kv.NoGroup})
 	all("one missing", func(c report.IndexSummary) bool { return !c.OK() && c.Missing == 1 && c.Extra == 0 })
-	lie.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{4711}, Tokens: make([]uint32, 16), BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
+	lie.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{4711}, Tokens: make([]uint32, 16), BlockTokens: 16,
+		Medium: kv.MediumGPU, Group: kv.NoGroup})
 	all("one too many", func(c report.IndexSummary) bool { return !c.OK() && c.Missing == 1 && c.Extra == 1 })
 }
 
@@ -48,9 +49,10 @@ func TestSmallIndexIsExcused(t *testing.T) {
 	t.Parallel()
 	for parameters, excuse := range map[string]string{
 		"indexerConfig: {kvBlockIndexConfig: {inMemoryConfig: {size: 7}}}": "it keeps at most 7 blocks",
-		"tokenProcessorConfig: {blockSizeTokens: 24}":                      "the engines' blocks have 16 tokens, the index's 24",
-		"tokenProcessorConfig: {hashSeed: other}":                          "",
-		"tokenProcessorConfig: {blockSizeTokens: 8}":                       "",
+		"tokenProcessorConfig: {blockSizeTokens: 24}": "the engines' blocks have 16 tokens, the " +
+			"index's 24",
+		"tokenProcessorConfig: {hashSeed: other}":    "",
+		"tokenProcessorConfig: {blockSizeTokens: 8}": "",
 	} {
 		t.Run(parameters, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +75,8 @@ dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pl
 				t.Fatal(err)
 			}
 			checks := r.Stack.CheckKV(ctx)
-			if len(checks) != 1 || checks[0].Blocks == 0 || !checks[0].OK() || len(excuse) > len(checks[0].Excuse) || checks[0].Excuse[:len(excuse)] != excuse || excuse == "" && checks[0].Excuse != "" {
+			if len(checks) != 1 || checks[0].Blocks == 0 || !checks[0].OK() || len(excuse) > len(checks[0].Excuse) ||
+				checks[0].Excuse[:len(excuse)] != excuse || excuse == "" && checks[0].Excuse != "" {
 				t.Errorf("%+v, expected the excuse %q", checks, excuse)
 			}
 		})

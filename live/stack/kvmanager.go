@@ -68,7 +68,8 @@ func (s *Pool) askAbout(ctx context.Context, pod string, blocks []string) (missi
 	base := "http://" + s.kv.manager.HTTPAddress() + "/api/v1/"
 	present := 0
 	for ask := blocks; len(ask) > 0; {
-		body, err := json.Marshal(map[string]any{"prompt_blocks": ask[:min(askedAtOnce, len(ask))], "candidate_pods": []string{pod}})
+		body, err := json.Marshal(
+			map[string]any{"prompt_blocks": ask[:min(askedAtOnce, len(ask))], "candidate_pods": []string{pod}})
 		if err != nil {
 			return 0, 0, err
 		}
@@ -92,7 +93,8 @@ func (s *Pool) askAbout(ctx context.Context, pod string, blocks []string) (missi
 	var info struct {
 		Blocks int `json:"blocks_cached"`
 	}
-	if err := fetch(ctx, http.MethodGet, base+"cache/pod/"+url.PathEscape(pod), nil, &info); err != nil && len(blocks) > 0 {
+	if err := fetch(ctx, http.MethodGet, base+"cache/pod/"+url.PathEscape(pod), nil, &info); err != nil &&
+		len(blocks) > 0 {
 		return 0, 0, err
 	}
 	return missing, max(0, info.Blocks-present), nil

@@ -75,7 +75,8 @@ func TestManagerRestarts(t *testing.T) {
 				t.Errorf("%d requests finished, %d found blocks", finished, found)
 			}
 			for _, e := range r.rec.all() {
-				if outcome := fmt.Sprint(e.Details.Get("outcome")); e.Hop == flow.Client && e.Step == flow.Finished && outcome != string(flow.Completed) {
+				if outcome := fmt.Sprint(e.Details.Get("outcome")); e.Hop == flow.Client && e.Step == flow.Finished &&
+					outcome != string(flow.Completed) {
 					t.Errorf("request %s ended as %v", e.Request, outcome)
 				}
 			}

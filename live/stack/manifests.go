@@ -31,8 +31,10 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 	if s.Gateway.Addr, err = free(s.o.at(s.o.Ports.Gateway, 0, KeptGateway)); err != nil {
 		return err
 	}
-	d := envoy.Dynamic{Program: g.Program, Pickers: map[string]envoy.Processor{}, Routers: map[string]envoy.Processor{}, Endpoints: map[string][]string{},
-		AccessLog: filepath.Join(s.Gateway.Dir, envoy.AccessLogFile), Limits: GatewayConfig(s.o.Scenario, at, "", "").Limits,
+	d := envoy.Dynamic{Program: g.Program, Pickers: map[string]envoy.Processor{}, Routers: map[string]envoy.Processor{},
+		Endpoints: map[string][]string{},
+		AccessLog: filepath.Join(s.Gateway.Dir, envoy.AccessLogFile),
+		Limits:    GatewayConfig(s.o.Scenario, at, "", "").Limits,
 		Listen: func(x *gateway.Served, port int) string {
 			if x == g.Served && port == g.Port.Number {
 				return s.Gateway.Addr
@@ -45,7 +47,8 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 		d.Endpoints[key] = at[i].Endpoints
 	}
 	for _, r := range g.Program.Routers {
-		router, err := bbr.Start(bbr.Options{Address: anyPort, Router: r.Router, Stream: s.o.Scenario.RouterStream(), Now: s.Now})
+		router, err := bbr.Start(
+			bbr.Options{Address: anyPort, Router: r.Router, Stream: s.o.Scenario.RouterStream(), Now: s.Now})
 		if err != nil {
 			return err
 		}
@@ -74,7 +77,9 @@ func (s *Stack) configure(ctx context.Context, d envoy.Dynamic) error {
 	if err != nil {
 		return err
 	}
-	return s.control.Set(ctx, xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters), Endpoints: xds.Of(r.Endpoints)})
+	return s.control.Set(ctx,
+		xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters),
+			Endpoints: xds.Of(r.Endpoints)})
 }
 
 // followEjected has pickers leave out the endpoints that Envoy has ejected.
@@ -110,7 +115,8 @@ func (s *Pool) leaveOut(ejected []string) error {
 func free(at string) (string, error) {
 	l, err := net.Listen("tcp", at)
 	if err != nil {
-		return "", &envoy.Error{Kind: envoy.PortTaken, Err: err, Message: fmt.Sprintf("cannot listen: %v; stop what listens there, or choose another port with --port", err)}
+		return "", &envoy.Error{Kind: envoy.PortTaken, Err: err,
+			Message: fmt.Sprintf("cannot listen: %v; stop what listens there, or choose another port with --port", err)}
 	}
 	return l.Addr().String(), l.Close()
 }

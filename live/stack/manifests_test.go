@@ -14,20 +14,24 @@ import (
 // no step but the client's, and what one does takes the rewritten path to a pod.
 func TestManifestsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string]string{"/default/my-llm/v1/chat/completions": "completed", "/other/v1/chat/completions": "refused"} {
+	for path, want := range map[string]string{"/default/my-llm/v1/chat/completions": "completed",
+		"/other/v1/chat/completions": "refused"} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			manifests, err := filepath.Abs("../../examples/manifests/document-002")
 			if err != nil {
 				t.Fatal(err)
 			}
-			live, _ := liveAsVirtual(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: m\nmanifests: "+manifests+"\nworkload: {requests: 4, path: "+path+", outputTokens: 3}\n")
+			live, _ := liveAsVirtual(t,
+				"apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: m\nmanifests: "+manifests+
+					"\nworkload: {requests: 4, path: "+path+", outputTokens: 3}\n")
 			ended := 0
 			for _, e := range live {
 				if e.Hop == flow.Client && e.Step == flow.Finished && e.Details.Get("outcome") == want {
 					ended++
 				}
-				if e.Step == flow.RequestReceived && e.Hop == flow.EPP && !strings.HasPrefix(e.Details.Get("path").(string), "/default/my-llm/") {
+				if e.Step == flow.RequestReceived && e.Hop == flow.EPP &&
+					!strings.HasPrefix(e.Details.Get("path").(string), "/default/my-llm/") {
 					t.Errorf("the picker saw %v", e.Details)
 				}
 			}
@@ -46,7 +50,11 @@ func TestManifestServersJoinLiveAsVirtual(t *testing.T) {
 	if err := os.WriteFile(path, []byte(policed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	live, played := bothTimes(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+"\npools: [{name: one, replicas: 1, lifecycle: {startup: 200ms}, modelServer: {prefill: 20ms, outputTokens: 4}, incidents: [{at: 100ms, what: add-server}]}]\nworkload: {requests: 80, rate: 20, arrivals: constant}\n", nil)
+	live, played := bothTimes(t,
+		"apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+
+			"\npools: [{name: one, replicas: 1, lifecycle: {startup: 200ms}, modelServer: {prefill: 20ms, "+
+			"outputTokens: 4}, incidents: [{at: 100ms, what: add-server}]}]\nworkload: {requests: 80, rate: 20, "+
+			"arrivals: constant}\n", nil)
 	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 		picked, servers := map[string]string{}, map[string]int{}
 		for _, e := range events {
@@ -86,7 +94,8 @@ workload:
 		out := map[string]string{}
 		for _, e := range events {
 			if e.Step == flow.EndpointPicked {
-				out[e.Request], _, _ = strings.Cut(fmt.Sprint(e.Details.Get("name")), "-") // qwen and qwen-next share a model by weight
+				// qwen and qwen-next share a model by weight
+				out[e.Request], _, _ = strings.Cut(fmt.Sprint(e.Details.Get("name")), "-")
 			}
 		}
 		return out
@@ -135,7 +144,10 @@ spec: {modelSource: {huggingFace: {modelId: m}}, deployment: {type: Disaggregate
 		if err := os.WriteFile(path, fmt.Appendf(nil, pool, config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		live, played := liveAsVirtual(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+"\npools: [{name: p, modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 4, numGPUBlocks: 4096, maxModelLen: 16384}}]\nworkload: {requests: 1, prompt: {characters: 40000}}\n")
+		live, played := liveAsVirtual(t,
+			"apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+
+				"\npools: [{name: p, modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 4, "+
+				"numGPUBlocks: 4096, maxModelLen: 16384}}]\nworkload: {requests: 1, prompt: {characters: 40000}}\n")
 		if a, b := fetched(live), fetched(played); a != b || !strings.HasPrefix(a, "1 caches") {
 			t.Errorf("%s: live %s were fetched, virtually %s", config, a, b)
 		}
@@ -189,7 +201,10 @@ spec: {modelSource: {huggingFace: {modelId: m}}, inferenceParams: {max_tokens: 3
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	live, played := liveAsVirtual(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+"\npools: [{name: p, modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 9, numGPUBlocks: 4096, maxModelLen: 16384}}]\nworkload: {requests: 4, maxTokens: 7}\n")
+	live, played := liveAsVirtual(t,
+		"apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+
+			"\npools: [{name: p, modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 9, numGPUBlocks: "+
+			"4096, maxModelLen: 16384}}]\nworkload: {requests: 4, maxTokens: 7}\n")
 	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 		n := 0
 		for _, e := range events {
@@ -208,12 +223,14 @@ spec: {modelSource: {huggingFace: {modelId: m}}, inferenceParams: {max_tokens: 3
 // Headers that a workload's classes send lead where a route's matches say, in both times.
 func TestClassHeadersRouteLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	routes := strings.Replace(policed, `  rules: [{backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: one}]}]`, `  rules:
+	routes := strings.Replace(policed,
+		`  rules: [{backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: one}]}]`, `  rules:
   - matches: [{headers: [{name: x-team, value: code}]}]
     backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: one}]
   - matches: [{headers: [{name: x-team, type: RegularExpression, value: "te.*"}], method: POST}]
     backendRefs: [{group: inference.networking.k8s.io, kind: InferencePool, name: two}]`, 1)
-	i, j := strings.Index(routes, "apiVersion: inference.networking"), strings.Index(routes, "apiVersion: v1\nkind: ConfigMap")
+	i, j := strings.Index(routes, "apiVersion: inference.networking"),
+		strings.Index(routes, "apiVersion: v1\nkind: ConfigMap")
 	second := strings.NewReplacer("one", "two").Replace(routes[i:j])
 	path := filepath.Join(t.TempDir(), "m.yaml")
 	if err := os.WriteFile(path, []byte(routes+second), 0o600); err != nil {

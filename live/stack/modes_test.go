@@ -44,8 +44,10 @@ func TestBufferedModeWithThePicker(t *testing.T) {
 		t.Fatal(err)
 	}
 	http.DefaultClient.CloseIdleConnections()
-	for name, want := range map[string]bool{"llm_d_epp_request_total{": true, "llm_d_epp_scheduler_e2e_duration_seconds_count 4": true,
-		"llm_d_epp_response_size_bytes_count": false, "llm_d_epp_request_output_tokens_count": false, "llm_d_epp_request_ttft_seconds_count": false} {
+	for name, want := range map[string]bool{"llm_d_epp_request_total{": true,
+		"llm_d_epp_scheduler_e2e_duration_seconds_count 4": true,
+		"llm_d_epp_response_size_bytes_count":              false, "llm_d_epp_request_output_tokens_count": false,
+		"llm_d_epp_request_ttft_seconds_count": false} {
 		if strings.Contains(string(page), "\n"+name) != want {
 			t.Errorf("%s on the page: %v, want %v", name, !want, want)
 		}

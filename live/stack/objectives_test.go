@@ -40,7 +40,8 @@ workload:
 `, objective))
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 				for _, e := range events {
-					if e.Step == flow.Finished && e.Request == "req-1-000002" && fmt.Sprint(e.Details.Get("outcome")) != want {
+					if e.Step == flow.Finished && e.Request == "req-1-000002" &&
+						fmt.Sprint(e.Details.Get("outcome")) != want {
 						t.Errorf("%s: %v, expected %s", when, e.Details, want)
 					}
 				}

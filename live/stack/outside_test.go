@@ -31,7 +31,8 @@ func failures(events []flow.Event) []string {
 // scrapers ask every worker there. A scraper that asks elsewhere is told so.
 func TestScrapedPortsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	for port, silent := range map[int][]string{8000: nil, 8001: nil, 8002: {"vllm-metric-scraper pool-decode-0", "vllm-metric-scraper pool-prefill-0"}} {
+	for port, silent := range map[int][]string{8000: nil, 8001: nil,
+		8002: {"vllm-metric-scraper pool-decode-0", "vllm-metric-scraper pool-prefill-0"}} {
 		t.Run(fmt.Sprint(port), func(t *testing.T) {
 			t.Parallel()
 			live, played := liveAsVirtual(t, fmt.Sprintf(`
@@ -105,8 +106,10 @@ func TestNamesLiveAsVirtual(t *testing.T) {
 	}{
 		{"the manager's name", "kvManager: true", "http://kv-cache-manager:8080", nil},
 		{"the document's name", "kvManager: true", "http://kv-cache-manager.llm-d-system.svc.cluster.local:8080", nil},
-		{"no manager", "kvManager: false", "http://kv-cache-manager:8080", []string{"req-1-000001 kv-cache-manager-scorer http://kv-cache-manager:8080/api/v1/score"}},
-		{"another name", "kvManager: true", "http://manager.invalid:8080", []string{"req-1-000001 kv-cache-manager-scorer http://manager.invalid:8080/api/v1/score"}},
+		{"no manager", "kvManager: false", "http://kv-cache-manager:8080",
+			[]string{"req-1-000001 kv-cache-manager-scorer http://kv-cache-manager:8080/api/v1/score"}},
+		{"another name", "kvManager: true", "http://manager.invalid:8080",
+			[]string{"req-1-000001 kv-cache-manager-scorer http://manager.invalid:8080/api/v1/score"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -69,7 +69,8 @@ func (s *Pool) startPickers(ctx context.Context) error {
 	for i := range s.pool.EPP.Replicas {
 		n := s.pickers + i
 		k := &Picker{pool: s, replica: i}
-		if err := k.start(s.o.at(p.ExtProc, n, KeptExtProc), s.o.at(p.Health, n, KeptHealth), s.o.at(p.Metrics, n, KeptMetrics)); err != nil {
+		if err := k.start(s.o.at(p.ExtProc, n, KeptExtProc), s.o.at(p.Health, n, KeptHealth),
+			s.o.at(p.Metrics, n, KeptMetrics)); err != nil {
 			return err
 		}
 		s.Pickers = append(s.Pickers, k)
@@ -82,7 +83,8 @@ func (s *Pool) startPickers(ctx context.Context) error {
 // start has the picker begin without any knowledge, at these addresses.
 func (k *Picker) start(extProc, health, metrics string) error {
 	s := k.pool
-	o := epp.Options{Address: extProc, HealthAddress: health, MetricsAddress: metrics, Now: s.Now, Log: s.o.Log, Registry: prometheus.NewRegistry()}
+	o := epp.Options{Address: extProc, HealthAddress: health, MetricsAddress: metrics, Now: s.Now, Log: s.o.Log,
+		Registry: prometheus.NewRegistry()}
 	k.metrics, k.stream = epp.NewPickMetrics(o.Registry, s.pool.Name), s.streams(k)
 	generations := epp.NewGenerations()
 	g, err := s.generation(k, &scenario.PickerConfig{File: s.pool.EPP.Config.File, Text: s.text})
@@ -100,7 +102,9 @@ func (k *Picker) start(extProc, health, metrics string) error {
 	if err != nil {
 		generations.Close()
 		if strings.Contains(err.Error(), "address already in use") {
-			err = &envoy.Error{Kind: envoy.PortTaken, Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, --grpc-health-port, --metrics-port, --admin-port)", Err: err}
+			err = &envoy.Error{Kind: envoy.PortTaken,
+				Message: err.Error() + "; stop what listens there, or choose other ports (--port, --grpc-port, " +
+					"--grpc-health-port, --metrics-port, --admin-port)", Err: err}
 		}
 		return err
 	}
@@ -130,7 +134,8 @@ func (k *Picker) revive() error {
 // model servers fresh.
 func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Generation, err error) {
 	o := epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
-		Seed: s.o.Scenario.PickerSeed(s.index, k.replica), AllowExperimental: true, Predictor: s.predicts(), History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
+		Seed: s.o.Scenario.PickerSeed(s.index, k.replica), AllowExperimental: true, Predictor: s.predicts(),
+		History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
 	built, err := epp.BuildPicker(&o)
 	if err != nil {
 		return nil, &ConfigError{err}
@@ -141,9 +146,12 @@ func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Gene
 	}
 	g = &epp.Generation{Registry: prometheus.NewRegistry()}
 	g.Picking, err = epp.NewPicking(epp.PickingOptions{
-		Config: core.Config{Picker: built, Stream: k.stream, EmitScores: true, DocumentHeaders: true, Explain: s.o.Explain, History: remembered, Describe: s.o.Describe,
+		Config: core.Config{Picker: built, Stream: k.stream, EmitScores: true, DocumentHeaders: true,
+			Explain: s.o.Explain, History: remembered, Describe: s.o.Describe,
 			Replica: k.replica, Replicas: s.pool.EPP.Replicas},
-		Service: s.o.Scenario.PickerService(s.index, k.replica), Made: made, Now: s.Now, PoolName: s.pool.Name, Metrics: k.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(k, g.Registry), Scraped: s.o.Scraped, Log: s.o.Log})
+		Service: s.o.Scenario.PickerService(s.index, k.replica), Made: made, Now: s.Now, PoolName: s.pool.Name,
+		Metrics: k.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(k, g.Registry), Scraped: s.o.Scraped,
+		Log: s.o.Log})
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
 	}

@@ -39,7 +39,8 @@ func TestPickerConfig(t *testing.T) {
 		s.Pools[0].Replicas = 4
 		s.Pools[0].EPP.Config.File, s.Pools[0].EPP.Config.Text = "scored.yaml", []byte(scored)
 	}), nil)
-	prompt := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("the same words ", 100) + `"}]}`
+	prompt := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` +
+		strings.Repeat("the same words ", 100) + `"}]}`
 	for range 4 {
 		if a := r.post("/v1/chat/completions", prompt); a.status != 200 || !strings.Contains(a.body, `"metadata"`) {
 			t.Fatalf("got %d %v %q", a.status, a.err, a.body)
@@ -71,11 +72,13 @@ func TestPickerConfig(t *testing.T) {
 func TestBadPickerConfig(t *testing.T) {
 	t.Parallel()
 	s := quick(func(s *scenario.Scenario) {
-		s.Pools[0].EPP.Config.File, s.Pools[0].EPP.Config.Text = "bad.yaml", []byte("plugins:\n- type: no-such-plugin\n")
+		s.Pools[0].EPP.Config.File, s.Pools[0].EPP.Config.Text = "bad.yaml",
+			[]byte("plugins:\n- type: no-such-plugin\n")
 	})
 	_, err := Start(context.Background(), Options{Scenario: s, Dir: t.TempDir()})
 	var bad *ConfigError
-	if !errors.As(err, &bad) || !strings.Contains(err.Error(), "bad.yaml") || !strings.Contains(err.Error(), "no-such-plugin") {
+	if !errors.As(err, &bad) || !strings.Contains(err.Error(), "bad.yaml") ||
+		!strings.Contains(err.Error(), "no-such-plugin") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -100,6 +103,7 @@ func TestMetricsWithoutPickerConfig(t *testing.T) {
 		}
 	}
 	if !slices.Equal(pages["none"], pages["round robin"]) || len(pages["none"]) < 15 {
-		t.Errorf("without a configuration:\n%swith one:\n%s", strings.Join(pages["none"], ""), strings.Join(pages["round robin"], ""))
+		t.Errorf("without a configuration:\n%swith one:\n%s", strings.Join(pages["none"], ""),
+			strings.Join(pages["round robin"], ""))
 	}
 }

@@ -37,7 +37,9 @@ func (s *Pool) findPlaces() {
 		if p := &s.o.Scenario.Ports; p.Servers > 0 || p.Sidecars > 0 {
 			s.places = &places{}
 			for i := range s.pool.Servers() {
-				s.places.pods = append(s.places.pods, place{front: fixed(p.Sidecars, s.cars+i, anyPort), server: fixed(p.Servers, s.first+i, anyPort), side: anyPort})
+				s.places.pods = append(s.places.pods,
+					place{front: fixed(p.Sidecars, s.cars+i, anyPort), server: fixed(p.Servers, s.first+i, anyPort),
+						side: anyPort})
 			}
 			return
 		}
@@ -48,7 +50,9 @@ func (s *Pool) findPlaces() {
 // scrapesPort says whether the picker asks pods for pages on a port that its
 // configuration names, which then has to be the one that it is in a cluster.
 func (s *Pool) scrapesPort() bool {
-	built, err := epp.BuildPicker(&epp.StandaloneOptions{Config: s.pool.EPP.Config.Text, ConfigName: s.pool.EPP.Config.File, AllowExperimental: true, Registry: s.o.Plugins, Log: slog.New(slog.DiscardHandler)})
+	built, err := epp.BuildPicker(
+		&epp.StandaloneOptions{Config: s.pool.EPP.Config.Text, ConfigName: s.pool.EPP.Config.File,
+			AllowExperimental: true, Registry: s.o.Plugins, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return false // it is told when the picker starts
 	}
@@ -70,7 +74,8 @@ func findPlaces(p *scenario.Pool) *places {
 		}
 		return x
 	}
-	x := &places{notice: fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v", scenario.PodPort, scenario.BehindPort, p.SideChannel(), taken)}
+	x := &places{notice: fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v",
+		scenario.PodPort, scenario.BehindPort, p.SideChannel(), taken)}
 	for range n {
 		x.pods = append(x.pods, place{front: anyPort, server: anyPort, side: anyPort})
 	}

@@ -59,7 +59,8 @@ data:
 
 // traffic is a BackendTrafficPolicy about the route of policed.
 func traffic(spec string) string {
-	return "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: {name: p}\nspec:\n  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}]\n" + spec
+	return "apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: {name: p}\nspec:\n  " +
+		"targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}]\n" + spec
 }
 
 // underPolicy is a scenario of manifests with a policy.
@@ -69,7 +70,8 @@ func underPolicy(t *testing.T, policy, pool, workload string) string {
 	if err := os.WriteFile(path, []byte(policed+policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: policies\nmanifests: %s\npools: [{name: one, %s}]\nworkload: {%s}\n", path, pool, workload)
+	return fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nname: policies\nmanifests: %s\npools: "+
+		"[{name: one, %s}]\nworkload: {%s}\n", path, pool, workload)
 }
 
 // sends are the attempts of each request with the servers that got the first two, and how it
@@ -127,7 +129,8 @@ type afterItsFirstToken struct{ *recording }
 
 func (r afterItsFirstToken) Record(e flow.Event) {
 	of := func(hop flow.Hop, step flow.Step) bool {
-		return slices.ContainsFunc(r.all(), func(x flow.Event) bool { return x.Hop == hop && x.Step == step && x.Request == e.Request })
+		return slices.ContainsFunc(r.all(),
+			func(x flow.Event) bool { return x.Hop == hop && x.Step == step && x.Request == e.Request })
 	}
 	if e.Hop == flow.Server && e.Step == flow.Aborted && of(flow.Server, flow.FirstTokenSent) {
 		for end := time.Now().Add(patience); !of(flow.Client, flow.FirstTokenReceived) && time.Now().Before(end); {
@@ -158,12 +161,15 @@ func TestRetriesLiveAsVirtual(t *testing.T) {
 		ends                   string
 	}{
 		{"a status", "5xx", "", "{fault: status=500, servers: [0]}", 2, "completed 200"},
-		{"a status that is named", "retriable-status-codes", "retriableStatusCodes: [429],", "{fault: status=429, servers: [0]}", 2, "completed 200"},
-		{"another one", "retriable-status-codes", "retriableStatusCodes: [429],", "{fault: status=503, servers: [0]}", 1, "unavailable 503"},
+		{"a status that is named", "retriable-status-codes", "retriableStatusCodes: [429],",
+			"{fault: status=429, servers: [0]}", 2, "completed 200"},
+		{"another one", "retriable-status-codes", "retriableStatusCodes: [429],", "{fault: status=503, servers: [0]}",
+			1, "unavailable 503"},
 		{"a client's mistake", "5xx", "", "{fault: status=404, servers: [0]}", 1, "refused 404"},
 		{"a connection that is closed", "reset", "", "{fault: refuse, servers: [0]}", 2, "completed 200"},
 		{"one that is closed later", "reset", "", "{fault: die-in-prefill, servers: [0]}", 2, "completed 200"},
-		{"only connections that cannot be made", "connect-failure", "", "{fault: reset, servers: [0]}", 1, "unavailable 503"},
+		{"only connections that cannot be made", "connect-failure", "", "{fault: reset, servers: [0]}", 1,
+			"unavailable 503"},
 		{"everywhere", "gateway-error", "", "{fault: status=502}", 4, "unavailable 502"},
 		{"once the answer has begun", "'5xx', reset", "", "{fault: reset-after=2, servers: [0]}", 1, "broken 200"},
 	} {
@@ -173,7 +179,8 @@ func TestRetriesLiveAsVirtual(t *testing.T) {
 			if c.ends == "broken 200" { // a server that is late sends its first two tokens at once
 				server = strings.NewReplacer("50ms", "3s", "outputTokens: 4", "outputTokens: 2").Replace(server)
 			}
-			text := underPolicy(t, traffic(fmt.Sprintf(retry, c.on, c.more)), server+c.faults+"]}", "requests: 8, concurrency: 1, prompt: {characters: 100000}")
+			text := underPolicy(t, traffic(fmt.Sprintf(retry, c.on, c.more)), server+c.faults+"]}",
+				"requests: 8, concurrency: 1, prompt: {characters: 100000}")
 			if all := sameSends(t, text); met(all, c.attempts, c.ends) == 0 {
 				t.Errorf("none of the requests met the fault as expected: %v", all)
 			}
@@ -192,7 +199,8 @@ func TestBackOffLiveAsVirtual(t *testing.T) {
 	}{
 		// Without the limit of 100 ms, waits up to 1 s, of 16 the sum is about 7 s.
 		{"up to a maximum", "backoff: {baseInterval: 100ms, maxInterval: 100ms}", 17, 17, "server_error 500"},
-		{"as Envoy Gateway writes it", "perRetry: {backOff: {baseInterval: 100ms, maxInterval: 100ms}}", 17, 17, "server_error 500"},
+		{"as Envoy Gateway writes it", "perRetry: {backOff: {baseInterval: 100ms, maxInterval: 100ms}}", 17, 17,
+			"server_error 500"},
 		// Up to 100, 200, 400 ms and so on: 51 s of waits if all were made.
 		{"doubled each time", "backoff: {baseInterval: 100ms, maxInterval: 60s}", 2, 12, "timed_out 504"},
 		{"long from the beginning", "backoff: {baseInterval: 1h, maxInterval: 2h}", 1, 1, "timed_out 504"},
@@ -200,12 +208,16 @@ func TestBackOffLiveAsVirtual(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			policy := traffic("  timeout: {request: 12s}\n  retry: {numRetries: 16, retryOn: ['5xx'], " + c.backoff + "}\n")
-			live, played := bothTimes(t, underPolicy(t, policy, "modelServer: {prefill: 1ms, outputTokens: 1, faults: [{fault: status=500}]}", "requests: 6, concurrency: 6"), oneWorker)
+			policy := traffic("  timeout: {request: 12s}\n  retry: {numRetries: 16, retryOn: ['5xx'], " + c.backoff +
+				"}\n")
+			live, played := bothTimes(t,
+				underPolicy(t, policy, "modelServer: {prefill: 1ms, outputTokens: 1, faults: [{fault: status=500}]}",
+					"requests: 6, concurrency: 6"), oneWorker)
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 				for id, was := range sends(events) {
 					if n := strings.Count(was, ", "); n < c.least || n > c.most || !strings.HasSuffix(was, c.ends) {
-						t.Errorf("%s: %s: %d attempts: %s; expected %d to %d, %s", when, id, n, was, c.least, c.most, c.ends)
+						t.Errorf("%s: %s: %d attempts: %s; expected %d to %d, %s", when, id, n, was, c.least, c.most,
+							c.ends)
 					}
 				}
 			}
@@ -224,16 +236,21 @@ func TestTimeoutsLiveAsVirtual(t *testing.T) {
 		ends                 string
 	}{
 		{"all of it", "  timeout: {request: 3s}\n", "{fault: stall, servers: [0]}", 1, "timed_out 504"},
-		{"all of it, once it has begun", "  timeout: {request: 3s}\n", "{fault: stall=2, servers: [0]}", 1, "broken 200"},
-		{"all of it, however often it is tried", "  timeout: {request: 4500ms}\n" + again, "{fault: stall}", 2, "timed_out 504"},
+		{"all of it, once it has begun", "  timeout: {request: 3s}\n", "{fault: stall=2, servers: [0]}", 1,
+			"broken 200"},
+		{"all of it, however often it is tried", "  timeout: {request: 4500ms}\n" + again, "{fault: stall}", 2,
+			"timed_out 504"},
 		{"an attempt", again, "{fault: stall, servers: [0]}", 2, "completed 200"},
 		{"every attempt", again, "{fault: delay=30s}", 3, "timed_out 504"},
 		{"no attempt that has begun", again, "{fault: stall=2, servers: [0]}", 1, "timed_out 200"},
-		{"an attempt without retries", "  timeout: {backend: 55s}\n", "{fault: delay=900ms, servers: [0]}", 1, "completed 200"},
+		{"an attempt without retries", "  timeout: {backend: 55s}\n", "{fault: delay=900ms, servers: [0]}", 1,
+			"completed 200"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			all := sameSends(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 20ms, interTokenLatency: 50ms, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 4, concurrency: 1, timeout: 12s"))
+			all := sameSends(t, underPolicy(t, traffic(c.policy),
+				"modelServer: {prefill: 20ms, interTokenLatency: 50ms, outputTokens: 4, faults: ["+c.faults+"]}",
+				"requests: 4, concurrency: 1, timeout: 12s"))
 			if met(all, c.attempts, c.ends) == 0 {
 				t.Errorf("none of the requests met the limit as expected: %v", all)
 			}
@@ -252,14 +269,22 @@ func TestBreakersLiveAsVirtual(t *testing.T) {
 	}{
 		{"requests", "  circuitBreaker: {maxRequests: 2}\n", "", 2, "map[completed:2 unavailable:4]"},
 		{"connections", "  circuitBreaker: {maxConnections: 1}\n", "", 6, "map[completed:6]"},
-		{"connections, and those that wait", "  circuitBreaker: {maxConnections: 1, maxPendingRequests: 1}\n", "", 2, "map[completed:2 unavailable:4]"},
-		{"retries", "  circuitBreaker: {maxRetries: 1}\n" + again, "{fault: delay=3s;status=503}", 9, "map[unavailable:6]"},
-		{"a budget of retries", "  circuitBreaker: {retryBudget: {percent: {numerator: 40}, minRetryConcurrency: 1}}\n" + again, "{fault: delay=3s;status=503}", 10, "map[unavailable:6]"},
-		{"a budget as document 003 has it", "  retry: {numRetries: 3, retryOn: ['5xx'], backoff: {baseInterval: 1ms}, retryBudget: {minRetriesPercent: 20.0, retryRatio: 0.1}}\n", "{fault: delay=3s;status=503}", 15, "map[unavailable:6]"},
+		{"connections, and those that wait", "  circuitBreaker: {maxConnections: 1, maxPendingRequests: 1}\n", "", 2,
+			"map[completed:2 unavailable:4]"},
+		{"retries", "  circuitBreaker: {maxRetries: 1}\n" + again, "{fault: delay=3s;status=503}", 9,
+			"map[unavailable:6]"},
+		{"a budget of retries", "  circuitBreaker: {retryBudget: {percent: {numerator: 40}, minRetryConcurrency: " +
+			"1}}\n" + again, "{fault: delay=3s;status=503}", 10, "map[unavailable:6]"},
+		{"a budget as document 003 has it",
+			"  retry: {numRetries: 3, retryOn: ['5xx'], backoff: {baseInterval: 1ms}, retryBudget: " +
+				"{minRetriesPercent: 20.0, retryRatio: 0.1}}\n", "{fault: delay=3s;status=503}", 15,
+			"map[unavailable:6]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			live, played := bothTimes(t, underPolicy(t, traffic(c.policy), "modelServer: {prefill: 4s, outputTokens: 4, faults: ["+c.faults+"]}", "requests: 6, concurrency: 6, rate: 10, arrivals: constant"), oneWorker)
+			live, played := bothTimes(t,
+				underPolicy(t, traffic(c.policy), "modelServer: {prefill: 4s, outputTokens: 4, faults: ["+c.faults+"]}",
+					"requests: 6, concurrency: 6, rate: 10, arrivals: constant"), oneWorker)
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 				attempts := map[string]bool{}
 				for _, e := range events {
@@ -279,12 +304,21 @@ func TestBreakersLiveAsVirtual(t *testing.T) {
 // while that lasts, and one again afterwards; in both times.
 func TestEjectionsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	const checked = "  modelName: m\n  healthCheck: {enabled: true, endpoint: /health, interval: 100ms, timeout: 1s, unhealthyThreshold: 1, healthyThreshold: 1}"
+	const checked = "  modelName: m\n  healthCheck: {enabled: true, endpoint: /health, interval: 100ms, timeout: 1s, " +
+		"unhealthyThreshold: 1, healthyThreshold: 1}"
 	for _, c := range []struct{ name, manifests, pool string }{
-		{"outlier detection", policed + traffic("  circuitBreaker: {outlierDetection: {consecutive5xxErrors: 2, interval: 100ms, baseEjectionTime: 4s, maxEjectionPercent: 50}}\n"),
-			"modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=500, servers: [0], requests: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]}]}"},
-		{"health checks", strings.Replace(strings.ReplaceAll(policed, "inference.networking.k8s.io", "serving.kserve.io"), "spec: {selector: {matchLabels: {app: one}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp, port: {number: 9002}}}",
-			"spec:\n"+checked+"\n  selector: {matchLabels: {app: one}}\n  targetPorts: [{number: 8000}]\n", 1), "modelServer: {prefill: 20ms, outputTokens: 4}, incidents: [{at: 500ms, what: crash, server: 0, for: 4s}]"},
+		{"outlier detection", policed +
+			traffic("  circuitBreaker: {outlierDetection: {consecutive5xxErrors: 2, interval: 100ms, "+
+				"baseEjectionTime: 4s, maxEjectionPercent: 50}}\n"),
+			"modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=500, servers: [0], requests: [1, " +
+				"2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]}]}"},
+		{"health checks", strings.Replace(
+			strings.ReplaceAll(policed, "inference.networking.k8s.io", "serving.kserve.io"),
+			"spec: {selector: {matchLabels: {app: one}}, targetPorts: [{number: 8000}], endpointPickerRef: "+
+				"{name: epp, port: {number: 9002}}}",
+			"spec:\n"+checked+"\n  selector: {matchLabels: {app: one}}\n  targetPorts: [{number: 8000}]\n", 1),
+			"modelServer: {prefill: 20ms, outputTokens: 4}, incidents: [{at: 500ms, what: crash, server: 0, for: " +
+				"4s}]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -292,7 +326,9 @@ func TestEjectionsLiveAsVirtual(t *testing.T) {
 			if err := os.WriteFile(path, []byte(c.manifests), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			live, played := bothTimes(t, fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: %s\npools: [{name: one, %s}]\nworkload: {requests: 160, rate: 20, arrivals: constant}\n", path, c.pool), oneWorker)
+			live, played := bothTimes(t,
+				fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: %s\npools: [{name: one, "+
+					"%s}]\nworkload: {requests: 160, rate: 20, arrivals: constant}\n", path, c.pool), oneWorker)
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 				failed, without, back := 0, 0, 0 // requests, choices without the endpoint, and of it after those
 				for _, e := range events {
@@ -309,7 +345,8 @@ func TestEjectionsLiveAsVirtual(t *testing.T) {
 					}
 				}
 				if failed == 0 || without == 0 || back == 0 {
-					t.Errorf("%s: %d requests failed; %d choices without the endpoint, %d of it again", when, failed, without, back)
+					t.Errorf("%s: %d requests failed; %d choices without the endpoint, %d of it again", when, failed,
+						without, back)
 				}
 			}
 		})
@@ -322,8 +359,11 @@ func TestSuccessRateLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	const requests, failing = 320, 80 // for two intervals: in one of them at least every server has requests
 	path := filepath.Join(t.TempDir(), "m.yaml")
-	manifests := strings.Replace(policed, "replicas: 2", "replicas: 5", 1) + traffic("  circuitBreaker: {outlierDetection: {consecutive5xxErrors: 1000, consecutiveGatewayErrors: 1000, splitExternalLocalOriginErrors: true, "+
-		"successRateMinimumHosts: 5, successRateRequestVolume: 1, enforcingSuccessRate: 100, interval: 1s, baseEjectionTime: 2s, maxEjectionPercent: 50}}\n")
+	manifests := strings.Replace(policed, "replicas: 2", "replicas: 5", 1) +
+		traffic("  circuitBreaker: {outlierDetection: {consecutive5xxErrors: 1000, consecutiveGatewayErrors: 1000, "+
+			"splitExternalLocalOriginErrors: true, "+
+			"successRateMinimumHosts: 5, successRateRequestVolume: 1, enforcingSuccessRate: 100, interval: 1s, "+
+			"baseEjectionTime: 2s, maxEjectionPercent: 50}}\n")
 	if err := os.WriteFile(path, []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -362,7 +402,10 @@ workload: {requests: %d, rate: 40, arrivals: constant}
 
 // asking is an EnvoyExtensionPolicy about the route of policed.
 func asking(request, response, more string) string {
-	return fmt.Sprintf("apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyExtensionPolicy\nmetadata: {name: x}\nspec:\n  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}]\n  extProc: [{backendRefs: [{name: epp, port: 9002}], processingMode: {request: {body: %s}, response: {body: %s}}%s}]\n", request, response, more)
+	return fmt.Sprintf("apiVersion: gateway.envoyproxy.io/v1alpha1\nkind: EnvoyExtensionPolicy\nmetadata: {name: "+
+		"x}\nspec:\n  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}]\n  extProc: "+
+		"[{backendRefs: [{name: epp, port: 9002}], processingMode: {request: {body: %s}, response: {body: "+
+		"%s}}%s}]\n", request, response, more)
 }
 
 // How a route asks its picker is the same in both times: every step, whatever of bodies the
@@ -376,7 +419,9 @@ func TestProcessingModesLiveAsVirtual(t *testing.T) {
 			}
 			t.Run(request+" "+response, func(t *testing.T) {
 				t.Parallel()
-				live, _ := liveAsVirtual(t, underPolicy(t, asking(request, response, ""), "modelServer: {prefill: 20ms, outputTokens: 4}", "requests: 3, concurrency: 1"))
+				live, _ := liveAsVirtual(t,
+					underPolicy(t, asking(request, response, ""), "modelServer: {prefill: 20ms, outputTokens: 4}",
+						"requests: 3, concurrency: 1"))
 				wantCompleted(t, live, 3)
 			})
 		}
@@ -390,7 +435,10 @@ func TestFailureModesLiveAsVirtual(t *testing.T) {
 	for open, want := range map[bool]string{false: "map[completed:2 timed_out:2]", true: "map[completed:4]"} {
 		t.Run(fmt.Sprint("stuck, failOpen ", open), func(t *testing.T) {
 			t.Parallel()
-			text := underPolicy(t, asking("Buffered", "NONE", fmt.Sprintf(", processingTimeout: 4s, failOpen: %v", open)), "modelServer: {prefill: 12s, outputTokens: 4}", "requests: 4, rate: 20, concurrency: 4, arrivals: constant")
+			text := underPolicy(t, asking("Buffered", "NONE",
+				fmt.Sprintf(", processingTimeout: 4s, failOpen: %v", open)),
+				"modelServer: {prefill: 12s, outputTokens: 4}",
+				"requests: 4, rate: 20, concurrency: 4, arrivals: constant")
 			path := strings.TrimSpace(strings.Split(strings.Split(text, "manifests: ")[1], "\n")[0])
 			manifests := strings.Replace(policed, `    plugins: [{type: random-picker}]
     schedulingProfiles: [{name: default, plugins: [{pluginRef: random-picker}]}]
@@ -414,10 +462,16 @@ func TestFailureModesLiveAsVirtual(t *testing.T) {
 		t.Run("gone"+open, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "m.yaml")
-			if err := os.WriteFile(path, []byte(strings.Replace(policed, "port: {number: 9002}", "port: {number: 9002}"+open, 1)+traffic("  retry: {numRetries: 2, retryOn: ['5xx']}\n")), 0o600); err != nil {
+			if err := os.WriteFile(path,
+				[]byte(strings.Replace(policed, "port: {number: 9002}", "port: {number: 9002}"+open, 1)+
+					traffic("  retry: {numRetries: 2, retryOn: ['5xx']}\n")), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			live, played := bothTimes(t, fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: %s\npools: [{name: one, modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=503, servers: [0]}]}, incidents: [{at: 500ms, what: restart-epp, for: 60s}]}]\nworkload: {requests: 80, rate: 20, arrivals: constant}\n", path), oneWorker)
+			live, played := bothTimes(t,
+				fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: %s\npools: [{name: one, "+
+					"modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=503, servers: [0]}]}, "+
+					"incidents: [{at: 500ms, what: restart-epp, for: 60s}]}]\nworkload: {requests: 80, rate: 20, "+
+					"arrivals: constant}\n", path), oneWorker)
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 				last, n := machine.Time(0), 0
 				for _, e := range events {

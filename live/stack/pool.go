@@ -54,7 +54,8 @@ type Pool struct {
 	lived          []bool                         // which servers ever were endpoints; lives is around it
 	tellEnvoy      func(endpoints []string) error // that these are there; nil without manifests
 	ejected        []string                       // endpoints that Envoy has ejected; lives is around it
-	absent         []bool                         // which servers are no endpoints now; lives is around it, nil where none comes or goes
+	// which servers are no endpoints now; lives is around it, nil where none comes or goes
+	absent []bool
 	// Endpoints are the model servers' addresses, or their sidecars', and Names
 	// what they are called. Servers that only prefill come last.
 	Endpoints, Names []string
@@ -77,7 +78,8 @@ func (s *Stack) newPool(index int) *Pool {
 }
 
 func (s *Pool) start(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars, s.startFrontend, s.startPredictor, s.startPickers, s.awaitSubscribers} {
+	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars,
+		s.startFrontend, s.startPredictor, s.startPickers, s.awaitSubscribers} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -100,7 +102,8 @@ func (s *Pool) startServers(ctx context.Context) error {
 		return err
 	}
 	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
-	if s.pool.Sidecar != scenario.NoSidecar || s.pool.ModelServer.KVEvents.Published() || s.pool.Lives() || s.scrapesPort() {
+	if s.pool.Sidecar != scenario.NoSidecar || s.pool.ModelServer.KVEvents.Published() || s.pool.Lives() ||
+		s.scrapesPort() {
 		s.findPlaces()
 		options.Transfer.Profile = s.pool.Link()
 		nic, err := s.pool.NIC()
@@ -119,13 +122,16 @@ func (s *Pool) startServers(ctx context.Context) error {
 		}
 		config.Gaps = s.o.Gaps
 		m := s.pool.Server(i)
-		so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true, Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout}, Name: s.pool.ServerName(i), Models: s.pool.Models(), Engine: config,
+		so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true,
+			Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout},
+			Name: s.pool.ServerName(i), Models: s.pool.Models(), Engine: config,
 			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
 		setHardware(s.pool, m, &so)
 		so.Listen = fixed(s.o.Scenario.Ports.Servers, s.first+i, "")
 		if s.places != nil {
-			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also, s.places.pods[i].side
+			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also,
+				s.places.pods[i].side
 			if so.KVRole = connector.RoleConsumer; s.pool.Prefills(i) {
 				so.KVRole = connector.RoleProducer
 			}

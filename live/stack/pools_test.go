@@ -92,7 +92,8 @@ func TestBodyBasedRouting(t *testing.T) {
 	}
 	r := start(t, s, nil)
 	body := func(model string, n int) string {
-		return fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"max_tokens":2,"model":%q}`, strings.Repeat("x", n), model)
+		return fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"max_tokens":2,"model":%q}`,
+			strings.Repeat("x", n), model)
 	}
 	for _, model := range []string{"m", "sql", "coder", "coder-latest"} {
 		for _, n := range []int{1, 1 << 10, 60_000, 1 << 16, 1 << 20, 3 << 20} {
@@ -101,7 +102,8 @@ func TestBodyBasedRouting(t *testing.T) {
 				want = 400 // longer than maxModelLen
 			}
 			// Who claims another model by header is not believed.
-			if a := r.post(chatPath, body(model, n), "x-gateway-base-model-name", "coder", "x-gateway-model-name", "coder"); a.status != want || a.err != nil {
+			if a := r.post(chatPath, body(model, n), "x-gateway-base-model-name", "coder", "x-gateway-model-name",
+				"coder"); a.status != want || a.err != nil {
 				t.Errorf("%s, %d bytes: %d %v %.200s", model, n, a.status, a.err, a.body)
 			}
 		}
@@ -122,7 +124,8 @@ func TestBodyBasedRouting(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if a := do(r.request(ctx, http.MethodGet, "/v1/models", "", "x-gateway-base-model-name", "coder")); a.status != 200 || strings.Contains(a.body, "coder") {
+	if a := do(r.request(ctx, http.MethodGet, "/v1/models", "", "x-gateway-base-model-name",
+		"coder")); a.status != 200 || strings.Contains(a.body, "coder") {
 		t.Errorf("who asks without a body is led by a header of their own: %d %s", a.status, a.body)
 	}
 	for _, p := range r.Stack.Pools {
@@ -138,10 +141,14 @@ func TestBodyBasedRouting(t *testing.T) {
 func TestRestartedPickerLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, pool, server, down, want string }{
-		{"held", "flow: held", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "6s", "[unavailable unavailable completed]"},
-		{"plain", "flow: plain", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "6s", "[unavailable unavailable completed]"},
-		{"it takes its time", "flow: plain, epp: {serviceTime: 2s}", "prefill: 1ms, interTokenLatency: 1ms, outputTokens: 3", "6s", "[unavailable unavailable completed]"},
-		{"the answer is under way", "flow: plain", "prefill: 1ms, interTokenLatency: 200ms, outputTokens: 10", "6s", "[broken unavailable completed]"},
+		{"held", "flow: held", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "6s",
+			"[unavailable unavailable completed]"},
+		{"plain", "flow: plain", "prefill: 2s, interTokenLatency: 1ms, outputTokens: 3", "6s",
+			"[unavailable unavailable completed]"},
+		{"it takes its time", "flow: plain, epp: {serviceTime: 2s}",
+			"prefill: 1ms, interTokenLatency: 1ms, outputTokens: 3", "6s", "[unavailable unavailable completed]"},
+		{"the answer is under way", "flow: plain", "prefill: 1ms, interTokenLatency: 200ms, outputTokens: 10", "6s",
+			"[broken unavailable completed]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +202,8 @@ workload: {requests: 360, rate: 30, arrivals: constant}
 				}
 				return n, well
 			}; ctx.Err() == nil; pause.For(ctx, 20*time.Millisecond) {
-				if n, well := ended(); step == flow.IncidentBegan && n >= 40 || step == flow.IncidentEnded && well >= 15 {
+				if n, well := ended(); step == flow.IncidentBegan && n >= 40 || step == flow.IncidentEnded &&
+					well >= 15 {
 					return
 				}
 			}
@@ -231,7 +239,8 @@ workload: {requests: 360, rate: 30, arrivals: constant}
 			t.Errorf("%s %d requests of 360 got a 503, and %d broke off", name, unavailable, broken)
 		}
 		// What a picker got before it died may be recorded late in wall time.
-		if asked[0]["pool-epp-1"] == 0 || asked[1]["pool-epp-0"] == 0 || asked[1]["pool-epp-1"] > 20 || asked[2]["pool-epp-1"] == 0 || asked[2]["pool-epp-0"] == 0 {
+		if asked[0]["pool-epp-1"] == 0 || asked[1]["pool-epp-0"] == 0 || asked[1]["pool-epp-1"] > 20 ||
+			asked[2]["pool-epp-1"] == 0 || asked[2]["pool-epp-0"] == 0 {
 			t.Errorf("%s the pickers were asked %v", name, asked)
 		}
 	}
@@ -316,7 +325,8 @@ workload: {requests: 6, prompt: {characters: 2000, shared: {groups: 2, character
 			got = r.Stack.CheckKV(context.Background())
 		}
 		for i, c := range got {
-			if want := fmt.Sprintf("precise-prefix-cache-producer of pool-epp-%d", i); c.Index != want || c.Blocks == 0 || c.Missing+c.Extra > 0 {
+			if want := fmt.Sprintf("precise-prefix-cache-producer of pool-epp-%d", i); c.Index != want ||
+				c.Blocks == 0 || c.Missing+c.Extra > 0 {
 				t.Errorf("%s %+v, expected all blocks in %s", name, c, want)
 			}
 		}
@@ -329,7 +339,9 @@ workload: {requests: 6, prompt: {characters: 2000, shared: {groups: 2, character
 // A body that trickles is not waited for by the router for longer than by a picker.
 func TestSlowBodyBeforeRouting(t *testing.T) {
 	t.Parallel()
-	s, err := scenario.Parse("test.yaml", []byte(strings.ReplaceAll(strings.Replace(twoPools, "epp: {replicas: 2}", "epp: {bodyIdleTimeout: 3s}", 1), "    servedModelNames: [coder-latest]", "    epp: {bodyIdleTimeout: 3s}")))
+	s, err := scenario.Parse("test.yaml",
+		[]byte(strings.ReplaceAll(strings.Replace(twoPools, "epp: {replicas: 2}", "epp: {bodyIdleTimeout: 3s}", 1),
+			"    servedModelNames: [coder-latest]", "    epp: {bodyIdleTimeout: 3s}")))
 	if err != nil {
 		t.Fatal(err)
 	}

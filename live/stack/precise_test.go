@@ -17,9 +17,12 @@ import (
 var preciseApart = strings.NewReplacer(
 	"replicas: 1\n", "replicas: 2\n",
 	"prefillReplicas: 1", "prefillReplicas: 2",
-	"{type: precise-prefix-cache-producer, ", "{type: precise-prefix-cache-producer, name: approx-prefix-cache-producer, ",
-	"extractors: [{pluginRef: precise-prefix-cache-producer}]", "extractors: [{pluginRef: approx-prefix-cache-producer}]",
-	"prefixMatchInfoProducerName: precise-prefix-cache-producer", "prefixMatchInfoProducerName: approx-prefix-cache-producer",
+	"{type: precise-prefix-cache-producer, ",
+	"{type: precise-prefix-cache-producer, name: approx-prefix-cache-producer, ",
+	"extractors: [{pluginRef: precise-prefix-cache-producer}]",
+	"extractors: [{pluginRef: approx-prefix-cache-producer}]",
+	"prefixMatchInfoProducerName: precise-prefix-cache-producer",
+	"prefixMatchInfoProducerName: approx-prefix-cache-producer",
 ).Replace(indexed)
 
 // route is where a request went.
@@ -94,7 +97,8 @@ func TestPreciseChoosesPrefillerAndDecoder(t *testing.T) {
 		union()
 	}
 	held := r.checkKV()[0]
-	if held.Pods < 2 || !slices.ContainsFunc(r.engineBlocks()[2:], nonEmpty) || !slices.ContainsFunc(r.engineBlocks()[:2], nonEmpty) {
+	if held.Pods < 2 || !slices.ContainsFunc(r.engineBlocks()[2:], nonEmpty) ||
+		!slices.ContainsFunc(r.engineBlocks()[:2], nonEmpty) {
 		t.Errorf("prefill and decode servers should both hold blocks: %+v", held)
 	}
 

@@ -20,12 +20,14 @@ func (s *Pool) startPredictor(context.Context) error {
 		return nil
 	}
 	var err error
-	s.Predictor, err = predictor.Start(predictor.Options{Training: anyPort, Prediction: []string{anyPort}, Machine: p.Machine(s.o.Scenario.Seed), Fit: s.o.Fit, Now: s.Now, Log: s.o.Log,
-		Trained: func(at machine.Time, st core.Status) {
-			if s.o.Recorder != nil {
-				s.o.Recorder.Record(st.Event(at))
-			}
-		}})
+	s.Predictor, err = predictor.Start(
+		predictor.Options{Training: anyPort, Prediction: []string{anyPort}, Machine: p.Machine(s.o.Scenario.Seed),
+			Fit: s.o.Fit, Now: s.Now, Log: s.o.Log,
+			Trained: func(at machine.Time, st core.Status) {
+				if s.o.Recorder != nil {
+					s.o.Recorder.Record(st.Event(at))
+				}
+			}})
 	if err == nil {
 		s.o.Log.Info("the latency predictor serves", "where", s.Predictor.String())
 	}

@@ -30,8 +30,12 @@ plugins:
 func leaves(_ context.Context, f core.Fit) core.Fitted {
 	out := core.Fitted{Number: f.Number, Library: "leaves", Models: map[core.Name][]byte{}}
 	for _, set := range f.Sets {
-		out.Models[set.Name] = fmt.Appendf(nil, `{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[-1],"right_children":[-1],"split_indices":[0],`+
-			`"split_conditions":[7],"default_left":[0],"split_type":[0]}]}},"learner_model_param":{"base_score":"[0]","num_feature":"%d"},"objective":{"name":"reg:squarederror"}}}`, len(set.Columns))
+		out.Models[set.Name] = fmt.Appendf(nil,
+			`{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[-1],`+
+				`"right_children":[-1],"split_indices":[0],`+
+				`"split_conditions":[7],"default_left":[0],"split_type":[0]}]}},`+
+				`"learner_model_param":{"base_score":"[0]","num_feature":"%d"},`+
+				`"objective":{"name":"reg:squarederror"}}}`, len(set.Columns))
 	}
 	return out
 }
@@ -109,7 +113,8 @@ func TestPredictorLost(t *testing.T) {
 	without := func(what, why string) {
 		t.Helper()
 		_, before, _ := tally.counts("")
-		r.until("requests while it is "+what, func() bool { _, n, failed := tally.counts(why); return n >= before+10 && failed >= 10 })
+		r.until("requests while it is "+what,
+			func() bool { _, n, failed := tally.counts(why); return n >= before+10 && failed >= 10 })
 	}
 	without("gone", "connection refused")
 	for _, c := range []struct {
@@ -136,7 +141,9 @@ func TestPredictorLost(t *testing.T) {
 		<-served
 	}
 
-	again, err := predictor.Start(predictor.Options{Training: training, Prediction: []string{prediction}, Machine: s.Pools[0].Predictor.Machine(1), Fit: leaves})
+	again, err := predictor.Start(
+		predictor.Options{Training: training, Prediction: []string{prediction},
+			Machine: s.Pools[0].Predictor.Machine(1), Fit: leaves})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,9 @@ func TestRefusalsLiveAsVirtual(t *testing.T) {
 // the same steps in both times, and the next in the queue is none of them.
 func TestLeavingTheQueueLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	live, played := liveAsVirtual(t, oneAtATime("8s", "", "60s")+"workload: {requests: 3, rate: 5, concurrency: 3, leaving: {requests: [2], after: 3s}}")
+	live, played := liveAsVirtual(t,
+		oneAtATime("8s", "", "60s")+
+			"workload: {requests: 3, rate: 5, concurrency: 3, leaving: {requests: [2], after: 3s}}")
 	a, b := ended(live), ended(played)
 	if d := cmp.Diff(a, b); d != "" {
 		t.Errorf("live (-) and virtual (+) differ: %s", d)
@@ -143,7 +145,8 @@ var restarts = regexp.MustCompile(`, \d+ restarts\)`)
 // A client's own limits are told by the same words in both times.
 func TestGivingUpLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	for _, load := range []string{"{requests: 2, timeout: 3s}", "{requests: 2, leaving: {requests: [1, 2], after: 3s}}"} {
+	for _, load := range []string{"{requests: 2, timeout: 3s}",
+		"{requests: 2, leaving: {requests: [1, 2], after: 3s}}"} {
 		t.Run(load, func(t *testing.T) {
 			t.Parallel()
 			live, played := liveAsVirtual(t, `

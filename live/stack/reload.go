@@ -66,5 +66,6 @@ func (s *Pool) configIn(file string) ([]byte, error) {
 			return p.EPP.Config.Text, nil
 		}
 	}
-	return nil, fmt.Errorf("%s has no picker configuration of pool %s any more; expected pools[].epp.config", file, s.pool.Name)
+	return nil, fmt.Errorf("%s has no picker configuration of pool %s any more; expected pools[].epp.config", file,
+		s.pool.Name)
 }

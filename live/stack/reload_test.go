@@ -114,7 +114,8 @@ func TestConfigurationIsEditedInARun(t *testing.T) {
 				t.Errorf("%d decisions of 400 requests", n)
 			}
 			if _, finished := r.found(); finished != 400 || r.rec.count(flow.Client, flow.LastTokenReceived) != 400 {
-				t.Errorf("%d of 400 requests finished, %d whole", finished, r.rec.count(flow.Client, flow.LastTokenReceived))
+				t.Errorf("%d of 400 requests finished, %d whole", finished,
+					r.rec.count(flow.Client, flow.LastTokenReceived))
 			}
 			r.idle()
 		})

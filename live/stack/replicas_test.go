@@ -46,7 +46,8 @@ func startReplicated(t *testing.T, n int, hold stream.Config, s *scenario.Scenar
 			if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			r.config = []byte(strings.Replace(scored, "plugins:\n", "plugins:\n- {name: files, type: file-discovery, parameters: {path: "+path+"}}\n", 1) +
+			r.config = []byte(strings.Replace(scored, "plugins:\n",
+				"plugins:\n- {name: files, type: file-discovery, parameters: {path: "+path+"}}\n", 1) +
 				"dataLayer: {discovery: {pluginRef: files}}\n")
 			c.Pools[0].Picker.Addresses = nil
 			for range n {
@@ -62,8 +63,9 @@ func startReplicated(t *testing.T, n int, hold stream.Config, s *scenario.Scenar
 func (r *replicated) startPicker(t *testing.T, address string, hold stream.Config) *epp.Standalone {
 	t.Helper()
 	hold.MaxBodyBytes = 1 << 20
-	p, err := epp.StartStandalone(epp.StandaloneOptions{Config: r.config, ConfigName: "epp.yaml", PoolName: "pool", Address: address,
-		MetricsAddress: "127.0.0.1:0", History: 100, Hold: hold, Log: slog.New(slog.DiscardHandler)})
+	p, err := epp.StartStandalone(
+		epp.StandaloneOptions{Config: r.config, ConfigName: "epp.yaml", PoolName: "pool", Address: address,
+			MetricsAddress: "127.0.0.1:0", History: 100, Hold: hold, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +91,11 @@ func served(p *epp.Standalone) int { return len(p.Picking().Decisions("", 1000))
 // prompt before is slower with it, never wrong.
 func TestReplicasOfThePicker(t *testing.T) {
 	t.Parallel()
-	r := startReplicated(t, 2, stream.Config{}, quick(func(s *scenario.Scenario) { s.Pools[0].Flow = scenario.Plain; s.Pools[0].Replicas = 3 }))
+	r := startReplicated(t, 2, stream.Config{},
+		quick(func(s *scenario.Scenario) { s.Pools[0].Flow = scenario.Plain; s.Pools[0].Replicas = 3 }))
 	r.until("both pickers have decided", func() bool {
-		if a := r.post("/v1/chat/completions", longPrompt("shared"), picker.HeaderExplain, "true"); a.status != 200 || a.head.Get("x-selected-pod") == "" {
+		if a := r.post("/v1/chat/completions", longPrompt("shared"), picker.HeaderExplain, "true"); a.status != 200 ||
+			a.head.Get("x-selected-pod") == "" {
 			t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 		}
 		return served(r.pickers[0]) > 1 && served(r.pickers[1]) > 1
@@ -101,12 +105,14 @@ func TestReplicasOfThePicker(t *testing.T) {
 		first, last := list[len(list)-1], list[0]
 		prefix := func(e *picker.Explanation) (best float64) {
 			for _, row := range e.Profiles[0].Endpoints {
-				best = max(best, row.Raw[slices.IndexFunc(e.Profiles[0].Scorers, func(s picker.ExplainedScorer) bool { return s.Name == "prefix-cache-scorer" })])
+				best = max(best, row.Raw[slices.IndexFunc(e.Profiles[0].Scorers,
+					func(s picker.ExplainedScorer) bool { return s.Name == "prefix-cache-scorer" })])
 			}
 			return best
 		}
 		if prefix(first) != 0 || prefix(last) != 1 || first.Destination == "" {
-			t.Errorf("picker %d: its first sight of the prompt scores %v, its last %v; want 0 and 1", i, prefix(first), prefix(last))
+			t.Errorf("picker %d: its first sight of the prompt scores %v, its last %v; want 0 and 1", i, prefix(first),
+				prefix(last))
 		}
 	}
 	r.idle()

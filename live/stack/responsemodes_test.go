@@ -13,10 +13,15 @@ import (
 // Envoy: the client gets a 504, or with FailOpen any server's answer.
 func TestProcessingTimeoutLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[string][]string{"FailClose": {"completed", "completed", "timed_out", "timed_out"}, "FailOpen": {"completed", "completed", "completed", "completed"}} {
+	for mode, want := range map[string][]string{"FailClose": {"completed", "completed", "timed_out", "timed_out"},
+		"FailOpen": {"completed", "completed", "completed", "completed"}} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			live, played := liveAsVirtual(t, oneAtATime("12s", "      bodyMode: BUFFERED\n      processingTimeout: 4s\n", "60s")+fmt.Sprintf("    replicas: 2\n    failureMode: %s\nworkload: {requests: 4, rate: 20, concurrency: 4}", mode), flow.EPP) // whether the picker hears first that Envoy is gone, or gives the request up first, is a race in wall time
+			// whether the picker hears first that Envoy is gone, or gives the request up first, is a race in wall time
+			live, played := liveAsVirtual(t,
+				oneAtATime("12s", "      bodyMode: BUFFERED\n      processingTimeout: 4s\n", "60s")+
+					fmt.Sprintf("    replicas: 2\n    failureMode: %s\nworkload: {requests: 4, rate: 20, "+
+						"concurrency: 4}", mode), flow.EPP)
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 				var got []string
 				for _, e := range events {
@@ -48,7 +53,8 @@ func TestResponseBodyModes(t *testing.T) {
 		request, response string
 		sees, whole       bool
 	}{
-		{"BUFFERED", "", false, false}, {"BUFFERED", "NONE", false, false}, {"BUFFERED", "STREAMED", true, false}, {"BUFFERED", "BUFFERED", true, true},
+		{"BUFFERED", "", false, false}, {"BUFFERED", "NONE", false, false}, {"BUFFERED", "STREAMED", true, false},
+		{"BUFFERED", "BUFFERED", true, true},
 		{"FULL_DUPLEX_STREAMED", "BUFFERED", true, true}, {"FULL_DUPLEX_STREAMED", "STREAMED", true, false},
 	} {
 		t.Run(c.request+" "+c.response, func(t *testing.T) {
@@ -78,7 +84,8 @@ workload: {requests: 1, bodyFields: '{"stream_options": {"include_usage": true}}
 			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
 				at := map[flow.Step]flow.Event{}
 				for _, e := range events {
-					if e.Hop == flow.Client || e.Hop == flow.EPP && e.Step == flow.FirstTokenSeen || e.Hop == flow.Server && e.Step == flow.LastTokenSent {
+					if e.Hop == flow.Client || e.Hop == flow.EPP && e.Step == flow.FirstTokenSeen ||
+						e.Hop == flow.Server && e.Step == flow.LastTokenSent {
 						at[e.Step] = e
 					}
 				}
@@ -87,7 +94,8 @@ workload: {requests: 1, bodyFields: '{"stream_options": {"include_usage": true}}
 				}
 				whole := at[flow.FirstTokenReceived].Time >= at[flow.LastTokenSent].Time
 				if when == "live" && !c.whole { // where somebody may be late
-					whole = at[flow.FirstTokenReceived].Details.Get("bytes") == at[flow.LastTokenReceived].Details.Get("bytes")
+					whole = at[flow.FirstTokenReceived].Details.Get("bytes") == at[flow.LastTokenReceived].Details.Get(
+						"bytes")
 				}
 				if whole != c.whole {
 					t.Errorf("%s: the client has the first token only with the last: %v", when, whole)
@@ -100,7 +108,9 @@ workload: {requests: 1, bodyFields: '{"stream_options": {"include_usage": true}}
 			r := start(t, s, nil)
 			r.load()
 			page := r.page("http://" + r.Picker.MetricsAddr())
-			for _, name := range []string{"llm_d_epp_request_output_tokens_sum{", "inference_objective_output_tokens_sum{", "inference_objective_input_tokens_sum{", "inference_objective_prompt_cached_tokens_sum{",
+			for _, name := range []string{"llm_d_epp_request_output_tokens_sum{",
+				"inference_objective_output_tokens_sum{", "inference_objective_input_tokens_sum{",
+				"inference_objective_prompt_cached_tokens_sum{",
 				"llm_d_epp_response_size_bytes_count{"} {
 				if strings.Contains(page, "\n"+name) != c.sees {
 					t.Errorf("%s on the page: %v", name, !c.sees)

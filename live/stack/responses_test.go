@@ -20,7 +20,8 @@ func TestResponsesThroughReplicas(t *testing.T) {
 	plain := func(s *scenario.Scenario) { s.Pools[0].Flow = scenario.Plain }
 	sessions := func(s *scenario.Scenario) {
 		plain(s)
-		s.Pools[0].EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte(`plugins: [{type: single-profile-handler}, {type: session-affinity-filter, parameters: {strategy: session_id}}, {type: round-robin-picker}]
+		s.Pools[0].EPP.Config = scenario.PickerConfig{File: "epp.yaml",
+			Text: []byte(`plugins: [{type: single-profile-handler}, {type: session-affinity-filter, parameters: {strategy: session_id}}, {type: round-robin-picker}]
 schedulingProfiles: [{name: default, plugins: [{pluginRef: session-affinity-filter}, {pluginRef: round-robin-picker}]}]`)}
 	}
 	for name, c := range map[string]struct {
@@ -66,7 +67,8 @@ schedulingProfiles: [{name: default, plugins: [{pluginRef: session-affinity-filt
 					switch a, ok := ask(); {
 					case ok:
 						found++
-					case a.status == 404 && strings.Contains(a.body, "not found") && strings.Contains(a.body, "another server"):
+					case a.status == 404 && strings.Contains(a.body, "not found") &&
+						strings.Contains(a.body, "another server"):
 						elsewhere++
 					default:
 						t.Errorf("%s: %d %s", what, a.status, a.body)

@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	if code == 0 {
-		if err := goleak.Find(goleak.IgnoreTopFunction("github.com/windtunnel/windtunnel/internal/child.startChildren")); err != nil {
+		if err := goleak.Find(goleak.IgnoreTopFunction(
+			"github.com/windtunnel/windtunnel/internal/child.startChildren")); err != nil {
 			println("goroutines outlive the stacks:", err.Error())
 			code = 1
 		}

@@ -28,13 +28,16 @@ func (s *Pool) startSidecars(context.Context) error {
 	}
 	s.workers = slices.Clone(s.Endpoints)
 	for i := range s.pool.Decoders() {
-		o := sidecar.Options{Listen: s.places.pods[i].front, Decoder: s.Endpoints[i], Disagg: s.pool.SidecarConfig(), DecoderHealth: true,
-			SessionCache: s.pool.Disaggregation.SessionCache, Protect: true, EndpointsFile: s.EndpointsFile(),
+		o := sidecar.Options{Listen: s.places.pods[i].front, Decoder: s.Endpoints[i], Disagg: s.pool.SidecarConfig(),
+			DecoderHealth: true,
+			SessionCache:  s.pool.Disaggregation.SessionCache, Protect: true, EndpointsFile: s.EndpointsFile(),
 			Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout},
-			Seed: s.o.Scenario.Seed + uint64(i) + 1, PodName: s.Names[i], Now: s.Now, Recorder: s.o.Recorder, Log: s.o.Log}
+			Seed: s.o.Scenario.Seed + uint64(i) + 1, PodName: s.Names[i], Now: s.Now, Recorder: s.o.Recorder,
+			Log: s.o.Log}
 		o.Disagg.Trace = s.o.Trace
 		if s.pool.Sidecar == scenario.DynamoSidecar {
-			o.Disagg.Frontend = &disagg.Frontend{Reader: s.Fleet.Servers()[i].Reader(), Worker: s.worker, Epoch: s.origin.Unix()}
+			o.Disagg.Frontend = &disagg.Frontend{Reader: s.Fleet.Servers()[i].Reader(), Worker: s.worker,
+				Epoch: s.origin.Unix()}
 			if s.pool.Dynamo.Frontend == scenario.GraphFrontend {
 				o.Disagg.Frontend.Router = router{s}
 			}

@@ -162,10 +162,14 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		return nil, errors.New("stack: expected a pool, the scenario has none")
 	}
 	if len(o.Scenario.Pools) > 1 && o.EPP.given() {
-		return nil, &ConfigError{fmt.Errorf("the scenario has %d pools, and somebody else's endpoint picker stands for that of one; expected one pool with --epp or --epp-command", len(o.Scenario.Pools))}
+		return nil, &ConfigError{
+			fmt.Errorf("the scenario has %d pools, and somebody else's endpoint picker stands for that of one; "+
+				"expected one pool with --epp or --epp-command", len(o.Scenario.Pools))}
 	}
 	if !o.Scenario.Pools[0].Picked() && o.EPP.given() {
-		return nil, &ConfigError{errors.New("the scenario's pool has no endpoint picker (epp.replicas 0), and somebody else's is given; expected one or the other")}
+		return nil, &ConfigError{
+			errors.New("the scenario's pool has no endpoint picker (epp.replicas 0), and somebody else's is given; " +
+				"expected one or the other")}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -239,7 +243,8 @@ func checkDescriptors(s *scenario.Scenario) error {
 func (s *run) Now() machine.Time { return machine.FromDuration(time.Since(s.origin)) }
 
 // responseModes are Envoy's modes of a scenario's.
-var responseModes = map[scenario.ResponseBodyMode]envoy.Mode{scenario.ResponseFullDuplex: envoy.FullDuplex, scenario.ResponseStreamed: envoy.Streamed,
+var responseModes = map[scenario.ResponseBodyMode]envoy.Mode{scenario.ResponseFullDuplex: envoy.FullDuplex,
+	scenario.ResponseStreamed: envoy.Streamed,
 	scenario.ResponseBuffered: envoy.Buffered, scenario.ResponseUnseen: envoy.HeadersOnly}
 
 // Listening is where the pickers and the model servers of a pool listen.
@@ -247,7 +252,8 @@ type Listening struct{ Pickers, Endpoints []string }
 
 // processor is how Envoy asks a pool's pickers.
 func processor(p *scenario.Pool, addresses []string) envoy.Processor {
-	x := envoy.Processor{Addresses: addresses, Responses: responseModes[p.EPP.Responses()], MessageTimeout: p.EPP.ProcessingTimeout}
+	x := envoy.Processor{Addresses: addresses, Responses: responseModes[p.EPP.Responses()],
+		MessageTimeout: p.EPP.ProcessingTimeout}
 	if p.EPP.BodyMode == scenario.Buffered {
 		x.Mode = envoy.Buffered
 	}
@@ -276,9 +282,11 @@ func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string)
 		c.Pools = append(c.Pools, pool)
 		c.Limits.BodyBytes = max(c.Limits.BodyBytes, int(p.EPP.MaxBodyBytes))
 		if len(sc.Pools) > 1 {
-			c.Routes = append(c.Routes, envoy.Route{Headers: map[string]string{core.HeaderBaseModel: p.Model}, Pool: p.Name})
+			c.Routes = append(c.Routes,
+				envoy.Route{Headers: map[string]string{core.HeaderBaseModel: p.Model}, Pool: p.Name})
 		}
-		c.Limits.BodyTime, c.Limits.Hold = max(c.Limits.BodyTime, p.EPP.BodyTimeout), max(c.Limits.Hold, p.EPP.HoldLimit)
+		c.Limits.BodyTime, c.Limits.Hold = max(c.Limits.BodyTime, p.EPP.BodyTimeout),
+			max(c.Limits.Hold, p.EPP.HoldLimit)
 	}
 	if len(sc.Pools) > 1 { // what names no model goes to the first
 		c.BodyRouter = &envoy.Processor{Addresses: []string{router}, Responses: envoy.HeadersOnly}
@@ -293,7 +301,9 @@ func (s *Stack) startRouter(context.Context) (err error) {
 		return nil
 	}
 	if len(s.Pools) > 1 {
-		s.Router, err = bbr.Start(bbr.Options{Address: anyPort, Router: core.Closed(s.o.Scenario.Routes().Find), Stream: s.o.Scenario.RouterStream(), Now: s.Now})
+		s.Router, err = bbr.Start(
+			bbr.Options{Address: anyPort, Router: core.Closed(s.o.Scenario.Routes().Find),
+				Stream: s.o.Scenario.RouterStream(), Now: s.Now})
 	}
 	return err
 }
@@ -353,7 +363,8 @@ func (s *Stack) Load(ctx context.Context) error {
 // send sends a scenario's workload through the stack.
 func (s *Stack) send(ctx context.Context, sc *scenario.Scenario) error {
 	w := &sc.Workload
-	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP == scenario.HTTP2, Chunked: w.ChunkedUpload, Timeout: w.Timeout,
+	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP == scenario.HTTP2, Chunked: w.ChunkedUpload,
+		Timeout:  w.Timeout,
 		Requests: w.Requests, Concurrency: w.Concurrency, Workload: sc.Generator(), Recorder: s.o.Recorder, Now: s.Now,
 		Connections: 1 + w.Concurrency/80, Trace: s.o.ClientTrace}
 	if !s.o.EPP.given() {
@@ -391,7 +402,8 @@ func (s *Stack) gatewayEnded() error {
 	if err := s.Gateway.Wait(); err != nil {
 		return err
 	}
-	return &envoy.Error{Kind: envoy.StartFailed, Message: "Envoy was stopped by somebody else", Log: s.Gateway.LogPath()}
+	return &envoy.Error{Kind: envoy.StartFailed, Message: "Envoy was stopped by somebody else",
+		Log: s.Gateway.LogPath()}
 }
 
 func (s *Stack) stop(ctx context.Context) error {

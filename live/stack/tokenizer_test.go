@@ -59,7 +59,8 @@ func TestTokenizerLiveAsVirtual(t *testing.T) {
 			live := r.load()
 			r.settled()
 			var played []flow.Event
-			if err := virtual.Run(withTokenizer(t, more), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+			if err := virtual.Run(withTokenizer(t, more), flow.Func(func(e flow.Event) { played = append(played, e) }),
+				nil); err != nil {
 				t.Fatal(err)
 			}
 			said := func(events []flow.Event) map[string][]any {
@@ -95,7 +96,9 @@ func TestClientsCountAsServers(t *testing.T) {
 			var prompts, answers, chunks, requests int
 			for i := range 8 {
 				content := strings.Repeat(fmt.Sprintf("How much is %d times seven? ", i), 10+i)
-				a := r.post("/v1/chat/completions", fmt.Sprintf(`{"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":%d,"ignore_eos":true,"messages":[{"role":"user","content":%q}]}`, 5+3*i, content))
+				a := r.post("/v1/chat/completions",
+					fmt.Sprintf(`{"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":%d,`+
+						`"ignore_eos":true,"messages":[{"role":"user","content":%q}]}`, 5+3*i, content))
 				if a.status != 200 {
 					t.Fatalf("%+v", a)
 				}
@@ -140,8 +143,11 @@ func TestClientsCountAsServers(t *testing.T) {
 				series string
 				want   int
 			}{
-				{"vllm:prompt_tokens_total", prompts}, {"vllm:request_prompt_tokens_sum", prompts}, {"vllm:generation_tokens_total", answers}, {"vllm:request_generation_tokens_sum", answers},
-				{"vllm:time_to_first_token_seconds_count", requests}, {"vllm:e2e_request_latency_seconds_count", requests}, {"vllm:inter_token_latency_seconds_count", answers - requests},
+				{"vllm:prompt_tokens_total", prompts}, {"vllm:request_prompt_tokens_sum", prompts},
+				{"vllm:generation_tokens_total", answers}, {"vllm:request_generation_tokens_sum", answers},
+				{"vllm:time_to_first_token_seconds_count", requests},
+				{"vllm:e2e_request_latency_seconds_count", requests},
+				{"vllm:inter_token_latency_seconds_count", answers - requests},
 			} {
 				if got := int(sum(c.series)); got != c.want {
 					t.Errorf("%s is %d, clients counted %d", c.series, got, c.want)

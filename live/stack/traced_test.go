@@ -38,11 +38,13 @@ func TestTraceReachesForeignServers(t *testing.T) {
 					mu.Unlock()
 				}
 				w.Header().Set("Content-Type", "application/json")
-				_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`))
+				_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":1,` +
+					`"completion_tokens":1}}`))
 			}))
 			t.Cleanup(server.Close)
 			s := quick(func(s *scenario.Scenario) {
-				s.Pools[0].Flow, s.Pools[0].Endpoints = scenario.Plain, []string{strings.TrimPrefix(server.URL, "http://")}
+				s.Pools[0].Flow, s.Pools[0].Endpoints = scenario.Plain,
+					[]string{strings.TrimPrefix(server.URL, "http://")}
 				s.Workload.Requests, s.Workload.Stream = 2, false
 			})
 			ids := &tracing.IDs{Salt: 3, Share: 1}
@@ -75,7 +77,8 @@ func TestTraceReachesForeignServers(t *testing.T) {
 			for request, traceparent := range got {
 				want := ""
 				if c.key != "" {
-					want = tracing.Context{Trace: ids.Trace(request, tracing.Client), Span: ids.Span(request, c.key), Sampled: true}.String()
+					want = tracing.Context{Trace: ids.Trace(request, tracing.Client), Span: ids.Span(request, c.key),
+						Sampled: true}.String()
 				}
 				if traceparent != want {
 					t.Errorf("%s came with %q, want %q", request, traceparent, want)

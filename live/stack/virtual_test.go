@@ -99,7 +99,8 @@ func momentsOf(played []flow.Event, live *recording) func(context.Context, flow.
 			for k, n := range want {
 				reached = reached && have[k] >= n
 			}
-			sent := kind{flow.Client, flow.RequestSent} // of more requests than then it is later, whatever became of them
+			// of more requests than then it is later, whatever became of them
+			sent := kind{flow.Client, flow.RequestSent}
 			reached = reached || have[sent] > want[sent]
 		}
 	}
@@ -111,7 +112,8 @@ func momentsOf(played []flow.Event, live *recording) func(context.Context, flow.
 func TestFaultsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"held", "plain"} {
-		for _, fault := range []string{"refuse", "reset", "die-in-prefill", "status=503", "status=429", "status=204", "no-body", "stall", "stall=1", "stall=2", "delay=50ms", "end-before-part2"} {
+		for _, fault := range []string{"refuse", "reset", "die-in-prefill", "status=503", "status=429", "status=204",
+			"no-body", "stall", "stall=1", "stall=2", "delay=50ms", "end-before-part2"} {
 			t.Run(kind+" "+fault, func(t *testing.T) {
 				t.Parallel()
 				liveAsVirtual(t, fmt.Sprintf(`
@@ -186,27 +188,37 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "nothing goes wrong"},
 		{name: "not streamed", load: ", stream: false"},
 		{name: "the prefill pod dies in its prefill", server: faulty("die-in-prefill", prefill)},
-		{name: "it dies and decode does it all", disagg: ", onPrefillFailure: local", server: faulty("die-in-prefill", prefill)},
+		{name: "it dies and decode does it all", disagg: ", onPrefillFailure: local",
+			server: faulty("die-in-prefill", prefill)},
 		{name: "it dies and is tried again", disagg: ", prefillRetries: 1", server: faulty("die-in-prefill", prefill)},
 		{name: "the prefill pod refuses", server: faulty("status=503", prefill)},
 		{name: "the decode pod dies after the prefill", server: faulty("reset", decode)},
 		{name: "the decode pod refuses", server: faulty("status=500", decode)},
 		{name: "the blocks are gone", hold: "3s", server: faulty("delay=6s", decode)},
 		{name: "the transfer fails", server: faulty("lose-kv", decode)},
-		{name: "the transfer fails and the prompt is computed again", disagg: ", onTransferFailure: recompute", server: faulty("lose-kv", decode)},
+		{name: "the transfer fails and the prompt is computed again", disagg: ", onTransferFailure: recompute",
+			server: faulty("lose-kv", decode)},
 		{name: "the prefill pod stalls", server: faulty("stall", prefill)},
 		{name: "the client leaves the prefill leg", prefill: "6s", load: ", leaving: {requests: [2], after: 3s}"},
-		{name: "the client leaves the decode leg", server: faulty("stall=2", decode), load: ", leaving: {requests: [2], after: 3s}"},
-		{name: "the sidecar restarts in the prefill leg", prefill: "2500ms", load: ", conversations: {turns: 3, thinkTime: 500ms}", pool: "    incidents: [{at: 1500ms, what: restart-sidecar, server: 0}]"},
-		{name: "the prefill engine crashes", prefill: "2500ms", load: ", conversations: {turns: 3, thinkTime: 1s}", pool: "    incidents: [{at: 1500ms, what: crash, server: 1, for: 100ms}]"},
+		{name: "the client leaves the decode leg", server: faulty("stall=2", decode),
+			load: ", leaving: {requests: [2], after: 3s}"},
+		{name: "the sidecar restarts in the prefill leg", prefill: "2500ms",
+			load: ", conversations: {turns: 3, thinkTime: 500ms}",
+			pool: "    incidents: [{at: 1500ms, what: restart-sidecar, server: 0}]"},
+		{name: "the prefill engine crashes", prefill: "2500ms", load: ", conversations: {turns: 3, thinkTime: 1s}",
+			pool: "    incidents: [{at: 1500ms, what: crash, server: 1, for: 100ms}]"},
 		{name: "nixl v1", disagg: ", connector: nixl"},
 		{name: "shared storage", disagg: ", connector: shared-storage"},
-		{name: "an external cache and conversations", disagg: ", connector: lmcache", load: ", conversations: {turns: 3}"},
+		{name: "an external cache and conversations", disagg: ", connector: lmcache",
+			load: ", conversations: {turns: 3}"},
 		{name: "lmcache", disagg: ", connector: lmcache"},
 		{name: "pipelined over ethernet", disagg: ", pipelined: true, nic: ethernet-100, compressINT8: true"},
 		{name: "sessions", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3}"},
-		{name: "sessions by header", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3, sessionHeader: x-session-id}, stream: false"},
-		{name: "sessions and a restart", disagg: ", sessionCache: 10", load: ", conversations: {turns: 3, thinkTime: 2s}", pool: "    incidents: [{at: 1s, what: restart-sidecar, server: 0}]"},
+		{name: "sessions by header", disagg: ", sessionCache: 10",
+			load: ", conversations: {turns: 3, sessionHeader: x-session-id}, stream: false"},
+		{name: "sessions and a restart", disagg: ", sessionCache: 10",
+			load: ", conversations: {turns: 3, thinkTime: 2s}",
+			pool: "    incidents: [{at: 1s, what: restart-sidecar, server: 0}]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -216,8 +228,10 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 			if c.hold == "" {
 				c.hold = "5s" // longer than a busy machine takes between the legs
 			}
-			live, played := liveAsVirtual(t, fmt.Sprintf(apartText, c.hold, c.disagg, c.prefill, c.server, c.pool, c.load))
-			if a, b := fetched(live), fetched(played); a != b || c.name == "nothing goes wrong" && !strings.HasPrefix(a, "3 caches") {
+			live, played := liveAsVirtual(t,
+				fmt.Sprintf(apartText, c.hold, c.disagg, c.prefill, c.server, c.pool, c.load))
+			if a, b := fetched(live),
+				fetched(played); a != b || c.name == "nothing goes wrong" && !strings.HasPrefix(a, "3 caches") {
 				t.Errorf("live %s were fetched, virtually %s", a, b)
 			}
 		})
@@ -270,7 +284,8 @@ func TestTogetherLiveAsVirtual(t *testing.T) {
 			live := r.load()
 			r.settled()
 			var played []flow.Event
-			if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+			if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }),
+				nil); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(happened(live), happened(played)); d != "" {

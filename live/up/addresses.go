@@ -63,17 +63,23 @@ func (u *Up) Addresses() *Addresses {
 			if p.Table == nil {
 				scheme = "https"
 			}
-			a.Listeners = append(a.Listeners, ListenAddress{Gateway: g.Namespace + "/" + g.Name, Port: p.Number, URL: scheme + "://" + u.listen[portKey(g, p.Number)]})
+			a.Listeners = append(a.Listeners,
+				ListenAddress{Gateway: g.Namespace + "/" + g.Name, Port: p.Number,
+					URL: scheme + "://" + u.listen[portKey(g, p.Number)]})
 		}
 	}
 	for _, b := range u.program.Backends {
 		for _, x := range pickersOf(u.pickers, b) {
-			a.Pickers = append(a.Pickers, PickerAddress{b.Namespace + "/" + b.Name, x.name, x.server.Addr(), x.server.HealthAddr(), x.server.MetricsAddr()})
+			a.Pickers = append(a.Pickers,
+				PickerAddress{b.Namespace + "/" + b.Name, x.name, x.server.Addr(), x.server.HealthAddr(),
+					x.server.MetricsAddr()})
 		}
 	}
 	for _, r := range u.program.Routers {
 		for i := 0; u.routers[routerKey(r, i)] != nil; i++ {
-			a.Routers = append(a.Routers, RouterAddress{fmt.Sprintf("%s-%d", r.Workload.Name, i), r.Workload.Namespace, u.routers[routerKey(r, i)].Addr()})
+			a.Routers = append(a.Routers,
+				RouterAddress{fmt.Sprintf("%s-%d", r.Workload.Name, i), r.Workload.Namespace,
+					u.routers[routerKey(r, i)].Addr()})
 		}
 	}
 	for _, p := range sorted(u.pods) {

@@ -43,7 +43,9 @@ spec: {selector: {app: %[1]s}, ports: [{port: 8080, targetPort: 3000}]}
 
 // object writes one object as JSON, which is YAML too.
 func object(kind, name string, spec map[string]any) string {
-	text, err := json.Marshal(map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec})
+	text, err := json.Marshal(
+		map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+			"metadata": map[string]any{"name": name}, "spec": spec})
 	if err != nil {
 		panic(err)
 	}
@@ -54,9 +56,11 @@ type dict = map[string]any
 
 var (
 	hostnames  = []string{"", "example.com", "*.example.com", "a.example.com", "*.a.example.com", "other.org"}
-	askedHosts = []string{"example.com", "a.example.com", "b.example.com", "x.a.example.com", "x.b.example.com", "other.org", "none.org", "A.example.com", "example.com:8080"}
+	askedHosts = []string{"example.com", "a.example.com", "b.example.com", "x.a.example.com", "x.b.example.com",
+		"other.org", "none.org", "A.example.com", "example.com:8080"}
 	prefixes   = []string{"/", "/a", "/a/", "/a/b", "/ab", "/a/b/c", "/v1"}
-	askedPaths = []string{"/", "/a", "/a/", "/a/b", "/ab", "/abc", "/a/b/c", "/a/b/c/d", "/v1/x", "/v1/", "/zzz", "/a//b", "/a/./b", "/a/x/../b"}
+	askedPaths = []string{"/", "/a", "/a/", "/a/b", "/ab", "/abc", "/a/b/c", "/a/b/c/d", "/v1/x", "/v1/", "/zzz",
+		"/a//b", "/a/./b", "/a/x/../b"}
 	headerList = []string{"x-a", "x-b"}
 	values     = []string{"1", "2", "one two"}
 )
@@ -77,7 +81,8 @@ func drawMatch(t *rapid.T) dict {
 	case 2:
 		m["path"] = dict{"type": "Exact", "value": anyOf(t, "exact", prefixes)}
 	case 3:
-		m["path"] = dict{"type": "RegularExpression", "value": anyOf(t, "regex", []string{"/a.*", "/[a-z]+", "/v1/(x|y)", ".*c"})}
+		m["path"] = dict{"type": "RegularExpression",
+			"value": anyOf(t, "regex", []string{"/a.*", "/[a-z]+", "/v1/(x|y)", ".*c"})}
 	}
 	if chance(t, "method", 4) {
 		m["method"] = anyOf(t, "verb", []string{"GET", "POST"})
@@ -107,7 +112,8 @@ func drawModifier(t *rapid.T) dict {
 	m := dict{}
 	for i, what := range []string{"set", "add"} {
 		if chance(t, what, 2) {
-			m[what] = []dict{{"name": []string{"X-A", "x-c"}[rapid.IntRange(0, 1).Draw(t, "name")], "value": fmt.Sprintf("%s %d%%", what, i)}}
+			m[what] = []dict{{"name": []string{"X-A", "x-c"}[rapid.IntRange(0, 1).Draw(t, "name")],
+				"value": fmt.Sprintf("%s %d%%", what, i)}}
 		}
 	}
 	if chance(t, "remove", 2) {
@@ -118,7 +124,8 @@ func drawModifier(t *rapid.T) dict {
 
 func drawPath(t *rapid.T, prefix bool) dict {
 	if prefix && chance(t, "replacePrefix", 2) {
-		return dict{"type": "ReplacePrefixMatch", "replacePrefixMatch": anyOf(t, "to", []string{"/", "", "/new", "/new/", "/n/m"})}
+		return dict{"type": "ReplacePrefixMatch",
+			"replacePrefixMatch": anyOf(t, "to", []string{"/", "", "/new", "/new/", "/n/m"})}
 	}
 	return dict{"type": "ReplaceFullPath", "replaceFullPath": anyOf(t, "full", []string{"/full", "/full/path/"})}
 }
@@ -182,7 +189,9 @@ func drawRule(t *rapid.T) dict {
 				ref["weight"] = rapid.IntRange(0, 3).Draw(t, "weight")
 			}
 			if chance(t, "own", 5) {
-				ref["filters"] = []dict{{"type": "RequestHeaderModifier", "requestHeaderModifier": dict{"set": []dict{{"name": "x-d", "value": name}}}}}
+				ref["filters"] = []dict{
+					{"type": "RequestHeaderModifier",
+						"requestHeaderModifier": dict{"set": []dict{{"name": "x-d", "value": name}}}}}
 			}
 			refs = append(refs, ref)
 		}
@@ -234,7 +243,9 @@ func drawObjects(t *rapid.T) string {
 // any routes.
 func TestEnvoyAgrees(t *testing.T) {
 	t.Parallel()
-	first := backends("one", "two") + object("Gateway", "g", dict{"gatewayClassName": "any", "listeners": []dict{{"name": "l0", "port": 80, "protocol": "HTTP"}}})
+	first := backends("one", "two") +
+		object("Gateway", "g", dict{"gatewayClassName": "any",
+			"listeners": []dict{{"name": "l0", "port": 80, "protocol": "HTTP"}}})
 	r := bring(t, objectsOf(t, first))
 	at := r.url(80)
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -253,7 +264,8 @@ func TestEnvoyAgrees(t *testing.T) {
 		_, portText, _ := strings.Cut(strings.TrimPrefix(at, "http://"), ":")
 		port, _ := strconv.Atoi(portText)
 		for range 40 {
-			q := gateway.Request{Method: anyOf(t, "method", []string{"GET", "POST"}), Host: anyOf(t, "host", askedHosts), Target: anyOf(t, "path", askedPaths)}
+			q := gateway.Request{Method: anyOf(t, "method", []string{"GET", "POST"}),
+				Host: anyOf(t, "host", askedHosts), Target: anyOf(t, "path", askedPaths)}
 			query := url.Values{}
 			for _, name := range headerList {
 				if chance(t, "has", 2) {
@@ -275,7 +287,8 @@ func TestEnvoyAgrees(t *testing.T) {
 
 // compare sends a request and holds what came of it against what the table says,
 // for whichever of its backends was drawn.
-func compare(t *rapid.T, client *http.Client, at string, table *gateway.Table, q gateway.Request, port int, text string) {
+func compare(t *rapid.T, client *http.Client, at string, table *gateway.Table, q gateway.Request, port int,
+	text string) {
 	req, err := http.NewRequest(q.Method, at, nil)
 	if err != nil {
 		t.Fatal(err)

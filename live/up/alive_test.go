@@ -34,8 +34,9 @@ func oneGateway(listeners ...dict) string {
 }
 
 func leadTo(path string, refs ...dict) string {
-	return object("HTTPRoute", "r"+strings.TrimRight(strings.ReplaceAll(path, "/", "-"), "-"), dict{"parentRefs": []dict{{"name": "g"}},
-		"rules": []dict{{"matches": []dict{{"path": dict{"value": path}}}, "backendRefs": refs}}})
+	return object("HTTPRoute", "r"+strings.TrimRight(strings.ReplaceAll(path, "/", "-"), "-"),
+		dict{"parentRefs": []dict{{"name": "g"}},
+			"rules": []dict{{"matches": []dict{{"path": dict{"value": path}}}, "backendRefs": refs}}})
 }
 
 // servers are model servers of a pool, by its name.
@@ -72,8 +73,11 @@ const ask = `{"model":"%s","max_tokens":2,"messages":[{"role":"user","content":"
 func TestNoRequestIsLostWhileManifestsChange(t *testing.T) {
 	t.Parallel()
 	state := func(a, b, weight int) *gateway.Set {
-		return objectsOf(t, oneGateway()+servers("a", a, "")+servers("b", b, "")+leadTo("/v1", dict{"name": "a", "kind": "InferencePool", "group": "inference.networking.k8s.io", "weight": weight},
-			dict{"name": "b", "kind": "InferencePool", "group": "inference.networking.k8s.io", "weight": 10 - weight}))
+		return objectsOf(t, oneGateway()+servers("a", a, "")+servers("b", b, "")+
+			leadTo("/v1", dict{"name": "a", "kind": "InferencePool", "group": "inference.networking.k8s.io",
+				"weight": weight},
+				dict{"name": "b", "kind": "InferencePool", "group": "inference.networking.k8s.io",
+					"weight": 10 - weight}))
 	}
 	r := bring(t, state(2, 2, 5))
 	at := r.url(80) + "/v1/chat/completions"
@@ -92,7 +96,8 @@ func TestNoRequestIsLostWhileManifestsChange(t *testing.T) {
 				}
 				body, err := io.ReadAll(resp.Body)
 				resp.Body.Close()
-				if model404 := strings.Contains(string(body), "does not exist"); err != nil || resp.StatusCode != http.StatusOK && !model404 {
+				if model404 := strings.Contains(string(body), "does not exist"); err != nil ||
+					resp.StatusCode != http.StatusOK && !model404 {
 					t.Errorf("status %d: %s (%v)", resp.StatusCode, body, err)
 					return
 				}
@@ -178,9 +183,11 @@ func TestEditedFiles(t *testing.T) {
 	told, _ := r.follow(m)
 	eventually.Is(t, "what was edited during the start", func() bool { return r.status("/meanwhile") == http.StatusOK })
 	write(t, file, state("/b"))
-	eventually.Is(t, "the new route", func() bool { return r.status("/b") == http.StatusOK && r.status("/meanwhile") == http.StatusNotFound })
+	eventually.Is(t, "the new route",
+		func() bool { return r.status("/b") == http.StatusOK && r.status("/meanwhile") == http.StatusNotFound })
 	write(t, file, state("c"))
-	eventually.Is(t, "the mistake to be told", func() bool { return strings.Contains(told(), "expected a path that begins with /") })
+	eventually.Is(t, "the mistake to be told",
+		func() bool { return strings.Contains(told(), "expected a path that begins with /") })
 	if got := r.status("/b"); got != http.StatusOK {
 		t.Errorf("after a mistake /b: %d", got)
 	}
@@ -207,7 +214,8 @@ func TestEditsInOrder(t *testing.T) {
 		r.applying.Unlock()
 		a, b := fmt.Sprint("/a", n+1), fmt.Sprint("/b", n+1)
 		eventually.Is(t, "the newest edits", func() bool {
-			return r.status(a) == http.StatusOK && r.status(b) == http.StatusOK && r.status("/early") == http.StatusNotFound
+			return r.status(a) == http.StatusOK && r.status(b) == http.StatusOK &&
+				r.status("/early") == http.StatusNotFound
 		})
 	}
 }
@@ -247,7 +255,8 @@ func TestEditThatEnvoyDoesNotTake(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	thaw()
-	eventually.Is(t, "the last good state", func() bool { return r.status("/b") == http.StatusNotFound && r.status("/a") == http.StatusOK })
+	eventually.Is(t, "the last good state",
+		func() bool { return r.status("/b") == http.StatusNotFound && r.status("/a") == http.StatusOK })
 	if err := r.Apply(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +293,8 @@ func TestUndone(t *testing.T) {
 		return string(text)
 	}
 	pickers, files := fmt.Sprint(endpoints()), file()
-	c := &change{u: r.Up, s: s, program: gateway.Build(s, gateway.Options{Supply: true}), pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, wide: true}
+	c := &change{u: r.Up, s: s, program: gateway.Build(s, gateway.Options{Supply: true}), pods: map[string]*pod{},
+		pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, wide: true}
 	if err := c.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +320,8 @@ func TestUndone(t *testing.T) {
 	}
 	at := "http://" + r.listen["default/g/80"]
 	for path, want := range map[string]int{"/v1": http.StatusOK, "/v2": http.StatusNotFound} {
-		if a := r.post(at+path+"/chat/completions", fmt.Sprintf(ask, "a"), "Content-Type", "application/json"); a.status != want {
+		if a := r.post(at+path+"/chat/completions", fmt.Sprintf(ask, "a"), "Content-Type",
+			"application/json"); a.status != want {
 			t.Errorf("%s: %d, expected %d: %s", path, a.status, want, a.body)
 		}
 	}
@@ -355,7 +366,11 @@ func TestRefusedByEnvoy(t *testing.T) {
 	r := bring(t, objectsOf(t, oneGateway()+backends("one")+leadTo("/a", ref)))
 	at := r.url(80)
 	// RE2 as Go has it takes the expression; Envoy's limit on a program's size does not.
-	bad := object("HTTPRoute", "bad", dict{"parentRefs": []dict{{"name": "g"}}, "rules": []dict{{"matches": []dict{{"path": dict{"type": "RegularExpression", "value": "/" + strings.Repeat("(a{1,999}b{1,999})", 40)}}}, "backendRefs": []dict{ref}}}})
+	bad := object("HTTPRoute", "bad",
+		dict{"parentRefs": []dict{{"name": "g"}},
+			"rules": []dict{{"matches": []dict{
+				{"path": dict{"type": "RegularExpression", "value": "/" + strings.Repeat("(a{1,999}b{1,999})", 40)}}},
+				"backendRefs": []dict{ref}}}})
 	err := r.Apply(t.Context(), objectsOf(t, oneGateway()+backends("one", "two")+leadTo("/b", ref)+bad))
 	if err == nil || !strings.Contains(err.Error(), "Envoy refused default/g/80") {
 		t.Fatalf("%v", err)
@@ -379,20 +394,26 @@ func TestHTTPS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := json.Marshal(dict{"apiVersion": "v1", "kind": "Secret", "metadata": dict{"name": "cert"}, "stringData": dict{"tls.crt": string(cert), "tls.key": string(key)}})
+	secret, err := json.Marshal(
+		dict{"apiVersion": "v1", "kind": "Secret", "metadata": dict{"name": "cert"},
+			"stringData": dict{"tls.crt": string(cert), "tls.key": string(key)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ref := dict{"name": "one", "port": 8080}
 	listener := func(name, host, secret string) dict {
-		return dict{"name": name, "port": 443, "protocol": "HTTPS", "hostname": host, "tls": dict{"certificateRefs": []dict{{"name": secret}}}}
+		return dict{"name": name, "port": 443, "protocol": "HTTPS", "hostname": host,
+			"tls": dict{"certificateRefs": []dict{{"name": secret}}}}
 	}
-	r := bring(t, objectsOf(t, oneGateway(listener("a", "a.example.com", "cert"), listener("b", "*.b.example.com", "missing"))+backends("one")+leadTo("/", ref)+"\n---\n"+string(secret)))
+	r := bring(t, objectsOf(t,
+		oneGateway(listener("a", "a.example.com", "cert"), listener("b", "*.b.example.com", "missing"))+backends("one")+
+			leadTo("/", ref)+"\n---\n"+string(secret)))
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(cert)
 	get := func(name string, config *tls.Config) (int, error) {
 		config.ServerName = name
-		client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, ForceAttemptHTTP2: true}}
+		client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true,
+			ForceAttemptHTTP2: true}}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url(443)+"/x", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -408,7 +429,8 @@ func TestHTTPS(t *testing.T) {
 	if status, err := get("a.example.com", &tls.Config{RootCAs: roots}); err != nil || status != http.StatusOK {
 		t.Errorf("with the Secret's certificate: %d %v", status, err)
 	}
-	if status, err := get("x.b.example.com", &tls.Config{InsecureSkipVerify: true}); err != nil || status != http.StatusOK {
+	if status, err := get("x.b.example.com", &tls.Config{InsecureSkipVerify: true}); err != nil ||
+		status != http.StatusOK {
 		t.Errorf("with a certificate of its own: %d %v", status, err)
 	}
 	if _, err := get("x.b.example.com", &tls.Config{RootCAs: roots}); err == nil {
@@ -426,10 +448,13 @@ func TestHTTPS(t *testing.T) {
 // served by any of its pods.
 func TestPickerGone(t *testing.T) {
 	t.Parallel()
-	r := bring(t, objectsOf(t, oneGateway()+servers("closed", 1, "")+servers("open", 2, ", failureMode: FailOpen")+leadTo("/closed", pool("closed"))+leadTo("/open", pool("open"))))
+	r := bring(t, objectsOf(t,
+		oneGateway()+servers("closed", 1, "")+servers("open", 2, ", failureMode: FailOpen")+
+			leadTo("/closed", pool("closed"))+leadTo("/open", pool("open"))))
 	at := r.url(80)
 	status := func(name string) int {
-		return r.post(at+"/"+name+"/v1/chat/completions", fmt.Sprintf(ask, name), "Content-Type", "application/json").status
+		return r.post(at+"/"+name+"/v1/chat/completions", fmt.Sprintf(ask, name), "Content-Type",
+			"application/json").status
 	}
 	for _, name := range []string{"closed", "open"} {
 		// The pool's own path is part of what the server is asked for, so only the status of the gateway tells.
@@ -440,7 +465,8 @@ func TestPickerGone(t *testing.T) {
 	for _, x := range r.pickers {
 		x.server.Kill()
 	}
-	eventually.Is(t, "the open pool to be served", func() bool { return status("open") != http.StatusServiceUnavailable })
+	eventually.Is(t, "the open pool to be served",
+		func() bool { return status("open") != http.StatusServiceUnavailable })
 	if got := status("closed"); got != http.StatusServiceUnavailable {
 		t.Errorf("closed without its picker: %d", got)
 	}

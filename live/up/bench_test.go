@@ -19,9 +19,13 @@ func BenchmarkApply(b *testing.B) {
 	var sets [2]*gateway.Set
 	for k := range sets {
 		var text strings.Builder
-		text.WriteString(oneGateway() + "\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {selector: {app: s}, ports: [{port: 80}]}\n")
+		text.WriteString(oneGateway() +
+			"\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {selector: {app: s}, ports: [{port: " +
+			"80}]}\n")
 		for i := range 1000 {
-			fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p%d, labels: {app: s}}\nstatus: {podIP: 10.%d.%d.%d, conditions: [{type: Ready, status: \"True\"}]}\n", i, k*b2i(i == 0), i/250, i%250+1)
+			fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p%d, labels: {app: s}}\nstatus: "+
+				"{podIP: 10.%d.%d.%d, conditions: [{type: Ready, status: \"True\"}]}\n", i, k*b2i(i == 0), i/250,
+				i%250+1)
 		}
 		for i := range 200 {
 			text.WriteString(leadTo(fmt.Sprintf("/r%d", i), dict{"name": "s", "port": 80}))
@@ -62,8 +66,10 @@ func b2i(b bool) int {
 func BenchmarkChain(b *testing.B) {
 	s := &gateway.Set{}
 	manifests := suiteGateway("plain", 80) + suiteGateway("chained", 81) + echoes("one", 2) +
-		suiteRoute("plain", "plain", "", "/plain", dict{"name": "one", "port": 8080}) + suiteRoute("picked", "plain", "", "/picked", pool("one")) +
-		strings.Replace(leadByBase("one"), `"parentRefs":[{"name":"g"}]`, `"parentRefs":[{"name":"chained"}]`, 1) + router("default", "- m") + insertion("chained")
+		suiteRoute("plain", "plain", "", "/plain", dict{"name": "one", "port": 8080}) +
+		suiteRoute("picked", "plain", "", "/picked", pool("one")) +
+		strings.Replace(leadByBase("one"), `"parentRefs":[{"name":"g"}]`, `"parentRefs":[{"name":"chained"}]`, 1) +
+		router("default", "- m") + insertion("chained")
 	if err := s.Add("bench.yaml", []byte(manifests)); err != nil {
 		b.Fatal(err)
 	}
@@ -80,7 +86,8 @@ func BenchmarkChain(b *testing.B) {
 	for _, l := range u.Addresses().Listeners {
 		at[l.Port] = l.URL
 	}
-	ways := []string{at[80] + "/plain/v1/chat/completions", at[80] + "/picked/v1/chat/completions", at[81] + "/v1/chat/completions"}
+	ways := []string{at[80] + "/plain/v1/chat/completions", at[80] + "/picked/v1/chat/completions",
+		at[81] + "/v1/chat/completions"}
 	client := http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	body := strings.Replace(chat, "hi", strings.Repeat("a prompt of some length ", 40), 1)

@@ -61,7 +61,8 @@ func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*ec
 			return nil, err
 		}
 		_, port, _ := net.SplitHostPort(l.Addr().String())
-		server := serve.Pages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.answer(w, r, port) }), log)
+		server := serve.Pages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.answer(w, r, port) }),
+			log)
 		server.Protocols = new(http.Protocols)
 		server.Protocols.SetHTTP1(true)
 		server.Protocols.SetUnencryptedHTTP2(true)
@@ -103,7 +104,9 @@ func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
 	if status, err := strconv.Atoi(mine(r.Header.Get("X-Echo-Status"))); err == nil && status >= 200 && status <= 599 {
 		w.WriteHeader(status)
 	}
-	if err := json.NewEncoder(w).Encode(echoed{r.RequestURI, r.Host, r.Method, r.Proto, r.Header, port, e.namespace, e.pod, size}); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := json.NewEncoder(w).Encode(
+		echoed{r.RequestURI, r.Host, r.Method, r.Proto, r.Header, port, e.namespace, e.pod, size}); err != nil &&
+		!errors.Is(err, net.ErrClosed) {
 		return // the client has left
 	}
 }

@@ -89,7 +89,8 @@ func expand(text string, env environ, size *int) (string, error) {
 	var out strings.Builder
 	add := func(s string) error {
 		if *size += len(s); out.Len()+len(s) >= maxString || *size > maxStrings {
-			return fmt.Errorf("%.40q expands to too much: Linux starts no process with more than %d bytes in one argument "+
+			return fmt.Errorf("%.40q expands to too much: Linux starts no process with more than %d bytes in one "+
+				"argument "+
 				"or variable, or %d in all: shorten the values that it names", text, maxString-1, maxStrings)
 		}
 		out.WriteString(s)

@@ -65,7 +65,8 @@ func TestEnvironment(t *testing.T) {
 	open := gateway.Container{Env: []gateway.EnvVar{{Name: "A", Value: ")" + strings.Repeat("$(", 1<<20)}}}
 	for _, c := range []gateway.Container{doubling, many, open} {
 		_, _, err := started(&c, &pod{})
-		if _, invalid := errors.AsType[*InvalidError](err); !invalid || !strings.Contains(err.Error(), "Linux starts no process") {
+		if _, invalid := errors.AsType[*InvalidError](err); !invalid ||
+			!strings.Contains(err.Error(), "Linux starts no process") {
 			t.Errorf("%v", err)
 		}
 	}

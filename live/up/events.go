@@ -21,7 +21,8 @@ func (u *Up) lives(step flow.Step, p *pod) {
 		return
 	}
 	for _, at := range p.at {
-		u.record(flow.Event{Hop: flow.Server, Step: step, Endpoint: at, Details: flow.Details{flow.D("name", p.name), flow.D("deployment", p.workload.Name)}})
+		u.record(flow.Event{Hop: flow.Server, Step: step, Endpoint: at,
+			Details: flow.Details{flow.D("name", p.name), flow.D("deployment", p.workload.Name)}})
 	}
 }
 

@@ -124,7 +124,8 @@ func Dry(s *gateway.Set) (*gateway.Program, error) {
 	return p, nil
 }
 
-var errNoGateway = errors.New("there is no Gateway that can be served; expected one with a listener of protocol HTTP or HTTPS")
+var errNoGateway = errors.New(
+	"there is no Gateway that can be served; expected one with a listener of protocol HTTP or HTTPS")
 
 // Replicas says how many pods there are to be, and of what, for a plan.
 func Replicas(s *gateway.Set) (out []string) {
@@ -139,7 +140,8 @@ func Replicas(s *gateway.Set) (out []string) {
 		case c == nil:
 			what = fmt.Sprintf("%s, which runs with the pools that it is for", w.Containers[0].Role())
 		case r == gateway.RoleOther:
-			what = fmt.Sprintf("%d × image %s, which nothing here simulates: a server that answers with what it was asked", w.Replicas, c.Image)
+			what = fmt.Sprintf("%d × image %s, which nothing here simulates: a server that answers with what it was "+
+				"asked", w.Replicas, c.Image)
 		}
 		if w.With(gateway.RoleSidecar) != nil {
 			what += " behind a routing sidecar"

@@ -15,7 +15,12 @@ import (
 // names. Its endpoint picker sends a request to the pods that the request names, and
 // tells which Envoy says has served it; both plug-ins are in ours.
 
-const suitePicker = `{"apiVersion":"inference.networking.x-k8s.io/v1alpha1","kind":"EndpointPickerConfig","plugins":[{"type":"header-based-testing-filter"},{"type":"destination-endpoint-served-verifier"},{"type":"random-picker"},{"type":"passthrough-parser"}],"requestHandler":{"parsers":[{"pluginRef":"passthrough-parser"}]},"schedulingProfiles":[{"name":"default","plugins":[{"pluginRef":"header-based-testing-filter"},{"pluginRef":"random-picker"}]}]}`
+const suitePicker = `{"apiVersion":"inference.networking.x-k8s.io/v1alpha1","kind":"EndpointPickerConfig",` +
+	`"plugins":[{"type":"header-based-testing-filter"},{"type":"destination-endpoint-served-verifier"},` +
+	`{"type":"random-picker"},{"type":"passthrough-parser"}],` +
+	`"requestHandler":{"parsers":[{"pluginRef":"passthrough-parser"}]},` +
+	`"schedulingProfiles":[{"name":"default","plugins":[{"pluginRef":"header-based-testing-filter"},` +
+	`{"pluginRef":"random-picker"}]}]}`
 
 // suitePool is a pool over the pods of a Deployment, with that picker.
 func suitePool(name, app string, replicas int, ports, more string) string {
@@ -55,7 +60,8 @@ spec:
 }
 
 func suiteRoute(name, parent, host, path string, refs ...dict) string {
-	spec := dict{"parentRefs": []dict{{"name": parent}}, "rules": []dict{{"matches": []dict{{"path": dict{"value": path}}}, "backendRefs": refs}}}
+	spec := dict{"parentRefs": []dict{{"name": parent}},
+		"rules": []dict{{"matches": []dict{{"path": dict{"value": path}}}, "backendRefs": refs}}}
 	if host != "" {
 		spec["hostnames"] = []string{host}
 	}
@@ -63,25 +69,32 @@ func suiteRoute(name, parent, host, path string, refs ...dict) string {
 }
 
 func suiteGateway(name string, port int) string {
-	return object("Gateway", name, dict{"gatewayClassName": "ours", "listeners": []dict{{"name": "http", "port": port, "protocol": "HTTP"}}})
+	return object("Gateway", name,
+		dict{"gatewayClassName": "ours", "listeners": []dict{{"name": "http", "port": port, "protocol": "HTTP"}}})
 }
 
 func suiteObjects(eppReplicas int) string {
 	with := func(ref dict, key string, value any) dict { ref[key] = value; return ref }
 	return suiteGateway("primary", 80) + suiteGateway("secondary", 80) +
-		suiteServers("primary-server", "{containerPort: 3000}, {containerPort: 3001}, {containerPort: 3002}, {containerPort: 3004}") + suiteServers("secondary-server", "{containerPort: 3000}") +
+		suiteServers("primary-server",
+			"{containerPort: 3000}, {containerPort: 3001}, {containerPort: 3002}, {containerPort: 3004}") +
+		suiteServers("secondary-server", "{containerPort: 3000}") +
 		suitePool("primary-pool", "primary-server", 1, "{number: 3000}", "}}") +
 		suitePool("secondary-pool", "secondary-server", eppReplicas, "{number: 3000}", ", failureMode: FailOpen}}") +
 		suitePool("h2c-pool", "primary-server", 1, "{number: 3001}", "}, appProtocol: kubernetes.io/h2c}") +
 		suitePool("http-pool", "secondary-server", 1, "{number: 3000}", "}, appProtocol: http}") +
 		suitePool("dp-pool", "primary-server", 1, "{number: 3000}, {number: 3002}, {number: 3004}", "}}") +
-		suiteRoute("primary-path", "primary", "", "/primary", pool("primary-pool")) + suiteRoute("secondary-path", "primary", "", "/secondary", pool("secondary-pool")) +
+		suiteRoute("primary-path", "primary", "", "/primary", pool("primary-pool")) +
+		suiteRoute("secondary-path", "primary", "", "/secondary", pool("secondary-pool")) +
 		suiteRoute("at-secondary", "secondary", "secondary.example.com", "/", pool("secondary-pool")) +
 		suiteRoute("port-none", "primary", "", "/port-none", pool("primary-pool")) +
 		suiteRoute("port-same", "primary", "", "/port-same", with(pool("primary-pool"), "port", 3000)) +
 		suiteRoute("port-other", "primary", "", "/port-other", with(pool("primary-pool"), "port", 8888)) +
-		suiteRoute("dp", "primary", "", "/dp", pool("dp-pool")) + suiteRoute("h2c", "primary", "", "/h2c", pool("h2c-pool")) + suiteRoute("http", "primary", "", "/http", pool("http-pool")) +
-		suiteRoute("weighted", "primary", "", "/weighted", with(pool("primary-pool"), "weight", 70), with(pool("secondary-pool"), "weight", 30))
+		suiteRoute("dp", "primary", "", "/dp", pool("dp-pool")) +
+		suiteRoute("h2c", "primary", "", "/h2c", pool("h2c-pool")) +
+		suiteRoute("http", "primary", "", "/http", pool("http-pool")) +
+		suiteRoute("weighted", "primary", "", "/weighted", with(pool("primary-pool"), "weight", 70),
+			with(pool("secondary-pool"), "weight", 30))
 }
 
 const suiteBody = `{"model":"conformance-fake-model","prompt":"Write as if you were a critic: San Francisco"}`
@@ -101,7 +114,8 @@ func TestInferenceConformance(t *testing.T) {
 	}
 	ask := func(gateway, path, selection string, more ...string) (pod, served string, a answer) {
 		t.Helper()
-		a = r.post(at["default/"+gateway]+path, suiteBody, append([]string{"Content-Type", "application/json", "test-epp-endpoint-selection", selection}, more...)...)
+		a = r.post(at["default/"+gateway]+path, suiteBody,
+			append([]string{"Content-Type", "application/json", "test-epp-endpoint-selection", selection}, more...)...)
 		pod, _ = a.pod()
 		return pod, a.head.Get("x-conformance-test-served-endpoint"), a
 	}
@@ -132,7 +146,8 @@ func TestInferenceConformance(t *testing.T) {
 				list, names = append(list, ip[name]), append(names, name)
 			}
 			for range 30 {
-				if pod, _, a := ask("primary", "/primary", strings.Join(list, ",")); a.status != http.StatusOK || !slices.Contains(names, pod) {
+				if pod, _, a := ask("primary", "/primary", strings.Join(list, ",")); a.status != http.StatusOK ||
+					!slices.Contains(names, pod) {
 					t.Fatalf("%d from %s, expected one of %v", a.status, pod, names)
 				}
 			}
@@ -170,9 +185,11 @@ func TestInferenceConformance(t *testing.T) {
 		}
 	})
 	t.Run("InferencePoolAppProtocol", func(t *testing.T) {
-		for _, c := range []struct{ path, pod, port, proto string }{{"/h2c", "primary-server-2", "3001", "HTTP/2.0"}, {"/http", "secondary-server-1", "3000", "HTTP/1.1"}, {"/primary", "primary-server-2", "3000", "HTTP/1.1"}} {
+		for _, c := range []struct{ path, pod, port, proto string }{{"/h2c", "primary-server-2", "3001", "HTTP/2.0"},
+			{"/http", "secondary-server-1", "3000", "HTTP/1.1"}, {"/primary", "primary-server-2", "3000", "HTTP/1.1"}} {
 			endpoint := ip[c.pod] + ":" + c.port
-			if pod, served, a := ask("primary", c.path, endpoint); pod != c.pod || served != endpoint || !strings.Contains(string(a.body), `"proto":"`+c.proto+`"`) {
+			if pod, served, a := ask("primary", c.path, endpoint); pod != c.pod || served != endpoint ||
+				!strings.Contains(string(a.body), `"proto":"`+c.proto+`"`) {
 				t.Errorf("%s: %d from %s at %s, expected %s: %.200s", c.path, a.status, pod, served, c.proto, a.body)
 			}
 		}
@@ -188,7 +205,8 @@ func TestInferenceConformance(t *testing.T) {
 		})
 	})
 	t.Run("InferencePoolResolvedRefsCondition: a route that is gone", func(t *testing.T) {
-		without := strings.Replace(suiteObjects(1), `"name":"primary-path"`, `"name":"primary-path-elsewhere","namespace":"nowhere"`, 1)
+		without := strings.Replace(suiteObjects(1), `"name":"primary-path"`,
+			`"name":"primary-path-elsewhere","namespace":"nowhere"`, 1)
 		if err := r.Apply(t.Context(), objectsOf(t, without)); err != nil {
 			t.Fatal(err)
 		}
@@ -209,27 +227,39 @@ kind: GatewayClass
 metadata: {name: ours}
 spec: {controllerName: example.com/ours}
 `
-	base := class + suiteGateway("primary", 80) + suiteGateway("secondary", 80) + suiteServers("primary-server", "{containerPort: 3000}")
+	base := class + suiteGateway("primary", 80) + suiteGateway("secondary", 80) +
+		suiteServers("primary-server", "{containerPort: 3000}")
 	primary := suitePool("primary-pool", "primary-server", 1, "{number: 3000}", "}}")
 	toPrimary := func(gateway string) string {
 		return suiteRoute("at-"+gateway, gateway, "", "/x", pool("primary-pool"))
 	}
-	const accepted, resolved = "InferencePool default/primary-pool at default/%s: Accepted True Accepted", "InferencePool default/primary-pool at default/%s: ResolvedRefs True ResolvedRefs"
+	const accepted, resolved = "InferencePool default/primary-pool at default/%s: Accepted True Accepted",
+		"InferencePool default/primary-pool at default/%s: ResolvedRefs True ResolvedRefs"
 	for _, c := range []struct {
 		name, objects string
 		want, never   []string
 	}{
 		{"InferencePoolAccepted", primary + toPrimary("primary"), []string{fmt.Sprintf(accepted, "primary")}, nil},
 		{"InferencePoolResolvedRefsCondition: two Gateways", primary + toPrimary("primary") + toPrimary("secondary"),
-			[]string{fmt.Sprintf(accepted, "primary"), fmt.Sprintf(resolved, "primary"), fmt.Sprintf(accepted, "secondary"), fmt.Sprintf(resolved, "secondary")}, nil},
-		{"InferencePoolResolvedRefsCondition: one route deleted", primary + toPrimary("secondary"), []string{fmt.Sprintf(resolved, "secondary")}, []string{"at default/primary:"}},
-		{"InferencePoolResolvedRefsCondition: both deleted", primary, nil, []string{"InferencePool default/primary-pool at"}},
-		{"InferencePoolInvalidEPPService", strings.Replace(primary, "metadata: {name: epp-primary-pool}\nspec: {selector: {epp", "metadata: {name: other}\nspec: {selector: {epp", 1) + toPrimary("primary"),
-			[]string{"HTTPRoute default/at-primary at default/primary: Accepted True Accepted", "InferencePool default/primary-pool at default/primary: ResolvedRefs False InvalidExtensionRef"}, nil},
-		{"InferencePoolMissingEPPRef", strings.Replace(primary, ", endpointPickerRef: {name: epp-primary-pool, port: {number: 9002}}}", "}", 1) + toPrimary("primary"),
-			[]string{"HTTPRoute default/at-primary at default/primary: Accepted True Accepted", fmt.Sprintf(accepted, "primary")}, nil},
+			[]string{fmt.Sprintf(accepted, "primary"), fmt.Sprintf(resolved, "primary"),
+				fmt.Sprintf(accepted, "secondary"), fmt.Sprintf(resolved, "secondary")}, nil},
+		{"InferencePoolResolvedRefsCondition: one route deleted", primary + toPrimary("secondary"),
+			[]string{fmt.Sprintf(resolved, "secondary")}, []string{"at default/primary:"}},
+		{"InferencePoolResolvedRefsCondition: both deleted", primary, nil,
+			[]string{"InferencePool default/primary-pool at"}},
+		{"InferencePoolInvalidEPPService",
+			strings.Replace(primary, "metadata: {name: epp-primary-pool}\nspec: {selector: {epp",
+				"metadata: {name: other}\nspec: {selector: {epp", 1) + toPrimary("primary"),
+			[]string{"HTTPRoute default/at-primary at default/primary: Accepted True Accepted",
+				"InferencePool default/primary-pool at default/primary: ResolvedRefs False InvalidExtensionRef"}, nil},
+		{"InferencePoolMissingEPPRef",
+			strings.Replace(primary, ", endpointPickerRef: {name: epp-primary-pool, port: {number: 9002}}}", "}", 1) +
+				toPrimary("primary"),
+			[]string{"HTTPRoute default/at-primary at default/primary: Accepted True Accepted",
+				fmt.Sprintf(accepted, "primary")}, nil},
 		{"HTTPRouteInvalidInferencePoolRef", suiteRoute("at-primary", "primary", "", "/x", pool("no-such-pool")),
-			[]string{"HTTPRoute default/at-primary at default/primary: Accepted True Accepted", "HTTPRoute default/at-primary at default/primary: ResolvedRefs False BackendNotFound"}, nil},
+			[]string{"HTTPRoute default/at-primary at default/primary: Accepted True Accepted",
+				"HTTPRoute default/at-primary at default/primary: ResolvedRefs False BackendNotFound"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := gateway.Build(objectsOf(t, base+c.objects), gateway.Options{Controller: "example.com/ours"})

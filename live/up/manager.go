@@ -15,7 +15,8 @@ const eventsEndpoint = "VLLM_KV_EVENT_ZMQ_ENDPOINT"
 // eventsOf is where a container's model server sends its KV events, with Services'
 // names as the addresses that they stand for; of several managers each.
 func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container) string {
-	env, _, _ := environment(c, &pod{namespace: w.Namespace, name: w.Name}) // a mistake in it is an error of startServer
+	// a mistake in it is an error of startServer
+	env, _, _ := environment(c, &pod{namespace: w.Namespace, name: w.Name})
 	to := env[eventsEndpoint]
 	x := u.cluster.Load()
 	if to == "" || x == nil {
@@ -41,7 +42,8 @@ func (u *Up) startManager(p *pod, c *gateway.Container) error {
 		return &InvalidError{err}
 	}
 	if len(args) > 0 {
-		u.note(fmt.Sprintf("%s:%d: container %s: its command line has no effect: a KV-Cache Manager goes by its environment", p.workload.File, c.At.Line(), c.Name))
+		u.note(fmt.Sprintf("%s:%d: container %s: its command line has no effect: a KV-Cache Manager goes by its "+
+			"environment", p.workload.File, c.At.Line(), c.Name))
 	}
 	asked, told := atoi(portOf(o.HTTPAddress)), atoi(portOf(strings.TrimPrefix(o.ZMQBind, "tcp://")))
 	o.HTTPAddress, o.Log = u.places.on(p.ip, asked), u.log

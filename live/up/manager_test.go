@@ -29,7 +29,8 @@ func TestManagerDeployment(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		body := `{"model":"meta-llama/Llama-3.1-8B-Instruct","max_tokens":2,"messages":[{"role":"user","content":"` + strings.Repeat(prompt, 60) + `"}]}`
+		body := `{"model":"meta-llama/Llama-3.1-8B-Instruct","max_tokens":2,"messages":[{"role":"user","content":"` +
+			strings.Repeat(prompt, 60) + `"}]}`
 		first := r.post(at, body, "Content-Type", "application/json")
 		if first.status != http.StatusOK {
 			t.Fatalf("%d: %s", first.status, first.body)

@@ -70,10 +70,12 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 			return o, &InvalidError{fmt.Errorf("%s: %w", at, err)}
 		}
 	}
-	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace, []*core.Endpoint{}, "", nil, nil
+	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace,
+		[]*core.Endpoint{}, "", nil, nil
 	o.Address, o.HealthAddress, o.MetricsAddress, o.Secure, o.CertPath = anyPort, anyPort, anyPort, false, ""
 	o.Origin, o.Hold.Recorder, o.Hold.Trace = u.origin, u.o.Recorder, u.o.Trace
-	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true, remembered, u.log
+	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true,
+		remembered, u.log
 	o.ClientHeaders, o.Hosts = clientLimits(b), u.address(b.Namespace)
 	return o, nil
 }
@@ -110,7 +112,8 @@ func (u *Up) pickerConfig(s *gateway.Set, b *gateway.Backend) (text []byte, from
 // names it, as document 003's scrapers do; there is none, or one.
 func (c *change) scraped(w *gateway.Workload) []int {
 	for _, b := range c.program.Backends {
-		if b.Pool == nil || b.Namespace != w.Namespace || len(b.Pool.Selector) == 0 || !b.Pool.Selector.Matches(w.Pods) {
+		if b.Pool == nil || b.Namespace != w.Namespace || len(b.Pool.Selector) == 0 ||
+			!b.Pool.Selector.Matches(w.Pods) {
 			continue
 		}
 		text, from, _, err := c.s.PickerConfig(b)
@@ -150,7 +153,8 @@ func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker
 	if w, _ := s.PickerOf(b); w != nil {
 		name = w.Name
 	}
-	return &poolPicker{name: fmt.Sprintf("%s-%d", name, i), server: server, config: string(text), line: pickerLine(s, b)}, nil
+	return &poolPicker{name: fmt.Sprintf("%s-%d", name, i), server: server, config: string(text),
+		line: pickerLine(s, b)}, nil
 }
 
 // reload gives a picker the configuration that the objects have now.
@@ -191,8 +195,10 @@ func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.S
 			here = append(here, e)
 		}
 		if !served {
-			u.note(fmt.Sprintf("%s:%d: %s %s/%s: its pods listen on %s and not on port %v of InferencePool %s; they are no endpoints of it",
-				x.workload.File, x.workload.Line, x.workload.Kind, x.namespace, x.workload.Name, portsOf(x), p.Ports, p.Name))
+			u.note(fmt.Sprintf("%s:%d: %s %s/%s: its pods listen on %s and not on port %v of InferencePool %s; they "+
+				"are no endpoints of it",
+				x.workload.File, x.workload.Line, x.workload.Kind, x.namespace, x.workload.Name, portsOf(x), p.Ports,
+				p.Name))
 		}
 	}
 	if len(here) > 0 && len(p.Targets) > 0 {
@@ -215,7 +221,8 @@ func portsOf(x *pod) string {
 func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) []string {
 	out := s.Sliced(b.Service, b.Port)
 	for i := range s.Pods {
-		if p := &s.Pods[i]; p.Namespace == b.Namespace && p.Ready && p.IP != "" && b.Port.TargetNumber > 0 && len(b.Service.Selector) > 0 && b.Service.Selector.Matches(p.Labels) {
+		if p := &s.Pods[i]; p.Namespace == b.Namespace && p.Ready && p.IP != "" && b.Port.TargetNumber > 0 &&
+			len(b.Service.Selector) > 0 && b.Service.Selector.Matches(p.Labels) {
 			out = append(out, net.JoinHostPort(p.IP, strconv.Itoa(b.Port.TargetNumber)))
 		}
 	}

@@ -116,7 +116,8 @@ func (p *pod) listens(ports []int) bool {
 // says which container is at fault, and leaves nothing behind.
 func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err error) {
 	c, r := w.Serves()
-	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r, at: map[int]string{}}
+	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r,
+		at: map[int]string{}}
 	u.mu.Lock()
 	p.number, p.ip, err = u.places.take()
 	u.mu.Unlock()
@@ -125,7 +126,8 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name, err)
+			err = fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name,
+				c.Name, err)
 			u.stopPod(context.Background(), p)
 		}
 	}()
@@ -180,7 +182,8 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 	}
 	options.Logger, options.Origin, options.Recorder = u.log, u.origin, u.o.Recorder
 	for i := range options.Servers {
-		options.Servers[i].Name, options.Servers[i].PodName, options.Servers[i].PodNamespace = p.name, p.name, p.namespace
+		options.Servers[i].Name, options.Servers[i].PodName, options.Servers[i].PodNamespace = p.name, p.name,
+			p.namespace
 	}
 	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
 	for _, port := range ports {
@@ -191,7 +194,8 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 		break
 	}
 	if r.KVEvents != nil && !r.KVEvents.Connect && u.places.block == nil {
-		u.note(fmt.Sprintf("%s:%d: container %s: no KV events: this machine has one loopback address, and pods meet on their ports", p.workload.File, c.At.Line(), c.Name))
+		u.note(fmt.Sprintf("%s:%d: container %s: no KV events: this machine has one loopback address, and pods meet "+
+			"on their ports", p.workload.File, c.At.Line(), c.Name))
 	} else {
 		r.Publish(&options)
 	}

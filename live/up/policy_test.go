@@ -24,7 +24,8 @@ import (
 // echoes are pods that answer with what they were asked, behind a Service and in a
 // pool of the same name.
 func echoes(name string, replicas int) string {
-	return strings.Replace(backends(name), "spec:\n  selector", fmt.Sprintf("spec:\n  replicas: %d\n  selector", replicas), 1) + fmt.Sprintf(`
+	return strings.Replace(backends(name), "spec:\n  selector",
+		fmt.Sprintf("spec:\n  replicas: %d\n  selector", replicas), 1) + fmt.Sprintf(`
 ---
 apiVersion: inference.networking.k8s.io/v1
 kind: InferencePool
@@ -35,7 +36,9 @@ spec: {selector: {matchLabels: {app: %[1]s}}, targetPorts: [{number: 3000}], end
 
 func policy(kind, name string, spec dict) string {
 	spec["targetRefs"] = []dict{{"group": "g", "kind": kind, "name": name}}
-	text, err := json.Marshal(dict{"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "BackendTrafficPolicy", "metadata": dict{"name": strings.ToLower(kind) + "-" + name}, "spec": spec})
+	text, err := json.Marshal(
+		dict{"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "BackendTrafficPolicy",
+			"metadata": dict{"name": strings.ToLower(kind) + "-" + name}, "spec": spec})
 	if err != nil {
 		panic(err)
 	}
@@ -55,15 +58,25 @@ const chat = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 // pool alike, also when its body is long.
 func TestRetriesGoToAnotherPod(t *testing.T) {
 	t.Parallel()
-	retry := dict{"retry": dict{"numRetries": 3, "retryOn": []string{"5xx", "reset", "connect-failure", "refused-stream", "retriable-status-codes"}, "retriableStatusCodes": []int{429, 503}, "backoff": dict{"baseInterval": "1ms", "maxInterval": "10ms", "multiplier": 2}}}
-	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 2)+leadTo("/svc", dict{"name": "one", "port": 8080})+leadTo("/v1", pool("one"))+policy("HTTPRoute", "r-svc", retry)+policy("HTTPRoute", "r-v1", retry)+
-		object("HTTPRoute", "own", dict{"parentRefs": []dict{{"name": "g"}}, "rules": []dict{{"matches": []dict{{"path": dict{"value": "/own"}}}, "retry": dict{"codes": []int{502}, "attempts": 1, "backoff": "1ms"}, "backendRefs": []dict{{"name": "one", "port": 8080}}}}})))
+	retry := dict{"retry": dict{"numRetries": 3,
+		"retryOn":              []string{"5xx", "reset", "connect-failure", "refused-stream", "retriable-status-codes"},
+		"retriableStatusCodes": []int{429, 503},
+		"backoff":              dict{"baseInterval": "1ms", "maxInterval": "10ms", "multiplier": 2}}}
+	r := bring(t, objectsOf(t,
+		oneGateway()+echoes("one", 2)+leadTo("/svc", dict{"name": "one", "port": 8080})+leadTo("/v1", pool("one"))+
+			policy("HTTPRoute", "r-svc", retry)+policy("HTTPRoute", "r-v1", retry)+
+			object("HTTPRoute", "own",
+				dict{"parentRefs": []dict{{"name": "g"}},
+					"rules": []dict{{"matches": []dict{{"path": dict{"value": "/own"}}},
+						"retry":       dict{"codes": []int{502}, "attempts": 1, "backoff": "1ms"},
+						"backendRefs": []dict{{"name": "one", "port": 8080}}}}})))
 	long := strings.Replace(chat, "hi", strings.Repeat("long ", 60_000), 1)
 	for _, path := range []string{"/svc", "/v1/chat/completions"} {
 		for _, status := range []string{"503", "429"} {
 			again := 0
 			for i := range 12 {
-				a := r.post(r.url(80)+path, strings.Replace(long, "long", fmt.Sprint(status, path, i), 1), "Content-Type", "application/json", "X-Echo-Status", status+"@one-0")
+				a := r.post(r.url(80)+path, strings.Replace(long, "long", fmt.Sprint(status, path, i), 1),
+					"Content-Type", "application/json", "X-Echo-Status", status+"@one-0")
 				name, attempt := a.pod()
 				if a.status != http.StatusOK || name != "one-1" {
 					t.Fatalf("%s: status %d from %s at attempt %s: %.200s", path, a.status, name, attempt, a.body)
@@ -77,7 +90,8 @@ func TestRetriesGoToAnotherPod(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []struct{ status, attempts string }{{"502@one-0", "2"}, {"503@one-0", ""}} { // what the route's own retry names, and what it does not
+	// what the route's own retry names, and what it does not
+	for _, c := range []struct{ status, attempts string }{{"502@one-0", "2"}, {"503@one-0", ""}} {
 		seen := ""
 		for i := range 12 {
 			a := r.post(r.url(80)+"/own", fmt.Sprint(c, i), "X-Echo-Status", c.status)
@@ -100,9 +114,13 @@ func TestRetriesGoToAnotherPod(t *testing.T) {
 // Times cut where they should: the whole exchange, and each attempt.
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
-	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 2)+leadTo("/whole", dict{"name": "one", "port": 8080})+leadTo("/each", dict{"name": "one", "port": 8080})+leadTo("/free", dict{"name": "one", "port": 8080})+
-		policy("HTTPRoute", "r-whole", dict{"timeout": dict{"request": "100ms", "backend": "55s"}})+
-		policy("HTTPRoute", "r-each", dict{"retry": dict{"numRetries": 2, "perTryTimeout": "2s", "retryOn": []string{"5xx"}, "backoff": dict{"baseInterval": "1ms"}}})))
+	r := bring(t, objectsOf(t,
+		oneGateway()+echoes("one", 2)+leadTo("/whole", dict{"name": "one", "port": 8080})+
+			leadTo("/each", dict{"name": "one", "port": 8080})+leadTo("/free", dict{"name": "one", "port": 8080})+
+			policy("HTTPRoute", "r-whole", dict{"timeout": dict{"request": "100ms", "backend": "55s"}})+
+			policy("HTTPRoute", "r-each",
+				dict{"retry": dict{"numRetries": 2, "perTryTimeout": "2s", "retryOn": []string{"5xx"},
+					"backoff": dict{"baseInterval": "1ms"}}})))
 	at := r.url(80)
 	if a := r.do(http.MethodGet, at+"/whole", "", "X-Echo-Delay", "30s"); a.status != http.StatusGatewayTimeout {
 		t.Errorf("the whole exchange: %d", a.status)
@@ -134,7 +152,8 @@ func full(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Close(socket) }) // nobody waits for it
-	if err := errors.Join(syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(socket, 0)); err != nil {
+	if err := errors.Join(syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+		syscall.Listen(socket, 0)); err != nil {
 		t.Fatal(err)
 	}
 	at, err := syscall.Getsockname(socket)
@@ -158,12 +177,18 @@ func full(t *testing.T) int {
 func TestConnectTimeout(t *testing.T) {
 	t.Parallel()
 	port, text := full(t), oneGateway()
-	for name, timeout := range map[string]dict{"short": {"request": "20s", "backend": "100ms"}, "tcp": {"http": dict{"requestTimeout": "20s"}, "tcp": dict{"connectTimeout": "100ms"}}, "long": {"request": "300ms", "backend": "55s"}} {
-		text += fmt.Sprintf("\n---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s}\nspec: {ports: [{name: http, port: 80}]}\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %[1]s, labels: {kubernetes.io/service-name: %[1]s}}\naddressType: IPv4\nports: [{name: http, port: %[2]d}]\nendpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]\n", name, port) +
+	for name, timeout := range map[string]dict{"short": {"request": "20s", "backend": "100ms"},
+		"tcp":  {"http": dict{"requestTimeout": "20s"}, "tcp": dict{"connectTimeout": "100ms"}},
+		"long": {"request": "300ms", "backend": "55s"}} {
+		text += fmt.Sprintf("\n---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s}\nspec: {ports: [{name: "+
+			"http, port: 80}]}\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %[1]s, "+
+			"labels: {kubernetes.io/service-name: %[1]s}}\naddressType: IPv4\nports: [{name: http, port: "+
+			"%[2]d}]\nendpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]\n", name, port) +
 			leadTo("/"+name, dict{"name": name, "port": 80}) + policy("HTTPRoute", "r-"+name, dict{"timeout": timeout})
 	}
 	r := bring(t, objectsOf(t, text))
-	for path, want := range map[string]int{"/short": http.StatusServiceUnavailable, "/tcp": http.StatusServiceUnavailable, "/long": http.StatusGatewayTimeout} {
+	for path, want := range map[string]int{"/short": http.StatusServiceUnavailable,
+		"/tcp": http.StatusServiceUnavailable, "/long": http.StatusGatewayTimeout} {
 		if a := r.do(http.MethodGet, r.url(80)+path, ""); a.status != want {
 			t.Errorf("%s: %d %s; expected %d", path, a.status, a.body, want)
 		}
@@ -173,7 +198,11 @@ func TestConnectTimeout(t *testing.T) {
 // An open breaker answers 503 at once, and closes again.
 func TestBreaker(t *testing.T) {
 	t.Parallel()
-	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 1)+leadTo("/v1", pool("one"))+policy("InferencePool", "one", dict{"circuitBreaker": dict{"maxRequests": 1, "maxConnections": 1024, "maxPendingRequests": 1024, "maxRetries": 3}})))
+	r := bring(t, objectsOf(t,
+		oneGateway()+echoes("one", 1)+leadTo("/v1", pool("one"))+
+			policy("InferencePool", "one",
+				dict{"circuitBreaker": dict{"maxRequests": 1, "maxConnections": 1024, "maxPendingRequests": 1024,
+					"maxRetries": 3}})))
 	at := r.url(80) + "/v1/chat/completions"
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -207,7 +236,9 @@ func TestBreaker(t *testing.T) {
 func TestEjectedEndpointsReturn(t *testing.T) {
 	t.Parallel()
 	outlier := dict{"consecutive5xxErrors": 2, "interval": "100ms", "baseEjectionTime": "1s", "maxEjectionPercent": 50}
-	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 2)+leadTo("/v1", pool("one"))+policy("InferencePool", "one", dict{"circuitBreaker": dict{"outlierDetection": outlier}})))
+	r := bring(t, objectsOf(t,
+		oneGateway()+echoes("one", 2)+leadTo("/v1", pool("one"))+
+			policy("InferencePool", "one", dict{"circuitBreaker": dict{"outlierDetection": outlier}})))
 	at := r.url(80) + "/v1/chat/completions"
 	n := 0
 	ask := func(status string) string {
@@ -234,10 +265,15 @@ func TestEjectedEndpointsReturn(t *testing.T) {
 // share is tried again.
 func TestRetryBudget(t *testing.T) {
 	t.Parallel()
-	retry := dict{"numRetries": 3, "retryOn": []string{"5xx"}, "backoff": dict{"baseInterval": "1ms", "maxInterval": "2ms"}}
-	r := bring(t, objectsOf(t, oneGateway()+backends("free", "bound")+leadTo("/free", dict{"name": "free", "port": 8080})+leadTo("/bound", dict{"name": "bound", "port": 8080})+
-		policy("HTTPRoute", "r-free", dict{"retry": retry})+
-		policy("HTTPRoute", "r-bound", dict{"retry": retry, "circuitBreaker": dict{"retryBudget": dict{"percent": dict{"numerator": 20}, "minRetryConcurrency": 3}}})))
+	retry := dict{"numRetries": 3, "retryOn": []string{"5xx"},
+		"backoff": dict{"baseInterval": "1ms", "maxInterval": "2ms"}}
+	r := bring(t, objectsOf(t,
+		oneGateway()+backends("free", "bound")+leadTo("/free", dict{"name": "free", "port": 8080})+
+			leadTo("/bound", dict{"name": "bound", "port": 8080})+
+			policy("HTTPRoute", "r-free", dict{"retry": retry})+
+			policy("HTTPRoute", "r-bound",
+				dict{"retry": retry, "circuitBreaker": dict{
+					"retryBudget": dict{"percent": dict{"numerator": 20}, "minRetryConcurrency": 3}}})))
 	const at = 50
 	attempts := func(path string) (all int) {
 		var wg sync.WaitGroup
@@ -268,14 +304,23 @@ func TestRetryBudget(t *testing.T) {
 
 // slowPicker is a pool whose picker waits for a service that does not answer.
 func slowPicker(name, service, timeout string) string {
-	config := fmt.Sprintf(`{"apiVersion":"llm-d.ai/v1alpha1","kind":"EndpointPickerConfig","plugins":[{"type":"kv-cache-manager-scorer","parameters":{"endpoint":%q,"timeout":%q}},{"type":"max-score-picker"}],"schedulingProfiles":[{"name":"default","plugins":[{"pluginRef":"kv-cache-manager-scorer"},{"pluginRef":"max-score-picker"}]}]}`, service, timeout)
-	return strings.Replace(pickerOf(name, 1, ""), "--pool-name="+name, fmt.Sprintf("--pool-name=%s, --config-text, '%s'", name, config), 1)
+	config := fmt.Sprintf(`{"apiVersion":"llm-d.ai/v1alpha1","kind":"EndpointPickerConfig",`+
+		`"plugins":[{"type":"kv-cache-manager-scorer","parameters":{"endpoint":%q,"timeout":%q}},`+
+		`{"type":"max-score-picker"}],"schedulingProfiles":[{"name":"default",`+
+		`"plugins":[{"pluginRef":"kv-cache-manager-scorer"},{"pluginRef":"max-score-picker"}]}]}`, service,
+		timeout)
+	return strings.Replace(pickerOf(name, 1, ""), "--pool-name="+name,
+		fmt.Sprintf("--pool-name=%s, --config-text, '%s'", name, config), 1)
 }
 
 func extension(name, route string, spec dict) string {
 	spec["backendRefs"] = []dict{{"name": "epp-one", "port": 9002}}
-	text, err := json.Marshal(dict{"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "EnvoyExtensionPolicy", "metadata": dict{"name": name},
-		"spec": dict{"targetRefs": []dict{{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route}}, "extProc": []dict{spec}}})
+	text, err := json.Marshal(
+		dict{"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "EnvoyExtensionPolicy",
+			"metadata": dict{"name": name},
+			"spec": dict{"targetRefs": []dict{
+				{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route}},
+				"extProc": []dict{spec}}})
 	if err != nil {
 		panic(err)
 	}
@@ -296,9 +341,12 @@ func TestProcessingTimeout(t *testing.T) {
 	defer stuck.Close()
 	defer close(release)
 	mode := dict{"request": dict{"body": "BUFFERED"}, "response": dict{"body": "NONE"}}
-	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 1)+slowPicker("one", stuck.URL, "60s")+leadTo("/closed", pool("one"))+leadTo("/open", pool("one"))+
-		extension("closed", "r-closed", dict{"processingMode": mode, "processingTimeout": "200ms", "failOpen": false})+
-		extension("open", "r-open", dict{"processingMode": mode, "processingTimeout": "200ms", "failOpen": true})))
+	r := bring(t, objectsOf(t,
+		oneGateway()+echoes("one", 1)+slowPicker("one", stuck.URL, "60s")+leadTo("/closed", pool("one"))+
+			leadTo("/open", pool("one"))+
+			extension("closed", "r-closed",
+				dict{"processingMode": mode, "processingTimeout": "200ms", "failOpen": false})+
+			extension("open", "r-open", dict{"processingMode": mode, "processingTimeout": "200ms", "failOpen": true})))
 	if a := r.post(r.url(80)+"/closed/v1/chat/completions", chat); a.status < 500 {
 		t.Errorf("failOpen: false: %d: %s", a.status, a.body)
 	}
@@ -313,7 +361,9 @@ func TestProcessingTimeout(t *testing.T) {
 func TestHeldPoolsAreNotCut(t *testing.T) {
 	t.Parallel()
 	s := objectsOf(t, oneGateway()+echoes("one", 1)+pickerOf("one", 1, ", --hold")+leadTo("/v1", pool("one"))+
-		policy("HTTPRoute", "r-v1", dict{"retry": dict{"numRetries": 3, "perTryTimeout": "20s", "retryOn": []string{"5xx", "connect-failure"}, "retriableStatusCodes": []int{503}}}))
+		policy("HTTPRoute", "r-v1",
+			dict{"retry": dict{"numRetries": 3, "perTryTimeout": "20s", "retryOn": []string{"5xx", "connect-failure"},
+				"retriableStatusCodes": []int{503}}}))
 	p, err := Dry(s)
 	if err != nil {
 		t.Fatal(err)
@@ -350,9 +400,12 @@ func TestManyEndpointChanges(t *testing.T) {
 		ports = append(ports, port)
 	}
 	state := func(which ...int) *gateway.Set {
-		text := oneGateway() + leadTo("/", dict{"name": "s", "port": 80}) + "\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{name: http, port: 80}]}\n"
+		text := oneGateway() + leadTo("/", dict{"name": "s", "port": 80}) +
+			"\n---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{name: http, port: 80}]}\n"
 		for _, i := range which {
-			text += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s-%d, labels: {kubernetes.io/service-name: s}}\naddressType: IPv4\nports: [{name: http, port: %s}]\nendpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]\n", i, ports[i])
+			text += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s-%d, "+
+				"labels: {kubernetes.io/service-name: s}}\naddressType: IPv4\nports: [{name: http, port: "+
+				"%s}]\nendpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]\n", i, ports[i])
 		}
 		return objectsOf(t, text)
 	}

@@ -42,7 +42,8 @@ func TestPoolHealthCheck(t *testing.T) {
 		server.Start()
 		defer server.Close()
 	}
-	text := oneGateway() + leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "one"}) + fmt.Sprintf(`
+	text := oneGateway() + leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "one"}) +
+		fmt.Sprintf(`
 ---
 apiVersion: serving.kserve.io/v1alpha1
 kind: InferencePool
@@ -54,7 +55,8 @@ spec:
   healthCheck: {enabled: true, endpoint: /health, interval: 20ms, timeout: 1s, unhealthyThreshold: 1, healthyThreshold: 1}
 `, port)
 	for i, ip := range []string{"127.0.0.1", "127.0.0.2"} {
-		text += fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {name: p-%d, labels: {app: one}}\nstatus: {podIP: %s, conditions: [{type: Ready, status: \"True\"}]}\n", i, ip)
+		text += fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {name: p-%d, labels: {app: one}}\nstatus: "+
+			"{podIP: %s, conditions: [{type: Ready, status: \"True\"}]}\n", i, ip)
 	}
 	r := bring(t, objectsOf(t, text))
 	n := 0
@@ -86,7 +88,8 @@ spec:
 func TestRoutingPolicy(t *testing.T) {
 	t.Parallel()
 	state := func(policy string) *gateway.Set {
-		text := oneGateway() + servers("one", 2, "") + leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "routed"}) + `
+		text := oneGateway() + servers("one", 2, "") +
+			leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "routed"}) + `
 ---
 apiVersion: serving.kserve.io/v1alpha1
 kind: InferencePool
@@ -99,7 +102,8 @@ spec:
 		return objectsOf(t, text)
 	}
 	r := bring(t, state(`{type: Dynamic, loadBalancing: {algorithm: round_robin}}`))
-	body := `{"model":"one","max_tokens":1,"messages":[{"role":"user","content":"` + strings.Repeat("the same question ", 40) + `"}]}`
+	body := `{"model":"one","max_tokens":1,"messages":[{"role":"user","content":"` +
+		strings.Repeat("the same question ", 40) + `"}]}`
 	ask := func() string {
 		a := r.post(r.url(80)+"/v1/chat/completions", body)
 		if a.status != http.StatusOK {
@@ -117,7 +121,9 @@ spec:
 		return n
 	}
 	eventually.Is(t, "both pods to be asked in turn", func() bool { return changes() == 7 })
-	if err := r.Apply(t.Context(), state(`{type: Dynamic, schedulerProfile: mine, loadBalancing: {algorithm: max_score, weights: {cache_hit: 50, load: 0, latency: 0}}}`)); err != nil {
+	if err := r.Apply(t.Context(),
+		state(`{type: Dynamic, schedulerProfile: mine, loadBalancing: {algorithm: max_score, weights: {cache_hit: 50,`+
+			` load: 0, latency: 0}}}`)); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Is(t, "the pod that has the prompt to be asked", func() bool { return changes() == 0 })
@@ -142,12 +148,16 @@ spec: {modelName: batch, criticality: Sheddable, poolRef: {name: one}, targetMod
 	r := bring(t, objectsOf(t, oneGateway()+servers("one", 1, "")+leadTo("/v1", pool("one"))+models))
 	for model, priority := range map[string]string{"chat": `"priority":10`, "batch": `"priority":-10`} {
 		var a answer
-		eventually.Is(t, model+" to be answered: what can be shed is, while the servers' metrics are not known", func() bool {
-			a = r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, model), "Content-Type", "application/json")
-			return a.status == http.StatusOK
-		})
-		one := r.do(http.MethodGet, "http://"+r.Addresses().Pickers[0].Metrics+"/debug/decisions?request="+a.head.Get("x-request-id"), "").body
-		if compact := strings.ReplaceAll(string(one), " ", ""); !strings.Contains(compact, priority) || !strings.Contains(compact, `"target_model":"one"`) {
+		eventually.Is(t, model+" to be answered: what can be shed is, while the servers' metrics are not known",
+			func() bool {
+				a = r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, model), "Content-Type",
+					"application/json")
+				return a.status == http.StatusOK
+			})
+		one := r.do(http.MethodGet,
+			"http://"+r.Addresses().Pickers[0].Metrics+"/debug/decisions?request="+a.head.Get("x-request-id"), "").body
+		if compact := strings.ReplaceAll(string(one), " ", ""); !strings.Contains(compact, priority) ||
+			!strings.Contains(compact, `"target_model":"one"`) {
 			t.Errorf("%s: %s and its target are not in %.500s", model, priority, compact)
 		}
 	}
@@ -156,7 +166,8 @@ spec: {modelName: batch, criticality: Sheddable, poolRef: {name: one}, targetMod
 // Document 003's LocalModel: servers over several machines, for the pool of its model.
 func TestLocalModel(t *testing.T) {
 	t.Parallel()
-	r := bring(t, objectsOf(t, oneGateway()+leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "p"})+`
+	r := bring(t, objectsOf(t,
+		oneGateway()+leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "p"})+`
 ---
 apiVersion: serving.kserve.io/v1alpha1
 kind: InferencePool
@@ -173,7 +184,8 @@ spec:
   replicas: 4
   runtimeSpec: {protocol: open_inference_protocol, env: [{name: NCCL_IB_DISABLE, value: "0"}, {name: NCCL_DEBUG, value: INFO}]}
 `))
-	a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, "meta-llama/Llama-2-70b-hf"), "Content-Type", "application/json")
+	a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, "meta-llama/Llama-2-70b-hf"), "Content-Type",
+		"application/json")
 	if a.status != http.StatusOK || len(r.Addresses().Pods) != 1 {
 		t.Errorf("%d of %d pods: %s", a.status, len(r.Addresses().Pods), a.body)
 	}
@@ -184,12 +196,15 @@ func TestInferenceParams(t *testing.T) {
 	t.Parallel()
 	r := bring(t, objectsOf(t, ofModel("{replicas: 1}, inferenceParams: {max_tokens: 3}")))
 	for asked, want := range map[string]string{"9": `"completion_tokens":3`, "2": `"completion_tokens":2`} {
-		a := r.post(r.url(80)+"/v1/completions", `{"model":"m","prompt":"a","ignore_eos":true,"max_tokens":`+asked+`}`, "Content-Type", "application/json")
+		a := r.post(r.url(80)+"/v1/completions", `{"model":"m","prompt":"a","ignore_eos":true,"max_tokens":`+asked+`}`,
+			"Content-Type", "application/json")
 		if !strings.Contains(string(a.body), want) {
 			t.Errorf("max_tokens %s: %d %s", asked, a.status, a.body)
 		}
 	}
-	if a := r.post(r.url(80)+"/v1/completions", `{"model":"m","prompt":"a","min_tokens":4,"max_tokens":9}`, "Content-Type", "application/json"); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "max_tokens=3") {
+	if a := r.post(r.url(80)+"/v1/completions", `{"model":"m","prompt":"a","min_tokens":4,"max_tokens":9}`,
+		"Content-Type", "application/json"); a.status != http.StatusBadRequest ||
+		!strings.Contains(string(a.body), "max_tokens=3") {
 		t.Errorf("min_tokens above the limit: %d %s", a.status, a.body)
 	}
 }
@@ -199,7 +214,8 @@ func TestInferenceParams(t *testing.T) {
 func TestConnectorConfig(t *testing.T) {
 	t.Parallel()
 	bytes := func(config string) (sent float64, port int) {
-		text := oneGateway() + leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "p"}) + `
+		text := oneGateway() + leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "p"}) +
+			`
 ---
 apiVersion: serving.kserve.io/v1alpha1
 kind: InferencePool
@@ -225,7 +241,9 @@ spec:
 			at[p.Name] = "http://" + p.Ports["8000"]
 		}
 		prompt := strings.Repeat("a long question ", 100)
-		first := r.post(at["prefill-0"]+"/v1/completions", `{"model":"m","max_tokens":1,"prompt":"`+prompt+`","kv_transfer_params":{"do_remote_decode":true}}`, "Content-Type", "application/json")
+		first := r.post(at["prefill-0"]+"/v1/completions",
+			`{"model":"m","max_tokens":1,"prompt":"`+prompt+`","kv_transfer_params":{"do_remote_decode":true}}`,
+			"Content-Type", "application/json")
 		var kept struct {
 			Params map[string]any `json:"kv_transfer_params"`
 		}
@@ -237,7 +255,9 @@ spec:
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := r.post(at["decode-0"]+"/v1/completions", `{"model":"m","max_tokens":2,"prompt":"`+prompt+`","kv_transfer_params":`+string(params)+`}`, "Content-Type", "application/json"); a.status != http.StatusOK {
+		if a := r.post(at["decode-0"]+"/v1/completions",
+			`{"model":"m","max_tokens":2,"prompt":"`+prompt+`","kv_transfer_params":`+string(params)+`}`,
+			"Content-Type", "application/json"); a.status != http.StatusOK {
 			t.Fatalf("%d: %s", a.status, a.body)
 		}
 		for line := range strings.Lines(string(r.do(http.MethodGet, at["decode-0"]+"/metrics", "").body)) {

@@ -26,7 +26,8 @@ func (c *change) startRouters() error {
 			x := c.u.routers[key]
 			if x == nil {
 				var err error
-				if x, err = bbr.Start(bbr.Options{Address: anyPort, Router: r.Router, Stream: routed, Now: c.u.now}); err != nil {
+				if x, err = bbr.Start(bbr.Options{Address: anyPort, Router: r.Router, Stream: routed,
+					Now: c.u.now}); err != nil {
 					return err
 				}
 				c.routing = append(c.routing, x)

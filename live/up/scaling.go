@@ -42,7 +42,8 @@ func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
 	var wrong []error
 	add := func(x *rule, read *autoscaler.Manifest, at string) {
 		if n := read.Config.Max; n > autoscaler.MaxReplicas {
-			wrong = append(wrong, fmt.Errorf("%s: %s %s: maxReplicas %d; expected up to %d", at, x.kind, x.name, n, autoscaler.MaxReplicas))
+			wrong = append(wrong, fmt.Errorf("%s: %s %s: maxReplicas %d; expected up to %d", at, x.kind, x.name, n,
+				autoscaler.MaxReplicas))
 			return
 		}
 		for _, text := range append(read.Notes, read.Config.Unknown()...) {
@@ -60,9 +61,11 @@ func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
 			case err != nil:
 				wrong = append(wrong, err)
 			case c == nil || role == gateway.RoleKVManager:
-				notes = append(notes, fmt.Sprintf("%s: %s %s: it has no effect: %s %s runs no model server", at, x.Kind, x.Name, w.Kind, w.Name))
+				notes = append(notes, fmt.Sprintf("%s: %s %s: it has no effect: %s %s runs no model server", at, x.Kind,
+					x.Name, w.Kind, w.Name))
 			default:
-				add(&rule{workload: w, kind: x.Kind, name: x.Name, text: strings.Join(strings.Fields(string(text)), " ")}, read, at)
+				add(&rule{workload: w, kind: x.Kind, name: x.Name,
+					text: strings.Join(strings.Fields(string(text)), " ")}, read, at)
 			}
 		}
 	}
@@ -76,10 +79,14 @@ func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
 		if w == nil {
 			continue
 		}
-		read := &autoscaler.Manifest{Config: autoscaler.Config{KEDA: true, Min: int(p.KServe.MinReplicas), Max: int(p.KServe.MaxReplicas), Behavior: autoscaler.DefaultBehavior(),
-			Poll: autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}}
+		read := &autoscaler.Manifest{
+			Config: autoscaler.Config{KEDA: true, Min: int(p.KServe.MinReplicas), Max: int(p.KServe.MaxReplicas),
+				Behavior: autoscaler.DefaultBehavior(),
+				Poll:     autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}}
 		if p.KServe.MinReplicas > p.KServe.MaxReplicas {
-			wrong = append(wrong, fmt.Errorf("%s: InferencePool %s: autoscaling: minReplicas %d; expected no more than maxReplicas, %d", at, p.Name, p.KServe.MinReplicas, p.KServe.MaxReplicas))
+			wrong = append(wrong, fmt.Errorf(
+				"%s: InferencePool %s: autoscaling: minReplicas %d; expected no more than maxReplicas, %d", at, p.Name,
+				p.KServe.MinReplicas, p.KServe.MaxReplicas))
 			continue
 		}
 		for _, kind := range slices.Sorted(maps.Keys(p.KServe.ScaleTargets)) {
@@ -87,7 +94,8 @@ func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
 				read.Notes = append(read.Notes, "autoscaling.targetMetrics: nobody here tells "+kind)
 			}
 		}
-		add(&rule{workload: w, kind: "InferencePool", name: p.Name, text: fmt.Sprint(p.KServe.MinReplicas, p.KServe.MaxReplicas, p.KServe.ScaleTargets)}, read, at)
+		add(&rule{workload: w, kind: "InferencePool", name: p.Name,
+			text: fmt.Sprint(p.KServe.MinReplicas, p.KServe.MaxReplicas, p.KServe.ScaleTargets)}, read, at)
 	}
 	return out, notes, errors.Join(wrong...)
 }
@@ -142,7 +150,8 @@ func (u *Up) scales(rules map[string]*rule) {
 	}
 	for key, r := range rules {
 		r.config.Name = r.workload.Name
-		r.config.Every(cmp.Or(u.o.Scaling.Scrape, autoscaler.DefaultScrape), cmp.Or(u.o.Scaling.Sync, autoscaler.DefaultSync))
+		r.config.Every(cmp.Or(u.o.Scaling.Scrape, autoscaler.DefaultScrape),
+			cmp.Or(u.o.Scaling.Sync, autoscaler.DefaultSync))
 		x := u.scaled[key]
 		if x != nil {
 			was := x.rule
@@ -162,8 +171,11 @@ func (u *Up) scales(rules map[string]*rule) {
 		}
 		u.scaled[key] = x
 		// Drained is Apply's to see to, and so is that nobody asks a pod any more when it stops.
-		x.run = replicas.Start(replicas.Options{Scaler: &r.config, Happens: x.happens, Scaled: x.decided, Pickers: x.pickers, Servers: x.servers, Log: u.log,
-			Deployment: deployment.New(deployment.Config{Name: key, Places: 2 * autoscaler.MaxReplicas, Replicas: r.workload.Replicas, Startup: startup, Grace: 2 * machine.FromDuration(drained)})})
+		x.run = replicas.Start(replicas.Options{Scaler: &r.config, Happens: x.happens, Scaled: x.decided,
+			Pickers: x.pickers, Servers: x.servers, Log: u.log,
+			Deployment: deployment.New(
+				deployment.Config{Name: key, Places: 2 * autoscaler.MaxReplicas, Replicas: r.workload.Replicas,
+					Startup: startup, Grace: 2 * machine.FromDuration(drained)})})
 	}
 }
 
@@ -254,9 +266,10 @@ func (x *scaled) servers() (out []replicas.Target) {
 	defer x.u.applying.Unlock()
 	pools := x.pools()
 	for _, p := range sorted(x.u.pods) {
-		ours := workloadKey(p.workload) == workloadKey(x.rule.workload) || slices.ContainsFunc(pools, func(b *gateway.Backend) bool {
-			return b.Namespace == p.namespace && b.Pool.Selector.Matches(p.workload.Pods)
-		})
+		ours := workloadKey(p.workload) == workloadKey(x.rule.workload) ||
+			slices.ContainsFunc(pools, func(b *gateway.Backend) bool {
+				return b.Namespace == p.namespace && b.Pool.Selector.Matches(p.workload.Pods)
+			})
 		if p.model == "" || !ours {
 			continue
 		}
@@ -296,7 +309,8 @@ func (u *Up) scaledWorkloads() (out []ScaledWorkload) {
 	for _, key := range slices.Sorted(maps.Keys(u.scaled)) {
 		x := u.scaled[key]
 		w, c := x.rule.workload, &x.rule.config
-		out = append(out, ScaledWorkload{w.Kind, w.Namespace, w.Name, x.rule.kind + " " + x.rule.name, c.Min, c.Max, x.run.Status().Wanted, len(x.there), x.last, x.rule})
+		out = append(out, ScaledWorkload{w.Kind, w.Namespace, w.Name, x.rule.kind + " " + x.rule.name, c.Min, c.Max,
+			x.run.Status().Wanted, len(x.there), x.last, x.rule})
 	}
 	return out
 }
@@ -304,10 +318,12 @@ func (u *Up) scaledWorkloads() (out []ScaledWorkload) {
 // status is what controllers write into the workload, and into the HorizontalPodAutoscaler.
 func (x *ScaledWorkload) status() (out []map[string]any) {
 	add := func(version, kind, name string, status map[string]any) {
-		out = append(out, map[string]any{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": name, "namespace": x.Namespace}, "status": status})
+		out = append(out, map[string]any{"apiVersion": version, "kind": kind,
+			"metadata": map[string]any{"name": name, "namespace": x.Namespace}, "status": status})
 	}
 	if x.Kind == "Deployment" {
-		add("apps/v1", x.Kind, x.Name, map[string]any{"replicas": x.Wanted, "readyReplicas": x.Ready, "availableReplicas": x.Ready})
+		add("apps/v1", x.Kind, x.Name,
+			map[string]any{"replicas": x.Wanted, "readyReplicas": x.Ready, "availableReplicas": x.Ready})
 	}
 	name := "keda-hpa-" + x.rule.name // as KEDA calls it
 	if x.rule.kind == "HorizontalPodAutoscaler" {

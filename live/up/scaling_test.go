@@ -44,7 +44,8 @@ spec: {groups: [{name: g, rules: [{record: "one:asked", expr: sum(vllm:num_reque
 }
 
 // quick has an autoscaler look ten times a second.
-var quick = Scaling{Startup: new(dist.Fixed(100 * machine.Millisecond)), Scrape: 100 * machine.Millisecond, Sync: 100 * machine.Millisecond}
+var quick = Scaling{Startup: new(dist.Fixed(100 * machine.Millisecond)), Scrape: 100 * machine.Millisecond,
+	Sync: 100 * machine.Millisecond}
 
 // asks has clients ask for a model one request after the other, none of which may fail, until calm.
 func (r *rig) asks(model string) (load func(clients int), calm func()) {
@@ -55,7 +56,9 @@ func (r *rig) asks(model string) (load func(clients int), calm func()) {
 		client := http.Client{Transport: &http.Transport{}}
 		defer client.CloseIdleConnections()
 		for !done.Load() {
-			resp, err := client.Post(at, "application/json", strings.NewReader(fmt.Sprintf(`{"model":%q,"max_tokens":20,"messages":[{"role":"user","content":"hi"}]}`, model)))
+			resp, err := client.Post(at, "application/json",
+				strings.NewReader(fmt.Sprintf(
+					`{"model":%q,"max_tokens":20,"messages":[{"role":"user","content":"hi"}]}`, model)))
 			if err != nil {
 				r.t.Error(err)
 				return
@@ -88,16 +91,18 @@ func (r *rig) asks(model string) (load func(clients int), calm func()) {
 // plays meanwhile: what an autoscaler sees of requests depends on how long they are on their way.
 func TestScaledObject(t *testing.T) {
 	manifests := func(replicas int, more string) string {
-		return oneGateway() + strings.Replace(servers("a", replicas, ""), `"--model", "a"`, `"--model", "a", "--inter-token-latency=100"`, 1) + leadTo("/v1", pool("a")) + more
+		return oneGateway() + strings.Replace(servers("a", replicas, ""), `"--model", "a"`,
+			`"--model", "a", "--inter-token-latency=100"`, 1) + leadTo("/v1", pool("a")) + more
 	}
 	var mu sync.Mutex
 	var said []string
 	file := filepath.Join(t.TempDir(), "status.yaml")
-	r := bringWith(t, Options{Objects: objectsOf(t, manifests(1, scaler("a", "1", "3"))), Scaling: quick, Tell: func(text string) {
-		mu.Lock()
-		defer mu.Unlock()
-		said = append(said, text)
-	}})
+	r := bringWith(t, Options{Objects: objectsOf(t, manifests(1, scaler("a", "1", "3"))), Scaling: quick,
+		Tell: func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			said = append(said, text)
+		}})
 	var writing sync.WaitGroup
 	writing.Go(func() {
 		if err := r.WriteStatus(t.Context(), file); err != nil {
@@ -121,12 +126,15 @@ func TestScaledObject(t *testing.T) {
 	eventually.Is(t, "a fourth pod, of another maximum", func() bool { return pods() == 4 })
 	eventually.Is(t, "the status file says it", func() bool {
 		text, err := os.ReadFile(file)
-		return err == nil && strings.Contains(string(text), "readyReplicas: 4") && strings.Contains(string(text), "name: keda-hpa-a-scaler") && strings.Contains(string(text), "desiredReplicas: 4")
+		return err == nil && strings.Contains(string(text), "readyReplicas: 4") &&
+			strings.Contains(string(text), "name: keda-hpa-a-scaler") &&
+			strings.Contains(string(text), "desiredReplicas: 4")
 	})
 	calm()
 	load(1) // somebody asks on while pods go
 	eventually.Is(t, "one pod", func() bool { return pods() == 1 })
-	if list := r.Addresses().Scaled; len(list) != 1 || list[0].Min != 1 || list[0].Max != 4 || list[0].By != "ScaledObject a-scaler" || list[0].Ready != 1 {
+	if list := r.Addresses().Scaled; len(list) != 1 || list[0].Min != 1 || list[0].Max != 4 ||
+		list[0].By != "ScaledObject a-scaler" || list[0].Ready != 1 {
 		t.Errorf("scaled: %+v", list)
 	}
 	if err := r.Apply(t.Context(), objectsOf(t, manifests(2, ""))); err != nil {
@@ -138,7 +146,8 @@ func TestScaledObject(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	all := strings.Join(said, "\n")
-	for _, want := range []string{"Deployment default/a: ScaledObject a-scaler scales it from 1 to ", "Deployment default/a: ready replicas: 3", "Deployment default/a: ready replicas: 1"} {
+	for _, want := range []string{"Deployment default/a: ScaledObject a-scaler scales it from 1 to ",
+		"Deployment default/a: ready replicas: 3", "Deployment default/a: ready replicas: 1"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in\n%s", want, all)
 		}
@@ -173,10 +182,12 @@ func TestPoolScalesItsModel(t *testing.T) {
 	load, _ := r.asks("m")
 	load(12)
 	eventually.Is(t, "three pods", func() bool { return len(r.Addresses().Pods) == 3 })
-	if list := r.Addresses().Scaled; len(list) != 1 || list[0].Kind != "InferenceModel" || list[0].By != "InferencePool p" || list[0].Max != 3 {
+	if list := r.Addresses().Scaled; len(list) != 1 || list[0].Kind != "InferenceModel" ||
+		list[0].By != "InferencePool p" || list[0].Max != 3 {
 		t.Errorf("scaled: %+v", list)
 	}
-	if told := strings.Join(r.notes, "\n"); !strings.Contains(told, "nobody here tells Happiness") || strings.Contains(told, "autoscaling") && !strings.Contains(told, "targetMetrics") {
+	if told := strings.Join(r.notes, "\n"); !strings.Contains(told, "nobody here tells Happiness") ||
+		strings.Contains(told, "autoscaling") && !strings.Contains(told, "targetMetrics") {
 		t.Errorf("notes:\n%s", told)
 	}
 }
@@ -185,12 +196,20 @@ func TestPoolScalesItsModel(t *testing.T) {
 // several Deployments it cannot choose, and what has a ScaledObject has no second one.
 func TestScalingPlan(t *testing.T) {
 	t.Parallel()
-	several := ofModel("{replicas: 1}") + strings.NewReplacer("{labels: {pool: a}}", "{labels: {pool: a, model: m}}", "{labels: {pool: b}}", "{labels: {pool: b, model: m}}").Replace(servers("a", 1, "")+servers("b", 1, ""))
-	other, _, _ := strings.Cut(strings.Replace(scaler("a", "1", "3"), "a-scaler", "other", 1), "---\napiVersion: monitoring")
+	several := ofModel("{replicas: 1}") +
+		strings.NewReplacer("{labels: {pool: a}}", "{labels: {pool: a, model: m}}", "{labels: {pool: b}}",
+			"{labels: {pool: b, model: m}}").Replace(servers("a", 1, "")+servers("b", 1, ""))
+	other, _, _ := strings.Cut(strings.Replace(scaler("a", "1", "3"), "a-scaler", "other", 1),
+		"---\napiVersion: monitoring")
 	for _, c := range []struct{ name, text, plan, note string }{
-		{"prefill apart", ofModel("{type: Disaggregated, prefillWorkers: {replicas: 2, labels: {llm-d.ai/role: prefill}}, decodeWorkers: {replicas: 1, labels: {llm-d.ai/role: decode}}}"), "m-decode", "nobody here tells Happiness"},
-		{"several", several, "", "InferencePool default/p: autoscaling has no effect: the pool's pods are of 2 workloads; expected one"},
-		{"a second ScaledObject", oneGateway() + leadTo("/v1", pool("a")) + servers("a", 1, "") + scaler("a", "1", "2") + other, "/a:", "ScaledObject default/other: no effect: ScaledObject a-scaler scales Deployment a already"},
+		{"prefill apart", ofModel(
+			"{type: Disaggregated, prefillWorkers: {replicas: 2, labels: {llm-d.ai/role: prefill}}, decodeWorkers: " +
+				"{replicas: 1, labels: {llm-d.ai/role: decode}}}"), "m-decode", "nobody here tells Happiness"},
+		{"several", several, "",
+			"InferencePool default/p: autoscaling has no effect: the pool's pods are of 2 workloads; expected one"},
+		{"a second ScaledObject",
+			oneGateway() + leadTo("/v1", pool("a")) + servers("a", 1, "") + scaler("a", "1", "2") + other, "/a:",
+			"ScaledObject default/other: no effect: ScaledObject a-scaler scales Deployment a already"},
 	} {
 		s := objectsOf(t, c.text)
 		p, err := Dry(s)
@@ -207,7 +226,8 @@ func TestScalingPlan(t *testing.T) {
 				scaled = append(scaled, x)
 			}
 		}
-		if all := strings.Join(scaled, "\n"); (c.plan == "") != (all == "") || !strings.Contains(all, c.plan) || len(scaled) > 1 {
+		if all := strings.Join(scaled, "\n"); (c.plan == "") != (all == "") || !strings.Contains(all, c.plan) ||
+			len(scaled) > 1 {
 			t.Errorf("%s: %q is scaled; expected %q", c.name, all, c.plan)
 		}
 	}
@@ -218,7 +238,9 @@ func TestBadScaledObject(t *testing.T) {
 	t.Parallel()
 	r := bring(t, objectsOf(t, oneGateway()+servers("a", 2, "")+leadTo("/v1", pool("a"))+scaler("a", "1", "2")))
 	for _, c := range []struct{ name, text, want string }{
-		{"a query that is none", strings.Replace(scaler("a", "1", "3"), `"one:asked", threshold`, `"sum(", threshold`, 1), "given-a.yaml:LINE:"},
+		{"a query that is none",
+			strings.Replace(scaler("a", "1", "3"), `"one:asked", threshold`, `"sum(", threshold`, 1),
+			"given-a.yaml:LINE:"},
 		{"a maximum that is too high", scaler("a", "1", "5000"), "maxReplicas 5000; expected up to 2048"},
 	} {
 		all := oneGateway() + servers("a", 1, "") + leadTo("/v1", pool("a")) + c.text

@@ -29,7 +29,9 @@ func TestSeveralModels(t *testing.T) {
 	for _, model := range []string{llama, "food-review-1", "cad-fabricator", qwen} {
 		served[model] = map[string]int{}
 		for i := range 40 {
-			a := r.post(at, fmt.Sprintf(`{"model":%q,"max_tokens":2,"messages":[{"role":"user","content":"question %d of many, to %s"}]}`, model, i, model), "Content-Type", "application/json")
+			a := r.post(at, fmt.Sprintf(
+				`{"model":%q,"max_tokens":2,"messages":[{"role":"user","content":"question %d of many, to %s"}]}`,
+				model, i, model), "Content-Type", "application/json")
 			if a.status != http.StatusOK || !bytes.Contains(a.body, []byte(fmt.Sprintf(`"model":%q`, model))) {
 				t.Fatalf("%s: %d: %s", model, a.status, a.body)
 			}
@@ -53,7 +55,8 @@ func TestSeveralModels(t *testing.T) {
 	asked := map[string]int{}
 	for _, p := range r.Addresses().Pickers {
 		page := r.do(http.MethodGet, "http://"+p.Metrics+"/metrics", "").body
-		for _, x := range []struct{ pool, plugin string }{{"default/llama", "lora-affinity-scorer"}, {"default/qwen", "kv-cache-utilization-scorer"}, {"default/qwen-next", "random-picker"}} {
+		for _, x := range []struct{ pool, plugin string }{{"default/llama", "lora-affinity-scorer"},
+			{"default/qwen", "kv-cache-utilization-scorer"}, {"default/qwen-next", "random-picker"}} {
 			if ran := bytes.Contains(page, []byte(`plugin_type="`+x.plugin+`"`)); ran != (x.pool == p.Pool) {
 				t.Errorf("picker %s of pool %s: %s ran: %v", p.Name, p.Pool, x.plugin, ran)
 			}
@@ -63,16 +66,19 @@ func TestSeveralModels(t *testing.T) {
 	if asked["default/llama"] != 2 || len(asked) != 3 {
 		t.Errorf("pickers: %v; expected two of llama, and each of the others", asked)
 	}
-	if a := r.post(at, `{"messages":[]}`); a.status != http.StatusBadRequest || !bytes.Contains(a.body, []byte("has no model")) {
+	if a := r.post(at, `{"messages":[]}`); a.status != http.StatusBadRequest ||
+		!bytes.Contains(a.body, []byte("has no model")) {
 		t.Errorf("without a model: %d: %s", a.status, a.body)
 	}
-	if a := r.post(at, `{"model":`); a.status != http.StatusBadRequest || !bytes.Contains(a.body, []byte("failed to parse")) {
+	if a := r.post(at, `{"model":`); a.status != http.StatusBadRequest ||
+		!bytes.Contains(a.body, []byte("failed to parse")) {
 		t.Errorf("no JSON: %d: %s", a.status, a.body)
 	}
 	if a := r.post(at, `{"model":"unknown"}`, "X-Gateway-Base-Model-Name", qwen); a.status != http.StatusNotFound {
 		t.Errorf("an unknown model: %d: %s", a.status, a.body)
 	}
-	if a := r.do(http.MethodGet, r.url(80)+"/v1/models", "", "X-Gateway-Base-Model-Name", qwen); a.status != http.StatusNotFound {
+	if a := r.do(http.MethodGet, r.url(80)+"/v1/models", "", "X-Gateway-Base-Model-Name",
+		qwen); a.status != http.StatusNotFound {
 		t.Errorf("a client's own header led to a pool: %d: %s", a.status, a.body)
 	}
 }
@@ -102,7 +108,8 @@ data: {baseModel: one, adapters: %q}
 // leadByBase leads a base model to its pool.
 func leadByBase(name string) string {
 	return object("HTTPRoute", "base-"+name, dict{"parentRefs": []dict{{"name": "g"}}, "rules": []dict{{
-		"matches": []dict{{"headers": []dict{{"name": "X-Gateway-Base-Model-Name", "value": name}}}}, "backendRefs": []dict{pool(name)}}}})
+		"matches":     []dict{{"headers": []dict{{"name": "X-Gateway-Base-Model-Name", "value": name}}}},
+		"backendRefs": []dict{pool(name)}}}})
 }
 
 // Bodies of all sizes come through both filters whole, up to the router's limit; what
@@ -111,7 +118,8 @@ func leadByBase(name string) string {
 func TestBodyBasedRouting(t *testing.T) {
 	t.Parallel()
 	state := func(adapters string) *gateway.Set {
-		return objectsOf(t, oneGateway()+echoes("one", 1)+echoes("rest", 1)+leadByBase("one")+leadTo("/", dict{"name": "rest", "port": 8080})+router("default", adapters))
+		return objectsOf(t, oneGateway()+echoes("one", 1)+echoes("rest", 1)+leadByBase("one")+
+			leadTo("/", dict{"name": "rest", "port": 8080})+router("default", adapters))
 	}
 	r := bring(t, state("- a"))
 	at := r.url(80) + "/v1/completions"
@@ -119,11 +127,14 @@ func TestBodyBasedRouting(t *testing.T) {
 		body := fmt.Sprintf(`{"prompt":"%s","model":"a"}`, strings.Repeat("x", size))
 		a := r.post(at, body, "X-Gateway-Model-Name", "spoofed")
 		name, _ := a.pod()
-		if a.status != http.StatusOK || name != "one-0" || !bytes.Contains(a.body, []byte(`"X-Gateway-Model-Name":["a"]`)) || !bytes.Contains(a.body, []byte(fmt.Sprintf(`"bodyBytes":%d`, len(body)))) {
+		if a.status != http.StatusOK || name != "one-0" ||
+			!bytes.Contains(a.body, []byte(`"X-Gateway-Model-Name":["a"]`)) ||
+			!bytes.Contains(a.body, []byte(fmt.Sprintf(`"bodyBytes":%d`, len(body)))) {
 			t.Errorf("%d bytes: %d from %s: %.900s", size, a.status, name, a.body)
 		}
 	}
-	if a := r.post(at, `{"model":"a","prompt":"`+strings.Repeat("x", 33<<20)+`"}`); a.status != http.StatusRequestEntityTooLarge {
+	if a := r.post(at, `{"model":"a","prompt":"`+
+		strings.Repeat("x", 33<<20)+`"}`); a.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("beyond the limit: %d: %.300s", a.status, a.body)
 	}
 	for _, body := range []string{`{"prompt":"x"}`, `{"model":"new","prompt":"x"}`} {
@@ -139,7 +150,9 @@ func TestBodyBasedRouting(t *testing.T) {
 	if name, _ := a.pod(); name != "one-0" {
 		t.Errorf("an adapter that was added: %d from %s", a.status, name)
 	}
-	if err := r.Apply(t.Context(), objectsOf(t, oneGateway()+echoes("one", 1)+echoes("rest", 1)+leadByBase("one")+leadTo("/", dict{"name": "rest", "port": 8080}))); err != nil {
+	if err := r.Apply(t.Context(),
+		objectsOf(t, oneGateway()+echoes("one", 1)+echoes("rest", 1)+leadByBase("one")+
+			leadTo("/", dict{"name": "rest", "port": 8080}))); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Is(t, "requests to pass without the router", func() bool {
@@ -205,7 +218,8 @@ func TestPickerReplicas(t *testing.T) {
 			page := string(r.do(http.MethodGet, "http://"+p.Metrics+"/metrics", "").body)
 			n := 0
 			for line := range strings.Lines(page) {
-				if of, found := strings.CutPrefix(line, `llmd_epp_scheduling_decisions_total{result="success"} `); found {
+				if of, found := strings.CutPrefix(line,
+					`llmd_epp_scheduling_decisions_total{result="success"} `); found {
 					n, _ = strconv.Atoi(strings.TrimSpace(of))
 				}
 			}

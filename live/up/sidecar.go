@@ -26,7 +26,8 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 	if c == nil {
 		return nil
 	}
-	at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", p.workload.File, c.At.Line(), p.workload.Kind, p.workload.Namespace, p.workload.Name, c.Name)
+	at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", p.workload.File, c.At.Line(), p.workload.Kind,
+		p.workload.Namespace, p.workload.Name, c.Name)
 	args, env, err := started(c, p)
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
@@ -43,7 +44,8 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 	number, _ := strconv.Atoi(port)
 	decoder, found := p.at[atoi(portOf(o.Decoder))]
 	if err != nil || !found {
-		return &InvalidError{fmt.Errorf("%s: the decode server's port is %s, and the pod's model server listens on %s", at, portOf(o.Decoder), portsOf(p))}
+		return &InvalidError{fmt.Errorf("%s: the decode server's port is %s, and the pod's model server listens on %s",
+			at, portOf(o.Decoder), portsOf(p))}
 	}
 	if o.Serve.On || o.Prefiller.On || o.DecoderTLS.On {
 		u.note(at + ": TLS of the sidecar is left out: inside the pool everything goes in the clear")
@@ -52,7 +54,8 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 	for i, to := range o.Prefillers {
 		o.Prefillers[i] = service(s, sorted(u.starting), p.namespace, to)
 	}
-	o.Listen, o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = u.places.on(p.ip, number), decoder, p.namespace, p.name, u.o.Recorder, u.log
+	o.Listen, o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = u.places.on(p.ip, number), decoder, p.namespace,
+		p.name, u.o.Recorder, u.log
 	o.Ranks, o.Disagg.Trace = 1, u.o.Trace
 	// A pod is ready when all of its containers are: a dead engine is no endpoint.
 	o.DecoderHealth, o.BlockBytes = true, cmp.Or(o.BlockBytes, p.blockBytes)
@@ -94,7 +97,8 @@ func (u *Up) writeEndpoints(pods []*pod) error {
 			if err != nil {
 				return err
 			}
-			byNamespace[p.namespace] = append(byNamespace[p.namespace], endpoint{fmt.Sprintf("%s-%d", p.name, n), host, port, p.workload.Pods})
+			byNamespace[p.namespace] = append(byNamespace[p.namespace],
+				endpoint{fmt.Sprintf("%s-%d", p.name, n), host, port, p.workload.Pods})
 		}
 	}
 	var errs []error

@@ -58,7 +58,9 @@ type transition struct {
 func (u *Up) WriteStatus(ctx context.Context, path string) error {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	w := &statusWriter{u: u, path: path, client: &http.Client{Transport: transport, Timeout: statusPatience, CheckRedirect: serve.Stay}, since: map[string]transition{}, pools: map[string]*gateway.PoolWatch{}}
+	w := &statusWriter{u: u, path: path,
+		client: &http.Client{Transport: transport, Timeout: statusPatience, CheckRedirect: serve.Stay},
+		since:  map[string]transition{}, pools: map[string]*gateway.PoolWatch{}}
 	for {
 		if err := w.write(ctx); err != nil || !pause.For(ctx, statusPeriod) {
 			return err
@@ -85,7 +87,8 @@ func (w *statusWriter) write(ctx context.Context) error {
 		if x.Namespace != "" {
 			metadata["namespace"] = x.Namespace
 		}
-		one, err := yaml.Marshal(map[string]any{"apiVersion": version(s, &x), "kind": x.Kind, "metadata": metadata, "status": status})
+		one, err := yaml.Marshal(
+			map[string]any{"apiVersion": version(s, &x), "kind": x.Kind, "metadata": metadata, "status": status})
 		if err != nil {
 			return err
 		}
@@ -123,7 +126,8 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 		if p.workload.Kind != "InferenceModel" || p.namespace != m.Namespace {
 			continue
 		}
-		if suffix, ours := strings.CutPrefix(p.workload.Name, m.Name); ours && (suffix == "" || suffix == "-prefill" || suffix == "-decode") {
+		if suffix, ours := strings.CutPrefix(p.workload.Name, m.Name); ours &&
+			(suffix == "" || suffix == "-prefill" || suffix == "-decode") {
 			state = "Loaded"
 			all++
 			with[suffix]++
@@ -142,9 +146,11 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 		status["lastLoadTime"] = w.since[key].at.UTC().Format(time.RFC3339)
 	}
 	if shape, err := modelshape.Named(m.ID()); err == nil { // else nothing is known of it
-		status["modelInfo"] = map[string]any{"numParameters": fmt.Sprintf("%.0fB", float64(shape.Params())/1e9), "numLayers": shape.Layers, "hiddenSize": shape.Hidden, "vocabSize": shape.Vocab}
+		status["modelInfo"] = map[string]any{"numParameters": fmt.Sprintf("%.0fB", float64(shape.Params())/1e9),
+			"numLayers": shape.Layers, "hiddenSize": shape.Hidden, "vocabSize": shape.Vocab}
 	}
-	return map[string]any{"apiVersion": objects.GroupKServe + "/v1alpha1", "kind": "InferenceModel", "metadata": map[string]any{"name": m.Name, "namespace": m.Namespace}, "status": status}
+	return map[string]any{"apiVersion": objects.GroupKServe + "/v1alpha1", "kind": "InferenceModel",
+		"metadata": map[string]any{"name": m.Name, "namespace": m.Namespace}, "status": status}
 }
 
 // version is the apiVersion of an object's kind.
@@ -177,7 +183,9 @@ func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 		for _, k := range l.Kinds {
 			kinds = append(kinds, map[string]any{"group": gateway.Group, "kind": k})
 		}
-		listeners = append(listeners, map[string]any{"name": l.Name, "attachedRoutes": l.Attached, "supportedKinds": kinds, "conditions": w.dated(of+" listener "+l.Name, l.Conditions)})
+		listeners = append(listeners,
+			map[string]any{"name": l.Name, "attachedRoutes": l.Attached, "supportedKinds": kinds,
+				"conditions": w.dated(of+" listener "+l.Name, l.Conditions)})
 	}
 	for _, p := range x.Parents {
 		if kind, name, policy := strings.Cut(p.Target, " "); policy {
@@ -199,7 +207,8 @@ func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 				ref["sectionName"] = p.Ref.Section
 			}
 		}
-		parents = append(parents, map[string]any{"parentRef": ref, "conditions": w.dated(fmt.Sprint(of, " at ", ref), p.Conditions)})
+		parents = append(parents,
+			map[string]any{"parentRef": ref, "conditions": w.dated(fmt.Sprint(of, " at ", ref), p.Conditions)})
 	}
 	for field, list := range map[string][]any{"listeners": listeners, "parents": parents, "ancestors": ancestors} {
 		if len(list) > 0 {
@@ -215,14 +224,16 @@ func (w *statusWriter) dated(of string, list []gateway.Condition) (out []any) {
 		if t, there := w.since[key]; !there || t.status != c.Status {
 			w.since[key] = transition{c.Status, time.Now()}
 		}
-		out = append(out, map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message, "lastTransitionTime": w.since[key].at.UTC().Format(time.RFC3339)})
+		out = append(out, map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
+			"lastTransitionTime": w.since[key].at.UTC().Format(time.RFC3339)})
 	}
 	return out
 }
 
 // pool is what document 003's controller counts of a pool: out are endpoints that Envoy has
 // taken out.
-func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool, pods []*pod, out []string) map[string]any {
+func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool, pods []*pod,
+	out []string) map[string]any {
 	endpoints := w.u.endpointsOf(s, p, pods).Endpoints
 	says := make([]gateway.PodSays, len(endpoints))
 	var asking sync.WaitGroup
@@ -241,7 +252,8 @@ func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool
 		w.pools[key] = &gateway.PoolWatch{}
 	}
 	x := w.pools[key].Asked(machine.FromDuration(time.Since(w.u.origin)), says)
-	status := map[string]any{"totalPods": x.Total, "availablePods": x.Available, "unhealthyPods": x.Total - x.Available, "conditions": w.dated("InferencePool "+key, []gateway.Condition{x.Ready})}
+	status := map[string]any{"totalPods": x.Total, "availablePods": x.Available, "unhealthyPods": x.Total - x.Available,
+		"conditions": w.dated("InferencePool "+key, []gateway.Condition{x.Ready})}
 	if x.Metrics != nil {
 		status["metrics"] = x.Metrics
 	}

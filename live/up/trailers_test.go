@@ -20,7 +20,8 @@ func TestStreamsEndWithTrailers(t *testing.T) {
 			transport.Protocols.SetHTTP1(!http2)
 			transport.Protocols.SetUnencryptedHTTP2(http2)
 			req, err := http.NewRequest(http.MethodPost, r.url(80)+"/v1/chat/completions",
-				strings.NewReader(`{"model":"one","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+				strings.NewReader(`{"model":"one","max_tokens":5,"stream":true,"messages":[{"role":"user",`+
+					`"content":"hi"}]}`))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,10 +39,12 @@ func TestStreamsEndWithTrailers(t *testing.T) {
 			if err != nil || resp.StatusCode != http.StatusOK || !bytes.HasSuffix(body, []byte("[DONE]\n\n")) {
 				t.Fatalf("%d %v: %s", resp.StatusCode, err, body)
 			}
-			for _, name := range []string{"X-Decode-Time-Ms", "X-Total-Time-Ms", "X-Tokens-Generated", "X-Tokens-Per-Second"} {
+			for _, name := range []string{"X-Decode-Time-Ms", "X-Total-Time-Ms", "X-Tokens-Generated",
+				"X-Tokens-Per-Second"} {
 				v := resp.Trailer.Get(name)
 				if _, err := strconv.ParseFloat(v, 64); (err == nil) != (te != "") {
-					t.Errorf("TE %q, HTTP/2 %v: the trailer %s is %q; headers %v, trailers %v", te, http2, name, v, resp.Header, resp.Trailer)
+					t.Errorf("TE %q, HTTP/2 %v: the trailer %s is %q; headers %v, trailers %v", te, http2, name, v,
+						resp.Header, resp.Trailer)
 				}
 			}
 		}

@@ -141,7 +141,9 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 
 // Start brings everything up. On an error nothing is left running.
 func Start(ctx context.Context, o Options) (u *Up, err error) {
-	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{}, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, certs: map[string][2][]byte{}, scaled: map[string]*scaled{},
+	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{},
+		pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{},
+		certs: map[string][2][]byte{}, scaled: map[string]*scaled{},
 		places: places{used: map[int]bool{}}, hosts: map[string]netip.Addr{}, listen: map[string]string{}}
 	u.life, u.end = context.WithCancel(context.WithoutCancel(ctx))
 	u.rest, u.cut = context.WithCancel(context.WithoutCancel(ctx))
@@ -219,7 +221,8 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	for _, text := range program.Notes {
 		u.note(text)
 	}
-	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}}
+	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{},
+		routers: map[string]*bbr.Server{}}
 	if err := next.scale(); err != nil {
 		return err
 	}
@@ -373,7 +376,8 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 		}
 		for _, k := range c.numbers(w) {
 			key := podKey(w, k)
-			if p := c.u.pods[key]; p != nil && same(p.workload, w) && p.listens(ports) && p.events == c.u.eventsOf(w, container) {
+			if p := c.u.pods[key]; p != nil && same(p.workload, w) && p.listens(ports) &&
+				p.events == c.u.eventsOf(w, container) {
 				kept := *p
 				kept.workload = w
 				c.pods[key] = &kept
@@ -506,7 +510,8 @@ func (c *change) tell(x *poolPicker, b *gateway.Backend, pods []*pod) {
 
 // state is what Envoy is told with these pods.
 func (c *change) state(pods []*pod) (xds.State, error) {
-	d := envoy.Dynamic{Program: c.program, Pickers: map[string]envoy.Processor{}, Routers: c.processors(), Endpoints: map[string][]string{}, Certificate: c.u.certificate,
+	d := envoy.Dynamic{Program: c.program, Pickers: map[string]envoy.Processor{}, Routers: c.processors(),
+		Endpoints: map[string][]string{}, Certificate: c.u.certificate,
 		AccessLog: filepath.Join(c.u.Envoy.Dir, envoy.AccessLogFile),
 		Listen: func(g *gateway.Served, port int) string {
 			c.u.mu.Lock()
@@ -532,7 +537,8 @@ func (c *change) state(pods []*pod) (xds.State, error) {
 	if err != nil {
 		return xds.State{}, err
 	}
-	return xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters), Endpoints: xds.Of(r.Endpoints)}, nil
+	return xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters),
+		Endpoints: xds.Of(r.Endpoints)}, nil
 }
 
 func portKey(g *gateway.Served, port int) string {
@@ -616,7 +622,9 @@ func (u *Up) free(host netip.Addr, port int) (string, error) {
 		return try(0) // a second Gateway where there is one loopback address
 	}
 	if err != nil {
-		return "", &envoy.Error{Kind: envoy.PortTaken, Err: err, Message: fmt.Sprintf("cannot listen: %v; stop what listens there, or say --listen with another address", err)}
+		return "", &envoy.Error{Kind: envoy.PortTaken, Err: err,
+			Message: fmt.Sprintf("cannot listen: %v; stop what listens there, or say --listen with another address",
+				err)}
 	}
 	return at, nil
 }

@@ -113,7 +113,8 @@ func (r *rig) do(method, url, body string, headers ...string) answer {
 		}
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
 		r.t.Fatal(err)
@@ -143,7 +144,8 @@ func TestDocument002Walk(t *testing.T) {
 				Completion int `json:"completion_tokens"`
 			}
 		}
-		if err := json.Unmarshal(a.body, &chat); err != nil || a.status != http.StatusOK || chat.Object != "chat.completion" || chat.Model != "llama-3-8b" || chat.Usage.Completion != 3 {
+		if err := json.Unmarshal(a.body, &chat); err != nil || a.status != http.StatusOK ||
+			chat.Object != "chat.completion" || chat.Model != "llama-3-8b" || chat.Usage.Completion != 3 {
 			t.Fatalf("status %d: %s (%v)", a.status, a.body, err)
 		}
 		pods[a.head.Get("x-inference-pod")] = true
@@ -168,12 +170,15 @@ func TestInferenceExtensionGuide(t *testing.T) {
 		t.Errorf("nothing is to be made up or left out:\n%s", strings.Join(r.notes, "\n"))
 	}
 	for _, model := range []string{"meta-llama/Llama-3.1-8B-Instruct", "food-review-1"} {
-		a := r.post(r.url(80)+"/v1/completions", `{"model":"`+model+`","prompt":"Write as if you were a critic: San Francisco","max_tokens":5}`, "Content-Type", "application/json", "x-gateway-inference-objective", "food-review")
+		a := r.post(r.url(80)+"/v1/completions",
+			`{"model":"`+model+`","prompt":"Write as if you were a critic: San Francisco","max_tokens":5}`,
+			"Content-Type", "application/json", "x-gateway-inference-objective", "food-review")
 		if a.status != http.StatusOK || !bytes.Contains(a.body, []byte(`"model":"`+model+`"`)) {
 			t.Errorf("%s: %d: %s", model, a.status, a.body)
 		}
 	}
-	if a := r.post(r.url(80)+"/v1/completions", `{"model":"unknown","prompt":"x"}`, "Content-Type", "application/json"); a.status != http.StatusNotFound {
+	if a := r.post(r.url(80)+"/v1/completions", `{"model":"unknown","prompt":"x"}`, "Content-Type",
+		"application/json"); a.status != http.StatusNotFound {
 		t.Errorf("an unknown model: %d", a.status)
 	}
 }
@@ -197,7 +202,8 @@ func TestHTTPRoutingGuide(t *testing.T) {
 			t.Errorf("version: next: %s", pod)
 		}
 	}
-	if pod, a := get("web.example.com", "/orders/7"); pod != "orders-0" || !bytes.Contains(a.body, []byte(`"X-From":["gateway"]`)) {
+	if pod, a := get("web.example.com", "/orders/7"); pod != "orders-0" ||
+		!bytes.Contains(a.body, []byte(`"X-From":["gateway"]`)) {
 		t.Errorf("/orders: %s: %s", pod, a.body)
 	}
 	split := map[string]int{}
@@ -289,7 +295,8 @@ endpoints:
 	if got := ask("/sliced"); got != 503 {
 		t.Errorf("a Service without endpoints: %d, want 503", got)
 	}
-	beside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	beside := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	defer beside.Close()
 	_, port, _ := net.SplitHostPort(beside.Listener.Addr().String())
 	if err := r.Apply(t.Context(), objectsOf(t, manifests, fmt.Sprintf("\n"+more, port))); err != nil {

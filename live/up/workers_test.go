@@ -59,7 +59,10 @@ func (r *rig) candidates(pool string) (out []string) {
 // engine is back.
 func TestCrashedWorkerIsNoCandidate(t *testing.T) {
 	t.Parallel()
-	r := bringWith(t, Options{Objects: objectsOf(t, oneGateway()+decodeWorkers+leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "one"})), Sidecar: sidecarOf})
+	r := bringWith(t, Options{
+		Objects: objectsOf(t, oneGateway()+decodeWorkers+
+			leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "one"})),
+		Sidecar: sidecarOf})
 	pod := r.Addresses().Pods[0]
 	engine := func(op string) {
 		t.Helper()
@@ -77,7 +80,8 @@ func TestCrashedWorkerIsNoCandidate(t *testing.T) {
 		t.Errorf("candidates %v, and %s has crashed", left, pod.Sidecar)
 	}
 	for n := range 5 {
-		if a := r.post(r.url(80)+"/v1/completions", fmt.Sprintf(`{"model":"m","prompt":"%d","max_tokens":1}`, n), "Content-Type", "application/json"); a.status != http.StatusOK {
+		if a := r.post(r.url(80)+"/v1/completions", fmt.Sprintf(`{"model":"m","prompt":"%d","max_tokens":1}`, n),
+			"Content-Type", "application/json"); a.status != http.StatusOK {
 			t.Errorf("%d: %s", a.status, a.body)
 		}
 	}
@@ -89,8 +93,11 @@ func TestCrashedWorkerIsNoCandidate(t *testing.T) {
 // of scenarios.
 func TestScraperFindsEveryWorker(t *testing.T) {
 	t.Parallel()
-	const config = `{"profiles":[{"name":"default","plugins":{"score":{"enabled":[{"name":"LoadAwareScorer","weight":30}]},"scrape":{"enabled":[{"name":"VLLMMetricScraper","interval":"50ms"}]}}}],"pluginConfig":[{"name":"VLLMMetricScraper","args":{"endpoint":"/metrics","port":8001}}]}`
-	text := strings.Replace(pickerOf("one", 1, ""), "--pool-name=one", fmt.Sprintf("--pool-name=one, --config-text, '%s'", config), 1)
+	const config = `{"profiles":[{"name":"default","plugins":{"score":{"enabled":[{"name":"LoadAwareScorer",` +
+		`"weight":30}]},"scrape":{"enabled":[{"name":"VLLMMetricScraper","interval":"50ms"}]}}}],` +
+		`"pluginConfig":[{"name":"VLLMMetricScraper","args":{"endpoint":"/metrics","port":8001}}]}`
+	text := strings.Replace(pickerOf("one", 1, ""), "--pool-name=one",
+		fmt.Sprintf("--pool-name=one, --config-text, '%s'", config), 1)
 	r := bring(t, objectsOf(t, oneGateway()+servers("one", 2, "")+text+leadTo("/v1", pool("one"))))
 	if r.places.block == nil {
 		t.Skip("this machine has one loopback address: pods share it")

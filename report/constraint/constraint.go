@@ -16,12 +16,13 @@ type Kind string
 // The kinds, those first that hold back others: requests that wait for KV blocks or for a
 // place to run leave the accelerator's time as it is.
 const (
-	Picker   Kind = "picker"          // the time of the endpoint picker's workers
-	Transfer Kind = "transfer"        // the bandwidth of the busiest link between model servers
-	KVMemory Kind = "KV memory"       // blocks of the KV cache
-	Queue    Kind = "queue"           // places in the batch (max-num-seqs), for which requests wait in the engine's queue
-	Prefill  Kind = "prefill compute" // the accelerators' time, for prompts
-	Decode   Kind = "decode compute"  // the accelerators' time, for tokens
+	Picker   Kind = "picker"    // the time of the endpoint picker's workers
+	Transfer Kind = "transfer"  // the bandwidth of the busiest link between model servers
+	KVMemory Kind = "KV memory" // blocks of the KV cache
+	// places in the batch (max-num-seqs), for which requests wait in the engine's queue
+	Queue   Kind = "queue"
+	Prefill Kind = "prefill compute" // the accelerators' time, for prompts
+	Decode  Kind = "decode compute"  // the accelerators' time, for tokens
 )
 
 var kinds = []Kind{Picker, Transfer, KVMemory, Queue, Prefill, Decode}
@@ -117,7 +118,8 @@ func Order(list []Use) (ordered []Use, full bool) {
 		return 2
 	}
 	slices.SortStableFunc(ordered, func(a, b Use) int {
-		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(b.Share, a.Share), cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)))
+		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(b.Share, a.Share),
+			cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)))
 	})
 	if len(ordered) == 0 {
 		return nil, false

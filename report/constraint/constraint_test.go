@@ -9,8 +9,11 @@ import (
 
 func TestOrder(t *testing.T) {
 	both := func(busy, prompts, kv, running float64, preemptions uint64) []Use {
-		return OfLoad([]report.LoadSummary{{Role: report.Both, Servers: 1, Slots: 10, Busy: report.BusySummary{Mean: busy}, Prompts: prompts,
-			KV: report.LevelSummary{Mean: kv}, Running: report.LevelSummary{Mean: running}, Preemptions: preemptions}}, 1000)
+		return OfLoad([]report.LoadSummary{
+			{Role: report.Both, Servers: 1, Slots: 10, Busy: report.BusySummary{Mean: busy}, Prompts: prompts,
+				KV: report.LevelSummary{Mean: kv}, Running: report.LevelSummary{Mean: running},
+				Preemptions: preemptions}},
+			1000)
 	}
 	for _, c := range []struct {
 		name  string
@@ -26,8 +29,10 @@ func TestOrder(t *testing.T) {
 		{"few lose their blocks", both(1, 0.2, 0.7, 8, 9), "decode compute 80.0% in use", true},
 		{"no place to run", both(1, 0.2, 0.5, 9.7, 0), "queue 97.0% in use", true},
 		{"the picker", append(both(0.3, 0.1, 0.1, 1, 0), Use{Kind: Picker, Share: 0.98}), "picker 98.0% in use", true},
-		{"a link", append(both(0.95, 0.1, 0.92, 1, 0), Use{Kind: Transfer, Share: 0.93}), "transfer 93.0% in use", true},
-		{"equally full: the one that holds back others", append(both(1, 0, 0.95, 9.5, 0), Use{Kind: Picker, Share: 0.95}), "picker 95.0% in use", true},
+		{"a link", append(both(0.95, 0.1, 0.92, 1, 0), Use{Kind: Transfer, Share: 0.93}), "transfer 93.0% in use",
+			true},
+		{"equally full: the one that holds back others",
+			append(both(1, 0, 0.95, 9.5, 0), Use{Kind: Picker, Share: 0.95}), "picker 95.0% in use", true},
 	} {
 		ordered, full := Order(c.uses)
 		if ordered[0].String() != c.first || full != c.full {
@@ -49,8 +54,10 @@ func TestRolesApart(t *testing.T) {
 	for _, u := range Mean(list, list) {
 		words = append(words, u.String())
 	}
-	const expected = "KV memory (prefill servers) 0.0% in use|queue (prefill servers) 0.0% in use|prefill compute (prefill servers) 80.0% in use|" +
-		"KV memory (b decode servers) 0.0% in use|queue (b decode servers) 0.0% in use|decode compute (b decode servers) 60.0% in use"
+	const expected = "KV memory (prefill servers) 0.0% in use|queue (prefill servers) 0.0% in use|prefill compute " +
+		"(prefill servers) 80.0% in use|" +
+		"KV memory (b decode servers) 0.0% in use|queue (b decode servers) 0.0% in use|decode compute (b decode " +
+		"servers) 60.0% in use"
 	if found := strings.Join(words, "|"); found != expected {
 		t.Errorf("found\n%s\nexpected\n%s", found, expected)
 	}

@@ -25,8 +25,10 @@ func TestGapsAreKept(t *testing.T) {
 		}
 		var list []told
 		for range rapid.IntRange(1, 30).Draw(t, "runs") {
-			x := told{s: engine.Schedule{Start: machine.Time(rapid.Int64Range(0, 1e12).Draw(t, "start")), Base: engine.Fixed(rapid.Int64Range(1<<16, 1<<44).Draw(t, "base"))},
-				from: rapid.IntRange(0, 3).Draw(t, "from"), steps: rapid.IntRange(1, 200).Draw(t, "steps"), of: rapid.IntRange(1, 5).Draw(t, "requests")}
+			x := told{s: engine.Schedule{Start: machine.Time(rapid.Int64Range(0, 1e12).Draw(t, "start")),
+				Base: engine.Fixed(rapid.Int64Range(1<<16, 1<<44).Draw(t, "base"))},
+				from: rapid.IntRange(0, 3).Draw(t, "from"), steps: rapid.IntRange(1, 200).Draw(t, "steps"),
+				of: rapid.IntRange(1, 5).Draw(t, "requests")}
 			if rapid.Bool().Draw(t, "grows") {
 				x.s.Grow = engine.Fixed(rapid.Int64Range(1, 1<<36).Draw(t, "grow"))
 			}

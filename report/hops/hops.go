@@ -33,7 +33,8 @@ type Times struct {
 func (h *Times) Write(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("hops: # as measured\n")
-	for _, f := range []struct{ name, dist string }{{"network", h.Network}, {"envoy", h.Envoy}, {"extProc", h.ExtProc}, {"sidecar", h.Sidecar}, {"scrape", h.Scrape}} {
+	for _, f := range []struct{ name, dist string }{{"network", h.Network}, {"envoy", h.Envoy}, {"extProc", h.ExtProc},
+		{"sidecar", h.Sidecar}, {"scrape", h.Scrape}} {
 		if f.dist != "" {
 			fmt.Fprintf(&b, "  %s: %s\n", f.name, terminal.Printable(f.dist))
 		}
@@ -237,8 +238,10 @@ func (m *Meter) note(s stretch, d machine.Time) {
 func (m *Meter) Times() *Times {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h := Times{Network: m.fit(clientToEnvoy, envoyToServer, serverToEnvoy, envoyToClient), Envoy: m.fit(requestInEnvoy, answerInEnvoy),
-		ExtProc: m.fit(requestToPicker, answerToPicker), Sidecar: m.fit(requestFromSidecar, answerToSidecar), Scrape: m.fit(scraped)}
+	h := Times{Network: m.fit(clientToEnvoy, envoyToServer, serverToEnvoy, envoyToClient),
+		Envoy:   m.fit(requestInEnvoy, answerInEnvoy),
+		ExtProc: m.fit(requestToPicker, answerToPicker), Sidecar: m.fit(requestFromSidecar, answerToSidecar),
+		Scrape: m.fit(scraped)}
 	if h == (Times{}) {
 		return nil
 	}

@@ -24,7 +24,9 @@ type timedRequest struct {
 }
 
 func (p *timedRequest) tell(hop flow.Hop, step flow.Step, details ...flow.Detail) {
-	p.events = append(p.events, flow.Event{Time: machine.Time(p.at) * machine.Microsecond, Request: "r", Attempt: 1, Hop: hop, Step: step, Details: details})
+	p.events = append(p.events,
+		flow.Event{Time: machine.Time(p.at) * machine.Microsecond, Request: "r", Attempt: 1, Hop: hop, Step: step,
+			Details: details})
 }
 
 // play is one request, with Envoy's account of it last.
@@ -91,7 +93,8 @@ func (p *timedRequest) play(held, stream, aside bool) []flow.Event {
 // Envoy's account comes before or after the client's end.
 func TestHopsAreMeasured(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ held, stream, aside bool }{{false, true, false}, {true, true, false}, {true, false, false}, {false, false, false}, {false, true, true}} {
+	for _, c := range []struct{ held, stream, aside bool }{{false, true, false}, {true, true, false},
+		{true, false, false}, {false, false, false}, {false, true, true}} {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%+v %v", c, early), func(t *testing.T) {
 				t.Parallel()
@@ -167,7 +170,8 @@ func TestHopsAreFitted(t *testing.T) {
 	if err := m.Times().Write(&out); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff("hops: # as measured\n  sidecar: lognormal(205us, 55us)\n  scrape: lognormal(400us, 1us)\n", out.String()); d != "" {
+	if d := cmp.Diff("hops: # as measured\n  sidecar: lognormal(205us, 55us)\n  scrape: lognormal(400us, 1us)\n",
+		out.String()); d != "" {
 		t.Error(d)
 	}
 }
@@ -176,7 +180,8 @@ func TestHopsAreFitted(t *testing.T) {
 // than a minute.
 func TestWildHops(t *testing.T) {
 	t.Parallel()
-	for _, c := range [][2]time.Duration{{500 * time.Microsecond, time.Second}, {50 * time.Millisecond, time.Minute}, {time.Microsecond, 2 * time.Microsecond}, {time.Second, 3 * time.Second}} {
+	for _, c := range [][2]time.Duration{{500 * time.Microsecond, time.Second}, {50 * time.Millisecond, time.Minute},
+		{time.Microsecond, 2 * time.Microsecond}, {time.Second, 3 * time.Second}} {
 		m := NewMeter(1, strings.Clone)
 		for i := range 100 {
 			m.Scraped(c[i/80])

@@ -48,8 +48,10 @@ func Files(o Options) (map[string][]byte, error) {
 		}
 		out[name] = []byte(strings.ReplaceAll(string(text), "INTERVAL", fmt.Sprintf("%ds", int(o.Interval.Seconds()))))
 	}
-	for name, make := range map[string]func() ([]byte, error){"rules/recordings.yml": recordingFile, "rules/alerts.yml": alertFile,
-		Provisioning + "/datasources/prometheus.yml": o.datasource, Provisioning + "/dashboards/llm-d.yml": o.provider} {
+	for name, make := range map[string]func() ([]byte, error){"rules/recordings.yml": recordingFile,
+		"rules/alerts.yml":                           alertFile,
+		Provisioning + "/datasources/prometheus.yml": o.datasource,
+		Provisioning + "/dashboards/llm-d.yml":       o.provider} {
 		text, err := make()
 		if err != nil {
 			return nil, err

@@ -86,7 +86,8 @@ func TestDashboards(t *testing.T) {
 					places[[2]int{x, y}] = p.Title
 				}
 			}
-			if ids[p.ID] || p.Title == "" || p.Type != "row" && (len(p.Targets) == 0 || p.Datasource.UID != "${DS_PROMETHEUS}") {
+			if ids[p.ID] || p.Title == "" || p.Type != "row" &&
+				(len(p.Targets) == 0 || p.Datasource.UID != "${DS_PROMETHEUS}") {
 				t.Errorf("%s: panel %+v", d.File, p)
 			}
 			ids[p.ID] = true
@@ -98,7 +99,8 @@ func TestDashboards(t *testing.T) {
 		}
 	}
 	for name, text := range made {
-		if strings.HasSuffix(name, ".yml") && k8syaml.Unmarshal(text, &struct{}{}) != nil || strings.Contains(string(text), "INTERVAL") {
+		if strings.HasSuffix(name, ".yml") && k8syaml.Unmarshal(text, &struct{}{}) != nil ||
+			strings.Contains(string(text), "INTERVAL") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
@@ -121,21 +123,28 @@ func TestDocument003Relabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := func(pairs ...string) labels.Labels {
-		return labels.FromStrings(append([]string{"__address__", "10.0.0.1:1", "__meta_kubernetes_pod_ip", "10.0.0.1", "__meta_kubernetes_pod_name", "p", "__meta_kubernetes_namespace", "n"}, pairs...)...)
+		return labels.FromStrings(
+			append([]string{"__address__", "10.0.0.1:1", "__meta_kubernetes_pod_ip", "10.0.0.1",
+				"__meta_kubernetes_pod_name", "p", "__meta_kubernetes_namespace", "n"}, pairs...)...)
 	}
 	for _, c := range []struct {
 		job  string
 		pod  labels.Labels
 		want string
 	}{
-		{Sidecars, pod("__meta_kubernetes_pod_label_component", "routing-sidecar"), "10.0.0.1:8000 pod=p instance= namespace=n"},
+		{Sidecars, pod("__meta_kubernetes_pod_label_component", "routing-sidecar"),
+			"10.0.0.1:8000 pod=p instance= namespace=n"},
 		{Sidecars, pod(), ""},
-		{Pickers, pod("__meta_kubernetes_pod_label_app", "endpoint-picker"), "10.0.0.1:9090 pod= instance= namespace=n"},
+		{Pickers, pod("__meta_kubernetes_pod_label_app", "endpoint-picker"),
+			"10.0.0.1:9090 pod= instance= namespace=n"},
 		{Pickers, pod("__meta_kubernetes_pod_label_app", "other"), ""},
-		{Servers, pod("__meta_kubernetes_pod_label_serving_kserve_io_inferenceservice", "x"), "10.0.0.1:8001 pod=p instance=p namespace=n"},
+		{Servers, pod("__meta_kubernetes_pod_label_serving_kserve_io_inferenceservice", "x"),
+			"10.0.0.1:8001 pod=p instance=p namespace=n"},
 		{Servers, pod(), ""}, // as the document has it, it would be kept
-		{KVManagers, pod("__meta_kubernetes_pod_label_app", "kv-cache-manager"), "10.0.0.1:8080 pod= instance= namespace=n"},
-		{Envoys, pod("__meta_kubernetes_pod_container_port_name", "http-envoy-prom"), "10.0.0.1:1 pod=p instance= namespace=n"},
+		{KVManagers, pod("__meta_kubernetes_pod_label_app", "kv-cache-manager"),
+			"10.0.0.1:8080 pod= instance= namespace=n"},
+		{Envoys, pod("__meta_kubernetes_pod_container_port_name", "http-envoy-prom"),
+			"10.0.0.1:1 pod=p instance= namespace=n"},
 	} {
 		got := ""
 		for _, s := range config.ScrapeConfigs {
@@ -148,7 +157,8 @@ func TestDocument003Relabels(t *testing.T) {
 			b := labels.NewBuilder(c.pod)
 			if relabel.ProcessBuilder(b, s.RelabelConfigs...) {
 				out := b.Labels()
-				got = out.Get("__address__") + " pod=" + out.Get("pod") + " instance=" + out.Get("instance") + " namespace=" + out.Get("namespace")
+				got = out.Get("__address__") + " pod=" + out.Get("pod") + " instance=" + out.Get("instance") +
+					" namespace=" + out.Get("namespace")
 			}
 		}
 		if got != c.want {
@@ -162,8 +172,12 @@ func TestReadTargets(t *testing.T) {
 	for name, c := range map[string]struct{ told, want, err string }{
 		"a run": {told: `{"envoyAdmin":"http://a:1","pickers":[{"name":"p-epp-0","pool":"p","metrics":"a:2"},{"name":"x","pool":"p"}],"kvManager":"http://a:7",
 			"servers":[{"name":"p-h100-0","pool":"p","address":"a:3","sidecar":"a:4"},{"name":"p-prefill-0","pool":"p","address":"a:5","prefill":true}]}`,
-			want: "llm-d-sidecar a:4 p-h100-0-decode default p\nllm-d-epp a:2 p-epp-0 default p\nvllm-workers a:3 p-h100-0-decode default p\nvllm-workers a:5 p-prefill-0 default p\nenvoy a:1 envoy default \nkv-cache-manager a:7 kv-cache-manager default \n"},
-		"up": {told: `{"envoyAdmin":"http://a:1","pickers":[{"name":"e","pool":"n/p","metrics":"a:2"}],"pods":[{"name":"d-0","namespace":"n","model":"m","sidecar":"a:4","ports":{"8000":"a:4","8001":"a:3"}},{"name":"echo","namespace":"n","ports":{"80":"a:9"}}]}`,
+			want: "llm-d-sidecar a:4 p-h100-0-decode default p\nllm-d-epp a:2 p-epp-0 default p\nvllm-workers a:3 " +
+				"p-h100-0-decode default p\nvllm-workers a:5 p-prefill-0 default p\nenvoy a:1 envoy default " +
+				"\nkv-cache-manager a:7 kv-cache-manager default \n"},
+		"up": {told: `{"envoyAdmin":"http://a:1","pickers":[{"name":"e","pool":"n/p","metrics":"a:2"}],` +
+			`"pods":[{"name":"d-0","namespace":"n","model":"m","sidecar":"a:4","ports":{"8000":"a:4","8001":"a:3"}},` +
+			`{"name":"echo","namespace":"n","ports":{"80":"a:9"}}]}`,
 			want: "llm-d-sidecar a:4 d-0 n \nllm-d-epp a:2 e n p\nvllm-workers a:3 d-0 n \nenvoy a:1 envoy default \n"},
 		"no JSON":        {told: `x`, err: "expected what run --addresses-file writes"},
 		"something else": {told: `{}`, err: "envoyAdmin is missing"},
@@ -180,7 +194,8 @@ func TestReadTargets(t *testing.T) {
 			got := ""
 			for _, job := range Jobs() {
 				for _, x := range of[job] {
-					got += job + " " + x.Targets[0] + " " + x.Labels["pod"] + " " + x.Labels["namespace"] + " " + x.Labels["inference_pool"] + "\n"
+					got += job + " " + x.Targets[0] + " " + x.Labels["pod"] + " " + x.Labels["namespace"] + " " +
+						x.Labels["inference_pool"] + "\n"
 				}
 			}
 			if err != nil || got != c.want {

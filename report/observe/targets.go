@@ -71,7 +71,8 @@ func ReadTargets(text []byte) (map[string][]Target, error) {
 		return nil, fmt.Errorf("%w; expected what run --addresses-file writes, or up --output json prints", err)
 	}
 	if a.EnvoyAdmin == "" {
-		return nil, errors.New("envoyAdmin is missing; expected what run --addresses-file writes, or up --output json prints")
+		return nil, errors.New("envoyAdmin is missing; expected what run --addresses-file writes, or up --output " +
+			"json prints")
 	}
 	if n := len(a.Pickers) + len(a.Servers) + len(a.Pods); n > maxTargets {
 		return nil, fmt.Errorf("found %d pickers and pods; expected at most %d", n, maxTargets)
@@ -99,9 +100,11 @@ func ReadTargets(text []byte) (map[string][]Target, error) {
 		if s.Prefill {
 			role = "prefill"
 		}
-		t.add(Servers, fmt.Sprintf("servers[%d].address", i), s.Address, podName(s.Name, role), defaultNamespace, s.Pool)
+		t.add(Servers, fmt.Sprintf("servers[%d].address", i), s.Address, podName(s.Name, role), defaultNamespace,
+			s.Pool)
 		if s.Sidecar != "" {
-			t.add(Sidecars, fmt.Sprintf("servers[%d].sidecar", i), s.Sidecar, podName(s.Name, role), defaultNamespace, s.Pool)
+			t.add(Sidecars, fmt.Sprintf("servers[%d].sidecar", i), s.Sidecar, podName(s.Name, role), defaultNamespace,
+				s.Pool)
 		}
 	}
 	for i, p := range a.Pods {
@@ -113,7 +116,8 @@ func ReadTargets(text []byte) (map[string][]Target, error) {
 			if at == p.Sidecar {
 				job = Sidecars
 			}
-			t.add(job, fmt.Sprintf("pods[%d].ports[%q]", i, number), at, p.Name, cmp.Or(p.Namespace, defaultNamespace), "")
+			t.add(job, fmt.Sprintf("pods[%d].ports[%q]", i, number), at, p.Name, cmp.Or(p.Namespace, defaultNamespace),
+				"")
 		}
 	}
 	if a.KVManager != "" {

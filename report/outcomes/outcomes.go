@@ -171,7 +171,8 @@ func Read(from io.Reader, each func(Request)) (h Header, err error) {
 		decode, record = decodeOld, record[:oldSize]
 	}
 	if err != nil || !ok {
-		return h, fmt.Errorf("found no line that begins with %q; expected a file that windtunnel sim --outcomes wrote", Magic)
+		return h, fmt.Errorf("found no line that begins with %q; expected a file that windtunnel sim --outcomes wrote",
+			Magic)
 	}
 	if err := json.Unmarshal(text, &h); err != nil {
 		return h, fmt.Errorf("line 1: found %.60q after %q; expected a JSON object with seed and scenario", text, Magic)
@@ -179,7 +180,8 @@ func Read(from io.Reader, each func(Request)) (h Header, err error) {
 	for n := uint64(0); ; n++ {
 		if _, err := io.ReadFull(r, record); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return h, fmt.Errorf("it ends after %d requests, without their count; expected the whole file, which its run writes when it ends", n)
+				return h, fmt.Errorf("it ends after %d requests, without their count; expected the whole file, which "+
+					"its run writes when it ends", n)
 			}
 			return h, err
 		}
@@ -188,15 +190,18 @@ func Read(from io.Reader, each func(Request)) (h Header, err error) {
 		if e.Number == 0 {
 			switch _, err := r.ReadByte(); {
 			case at != n:
-				return h, fmt.Errorf("its end counts %d requests, and it has %d; expected the file as its run wrote it", at, n)
+				return h, fmt.Errorf("its end counts %d requests, and it has %d; expected the file as its run wrote it",
+					at, n)
 			case !errors.Is(err, io.EOF):
-				return h, fmt.Errorf("something follows the last of its %d requests; expected the file as its run wrote it", n)
+				return h, fmt.Errorf("something follows the last of its %d requests; expected the file as its run "+
+					"wrote it", n)
 			}
 			return h, nil
 		}
 		if e.Number < 0 || min(e.TTFT, e.E2E) < 0 || e.E2E > math.MaxInt64-e.Sent || e.Prompt < 0 || e.Cached < 0 ||
 			e.Cached > e.Prompt || e.Tokens < 0 || n == maxRequests {
-			return h, fmt.Errorf("request %d of the file: found number %d, %s to its first token and %s to its last, a prompt of %d tokens, "+
+			return h, fmt.Errorf("request %d of the file: found number %d, %s to its first token and %s to its last, "+
+				"a prompt of %d tokens, "+
 				"%d of them cached, and an answer of %d; expected none below 0, and no more cached than there are",
 				n+1, e.Number, time.Duration(e.TTFT), time.Duration(e.E2E), e.Prompt, e.Cached, e.Tokens)
 		}

@@ -40,9 +40,13 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
 			prompt := rapid.Int32Min(0).Draw(t, "prompt")
-			return Request{Number: rapid.Int32Min(1).Draw(t, "number"), Sent: machine.Time(rapid.Int64Range(0, 1<<61-1).Draw(t, "sent")),
-				TTFT: machine.Time(rapid.Int64Range(0, 1<<61).Draw(t, "ttft")), E2E: machine.Time(rapid.Int64Range(0, 1<<61).Draw(t, "e2e")), Prompt: prompt, Cached: rapid.Int32Range(0, prompt).Draw(t, "cached"),
-				Tokens: rapid.Int32Min(0).Draw(t, "tokens"), Completed: rapid.Bool().Draw(t, "completed"), Judged: rapid.Bool().Draw(t, "judged"), Good: rapid.Bool().Draw(t, "good")}
+			return Request{Number: rapid.Int32Min(1).Draw(t, "number"),
+				Sent: machine.Time(rapid.Int64Range(0, 1<<61-1).Draw(t, "sent")),
+				TTFT: machine.Time(rapid.Int64Range(0, 1<<61).Draw(t, "ttft")),
+				E2E:  machine.Time(rapid.Int64Range(0, 1<<61).Draw(t, "e2e")), Prompt: prompt,
+				Cached: rapid.Int32Range(0, prompt).Draw(t, "cached"),
+				Tokens: rapid.Int32Min(0).Draw(t, "tokens"), Completed: rapid.Bool().Draw(t, "completed"),
+				Judged: rapid.Bool().Draw(t, "judged"), Good: rapid.Bool().Draw(t, "good")}
 		}), 0, 20).Draw(t, "list")
 		text := written(t, path, list)
 		if n := len(text) - bytes.IndexByte(text, '\n') - 1; n != size*(len(list)+1) {
@@ -72,9 +76,11 @@ func TestMistakes(t *testing.T) {
 		{Magic + "7\n", "expected a JSON object"},
 		{good + "x", "something follows the last of its 1 requests"},
 		{good[:begin] + good[begin+size:], "its end counts 1 requests, and it has 0"},
-		{strings.Replace(good, "\x05\x00\x00\x00\x05", "\x04\x00\x00\x00\x05", 1), "a prompt of 4 tokens, 5 of them cached"},
+		{strings.Replace(good, "\x05\x00\x00\x00\x05", "\x04\x00\x00\x00\x05", 1),
+			"a prompt of 4 tokens, 5 of them cached"},
 	} {
-		if _, err := Read(strings.NewReader(c.text), func(Request) {}); err == nil || !strings.Contains(err.Error(), c.expected) {
+		if _, err := Read(strings.NewReader(c.text), func(Request) {}); err == nil ||
+			!strings.Contains(err.Error(), c.expected) {
 			t.Errorf("of %.40q: found %v; expected %s", c.text, err, c.expected)
 		}
 	}
@@ -93,7 +99,8 @@ func TestVersion1IsRead(t *testing.T) {
 	text := oldMagic + `{"seed":9}` + "\n" + string(record) + string(end) + strings.Repeat("\x00", oldSize-8)
 	var read []Request
 	h, err := Read(strings.NewReader(text), func(r Request) { read = append(read, r) })
-	want := []Request{{Sent: 3 * machine.Second, TTFT: 200 * machine.Millisecond, E2E: 4_294_967_295 * machine.Microsecond,
+	want := []Request{{Sent: 3 * machine.Second, TTFT: 200 * machine.Millisecond,
+		E2E:    4_294_967_295 * machine.Microsecond,
 		Number: 7, Prompt: 12, Cached: 8, Tokens: 5, Completed: true, Judged: true}}
 	if err != nil || h.Seed != 9 || !slices.Equal(read, want) {
 		t.Errorf("found %+v, %v, seed %d", read, err, h.Seed)

@@ -16,11 +16,14 @@ import (
 func TestAppendEvent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String()
-		value := rapid.OneOf(rapid.Map(text, func(s string) any { return s }), rapid.Map(rapid.Int(), func(i int) any { return i }),
-			rapid.Map(rapid.Bool(), func(b bool) any { return b }), rapid.Map(rapid.SliceOf(text), func(l []string) any { return l }),
+		value := rapid.OneOf(rapid.Map(text, func(s string) any { return s }),
+			rapid.Map(rapid.Int(), func(i int) any { return i }),
+			rapid.Map(rapid.Bool(), func(b bool) any { return b }),
+			rapid.Map(rapid.SliceOf(text), func(l []string) any { return l }),
 			rapid.Map(rapid.Float64Range(-1e9, 1e9), func(f float64) any { return f }))
 		e := flow.Event{Time: machine.Time(rapid.Int64Range(0, 1e15).Draw(t, "time")), Request: text.Draw(t, "request"),
-			Attempt: rapid.IntRange(0, 3).Draw(t, "attempt"), Hop: flow.Hop("h" + text.Draw(t, "hop")), Step: flow.Step("s" + text.Draw(t, "step")),
+			Attempt: rapid.IntRange(0, 3).Draw(t, "attempt"), Hop: flow.Hop("h" + text.Draw(t, "hop")),
+			Step:     flow.Step("s" + text.Draw(t, "step")),
 			Endpoint: text.Draw(t, "endpoint")}
 		for range rapid.IntRange(0, 4).Draw(t, "details") {
 			e.Details = append(e.Details, flow.D(text.Draw(t, "key"), value.Draw(t, "value")))

@@ -17,7 +17,8 @@ import (
 // recording. Who reads events skips them, and the other way round.
 
 // inputs are what they begin with.
-var inputs = [][]byte{[]byte(`{"input":`), []byte(`{"effect":`), []byte(`{"snapshot":`), []byte(`{"log":`), []byte(`{"gap":`), []byte(`{"piece":`)}
+var inputs = [][]byte{[]byte(`{"input":`), []byte(`{"effect":`), []byte(`{"snapshot":`), []byte(`{"log":`),
+	[]byte(`{"gap":`), []byte(`{"piece":`)}
 
 func isInput(line []byte) bool {
 	for _, prefix := range inputs {
@@ -128,7 +129,9 @@ func ReadInputs(file string, r io.Reader, each func(line []byte) error, others .
 		return err
 	}
 	if !found {
-		return &LineError{file, n, errors.New("the recording has no log of inputs; windtunnel run --record and epp --record write one, of windtunnel's own endpoint picker")}
+		return &LineError{file, n,
+			errors.New("the recording has no log of inputs; windtunnel run --record and epp --record write one, of " +
+				"windtunnel's own endpoint picker")}
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ func TestInputsBetweenEvents(t *testing.T) {
 				events++
 				continue
 			}
-			text := strings.Repeat(rapid.StringMatching(`[a-zä☃"\\]{1,9}`).Draw(t, "text"), rapid.SampledFrom([]int{1, 50_000, 300_000}).Draw(t, "times"))
+			text := strings.Repeat(rapid.StringMatching(`[a-zä☃"\\]{1,9}`).Draw(t, "text"),
+				rapid.SampledFrom([]int{1, 50_000, 300_000}).Draw(t, "times"))
 			line := `{"input":{"text":"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"}}`
 			want = append(want, line)
 			if _, err := w.Write([]byte(line + "\n")); err != nil {
@@ -52,7 +53,8 @@ func TestInputsBetweenEvents(t *testing.T) {
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Fatal("the lines are others than were written")
 		}
-		if sum, err := Read[struct{}]("x", &file, func(flow.Event) error { events--; return nil }); err != nil || sum == nil || events != 0 {
+		if sum, err := Read[struct{}]("x", &file, func(flow.Event) error { events--; return nil }); err != nil ||
+			sum == nil || events != 0 {
 			t.Fatal(sum, err, events)
 		}
 	})

@@ -154,7 +154,8 @@ func CountRequests(path string) (requests int, err error) {
 	defer closeLines()
 	n := 0
 	for ; lines.Scan(); n++ {
-		if e := gjson.GetManyBytes(lines.Bytes(), "hop", "step"); e[0].Str == string(flow.Client) && e[1].Str == string(flow.RequestSent) {
+		if e := gjson.GetManyBytes(lines.Bytes(), "hop", "step"); e[0].Str == string(flow.Client) &&
+			e[1].Str == string(flow.RequestSent) {
 			requests++
 		}
 	}
@@ -209,7 +210,8 @@ func Read[S any](file string, r io.Reader, each func(flow.Event) error) (*S, err
 			continue
 		}
 		if summary != nil {
-			return nil, &LineError{file, n, errors.New("something after the summary; expected the end of the recording")}
+			return nil, &LineError{file, n,
+				errors.New("something after the summary; expected the end of the recording")}
 		}
 		e, s, err := readLine[S](line)
 		if err != nil && !lines.Scan() && errors.Is(lines.Err(), io.ErrUnexpectedEOF) {
@@ -228,7 +230,8 @@ func Read[S any](file string, r io.Reader, each func(flow.Event) error) (*S, err
 		return nil, err
 	}
 	if blank {
-		return nil, &LineError{file, 1, errors.New("the recording is empty; expected one event per line, as windtunnel run --record writes them")}
+		return nil, &LineError{file, 1,
+			errors.New("the recording is empty; expected one event per line, as windtunnel run --record writes them")}
 	}
 	return summary, nil
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Summary is a source of step times, by a short name and as it says of itself, and what others say of the mean steps of the servers that used it.
-// What requests wait for each other comes on top: where servers are nearly full, that moves by more.
+// Summary is a source of step times, by a short name and as it says of itself, and what others say of the mean steps of
+// the servers that used it. What requests wait for each other comes on top: where servers are nearly full, that moves
+// by more.
 type Summary struct {
 	Source string `json:"source"`
 	Name   string `json:"name"`
@@ -74,7 +75,8 @@ func (c Counts) Summaries(prefill, decode bool) (out []Summary) {
 			continue
 		}
 		mean := func(sum float64) int64 { return int64(math.Round(sum / float64(x.end))) }
-		s := Summary{Source: x.timer.Source(), Name: sources.NameOf(x.timer, all) + " on " + x.timer.Hardware().Accelerator.Name}
+		s := Summary{Source: x.timer.Source(),
+			Name: sources.NameOf(x.timer, all) + " on " + x.timer.Hardware().Accelerator.Name}
 		if prefill {
 			s.Prompt = max(1, mean(float64(x.prompts)-float64(min(x.cached, x.prompts))))
 			if r, ok := sources.RangeOf(x.timer, all, hardware.PrefillStep(s.Prompt)); ok {
@@ -97,10 +99,12 @@ func (c Counts) Summaries(prefill, decode bool) (out []Summary) {
 func (s *Summary) String() string {
 	var words []string
 	if s.TTFT != nil {
-		words = append(words, fmt.Sprintf("TTFT of %s tokens %s", terminal.Thousands(int(s.Prompt)), rangeWords(s.TTFT)))
+		words = append(words, fmt.Sprintf("TTFT of %s tokens %s", terminal.Thousands(int(s.Prompt)),
+			rangeWords(s.TTFT)))
 	}
 	if s.TPOT != nil {
-		words = append(words, fmt.Sprintf("TPOT of %s × %s tokens %s", terminal.Thousands(int(s.Batch)), terminal.Thousands(int(s.Context)), rangeWords(s.TPOT)))
+		words = append(words, fmt.Sprintf("TPOT of %s × %s tokens %s", terminal.Thousands(int(s.Batch)),
+			terminal.Thousands(int(s.Context)), rangeWords(s.TPOT)))
 	}
 	return terminal.Printable(s.Name + "; with other sources " + strings.Join(words, ", "))
 }

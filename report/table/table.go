@@ -100,14 +100,17 @@ const groupRows = 1 << 16
 // Parquet begins a Parquet file with columns of these names in their order, all optional: strings,
 // int64 and double, compressed by Zstandard. Its end, without which nobody can read it, comes with Close.
 func Parquet(to io.Writer, columns []Column) Writer {
-	types := []reflect.Type{Text: reflect.TypeFor[string](), Whole: reflect.TypeFor[int64](), Decimal: reflect.TypeFor[float64]()}
+	types := []reflect.Type{Text: reflect.TypeFor[string](), Whole: reflect.TypeFor[int64](),
+		Decimal: reflect.TypeFor[float64]()}
 	fields := make([]reflect.StructField, len(columns))
 	for i, c := range columns {
-		fields[i] = reflect.StructField{Name: "Column" + strconv.Itoa(i), Type: types[c.Kind], Tag: reflect.StructTag(fmt.Sprintf(`parquet:"%s,optional"`, c.Name))}
+		fields[i] = reflect.StructField{Name: "Column" + strconv.Itoa(i), Type: types[c.Kind],
+			Tag: reflect.StructTag(fmt.Sprintf(`parquet:"%s,optional"`, c.Name))}
 	}
 	schema := parquet.SchemaOf(reflect.New(reflect.StructOf(fields)).Interface())
 	return &columnar{columns: columns, row: make(parquet.Row, len(columns)),
-		out: parquet.NewGenericWriter[any](to, schema, parquet.Compression(&parquet.Zstd), parquet.MaxRowsPerRowGroup(groupRows))}
+		out: parquet.NewGenericWriter[any](to, schema, parquet.Compression(&parquet.Zstd),
+			parquet.MaxRowsPerRowGroup(groupRows))}
 }
 
 type columnar struct {

@@ -22,7 +22,9 @@ func TestFormsHaveTheSameRows(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.Custom(func(t *rapid.T) []Value {
-			row := []Value{Of(rapid.StringN(0, 20, 40).Filter(func(s string) bool { return !bytes.ContainsRune([]byte(s), '\r') }).Draw(t, "text")), {}, {}}
+			row := []Value{Of(rapid.StringN(0, 20,
+				40).Filter(func(s string) bool { return !bytes.ContainsRune([]byte(s), '\r') }).Draw(t, "text")), {},
+				{}}
 			if rapid.Bool().Draw(t, "number is given") {
 				row[1] = Number(float64(rapid.IntRange(0, 1<<40).Draw(t, "number")))
 			}
@@ -59,7 +61,8 @@ func read(t interface{ Fatal(...any) }, file []byte) [][]string {
 	}
 	var names []string
 	for i, c := range f.Root().Columns() {
-		if kind := []parquet.Kind{Text: parquet.ByteArray, Whole: parquet.Int64, Decimal: parquet.Double}[columns[i].Kind]; c.Type().Kind() != kind || !c.Optional() {
+		if kind := []parquet.Kind{Text: parquet.ByteArray, Whole: parquet.Int64,
+			Decimal: parquet.Double}[columns[i].Kind]; c.Type().Kind() != kind || !c.Optional() {
 			t.Fatal(fmt.Sprintf("column %s is %v; expected an optional %v", c.Name(), c.Type(), kind))
 		}
 		names = append(names, c.Name())

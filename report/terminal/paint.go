@@ -24,7 +24,8 @@ func (p Paint) Request(n int, text string) string {
 	return p.with([]string{"36", "33", "35", "32", "34", "96", "93", "95"}[n%8], text)
 }
 
-var hopColors = map[flow.Hop]string{flow.Client: "34", flow.Envoy: "35", flow.EPP: "33", flow.Sidecar: "36", flow.Server: "32"}
+var hopColors = map[flow.Hop]string{flow.Client: "34", flow.Envoy: "35", flow.EPP: "33", flow.Sidecar: "36",
+	flow.Server: "32"}
 
 // Hop gives each hop a colour of its own.
 func (p Paint) Hop(h flow.Hop, text string) string {

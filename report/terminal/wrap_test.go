@@ -16,7 +16,8 @@ func TestWrap(t *testing.T) {
 		80: head + "  bytes=270  \x1b[2mpath=\x1b[0m/v1  boundary=windtunnel",
 		41: head + "  bytes=270  \x1b[2mpath=\x1b[0m/v1\n" + hang + "boundary=windtunnel",
 		40: head + "  bytes=270\n" + hang + "\x1b[2mpath=\x1b[0m/v1\n" + hang + "boundary=windtunnel",
-		24: head + "\n" + hang + "bytes=270\n" + hang + "\x1b[2mpath=\x1b[0m/v1\n" + hang + "boundary=win\n" + hang + "dtunnel",
+		24: head + "\n" + hang + "bytes=270\n" + hang + "\x1b[2mpath=\x1b[0m/v1\n" + hang + "boundary=win\n" + hang +
+			"dtunnel",
 	} {
 		if got := WrapWords(head, words, "  ", len(hang), columns); got != want {
 			t.Errorf("%d columns:\n%q, expected\n%q", columns, got, want)

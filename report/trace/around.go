@@ -57,7 +57,8 @@ func (a *Around) Sample(at machine.Time, endpoint string, waiting, running int64
 // that fail. Others are left out.
 func (a *Around) Event(e flow.Event) {
 	switch e.Step {
-	case flow.IncidentBegan, flow.IncidentEnded, flow.ServerStarted, flow.ServerReady, flow.ServerLeaving, flow.ServerGone, flow.Scaled, flow.ScrapeFailed, flow.Acted:
+	case flow.IncidentBegan, flow.IncidentEnded, flow.ServerStarted, flow.ServerReady, flow.ServerLeaving,
+		flow.ServerGone, flow.Scaled, flow.ScrapeFailed, flow.Acted:
 	default:
 		return
 	}

@@ -42,14 +42,18 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 	part := Part{Service: "llm-d-disagg-sidecar", Instance: ownEndpoint(events)}
 	start := events[0].Time
 	method, path := cmp.Or(text(detail(events, "method")), "POST"), text(detail(events, "path"))
-	s := b.add(prefix+"sidecar", Span{Name: "llm_d.pd_proxy." + method + " " + path, Kind: ServerOf, Part: part, Scope: scopeHTTP, Parent: parent, Start: start, End: last.Time})
+	s := b.add(prefix+"sidecar",
+		Span{Name: "llm_d.pd_proxy." + method + " " + path, Kind: ServerOf, Part: part, Scope: scopeHTTP,
+			Parent: parent, Start: start, End: last.Time})
 	s.set("http.request.method", method)
 	s.set("url.path", path)
 	failed, answered := first(events, flow.Answered, flow.Aborted, flow.PrefillerBlocked)
 	s.set("http.response.status_code", whole(detail(events[max(0, len(events)-1):], "status")))
 	server := s.ID
 	connector := text(detail(events, "connector"))
-	s = b.add(prefix+"forward", Span{Name: "forward_request", Kind: Internal, Part: part, Scope: scopeProxy, Parent: server, Start: start, End: last.Time})
+	s = b.add(prefix+"forward",
+		Span{Name: "forward_request", Kind: Internal, Part: part, Scope: scopeProxy, Parent: server, Start: start,
+			End: last.Time})
 	forward, at := s.ID, len(b.spans)-1
 	decided, _ := first(events, flow.PrefillDecided)
 	disaggregated := text(decided.Details.Get("decision")) == "disaggregated"
@@ -72,9 +76,11 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 	for i, e := range events {
 		switch e.Step {
 		case flow.PrefillLegSent, flow.EncodeLegSent:
-			legs = append(legs, b.away(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward, connector, e, events[i+1:]))
+			legs = append(legs, b.away(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward, connector,
+				e, events[i+1:]))
 		case flow.DecodeLegSent:
-			legs = append(legs, b.decode(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward, connector, e, events[i+1:]))
+			legs = append(legs, b.decode(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward,
+				connector, e, events[i+1:]))
 		}
 	}
 	s = &b.spans[at]
@@ -107,7 +113,8 @@ func legName(role, connector string) string {
 }
 
 // away adds the spans of a leg to a prefill or encode server.
-func (b *builder) away(key string, part Part, parent SpanID, connector string, sent flow.Event, after []flow.Event) leg {
+func (b *builder) away(key string, part Part, parent SpanID, connector string, sent flow.Event,
+	after []flow.Event) leg {
 	role, ended, failed := "prefill", flow.PrefillLegEnded, flow.PrefillLegFailed
 	if sent.Step == flow.EncodeLegSent {
 		role, ended, failed = "encode", flow.EncodeLegEnded, flow.EncodeLegFailed
@@ -118,12 +125,14 @@ func (b *builder) away(key string, part Part, parent SpanID, connector string, s
 	var result flow.Event
 	for _, e := range after {
 		end = e.Time
-		if (e.Step == ended || e.Step == failed) && (e.Endpoint == "" || e.Endpoint == sent.Endpoint) && sameItem(sent, e) {
+		if (e.Step == ended || e.Step == failed) && (e.Endpoint == "" || e.Endpoint == sent.Endpoint) &&
+			sameItem(sent, e) {
 			result, out.end = e, e.Time
 			break
 		}
 	}
-	s := b.add(key, Span{Name: legName(role, connector), Kind: Internal, Part: part, Scope: scopeProxy, Parent: parent, Start: sent.Time, End: end})
+	s := b.add(key, Span{Name: legName(role, connector), Kind: Internal, Part: part, Scope: scopeProxy, Parent: parent,
+		Start: sent.Time, End: end})
 	s.set("llm_d.pd_proxy.request_id", b.request)
 	s.set("llm_d.pd_proxy.connector", connector)
 	s.set("llm_d.pd_proxy."+role+"_target", sent.Endpoint)
@@ -142,11 +151,13 @@ func (b *builder) away(key string, part Part, parent SpanID, connector string, s
 // other, and each has an item.
 func sameItem(sent, answer flow.Event) bool {
 	item := sent.Details.Get("item")
-	return item == nil || fmt.Sprint(whole(item)) == fmt.Sprint(whole(answer.Details.Get("item"))) // a recording may say anything
+	// a recording may say anything
+	return item == nil || fmt.Sprint(whole(item)) == fmt.Sprint(whole(answer.Details.Get("item")))
 }
 
 // decode adds the spans of the leg to the sidecar's own server.
-func (b *builder) decode(key string, part Part, parent SpanID, connector string, sent flow.Event, after []flow.Event) leg {
+func (b *builder) decode(key string, part Part, parent SpanID, connector string, sent flow.Event,
+	after []flow.Event) leg {
 	out := leg{at: sent.Time, end: machine.Never, role: "decode"}
 	end := sent.Time
 	var status any
@@ -160,7 +171,8 @@ func (b *builder) decode(key string, part Part, parent SpanID, connector string,
 			break
 		}
 	}
-	s := b.add(key, Span{Name: legName("decode", connector), Kind: Internal, Part: part, Scope: scopeProxy, Parent: parent, Start: sent.Time, End: end})
+	s := b.add(key, Span{Name: legName("decode", connector), Kind: Internal, Part: part, Scope: scopeProxy,
+		Parent: parent, Start: sent.Time, End: end})
 	s.set("llm_d.pd_proxy.request_id", b.request)
 	s.set("llm_d.pd_proxy.connector", connector)
 	s.set("llm_d.pd_proxy.decode.duration_ms", milliseconds(end-sent.Time))
@@ -171,7 +183,8 @@ func (b *builder) decode(key string, part Part, parent SpanID, connector string,
 // sent adds the span of an HTTP request that a sidecar sends, by which the context
 // reaches the server.
 func (b *builder) sent(key string, part Part, parent SpanID, to string, start, end machine.Time, status any) SpanID {
-	s := b.add(key+"/http", Span{Name: "HTTP POST", Kind: ClientOf, Part: part, Scope: scopeHTTP, Parent: parent, Start: start, End: end})
+	s := b.add(key+"/http", Span{Name: "HTTP POST", Kind: ClientOf, Part: part, Scope: scopeHTTP, Parent: parent,
+		Start: start, End: end})
 	s.set("http.request.method", "POST")
 	s.set("server.address", to)
 	s.set("http.response.status_code", whole(status))
@@ -208,7 +221,8 @@ func (b *builder) server(key string, events []flow.Event, parent SpanID, legs []
 	if role != "" {
 		service += "-" + role
 	}
-	s := b.add(key, Span{Name: "llm_request", Kind: ServerOf, Part: Part{service, start.Endpoint}, Scope: "vllm.llm_engine", Parent: parent, Start: start.Time, End: last.Time})
+	s := b.add(key, Span{Name: "llm_request", Kind: ServerOf, Part: Part{service, start.Endpoint},
+		Scope: "vllm.llm_engine", Parent: parent, Start: start.Time, End: last.Time})
 	s.set("gen_ai.request.id", b.request)
 	s.set("gen_ai.usage.prompt_tokens", whole(start.Details.Get("prompt_tokens")))
 	s.set("gen_ai.usage.completion_tokens", whole(last.Details.Get("tokens")))

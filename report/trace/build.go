@@ -138,7 +138,8 @@ func whole(v any) any {
 }
 
 // operations by path, as OpenTelemetry's conventions for generative AI call them.
-var operations = map[string]string{"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
+var operations = map[string]string{"/v1/chat/completions": "chat", "/v1/completions": "text_completion",
+	"/v1/embeddings": "embeddings"}
 
 func (b *builder) client() {
 	events := b.of(flow.Client, 0)
@@ -147,8 +148,10 @@ func (b *builder) client() {
 	}
 	path, model := text(detail(events, "path")), text(detail(b.events, "model"))
 	operation := cmp.Or(operations[path], "generate_content")
-	s := b.add(tracing.Client, Span{Name: strings.TrimSpace(operation + " " + model), Kind: ClientOf, Part: Part{Service: "windtunnel"}, Scope: "windtunnel",
-		Start: events[0].Time, End: events[len(events)-1].Time})
+	s := b.add(tracing.Client,
+		Span{Name: strings.TrimSpace(operation + " " + model), Kind: ClientOf, Part: Part{Service: "windtunnel"},
+			Scope: "windtunnel",
+			Start: events[0].Time, End: events[len(events)-1].Time})
 	b.root = s.ID
 	s.set("gen_ai.operation.name", operation)
 	s.set("gen_ai.provider.name", "vllm")
@@ -229,7 +232,8 @@ func (b *builder) envoy(n int) SpanID {
 				last = max(last, e.Time)
 			}
 		}
-		s := b.add("ingress", Span{Name: "ingress", Kind: ServerOf, Part: part, Scope: "envoy", Parent: b.root, Start: start, End: last})
+		s := b.add("ingress", Span{Name: "ingress", Kind: ServerOf, Part: part, Scope: "envoy", Parent: b.root,
+			Start: start, End: last})
 		s.set("component", "proxy")
 		s.set("guid:x-request-id", b.request)
 		s.set("http.method", detail(b.of(flow.EPP, n), "method"))
@@ -243,8 +247,10 @@ func (b *builder) envoy(n int) SpanID {
 		}
 	}
 	if epp := b.of(flow.EPP, n); len(epp) > 0 {
-		b.add(prefix+"ext_proc", Span{Name: "async envoy.service.ext_proc.v3.ExternalProcessor.Process egress", Kind: ClientOf, Part: part, Scope: "envoy",
-			Parent: ingress, Start: epp[0].Time, End: epp[len(epp)-1].Time})
+		b.add(prefix+"ext_proc",
+			Span{Name: "async envoy.service.ext_proc.v3.ExternalProcessor.Process egress", Kind: ClientOf, Part: part,
+				Scope:  "envoy",
+				Parent: ingress, Start: epp[0].Time, End: epp[len(epp)-1].Time})
 	}
 	if !b.o.Egress {
 		return ingress
@@ -253,7 +259,9 @@ func (b *builder) envoy(n int) SpanID {
 	if !ok {
 		sent.Time = start
 	}
-	s := b.add(prefix+"egress", Span{Name: "router egress", Kind: ClientOf, Part: part, Scope: "envoy", Parent: ingress, Start: sent.Time, End: end})
+	s := b.add(prefix+"egress",
+		Span{Name: "router egress", Kind: ClientOf, Part: part, Scope: "envoy", Parent: ingress, Start: sent.Time,
+			End: end})
 	s.set("upstream_address", sent.Endpoint)
 	return s.ID
 }

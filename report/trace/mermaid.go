@@ -140,7 +140,8 @@ func (d *diagram) name(hop flow.Hop, endpoint string) string {
 	}
 	if d.names[key] == "" {
 		d.names[key] = fmt.Sprintf("p%d", len(d.names))
-		d.who = append(d.who, fmt.Sprintf("    participant %s as %s\n", d.names[key], strings.ReplaceAll(clean(strings.ReplaceAll(label, ":", "：")), "：", "#58;")))
+		d.who = append(d.who, fmt.Sprintf("    participant %s as %s\n", d.names[key],
+			strings.ReplaceAll(clean(strings.ReplaceAll(label, ":", "：")), "：", "#58;")))
 	}
 	return d.names[key]
 }

@@ -79,7 +79,8 @@ func lanes(spans []Span) (parts []Part, out []*lane) {
 		g.spans = append(g.spans, s)
 	}
 	slices.SortStableFunc(order, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(rank(a.part), rank(b.part)), cmp.Compare(a.part.Service, b.part.Service), cmp.Compare(a.part.Instance, b.part.Instance), cmp.Compare(a.start, b.start))
+		return cmp.Or(cmp.Compare(rank(a.part), rank(b.part)), cmp.Compare(a.part.Service, b.part.Service),
+			cmp.Compare(a.part.Instance, b.part.Instance), cmp.Compare(a.start, b.start))
 	})
 	var own []*lane
 	for _, g := range order {
@@ -129,7 +130,8 @@ next:
 }
 
 // services in the order in which a request meets them.
-var services = []string{"windtunnel", "envoy", "llm-d-epp", "llm-d-disagg-sidecar", "vllm-encode", "vllm-prefill", "vllm-decode", "vllm"}
+var services = []string{"windtunnel", "envoy", "llm-d-epp", "llm-d-disagg-sidecar", "vllm-encode", "vllm-prefill",
+	"vllm-decode", "vllm"}
 
 func rank(p Part) int { return slices.Index(services, p.Service) }
 
@@ -184,11 +186,13 @@ func (p *packets) around(a *Around, parts []Part) {
 		}
 		first[e] = counterTracks + 3*uint64(i)
 		for k, name := range []string{"waiting", "running", "KV cache (%)"} {
-			p.write(message(nil, packetDescriptor, message(descriptor(first[e]+uint64(k), parent, name), trackCounts, nil)))
+			p.write(message(nil, packetDescriptor,
+				message(descriptor(first[e]+uint64(k), parent, name), trackCounts, nil)))
 		}
 	}
 	value := func(at machine.Time, track uint64, field func(e []byte) []byte) {
-		p.write(message(number(nil, packetTime, uint64(max(at, 0))), packetEvent, field(number(number(nil, eventType, count), eventTrack, track))))
+		p.write(message(number(nil, packetTime, uint64(max(at, 0))), packetEvent,
+			field(number(number(nil, eventType, count), eventTrack, track))))
 	}
 	whole := func(v int64) func(e []byte) []byte {
 		return func(e []byte) []byte { return number(e, eventCount, uint64(max(v, 0))) }
@@ -214,7 +218,8 @@ func walk(spans []Span, tell func(s *Span, begins bool)) {
 	var open []*Span
 	for i := range spans {
 		s := &spans[i]
-		for len(open) > 0 && (open[len(open)-1].End < s.Start || open[len(open)-1].End <= s.Start && s.End > s.Start || open[len(open)-1].End < s.End) {
+		for len(open) > 0 && (open[len(open)-1].End < s.Start || open[len(open)-1].End <= s.Start && s.End > s.Start ||
+			open[len(open)-1].End < s.End) {
 			tell(open[len(open)-1], false)
 			open = open[:len(open)-1]
 		}
@@ -273,7 +278,8 @@ func (p *packets) event(at machine.Time, track uint64, kind uint64, s *Span) {
 		}
 		if kind == sliceBegin {
 			id := Options{}.span(s.Request, "flow")
-			e = protowire.AppendFixed64(protowire.AppendTag(e, eventFlow, protowire.Fixed64Type), binary.BigEndian.Uint64(id[:]))
+			e = protowire.AppendFixed64(protowire.AppendTag(e, eventFlow, protowire.Fixed64Type),
+				binary.BigEndian.Uint64(id[:]))
 		}
 	}
 	p.write(message(number(nil, packetTime, uint64(at)), packetEvent, e))
@@ -312,12 +318,14 @@ func WriteChrome(w io.Writer, spans []Span, around *Around) error {
 	parts, rows := lanes(spans)
 	events := []chromeEvent{}
 	for i, p := range parts {
-		events = append(events, chromeEvent{Phase: "M", Name: "process_name", PID: i + 1, Args: map[string]any{"name": p.String()}},
+		events = append(events, chromeEvent{Phase: "M", Name: "process_name", PID: i + 1,
+			Args: map[string]any{"name": p.String()}},
 			chromeEvent{Phase: "M", Name: "process_sort_index", PID: i + 1, Args: map[string]any{"sort_index": i}})
 	}
 	for _, l := range rows {
 		pid, tid := l.part+1, l.index+1
-		events = append(events, chromeEvent{Phase: "M", Name: "thread_name", PID: pid, TID: tid, Args: map[string]any{"name": fmt.Sprintf("requests %d", tid)}})
+		events = append(events, chromeEvent{Phase: "M", Name: "thread_name", PID: pid, TID: tid,
+			Args: map[string]any{"name": fmt.Sprintf("requests %d", tid)}})
 		for i := range l.spans {
 			s := &l.spans[i]
 			args := map[string]any{"request": s.Request}
@@ -328,9 +336,11 @@ func WriteChrome(w io.Writer, spans []Span, around *Around) error {
 				args["error"] = s.Error
 			}
 			took := microseconds(s.End - s.Start)
-			events = append(events, chromeEvent{Phase: "X", Name: s.Name, Cat: "request", PID: pid, TID: tid, TS: microseconds(s.Start), Dur: &took, Args: args})
+			events = append(events, chromeEvent{Phase: "X", Name: s.Name, Cat: "request", PID: pid, TID: tid,
+				TS: microseconds(s.Start), Dur: &took, Args: args})
 			for _, m := range s.Marks {
-				events = append(events, chromeEvent{Phase: "i", Name: m.Name, Cat: "request", PID: pid, TID: tid, TS: microseconds(m.At), Scope: "t"})
+				events = append(events, chromeEvent{Phase: "i", Name: m.Name, Cat: "request", PID: pid, TID: tid,
+					TS: microseconds(m.At), Scope: "t"})
 			}
 		}
 	}
@@ -344,12 +354,14 @@ func (a *Around) chrome(parts []Part) (out []chromeEvent) {
 	of := home(parts, a.earliest)
 	for _, e := range a.earliest {
 		if of[e] >= len(parts) {
-			out = append(out, chromeEvent{Phase: "M", Name: "process_name", PID: of[e] + 1, Args: map[string]any{"name": e}})
+			out = append(out, chromeEvent{Phase: "M", Name: "process_name", PID: of[e] + 1,
+				Args: map[string]any{"name": e}})
 		}
 	}
 	for _, s := range a.samples {
 		pid, at := of[s.endpoint]+1, microseconds(s.at)
-		out = append(out, chromeEvent{Phase: "C", Name: "requests", PID: pid, TS: at, Args: map[string]any{"waiting": s.waiting, "running": s.running}},
+		out = append(out, chromeEvent{Phase: "C", Name: "requests", PID: pid, TS: at,
+			Args: map[string]any{"waiting": s.waiting, "running": s.running}},
 			chromeEvent{Phase: "C", Name: "KV cache (%)", PID: pid, TS: at, Args: map[string]any{"in use": 100 * s.kv}})
 	}
 	for i := range a.moments {
@@ -358,7 +370,8 @@ func (a *Around) chrome(parts []Part) (out []chromeEvent) {
 		for _, x := range about(e) {
 			args[x.Key] = x.Value
 		}
-		out = append(out, chromeEvent{Phase: "i", Name: name(e), Cat: "incident", TS: microseconds(e.Time), Scope: "g", Args: args})
+		out = append(out, chromeEvent{Phase: "i", Name: name(e), Cat: "incident", TS: microseconds(e.Time), Scope: "g",
+			Args: args})
 	}
 	return out
 }

@@ -23,7 +23,8 @@ const (
 
 // told are the picker's steps that are events of its gateway.request span: the
 // held-open request belongs to it from the headers to the end.
-var told = []flow.Step{flow.Part1Sent, flow.RequestPassed, flow.FirstTokenSeen, flow.MetadataGenerated, flow.Part2Sent, flow.CallFailed}
+var told = []flow.Step{flow.Part1Sent, flow.RequestPassed, flow.FirstTokenSeen, flow.MetadataGenerated, flow.Part2Sent,
+	flow.CallFailed}
 
 // picker adds the endpoint picker's spans of an attempt; false where it told of none.
 func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
@@ -34,15 +35,17 @@ func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
 	part := Part{Service: "llm-d-epp", Instance: text(detail(events, "picker"))}
 	prefix := fmt.Sprintf("%d/epp/", n)
 	parent = b.below(events, parent)
-	root := b.add(tracing.Gateway(n), Span{Name: "gateway.request", Kind: ServerOf, Part: part, Scope: scopeHandlers, Parent: parent,
-		Start: events[0].Time, End: events[len(events)-1].Time})
+	root := b.add(tracing.Gateway(n),
+		Span{Name: "gateway.request", Kind: ServerOf, Part: part, Scope: scopeHandlers, Parent: parent,
+			Start: events[0].Time, End: events[len(events)-1].Time})
 	for _, e := range events {
 		if slices.Contains(told, e.Step) {
 			root.Marks = append(root.Marks, Mark{e.Time, string(e.Step), simple(e.Details)})
 		}
 	}
 	if e, ok := first(events, flow.Answered, flow.StreamFailed); ok {
-		root.Error = strings.TrimSpace(fmt.Sprint(cmp.Or(e.Details.Get("reason"), any("")), " ", cmp.Or(whole(e.Details.Get("status")), any(""))))
+		root.Error = strings.TrimSpace(
+			fmt.Sprint(cmp.Or(e.Details.Get("reason"), any("")), " ", cmp.Or(whole(e.Details.Get("status")), any(""))))
 	}
 	id := root.ID
 	picked, ok := first(events, flow.EndpointPicked)
@@ -55,8 +58,9 @@ func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
 	}
 	var x picker.Explanation
 	err := decision(picked, &x)
-	s := b.add(prefix+"orchestration", Span{Name: "gateway.request_orchestration", Kind: ServerOf, Part: part, Scope: scopeControl, Parent: id,
-		Start: events[0].Time, End: end.Time})
+	s := b.add(prefix+"orchestration",
+		Span{Name: "gateway.request_orchestration", Kind: ServerOf, Part: part, Scope: scopeControl, Parent: id,
+			Start: events[0].Time, End: end.Time})
 	s.set("target_model", cmp.Or(x.TargetModel, text(picked.Details.Get("model"))))
 	s.set("request_prio", x.Priority)
 	if err != nil {
@@ -94,7 +98,8 @@ type scheduling struct {
 func (c *scheduling) add(key, name, scope string, parent SpanID, took float64) *Span {
 	start := c.now
 	c.now = min(c.end, c.now+seconds(took))
-	return c.b.add(c.prefix+key, Span{Name: name, Kind: Internal, Part: c.part, Scope: scope, Parent: parent, Start: start, End: c.now})
+	return c.b.add(c.prefix+key,
+		Span{Name: name, Kind: Internal, Part: c.part, Scope: scope, Parent: parent, Start: start, End: c.now})
 }
 
 // took is a plug-in's time in one of the profiles that may have it.

@@ -18,13 +18,17 @@ import (
 // disaggregated is a request that is prefilled on p and decoded behind the sidecar of d.
 func disaggregated(id string) (out []flow.Event) {
 	add := func(hop flow.Hop, step flow.Step, endpoint string, details ...flow.Detail) {
-		out = append(out, flow.Event{Time: machine.Time(len(out)+1) * machine.Millisecond, Request: id, Attempt: 1, Hop: hop, Step: step, Endpoint: endpoint, Details: details})
+		out = append(out, flow.Event{Time: machine.Time(len(out)+1) * machine.Millisecond, Request: id, Attempt: 1,
+			Hop: hop, Step: step, Endpoint: endpoint, Details: details})
 	}
 	add(flow.Client, flow.RequestSent, "", flow.D("path", "/v1/chat/completions"))
 	add(flow.EPP, flow.RequestReceived, "", flow.D("method", "POST"), flow.D("path", "/v1/chat/completions"))
-	add(flow.EPP, flow.EndpointPicked, "d:1", flow.D("model", "m"), flow.D(flow.Explanation, map[string]any{"target_model": "m", "disaggregation": "prefill-decode", "prefill": "p",
-		"profiles": []any{map[string]any{"name": "decode", "picked": []any{"d"}, "scorers": []any{map[string]any{"name": "q", "type": "queue-scorer", "weight": 2.0}},
-			"endpoints": []any{map[string]any{"name": "d", "host_port": "d:1", "raw": []any{0.5}, "total": 1.0, "picked": true}}}}}))
+	add(flow.EPP, flow.EndpointPicked, "d:1", flow.D("model", "m"),
+		flow.D(flow.Explanation, map[string]any{"target_model": "m", "disaggregation": "prefill-decode", "prefill": "p",
+			"profiles": []any{map[string]any{"name": "decode", "picked": []any{"d"},
+				"scorers": []any{map[string]any{"name": "q", "type": "queue-scorer", "weight": 2.0}},
+				"endpoints": []any{map[string]any{"name": "d", "host_port": "d:1", "raw": []any{0.5}, "total": 1.0,
+					"picked": true}}}}}))
 	add(flow.EPP, flow.RequestPassed, "d:1")
 	add(flow.Sidecar, flow.RequestReceived, "d:1", flow.D("method", "POST"), flow.D("path", "/v1/chat/completions"))
 	add(flow.Sidecar, flow.PrefillDecided, "p:1", flow.D("decision", "disaggregated"), flow.D("connector", "nixlv2"))
@@ -90,7 +94,8 @@ const serving = `llm-d-disagg-sidecar: llm_d.pd_proxy.POST /v1/chat/completions
 const extProc = "envoy: async envoy.service.ext_proc.v3.ExternalProcessor.Process egress\n"
 
 func indent(by int, text string) string {
-	return strings.ReplaceAll(strings.Repeat(" ", by)+strings.TrimSuffix(text, "\n"), "\n", "\n"+strings.Repeat(" ", by)) + "\n"
+	return strings.ReplaceAll(strings.Repeat(" ", by)+strings.TrimSuffix(text, "\n"), "\n",
+		"\n"+strings.Repeat(" ", by)) + "\n"
 }
 
 // The picker's lines stand one deeper already.
@@ -104,11 +109,16 @@ func TestParents(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"Envoy does not trace":                      {Options{}, "windtunnel: chat m\n" + pickingAt(1) + indent(2, serving)},
-		"nor does the client":                       {Options{UntracedClient: true}, pickingAt(0) + indent(1, serving)},
-		"Envoy traces":                              {Options{Gateway: true}, "windtunnel: chat m\n envoy: ingress\n" + indent(2, extProc) + indent(2, serving) + pickingAt(1)},
-		"Envoy traces each try":                     {Options{Gateway: true, Egress: true}, "windtunnel: chat m\n envoy: ingress\n" + indent(2, extProc) + "  envoy: router egress\n" + indent(3, serving) + pickingAt(1)},
-		"Envoy traces and the client does not: two": {Options{Gateway: true, UntracedClient: true}, "envoy: ingress\n" + indent(1, extProc) + indent(1, serving) + pickingAt(0)},
+		"Envoy does not trace": {Options{},
+			"windtunnel: chat m\n" + pickingAt(1) + indent(2, serving)},
+		"nor does the client": {Options{UntracedClient: true}, pickingAt(0) + indent(1, serving)},
+		"Envoy traces": {Options{Gateway: true},
+			"windtunnel: chat m\n envoy: ingress\n" + indent(2, extProc) + indent(2, serving) + pickingAt(1)},
+		"Envoy traces each try": {Options{Gateway: true, Egress: true},
+			"windtunnel: chat m\n envoy: ingress\n" + indent(2, extProc) + "  envoy: router egress\n" +
+				indent(3, serving) + pickingAt(1)},
+		"Envoy traces and the client does not: two": {Options{Gateway: true, UntracedClient: true},
+			"envoy: ingress\n" + indent(1, extProc) + indent(1, serving) + pickingAt(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tree(Of(disaggregated("r"), c.o)); got != c.want {
@@ -156,7 +166,8 @@ func part(events []flow.Event, hops ...flow.Hop) []flow.Event {
 // had told of all, whether they know of each other or each tells of its own alone.
 func TestParentsAsCarried(t *testing.T) {
 	o := Options{Salt: 7}
-	if got, want := tree(Of(carried(ids.Next("", "r", tracing.Client)), o)), "windtunnel: chat m\n"+pickingAt(1)+indent(2, serving); got != want {
+	if got, want := tree(Of(carried(ids.Next("", "r", tracing.Client)), o)),
+		"windtunnel: chat m\n"+pickingAt(1)+indent(2, serving); got != want {
 		t.Errorf("our own client: got\n%s\nwant\n%s", got, want)
 	}
 	const theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -168,12 +179,15 @@ func TestParentsAsCarried(t *testing.T) {
 			apart = append(apart, Of(part(events, hop), o)...)
 		}
 		for _, endpoint := range []string{"p:1", "d:2"} {
-			apart = append(apart, Of(slices.DeleteFunc(part(events, flow.Server), func(e flow.Event) bool { return e.Endpoint != endpoint }), o)...)
+			apart = append(apart, Of(
+				slices.DeleteFunc(part(events, flow.Server), func(e flow.Event) bool { return e.Endpoint != endpoint }),
+				o)...)
 		}
 		for which, spans := range map[string][]Span{"together": together, "apart": apart} {
 			root := spans[0]
 			c, traced := tracing.Parse(first)
-			if traced && (root.Trace != c.Trace || root.Parent != c.Span) || !traced && (root.Parent != SpanID{} || root.Trace != ids.Trace("r", tracing.Client)) {
+			if traced && (root.Trace != c.Trace || root.Parent != c.Span) || !traced &&
+				(root.Parent != SpanID{} || root.Trace != ids.Trace("r", tracing.Client)) {
 				t.Errorf("%s, %s: the picker's span is in trace %x below %x", name, which, root.Trace, root.Parent)
 			}
 			for i := range spans { // tree wants a root, and no role where nobody knows of a sidecar
@@ -181,7 +195,8 @@ func TestParentsAsCarried(t *testing.T) {
 					spans[i].Parent = SpanID{}
 				}
 				if spans[i].Name == "llm_request" && which == "apart" {
-					spans[i].Part.Service = map[string]string{"p:1": "vllm-prefill", "d:2": "vllm-decode"}[spans[i].Part.Instance]
+					spans[i].Part.Service = map[string]string{"p:1": "vllm-prefill",
+						"d:2": "vllm-decode"}[spans[i].Part.Instance]
 				}
 			}
 			if got, want := tree(spans), pickingAt(0)+indent(1, serving); got != want {
@@ -234,8 +249,11 @@ func TestAttributes(t *testing.T) {
 			got[s.Part.Service+" "+x.Key] = x.Value
 		}
 	}
-	for key, want := range map[string]any{"vllm-decode gen_ai.usage.completion_tokens": 5, "vllm-decode gen_ai.latency.time_to_first_token": 0.002, "vllm-decode gen_ai.response.finish_reasons": `["stop"]`,
-		"vllm-prefill gen_ai.usage.prompt_tokens": 9, "llm-d-epp llm_d.epp.scorer.score.max": 0.5, "llm-d-disagg-sidecar llm_d.pd_proxy.disaggregation_used": true, "llm-d-epp target_model": "m"} {
+	for key, want := range map[string]any{"vllm-decode gen_ai.usage.completion_tokens": 5,
+		"vllm-decode gen_ai.latency.time_to_first_token": 0.002,
+		"vllm-decode gen_ai.response.finish_reasons":     `["stop"]`,
+		"vllm-prefill gen_ai.usage.prompt_tokens":        9, "llm-d-epp llm_d.epp.scorer.score.max": 0.5,
+		"llm-d-disagg-sidecar llm_d.pd_proxy.disaggregation_used": true, "llm-d-epp target_model": "m"} {
 		if got[key] != want {
 			t.Errorf("%s: got %v, want %v", key, got[key], want)
 		}
@@ -318,7 +336,8 @@ func TestPerfettoNests(t *testing.T) {
 		t.Errorf("%d of %d spans are slices", begins, len(spans))
 	}
 	var out bytes.Buffer
-	if err := WriteChrome(&out, spans, nil); err != nil || !json.Valid(out.Bytes()) || strings.Count(out.String(), `"ph":"X"`) != len(spans) {
+	if err := WriteChrome(&out, spans, nil); err != nil || !json.Valid(out.Bytes()) ||
+		strings.Count(out.String(), `"ph":"X"`) != len(spans) {
 		t.Errorf("Chrome's JSON: %v", err)
 	}
 }
@@ -330,7 +349,8 @@ func TestAround(t *testing.T) {
 	a.Sample(1, "d:2", 1, 2, 0.25)
 	a.Sample(2, "d:2", 1, 2, 0.25) // nothing new
 	a.Sample(3, "elsewhere:1", 0, 0, 0)
-	a.Event(flow.Event{Time: 4, Hop: flow.Server, Step: flow.IncidentBegan, Endpoint: "d:2", Details: flow.Details{flow.D("what", "crash")}})
+	a.Event(flow.Event{Time: 4, Hop: flow.Server, Step: flow.IncidentBegan, Endpoint: "d:2",
+		Details: flow.Details{flow.D("what", "crash")}})
 	a.Event(flow.Event{Time: 5, Hop: flow.Server, Step: flow.EngineStep, Endpoint: "d:2"}) // too many to be moments
 	a.Event(flow.Event{Time: 99, Hop: flow.Server, Step: flow.IncidentEnded})
 	a.Until(50)
@@ -359,7 +379,8 @@ func TestAround(t *testing.T) {
 				} else if one(t, packet, packetTime) == 3 {
 					v = "0"
 				}
-				got = append(got, fmt.Sprint(one(t, packet, packetTime), " ", names[parents[track]], " ", names[track], " ", v))
+				got = append(got, fmt.Sprint(one(t, packet, packetTime), " ", names[parents[track]], " ", names[track],
+					" ", v))
 			case instant:
 				if names[track] == "incidents" {
 					for n := range fields(t, e, eventName) {
@@ -369,12 +390,14 @@ func TestAround(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"1 vllm-decode d:2 waiting 1", "1 vllm-decode d:2 running 2", "1 vllm-decode d:2 KV cache (%) 25", "3 elsewhere:1 waiting 0", "3 elsewhere:1 running 0", "3 elsewhere:1 KV cache (%) 0", "incident_began crash"}
+	want := []string{"1 vllm-decode d:2 waiting 1", "1 vllm-decode d:2 running 2", "1 vllm-decode d:2 KV cache (%) 25",
+		"3 elsewhere:1 waiting 0", "3 elsewhere:1 running 0", "3 elsewhere:1 KV cache (%) 0", "incident_began crash"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
 	b.Reset()
-	if err := WriteChrome(&b, spans, &a); err != nil || strings.Count(b.String(), `"ph":"C"`) != 4 || !strings.Contains(b.String(), `"name":"incident_began crash"`) {
+	if err := WriteChrome(&b, spans, &a); err != nil || strings.Count(b.String(), `"ph":"C"`) != 4 ||
+		!strings.Contains(b.String(), `"name":"incident_began crash"`) {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
@@ -416,7 +439,8 @@ func TestMermaid(t *testing.T) {
 	if err := WriteMermaid(&b, disaggregated("r")); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"sequenceDiagram\n", "participant p0 as client", "as server d#58;2", ": 6.000 ms prefill\n", "endpoint_picked d#58;1", "finished completed"} {
+	for _, want := range []string{"sequenceDiagram\n", "participant p0 as client", "as server d#58;2",
+		": 6.000 ms prefill\n", "endpoint_picked d#58;1", "finished completed"} {
 		if !strings.Contains(strings.ReplaceAll(b.String(), "endpoint_picked d 1", "endpoint_picked d#58;1"), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
@@ -439,7 +463,8 @@ func FuzzOf(f *testing.F) {
 		var around Around
 		around.Event(e)
 		around.Sample(e.Time, e.Endpoint, 1, -1, 0.5)
-		for _, err := range []error{WritePerfetto(&bytes.Buffer{}, spans, &around), WriteMermaid(&bytes.Buffer{}, []flow.Event{e})} {
+		for _, err := range []error{WritePerfetto(&bytes.Buffer{}, spans, &around),
+			WriteMermaid(&bytes.Buffer{}, []flow.Event{e})} {
 			if err != nil {
 				t.Fatal(err)
 			}

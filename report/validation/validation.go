@@ -136,7 +136,8 @@ func tokenTimes(seconds []float64) []report.SpanSummary {
 	}
 	slices.Sort(seconds)
 	at := func(p float64) float64 { return stats.Quantile(seconds, p) }
-	return []report.SpanSummary{{Name: perToken, Count: len(seconds), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: seconds[len(seconds)-1]}}
+	return []report.SpanSummary{
+		{Name: perToken, Count: len(seconds), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: seconds[len(seconds)-1]}}
 }
 
 // Compare holds a run in virtual time against one in wall time, each with its requests; tolerance is
@@ -259,9 +260,12 @@ func (x *Result) over() (list []string) {
 func (x *Result) answer() {
 	var parts []string
 	if list := x.over(); len(list) > 0 {
-		parts = append(parts, fmt.Sprintf("virtual time is off by more than %v%% and 1 ms (of %s 0.1 ms) in %s", x.Tolerance, perToken, strings.Join(list, ", ")))
+		parts = append(parts, fmt.Sprintf("virtual time is off by more than %v%% and 1 ms (of %s 0.1 ms) in %s",
+			x.Tolerance, perToken, strings.Join(list, ", ")))
 	} else {
-		parts = append(parts, fmt.Sprintf("virtual time is within %v%% or 1 ms (of %s 0.1 ms) of every latency at p50 and p90", x.Tolerance, perToken))
+		parts = append(parts, fmt.Sprintf(
+			"virtual time is within %v%% or 1 ms (of %s 0.1 ms) of every latency at p50 and p90", x.Tolerance,
+			perToken))
 	}
 	for _, k := range x.Outcomes {
 		parts = append(parts, fmt.Sprintf("%d ended %s live and %d in virtual time", k.Live, k.Outcome, k.Virtual))
@@ -271,11 +275,15 @@ func (x *Result) answer() {
 	}
 	if x.Otherwise > 0 {
 		e := x.Ends[0]
-		parts = append(parts, fmt.Sprintf("%d of %d requests ended otherwise, the first %s: %s live, %s in virtual time", x.Otherwise, x.Requests, e.Request, cmp.Or(e.Live, "not at all"), cmp.Or(e.Virtual, "not at all")))
+		parts = append(parts, fmt.Sprintf(
+			"%d of %d requests ended otherwise, the first %s: %s live, %s in virtual time", x.Otherwise, x.Requests,
+			e.Request, cmp.Or(e.Live, "not at all"), cmp.Or(e.Virtual, "not at all")))
 	}
 	if x.Moved > 0 {
 		e := x.Servers[0]
-		parts = append(parts, fmt.Sprintf("%d of %d requests went to another server, the first %s: %s live, %s in virtual time", x.Moved, x.Requests, e.Request, cmp.Or(e.Live, "to none"), cmp.Or(e.Virtual, "to none")))
+		parts = append(parts, fmt.Sprintf(
+			"%d of %d requests went to another server, the first %s: %s live, %s in virtual time", x.Moved, x.Requests,
+			e.Request, cmp.Or(e.Live, "to none"), cmp.Or(e.Virtual, "to none")))
 	}
 	x.Answer = strings.Join(parts, "; ")
 }
@@ -295,13 +303,15 @@ func (x *Result) Write(to io.Writer, columns int) error {
 		if s.Over {
 			note = "differs"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%+.1f%%\t%s\t\n", s.Span, s.Quantile, m.Text(s.Live), m.Text(s.Virtual), s.Off, note)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%+.1f%%\t%s\t\n", s.Span, s.Quantile, m.Text(s.Live), m.Text(s.Virtual), s.Off,
+			note)
 	}
 	if len(x.PerRequest) > 0 {
 		fmt.Fprint(w, "\nrequest by request\trequests\tp50 apart\tp90 apart\tat most\tof\t\n")
 	}
 	for _, s := range x.PerRequest {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s: %s live, %s virtual\t\n", s.Span, s.Requests, m.Text(s.P50), m.Text(s.P90), m.Text(s.Most), s.Request, m.Text(s.Live), m.Text(s.Virtual))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s: %s live, %s virtual\t\n", s.Span, s.Requests, m.Text(s.P50),
+			m.Text(s.P90), m.Text(s.Most), s.Request, m.Text(s.Live), m.Text(s.Virtual))
 	}
 	if err := w.Flush(); err != nil {
 		return err

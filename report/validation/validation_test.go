@@ -15,10 +15,12 @@ import (
 // What is off by more than the tolerance, and more than a timer is, is pointed out; so are
 // outcomes.
 func TestCompareTimes(t *testing.T) {
-	live := report.Summary{Requests: 10, Outcomes: map[flow.Outcome]int{flow.Completed: 10}, Spans: []report.SpanSummary{
-		{Name: "ttft", P50: 0.100, P90: 0.200, P99: 0.300}, {Name: "pick", P50: 0.0001, P90: 0.0002, P99: 0.0003}}}
-	virtual := report.Summary{Requests: 10, Outcomes: map[flow.Outcome]int{flow.Completed: 9, flow.TimedOut: 1}, Spans: []report.SpanSummary{
-		{Name: "ttft", P50: 0.104, P90: 0.220, P99: 0.400}, {Name: "pick"}}}
+	live := report.Summary{Requests: 10, Outcomes: map[flow.Outcome]int{flow.Completed: 10},
+		Spans: []report.SpanSummary{
+			{Name: "ttft", P50: 0.100, P90: 0.200, P99: 0.300}, {Name: "pick", P50: 0.0001, P90: 0.0002, P99: 0.0003}}}
+	virtual := report.Summary{Requests: 10, Outcomes: map[flow.Outcome]int{flow.Completed: 9, flow.TimedOut: 1},
+		Spans: []report.SpanSummary{
+			{Name: "ttft", P50: 0.104, P90: 0.220, P99: 0.400}, {Name: "pick"}}}
 	x := compareTimes(live, virtual, 5)
 	x.answer()
 	if got := strings.Join(x.over(), ", "); got != "ttft p90 (+10.0%)" {
@@ -41,10 +43,14 @@ func TestCompareTimes(t *testing.T) {
 func TestCompareRequests(t *testing.T) {
 	one := func(number int32, o flow.Outcome, server string, ttft, e2e machine.Time) *oneRequest {
 		return &oneRequest{id: fmt.Sprint("req-", number), server: server, outcome: o,
-			ended: report.Ended{Number: number, TTFT: ttft * machine.Microsecond, E2E: e2e * machine.Microsecond, Tokens: 3, Completed: o == flow.Completed}}
+			ended: report.Ended{Number: number, TTFT: ttft * machine.Microsecond, E2E: e2e * machine.Microsecond,
+				Tokens: 3, Completed: o == flow.Completed}}
 	}
-	live := Requests{1: one(1, flow.Completed, "a", 100e3, 200e3), 2: one(2, flow.Completed, "a", 100e3, 210e3), 3: one(3, flow.TimedOut, "b", 0, 900e3), 4: one(4, flow.Completed, "b", 100e3, 200e3)}
-	virtual := Requests{1: one(1, flow.Completed, "b", 101e3, 204e3), 2: one(2, flow.TimedOut, "a", 0, 900e3), 3: one(3, flow.Completed, "b", 100e3, 200e3), 4: one(4, flow.Completed, "b", 130e3, 210e3), 5: one(5, flow.Completed, "", 1, 2)}
+	live := Requests{1: one(1, flow.Completed, "a", 100e3, 200e3), 2: one(2, flow.Completed, "a", 100e3, 210e3),
+		3: one(3, flow.TimedOut, "b", 0, 900e3), 4: one(4, flow.Completed, "b", 100e3, 200e3)}
+	virtual := Requests{1: one(1, flow.Completed, "b", 101e3, 204e3), 2: one(2, flow.TimedOut, "a", 0, 900e3),
+		3: one(3, flow.Completed, "b", 100e3, 200e3), 4: one(4, flow.Completed, "b", 130e3, 210e3),
+		5: one(5, flow.Completed, "", 1, 2)}
 	x := &Result{Requests: 4}
 	x.eachRequest(live, virtual)
 	want := []apart{
@@ -54,14 +60,17 @@ func TestCompareRequests(t *testing.T) {
 	if d := cmp.Diff(want, x.PerRequest); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]ends{{"req-2", "completed", "timed_out"}, {"req-3", "timed_out", "completed"}, {"req-5", "", "completed"}}, x.Ends); d != "" || x.Otherwise != 3 {
+	if d := cmp.Diff([]ends{{"req-2", "completed", "timed_out"}, {"req-3", "timed_out", "completed"},
+		{"req-5", "", "completed"}}, x.Ends); d != "" || x.Otherwise != 3 {
 		t.Error(x.Otherwise, d)
 	}
 	if d := cmp.Diff([]ends{{"req-1", "a", "b"}}, x.Servers); d != "" || x.Moved != 1 {
 		t.Error(x.Moved, d)
 	}
 	x.answer()
-	for _, want := range []string{"3 of 4 requests ended otherwise, the first req-2: completed live, timed_out in virtual time", "1 of 4 requests went to another server, the first req-1: a live, b in virtual time"} {
+	for _, want := range []string{
+		"3 of 4 requests ended otherwise, the first req-2: completed live, timed_out in virtual time",
+		"1 of 4 requests went to another server, the first req-1: a live, b in virtual time"} {
 		if !strings.Contains(x.Answer, want) {
 			t.Errorf("expected %q in %q", want, x.Answer)
 		}
@@ -70,7 +79,8 @@ func TestCompareRequests(t *testing.T) {
 	if y.eachRequest(live, live); y.Otherwise+y.Moved > 0 || y.PerRequest[0].Most != 0 {
 		t.Errorf("requests differ from themselves: %+v", y)
 	}
-	spans := compareTimes(report.Summary{Spans: tokenTimes([]float64{1})}, report.Summary{Spans: []report.SpanSummary{{Name: "ttft"}}}, 5)
+	spans := compareTimes(report.Summary{Spans: tokenTimes([]float64{1})},
+		report.Summary{Spans: []report.SpanSummary{{Name: "ttft"}}}, 5)
 	if d := cmp.Diff([]string{"tpot live", "ttft in virtual time"}, spans.OneTime); d != "" {
 		t.Error(d)
 	}

@@ -14,18 +14,26 @@ import (
 // serverFlags are the flags of a model server, and what they are called in a scenario.
 var serverFlags = map[string]string{
 	"max-num-seqs": "maxNumSeqs", "max-num-batched-tokens": "maxNumBatchedTokens", "max-model-len": "maxModelLen",
-	"enable-chunked-prefill": "chunkedPrefill", "long-prefill-token-threshold": "longPrefillTokenThreshold", "max-num-partial-prefills": "maxNumPartialPrefills",
-	"max-long-partial-prefills": "maxLongPartialPrefills", "scheduling-policy": "schedulingPolicy", "enable-prefix-caching": "prefixCaching",
-	"block-size": "blockSize", "num-gpu-blocks-override": "numGPUBlocks", "swap-space": "swapSpace", "gpu-memory-utilization": "gpuMemoryUtilization",
-	"enforce-eager": "enforceEager", "tensor-parallel-size": "tensorParallelSize", "quantization": "quantization", "kv-cache-dtype": "kvCacheDType",
-	"lora-modules": "loraAdapters",
+	"enable-chunked-prefill": "chunkedPrefill", "long-prefill-token-threshold": "longPrefillTokenThreshold",
+	"max-num-partial-prefills":  "maxNumPartialPrefills",
+	"max-long-partial-prefills": "maxLongPartialPrefills", "scheduling-policy": "schedulingPolicy",
+	"enable-prefix-caching": "prefixCaching",
+	"block-size":            "blockSize", "num-gpu-blocks-override": "numGPUBlocks", "swap-space": "swapSpace",
+	"gpu-memory-utilization": "gpuMemoryUtilization",
+	"enforce-eager":          "enforceEager", "tensor-parallel-size": "tensorParallelSize",
+	"quantization":   "quantization",
+	"kv-cache-dtype": "kvCacheDType",
+	"lora-modules":   "loraAdapters",
 }
 
 // simFlags are those of llm-d-inference-sim that say how long all takes.
-var simFlags = map[string]string{"time-to-first-token": "prefill", "inter-token-latency": "interTokenLatency", "max-num-seqs": "maxNumSeqs"}
+var simFlags = map[string]string{"time-to-first-token": "prefill", "inter-token-latency": "interTokenLatency",
+	"max-num-seqs": "maxNumSeqs"}
 
 // elsewhere are flags that act in another way, or make no difference to what is played.
-var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-transfer-config", "kv-transfer-compression", "uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype", "mode", "enable-kv-events", "kv-events-config"}
+var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-transfer-config", "kv-transfer-compression",
+	"uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype",
+	"mode", "enable-kv-events", "kv-events-config"}
 
 // Simulator says whether a container is llm-d-inference-sim's, where each request takes
 // its own time.
@@ -133,7 +141,8 @@ func adapterNames(c *gateway.Container) (out []string) {
 	line := c.Line()
 	for i, word := range line {
 		flag, value, has := strings.Cut(word, "=")
-		if strings.ReplaceAll(strings.TrimLeft(flag, "-"), "_", "-") != "lora-modules" || !strings.HasPrefix(word, "-") {
+		if strings.ReplaceAll(strings.TrimLeft(flag, "-"), "_", "-") != "lora-modules" ||
+			!strings.HasPrefix(word, "-") {
 			continue
 		}
 		list := []string{value}

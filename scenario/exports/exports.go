@@ -22,7 +22,8 @@ func Formats() []string { return []string{imports.InferencePerf, imports.GuideLL
 // http://127.0.0.1:8081, and says what of the workload is lost, a sentence each. Errors
 // name the field that has no like.
 func Write(format string, s *scenario.Scenario, base string) (text []byte, lost []string, err error) {
-	to := map[string]func(*writer) map[string]any{imports.InferencePerf: (*writer).inferencePerf, imports.GuideLLM: (*writer).guideLLM}[format]
+	to := map[string]func(*writer) map[string]any{imports.InferencePerf: (*writer).inferencePerf,
+		imports.GuideLLM: (*writer).guideLLM}[format]
 	if to == nil {
 		return nil, nil, fmt.Errorf("no format %q; expected one of %s", format, strings.Join(Formats(), ", "))
 	}
@@ -79,15 +80,18 @@ func (w *writer) check() {
 		given bool
 		what  string
 	}{
-		{x.Leaving.Rate > 0 || len(x.Leaving.Requests) > 0 || x.Leaving.After.Quantile(1) > 0, "clients that leave (workload.leaving)"},
-		{x.BodyFields != "", "workload.bodyFields"}, {x.ChunkedUpload, "workload.chunkedUpload"}, {x.Path != "", "workload.path"}, {x.Host != "", "workload.host"},
+		{x.Leaving.Rate > 0 || len(x.Leaving.Requests) > 0 || x.Leaving.After.Quantile(1) > 0,
+			"clients that leave (workload.leaving)"},
+		{x.BodyFields != "", "workload.bodyFields"}, {x.ChunkedUpload, "workload.chunkedUpload"},
+		{x.Path != "", "workload.path"}, {x.Host != "", "workload.host"},
 		{x.Conversations.SessionHeader != "", "workload.conversations.sessionHeader"},
 	} {
 		if f.given {
 			w.lose("%s: there is no like of it", f.what)
 		}
 	}
-	if open := x.Rate > 0 || len(x.Stages) > 0; open && (x.Arrivals == scenario.GammaArrivals || x.Arrivals == scenario.WeibullArrivals) {
+	if open := x.Rate > 0 || len(x.Stages) > 0; open &&
+		(x.Arrivals == scenario.GammaArrivals || x.Arrivals == scenario.WeibullArrivals) {
 		w.lose("arrivals are poisson and not %s", x.Arrivals)
 	}
 	if x.Prompt.Text != "" {
@@ -107,7 +111,8 @@ type length struct {
 // of is a distribution in units of so much.
 func of(d *dist.Dist, unit float64) length {
 	mean, deviation := d.Moments()
-	return length{d.Family(), mean / unit, deviation / unit, math.Max(0, float64(d.Quantile(0))/unit), float64(d.Quantile(1)) / unit}
+	return length{d.Family(), mean / unit, deviation / unit, math.Max(0, float64(d.Quantile(0))/unit),
+		float64(d.Quantile(1)) / unit}
 }
 
 // prompt is how many tokens a prompt has besides its beginning.
@@ -138,7 +143,8 @@ func (w *writer) answer() length {
 	}
 	own := &w.s.Pools[0].ModelServer.OutputTokens
 	if own.Quantile(1) == 0 { // somebody else's model servers
-		w.fail("outputTokens", "missing, so that the model server says how long an answer is", "outputTokens or maxTokens")
+		w.fail("outputTokens", "missing, so that the model server says how long an answer is",
+			"outputTokens or maxTokens")
 	}
 	w.lose("answers have the length that simulated model servers choose, since the workload asks for none")
 	return of(own, 1)

@@ -13,7 +13,8 @@ import (
 func (w *writer) guideLLM() map[string]any {
 	x := w.w
 	if x.Trace.File != "" && x.Trace.Format != scenario.MooncakeTrace {
-		w.fail("trace", "a trace of the format "+string(x.Trace.Format), "mooncake: scenario export --to mooncake writes this one so, for its replay")
+		w.fail("trace", "a trace of the format "+string(x.Trace.Format),
+			"mooncake: scenario export --to mooncake writes this one so, for its replay")
 	}
 	if len(x.LoRAAdapters) > 0 {
 		w.lose("workload.loraAdapters: there is no like of it")
@@ -22,31 +23,37 @@ func (w *writer) guideLLM() map[string]any {
 	if x.API == scenario.ChatAPI {
 		format = "/v1/chat/completions"
 	}
-	backend := map[string]any{"kind": "openai_http", "target": w.base, "model": w.model(), "request_format": format, "stream": x.Stream}
+	backend := map[string]any{"kind": "openai_http", "target": w.base, "model": w.model(), "request_format": format,
+		"stream": x.Stream}
 	if headers := w.headers(); len(headers) > 0 {
 		backend["extras"] = map[string]any{"headers": headers}
 	}
 	spec := map[string]any{"backend": backend}
 	w.guideLLMTokenizer(spec)
-	if slo := w.objectives(map[string]time.Duration{"ttft_ms": x.SLO.TTFT, "tpot_ms": x.SLO.TPOT, "e2el_ms": x.SLO.E2E}, time.Millisecond); len(slo) > 0 {
+	if slo := w.objectives(map[string]time.Duration{"ttft_ms": x.SLO.TTFT, "tpot_ms": x.SLO.TPOT, "e2el_ms": x.SLO.E2E},
+		time.Millisecond); len(slo) > 0 {
 		spec["metrics"] = map[string]any{"kind": "generative", "slo": slo}
 	}
 	if x.Trace.File != "" {
 		w.guideLLMTrace(spec)
 		return map[string]any{"spec": spec}
 	}
-	profile, constraints := map[string]any{"kind": "concurrent", "streams": x.Concurrency}, []any{map[string]any{"kind": "max_requests", "count": x.Requests}}
+	profile, constraints := map[string]any{"kind": "concurrent", "streams": x.Concurrency},
+		[]any{map[string]any{"kind": "max_requests", "count": x.Requests}}
 	switch open := x.Rate > 0 || len(x.Stages) > 0; {
 	case open:
 		profile, constraints = w.guideLLMOpen()
 	case x.Duration > 0:
-		constraints = append(constraints, map[string]any{"kind": "max_duration", "seconds": number(x.Duration.Seconds())})
+		constraints = append(constraints,
+			map[string]any{"kind": "max_duration", "seconds": number(x.Duration.Seconds())})
 	}
 	data := map[string]any{"kind": "synthetic_text"}
 	w.guideLLMLength(data, "prompt_tokens", "the prompts' length", w.prompt())
 	w.guideLLMLength(data, "output_tokens", "the answers' length", w.answer())
 	if groups, beginning := w.beginning(); groups > 0 {
-		data["prefix_buckets"] = []any{map[string]any{"bucket_weight": 100, "prefix_count": groups, "prefix_tokens": whole(w.mean("the beginnings' length", beginning))}}
+		data["prefix_buckets"] = []any{
+			map[string]any{"bucket_weight": 100, "prefix_count": groups,
+				"prefix_tokens": whole(w.mean("the beginnings' length", beginning))}}
 	}
 	if turns := &x.Conversations.Turns; turns.Quantile(1) > 1 {
 		data["turns"] = whole(w.mean("the number of turns", of(turns, 1)))
@@ -64,7 +71,8 @@ func (w *writer) guideLLMTokenizer(spec map[string]any) {
 		spec["tokenizer"] = map[string]any{"kind": "huggingface_auto", "model": own}
 		return
 	}
-	w.lose("the tool makes prompts with the tokenizer of the model's name: where that is no repository of Hugging Face, set spec.tokenizer.model")
+	w.lose("the tool makes prompts with the tokenizer of the model's name: where that is no repository of Hugging " +
+		"Face, set spec.tokenizer.model")
 }
 
 // guideLLMTrace replays a trace of Mooncake's, whose times are in milliseconds; the
@@ -72,7 +80,9 @@ func (w *writer) guideLLMTokenizer(spec map[string]any) {
 func (w *writer) guideLLMTrace(spec map[string]any) {
 	x := w.w
 	spec["profile"] = map[string]any{"kind": "replay", "time_scale": number(1e-3 / x.Trace.Speedup)}
-	spec["data"] = []any{map[string]any{"kind": "mooncake", "hash_id_block_size": cmp.Or(x.Trace.BlockSize, trace.MooncakeBlock), "source": map[string]any{"kind": "json_file", "path": x.Trace.File}}}
+	spec["data"] = []any{map[string]any{"kind": "mooncake",
+		"hash_id_block_size": cmp.Or(x.Trace.BlockSize, trace.MooncakeBlock),
+		"source":             map[string]any{"kind": "json_file", "path": x.Trace.File}}}
 	if x.Trace.From > 0 || x.Trace.Spread > 0 {
 		w.lose("the trace is sent from its beginning on, at its own times: workload.trace.from and spread have no like")
 	}
@@ -81,7 +91,8 @@ func (w *writer) guideLLMTrace(spec map[string]any) {
 		constraints = append(constraints, map[string]any{"kind": "max_requests", "count": x.Requests})
 	}
 	if x.Duration > 0 {
-		constraints = append(constraints, map[string]any{"kind": "max_duration", "seconds": number(x.Duration.Seconds())})
+		constraints = append(constraints,
+			map[string]any{"kind": "max_duration", "seconds": number(x.Duration.Seconds())})
 	}
 	if constraints != nil {
 		spec["constraints"] = constraints
@@ -106,7 +117,8 @@ func (w *writer) guideLLMOpen() (profile map[string]any, constraints []any) {
 		for i, r := range open.rates {
 			rates = append(rates, number(r))
 			if open.durations[i] != open.durations[0] {
-				w.fail("stages", fmt.Sprintf("stages of %s and of %s", open.durations[0], open.durations[i]), "stages of one length")
+				w.fail("stages", fmt.Sprintf("stages of %s and of %s", open.durations[0], open.durations[i]),
+					"stages of one length")
 			}
 		}
 		profile["rate"] = rates

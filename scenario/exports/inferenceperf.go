@@ -16,18 +16,23 @@ func (w *writer) inferencePerf() map[string]any {
 		api["headers"] = headers
 	}
 	out := map[string]any{
-		"api":    api,
-		"server": map[string]any{"type": "vllm", "model_name": w.model(), "base_url": w.base, "ignore_eos": x.OutputTokens.Quantile(1) > 0},
-		"load":   w.inferencePerfLoad(),
-		"data":   w.inferencePerfData(),
-		"report": map[string]any{"request_lifecycle": map[string]any{"summary": true, "per_stage": true, "per_request": true}},
+		"api": api,
+		"server": map[string]any{"type": "vllm", "model_name": w.model(), "base_url": w.base,
+			"ignore_eos": x.OutputTokens.Quantile(1) > 0},
+		"load": w.inferencePerfLoad(),
+		"data": w.inferencePerfData(),
+		"report": map[string]any{
+			"request_lifecycle": map[string]any{"summary": true, "per_stage": true, "per_request": true}},
 	}
 	if own := w.s.Pools[0].ModelServer.Tokenizer; own != "" {
 		out["tokenizer"] = map[string]any{"pretrained_model_name_or_path": own}
 	} else {
-		w.lose("the tool makes prompts with the tokenizer of the model's name: where that is no repository of Hugging Face, set tokenizer.pretrained_model_name_or_path")
+		w.lose("the tool makes prompts with the tokenizer of the model's name: where that is no repository of " +
+			"Hugging Face, set tokenizer.pretrained_model_name_or_path")
 	}
-	if constraints := w.objectives(map[string]time.Duration{"ttft": x.SLO.TTFT, "tpot": x.SLO.TPOT, "request_latency": x.SLO.E2E}, time.Second); len(constraints) > 0 {
+	if constraints := w.objectives(
+		map[string]time.Duration{"ttft": x.SLO.TTFT, "tpot": x.SLO.TPOT, "request_latency": x.SLO.E2E},
+		time.Second); len(constraints) > 0 {
 		out["report"].(map[string]any)["goodput"] = map[string]any{"constraints": constraints}
 	}
 	return out
@@ -44,7 +49,8 @@ func (w *writer) inferencePerfAPI() string {
 		w.lose("requests are of completion and not of chat: the tool's trace_replay has no chat")
 		return "completion"
 	case x.Conversations.Turns.Quantile(1) > 1:
-		w.lose("requests are of completion and not of chat, with all that was said in the prompt: the tool's conversation_replay has no chat")
+		w.lose("requests are of completion and not of chat, with all that was said in the prompt: the tool's " +
+			"conversation_replay has no chat")
 		return "completion"
 	}
 	return "chat"
@@ -56,7 +62,8 @@ func (w *writer) inferencePerfLoad() map[string]any {
 	var list []any
 	switch {
 	case x.Trace.File != "" && x.Trace.Format == scenario.AzureTrace:
-		load["type"], load["trace"] = "trace_replay", map[string]any{"file": x.Trace.File, "format": "AzurePublicDataset"}
+		load["type"], load["trace"] = "trace_replay",
+			map[string]any{"file": x.Trace.File, "format": "AzurePublicDataset"}
 		// The tool wants a stage, and takes the number of requests and their times from the trace.
 		load["stages"] = []any{map[string]any{"rate": 1, "duration": 1}}
 		if x.Trace.Speedup != 1 || x.Trace.From > 0 || x.Duration > 0 {
@@ -64,7 +71,8 @@ func (w *writer) inferencePerfLoad() map[string]any {
 		}
 		return load
 	case x.Trace.File != "":
-		w.fail("trace", "a trace of the format "+string(x.Trace.Format), "azure: scenario export --to azure writes this one so, for its trace_replay")
+		w.fail("trace", "a trace of the format "+string(x.Trace.Format),
+			"azure: scenario export --to azure writes this one so, for its trace_replay")
 	case x.Rate > 0 || len(x.Stages) > 0:
 		load["type"] = "poisson"
 		if x.Arrivals == scenario.ConstantArrivals {
@@ -72,7 +80,8 @@ func (w *writer) inferencePerfLoad() map[string]any {
 		}
 		open := w.open()
 		for i, rate := range open.rates {
-			list = append(list, map[string]any{"rate": number(rate), "duration": w.seconds("a stage", open.durations[i])})
+			list = append(list, map[string]any{"rate": number(rate),
+				"duration": w.seconds("a stage", open.durations[i])})
 		}
 		load["interval"] = number(open.pause.Seconds())
 		if x.Concurrency > 1 {
@@ -115,16 +124,19 @@ func (w *writer) inferencePerfData() map[string]any {
 	groups, beginning := w.beginning()
 	switch {
 	case x.Trace.File != "":
-		return map[string]any{"type": "random", "trace": map[string]any{"file": x.Trace.File, "format": "AzurePublicDataset"}}
+		return map[string]any{"type": "random",
+			"trace": map[string]any{"file": x.Trace.File, "format": "AzurePublicDataset"}}
 	case x.Conversations.Turns.Quantile(1) > 1:
 		c := map[string]any{"shared_system_prompt_len": 0,
 			"turns_per_conversation": w.distribution("the number of turns", of(&x.Conversations.Turns, 1)),
-			"input_tokens_per_turn":  w.distribution("the prompts' length", w.prompt()), "output_tokens_per_turn": w.distribution("the answers' length", w.answer())}
+			"input_tokens_per_turn":  w.distribution("the prompts' length", w.prompt()),
+			"output_tokens_per_turn": w.distribution("the answers' length", w.answer())}
 		switch {
 		case groups == 1:
 			c["shared_system_prompt_len"] = whole(w.mean("the beginning's length", beginning))
 		case groups > 1:
-			c["num_conversations"], c["dynamic_system_prompt_len"] = groups, w.distribution("the beginnings' length", beginning)
+			c["num_conversations"], c["dynamic_system_prompt_len"] = groups,
+				w.distribution("the beginnings' length", beginning)
 		}
 		if think := &x.Conversations.ThinkTime; think.Quantile(1) > 0 {
 			c["tool_call_latency_sec"] = w.distribution("the pause between turns", of(think, 1e9))
@@ -135,10 +147,14 @@ func (w *writer) inferencePerfData() map[string]any {
 		if groups > 0 {
 			common = whole(w.mean("the beginnings' length", beginning))
 		}
-		return map[string]any{"type": "shared_prefix", "shared_prefix": map[string]any{"num_groups": max(1, groups), "num_prompts_per_group": perGroup, "system_prompt_len": common,
-			"question_len": w.scalar("the prompts' length", w.prompt()), "output_len": w.scalar("the answers' length", w.answer())}}
+		return map[string]any{"type": "shared_prefix",
+			"shared_prefix": map[string]any{"num_groups": max(1, groups), "num_prompts_per_group": perGroup,
+				"system_prompt_len": common,
+				"question_len":      w.scalar("the prompts' length", w.prompt()),
+				"output_len":        w.scalar("the answers' length", w.answer())}}
 	}
-	return map[string]any{"type": "random", "input_distribution": w.distribution("the prompts' length", w.prompt()), "output_distribution": w.distribution("the answers' length", w.answer())}
+	return map[string]any{"type": "random", "input_distribution": w.distribution("the prompts' length", w.prompt()),
+		"output_distribution": w.distribution("the answers' length", w.answer())}
 }
 
 // mostPrompts bounds the prompts that inference-perf makes before its first request.
@@ -191,5 +207,6 @@ func (w *writer) distribution(what string, l length) map[string]any {
 	default:
 		w.lose("%s is lognormal, of the same mean and deviation, and not %s", what, l.family)
 	}
-	return map[string]any{"type": kind, "min": int64(math.Floor(l.low)), "max": int64(math.Ceil(l.high)), "mean": number(l.mean), "std_dev": number(l.deviation)}
+	return map[string]any{"type": kind, "min": int64(math.Floor(l.low)), "max": int64(math.Ceil(l.high)),
+		"mean": number(l.mean), "std_dev": number(l.deviation)}
 }

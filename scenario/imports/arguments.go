@@ -73,10 +73,13 @@ func (m *maker) bounds(n *node, names map[string]string) {
 // vllmBench reads the arguments of vllm bench serve (benchmark_serving.py), as a command
 // line or as a file with a field for each.
 func vllmBench(m *maker, n *node) {
-	n.leave("executable", "model", "served-model-name", "tokenizer", "tokenizer-mode", "trust-remote-code", "base-url", "host", "port", "percentile-metrics", "metric-percentiles",
-		"result-filename", "result-dir", "save-result", "save-detailed", "append-result", "disable-tqdm", "profile", "metadata", "label", "seed", "ready-check-timeout-sec", "num-warmups")
+	n.leave("executable", "model", "served-model-name", "tokenizer", "tokenizer-mode", "trust-remote-code", "base-url",
+		"host", "port", "percentile-metrics", "metric-percentiles",
+		"result-filename", "result-dir", "save-result", "save-detailed", "append-result", "disable-tqdm", "profile",
+		"metadata", "label", "seed", "ready-check-timeout-sec", "num-warmups")
 	dataset := n.at("dataset-name").one(m, "random", "sonnet", "prefix_repetition", "sharegpt")
-	chat := strings.Contains(n.at("backend").text("openai")+n.at("endpoint-type").text("")+n.at("endpoint").text(""), "chat")
+	chat := strings.Contains(n.at("backend").text("openai")+n.at("endpoint-type").text("")+n.at("endpoint").text(""),
+		"chat")
 	switch {
 	case chat:
 		m.set("api", "chat")
@@ -110,7 +113,8 @@ func (m *maker) vllmArrivals(n *node) {
 			m.set("arrivals", "gamma")
 			m.set("burstiness", "%s", number(b))
 		}
-		m.note("the configuration's tool moves all times so that the last request comes at exactly requests ÷ rate: here the rate holds on average")
+		m.note("the configuration's tool moves all times so that the last request comes at exactly requests ÷ rate: " +
+			"here the rate holds on average")
 		return
 	}
 	n.leave("burstiness")
@@ -124,7 +128,8 @@ func (m *maker) vllmPrompts(n *node, dataset string) {
 	at := func(name string, otherwise float64) float64 { return n.at(name).number(m, otherwise) }
 	prompts := func(groups, prefix float64, rest string) {
 		if prefix > 0 {
-			m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", rest, whole(groups), whole(4*prefix))
+			m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", rest, whole(groups),
+				whole(4*prefix))
 			return
 		}
 		m.set("prompt", "{tokens: %s}", rest)
@@ -132,7 +137,8 @@ func (m *maker) vllmPrompts(n *node, dataset string) {
 	switch dataset {
 	case "sharegpt":
 		m.read(n.at("dataset-path"), "sharegpt", "the file of ShareGPT's conversations")
-		m.note("every answer in the file is a request, in its order, where the configuration's tool takes the first answers of some")
+		m.note("every answer in the file is a request, in its order, where the configuration's tool takes the first " +
+			"answers of some")
 		if own := n.at("sharegpt-output-len"); own.given() {
 			m.note("answers have the lengths of the file's, and not sharegpt-output-len %s", own.text(""))
 		}
@@ -142,7 +148,8 @@ func (m *maker) vllmPrompts(n *node, dataset string) {
 		prompts(1, prefix, whole(at("sonnet-input-len", 550)-prefix))
 		m.set("outputTokens", "%s", whole(at("sonnet-output-len", 150)))
 	case "prefix_repetition":
-		prompts(at("prefix-repetition-num-prefixes", 10), at("prefix-repetition-prefix-len", 256), whole(at("prefix-repetition-suffix-len", 256)))
+		prompts(at("prefix-repetition-num-prefixes", 10), at("prefix-repetition-prefix-len", 256),
+			whole(at("prefix-repetition-suffix-len", 256)))
 		m.set("outputTokens", "%s", whole(at("prefix-repetition-output-len", 128)))
 	default:
 		within := at("random-range-ratio", 0)
@@ -160,7 +167,8 @@ func (m *maker) vllmPrompts(n *node, dataset string) {
 // aiPerf reads the arguments of aiperf profile, as a command line or as a file with a
 // field for each.
 func aiPerf(m *maker, n *node) {
-	n.leave("model", "url", "tokenizer", "tokenizer-trust-remote-code", "no-server-metrics", "use-server-token-count", "random-seed", "workers-max", "ui", "artifact-dir", "profile-export-file", "export-level", "extra-inputs",
+	n.leave("model", "url", "tokenizer", "tokenizer-trust-remote-code", "no-server-metrics", "use-server-token-count",
+		"random-seed", "workers-max", "ui", "artifact-dir", "profile-export-file", "export-level", "extra-inputs",
 		"warmup-request-count", "request-timeout-seconds", "endpoint", "verbose")
 	switch n.at("endpoint-type").one(m, "chat", "completions") {
 	case "completions":
@@ -214,14 +222,19 @@ func aiPerf(m *maker, n *node) {
 	length := func(what string, mean, deviation *node, otherwise float64) string {
 		return m.tokens(what, mean.number(m, otherwise), deviation.number(m, 0), 1, 0)
 	}
-	prompt := length("the prompts' length", n.first("isl", "synthetic-input-tokens-mean", "prompt-input-tokens-mean"), n.first("isl-stddev", "synthetic-input-tokens-stddev", "prompt-input-tokens-stddev"), 550)
+	prompt := length("the prompts' length", n.first("isl", "synthetic-input-tokens-mean", "prompt-input-tokens-mean"),
+		n.first("isl-stddev", "synthetic-input-tokens-stddev", "prompt-input-tokens-stddev"), 550)
 	if prefix := n.first("prefix-prompt-length", "prompt-prefix-length"); prefix.given() {
-		m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", prompt, whole(n.first("num-prefix-prompts", "prefix-prompt-pool-size", "prompt-prefix-pool-size").number(m, 1)), whole(4*prefix.number(m, 1)))
+		m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", prompt,
+			whole(n.first("num-prefix-prompts", "prefix-prompt-pool-size", "prompt-prefix-pool-size").number(m, 1)),
+			whole(4*prefix.number(m, 1)))
 	} else {
 		m.set("prompt", "{tokens: %s}", prompt)
 	}
 	if answer := n.first("osl", "output-tokens-mean", "prompt-output-tokens-mean"); answer.given() {
-		m.set("outputTokens", "%s", length("the answers' length", answer, n.first("osl-stddev", "output-tokens-stddev", "prompt-output-tokens-stddev"), 1))
+		m.set("outputTokens", "%s",
+			length("the answers' length", answer,
+				n.first("osl-stddev", "output-tokens-stddev", "prompt-output-tokens-stddev"), 1))
 	}
 	if t := turns.number(m, 1); t > 1 {
 		think := ""
@@ -230,7 +243,8 @@ func aiPerf(m *maker, n *node) {
 		}
 		m.set("conversations", "{turns: %s%s}", whole(t), think)
 	}
-	m.bounds(n.at("goodput"), map[string]string{"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"})
+	m.bounds(n.at("goodput"),
+		map[string]string{"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"})
 }
 
 // first is the first of several fields that is given: names of the same.

@@ -75,9 +75,11 @@ func (m *maker) guideLLMTrace(profile, data *node) {
 	d.at("source").leave("kind")
 	more := fmt.Sprintf(", blockSize: %s", whole(d.at("hash_id_block_size").number(m, 512)))
 	// The tool takes the times for seconds, and they are milliseconds.
-	if scale := 1000 * profile.at("time_scale").number(m, 1) * d.at("time_scale").number(m, 1); scale > 0 && math.Abs(scale-1) > 1e-9 {
+	if scale := 1000 * profile.at("time_scale").number(m, 1) * d.at("time_scale").number(m, 1); scale > 0 &&
+		math.Abs(scale-1) > 1e-9 {
 		more += fmt.Sprintf(", speedup: %s", number(1/scale))
-		m.note("the configuration's tool takes a trace's times for seconds: times of milliseconds want a time_scale of 0.001")
+		m.note("the configuration's tool takes a trace's times for seconds: times of milliseconds want a time_scale " +
+			"of 0.001")
 	}
 	m.read(d.at("source").at("path"), "mooncake", "the file of a trace", more)
 }
@@ -157,7 +159,8 @@ func (m *maker) guideLLMData(data *node) {
 	d := list[0]
 	d.at("kind").one(m, "synthetic_text")
 	length := func(what, name string) string {
-		return m.tokens(what, d.at(name).number(m, 1), d.at(name+"_stdev").number(m, 0), d.at(name+"_min").number(m, 1), d.at(name+"_max").number(m, 0))
+		return m.tokens(what, d.at(name).number(m, 1), d.at(name+"_stdev").number(m, 0), d.at(name+"_min").number(m, 1),
+			d.at(name+"_max").number(m, 0))
 	}
 	prompt := "\n    tokens: " + length("the prompts' length", "prompt_tokens")
 	if buckets := d.at("prefix_buckets").items(); len(buckets) > 0 {
@@ -166,7 +169,8 @@ func (m *maker) guideLLMData(data *node) {
 		}
 		b := buckets[0]
 		b.leave("bucket_weight")
-		prompt += fmt.Sprintf("\n    shared: {groups: %s, characters: %s}", whole(b.at("prefix_count").number(m, 1)), whole(4*b.at("prefix_tokens").number(m, 1)))
+		prompt += fmt.Sprintf("\n    shared: {groups: %s, characters: %s}", whole(b.at("prefix_count").number(m, 1)),
+			whole(4*b.at("prefix_tokens").number(m, 1)))
 	}
 	m.set("prompt", "%s", prompt)
 	m.set("outputTokens", "%s", length("the answers' length", "output_tokens"))
@@ -182,5 +186,6 @@ func (m *maker) guideLLMData(data *node) {
 // guideLLMDelay is the pause between turns, which is told in seconds.
 func (m *maker) guideLLMDelay(d *node) string {
 	at := func(name string) float64 { return 1000 * d.at(name).number(m, 0) }
-	return m.lengths("the pause between turns", at("delay"), at("delay_stdev"), at("delay_min"), at("delay_max"), 1, func(v float64) string { return number(v) + "ms" })
+	return m.lengths("the pause between turns", at("delay"), at("delay_stdev"), at("delay_min"), at("delay_max"), 1,
+		func(v float64) string { return number(v) + "ms" })
 }

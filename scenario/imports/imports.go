@@ -44,7 +44,8 @@ type Scenario struct {
 // plays one after the other, load is the number of the one to take, from 1 on; 0 is the
 // first of them.
 func Read(format string, text []byte, load int) (*Scenario, error) {
-	from := map[string]func(*maker, *node){InferencePerf: inferencePerf, GuideLLM: guideLLM, PriorityMix: priorityMix, VLLMBench: vllmBench, AIPerf: aiPerf}[format]
+	from := map[string]func(*maker, *node){InferencePerf: inferencePerf, GuideLLM: guideLLM, PriorityMix: priorityMix,
+		VLLMBench: vllmBench, AIPerf: aiPerf}[format]
 	if from == nil {
 		return nil, fmt.Errorf("no format %q; expected one of %s", format, strings.Join(Formats(), ", "))
 	}
@@ -93,7 +94,8 @@ func (m *maker) one(n *node, loads int) int {
 		m.fail(n, fmt.Sprintf("load %d is asked for, and there are %d", asked, loads), fmt.Sprintf("1 to %d", loads))
 		return 0
 	case asked == 0 && loads > 1:
-		m.note("of %d loads that are played one after the other the first is taken: scenario import --load 2 takes the second", loads)
+		m.note("of %d loads that are played one after the other the first is taken: scenario import --load 2 takes "+
+			"the second", loads)
 	}
 	return max(asked, 1) - 1
 }
@@ -164,7 +166,8 @@ func (m *maker) scenario(format string) *Scenario {
 	if len(m.adapters) > 0 {
 		server += ", loraAdapters: [" + strings.Join(m.adapters, ", ") + "]"
 	}
-	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: default\n    flow: plain\n    modelServer: {%s}\n", server)
+	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: default\n    flow: plain\n   "+
+		" modelServer: {%s}\n", server)
 	if len(m.objectives) > 0 {
 		fmt.Fprintf(&b, "    epp:\n      objectives:\n        - %s\n", strings.Join(m.objectives, "\n        - "))
 	}
@@ -191,7 +194,8 @@ func (m *maker) lengths(what string, mean, deviation, least, most, unit float64,
 	name := "normal"
 	if mean-2*deviation < max(unit, least) || most > 0 && mean+2*deviation > most {
 		name = "lognormal"
-		m.note("%s is a lognormal distribution of the same mean and deviation, of which what is outside its bounds is drawn again: values are cut off at them in the configuration's tool", what)
+		m.note("%s is a lognormal distribution of the same mean and deviation, of which what is outside its bounds "+
+			"is drawn again: values are cut off at them in the configuration's tool", what)
 	}
 	out := fmt.Sprintf("%s(%s, %s, min=%s", name, write(mean), write(deviation), write(max(unit, least)))
 	if most > 0 {

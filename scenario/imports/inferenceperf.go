@@ -12,7 +12,8 @@ func inferencePerf(m *maker, n *node) {
 	api := n.at("api")
 	kind := api.at("type").one(m, "completion", "chat")
 	data := n.at("data")
-	several := data.at("type").text("") == "conversation_replay" || data.at("shared_prefix").at("enable_multi_turn_chat").text("false") == "true"
+	several := data.at("type").text("") == "conversation_replay" ||
+		data.at("shared_prefix").at("enable_multi_turn_chat").text("false") == "true"
 	switch shareGPT := data.at("type").text("") == "shareGPT"; {
 	case kind == "completion" && !several && !shareGPT:
 		m.set("api", "completions")
@@ -27,12 +28,14 @@ func inferencePerf(m *maker, n *node) {
 	if m.trace == "" {
 		m.inferencePerfData(data)
 	} else if n.leave("data"); !data.at("trace").given() {
-		m.note("prompts and answers have the lengths of the trace, too, and not those of data, which would need data.trace")
+		m.note("prompts and answers have the lengths of the trace, too, and not those of data, which would need " +
+			"data.trace")
 	}
 	m.headers(api.at("headers"))
 	report := n.at("report")
 	report.leave("request_lifecycle", "prometheus")
-	m.goodput(report.at("goodput").at("constraints"), "s", [][2]string{{"ttft", "ttft"}, {"tpot", "tpot"}, {"request_latency", "e2e"}})
+	m.goodput(report.at("goodput").at("constraints"), "s",
+		[][2]string{{"ttft", "ttft"}, {"tpot", "tpot"}, {"request_latency", "e2e"}})
 }
 
 func (m *maker) inferencePerfLoad(load *node) {
@@ -58,14 +61,16 @@ func (m *maker) inferencePerfLoad(load *node) {
 		m.set("requests", "%s", whole(s.at("num_requests").number(m, 1)))
 	default:
 		if k == "constant" {
-			m.note("constant is what the configuration's tool calls arrivals by Poisson of which it moves all times so that each stage has its number of them: here the rate holds on average")
+			m.note("constant is what the configuration's tool calls arrivals by Poisson of which it moves all times " +
+				"so that each stage has its number of them: here the rate holds on average")
 		}
 		var list []string
 		for i, s := range stages {
 			if i > 0 && pause > 0 {
 				list = append(list, fmt.Sprintf("{duration: %s, rate: 0}", seconds(pause)))
 			}
-			list = append(list, fmt.Sprintf("{duration: %s, rate: %s}", seconds(s.at("duration").number(m, 1)), number(s.at("rate").number(m, 1))))
+			list = append(list, fmt.Sprintf("{duration: %s, rate: %s}", seconds(s.at("duration").number(m, 1)),
+				number(s.at("rate").number(m, 1))))
 		}
 		m.set("stages", "\n    - %s", strings.Join(list, "\n    - "))
 	}
@@ -85,7 +90,8 @@ func (m *maker) inferencePerfData(data *node) {
 	switch data.at("type").one(m, "random", "synthetic", "shared_prefix", "shareGPT", "conversation_replay", "mock") {
 	case "shareGPT":
 		data.leave("input_distribution", "output_distribution")
-		m.read(data.at("path"), "sharegpt", "the file of ShareGPT's conversations: the configuration's tool loads one down by itself")
+		m.read(data.at("path"), "sharegpt",
+			"the file of ShareGPT's conversations: the configuration's tool loads one down by itself")
 		m.note("conversations of any length are sent, in the file's order")
 	case "conversation_replay":
 		m.inferencePerfConversations(data.at("conversation_replay"))
@@ -125,7 +131,8 @@ func (m *maker) inferencePerfData(data *node) {
 func (m *maker) inferencePerfConversations(c *node) {
 	c.leave("seed")
 	if n := c.at("max_model_len"); n.given() {
-		m.note("max_model_len is the model servers' to say (modelServer.maxModelLen %s): what is longer is refused there", n.text(""))
+		m.note("max_model_len is the model servers' to say (modelServer.maxModelLen %s): what is longer is refused "+
+			"there", n.text(""))
 		n.value = nil
 	}
 	count, common := c.at("num_conversations").number(m, 200), c.at("shared_system_prompt_len").number(m, 8359)
@@ -138,8 +145,11 @@ func (m *maker) inferencePerfConversations(c *node) {
 	}
 	var beginning string
 	if c.at("dynamic_system_prompt_len").given() {
-		beginning = fmt.Sprintf("{groups: %s, characters: %s}", whole(count), length("dynamic_system_prompt_len", "the system prompts' length", 0, 4, common, whole))
-		m.note("each conversation has one of %s beginnings, as long as the common system prompt and its own together: between conversations of different ones nothing is in common, and several may have the same", whole(count))
+		beginning = fmt.Sprintf("{groups: %s, characters: %s}", whole(count),
+			length("dynamic_system_prompt_len", "the system prompts' length", 0, 4, common, whole))
+		m.note("each conversation has one of %s beginnings, as long as the common system prompt and its own "+
+			"together: between conversations of different ones nothing is in common, and several may have the same",
+			whole(count))
 	} else if common > 0 {
 		beginning = fmt.Sprintf("{groups: 1, characters: %s}", whole(4*common))
 	}
@@ -153,7 +163,8 @@ func (m *maker) inferencePerfConversations(c *node) {
 	if c.at("tool_call_latency_sec").given() {
 		think = ", thinkTime: " + length("tool_call_latency_sec", "the tools' time", 0, 1, 0, seconds)
 	}
-	m.set("conversations", "{turns: %s%s}", length("turns_per_conversation", "the conversations' number of turns", 1, 1, 0, whole), think)
+	m.set("conversations", "{turns: %s%s}",
+		length("turns_per_conversation", "the conversations' number of turns", 1, 1, 0, whole), think)
 }
 
 // inferencePerfScalar is a length that is a number or a distribution.
@@ -190,7 +201,9 @@ func (m *maker) inferencePerfDistribution(what string, n *node, unit, more float
 	case kind == "uniform":
 		return write(low) + ".." + write(max(unit, high))
 	case kind == "lognormal":
-		return fmt.Sprintf("%q", fmt.Sprintf("lognormal(%s, %s, min=%s, max=%s)", write(middle), write(spread), write(max(unit, low)), write(high)))
+		return fmt.Sprintf("%q",
+			fmt.Sprintf("lognormal(%s, %s, min=%s, max=%s)", write(middle), write(spread), write(max(unit, low)),
+				write(high)))
 	case kind == "poisson":
 		deviation = math.Sqrt(mean)
 	case kind == "skew_normal":

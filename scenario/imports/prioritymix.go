@@ -40,7 +40,9 @@ func priorityMix(m *maker, n *node) {
 	named := map[string]bool{}
 	for _, c := range classes {
 		own := c.at("request")
-		x := fmt.Sprintf("{name: %q, share: %s%%, maxTokens: %s", c.at("name").text(""), number(100*c.at("weight").number(m, 1)/sum), whole(own.at("max_tokens").number(m, all.at("max_tokens").number(m, 16))))
+		x := fmt.Sprintf("{name: %q, share: %s%%, maxTokens: %s", c.at("name").text(""),
+			number(100*c.at("weight").number(m, 1)/sum),
+			whole(own.at("max_tokens").number(m, all.at("max_tokens").number(m, 16))))
 		for _, f := range []string{"objective", "fairnessID"} {
 			if v := c.at(f); v.given() {
 				x += fmt.Sprintf(", %s: %q", f, v.text(""))
@@ -48,12 +50,14 @@ func priorityMix(m *maker, n *node) {
 		}
 		switch p, name := c.at("priority"), c.at("objective").text(""); {
 		case p.given() && name == "":
-			m.note("class %s has the priority %s and no objective that could give it: it is left out", c.at("name").text(""), p.text(""))
+			m.note("class %s has the priority %s and no objective that could give it: it is left out",
+				c.at("name").text(""), p.text(""))
 		case p.given() && !named[name]:
 			named[name] = true
 			m.objectives = append(m.objectives, fmt.Sprintf("{name: %q, priority: %s}", name, p.integer(m)))
 		}
-		template := own.first("promptTemplate", "prompt_template").text(all.first("promptTemplate", "prompt_template", "prompt").text(""))
+		template := own.first("promptTemplate",
+			"prompt_template").text(all.first("promptTemplate", "prompt_template", "prompt").text(""))
 		length := max(1, float64(len(template))*own.first("promptRepeat", "prompt_repeat").number(m, 1))
 		// What comes before the request's own number is the same in all of the class.
 		common := length - 1
@@ -70,9 +74,11 @@ func priorityMix(m *maker, n *node) {
 	}
 	all.leave("prompt", "promptTemplate", "promptRepeat")
 	m.set("classes", "\n    - %s", strings.Join(list, "\n    - "))
-	m.note("prompts have the lengths of the templates, and other words; up to where a template has the request's number ({variation}) all of a class begin alike")
+	m.note("prompts have the lengths of the templates, and other words; up to where a template has the request's " +
+		"number ({variation}) all of a class begin alike")
 	if len(m.objectives) > 0 {
-		m.note("priorities are those of the pool's objectives, as InferenceObjectives give them: an endpoint picker heeds them where it holds requests back (flowControl among its featureGates) or refuses some")
+		m.note("priorities are those of the pool's objectives, as InferenceObjectives give them: an endpoint picker " +
+			"heeds them where it holds requests back (flowControl among its featureGates) or refuses some")
 	}
 }
 

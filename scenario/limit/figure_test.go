@@ -18,14 +18,17 @@ func TestFigure(t *testing.T) {
 		"load[decode].utilisation.mean <= 0.85": {"load", "decode", "utilisation", "mean"},
 	} {
 		var f, again Figure
-		if err := f.UnmarshalText([]byte(text)); err != nil || !slices.Equal(f.Path, want) || f.AtLeast != strings.Contains(text, ">=") {
+		if err := f.UnmarshalText([]byte(text)); err != nil || !slices.Equal(f.Path, want) ||
+			f.AtLeast != strings.Contains(text, ">=") {
 			t.Errorf("%s: %+v, %v", text, f, err)
 		}
-		if err := again.UnmarshalText([]byte(f.String())); err != nil || !slices.Equal(f.Path, again.Path) || f.Bound != again.Bound || f.AtLeast != again.AtLeast {
+		if err := again.UnmarshalText([]byte(f.String())); err != nil || !slices.Equal(f.Path, again.Path) ||
+			f.Bound != again.Bound || f.AtLeast != again.AtLeast {
 			t.Errorf("%s is written %s: %+v, %v", text, f, again, err)
 		}
 	}
-	for _, text := range []string{"", "requests", "<= 3", "requests <= many", "requests <= NaN", "[a] <= 1", "a..b <= 1", "a[b <= 1", "a[b]c <= 1", "a.b.c.d.e.f.g.h.i <= 1", "a. <= 1"} {
+	for _, text := range []string{"", "requests", "<= 3", "requests <= many", "requests <= NaN", "[a] <= 1",
+		"a..b <= 1", "a[b <= 1", "a[b]c <= 1", "a.b.c.d.e.f.g.h.i <= 1", "a. <= 1"} {
 		if f := (Figure{}); f.UnmarshalText([]byte(text)) == nil {
 			t.Errorf("%q is read as %+v", text, f)
 		}
@@ -39,7 +42,8 @@ func FuzzFigure(f *testing.F) {
 		if x.UnmarshalText([]byte(text)) != nil {
 			return
 		}
-		if err := again.UnmarshalText([]byte(x.String())); err != nil || !slices.Equal(x.Path, again.Path) || x.Bound != again.Bound {
+		if err := again.UnmarshalText([]byte(x.String())); err != nil || !slices.Equal(x.Path, again.Path) ||
+			x.Bound != again.Bound {
 			t.Errorf("%q is written %q: %+v, %v", text, x, again, err)
 		}
 	})

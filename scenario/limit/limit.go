@@ -42,7 +42,8 @@ func measures() (names []string, units map[string]unit) {
 			units[name] = in
 		}
 	}
-	add(inNumbers, "requests/s", "input tokens/s", "output tokens/s", "goodput", "in flight", "GPUs", "USD per 1M output tokens")
+	add(inNumbers, "requests/s", "input tokens/s", "output tokens/s", "goodput", "in flight", "GPUs",
+		"USD per 1M output tokens")
 	add(inShares, "attainment", "completed", "hit rate")
 	for _, family := range []string{"ttft", "tpot", "itl", "e2e"} {
 		for _, q := range []string{"mean", "p50", "p90", "p95", "p99"} {
@@ -157,7 +158,8 @@ type Figure struct {
 	Bound   float64
 }
 
-const figureHelp = "a number of the summary by its names in JSON, with its least or most, such as classes[chat].attainment >= 0.95 or refusals[epp: queue full] <= 3"
+const figureHelp = "a number of the summary by its names in JSON, with its least or most, such as " +
+	"classes[chat].attainment >= 0.95 or refusals[epp: queue full] <= 3"
 
 // maxPath is how many names a path may have.
 const maxPath = 8
@@ -209,7 +211,8 @@ func names(text string) (path []string, err error) {
 		path = append(path, name)
 	}
 	if len(path) == 0 || len(path) > maxPath {
-		return nil, fmt.Errorf("found %q, which has %d names; expected from 1 to %d: %s", text, len(path), maxPath, figureHelp)
+		return nil, fmt.Errorf("found %q, which has %d names; expected from 1 to %d: %s", text, len(path), maxPath,
+			figureHelp)
 	}
 	return path, nil
 }

@@ -32,18 +32,23 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, gatewayv1.Install, gatewayv1alpha2.Install, apiextensionsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, gatewayv1.Install,
+		gatewayv1alpha2.Install, apiextensionsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// The suite learns the API's version and channel of its CRDs.
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "httproutes." + gatewayv1.GroupName,
-		Annotations: map[string]string{consts.BundleVersionAnnotation: consts.BundleVersion, consts.ChannelAnnotation: "experimental"}}}
-	class := &gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: className, Generation: 1}, Spec: gatewayv1.GatewayClassSpec{ControllerName: controllerName}}
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "httproutes." + gatewayv1.GroupName,
+			Annotations: map[string]string{consts.BundleVersionAnnotation: consts.BundleVersion,
+				consts.ChannelAnnotation: "experimental"}}}
+	class := &gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: className, Generation: 1},
+		Spec: gatewayv1.GatewayClassSpec{ControllerName: controllerName}}
 	c := &cluster{changed: make(chan struct{}, 1)}
 	c.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(crd, class).
-		WithStatusSubresource(&gatewayv1.GatewayClass{}, &gatewayv1.Gateway{}, &gatewayv1.HTTPRoute{}, &corev1.Pod{}).Build()
+		WithStatusSubresource(&gatewayv1.GatewayClass{}, &gatewayv1.Gateway{}, &gatewayv1.HTTPRoute{},
+			&corev1.Pod{}).Build()
 	c.Client = interceptor.NewClient(c.store, interceptor.Funcs{
 		Create: func(ctx context.Context, w client.WithWatch, x client.Object, o ...client.CreateOption) error {
 			x.SetGeneration(1)
@@ -57,7 +62,8 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return c.told(w.Update(ctx, bumped(old, x), o...))
 		},
-		Patch: func(ctx context.Context, w client.WithWatch, x client.Object, p client.Patch, o ...client.PatchOption) error {
+		Patch: func(ctx context.Context, w client.WithWatch, x client.Object, p client.Patch,
+			o ...client.PatchOption) error {
 			old := x.DeepCopyObject().(client.Object)
 			if err := w.Get(ctx, client.ObjectKeyFromObject(x), old); err != nil {
 				return err

@@ -59,7 +59,8 @@ const patience = 20 * time.Second
 // that of the pod, as a cluster names the pods of a Deployment: with two hashes.
 type trip struct{ roundtripper.RoundTripper }
 
-func (t trip) CaptureRoundTrip(r roundtripper.Request) (*roundtripper.CapturedRequest, *roundtripper.CapturedResponse, error) {
+func (t trip) CaptureRoundTrip(r roundtripper.Request) (*roundtripper.CapturedRequest, *roundtripper.CapturedResponse,
+	error) {
 	asked, answered, err := t.RoundTripper.CaptureRoundTrip(r)
 	if asked != nil {
 		if i := strings.LastIndex(asked.Pod, "-"); i > 0 {
@@ -81,8 +82,10 @@ func TestConformance(t *testing.T) {
 
 	timeouts := config.DefaultTimeoutConfig()
 	// Here is no cluster to wait for: what is not so soon will not be.
-	for _, d := range []*time.Duration{&timeouts.GatewayMustHaveAddress, &timeouts.GatewayMustHaveCondition, &timeouts.GatewayStatusMustHaveListeners, &timeouts.GatewayListenersMustHaveConditions,
-		&timeouts.HTTPRouteMustNotHaveParents, &timeouts.HTTPRouteMustHaveCondition, &timeouts.RouteMustHaveParents, &timeouts.LatestObservedGenerationSet, &timeouts.MaxTimeToConsistency} {
+	for _, d := range []*time.Duration{&timeouts.GatewayMustHaveAddress, &timeouts.GatewayMustHaveCondition,
+		&timeouts.GatewayStatusMustHaveListeners, &timeouts.GatewayListenersMustHaveConditions,
+		&timeouts.HTTPRouteMustNotHaveParents, &timeouts.HTTPRouteMustHaveCondition, &timeouts.RouteMustHaveParents,
+		&timeouts.LatestObservedGenerationSet, &timeouts.MaxTimeToConsistency} {
 		*d = patience
 	}
 	s, err := suite.NewConformanceTestSuite(suite.ConformanceOptions{
@@ -125,5 +128,6 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	slices.Sort(not)
-	fmt.Printf("not claimed:\n  %s\nfailed:\n  %s\n%d passed, %d failed, %d not claimed\n", strings.Join(not, "\n  "), strings.Join(failed, "\n  "), len(passed), len(failed), len(not))
+	fmt.Printf("not claimed:\n  %s\nfailed:\n  %s\n%d passed, %d failed, %d not claimed\n", strings.Join(not, "\n  "),
+		strings.Join(failed, "\n  "), len(passed), len(failed), len(not))
 }

@@ -34,7 +34,8 @@ const (
 
 // kinds are what the controller reads.
 var kinds = []schema.GroupVersionKind{
-	{Version: "v1", Kind: "Namespace"}, {Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "ConfigMap"}, {Version: "v1", Kind: "Service"},
+	{Version: "v1", Kind: "Namespace"}, {Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "ConfigMap"},
+	{Version: "v1", Kind: "Service"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"},
 	{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"},
 	gatewayv1.SchemeGroupVersion.WithKind("GatewayClass"), gatewayv1.SchemeGroupVersion.WithKind("Gateway"),
@@ -102,7 +103,8 @@ func (c *controller) once(ctx context.Context) error {
 		switch s.Kind {
 		case "GatewayClass":
 			x := &gatewayv1.GatewayClass{}
-			err = c.write(ctx, s, x, func() { x.Status.Conditions = conditions(x.Status.Conditions, s.Conditions, generation) })
+			err = c.write(ctx, s, x,
+				func() { x.Status.Conditions = conditions(x.Status.Conditions, s.Conditions, generation) })
 		case "Gateway":
 			x := &gatewayv1.Gateway{}
 			err = c.write(ctx, s, x, func() { c.gateway(x, s, generation) })
@@ -155,7 +157,9 @@ func (c *controller) bring(ctx context.Context, set *gateway.Set) (err error) {
 	if c.up != nil {
 		err = c.up.Apply(ctx, set)
 	} else {
-		c.up, err = up.Start(ctx, up.Options{Objects: set, Controller: controllerName, Dir: c.t.TempDir(), OwnAddresses: true, Note: c.say, Log: slog.New(c.logs)})
+		c.up, err = up.Start(ctx,
+			up.Options{Objects: set, Controller: controllerName, Dir: c.t.TempDir(), OwnAddresses: true, Note: c.say,
+				Log: slog.New(c.logs)})
 	}
 	if err != nil {
 		return err
@@ -204,7 +208,9 @@ func conditions(old []metav1.Condition, list []gateway.Condition, generation int
 		return !slices.ContainsFunc(list, func(x gateway.Condition) bool { return x.Type == o.Type })
 	})
 	for _, x := range list {
-		meta.SetStatusCondition(&out, metav1.Condition{Type: x.Type, Status: metav1.ConditionStatus(x.Status), Reason: x.Reason, Message: x.Message, ObservedGeneration: generation})
+		meta.SetStatusCondition(&out,
+			metav1.Condition{Type: x.Type, Status: metav1.ConditionStatus(x.Status), Reason: x.Reason,
+				Message: x.Message, ObservedGeneration: generation})
 	}
 	return out
 }
@@ -226,13 +232,16 @@ func (c *controller) gateway(x *gatewayv1.Gateway, s gateway.Status, generation 
 	old := x.Status.Listeners
 	x.Status.Listeners = nil
 	for _, l := range s.Listeners {
-		status := gatewayv1.ListenerStatus{Name: gatewayv1.SectionName(l.Name), AttachedRoutes: int32(l.Attached), SupportedKinds: []gatewayv1.RouteGroupKind{}}
+		status := gatewayv1.ListenerStatus{Name: gatewayv1.SectionName(l.Name), AttachedRoutes: int32(l.Attached),
+			SupportedKinds: []gatewayv1.RouteGroupKind{}}
 		for _, k := range l.Kinds {
 			group := gatewayv1.Group(gatewayv1.GroupName)
-			status.SupportedKinds = append(status.SupportedKinds, gatewayv1.RouteGroupKind{Group: &group, Kind: gatewayv1.Kind(k)})
+			status.SupportedKinds = append(status.SupportedKinds,
+				gatewayv1.RouteGroupKind{Group: &group, Kind: gatewayv1.Kind(k)})
 		}
 		var before []metav1.Condition
-		if i := slices.IndexFunc(old, func(o gatewayv1.ListenerStatus) bool { return string(o.Name) == l.Name }); i >= 0 {
+		if i := slices.IndexFunc(old,
+			func(o gatewayv1.ListenerStatus) bool { return string(o.Name) == l.Name }); i >= 0 {
 			before = old[i].Conditions
 		}
 		status.Conditions = conditions(before, l.Conditions, generation)
@@ -257,10 +266,13 @@ func route(x *gatewayv1.HTTPRoute, s gateway.Status, generation int64) {
 			ref.Port = &port
 		}
 		var before []metav1.Condition
-		if i := slices.IndexFunc(old, func(o gatewayv1.RouteParentStatus) bool { return reflect.DeepEqual(o.ParentRef, ref) }); i >= 0 {
+		if i := slices.IndexFunc(old,
+			func(o gatewayv1.RouteParentStatus) bool { return reflect.DeepEqual(o.ParentRef, ref) }); i >= 0 {
 			before = old[i].Conditions
 		}
-		x.Status.Parents = append(x.Status.Parents, gatewayv1.RouteParentStatus{ParentRef: ref, ControllerName: controllerName, Conditions: conditions(before, p.Conditions, generation)})
+		x.Status.Parents = append(x.Status.Parents,
+			gatewayv1.RouteParentStatus{ParentRef: ref, ControllerName: controllerName,
+				Conditions: conditions(before, p.Conditions, generation)})
 	}
 }
 
@@ -293,8 +305,10 @@ func (c *controller) pods(ctx context.Context) error {
 		for _, at := range p.Ports {
 			ip, _, _ = net.SplitHostPort(at)
 		}
-		x = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: deployments.Items[i].Spec.Template.Labels},
-			Spec: deployments.Items[i].Spec.Template.Spec, Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
+		x = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name,
+			Labels: deployments.Items[i].Spec.Template.Labels},
+			Spec: deployments.Items[i].Spec.Template.Spec,
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
 				Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
 		status := x.Status
 		if err := c.store.Create(ctx, x); err != nil {

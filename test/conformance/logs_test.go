@@ -42,7 +42,8 @@ func (l *logs) Handle(_ context.Context, r slog.Record) error {
 		l.lines = map[string][]line{}
 	}
 	pod := of["namespace"] + "/" + of["pod"]
-	l.lines[pod] = append(l.lines[pod], line{r.Time, fmt.Sprintf("Echoing back request made to %s to client\n", of["path"])})
+	l.lines[pod] = append(l.lines[pod],
+		line{r.Time, fmt.Sprintf("Echoing back request made to %s to client\n", of["path"])})
 	return nil
 }
 

@@ -73,7 +73,8 @@ func collector(t *testing.T) (sink *kept, byGRPC, byHTTP string) {
 	byGRPC, byHTTP = free(), free()
 	sink = &kept{}
 	keeping := exporter.NewFactory(component.MustNewType("keep"), func() component.Config { return &struct{}{} },
-		exporter.WithTraces(func(ctx context.Context, set exporter.Settings, config component.Config) (exporter.Traces, error) {
+		exporter.WithTraces(func(ctx context.Context, set exporter.Settings, config component.Config) (exporter.Traces,
+			error) {
 			return exporterhelper.NewTraces(ctx, set, config, sink.ConsumeTraces)
 		}, component.StabilityLevelStable))
 	c, err := otelcol.NewCollector(otelcol.CollectorSettings{
@@ -87,8 +88,10 @@ func collector(t *testing.T) (sink *kept, byGRPC, byHTTP string) {
 				Telemetry:  otelconftelemetry.NewFactory(),
 			}, nil
 		},
-		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{ProviderFactories: []confmap.ProviderFactory{yamlprovider.NewFactory()},
-			URIs: []string{"yaml:" + strings.NewReplacer("GRPC", byGRPC, "HTTP", byHTTP).Replace(`
+		ConfigProviderSettings: otelcol.ConfigProviderSettings{
+			ResolverSettings: confmap.ResolverSettings{
+				ProviderFactories: []confmap.ProviderFactory{yamlprovider.NewFactory()},
+				URIs: []string{"yaml:" + strings.NewReplacer("GRPC", byGRPC, "HTTP", byHTTP).Replace(`
 receivers: {otlp: {protocols: {grpc: {endpoint: GRPC}, http: {endpoint: HTTP}}}}
 processors: {batch: {timeout: 100ms}}
 exporters: {keep: {}}
@@ -153,18 +156,25 @@ func TestCollectorTakesSpans(t *testing.T) {
 		spans  []string
 	}{
 		"sim over gRPC": {args: "sim ../../examples/pd.yaml -n 20 --otlp grpc://GRPC", traces: 20,
-			spans: []string{"llm-d-epp gateway.request < windtunnel chat llama-3.1-8b", "llm-d-disagg-sidecar llm_d.pd_proxy.POST /v1/chat/completions < llm-d-epp gateway.request", "vllm-prefill llm_request < llm-d-disagg-sidecar HTTP POST", "vllm-decode llm_request < llm-d-disagg-sidecar HTTP POST"}},
-		"sim over HTTP, behind an Envoy that traces": {args: "sim -n 20 --otlp http://HTTP --otlp-gateway egress", traces: 20,
-			spans: []string{"envoy ingress < windtunnel chat llama-3.1-8b", "vllm llm_request < envoy router egress", "llm-d-epp gateway.request < windtunnel chat llama-3.1-8b"}},
+			spans: []string{"llm-d-epp gateway.request < windtunnel chat llama-3.1-8b",
+				"llm-d-disagg-sidecar llm_d.pd_proxy.POST /v1/chat/completions < llm-d-epp gateway.request",
+				"vllm-prefill llm_request < llm-d-disagg-sidecar HTTP POST",
+				"vllm-decode llm_request < llm-d-disagg-sidecar HTTP POST"}},
+		"sim over HTTP, behind an Envoy that traces": {args: "sim -n 20 --otlp http://HTTP --otlp-gateway egress",
+			traces: 20,
+			spans: []string{"envoy ingress < windtunnel chat llama-3.1-8b", "vllm llm_request < envoy router egress",
+				"llm-d-epp gateway.request < windtunnel chat llama-3.1-8b"}},
 		"run by the environment": {args: "run -n 5 --prefill 1ms..5ms", traces: 5,
 			env: func(grpc, _ string) []string {
 				return []string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + grpc}
 			},
-			spans: []string{"vllm llm_request < llm-d-epp gateway.request", "llm-d-epp gateway.request < windtunnel chat llama-3.1-8b"}},
+			spans: []string{"vllm llm_request < llm-d-epp gateway.request",
+				"llm-d-epp gateway.request < windtunnel chat llama-3.1-8b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sink, grpc, http := collector(t)
-			cmd := exec.CommandContext(t.Context(), windtunnel, strings.Fields(strings.NewReplacer("GRPC", grpc, "HTTP", http).Replace(c.args))...)
+			cmd := exec.CommandContext(t.Context(), windtunnel,
+				strings.Fields(strings.NewReplacer("GRPC", grpc, "HTTP", http).Replace(c.args))...)
 			cmd.Env = os.Environ()
 			if c.env != nil {
 				cmd.Env = append(cmd.Env, c.env(grpc, http)...)
@@ -228,9 +238,13 @@ func hanging(t *testing.T, list []span, outside ...pcommon.SpanID) (edges map[st
 // model server the picker's, by what goes over the wire.
 func TestPickerApart(t *testing.T) {
 	sink, grpc, http := collector(t)
-	cmd := exec.CommandContext(t.Context(), windtunnel, "run", "-n", "5", "--prefill", "1ms..5ms", "--otlp", "http://"+http, "--epp-command",
-		`exec windtunnel epp --pool-name p --secure-serving=false --hold --config-text "$(windtunnel config --epp --endpoints-file $ENDPOINTS_FILE)" --grpc-port $GRPC_PORT --grpc-health-port $GRPC_HEALTH_PORT --metrics-port $METRICS_PORT`)
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(windtunnel)+string(os.PathListSeparator)+os.Getenv("PATH"), "OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT="+grpc, "WINDTUNNEL_CACHE="+cache(t))
+	cmd := exec.CommandContext(t.Context(), windtunnel, "run", "-n", "5", "--prefill", "1ms..5ms", "--otlp",
+		"http://"+http, "--epp-command",
+		`exec windtunnel epp --pool-name p --secure-serving=false --hold --config-text "$(windtunnel config --epp `+
+			`--endpoints-file $ENDPOINTS_FILE)" --grpc-port $GRPC_PORT --grpc-health-port $GRPC_HEALTH_PORT `+
+			`--metrics-port $METRICS_PORT`)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(windtunnel)+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT="+grpc, "WINDTUNNEL_CACHE="+cache(t))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -242,7 +256,8 @@ func TestPickerApart(t *testing.T) {
 		}
 	}
 	edges, traces := hanging(t, slices.DeleteFunc(received(sink), func(s span) bool { return !own[s.TraceID()] }))
-	for _, want := range []string{"llm-d-epp gateway.request < windtunnel chat llama-3.1-8b", "llm-d-epp pick_endpoints < llm-d-epp run_scheduler_profile", "vllm llm_request < llm-d-epp gateway.request"} {
+	for _, want := range []string{"llm-d-epp gateway.request < windtunnel chat llama-3.1-8b",
+		"llm-d-epp pick_endpoints < llm-d-epp run_scheduler_profile", "vllm llm_request < llm-d-epp gateway.request"} {
 		if !edges[want] {
 			t.Errorf("no %s in %v", want, edges)
 		}
@@ -269,10 +284,14 @@ func cache(t *testing.T) string {
 // server by vLLM's own flag, the sidecar by pd-sidecar's.
 func TestPartsAlone(t *testing.T) {
 	sink, grpc, _ := collector(t)
-	server := part(t, nil, regexp.MustCompile(`ready: http://127\.0\.0\.1:(\d+) `), "modelserver", "--", "--port", "0", "--model", "m", "--otlp-traces-endpoint", "grpc://"+grpc)
-	proxy := part(t, []string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + grpc}, regexp.MustCompile(`windtunnel sidecar: http://127\.0\.0\.1:(\d+) `),
+	server := part(t, nil, regexp.MustCompile(`ready: http://127\.0\.0\.1:(\d+) `), "modelserver", "--", "--port", "0",
+		"--model", "m", "--otlp-traces-endpoint", "grpc://"+grpc)
+	proxy := part(t, []string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://" + grpc},
+		regexp.MustCompile(`windtunnel sidecar: http://127\.0\.0\.1:(\d+) `),
 		"sidecar", "--port", "0", "--secure-proxy=false", "--tracing", "--model-server-port", server.port)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:"+proxy.port+"/v1/completions", strings.NewReader(`{"model":"m","prompt":"a","max_tokens":2}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		"http://127.0.0.1:"+proxy.port+"/v1/completions",
+		strings.NewReader(`{"model":"m","prompt":"a","max_tokens":2}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +308,8 @@ func TestPartsAlone(t *testing.T) {
 	proxy.stop(t)
 	server.stop(t)
 	edges, traces := hanging(t, received(sink), pcommon.SpanID{0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31})
-	for _, want := range []string{"llm-d-disagg-sidecar llm_d.pd_proxy.POST /v1/completions < outside", "vllm llm_request < llm-d-disagg-sidecar HTTP POST"} {
+	for _, want := range []string{"llm-d-disagg-sidecar llm_d.pd_proxy.POST /v1/completions < outside",
+		"vllm llm_request < llm-d-disagg-sidecar HTTP POST"} {
 		if !edges[want] {
 			t.Errorf("no %s in %v", want, edges)
 		}

@@ -40,7 +40,8 @@ func New() *Console {
 	columns, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0 when it is none
 	stdout := &pipe{Writer: os.Stdout, left: func() {}}
 	return &Console{
-		Stdin: os.Stdin, Stdout: terminal.PrintableWriter(stdout), Stderr: terminal.PrintableWriter(os.Stderr), Screen: stdout,
+		Stdin: os.Stdin, Stdout: terminal.PrintableWriter(stdout), Stderr: terminal.PrintableWriter(os.Stderr),
+		Screen:   stdout,
 		Env:      os.LookupEnv,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())), Columns: columns,
 		Context: func() (context.Context, context.CancelFunc) {

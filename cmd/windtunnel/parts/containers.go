@@ -10,7 +10,8 @@ import (
 
 // line reads the command line of a container, as it would be typed after the name
 // of its part, with the container's environment.
-func line(o *console.Console, part any, name string, args []string, env func(string) (string, bool)) (*console.Console, error) {
+func line(o *console.Console, part any, name string, args []string, env func(string) (string, bool)) (*console.Console,
+	error) {
 	inner := *o
 	inner.Env = env
 	parser, err := kong.New(part, kong.NoDefaultHelp(), kong.Resolvers(inner.Flags()), kong.Bind(&inner))
@@ -34,7 +35,8 @@ func SidecarOptions(o *console.Console) func(args []string, env func(string) (st
 
 // PickerOptions reads the arguments and the environment of an endpoint picker's
 // container.
-func PickerOptions(o *console.Console) func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error) {
+func PickerOptions(o *console.Console) func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions,
+	error) {
 	return func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error) {
 		var c EPP
 		inner, err := line(o, &c, "epp", args, env)

@@ -130,7 +130,8 @@ func (c *EPP) Run(o *console.Console) error {
 		return exit.ByCause(exit.Usage, err)
 	}
 	if opts.MetricsFor == epp.LocalReaders {
-		log.Info("epp: /metrics is served to this machine alone; --metrics-token-file, --metrics-client-ca-file or --metrics-endpoint-auth=false let others read it")
+		log.Info("epp: /metrics is served to this machine alone; --metrics-token-file, --metrics-client-ca-file or " +
+			"--metrics-endpoint-auth=false let others read it")
 	}
 	switch {
 	case c.ConfigText != "" && c.ConfigFile != "":
@@ -144,7 +145,9 @@ func (c *EPP) Run(o *console.Console) error {
 		}
 		opts.Config, opts.ConfigName, opts.ConfigPath = text, c.ConfigFile, c.ConfigFile
 	case c.Objects == "":
-		return exit.With(exit.Usage, errors.New("--config-file or --objects is required: without Kubernetes the endpoints come from a file that the one names, or from the other"))
+		return exit.With(exit.Usage,
+			errors.New("--config-file or --objects is required: without Kubernetes the endpoints come from a file "+
+				"that the one names, or from the other"))
 	}
 	if opts.Predictor, err = predictorService(o.Env); err != nil {
 		return exit.With(exit.Usage, err)
@@ -165,7 +168,8 @@ func (c *EPP) Run(o *console.Console) error {
 		log.Error("epp: not started", "error", err.Error())
 		return errors.Join(exit.ByCause(exit.Input, err), recording())
 	}
-	fmt.Fprintf(o.Stderr, "windtunnel epp: ext_proc on %s, health on %s, metrics on %s\n", s.Addr(), s.HealthAddr(), s.MetricsAddr())
+	fmt.Fprintf(o.Stderr, "windtunnel epp: ext_proc on %s, health on %s, metrics on %s\n", s.Addr(), s.HealthAddr(),
+		s.MetricsAddr())
 	ctx, stop := o.Context()
 	defer stop()
 	return errors.Join(serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop), recording())
@@ -174,8 +178,10 @@ func (c *EPP) Run(o *console.Console) error {
 // options are what the flags say, but for the configuration.
 func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
-		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores, PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders,
-		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics, Seed: c.Seed, History: c.DecisionsKept, Log: log,
+		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
+		PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders,
+		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics,
+		Seed: c.Seed, History: c.DecisionsKept, Log: log,
 		BuildInfo: version.Text(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
 	if err := c.take(&opts, c.MetricsAuth); err != nil {
 		return opts, err
@@ -188,7 +194,8 @@ func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 	if opts.Hold.Hold = c.Held; c.Held && c.HoldLimit <= 0 {
 		return opts, fmt.Errorf("--hold-limit %v: expected a duration above 0", c.HoldLimit)
 	}
-	opts.Hold.HoldLimit, opts.Hold.MetadataBytes, opts.Hold.Seed = machine.FromDuration(c.HoldLimit), heldMetadataBytes, c.Seed
+	opts.Hold.HoldLimit, opts.Hold.MetadataBytes, opts.Hold.Seed = machine.FromDuration(c.HoldLimit), heldMetadataBytes,
+		c.Seed
 	if c.EndpointSelector != "" {
 		selector, err := picker.ParseSelector(c.EndpointSelector)
 		if err != nil {
@@ -214,17 +221,22 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 	case err != nil:
 		return nil, exit.With(exit.Usage, err)
 	case most < 1<<16:
-		return nil, exit.With(exit.Usage, fmt.Errorf("--record-max-bytes: found %s; expected at least 64KiB", c.RecordMaxBytes))
+		return nil, exit.With(exit.Usage,
+			fmt.Errorf("--record-max-bytes: found %s; expected at least 64KiB", c.RecordMaxBytes))
 	case c.RecordFiles < 1 || c.RecordFiles > 1000:
-		return nil, exit.With(exit.Usage, fmt.Errorf("--record-files: found %d; expected from 1 to 1000", c.RecordFiles))
+		return nil, exit.With(exit.Usage,
+			fmt.Errorf("--record-files: found %d; expected from 1 to 1000", c.RecordFiles))
 	case files.Same(c.ConfigFile, c.Record):
-		return nil, exit.With(exit.Usage, fmt.Errorf("--record %s: this is the configuration, which the recording would overwrite; choose another file", c.Record))
+		return nil, exit.With(exit.Usage,
+			fmt.Errorf("--record %s: this is the configuration, which the recording would overwrite; choose another "+
+				"file", c.Record))
 	}
 	to, err := recording.CreateInputFiles(c.Record, int64(most), c.RecordFiles)
 	if err != nil {
 		return nil, exit.With(exit.Input, fmt.Errorf("--record: %w", err))
 	}
-	o.Inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: version.Text()}, Log: o.Log})
+	o.Inputs = epp.NewInputLog(
+		epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: version.Text()}, Log: o.Log})
 	return func() error { return errors.Join(o.Inputs.Close(), to.Close()) }, nil
 }
 
@@ -255,7 +267,8 @@ func (c *EPP) pool() error {
 	}
 	parts := strings.Split(os.Getenv("POD_NAME"), "-")
 	if len(parts) < 3 {
-		return fmt.Errorf("--endpoint-selector needs the environment's POD_NAME, as <deployment>-<hash>-<id>; it is %q", os.Getenv("POD_NAME"))
+		return fmt.Errorf("--endpoint-selector needs the environment's POD_NAME, as <deployment>-<hash>-<id>; it is %q",
+			os.Getenv("POD_NAME"))
 	}
 	c.PoolName = strings.Join(parts[:len(parts)-2], "-")
 	return nil

@@ -24,14 +24,19 @@ func TestPodHeaders(t *testing.T) {
 	t.Parallel()
 	for flag, want := range map[string]struct{ request, response []string }{
 		"--secure-serving=false": {},
-		"--pod-headers":          {request: []string{"x-target-pod", "x-selected-pod"}, response: []string{"x-selected-pod"}},
-		"--explain-headers":      {request: []string{"x-target-pod", "x-selected-pod"}, response: []string{"x-selected-pod", "x-scheduling-time-ms", "x-filter-time-ms", "x-scorer-time-ms", "x-windtunnel-scores"}},
+		"--pod-headers": {request: []string{"x-target-pod", "x-selected-pod"},
+			response: []string{"x-selected-pod"}},
+		"--explain-headers": {request: []string{"x-target-pod", "x-selected-pod"},
+			response: []string{"x-selected-pod", "x-scheduling-time-ms", "x-filter-time-ms", "x-scorer-time-ms",
+				"x-windtunnel-scores"}},
 	} {
 		o := console.New()
 		o.Stdout, o.Stderr = &bytes.Buffer{}, &bytes.Buffer{}
 		o.Env = func(string) (string, bool) { return "", false }
 		var c EPP
-		if _, err := line(o, &c, "epp", []string{"--pool-name=p", "--secure-serving=false", "--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0", flag}, o.Env); err != nil {
+		if _, err := line(o, &c, "epp",
+			[]string{"--pool-name=p", "--secure-serving=false", "--grpc-port=0", "--grpc-health-port=0",
+				"--metrics-port=0", flag}, o.Env); err != nil {
 			t.Fatal(flag, err)
 		}
 		opts, err := c.options(slog.New(slog.DiscardHandler))
@@ -64,8 +69,10 @@ func TestPodHeaders(t *testing.T) {
 			return &extprocv3.HttpHeaders{Headers: m}
 		}
 		for _, m := range []*extprocv3.ProcessingRequest{
-			{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: head(":method", "POST", ":path", "/v1/completions", "x-request-id", "1")}},
-			{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte(`{"model":"m","prompt":"hi"}`), EndOfStream: true}}},
+			{Request: &extprocv3.ProcessingRequest_RequestHeaders{
+				RequestHeaders: head(":method", "POST", ":path", "/v1/completions", "x-request-id", "1")}},
+			{Request: &extprocv3.ProcessingRequest_RequestBody{
+				RequestBody: &extprocv3.HttpBody{Body: []byte(`{"model":"m","prompt":"hi"}`), EndOfStream: true}}},
 			{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: head(":status", "200")}},
 		} {
 			if err := stream.Send(m); err != nil {
@@ -85,7 +92,8 @@ func TestPodHeaders(t *testing.T) {
 				response = set(h)
 			}
 		}
-		for _, name := range []string{"x-target-pod", "x-selected-pod", "x-scheduling-time-ms", "x-filter-time-ms", "x-scorer-time-ms", "x-windtunnel-scores"} {
+		for _, name := range []string{"x-target-pod", "x-selected-pod", "x-scheduling-time-ms", "x-filter-time-ms",
+			"x-scorer-time-ms", "x-windtunnel-scores"} {
 			for side, x := range map[string]struct {
 				got  map[string]string
 				want []string
@@ -95,7 +103,8 @@ func TestPodHeaders(t *testing.T) {
 				}
 			}
 		}
-		if request["x-gateway-destination-endpoint"] != "127.0.0.7:8000" || len(want.request) > 0 && request["x-target-pod"] != "127.0.0.7" {
+		if request["x-gateway-destination-endpoint"] != "127.0.0.7:8000" || len(want.request) > 0 &&
+			request["x-target-pod"] != "127.0.0.7" {
 			t.Errorf("%s: %v", flag, request)
 		}
 	}

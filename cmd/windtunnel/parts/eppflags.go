@@ -42,7 +42,8 @@ func (c *eppServing) take(o *epp.StandaloneOptions, authenticate *bool) (err err
 	case known:
 		o.MetricsFor = epp.KnownReaders
 	case authenticate != nil:
-		return errors.New("--metrics-endpoint-auth: there is no Kubernetes here that reviews tokens: give --metrics-token-file, or --metrics-client-ca-file with --metrics-cert-dir")
+		return errors.New("--metrics-endpoint-auth: there is no Kubernetes here that reviews tokens: give " +
+			"--metrics-token-file, or --metrics-client-ca-file with --metrics-cert-dir")
 	}
 	if c.MetricsTokens != "" {
 		if o.MetricsTokens, err = serve.ReadTokens(c.MetricsTokens); err != nil {
@@ -50,15 +51,18 @@ func (c *eppServing) take(o *epp.StandaloneOptions, authenticate *bool) (err err
 		}
 	}
 	if c.MetricsCertDir != "" && !known && o.MetricsFor == epp.AllReaders {
-		return errors.New("--metrics-cert-dir without --metrics-endpoint-auth needs --metrics-client-ca-file: TLS alone tells nobody apart")
+		return errors.New("--metrics-cert-dir without --metrics-endpoint-auth needs --metrics-client-ca-file: TLS " +
+			"alone tells nobody apart")
 	}
 	if c.MetricsCA != "" && c.MetricsCertDir == "" {
 		return errors.New("--metrics-client-ca-file requires --metrics-cert-dir")
 	}
 	if c.TLSMinVersion != "" {
-		v, known := map[string]uint16{"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}[c.TLSMinVersion]
+		v, known := map[string]uint16{"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11,
+			"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}[c.TLSMinVersion]
 		if !known {
-			return fmt.Errorf("--tls-min-version: %q is not VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13", c.TLSMinVersion)
+			return fmt.Errorf("--tls-min-version: %q is not VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13",
+				c.TLSMinVersion)
 		}
 		o.TLSMinVersion = v
 	}
@@ -72,7 +76,8 @@ func (c *eppServing) take(o *epp.StandaloneOptions, authenticate *bool) (err err
 		}
 		id, known := suites[name]
 		if !known {
-			return fmt.Errorf("--tls-cipher-suites: %q is not the name of a cipher suite, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", name)
+			return fmt.Errorf("--tls-cipher-suites: %q is not the name of a cipher suite, such as "+
+				"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", name)
 		}
 		o.TLSCipherSuites = append(o.TLSCipherSuites, id)
 	}
@@ -123,7 +128,8 @@ func (c *EPP) log(w io.Writer) (*slog.Logger, error) {
 	default:
 		v, err := strconv.Atoi(c.ZapLevel)
 		if err != nil || v <= 0 {
-			return nil, fmt.Errorf("--zap-log-level: %q is not debug, info, error, panic or a number above 0", c.ZapLevel)
+			return nil, fmt.Errorf("--zap-log-level: %q is not debug, info, error, panic or a number above 0",
+				c.ZapLevel)
 		}
 		verbosity = v
 	}

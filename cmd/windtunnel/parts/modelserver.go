@@ -102,8 +102,10 @@ func (c *ModelServer) Run(o *console.Console) error {
 	for _, s := range fleet.Servers() {
 		fmt.Fprintf(o.Stdout, "ready: %s serves %s\n", s.URL(), strings.Join(options.Servers[0].Models, ", "))
 	}
-	fmt.Fprintf(o.Stdout, "in %d ms; step times from %s; Ctrl-C stops\n", time.Since(began).Milliseconds(), timesOf(&options.Servers[0]))
-	return serve.Until(ctx, 10*time.Second, fleet.Failed(), func(ctx context.Context) error { fleet.Stop(ctx); return nil })
+	fmt.Fprintf(o.Stdout, "in %d ms; step times from %s; Ctrl-C stops\n", time.Since(began).Milliseconds(),
+		timesOf(&options.Servers[0]))
+	return serve.Until(ctx, 10*time.Second, fleet.Failed(),
+		func(ctx context.Context) error { fleet.Stop(ctx); return nil })
 }
 
 // options reads the flags behind -- and spreads the servers over addresses.
@@ -118,7 +120,9 @@ func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	}
 	for _, own := range []string{"--servers", "--oom", "--list"} {
 		if slices.Contains(r.Ignored, own) {
-			return none, exit.Hint(exit.Usage, fmt.Errorf("%s stands among the model server's flags, and is windtunnel's own", own), fmt.Sprintf("Try: windtunnel modelserver %s … -- FLAGS", own))
+			return none, exit.Hint(exit.Usage,
+				fmt.Errorf("%s stands among the model server's flags, and is windtunnel's own", own),
+				fmt.Sprintf("Try: windtunnel modelserver %s … -- FLAGS", own))
 		}
 	}
 	if r.TracesEndpoint != "" && c.OTLP == "" {
@@ -141,7 +145,8 @@ func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	}
 	options.Logger = slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))
 	if len(r.Ignored) > 0 {
-		options.Logger.Warn("flags that have no meaning for a simulated server are ignored", "flags", strings.Join(r.Ignored, " "))
+		options.Logger.Warn("flags that have no meaning for a simulated server are ignored", "flags",
+			strings.Join(r.Ignored, " "))
 	}
 	for _, note := range r.Notes {
 		options.Logger.Warn(note)

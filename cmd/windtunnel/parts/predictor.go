@@ -104,7 +104,8 @@ func (c *Predictor) Run(o *console.Console) error {
 	if err != nil {
 		return exit.ByCause(exit.Environment, err)
 	}
-	fmt.Fprintf(o.Stderr, "windtunnel predictor: training server on http://%s, predictions on http://%s\n", s.TrainingAddress(), strings.Join(s.PredictionAddresses(), ", http://"))
+	fmt.Fprintf(o.Stderr, "windtunnel predictor: training server on http://%s, predictions on http://%s\n",
+		s.TrainingAddress(), strings.Join(s.PredictionAddresses(), ", http://"))
 	return serve.Until(ctx, 5*time.Second, s.Failed(), s.Stop)
 }
 
@@ -222,7 +223,8 @@ func predictorService(env func(string) (string, bool)) (*picker.PredictorService
 	if err != nil {
 		return nil, err
 	}
-	return &picker.PredictorService{Prediction: predictions, Training: strings.Join(training, ""), Together: together, Poll: poll}, nil
+	return &picker.PredictorService{Prediction: predictions, Training: strings.Join(training, ""), Together: together,
+		Poll: poll}, nil
 }
 
 // Trainer fits models with the library that it finds or installs. Its error says what this

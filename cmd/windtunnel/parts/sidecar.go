@@ -127,7 +127,8 @@ func (c *Sidecar) Run(o *console.Console) error {
 		return err
 	}
 	defer sender.End(o)
-	opts.Recorder, opts.Disagg.Trace, opts.Now = sender.Recorder(), sender.Trace(), func() machine.Time { return machine.FromDuration(time.Since(began)) }
+	opts.Recorder, opts.Disagg.Trace, opts.Now = sender.Recorder(), sender.Trace(),
+		func() machine.Time { return machine.FromDuration(time.Since(began)) }
 	s, err := sidecar.Start(opts)
 	if err != nil {
 		return exit.ByCause(exit.Environment, err)
@@ -136,7 +137,8 @@ func (c *Sidecar) Run(o *console.Console) error {
 	if c.SecureProxy {
 		scheme = "https"
 	}
-	fmt.Fprintf(o.Stderr, "windtunnel sidecar: %s://%s before %s, connector %s\n", scheme, s.Addr(), opts.Decoder, opts.Disagg.Connector.Name)
+	fmt.Fprintf(o.Stderr, "windtunnel sidecar: %s://%s before %s, connector %s\n", scheme, s.Addr(), opts.Decoder,
+		opts.Disagg.Connector.Name)
 	if at := s.MetricsAddr(); at != "" {
 		fmt.Fprintf(o.Stderr, "windtunnel sidecar: its own metrics on http://%s/metrics\n", at)
 	}
@@ -178,7 +180,8 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 	if c.Configuration != "" && c.ConfigFile != "" {
 		return none, errors.New("--configuration and --configuration-file exclude each other: give one of them")
 	}
-	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort, "--mooncake-bootstrap-port": c.BootstrapPort, "--p2p-connector-port": c.P2PPort} {
+	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort,
+		"--mooncake-bootstrap-port": c.BootstrapPort, "--p2p-connector-port": c.P2PPort} {
 		if port < 0 || port > 65535 || port == 0 && flag != "--port" {
 			return none, fmt.Errorf("%s %d: expected 1 to 65535", flag, port)
 		}
@@ -187,14 +190,18 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 		return none, fmt.Errorf("--data-parallel-size %d: expected 1 to 256", c.Ranks)
 	}
 	if c.Retries < 0 || c.Retries > 100 || c.Backoff < 0 || c.Chunk < 0 || c.SessionCache < 0 {
-		return none, errors.New("--prefill-max-retries, --prefill-retry-backoff, --decode-chunk-size and --session-cache-size: expected no negative number, and at most 100 retries")
+		return none, errors.New(
+			"--prefill-max-retries, --prefill-retry-backoff, --decode-chunk-size and --session-cache-size: expected " +
+				"no negative number, and at most 100 retries")
 	}
 	if c.Retries > 0 && c.Backoff == 0 {
 		return none, errors.New("--prefill-retry-backoff 0s: expected a time above 0 beside --prefill-max-retries")
 	}
-	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort, "--p2p-connector-port": c.P2PPort} {
+	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort,
+		"--p2p-connector-port": c.P2PPort} {
 		if c.Ranks > 1 && port+c.Ranks-1 > 65535 {
-			return none, fmt.Errorf("%s %d: with --data-parallel-size %d the last rank's port would be above 65535", flag, port, c.Ranks)
+			return none, fmt.Errorf("%s %d: with --data-parallel-size %d the last rank's port would be above 65535",
+				flag, port, c.Ranks)
 		}
 	}
 	if strings.EqualFold(c.Connector, "tcp") { // document 002's
@@ -206,7 +213,9 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 		return none, fmt.Errorf("--kv-connector: %w", err)
 	}
 	if c.P2PPull && way != connector.NIXLv2 {
-		return none, fmt.Errorf("--enable-p2p-pull joins the offloading connector to nixlv2; with --kv-connector %s it has no meaning", way.Name)
+		return none, fmt.Errorf(
+			"--enable-p2p-pull joins the offloading connector to nixlv2; with --kv-connector %s it has no meaning",
+			way.Name)
 	}
 	encoder, err := disagg.ParseECConnector(c.ECConnector)
 	if err != nil {
@@ -228,11 +237,15 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 	case c.EndpointsFile != "":
 		c.Objects = "" // the file alone counts
 	case c.Objects != "" && c.PoolName == "":
-		return none, errors.New("--objects needs the pool's name: give --inference-pool-name, or INFERENCE_POOL_NAME in the environment")
+		return none, errors.New(
+			"--objects needs the pool's name: give --inference-pool-name, or INFERENCE_POOL_NAME in the environment")
 	case c.Protect && c.Objects == "":
-		return none, errors.New("--enable-ssrf-protection needs the pool: give --objects (or WINDTUNNEL_OBJECTS), a directory with the InferencePool and its Pods, or --endpoints-file; there is no Kubernetes here to ask")
+		return none, errors.New(
+			"--enable-ssrf-protection needs the pool: give --objects (or WINDTUNNEL_OBJECTS), a directory with the " +
+				"InferencePool and its Pods, or --endpoints-file; there is no Kubernetes here to ask")
 	}
-	for flag, list := range map[string][]string{"--enable-tls": c.EnableTLS, "--tls-insecure-skip-verify": c.SkipVerify} {
+	for flag, list := range map[string][]string{"--enable-tls": c.EnableTLS,
+		"--tls-insecure-skip-verify": c.SkipVerify} {
 		for _, who := range list {
 			if !slices.Contains([]string{"prefiller", "decoder", "encoder"}, who) {
 				return none, fmt.Errorf("%s %q: expected prefiller, decoder or encoder", flag, who)
@@ -240,19 +253,28 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 		}
 	}
 	opts := sidecar.Options{
-		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Advertise: c.Advertise, Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
+		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Advertise: c.Advertise,
+		Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
 		Disagg: disagg.Config{Connector: way, MeetingPort: c.meetingPort(way), P2PPort: c.P2PPort, P2PPull: c.P2PPull,
-			Sample: c.Sampling, Retries: c.Retries, RetryOn5xx: c.RetryAll, RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
+			Sample: c.Sampling, Retries: c.Retries, RetryOn5xx: c.RetryAll,
+			RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
 			Encoder: encoder, MoRIIO: moriio, PodIP: c.PodIP},
-		Peers:      connector.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts, Prefill: c.MoRIIO.RemoteHosts},
-		ResolveTTL: time.Duration(c.MoRIIO.TTL) * time.Second, ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
-		SessionCache: c.SessionCache, Prefillers: c.PrefillURL,
-		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Objects: c.Objects, PoolName: c.PoolName, Namespace: c.PoolNamespace,
-		Serve:      sidecar.ServeTLS{On: c.SecureProxy, CertPath: c.CertPath},
-		Prefiller:  sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"), Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
-		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"), Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
-		Encoder:    sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"), Skip: slices.Contains(c.SkipVerify, "encoder")},
-		CAFile:     c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders, DecoderHealth: c.DecoderHealth, PodName: c.PodName,
+		Peers: connector.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts,
+			Prefill: c.MoRIIO.RemoteHosts},
+		ResolveTTL:     time.Duration(c.MoRIIO.TTL) * time.Second,
+		ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
+		SessionCache:   c.SessionCache, Prefillers: c.PrefillURL,
+		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Objects: c.Objects, PoolName: c.PoolName,
+		Namespace: c.PoolNamespace,
+		Serve:     sidecar.ServeTLS{On: c.SecureProxy, CertPath: c.CertPath},
+		Prefiller: sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"),
+			Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
+		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"),
+			Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
+		Encoder: sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"),
+			Skip: slices.Contains(c.SkipVerify, "encoder")},
+		CAFile: c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders,
+		DecoderHealth: c.DecoderHealth, PodName: c.PodName,
 	}
 	if opts.Body, err = c.limits(); err != nil {
 		return none, err
@@ -296,7 +318,8 @@ func (c *Sidecar) metricsListen() (string, error) {
 // called today.
 var renamed = map[string]string{
 	"vllm-port": "model-server-port", "decoder-port": "model-server-port", "connector": "kv-connector",
-	"prefiller-use-tls": "", "decoder-use-tls": "", "prefiller-tls-insecure-skip-verify": "", "decoder-tls-insecure-skip-verify": "",
+	"prefiller-use-tls": "", "decoder-use-tls": "", "prefiller-tls-insecure-skip-verify": "",
+	"decoder-tls-insecure-skip-verify": "",
 }
 
 // sidecarArgs lets the sidecar's flags be written as its documents do: with

@@ -21,10 +21,14 @@ import (
 
 // configKeys are the keys, by what their values are.
 var configKeys = map[string]string{
-	"port": "int", "model-server-port": "int", "vllm-port": "int", "mooncake-bootstrap-port": "int", "p2p-connector-port": "int",
-	"data-parallel-size": "int", "max-idle-conns-per-host": "int", "prefill-max-retries": "int", "decode-chunk-size": "int", "metrics-port": "int",
-	"kv-connector": "str", "ec-connector": "str", "cert-path": "str", "inference-pool": "str", "pool-group": "str", "prefill-retry-backoff": "str",
-	"enable-ssrf-protection": "bool", "enable-prefiller-sampling": "bool", "enable-p2p-pull": "bool", "secure-proxy": "bool", "tracing": "bool",
+	"port": "int", "model-server-port": "int", "vllm-port": "int", "mooncake-bootstrap-port": "int",
+	"p2p-connector-port": "int",
+	"data-parallel-size": "int", "max-idle-conns-per-host": "int", "prefill-max-retries": "int",
+	"decode-chunk-size": "int", "metrics-port": "int",
+	"kv-connector": "str", "ec-connector": "str", "cert-path": "str", "inference-pool": "str", "pool-group": "str",
+	"prefill-retry-backoff":  "str",
+	"enable-ssrf-protection": "bool", "enable-prefiller-sampling": "bool", "enable-p2p-pull": "bool",
+	"secure-proxy": "bool", "tracing": "bool",
 	"enable-tls": "list", "tls-insecure-skip-verify": "list",
 }
 
@@ -93,7 +97,8 @@ func configFlags(from string, text []byte, warn io.Writer) (map[string]string, e
 	}
 	if b, ok := flags["prefill-retry-backoff"]; ok {
 		if _, err := time.ParseDuration(b); err != nil {
-			fmt.Fprintf(warn, "notice: prefill-retry-backoff %q is no span of time such as 200ms; the default is used\n", b)
+			fmt.Fprintf(warn, "notice: prefill-retry-backoff %q is no span of time such as 200ms; the default is "+
+				"used\n", b)
 			delete(flags, "prefill-retry-backoff")
 		}
 	}

@@ -32,10 +32,18 @@ func sidecarOptions(t *testing.T, env map[string]string, args ...string) (sideca
 // What a sidecar says of its options, a sidecar that is given it takes as the same.
 func TestSidecarFlags(t *testing.T) {
 	for _, args := range [][]string{
-		{"--port=8086", "--kv-connector=mooncake", "--mooncake-bootstrap-port=9001", "--p2p-connector-port=7900", "--enable-prefiller-sampling", "--prefill-max-retries=2", "--prefill-retry-on-5xx", "--prefill-fallback-local", "--secure-proxy=false"},
-		{"--kv-connector=sglang", "--sglang-bootstrap-port=9002", "--data-parallel-size=4", "--decode-chunk-size=8", "--ec-connector=ec-nixl", "--enable-tls=prefiller,encoder", "--tls-insecure-skip-verify=decoder", "--ca-file=ca.pem", "--cert-path=certs"},
-		{"--enable-p2p-pull", "--enable-ssrf-protection", "--objects=dir", "--inference-pool=here/chat", "--prefill-url=http://127.0.0.2:1", "--prefill-url=http://127.0.0.3:1", "--session-cache-size=7", "--body-timeout=0", "--metrics-port=9400"},
-		{"--enable-ssrf-protection", "--endpoints-file=pool.yaml", "--advertise=10.0.0.9", "--decoder-host=10.0.0.8", "--max-idle-conns-per-host=9", "--timing-headers=false", "--decoder-health", "--kv-block-bytes=4096", "--pod-name=chat-0"},
+		{"--port=8086", "--kv-connector=mooncake", "--mooncake-bootstrap-port=9001", "--p2p-connector-port=7900",
+			"--enable-prefiller-sampling", "--prefill-max-retries=2", "--prefill-retry-on-5xx",
+			"--prefill-fallback-local", "--secure-proxy=false"},
+		{"--kv-connector=sglang", "--sglang-bootstrap-port=9002", "--data-parallel-size=4", "--decode-chunk-size=8",
+			"--ec-connector=ec-nixl", "--enable-tls=prefiller,encoder", "--tls-insecure-skip-verify=decoder",
+			"--ca-file=ca.pem", "--cert-path=certs"},
+		{"--enable-p2p-pull", "--enable-ssrf-protection", "--objects=dir", "--inference-pool=here/chat",
+			"--prefill-url=http://127.0.0.2:1", "--prefill-url=http://127.0.0.3:1", "--session-cache-size=7",
+			"--body-timeout=0", "--metrics-port=9400"},
+		{"--enable-ssrf-protection", "--endpoints-file=pool.yaml", "--advertise=10.0.0.9", "--decoder-host=10.0.0.8",
+			"--max-idle-conns-per-host=9", "--timing-headers=false", "--decoder-health", "--kv-block-bytes=4096",
+			"--pod-name=chat-0"},
 	} {
 		want, _, err := sidecarOptions(t, nil, args...)
 		if err != nil {
@@ -67,32 +75,42 @@ metrics-port: 9400
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{"MOONCAKE_BOOTSTRAP_PORT": "9100", "ENABLE_PREFILLER_SAMPLING": "true", "P2P_CONNECTOR_PORT": "7900", "POD_IP": "10.0.0.9"}
-	o, _, err := sidecarOptions(t, env, "--configuration-file", file, "--port=8086", "--enable-tls=decoder", "--tracing=T")
+	env := map[string]string{"MOONCAKE_BOOTSTRAP_PORT": "9100", "ENABLE_PREFILLER_SAMPLING": "true",
+		"P2P_CONNECTOR_PORT": "7900", "POD_IP": "10.0.0.9"}
+	o, _, err := sidecarOptions(t, env, "--configuration-file", file, "--port=8086", "--enable-tls=decoder",
+		"--tracing=T")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := o.Disagg
-	if o.Listen != "127.0.0.1:8086" || o.Decoder != "127.0.0.1:8203" || d.Connector != connector.Mooncake || d.MeetingPort != 9001 || d.Sample ||
-		d.Retries != 2 || d.RetryBackoff.Duration().String() != "50ms" || o.Prefiller.On || !o.DecoderTLS.On || o.Encoder.On || o.Serve.On ||
+	if o.Listen != "127.0.0.1:8086" || o.Decoder != "127.0.0.1:8203" || d.Connector != connector.Mooncake ||
+		d.MeetingPort != 9001 || d.Sample ||
+		d.Retries != 2 || d.RetryBackoff.Duration().String() != "50ms" || o.Prefiller.On || !o.DecoderTLS.On ||
+		o.Encoder.On || o.Serve.On ||
 		o.MetricsListen != "127.0.0.1:9400" || d.P2PPort != 7900 || d.PodIP != "10.0.0.9" {
 		t.Errorf("%+v", o)
 	}
-	o, said, err := sidecarOptions(t, nil, "--configuration={port: 8085, model-server-port: 8203, vllm-port: 1, prefill-retry-backoff: soon}", "--secure-proxy=false")
-	if err != nil || o.Listen != "127.0.0.1:8085" || o.Decoder != "127.0.0.1:8203" || o.Disagg.RetryBackoff.Duration().String() != "200ms" || !strings.Contains(said, "soon") {
+	o, said, err := sidecarOptions(t, nil,
+		"--configuration={port: 8085, model-server-port: 8203, vllm-port: 1, prefill-retry-backoff: soon}",
+		"--secure-proxy=false")
+	if err != nil || o.Listen != "127.0.0.1:8085" || o.Decoder != "127.0.0.1:8203" ||
+		o.Disagg.RetryBackoff.Duration().String() != "200ms" || !strings.Contains(said, "soon") {
 		t.Errorf("%+v %s %v", o, said, err)
 	}
-	if o, _, err = sidecarOptions(t, map[string]string{"MORIIO_METRICS_ADDR": ":9090"}); err != nil || o.MetricsListen != "127.0.0.1:9090" {
+	if o, _, err = sidecarOptions(t, map[string]string{"MORIIO_METRICS_ADDR": ":9090"}); err != nil ||
+		o.MetricsListen != "127.0.0.1:9090" {
 		t.Errorf("%+v %v", o, err)
 	}
 }
 
 // MoRI-IO's flags, with the checks of the real sidecar.
 func TestSidecarMoRIIO(t *testing.T) {
-	o, _, err := sidecarOptions(t, map[string]string{"POD_IP": "10.0.0.9", "MORIIO_DNS_RESOLVE_TTL_SECONDS": "7"}, "--moriio-write-mode", "--moriio-parallel-dispatch", "--moriio-dp-size=4", "--moriio-dp-size-local=2",
+	o, _, err := sidecarOptions(t, map[string]string{"POD_IP": "10.0.0.9", "MORIIO_DNS_RESOLVE_TTL_SECONDS": "7"},
+		"--moriio-write-mode", "--moriio-parallel-dispatch", "--moriio-dp-size=4", "--moriio-dp-size-local=2",
 		"--moriio-remote-hosts=10.1.0.1,10.1.0.2", "--moriio-decode-hosts=10.2.0.1,10.2.0.2", "--moriio-tp-size", "2")
 	m := o.Disagg.MoRIIO
-	if err != nil || !m.Write || !m.Parallel || m.DPSize != 4 || m.TPSize != 2 || m.DecodeNotifyPort != 61005 || o.Peers.Local != "10.0.0.9" || len(o.Peers.Prefill) != 2 || o.ResolveTTL.Seconds() != 7 {
+	if err != nil || !m.Write || !m.Parallel || m.DPSize != 4 || m.TPSize != 2 || m.DecodeNotifyPort != 61005 ||
+		o.Peers.Local != "10.0.0.9" || len(o.Peers.Prefill) != 2 || o.ResolveTTL.Seconds() != 7 {
 		t.Fatalf("%+v %v", o, err)
 	}
 }

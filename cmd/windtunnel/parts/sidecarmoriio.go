@@ -30,15 +30,19 @@ type moriioFlags struct {
 
 // config checks the flags as the real sidecar does.
 func (m *moriioFlags) config() (connector.MoRIIO, error) {
-	c := connector.MoRIIO{Write: m.Write, Parallel: m.Parallel, Wait: machine.FromDuration(m.Wait), TPSize: m.TPSize, DPSize: m.DPSize, DPSizeLocal: m.DPSizeLocal,
-		DecodeNotifyPort: m.DecodeNotify, DecodeHandshakePort: m.DecodeHandshake, PrefillNotifyPort: m.PrefillNotify, PrefillHandshakePort: m.PrefillHandshake}
+	c := connector.MoRIIO{Write: m.Write, Parallel: m.Parallel, Wait: machine.FromDuration(m.Wait), TPSize: m.TPSize,
+		DPSize: m.DPSize, DPSizeLocal: m.DPSizeLocal,
+		DecodeNotifyPort: m.DecodeNotify, DecodeHandshakePort: m.DecodeHandshake, PrefillNotifyPort: m.PrefillNotify,
+		PrefillHandshakePort: m.PrefillHandshake}
 	switch {
 	case m.Write && m.LocalIP == "":
-		return c, errors.New("--moriio-write-mode needs --moriio-local-pod-ip, or POD_IP in the environment: the address where prefill servers reach this pod")
+		return c, errors.New("--moriio-write-mode needs --moriio-local-pod-ip, or POD_IP in the environment: the " +
+			"address where prefill servers reach this pod")
 	case m.Parallel && !m.Write:
 		return c, errors.New("--moriio-parallel-dispatch needs --moriio-write-mode")
 	case m.TPSize < 1 || m.DPSize < 1 || m.DPSizeLocal < 0:
-		return c, errors.New("--moriio-tp-size and --moriio-dp-size: expected at least 1; --moriio-dp-size-local: at least 0")
+		return c, errors.New("--moriio-tp-size and --moriio-dp-size: expected at least 1; --moriio-dp-size-local: at " +
+			"least 0")
 	}
 	for _, hosts := range []struct {
 		flag string
@@ -46,7 +50,8 @@ func (m *moriioFlags) config() (connector.MoRIIO, error) {
 	}{{"--moriio-remote-hosts", m.RemoteHosts}, {"--moriio-decode-hosts", m.DecodeHosts}} {
 		n := len(hosts.list)
 		if n > 1 && (m.DPSizeLocal == 0 || m.DPSize%m.DPSizeLocal != 0 || m.DPSize/m.DPSizeLocal != n) {
-			return c, fmt.Errorf("%s names %d pods, so --moriio-dp-size (%d) must be %d times --moriio-dp-size-local (%d)", hosts.flag, n, m.DPSize, n, m.DPSizeLocal)
+			return c, fmt.Errorf("%s names %d pods, so --moriio-dp-size (%d) must be %d times --moriio-dp-size-local "+
+				"(%d)", hosts.flag, n, m.DPSize, n, m.DPSizeLocal)
 		}
 	}
 	return c, nil

@@ -47,7 +47,8 @@ Examples:
 }
 
 func (c *calibrateCmd) Run(o *outside) error {
-	limits := calibrate.Limits{MaxPrompt: c.MaxPrompt, MaxBatch: c.MaxBatch, Contexts: c.Contexts, Repeats: c.Repeats, Traffic: c.Traffic}
+	limits := calibrate.Limits{MaxPrompt: c.MaxPrompt, MaxBatch: c.MaxBatch, Contexts: c.Contexts, Repeats: c.Repeats,
+		Traffic: c.Traffic}
 	if err := limits.Check(); err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -55,7 +56,8 @@ func (c *calibrateCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, fmt.Errorf("--tensor-parallel-size: found %d; expected 1 to 64", c.TP))
 	}
 	if _, err := os.Stat(c.File); err == nil && !c.Force {
-		return exit.Hint(exit.Usage, fmt.Errorf("%s is there already", c.File), "choose another one with --file, or write over it with --force")
+		return exit.Hint(exit.Usage, fmt.Errorf("%s is there already", c.File),
+			"choose another one with --file, or write over it with --force")
 	}
 	// Minutes of measuring are not for a file that cannot be written, nor an empty one for those that fail.
 	probe, err := os.CreateTemp(filepath.Dir(c.File), ".windtunnel-*")
@@ -66,7 +68,9 @@ func (c *calibrateCmd) Run(o *outside) error {
 		return exit.With(exit.Input, fmt.Errorf("--file: %w", err))
 	}
 	if scheme, _, given := strings.Cut(c.Endpoint, "://"); given && scheme != "http" && scheme != "https" {
-		return exit.With(exit.Usage, fmt.Errorf("--endpoint: found %q; expected an address such as 127.0.0.1:8000, or a URL that begins with http:// or https://", c.Endpoint))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--endpoint: found %q; expected an address such as 127.0.0.1:8000, or a URL that begins with "+
+				"http:// or https://", c.Endpoint))
 	}
 	key := c.APIKey
 	for _, name := range []string{"VLLM_API_KEY", "OPENAI_API_KEY"} {
@@ -83,9 +87,12 @@ func (c *calibrateCmd) Run(o *outside) error {
 	case ctx.Err() != nil:
 		return exit.Told(exit.Interrupted, ctx.Err())
 	case err != nil:
-		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q: %w", c.Endpoint, err), "is it up, and does it speak OpenAI's API?")
+		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q: %w", c.Endpoint, err),
+			"is it up, and does it speak OpenAI's API?")
 	case server.Busy > 0 && !c.Force:
-		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q serves %d requests; what is measured beside others says nothing", c.Endpoint, server.Busy), "wait until it is idle, or --force")
+		return exit.Hint(exit.Environment,
+			fmt.Errorf("endpoint %q serves %d requests; what is measured beside others says nothing", c.Endpoint,
+				server.Busy), "wait until it is idle, or --force")
 	}
 	limits.KVTokens, limits.ModelLen = server.KVTokens, server.ModelLen
 	if server.ModelLen > 0 {
@@ -95,7 +102,8 @@ func (c *calibrateCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.With(exit.Environment, fmt.Errorf("endpoint %q: %w", c.Endpoint, err))
 	}
-	fmt.Fprintf(o.Stdout, "measuring %s at %s; a request that computes nothing takes %s\n", server.Model, c.Endpoint, server.Overhead.Round(time.Microsecond))
+	fmt.Fprintf(o.Stdout, "measuring %s at %s; a request that computes nothing takes %s\n", server.Model, c.Endpoint,
+		server.Overhead.Round(time.Microsecond))
 	probeErr := c.probe(ctx, o, p, plan)
 	interrupted := ctx.Err() != nil
 	if probeErr != nil && !interrupted {
@@ -110,8 +118,10 @@ func (c *calibrateCmd) Run(o *outside) error {
 		return exit.With(exit.Environment, err)
 	}
 	about := calibrate.About{Model: server.Model, System: c.Accelerator, Backend: "measured", TP: c.TP, Lines: []string{
-		fmt.Sprintf("Step times of %s, measured at %s by windtunnel %s on %s.", server.Model, c.Endpoint, version.Text(), began.UTC().Format(time.RFC3339)),
-		fmt.Sprintf("The server is version %s; a request that computes nothing took %s, which is left out.", server.Version, server.Overhead.Round(time.Microsecond)),
+		fmt.Sprintf("Step times of %s, measured at %s by windtunnel %s on %s.", server.Model, c.Endpoint,
+			version.Text(), began.UTC().Format(time.RFC3339)),
+		fmt.Sprintf("The server is version %s; a request that computes nothing took %s, which is left out.",
+			server.Version, server.Overhead.Round(time.Microsecond)),
 	}}
 	about.Lines = append(about.Lines, quality(fit)...)
 	if interrupted {
@@ -157,7 +167,9 @@ func quality(f *calibrate.Fit) (out []string) {
 	out = append(out, fmt.Sprintf("Repeats of a prompt were off their median by %.1f %% (median).", 100*f.Spread))
 	for _, of := range calibrate.Kinds() {
 		if mid, most, err := f.Errors(of); err == nil {
-			out = append(out, fmt.Sprintf("Held out, of what the table is not made: %s off by %.1f %% (median), %.1f %% at most.", of, 100*mid, 100*most))
+			out = append(out, fmt.Sprintf(
+				"Held out, of what the table is not made: %s off by %.1f %% (median), %.1f %% at most.", of, 100*mid,
+				100*most))
 		} else {
 			out = append(out, fmt.Sprintf("Held out: %s were not compared, as none were measured.", of))
 		}
@@ -233,7 +245,8 @@ func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
 		fmt.Fprintf(&b, "mixed      left out: %s; was the server idle?\n", f.LeftOut)
 	}
 	for _, x := range f.HeldOut {
-		fmt.Fprintf(&b, "held out   %s: took %s, the table says %s (%+.1f %%)\n", x.Name, ms(int64(x.Took)), ms(int64(x.Predicted)), 100*x.Off())
+		fmt.Fprintf(&b, "held out   %s: took %s, the table says %s (%+.1f %%)\n", x.Name, ms(int64(x.Took)),
+			ms(int64(x.Predicted)), 100*x.Off())
 	}
 	for _, line := range quality(f) {
 		fmt.Fprintln(&b, line)
@@ -243,10 +256,12 @@ func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
 		if x.Cached >= 0 {
 			cached = fmt.Sprintf("%d of its tokens were cached", x.Cached)
 		}
-		fmt.Fprintf(&b, "A prompt of %d tokens took %s to its first token, and %s when it came again: %s.\n", x.Tokens, ms(int64(x.Cold)), ms(int64(x.Warm)), cached)
+		fmt.Fprintf(&b, "A prompt of %d tokens took %s to its first token, and %s when it came again: %s.\n", x.Tokens,
+			ms(int64(x.Cold)), ms(int64(x.Warm)), cached)
 	}
 	if len(f.Extrapolated) > 0 {
-		fmt.Fprintln(&b, "What has a ~ was not measured: so much does not fit into the server; it goes on as what does.")
+		fmt.Fprintln(&b, "What has a ~ was not measured: so much does not fit into the server; it goes on as what "+
+			"does.")
 	}
 	fmt.Fprintf(&b, "written to %s; a scenario takes it with pools[].modelServer.stepTimes: %s\n", c.File, c.File)
 	_, err := io.WriteString(o.Stdout, wrapped(b.String(), o.Columns))

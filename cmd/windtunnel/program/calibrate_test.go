@@ -25,7 +25,9 @@ func TestCalibrate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fleet, err := modelserver.New(modelserver.Options{Servers: []modelserver.ServerOptions{{Models: []string{"m"}, PromptTokensDetails: true, Engine: engine.Config{Timer: timer}}}})
+	fleet, err := modelserver.New(
+		modelserver.Options{Servers: []modelserver.ServerOptions{
+			{Models: []string{"m"}, PromptTokensDetails: true, Engine: engine.Config{Timer: timer}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +36,8 @@ func TestCalibrate(t *testing.T) {
 	}
 	t.Cleanup(func() { fleet.Stop(context.Background()) })
 	file := filepath.Join(t.TempDir(), "times.csv")
-	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "-o", file, "--max-prompt", "64", "--max-batch", "2", "--contexts", "32,64", "--repeats", "1", "--traffic", "4"}
+	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "-o", file, "--max-prompt", "64",
+		"--max-batch", "2", "--contexts", "32,64", "--repeats", "1", "--traffic", "4"}
 	play := func(ctx context.Context, stderr *watched) (int, string) {
 		var stdout bytes.Buffer
 		o := console.New()
@@ -52,18 +55,22 @@ func TestCalibrate(t *testing.T) {
 	alone := 0
 	for _, p := range all[0].Points {
 		if p.Prompt == 0 {
-			alone++ // a busy machine may have a prompt miss the batch that it should join, and batches of two not be full
+			// a busy machine may have a prompt miss the batch that it should join, and batches of two not be full
+			alone++
 		}
 	}
 	if err != nil || len(all) != 1 || alone < 3+2 || all[0].Model != "m" {
 		t.Errorf("%+v, %v\n%s", all, err, text)
 	}
-	for _, want := range []string{"measuring m at http://", "Poisson at 80%, TTFT p90", "Poisson traffic off by", "prompt", "at once", "A prompt of 32 tokens took ", "16 of its tokens were cached", "written to "} {
+	for _, want := range []string{"measuring m at http://", "Poisson at 80%, TTFT p90", "Poisson traffic off by",
+		"prompt", "at once", "A prompt of 32 tokens took ", "16 of its tokens were cached", "written to "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("expected %q in\n%s", want, out)
 		}
 	}
-	if _, err := scenario.Parse(filepath.Join(filepath.Dir(file), "mine.yaml"), []byte("apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: a\n    modelServer: {batching: continuous, stepTimes: times.csv}\n")); err != nil {
+	if _, err := scenario.Parse(filepath.Join(filepath.Dir(file), "mine.yaml"),
+		[]byte("apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: a\n    modelServer: {batching: "+
+			"continuous, stepTimes: times.csv}\n")); err != nil {
 		t.Error(err)
 	}
 	// It does not write over what is there.

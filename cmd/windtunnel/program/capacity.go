@@ -130,7 +130,9 @@ func observed(list []report.Ended, objectives []objective, slo report.SLO) (x se
 // them, unless something else is said: who refuses requests is soon fast.
 func parseObjectives(list []string) (out []objective, err error) {
 	bad := func(text string) error {
-		return exit.With(exit.Usage, fmt.Errorf("--slo: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot or e2e at mean, p50, p90, p95 or p99, or the least share, completed=99.9%% or attainment=95%%", text))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--slo: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot or "+
+				"e2e at mean, p50, p90, p95 or p99, or the least share, completed=99.9%% or attainment=95%%", text))
 	}
 	completes := false
 	for _, text := range list {
@@ -158,7 +160,8 @@ func parseObjectives(list []string) (out []objective, err error) {
 		out = append(out, b)
 	}
 	if len(out) == 0 {
-		return nil, exit.Hint(exit.Usage, errors.New("--slo is missing: what must hold decides how much is too much"), "Try: windtunnel capacity mine.yaml --slo ttft.p99=200ms")
+		return nil, exit.Hint(exit.Usage, errors.New("--slo is missing: what must hold decides how much is too much"),
+			"Try: windtunnel capacity mine.yaml --slo ttft.p99=200ms")
 	}
 	if !completes {
 		m, _ := report.MeasureNamed("completed")
@@ -227,13 +230,16 @@ func (c *capacityCmd) Run(o *outside) error {
 	case err != nil:
 		return err
 	case c.Replications < fewestRuns || c.Replications > maxReplications:
-		return exit.With(exit.Usage, fmt.Errorf("--replications: found %d; expected a whole number, from %d to %d", c.Replications, fewestRuns, maxReplications))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--replications: found %d; expected a whole number, from %d to %d", c.Replications, fewestRuns,
+				maxReplications))
 	case !(c.Precision >= 0.1 && c.Precision <= 50):
 		return exit.With(exit.Usage, fmt.Errorf("--precision: found %v; expected percent, from 0.1 to 50", c.Precision))
 	case c.Duration < time.Second || c.Duration > 24*time.Hour:
 		return exit.With(exit.Usage, fmt.Errorf("--duration: found %s; expected from 1s to 24h", c.Duration))
 	case c.MaxReplicas < 1 || c.MaxReplicas > 4096:
-		return exit.With(exit.Usage, fmt.Errorf("--max-replicas: found %d; expected a whole number, from 1 to 4096", c.MaxReplicas))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--max-replicas: found %d; expected a whole number, from 1 to 4096", c.MaxReplicas))
 	}
 	v, err := readVariant(o, c.File, &c.changeFlags)
 	if err != nil {
@@ -250,25 +256,38 @@ func (c *capacityCmd) Run(o *outside) error {
 	switch {
 	case index >= 0:
 	case c.Pool != "":
-		return exit.With(exit.Usage, fmt.Errorf("--pool: the scenario has no pool %q; expected %s", c.Pool, strings.Join(poolNames(s), ", ")))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--pool: the scenario has no pool %q; expected %s", c.Pool, strings.Join(poolNames(s), ", ")))
 	case c.Find != "rate" && len(s.Pools) > 1:
-		return exit.With(exit.Usage, fmt.Errorf("--find %s counts the servers of one pool; expected --pool with one of %s", c.Find, strings.Join(poolNames(s), ", ")))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--find %s counts the servers of one pool; expected --pool with one of %s", c.Find,
+				strings.Join(poolNames(s), ", ")))
 	default:
 		index = 0
 	}
 	p := &s.Pools[index]
 	timed, speedup := s.Timed()
 	switch {
-	case !s.Workload.Judges() && slices.ContainsFunc(objectives, func(b objective) bool { return b.measure.Name == "attainment" }):
-		return exit.With(exit.Usage, fmt.Errorf("--slo: attainment is the share of requests that keep the scenario's own bounds, and %s has none; expected workload.slo, or slo of a class", v.file))
+	case !s.Workload.Judges() &&
+		slices.ContainsFunc(objectives, func(b objective) bool { return b.measure.Name == "attainment" }):
+		return exit.With(exit.Usage,
+			fmt.Errorf("--slo: attainment is the share of requests that keep the scenario's own bounds, and %s has "+
+				"none; expected workload.slo, or slo of a class", v.file))
 	case slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return len(p.Endpoints) > 0 }):
-		return exit.With(exit.Usage, fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated model servers", v.file))
+		return exit.With(exit.Usage,
+			fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated "+
+				"model servers", v.file))
 	case c.Find != "rate" && p.Scales():
-		return exit.With(exit.Usage, fmt.Errorf("%s has autoscaling, which says how many servers there are; expected --find rate, or sweep over pools[0].autoscaling.maxReplicas", v.file))
+		return exit.With(exit.Usage,
+			fmt.Errorf("%s has autoscaling, which says how many servers there are; expected --find rate, or sweep "+
+				"over pools[0].autoscaling.maxReplicas", v.file))
 	case c.Find == "replicas" && s.Workload.Rate == 0 && speedup == 0:
-		return exit.With(exit.Usage, errors.New("--find replicas needs a rate; expected --rate, or workload.rate in the scenario"))
+		return exit.With(exit.Usage,
+			errors.New("--find replicas needs a rate; expected --rate, or workload.rate in the scenario"))
 	case c.Find == "ratio" && p.Disaggregation.PrefillReplicas == 0:
-		return exit.With(exit.Usage, errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in the scenario"))
+		return exit.With(exit.Usage,
+			errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in "+
+				"the scenario"))
 	}
 	ctx, stop := playing(o)
 	defer stop()
@@ -374,13 +393,15 @@ func (k *seeker) rate(out *capacity, guess float64) error {
 	case b.Misses == 0:
 		out.Answer = fmt.Sprintf("%v requests/s are kept, and no higher rate that misses was found", out.Keeps)
 	default:
-		out.Answer = fmt.Sprintf("up to %v requests/s keep the objectives, and from %v on they are missed", out.Keeps, out.Misses)
+		out.Answer = fmt.Sprintf("up to %v requests/s keep the objectives, and from %v on they are missed", out.Keeps,
+			out.Misses)
 		if out.Misses > out.Keeps*(1+2*k.c.Precision/100) {
 			out.Answer += "; in between these runs cannot tell"
 		}
 	}
 	if k.timed > 0 && b.Keeps > 0 {
-		out.Answer += fmt.Sprintf("; %v are the trace %.4g times as fast as it was recorded", out.Keeps, out.Keeps/k.timed)
+		out.Answer += fmt.Sprintf("; %v are the trace %.4g times as fast as it was recorded", out.Keeps,
+			out.Keeps/k.timed)
 	}
 	return err
 }
@@ -490,7 +511,8 @@ func (k *seeker) serversOf(replicas, prefill int) []scenario.Setting {
 	path := fmt.Sprintf("pools[%d].", k.pool)
 	list := []scenario.Setting{{Path: path + "replicas", Value: strconv.Itoa(replicas)}}
 	if prefill > 0 {
-		list = append(list, scenario.Setting{Path: path + "disaggregation.prefillReplicas", Value: strconv.Itoa(prefill)})
+		list = append(list, scenario.Setting{Path: path + "disaggregation.prefillReplicas",
+			Value: strconv.Itoa(prefill)})
 	}
 	return list
 }
@@ -525,7 +547,8 @@ func (k *seeker) ratio(out *capacity, p *scenario.Pool, guess float64) error {
 			words = append(words, fmt.Sprintf("%d:%d about %.2g", near, servers-near, g.Rate))
 		}
 	}
-	out.Answer = fmt.Sprintf("%d prefill and %d decode servers keep the objectives up to %v requests/s", at, servers-at, out.Keeps)
+	out.Answer = fmt.Sprintf("%d prefill and %d decode servers keep the objectives up to %v requests/s", at, servers-at,
+		out.Keeps)
 	if len(words) > 0 {
 		out.Answer += " (" + strings.Join(words, ", ") + ")"
 	}
@@ -548,7 +571,8 @@ func (k *seeker) play(v *variant, at search.Load, seeds []int) (l load, runs []s
 		once.Do(func() { l.Servers = countedServers(&s.Pools[k.pool]) })
 		// All that arrive are sent: a client that waits would hide that they wait.
 		all := min(at.Requests, 1_000_000)
-		if err := s.Override(scenario.Overrides{Rate: &at.Rate, Requests: &at.Requests, Concurrency: &all}); err != nil {
+		if err := s.Override(scenario.Overrides{Rate: &at.Rate, Requests: &at.Requests,
+			Concurrency: &all}); err != nil {
 			return exit.With(exit.Usage, err)
 		}
 		var list []report.Ended

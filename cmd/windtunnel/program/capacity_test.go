@@ -73,7 +73,8 @@ func TestStatisticsOfCapacity(t *testing.T) {
 		few, many       int
 		truth           func(file string) float64
 	}{
-		// Services of 100.8 ms on average (virtual's test of queues): a mean wait of 400 ms is that of a load of 79.9 %.
+		// Services of 100.8 ms on average (virtual's test of queues): a mean wait of 400 ms is that of a load of 79.9
+		// %.
 		{"a queue", oneQueue, "ttft.mean=401ms", 1, 20, func(string) float64 { return 400. / (400 + 100.8) / 0.1008 }},
 		{"engines", twoEngines, "e2e.mean=500ms", 0, 200,
 			func(file string) float64 { return bruteForce(t, file, 27, 35, 0.5) }},
@@ -95,7 +96,8 @@ func TestStatisticsOfCapacity(t *testing.T) {
 			wrong, played := 0, 0
 			for i := range n {
 				var x capacity
-				text := printed(t, "capacity", file, "--slo", c.slo, "--seed", fmt.Sprint(10_000*(i+1)), "--output", "json")
+				text := printed(t, "capacity", file, "--slo", c.slo, "--seed", fmt.Sprint(10_000*(i+1)), "--output",
+					"json")
 				if err := json.Unmarshal([]byte(text), &x); err != nil {
 					t.Fatal(err)
 				}
@@ -106,13 +108,15 @@ func TestStatisticsOfCapacity(t *testing.T) {
 			}
 			slices.Sort(answers)
 			median, tenth := answers[n/2], answers[n/10]
-			t.Logf("%d of %d above the truth of %.4g/s; the median is %.3f of it and the 10th percentile %.3f; %d requests",
+			t.Logf("%d of %d above the truth of %.4g/s; the median is %.3f of it and the 10th percentile %.3f; %d "+
+				"requests",
 				wrong, n, truth, median, tenth, played/n)
 			if most := max(1, 17*n/200); wrong > most {
 				t.Errorf("%d of %d answers are above the truth, expected at most %d", wrong, n, most)
 			}
 			if n == 200 && (median < 0.96 || tenth < 0.9) || median < 0.85 {
-				t.Errorf("the median is %.3f of the truth and the 10th percentile %.3f, expected 0.96 and 0.9", median, tenth)
+				t.Errorf("the median is %.3f of the truth and the 10th percentile %.3f, expected 0.96 and 0.9", median,
+					tenth)
 			}
 		})
 	}

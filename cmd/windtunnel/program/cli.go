@@ -129,8 +129,9 @@ var guessed = regexp.MustCompile(`^(.* -*(\S+)), did you mean (one of )?"-*(\S)`
 // negative is a usage error with a hint that does not help, and number one that names a
 // type of Go.
 var (
-	negative = regexp.MustCompile(`^(.*expected) (uint|int|float) value (but got "-.*") \(short flag\); perhaps try .*$`)
-	number   = regexp.MustCompile(`^(.*expected a) (?:valid \d+ bit (u?int)|(float)) (but got ".*?")(?: \(string\))?$`)
+	negative = regexp.MustCompile(
+		`^(.*expected) (uint|int|float) value (but got "-.*") \(short flag\); perhaps try .*$`)
+	number = regexp.MustCompile(`^(.*expected a) (?:valid \d+ bit (u?int)|(float)) (but got ".*?")(?: \(string\))?$`)
 )
 
 // likely leaves a guess out that does not begin with the same letter: among short

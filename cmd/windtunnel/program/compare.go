@@ -61,11 +61,16 @@ func (c *compareCmd) Run(o *outside) error {
 	case unknown != nil:
 		return exit.With(exit.Usage, fmt.Errorf("--fail-if-worse: %w", unknown))
 	case c.Replications < 1 || c.Replications > maxReplications:
-		return exit.With(exit.Usage, fmt.Errorf("--replications: found %d; expected a whole number, from 1 to %d", c.Replications, maxReplications))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--replications: found %d; expected a whole number, from 1 to %d", c.Replications,
+				maxReplications))
 	case len(c.Files)+len(c.Set) < 2:
-		return exit.Hint(exit.Usage, errors.New("there is only one to compare; expected two or more scenarios or recordings, or one and --set"), "Try: windtunnel compare --help")
+		return exit.Hint(exit.Usage,
+			errors.New("there is only one to compare; expected two or more scenarios or recordings, or one and --set"),
+			"Try: windtunnel compare --help")
 	case len(c.Files)+len(c.Set) > maxVariants:
-		return exit.With(exit.Usage, fmt.Errorf("found %d to compare; expected at most %d", len(c.Files)+len(c.Set), maxVariants))
+		return exit.With(exit.Usage,
+			fmt.Errorf("found %d to compare; expected at most %d", len(c.Files)+len(c.Set), maxVariants))
 	}
 	names, plays, err := c.plays(o)
 	if err != nil {
@@ -131,7 +136,9 @@ func (c *compareCmd) plays(o *outside) (names []string, plays []player, err erro
 		ended := outcomes.Is(file)
 		if ended || isRecording(file) {
 			if c.Replications > 1 || len(c.Set) > 0 {
-				return nil, nil, exit.With(exit.Usage, fmt.Errorf("%s is a recording, of one run as it was; --replications and --set are for scenarios", file))
+				return nil, nil, exit.With(exit.Usage,
+					fmt.Errorf("%s is a recording, of one run as it was; --replications and --set are for scenarios",
+						file))
 			}
 			play := playerOf(file)
 			if ended {

@@ -51,23 +51,29 @@ func (c *configCmd) Run(o *outside) error {
 		return c.picker(o, p)
 	}
 	if c.Pool != "" {
-		return exit.With(exit.Usage, errors.New("--pool says whose endpoint picker's configuration to print; expected --epp beside it"))
+		return exit.With(exit.Usage,
+			errors.New("--pool says whose endpoint picker's configuration to print; expected --epp beside it"))
 	}
 	if c.Discovery != "" {
-		return exit.With(exit.Usage, errors.New("--endpoints-file is for the endpoint picker's configuration; expected --epp beside it"))
+		return exit.With(exit.Usage,
+			errors.New("--endpoints-file is for the endpoint picker's configuration; expected --epp beside it"))
 	}
 	if c.Address != "" {
 		if err := scenario.CheckEndpoint(c.Address); err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("--epp-address: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
+			return exit.With(exit.Usage,
+				fmt.Errorf("--epp-address: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
 		}
 	}
 	for _, e := range c.Endpoints {
 		if _, err := netip.ParseAddrPort(e); err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("--endpoint: %q is not IP:PORT; expected a literal address such as 10.0.0.8:8000", e))
+			return exit.With(exit.Usage,
+				fmt.Errorf("--endpoint: %q is not IP:PORT; expected a literal address such as 10.0.0.8:8000", e))
 		}
 	}
 	if s.Gateway() != nil {
-		return exit.Hint(exit.Input, fmt.Errorf("%s: Envoy gets the configuration of manifests while it runs; there is no file of it", s.File), "windtunnel up -f "+s.Manifests+" --dry-run prints the routes, and /config_dump of a running Envoy all")
+		return exit.Hint(exit.Input,
+			fmt.Errorf("%s: Envoy gets the configuration of manifests while it runs; there is no file of it", s.File),
+			"windtunnel up -f "+s.Manifests+" --dry-run prints the routes, and /config_dump of a running Envoy all")
 	}
 	text, err := stack.GatewayConfig(s, c.listening(s), "127.0.0.1:9009", stack.KeptGateway).YAML()
 	if err != nil {
@@ -132,7 +138,8 @@ func discovering(text []byte, file string) ([]byte, error) {
 	plugins, _ := config["plugins"].([]any)
 	layer, _ := config["dataLayer"].(map[string]any)
 	if config["profiles"] != nil {
-		return nil, errors.New("--endpoints-file: the configuration is in document 003's form; expected an EndpointPickerConfig")
+		return nil, errors.New("--endpoints-file: the configuration is in document 003's form; expected an " +
+			"EndpointPickerConfig")
 	}
 	if layer["discovery"] != nil {
 		return nil, errors.New("--endpoints-file: the configuration has dataLayer.discovery already")
@@ -142,7 +149,9 @@ func discovering(text []byte, file string) ([]byte, error) {
 	}
 	const name = "endpoints-file"
 	layer["discovery"] = map[string]any{"pluginRef": name}
-	config["plugins"] = append(plugins, map[string]any{"name": name, "type": "file-discovery", "parameters": map[string]any{"path": file, "watchFile": true}})
+	config["plugins"] = append(plugins,
+		map[string]any{"name": name, "type": "file-discovery",
+			"parameters": map[string]any{"path": file, "watchFile": true}})
 	config["dataLayer"] = layer
 	return yaml.Marshal(config)
 }

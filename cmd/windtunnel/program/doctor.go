@@ -67,7 +67,8 @@ func (c *doctorCmd) show(o *outside, f envoy.Facts) error {
 	case f.EnvoyErr == nil:
 		line("Envoy", "ok", fmt.Sprintf("%s at %s (%s)", f.Envoy.Version, f.Envoy.Path, f.Envoy.Source))
 	case f.WouldInstall:
-		line("Envoy", "ok", fmt.Sprintf("none yet; a run installs %s into %s (needs %s)", envoy.Pinned, f.Cache, f.Needs))
+		line("Envoy", "ok", fmt.Sprintf("none yet; a run installs %s into %s (needs %s)", envoy.Pinned, f.Cache,
+			f.Needs))
 	default:
 		line("Envoy", "missing", f.EnvoyErr.Error())
 	}
@@ -90,7 +91,8 @@ func (c *doctorCmd) show(o *outside, f envoy.Facts) error {
 	if f.Descriptors < f.Needed {
 		verdict = "too few"
 	}
-	line("descriptors", verdict, fmt.Sprintf("%d per process; %d requests held over HTTP/1.1 need %d", f.Descriptors, f.Held, f.Needed))
+	line("descriptors", verdict,
+		fmt.Sprintf("%d per process; %d requests held over HTTP/1.1 need %d", f.Descriptors, f.Held, f.Needed))
 	for _, p := range f.Ports {
 		if p.Err != nil {
 			line("port", "taken", fmt.Sprintf("%s (%s, with --keep): %v", p.Addr, p.Use, p.Err))

@@ -28,12 +28,14 @@ func documented(t *testing.T) []string {
 		t.Fatal(err, files)
 	}
 	seen := map[string]bool{}
-	for _, file := range append(files, filepath.Join(repository, "README.md"), filepath.Join(repository, "CONTRIBUTING.md")) {
+	for _, file := range append(files, filepath.Join(repository, "README.md"),
+		filepath.Join(repository, "CONTRIBUTING.md")) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile("(?m)^ *(?:bin/)?windtunnel (.*)$|`windtunnel ([^`]+)`").FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(
+			"(?m)^ *(?:bin/)?windtunnel (.*)$|`windtunnel ([^`]+)`").FindAllStringSubmatch(string(text), -1) {
 			command := strings.TrimSpace(m[1] + m[2])
 			if cut, _, found := strings.Cut(command, "  #"); found {
 				command = strings.TrimSpace(cut)
@@ -73,7 +75,8 @@ func TestDocumentedCommands(t *testing.T) {
 	all := documented(t)
 	t.Chdir(t.TempDir())
 	ran := 0
-	for name, from := range map[string]string{"mine.yaml": "examples/ci.yaml", "my.yaml": "examples/ci.yaml", "scenario.yaml": "examples/ci.yaml"} {
+	for name, from := range map[string]string{"mine.yaml": "examples/ci.yaml", "my.yaml": "examples/ci.yaml",
+		"scenario.yaml": "examples/ci.yaml"} {
 		text, err := os.ReadFile(filepath.Join(repository, from))
 		if err != nil {
 			t.Fatal(err)
@@ -95,8 +98,10 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	for _, command := range all {
 		args := words(command)
-		if len(args) < 2 || strings.HasSuffix(command, ".") || strings.Count(command, "'")%2 > 0 || strings.Contains(command, "…") || strings.Contains(command, "...") ||
-			slices.ContainsFunc(args, func(a string) bool { return strings.Trim(a, "ABCDEFGHIJKLMNOPQRSTUVWXYZ:/.") == "" }) {
+		if len(args) < 2 || strings.HasSuffix(command, ".") || strings.Count(command, "'")%2 > 0 ||
+			strings.Contains(command, "…") || strings.Contains(command, "...") ||
+			slices.ContainsFunc(args,
+				func(a string) bool { return strings.Trim(a, "ABCDEFGHIJKLMNOPQRSTUVWXYZ:/.") == "" }) {
 			continue // a command's name, a sentence, a part of a line, or a form to fill in
 		}
 		help := args[0] == "help" || slices.Contains(args, "--help")
@@ -112,12 +117,14 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 		}
 		still := help || slices.Contains([]string{"sim", "scenario", "config", "completion"}, args[0]) ||
-			args[0] == "replay" && !slices.Contains(args, "--speed") || args[0] == "modelserver" && slices.Contains(args, "--list")
+			args[0] == "replay" && !slices.Contains(args, "--speed") || args[0] == "modelserver" &&
+			slices.Contains(args, "--list")
 		if args[0] == "explain" {
 			still = slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, ".gz") })
 		}
 		if !still || slices.ContainsFunc(args, func(a string) bool {
-			return a == "--ui" || strings.HasPrefix(a, "epp.ndjson") || len(a) > 5 && strings.Trim(a, "0123456789") == ""
+			return a == "--ui" || strings.HasPrefix(a, "epp.ndjson") || len(a) > 5 &&
+				strings.Trim(a, "0123456789") == ""
 		}) {
 			continue
 		}
@@ -185,7 +192,8 @@ func TestReadmeShowsASimulation(t *testing.T) {
 	t.Parallel()
 	want := shown(t, "summary    10,000")
 	var out bytes.Buffer
-	if code := run(strings.Fields("sim -n 10000 -c 1000 --replicas 100 --prefill 100ms..30s"), testOutside(&out)); code != 0 {
+	if code := run(strings.Fields("sim -n 10000 -c 1000 --replicas 100 --prefill 100ms..30s"),
+		testOutside(&out)); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, out.String())
 	}
 	_, got, _ := strings.Cut(out.String(), "summary    10,000")
@@ -224,7 +232,8 @@ func TestReadmeShowsVirtualTime(t *testing.T) {
 		}
 		compared++
 		if want := strings.ReplaceAll(strings.TrimSpace(cells[4]), " ", ""); strings.Fields(found)[column] != want {
-			t.Errorf("README says that %s %s is %s, and the simulation %s", span, strings.TrimSpace(cells[2]), want, found)
+			t.Errorf("README says that %s %s is %s, and the simulation %s", span, strings.TrimSpace(cells[2]), want,
+				found)
 		}
 	}
 	if compared != 10 {

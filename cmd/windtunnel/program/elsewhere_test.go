@@ -43,9 +43,12 @@ func TestModelOfTheServer(t *testing.T) {
 		model, says  string
 		code         exit.Code
 	}{
-		{"the one model", `{"data":[{"id":"lora","parent":"real"},{"id":"real","parent":null}]}`, runCmd{}, "real", "asking for model real, which " + address + " serves", exit.OK},
-		{"the scenario's", `{"data":[{"id":"other"},{"id":"asked"}]}`, runCmd{loadFlags: loadFlags{File: "x.yaml"}}, "asked", "", exit.OK},
-		{"not the scenario's", `{"data":[{"id":"other"}]}`, runCmd{loadFlags: loadFlags{File: "x.yaml"}}, "", "--model other", exit.Input},
+		{"the one model", `{"data":[{"id":"lora","parent":"real"},{"id":"real","parent":null}]}`, runCmd{}, "real",
+			"asking for model real, which " + address + " serves", exit.OK},
+		{"the scenario's", `{"data":[{"id":"other"},{"id":"asked"}]}`, runCmd{loadFlags: loadFlags{File: "x.yaml"}},
+			"asked", "", exit.OK},
+		{"not the scenario's", `{"data":[{"id":"other"}]}`, runCmd{loadFlags: loadFlags{File: "x.yaml"}}, "",
+			"--model other", exit.Input},
 		{"given", "", runCmd{Model: "m"}, "m", "", exit.OK},
 		{"no such page", "", runCmd{}, "", "--model NAME", exit.Environment},
 		{"no model", `{"data":[]}`, runCmd{}, "", "serves no model", exit.Environment},
@@ -59,7 +62,8 @@ func TestModelOfTheServer(t *testing.T) {
 		if err != nil {
 			tell(o, err)
 		}
-		if exit.Of(err) != c.code || c.code == exit.OK && p.Model != c.model || !strings.Contains(out.String(), c.says) {
+		if exit.Of(err) != c.code || c.code == exit.OK && p.Model != c.model ||
+			!strings.Contains(out.String(), c.says) {
 			t.Errorf("%s: exit code %d, model %q\n%s", c.name, exit.Of(err), p.Model, out.String())
 		}
 	}

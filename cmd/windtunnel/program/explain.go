@@ -73,7 +73,8 @@ func (c *explainCmd) find(o *outside) (*picker.Explanation, error) {
 		return nil, err
 	}
 	if len(list) == 0 {
-		return nil, exit.Hint(exit.Input, fmt.Errorf("the endpoint picker at %s remembers no request %s", c.From, c.Request),
+		return nil, exit.Hint(exit.Input,
+			fmt.Errorf("the endpoint picker at %s remembers no request %s", c.From, c.Request),
 			"it keeps the newest ones only; see --decisions of windtunnel epp")
 	}
 	return list[0], nil
@@ -112,7 +113,8 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 		case !known:
 			return nil, exit.With(exit.Input, fmt.Errorf("%s has no request %s", c.From, c.Request))
 		}
-		return nil, exit.Hint(exit.Input, fmt.Errorf("%s does not say why request %s went where it went", c.From, c.Request),
+		return nil, exit.Hint(exit.Input,
+			fmt.Errorf("%s does not say why request %s went where it went", c.From, c.Request),
 			"runs that are recorded tell it; somebody else's endpoint picker does not")
 	}
 	var e picker.Explanation
@@ -133,7 +135,8 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 // truth is what came of a prediction, in words.
 func truth(d flow.Details) string {
 	var out []string
-	for _, x := range []struct{ name, words string }{{"ttft_ms", "the first token took %.1f ms"}, {"tpot_ms", "each further token %.2f ms"}} {
+	for _, x := range []struct{ name, words string }{{"ttft_ms", "the first token took %.1f ms"},
+		{"tpot_ms", "each further token %.2f ms"}} {
 		was, ok := d.Get(x.name).(float64)
 		if !ok {
 			continue
@@ -182,10 +185,13 @@ func getJSON(from, page string, into any) error {
 		return exit.With(exit.Environment, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return exit.With(exit.Environment, fmt.Errorf("%s answered %d for %s: no endpoint picker of windtunnel serves its metrics there", from, resp.StatusCode, page))
+		return exit.With(exit.Environment,
+			fmt.Errorf("%s answered %d for %s: no endpoint picker of windtunnel serves its metrics there", from,
+				resp.StatusCode, page))
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return exit.With(exit.Environment, fmt.Errorf("%s%s is not what an endpoint picker answers: %w", from, page, err))
+		return exit.With(exit.Environment,
+			fmt.Errorf("%s%s is not what an endpoint picker answers: %w", from, page, err))
 	}
 	return nil
 }

@@ -45,7 +45,8 @@ func TestFormsTellTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := line.Summary
-	if want.Failed() == 0 || len(want.Refusals) == 0 || len(want.Incidents) == 0 || len(want.Measures) == 0 || len(want.Load) == 0 {
+	if want.Failed() == 0 || len(want.Refusals) == 0 || len(want.Incidents) == 0 || len(want.Measures) == 0 ||
+		len(want.Load) == 0 {
 		t.Fatalf("the example has nothing of what is compared: %+v", want)
 	}
 
@@ -59,7 +60,8 @@ func TestFormsTellTheSame(t *testing.T) {
 		for _, c := range f.Root().Columns() {
 			columns = append(columns, c.Name())
 		}
-		if header, _, _ := strings.Cut(printed(t, append(command, "csv")...), "\n"); strings.Join(columns, ",") != header || f.NumRows() != int64(want.Requests) {
+		if header, _, _ := strings.Cut(printed(t, append(command, "csv")...), "\n"); strings.Join(columns,
+			",") != header || f.NumRows() != int64(want.Requests) {
 			t.Errorf("%d rows of %v; expected %d of %s", f.NumRows(), columns, want.Requests, header)
 		}
 		if err := (&shownIn{Output: "parquet"}).fits(&outside{Terminal: true}); err == nil {
@@ -141,7 +143,8 @@ func TestFormsTellTheSame(t *testing.T) {
 		}
 		for _, m := range want.Measures {
 			x, told := got.Results.Profiling.Measures[m.Measure]
-			if y := (report.Measured{Measure: m.Measure, Unit: m.Unit, Value: x.Value, Low: x.Low, High: x.High, Why: x.Why}); !told || !cmp.Equal(m, y) {
+			if y := (report.Measured{Measure: m.Measure, Unit: m.Unit, Value: x.Value, Low: x.Low, High: x.High,
+				Why: x.Why}); !told || !cmp.Equal(m, y) {
 				t.Errorf("%+v, expected %+v", y, m)
 			}
 		}
@@ -153,7 +156,9 @@ func TestFormsTellTheSame(t *testing.T) {
 		if err := json.Unmarshal(again, &sum); err != nil {
 			t.Fatal(err)
 		}
-		for _, x := range [][2]any{{want.Refusals, sum.Refusals}, {want.Incidents, sum.Incidents}, {want.Transfers, sum.Transfers}, {want.Outcomes, sum.Outcomes}, {want.Expectations, sum.Expectations}, {want.Spans, sum.Spans}} {
+		for _, x := range [][2]any{{want.Refusals, sum.Refusals}, {want.Incidents, sum.Incidents},
+			{want.Transfers, sum.Transfers}, {want.Outcomes, sum.Outcomes}, {want.Expectations, sum.Expectations},
+			{want.Spans, sum.Spans}} {
 			if d := cmp.Diff(x[0], x[1]); d != "" {
 				t.Errorf("in the summary (-) and the report (+):\n%s", d)
 			}
@@ -163,7 +168,8 @@ func TestFormsTellTheSame(t *testing.T) {
 			if c.Replica != "" {
 				servers++
 			}
-			for _, name := range []string{"gpu_utilization", "kv_cache_usage", "running_requests", "waiting_requests", "preemptions"} {
+			for _, name := range []string{"gpu_utilization", "kv_cache_usage", "running_requests", "waiting_requests",
+				"preemptions"} {
 				if c.Has[name] == nil {
 					t.Errorf("%s %s has no %s", c.Label, c.Replica, name)
 				}
@@ -210,7 +216,8 @@ func TestFormsTellTheSame(t *testing.T) {
 				t.Errorf("%s: %q, expected what was found: %s", got.Cases[i].Name, got.Cases[i].Out, e.Found)
 			}
 		}
-		if !strings.HasPrefix(got.Out, "summary ") || !strings.Contains(got.Out, "\nincidents  ") || !strings.Contains(got.Out, "\nrefused    ") {
+		if !strings.HasPrefix(got.Out, "summary ") || !strings.Contains(got.Out, "\nincidents  ") ||
+			!strings.Contains(got.Out, "\nrefused    ") {
 			t.Errorf("the output is no summary:\n%s", got.Out)
 		}
 	})
@@ -220,7 +227,9 @@ func TestFormsTellTheSame(t *testing.T) {
 func TestEmptyTrace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"empty.csv": "", "mine.yaml": "apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools: [{name: a}]\nworkload:\n  trace: {file: empty.csv}\n"} {
+	for name, text := range map[string]string{"empty.csv": "",
+		"mine.yaml": "apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools: [{name: a}]\nworkload:\n  trace: " +
+			"{file: empty.csv}\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +240,9 @@ func TestEmptyTrace(t *testing.T) {
 	if code := run([]string{"sim", filepath.Join(dir, "mine.yaml")}, o); code != int(exit.Input) {
 		t.Errorf("exit code %d, expected %d", code, exit.Input)
 	}
-	if got := stderr.String(); strings.Count(got, "expected") != 1 || !strings.Contains(got, "mine.yaml:5:17: workload.trace.file: empty.csv, read in the azure format: there is no request in it; expected one on each line") {
+	if got := stderr.String(); strings.Count(got, "expected") != 1 ||
+		!strings.Contains(got, "mine.yaml:5:17: workload.trace.file: empty.csv, read in the azure format: there is "+
+			"no request in it; expected one on each line") {
 		t.Errorf("%s", got)
 	}
 }

@@ -34,15 +34,18 @@ func TestInterrupt(t *testing.T) {
 		lines := bufio.NewScanner(read)
 		for lines.Scan() {
 			out.WriteString(lines.Text() + "\n")
-			if strings.Contains(lines.Text(), "prefill_started") && command[2] == "5m" || strings.Contains(lines.Text(), "curl -N") {
+			if strings.Contains(lines.Text(), "prefill_started") && command[2] == "5m" ||
+				strings.Contains(lines.Text(), "curl -N") {
 				interrupt()
 			}
 		}
 		kept := command[len(command)-3] == "--keep"
 		switch got := <-code; {
 		case kept && got != 0:
-			t.Errorf("%v: exit code %d after --keep, expected 0: the requests had all ended\n%s%s", command, got, &out, &stderr)
-		case !kept && (got != 130 || !strings.Contains(out.String(), "1 request in ") || !strings.Contains(out.String(), ", interrupted, seed 1")):
+			t.Errorf("%v: exit code %d after --keep, expected 0: the requests had all ended\n%s%s", command, got, &out,
+				&stderr)
+		case !kept && (got != 130 || !strings.Contains(out.String(), "1 request in ") ||
+			!strings.Contains(out.String(), ", interrupted, seed 1")):
 			t.Errorf("%v: exit code %d\n%s%s", command, got, &out, &stderr)
 		}
 	}

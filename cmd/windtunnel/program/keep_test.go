@@ -48,7 +48,9 @@ func TestKeep(t *testing.T) {
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
 	code := make(chan int, 1)
 	go func() {
-		code <- run([]string{"run", "--keep", "-n", "12", "-c", "12", "--prefill", "5ms", "--port", ports[0], "--grpc-port", ports[1], "--grpc-health-port", ports[2], "--metrics-port", ports[3], "--admin-port", ports[4]}, o)
+		code <- run([]string{"run", "--keep", "-n", "12", "-c", "12", "--prefill", "5ms", "--port", ports[0],
+			"--grpc-port", ports[1], "--grpc-health-port", ports[2], "--metrics-port", ports[3], "--admin-port",
+			ports[4]}, o)
 	}()
 	defer stop()
 	await := func(what string) string {
@@ -65,7 +67,8 @@ func TestKeep(t *testing.T) {
 	}
 	before := await("explain 1 --from 127.0.0.1:" + ports[3])
 	summary, still := strings.Index(before, "summary    12 requests"), strings.Index(before, "Still up;")
-	if summary < 0 || still < summary || strings.Count(before[:summary], "completed") != 12 || !strings.Contains(before, "envoy      logged 12\n") ||
+	if summary < 0 || still < summary || strings.Count(before[:summary], "completed") != 12 ||
+		!strings.Contains(before, "envoy      logged 12\n") ||
 		strings.Contains(before[still:], "req-1-") {
 		t.Fatalf("the summary of all, then \"Still up\", was expected:\n%s", before)
 	}
@@ -76,7 +79,8 @@ func TestKeep(t *testing.T) {
 	}
 	resp.Body.Close()
 	await("envoy    logged ")
-	resp, err = http.Get("http://127.0.0.1:" + ports[4] + "/stats") // document 003: curl localhost:19000/stats | grep ext_proc
+	// document 003: curl localhost:19000/stats | grep ext_proc
+	resp, err = http.Get("http://127.0.0.1:" + ports[4] + "/stats")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +94,9 @@ func TestKeep(t *testing.T) {
 		t.Errorf("exit code %d", c)
 	}
 	after := strings.TrimPrefix(out.String(), before)
-	if !strings.Contains(after, "part2_received") || !strings.Contains(after, "by hand    1 request besides · status 200 1 · 127.0.0.1:") || strings.Contains(after, "summary") {
+	if !strings.Contains(after, "part2_received") ||
+		!strings.Contains(after, "by hand    1 request besides · status 200 1 · 127.0.0.1:") ||
+		strings.Contains(after, "summary") {
 		t.Errorf("after the request by hand:\n%s", after)
 	}
 }

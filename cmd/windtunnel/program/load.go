@@ -29,7 +29,8 @@ type changeFlags struct {
 
 // scenarioWith reads the file, or takes the embedded one, with fields set, each as
 // path=value, and applies the flags. more are changes that the command itself has flags for.
-func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario, err error) {
+func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario,
+	err error) {
 	var settings []scenario.Setting
 	for _, text := range set {
 		one, err := scenario.ParseSetting(text)
@@ -58,7 +59,8 @@ func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenari
 
 // change applies the flags.
 func (f *changeFlags) change(s *scenario.Scenario, more ...func(*scenario.Overrides)) error {
-	x := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate, Prefill: f.Prefill, Batching: f.Batching, Replicas: f.Replicas}
+	x := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate,
+		Prefill: f.Prefill, Batching: f.Batching, Replicas: f.Replicas}
 	for _, change := range more {
 		change(&x)
 	}

@@ -26,7 +26,8 @@ func TestModelServerAlone(t *testing.T) {
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, interrupt }
 	code := make(chan int, 1)
 	go func() {
-		code <- run([]string{"modelserver", "--", "vllm", "serve", "my-model", "--host", "127.0.0.1", "--port", "0", "--time-to-first-token", "1ms"}, o)
+		code <- run([]string{"modelserver", "--", "vllm", "serve", "my-model", "--host", "127.0.0.1", "--port", "0",
+			"--time-to-first-token", "1ms"}, o)
 		write.Close()
 	}()
 	lines := bufio.NewScanner(read)
@@ -45,7 +46,8 @@ func TestModelServerAlone(t *testing.T) {
 			Completion int `json:"completion_tokens"`
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != 200 || answer.Usage.Completion != 3 {
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != 200 ||
+		answer.Usage.Completion != 3 {
 		t.Errorf("status %d, %d tokens, %v", resp.StatusCode, answer.Usage.Completion, err)
 	}
 	interrupt()

@@ -44,7 +44,8 @@ Examples:
 // Run writes the folder.
 func (c *observeCmd) Run(o *outside) error {
 	if c.Interval < time.Second || c.Interval > 15*time.Second || c.Interval%time.Second != 0 {
-		return exit.With(exit.Usage, fmt.Errorf("--interval: found %v; expected whole seconds from 1s to 15s", c.Interval))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--interval: found %v; expected whole seconds from 1s to 15s", c.Interval))
 	}
 	for flag, port := range map[string]int{"--prometheus-port": c.PrometheusPort, "--grafana-port": c.GrafanaPort} {
 		if port < 0 || port > 65535 {
@@ -59,7 +60,8 @@ func (c *observeCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}
-	options := observe.Options{Interval: c.Interval, Prometheus: fmt.Sprintf("http://127.0.0.1:%d", c.PrometheusPort), Dir: dir, Targets: targets}
+	options := observe.Options{Interval: c.Interval, Prometheus: fmt.Sprintf("http://127.0.0.1:%d", c.PrometheusPort),
+		Dir: dir, Targets: targets}
 	if err := c.write(options); err != nil {
 		return err
 	}
@@ -68,7 +70,8 @@ func (c *observeCmd) Run(o *outside) error {
 			fmt.Fprintf(o.Stdout, "%s: %d targets\n", job, n)
 		}
 	}
-	fmt.Fprintf(o.Stdout, "%d dashboards, %d recording and %d alerting rules are in %s\n", len(observe.Dashboards), len(observe.Recordings), len(observe.Alerts), c.Dir)
+	fmt.Fprintf(o.Stdout, "%d dashboards, %d recording and %d alerting rules are in %s\n", len(observe.Dashboards),
+		len(observe.Recordings), len(observe.Alerts), c.Dir)
 	if !c.Start {
 		return nil
 	}
@@ -135,9 +138,11 @@ func (c *observeCmd) stay(o *outside, options observe.Options) (err error) {
 		}
 		return given
 	}
-	prometheus, grafana := installed(c.PrometheusPath, "prometheus"), installed(c.GrafanaPath, "grafana", "grafana-server")
+	prometheus, grafana := installed(c.PrometheusPath, "prometheus"),
+		installed(c.GrafanaPath, "grafana", "grafana-server")
 	if prometheus == "" {
-		return exit.Hint(exit.Environment, errors.New("no prometheus on PATH, so there is nothing to start"), "install one, or name it: --prometheus-path; the files are written")
+		return exit.Hint(exit.Environment, errors.New("no prometheus on PATH, so there is nothing to start"),
+			"install one, or name it: --prometheus-path; the files are written")
 	}
 	ctx, stop := o.Context()
 	defer stop()
@@ -156,9 +161,11 @@ func (c *observeCmd) stay(o *outside, options observe.Options) (err error) {
 	home := monitoring.GrafanaHome(grafana)
 	switch {
 	case grafana == "":
-		fmt.Fprintln(o.Stderr, "windtunnel: no grafana on PATH; the dashboards are in "+filepath.Join(c.Dir, "grafana", "dashboards"))
+		fmt.Fprintln(o.Stderr, "windtunnel: no grafana on PATH; the dashboards are in "+
+			filepath.Join(c.Dir, "grafana", "dashboards"))
 	case home == "":
-		fmt.Fprintf(o.Stderr, "windtunnel: %s is not started: conf/defaults.ini of its own files is neither above it nor in /usr/share/grafana\n", grafana)
+		fmt.Fprintf(o.Stderr, "windtunnel: %s is not started: conf/defaults.ini of its own files is neither above it "+
+			"nor in /usr/share/grafana\n", grafana)
 	default:
 		options.Prometheus = p.URL // a free port is known now
 		if err := c.write(options); err != nil {

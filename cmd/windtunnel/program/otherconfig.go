@@ -45,9 +45,11 @@ func (c *replayCmd) otherConfig(o *outside) error {
 		return inputError(err)
 	}
 	if m.Decisions == 0 {
-		return exit.With(exit.Input, fmt.Errorf("%s has no decision that another configuration could be asked about", c.Files[0]))
+		return exit.With(exit.Input,
+			fmt.Errorf("%s has no decision that another configuration could be asked about", c.Files[0]))
 	}
-	m.Endpoints, m.Reasons, m.Scores, m.Notes, m.Lost, m.First = m.Moves.Endpoints(), m.Moves.Reasons(), m.Moves.Scores(), other.Notes, p.Lost, p.First
+	m.Endpoints, m.Reasons, m.Scores, m.Notes, m.Lost, m.First = m.Moves.Endpoints(), m.Moves.Reasons(),
+		m.Moves.Scores(), other.Notes, p.Lost, p.First
 	if c.Output == "json" {
 		return writeJSON(o.Stdout, m)
 	}
@@ -80,17 +82,22 @@ func (c *replayCmd) onward(o *outside) error {
 	if c.Output != "text" {
 		told = o.Stderr
 	}
-	fmt.Fprintf(told, "an estimate: %d recorded requests, with the times at which they came, the lengths and common beginnings of their prompts and the lengths of their answers, are sent to the simulated model servers of %s\n", len(q.List), c.Scenario)
+	fmt.Fprintf(told, "an estimate: %d recorded requests, with the times at which they came, the lengths and common "+
+		"beginnings of their prompts and the lengths of their answers, are sent to the simulated model servers of %s\n",
+		len(q.List), c.Scenario)
 	if q.Without > 0 {
 		fmt.Fprintf(told, "%d requests had no prompt and are left out\n", q.Without)
 	}
 	for _, model := range slices.Sorted(maps.Keys(strangers)) {
-		fmt.Fprintf(told, "%d requests asked for %.80q, which nobody serves in %s: they ask for what its workload asks for\n", strangers[model], model, c.Scenario)
+		fmt.Fprintf(told, "%d requests asked for %.80q, which nobody serves in %s: they ask for what its workload "+
+			"asks for\n", strangers[model], model, c.Scenario)
 	}
 	if n := q.Unknown(); n > 0 {
-		fmt.Fprintf(told, "of %d requests nobody knows how long the answer was: the model servers of %s say it\n", n, c.Scenario)
+		fmt.Fprintf(told, "of %d requests nobody knows how long the answer was: the model servers of %s say it\n", n,
+			c.Scenario)
 	}
-	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed, Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
+	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed,
+		Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
 	c.set(&options)
 	return sim(o, s, options, virtual.Options{}, "", nil)
 }
@@ -113,12 +120,14 @@ func readOther(file string) (*inputlog.Other, error) {
 
 func (m *moves) write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s would have sent %d of %d requests (%s) elsewhere; each is asked about by itself, after what was really decided before\n",
+	fmt.Fprintf(w, "%s would have sent %d of %d requests (%s) elsewhere; each is asked about by itself, after what "+
+		"was really decided before\n",
 		m.Config, m.Moved, m.Decisions, percent(m.Moved, m.Decisions))
 	for _, x := range []struct {
 		n    int
 		what string
-	}{{m.Prefill, "would have been prefilled elsewhere"}, {m.Refused, "would have been refused"}, {m.Admitted, "were refused and would not have been"},
+	}{{m.Prefill, "would have been prefilled elsewhere"}, {m.Refused, "would have been refused"},
+		{m.Admitted, "were refused and would not have been"},
 		{m.Queue, "were refused in the queue: nobody was asked about them"}} {
 		if x.n > 0 {
 			fmt.Fprintf(w, "%d %s\n", x.n, x.what)

@@ -31,7 +31,8 @@ func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.O
 	if !f.Began.IsZero() {
 		start = f.Began
 	}
-	options := otlp.Options{Start: start, Wait: !live, Live: live, Trace: trace.Options{UntracedClient: f.Untraced, Gateway: f.Gateway != "none", Egress: f.Gateway == "egress"}}
+	options := otlp.Options{Start: start, Wait: !live, Live: live,
+		Trace: trace.Options{UntracedClient: f.Untraced, Gateway: f.Gateway != "none", Egress: f.Gateway == "egress"}}
 	s, err := f.Begin(o, true, options)
 	if s != nil {
 		shown.Also = flow.Tee(shown.Also, s.Exporter)
@@ -115,7 +116,8 @@ func (c *traceCmd) Run(o *outside) error {
 		return err
 	}
 	if n := around.Cut(); n > 0 {
-		fmt.Fprintf(o.Stderr, "windtunnel: %d figures of pods and incidents are left out, since there are too many\n", n)
+		fmt.Fprintf(o.Stderr, "windtunnel: %d figures of pods and incidents are left out, since there are too many\n",
+			n)
 	}
 	if c.Format == "chrome" {
 		return trace.WriteChrome(o.Stdout, spans, &around)

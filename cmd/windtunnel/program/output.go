@@ -50,7 +50,8 @@ func (f *shownIn) set(r *report.Options) {
 // fits refuses a form that a terminal cannot show.
 func (f *shownIn) fits(o *outside) error {
 	if f.Output == "parquet" && o.Terminal {
-		return exit.With(exit.Usage, errors.New("--output parquet: standard output is a terminal; expected a file: add > requests.parquet"))
+		return exit.With(exit.Usage,
+			errors.New("--output parquet: standard output is a terminal; expected a file: add > requests.parquet"))
 	}
 	return nil
 }
@@ -59,8 +60,10 @@ func (f *shownIn) fits(o *outside) error {
 // live run and nil in virtual time, where events come in order.
 func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
 	r := report.Options{
-		Out: o.Out(), Color: o.Color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: version.Text(), Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
-		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests, SLO: report.SLO(s.Workload.SLO),
+		Out: o.Out(), Color: o.Color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: version.Text(),
+		Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
+		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
+		SLO:      report.SLO(s.Workload.SLO),
 		Outcomes: f.Outcomes,
 		Judge:    func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
 	}
@@ -78,13 +81,19 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 func (f *outputFlags) spares(inputs []string) error {
 	for _, in := range inputs {
 		if f.JUnit != "" && files.Same(in, f.JUnit) {
-			return exit.With(exit.Usage, fmt.Errorf("--junit %s: this is %s, which the run reads and the verdict would overwrite; choose another file", f.JUnit, in))
+			return exit.With(exit.Usage,
+				fmt.Errorf("--junit %s: this is %s, which the run reads and the verdict would overwrite; choose "+
+					"another file", f.JUnit, in))
 		}
 		if f.Outcomes != "" && files.Same(in, f.Outcomes) {
-			return exit.With(exit.Usage, fmt.Errorf("--outcomes %s: this is %s, which the run reads and the outcomes would overwrite; choose another file", f.Outcomes, in))
+			return exit.With(exit.Usage,
+				fmt.Errorf("--outcomes %s: this is %s, which the run reads and the outcomes would overwrite; choose "+
+					"another file", f.Outcomes, in))
 		}
 		if f.Record != "" && files.Same(in, f.Record) {
-			return exit.With(exit.Usage, fmt.Errorf("--record %s: this is %s, which the run reads and the recording would overwrite; choose another file", f.Record, in))
+			return exit.With(exit.Usage,
+				fmt.Errorf("--record %s: this is %s, which the run reads and the recording would overwrite; choose "+
+					"another file", f.Record, in))
 		}
 	}
 	return nil
@@ -132,7 +141,8 @@ func verdict(s report.Summary) error {
 	case s.Interrupted:
 		return exit.Told(exit.Interrupted, fmt.Errorf("interrupted"))
 	case s.Wrong() > 0:
-		return exit.With(exit.Failed, fmt.Errorf("%d of %d KV indexes are not the union of the engines' blocks", s.Wrong(), len(s.IndexLag)))
+		return exit.With(exit.Failed,
+			fmt.Errorf("%d of %d KV indexes are not the union of the engines' blocks", s.Wrong(), len(s.IndexLag)))
 	case s.Missed() > 0:
 		return exit.With(exit.Failed, fmt.Errorf("%d of %d expectations were missed", s.Missed(), len(s.Expectations)))
 	case len(s.Expectations) > 0:

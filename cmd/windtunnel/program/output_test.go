@@ -16,7 +16,9 @@ import (
 // other.
 func TestSpansCanBeExpected(t *testing.T) {
 	limit := scenario.Quantiles{Max: time.Second}
-	all := scenario.Expectations{Spans: scenario.SpanExpectations{Total: limit, TTFT: limit, Pick: limit, Hold: limit, QueueP: limit, PrefillP: limit, Queue: limit, Prefill: limit, Decode: limit}}
+	all := scenario.Expectations{
+		Spans: scenario.SpanExpectations{Total: limit, TTFT: limit, Pick: limit, Hold: limit, QueueP: limit,
+			PrefillP: limit, Queue: limit, Prefill: limit, Decode: limit}}
 	var sum report.Summary
 	for _, s := range report.Spans() {
 		sum.Spans = append(sum.Spans, report.SpanSummary{Name: s.Name, Max: 0.5})
@@ -34,7 +36,8 @@ func TestSpansCanBeExpected(t *testing.T) {
 
 // Every measure that a summary may have can be expected, in its unit, and no other.
 func TestMeasuresCanBeExpected(t *testing.T) {
-	units := map[report.Unit]string{report.Seconds: "1s", report.Share: "50%", report.PerSecond: "7", report.Count: "7", report.Ratio: "7", report.USD: "7"}
+	units := map[report.Unit]string{report.Seconds: "1s", report.Share: "50%", report.PerSecond: "7", report.Count: "7",
+		report.Ratio: "7", report.USD: "7"}
 	var names []string
 	for _, m := range report.Measures() {
 		names = append(names, m.Name)

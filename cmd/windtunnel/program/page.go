@@ -87,7 +87,10 @@ func (p *shownPage) live(ctx context.Context, st *stack.Stack, s *scenario.Scena
 	p.parts(func(asking context.Context, id string) (web.Room, error) { return rooms(asking, st, s, id) })
 	go func() {
 		for pause.For(ctx, 250*time.Millisecond) {
-			st.EndpointStates(func(now machine.Time, e *picker.State) { p.book.Gauge(now, e.HostPort(), web.GaugeOf(e)) })
+			st.EndpointStates(func(now machine.Time,
+				e *picker.State) {
+				p.book.Gauge(now, e.HostPort(), web.GaugeOf(e))
+			})
 		}
 	}()
 }
@@ -147,10 +150,12 @@ func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Po
 	out := make([]web.Pool, len(list))
 	for i, p := range list {
 		sp := &s.Pools[i]
-		out[i] = web.Pool{Name: p.Name, Lives: sp.Lives(), Held: sp.Flow == scenario.Held, Config: string(sp.EPP.Config.Text)}
+		out[i] = web.Pool{Name: p.Name, Lives: sp.Lives(), Held: sp.Flow == scenario.Held,
+			Config: string(sp.EPP.Config.Text)}
 		first := 0
 		for _, g := range p.Groups {
-			out[i].Groups = append(out[i].Groups, web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints, Settings: settings(s, sp, first)})
+			out[i].Groups = append(out[i].Groups,
+				web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints, Settings: settings(s, sp, first)})
 			first += len(g.Endpoints)
 		}
 	}
@@ -168,13 +173,15 @@ func settings(s *scenario.Scenario, p *scenario.Pool, index int) string {
 	for _, x := range []struct {
 		name  string
 		value int
-	}{{"max-num-seqs", c.MaxNumSeqs}, {"max-num-batched-tokens", c.MaxNumBatchedTokens}, {"max-model-len", c.MaxModelLen}, {"block-size", c.BlockSize}, {"num-gpu-blocks", c.NumGPUBlocks},
+	}{{"max-num-seqs", c.MaxNumSeqs}, {"max-num-batched-tokens", c.MaxNumBatchedTokens},
+		{"max-model-len", c.MaxModelLen}, {"block-size", c.BlockSize}, {"num-gpu-blocks", c.NumGPUBlocks},
 		{"max-loras", c.MaxLoRAs}, {"tensor-parallel-size", max(1, m.TensorParallelSize)}} {
 		if x.value > 0 {
 			out += fmt.Sprintf("%s: %d\n", x.name, x.value)
 		}
 	}
-	return fmt.Sprintf("model: %s\nbatching: %s\nenable-prefix-caching: %t\n%s", strings.Join(p.Models(), ", "), m.Batching, !c.DisablePrefixCaching, out)
+	return fmt.Sprintf("model: %s\nbatching: %s\nenable-prefix-caching: %t\n%s", strings.Join(p.Models(), ", "),
+		m.Batching, !c.DisablePrefixCaching, out)
 }
 
 // recordedPools are the servers that a recording's summary tells of.

@@ -85,16 +85,22 @@ func TestRunPage(t *testing.T) {
 			Groups []struct{ Endpoints []string }
 		}
 	}
-	if err := json.Unmarshal([]byte(get("/data/meta")), &meta); err != nil || meta.Mode != "live" || !meta.WhatIf || len(meta.Do) < 3 || len(meta.Pools) == 0 {
+	if err := json.Unmarshal([]byte(get("/data/meta")), &meta); err != nil || meta.Mode != "live" || !meta.WhatIf ||
+		len(meta.Do) < 3 || len(meta.Pools) == 0 {
 		t.Fatalf("%v: %+v", err, meta)
 	}
-	if steps := get("/data/request?id=7"); !strings.Contains(steps, `"request":"req-`) || !strings.Contains(steps, `"explanation"`) {
+	if steps := get("/data/request?id=7"); !strings.Contains(steps, `"request":"req-`) ||
+		!strings.Contains(steps, `"explanation"`) {
 		t.Errorf("the steps of a request: %.500s", steps)
 	}
-	if told := post("/data/whatif", `{"request":"7"}`, http.StatusOK); !strings.Contains(told, `"decisions":20,"moved":0`) || !strings.Contains(told, `"was":{`) {
+	if told := post("/data/whatif", `{"request":"7"}`, http.StatusOK); !strings.Contains(told,
+		`"decisions":20,"moved":0`) || !strings.Contains(told, `"was":{`) {
 		t.Errorf("the recorded configuration decides otherwise: %.600s", told)
 	}
-	if told := post("/data/do", `{"name":"send","path":"/v1/chat/completions","body":"{\"model\":\"llama-3.1-8b\",\"max_tokens\":2,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"}`, http.StatusOK); !strings.Contains(told, "200 OK") {
+	if told := post("/data/do",
+		`{"name":"send","path":"/v1/chat/completions","body":"{\"model\":\"llama-3.1-8b\",\"max_tokens\":2,`+
+			`\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"}`, http.StatusOK); !strings.Contains(told,
+		"200 OK") {
 		t.Errorf("a request by hand: %.300s", told)
 	}
 	post("/data/do", `{"name":"crash","server":99}`, http.StatusUnprocessableEntity)
@@ -107,7 +113,8 @@ func TestRunPage(t *testing.T) {
 	var seen strings.Builder
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<22)
-	for lines.Scan() && !(strings.Contains(seen.String(), `"step":"incident_began"`) && strings.Contains(seen.String(), `"step":"acted"`)) {
+	for lines.Scan() && !(strings.Contains(seen.String(), `"step":"incident_began"`) &&
+		strings.Contains(seen.String(), `"step":"acted"`)) {
 		seen.WriteString(lines.Text())
 	}
 	resp.Body.Close()
@@ -147,7 +154,8 @@ func TestUpPage(t *testing.T) {
 		t.Fatalf("no gateway: %s", out.String())
 	}
 	at, _ := url.Parse(link.FindString(out.String()))
-	r, _ := http.NewRequest(http.MethodPost, gateway[1]+"/default/my-llm/v1/chat/completions", strings.NewReader(`{"model":"llama-3-8b","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`))
+	r, _ := http.NewRequest(http.MethodPost, gateway[1]+"/default/my-llm/v1/chat/completions",
+		strings.NewReader(`{"model":"llama-3-8b","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Request-Id", "by-hand-1")
 	resp, err := http.DefaultClient.Do(r)
@@ -171,9 +179,11 @@ func TestUpPage(t *testing.T) {
 		}
 		text, _ = io.ReadAll(resp.Body)
 		resp.Body.Close()
-		return strings.Contains(string(text), `"hop":"epp","step":"response_end_seen"`) && strings.Contains(string(text), `"hop":"server"`) && strings.Contains(string(text), `"hop":"envoy"`)
+		return strings.Contains(string(text), `"hop":"epp","step":"response_end_seen"`) &&
+			strings.Contains(string(text), `"hop":"server"`) && strings.Contains(string(text), `"hop":"envoy"`)
 	})
-	if !strings.Contains(string(text), `"step":"response_end_seen"`) || !strings.Contains(string(text), `"hop":"server"`) || !strings.Contains(string(text), `"route":"`) {
+	if !strings.Contains(string(text), `"step":"response_end_seen"`) ||
+		!strings.Contains(string(text), `"hop":"server"`) || !strings.Contains(string(text), `"route":"`) {
 		t.Errorf("the request on the page: %.800s\nanswered: %s %.300s\n%s", text, answered, answer, out.String())
 	}
 	stream, err := browser.Get(own + "/data/stream")

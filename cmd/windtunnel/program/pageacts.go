@@ -18,23 +18,36 @@ import (
 // actions are what can be done from the page to a live run of s: its load, and the
 // incidents that a scenario may have.
 func actions(s *scenario.Scenario) []web.Action {
-	out := []web.Action{{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second", For: true}}
+	out := []web.Action{{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second",
+		For: true}}
 	if slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool {
 		return len(p.Endpoints) == 0 && p.ModelServer.Batching == scenario.Independent
 	}) {
-		out = append(out, web.Action{Name: "prefill", What: "Each prompt takes a time of its own in this range, at every server of the pool.", Number: "seconds, from", To: "to"})
+		out = append(out, web.Action{Name: "prefill",
+			What:   "Each prompt takes a time of its own in this range, at every server of the pool.",
+			Number: "seconds, from", To: "to"})
 	}
 	for _, a := range []web.Action{
-		{Name: string(scenario.AddServer), What: "Servers join, and serve once they have started.", Groups: true, Number: "servers"},
-		{Name: string(scenario.DrainServer), What: "A server finishes what it has, gets nothing new and leaves.", Servers: true},
+		{Name: string(scenario.AddServer), What: "Servers join, and serve once they have started.", Groups: true,
+			Number: "servers"},
+		{Name: string(scenario.DrainServer), What: "A server finishes what it has, gets nothing new and leaves.",
+			Servers: true},
 		{Name: string(scenario.Crash), What: "The engine of a model server dies.", Servers: true, For: true},
-		{Name: string(scenario.SlowDown), What: "The steps of a model server take so many times as long.", Servers: true, For: true, Number: "factor"},
-		{Name: string(scenario.SlowMetrics), What: "A model server takes so long to say its metrics; the picker waits a second.", Servers: true, For: true, Number: "seconds"},
-		{Name: string(scenario.LoseTransfers), What: "KV caches on their way to or from a server are lost; for a time, those too that begin meanwhile.", Servers: true, For: true},
-		{Name: string(scenario.LoseRank), What: "An accelerator of a tensor-parallel group fails, and the group with it.", Servers: true, For: true},
-		{Name: string(scenario.RestartSidecar), What: "What the sidecar serves breaks off, and its sessions are forgotten.", Servers: true},
+		{Name: string(scenario.SlowDown), What: "The steps of a model server take so many times as long.",
+			Servers: true, For: true, Number: "factor"},
+		{Name: string(scenario.SlowMetrics),
+			What: "A model server takes so long to say its metrics; the picker waits a second.", Servers: true,
+			For: true, Number: "seconds"},
+		{Name: string(scenario.LoseTransfers),
+			What:    "KV caches on their way to or from a server are lost; for a time, those too that begin meanwhile.",
+			Servers: true, For: true},
+		{Name: string(scenario.LoseRank),
+			What: "An accelerator of a tensor-parallel group fails, and the group with it.", Servers: true, For: true},
+		{Name: string(scenario.RestartSidecar),
+			What: "What the sidecar serves breaks off, and its sessions are forgotten.", Servers: true},
 		{Name: string(scenario.LoseIndex), What: "The endpoint picker's index of KV blocks is empty."},
-		{Name: string(scenario.RestartEPP), What: "The endpoint picker stops, and begins anew: at once, or after a time.", For: true},
+		{Name: string(scenario.RestartEPP),
+			What: "The endpoint picker stops, and begins anew: at once, or after a time.", For: true},
 	} {
 		for i := range s.Pools {
 			p := &s.Pools[i]
@@ -42,7 +55,8 @@ func actions(s *scenario.Scenario) []web.Action {
 			if x.What == scenario.AddServer && len(p.Groups) > 0 {
 				x.Group = p.Groups[0].Name
 			}
-			if s.CheckIncident(p, x) == nil && (a.Name != string(scenario.AddServer) && a.Name != string(scenario.DrainServer) || p.Lives()) {
+			if s.CheckIncident(p, x) == nil &&
+				(a.Name != string(scenario.AddServer) && a.Name != string(scenario.DrainServer) || p.Lives()) {
 				a.Breaks = a.Name != string(scenario.AddServer) && a.Name != string(scenario.DrainServer)
 				out = append(out, a)
 				break

@@ -61,7 +61,9 @@ func browse(t *testing.T, text string) *browsing {
 	tab, cancel := context.WithTimeout(tab, 2*time.Minute)
 	t.Cleanup(cancel)
 	b := &browsing{t, tab, out}
-	if err := chromedp.Do(tab, chromedp.EmulateViewport(1500, 1000), chromedp.Navigate(regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}`).FindString(out.String())+"#do")); err != nil {
+	if err := chromedp.Do(tab, chromedp.EmulateViewport(1500, 1000),
+		chromedp.Navigate(regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}`).FindString(out.String())+
+			"#do")); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -70,7 +72,9 @@ func browse(t *testing.T, text string) *browsing {
 // reads waits until words can be read somewhere.
 func (b *browsing) reads(selector, words string) {
 	b.t.Helper()
-	if _, err := chromedp.Run(b.ctx, chromedp.Poll[bool](fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words), chromedp.WithPollingTimeout(time.Minute))); err != nil {
+	if _, err := chromedp.Run(b.ctx,
+		chromedp.Poll[bool](fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector,
+			words), chromedp.WithPollingTimeout(time.Minute))); err != nil {
 		body, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText`))
 		b.t.Fatalf("%q: %v\nthe page:\n%s\n%s", words, err, body, b.out.String())
 	}
@@ -82,7 +86,8 @@ func (b *browsing) does(name string, fields map[string]string, told, event strin
 	b.t.Helper()
 	form := fmt.Sprintf(`//form[h3="%s"]`, name)
 	for label, value := range fields {
-		if _, err := chromedp.Run(b.ctx, chromedp.SendKeys(fmt.Sprintf(`%s//label[starts-with(., "%s")]/*`, form, label), value)); err != nil {
+		if _, err := chromedp.Run(b.ctx,
+			chromedp.SendKeys(fmt.Sprintf(`%s//label[starts-with(., "%s")]/*`, form, label), value)); err != nil {
 			b.t.Fatalf("%s, %s: %v", name, label, err)
 		}
 	}
@@ -109,12 +114,14 @@ kind: Scenario
 pools: [{name: chat, replicas: 2, modelServer: {batching: independent, prefill: 1ms}, lifecycle: {startup: 10ms}}]
 workload: {requests: 4}
 `)
-	b.does("prefill", map[string]string{"seconds, from": "0.001", "to": "0.002"}, "A prompt takes 1ms to 2ms", "from=1ms to=2ms")
+	b.does("prefill", map[string]string{"seconds, from": "0.001", "to": "0.002"}, "A prompt takes 1ms to 2ms",
+		"from=1ms to=2ms")
 	b.does("add server", map[string]string{"servers": "1"}, "It has happened", "server ready")
 	b.shows("flow")
 	b.reads(".servers h2", "3")
 	b.shows("do")
-	b.does("add server", map[string]string{"servers": "5"}, "found 5 servers to join the 3 that there are to be; expected at most 1", "server ready")
+	b.does("add server", map[string]string{"servers": "5"},
+		"found 5 servers to join the 3 that there are to be; expected at most 1", "server ready")
 	b.does("drain server", nil, "It has happened", "server gone")
 	b.shows("flow")
 	b.reads(".servers h2", "2")
@@ -134,7 +141,8 @@ pools:
   modelServer: {batching: continuous}
 workload: {requests: 4, prompt: {characters: 4000}}
 `)
-	b.does("slow metrics", map[string]string{"seconds": "5", "for seconds": "0.2"}, "It has begun, for 200ms", "incident ended")
+	b.does("slow metrics", map[string]string{"seconds": "5", "for seconds": "0.2"}, "It has begun, for 200ms",
+		"incident ended")
 	b.does("lose transfers", map[string]string{"for seconds": "60"}, "It has begun", "what=lose-transfers")
 	b.does("slow down", map[string]string{"factor": "2"}, "It has happened", "factor=2")
 	b.does("restart epp", map[string]string{"for seconds": "0.2"}, "It has begun", "what=restart-epp")
@@ -157,7 +165,8 @@ func TestPageRooms(t *testing.T) {
 		{"kv", "decode-0: blocks cached", ""},
 		{"client", "at once at most", ""},
 	} {
-		if _, err := chromedp.Run(b.ctx, chromedp.Click(chromedp.CSS(fmt.Sprintf(`[data-room=%q]`, x.room)))); err != nil {
+		if _, err := chromedp.Run(b.ctx,
+			chromedp.Click(chromedp.CSS(fmt.Sprintf(`[data-room=%q]`, x.room)))); err != nil {
 			t.Fatal(err)
 		}
 		b.reads(".about .pairs", x.fact)

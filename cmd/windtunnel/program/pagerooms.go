@@ -27,7 +27,8 @@ func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string
 	switch id {
 	case "client":
 		w := &s.Workload
-		return web.Room{Facts: [][2]string{{"requests of the scenario", fmt.Sprint(w.Requests)}, {"at once at most", fmt.Sprint(w.Concurrency)}, {"gateway", "http://" + st.Gateway.Addr}}}, nil
+		return web.Room{Facts: [][2]string{{"requests of the scenario", fmt.Sprint(w.Requests)},
+			{"at once at most", fmt.Sprint(w.Concurrency)}, {"gateway", "http://" + st.Gateway.Addr}}}, nil
 	case "envoy":
 		return envoyRoom(ctx, st.Gateway)
 	case "bbr":
@@ -54,7 +55,10 @@ func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string
 		for i := range s.Pools {
 			if p := &s.Pools[i]; p.Sidecar != scenario.NoSidecar {
 				d := &p.Disaggregation
-				r.Facts = append(r.Facts, [2]string{"pool " + p.Name, fmt.Sprintf("connector %s, %d prefill servers, %s", d.Connector, p.Servers()-p.Decoders(), d.NIC)})
+				r.Facts = append(r.Facts,
+					[2]string{"pool " + p.Name,
+						fmt.Sprintf("connector %s, %d prefill servers, %s", d.Connector, p.Servers()-p.Decoders(),
+							d.NIC)})
 			}
 		}
 		var text strings.Builder
@@ -148,7 +152,8 @@ func managerRoom(ctx context.Context, st *stack.Stack) (r web.Room, err error) {
 	}
 	there := slices.DeleteFunc(a.Servers, func(x stack.ServerAddress) bool { return x.Absent })
 	for _, x := range there[:min(len(there), 32)] {
-		if err := add(x.Name+": ", "/api/v1/cache/pod/"+url.PathEscape(x.Name), "blocks_cached", "hit_rate"); err != nil {
+		if err := add(x.Name+": ", "/api/v1/cache/pod/"+url.PathEscape(x.Name), "blocks_cached",
+			"hit_rate"); err != nil {
 			r.Facts = append(r.Facts, [2]string{x.Name, "nothing is known of it"})
 		}
 	}
@@ -157,8 +162,10 @@ func managerRoom(ctx context.Context, st *stack.Stack) (r web.Room, err error) {
 
 // counted are Envoy's counters of what goes wrong, and of what it does about it.
 var counted = []struct{ suffix, what string }{
-	{".downstream_rq_2xx", "answers 2xx"}, {".downstream_rq_4xx", "answers 4xx"}, {".downstream_rq_5xx", "answers 5xx"}, {".upstream_rq_retry", "retries"},
-	{".upstream_rq_timeout", "upstream timeouts"}, {".upstream_rq_pending_overflow", "refused by a circuit breaker"}, {".upstream_cx_connect_fail", "connections that failed"},
+	{".downstream_rq_2xx", "answers 2xx"}, {".downstream_rq_4xx", "answers 4xx"}, {".downstream_rq_5xx", "answers 5xx"},
+	{".upstream_rq_retry", "retries"},
+	{".upstream_rq_timeout", "upstream timeouts"}, {".upstream_rq_pending_overflow", "refused by a circuit breaker"},
+	{".upstream_cx_connect_fail", "connections that failed"},
 	{".outlier_detection.ejections_active", "endpoints ejected"}, {".update_rejected", "configuration refused"},
 }
 
@@ -172,7 +179,9 @@ func envoyRoom(ctx context.Context, p *envoy.Process) (r web.Room, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.Facts = [][2]string{{"requests under way", fmt.Sprint(active.Requests)}, {"attempts under way", fmt.Sprint(active.Upstream)}, {"ext_proc streams", fmt.Sprint(active.Streams)}, {"its own pages", "http://" + p.AdminAddr}}
+	r.Facts = [][2]string{{"requests under way", fmt.Sprint(active.Requests)},
+		{"attempts under way", fmt.Sprint(active.Upstream)}, {"ext_proc streams", fmt.Sprint(active.Streams)},
+		{"its own pages", "http://" + p.AdminAddr}}
 	for _, c := range counted {
 		n := uint64(0)
 		for name, v := range stats {

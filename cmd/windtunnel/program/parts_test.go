@@ -35,7 +35,8 @@ dataLayer: {discovery: {pluginRef: file-discovery}}
 			t.Fatal(err)
 		}
 	}
-	const epp = "epp --pool-name p --secure-serving=false --grpc-port 0 --grpc-health-port 0 --metrics-port 0 --config-file "
+	const epp = "epp --pool-name p --secure-serving=false --grpc-port 0 --grpc-health-port 0 --metrics-port 0 " +
+		"--config-file "
 	for _, c := range []struct {
 		code exit.Code
 		line string
@@ -47,7 +48,8 @@ dataLayer: {discovery: {pluginRef: file-discovery}}
 		{exit.Environment, "sidecar --secure-proxy=false --port " + taken, "address already in use"},
 		{exit.Environment, "sidecar --secure-proxy=false --port 0 --metrics-port " + taken, "address already in use"},
 		{exit.Environment, "kv-manager --zmq-bind none --http 127.0.0.1:" + taken, "address already in use"},
-		{exit.Environment, "kv-manager --http 127.0.0.1:0 --zmq-bind tcp://127.0.0.1:" + taken, "address already in use"},
+		{exit.Environment, "kv-manager --http 127.0.0.1:0 --zmq-bind tcp://127.0.0.1:" + taken,
+			"address already in use"},
 
 		{exit.Input, epp + missing, "missing.json"},
 		{exit.Input, epp + good + " --metrics-token-file " + missing, "missing.json"},
@@ -71,8 +73,10 @@ dataLayer: {discovery: {pluginRef: file-discovery}}
 		{exit.Usage, "kv-manager --no-such-flag", "no-such-flag"},
 	} {
 		var out bytes.Buffer
-		if code := run(strings.Fields(c.line), testOutside(&out)); code != int(c.code) || !strings.Contains(out.String(), c.says) {
-			t.Errorf("%s: exit code %d, want %d and %q\n%s", strings.ReplaceAll(c.line, dir, ""), code, c.code, c.says, out.String())
+		if code := run(strings.Fields(c.line), testOutside(&out)); code != int(c.code) ||
+			!strings.Contains(out.String(), c.says) {
+			t.Errorf("%s: exit code %d, want %d and %q\n%s", strings.ReplaceAll(c.line, dir, ""), code, c.code, c.says,
+				out.String())
 		}
 	}
 }

@@ -70,7 +70,8 @@ func (c *podsCmd) Run(o *outside) error {
 		if share, told := e.Custom[datalayer.MetricGPU]; told {
 			gpu = percentOf(share)
 		}
-		row := []string{terminal.Printable(e.Name), terminal.Printable(net.JoinHostPort(e.Address, e.Port)), strconv.FormatInt(e.Waiting, 10), strconv.FormatInt(e.Running, 10), percentOf(e.KV), gpu}
+		row := []string{terminal.Printable(e.Name), terminal.Printable(net.JoinHostPort(e.Address, e.Port)),
+			strconv.FormatInt(e.Waiting, 10), strconv.FormatInt(e.Running, 10), percentOf(e.KV), gpu}
 		if c.Labels {
 			row = append(row, labelsOf(e))
 		}

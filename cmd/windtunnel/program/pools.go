@@ -17,7 +17,8 @@ func reported(s *scenario.Scenario, endpoints func(pool int) []string) []report.
 		}
 		for n, endpoint := range endpoints(i) {
 			name, prefill := p.GroupName(n), p.Servers() > 0 && p.Prefills(n)
-			if k := len(out[i].Groups); k == 0 || out[i].Groups[k-1].Name != name || out[i].Groups[k-1].Prefill != prefill {
+			if k := len(out[i].Groups); k == 0 || out[i].Groups[k-1].Name != name ||
+				out[i].Groups[k-1].Prefill != prefill {
 				out[i].Groups = append(out[i].Groups, report.Group{Name: name, Prefill: prefill})
 				if d := p.DeploymentOf(n); d != nil {
 					out[i].Groups[len(out[i].Groups)-1].Fleet = fleetOf(p, d)
@@ -33,6 +34,7 @@ func reported(s *scenario.Scenario, endpoints func(pool int) []string) []report.
 // fleetOf is what a report tells of servers that are alike.
 func fleetOf(p *scenario.Pool, d *scenario.Deployment) report.Fleet {
 	price, gpus, accelerator := p.Cost(d)
-	return report.Fleet{Deployment: d.Name, Replicas: d.Replicas, Lives: p.Lives(), Scales: d.Autoscaling != nil, GPUs: gpus, Accelerator: accelerator,
+	return report.Fleet{Deployment: d.Name, Replicas: d.Replicas, Lives: p.Lives(), Scales: d.Autoscaling != nil,
+		GPUs: gpus, Accelerator: accelerator,
 		PerGPUHour: price.PerGPUHour, Source: price.Source}
 }

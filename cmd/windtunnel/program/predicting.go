@@ -18,13 +18,15 @@ import (
 // fitter fits the trees of a scenario's latency predictors; nil where there is
 // nothing to learn. Without the library it says so, and virtual time goes on as a
 // live run does: without predictions. stop ends its process.
-func fitter(ctx context.Context, o *outside, s *scenario.Scenario) (fit func(context.Context, core.Fit) core.Fitted, stop func()) {
+func fitter(ctx context.Context, o *outside, s *scenario.Scenario) (fit func(context.Context, core.Fit) core.Fitted,
+	stop func()) {
 	if !slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return p.Predictor.Train }) {
 		return nil, func() {}
 	}
 	t, err := parts.Trainer(ctx, o)
 	if err != nil {
-		fmt.Fprintf(o.Stderr, "windtunnel: %v\nwindtunnel: it goes on without a latency predictor, and the picker without predictions\n", err)
+		fmt.Fprintf(o.Stderr, "windtunnel: %v\nwindtunnel: it goes on without a latency predictor, and the picker "+
+			"without predictions\n", err)
 		return nil, func() {}
 	}
 	return func(ctx context.Context, f core.Fit) core.Fitted {
@@ -63,7 +65,9 @@ func fitVirtually(ctx context.Context, fit func(context.Context, core.Fit) core.
 // saveModel writes models to a file.
 func saveModel(path string, m *core.Models) error {
 	if m == nil || !m.Ready(core.TTFT) || !m.Ready(core.TPOT) {
-		return exit.With(exit.Input, errors.New("--save-model: nothing was learned: the scenario has no predictor with train: true, or it saw too few requests"))
+		return exit.With(exit.Input,
+			errors.New("--save-model: nothing was learned: the scenario has no predictor with train: true, or it saw "+
+				"too few requests"))
 	}
 	text, err := m.Save()
 	if err == nil {

@@ -132,7 +132,8 @@ func (c *previewCmd) now(state *preview.State, r *preview.Request) (columns []pr
 // then is what the recorded configuration, and others, would have done at a time
 // of a recording.
 func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Column, err error) {
-	p := &inputlog.Player{Registry: plugins.Builtin(), Pool: c.Pool, Options: func(x *picker.Options) { x.Detail = true }}
+	p := &inputlog.Player{Registry: plugins.Builtin(), Pool: c.Pool,
+		Options: func(x *picker.Options) { x.Detail = true }}
 	at := machine.Time(0)
 	if c.At != nil {
 		at = machine.FromDuration(*c.At)
@@ -149,11 +150,14 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 		return nil, inputError(err)
 	}
 	if pools := p.Pools(); len(pools) > 1 && c.Pool == "" {
-		return nil, exit.With(exit.Usage, fmt.Errorf("the recording has the pools %s; expected --pool with one of them", strings.Join(pools, ", ")))
+		return nil, exit.With(exit.Usage,
+			fmt.Errorf("the recording has the pools %s; expected --pool with one of them", strings.Join(pools, ", ")))
 	}
 	pick := func(name string, m *epp.Machine, notes []string) error {
 		if m == nil {
-			return exit.With(exit.Input, fmt.Errorf("%s: at that time lines are missing, or nothing was recorded yet%s", c.From[len(c.From)-1], c.ofPool()))
+			return exit.With(exit.Input,
+				fmt.Errorf("%s: at that time lines are missing, or nothing was recorded yet%s", c.From[len(c.From)-1],
+					c.ofPool()))
 		}
 		e, err := explain(m.Picker(), m.Now(), r)
 		if err != nil {
@@ -241,7 +245,8 @@ func explain(p *picker.Picker, now machine.Time, r *preview.Request) (*picker.Ex
 	var refused *apierror.Error
 	switch {
 	case errors.As(err, &refused):
-		return &picker.Explanation{Request: "preview", Path: r.Path, Error: refused.Error(), Status: refused.Status}, nil
+		return &picker.Explanation{Request: "preview", Path: r.Path, Error: refused.Error(), Status: refused.Status},
+			nil
 	case err != nil:
 		return nil, err
 	}

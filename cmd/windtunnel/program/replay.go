@@ -55,24 +55,33 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	switch {
 	case c.Onward != (c.Scenario != ""):
-		return exit.With(exit.Usage, errors.New("--onward and --scenario go together: the one sends the recorded requests, the other says what the model servers are like"))
+		return exit.With(exit.Usage,
+			errors.New("--onward and --scenario go together: the one sends the recorded requests, the other says "+
+				"what the model servers are like"))
 	case (c.Core || c.Config != "") && !c.Onward && (c.Output != "text" && c.Output != "json" || c.JUnit != ""):
-		return exit.With(exit.Usage, errors.New("decisions are shown as text or json, and have no verdict on requests; csv, parquet, the reports of other tools and --junit are for a replay, or for --onward"))
+		return exit.With(exit.Usage,
+			errors.New("decisions are shown as text or json, and have no verdict on requests; csv, parquet, the "+
+				"reports of other tools and --junit are for a replay, or for --onward"))
 	case c.Core && c.Onward:
-		return exit.With(exit.Usage, errors.New("--through-core plays what was recorded, and --onward what might come of it; give one of them"))
+		return exit.With(exit.Usage,
+			errors.New("--through-core plays what was recorded, and --onward what might come of it; give one of them"))
 	case c.Onward:
 		return c.onward(o)
 	case c.Core && c.Config != "":
-		return exit.With(exit.Usage, errors.New("--through-core plays the recorded configuration, and --config asks another one; give one of them"))
+		return exit.With(exit.Usage,
+			errors.New("--through-core plays the recorded configuration, and --config asks another one; give one of "+
+				"them"))
 	case c.Core:
 		return c.throughCore(o)
 	case c.Config != "":
 		return c.otherConfig(o)
 	case len(c.Files) > 1:
-		return exit.With(exit.Usage, fmt.Errorf("found %d recordings; expected one, several only with --through-core or --config", len(c.Files)))
+		return exit.With(exit.Usage,
+			fmt.Errorf("found %d recordings; expected one, several only with --through-core or --config", len(c.Files)))
 	}
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
-		return exit.With(exit.Usage, fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	c.set(&options)
@@ -126,7 +135,8 @@ func (c *replayCmd) Run(o *outside) error {
 	case errors.Is(err, context.Canceled):
 		return exit.Told(exit.Interrupted, err)
 	case err == nil && told == nil:
-		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n", c.Files[0])
+		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n",
+			c.Files[0])
 	}
 	if page != nil && c.Files[0] != "-" {
 		page.end()
@@ -138,7 +148,8 @@ func (c *replayCmd) Run(o *outside) error {
 
 // count reads the recording once to choose how much of each request to show.
 func (c *replayCmd) count(options *report.Options) error {
-	if info, err := os.Stat(c.Files[0]); c.Files[0] == "-" || err == nil && !info.Mode().IsRegular() { // it can be read once only
+	// it can be read once only
+	if info, err := os.Stat(c.Files[0]); c.Files[0] == "-" || err == nil && !info.Mode().IsRegular() {
 		options.Detail = report.Steps
 		return nil
 	}

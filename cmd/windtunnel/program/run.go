@@ -92,11 +92,14 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	for _, in := range c.inputs(s) {
 		if c.Addresses != "" && files.Same(in, c.Addresses) {
-			return exit.With(exit.Usage, fmt.Errorf("--addresses-file %s: this is %s, which the run reads; choose another file", c.Addresses, in))
+			return exit.With(exit.Usage,
+				fmt.Errorf("--addresses-file %s: this is %s, which the run reads; choose another file", c.Addresses,
+					in))
 		}
 	}
 	if c.TraceParent && c.Untraced {
-		return exit.With(exit.Usage, errors.New("--traceparent and --otlp-untraced-client exclude each other: give one of them"))
+		return exit.With(exit.Usage,
+			errors.New("--traceparent and --otlp-untraced-client exclude each other: give one of them"))
 	}
 	elsewhere, err := c.elsewhere(o)
 	if err != nil {
@@ -106,7 +109,9 @@ func (c *runCmd) Run(o *outside) error {
 		// A server that awaits the whole body would wait for ever, and the EPP
 		// for its first token.
 		s.Pools[0].Flow = scenario.Plain
-		fmt.Fprintln(c.notes(o), "requests are sent whole (flow: plain), not held: most model servers wait for the end of a request before they answer")
+		fmt.Fprintln(c.notes(o),
+			"requests are sent whole (flow: plain), not held: most model servers wait for the end of a request "+
+				"before they answer")
 	}
 	ctx, stop := o.Context()
 	defer stop()
@@ -142,19 +147,26 @@ func (c *runCmd) Run(o *outside) error {
 	case c.TraceParent && ofClient == nil:
 		ofClient = &tracing.IDs{Salt: uint64(origin.UnixNano()), Share: 1} //nolint:gosec // any number keeps runs apart
 	}
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Trace: ids, ClientTrace: ofClient, Gaps: tokenGaps, Fit: fit, Origin: origin, Keep: c.Keep, Stay: c.UI, Ports: stack.Ports{Gateway: port(c.Port), ExtProc: port(c.GRPCPort), Health: port(c.HealthPort), Metrics: port(c.MetricsPort), Admin: port(c.AdminPort)}, EPP: elsewhere, Tell: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) }, EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o), Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
-		Scraped: func(took time.Duration) {
-			if session := readers.Load(); session != nil {
-				session.Scraped(took)
-			}
-		},
-		Recorder: flow.Func(func(e flow.Event) {
-			// With --keep somebody may send requests to the well-known port
-			// while the stack still starts.
-			if session := readers.Load(); session != nil {
-				session.Record(e)
-			}
-		})})
+	st, err := stack.Start(ctx,
+		stack.Options{Scenario: s, Trace: ids, ClientTrace: ofClient, Gaps: tokenGaps, Fit: fit, Origin: origin,
+			Keep: c.Keep, Stay: c.UI,
+			Ports: stack.Ports{Gateway: port(c.Port), ExtProc: port(c.GRPCPort), Health: port(c.HealthPort),
+				Metrics: port(c.MetricsPort), Admin: port(c.AdminPort)}, EPP: elsewhere,
+			Tell:      func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
+			EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o),
+			Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
+			Scraped: func(took time.Duration) {
+				if session := readers.Load(); session != nil {
+					session.Scraped(took)
+				}
+			},
+			Recorder: flow.Func(func(e flow.Event) {
+				// With --keep somebody may send requests to the well-known port
+				// while the stack still starts.
+				if session := readers.Load(); session != nil {
+					session.Record(e)
+				}
+			})})
 	if err != nil {
 		return startError(ctx, err)
 	}
@@ -181,7 +193,8 @@ func (c *runCmd) Run(o *outside) error {
 	if stay && ctx.Err() == nil {
 		session.Indexed(st.CheckKV(ctx))
 		session.Served(st.Loads())
-		if err := session.Loaded(func(sum report.Summary) bool { return sum.Hops[flow.Envoy][flow.Logged] >= sum.Requests }); err != nil {
+		if err := session.Loaded(
+			func(sum report.Summary) bool { return sum.Hops[flow.Envoy][flow.Logged] >= sum.Requests }); err != nil {
 			return errors.Join(err, stopStack(st))
 		}
 		fmt.Fprint(c.notes(o), c.kept(st, s))
@@ -232,7 +245,8 @@ func port(asked *int) int {
 func reloaded(o *outside) func(file string, err error) {
 	return func(file string, err error) {
 		if err != nil {
-			fmt.Fprintf(o.Stderr, "windtunnel: %s was changed and is not used; the old picker configuration stays: %v\n", file, err)
+			fmt.Fprintf(o.Stderr, "windtunnel: %s was changed and is not used; the old picker configuration stays: "+
+				"%v\n", file, err)
 			return
 		}
 		fmt.Fprintf(o.Stderr, "windtunnel: the picker configuration in %s was changed and is in force\n", file)
@@ -248,7 +262,9 @@ func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
 	}
 	if c.EPP == "" && c.Command == "" {
 		if c.Discovery != "" {
-			return x, exit.With(exit.Usage, errors.New("--endpoints-file is for an endpoint picker of somebody else's; expected --epp or --epp-command beside it"))
+			return x, exit.With(exit.Usage,
+				errors.New("--endpoints-file is for an endpoint picker of somebody else's; expected --epp or "+
+					"--epp-command beside it"))
 		}
 		return x, nil
 	}
@@ -279,15 +295,21 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 	case ctx.Err() != nil:
 		return exit.Told(exit.Interrupted, ctx.Err())
 	case err != nil:
-		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q does not say which models it serves: %w", server, err), "start it first, or say which one to ask for: --model NAME")
+		return exit.Hint(exit.Environment,
+			fmt.Errorf("endpoint %q does not say which models it serves: %w", server, err),
+			"start it first, or say which one to ask for: --model NAME")
 	case len(models) == 0:
-		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q serves no model", server), "--model NAME asks for one nevertheless")
+		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q serves no model", server),
+			"--model NAME asks for one nevertheless")
 	case slices.Contains(models, p.Model):
 	case c.File != "":
-		return exit.Hint(exit.Input, fmt.Errorf("endpoint %q serves %s, and not the scenario's model %s", server, strings.Join(models, ", "), p.Model), "--model "+models[0]+" asks for what there is")
+		return exit.Hint(exit.Input,
+			fmt.Errorf("endpoint %q serves %s, and not the scenario's model %s", server, strings.Join(models, ", "),
+				p.Model), "--model "+models[0]+" asks for what there is")
 	default:
 		p.Model = models[0]
-		fmt.Fprintf(c.notes(o), "asking for model %s, which %s serves (--model NAME asks for another)\n", p.Model, server)
+		fmt.Fprintf(c.notes(o), "asking for model %s, which %s serves (--model NAME asks for another)\n", p.Model,
+			server)
 	}
 	return nil
 }
@@ -336,7 +358,8 @@ func startError(ctx context.Context, err error) error {
 	}
 	var absent *stack.AbsentError
 	if errors.As(err, &absent) {
-		return exit.Hint(exit.Environment, err, "start it without TLS, with the endpoints file above as its file-discovery's path; --epp-wait waits longer")
+		return exit.Hint(exit.Environment, err,
+			"start it without TLS, with the endpoints file above as its file-discovery's path; --epp-wait waits longer")
 	}
 	var name *net.DNSError
 	if errors.As(err, &name) || errors.As(err, &file) {
@@ -424,7 +447,9 @@ func servers(endpoints []string) string {
 
 // kept tells how to send a request by hand, and what to ask then.
 func (c *runCmd) kept(st *stack.Stack, s *scenario.Scenario) string {
-	text := fmt.Sprintf("\nStill up; Ctrl-C ends it. Try:\n  curl -N http://%s/v1/chat/completions -H 'content-type: application/json' -d '{\"model\":%q,\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Why is the sky blue?\"}]}'\n",
+	text := fmt.Sprintf("\nStill up; Ctrl-C ends it. Try:\n  curl -N http://%s/v1/chat/completions -H 'content-type: "+
+		"application/json' -d '{\"model\":%q,\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Why is "+
+		"the sky blue?\"}]}'\n",
 		st.Gateway.Addr, s.Pools[0].Model)
 	if list := st.Pools[0].Pickers; len(list) > 0 {
 		text += fmt.Sprintf("  windtunnel explain 1 --from %s\n", list[0].MetricsAddr())

@@ -27,8 +27,10 @@ func TestSameSeedSameBytes(t *testing.T) {
 				if got := printed(t, append(command, more...)...); got != want {
 					t.Errorf("with %v the requests are others:\n%.600s\nand without\n%.600s", more, got, want)
 				}
-				if got := printed(t, append(append(command[:4:4], "--output", "json", "--view", "progress"), more...)...); got != summary {
-					t.Errorf("with %v the record or summary is another: %d bytes, and %d without", more, len(got), len(summary))
+				if got := printed(t, append(append(command[:4:4], "--output", "json", "--view", "progress"),
+					more...)...); got != summary {
+					t.Errorf("with %v the record or summary is another: %d bytes, and %d without", more, len(got),
+						len(summary))
 				}
 			}
 			// Fewer endpoints of each decision are told in the record, and nothing else is another.

@@ -48,11 +48,13 @@ status: {podIP: 127.0.0.1, conditions: [{type: Ready, status: "True"}]}
 	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal = &bytes.Buffer{}, write, false
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, interrupt }
-	environment := map[string]string{"INFERENCE_POOL_NAMESPACE": "llm-d", "INFERENCE_POOL_NAME": "llama-pool", "WINDTUNNEL_OBJECTS": objects}
+	environment := map[string]string{"INFERENCE_POOL_NAMESPACE": "llm-d", "INFERENCE_POOL_NAME": "llama-pool",
+		"WINDTUNNEL_OBJECTS": objects}
 	o.Env = func(name string) (string, bool) { v, ok := environment[name]; return v, ok }
 	code := make(chan int, 1)
 	go func() {
-		code <- run([]string{"sidecar", "-port=0", "-vllm-port=" + u.Port(), "-connector=tcp", "-enable-ssrf-protection=true", "-secure-proxy=false", "-v=1"}, o)
+		code <- run([]string{"sidecar", "-port=0", "-vllm-port=" + u.Port(), "-connector=tcp",
+			"-enable-ssrf-protection=true", "-secure-proxy=false", "-v=1"}, o)
 		write.Close()
 	}()
 	lines := bufio.NewScanner(read)

@@ -56,7 +56,8 @@ func (c *simCmd) Run(o *outside) error {
 		s.Hops = scenario.Hops{}
 	}
 	options := c.options(o, s, nil)
-	page, err := c.pageFlags.start(&options, web.Meta{Mode: "sim", BBR: len(s.Pools) > 1, Pools: pagePools(s, virtually(s))})
+	page, err := c.pageFlags.start(&options,
+		web.Meta{Mode: "sim", BBR: len(s.Pools) > 1, Pools: pagePools(s, virtually(s))})
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,8 @@ func virtually(s *scenario.Scenario) func(pool int) []string {
 
 // sim plays a scenario in virtual time, in this way, and writes what its latency
 // predictor learned to a file, if there is one. A page stays until somebody ends it.
-func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.Options, model string, page *shownPage) error {
+func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.Options, model string,
+	page *shownPage) error {
 	gc.Play()
 	defer gc.Serve()
 	session, err := report.Start(options)

@@ -61,7 +61,8 @@ func (c *stepTimesCmd) Run(o *outside) error {
 		fmt.Fprintf(&b, "%s on %s, TP %d (%s): %d points\n", x.Model, x.System, x.TP, x.Backend, x.Points)
 		fmt.Fprintf(&b, "  %-15s  %s\n", "off its points", offWords(x.Given))
 		if x.Peak > 0 {
-			fmt.Fprintf(&b, "  %-15s  %.2f times the least that the hardware can take, %s\n", "nearest to peak", x.Peak, x.Nearest)
+			fmt.Fprintf(&b, "  %-15s  %.2f times the least that the hardware can take, %s\n", "nearest to peak", x.Peak,
+				x.Nearest)
 		}
 		for _, s := range x.Others {
 			fmt.Fprintf(&b, "  %-15s  TTFT %+.0f%%, %s\n", s.Source, 100*s.TTFT.Moves, offWords(s.TTFT))

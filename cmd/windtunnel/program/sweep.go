@@ -69,7 +69,9 @@ func (c *sweepCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, fmt.Errorf("--slo: %w", err))
 	}
 	if c.Replications < 1 || c.Replications > maxReplications {
-		return exit.With(exit.Usage, fmt.Errorf("--replications: found %d; expected a whole number, from 1 to %d", c.Replications, maxReplications))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--replications: found %d; expected a whole number, from 1 to %d", c.Replications,
+				maxReplications))
 	}
 	if _, err := c.shown(false); err != nil {
 		return err
@@ -151,7 +153,8 @@ func (c *sweepCmd) write(o *outside, paths []string, points []*point, shown []re
 func (c *sweepCmd) shown(judges bool) ([]report.Measure, error) {
 	names := c.Measure
 	if len(names) == 0 {
-		names = []string{"requests/s", "output tokens/s", "ttft p50", "ttft p99", "tpot mean", "e2e p50", "e2e p99", "hit rate"}
+		names = []string{"requests/s", "output tokens/s", "ttft p50", "ttft p99", "tpot mean", "e2e p50", "e2e p99",
+			"hit rate"}
 		if judges {
 			names = append(names, "goodput", "attainment")
 		}
@@ -160,7 +163,8 @@ func (c *sweepCmd) shown(judges bool) ([]report.Measure, error) {
 	for _, name := range names {
 		m, ok := report.MeasureNamed(name)
 		if !ok {
-			return nil, exit.With(exit.Usage, fmt.Errorf("--measure: found %q; expected one of %s", name, measureNames()))
+			return nil, exit.With(exit.Usage,
+				fmt.Errorf("--measure: found %q; expected one of %s", name, measureNames()))
 		}
 		out = append(out, m)
 	}
@@ -184,12 +188,14 @@ func (c *sweepCmd) combinations() (paths []string, out [][]scenario.Setting, err
 			return nil, nil, exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
 		}
 		if slices.Contains(paths, s.Path) {
-			return nil, nil, exit.With(exit.Usage, fmt.Errorf("--set: %s is given twice; give all its values at once, such as %s=1,2,3", s.Path, s.Path))
+			return nil, nil, exit.With(exit.Usage,
+				fmt.Errorf("--set: %s is given twice; give all its values at once, such as %s=1,2,3", s.Path, s.Path))
 		}
 		paths = append(paths, s.Path)
 		values := splitValues(s.Value)
 		if len(out)*len(values) > maxPoints {
-			return nil, nil, exit.With(exit.Usage, fmt.Errorf("--set: found more than %d combinations; expected at most as many", maxPoints))
+			return nil, nil, exit.With(exit.Usage,
+				fmt.Errorf("--set: found more than %d combinations; expected at most as many", maxPoints))
 		}
 		var next [][]scenario.Setting
 		for _, before := range out {
@@ -312,7 +318,8 @@ func openResults(path string, inputs []string) (*results, error) {
 	}
 	for _, in := range inputs {
 		if files.Same(in, path) {
-			return nil, exit.With(exit.Usage, fmt.Errorf("--results %s: this is a file that the sweep reads; choose another", path))
+			return nil, exit.With(exit.Usage,
+				fmt.Errorf("--results %s: this is a file that the sweep reads; choose another", path))
 		}
 	}
 	data, err := files.Read(path, maxResults)
@@ -326,12 +333,16 @@ func openResults(path string, inputs []string) (*results, error) {
 			break
 		}
 		if err := json.Unmarshal(line, &p); err != nil || p.Key == "" {
-			return nil, exit.With(exit.Input, fmt.Errorf("--results %s:%d: this is no point of a sweep; expected what windtunnel sweep --results wrote, or a new file", path, i+1))
+			return nil, exit.With(exit.Input,
+				fmt.Errorf("--results %s:%d: this is no point of a sweep; expected what windtunnel sweep --results "+
+					"wrote, or a new file", path, i+1))
 		}
 		x.had[p.Key] = &p
 	}
 	if whole == 0 && len(data) > 0 && data[0] != '{' {
-		return nil, exit.With(exit.Input, fmt.Errorf("--results %s:1: this is no point of a sweep; expected what windtunnel sweep --results wrote, or a new file", path))
+		return nil, exit.With(exit.Input,
+			fmt.Errorf("--results %s:1: this is no point of a sweep; expected what windtunnel sweep --results wrote, "+
+				"or a new file", path))
 	}
 	if x.f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err == nil {
 		if err = x.f.Truncate(int64(whole)); err == nil {
@@ -394,7 +405,8 @@ func (c *sweepCmd) writePoints(to io.Writer, paths []string, points []*point, sh
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	why := "the run is too short for it, or not steady (--output csv or json say which); --replications 10 plays several"
+	why := "the run is too short for it, or not steady (--output csv or json say which); --replications 10 plays " +
+		"several"
 	if c.Replications > 1 {
 		why = "the runs are too short for it (--output csv or json say how many requests each needs)"
 	}
@@ -418,7 +430,8 @@ func (p *point) text(m report.Measure, unsure *bool) string {
 
 func writeCSV(to io.Writer, paths []string, points []*point) error {
 	w := csv.NewWriter(to)
-	head := append(slices.Clone(paths), "requests", "failed", "steady", "warm_up_seconds", "measure", "unit", "value", "low", "high", "why")
+	head := append(slices.Clone(paths), "requests", "failed", "steady", "warm_up_seconds", "measure", "unit", "value",
+		"low", "high", "why")
 	lines := [][]string{head}
 	number := func(v *float64) string {
 		if v == nil {
@@ -432,7 +445,8 @@ func writeCSV(to io.Writer, paths []string, points []*point) error {
 			for _, path := range paths {
 				line = append(line, p.Set[path])
 			}
-			lines = append(lines, append(line, strconv.Itoa(p.Requests), strconv.Itoa(p.Failed), strconv.FormatBool(p.Steady), number(&p.WarmUp),
+			lines = append(lines, append(line, strconv.Itoa(p.Requests), strconv.Itoa(p.Failed),
+				strconv.FormatBool(p.Steady), number(&p.WarmUp),
 				v.Measure, string(v.Unit), number(&v.Value), number(v.Low), number(v.High), v.Why))
 		}
 	}

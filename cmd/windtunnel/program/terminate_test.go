@@ -24,11 +24,13 @@ import (
 func TestModelServerEndsWhileItIsBusy(t *testing.T) {
 	t.Parallel()
 	template := filepath.Join(t.TempDir(), "bomb.jinja")
-	if err := os.WriteFile(template, []byte("{% set x = 'a' * 2000000 %}{% for i in range(99999) %}{% for j in range(50) %}"+
-		"{% if x ~ x %}{% endif %}{% endfor %}{% endfor %}"), 0o600); err != nil {
+	if err := os.WriteFile(template,
+		[]byte("{% set x = 'a' * 2000000 %}{% for i in range(99999) %}{% for j in range(50) %}"+
+			"{% if x ~ x %}{% endif %}{% endfor %}{% endfor %}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := exec.Command("windtunnel", "modelserver", "--", "vllm", "serve", "m", "--host", "127.0.0.1", "--port", "0",
+	server := exec.Command("windtunnel", "modelserver", "--", "vllm", "serve", "m", "--host", "127.0.0.1", "--port",
+		"0",
 		"--chat-template", template)
 	var stderr bytes.Buffer
 	server.Stderr = &stderr

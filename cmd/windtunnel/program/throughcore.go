@@ -30,9 +30,11 @@ func (c *replayCmd) throughCore(o *outside) error {
 		}
 	} else {
 		n := p.Counts
-		fmt.Fprintf(o.Stdout, "%d inputs of %d requests were played in %.2f s; %d effects were compared, %d of them decisions\n", n.Inputs, n.Requests, time.Since(began).Seconds(), n.Effects, n.Decisions)
+		fmt.Fprintf(o.Stdout, "%d inputs of %d requests were played in %.2f s; %d effects were compared, %d of them "+
+			"decisions\n", n.Inputs, n.Requests, time.Since(began).Seconds(), n.Effects, n.Decisions)
 		if n.Gaps > 0 {
-			fmt.Fprintf(o.Stdout, "%d gaps: %d lines were never written, and %d could not be played\n", n.Gaps, n.Lost, n.Skipped)
+			fmt.Fprintf(o.Stdout, "%d gaps: %d lines were never written, and %d could not be played\n", n.Gaps, n.Lost,
+				n.Skipped)
 		}
 		if p.First == nil {
 			fmt.Fprintln(o.Stdout, "no differences")
@@ -42,7 +44,8 @@ func (c *replayCmd) throughCore(o *outside) error {
 	}
 	switch {
 	case p.First != nil:
-		return exit.With(exit.Failed, fmt.Errorf("%d of %d inputs had other effects than were recorded", p.Different, p.Inputs))
+		return exit.With(exit.Failed,
+			fmt.Errorf("%d of %d inputs had other effects than were recorded", p.Different, p.Inputs))
 	case p.Effects == 0:
 		return exit.With(exit.Input, fmt.Errorf("%s has nothing that could be played", c.Files[0]))
 	}

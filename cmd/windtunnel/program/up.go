@@ -106,7 +106,8 @@ func (c *upCmd) Run(o *outside) (err error) {
 	}
 	defer sender.End(o)
 	options.Recorder, options.Trace = sender.Recorder(), sender.Trace()
-	shown := report.Options{Out: io.Discard, Detail: report.Progress, Clock: runClock(options.Origin), Version: version.Text()}
+	shown := report.Options{Out: io.Discard, Detail: report.Progress, Clock: runClock(options.Origin),
+		Version: version.Text()}
 	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", Envoy: true})
 	if err != nil {
 		return err
@@ -222,7 +223,8 @@ func plan(w io.Writer, s *gateway.Set) error {
 	for _, g := range p.Gateways {
 		fmt.Fprintf(w, "Gateway %s/%s\n", g.Namespace, g.Name)
 		if r := g.Router; r != nil {
-			fmt.Fprintf(w, "  body-based router %s/%s sees every request first\n", r.Workload.Namespace, r.Workload.Name)
+			fmt.Fprintf(w, "  body-based router %s/%s sees every request first\n", r.Workload.Namespace,
+				r.Workload.Name)
 		}
 		for _, t := range g.Tables() {
 			fmt.Fprintf(w, "  %s\n", t.Name)

@@ -100,7 +100,8 @@ func bringUp(t *testing.T, args ...string) *running {
 	t.Cleanup(stop)
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
 	go func() { u.code <- run(append([]string{"up", "--output", "json"}, args...), o) }()
-	u.await("the addresses", func() bool { return json.NewDecoder(bytes.NewBufferString(u.out.String())).Decode(&u.at) == nil })
+	u.await("the addresses",
+		func() bool { return json.NewDecoder(bytes.NewBufferString(u.out.String())).Decode(&u.at) == nil })
 	return u
 }
 
@@ -150,15 +151,18 @@ func document003(t *testing.T, network int, decode, prefill string, args ...stri
 	spans := &spanSink{}
 	collector := httptest.NewServer(spans)
 	defer collector.Close()
-	u := bringUp(t, append(args, "--otlp", collector.URL, "--listen", fmt.Sprintf("127.%d.%d.%d", network, os.Getpid()%250, os.Getpid()/250%250+1))...)
-	const body = `{"model":"meta-llama/Llama-2-70b-hf","max_tokens":4,"messages":[{"role":"user","content":"%d: why do wind tunnels matter for aviation, in a few words, please?"}]}`
+	u := bringUp(t, append(args, "--otlp", collector.URL, "--listen",
+		fmt.Sprintf("127.%d.%d.%d", network, os.Getpid()%250, os.Getpid()/250%250+1))...)
+	const body = `{"model":"meta-llama/Llama-2-70b-hf","max_tokens":4,"messages":[{"role":"user","content":"%d: why ` +
+		`do wind tunnels matter for aviation, in a few words, please?"}]}`
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	asked := 0
 	ask := func(url, host string) *http.Response {
 		t.Helper()
 		asked++ // another prompt each time: none is cached
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(fmt.Sprintf(body, asked)))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions",
+			strings.NewReader(fmt.Sprintf(body, asked)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +191,8 @@ func document003(t *testing.T, network int, decode, prefill string, args ...stri
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s\n%s", l.URL, resp.Status, u.told.String())
 		}
-		for name, want := range map[string]string{"X-Decode-Pod": decode, "X-Prefill-Pod": prefill, "X-Selected-Pod": decode, "X-Response-Time-Ms": "", "X-Kv-Transfer-Time-Ms": "", "X-Request-Id": ""} {
+		for name, want := range map[string]string{"X-Decode-Pod": decode, "X-Prefill-Pod": prefill,
+			"X-Selected-Pod": decode, "X-Response-Time-Ms": "", "X-Kv-Transfer-Time-Ms": "", "X-Request-Id": ""} {
 			if got := resp.Header.Get(name); got == "" || !strings.HasPrefix(got, want) || strings.Contains(got, "%") {
 				t.Errorf("%s: %s is %q; expected %s…", l.URL, name, got, want)
 			}
@@ -220,7 +225,8 @@ func document003(t *testing.T, network int, decode, prefill string, args ...stri
 		t.Error("sidecars say that no byte of a KV cache was transferred")
 	}
 	u.end()
-	for _, want := range []string{"llm_d.pd_proxy.POST /v1/chat/completions < gateway.request", "llm_request < HTTP POST", "pick_endpoints < run_scheduler_profile"} {
+	for _, want := range []string{"llm_d.pd_proxy.POST /v1/chat/completions < gateway.request",
+		"llm_request < HTTP POST", "pick_endpoints < run_scheduler_profile"} {
 		if !spans.hang(want) {
 			t.Errorf("no %s among the spans of %v", want, spans.spans)
 		}
@@ -259,7 +265,8 @@ func (s *spanSink) hang(want string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.spans {
-		if p := s.spans[string(x.ParentSpanId)]; p != nil && x.Name+" < "+p.Name == want && string(p.TraceId) == string(x.TraceId) {
+		if p := s.spans[string(x.ParentSpanId)]; p != nil && x.Name+" < "+p.Name == want &&
+			string(p.TraceId) == string(x.TraceId) {
 			return true
 		}
 	}

@@ -42,9 +42,11 @@ Examples:
 func (c *validateCmd) Run(o *outside) error {
 	switch {
 	case c.File == "-":
-		return exit.With(exit.Usage, errors.New("a scenario on standard input can be read once, and is played twice; expected a file"))
+		return exit.With(exit.Usage,
+			errors.New("a scenario on standard input can be read once, and is played twice; expected a file"))
 	case !(c.Tolerance > 0 && c.Tolerance <= 1000):
-		return exit.With(exit.Usage, fmt.Errorf("--tolerance: found %v; expected percent, above 0 and at most 1000", c.Tolerance))
+		return exit.With(exit.Usage,
+			fmt.Errorf("--tolerance: found %v; expected percent, above 0 and at most 1000", c.Tolerance))
 	}
 	v, err := readVariant(o, c.File, &c.changeFlags)
 	if err != nil {
@@ -73,7 +75,8 @@ func (c *validateCmd) Run(o *outside) error {
 	var sums [2]report.Summary
 	tally := report.NewTally()
 	to := both[0].Watch(tally)
-	if _, err := recording.ReadFile[report.Summary](path, func(e flow.Event) error { to.Record(e); return nil }); err != nil {
+	if _, err := recording.ReadFile[report.Summary](path,
+		func(e flow.Event) error { to.Record(e); return nil }); err != nil {
 		return inputError(err)
 	}
 	sums[0] = tally.Summary()
@@ -108,7 +111,9 @@ func (c *validateCmd) Run(o *outside) error {
 
 // live plays the scenario in wall time, into a recording.
 func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
-	live := runCmd{loadFlags: flags, Set: c.Set, outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: path}, EnvoyPath: c.EnvoyPath, Wait: time.Minute}
+	live := runCmd{loadFlags: flags, Set: c.Set,
+		outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: path},
+		EnvoyPath:   c.EnvoyPath, Wait: time.Minute}
 	fmt.Fprintln(o.Stderr, "playing in wall time, which takes as long as the scenario does")
 	quiet := *o
 	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
@@ -134,7 +139,8 @@ func (c *validateCmd) measured(o *outside, v variant, path string) (*hops.Times,
 	case err != nil:
 		return nil, inputError(err)
 	case told == nil || told.HopTimes == nil:
-		return nil, exit.With(exit.Environment, errors.New("the first live run measured no hops; expected requests that complete"))
+		return nil, exit.With(exit.Environment,
+			errors.New("the first live run measured no hops; expected requests that complete"))
 	}
 	return told.HopTimes, nil
 }
@@ -144,7 +150,8 @@ func hopsFrom(s *scenario.Scenario, measured *hops.Times) error {
 	for _, f := range []struct {
 		text string
 		to   *dist.Dist
-	}{{measured.Network, &s.Hops.Network}, {measured.Envoy, &s.Hops.Envoy}, {measured.ExtProc, &s.Hops.ExtProc}, {measured.Sidecar, &s.Hops.Sidecar}, {measured.Scrape, &s.Hops.Scrape}} {
+	}{{measured.Network, &s.Hops.Network}, {measured.Envoy, &s.Hops.Envoy}, {measured.ExtProc, &s.Hops.ExtProc},
+		{measured.Sidecar, &s.Hops.Sidecar}, {measured.Scrape, &s.Hops.Scrape}} {
 		if f.text == "" {
 			continue
 		}

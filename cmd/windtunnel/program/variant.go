@@ -123,10 +123,13 @@ func playOnce(ctx context.Context, s *scenario.Scenario, ended func(*report.Ende
 
 // playTo plays a scenario in virtual time for a reader of its events, and has a tally told
 // of the rest. used, if not nil, is told what was in use besides the model servers.
-func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally, used func([]constraint.Use)) error {
+func playTo(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally,
+	used func([]constraint.Use)) error {
 	fit, end := fitter(ctx, playedBy(ctx), s)
 	defer end()
-	_, err := virtual.Play(s, to, virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Used: used, Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit)})
+	_, err := virtual.Play(s, to,
+		virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Used: used,
+			Progress: func(int) bool { return ctx.Err() == nil }, Fit: fitVirtually(ctx, fit)})
 	if ctx.Err() != nil {
 		return exit.Told(exit.Interrupted, ctx.Err())
 	}
@@ -186,7 +189,8 @@ func recorded(file string) (*result, error) {
 	case err != nil:
 		return nil, inputError(err)
 	case t.Summary().Requests == 0:
-		return nil, exit.With(exit.Input, fmt.Errorf("%s has no request; expected a recording that windtunnel run or sim wrote with --record", file))
+		return nil, exit.With(exit.Input,
+			fmt.Errorf("%s has no request; expected a recording that windtunnel run or sim wrote with --record", file))
 	}
 	x := &result{sample: t.Sample(), summary: t.Summary()}
 	if told != nil {

@@ -17,6 +17,7 @@ func (c *versionCmd) Run(o *outside) error {
 			"windtunnel": version.Text(), "platform": runtime.GOOS + "/" + runtime.GOARCH, "go": runtime.Version(),
 		})
 	}
-	_, err := fmt.Fprintf(o.Stdout, "windtunnel %s %s/%s %s\n", version.Text(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+	_, err := fmt.Fprintf(o.Stdout, "windtunnel %s %s/%s %s\n", version.Text(), runtime.GOOS, runtime.GOARCH,
+		runtime.Version())
 	return err
 }

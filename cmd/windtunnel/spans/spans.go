@@ -106,16 +106,20 @@ func (f *To) Begin(o *console.Console, traces bool, options otlp.Options) (*Send
 	options.To, options.Share = to, 1
 	options.Trace.Salt = uint64(options.Start.UnixNano()) //nolint:gosec // any number keeps runs apart
 	if share, name := environment(o, "OTEL_TRACES_SAMPLER_ARG"); share != "" {
-		if options.Share, err = strconv.ParseFloat(share, 64); err != nil || !(options.Share >= 0 && options.Share <= 1) {
-			return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected a share of the traces from 0 to 1", name, share))
+		if options.Share, err = strconv.ParseFloat(share, 64); err != nil ||
+			!(options.Share >= 0 && options.Share <= 1) {
+			return nil, exit.With(exit.Usage,
+				fmt.Errorf("%s: found %q; expected a share of the traces from 0 to 1", name, share))
 		}
 	}
-	for name, into := range map[string]*[][2]string{"OTEL_EXPORTER_OTLP_HEADERS": &options.Headers, "OTEL_RESOURCE_ATTRIBUTES": &options.Attributes} {
+	for name, into := range map[string]*[][2]string{"OTEL_EXPORTER_OTLP_HEADERS": &options.Headers,
+		"OTEL_RESOURCE_ATTRIBUTES": &options.Attributes} {
 		list, _ := environment(o, name)
 		for pair := range strings.SplitSeq(list, ",") {
 			key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
 			if pair != "" && (!ok || key == "") {
-				return nil, exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected KEY=VALUE, further ones after a comma", name, pair))
+				return nil, exit.With(exit.Usage,
+					fmt.Errorf("%s: found %q; expected KEY=VALUE, further ones after a comma", name, pair))
 			}
 			if ok {
 				*into = append(*into, [2]string{key, value})
@@ -140,6 +144,7 @@ func (s *Sender) End(o *console.Console) {
 		fmt.Fprintf(o.Stderr, "windtunnel: %d spans were not taken: %v\n", stats.Failed, stats.Err)
 	}
 	if stats.Dropped > 0 {
-		fmt.Fprintf(o.Stderr, "windtunnel: the spans of %d requests were dropped, since the collector is slower than the run\n", stats.Dropped)
+		fmt.Fprintf(o.Stderr, "windtunnel: the spans of %d requests were dropped, since the collector is slower than "+
+			"the run\n", stats.Dropped)
 	}
 }

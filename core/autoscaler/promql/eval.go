@@ -148,7 +148,8 @@ func (e *evaluation) aggregate(x *parser.AggregateExpr) (value, error) {
 	var order []string
 	groups, numbers := map[string][]metrics.Label{}, map[string][]float64{}
 	for _, s := range v.vector {
-		kept := slices.DeleteFunc(slices.Clone(s.Labels), func(l metrics.Label) bool { return slices.Contains(x.Grouping, l.Name) == x.Without })
+		kept := slices.DeleteFunc(slices.Clone(s.Labels),
+			func(l metrics.Label) bool { return slices.Contains(x.Grouping, l.Name) == x.Without })
 		k := key("", kept)
 		if numbers[k] == nil {
 			order = append(order, k)
@@ -259,7 +260,8 @@ func (e *evaluation) binary(x *parser.BinaryExpr) (value, error) {
 
 // matched are the labels by which a series finds its other.
 func matched(m *parser.VectorMatching, list []metrics.Label) (string, []metrics.Label) {
-	kept := slices.DeleteFunc(slices.Clone(list), func(l metrics.Label) bool { return slices.Contains(m.MatchingLabels, l.Name) != m.On })
+	kept := slices.DeleteFunc(slices.Clone(list),
+		func(l metrics.Label) bool { return slices.Contains(m.MatchingLabels, l.Name) != m.On })
 	return key("", kept), kept
 }
 
@@ -300,7 +302,8 @@ func init() {
 		}
 	}
 	functions = map[string]func(e *evaluation, x *parser.Call) (value, error){
-		"abs": plain(math.Abs), "ceil": plain(math.Ceil), "floor": plain(math.Floor), "exp": plain(math.Exp), "sqrt": plain(math.Sqrt), "ln": plain(math.Log),
+		"abs": plain(math.Abs), "ceil": plain(math.Ceil), "floor": plain(math.Floor), "exp": plain(math.Exp),
+		"sqrt": plain(math.Sqrt), "ln": plain(math.Log),
 		"vector": func(e *evaluation, x *parser.Call) (value, error) {
 			v, err := e.of(x.Args[0])
 			return value{vector: []Sample{{Value: v.number}}}, err
@@ -336,7 +339,10 @@ func init() {
 			f, ok := increase(list, now, span)
 			return f / span.Seconds(), ok
 		}),
-		"increase": over(func(list []point, _, now, span machine.Time) (float64, bool) { return increase(list, now, span) }),
+		"increase": over(func(list []point, _, now, span machine.Time) (float64,
+			bool) {
+			return increase(list, now, span)
+		}),
 		"delta": over(func(list []point, _, now, span machine.Time) (float64, bool) {
 			return extrapolated(list, now, span, false)
 		}),
@@ -377,11 +383,13 @@ func clamp(f func(f float64, at []float64) float64) func(*evaluation, *parser.Ca
 }
 
 // over is a function of the samples in a range; oldest is when the first of them was.
-func over(f func(list []point, oldest, now, span machine.Time) (float64, bool)) func(*evaluation, *parser.Call) (value, error) {
+func over(f func(list []point, oldest, now, span machine.Time) (float64, bool)) func(*evaluation, *parser.Call) (value,
+	error) {
 	return func(e *evaluation, x *parser.Call) (value, error) {
 		m, ok := x.Args[0].(*parser.MatrixSelector)
 		if !ok {
-			return value{}, fmt.Errorf("%s of something else than a selector with a range is not worked out here", x.Func.Name)
+			return value{}, fmt.Errorf("%s of something else than a selector with a range is not worked out here",
+				x.Func.Name)
 		}
 		out, span := value{}, machine.FromDuration(m.Range)
 		for _, s := range e.s.series {

@@ -26,7 +26,8 @@ func kept() *Store {
 			counter = 10 // it began anew
 		}
 		list := []Sample{
-			{"queue", labelled("pod", "a-decode", "model", "m"), float64(i)}, {"queue", labelled("pod", "b-prefill", "model", "m"), 10},
+			{"queue", labelled("pod", "a-decode", "model", "m"), float64(i)},
+			{"queue", labelled("pod", "b-prefill", "model", "m"), 10},
 			{"requests", labelled("pod", "a"), counter}, {"full", labelled("pod", "a"), float64(i) * 60},
 		}
 		for _, b := range []struct {
@@ -53,7 +54,8 @@ func TestQueries(t *testing.T) {
 		{`queue > 5`, "queue 10{model=m,pod=b-prefill}"},
 		{`queue > bool 5`, "0{model=m,pod=a-decode} 1{model=m,pod=b-prefill}"},
 		{`sum(nothing) or vector(0)`, "0"}, {`(sum(queue) / 7) or vector(0)`, "2"}, {`sum(nothing)`, ""},
-		{`absent(nothing)`, "1"}, {`clamp_max(sum(queue), 3)`, "3"}, {`ceil(sum(queue) / 4)`, "4"}, {`scalar(sum(queue)) + 1`, "15"},
+		{`absent(nothing)`, "1"}, {`clamp_max(sum(queue), 3)`, "3"}, {`ceil(sum(queue) / 4)`, "4"},
+		{`scalar(sum(queue)) + 1`, "15"},
 		{`queue / on (pod) queue`, "1{pod=a-decode} 1{pod=b-prefill}"},
 		// A comparison keeps the left side's series, and of its labels those by which it finds the right side's.
 		{`queue > on (pod) (queue / 2)`, "4{pod=a-decode} 10{pod=b-prefill}"},
@@ -100,8 +102,10 @@ func TestQueries(t *testing.T) {
 // What is not worked out is told by name, and so is what is no PromQL.
 func TestRefusedQueries(t *testing.T) {
 	for query, says := range map[string]string{
-		`sum(`: "not PromQL", `topk(3, queue)`: "topk", `predict_linear(queue[5m], 60)`: "predict_linear()", `queue offset 5m`: "offset",
-		`max_over_time(sum(queue)[5m:15s])`: "subquery", `queue * on (a) group_left queue`: "group_left", `{pod="a"}`: "without a metric's name",
+		`sum(`: "not PromQL", `topk(3, queue)`: "topk", `predict_linear(queue[5m], 60)`: "predict_linear()",
+		`queue offset 5m`:                   "offset",
+		`max_over_time(sum(queue)[5m:15s])`: "subquery", `queue * on (a) group_left queue`: "group_left",
+		`{pod="a"}`:                        "without a metric's name",
 		strings.Repeat("1+", 20_000) + "1": "expected up to",
 	} {
 		if _, _, err := Read(query); err == nil || !strings.Contains(err.Error(), says) {
@@ -147,7 +151,8 @@ func TestStaleness(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, q := range []string{"sum(a)", `a{b=~"c.*"} or vector(0)`, "histogram_quantile(0.9, sum by (le) (rate(a_bucket[1m])))", "a / on (b) c", "-(1)"} {
+	for _, q := range []string{"sum(a)", `a{b=~"c.*"} or vector(0)`,
+		"histogram_quantile(0.9, sum by (le) (rate(a_bucket[1m])))", "a / on (b) c", "-(1)"} {
 		f.Add(q)
 	}
 	s := kept()

@@ -25,7 +25,8 @@ type Query struct {
 
 // ClusterLabels are labels that a cluster's scrape configuration makes. A scenario has no
 // cluster, so an equality with one of them selects nothing and everything: it is left out.
-var ClusterLabels = []string{"namespace", "exported_namespace", "service", "job", "instance", "container", "endpoint", "cluster", "deployment", "prometheus", "node", "app"}
+var ClusterLabels = []string{"namespace", "exported_namespace", "service", "job", "instance", "container", "endpoint",
+	"cluster", "deployment", "prometheus", "node", "app"}
 
 // Read reads a query. Dropped are the matchers that it does without, as they are written:
 // those of ClusterLabels, and those whose value is a placeholder that nobody filled in.
@@ -40,14 +41,16 @@ func Read(text string) (q *Query, dropped []string, err error) {
 	q = &Query{strings.Join(strings.Fields(text), " "), expr}
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if bad := refused(n); bad != "" && err == nil {
-			err = fmt.Errorf("%s is not worked out here; expected sums and other aggregations, arithmetic, comparisons, and, or, unless, and the functions %s", bad, strings.Join(known(), ", "))
+			err = fmt.Errorf("%s is not worked out here; expected sums and other aggregations, arithmetic, "+
+				"comparisons, and, or, unless, and the functions %s", bad, strings.Join(known(), ", "))
 		}
 		v, ok := n.(*parser.VectorSelector)
 		if !ok {
 			return nil
 		}
 		v.LabelMatchers = slices.DeleteFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
-			of := m.Type == labels.MatchEqual && slices.Contains(ClusterLabels, m.Name) || strings.Contains(m.Value, "${")
+			of := m.Type == labels.MatchEqual && slices.Contains(ClusterLabels, m.Name) ||
+				strings.Contains(m.Value, "${")
 			if of {
 				dropped = append(dropped, m.String())
 			}
@@ -120,10 +123,12 @@ func refused(n parser.Node) string {
 	case *parser.StepInvariantExpr, *parser.StringLiteral:
 		return "this"
 	case *parser.VectorSelector:
-		if x.OriginalOffset != 0 || x.OriginalOffsetExpr != nil || x.Timestamp != nil || x.StartOrEnd != 0 || x.Anchored || x.Smoothed {
+		if x.OriginalOffset != 0 || x.OriginalOffsetExpr != nil || x.Timestamp != nil || x.StartOrEnd != 0 ||
+			x.Anchored || x.Smoothed {
 			return "offset, @, anchored or smoothed"
 		}
-		if x.Name == "" && !slices.ContainsFunc(x.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == metricName && m.Type == labels.MatchEqual }) {
+		if x.Name == "" && !slices.ContainsFunc(x.LabelMatchers,
+			func(m *labels.Matcher) bool { return m.Name == metricName && m.Type == labels.MatchEqual }) {
 			return "a selector without a metric's name"
 		}
 	case *parser.MatrixSelector:

@@ -97,7 +97,8 @@ func (s *Store) Record(at machine.Time, rule string, samples []Sample) {
 }
 
 func (s *Store) add(at machine.Time, m *Sample) *series {
-	labels := slices.SortedFunc(slices.Values(m.Labels), func(a, b metrics.Label) int { return strings.Compare(a.Name, b.Name) })
+	labels := slices.SortedFunc(slices.Values(m.Labels),
+		func(a, b metrics.Label) int { return strings.Compare(a.Name, b.Name) })
 	k := key(m.Name, labels)
 	x := s.byKey[k]
 	if x == nil {

@@ -62,7 +62,8 @@ func (o *Options) appendAnswers(b []byte, list []picker.Answer) []byte {
 }
 
 func (x *answer) answer() picker.Answer {
-	a := picker.Answer{Plugin: x.Plugin, Key: x.Key, Value: x.Value, Prompts: prompts(x.Prompts), Endpoints: x.Endpoints}
+	a := picker.Answer{Plugin: x.Plugin, Key: x.Key, Value: x.Value, Prompts: prompts(x.Prompts),
+		Endpoints: x.Endpoints}
 	for _, l := range x.Latencies {
 		a.Latencies = append(a.Latencies, picker.Latency{TTFTMs: l[0], TPOTMs: l[1]})
 	}
@@ -139,7 +140,8 @@ func appendProgress(b []byte, p *picker.Progress) []byte {
 }
 
 func (x *progress) progress() picker.Progress {
-	p := picker.Progress{First: x.First, End: x.End, Bytes: x.Bytes, Chunks: x.Chunks, FirstAt: x.FirstAt, LastAt: x.LastAt, HasUsage: x.Usage, Events: x.Events,
+	p := picker.Progress{First: x.First, End: x.End, Bytes: x.Bytes, Chunks: x.Chunks, FirstAt: x.FirstAt,
+		LastAt: x.LastAt, HasUsage: x.Usage, Events: x.Events,
 		Usage: parse.Usage{PromptTokens: x.Prompt, CompletionTokens: x.Completion, TotalTokens: x.Total}}
 	if x.Cached != nil {
 		p.Usage.CachedTokens, p.Usage.HasCached = *x.Cached, true
@@ -187,7 +189,8 @@ type selection struct {
 }
 
 func (x *selection) objects() epp.Objects {
-	o := epp.Objects{Selection: objects.Selection{Objects: x.Objects, Priorities: x.Priorities, Announced: x.Announced}, KeepEndpoints: x.KeepEndpoints}
+	o := epp.Objects{Selection: objects.Selection{Objects: x.Objects, Priorities: x.Priorities, Announced: x.Announced},
+		KeepEndpoints: x.KeepEndpoints}
 	for i := range x.Endpoints {
 		o.Endpoints = append(o.Endpoints, x.Endpoints[i].endpoint())
 	}
@@ -286,8 +289,10 @@ func (x *kvEvents) events() epp.KVEvents {
 	out := epp.KVEvents{Index: x.Index, From: kv.Topic{Pod: x.Pod, Model: x.Model}}
 	for i := range x.Events {
 		e := &x.Events[i]
-		y := kv.Event{Kind: e.Kind, Medium: e.Medium, Group: kv.NoGroup, BlockTokens: e.Block, LoRAName: e.LoRA, SpecKind: e.Spec, SlidingWindow: e.Window,
-			Pod: e.Pod, Name: e.Name, Model: e.Model, ByName: e.ByName, BlockBytes: e.Bytes, Capacity: e.Blocks, TokenCount: e.Count}
+		y := kv.Event{Kind: e.Kind, Medium: e.Medium, Group: kv.NoGroup, BlockTokens: e.Block, LoRAName: e.LoRA,
+			SpecKind: e.Spec, SlidingWindow: e.Window,
+			Pod: e.Pod, Name: e.Name, Model: e.Model, ByName: e.ByName, BlockBytes: e.Bytes, Capacity: e.Blocks,
+			TokenCount: e.Count}
 		for _, w := range e.Hashes {
 			y.Hashes = append(y.Hashes, kv.EngineHash(w))
 		}

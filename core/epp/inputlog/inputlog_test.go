@@ -96,7 +96,9 @@ func newWorld(t interface{ Fatal(...any) }, bodies bool) *world {
 		t.Fatal(err)
 	}
 	text := everything
-	w.log = inputlog.New(w.m, inputlog.Header{Picker: 1, Config: &text, Name: "test", AllowExperimental: true, Detail: true, Bodies: bodies}, func(lines []byte) { w.text.Write(lines) })
+	w.log = inputlog.New(w.m,
+		inputlog.Header{Picker: 1, Config: &text, Name: "test", AllowExperimental: true, Detail: true, Bodies: bodies},
+		func(lines []byte) { w.text.Write(lines) })
 	w.log.Begin()
 	return w
 }
@@ -120,8 +122,10 @@ func (w *world) step(t interface{ Fatal(...any) }, what, a, b, c int) {
 	switch what {
 	case 0, 1, 2:
 		words := strings.Repeat(fmt.Sprintf("conversation %d, ", b%3), 40+c)
-		head := header.Of(":method", "POST", ":path", "/v1/completions?n=1&api-key="+secret, "x-request-id", fmt.Sprintf("r%d", len(w.requests)), "x-llm-d-inference-objective", []string{"low", "", "high"}[a%3],
-			"proxy-authorization", secret, "x-api-key", fmt.Sprint(secret, b%3), "x-my-secret", []string{secret, "public", ""}[a%3], "referer", "https://x/?q=1&access_token="+secret)
+		head := header.Of(":method", "POST", ":path", "/v1/completions?n=1&api-key="+secret, "x-request-id",
+			fmt.Sprintf("r%d", len(w.requests)), "x-llm-d-inference-objective", []string{"low", "", "high"}[a%3],
+			"proxy-authorization", secret, "x-api-key", fmt.Sprint(secret, b%3), "x-my-secret",
+			[]string{secret, "public", ""}[a%3], "referer", "https://x/?q=1&access_token="+secret)
 		if b%2 > 0 {
 			head = append(head, header.Header{Name: "x-gateway-inference-fairness-id", Value: "1"})
 		}
@@ -129,9 +133,12 @@ func (w *world) step(t interface{ Fatal(...any) }, what, a, b, c int) {
 		case 0:
 			head = append(head, header.Header{Name: "authorization", Value: fmt.Sprint("Bearer ", secret, b%4)})
 		case 1:
-			head = append(head, header.Header{Name: "cookie", Value: fmt.Sprintf("other=%s; sid=%s%d", secret, secret, b%4)})
+			head = append(head, header.Header{Name: "cookie",
+				Value: fmt.Sprintf("other=%s; sid=%s%d", secret, secret, b%4)})
 		}
-		inner, err := w.m.Picker().NewRequest(head, fmt.Appendf(nil, `{"model":"m","prompt":%s}`, []string{fmt.Sprintf("%q", words), `[1,2,3,4,5,6,7,8,9]`}[b%2]), true, uint64(len(w.requests)))
+		inner, err := w.m.Picker().NewRequest(head,
+			fmt.Appendf(nil, `{"model":"m","prompt":%s}`,
+				[]string{fmt.Sprintf("%q", words), `[1,2,3,4,5,6,7,8,9]`}[b%2]), true, uint64(len(w.requests)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +147,8 @@ func (w *world) step(t interface{ Fatal(...any) }, what, a, b, c int) {
 		w.input(epp.Arrive{Request: r})
 	case 3:
 		if r != nil && r.Asking() {
-			answer := picker.Answer{Plugin: r.Needs[0].Plugin, Key: r.Needs[0].Key, Value: fmt.Appendf(nil, `{"token_ids":[1,2,3,4,%d,6,7,8]}`, b)}
+			answer := picker.Answer{Plugin: r.Needs[0].Plugin, Key: r.Needs[0].Key,
+				Value: fmt.Appendf(nil, `{"token_ids":[1,2,3,4,%d,6,7,8]}`, b)}
 			if c%4 == 0 {
 				answer = picker.Answer{Plugin: answer.Plugin, Key: answer.Key, Err: errors.New("nobody there")}
 			}
@@ -156,7 +164,8 @@ func (w *world) step(t interface{ Fatal(...any) }, what, a, b, c int) {
 		}
 		if r.Decision != nil && r.Err == nil {
 			if r.Response == nil {
-				r.Response = w.m.Picker().NewResponse(w.now, r.Decision, header.Of(":status", "200", "set-cookie", secret))
+				r.Response = w.m.Picker().NewResponse(w.now, r.Decision,
+					header.Of(":status", "200", "set-cookie", secret))
 				w.input(epp.Headers{Request: r})
 			}
 			end := b%2 == 0
@@ -175,7 +184,8 @@ func (w *world) step(t interface{ Fatal(...any) }, what, a, b, c int) {
 		e := w.scrapes[a%len(w.scrapes)]
 		w.scrapes = append(w.scrapes[:a%len(w.scrapes)], w.scrapes[a%len(w.scrapes)+1:]...)
 		x := epp.Scraped{Target: e.Target, Source: e.Source}
-		page := fmt.Sprintf("# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting %d\nvllm:kv_cache_usage_perc %v\n", b, []string{"NaN", "0.25", "+Inf", "1e-300"}[c%4])
+		page := fmt.Sprintf("# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting "+
+			"%d\nvllm:kv_cache_usage_perc %v\n", b, []string{"NaN", "0.25", "+Inf", "1e-300"}[c%4])
 		if x.Page, x.Err = metrics.Parse([]byte(page[c%2*48:]), w.m.Sources()[e.Source].Wants); c == 0 {
 			x.Err = errors.New("failed")
 		}
@@ -183,12 +193,14 @@ func (w *world) step(t interface{ Fatal(...any) }, what, a, b, c int) {
 	case 9:
 		var list []*picker.Endpoint
 		for i := range 1 + a%4 {
-			list = append(list, picker.NewEndpoint("default", fmt.Sprint("w", i+b%2), fmt.Sprintf("10.0.%d.%d", c%2, i), "8000", map[string]string{"zone": fmt.Sprint(c), "tenant": []string{"public", "other"}[i%2]}))
+			list = append(list, picker.NewEndpoint("default", fmt.Sprint("w", i+b%2), fmt.Sprintf("10.0.%d.%d", c%2, i),
+				"8000", map[string]string{"zone": fmt.Sprint(c), "tenant": []string{"public", "other"}[i%2]}))
 		}
 		w.input(epp.Endpoints{List: list})
 	case 10:
 		w.input(epp.KVEvents{From: kv.Topic{Pod: fmt.Sprintf("10.0.0.%d:8000", a%4), Model: "m"},
-			Events: []kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{kv.EngineHash(b + 1)}, Tokens: []uint32{1, 2, 3, 4}, BlockTokens: 4, Medium: kv.MediumGPU, Group: kv.NoGroup}}})
+			Events: []kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{kv.EngineHash(b + 1)},
+				Tokens: []uint32{1, 2, 3, 4}, BlockTokens: 4, Medium: kv.MediumGPU, Group: kv.NoGroup}}})
 	case 11:
 		if c%2 == 0 {
 			w.input(epp.KVLost{Pod: fmt.Sprintf("10.0.0.%d:8000", a%4)})
@@ -255,7 +267,8 @@ func FuzzPlayer(f *testing.F) {
 		}
 	}
 	f.Add(w.text.Bytes())
-	f.Add([]byte(`{"time":0.3,"request":"r","hop":"client","step":"finished","details":{"outcome":"completed","tokens":-27}}`))
+	f.Add([]byte(`{"time":0.3,"request":"r","hop":"client","step":"finished","details":{"outcome":"completed",` +
+		`"tokens":-27}}`))
 	for line := range bytes.Lines(w.text.Bytes()) {
 		if bytes.Contains(line, []byte(`"picker":1`)) && json.Valid(line) {
 			f.Add(bytes.Join([][]byte{firstLines(w.text.Bytes()), line}, nil))
@@ -263,7 +276,8 @@ func FuzzPlayer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		other := &inputlog.Other{Config: everything, Name: "other"}
-		p, again := inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other}}, inputlog.Player{Registry: plugins.Builtin()}
+		p, again := inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other}},
+			inputlog.Player{Registry: plugins.Builtin()}
 		var q inputlog.Requests
 		for line := range bytes.Lines(text) {
 			told := q.Line(line)

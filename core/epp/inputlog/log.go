@@ -166,7 +166,8 @@ func (l *Log) Input(now machine.Time, msg epp.Message) {
 	case epp.Endpoints:
 		b = appendJSON(b, "endpoints", endpointsOf(x.List))
 	case epp.Objects:
-		b = appendJSON(b, "objects", &selection{x.Objects, x.Priorities, x.KeepEndpoints, endpointsOf(x.Endpoints), x.Announced})
+		b = appendJSON(b, "objects",
+			&selection{x.Objects, x.Priorities, x.KeepEndpoints, endpointsOf(x.Endpoints), x.Announced})
 	case epp.Scraped:
 		b = l.appendScraped(b, &x)
 	case epp.KVEvents:

@@ -79,7 +79,8 @@ func (o *Other) compare(k, own *played, s *epp.State) {
 			}
 		}
 		if !found {
-			o.note("data source %s asks endpoints for %s, and nobody did: its metrics are unknown", theirs.Source.Name(), theirs.Path)
+			o.note("data source %s asks endpoints for %s, and nobody did: its metrics are unknown",
+				theirs.Source.Name(), theirs.Path)
 		}
 	}
 	o.unlike = nil
@@ -96,7 +97,8 @@ func (o *Other) compare(k, own *played, s *epp.State) {
 	}
 	for _, pl := range own.m.Picker().Plugins() {
 		_, keeps := pl.(picker.StateKeeper)
-		if keeps && !slices.ContainsFunc(s.Picker.Plugins, func(x picker.SavedPlugin) bool { return x.Name == pl.Name() && x.Type == pl.Type() }) {
+		if keeps && !slices.ContainsFunc(s.Picker.Plugins,
+			func(x picker.SavedPlugin) bool { return x.Name == pl.Name() && x.Type == pl.Type() }) {
 			o.note("what plugin %s remembers begins with the recording", pl.Name())
 		}
 	}
@@ -150,7 +152,8 @@ func (o *Other) kvEvents(own *played, x *input) error {
 	for i := range msg.Events {
 		e := &msg.Events[i]
 		if len(e.Tokens) == 0 && len(e.Keys) > 0 && o.unlike[x.KVEvents.Index] {
-			return &Lacking{Err: errors.New(o.Name + ": KV blocks have other keys than in the recording, which must be made of their tokens")}
+			return &Lacking{Err: errors.New(o.Name +
+				": KV blocks have other keys than in the recording, which must be made of their tokens")}
 		}
 	}
 	own.m.Input(x.At, msg, &own.fx)

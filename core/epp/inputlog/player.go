@@ -101,7 +101,8 @@ type FormatError struct {
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("the log of inputs has format %d, written by windtunnel %s, and this one reads format %d; play it with that version", e.Format, e.Version, Format)
+	return fmt.Sprintf("the log of inputs has format %d, written by windtunnel %s, and this one reads format %d; "+
+		"play it with that version", e.Format, e.Version, Format)
 }
 
 // ErrEnough is what Line returns when the time has come until which it plays.
@@ -166,7 +167,8 @@ func (h *Header) build(reg picker.Registry, change func(*picker.Options), told b
 			return nil, err
 		}
 	}
-	o := picker.Options{Seed: h.Seed, AllowExperimental: h.AllowExperimental, IgnoreSubset: h.IgnoreSubset, Detail: h.Detail}
+	o := picker.Options{Seed: h.Seed, AllowExperimental: h.AllowExperimental, IgnoreSubset: h.IgnoreSubset,
+		Detail: h.Detail}
 	if h.Predictor { // whose answers are in the log
 		o.Predictor = &picker.PredictorService{Prediction: []string{"http://recorded"}}
 	}
@@ -272,7 +274,8 @@ func (k *played) same(s *epp.State) error {
 		return err
 	}
 	if d := differ(want, got); d != nil {
-		return fmt.Errorf("the state at %s is another one than what was played to: %s: recorded %s, now %s", s.At, d.Field, d.Recorded, d.Now)
+		return fmt.Errorf("the state at %s is another one than what was played to: %s: recorded %s, now %s", s.At,
+			d.Field, d.Recorded, d.Now)
 	}
 	return nil
 }

@@ -282,7 +282,8 @@ func (x *body) body() (*parse.Body, error) {
 	if len(x.Assets)%2 != 0 {
 		return nil, fmt.Errorf("assets are pairs of numbers, found %d", len(x.Assets))
 	}
-	b := &parse.Body{Kind: kind, Parser: x.Parser, Model: x.Model, Stream: x.Stream, MaxOutputTokens: -1, CacheSalt: x.Salt, Multimodal: x.Multimodal,
+	b := &parse.Body{Kind: kind, Parser: x.Parser, Model: x.Model, Stream: x.Stream, MaxOutputTokens: -1,
+		CacheSalt: x.Salt, Multimodal: x.Multimodal,
 		Wrapped: x.Wrapped, SkipResponse: x.Skip, Described: true, Prompts: prompts(x.Prompts)}
 	if x.Max != nil {
 		b.MaxOutputTokens = *x.Max

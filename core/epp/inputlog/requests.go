@@ -79,7 +79,8 @@ func (q *Requests) arrived(key numbered, in *input) error {
 	}
 	of := q.told[r.ID]
 	delete(q.told, r.ID)
-	out := workload.Recorded{ID: r.ID, At: max(0, in.At-q.first), Model: r.Body.Model, Class: of.name, SLO: of.slo, Chat: r.Body.Kind == parse.Chat, Stream: r.Body.Stream}
+	out := workload.Recorded{ID: r.ID, At: max(0, in.At-q.first), Model: r.Body.Model, Class: of.name, SLO: of.slo,
+		Chat: r.Body.Kind == parse.Chat, Stream: r.Body.Stream}
 	if q.ids[r.ID]++; q.ids[r.ID] > 1 {
 		out.ID = fmt.Sprintf("%s (%d)", r.ID, q.ids[r.ID])
 	} else {
@@ -107,7 +108,8 @@ func (q *Requests) arrived(key numbered, in *input) error {
 // Event takes a line that a recording has for an event. A client's say what the picker did not hear: of
 // which class of traffic a request was, and how long an answer was that ended without its usage.
 func (q *Requests) Event(text []byte) {
-	sent, finished := bytes.Contains(text, []byte(`"step":"request_sent"`)), bytes.Contains(text, []byte(`"step":"finished"`))
+	sent, finished := bytes.Contains(text, []byte(`"step":"request_sent"`)),
+		bytes.Contains(text, []byte(`"step":"finished"`))
 	var e struct {
 		Request string
 		Hop     flow.Hop
@@ -153,11 +155,13 @@ func (q *Requests) Unknown() (n int) {
 // again says whether a header goes with a request that is sent again.
 func again(name string) bool {
 	switch {
-	case strings.HasPrefix(name, ":"), header.Secret(name), strings.HasPrefix(name, "x-envoy-"), strings.HasPrefix(name, "x-forwarded-"):
+	case strings.HasPrefix(name, ":"), header.Secret(name), strings.HasPrefix(name, "x-envoy-"),
+		strings.HasPrefix(name, "x-forwarded-"):
 		return false
 	}
 	switch name {
-	case "x-request-id", "content-type", "content-length", "transfer-encoding", "accept-encoding", "accept", "user-agent", "host", "connection", "expect":
+	case "x-request-id", "content-type", "content-length", "transfer-encoding", "accept-encoding", "accept",
+		"user-agent", "host", "connection", "expect":
 		return false
 	}
 	return true

@@ -46,7 +46,8 @@ func (x *Cluster) begin(m *Begin) {
 	if x.exchanges[m.Request] != nil {
 		return
 	}
-	e := &exchange{Attempts: m.Attempts, number: m.Request, named: m.Named, draw: machine.DrawFor(x.c.Seed, "envoy", "back-off", m.ID), left: m.Retries, backoff: m.Base,
+	e := &exchange{Attempts: m.Attempts, number: m.Request, named: m.Named,
+		draw: machine.DrawFor(x.c.Seed, "envoy", "back-off", m.ID), left: m.Retries, backoff: m.Base,
 		whole: machine.Never, until: machine.Never}
 	x.exchanges[e.number] = e
 	x.try(e)
@@ -208,18 +209,21 @@ func (x *Cluster) lose(e *exchange, again bool, reason string) {
 // answers says whether an answer with this head is to be tried again.
 func (e *exchange) answers(m *Head) bool {
 	on := func(name string) bool { return slices.Contains(e.On, name) }
-	return on("5xx") && m.Status >= 500 || on("gateway-error") && (m.Status >= 502 && m.Status <= 504) || on("retriable-4xx") && m.Status == 409 ||
+	return on("5xx") && m.Status >= 500 || on("gateway-error") && (m.Status >= 502 && m.Status <= 504) ||
+		on("retriable-4xx") && m.Status == 409 ||
 		on("retriable-status-codes") && slices.Contains(e.Codes, m.Status) || m.Code > 0 && on(calls[m.Code])
 }
 
 // calls are the conditions of calls by gRPC, by their status.
-var calls = map[int]string{1: "cancelled", 4: "deadline-exceeded", 8: "resource-exhausted", 13: "internal", 14: "unavailable"}
+var calls = map[int]string{1: "cancelled", 4: "deadline-exceeded", 8: "resource-exhausted", 13: "internal",
+	14: "unavailable"}
 
 // resets says whether an attempt that was reset, or refused a connection, is to be tried
 // again.
 func (e *exchange) resets(refused bool) bool {
 	return slices.ContainsFunc(e.On, func(on string) bool {
-		return on == "reset" || on == "5xx" || on == "gateway-error" || refused && (on == "connect-failure" || on == "reset-before-request")
+		return on == "reset" || on == "5xx" || on == "gateway-error" || refused &&
+			(on == "connect-failure" || on == "reset-before-request")
 	})
 }
 

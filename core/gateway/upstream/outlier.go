@@ -60,8 +60,10 @@ func span(d *gateway.Duration, otherwise time.Duration) time.Duration {
 
 func (x *Cluster) outlier() outlier {
 	o := x.c.Limits.Outlier
-	out := outlier{fives: or(o.Consecutive5xx, 5), gateways: or(o.Gateway, 0), locals: or(o.LocalOrigin, 5), interval: span(o.Interval, 10*time.Second), base: span(o.Base, 30*time.Second),
-		percent: or(o.MaxPercent, 10), successRate: or(o.SuccessRate, ofAHundred), hosts: or(o.SuccessHosts, 5), volume: or(o.SuccessVolume, 100), failures: or(o.FailurePercent, 0), always: o.AlwaysEjectOneHost}
+	out := outlier{fives: or(o.Consecutive5xx, 5), gateways: or(o.Gateway, 0), locals: or(o.LocalOrigin, 5),
+		interval: span(o.Interval, 10*time.Second), base: span(o.Base, 30*time.Second),
+		percent: or(o.MaxPercent, 10), successRate: or(o.SuccessRate, ofAHundred), hosts: or(o.SuccessHosts, 5),
+		volume: or(o.SuccessVolume, 100), failures: or(o.FailurePercent, 0), always: o.AlwaysEjectOneHost}
 	out.longest = max(longestEjection, out.base)
 	return out
 }
@@ -167,7 +169,8 @@ func (x *Cluster) judge() {
 			h.fives, h.gateways, h.locals = 0, 0, 0
 		}
 	}
-	for _, of := range []func(*host) *rate{func(h *host) *rate { return &h.answers }, func(h *host) *rate { return &h.reached }} {
+	for _, of := range []func(*host) *rate{func(h *host) *rate { return &h.answers },
+		func(h *host) *rate { return &h.reached }} {
 		x.compare(o, of)
 		for _, h := range x.hosts {
 			*of(h) = rate{}

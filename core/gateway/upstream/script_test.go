@@ -128,7 +128,8 @@ func create(t *testing.T, d *datadriven.TestData) (*Cluster, gateway.Attempts) {
 			interval := gateway.Duration(span(v))
 			o.Interval = &interval
 		case "health":
-			c.Health = &objects.Health{Interval: span(v), Timeout: span(v) / 2, UnhealthyThreshold: 2, HealthyThreshold: 1}
+			c.Health = &objects.Health{Interval: span(v), Timeout: span(v) / 2, UnhealthyThreshold: 2,
+				HealthyThreshold: 1}
 		default:
 			t.Fatalf("unknown argument %s", arg.Key)
 		}

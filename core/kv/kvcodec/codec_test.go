@@ -15,7 +15,8 @@ import (
 )
 
 func genEvent(t *rapid.T) kv.Event {
-	e := kv.Event{Kind: rapid.SampledFrom([]kv.Kind{kv.Stored, kv.Removed, kv.Cleared}).Draw(t, "kind"), Group: kv.NoGroup, Medium: kv.MediumGPU}
+	e := kv.Event{Kind: rapid.SampledFrom([]kv.Kind{kv.Stored, kv.Removed, kv.Cleared}).Draw(t, "kind"),
+		Group: kv.NoGroup, Medium: kv.MediumGPU}
 	if e.Kind == kv.Cleared {
 		return e
 	}
@@ -50,7 +51,8 @@ func genEvent(t *rapid.T) kv.Event {
 // too.
 func TestMsgpackRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := kv.Batch{At: rapid.Float64Range(0, 2e9).Draw(t, "ts"), DataParallelRank: rapid.IntRange(-1, 200).Draw(t, "rank")}
+		b := kv.Batch{At: rapid.Float64Range(0, 2e9).Draw(t, "ts"),
+			DataParallelRank: rapid.IntRange(-1, 200).Draw(t, "rank")}
 		for range rapid.IntRange(0, 20).Draw(t, "events") {
 			b.Events = append(b.Events, genEvent(t))
 		}
@@ -89,25 +91,33 @@ func TestMsgpackForms(t *testing.T) {
 		{"shortest", []any{1.5, []any{stored(h, nil)}, 0}, false, ""},
 		{"hash of bytes", []any{1.5, []any{stored(bin, bin)}, nil}, false, ""},
 		{"signed hash", []any{1, []any{stored(int64(-1<<60), nil)}, -1}, false, ""},
-		{"later fields", []any{nil, []any{stored(h, nil, 1, "GPU", "ad", nil, 0, "full_attention", nil, "new", 7)}, nil}, false, ""},
-		{"image keys", []any{1.5, []any{stored(h, nil, nil, nil, nil, []any{[]any{[]any{"img", 3}, map[string]int{"x": 1}}})}, 0}, false, ""},
-		{"map", []any{1.5, []any{map[string]any{"block_hashes": []any{h}, "type": "BlockRemoved", "later": 1}}, 0}, false, ""},
+		{"later fields", []any{nil, []any{stored(h, nil, 1, "GPU", "ad", nil, 0, "full_attention", nil, "new", 7)},
+			nil}, false, ""},
+		{"image keys", []any{1.5,
+			[]any{stored(h, nil, nil, nil, nil, []any{[]any{[]any{"img", 3}, map[string]int{"x": 1}}})}, 0}, false, ""},
+		{"map", []any{1.5, []any{map[string]any{"block_hashes": []any{h}, "type": "BlockRemoved", "later": 1}}, 0},
+			false, ""},
 		{"two elements", []any{1.5, []any{}}, false, "the batch has 2 elements, expected exactly 3"},
 		{"two elements, lenient", []any{1.5, []any{}}, true, ""},
-		{"a map as batch", map[string]any{"ts": 1}, false, "found fixmap, expected a batch [ts, events, data_parallel_rank]"},
+		{"a map as batch", map[string]any{"ts": 1}, false,
+			"found fixmap, expected a batch [ts, events, data_parallel_rank]"},
 		{"rank is text", []any{1.5, []any{}, "x"}, false, "data_parallel_rank"},
-		{"small hash", []any{1.5, []any{stored(7, nil)}, 0}, false, "event 0 (BlockStored): block_hashes: [0]: byte 25: found positive fixint, expected a hash"},
+		{"small hash", []any{1.5, []any{stored(7, nil)}, 0}, false,
+			"event 0 (BlockStored): block_hashes: [0]: byte 25: found positive fixint, expected a hash"},
 		{"small hash, lenient", []any{1.5, []any{stored(7, nil)}, 0}, true, ""},
 		{"short bytes", []any{1.5, []any{stored([]byte{1}, []byte{2, 3})}, 0}, false, ""},
 		{"no bytes", []any{1.5, []any{stored([]byte{}, nil)}, 0}, false, "found an empty bin, expected a hash"},
-		{"a parent of no bytes", []any{1.5, []any{stored(h, []byte{})}, 0}, false, "parent_block_hash: byte 34: found an empty bin"},
+		{"a parent of no bytes", []any{1.5, []any{stored(h, []byte{})}, 0}, false,
+			"parent_block_hash: byte 34: found an empty bin"},
 		{"no hashes", []any{1.5, []any{[]any{"BlockStored", []any{}, nil, []int{1, 2}, 2}}, 0}, false, ""},
 		{"unknown event", []any{1.5, []any{[]any{"BlockMoved"}}, 0}, false, `unknown event "BlockMoved"`},
-		{"float token", []any{1.5, []any{[]any{"BlockStored", []any{h}, nil, []any{1.5}, 1}}, 0}, false, "token_ids: [0]"},
+		{"float token", []any{1.5, []any{[]any{"BlockStored", []any{h}, nil, []any{1.5}, 1}}, 0}, false,
+			"token_ids: [0]"},
 		{"float size", []any{1.5, []any{[]any{"BlockStored", []any{h}, nil, []any{1}, 1.0}}, 0}, false, "block_size"},
 		{"extra keys are text", []any{1.5, []any{stored(h, nil, nil, nil, nil, "x")}, 0}, false, "extra_keys"},
 		{"ends early", []any{1.5, []any{[]any{"BlockStored", []any{h}}}, 0}, false, "it ends before parent_block_hash"},
-		{"map without hashes", []any{1.5, []any{map[string]any{"type": "BlockRemoved"}}, 0}, false, "block_hashes is missing"},
+		{"map without hashes", []any{1.5, []any{map[string]any{"type": "BlockRemoved"}}, 0}, false,
+			"block_hashes is missing"},
 		{"map without type", []any{1.5, []any{map[string]any{"x": 1}}, 0}, false, `the map has no "type"`},
 	} {
 		var buf bytes.Buffer
@@ -127,7 +137,8 @@ func TestMsgpackForms(t *testing.T) {
 }
 
 func TestBytesHashIsItsLast8(t *testing.T) {
-	for hash, want := range map[string]kv.EngineHash{"c40cffffffff0000010000000007": 1<<40 + 7, "c40107": 7, "c4030a0b0c": 0x0a0b0c, "c4088000000000000001": 1<<63 + 1} {
+	for hash, want := range map[string]kv.EngineHash{"c40cffffffff0000010000000007": 1<<40 + 7, "c40107": 7,
+		"c4030a0b0c": 0x0a0b0c, "c4088000000000000001": 1<<63 + 1} {
 		wire, _ := hex.DecodeString("93c09192ac426c6f636b52656d6f76656491" + hash + "c0")
 		var d Decoder
 		b, err := d.Decode(wire)
@@ -170,15 +181,18 @@ func TestDocumentEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []kv.Event{{Kind: kv.Stored, Pod: "vllm-decode-pod-3", Name: "sha256:abc123...", Hashes: []kv.EngineHash{kv.Named("sha256:abc123...")},
+	want := []kv.Event{{Kind: kv.Stored, Pod: "vllm-decode-pod-3", Name: "sha256:abc123...",
+		Hashes:      []kv.EngineHash{kv.Named("sha256:abc123...")},
 		BlockTokens: 64, ByName: true, Medium: "gpu", Group: kv.NoGroup, At: 1761474645, BlockBytes: 262144}}
 	if diff := cmp.Diff(want, b.Events); diff != "" {
 		t.Fatal(diff)
 	}
 	for text, want := range map[string]string{
 		`{}`: "event_type", `{"event_type":"BLOCK_CREATED"}`: "block_hash",
-		`{"event_type":"HEARTBEAT","timestamp":"now"}`: "RFC 3339", `[]`: "no event", `[{"event_type":"HEARTBEAT"}] 1`: "follows the array",
-		`{"event_type":"BLOCK_CREATED","num_tokens":-1}`: "num_tokens", ``: "no event", `[{"event_type":"HEARTBEAT"}`: "after event",
+		`{"event_type":"HEARTBEAT","timestamp":"now"}`: "RFC 3339", `[]`: "no event",
+		`[{"event_type":"HEARTBEAT"}] 1`:                 "follows the array",
+		`{"event_type":"BLOCK_CREATED","num_tokens":-1}`: "num_tokens", ``: "no event",
+		`[{"event_type":"HEARTBEAT"}`: "after event",
 	} {
 		if _, err := DecodeJSON([]byte(text), Limits{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", text, err, want)
@@ -199,7 +213,8 @@ func TestOneHashInBothFormats(t *testing.T) {
 	if got := kv.Named("sha256:" + strings.Repeat("0", 48) + "fedcba9876543210"); got != h {
 		t.Fatalf("whole digest: got %x", got)
 	}
-	stored := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{5, 6}, Parent: 4, Tokens: []uint32{1, 2, 3, 4}, BlockTokens: 2, Group: kv.NoGroup, Medium: "cpu"}
+	stored := kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{5, 6}, Parent: 4, Tokens: []uint32{1, 2, 3, 4},
+		BlockTokens: 2, Group: kv.NoGroup, Medium: "cpu"}
 	wire, err := AppendJSON(nil, kv.Batch{At: 1.5, Events: []kv.Event{stored}}, "p")
 	if err != nil {
 		t.Fatal(err)
@@ -209,29 +224,34 @@ func TestOneHashInBothFormats(t *testing.T) {
 		t.Fatalf("%v in %s", err, wire)
 	}
 	second := b.Events[1]
-	if second.Parent != 5 || second.Hashes[0] != 6 || !cmp.Equal(second.Tokens, []uint32{3, 4}) || second.Medium != "cpu" || second.ByName {
+	if second.Parent != 5 || second.Hashes[0] != 6 || !cmp.Equal(second.Tokens, []uint32{3, 4}) ||
+		second.Medium != "cpu" || second.ByName {
 		t.Fatalf("got %+v", second)
 	}
 }
 
 func TestTopic(t *testing.T) {
 	for text, want := range map[string]kv.Topic{
-		"kv@127.0.0.2:41800@m1": {Pod: "127.0.0.2:41800", Model: "m1"}, "kv@127.0.0.2:41800": {Pod: "127.0.0.2:41800", Model: ""},
-		"kv@a:1@m1@x": {Pod: "a:1", Model: ""}, "kv@": {}, "kv@a:1@org/model": {Pod: "a:1", Model: "org/model"},
+		"kv@127.0.0.2:41800@m1": {Pod: "127.0.0.2:41800", Model: "m1"},
+		"kv@127.0.0.2:41800":    {Pod: "127.0.0.2:41800", Model: ""},
+		"kv@a:1@m1@x":           {Pod: "a:1", Model: ""}, "kv@": {},
+		"kv@a:1@org/model": {Pod: "a:1", Model: "org/model"},
 	} {
 		if got, err := kv.ParseTopic(text); err != nil || got != want {
 			t.Errorf("%s: got %+v %v", text, got, err)
 		}
 	}
 	long := strings.Repeat("a", kv.MaxNameBytes+1)
-	for _, bad := range []string{"kv", "KV@a@b", "xx@a@b", "", "kv@" + long + "@m", "kv@a:1@" + long, "kv@\xff@m", "kv@a\nb@m", "kv@a@\x1b[31m"} {
+	for _, bad := range []string{"kv", "KV@a@b", "xx@a@b", "", "kv@" + long + "@m", "kv@a:1@" + long, "kv@\xff@m",
+		"kv@a\nb@m", "kv@a@\x1b[31m"} {
 		if _, err := kv.ParseTopic(bad); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
 	}
 	for _, field := range []string{"pod_id", "model", "lora_name"} {
 		for _, bad := range []string{long, `a\nb`, `\u001b[31m`} {
-			if _, err := DecodeJSON([]byte(`{"event_type":"HEARTBEAT","`+field+`":"`+bad+`"}`), Limits{}); err == nil || !strings.Contains(err.Error(), field) {
+			if _, err := DecodeJSON([]byte(`{"event_type":"HEARTBEAT","`+field+`":"`+bad+`"}`), Limits{}); err == nil ||
+				!strings.Contains(err.Error(), field) {
 				t.Errorf("%s %.20q: %v", field, bad, err)
 			}
 		}
@@ -249,7 +269,8 @@ func TestTopic(t *testing.T) {
 func FuzzMsgpack(f *testing.F) {
 	for _, form := range []Form{ArrayForm, MapForm} {
 		f.Add(AppendBatch(nil, kv.Batch{At: 1.5, Events: []kv.Event{
-			{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2}, Parent: 3, Tokens: []uint32{1, 200, 70000}, BlockTokens: 2, LoRAName: "a", ExtraKeys: [][]string{{"s"}}, SpecKind: "mamba", SlidingWindow: 3},
+			{Kind: kv.Stored, Hashes: []kv.EngineHash{1, 2}, Parent: 3, Tokens: []uint32{1, 200, 70000}, BlockTokens: 2,
+				LoRAName: "a", ExtraKeys: [][]string{{"s"}}, SpecKind: "mamba", SlidingWindow: 3},
 			{Kind: kv.Removed, Hashes: []kv.EngineHash{1}, Medium: "cpu", Group: 1}, {Kind: kv.Cleared}}}, form), true)
 	}
 	f.Add([]byte{0x93, 0xc0, 0xdd, 0xff, 0xff, 0xff, 0xff}, false)
@@ -273,7 +294,8 @@ func FuzzMsgpack(f *testing.F) {
 
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(documentEvent))
-	f.Add([]byte(`[{"event_type":"HEARTBEAT","num_gpu_blocks":5},{"event_type":"BLOCK_EVICTED","block_hash":"x","medium":"CPU"}]`))
+	f.Add([]byte(`[{"event_type":"HEARTBEAT","num_gpu_blocks":5},{"event_type":"BLOCK_EVICTED","block_hash":"x",` +
+		`"medium":"CPU"}]`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b, err := DecodeJSON(text, Limits{})
 		if err != nil {
@@ -365,12 +387,16 @@ func TestSGLang(t *testing.T) {
 	batch := func(event string) []byte { return bytesOf("\u0093\u00c0\u0091" + event + "\u00c0") }
 	hash := "\u0091\u00cf\u0000\u0000\u0000\u0000\u0000\u0000\u0000\u0007"
 	for name, c := range map[string]struct{ event, want string }{
-		"short":            {"\u0095" + str("BlockStored") + hash + "\u00c0\u0091\u0005\u0001", "{Kind:BlockStored Hashes:[7] Tokens:[5] Medium:gpu}"},
-		"nil tokens":       {"\u0097" + str("BlockStored") + hash + "\u00c0\u00c0\u00c0\u00c0" + str("CPU"), "{Kind:BlockStored Hashes:[7] Tokens:[] Medium:cpu}"},
-		"removed":          {"\u0093" + str("BlockRemoved") + hash + "\u00c0", "{Kind:BlockRemoved Hashes:[7] Tokens:[] Medium:gpu}"},
-		"removed of group": {"\u0094" + str("BlockRemoved") + hash + "\u00c0\u0001", "it has 3 fields, SGLang's has at most 2"},
-		"a map":            {"\u0081" + str("type") + str("AllBlocksCleared"), "an event"},
-		"too short":        {"\u0093" + str("BlockStored") + hash + "\u00c0", "it ends before token_ids"},
+		"short": {"\u0095" + str("BlockStored") + hash + "\u00c0\u0091\u0005\u0001",
+			"{Kind:BlockStored Hashes:[7] Tokens:[5] Medium:gpu}"},
+		"nil tokens": {"\u0097" + str("BlockStored") + hash + "\u00c0\u00c0\u00c0\u00c0" + str("CPU"),
+			"{Kind:BlockStored Hashes:[7] Tokens:[] Medium:cpu}"},
+		"removed": {"\u0093" + str("BlockRemoved") + hash + "\u00c0",
+			"{Kind:BlockRemoved Hashes:[7] Tokens:[] Medium:gpu}"},
+		"removed of group": {"\u0094" + str("BlockRemoved") + hash + "\u00c0\u0001",
+			"it has 3 fields, SGLang's has at most 2"},
+		"a map":     {"\u0081" + str("type") + str("AllBlocksCleared"), "an event"},
+		"too short": {"\u0093" + str("BlockStored") + hash + "\u00c0", "it ends before token_ids"},
 	} {
 		b, err := d.Decode(batch(c.event))
 		got := fmt.Sprint(err)

@@ -19,8 +19,10 @@ func TestCopiesAreTheEnginesBusiness(t *testing.T) {
 		var copies Copies
 		had, read := map[block]int{}, map[block]bool{}
 		for range rapid.IntRange(1, 40).Draw(t, "events") {
-			e := kv.Event{Kind: rapid.SampledFrom([]kv.Kind{kv.Stored, kv.Stored, kv.Removed, kv.Removed, kv.Cleared}).Draw(t, "kind"),
-				Medium: rapid.SampledFrom([]string{kv.MediumGPU, "cpu"}).Draw(t, "medium"), Group: kv.NoGroup, BlockTokens: 2}
+			e := kv.Event{Kind: rapid.SampledFrom(
+				[]kv.Kind{kv.Stored, kv.Stored, kv.Removed, kv.Removed, kv.Cleared}).Draw(t, "kind"),
+				Medium: rapid.SampledFrom([]string{kv.MediumGPU, "cpu"}).Draw(t, "medium"), Group: kv.NoGroup,
+				BlockTokens: 2}
 			for _, n := range rapid.SliceOfNDistinct(rapid.Uint64Range(1, 4), 1, 4, rapid.ID).Draw(t, "blocks") {
 				h := kv.EngineHash(n)
 				b := block{h.Name(), e.Medium}

@@ -95,19 +95,22 @@ func (j *jsonEvent) event(lim Limits) (kv.Event, error) {
 	e := kv.Event{Group: kv.NoGroup, Medium: kv.MediumGPU, Pod: j.PodID, Model: j.Model, LoRAName: j.LoRAName,
 		LayerID: j.LayerID, BlockBytes: j.CacheSizeBytes, BlockTokens: j.NumTokens, Tokens: j.TokenIDs,
 		Name: j.BlockHash, Capacity: j.NumGPUBlocks, Kind: kv.DocumentKind(j.EventType)}
-	for _, f := range []struct{ name, text string }{{"pod_id", j.PodID}, {"model", j.Model}, {"lora_name", j.LoRAName}} {
+	for _, f := range []struct{ name, text string }{{"pod_id", j.PodID}, {"model", j.Model},
+		{"lora_name", j.LoRAName}} {
 		if err := kv.CheckName(f.name, f.text); err != nil {
 			return e, err
 		}
 	}
-	for _, f := range []struct{ name, text string }{{"event_type", j.EventType}, {"block_hash", j.BlockHash}, {"parent_block_hash", j.ParentBlockHash}} {
+	for _, f := range []struct{ name, text string }{{"event_type", j.EventType}, {"block_hash", j.BlockHash},
+		{"parent_block_hash", j.ParentBlockHash}} {
 		if len(f.text) > lim.TextBytes {
 			return e, fmt.Errorf("%s has %d bytes, the limit is %d", f.name, len(f.text), lim.TextBytes)
 		}
 	}
 	switch {
 	case e.Kind == 0:
-		return e, fmt.Errorf("event_type is %.40q, expected BLOCK_CREATED, BLOCK_EVICTED, BLOCK_UPDATED, ALL_BLOCKS_CLEARED or HEARTBEAT", j.EventType)
+		return e, fmt.Errorf("event_type is %.40q, expected BLOCK_CREATED, BLOCK_EVICTED, BLOCK_UPDATED, "+
+			"ALL_BLOCKS_CLEARED or HEARTBEAT", j.EventType)
 	case j.NumTokens < 0 || j.NumTokens > lim.Tokens:
 		return e, fmt.Errorf("num_tokens is %d, expected 0 to %d", j.NumTokens, lim.Tokens)
 	case len(j.TokenIDs) > lim.Tokens:

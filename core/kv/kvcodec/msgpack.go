@@ -51,7 +51,8 @@ func (d *Decoder) batch(r *mpReader, lim Limits) (kv.Batch, error) {
 		return b, err
 	}
 	if n != 3 && !(d.Lenient && n >= 2) {
-		return b, fmt.Errorf("the batch has %d elements, expected exactly 3: [ts, events, data_parallel_rank] (rank may be nil)", n)
+		return b, fmt.Errorf("the batch has %d elements, expected exactly 3: [ts, events, data_parallel_rank] (rank "+
+			"may be nil)", n)
 	}
 	if !r.takeNil() {
 		if b.At, err = r.float("ts, a number"); err != nil {

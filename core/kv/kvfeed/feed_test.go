@@ -25,7 +25,8 @@ func TestFeedScripts(t *testing.T) {
 				d.MaybeScanArgs(t, "hold", &hold)
 				d.MaybeScanArgs(t, "probe-ms", &probe)
 				now = 0
-				f = newFeed(Config{Gaps: map[string]Gaps{"drop": GapsDrop, "replay": GapsReplay, "ignore": GapsIgnore}[gaps],
+				f = newFeed(Config{Gaps: map[string]Gaps{"drop": GapsDrop, "replay": GapsReplay,
+					"ignore": GapsIgnore}[gaps],
 					HoldMessages: hold,
 					Probe:        machine.Time(probe) * machine.Millisecond})
 				return ""
@@ -81,7 +82,9 @@ func TestFeedScripts(t *testing.T) {
 func TestFeedOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		gaps := rapid.SampledFrom([]Gaps{GapsDrop, GapsReplay}).Draw(t, "gaps")
-		f := newFeed(Config{Gaps: gaps, Probe: rapid.SampledFrom([]machine.Time{-1, 300 * machine.Millisecond}).Draw(t, "probe"), HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
+		f := newFeed(Config{Gaps: gaps,
+			Probe:        rapid.SampledFrom([]machine.Time{-1, 300 * machine.Millisecond}).Draw(t, "probe"),
+			HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
 		whole := gaps == GapsReplay
 		published := uint64(0)
 		payload := func(seq uint64) []byte { return fmt.Appendf(nil, "message %d", seq) }
@@ -175,7 +178,8 @@ func TestFeedOrder(t *testing.T) {
 // publisher has published, in order.
 func TestFeedRecovers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := newFeed(Config{Gaps: GapsReplay, Probe: 300 * machine.Millisecond, HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
+		f := newFeed(Config{Gaps: GapsReplay, Probe: 300 * machine.Millisecond,
+			HoldMessages: rapid.SampledFrom([]int{1, 3, 0}).Draw(t, "hold")})
 		life, published := 0, uint64(0)
 		payload := func(seq uint64) []byte { return fmt.Appendf(nil, "life %d, message %d", life, seq) }
 		var got []string // since the last loss

@@ -20,7 +20,8 @@ func benchEvent(prompt, blocksPer int) *kv.Event { return benchFill(new(kv.Event
 
 // benchFill is the same in an event's old memory, as a Decoder does it.
 func benchFill(e *kv.Event, prompt, blocksPer int) *kv.Event {
-	*e = kv.Event{Kind: kv.Stored, Medium: kv.MediumGPU, Group: kv.NoGroup, BlockTokens: 16, Hashes: e.Hashes[:0], Tokens: e.Tokens[:0]}
+	*e = kv.Event{Kind: kv.Stored, Medium: kv.MediumGPU, Group: kv.NoGroup, BlockTokens: 16, Hashes: e.Hashes[:0],
+		Tokens: e.Tokens[:0]}
 	for b := range blocksPer {
 		e.Hashes = append(e.Hashes, kv.EngineHash(machine.Time(prompt)<<20|machine.Time(b)|1<<60))
 		for i := range 16 {
@@ -141,7 +142,8 @@ func BenchmarkScoreDuringBurst(b *testing.B) {
 		for i := 2; !stop.Load(); i++ {
 			burst := benchEvent(i, 256)
 			give(ix, 0, other, burst)
-			give(ix, 0, other, &kv.Event{Kind: kv.Removed, Hashes: burst.Hashes, Medium: kv.MediumGPU, Group: kv.NoGroup})
+			give(ix, 0, other, &kv.Event{Kind: kv.Removed, Hashes: burst.Hashes, Medium: kv.MediumGPU,
+				Group: kv.NoGroup})
 			events.Add(512)
 		}
 	}()

@@ -10,7 +10,8 @@ import (
 )
 
 func storedOn(medium string, h kv.EngineHash, tokens ...uint32) *kv.Event {
-	return &kv.Event{Kind: kv.Stored, Medium: medium, Group: kv.NoGroup, Hashes: []kv.EngineHash{h}, Tokens: tokens, BlockTokens: len(tokens)}
+	return &kv.Event{Kind: kv.Stored, Medium: medium, Group: kv.NoGroup, Hashes: []kv.EngineHash{h}, Tokens: tokens,
+		BlockTokens: len(tokens)}
 }
 
 func removed(h kv.EngineHash) *kv.Event {

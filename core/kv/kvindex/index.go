@@ -129,7 +129,8 @@ func New(cfg Config) *Index {
 	if cfg.Weights == nil {
 		cfg.Weights = map[string]float64{kv.MediumCPU: 0.8}
 	}
-	ix := &Index{cfg: cfg, wide: map[kv.EngineHash][]kv.Key{}, names: map[kv.Key]string{}, pods: map[string]*pod{}, quiet: machine.Never}
+	ix := &Index{cfg: cfg, wide: map[kv.EngineHash][]kv.Key{}, names: map[kv.Key]string{}, pods: map[string]*pod{},
+		quiet: machine.Never}
 	ix.readers.pods.Store(&[]string{})
 	ix.readers.weights.Store(new([maxPlaces]float64))
 	ix.placeOf(kv.MediumGPU, kv.NoGroup)

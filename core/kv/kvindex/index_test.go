@@ -96,7 +96,8 @@ func TestIndexAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := kv.Hasher{BlockTokens: 2}
 		ix := New(Config{Hasher: h})
-		m := &model{h, map[kv.EngineHash]kv.Key{}, map[string]map[kv.EngineHash]map[string]int{}, map[string]map[kv.Key]map[string]bool{}}
+		m := &model{h, map[kv.EngineHash]kv.Key{}, map[string]map[kv.EngineHash]map[string]int{},
+			map[string]map[kv.Key]map[string]bool{}}
 		pods := []string{"a", "b", "c", "d", "e"}
 		// Prompts of a small alphabet share prefixes; a block's engine hash is
 		// made of its key, so that the same content has the same hash.
@@ -111,7 +112,9 @@ func TestIndexAgainstModel(t *testing.T) {
 				hashes[i] = kv.EngineHash(k ^ 99)
 			}
 			from := rapid.IntRange(0, len(keys)).Draw(t, "from")
-			e := &kv.Event{Kind: rapid.SampledFrom([]kv.Kind{kv.Stored, kv.Stored, kv.Stored, kv.Removed, kv.Removed, kv.Cleared}).Draw(t, "kind"), Medium: medium, Group: kv.NoGroup, Hashes: hashes[from:]}
+			e := &kv.Event{Kind: rapid.SampledFrom(
+				[]kv.Kind{kv.Stored, kv.Stored, kv.Stored, kv.Removed, kv.Removed, kv.Cleared}).Draw(t, "kind"),
+				Medium: medium, Group: kv.NoGroup, Hashes: hashes[from:]}
 			switch e.Kind {
 			case kv.Stored:
 				e.Tokens = tokens[2*from : 2*len(keys)]
@@ -227,9 +230,11 @@ func TestIndexBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{Hasher: kv.Hasher{BlockTokens: rapid.IntRange(1, 4).Draw(t, "index block")},
 			TTL: machine.Time(rapid.IntRange(0, 30).Draw(t, "ttl")), MaxBlocks: rapid.IntRange(0, 10).Draw(t, "max"),
-			CleanupInterval: machine.Time(rapid.IntRange(1, 10).Draw(t, "cleanup")), Orphans: rapid.IntRange(1, 5).Draw(t, "orphans"),
-			StaleAfter: machine.Time(rapid.IntRange(0, 20).Draw(t, "stale")), ForgetAfter: machine.Time(rapid.IntRange(0, 40).Draw(t, "forget")),
-			MaxPods: rapid.IntRange(1, 4).Draw(t, "pods")}
+			CleanupInterval: machine.Time(rapid.IntRange(1, 10).Draw(t, "cleanup")),
+			Orphans:         rapid.IntRange(1, 5).Draw(t, "orphans"),
+			StaleAfter:      machine.Time(rapid.IntRange(0, 20).Draw(t, "stale")),
+			ForgetAfter:     machine.Time(rapid.IntRange(0, 40).Draw(t, "forget")),
+			MaxPods:         rapid.IntRange(1, 4).Draw(t, "pods")}
 		ix, twin := New(cfg), New(cfg)
 		now := machine.Time(0)
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
@@ -291,7 +296,9 @@ func TestIndexMakesRoom(t *testing.T) {
 	ix := New(Config{MaxPods: 100})
 	var fx Effects
 	store := func(pod string, h kv.EngineHash) {
-		ix.Input(0, &Events{kv.Topic{Pod: pod, Model: "m"}, []kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{h}, Tokens: make([]uint32, kv.DefaultBlockTokens), Medium: kv.MediumGPU, Group: kv.NoGroup, BlockTokens: kv.DefaultBlockTokens}}}, &fx)
+		ix.Input(0, &Events{kv.Topic{Pod: pod, Model: "m"},
+			[]kv.Event{{Kind: kv.Stored, Hashes: []kv.EngineHash{h}, Tokens: make([]uint32, kv.DefaultBlockTokens),
+				Medium: kv.MediumGPU, Group: kv.NoGroup, BlockTokens: kv.DefaultBlockTokens}}}, &fx)
 	}
 	for i := range 10_000 {
 		store(fmt.Sprint("made up ", i), kv.EngineHash(i+1))
@@ -305,7 +312,8 @@ func TestIndexMakesRoom(t *testing.T) {
 			t.Errorf("%s: %v %+v", pod, ok, p)
 		}
 	}
-	if _, ok := ix.Pod("made up 1"); ok || ix.State().Pods != 100 || ix.State().Pairs != 100 || ix.Stats().DisplacedPods != 10_002-100 {
+	if _, ok := ix.Pod("made up 1"); ok || ix.State().Pods != 100 || ix.State().Pairs != 100 ||
+		ix.Stats().DisplacedPods != 10_002-100 {
 		t.Errorf("%+v %+v", ix.State(), ix.Stats())
 	}
 	forgotten := 0
@@ -330,7 +338,8 @@ func TestLookupsDuringBurst(t *testing.T) {
 	}
 	pods := benchPods(40)
 	for _, p := range pods {
-		give(ix, 0, p, &kv.Event{Kind: kv.Stored, Hashes: hashes[:1], Tokens: tokens[:1], Medium: kv.MediumGPU, Group: kv.NoGroup})
+		give(ix, 0, p, &kv.Event{Kind: kv.Stored, Hashes: hashes[:1], Tokens: tokens[:1], Medium: kv.MediumGPU,
+			Group: kv.NoGroup})
 	}
 	keys := kv.Hasher{BlockTokens: 1}.PromptKeys("m", "", tokens)
 	var done sync.WaitGroup
@@ -357,7 +366,8 @@ func TestLookupsDuringBurst(t *testing.T) {
 	for round := range 15 {
 		for i, p := range pods {
 			n := 2 + (round*31+i*17)%(len(tokens)-2)
-			give(ix, 0, p, &kv.Event{Kind: kv.Stored, Parent: hashes[0], Hashes: hashes[1:n], Tokens: tokens[1:n], Medium: kv.MediumGPU, Group: kv.NoGroup})
+			give(ix, 0, p, &kv.Event{Kind: kv.Stored, Parent: hashes[0], Hashes: hashes[1:n], Tokens: tokens[1:n],
+				Medium: kv.MediumGPU, Group: kv.NoGroup})
 		}
 		for i, p := range pods {
 			n := 2 + (round*31+i*17)%(len(tokens)-2)
@@ -388,7 +398,8 @@ func TestIndexScripts(t *testing.T) {
 				cfg.Hasher.BlockTokens = intArg(t, d, "block", 4)
 				cfg.MaxBlocks = intArg(t, d, "max", 0)
 				cfg.Orphans = intArg(t, d, "orphans", 0)
-				for name, v := range map[string]*machine.Time{"ttl": &cfg.TTL, "cleanup": &cfg.CleanupInterval, "stale": &cfg.StaleAfter, "forget": &cfg.ForgetAfter} {
+				for name, v := range map[string]*machine.Time{"ttl": &cfg.TTL, "cleanup": &cfg.CleanupInterval,
+					"stale": &cfg.StaleAfter, "forget": &cfg.ForgetAfter} {
 					*v = machine.Time(intArg(t, d, name, 0)) * machine.Second
 				}
 				hasher = cfg.Hasher
@@ -403,7 +414,8 @@ func TestIndexScripts(t *testing.T) {
 				}
 				keys := hasher.PromptKeys("m", "", tokens)
 				for _, s := range ix.View().Scorer().Score(keys) {
-					fmt.Fprintf(&out, "%s: %d of %d blocks, precise score %.4g\n", s.Pod, s.Blocks, len(keys), s.Precise(len(keys)))
+					fmt.Fprintf(&out, "%s: %d of %d blocks, precise score %.4g\n", s.Pod, s.Blocks, len(keys),
+						s.Precise(len(keys)))
 				}
 				if d.HasArg("sent") {
 					var pod string
@@ -416,20 +428,25 @@ func TestIndexScripts(t *testing.T) {
 				}
 			case "state":
 				s, c := ix.State(), ix.Stats()
-				fmt.Fprintf(&out, "%d pairs of %d blocks on %d pods, hit rate %.2f\n", s.Pairs, s.Blocks, s.Pods, s.HitRate)
+				fmt.Fprintf(&out, "%d pairs of %d blocks on %d pods, hit rate %.2f\n", s.Pairs, s.Blocks, s.Pods,
+					s.HitRate)
 				for _, name := range ix.PodNames() {
 					p, _ := ix.Pod(name)
-					fmt.Fprintf(&out, "%s: %d blocks, %.0f%% full, hit rate %.2f, evicted %d, healthy %v\n", p.Pod, p.Blocks, 100*p.Utilization, p.HitRate, p.Evicted, p.Healthy)
+					fmt.Fprintf(&out, "%s: %d blocks, %.0f%% full, hit rate %.2f, evicted %d, healthy %v\n", p.Pod,
+						p.Blocks, 100*p.Utilization, p.HitRate, p.Evicted, p.Healthy)
 					for _, h := range ix.Top(name, 2) {
 						_, popular := ix.Holders(h.Key)
-						fmt.Fprintf(&out, "  %s: on %s, hits %d, popularity %.2f\n", h.Name, strings.Join(h.Media, "+"), h.Hits, popular)
+						fmt.Fprintf(&out, "  %s: on %s, hits %d, popularity %.2f\n", h.Name, strings.Join(h.Media, "+"),
+							h.Hits, popular)
 					}
 				}
 				for _, c := range []struct {
 					n    uint64
 					what string
-				}{{c.UnknownParent, "unknown parent"}, {c.UnknownRemoved, "removed but unknown"}, {c.TooShort, "too short"}, {c.Unresolved, "unresolved"},
-					{c.Renamed, "renamed"}, {c.Displaced, "displaced"}, {c.Expired, "expired"}, {c.OtherAttention, "other attention"}} {
+				}{{c.UnknownParent, "unknown parent"}, {c.UnknownRemoved, "removed but unknown"},
+					{c.TooShort, "too short"}, {c.Unresolved, "unresolved"},
+					{c.Renamed, "renamed"}, {c.Displaced, "displaced"}, {c.Expired, "expired"},
+					{c.OtherAttention, "other attention"}} {
 					if c.n > 0 {
 						fmt.Fprintf(&out, "%s: %d\n", c.what, c.n)
 					}
@@ -438,7 +455,8 @@ func TestIndexScripts(t *testing.T) {
 				now := machine.Time(intArg(t, d, "s", 0)) * machine.Second
 				ix.Advance(now, &fx)
 				for _, e := range fx.List {
-					what := map[EffectKind]string{BlocksExpired: "expired", PodStale: "stale", PodHealthy: "healthy", PodForgotten: "forgotten"}[e.Kind]
+					what := map[EffectKind]string{BlocksExpired: "expired", PodStale: "stale", PodHealthy: "healthy",
+						PodForgotten: "forgotten"}[e.Kind]
 					fmt.Fprintf(&out, "%v: %s %s %d blocks\n", e.At, what, e.Pod, e.Blocks)
 				}
 				fx.Reset()
@@ -545,7 +563,8 @@ func TestStoredWithoutHashes(t *testing.T) {
 		t.Errorf("%+v of %d", got, len(keys))
 	}
 	// The engine tells the hash of the first later, and that it is gone.
-	give(ix, 0, from, &kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: tokens[:2], Medium: kv.MediumGPU, Group: kv.NoGroup})
+	give(ix, 0, from, &kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: tokens[:2], Medium: kv.MediumGPU,
+		Group: kv.NoGroup})
 	give(ix, 0, from, &kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{7}, Medium: kv.MediumGPU, Group: kv.NoGroup})
 	if got := ix.Keys("w"); len(got) != 1 || got[0] != keys[1] {
 		t.Errorf("it holds %v of %v", got, keys)

@@ -86,8 +86,10 @@ const recordWords = 5
 
 // Save copies the index.
 func (ix *Index) Save() *Saved {
-	s := &Saved{savedIndex: savedIndex{Now: ix.now, Cleanup: ix.cleanup, Stats: ix.stats, Numbers: len(ix.byNumber), Rested: slices.Clone(ix.rested), Hand: ix.hand,
-		Wide: maps.Clone(ix.wide), Names: maps.Clone(ix.names), Orphans: machine.WordsOf(ix.orphans[ix.orphan:])}, copied: &copied{records: ix.recs}}
+	s := &Saved{savedIndex: savedIndex{Now: ix.now, Cleanup: ix.cleanup, Stats: ix.stats, Numbers: len(ix.byNumber),
+		Rested: slices.Clone(ix.rested), Hand: ix.hand,
+		Wide: maps.Clone(ix.wide), Names: maps.Clone(ix.names), Orphans: machine.WordsOf(ix.orphans[ix.orphan:])},
+		copied: &copied{records: ix.recs}}
 	s.Orphans = append(s.Orphans, machine.WordsOf(ix.orphans[:ix.orphan])...)
 	for _, p := range ix.places {
 		s.Places = append(s.Places, savedPlace{p.medium, p.group})
@@ -119,7 +121,8 @@ func (ix *Index) Save() *Saved {
 }
 
 func (p *pod) save() savedPod {
-	s := savedPod{Name: p.name, Number: p.number, Heard: p.heard, Stale: p.stale, Lately: p.lately, Capacity: p.capacity, HighWater: p.highWater, Bytes: p.bytes, Tokens: p.tokens,
+	s := savedPod{Name: p.name, Number: p.number, Heard: p.heard, Stale: p.stale, Lately: p.lately,
+		Capacity: p.capacity, HighWater: p.highWater, Bytes: p.bytes, Tokens: p.tokens,
 		Evicted: p.evicted, RateLast: p.rate.last, Asked: p.asked, Found: p.found, Groups: maps.Clone(p.groups)}
 	if p.rate != (rateWindow{last: p.rate.last}) {
 		s.Rate = slices.Clone(p.rate.bins[:])
@@ -131,7 +134,10 @@ func (p *pod) save() savedPod {
 		s.Shared = append(s.Shared, savedCount{uint64(k.key), k.place, n})
 	}
 	for _, list := range [][]savedCount{s.Odd, s.Shared} {
-		slices.SortFunc(list, func(a, b savedCount) int { return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Place, b.Place)) })
+		slices.SortFunc(list, func(a,
+			b savedCount) int {
+			return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Place, b.Place))
+		})
 	}
 	return s
 }
@@ -157,7 +163,8 @@ func (c *copied) tell(out *savedIndex) {
 	for id := c.records.oldest; id != 0; n++ {
 		r := c.records.at(id)
 		place[id] = n
-		out.Records = append(out.Records, uint64(r.key), uint64(r.engine), uint64(r.stored), uint64(r.touched), uint64(r.hits)<<32|uint64(r.pod)<<16|uint64(r.places))
+		out.Records = append(out.Records, uint64(r.key), uint64(r.engine), uint64(r.stored), uint64(r.touched),
+			uint64(r.hits)<<32|uint64(r.pod)<<16|uint64(r.places))
 		id = r.newer
 	}
 	for i, id := range c.first {
@@ -233,7 +240,8 @@ func (ix *Index) Load(s *Saved) error {
 }
 
 func (ix *Index) loadPod(x *savedPod) {
-	p := &pod{name: x.Name, number: x.Number, heard: x.Heard, stale: x.Stale, lately: x.Lately, capacity: x.Capacity, highWater: x.HighWater, bytes: x.Bytes, tokens: x.Tokens,
+	p := &pod{name: x.Name, number: x.Number, heard: x.Heard, stale: x.Stale, lately: x.Lately, capacity: x.Capacity,
+		highWater: x.HighWater, bytes: x.Bytes, tokens: x.Tokens,
 		evicted: x.Evicted, asked: x.Asked, found: x.Found, groups: maps.Clone(x.Groups)}
 	p.rate.last = x.RateLast
 	copy(p.rate.bins[:], x.Rate)
@@ -265,7 +273,8 @@ func (ix *Index) loadRecord(w []uint64) error {
 		return errors.New("two records are of one block and pod")
 	}
 	id, rec := ix.recs.add()
-	*rec = record{key: kv.Key(w[0]), engine: kv.EngineHash(w[1]), stored: machine.Time(w[2]), hits: uint32(w[4] >> 32), pod: number, places: places, sibling: ix.blocks.head(slot)}
+	*rec = record{key: kv.Key(w[0]), engine: kv.EngineHash(w[1]), stored: machine.Time(w[2]), hits: uint32(w[4] >> 32),
+		pod: number, places: places, sibling: ix.blocks.head(slot)}
 	ix.recs.young(id, rec, machine.Time(w[3]), true)
 	ix.blocks.put(slot, number, places, id)
 	ix.byNumber[number].blocks++

@@ -21,11 +21,12 @@ type Stats struct {
 	DisplacedPods  uint64                   // pods that gave way to others: Config.MaxPods
 	Displaced      uint64                   // pairs of block and pod that gave way to MaxBlocks
 	Expired        uint64                   // pairs that the TTL took
-	Admitted       uint64                   // blocks of the index stored, as often as they were, also those only expected
-	Forwarded      uint64                   // hashes whose removal was not a repetition of a store's, also unknown ones
-	Suppressed     uint64                   // hashes removed that were stored more than once, and so stay
-	Unexpected     uint64                   // blocks that were only expected (Speculate) and whose time was over
-	Asked, Found   uint64                   // blocks of the prompts that were routed, and those found there
+	// blocks of the index stored, as often as they were, also those only expected
+	Admitted     uint64
+	Forwarded    uint64 // hashes whose removal was not a repetition of a store's, also unknown ones
+	Suppressed   uint64 // hashes removed that were stored more than once, and so stay
+	Unexpected   uint64 // blocks that were only expected (Speculate) and whose time was over
+	Asked, Found uint64 // blocks of the prompts that were routed, and those found there
 }
 
 // Stats are the index's counts.
@@ -65,7 +66,8 @@ type State struct {
 
 // State sums the fleet up.
 func (ix *Index) State() State {
-	s := State{Pairs: ix.recs.live, Blocks: ix.blocks.table.live, Pods: len(ix.pods), HitRate: ratio(ix.stats.Found, ix.stats.Asked)}
+	s := State{Pairs: ix.recs.live, Blocks: ix.blocks.table.live, Pods: len(ix.pods),
+		HitRate: ratio(ix.stats.Found, ix.stats.Asked)}
 	for _, p := range ix.byNumber {
 		if p != nil {
 			s.Utilization += p.utilization()
@@ -109,8 +111,10 @@ func (ix *Index) Pod(name string) (PodInfo, bool) {
 	if p == nil {
 		return PodInfo{}, false
 	}
-	return PodInfo{Pod: name, Blocks: p.blocks, Capacity: p.capacity, Utilization: p.utilization(), Bytes: int64(p.blocks) * p.bytes,
-		HitRate: ratio(p.found, p.asked), Evicted: p.evicted, EvictionRate: p.rate.perSecond(ix.now), Heard: p.heard, Healthy: !p.stale}, true
+	return PodInfo{Pod: name, Blocks: p.blocks, Capacity: p.capacity, Utilization: p.utilization(),
+		Bytes:   int64(p.blocks) * p.bytes,
+		HitRate: ratio(p.found, p.asked), Evicted: p.evicted, EvictionRate: p.rate.perSecond(ix.now), Heard: p.heard,
+		Healthy: !p.stale}, true
 }
 
 // PodNames are the known pods, sorted.
@@ -212,7 +216,8 @@ func (ix *Index) Names(h kv.EngineHash) []kv.Key {
 }
 
 func (ix *Index) holding(rec *record) Holding {
-	h := Holding{Key: rec.key, Name: ix.names[rec.key], Pod: ix.byNumber[rec.pod].name, Stored: rec.stored, Touched: rec.touched, Hits: int(rec.hits), Tokens: ix.byNumber[rec.pod].tokens}
+	h := Holding{Key: rec.key, Name: ix.names[rec.key], Pod: ix.byNumber[rec.pod].name, Stored: rec.stored,
+		Touched: rec.touched, Hits: int(rec.hits), Tokens: ix.byNumber[rec.pod].tokens}
 	if h.Name == "" {
 		name := rec.engine
 		if name == 0 {

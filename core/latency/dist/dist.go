@@ -202,7 +202,8 @@ func (d *Dist) limit(lo, hi int64) error {
 		u1 = d.below(float64(hi))
 	}
 	if d.family == FamilyNormal && !d.cutLow && u0 > 0.03 {
-		return fmt.Errorf("%.2g %% of it would be below zero; use lognormal, which never is, or say min= to cut it", 100*u0)
+		return fmt.Errorf("%.2g %% of it would be below zero; use lognormal, which never is, or say min= to cut it",
+			100*u0)
 	}
 	if u1-u0 < 0.01 {
 		return fmt.Errorf("only %.2g %% of it lies within min and max; at least 1 %% must", 100*math.Max(0, u1-u0))

@@ -21,7 +21,8 @@ func TestDistScripts(t *testing.T) {
 			if td.Cmd == "draws" {
 				return firstDraws(strings.Split(td.Input, "\n"))
 			}
-			unit := map[string]Unit{"duration": Nanoseconds, "count": Count, "factor": Millionths, "mapping": Nanoseconds}[td.Cmd]
+			unit := map[string]Unit{"duration": Nanoseconds, "count": Count, "factor": Millionths,
+				"mapping": Nanoseconds}[td.Cmd]
 			var out strings.Builder
 			for _, line := range strings.Split(td.Input, "\n") {
 				d, err := ParseUnit(unit, line)
@@ -37,8 +38,10 @@ func TestDistScripts(t *testing.T) {
 					fmt.Fprintf(&out, "error: %v\n", err)
 					continue
 				}
-				fmt.Fprintf(&out, "%s %s: p1 %s p50 %s p99 %s mean %s\n", d.Family(), d, unit.format(float64(d.Quantile(.01))),
-					unit.format(float64(d.Quantile(.5))), unit.format(float64(d.Quantile(.99))), unit.format(math.Round(d.Mean())))
+				fmt.Fprintf(&out, "%s %s: p1 %s p50 %s p99 %s mean %s\n", d.Family(), d,
+					unit.format(float64(d.Quantile(.01))),
+					unit.format(float64(d.Quantile(.5))), unit.format(float64(d.Quantile(.99))),
+					unit.format(math.Round(d.Mean())))
 			}
 			return out.String()
 		})
@@ -72,7 +75,8 @@ func firstDraws(texts []string) string {
 }
 
 var someDists = []string{"50ms", "100ms..30s", "50ms±10%", "normal(50ms, 5ms)", "normal(50ms, 50ms, min=1ms, max=60ms)",
-	"lognormal(50ms, 200ms)", "exponential(3ms, max=4ms)", "pareto(10ms, 1.2)", "pareto(10ms, 3, max=1s)", "empirical(1ms*3, 2ms, 7ms)"}
+	"lognormal(50ms, 200ms)", "exponential(3ms, max=4ms)", "pareto(10ms, 1.2)", "pareto(10ms, 3, max=1s)",
+	"empirical(1ms*3, 2ms, 7ms)"}
 
 // Draws stay within the limits, quantiles never fall, and no mass piles up on
 // an edge (which is what clamping would do).

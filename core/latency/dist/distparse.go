@@ -11,15 +11,19 @@ import (
 
 // DistHelp is what a distribution may look like, for error messages and help
 // texts.
-const DistHelp = `"50ms", "100ms..30s" (uniform), "50ms±10%" or "50ms±5ms" (uniform), "normal(50ms, 5ms)", "lognormal(50ms, 20ms)", "exponential(50ms)", "pareto(10ms, 2.5)", "empirical(10ms*3, 80ms)", each with min= and max= if wanted`
+const DistHelp = `"50ms", "100ms..30s" (uniform), "50ms±10%" or "50ms±5ms" (uniform), "normal(50ms, 5ms)", ` +
+	`"lognormal(50ms, 20ms)", "exponential(50ms)", "pareto(10ms, 2.5)", "empirical(10ms*3, 80ms)", each with min= ` +
+	`and max= if wanted`
 
 // help is DistHelp with examples of this unit.
 func (u Unit) help() string {
 	switch u {
 	case Count:
-		return `"128", "16..512" (uniform), "128±10%" or "128±8" (uniform), "normal(200, 20)", "lognormal(200, 150)", "exponential(100)", "pareto(16, 2.5)", "empirical(16*3, 512)", each with min= and max= if wanted`
+		return `"128", "16..512" (uniform), "128±10%" or "128±8" (uniform), "normal(200, 20)", "lognormal(200, 150)",` +
+			` "exponential(100)", "pareto(16, 2.5)", "empirical(16*3, 512)", each with min= and max= if wanted`
 	case Millionths:
-		return `"1.2", "0.9..1.1" (uniform), "1±10%" (uniform), "normal(1, 0.1)", "lognormal(1, 0.05)", "exponential(1)", "pareto(0.9, 2.5)", "empirical(1*9, 3)", each with min= and max= if wanted`
+		return `"1.2", "0.9..1.1" (uniform), "1±10%" (uniform), "normal(1, 0.1)", "lognormal(1, 0.05)", ` +
+			`"exponential(1)", "pareto(0.9, 2.5)", "empirical(1*9, 3)", each with min= and max= if wanted`
 	}
 	return DistHelp
 }
@@ -102,7 +106,8 @@ func uniform(unit Unit, lowText, highText string) (Dist, error) {
 	if low > high {
 		return Dist{}, fmt.Errorf("low end %s is above high end %s", unit.format(low), unit.format(high))
 	}
-	return Dist{unit: unit, family: FamilyUniform, a: low, b: high, lo: int64(math.Round(low)), hi: int64(math.Round(high))}, nil
+	return Dist{unit: unit, family: FamilyUniform, a: low, b: high, lo: int64(math.Round(low)),
+		hi: int64(math.Round(high))}, nil
 }
 
 // around reads centre±spread, the spread in the unit or in percent of the
@@ -259,7 +264,9 @@ func curved(unit Unit, name string, fields map[string]string) (Dist, error) {
 		d.family = FamilyPareto
 		shape, err := strconv.ParseFloat(strings.TrimSpace(fields["shape"]), 64)
 		if err != nil || !(shape >= 0.1 && shape <= 1000) {
-			return Dist{}, fmt.Errorf("shape: %q is not a number between 0.1 and 1000 (2.5 is a heavy tail with a finite variance)", fields["shape"])
+			return Dist{}, fmt.Errorf(
+				"shape: %q is not a number between 0.1 and 1000 (2.5 is a heavy tail with a finite variance)",
+				fields["shape"])
 		}
 		if value["min"] <= 0 {
 			return Dist{}, errors.New("min must be above zero")
@@ -297,7 +304,8 @@ func empirical(unit Unit, list []string) (Dist, error) {
 		if hasWeight {
 			weight, err = strconv.ParseInt(strings.TrimSpace(weightText), 10, 64)
 			if err != nil || weight < 1 || weight > 1e9 {
-				return Dist{}, fmt.Errorf("value %d: weight %q is not a whole number between 1 and 1000000000", i+1, weightText)
+				return Dist{}, fmt.Errorf("value %d: weight %q is not a whole number between 1 and 1000000000", i+1,
+					weightText)
 			}
 		}
 		d.values = append(d.values, weighted{value: int64(math.Round(v)), weight: weight})

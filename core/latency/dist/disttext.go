@@ -81,7 +81,8 @@ func (d Dist) Expected() string {
 	case Millionths:
 		return "a factor such as 1.2, 0.9..1.1, 1±10%, or a distribution such as lognormal(1, 0.05)"
 	}
-	return "a duration such as 50ms, a range such as 100ms..30s, 50ms±10%, or a distribution such as lognormal(50ms, 20ms)"
+	return "a duration such as 50ms, a range such as 100ms..30s, 50ms±10%, or a distribution such as lognormal(50ms, " +
+		"20ms)"
 }
 
 // Range is the lowest and the highest value that may be drawn.

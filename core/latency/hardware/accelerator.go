@@ -46,9 +46,12 @@ var accelerators = []Accelerator{
 }
 
 var acceleratorAliases = map[string]string{
-	"a100": "a100-80gb", "a100-sxm": "a100-80gb", "a100-40": "a100-40gb", "a100-80": "a100-80gb", "h100-sxm": "h100", "h100-80gb": "h100",
-	"h200-sxm": "h200", "b200-sxm": "b200", "a10g": "a10", "nvidia-h100-80gb-hbm3": "h100", "nvidia-a100-sxm4-80gb": "a100-80gb",
-	"nvidia-a100-sxm4-40gb": "a100-40gb", "nvidia-l40s": "l40s", "nvidia-h200": "h200", "nvidia-l4": "l4", "nvidia-a10g": "a10", "nvidia-b200": "b200",
+	"a100": "a100-80gb", "a100-sxm": "a100-80gb", "a100-40": "a100-40gb", "a100-80": "a100-80gb", "h100-sxm": "h100",
+	"h100-80gb": "h100",
+	"h200-sxm":  "h200", "b200-sxm": "b200", "a10g": "a10", "nvidia-h100-80gb-hbm3": "h100",
+	"nvidia-a100-sxm4-80gb": "a100-80gb",
+	"nvidia-a100-sxm4-40gb": "a100-40gb", "nvidia-l40s": "l40s", "nvidia-h200": "h200", "nvidia-l4": "l4",
+	"nvidia-a10g": "a10", "nvidia-b200": "b200",
 }
 
 // AcceleratorNamed looks an accelerator up. Case, underscores and the node
@@ -63,7 +66,8 @@ func AcceleratorNamed(name string) (Accelerator, error) {
 			return a, nil
 		}
 	}
-	return Accelerator{}, fmt.Errorf("accelerator %q is not in the catalogue; expected one of %s", name, strings.Join(AcceleratorNames(), ", "))
+	return Accelerator{}, fmt.Errorf("accelerator %q is not in the catalogue; expected one of %s", name,
+		strings.Join(AcceleratorNames(), ", "))
 }
 
 // AcceleratorNames lists the catalogue in its order.
@@ -78,7 +82,8 @@ func AcceleratorNames() []string {
 // FLOPS is the peak rate in FLOP per second for arithmetic in t. A part
 // without that type computes in 16 bits, as vLLM's weight-only kernels do.
 func (a *Accelerator) FLOPS(t modelshape.DType) int64 {
-	rate := map[modelshape.DType]int64{modelshape.FP8: a.FP8TFLOPS, modelshape.INT8: a.INT8TFLOPS, modelshape.FP4: a.FP4TFLOPS}[t]
+	rate := map[modelshape.DType]int64{modelshape.FP8: a.FP8TFLOPS, modelshape.INT8: a.INT8TFLOPS,
+		modelshape.FP4: a.FP4TFLOPS}[t]
 	if rate == 0 {
 		rate = a.BF16TFLOPS
 	}
@@ -91,13 +96,16 @@ func (a *Accelerator) Check() error {
 	case a.MemoryBytes < 1<<30 || a.MemoryBytes > 1<<44:
 		return fmt.Errorf("accelerator %q: memory is %d bytes; expected 1 GiB to 16 TiB", a.Name, a.MemoryBytes)
 	case a.BandwidthBytes < 1e9 || a.BandwidthBytes > 1e15:
-		return fmt.Errorf("accelerator %q: bandwidth is %d bytes/s; expected 1 GB/s to 1 PB/s", a.Name, a.BandwidthBytes)
+		return fmt.Errorf("accelerator %q: bandwidth is %d bytes/s; expected 1 GB/s to 1 PB/s", a.Name,
+			a.BandwidthBytes)
 	case a.BF16TFLOPS < 1 || a.BF16TFLOPS > 1e6:
 		return fmt.Errorf("accelerator %q: bfloat16 rate is %d TFLOP/s; expected 1 to 1000000", a.Name, a.BF16TFLOPS)
-	case a.FP8TFLOPS < 0 || a.FP8TFLOPS > 1e6 || a.INT8TFLOPS < 0 || a.INT8TFLOPS > 1e6 || a.FP4TFLOPS < 0 || a.FP4TFLOPS > 1e6:
+	case a.FP8TFLOPS < 0 || a.FP8TFLOPS > 1e6 || a.INT8TFLOPS < 0 || a.INT8TFLOPS > 1e6 || a.FP4TFLOPS < 0 ||
+		a.FP4TFLOPS > 1e6:
 		return fmt.Errorf("accelerator %q: a rate lies outside 0 to 1000000 TFLOP/s", a.Name)
 	case a.ComputePercent < 1 || a.ComputePercent > 100 || a.BandwidthPercent < 1 || a.BandwidthPercent > 100:
-		return fmt.Errorf("accelerator %q: the reached parts are %d %% and %d %%; expected 1 to 100", a.Name, a.ComputePercent, a.BandwidthPercent)
+		return fmt.Errorf("accelerator %q: the reached parts are %d %% and %d %%; expected 1 to 100", a.Name,
+			a.ComputePercent, a.BandwidthPercent)
 	}
 	return a.Fabric.Check()
 }

@@ -61,7 +61,8 @@ type demand struct {
 func (h *Hardware) demand(s *engine.Step) demand {
 	sampled := int64(s.PrefillFinished + s.DecodeSeqs)
 	tp := int64(h.Group.TP)
-	d := demand{tokens: s.PrefillTokens + int64(s.DecodeSeqs), attention: h.Model.PairFLOP() * (s.PrefillPairs + s.DecodeContext)}
+	d := demand{tokens: s.PrefillTokens + int64(s.DecodeSeqs),
+		attention: h.Model.PairFLOP() * (s.PrefillPairs + s.DecodeContext)}
 	d.flop = 2*h.Model.TokenParams()*d.tokens + 2*h.Model.HeadParams()*sampled + d.attention
 	d.weights = h.Weights.Bytes(h.Model.DenseParams() + h.touchedLeast(d.tokens))
 	if sampled > 0 {
@@ -78,11 +79,16 @@ func (h *Hardware) demand(s *engine.Step) demand {
 func (h *Hardware) Floor(s *engine.Step) Bound {
 	d := h.demand(s)
 	if d.compute >= d.memory {
-		return Bound{d.compute, fmt.Sprintf("2 × %.4g parameters × %d tokens + attention %.3g = %.4g FLOP, at the peak of %d × %d TFLOP/s (%s, %s) at least %s",
-			float64(h.Model.TokenParams()), d.tokens, float64(d.attention), float64(d.flop), h.Group.TP, h.Accelerator.FLOPS(h.Weights.Compute)/1e12, h.Accelerator.Name, h.Weights.Compute, Round(d.compute))}
+		return Bound{d.compute, fmt.Sprintf(
+			"2 × %.4g parameters × %d tokens + attention %.3g = %.4g FLOP, at the peak of %d × %d TFLOP/s (%s, %s) "+
+				"at least %s",
+			float64(h.Model.TokenParams()), d.tokens, float64(d.attention), float64(d.flop), h.Group.TP,
+			h.Accelerator.FLOPS(h.Weights.Compute)/1e12, h.Accelerator.Name, h.Weights.Compute, Round(d.compute))}
 	}
-	return Bound{d.memory, fmt.Sprintf("%.4g bytes of weights + %.3g bytes of KV cache to read, at the peak of %d × %.4g TB/s (%s) at least %s",
-		float64(d.weights), float64(d.cache), h.Group.TP, float64(h.Accelerator.BandwidthBytes)/1e12, h.Accelerator.Name, Round(d.memory))}
+	return Bound{d.memory, fmt.Sprintf(
+		"%.4g bytes of weights + %.3g bytes of KV cache to read, at the peak of %d × %.4g TB/s (%s) at least %s",
+		float64(d.weights), float64(d.cache), h.Group.TP, float64(h.Accelerator.BandwidthBytes)/1e12,
+		h.Accelerator.Name, Round(d.memory))}
 }
 
 // Usage is how busy a step of that many nanoseconds keeps the accelerators, in
@@ -90,7 +96,8 @@ func (h *Hardware) Floor(s *engine.Step) Bound {
 // FLOP and bandwidth utilization, MFU and MBU).
 func (h *Hardware) Usage(s *engine.Step, nanoseconds int64) (compute, bandwidth int) {
 	d := h.demand(s)
-	return int(machine.MulDiv(d.compute, 1000, max(nanoseconds, 1))), int(machine.MulDiv(d.memory, 1000, max(nanoseconds, 1)))
+	return int(machine.MulDiv(d.compute, 1000, max(nanoseconds, 1))),
+		int(machine.MulDiv(d.memory, 1000, max(nanoseconds, 1)))
 }
 
 // touchedLeast is the least expert parameters that a batch can read: all
@@ -111,7 +118,8 @@ type TooFastError struct {
 
 // Error shows the claim and the arithmetic against it.
 func (e *TooFastError) Error() string {
-	return fmt.Sprintf("%s takes %s, which is faster than the hardware: %s; correct the figure, the model, the accelerator or the tensor parallel size",
+	return fmt.Sprintf("%s takes %s, which is faster than the hardware: %s; correct the figure, the model, the "+
+		"accelerator or the tensor parallel size",
 		e.What, Round(e.Claimed), e.Bound.Why)
 }
 

@@ -37,7 +37,8 @@ var (
 	Ethernet100    = Fabric{"ethernet-100", 12_500e6, 25_000}
 )
 
-var fabrics = []Fabric{NVLink3, NVLink4, NVLink5, PCIe4, PCIe5, InfinityFabric, InfiniBand200, InfiniBand400, RoCE100, Ethernet10, Ethernet25, Ethernet100}
+var fabrics = []Fabric{NVLink3, NVLink4, NVLink5, PCIe4, PCIe5, InfinityFabric, InfiniBand200, InfiniBand400, RoCE100,
+	Ethernet10, Ethernet25, Ethernet100}
 
 // FabricNamed looks a fabric up by its name. infiniband, nvlink and ethernet
 // alone are document 003's 200 Gb/s, 300 GB/s and 100 Gb/s.
@@ -64,7 +65,8 @@ func FabricNamed(name string) (Fabric, error) {
 // Check tells what is wrong with a fabric that a user wrote.
 func (f Fabric) Check() error {
 	if f.BytesPerSecond < 1e6 || f.BytesPerSecond > 1e14 {
-		return fmt.Errorf("interconnect %q: bandwidth is %d bytes/s; expected 1 MB/s to 100 TB/s", f.Name, f.BytesPerSecond)
+		return fmt.Errorf("interconnect %q: bandwidth is %d bytes/s; expected 1 MB/s to 100 TB/s", f.Name,
+			f.BytesPerSecond)
 	}
 	if f.HopNanoseconds < 0 || f.HopNanoseconds > 1e9 {
 		return fmt.Errorf("interconnect %q: a hop costs %d ns; expected 0 to 1 s", f.Name, f.HopNanoseconds)
@@ -87,7 +89,8 @@ func (g *Group) Check() error {
 	case g.TP < 1 || g.TP > 1024:
 		return fmt.Errorf("tensor parallel size is %d; expected 1 to 1024", g.TP)
 	case g.Nodes < 1 || g.Nodes > g.TP || g.TP%g.Nodes != 0:
-		return fmt.Errorf("%d ranks cannot be spread evenly over %d nodes; give a number of nodes that divides the tensor parallel size", g.TP, g.Nodes)
+		return fmt.Errorf("%d ranks cannot be spread evenly over %d nodes; give a number of nodes that divides the "+
+			"tensor parallel size", g.TP, g.Nodes)
 	}
 	if err := g.Within.Check(); g.TP > g.Nodes && err != nil {
 		return err
@@ -120,7 +123,8 @@ func (g *Group) AllReduce(bytes int64) int64 {
 	}
 	steps := int64(2 * (g.TP - 1))
 	wire := g.slowest()
-	return steps*wire.HopNanoseconds + machine.MulDiv(machine.MulDiv(bytes, steps, int64(g.TP)), 1e9, wire.BytesPerSecond)
+	return steps*wire.HopNanoseconds +
+		machine.MulDiv(machine.MulDiv(bytes, steps, int64(g.TP)), 1e9, wire.BytesPerSecond)
 }
 
 // AllGather is the nanoseconds until every rank has a tensor of that many

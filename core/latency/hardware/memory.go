@@ -104,19 +104,29 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 	tp := c.Hardware.Group.TP
 	switch sequence := p.BlockBytes * int64((c.MaxModelLen+c.BlockSize-1)/c.BlockSize); {
 	case p.Weights+p.Runtime > p.Usable:
-		return oom("accelerator", fmt.Sprintf("the weights of %s on each of %d ranks and the runtime need", c.Hardware.Model.Name, tp), p.Weights+p.Runtime, p.Usable,
+		return oom("accelerator",
+			fmt.Sprintf("the weights of %s on each of %d ranks and the runtime need", c.Hardware.Model.Name, tp),
+			p.Weights+p.Runtime, p.Usable,
 			c.larger()+"quantization (awq, gptq, fp8) or a smaller model")
 	case p.KV <= 0:
-		return oom("accelerator", fmt.Sprintf("weights (%s), runtime (%s) and the activations of %d tokens and %d sequences need", gib(p.Weights), gib(p.Runtime), c.MaxNumBatchedTokens, c.MaxNumSeqs),
-			p.Weights+p.Runtime+p.Activations, p.Usable, "lower max-num-batched-tokens or max-num-seqs, or use quantization")
+		return oom("accelerator",
+			fmt.Sprintf("weights (%s), runtime (%s) and the activations of %d tokens and %d sequences need",
+				gib(p.Weights), gib(p.Runtime), c.MaxNumBatchedTokens, c.MaxNumSeqs),
+			p.Weights+p.Runtime+p.Activations, p.Usable,
+			"lower max-num-batched-tokens or max-num-seqs, or use quantization")
 	case sequence > p.KV:
-		return oom("accelerator", fmt.Sprintf("the KV cache of one sequence of max-model-len %d needs", c.MaxModelLen), sequence, p.KV,
-			fmt.Sprintf("lower max-model-len to at most %d, or raise gpu-memory-utilization", p.NumGPUBlocks*c.BlockSize))
+		return oom("accelerator", fmt.Sprintf("the KV cache of one sequence of max-model-len %d needs", c.MaxModelLen),
+			sequence, p.KV,
+			fmt.Sprintf("lower max-model-len to at most %d, or raise gpu-memory-utilization",
+				p.NumGPUBlocks*c.BlockSize))
 	case p.Usable+p.Graphs > p.Total:
-		return oom("accelerator", fmt.Sprintf("gpu-memory-utilization %g and the CUDA graphs of %d sequences need", c.GPUMemoryUtilization, c.MaxNumSeqs), p.Usable+p.Graphs, p.Total,
+		return oom("accelerator",
+			fmt.Sprintf("gpu-memory-utilization %g and the CUDA graphs of %d sequences need", c.GPUMemoryUtilization,
+				c.MaxNumSeqs), p.Usable+p.Graphs, p.Total,
 			"lower gpu-memory-utilization (0.9 to 0.85) or max-num-seqs, or enforce-eager")
 	case c.HostLimitBytes > 0 && p.HostBytes > c.HostLimitBytes:
-		return oom("host", fmt.Sprintf("%d ranks with %s of swap space each need", c.RanksPerPod, gib(c.SwapSpaceBytes)), p.HostBytes, c.HostLimitBytes,
+		return oom("host", fmt.Sprintf("%d ranks with %s of swap space each need", c.RanksPerPod,
+			gib(c.SwapSpaceBytes)), p.HostBytes, c.HostLimitBytes,
 			"raise the container's memory limit or lower swap-space")
 	}
 	return nil
@@ -147,7 +157,8 @@ func (c *MemoryConfig) fill() error {
 		c.GPUMemoryUtilization = 0.9
 	}
 	if !(c.GPUMemoryUtilization > 0 && c.GPUMemoryUtilization <= 1) {
-		return fmt.Errorf("memory: gpu-memory-utilization is %g; expected above 0 and at most 1", c.GPUMemoryUtilization)
+		return fmt.Errorf("memory: gpu-memory-utilization is %g; expected above 0 and at most 1",
+			c.GPUMemoryUtilization)
 	}
 	for _, f := range []struct {
 		name     string
@@ -155,8 +166,10 @@ func (c *MemoryConfig) fill() error {
 		standard int
 		limit    int
 	}{
-		{"block-size", &c.BlockSize, 16, 4096}, {"max-num-seqs", &c.MaxNumSeqs, 256, 1 << 20}, {"max-num-batched-tokens", &c.MaxNumBatchedTokens, 8192, 1 << 24},
-		{"max-model-len", &c.MaxModelLen, c.Hardware.Model.MaxModelLen, 1 << 30}, {"ranks per pod", &c.RanksPerPod, 1, 1024},
+		{"block-size", &c.BlockSize, 16, 4096}, {"max-num-seqs", &c.MaxNumSeqs, 256, 1 << 20},
+		{"max-num-batched-tokens", &c.MaxNumBatchedTokens, 8192, 1 << 24},
+		{"max-model-len", &c.MaxModelLen, c.Hardware.Model.MaxModelLen, 1 << 30},
+		{"ranks per pod", &c.RanksPerPod, 1, 1024},
 	} {
 		if *f.value == 0 {
 			*f.value = f.standard
@@ -166,7 +179,8 @@ func (c *MemoryConfig) fill() error {
 		}
 	}
 	if c.SwapSpaceBytes < 0 || c.SwapSpaceBytes > 1<<50 || c.HostLimitBytes < 0 {
-		return fmt.Errorf("memory: swap space %d and memory limit %d must be bytes between 0 and 1 PiB", c.SwapSpaceBytes, c.HostLimitBytes)
+		return fmt.Errorf("memory: swap space %d and memory limit %d must be bytes between 0 and 1 PiB",
+			c.SwapSpaceBytes, c.HostLimitBytes)
 	}
 	return nil
 }

@@ -63,7 +63,8 @@ var quantizations = []Quantization{
 }
 
 var quantizationAliases = map[string]string{
-	"none": "", "auto": "", "awq_marlin": "awq", "gptq_marlin": "gptq", "compressed-tensors": "int8", "fbgemm_fp8": "fp8", "modelopt": "fp8",
+	"none": "", "auto": "", "awq_marlin": "awq", "gptq_marlin": "gptq", "compressed-tensors": "int8",
+	"fbgemm_fp8": "fp8", "modelopt": "fp8",
 }
 
 // ParseQuantization reads the values of vLLM's --quantization.

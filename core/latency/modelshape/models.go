@@ -14,62 +14,108 @@ var fp8 = &Quantization{"fp8", FP8, 8_000}
 // worked out from the ranks of its low-rank projections there.
 var models = []Shape{
 	// meta-llama: Llama 2 paper (arXiv 2307.09288), Llama 3 paper (2407.21783).
-	{Name: "meta-llama/Llama-2-7b-hf", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 32, HeadDim: 128, FFN: 11008, Vocab: 32000, MaxModelLen: 4096},
-	{Name: "meta-llama/Llama-2-13b-hf", Layers: 40, Hidden: 5120, Heads: 40, KVHeads: 40, HeadDim: 128, FFN: 13824, Vocab: 32000, MaxModelLen: 4096},
-	{Name: "meta-llama/Llama-2-70b-hf", Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 28672, Vocab: 32000, MaxModelLen: 4096},
-	{Name: "meta-llama/Llama-3.1-8B", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336, Vocab: 128256, MaxModelLen: 131072},
-	{Name: "meta-llama/Llama-3.1-70B", Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 28672, Vocab: 128256, MaxModelLen: 131072},
-	{Name: "meta-llama/Llama-3.1-405B", Layers: 126, Hidden: 16384, Heads: 128, KVHeads: 8, HeadDim: 128, FFN: 53248, Vocab: 128256, MaxModelLen: 131072},
-	{Name: "meta-llama/Llama-3.2-1B", Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FFN: 8192, Vocab: 128256, Tied: true, MaxModelLen: 131072},
-	{Name: "meta-llama/Llama-3.2-3B", Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128, FFN: 8192, Vocab: 128256, Tied: true, MaxModelLen: 131072},
-	{Name: "meta-llama/Llama-4-Scout-17B-16E", Layers: 48, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128, Vocab: 202048, MaxModelLen: 10485760, Experts: 16, ActiveExperts: 1, ExpertFFN: 8192, SharedFFN: 8192},
-	{Name: "meta-llama/Llama-4-Maverick-17B-128E", Layers: 48, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128, FFN: 16384, Vocab: 202048, MaxModelLen: 1048576, Experts: 128, ActiveExperts: 1, ExpertFFN: 8192, SharedFFN: 8192, DenseLayers: 24},
-	{Name: "TinyLlama/TinyLlama-1.1B-Chat-v1.0", Layers: 22, Hidden: 2048, Heads: 32, KVHeads: 4, HeadDim: 64, FFN: 5632, Vocab: 32000, MaxModelLen: 2048},
-	{Name: "meta-llama/Llama-3.3-70B-Instruct", Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 28672, Vocab: 128256, MaxModelLen: 131072},
+	{Name: "meta-llama/Llama-2-7b-hf", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 32, HeadDim: 128, FFN: 11008,
+		Vocab: 32000, MaxModelLen: 4096},
+	{Name: "meta-llama/Llama-2-13b-hf", Layers: 40, Hidden: 5120, Heads: 40, KVHeads: 40, HeadDim: 128, FFN: 13824,
+		Vocab: 32000, MaxModelLen: 4096},
+	{Name: "meta-llama/Llama-2-70b-hf", Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 28672,
+		Vocab: 32000, MaxModelLen: 4096},
+	{Name: "meta-llama/Llama-3.1-8B", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336,
+		Vocab: 128256, MaxModelLen: 131072},
+	{Name: "meta-llama/Llama-3.1-70B", Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 28672,
+		Vocab: 128256, MaxModelLen: 131072},
+	{Name: "meta-llama/Llama-3.1-405B", Layers: 126, Hidden: 16384, Heads: 128, KVHeads: 8, HeadDim: 128, FFN: 53248,
+		Vocab: 128256, MaxModelLen: 131072},
+	{Name: "meta-llama/Llama-3.2-1B", Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FFN: 8192,
+		Vocab: 128256, Tied: true, MaxModelLen: 131072},
+	{Name: "meta-llama/Llama-3.2-3B", Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128, FFN: 8192,
+		Vocab: 128256, Tied: true, MaxModelLen: 131072},
+	{Name: "meta-llama/Llama-4-Scout-17B-16E", Layers: 48, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128,
+		Vocab: 202048, MaxModelLen: 10485760, Experts: 16, ActiveExperts: 1, ExpertFFN: 8192, SharedFFN: 8192},
+	{Name: "meta-llama/Llama-4-Maverick-17B-128E", Layers: 48, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128,
+		FFN: 16384, Vocab: 202048, MaxModelLen: 1048576, Experts: 128, ActiveExperts: 1, ExpertFFN: 8192,
+		SharedFFN: 8192, DenseLayers: 24},
+	{Name: "TinyLlama/TinyLlama-1.1B-Chat-v1.0", Layers: 22, Hidden: 2048, Heads: 32, KVHeads: 4, HeadDim: 64,
+		FFN: 5632, Vocab: 32000, MaxModelLen: 2048},
+	{Name: "meta-llama/Llama-3.3-70B-Instruct", Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128,
+		FFN: 28672, Vocab: 128256, MaxModelLen: 131072},
 	// Qwen: Qwen2.5 report (2412.15115), Qwen3 report (2505.09388).
-	{Name: "Qwen/Qwen2.5-0.5B", Layers: 24, Hidden: 896, Heads: 14, KVHeads: 2, HeadDim: 64, FFN: 4864, Vocab: 151936, Tied: true, MaxModelLen: 32768},
-	{Name: "Qwen/Qwen2.5-1.5B", Layers: 28, Hidden: 1536, Heads: 12, KVHeads: 2, HeadDim: 128, FFN: 8960, Vocab: 151936, Tied: true, MaxModelLen: 32768},
-	{Name: "Qwen/Qwen2.5-7B", Layers: 28, Hidden: 3584, Heads: 28, KVHeads: 4, HeadDim: 128, FFN: 18944, Vocab: 152064, MaxModelLen: 32768},
-	{Name: "Qwen/Qwen2.5-14B", Layers: 48, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128, FFN: 13824, Vocab: 152064, MaxModelLen: 32768},
-	{Name: "Qwen/Qwen2.5-32B", Layers: 64, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128, FFN: 27648, Vocab: 152064, MaxModelLen: 32768},
-	{Name: "Qwen/Qwen2.5-72B", Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 29568, Vocab: 152064, MaxModelLen: 32768},
-	{Name: "Qwen/Qwen3-0.6B", Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 3072, Vocab: 151936, Tied: true, MaxModelLen: 40960},
-	{Name: "Qwen/Qwen3-1.7B", Layers: 28, Hidden: 2048, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 6144, Vocab: 151936, Tied: true, MaxModelLen: 40960},
-	{Name: "Qwen/Qwen3-4B", Layers: 36, Hidden: 2560, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 9728, Vocab: 151936, Tied: true, MaxModelLen: 40960},
-	{Name: "Qwen/Qwen3-8B", Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151936, MaxModelLen: 40960},
-	{Name: "Qwen/Qwen3-14B", Layers: 40, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128, FFN: 17408, Vocab: 151936, MaxModelLen: 40960},
-	{Name: "Qwen/Qwen3-32B", Layers: 64, Hidden: 5120, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 25600, Vocab: 151936, MaxModelLen: 40960},
-	{Name: "Qwen/Qwen3-30B-A3B", Layers: 48, Hidden: 2048, Heads: 32, KVHeads: 4, HeadDim: 128, Vocab: 151936, MaxModelLen: 40960, Experts: 128, ActiveExperts: 8, ExpertFFN: 768},
-	{Name: "Qwen/Qwen3-235B-A22B", Layers: 94, Hidden: 4096, Heads: 64, KVHeads: 4, HeadDim: 128, Vocab: 151936, MaxModelLen: 40960, Experts: 128, ActiveExperts: 8, ExpertFFN: 1536},
+	{Name: "Qwen/Qwen2.5-0.5B", Layers: 24, Hidden: 896, Heads: 14, KVHeads: 2, HeadDim: 64, FFN: 4864, Vocab: 151936,
+		Tied: true, MaxModelLen: 32768},
+	{Name: "Qwen/Qwen2.5-1.5B", Layers: 28, Hidden: 1536, Heads: 12, KVHeads: 2, HeadDim: 128, FFN: 8960, Vocab: 151936,
+		Tied: true, MaxModelLen: 32768},
+	{Name: "Qwen/Qwen2.5-7B", Layers: 28, Hidden: 3584, Heads: 28, KVHeads: 4, HeadDim: 128, FFN: 18944, Vocab: 152064,
+		MaxModelLen: 32768},
+	{Name: "Qwen/Qwen2.5-14B", Layers: 48, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128, FFN: 13824, Vocab: 152064,
+		MaxModelLen: 32768},
+	{Name: "Qwen/Qwen2.5-32B", Layers: 64, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128, FFN: 27648, Vocab: 152064,
+		MaxModelLen: 32768},
+	{Name: "Qwen/Qwen2.5-72B", Layers: 80, Hidden: 8192, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 29568, Vocab: 152064,
+		MaxModelLen: 32768},
+	{Name: "Qwen/Qwen3-0.6B", Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 3072, Vocab: 151936,
+		Tied: true, MaxModelLen: 40960},
+	{Name: "Qwen/Qwen3-1.7B", Layers: 28, Hidden: 2048, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 6144, Vocab: 151936,
+		Tied: true, MaxModelLen: 40960},
+	{Name: "Qwen/Qwen3-4B", Layers: 36, Hidden: 2560, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 9728, Vocab: 151936,
+		Tied: true, MaxModelLen: 40960},
+	{Name: "Qwen/Qwen3-8B", Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151936,
+		MaxModelLen: 40960},
+	{Name: "Qwen/Qwen3-14B", Layers: 40, Hidden: 5120, Heads: 40, KVHeads: 8, HeadDim: 128, FFN: 17408, Vocab: 151936,
+		MaxModelLen: 40960},
+	{Name: "Qwen/Qwen3-32B", Layers: 64, Hidden: 5120, Heads: 64, KVHeads: 8, HeadDim: 128, FFN: 25600, Vocab: 151936,
+		MaxModelLen: 40960},
+	{Name: "Qwen/Qwen3-30B-A3B", Layers: 48, Hidden: 2048, Heads: 32, KVHeads: 4, HeadDim: 128, Vocab: 151936,
+		MaxModelLen: 40960, Experts: 128, ActiveExperts: 8, ExpertFFN: 768},
+	{Name: "Qwen/Qwen3-235B-A22B", Layers: 94, Hidden: 4096, Heads: 64, KVHeads: 4, HeadDim: 128, Vocab: 151936,
+		MaxModelLen: 40960, Experts: 128, ActiveExperts: 8, ExpertFFN: 1536},
 	// OpenAI: gpt-oss model card (2508.10925); every second layer attends to
 	// 128 tokens, experts are stored in MXFP4.
-	{Name: "openai/gpt-oss-20b", Layers: 24, Hidden: 2880, Heads: 64, KVHeads: 8, HeadDim: 64, Vocab: 201088, MaxModelLen: 131072, Experts: 32, ActiveExperts: 4, ExpertFFN: 2880, WindowLayers: 12, Window: 128, Quantization: mxfp4},
-	{Name: "openai/gpt-oss-120b", Layers: 36, Hidden: 2880, Heads: 64, KVHeads: 8, HeadDim: 64, Vocab: 201088, MaxModelLen: 131072, Experts: 128, ActiveExperts: 4, ExpertFFN: 2880, WindowLayers: 18, Window: 128, Quantization: mxfp4},
+	{Name: "openai/gpt-oss-20b", Layers: 24, Hidden: 2880, Heads: 64, KVHeads: 8, HeadDim: 64, Vocab: 201088,
+		MaxModelLen: 131072, Experts: 32, ActiveExperts: 4, ExpertFFN: 2880, WindowLayers: 12, Window: 128,
+		Quantization: mxfp4},
+	{Name: "openai/gpt-oss-120b", Layers: 36, Hidden: 2880, Heads: 64, KVHeads: 8, HeadDim: 64, Vocab: 201088,
+		MaxModelLen: 131072, Experts: 128, ActiveExperts: 4, ExpertFFN: 2880, WindowLayers: 18, Window: 128,
+		Quantization: mxfp4},
 	// mistralai: Mistral 7B (2310.06825), Mixtral (2401.04088).
-	{Name: "mistralai/Mistral-7B-v0.3", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336, Vocab: 32768, MaxModelLen: 32768},
-	{Name: "mistralai/Mistral-Small-24B-Instruct-2501", Layers: 40, Hidden: 5120, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 32768, Vocab: 131072, MaxModelLen: 32768},
-	{Name: "mistralai/Mixtral-8x7B-v0.1", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 32000, MaxModelLen: 32768, Experts: 8, ActiveExperts: 2, ExpertFFN: 14336},
+	{Name: "mistralai/Mistral-7B-v0.3", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336,
+		Vocab: 32768, MaxModelLen: 32768},
+	{Name: "mistralai/Mistral-Small-24B-Instruct-2501", Layers: 40, Hidden: 5120, Heads: 32, KVHeads: 8, HeadDim: 128,
+		FFN: 32768, Vocab: 131072, MaxModelLen: 32768},
+	{Name: "mistralai/Mixtral-8x7B-v0.1", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 32000,
+		MaxModelLen: 32768, Experts: 8, ActiveExperts: 2, ExpertFFN: 14336},
 	// deepseek-ai: DeepSeek-V3 report (2412.19437): latent of 512 and a rotary
 	// key of 64 per token and layer; three dense layers, one shared expert.
-	{Name: "deepseek-ai/DeepSeek-V3", Layers: 61, Hidden: 7168, Heads: 128, KVHeads: 128, HeadDim: 128, FFN: 18432, Vocab: 129280, MaxModelLen: 163840, Experts: 256, ActiveExperts: 8, ExpertFFN: 2048, SharedFFN: 2048, DenseLayers: 3, KVElements: 576, AttentionParams: 187_105_280, Quantization: fp8},
-	{Name: "moonshotai/Kimi-K2-Instruct", Layers: 61, Hidden: 7168, Heads: 64, KVHeads: 64, HeadDim: 128, FFN: 18432, Vocab: 163840, MaxModelLen: 131072, Experts: 384, ActiveExperts: 8, ExpertFFN: 2048, SharedFFN: 2048, DenseLayers: 1, KVElements: 576, AttentionParams: 101_122_048, Quantization: fp8},
+	{Name: "deepseek-ai/DeepSeek-V3", Layers: 61, Hidden: 7168, Heads: 128, KVHeads: 128, HeadDim: 128, FFN: 18432,
+		Vocab: 129280, MaxModelLen: 163840, Experts: 256, ActiveExperts: 8, ExpertFFN: 2048, SharedFFN: 2048,
+		DenseLayers: 3, KVElements: 576, AttentionParams: 187_105_280, Quantization: fp8},
+	{Name: "moonshotai/Kimi-K2-Instruct", Layers: 61, Hidden: 7168, Heads: 64, KVHeads: 64, HeadDim: 128, FFN: 18432,
+		Vocab: 163840, MaxModelLen: 131072, Experts: 384, ActiveExperts: 8, ExpertFFN: 2048, SharedFFN: 2048,
+		DenseLayers: 1, KVElements: 576, AttentionParams: 101_122_048, Quantization: fp8},
 	// Others: Gemma 3 (2503.19786; five of six layers attend to 1,024 tokens),
 	// Phi-4 (2412.08905), IBM Granite 3.1.
-	{Name: "google/gemma-3-27b-it", Layers: 62, Hidden: 5376, Heads: 32, KVHeads: 16, HeadDim: 128, FFN: 21504, Vocab: 262208, Tied: true, MaxModelLen: 131072, WindowLayers: 52, Window: 1024},
-	{Name: "microsoft/phi-4", Layers: 40, Hidden: 5120, Heads: 40, KVHeads: 10, HeadDim: 128, FFN: 17920, Vocab: 100352, MaxModelLen: 16384},
-	{Name: "ibm-granite/granite-3.1-8b-instruct", Layers: 40, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12800, Vocab: 49155, Tied: true, MaxModelLen: 131072},
+	{Name: "google/gemma-3-27b-it", Layers: 62, Hidden: 5376, Heads: 32, KVHeads: 16, HeadDim: 128, FFN: 21504,
+		Vocab: 262208, Tied: true, MaxModelLen: 131072, WindowLayers: 52, Window: 1024},
+	{Name: "microsoft/phi-4", Layers: 40, Hidden: 5120, Heads: 40, KVHeads: 10, HeadDim: 128, FFN: 17920, Vocab: 100352,
+		MaxModelLen: 16384},
+	{Name: "ibm-granite/granite-3.1-8b-instruct", Layers: 40, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128,
+		FFN: 12800, Vocab: 49155, Tied: true, MaxModelLen: 131072},
 }
 
 // aliases are other names of the same shapes.
 var aliases = map[string]string{
-	"llama-7b": "llama-2-7b-hf", "llama-13b": "llama-2-13b-hf", "llama-70b": "llama-2-70b-hf", "llama-405b": "llama-3.1-405b",
+	"llama-7b": "llama-2-7b-hf", "llama-13b": "llama-2-13b-hf", "llama-70b": "llama-2-70b-hf",
+	"llama-405b":        "llama-3.1-405b",
 	"meta-llama-3.1-8b": "llama-3.1-8b", "meta-llama-3.1-70b": "llama-3.1-70b", "meta-llama-3.1-405b": "llama-3.1-405b",
-	"meta-llama-3-8b": "llama-3.1-8b", "meta-llama-3-70b": "llama-3.1-70b", "llama-3-8b": "llama-3.1-8b", "llama-3-70b": "llama-3.1-70b",
+	"meta-llama-3-8b": "llama-3.1-8b", "meta-llama-3-70b": "llama-3.1-70b", "llama-3-8b": "llama-3.1-8b",
+	"llama-3-70b":   "llama-3.1-70b",
 	"llama-3.3-70b": "llama-3.3-70b-instruct", "deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3",
 	"llama-2-7b": "llama-2-7b-hf", "llama-2-13b": "llama-2-13b-hf", "llama-2-70b": "llama-2-70b-hf",
-	"gemma-3-27b": "gemma-3-27b-it", "granite-3.1-8b": "granite-3.1-8b-instruct", "mistral-small-24b": "mistral-small-24b-instruct-2501",
-	"kimi-k2": "kimi-k2-instruct", "tinyllama": "tinyllama-1.1b-chat-v1.0", "llama-4-scout": "llama-4-scout-17b-16e", "llama-4-maverick": "llama-4-maverick-17b-128e",
-	"mistral-7b": "mistral-7b-v0.3", "mixtral-8x7b": "mixtral-8x7b-v0.1",
+	"gemma-3-27b": "gemma-3-27b-it", "granite-3.1-8b": "granite-3.1-8b-instruct",
+	"mistral-small-24b": "mistral-small-24b-instruct-2501",
+	"kimi-k2":           "kimi-k2-instruct", "tinyllama": "tinyllama-1.1b-chat-v1.0",
+	"llama-4-scout":    "llama-4-scout-17b-16e",
+	"llama-4-maverick": "llama-4-maverick-17b-128e",
+	"mistral-7b":       "mistral-7b-v0.3", "mixtral-8x7b": "mixtral-8x7b-v0.1",
 }
 
 // ModelShape looks a model up by its hub name. The organisation, upper case,
@@ -90,7 +136,9 @@ func Named(name string) (Shape, error) {
 			}
 		}
 	}
-	return Shape{}, fmt.Errorf("model %q is not in the catalogue; name one that is (nearest: %s), or give its shape (layers, hidden, heads, kvHeads, headDim, ffn, vocab)", name, strings.Join(nearest(key), ", "))
+	return Shape{}, fmt.Errorf(
+		"model %q is not in the catalogue; name one that is (nearest: %s), or give its shape (layers, hidden, heads, "+
+			"kvHeads, headDim, ffn, vocab)", name, strings.Join(nearest(key), ", "))
 }
 
 // nearest are the three models whose names share most letters with a key, from
@@ -118,7 +166,8 @@ func trimSuffixes(s string, suffixes ...string) string {
 // quantizedSuffix takes the quantization off a name as publishers write it.
 func quantizedSuffix(key string) (string, *Quantization) {
 	for _, s := range []struct{ suffix, quantization string }{
-		{"-fp8-dynamic", "fp8"}, {"-fp8", "fp8"}, {"-quantized.w8a8", "int8"}, {"-quantized.w4a16", "gptq"}, {"-awq-int4", "awq"}, {"-awq", "awq"}, {"-gptq-int4", "gptq"}, {"-gptq", "gptq"},
+		{"-fp8-dynamic", "fp8"}, {"-fp8", "fp8"}, {"-quantized.w8a8", "int8"}, {"-quantized.w4a16", "gptq"},
+		{"-awq-int4", "awq"}, {"-awq", "awq"}, {"-gptq-int4", "gptq"}, {"-gptq", "gptq"},
 	} {
 		if rest, ok := strings.CutSuffix(key, s.suffix); ok {
 			q, err := ParseQuantization(s.quantization)

@@ -122,10 +122,14 @@ func (s *Shape) Check() error {
 		value     int
 		low, high int
 	}{
-		{"layers", s.Layers, 1, 1000}, {"hidden", s.Hidden, 1, 1 << 17}, {"heads", s.Heads, 1, 4096}, {"kvHeads", s.KVHeads, 1, 4096},
-		{"headDim", s.HeadDim, 1, 4096}, {"ffn", s.FFN, 0, 1 << 20}, {"vocab", s.Vocab, 1, 1 << 22}, {"maxModelLen", s.MaxModelLen, 1, 1 << 30},
-		{"experts", s.Experts, 0, 4096}, {"activeExperts", s.ActiveExperts, 0, s.Experts}, {"expertFFN", s.ExpertFFN, 0, 1 << 20},
-		{"sharedFFN", s.SharedFFN, 0, 1 << 20}, {"denseLayers", s.DenseLayers, 0, s.Layers}, {"windowLayers", s.WindowLayers, 0, s.Layers},
+		{"layers", s.Layers, 1, 1000}, {"hidden", s.Hidden, 1, 1 << 17}, {"heads", s.Heads, 1, 4096},
+		{"kvHeads", s.KVHeads, 1, 4096},
+		{"headDim", s.HeadDim, 1, 4096}, {"ffn", s.FFN, 0, 1 << 20}, {"vocab", s.Vocab, 1, 1 << 22},
+		{"maxModelLen", s.MaxModelLen, 1, 1 << 30},
+		{"experts", s.Experts, 0, 4096}, {"activeExperts", s.ActiveExperts, 0, s.Experts},
+		{"expertFFN", s.ExpertFFN, 0, 1 << 20},
+		{"sharedFFN", s.SharedFFN, 0, 1 << 20}, {"denseLayers", s.DenseLayers, 0, s.Layers},
+		{"windowLayers", s.WindowLayers, 0, s.Layers},
 		{"window", s.Window, 0, 1 << 30}, {"kvElements", s.KVElements, 0, 1 << 20},
 	}
 	for _, f := range fields {

@@ -23,7 +23,8 @@ func Of(h *hardware.Hardware) (all []Source) {
 	for _, s := range []struct {
 		name string
 		kind latency.Kind
-	}{{"AIConfigurator", latency.KindTable}, {"roofline", latency.KindRoofline}, {"inference-sim", latency.KindInferenceSim}} {
+	}{{"AIConfigurator", latency.KindTable}, {"roofline", latency.KindRoofline},
+		{"inference-sim", latency.KindInferenceSim}} {
 		// A source that knows nothing of the hardware is none of it.
 		if timer, err := latency.New(latency.Config{Kind: s.kind, Hardware: h}); err == nil {
 			all = append(all, Source{s.name, timer})

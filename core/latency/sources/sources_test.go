@@ -28,7 +28,8 @@ func TestDistances(t *testing.T) {
 		}
 		for _, x := range d.Others {
 			for _, off := range []Off{x.TTFT, x.TPOT} {
-				if off.Worst == "" || off.Most < off.Median || off.Median < math.Abs(off.Moves)-1e-9 && off.Moves < 0 && off.Most < -off.Moves {
+				if off.Worst == "" || off.Most < off.Median || off.Median < math.Abs(off.Moves)-1e-9 && off.Moves < 0 &&
+					off.Most < -off.Moves {
 					t.Errorf("%s on %s, %s: %+v", m.Model, m.System, x.Source, off)
 				}
 			}
@@ -56,7 +57,8 @@ func TestRanges(t *testing.T) {
 			low, high = min(low, took), max(high, took)
 		}
 		mine := float64(used.Timer.StepTime(step))
-		if !ok || math.Abs(r.Low-(low/mine-1)) > 1e-6 || math.Abs(r.High-(high/mine-1)) > 1e-6 || (r.Fastest == "") != (mine == low) || (r.Slowest == "") != (mine == high) {
+		if !ok || math.Abs(r.Low-(low/mine-1)) > 1e-6 || math.Abs(r.High-(high/mine-1)) > 1e-6 ||
+			(r.Fastest == "") != (mine == low) || (r.Slowest == "") != (mine == high) {
 			t.Errorf("%s: %+v of %v to %v around %v", used.Name, r, low, high, mine)
 		}
 		if NameOf(used.Timer, all) != used.Name {

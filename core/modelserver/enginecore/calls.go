@@ -305,7 +305,8 @@ func (s *Core) moved(m *Moved) {
 		s.input(engine.KVFailed{ID: c.seq.Submit.ID})
 	default:
 		c.told = true
-		s.stats.Fetched(&c.seq.Counted, c.tokens, s.cfg.BlockSize, m.Bytes, c.posted.Seconds(), (s.now - c.began).Seconds())
+		s.stats.Fetched(&c.seq.Counted, c.tokens, s.cfg.BlockSize, m.Bytes, c.posted.Seconds(),
+			(s.now - c.began).Seconds())
 		s.do(c.seq, Fetched{Tokens: c.tokens, Bytes: m.Bytes, Took: s.now - c.began, Posted: c.posted})
 		s.input(engine.KVArrived{ID: c.seq.Submit.ID})
 	}

@@ -25,7 +25,8 @@ func (l *life) SleepLevel() int { return l.sleeps }
 
 // CheckFailure says why a Control is no failure of this server.
 func (c *Config) CheckFailure(f engine.Control) error {
-	if f.Op == engine.OpPace || f.Op == engine.OpCrash || f.Op == engine.OpFailRank && f.Rank >= 0 && f.Rank < max(1, c.Ranks) {
+	if f.Op == engine.OpPace || f.Op == engine.OpCrash || f.Op == engine.OpFailRank && f.Rank >= 0 &&
+		f.Rank < max(1, c.Ranks) {
 		return nil
 	}
 	return fmt.Errorf("operation %v on rank %d is no failure of an engine with %d ranks", f.Op, f.Rank, max(1, c.Ranks))

@@ -88,7 +88,8 @@ func New(c Config) (*Core, error) {
 	counts := stats.New(&cfg)
 	counts.SampleBlocks(c.SampleBlocks)
 	return &Core{c: c, cfg: cfg, eng: eng, stats: counts,
-		holds: map[uint64]*Hold{}, byBlock: map[int]*Hold{}, named: map[string]*Hold{}, inquiries: map[Inquiry]*inquiry{}, waiting: map[string][]*inquiry{},
+		holds: map[uint64]*Hold{}, byBlock: map[int]*Hold{}, named: map[string]*Hold{},
+		inquiries: map[Inquiry]*inquiry{}, waiting: map[string][]*inquiry{},
 		calls: map[Call]*call{}, known: bounded.New[string, struct{}](bounded.Limits{Entries: maxKnown}, nil)}, nil
 }
 
@@ -169,7 +170,8 @@ func (s *Core) advance(now machine.Time) {
 	for {
 		to := min(now, s.nextTimer())
 		if at, ok := s.eng.Next(); ok && at < to {
-			to = min(to, max(at, s.now).Add(min(s.c.PeerTimeout, s.cfg.KVHoldTimeout)-1)) // effects may be a moment older than their call
+			// effects may be a moment older than their call
+			to = min(to, max(at, s.now).Add(min(s.c.PeerTimeout, s.cfg.KVHoldTimeout)-1))
 		}
 		s.stats.Computed(s.now, to, s.eng.Computing()) // somebody comes at every step's end
 		s.eng.Advance(to, &s.fx.Engine)

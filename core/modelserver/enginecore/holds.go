@@ -19,7 +19,8 @@ type inquiry struct {
 
 // hold keeps a cache for others, and hands it to those who wait for it.
 func (s *Core) hold(f *engine.Effect, q *Sequence) {
-	h := &Hold{handle: f.Handle, Blocks: connector.Blocks{First: (s.block + 1) % connector.BlockNumbers, Count: max(1, int(f.Count))}}
+	h := &Hold{handle: f.Handle,
+		Blocks: connector.Blocks{First: (s.block + 1) % connector.BlockNumbers, Count: max(1, int(f.Count))}}
 	s.block = (s.block + h.Blocks.Count) % connector.BlockNumbers
 	s.holds[h.handle], s.byBlock[h.Blocks.First] = h, h
 	if q == nil {

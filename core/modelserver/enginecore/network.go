@@ -73,7 +73,8 @@ func NewNetwork(c NetworkConfig) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Network{c: c, topology: t, net: n, moves: map[link.ID]*move{}, broken: map[int]bool{}, ids: map[mover]link.ID{}}, nil
+	return &Network{c: c, topology: t, net: n, moves: map[link.ID]*move{}, broken: map[int]bool{},
+		ids: map[mover]link.ID{}}, nil
 }
 
 // Profile is the connector.

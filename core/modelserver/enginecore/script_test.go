@@ -73,7 +73,10 @@ type (
 
 func newFleet(t *testing.T, servers int, p link.Profile, change func(*Config)) *fleet {
 	f := &fleet{t: t, seqs: map[string]*Sequence{}, names: map[*Sequence]string{}, inquiries: map[Inquiry]asker{}}
-	timer, err := latency.New(latency.Config{Kind: latency.KindConstant, Constant: latency.Constant{TimeToFirstToken: 10 * machine.Millisecond, InterTokenLatency: machine.Millisecond}})
+	timer, err := latency.New(
+		latency.Config{Kind: latency.KindConstant,
+			Constant: latency.Constant{TimeToFirstToken: 10 * machine.Millisecond,
+				InterTokenLatency: machine.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,10 +91,12 @@ func newFleet(t *testing.T, servers int, p link.Profile, change func(*Config)) *
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.servers = append(f.servers, &driven{Core: core, f: f, name: fmt.Sprintf("s%d", i), calls: map[Call]connection{}})
+		f.servers = append(f.servers,
+			&driven{Core: core, f: f, name: fmt.Sprintf("s%d", i), calls: map[Call]connection{}})
 		engines = append(engines, c.EngineID)
 	}
-	if f.net, err = NewNetwork(NetworkConfig{Profile: p, NIC: link.Wire{BytesPerSecond: 1e9}, Engines: engines}); err != nil {
+	if f.net, err = NewNetwork(
+		NetworkConfig{Profile: p, NIC: link.Wire{BytesPerSecond: 1e9}, Engines: engines}); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -318,7 +323,8 @@ func (f *fleet) command(d *datadriven.TestData) {
 	q := f.seqs[f.arg(d, "id", "")]
 	switch d.Cmd {
 	case "submit":
-		q := &Sequence{Submit: engine.Submit{ID: engine.RequestID(len(f.seqs) + 1), PromptTokens: number("prompt", "64"), MaxTokens: number("out", "1"), HoldKV: d.HasArg("hold")},
+		q := &Sequence{Submit: engine.Submit{ID: engine.RequestID(len(f.seqs) + 1),
+			PromptTokens: number("prompt", "64"), MaxTokens: number("out", "1"), HoldKV: d.HasArg("hold")},
 			Key: f.arg(d, "key", ""), LoseKV: d.HasArg("lose")}
 		ids := make([]uint32, 4096)
 		for i := range ids {
@@ -331,7 +337,8 @@ func (f *fleet) command(d *datadriven.TestData) {
 		switch {
 		case d.HasArg("get"):
 			h := f.seqs[f.arg(d, "get", "")].Hold
-			q.Remote = &connector.Remote{Host: host, Port: 1, EngineID: "e" + host[1:], Blocks: h.Blocks, Tokens: number("tokens", "0")}
+			q.Remote = &connector.Remote{Host: host, Port: 1, EngineID: "e" + host[1:], Blocks: h.Blocks,
+				Tokens: number("tokens", "0")}
 		case d.HasArg("await"):
 			q.Remote = &connector.Remote{Host: host, Port: 1, Key: f.arg(d, "await", "")}
 		case d.HasArg("source"):
@@ -341,7 +348,8 @@ func (f *fleet) command(d *datadriven.TestData) {
 	case "abort":
 		s.input(Abort{q})
 	case "control":
-		op := map[string]engine.Op{"crash": engine.OpCrash, "restart": engine.OpRestart, "fail-rank": engine.OpFailRank, "sleep": engine.OpSleep, "wake": engine.OpWake, "drain": engine.OpDrain}[f.arg(d, "op", "")]
+		op := map[string]engine.Op{"crash": engine.OpCrash, "restart": engine.OpRestart, "fail-rank": engine.OpFailRank,
+			"sleep": engine.OpSleep, "wake": engine.OpWake, "drain": engine.OpDrain}[f.arg(d, "op", "")]
 		s.input(&Control{Control: engine.Control{Op: op, Rank: number("rank", "0")}, Level: number("level", "0")})
 	case "ask": // by somebody who is no server
 		f.inquiry = 100
@@ -376,7 +384,9 @@ func (f *fleet) command(d *datadriven.TestData) {
 		f.until(machine.Never - 1)
 		for _, s := range f.servers {
 			if n := s.Busy() + s.eng.KVBlocksUsed() + len(s.calls) + f.net.InFlight(); n > 0 {
-				fmt.Fprintf(&f.out, "%s still has %d sequences, %d holds, %d inquiries, %d calls, %d timers, %d blocks; %d bytes move\n", s.name, s.sequences.Len(), len(s.holds), len(s.inquiries), len(s.Core.calls), s.timers.Len(), s.eng.KVBlocksUsed(), f.net.InFlight())
+				fmt.Fprintf(&f.out, "%s still has %d sequences, %d holds, %d inquiries, %d calls, %d timers, %d "+
+					"blocks; %d bytes move\n", s.name, s.sequences.Len(), len(s.holds), len(s.inquiries),
+					len(s.Core.calls), s.timers.Len(), s.eng.KVBlocksUsed(), f.net.InFlight())
 			}
 		}
 	default:

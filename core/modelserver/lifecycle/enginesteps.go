@@ -40,12 +40,15 @@ func (r *EngineSteps) Record(fx *engine.Effects, f *engine.Effect) {
 	for k := range int(f.Count) {
 		s := fx.Step(f, k)
 		began, ended := f.Schedule.End(k), f.Schedule.End(k+1)
-		details := flow.Details{flow.D("step", int(s.Index)), flow.D("took_us", micros(ended-began)), flow.D("prefill_seqs", s.PrefillSeqs),
-			flow.D("prefill_tokens", int(s.PrefillTokens)), flow.D("decode_seqs", s.DecodeSeqs), flow.D("context_tokens", int(s.DecodeContext+s.PrefillContext))}
+		details := flow.Details{flow.D("step", int(s.Index)), flow.D("took_us", micros(ended-began)),
+			flow.D("prefill_seqs", s.PrefillSeqs),
+			flow.D("prefill_tokens", int(s.PrefillTokens)), flow.D("decode_seqs", s.DecodeSeqs),
+			flow.D("context_tokens", int(s.DecodeContext+s.PrefillContext))}
 		if r.Timer != nil && r.Timer.Hardware() != nil {
 			details = append(details, r.apart(&s, ended-began)...)
 		}
-		r.Recorder.Record(flow.Event{Time: ended, Hop: flow.Server, Step: flow.EngineStep, Endpoint: r.Endpoint, Details: details})
+		r.Recorder.Record(flow.Event{Time: ended, Hop: flow.Server, Step: flow.EngineStep, Endpoint: r.Endpoint,
+			Details: details})
 	}
 }
 
@@ -56,14 +59,17 @@ func (r *EngineSteps) apart(s *engine.Step, took machine.Time) flow.Details {
 		return nil
 	}
 	b := r.Timer.Split(s, took)
-	details := flow.Details{flow.D("ranks", g.TP), flow.D("nodes", g.Nodes), flow.D("broadcast_us", micros(b.Broadcast)), flow.D("compute_us", micros(b.Compute)),
-		flow.D("all_reduces", b.AllReduces), flow.D("all_reduce_us", micros(b.AllReduce)), flow.D("gather_us", micros(b.Gather))}
+	details := flow.Details{flow.D("ranks", g.TP), flow.D("nodes", g.Nodes),
+		flow.D("broadcast_us", micros(b.Broadcast)), flow.D("compute_us", micros(b.Compute)),
+		flow.D("all_reduces", b.AllReduces), flow.D("all_reduce_us", micros(b.AllReduce)),
+		flow.D("gather_us", micros(b.Gather))}
 	if r.Detail != StepPhases {
 		return details
 	}
 	phases := make([]any, 0, 2*b.AllReduces+3)
 	for e := range b.Events() {
-		phases = append(phases, map[string]any{"phase": e.Phase.String(), "layer": e.Layer, "start_us": micros(e.Start), "us": micros(e.Duration)})
+		phases = append(phases, map[string]any{"phase": e.Phase.String(), "layer": e.Layer, "start_us": micros(e.Start),
+			"us": micros(e.Duration)})
 	}
 	return append(details, flow.D("phases", phases))
 }

@@ -94,7 +94,8 @@ func play(s *Request, cmd, arg string, now machine.Time, out *strings.Builder) s
 // Whatever comes in whatever order: at most one submit, the engine resumes only
 // after the first token went out, and the request ends in exactly one way.
 func TestAnyOrder(t *testing.T) {
-	cmds := []string{"received", "prefill-started", "first-token", "part2-begun", "part2", "violation", "rejected", "generated", "failed", "peer-gone"}
+	cmds := []string{"received", "prefill-started", "first-token", "part2-begun", "part2", "violation", "rejected",
+		"generated", "failed", "peer-gone"}
 	rapid.Check(t, func(t *rapid.T) {
 		var ends, submits, firsts, resumes int
 		var out strings.Builder
@@ -110,7 +111,8 @@ func TestAnyOrder(t *testing.T) {
 				if firsts != 1 {
 					t.Fatal("resumed before the first token")
 				}
-			case slices.ContainsFunc([]string{"send end", "refuse", "send error", "drop"}, func(x string) bool { return strings.Contains(line, "-> "+x) }):
+			case slices.ContainsFunc([]string{"send end", "refuse", "send error", "drop"},
+				func(x string) bool { return strings.Contains(line, "-> "+x) }):
 				ends++
 			}
 		}

@@ -109,8 +109,9 @@ func (f *FakeMetrics) inherit(old *FakeMetrics) {
 			*l.values = *was[i].values
 		}
 	}
-	for to, from := range map[**float64]*float64{&f.TotalPrompt: old.TotalPrompt, &f.TotalGeneration: old.TotalGeneration,
-		&f.PrefixHits: old.PrefixHits, &f.PrefixQueries: old.PrefixQueries} {
+	for to, from := range map[**float64]*float64{&f.TotalPrompt: old.TotalPrompt,
+		&f.TotalGeneration: old.TotalGeneration,
+		&f.PrefixHits:      old.PrefixHits, &f.PrefixQueries: old.PrefixQueries} {
 		if *to == nil {
 			*to = from
 		}
@@ -149,7 +150,8 @@ func (f *FakeMetrics) lists() []fakeList {
 		per("prefill-time-buckets-values", &f.Prefill, e2eBounds, func(s *Stats) *histogram { return &s.prefill }),
 		per("decode-time-buckets-values", &f.Decode, e2eBounds, func(s *Stats) *histogram { return &s.decode }),
 		seen("request-prompt-tokens", &f.PromptTokens, func(s *Stats) *histogram { return &s.promptTokens }),
-		seen("request-generation-tokens", &f.GenerationTokens, func(s *Stats) *histogram { return &s.generationTokens }),
+		seen("request-generation-tokens", &f.GenerationTokens,
+			func(s *Stats) *histogram { return &s.generationTokens }),
 		seen("request-max-generation-tokens", &f.MaxGeneration, func(s *Stats) *histogram { return &s.maxGeneration }),
 		seen("request-params-max-tokens", &f.ParamMaxTokens, func(s *Stats) *histogram { return &s.paramMaxTokens }),
 	}
@@ -175,8 +177,9 @@ func (f *FakeMetrics) check() error {
 			}
 		}
 	}
-	for name, v := range map[string]*float64{"total-prompt-tokens": f.TotalPrompt, "total-generation-tokens": f.TotalGeneration,
-		"prefix-cache-hits": f.PrefixHits, "prefix-cache-queries": f.PrefixQueries} {
+	for name, v := range map[string]*float64{"total-prompt-tokens": f.TotalPrompt,
+		"total-generation-tokens": f.TotalGeneration,
+		"prefix-cache-hits":       f.PrefixHits, "prefix-cache-queries": f.PrefixQueries} {
 		if v != nil {
 			if err := number(name, *v); err != nil {
 				return err

@@ -9,7 +9,8 @@ import (
 func TestWaves(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][3]float64{
-		`"ramp:0:8:8s"`: {0, 4, 8}, `"rampreset:0:8:8s"`: {0, 4, 4}, `"squarewave:1:2:8s"`: {1, 2, 2}, `"oscillate:0:2:8s"`: {0, 2, 2}, `7`: {7, 7, 7},
+		`"ramp:0:8:8s"`: {0, 4, 8}, `"rampreset:0:8:8s"`: {0, 4, 4}, `"squarewave:1:2:8s"`: {1, 2, 2},
+		`"oscillate:0:2:8s"`: {0, 2, 2}, `7`: {7, 7, 7},
 	} {
 		var w Wave
 		if err := w.UnmarshalJSON([]byte(text)); err != nil {

@@ -60,17 +60,22 @@ func (h *histogram) quantile(q float64) float64 {
 // The bounds of vLLM's histograms (vllm/v1/metrics/loggers.py), in seconds and
 // tokens.
 var (
-	ttftBounds      = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
-	itlBounds       = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
-	e2eBounds       = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	ttftBounds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
+		20, 40, 80, 160, 640, 2560}
+	itlBounds = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20,
+		40, 80}
+	e2eBounds = []float64{0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920,
+		7680}
 	stepBounds      = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
 	nBounds         = []float64{1, 2, 5, 10, 20}
 	preemptBounds   = []float64{1, 2, 3, 4, 5, 10, 20}
-	residencyBounds = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800}
-	postBounds      = []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
-	xferBounds      = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
-	descBounds      = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
-	byteBounds      = []float64{2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20, 512 << 20, 2 << 30, 8 << 30}
+	residencyBounds = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300,
+		600, 1200, 1800}
+	postBounds = []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
+	xferBounds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 5}
+	descBounds = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
+	byteBounds = []float64{2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20, 128 << 20,
+		512 << 20, 2 << 30, 8 << 30}
 )
 
 // tokenBounds are 1, 2, 5, 10, … up to the model's length.
@@ -97,9 +102,11 @@ func (s *Stats) histograms(tokens []float64) map[*histogram][]float64 {
 	return map[*histogram][]float64{
 		&s.ttft: ttftBounds, &s.itl: itlBounds, &s.tpot: itlBounds,
 		&s.e2e: e2eBounds, &s.queue: e2eBounds, &s.inference: e2eBounds, &s.prefill: e2eBounds, &s.decode: e2eBounds,
-		&s.promptTokens: tokens, &s.generationTokens: tokens, &s.maxGeneration: tokens, &s.paramMaxTokens: tokens, &s.kvComputed: tokens,
-		&s.paramN: nBounds, &s.iterationTokens: stepBounds, &s.transferSeconds: xferBounds, &s.transferBytes: byteBounds,
-		&s.postSeconds: postBounds, &s.descriptors: descBounds, &s.preemptionsEach: preemptBounds,
+		&s.promptTokens: tokens, &s.generationTokens: tokens, &s.maxGeneration: tokens, &s.paramMaxTokens: tokens,
+		&s.kvComputed: tokens,
+		&s.paramN:     nBounds, &s.iterationTokens: stepBounds, &s.transferSeconds: xferBounds,
+		&s.transferBytes: byteBounds,
+		&s.postSeconds:   postBounds, &s.descriptors: descBounds, &s.preemptionsEach: preemptBounds,
 		&s.blockLifetime: residencyBounds, &s.blockIdle: residencyBounds, &s.blockReuse: residencyBounds,
 	}
 }

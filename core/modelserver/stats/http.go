@@ -36,8 +36,9 @@ type counts struct {
 }
 
 var (
-	httpFineBounds = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60}
-	httpBounds     = []float64{0.1, 0.5, 1}
+	httpFineBounds = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5,
+		10, 30, 60}
+	httpBounds = []float64{0.1, 0.5, 1}
 	// unmeasured are the paths that vLLM does not count.
 	unmeasured = []string{"/metrics", "/health", "/load", "/ping", "/version", "/server_info"}
 )
@@ -108,21 +109,29 @@ func (h *HTTP) Write(w metrics.Writer) {
 	w.Labels()
 	if w.Family("http_requests_total", "counter", "Total number of requests by method, status and handler.") {
 		for _, k := range keys {
-			w.Sample(float64(h.groups[k].n), metrics.Label{Name: "handler", Value: k.handler}, metrics.Label{Name: "method", Value: k.method}, metrics.Label{Name: "status", Value: k.status()})
+			w.Sample(float64(h.groups[k].n), metrics.Label{Name: "handler", Value: k.handler},
+				metrics.Label{Name: "method", Value: k.method}, metrics.Label{Name: "status", Value: k.status()})
 		}
 	}
-	h.size(w, keys, "http_request_size_bytes", "Content length of incoming requests by handler. Only value of header is respected. Otherwise ignored. No percentile calculated.",
+	h.size(w, keys, "http_request_size_bytes",
+		"Content length of incoming requests by handler. Only value of header is respected. Otherwise ignored. No "+
+			"percentile calculated.",
 		func(x *counts) float64 { return x.in })
-	h.size(w, keys, "http_response_size_bytes", "Content length of outgoing responses by handler. Only value of header is respected. Otherwise ignored. No percentile calculated.",
+	h.size(w, keys, "http_response_size_bytes",
+		"Content length of outgoing responses by handler. Only value of header is respected. Otherwise ignored. No "+
+			"percentile calculated.",
 		func(x *counts) float64 { return x.out })
-	histogramOf(w, "http_request_duration_highr_seconds", "Latency with many buckets but no API specific labels. Made for more accurate percentile calculations.", &h.all)
-	if w.Family("http_request_duration_seconds", "histogram", "Latency with only few buckets by handler. Made to be only used if aggregation by handler is important.") {
+	histogramOf(w, "http_request_duration_highr_seconds",
+		"Latency with many buckets but no API specific labels. Made for more accurate percentile calculations.", &h.all)
+	if w.Family("http_request_duration_seconds", "histogram",
+		"Latency with only few buckets by handler. Made to be only used if aggregation by handler is important.") {
 		for route := range grouped(keys, func(k group) group { return group{handler: k.handler, method: k.method} }) {
 			sum := newHistogram(httpBounds)
 			for _, k := range route {
 				sum.merge(&h.groups[k].seconds)
 			}
-			w.Labels(metrics.Label{Name: "handler", Value: route[0].handler}, metrics.Label{Name: "method", Value: route[0].method})
+			w.Labels(metrics.Label{Name: "handler", Value: route[0].handler},
+				metrics.Label{Name: "method", Value: route[0].method})
 			w.Histogram(sum.bounds, sum.counts, sum.sum)
 		}
 	}

@@ -93,7 +93,8 @@ func (x *Look) UseAdapters(e *engine.Engine, sequences iter.Seq[*Sequence]) {
 		slices.Sort(names)
 		return strings.Join(slices.Compact(names), ",")
 	}
-	x.Adapters = &AdapterUse{join(running), join(waiting), len(e.AdaptersInMemory(engine.TierGPU, nil)), len(e.AdaptersInMemory(engine.TierCPU, nil))}
+	x.Adapters = &AdapterUse{join(running), join(waiting), len(e.AdaptersInMemory(engine.TierGPU, nil)),
+		len(e.AdaptersInMemory(engine.TierCPU, nil))}
 }
 
 // WriteNow tells the families that say only how things stand at the moment, and

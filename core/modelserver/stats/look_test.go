@@ -23,8 +23,11 @@ import (
 // randomLook plays random requests at a random server, and looks at it.
 func randomLook(t *rapid.T, timer engine.StepTimer) *Look {
 	adapters := rapid.Bool().Draw(t, "adapters")
-	c := engine.Config{ReportSteps: true, NumGPUBlocks: 64, MaxModelLen: 512, MaxInFlight: 3, NumCPUBlocks: rapid.SampledFrom([]int{0, 16}).Draw(t, "cpu blocks"),
-		Timer: rapid.SampledFrom([]engine.StepTimer{timer, latency.PerToken{Step: engine.ToFixed(10 * machine.Millisecond)}}).Draw(t, "timer")}
+	c := engine.Config{ReportSteps: true, NumGPUBlocks: 64, MaxModelLen: 512, MaxInFlight: 3,
+		NumCPUBlocks: rapid.SampledFrom([]int{0, 16}).Draw(t, "cpu blocks"),
+		Timer: rapid.SampledFrom(
+			[]engine.StepTimer{timer, latency.PerToken{Step: engine.ToFixed(10 * machine.Millisecond)}}).Draw(t,
+			"timer")}
 	if adapters {
 		c.Adapters, c.MaxLoRAs = []engine.AdapterID{1, 2}, 1
 	}
@@ -43,7 +46,8 @@ func randomLook(t *rapid.T, timer engine.StepTimer) *Look {
 			x.deliver()
 		}
 		x.Computed(was, now, x.eng.Computing())
-		m, q := &engine.Submit{ID: id + 1, PromptTokens: rapid.IntRange(1, 500).Draw(t, "prompt"), MaxTokens: rapid.IntRange(1, 100).Draw(t, "max")},
+		m, q := &engine.Submit{ID: id + 1, PromptTokens: rapid.IntRange(1, 500).Draw(t, "prompt"),
+			MaxTokens: rapid.IntRange(1, 100).Draw(t, "max")},
 			&Sequence{EveryToken: rapid.Bool().Draw(t, "every token"), N: rapid.IntRange(0, 3).Draw(t, "n")}
 		if adapters {
 			m.Adapter, q.Adapter = 1+engine.AdapterID(id%2), fmt.Sprint("adapter \"", id%2)
@@ -53,12 +57,14 @@ func randomLook(t *rapid.T, timer engine.StepTimer) *Look {
 		case 0:
 			x.input(now, engine.Abort{ID: id + 1})
 		case 1:
-			x.Fetched(new(Sequence), rapid.IntRange(1, 1000).Draw(t, "tokens"), c.BlockSize, rapid.Int64Range(1, 1e10).Draw(t, "bytes"), 0.01, rapid.Float64Range(0, 3).Draw(t, "took"))
+			x.Fetched(new(Sequence), rapid.IntRange(1, 1000).Draw(t, "tokens"), c.BlockSize,
+				rapid.Int64Range(1, 1e10).Draw(t, "bytes"), 0.01, rapid.Float64Range(0, 3).Draw(t, "took"))
 		case 2:
 			x.FetchFailed(1)
 		}
 	}
-	server := &Server{Engine: c, Model: rapid.SampledFrom([]string{"m", "a\"b\\c\nd"}).Draw(t, "model"), MemoryBytes: 20e9, SpeculativeTokens: rapid.IntRange(0, 2).Draw(t, "drafts")}
+	server := &Server{Engine: c, Model: rapid.SampledFrom([]string{"m", "a\"b\\c\nd"}).Draw(t, "model"),
+		MemoryBytes: 20e9, SpeculativeTokens: rapid.IntRange(0, 2).Draw(t, "drafts")}
 	l := x.At(now, server, x.eng)
 	l.Stats = x.Snapshot()
 	l.Unix, l.SleepLevel, l.MediaQueries, l.MediaHits = now.Seconds(), rapid.IntRange(0, 2).Draw(t, "level"), 5, 3
@@ -66,7 +72,9 @@ func randomLook(t *rapid.T, timer engine.StepTimer) *Look {
 		l.UseAdapters(x.eng, maps.Values(x.seqs))
 	}
 	if rapid.IntRange(0, 3).Draw(t, "pretend") == 0 {
-		f, err := ParseFakeMetrics([]byte(`{"running-requests":16,"kv-cache-usage":0.25,"loras":[{"running":"a,b","waiting":"c"},{"running":"","waiting":"","timestamp":7}],"ttft-buckets-values":[0,3,1]}`))
+		f, err := ParseFakeMetrics(
+			[]byte(`{"running-requests":16,"kv-cache-usage":0.25,"loras":[{"running":"a,b","waiting":"c"},` +
+				`{"running":"","waiting":"","timestamp":7}],"ttft-buckets-values":[0,3,1]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +111,8 @@ func TestSamplesAsText(t *testing.T) {
 			seen[string(m[1])] = true
 		}
 		wanted := rapid.SliceOfDistinct(rapid.SampledFrom(told), rapid.ID[string]).Draw(t, "wanted")
-		for _, want := range []func(string) bool{func(string) bool { return true }, func(name string) bool { return slices.Contains(wanted, name) }} {
+		for _, want := range []func(string) bool{func(string) bool { return true },
+			func(name string) bool { return slices.Contains(wanted, name) }} {
 			c := metrics.NewCollector(want)
 			x.Write(c)
 			parsed, err := metrics.Parse(text.Page, want)

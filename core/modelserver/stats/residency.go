@@ -27,7 +27,8 @@ type followed struct {
 // (engine.Config.KVEvents), and sequences carry their Blocks.
 func (s *Stats) SampleBlocks(share float64) {
 	if share > 0 {
-		s.residency = &residency{below: uint64(min(share, 1) * (1 << 63) * 2 * (1 - 1e-16)), blocks: map[uint64]*followed{}}
+		s.residency = &residency{below: uint64(min(share, 1) * (1 << 63) * 2 * (1 - 1e-16)),
+			blocks: map[uint64]*followed{}}
 	}
 }
 
@@ -96,7 +97,11 @@ func (x *Look) writeResidency(w metrics.Writer) {
 		return
 	}
 	const sampled = " Sampled metrics (controlled by --kv-cache-metrics-sample)."
-	histogramOf(w, "vllm:kv_block_lifetime_seconds", "Histogram of KV cache block lifetime from allocation to eviction."+sampled, &x.blockLifetime)
-	histogramOf(w, "vllm:kv_block_idle_before_evict_seconds", "Histogram of idle time before KV cache block eviction."+sampled, &x.blockIdle)
-	histogramOf(w, "vllm:kv_block_reuse_gap_seconds", "Histogram of time gaps between consecutive KV cache block accesses. Only the most recent accesses are recorded (ring buffer)."+sampled, &x.blockReuse)
+	histogramOf(w, "vllm:kv_block_lifetime_seconds",
+		"Histogram of KV cache block lifetime from allocation to eviction."+sampled, &x.blockLifetime)
+	histogramOf(w, "vllm:kv_block_idle_before_evict_seconds",
+		"Histogram of idle time before KV cache block eviction."+sampled, &x.blockIdle)
+	histogramOf(w, "vllm:kv_block_reuse_gap_seconds",
+		"Histogram of time gaps between consecutive KV cache block accesses. Only the most recent accesses are "+
+			"recorded (ring buffer)."+sampled, &x.blockReuse)
 }

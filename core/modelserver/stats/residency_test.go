@@ -15,14 +15,17 @@ import (
 func TestBlocksTimes(t *testing.T) {
 	for _, share := range []float64{1, 0} {
 		b := newBench(t, engine.Config{NumGPUBlocks: 4, BlockSize: 4, KVEvents: true, MaxModelLen: 16, MaxNumSeqs: 1,
-			Timer: latency.Constant{TimeToFirstToken: 10 * machine.Millisecond, InterTokenLatency: machine.Millisecond}})
+			Timer: latency.Constant{TimeToFirstToken: 10 * machine.Millisecond,
+				InterTokenLatency: machine.Millisecond}})
 		b.SampleBlocks(share)
 		for i, r := range []struct {
 			at     machine.Time
 			hashes []uint64
-		}{{0, []uint64{1, 2}}, {machine.Second, []uint64{1, 3}}, {3 * machine.Second, []uint64{1, 2}}, {10 * machine.Second, []uint64{5, 6, 7}}} {
+		}{{0, []uint64{1, 2}}, {machine.Second, []uint64{1, 3}}, {3 * machine.Second, []uint64{1, 2}},
+			{10 * machine.Second, []uint64{5, 6, 7}}} {
 			q := &Sequence{Blocks: r.hashes}
-			b.submit(r.at, &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: 4*len(r.hashes) + 1, MaxTokens: 1, Hashes: r.hashes}, q)
+			b.submit(r.at, &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: 4*len(r.hashes) + 1, MaxTokens: 1,
+				Hashes: r.hashes}, q)
 			b.run()
 		}
 		if share == 0 {

@@ -85,8 +85,9 @@ type Sequence struct {
 	begun, first               bool // scheduled and firstAt are known
 	cached                     int
 	preempted                  int
-	fetched                    int                // tokens that came from another server
-	before                     [itlBuckets]uint32 // steps that ended by its first token, by duration; where not every token is told
+	fetched                    int // tokens that came from another server
+	// steps that ended by its first token, by duration; where not every token is told
+	before [itlBuckets]uint32
 }
 
 // Scheduled says whether the engine has taken it up.

@@ -64,16 +64,21 @@ func TestIntervalsAreTheSameUntold(t *testing.T) {
 	t.Parallel()
 	var got [2]histogram
 	for told := range got {
-		b := newBench(t, engine.Config{ReportSteps: true, NumGPUBlocks: 1000, Timer: latency.PerToken{Step: engine.ToFixed(15 * machine.Millisecond), PrefillToken: engine.ToFixed(machine.Millisecond)}})
+		b := newBench(t, engine.Config{ReportSteps: true, NumGPUBlocks: 1000,
+			Timer: latency.PerToken{Step: engine.ToFixed(15 * machine.Millisecond),
+				PrefillToken: engine.ToFixed(machine.Millisecond)}})
 		b.submit(0, &engine.Submit{ID: 1, PromptTokens: 10, MaxTokens: 20}, &Sequence{EveryToken: told == 1})
 		b.eng.Advance(100*machine.Millisecond, &b.fx)
 		b.deliver()
-		b.submit(100*machine.Millisecond, &engine.Submit{ID: 2, PromptTokens: 300, MaxTokens: 8}, &Sequence{EveryToken: told == 1}) // computes its prompt beside the first
+		// computes its prompt beside the first
+		b.submit(100*machine.Millisecond, &engine.Submit{ID: 2, PromptTokens: 300, MaxTokens: 8},
+			&Sequence{EveryToken: told == 1})
 		b.run()
 		got[told] = b.itl
 	}
 	if got[0].n != 19+7 || !slices.Equal(got[0].counts, got[1].counts) || math.Abs(got[0].sum-got[1].sum) > 1e-9 {
-		t.Errorf("untold %d intervals %v, %v s; told %d %v, %v s", got[0].n, got[0].counts, got[0].sum, got[1].n, got[1].counts, got[1].sum)
+		t.Errorf("untold %d intervals %v, %v s; told %d %v, %v s", got[0].n, got[0].counts, got[0].sum, got[1].n,
+			got[1].counts, got[1].sum)
 	}
 	used := 0
 	for _, n := range got[0].counts {
@@ -93,11 +98,14 @@ func TestIntervalsAreTheSameUntold(t *testing.T) {
 func TestZeroOfTime(t *testing.T) {
 	t.Parallel()
 	for _, at := range []machine.Time{0, machine.Second} {
-		b := newBench(t, engine.Config{ReportSteps: true, NumGPUBlocks: 100, Timer: latency.PerToken{Step: engine.ToFixed(10 * machine.Millisecond)}})
+		b := newBench(t, engine.Config{ReportSteps: true, NumGPUBlocks: 100,
+			Timer: latency.PerToken{Step: engine.ToFixed(10 * machine.Millisecond)}})
 		b.submit(at, &engine.Submit{ID: 1, PromptTokens: 10, MaxTokens: 5}, &Sequence{})
 		b.run()
-		if b.queue.sum != 0 || b.inference.n != 1 || b.prefill.n != 1 || b.decode.n != 1 || b.tpot.n != 1 || b.e2e.n != 1 || b.QueriedTokens != 10 {
-			t.Errorf("begun at %v: queue %v s, %d inferences, %d prefills, %d decodes, %d times per token", at, b.queue.sum, b.inference.n, b.prefill.n, b.decode.n, b.tpot.n)
+		if b.queue.sum != 0 || b.inference.n != 1 || b.prefill.n != 1 || b.decode.n != 1 || b.tpot.n != 1 ||
+			b.e2e.n != 1 || b.QueriedTokens != 10 {
+			t.Errorf("begun at %v: queue %v s, %d inferences, %d prefills, %d decodes, %d times per token", at,
+				b.queue.sum, b.inference.n, b.prefill.n, b.decode.n, b.tpot.n)
 		}
 	}
 }

@@ -31,7 +31,8 @@ func (p *parser) elements() *node {
 	for {
 		p.space()
 		c := p.peek()
-		if p.over() || c == 0 || c == '|' || c == ')' || c == ']' && p.dialect == lark || c == '\n' || p.dialect == ebnf && p.beginsRule() {
+		if p.over() || c == 0 || c == '|' || c == ')' || c == ']' && p.dialect == lark || c == '\n' ||
+			p.dialect == ebnf && p.beginsRule() {
 			break
 		}
 		if p.dialect == lark && p.take("->") {

@@ -53,7 +53,8 @@ func (n *numbers) append(b []byte, d *machine.Draw, o *Options) []byte {
 		first, last := n.between(low, high, 1)
 		return strconv.AppendInt(b, drawInt(d, first, last), 10)
 	}
-	if first, last := n.between(low, high, 1000); first <= last && math.Abs(low) < far/1000 && math.Abs(high) < far/1000 {
+	if first, last := n.between(low, high, 1000); first <= last && math.Abs(low) < far/1000 &&
+		math.Abs(high) < far/1000 {
 		k := drawInt(d, first, last)
 		return strconv.AppendFloat(b, float64(k)/1000, 'f', 3, 64)
 	}

@@ -46,7 +46,8 @@ func parse(text string, in dialect, spend func(int) bool) (*Grammar, error) {
 	if !spend(grammarWork * len(text)) {
 		return nil, errTooMuch
 	}
-	p := parser{builder: builder{spend: spend}, dialect: in, text: text, rules: map[string]*node{}, defined: map[string]bool{}}
+	p := parser{builder: builder{spend: spend}, dialect: in, text: text, rules: map[string]*node{},
+		defined: map[string]bool{}}
 	start := "root"
 	if in == lark {
 		start = "start"
@@ -147,7 +148,8 @@ func (p *parser) name() string {
 	from := p.at
 	for p.at < len(p.text) {
 		c := p.text[p.at]
-		if c|0x20 >= 'a' && c|0x20 <= 'z' || c == '_' || p.at > from && (c >= '0' && c <= '9' || c == '-' && !p.has("->") || c == '.' && p.dialect == ebnf) {
+		if c|0x20 >= 'a' && c|0x20 <= 'z' || c == '_' || p.at > from &&
+			(c >= '0' && c <= '9' || c == '-' && !p.has("->") || c == '.' && p.dialect == ebnf) {
 			p.at++
 			continue
 		}
@@ -296,8 +298,10 @@ var terminals = map[string]string{
 	"FLOAT":        `[0-9]+[eE][+-]?[0-9]+|([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?`,
 	"SIGNED_FLOAT": `[+-]?([0-9]+[eE][+-]?[0-9]+|([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)`,
 	"NUMBER":       `[0-9]+|[0-9]+\.[0-9]+`, "SIGNED_NUMBER": `[+-]?([0-9]+|[0-9]+\.[0-9]+)`,
-	"ESCAPED_STRING": `"[a-zA-Z0-9 ]*"`, "LCASE_LETTER": `[a-z]`, "UCASE_LETTER": `[A-Z]`, "LETTER": `[a-zA-Z]`, "WORD": `[a-zA-Z]+`,
-	"CNAME": `[a-zA-Z_][a-zA-Z0-9_]*`, "WS_INLINE": `[ \t]+`, "WS": `[ \t\f\r\n]+`, "CR": `\r`, "LF": `\n`, "NEWLINE": `(\r?\n)+`,
+	"ESCAPED_STRING": `"[a-zA-Z0-9 ]*"`, "LCASE_LETTER": `[a-z]`, "UCASE_LETTER": `[A-Z]`, "LETTER": `[a-zA-Z]`,
+	"WORD":  `[a-zA-Z]+`,
+	"CNAME": `[a-zA-Z_][a-zA-Z0-9_]*`, "WS_INLINE": `[ \t]+`, "WS": `[ \t\f\r\n]+`, "CR": `\r`, "LF": `\n`,
+	"NEWLINE":    `(\r?\n)+`,
 	"SH_COMMENT": `#[^\n]*`, "CPP_COMMENT": `//[^\n]*`, "C_COMMENT": `/\*[a-z ]*\*/`, "SQL_COMMENT": `--[^\n]*`,
 }
 

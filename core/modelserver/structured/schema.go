@@ -228,7 +228,8 @@ func (c *compiler) anyOf(v *value, key string, options *value, depth int) ([]*no
 }
 
 // annotations say nothing about which values fit.
-var annotations = []string{"title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly", "discriminator"}
+var annotations = []string{"title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id",
+	"$comment", "deprecated", "readOnly", "writeOnly", "discriminator"}
 
 // pattern is the regular expression that a string keeps to, of its format where it
 // has none of its own; "" where it has neither.

@@ -32,7 +32,8 @@ func say(g *Grammar, seed uint64, target int) string {
 
 // schemas draws a JSON schema. Names of definitions that it may refer to are a to c.
 func schemas(t *rapid.T, depth int) map[string]any {
-	kinds := []string{"string", "integer", "number", "boolean", "null", "enum", "const", "pattern", "format", "ref", "object", "array", "anyOf", "types", "tuple", "map", "allOf"}
+	kinds := []string{"string", "integer", "number", "boolean", "null", "enum", "const", "pattern", "format", "ref",
+		"object", "array", "anyOf", "types", "tuple", "map", "allOf"}
 	if depth > 3 {
 		kinds = kinds[:9]
 	}
@@ -41,13 +42,18 @@ func schemas(t *rapid.T, depth int) map[string]any {
 	s := map[string]any{}
 	switch kind := rapid.SampledFrom(kinds).Draw(t, "kind"); kind {
 	case "enum":
-		s["enum"] = []any{"a \"b\"", 1, nil, true, 2.5, []any{1, "x"}, map[string]any{"k": "v"}}[:1+small.Draw(t, "enum")]
+		s["enum"] = []any{"a \"b\"", 1, nil, true, 2.5, []any{1, "x"},
+			map[string]any{"k": "v"}}[:1+small.Draw(t, "enum")]
 	case "const":
 		s["const"] = rapid.SampledFrom([]any{"x\ny", 7, nil, false}).Draw(t, "const")
 	case "pattern":
-		s["type"], s["pattern"] = "string", rapid.SampledFrom([]string{`^[a-z]{2,5}$`, `^\d{3}-\d{4}$`, `^(yes|no)"\\$`, `^[^"]+$`, `^\w+@\w+\.com$`}).Draw(t, "pattern")
+		s["type"], s["pattern"] = "string",
+			rapid.SampledFrom([]string{`^[a-z]{2,5}$`, `^\d{3}-\d{4}$`, `^(yes|no)"\\$`, `^[^"]+$`,
+				`^\w+@\w+\.com$`}).Draw(t, "pattern")
 	case "format":
-		s["type"], s["format"] = "string", rapid.SampledFrom([]string{"date", "time", "date-time", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "json-pointer", "duration", "uri-reference", "uri-template", "relative-json-pointer"}).Draw(t, "format")
+		s["type"], s["format"] = "string",
+			rapid.SampledFrom([]string{"date", "time", "date-time", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
+				"json-pointer", "duration", "uri-reference", "uri-template", "relative-json-pointer"}).Draw(t, "format")
 	case "ref":
 		s["$ref"] = "#/$defs/" + rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "ref")
 	case "anyOf":
@@ -56,7 +62,8 @@ func schemas(t *rapid.T, depth int) map[string]any {
 		s["type"] = []any{"string", "null", "integer"}
 		s["maxLength"] = 4 + small.Draw(t, "maxLength")
 	case "allOf":
-		s["allOf"] = []any{map[string]any{"type": "object", "properties": map[string]any{"left": schemas(t, depth+1)}, "required": []any{"left"}},
+		s["allOf"] = []any{map[string]any{"type": "object", "properties": map[string]any{"left": schemas(t, depth+1)},
+			"required": []any{"left"}},
 			map[string]any{"type": "object", "properties": map[string]any{"right": schemas(t, depth+1)}}}
 	case "tuple":
 		s["type"], s["prefixItems"], s["items"] = "array", []any{schemas(t, depth+1), schemas(t, depth+1)}, false
@@ -101,7 +108,8 @@ func schemas(t *rapid.T, depth int) map[string]any {
 	case "number":
 		s["type"] = kind
 		low := rapid.Float64Range(-100, 100).Draw(t, "exclusiveMinimum")
-		s["exclusiveMinimum"], s["exclusiveMaximum"] = low, low+rapid.SampledFrom([]float64{1e-6, 0.5, 3, 1e9}).Draw(t, "width")
+		s["exclusiveMinimum"], s["exclusiveMaximum"] = low,
+			low+rapid.SampledFrom([]float64{1e-6, 0.5, 3, 1e9}).Draw(t, "width")
 		if some("stepped") {
 			delete(s, "exclusiveMaximum")
 			s["multipleOf"] = rapid.SampledFrom([]float64{0.01, 0.25, 3}).Draw(t, "multipleOf")
@@ -120,8 +128,12 @@ func TestSchemasFit(t *testing.T) {
 		s := schemas(t, 0)
 		// Definitions that refer to themselves, and come to an end.
 		s["$defs"] = map[string]any{
-			"a": map[string]any{"type": "object", "properties": map[string]any{"value": map[string]any{"type": "integer"}, "next": map[string]any{"$ref": "#/$defs/a"}}, "required": []any{"value"}},
-			"b": map[string]any{"anyOf": []any{map[string]any{"type": "array", "items": map[string]any{"$ref": "#/$defs/b"}}, map[string]any{"type": "boolean"}}},
+			"a": map[string]any{"type": "object",
+				"properties": map[string]any{"value": map[string]any{"type": "integer"},
+					"next": map[string]any{"$ref": "#/$defs/a"}}, "required": []any{"value"}},
+			"b": map[string]any{"anyOf": []any{
+				map[string]any{"type": "array", "items": map[string]any{"$ref": "#/$defs/b"}},
+				map[string]any{"type": "boolean"}}},
 			"c": map[string]any{"anyOf": []any{map[string]any{"$ref": "#/$defs/a"}, map[string]any{"type": "null"}}},
 		}
 		raw, err := json.Marshal(s)
@@ -173,17 +185,20 @@ func fitting(t interface{ Fatal(...any) }, schema []byte, text string) bool {
 
 // Expressions draws a regular expression that Go reads, too.
 func expressions(t *rapid.T, depth int) string {
-	kinds := []string{"a", `\d`, `\w`, `[x-z_]`, `[^a-z]`, `.`, `\.`, "é", `\n`, `\x41`, `\u0042`, `[\s\-]`, "group", "either", "repeat", "sequence"}
+	kinds := []string{"a", `\d`, `\w`, `[x-z_]`, `[^a-z]`, `.`, `\.`, "é", `\n`, `\x41`, `\u0042`, `[\s\-]`, "group",
+		"either", "repeat", "sequence"}
 	if depth > 3 {
 		kinds = kinds[:12]
 	}
 	switch kind := rapid.SampledFrom(kinds).Draw(t, "kind"); kind {
 	case "group":
-		return "(" + rapid.SampledFrom([]string{"", "?:", "?<name>"}).Draw(t, "modifier") + expressions(t, depth+1) + ")"
+		return "(" + rapid.SampledFrom([]string{"", "?:", "?<name>"}).Draw(t, "modifier") + expressions(t, depth+1) +
+			")"
 	case "either":
 		return "(?:" + expressions(t, depth+1) + "|" + expressions(t, depth+1) + ")"
 	case "repeat":
-		return "(?:" + expressions(t, depth+1) + ")" + rapid.SampledFrom([]string{"*", "+", "?", "{2}", "{1,3}", "{2,}", "*?", "{0,4000}"}).Draw(t, "times")
+		return "(?:" + expressions(t, depth+1) + ")" +
+			rapid.SampledFrom([]string{"*", "+", "?", "{2}", "{1,3}", "{2,}", "*?", "{0,4000}"}).Draw(t, "times")
 	case "sequence":
 		return expressions(t, depth+1) + expressions(t, depth+1)
 	default:
@@ -349,8 +364,10 @@ func TestGrammarsParse(t *testing.T) {
 			name := fmt.Sprint("r", i)
 			// One way out of each, so that there is a text.
 			rules[name] = &part{op: "either", parts: []*part{parts(t, 0), {op: "text", text: fmt.Sprint(i)}}}
-			fmt.Fprintf(&asEBNF, "%s ::= %s |\n   %s\n", name, rules[name].parts[0].print(ebnf), rules[name].parts[1].print(ebnf))
-			fmt.Fprintf(&asLark, "?%s: %s -> one\n   | %s\n", name, rules[name].parts[0].print(lark), rules[name].parts[1].print(lark))
+			fmt.Fprintf(&asEBNF, "%s ::= %s |\n   %s\n", name, rules[name].parts[0].print(ebnf),
+				rules[name].parts[1].print(ebnf))
+			fmt.Fprintf(&asLark, "?%s: %s -> one\n   | %s\n", name, rules[name].parts[0].print(lark),
+				rules[name].parts[1].print(lark))
 		}
 		seed, target := rapid.Uint64().Draw(t, "seed"), rapid.IntRange(0, 40).Draw(t, "target")
 		for _, source := range []string{asEBNF.String(), asLark.String()} {

@@ -203,7 +203,8 @@ func (t *tagCompiler) free(around surroundings, excludes []string) *node {
 // of next.
 func (b *builder) without(excludes []string, next string) *node {
 	b.spend(copyWork * len(excludes))
-	return b.node(node{kind: free, words: &freeText{excludes: excludes, work: lengthOf(excludes), next: next, most: -1}})
+	return b.node(node{kind: free,
+		words: &freeText{excludes: excludes, work: lengthOf(excludes), next: next, most: -1}})
 }
 
 func lengthOf(texts []string) int {

@@ -12,7 +12,8 @@ func (v *value) formatType() string {
 	if kind := v.get("type"); kind != nil {
 		return kind.text
 	}
-	for _, known := range []struct{ member, kind string }{{"value", "const_string"}, {"json_schema", "json_schema"}, {"pattern", "regex"}, {"grammar", "grammar"},
+	for _, known := range []struct{ member, kind string }{{"value", "const_string"}, {"json_schema", "json_schema"},
+		{"pattern", "regex"}, {"grammar", "grammar"},
 		{"begin", "tag"}, {"triggers", "triggered_tags"}, {"separator", "tags_with_separator"}} {
 		if v.get(known.member) != nil {
 			return known.kind
@@ -58,7 +59,8 @@ func (v *value) times(kind string) (least, most int, err error) {
 func (v *value) unlimited() bool {
 	all := func(v *value) bool { return slices.ContainsFunc(v.vals, (*value).unlimited) }
 	switch v.formatType() {
-	case "any_text", "any_tokens", "triggered_tags", "token_triggered_tags", "tags_with_separator", "dispatch", "token_dispatch", "star", "plus":
+	case "any_text", "any_tokens", "triggered_tags", "token_triggered_tags", "tags_with_separator", "dispatch",
+		"token_dispatch", "star", "plus":
 		return true
 	case "sequence", "or":
 		return all(v.get("elements"))

@@ -18,7 +18,8 @@ type nested struct {
 	shut  func(name string, member bool) string
 	tell  func(option *value) string
 	given func(v *value) (string, error) // a value of enum or const
-	fixed bool                           // nothing but the members that are named, no bounds on strings, no value of any kind
+	// nothing but the members that are named, no bounds on strings, no value of any kind
+	fixed bool
 }
 
 // nestedStyles are xgrammar's (cpp/converter_ext/cohere.cc, minimax_m3.cc).
@@ -240,7 +241,8 @@ func (c *nestedCompiler) body(v *value, depth int) (*node, error) {
 	case kind == "string" && c.fixed:
 		_, known := formats[formatOf(v)]
 		if known || v.get("pattern") != nil || v.get("minLength") != nil || v.get("maxLength") != nil {
-			return nil, fmt.Errorf("String pattern, recognized format, and length constraints are not supported by %s", c.name)
+			return nil, fmt.Errorf("String pattern, recognized format, and length constraints are not supported by %s",
+				c.name)
 		}
 		return c.raw(v.without("format"))
 	}
@@ -283,7 +285,8 @@ func (c *nestedCompiler) object(v *value, depth int) (*node, error) {
 		return nil, errors.New("properties must be an object")
 	}
 	if c.fixed && (others != nil || v.get("patternProperties") != nil || v.get("propertyNames") != nil) {
-		return nil, fmt.Errorf("%s requires fixed object property names; additionalProperties, unevaluatedProperties, patternProperties, and propertyNames are not supported", c.name)
+		return nil, fmt.Errorf("%s requires fixed object property names; additionalProperties, "+
+			"unevaluatedProperties, patternProperties, and propertyNames are not supported", c.name)
 	}
 	required, err := v.strings("required")
 	if err != nil {
@@ -314,7 +317,8 @@ func (c *nestedCompiler) object(v *value, depth int) (*node, error) {
 		return nil, never("maxProperties is less than the number of required properties: %d < %d", most, len(must))
 	}
 	if least > len(names) && (others == nil || v.get("patternProperties") != nil || v.get("propertyNames") != nil) {
-		return nil, never("minProperties is greater than the number of properties, but additional properties aren't allowed: %d > %d", least, len(names))
+		return nil, never("minProperties is greater than the number of properties, but additional properties aren't "+
+			"allowed: %d > %d", least, len(names))
 	}
 	more := min(max(least-len(names), 1), maxOthers)
 	if others == nil {
@@ -385,7 +389,8 @@ func (c *nestedCompiler) array(v *value, depth int) (*node, error) {
 	had := len(all) - 1
 	if items == nil || items.is('f') || most == had {
 		if least > had {
-			return nil, never("minItems is greater than the number of items, but additional items aren't allowed: %d > %d", least, had)
+			return nil, never("minItems is greater than the number of items, but additional items aren't allowed: %d "+
+				"> %d", least, had)
 		}
 		return c.sequence(all...), nil
 	}

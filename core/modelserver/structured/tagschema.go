@@ -64,7 +64,8 @@ func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
 	}
 	s, known := styles[name]
 	if !known {
-		return nil, fmt.Errorf("style must be json, qwen_xml, minimax_xml, minimax_m3_xml, deepseek_xml, glm_xml, cohere_xml, kimi_k3_xml or deepseek_v4_1_xml, got %q", name)
+		return nil, fmt.Errorf("style must be json, qwen_xml, minimax_xml, minimax_m3_xml, deepseek_xml, glm_xml, "+
+			"cohere_xml, kimi_k3_xml or deepseek_v4_1_xml, got %q", name)
 	}
 	c := newCompiler(schema, builder{spend: t.spend})
 	c.excludes = append(excludes, s.behind)
@@ -173,7 +174,8 @@ func (v *value) typeName() string {
 
 // typeOf is the name of a value's type.
 func typeOf(v *value) *value {
-	names := map[byte]string{'{': "object", '[': "array", '"': "string", '0': "number", 't': "boolean", 'f': "boolean", 'n': "null"}
+	names := map[byte]string{'{': "object", '[': "array", '"': "string", '0': "number", 't': "boolean", 'f': "boolean",
+		'n': "null"}
 	return &value{kind: '"', text: names[v.kind]}
 }
 

@@ -47,7 +47,8 @@ func (t *tagCompiler) tagsAndCounts(v *value, depth int) (tags []tag, least, sto
 }
 
 // triggered is any text in which each trigger begins one of its tags.
-func (t *tagCompiler) triggered(triggers []string, tags []tag, excludes []string, around surroundings, least, stop bool) (*node, error) {
+func (t *tagCompiler) triggered(triggers []string, tags []tag, excludes []string, around surroundings, least,
+	stop bool) (*node, error) {
 	switch {
 	case len(triggers) == 0:
 		return nil, errors.New("Triggered tags format's triggers must be non-empty")

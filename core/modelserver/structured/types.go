@@ -48,7 +48,8 @@ var keywords = []struct {
 	kind string
 	keys []string
 }{
-	{"object", []string{"properties", "additionalProperties", "unevaluatedProperties", "required", "patternProperties", "propertyNames", "minProperties", "maxProperties"}},
+	{"object", []string{"properties", "additionalProperties", "unevaluatedProperties", "required", "patternProperties",
+		"propertyNames", "minProperties", "maxProperties"}},
 	{"array", []string{"items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"}},
 	{"string", []string{"pattern", "minLength", "maxLength", "format"}},
 	{"number", []string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
@@ -299,7 +300,8 @@ func (c *compiler) object(n *node, v *value, depth int) error {
 		}
 	}
 	if n.least > len(n.props) && n.more == nil {
-		return never("minProperties is greater than the number of properties, but additional properties aren't allowed: %d > %d", n.least, len(n.props))
+		return never("minProperties is greater than the number of properties, but additional properties aren't "+
+			"allowed: %d > %d", n.least, len(n.props))
 	}
 	return nil
 }
@@ -324,7 +326,8 @@ func (c *compiler) further(n *node, v *value, depth int) error {
 	}
 	n.free = n.free || allowed.is('t')
 	if k := v.get("propertyNames"); k != nil {
-		names, err := c.merge(&value{kind: '{', keys: []string{"type"}, vals: []*value{{kind: '"', text: "string", spend: c.spend}}, spend: c.spend}, k)
+		names, err := c.merge(&value{kind: '{', keys: []string{"type"},
+			vals: []*value{{kind: '"', text: "string", spend: c.spend}}, spend: c.spend}, k)
 		if err != nil {
 			return err
 		}

@@ -135,7 +135,8 @@ func (v *value) compact() string {
 // without is an object without some of its members.
 func (v *value) without(keys ...string) *value {
 	v.spend(copyWork * len(v.keys))
-	out := &value{kind: '{', spend: v.spend, keys: make([]string, 0, len(v.keys)+1), vals: make([]*value, 0, len(v.keys)+1)}
+	out := &value{kind: '{', spend: v.spend, keys: make([]string, 0, len(v.keys)+1),
+		vals: make([]*value, 0, len(v.keys)+1)}
 	for i, k := range v.keys {
 		if !slices.Contains(keys, k) {
 			out.keys, out.vals = append(out.keys, k), append(out.vals, v.vals[i])

@@ -268,7 +268,8 @@ func (w *writer) str(n *node) {
 			}
 		}
 	}
-	if len(n.excludes) > 0 && w.Spend(len(n.excludes)*(len(w.b)-from+1)) && slices.ContainsFunc(n.excludes, func(e string) bool { return strings.Contains(string(w.b[from:]), e) }) {
+	if len(n.excludes) > 0 && w.Spend(len(n.excludes)*(len(w.b)-from+1)) &&
+		slices.ContainsFunc(n.excludes, func(e string) bool { return strings.Contains(string(w.b[from:]), e) }) {
 		w.b = append(w.b[:from], strings.Repeat("x", min(n.least, w.Most))...)
 	}
 	if !n.bare {

@@ -30,7 +30,8 @@ func ReadMessage(body []byte, m proto.Message) error {
 	case len(body) < frameHeader:
 		return errorf(Internal, "a gRPC message begins with %d bytes, got %d", frameHeader, len(body))
 	case body[0] == 1:
-		return errorf(Unimplemented, "compressed messages are not supported; send them as they are (grpc-encoding: identity)")
+		return errorf(Unimplemented,
+			"compressed messages are not supported; send them as they are (grpc-encoding: identity)")
 	case body[0] != 0:
 		return errorf(Internal, "a gRPC message begins with the flag 0 or 1, got %d", body[0])
 	}

@@ -64,7 +64,8 @@ var statuses = []struct {
 	code   Code
 	status int
 }{
-	{OK, 200}, {InvalidArgument, 400}, {Unauthenticated, 401}, {PermissionDenied, 403}, {NotFound, 404}, {ResourceExhausted, 429}, {Internal, 500},
+	{OK, 200}, {InvalidArgument, 400}, {Unauthenticated, 401}, {PermissionDenied, 403}, {NotFound, 404},
+	{ResourceExhausted, 429}, {Internal, 500},
 	{Unimplemented, 501}, {Unavailable, 503}, {DeadlineExceeded, 504}, {ResourceExhausted, 413}, {Unavailable, 502},
 }
 
@@ -119,12 +120,14 @@ func EscapeMessage(message string) string {
 }
 
 var timeoutUnits = map[byte]time.Duration{
-	'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
+	'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond,
+	'n': time.Nanosecond,
 }
 
 // ParseTimeout reads the header grpc-timeout: up to eight digits and a unit.
 func ParseTimeout(v string) (time.Duration, error) {
-	errForm := errors.New("grpc-timeout: expected up to eight digits and one of H, M, S, m, u, n, got " + strconv.Quote(v))
+	errForm := errors.New("grpc-timeout: expected up to eight digits and one of H, M, S, m, u, n, got " +
+		strconv.Quote(v))
 	if len(v) < 2 || len(v) > 9 {
 		return 0, errForm
 	}

@@ -35,7 +35,8 @@ func TestMessages(t *testing.T) {
 }
 
 func TestTimeouts(t *testing.T) {
-	for in, want := range map[string]time.Duration{"1H": time.Hour, "100m": 100 * time.Millisecond, "5S": 5 * time.Second,
+	for in, want := range map[string]time.Duration{"1H": time.Hour, "100m": 100 * time.Millisecond,
+		"5S": 5 * time.Second,
 		"2M": 2 * time.Minute, "99999999H": math.MaxInt64, "7u": 7 * time.Microsecond, "8n": 8} {
 		if got, err := ParseTimeout(in); err != nil || got != want {
 			t.Errorf("%s: expected %v, got %v, %v", in, want, got, err)
@@ -49,7 +50,8 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	for in, want := range map[string]bool{"application/grpc": true, "application/grpc+proto": true, "application/grpc; x=y": true,
+	for in, want := range map[string]bool{"application/grpc": true, "application/grpc+proto": true,
+		"application/grpc; x=y": true,
 		"application/grpc+json": false, "application/grpc-web": false, "application/json": false, "": false} {
 		if IsGRPC(in) != want {
 			t.Errorf("%q: expected %v", in, want)
@@ -58,7 +60,8 @@ func TestNames(t *testing.T) {
 	if got := EscapeMessage("50% é\n"); got != "50%25 %C3%A9%0A" {
 		t.Error(got)
 	}
-	for in, want := range map[int]Code{400: InvalidArgument, 404: NotFound, 429: ResourceExhausted, 503: Unavailable, 500: Internal, 418: Unknown} {
+	for in, want := range map[int]Code{400: InvalidArgument, 404: NotFound, 429: ResourceExhausted, 503: Unavailable,
+		500: Internal, 418: Unknown} {
 		if got := CodeOf(in); got != want {
 			t.Errorf("%d: expected %v, got %v", in, want, got)
 		}
@@ -72,7 +75,8 @@ func TestCodes(t *testing.T) {
 			t.Errorf("%d: %d is %d", status, CodeOf(status), got)
 		}
 	}
-	for status, want := range map[int]Code{400: Internal, 401: Unauthenticated, 403: PermissionDenied, 404: Unimplemented, 413: Unknown, 429: Unavailable, 502: Unavailable, 503: Unavailable, 504: Unavailable} {
+	for status, want := range map[int]Code{400: Internal, 401: Unauthenticated, 403: PermissionDenied,
+		404: Unimplemented, 413: Unknown, 429: Unavailable, 502: Unavailable, 503: Unavailable, 504: Unavailable} {
 		if got := EnvoyCodeOf(status); got != want {
 			t.Errorf("%d: expected %d, got %d", status, want, got)
 		}
@@ -91,7 +95,9 @@ func TestCodes(t *testing.T) {
 // Whatever comes, reading it ends without a panic, and what was read can be
 // written again.
 func FuzzReadMessage(f *testing.F) {
-	f.Add(AppendMessage(nil, &GenerateRequest{RequestId: "r", Input: &GenerateRequest_Tokenized{Tokenized: &TokenizedInput{InputIds: []uint32{1, 2}}}}))
+	f.Add(AppendMessage(nil,
+		&GenerateRequest{RequestId: "r",
+			Input: &GenerateRequest_Tokenized{Tokenized: &TokenizedInput{InputIds: []uint32{1, 2}}}}))
 	f.Add([]byte{1, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var m, again GenerateRequest

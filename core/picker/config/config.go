@@ -163,10 +163,13 @@ func Read(file string, text []byte) (*Config, error) {
 	}
 	root := doc.Root()
 	if !root.Given() {
-		return nil, strictyaml.Problems{root.Problem("the configuration is empty", "an "+Kind, "leave the file out for the default configuration")}
+		return nil, strictyaml.Problems{
+			root.Problem("the configuration is empty", "an "+Kind, "leave the file out for the default configuration")}
 	}
-	if start := bytes.TrimLeft(text, " \t\r\n"); start[0] == '{' && !json.Valid(start) { // what begins so is JSON to the real one
-		return nil, strictyaml.Problems{root.Problem("text after {", "JSON as a whole, where a document begins with {", "")}
+	// what begins so is JSON to the real one
+	if start := bytes.TrimLeft(text, " \t\r\n"); start[0] == '{' && !json.Valid(start) {
+		return nil, strictyaml.Problems{
+			root.Problem("text after {", "JSON as a whole, where a document begins with {", "")}
 	}
 	c, err := From(root)
 	if err == nil {
@@ -187,7 +190,8 @@ func From(root strictyaml.Value) (*Config, error) {
 	}
 	c := &Config{}
 	if kind := root.Get("kind"); kind.Scalar() == "Scenario" {
-		c.refuse(kind, "found a windtunnel scenario", Kind, "windtunnel config SCENARIO --epp prints the one of its endpoint picker")
+		c.refuse(kind, "found a windtunnel scenario", Kind,
+			"windtunnel config SCENARIO --epp prints the one of its endpoint picker")
 		return c, nil
 	}
 	c.Problems = root.Decode(c)
@@ -197,10 +201,12 @@ func From(root strictyaml.Value) (*Config, error) {
 		c.Warnings = append(c.Warnings, "apiVersion "+V1Alpha1Old+" is deprecated, use "+V1Alpha1)
 	default:
 		versions := []string{V1Alpha1, V1, V1Alpha1Old}
-		c.refuse(root.Get("apiVersion"), fmt.Sprintf("no kind %q is registered for version %q", c.Kind, c.APIVersion), strictyaml.Words(versions), strictyaml.DidYouMean(c.APIVersion, versions))
+		c.refuse(root.Get("apiVersion"), fmt.Sprintf("no kind %q is registered for version %q", c.Kind, c.APIVersion),
+			strictyaml.Words(versions), strictyaml.DidYouMean(c.APIVersion, versions))
 	}
 	if c.Kind != "" && c.Kind != Kind {
-		c.refuse(root.Get("kind"), fmt.Sprintf("no kind %q is registered for version %q", c.Kind, c.APIVersion), Kind, "")
+		c.refuse(root.Get("kind"), fmt.Sprintf("no kind %q is registered for version %q", c.Kind, c.APIVersion), Kind,
+			"")
 	}
 	if c.APIVersion != V1 {
 		c.onlyV1()
@@ -220,7 +226,8 @@ func (c *Config) warn(at strictyaml.Value, found, expected, hint string) {
 
 // onlyV1 refuses fields that came with llm-d.ai/v1 in older versions.
 func (c *Config) onlyV1() {
-	fields := []string{"requestHandler.propagatePriority", "flowControl.noEndpointRequestTTL", "dataLayer.crossReplica", "dataLayer.discovery.endpoints", "dataLayer.discovery.peers"}
+	fields := []string{"requestHandler.propagatePriority", "flowControl.noEndpointRequestTTL", "dataLayer.crossReplica",
+		"dataLayer.discovery.endpoints", "dataLayer.discovery.peers"}
 	if c.FlowControl != nil {
 		for i := range c.FlowControl.PriorityBands {
 			fields = append(fields, fmt.Sprintf("flowControl.priorityBands[%d].defaultRequestTTL", i))
@@ -243,7 +250,8 @@ func (c *Config) gates() {
 		if len(parts) > 1 {
 			var err error
 			if on, err = strconv.ParseBool(strings.ToLower(strings.TrimSpace(parts[1]))); err != nil {
-				c.refuse(at, fmt.Sprintf("%s is not a valid value for the feature gate %s", parts[1], name), "true or false", "")
+				c.refuse(at, fmt.Sprintf("%s is not a valid value for the feature gate %s", parts[1], name),
+					"true or false", "")
 			}
 		}
 		switch name {
@@ -252,7 +260,8 @@ func (c *Config) gates() {
 		case gateNonLeader:
 			c.Warnings = append(c.Warnings, "feature gate "+name+" has no effect here")
 		default:
-			c.refuse(at, fmt.Sprintf("feature gate '%s' is unknown or unregistered", name), strictyaml.Words(known), strictyaml.DidYouMean(name, known))
+			c.refuse(at, fmt.Sprintf("feature gate '%s' is unknown or unregistered", name), strictyaml.Words(known),
+				strictyaml.DidYouMean(name, known))
 		}
 	}
 }
@@ -262,7 +271,8 @@ func (c *Config) check() {
 	first := map[string]strictyaml.Value{}
 	once := func(what, name string, at strictyaml.Value) {
 		if twice, is := first[what+name]; is {
-			c.refuse(at, fmt.Sprintf("%s %q is given twice, first on line %d", what, name, twice.Line()), "another one for each", "")
+			c.refuse(at, fmt.Sprintf("%s %q is given twice, first on line %d", what, name, twice.Line()),
+				"another one for each", "")
 			return
 		}
 		first[what+name] = at
@@ -297,13 +307,17 @@ func (c *Config) check() {
 		}
 	}
 	if c.FlowControl != nil && !c.FlowControlOn {
-		c.Warnings = append(c.Warnings, "flowControl is set but the feature gate flowControl is off; only its saturationDetector counts")
+		c.Warnings = append(c.Warnings,
+			"flowControl is set but the feature gate flowControl is off; only its saturationDetector counts")
 	}
 	if c.SaturationDetector != nil {
-		c.Warnings = append(c.Warnings, "top-level saturationDetector is deprecated, use flowControl.saturationDetector; if both are set, that counts")
+		c.Warnings = append(c.Warnings,
+			"top-level saturationDetector is deprecated, use flowControl.saturationDetector; if both are set, that "+
+				"counts")
 	}
 	if c.Parser != nil {
-		c.Warnings = append(c.Warnings, "top-level parser is deprecated, use requestHandler.parsers; if both are set, that counts")
+		c.Warnings = append(c.Warnings,
+			"top-level parser is deprecated, use requestHandler.parsers; if both are set, that counts")
 	}
 }
 

@@ -18,18 +18,30 @@ func TestErrorsNameLineAndField(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "the configuration is empty"},
 		{"a: [b", "epp.yaml:1:1: not YAML: did not find expected ',' or ']'"},
-		{"plugins:\n- {type: queue-scorer}\nfoo: bar", `epp.yaml:3:1: foo: unknown field; expected one of apiVersion, `},
-		{"apiVersion: foo/v1\nkind: EndpointPickerConfig", `epp.yaml:1:13: apiVersion: no kind "EndpointPickerConfig" is registered for version "foo/v1"`},
-		{"apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools: []", `epp.yaml:2:7: kind: found a windtunnel scenario; expected EndpointPickerConfig; windtunnel config SCENARIO --epp prints the one of its endpoint picker`},
-		{"plugins:\n- {type: weighted-load-scorer, parameters: {threshold: 10, maxQueueLength: 5}}", `epp.yaml:2:56: plugins[0].parameters.threshold: expected either it or maxQueueLength`},
+		{"plugins:\n- {type: queue-scorer}\nfoo: bar",
+			`epp.yaml:3:1: foo: unknown field; expected one of apiVersion, `},
+		{"apiVersion: foo/v1\nkind: EndpointPickerConfig",
+			`epp.yaml:1:13: apiVersion: no kind "EndpointPickerConfig" is registered for version "foo/v1"`},
+		{"apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools: []",
+			`epp.yaml:2:7: kind: found a windtunnel scenario; expected EndpointPickerConfig; windtunnel config ` +
+				`SCENARIO --epp prints the one of its endpoint picker`},
+		{"plugins:\n- {type: weighted-load-scorer, parameters: {threshold: 10, maxQueueLength: 5}}",
+			`epp.yaml:2:56: plugins[0].parameters.threshold: expected either it or maxQueueLength`},
 		{"plugins:\n- {name: x}", "epp.yaml:2:3: plugins[0].type: missing; expected the plug-in's type"},
-		{"featureGates: ['flowControl=maybe']", "featureGates[0]: maybe is not a valid value for the feature gate flowControl"},
-		{"flowControl:\n  maxBytes: 5X", `epp.yaml:2:13: flowControl.maxBytes: found "5X"; expected a number with an optional suffix`},
-		{"flowControl: {defaultRequestTTL: abc}", `flowControl.defaultRequestTTL: found "abc"; expected a duration such as 500ms`},
-		{"schedulingProfiles:\n- name: a\n  plugins: [{pluginRef: nope}]", "schedulingProfiles[0].plugins[0].pluginRef: references undefined plugin 'nope'"},
-		{"plugins:\n- {type: queue-scorer}\nschedulingProfiles:\n- name: a\n  plugins: [{pluginRef: queue-scorer, weight: x}]", `epp.yaml:5:47: schedulingProfiles[0].plugins[0].weight: found "x"; expected a number`},
-		{"plugins:\n- type: load-aware-scorer\n  parameters:\n    threshold: x", `epp.yaml:4:16: plugins[0].parameters.threshold: found "x"; expected a whole number`},
-		{"plugins:\n- type: max-score-picker\n  parameters: {foo: 1}", `epp.yaml:3:16: plugins[0].parameters.foo: unknown field; expected one of maxNumOfEndpoints`},
+		{"featureGates: ['flowControl=maybe']",
+			"featureGates[0]: maybe is not a valid value for the feature gate flowControl"},
+		{"flowControl:\n  maxBytes: 5X",
+			`epp.yaml:2:13: flowControl.maxBytes: found "5X"; expected a number with an optional suffix`},
+		{"flowControl: {defaultRequestTTL: abc}",
+			`flowControl.defaultRequestTTL: found "abc"; expected a duration such as 500ms`},
+		{"schedulingProfiles:\n- name: a\n  plugins: [{pluginRef: nope}]",
+			"schedulingProfiles[0].plugins[0].pluginRef: references undefined plugin 'nope'"},
+		{"plugins:\n- {type: queue-scorer}\nschedulingProfiles:\n- name: a\n  plugins: [{pluginRef: queue-scorer, " +
+			"weight: x}]", `epp.yaml:5:47: schedulingProfiles[0].plugins[0].weight: found "x"; expected a number`},
+		{"plugins:\n- type: load-aware-scorer\n  parameters:\n    threshold: x",
+			`epp.yaml:4:16: plugins[0].parameters.threshold: found "x"; expected a whole number`},
+		{"plugins:\n- type: max-score-picker\n  parameters: {foo: 1}",
+			`epp.yaml:3:16: plugins[0].parameters.foo: unknown field; expected one of maxNumOfEndpoints`},
 		{"plugins: [{type: a-b}]", "plugin type 'a-b' not found in registry"},
 		{"flowControl: {noEndpointRequestTTL: 1s}", "it exists from llm-d.ai/v1 on"},
 	} {
@@ -63,15 +75,18 @@ func (keeper) SaveState() []byte                     { return nil }
 func (keeper) LoadState([]byte) error                { return nil }
 
 func odd(p picker.Plugin, kind string) picker.Registration {
-	return picker.Registration{Kind: kind, New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { return p, nil }}
+	return picker.Registration{Kind: kind,
+		New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { return p, nil }}
 }
 
 // What is said about a configuration: all mistakes at once, or the warnings.
 func TestScripts(t *testing.T) {
 	reg := plugins.Builtin()
-	reg["almost-scorer"], reg["nothing"], reg["quiet"] = odd(&almostScorer{}, ""), odd(&nothing{}, ""), odd(&quiet{}, "oracle")
+	reg["almost-scorer"], reg["nothing"], reg["quiet"] = odd(&almostScorer{}, ""), odd(&nothing{}, ""),
+		odd(&quiet{}, "oracle")
 	reg["half-scorer"], reg["keeper"] = odd(&halfScorer{}, ""), odd(&keeper{}, "")
-	reg["panics"] = picker.Registration{New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { panic("no weights") }}
+	reg["panics"] = picker.Registration{
+		New: func(*picker.Builder, string, picker.Params) (picker.Plugin, error) { panic("no weights") }}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(_ *testing.T, d *datadriven.TestData) string {
 			cfg, err := config.Read("epp.yaml", []byte(d.Input))
@@ -98,7 +113,8 @@ func TestVersions(t *testing.T) {
 			t.Errorf("%s: %v", v, err)
 		}
 	}
-	cfg, err := config.Read("epp.yaml", []byte("apiVersion: llm-d.ai/v1\ndataLayer: {discovery: {endpoints: {pluginRef: disc}}}"))
+	cfg, err := config.Read("epp.yaml",
+		[]byte("apiVersion: llm-d.ai/v1\ndataLayer: {discovery: {endpoints: {pluginRef: disc}}}"))
 	if err != nil || cfg.Discovery().PluginRef != "disc" {
 		t.Errorf("got %v %v", cfg, err)
 	}
@@ -109,18 +125,23 @@ func TestVersions(t *testing.T) {
 // and below, its Value breaks its own rule (25E is 0, -1n is 1), and "." is 0.
 func TestParseQuantity(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0": 0, "5000": 5000, "00012": 12, "1G": 1e9, "1Gi": 1 << 30, "1k": 1000, "1.5G": 1.5e9, ".5k": 500, ".5Ki": 512, "5.": 5, "+7": 7,
+		"0": 0, "5000": 5000, "00012": 12, "1G": 1e9, "1Gi": 1 << 30, "1k": 1000, "1.5G": 1.5e9, ".5k": 500,
+		".5Ki": 512, "5.": 5, "+7": 7,
 		"5E": 5e18, "1e3": 1000, "1E3": 1000, "1e+2": 100, "9E9": 9e9,
-		"1.5": 2, "-1.5": -2, "100m": 1, "-100m": -1, "1n": 1, "1u": 1, "1e-3": 1, "1e-1000000": 1, "1.0000000001": 2, "1e-99999999999999999999": 1,
-		"9223372036854775807": math.MaxInt64, "16Ei": math.MaxInt64, "-16Ei": -math.MaxInt64, "99999999999999999999": math.MaxInt64,
-		"-99999999999999999999E": -math.MaxInt64, "1e1000000": math.MaxInt64, "1e99999999999999999999": math.MaxInt64, "0e1000000": 0,
+		"1.5": 2, "-1.5": -2, "100m": 1, "-100m": -1, "1n": 1, "1u": 1, "1e-3": 1, "1e-1000000": 1, "1.0000000001": 2,
+		"1e-99999999999999999999": 1,
+		"9223372036854775807":     math.MaxInt64, "16Ei": math.MaxInt64, "-16Ei": -math.MaxInt64,
+		"99999999999999999999":   math.MaxInt64,
+		"-99999999999999999999E": -math.MaxInt64, "1e1000000": math.MaxInt64, "1e99999999999999999999": math.MaxInt64,
+		"0e1000000": 0,
 	} {
 		var q config.Quantity
 		if err := q.UnmarshalText([]byte(text)); err != nil || q.Value() != want {
 			t.Errorf("%q is %d (%v), want %d", text, q, err, want)
 		}
 	}
-	for _, text := range []string{"", "5X", "G", "1 G", " 5", "--1", "1-2", "1.2.3", ".", "-", "1Kii", "1ki", "1K", "1KiB", "e3", "1E3Ki", "0x10", "1_000", "1e", "9E9E", strings.Repeat("1", 65)} {
+	for _, text := range []string{"", "5X", "G", "1 G", " 5", "--1", "1-2", "1.2.3", ".", "-", "1Kii", "1ki", "1K",
+		"1KiB", "e3", "1E3Ki", "0x10", "1_000", "1e", "9E9E", strings.Repeat("1", 65)} {
 		if got, err := config.ParseQuantity(text); err == nil {
 			t.Errorf("%q is %d, should be refused", text, got)
 		}
@@ -145,8 +166,10 @@ func FuzzParseQuantity(f *testing.F) {
 
 // Any bytes: an error or a picker, no panic.
 func FuzzRead(f *testing.F) {
-	f.Add([]byte("plugins: [{type: queue-scorer}, {type: disagg-profile-handler, parameters: {deciders: {prefill: x}}}]\nflowControl: {maxBytes: 1Gi, priorityBands: [{priority: 1}]}"))
-	f.Add([]byte("profiles: [{name: a, plugins: {filter: {enabled: [{name: DecodeFilter}]}, scrape: {enabled: [{name: VLLMMetricScraper, interval: 5s}]}}}]\npluginConfig: [{name: DecodeFilter, args: {a: b}}]"))
+	f.Add([]byte("plugins: [{type: queue-scorer}, {type: disagg-profile-handler, parameters: {deciders: {prefill: " +
+		"x}}}]\nflowControl: {maxBytes: 1Gi, priorityBands: [{priority: 1}]}"))
+	f.Add([]byte("profiles: [{name: a, plugins: {filter: {enabled: [{name: DecodeFilter}]}, scrape: {enabled: " +
+		"[{name: VLLMMetricScraper, interval: 5s}]}}}]\npluginConfig: [{name: DecodeFilter, args: {a: b}}]"))
 	f.Add([]byte("kind: ConfigMap\ndata: {config.yaml: 'plugins: []'}"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {

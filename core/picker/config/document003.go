@@ -48,10 +48,13 @@ type enabledPlugin struct {
 
 // document003Types maps the document's names to types.
 var document003Types = map[string]string{
-	"DecodeFilter": "decode-filter", "PrefillFilter": "prefill-filter", "ByLabelSelector": "by-label-selector", "ReadyFilter": "ready-filter",
-	"PrecisePrefixCacheScorer": "threshold-prefix-scorer", "PrefixCacheScorer": "prefix-cache-scorer", "LoadAwareScorer": "weighted-load-scorer",
-	"ActiveRequestScorer": "active-request-scorer", "SessionAffinity": "session-sticky-scorer", "SessionAffinityScorer": "session-sticky-scorer",
-	"KVCacheManagerScorer": "kv-cache-manager-scorer", "VLLMMetricScraper": "vllm-metric-scraper",
+	"DecodeFilter": "decode-filter", "PrefillFilter": "prefill-filter", "ByLabelSelector": "by-label-selector",
+	"ReadyFilter":              "ready-filter",
+	"PrecisePrefixCacheScorer": "threshold-prefix-scorer", "PrefixCacheScorer": "prefix-cache-scorer",
+	"LoadAwareScorer":     "weighted-load-scorer",
+	"ActiveRequestScorer": "active-request-scorer", "SessionAffinity": "session-sticky-scorer",
+	"SessionAffinityScorer": "session-sticky-scorer",
+	"KVCacheManagerScorer":  "kv-cache-manager-scorer", "VLLMMetricScraper": "vllm-metric-scraper",
 	"KVCacheMetricScraper": "kv-cache-metric-scraper", "GenericPrometheusScraper": "generic-prometheus-scraper",
 }
 
@@ -92,7 +95,8 @@ func readDocument003(root strictyaml.Value) *Config {
 		case p.Name == "":
 			c.refuse(p.At.Get("name"), "missing", "the plug-in's name", "")
 		case twice:
-			c.refuse(p.At, fmt.Sprintf("%s is configured twice, first on line %d", p.Name, first.At.Line()), "each plug-in once", "")
+			c.refuse(p.At, fmt.Sprintf("%s is configured twice, first on line %d", p.Name, first.At.Line()),
+				"each plug-in once", "")
 		default:
 			c.configured[p.Name] = p
 		}
@@ -116,7 +120,8 @@ func readDocument003(root strictyaml.Value) *Config {
 		}
 		for _, s := range p.Plugins.Score.Enabled {
 			if c.declare(&s) {
-				profile.Plugins = append(profile.Plugins, ProfilePlugin{At: s.At, PluginRef: s.Name, Weight: s.Weight, Kind: "scorer"})
+				profile.Plugins = append(profile.Plugins,
+					ProfilePlugin{At: s.At, PluginRef: s.Name, Weight: s.Weight, Kind: "scorer"})
 			}
 		}
 		for _, s := range p.Plugins.Scrape.Enabled {
@@ -127,13 +132,15 @@ func readDocument003(root strictyaml.Value) *Config {
 				c.DataLayer = &DataLayer{}
 			}
 			c.DataLayer.InjectDefaults = new(bool) // these scrapers, and no others
-			c.DataLayer.Sources = append(c.DataLayer.Sources, Source{At: s.At, PluginRef: s.Name, Extractors: []Ref{{s.At, s.Name}}})
+			c.DataLayer.Sources = append(c.DataLayer.Sources,
+				Source{At: s.At, PluginRef: s.Name, Extractors: []Ref{{s.At, s.Name}}})
 		}
 		c.add(profile, roles["DecodeFilter"], roles["PrefillFilter"], len(d.Profiles))
 	}
 	for _, p := range d.PluginConfig {
 		if p.Name != "" && !c.used[p.Name] {
-			c.refuse(p.At, p.Name+" is configured but no profile enables it", "", strictyaml.DidYouMean(p.Name, slices.Collect(maps.Keys(c.used))))
+			c.refuse(p.At, p.Name+" is configured but no profile enables it", "",
+				strictyaml.DidYouMean(p.Name, slices.Collect(maps.Keys(c.used))))
 		}
 	}
 	c.check()
@@ -150,7 +157,8 @@ func (c converter) declare(e *enabledPlugin) bool {
 	c.used[e.Name] = true
 	if c.Plugin(e.Name) != nil {
 		if e.Args.Given() {
-			c.refuse(e.Args, e.Name+" is enabled before with other args", "one set of args for each plug-in", "put them under pluginConfig")
+			c.refuse(e.Args, e.Name+" is enabled before with other args", "one set of args for each plug-in",
+				"put them under pluginConfig")
 		}
 		return true
 	}
@@ -181,18 +189,21 @@ func (c converter) declare(e *enabledPlugin) bool {
 // handler with the document's threshold of ten new tokens.
 func (c converter) add(p Profile, decode, prefill *ProfilePlugin, profiles int) {
 	with := func(name string, first *ProfilePlugin) {
-		c.SchedulingProfiles = append(c.SchedulingProfiles, Profile{p.At, name, append([]ProfilePlugin{*first}, p.Plugins...)})
+		c.SchedulingProfiles = append(c.SchedulingProfiles,
+			Profile{p.At, name, append([]ProfilePlugin{*first}, p.Plugins...)})
 	}
 	switch {
 	case decode != nil && prefill != nil && profiles > 1:
-		c.refuse(p.At, "enables DecodeFilter and PrefillFilter, which makes a decode and a prefill profile of it", "no profile beside it", "")
+		c.refuse(p.At, "enables DecodeFilter and PrefillFilter, which makes a decode and a prefill profile of it",
+			"no profile beside it", "")
 	case decode != nil && prefill != nil:
 		with("decode", decode)
 		with("prefill", prefill)
 		decider := strictyaml.Text("new-token-pd-decider")
 		c.Plugins = append(c.Plugins, Plugin{Name: "new-token-pd-decider", Type: "new-token-pd-decider"},
 			Plugin{Name: "disagg-profile-handler", Type: "disagg-profile-handler", Parameters: strictyaml.Value{}.With(
-				strictyaml.Pair{Name: "deciders", Value: strictyaml.Value{}.With(strictyaml.Pair{Name: "prefill", Value: decider})})})
+				strictyaml.Pair{Name: "deciders",
+					Value: strictyaml.Value{}.With(strictyaml.Pair{Name: "prefill", Value: decider})})})
 	case decode != nil:
 		with(p.Name, decode)
 	case prefill != nil:

@@ -45,7 +45,8 @@ const maxExponent = 200
 func ParseQuantity(text string) (int64, error) {
 	m := quantity.FindStringSubmatch(text)
 	if m == nil || len(text) > 64 {
-		return 0, fmt.Errorf("%.80q is not a quantity; expected a number with an optional suffix, such as 5000, 1G or 512Mi", text)
+		return 0, fmt.Errorf("%.80q is not a quantity; expected a number with an optional suffix, such as 5000, 1G "+
+			"or 512Mi", text)
 	}
 	v, _ := new(big.Rat).SetString(m[2]) // as the expression has it
 	switch suffix := m[3]; {

@@ -43,7 +43,8 @@ func Read(file string, data []byte, namespace string) ([]*picker.Endpoint, error
 	}
 	list := root.Get("endpoints").List()
 	if len(list) > MaxEndpoints {
-		root.Get("endpoints").Fail(fmt.Sprintf("found %d entries", len(list)), fmt.Sprintf("at most %d", MaxEndpoints), "")
+		root.Get("endpoints").Fail(fmt.Sprintf("found %d entries", len(list)), fmt.Sprintf("at most %d", MaxEndpoints),
+			"")
 		list = nil
 	}
 	var out []*picker.Endpoint

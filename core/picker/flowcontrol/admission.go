@@ -111,5 +111,6 @@ func (p Probabilistic) Admit(priority int, loads []Load, draw float64) error {
 	if !(draw < chance) {
 		return nil
 	}
-	return &apierror.Error{Status: 429, Message: fmt.Sprintf("probabilistic-admitter: rejected, saturation=%.3f prob=%.2f", saturation, chance)}
+	return &apierror.Error{Status: 429,
+		Message: fmt.Sprintf("probabilistic-admitter: rejected, saturation=%.3f prob=%.2f", saturation, chance)}
 }

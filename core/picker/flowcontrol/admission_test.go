@@ -88,7 +88,8 @@ func TestRecordedAdmission(t *testing.T) {
 
 // checkBurst compares a burst's drops with their chance: within four standard
 // deviations, and exactly where the chance is 0 or 1.
-func checkBurst(t *testing.T, config Config, p Probabilistic, loads []Load, objectives map[string]int, step map[string]json.RawMessage) int {
+func checkBurst(t *testing.T, config Config, p Probabilistic, loads []Load, objectives map[string]int,
+	step map[string]json.RawMessage) int {
 	t.Helper()
 	burst, _ := field[struct {
 		N       int
@@ -143,7 +144,9 @@ func TestLatencySLOAdmitter(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	if got := Denied(AdmitLatencySLO(-1, 1, 0, []SLOEndpoint{busy})); got.Status != 500 || got.Error() != "inference error: Internal - request cannot be admitted: no valid endpoint available to serve the request" {
+	if got := Denied(AdmitLatencySLO(-1, 1, 0, []SLOEndpoint{busy})); got.Status != 500 ||
+		got.Error() != "inference error: Internal - request cannot be admitted: no valid endpoint available to serve "+
+			"the request" {
 		t.Errorf("%d %s", got.Status, got.Error())
 	}
 }
@@ -173,7 +176,8 @@ func TestDetectorsAsFilters(t *testing.T) {
 		if got := c.Keep(Load{Requests: 1, Tokens: 10}); got != want {
 			t.Errorf("%s keeps: %v", mode, got)
 		}
-		if got := c.Saturation([]Load{{Requests: 1, Tokens: 30}, {Requests: 1}}); got != map[string]float64{ModeRequests: 0.5, ModeTokens: 1.5, ModeHybrid: 1.5}[mode] {
+		if got := c.Saturation([]Load{{Requests: 1, Tokens: 30}, {Requests: 1}}); got != map[string]float64{
+			ModeRequests: 0.5, ModeTokens: 1.5, ModeHybrid: 1.5}[mode] {
 			t.Errorf("%s saturation: %v", mode, got)
 		}
 	}

@@ -67,7 +67,8 @@ func (u UsageLimit) Validate() error {
 	case PriorityHoldback:
 		return u.Holdback.validate()
 	}
-	return fmt.Errorf("unknown usage limit policy %q: use %s, %s or %s", u.Kind, StaticUsageLimit, PriorityHoldback, SoftReflectiveCeiling)
+	return fmt.Errorf("unknown usage limit policy %q: use %s, %s or %s", u.Kind, StaticUsageLimit, PriorityHoldback,
+		SoftReflectiveCeiling)
 }
 
 func (h Holdback) validate() error {
@@ -81,7 +82,8 @@ func (h Holdback) validate() error {
 		errs = append(errs, fmt.Errorf("unsupported shape %q, must be %q", h.Shape, "linear"))
 	}
 	if h.Domain != DomainRank && h.Domain != DomainValue {
-		errs = append(errs, fmt.Errorf("unsupported domain %q, must be one of: %q, %q", h.Domain, DomainRank, DomainValue))
+		errs = append(errs, fmt.Errorf("unsupported domain %q, must be one of: %q, %q", h.Domain, DomainRank,
+			DomainValue))
 	}
 	if !(low >= 0 && low < 1) {
 		errs = append(errs, fmt.Errorf("minCeiling must be in [0.0, 1.0), got %f", low))

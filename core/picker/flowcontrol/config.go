@@ -87,9 +87,10 @@ type Eviction struct {
 // DefaultConfig is an empty flowControl section.
 func DefaultConfig() Config {
 	return Config{
-		RequestTTL:       DefaultRequestTTL,
-		UsageLimit:       UsageLimit{Kind: StaticUsageLimit, Threshold: 1},
-		Detector:         Detector{Kind: UtilizationDetectorType, Utilization: DefaultUtilization(), Concurrency: DefaultConcurrency()},
+		RequestTTL: DefaultRequestTTL,
+		UsageLimit: UsageLimit{Kind: StaticUsageLimit, Threshold: 1},
+		Detector: Detector{Kind: UtilizationDetectorType, Utilization: DefaultUtilization(),
+			Concurrency: DefaultConcurrency()},
 		DispatchInterval: machine.Millisecond,
 	}
 }

@@ -10,9 +10,10 @@ import (
 
 // The fairness policies, by their plug-in types.
 const (
-	GlobalStrict = "global-strict-fairness-policy" // no fairness: the request that the ordering puts first over all flows
-	RoundRobin   = "round-robin-fairness-policy"   // one request of each flow in the order of their ids
-	ProgramAware = "program-aware-fairness"        // the flow that has been served least (see Program)
+	// no fairness: the request that the ordering puts first over all flows
+	GlobalStrict = "global-strict-fairness-policy"
+	RoundRobin   = "round-robin-fairness-policy" // one request of each flow in the order of their ids
+	ProgramAware = "program-aware-fairness"      // the flow that has been served least (see Program)
 )
 
 // Fairness chooses and configures the fairness policy of a band. Bands that

@@ -11,7 +11,8 @@ func (c *Controller) arrive(m Arrive) {
 		m.Bytes = 0
 	}
 	c.sweep()
-	decided := Effect{At: c.now, Kind: Decided, ID: m.ID, Priority: m.Priority, FairnessID: m.FairnessID, Bytes: m.Bytes, PoolEmpty: c.pool.empty()}
+	decided := Effect{At: c.now, Kind: Decided, ID: m.ID, Priority: m.Priority, FairnessID: m.FairnessID,
+		Bytes: m.Bytes, PoolEmpty: c.pool.empty()}
 	if c.stopped {
 		decided.Outcome = RejectedOther
 		c.fx.Add(decided)

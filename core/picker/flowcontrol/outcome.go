@@ -49,18 +49,27 @@ func (o Outcome) Refusal(poolEmpty bool) *apierror.Error {
 	case RejectedCapacity:
 		return &apierror.Error{Status: 429, Message: rejected + "queue at capacity", Reason: ReasonSaturated}
 	case RejectedNoEndpoints:
-		return &apierror.Error{Status: 503, Message: "no endpoints available: " + rejected + "no endpoints available", Reason: ReasonNoEndpoints}
+		return &apierror.Error{Status: 503, Message: "no endpoints available: " + rejected + "no endpoints available",
+			Reason: ReasonNoEndpoints}
 	case EvictedTTL:
 		if poolEmpty {
-			return &apierror.Error{Status: 503, Message: "request timed out in queue and no endpoints are available: " + evicted + "request TTL expired", Reason: ReasonNoEndpoints}
+			return &apierror.Error{Status: 503,
+				Message: "request timed out in queue and no endpoints are available: " + evicted +
+					"request TTL expired", Reason: ReasonNoEndpoints}
 		}
-		return &apierror.Error{Status: 429, Message: "request timed out in queue: " + evicted + "request TTL expired", Reason: ReasonTTLExpired}
+		return &apierror.Error{Status: 429, Message: "request timed out in queue: " + evicted + "request TTL expired",
+			Reason: ReasonTTLExpired}
 	case EvictedContextCancelled:
-		return &apierror.Error{Status: 503, Message: "client disconnected: " + evicted + "request context cancelled", Reason: ReasonContextCancelled}
+		return &apierror.Error{Status: 503, Message: "client disconnected: " + evicted + "request context cancelled",
+			Reason: ReasonContextCancelled}
 	case RejectedOther:
-		return &apierror.Error{Status: 503, Message: "flow controller shutting down: " + rejected + "flow controller is not running", Reason: ReasonShuttingDown}
+		return &apierror.Error{Status: 503,
+			Message: "flow controller shutting down: " + rejected + "flow controller is not running",
+			Reason:  ReasonShuttingDown}
 	case EvictedOther:
-		return &apierror.Error{Status: 503, Message: "flow controller shutting down: " + evicted + "flow controller is not running", Reason: ReasonShuttingDown}
+		return &apierror.Error{Status: 503,
+			Message: "flow controller shutting down: " + evicted + "flow controller is not running",
+			Reason:  ReasonShuttingDown}
 	}
 	return &apierror.Error{Status: 500, Message: "unhandled flow control outcome: " + o.String()}
 }

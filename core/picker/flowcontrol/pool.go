@@ -51,7 +51,8 @@ func (p *pool) change(i int, l Load, now machine.Time) {
 	p.loads[i] = l
 	p.requests += l.Requests - old.Requests
 	p.tokens += l.Tokens - old.Tokens
-	if l.Waiting == old.Waiting && l.KVUsage == old.KVUsage && l.UpdatedAt == old.UpdatedAt && l.Scraped == old.Scraped {
+	if l.Waiting == old.Waiting && l.KVUsage == old.KVUsage && l.UpdatedAt == old.UpdatedAt &&
+		l.Scraped == old.Scraped {
 		return
 	}
 	score, stale := p.scores[i], p.staleAt[i]

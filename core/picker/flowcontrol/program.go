@@ -43,7 +43,8 @@ func (p Program) Validate() error {
 		errs = append(errs, fmt.Errorf("unknown strategy %q, must be \"las\"", p.Strategy))
 	}
 	if !(p.WeightService >= 0) || !(p.WeightWait >= 0) {
-		errs = append(errs, fmt.Errorf("lasWeightService and lasWeightHeadWait must be non-negative, got %g and %g", p.WeightService, p.WeightWait))
+		errs = append(errs, fmt.Errorf("lasWeightService and lasWeightHeadWait must be non-negative, got %g and %g",
+			p.WeightService, p.WeightWait))
 	}
 	if !(p.DecayFactor > 0 && p.DecayFactor <= 1) {
 		errs = append(errs, fmt.Errorf("lasDecayFactor must be in (0, 1], got %g", p.DecayFactor))
@@ -134,7 +135,10 @@ func (p *programs) sweep(now machine.Time) {
 	if len(idle) <= maxIdleFlows {
 		return
 	}
-	slices.SortFunc(idle, func(x, y *program) int { return cmp.Or(cmp.Compare(x.lastDone, y.lastDone), cmp.Compare(x.id, y.id)) })
+	slices.SortFunc(idle, func(x,
+		y *program) int {
+		return cmp.Or(cmp.Compare(x.lastDone, y.lastDone), cmp.Compare(x.id, y.id))
+	})
 	for _, q := range idle[:len(idle)-maxIdleFlows/2] {
 		delete(p.byID, q.id)
 	}
@@ -157,7 +161,8 @@ type ProgramStats struct {
 func (p *programs) stats() (list []ProgramStats, index float64) {
 	n := 0 // those that waited
 	for id, q := range p.byID {
-		s := ProgramStats{ID: id, AttainedService: p.decayed(q), InFlight: q.running, Dispatched: q.dispatched, Weighed: q.weighed || q.dispatched > 0}
+		s := ProgramStats{ID: id, AttainedService: p.decayed(q), InFlight: q.running, Dispatched: q.dispatched,
+			Weighed: q.weighed || q.dispatched > 0}
 		if q.dispatched > 0 {
 			s.AverageWaitMs = q.waitSumMs / float64(q.dispatched)
 			n++
@@ -247,7 +252,8 @@ func (p *programAware) pick(now machine.Time) *flow {
 	var best *flow
 	bestScore := math.Inf(-1)
 	for _, f := range p.flows {
-		score := float64(p.WeightService*(1-spread(f.program.service, low, high))) + float64(p.WeightWait*spread(waitMs(f, now), short, long))
+		score := float64(p.WeightService*(1-spread(f.program.service, low, high))) +
+			float64(p.WeightWait*spread(waitMs(f, now), short, long))
 		if score > bestScore {
 			best, bestScore = f, score
 		}

@@ -30,7 +30,8 @@ func drawStory(t *rapid.T) story {
 	priority := rapid.IntRange(-3, 3)
 	band := rapid.Custom(func(t *rapid.T) Band {
 		return Band{
-			Priority: priority.Draw(t, "priority"), MaxRequests: limit.Draw(t, "requests"), MaxBytes: 100 * limit.Draw(t, "bytes"),
+			Priority: priority.Draw(t, "priority"), MaxRequests: limit.Draw(t, "requests"),
+			MaxBytes: 100 * limit.Draw(t, "bytes"),
 			Fairness: Fairness{Kind: fairness.Draw(t, "fairness")}, Ordering: ordering.Draw(t, "ordering"),
 		}
 	})
@@ -39,7 +40,8 @@ func drawStory(t *rapid.T) story {
 	c.Bands = rapid.SliceOfNDistinct(band, 0, 4, func(b Band) int { return b.Priority }).Draw(t, "bands")
 	c.DefaultBand = band.Draw(t, "default band")
 	c.MaxRequests, c.MaxBytes = 2*limit.Draw(t, "all requests"), 200*limit.Draw(t, "all bytes")
-	c.RequestTTL = rapid.SampledFrom([]machine.Time{0, 7 * machine.Millisecond, 500 * machine.Millisecond}).Draw(t, "ttl")
+	c.RequestTTL = rapid.SampledFrom([]machine.Time{0, 7 * machine.Millisecond, 500 * machine.Millisecond}).Draw(t,
+		"ttl")
 	if rapid.Bool().Draw(t, "split ttl") {
 		ttl := rapid.SampledFrom([]machine.Time{0, 3 * machine.Millisecond}).Draw(t, "no endpoint ttl")
 		c.NoEndpointTTL = &ttl
@@ -48,14 +50,17 @@ func drawStory(t *rapid.T) story {
 	c.Detector.Concurrency.MaxConcurrency = 2
 	c.Detector.Concurrency.MaxTokenConcurrency = 50
 	c.Detector.Concurrency.Mode = rapid.SampledFrom([]string{ModeRequests, ModeTokens, ModeHybrid}).Draw(t, "mode")
-	c.UsageLimit.Kind = rapid.SampledFrom([]string{StaticUsageLimit, PriorityHoldback, SoftReflectiveCeiling}).Draw(t, "ceilings")
+	c.UsageLimit.Kind = rapid.SampledFrom([]string{StaticUsageLimit, PriorityHoldback, SoftReflectiveCeiling}).Draw(t,
+		"ceilings")
 	low := 0.2
-	c.UsageLimit.Holdback = Holdback{MinCeiling: &low, Domain: rapid.SampledFrom([]string{DomainRank, DomainValue}).Draw(t, "domain")}
+	c.UsageLimit.Holdback = Holdback{MinCeiling: &low,
+		Domain: rapid.SampledFrom([]string{DomainRank, DomainValue}).Draw(t, "domain")}
 	c.Eviction.Enabled = rapid.Bool().Draw(t, "eviction")
 
 	id := rapid.Custom(func(t *rapid.T) RequestID { return RequestID(rapid.IntRange(1, 40).Draw(t, "id")) })
 	load := rapid.Custom(func(t *rapid.T) Load {
-		return Load{Scraped: rapid.Bool().Draw(t, "scraped"), Waiting: rapid.IntRange(0, 8).Draw(t, "waiting"), KVUsage: rapid.Float64Range(0, 1).Draw(t, "kv")}
+		return Load{Scraped: rapid.Bool().Draw(t, "scraped"), Waiting: rapid.IntRange(0, 8).Draw(t, "waiting"),
+			KVUsage: rapid.Float64Range(0, 1).Draw(t, "kv")}
 	})
 	at, next := machine.Time(0), RequestID(0)
 	for range rapid.IntRange(0, 60).Draw(t, "messages") {
@@ -65,10 +70,12 @@ func drawStory(t *rapid.T) story {
 		case 0, 1, 2, 3, 4:
 			next++
 			m = Arrive{
-				ID: next, Priority: priority.Draw(t, "priority"), FairnessID: rapid.SampledFrom([]string{"a", "b", "c", ""}).Draw(t, "flow"),
-				Bytes: int64(rapid.IntRange(-1, 150).Draw(t, "bytes")), Tokens: int64(rapid.IntRange(0, 30).Draw(t, "tokens")),
-				TTL:  machine.Time(rapid.IntRange(0, 3).Draw(t, "ttl")) * 1700 * machine.Microsecond,
-				TTFT: machine.Time(rapid.IntRange(0, 3).Draw(t, "ttft")) * machine.Millisecond,
+				ID: next, Priority: priority.Draw(t, "priority"),
+				FairnessID: rapid.SampledFrom([]string{"a", "b", "c", ""}).Draw(t, "flow"),
+				Bytes:      int64(rapid.IntRange(-1, 150).Draw(t, "bytes")),
+				Tokens:     int64(rapid.IntRange(0, 30).Draw(t, "tokens")),
+				TTL:        machine.Time(rapid.IntRange(0, 3).Draw(t, "ttl")) * 1700 * machine.Microsecond,
+				TTFT:       machine.Time(rapid.IntRange(0, 3).Draw(t, "ttft")) * machine.Millisecond,
 			}
 		case 5, 6:
 			m = Done{ID: id.Draw(t, "done"), PromptTokens: 3, CompletionTokens: 4}
@@ -238,14 +245,16 @@ func propRules(t *rapid.T) {
 			}
 			if e.Outcome == Dispatched {
 				for id, other := range arrived {
-					if _, gone := decided[id]; !gone && other.Priority > a.Priority && waits(c, other.Priority) > 0 && undecided(decided, arrived, other.Priority) == waits(c, other.Priority) {
+					if _, gone := decided[id]; !gone && other.Priority > a.Priority && waits(c, other.Priority) > 0 &&
+						undecided(decided, arrived, other.Priority) == waits(c, other.Priority) {
 						t.Fatalf("%+v left before %+v", e, other)
 					}
 				}
 			}
 			decided[e.ID] = e.Outcome
 		case Evict:
-			if decided[e.ID] != Dispatched || over[e.ID] || evicted[e.ID] || a.Priority >= 0 || a.Priority >= e.ForPriority {
+			if decided[e.ID] != Dispatched || over[e.ID] || evicted[e.ID] || a.Priority >= 0 ||
+				a.Priority >= e.ForPriority {
 				t.Fatalf("evicted %+v: %+v", a, e)
 			}
 			evicted[e.ID] = true

@@ -133,6 +133,7 @@ func (c *Controller) revoke(first int, saturation float64) {
 		it.credit, it.issuedAt = credit, c.now
 		r.outstanding = append(r.outstanding, it)
 		r.issued[b.Priority]++
-		c.fx.Add(Effect{At: c.now, Kind: Evict, ID: it.id, Priority: it.flow.band.Priority, FairnessID: it.flow.id, ForPriority: b.Priority})
+		c.fx.Add(Effect{At: c.now, Kind: Evict, ID: it.id, Priority: it.flow.band.Priority, FairnessID: it.flow.id,
+			ForPriority: b.Priority})
 	}
 }

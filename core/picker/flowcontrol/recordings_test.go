@@ -191,7 +191,8 @@ func (r recording) config(t *testing.T) (Config, Probabilistic, bool) {
 				c.UsageLimit.Threshold = *v.Threshold
 			}
 		case PriorityHoldback:
-			c.UsageLimit.Holdback = Holdback{Shape: v.Shape, Domain: v.Domain, MinCeiling: v.MinCeiling, MaxCeiling: v.MaxCeiling}
+			c.UsageLimit.Holdback = Holdback{Shape: v.Shape, Domain: v.Domain, MinCeiling: v.MinCeiling,
+				MaxCeiling: v.MaxCeiling}
 		case "probabilistic-admitter":
 			p.QueueDepthThreshold = or(v.QueueDepthThreshold, p.QueueDepthThreshold)
 			p.KVCacheUtilThreshold = or(v.KVCacheUtilThreshold, p.KVCacheUtilThreshold)

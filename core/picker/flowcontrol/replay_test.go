@@ -23,7 +23,8 @@ import (
 // refused with which words, in which order the others leave, who is evicted,
 // and the counters.
 func TestRecordedFlowControl(t *testing.T) {
-	files := []string{"flow-control-order", "flow-control-saturation", "flow-control-capacity", "flow-control-ttl", "flow-control-empty-pool", "kubernetes-priority"}
+	files := []string{"flow-control-order", "flow-control-saturation", "flow-control-capacity", "flow-control-ttl",
+		"flow-control-empty-pool", "kubernetes-priority"}
 	runs, requests := 0, 0
 	for _, file := range files {
 		for _, r := range readRecordings(t, file) {
@@ -102,7 +103,8 @@ func newReplay(t *testing.T, r recording, config Config) *replay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &replay{t: t, c: c, objectives: r.objectives(), worker: map[string]int{}, failing: map[int]bool{}, ids: map[string]RequestID{}, counted: map[string]int{}}
+	p := &replay{t: t, c: c, objectives: r.objectives(), worker: map[string]int{}, failing: map[int]bool{},
+		ids: map[string]RequestID{}, counted: map[string]int{}}
 	for i, e := range r.Endpoints {
 		p.worker[e.Name], p.worker[e.Address+":"+e.Port] = i, i
 	}
@@ -391,7 +393,8 @@ func (p *replay) answeredSoFar(want []string) {
 	// Those of the same letter (or without) that are not listed must wait.
 	for i, q := range p.requests {
 		name := p.names[i]
-		if q.running && !slices.Contains(want, name) && len(want) > 0 && !strings.Contains(name, "h") && name != "r0" && p.now-q.arrived < 2*machine.Second {
+		if q.running && !slices.Contains(want, name) && len(want) > 0 && !strings.Contains(name, "h") && name != "r0" &&
+			p.now-q.arrived < 2*machine.Second {
 			p.t.Errorf("%s: %s has an answer", p.at, name)
 		}
 	}
@@ -542,7 +545,8 @@ func (p *replay) drip(s float64, rows [][2]any) {
 	first := len(p.order)
 	for _, name := range names {
 		for i := range 6 {
-			q := p.arrive(fmt.Sprintf("%s-%d", name, i), Arrive{FairnessID: "default-flow", Priority: p.objectives[name], Bytes: 63}, answer{})
+			q := p.arrive(fmt.Sprintf("%s-%d", name, i),
+				Arrive{FairnessID: "default-flow", Priority: p.objectives[name], Bytes: 63}, answer{})
 			q.finish = true
 			all = append(all, q)
 			p.play(5 * machine.Millisecond)
@@ -586,7 +590,8 @@ func (p *replay) crowd(priority int, want map[string]int) {
 			continue
 		}
 		for i := range n {
-			p.arrive(fmt.Sprintf("%s-%d", name, i), Arrive{FairnessID: "default-flow", Priority: priority, Bytes: 63}, answer{})
+			p.arrive(fmt.Sprintf("%s-%d", name, i), Arrive{FairnessID: "default-flow", Priority: priority, Bytes: 63},
+				answer{})
 			p.play(20 * machine.Millisecond)
 		}
 	}

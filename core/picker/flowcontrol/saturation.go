@@ -56,7 +56,8 @@ func (d Detector) Validate() error {
 	case ConcurrencyDetectorType:
 		return d.Concurrency.Validate()
 	}
-	return fmt.Errorf("unknown saturation detector %q: use %s or %s", d.Kind, UtilizationDetectorType, ConcurrencyDetectorType)
+	return fmt.Errorf("unknown saturation detector %q: use %s or %s", d.Kind, UtilizationDetectorType,
+		ConcurrencyDetectorType)
 }
 
 // Saturation is the saturation of the given endpoints; 1 or more is full.
@@ -78,7 +79,8 @@ type Utilization struct {
 
 // DefaultUtilization has the real plug-in's default parameters.
 func DefaultUtilization() Utilization {
-	return Utilization{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8, MetricsStalenessThreshold: 200 * machine.Millisecond}
+	return Utilization{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8,
+		MetricsStalenessThreshold: 200 * machine.Millisecond}
 }
 
 // Validate reports parameters out of range, in the real plug-in's words.
@@ -91,7 +93,8 @@ func (u Utilization) Validate() error {
 		errs = append(errs, fmt.Errorf("kvCacheUtilThreshold must be in (0.0, 1.0], got %f", u.KVCacheUtilThreshold))
 	}
 	if u.MetricsStalenessThreshold <= 0 {
-		errs = append(errs, fmt.Errorf("metricsStalenessThreshold must be strictly positive, got %v", u.MetricsStalenessThreshold.Duration()))
+		errs = append(errs, fmt.Errorf("metricsStalenessThreshold must be strictly positive, got %v",
+			u.MetricsStalenessThreshold.Duration()))
 	}
 	if !(u.Headroom >= 0) {
 		errs = append(errs, fmt.Errorf("headroom must be a non-negative value, got %f", u.Headroom))

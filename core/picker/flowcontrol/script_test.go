@@ -132,7 +132,8 @@ func (s *script) print(e Effect) {
 		}
 	case Evict:
 		r := e.Refusal()
-		fmt.Fprintf(&s.out, "%v %s evicted for priority %d: %d %s [%s]", e.At, s.names[e.ID], e.ForPriority, r.Status, r.Error(), r.Reason)
+		fmt.Fprintf(&s.out, "%v %s evicted for priority %d: %d %s [%s]", e.At, s.names[e.ID], e.ForPriority, r.Status,
+			r.Error(), r.Reason)
 	case RevocationConfirmed:
 		fmt.Fprintf(&s.out, "%v %s revocation confirmed after %v", e.At, s.names[e.ID], e.Wait)
 	case RevocationTimedOut:
@@ -277,19 +278,23 @@ func (s *script) arrive(line string) Arrive {
 
 func (s *script) state() string {
 	v := s.c.Snapshot(s.now)
-	fmt.Fprintf(&s.out, "saturation %.3g stale %d queued %d (%d bytes) running %d\n", v.Saturation, v.StaleEndpoints, v.Queued, v.QueuedBytes, v.Running)
+	fmt.Fprintf(&s.out, "saturation %.3g stale %d queued %d (%d bytes) running %d\n", v.Saturation, v.StaleEndpoints,
+		v.Queued, v.QueuedBytes, v.Running)
 	for _, b := range v.Bands {
-		fmt.Fprintf(&s.out, "band %d ceiling %.3g queued %d/%d bytes %d/%d", b.Priority, b.Ceiling, b.Requests, b.MaxRequests, b.Bytes, b.MaxBytes)
+		fmt.Fprintf(&s.out, "band %d ceiling %.3g queued %d/%d bytes %d/%d", b.Priority, b.Ceiling, b.Requests,
+			b.MaxRequests, b.Bytes, b.MaxBytes)
 		for _, f := range b.Flows {
 			fmt.Fprintf(&s.out, " %s:%d", f.FairnessID, f.Requests)
 		}
 		s.out.WriteByte('\n')
 	}
 	if v.PendingReclaim > 0 || v.Revoked > 0 || v.RevokedTimedOut > 0 {
-		fmt.Fprintf(&s.out, "reclaim target %.3g pending %.3g confirmed %d timed out %d\n", v.ReclaimTarget, v.PendingReclaim, v.Revoked, v.RevokedTimedOut)
+		fmt.Fprintf(&s.out, "reclaim target %.3g pending %.3g confirmed %d timed out %d\n", v.ReclaimTarget,
+			v.PendingReclaim, v.Revoked, v.RevokedTimedOut)
 	}
 	for _, p := range v.Programs {
-		fmt.Fprintf(&s.out, "program %s service %.4g wait %.4g ms in flight %d\n", p.ID, p.AttainedService, p.AverageWaitMs, p.InFlight)
+		fmt.Fprintf(&s.out, "program %s service %.4g wait %.4g ms in flight %d\n", p.ID, p.AttainedService,
+			p.AverageWaitMs, p.InFlight)
 	}
 	return s.out.String()
 }

@@ -100,9 +100,11 @@ type savedDebit struct {
 // Save copies the Controller's state.
 func (c *Controller) Save() *Saved {
 	r := &c.reclaim
-	s := &Saved{Now: c.now, Cycles: c.cycles, Rhythm: c.rhythm.cycles, NextSweep: c.nextSweep, Arrivals: c.arrivals, Dispatches: c.dispatches, Stopped: c.stopped,
+	s := &Saved{Now: c.now, Cycles: c.cycles, Rhythm: c.rhythm.cycles, NextSweep: c.nextSweep, Arrivals: c.arrivals,
+		Dispatches: c.dispatches, Stopped: c.stopped,
 		ReservedRequests: c.pool.reservedRequests, ReservedTokens: c.pool.reservedTokens,
-		Reclaim: savedReclaim{Running: r.running, Target: machine.Float(r.target), Issued: maps.Clone(r.issued), Confirmed: r.confirmed, TimedOut: r.timedOut}}
+		Reclaim: savedReclaim{Running: r.running, Target: machine.Float(r.target), Issued: maps.Clone(r.issued),
+			Confirmed: r.confirmed, TimedOut: r.timedOut}}
 	for _, it := range r.outstanding {
 		s.Reclaim.Outstanding = append(s.Reclaim.Outstanding, it.id)
 	}
@@ -129,14 +131,18 @@ func (c *Controller) Save() *Saved {
 		s.Bands = append(s.Bands, x)
 	}
 	for _, it := range c.items {
-		s.Items = append(s.Items, savedItem{ID: it.id, Seq: it.seq, Priority: it.flow.band.Priority, FairnessID: it.flow.id, Bytes: it.bytes, Tokens: it.tokens,
-			Arrived: it.arrived, TTL: it.ttl, Deadline: it.deadline, Rank: it.rank, Dispatched: it.dispatched, Placed: it.placed, IssuedAt: it.issuedAt, Credit: machine.Float(it.credit)})
+		s.Items = append(s.Items,
+			savedItem{ID: it.id, Seq: it.seq, Priority: it.flow.band.Priority, FairnessID: it.flow.id, Bytes: it.bytes,
+				Tokens:  it.tokens,
+				Arrived: it.arrived, TTL: it.ttl, Deadline: it.deadline, Rank: it.rank, Dispatched: it.dispatched,
+				Placed: it.placed, IssuedAt: it.issuedAt, Credit: machine.Float(it.credit)})
 	}
 	slices.SortFunc(s.Items, func(a, b savedItem) int { return cmp.Compare(a.Seq, b.Seq) })
 	for name, p := range c.programs {
 		var list []savedProgram
 		for _, q := range p.byID {
-			list = append(list, savedProgram{q.id, machine.Float(q.service), q.workedAt, q.restCycles, q.restUntil, q.running, q.waiting, q.dispatched, machine.Float(q.waitSumMs), q.lastDone})
+			list = append(list, savedProgram{q.id, machine.Float(q.service), q.workedAt, q.restCycles, q.restUntil,
+				q.running, q.waiting, q.dispatched, machine.Float(q.waitSumMs), q.lastDone})
 		}
 		slices.SortFunc(list, func(a, b savedProgram) int { return cmp.Compare(a.ID, b.ID) })
 		if s.Programs == nil {
@@ -145,14 +151,16 @@ func (c *Controller) Save() *Saved {
 		s.Programs[name] = list
 	}
 	for _, l := range c.pool.loads {
-		s.Loads = append(s.Loads, savedLoad{l.Waiting, machine.Float(l.KVUsage), l.Scraped, l.UpdatedAt, l.Requests, l.Tokens})
+		s.Loads = append(s.Loads,
+			savedLoad{l.Waiting, machine.Float(l.KVUsage), l.Scraped, l.UpdatedAt, l.Requests, l.Tokens})
 	}
 	return s
 }
 
 // Load takes a state over, before the first message.
 func (c *Controller) Load(s *Saved) {
-	c.now, c.cycles, c.rhythm.cycles, c.nextSweep, c.arrivals, c.dispatches, c.stopped = s.Now, s.Cycles, s.Rhythm, s.NextSweep, s.Arrivals, s.Dispatches, s.Stopped
+	c.now, c.cycles, c.rhythm.cycles, c.nextSweep, c.arrivals, c.dispatches, c.stopped = s.Now, s.Cycles, s.Rhythm,
+		s.NextSweep, s.Arrivals, s.Dispatches, s.Stopped
 	loads := make([]Load, len(s.Loads))
 	for i, l := range s.Loads {
 		loads[i] = Load{l.Waiting, float64(l.KVUsage), l.Scraped, l.UpdatedAt, l.Requests, l.Tokens}
@@ -172,7 +180,8 @@ func (c *Controller) Load(s *Saved) {
 			continue
 		}
 		for _, q := range list {
-			c.programs[name].byID[q.ID] = &program{q.ID, float64(q.Service), q.WorkedAt, q.RestCycles, q.RestUntil, q.Running, q.Waiting, q.Dispatched, float64(q.WaitSumMs), q.LastDone, q.Dispatched > 0}
+			c.programs[name].byID[q.ID] = &program{q.ID, float64(q.Service), q.WorkedAt, q.RestCycles, q.RestUntil,
+				q.Running, q.Waiting, q.Dispatched, float64(q.WaitSumMs), q.LastDone, q.Dispatched > 0}
 		}
 	}
 	for i := range s.Items {
@@ -182,7 +191,8 @@ func (c *Controller) Load(s *Saved) {
 		c.loadFairness(&s.Bands[i])
 	}
 	r := &c.reclaim
-	r.running, r.target, r.confirmed, r.timedOut = s.Reclaim.Running, float64(s.Reclaim.Target), s.Reclaim.Confirmed, s.Reclaim.TimedOut
+	r.running, r.target, r.confirmed, r.timedOut = s.Reclaim.Running, float64(s.Reclaim.Target), s.Reclaim.Confirmed,
+		s.Reclaim.TimedOut
 	if s.Reclaim.Issued != nil {
 		r.issued = maps.Clone(s.Reclaim.Issued)
 	}
@@ -206,7 +216,8 @@ func (c *Controller) loadBand(x *savedBand) {
 }
 
 func (c *Controller) loadItem(x *savedItem) {
-	it := &item{id: x.ID, seq: x.Seq, bytes: x.Bytes, tokens: x.Tokens, arrived: x.Arrived, ttl: x.TTL, deadline: x.Deadline, rank: x.Rank,
+	it := &item{id: x.ID, seq: x.Seq, bytes: x.Bytes, tokens: x.Tokens, arrived: x.Arrived, ttl: x.TTL,
+		deadline: x.Deadline, rank: x.Rank,
 		dispatched: x.Dispatched, placed: x.Placed, issuedAt: x.IssuedAt, credit: float64(x.Credit)}
 	c.items[it.id] = it
 	b := c.byPriority[x.Priority]

@@ -10,7 +10,8 @@ import (
 
 // Whatever is read, its endpoints can be reached.
 func FuzzAdd(f *testing.F) {
-	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: &a {name: a}\nstatus: {podIP: 1.2.3.4, conditions: [*a]}\n---\n"))
+	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: &a {name: a}\nstatus: {podIP: 1.2.3.4, conditions: " +
+		"[*a]}\n---\n"))
 	files, err := os.ReadDir("testdata/scripts")
 	if err != nil {
 		f.Fatal(err)

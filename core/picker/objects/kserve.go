@@ -80,10 +80,12 @@ func (t *Transfer) read(v value) {
 // check tells what a connector cannot do, as document 003 compares them.
 func (t *Transfer) check(c *connector.Connector, v value) {
 	if t.Compressed && c == connector.NIXLv1 {
-		v.Get("compressionEnabled").Fail("true with connector "+c.Name+", which does not compress", "connector type "+connector.NIXLv2.Name, "")
+		v.Get("compressionEnabled").Fail("true with connector "+c.Name+", which does not compress",
+			"connector type "+connector.NIXLv2.Name, "")
 	}
 	if t.RDMA && c.Profile.NoRDMA {
-		v.Get("rdmaEnabled").Fail("true with connector "+c.Name+", which goes by TCP", "connector type "+connector.NIXLv2.Name, "")
+		v.Get("rdmaEnabled").Fail("true with connector "+c.Name+", which goes by TCP",
+			"connector type "+connector.NIXLv2.Name, "")
 	}
 }
 
@@ -128,7 +130,8 @@ func (k *KServe) known(spec map[string]func(value)) {
 							w := p.Float()
 							switch {
 							case p.Name != "cache_hit" && p.Name != "load" && p.Name != "latency":
-								p.Fail(p.Name, "cache_hit, load or latency", strictyaml.DidYouMean(p.Name, []string{"cache_hit", "load", "latency"}))
+								p.Fail(p.Name, "cache_hit, load or latency",
+									strictyaml.DidYouMean(p.Name, []string{"cache_hit", "load", "latency"}))
 							case !(w >= 0 && w <= 1e9):
 								p.Fail(p.Found(), "a number from 0 to 1e9", "")
 							}
@@ -165,7 +168,8 @@ func (k *KServe) known(spec map[string]func(value)) {
 	}
 	spec["healthCheck"] = func(v value) {
 		h := &k.Health
-		*h = Health{Endpoint: "/health", Interval: 10 * time.Second, Timeout: 5 * time.Second, UnhealthyThreshold: 3, HealthyThreshold: 2}
+		*h = Health{Endpoint: "/health", Interval: 10 * time.Second, Timeout: 5 * time.Second, UnhealthyThreshold: 3,
+			HealthyThreshold: 2}
 		duration := func(to *time.Duration) func(value) {
 			return func(v value) {
 				d, err := time.ParseDuration(v.Scalar())

@@ -121,7 +121,9 @@ func readPickerRef(v value, portField string) *PickerRef {
 				ref.Kind = schemaText(v, kindForm, 63, "a kind, such as Service")
 			}
 		},
-		"name":        func(v value) { ref.Name = schemaText(v, nil, 253, "the name of the endpoint picker's Service") },
+		"name": func(v value) {
+			ref.Name = schemaText(v, nil, 253, "the name of the endpoint picker's Service")
+		},
 		"failureMode": func(v value) { ref.FailOpen = v.OneOf("FailClose", "FailOpen") == "FailOpen" },
 		portField:     port,
 	}

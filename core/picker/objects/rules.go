@@ -67,7 +67,8 @@ func checkKeys(m value, form func(string) string) {
 		if !qualified {
 			prefix, name = "a", prefix
 		}
-		if len(prefix) > 253 || len(name) > 63 || name == "" || !nameForm.MatchString(prefix) || !labelForm.MatchString(name) {
+		if len(prefix) > 253 || len(name) > 63 || name == "" || !nameForm.MatchString(prefix) ||
+			!labelForm.MatchString(name) {
 			p.Key.Fail(p.Key.Found(), "a key such as app or llm-d.ai/role", "")
 		}
 	}
@@ -154,7 +155,8 @@ func readModel(v value, body map[string]func(value), meta Meta) Model {
 					m.Targets = append(m.Targets, t)
 				}
 				if weighted > 0 && weighted < len(m.Targets) {
-					v.Fail(fmt.Sprintf("%d of %d models have a weight", weighted, len(m.Targets)), "a weight for all, or for none", "")
+					v.Fail(fmt.Sprintf("%d of %d models have a weight", weighted, len(m.Targets)),
+						"a weight for all, or for none", "")
 				}
 			},
 		})
@@ -198,7 +200,8 @@ func readRule(v value) (r picker.RewriteRule) {
 			for _, e := range v.List() {
 				e.Fields(map[string]func(value){"model": func(v value) {
 					model := v.Get("value").Text()
-					v.Fields(map[string]func(value){"type": func(v value) { v.OneOf("Exact") }, "value": func(value) {}})
+					v.Fields(map[string]func(value){"type": func(v value) { v.OneOf("Exact") },
+						"value": func(value) {}})
 					if v.Get("value").IsText() && model == "" || !v.Get("value").Given() {
 						v.Get("value").Fail(v.Get("value").Found(), "the model's name", "")
 					}

@@ -34,7 +34,8 @@ func TestScripts(t *testing.T) {
 					fmt.Fprintln(&out, "warning:", w)
 				}
 				ages.Settle(set)
-				fmt.Fprintf(&out, "%d pools, %d pods, %d objectives, %d rewrites\n", len(set.Pools), len(set.Pods), len(set.Objectives), len(set.Rewrites))
+				fmt.Fprintf(&out, "%d pools, %d pods, %d objectives, %d rewrites\n", len(set.Pools), len(set.Pods),
+					len(set.Objectives), len(set.Rewrites))
 			case "select":
 				name, namespace := "", "default"
 				d.ScanArgs(t, "name", &name)
@@ -62,7 +63,8 @@ func show(out *strings.Builder, s Selection) {
 		out.WriteString("no such pool\n")
 		return
 	}
-	fmt.Fprintf(out, "pool %s/%s group %s ports %v protocol %s\n", s.Pool.Namespace, s.Pool.Name, s.Pool.Group, s.Pool.Ports, s.Pool.AppProtocol)
+	fmt.Fprintf(out, "pool %s/%s group %s ports %v protocol %s\n", s.Pool.Namespace, s.Pool.Name, s.Pool.Group,
+		s.Pool.Ports, s.Pool.AppProtocol)
 	if p := s.Pool.Picker; p != nil {
 		fmt.Fprintf(out, "picker %+v\n", *p)
 	}

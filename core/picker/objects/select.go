@@ -76,7 +76,9 @@ func (s *Set) models(out *Selection) {
 			out.Priorities = append(out.Priorities, m.Priority)
 		}
 		if len(m.Targets) > 0 {
-			out.Objects.Rewrites = append(out.Objects.Rewrites, picker.Rewrite{Name: m.Meta.Name, Rules: []picker.RewriteRule{{Models: []string{m.Name}, Targets: m.Targets}}})
+			out.Objects.Rewrites = append(out.Objects.Rewrites,
+				picker.Rewrite{Name: m.Meta.Name,
+					Rules: []picker.RewriteRule{{Models: []string{m.Name}, Targets: m.Targets}}})
 		}
 	}
 	slices.SortFunc(out.Priorities, func(a, b int) int { return b - a })

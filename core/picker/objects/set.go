@@ -132,7 +132,8 @@ func (s *Set) object(v value, listed bool) {
 		read(v, meta)
 		return
 	}
-	body := map[string]func(value){"apiVersion": func(value) {}, "kind": func(value) {}, "metadata": func(value) {}, "status": func(value) {}}
+	body := map[string]func(value){"apiVersion": func(value) {}, "kind": func(value) {}, "metadata": func(value) {},
+		"status": func(value) {}}
 	switch kind {
 	case "InferencePool":
 		s.Pools = append(s.Pools, readPool(v, body, meta, group))

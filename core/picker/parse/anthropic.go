@@ -60,7 +60,8 @@ type messagesRequest struct {
 
 // goNames turns the names of these types into those of the real EPP: clients
 // see them in the text of errors.
-var goNames = strings.NewReplacer("messagesRequest.", "MessagesRequest.", "parse.wirePlaceholder", "requesthandling.wirePlaceholder",
+var goNames = strings.NewReplacer("messagesRequest.", "MessagesRequest.", "parse.wirePlaceholder",
+	"requesthandling.wirePlaceholder",
 	"parse.anthropicMessage", "requesthandling.AnthropicMessage", "anthropicMessage.", "AnthropicMessage.",
 	"parse.anthropicTool", "requesthandling.AnthropicTool", "anthropicTool.", "AnthropicTool.")
 

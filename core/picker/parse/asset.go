@@ -143,7 +143,8 @@ func (b *Body) film(out []byte, content string) []byte {
 }
 
 func (b *Body) sound(out []byte, content string) []byte {
-	return b.asset(out, content, Asset{Tokens: min(max(1, (len(content)+bytesPerToken-1)/bytesPerToken), maxAssetsTokens)})
+	return b.asset(out, content,
+		Asset{Tokens: min(max(1, (len(content)+bytesPerToken-1)/bytesPerToken), maxAssetsTokens)})
 }
 
 // asset stands for an image, sound or film in the estimated prompt: its

@@ -26,7 +26,8 @@ func TestBlocksNameBeginnings(t *testing.T) {
 		seen := map[uint64]cut{}
 		base := alphabet.Draw(t, "base")
 		for range rapid.IntRange(1, 5).Draw(t, "prompts") {
-			content := append(slices.Clone(base[:rapid.IntRange(0, len(base)).Draw(t, "keep")]), alphabet.Draw(t, "rest")...)
+			content := append(slices.Clone(base[:rapid.IntRange(0, len(base)).Draw(t, "keep")]),
+				alphabet.Draw(t, "rest")...)
 			size := unit * rapid.IntRange(1, 20).Draw(t, "units")
 			limit := rapid.IntRange(0, 40).Draw(t, "limit")
 			p := TextPrompt(content)
@@ -43,11 +44,13 @@ func TestBlocksNameBeginnings(t *testing.T) {
 			}
 			for i, h := range got {
 				x := cut{content[:min((i+1)*4*size, len(content))], size, i == 0}
-				if old, ok := seen[h]; ok && (!bytes.Equal(old.content, x.content) || old.first != x.first || !x.first && old.size != x.size) {
+				if old, ok := seen[h]; ok &&
+					(!bytes.Equal(old.content, x.content) || old.first != x.first || !x.first && old.size != x.size) {
 					t.Fatalf("%+v and %+v have one name", old, x)
 				}
 				for other, y := range seen {
-					if other != h && bytes.Equal(x.content, y.content) && x.first == y.first && (x.first || x.size == y.size) {
+					if other != h && bytes.Equal(x.content, y.content) && x.first == y.first &&
+						(x.first || x.size == y.size) {
 						t.Fatalf("%+v has two names", x)
 					}
 				}

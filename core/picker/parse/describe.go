@@ -28,7 +28,8 @@ func Describe(ps Parser, path string, d *described.Body, room *Room) (*Body, err
 		known = &fieldsRead{parser: ps, path: path}
 		d.Picker = known
 		b, err := ps.Parse(path, d.Sample())
-		if err == nil && (b.Kind == Chat && d.Chat || b.Kind == Completions && !d.Chat && !d.Generate || b.Kind == GRPCGenerate && d.Generate) {
+		if err == nil && (b.Kind == Chat && d.Chat || b.Kind == Completions && !d.Chat && !d.Generate ||
+			b.Kind == GRPCGenerate && d.Generate) {
 			known.body = b
 		}
 	}

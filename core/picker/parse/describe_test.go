@@ -22,15 +22,20 @@ func TestDescribe(t *testing.T) {
 	voc := tokens.NewVocabulary(tokens.Packed{})
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(1, 3000)
-		c := workload.Config{Seed: rapid.Uint64().Draw(t, "seed"), Model: "m", Stream: rapid.Bool().Draw(t, "stream"), MaxTokens: rapid.IntRange(0, 9).Draw(t, "max"),
-			API: rapid.SampledFrom([]workload.API{workload.Chat, workload.Completions, workload.Generate}).Draw(t, "api"), Fields: []byte(rapid.SampledFrom([]string{"", `"cache_salt":"x"`, `"cache_salt":7`, `"n":2`}).Draw(t, "fields")),
-			Length: func(*machine.Draw) int { return length.Draw(t, "length") }, Turns: func(*machine.Draw) int64 { return 4 }}
+		c := workload.Config{Seed: rapid.Uint64().Draw(t, "seed"), Model: "m", Stream: rapid.Bool().Draw(t, "stream"),
+			MaxTokens: rapid.IntRange(0, 9).Draw(t, "max"),
+			API: rapid.SampledFrom([]workload.API{workload.Chat, workload.Completions, workload.Generate}).Draw(t,
+				"api"), Fields: []byte(rapid.SampledFrom(
+				[]string{"", `"cache_salt":"x"`, `"cache_salt":7`, `"n":2`}).Draw(t, "fields")),
+			Length: func(*machine.Draw) int { return length.Draw(t, "length") },
+			Turns:  func(*machine.Draw) int64 { return 4 }}
 		if rapid.Bool().Draw(t, "prefixes") {
 			c.Prefixes = workload.Prefixes(1, 2, workload.ASCII, func(*machine.Draw) int64 { return 600 })
 		}
 		c.Describe()
 		v := c.Conversation(0, 0)
-		ps := rapid.SampledFrom([]parse.Parser{parse.OpenAI{}, parse.VLLMHTTP{}, parse.VLLMGRPC{}, parse.Passthrough{}}).Draw(t, "parser")
+		ps := rapid.SampledFrom(
+			[]parse.Parser{parse.OpenAI{}, parse.VLLMHTTP{}, parse.VLLMGRPC{}, parse.Passthrough{}}).Draw(t, "parser")
 		for {
 			r := v.Request()
 			d := r.Described
@@ -54,7 +59,8 @@ func TestDescribe(t *testing.T) {
 					t.Fatalf("expected %d bytes, got %d", w.Length(), g.Length())
 				}
 				if rapid.Bool().Draw(t, "divided") {
-					unit, limit := rapid.SampledFrom([]int{1, 16, 64}).Draw(t, "unit"), rapid.SampledFrom([]int{1, 63, 64, 100000}).Draw(t, "limit")
+					unit, limit := rapid.SampledFrom([]int{1, 16, 64}).Draw(t, "unit"),
+						rapid.SampledFrom([]int{1, 63, 64, 100000}).Draw(t, "limit")
 					g.Divide(unit, limit)
 					w.Divide(unit, limit)
 					_, heads := g.Heads()
@@ -62,7 +68,8 @@ func TestDescribe(t *testing.T) {
 						t.Fatalf("expected the heads %x, got %x", want, heads)
 					}
 				}
-				block, limit := rapid.SampledFrom([]int{16, 64, 96, 128}).Draw(t, "block"), rapid.IntRange(0, 60).Draw(t, "blocks")
+				block, limit := rapid.SampledFrom([]int{16, 64, 96, 128}).Draw(t, "block"),
+					rapid.IntRange(0, 60).Draw(t, "blocks")
 				got, _ := g.AppendBlocks(nil, 5, block, limit)
 				if want, _ := w.AppendBlocks(nil, 5, block, limit); !slices.Equal(got, want) {
 					t.Fatalf("expected the blocks %x, got %x", want, got)

@@ -35,7 +35,8 @@ func frame(data []byte) ([]byte, error) {
 	}
 	n := uint64(binary.BigEndian.Uint32(data[1:5]))
 	if uint64(len(data)) < 5+n {
-		return nil, fmt.Errorf("incomplete gRPC payload: header indicates %d bytes, but only %d bytes are available", n, len(data)-5)
+		return nil, fmt.Errorf("incomplete gRPC payload: header indicates %d bytes, but only %d bytes are available", n,
+			len(data)-5)
 	}
 	return data[5 : 5+n], nil
 }

@@ -54,8 +54,10 @@ func (OpenAI) Parse(path string, raw []byte) (*Body, error) {
 	b.CacheSalt = salt
 	switch b.Kind {
 	case Chat:
-		err = errors.Join(b.chat(m), fits[[]any](m, "documents"), fits[string](m, "chat_template"), fits[bool](m, "return_assistant_tokens_mask"),
-			fits[bool](m, "continue_final_message"), fits[bool](m, "add_generation_prompt"), fits[map[string]any](m, "chat_template_kwargs"))
+		err = errors.Join(b.chat(m), fits[[]any](m, "documents"), fits[string](m, "chat_template"),
+			fits[bool](m, "return_assistant_tokens_mask"),
+			fits[bool](m, "continue_final_message"), fits[bool](m, "add_generation_prompt"),
+			fits[map[string]any](m, "chat_template_kwargs"))
 		b.MaxOutputTokens = m.limit("max_completion_tokens", "max_tokens")
 	case Completions:
 		err = b.completions(m["prompt"])

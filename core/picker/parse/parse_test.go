@@ -12,14 +12,18 @@ var all = []Parser{OpenAI{}, Anthropic{}, VLLMHTTP{}, VLLMGRPC{}, Passthrough{}}
 func TestErrorsAreTheRealOnes(t *testing.T) {
 	three := all[:3]
 	for _, c := range []struct{ path, body, want string }{
-		{"/v1/chat/completions", `not json`, `error unmarshaling request bodyMap: invalid character 'o' in literal null (expecting 'u')`},
-		{"/v1/chat/completions", `[1,2]`, `error unmarshaling request bodyMap: json: cannot unmarshal array into Go value of type map[string]interface {}`},
+		{"/v1/chat/completions", `not json`,
+			`error unmarshaling request bodyMap: invalid character 'o' in literal null (expecting 'u')`},
+		{"/v1/chat/completions", `[1,2]`,
+			`error unmarshaling request bodyMap: json: cannot unmarshal array into Go value of type ` +
+				`map[string]interface {}`},
 		{"/v1/chat/completions", ``, `error unmarshaling request bodyMap: unexpected end of JSON input`},
 		{"/v1/chat/completions", `{}`, `invalid chat completions request: must have valid messages field`},
 		{"/v1/chat/completions", `null`, `invalid chat completions request: must have valid messages field`},
 		{"/v1/completions", `{"model":"m","prompt":""}`, `invalid completions request: must have prompt field`},
 		{"/v1/completions", `{"model":"m","prompt":[[1]]}`, `invalid completions request: must have prompt field`},
-		{"/v1/completions", `{"model":"m","prompt":[4294967296]}`, `invalid completions request: must have prompt field`},
+		{"/v1/completions", `{"model":"m","prompt":[4294967296]}`,
+			`invalid completions request: must have prompt field`},
 		{"/v1/responses", `{"instructions":"x"}`, `invalid responses request: must have input field`},
 		{"/v1/embeddings", `{"input":""}`, `invalid embeddings request: must have input field`},
 		{"/v1/conversations", `{"items":[]}`, `invalid conversations request: must have items field`},
@@ -71,7 +75,8 @@ func TestPromptsThatAreTheSame(t *testing.T) {
 	}
 	chat := text("/v1/chat/completions", `{"messages":[{"role":"user","content":"abc"}]}`)
 	for _, same := range []string{
-		text("/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"bc"}]}]}`),
+		text("/v1/chat/completions",
+			`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"bc"}]}]}`),
 		text("/api/v1/chat/completions/", `{"messages":[{"role":"user","content":"abc"}]}`),
 		text("/v1/completions", `{"prompt":"userabc"}`),
 		text("/v1/completions", `{"prompt":["userabc"]}`),
@@ -88,7 +93,8 @@ func TestPromptsThatAreTheSame(t *testing.T) {
 
 func TestRewriteKeepsTheOtherBytes(t *testing.T) {
 	for _, c := range [][2]string{
-		{`{ "model" : "a", "big":12345678901234567890,"x":"<b>"}`, `{ "model" : "T\"", "big":12345678901234567890,"x":"<b>"}`},
+		{`{ "model" : "a", "big":12345678901234567890,"x":"<b>"}`,
+			`{ "model" : "T\"", "big":12345678901234567890,"x":"<b>"}`},
 		{`{"x":{"model":"in"},"model":"a","model":3 }`, `{"x":{"model":"in"},"model":"a","model":"T\"" }`},
 		{`{}`, `{"model":"T\""}`},
 		{` {"a":1}`, ` {"model":"T\"","a":1}`},
@@ -101,7 +107,8 @@ func TestRewriteKeepsTheOtherBytes(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	event := `{"usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":1}}}`
+	event := `{"usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3,` +
+		`"prompt_tokens_details":{"cached_tokens":1}}}`
 	for _, none := range []string{`{"usage":null}`, `[DONE]`, ``} {
 		if u, ok := (OpenAI{}).Usage([]byte(none), true); ok {
 			t.Errorf("%s tells of %v", none, u)
@@ -110,7 +117,8 @@ func TestUsage(t *testing.T) {
 	if u, ok := (OpenAI{}).Usage([]byte(event), true); !ok || u != (Usage{2, 1, 3, 1, true}) {
 		t.Errorf("got %v %v", u, ok)
 	}
-	if u, ok := (Anthropic{}).Usage([]byte(`{"usage":{"input_tokens":5,"output_tokens":6}}`), false); !ok || u.TotalTokens != 11 {
+	if u, ok := (Anthropic{}).Usage([]byte(`{"usage":{"input_tokens":5,"output_tokens":6}}`), false); !ok ||
+		u.TotalTokens != 11 {
 		t.Errorf("got %v %v", u, ok)
 	}
 }
@@ -118,8 +126,11 @@ func TestUsage(t *testing.T) {
 // Any bytes on any parser: an error or a body, no panic; and what rewriting
 // yields is JSON with the new model.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}],"tools":[{}]}`,
-		`{"prompt":[1,2]}`, `{"token_ids":[1],"features":{"mm_hashes":{"image":["a"]}}}`, "\x00\x00\x00\x00\x04\x12\x02\x12\x00"} {
+	for _, s := range []string{
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}],` +
+			`"tools":[{}]}`,
+		`{"prompt":[1,2]}`, `{"token_ids":[1],"features":{"mm_hashes":{"image":["a"]}}}`,
+		"\x00\x00\x00\x00\x04\x12\x02\x12\x00"} {
 		f.Add("/v1/chat/completions", []byte(s))
 	}
 	f.Add("/vllm.grpc.engine.VllmEngine/Generate", []byte("\x00\x00\x00\x00\x03\x1a\x01a"))
@@ -151,8 +162,10 @@ func FuzzParse(f *testing.F) {
 
 // The short way through plain messages and the long way are one.
 func FuzzPlainMessages(f *testing.F) {
-	for _, s := range []string{`[{"role":"user","content":"abc"}]`, `[{"content":"a","role":"b","content":"c"},{}]`, `[{"Role":"user"}]`,
-		`[{"role":"u","content":"\u00e9"}]`, `[{"role":null,"content":"x"}]`, `[]`, `[null]`, `[{"role":"user","content":"\ud800"}]`,
+	for _, s := range []string{`[{"role":"user","content":"abc"}]`, `[{"content":"a","role":"b","content":"c"},{}]`,
+		`[{"Role":"user"}]`,
+		`[{"role":"u","content":"\u00e9"}]`, `[{"role":null,"content":"x"}]`, `[]`, `[null]`,
+		`[{"role":"user","content":"\ud800"}]`,
 		"[{\"role\":\"user\",\"content\":\"\xff\"}]", `{"a":{"role":"x"}}`, `[{"role":"x","name":"y"}]`} {
 		f.Add([]byte(s))
 	}

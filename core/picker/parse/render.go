@@ -30,7 +30,8 @@ func RenderBody(b *Body, raw []byte, model string) ([]byte, error) {
 		}
 	}
 	for _, t := range q.Tools {
-		f := renderFunction{Name: t.Name, Description: t.Description, Parameters: bytes.TrimSpace(t.InputSchema), Strict: t.Strict, DeferLoading: t.DeferLoading}
+		f := renderFunction{Name: t.Name, Description: t.Description, Parameters: bytes.TrimSpace(t.InputSchema),
+			Strict: t.Strict, DeferLoading: t.DeferLoading}
 		if len(f.Parameters) == 0 || string(f.Parameters) == "null" {
 			f.Parameters = json.RawMessage(`{"type":"object"}`)
 		}

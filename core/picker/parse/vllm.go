@@ -65,7 +65,8 @@ func (VLLMHTTP) Parse(path string, raw []byte) (*Body, error) {
 			for i, hash := range req.Features.MMHashes[modality] {
 				if i < len(at) { // what has no place in the prompt is not there
 					b.Multimodal++
-					b.Assets = append(b.Assets, Asset{Hash: xxhash.Sum64String(hash), Tokens: max(0, min(at[i].Length, maxAssetTokens))})
+					b.Assets = append(b.Assets,
+						Asset{Hash: xxhash.Sum64String(hash), Tokens: max(0, min(at[i].Length, maxAssetTokens))})
 				}
 			}
 		}

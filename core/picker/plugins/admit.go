@@ -35,7 +35,8 @@ func (a *latencySLO) Admit(c *picker.Cycle) error {
 	for _, i := range c.Candidates {
 		s := c.State(i)
 		p := a.latency.Of(c, i)
-		list = append(list, flowcontrol.SLOEndpoint{KVUsage: s.KVUsage, Running: int(s.Running), Predicted: p != nil, MeetsSLO: p != nil && p.Valid})
+		list = append(list, flowcontrol.SLOEndpoint{KVUsage: s.KVUsage, Running: int(s.Running), Predicted: p != nil,
+			MeetsSLO: p != nil && p.Valid})
 	}
 	return flowcontrol.AdmitLatencySLO(r.Objective.Priority, r.TTFTMs, r.TPOTMs, list)
 }

@@ -154,9 +154,11 @@ func newAttributeScorer(_ *picker.Builder, name string, p picker.Params) (picker
 	case s.Algorithm.Type == "":
 		return nil, p.At("algorithm.type").Expected("linear_lower_is_better or linear_higher_is_better")
 	case n.Fixed != nil && n.Adaptive != nil:
-		return nil, p.At("algorithm.normalization.adaptiveRange").Errorf("given beside fixedRange; expected one of them")
+		return nil, p.At("algorithm.normalization.adaptiveRange").Errorf(
+			"given beside fixedRange; expected one of them")
 	case n.Fixed != nil && n.Fixed.Min >= n.Fixed.Max:
-		return nil, p.At("algorithm.normalization.fixedRange").Errorf("min %v and max %v; expected min < max", n.Fixed.Min, n.Fixed.Max)
+		return nil, p.At("algorithm.normalization.fixedRange").Errorf("min %v and max %v; expected min < max",
+			n.Fixed.Min, n.Fixed.Max)
 	}
 	return s, nil
 }

@@ -57,7 +57,8 @@ func (x *clientHeaders) RequestHeader(r *picker.Request) {
 	}
 	r.MaxWait = machine.FromDuration(x.limit(r))
 	model := r.Headers.Get(picker.HeaderModelOverride)
-	if model != "" && r.Rewrite == "" && r.Body != nil && r.Body.JSON() && (len(x.Models) == 0 || slices.Contains(x.Models, model)) {
+	if model != "" && r.Rewrite == "" && r.Body != nil && r.Body.JSON() &&
+		(len(x.Models) == 0 || slices.Contains(x.Models, model)) {
 		r.TargetModel = model
 	}
 }

@@ -10,7 +10,8 @@ import (
 
 // A conversation stays where it was sent, though no endpoint says that it has it.
 func TestConversationsAreLearnt(t *testing.T) {
-	p := experimental(t, "plugins: [{type: session-prefix-scorer}, {type: queue-scorer}]\nschedulingProfiles: [{name: default, plugins: [{pluginRef: session-prefix-scorer, weight: 3}, {pluginRef: queue-scorer}]}]")
+	p := experimental(t, "plugins: [{type: session-prefix-scorer}, {type: queue-scorer}]\nschedulingProfiles: "+
+		"[{name: default, plugins: [{pluginRef: session-prefix-scorer, weight: 3}, {pluginRef: queue-scorer}]}]")
 	mine := header.Header{Name: picker.HeaderSessionID, Value: "conv-1"}
 	p.Pool().Update(0, 0, picker.Metrics{Waiting: 9}) // so that b is better
 	if d := ask(t, p, "hello", nil, mine); d.Destination() != "127.0.0.2:1" {
@@ -21,19 +22,22 @@ func TestConversationsAreLearnt(t *testing.T) {
 	if d := ask(t, p, "hello", nil, mine); d.Destination() != "127.0.0.2:1" {
 		t.Errorf("the conversation left for %s", d.Destination())
 	}
-	if d := ask(t, p, "hello", nil, header.Header{Name: picker.HeaderSessionID, Value: "conv-2"}); d.Destination() != "127.0.0.1:1" {
+	if d := ask(t, p, "hello", nil,
+		header.Header{Name: picker.HeaderSessionID, Value: "conv-2"}); d.Destination() != "127.0.0.1:1" {
 		t.Errorf("another one went to %s", d.Destination())
 	}
 }
 
 // Requests per second are what the picker sent, where no endpoint tells them.
 func TestRequestsPerSecondAreLearnt(t *testing.T) {
-	p := experimental(t, "plugins: [{type: qps-load-scorer, parameters: {maxQps: 10}}]\nschedulingProfiles: [{name: default, plugins: [{pluginRef: qps-load-scorer}]}]")
+	p := experimental(t, "plugins: [{type: qps-load-scorer, parameters: {maxQps: 10}}]\nschedulingProfiles: [{name: "+
+		"default, plugins: [{pluginRef: qps-load-scorer}]}]")
 	for range 5 {
 		ask(t, p, "hello", []string{"127.0.0.1:1"})
 	}
 	score := func(now machine.Time) float64 {
-		r, fault := p.NewRequest(header.List{{Name: ":path", Value: "/v1/completions"}}, []byte(`{"model":"m","prompt":"hello"}`), true, 1)
+		r, fault := p.NewRequest(header.List{{Name: ":path", Value: "/v1/completions"}},
+			[]byte(`{"model":"m","prompt":"hello"}`), true, 1)
 		if fault == nil {
 			_, fault = p.Prepare(now, r)
 		}

@@ -27,7 +27,8 @@ func newUtilizationDetector(_ *picker.Builder, name string, p picker.Params) (pi
 		return nil, err
 	}
 	u := &utilizationDetector{named{}, flowcontrol.Utilization{
-		QueueDepthThreshold: ps.Queue, KVCacheUtilThreshold: ps.KV, MetricsStalenessThreshold: ps.Stale.Time(), Headroom: ps.Headroom}}
+		QueueDepthThreshold: ps.Queue, KVCacheUtilThreshold: ps.KV, MetricsStalenessThreshold: ps.Stale.Time(),
+		Headroom: ps.Headroom}}
 	if err := u.Validate(); err != nil {
 		return nil, p.Errorf("%v", err)
 	}

@@ -70,10 +70,12 @@ func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 		return nil, p.At("stageOrder").Expected("decodeFirst or prefillFirst")
 	}
 	var err error
-	if h.prefillDecider, err = decider(b, cmp.Or(ps.Deciders.Prefill, ps.PrefillDecider, ps.DeciderName), p, "deciders.prefill", "prefillDeciderPluginName", "deciderPluginName"); err != nil {
+	if h.prefillDecider, err = decider(b, cmp.Or(ps.Deciders.Prefill, ps.PrefillDecider, ps.DeciderName), p,
+		"deciders.prefill", "prefillDeciderPluginName", "deciderPluginName"); err != nil {
 		return nil, err
 	}
-	h.encodeDecider, err = decider(b, cmp.Or(ps.Deciders.Encode, ps.EncodeDecider), p, "deciders.encode", "encodeDeciderPluginName")
+	h.encodeDecider, err = decider(b, cmp.Or(ps.Deciders.Encode, ps.EncodeDecider), p, "deciders.encode",
+		"encodeDeciderPluginName")
 	dataproducer.EnsurePrefix(b, name)
 	return h, err
 }
@@ -207,7 +209,8 @@ type pd struct {
 }
 
 func newPD(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &pd{DecodeProfile: "decode", PrefillProfile: dataproducer.PrefillProfile, DeciderName: "prefix-based-pd-decider"}
+	h := &pd{DecodeProfile: "decode", PrefillProfile: dataproducer.PrefillProfile,
+		DeciderName: "prefix-based-pd-decider"}
 	if err := p.Decode(h); err != nil {
 		return nil, err
 	}

@@ -85,6 +85,7 @@ func (s *dynamicRouting) Score(c *picker.Cycle, in []int32, scores []float64) {
 		st := c.State(i)
 		load := 1 - math.Min(1, math.Max(0, float64(st.Waiting)/float64(s.MaxQueue)))
 		latency := 1 - math.Min(1, p99(st)/s.MaxLatency)
-		scores[j] = float64(s.Weights.Cache*m.Ratio(st)) + float64(s.Weights.Load*load) + float64(s.Weights.Latency*latency)
+		scores[j] = float64(s.Weights.Cache*m.Ratio(st)) + float64(s.Weights.Load*load) +
+			float64(s.Weights.Latency*latency)
 	}
 }

@@ -71,15 +71,18 @@ func prefills(s *picker.State) bool { return s.Labels[picker.LabelRole] == "pref
 
 func newDynamoRouter(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	c := dynamo.DefaultConfig()
-	s := &dynamoRouter{BlockSize: c.BlockSize, Credit: c.OverlapScoreCredit, Scale: c.PrefillLoadScale, Policy: c.Policy, TTL: config.Duration(c.TTL)}
+	s := &dynamoRouter{BlockSize: c.BlockSize, Credit: c.OverlapScoreCredit, Scale: c.PrefillLoadScale,
+		Policy: c.Policy, TTL: config.Duration(c.TTL)}
 	if err := p.Decode(s); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(s.Policy.Values(), string(s.Policy)) {
 		return nil, p.At("selectionPolicy").Expected("kv or lmetric")
 	}
-	s.load = dynamo.NewLoad(dynamo.Config{BlockSize: s.BlockSize, OverlapScoreCredit: s.Credit, CreditDecay: s.Decay, PrefillLoadScale: s.Scale, ActiveRequestWeight: s.Weight,
-		Temperature: s.Temperature, Policy: s.Policy, TTL: s.TTL.Time()})
+	s.load = dynamo.NewLoad(
+		dynamo.Config{BlockSize: s.BlockSize, OverlapScoreCredit: s.Credit, CreditDecay: s.Decay,
+			PrefillLoadScale: s.Scale, ActiveRequestWeight: s.Weight,
+			Temperature: s.Temperature, Policy: s.Policy, TTL: s.TTL.Time()})
 	dataproducer.EnsureTokens(b, name)
 	if s.Prefix != "" {
 		dataproducer.FindPrefix(b, s.Prefix, name, &s.source)
@@ -171,7 +174,8 @@ func (s *dynamoRouter) PreRequest(c *picker.Cycle) {
 
 // carryTokens has the body carry a prompt's tokens.
 func carryTokens(r *picker.Request, p *parse.Prompt, path ...string) {
-	r.Members = append(r.Members, picker.Member{Path: path, Value: func() ([]byte, error) { return json.Marshal(p.IDs()) }})
+	r.Members = append(r.Members,
+		picker.Member{Path: path, Value: func() ([]byte, error) { return json.Marshal(p.IDs()) }})
 }
 
 // Commit books the request where profiles with this scorer sent it, which other
@@ -183,7 +187,8 @@ func (s *dynamoRouter) Commit(now machine.Time, d *picker.Decision) {
 	}
 	for i := range d.Profiles {
 		r := &d.Profiles[i]
-		if !r.Ok() || !slices.ContainsFunc(r.Scorers, func(w picker.WeightedScorer) bool { return w.Scorer == picker.Scorer(s) }) {
+		if !r.Ok() || !slices.ContainsFunc(r.Scorers,
+			func(w picker.WeightedScorer) bool { return w.Scorer == picker.Scorer(s) }) {
 			continue
 		}
 		at := &d.View.States[r.Picked[0]]

@@ -165,7 +165,8 @@ func (s *dynamoFrontend) Send(now machine.Time) []picker.Need {
 	}
 	list := s.told
 	s.told, s.sendAt = nil, 0
-	return []picker.Need{{Plugin: s.Name(), Key: KeyProgress, Method: "POST", URL: s.URL + PathProgress, Timeout: s.Timeout.Time(), Subject: list,
+	return []picker.Need{{Plugin: s.Name(), Key: KeyProgress, Method: "POST", URL: s.URL + PathProgress,
+		Timeout: s.Timeout.Time(), Subject: list,
 		Body: func() ([]byte, error) { return json.Marshal(list) }}}
 }
 

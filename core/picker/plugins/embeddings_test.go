@@ -11,7 +11,9 @@ import (
 
 // Who has seen an image is preferred for it, until the cache is full of others.
 func TestEmbeddingsCache(t *testing.T) {
-	cfg, err := config.Read("epp.yaml", []byte("plugins: [{type: mm-embeddings-cache-producer, parameters: {cacheSizeInMBPerServer: 4}}, {type: mm-embeddings-cache-scorer}]"))
+	cfg, err := config.Read("epp.yaml",
+		[]byte("plugins: [{type: mm-embeddings-cache-producer, parameters: {cacheSizeInMBPerServer: 4}}, {type: "+
+			"mm-embeddings-cache-scorer}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +21,8 @@ func TestEmbeddingsCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Pool().Set([]*picker.Endpoint{picker.NewEndpoint("d", "a", "127.0.0.1", "1", nil), picker.NewEndpoint("d", "b", "127.0.0.2", "1", nil)})
+	p.Pool().Set([]*picker.Endpoint{picker.NewEndpoint("d", "a", "127.0.0.1", "1", nil),
+		picker.NewEndpoint("d", "b", "127.0.0.2", "1", nil)})
 	n := uint64(0)
 	ask := func(images ...string) (string, map[string]float64) {
 		t.Helper()

@@ -20,13 +20,15 @@ func experimental(t *testing.T, text string) *picker.Picker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Pool().Set([]*picker.Endpoint{picker.NewEndpoint("d", "a", "127.0.0.1", "1", nil), picker.NewEndpoint("d", "b", "127.0.0.2", "1", nil)})
+	p.Pool().Set([]*picker.Endpoint{picker.NewEndpoint("d", "a", "127.0.0.1", "1", nil),
+		picker.NewEndpoint("d", "b", "127.0.0.2", "1", nil)})
 	return p
 }
 
 func ask(t *testing.T, p *picker.Picker, text string, subset []string, headers ...header.Header) *picker.Decision {
 	t.Helper()
-	r, fault := p.NewRequest(append(headers, header.Header{Name: ":path", Value: "/v1/completions"}), []byte(`{"model":"m","prompt":"`+text+`"}`), true, 1)
+	r, fault := p.NewRequest(append(headers, header.Header{Name: ":path", Value: "/v1/completions"}),
+		[]byte(`{"model":"m","prompt":"`+text+`"}`), true, 1)
 	if fault == nil {
 		r.Subset, r.HasSubset = subset, subset != nil
 		_, fault = p.Prepare(0, r)
@@ -42,7 +44,9 @@ func ask(t *testing.T, p *picker.Picker, text string, subset []string, headers .
 
 // The sidecar is told who holds the prompt, if that is not who computes it.
 func TestPeerToPeerSource(t *testing.T) {
-	p := experimental(t, "plugins: [{type: approx-prefix-cache-producer, parameters: {autoTune: false, blockSizeTokens: 64}}, {type: p2p-source-producer, parameters: {minCachedTokenDelta: 100}}, {type: queue-scorer}]")
+	p := experimental(t, "plugins: [{type: approx-prefix-cache-producer, parameters: {autoTune: false, "+
+		"blockSizeTokens: 64}}, {type: p2p-source-producer, parameters: {minCachedTokenDelta: 100}}, {type: "+
+		"queue-scorer}]")
 	source := func(d *picker.Decision) string { return d.Set.Get(picker.HeaderKVSource) }
 	long := strings.Repeat("0123456789abcdef", 32) // 128 tokens
 	if d := ask(t, p, long, []string{"127.0.0.1:1"}); source(d) != "" {
@@ -64,7 +68,8 @@ func TestPeerToPeerSource(t *testing.T) {
 
 // A coding agent's session is a flow, unless the client names one.
 func TestAgentIdentity(t *testing.T) {
-	p := experimental(t, "plugins: [{type: agent-identity, parameters: {additionalSessionHeaders: [X-Mine]}}, {type: queue-scorer}]")
+	p := experimental(t, "plugins: [{type: agent-identity, parameters: {additionalSessionHeaders: [X-Mine]}}, {type: "+
+		"queue-scorer}]")
 	for _, c := range []struct {
 		headers header.List
 		flow    string
@@ -84,7 +89,8 @@ func TestAgentIdentity(t *testing.T) {
 // no more than a digest is kept.
 func TestHeaderLabels(t *testing.T) {
 	for _, name := range []string{"X-Tenant", "x-tenant-secret"} {
-		p := experimental(t, "plugins: [{type: header-label-affinity-scorer, parameters: {headerName: "+name+", labelKey: tenant}}]")
+		p := experimental(t, "plugins: [{type: header-label-affinity-scorer, parameters: {headerName: "+name+
+			", labelKey: tenant}}]")
 		var list []*picker.Endpoint
 		for _, tenant := range []string{"nobody", "blue", "green"} {
 			list = append(list, picker.NewEndpoint("d", tenant, tenant, "1", map[string]string{"tenant": tenant}))

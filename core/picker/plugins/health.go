@@ -31,7 +31,8 @@ func newHealth(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 
 // Scrape says how to probe.
 func (h *health) Scrape() picker.ScrapeSpec {
-	return picker.ScrapeSpec{Scheme: "http", Path: h.Path, Interval: h.Interval.Time(), Timeout: h.Timeout.Time(), InsecureSkipVerify: true}
+	return picker.ScrapeSpec{Scheme: "http", Path: h.Path, Interval: h.Interval.Time(), Timeout: h.Timeout.Time(),
+		InsecureSkipVerify: true}
 }
 
 // Probed counts failures.

@@ -70,7 +70,8 @@ func (s *kvManager) Needs(_ machine.Time, r *picker.Request, v *picker.View) []p
 		}
 		return json.Marshal(ask)
 	}
-	return []picker.Need{{Plugin: s.Name(), Key: KeyKVScore, Method: "POST", URL: s.Endpoint + "/api/v1/score", Timeout: s.Timeout.Time(), Body: body}}
+	return []picker.Need{{Plugin: s.Name(), Key: KeyKVScore, Method: "POST", URL: s.Endpoint + "/api/v1/score",
+		Timeout: s.Timeout.Time(), Body: body}}
 }
 
 type kvAnswer struct {

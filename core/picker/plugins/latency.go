@@ -72,7 +72,8 @@ func (s *latencyScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 }
 
 // bucket scores the endpoints that belong to it and says whether any does.
-func (s *latencyScorer) bucket(c *picker.Cycle, in []int32, scores []float64, least bool, belongs func(*dataproducer.Prediction) bool) bool {
+func (s *latencyScorer) bucket(c *picker.Cycle, in []int32, scores []float64, least bool,
+	belongs func(*dataproducer.Prediction) bool) bool {
 	const eps = 1e-9
 	var zero dataproducer.Prediction
 	at := func(i int32) (*dataproducer.Prediction, bool) {

@@ -73,7 +73,9 @@ func newPolicy(typ string) picker.Factory {
 			if err := p.Decode(&ps); err != nil {
 				return nil, err
 			}
-			pol.limit = flowcontrol.UsageLimit{Kind: typ, Holdback: flowcontrol.Holdback{Shape: ps.Shape, Domain: ps.Domain, MinCeiling: ps.Min, MaxCeiling: ps.Max}}
+			pol.limit = flowcontrol.UsageLimit{Kind: typ,
+				Holdback: flowcontrol.Holdback{Shape: ps.Shape, Domain: ps.Domain, MinCeiling: ps.Min,
+					MaxCeiling: ps.Max}}
 		}
 		if pol.usage {
 			if err := pol.limit.Validate(); err != nil {
@@ -94,12 +96,14 @@ func (pol *policy) readProgram(p picker.Params) error {
 		HalfLife float64 `json:"lasHalfLifeSeconds"`
 		TTL      float64 `json:"evictionTtlSeconds" min:"0"`
 		Sweep    float64 `json:"evictionSweepSeconds" above:"0"`
-	}{def.Strategy, def.WeightService, def.WeightWait, def.DecayFactor, def.HalfLifeSeconds, def.EvictionTTL.Seconds(), def.EvictionSweep.Seconds()}
+	}{def.Strategy, def.WeightService, def.WeightWait, def.DecayFactor, def.HalfLifeSeconds, def.EvictionTTL.Seconds(),
+		def.EvictionSweep.Seconds()}
 	if err := p.Decode(&ps); err != nil {
 		return err
 	}
 	pol.program = flowcontrol.Program{Strategy: ps.Strategy, WeightService: ps.Service, WeightWait: ps.HeadWait,
-		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: config.Seconds(ps.TTL), EvictionSweep: config.Seconds(min(ps.Sweep, 1e8))}
+		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: config.Seconds(ps.TTL),
+		EvictionSweep: config.Seconds(min(ps.Sweep, 1e8))}
 	if err := pol.program.Validate(); err != nil {
 		return p.Errorf("%v", err)
 	}
@@ -122,7 +126,9 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 	// The defaults are plug-ins, too, and a declared one of that name counts.
 	r := resolver{p}
 	var err error
-	if out.DefaultBand, err = r.band(&config.Band{FairnessPolicyRef: flowcontrol.GlobalStrict, OrderingPolicyRef: string(flowcontrol.FCFS)}); err != nil {
+	if out.DefaultBand, err = r.band(
+		&config.Band{FairnessPolicyRef: flowcontrol.GlobalStrict,
+			OrderingPolicyRef: string(flowcontrol.FCFS)}); err != nil {
 		return out, err
 	}
 	limit := func(ref string) error {
@@ -186,7 +192,8 @@ func (r resolver) policy(ref string, is func(*policy) bool, kind string) (*polic
 		case string(flowcontrol.FCFS):
 			return &policy{named: picker.NewBase(ref, ref), ordering: true}, nil
 		case flowcontrol.StaticUsageLimit:
-			return &policy{named: picker.NewBase(ref, ref), usage: true, limit: flowcontrol.DefaultConfig().UsageLimit}, nil
+			return &policy{named: picker.NewBase(ref, ref), usage: true, limit: flowcontrol.DefaultConfig().UsageLimit},
+				nil
 		}
 		return nil, fmt.Errorf("plugin %q not found; declare it under plugins", ref)
 	}
@@ -202,12 +209,14 @@ func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {
 		ttl := b.DefaultRequestTTL.Time()
 		out.RequestTTL = &ttl
 	}
-	fair, err := r.policy(cmp.Or(b.FairnessPolicyRef, flowcontrol.GlobalStrict), func(p *policy) bool { return p.fairness }, "fairness policy")
+	fair, err := r.policy(cmp.Or(b.FairnessPolicyRef, flowcontrol.GlobalStrict),
+		func(p *policy) bool { return p.fairness }, "fairness policy")
 	if err != nil {
 		return out, err
 	}
 	out.Fairness = flowcontrol.Fairness{Kind: fair.Type(), Instance: fair.Name(), Program: fair.program}
-	order, err := r.policy(cmp.Or(b.OrderingPolicyRef, string(flowcontrol.FCFS)), func(p *policy) bool { return p.ordering }, "ordering policy")
+	order, err := r.policy(cmp.Or(b.OrderingPolicyRef, string(flowcontrol.FCFS)),
+		func(p *policy) bool { return p.ordering }, "ordering policy")
 	if err != nil {
 		return out, err
 	}

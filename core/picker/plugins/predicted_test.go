@@ -36,7 +36,8 @@ func newForetold(t *testing.T, producer, rest string, change ...func(*picker.Pre
 	}
 	var list []*picker.Endpoint
 	for i, name := range []string{"a", "b", "c"} {
-		list = append(list, picker.NewEndpoint("d", name, fmt.Sprintf("127.0.0.%d", i+1), "1", map[string]string{"role": []string{"", "prefill", "decode"}[i]}))
+		list = append(list, picker.NewEndpoint("d", name, fmt.Sprintf("127.0.0.%d", i+1), "1",
+			map[string]string{"role": []string{"", "prefill", "decode"}[i]}))
 	}
 	p.Pool().Set(list)
 	for i := range list {
@@ -46,11 +47,13 @@ func newForetold(t *testing.T, producer, rest string, change ...func(*picker.Pre
 }
 
 // ask decides about a request with these objectives, of which this was predicted.
-func (f *foretold) ask(now machine.Time, ttft, tpot string, latencies []picker.Latency, more ...header.Header) *picker.Decision {
+func (f *foretold) ask(now machine.Time, ttft, tpot string, latencies []picker.Latency,
+	more ...header.Header) *picker.Decision {
 	f.t.Helper()
 	f.n++
 	head := append(header.List{{Name: ":path", Value: "/v1/completions"}}, more...)
-	for name, v := range map[string]string{"x-llm-d-slo-ttft-ms": ttft, "x-slo-tpot-ms": tpot} { // the newer name, and the older
+	// the newer name, and the older
+	for name, v := range map[string]string{"x-llm-d-slo-ttft-ms": ttft, "x-slo-tpot-ms": tpot} {
 		if v != "" {
 			head = append(head, header.Header{Name: name, Value: v})
 		}
@@ -99,13 +102,19 @@ func TestLatencyScorer(t *testing.T) {
 		latencies                  []picker.Latency
 		want                       string
 	}{
-		{"least leaves the most to others", "least", "100", "20", 0, ms(10, 10, 50, 10, 90, 10), "d/a=0.01 d/b=0.51 d/c=1"},
+		{"least leaves the most to others", "least", "100", "20", 0, ms(10, 10, 50, 10, 90, 10),
+			"d/a=0.01 d/b=0.51 d/c=1"},
 		{"most has the most to spare", "most", "100", "20", 0, ms(10, 10, 50, 10, 90, 10), "d/a=1 d/b=0.51 d/c=0.01"},
-		{"who misses the objectives is not scored", "most", "100", "20", 0, ms(10, 10, 50, 10, 500, 10), "d/a=1 d/b=0.01 d/c=0"},
-		{"eighty for the first token, twenty for others", "most", "100", "20", 0, ms(10, 19, 90, 10, 90, 19), "d/a=0.81 d/b=0.21 d/c=0.01"},
-		{"all miss, all idle: the least late", "most", "100", "20", 0, ms(200, 10, 300, 10, 400, 10), "d/a=1 d/b=0.51 d/c=0.01"},
-		{"all miss and are busy: tokens alone are late", "most", "100", "20", 1, ms(50, 30, 300, 10, 400, 40), "d/a=0.51 d/b=0 d/c=0"},
-		{"all miss and are busy: the first token alone is late", "least", "100", "20", 1, ms(150, 10, 300, 10, 400, 40), "d/a=1 d/b=0.01 d/c=0"},
+		{"who misses the objectives is not scored", "most", "100", "20", 0, ms(10, 10, 50, 10, 500, 10),
+			"d/a=1 d/b=0.01 d/c=0"},
+		{"eighty for the first token, twenty for others", "most", "100", "20", 0, ms(10, 19, 90, 10, 90, 19),
+			"d/a=0.81 d/b=0.21 d/c=0.01"},
+		{"all miss, all idle: the least late", "most", "100", "20", 0, ms(200, 10, 300, 10, 400, 10),
+			"d/a=1 d/b=0.51 d/c=0.01"},
+		{"all miss and are busy: tokens alone are late", "most", "100", "20", 1, ms(50, 30, 300, 10, 400, 40),
+			"d/a=0.51 d/b=0 d/c=0"},
+		{"all miss and are busy: the first token alone is late", "least", "100", "20", 1, ms(150, 10, 300, 10, 400, 40),
+			"d/a=1 d/b=0.01 d/c=0"},
 		{"no objective: the quickest", "least", "", "", 0, ms(150, 10, 300, 10, 400, 10), "d/a=1 d/b=0.41 d/c=0.01"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -117,7 +126,8 @@ func TestLatencyScorer(t *testing.T) {
 					f.ask(0, "100", "20", easy)
 				}
 			}
-			got := strings.NewReplacer("a=", "d/a=", "b=", "d/b=", "c=", "d/c=").Replace(scores(f.ask(0, c.ttft, c.tpot, c.latencies)))
+			got := strings.NewReplacer("a=", "d/a=", "b=", "d/b=", "c=",
+				"d/c=").Replace(scores(f.ask(0, c.ttft, c.tpot, c.latencies)))
 			if got != c.want {
 				t.Errorf("%s; expected %s", got, c.want)
 			}
@@ -142,11 +152,13 @@ func TestRunningObjectives(t *testing.T) {
 		t.Errorf("beside a tight one: %v; expected 19", got)
 	}
 	for i := 1; i < 3; i++ { // so that nobody is idle
-		easy := []picker.Latency{{TTFTMs: 1000, TPOTMs: 1000}, {TTFTMs: 1000, TPOTMs: 1000}, {TTFTMs: 1000, TPOTMs: 1000}}
+		easy := []picker.Latency{{TTFTMs: 1000, TPOTMs: 1000}, {TTFTMs: 1000, TPOTMs: 1000},
+			{TTFTMs: 1000, TPOTMs: 1000}}
 		easy[i] = picker.Latency{TTFTMs: 1, TPOTMs: 1}
 		f.ask(0, "100", "50", easy)
 	}
-	free := f.ask(0, "100", "", []picker.Latency{{TTFTMs: 99, TPOTMs: .1}, {TTFTMs: 1, TPOTMs: 500}, {TTFTMs: 1, TPOTMs: 500}})
+	free := f.ask(0, "100", "",
+		[]picker.Latency{{TTFTMs: 99, TPOTMs: .1}, {TTFTMs: 1, TPOTMs: 500}, {TTFTMs: 1, TPOTMs: 500}})
 	if free.Destination() != "127.0.0.1:1" {
 		t.Fatalf("it went to %s", free.Destination())
 	}
@@ -163,7 +175,8 @@ func TestRunningObjectives(t *testing.T) {
 	if d := f.ask(machine.Time(301)*machine.Second, "100", "50", quick); d.Err != nil {
 		t.Fatal(d.Err)
 	}
-	if d := f.ask(machine.Time(301)*machine.Second, "100", "50", quick); *d.Explain().Profiles[0].Endpoints[0].Predicted.TPOTHeadroomMs != 99 {
+	if d := f.ask(machine.Time(301)*machine.Second, "100", "50",
+		quick); *d.Explain().Profiles[0].Endpoints[0].Predicted.TPOTHeadroomMs != 99 {
 		t.Error("a request that took longer than contextTTL still counts")
 	}
 }
@@ -173,8 +186,10 @@ func TestLatencySLOAdmitter(t *testing.T) {
 	f := newForetold(t, "streamingMode: true", "- type: latency-slo-admitter\n"+fmt.Sprintf(scorerOnly, "most"))
 	f.SetObjects(picker.Objects{Objectives: map[string]int{"shed": -1}})
 	shed := header.Header{Name: "x-llm-d-inference-objective", Value: "shed"}
-	late := []picker.Latency{{TTFTMs: 500, TPOTMs: 1}, {TTFTMs: 100, TPOTMs: 1}, {TTFTMs: 900, TPOTMs: 1}} // as late as the objective is not in time
-	if d := f.ask(0, "100", "20", late, shed); d.Err == nil || d.Err.Status != 500 || !strings.Contains(d.Err.Message, "no valid endpoint available to serve the request") {
+	// as late as the objective is not in time
+	late := []picker.Latency{{TTFTMs: 500, TPOTMs: 1}, {TTFTMs: 100, TPOTMs: 1}, {TTFTMs: 900, TPOTMs: 1}}
+	if d := f.ask(0, "100", "20", late, shed); d.Err == nil || d.Err.Status != 500 ||
+		!strings.Contains(d.Err.Message, "no valid endpoint available to serve the request") {
 		t.Errorf("%v", d.Err)
 	}
 	for name, d := range map[string]*picker.Decision{
@@ -209,7 +224,8 @@ func TestTokensThatDoNotMatter(t *testing.T) {
 // Samples wait for the next whole second, and are what was known and what it took.
 func TestSamples(t *testing.T) {
 	f := newForetold(t, "", fmt.Sprintf(scorerOnly, "most")) // of an answer that is over
-	d := f.ask(machine.Second/2, "100", "20", []picker.Latency{{TTFTMs: 1, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}})
+	d := f.ask(machine.Second/2, "100", "20",
+		[]picker.Latency{{TTFTMs: 1, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}})
 	r := f.NewResponse(machine.Second/2, d, header.Of(":status", "200", "content-type", "text/event-stream"))
 	r.Read(machine.Second/2+20*machine.Millisecond, []byte("data: {}\n\n"), false)
 	r.Tell(machine.Second/2 + 20*machine.Millisecond)
@@ -223,7 +239,8 @@ func TestSamples(t *testing.T) {
 	}
 	needs := f.Send(machine.Second)
 	list := needs[0].Subject.([]predictor.Sample)
-	if len(list) != 1 || list[0].TTFTMs != 70 || list[0].TPOTMs != 0 || list[0].Generated != 0 || list[0].KV != .5 || list[0].Running != 0 || needs[0].URL != "http://t/add_training_data_bulk" {
+	if len(list) != 1 || list[0].TTFTMs != 70 || list[0].TPOTMs != 0 || list[0].Generated != 0 || list[0].KV != .5 ||
+		list[0].Running != 0 || needs[0].URL != "http://t/add_training_data_bulk" {
 		t.Errorf("%+v", needs)
 	}
 	if f.SendAt() != machine.Never {
@@ -234,7 +251,8 @@ func TestSamples(t *testing.T) {
 // The servers are looked at when it starts and each minute, as the real client does,
 // beside the samples.
 func TestPolls(t *testing.T) {
-	f := newForetold(t, "", fmt.Sprintf(scorerOnly, "most"), func(s *picker.PredictorService) { s.Poll = 60 * machine.Second })
+	f := newForetold(t, "", fmt.Sprintf(scorerOnly, "most"),
+		func(s *picker.PredictorService) { s.Poll = 60 * machine.Second })
 	asked := func(now machine.Time) string {
 		var out []string
 		for _, n := range f.Send(now) {
@@ -245,15 +263,18 @@ func TestPolls(t *testing.T) {
 	if at, got := f.SendAt(), asked(0); at != 0 || got != "GET http://p/status GET http://t/model/download/info" {
 		t.Errorf("at %v %s", at, got)
 	}
-	d := f.ask(machine.Second/2, "100", "20", []picker.Latency{{TTFTMs: 1, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}})
+	d := f.ask(machine.Second/2, "100", "20",
+		[]picker.Latency{{TTFTMs: 1, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}})
 	r := f.NewResponse(machine.Second/2, d, header.Of(":status", "200"))
 	r.Read(machine.Second/2+machine.Millisecond, []byte("{}"), true)
 	r.Tell(machine.Second/2 + machine.Millisecond)
-	if at, got := f.SendAt(), asked(machine.Second); at != machine.Second || got != "POST http://t/add_training_data_bulk" {
+	if at, got := f.SendAt(),
+		asked(machine.Second); at != machine.Second || got != "POST http://t/add_training_data_bulk" {
 		t.Errorf("at %v %s", at, got)
 	}
 	if at, got := f.SendAt(), asked(60*machine.Second); at != 60*machine.Second ||
-		got != "GET http://p/status GET http://t/model/download/info GET http://t/model/ttft/xgb/json GET http://t/model/tpot/xgb/json" {
+		got != "GET http://p/status GET http://t/model/download/info GET http://t/model/ttft/xgb/json GET "+
+			"http://t/model/tpot/xgb/json" {
 		t.Errorf("at %v %s", at, got)
 	}
 	if f.SendAt() != 120*machine.Second {

@@ -78,7 +78,8 @@ func (r *reporter) ResponseBody(_ machine.Time, resp *picker.Response) {
 	}
 	u := resp.Usage
 	usage := map[string]any{
-		"prompt_tokens": float64(u.PromptTokens), "completion_tokens": float64(u.CompletionTokens), "total_tokens": float64(u.TotalTokens),
+		"prompt_tokens": float64(u.PromptTokens), "completion_tokens": float64(u.CompletionTokens),
+		"total_tokens": float64(u.TotalTokens),
 	}
 	if u.HasCached {
 		usage["prompt_tokens_details"] = map[string]any{"cached_tokens": float64(u.CachedTokens)}

@@ -19,7 +19,8 @@ func TestSessionsAreBounded(t *testing.T) { // not in parallel: it looks at the 
 		"plugins: [{type: session-affinity-scorer, parameters: {strategy: session_id}}]",
 		"plugins: [{type: session-sticky-scorer}]",
 		"plugins: [{type: session-prefix-scorer}]",
-		"plugins: [{type: conversation-profile-handler}, {type: queue-scorer}]\nschedulingProfiles: [{name: prefill, plugins: [{pluginRef: queue-scorer}]}, {name: decode, plugins: [{pluginRef: queue-scorer}]}]",
+		"plugins: [{type: conversation-profile-handler}, {type: queue-scorer}]\nschedulingProfiles: [{name: prefill, " +
+			"plugins: [{pluginRef: queue-scorer}]}, {name: decode, plugins: [{pluginRef: queue-scorer}]}]",
 	} {
 		p := experimental(t, text)
 		heap := func() uint64 {
@@ -87,7 +88,8 @@ schedulingProfiles:
 			t.Errorf("the scores are %v", x.Scores())
 		}
 		if x.PrimaryProfile().Name != y.PrimaryProfile().Name || fmt.Sprint(x.Scores()) != fmt.Sprint(y.Scores()) {
-			t.Errorf("%s: by %s %v, and from the saved state by %s %v", name, x.PrimaryProfile().Name, x.Scores(), y.PrimaryProfile().Name, y.Scores())
+			t.Errorf("%s: by %s %v, and from the saved state by %s %v", name, x.PrimaryProfile().Name, x.Scores(),
+				y.PrimaryProfile().Name, y.Scores())
 		}
 	}
 }

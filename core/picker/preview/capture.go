@@ -16,7 +16,8 @@ func Capture(p *picker.Picker, served []*picker.Decision) *State {
 		st := &v.States[i]
 		at[st.ID()] = i
 		e := Endpoint{Name: st.Name, Namespace: st.Namespace, Address: st.Address, Port: st.Port, Labels: st.Labels,
-			Waiting: st.Waiting, Running: st.Running, KV: st.KVUsage, Custom: st.Custom, BlockSize: st.CacheBlockSize, Blocks: st.CacheBlocks}
+			Waiting: st.Waiting, Running: st.Running, KV: st.KVUsage, Custom: st.Custom, BlockSize: st.CacheBlockSize,
+			Blocks: st.CacheBlocks}
 		if st.LoRA != nil {
 			e.LoRA = &LoRA{st.LoRA.Max, st.LoRA.Running, st.LoRA.Waiting}
 		}
@@ -49,5 +50,6 @@ func Capture(p *picker.Picker, served []*picker.Decision) *State {
 
 // remembered are the headers that decide again what was decided; none of them
 // is a secret.
-var remembered = []string{picker.HeaderSessionID, picker.HeaderSessionToken, picker.HeadersObjective[0], picker.HeadersObjective[1],
+var remembered = []string{picker.HeaderSessionID, picker.HeaderSessionToken, picker.HeadersObjective[0],
+	picker.HeadersObjective[1],
 	picker.HeadersFairness[0], picker.HeadersFairness[1], picker.HeaderProfile}

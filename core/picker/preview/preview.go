@@ -79,7 +79,8 @@ func ReadState(file string, data []byte) (*State, error) {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if e.Name == "" {
-			problems = append(problems, doc.Root().At(fmt.Sprintf("endpoints[%d].name", i)).Problem("missing", "the endpoint's name", ""))
+			problems = append(problems,
+				doc.Root().At(fmt.Sprintf("endpoints[%d].name", i)).Problem("missing", "the endpoint's name", ""))
 		}
 		if e.Address == "" {
 			e.Address = fmt.Sprintf("127.0.0.%d", i+1)
@@ -152,7 +153,8 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 }
 
 func metricsOf(e *Endpoint) picker.Metrics {
-	m := picker.Metrics{Waiting: e.Waiting, Running: e.Running, KVUsage: e.KV, Custom: e.Custom, CacheBlockSize: e.BlockSize, CacheBlocks: e.Blocks}
+	m := picker.Metrics{Waiting: e.Waiting, Running: e.Running, KVUsage: e.KV, Custom: e.Custom,
+		CacheBlockSize: e.BlockSize, CacheBlocks: e.Blocks}
 	if e.LoRA != nil {
 		m.LoRA = &picker.LoRA{Max: e.LoRA.Max, Running: e.LoRA.Running, Waiting: e.LoRA.Waiting}
 	}
@@ -168,7 +170,8 @@ func announced(e *Endpoint) *picker.Announced {
 
 // carried are the types of plug-ins whose memory a live state carries: requests in
 // flight, and sessions.
-var carried = map[string]bool{"inflight-load-producer": true, "session-affinity-filter": true, "session-affinity-scorer": true, "session-sticky-scorer": true,
+var carried = map[string]bool{"inflight-load-producer": true, "session-affinity-filter": true,
+	"session-affinity-scorer": true, "session-sticky-scorer": true,
 	"round-robin-picker": true} // whose turn it is matters to nobody
 
 // Unknown tells which plug-ins of a configuration would know more than a live
@@ -178,7 +181,9 @@ func Unknown(p *picker.Picker, s *State) (notes []string) {
 		_, keeps := pl.(picker.StateKeeper)
 		_, indexes := pl.(interface{ Index() kvindex.Config })
 		if s.Live && (keeps || indexes) && !carried[pl.Type()] {
-			notes = append(notes, fmt.Sprintf("what %s remembers is not in the state of a running picker, which has no prompts, and counts as nothing here; a recording has it (windtunnel epp --record, preview --from)", pl.Name()))
+			notes = append(notes, fmt.Sprintf(
+				"what %s remembers is not in the state of a running picker, which has no prompts, and counts as "+
+					"nothing here; a recording has it (windtunnel epp --record, preview --from)", pl.Name()))
 		}
 	}
 	return notes
@@ -190,7 +195,8 @@ func Pick(p *picker.Picker, now machine.Time, r *Request, id string) (*picker.De
 }
 
 // PickAnswered is Pick with what outside services answered.
-func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, answers []picker.Answer) (*picker.Decision, error) {
+func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, answers []picker.Answer) (*picker.Decision,
+	error) {
 	path, body := r.Path, []byte(r.Body)
 	if r.Body == "" && r.Tokens > 0 {
 		path, body = "/v1/completions", unknownPrompt(r.Tokens, id)

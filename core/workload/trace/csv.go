@@ -20,7 +20,8 @@ type csv struct {
 }
 
 func (c *csv) assumed() []string {
-	return append([]string{"it says nothing of what prompts have in common: all are different, and nothing of them is found in caches"}, c.also...)
+	return append([]string{"it says nothing of what prompts have in common: all are different, and nothing of them " +
+		"is found in caches"}, c.also...)
 }
 
 func (c *csv) line(text string) (r row, header bool, err error) {
@@ -52,7 +53,8 @@ func (c *csv) header(text string) error {
 	}
 	for _, name := range c.names {
 		if _, ok := c.columns[name]; !ok {
-			return fmt.Errorf("found %.200q; expected a header with %s, as the %s format has", text, strings.Join(c.names[:], ", "), c.format)
+			return fmt.Errorf("found %.200q; expected a header with %s, as the %s format has", text,
+				strings.Join(c.names[:], ", "), c.format)
 		}
 	}
 	if _, ok := c.columns["NumImages"]; ok { // Azure's of 2025

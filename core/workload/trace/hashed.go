@@ -29,7 +29,8 @@ func (h *hashed) assumed() []string {
 	out := []string{fmt.Sprintf("a hash id stands for %d tokens, and for all that is before them", h.block),
 		"answers are not known by content: no later prompt has one of them in it but as its own hash ids say"}
 	if h.sessions {
-		out = append(out, "requests of a session come at the times of their lines, and do not wait for the answer before")
+		out = append(out, "requests of a session come at the times of their lines, and do not wait for the answer "+
+			"before")
 	}
 	if names := slices.Sorted(maps.Keys(h.beside)); len(names) > 0 {
 		out = append(out, "what it says of requests besides is not taken over: "+strings.Join(names, ", "))
@@ -100,7 +101,8 @@ func (x *blocks) read(text string) bool {
 
 // beside are the fields that are not taken over.
 func (x *blocks) beside() map[string]json.RawMessage {
-	return map[string]json.RawMessage{"priority": x.Priority, "strict_priority": x.Strict, "policy_class": x.Policy, "delay": x.Delay, "delay_ms": x.DelayMS, "wait_for": x.WaitFor, "tool_wait_ms": x.ToolWait}
+	return map[string]json.RawMessage{"priority": x.Priority, "strict_priority": x.Strict, "policy_class": x.Policy,
+		"delay": x.Delay, "delay_ms": x.DelayMS, "wait_for": x.WaitFor, "tool_wait_ms": x.ToolWait}
 }
 
 // scan is what is left of a line.
@@ -177,7 +179,8 @@ func (h *hashed) line(text string) (r row, header bool, err error) {
 	if !x.read(text) {
 		x = blocks{}
 		if err := json.Unmarshal([]byte(text), &x); err != nil {
-			return row{}, false, fmt.Errorf("%w; expected a JSON object with timestamp, input_length, output_length and hash_ids", err)
+			return row{}, false, fmt.Errorf(
+				"%w; expected a JSON object with timestamp, input_length, output_length and hash_ids", err)
 		}
 		for name, v := range x.beside() {
 			if v != nil {
@@ -191,9 +194,11 @@ func (h *hashed) line(text string) (r row, header bool, err error) {
 	}
 	h.other = h.other || x.Type != "" && x.Type != "text"
 	h.sessions = h.sessions || x.Session != nil || x.Chat != nil
-	r = row{at: *at * h.unit, input: cmp.Or(x.Input, x.InputTokens), output: cmp.Or(x.Output, x.OutTokens), hashes: x.Hashes, block: h.block}
+	r = row{at: *at * h.unit, input: cmp.Or(x.Input, x.InputTokens), output: cmp.Or(x.Output, x.OutTokens),
+		hashes: x.Hashes, block: h.block}
 	if blocks := (r.input + h.block - 1) / h.block; len(x.Hashes) != blocks || blocks > maxBlocks {
-		return row{}, false, fmt.Errorf("%d hash ids for %d tokens; expected one for each %d tokens begun (blockSize)", len(x.Hashes), r.input, h.block)
+		return row{}, false, fmt.Errorf("%d hash ids for %d tokens; expected one for each %d tokens begun (blockSize)",
+			len(x.Hashes), r.input, h.block)
 	}
 	if h.chained {
 		before := uint64(0)

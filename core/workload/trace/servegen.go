@@ -62,7 +62,8 @@ func Generate(clients []Client, o Options) (*Trace, error) {
 		}
 	}
 	if expected == 0 {
-		return nil, fmt.Errorf("nobody sends a request from %g s on for %g s; expected a time in which somebody does", o.From, o.For)
+		return nil, fmt.Errorf("nobody sends a request from %g s on for %g s; expected a time in which somebody does",
+			o.From, o.For)
 	}
 	scale := 1.0
 	if o.Rate > 0 {
@@ -87,7 +88,8 @@ func Generate(clients []Client, o Options) (*Trace, error) {
 		x.next(s)
 	}
 	if len(t.Requests) == 0 {
-		return nil, fmt.Errorf("no request comes from %g s on for %g s, of %.3g that are expected; expected a longer time, or a higher rate", o.From, o.For, expected*scale)
+		return nil, fmt.Errorf("no request comes from %g s on for %g s, of %.3g that are expected; expected a longer "+
+			"time, or a higher rate", o.From, o.For, expected*scale)
 	}
 	return t, nil
 }
@@ -134,14 +136,16 @@ type generator struct {
 }
 
 func (x *generator) assumed(scale float64) []string {
-	out := []string{"it is no trace but what one was summed up to: requests are drawn from it by the scenario's seed, each client's gaps by the law that was fitted in its window, at a rate that holds on average",
+	out := []string{"it is no trace but what one was summed up to: requests are drawn from it by the scenario's " +
+		"seed, each client's gaps by the law that was fitted in its window, at a rate that holds on average",
 		"lengths of prompts and of their answers are drawn apart from each other",
 		"it says nothing of what prompts have in common: all are different, and nothing of them is found in caches"}
 	if x.lawless {
 		out = append(out, "windows without a law are taken as Poisson")
 	}
 	if x.seen {
-		out = append(out, "what stands beside the text of a prompt is text of as many tokens, and its parts' lengths are drawn apart from each other")
+		out = append(out, "what stands beside the text of a prompt is text of as many tokens, and its parts' lengths "+
+			"are drawn apart from each other")
 	}
 	if scale != 1 {
 		out = append(out, fmt.Sprintf("all clients send %.4g times as often as they did", scale))
@@ -175,7 +179,8 @@ func (x *generator) rates(s *sender, from io.Reader) error {
 		}
 		w, err := x.row(row)
 		if n := len(all); err == nil && n > 0 && w.from <= all[n-1].from {
-			err = fmt.Errorf("a window begins at %g s, and the one before at %g s; expected them in their order", w.from, all[n-1].from)
+			err = fmt.Errorf("a window begins at %g s, and the one before at %g s; expected them in their order",
+				w.from, all[n-1].from)
 		}
 		if err == nil && len(all) == maxWindows {
 			err = fmt.Errorf("more than %d windows; expected fewer", maxWindows)
@@ -255,7 +260,8 @@ func (x *generator) lengths(s *sender, from io.Reader) error {
 		}
 		at, bad := strconv.ParseFloat(fmt.Sprint(key), 64)
 		if bad != nil || !(at >= 0 && at <= 1e9) || n == maxWindows {
-			return fmt.Errorf("its dataset has the window %.40q; expected at most %d, by the seconds at which they begin", fmt.Sprint(key), maxWindows)
+			return fmt.Errorf("its dataset has the window %.40q; expected at most %d, by the seconds at which they "+
+				"begin", fmt.Sprint(key), maxWindows)
 		}
 		var texts map[string]string
 		if err := in.Decode(&texts); err != nil {
@@ -369,7 +375,8 @@ func (x *generator) request(t *Trace, s *sender) {
 		r.input += z.input[i].draw(&d)
 	}
 	r.input, r.output = max(1, r.input), max(1, z.output.draw(&d))
-	t.Requests = append(t.Requests, r.recorded(x.o, machine.Time(r.at*1e9), []workload.RecordedPrompt{r.prompt(len(t.Requests))}))
+	t.Requests = append(t.Requests,
+		r.recorded(x.o, machine.Time(r.at*1e9), []workload.RecordedPrompt{r.prompt(len(t.Requests))}))
 }
 
 // limited reads a text of at most so many bytes.

@@ -14,7 +14,9 @@ func twoClients() []Client {
 		{"chunk-0", strings.NewReader("0,2,1.0,Gamma,1.0,0.5\n600,0,0,,0,0\n1200,0,0,,0,0\n"),
 			strings.NewReader(`{"0": {"input_tokens": "{100: 0.25, 200: 0.75}", "output_tokens": "{7: 1.0}"}}`)},
 		{"chunk-1", strings.NewReader("0,0,0,,0,0\n600,4,3.0,Weibull,0.5,0.125\n1200,1.0,1.0,\n"),
-			strings.NewReader(`{"0": {"input_tokens": "{}", "output_tokens": "{}"}, "1200": {"text_tokens": "{10: 1}", "image_tokens": "{1000: 1}", "output_tokens": "{0: 1}"}, "600": {"input_tokens": "{300: 1.0}", "output_tokens": "{9: 1.0}"}}`)},
+			strings.NewReader(`{"0": {"input_tokens": "{}", "output_tokens": "{}"}, "1200": {"text_tokens": "{10: ` +
+				`1}", "image_tokens": "{1000: 1}", "output_tokens": "{0: 1}"}, "600": {"input_tokens": "{300: 1.0}", ` +
+				`"output_tokens": "{9: 1.0}"}}`)},
 	}
 }
 
@@ -51,7 +53,8 @@ func TestGenerated(t *testing.T) {
 	near("the third window's", float64(windows[2]), 600, 4*math.Sqrt(600))
 	near("the share of short prompts", float64(n[kind{100, 7}])/float64(windows[0]), 0.25, 0.06)
 	near("the squared variation of Weibull's gaps", squares/float64(windows[1])-1, 5, 1.5)
-	if n[kind{300, 9}] != windows[1] || n[kind{1010, 1}] != windows[2] || n[kind{100, 7}]+n[kind{200, 7}] != windows[0] {
+	if n[kind{300, 9}] != windows[1] || n[kind{1010, 1}] != windows[2] || n[kind{100, 7}]+
+		n[kind{200, 7}] != windows[0] {
 		t.Errorf("%v of %v", n, windows)
 	}
 	told := strings.Join(got.Assumed, "\n")
@@ -71,7 +74,8 @@ func TestGeneratedPart(t *testing.T) {
 	if n := float64(len(got.Requests)); math.Abs(n-6000) > 6*math.Sqrt(5*6000) {
 		t.Errorf("%v requests in 600 s at 10 a second", n)
 	}
-	if first, last := got.Requests[0].At.Seconds(), got.Requests[len(got.Requests)-1].At.Seconds(); first > 2 || last >= 300 || last < 290 {
+	if first, last := got.Requests[0].At.Seconds(),
+		got.Requests[len(got.Requests)-1].At.Seconds(); first > 2 || last >= 300 || last < 290 {
 		t.Errorf("twice as fast they come from %v s to %v s", first, last)
 	}
 	again, err := Generate(twoClients(), Options{Most: 17, Speedup: 2, From: 300, Rate: 10, Seed: 5})
@@ -98,7 +102,8 @@ func TestGeneratedMistakes(t *testing.T) {
 		{rates, "{}", "its dataset has no lengths", 0},
 		{rates, lengths, "nobody sends a request from 5000 s on", 5000},
 	} {
-		_, err := Generate([]Client{{"chunk-0", strings.NewReader(x.rates), strings.NewReader(x.lengths)}}, Options{Most: 10, Speedup: 1, From: x.from, For: 60})
+		_, err := Generate([]Client{{"chunk-0", strings.NewReader(x.rates), strings.NewReader(x.lengths)}},
+			Options{Most: 10, Speedup: 1, From: x.from, For: 60})
 		if err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q, %q: %v, want %q", x.rates, x.lengths, err, x.want)
 		}
@@ -115,21 +120,27 @@ func TestFrom(t *testing.T) {
 	for i := range 100 {
 		fmt.Fprintf(&text, "%d,%d,5\n", 7+i, i+1)
 	}
-	got, err := Read(strings.NewReader(text.String()), Options{Format: BurstGPT, Most: 1000, Speedup: 1, From: 30, For: 20})
-	if err != nil || len(got.Requests) != 20 || got.Requests[0].Prompt[0].Bytes != 31*bytesPerToken || got.Requests[0].At != 0 {
+	got, err := Read(strings.NewReader(text.String()),
+		Options{Format: BurstGPT, Most: 1000, Speedup: 1, From: 30, For: 20})
+	if err != nil || len(got.Requests) != 20 || got.Requests[0].Prompt[0].Bytes != 31*bytesPerToken ||
+		got.Requests[0].At != 0 {
 		t.Errorf("%v %+v", err, got)
 	}
-	if _, err := Read(strings.NewReader(text.String()), Options{Format: BurstGPT, Most: 1000, Speedup: 1, From: 300}); err == nil || !strings.Contains(err.Error(), "none of its 100 requests") {
+	if _, err := Read(strings.NewReader(text.String()),
+		Options{Format: BurstGPT, Most: 1000, Speedup: 1, From: 300}); err == nil ||
+		!strings.Contains(err.Error(), "none of its 100 requests") {
 		t.Error(err)
 	}
 }
 
 // Nothing that clients' files hold ends in a panic, or in a request that cannot be made.
 func FuzzGenerate(f *testing.F) {
-	f.Add("0,2,1.0,Gamma,1.0,0.5\n600,0,0,,0,0\n", `{"0": {"input_tokens": "{100: 0.25}", "output_tokens": "{7: 1.0}"}}`, 10.0)
+	f.Add("0,2,1.0,Gamma,1.0,0.5\n600,0,0,,0,0\n",
+		`{"0": {"input_tokens": "{100: 0.25}", "output_tokens": "{7: 1.0}"}}`, 10.0)
 	f.Add("0,1000000,1,Weibull,0.001,1\n1,1,1", `{"0": {"text_tokens": "{0: 1}", "output_tokens": "{7: 1.0}"}}`, 0.0)
 	f.Fuzz(func(t *testing.T, rates, lengths string, from float64) {
-		got, err := Generate([]Client{{"c", strings.NewReader(rates), strings.NewReader(lengths)}}, Options{Most: 50, Speedup: 1, From: math.Abs(math.Mod(from, 1e6)), For: 100})
+		got, err := Generate([]Client{{"c", strings.NewReader(rates), strings.NewReader(lengths)}},
+			Options{Most: 50, Speedup: 1, From: math.Abs(math.Mod(from, 1e6)), For: 100})
 		if err != nil {
 			return
 		}

@@ -43,33 +43,40 @@ func conversations(from io.Reader, o *Options) (*Trace, error) {
 			Conversations []said `json:"conversations"`
 		}
 		if err := in.Decode(&c); err != nil {
-			return nil, fmt.Errorf("conversation %d: %w; expected an object with conversations, a list of from and value", number, err)
+			return nil, fmt.Errorf("conversation %d: %w; expected an object with conversations, a list of from and "+
+				"value", number, err)
 		}
 		var prompt []workload.RecordedPrompt
 		total, asked := 0, false
 		for i := range c.Conversations {
 			m := &c.Conversations[i]
 			if total += len(m.Value); total > maxTokens*bytesPerToken {
-				return nil, fmt.Errorf("conversation %d: more than %d characters; expected fewer", number, maxTokens*bytesPerToken)
+				return nil, fmt.Errorf("conversation %d: more than %d characters; expected fewer", number,
+					maxTokens*bytesPerToken)
 			}
 			switch {
 			case m.Value == "":
 				continue
 			case m.answers() && asked && len(t.Requests) < o.Most:
-				t.Requests = append(t.Requests, workload.Recorded{Chat: true, Stream: o.Stream, Prompt: prompt[:len(prompt):len(prompt)],
-					Output: (len(m.Value) + bytesPerToken - 1) / bytesPerToken})
+				t.Requests = append(t.Requests,
+					workload.Recorded{Chat: true, Stream: o.Stream, Prompt: prompt[:len(prompt):len(prompt)],
+						Output: (len(m.Value) + bytesPerToken - 1) / bytesPerToken})
 			case !m.asks() && !m.answers():
 				odd++
 			}
 			asked = m.asks()
-			prompt = append(prompt, workload.RecordedPrompt{Bytes: len(m.Value), Unit: len(m.Value), Heads: []uint64{xxhash.Sum64String(m.Value)}})
+			prompt = append(prompt, workload.RecordedPrompt{Bytes: len(m.Value), Unit: len(m.Value),
+				Heads: []uint64{xxhash.Sum64String(m.Value)}})
 		}
 	}
 	if len(t.Requests) == 0 {
-		return nil, fmt.Errorf("there is no answer in it; expected conversations of human and gpt, as the %s format has", ShareGPT)
+		return nil, fmt.Errorf("there is no answer in it; expected conversations of human and gpt, as the %s format "+
+			"has", ShareGPT)
 	}
-	t.Assumed = []string{"it has no times: requests come as the workload says, those of a conversation one after the other, and do not wait for the answer before",
-		"words are made up, of the lengths of the trace's and the same where its are the same; a token of an answer is four characters",
+	t.Assumed = []string{"it has no times: requests come as the workload says, those of a conversation one after the " +
+		"other, and do not wait for the answer before",
+		"words are made up, of the lengths of the trace's and the same where its are the same; a token of an answer " +
+			"is four characters",
 		"every message is one of the user's"}
 	if odd > 0 {
 		t.Assumed = append(t.Assumed, fmt.Sprintf("%d messages of neither human nor gpt are taken as the user's", odd))

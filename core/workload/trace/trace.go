@@ -59,7 +59,8 @@ type format interface {
 func (o *Options) of() (format, error) {
 	switch o.Format {
 	case Azure:
-		return &csv{names: [3]string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}, time: wallClock, format: Azure}, nil
+		return &csv{names: [3]string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}, time: wallClock, format: Azure},
+			nil
 	case BurstGPT:
 		return &csv{names: [3]string{"Timestamp", "Request tokens", "Response tokens"}, time: seconds, format: BurstGPT,
 			also: []string{"its requests to several models are sent to one"}}, nil
@@ -171,7 +172,8 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		return nil, err
 	}
 	if len(rows) == 0 && outside > 0 {
-		return nil, fmt.Errorf("none of its %d requests comes in the time from %g s on that is asked for; expected one that has some", outside, o.From)
+		return nil, fmt.Errorf("none of its %d requests comes in the time from %g s on that is asked for; expected "+
+			"one that has some", outside, o.From)
 	}
 	if len(rows) == 0 {
 		return nil, errors.New("there is no request in it; expected one on each line")
@@ -197,7 +199,8 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 	for i, r := range rows {
 		at := (r.at - rows[0].at) / o.Speedup * 1e9
 		if at > 1<<61 {
-			return nil, fmt.Errorf("a request comes %.3g s after the first one; expected times within some years", at/1e9)
+			return nil, fmt.Errorf("a request comes %.3g s after the first one; expected times within some years",
+				at/1e9)
 		}
 		prompts[i] = r.prompt(i)
 		t.Requests[i] = r.recorded(&o, machine.Time(at), prompts[i:i+1:i+1])
@@ -235,7 +238,8 @@ func before(a, b row) int {
 // check says whether a request like it can be sent.
 func (r *row) check() error {
 	if r.input < 1 || r.input > maxTokens || r.output < 0 || r.output > maxTokens {
-		return fmt.Errorf("a prompt of %d tokens and an answer of %d; expected 1 to %d, and up to %d", r.input, r.output, maxTokens, maxTokens)
+		return fmt.Errorf("a prompt of %d tokens and an answer of %d; expected 1 to %d, and up to %d", r.input,
+			r.output, maxTokens, maxTokens)
 	}
 	return nil
 }

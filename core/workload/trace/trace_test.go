@@ -26,11 +26,21 @@ func TestRead(t *testing.T) {
 		input, out   []int
 		told         string
 	}{
-		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.5000000,100,20\r\n2023-11-16 18:15:48.7500000,7,1", []float64{0, 2.25}, []int{100, 7}, []int{20, 1}, "nothing of what prompts have in common"},
-		{BurstGPT, "Timestamp,Session ID,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,1,ChatGPT,10,20,30,API log\n9,2,GPT-4,11,0,11,API log\n45,,GPT-4,12,3,15,API log\n", []float64{0, 40}, []int{10, 12}, []int{20, 3}, "1 lines without an answer"},
-		{Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}` + "\n" + `{"timestamp":3000,"input_length":600,"output_length":6,"hash_ids":[0,7]}`, []float64{0, 3}, []int{1030, 600}, []int{5, 6}, "stands for 512 tokens"},
-		{Mooncake, `{"created_time":0.5,"input_tokens":3,"output_tokens":5,"hash_ids":[4],"session_id":"a"}` + "\n", []float64{0}, []int{3}, []int{5}, "do not wait for the answer"},
-		{Bailian, `{"timestamp":1.5,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":1,"parent_chat_id":-1,"turn":1,"type":"text"}` + "\n" + `{"timestamp":2,"input_length":17,"output_length":6,"hash_ids":[7,1]}`, []float64{0, .5}, []int{20, 17}, []int{5, 6}, "stands for 16 tokens"},
+		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.5000000,100,20\r\n2023-11-16 " +
+			"18:15:48.7500000,7,1", []float64{0, 2.25}, []int{100, 7}, []int{20, 1},
+			"nothing of what prompts have in common"},
+		{BurstGPT, "Timestamp,Session ID,Model,Request tokens,Response tokens,Total tokens,Log " +
+			"Type\n5,1,ChatGPT,10,20,30,API log\n9,2,GPT-4,11,0,11,API log\n45,,GPT-4,12,3,15,API log\n",
+			[]float64{0, 40}, []int{10, 12}, []int{20, 3}, "1 lines without an answer"},
+		{Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}` + "\n" +
+			`{"timestamp":3000,"input_length":600,"output_length":6,"hash_ids":[0,7]}`, []float64{0, 3},
+			[]int{1030, 600}, []int{5, 6}, "stands for 512 tokens"},
+		{Mooncake, `{"created_time":0.5,"input_tokens":3,"output_tokens":5,"hash_ids":[4],"session_id":"a"}` + "\n",
+			[]float64{0}, []int{3}, []int{5}, "do not wait for the answer"},
+		{Bailian, `{"timestamp":1.5,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":1,` +
+			`"parent_chat_id":-1,"turn":1,"type":"text"}` + "\n" +
+			`{"timestamp":2,"input_length":17,"output_length":6,"hash_ids":[7,1]}`, []float64{0, .5}, []int{20, 17},
+			[]int{5, 6}, "stands for 16 tokens"},
 	} {
 		got, err := Read(strings.NewReader(x.text), Options{Format: x.format, Most: 10, Speedup: 1})
 		if err != nil || len(got.Requests) != len(x.input) {
@@ -50,8 +60,10 @@ func TestRead(t *testing.T) {
 
 // Every reader tells all that it had to assume, and nothing that it had not.
 func TestAssumed(t *testing.T) {
-	const different = "it says nothing of what prompts have in common: all are different, and nothing of them is found in caches"
-	const answers = "answers are not known by content: no later prompt has one of them in it but as its own hash ids say"
+	const different = "it says nothing of what prompts have in common: all are different, and nothing of them is " +
+		"found in caches"
+	const answers = "answers are not known by content: no later prompt has one of them in it but as its own hash ids " +
+		"say"
 	azure := "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,100,20\n"
 	for _, x := range []struct {
 		text string
@@ -59,16 +71,32 @@ func TestAssumed(t *testing.T) {
 		want []string
 	}{
 		{azure, Options{Format: Azure}, []string{different}},
-		{"TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2025-05-10 00:00:00.01,2,812,97\n", Options{Format: Azure}, []string{different, "the images of its requests are left out"}},
-		{azure + "2023-11-16 18:15:40.5,100,20\n2023-11-16 18:15:41.5,100,0\n", Options{Format: Azure, Spread: 1}, []string{different, "its lines are not in the order of their times: they are sorted", "1 lines without an answer, which failed, are left out", "every request comes up to 1 s after its time, evenly"}},
-		{"Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n", Options{Format: BurstGPT}, []string{different, "its requests to several models are sent to one"}},
-		{`{"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0,1]}`, Options{Format: Mooncake}, []string{"a hash id stands for 512 tokens, and for all that is before them", answers}},
-		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`, Options{Format: Bailian}, []string{"a hash id stands for 16 tokens, and for all that is before them", answers, "requests of a session come at the times of their lines, and do not wait for the answer before"}},
-		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0],"priority":0,"delay":3,"request_id":"x"}`, Options{Format: Mooncake}, []string{"a hash id stands for 512 tokens, and for all that is before them", answers, "what it says of requests besides is not taken over: delay, priority"}},
-		{`{"timestamp":0,"input_length":9,"output_length":5,"hash_ids":[0],"type":"image"}`, Options{Format: Bailian}, []string{"a hash id stands for 16 tokens, and for all that is before them", answers, "requests whose type is not text are text of as many tokens"}},
-		{`[{"conversations":[{"from":"narrator","value":"Be short"},{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"}]}]`, Options{Format: ShareGPT, Chat: true}, []string{
-			"it has no times: requests come as the workload says, those of a conversation one after the other, and do not wait for the answer before",
-			"words are made up, of the lengths of the trace's and the same where its are the same; a token of an answer is four characters", "every message is one of the user's",
+		{"TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2025-05-10 00:00:00.01,2,812,97\n", Options{Format: Azure},
+			[]string{different, "the images of its requests are left out"}},
+		{azure + "2023-11-16 18:15:40.5,100,20\n2023-11-16 18:15:41.5,100,0\n", Options{Format: Azure, Spread: 1},
+			[]string{different, "its lines are not in the order of their times: they are sorted",
+				"1 lines without an answer, which failed, are left out",
+				"every request comes up to 1 s after its time, evenly"}},
+		{"Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n", Options{Format: BurstGPT},
+			[]string{different, "its requests to several models are sent to one"}},
+		{`{"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0,1]}`, Options{Format: Mooncake},
+			[]string{"a hash id stands for 512 tokens, and for all that is before them", answers}},
+		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`, Options{Format: Bailian},
+			[]string{"a hash id stands for 16 tokens, and for all that is before them", answers,
+				"requests of a session come at the times of their lines, and do not wait for the answer before"}},
+		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0],"priority":0,"delay":3,"request_id":"x"}`,
+			Options{Format: Mooncake},
+			[]string{"a hash id stands for 512 tokens, and for all that is before them", answers,
+				"what it says of requests besides is not taken over: delay, priority"}},
+		{`{"timestamp":0,"input_length":9,"output_length":5,"hash_ids":[0],"type":"image"}`, Options{Format: Bailian},
+			[]string{"a hash id stands for 16 tokens, and for all that is before them", answers,
+				"requests whose type is not text are text of as many tokens"}},
+		{`[{"conversations":[{"from":"narrator","value":"Be short"},{"from":"human","value":"Hello"},{"from":"gpt",` +
+			`"value":"Good morning"}]}]`, Options{Format: ShareGPT, Chat: true}, []string{
+			"it has no times: requests come as the workload says, those of a conversation one after the other, and " +
+				"do not wait for the answer before",
+			"words are made up, of the lengths of the trace's and the same where its are the same; a token of an " +
+				"answer is four characters", "every message is one of the user's",
 			"1 messages of neither human nor gpt are taken as the user's"}},
 	} {
 		x.o.Most, x.o.Speedup = 10, 1
@@ -85,13 +113,18 @@ func TestAssumed(t *testing.T) {
 // Mistakes are told with their line.
 func TestMistakes(t *testing.T) {
 	for _, x := range [][3]string{
-		{Azure, "a,b\n", "line 1: found"}, {Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2", "line 2: TIMESTAMP"},
+		{Azure, "a,b\n", "line 1: found"},
+		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2", "line 2: TIMESTAMP"},
 		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,2", "line 2: ContextTokens"},
-		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\n", "no request"}, {BurstGPT, "Timestamp,Request tokens,Response tokens\nNaN,1,2", "expected seconds"},
-		{Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0]}`, "1 hash ids for 1030 tokens"}, {Mooncake, "x", "line 1"},
+		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\n", "no request"},
+		{BurstGPT, "Timestamp,Request tokens,Response tokens\nNaN,1,2", "expected seconds"},
+		{Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0]}`,
+			"1 hash ids for 1030 tokens"}, {Mooncake, "x", "line 1"},
 		{Mooncake, `{"input_length":1}`, "timestamp is missing"},
 	} {
-		if _, err := Read(strings.NewReader(x[1]), Options{Format: x[0], Most: 10, Speedup: 1, Block: 512}); err == nil || !strings.Contains(err.Error(), x[2]) {
+		if _, err := Read(strings.NewReader(x[1]),
+			Options{Format: x[0], Most: 10, Speedup: 1, Block: 512}); err == nil ||
+			!strings.Contains(err.Error(), x[2]) {
 			t.Errorf("%s: %v, want %q", x[1], err, x[2])
 		}
 	}
@@ -106,7 +139,8 @@ func FuzzRead(f *testing.F) {
 	f.Add(uint8(3), `{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`)
 	f.Add(uint8(4), `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}`)
 	f.Fuzz(func(t *testing.T, format uint8, text string) {
-		got, err := Read(strings.NewReader(text), Options{Format: ofLines[int(format)%len(ofLines)], Most: 100, Speedup: 2, Chat: true, Spread: 1})
+		got, err := Read(strings.NewReader(text),
+			Options{Format: ofLines[int(format)%len(ofLines)], Most: 100, Speedup: 2, Chat: true, Spread: 1})
 		if err != nil {
 			return
 		}
@@ -123,8 +157,10 @@ func FuzzLine(f *testing.F) {
 	for _, text := range []string{
 		`{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}`,
 		` { "timestamp" : 27.50 , "hash_ids" : [ 18446744073709551615 , 3 ], "hash_ids" : [7] } `,
-		`{"timestamp":01,"input_length":1}`, `{"timestamp":0.}`, `{"timestamp":.5}`, `{"timestamp":0.0.1}`, `{"timestamp":}`, `{"input_length":1.5}`, `{"hash_ids":[]}`, `{"hash_ids":[1,]}`, `{"hash_ids":[1]`,
-		`{"hash_ids":null}`, `{}`, `{"timestamp":1,}`, `{"timestamp":1}x`, `{"timest\u0061mp":1}`, `{"Timestamp":1}`, `{"hash_ids":[18446744073709551616]}`, "{\"timestamp\":\u00a01}",
+		`{"timestamp":01,"input_length":1}`, `{"timestamp":0.}`, `{"timestamp":.5}`, `{"timestamp":0.0.1}`,
+		`{"timestamp":}`, `{"input_length":1.5}`, `{"hash_ids":[]}`, `{"hash_ids":[1,]}`, `{"hash_ids":[1]`,
+		`{"hash_ids":null}`, `{}`, `{"timestamp":1,}`, `{"timestamp":1}x`, `{"timest\u0061mp":1}`, `{"Timestamp":1}`,
+		`{"hash_ids":[18446744073709551616]}`, "{\"timestamp\":\u00a01}",
 	} {
 		f.Add(text)
 	}
@@ -174,25 +210,31 @@ func TestConversations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Untimed || len(got.Requests) != 2 || len(got.Requests[0].Prompt) != 2 || got.Requests[0].Output != 3 || len(got.Requests[1].Prompt) != 5 || got.Requests[1].Output != 2 {
+	if !got.Untimed || len(got.Requests) != 2 || len(got.Requests[0].Prompt) != 2 || got.Requests[0].Output != 3 ||
+		len(got.Requests[1].Prompt) != 5 || got.Requests[1].Output != 2 {
 		t.Fatalf("%+v", got)
 	}
-	if p := got.Requests[1].Prompt; !reflect.DeepEqual(p[1], p[4]) || reflect.DeepEqual(p[1], p[0]) || p[0].Bytes != len("Be brief.") {
+	if p := got.Requests[1].Prompt; !reflect.DeepEqual(p[1], p[4]) || reflect.DeepEqual(p[1], p[0]) ||
+		p[0].Bytes != len("Be brief.") {
 		t.Errorf("%+v", p)
 	}
-	for text, want := range map[string]string{"{}": "expected a JSON array", `[{"conversations":[]}]`: "no answer in it", `[1]`: "conversation 0"} {
-		if _, err := Read(strings.NewReader(text), Options{Format: ShareGPT, Most: 1, Chat: true}); err == nil || !strings.Contains(err.Error(), want) {
+	for text, want := range map[string]string{"{}": "expected a JSON array",
+		`[{"conversations":[]}]`: "no answer in it", `[1]`: "conversation 0"} {
+		if _, err := Read(strings.NewReader(text), Options{Format: ShareGPT, Most: 1, Chat: true}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := Read(strings.NewReader("[]"), Options{Format: ShareGPT, Most: 1}); err == nil || !strings.Contains(err.Error(), "api: chat") {
+	if _, err := Read(strings.NewReader("[]"), Options{Format: ShareGPT, Most: 1}); err == nil ||
+		!strings.Contains(err.Error(), "api: chat") {
 		t.Error(err)
 	}
 }
 
 // Spread times stay within their steps and in order.
 func TestSpread(t *testing.T) {
-	text := strings.Repeat(`{"timestamp":3000,"input_length":3,"output_length":5,"hash_ids":[4]}`+"\n", 5) + strings.Repeat(`{"timestamp":6000,"input_length":3,"output_length":5,"hash_ids":[4]}`+"\n", 5)
+	text := strings.Repeat(`{"timestamp":3000,"input_length":3,"output_length":5,"hash_ids":[4]}`+"\n", 5) +
+		strings.Repeat(`{"timestamp":6000,"input_length":3,"output_length":5,"hash_ids":[4]}`+"\n", 5)
 	got, err := Read(strings.NewReader(text), Options{Format: Mooncake, Most: 10, Speedup: 1, Spread: 3, Seed: 7})
 	if err != nil {
 		t.Fatal(err)
@@ -211,9 +253,11 @@ func TestSpread(t *testing.T) {
 
 // What is written is read again: times, lengths, and what prompts have in common.
 func TestWritten(t *testing.T) {
-	c := &workload.Config{Seed: 3, Model: "m", Requests: 40, Rate: 2, Burstiness: 1, Characters: true, API: workload.Completions,
+	c := &workload.Config{Seed: 3, Model: "m", Requests: 40, Rate: 2, Burstiness: 1, Characters: true,
+		API:      workload.Completions,
 		Prefixes: []string{strings.Repeat("a", 4*512), strings.Repeat("b", 4*512)},
-		Length:   func(d *machine.Draw) int { return int(d.Between(1, 9000)) }, Output: func(*machine.Draw) int { return 7 }}
+		Length:   func(d *machine.Draw) int { return int(d.Between(1, 9000)) },
+		Output:   func(*machine.Draw) int { return 7 }}
 	for _, format := range []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT} {
 		var b bytes.Buffer
 		lost, err := Write(&b, c, WriteOptions{Format: format, Block: 512})
@@ -239,24 +283,29 @@ func TestWritten(t *testing.T) {
 			if format == ShareGPT { // has the text, and no times
 				size, first = len(text), at
 			}
-			if d := r.At - (at - first); d > machine.Millisecond || d < -machine.Millisecond || r.Prompt[0].Bytes != size || r.Output != 7 {
+			if d := r.At - (at - first); d > machine.Millisecond || d < -machine.Millisecond ||
+				r.Prompt[0].Bytes != size || r.Output != 7 {
 				t.Fatalf("%s: request %d: %+v, made at %v with %d bytes", format, i, r, at-first, len(text))
 			}
 			beginnings[r.Prompt[0].Heads[0]] = true
 		}
-		if want := map[string]int{Azure: 40, BurstGPT: 40, Mooncake: 2, Bailian: 2, ShareGPT: 40}[format]; len(beginnings) != want {
+		if want := map[string]int{Azure: 40, BurstGPT: 40, Mooncake: 2, Bailian: 2,
+			ShareGPT: 40}[format]; len(beginnings) != want {
 			t.Errorf("%s: %d beginnings, want %d", format, len(beginnings), want)
 		}
 	}
-	if _, err := Write(io.Discard, &workload.Config{Requests: 1}, WriteOptions{Format: Azure}); err == nil || !strings.Contains(err.Error(), "expected a rate") {
+	if _, err := Write(io.Discard, &workload.Config{Requests: 1}, WriteOptions{Format: Azure}); err == nil ||
+		!strings.Contains(err.Error(), "expected a rate") {
 		t.Error(err)
 	}
 }
 
 // Whatever API requests are asked by, their lengths are written; what has no place in a trace is told.
 func TestWrittenOfEveryAPI(t *testing.T) {
-	for _, api := range []workload.API{workload.Chat, workload.Completions, workload.Messages, workload.Responses, workload.Generate} {
-		c := &workload.Config{Seed: 3, Model: "m", Requests: 2, Rate: 2, Characters: true, API: api, MaxTokens: 7, Length: func(*machine.Draw) int { return 120 }}
+	for _, api := range []workload.API{workload.Chat, workload.Completions, workload.Messages, workload.Responses,
+		workload.Generate} {
+		c := &workload.Config{Seed: 3, Model: "m", Requests: 2, Rate: 2, Characters: true, API: api, MaxTokens: 7,
+			Length: func(*machine.Draw) int { return 120 }}
 		var b bytes.Buffer
 		lost, err := Write(&b, c, WriteOptions{Format: Azure})
 		if err != nil || lost != nil {
@@ -264,18 +313,27 @@ func TestWrittenOfEveryAPI(t *testing.T) {
 			continue
 		}
 		got, err := Read(&b, Options{Format: Azure, Most: 10, Speedup: 1})
-		if err != nil || len(got.Requests) != 2 || got.Requests[0].Prompt[0].Bytes != 120 || got.Requests[1].Output != 7 {
+		if err != nil || len(got.Requests) != 2 || got.Requests[0].Prompt[0].Bytes != 120 ||
+			got.Requests[1].Output != 7 {
 			t.Errorf("%v: %v %+v", api, err, got)
 		}
 	}
-	if _, err := Write(io.Discard, &workload.Config{Requests: 1, Rate: 1, API: workload.Embed, Text: "x", Tokenizer: tokens.Packed{}}, WriteOptions{Format: Azure}); err == nil || !strings.Contains(err.Error(), "embeddings") {
+	if _, err := Write(io.Discard,
+		&workload.Config{Requests: 1, Rate: 1, API: workload.Embed, Text: "x", Tokenizer: tokens.Packed{}},
+		WriteOptions{Format: Azure}); err == nil || !strings.Contains(err.Error(), "embeddings") {
 		t.Error(err)
 	}
 	class := func(name, model string) workload.Class {
-		return workload.Class{Share: 0.5, Config: &workload.Config{Seed: 3, Model: model, Class: name, Text: "x", MaxTokens: 5, Headers: []workload.Header{{Header: header.Header{Name: "x-tenant", Value: name}, Share: 1}}}}
+		return workload.Class{Share: 0.5,
+			Config: &workload.Config{Seed: 3, Model: model, Class: name, Text: "x", MaxTokens: 5,
+				Headers: []workload.Header{{Header: header.Header{Name: "x-tenant", Value: name}, Share: 1}}}}
 	}
-	lost, err := Write(io.Discard, &workload.Config{Seed: 3, Requests: 20, Rate: 1, Classes: []workload.Class{class("a", "m"), class("b", "n")}}, WriteOptions{Format: BurstGPT})
-	if d := cmp.Diff([]string{"requests ask for 2 models or adapters, which are not told apart", "classes of traffic and what a good request keeps to are left out", "the headers of 20 requests are left out"}, lost); err != nil || d != "" {
+	lost, err := Write(io.Discard,
+		&workload.Config{Seed: 3, Requests: 20, Rate: 1, Classes: []workload.Class{class("a", "m"), class("b", "n")}},
+		WriteOptions{Format: BurstGPT})
+	if d := cmp.Diff([]string{"requests ask for 2 models or adapters, which are not told apart",
+		"classes of traffic and what a good request keeps to are left out", "the headers of 20 requests are left out"},
+		lost); err != nil || d != "" {
 		t.Errorf("%v %s", err, d)
 	}
 }

@@ -26,7 +26,8 @@ type WriteOptions struct {
 // Write writes the requests that a workload makes, and says what of them is lost.
 func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err error) {
 	if c.Rate <= 0 && c.Phases == nil && c.Recorded == nil {
-		return nil, errors.New("requests are sent when others have ended (concurrency), so their times are known after a run only; expected a rate")
+		return nil, errors.New("requests are sent when others have ended (concurrency), so their times are known " +
+			"after a run only; expected a rate")
 	}
 	w := writer{to: to, options: o, ids: map[uint64]int{}}
 	w.head()
@@ -59,10 +60,13 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 		lost = append(lost, "ShareGPT's format has no times: whoever reads it says when requests come")
 	}
 	if turns > 0 {
-		lost = append(lost, fmt.Sprintf("%d later turns of conversations are left out: their prompts have the answers in them, and their times depend on them", turns))
+		lost = append(lost, fmt.Sprintf(
+			"%d later turns of conversations are left out: their prompts have the answers in them, and their times "+
+				"depend on them", turns))
 	}
 	if len(models) > 1 {
-		lost = append(lost, fmt.Sprintf("requests ask for %d models or adapters, which are not told apart", len(models)))
+		lost = append(lost, fmt.Sprintf("requests ask for %d models or adapters, which are not told apart",
+			len(models)))
 	}
 	if len(classes) > 1 || !classes[""] {
 		lost = append(lost, "classes of traffic and what a good request keeps to are left out")
@@ -71,7 +75,8 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 		lost = append(lost, fmt.Sprintf("the headers of %d requests are left out", headers))
 	}
 	if unlimited > 0 {
-		lost = append(lost, fmt.Sprintf("%d requests leave the length of the answer to the model server: they are written as 1 token", unlimited))
+		lost = append(lost, fmt.Sprintf(
+			"%d requests leave the length of the answer to the model server: they are written as 1 token", unlimited))
 	}
 	return lost, w.err
 }
@@ -106,7 +111,8 @@ func lengths(r *workload.Request) (prompt string, output int, err error) {
 // ofCall are lengths of a gRPC call.
 func ofCall(r *workload.Request) (prompt string, output int, err error) {
 	if r.Path == vllmgrpc.EmbedPath {
-		return "", 0, errors.New("requests ask for embeddings, which have no answer of tokens; expected api: grpc-generate, or one by HTTP")
+		return "", 0, errors.New(
+			"requests ask for embeddings, which have no answer of tokens; expected api: grpc-generate, or one by HTTP")
 	}
 	var x vllmgrpc.GenerateRequest
 	if err := vllmgrpc.ReadMessage(r.Bytes(), &x); err != nil {
@@ -167,10 +173,12 @@ func (w *writer) request(at machine.Time, prompt string, output int) {
 	case BurstGPT:
 		w.print("%.3f,windtunnel,%d,%d,%d,API log\n", at.Seconds(), input, output, input+output)
 	case Mooncake:
-		w.json(map[string]any{"timestamp": int64(at.Seconds()*1e3 + 0.5), "input_length": input, "output_length": output, "hash_ids": w.hashes(prompt, w.options.Block)})
+		w.json(map[string]any{"timestamp": int64(at.Seconds()*1e3 + 0.5), "input_length": input,
+			"output_length": output, "hash_ids": w.hashes(prompt, w.options.Block)})
 		w.print("\n")
 	case Bailian:
-		w.json(map[string]any{"chat_id": w.lines, "parent_chat_id": -1, "timestamp": math.Round(at.Seconds()*1e3) / 1e3, "input_length": input, "output_length": output,
+		w.json(map[string]any{"chat_id": w.lines, "parent_chat_id": -1, "timestamp": math.Round(at.Seconds()*1e3) / 1e3,
+			"input_length": input, "output_length": output,
 			"type": "text", "turn": 1, "hash_ids": w.hashes(prompt, BailianBlock)})
 		w.print("\n")
 	case ShareGPT:

@@ -91,9 +91,11 @@ func Start() (*Server, error) {
 		return nil, fmt.Errorf("control plane: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{listener: l, grpc: grpc.NewServer(), stop: stop, done: make(chan struct{}), caches: map[string]*cache.LinearCache{}, changed: make(chan struct{})}
+	s := &Server{listener: l, grpc: grpc.NewServer(), stop: stop, done: make(chan struct{}),
+		caches: map[string]*cache.LinearCache{}, changed: make(chan struct{})}
 	s.forget()
-	byType := &cache.MuxCache{Caches: map[string]cache.Cache{}, ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() }}
+	byType := &cache.MuxCache{Caches: map[string]cache.Cache{},
+		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() }}
 	for _, kind := range kinds {
 		s.caches[kind] = cache.NewLinearCache(kind, cache.WithLogger(log.LoggerFuncs{}))
 		byType.Caches[kind] = s.caches[kind]
@@ -118,7 +120,8 @@ func (s *Server) Stop() {
 }
 
 // DeltaAggregatedResources serves Envoy's stream.
-func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+func (s *Server) DeltaAggregatedResources(
+	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	return s.delta.DeltaStreamHandler(stream, resource.AnyType)
 }
 
@@ -304,7 +307,8 @@ func (s *Server) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
 
 // OnStreamDeltaResponse keeps what was sent, until Envoy has said what it makes
 // of it.
-func (s *Server) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
+func (s *Server) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryRequest,
+	r *discoveryv3.DeltaDiscoveryResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := map[string]string{}

@@ -39,7 +39,8 @@ func connect(t *testing.T, s *Server) *fake {
 		t.Fatal(err)
 	}
 	f := &fake{has: map[string]string{}}
-	if f.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context()); err != nil {
+	if f.stream, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(
+		t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	f.send(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.ClusterType, ResourceNamesSubscribe: []string{"*"}})
@@ -114,7 +115,8 @@ func (f *fake) now() string {
 
 // state is a cluster and a route that are marked.
 func state(mark string, more ...string) State {
-	s := State{Clusters: Resources{}, Routes: Resources{"r": &routev3.RouteConfiguration{Name: "r", InternalOnlyHeaders: []string{mark}}}}
+	s := State{Clusters: Resources{},
+		Routes: Resources{"r": &routev3.RouteConfiguration{Name: "r", InternalOnlyHeaders: []string{mark}}}}
 	for _, name := range append(more, "c") {
 		s.Clusters[name] = &clusterv3.Cluster{Name: name, AltStatName: mark}
 	}

@@ -85,7 +85,8 @@ func parseDataset(raw []byte, table string) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, errors.New("no answers in it; expected ShareGPT's JSON, JSON lines with response or text, or plain lines")
+		return nil, errors.New("no answers in it; expected ShareGPT's JSON, JSON lines with response or text, or " +
+			"plain lines")
 	}
 	return out, nil
 }

@@ -45,7 +45,8 @@ func TestScripts(t *testing.T) {
 				}
 				return ""
 			case "run":
-				r, err := Parse(words(strings.ReplaceAll(d.Input, "DIR", dir)), func(k string) (string, bool) { v, ok := env[k]; return v, ok })
+				r, err := Parse(words(strings.ReplaceAll(d.Input, "DIR", dir)),
+					func(k string) (string, bool) { v, ok := env[k]; return v, ok })
 				if err != nil {
 					return "error: " + strings.ReplaceAll(err.Error(), dir, "DIR") + "\n"
 				}
@@ -119,8 +120,10 @@ func describe(t *testing.T, r *Result) string {
 	}
 	for _, s := range o.Servers {
 		e := s.Engine
-		lines = append(lines, fmt.Sprintf("server %s models=%v blocks=%d×%d context=%d seqs=%d tokens=%d side=%q connector=%s", s.Listen, s.Models,
-			e.NumGPUBlocks, e.BlockSize, e.MaxModelLen, e.MaxNumSeqs, e.MaxNumBatchedTokens, s.SideChannel, o.Transfer.Profile.Name))
+		lines = append(lines, fmt.Sprintf(
+			"server %s models=%v blocks=%d×%d context=%d seqs=%d tokens=%d side=%q connector=%s", s.Listen, s.Models,
+			e.NumGPUBlocks, e.BlockSize, e.MaxModelLen, e.MaxNumSeqs, e.MaxNumBatchedTokens, s.SideChannel,
+			o.Transfer.Profile.Name))
 		if timer, ok := e.Timer.(interface{ Source() string }); ok {
 			lines = append(lines, "times from "+timer.Source())
 		}
@@ -153,7 +156,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzConfigFile(f *testing.F) {
-	f.Add([]byte("model: m\nport: 8000\nlora-modules: [{name: a}, b=c]\nkv-transfer-config: {kv_role: both}\nmax-num-seqs: many"))
+	f.Add([]byte("model: m\nport: 8000\nlora-modules: [{name: a}, b=c]\nkv-transfer-config: {kv_role: " +
+		"both}\nmax-num-seqs: many"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if bytes.Contains(raw, []byte("config")) && !bytes.Contains(raw, []byte("-config")) {
 			return // would read files
@@ -169,8 +173,10 @@ func FuzzConfigFile(f *testing.F) {
 func TestDataset(t *testing.T) {
 	for raw, want := range map[string]string{
 		"one\n\ntwo\n": "one|two",
-		`{"response":"a"}` + "\n" + `"b"` + "\n" + `{"text":"c"}`:                                                                         "a|b|c",
-		`[{"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]},{"messages":[{"role":"assistant","content":"b"}]}]`: "a|b",
+		`{"response":"a"}` + "\n" + `"b"` + "\n" +
+			`{"text":"c"}`: "a|b|c",
+		`[{"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]},` +
+			`{"messages":[{"role":"assistant","content":"b"}]}]`: "a|b",
 	} {
 		got, err := parseDataset([]byte(raw), "")
 		if err != nil || strings.Join(got, "|") != want {

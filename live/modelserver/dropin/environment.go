@@ -60,7 +60,8 @@ func (r *Result) environment(env func(string) (string, bool)) error {
 		return err
 	}
 	for name, to := range map[string]*string{
-		"VLLM_NIXL_SIDE_CHANNEL_HOST": &r.SideChannelHost, "UCX_TLS": &r.UCXTLS, "POD_NAME": &r.PodName, "POD_NAMESPACE": &r.PodNamespace, "POD_IP": &r.PodIP,
+		"VLLM_NIXL_SIDE_CHANNEL_HOST": &r.SideChannelHost, "UCX_TLS": &r.UCXTLS, "POD_NAME": &r.PodName,
+		"POD_NAMESPACE": &r.PodNamespace, "POD_IP": &r.PodIP,
 	} {
 		if v, ok := env(name); ok {
 			*to = v

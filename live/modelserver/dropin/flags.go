@@ -141,15 +141,17 @@ const most = 1 << 30
 // flags are those that act, by their names without dashes.
 var flags = map[string]flag{
 	// vLLM.
-	"model":                        text(func(c *Config) *string { return &c.Model }),
-	"served-model-name":            {many: true, set: func(c *Config, v string) error { c.Served = append(c.Served, v); return nil }},
-	"host":                         text(func(c *Config) *string { return &c.Host }),
-	"port":                         number(func(c *Config) *int { return &c.Port }, 0, 65535),
-	"max-model-len":                {set: setMaxModelLen},
-	"override-generation-config":   {set: setGeneration},
-	"max-num-seqs":                 number(func(c *Config) *int { return &c.MaxNumSeqs }, 1, 1<<20),
-	"max-num-batched-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
-	"max-num-prefill-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24), // document 003
+	"model": text(func(c *Config) *string { return &c.Model }),
+	"served-model-name": {many: true,
+		set: func(c *Config, v string) error { c.Served = append(c.Served, v); return nil }},
+	"host":                       text(func(c *Config) *string { return &c.Host }),
+	"port":                       number(func(c *Config) *int { return &c.Port }, 0, 65535),
+	"max-model-len":              {set: setMaxModelLen},
+	"override-generation-config": {set: setGeneration},
+	"max-num-seqs":               number(func(c *Config) *int { return &c.MaxNumSeqs }, 1, 1<<20),
+	"max-num-batched-tokens":     number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
+	// document 003
+	"max-num-prefill-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
 	"block-size":                   number(func(c *Config) *int { return &c.BlockSize }, 1, 4096),
 	"num-gpu-blocks-override":      number(func(c *Config) *int { return &c.NumGPUBlocks }, 1, 1<<28),
 	"long-prefill-token-threshold": number(func(c *Config) *int { return &c.LongPrefillTokenThreshold }, 0, 1<<24),
@@ -184,8 +186,10 @@ var flags = map[string]flag{
 	"max-loras":                    number(func(c *Config) *int { return &c.MaxLoRAs }, 1, 1<<16),
 	"max-cpu-loras":                number(func(c *Config) *int { return &c.MaxCPULoRAs }, 1, 1<<16),
 	"lora-modules":                 {many: true, set: addAdapter},
-	"enable-lora":                  {boolean: true, set: func(*Config, string) error { return nil }}, // adapters are served always
-	"api-key":                      {many: true, set: func(c *Config, v string) error { c.APIKeys = append(c.APIKeys, v); return nil }},
+	// adapters are served always
+	"enable-lora": {boolean: true, set: func(*Config, string) error { return nil }},
+	"api-key": {many: true,
+		set: func(c *Config, v string) error { c.APIKeys = append(c.APIKeys, v); return nil }},
 	"enable-request-id-headers":    on(func(c *Config) *bool { return &c.RequestIDHeaders }),
 	"enable-prompt-tokens-details": on(func(c *Config) *bool { return &c.PromptTokensDetails }),
 	"ssl-certfile":                 text(func(c *Config) *string { return &c.CertFile }),
@@ -235,14 +239,22 @@ var flags = map[string]flag{
 	"time-to-generate-image":         sim(text(func(c *Config) *string { return &c.ImageTime.Mean })),
 	"time-to-generate-image-std-dev": sim(text(func(c *Config) *string { return &c.ImageTime.StdDev })),
 
-	"min-tool-call-integer-param":                     sim(number(func(c *Config) *int { return &c.Tools.MinInteger }, -most, most)),
-	"max-tool-call-integer-param":                     sim(number(func(c *Config) *int { return &c.Tools.MaxInteger }, -most, most)),
-	"min-tool-call-number-param":                      sim(real(func(c *Config) *float64 { return &c.Tools.MinNumber })),
-	"max-tool-call-number-param":                      sim(real(func(c *Config) *float64 { return &c.Tools.MaxNumber })),
-	"min-tool-call-array-param-length":                sim(number(func(c *Config) *int { return &c.Tools.MinItems }, 0, 1000)),
-	"max-tool-call-array-param-length":                sim(number(func(c *Config) *int { return &c.Tools.MaxItems }, 0, 1000)),
-	"tool-call-not-required-param-probability":        sim(omission(func(c *Config) **int { return &c.Tools.OmitOptional })),
-	"object-tool-call-not-required-field-probability": sim(omission(func(c *Config) **int { return &c.Tools.OmitField })),
+	"min-tool-call-integer-param": sim(
+		number(func(c *Config) *int { return &c.Tools.MinInteger }, -most, most)),
+	"max-tool-call-integer-param": sim(
+		number(func(c *Config) *int { return &c.Tools.MaxInteger }, -most, most)),
+	"min-tool-call-number-param": sim(
+		real(func(c *Config) *float64 { return &c.Tools.MinNumber })),
+	"max-tool-call-number-param": sim(
+		real(func(c *Config) *float64 { return &c.Tools.MaxNumber })),
+	"min-tool-call-array-param-length": sim(
+		number(func(c *Config) *int { return &c.Tools.MinItems }, 0, 1000)),
+	"max-tool-call-array-param-length": sim(
+		number(func(c *Config) *int { return &c.Tools.MaxItems }, 0, 1000)),
+	"tool-call-not-required-param-probability": sim(
+		omission(func(c *Config) **int { return &c.Tools.OmitOptional })),
+	"object-tool-call-not-required-field-probability": sim(
+		omission(func(c *Config) **int { return &c.Tools.OmitField })),
 
 	"dataset-path":             sim(text(func(c *Config) *string { return &c.Dataset })),
 	"dataset-table-name":       sim(text(func(c *Config) *string { return &c.DatasetTable })),
@@ -256,10 +268,12 @@ var flags = map[string]flag{
 		c.FakeMetrics, err = stats.ParseFakeMetrics([]byte(v))
 		return err
 	}}),
-	"enable-kvcache":              sim(flag{boolean: true, set: enableSimKVCache}),
-	"kv-cache-size":               sim(number(func(c *Config) *int { return &c.NumGPUBlocks }, 1, 1<<28)),
-	"zmq-endpoint":                sim(flag{set: func(c *Config, v string) error { c.events().Endpoint = v; return nil }}),
-	"kv-events-replay-endpoint":   sim(flag{set: func(c *Config, v string) error { c.events().Replay = v; return nil }}),
+	"enable-kvcache": sim(flag{boolean: true, set: enableSimKVCache}),
+	"kv-cache-size":  sim(number(func(c *Config) *int { return &c.NumGPUBlocks }, 1, 1<<28)),
+	"zmq-endpoint": sim(
+		flag{set: func(c *Config, v string) error { c.events().Endpoint = v; return nil }}),
+	"kv-events-replay-endpoint": sim(
+		flag{set: func(c *Config, v string) error { c.events().Replay = v; return nil }}),
 	"kv-events-replay-queue-size": sim(number(func(c *Config) *int { return &c.events().Buffer }, 1, 1<<20)),
 	"event-batch-size":            sim(number(func(c *Config) *int { return &c.events().BatchEvents }, 1, 1<<20)),
 	"use-vllm-map-event-format":   sim(on(func(c *Config) *bool { return &c.events().Map })),
@@ -277,7 +291,8 @@ func Flags() []string {
 }
 
 // short are vLLM's one-dash flags.
-var short = map[string]string{"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size", "q": "quantization", "n": "nnodes", "r": "node-rank"}
+var short = map[string]string{"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
+	"q": "quantization", "n": "nnodes", "r": "node-rank"}
 
 func real(to func(*Config) *float64) flag {
 	return flag{set: func(c *Config, v string) error {
@@ -436,7 +451,8 @@ func addAdapter(c *Config, v string) error {
 func setKVTransfer(c *Config, v string) error {
 	c.KVTransfer = &KVTransfer{}
 	if err := json.Unmarshal([]byte(v), c.KVTransfer); err != nil {
-		return fmt.Errorf("expected a JSON object such as {\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_both\"}: %w", err)
+		return fmt.Errorf("expected a JSON object such as "+
+			"{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_both\"}: %w", err)
 	}
 	return nil
 }
@@ -451,7 +467,8 @@ func (c *Config) events() *KVEvents {
 func setKVEvents(c *Config, v string) error {
 	e := c.events()
 	if err := json.Unmarshal([]byte(v), e); err != nil {
-		return fmt.Errorf("expected a JSON object such as {\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\"}: %w", err)
+		return fmt.Errorf("expected a JSON object such as "+
+			"{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\"}: %w", err)
 	}
 	if e.Publisher != "" && e.Publisher != "zmq" && e.Publisher != "null" {
 		return fmt.Errorf("publisher: expected zmq or null, got %q", e.Publisher)

@@ -71,7 +71,8 @@ func (r *Result) fill(simFlags bool) error {
 		r.DataParallel = min(r.DataParallel, n)
 	}
 	if r.DataParallel > maxRanks {
-		return fmt.Errorf("--data-parallel-size: expected at most %d ranks in one process, got %d; say how many are here with --data-parallel-size-local", maxRanks, r.DataParallel)
+		return fmt.Errorf("--data-parallel-size: expected at most %d ranks in one process, got %d; say how many are "+
+			"here with --data-parallel-size-local", maxRanks, r.DataParallel)
 	}
 	if r.GPUMemoryUtilization == 0 {
 		r.GPUMemoryUtilization = 0.9
@@ -83,20 +84,25 @@ func (r *Result) fill(simFlags bool) error {
 		r.Model = core.DefaultModel
 	}
 	if r.MaxCPULoRAs > 0 && r.MaxCPULoRAs < max(r.MaxLoRAs, 1) {
-		return fmt.Errorf("--max-cpu-loras: expected at least --max-loras, %d, got %d", max(r.MaxLoRAs, 1), r.MaxCPULoRAs)
+		return fmt.Errorf("--max-cpu-loras: expected at least --max-loras, %d, got %d", max(r.MaxLoRAs, 1),
+			r.MaxCPULoRAs)
 	}
 	for _, t := range []struct {
 		what     string
 		min, max float64
-	}{{"integer-param", float64(r.Tools.MinInteger), float64(r.Tools.MaxInteger)}, {"number-param", r.Tools.MinNumber, r.Tools.MaxNumber},
+	}{{"integer-param", float64(r.Tools.MinInteger), float64(r.Tools.MaxInteger)},
+		{"number-param", r.Tools.MinNumber, r.Tools.MaxNumber},
 		{"array-param-length", float64(r.Tools.MinItems), float64(r.Tools.MaxItems)}} {
 		if t.max != 0 && t.min > t.max {
-			return fmt.Errorf("--min-tool-call-%s: expected at most --max-tool-call-%s, %v, got %v", t.what, t.what, t.max, t.min)
+			return fmt.Errorf("--min-tool-call-%s: expected at most --max-tool-call-%s, %v, got %v", t.what, t.what,
+				t.max, t.min)
 		}
 	}
 	if r.ChatTemplate != "" {
 		if _, err := os.Stat(r.ChatTemplate); errors.Is(err, fs.ErrNotExist) {
-			r.Notes = append(r.Notes, "--chat-template: "+r.ChatTemplate+" is not on this machine; chats are written with the model's own template, or as its name has it")
+			r.Notes = append(r.Notes,
+				"--chat-template: "+r.ChatTemplate+
+					" is not on this machine; chats are written with the model's own template, or as its name has it")
 			r.ChatTemplate = ""
 		}
 	}
@@ -180,11 +186,14 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 	so := modelserver.ServerOptions{
 		Advertise: advertised, PeerTimeout: r.PeerTimeout, Body: serve.BodyLimits{Idle: r.BodyIdle, Total: r.BodyTotal},
 		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
-		RequestIDHeaders: r.RequestIDHeaders, TimingHeaders: r.TimingHeaders || r.Profile == ProfileDocument, PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
-		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys, Inject: r.Inject, FakeMetrics: r.FakeMetrics,
-		PodName: r.PodName, PodNamespace: r.PodNamespace,
-		Dimensions: r.Dimensions, CacheHitThreshold: r.CacheHitThreshold, EncoderOnly: r.EncoderOnly, Omni: r.Omni, ImagePercent: r.ImagePercent,
-		Tools: r.Tools, FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
+		RequestIDHeaders: r.RequestIDHeaders, TimingHeaders: r.TimingHeaders || r.Profile == ProfileDocument,
+		PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
+		MaxBodyBytes:        int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys, Inject: r.Inject,
+		FakeMetrics: r.FakeMetrics,
+		PodName:     r.PodName, PodNamespace: r.PodNamespace,
+		Dimensions: r.Dimensions, CacheHitThreshold: r.CacheHitThreshold, EncoderOnly: r.EncoderOnly, Omni: r.Omni,
+		ImagePercent: r.ImagePercent,
+		Tools:        r.Tools, FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
 	}
 	if r.KVCacheMetrics {
 		so.KVCacheMetricsSample = cmp.Or(r.KVCacheMetricsSample, 0.01)
@@ -237,10 +246,13 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 func (r *Result) engine(so *modelserver.ServerOptions) error {
 	c := &so.Engine
 	*c = engine.Config{
-		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen, MaxNewTokens: r.MaxNewTokens,
-		BlockSize: r.BlockSize, NumGPUBlocks: r.NumGPUBlocks, DisablePrefixCaching: r.NoPrefixCaching, DisableChunkedPrefill: r.NoChunkedPrefill,
+		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen,
+		MaxNewTokens: r.MaxNewTokens,
+		BlockSize:    r.BlockSize, NumGPUBlocks: r.NumGPUBlocks, DisablePrefixCaching: r.NoPrefixCaching,
+		DisableChunkedPrefill:     r.NoChunkedPrefill,
 		LongPrefillTokenThreshold: r.LongPrefillTokenThreshold, MaxNumPartialPrefills: r.MaxNumPartialPrefills,
-		MaxLongPartialPrefills: r.MaxLongPartialPrefills, MaxLoRAs: max(r.MaxLoRAs, 1), MaxCPULoRAs: r.MaxCPULoRAs, ReportSteps: true,
+		MaxLongPartialPrefills: r.MaxLongPartialPrefills, MaxLoRAs: max(r.MaxLoRAs, 1), MaxCPULoRAs: r.MaxCPULoRAs,
+		ReportSteps: true,
 	}
 	if r.Profile != ProfileSim {
 		c.LoRALoadTime, c.LoRAActivateTime = engine.DefaultLoRALoadTime, engine.DefaultLoRAActivateTime
@@ -249,7 +261,8 @@ func (r *Result) engine(so *modelserver.ServerOptions) error {
 		flag   string
 		timing Timing
 		to     *machine.Time
-	}{{"lora-load-time", r.LoRALoadTime, &c.LoRALoadTime}, {"lora-activate-time", r.LoRAActivateTime, &c.LoRAActivateTime}} {
+	}{{"lora-load-time", r.LoRALoadTime, &c.LoRALoadTime},
+		{"lora-activate-time", r.LoRAActivateTime, &c.LoRAActivateTime}} {
 		if t.timing.Set() {
 			d, err := parseSpan(t.timing.Mean)
 			if err != nil {

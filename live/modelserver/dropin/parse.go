@@ -157,7 +157,8 @@ func (p *parser) long(arg string) error {
 		}
 		return p.file(value)
 	}
-	if object, key, dotted := strings.Cut(name, "."); dotted && (object == "kv-transfer-config" || object == "kv-events-config") {
+	if object, key, dotted := strings.Cut(name, "."); dotted &&
+		(object == "kv-transfer-config" || object == "kv-events-config") {
 		if !has {
 			value, _ = p.value()
 		}
@@ -175,7 +176,8 @@ func (p *parser) long(arg string) error {
 			}
 		}
 		ignored := "--" + name
-		if meant := strictyaml.Slip(name, slices.Sorted(maps.Keys(flags))); meant != "" && !slices.Contains(booleans, name) {
+		if meant := strictyaml.Slip(name, slices.Sorted(maps.Keys(flags))); meant != "" &&
+			!slices.Contains(booleans, name) {
 			ignored += " (did you mean --" + meant + "?)"
 		}
 		p.r.Ignored = append(p.r.Ignored, ignored)

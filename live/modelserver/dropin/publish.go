@@ -37,11 +37,14 @@ const documentHeartbeat = 30 * time.Second
 // publisher sends the KV events of a server that listens on a host, as its flags
 // say. Of several servers on one address, such as the ranks of data
 // parallelism, each has ports that are its rank higher, as in vLLM.
-func publisher(e *KVEvents, host, pod string, eng *engine.Config, rank int, log *slog.Logger) func(model, endpoint string) (modelserver.KVPublisher, error) {
+func publisher(e *KVEvents, host, pod string, eng *engine.Config, rank int, log *slog.Logger) func(model,
+	endpoint string) (modelserver.KVPublisher, error) {
 	return func(model, endpoint string) (modelserver.KVPublisher, error) {
 		o := kvevents.PublisherOptions{
-			Topic: kv.Topic{Pod: cmp.Or(pod, endpoint), Model: model}, TopicText: e.Topic, Replay: higher(own(e.Replay, host), rank), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
-			BatchEvents: e.BatchEvents, ReplayMessages: e.Buffer, QueueMessages: e.Queue, DataParallelRank: rank, Log: log,
+			Topic: kv.Topic{Pod: cmp.Or(pod, endpoint), Model: model}, TopicText: e.Topic,
+			Replay: higher(own(e.Replay, host), rank), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
+			BatchEvents: e.BatchEvents, ReplayMessages: e.Buffer, QueueMessages: e.Queue, DataParallelRank: rank,
+			Log: log,
 		}
 		if t, err := kv.ParseTopic(e.Topic); err == nil && t.Pod != "" {
 			o.Topic = t
@@ -49,7 +52,8 @@ func publisher(e *KVEvents, host, pod string, eng *engine.Config, rank int, log 
 		switch {
 		case e.Document:
 			o.Format, o.Heartbeat = kvevents.JSON, documentHeartbeat
-			o.BlockBytes, o.CapacityBlocks = eng.KVBytesPerToken*int64(cmp.Or(eng.BlockSize, kv.DefaultBlockTokens)), eng.NumGPUBlocks
+			o.BlockBytes, o.CapacityBlocks = eng.KVBytesPerToken*int64(cmp.Or(eng.BlockSize, kv.DefaultBlockTokens)),
+				eng.NumGPUBlocks
 		case e.Map:
 			o.Format = kvevents.MsgpackMap
 		}

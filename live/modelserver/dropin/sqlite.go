@@ -42,7 +42,8 @@ func openSQLite(raw []byte) (*sqliteFile, error) {
 	case size < 512 || size&(size-1) != 0 || usable < 480 || len(raw) < size:
 		return nil, errSQLite
 	case binary.BigEndian.Uint32(raw[56:]) > 1:
-		return nil, errors.New("the database's texts are not UTF-8: convert it with sqlite3 old.db .dump | sqlite3 new.db")
+		return nil, errors.New("the database's texts are not UTF-8: convert it with sqlite3 old.db .dump | sqlite3 " +
+			"new.db")
 	}
 	return &sqliteFile{raw: raw, page: size, usable: usable, budget: 2*(len(raw)/size) + 16}, nil
 }
@@ -237,11 +238,13 @@ func sqliteAnswers(raw []byte, table string, add func(string) error) error {
 		return err
 	}
 	if root == 0 {
-		return fmt.Errorf("no table %q in the database, there are %q; name one with --dataset-table-name", table, tables)
+		return fmt.Errorf("no table %q in the database, there are %q; name one with --dataset-table-name", table,
+			tables)
 	}
 	n := columnNumber(definition, "gen_tokens")
 	if n < 0 {
-		return fmt.Errorf("table %q has no column gen_tokens, expected %s", table, "id, prompt_hash, gen_tokens, n_gen_tokens")
+		return fmt.Errorf("table %q has no column gen_tokens, expected %s", table,
+			"id, prompt_hash, gen_tokens, n_gen_tokens")
 	}
 	return f.rows(root, 0, func(record []byte) error {
 		tokens, err := textOf(record, n)

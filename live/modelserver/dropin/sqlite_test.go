@@ -26,8 +26,10 @@ func TestSQLite(t *testing.T) {
 			t.Errorf("row %d: got %q, want %q", i, got, want)
 		}
 	}
-	for table, want := range map[string]string{"none": `no table "none" in the database, there are ["other" "llmd"]`, "other": "has no column gen_tokens"} {
-		if _, err := ReadDataset("testdata/answers.sqlite3", table); err == nil || !strings.Contains(err.Error(), want) {
+	for table, want := range map[string]string{"none": `no table "none" in the database, there are ["other" "llmd"]`,
+		"other": "has no column gen_tokens"} {
+		if _, err := ReadDataset("testdata/answers.sqlite3", table); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", table, err)
 		}
 	}

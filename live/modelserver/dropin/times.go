@@ -23,7 +23,8 @@ func (r *Result) independent(so *modelserver.ServerOptions) error {
 		flag   string
 		timing Timing
 		to     **dist.Dist
-	}{{"time-to-first-token", r.TimeToFirstToken, &so.Prefill}, {"inter-token-latency", r.InterTokenLatency, &so.TokenTime}} {
+	}{{"time-to-first-token", r.TimeToFirstToken, &so.Prefill},
+		{"inter-token-latency", r.InterTokenLatency, &so.TokenTime}} {
 		if !t.timing.Set() {
 			continue
 		}
@@ -54,14 +55,16 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 		return err
 	}
 	switch {
-	case r.TimeToFirstToken.Set() || r.InterTokenLatency.Set() || r.PrefillTimePerToken.Set() || r.PrefillOverhead.Set():
+	case r.TimeToFirstToken.Set() || r.InterTokenLatency.Set() || r.PrefillTimePerToken.Set() ||
+		r.PrefillOverhead.Set():
 		if err := r.given(&config); err != nil {
 			return err
 		}
 	case hw != nil:
 		config.Hardware = hw
 	default:
-		config.Kind, config.Constant = latency.KindConstant, latency.Constant{TimeToFirstToken: defaultTTFT, InterTokenLatency: defaultITL}
+		config.Kind, config.Constant = latency.KindConstant,
+			latency.Constant{TimeToFirstToken: defaultTTFT, InterTokenLatency: defaultITL}
 	}
 	timer, err := latency.New(config)
 	if err != nil {
@@ -76,9 +79,11 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	if hw == nil {
 		return nil
 	}
-	plan, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: hw, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
-		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: max(r.MaxModelLen, 1), EnforceEager: r.EnforceEager,
-		SwapSpaceBytes: int64((r.SwapSpaceGiB + r.KVOffloadingGiB/float64(max(1, r.TensorParallel))) * (1 << 30))})
+	plan, err := hardware.PlanMemory(
+		hardware.MemoryConfig{Hardware: hw, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
+			MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: max(r.MaxModelLen, 1),
+			EnforceEager:   r.EnforceEager,
+			SwapSpaceBytes: int64((r.SwapSpaceGiB + r.KVOffloadingGiB/float64(max(1, r.TensorParallel))) * (1 << 30))})
 	var oom *hardware.OutOfMemoryError
 	if errors.As(err, &oom) && r.RestartOOM {
 		so.OutOfMemory = err
@@ -115,8 +120,10 @@ func (r *Result) context(so *modelserver.ServerOptions, h *hardware.Hardware, pl
 	if own > fits && r.MaxModelLen == 0 && r.Profile == ProfileVLLM {
 		const gib = 1 << 30
 		need := plan.BlockBytes * int64((own+r.BlockSize-1)/r.BlockSize)
-		return fmt.Errorf("--max-model-len: to serve at least one request with the model's max seq len (%d), %.2f GiB KV cache is needed, which is larger than the available KV cache memory (%.2f GiB); "+
-			"based on the available memory, the estimated maximum model length is %d; increase --gpu-memory-utilization, decrease --max-model-len, or set it to auto",
+		return fmt.Errorf("--max-model-len: to serve at least one request with the model's max seq len (%d), %.2f "+
+			"GiB KV cache is needed, which is larger than the available KV cache memory (%.2f GiB); "+
+			"based on the available memory, the estimated maximum model length is %d; increase "+
+			"--gpu-memory-utilization, decrease --max-model-len, or set it to auto",
 			own, float64(need)/gib, float64(int64(so.Engine.NumGPUBlocks)*plan.BlockBytes)/gib, fits)
 	}
 	so.Engine.MaxModelLen = min(own, fits)
@@ -126,7 +133,8 @@ func (r *Result) context(so *modelserver.ServerOptions, h *hardware.Hardware, pl
 // hardware is the model on its accelerator; nil where none was named and the
 // model is not in the catalogue.
 func (r *Result) hardware() (*hardware.Hardware, error) {
-	n := hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, Nodes: r.Nodes, Quantization: r.Quantization,
+	n := hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, Nodes: r.Nodes,
+		Quantization: r.Quantization,
 		KVCacheDType: strings.TrimPrefix(r.KVCacheDType, "auto"), NCCLIBDisable: r.NCCLIBDisable}
 	if r.Accelerator == "" {
 		if _, err := modelshape.Named(r.Model); err != nil || r.Profile == ProfileSim {
@@ -169,7 +177,8 @@ func (r *Result) given(c *latency.Config) error {
 	}
 	if perTokens {
 		c.Kind = latency.KindPerToken
-		c.PerToken = latency.PerToken{Step: engine.ToFixed(max(itl, 1)), PrefillOverhead: engine.ToFixed(overhead), PrefillToken: engine.ToFixed(perToken)}
+		c.PerToken = latency.PerToken{Step: engine.ToFixed(max(itl, 1)), PrefillOverhead: engine.ToFixed(overhead),
+			PrefillToken: engine.ToFixed(perToken)}
 	} else {
 		c.Kind, c.Constant = latency.KindConstant, latency.Constant{TimeToFirstToken: ttft, InterTokenLatency: itl}
 	}
@@ -185,7 +194,8 @@ func (r *Result) given(c *latency.Config) error {
 			return fmt.Errorf("standard deviation: %w", err)
 		}
 		if dev > 0 {
-			c.Jitter.Factor, err = dist.ParseUnit(dist.Millionths, fmt.Sprintf("normal(1, %.6f, min=0.3, max=1.7)", dev.Seconds()/t.mean.Seconds()))
+			c.Jitter.Factor, err = dist.ParseUnit(dist.Millionths,
+				fmt.Sprintf("normal(1, %.6f, min=0.3, max=1.7)", dev.Seconds()/t.mean.Seconds()))
 			return err
 		}
 	}

@@ -44,7 +44,8 @@ func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
 		flag   string
 		timing Timing
 		to     *machine.Time
-	}{{"kv-cache-transfer-latency", r.KVTransferLatency, &whole}, {"kv-cache-transfer-time-per-token", r.KVTransferTimePerToken, &each}} {
+	}{{"kv-cache-transfer-latency", r.KVTransferLatency, &whole},
+		{"kv-cache-transfer-time-per-token", r.KVTransferTimePerToken, &each}} {
 		if x.timing.Set() {
 			d, err := parseSpan(x.timing.Mean)
 			if err != nil {
@@ -61,9 +62,11 @@ func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
 		speed = min(fastest, engineKVBytes*int64(machine.Second)/int64(each))
 	}
 	if speed < slowest {
-		return t, fmt.Errorf("--kv-cache-transfer-time-per-token: expected at most 16ms, got %q", r.KVTransferTimePerToken.Mean)
+		return t, fmt.Errorf("--kv-cache-transfer-time-per-token: expected at most 16ms, got %q",
+			r.KVTransferTimePerToken.Mean)
 	}
-	t.Profile = link.Profile{Name: "given", Handshake: whole, RDMAPermille: 1000, Streams: 1, StreamBytesPerSecond: speed}
+	t.Profile = link.Profile{Name: "given", Handshake: whole, RDMAPermille: 1000, Streams: 1,
+		StreamBytesPerSecond: speed}
 	t.NIC = link.Wire{BytesPerSecond: speed, RDMA: true}
 	return t, nil
 }

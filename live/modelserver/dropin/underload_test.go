@@ -9,7 +9,9 @@ import (
 )
 
 func TestUnderLoad(t *testing.T) {
-	timer, err := latency.New(latency.Config{Kind: latency.KindConstant, Constant: latency.Constant{InterTokenLatency: 10 * machine.Millisecond}})
+	timer, err := latency.New(
+		latency.Config{Kind: latency.KindConstant,
+			Constant: latency.Constant{InterTokenLatency: 10 * machine.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}

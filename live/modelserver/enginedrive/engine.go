@@ -52,7 +52,8 @@ type Seq struct {
 func New(core *enginecore.Core, clock func() machine.Time, act func(*enginecore.Effect)) *Engine {
 	e := &Engine{Core: core, act: act, waiting: map[*enginecore.Control]chan<- bool{}, done: make(chan struct{})}
 	e.dead.Store(core.Dead())
-	e.drive = drive.New(drive.Options[enginecore.Message, *enginecore.Effects]{Machine: core, Effects: &e.fx, Now: clock,
+	e.drive = drive.New(drive.Options[enginecore.Message, *enginecore.Effects]{Machine: core, Effects: &e.fx,
+		Now:   clock,
 		Carry: e.carry, Carried: e.delivered, Gap: wakeGap, Soon: soon})
 	return e
 }

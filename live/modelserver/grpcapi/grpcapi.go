@@ -245,7 +245,8 @@ func (s *Server) method(serve func(*call)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 || !vllmgrpc.IsGRPC(r.Header.Get("Content-Type")) {
 			wire.CloseAfter(w, r)
-			wire.Answer(w, openai.Errorf(http.StatusUnsupportedMediaType, "", "This path speaks gRPC: HTTP/2 with the content type %s.", vllmgrpc.ContentType))
+			wire.Answer(w, openai.Errorf(http.StatusUnsupportedMediaType, "",
+				"This path speaks gRPC: HTTP/2 with the content type %s.", vllmgrpc.ContentType))
 			return
 		}
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -304,7 +305,8 @@ func (c *call) generate(api *modelserver.API) {
 		return req, bad
 	}
 	c.s.Infer(c, c.r, &modelserver.API{Path: api.Path, Read: read, AppendError: c.failError})
-	if reply, ok := c.reply.(modelserver.Aborter); ok && errors.Is(context.Cause(c.r.Context()), errAborted) && !c.failed {
+	if reply, ok := c.reply.(modelserver.Aborter); ok && errors.Is(context.Cause(c.r.Context()), errAborted) &&
+		!c.failed {
 		_, _ = c.Write(reply.Aborted(nil, c.began)) // as above
 	}
 }
@@ -320,7 +322,8 @@ func (f failing) Fail(b []byte, e *openai.Error) []byte { return f.c.failError(b
 func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
 	info := &vllmgrpc.GetModelInfoResponse{
 		ModelPath: s.Reader.Models[0], ServedModelName: s.Reader.Models[0], TokenizerPath: s.Reader.Models[0],
-		IsGeneration: true, MaxContextLength: uint32(s.Reader.Engine.MaxModelLen), MaxReqInputLen: int32(s.Reader.Engine.MaxModelLen), SupportsVision: true,
+		IsGeneration: true, MaxContextLength: uint32(s.Reader.Engine.MaxModelLen),
+		MaxReqInputLen: int32(s.Reader.Engine.MaxModelLen), SupportsVision: true,
 	}
 	if t, ok := s.Reader.Tokenizer.(interface{ VocabularySize() int }); ok {
 		info.VocabSize = uint32(t.VocabularySize())
@@ -331,7 +334,8 @@ func (s *Server) modelInfo() *vllmgrpc.GetModelInfoResponse {
 func (s *Server) serverInfo() *vllmgrpc.GetServerInfoResponse {
 	return &vllmgrpc.GetServerInfoResponse{
 		ActiveRequests: uint32(s.InFlight()), IsPaused: s.Engine.SleepLevel() > 0, ServerType: "vllm-grpc",
-		UptimeSeconds: time.Since(s.Started).Seconds(), KvEngineId: s.Reader.EngineID, KvRole: s.Reader.KVRole, DataParallelSize: 1,
+		UptimeSeconds: time.Since(s.Started).Seconds(), KvEngineId: s.Reader.EngineID, KvRole: s.Reader.KVRole,
+		DataParallelSize: 1,
 	}
 }
 
@@ -342,8 +346,10 @@ func (s *Server) loads() *vllmgrpc.GetLoadsResponse {
 	}
 	st, used := x.Engine, x.KVBlocks
 	load := &vllmgrpc.SchedulerLoad{
-		NumRunningReqs: int32(st.Running), NumWaitingReqs: int32(st.Waiting), NumTotalReqs: int32(st.Running + st.Waiting),
-		MaxRunningRequests: int32(s.Reader.Engine.MaxNumSeqs), NumUsedTokens: int32(used * s.Reader.Engine.BlockSize), MaxTotalNumTokens: int32(s.Reader.Engine.NumGPUBlocks * s.Reader.Engine.BlockSize),
+		NumRunningReqs: int32(st.Running), NumWaitingReqs: int32(st.Waiting),
+		NumTotalReqs:       int32(st.Running + st.Waiting),
+		MaxRunningRequests: int32(s.Reader.Engine.MaxNumSeqs), NumUsedTokens: int32(used * s.Reader.Engine.BlockSize),
+		MaxTotalNumTokens: int32(s.Reader.Engine.NumGPUBlocks * s.Reader.Engine.BlockSize),
 	}
 	load.GenThroughput, load.Utilization = x.Recent()
 	load.CacheHitRate = x.HitRate()
@@ -351,6 +357,7 @@ func (s *Server) loads() *vllmgrpc.GetLoadsResponse {
 		load.TokenUsage = float64(used) / float64(s.Reader.Engine.NumGPUBlocks)
 	}
 	return &vllmgrpc.GetLoadsResponse{
-		Timestamp: time.Now().UTC().Format(time.RFC3339Nano), Version: s.Version, DpRankCount: 1, Loads: []*vllmgrpc.SchedulerLoad{load},
+		Timestamp: time.Now().UTC().Format(time.RFC3339Nano), Version: s.Version, DpRankCount: 1,
+		Loads: []*vllmgrpc.SchedulerLoad{load},
 	}
 }

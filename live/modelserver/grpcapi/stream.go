@@ -106,7 +106,9 @@ func (c *call) subscribe() {
 		events, wait, gone := c.s.Feed.from(n)
 		switch {
 		case gone:
-			c.fail(codes.OutOfRange, fmt.Sprintf("event %d is no longer kept; the server keeps the last %d, as far as they fit into %d MiB", n, FeedLength, feedBytes>>20))
+			c.fail(codes.OutOfRange,
+				fmt.Sprintf("event %d is no longer kept; the server keeps the last %d, as far as they fit into %d MiB",
+					n, FeedLength, feedBytes>>20))
 			return
 		case wait != nil:
 			select {
@@ -166,7 +168,8 @@ func batchOf(e *kv.Event, number uint64) *vllmgrpc.KvEventBatch {
 	default:
 		out.Data = &vllmgrpc.KvCacheEvent_Cleared{Cleared: &vllmgrpc.KvCacheCleared{}}
 	}
-	return &vllmgrpc.KvEventBatch{SequenceNumber: number, Timestamp: e.At, Events: []*vllmgrpc.KvCacheEvent{out}, DpRank: &rank}
+	return &vllmgrpc.KvEventBatch{SequenceNumber: number, Timestamp: e.At, Events: []*vllmgrpc.KvCacheEvent{out},
+		DpRank: &rank}
 }
 
 // readOne reads the one message of a call; false means that the call has failed.
@@ -200,7 +203,8 @@ func (c *call) tokenizerFiles() {
 		return
 	}
 	if len(c.s.TokenizerJSON) == 0 {
-		c.fail(codes.FailedPrecondition, "this server has no tokenizer files: four bytes of text are one token; give it some with --tokenizer DIR")
+		c.fail(codes.FailedPrecondition,
+			"this server has no tokenizer files: four bytes of text are one token; give it some with --tokenizer DIR")
 		return
 	}
 	var archive bytes.Buffer

@@ -40,7 +40,8 @@ func (e *End) openMeeting() error {
 	}
 	address := net.JoinHostPort(e.o.ListenHost, strconv.Itoa(port))
 	if err := e.meeting.open(address); err != nil {
-		e.o.Log.Warn("no meeting port: decode servers will not find this one's caches; give it an address of its own", "server", e.o.Name, "connector", e.o.Profile.Name, "address", address, "error", err)
+		e.o.Log.Warn("no meeting port: decode servers will not find this one's caches; give it an address of its own",
+			"server", e.o.Name, "connector", e.o.Profile.Name, "address", address, "error", err)
 	}
 	return nil
 }
@@ -106,5 +107,6 @@ func (c *channel) bootstrap(conn net.Conn, r *bufio.Reader) {
 			status, body = "200 OK", string(told)
 		}
 	}
-	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(body), body)
+	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: "+
+		"close\r\n\r\n%s", status, len(body), body)
 }

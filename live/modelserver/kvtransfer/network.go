@@ -46,7 +46,8 @@ func NewNetwork(o NetworkOptions, engines []*enginedrive.Engine, clock func() ma
 		return nil, err
 	}
 	n := &Network{net: net, engines: engines}
-	n.drive = drive.New(drive.Options[enginecore.NetworkMessage, *enginecore.NetworkEffects]{Machine: net, Effects: new(enginecore.NetworkEffects), Now: clock, Carry: n.carry})
+	n.drive = drive.New(drive.Options[enginecore.NetworkMessage, *enginecore.NetworkEffects]{Machine: net,
+		Effects: new(enginecore.NetworkEffects), Now: clock, Carry: n.carry})
 	return n, nil
 }
 

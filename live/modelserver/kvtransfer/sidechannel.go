@@ -56,7 +56,8 @@ func sideRequestOf(q *enginecore.Question) sideRequest {
 }
 
 func (q *sideRequest) question() enginecore.Question {
-	return enginecore.Question{Op: enginecore.Op(q.Op), EngineID: q.EngineID, Blocks: connector.BlocksOf(q.Blocks), Key: q.Key, Hashes: q.Hashes}
+	return enginecore.Question{Op: enginecore.Op(q.Op), EngineID: q.EngineID, Blocks: connector.BlocksOf(q.Blocks),
+		Key: q.Key, Hashes: q.Hashes}
 }
 
 func sideAnswerOf(r *enginecore.Reply) sideAnswer {
@@ -194,7 +195,8 @@ func (c *channel) serve(conn net.Conn) {
 		if readLine(r, &q) != nil {
 			return
 		}
-		c.e.o.Log.Info(c.e.name()+" side channel asked", "server", c.e.o.Name, "by", conn.RemoteAddr().String(), "op", q.Op, "blocks", max(len(q.Blocks), len(q.Hashes)))
+		c.e.o.Log.Info(c.e.name()+" side channel asked", "server", c.e.o.Name, "by", conn.RemoteAddr().String(), "op",
+			q.Op, "blocks", max(len(q.Blocks), len(q.Hashes)))
 		if !c.e.inquire(&number, q.question(), answers) {
 			return
 		}
@@ -210,7 +212,8 @@ func (c *channel) serve(conn net.Conn) {
 
 // answer passes on what the core answers; a cache may have to be waited for. It
 // is false where the asker has left: one that waits says nothing.
-func (c *channel) answer(conn net.Conn, r *bufio.Reader, answers <-chan enginecore.Answer) (a enginecore.Answer, ok bool) {
+func (c *channel) answer(conn net.Conn, r *bufio.Reader, answers <-chan enginecore.Answer) (a enginecore.Answer,
+	ok bool) {
 	var left chan struct{}
 	for {
 		select {

@@ -57,7 +57,8 @@ type End struct {
 
 // New makes a server's end. It hangs up on everybody when ctx ends.
 func New(ctx context.Context, n *Network, o Options) *End {
-	e := &End{o: o, ctx: ctx, network: n, calls: map[enginecore.Call]*call{}, asked: map[enginecore.Inquiry]chan<- enginecore.Answer{}}
+	e := &End{o: o, ctx: ctx, network: n, calls: map[enginecore.Call]*call{},
+		asked: map[enginecore.Inquiry]chan<- enginecore.Answer{}}
 	e.side.e, e.meeting.e = e, e
 	return e
 }
@@ -106,7 +107,8 @@ func (e *End) Act(do enginecore.Action) {
 			to <- a // there is room for all answers to one question
 		}
 	case enginecore.Fetched:
-		e.o.Log.Info(e.name()+" KV transfer done", "server", e.o.Name, "tokens", a.Tokens, "bytes", a.Bytes, "ms", a.Took.Seconds()*1e3)
+		e.o.Log.Info(e.name()+" KV transfer done", "server", e.o.Name, "tokens", a.Tokens, "bytes", a.Bytes, "ms",
+			a.Took.Seconds()*1e3)
 	case enginecore.Lost:
 		from := "the external cache"
 		if a.From != nil {
@@ -151,7 +153,8 @@ func (e *End) ask(a *enginecore.Ask) {
 const maxAnswer = 4096
 
 // converse puts questions to another server until somebody hangs up.
-func (e *End) converse(ctx context.Context, id enginecore.Call, address string, questions <-chan enginecore.Question) error {
+func (e *End) converse(ctx context.Context, id enginecore.Call, address string,
+	questions <-chan enginecore.Question) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err

@@ -125,7 +125,8 @@ func (q *conversationRequest) read(s *Store, w http.ResponseWriter, r *http.Requ
 		return nil, false
 	}
 	if n := itemsBytes(items) + len(q.Metadata); n > maxConversationBytes {
-		wire.Answer(w, openai.Errorf(http.StatusRequestEntityTooLarge, "items", "items and metadata take %d bytes; a conversation keeps at most %d.", n, maxConversationBytes))
+		wire.Answer(w, openai.Errorf(http.StatusRequestEntityTooLarge, "items",
+			"items and metadata take %d bytes; a conversation keeps at most %d.", n, maxConversationBytes))
 		return nil, false
 	}
 	return items, true
@@ -149,7 +150,8 @@ func (s *Store) withConversation(serve func(w http.ResponseWriter, r *http.Reque
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := s.conversation(r.PathValue("id"))
 		if c == nil {
-			wire.Answer(w, openai.Errorf(404, "conversation_id", "Conversation with id '%s' not found.", r.PathValue("id")))
+			wire.Answer(w, openai.Errorf(404, "conversation_id", "Conversation with id '%s' not found.",
+				r.PathValue("id")))
 			return
 		}
 		serve(w, r, c)
@@ -163,14 +165,17 @@ func (s *Store) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("DELETE /v1/responses/{id}", s.deleteResponse)
 	mux.HandleFunc("POST /v1/responses/{id}/cancel", s.cancelResponse)
 	mux.HandleFunc("POST /v1/conversations", s.createConversation)
-	mux.HandleFunc("GET /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
-		wire.Write(w, http.StatusOK, wire.JSON, c.text())
-	}))
+	mux.HandleFunc("GET /v1/conversations/{id}",
+		s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
+			wire.Write(w, http.StatusOK, wire.JSON, c.text())
+		}))
 	mux.HandleFunc("POST /v1/conversations/{id}", s.withConversation(s.updateConversation))
-	mux.HandleFunc("DELETE /v1/conversations/{id}", s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
-		s.delete(c.id)
-		wire.Write(w, http.StatusOK, wire.JSON, fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, c.id))
-	}))
+	mux.HandleFunc("DELETE /v1/conversations/{id}",
+		s.withConversation(func(w http.ResponseWriter, _ *http.Request, c *conversation) {
+			s.delete(c.id)
+			wire.Write(w, http.StatusOK, wire.JSON,
+				fmt.Appendf(nil, `{"id":%q,"object":"conversation.deleted","deleted":true}`, c.id))
+		}))
 	mux.HandleFunc("GET /v1/conversations/{id}/items", s.withConversation(listItems))
 	mux.HandleFunc("POST /v1/conversations/{id}/items", s.withConversation(s.addItems))
 	mux.HandleFunc("GET /v1/conversations/{id}/items/{item}", s.withConversation(getItem))

@@ -29,7 +29,8 @@ const (
 
 // New is an empty store; requests have bodies of at most maxBody bytes.
 func New(maxBody int64) *Store {
-	return &Store{maxBody: maxBody, kept: bounded.New[string, any](bounded.Limits{Entries: modelserver.MaxStored, Bytes: maxStoredBytes}, nil)}
+	return &Store{maxBody: maxBody,
+		kept: bounded.New[string, any](bounded.Limits{Entries: modelserver.MaxStored, Bytes: maxStoredBytes}, nil)}
 }
 
 // put keeps a value under a key; bytes is all that it leads to.

@@ -66,16 +66,21 @@ func TestStoreCountsWhatItKeeps(t *testing.T) {
 	t.Parallel()
 	s, send := api(t)
 	long := strings.Repeat("x", 10_000)
-	_, body := send("POST", "/v1/conversations", `{"metadata":{"a":"`+long+`"},"items":[{"role":"user","content":"`+long+`"}]}`)
+	_, body := send("POST", "/v1/conversations",
+		`{"metadata":{"a":"`+long+`"},"items":[{"role":"user","content":"`+long+`"}]}`)
 	one := idOf(body)
 	send("POST", "/v1/conversations/"+one, `{"metadata":{"a":"`+long+long+`"}}`)
 	for i := range 30 {
-		part := fmt.Sprintf(`{"role":"user","content":[{"type":"input_text","text":"%s"},{"type":"image_url","image_url":{"url":"data:%d%s"}}]}`, long, i, long)
-		if status, body := send("POST", "/v1/conversations/"+one+"/items", `{"items":[`+part+`,{"type":"function_call","name":"`+long+`","arguments":"{}","call_id":"1"}]}`); status != 200 {
+		part := fmt.Sprintf(`{"role":"user","content":[{"type":"input_text","text":"%s"},{"type":"image_url",`+
+			`"image_url":{"url":"data:%d%s"}}]}`, long, i, long)
+		if status, body := send("POST", "/v1/conversations/"+one+"/items",
+			`{"items":[`+part+`,{"type":"function_call","name":"`+
+				long+`","arguments":"{}","call_id":"1"}]}`); status != 200 {
 			t.Fatal(status, body)
 		}
 	}
-	_, body = send("POST", "/v1/conversations", `{"items":[`+strings.TrimSuffix(strings.Repeat(`{"role":"user","content":""},`, 4000), ",")+`]}`)
+	_, body = send("POST", "/v1/conversations",
+		`{"items":[`+strings.TrimSuffix(strings.Repeat(`{"role":"user","content":""},`, 4000), ",")+`]}`)
 	many := idOf(body)
 	for i := range 10 { // small things leave nothing large behind
 		send("DELETE", fmt.Sprintf("/v1/conversations/%s/items/item_%s_%d", many, many[len("conv_"):], i+1), "")
@@ -83,7 +88,8 @@ func TestStoreCountsWhatItKeeps(t *testing.T) {
 	var chat []openai.Message
 	for i := range 5 {
 		chat = append(chat, openai.Message{Role: "user", Content: openai.Content{Text: strings.Clone(long)}})
-		s.KeepResponse(fmt.Sprint("resp_", i), &modelserver.StoredResponse{Body: []byte(long), Messages: slices.Clone(chat)})
+		s.KeepResponse(fmt.Sprint("resp_", i),
+			&modelserver.StoredResponse{Body: []byte(long), Messages: slices.Clone(chat)})
 	}
 	for i := range 20 {
 		s.Fetched(fmt.Sprintf("kv://127.0.0.1:1/e/%d-200000-200000", i))
@@ -118,10 +124,12 @@ func TestConversationIsBounded(t *testing.T) {
 		last = body
 	}
 	c := s.conversation(id)
-	if c == nil || c.weight > maxConversationBytes || len(c.items) == 0 || !strings.Contains(last, c.items[len(c.items)-1].ID) {
+	if c == nil || c.weight > maxConversationBytes || len(c.items) == 0 ||
+		!strings.Contains(last, c.items[len(c.items)-1].ID) {
 		t.Fatalf("%d items of %d bytes", len(c.items), c.weight)
 	}
-	status, body := send("POST", "/v1/conversations", `{"items":[{"role":"user","content":"`+strings.Repeat("x", maxConversationBytes)+`"}]}`)
+	status, body := send("POST", "/v1/conversations",
+		`{"items":[{"role":"user","content":"`+strings.Repeat("x", maxConversationBytes)+`"}]}`)
 	if status != http.StatusRequestEntityTooLarge || !strings.Contains(body, fmt.Sprint(maxConversationBytes)) {
 		t.Errorf("%d %.100s", status, body)
 	}

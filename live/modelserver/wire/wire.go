@@ -63,7 +63,8 @@ func TooSlow(err error) *openai.Error {
 	if err == nil || !errors.As(err, &slow) {
 		return nil
 	}
-	return openai.Errorf(http.StatusRequestTimeout, "", "%v; send it faster, or start the server with a larger --body-idle-timeout or --body-timeout.", slow)
+	return openai.Errorf(http.StatusRequestTimeout, "",
+		"%v; send it faster, or start the server with a larger --body-idle-timeout or --body-timeout.", slow)
 }
 
 func tooLarge(limit int64) *openai.Error {
@@ -100,7 +101,8 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, limit int64, into any, kno
 		err = json.Unmarshal(body, into)
 	}
 	if err != nil {
-		Answer(w, openai.Errorf(http.StatusBadRequest, "", "The request body is not the expected JSON object: %v.", err))
+		Answer(w, openai.Errorf(http.StatusBadRequest, "", "The request body is not the expected JSON object: %v.",
+			err))
 	}
 	return err == nil
 }

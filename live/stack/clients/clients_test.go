@@ -72,7 +72,8 @@ func installed(t *testing.T, kind, version, list string, fill func(dir string) (
 	}
 	defer os.RemoveAll(fresh)
 	if stderr, err := fill(fresh); err != nil {
-		missing(t, "the %s client in %s could not be installed (%v); is a package registry in reach?\n%s", kind, filepath.Base(list), err, stderr)
+		missing(t, "the %s client in %s could not be installed (%v); is a package registry in reach?\n%s", kind,
+			filepath.Base(list), err, stderr)
 	}
 	if err := os.Rename(fresh, dir); err != nil {
 		if _, other := os.Stat(dir); other != nil { // somebody else was faster: fine
@@ -88,7 +89,8 @@ func serve(t *testing.T, batching engine.Batching) string {
 	prefill, token := dist.Fixed(machine.Millisecond), dist.Fixed(200*machine.Microsecond)
 	f, err := modelserver.New(modelserver.Options{Seed: 1, Servers: []modelserver.ServerOptions{{Models: []string{"m"},
 		Prefill: &prefill, TokenTime: &token, Engine: engine.Config{Batching: batching,
-			Timer: latency.Constant{TimeToFirstToken: machine.Millisecond, InterTokenLatency: 200 * machine.Microsecond}}}}})
+			Timer: latency.Constant{TimeToFirstToken: machine.Millisecond,
+				InterTokenLatency: 200 * machine.Microsecond}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +118,8 @@ func verdicts(t *testing.T, least int, env []string, name string, args ...string
 			if _, behind := stacks[target]; !behind {
 				gateway = ""
 			}
-			env := append([]string{"BASE_URL=" + start(t).url, "GATEWAY=" + gateway, "MODEL=m", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"}, env...)
+			env := append([]string{"BASE_URL=" + start(t).url, "GATEWAY=" + gateway, "MODEL=m", "NO_PROXY=127.0.0.1",
+				"no_proxy=127.0.0.1"}, env...)
 			out, stderr, err := run(t, ".", env, name, args...)
 			if err != nil {
 				t.Fatalf("%v\n%s%s", err, out, stderr)
@@ -146,7 +149,8 @@ func withPython(t *testing.T, packages string, scripts map[string]int) {
 	python, site := packagesOf(t, packages, 10)
 	for script, checks := range scripts {
 		t.Run(script, func(t *testing.T) {
-			verdicts(t, checks, []string{"PYTHONPATH=" + site, "PYTHONDONTWRITEBYTECODE=1", "LANGSMITH_TRACING=false"}, python, filepath.Join("testdata", script))
+			verdicts(t, checks, []string{"PYTHONPATH=" + site, "PYTHONDONTWRITEBYTECODE=1", "LANGSMITH_TRACING=false"},
+				python, filepath.Join("testdata", script))
 		})
 	}
 }
@@ -158,7 +162,8 @@ func packagesOf(t *testing.T, packages string, minor int) (python, site string) 
 	var version []byte
 	try := func(name string) error {
 		out, stderr, err := run(t, ".", nil, name, "-c",
-			fmt.Sprintf("import sys, sysconfig, pip; assert sys.version_info >= (3, %d); print(sys.version_info[:2], sysconfig.get_platform())", minor))
+			fmt.Sprintf("import sys, sysconfig, pip; assert sys.version_info >= (3, %d); print(sys.version_info[:2], "+
+				"sysconfig.get_platform())", minor))
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, stderr)
 		}
@@ -180,7 +185,8 @@ func packagesOf(t *testing.T, packages string, minor int) (python, site string) 
 		t.Fatal(err)
 	}
 	site = installed(t, "python", string(version), list, func(dir string) ([]byte, error) {
-		_, stderr, err := run(t, dir, nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-warn-script-location",
+		_, stderr, err := run(t, dir, nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+			"--no-warn-script-location",
 			"--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", dir, "-r", list)
 		return stderr, err
 	})
@@ -233,8 +239,10 @@ func TestNode(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "package.json"), text, 0o644); err != nil {
 			return nil, err
 		}
-		_, stderr, err := run(t, dir, nil, npm, "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error")
+		_, stderr, err := run(t, dir, nil, npm, "install", "--no-package-lock", "--ignore-scripts", "--no-audit",
+			"--no-fund", "--loglevel", "error")
 		return stderr, err
 	})
-	verdicts(t, 15, []string{"NODE_PATH=" + filepath.Join(modules, "node_modules")}, node, filepath.Join("testdata", "client.cjs"))
+	verdicts(t, 15, []string{"NODE_PATH=" + filepath.Join(modules, "node_modules")}, node,
+		filepath.Join("testdata", "client.cjs"))
 }

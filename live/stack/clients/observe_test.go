@@ -148,7 +148,8 @@ func TestQueriesAskForWhatThereIs(t *testing.T) {
 			}
 			for name, f := range families {
 				names[name] = true
-				for _, more := range map[string][]string{"HISTOGRAM": {"_bucket", "_sum", "_count"}, "SUMMARY": {"_sum", "_count"}}[f.GetType().String()] {
+				for _, more := range map[string][]string{"HISTOGRAM": {"_bucket", "_sum", "_count"},
+					"SUMMARY": {"_sum", "_count"}}[f.GetType().String()] {
 					names[name+more] = true
 				}
 			}
@@ -193,7 +194,8 @@ func TestQueriesReturnData(t *testing.T) {
 	binary := prometheus(t)
 	st, targets := observed(t, 30*180) // three minutes of them, of which it takes a part
 	dir := t.TempDir()
-	made, err := observe.Files(observe.Options{Interval: time.Second, Prometheus: "http://127.0.0.1:9091", Dir: dir, Targets: targets})
+	made, err := observe.Files(
+		observe.Options{Interval: time.Second, Prometheus: "http://127.0.0.1:9091", Dir: dir, Targets: targets})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,12 +209,17 @@ func TestQueriesReturnData(t *testing.T) {
 		}
 	}
 	// Debian builds its Prometheus without Kubernetes: a file stands for it.
-	cluster := regexp.MustCompile(`kubernetes_sd_configs:\n      - role: pod\n(        namespaces:\n          names: .*\n)?`).ReplaceAll(made["kubernetes.yml"], []byte("file_sd_configs: [{files: [pods.json]}]\n"))
+	cluster := regexp.MustCompile(
+		`kubernetes_sd_configs:\n      - role: pod\n(        namespaces:\n          names: .*\n)?`).ReplaceAll(
+		made["kubernetes.yml"], []byte("file_sd_configs: [{files: [pods.json]}]\n"))
 	if err := os.WriteFile(filepath.Join(dir, "kubernetes.yml"), cluster, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	tool := filepath.Join(filepath.Dir(binary), "promtool")
-	for _, args := range [][]string{{"check", "config", filepath.Join(dir, "prometheus.yml")}, {"check", "config", filepath.Join(dir, "kubernetes.yml")}, {"check", "rules", filepath.Join(dir, "rules", "alerts.yml"), filepath.Join(dir, "rules", "recordings.yml")}} {
+	for _, args := range [][]string{{"check", "config", filepath.Join(dir, "prometheus.yml")},
+		{"check", "config", filepath.Join(dir, "kubernetes.yml")},
+		{"check", "rules", filepath.Join(dir, "rules", "alerts.yml"),
+			filepath.Join(dir, "rules", "recordings.yml")}} {
 		if out, errs, err := run(t, dir, nil, tool, args...); err != nil {
 			t.Errorf("promtool %s: %v\n%s%s", strings.Join(args, " "), err, out, errs)
 		}
@@ -262,8 +269,12 @@ func TestQueriesReturnData(t *testing.T) {
 		eventually.Is(t, "the recording "+r.Record, func() bool { return results(t, p.URL, r.Record) > 0 })
 	}
 	// The labels that dashboards go by are there as they are written.
-	for _, expr := range []string{`vllm:num_requests_running{namespace="default",pod="pd-prefill-0",job="vllm-workers",instance="pd-prefill-0"}`, `vllm:num_requests_running{pod=~".*decode.*"}`,
-		`llmd_sidecar_allowlist_size{pod="pd-decode-0",namespace="default"}`, `up{job="llm-d-epp",instance="pd-epp-0",namespace="default"}`, `llmd_epp_cache_hit_rate{pod="pd-decode-0"}`, `envoy_cluster_upstream_rq_retry{job="envoy"}`} {
+	for _, expr := range []string{
+		`vllm:num_requests_running{namespace="default",pod="pd-prefill-0",job="vllm-workers",instance="pd-prefill-0"}`,
+		`vllm:num_requests_running{pod=~".*decode.*"}`,
+		`llmd_sidecar_allowlist_size{pod="pd-decode-0",namespace="default"}`,
+		`up{job="llm-d-epp",instance="pd-epp-0",namespace="default"}`, `llmd_epp_cache_hit_rate{pod="pd-decode-0"}`,
+		`envoy_cluster_upstream_rq_retry{job="envoy"}`} {
 		if results(t, p.URL, expr) == 0 {
 			t.Errorf("%s returns no data", expr)
 		}

@@ -35,7 +35,8 @@ func prometheus(t *testing.T) string {
 		if _, stderr, err := run(t, dir, nil, "apt-get", "download", "prometheus"); err != nil {
 			return append(stderr, "prometheus is not on PATH"...), err
 		}
-		_, stderr, err := run(t, dir, nil, "sh", "-c", "dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb && test -x usr/bin/prometheus")
+		_, stderr, err := run(t, dir, nil, "sh", "-c",
+			"dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb && test -x usr/bin/prometheus")
 		return stderr, err
 	})
 	return filepath.Join(dir, "usr", "bin", "prometheus")
@@ -46,7 +47,8 @@ func prometheus(t *testing.T) string {
 func scraping(t *testing.T, binary string, servers []string) string {
 	t.Helper()
 	dir := t.TempDir()
-	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: servers, static_configs: [{targets: ['%s']}]}]\n", strings.Join(servers, "', '"))
+	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: servers, static_configs: "+
+		"[{targets: ['%s']}]}]\n", strings.Join(servers, "', '"))
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +58,8 @@ func scraping(t *testing.T, binary string, servers []string) string {
 	}
 	address := l.Addr().String()
 	l.Close()
-	cmd := exec.CommandContext(t.Context(), binary, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
+	cmd := exec.CommandContext(t.Context(), binary, "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +155,8 @@ func TestInferencePerf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(tokenizer, "tokenizer_config.json"), []byte(`{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(tokenizer, "tokenizer_config.json"),
+		[]byte(`{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name := range stacks {
@@ -186,8 +190,10 @@ storage: {local_storage: {path: %q}}
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"PYTHONPATH=" + site, "PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1"}
-	out, stderr, err := run(t, dir, env, python, "-c", "from inference_perf.main import main_cli; main_cli()", "--config_file", file)
+	env := []string{"PYTHONPATH=" + site, "PYTHONDONTWRITEBYTECODE=1", "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1",
+		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1"}
+	out, stderr, err := run(t, dir, env, python, "-c", "from inference_perf.main import main_cli; main_cli()",
+		"--config_file", file)
 	if err != nil {
 		t.Fatalf("%v\n%s%s", err, out, stderr)
 	}
@@ -236,12 +242,14 @@ storage: {local_storage: {path: %q}}
 		}
 	}
 	within("output tokens", n*s.Output.Mean, total("vllm:generation_tokens_total"), 0.01, 0)
-	within("prompt tokens", n*s.Output.Mean*s.Throughput.In/s.Throughput.Out, total("vllm:prompt_tokens_total"), 0.01, 0)
+	within("prompt tokens", n*s.Output.Mean*s.Throughput.In/s.Throughput.Out, total("vllm:prompt_tokens_total"), 0.01,
+		0)
 	within("ITL", s.Latency.ITL.Mean, mean("vllm:inter_token_latency_seconds"), 0.01, 0)
 	// What lies between the client and the server is no time of the server's.
 	within("TTFT", s.Latency.TTFT.Mean, mean("vllm:time_to_first_token_seconds"), 0.01, 0.25)
 	within("E2E", s.Latency.E2E.Mean, mean("vllm:e2e_request_latency_seconds"), 0.01, 0.25)
-	within("what Prometheus has", asked(t, base, "sum(vllm:generation_tokens_total)"), total("vllm:generation_tokens_total"), 0, 0)
+	within("what Prometheus has", asked(t, base, "sum(vllm:generation_tokens_total)"),
+		total("vllm:generation_tokens_total"), 0, 0)
 	if reports, err := filepath.Glob(filepath.Join(dir, "*prometheus*.json")); err != nil || len(reports) == 0 {
 		t.Errorf("there is no report of Prometheus' metrics: %v\n%s", err, stderr)
 	}

@@ -21,7 +21,8 @@ import (
 
 // archives are where Debian keeps its packages: as long as they are the newest, and
 // as they were at one time.
-var archives = []string{"https://deb.debian.org/debian/", "https://snapshot.debian.org/archive/debian/20261122T000000Z/"}
+var archives = []string{"https://deb.debian.org/debian/",
+	"https://snapshot.debian.org/archive/debian/20261122T000000Z/"}
 
 // starter runs Python with the C library that it was built for.
 const starter = `#!/bin/sh
@@ -67,7 +68,8 @@ func debianPython(t *testing.T, minor int) string {
 		if err := os.WriteFile(filepath.Join(dir, "usr", "bin", "python3"), []byte(starter), 0o755); err != nil {
 			return nil, err
 		}
-		_, stderr, err := run(t, dir, nil, "sh", "-c", "usr/bin/python3 -m zipfile -e usr/share/python-wheels/pip-*.whl usr/lib/python3/dist-packages")
+		_, stderr, err := run(t, dir, nil, "sh", "-c",
+			"usr/bin/python3 -m zipfile -e usr/share/python-wheels/pip-*.whl usr/lib/python3/dist-packages")
 		return stderr, err
 	})
 	return filepath.Join(dir, "usr", "bin", "python3")

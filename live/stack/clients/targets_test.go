@@ -40,9 +40,10 @@ func targets() map[string]func(*testing.T) target {
 
 // stacks are pools with an Envoy and an endpoint picker in front.
 var stacks = map[string]string{
-	"plain":              "    flow: plain\n    replicas: 1\n",
-	"held":               "    flow: held\n    replicas: 1\n",
-	"prefill and decode": "    flow: plain\n    replicas: 1\n    sidecar: routing\n    disaggregation: {prefillReplicas: 1}\n",
+	"plain": "    flow: plain\n    replicas: 1\n",
+	"held":  "    flow: held\n    replicas: 1\n",
+	"prefill and decode": "    flow: plain\n    replicas: 1\n    sidecar: routing\n    disaggregation: " +
+		"{prefillReplicas: 1}\n",
 }
 
 // play starts a stack, with more said of its model servers.
@@ -55,7 +56,8 @@ func play(t *testing.T, name, servers string) target {
 	if servers == "" {
 		servers = "prefill: 1ms, interTokenLatency: 200us"
 	}
-	text := fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: default\n    model: m\n%s    modelServer: {batching: continuous, %s}\n", stacks[name], servers)
+	text := fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: default\n    model: "+
+		"m\n%s    modelServer: {batching: continuous, %s}\n", stacks[name], servers)
 	s, err := scenario.Parse(filepath.Join(here, "..", "testdata", "clients.yaml"), []byte(text))
 	if err != nil {
 		t.Fatal(err)

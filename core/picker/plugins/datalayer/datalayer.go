@@ -98,7 +98,8 @@ func NewMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.P
 
 // Scrape says how to fetch.
 func (s *metricsSource) Scrape() picker.ScrapeSpec {
-	spec := picker.ScrapeSpec{Scheme: s.Scheme, Path: s.Path, Interval: s.every.Time(), InsecureSkipVerify: s.Insecure == nil || *s.Insecure}
+	spec := picker.ScrapeSpec{Scheme: s.Scheme, Path: s.Path, Interval: s.every.Time(),
+		InsecureSkipVerify: s.Insecure == nil || *s.Insecure}
 	if s.Port != nil {
 		spec.Port = strconv.Itoa(*s.Port)
 	}
@@ -157,7 +158,8 @@ func NewExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugi
 		x.engines[e.Name] = m
 	}
 	if x.engines[x.Default] == nil {
-		return nil, p.At("defaultEngine").Expected("one of the engines " + strings.Join(slices.Sorted(maps.Keys(x.engines)), ", "))
+		return nil, p.At("defaultEngine").Expected("one of the engines " +
+			strings.Join(slices.Sorted(maps.Keys(x.engines)), ", "))
 	}
 	return x, nil
 }
@@ -167,7 +169,8 @@ func (e *engineConfig) mapping() (*mapping, error) {
 	for _, s := range []struct {
 		text string
 		to   *metrics.Spec
-	}{{e.Queued, &m.Queued}, {e.Running, &m.Running}, {e.KV, &m.KVUsage}, {e.LoRA, &m.LoRA}, {e.Cache, &m.CacheInfo}, {e.BlockSize, &m.BlockSize}, {e.Blocks, &m.Blocks}} {
+	}{{e.Queued, &m.Queued}, {e.Running, &m.Running}, {e.KV, &m.KVUsage}, {e.LoRA, &m.LoRA}, {e.Cache, &m.CacheInfo},
+		{e.BlockSize, &m.BlockSize}, {e.Blocks, &m.Blocks}} {
 		var err error
 		if *s.to, err = metrics.ParseSpec(s.text); err != nil {
 			return nil, err

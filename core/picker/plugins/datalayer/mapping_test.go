@@ -29,8 +29,10 @@ func TestHabitsOfTheRealPicker(t *testing.T) {
 		{"empty page keeps everything", "", was},
 		{"no TYPE line is 0", "vllm:num_requests_waiting 3\n", picker.Metrics{Running: 7, KVUsage: .7}},
 		{"typed", typed + "{m=\"a\"} 3\n", picker.Metrics{Waiting: 3, Running: 7, KVUsage: .7}},
-		{"first series wins", typed + "{m=\"a\"} 3\nvllm:num_requests_waiting{m=\"b\"} 5\n", picker.Metrics{Waiting: 3, Running: 7, KVUsage: .7}},
-		{"newest timestamp wins", typed + "{m=\"a\"} 3 10\nvllm:num_requests_waiting{m=\"b\"} 5 20\n", picker.Metrics{Waiting: 5, Running: 7, KVUsage: .7}},
+		{"first series wins", typed + "{m=\"a\"} 3\nvllm:num_requests_waiting{m=\"b\"} 5\n",
+			picker.Metrics{Waiting: 3, Running: 7, KVUsage: .7}},
+		{"newest timestamp wins", typed + "{m=\"a\"} 3 10\nvllm:num_requests_waiting{m=\"b\"} 5 20\n",
+			picker.Metrics{Waiting: 5, Running: 7, KVUsage: .7}},
 		{"fractions are cut", typed + " 2.7\n", picker.Metrics{Waiting: 2, Running: 7, KVUsage: .7}},
 		{"not a number is not a figure", typed + " NaN\n", was},
 		{"infinite is not a figure", typed + " +Inf\n", was},
@@ -38,7 +40,8 @@ func TestHabitsOfTheRealPicker(t *testing.T) {
 		{"a blank behind a value spoils the page", typed + " 3 \n", was},
 		{"so does a carriage return", typed + " 3\r\n", was},
 		{"and a second TYPE line, even of another family", typed + " 3\n# TYPE x gauge\n# TYPE x gauge\n", was},
-		{"types in any case", "# TYPE vllm:num_requests_waiting GAUGE\nvllm:num_requests_waiting 3\n", picker.Metrics{Waiting: 3, Running: 7, KVUsage: .7}},
+		{"types in any case", "# TYPE vllm:num_requests_waiting GAUGE\nvllm:num_requests_waiting 3\n",
+			picker.Metrics{Waiting: 3, Running: 7, KVUsage: .7}},
 		{"one broken line spoils the page", typed + " 3\nfoo{ 1\n", was},
 		{"a page that breaks off", typed + " 3", was},
 	} {
@@ -74,7 +77,8 @@ func FuzzParse(f *testing.F) {
 
 func TestWhatAPageLeavesOut(t *testing.T) {
 	first := apply(t, picker.Metrics{}, "# TYPE vllm:lora_requests_info gauge\n"+
-		`vllm:lora_requests_info{max_lora="4",running_lora_adapters="a1,a1",waiting_lora_adapters=""} 1`+"\n# TYPE vllm:cache_config_info gauge\n"+
+		`vllm:lora_requests_info{max_lora="4",running_lora_adapters="a1,a1",waiting_lora_adapters=""} 1`+
+		"\n# TYPE vllm:cache_config_info gauge\n"+
 		`vllm:cache_config_info{block_size="32",num_gpu_blocks="100"} 1`+"\n")
 	next := apply(t, first, "# TYPE vllm:lora_requests_info gauge\n"+
 		`vllm:lora_requests_info{max_lora="x",waiting_lora_adapters="a2"} 1`+"\n# TYPE vllm:cache_config_info gauge\n"+

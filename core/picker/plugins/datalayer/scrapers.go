@@ -120,21 +120,25 @@ func NewScraper(kind string) picker.Factory {
 // The document's names come first, then those of vLLM itself.
 var (
 	vllmMetrics = []metric{
-		{series: first("vllm_queue_length", "vllm:num_requests_waiting"), put: func(m *picker.Metrics, v float64) { m.Waiting = int64(v) }},
-		{series: first("vllm_active_requests", "vllm:num_requests_running"), put: func(m *picker.Metrics, v float64) { m.Running = int64(v) }},
+		{series: first("vllm_queue_length", "vllm:num_requests_waiting"),
+			put: func(m *picker.Metrics, v float64) { m.Waiting = int64(v) }},
+		{series: first("vllm_active_requests", "vllm:num_requests_running"),
+			put: func(m *picker.Metrics, v float64) { m.Running = int64(v) }},
 		{series: first("vllm_gpu_utilization", "vllm_gpu_utilization_percent"), key: MetricGPU},
 		{series: first("vllm_tokens_per_second"), key: MetricTokenRate},
 		{series: first("vllm_request_latency_p99"), key: FigureP99},
 	}
 	cacheMetrics = []metric{
-		{series: first("vllm_kv_cache_usage_percent", "vllm:kv_cache_usage_perc"), put: func(m *picker.Metrics, v float64) { m.KVUsage = v }},
+		{series: first("vllm_kv_cache_usage_percent", "vllm:kv_cache_usage_perc"),
+			put: func(m *picker.Metrics, v float64) { m.KVUsage = v }},
 		{series: first("vllm_kv_cache_hit_rate"), key: MetricHitRate},
 	}
 )
 
 // Scrape says how to fetch.
 func (s *scraper) Scrape() picker.ScrapeSpec {
-	spec := picker.ScrapeSpec{Scheme: "http", Path: s.args.Endpoint, Interval: s.args.Interval.Time(), Timeout: s.args.Timeout.Time(), TTL: s.args.TTL.Time()}
+	spec := picker.ScrapeSpec{Scheme: "http", Path: s.args.Endpoint, Interval: s.args.Interval.Time(),
+		Timeout: s.args.Timeout.Time(), TTL: s.args.TTL.Time()}
 	if s.args.Port != 0 {
 		spec.Port = strconv.Itoa(s.args.Port)
 	}

@@ -124,7 +124,8 @@ func (c *preciseConfig) reach(b *picker.Builder, name string) {
 		if c.Events.Endpoint != "" {
 			so = "so events come only to zmqEndpoint"
 		}
-		b.Warn("plugin %s: kvEventsConfig.discoverPods is on, and no source tells of the endpoints, %s; declare {type: %s} under plugins, and {pluginRef: %s, extractors: [{pluginRef: %s}]} under dataLayer.sources",
+		b.Warn("plugin %s: kvEventsConfig.discoverPods is on, and no source tells of the endpoints, %s; declare "+
+			"{type: %s} under plugins, and {pluginRef: %s, extractors: [{pluginRef: %s}]} under dataLayer.sources",
 			name, so, typeEndpointSource, typeEndpointSource, name)
 	}
 }
@@ -166,7 +167,8 @@ type KVSources struct {
 
 func (c *preciseConfig) sources() KVSources {
 	e := &c.Events
-	s := KVSources{Bind: e.Endpoint, Discover: c.discover() && c.told, SocketPort: e.Pods.SocketPort, ReplayPort: e.Pods.ReplayPort,
+	s := KVSources{Bind: e.Endpoint, Discover: c.discover() && c.told, SocketPort: e.Pods.SocketPort,
+		ReplayPort:  e.Pods.ReplayPort,
 		TopicFilter: e.TopicFilter, SGLang: e.EngineType == engineSGLang, Workers: e.Concurrency}
 	if s.Workers <= 0 {
 		s.Workers = 4

@@ -74,7 +74,8 @@ func NewPrecisePrefix(typ string) picker.Factory {
 				if producers {
 					why = "the token-producer has no vllm"
 				}
-				b.Warn("plugin %s: %s, so tokens are estimated at four bytes each and match only engines that tokenise like that", name, why)
+				b.Warn("plugin %s: %s, so tokens are estimated at four bytes each and match only engines that "+
+					"tokenise like that", name, why)
 			}
 			s.cfg.reach(b, name)
 			return nil

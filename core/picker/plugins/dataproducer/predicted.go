@@ -123,7 +123,8 @@ func (q *runningQueue) least() float64 {
 
 // NewPredicted makes predicted-latency-producer.
 func NewPredicted(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &Predicted{SamplingMean: 1000, BufferFactor: 1, InProduce: true, ContextTTL: int(defaultContextTTL), service: b.Options().Predictor,
+	s := &Predicted{SamplingMean: 1000, BufferFactor: 1, InProduce: true, ContextTTL: int(defaultContextTTL),
+		service:  b.Options().Predictor,
 		contexts: map[*picker.Decision]*flight{}}
 	if err := p.Decode(s); err != nil {
 		return nil, err
@@ -157,7 +158,8 @@ func FindPredicted(b *picker.Builder, producer, consumer string, to **Predicted)
 
 // features describe the request at an endpoint.
 func (s *Predicted) features(c *picker.Cycle, m *PrefixMatch, st *picker.State) predictor.Features {
-	f := predictor.Features{KV: share(st.KVUsage), InputTokens: int64(c.Request.Tokens), Waiting: max(0, st.Waiting), Running: max(0, st.Running),
+	f := predictor.Features{KV: share(st.KVUsage), InputTokens: int64(c.Request.Tokens), Waiting: max(0, st.Waiting),
+		Running:   max(0, st.Running),
 		Generated: 1, Prefix: share(m.Ratio(st)), PodType: s.podType(st.Endpoint)}
 	if s.load != nil {
 		f.Running, f.PrefillTokens = s.load.Load(st.Slot())
@@ -206,7 +208,8 @@ func (s *Predicted) Consult(c *picker.Cycle) []picker.Need {
 		d := c.Draw("prediction server")
 		url = s.service.Prediction[d.Intn(n)]
 	}
-	return []picker.Need{{Plugin: s.Name(), Key: KeyPredict, Method: "POST", URL: url + predictor.PathPredict, Timeout: predictTimeout, Endpoints: ids, Subject: rows, Together: s.service.Together,
+	return []picker.Need{{Plugin: s.Name(), Key: KeyPredict, Method: "POST", URL: url + predictor.PathPredict,
+		Timeout: predictTimeout, Endpoints: ids, Subject: rows, Together: s.service.Together,
 		Body: func() ([]byte, error) { return json.Marshal(predictor.Bulk{Requests: rows}) }}}
 }
 
@@ -322,7 +325,8 @@ func (s *Predicted) Commit(now machine.Time, d *picker.Decision) {
 
 // expire forgets requests that take longer than contextTTL.
 func (s *Predicted) expire(now machine.Time) {
-	for s.first < len(s.oldest) && (s.oldest[s.first].d == nil || now-s.oldest[s.first].at > machine.Time(s.ContextTTL)) {
+	for s.first < len(s.oldest) &&
+		(s.oldest[s.first].d == nil || now-s.oldest[s.first].at > machine.Time(s.ContextTTL)) {
 		s.leave(s.oldest[s.first])
 		s.first++
 	}
@@ -429,7 +433,8 @@ func (s *Predicted) Send(now machine.Time) (out []picker.Need) {
 	}
 	list := s.samples
 	s.samples, s.flushAt = nil, 0
-	return append(out, picker.Need{Plugin: s.Name(), Key: KeySamples, Method: "POST", URL: s.service.Training + predictor.PathSamples, Timeout: flushTimeout, Subject: list,
+	return append(out, picker.Need{Plugin: s.Name(), Key: KeySamples, Method: "POST",
+		URL: s.service.Training + predictor.PathSamples, Timeout: flushTimeout, Subject: list,
 		Body: func() ([]byte, error) { return json.Marshal(predictor.Entries{Entries: list}) }})
 }
 
@@ -477,8 +482,9 @@ func (s *Predicted) Foretold(d *picker.Decision) (picker.Foretold, bool) {
 	if f == nil || f.ttft == 0 && f.tpot == 0 {
 		return picker.Foretold{}, false
 	}
-	return picker.Foretold{Predicted: f.told, Prediction: picker.Latency{TTFTMs: f.foretold.TTFTMs, TPOTMs: f.foretold.TPOTMs},
-		Observed: picker.Latency{TTFTMs: f.ttft, TPOTMs: f.tpot}}, true
+	return picker.Foretold{Predicted: f.told,
+		Prediction: picker.Latency{TTFTMs: f.foretold.TTFTMs, TPOTMs: f.foretold.TPOTMs},
+		Observed:   picker.Latency{TTFTMs: f.ttft, TPOTMs: f.tpot}}, true
 }
 
 // Forecast is what was predicted of an endpoint: picker.Foreteller.

@@ -82,7 +82,8 @@ func (r *run) holders() []holder {
 // holder is a slot's place among the holders of a run, where it is one.
 func (r *run) holder(slot uint32) *holder {
 	list := r.holders()
-	if i := sort.Search(len(list), func(i int) bool { return list[i].slot > slot }); i < len(list) && list[i].slot == slot+1 {
+	if i := sort.Search(len(list), func(i int) bool { return list[i].slot > slot }); i < len(list) &&
+		list[i].slot == slot+1 {
 		return &list[i]
 	}
 	return nil

@@ -119,7 +119,8 @@ func TestPrefixIndexIsAnLRUPerSlot(t *testing.T) {
 			x.forget(slot)
 		}
 		if x.total != 0 || len(x.first) != 0 || len(x.unused) != len(x.runs)-1 {
-			t.Fatalf("%d pairs and %d runs of %d stay after all slots were forgotten", x.total, len(x.first), len(x.runs))
+			t.Fatalf("%d pairs and %d runs of %d stay after all slots were forgotten", x.total, len(x.first),
+				len(x.runs))
 		}
 	})
 }
@@ -156,17 +157,24 @@ func TestPrefixHistoryIsChecked(t *testing.T) {
 		`{"runs":[{"before":1,"hashes":"AQAAAAAAAAA="}]}`,
 		`{"runs":[{"hashes":"AQAAAAAAAAA="},{"hashes":"AQAAAAAAAAA="}]}`,
 		`{"slots":[{"slot":-1}]}`,
-		`{"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAA="}]}`,                                                           // of a run that is not there
-		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AgAAAAEAAAA="}]}`,                        // more than it has
-		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAABAAAAAQAAAA=="}]}`,            // twice
-		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAA=","spill":"AQAAAAEAAAA="}]}`, // in both
+		// of a run that is not there
+		`{"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAA="}]}`,
+		// more than it has
+		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AgAAAAEAAAA="}]}`,
+		// twice
+		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAABAAAAAQAAAA=="}]}`,
+		// in both
+		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAA=",` +
+			`"spill":"AQAAAAEAAAA="}]}`,
 	} {
 		if err := (&approxPrefix{}).LoadState([]byte(text)); err == nil {
 			t.Errorf("%s is taken", text)
 		}
 	}
 	a := &approxPrefix{}
-	if err := a.LoadState([]byte(`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAA="}]}`)); err != nil || a.index.total != 1 {
+	if err := a.LoadState([]byte(
+		`{"runs":[{"hashes":"AQAAAAAAAAA="}],"slots":[{"slot":0,"cap":4,"blocks":"AQAAAAEAAAA="}]}`)); err != nil ||
+		a.index.total != 1 {
 		t.Errorf("%v, %d pairs", err, a.index.total)
 	}
 }

@@ -84,7 +84,9 @@ func (a *approxPrefix) SaveState() any {
 	return out
 }
 
-var errHistory = errors.New("the history of prompts is none: expected runs each once and behind the one before it, and of each slot's no more than it has blocks")
+var errHistory = errors.New(
+	"the history of prompts is none: expected runs each once and behind the one before it, and of each slot's no " +
+		"more than it has blocks")
 
 // LoadState fills the index.
 func (a *approxPrefix) LoadState(text []byte) error {
@@ -108,7 +110,8 @@ func (a *approxPrefix) LoadState(text []byte) error {
 			return errSlot
 		}
 		l := a.index.lru(s.Slot, max(s.Cap, 1))
-		if l.len+l.spilled > 0 || !a.index.load(l, uint32(s.Slot), spill, s.Spill) || !a.index.load(l, uint32(s.Slot), recent, s.Blocks) {
+		if l.len+l.spilled > 0 || !a.index.load(l, uint32(s.Slot), spill, s.Spill) ||
+			!a.index.load(l, uint32(s.Slot), recent, s.Blocks) {
 			return errHistory
 		}
 		a.index.shrink(l, uint32(s.Slot), l.cap)
@@ -296,7 +299,8 @@ func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
 	if x.Slot < 0 || x.Slot > maxSlot || !r.Ok() {
 		return errSlot
 	}
-	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row, decode: x.Decode, told: x.Told,
+	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row,
+		decode: x.Decode, told: x.Told,
 		foretold: Prediction{TTFTMs: float64(x.Foretold[0]), TPOTMs: float64(x.Foretold[1])}, ttft: float64(x.TTFT)}
 	s.contexts[d] = f
 	s.oldest = append(s.oldest, f)

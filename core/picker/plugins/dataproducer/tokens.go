@@ -148,7 +148,8 @@ func NewTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.P
 	case renders && t.ModelName == "":
 		return nil, p.At("modelName").Expected("the model's name")
 	case uds:
-		return nil, p.At("udsTokenizerConfig").Errorf("udsTokenizerConfig is not served here; use vllm, which asks a renderer over HTTP")
+		return nil, p.At("udsTokenizerConfig").Errorf(
+			"udsTokenizerConfig is not served here; use vllm, which asks a renderer over HTTP")
 	case renders && t.VLLM == nil:
 		t.VLLM = &vllmParams{}
 	}
@@ -238,7 +239,8 @@ func (t *tokenProducer) Needs(_ machine.Time, r *picker.Request, _ *picker.View)
 		timeout = t.VLLM.MMTimeout
 	}
 	return []picker.Need{{Plugin: t.Name(), Key: KeyRender, Method: "POST", URL: t.VLLM.URL + path,
-		Body: func() ([]byte, error) { return parse.RenderBody(r.Body, r.Body.Raw(), t.ModelName) }, Timeout: timeout.Time()}}
+		Body:    func() ([]byte, error) { return parse.RenderBody(r.Body, r.Body.Raw(), t.ModelName) },
+		Timeout: timeout.Time()}}
 }
 
 // ReadAnswer reads the token ids of each prompt.

@@ -13,7 +13,8 @@ import (
 // conversation is the id of the conversation that a request belongs to: what
 // the client says, or what a session-id-producer found.
 func conversation(r *picker.Request) string {
-	return cmp.Or(strings.TrimSpace(r.Headers.Get(picker.HeaderSessionID)), r.Attributes[KeySessionID("session-id-producer")])
+	return cmp.Or(strings.TrimSpace(r.Headers.Get(picker.HeaderSessionID)),
+		r.Attributes[KeySessionID("session-id-producer")])
 }
 
 // sessionPrefix is session-prefix-scorer: 1 for an endpoint that has the

@@ -94,7 +94,8 @@ func (s *session) read(p picker.Params) error {
 	if s.Strategy == strategySessionID {
 		for i, src := range s.SessionID.Sources {
 			if (src.Header == "") == (src.Attribute == "") {
-				return p.At(fmt.Sprintf("sessionIdConfig.sources[%d]", i)).Errorf("header %q and attribute %q; expected exactly one", src.Header, src.Attribute)
+				return p.At(fmt.Sprintf("sessionIdConfig.sources[%d]", i)).Errorf(
+					"header %q and attribute %q; expected exactly one", src.Header, src.Attribute)
 			}
 		}
 		if s.SessionID.TTLSeconds == 0 {
@@ -104,7 +105,9 @@ func (s *session) read(p picker.Params) error {
 			s.SessionID.SweepSeconds = 10
 		}
 		if !(s.SessionID.TTLSeconds > 0 && s.SessionID.TTLSeconds < 1e9) || !(s.SessionID.SweepSeconds > 0) {
-			return p.At("sessionIdConfig").Errorf("evictionTtlSeconds %v and evictionSweepSeconds %v; expected both above zero", s.SessionID.TTLSeconds, s.SessionID.SweepSeconds)
+			return p.At("sessionIdConfig").Errorf(
+				"evictionTtlSeconds %v and evictionSweepSeconds %v; expected both above zero", s.SessionID.TTLSeconds,
+				s.SessionID.SweepSeconds)
 		}
 	}
 	s.header = strings.ToLower(strings.TrimSpace(s.Header.Header))
