@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
 	"github.com/windtunnel/windtunnel/core/deployment"
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
@@ -255,7 +256,7 @@ func (x *pool) follow() {
 	x.prefillers = nil
 	for _, sv := range x.servers[x.spec.Decoders():] {
 		if sv.ready() && x.spec.Sidecar != scenario.NoSidecar {
-			x.prefillers = append(x.prefillers, sv.endpoint)
+			x.prefillers = append(x.prefillers, disagg.ParseTargets(sv.endpoint)...)
 		}
 	}
 	x.healthy()
