@@ -58,7 +58,7 @@ func (x *pool) startFleets(s *scenario.Scenario, p *scenario.Pool) {
 		c := s.Scaler(&d)
 		k := &scaler{f: f, m: autoscaler.New(c, f.m.Status()),
 			pods: slices.ContainsFunc(c.Names(), autoscaler.OfServers)}
-		k.pages = metrics.NewCollector(k.m.Wants)
+		k.pages = metrics.NewSeriesCollector(k.m.Wants)
 		k.class, k.while = machine.ClassLook, x.w.busy
 		k.open(x.w, k.m, new(machine.Effects[autoscaler.Effect]), func(i int) { k.happens(k.fx.List[i]) })
 		f.scaler = k
