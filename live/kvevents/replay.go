@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
@@ -75,7 +74,7 @@ func askReplay(ctx context.Context, endpoint string, from uint64, maxMessage int
 	}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	defer stop()
-	c, err := handshake(nc, zmq4.Dealer, false, maxMessage)
+	c, err := handshake(nc, dealerSocket, maxMessage)
 	if err != nil {
 		return err
 	}

@@ -3,13 +3,12 @@ package kvevents
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/go-zeromq/zmq4"
 
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -18,7 +17,7 @@ import (
 // peers opens connections for one socket and keeps track of them: it listens
 // or dials, again and again, and closes all at the end.
 type peers struct {
-	kind       zmq4.SocketType
+	kind       socket
 	maxMessage int
 	log        *slog.Logger
 	// serve owns one open connection until it returns.
@@ -76,7 +75,7 @@ func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
 			go func() {
 				defer p.wait.Done()
 				defer func() { <-places }()
-				p.open(ctx, nc, true)
+				p.open(ctx, nc)
 			}()
 		}
 	}()
@@ -97,7 +96,7 @@ func (p *peers) dial(ctx context.Context, endpoint string, local net.Addr) error
 		for ctx.Err() == nil {
 			d := net.Dialer{Timeout: handshakeTimeout, LocalAddr: local}
 			nc, err := d.DialContext(ctx, "tcp", address)
-			if err == nil && p.open(ctx, nc, false) {
+			if err == nil && p.open(ctx, nc) {
 				backoff = firstBackoff
 			}
 			pause.For(ctx, backoff)
@@ -124,12 +123,12 @@ func loopbackOf(own net.Addr, endpoint string) net.Addr {
 }
 
 // open shakes hands and serves; it says whether the handshake worked.
-func (p *peers) open(ctx context.Context, nc net.Conn, server bool) bool {
+func (p *peers) open(ctx context.Context, nc net.Conn) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	defer stop()
-	c, err := handshake(nc, p.kind, server, p.maxMessage)
+	c, err := handshake(nc, p.kind, p.maxMessage)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.log.Debug("ZMQ peer refused", "error", err)
@@ -143,5 +142,5 @@ func (p *peers) open(ctx context.Context, nc net.Conn, server bool) bool {
 
 // ended says whether an error is only the end of a connection.
 func ended(err error) bool {
-	return errors.Is(err, net.ErrClosed) || errors.Is(err, zmq4.ErrClosedConn)
+	return errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF)
 }
