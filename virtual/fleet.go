@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
@@ -285,7 +286,7 @@ func (x *pool) healthy() {
 // check has Envoy see at its next health check how the servers are then, where it makes any.
 func (x *pool) check() {
 	if x.modes.failOpen || !x.spec.Picked() {
-		x.w.queue.Push((x.w.now/healthInterval+1)*healthInterval, machine.ClassTimer, event{then, x.healthy})
+		x.w.queue.Push(proxy.NextCheck(x.w.now), machine.ClassTimer, event{then, x.healthy})
 	}
 }
 
