@@ -1,19 +1,12 @@
 package program
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
-	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/report"
-	"github.com/windtunnel/windtunnel/report/comparison"
-	"github.com/windtunnel/windtunnel/report/outcomes"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report/terminal"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 type compareCmd struct {
@@ -49,57 +42,15 @@ Examples:
   windtunnel compare main.yaml branch.yaml --fail-if-worse=ttft.p90,e2e.p90`
 }
 
-// Bounds of what is played.
-const maxReplications, maxVariants = 1000, 64
-
 func (c *compareCmd) Run(o *outside) error {
-	slo, err := report.ParseSLO(c.SLO)
-	reads, unknown := comparison.Named(c.FailIfWorse.Measures)
-	switch {
-	case err != nil:
-		return exit.With(exit.Usage, fmt.Errorf("--slo: %w", err))
-	case unknown != nil:
-		return exit.With(exit.Usage, fmt.Errorf("--fail-if-worse: %w", unknown))
-	case c.Replications < 1 || c.Replications > maxReplications:
-		return exit.With(exit.Usage,
-			fmt.Errorf("--replications: found %d; expected a whole number, from 1 to %d", c.Replications,
-				maxReplications))
-	case len(c.Files)+len(c.Set) < 2:
-		return exit.Hint(exit.Usage,
-			errors.New("there is only one to compare; expected two or more scenarios or recordings, or one and --set"),
-			"Try: windtunnel compare --help")
-	case len(c.Files)+len(c.Set) > maxVariants:
-		return exit.With(exit.Usage,
-			fmt.Errorf("found %d to compare; expected at most %d", len(c.Files)+len(c.Set), maxVariants))
-	}
-	names, plays, err := c.plays(o)
+	ctx, stop := o.Context()
+	defer stop()
+	out, err := player(o).Compare(ctx, search.CompareOptions{Files: c.Files, Stdin: o.Stdin,
+		Overrides: c.overrides(), Set: c.Set, SLO: c.SLO, Replications: c.Replications,
+		Measures: c.FailIfWorse.Measures, Note: func(text string) { note(o, text) }})
 	if err != nil {
 		return err
 	}
-	runs := make([]report.Runs, len(plays))
-	sides := make([]comparison.Side, len(plays))
-	ctx, stop := playing(o)
-	defer stop()
-	for i := range runs {
-		runs[i] = make(report.Runs, c.Replications)
-		sides[i] = comparison.Side{Name: names[i]}
-	}
-	if err := each(len(plays)*c.Replications, func(n int) error {
-		i, r := n/c.Replications, n%c.Replications
-		x, err := plays[i](ctx, r)
-		if err != nil {
-			return err
-		}
-		runs[i][r] = x.sample
-		if r == 0 {
-			sides[i].Seed = x.seed
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	out := comparison.Of(sides, runs, slo, reads)
-	out.SLO = strings.Join(c.SLO, ",")
 	if c.Output == "json" {
 		err = writeJSON(o.Stdout, out)
 	} else {
@@ -128,74 +79,4 @@ func (f *failIfWorse) Decode(ctx *kong.DecodeContext) error {
 		f.Measures = append(f.Measures, strings.Split(ctx.Scan.Pop().String(), ",")...)
 	}
 	return nil
-}
-
-// plays are what to compare: how each comes to its result, for each replication.
-func (c *compareCmd) plays(o *outside) (names []string, plays []player, err error) {
-	for _, file := range c.Files {
-		ended := outcomes.Is(file)
-		if ended || isRecording(file) {
-			if c.Replications > 1 || len(c.Set) > 0 {
-				return nil, nil, exit.With(exit.Usage,
-					fmt.Errorf("%s is a recording, of one run as it was; --replications and --set are for scenarios",
-						file))
-			}
-			play := playerOf(file)
-			if ended {
-				play = func(context.Context, int) (*result, error) { return readOutcomes(file) }
-			}
-			names, plays = append(names, file), append(plays, play)
-			continue
-		}
-		v, err := readVariant(o, file, &c.changeFlags)
-		if err != nil {
-			return nil, nil, err
-		}
-		variants := []variant{v}
-		for _, text := range c.Set {
-			settings, err := parseSettings(text)
-			if err != nil {
-				return nil, nil, err
-			}
-			variants = append(variants, v.with(settings...))
-		}
-		for _, v := range variants {
-			s, err := v.scenario(0)
-			if err != nil {
-				return nil, nil, err
-			}
-			if pace := s.Paced(); pace != "" {
-				fmt.Fprintf(o.Stderr, "windtunnel: note: %s: %s\n", v.Name, pace)
-			}
-			names, plays = append(names, v.Name), append(plays, v.play)
-		}
-	}
-	return names, plays, nil
-}
-
-// readOutcomes is what a file of outcomes came to.
-func readOutcomes(file string) (*result, error) {
-	x := &result{}
-	var err error
-	x.sample, err = report.SampleOf(func(add func(report.Ended)) error {
-		h, err := outcomes.ReadFile(file, func(r outcomes.Request) { add(report.Ended(r)) })
-		x.seed = h.Seed
-		return err
-	})
-	if err == nil && len(x.sample.Requests) == 0 {
-		err = fmt.Errorf("%s has no request; expected a file that windtunnel run or sim wrote with --outcomes", file)
-	}
-	return x, exit.With(exit.Input, err)
-}
-
-// parseSettings reads path=value;path=value.
-func parseSettings(text string) (out []scenario.Setting, err error) {
-	for _, part := range strings.Split(text, ";") {
-		s, err := scenario.ParseSetting(part)
-		if err != nil {
-			return nil, exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
-		}
-		out = append(out, s)
-	}
-	return out, nil
 }

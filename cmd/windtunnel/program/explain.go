@@ -109,7 +109,7 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 		}
 		switch {
 		case err != nil:
-			return nil, inputError(err)
+			return nil, recording.InputError(err)
 		case !known:
 			return nil, exit.With(exit.Input, fmt.Errorf("%s has no request %s", c.From, c.Request))
 		}

@@ -40,7 +40,7 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
 	}
 	if _, err := os.Stat(s.Trace); s.Trace != "" && err != nil {
-		fmt.Fprintf(o.Stderr, "windtunnel: note: there is no %s here: the scenario needs it\n", s.Trace)
+		note(o, "there is no "+s.Trace+" here: the scenario needs it")
 	} else if _, err := scenario.Parse("what was made of "+filepath.Base(c.File), s.Text); err != nil {
 		return exit.With(exit.Input, err)
 	}
@@ -85,7 +85,7 @@ func (c *scenarioExportCmd) Run(o *outside) error {
 		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
 	}
 	for _, n := range notes {
-		fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", n)
+		note(o, n)
 	}
 	return out.Flush()
 }

@@ -1,11 +1,10 @@
 package program
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -31,40 +30,47 @@ type changeFlags struct {
 // path=value, and applies the flags. more are changes that the command itself has flags for.
 func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario,
 	err error) {
-	var settings []scenario.Setting
-	for _, text := range set {
-		one, err := scenario.ParseSetting(text)
-		if err != nil {
-			return nil, exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
-		}
-		settings = append(settings, one)
+	settings, err := search.ParseSettings(set)
+	if err != nil {
+		return nil, err
 	}
 	if f.File != "" {
 		s, err = loadScenario(o, f.File, settings...)
 	} else {
 		s, err = scenario.Parse(scenario.EmbeddedFile, scenario.EmbeddedText(), settings...)
-		err = loadError(err)
+		err = search.LoadError(err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := f.change(s, more...); err != nil {
-		return nil, err
+	x := f.overrides()
+	for _, change := range more {
+		change(&x)
+	}
+	if err := s.Override(x); err != nil {
+		return nil, exit.With(exit.Usage, err)
 	}
 	if pace := s.Paced(); pace != "" {
-		fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", pace)
+		note(o, pace)
 	}
 	return s, nil
 }
 
-// change applies the flags.
-func (f *changeFlags) change(s *scenario.Scenario, more ...func(*scenario.Overrides)) error {
-	x := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate,
+// note prints what the user should know, on stderr.
+func note(o *outside, text string) { fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", text) }
+
+func (f *changeFlags) overrides() scenario.Overrides {
+	return scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate,
 		Prefill: f.Prefill, Batching: f.Batching, Replicas: f.Replicas}
-	for _, change := range more {
-		change(&x)
+}
+
+// variant reads a scenario that is played several times.
+func (f *changeFlags) variant(o *outside, file string, set []string) (search.Variant, error) {
+	settings, err := search.ParseSettings(set)
+	if err != nil {
+		return search.Variant{}, err
 	}
-	return exit.With(exit.Usage, s.Override(x))
+	return search.ReadVariant(o.Stdin, file, settings, f.overrides())
 }
 
 // inputs are the files that a run of s reads.
@@ -86,16 +92,8 @@ func loadScenario(o *outside, path string, settings ...scenario.Setting) (*scena
 	}
 	if err == nil {
 		for _, a := range s.Assumed() {
-			fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", a)
+			note(o, a)
 		}
 	}
-	return s, loadError(err)
-}
-
-// loadError gives what is wrong with a scenario its exit code.
-func loadError(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return exit.Hint(exit.Input, err, "windtunnel scenario show > my.yaml writes one to start from")
-	}
-	return exit.With(exit.Input, err)
+	return s, search.LoadError(err)
 }

@@ -87,7 +87,7 @@ func (c *traceCmd) Run(o *outside) error {
 		return nil
 	})
 	if err != nil {
-		return inputError(err)
+		return recording.InputError(err)
 	}
 	if len(order) == 0 {
 		if c.Request != "" {
@@ -149,5 +149,5 @@ func (c *traceCmd) metrics(o *outside, around *trace.Around, until machine.Time)
 		fmt.Fprintf(o.Stderr, "windtunnel: counters of the pods are not whole: %v\n", err)
 		return nil
 	}
-	return inputError(err)
+	return recording.InputError(err)
 }

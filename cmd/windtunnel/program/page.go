@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/report"
@@ -146,7 +147,7 @@ func (p *shownPage) stop() {
 
 // pagePools are the scenario's pools as the page shows them.
 func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Pool {
-	list := reported(s, endpoints)
+	list := search.Pools(s, endpoints)
 	out := make([]web.Pool, len(list))
 	for i, p := range list {
 		sp := &s.Pools[i]

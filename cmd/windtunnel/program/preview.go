@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/report/recording"
+
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
@@ -147,7 +149,7 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 		p.Others = append(p.Others, other)
 	}
 	if err := eachInput(o, c.From, p.Line); err != nil && !errors.Is(err, inputlog.ErrEnough) {
-		return nil, inputError(err)
+		return nil, recording.InputError(err)
 	}
 	if pools := p.Pools(); len(pools) > 1 && c.Pool == "" {
 		return nil, exit.With(exit.Usage,

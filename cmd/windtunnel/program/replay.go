@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"time"
@@ -125,7 +124,7 @@ func (c *replayCmd) Run(o *outside) error {
 		interrupted = interrupted || told.Interrupted
 	}
 	if err != nil && !interrupted && events == 0 {
-		return inputError(err) // no summary of nothing
+		return recording.InputError(err) // no summary of nothing
 	}
 	// What could be read is shown even where the rest could not.
 	if _, endErr := session.End(interrupted || err != nil); endErr != nil && err == nil {
@@ -143,7 +142,7 @@ func (c *replayCmd) Run(o *outside) error {
 		page.played(ctx, func(each func(line []byte) error) error { return recording.ReadInputsFile(c.Files[0], each) })
 	}
 	page.stay(ctx, o)
-	return inputError(err)
+	return recording.InputError(err)
 }
 
 // count reads the recording once to choose how much of each request to show.
@@ -160,7 +159,7 @@ func (c *replayCmd) count(options *report.Options) error {
 	if errors.As(err, &line) {
 		return nil // told after what comes before it has been shown
 	}
-	return inputError(err)
+	return recording.InputError(err)
 }
 
 func (c *replayCmd) read(o *outside, each func(flow.Event) error) (*report.Summary, error) {
@@ -168,16 +167,6 @@ func (c *replayCmd) read(o *outside, each func(flow.Event) error) (*report.Summa
 		return report.Read("standard input", o.Stdin, each)
 	}
 	return report.ReadFile(c.Files[0], each)
-}
-
-// inputError gives errors of reading a user's file their exit code.
-func inputError(err error) error {
-	var line *recording.LineError
-	var path *fs.PathError
-	if errors.As(err, &line) || errors.As(err, &path) {
-		return exit.With(exit.Input, err)
-	}
-	return err
 }
 
 // pacer lets recorded time pass at a multiple of wall time.

@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -175,7 +176,7 @@ func (c *runCmd) Run(o *outside) error {
 		return errors.Join(exit.With(exit.Input, err), stopStack(st))
 	}
 	page.measure(session)
-	session.Pools(reported(s, func(pool int) []string { return st.Pools[pool].Endpoints }))
+	session.Pools(search.Pools(s, func(pool int) []string { return st.Pools[pool].Endpoints }))
 	readers.Store(session)
 	var inputs *epp.InputLog
 	if x := session.Inputs(); x != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/gc"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -57,7 +58,7 @@ func (c *simCmd) Run(o *outside) error {
 	}
 	options := c.options(o, s, nil)
 	page, err := c.pageFlags.start(&options,
-		web.Meta{Mode: "sim", BBR: len(s.Pools) > 1, Pools: pagePools(s, virtually(s))})
+		web.Meta{Mode: "sim", BBR: len(s.Pools) > 1, Pools: pagePools(s, search.Virtual(s))})
 	if err != nil {
 		return err
 	}
@@ -69,11 +70,6 @@ func (c *simCmd) Run(o *outside) error {
 	}
 	defer sender.End(o)
 	return sim(o, s, options, virtual.Options{Bytes: c.Bytes, StepByStep: c.StepByStep}, c.SaveModel, page)
-}
-
-// virtually are the addresses of a scenario's servers in virtual time.
-func virtually(s *scenario.Scenario) func(pool int) []string {
-	return func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }
 }
 
 // sim plays a scenario in virtual time, in this way, and writes what its latency
@@ -89,7 +85,7 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.O
 	ctx, stop := o.Context()
 	defer stop()
 	page.measure(session)
-	session.Pools(reported(s, virtually(s)))
+	session.Pools(search.Pools(s, search.Virtual(s)))
 	var trained predictor.Status
 	fit, end := fitter(ctx, o, s)
 	defer end()

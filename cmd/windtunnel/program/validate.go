@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/rundir"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/report/recording"
-	"github.com/windtunnel/windtunnel/report/validation"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 type validateCmd struct {
@@ -40,64 +38,38 @@ Examples:
 }
 
 func (c *validateCmd) Run(o *outside) error {
-	switch {
-	case c.File == "-":
+	if c.File == "-" {
 		return exit.With(exit.Usage,
 			errors.New("a scenario on standard input can be read once, and is played twice; expected a file"))
-	case !(c.Tolerance > 0 && c.Tolerance <= 1000):
-		return exit.With(exit.Usage,
-			fmt.Errorf("--tolerance: found %v; expected percent, above 0 and at most 1000", c.Tolerance))
 	}
-	v, err := readVariant(o, c.File, &c.changeFlags)
+	if err := search.CheckTolerance(c.Tolerance); err != nil {
+		return err
+	}
+	v, err := c.variant(o, c.File, c.Set)
 	if err != nil {
 		return err
 	}
-	if err := v.set(c.Set); err != nil {
-		return err
-	}
-	own, err := rundir.New(os.TempDir(), rundir.Validate, nil)
+	dir, err := rundir.New(os.TempDir(), rundir.Validate, nil)
 	if err != nil {
 		return exit.With(exit.Environment, err)
 	}
-	defer func() { _ = own.End(nil) }()
-	dir := own.Path
-	path := filepath.Join(dir, "live.ndjson")
+	defer func() { _ = dir.End(nil) }()
+	path := filepath.Join(dir.Path, "live.ndjson")
 	var took *hops.Times
 	if c.Hops {
-		if took, err = c.measured(o, v, filepath.Join(dir, "hops.ndjson")); err != nil {
+		if took, err = c.measured(o, v, filepath.Join(dir.Path, "hops.ndjson")); err != nil {
 			return err
 		}
 	}
 	if err := c.live(o, path, c.loadFlags); err != nil {
 		return err
 	}
-	both := [2]validation.Requests{{}, {}}
-	var sums [2]report.Summary
-	tally := report.NewTally()
-	to := both[0].Watch(tally)
-	if _, err := recording.ReadFile[report.Summary](path,
-		func(e flow.Event) error { to.Record(e); return nil }); err != nil {
-		return inputError(err)
-	}
-	sums[0] = tally.Summary()
-	ctx, stop := playing(o)
+	ctx, stop := o.Context()
 	defer stop()
-	s, err := v.scenario(0)
+	out, err := player(o).Validate(ctx, &v, path, took, c.Tolerance)
 	if err != nil {
 		return err
 	}
-	if took != nil {
-		if err := hopsFrom(s, took); err != nil {
-			return err
-		}
-	}
-	tally = report.NewTally()
-	if err := playTo(ctx, s, both[1].Watch(tally), tally, nil); err != nil {
-		return err
-	}
-	sums[1] = tally.Summary()
-	out := validation.Compare(sums[0], sums[1], both[0], both[1], c.Tolerance)
-	out.Hops = took
 	if c.Output == "json" {
 		err = writeJSON(o.Stdout, out)
 	} else {
@@ -124,8 +96,8 @@ func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
 }
 
 // measured are the hops of a live run with another seed.
-func (c *validateCmd) measured(o *outside, v variant, path string) (*hops.Times, error) {
-	s, err := v.scenario(1)
+func (c *validateCmd) measured(o *outside, v search.Variant, path string) (*hops.Times, error) {
+	s, err := v.Scenario(1)
 	if err != nil {
 		return nil, err
 	}
@@ -137,29 +109,10 @@ func (c *validateCmd) measured(o *outside, v variant, path string) (*hops.Times,
 	told, err := recording.ReadFile[report.Summary](path, func(flow.Event) error { return nil })
 	switch {
 	case err != nil:
-		return nil, inputError(err)
+		return nil, recording.InputError(err)
 	case told == nil || told.HopTimes == nil:
 		return nil, exit.With(exit.Environment,
 			errors.New("the first live run measured no hops; expected requests that complete"))
 	}
 	return told.HopTimes, nil
-}
-
-// hopsFrom gives a scenario the hops that were measured; of what was not measured its own stay.
-func hopsFrom(s *scenario.Scenario, measured *hops.Times) error {
-	for _, f := range []struct {
-		text string
-		to   *dist.Dist
-	}{{measured.Network, &s.Hops.Network}, {measured.Envoy, &s.Hops.Envoy}, {measured.ExtProc, &s.Hops.ExtProc},
-		{measured.Sidecar, &s.Hops.Sidecar}, {measured.Scrape, &s.Hops.Scrape}} {
-		if f.text == "" {
-			continue
-		}
-		d, err := dist.Parse(f.text)
-		if err != nil {
-			return fmt.Errorf("hops that were measured: %w", err)
-		}
-		*f.to = d
-	}
-	return nil
 }
