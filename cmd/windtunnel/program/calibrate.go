@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/calibrate"
@@ -123,14 +122,19 @@ func (c *calibrateCmd) Run(o *outside) error {
 		fmt.Sprintf("The server is version %s; a request that computes nothing took %s, which is left out.",
 			server.Version, server.Overhead.Round(time.Microsecond)),
 	}}
-	about.Lines = append(about.Lines, quality(fit)...)
+	about.Lines = append(about.Lines, fit.Quality()...)
 	if interrupted {
 		about.Lines = append(about.Lines, "The measurement was interrupted.")
 	}
 	if err := writeFit(c.File, fit, &about); err != nil {
 		return exit.With(exit.Input, fmt.Errorf("--file: %w", err))
 	}
-	if err := c.tell(o, fit); err != nil {
+	if err := fit.WriteTable(o.Stdout); err != nil {
+		return err
+	}
+	text := fit.Sentences() + fmt.Sprintf(
+		"written to %s; a scenario takes it with pools[].modelServer.stepTimes: %s\n", c.File, c.File)
+	if _, err := io.WriteString(o.Stdout, wrapped(text, o.Columns)); err != nil {
 		return err
 	}
 	if interrupted {
@@ -162,110 +166,12 @@ func (c *calibrateCmd) probe(ctx context.Context, o *outside, p *client.Prober, 
 	}
 }
 
-// quality says how good a table is.
-func quality(f *calibrate.Fit) (out []string) {
-	out = append(out, fmt.Sprintf("Repeats of a prompt were off their median by %.1f %% (median).", 100*f.Spread))
-	for _, of := range calibrate.Kinds() {
-		if mid, most, err := f.Errors(of); err == nil {
-			out = append(out, fmt.Sprintf(
-				"Held out, of what the table is not made: %s off by %.1f %% (median), %.1f %% at most.", of, 100*mid,
-				100*most))
-		} else {
-			out = append(out, fmt.Sprintf("Held out: %s were not compared, as none were measured.", of))
-		}
-	}
-	return out
-}
-
 func writeFit(file string, f *calibrate.Fit, a *calibrate.About) error {
 	out, err := os.Create(file)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Write(out, a), out.Close())
-}
-
-// tell prints the table for people, and how good it is.
-func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
-	ms := func(ns int64) string { return fmt.Sprintf("%.2f ms", float64(ns)/1e6) }
-	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "prompt\ttakes\t\n")
-	batch := int64(0)
-	var heads, row []string
-	line := func() {
-		if batch > 0 {
-			fmt.Fprintf(w, "%d\t%s\t\n", batch, strings.Join(row, "\t"))
-		}
-		row = nil
-	}
-	for _, p := range f.Points {
-		if p.Prompt > 0 {
-			continue
-		}
-		if p.Decode {
-			heads = append(heads, fmt.Sprint(p.Context))
-		} else {
-			fmt.Fprintf(w, "%d\t%s\t\n", p.Context, ms(p.Nanoseconds))
-		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for i, p := range f.Points {
-		if !p.Decode || p.Prompt > 0 {
-			continue
-		}
-		if p.Batch != batch {
-			if line(); batch == 0 {
-				n := 0
-				for n < len(heads) && (n == 0 || heads[n] != heads[0]) {
-					n++
-				}
-				fmt.Fprintf(w, "\nat once\tof %s tokens\t\n", strings.Join(heads[:n], "\t"))
-			}
-			batch = p.Batch
-		}
-		cell := ms(p.Nanoseconds)
-		if f.Extrapolated[i] {
-			cell = "~" + cell
-		}
-		row = append(row, cell)
-	}
-	line()
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	var b strings.Builder
-	for _, p := range f.Points {
-		if p.Prompt > 0 {
-			fmt.Fprintf(&b, "mixed      %s: %s\n", p, ms(p.Nanoseconds))
-		}
-	}
-	if f.LeftOut != "" {
-		fmt.Fprintf(&b, "mixed      left out: %s; was the server idle?\n", f.LeftOut)
-	}
-	for _, x := range f.HeldOut {
-		fmt.Fprintf(&b, "held out   %s: took %s, the table says %s (%+.1f %%)\n", x.Name, ms(int64(x.Took)),
-			ms(int64(x.Predicted)), 100*x.Off())
-	}
-	for _, line := range quality(f) {
-		fmt.Fprintln(&b, line)
-	}
-	if x := f.Prefix; x != nil {
-		cached := "the server does not say how much of it was cached"
-		if x.Cached >= 0 {
-			cached = fmt.Sprintf("%d of its tokens were cached", x.Cached)
-		}
-		fmt.Fprintf(&b, "A prompt of %d tokens took %s to its first token, and %s when it came again: %s.\n", x.Tokens,
-			ms(int64(x.Cold)), ms(int64(x.Warm)), cached)
-	}
-	if len(f.Extrapolated) > 0 {
-		fmt.Fprintln(&b, "What has a ~ was not measured: so much does not fit into the server; it goes on as what "+
-			"does.")
-	}
-	fmt.Fprintf(&b, "written to %s; a scenario takes it with pools[].modelServer.stepTimes: %s\n", c.File, c.File)
-	_, err := io.WriteString(o.Stdout, wrapped(b.String(), o.Columns))
-	return err
 }
 
 // wrapped is text of lines, each on as many of the terminal's as it takes.
