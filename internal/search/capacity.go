@@ -35,9 +35,9 @@ const (
 // CapacityOptions say what is searched, and how well it must be known.
 type CapacityOptions struct {
 	Variant Variant
-	// SLO is what must hold, such as ttft.p99=200ms.
-	SLO  []string
-	Find Find
+	// Objectives are what must hold, such as ttft.p99=200ms.
+	Objectives []string
+	Find       Find
 	// Pool is the name of the pool whose servers are counted; it may be empty where there is one pool.
 	Pool string
 	// Duration is how long each run lasts at least, in virtual time.
@@ -141,12 +141,12 @@ func observed(list []report.Ended, objectives []required, slo report.SLO) (x Run
 	return x
 }
 
-// parseObjectives reads those of --slo. That all but one in a thousand requests complete is one of
+// parseObjectives reads those of --objective. That all but one in a thousand requests complete is one of
 // them, unless something else is said: who refuses requests is soon fast.
 func parseObjectives(list []string) (out []required, err error) {
 	bad := func(text string) error {
 		return exit.With(exit.Usage,
-			fmt.Errorf("--slo: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot or "+
+			fmt.Errorf("--objective: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot or "+
 				"e2e at mean, p50, p90, p95 or p99, or the least share, completed=99.9%% or attainment=95%%", text))
 	}
 	completes := false
@@ -175,8 +175,8 @@ func parseObjectives(list []string) (out []required, err error) {
 		out = append(out, b)
 	}
 	if len(out) == 0 {
-		return nil, exit.Hint(exit.Usage, errors.New("--slo is missing: what must hold decides how much is too much"),
-			"Try: windtunnel capacity mine.yaml --slo ttft.p99=200ms")
+		return nil, exit.Hint(exit.Usage, errors.New("--objective is missing: a load is judged by it"),
+			"Try: windtunnel capacity mine.yaml --objective ttft.p99=200ms")
 	}
 	if !completes {
 		m, _ := report.MeasureNamed("completed")
@@ -243,7 +243,7 @@ type seeker struct {
 
 // Capacity searches for what Find says. After an interruption it returns what was found until then, and an error.
 func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, error) {
-	objectives, err := parseObjectives(c.SLO)
+	objectives, err := parseObjectives(c.Objectives)
 	if err := cmp.Or(err, c.check()); err != nil {
 		return nil, err
 	}
@@ -325,7 +325,7 @@ func (c *CapacityOptions) fits(s *scenario.Scenario, pool int, objectives []requ
 	case !s.Workload.Judges() &&
 		slices.ContainsFunc(objectives, func(b required) bool { return b.measure.Name == "attainment" }):
 		return exit.With(exit.Usage,
-			fmt.Errorf("--slo: attainment is the share of requests that keep the scenario's own bounds, and %s has "+
+			fmt.Errorf("--objective: attainment is the share of requests that keep the scenario's own bounds, and %s has "+
 				"none; expected workload.slo, or slo of a class", file))
 	case slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return len(p.Endpoints) > 0 }):
 		return exit.With(exit.Usage,

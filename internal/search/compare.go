@@ -24,9 +24,9 @@ type CompareOptions struct {
 	// Files are scenarios, recordings and files of outcomes. Stdin is read where one is -.
 	Files []string
 	Stdin io.Reader
-	// Overrides change every scenario. Each of Set is one more variant of it, as path=value;path=value.
+	// Overrides change every scenario. Each of Variants is one more variant of it, as path=value;path=value.
 	Overrides scenario.Overrides
-	Set       []string
+	Variants  []string
 	// SLO are bounds as report.ParseSLO reads them.
 	SLO          []string
 	Replications int
@@ -46,14 +46,14 @@ type side struct {
 func (p *Player) Compare(ctx context.Context, c CompareOptions) (*comparison.Comparison, error) {
 	slo, err := report.ParseSLO(c.SLO)
 	reads, unknown := comparison.Named(c.Measures)
-	switch n := len(c.Files) + len(c.Set); {
+	switch n := len(c.Files) + len(c.Variants); {
 	case err != nil:
 		return nil, exit.With(exit.Usage, fmt.Errorf("--slo: %w", err))
 	case unknown != nil:
 		return nil, exit.With(exit.Usage, fmt.Errorf("--fail-if-worse: %w", unknown))
 	case n < 2:
 		return nil, exit.Hint(exit.Usage,
-			errors.New("there is only one to compare; expected two or more scenarios or recordings, or one and --set"),
+			errors.New("there is only one to compare; expected two or more scenarios or recordings, or one and --variant"),
 			"Try: windtunnel compare --help")
 	case n > maxVariants:
 		return nil, exit.With(exit.Usage, fmt.Errorf("found %d to compare; expected at most %d", n, maxVariants))
@@ -95,9 +95,9 @@ func (p *Player) sides(c *CompareOptions) (list []side, err error) {
 			read = readOutcomes
 		}
 		if outcomes.Is(file) || recording.Named(file) {
-			if c.Replications > 1 || len(c.Set) > 0 {
+			if c.Replications > 1 || len(c.Variants) > 0 {
 				return nil, exit.With(exit.Usage,
-					fmt.Errorf("%s is a recording, of one run as it was; --replications and --set are for scenarios",
+					fmt.Errorf("%s is a recording, of one run as it was; --replications and --variant are for scenarios",
 						file))
 			}
 			list = append(list, side{file, func(context.Context, int) (*Result, error) { return read(file) }})
@@ -108,8 +108,8 @@ func (p *Player) sides(c *CompareOptions) (list []side, err error) {
 			return nil, err
 		}
 		variants := []Variant{v}
-		for _, text := range c.Set {
-			settings, err := ParseSettings(strings.Split(text, ";"))
+		for _, text := range c.Variants {
+			settings, err := ParseSettings("--variant", strings.Split(text, ";"))
 			if err != nil {
 				return nil, err
 			}

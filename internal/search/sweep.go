@@ -28,9 +28,9 @@ import (
 
 // Sweep plays a scenario with each combination of values of its fields.
 type Sweep struct {
-	// Variant is the scenario. Set are fields and their values, such as workload.rate=10,20.
+	// Variant is the scenario. Vary are fields and their values, such as workload.rate=10,20.
 	Variant Variant
-	Set     []string
+	Vary    []string
 	// SLO are bounds as report.ParseSLO reads them.
 	SLO          []string
 	Replications int
@@ -193,20 +193,20 @@ func measuresNamed(names []string) (out []report.Measure, err error) {
 // combinations are all of them, the last field changing fastest.
 func (c *Sweep) combinations() (paths []string, out [][]scenario.Setting, err error) {
 	out = [][]scenario.Setting{nil}
-	for _, text := range c.Set {
+	for _, text := range c.Vary {
 		s, err := scenario.ParseSetting(text)
 		if err != nil {
-			return nil, nil, exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
+			return nil, nil, exit.With(exit.Usage, fmt.Errorf("--vary: %w", err))
 		}
 		if slices.Contains(paths, s.Path) {
 			return nil, nil, exit.With(exit.Usage,
-				fmt.Errorf("--set: %s is given twice; give all its values at once, such as %s=1,2,3", s.Path, s.Path))
+				fmt.Errorf("--vary: %s is given twice; give all its values at once, such as %s=1,2,3", s.Path, s.Path))
 		}
 		paths = append(paths, s.Path)
 		values := splitValues(s.Value)
 		if len(out)*len(values) > maxPoints {
 			return nil, nil, exit.With(exit.Usage,
-				fmt.Errorf("--set: found more than %d combinations; expected at most as many", maxPoints))
+				fmt.Errorf("--vary: found more than %d combinations; expected at most as many", maxPoints))
 		}
 		var next [][]scenario.Setting
 		for _, before := range out {

@@ -78,12 +78,12 @@ func (v *Variant) Scenario(replication int) (*scenario.Scenario, error) {
 	return s, exit.With(exit.Usage, s.Override(scenario.Overrides{Seed: &seed}))
 }
 
-// ParseSettings parses fields with their values, each as path=value.
-func ParseSettings(list []string) (out []scenario.Setting, err error) {
+// ParseSettings parses fields with their values, each as path=value. Errors name the flag.
+func ParseSettings(flag string, list []string) (out []scenario.Setting, err error) {
 	for _, text := range list {
 		s, err := scenario.ParseSetting(text)
 		if err != nil {
-			return nil, exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
+			return nil, exit.With(exit.Usage, fmt.Errorf("%s: %w", flag, err))
 		}
 		out = append(out, s)
 	}

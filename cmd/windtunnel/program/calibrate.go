@@ -19,29 +19,31 @@ import (
 )
 
 type calibrateCmd struct {
-	Endpoint    string `required:"" placeholder:"URL" help:"The server to measure, such as http://127.0.0.1:8000. It should serve nobody else meanwhile."`
+	Endpoint    string `required:"" placeholder:"HOST:PORT|URL" help:"The model server to measure. Nobody else should use it meanwhile."`
 	Model       string `placeholder:"NAME" help:"Ask for this model. Left out: the first that the server serves."`
-	APIKey      string `name:"api-key" placeholder:"KEY" help:"The key for its API. Left out: that in VLLM_API_KEY or OPENAI_API_KEY, if there is one."`
-	File        string `short:"o" name:"file" default:"step-times.csv" placeholder:"FILE" help:"Where to write the step times."`
-	Force       bool   `help:"Write over FILE, and measure a server that says it is busy."`
-	Accelerator string `default:"measured" placeholder:"NAME" help:"What the server runs on, for the file: a name that windtunnel knows has the figures held against that hardware's peak."`
-	TP          int    `name:"tensor-parallel-size" default:"1" placeholder:"N" help:"Over how many accelerators each layer is split, for the file."`
-	MaxPrompt   int    `name:"max-prompt" default:"8192" placeholder:"N" help:"The longest prompt in tokens: at most as many as the server computes in one step (vLLM's --max-num-batched-tokens)."`
+	APIKey      string `name:"api-key" placeholder:"KEY" help:"Key for its API. Left out: VLLM_API_KEY or OPENAI_API_KEY."`
+	File        string `name:"file" default:"step-times.csv" placeholder:"FILE" help:"Where to write the step times."`
+	Force       bool   `help:"Overwrite FILE, and measure a server that is busy."`
+	Accelerator string `default:"measured" placeholder:"NAME" help:"The server's hardware, for the file. A known name is checked against its peak."`
+	TP          int    `name:"tensor-parallel-size" default:"1" placeholder:"N" help:"Accelerators that each layer is split over, for the file."`
+	MaxPrompt   int    `name:"max-prompt" default:"8192" placeholder:"N" help:"Longest prompt in tokens, at most vLLM's --max-num-batched-tokens."`
 	MaxBatch    int    `name:"max-batch" default:"64" placeholder:"N" help:"The most requests at once."`
-	Contexts    []int  `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Lengths of the prompts of decoding requests."`
-	Repeats     int    `default:"5" placeholder:"N" help:"How often each length of prompt is measured."`
-	Traffic     int    `default:"100" placeholder:"N" help:"How many requests arrive at random at each of three loads, to hold the table against; 0 for none."`
+	Contexts    []int  `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Prompt lengths of decoding requests."`
+	Repeats     int    `default:"5" placeholder:"N" help:"How often each prompt length is measured."`
+	Traffic     int    `default:"100" placeholder:"N" help:"Random requests at each of three loads that check the table; 0 for none."`
 }
 
 func (c *calibrateCmd) Help() string {
-	return `Measures a real model server by OpenAI's API, and writes a file of step times that a scenario names: modelServer: {stepTimes: step-times.csv}. It sends prompts of random token
-ids of growing length, one at a time, then batches of growing size and context, then prompts that join batches, and in the end some that the table is not made of, which say how far off it is: lengths and batches between
-those, and Poisson arrivals at 30, 60 and 80 % of what the table says that the server takes.
-Ctrl-C ends it early: what was measured until then is told and written, if it is enough.
+	return `Measures a real model server through OpenAI's API, and writes a file of step times for a scenario:
+modelServer: {stepTimes: step-times.csv}. It sends prompts of random token ids of growing length, one at a
+time, then batches of growing size and context, then prompts that join batches. Last it sends requests that
+the table is not made of, to report the table's error: lengths and batches in between, and Poisson arrivals at
+30, 60 and 80 % of the rate that the server sustains by the table. Ctrl-C ends it early: what was measured
+until then is printed and written, if it is enough.
 
 Examples:
-  windtunnel calibrate --endpoint http://127.0.0.1:8000
-  windtunnel calibrate --endpoint http://10.0.0.7:8000 --accelerator H100 --max-batch 256 -o h100.csv
+  windtunnel calibrate --endpoint 127.0.0.1:8000
+  windtunnel calibrate --endpoint 10.0.0.7:8000 --accelerator H100 --max-batch 256 --file h100.csv
   windtunnel calibrate --endpoint 127.0.0.1:8000 --max-prompt 2048 --contexts 128,1024 --max-batch 16   # quicker`
 }
 

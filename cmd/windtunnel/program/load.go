@@ -8,29 +8,41 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// loadFlags say what is played: a scenario, and what to change in it. run and
-// sim have the same.
+// loadFlags are the scenario that is played, and what to change in it.
 type loadFlags struct {
-	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario to play, - for one on standard input. Left out: the embedded one (windtunnel scenario show prints it)."`
+	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, - for standard input. Left out: the embedded one (windtunnel scenario show)."`
 	changeFlags
 }
 
 // changeFlags say what to change in a scenario.
 type changeFlags struct {
 	Requests    *int     `short:"n" placeholder:"N" help:"Send this many requests instead of the scenario's."`
-	Concurrency *int     `short:"c" placeholder:"C" help:"Have this many requests in flight at once."`
+	Concurrency *int     `short:"c" placeholder:"C" help:"Keep this many requests in flight."`
 	Rate        *float64 `placeholder:"R" help:"Send R requests a second, whether or not earlier ones have ended."`
-	Prefill     string   `placeholder:"100ms..30s" help:"How long prefill takes: a duration, a range, or a distribution such as lognormal(200ms, 100ms)."`
-	Batching    string   `placeholder:"KIND" help:"How requests share a model server that batches: continuous, static or none."`
+	Prefill     string   `placeholder:"100ms..30s" help:"Time of prefill: a duration, a range, or a distribution such as lognormal(200ms, 100ms)."`
+	Batching    string   `placeholder:"KIND" help:"How batching model servers batch: continuous, static or none."`
 	Replicas    *int     `placeholder:"N" help:"Simulate this many model servers per pool."`
-	Seed        *uint64  `placeholder:"S" help:"Where all randomness comes from: the same seed gives the same run."`
+	Seed        *uint64  `placeholder:"S" help:"Seed of all random choices. The same seed gives the same run."`
 }
+
+// setFlag, sloFlag and envoyFlag mean the same in every command that has them.
+type (
+	setFlag struct {
+		Set []string `placeholder:"PATH=VALUE" sep:"none" help:"Change a field of the scenario, such as 'pools[0].modelServer.maxNumSeqs=64'. Repeatable."`
+	}
+	sloFlag struct {
+		SLO []string `name:"slo" placeholder:"ttft=200ms,tpot=30ms" help:"The most that ttft, tpot and e2e of a good answer may take, for goodput and attainment."`
+	}
+	envoyFlag struct {
+		EnvoyPath string `placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH or in the cache, or a download into the cache."`
+	}
+)
 
 // scenarioWith reads the file, or takes the embedded one, with fields set, each as
 // path=value, and applies the flags. more are changes that the command itself has flags for.
 func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario,
 	err error) {
-	settings, err := search.ParseSettings(set)
+	settings, err := search.ParseSettings("--set", set)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +78,7 @@ func (f *changeFlags) overrides() scenario.Overrides {
 
 // variant reads a scenario that is played several times.
 func (f *changeFlags) variant(o *outside, file string, set []string) (search.Variant, error) {
-	settings, err := search.ParseSettings(set)
+	settings, err := search.ParseSettings("--set", set)
 	if err != nil {
 		return search.Variant{}, err
 	}

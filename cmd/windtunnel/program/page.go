@@ -21,10 +21,10 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// pageFlags have a command show its run on a page.
+// pageFlags show a run on a page.
 type pageFlags struct {
-	UI     bool `name:"ui" help:"Show the run on a page for a browser on this machine, and stay until Ctrl-C."`
-	UIPort int  `name:"ui-port" placeholder:"N" help:"Port of that page; left out, a free one."`
+	UI     bool `name:"ui" help:"Show the run on a page for a browser on this machine. run, sim and replay then stay until Ctrl-C."`
+	UIPort int  `name:"ui-port" placeholder:"N" help:"Port of that page. Left out: a free one."`
 }
 
 // shown is the page of a run; nil where nobody asked for one.

@@ -19,21 +19,23 @@ import (
 
 type validateCmd struct {
 	loadFlags
-	Set       []string `placeholder:"PATH=VALUE" sep:"none" help:"Change a field of the scenario first. May be repeated."`
-	EnvoyPath string   `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
-	Tolerance float64  `default:"5" placeholder:"PERCENT" help:"How far virtual time may be off a latency before that is pointed out."`
-	Hops      bool     `help:"Measure first, in a live run with another seed, how long it takes from part to part on this machine, and have virtual time take as long."`
-	Fail      bool     `name:"fail" help:"Exit with code 1 where outcomes differ or a latency at p50 or p90 is off by more than the tolerance."`
-	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
+	setFlag
+	envoyFlag
+	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency in virtual time may differ before it is marked."`
+	Measured  bool    `name:"measured-hops" help:"Measure the time from part to part in an extra live run, for virtual time to use."`
+	Fail      bool    `name:"fail" help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
+	textOrJSON
 }
 
 func (c *validateCmd) Help() string {
-	return `Plays the scenario in wall time, through a real Envoy, and in virtual time, and says how far virtual time is off: latencies by percentile and request by request, outcomes and endpoints by request, and which requests differ. The machine has to be idle: what else it does makes the live run slower.
+	return `Plays the scenario live, through a real Envoy, and in virtual time. Reports by how much virtual time differs:
+latencies by percentile and request by request, outcomes, and each request's endpoint. The machine has to be
+idle, since other work slows the live run down.
 
 Examples:
   windtunnel validate examples/plain.yaml
   windtunnel validate mine.yaml -n 500 --output json
-  windtunnel validate mine.yaml --hops                 # with hops as they are on this machine
+  windtunnel validate mine.yaml --measured-hops        # with hops as they are on this machine
   windtunnel validate mine.yaml --tolerance 10 --fail`
 }
 
@@ -56,7 +58,7 @@ func (c *validateCmd) Run(o *outside) error {
 	defer func() { _ = dir.End(nil) }()
 	path := filepath.Join(dir.Path, "live.ndjson")
 	var took *hops.Times
-	if c.Hops {
+	if c.Measured {
 		if took, err = c.measured(o, v, filepath.Join(dir.Path, "hops.ndjson")); err != nil {
 			return err
 		}
@@ -70,11 +72,7 @@ func (c *validateCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		err = writeJSON(o.Stdout, out)
-	} else {
-		err = out.Write(o.Stdout, o.Columns)
-	}
+	err = c.print(o, out, out.Write)
 	if err == nil && c.Fail && out.Off() {
 		return exit.Told(exit.Failed, errors.New("virtual time is off"))
 	}
@@ -83,9 +81,9 @@ func (c *validateCmd) Run(o *outside) error {
 
 // live plays the scenario in wall time, into a recording.
 func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
-	live := runCmd{loadFlags: flags, Set: c.Set,
-		outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: path},
-		EnvoyPath:   c.EnvoyPath, Wait: time.Minute}
+	live := runCmd{loadFlags: flags, setFlag: c.setFlag, envoyFlag: c.envoyFlag,
+		outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, viewFlag: viewFlag{"progress"}, Record: path},
+		Wait:        time.Minute}
 	fmt.Fprintln(o.Stderr, "playing in wall time, which takes as long as the scenario does")
 	quiet := *o
 	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
