@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -42,12 +43,12 @@ type pool struct {
 	turn       int  // of the pickers
 	mortal     bool // some of them dies in the run
 	outside    outside
-	predicting *predicting // nil where nothing predicts
-	frontend   *frontend   // nil where there is no Dynamo frontend
-	kv         *kvWire     // of model servers that publish KV events
-	sessions   int         // that each sidecar remembers
-	prefillers []string    // whom sidecars call in session mode
-	net        *network    // between model servers
+	predicting *predicting     // nil where nothing predicts
+	frontend   *frontend       // nil where there is no Dynamo frontend
+	kv         *kvWire         // of model servers that publish KV events
+	sessions   int             // that each sidecar remembers
+	prefillers []disagg.Target // whom sidecars call in session mode
+	net        *network        // between model servers
 	servers    []*server
 	byHost     map[string]*server
 	byAddr     map[string]*server
