@@ -71,6 +71,9 @@ var Layers = []Layer{
 		"certificates are files that a user names, read as all of them are"},
 	{"internal/manifests", []string{"core", "internal/files"}, false,
 		"manifests are files that a user names, read as all of them are"},
+	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
+		"internal/gc", "internal/version"}, false,
+		"commands that decide play scenarios many times: this package is those commands without a command line"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 
