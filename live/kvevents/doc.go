@@ -12,9 +12,8 @@
 // order and says when to ask for a replay. What has been sent is thus either
 // delivered once and in order, or named as lost.
 //
-// The wire is ZMTP 3.0 (rfc.zeromq.org/spec/23) with the NULL mechanism. The
-// one ZMQ library in Go without C, github.com/go-zeromq/zmq4, is used by tests
-// alone: it allocates whatever size a peer announces, panics over malformed
-// greetings, queues without bound for a slow subscriber, lets one silent peer
-// hold up all that come after it, and races when it closes.
+// The wire is ZMTP 3.0 with the NULL mechanism, by the connections of
+// github.com/go-zeromq/zmq4. Its sockets are not used: they allocate whatever
+// size a peer announces, queue without bound for a slow subscriber, let one
+// silent peer hold up all that come after it, and race when they close.
 package kvevents

@@ -1,43 +1,31 @@
 package kvevents
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/binary"
 	"errors"
-	"net"
 	"testing"
-	"testing/iotest"
 )
 
-// reading is a connection that reads a stream.
-func reading(stream []byte, one bool) *conn {
-	c := &conn{Conn: &net.TCPConn{}, in: bufio.NewReader(bytes.NewReader(stream)), limit: 512}
-	if one {
-		c.in = bufio.NewReader(iotest.OneByteReader(bytes.NewReader(stream)))
+// follow has a guard follow a stream that arrives so many bytes at a time.
+func (g *guard) followed(stream []byte, step int) (err error) {
+	for rest := stream; len(rest) > 0 && err == nil; {
+		n := min(len(rest), step)
+		err = g.follow(rest[:n])
+		rest = rest[n:]
 	}
-	return c
+	return err
 }
 
-// messages are all that a connection receives, and why no more.
-func (c *conn) messages() (out [][][]byte, err error) {
-	for {
-		m, err := c.Recv()
-		if err != nil {
-			return out, err
-		}
-		out = append(out, m)
-	}
-}
-
-// Messages of known sizes: Recv stops at the first that is too large or has too many frames, and has all before it.
+// Messages of known sizes, however they are cut into reads: the guard stops at
+// the first that is too large or has too many frames, and stands between two
+// frames when it has followed all.
 func FuzzGuard(f *testing.F) {
-	f.Add([]byte{3, 1, 0, 0, 128, 3})
-	f.Add([]byte{100, 1, 29, 0})
-	f.Add(make([]byte, 40))
-	f.Fuzz(func(t *testing.T, frames []byte) {
-		var stream []byte
-		message, parts, whole, large := 0, 0, 0, false
+	f.Add([]byte{3, 1, 0, 0, 128, 3}, uint8(3))
+	f.Add([]byte{100, 1, 29, 0}, uint8(1))
+	f.Add(make([]byte, 40), uint8(7))
+	f.Fuzz(func(t *testing.T, frames []byte, step uint8) {
+		const limit = 512
+		stream, message, parts, large := make([]byte, 64), 0, 0, false
 		for ; len(frames) >= 2 && !large; frames = frames[2:] {
 			size, flags := int(frames[0])*4, frames[1]&3 // 1: more frames follow; 2: the size has 8 bytes
 			if size > 255 {
@@ -51,30 +39,27 @@ func FuzzGuard(f *testing.F) {
 			}
 			stream = append(stream, make([]byte, size)...)
 			message, parts = message+size, parts+1
-			large = message > 512 || parts > maxFrames
+			large = message > limit || parts > maxFrames
 			if flags&1 == 0 {
 				message, parts = 0, 0
-				if !large {
-					whole++
-				}
 			}
 		}
-		got, err := reading(stream, false).messages()
-		if errors.Is(err, errTooLarge) != large || len(got) != whole {
-			t.Fatalf("a message too large: %v, received %d of %d messages, %v", large, len(got), whole, err)
+		g := &guard{skip: 64, limit: limit}
+		err := g.followed(stream, int(step)+1)
+		if errors.Is(err, errTooLarge) != large || err == nil && (g.skip != 0 || g.headLen != 0) {
+			t.Fatalf("a message too large: %v, the guard says %v and is at %+v", large, err, g)
 		}
 	})
 }
 
-// Of any bytes Recv makes the same however they are cut.
+// Of any bytes the guard says the same however they are cut.
 func FuzzGuardCuts(f *testing.F) {
-	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 4, 0})
-	f.Add([]byte{4, 1, 7, 1, 1, 8, 0, 0})
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		want, err := reading(stream, false).messages()
-		got, err2 := reading(stream, true).messages()
-		if len(want) != len(got) || (err == nil) != (err2 == nil) {
-			t.Fatalf("in one: %d, %v; in parts: %d, %v", len(want), err, len(got), err2)
+	f.Add(append(make([]byte, 64), 2, 0, 0, 0, 0, 0, 0, 4, 0), uint8(1))
+	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {
+		whole, cut := &guard{skip: 64, limit: 512}, &guard{skip: 64, limit: 512}
+		want, got := whole.followed(stream, max(1, len(stream))), cut.followed(stream, int(step)+1)
+		if (want == nil) != (got == nil) || want == nil && *whole != *cut {
+			t.Fatalf("in one: %v %+v, in parts: %v %+v", want, whole, got, cut)
 		}
 	})
 }

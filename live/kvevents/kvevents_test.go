@@ -375,7 +375,7 @@ func TestOtherSockets(t *testing.T) {
 
 	c := newCollector()
 	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{""}, Handle: c.take})
-	push := dialRaw(t, s.Endpoint(), pubSocket) // document 003's publisher may send the payload alone
+	push := dialRaw(t, s.Endpoint(), zmq4.Pub) // document 003's publisher may send the payload alone
 	if frames, err := push.Recv(); err != nil || string(frames[0]) != "\x01" {
 		t.Fatalf("%v: subscribed to %q", err, frames)
 	}
@@ -498,13 +498,13 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-func dialRaw(t *testing.T, endpoint string, kind ...socket) *conn {
+func dialRaw(t *testing.T, endpoint string, kind ...zmq4.SocketType) *conn {
 	t.Helper()
 	nc, err := net.Dial("tcp", strings.TrimPrefix(endpoint, "tcp://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := handshake(nc, append(kind, subSocket)[0], 1<<20)
+	c, err := handshake(nc, append(kind, zmq4.Sub)[0], false, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 )
@@ -131,8 +132,8 @@ func NewPublisher(opts PublisherOptions) (*Publisher, error) {
 	p := &Publisher{opts: opts, topic: []byte(cmp.Or(opts.TopicText, opts.Topic.String())), cancel: cancel,
 		wake: make(chan struct{}, 1),
 		done: make(chan struct{}), subs: map[*outbox]struct{}{}, last: time.Now()}
-	p.pub = peers{kind: pubSocket, maxMessage: 1 << 16, log: opts.Log, serve: p.serve}
-	p.replays = peers{kind: routerSocket, maxMessage: 1 << 16, log: opts.Log, serve: p.serveReplay}
+	p.pub = peers{kind: zmq4.Pub, maxMessage: 1 << 16, log: opts.Log, serve: p.serve}
+	p.replays = peers{kind: zmq4.Router, maxMessage: 1 << 16, log: opts.Log, serve: p.serveReplay}
 	go p.run(ctx)
 	err := p.open(ctx)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
@@ -74,7 +75,7 @@ func askReplay(ctx context.Context, endpoint string, from uint64, maxMessage int
 	}
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	defer stop()
-	c, err := handshake(nc, dealerSocket, maxMessage)
+	c, err := handshake(nc, zmq4.Dealer, false, maxMessage)
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,13 @@ package kvevents
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-zeromq/zmq4"
 
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -17,7 +18,7 @@ import (
 // peers opens connections for one socket and keeps track of them: it listens
 // or dials, again and again, and closes all at the end.
 type peers struct {
-	kind       socket
+	kind       zmq4.SocketType
 	maxMessage int
 	log        *slog.Logger
 	// serve owns one open connection until it returns.
@@ -75,7 +76,7 @@ func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
 			go func() {
 				defer p.wait.Done()
 				defer func() { <-places }()
-				p.open(ctx, nc)
+				p.open(ctx, nc, true)
 			}()
 		}
 	}()
@@ -96,7 +97,7 @@ func (p *peers) dial(ctx context.Context, endpoint string, local net.Addr) error
 		for ctx.Err() == nil {
 			d := net.Dialer{Timeout: handshakeTimeout, LocalAddr: local}
 			nc, err := d.DialContext(ctx, "tcp", address)
-			if err == nil && p.open(ctx, nc) {
+			if err == nil && p.open(ctx, nc, false) {
 				backoff = firstBackoff
 			}
 			pause.For(ctx, backoff)
@@ -123,12 +124,12 @@ func loopbackOf(own net.Addr, endpoint string) net.Addr {
 }
 
 // open shakes hands and serves; it says whether the handshake worked.
-func (p *peers) open(ctx context.Context, nc net.Conn) bool {
+func (p *peers) open(ctx context.Context, nc net.Conn, server bool) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	defer stop()
-	c, err := handshake(nc, p.kind, p.maxMessage)
+	c, err := handshake(nc, p.kind, server, p.maxMessage)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.log.Debug("ZMQ peer refused", "error", err)
@@ -142,5 +143,5 @@ func (p *peers) open(ctx context.Context, nc net.Conn) bool {
 
 // ended says whether an error is only the end of a connection.
 func ended(err error) bool {
-	return errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF)
+	return errors.Is(err, net.ErrClosed) || errors.Is(err, zmq4.ErrClosedConn)
 }

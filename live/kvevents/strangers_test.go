@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
@@ -56,7 +57,7 @@ func TestReplayIsAskedOfTheSenderAlone(t *testing.T) {
 	c := newCollector()
 	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{""}, ReplayPort: port,
 		Handle: c.take, Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay}})
-	pub := dialRaw(t, s.Endpoint(), pubSocket)
+	pub := dialRaw(t, s.Endpoint(), zmq4.Pub)
 	for i, topic := range []string{"kv@127.0.0.9:8000@m", "kv@[::ffff:127.0.0.9]:8000@m", "kv@127.0.0.9@m",
 		"kv@decode-0@m"} {
 		say(t, pub, topic, 5, stored(i))
@@ -75,12 +76,12 @@ func TestChurnOfPods(t *testing.T) {
 	c := newCollector()
 	const places = 20
 	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Handle: c.take, MaxPods: places})
-	stays := dialRaw(t, s.Endpoint(), pubSocket)
+	stays := dialRaw(t, s.Endpoint(), zmq4.Pub)
 	for round := range 5 {
 		say(t, stays, "kv@stays@m", uint64(round), stored(0))
 		c.wait(t, "the one that stays",
 			func(d []Delivery) bool { return len(d) > 0 && d[len(d)-1].From.Pod == "stays" })
-		gone := dialRaw(t, s.Endpoint(), pubSocket)
+		gone := dialRaw(t, s.Endpoint(), zmq4.Pub)
 		for i := range places - 5 {
 			say(t, gone, fmt.Sprintf("kv@gone-%d-%d@m", round, i), 0, stored(i))
 		}
@@ -140,7 +141,7 @@ func TestNamesAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newCollector()
 	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{""}, Handle: c.take})
-	pub := dialRaw(t, s.Endpoint(), pubSocket)
+	pub := dialRaw(t, s.Endpoint(), zmq4.Pub)
 	for _, bad := range []string{"kv@" + strings.Repeat("x", 200_000) + "@m", "kv@\xff@m",
 		"kv@a:1@" + strings.Repeat("m", 10_000), "kv@a\nb@m"} {
 		say(t, pub, bad, 0, stored(1))

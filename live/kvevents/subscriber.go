@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
@@ -121,7 +122,7 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 		dialed: map[string]context.CancelFunc{},
 		feeds:  bounded.New[string, *feed](bounded.Limits{}, nil),
 		ended:  bounded.New[string, *feed](bounded.Limits{}, nil)}
-	s.sub = peers{kind: subSocket, maxMessage: opts.MaxMessage, log: opts.Log,
+	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log,
 		serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, kv.Topic{}, "") }}
 	if opts.Bind != "" {
 		var err error
@@ -153,7 +154,7 @@ func (s *Subscriber) Dial(from kv.Topic, endpoint, replay string) error {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	p := &peers{kind: subSocket, maxMessage: s.opts.MaxMessage, log: s.opts.Log,
+	p := &peers{kind: zmq4.Sub, maxMessage: s.opts.MaxMessage, log: s.opts.Log,
 		serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, from, replay) }}
 	if err := p.dial(ctx, endpoint, nil); err != nil {
 		cancel()
@@ -243,7 +244,7 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 			}
 			return
 		}
-		m, ok := s.message(frames, pod, replay, c.RemoteAddr())
+		m, ok := s.message(frames, pod, replay, c.peer)
 		if !ok {
 			continue
 		}
