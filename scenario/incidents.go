@@ -89,15 +89,20 @@ func (i *Incident) Control() (engine.Control, bool) {
 	case Crash:
 		return engine.Control{Op: engine.OpCrash}, true
 	case SlowDown:
-		return engine.Control{Op: engine.OpPace, Percent: int(math.Round(100 * i.Factor))}, true
+		return *pace(i.Factor), true
 	}
 	return engine.Control{}, false
+}
+
+// pace has steps take so many times as long.
+func pace(factor float64) *engine.Control {
+	return &engine.Control{Op: engine.OpPace, Percent: int(math.Round(100 * factor))}
 }
 
 // Undo is what the engine is told when the incident is over.
 func (i *Incident) Undo() engine.Control {
 	if i.What == SlowDown {
-		return engine.Control{Op: engine.OpPace, Percent: 100}
+		return *pace(1)
 	}
 	return engine.Control{Op: engine.OpRestart}
 }

@@ -69,10 +69,11 @@ type answered struct {
 
 // newCluster is the pool's, nil where manifests say nothing of what Envoy does there.
 func newCluster(x *pool, s *scenario.Scenario) *cluster {
-	b := s.Gateway().Upstream(x.index)
-	if b == nil {
+	p, err := s.Plan()
+	if err != nil || p.Pools[x.index].Upstream == nil {
 		return nil
 	}
+	b := p.Pools[x.index].Upstream
 	c := &cluster{of: x, has: map[uint64]*exchange{}}
 	config := upstream.Config{Seed: s.Seed + uint64(x.index), Endpoints: x.serving(), Streams: 1, Limits: b.Limits,
 		Health: b.Health, Lost: lostReasons[x.spec.Upstream]}
