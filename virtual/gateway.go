@@ -8,7 +8,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // What Envoy does by itself, as measured: without its model server it answers
@@ -17,9 +16,8 @@ import (
 
 const lostBeforeHeaders = "upstream connect error or disconnect/reset before headers. reset reason: "
 
-// lostReasons are how a connection, or a stream of one, ends.
-var lostReasons = map[scenario.HTTPVersion]string{scenario.HTTP1: "connection termination",
-	scenario.HTTP2: "remote reset"}
+// lostReasons are how a connection, or a stream of an HTTP/2 one, ends.
+var lostReasons = map[bool]string{false: "connection termination", true: "remote reset"}
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
@@ -27,7 +25,7 @@ func (r *request) lost() {
 		r.try.broke(false)
 		return
 	}
-	r.instead(503, r.pool.lost)
+	r.instead(503, lostBeforeHeaders+lostReasons[r.pool.HTTP2])
 }
 
 // instead is Envoy's own answer in the place of the endpoint's, which is cut short where it

@@ -7,7 +7,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/report"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // kvManager is document 003's KV-Cache Manager: an index that knows pods by
@@ -19,8 +18,8 @@ type kvManager struct {
 	lag    report.Lag
 }
 
-func newKVManager(p *scenario.Pool) *kvManager {
-	m := &kvManager{hasher: kv.Hasher{BlockTokens: p.BlockTokens()}}
+func newKVManager(blockTokens int) *kvManager {
+	m := &kvManager{hasher: kv.Hasher{BlockTokens: blockTokens}}
 	m.index = index{kvindex.New(kvindex.Config{Hasher: m.hasher})}
 	m.scorer = m.View().Scorer()
 	return m
@@ -33,7 +32,7 @@ func (x *kvWire) scores(r *request) ([]byte, error) {
 		HitRate float64 `json:"cache_hit_rate"`
 	}
 	scores := map[string]score{}
-	keys := x.manager.hasher.PromptKeys(x.model, "", r.promptTokens())
+	keys := x.manager.hasher.PromptKeys(x.pool.Model(), "", r.promptTokens())
 	for _, pod := range x.manager.scorer.Score(keys) {
 		scores[pod.Pod] = score{math.Floor(100*float64(pod.Blocks)/float64(len(keys))+1e-9) / 100}
 	}

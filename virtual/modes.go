@@ -3,8 +3,8 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // modes are what Envoy shows the picker of requests and responses, and how long it waits
@@ -20,13 +20,16 @@ type modes struct {
 	servers  []string // of which any serves a request that the picker says nothing of
 }
 
-func modesOf(index int, p *scenario.Pool) modes {
-	m := modes{limit: machine.FromDuration(p.EPP.ProcessingTimeout), failOpen: p.FailureMode == scenario.FailOpen}
-	m.servers = Endpoints(index, p)[:p.Decoders()]
-	switch p.EPP.Responses() {
-	case scenario.ResponseBuffered:
+func modesOf(p *plan.Pool) modes {
+	a := &p.Picker.Asking
+	m := modes{limit: machine.FromDuration(a.Timeout), failOpen: a.FailOpen}
+	for i := range p.Decoders {
+		m.servers = append(m.servers, address(p.Index, i))
+	}
+	switch a.Response {
+	case gateway.BodyBuffered:
 		m.response = stream.Buffered
-	case scenario.ResponseUnseen:
+	case gateway.BodyUnseen:
 		m.response = stream.NoBody
 	}
 	return m

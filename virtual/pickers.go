@@ -2,7 +2,6 @@ package virtual
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -121,12 +120,11 @@ func (k *picking) kill() {
 }
 
 // revive has a picker that died begin anew.
-func (k *picking) revive() {
+func (k *picking) revive() error {
 	k.down = false
-	if err := k.begin(); err != nil {
-		panic(fmt.Sprintf("virtual: %v", err)) // the same was taken before
-	}
+	err := k.begin()
 	k.check()
+	return err
 }
 
 // check has Envoy see at its next health check how the picker is then.
@@ -134,14 +132,5 @@ func (k *picking) check() {
 	if len(k.pool.pickers) > 1 || k.pool.modes.failOpen {
 		k.w.queue.Push((k.w.now/healthInterval+1)*healthInterval, machine.ClassTimer,
 			event{then, func() { k.missed = k.down }})
-	}
-}
-
-// restartEPP plays the incident; with a time the picker stays dead for so long.
-func (x *incident) restartEPP() {
-	k := x.pool.pickers[x.Replica]
-	k.kill()
-	if x.For == 0 {
-		k.revive()
 	}
 }
