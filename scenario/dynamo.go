@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/dynamo"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/plan"
 )
@@ -75,19 +74,6 @@ func (d *Dynamo) plan(seed uint64) *plan.Frontend {
 	c.Temperature, c.TTL, c.PrefillThreshold = d.RouterTemperature, machine.FromDuration(d.RouterTTL),
 		d.PrefillThreshold
 	return &plan.Frontend{Router: c, Seed: seed, PushInterval: d.PushInterval, RoundTrip: d.RoundTrip}
-}
-
-// Router makes the frontend's router.
-func (d *Dynamo) Router(seed uint64) *dynamo.Router { return d.plan(seed).NewRouter() }
-
-// Worker is what server i pushes of itself.
-func (p *Pool) Worker(i int, st engine.Stats, blocks int) dynamo.Worker {
-	w := dynamo.Worker{ID: dynamo.IDOf(p.ServerName(i)), Role: dynamo.Decode, Requests: st.Running + st.Waiting,
-		Blocks: blocks}
-	if p.Prefills(i) {
-		w.Role = dynamo.Prefill
-	}
-	return w
 }
 
 // checkDynamo tells what a frontend cannot be part of.

@@ -2,9 +2,11 @@ package scenario
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
@@ -21,7 +23,7 @@ func (s *Scenario) Plan() (*plan.Plan, error) {
 	for i := range s.Pools {
 		p, err := s.planPool(i, &before)
 		if err != nil {
-			return nil, fmt.Errorf("pool %s: %w", s.Pools[i].Name, err)
+			return nil, err
 		}
 		out.Pools = append(out.Pools, p)
 	}
@@ -36,7 +38,7 @@ func (s *Scenario) Load() plan.Load {
 }
 
 func (s *Scenario) planGateway() plan.Gateway {
-	g := plan.Gateway{Front: s.gateway, Routes: s.Routes(), BodyRouter: s.gateway == nil && len(s.Pools) > 1,
+	g := plan.Gateway{Front: s.gateway, Routes: s.routes(), BodyRouter: s.gateway == nil && len(s.Pools) > 1,
 		Port: s.Ports.Gateway, AdminPort: s.Ports.EnvoyAdmin}
 	for i := range s.Pools {
 		e := &s.Pools[i].EPP
@@ -62,23 +64,20 @@ func port(first, number int) int {
 func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 	p := &s.Pools[index]
 	out := &plan.Pool{Name: p.Name, Index: index, Models: p.Models(), Endpoints: p.Endpoints, HTTP2: p.Upstream == HTTP2,
-		Decoders: p.Decoders(), Lives: p.Lives(), Link: p.Link(), SideChannel: p.SideChannel(),
+		Decoders: p.Decoders(), Lives: p.Lives(), Link: p.link(), SideChannel: p.sideChannel(),
 		Transfers: p.Sidecar != NoSidecar || p.ModelServer.KVEvents.Published(),
 		Events:    s.planEvents(p, before), Frontend: p.Dynamo.plan(s.Seed), Predictor: p.Predictor.plan(s.Seed),
-		Tokens: plan.Tokens{Tokenizer: p.Tokenizer()}, BlockTokens: p.BlockTokens()}
+		Tokens: p.tokens(), BlockTokens: p.blockTokens()}
 	for _, name := range p.ModelServer.LoRAAdapters {
 		if !slices.Contains(out.Adapters, name) {
 			out.Adapters = append(out.Adapters, name)
 		}
 	}
-	if m := p.model; m != nil {
-		out.Tokens.JSON, out.Tokens.Template = m.JSON, m.Template
-	}
 	if b := s.upstream(index); b != nil {
 		out.Upstream = &upstream.Config{Seed: s.Seed + uint64(index), Limits: b.Limits, Health: b.Health}
 	}
 	if d := &p.Disaggregation; p.Sidecar != NoSidecar {
-		out.Sidecars = &plan.Sidecars{Config: p.SidecarConfig(), Seed: s.Seed + 1, Sessions: d.SessionCache,
+		out.Sidecars = &plan.Sidecars{Config: p.sidecarConfig(), Seed: s.Seed + 1, Sessions: d.SessionCache,
 			Direct: p.Sidecar == DynamoSidecar, Routes: p.Dynamo.Frontend == GraphFrontend}
 	}
 	out.Picker = s.planPicker(index, before)
@@ -95,10 +94,10 @@ func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 	}
 	before.servers += len(out.Servers)
 	var err error
-	if out.NIC, err = p.NIC(); err != nil {
-		return nil, err
+	if out.NIC, err = p.nic(); err != nil {
+		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
-	if out.Faults, err = s.Faults(p); err != nil {
+	if out.Faults, err = s.faults(p); err != nil {
 		return nil, err
 	}
 	for i := range p.Incidents {
@@ -115,12 +114,12 @@ func (s *Scenario) planPicker(index int, before *planned) plan.Picker {
 		Asking: gateway.Asking{Request: gateway.Body(e.BodyMode), Response: gateway.Body(e.Responses()),
 			Timeout: e.ProcessingTimeout, FailOpen: p.FailureMode == FailOpen},
 		BodyIdle: e.BodyIdleTimeout, BodyTotal: e.BodyTimeout, MaxBodyBytes: int(e.MaxBodyBytes)}
-	if o, given := e.Objects(); given {
+	if o, given := e.selection(); given {
 		out.Objects = &o
 	}
 	for i := range e.Replicas {
 		n := before.pickers + i
-		r := plan.Replica{Name: p.PickerName(i), Seed: s.PickerSeed(index, i), Stream: s.Stream(p, i),
+		r := plan.Replica{Name: p.PickerName(i), Number: n, Seed: s.pickerSeed(index, i), Stream: s.stream(p, i),
 			Ports: plan.PickerPorts{ExtProc: port(s.Ports.ExtProc, n), Health: port(s.Ports.Health, n),
 				Metrics: port(s.Ports.Metrics, n)}}
 		if r.Service.Takes, r.Service.Workers, r.Service.Seed = e.ServiceTime, e.Workers, r.Seed; e.Replicas > 1 {
@@ -133,21 +132,21 @@ func (s *Scenario) planPicker(index int, before *planned) plan.Picker {
 }
 
 func (s *Scenario) planServer(p *Pool, i int, d *Deployment, before *planned) (plan.Server, error) {
-	m := p.Server(i)
-	c, err := s.Engine(p, i)
+	m := d.server
+	c, err := s.engine(p, d, i)
 	if err != nil {
 		return plan.Server{}, err
 	}
-	out := plan.Server{Index: i, Name: p.ServerName(i), Role: plan.Both, Labels: p.Labels(i), Engine: c,
+	out := plan.Server{Index: i, Name: d.serverName(i), Role: plan.Both, Labels: p.labelsOf(d, i), Engine: c,
 		EngineID: modelserver.EngineID(s.Seed, i), TensorParallel: max(1, m.TensorParallelSize),
-		MemoryBytes: m.MemoryTaken(), OutOfMemory: m.OutOfMemory(), Steps: m.StepDetail(), Port: plan.PodPort,
+		MemoryBytes: m.memoryTaken(), OutOfMemory: m.outOfMemory(), Steps: m.stepDetail(), Port: plan.PodPort,
 		ListenPort: port(s.Ports.Servers, before.servers+i)}
 	out.Draws.Seed, out.Draws.Prefill, out.Draws.TokenTime = s.Seed, &m.Prefill, &m.InterTokenLatency
 	out.Draws.OutputTokens = &p.ModelServer.OutputTokens // the same in all groups
 	switch {
 	case d.Prefills:
 		out.Role = plan.Prefills
-	case p.Disaggregation.PrefillReplicas > 0:
+	case d.apart:
 		out.Role = plan.Decodes
 	}
 	if p.Sidecar != NoSidecar || p.ModelServer.KVEvents.Published() {
@@ -167,9 +166,12 @@ func (s *Scenario) planServer(p *Pool, i int, d *Deployment, before *planned) (p
 }
 
 func (s *Scenario) planDeployment(d *Deployment) plan.Deployment {
-	out := plan.Deployment{Group: d.Group, First: d.First, Config: s.Lifecycle(d)}
+	l := d.lifecycle
+	out := plan.Deployment{Group: d.Group, First: d.First,
+		Config: deployment.Config{Name: d.Name, Seed: s.Seed, Places: d.Places, Replicas: d.Replicas,
+			Startup: l.Startup, PreStop: machine.FromDuration(l.PreStop), Grace: machine.FromDuration(l.GracePeriod)}}
 	if d.Autoscaling != nil {
-		c := s.Scaler(d)
+		c := s.scaler(d)
 		out.Scaler = &c
 	}
 	return out
@@ -182,7 +184,7 @@ func (s *Scenario) planEvents(p *Pool, before *planned) *plan.Events {
 	}
 	out := &plan.Events{Format: string(e.Format), Interval: e.Interval, Delay: e.Delay, Connect: e.Connect}
 	if p.KVManager {
-		out.Manager = &plan.Manager{Port: port(s.Ports.KVManager, before.managers),
+		out.Manager = &plan.Manager{Number: before.managers, Port: port(s.Ports.KVManager, before.managers),
 			EventsPort: port(s.Ports.KVManagerEvents, before.managers)}
 		before.managers++
 	}
@@ -194,7 +196,7 @@ func (p *Pool) incident(x *Incident) plan.Incident {
 	out := plan.Incident{At: x.At, For: x.For, Kind: plan.IncidentKind(x.What), Server: x.Server, Replica: x.Replica,
 		Count: max(1, x.Count), Delay: x.Delay, Grace: x.Grace, Factor: x.Factor}
 	for i, d := range p.Deployments() {
-		if x.What == AddServer && d.Takes(x) || x.What == DrainServer && x.Server >= d.First {
+		if x.What == AddServer && d.takes(x) || x.What == DrainServer && x.Server >= d.First {
 			if out.Deployment = i; x.What == AddServer {
 				break
 			}
@@ -210,6 +212,11 @@ func (p *Pool) incident(x *Incident) plan.Incident {
 		out.Control, out.Undo = pace(x.Factor), pace(1)
 	}
 	return out
+}
+
+// pace has steps take so many times as long.
+func pace(factor float64) *engine.Control {
+	return &engine.Control{Op: engine.OpPace, Percent: int(math.Round(100 * factor))}
 }
 
 // Incident checks an incident that is to happen now in a pool, and compiles it.

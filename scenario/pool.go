@@ -273,9 +273,9 @@ type Objective struct {
 	Priority int `json:"priority" min:"-1000000" max:"1000000"`
 }
 
-// Objects are the pool's InferenceObjectives as the picker takes them; false
+// selection are the pool's InferenceObjectives as the picker takes them; false
 // where there are none.
-func (e *EPP) Objects() (s objects.Selection, given bool) {
+func (e *EPP) selection() (s objects.Selection, given bool) {
 	if e.objects != nil {
 		return *e.objects, true
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -68,22 +67,6 @@ func (p *Predictor) plan(seed uint64) *plan.Predictor {
 		machine.FromDuration(p.RetrainingInterval), p.MinSamples
 	o.BucketSize, o.Ensemble, o.Seed = p.SamplesPerBucket, p.Ensemble, seed
 	return &plan.Predictor{Options: o, Train: p.Train, Models: p.models}
-}
-
-// Machine makes the predictor of a run. Without train it never learns.
-func (p *Predictor) Machine(seed uint64) *predictor.Machine { return p.plan(seed).NewMachine() }
-
-// Service is where the picker finds the predictor, nil where there is none; at is
-// the address of a server of each kind.
-func (p *Predictor) Service(prediction, training string) *picker.PredictorService {
-	if !p.Given() {
-		return nil
-	}
-	s := &picker.PredictorService{Prediction: []string{"http://" + prediction}}
-	if p.Train {
-		s.Training = "http://" + training
-	}
-	return s
 }
 
 // readPredictor reads models that were trained before.

@@ -98,10 +98,8 @@ func showEngine(t *testing.T, s *Scenario) string {
 		return showServer(t, s, 0)
 	}
 	out := ""
-	for i := range p.Servers() {
-		if _, number := p.group(i); number == 0 {
-			out += p.ServerName(i) + ": " + showServer(t, s, i)
-		}
+	for _, d := range p.Deployments() {
+		out += d.serverName(d.First) + ": " + showServer(t, s, d.First)
 	}
 	return out
 }
@@ -109,7 +107,7 @@ func showEngine(t *testing.T, s *Scenario) string {
 func showServer(t *testing.T, s *Scenario, index int) string {
 	p := &s.Pools[0]
 	m := p.Server(index)
-	c, err := s.Engine(p, index)
+	c, err := s.engine(p, p.DeploymentOf(index), index)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +128,7 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 		c.Timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: 1000,
 			PrefillPairs: 500500}).Time(),
 		c.Timer.StepTime(&engine.Step{DecodeSeqs: 8, DecodeContext: 8000}).Time())
-	if err := m.OutOfMemory(); err != nil {
+	if err := m.outOfMemory(); err != nil {
 		out += "OOMKilled: " + err.Error() + "\n"
 	}
 	return out
@@ -200,7 +198,7 @@ func showScaling(s *Scenario) string {
 	}
 	p := &s.Pools[0]
 	for _, d := range p.Deployments() {
-		l := s.Lifecycle(&d)
+		l := s.planDeployment(&d).Config
 		price, gpus, accelerator := p.Cost(&d)
 		fmt.Fprintf(&b, "%s: %d servers, up to %d places, start %v to %v, leave %v of %v, %d x %s at %g USD (%s)\n",
 			d.Name, d.Replicas, d.Places,
@@ -209,7 +207,7 @@ func showScaling(s *Scenario) string {
 		if d.Autoscaling == nil {
 			continue
 		}
-		c := s.Scaler(&d)
+		c := s.scaler(&d)
 		fmt.Fprintf(&b, "%d to %d, KEDA %v polls each %v, cools down %v; scraped each %v, synced each %v\n", c.Min,
 			c.Max, c.KEDA, c.Poll, c.Cooldown, c.Scrape, c.Sync)
 		for _, r := range c.Rules {
@@ -540,7 +538,7 @@ func TestStepTimes(t *testing.T) {
 		}
 		p := &s.Pools[0]
 		for i := range 2 {
-			config, err := s.Engine(p, i)
+			config, err := s.engine(p, p.DeploymentOf(i), i)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -583,11 +581,11 @@ func TestOverrideBatching(t *testing.T) {
 func TestCompressINT8(t *testing.T) {
 	p := Pool{}
 	p.Disaggregation.defaults()
-	if whole := p.Link().Bytes(1 << 20); whole != 1<<20 {
+	if whole := p.link().Bytes(1 << 20); whole != 1<<20 {
 		t.Fatal(whole)
 	}
 	p.Disaggregation.CompressINT8 = true
-	if half := p.Link().Bytes(1 << 20); half != 1<<19 {
+	if half := p.link().Bytes(1 << 20); half != 1<<19 {
 		t.Fatal(half)
 	}
 }

@@ -150,7 +150,9 @@ type Picker struct {
 type Replica struct {
 	// Name is what people call it, and Told what records do: "" where it is the only one.
 	Name, Told string
-	Seed       uint64
+	// Number counts the replicas of all pools.
+	Number int
+	Seed   uint64
 	// Service is the time that it takes for each request.
 	Service epp.ServiceConfig
 	// Stream is what its streams share, without a recorder.
@@ -251,5 +253,12 @@ type Events struct {
 	Manager *Manager
 }
 
-// Manager has the ports of 127.0.0.1 where document 003's KV-Cache Manager listens; 0 is any.
-type Manager struct{ Port, EventsPort int }
+// Manager has the ports of 127.0.0.1 where document 003's KV-Cache Manager listens; 0 is any. Number counts the
+// managers of all pools.
+type Manager struct{ Number, Port, EventsPort int }
+
+// The formats of Events that drivers tell apart.
+const (
+	MapEvents  = "msgpack-map"
+	JSONEvents = "json"
+)
