@@ -8,7 +8,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -111,9 +110,9 @@ func (s *Scenario) planPicker(index int, before *planned) plan.Picker {
 	p := &s.Pools[index]
 	e := &p.EPP
 	out := plan.Picker{File: e.Config.File, Config: e.Config.Text,
-		Asking: gateway.Asking{Request: gateway.Body(e.BodyMode), Response: gateway.Body(e.Responses()),
-			Timeout: e.ProcessingTimeout, FailOpen: p.FailureMode == FailOpen},
+		Asking:   p.asking(),
 		BodyIdle: e.BodyIdleTimeout, BodyTotal: e.BodyTimeout, MaxBodyBytes: int(e.MaxBodyBytes)}
+	out.Asking.Response = out.Asking.Responses()
 	if o, given := e.selection(); given {
 		out.Objects = &o
 	}

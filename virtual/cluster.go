@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -73,9 +74,9 @@ func newCluster(x *pool) *cluster {
 	}
 	c := &cluster{of: x, has: map[uint64]*exchange{}}
 	config := *x.Upstream
-	config.Endpoints, config.Streams, config.Lost = x.serving(), 1, lostReasons[x.HTTP2]
+	config.Endpoints, config.Streams, config.Lost = x.serving(), 1, proxy.Ended(x.HTTP2)
 	if x.HTTP2 {
-		config.Streams = streamsPerConnection
+		config.Streams = proxy.StreamsPerConnection
 	}
 	c.ejects = config.Health != nil || config.Limits != nil && config.Limits.Outlier != nil
 	if config.Health != nil {
@@ -87,9 +88,6 @@ func newCluster(x *pool) *cluster {
 	c.play()
 	return c
 }
-
-// streamsPerConnection is how many requests share an HTTP/2 connection of Envoy's.
-const streamsPerConnection = 100
 
 // begin takes a request that the picker has decided about, with the headers that it set.
 func (c *cluster) begin(r *request, head, set header.List) {
@@ -145,9 +143,9 @@ func (c *cluster) do(e upstream.Effect) {
 		x.try.pass()
 	case upstream.Drop:
 		x.try.drop()
-	case upstream.Answer, upstream.Cut:
+	case upstream.Answered, upstream.Cut:
 		delete(c.has, e.Request)
-		x.r.instead(e.Status, e.Text)
+		x.r.instead(e.Answer)
 	}
 }
 

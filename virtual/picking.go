@@ -26,9 +26,8 @@ type picking struct {
 
 	*plan.Replica
 	pool    *pool
-	replica int
+	replica int                   // its place among the pool's pickers
 	down    bool                  // it has died
-	missed  bool                  // and Envoy has seen that, or not yet that it is back
 	has     map[*request]struct{} // its streams, where it may die
 
 	m  *epp.Machine

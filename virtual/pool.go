@@ -6,7 +6,9 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -34,13 +36,13 @@ type pool struct {
 	hops       *hops // the world's, or without the picker
 	courses    courses
 	pickers    []*picking
-	turn       int // of the pickers
+	turns      proxy.Pickers
 	outside    outside
-	predicting *predicting // nil where nothing predicts
-	frontend   *frontend   // nil where there is no Dynamo frontend
-	kv         *kvWire     // of model servers that publish KV events
-	prefillers []string    // whom sidecars call in session mode
-	net        *network    // between model servers
+	predicting *predicting     // nil where nothing predicts
+	frontend   *frontend       // nil where there is no Dynamo frontend
+	kv         *kvWire         // of model servers that publish KV events
+	prefillers []disagg.Target // whom sidecars call in session mode
+	net        *network        // between model servers
 	servers    []*server
 	byHost     map[string]*server
 	byAddr     map[string]*server

@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/bbr"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -314,7 +315,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	w.hops = newHops(p.Seed, &p.Hops, p.Gateway.BodyRouter || w.front != nil && w.front.router != nil)
 	w.routes = p.Gateway.Routes
 	if !p.Load.HTTP2 {
-		w.closing = delayedClose
+		w.closing = machine.FromDuration(proxy.DelayedClose)
 	}
 	for _, x := range p.Pools {
 		if err := w.newPool(p, x); err != nil {

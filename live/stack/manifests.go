@@ -42,7 +42,7 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 			return ""
 		}}
 	for key, i := range g.Pools {
-		d.Pickers[key] = processor(s.plan.Pools[i], at[i].Pickers)
+		d.Pickers[key] = envoy.Processor{Addresses: at[i].Pickers, Asking: s.plan.Pools[i].Picker.Asking}
 		d.Endpoints[key] = at[i].Endpoints
 	}
 	for _, r := range g.Program.Routers {

@@ -256,19 +256,8 @@ func checkDescriptors(s *plan.Plan) error {
 // Now is the run's clock.
 func (s *run) Now() machine.Time { return machine.FromDuration(time.Since(s.origin)) }
 
-// bodyModes are Envoy's modes of a plan's.
-var bodyModes = map[gateway.Body]envoy.Mode{gateway.BodyFullDuplex: envoy.FullDuplex,
-	gateway.BodyStreamed: envoy.Streamed, gateway.BodyBuffered: envoy.Buffered, gateway.BodyUnseen: envoy.HeadersOnly}
-
 // Listening is where the pickers and the model servers of a pool listen.
 type Listening struct{ Pickers, Endpoints []string }
-
-// processor is how Envoy asks a pool's pickers.
-func processor(p *plan.Pool, addresses []string) envoy.Processor {
-	a := &p.Picker.Asking
-	return envoy.Processor{Addresses: addresses, Mode: bodyModes[a.Request], Responses: bodyModes[a.Response],
-		MessageTimeout: a.Timeout}
-}
 
 // GatewayConfig is the gateway's configuration for a plan, with the gateway at
 // an address, of each pool the pickers and the model servers at others, and the
@@ -278,17 +267,11 @@ func GatewayConfig(sc *plan.Plan, at []Listening, router, listen string) envoy.C
 	g := &sc.Gateway
 	c.Limits.BodyBytes, c.Limits.BodyTime, c.Limits.Hold = g.BodyBytes, g.BodyTime, g.Hold
 	for i, p := range sc.Pools {
-		pool := envoy.Pool{Name: p.Name, FailureMode: envoy.FailClose, Endpoints: at[i].Endpoints}
-		if p.Picker.Asking.FailOpen {
-			pool.FailureMode = envoy.FailOpen
-		}
+		pool := envoy.Pool{Name: p.Name, Endpoints: at[i].Endpoints, HTTP2: p.HTTP2}
 		if at[i].Pickers != nil {
-			pool.Picker = processor(p, at[i].Pickers)
+			pool.Picker = envoy.Processor{Addresses: at[i].Pickers, Asking: p.Picker.Asking}
 		} else {
 			pool.Routing = envoy.RoundRobin
-		}
-		if p.HTTP2 {
-			pool.Protocol = envoy.HTTP2
 		}
 		if p.Picker.Asking.FailOpen || at[i].Pickers == nil {
 			pool.HealthPath = "/health"
@@ -300,7 +283,8 @@ func GatewayConfig(sc *plan.Plan, at []Listening, router, listen string) envoy.C
 		}
 	}
 	if len(sc.Pools) > 1 { // what names no model goes to the first
-		c.BodyRouter = &envoy.Processor{Addresses: []string{router}, Responses: envoy.HeadersOnly}
+		c.BodyRouter = &envoy.Processor{Addresses: []string{router},
+			Asking: gateway.Asking{Response: gateway.BodyUnseen}}
 		c.Routes = append(c.Routes, envoy.Route{Pool: sc.Pools[0].Name})
 	}
 	return c

@@ -121,7 +121,7 @@ func TestClientsCountAsServers(t *testing.T) {
 				if n := tokens.Count(tokenizer, text); n != told.Completion || n != 5+3*i {
 					t.Errorf("%q has %d tokens, the server counts %d", text, n, told.Completion)
 				}
-				prompt, err := template.Render(conversationOf(content))
+				prompt, err := template.Render(conversationOf(content), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
