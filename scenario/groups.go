@@ -145,7 +145,7 @@ func (s *Scenario) merge(into, from reflect.Value, path string) {
 		if !s.written(at) {
 			continue
 		}
-		if isSection(f.Type) {
+		if IsSection(f.Type) {
 			s.merge(into.FieldByIndex(f.Index), from.FieldByIndex(f.Index), at)
 			continue
 		}

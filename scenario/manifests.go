@@ -105,7 +105,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		i := slices.IndexFunc(s.Pools, func(p Pool) bool { return p.Name == name })
 		if i < 0 {
 			p := Pool{Name: name}
-			setDefaults(reflect.ValueOf(&p).Elem())
+			SetDefaults(reflect.ValueOf(&p).Elem())
 			i, s.Pools = len(s.Pools), append(s.Pools, p)
 		}
 		g.Pools[b.Key] = i

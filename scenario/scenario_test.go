@@ -17,7 +17,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/cockroachdb/datadriven"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -74,11 +73,11 @@ func show(s *Scenario) string {
 	var walk func(v reflect.Value, path string)
 	walk = func(v reflect.Value, path string) {
 		switch {
-		case isSection(v.Type()):
+		case IsSection(v.Type()):
 			for _, f := range strictyaml.Fields(v.Type()) {
 				walk(v.FieldByIndex(f.Index), strings.TrimPrefix(path+"."+f.Name, "."))
 			}
-		case v.Kind() == reflect.Slice && isSection(v.Type().Elem()):
+		case v.Kind() == reflect.Slice && IsSection(v.Type().Elem()):
 			for i := range v.Len() {
 				walk(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
 			}
@@ -449,44 +448,6 @@ func TestPickerConfig(t *testing.T) {
 		!strings.Contains(err.Error(), "has more than") {
 		t.Fatalf("%v", err)
 	}
-}
-
-// The checked-in schema is what the types say; -update writes it.
-func TestSchemaIsCheckedIn(t *testing.T) {
-	const file = "../docs/scenario.schema.json"
-	if *update {
-		if err := os.WriteFile(file, Schema(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	have, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(have), string(Schema())); d != "" {
-		t.Fatalf("run go test ./scenario -update (-checked in, +of the types):\n%s", d)
-	}
-}
-
-// Every field of every section has words for editors.
-func TestEveryFieldIsDescribed(t *testing.T) {
-	comments := fieldComments()
-	var walk func(reflect.Type)
-	walk = func(st reflect.Type) {
-		if st.Kind() == reflect.Slice {
-			st = st.Elem()
-		}
-		if !isSection(st) {
-			return
-		}
-		for _, f := range strictyaml.Fields(st) {
-			if comments[st.Name()+"."+f.StructField.Name] == "" {
-				t.Errorf("%s.%s has no comment", st.Name(), f.Name)
-			}
-			walk(f.Type)
-		}
-	}
-	walk(reflect.TypeFor[Scenario]())
 }
 
 func TestBytesRoundTrip(t *testing.T) {
