@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
@@ -57,26 +57,16 @@ func (p *Predictor) defaults() {
 // Given says whether there is one.
 func (p *Predictor) Given() bool { return p.Train || p.Model != "" }
 
-// Machine makes the predictor of a run. Without train it never learns.
-func (p *Predictor) Machine(seed uint64) *predictor.Machine {
+// plan is the predictor as drivers take it; nil where there is none.
+func (p *Predictor) plan(seed uint64) *plan.Predictor {
+	if !p.Given() {
+		return nil
+	}
 	o := predictor.DefaultOptions()
 	o.Objective, o.Alpha, o.Interval, o.MinSamples = string(p.Objective), p.Quantile,
 		machine.FromDuration(p.RetrainingInterval), p.MinSamples
 	o.BucketSize, o.Ensemble, o.Seed = p.SamplesPerBucket, p.Ensemble, seed
-	return predictor.New(o, p.models)
-}
-
-// Service is where the picker finds the predictor, nil where there is none; at is
-// the address of a server of each kind.
-func (p *Predictor) Service(prediction, training string) *picker.PredictorService {
-	if !p.Given() {
-		return nil
-	}
-	s := &picker.PredictorService{Prediction: []string{"http://" + prediction}}
-	if p.Train {
-		s.Training = "http://" + training
-	}
-	return s
+	return &plan.Predictor{Options: o, Train: p.Train, Models: p.models}
 }
 
 // readPredictor reads models that were trained before.

@@ -149,7 +149,7 @@ func Parse(file string, data []byte, settings ...Setting) (*Scenario, error) {
 		return parseWith(file, data, settings)
 	}
 	doc, err := strictyaml.Parse(data,
-		strictyaml.Options{File: file, Prepare: func(p any) { setDefaults(reflect.ValueOf(p).Elem()) }})
+		strictyaml.Options{File: file, Prepare: func(p any) { SetDefaults(reflect.ValueOf(p).Elem()) }})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"github.com/windtunnel/windtunnel/core/chattemplate"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
@@ -34,27 +35,10 @@ func (s *Scenario) readTokenizer(p *Pool, path, dir string) Problems {
 	return nil
 }
 
-// Tokenizer turns the pool's texts into tokens: tokens.Packed where the scenario
-// names none.
-func (p *Pool) Tokenizer() tokens.Tokenizer {
+// tokens is how the pool's texts are read: as tokens.Packed has it where the scenario names no tokenizer.
+func (p *Pool) tokens() plan.Tokens {
 	if p.model == nil {
-		return tokens.Packed{}
+		return plan.Tokens{Tokenizer: tokens.Packed{}}
 	}
-	return p.model.Tokenizer
-}
-
-// TokenizerJSON is the tokenizer's file, nil where there is none.
-func (p *Pool) TokenizerJSON() []byte {
-	if p.model == nil {
-		return nil
-	}
-	return p.model.JSON
-}
-
-// Template is the model's own chat template, nil where there is none.
-func (p *Pool) Template() *chattemplate.Template {
-	if p.model == nil {
-		return nil
-	}
-	return p.model.Template
+	return plan.Tokens{Tokenizer: p.model.Tokenizer, JSON: p.model.JSON, Template: p.model.Template}
 }
