@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
-	"github.com/windtunnel/windtunnel/internal/child"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/internal/child"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/dynamo"
 	"github.com/windtunnel/windtunnel/live/modelserver"

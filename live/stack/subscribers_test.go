@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // The start waits for subscribers as long as it may take itself, and names the server that lacks one.
@@ -22,7 +22,7 @@ func TestStartWaitsForSubscribers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer publisher.Close()
-	s := &Pool{pool: &scenario.Pool{Replicas: 1}, kv: &announcers{manager: new(kvmanager.Manager),
+	s := &Pool{pool: &plan.Pool{Servers: make([]plan.Server, 1)}, kv: &announcers{manager: new(kvmanager.Manager),
 		list: map[int]*announcer{0: {Publisher: publisher, as: kv.Topic{Pod: "model-server-1"}}}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
