@@ -86,9 +86,11 @@ func (s *Pool) startKVManager(context.Context) error {
 	if m == nil {
 		return nil
 	}
-	s.findPlaces()
+	if err := s.findPlaces(); err != nil {
+		return err
+	}
 	o := kvmanager.DefaultOptions()
-	if s.places.block != nil {
+	if s.places.own() {
 		o.ReplayPort = replayPort
 	}
 	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
@@ -143,7 +145,7 @@ func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
 		a := &announcer{all: s.kv, as: kv.Topic{Pod: so.Name, Model: model}}
 		o.OnSend = a.made.note
 		var err error
-		if a.Publisher, err = bindAt(o, endpoint, s.places != nil && s.places.block != nil); err != nil {
+		if a.Publisher, err = bindAt(o, endpoint, s.places.own()); err != nil {
 			return nil, err
 		}
 		s.kv.mu.Lock()
