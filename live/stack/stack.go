@@ -376,7 +376,7 @@ func (s *Stack) metadata(request string) (string, bool) {
 func (s *Stack) Stop(ctx context.Context) error {
 	errs := []error{s.gatewayEnded()}
 	for _, p := range s.Pools {
-		errs = append(errs, p.command.failed())
+		errs = append(errs, p.commandFailed())
 	}
 	return s.ownDir.End(errors.Join(append(errs, s.stop(ctx))...))
 }
