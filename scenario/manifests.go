@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,34 +14,27 @@ import (
 	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/manifests"
 	"github.com/windtunnel/windtunnel/scenario/commandline"
 )
 
 // Gateway is what a scenario's manifests say of the way from the client to the pools.
-type Gateway struct {
-	Program *gateway.Program
-	// Served and Port are where the workload's requests go: the first Gateway by
-	// namespace and name that has an HTTP listener, and the lowest port of these.
-	Served *gateway.Served
-	Port   *gateway.Port
-	// Pools are the numbers of the scenario's pools, by the keys of their backends.
-	Pools map[string]int
-}
+type Gateway = plan.Front
 
-// Upstream is the backend of the pool with an index, nil where Envoy does nothing there but
+// upstream is the backend of the pool with an index, nil where Envoy does nothing there but
 // to send requests where its picker says: no policy is about the pool or about routes
 // that lead to it.
-func (g *Gateway) Upstream(pool int) *gateway.Backend {
-	if g == nil {
+func (s *Scenario) upstream(pool int) *gateway.Backend {
+	if s.gateway == nil {
 		return nil
 	}
-	for _, h := range g.Port.Table.Hosts {
+	for _, h := range s.gateway.Port.Table.Hosts {
 		for _, r := range h.Routes {
 			for i := range r.Shares {
 				b := r.Shares[i].Backend
-				if n, ours := g.Pools[key(b)]; ours && n == pool &&
+				if n, ours := s.gateway.Pools[key(b)]; ours && n == pool &&
 					(b.Limits != nil || b.Health != nil || r.Timeout != nil || r.Try != nil || r.Retrying != nil) {
 					return b
 				}
@@ -73,10 +65,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		}
 		return nil
 	}
-	path := s.Manifests
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
+	path := beside(dir, s.Manifests)
 	set, err := manifests.Load([]string{path}, nil)
 	if err != nil {
 		return s.of(err)
@@ -112,7 +101,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		i := slices.IndexFunc(s.Pools, func(p Pool) bool { return p.Name == name })
 		if i < 0 {
 			p := Pool{Name: name}
-			setDefaults(reflect.ValueOf(&p).Elem())
+			SetDefaults(reflect.ValueOf(&p).Elem())
 			i, s.Pools = len(s.Pools), append(s.Pools, p)
 		}
 		g.Pools[b.Key] = i

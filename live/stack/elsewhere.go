@@ -76,7 +76,7 @@ func (s *Pool) writeEndpoints() error {
 		}
 		file.Endpoints = append(file.Endpoints,
 			endpoint{Name: strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), Address: host, Port: port,
-				Labels: s.pool.Labels(i)})
+				Labels: s.labels(i)})
 	}
 	text, err := yaml.Marshal(file)
 	if err != nil {
