@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
@@ -291,14 +292,18 @@ func (e *EPP) Objects() (s objects.Selection, given bool) {
 }
 
 // Responses is Envoy's body mode for responses.
-func (e *EPP) Responses() ResponseBodyMode {
-	switch {
-	case e.ResponseBodyMode != "":
-		return e.ResponseBodyMode
-	case e.BodyMode == Buffered:
-		return ResponseUnseen
-	}
-	return ResponseFullDuplex
+func (e *EPP) Responses() ResponseBodyMode { return ResponseBodyMode(e.asking().Responses()) }
+
+func (e *EPP) asking() gateway.Asking {
+	return gateway.Asking{Request: gateway.Body(e.BodyMode), Response: gateway.Body(e.ResponseBodyMode),
+		Timeout: e.ProcessingTimeout}
+}
+
+// Asking is how Envoy asks the pool's picker.
+func (p *Pool) Asking() gateway.Asking {
+	a := p.EPP.asking()
+	a.FailOpen = p.FailureMode == FailOpen
+	return a
 }
 
 func (e *EPP) defaults() {

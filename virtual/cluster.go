@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -75,9 +76,9 @@ func newCluster(x *pool, s *scenario.Scenario) *cluster {
 	}
 	c := &cluster{of: x, has: map[uint64]*exchange{}}
 	config := upstream.Config{Seed: s.Seed + uint64(x.index), Endpoints: x.serving(), Streams: 1, Limits: b.Limits,
-		Health: b.Health, Lost: lostReasons[x.spec.Upstream]}
+		Health: b.Health, Lost: proxy.Ended(x.spec.Upstream == scenario.HTTP2)}
 	if x.spec.Upstream == scenario.HTTP2 {
-		config.Streams = streamsPerConnection
+		config.Streams = proxy.StreamsPerConnection
 	}
 	c.ejects = b.Health != nil || b.Limits != nil && b.Limits.Outlier != nil
 	if b.Health != nil {
@@ -89,9 +90,6 @@ func newCluster(x *pool, s *scenario.Scenario) *cluster {
 	c.play()
 	return c
 }
-
-// streamsPerConnection is how many requests share an HTTP/2 connection of Envoy's.
-const streamsPerConnection = 100
 
 // begin takes a request that the picker has decided about, with the headers that it set.
 func (c *cluster) begin(r *request, head, set header.List) {
@@ -147,9 +145,9 @@ func (c *cluster) do(e upstream.Effect) {
 		x.try.pass()
 	case upstream.Drop:
 		x.try.drop()
-	case upstream.Answer, upstream.Cut:
+	case upstream.Answered, upstream.Cut:
 		delete(c.has, e.Request)
-		x.r.instead(e.Status, e.Text)
+		x.r.instead(e.Answer)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/described"
@@ -22,7 +21,6 @@ import (
 type sidecar struct {
 	config   disagg.Config
 	requests uint64
-	turn     int                        // of the prefill servers, in session mode
 	busy     map[*sidecarRequest]uint64 // what it serves, by number
 }
 
@@ -85,7 +83,7 @@ func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
 		x.servers[i].sidecar = car
 	}
 	for i := p.Decoders(); i < p.Servers(); i++ {
-		x.prefillers = append(x.prefillers, x.servers[i].endpoint)
+		x.prefillers = append(x.prefillers, disagg.ParseTargets(x.servers[i].endpoint)...)
 	}
 	return nil
 }
@@ -118,23 +116,20 @@ func (x *sidecar) forget(sessions int) error {
 	return err
 }
 
+// sessionPrefillers returns whom sidecars call in session mode.
+func (x *pool) sessionPrefillers() []disagg.Target { return x.prefillers }
+
 // enter hands a request to the sidecar.
 func (r *request) enter(at *server, head header.List) {
-	x, prefillers := at.sidecar, head.Get(picker.HeaderPrefiller)
+	x := at.sidecar
 	x.requests++
-	if prefillers == "" && x.config.Sessions != nil && len(r.pool.prefillers) > 0 {
-		n := x.turn % len(r.pool.prefillers)
-		x.turn++
-		prefillers = strings.Join(append(append([]string(nil), r.pool.prefillers[n:]...), r.pool.prefillers[:n]...),
-			",")
-	}
 	p := &sidecarRequest{r: r, at: at, legs: map[int]*leg{}}
 	r.sidecar = p
 	x.busy[p] = x.requests
 	p.x = disagg.New(&x.config,
 		disagg.Request{Number: x.requests, ID: r.ID, Attempt: modelserver.ReadHead(head.Get).Attempt, Method: "POST",
 			Path:       r.target(),
-			Prefillers: disagg.ParseTargets(prefillers), Session: r.Header.Get(disagg.SessionHeader),
+			Prefillers: x.config.Prefillers(head.Get(picker.HeaderPrefiller), r.pool.sessionPrefillers), Session: r.Header.Get(disagg.SessionHeader),
 			Routed: disagg.ReadRouted(head.Get)})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })

@@ -8,8 +8,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
 	"github.com/windtunnel/windtunnel/core/deployment"
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
@@ -57,18 +59,18 @@ func (x *pool) startFleets(s *scenario.Scenario, p *scenario.Pool) {
 		c := s.Scaler(&d)
 		k := &scaler{f: f, m: autoscaler.New(c, f.m.Status()),
 			pods: slices.ContainsFunc(c.Names(), autoscaler.OfServers)}
-		k.pages = metrics.NewCollector(k.m.Wants)
+		k.pages = metrics.NewSeriesCollector(k.m.Wants)
 		k.class, k.while = machine.ClassLook, x.w.busy
 		k.open(x.w, k.m, new(machine.Effects[autoscaler.Effect]), func(i int) { k.happens(k.fx.List[i]) })
 		f.scaler = k
 	}
 }
 
-// begin tells of the servers that are there, and wakes what decides.
+// begin records the servers that are there, and starts the autoscaler.
 func (f *fleet) begin() {
 	for i := range f.d.Replicas {
-		f.tell(flow.ServerStarted, i)
-		f.tell(flow.ServerReady, i)
+		f.record(deployment.Effect{Kind: deployment.Started, Pod: i}, 0)
+		f.record(deployment.Effect{Kind: deployment.Joined, Pod: i}, 0)
 	}
 	if f.scaler != nil {
 		f.scaler.advance()
@@ -77,13 +79,14 @@ func (f *fleet) begin() {
 
 func (f *fleet) server(pod int) *server { return f.of.servers[f.d.First+pod] }
 
-// tell tells the record what happens to a server, for as long as there are requests: a run ends with
-// the last one, and who starts then is none of it.
-func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
+// record records what happens to a server for as long as there are requests: a run ends with the last one, and what
+// starts then is no part of it.
+func (f *fleet) record(e deployment.Effect, cut int) {
 	if w := f.w; w.rec != nil && w.busy() {
-		sv := f.server(pod)
-		w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint,
-			Details: deployment.Details(f.d.Name, sv.name, more...)})
+		sv := f.server(e.Pod)
+		if step, details := e.Recorded(f.d.Name, sv.name, cut); step != "" {
+			w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint, Details: details})
+		}
 	}
 }
 
@@ -95,28 +98,23 @@ func (f *fleet) happens(e deployment.Effect) {
 	if e.Kind == deployment.Joined && !f.w.busy() {
 		return
 	}
+	cut := 0
 	switch e.Kind {
-	case deployment.Started:
-		f.tell(flow.ServerStarted, e.Pod)
 	case deployment.Joined:
 		sv.phase = deployment.Ready // whatever comes next of the same moment
 		sv.begin()
 		f.of.follow()
-		f.tell(flow.ServerReady, e.Pod)
 	case deployment.Left:
 		sv.phase = deployment.Leaving
 		if e.Was {
 			f.of.follow()
-			f.tell(flow.ServerLeaving, e.Pod)
 		}
 	case deployment.Stopped:
 		f.finishing(e.Pod)
-	case deployment.Ended:
-		f.tell(flow.ServerGone, e.Pod)
 	case deployment.Killed:
-		n := sv.kill()
-		f.tell(flow.ServerGone, e.Pod, flow.D("reason", "the grace period is over"), flow.D("cut", n))
+		cut = sv.kill()
 	}
+	f.record(e, cut)
 	if f.scaler != nil && was != sv.phase {
 		f.scaler.input(autoscaler.Status(f.m.Status()))
 	}
@@ -255,7 +253,7 @@ func (x *pool) follow() {
 	x.prefillers = nil
 	for _, sv := range x.servers[x.spec.Decoders():] {
 		if sv.ready() && x.spec.Sidecar != scenario.NoSidecar {
-			x.prefillers = append(x.prefillers, sv.endpoint)
+			x.prefillers = append(x.prefillers, disagg.ParseTargets(sv.endpoint)...)
 		}
 	}
 	x.healthy()
@@ -288,7 +286,7 @@ func (x *pool) healthy() {
 // check has Envoy see at its next health check how the servers are then, where it makes any.
 func (x *pool) check() {
 	if x.modes.failOpen || !x.spec.Picked() {
-		x.w.queue.Push((x.w.now/healthInterval+1)*healthInterval, machine.ClassTimer, event{then, x.healthy})
+		x.w.queue.Push(proxy.NextCheck(x.w.now), machine.ClassTimer, event{then, x.healthy})
 	}
 }
 

@@ -2,7 +2,6 @@ package virtual
 
 import (
 	"encoding/json"
-	"math"
 
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
@@ -26,16 +25,8 @@ func newKVManager(p *scenario.Pool) *kvManager {
 	return m
 }
 
-// scores is what the manager answers to a KVCacheManagerScorer. Rates have two
-// digits, as on the wire.
+// scores returns what the manager answers to a KVCacheManagerScorer.
 func (x *kvWire) scores(r *request) ([]byte, error) {
-	type score struct {
-		HitRate float64 `json:"cache_hit_rate"`
-	}
-	scores := map[string]score{}
 	keys := x.manager.hasher.PromptKeys(x.model, "", r.promptTokens())
-	for _, pod := range x.manager.scorer.Score(keys) {
-		scores[pod.Pod] = score{math.Floor(100*float64(pod.Blocks)/float64(len(keys))+1e-9) / 100}
-	}
-	return json.Marshal(map[string]any{"scores": scores})
+	return json.Marshal(x.manager.scorer.Answer(keys, nil, nil))
 }

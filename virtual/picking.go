@@ -24,11 +24,10 @@ type picking struct {
 	slot[epp.Message, *epp.Effects]
 
 	pool    *pool
-	replica int
+	replica int                   // its place among the pool's pickers
 	name    string                // where there are several
 	begin   func() error          // anew
 	down    bool                  // it has died
-	missed  bool                  // and Envoy has seen that, or not yet that it is back
 	has     map[*request]struct{} // its streams, where it may die
 
 	m  *epp.Machine

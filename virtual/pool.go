@@ -7,13 +7,16 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -32,22 +35,22 @@ type pool struct {
 	voc        *tokens.Vocabulary
 	forms      *modelserver.FormStore // of all servers together
 	modes      modes
-	lost       string // what Envoy says of a server that is lost before it answers
-	maxBody    int    // bytes
-	verbose    bool   // sidecars go on from what answers say
-	direct     bool   // requests may be direct
-	hops       *hops  // the world's, or without the picker
+	lost       stream.Answer // where a server is lost before it answers
+	maxBody    int           // bytes
+	verbose    bool          // sidecars go on from what answers say
+	direct     bool          // requests may be direct
+	hops       *hops         // the world's, or without the picker
 	courses    courses
 	pickers    []*picking
-	turn       int  // of the pickers
+	turns      proxy.Pickers
 	mortal     bool // some of them dies in the run
 	outside    outside
-	predicting *predicting // nil where nothing predicts
-	frontend   *frontend   // nil where there is no Dynamo frontend
-	kv         *kvWire     // of model servers that publish KV events
-	sessions   int         // that each sidecar remembers
-	prefillers []string    // whom sidecars call in session mode
-	net        *network    // between model servers
+	predicting *predicting     // nil where nothing predicts
+	frontend   *frontend       // nil where there is no Dynamo frontend
+	kv         *kvWire         // of model servers that publish KV events
+	sessions   int             // that each sidecar remembers
+	prefillers []disagg.Target // whom sidecars call in session mode
+	net        *network        // between model servers
 	servers    []*server
 	byHost     map[string]*server
 	byAddr     map[string]*server
@@ -64,7 +67,7 @@ func (w *world) newPool(s *scenario.Scenario, index int) error {
 	x := &pool{w: w, index: index, spec: p, name: p.Name, byAddr: map[string]*server{}, byHost: map[string]*server{},
 		model: p.Model,
 		voc:   tokens.NewVocabulary(p.Tokenizer()), forms: modelserver.NewForms(), modes: modesOf(index, p),
-		adapters: p.Adapters(), lost: lostBeforeHeaders + lostReasons[p.Upstream]}
+		adapters: p.Adapters(), lost: proxy.Lost(proxy.Ended(p.Upstream == scenario.HTTP2), 1)}
 	w.pools = append(w.pools, x)
 	if x.hops = &w.hops; !p.Picked() {
 		x.hops = w.hops.unasked(&s.Hops, len(s.Pools) > 1)

@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/bbr"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -312,7 +313,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	}
 	w.hops, w.routes = newHops(s.Seed, &s.Hops, routed), s.Routes()
 	if s.Workload.HTTP == scenario.HTTP1 {
-		w.closing = delayedClose
+		w.closing = machine.FromDuration(proxy.DelayedClose)
 	}
 	for i := range s.Pools {
 		if err := w.newPool(s, i); err != nil {

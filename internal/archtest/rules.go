@@ -71,6 +71,9 @@ var Layers = []Layer{
 		"certificates are files that a user names, read as all of them are"},
 	{"internal/manifests", []string{"core", "internal/files"}, false,
 		"manifests are files that a user names, read as all of them are"},
+	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
+		"internal/gc", "internal/version"}, false,
+		"commands that decide play scenarios many times: this package is those commands without a command line"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 
@@ -239,7 +242,6 @@ var DriverExceptions = map[string]string{
 		"ended: the core is told of neither",
 	"live/epp/server.go status": "who may ask for metrics and profiles: virtual time has no " +
 		"such pages",
-	"live/envoy/defaults.go status": "Envoy's own configuration: what it tries again",
 	"live/dynamo/server.go status": "the Dynamo frontend's HTTP: wrong paths, methods, bodies, " +
 		"and no worker; virtual time asks it without HTTP",
 	"live/kvmanager/http.go status": "the manager's HTTP: wrong paths, methods, bodies; virtual " +
@@ -272,9 +274,6 @@ var DriverExceptions = map[string]string{
 	"live/sidecar/handler.go status": "a body that is too long, comes too slowly or is no JSON, " +
 		"before the core sees it",
 	"live/sidecar/metrics.go status": "the page of metrics, not a request",
-	"virtual/gateway.go status":      "what Envoy answers by itself; in wall time the real one does",
-	"virtual/modes.go status": "as virtual/gateway.go: Envoy's limit for an answer of the " +
-		"picker",
 	"virtual/outside.go status": "what a page or a service of this stack answers a data source " +
 		"or a plug-in; whether the engine is dead the core says",
 }

@@ -56,9 +56,12 @@ const (
 	decidingSeed                 = 1000
 	// Runs are long enough where they differ by this part of the value, and at most mostLonger times as long as
 	// they have to be.
-	enough, settled, mostLonger = 0.23, 0.55, 4
+	enough, settled, mostLonger = 0.25, 0.55, 4
 	usualSteep                  = 4  // of the objective for which enough is meant: a queue at 75 % of its capacity
 	mostLooks                   = 16 // at one band, with the runs that decide
+	// The runs that decide begin where the value is this part of its bound, for its upper limit is near the bound there,
+	// and at most this factor from where the pilot runs ended.
+	limitMeets, mostNearer = 0.86, 1.05
 )
 
 // Pilot says that these seeds are of pilot runs.
@@ -108,7 +111,7 @@ func (r *Rule) roughly(l Load) (off float64, err error) {
 	return r.off(&k), nil
 }
 
-// pilot says, near a rough rate, of one that seems to keep the objectives, how many requests the runs need that decide.
+// pilot returns, near a rough rate, the rate at which the runs that decide begin, and how many requests they need.
 func (r *Rule) pilot(l Load, steep float64) (rate float64, requests int, err error) {
 	for tries := range mostLooks {
 		k, err := r.look(Load{l.Rate, l.Servers, longer * r.Requests(l.Rate)}, 0, pilotRuns)
@@ -123,7 +126,8 @@ func (r *Rule) pilot(l Load, steep float64) (rate float64, requests int, err err
 			l.Rate = min(l.Rate*1.1, r.Most)
 			continue
 		}
-		return l.Rate, r.long(&k, steep), nil
+		nearer := math.Pow(limitMeets/r.off(&k), 1/max(steep, 1))
+		return l.Rate * min(max(nearer, 1/mostNearer), mostNearer), r.long(&k, steep), nil
 	}
 	return l.Rate, l.Requests, nil
 }
@@ -195,7 +199,6 @@ func (r *Rule) Highest(servers int, rough Rough) (b Band, err error) {
 	}
 	var keeps, fails *Look // the nearest to each other
 	wide := math.Inf(1)
-	rate *= 1 - r.Precision/2
 	for range mostLooks {
 		k, err := r.look(Load{rate, servers, requests}, decidingSeed, r.Runs)
 		if err != nil {
@@ -239,7 +242,7 @@ func (r *Rule) near(keeps, fails *Look, steep float64) bool {
 		return false
 	}
 	gap := fails.Rate/keeps.Rate - 1
-	return gap <= r.Precision/4 || gap <= r.Precision && keeps.keeps < 1+min(steep, usualSteep)*0.015
+	return gap <= r.Precision/4 || gap <= r.Precision && keeps.keeps < 1+min(steep, usualSteep)*0.025
 }
 
 // flat says that a line through two looks that keep leaves next to nothing above the second.

@@ -132,8 +132,8 @@ func (s *Pool) tellPickers() error {
 func (f *fleet) begin() {
 	s := f.of
 	for i := range f.d.Replicas {
-		f.tell(flow.ServerStarted, i)
-		f.tell(flow.ServerReady, i)
+		f.record(deployment.Effect{Kind: deployment.Started, Pod: i}, 0)
+		f.record(deployment.Effect{Kind: deployment.Joined, Pod: i}, 0)
 	}
 	o := replicas.Options{Deployment: deployment.New(s.o.Scenario.Lifecycle(&f.d)), Happens: f.happens,
 		Scaled: f.scaled, Log: s.o.Log,
@@ -179,11 +179,11 @@ func (f *fleet) end() {
 	}
 }
 
-func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
-	if s := f.of; s.o.Recorder != nil {
-		i := f.d.First + pod
+func (f *fleet) record(e deployment.Effect, cut int) {
+	s, i := f.of, f.d.First+e.Pod
+	if step, details := e.Recorded(f.d.Name, s.Names[i], cut); step != "" && s.o.Recorder != nil {
 		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: step, Endpoint: s.Endpoints[i],
-			Details: deployment.Details(f.d.Name, s.Names[i], more...)})
+			Details: details})
 	}
 }
 
@@ -191,34 +191,29 @@ func (f *fleet) tell(step flow.Step, pod int, more ...flow.Detail) {
 func (f *fleet) happens(e deployment.Effect) {
 	s, i := f.of, f.d.First+e.Pod
 	var err error
+	cut := 0
 	switch e.Kind {
-	case deployment.Started:
-		f.tell(flow.ServerStarted, e.Pod)
 	case deployment.Joined:
 		if err = s.join(i); err == nil {
 			err = s.follow(i, false)
 		}
-		f.tell(flow.ServerReady, e.Pod)
 	case deployment.Left:
 		if e.Was {
 			err = s.follow(i, true)
-			f.tell(flow.ServerLeaving, e.Pod)
 		}
 	case deployment.Stopped:
 		f.stop(e.Pod)
 	case deployment.Killed:
-		cut := 0
 		if x, ok := f.leaving[e.Pod]; ok {
 			x.kill()
 			<-x.gone
 			cut = *x.cut
 			delete(f.leaving, e.Pod)
 		}
-		f.tell(flow.ServerGone, e.Pod, flow.D("reason", "the grace period is over"), flow.D("cut", cut))
 	case deployment.Ended:
 		delete(f.leaving, e.Pod)
-		f.tell(flow.ServerGone, e.Pod)
 	}
+	f.record(e, cut)
 	if err != nil {
 		s.o.Log.Error("a server did not come or go as it should", "server", s.Names[i], "error", err)
 	}

@@ -43,7 +43,7 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 		}}
 	for key, i := range g.Pools {
 		p := &s.o.Scenario.Pools[i]
-		d.Pickers[key] = processor(p, at[i].Pickers)
+		d.Pickers[key] = envoy.Processor{Addresses: at[i].Pickers, Asking: p.Asking()}
 		d.Endpoints[key] = at[i].Endpoints
 	}
 	for _, r := range g.Program.Routers {

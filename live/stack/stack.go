@@ -19,6 +19,7 @@ import (
 	core "github.com/windtunnel/windtunnel/core/bbr"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/tracing"
@@ -242,23 +243,8 @@ func checkDescriptors(s *scenario.Scenario) error {
 // Now is the run's clock.
 func (s *run) Now() machine.Time { return machine.FromDuration(time.Since(s.origin)) }
 
-// responseModes are Envoy's modes of a scenario's.
-var responseModes = map[scenario.ResponseBodyMode]envoy.Mode{scenario.ResponseFullDuplex: envoy.FullDuplex,
-	scenario.ResponseStreamed: envoy.Streamed,
-	scenario.ResponseBuffered: envoy.Buffered, scenario.ResponseUnseen: envoy.HeadersOnly}
-
 // Listening is where the pickers and the model servers of a pool listen.
 type Listening struct{ Pickers, Endpoints []string }
-
-// processor is how Envoy asks a pool's pickers.
-func processor(p *scenario.Pool, addresses []string) envoy.Processor {
-	x := envoy.Processor{Addresses: addresses, Responses: responseModes[p.EPP.Responses()],
-		MessageTimeout: p.EPP.ProcessingTimeout}
-	if p.EPP.BodyMode == scenario.Buffered {
-		x.Mode = envoy.Buffered
-	}
-	return x
-}
 
 // GatewayConfig is the gateway's configuration for a scenario, with the gateway at
 // an address, of each pool the pickers and the model servers at others, and the
@@ -267,14 +253,11 @@ func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string)
 	c := envoy.Config{Listen: listen}
 	for i := range sc.Pools {
 		p := &sc.Pools[i]
-		pool := envoy.Pool{Name: p.Name, FailureMode: envoy.FailureMode(p.FailureMode), Endpoints: at[i].Endpoints}
+		pool := envoy.Pool{Name: p.Name, Endpoints: at[i].Endpoints, HTTP2: p.Upstream == scenario.HTTP2}
 		if at[i].Pickers != nil {
-			pool.Picker = processor(p, at[i].Pickers)
+			pool.Picker = envoy.Processor{Addresses: at[i].Pickers, Asking: p.Asking()}
 		} else {
 			pool.Routing = envoy.RoundRobin
-		}
-		if p.Upstream == scenario.HTTP2 {
-			pool.Protocol = envoy.HTTP2
 		}
 		if p.FailureMode == scenario.FailOpen || at[i].Pickers == nil {
 			pool.HealthPath = "/health"
@@ -289,7 +272,8 @@ func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string)
 			max(c.Limits.Hold, p.EPP.HoldLimit)
 	}
 	if len(sc.Pools) > 1 { // what names no model goes to the first
-		c.BodyRouter = &envoy.Processor{Addresses: []string{router}, Responses: envoy.HeadersOnly}
+		c.BodyRouter = &envoy.Processor{Addresses: []string{router},
+			Asking: gateway.Asking{Response: gateway.BodyUnseen}}
 		c.Routes = append(c.Routes, envoy.Route{Pool: sc.Pools[0].Name})
 	}
 	return c

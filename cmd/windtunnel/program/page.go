@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/report"
@@ -20,10 +21,10 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// pageFlags have a command show its run on a page.
+// pageFlags show a run on a page.
 type pageFlags struct {
-	UI     bool `name:"ui" help:"Show the run on a page for a browser on this machine, and stay until Ctrl-C."`
-	UIPort int  `name:"ui-port" placeholder:"N" help:"Port of that page; left out, a free one."`
+	UI     bool `name:"ui" help:"Show the run on a page for a browser on this machine. run, sim and replay then stay until Ctrl-C."`
+	UIPort int  `name:"ui-port" placeholder:"N" help:"Port of that page. Left out: a free one."`
 }
 
 // shown is the page of a run; nil where nobody asked for one.
@@ -146,7 +147,7 @@ func (p *shownPage) stop() {
 
 // pagePools are the scenario's pools as the page shows them.
 func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Pool {
-	list := reported(s, endpoints)
+	list := search.Pools(s, endpoints)
 	out := make([]web.Pool, len(list))
 	for i, p := range list {
 		sp := &s.Pools[i]
