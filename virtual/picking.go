@@ -109,7 +109,10 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 		of.kv.connect(k)
 	}
 	if slices.ContainsFunc(of.fleets, func(f *fleet) bool { return f.scaler != nil }) {
-		k.m.KeepLatencies()
+		k.m.KeepMetrics(func(name string) bool {
+			return slices.ContainsFunc(of.fleets,
+				func(f *fleet) bool { return f.scaler != nil && f.scaler.m.Wants(name) })
+		})
 	}
 	if o, given := p.EPP.Objects(); given {
 		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})

@@ -233,7 +233,6 @@ var Decisions = []Decision{
 // all the same. The key is "file kind".
 var DriverExceptions = map[string]string{
 	"live/epp/docmetrics.go finish reason": "\"error\" is the value of a metric's label in document 003",
-	"live/epp/metrics.go status":           "400 is a number of histogram buckets",
 	"live/epp/pickmetrics.go outcome":      "\"timed_out\" is the value of a metric's label in llm-d-router",
 	"live/epp/processor.go status": "a panic of a plug-in, and gRPC's code for a stream that " +
 		"ended: the core is told of neither",

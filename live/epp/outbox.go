@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -15,7 +16,7 @@ import (
 // shares with its effects stay as they are.
 type outbox struct {
 	wire wire
-	m    *serverMetrics
+	m    exposed // the server's
 
 	turn  sync.Mutex // whoever sends has it
 	sent  outgoing
@@ -40,7 +41,7 @@ func (o *outbox) add(e *stream.Effect, modes stream.Modes) {
 	defer o.mu.Unlock()
 	o.queue = append(o.queue, queued{*e, modes})
 	if !o.begun && !o.since.IsZero() {
-		o.m.processing.Observe(time.Since(o.since).Seconds())
+		o.m.add(metric.Processing, time.Since(o.since).Seconds())
 	}
 	o.begun = true
 }

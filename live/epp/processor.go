@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/drive"
@@ -28,12 +29,11 @@ type processor struct {
 // would hang or the pod would get an empty body.
 func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) (err error) {
 	began := time.Now()
+	p.s.m.add(metric.Streams, 1)
 	defer func() { p.s.m.ended(time.Since(began), err) }()
 	p.s.active.Add(1)
 	p.s.checks.lastRequest.Store(began.UnixNano())
 	defer p.s.active.Add(-1)
-	p.s.m.inflight.Inc()
-	defer p.s.m.inflight.Dec()
 	k, done := p.s.o.Pickers.Take()
 	defer done()
 	return newServed(p.s, k, wire, wire.Context()).run()

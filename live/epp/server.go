@@ -122,7 +122,7 @@ type Server struct {
 	healthAt *grpc.Server
 	metrics  *http.Server
 	active   atomic.Int64
-	m        *serverMetrics
+	m        exposed
 	serving  serve.Group
 	checks   healthChecks
 
@@ -165,7 +165,7 @@ func Start(o Options) (*Server, error) {
 		o.Registry = prometheus.NewRegistry()
 	}
 	s := &Server{o: o, health: health.NewServer(), listeners: map[string]net.Listener{},
-		m: newMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
+		m: newServerMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
 		checks: healthChecks{peers: map[string]*checker{}}}
 	open := func(what, address string) (net.Listener, error) {
 		if address == "" {
