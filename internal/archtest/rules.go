@@ -42,10 +42,11 @@ var Layers = []Layer{
 	{"live/modelserver", []string{"live/drive", "live/kvevents", "live/serve", "core", "internal/files",
 		"internal/pause", "internal/tlsfiles"}, true,
 		"a model server's own packages know each other, and no other room"},
-	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
+	// live/kvevents is the wire of KV events itself (ZMQ frames), live/extproc that of ext_proc, live/serve how
 	// anything listens and live/drive what drives every machine: no parts that could
 	// be swapped.
-	{"live", []string{"live/drive", "live/kvevents", "live/serve", "core", "scenario", "report", "internal/cachedir",
+	{"live", []string{"live/drive", "live/extproc", "live/kvevents", "live/serve", "core", "scenario", "report",
+		"internal/cachedir",
 		"internal/child", "internal/exit", "internal/files", "internal/pause", "internal/punctual", "internal/tlsfiles",
 		"internal/watch"}, false,
 		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},

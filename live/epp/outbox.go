@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/live/extproc"
 )
 
 // outbox is what one stream still has to send to Envoy, in order. A machine's
@@ -19,7 +20,7 @@ type outbox struct {
 	m    exposed // the server's
 
 	turn  sync.Mutex // whoever sends has it
-	sent  outgoing
+	sent  extproc.Out
 	spare []queued
 
 	mu    sync.Mutex
@@ -72,7 +73,7 @@ func (o *outbox) flush() error {
 			return err
 		}
 		for i := range list {
-			o.sent = outgoing{Effect: &list[i].Effect, modes: list[i].modes}
+			o.sent = extproc.Out{Effect: &list[i].Effect, Modes: list[i].modes}
 			if err := o.wire.SendMsg(&o.sent); err != nil {
 				o.mu.Lock()
 				o.err = err
