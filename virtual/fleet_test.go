@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/scenario"
-	"pgregory.net/rapid"
 )
 
 func parsed(t interface{ Fatal(...any) }, text string) *scenario.Scenario {

@@ -245,7 +245,7 @@ func BenchmarkSweep(b *testing.B) {
 	var one, two float64
 	for b.Loop() {
 		for cores, wall := range map[int]*float64{1: &one, 2: &two} {
-			*wall += play(b, exe, dir, []string{fmt.Sprintf("GOMAXPROCS=%d", cores)}, "sweep", file, "--set",
+			*wall += play(b, exe, dir, []string{fmt.Sprintf("GOMAXPROCS=%d", cores)}, "sweep", file, "--vary",
 				"workload.rate=20,40,60,80,100,120,140,160,180,200,220,240,260,280,300,320").wall
 		}
 	}

@@ -12,7 +12,23 @@ var (
 	End   = engine.Control{Op: engine.OpCrash}
 )
 
-// Details are what the record says of a Deployment's server that comes or goes.
-func Details(deployment, server string, more ...flow.Detail) flow.Details {
-	return append(flow.Details{flow.D("name", server), flow.D("deployment", deployment)}, more...)
+// Recorded returns what the record says of an effect on a Deployment's server: a step, "" for none, and its details.
+// cut is how many requests broke off, of Killed.
+func (e Effect) Recorded(deployment, server string, cut int) (step flow.Step, details flow.Details) {
+	details = flow.Details{flow.D("name", server), flow.D("deployment", deployment)}
+	switch e.Kind {
+	case Started:
+		return flow.ServerStarted, details
+	case Joined:
+		return flow.ServerReady, details
+	case Left:
+		if e.Was {
+			return flow.ServerLeaving, details
+		}
+	case Ended:
+		return flow.ServerGone, details
+	case Killed:
+		return flow.ServerGone, append(details, flow.D("reason", "the grace period is over"), flow.D("cut", cut))
+	}
+	return "", nil
 }

@@ -22,8 +22,8 @@ func (x *ClientRequest) bothAwaited(legs *connector.Legs) {
 	if !ok {
 		return
 	}
-	t := x.targets[0]
-	x.prefillAt = x.now
+	t := x.prefill.targets[0]
+	x.timing.prefillAt = x.now
 	x.record(flow.PrefillLegSent, t.String(), flow.D("try", 1))
 	b := &both{until: x.now.Add(legs.Wait)}
 	b.prefill = x.call(Leg{Kind: Prefill, Target: t, Body: legs.Prefill.Write(), Set: legs.Head, Concurrent: true})
@@ -39,7 +39,7 @@ func (x *ClientRequest) bothPrefilled(good bool, answer Answer, why string) {
 		x.answer(answer, why)
 		return
 	}
-	x.remote = true
+	x.prefill.done = true
 	x.deliverBoth()
 }
 
@@ -60,7 +60,7 @@ func (x *ClientRequest) bothTimedOut() {
 	x.do(Drop{x.both.prefill})
 	x.do(Drop{x.both.decode})
 	why := "decode aborted: prefill did not complete within the MoRI-IO parallel-dispatch KV-wait timeout"
-	x.record(flow.PrefillLegFailed, x.targets[0].String(), flow.D("reason", "it did not answer in time"))
+	x.record(flow.PrefillLegFailed, x.prefill.targets[0].String(), flow.D("reason", "it did not answer in time"))
 	x.answer(Answer{Status: 504, Head: header.Of("Content-Type", "application/json"),
 		Body: object{"error": why}.Write()}, why)
 }

@@ -137,8 +137,8 @@ func (x *ClientRequest) chunksDone(l *leg) {
 	number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
 	sums := object{"usage": map[string]any{"prompt_tokens": number(k.prompt), "completion_tokens": number(k.tokens),
 		"total_tokens": number(k.prompt + k.tokens)}}
-	if x.strict {
-		setCached(sums, x.cached)
+	if x.prefill.strict {
+		setCached(sums, x.prefill.cached)
 	}
 	if k.stream {
 		sums["choices"] = []any{}

@@ -24,21 +24,16 @@ type ClientRequest struct {
 	rewritten bool  // the client's own body is not sent any more, but r.Body
 	legs      []leg // by id - 1
 
-	targets []Target // prefillers still to try, the present one first
-	tried   int      // times the present one was tried
-	sent    int      // legs that the record tells of
-	retryAt machine.Time
-	lastBad *failure
+	sent int // legs in the record
 
-	remote bool // a prefill leg has succeeded
-	cached int  // its cached tokens
-	blocks int  // the KV blocks that it named
-	strict bool // the answer's cached tokens are set to that
+	prefill prefillState
+	timing  timing
 
 	add        header.List // put beside the client's own headers on both legs
 	source     object      // where the prefill server pulls cached blocks from
 	encoding   *encoding
 	wasEncoded bool
+	asked      string // the prefiller whose engines the bootstrap server was asked for
 	both       *both
 	session    *sessionRequest
 	fronted    *fronted
@@ -46,12 +41,28 @@ type ClientRequest struct {
 	saying     bool // an answer of the sidecar's own has begun to stream
 	peeked     peeked
 
+	started, first, over bool
+	blocked              int
+	mark                 string // how the request was served, for counters
+}
+
+// prefillState is how far the prefill leg has come.
+type prefillState struct {
+	targets []Target // prefillers still to try, the present one first
+	tried   int      // times the present one was tried
+	retryAt machine.Time
+	done    bool // a prefill leg has succeeded
+	cached  int  // its cached tokens
+	blocks  int  // the KV blocks that it named
+	strict  bool // the client's answer reports its cached tokens
+}
+
+// timing is when the parts of a request began and ended.
+type timing struct {
 	began, prefillAt, prefillEnd, decodeAt, decodeHead, decodeEnd machine.Time
-	fetched                                                       machine.Time // as the decode server says
-	streams                                                       bool         // its answer does
-	started, first, over                                          bool
-	blocked                                                       int
-	mark                                                          string // how the request was served, for counters
+
+	fetched machine.Time // how long the decode server says it fetched the KV cache for
+	streams bool         // the decode server's answer is a stream
 }
 
 type leg struct {
@@ -83,8 +94,8 @@ func (x *ClientRequest) Next() (machine.Time, bool) {
 	case x.over:
 	case x.both != nil && !x.both.prefilled:
 		return x.both.until, true
-	case x.retryAt > 0:
-		return x.retryAt, true
+	case x.prefill.retryAt > 0:
+		return x.prefill.retryAt, true
 	}
 	return machine.Never, false
 }
@@ -99,7 +110,7 @@ func (x *ClientRequest) Advance(now machine.Time, fx *Effects) {
 			x.bothTimedOut()
 			continue
 		}
-		x.retryAt = 0
+		x.prefill.retryAt = 0
 		x.callPrefill()
 	}
 	x.now, x.fx = max(x.now, now), nil
@@ -114,7 +125,7 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	switch m := m.(type) {
 	case Start:
 		if !x.started && !x.over {
-			x.started, x.began = true, x.now
+			x.started, x.timing.began = true, x.now
 			if d := m.Described; d != nil {
 				x.r.Described, x.r.Bytes = d, d.Len()
 			} else if m.Body != nil {
@@ -131,8 +142,11 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	case Head:
 		if l := x.leg(m.Leg); l != nil {
 			l.status, l.contentType = m.Status, m.ContentType
+			if l.status >= 500 {
+				x.forgetEngines()
+			}
 			if l.Kind == Decode {
-				x.fetched = m.Fetched
+				x.timing.fetched = m.Fetched
 			}
 			x.head(l)
 		}
@@ -147,6 +161,7 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	case Failed:
 		if l := x.leg(m.Leg); l != nil && !l.failed {
 			l.failed = true
+			x.forgetEngines()
 			x.failed(l, m)
 		}
 	case FirstByte:
@@ -171,27 +186,30 @@ func (x *ClientRequest) do(a Action) { x.fx.Add(Effect{x.now, a}) }
 // answered or given up.
 func (x *ClientRequest) Over() bool { return x.over }
 
-// Times is what has passed so far.
-func (x *ClientRequest) Times(now machine.Time) Times {
-	t := Times{Total: now - x.began}
-	if x.prefillEnd > 0 {
-		t.Prefill = x.prefillEnd - x.prefillAt
+// Times returns what has passed so far.
+func (x *ClientRequest) Times(now machine.Time) Times { return x.timing.until(now, x.prefill.done) }
+
+func (t *timing) until(now machine.Time, prefilled bool) Times {
+	out := Times{Total: now - t.began}
+	if t.prefillEnd > 0 {
+		out.Prefill = t.prefillEnd - t.prefillAt
 	}
-	if x.decodeAt > 0 {
-		end := now
-		if x.decodeEnd > 0 {
-			end = x.decodeEnd
-		}
-		t.Decode = end - x.decodeAt
-		switch {
-		case !x.remote || x.decodeHead == 0:
-		case x.fetched > 0:
-			t.Transfer = x.fetched
-		case x.streams:
-			t.Transfer = x.decodeHead - x.decodeAt
-		}
+	if t.decodeAt == 0 {
+		return out
 	}
-	return t
+	end := now
+	if t.decodeEnd > 0 {
+		end = t.decodeEnd
+	}
+	out.Decode = end - t.decodeAt
+	switch {
+	case !prefilled || t.decodeHead == 0:
+	case t.fetched > 0:
+		out.Transfer = t.fetched
+	case t.streams:
+		out.Transfer = t.decodeHead - t.decodeAt
+	}
+	return out
 }
 
 // TransferHeader is the response header in which a decode server says how many
@@ -208,14 +226,14 @@ func Transferred(value string) machine.Time {
 }
 
 // Blocks is how many KV blocks the prefill leg named.
-func (x *ClientRequest) Blocks() int { return x.blocks }
+func (x *ClientRequest) Blocks() int { return x.prefill.blocks }
 
 // Prefiller is the server that the prompt was prefilled on, or empty.
 func (x *ClientRequest) Prefiller() string {
-	if !x.remote || len(x.targets) == 0 {
+	if !x.prefill.done || len(x.prefill.targets) == 0 {
 		return ""
 	}
-	return x.targets[0].String()
+	return x.prefill.targets[0].String()
 }
 
 func (x *ClientRequest) decided(how, endpoint, why string) {
@@ -251,7 +269,7 @@ func (x *ClientRequest) call(l Leg) int {
 
 func (x *ClientRequest) callDecode(l Leg) int {
 	l.Kind = Decode
-	x.decodeAt = x.now
+	x.timing.decodeAt = x.now
 	if x.fronted != nil {
 		l.Target = x.fronted.worker
 		x.record(flow.DecodeLegSent, l.Target.String())
@@ -270,7 +288,7 @@ func (x *ClientRequest) leg(id int) *leg {
 
 // deliver hands a leg's answer to the client.
 func (x *ClientRequest) deliver(l *leg, before []byte, change *Change) {
-	x.decodeEnd = 0
+	x.timing.decodeEnd = 0
 	d := Deliver{Leg: l.ID, Before: before}
 	if change != nil {
 		d.Change = change
@@ -283,7 +301,7 @@ func (x *ClientRequest) delivered(m Delivered) {
 		return
 	}
 	x.over = true
-	x.decodeEnd = x.now
+	x.timing.decodeEnd = x.now
 	status := 200
 	for i := range x.legs {
 		if x.legs[i].Kind == Decode && x.legs[i].status > 0 {
@@ -322,7 +340,7 @@ func refusal(status int, message string, head ...header.Header) Answer {
 // finish answers with a body that the sidecar has put together from a leg's.
 func (x *ClientRequest) finish(l *leg, body []byte) {
 	x.over = true
-	x.decodeEnd = x.now
+	x.timing.decodeEnd = x.now
 	x.record(flow.ResponseEndSeen, "", append(x.size(len(body)), flow.D("status", l.status))...)
 	x.do(Answer{Status: l.status, Body: body, Verbatim: l.ID})
 	x.endSession()
@@ -370,7 +388,7 @@ func (x *ClientRequest) head(l *leg) {
 		}
 		return
 	}
-	x.decodeHead, x.streams = x.now, strings.HasPrefix(l.contentType, "text/event-stream")
+	x.timing.decodeHead, x.timing.streams = x.now, strings.HasPrefix(l.contentType, "text/event-stream")
 	ok := l.status >= 200 && l.status < 300
 	x.record(flow.ResponseHeadersSeen, "", flow.D("status", l.status))
 	switch {
@@ -389,8 +407,8 @@ func (x *ClientRequest) head(l *leg) {
 		x.do(Collect{l.ID})
 	case x.session != nil:
 		x.deliver(l, nil, x.session.change(jsonType(l.contentType)))
-	case x.strict:
-		x.deliver(l, nil, &Change{cached: x.cached, set: true,
+	case x.prefill.strict:
+		x.deliver(l, nil, &Change{cached: x.prefill.cached, set: true,
 			document: !strings.Contains(l.contentType, "text/event-stream")})
 	default:
 		x.deliver(l, nil, nil)

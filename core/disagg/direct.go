@@ -42,7 +42,7 @@ func (c *Config) Course(path string, d *described.Body, prefiller *Target) (cour
 	// says is the only effect of a message.
 	says := func(m Message) Action {
 		fx.Reset()
-		if x.Input(0, m, fx); len(fx.List) != 1 || x.retryAt > 0 {
+		if x.Input(0, m, fx); len(fx.List) != 1 || x.prefill.retryAt > 0 {
 			return nil
 		}
 		return fx.List[0].Do

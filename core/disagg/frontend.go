@@ -141,14 +141,14 @@ func (x *ClientRequest) front() {
 		return
 	}
 	x.r.Body, x.rewritten, x.r.Path = pre.Body, true, connector.NativePath
-	x.targets = nil
+	x.prefill.targets = nil
 	if to.Prefill != "" && to.Mode != "aggregated" {
 		t, known := f.Worker(to.Prefill)
 		if !known {
 			x.fault(openai.Errorf(503, "", "There is no prefill worker with the instance id %.40s.", to.Prefill))
 			return
 		}
-		x.targets = append(x.targets, t)
+		x.prefill.targets = append(x.prefill.targets, t)
 		var err error
 		if x.body, err = x.parse(); err != nil {
 			panic(err) // it has just been written
@@ -187,7 +187,7 @@ func (x *ClientRequest) translate(l *leg) {
 			x.fault(bad)
 			return
 		}
-		x.over, x.decodeEnd = true, x.now
+		x.over, x.timing.decodeEnd = true, x.now
 		x.record(flow.ResponseEndSeen, "", append(x.size(len(out)), flow.D("status", l.status))...)
 		x.do(Answer{Status: l.status, Head: header.Of("Content-Type", post.ContentType()), Body: out, Verbatim: l.ID})
 	}

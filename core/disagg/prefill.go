@@ -12,7 +12,7 @@ import (
 // disaggregate prefills elsewhere, by the connector's way.
 func (x *ClientRequest) disaggregate() {
 	x.mark = "disaggregated"
-	k, t := x.c.connector(), x.targets[0]
+	k, t := x.c.connector(), x.prefill.targets[0]
 	x.decided("disaggregated", t.String(), "")
 	if k.RequestID {
 		x.add = append(x.add, x.requestID()...)
@@ -30,12 +30,12 @@ func (x *ClientRequest) disaggregate() {
 		x.callDecode(Leg{Original: true})
 		return // prefill only if the decode server's cache has too little
 	}
-	x.prefill(connector.Engine{})
+	x.callLegs(connector.Engine{})
 }
 
 // seen is the request as its connector sees it.
 func (x *ClientRequest) seen(e connector.Engine) *connector.Request {
-	t := &x.targets[0]
+	t := &x.prefill.targets[0]
 	return &connector.Request{Path: x.r.Path, Body: x.body, Host: t.Host, Port: t.Port, MeetingPort: x.meetingPort(),
 		PeerPort: x.peerPort(t),
 		Source:   x.source, Engine: e, MoRIIO: &x.c.MoRIIO, Peers: &x.r.Peers, Draw: x.draw}
@@ -43,8 +43,8 @@ func (x *ClientRequest) seen(e connector.Engine) *connector.Request {
 
 func (x *ClientRequest) meetingPort() int { return or(x.c.MeetingPort, x.c.connector().MeetingPort) }
 
-// prefill sends both legs at once, or first that to the prefill server.
-func (x *ClientRequest) prefill(e connector.Engine) {
+// callLegs sends both legs at once, or only the one to the prefill server.
+func (x *ClientRequest) callLegs(e connector.Engine) {
 	var legs *connector.Legs
 	if together := x.c.connector().Together; together != nil {
 		legs = together(x.seen(e))
@@ -52,8 +52,8 @@ func (x *ClientRequest) prefill(e connector.Engine) {
 	switch {
 	case legs == nil:
 		x.callPrefill()
-	case x.targets[0].NoURL:
-		x.noServer(x.targets[0].Bad)
+	case x.prefill.targets[0].NoURL:
+		x.noServer(x.prefill.targets[0].Bad)
 	case legs.Wait > 0:
 		x.bothAwaited(legs)
 	default:
@@ -64,7 +64,7 @@ func (x *ClientRequest) prefill(e connector.Engine) {
 // noServer is the end of a request whose header names no server, where that is
 // known before anybody is called.
 func (x *ClientRequest) noServer(why string) {
-	x.record(flow.PrefillLegFailed, x.targets[0].String(), flow.D("reason", why))
+	x.record(flow.PrefillLegFailed, x.prefill.targets[0].String(), flow.D("reason", why))
 	if x.c.FallBack {
 		x.fallBack(why)
 		return
@@ -74,7 +74,7 @@ func (x *ClientRequest) noServer(why string) {
 
 // fallBack lets the decode server prefill.
 func (x *ClientRequest) fallBack(why string) {
-	x.targets, x.mark = nil, "fallback"
+	x.prefill.targets, x.mark = nil, "fallback"
 	x.decided("local", "", why)
 	x.session = nil
 	if x.inChunks(x.body) {
@@ -90,31 +90,31 @@ func (x *ClientRequest) fallBack(why string) {
 // tries tells whether the decode leg is only asked whether its cache suffices.
 func (x *ClientRequest) tries() bool {
 	_, asked := x.body["cache_hit_threshold"]
-	return asked && x.c.Sessions == nil && x.c.connector().DecodeFirst && len(x.targets) > 0 && !x.remote &&
+	return asked && x.c.Sessions == nil && x.c.connector().DecodeFirst && len(x.prefill.targets) > 0 && !x.prefill.done &&
 		!x.wasEncoded
 }
 
 // together calls both servers at once: they find each other by themselves. The
 // prefill server's answer is not waited for.
 func (x *ClientRequest) together(legs *connector.Legs) {
-	x.prefillAt = x.now
-	x.record(flow.PrefillLegSent, x.targets[0].String(), flow.D("try", 1))
-	x.call(Leg{Kind: Prefill, Target: x.targets[0], Body: legs.Prefill.Write(), Set: legs.Head, Add: x.add,
+	x.timing.prefillAt = x.now
+	x.record(flow.PrefillLegSent, x.prefill.targets[0].String(), flow.D("try", 1))
+	x.call(Leg{Kind: Prefill, Target: x.prefill.targets[0], Body: legs.Prefill.Write(), Set: legs.Head, Add: x.add,
 		Detached: true})
 	x.callDecode(Leg{Body: legs.Decode.Write(), Add: x.add})
 }
 
 // callPrefill sends the prefill leg, and waits for its answer.
 func (x *ClientRequest) callPrefill() {
-	t := x.targets[0]
-	x.tried++
-	if x.prefillAt == 0 {
-		x.prefillAt = x.now
+	t := x.prefill.targets[0]
+	x.prefill.tried++
+	if x.timing.prefillAt == 0 {
+		x.timing.prefillAt = x.now
 	}
-	x.record(flow.PrefillLegSent, t.String(), flow.D("try", x.tried))
+	x.record(flow.PrefillLegSent, t.String(), flow.D("try", x.prefill.tried))
 	if t.Bad != "" {
 		x.record(flow.PrefillLegFailed, t.String(), flow.D("reason", t.Bad))
-		x.tried = x.c.Retries + 1
+		x.prefill.tried = x.c.Retries + 1
 		x.prefillFailed(failure{reason: t.Bad, bad: t.NoURL})
 		return
 	}
@@ -169,9 +169,9 @@ func (x *ClientRequest) prefilled(l *leg, body []byte) {
 	}
 	cached, _ := usage.Object("prompt_tokens_details").Integer("cached_tokens")
 	x.record(flow.PrefillLegEnded, l.Target.String(), flow.D("status", l.status), flow.D("cached_tokens", cached))
-	x.prefillEnd = x.now
+	x.timing.prefillEnd = x.now
 	if l.Detached {
-		x.remote = x.remote || good
+		x.prefill.done = x.prefill.done || good
 		return
 	}
 	if x.over {
@@ -193,13 +193,13 @@ func (x *ClientRequest) prefilled(l *leg, body []byte) {
 			reason: fmt.Sprintf("the prefiller's answer (%d) is not understood: %v", l.status, err)})
 		return
 	}
-	x.remote, x.cached = true, cached
-	x.blocks = count(reply.Object("kv_transfer_params")["remote_block_ids"])
+	x.prefill.done, x.prefill.cached = true, cached
+	x.prefill.blocks = count(reply.Object("kv_transfer_params")["remote_block_ids"])
 	if x.session != nil {
 		x.sessionPrefilled(l, reply, body)
 		return
 	}
-	x.strict = !byContent
+	x.prefill.strict = !byContent
 	x.decodeAfter(reply)
 }
 
@@ -209,31 +209,30 @@ func (x *ClientRequest) decodeAfter(reply object) {
 	body, set := k.Decode(x.seen(connector.Engine{}), reply)
 	x.body = body
 	rank := 0
-	if x.strict {
+	if x.prefill.strict {
 		var ok bool
 		if rank, ok = x.rank(); !ok {
 			return
 		}
 	}
-	if k.DecodeFirst || x.strict && x.ranked() || !x.inChunks(x.body) {
+	if k.DecodeFirst || x.prefill.strict && x.ranked() || !x.inChunks(x.body) {
 		x.callDecode(Leg{Body: x.body.Write(), Set: set, Add: x.add, Rank: rank})
 	}
 }
 
 // prefillFailed tries again, or the next prefiller, or gives up.
 func (x *ClientRequest) prefillFailed(f failure) {
-	x.lastBad = &f
 	again := !f.whole || f.status >= 500
 	same := !f.whole || f.status >= 502 && f.status <= 504 || again && x.c.RetryOn5xx
 	switch {
-	case same && x.tried <= x.c.Retries:
+	case same && x.prefill.tried <= x.c.Retries:
 		backoff := x.c.RetryBackoff
 		if backoff == 0 {
 			backoff = DefaultRetryBackoff
 		}
-		x.retryAt = x.now.Add(backoff)
-	case again && len(x.targets) > 1:
-		x.targets, x.tried = x.targets[1:], 0
+		x.prefill.retryAt = x.now.Add(backoff)
+	case again && len(x.prefill.targets) > 1:
+		x.prefill.targets, x.prefill.tried = x.prefill.targets[1:], 0
 		x.callPrefill()
 	case again && x.c.FallBack:
 		x.fallBack(f.reason)
@@ -250,22 +249,31 @@ func (x *ClientRequest) prefillFailed(f failure) {
 
 // askEngine finds out the prefill server's engines before either leg.
 func (x *ClientRequest) askEngine() {
-	t := x.targets[0]
+	t := x.prefill.targets[0]
 	t.Port = x.meetingPort()
 	t.TLS, t.Plain = false, true
 	if t.Host != "?" {
 		t.Bad = "" // it was the port
 	}
+	x.asked = x.prefill.targets[0].String()
 	var known []connector.Engine
 	var ok bool
 	if x.c.Engines != nil {
-		x.c.locked(func() { known, ok = x.c.Engines.get(x.targets[0].String()) })
+		x.c.locked(func() { known, ok = x.c.Engines.Get(x.asked) })
 	}
 	if ok {
 		x.prefillAtOne(known)
 		return
 	}
 	x.call(Leg{Kind: Bootstrap, Target: t, Method: "GET", Path: x.c.connector().Ask.Path})
+}
+
+// forgetEngines has the next request ask the bootstrap server again: a leg has failed, perhaps because the prefill
+// server has restarted with an engine of another id.
+func (x *ClientRequest) forgetEngines() {
+	if x.asked != "" && x.c.Engines != nil {
+		x.c.locked(func() { x.c.Engines.Delete(x.asked) })
+	}
 }
 
 func (x *ClientRequest) bootstrapFailed(reason string) {
@@ -288,7 +296,7 @@ func (x *ClientRequest) bootstrapped(l *leg, body []byte) {
 		return
 	}
 	if x.c.Engines != nil {
-		x.c.locked(func() { x.c.Engines.put(x.targets[0].String(), engines...) })
+		x.c.locked(func() { x.c.Engines.Put(x.asked, engines, 0) })
 	}
 	x.prefillAtOne(engines)
 }
@@ -296,7 +304,7 @@ func (x *ClientRequest) bootstrapped(l *leg, body []byte) {
 // prefillAtOne goes on with one of the ranks, another one each time.
 func (x *ClientRequest) prefillAtOne(engines []connector.Engine) {
 	d := x.draw("rank")
-	x.prefill(engines[d.Uint64()%uint64(len(engines))])
+	x.callLegs(engines[d.Uint64()%uint64(len(engines))])
 }
 
 // count is the number of ids in a list, or lists, of block ids.

@@ -20,14 +20,14 @@ func (x *ClientRequest) start() {
 		x.front()
 		return
 	}
-	x.targets = slices.Clone(x.r.Prefillers)
-	if len(x.targets) > 1 && c.Sample {
+	x.prefill.targets = slices.Clone(x.r.Prefillers)
+	if len(x.prefill.targets) > 1 && c.Sample {
 		x.shuffle()
 	}
 	if !x.allowed() || !x.scrubbed() {
 		return
 	}
-	if len(x.targets) == 0 && len(x.r.Encoders) == 0 && x.ranked() {
+	if len(x.prefill.targets) == 0 && len(x.r.Encoders) == 0 && x.ranked() {
 		if rank, ok := x.rank(); ok {
 			x.mark = "local"
 			x.decided("local", "", RankHostHeader+" names its rank")
@@ -42,7 +42,7 @@ func (x *ClientRequest) start() {
 	body, err := x.parse()
 	if err != nil && !x.nullBody() {
 		before := "invalid JSON: "
-		if k := c.connector(); k.AtOnce && len(x.targets) > 0 && len(x.r.Encoders) == 0 {
+		if k := c.connector(); k.AtOnce && len(x.prefill.targets) > 0 && len(x.r.Encoders) == 0 {
 			before = k.BadBody
 		}
 		x.refuse(400, before+jsonobject.Explain(x.r.Body, err))
@@ -81,13 +81,13 @@ func (x *ClientRequest) scrubbed() bool {
 // nullBody is a body of null where the real sidecar goes on with one that has
 // no fields; elsewhere it breaks down over it.
 func (x *ClientRequest) nullBody() bool {
-	return string(bytes.TrimSpace(x.r.Body)) == "null" && x.c.connector().AtOnce && len(x.targets) > 0 &&
+	return string(bytes.TrimSpace(x.r.Body)) == "null" && x.c.connector().AtOnce && len(x.prefill.targets) > 0 &&
 		len(x.r.Encoders) == 0
 }
 
 // serve prefills elsewhere if that is asked for.
 func (x *ClientRequest) serve() {
-	if len(x.targets) == 0 {
+	if len(x.prefill.targets) == 0 {
 		x.local()
 		return
 	}
@@ -107,19 +107,19 @@ func (x *ClientRequest) allowed() bool {
 	if x.c.Allow == nil {
 		return true
 	}
-	if len(x.targets) > 0 && !x.inPool(&x.targets[0]) {
+	if len(x.prefill.targets) > 0 && !x.inPool(&x.prefill.targets[0]) {
 		x.mark = "blocked"
 		x.answer(Answer{Status: 403, Body: []byte(Blocked),
 			Head: header.Of("Content-Type", "text/plain; charset=utf-8")}, Blocked)
 		return false
 	}
-	kept := x.targets[:min(1, len(x.targets))]
-	for i := 1; i < len(x.targets); i++ {
-		if x.inPool(&x.targets[i]) {
-			kept = append(kept, x.targets[i])
+	kept := x.prefill.targets[:min(1, len(x.prefill.targets))]
+	for i := 1; i < len(x.prefill.targets); i++ {
+		if x.inPool(&x.prefill.targets[i]) {
+			kept = append(kept, x.prefill.targets[i])
 		}
 	}
-	x.targets = kept
+	x.prefill.targets = kept
 	x.r.Encoders = slices.DeleteFunc(slices.Clone(x.r.Encoders), func(t Target) bool { return !x.inPool(&t) })
 	if x.r.Source != nil && !x.inPool(x.r.Source) {
 		x.r.Source = nil
@@ -144,9 +144,9 @@ func (x *ClientRequest) Blocked() int { return x.blocked }
 
 func (x *ClientRequest) shuffle() {
 	d := x.draw("prefiller")
-	for i := len(x.targets) - 1; i > 0; i-- {
+	for i := len(x.prefill.targets) - 1; i > 0; i-- {
 		j := d.Intn(i + 1)
-		x.targets[i], x.targets[j] = x.targets[j], x.targets[i]
+		x.prefill.targets[i], x.prefill.targets[j] = x.prefill.targets[j], x.prefill.targets[i]
 	}
 }
 

@@ -44,7 +44,7 @@ func connectorOf(name string) *connector.Connector {
 
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
-		s := &script{c: &Config{Seed: 1}}
+		s := &script{c: &Config{Seed: 1, Engines: NewEngines()}}
 		s.c.Recorder = s
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			s.out.Reset()

@@ -3,6 +3,7 @@ package disagg
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,7 @@ type Session struct {
 type Sessions struct {
 	by      *bounded.Store[string, Session]
 	history map[uint64]string // fingerprint → session id
+	turn    int               // of the prefillers
 }
 
 // maxSessionBytes bounds what all sessions take: clients name them, prefill
@@ -54,6 +56,25 @@ func NewSessions(size int, evicted func(Session)) (*Sessions, error) {
 
 // Len is the number of sessions kept.
 func (s *Sessions) Len() int { return s.by.Len() }
+
+// Prefillers returns the targets that PrefillerHeader names or, in session mode where it names none, known, which
+// begins with the next prefiller each time.
+func (c *Config) Prefillers(header string, known func() []Target) []Target {
+	named := ParseTargets(header)
+	if len(named) > 0 || c.Sessions == nil {
+		return named
+	}
+	list := known()
+	if len(list) == 0 {
+		return nil
+	}
+	n := 0
+	c.locked(func() {
+		n = c.Sessions.turn % len(list)
+		c.Sessions.turn++
+	})
+	return slices.Concat(list[n:], list[:n])[:min(len(list), MaxTargets)]
+}
 
 // Get finds a session and makes it the most recently used.
 func (s *Sessions) Get(id string) (Session, bool) { return s.by.Get(id) }
@@ -160,14 +181,14 @@ func (x *ClientRequest) startSession() {
 }
 
 func (x *ClientRequest) newSession(why string) {
-	if len(x.targets) == 0 {
+	if len(x.prefill.targets) == 0 {
 		x.session = nil
 		x.passThrough("no prefill server is known")
 		return
 	}
 	x.mark = "disaggregated"
-	x.decided("disaggregated", x.targets[0].String(), why)
-	x.tried = 0
+	x.decided("disaggregated", x.prefill.targets[0].String(), why)
+	x.prefill.tried = 0
 	x.callPrefill()
 }
 

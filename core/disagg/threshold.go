@@ -72,7 +72,7 @@ func tooLittle(data []byte) bool {
 }
 
 func (x *ClientRequest) tooLittle() {
-	x.record(flow.PrefillDecided, x.targets[0].String(), flow.D("decision", "disaggregated"),
+	x.record(flow.PrefillDecided, x.prefill.targets[0].String(), flow.D("decision", "disaggregated"),
 		flow.D("reason", "the decode server's cache holds less than cache_hit_threshold"))
 	x.body = x.body.With(object{"cache_hit_threshold": jsonobject.Absent})
 	x.callPrefill()

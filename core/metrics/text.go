@@ -81,6 +81,8 @@ const maxLabels = 1024
 type reader struct {
 	page     []byte // what is left of it, from the line being read
 	want     func(name string) bool
+	series   bool    // samples go by their own names, as Prometheus stores them
+	take     *Family // for the sample of the line being read; nil: nobody asked
 	out      Page
 	families []seen
 	index    map[string]int
@@ -99,10 +101,20 @@ var (
 // Parse reads a page in the Prometheus text format and keeps the families for
 // which want is true. A malformed line anywhere is an error.
 func Parse(page []byte, want func(name string) bool) (Page, error) {
-	if len(page) > MaxPageBytes {
-		return nil, fmt.Errorf("metrics page of %d bytes is larger than %d", len(page), MaxPageBytes)
+	return (&reader{page: page, want: want}).read()
+}
+
+// ParseSeries is Parse by the names that Prometheus stores: the samples of a histogram or summary stand under _bucket,
+// _sum and _count, with the label le or quantile, and all have values.
+func ParseSeries(page []byte, want func(name string) bool) (Page, error) {
+	return (&reader{page: page, want: want, series: true}).read()
+}
+
+func (r *reader) read() (Page, error) {
+	if len(r.page) > MaxPageBytes {
+		return nil, fmt.Errorf("metrics page of %d bytes is larger than %d", len(r.page), MaxPageBytes)
 	}
-	r := reader{page: page, want: want, out: Page{}, last: -1, families: make([]seen, 0, manyFamilies)}
+	r.out, r.last, r.families = Page{}, -1, make([]seen, 0, manyFamilies)
 	for n := 1; ; n++ {
 		r.page = blank(r.page)
 		if len(r.page) == 0 {
@@ -230,10 +242,19 @@ func escapes(s []byte) error {
 // family is the family of a sample: from its first sample on it has a type.
 func (r *reader) family(name []byte) (int, error) {
 	f, err := r.lookup(name)
-	if err == nil && r.families[f].kind == unsaid {
+	if err != nil {
+		return 0, err
+	}
+	if r.families[f].kind == unsaid {
 		r.families[f].kind = untyped
 	}
-	return f, err
+	if r.take = r.families[f].wanted; r.series {
+		if r.take = r.out[string(name)]; r.take == nil && r.want(string(name)) {
+			r.take = &Family{Typed: true}
+			r.out[string(name)] = r.take
+		}
+	}
+	return f, nil
 }
 
 // lookup finds the family that a name belongs to, or begins a new one. The
@@ -257,7 +278,7 @@ func (r *reader) lookup(name []byte) (int, error) {
 	if f < 0 {
 		f = len(r.families)
 		n := seen{name: view(name)}
-		if r.want(n.name) {
+		if !r.series && r.want(n.name) {
 			n.wanted = &Family{}
 			r.out[string(name)] = n.wanted
 		}
@@ -366,19 +387,18 @@ func (r *reader) labels(s []byte, f int, smp *Sample) ([]byte, int, bucket, erro
 			return nil, f, b, fmt.Errorf("expected '\"' after label %.40s", name)
 		}
 		val, rest, err := quoted(rest[1:])
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, f, b, err
-		case !special:
-			if r.families[f].wanted != nil {
-				smp.Labels = append(smp.Labels, Label{string(name), string(val)})
-			}
-		default:
+		}
+		if special {
 			at, err := number(val)
 			if err != nil {
 				return nil, f, b, err
 			}
 			b.is = at == at
+		}
+		if r.take != nil && (r.series || !special) {
+			smp.Labels = append(smp.Labels, Label{string(name), string(val)})
 		}
 		switch s = blank(rest); {
 		case len(s) > 0 && s[0] == ',':
@@ -409,8 +429,8 @@ func (r *reader) value(f int, s []byte, smp *Sample, b bucket) error {
 			return fmt.Errorf("expected an integer as timestamp, got %.40q", s)
 		}
 	}
-	if fam.wanted != nil {
-		fam.wanted.Samples = append(fam.wanted.Samples, *smp)
+	if r.take != nil {
+		r.take.Samples = append(r.take.Samples, *smp)
 	}
 	return nil
 }

@@ -182,7 +182,9 @@ type Collector struct {
 	want   func(name string) bool
 	page   Page
 	labels []Label
-	family *Family // the one being written; nil where it is not wanted
+	family *Family    // the one being written; nil where it is not wanted
+	series bool       // samples go by their own names, as ParseSeries reads them
+	parts  [3]*Family // of a histogram or summary then, in the order of seriesSuffixes
 
 	// What want said, by the order in which families come: pages are alike, and
 	// most of their families are not wanted.
@@ -202,6 +204,15 @@ type answer struct {
 func NewCollector(want func(name string) bool) *Collector {
 	return &Collector{want: want, page: Page{}}
 }
+
+// NewSeriesCollector collects what ParseSeries makes of the same page's text.
+func NewSeriesCollector(want func(name string) bool) *Collector {
+	c := NewCollector(want)
+	c.series = true
+	return c
+}
+
+var seriesSuffixes = [3]string{"_bucket", "_sum", "_count"}
 
 // Take returns what has been written since the last Take.
 func (c *Collector) Take() Page {
@@ -241,15 +252,29 @@ func (c *Collector) Labels(labels ...Label) {
 
 // Family implements Writer.
 func (c *Collector) Family(name, kind, _ string) bool {
-	if c.family = nil; !c.wants(name) {
-		return false
+	typed := kind != "histogram" && kind != "summary"
+	if !c.series || typed {
+		c.family = c.begin(name, typed)
+		return c.family != nil
 	}
-	if c.family = c.spare[name]; c.family == nil {
-		c.family = new(Family)
+	for i, suffix := range seriesSuffixes {
+		c.parts[i] = c.begin(name+suffix, true)
 	}
-	*c.family = Family{Typed: kind != "histogram" && kind != "summary", Samples: c.family.Samples[:0]}
-	c.page[name] = c.family
-	return true
+	return c.parts != [3]*Family{}
+}
+
+// begin returns the family of a name, empty; nil where it is not wanted.
+func (c *Collector) begin(name string, typed bool) *Family {
+	if !c.wants(name) {
+		return nil
+	}
+	f := c.spare[name]
+	if f == nil {
+		f = new(Family)
+	}
+	*f = Family{Typed: typed, Samples: f.Samples[:0]}
+	c.page[name] = f
+	return f
 }
 
 // Sample implements Writer.
@@ -281,20 +306,31 @@ func (c *Collector) labelsOf(labels []Label) []Label {
 }
 
 // Histogram implements Writer.
-func (c *Collector) Histogram(_ []float64, counts []uint64, sum float64) {
-	if c.family == nil {
-		return
-	}
+func (c *Collector) Histogram(bounds []float64, counts []uint64, sum float64) {
 	total := uint64(0)
-	for _, n := range counts {
+	for i, n := range counts {
 		total += n
-		c.Sample(float64(total))
+		if !c.series {
+			c.Sample(float64(total))
+		} else if c.family = c.parts[0]; c.family != nil {
+			le := "+Inf"
+			if i < len(bounds) {
+				le = string(appendValue(nil, bounds[i]))
+			}
+			c.Sample(float64(total), Label{"le", le})
+		}
 	}
 	c.Summary(total, sum)
 }
 
 // Summary implements Writer.
 func (c *Collector) Summary(count uint64, sum float64) {
+	if c.series {
+		c.family = c.parts[2]
+	}
 	c.Sample(float64(count))
+	if c.series {
+		c.family = c.parts[1]
+	}
 	c.Sample(sum)
 }

@@ -52,8 +52,13 @@ func TestCollectedAsParsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wanted := rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID[string]).Draw(t, "wanted")
 		want := func(name string) bool { return slices.Contains(wanted, name) }
+		wantSeries := func(name string) bool {
+			base, bucket := strings.CutSuffix(name, "_bucket")
+			return want(name) || bucket && want(base) || strings.HasSuffix(name, "_sum")
+		}
 		text, collected := &metrics.Text{}, metrics.NewCollector(want)
-		w := both{text, collected}
+		series := metrics.NewSeriesCollector(wantSeries)
+		w := both{text, collected, series}
 		label := func(name string) metrics.Label {
 			return metrics.Label{Name: name,
 				Value: rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a\\b\"c\nd", "\xff", ""})).Draw(t,
@@ -89,6 +94,15 @@ func TestCollectedAsParsed(t *testing.T) {
 		}
 		if d := cmp.Diff(parsed, collected.Take(), cmpopts.EquateEmpty()); d != "" {
 			t.Fatalf("parsed (-) and collected (+) differ: %s\n%s", d, text.Page)
+		}
+		if parsed, err = metrics.ParseSeries(text.Page, wantSeries); err != nil {
+			t.Fatalf("%v\n%s", err, text.Page)
+		}
+		got := series.Take()
+		maps.DeleteFunc(got, func(_ string, f *metrics.Family) bool { return len(f.Samples) == 0 })
+		sortLabels := cmpopts.SortSlices(func(a, b metrics.Label) bool { return a.Name < b.Name })
+		if d := cmp.Diff(parsed, got, cmpopts.EquateEmpty(), sortLabels); d != "" {
+			t.Fatalf("parsed (-) and collected (+) series differ: %s\n%s", d, text.Page)
 		}
 	})
 }

@@ -36,7 +36,7 @@ func (r *Reader) readEmbeddings(head *Head, body []byte) (*Request, *openai.Erro
 		return nil, bad
 	}
 	if q.Messages != nil && q.Input.Len() == 0 {
-		text, bad := r.ChatText(&openai.Chat{Messages: q.Messages})
+		text, bad := r.ChatText(&openai.Chat{Messages: q.Messages}, head.Client)
 		if bad != nil {
 			return nil, bad
 		}

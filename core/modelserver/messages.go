@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/openai"
 )
@@ -209,7 +210,7 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 	}
 	key := head.id(&p)
 	chat := m.chat()
-	text, bad := r.ChatText(chat)
+	text, bad := r.ChatText(chat, head.Client)
 	if bad != nil {
 		return nil, bad
 	}
@@ -251,13 +252,13 @@ func messagesFormat(raw json.RawMessage) (json.RawMessage, *openai.Error) {
 		[]byte("}}")), nil
 }
 
-// CountMessages is how many tokens the prompt of a body to /v1/messages has.
-func (r *Reader) CountMessages(body []byte) (int, *openai.Error) {
+// CountMessages returns how many tokens the prompt of a body to /v1/messages has; client is as in ChatText.
+func (r *Reader) CountMessages(body []byte, client chattemplate.Client) (int, *openai.Error) {
 	var m messagesRequest
 	if bad := openai.Decode(body, &m); bad != nil {
 		return 0, bad
 	}
-	text, bad := r.ChatText(m.chat())
+	text, bad := r.ChatText(m.chat(), client)
 	if bad != nil {
 		return 0, bad
 	}

@@ -72,6 +72,9 @@ var Layers = []Layer{
 		"certificates are files that a user names, read as all of them are"},
 	{"internal/manifests", []string{"core", "internal/files"}, false,
 		"manifests are files that a user names, read as all of them are"},
+	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
+		"internal/gc", "internal/version"}, false,
+		"commands that decide play scenarios many times: this package is those commands without a command line"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 
@@ -127,7 +130,8 @@ var CoreAllowed = map[string]string{
 // CorePackageExceptions allow one package of the core one import. The key is
 // "package import".
 var CorePackageExceptions = map[string]string{
-	"core/latency sync": "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/latency sync":              "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/autoscaler/promql context": "Prometheus' engine takes one with each query; it is never cancelled",
 	"core/kv/kvindex sync/atomic": "kvindex.View looks the index up without a lock while its owner takes " +
 		"events; the owner needs none either",
 	"core/metrics unsafe": "names in a metrics page are looked up without copying them; the view does " +
@@ -149,8 +153,7 @@ var CoreModules = map[string]string{
 		"evaluated in memory",
 	"github.com/expr-lang/expr": "formulas over an autoscaler's triggers, compiled and " +
 		"evaluated in memory",
-	"github.com/prometheus/prometheus/model/labels":  "what a query selects by",
-	"github.com/prometheus/prometheus/promql/parser": "reads PromQL, which is worked out here",
+	"github.com/prometheus/prometheus": "reads and evaluates PromQL over samples in memory, at a time that it is given",
 	"github.com/nikolalohinski/gonja/v2": "Jinja, in which chat templates are written; templates reach " +
 		"no files, and nothing random",
 	"golang.org/x/text/unicode/norm":                "Unicode normal forms, which tokenizers begin with",

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -63,24 +61,9 @@ func (m *Manager) ready(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// decimal is a number that keeps its point in JSON, as the document writes it:
-// 100.0 and not 100.
-type decimal float64
+type decimal = kvindex.Decimal
 
-// MarshalJSON implements json.Marshaler.
-func (d decimal) MarshalJSON() ([]byte, error) {
-	s := strconv.FormatFloat(float64(d), 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return []byte(s), nil
-}
-
-// cut leaves n digits after the point, without rounding up: 2 of 3 is 0.66.
-func cut(v float64, n int) decimal {
-	p := math.Pow10(n)
-	return decimal(math.Floor(v*p+1e-9) / p)
-}
+func cut(v float64, n int) decimal { return kvindex.Cut(v, n) }
 
 // The bodies of document 003 (docs/documents.md), field by field. Model, cache_salt and messages
 // are not in it: a prompt's keys depend on them.
@@ -94,17 +77,6 @@ type (
 		// Messages are the chat that the prompt is the text of. The engine's
 		// tokens are those of the chat as the model's template writes it.
 		Messages json.RawMessage `json:"messages"`
-	}
-	scoreResponse struct {
-		Scores         map[string]podScore `json:"scores"`
-		Recommendation string              `json:"recommendation"`
-	}
-	podScore struct {
-		CacheHitRate  decimal `json:"cache_hit_rate"`
-		BlocksPresent int     `json:"blocks_present"`
-		BlocksTotal   int     `json:"blocks_total"`
-		Score         decimal `json:"score"`
-		CacheSizeMB   decimal `json:"cache_size_mb"`
 	}
 	stateResponse struct {
 		TotalBlocks             int       `json:"total_blocks"`
@@ -277,31 +249,10 @@ func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 	return m.opts.Index.Hasher.PromptKeys(model, req.CacheSalt, ids), nil
 }
 
-func (m *Manager) scores(keys []kv.Key, candidates []string, known *snapshot) scoreResponse {
+func (m *Manager) scores(keys []kv.Key, candidates []string, known *snapshot) kvindex.Answer {
 	scorer := m.scorers.Get().(*kvindex.Scorer)
-	found := make(map[string]int, len(candidates))
-	for _, s := range scorer.Score(keys) {
-		found[s.Pod] = s.Blocks
-	}
-	m.scorers.Put(scorer)
-	resp := scoreResponse{Scores: make(map[string]podScore, len(candidates))}
-	best, bestHealthy := 0, false
-	for _, pod := range candidates {
-		n := found[pod]
-		s := podScore{BlocksPresent: n, BlocksTotal: len(keys)}
-		if len(keys) > 0 {
-			s.CacheHitRate = cut(float64(n)/float64(len(keys)), 2)
-			s.Score = cut(float64(s.CacheHitRate)*100, 1)
-		}
-		info, there := known.pods[pod]
-		s.CacheSizeMB = cut(float64(info.Bytes)/(1<<20), 1)
-		resp.Scores[pod] = s
-		healthy := info.Healthy || !there
-		if n > 0 && (healthy && !bestHealthy || healthy == bestHealthy && n > best) {
-			best, bestHealthy, resp.Recommendation = n, healthy, pod
-		}
-	}
-	return resp
+	defer m.scorers.Put(scorer)
+	return scorer.Answer(keys, candidates, known.pods)
 }
 
 func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {

@@ -39,7 +39,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 	case q.Messages != nil:
 		var bad *openai.Error
 		if bad = q.CheckPrompt(); bad == nil {
-			text, bad = s.reader.ChatText(&q.Chat)
+			text, bad = s.reader.ChatText(&q.Chat, client{r})
 		}
 		if bad != nil {
 			wire.Answer(w, bad)
@@ -98,6 +98,7 @@ func (s *Server) render(api *modelserver.API, list bool) http.HandlerFunc {
 		}
 		var head modelserver.Head
 		s.headOf(r, &head)
+		head.Client = client{r}
 		req, bad := api.Read(&s.reader, &head, body)
 		if bad != nil {
 			wire.Answer(w, bad)
@@ -162,7 +163,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	n, bad := s.reader.CountMessages(body)
+	n, bad := s.reader.CountMessages(body, client{r})
 	if bad != nil {
 		wire.Write(w, bad.Status, wire.JSON, modelserver.AppendMessagesError(nil, bad))
 		return
@@ -171,8 +172,11 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
 }
 
-// readBody reads a body of any allowed length; false means that it has
-// answered.
+// client is the sender of an HTTP request.
+type client struct{ *http.Request }
+
+// HasLeft implements chattemplate.Client.
+func (c client) HasLeft() bool { return c.Context().Err() != nil }
 
 // Tokens are those of the first prompt of a request to a path, as the server would count
 // them.

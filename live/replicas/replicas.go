@@ -8,17 +8,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
@@ -252,54 +245,17 @@ func (x *scaler) page(ctx context.Context, url, target string) ([]promql.Sample,
 	if r.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %w", url, serve.Status(r))
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(io.LimitReader(r.Body, metrics.MaxPageBytes))
+	text, err := io.ReadAll(io.LimitReader(r.Body, metrics.MaxPageBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	page, err := metrics.ParseSeries(text, func(name string) bool { return autoscaler.Known(name) && x.m.Wants(name) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", url, err)
 	}
-	var out []promql.Sample
-	for _, name := range slices.Sorted(maps.Keys(families)) {
-		out = append(out, x.samples(families[name], metrics.Label{Name: "pod", Value: target})...)
-	}
-	return out, nil
+	return promql.Of(page, metrics.Label{Name: "pod", Value: target}), nil
 }
 
 // scrapes asks for pages.
 var scrapes = &http.Client{CheckRedirect: serve.Stay,
 	Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}
-
-// samples are those of one family.
-func (x *scaler) samples(f *dto.MetricFamily, more metrics.Label) (out []promql.Sample) {
-	add := func(name string, m *dto.Metric, v float64, also ...metrics.Label) {
-		if !autoscaler.Known(name) || !x.m.Wants(name) {
-			return
-		}
-		labels := append(also, more)
-		for _, l := range m.Label {
-			labels = append(labels, metrics.Label{Name: l.GetName(), Value: l.GetValue()})
-		}
-		out = append(out, promql.Sample{Name: name, Labels: labels, Value: v})
-	}
-	name := f.GetName()
-	for _, m := range f.Metric {
-		switch {
-		case m.Gauge != nil:
-			add(name, m, m.Gauge.GetValue())
-		case m.Counter != nil:
-			add(name, m, m.Counter.GetValue())
-		case m.Untyped != nil:
-			add(name, m, m.Untyped.GetValue())
-		case m.Histogram != nil:
-			for _, b := range m.Histogram.Bucket {
-				le := strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)
-				if math.IsInf(b.GetUpperBound(), 1) {
-					le = "+Inf"
-				}
-				add(name+"_bucket", m, float64(b.GetCumulativeCount()), metrics.Label{Name: "le", Value: le})
-			}
-			add(name+"_sum", m, m.Histogram.GetSampleSum())
-			add(name+"_count", m, float64(m.Histogram.GetSampleCount()))
-		}
-	}
-	return out
-}

@@ -125,10 +125,7 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 	in := disagg.Request{Number: s.numbers.Add(1), ID: r.Header.Get(disagg.RequestIDHeader), Attempt: attempt,
 		Method: r.Method, Path: r.URL.Path, Session: r.Header.Get(disagg.SessionHeader),
 		Bytes: max(0, int(r.ContentLength)), TraceParent: r.Header.Get(tracing.Header)}
-	in.Prefillers = disagg.ParseTargets(r.Header.Get(disagg.PrefillerHeader))
-	if len(in.Prefillers) == 0 && s.o.SessionCache > 0 {
-		in.Prefillers = s.prefillers()
-	}
+	in.Prefillers = k.c.Prefillers(r.Header.Get(disagg.PrefillerHeader), s.prefillers)
 	if k.c.Encoder != "" {
 		for _, list := range r.Header.Values(disagg.EncoderHeader) {
 			in.Encoders = append(in.Encoders, disagg.ParseTargets(list)...)
@@ -196,18 +193,12 @@ func (k *rank) read(w http.ResponseWriter, r *http.Request) (body []byte, ok boo
 	return body, err == nil
 }
 
-// prefillers are session mode's, beginning with another one each time.
+// prefillers returns session mode's prefill servers.
 func (s *Sidecar) prefillers() []disagg.Target {
-	list := s.fixed
-	if len(list) == 0 {
-		list = s.pool.known()
+	if len(s.fixed) > 0 {
+		return s.fixed
 	}
-	if len(list) == 0 {
-		return nil
-	}
-	n := int(s.turn.Add(1)-1) % len(list)
-	out := append(append([]disagg.Target(nil), list[n:]...), list[:n]...)
-	return out[:min(len(out), disagg.MaxTargets)]
+	return s.pool.known()
 }
 
 // resolve finds the address of a name that the pool knows. Others are not looked

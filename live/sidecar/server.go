@@ -43,7 +43,6 @@ type Sidecar struct {
 	ownAt     net.Listener // where, nil where they are not
 	decodeWay *http.Transport
 	fixed     []disagg.Target // prefillers of session mode
-	turn      atomic.Uint64
 
 	numbers  atomic.Uint64
 	inFlight atomic.Int64

@@ -5,6 +5,7 @@ package hops
 import (
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"strings"
 	"sync"
@@ -33,14 +34,26 @@ type Times struct {
 func (h *Times) Write(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("hops: # as measured\n")
-	for _, f := range []struct{ name, dist string }{{"network", h.Network}, {"envoy", h.Envoy}, {"extProc", h.ExtProc},
-		{"sidecar", h.Sidecar}, {"scrape", h.Scrape}} {
-		if f.dist != "" {
-			fmt.Fprintf(&b, "  %s: %s\n", f.name, terminal.Printable(f.dist))
-		}
+	for name, d := range h.All() {
+		fmt.Fprintf(&b, "  %s: %s\n", name, terminal.Printable(d))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// All yields the hops that were measured, by a scenario's names for them; none for nil.
+func (h *Times) All() iter.Seq2[string, string] {
+	return func(yield func(name, dist string) bool) {
+		if h == nil {
+			return
+		}
+		for _, f := range [][2]string{{"network", h.Network}, {"envoy", h.Envoy}, {"extProc", h.ExtProc},
+			{"sidecar", h.Sidecar}, {"scrape", h.Scrape}} {
+			if f[1] != "" && !yield(f[0], f[1]) {
+				return
+			}
+		}
+	}
 }
 
 // Timeline names Envoy's account of when bytes passed, in microseconds.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -265,4 +267,19 @@ func readLine[S any](line []byte) (flow.Event, *S, error) {
 		return flow.Event{}, nil, err
 	}
 	return e, nil, nil
+}
+
+// Named reports whether a file's name is that of a recording.
+func Named(file string) bool {
+	return strings.HasSuffix(file, ".gz") || strings.HasSuffix(file, ".ndjson") || strings.HasSuffix(file, ".jsonl")
+}
+
+// InputError gives errors of reading a user's file their exit code.
+func InputError(err error) error {
+	var line *LineError
+	var path *fs.PathError
+	if errors.As(err, &line) || errors.As(err, &path) {
+		return exit.With(exit.Input, err)
+	}
+	return err
 }

@@ -240,7 +240,7 @@ func TestPickerApart(t *testing.T) {
 	sink, grpc, http := collector(t)
 	cmd := exec.CommandContext(t.Context(), windtunnel, "run", "-n", "5", "--prefill", "1ms..5ms", "--otlp",
 		"http://"+http, "--epp-command",
-		`exec windtunnel epp --pool-name p --secure-serving=false --hold --config-text "$(windtunnel config --epp `+
+		`exec windtunnel epp --pool-name p --secure-serving=false --hold --config-text "$(windtunnel config --picker `+
 			`--endpoints-file $ENDPOINTS_FILE)" --grpc-port $GRPC_PORT --grpc-health-port $GRPC_HEALTH_PORT `+
 			`--metrics-port $METRICS_PORT`)
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(windtunnel)+string(os.PathListSeparator)+os.Getenv("PATH"),

@@ -32,14 +32,14 @@ import (
 // EPP's own flags.
 type EPP struct {
 	ConfigFile string `name:"config-file" placeholder:"FILE" help:"EndpointPickerConfig."`
-	ConfigText string `name:"config-text" placeholder:"YAML" help:"The configuration as text, in place of a file."`
+	ConfigText string `name:"config-text" placeholder:"YAML" help:"The configuration as text, instead of a file."`
 
-	PoolName      string `name:"pool-name" help:"Name of the InferencePool; it names the pool in metrics."`
-	PoolNamespace string `name:"pool-namespace" placeholder:"NAME" help:"Namespace of the pool: else the environment's NAMESPACE, else default."`
+	PoolName      string `name:"pool-name" help:"Name of the InferencePool, also in metrics."`
+	PoolNamespace string `name:"pool-namespace" placeholder:"NAME" help:"Namespace of the pool (NAMESPACE, default)."`
 	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; a pool of any group is found by its name."`
 
-	Objects             string `name:"objects" placeholder:"DIR" help:"Directory of YAML files in place of a Kubernetes API server: the InferencePool, its Pods, InferenceObjectives and InferenceModelRewrites. Changes are followed."`
-	EndpointSelector    string `name:"endpoint-selector" placeholder:"SELECTOR" help:"Label selector of the pods, in place of a pool; needs --objects, and POD_NAME in the environment."`
+	Objects             string `name:"objects" placeholder:"DIR" help:"Directory of YAML files instead of a Kubernetes API server: the InferencePool, its Pods and more."`
+	EndpointSelector    string `name:"endpoint-selector" placeholder:"SELECTOR" help:"Label selector of the pods, instead of a pool; needs --objects and POD_NAME."`
 	EndpointTargetPorts []int  `name:"endpoint-target-ports" placeholder:"PORT" help:"Ports of the selected pods."`
 
 	Listen         string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
@@ -52,63 +52,65 @@ type EPP struct {
 	eppServing    `embed:""`
 	bodyFlags     `embed:""`
 
-	Held      bool          `name:"hold" help:"Hold requests open as document 000 does: part 1 goes on at once, part 2 when the first token has come back. The model servers must know this flow."`
-	HoldLimit time.Duration `name:"hold-limit" default:"1m" help:"How long a request may be held before the client gets a 504."`
+	Held      bool          `name:"hold" help:"Hold requests open as in document 000. The model servers must support this flow."`
+	HoldLimit time.Duration `name:"hold-limit" default:"1m" help:"Longest time that a request is held, before the client gets a 504."`
 
 	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
-	PodHeaders                bool          `name:"pod-headers" help:"Tell the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod (documents 002 and 003)."`
-	ExplainHeaders            bool          `name:"explain-headers" help:"These, and cache hits, scores and scheduling times in every response, as x-windtunnel-explain asks for one."`
+	PodHeaders                bool          `name:"pod-headers" help:"Name the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod (documents 002, 003)."`
+	ExplainHeaders            bool          `name:"explain-headers" help:"The pods, cache hits, scores and scheduling times in every response."`
 	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
 	AllowExperimental         bool          `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
-	RefreshMetricsInterval    time.Duration `name:"refresh-metrics-interval" default:"50ms" help:"How often model servers are scraped."`
-	RefreshPrometheusInterval time.Duration `name:"refresh-prometheus-metrics-interval" default:"5s" help:"Accepted; the pool's metrics are always those of the moment."`
-	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; the detectors have their own threshold."`
+	RefreshMetricsInterval    time.Duration `name:"refresh-metrics-interval" default:"50ms" help:"Interval between scrapes of model servers."`
+	RefreshPrometheusInterval time.Duration `name:"refresh-prometheus-metrics-interval" default:"5s" help:"Accepted; the pool's metrics are always current."`
+	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; detectors have their own."`
 	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
 
-	Tracing bool `name:"tracing" default:"true" help:"Send spans where OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT say; --otlp does without them."`
+	Tracing bool `name:"tracing" default:"true" help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT; --otlp needs neither."`
 	spans.To
-	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Ask readers of /metrics who they are, by --metrics-token-file or --metrics-client-ca-file: there is no Kubernetes to ask. Not given, this machine may read without; =false serves everybody."`
+	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Authenticate readers of /metrics; =false serves all. Not given: this machine reads without."`
 	EnablePprof  bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
 	LeaderElect  bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
-	DrainTimeout time.Duration `name:"drain-timeout" default:"30s" help:"How long streams may finish after the signal to stop."`
-	Verbosity    int           `name:"v" short:"v" default:"2" help:"Log verbosity as the real EPP counts it: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
+	DrainTimeout time.Duration `name:"drain-timeout" default:"30s" help:"How long streams may continue after the signal to stop."`
+	Verbosity    int           `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
 	Zap          string        `name:"zap-encoder" default:"json" enum:"json,console" help:"Form of log lines."`
 	eppLogging   `embed:""`
 	Errors       string   `name:"errors" default:"epp" enum:"epp,openai" help:"Form of error bodies: the real EPP's text, or OpenAI's JSON."`
 	Seed         uint64   `name:"seed" help:"Key of all random choices."`
-	Ignored      []string `arg:"" optional:"" hidden:"" help:"Accepted: the real EPP ignores what stands between flags."`
+	Ignored      []string `arg:"" optional:"" hidden:"" help:"Accepted and ignored, as by the real EPP."`
 
-	Record         string `name:"record" placeholder:"FILE" help:"Write down what enters the picker and what comes of it; compressed if FILE ends in .gz. windtunnel replay --through-core plays it."`
-	RecordMaxBytes string `name:"record-max-bytes" default:"256MiB" placeholder:"SIZE" help:"How long a file may become: then it is FILE.1, and FILE is a new one."`
-	RecordFiles    int    `name:"record-files" default:"4" placeholder:"N" help:"How many files there are at most, FILE among them."`
+	Record         string `name:"record" placeholder:"FILE" help:"Record the picker's inputs and decisions; compressed if FILE ends in .gz."`
+	RecordMaxBytes string `name:"record-max-bytes" default:"256MiB" placeholder:"SIZE" help:"Longest file. A longer one is renamed to FILE.1."`
+	RecordFiles    int    `name:"record-files" default:"4" placeholder:"N" help:"The most files, with FILE."`
 	RecordBodies   bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
 
 	DecisionsKept int `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
 }
 
 func (EPP) Help() string {
-	return `The endpoint picker of llm-d by itself: the launch lines of the real one work
-unchanged. A flag that has no meaning here is accepted, and named once in the
-log; one that would guard something (--metrics-endpoint-auth) acts or is refused.
+	return `llm-d's endpoint picker by itself, with the flags of the real one. A flag without a meaning here is accepted,
+and logged once. A flag that protects something (--metrics-endpoint-auth) acts or is refused.
 
   windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false
 
-Endpoints come from the file that the configuration's file-discovery plug-in
-names (with watchFile it is followed; so is the configuration itself: a new one
-is taken over without losing a request, a bad one is refused and logged), or from the pods among the objects of
---objects, which is read as a Kubernetes API server would serve it:
+Endpoints come from the file of the configuration's file-discovery plug-in, or from the pods in --objects, a
+directory of the objects that a Kubernetes API server would serve: the InferencePool, its Pods,
+InferenceObjectives and InferenceModelRewrites. Changes are applied (of the file, with watchFile). A changed
+configuration is applied without losing a request; an invalid one is refused and logged.
 
   windtunnel epp --pool-name my-pool --objects ./manifests --secure-serving=false
 
-With --hold the requests of the pool are held open, as in a scenario with flow: held:
+With --hold the requests of the pool are held open, as in a scenario with flow: held. Part 1 of a request is
+sent at once, and part 2 after the first token:
 
   windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false --hold
 
-With --record a file says what entered and what was decided; it does for a test,
-for explain and preview as of then, and to ask what another configuration would do:
+With --record a file has all inputs and decisions, for a test, for explain and preview at a time in the past,
+and to ask another configuration:
 
   windtunnel epp --pool-name my-pool --config-file epp.yaml --record epp.ndjson
-  windtunnel replay epp.ndjson.2 epp.ndjson.1 epp.ndjson --through-core`
+  windtunnel replay epp.ndjson.2 epp.ndjson.1 epp.ndjson --through-core
+
+Without Kubernetes, --metrics-endpoint-auth authenticates by --metrics-token-file or --metrics-client-ca-file.`
 }
 
 // Run serves until it is told to stop.

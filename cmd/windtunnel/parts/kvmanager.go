@@ -3,6 +3,7 @@ package parts
 import (
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
@@ -18,25 +19,26 @@ import (
 // variables act as they do there; flags go first.
 type KVManager struct {
 	ZMQBind    string     `name:"zmq-bind" placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
-	HTTP       string     `name:"http" placeholder:"HOST:PORT" help:"Where the API is served (127.0.0.1 and HTTP_PORT, 8080)."`
-	Pod        []string   `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 where it replays. May be repeated."`
-	ReplayPort int        `name:"replay-port" placeholder:"PORT" help:"Port on which model servers that come by themselves replay what was missed."`
+	Listen     string     `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address of the API."`
+	Port       int        `name:"port" placeholder:"N" help:"Port of the API (HTTP_PORT, 8080)."`
+	HTTP       string     `name:"http" hidden:"" help:"--listen and --port in one, as they were before."`
+	Pod        []string   `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 for replay. Repeatable."`
+	ReplayPort int        `name:"replay-port" placeholder:"PORT" help:"Port on which model servers that connect by themselves replay missed events."`
 	BlockSize  int        `name:"block-size" placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
-	HashSeed   string     `name:"hash-seed" placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, when keys are compared."`
+	HashSeed   string     `name:"hash-seed" placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, if keys are compared."`
 	Model      string     `name:"model" placeholder:"NAME" help:"Model of requests and events that name none."`
-	Tokenizer  string     `name:"tokenizer" placeholder:"FILE" help:"A tokenizer.json for prompts given as text; without it four bytes are one token, as in windtunnel's model server."`
-	Lenient    bool       `name:"lenient" help:"Take events in forms that llm-d-router refuses."`
-	Memory     size.Bytes `name:"memory-limit" placeholder:"BYTES" help:"How much memory the manager may have, as a container's limit, such as 2Gi: with more it ends as OOMKilled. No limit by default."`
+	Tokenizer  string     `name:"tokenizer" placeholder:"FILE" help:"A tokenizer.json for text prompts; without it four bytes are one token."`
+	Lenient    bool       `name:"lenient" help:"Accept events in forms that llm-d-router refuses."`
+	Memory     size.Bytes `name:"memory-limit" placeholder:"BYTES" help:"Memory limit, such as 2Gi, as a container's: above it the manager ends as OOMKilled."`
 	LogLevel   string     `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
 }
 
 func (KVManager) Help() string {
-	return `The KV-cache manager of document 003 by itself: it takes KV events over ZMQ
-(vLLM's msgpack or the document's JSON), keeps an index of which pod holds which
-block, and scores pods over HTTP.
+	return `The KV-cache manager of document 003 by itself: it receives KV events over ZMQ (vLLM's msgpack or the
+document's JSON), keeps an index of which pod holds which block, and scores pods over HTTP.
 
   windtunnel kv-manager
-  ZMQ_BIND_ADDRESS=tcp://0.0.0.0:5555 INDEX_TTL=1800 windtunnel kv-manager --http 0.0.0.0:8080
+  ZMQ_BIND_ADDRESS=tcp://0.0.0.0:5555 INDEX_TTL=1800 windtunnel kv-manager --listen 0.0.0.0 --port 8080
   windtunnel kv-manager --pod 10.0.0.7:8000@llama=tcp://10.0.0.7:5557,tcp://10.0.0.7:5558
 
 A model server beside it, and questions:
@@ -48,24 +50,24 @@ A model server beside it, and questions:
   curl localhost:8080/api/v1/cache/block/sha256:00000000000004d2        # which pods hold it
   curl localhost:8080/metrics                                           # /healthz and /readyz, too
 
-Environment, with what it is without:
+Environment, with the default values:
 
   ZMQ_BIND_ADDRESS            tcp://127.0.0.1:5555   where model servers send their events to
   HTTP_PORT                   8080                   port of the API
   LOG_LEVEL                   info                   debug, info, warn or error
-  INDEX_TTL                   3600                   seconds since a block was stored, updated or asked for, and since a pod was heard of
-  INDEX_MAX_BLOCKS            10000                  different blocks; the quietest goes first; 0 is no bound
-  INDEX_CLEANUP_INTERVAL      300                    seconds between looks at the age of blocks
+  INDEX_TTL                   3600                   seconds without a store, update, look-up or message until a block or pod expires
+  INDEX_MAX_BLOCKS            10000                  different blocks; the least recently used goes first; 0 is no limit
+  INDEX_CLEANUP_INTERVAL      300                    seconds between checks of the age of blocks
   VLLM_KV_BLOCK_SIZE          16                     tokens per block of the index; no larger than the engines'
   VLLM_KV_EVENT_ENABLED       true                   false binds no socket for events
-  VLLM_KV_EVENT_ZMQ_ENDPOINT                         as model servers have it, of several the first: its port is bound without ZMQ_BIND_ADDRESS
-  VLLM_KV_EVENT_INTERVAL_MS   100                    how late a message that was overtaken may be
+  VLLM_KV_EVENT_ZMQ_ENDPOINT                         the model servers' value; its first port is bound without ZMQ_BIND_ADDRESS
+  VLLM_KV_EVENT_INTERVAL_MS   100                    how late a message that arrives out of order may be
 
-Several managers, for high availability: each takes all events where a model server's
-VLLM_KV_EVENT_ZMQ_ENDPOINT names them all, with commas between.
+For high availability, several managers each receive all events: VLLM_KV_EVENT_ZMQ_ENDPOINT of the model
+servers names all of them, separated by commas.
 
-Missed messages are asked for at --replay-port, on the address that a pod comes from, or
-where --pod says. Where there is nobody to ask, all that a pod held is forgotten.`
+The manager requests missed messages at --replay-port, on the address that a pod connects from, or at the
+address in --pod. Without such an address it drops all blocks of the pod.`
 }
 
 // Run serves until it is told to stop.
@@ -111,11 +113,8 @@ func (c *KVManager) options(o *console.Console) (kvmanager.Options, error) {
 	case c.ZMQBind != "":
 		opts.ZMQBind = c.ZMQBind
 	}
-	if c.HTTP != "" {
-		if _, _, err := net.SplitHostPort(c.HTTP); err != nil {
-			return opts, fmt.Errorf("--http %q: expected HOST:PORT: %w", c.HTTP, err)
-		}
-		opts.HTTPAddress = c.HTTP
+	if err := c.listen(&opts, o); err != nil {
+		return opts, err
 	}
 	if c.BlockSize < 0 || c.BlockSize > 1<<16 {
 		return opts, fmt.Errorf("--block-size %d: expected 1 to 65536 tokens", c.BlockSize)
@@ -139,4 +138,28 @@ func (c *KVManager) options(o *console.Console) (kvmanager.Options, error) {
 		opts.Log.Warn("no KV events will come: neither a bound socket nor a --pod", "component", "main")
 	}
 	return opts, nil
+}
+
+// listen sets the API's address.
+func (c *KVManager) listen(opts *kvmanager.Options, o *console.Console) error {
+	if c.HTTP != "" {
+		if _, _, err := net.SplitHostPort(c.HTTP); err != nil {
+			return fmt.Errorf("--http %q: expected HOST:PORT: %w", c.HTTP, err)
+		}
+		oldFlag(o, "--http", "--listen and --port")
+		opts.HTTPAddress = c.HTTP
+		return nil
+	}
+	_, port, err := net.SplitHostPort(opts.HTTPAddress)
+	if err != nil {
+		return err
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		return fmt.Errorf("--port %d: expected 1 to 65535", c.Port)
+	}
+	if c.Port > 0 {
+		port = strconv.Itoa(c.Port)
+	}
+	opts.HTTPAddress = net.JoinHostPort(c.Listen, port)
+	return nil
 }

@@ -25,18 +25,17 @@ import (
 
 // ModelServer runs simulated model servers alone, behind anyone's gateway.
 type ModelServer struct {
-	Servers int    `name:"servers" default:"1" help:"How many servers to host: each on the next loopback address where there are such (127.0.0.1, 127.0.0.2 …), else on the next port."`
-	OOM     string `name:"oom" enum:"exit,restart" default:"exit" help:"What a server does that does not fit into its accelerator's memory: exit as OOMKilled, so that whoever runs it restarts it, or stay and be killed and restarted again and again, answering 503 (restart)."`
-	List    string `name:"list" placeholder:"models|accelerators|flags" help:"List what is known, one a line, and start nothing: models and accelerators whose times and memory are simulated, or the flags behind -- that act."`
+	Servers int    `name:"servers" default:"1" help:"How many servers to host, each on the next loopback address or else on the next port."`
+	OOM     string `name:"oom" enum:"exit,restart" default:"exit" help:"When a server does not fit into its accelerator's memory: exit as OOMKilled, or restart again and again."`
+	List    string `name:"list" placeholder:"models|accelerators|flags" help:"List the simulated models or accelerators, or the flags after -- that act."`
 	spans.To
 	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
-	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the flags of vllm serve, or of llm-d-inference-sim."`
+	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the real server's flags, of vllm serve or of llm-d-inference-sim."`
 }
 
 func (ModelServer) Help() string {
-	return `A vLLM to every client, down to the engine step, without a GPU. It takes the
-command line of the server that it stands in for: flags that it models act, all
-others are named once and ignored.
+	return `A vLLM to every client, down to the engine step, without a GPU. It takes the command line of the server that
+it replaces: flags that it models act, all others are logged once and ignored.
 
 Examples:
   windtunnel modelserver                                                # 127.0.0.1:8000, model windtunnel
@@ -47,14 +46,20 @@ Examples:
   curl -sN localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages":[{"role":"user","content":"Hello"}],"stream":true}'
 
-Flags of its own, among the others: --accelerator NAME, --batching continuous|static|none|independent,
---output-tokens DISTRIBUTION, --profile document|vllm|sim (whose defaults count),
---lora-load-time and --lora-activate-time DURATION, --advertise HOST (what others are told where
---host is 0.0.0.0; else POD_IP), --kv-peers ADDRESS|NETWORK|NAME|local|any (from which servers a
-request may have KV caches fetched; local, this machine's), --kv-peer-timeout DURATION (for the
-first byte of their answers; 2s), --kv-transfer-compression int8|none (whether 16-bit caches travel
-as INT8), --body-idle-timeout and --body-timeout DURATION (30s, 5m; of a
-held-open request's first part).`
+With --oom restart the server answers 503 between its restarts.
+
+Flags after -- that are windtunnel's own:
+
+  --accelerator NAME
+  --batching continuous|static|none|independent
+  --output-tokens DISTRIBUTION
+  --profile document|vllm|sim                     whose defaults apply
+  --lora-load-time, --lora-activate-time DURATION
+  --advertise HOST                                its address for others, if --host is 0.0.0.0; else POD_IP
+  --kv-peers ADDRESS|NETWORK|NAME|local|any       servers that a request may fetch KV caches from; local: this machine's
+  --kv-peer-timeout DURATION                      for the first byte of their answers; 2s
+  --kv-transfer-compression int8|none             whether 16-bit caches are sent as INT8
+  --body-idle-timeout, --body-timeout DURATION    30s and 5m; of a held-open request's first part`
 }
 
 // listed is what --list lists.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -23,42 +24,45 @@ import (
 // Predictor runs the latency predictor alone. The real servers' environment
 // variables act as they do there; flags go first.
 type Predictor struct {
-	Training   string   `name:"training" placeholder:"HOST:PORT" default:"127.0.0.1:8000" help:"Where samples are taken."`
-	Prediction []string `name:"prediction" placeholder:"HOST:PORT" default:"127.0.0.1:8001" help:"Where predictions are made. May be repeated."`
-	Model      string   `name:"model" placeholder:"FILE" help:"Models that were trained before (GET /model/export/json, or windtunnel sim --save-model), to begin with."`
-	NoTraining bool     `name:"no-training" help:"Never learn: what --model has predicts. It needs no Python."`
-	LogLevel   string   `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
+	Listen          string   `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on."`
+	TrainingPort    int      `name:"training-port" default:"8000" placeholder:"N" help:"Port that receives samples; 0 for a free one."`
+	PredictionPorts []int    `name:"prediction-port" default:"8001" placeholder:"N" help:"Port that answers with predictions; 0 for a free one. Repeatable."`
+	Training        string   `name:"training" hidden:"" help:"--listen and --training-port in one, as they were before."`
+	Prediction      []string `name:"prediction" hidden:"" help:"--listen and --prediction-port in one, as they were before."`
+	LoadModel       string   `name:"load-model" placeholder:"FILE" help:"Trained models to begin with (GET /model/export/json, or windtunnel sim --save-model)."`
+	NoTraining      bool     `name:"no-training" help:"Never learn: only the models of --load-model predict. Needs no Python."`
+	LogLevel        string   `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
 }
 
 func (Predictor) Help() string {
-	return `llm-d's latency predictor by itself: a training server that takes samples of how
-long requests took, and prediction servers that say how long one would take. Trees
-are fitted by the XGBoost library, in a Python process that is started and watched,
-and evaluated here. The library is installed once, by hash, into windtunnel's cache.
+	return `llm-d's latency predictor by itself: a training server receives samples of how long requests took, and
+prediction servers predict how long one would take. The XGBoost library fits the trees, in a Python process
+that windtunnel starts and watches. Go code evaluates them. The library is installed once, by hash, into
+windtunnel's cache.
 
   windtunnel predictor
-  LATENCY_OBJECTIVE_TYPE=quantile windtunnel predictor --prediction 127.0.0.1:8001 --prediction 127.0.0.1:8002
-  windtunnel predictor --no-training --model latency-model.json
+  LATENCY_OBJECTIVE_TYPE=quantile windtunnel predictor --prediction-port 8001 --prediction-port 8002
+  windtunnel predictor --no-training --load-model latency-model.json
 
 An endpoint picker beside it, with predicted-latency-producer in its configuration, and questions:
 
   PREDICTION_SERVER_URL=http://127.0.0.1:8001 TRAINING_SERVER_URL=http://127.0.0.1:8000 windtunnel epp --config-file epp.yaml …
-  LATENCY_COALESCE_WINDOW_MS=0     there: ask for each request by itself; else those within 1 ms are one question
-  LATENCY_METRICS_INTERVAL_SEC=60  there: how often states and trees are fetched, as by the real one
+  LATENCY_COALESCE_WINDOW_MS=0     there: one question for each request; else one for all within 1 ms
+  LATENCY_METRICS_INTERVAL_SEC=60  there: how often it fetches states and trees, as the real one does
   curl localhost:8000/data/status
   curl localhost:8000/metrics
   curl -d '{"requests":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,"num_tokens_generated":1,"prefix_cache_score":0}]}' localhost:8001/predict/bulk/strict
 
-Environment, with what it is without:
+Environment, with the default values:
 
   LATENCY_OBJECTIVE_TYPE                        mean    or quantile
   LATENCY_QUANTILE_ALPHA                        0.9     which quantile
   LATENCY_RETRAINING_INTERVAL_SEC               10      seconds from one training to the next
   LATENCY_MIN_SAMPLES_FOR_RETRAIN               10      samples that training needs
-  LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET     500     samples that are kept of each of 400 buckets
+  LATENCY_MAX_TRAINING_DATA_SIZE_PER_BUCKET     500     samples that are kept in each of 400 buckets
   LATENCY_TEST_TRAIN_RATIO                      0.1     share of samples that are kept for scores
-  LATENCY_MAX_TEST_DATA_SIZE                    1000    and how many at most
-  LATENCY_ENSEMBLE_MODE                         true    models of their own for requests that find nobody waiting
+  LATENCY_MAX_TEST_DATA_SIZE                    1000    the most samples for scores
+  LATENCY_ENSEMBLE_MODE                         true    separate models for requests that find an empty queue
   LATENCY_MIN_SAMPLES_FOR_ENSEMBLE_SPLIT        200     samples that each of these needs
   LATENCY_TPOT_ZERO_TOKEN_COUNT                 true    take num_tokens_generated for 0
   LATENCY_ENABLE_TOKEN_IN_FLIGHT_FEATURES       true    columns of tokens in flight
@@ -79,18 +83,22 @@ func (c *Predictor) Run(o *console.Console) error {
 	defer stop()
 	var models *core.Models
 	switch {
-	case c.Model != "":
-		text, err := files.Read(c.Model, core.MaxFileBytes)
+	case c.LoadModel != "":
+		text, err := files.Read(c.LoadModel, core.MaxFileBytes)
 		if err == nil {
 			models, err = core.Load(text)
 		}
 		if err != nil {
-			return exit.With(exit.Input, fmt.Errorf("--model %s: %w", c.Model, err))
+			return exit.With(exit.Input, fmt.Errorf("--load-model %s: %w", c.LoadModel, err))
 		}
 	case c.NoTraining:
-		return exit.With(exit.Usage, errors.New("--no-training: expected --model beside it, the models that predict"))
+		return exit.With(exit.Usage, errors.New("--no-training: expected --load-model beside it, the models that predict"))
 	}
-	po := predictor.Options{Training: c.Training, Prediction: c.Prediction, Machine: core.New(opts, models),
+	training, predictions, err := c.addresses(o)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	po := predictor.Options{Training: training, Prediction: predictions, Machine: core.New(opts, models),
 		Log: slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))}
 	if !c.NoTraining {
 		t, err := Trainer(ctx, o)
@@ -107,6 +115,29 @@ func (c *Predictor) Run(o *console.Console) error {
 	fmt.Fprintf(o.Stderr, "windtunnel predictor: training server on http://%s, predictions on http://%s\n",
 		s.TrainingAddress(), strings.Join(s.PredictionAddresses(), ", http://"))
 	return serve.Until(ctx, 5*time.Second, s.Failed(), s.Stop)
+}
+
+// addresses returns where the servers listen.
+func (c *Predictor) addresses(o *console.Console) (training string, predictions []string, err error) {
+	at := func(port int) string {
+		if port < 0 || port > 65535 {
+			err = fmt.Errorf("found port %d; expected 0 to 65535", port)
+		}
+		return net.JoinHostPort(c.Listen, strconv.Itoa(port))
+	}
+	training = at(c.TrainingPort)
+	for _, port := range c.PredictionPorts {
+		predictions = append(predictions, at(port))
+	}
+	if c.Training != "" {
+		oldFlag(o, "--training", "--listen and --training-port")
+		training = c.Training
+	}
+	if len(c.Prediction) > 0 {
+		oldFlag(o, "--prediction", "--listen and --prediction-port")
+		predictions = c.Prediction
+	}
+	return training, predictions, err
 }
 
 // predictorOptions are the defaults, changed by the environment.

@@ -25,75 +25,74 @@ import (
 type Sidecar struct {
 	Listen          string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
 	Port            int    `name:"port" default:"8000" help:"Port to listen on."`
-	ModelServerPort int    `name:"model-server-port" default:"8200" help:"Port of the decode server. Documents: 8001, as --decoder-port (002) and --vllm-port (003)."`
+	ModelServerPort int    `name:"model-server-port" default:"8200" help:"Port of the decode server; in the documents --decoder-port (002) and --vllm-port (003)."`
 	DecoderHost     string `name:"decoder-host" default:"127.0.0.1" placeholder:"HOST" help:"Host of the decode server."`
-	Ranks           int    `name:"data-parallel-size" default:"1" help:"Ports from --port on, each before the decode server's port of the same rank."`
+	Ranks           int    `name:"data-parallel-size" default:"1" help:"How many ports from --port on, one for each rank of the decode server."`
 
-	Connector     string `name:"kv-connector" default:"nixlv2" placeholder:"NAME" help:"How KV caches travel: nixlv2, shared-storage, sglang, mooncake, offloading, nixl, lmcache. Documents: --connector."`
+	Connector     string `name:"kv-connector" default:"nixlv2" placeholder:"NAME" help:"nixlv2, shared-storage, sglang, mooncake, offloading, nixl or lmcache."`
 	BootstrapPort int    `name:"mooncake-bootstrap-port" default:"8998" fromenv:"MOONCAKE_BOOTSTRAP_PORT" help:"Port of mooncake's bootstrap server (MOONCAKE_BOOTSTRAP_PORT)."`
 	SGLangPort    int    `name:"sglang-bootstrap-port" default:"8998" fromenv:"SGLANG_BOOTSTRAP_PORT" help:"Port of SGLang's bootstrap server (SGLANG_BOOTSTRAP_PORT)."`
-	P2PPort       int    `name:"p2p-connector-port" default:"7777" fromenv:"P2P_CONNECTOR_PORT" help:"Peer port of the offloading connector, of the first data-parallel rank (P2P_CONNECTOR_PORT)."`
-	P2PPull       bool   `name:"enable-p2p-pull" help:"Let x-kv-cache-source-host-port name a server to pull blocks from, with nixlv2; offloading always does."`
+	P2PPort       int    `name:"p2p-connector-port" default:"7777" fromenv:"P2P_CONNECTOR_PORT" help:"Peer port of the offloading connector, of the first rank (P2P_CONNECTOR_PORT)."`
+	P2PPull       bool   `name:"enable-p2p-pull" help:"With nixlv2, pull blocks from the server in x-kv-cache-source-host-port."`
 	Sampling      bool   `name:"enable-prefiller-sampling" fromenv:"ENABLE_PREFILLER_SAMPLING" help:"Try the named prefillers in random order (ENABLE_PREFILLER_SAMPLING)."`
-	ECConnector   string `name:"ec-connector" placeholder:"NAME" help:"Send images, sounds and films to the servers of x-encoder-hosts-ports first: ec-example (shared storage) or ec-nixl."`
+	ECConnector   string `name:"ec-connector" placeholder:"NAME" help:"Send images, audio and video to an encoder first: ec-example or ec-nixl."`
 
-	Retries  int           `name:"prefill-max-retries" help:"How often a prefiller is tried again after a 502, 503 or 504 or a broken connection."`
-	RetryAll bool          `name:"prefill-retry-on-5xx" help:"Try a prefiller again after every 5xx."`
+	Retries  int           `name:"prefill-max-retries" help:"Retries after a 502, 503, 504 or a broken connection."`
+	RetryAll bool          `name:"prefill-retry-on-5xx" help:"Retry after every 5xx."`
 	Backoff  time.Duration `name:"prefill-retry-backoff" default:"200ms" help:"Time between tries."`
-	FallBack bool          `name:"prefill-fallback-local" help:"Let the decode server prefill when no prefiller can, instead of answering with the prefiller's error."`
-	Chunk    int           `name:"decode-chunk-size" help:"Ask the decode server for this many tokens at a time; 0 for all."`
+	FallBack bool          `name:"prefill-fallback-local" help:"Prefill on the decode server if no prefiller can."`
+	Chunk    int           `name:"decode-chunk-size" help:"Request this many tokens at a time from the decode server; 0 for all."`
 
 	Protect       bool   `name:"enable-ssrf-protection" help:"Refuse prefillers outside the pool. Needs --objects or --endpoints-file."`
-	EndpointsFile string `name:"endpoints-file" placeholder:"FILE" help:"The pool, as the EPP's file-discovery reads it; followed as it changes."`
-	Objects       string `name:"objects" placeholder:"DIR" fromenv:"WINDTUNNEL_OBJECTS" help:"Directory of YAML files in place of a Kubernetes API server: the InferencePool and its Pods; followed as it changes (WINDTUNNEL_OBJECTS)."`
+	EndpointsFile string `name:"endpoints-file" placeholder:"FILE" help:"The pool, in the form of the EPP's file-discovery. Changes are applied."`
+	Objects       string `name:"objects" placeholder:"DIR" fromenv:"WINDTUNNEL_OBJECTS" help:"Directory of YAML files instead of a Kubernetes API server (WINDTUNNEL_OBJECTS)."`
 	PoolNamespace string `name:"inference-pool-namespace" fromenv:"INFERENCE_POOL_NAMESPACE" default:"default" help:"Namespace of the pool (INFERENCE_POOL_NAMESPACE)."`
 	PoolName      string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool among --objects (INFERENCE_POOL_NAME)."`
 	Pool          string `name:"inference-pool" placeholder:"NAMESPACE/NAME" fromenv:"INFERENCE_POOL" help:"Both in one (INFERENCE_POOL)."`
 	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; the pool is found by its name."`
 
-	PrefillURL   []string `name:"prefill-url" placeholder:"URL" help:"Document 002's session mode: prefill new conversations there. May be repeated; without it the pool's endpoints with llm-d.ai/role: prefill."`
-	SessionCache int      `name:"session-cache-size" fromenv:"SESSION_CACHE_SIZE" placeholder:"SESSIONS" help:"Sessions that are remembered; turns session mode on (SESSION_CACHE_SIZE; 1000 with --prefill-url)."`
+	PrefillURL   []string `name:"prefill-url" placeholder:"URL" help:"Session mode: prefill new conversations there. Left out: the pool's prefill endpoints. Repeatable."`
+	SessionCache int      `name:"session-cache-size" fromenv:"SESSION_CACHE_SIZE" placeholder:"SESSIONS" help:"Sessions to remember; turns session mode on (SESSION_CACHE_SIZE)."`
 
 	SecureProxy   bool     `name:"secure-proxy" default:"true" help:"Serve HTTPS."`
-	CertPath      string   `name:"cert-path" placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is made. Read again when it changes."`
-	CAFile        string   `name:"ca-file" placeholder:"FILE" help:"Certificates that sign prefillers and decode server, beside the system's; read again when it changes."`
-	EnableTLS     []string `name:"enable-tls" placeholder:"prefiller,decoder,encoder" help:"Whom to speak HTTPS with. Documents: --prefiller-use-tls, --decoder-use-tls."`
-	SkipVerify    []string `name:"tls-insecure-skip-verify" placeholder:"prefiller,decoder,encoder" help:"Whose certificates to take unseen."`
+	CertPath      string   `name:"cert-path" placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is generated."`
+	CAFile        string   `name:"ca-file" placeholder:"FILE" help:"Certificates that sign prefillers and decode server, besides the system's."`
+	EnableTLS     []string `name:"enable-tls" placeholder:"prefiller,decoder,encoder" help:"Which servers to reach over HTTPS."`
+	SkipVerify    []string `name:"tls-insecure-skip-verify" placeholder:"prefiller,decoder,encoder" help:"Whose certificates not to verify."`
 	PrefillerTLS  bool     `name:"prefiller-use-tls" hidden:"" help:"--enable-tls prefiller."`
 	DecoderTLS    bool     `name:"decoder-use-tls" hidden:"" help:"--enable-tls decoder."`
 	PrefillerSkip bool     `name:"prefiller-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify prefiller."`
 	DecoderSkip   bool     `name:"decoder-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify decoder."`
 
-	Advertise string `name:"advertise" placeholder:"HOST" help:"What others are told as the sidecar's address; without it --listen, or where that is 0.0.0.0 POD_IP, or the machine's first address."`
+	Advertise string `name:"advertise" placeholder:"HOST" help:"The sidecar's address for others. Left out: --listen, POD_IP or this machine's address."`
 	bodyFlags `embed:""`
 
 	MaxIdle       int    `name:"max-idle-conns-per-host" default:"1024" help:"Idle connections kept to one server."`
-	TimingHeaders bool   `name:"timing-headers" default:"true" help:"Tell x-prefill-time-ms and its like in answers (document 003)."`
-	DecoderHealth bool   `name:"decoder-health" help:"Answer /health as the decode server does, 503 where it cannot be reached (document 003); else 200 while the sidecar serves."`
+	TimingHeaders bool   `name:"timing-headers" default:"true" help:"Add x-prefill-time-ms and the like to answers (document 003)."`
+	DecoderHealth bool   `name:"decoder-health" help:"Answer /health as the decode server does (document 003), else with 200."`
 	BlockBytes    int64  `name:"kv-block-bytes" help:"Size of one KV block, for llmd_sidecar_kv_cache_transfer_bytes."`
-	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Told in x-decode-pod (POD_NAME)."`
+	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Value of x-decode-pod (POD_NAME)."`
 	Verbosity     int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
 
-	Tracing bool `name:"tracing" help:"Send spans where OTEL_TRACES_EXPORTER=otlp and OTEL_EXPORTER_OTLP_ENDPOINT say; --otlp does without it."`
+	Tracing bool `name:"tracing" help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT; --otlp needs neither."`
 	spans.To
-	MetricsPort   int        `name:"metrics-port" help:"Port of the sidecar's metrics by themselves; 0 has them only on its own port, beside the decode server's."`
-	MetricsAddr   string     `name:"metrics-addr" hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's way to say --metrics-port."`
+	MetricsPort   int        `name:"metrics-port" help:"Port of the sidecar's own metrics; 0: only on --port, with the decode server's."`
+	MetricsAddr   string     `name:"metrics-addr" hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's --metrics-port."`
 	Zap           string     `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
-	Configuration configText `name:"configuration" placeholder:"YAML" help:"Flags as YAML, such as {port: 8085, model-server-port: 8203}. The command line goes before them."`
+	Configuration configText `name:"configuration" placeholder:"YAML" help:"Flags as YAML, such as {port: 8085}. The command line overrides them."`
 	ConfigFile    configPath `name:"configuration-file" placeholder:"FILE" help:"The same in a file."`
 
-	PodIP  string      `name:"pod-ip" hidden:"" fromenv:"POD_IP" help:"The address that others call this pod by."`
+	PodIP  string      `name:"pod-ip" hidden:"" fromenv:"POD_IP" help:"The pod's address for others."`
 	MoRIIO moriioFlags `embed:"" prefix:"moriio-"`
 	eppLogging
 }
 
 func (Sidecar) Help() string {
-	return `The routing sidecar by itself, in front of a decode server: a request with
-x-prefiller-host-port is prefilled there first, all others go straight through.
-It takes the flags of pd-sidecar and of documents 002 and 003. What Kubernetes
-would tell about the pool, for --enable-ssrf-protection, comes from --objects (or
-WINDTUNNEL_OBJECTS beside INFERENCE_POOL_NAME), or from --endpoints-file. Document
-002's connector tcp is nixlv2: without RDMA each of the connectors goes over TCP.
+	return `The routing sidecar by itself, in front of a decode server: a request with x-prefiller-host-port is prefilled
+there first, all others pass straight through. It takes the flags of pd-sidecar, and those of documents 002
+and 003 under their old names (-vllm-port, --decoder-port, -connector, --prefiller-use-tls). For
+--enable-ssrf-protection the pool comes from --objects (or WINDTUNNEL_OBJECTS with INFERENCE_POOL_NAME), or
+from --endpoints-file. Document 002's connector tcp is nixlv2: without RDMA every connector uses TCP.
 
   windtunnel sidecar --secure-proxy=false --model-server-port 8001
   windtunnel sidecar -port=8000 -vllm-port=8001 -connector=nixlv2 -secure-proxy=false
@@ -101,11 +100,13 @@ WINDTUNNEL_OBJECTS beside INFERENCE_POOL_NAME), or from --endpoints-file. Docume
   windtunnel sidecar --enable-ssrf-protection --endpoints-file endpoints.yaml
   windtunnel sidecar --prefill-url http://127.0.0.2:8000        # document 002's sessions
 
-Environment: INFERENCE_POOL, INFERENCE_POOL_NAMESPACE, INFERENCE_POOL_NAME,
-WINDTUNNEL_OBJECTS, SESSION_CACHE_SIZE, SGLANG_BOOTSTRAP_PORT,
-MOONCAKE_BOOTSTRAP_PORT, P2P_CONNECTOR_PORT, ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP,
-MORIIO_METRICS_ADDR, MORIIO_DNS_RESOLVE_TTL_SECONDS,
-MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS; UCX_TLS is read by nobody.`
+Certificates, --objects and --endpoints-file are read again when they change. --session-cache-size is 1000
+with --prefill-url. An encoder's servers come from x-encoder-hosts-ports; ec-example uses shared storage.
+
+Environment: INFERENCE_POOL, INFERENCE_POOL_NAMESPACE, INFERENCE_POOL_NAME, WINDTUNNEL_OBJECTS,
+SESSION_CACHE_SIZE, SGLANG_BOOTSTRAP_PORT, MOONCAKE_BOOTSTRAP_PORT, P2P_CONNECTOR_PORT,
+ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP, MORIIO_METRICS_ADDR, MORIIO_DNS_RESOLVE_TTL_SECONDS,
+MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS. UCX_TLS has no effect.`
 }
 
 // Run serves until it is told to stop.
@@ -147,7 +148,7 @@ func (c *Sidecar) Run(o *console.Console) error {
 
 // bodyFlags limit the time that a request's body takes.
 type bodyFlags struct {
-	BodyIdle  time.Duration `name:"body-idle-timeout" default:"30s" help:"Longest pause between two pieces of a request's body; 0 for no limit."`
+	BodyIdle  time.Duration `name:"body-idle-timeout" default:"30s" help:"Longest pause within a request's body; 0 for no limit."`
 	BodyTotal time.Duration `name:"body-timeout" default:"5m" help:"Longest time for all of a request's body; 0 for no limit."`
 }
 

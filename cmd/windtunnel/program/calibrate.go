@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/calibrate"
@@ -20,29 +19,31 @@ import (
 )
 
 type calibrateCmd struct {
-	Endpoint    string `required:"" placeholder:"URL" help:"The server to measure, such as http://127.0.0.1:8000. It should serve nobody else meanwhile."`
+	Endpoint    string `required:"" placeholder:"HOST:PORT|URL" help:"The model server to measure. Nobody else should use it meanwhile."`
 	Model       string `placeholder:"NAME" help:"Ask for this model. Left out: the first that the server serves."`
-	APIKey      string `name:"api-key" placeholder:"KEY" help:"The key for its API. Left out: that in VLLM_API_KEY or OPENAI_API_KEY, if there is one."`
-	File        string `short:"o" name:"file" default:"step-times.csv" placeholder:"FILE" help:"Where to write the step times."`
-	Force       bool   `help:"Write over FILE, and measure a server that says it is busy."`
-	Accelerator string `default:"measured" placeholder:"NAME" help:"What the server runs on, for the file: a name that windtunnel knows has the figures held against that hardware's peak."`
-	TP          int    `name:"tensor-parallel-size" default:"1" placeholder:"N" help:"Over how many accelerators each layer is split, for the file."`
-	MaxPrompt   int    `name:"max-prompt" default:"8192" placeholder:"N" help:"The longest prompt in tokens: at most as many as the server computes in one step (vLLM's --max-num-batched-tokens)."`
+	APIKey      string `name:"api-key" placeholder:"KEY" help:"Key for its API. Left out: VLLM_API_KEY or OPENAI_API_KEY."`
+	File        string `name:"file" default:"step-times.csv" placeholder:"FILE" help:"Where to write the step times."`
+	Force       bool   `help:"Overwrite FILE, and measure a server that is busy."`
+	Accelerator string `default:"measured" placeholder:"NAME" help:"The server's hardware, for the file. A known name is checked against its peak."`
+	TP          int    `name:"tensor-parallel-size" default:"1" placeholder:"N" help:"Accelerators that each layer is split over, for the file."`
+	MaxPrompt   int    `name:"max-prompt" default:"8192" placeholder:"N" help:"Longest prompt in tokens, at most vLLM's --max-num-batched-tokens."`
 	MaxBatch    int    `name:"max-batch" default:"64" placeholder:"N" help:"The most requests at once."`
-	Contexts    []int  `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Lengths of the prompts of decoding requests."`
-	Repeats     int    `default:"5" placeholder:"N" help:"How often each length of prompt is measured."`
-	Traffic     int    `default:"100" placeholder:"N" help:"How many requests arrive at random at each of three loads, to hold the table against; 0 for none."`
+	Contexts    []int  `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Prompt lengths of decoding requests."`
+	Repeats     int    `default:"5" placeholder:"N" help:"How often each prompt length is measured."`
+	Traffic     int    `default:"100" placeholder:"N" help:"Random requests at each of three loads that check the table; 0 for none."`
 }
 
 func (c *calibrateCmd) Help() string {
-	return `Measures a real model server by OpenAI's API, and writes a file of step times that a scenario names: modelServer: {stepTimes: step-times.csv}. It sends prompts of random token
-ids of growing length, one at a time, then batches of growing size and context, then prompts that join batches, and in the end some that the table is not made of, which say how far off it is: lengths and batches between
-those, and Poisson arrivals at 30, 60 and 80 % of what the table says that the server takes.
-Ctrl-C ends it early: what was measured until then is told and written, if it is enough.
+	return `Measures a real model server through OpenAI's API, and writes a file of step times for a scenario:
+modelServer: {stepTimes: step-times.csv}. It sends prompts of random token ids of growing length, one at a
+time, then batches of growing size and context, then prompts that join batches. Last it sends requests that
+the table is not made of, to report the table's error: lengths and batches in between, and Poisson arrivals at
+30, 60 and 80 % of the rate that the server sustains by the table. Ctrl-C ends it early: what was measured
+until then is printed and written, if it is enough.
 
 Examples:
-  windtunnel calibrate --endpoint http://127.0.0.1:8000
-  windtunnel calibrate --endpoint http://10.0.0.7:8000 --accelerator H100 --max-batch 256 -o h100.csv
+  windtunnel calibrate --endpoint 127.0.0.1:8000
+  windtunnel calibrate --endpoint 10.0.0.7:8000 --accelerator H100 --max-batch 256 --file h100.csv
   windtunnel calibrate --endpoint 127.0.0.1:8000 --max-prompt 2048 --contexts 128,1024 --max-batch 16   # quicker`
 }
 
@@ -123,14 +124,19 @@ func (c *calibrateCmd) Run(o *outside) error {
 		fmt.Sprintf("The server is version %s; a request that computes nothing took %s, which is left out.",
 			server.Version, server.Overhead.Round(time.Microsecond)),
 	}}
-	about.Lines = append(about.Lines, quality(fit)...)
+	about.Lines = append(about.Lines, fit.Quality()...)
 	if interrupted {
 		about.Lines = append(about.Lines, "The measurement was interrupted.")
 	}
 	if err := writeFit(c.File, fit, &about); err != nil {
 		return exit.With(exit.Input, fmt.Errorf("--file: %w", err))
 	}
-	if err := c.tell(o, fit); err != nil {
+	if err := fit.WriteTable(o.Stdout); err != nil {
+		return err
+	}
+	text := fit.Sentences() + fmt.Sprintf(
+		"written to %s; a scenario takes it with pools[].modelServer.stepTimes: %s\n", c.File, c.File)
+	if _, err := io.WriteString(o.Stdout, wrapped(text, o.Columns)); err != nil {
 		return err
 	}
 	if interrupted {
@@ -162,110 +168,12 @@ func (c *calibrateCmd) probe(ctx context.Context, o *outside, p *client.Prober, 
 	}
 }
 
-// quality says how good a table is.
-func quality(f *calibrate.Fit) (out []string) {
-	out = append(out, fmt.Sprintf("Repeats of a prompt were off their median by %.1f %% (median).", 100*f.Spread))
-	for _, of := range calibrate.Kinds() {
-		if mid, most, err := f.Errors(of); err == nil {
-			out = append(out, fmt.Sprintf(
-				"Held out, of what the table is not made: %s off by %.1f %% (median), %.1f %% at most.", of, 100*mid,
-				100*most))
-		} else {
-			out = append(out, fmt.Sprintf("Held out: %s were not compared, as none were measured.", of))
-		}
-	}
-	return out
-}
-
 func writeFit(file string, f *calibrate.Fit, a *calibrate.About) error {
 	out, err := os.Create(file)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Write(out, a), out.Close())
-}
-
-// tell prints the table for people, and how good it is.
-func (c *calibrateCmd) tell(o *outside, f *calibrate.Fit) error {
-	ms := func(ns int64) string { return fmt.Sprintf("%.2f ms", float64(ns)/1e6) }
-	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "prompt\ttakes\t\n")
-	batch := int64(0)
-	var heads, row []string
-	line := func() {
-		if batch > 0 {
-			fmt.Fprintf(w, "%d\t%s\t\n", batch, strings.Join(row, "\t"))
-		}
-		row = nil
-	}
-	for _, p := range f.Points {
-		if p.Prompt > 0 {
-			continue
-		}
-		if p.Decode {
-			heads = append(heads, fmt.Sprint(p.Context))
-		} else {
-			fmt.Fprintf(w, "%d\t%s\t\n", p.Context, ms(p.Nanoseconds))
-		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for i, p := range f.Points {
-		if !p.Decode || p.Prompt > 0 {
-			continue
-		}
-		if p.Batch != batch {
-			if line(); batch == 0 {
-				n := 0
-				for n < len(heads) && (n == 0 || heads[n] != heads[0]) {
-					n++
-				}
-				fmt.Fprintf(w, "\nat once\tof %s tokens\t\n", strings.Join(heads[:n], "\t"))
-			}
-			batch = p.Batch
-		}
-		cell := ms(p.Nanoseconds)
-		if f.Extrapolated[i] {
-			cell = "~" + cell
-		}
-		row = append(row, cell)
-	}
-	line()
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	var b strings.Builder
-	for _, p := range f.Points {
-		if p.Prompt > 0 {
-			fmt.Fprintf(&b, "mixed      %s: %s\n", p, ms(p.Nanoseconds))
-		}
-	}
-	if f.LeftOut != "" {
-		fmt.Fprintf(&b, "mixed      left out: %s; was the server idle?\n", f.LeftOut)
-	}
-	for _, x := range f.HeldOut {
-		fmt.Fprintf(&b, "held out   %s: took %s, the table says %s (%+.1f %%)\n", x.Name, ms(int64(x.Took)),
-			ms(int64(x.Predicted)), 100*x.Off())
-	}
-	for _, line := range quality(f) {
-		fmt.Fprintln(&b, line)
-	}
-	if x := f.Prefix; x != nil {
-		cached := "the server does not say how much of it was cached"
-		if x.Cached >= 0 {
-			cached = fmt.Sprintf("%d of its tokens were cached", x.Cached)
-		}
-		fmt.Fprintf(&b, "A prompt of %d tokens took %s to its first token, and %s when it came again: %s.\n", x.Tokens,
-			ms(int64(x.Cold)), ms(int64(x.Warm)), cached)
-	}
-	if len(f.Extrapolated) > 0 {
-		fmt.Fprintln(&b, "What has a ~ was not measured: so much does not fit into the server; it goes on as what "+
-			"does.")
-	}
-	fmt.Fprintf(&b, "written to %s; a scenario takes it with pools[].modelServer.stepTimes: %s\n", c.File, c.File)
-	_, err := io.WriteString(o.Stdout, wrapped(b.String(), o.Columns))
-	return err
 }
 
 // wrapped is text of lines, each on as many of the terminal's as it takes.

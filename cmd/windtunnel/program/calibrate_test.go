@@ -36,7 +36,7 @@ func TestCalibrate(t *testing.T) {
 	}
 	t.Cleanup(func() { fleet.Stop(context.Background()) })
 	file := filepath.Join(t.TempDir(), "times.csv")
-	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "-o", file, "--max-prompt", "64",
+	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "--file", file, "--max-prompt", "64",
 		"--max-batch", "2", "--contexts", "32,64", "--repeats", "1", "--traffic", "4"}
 	play := func(ctx context.Context, stderr *watched) (int, string) {
 		var stdout bytes.Buffer

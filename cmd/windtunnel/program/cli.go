@@ -18,43 +18,43 @@ import (
 // with an example. An environment variable that stands in for a flag is named
 // in the flag's fromenv tag.
 type cli struct {
-	Run         runCmd            `cmd:"" group:"play" help:"Play a scenario for real: Envoy, endpoint picker and simulated model servers."`
+	Run         runCmd            `cmd:"" group:"play" help:"Play a scenario live: real Envoy, endpoint picker, simulated model servers."`
 	Sim         simCmd            `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
-	Up          upCmd             `cmd:"" group:"play" help:"Bring Kubernetes manifests up: Gateways, routes and pools with a real Envoy and simulated model servers."`
-	ModelServer parts.ModelServer `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's own flags."`
+	Up          upCmd             `cmd:"" group:"play" help:"Bring Kubernetes manifests up, with a real Envoy and simulated model servers."`
+	ModelServer parts.ModelServer `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's flags."`
 	EPP         parts.EPP         `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
-	Sidecar     parts.Sidecar     `cmd:"" name:"sidecar" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags and those of documents 002 and 003."`
-	KVManager   parts.KVManager   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: events over ZMQ in, scores over HTTP out."`
-	Predictor   parts.Predictor   `cmd:"" name:"predictor" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP and XGBoost's trees."`
-	Explain     explainCmd        `cmd:"" group:"look" help:"Say why a request went where it went."`
-	Preview     previewCmd        `cmd:"" group:"look" help:"Say where a request would go, for a saved state of the pool."`
-	Pods        podsCmd           `cmd:"" group:"look" help:"List the pods that an endpoint picker chooses among, with their labels and metrics."`
-	Compare     compareCmd        `cmd:"" group:"decide" help:"Say what is better and what is worse in one scenario than in another."`
-	Capacity    capacityCmd       `cmd:"" group:"decide" help:"Find the highest rate, the fewest servers or the best ratio that keep an objective."`
+	Sidecar     parts.Sidecar     `cmd:"" name:"sidecar" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags."`
+	KVManager   parts.KVManager   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: KV events in, scores out."`
+	Predictor   parts.Predictor   `cmd:"" name:"predictor" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP."`
+	Explain     explainCmd        `cmd:"" group:"look" help:"Explain why a request went to its endpoint."`
+	Preview     previewCmd        `cmd:"" group:"look" help:"Show where a request would go, for a state of the pool."`
+	Pods        podsCmd           `cmd:"" group:"look" help:"List the pods of an endpoint picker, with labels and metrics."`
+	Compare     compareCmd        `cmd:"" group:"decide" help:"Compare scenarios or recordings: what is better, what is worse."`
+	Capacity    capacityCmd       `cmd:"" group:"decide" help:"Find the highest rate, fewest servers or best ratio that meet objectives."`
 	Sweep       sweepCmd          `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
-	Validate    validateCmd       `cmd:"" group:"decide" help:"Play a scenario in wall time and in virtual time, and say how far virtual time is off."`
+	Validate    validateCmd       `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and report the difference."`
 	Calibrate   calibrateCmd      `cmd:"" group:"decide" help:"Measure a real model server, and write its step times for a scenario."`
 	Replay      replayCmd         `cmd:"" group:"play" help:"Show a recording again."`
-	StepTimes   stepTimesCmd      `cmd:"" name:"steptimes" group:"look" help:"Say how far tables of step times are from their sources, from another source, and from the hardware's peak."`
-	Trace       traceCmd          `cmd:"" group:"look" help:"Write a recording for Perfetto or Chrome, or one request of it as a sequence diagram."`
-	Observe     observeCmd        `cmd:"" group:"look" help:"Write what Prometheus and Grafana need to look at a run or a cluster, and start them."`
-	Scenario    scenarioCmd       `cmd:"" group:"look" help:"Check, show and describe scenario files."`
+	StepTimes   stepTimesCmd      `cmd:"" name:"steptimes" group:"look" help:"Report how accurate tables of step times are."`
+	Trace       traceCmd          `cmd:"" group:"look" help:"Convert a recording for Perfetto or Chrome, or to a sequence diagram."`
+	Observe     observeCmd        `cmd:"" group:"look" help:"Write configuration for Prometheus and Grafana, and start them."`
+	Scenario    scenarioCmd       `cmd:"" group:"look" help:"Check, show and convert scenario files."`
 	Manifests   manifestsCmd      `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
 	Config      configCmd         `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
-	Doctor      doctorCmd         `cmd:"" group:"look" help:"Say which Envoy a run would use, and what this machine lacks."`
-	Completion  completionCmd     `cmd:"" group:"look" help:"Print what completes commands and flags in a shell."`
+	Doctor      doctorCmd         `cmd:"" group:"look" help:"Report which Envoy a run would use, and what this machine lacks."`
+	Completion  completionCmd     `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
 	Version     versionCmd        `cmd:"" group:"look" help:"Print the version."`
 }
 
 const description = `A wind tunnel for the llm-d request flow: real Envoy, endpoint picker and sidecar, simulated model servers.
 
-Every command has examples: windtunnel help COMMAND.`
+windtunnel help COMMAND prints a command's flags and examples, windtunnel help --all those of all commands.`
 
 var groups = []kong.Group{
 	{Key: "play", Title: "Play a scenario"},
 	{Key: "decide", Title: "Decide"},
 	{Key: "look", Title: "Look"},
-	{Key: "parts", Title: "One part alone"},
+	{Key: "parts", Title: "Run one part alone, with the flags of the real part"},
 }
 
 // execute parses the arguments and runs the command that they name.
@@ -80,12 +80,14 @@ func execute(args []string, o *outside) (err error) {
 	switch {
 	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help" && slices.Contains(args, "--all"):
+		return allHelp(o)
 	case args[0] == "help":
 		args = append(slices.Clone(args[1:]), "--help")
 	case args[0] == "--version":
 		args[0] = "version"
 	}
-	ctx, err := parser.Parse(parts.Args(args, o))
+	ctx, err := parser.Parse(parts.Args(renameFlags(args, o), o))
 	if err != nil {
 		return usageError(err)
 	}

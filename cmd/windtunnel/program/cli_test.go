@@ -8,12 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
-	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/cli.md and the scripts' expected output")
@@ -62,49 +60,33 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// docs/cli.md is what --help says; -update writes it.
+// docs/cli.md and docs/flags.md are the program's own help; -update writes them.
 func TestReferenceIsCheckedIn(t *testing.T) {
-	const file = "../../../docs/cli.md"
-	want := reference(t)
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+	var all bytes.Buffer
+	if code := run([]string{"help", "--all"}, testOutside(&all)); code != 0 {
+		t.Fatalf("help --all: exit code %d", code)
+	}
+	page, err := overview(testOutside(&bytes.Buffer{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"cli.md": page,
+		"flags.md": "# Flags\n\nThe help of every command, as `windtunnel help --all` prints it. A test keeps the two " +
+			"equal. [cli.md](cli.md) is the short\nform.\n\n" + all.String()} {
+		file := "../../../docs/" + name
+		if *update {
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		have, err := os.ReadFile(file)
+		if err != nil {
 			t.Fatal(err)
 		}
+		if d := cmp.Diff(string(have), want); d != "" {
+			t.Fatalf("%s: run go test ./cmd/windtunnel/program -update (-checked in, +of the program):\n%s", name, d)
+		}
 	}
-	have, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(have), want); d != "" {
-		t.Fatalf("run go test ./cmd/windtunnel -update (-checked in, +of the program):\n%s", d)
-	}
-}
-
-func reference(t *testing.T) string {
-	var b strings.Builder
-	b.WriteString("# Command line\n\nWritten from the program's own `--help`; a test keeps the two equal.\n\n")
-	b.WriteString("## Exit codes\n\n| code | name | means |\n|--:|---|---|\n")
-	for _, c := range exit.Codes() {
-		fmt.Fprintf(&b, "| %d | %s | %s |\n", c.Code, c.Name, c.Means)
-	}
-	b.WriteString("\nOnly results and the ready line go to standard output; everything else goes to standard error.\n")
-	fmt.Fprintf(&b, "\n## windtunnel\n\n```\n%s```\n", help(t))
-	parser, err := newParser(&cli{}, testOutside(&bytes.Buffer{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, leaf := range parser.Model.Leaves(true) {
-		fmt.Fprintf(&b, "\n## windtunnel %s\n\n```\n%s```\n", strings.Join(names(leaf), " "), help(t, names(leaf)...))
-	}
-	return b.String()
-}
-
-func names(n *kong.Node) []string {
-	var out []string
-	for ; n != nil && n.Type == kong.CommandNode; n = n.Parent {
-		out = append([]string{n.Name}, out...)
-	}
-	return out
 }
 
 func help(t *testing.T, command ...string) string {
@@ -129,7 +111,7 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, leaf := range parser.Model.Leaves(true) {
-		command := "windtunnel " + strings.Join(names(leaf), " ")
+		command := "windtunnel " + strings.Join(commandOf(leaf), " ")
 		if leaf.Name != "version" && !strings.Contains(leaf.Detail, "  "+command) {
 			t.Errorf("%s: its help has no example, a line that begins with the command", command)
 		}

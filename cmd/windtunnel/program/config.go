@@ -15,22 +15,24 @@ import (
 
 type configCmd struct {
 	File      string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario whose gateway to show. Left out: the embedded one."`
-	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server; repeatable. A pool with a fallback lists them."`
-	Address   string   `name:"epp-address" placeholder:"HOST:PORT" help:"Where the endpoint picker listens, instead of the well-known port."`
-	EPP       bool     `name:"epp" help:"Print the endpoint picker's configuration instead: the scenario's own, or the one that it gets."`
-	Pool      string   `name:"pool" placeholder:"NAME" help:"With --epp: whose, of several pools. Left out: the first one's."`
-	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --epp: add the file-discovery plug-in with this file, as windtunnel epp and llm-d's need it without Kubernetes."`
+	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server, for a pool with a fallback. Repeatable."`
+	EPP       string   `name:"epp" placeholder:"HOST:PORT" help:"The address of the endpoint picker, instead of the well-known port."`
+	Picker    bool     `name:"picker" help:"Print the endpoint picker's configuration instead: the scenario's own, or the default."`
+	Pool      string   `name:"pool" placeholder:"NAME" help:"With --picker: of which pool. Left out: the first one."`
+	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --picker: add a file-discovery plug-in with this file."`
 }
 
 func (c *configCmd) Help() string {
-	return `Prints the configuration of Envoy, or of the endpoint picker, that a run would use, and starts nothing. A run takes free ports unless it has --keep; here the well-known ones are shown.
+	return `Prints the configuration of Envoy, or of the endpoint picker, that a run would use, and starts nothing.
+A run takes free ports unless it has --keep; this shows the well-known ones. The endpoint picker of
+windtunnel epp and that of llm-d need --endpoints-file without Kubernetes.
 
 Examples:
   windtunnel config
   windtunnel config mine.yaml > envoy.yaml && envoy -c envoy.yaml
-  windtunnel config --epp-address 10.0.0.7:9002 --endpoint 10.0.0.8:8000
-  windtunnel config examples/pd.yaml --epp > epp.yaml               # what a pool with prefill servers gets
-  windtunnel config --epp --endpoints-file endpoints.yaml > epp.yaml && windtunnel epp --pool-name p --secure-serving=false --config-file epp.yaml`
+  windtunnel config --epp 10.0.0.7:9002 --endpoint 10.0.0.8:8000
+  windtunnel config examples/pd.yaml --picker > epp.yaml            # what a pool with prefill servers gets
+  windtunnel config --picker --endpoints-file endpoints.yaml > epp.yaml && windtunnel epp --pool-name p --secure-serving=false --config-file epp.yaml`
 }
 
 func (c *configCmd) Run(o *outside) error {
@@ -41,7 +43,7 @@ func (c *configCmd) Run(o *outside) error {
 			return err
 		}
 	}
-	if c.EPP {
+	if c.Picker {
 		p := &s.Pools[0]
 		if c.Pool != "" {
 			if p = s.Pool(c.Pool); p == nil {
@@ -52,16 +54,16 @@ func (c *configCmd) Run(o *outside) error {
 	}
 	if c.Pool != "" {
 		return exit.With(exit.Usage,
-			errors.New("--pool says whose endpoint picker's configuration to print; expected --epp beside it"))
+			errors.New("--pool says whose endpoint picker's configuration to print; expected --picker beside it"))
 	}
 	if c.Discovery != "" {
 		return exit.With(exit.Usage,
-			errors.New("--endpoints-file is for the endpoint picker's configuration; expected --epp beside it"))
+			errors.New("--endpoints-file is for the endpoint picker's configuration; expected --picker beside it"))
 	}
-	if c.Address != "" {
-		if err := scenario.CheckEndpoint(c.Address); err != nil {
+	if c.EPP != "" {
+		if err := scenario.CheckEndpoint(c.EPP); err != nil {
 			return exit.With(exit.Usage,
-				fmt.Errorf("--epp-address: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
+				fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
 		}
 	}
 	for _, e := range c.Endpoints {
@@ -75,7 +77,11 @@ func (c *configCmd) Run(o *outside) error {
 			fmt.Errorf("%s: Envoy gets the configuration of manifests while it runs; there is no file of it", s.File),
 			"windtunnel up -f "+s.Manifests+" --dry-run prints the routes, and /config_dump of a running Envoy all")
 	}
-	text, err := stack.GatewayConfig(s, c.listening(s), "127.0.0.1:9009", stack.KeptGateway).YAML()
+	p, err := s.Plan()
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	text, err := stack.GatewayConfig(p, c.listening(s), "127.0.0.1:9009", stack.KeptGateway).YAML()
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}
@@ -95,8 +101,8 @@ func (c *configCmd) listening(s *scenario.Scenario) []stack.Listening {
 			at.Pickers = append(at.Pickers, fmt.Sprintf("127.0.0.1:%d", eppPort+10*pickers))
 			pickers++
 		}
-		if i == 0 && c.Address != "" {
-			at.Pickers = []string{c.Address}
+		if i == 0 && c.EPP != "" {
+			at.Pickers = []string{c.EPP}
 		}
 		if i == 0 && len(c.Endpoints) > 0 {
 			at.Endpoints = c.Endpoints

@@ -12,12 +12,13 @@ import (
 )
 
 type doctorCmd struct {
-	Held      int    `default:"2000" placeholder:"N" help:"How many requests are to be held open at once."`
-	EnvoyPath string `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy that a run would be given."`
+	Held int `default:"2000" placeholder:"N" help:"How many requests will be held open at once."`
+	envoyFlag
 }
 
 func (c *doctorCmd) Help() string {
-	return `Says which Envoy a run would use and why, and what is missing on this machine. It changes nothing. The exit code is 0 when a run can start.
+	return `Reports which Envoy a run would use and why, and what this machine lacks. It changes nothing. The exit code is
+0 if a run can start.
 
 Examples:
   windtunnel doctor

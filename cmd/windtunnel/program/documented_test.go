@@ -111,7 +111,7 @@ func TestDocumentedCommands(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := parser.Parse(parts.Args(args, o)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if _, err := parser.Parse(parts.Args(renameFlags(args, o), o)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("windtunnel %s: %v", command, err)
 				continue
 			}

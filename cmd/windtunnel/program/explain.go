@@ -26,21 +26,21 @@ import (
 // where it went.
 type explainCmd struct {
 	Request string `arg:"" help:"The request's number, as views show it, or its x-request-id."`
-	From    string `name:"from" aliases:"recording" default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for one on standard input, or where an endpoint picker serves its metrics."`
-	shownAs
+	From    string `name:"from" default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for standard input, or the metrics address of an endpoint picker."`
+	textOrJSON
 }
 
 func (explainCmd) Help() string {
-	return `Shows candidates, what each filter removed and why, the raw and weighted score
-of each scorer for each endpoint, ties, the choice, and how long it took.
+	return `Shows the candidates, which of them each filter removed and why, the raw and weighted score of each scorer
+for each endpoint, ties, the choice, and how long it took.
 
 Examples:
   windtunnel explain 5f1c2c1e-0e5c-4b0e-8a3f-1f0a7f3f1c11
   windtunnel explain 7 --from 127.0.0.1:9090                # the seventh request of windtunnel run --keep
   windtunnel run my.yaml --record run.ndjson.gz
   windtunnel explain 7 --from run.ndjson.gz
-  windtunnel sim my.yaml --record sim.ndjson.gz             # virtual time says it, too
-  windtunnel explain req-1-000007 --recording sim.ndjson.gz
+  windtunnel sim my.yaml --record sim.ndjson.gz             # virtual time explains, too
+  windtunnel explain req-1-000007 --from sim.ndjson.gz
   windtunnel explain 5f1c2c1e-0e5c-4b0e-8a3f-1f0a7f3f1c11 --from epp.ndjson   # of windtunnel epp --record`
 }
 
@@ -109,7 +109,7 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 		}
 		switch {
 		case err != nil:
-			return nil, inputError(err)
+			return nil, recording.InputError(err)
 		case !known:
 			return nil, exit.With(exit.Input, fmt.Errorf("%s has no request %s", c.From, c.Request))
 		}

@@ -17,16 +17,19 @@ import (
 )
 
 type scenarioImportCmd struct {
-	From string `required:"" enum:"inference-perf,guidellm,vllm-bench,aiperf,priority-mix" help:"What the configuration is for: inference-perf, guidellm, vllm-bench or aiperf (their arguments: a command line, or a file with a field for each), or priority-mix of llm-d-benchmark, whose profiles are all of these."`
-	Load int    `help:"Of several loads that are played one after the other, the number of the one to take (from 1 on); left out, the first." placeholder:"N"`
-	File string `arg:"" name:"configuration.yaml" help:"The configuration."`
+	Format string `required:"" enum:"inference-perf,guidellm,vllm-bench,aiperf,priority-mix" help:"What the configuration is for."`
+	Load   int    `help:"Of several loads in a row, the number of the one to take, from 1 on. Left out: the first." placeholder:"N"`
+	File   string `arg:"" name:"configuration.yaml" help:"The configuration."`
 }
 
 func (c *scenarioImportCmd) Help() string {
-	return `The scenario goes to standard output. What it says otherwise than the configuration, and what of it is not taken over, stands in its first lines.
+	return `Prints a scenario. Its first lines list what differs from the configuration, and what is left out.
+
+Formats: inference-perf's configuration; the arguments of guidellm, vllm-bench or aiperf, as a command line or
+as a file with a field for each; and priority-mix of llm-d-benchmark, whose profiles are all of these.
 
 Examples:
-  windtunnel scenario import --from inference-perf examples/workloads/inference-perf.yaml > mine.yaml
+  windtunnel scenario import --format inference-perf examples/workloads/inference-perf.yaml > mine.yaml
   windtunnel sim mine.yaml`
 }
 
@@ -35,12 +38,12 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}
-	s, err := imports.Read(c.From, text, c.Load)
+	s, err := imports.Read(c.Format, text, c.Load)
 	if err != nil {
 		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
 	}
 	if _, err := os.Stat(s.Trace); s.Trace != "" && err != nil {
-		fmt.Fprintf(o.Stderr, "windtunnel: note: there is no %s here: the scenario needs it\n", s.Trace)
+		note(o, "there is no "+s.Trace+" here: the scenario needs it")
 	} else if _, err := scenario.Parse("what was made of "+filepath.Base(c.File), s.Text); err != nil {
 		return exit.With(exit.Input, err)
 	}
@@ -49,14 +52,22 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 }
 
 type scenarioExportCmd struct {
-	To    string `required:"" enum:"azure,mooncake,burstgpt,bailian,sharegpt,inference-perf,guidellm" help:"A trace's format: azure (inference-perf's trace_replay reads it), mooncake (GuideLLM, AIPerf, vLLM and Dynamo do), burstgpt, bailian or sharegpt (vLLM's benchmark). Or a load generator, whose configuration for like requests is written: inference-perf or guidellm."`
+	To    string `required:"" enum:"azure,mooncake,burstgpt,bailian,sharegpt,inference-perf,guidellm" help:"The format of a trace, or a load generator."`
 	URL   string `name:"url" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where a load generator sends its requests."`
 	Block int    `default:"512" help:"How many tokens a hash id of mooncake stands for."`
 	File  string `arg:"" name:"scenario.yaml" help:"The scenario."`
 }
 
 func (c *scenarioExportCmd) Help() string {
-	return `Every request becomes a line with its time, its prompt's length and its answer's, in tokens of four characters; mooncake's and bailian's have hash ids of the prompts besides, and sharegpt's the prompts themselves, and no times. Times are known of an open loop (rate, stages), and prompts of a conversation's first request. A load generator makes up requests of its own like them: what it has no word for is told.
+	return `Writes a trace, or the configuration of a load generator that sends similar requests.
+
+azure, mooncake, burstgpt, bailian and sharegpt are traces: a line for each request with its time and the
+lengths of prompt and answer, in tokens of four characters. mooncake and bailian have hash ids of the prompts,
+too; sharegpt has the prompts themselves, and no times. Times are known of an open loop (rate, stages), and
+prompts of a conversation's first request. inference-perf reads azure (trace_replay); GuideLLM, AIPerf, vLLM
+and Dynamo read mooncake; vLLM's benchmark reads burstgpt, bailian and sharegpt.
+
+inference-perf and guidellm are load generators. What their configuration cannot express is printed.
 
 Examples:
   windtunnel scenario export --to mooncake examples/pd-apart.yaml > mine.jsonl
@@ -85,7 +96,7 @@ func (c *scenarioExportCmd) Run(o *outside) error {
 		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
 	}
 	for _, n := range notes {
-		fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", n)
+		note(o, n)
 	}
 	return out.Flush()
 }

@@ -1,70 +1,88 @@
 package program
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// loadFlags say what is played: a scenario, and what to change in it. run and
-// sim have the same.
+// loadFlags are the scenario that is played, and what to change in it.
 type loadFlags struct {
-	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario to play, - for one on standard input. Left out: the embedded one (windtunnel scenario show prints it)."`
+	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, - for standard input. Left out: the embedded one (windtunnel scenario show)."`
 	changeFlags
 }
 
 // changeFlags say what to change in a scenario.
 type changeFlags struct {
 	Requests    *int     `short:"n" placeholder:"N" help:"Send this many requests instead of the scenario's."`
-	Concurrency *int     `short:"c" placeholder:"C" help:"Have this many requests in flight at once."`
+	Concurrency *int     `short:"c" placeholder:"C" help:"Keep this many requests in flight."`
 	Rate        *float64 `placeholder:"R" help:"Send R requests a second, whether or not earlier ones have ended."`
-	Prefill     string   `placeholder:"100ms..30s" help:"How long prefill takes: a duration, a range, or a distribution such as lognormal(200ms, 100ms)."`
-	Batching    string   `placeholder:"KIND" help:"How requests share a model server that batches: continuous, static or none."`
+	Prefill     string   `placeholder:"100ms..30s" help:"Time of prefill: a duration, a range, or a distribution such as lognormal(200ms, 100ms)."`
+	Batching    string   `placeholder:"KIND" help:"How batching model servers batch: continuous, static or none."`
 	Replicas    *int     `placeholder:"N" help:"Simulate this many model servers per pool."`
-	Seed        *uint64  `placeholder:"S" help:"Where all randomness comes from: the same seed gives the same run."`
+	Seed        *uint64  `placeholder:"S" help:"Seed of all random choices. The same seed gives the same run."`
 }
+
+// setFlag, sloFlag and envoyFlag mean the same in every command that has them.
+type (
+	setFlag struct {
+		Set []string `placeholder:"PATH=VALUE" sep:"none" help:"Change a field of the scenario, such as 'pools[0].modelServer.maxNumSeqs=64'. Repeatable."`
+	}
+	sloFlag struct {
+		SLO []string `name:"slo" placeholder:"ttft=200ms,tpot=30ms" help:"The most that ttft, tpot and e2e of a good answer may take, for goodput and attainment."`
+	}
+	envoyFlag struct {
+		EnvoyPath string `placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH or in the cache, or a download into the cache."`
+	}
+)
 
 // scenarioWith reads the file, or takes the embedded one, with fields set, each as
 // path=value, and applies the flags. more are changes that the command itself has flags for.
 func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario,
 	err error) {
-	var settings []scenario.Setting
-	for _, text := range set {
-		one, err := scenario.ParseSetting(text)
-		if err != nil {
-			return nil, exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
-		}
-		settings = append(settings, one)
+	settings, err := search.ParseSettings("--set", set)
+	if err != nil {
+		return nil, err
 	}
 	if f.File != "" {
 		s, err = loadScenario(o, f.File, settings...)
 	} else {
 		s, err = scenario.Parse(scenario.EmbeddedFile, scenario.EmbeddedText(), settings...)
-		err = loadError(err)
+		err = search.LoadError(err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := f.change(s, more...); err != nil {
-		return nil, err
+	x := f.overrides()
+	for _, change := range more {
+		change(&x)
+	}
+	if err := s.Override(x); err != nil {
+		return nil, exit.With(exit.Usage, err)
 	}
 	if pace := s.Paced(); pace != "" {
-		fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", pace)
+		note(o, pace)
 	}
 	return s, nil
 }
 
-// change applies the flags.
-func (f *changeFlags) change(s *scenario.Scenario, more ...func(*scenario.Overrides)) error {
-	x := scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate,
+// note prints what the user should know, on stderr.
+func note(o *outside, text string) { fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", text) }
+
+func (f *changeFlags) overrides() scenario.Overrides {
+	return scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate,
 		Prefill: f.Prefill, Batching: f.Batching, Replicas: f.Replicas}
-	for _, change := range more {
-		change(&x)
+}
+
+// variant reads a scenario that is played several times.
+func (f *changeFlags) variant(o *outside, file string, set []string) (search.Variant, error) {
+	settings, err := search.ParseSettings("--set", set)
+	if err != nil {
+		return search.Variant{}, err
 	}
-	return exit.With(exit.Usage, s.Override(x))
+	return search.ReadVariant(o.Stdin, file, settings, f.overrides())
 }
 
 // inputs are the files that a run of s reads.
@@ -86,16 +104,8 @@ func loadScenario(o *outside, path string, settings ...scenario.Setting) (*scena
 	}
 	if err == nil {
 		for _, a := range s.Assumed() {
-			fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", a)
+			note(o, a)
 		}
 	}
-	return s, loadError(err)
-}
-
-// loadError gives what is wrong with a scenario its exit code.
-func loadError(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return exit.Hint(exit.Input, err, "windtunnel scenario show > my.yaml writes one to start from")
-	}
-	return exit.With(exit.Input, err)
+	return s, search.LoadError(err)
 }

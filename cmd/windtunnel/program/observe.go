@@ -20,24 +20,25 @@ import (
 
 // observeCmd writes what Prometheus and Grafana need, and starts them.
 type observeCmd struct {
-	Dir            string        `arg:"" name:"folder" help:"Where to write; made where it is missing. What is there of an earlier time is written anew."`
-	Addresses      string        `name:"addresses" placeholder:"FILE" help:"Where the parts listen: what windtunnel run --addresses-file wrote, or windtunnel up --output json printed; - for standard input. Left out, targets/ stays as it is."`
-	Interval       time.Duration `name:"interval" default:"15s" help:"How often Prometheus asks, in whole seconds from 1s to 15s: rules look at the last minute."`
-	Start          bool          `name:"start" help:"Start Prometheus, and Grafana, where they are installed, and stay up until Ctrl-C."`
+	Dir            string        `arg:"" name:"folder" help:"Where to write. Existing files are written again."`
+	Addresses      string        `name:"addresses" placeholder:"FILE" help:"Where the parts listen, by run --addresses-file or up --output json; - for standard input."`
+	Interval       time.Duration `name:"interval" default:"15s" help:"How often Prometheus scrapes, in whole seconds from 1s to 15s: rules read the last minute."`
+	Start          bool          `name:"start" help:"Start Prometheus and Grafana, where they are installed, until Ctrl-C."`
 	PrometheusPath string        `name:"prometheus-path" placeholder:"FILE" fromenv:"PROMETHEUS_PATH" help:"The Prometheus to start. Left out: one on PATH."`
 	GrafanaPath    string        `name:"grafana-path" placeholder:"FILE" fromenv:"GRAFANA_PATH" help:"The Grafana to start. Left out: one on PATH."`
-	PrometheusPort int           `name:"prometheus-port" default:"9091" help:"Port of Prometheus on 127.0.0.1; 0 for a free one. Its usual 9090 is the endpoint picker's."`
-	GrafanaPort    int           `name:"grafana-port" default:"3000" help:"Port of Grafana on 127.0.0.1; 0 for a free one."`
+	PrometheusPort int           `name:"prometheus-port" default:"9091" help:"Port of Prometheus, 0 for a free one. Its usual 9090 is the endpoint picker's."`
+	GrafanaPort    int           `name:"grafana-port" default:"3000" help:"Port of Grafana, 0 for a free one."`
 }
 
 func (observeCmd) Help() string {
-	return `Writes Prometheus' configuration with document 003's jobs, recording and alerting rules, and Grafana's dashboards with
-their provisioning. docs/observe.md tells of each file. kubernetes.yml is for a cluster, prometheus.yml for this machine.
+	return `Writes Prometheus' configuration with document 003's jobs, recording and alerting rules, and Grafana's
+dashboards with their provisioning. docs/observe.md describes each file. kubernetes.yml is for a cluster,
+prometheus.yml for this machine. Without --addresses the folder's targets/ stays as it is.
 
 Examples:
   windtunnel run --keep --addresses-file at.json &
   windtunnel observe monitoring --addresses at.json --start     # what is installed, until Ctrl-C
-  windtunnel observe monitoring --addresses at.json             # again, of another run: a Prometheus that runs follows
+  windtunnel observe monitoring --addresses at.json             # again, of another run: a running Prometheus follows
   windtunnel observe monitoring                                 # for a cluster: kubernetes.yml, rules, dashboards`
 }
 

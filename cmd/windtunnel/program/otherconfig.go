@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -42,7 +43,7 @@ func (c *replayCmd) otherConfig(o *outside) error {
 	other.Look = m.Look
 	p := &inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other}}
 	if err := eachInput(o, c.Files, p.Line); err != nil {
-		return inputError(err)
+		return recording.InputError(err)
 	}
 	if m.Decisions == 0 {
 		return exit.With(exit.Input,
@@ -61,7 +62,7 @@ func (c *replayCmd) otherConfig(o *outside) error {
 func (c *replayCmd) onward(o *outside) error {
 	var q inputlog.Requests
 	if err := eachInput(o, c.Files, q.Line, q.Event); err != nil {
-		return inputError(err)
+		return recording.InputError(err)
 	}
 	if len(q.List) == 0 {
 		return exit.With(exit.Input, fmt.Errorf("%s has no request with a prompt", c.Files[0]))

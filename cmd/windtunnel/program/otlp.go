@@ -21,9 +21,9 @@ import (
 // otlpFlags say where spans go, and who traces besides the parts that always do.
 type otlpFlags struct {
 	spans.To
-	Untraced bool      `name:"otlp-untraced-client" help:"Spans as they are when the client sends no traceparent: the picker begins each trace."`
-	Gateway  string    `name:"otlp-gateway" enum:"none,ingress,egress" default:"none" placeholder:"none|ingress|egress" help:"Spans as they are when Envoy traces, too: with its ingress span alone, or with one for each try (spawn_upstream_span)."`
-	Began    time.Time `name:"otlp-start" placeholder:"TIME" help:"When the run began, by the spans: 2026-01-02T15:04:05Z. Given, the same record sends the same bytes. Left out: when a live run did, else now."`
+	Untraced bool      `name:"otlp-untraced-client" help:"Spans of a client that sends no traceparent: the picker begins each trace."`
+	Gateway  string    `name:"otlp-gateway" enum:"none,ingress,egress" default:"none" placeholder:"none|ingress|egress" help:"Spans of a tracing Envoy: one for each request, or also one for each try."`
+	Began    time.Time `name:"otlp-start" placeholder:"TIME" help:"When the spans begin (2026-01-02T15:04:05Z). The same record then sends the same bytes."`
 }
 
 // send begins to send a run's spans, if the flags or the environment say where to.
@@ -43,15 +43,16 @@ func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.O
 // traceCmd writes a recording as other tools read it.
 type traceCmd struct {
 	File    string `arg:"" name:"recording" help:"A recording, or - for standard input."`
-	Format  string `enum:"perfetto,chrome,mermaid" default:"perfetto" placeholder:"perfetto|chrome|mermaid" help:"perfetto: its native tracks, for ui.perfetto.dev; chrome: JSON for chrome://tracing; mermaid: one request as a sequence diagram."`
-	Request string `name:"request" placeholder:"N" help:"This request alone, by its number or its x-request-id; mermaid needs one, and takes the first."`
-	Max     int    `name:"requests" default:"10000" placeholder:"N" help:"The first N requests only."`
+	Format  string `enum:"perfetto,chrome,mermaid" default:"perfetto" placeholder:"perfetto|chrome|mermaid" help:"The form to write."`
+	Request string `name:"request" placeholder:"N" help:"Only this request, by its number or its x-request-id. Left out with mermaid: the first."`
+	Max     int    `name:"requests" default:"10000" placeholder:"N" help:"Only the first N requests."`
 	Gateway bool   `name:"gateway" help:"With Envoy's spans."`
 }
 
 func (traceCmd) Help() string {
-	return `Pods, picker, sidecars and the client are tracks, with a lane for each request that one has at a time. Pods have counters
-(waiting, running, KV cache) as the picker scraped them, and incidents are a track of their own.
+	return `perfetto is for ui.perfetto.dev, chrome is JSON for chrome://tracing, and mermaid shows one request as a
+sequence diagram. Pods, picker, sidecars and the client are tracks, with a lane for each request that one has
+at a time. Pods have counters (waiting, running, KV cache) as the picker scraped them. Incidents have a track.
 
 Examples:
   windtunnel sim --record yesterday.ndjson.gz
@@ -87,7 +88,7 @@ func (c *traceCmd) Run(o *outside) error {
 		return nil
 	})
 	if err != nil {
-		return inputError(err)
+		return recording.InputError(err)
 	}
 	if len(order) == 0 {
 		if c.Request != "" {
@@ -149,5 +150,5 @@ func (c *traceCmd) metrics(o *outside, around *trace.Around, until machine.Time)
 		fmt.Fprintf(o.Stderr, "windtunnel: counters of the pods are not whole: %v\n", err)
 		return nil
 	}
-	return inputError(err)
+	return recording.InputError(err)
 }

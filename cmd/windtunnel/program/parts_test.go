@@ -63,7 +63,7 @@ dataLayer: {discovery: {pluginRef: file-discovery}}
 		{exit.Input, "sidecar --port 0 --ca-file " + missing, "missing.json"},
 		{exit.Input, "sidecar --port 0 --cert-path " + missing, "missing.json"},
 		{exit.Input, "kv-manager --zmq-bind none --http 127.0.0.1:0 --tokenizer " + missing, "missing.json"},
-		{exit.Input, "predictor --no-training --prediction 127.0.0.1:0 --model " + missing, "missing.json"},
+		{exit.Input, "predictor --no-training --prediction-port 0 --load-model " + missing, "missing.json"},
 
 		{exit.Usage, epp + good + " --metrics-endpoint-auth", "--metrics-token-file"},
 		{exit.Usage, epp + good + " --metrics-token-file " + empty, "no token"},

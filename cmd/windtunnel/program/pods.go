@@ -19,17 +19,17 @@ import (
 
 // podsCmd lists what an endpoint picker knows of its pool.
 type podsCmd struct {
-	From     string `name:"from" default:"127.0.0.1:9090" placeholder:"HOST:PORT|STATE" help:"Where an endpoint picker serves its metrics, or a state as windtunnel preview takes it."`
+	From     string `name:"from" default:"127.0.0.1:9090" placeholder:"HOST:PORT" help:"The metrics address of an endpoint picker."`
+	State    string `name:"state" placeholder:"FILE" help:"A saved state of the pool instead, as windtunnel preview takes it."`
 	Selector string `short:"l" placeholder:"SELECTOR" help:"Only pods with such labels: key=value, key!=value, key in (a,b), key notin (a,b), key, !key."`
 	Labels   bool   `name:"show-labels" help:"Show the labels, too."`
-	shownAs
+	textOrJSON
 }
 
 func (podsCmd) Help() string {
-	return `Shows the pods that an endpoint picker chooses among, with the metrics that it has of
-them now: requests that wait and run, how full the KV cache is, and how busy the
-accelerator where a scraper brings that (gpu_utilization). A dash is what nobody
-has told it.
+	return `Shows the pods of an endpoint picker with the metrics that it has of them now: requests that wait and run,
+usage of the KV cache, and usage of the accelerator where a scraper reads it (gpu_utilization). A dash
+stands for a metric that the picker does not know.
 
 Examples:
   windtunnel pods                                       # of windtunnel run --keep
@@ -46,7 +46,11 @@ func (c *podsCmd) Run(o *outside) error {
 			return exit.With(exit.Usage, fmt.Errorf("-l: %w", err))
 		}
 	}
-	s, err := readState(c.From)
+	read, from := runningState, c.From
+	if c.State != "" {
+		read, from = readState, c.State
+	}
+	s, err := read(from)
 	if err != nil {
 		return err
 	}

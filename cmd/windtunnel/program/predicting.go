@@ -7,10 +7,10 @@ import (
 	"os"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	core "github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -38,23 +38,15 @@ func fitter(ctx context.Context, o *outside, s *scenario.Scenario) (fit func(con
 	}, t.Close
 }
 
-// playedKey is where a context has who plays.
-type playedKey struct{}
-
-// playing is Context for commands that play scenarios many times (playTo).
-func playing(o *outside) (context.Context, context.CancelFunc) {
-	ctx, stop := o.Context()
-	return context.WithValue(ctx, playedKey{}, o), stop
+// player plays scenarios many times in virtual time.
+func player(o *outside) *search.Player {
+	return &search.Player{Fitter: func(ctx context.Context, s *scenario.Scenario) (virtual.Fitter, func()) {
+		fit, stop := fitter(ctx, o, s)
+		return fitVirtually(ctx, fit), stop
+	}}
 }
 
-func playedBy(ctx context.Context) *outside {
-	if o, ok := ctx.Value(playedKey{}).(*outside); ok {
-		return o
-	}
-	return console.New()
-}
-
-// virtually is a fitter in virtual time.
+// fitVirtually returns a fitter for virtual time, nil for nil.
 func fitVirtually(ctx context.Context, fit func(context.Context, core.Fit) core.Fitted) virtual.Fitter {
 	if fit == nil {
 		return nil

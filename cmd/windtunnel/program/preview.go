@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/windtunnel/windtunnel/report/recording"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/epp"
@@ -23,34 +26,33 @@ import (
 
 // previewCmd decides for a saved or live state, without sending anything.
 type previewCmd struct {
-	Config  []string          `name:"config" sep:"none" placeholder:"FILE" help:"EndpointPickerConfig; several are shown side by side. With --from the recorded one is shown, too."`
-	State   string            `name:"state" placeholder:"FILE|HOST:PORT" help:"The pool: endpoints with their metrics, and what they have served; or the metrics address of a running endpoint picker."`
-	From    []string          `name:"from" sep:"none" placeholder:"RECORDING" help:"In place of --state: all that the picker knew, by a recording; several that go on from each other may be given."`
-	At      *time.Duration    `name:"at" placeholder:"12.3s" help:"With --from: when, by the recording's clock. Left out: at its end."`
-	Pool    string            `name:"pool" placeholder:"NAME" help:"With --from: which pool's picker, or which replica of it (NAME-epp-0), of a recording that has several."`
+	Config  []string          `name:"config" sep:"none" placeholder:"FILE" help:"EndpointPickerConfig. Several are shown side by side."`
+	State   string            `name:"state" placeholder:"FILE" help:"A saved state of the pool: endpoints, their metrics, and what they have served."`
+	From    []string          `name:"from" sep:"none" placeholder:"RECORDING|HOST:PORT" help:"The state that a recording, or several that continue each other, or a running picker has."`
+	At      *time.Duration    `name:"at" placeholder:"12.3s" help:"Time in the recording. Left out: its end."`
+	Pool    string            `name:"pool" placeholder:"NAME" help:"The pool, or one replica of its picker (NAME-epp-0), in a recording of several."`
 	Request string            `name:"request" required:"" placeholder:"FILE" help:"The request's body, JSON; - for standard input."`
 	Path    string            `name:"path" default:"/v1/chat/completions" help:"The request's path."`
-	Header  map[string]string `name:"header" placeholder:"NAME=VALUE" help:"A header of the request; may be given several times."`
+	Header  map[string]string `name:"header" placeholder:"NAME=VALUE" help:"A header of the request. Repeatable."`
 	Alpha   bool              `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
-	Seed    uint64            `name:"seed" help:"Key of all random choices."`
-	shownAs
+	Seed    uint64            `name:"seed" help:"Seed of all random choices."`
+	textOrJSON
 }
 
 func (previewCmd) Help() string {
-	return `What would the endpoint picker do with this request? And with another
-configuration? Nothing is sent and nothing is changed.
+	return `Shows what the endpoint picker would do with a request, also with another configuration. Nothing is sent and
+nothing is changed. From a recording, the recorded configuration is shown, too.
 
 Examples:
   windtunnel preview --config a.yaml --state state.yaml --request body.json
   windtunnel preview --config a.yaml --config b.yaml --state state.yaml --request body.json
-  windtunnel preview --config b.yaml --state 127.0.0.1:9090 --request body.json   # the pool as it is now
+  windtunnel preview --config b.yaml --from 127.0.0.1:9090 --request body.json    # the pool as it is now
   windtunnel preview --from run.ndjson.gz --at 12.3s --request body.json          # as it was then, with prefixes and sessions
   windtunnel preview --from run.ndjson.gz --at 12.3s --config b.yaml --request body.json
 
-A state lists endpoints: name, labels, waiting, running, kv, lora, custom, ready,
-sessions, qps, maxQps, and served requests that fill prefix histories and
-sessions; those with held: true are still in flight. /debug/state of a running
-endpoint picker is one, without prompts.`
+A state lists endpoints: name, labels, waiting, running, kv, lora, custom, ready, sessions, qps, maxQps, and
+served requests that fill prefix histories and sessions; those with held: true are still in flight.
+/debug/state of a running endpoint picker is one, without prompts.`
 }
 
 // maxStateBytes bounds a state file, and a request's body.
@@ -61,12 +63,9 @@ func (c *previewCmd) Run(o *outside) error {
 	if err := c.check(); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	var state *preview.State
-	if c.State != "" {
-		var err error
-		if state, err = readState(c.State); err != nil {
-			return err
-		}
+	state, err := c.state()
+	if err != nil {
+		return err
 	}
 	body, err := c.body(o)
 	if err != nil {
@@ -105,16 +104,36 @@ func (c *previewCmd) check() error {
 	switch {
 	case (c.State == "") == (len(c.From) == 0):
 		return errors.New("expected --state or --from: what the picker knows")
-	case c.State != "" && len(c.Config) == 0:
-		return errors.New("missing flags: --config=FILE; a state does not say by which configuration")
-	case c.State != "" && c.At != nil:
-		return errors.New("--at is a time of a recording (--from)")
-	case c.State != "" && c.Pool != "":
+	case c.recorded():
+	case len(c.From) > 1:
+		return fmt.Errorf("--from: found %d; expected one running endpoint picker, or recordings", len(c.From))
+	case len(c.Config) == 0:
+		return errors.New("missing flags: --config=FILE; a state does not name its configuration")
+	case c.At != nil:
+		return errors.New("--at is a time in a recording (--from)")
+	case c.Pool != "":
 		return errors.New("--pool is a pool of a recording (--from)")
-	case c.At != nil && *c.At < 0:
+	}
+	if c.At != nil && *c.At < 0 {
 		return fmt.Errorf("--at: found %s; expected a time from 0s on", *c.At)
 	}
 	return nil
+}
+
+// recorded reports whether the picker's knowledge comes from recordings.
+func (c *previewCmd) recorded() bool {
+	return len(c.From) > 0 && (len(c.From) > 1 || !isAddress(c.From[0]))
+}
+
+// state returns the saved or running picker's state, nil for recordings.
+func (c *previewCmd) state() (*preview.State, error) {
+	switch {
+	case c.State != "":
+		return readState(c.State)
+	case c.recorded():
+		return nil, nil
+	}
+	return runningState(c.From[0])
 }
 
 // now is what each configuration does in a state.
@@ -147,7 +166,7 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 		p.Others = append(p.Others, other)
 	}
 	if err := eachInput(o, c.From, p.Line); err != nil && !errors.Is(err, inputlog.ErrEnough) {
-		return nil, inputError(err)
+		return nil, recording.InputError(err)
 	}
 	if pools := p.Pools(); len(pools) > 1 && c.Pool == "" {
 		return nil, exit.With(exit.Usage,
@@ -186,24 +205,30 @@ func (c *previewCmd) ofPool() string {
 	return ", of a pool or picker " + c.Pool
 }
 
-// readState reads the state of a pool: a file, or what a running picker serves.
-func readState(from string) (*preview.State, error) {
-	text, err := files.Read(from, maxStateBytes)
-	if errors.Is(err, os.ErrNotExist) && strings.Contains(from, ":") {
-		var page json.RawMessage
-		if err := getJSON(from, "/debug/state", &page); err != nil {
-			return nil, err
-		}
-		text, err = page, nil
-	}
+// readState reads a saved state of a pool.
+func readState(file string) (*preview.State, error) {
+	text, err := files.Read(file, maxStateBytes)
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
-	s, err := preview.ReadState(from, text)
-	if err != nil {
-		return nil, exit.With(exit.Input, err)
+	s, err := preview.ReadState(file, text)
+	return s, exit.With(exit.Input, err)
+}
+
+// runningState reads the state of a running endpoint picker's pool.
+func runningState(address string) (*preview.State, error) {
+	var page json.RawMessage
+	if err := getJSON(address, "/debug/state", &page); err != nil {
+		return nil, err
 	}
-	return s, nil
+	s, err := preview.ReadState(address, page)
+	return s, exit.With(exit.Input, err)
+}
+
+// isAddress reports whether --from names a running part: it has a colon, and there is no such file.
+func isAddress(from string) bool {
+	_, err := os.Stat(from)
+	return strings.Contains(from, ":") && errors.Is(err, fs.ErrNotExist)
 }
 
 func (c *previewCmd) body(o *outside) ([]byte, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"time"
@@ -19,20 +18,24 @@ import (
 )
 
 type replayCmd struct {
-	Files    []string `arg:"" name:"recording" help:"A recording, or - for standard input; with --through-core or --config several that go on from each other."`
-	Core     bool     `name:"through-core" help:"Play what entered the endpoint picker into it again, and compare what comes of it."`
-	Config   string   `name:"config" placeholder:"FILE" help:"Ask another EndpointPickerConfig what it would have decided, about each recorded decision by itself."`
-	Onward   bool     `name:"onward" help:"Send the recorded requests in virtual time, to the model servers of --scenario and with its configuration or that of --config: an estimate of what would have come of all decisions together."`
+	Files    []string `arg:"" name:"recording" help:"A recording, or - for standard input. --through-core and --config take several that continue each other."`
+	Core     bool     `name:"through-core" help:"Play the recorded inputs into the endpoint picker again, and compare its decisions."`
+	Config   string   `name:"config" placeholder:"FILE" help:"Ask another EndpointPickerConfig for its decision, about each recorded decision by itself."`
+	Onward   bool     `name:"onward" help:"Send the recorded requests in virtual time, to the model servers of --scenario."`
 	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
 	shownIn
-	View string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	viewFlag
 	otlpFlags
 	pageFlags
 	Speed float64 `default:"0" placeholder:"X" help:"Play X times as fast as it was; 0 shows everything at once."`
 }
 
 func (c *replayCmd) Help() string {
-	return `Examples:
+	return `Shows a recording as the run was shown, or asks the endpoint picker about it: whether it still decides the same
+(--through-core), what another configuration would have decided (--config), and what would have come of all
+decisions together (--onward, with the configuration of the scenario or that of --config; an estimate).
+
+Examples:
   windtunnel sim --record yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
@@ -125,7 +128,7 @@ func (c *replayCmd) Run(o *outside) error {
 		interrupted = interrupted || told.Interrupted
 	}
 	if err != nil && !interrupted && events == 0 {
-		return inputError(err) // no summary of nothing
+		return recording.InputError(err) // no summary of nothing
 	}
 	// What could be read is shown even where the rest could not.
 	if _, endErr := session.End(interrupted || err != nil); endErr != nil && err == nil {
@@ -143,7 +146,7 @@ func (c *replayCmd) Run(o *outside) error {
 		page.played(ctx, func(each func(line []byte) error) error { return recording.ReadInputsFile(c.Files[0], each) })
 	}
 	page.stay(ctx, o)
-	return inputError(err)
+	return recording.InputError(err)
 }
 
 // count reads the recording once to choose how much of each request to show.
@@ -160,7 +163,7 @@ func (c *replayCmd) count(options *report.Options) error {
 	if errors.As(err, &line) {
 		return nil // told after what comes before it has been shown
 	}
-	return inputError(err)
+	return recording.InputError(err)
 }
 
 func (c *replayCmd) read(o *outside, each func(flow.Event) error) (*report.Summary, error) {
@@ -168,16 +171,6 @@ func (c *replayCmd) read(o *outside, each func(flow.Event) error) (*report.Summa
 		return report.Read("standard input", o.Stdin, each)
 	}
 	return report.ReadFile(c.Files[0], each)
-}
-
-// inputError gives errors of reading a user's file their exit code.
-func inputError(err error) error {
-	var line *recording.LineError
-	var path *fs.PathError
-	if errors.As(err, &line) || errors.As(err, &path) {
-		return exit.With(exit.Input, err)
-	}
-	return err
 }
 
 // pacer lets recorded time pass at a multiple of wall time.

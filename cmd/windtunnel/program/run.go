@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -38,29 +39,33 @@ type runCmd struct {
 	loadFlags
 	outputFlags
 	pageFlags
-	Set         []string      `placeholder:"PATH=VALUE" sep:"none" help:"Give a field of the scenario another value, such as 'pools[0].modelServer.maxNumSeqs=64'. May be repeated."`
-	Endpoints   []string      `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"Send to a model server that someone else runs, instead of simulated ones; repeatable."`
+	setFlag
+	Endpoints   []string      `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"A model server that runs already, instead of simulated ones. Repeatable."`
 	Model       string        `name:"model" placeholder:"NAME" help:"Ask for this model. Left out with --endpoint: the one that the server serves."`
-	EPP         string        `name:"epp" placeholder:"HOST:PORT" help:"Ask someone else's endpoint picker, and wait until it answers."`
-	Command     string        `name:"epp-command" placeholder:"COMMAND" help:"Start someone else's endpoint picker in a shell, and end it with the run. It finds ENDPOINTS_FILE, GRPC_PORT, GRPC_HEALTH_PORT and METRICS_PORT in its environment."`
-	Discovery   string        `name:"endpoints-file" placeholder:"FILE" help:"Where to write the endpoints for its file-discovery; left out, endpoints.yaml in windtunnel's cache directory, which stays."`
+	EPP         string        `name:"epp" placeholder:"HOST:PORT" help:"An endpoint picker that runs already. The run waits until it answers."`
+	Command     string        `name:"epp-command" placeholder:"COMMAND" help:"A shell command that starts another endpoint picker, which ends with the run."`
+	Discovery   string        `name:"endpoints-file" placeholder:"FILE" help:"Where to write the endpoints for its file-discovery. Left out: endpoints.yaml in windtunnel's cache."`
 	Wait        time.Duration `name:"epp-wait" default:"1m" help:"How long to wait for it."`
 	Keep        bool          `help:"Leave everything up after the requests, on the well-known ports, until Ctrl-C."`
-	Port        *int          `name:"port" placeholder:"N" help:"Port of the gateway, 0 for a free one; left out 8081 with --keep, else a free one."`
-	GRPCPort    *int          `name:"grpc-port" placeholder:"N" help:"Port of the endpoint picker; left out 9002 or a free one."`
-	HealthPort  *int          `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health; left out 9003 or a free one."`
-	MetricsPort *int          `name:"metrics-port" placeholder:"N" help:"Port of its metrics; left out 9090 or a free one."`
-	AdminPort   *int          `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump); left out 19000 with --keep, else a free one."`
-	Addresses   string        `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to this file, as JSON: Envoy and its admin pages, the endpoint picker, every model server; .targets in it is what Prometheus' file_sd_configs takes."`
-	EnvoyPath   string        `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
-	TraceParent bool          `name:"traceparent" help:"Send a sampled traceparent with each request, also without --otlp: for somebody else's parts that trace."`
-	Hops        bool          `help:"After the run, print how long it took from part to part, as the hops: section of a scenario for windtunnel sim."`
-	Verbose     bool          `short:"v" help:"Log what the parts do, to stderr."`
+	Port        *int          `name:"port" placeholder:"N" help:"Port of the gateway, 0 for a free one. Left out: 8081 with --keep, else a free one."`
+	GRPCPort    *int          `name:"grpc-port" placeholder:"N" help:"Port of the endpoint picker. Left out: 9002 or a free one."`
+	HealthPort  *int          `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health. Left out: 9003 or a free one."`
+	MetricsPort *int          `name:"metrics-port" placeholder:"N" help:"Port of its metrics. Left out: 9090 or a free one."`
+	AdminPort   *int          `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump). Left out: 19000 with --keep, else a free one."`
+	Addresses   string        `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to FILE, as JSON."`
+	envoyFlag
+	TraceParent bool `name:"traceparent" help:"Send a sampled traceparent with each request, also without --otlp: for other parts that trace."`
+	Hops        bool `help:"After the run, print how long it took from part to part, as the hops: section of a scenario."`
+	Verbose     bool `short:"v" help:"Log what the parts do, to stderr."`
 }
 
 func (c *runCmd) Help() string {
-	return `Starts a real Envoy, the endpoint picker and simulated model servers, sends requests, and shows what happens to each of them, step by step.
-The picker's configuration, in its file or in the scenario, may be edited meanwhile: a good one is taken over without losing a request, a bad one is refused and told.
+	return `Starts a real Envoy, the endpoint picker and simulated model servers, sends requests, and shows what happens
+to each of them, step by step. The picker's configuration, in its file or in the scenario, may be edited
+during the run: a valid one is applied without losing a request, an invalid one is refused and reported.
+
+--epp-command finds ENDPOINTS_FILE, GRPC_PORT, GRPC_HEALTH_PORT and METRICS_PORT in its environment.
+In the file of --addresses-file, .targets is what Prometheus' file_sd_configs takes.
 
 Examples:
   windtunnel run                                        # the embedded scenario: document 000's held-open request
@@ -69,13 +74,13 @@ Examples:
   windtunnel run --keep                                 # stays up, and prints a curl line
   windtunnel run --ui                                   # stays up, and shows everything on a page
   windtunnel run --record yesterday.ndjson.gz           # windtunnel replay shows it again
-  windtunnel run --keep --addresses-file at.json        # where everything listens, for programs; jq .targets at.json is for Prometheus
+  windtunnel run --keep --addresses-file at.json        # where everything listens, for programs
   windtunnel run --otlp http://127.0.0.1:4318           # spans of every request, to a collector or to Jaeger
   windtunnel run --output json | jq 'select(.hop == "epp")'
-  windtunnel run mine.yaml --hops                       # what to write into it for windtunnel sim to take as long
+  windtunnel run mine.yaml --hops                       # for windtunnel sim to take as long
   windtunnel run --endpoint 127.0.0.1:8000              # in front of a real vLLM, with the model that it serves
-  windtunnel run --epp 127.0.0.1:9002                   # behind somebody else's endpoint picker, which may come later
-  windtunnel run --epp-command 'windtunnel epp --pool-name p --secure-serving=false --config-text "$(windtunnel config --epp --endpoints-file $ENDPOINTS_FILE)"
+  windtunnel run --epp 127.0.0.1:9002                   # with an endpoint picker that may start later
+  windtunnel run --epp-command 'windtunnel epp --pool-name p --secure-serving=false --config-text "$(windtunnel config --picker --endpoints-file $ENDPOINTS_FILE)"
       --grpc-port $GRPC_PORT --grpc-health-port $GRPC_HEALTH_PORT --metrics-port $METRICS_PORT'   # or one that it starts`
 }
 
@@ -175,7 +180,7 @@ func (c *runCmd) Run(o *outside) error {
 		return errors.Join(exit.With(exit.Input, err), stopStack(st))
 	}
 	page.measure(session)
-	session.Pools(reported(s, func(pool int) []string { return st.Pools[pool].Endpoints }))
+	session.Pools(search.Pools(s, func(pool int) []string { return st.Pools[pool].Endpoints }))
 	readers.Store(session)
 	var inputs *epp.InputLog
 	if x := session.Inputs(); x != nil {

@@ -6,13 +6,14 @@ import (
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/scenario/schema"
 )
 
 type scenarioCmd struct {
-	Check  scenarioCheckCmd  `cmd:"" help:"Say what is wrong with scenario files."`
+	Check  scenarioCheckCmd  `cmd:"" help:"Report all mistakes in scenario files."`
 	Schema scenarioSchemaCmd `cmd:"" help:"Print the JSON Schema that editors use."`
 	Show   scenarioShowCmd   `cmd:"" help:"Print the embedded scenario, to start your own from."`
-	Import scenarioImportCmd `cmd:"" help:"Make a scenario of another load generator's configuration."`
+	Import scenarioImportCmd `cmd:"" help:"Convert another load generator's configuration to a scenario."`
 	Export scenarioExportCmd `cmd:"" help:"Write the requests of a scenario as a trace for other tools."`
 }
 
@@ -21,7 +22,7 @@ type scenarioCheckCmd struct {
 }
 
 func (c *scenarioCheckCmd) Help() string {
-	return `Every mistake is told at once, as file:line:column: field: what was found; what was expected.
+	return `Prints every mistake, as file:line:column: field: what was found; what was expected.
 
 Examples:
   windtunnel scenario check mine.yaml
@@ -59,7 +60,8 @@ func count(n int, what string) string {
 type scenarioSchemaCmd struct{}
 
 func (c *scenarioSchemaCmd) Help() string {
-	return `Put the schema beside your scenarios and name it in their first line; editors with a YAML language server then complete and check as you type.
+	return `Put the schema beside your scenarios and name it in their first line. Editors with a YAML language server then
+complete and check as you type.
 
 Examples:
   windtunnel scenario schema > scenario.schema.json
@@ -67,7 +69,7 @@ Examples:
 }
 
 func (c *scenarioSchemaCmd) Run(o *outside) error {
-	_, err := o.Stdout.Write(scenario.Schema())
+	_, err := o.Stdout.Write(schema.JSON())
 	return err
 }
 

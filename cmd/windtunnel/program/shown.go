@@ -10,16 +10,23 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// shownAs is the flag of commands that answer once: a table for a person, or
-// the same as JSON.
-type shownAs struct {
-	Output string `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json: the whole record."`
+// textOrJSON is the flag of commands with one result: a table for people, or the same as JSON.
+type textOrJSON struct {
+	Output string `short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
 }
 
-func (s shownAs) json() bool { return s.Output == "json" }
+// print writes a result as JSON, or by a function that wraps lines at so many columns.
+func (s textOrJSON) print(o *outside, result any, text func(to io.Writer, columns int) error) error {
+	if s.json() {
+		return writeJSON(o.Stdout, result)
+	}
+	return text(o.Stdout, o.Columns)
+}
+
+func (s textOrJSON) json() bool { return s.Output == "json" }
 
 // show prints one decision.
-func (s shownAs) show(o *outside, e *picker.Explanation) error {
+func (s textOrJSON) show(o *outside, e *picker.Explanation) error {
 	if s.json() {
 		return writeJSON(o.Stdout, e)
 	}

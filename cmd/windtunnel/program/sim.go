@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/gc"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -18,15 +19,16 @@ type simCmd struct {
 	loadFlags
 	outputFlags
 	pageFlags
-	Set        []string `placeholder:"PATH=VALUE" sep:"none" help:"Give a field of the scenario another value, such as 'pools[0].modelServer.maxNumSeqs=64'. May be repeated."`
-	SaveModel  string   `name:"save-model" placeholder:"FILE" help:"Write the models that the scenario's latency predictor came to, for predictor.model of another."`
-	NoHops     bool     `name:"no-hops" help:"Have it take no time from part to part, whatever the scenario's hops say."`
-	StepByStep bool     `name:"step-by-step" help:"Have engines play every step by itself, also where nothing happens between several. It takes longer, and the record is the same."`
-	Bytes      bool     `help:"Spell out requests and answers, as run does, but for the tokens in the middle of answers. It takes longer, and the record is the same."`
+	setFlag
+	SaveModel  string `name:"save-model" placeholder:"FILE" help:"Write the trained models of the scenario's latency predictor, for predictor.model of another."`
+	NoHops     bool   `name:"no-hops" help:"Ignore the scenario's hops: no time passes from part to part."`
+	StepByStep bool   `name:"step-by-step" help:"Play every engine step by itself. It is slower, and the record is the same."`
+	Bytes      bool   `help:"Produce the bytes of requests and answers, as run does. It is slower, and the record is the same."`
 }
 
 func (c *simCmd) Help() string {
-	return `The same parts decide as in windtunnel run, but time is only counted and nothing is sent: minutes pass in milliseconds. The record has the same steps.
+	return `Decides with the same parts as windtunnel run. But time is only counted and nothing is sent: minutes pass in
+milliseconds. The record has the same steps.
 
 Examples:
   windtunnel sim                                      # the embedded scenario
@@ -34,11 +36,11 @@ Examples:
   windtunnel sim -n 100000 -c 500 --replicas 50 --prefill 'lognormal(200ms, 100ms)'
   windtunnel sim --ui                                 # play it on a page, at any speed
   windtunnel sim mine.yaml --set pools[0].modelServer.interTokenLatency=5ms --set workload.maxTokens=16
-  windtunnel sim mine.yaml --no-hops                  # what servers take alone, without networks and Envoy
+  windtunnel sim mine.yaml --no-hops                  # the time of servers alone, without networks and Envoy
   windtunnel sim mine.yaml --output json | tail -n 1  # the summary alone
   windtunnel sim mine.yaml --output csv > mine.csv    # a row for each request; or --output parquet
   windtunnel sim mine.yaml --output llm-d-benchmark   # a report in that tool's form
-  windtunnel sim examples/ci.yaml --junit verdict.xml # what a pipeline's test reporter reads`
+  windtunnel sim examples/ci.yaml --junit verdict.xml # for a pipeline's test reporter`
 }
 
 func (c *simCmd) Run(o *outside) error {
@@ -57,7 +59,7 @@ func (c *simCmd) Run(o *outside) error {
 	}
 	options := c.options(o, s, nil)
 	page, err := c.pageFlags.start(&options,
-		web.Meta{Mode: "sim", BBR: len(s.Pools) > 1, Pools: pagePools(s, virtually(s))})
+		web.Meta{Mode: "sim", BBR: len(s.Pools) > 1, Pools: pagePools(s, search.Virtual(s))})
 	if err != nil {
 		return err
 	}
@@ -69,11 +71,6 @@ func (c *simCmd) Run(o *outside) error {
 	}
 	defer sender.End(o)
 	return sim(o, s, options, virtual.Options{Bytes: c.Bytes, StepByStep: c.StepByStep}, c.SaveModel, page)
-}
-
-// virtually are the addresses of a scenario's servers in virtual time.
-func virtually(s *scenario.Scenario) func(pool int) []string {
-	return func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }
 }
 
 // sim plays a scenario in virtual time, in this way, and writes what its latency
@@ -89,7 +86,7 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.O
 	ctx, stop := o.Context()
 	defer stop()
 	page.measure(session)
-	session.Pools(reported(s, virtually(s)))
+	session.Pools(search.Pools(s, search.Virtual(s)))
 	var trained predictor.Status
 	fit, end := fitter(ctx, o, s)
 	defer end()

@@ -13,14 +13,15 @@ import (
 )
 
 type stepTimesCmd struct {
-	shownAs
-	File string `arg:"" optional:"" name:"step-times.csv" help:"A file as a scenario's stepTimes names it. Left out: the tables that come with windtunnel."`
+	textOrJSON
+	File string `arg:"" optional:"" name:"step-times.csv" help:"A file for a scenario's stepTimes. Left out: windtunnel's own tables."`
 }
 
 func (c *stepTimesCmd) Help() string {
-	return `Of each table: how far it is off the points that it is made of, and which is the worst; how near a point comes to the hardware's peak (a table that is faster than that is refused, with the
-arithmetic); and what other sources say of the same points: by how much the time to first token of a prompt (TTFT) and the time per output token of a decode step (TPOT) would move with them, at the median, how far
-they are apart, and where the most. That is how far any of them is to be trusted.
+	return `Reports, of each table: its error at the points that it is made of, and the worst of them; the point that
+comes closest to the hardware's peak (a table that is faster than the peak is refused); and by how much other
+sources differ at the same points, in time to first token (TTFT) and in time per output token (TPOT). That
+difference is how far any of the sources can be trusted.
 
 Examples:
   windtunnel steptimes

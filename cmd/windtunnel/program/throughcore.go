@@ -22,7 +22,7 @@ func (c *replayCmd) throughCore(o *outside) error {
 	p := &inputlog.Player{Registry: plugins.Builtin()}
 	began := time.Now()
 	if err := eachInput(o, c.Files, p.Line); err != nil {
-		return inputError(err)
+		return recording.InputError(err)
 	}
 	if c.Output == "json" {
 		if err := writeJSON(o.Stdout, played{p.Counts, p.First}); err != nil {

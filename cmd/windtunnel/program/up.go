@@ -29,28 +29,30 @@ import (
 )
 
 type upCmd struct {
-	Files     []string `name:"filename" short:"f" required:"" placeholder:"FILE|DIR|-" sep:"none" help:"Manifests: a file, a directory of YAML and JSON files, or - for standard input; repeatable."`
-	DryRun    bool     `name:"dry-run" help:"Print what would be brought up, and start nothing."`
+	Files     []string `name:"filename" short:"f" required:"" placeholder:"FILE|DIR|-" sep:"none" help:"Manifests: a file, a directory of YAML and JSON files, or - for standard input. Repeatable."`
+	DryRun    bool     `name:"dry-run" help:"Print what would be started, and start nothing."`
 	Listen    string   `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address of the first Gateway; further ones have those that follow."`
-	AdminPort int      `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump); left out, a free one."`
-	EnvoyPath string   `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
-	Status    string   `name:"status" placeholder:"FILE" help:"Keep the status of every object in FILE, as a controller writes it: conditions, parents, and document 003's counts of a pool's pods."`
-	Output    string   `name:"output" short:"o" enum:"text,json" default:"text" help:"Say where everything listens for people, or for programs."`
-	Verbose   bool     `short:"v" help:"Log what the parts do, to stderr."`
+	AdminPort int      `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump). Left out: a free one."`
+	envoyFlag
+	Status  string `name:"status" placeholder:"FILE" help:"Keep the status of every object in FILE, as a controller writes it."`
+	Verbose bool   `short:"v" help:"Log what the parts do, to stderr."`
+	textOrJSON
 	pageFlags
 	spans.To
 }
 
 func (upCmd) Help() string {
-	return `Reads Kubernetes manifests and stays up: Gateways are listeners of a real Envoy, HTTPRoutes its routes, InferencePools
-have an endpoint picker each, and the replicas of Deployments are simulated model servers with the arguments of their containers.
-An edited file is in force within a second, while requests flow; a bad one is told and changes nothing. Ctrl-C drains and ends.
-What is missing and a cluster's controllers would have made (a picker's Service, a certificate) is made up, and said.
-docs/gateway.md has every kind and field.
+	return `Reads Kubernetes manifests and stays up: Gateways are listeners of a real Envoy, HTTPRoutes its routes,
+InferencePools have an endpoint picker each, and the replicas of Deployments are simulated model servers with
+the arguments of their containers. An edited file is applied within a second, while requests flow; an invalid
+one is reported and changes nothing. Ctrl-C drains and ends. Objects that a cluster's controllers would create
+(a picker's Service, a certificate) are created and reported. docs/gateway.md lists every kind and field.
+
+--status has conditions, parents, and document 003's counts of a pool's pods.
 
 Examples:
   windtunnel up -f examples/manifests/document-002      # document 002's Gateway, HTTPRoute and InferencePool
-  windtunnel up -f gateway.yaml -f pool.yaml --dry-run  # what would be brought up
+  windtunnel up -f gateway.yaml -f pool.yaml --dry-run  # what would be started
   windtunnel up -f DIR --otlp http://127.0.0.1:4318     # spans of pickers, sidecars and model servers
   windtunnel up -f DIR --status status.yaml             # conditions, parents and pods, as kubectl would show them
   windtunnel up -f DIR --ui                             # requests on a page, as pickers and servers see them
@@ -254,13 +256,16 @@ func plan(w io.Writer, s *gateway.Set) error {
 
 // manifestsCmd looks at manifests without starting anything.
 type manifestsCmd struct {
-	Check manifestsCheckCmd `cmd:"" help:"Say what is wrong with manifests, all at once."`
-	Show  manifestsShowCmd  `cmd:"" help:"Print what was understood, with the conditions that a controller would set."`
+	Check manifestsCheckCmd `cmd:"" help:"Report all mistakes in manifests."`
+	Show  manifestsShowCmd  `cmd:"" help:"Print routes, and the conditions that a controller would set."`
 }
 
-type manifestsCheckCmd struct {
+// manifestFiles are what the commands about manifests read.
+type manifestFiles struct {
 	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
 }
+
+type manifestsCheckCmd struct{ manifestFiles }
 
 func (c *manifestsCheckCmd) Help() string {
 	return `Examples:
@@ -285,9 +290,7 @@ func (c *manifestsCheckCmd) Run(o *outside) error {
 	return nil
 }
 
-type manifestsShowCmd struct {
-	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
-}
+type manifestsShowCmd struct{ manifestFiles }
 
 func (c *manifestsShowCmd) Help() string {
 	return `Examples:

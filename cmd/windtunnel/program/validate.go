@@ -9,100 +9,70 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/rundir"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/report/recording"
-	"github.com/windtunnel/windtunnel/report/validation"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 type validateCmd struct {
 	loadFlags
-	Set       []string `placeholder:"PATH=VALUE" sep:"none" help:"Change a field of the scenario first. May be repeated."`
-	EnvoyPath string   `name:"envoy-path" placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH, or in the cache, or installed into it."`
-	Tolerance float64  `default:"5" placeholder:"PERCENT" help:"How far virtual time may be off a latency before that is pointed out."`
-	Hops      bool     `help:"Measure first, in a live run with another seed, how long it takes from part to part on this machine, and have virtual time take as long."`
-	Fail      bool     `name:"fail" help:"Exit with code 1 where outcomes differ or a latency at p50 or p90 is off by more than the tolerance."`
-	Output    string   `enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
+	setFlag
+	envoyFlag
+	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency in virtual time may differ before it is marked."`
+	Measured  bool    `name:"measured-hops" help:"Measure the time from part to part in an extra live run, for virtual time to use."`
+	Fail      bool    `name:"fail" help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
+	textOrJSON
 }
 
 func (c *validateCmd) Help() string {
-	return `Plays the scenario in wall time, through a real Envoy, and in virtual time, and says how far virtual time is off: latencies by percentile and request by request, outcomes and endpoints by request, and which requests differ. The machine has to be idle: what else it does makes the live run slower.
+	return `Plays the scenario live, through a real Envoy, and in virtual time. Reports by how much virtual time differs:
+latencies by percentile and request by request, outcomes, and each request's endpoint. The machine has to be
+idle, since other work slows the live run down.
 
 Examples:
   windtunnel validate examples/plain.yaml
   windtunnel validate mine.yaml -n 500 --output json
-  windtunnel validate mine.yaml --hops                 # with hops as they are on this machine
+  windtunnel validate mine.yaml --measured-hops        # with hops as they are on this machine
   windtunnel validate mine.yaml --tolerance 10 --fail`
 }
 
 func (c *validateCmd) Run(o *outside) error {
-	switch {
-	case c.File == "-":
+	if c.File == "-" {
 		return exit.With(exit.Usage,
 			errors.New("a scenario on standard input can be read once, and is played twice; expected a file"))
-	case !(c.Tolerance > 0 && c.Tolerance <= 1000):
-		return exit.With(exit.Usage,
-			fmt.Errorf("--tolerance: found %v; expected percent, above 0 and at most 1000", c.Tolerance))
 	}
-	v, err := readVariant(o, c.File, &c.changeFlags)
+	if err := search.CheckTolerance(c.Tolerance); err != nil {
+		return err
+	}
+	v, err := c.variant(o, c.File, c.Set)
 	if err != nil {
 		return err
 	}
-	if err := v.set(c.Set); err != nil {
-		return err
-	}
-	own, err := rundir.New(os.TempDir(), rundir.Validate, nil)
+	dir, err := rundir.New(os.TempDir(), rundir.Validate, nil)
 	if err != nil {
 		return exit.With(exit.Environment, err)
 	}
-	defer func() { _ = own.End(nil) }()
-	dir := own.Path
-	path := filepath.Join(dir, "live.ndjson")
+	defer func() { _ = dir.End(nil) }()
+	path := filepath.Join(dir.Path, "live.ndjson")
 	var took *hops.Times
-	if c.Hops {
-		if took, err = c.measured(o, v, filepath.Join(dir, "hops.ndjson")); err != nil {
+	if c.Measured {
+		if took, err = c.measured(o, v, filepath.Join(dir.Path, "hops.ndjson")); err != nil {
 			return err
 		}
 	}
 	if err := c.live(o, path, c.loadFlags); err != nil {
 		return err
 	}
-	both := [2]validation.Requests{{}, {}}
-	var sums [2]report.Summary
-	tally := report.NewTally()
-	to := both[0].Watch(tally)
-	if _, err := recording.ReadFile[report.Summary](path,
-		func(e flow.Event) error { to.Record(e); return nil }); err != nil {
-		return inputError(err)
-	}
-	sums[0] = tally.Summary()
-	ctx, stop := playing(o)
+	ctx, stop := o.Context()
 	defer stop()
-	s, err := v.scenario(0)
+	out, err := player(o).Validate(ctx, &v, path, took, c.Tolerance)
 	if err != nil {
 		return err
 	}
-	if took != nil {
-		if err := hopsFrom(s, took); err != nil {
-			return err
-		}
-	}
-	tally = report.NewTally()
-	if err := playTo(ctx, s, both[1].Watch(tally), tally, nil); err != nil {
-		return err
-	}
-	sums[1] = tally.Summary()
-	out := validation.Compare(sums[0], sums[1], both[0], both[1], c.Tolerance)
-	out.Hops = took
-	if c.Output == "json" {
-		err = writeJSON(o.Stdout, out)
-	} else {
-		err = out.Write(o.Stdout, o.Columns)
-	}
+	err = c.print(o, out, out.Write)
 	if err == nil && c.Fail && out.Off() {
 		return exit.Told(exit.Failed, errors.New("virtual time is off"))
 	}
@@ -111,9 +81,9 @@ func (c *validateCmd) Run(o *outside) error {
 
 // live plays the scenario in wall time, into a recording.
 func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
-	live := runCmd{loadFlags: flags, Set: c.Set,
-		outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, View: "progress", Record: path},
-		EnvoyPath:   c.EnvoyPath, Wait: time.Minute}
+	live := runCmd{loadFlags: flags, setFlag: c.setFlag, envoyFlag: c.envoyFlag,
+		outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, viewFlag: viewFlag{"progress"}, Record: path},
+		Wait:        time.Minute}
 	fmt.Fprintln(o.Stderr, "playing in wall time, which takes as long as the scenario does")
 	quiet := *o
 	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
@@ -124,8 +94,8 @@ func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
 }
 
 // measured are the hops of a live run with another seed.
-func (c *validateCmd) measured(o *outside, v variant, path string) (*hops.Times, error) {
-	s, err := v.scenario(1)
+func (c *validateCmd) measured(o *outside, v search.Variant, path string) (*hops.Times, error) {
+	s, err := v.Scenario(1)
 	if err != nil {
 		return nil, err
 	}
@@ -137,29 +107,10 @@ func (c *validateCmd) measured(o *outside, v variant, path string) (*hops.Times,
 	told, err := recording.ReadFile[report.Summary](path, func(flow.Event) error { return nil })
 	switch {
 	case err != nil:
-		return nil, inputError(err)
+		return nil, recording.InputError(err)
 	case told == nil || told.HopTimes == nil:
 		return nil, exit.With(exit.Environment,
 			errors.New("the first live run measured no hops; expected requests that complete"))
 	}
 	return told.HopTimes, nil
-}
-
-// hopsFrom gives a scenario the hops that were measured; of what was not measured its own stay.
-func hopsFrom(s *scenario.Scenario, measured *hops.Times) error {
-	for _, f := range []struct {
-		text string
-		to   *dist.Dist
-	}{{measured.Network, &s.Hops.Network}, {measured.Envoy, &s.Hops.Envoy}, {measured.ExtProc, &s.Hops.ExtProc},
-		{measured.Sidecar, &s.Hops.Sidecar}, {measured.Scrape, &s.Hops.Scrape}} {
-		if f.text == "" {
-			continue
-		}
-		d, err := dist.Parse(f.text)
-		if err != nil {
-			return fmt.Errorf("hops that were measured: %w", err)
-		}
-		*f.to = d
-	}
-	return nil
 }

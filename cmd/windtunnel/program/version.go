@@ -8,7 +8,7 @@ import (
 )
 
 type versionCmd struct {
-	shownAs
+	textOrJSON
 }
 
 func (c *versionCmd) Run(o *outside) error {

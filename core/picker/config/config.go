@@ -191,7 +191,7 @@ func From(root strictyaml.Value) (*Config, error) {
 	c := &Config{}
 	if kind := root.Get("kind"); kind.Scalar() == "Scenario" {
 		c.refuse(kind, "found a windtunnel scenario", Kind,
-			"windtunnel config SCENARIO --epp prints the one of its endpoint picker")
+			"windtunnel config SCENARIO --picker prints the one of its endpoint picker")
 		return c, nil
 	}
 	c.Problems = root.Decode(c)

@@ -1,16 +1,15 @@
-package program
+package search
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
-	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -32,16 +31,16 @@ func bruteForce(t *testing.T, file string, low, high, seconds float64) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := readVariant(nil, file, &changeFlags{})
+	v, err := ReadVariant(nil, file, nil, scenario.Overrides{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	requests, all := 40_000, 1_000_000
 	for high/low > 1.003 {
 		rate := math.Sqrt(low * high)
-		runs := make([]search.Run, 8)
-		if err := each(len(runs), func(i int) error {
-			s, err := v.scenario(1_000_000 + i)
+		runs := make([]Run, 8)
+		if err := Each(len(runs), func(i int) error {
+			s, err := v.Scenario(1_000_000 + i)
 			if err != nil {
 				return err
 			}
@@ -49,13 +48,13 @@ func bruteForce(t *testing.T, file string, low, high, seconds float64) float64 {
 				return err
 			}
 			var list []report.Ended
-			_, err = playOnce(context.Background(), s, func(e *report.Ended) { list = append(list, *e) })
+			_, err = new(Player).Play(context.Background(), s, func(e *report.Ended) { list = append(list, *e) })
 			runs[i] = observed(list, o[:1], report.SLO{})
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if x := search.Judge([]search.Objective{o[0].rule(true)}, runs); x.Estimates[0].Value <= seconds {
+		if x := Judge([]Objective{o[0].rule(true)}, runs); x.Estimates[0].Value <= seconds {
 			low = rate
 		} else {
 			high = rate
@@ -64,7 +63,7 @@ func bruteForce(t *testing.T, file string, low, high, seconds float64) float64 {
 	return math.Sqrt(low * high)
 }
 
-// The command's answers are below the truth: of a queue, of which theory knows it (internal/search tests the rule by
+// The answers are below the truth: of a queue, of which theory knows it (internal/search tests the rule by
 // itself with more of them), and of engines that batch, of which long runs do.
 func TestStatisticsOfCapacity(t *testing.T) {
 	all := os.Getenv("WINDTUNNEL_STATISTICS") == "all"
@@ -95,10 +94,14 @@ func TestStatisticsOfCapacity(t *testing.T) {
 			var answers []float64
 			wrong, played := 0, 0
 			for i := range n {
-				var x capacity
-				text := printed(t, "capacity", file, "--slo", c.slo, "--seed", fmt.Sprint(10_000*(i+1)), "--output",
-					"json")
-				if err := json.Unmarshal([]byte(text), &x); err != nil {
+				seed := uint64(10_000 * (i + 1))
+				v, err := ReadVariant(nil, file, nil, scenario.Overrides{Seed: &seed})
+				if err != nil {
+					t.Fatal(err)
+				}
+				x, err := new(Player).Capacity(context.Background(), CapacityOptions{Variant: v, Objectives: []string{c.slo},
+					Find: FindRate, Duration: 30 * time.Second, Precision: 5, Replications: 12, MaxReplicas: 256})
+				if err != nil {
 					t.Fatal(err)
 				}
 				answers, played = append(answers, x.Keeps/truth), played+x.Requests

@@ -1,13 +1,18 @@
-package program
+package search
 
 import (
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
 )
 
-// reported are the scenario's pools as a report tells of them, with the addresses of
-// each one's servers.
-func reported(s *scenario.Scenario, endpoints func(pool int) []string) []report.Pool {
+// Virtual returns the addresses of a scenario's servers in virtual time.
+func Virtual(s *scenario.Scenario) func(pool int) []string {
+	return func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }
+}
+
+// Pools returns the scenario's pools in the form that a report takes, with the addresses of their servers.
+func Pools(s *scenario.Scenario, endpoints func(pool int) []string) []report.Pool {
 	out := make([]report.Pool, len(s.Pools))
 	for i := range s.Pools {
 		p := &s.Pools[i]
@@ -31,7 +36,7 @@ func reported(s *scenario.Scenario, endpoints func(pool int) []string) []report.
 	return out
 }
 
-// fleetOf is what a report tells of servers that are alike.
+// fleetOf returns what a report prints of a deployment's servers.
 func fleetOf(p *scenario.Pool, d *scenario.Deployment) report.Fleet {
 	price, gpus, accelerator := p.Cost(d)
 	return report.Fleet{Deployment: d.Name, Replicas: d.Replicas, Lives: p.Lives(), Scales: d.Autoscaling != nil,

@@ -1,4 +1,4 @@
-package program
+package search
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ var comparedScenarios = []compared{
 // runs plays a scenario with seeds that follow one another.
 func (c *compared) runs(t *testing.T, first int, set ...scenario.Setting) report.Runs {
 	t.Helper()
-	v := variant{file: c.name, settings: set, flags: &changeFlags{}, text: fmt.Appendf(nil, `
+	v := Variant{File: c.name, Settings: set, Text: fmt.Appendf(nil, `
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
 seed: %d
@@ -57,11 +57,11 @@ workload: {%s}
 `, first, strings.TrimSuffix(c.pool, ","), c.server, c.workload)}
 	out := make(report.Runs, c.replications)
 	for i := range out {
-		x, err := v.play(context.Background(), i)
+		x, err := new(Player).Variant(context.Background(), &v, i)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out[i] = x.sample
+		out[i] = x.Sample
 	}
 	return out
 }

@@ -1,0 +1,677 @@
+package search
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/constraint"
+	"github.com/windtunnel/windtunnel/report/stats"
+	"github.com/windtunnel/windtunnel/report/terminal"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// Find is what a search for capacity looks for.
+type Find string
+
+// What can be found.
+const (
+	FindRate     Find = "rate"     // the highest rate
+	FindReplicas Find = "replicas" // the fewest model servers for the scenario's rate
+	FindRatio    Find = "ratio"    // of as many servers as the scenario has, the best prefill to decode ratio
+)
+
+// CapacityOptions say what is searched, and how well it must be known.
+type CapacityOptions struct {
+	Variant Variant
+	// Objectives are what must hold, such as ttft.p99=200ms.
+	Objectives []string
+	Find       Find
+	// Pool is the name of the pool whose servers are counted; it may be empty where there is one pool.
+	Pool string
+	// Duration is how long each run lasts at least, in virtual time.
+	Duration time.Duration
+	// Precision, in percent, is how near the highest rate that keeps and the lowest that misses come.
+	Precision                 float64
+	Replications, MaxReplicas int
+}
+
+func (c *CapacityOptions) check() error {
+	switch {
+	case !(c.Precision >= 0.1 && c.Precision <= 50):
+		return exit.With(exit.Usage, fmt.Errorf("--precision: found %v; expected percent, from 0.1 to 50", c.Precision))
+	case c.Duration < time.Second || c.Duration > 24*time.Hour:
+		return exit.With(exit.Usage, fmt.Errorf("--duration: found %s; expected from 1s to 24h", c.Duration))
+	case c.MaxReplicas < 1 || c.MaxReplicas > 4096:
+		return exit.With(exit.Usage,
+			fmt.Errorf("--max-replicas: found %d; expected a whole number, from 1 to 4096", c.MaxReplicas))
+	}
+	return CheckReplications(fewestRuns, c.Replications)
+}
+
+// required is one objective as the user wrote it.
+type required struct {
+	text    string
+	measure report.Measure
+	bound   float64
+}
+
+// rule returns the objective in the form that a search judges. A share becomes the share of requests that miss it.
+func (b *required) rule(sampled bool) Objective {
+	if b.measure.HigherIsBetter {
+		return Objective{Bound: 1 - b.bound, Share: true, Sampled: sampled}
+	}
+	return Objective{Quantile: b.measure.Quantile(), Bound: b.bound}
+}
+
+// measured returns an estimate in the form that the answer prints.
+func (b *required) measured(e Estimate) report.Measured {
+	low, high := e.Low, e.High
+	if b.measure.HigherIsBetter {
+		e.Value, low, high = 1-e.Value, 1-high, 1-low
+	}
+	x := report.Estimate{Interval: stats.Interval{Value: e.Value, Low: low, High: high}, Sure: true}
+	switch {
+	case math.IsNaN(e.Value):
+		x = report.Estimate{Why: "no request completed"}
+	case math.IsInf(high, 0):
+		x.Sure, x.Why = false, "too short: runs differ too much"
+	}
+	return b.measure.Measured(x)
+}
+
+// values are what the requests of a run come to by the objective.
+func (b *required) values(list []report.Ended, slo report.SLO) (out []float64) {
+	for i := range list {
+		e := &list[i]
+		switch v, ok := b.measure.Of(e); {
+		case b.measure.Name == "completed":
+			out = append(out, missed(e.Completed))
+		case b.measure.HigherIsBetter && e.Judged:
+			out = append(out, missed(e.Good))
+		case b.measure.HigherIsBetter:
+			out = append(out, missed(slo.Holds(e)))
+		case ok:
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func missed(kept bool) float64 {
+	if kept {
+		return 0
+	}
+	return 1
+}
+
+// observed returns what a search reads of a run: all its requests, in the order in which the client sent them.
+func observed(list []report.Ended, objectives []required, slo report.SLO) (x Run) {
+	slices.SortFunc(list, func(a, b report.Ended) int {
+		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number))
+	})
+	for i := range objectives {
+		x.Values = append(x.Values, objectives[i].values(list[int(WarmUp*float64(len(list))):], slo))
+	}
+	ttft, _ := report.MeasureNamed("ttft mean")
+	e2e, _ := report.MeasureNamed("e2e mean")
+	mean := func(m report.Measure, list []report.Ended) (mean float64) {
+		n := 0.0
+		for i := range list {
+			if v, ok := m.Of(&list[i]); ok {
+				n++
+				mean += (v - mean) / n
+			}
+		}
+		return mean
+	}
+	half, after := len(list)/2, Served*(mean(e2e, list)-mean(ttft, list))
+	x.Early, x.Late = mean(ttft, list[:half])+after, mean(ttft, list[half:])+after
+	return x
+}
+
+// parseObjectives reads those of --objective. That all but one in a thousand requests complete is one of
+// them, unless something else is said: who refuses requests is soon fast.
+func parseObjectives(list []string) (out []required, err error) {
+	bad := func(text string) error {
+		return exit.With(exit.Usage,
+			fmt.Errorf("--objective: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot or "+
+				"e2e at mean, p50, p90, p95 or p99, or the least share, completed=99.9%% or attainment=95%%", text))
+	}
+	completes := false
+	for _, text := range list {
+		name, value, _ := strings.Cut(text, "=")
+		m, ok := report.MeasureNamed(strings.Replace(name, ".", " ", 1))
+		b := required{text: text, measure: m}
+		switch {
+		case !ok:
+			return nil, bad(text)
+		case m.Name == "completed" || m.Name == "attainment":
+			number, percent := strings.CutSuffix(value, "%")
+			share, err := strconv.ParseFloat(number, 64)
+			if b.bound = share / 100; err != nil || !percent || !(share > 0 && share <= 100) {
+				return nil, bad(text)
+			}
+			completes = completes || m.Name == "completed"
+		case m.Unit == report.Seconds:
+			d, err := time.ParseDuration(value)
+			if b.bound = d.Seconds(); err != nil || d <= 0 {
+				return nil, bad(text)
+			}
+		default:
+			return nil, bad(text)
+		}
+		out = append(out, b)
+	}
+	if len(out) == 0 {
+		return nil, exit.Hint(exit.Usage, errors.New("--objective is missing: a load is judged by it"),
+			"Try: windtunnel capacity mine.yaml --objective ttft.p99=200ms")
+	}
+	if !completes {
+		m, _ := report.MeasureNamed("completed")
+		out = append(out, required{"completed=99.9%", m, 0.999})
+	}
+	return out, nil
+}
+
+// load is one load that was played, and what came of it.
+type load struct {
+	Rate    float64 `json:"rate"`
+	Speedup float64 `json:"speedup,omitempty"`
+	Servers string  `json:"servers"`
+	Verdict string  `json:"verdict"`
+	Why     string  `json:"why,omitempty"`
+	// Pilot says that these runs only say where to look, and for how long.
+	Pilot    bool              `json:"pilot,omitempty"`
+	Runs     int               `json:"runs"`
+	Requests int               `json:"requestsEach"`
+	Measures []report.Measured `json:"measures"`
+
+	look    Look
+	servers int // as the search counts them
+	uses    []constraint.Use
+}
+
+// Capacity is what a search found.
+type Capacity struct {
+	Find       Find     `json:"find"`
+	Objectives []string `json:"objectives"`
+	// Keeps and Misses are the rate up to which the objectives are kept and that from which
+	// on they are missed; 0 where none was found.
+	Keeps  float64 `json:"keeps,omitempty"`
+	Misses float64 `json:"misses,omitempty"`
+	// Replicas and PrefillReplicas are the servers that were found.
+	Replicas        int `json:"replicas,omitempty"`
+	PrefillReplicas int `json:"prefillReplicas,omitempty"`
+	// Binds is the objective that is missed first, and Constraint what holds the run back then:
+	// the first of Uses, which says of everything how much of it was in use. Full says that there
+	// is nothing left of it.
+	Binds      string           `json:"binds,omitempty"`
+	Constraint string           `json:"constraint,omitempty"`
+	Full       bool             `json:"full,omitempty"`
+	Uses       []constraint.Use `json:"uses,omitempty"`
+	Answer     string           `json:"answer"`
+	// Runs and Requests are how many were played, at all loads.
+	Runs     int    `json:"runs"`
+	Requests int    `json:"requests"`
+	Loads    []load `json:"loads"`
+
+	objectives []required
+}
+
+// seeker plays loads and remembers them.
+type seeker struct {
+	c          *CapacityOptions
+	ctx        context.Context
+	player     *Player
+	pool       int // whose servers are counted
+	objectives []required
+	timed      float64 // how many requests per second a trace has, as it was recorded; 0 without one
+	loads      []load
+}
+
+// Capacity searches for what Find says. After an interruption it returns what was found until then, and an error.
+func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, error) {
+	objectives, err := parseObjectives(c.Objectives)
+	if err := cmp.Or(err, c.check()); err != nil {
+		return nil, err
+	}
+	s, err := c.Variant.Scenario(0)
+	if err != nil {
+		return nil, err
+	}
+	k := &seeker{c: &c, ctx: ctx, player: p, objectives: objectives}
+	if k.pool, err = c.counted(s); err == nil {
+		err = c.fits(s, k.pool, objectives)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &Capacity{Find: c.Find, objectives: objectives}
+	for _, b := range objectives {
+		out.Objectives = append(out.Objectives, b.text)
+	}
+	pool, guess := &s.Pools[k.pool], s.Workload.Rate
+	if timed, speedup := s.Timed(); speedup > 0 {
+		k.timed, guess = timed/speedup, timed
+	}
+	if guess == 0 {
+		guess = float64(pool.Servers())
+	}
+	switch c.Find {
+	case FindReplicas:
+		err = k.replicas(out, pool, guess)
+	case FindRatio:
+		err = k.ratio(out, pool, guess)
+	default:
+		err = k.rate(out, guess)
+	}
+	for _, l := range k.loads {
+		out.Runs, out.Requests = out.Runs+l.Runs, out.Requests+l.Runs*l.Requests
+	}
+	if out.Loads = k.loads; ctx.Err() != nil && len(k.loads) > 0 {
+		out.Answer = fmt.Sprintf("none: interrupted after %d loads", len(k.loads))
+	} else if err != nil {
+		return nil, err
+	}
+	return out, err
+}
+
+// Found returns an error if nothing that was tried keeps the objectives.
+func (x *Capacity) Found() error {
+	if x.Keeps == 0 && x.Replicas == 0 {
+		return exit.With(exit.Failed, errors.New("nothing that was tried keeps the objectives"))
+	}
+	return nil
+}
+
+// counted returns the index of the pool whose servers are counted.
+func (c *CapacityOptions) counted(s *scenario.Scenario) (int, error) {
+	var names []string
+	for i := range s.Pools {
+		if s.Pools[i].Name == c.Pool {
+			return i, nil
+		}
+		names = append(names, s.Pools[i].Name)
+	}
+	switch {
+	case c.Pool != "":
+		return 0, exit.With(exit.Usage,
+			fmt.Errorf("--pool: the scenario has no pool %q; expected %s", c.Pool, strings.Join(names, ", ")))
+	case c.Find != FindRate && len(names) > 1:
+		return 0, exit.With(exit.Usage,
+			fmt.Errorf("--find %s counts the servers of one pool; expected --pool with one of %s", c.Find,
+				strings.Join(names, ", ")))
+	}
+	return 0, nil
+}
+
+// fits returns an error if the scenario does not have what the search needs.
+func (c *CapacityOptions) fits(s *scenario.Scenario, pool int, objectives []required) error {
+	p, file := &s.Pools[pool], c.Variant.File
+	_, speedup := s.Timed()
+	switch {
+	case !s.Workload.Judges() &&
+		slices.ContainsFunc(objectives, func(b required) bool { return b.measure.Name == "attainment" }):
+		return exit.With(exit.Usage,
+			fmt.Errorf("--objective: attainment is the share of requests that keep the scenario's own bounds, and %s has "+
+				"none; expected workload.slo, or slo of a class", file))
+	case slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return len(p.Endpoints) > 0 }):
+		return exit.With(exit.Usage,
+			fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated "+
+				"model servers", file))
+	case c.Find != FindRate && p.Scales():
+		return exit.With(exit.Usage,
+			fmt.Errorf("%s has autoscaling, which says how many servers there are; expected --find rate, or sweep "+
+				"over pools[0].autoscaling.maxReplicas", file))
+	case c.Find == FindReplicas && s.Workload.Rate == 0 && speedup == 0:
+		return exit.With(exit.Usage,
+			errors.New("--find replicas needs a rate; expected --rate, or workload.rate in the scenario"))
+	case c.Find == FindRatio && p.Disaggregation.PrefillReplicas == 0:
+		return exit.With(exit.Usage,
+			errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in "+
+				"the scenario"))
+	}
+	return nil
+}
+
+// Bounds of the search.
+const (
+	leastRate, mostRate = 1e-3, 1e6
+	fewestRuns          = 3
+	mostRequests        = 2_000_000
+)
+
+// rule is how loads are judged and played, and with what servers: each count has a variant.
+func (k *seeker) rule(of func(servers int) Variant) (*Rule, error) {
+	s, err := k.c.Variant.Scenario(0)
+	if err != nil {
+		return nil, err
+	}
+	// A rate that so many requests do not last for is not played: a short run hides overload.
+	r := &Rule{Runs: k.c.Replications, Precision: k.c.Precision / 100, MostRequests: mostRequests,
+		Least: leastRate, Most: min(mostRate, mostRequests/k.c.Duration.Seconds())}
+	least := s.Workload.Requests
+	for i := range k.objectives {
+		// A percentile of each run has to be one: some requests lie beyond it.
+		b := &k.objectives[i]
+		r.Objectives, least = append(r.Objectives, b.rule(k.timed == 0)), max(least, b.measure.Least())
+	}
+	r.Requests = func(rate float64) int { return max(least, int(math.Ceil(rate*k.c.Duration.Seconds()))) }
+	if k.timed > 0 { // a trace has no more than these
+		r.MostRequests = min(s.Workload.Requests, mostRequests)
+	}
+	var last load
+	r.Play = func(l Load, seeds []int) (runs []Run, err error) {
+		v := of(l.Servers)
+		last, runs, err = k.play(&v, l, seeds)
+		return runs, err
+	}
+	r.Looked = func(l Load, x Look) {
+		last.judged(x, k.objectives)
+		k.loads = append(k.loads, last)
+	}
+	return r, nil
+}
+
+func (k *seeker) rate(out *Capacity, guess float64) error {
+	r, err := k.rule(func(int) Variant { return k.c.Variant })
+	if err != nil {
+		return err
+	}
+	var b Band
+	rough, err := r.Rough(0, guess)
+	if err == nil {
+		b, err = r.Highest(0, rough)
+	}
+	out.Keeps, out.Misses = b.Keeps, b.Misses
+	out.bound(k.edge(b))
+	switch {
+	case b.Keeps == 0 && b.Misses == 0 && rough.Rate > 0:
+		out.Answer = "no rate can be decided: let runs be longer (--duration) or more (--replications)"
+	case b.Keeps == 0:
+		out.Answer = fmt.Sprintf("no rate down to %v requests/s keeps the objectives", k.lowest())
+	case b.Misses == 0:
+		out.Answer = fmt.Sprintf("%v requests/s are kept, and no higher rate that misses was found", out.Keeps)
+	default:
+		out.Answer = fmt.Sprintf("up to %v requests/s keep the objectives, and from %v on they are missed", out.Keeps,
+			out.Misses)
+		if out.Misses > out.Keeps*(1+2*k.c.Precision/100) {
+			out.Answer += "; in between these runs cannot tell"
+		}
+	}
+	if k.timed > 0 && b.Keeps > 0 {
+		out.Answer += fmt.Sprintf("; %v are the trace %.4g times as fast as it was recorded", out.Keeps,
+			out.Keeps/k.timed)
+	}
+	return err
+}
+
+func (k *seeker) lowest() float64 {
+	low := math.Inf(1)
+	for _, l := range k.loads {
+		low = min(low, l.Rate)
+	}
+	return low
+}
+
+// edge is the load at which a search for a rate ended: the lowest that misses, or where none does, the highest that
+// keeps. nil without either.
+func (k *seeker) edge(b Band) *load {
+	for i := range k.loads {
+		if l := &k.loads[i]; l.Rate == cmp.Or(b.Misses, b.Keeps) {
+			return l
+		}
+	}
+	return nil
+}
+
+// bound tells what holds back the load at the edge, and which objective it misses.
+func (x *Capacity) bound(l *load) {
+	if l == nil {
+		return
+	}
+	if l.look.Verdict == Misses {
+		x.Binds = l.Why
+	}
+	if x.Uses, x.Full = constraint.Order(l.uses); len(x.Uses) > 0 {
+		x.Constraint = x.Uses[0].String()
+	}
+}
+
+func (k *seeker) replicas(out *Capacity, p *scenario.Pool, rate float64) error {
+	r, err := k.rule(func(n int) Variant { return k.with(k.serversOf(n, p.Disaggregation.PrefillReplicas)...) })
+	if err != nil {
+		return err
+	}
+	found, sure, odd, err := r.Fewest(p.Replicas, k.c.MaxReplicas, rate)
+	if err != nil {
+		return err
+	}
+	out.Replicas, out.PrefillReplicas = found, p.Disaggregation.PrefillReplicas
+	at := func(n int) *load { // the last that was looked at with so many
+		for i := range slices.Backward(k.loads) {
+			if k.loads[i].servers == n {
+				return &k.loads[i]
+			}
+		}
+		return nil
+	}
+	switch {
+	case found == 0:
+		out.Answer = fmt.Sprintf("%d replicas do not keep the objectives at %v requests/s", k.c.MaxReplicas, rate)
+		out.bound(at(k.c.MaxReplicas))
+		return nil
+	case found == 1:
+		out.bound(at(1))
+		out.Answer = fmt.Sprintf("1 replica keeps the objectives at %v requests/s", rate)
+	default:
+		below := "miss them"
+		if !sure {
+			below = "are undecided"
+		}
+		out.Answer = fmt.Sprintf("%d replicas keep the objectives at %v requests/s; %d %s", found, rate, found-1, below)
+		out.bound(at(found - 1))
+	}
+	if odd {
+		out.Answer += fmt.Sprintf("; take care: %d do not keep them, though they are more", found+1)
+	}
+	return nil
+}
+
+// with is the variant with more settings, under its own name.
+func (k *seeker) with(settings ...scenario.Setting) Variant {
+	v := k.c.Variant.With(settings...)
+	v.Name, v.Overrides.Replicas = k.c.Variant.Name, nil // which would else come after the settings
+	return v
+}
+
+// countedServers are a pool's, prefill servers first.
+func countedServers(p *scenario.Pool) string {
+	if n := p.Disaggregation.PrefillReplicas; n > 0 {
+		return fmt.Sprintf("%d:%d", n, p.Replicas)
+	}
+	return strconv.Itoa(p.Replicas)
+}
+
+// serversOf sets how many servers the pool has that is looked at.
+func (k *seeker) serversOf(replicas, prefill int) []scenario.Setting {
+	path := fmt.Sprintf("pools[%d].", k.pool)
+	list := []scenario.Setting{{Path: path + "replicas", Value: strconv.Itoa(replicas)}}
+	if prefill > 0 {
+		list = append(list, scenario.Setting{Path: path + "disaggregation.prefillReplicas",
+			Value: strconv.Itoa(prefill)})
+	}
+	return list
+}
+
+func (k *seeker) ratio(out *Capacity, p *scenario.Pool, guess float64) error {
+	servers := p.Servers()
+	r, err := k.rule(func(prefill int) Variant { return k.with(k.serversOf(servers-prefill, prefill)...) })
+	if err != nil {
+		return err
+	}
+	// Pilot runs choose the ratio, so that what decides about its rate has not been chosen for being lucky.
+	roughly := map[int]Rough{}
+	at, err := Best(p.Disaggregation.PrefillReplicas, servers-1, func(prefill int) (float64, error) {
+		g, err := r.Rough(prefill, guess)
+		roughly[prefill], guess = g, cmp.Or(g.Rate, guess)
+		return g.Rate, err
+	})
+	if err != nil {
+		return err
+	}
+	first := len(k.loads)
+	b, err := r.Highest(at, roughly[at])
+	if err != nil {
+		return err
+	}
+	out.PrefillReplicas, out.Replicas, out.Keeps, out.Misses = at, servers-at, b.Keeps, b.Misses
+	decided := seeker{loads: k.loads[first:]}
+	out.bound(decided.edge(b))
+	var words []string
+	for _, near := range []int{at - 1, at + 1} {
+		if g, ok := roughly[near]; ok {
+			words = append(words, fmt.Sprintf("%d:%d about %.2g", near, servers-near, g.Rate))
+		}
+	}
+	out.Answer = fmt.Sprintf("%d prefill and %d decode servers keep the objectives up to %v requests/s", at, servers-at,
+		out.Keeps)
+	if len(words) > 0 {
+		out.Answer += " (" + strings.Join(words, ", ") + ")"
+	}
+	return nil
+}
+
+// play plays one load with these seeds.
+func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err error) {
+	l = load{Rate: at.Rate, servers: at.Servers, Requests: at.Requests, Pilot: Pilot(seeds)}
+	if k.timed > 0 {
+		l.Speedup = Significant(at.Rate / k.timed)
+	}
+	runs, uses := make([]Run, len(seeds)), make([][]constraint.Use, len(seeds))
+	var once sync.Once
+	err = Each(len(seeds), func(i int) error {
+		s, err := v.Scenario(seeds[i])
+		if err != nil {
+			return err
+		}
+		once.Do(func() { l.Servers = countedServers(&s.Pools[k.pool]) })
+		// All that arrive are sent: a client that waits would hide that they wait.
+		all := min(at.Requests, 1_000_000)
+		if err := s.Override(scenario.Overrides{Rate: &at.Rate, Requests: &at.Requests,
+			Concurrency: &all}); err != nil {
+			return exit.With(exit.Usage, err)
+		}
+		var list []report.Ended
+		x, err := k.player.Play(k.ctx, s, func(e *report.Ended) { list = append(list, *e) })
+		if err == nil {
+			runs[i] = observed(list, k.objectives, report.SLO(s.Workload.SLO))
+			if k.timed > 0 { // whose own ups and downs say nothing about whether waits grow from empty
+				runs[i].Early, runs[i].Late = 1, 1
+				if !x.Sample.Steady {
+					runs[i].Late = 2 * MostGrowth
+				}
+			}
+			uses[i] = slices.Concat(constraint.OfLoad(x.Sample.Load, x.Summary.Requests), x.Uses)
+		}
+		return err
+	})
+	l.uses = constraint.Mean(uses...)
+	return l, runs, err
+}
+
+// judged notes what a search says of the load.
+func (l *load) judged(x Look, objectives []required) {
+	l.look, l.Runs = x, x.Runs
+	words := map[Verdict]string{Keeps: "keeps", Misses: "misses", Undecided: "undecided"}
+	l.Verdict = words[x.Verdict]
+	for i := range objectives {
+		l.Measures = append(l.Measures, objectives[i].measured(x.Estimates[i]))
+	}
+	var why []string
+	for _, i := range x.Fails {
+		switch {
+		case i >= 0:
+			why = append(why, objectives[i].text)
+		case x.Verdict == Misses:
+			why = append(why, "not steady: requests wait longer and longer")
+		default:
+			why = append(why, "requests may wait longer and longer")
+		}
+	}
+	l.Why = strings.Join(why, ", ")
+}
+
+// Write prints what was found for people, on lines of so many columns; 0 is as long as they are.
+func (x *Capacity) Write(to io.Writer, columns int) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "requests/s\tservers\truns\t")
+	for _, b := range x.objectives {
+		fmt.Fprintf(w, "%s\t", b.measure.Name)
+	}
+	fmt.Fprintln(w, "verdict\t")
+	loads := slices.Clone(x.Loads)
+	slices.SortStableFunc(loads, func(a, b load) int {
+		if a.Servers != b.Servers {
+			return 0
+		}
+		return int(math.Copysign(1, a.Rate-b.Rate))
+	})
+	for _, l := range loads {
+		fmt.Fprintf(w, "%v\t%s\t%d x %d\t", l.Rate, l.Servers, l.Runs, l.Requests)
+		for i := range x.objectives {
+			fmt.Fprintf(w, "%s\t", l.Measures[i].Interval())
+		}
+		verdict := l.Verdict
+		switch {
+		case l.Pilot && l.look.Verdict != Misses:
+			verdict = "pilot"
+		case l.Pilot:
+			verdict = "pilot, misses: " + l.Why
+		case l.Why != "":
+			verdict += ": " + l.Why
+		}
+		fmt.Fprintf(w, "%s\t\n", verdict)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	answer := "answer   " + x.Answer
+	if x.Binds != "" {
+		answer += "; what binds is " + x.Binds
+	}
+	lines := []string{answer}
+	if x.Constraint != "" {
+		held := "held by  " + x.Constraint
+		if !x.Full {
+			held = "held by  nothing that is full; the most used is " + x.Constraint
+		}
+		var others []string
+		for _, u := range x.Uses[1:] {
+			others = append(others, u.String())
+		}
+		if len(others) > 0 {
+			held += " (" + strings.Join(others, ", ") + ")"
+		}
+		lines = append(lines, held)
+	}
+	lines = append(lines, fmt.Sprintf("played   %s requests in %d runs", terminal.Thousands(x.Requests), x.Runs))
+	for _, line := range lines {
+		if _, err := io.WriteString(to, terminal.Wrap(line, 9, columns)+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

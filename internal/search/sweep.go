@@ -1,0 +1,468 @@
+package search
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/version"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// Sweep plays a scenario with each combination of values of its fields.
+type Sweep struct {
+	// Variant is the scenario. Vary are fields and their values, such as workload.rate=10,20.
+	Variant Variant
+	Vary    []string
+	// SLO are bounds as report.ParseSLO reads them.
+	SLO          []string
+	Replications int
+	// Results is the file that points are written to and read from; empty for none.
+	Results string
+	// Measures are the names of those in the table; empty for the usual ones.
+	Measures []string
+	// Note is called with what the user should know.
+	Note func(string)
+
+	slo     report.SLO
+	shown   []report.Measure
+	digests map[string][]byte // of files that points depend on
+}
+
+// MaxReplications bounds how often a scenario is played, maxPoints the combinations of a sweep, and maxPaces the
+// combinations whose trace's speed is noted.
+const MaxReplications, maxPoints, maxPaces = 1000, 100_000, 20
+
+// Swept are the points of a sweep.
+type Swept struct {
+	paths        []string
+	points       []*Point
+	shown        []report.Measure
+	replications int
+}
+
+// Point is one combination of values and what it came to: a line of the results.
+type Point struct {
+	// Key is of all that the point depends on.
+	Key      string            `json:"key"`
+	Set      map[string]string `json:"set"`
+	Requests int               `json:"requests"`
+	// Failed is how many requests did not complete.
+	Failed   int               `json:"failed"`
+	Steady   bool              `json:"steady"`
+	WarmUp   float64           `json:"warmUpSeconds"`
+	Measures []report.Measured `json:"measures"`
+}
+
+// Sweep plays a sweep. After an interruption it returns the points that were played, and an error.
+func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
+	var err error
+	if c.slo, err = report.ParseSLO(c.SLO); err != nil {
+		return nil, exit.With(exit.Usage, fmt.Errorf("--slo: %w", err))
+	}
+	if err := CheckReplications(1, c.Replications); err != nil {
+		return nil, err
+	}
+	if c.shown, err = measuresNamed(c.Measures); err != nil {
+		return nil, err
+	}
+	out := &Swept{replications: c.Replications}
+	variants, results, err := c.points(out)
+	if err != nil {
+		return nil, err
+	}
+	err = Each(len(out.points), func(i int) error {
+		if was := results.had[out.points[i].Key]; was != nil {
+			out.points[i] = was
+			return nil
+		}
+		if err := out.points[i].play(ctx, p, variants[i], &c); err != nil {
+			return err
+		}
+		return results.add(out.points[i])
+	})
+	err = errors.Join(err, results.close())
+	if ctx.Err() != nil { // what was played is printed
+		out.points = slices.DeleteFunc(out.points, func(p *Point) bool { return p.Measures == nil })
+	}
+	if err != nil && (ctx.Err() == nil || len(out.points) == 0) {
+		return nil, err
+	}
+	if n := len(results.had); n > 0 {
+		c.Note(c.Results + " has points already, which were not played again")
+	}
+	return out, err
+}
+
+// CheckReplications returns an error unless least <= n <= MaxReplications.
+func CheckReplications(least, n int) error {
+	if n < least || n > MaxReplications {
+		return exit.With(exit.Usage, fmt.Errorf("--replications: found %d; expected a whole number, from %d to %d", n,
+			least, MaxReplications))
+	}
+	return nil
+}
+
+// points fills in the points that are to be played, and opens the results.
+func (c *Sweep) points(out *Swept) (variants []Variant, file *results, err error) {
+	var combinations [][]scenario.Setting
+	if out.paths, combinations, err = c.combinations(); err != nil {
+		return nil, nil, err
+	}
+	variants, out.points = make([]Variant, len(combinations)), make([]*Point, len(combinations))
+	inputs, judges := []string{c.Variant.File}, len(c.SLO) > 0
+	for i, settings := range combinations {
+		variants[i] = c.Variant.With(settings...)
+		s, err := variants[i].Scenario(0)
+		if err != nil {
+			return nil, nil, err
+		}
+		if pace := s.Paced(); pace != "" && i < maxPaces {
+			c.Note(variants[i].Name + ": " + pace)
+		}
+		inputs, judges = append(inputs, s.Files()...), judges || s.Workload.Judges()
+		if out.points[i], err = c.point(s, settings); err != nil {
+			return nil, nil, err
+		}
+	}
+	if out.shown = c.shown; len(c.Measures) == 0 && judges {
+		judged, err := measuresNamed([]string{"goodput", "attainment"})
+		if err != nil {
+			return nil, nil, err
+		}
+		out.shown = append(out.shown, judged...)
+	}
+	file, err = openResults(c.Results, inputs)
+	return variants, file, err
+}
+
+// Write prints the points: text, json or csv.
+func (x *Swept) Write(to io.Writer, form string) error {
+	switch form {
+	case "json":
+		for _, p := range x.points {
+			if err := json.NewEncoder(to).Encode(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "csv":
+		return x.writeCSV(to)
+	}
+	return x.writeText(to)
+}
+
+// measuresNamed returns the measures with these names, or the usual ones.
+func measuresNamed(names []string) (out []report.Measure, err error) {
+	if len(names) == 0 {
+		names = []string{"requests/s", "output tokens/s", "ttft p50", "ttft p99", "tpot mean", "e2e p50", "e2e p99",
+			"hit rate"}
+	}
+	for _, name := range names {
+		m, ok := report.MeasureNamed(name)
+		if !ok {
+			var all []string
+			for _, m := range report.Measures() {
+				all = append(all, m.Name)
+			}
+			return nil, exit.With(exit.Usage,
+				fmt.Errorf("--measure: found %q; expected one of %s", name, strings.Join(all, ", ")))
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// combinations are all of them, the last field changing fastest.
+func (c *Sweep) combinations() (paths []string, out [][]scenario.Setting, err error) {
+	out = [][]scenario.Setting{nil}
+	for _, text := range c.Vary {
+		s, err := scenario.ParseSetting(text)
+		if err != nil {
+			return nil, nil, exit.With(exit.Usage, fmt.Errorf("--vary: %w", err))
+		}
+		if slices.Contains(paths, s.Path) {
+			return nil, nil, exit.With(exit.Usage,
+				fmt.Errorf("--vary: %s is given twice; give all its values at once, such as %s=1,2,3", s.Path, s.Path))
+		}
+		paths = append(paths, s.Path)
+		values := splitValues(s.Value)
+		if len(out)*len(values) > maxPoints {
+			return nil, nil, exit.With(exit.Usage,
+				fmt.Errorf("--vary: found more than %d combinations; expected at most as many", maxPoints))
+		}
+		var next [][]scenario.Setting
+		for _, before := range out {
+			for _, v := range values {
+				next = append(next, append(slices.Clone(before), scenario.Setting{Path: s.Path, Value: v}))
+			}
+		}
+		out = next
+	}
+	return paths, out, nil
+}
+
+// splitValues splits at commas outside of brackets and quotes.
+func splitValues(text string) (out []string) {
+	depth, quote, from := 0, rune(0), 0
+	for i, r := range text {
+		switch {
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			}
+		case r == '"' || r == '\'':
+			quote = r
+		case strings.ContainsRune("([{", r):
+			depth++
+		case strings.ContainsRune(")]}", r):
+			depth--
+		case r == ',' && depth <= 0:
+			out = append(out, strings.TrimSpace(text[from:i]))
+			from = i + 1
+		}
+	}
+	return append(out, strings.TrimSpace(text[from:]))
+}
+
+// point is a combination that is to be played. Its key is of the scenario's text and
+// all files that it names, of what is changed in it, and of this windtunnel.
+func (c *Sweep) point(s *scenario.Scenario, settings []scenario.Setting) (*Point, error) {
+	h := sha256.New()
+	flags, err := json.Marshal(c.Variant.Overrides)
+	if err != nil {
+		return nil, err
+	}
+	part := func(b []byte) { fmt.Fprintf(h, "%d:%s;", len(b), b) }
+	part([]byte(version.Text()))
+	part(c.Variant.Text)
+	part(flags)
+	part(fmt.Append(nil, c.SLO, c.Replications))
+	for _, file := range s.Files() {
+		sum, err := c.digest(file)
+		if err != nil {
+			return nil, LoadError(err)
+		}
+		part(sum)
+	}
+	p := &Point{Set: map[string]string{}}
+	for _, s := range settings {
+		p.Set[s.Path] = s.Value
+		part([]byte(s.String()))
+	}
+	p.Key = hex.EncodeToString(h.Sum(nil)[:16])
+	return p, nil
+}
+
+// digest is that of a file, which may be a long trace: it is read once.
+func (c *Sweep) digest(file string) ([]byte, error) {
+	if sum, known := c.digests[file]; known {
+		return sum, nil
+	}
+	f, err := files.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return nil, err
+	}
+	if c.digests == nil {
+		c.digests = map[string][]byte{}
+	}
+	c.digests[file] = h.Sum(nil)
+	return c.digests[file], nil
+}
+
+func (p *Point) play(ctx context.Context, with *Player, v Variant, c *Sweep) error {
+	runs := make(report.Runs, c.Replications)
+	p.Steady = true
+	for r := range runs {
+		x, err := with.Variant(ctx, &v, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", v.Name, err)
+		}
+		runs[r] = x.Sample
+		p.Requests += x.Summary.Requests
+		p.Failed += x.Summary.Requests - x.Summary.Outcomes[flow.Completed]
+		p.Steady = p.Steady && x.Sample.Steady
+		p.WarmUp = max(p.WarmUp, report.Digits(x.Sample.Cut.Seconds()))
+	}
+	p.Measures = runs.Under(c.slo).All()
+	return nil
+}
+
+// results are the file that a sweep goes on with.
+type results struct {
+	mu  sync.Mutex
+	f   *os.File
+	had map[string]*Point
+}
+
+// maxResults bounds the file.
+const maxResults = 1 << 30
+
+// openResults reads what is there and goes on behind it. A last line that was cut short is
+// dropped: its point is played again.
+func openResults(path string, inputs []string) (*results, error) {
+	x := &results{had: map[string]*Point{}}
+	if path == "" {
+		return x, nil
+	}
+	for _, in := range inputs {
+		if files.Same(in, path) {
+			return nil, exit.With(exit.Usage,
+				fmt.Errorf("--results %s: this is a file that the sweep reads; choose another", path))
+		}
+	}
+	bad := func(line int) error {
+		return exit.With(exit.Input, fmt.Errorf("--results %s:%d: this is no point of a sweep; expected what "+
+			"windtunnel sweep --results wrote, or a new file", path, line))
+	}
+	data, err := files.Read(path, maxResults)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, exit.With(exit.Input, fmt.Errorf("--results: %w", err))
+	}
+	whole := bytes.LastIndexByte(data, '\n') + 1
+	for i, line := range bytes.Split(bytes.TrimSuffix(data[:whole], []byte("\n")), []byte("\n")) {
+		var p Point
+		if whole == 0 {
+			break
+		}
+		if err := json.Unmarshal(line, &p); err != nil || p.Key == "" {
+			return nil, bad(i + 1)
+		}
+		x.had[p.Key] = &p
+	}
+	if whole == 0 && len(data) > 0 && data[0] != '{' {
+		return nil, bad(1)
+	}
+	if x.f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err == nil {
+		if err = x.f.Truncate(int64(whole)); err == nil {
+			_, err = x.f.Seek(0, io.SeekEnd)
+		}
+	}
+	if err != nil {
+		return nil, exit.With(exit.Input, fmt.Errorf("--results: %w", err))
+	}
+	return x, nil
+}
+
+func (x *results) add(p *Point) error {
+	if x.f == nil {
+		return nil
+	}
+	line, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, err = x.f.Write(append(line, '\n'))
+	return err
+}
+
+func (x *results) close() error {
+	if x.f == nil {
+		return nil
+	}
+	return x.f.Close()
+}
+
+func (x *Swept) writeText(to io.Writer) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, path := range x.paths {
+		fmt.Fprintf(w, "%s\t", path)
+	}
+	for _, m := range x.shown {
+		fmt.Fprintf(w, "%s\t", m.Name)
+	}
+	fmt.Fprintln(w)
+	unsure := false
+	for _, p := range x.points {
+		for _, path := range x.paths {
+			fmt.Fprintf(w, "%s\t", p.Set[path])
+		}
+		for _, m := range x.shown {
+			fmt.Fprintf(w, "%s\t", p.text(m, &unsure))
+		}
+		note := ""
+		if p.Failed > 0 {
+			note = fmt.Sprintf("%d of %d did not complete", p.Failed, p.Requests)
+		}
+		if !p.Steady {
+			note = strings.TrimPrefix(note+", not steady", ", ")
+		}
+		fmt.Fprintln(w, note)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	why := "the run is too short for it, or not steady (--output csv or json say which); --replications 10 plays " +
+		"several"
+	if x.replications > 1 {
+		why = "the runs are too short for it (--output csv or json say how many requests each needs)"
+	}
+	if unsure {
+		_, err := fmt.Fprintln(to, "? has no interval: "+why)
+		return err
+	}
+	return nil
+}
+
+// text is a measure with half of its interval.
+func (p *Point) text(m report.Measure, unsure *bool) string {
+	for _, v := range p.Measures {
+		if v.Measure == m.Name {
+			*unsure = *unsure || v.Low == nil
+			return v.Interval()
+		}
+	}
+	return "-"
+}
+
+func (x *Swept) writeCSV(to io.Writer) error {
+	w := csv.NewWriter(to)
+	head := append(slices.Clone(x.paths), "requests", "failed", "steady", "warm_up_seconds", "measure", "unit", "value",
+		"low", "high", "why")
+	lines := [][]string{head}
+	number := func(v *float64) string {
+		if v == nil {
+			return ""
+		}
+		return strconv.FormatFloat(*v, 'f', -1, 64)
+	}
+	for _, p := range x.points {
+		for _, v := range p.Measures {
+			var line []string
+			for _, path := range x.paths {
+				line = append(line, p.Set[path])
+			}
+			lines = append(lines, append(line, strconv.Itoa(p.Requests), strconv.Itoa(p.Failed),
+				strconv.FormatBool(p.Steady), number(&p.WarmUp),
+				v.Measure, string(v.Unit), number(&v.Value), number(v.Low), number(v.High), v.Why))
+		}
+	}
+	if err := w.WriteAll(lines); err != nil {
+		return err
+	}
+	return w.Error()
+}

@@ -1,0 +1,191 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/gc"
+	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/constraint"
+	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/virtual"
+)
+
+// Variant is a scenario that is played several times: with other seeds, and with
+// other values in some of its fields.
+type Variant struct {
+	// Name is its file, or the fields that differ from that file.
+	Name string
+	// File is the scenario's file, in errors, and Text the content of the file.
+	File string
+	Text []byte
+	// Settings are the fields that have other values than in Text. Overrides come after them.
+	Settings  []scenario.Setting
+	Overrides scenario.Overrides
+}
+
+// ReadVariant reads a scenario's file, - for standard input and "" for the embedded scenario, and checks it.
+func ReadVariant(stdin io.Reader, file string, set []scenario.Setting, o scenario.Overrides) (v Variant, err error) {
+	v = Variant{Name: file, File: file, Settings: set, Overrides: o}
+	switch file {
+	case "":
+		v.Name, v.File, v.Text = scenario.EmbeddedFile, scenario.EmbeddedFile, scenario.EmbeddedText()
+	case "-":
+		v.Name, v.File = "standard input", "standard input"
+		v.Text, err = files.ReadFrom(v.File, stdin, scenario.MaxFileBytes)
+	default:
+		v.Text, err = files.Read(file, scenario.MaxFileBytes)
+	}
+	if err != nil {
+		return v, LoadError(err)
+	}
+	_, err = v.Scenario(0)
+	return v, err
+}
+
+// With is the variant with more fields set.
+func (v *Variant) With(settings ...scenario.Setting) Variant {
+	w := *v
+	w.Settings = slices.Concat(v.Settings, settings)
+	words := make([]string, len(settings))
+	for i, s := range settings {
+		words[i] = s.String()
+	}
+	w.Name = strings.Join(words, " ")
+	return w
+}
+
+// Scenario parses the scenario again, since a run changes it. The replication's number is added to the seed.
+func (v *Variant) Scenario(replication int) (*scenario.Scenario, error) {
+	s, err := scenario.Parse(v.File, v.Text, v.Settings...)
+	if err != nil {
+		return nil, LoadError(err)
+	}
+	if err := s.Override(v.Overrides); err != nil {
+		return nil, exit.With(exit.Usage, err)
+	}
+	seed := s.Seed + uint64(replication)
+	return s, exit.With(exit.Usage, s.Override(scenario.Overrides{Seed: &seed}))
+}
+
+// ParseSettings parses fields with their values, each as path=value. Errors name the flag.
+func ParseSettings(flag string, list []string) (out []scenario.Setting, err error) {
+	for _, text := range list {
+		s, err := scenario.ParseSetting(text)
+		if err != nil {
+			return nil, exit.With(exit.Usage, fmt.Errorf("%s: %w", flag, err))
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// LoadError gives what is wrong with a scenario its exit code.
+func LoadError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return exit.Hint(exit.Input, err, "windtunnel scenario show > my.yaml writes one to start from")
+	}
+	return exit.With(exit.Input, err)
+}
+
+// Result is what came of one run.
+type Result struct {
+	Sample  *report.Sample
+	Summary report.Summary
+	Seed    uint64
+	Uses    []constraint.Use // of all but model servers
+}
+
+// Player plays scenarios in virtual time.
+type Player struct {
+	// Fitter starts what fits the trees of a scenario's latency predictors; nil where none is needed.
+	Fitter func(context.Context, *scenario.Scenario) (fit virtual.Fitter, stop func())
+}
+
+// Variant plays a variant once.
+func (p *Player) Variant(ctx context.Context, v *Variant, replication int) (*Result, error) {
+	s, err := v.Scenario(replication)
+	if err != nil {
+		return nil, err
+	}
+	return p.Play(ctx, s, nil)
+}
+
+// Play plays a scenario once. It calls ended, if not nil, for each request as it ends.
+func (p *Player) Play(ctx context.Context, s *scenario.Scenario, ended func(*report.Ended)) (*Result, error) {
+	t := report.NewTallyFor(s.Workload.Requests)
+	t.Expect(s.Workload.Requests)
+	t.Each(ended)
+	t.Servers(Pools(s, Virtual(s)))
+	x := &Result{Seed: s.Seed}
+	if err := p.Record(ctx, s, t, t, func(list []constraint.Use) { x.Uses = list }); err != nil {
+		return nil, err
+	}
+	x.Sample, x.Summary = t.Sample(), t.Summary()
+	x.Sample.Judge(report.SLO(s.Workload.SLO))
+	return x, nil
+}
+
+// Record plays a scenario and records its events. The tally receives what is no event. Record calls used, if not
+// nil, with what was in use besides the model servers.
+func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally,
+	used func([]constraint.Use)) error {
+	o := virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Used: used,
+		Progress: func(int) bool { return ctx.Err() == nil }}
+	if p.Fitter != nil {
+		var stop func()
+		o.Fit, stop = p.Fitter(ctx, s)
+		defer stop()
+	}
+	_, err := virtual.Play(s, to, o)
+	if ctx.Err() != nil {
+		return exit.Told(exit.Interrupted, ctx.Err())
+	}
+	return exit.With(exit.Input, err)
+}
+
+// Each calls do for 0 to n-1, on all cores, and stops at an error. It returns the error of the lowest number.
+func Each(n int, do func(i int) error) error {
+	gc.PlayMany()
+	defer gc.Serve()
+	errs := make([]error, n)
+	var next, failed int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				if i >= n || failed > 0 {
+					mu.Unlock()
+					return
+				}
+				mu.Unlock()
+				if errs[i] = do(i); errs[i] != nil {
+					mu.Lock()
+					failed++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
