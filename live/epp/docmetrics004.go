@@ -83,7 +83,7 @@ type predictingPlugin interface {
 	Predicting(d *picker.Decision) machine.Time
 }
 
-// decided notes what was foretold of the chosen endpoint; model has the model's names.
+// decided notes what was predicted for the chosen endpoint; model has the model's names.
 func (m *objectiveMetrics) decided(p *picker.Picker, d *picker.Decision, model []string) {
 	r := d.PrimaryProfile()
 	if !r.Ok() {
