@@ -75,6 +75,7 @@ var Layers = []Layer{
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
 		"internal/gc", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
+	{"scripts", nil, false, "programs that make runs, which know nothing of windtunnel"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 
@@ -276,4 +277,16 @@ var DriverExceptions = map[string]string{
 	"live/sidecar/metrics.go status": "the page of metrics, not a request",
 	"virtual/outside.go status": "what a page or a service of this stack answers a data source " +
 		"or a plug-in; whether the engine is dead the core says",
+}
+
+// LargeFormats are structs of more than 30 fields that are one documented format. The key is "directory.Type".
+var LargeFormats = map[string]string{
+	"cmd/windtunnel/parts.EPP":       "the flags of the endpoint picker",
+	"cmd/windtunnel/parts.Sidecar":   "the flags of the sidecar",
+	"core/openai.Sampling":           "the sampling parameters of a request, as vLLM reads them",
+	"internal/parity.Step":           "a line of a recording of the real picker",
+	"live/modelserver/dropin.Config": "the flags of the model server that windtunnel replaces",
+	"report.Summary":                 "the JSON of a run's summary",
+	"scenario.ModelServer":           "the YAML of a pool's modelServer",
+	"scenario.Workload":              "the YAML of a scenario's workload",
 }
