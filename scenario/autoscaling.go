@@ -3,7 +3,6 @@ package scenario
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
-	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // Lifecycle is how the pool's model servers come and go.
@@ -452,19 +450,12 @@ func (s *Scenario) readManifests(p *Pool, path, dir string) (out Problems) {
 		if m := &a.Manifest; m.Given() {
 			at += ".manifest"
 			if m.Text == nil {
-				file := m.File
-				if !filepath.IsAbs(file) {
-					file = filepath.Join(dir, file)
-				}
-				data, err := files.Read(file, MaxFileBytes)
-				if err != nil {
-					out = append(out, s.problem(at, fmt.Sprintf("%q: %v", m.File, err),
-						"the path of a file with a ScaledObject or HorizontalPodAutoscaler, from the scenario's own "+
-							"directory"))
+				var wrong Problems
+				m.File, m.Text, wrong = s.readFile(at, dir, m.File, "the path of a file with a ScaledObject or "+
+					"HorizontalPodAutoscaler, from the scenario's own directory", MaxFileBytes)
+				if out = append(out, wrong...); len(wrong) > 0 {
 					return
 				}
-				m.File, m.Text = file, data
-				s.read = append(s.read, file)
 			}
 		}
 		if err := a.prepare(s, p); err != nil {

@@ -3,7 +3,6 @@ package scenario
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -259,10 +258,7 @@ func (s *Scenario) readStepTimes(k *kind, dir string) Problems {
 	if m.StepTimes == "" {
 		return nil
 	}
-	file := m.StepTimes
-	if !filepath.IsAbs(file) {
-		file = filepath.Join(dir, file)
-	}
+	file := beside(dir, m.StepTimes)
 	text, err := files.Read(file, MaxFileBytes)
 	if err == nil {
 		s.read = append(s.read, file)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -66,10 +65,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		}
 		return nil
 	}
-	path := s.Manifests
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
+	path := beside(dir, s.Manifests)
 	set, err := manifests.Load([]string{path}, nil)
 	if err != nil {
 		return s.of(err)

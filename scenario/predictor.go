@@ -2,13 +2,11 @@ package scenario
 
 import (
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/predictor"
-	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // Predictor is llm-d's latency predictor beside the picker, whose
@@ -74,18 +72,14 @@ func (s *Scenario) readPredictor(p *Predictor, field, dir string) Problems {
 	if p.Model == "" {
 		return nil
 	}
-	path := p.Model
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
+	const what = "a file of models that `windtunnel sim --save-model` wrote"
+	_, text, out := s.readFile(field+".model", dir, p.Model, what, predictor.MaxFileBytes)
+	if out != nil {
+		return out
 	}
-	text, err := files.Read(path, predictor.MaxFileBytes)
-	if err == nil {
-		p.models, err = predictor.Load(text)
+	var err error
+	if p.models, err = predictor.Load(text); err != nil {
+		return Problems{s.problem(field+".model", fmt.Sprintf("%q: %v", p.Model, err), what)}
 	}
-	if err != nil {
-		return Problems{s.problem(field+".model", fmt.Sprintf("%q: %v", p.Model, err),
-			"a file of models that `windtunnel sim --save-model` wrote")}
-	}
-	s.read = append(s.read, path)
 	return nil
 }

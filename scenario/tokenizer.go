@@ -1,8 +1,6 @@
 package scenario
 
 import (
-	"path/filepath"
-
 	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/tokens"
@@ -12,12 +10,6 @@ import (
 // readTokenizer reads a pool's tokenizer and chat template.
 func (s *Scenario) readTokenizer(p *Pool, path, dir string) Problems {
 	m := &p.ModelServer
-	beside := func(name string) string {
-		if name == "" || filepath.IsAbs(name) {
-			return name
-		}
-		return filepath.Join(dir, name)
-	}
 	switch {
 	case m.Tokenizer == "" && m.ChatTemplate == "":
 		return nil
@@ -25,7 +17,7 @@ func (s *Scenario) readTokenizer(p *Pool, path, dir string) Problems {
 		return Problems{s.problem(path+".chatTemplate", "given without a tokenizer",
 			"tokenizer beside it: the directory of the model's tokenizer.json")}
 	}
-	model, err := chattemplate.Load(beside(m.Tokenizer), beside(m.ChatTemplate), files.Read)
+	model, err := chattemplate.Load(beside(dir, m.Tokenizer), beside(dir, m.ChatTemplate), files.Read)
 	if err != nil {
 		return Problems{s.problem(path+".tokenizer", err.Error(),
 			"the directory of a model's tokenizer.json, from the scenario's own directory")}
