@@ -221,15 +221,7 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s.kv.mu.Lock()
-	list := make([]*announcer, 0, len(s.kv.list))
-	for i := range s.pool.Servers {
-		if a := s.kv.list[i]; a != nil {
-			list = append(list, a)
-		}
-	}
-	s.kv.mu.Unlock()
-	for _, a := range list {
+	for _, a := range s.announced() {
 		for a.Stats().Subscribers < want {
 			if !pause.For(ctx, 2*time.Millisecond) {
 				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing would "+
@@ -244,4 +236,30 @@ func (s *Pool) stopKVManager() {
 	if s.kv != nil && s.kv.manager != nil {
 		s.kv.manager.Close()
 	}
+}
+
+// announced are the servers' publishers, by the servers' indexes.
+func (s *Pool) announced() (out []*announcer) {
+	s.kv.mu.Lock()
+	defer s.kv.mu.Unlock()
+	for i := range s.pool.Servers {
+		if a := s.kv.list[i]; a != nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// KVEvents are where KV events are published, and where the KV-Cache Manager takes them.
+func (s *Pool) KVEvents() (out []string) {
+	if s.kv == nil {
+		return nil
+	}
+	for _, a := range s.announced() {
+		out = append(out, a.Endpoint())
+	}
+	if s.kv.manager != nil {
+		out = append(out, s.kv.manager.ZMQEndpoint())
+	}
+	return out
 }
