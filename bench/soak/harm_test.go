@@ -9,7 +9,6 @@ import (
 	"net"
 	"strings"
 	"time"
-
 )
 
 // limit bounds every hostile connection.

@@ -105,7 +105,7 @@ func (x *Install) fetch(ctx context.Context, dir, requirements string) (string, 
 	return "", errors.Join(failures...)
 }
 
-// indented is what a program has printed, for an error.
+// indented returns a program's output for an error.
 func indented(out []byte) string {
 	text := strings.TrimSpace(string(out))
 	if text == "" {

@@ -150,8 +150,8 @@ func Same(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// Replace writes a file in place of one that may be there: readers see the old or the new one, whole. Everybody may read
-// it.
+// Replace writes a file, which every user may read, in place of one that may be there: readers see the old or the new
+// one, whole.
 func Replace(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

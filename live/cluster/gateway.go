@@ -102,9 +102,9 @@ func (g *Gateway) Stop(ctx context.Context) error {
 // raised is added to a port below 1024 that this process may not listen on.
 const raised = 8000
 
-// FreePort returns at with a port that Envoy can listen on: the port itself, one 8,000 higher where only root may listen
-// on it, and any free one for port 0 or for a loopback address that the machine has not got. Hint says what to do where
-// the port is taken.
+// FreePort returns at with a port that Envoy can listen on: the port itself, one 8,000 higher where only root may
+// listen on it, and any free one for port 0 or for a loopback address that the machine has not got. Hint says what to
+// do where the port is taken.
 func FreePort(at netip.AddrPort, hint string) (string, error) {
 	l, err := net.Listen("tcp", at.String())
 	if errors.Is(err, syscall.EACCES) && at.Port() < 1024 {

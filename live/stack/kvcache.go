@@ -224,8 +224,8 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	for _, a := range s.announced() {
 		for a.Stats().Subscribers < want {
 			if !pause.For(ctx, 2*time.Millisecond) {
-				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing would "+
-					"not hear of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
+				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing "+
+					"would not hear of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
 			}
 		}
 	}

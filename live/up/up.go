@@ -549,7 +549,8 @@ func (u *Up) open(p *gateway.Program) error {
 			if u.listen[key] != "" {
 				continue
 			}
-			at, err := cluster.FreePort(netip.AddrPortFrom(host, uint16(port.Number)), "say --listen with another address")
+			at, err := cluster.FreePort(netip.AddrPortFrom(host, uint16(port.Number)),
+				"say --listen with another address")
 			if err != nil {
 				return fmt.Errorf("%s:%d: Gateway %s: port %d: %w", g.File, g.Line, name, port.Number, err)
 			}
