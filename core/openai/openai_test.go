@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 // Whatever the fast reader reads, encoding/json reads the same.

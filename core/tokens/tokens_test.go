@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 func readFile(t testing.TB, name string) []byte {

@@ -77,6 +77,23 @@ func TestExceptionsAreNeeded(t *testing.T) {
 	}
 }
 
+// Packages with properties check each of them less often by day, and as often as rapid would by night.
+func TestPropertiesAreShortByDay(t *testing.T) {
+	const rapid, nightly = "pgregory.net/rapid", Module + "internal/nightly"
+	checks, short := map[string]bool{}, map[string]bool{}
+	for _, f := range goFiles(t) {
+		if imports := f.imports(); f.test {
+			checks[f.dir] = checks[f.dir] || slices.Contains(imports, rapid)
+			short[f.dir] = short[f.dir] || slices.Contains(imports, nightly)
+		}
+	}
+	for dir := range checks {
+		if checks[dir] && !short[dir] {
+			t.Errorf("%s: its tests use %s and do not import %s, which sets how often", dir, rapid, nightly)
+		}
+	}
+}
+
 // Every machine of the core is held against what all machines promise.
 func TestMachinesKeepTheContract(t *testing.T) {
 	verbs, listed := map[string]int{}, map[string]bool{}
