@@ -312,7 +312,7 @@ func TestTallyIsBounded(t *testing.T) {
 	event := func(id string, hop flow.Hop, step flow.Step, attempt int, d ...flow.Detail) {
 		tally.Record(flow.Event{Request: id, Attempt: attempt, Hop: hop, Step: step, Endpoint: "e", Details: d})
 	}
-	const many = 2 * maxOpen
+	const many = maxOpen + maxOpen/8
 	for i := range many {
 		event(strconv.Itoa(i), flow.Client, flow.RequestSent, 0)
 	}

@@ -14,12 +14,11 @@ import (
 	"github.com/nikolalohinski/gonja/v2/tokens"
 )
 
-// Limits of what a template makes on its way to a prompt, in about bytes: of one
-// value, and of all values together.
-const (
-	maxValue  = MaxPromptBytes
-	maxValues = 1 << 30
-)
+// maxValue limits one value that a template makes on its way to a prompt, in about bytes.
+const maxValue = MaxPromptBytes
+
+// maxValues limits all values together that a template makes, in about bytes. Only a test changes it.
+var maxValues = 1 << 30
 
 // produce counts n bytes that are about to be made.
 func (b *budget) produce(n int) error {
