@@ -20,7 +20,7 @@ func TestLayers(t *testing.T) {
 	for _, f := range goFiles(t) {
 		layer := layerOf(f.dir)
 		if layer == nil {
-			t.Errorf("%s: %s belongs to no floor of the house; give it one in rules.go", f.path, f.dir)
+			t.Errorf("%s: %s belongs to no floor of the house; give it one in rules_test.go", f.path, f.dir)
 			continue
 		}
 		for _, path := range f.imports() {
@@ -205,7 +205,7 @@ func coreMayNot(path string) string {
 				return ""
 			}
 		}
-		return "it is none of the small pure libraries that rules.go lists"
+		return "it is none of the small pure libraries that rules_test.go lists"
 	}
 	if CoreAllowed[path] != "" {
 		return ""
