@@ -321,7 +321,7 @@ func (e *messagesEncoder) Token(b []byte, t *Token) []byte {
 		switch {
 		case e.req.Stream && e.tool != nil:
 			b = append(b, "event: content_block_delta\ndata: "+
-				"{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":"...)
+				`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":`...)
 			b = append(openai.AppendString(b, t.Text), "}}\n\n"...)
 		case e.req.Stream:
 			b = append(b, "event: content_block_delta\ndata: "+

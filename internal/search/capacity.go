@@ -146,8 +146,8 @@ func observed(list []report.Ended, objectives []required, slo report.SLO) (x Run
 func parseObjectives(list []string) (out []required, err error) {
 	bad := func(text string) error {
 		return exit.With(exit.Usage,
-			fmt.Errorf("--objective: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot or "+
-				"e2e at mean, p50, p90, p95 or p99, or the least share, completed=99.9%% or attainment=95%%", text))
+			fmt.Errorf("--objective: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot "+
+				"or e2e at mean, p50, p90, p95 or p99, or the least share, completed=99.9%% or attainment=95%%", text))
 	}
 	completes := false
 	for _, text := range list {
@@ -325,8 +325,8 @@ func (c *CapacityOptions) fits(s *scenario.Scenario, pool int, objectives []requ
 	case !s.Workload.Judges() &&
 		slices.ContainsFunc(objectives, func(b required) bool { return b.measure.Name == "attainment" }):
 		return exit.With(exit.Usage,
-			fmt.Errorf("--objective: attainment is the share of requests that keep the scenario's own bounds, and %s has "+
-				"none; expected workload.slo, or slo of a class", file))
+			fmt.Errorf("--objective: attainment is the share of requests that keep the scenario's own bounds, and %s "+
+				"has none; expected workload.slo, or slo of a class", file))
 	case slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return len(p.Endpoints) > 0 }):
 		return exit.With(exit.Usage,
 			fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated "+

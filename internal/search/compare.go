@@ -53,7 +53,8 @@ func (p *Player) Compare(ctx context.Context, c CompareOptions) (*comparison.Com
 		return nil, exit.With(exit.Usage, fmt.Errorf("--fail-if-worse: %w", unknown))
 	case n < 2:
 		return nil, exit.Hint(exit.Usage,
-			errors.New("there is only one to compare; expected two or more scenarios or recordings, or one and --variant"),
+			errors.New("there is only one to compare; expected two or more scenarios or recordings, or one and "+
+				"--variant"),
 			"Try: windtunnel compare --help")
 	case n > maxVariants:
 		return nil, exit.With(exit.Usage, fmt.Errorf("found %d to compare; expected at most %d", n, maxVariants))
@@ -97,8 +98,7 @@ func (p *Player) sides(c *CompareOptions) (list []side, err error) {
 		if outcomes.Is(file) || recording.Named(file) {
 			if c.Replications > 1 || len(c.Variants) > 0 {
 				return nil, exit.With(exit.Usage,
-					fmt.Errorf("%s is a recording, of one run as it was; --replications and --variant are for scenarios",
-						file))
+					fmt.Errorf("%s is a recording of one run; --replications and --variant are for scenarios", file))
 			}
 			list = append(list, side{file, func(context.Context, int) (*Result, error) { return read(file) }})
 			continue

@@ -25,9 +25,9 @@ import (
 
 // ModelServer runs simulated model servers alone, behind anyone's gateway.
 type ModelServer struct {
-	Servers int    `name:"servers" default:"1" help:"How many servers to host, each on the next loopback address or else on the next port."`
-	OOM     string `name:"oom" enum:"exit,restart" default:"exit" help:"When a server does not fit into its accelerator's memory: exit as OOMKilled, or restart again and again."`
-	List    string `name:"list" placeholder:"models|accelerators|flags" help:"List the simulated models or accelerators, or the flags after -- that act."`
+	Servers int    `default:"1" help:"How many servers to host, each on the next loopback address or else on the next port."`
+	OOM     string `enum:"exit,restart" default:"exit" help:"When a server does not fit into its accelerator's memory: exit as OOMKilled, or restart again and again."`
+	List    string `placeholder:"models|accelerators|flags" help:"List the simulated models or accelerators, or the flags after -- that act."`
 	spans.To
 	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
 	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the real server's flags, of vllm serve or of llm-d-inference-sim."`
@@ -42,7 +42,7 @@ Examples:
   windtunnel modelserver -- vllm serve meta-llama/Llama-3.1-8B-Instruct --accelerator H100 --max-num-seqs 128
   windtunnel modelserver --servers 8 -- --model m --time-to-first-token 200ms --inter-token-latency 20ms
   windtunnel modelserver -- --config simulator.yaml                     # llm-d-inference-sim's
-  windtunnel modelserver --list flags                                   # those of vllm serve and llm-d-inference-sim that act
+  windtunnel modelserver --list flags                                   # that act
   curl -sN localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages":[{"role":"user","content":"Hello"}],"stream":true}'
 

@@ -16,9 +16,9 @@ import (
 type configCmd struct {
 	File      string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario whose gateway to show. Left out: the embedded one."`
 	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server, for a pool with a fallback. Repeatable."`
-	EPP       string   `name:"epp" placeholder:"HOST:PORT" help:"The address of the endpoint picker, instead of the well-known port."`
-	Picker    bool     `name:"picker" help:"Print the endpoint picker's configuration instead: the scenario's own, or the default."`
-	Pool      string   `name:"pool" placeholder:"NAME" help:"With --picker: of which pool. Left out: the first one."`
+	EPP       string   `placeholder:"HOST:PORT" help:"The address of the endpoint picker, instead of the well-known port."`
+	Picker    bool     `help:"Print the endpoint picker's configuration instead: the scenario's own, or the default."`
+	Pool      string   `placeholder:"NAME" help:"With --picker: of which pool. Left out: the first one."`
 	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --picker: add a file-discovery plug-in with this file."`
 }
 
@@ -32,7 +32,8 @@ Examples:
   windtunnel config mine.yaml > envoy.yaml && envoy -c envoy.yaml
   windtunnel config --epp 10.0.0.7:9002 --endpoint 10.0.0.8:8000
   windtunnel config examples/pd.yaml --picker > epp.yaml            # what a pool with prefill servers gets
-  windtunnel config --picker --endpoints-file endpoints.yaml > epp.yaml && windtunnel epp --pool-name p --secure-serving=false --config-file epp.yaml`
+  windtunnel config --picker --endpoints-file endpoints.yaml > epp.yaml && \
+    windtunnel epp --pool-name p --secure-serving=false --config-file epp.yaml`
 }
 
 func (c *configCmd) Run(o *outside) error {

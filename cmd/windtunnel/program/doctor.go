@@ -17,8 +17,8 @@ type doctorCmd struct {
 }
 
 func (c *doctorCmd) Help() string {
-	return `Reports which Envoy a run would use and why, and what this machine lacks. It changes nothing. The exit code is
-0 if a run can start.
+	return `Reports which Envoy a run would use and why, and what this machine lacks. It changes nothing. The exit
+code is 0 if a run can start.
 
 Examples:
   windtunnel doctor

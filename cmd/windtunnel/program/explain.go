@@ -26,7 +26,7 @@ import (
 // where it went.
 type explainCmd struct {
 	Request string `arg:"" help:"The request's number, as views show it, or its x-request-id."`
-	From    string `name:"from" default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for standard input, or the metrics address of an endpoint picker."`
+	From    string `default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for standard input, or the metrics address of an endpoint picker."`
 	textOrJSON
 }
 

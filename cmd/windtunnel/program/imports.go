@@ -17,7 +17,7 @@ import (
 )
 
 type scenarioImportCmd struct {
-	Format string `required:"" enum:"inference-perf,guidellm,vllm-bench,aiperf,priority-mix" help:"What the configuration is for."`
+	Format string `required:"" placeholder:"FORMAT" enum:"inference-perf,guidellm,vllm-bench,aiperf,priority-mix" help:"What the configuration is for."`
 	Load   int    `help:"Of several loads in a row, the number of the one to take, from 1 on. Left out: the first." placeholder:"N"`
 	File   string `arg:"" name:"configuration.yaml" help:"The configuration."`
 }
@@ -52,8 +52,8 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 }
 
 type scenarioExportCmd struct {
-	To    string `required:"" enum:"azure,mooncake,burstgpt,bailian,sharegpt,inference-perf,guidellm" help:"The format of a trace, or a load generator."`
-	URL   string `name:"url" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where a load generator sends its requests."`
+	To    string `required:"" placeholder:"FORMAT" enum:"azure,mooncake,burstgpt,bailian,sharegpt,inference-perf,guidellm" help:"The format of a trace, or a load generator."`
+	URL   string `default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where a load generator sends its requests."`
 	Block int    `default:"512" help:"How many tokens a hash id of mooncake stands for."`
 	File  string `arg:"" name:"scenario.yaml" help:"The scenario."`
 }

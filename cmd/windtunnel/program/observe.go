@@ -21,13 +21,13 @@ import (
 // observeCmd writes what Prometheus and Grafana need, and starts them.
 type observeCmd struct {
 	Dir            string        `arg:"" name:"folder" help:"Where to write. Existing files are written again."`
-	Addresses      string        `name:"addresses" placeholder:"FILE" help:"Where the parts listen, by run --addresses-file or up --output json; - for standard input."`
-	Interval       time.Duration `name:"interval" default:"15s" help:"How often Prometheus scrapes, in whole seconds from 1s to 15s: rules read the last minute."`
-	Start          bool          `name:"start" help:"Start Prometheus and Grafana, where they are installed, until Ctrl-C."`
-	PrometheusPath string        `name:"prometheus-path" placeholder:"FILE" fromenv:"PROMETHEUS_PATH" help:"The Prometheus to start. Left out: one on PATH."`
-	GrafanaPath    string        `name:"grafana-path" placeholder:"FILE" fromenv:"GRAFANA_PATH" help:"The Grafana to start. Left out: one on PATH."`
-	PrometheusPort int           `name:"prometheus-port" default:"9091" help:"Port of Prometheus, 0 for a free one. Its usual 9090 is the endpoint picker's."`
-	GrafanaPort    int           `name:"grafana-port" default:"3000" help:"Port of Grafana, 0 for a free one."`
+	Addresses      string        `placeholder:"FILE" help:"Where the parts listen, by run --addresses-file or up --output json; - for standard input."`
+	Interval       time.Duration `default:"15s" help:"How often Prometheus scrapes, in whole seconds from 1s to 15s: rules read the last minute."`
+	Start          bool          `help:"Start Prometheus and Grafana, where they are installed, until Ctrl-C."`
+	PrometheusPath string        `placeholder:"FILE" fromenv:"PROMETHEUS_PATH" help:"The Prometheus to start. Left out: one on PATH."`
+	GrafanaPath    string        `placeholder:"FILE" fromenv:"GRAFANA_PATH" help:"The Grafana to start. Left out: one on PATH."`
+	PrometheusPort int           `default:"9091" help:"Port of Prometheus, 0 for a free one. Its usual 9090 is the endpoint picker's."`
+	GrafanaPort    int           `default:"3000" help:"Port of Grafana, 0 for a free one."`
 }
 
 func (observeCmd) Help() string {

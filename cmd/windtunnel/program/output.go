@@ -21,19 +21,19 @@ type outputFlags struct {
 	otlpFlags
 	viewFlag
 	Record   string `placeholder:"FILE" help:"Also write every event and the endpoint picker's inputs to FILE; compressed if it ends in .gz."`
-	Explain  int    `name:"explain" default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`
+	Explain  int    `default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`
 	Outcomes string `placeholder:"FILE" help:"Also write 40 bytes for each request to FILE, for windtunnel compare."`
 	Bodies   bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
 }
 
 // viewFlag is how much of each request people see.
 type viewFlag struct {
-	View string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	View string `enum:"auto,steps,requests,progress" default:"auto" help:"How much of each request to show. auto chooses by how many there are."`
 }
 
 // shownIn is the form in which a run, or the replay of one, is told.
 type shownIn struct {
-	Output string `short:"o" enum:"text,json,csv,parquet,inference-perf,llm-d-benchmark" default:"text" placeholder:"text|json|csv|parquet|inference-perf|llm-d-benchmark" help:"text for people; json: one event per line, last the summary (docs/flow.md); csv or parquet: a row for each request; or that tool's report."`
+	Output string `short:"o" enum:"text,json,csv,parquet,inference-perf,llm-d-benchmark" default:"text" help:"text for people; json: one event per line, last the summary (docs/flow.md); csv or parquet: a row for each request; or that tool's report."`
 	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML: a test case for each expectation."`
 }
 

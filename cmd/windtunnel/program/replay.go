@@ -20,9 +20,9 @@ import (
 type replayCmd struct {
 	Files    []string `arg:"" name:"recording" help:"A recording, or - for standard input. --through-core and --config take several that continue each other."`
 	Core     bool     `name:"through-core" help:"Play the recorded inputs into the endpoint picker again, and compare its decisions."`
-	Config   string   `name:"config" placeholder:"FILE" help:"Ask another EndpointPickerConfig for its decision, about each recorded decision by itself."`
-	Onward   bool     `name:"onward" help:"Send the recorded requests in virtual time, to the model servers of --scenario."`
-	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
+	Config   string   `placeholder:"FILE" help:"Ask another EndpointPickerConfig for its decision, about each recorded decision by itself."`
+	Onward   bool     `help:"Send the recorded requests in virtual time, to the model servers of --scenario."`
+	Scenario string   `placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
 	shownIn
 	viewFlag
 	otlpFlags
@@ -31,8 +31,8 @@ type replayCmd struct {
 }
 
 func (c *replayCmd) Help() string {
-	return `Shows a recording as the run was shown, or asks the endpoint picker about it: whether it still decides the same
-(--through-core), what another configuration would have decided (--config), and what would have come of all
+	return `Shows a recording as the run was shown, or asks the endpoint picker about it: whether it still decides the
+same (--through-core), what another configuration would have decided (--config), and what would have come of all
 decisions together (--onward, with the configuration of the scenario or that of --config; an estimate).
 
 Examples:
@@ -46,7 +46,7 @@ Examples:
   windtunnel replay yesterday.ndjson.gz --otlp http://127.0.0.1:4318  # to a collector, or to Jaeger
   windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?
   windtunnel replay yesterday.ndjson.gz --config other.yaml  # what would this one have decided?
-  windtunnel replay yesterday.ndjson.gz --config other.yaml --onward --scenario mine.yaml  # and what would have come of it?`
+  windtunnel replay yesterday.ndjson.gz --config other.yaml --onward --scenario mine.yaml`
 }
 
 // How slowly and how fast a recording can be played.

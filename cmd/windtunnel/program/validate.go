@@ -23,12 +23,12 @@ type validateCmd struct {
 	envoyFlag
 	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency in virtual time may differ before it is marked."`
 	Measured  bool    `name:"measured-hops" help:"Measure the time from part to part in an extra live run, for virtual time to use."`
-	Fail      bool    `name:"fail" help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
+	Fail      bool    `help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
 	textOrJSON
 }
 
 func (c *validateCmd) Help() string {
-	return `Plays the scenario live, through a real Envoy, and in virtual time. Reports by how much virtual time differs:
+	return `Plays the scenario live, through a real Envoy, and in virtual time. Reports how much virtual time differs:
 latencies by percentile and request by request, outcomes, and each request's endpoint. The machine has to be
 idle, since other work slows the live run down.
 

@@ -17,7 +17,7 @@ import (
 
 // To says where spans go.
 type To struct {
-	OTLP string `name:"otlp" placeholder:"URL" help:"Send OpenTelemetry spans to a collector: http://127.0.0.1:4318, or grpc://127.0.0.1:4317 (docs/traces.md)."`
+	OTLP string `placeholder:"URL" help:"Send OpenTelemetry spans to a collector: http://127.0.0.1:4318, or grpc://127.0.0.1:4317 (docs/traces.md)."`
 }
 
 // Sender is an exporter of a run's spans; nil sends none.
