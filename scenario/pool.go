@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
@@ -273,9 +274,9 @@ type Objective struct {
 	Priority int `json:"priority" min:"-1000000" max:"1000000"`
 }
 
-// Objects are the pool's InferenceObjectives as the picker takes them; false
+// selection are the pool's InferenceObjectives as the picker takes them; false
 // where there are none.
-func (e *EPP) Objects() (s objects.Selection, given bool) {
+func (e *EPP) selection() (s objects.Selection, given bool) {
 	if e.objects != nil {
 		return *e.objects, true
 	}
@@ -291,14 +292,18 @@ func (e *EPP) Objects() (s objects.Selection, given bool) {
 }
 
 // Responses is Envoy's body mode for responses.
-func (e *EPP) Responses() ResponseBodyMode {
-	switch {
-	case e.ResponseBodyMode != "":
-		return e.ResponseBodyMode
-	case e.BodyMode == Buffered:
-		return ResponseUnseen
-	}
-	return ResponseFullDuplex
+func (e *EPP) Responses() ResponseBodyMode { return ResponseBodyMode(e.asking().Responses()) }
+
+func (e *EPP) asking() gateway.Asking {
+	return gateway.Asking{Request: gateway.Body(e.BodyMode), Response: gateway.Body(e.ResponseBodyMode),
+		Timeout: e.ProcessingTimeout}
+}
+
+// asking is how Envoy asks the pool's picker.
+func (p *Pool) asking() gateway.Asking {
+	a := p.EPP.asking()
+	a.FailOpen = p.FailureMode == FailOpen
+	return a
 }
 
 func (e *EPP) defaults() {

@@ -8,11 +8,11 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // cluster is what Envoy does between a pool's picker and its servers, where policies of
@@ -68,20 +68,19 @@ type answered struct {
 }
 
 // newCluster is the pool's, nil where manifests say nothing of what Envoy does there.
-func newCluster(x *pool, s *scenario.Scenario) *cluster {
-	b := s.Gateway().Upstream(x.index)
-	if b == nil {
+func newCluster(x *pool) *cluster {
+	if x.Upstream == nil {
 		return nil
 	}
 	c := &cluster{of: x, has: map[uint64]*exchange{}}
-	config := upstream.Config{Seed: s.Seed + uint64(x.index), Endpoints: x.serving(), Streams: 1, Limits: b.Limits,
-		Health: b.Health, Lost: lostReasons[x.spec.Upstream]}
-	if x.spec.Upstream == scenario.HTTP2 {
-		config.Streams = streamsPerConnection
+	config := *x.Upstream
+	config.Endpoints, config.Streams, config.Lost = x.serving(), 1, proxy.Ended(x.HTTP2)
+	if x.HTTP2 {
+		config.Streams = proxy.StreamsPerConnection
 	}
-	c.ejects = b.Health != nil || b.Limits != nil && b.Limits.Outlier != nil
-	if b.Health != nil {
-		c.probe = b.Health.Endpoint
+	c.ejects = config.Health != nil || config.Limits != nil && config.Limits.Outlier != nil
+	if config.Health != nil {
+		c.probe = config.Health.Endpoint
 	}
 	c.m = upstream.New(config)
 	c.class, c.while = machine.ClassTimer, x.w.busy // endpoints are probed for ever
@@ -89,9 +88,6 @@ func newCluster(x *pool, s *scenario.Scenario) *cluster {
 	c.play()
 	return c
 }
-
-// streamsPerConnection is how many requests share an HTTP/2 connection of Envoy's.
-const streamsPerConnection = 100
 
 // begin takes a request that the picker has decided about, with the headers that it set.
 func (c *cluster) begin(r *request, head, set header.List) {
@@ -147,9 +143,9 @@ func (c *cluster) do(e upstream.Effect) {
 		x.try.pass()
 	case upstream.Drop:
 		x.try.drop()
-	case upstream.Answer, upstream.Cut:
+	case upstream.Answered, upstream.Cut:
 		delete(c.has, e.Request)
-		x.r.instead(e.Status, e.Text)
+		x.r.instead(e.Answer)
 	}
 }
 

@@ -3,23 +3,17 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // What Envoy does by itself, as measured: without its model server it answers
 // 503 as long as no response headers have come, and breaks the answer off
 // afterwards.
-
-const lostBeforeHeaders = "upstream connect error or disconnect/reset before headers. reset reason: "
-
-// lostReasons are how a connection, or a stream of one, ends.
-var lostReasons = map[scenario.HTTPVersion]string{scenario.HTTP1: "connection termination",
-	scenario.HTTP2: "remote reset"}
 
 // lost is the connection to the endpoint breaking.
 func (r *request) lost() {
@@ -27,22 +21,22 @@ func (r *request) lost() {
 		r.try.broke(false)
 		return
 	}
-	r.instead(503, r.pool.lost)
+	r.instead(proxy.Lost(proxy.Ended(r.pool.HTTP2), 1))
 }
 
 // instead is Envoy's own answer in the place of the endpoint's, which is cut short where it
 // has begun.
-func (r *request) instead(status int, text string) {
+func (r *request) instead(a stream.Answer) {
 	r.toEPP(message{do: (*message).call, f: func() {
 		switch {
 		case r.stream.Result() != stream.Running && !r.seen.past:
 			return
 		case r.status == 0 && r.GRPC:
-			r.ended = &callStatus{vllmgrpc.EnvoyCodeOf(status), text}
+			r.ended = &callStatus{vllmgrpc.EnvoyCodeOf(a.Status), string(a.Body)}
 			r.responded(200, vllmgrpc.ContentType, nil, nil, true)
 			return
 		case r.status == 0:
-			r.responded(status, "text/plain", []byte(text), nil, true)
+			r.responded(a.Status, "text/plain", a.Body, nil, true)
 			return
 		}
 		f := r.facts()
@@ -51,16 +45,8 @@ func (r *request) instead(status int, text string) {
 	}})
 }
 
-// refused is Envoy's answer to a request whose picker is gone.
-func (r *request) refused() {
-	r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 503}})
-}
-
-// unserved is Envoy's answer where no server is well.
-func (r *request) unserved() {
-	r.toClient(message{do: (*message).answered,
-		answer: &stream.Answer{Status: 503, Body: []byte("no healthy upstream")}})
-}
+// refused is Envoy's own answer to the client.
+func (r *request) refused(a stream.Answer) { r.toClient(message{do: (*message).answered, answer: &a}) }
 
 // cut is the connection to the model server breaking.
 func (r *request) cut(reset bool) {

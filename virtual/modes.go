@@ -2,9 +2,10 @@ package virtual
 
 import (
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // modes are what Envoy shows the picker of requests and responses, and how long it waits
@@ -20,16 +21,17 @@ type modes struct {
 	servers  []string // of which any serves a request that the picker says nothing of
 }
 
-func modesOf(index int, p *scenario.Pool) modes {
-	m := modes{limit: machine.FromDuration(p.EPP.ProcessingTimeout), failOpen: p.FailureMode == scenario.FailOpen}
-	m.servers = Endpoints(index, p)[:p.Decoders()]
-	switch p.EPP.Responses() {
-	case scenario.ResponseBuffered:
-		m.response = stream.Buffered
-	case scenario.ResponseUnseen:
-		m.response = stream.NoBody
+func modesOf(p *plan.Pool) modes {
+	m := askedAs(p.Picker.Asking)
+	for i := range p.Decoders {
+		m.servers = append(m.servers, address(p.Index, i))
 	}
 	return m
+}
+
+func askedAs(a gateway.Asking) modes {
+	m := proxy.Modes(a)
+	return modes{request: m.Request, response: m.Response, limit: proxy.AnswerLimit(a), failOpen: a.FailOpen}
 }
 
 // modesOf are a route's, where a policy says how its picker is asked; nil where none does.
@@ -37,14 +39,9 @@ func (f *front) modesOf(a *gateway.Asking) *modes {
 	if a == nil || f.asking[a] != nil {
 		return f.asking[a]
 	}
-	shown := map[gateway.Body]stream.BodyMode{gateway.BodyFullDuplex: stream.FullDuplex,
-		gateway.BodyStreamed: stream.Streamed, gateway.BodyBuffered: stream.Buffered, gateway.BodyUnseen: stream.NoBody}
-	m := &modes{request: shown[a.Request], response: shown[a.Response], failOpen: a.FailOpen}
-	if a.Request != gateway.BodyFullDuplex {
-		m.limit = machine.FromDuration(a.Timeout)
-	}
-	f.asking[a] = m
-	return m
+	m := askedAs(*a)
+	f.asking[a] = &m
+	return &m
 }
 
 // modes are the route's, or those of the pool.
@@ -83,7 +80,7 @@ func (r *request) unanswered() {
 	r.seen.givenUp = true
 	r.tell(stream.Message{Kind: stream.PeerGone})
 	if !r.modes().failOpen {
-		r.toClient(message{do: (*message).answered, answer: &stream.Answer{Status: 504}})
+		r.refused(proxy.SlowPicker())
 		return
 	}
 	r.serveWithout()

@@ -2,10 +2,10 @@ package virtual
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -18,20 +18,10 @@ import (
 // one that is dead gets a 503, and so does what a picker had in hand when it died,
 // unless an answer was under way: that is cut.
 
-// healthInterval is how often Envoy asks a picker for its health.
-const healthInterval = 500 * machine.Millisecond
-
-// delayedClose is how long after an answer was cut Envoy closes an HTTP/1.1
-// connection (its delayed_close_timeout), which is when the client learns of it.
-const delayedClose = machine.Second
-
 // picker is the next request's; nil where none is known to be alive.
 func (x *pool) picker() *picking {
-	for range x.pickers {
-		k := x.pickers[x.turn%len(x.pickers)]
-		if x.turn++; !k.missed {
-			return k
-		}
+	if i := x.turns.Next(len(x.pickers)); i >= 0 {
+		return x.pickers[i]
 	}
 	return nil
 }
@@ -62,7 +52,7 @@ func (r *request) ask() bool {
 	if k == nil && r.modes().failOpen {
 		r.serveWithout()
 	} else {
-		r.refused()
+		r.refused(proxy.NoPicker())
 	}
 	return false
 }
@@ -75,7 +65,7 @@ func (r *request) serveWithout() {
 	if r.pool.cluster == nil {
 		servers := r.pool.modes.servers
 		if len(servers) == 0 {
-			r.unserved()
+			r.refused(proxy.NoServer())
 			return
 		}
 		head = header.Of(picker.HeaderDestination, servers[r.Index%len(servers)])
@@ -98,7 +88,7 @@ func (k *picking) kill() {
 		r.tell(stream.Message{Kind: stream.PeerGone})
 		r.drop(&r.w.hops.server, "the EPP is gone")
 		if !answered {
-			r.refused()
+			r.refused(proxy.NoPicker())
 			continue
 		}
 		f := r.facts()
@@ -121,27 +111,17 @@ func (k *picking) kill() {
 }
 
 // revive has a picker that died begin anew.
-func (k *picking) revive() {
+func (k *picking) revive() error {
 	k.down = false
-	if err := k.begin(); err != nil {
-		panic(fmt.Sprintf("virtual: %v", err)) // the same was taken before
-	}
+	err := k.begin()
 	k.check()
+	return err
 }
 
 // check has Envoy see at its next health check how the picker is then.
 func (k *picking) check() {
-	if len(k.pool.pickers) > 1 || k.pool.modes.failOpen {
-		k.w.queue.Push((k.w.now/healthInterval+1)*healthInterval, machine.ClassTimer,
-			event{then, func() { k.missed = k.down }})
-	}
-}
-
-// restartEPP plays the incident; with a time the picker stays dead for so long.
-func (x *incident) restartEPP() {
-	k := x.pool.pickers[x.Replica]
-	k.kill()
-	if x.For == 0 {
-		k.revive()
+	x := k.pool
+	if proxy.Checks(len(x.pickers), x.modes.failOpen) {
+		k.w.queue.Push(proxy.NextCheck(k.w.now), machine.ClassTimer, event{then, func() { x.turns.Checked(k.replica, k.down) }})
 	}
 }

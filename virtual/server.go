@@ -14,18 +14,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
-	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // server is one model server: its engine and the requests in it.
 type server struct {
 	slot[enginecore.Message, *enginecore.Effects]
+	*plan.Server
 
 	pool     *pool
-	draws    lifecycle.Draws
-	index    int
-	name     string
-	role     report.Role
 	endpoint string
 	sidecar  *sidecar // before a decode server
 	core     *enginecore.Core
@@ -111,7 +108,7 @@ func (s *server) effect(e enginecore.Effect) {
 	case engine.Tokens:
 		c.Tokens = int(f.First) + int(f.Count)
 	case engine.KVHeld:
-		p.Kept = &modelserver.Kept{Host: s.host(), Port: s.pool.spec.SideChannel(), Hold: q.Hold}
+		p.Kept = &modelserver.Kept{Host: s.host(), Port: s.pool.SideChannel, Hold: q.Hold}
 		return
 	case engine.Finished:
 		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason

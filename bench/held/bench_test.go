@@ -25,14 +25,14 @@ import (
 
 const body = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Why is the sky blue?"}]}`
 
-func startEnvoy(b *testing.B, picker string, protocol envoy.Protocol) *envoy.Process {
+func startEnvoy(b *testing.B, picker string, http2 bool) *envoy.Process {
 	b.Helper()
 	bin, err := envoy.Find(context.Background(), envoy.FindOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	p, err := envoy.Start(context.Background(), bin, envoy.Config{Pools: []envoy.Pool{{Name: "default",
-		Picker: envoy.Processor{Addresses: []string{picker}}, Protocol: protocol}}}, b.TempDir())
+		Picker: envoy.Processor{Addresses: []string{picker}}, HTTP2: http2}}}, b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func BenchmarkAgainstReference(b *testing.B) {
 	cl := client(at, false)
 	for _, role := range []string{"ours", "reference"} {
 		c := child.Start(b, role, "1ns")
-		s := &side{Process: c, gateway: startEnvoy(b, c.Addresses[0], envoy.HTTP1), took: times{}}
+		s := &side{Process: c, gateway: startEnvoy(b, c.Addresses[0], false), took: times{}}
 		sides = append(sides, s)
 		load(b, cl, s.gateway.Addr, 500, at)
 		s.Pause(b)
@@ -218,9 +218,9 @@ func BenchmarkHeldAtOnce(b *testing.B) {
 		n     int
 		http2 bool
 	}{{5000, false}, {10000, true}} {
-		protocol, name := envoy.HTTP1, "http1"
+		name := "http1"
 		if c.http2 {
-			protocol, name = envoy.HTTP2, "http2"
+			name = "http2"
 		}
 		if testing.Short() {
 			c.n = 160
@@ -228,7 +228,7 @@ func BenchmarkHeldAtOnce(b *testing.B) {
 		b.Run(fmt.Sprintf("%d-%s", c.n, name), func(b *testing.B) {
 			servers := child.Start(b, "servers", prefill+" 4")
 			picker := child.Start(b, "picker", strings.Join(servers.Addresses, " "))
-			gateway := startEnvoy(b, picker.Addresses[0], protocol)
+			gateway := startEnvoy(b, picker.Addresses[0], c.http2)
 			cl := client(c.n, c.http2)
 			if c.http2 {
 				cl = nil // one connection carries too few streams; see clients

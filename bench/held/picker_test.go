@@ -46,7 +46,7 @@ func takeTurns(b *testing.B, wait string, roles ...string) map[string]*compared 
 	var sides []*compared
 	for _, role := range roles {
 		p := child.Start(b, role, strings.Join(servers.Addresses, " "))
-		s := &compared{Process: p, role: role, gateway: startEnvoy(b, p.Addresses[0], envoy.HTTP1), took: times{}}
+		s := &compared{Process: p, role: role, gateway: startEnvoy(b, p.Addresses[0], false), took: times{}}
 		sides = append(sides, s)
 		lines := dial(b, s.gateway.Addr, at)
 		lines.load(b, 500)

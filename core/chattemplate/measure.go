@@ -30,7 +30,7 @@ func (b *budget) produce(n int) error {
 			b.err = fmt.Errorf("the chat template makes values of more than %d bytes in all", maxValues)
 		}
 	}
-	return b.err
+	return b.look(min(n, maxValues))
 }
 
 // size is about how many bytes a value has as text, at most just above maxValue.

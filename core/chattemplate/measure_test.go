@@ -73,7 +73,7 @@ func TestSizesAreBounded(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got, err := template.Render(c)
+		got, err := template.Render(c, nil)
 		runtime.ReadMemStats(&after)
 		if err == nil {
 			t.Errorf("%s: %d bytes are written", name, len(got))
@@ -90,7 +90,7 @@ func TestSizesAreBounded(t *testing.T) {
 	} {
 		template, err := Parse("x", text, nil)
 		if err == nil {
-			_, err = template.Render(c)
+			_, err = template.Render(c, nil)
 		}
 		if err != nil && (strings.Contains(err.Error(), "runtime error") || strings.Contains(err.Error(), "reflect")) {
 			t.Errorf("%s: %v", name, err)

@@ -75,7 +75,7 @@ func TestLoad(t *testing.T) {
 		if (m.Template != nil) != (c.prompt != "") || m.Tokenizer == nil || len(m.JSON) != len(tokenizer) {
 			t.Errorf("%s: %+v", name, m)
 		} else if c.prompt != "" {
-			if got, err := m.Template.Render(hello); got != c.prompt || err != nil {
+			if got, err := m.Template.Render(hello, nil); got != c.prompt || err != nil {
 				t.Errorf("%s: %q %v, expected %q", name, got, err, c.prompt)
 			}
 		}

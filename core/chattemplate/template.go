@@ -169,10 +169,16 @@ var environment = func() *exec.Environment {
 		ControlStructures: exec.NewControlStructureSet(known), Methods: methods()}
 }()
 
-// Render writes a conversation as a prompt. The error is a *Raised where the
-// template refuses it.
-func (t *Template) Render(c *Conversation) (string, error) {
-	w := &writer{budget: budget{left: maxSteps, each: 1 + (len(c.Messages)+len(c.Tools))/256}}
+// Client is whoever waits for a prompt.
+type Client interface {
+	// HasLeft reports whether the client no longer waits, so that nothing more needs to be done for it.
+	HasLeft() bool
+}
+
+// Render writes a conversation as a prompt. The error is a *Raised where the template refuses the conversation.
+// Render asks the client at intervals whether it has left, and then stops with an error; a nil client never leaves.
+func (t *Template) Render(c *Conversation, client Client) (string, error) {
+	w := &writer{budget: budget{client: client, left: maxSteps, each: 1 + (len(c.Messages)+len(c.Tools))/256}}
 	data := map[string]any{budgetName: &w.budget}
 	for name, text := range t.special {
 		data[name] = text
@@ -221,6 +227,8 @@ func safely(do func() error) (err error) {
 
 // budget is what is left of the work for one prompt, and why it ended.
 type budget struct {
+	client     Client
+	sinceLook  int // bytes of work since the client was last asked whether it has left
 	left, each int
 	made       int // bytes of values
 	nested     int // calls of macros
@@ -233,10 +241,29 @@ const budgetName = " budget"
 
 var errWork = fmt.Errorf("the chat template takes more than %d steps for this conversation", maxSteps)
 
+// take counts n steps that are about to be taken.
 func (b *budget) take(n int) error {
 	if b.err == nil {
 		if b.left -= n * b.each; b.left < 0 {
 			b.err = errWork
+		}
+	}
+	return b.look(n * stepBytes)
+}
+
+// Render asks whether the client has left after about lookBytes of work, and a step counts as stepBytes of it.
+const (
+	lookBytes = 1 << 20
+	stepBytes = 256
+)
+
+var errLeft = errors.New("the client left before its chat template was rendered")
+
+// look counts n bytes of work and returns why the work has to end, nil where it goes on.
+func (b *budget) look(n int) error {
+	if b.sinceLook += n; b.sinceLook >= lookBytes && b.client != nil && b.err == nil {
+		if b.sinceLook = 0; b.client.HasLeft() {
+			b.err = errLeft
 		}
 	}
 	return b.err

@@ -90,7 +90,7 @@ func TestModels(t *testing.T) {
 				"\n=== ") {
 				name, want, _ := strings.Cut(part, "\n")
 				c := all[name]
-				got, err := template.Render(c.conversation())
+				got, err := template.Render(c.conversation(), nil)
 				if raised, ok := errors.AsType[*Raised](err); ok {
 					got = "refused: " + raised.Message
 				} else if err != nil {
@@ -123,7 +123,7 @@ func TestWithAndFilter(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got, err := template.Render(c); err != nil || got != want {
+		if got, err := template.Render(c, nil); err != nil || got != want {
 			t.Errorf("%s: %q, %v, expected %q", text, got, err, want)
 		}
 	}
@@ -175,7 +175,7 @@ func TestWorkIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		_, err = template.Render(long)
+		_, err = template.Render(long, nil)
 		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, expected %q", name, err, c.want)
 		}
@@ -183,9 +183,42 @@ func TestWorkIsBounded(t *testing.T) {
 	deep := strings.Repeat("[", 100_000)
 	template := model(t, "testdata/models/qwen2.5-instruct.jinja")
 	if _, err := template.Render(
-		&Conversation{Messages: []Message{{Role: "user"}}, Tools: []json.RawMessage{[]byte(deep)}}); err == nil ||
+		&Conversation{Messages: []Message{{Role: "user"}}, Tools: []json.RawMessage{[]byte(deep)}}, nil); err == nil ||
 		!strings.Contains(err.Error(), "nested more than") {
 		t.Error(err)
+	}
+}
+
+// leaves is a client that leaves once it was asked so many times whether it has left.
+type leaves struct{ after, asked int }
+
+func (c *leaves) HasLeft() bool {
+	c.asked++
+	return c.asked > c.after
+}
+
+// However a template spends its time, rendering stops soon after the client has left.
+func TestRenderStopsWhenTheClientLeaves(t *testing.T) {
+	c := &Conversation{Messages: []Message{{Role: "user", Content: strings.Repeat("a b\n", 200)}}}
+	for name, text := range map[string]string{
+		"rounds":  "{% for a in range(9999) %}{% for b in range(99) %}{% endfor %}{% endfor %}",
+		"outputs": "{% for a in range(99999) %}{{ a }}{% endfor %}",
+		"macros":  "{% macro m() %}{% endmacro %}{% for a in range(99999) %}{% set x = m() %}{% endfor %}",
+		"values":  "{% for a in range(9999) %}{% set x = messages[0].content * 100 %}{% endfor %}",
+		"filters": "{% for a in range(9999) %}{% set x = messages[0].content | replace('a', 'bbbb') %}{% endfor %}",
+		"methods": "{% for a in range(9999) %}{% set x = messages[0].content.upper() %}{% endfor %}",
+	} {
+		template, err := Parse("m.jinja", text, nil)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		client := &leaves{after: 1}
+		if _, err := template.Render(c, client); !errors.Is(err, errLeft) {
+			t.Errorf("%s: found %v, expected that rendering ends because the client left", name, err)
+		}
+		if client.asked != 2 {
+			t.Errorf("%s: the client was asked %d times, expected 2", name, client.asked)
+		}
 	}
 }
 
@@ -195,13 +228,13 @@ func TestManyAtOnce(t *testing.T) {
 	all := conversations(t)
 	want := map[string]string{}
 	for name, c := range all {
-		want[name], _ = template.Render(c.conversation())
+		want[name], _ = template.Render(c.conversation(), nil)
 	}
 	var wait sync.WaitGroup
 	for range 8 {
 		wait.Go(func() {
 			for name, c := range all {
-				if got, _ := template.Render(c.conversation()); got != want[name] {
+				if got, _ := template.Render(c.conversation(), nil); got != want[name] {
 					t.Errorf("%s: another prompt", name)
 				}
 			}
@@ -220,7 +253,7 @@ func FuzzTemplate(f *testing.F) {
 	c := &Conversation{Messages: []Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "b"}}}
 	f.Fuzz(func(t *testing.T, text string) {
 		if template, err := Parse("x", text, special); err == nil {
-			_, _ = template.Render(c)
+			_, _ = template.Render(c, nil)
 		}
 	})
 }
@@ -230,7 +263,7 @@ func BenchmarkRender(b *testing.B) {
 	c := &Conversation{Messages: slices.Repeat(
 		[]Message{{Role: "user", Content: "x"}, {Role: "assistant", Content: "y"}}, 5)}
 	for b.Loop() {
-		if _, err := template.Render(c); err != nil {
+		if _, err := template.Render(c, nil); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -257,7 +290,7 @@ func TestRewritten(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got, err := template.Render(c); err != nil || got != want {
+		if got, err := template.Render(c, nil); err != nil || got != want {
 			t.Errorf("%s: %q %v, expected %q", text, got, err, want)
 		}
 	}

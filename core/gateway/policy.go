@@ -140,6 +140,18 @@ type Asking struct {
 	FailOpen bool
 }
 
+// Responses returns what the picker is shown of responses: where nothing says it, what it is shown of requests, but
+// nothing beside whole requests.
+func (a Asking) Responses() Body {
+	switch {
+	case a.Response != "":
+		return a.Response
+	case a.Request == BodyBuffered:
+		return BodyUnseen
+	}
+	return a.Request
+}
+
 func (m *ShownMode) shown() Body {
 	if m == nil {
 		return BodyUnseen

@@ -204,7 +204,7 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 		p := Prompt{Tokens: given}
 		if given == nil {
 			var text string
-			if text, bad = r.ChatText(c); bad != nil {
+			if text, bad = r.ChatText(c, head.Client); bad != nil {
 				return nil, bad
 			}
 			p = r.Prompt(text)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -32,7 +33,7 @@ type Head struct {
 	Memory *Memory
 	// Client reports whether it has left, so that no more work is done for it; nil
 	// never leaves.
-	Client interface{ HasLeft() bool }
+	Client chattemplate.Client
 
 	room *room             // instead of Memory, where nobody reads the answer
 	kv   *connector.Params // what the body says of caches, where that is known

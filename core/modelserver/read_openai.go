@@ -62,7 +62,7 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 	if bad := c.Parse(body); bad != nil {
 		return nil, bad
 	}
-	text, bad := r.ChatText(c)
+	text, bad := r.ChatText(c, head.Client)
 	if bad != nil {
 		return nil, bad
 	}

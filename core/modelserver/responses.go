@@ -70,7 +70,7 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	if bad != nil {
 		return nil, bad
 	}
-	text, bad := r.ChatText(&openai.Chat{Messages: messages, Tools: tools})
+	text, bad := r.ChatText(&openai.Chat{Messages: messages, Tools: tools}, head.Client)
 	if bad != nil {
 		return nil, bad
 	}

@@ -33,9 +33,9 @@ func (r *Reader) pieces(ids []uint32) []piece {
 	return out
 }
 
-// ChatText is the prompt that a chat becomes. A model's own template may refuse
-// it, as in vLLM.
-func (r *Reader) ChatText(c *openai.Chat) (text string, bad *openai.Error) {
+// ChatText returns the prompt that a chat becomes. A model's own template may refuse the chat, as in vLLM; its rendering
+// ends early when the client has left. A nil client never leaves.
+func (r *Reader) ChatText(c *openai.Chat, client chattemplate.Client) (text string, bad *openai.Error) {
 	var err error
 	if r.ChatTemplate == nil {
 		text = r.framed(c)
@@ -43,7 +43,7 @@ func (r *Reader) ChatText(c *openai.Chat) (text string, bad *openai.Error) {
 			text, err = chattemplate.Continued(text, textOf(&c.Messages[n-1]))
 		}
 	} else {
-		text, err = r.ChatTemplate.Render(conversation(c))
+		text, err = r.ChatTemplate.Render(conversation(c), client)
 	}
 	if err != nil {
 		return "", openai.Errorf(400, "", "%v", err)

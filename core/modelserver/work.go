@@ -1,6 +1,9 @@
 package modelserver
 
-import "github.com/windtunnel/windtunnel/core/openai"
+import (
+	"github.com/windtunnel/windtunnel/core/chattemplate"
+	"github.com/windtunnel/windtunnel/core/openai"
+)
 
 // work counts what a request has the server make for its answer, in about
 // bytes: the arguments of tool calls, the names of blocks, the search for stop
@@ -8,7 +11,7 @@ import "github.com/windtunnel/windtunnel/core/openai"
 // can ask for any amount of it.
 type work struct {
 	spent  int
-	client interface{ HasLeft() bool } // Head.Client
+	client chattemplate.Client // Head.Client
 }
 
 // lookWork is how much is done between two looks at whether the client is there.

@@ -44,25 +44,22 @@ var accessLogFormat = map[string]string{
 }
 
 // accessLogs writes one JSON line per finished request.
-func (c Config) accessLogs() ([]*accesslogv3.AccessLog, error) {
-	if c.AccessLog == "" || c.AccessLog == NoAccessLog {
-		return nil, nil
+func (w *writer) accessLogs() []*accesslogv3.AccessLog {
+	if w.accessLog == "" {
+		return nil
 	}
 	fields := map[string]*structpb.Value{}
 	for key, operator := range accessLogFormat {
 		fields[key] = structpb.NewStringValue(operator)
 	}
-	file, err := pack(&filelogv3.FileAccessLog{
-		Path: c.AccessLog,
+	file := w.pack(&filelogv3.FileAccessLog{
+		Path: w.accessLog,
 		AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
 			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: &structpb.Struct{Fields: fields}},
 		}},
 	})
-	if err != nil {
-		return nil, err
-	}
 	return []*accesslogv3.AccessLog{{
 		Name:       "envoy.access_loggers.file",
 		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: file},
-	}}, nil
+	}}
 }

@@ -1,14 +1,10 @@
 package envoy
 
 import (
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	keysv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/api_key_auth/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
-
-const keysFilter = "envoy.filters.http.api_key_auth"
 
 // keyFilter lets those pass who have one of the keys. Envoy takes each key once.
 func keyFilter(k *gateway.APIKeys) *keysv3.ApiKeyAuth {
@@ -32,25 +28,4 @@ func keyFilter(k *gateway.APIKeys) *keysv3.ApiKeyAuth {
 		}
 	}
 	return out
-}
-
-// asksKey has a route ask for its keys.
-func asksKey(r *gateway.Route, out *routev3.Route) error {
-	if r.Keys == nil {
-		return nil
-	}
-	f := keyFilter(r.Keys)
-	config, err := pack(&keysv3.ApiKeyAuthPerRoute{Credentials: f.Credentials, KeySources: f.KeySources,
-		Forwarding: f.Forwarding})
-	if err == nil {
-		perFilter(out, keysFilter, config)
-	}
-	return err
-}
-
-func perFilter(out *routev3.Route, name string, config *anypb.Any) {
-	if out.TypedPerFilterConfig == nil {
-		out.TypedPerFilterConfig = map[string]*anypb.Any{}
-	}
-	out.TypedPerFilterConfig[name] = config
 }

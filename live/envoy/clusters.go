@@ -10,146 +10,81 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	overridev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
+	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
-// The picker says where a request goes in this header and under this key of
-// the metadata below it (endpoint picker protocol, GAIE proposal 004).
-const (
-	DestinationHeader = "x-gateway-destination-endpoint"
-	servedKey         = "x-gateway-destination-endpoint-served"
-	lbNamespace       = "envoy.lb"
-	subsetNamespace   = "envoy.lb.subset_hint"
-)
-
-// poolClusters are the pool's model servers and its picker.
-func (c Config) poolClusters(p Pool) ([]*clusterv3.Cluster, error) {
-	servers, err := c.serverCluster(p)
-	if err != nil {
-		return nil, err
-	}
-	if p.Routing == RoundRobin {
-		return []*clusterv3.Cluster{servers}, nil
-	}
-	picker, err := c.processorCluster(PickerCluster(p.Name), p.Picker, p.FailureMode)
-	if err != nil {
-		return nil, err
-	}
-	return []*clusterv3.Cluster{servers, picker}, nil
+// servers is a cluster of model servers.
+type servers struct {
+	name      string
+	host      string // of health checks, "" for the cluster's name
+	http2     bool
+	routing   Routing
+	health    *objects.Health
+	limits    *gateway.Limits
+	from      *corev3.ConfigSource // of the endpoints; nil fixes them
+	endpoints []string
 }
 
-func (c Config) serverCluster(p Pool) (*clusterv3.Cluster, error) {
-	name := PoolCluster(p.Name)
-	options, err := httpOptions(p.Protocol)
-	if err != nil {
-		return nil, err
+// servers returns a cluster of model servers.
+func (w *writer) servers(s servers) *clusterv3.Cluster {
+	c := &clusterv3.Cluster{Name: s.name, ConnectTimeout: duration(proxy.ConnectTimeout),
+		CircuitBreakers: w.breakers(), TypedExtensionProtocolOptions: w.httpOptions(s.http2)}
+	limit(c, s.limits)
+	switch s.routing {
+	case OriginalDst:
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
+		c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+		c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
+			UseHttpHeader: true, HttpHeaderName: picker.HeaderDestination}}
+		return c
+	case OverrideHost: // else it is Envoy's default, round robin
+		c.LoadBalancingPolicy = w.overrideHost()
 	}
-	cluster := &clusterv3.Cluster{
-		Name:                          name,
-		ConnectTimeout:                duration(p.ConnectTimeout),
-		CircuitBreakers:               c.breakers(),
-		TypedExtensionProtocolOptions: options,
-	}
-	if p.Routing == OriginalDst {
-		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
-		cluster.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-		cluster.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
-			OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
-				UseHttpHeader:  true,
-				HttpHeaderName: DestinationHeader,
-			}}
-		return cluster, nil
-	}
-	if p.Routing == OverrideHost { // else it is Envoy's default, round robin
-		if cluster.LoadBalancingPolicy, err = overrideHost(); err != nil {
-			return nil, err
+	c.CommonLbConfig = noPanic()
+	if h := s.health; h != nil {
+		check := &corev3.HealthCheck_HttpHealthCheck{Path: h.Endpoint, Host: s.host}
+		if s.http2 {
+			check.CodecClientType = typev3.CodecClientType_HTTP2
 		}
+		probe := healthEvery(h.Interval)
+		probe.Timeout, probe.UnhealthyThreshold, probe.HealthyThreshold = duration(h.Timeout),
+			count(int(h.UnhealthyThreshold)), count(int(h.HealthyThreshold))
+		probe.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: check}
+		c.HealthChecks = []*corev3.HealthCheck{probe}
 	}
-	// Envoy's panic mode would send requests to endpoints known to be down.
-	cluster.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}}
-	if p.HealthPath != "" {
-		cluster.HealthChecks = []*corev3.HealthCheck{c.serverHealth(p)}
-	}
-	if p.EndpointsFile != "" {
-		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
-		cluster.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: &corev3.ConfigSource{
-			ResourceApiVersion: corev3.ApiVersion_V3,
-			ConfigSourceSpecifier: &corev3.ConfigSource_PathConfigSource{
-				PathConfigSource: &corev3.PathConfigSource{Path: p.EndpointsFile},
-			},
-		}}
-		return cluster, nil
-	}
-	cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
-	cluster.LoadAssignment, err = assignment(name, p.Endpoints)
-	return cluster, err
+	w.discover(c, s.from, s.endpoints)
+	return c
 }
 
-// overrideHost obeys the picker's answer, tells where the request really went
-// (protocol 004, version 1.0.0), and falls back to round robin where there is
-// no answer: the picker is gone, or a retry needs one endpoint more.
-func overrideHost() (*clusterv3.LoadBalancingPolicy, error) {
-	fallback, err := policy("envoy.load_balancing_policies.round_robin", &roundrobinv3.RoundRobin{})
-	if err != nil {
-		return nil, err
+// processors returns the cluster of an ext_proc server: of its addresses, or of those that from gives.
+func (w *writer) processors(name string, p Processor, from *corev3.ConfigSource) *clusterv3.Cluster {
+	if from != nil { // the cluster is the same, however many replicas there are
+		p.Addresses = nil
 	}
-	return policy("envoy.load_balancing_policies.override_host", &overridev3.OverrideHost{
-		OverrideHostSources: []*overridev3.OverrideHost_OverrideHostSource{{Header: DestinationHeader}},
-		SelectedHostKey: &metadatav3.MetadataKey{
-			Key: lbNamespace,
-			Path: []*metadatav3.MetadataKey_PathSegment{
-				{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: servedKey}}},
-		},
-		FallbackPolicy: fallback,
-	})
-}
-
-func policy(name string, m proto.Message) (*clusterv3.LoadBalancingPolicy, error) {
-	config, err := pack(m)
-	if err != nil {
-		return nil, err
+	c := &clusterv3.Cluster{Name: name, ConnectTimeout: duration(proxy.ConnectTimeout),
+		CircuitBreakers: w.breakers(), TypedExtensionProtocolOptions: w.httpOptions(true)} // gRPC
+	if proxy.Checks(len(p.Addresses), p.FailOpen) {
+		// Until a check has noticed that the picker is gone, each request costs its client a 503.
+		probe := healthEvery(proxy.HealthInterval)
+		probe.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{
+			ServiceName: "envoy.service.ext_proc.v3.ExternalProcessor"}}
+		c.HealthChecks, c.CommonLbConfig = []*corev3.HealthCheck{probe}, noPanic()
 	}
-	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
-		TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: name, TypedConfig: config},
-	}}}, nil
-}
-
-// processorCluster is how an ext_proc server is reached.
-func (c Config) processorCluster(name string, p Processor, mode FailureMode) (*clusterv3.Cluster, error) {
-	options, err := httpOptions(HTTP2) // gRPC
-	if err != nil {
-		return nil, err
-	}
-	endpoints, err := assignment(name, p.Addresses)
-	if err != nil {
-		return nil, err
-	}
-	cluster := &clusterv3.Cluster{
-		Name:                          name,
-		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		ConnectTimeout:                duration(5 * time.Second),
-		LbPolicy:                      clusterv3.Cluster_ROUND_ROBIN,
-		LoadAssignment:                endpoints,
-		CircuitBreakers:               c.breakers(),
-		TypedExtensionProtocolOptions: options,
-	}
+	w.discover(c, from, p.Addresses)
 	if slices.ContainsFunc(p.Addresses, isName) {
-		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 	}
-	if mode == FailOpen || len(p.Addresses) > 1 {
-		cluster.HealthChecks = []*corev3.HealthCheck{processorHealth(p)}
-		cluster.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}}
-	}
-	if p.TLS != nil {
-		cluster.TransportSocket, err = p.TLS.socket()
-	}
-	return cluster, err
+	return c
 }
 
 func isName(hostport string) bool {
@@ -157,23 +92,127 @@ func isName(hostport string) bool {
 	return err != nil
 }
 
+// discover gives a cluster its endpoints, or says where they come from.
+func (w *writer) discover(c *clusterv3.Cluster, from *corev3.ConfigSource, endpoints []string) {
+	if from == nil {
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+		c.LoadAssignment = w.assignment(c.Name, endpoints)
+		return
+	}
+	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+	c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: from}
+	c.IgnoreHealthOnHostRemoval = from.GetAds() != nil // an endpoint that has left serves nobody any more
+}
+
+func (w *writer) assignment(name string, addresses []string) *endpointv3.ClusterLoadAssignment {
+	var endpoints []*endpointv3.LbEndpoint
+	for _, a := range addresses {
+		endpoints = append(endpoints, &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+			Endpoint: &endpointv3.Endpoint{Address: w.address(a)},
+		}})
+	}
+	return &endpointv3.ClusterLoadAssignment{ClusterName: name,
+		Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: endpoints}}}
+}
+
+// noPanic switches Envoy's panic mode off, which would send requests to endpoints known to be down.
+func noPanic() *clusterv3.Cluster_CommonLbConfig {
+	return &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}}
+}
+
+// overrideHost obeys the picker's answer, tells where the request really went
+// (protocol 004, version 1.0.0), and falls back to round robin where there is
+// no answer: the picker is gone, or a retry needs one endpoint more.
+func (w *writer) overrideHost() *clusterv3.LoadBalancingPolicy {
+	return w.policy("envoy.load_balancing_policies.override_host", &overridev3.OverrideHost{
+		OverrideHostSources: []*overridev3.OverrideHost_OverrideHostSource{{Header: picker.HeaderDestination}},
+		SelectedHostKey: &metadatav3.MetadataKey{
+			Key: picker.NamespaceLB,
+			Path: []*metadatav3.MetadataKey_PathSegment{
+				{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: picker.KeyServed}}},
+		},
+		FallbackPolicy: w.policy("envoy.load_balancing_policies.round_robin", &roundrobinv3.RoundRobin{}),
+	})
+}
+
+func (w *writer) policy(name string, m proto.Message) *clusterv3.LoadBalancingPolicy {
+	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{
+		{TypedExtensionConfig: w.extension(name, m)}}}
+}
+
 // breakers lets through what held requests pile up; the default of 1,024
 // answers 503 "overflow" beyond.
-func (c Config) breakers() *clusterv3.CircuitBreakers {
-	n := count(c.Limits.InFlight)
+func (w *writer) breakers() *clusterv3.CircuitBreakers {
+	n := count(w.limits.InFlight)
 	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
 		MaxConnections: n, MaxPendingRequests: n, MaxRequests: n, MaxRetries: n,
 	}}}
 }
 
-// streamsPerConnection is how many requests share an HTTP/2 connection, on
-// every side. More of them asks for trouble (measured): until a new connection
-// to a server has said how many it allows, Envoy counts on its own setting, and
-// with the default of 1,024 a burst met Go's limit of 250 and the rest were
-// refused (503); and a client's connection with 10,000 held requests on it was
-// closed as a flood when all of them were answered at once. Every peer must be
-// expected to allow 100 (RFC 9113, 6.5.2), and gateways usually do.
-const streamsPerConnection = 100
+// limit puts a policy's limits in the place of those that let held requests pass.
+func limit(c *clusterv3.Cluster, l *gateway.Limits) {
+	if l == nil {
+		return
+	}
+	at := c.CircuitBreakers.Thresholds[0]
+	for _, x := range []struct {
+		most *int
+		to   **wrapperspb.UInt32Value
+	}{{l.Connections, &at.MaxConnections}, {l.Pending, &at.MaxPendingRequests}, {l.Requests, &at.MaxRequests},
+		{l.Retries, &at.MaxRetries}} {
+		if x.most != nil {
+			*x.to = count(*x.most)
+		}
+	}
+	if l.Budget != nil {
+		at.RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
+			BudgetPercent: &typev3.Percent{Value: *l.Budget}}
+		if l.Least != nil {
+			at.RetryBudget.MinRetryConcurrency = count(*l.Least)
+		}
+	}
+	if l.Connect != nil {
+		c.ConnectTimeout = duration(time.Duration(*l.Connect))
+	}
+	if l.Outlier != nil {
+		c.OutlierDetection = outlier(l.Outlier)
+	}
+}
+
+// outlier has Envoy enforce what is given: of gateway errors and of single local
+// failures it would only take note by itself.
+func outlier(o *gateway.Outlier) *clusterv3.OutlierDetection {
+	out := &clusterv3.OutlierDetection{SplitExternalLocalOriginErrors: o.Split}
+	for _, x := range []struct {
+		value *int
+		to    **wrapperspb.UInt32Value
+		act   **wrapperspb.UInt32Value
+	}{{o.Consecutive5xx, &out.Consecutive_5Xx, &out.EnforcingConsecutive_5Xx},
+		{o.Gateway, &out.ConsecutiveGatewayFailure, &out.EnforcingConsecutiveGatewayFailure},
+		{o.LocalOrigin, &out.ConsecutiveLocalOriginFailure, &out.EnforcingConsecutiveLocalOriginFailure},
+		{o.MaxPercent, &out.MaxEjectionPercent, nil},
+		{o.SuccessRate, &out.EnforcingSuccessRate, nil}, {o.SuccessHosts, &out.SuccessRateMinimumHosts, nil},
+		{o.SuccessVolume, &out.SuccessRateRequestVolume, nil},
+		{o.FailurePercent, &out.FailurePercentageThreshold, &out.EnforcingFailurePercentage}} {
+		if x.value == nil {
+			continue
+		}
+		*x.to = count(*x.value)
+		if x.act != nil && *x.value > 0 {
+			*x.act = count(100)
+		}
+	}
+	if o.Interval != nil {
+		out.Interval = duration(time.Duration(*o.Interval))
+	}
+	if o.Base != nil {
+		out.BaseEjectionTime = duration(time.Duration(*o.Base))
+	}
+	if o.AlwaysEjectOneHost {
+		out.AlwaysEjectOneHost = wrapperspb.Bool(true)
+	}
+	return out
+}
 
 // http1Options let trailers through, which Envoy drops in HTTP/1.1 by default: what is
 // known only at a stream's end comes so, to clients that say that they read it.
@@ -181,83 +220,22 @@ func http1Options() *corev3.Http1ProtocolOptions {
 	return &corev3.Http1ProtocolOptions{EnableTrailers: true}
 }
 
-func httpOptions(p Protocol) (map[string]*anypb.Any, error) {
+func http2Options() *corev3.Http2ProtocolOptions {
+	return &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(proxy.StreamsPerConnection)}
+}
+
+func (w *writer) httpOptions(http2 bool) map[string]*anypb.Any {
 	explicit := &httpv3.HttpProtocolOptions_ExplicitHttpConfig{}
-	if p == HTTP2 {
+	if http2 {
 		explicit.ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
-			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(streamsPerConnection)}}
+			Http2ProtocolOptions: http2Options()}
 	} else {
 		explicit.ProtocolConfig = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
 			HttpProtocolOptions: http1Options()}
 	}
-	options, err := pack(&httpv3.HttpProtocolOptions{
-		UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: explicit},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return map[string]*anypb.Any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options}, nil
-}
-
-func assignment(name string, addresses []string) (*endpointv3.ClusterLoadAssignment, error) {
-	var endpoints []*endpointv3.LbEndpoint
-	for _, a := range addresses {
-		addr, err := address(a)
-		if err != nil {
-			return nil, err
-		}
-		endpoints = append(endpoints, &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
-			Endpoint: &endpointv3.Endpoint{Address: addr},
-		}})
-	}
-	return &endpointv3.ClusterLoadAssignment{
-		ClusterName: name,
-		Endpoints:   []*endpointv3.LocalityLbEndpoints{{LbEndpoints: endpoints}},
-	}, nil
-}
-
-// socket is TLS with HTTP/2 negotiated.
-func (t *TLS) socket() (*corev3.TransportSocket, error) {
-	common := &tlsv3.CommonTlsContext{AlpnProtocols: []string{"h2"}}
-	if t.CAFile != "" {
-		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{
-			ValidationContext: &tlsv3.CertificateValidationContext{
-				TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.CAFile}},
-			}}
-	}
-	config, err := pack(&tlsv3.UpstreamTlsContext{
-		CommonTlsContext:     common,
-		Sni:                  t.ServerName,
-		AutoSniSanValidation: t.CAFile != "" && t.ServerName != "",
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &corev3.TransportSocket{
-		Name:       "envoy.transport_sockets.tls",
-		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: config},
-	}, nil
-}
-
-// processorHealth watches closely: until it has noticed that the picker is
-// gone, each request costs its client a 503.
-func processorHealth(p Processor) *corev3.HealthCheck {
-	h := healthEvery(p.HealthInterval)
-	h.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{
-		GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{ServiceName: p.HealthService},
-	}
-	return h
-}
-
-func (c Config) serverHealth(p Pool) *corev3.HealthCheck {
-	h := healthEvery(p.Picker.HealthInterval)
-	h.HealthChecker = &corev3.HealthCheck_HttpHealthCheck_{
-		HttpHealthCheck: &corev3.HealthCheck_HttpHealthCheck{Path: p.HealthPath},
-	}
-	if p.Protocol == HTTP2 {
-		h.GetHttpHealthCheck().CodecClientType = typev3.CodecClientType_HTTP2
-	}
-	return h
+	return map[string]*anypb.Any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": w.pack(
+		&httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+			ExplicitHttpConfig: explicit}})}
 }
 
 // healthEvery checks at one rate whatever the traffic: Envoy's default for a

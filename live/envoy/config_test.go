@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.yaml anew")
@@ -52,28 +55,27 @@ func everything() Config {
 		Listen: "0.0.0.0:8080", Admin: "127.0.0.1:19000",
 		AccessLog:  "/dev/null",
 		BodyRouter: &Processor{Addresses: []string{"127.0.0.1:9004"}},
-		Limits:     Limits{InFlight: 5000, BodyBytes: 8 << 20, Hold: 30 * time.Second},
+		Limits:     proxy.Limits{InFlight: 5000, BodyBytes: 8 << 20, Hold: 30 * time.Second},
 		Pools: []Pool{
 			{
-				Name: "base", FailureMode: FailOpen, Protocol: HTTP2, HealthPath: "/health",
+				Name: "base", HTTP2: true, HealthPath: "/health",
 				Endpoints: []string{"127.0.0.1:8001", "[::1]:8002"},
 				Picker: Processor{Addresses: []string{"localhost:9002", "127.0.0.1:9012"},
-					HealthInterval: time.Second},
-				Retry: &Retry{Attempts: 2, On: []string{"connect-failure"}},
+					Asking: gateway.Asking{FailOpen: true}},
+				Retry: &gateway.Attempts{Retries: 1, On: []string{"connect-failure"}, Codes: []int{503},
+					Base: 25 * time.Millisecond, Max: 250 * time.Millisecond},
 			},
 			{
 				Name: "lora",
-				Picker: Processor{Addresses: []string{"127.0.0.1:9022"}, Mode: Buffered,
-					MessageTimeout: 100 * time.Millisecond, TLS: &TLS{}},
+				Picker: Processor{Addresses: []string{"127.0.0.1:9022"},
+					Asking: gateway.Asking{Request: gateway.BodyBuffered, Timeout: 100 * time.Millisecond}},
 			},
 			{Name: "service", Routing: RoundRobin, Endpoints: []string{"127.0.0.1:8003"}, HealthPath: "/health"},
 		},
 		Routes: []Route{
-			{Path: "/healthz", Status: 200, Body: "ok"},
-			{Prefix: "/v1/", Headers: map[string]string{"x-gateway-model-name": "lora"}, Pool: "lora"},
-			{Prefix: "/v1/", Headers: map[string]string{"x-gateway-model-name": "plain"}, Pool: "service"},
+			{Headers: map[string]string{"x-gateway-model-name": "lora"}, Pool: "lora"},
+			{Headers: map[string]string{"x-gateway-model-name": "plain"}, Pool: "service"},
 			{Pool: "base"},
-			{Status: 404},
 		},
 	}
 }
@@ -91,40 +93,39 @@ func TestEnvoyAccepts(t *testing.T) {
 	}
 	var pools []Pool
 	var routes []Route
-	for _, mode := range []FailureMode{FailClose, FailOpen} {
+	for _, open := range []bool{false, true} {
 		for _, routing := range []Routing{OriginalDst, OverrideHost} {
-			for _, protocol := range []Protocol{HTTP1, HTTP2} {
-				for _, body := range []Mode{FullDuplex, Buffered, Streamed, HeadersOnly} {
-					for extra := range 5 {
-						if mode == FailOpen && routing == OriginalDst {
-							continue // refused by Validate
+			for _, http2 := range []bool{false, true} {
+				for _, body := range []gateway.Body{gateway.BodyFullDuplex, gateway.BodyBuffered,
+					gateway.BodyStreamed, gateway.BodyUnseen} {
+					for extra := range 4 {
+						if open && routing == OriginalDst {
+							continue // refused by validate
 						}
-						p := Pool{Name: fmt.Sprintf("p%d", len(pools)), FailureMode: mode, Routing: routing,
-							Protocol:  protocol,
-							Picker:    Processor{Addresses: []string{"127.0.0.1:9002"}, Mode: body},
+						p := Pool{Name: fmt.Sprintf("p%d", len(pools)), Routing: routing, HTTP2: http2,
+							Picker: Processor{Addresses: []string{"127.0.0.1:9002"},
+								Asking: gateway.Asking{Request: body, FailOpen: open}},
 							Endpoints: []string{"127.0.0.1:8001"}}
 						switch extra {
 						case 1:
-							p.Retry = &Retry{}
+							p.Retry = &thrice
 						case 2:
-							p.Picker.TLS = &TLS{ServerName: "picker"}
-						case 3:
 							p.EndpointsFile = endpoints
-						case 4:
+						case 3:
 							p.HealthPath = "/health"
 						}
 						pools = append(pools, p)
-						routes = append(routes, Route{Prefix: "/" + p.Name, Pool: p.Name})
+						routes = append(routes, Route{Headers: map[string]string{"x-pool": p.Name}, Pool: p.Name})
 					}
 				}
 			}
 		}
 	}
 	service := Config{Pools: []Pool{{Name: "service", Routing: RoundRobin, Endpoints: []string{"127.0.0.1:8001"}}},
-		Routes: []Route{{Path: "/healthz", Status: 200}, {Pool: "service"}}}
+		Routes: []Route{{Pool: "service"}}}
 	configs := map[string]Config{"everything": everything(), "least": onePool(), "without a picker": service}
 	for i, p := range pools {
-		if kind := fmt.Sprint(p.FailureMode, " ", p.Picker.Mode); configs[kind].Pools == nil {
+		if kind := fmt.Sprint(p.Picker.FailOpen, " ", p.Picker.Request); configs[kind].Pools == nil {
 			turned := append(slices.Clone(pools[i:]), pools[:i]...)
 			configs[kind] = Config{Pools: turned, Routes: routes, AccessLog: filepath.Join(dir, "access.log")}
 		}
@@ -155,34 +156,17 @@ func TestEnvoyAccepts(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for want, spoil := range map[string]func(*Config){
-		"pools: there are none":             func(c *Config) { c.Pools = nil },
-		`listen: "8080" is not ip:port`:     func(c *Config) { c.Listen = "8080" },
-		`admin: "x:y" is not ip:port`:       func(c *Config) { c.Admin = "x:y" },
-		`pools[0].name: "A b" is not`:       func(c *Config) { c.Pools[0].Name = "A b" },
-		`pools[1].name: "default" is there`: func(c *Config) { c.Pools = append(c.Pools, c.Pools[0]) },
-		`pools[0].failureMode: "open"`:      func(c *Config) { c.Pools[0].FailureMode = "open" },
-		`pools[0].routing: "x"`:             func(c *Config) { c.Pools[0].Routing = "x" },
-		`pools[0].protocol: "h3"`:           func(c *Config) { c.Pools[0].Protocol = "h3" },
+		"pools: there are none":         func(c *Config) { c.Pools = nil },
+		`listen: "8080" is not ip:port`: func(c *Config) { c.Listen = "8080" },
+		`admin: "x:y" is not ip:port`:   func(c *Config) { c.Admin = "x:y" },
 		"FailOpen with routing original-dst": func(c *Config) {
-			c.Pools[0].FailureMode, c.Pools[0].Routing = FailOpen, OriginalDst
+			c.Pools[0].Picker.FailOpen, c.Pools[0].Routing = true, OriginalDst
 		},
-		"pools[0].endpoints: there are none":      func(c *Config) { c.Pools[0].Routing = OverrideHost },
-		"routing round-robin chooses among them":  func(c *Config) { c.Pools[0].Routing = RoundRobin },
-		`pools[0].endpoints[0]: "pod:80" is not`:  func(c *Config) { c.Pools[0].Endpoints = []string{"pod:80"} },
-		`pools[0].endpointsFile: "e.json" is not`: func(c *Config) { c.Pools[0].EndpointsFile = "e.json" },
-		`pools[0].healthPath: "h"`:                func(c *Config) { c.Pools[0].HealthPath = "h" },
-		"pools[0].retry: 1000 attempts":           func(c *Config) { c.Pools[0].Retry = &Retry{Attempts: 1000} },
-		"pools[0].picker.addresses: there":        func(c *Config) { c.Pools[0].Picker.Addresses = nil },
-		`pools[0].picker.addresses[0]: "nine"`:    func(c *Config) { c.Pools[0].Picker.Addresses = []string{"nine"} },
-		`pools[0].picker.mode: "none"`:            func(c *Config) { c.Pools[0].Picker.Mode = "none" },
-		"bodyRouter.addresses: there are":         func(c *Config) { c.BodyRouter = &Processor{} },
-		`routes[0].pool: there is no pool`:        func(c *Config) { c.Routes = []Route{{Pool: "x"}} },
-		`routes[0]: both path and prefix`:         func(c *Config) { c.Routes = []Route{{Path: "/a", Prefix: "/b"}} },
-		`routes[0]: path "a" does not begin`:      func(c *Config) { c.Routes = []Route{{Path: "a", Pool: "default"}} },
-		`routes[0].status: 99`:                    func(c *Config) { c.Routes = []Route{{Status: 99}} },
-		"limits.inFlight: -1":                     func(c *Config) { c.Limits.InFlight = -1 },
-		"limits.bodyBytes: -1":                    func(c *Config) { c.Limits.BodyBytes = -1 },
-		"limits.hold: -1s":                        func(c *Config) { c.Limits.Hold = -time.Second },
+		"pools[0].endpoints: there are none":     func(c *Config) { c.Pools[0].Routing = OverrideHost },
+		"routing round-robin chooses among them": func(c *Config) { c.Pools[0].Routing = RoundRobin },
+		`pools[0].endpoints[0]: "pod:80" is not`: func(c *Config) { c.Pools[0].Endpoints = []string{"pod:80"} },
+		"pools[0].picker.addresses: there":       func(c *Config) { c.Pools[0].Picker.Addresses = nil },
+		`"nine" is not host:port`:                func(c *Config) { c.Pools[0].Picker.Addresses = []string{"nine"} },
 	} {
 		c := onePool()
 		spoil(&c)
@@ -200,9 +184,9 @@ func TestValidate(t *testing.T) {
 func TestBackstopsAreBehindThePicker(t *testing.T) {
 	for _, hold := range []time.Duration{time.Millisecond, 30 * time.Second, 10 * time.Minute, 24 * time.Hour} {
 		for _, body := range []time.Duration{time.Millisecond, 5 * time.Minute} {
-			l := Limits{Hold: hold, BodyTime: body}
-			if l.idleTimeout() <= hold || l.requestTimeout() <= hold+body {
-				t.Errorf("%+v: idle %v, request %v", l, l.idleTimeout(), l.requestTimeout())
+			l := proxy.Limits{Hold: hold, BodyTime: body}
+			if l.IdleTimeout() <= hold || l.RequestTimeout() <= hold+body {
+				t.Errorf("%+v: idle %v, request %v", l, l.IdleTimeout(), l.RequestTimeout())
 			}
 		}
 	}

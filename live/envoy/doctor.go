@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 )
 
@@ -134,7 +135,7 @@ func inspectTool(ctx context.Context, name, path string) Tool {
 
 // heldPerConnection is how many held requests share an HTTP/2 connection
 // at the least.
-const heldPerConnection = streamsPerConnection / 2
+const heldPerConnection = proxy.StreamsPerConnection / 2
 
 // DescriptorsFor is how many files a process has open that holds n requests:
 // some of its own, and at each of its two sides a connection per request over

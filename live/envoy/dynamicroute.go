@@ -8,18 +8,14 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
-	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	keysv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/api_key_auth/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
-
-func routerFilter() *routerv3.Router { return &routerv3.Router{SuppressEnvoyHeaders: true} }
 
 // unusable is a cluster that there never is: Envoy answers for it with the code
 // that a route says (500).
@@ -27,51 +23,51 @@ const unusable = "unusable"
 
 // route is one route in Envoy's words: one, or two where a prefix and the path
 // without anything behind it are rewritten differently.
-func (t *translation) route(r *gateway.Route, at string) ([]*routev3.Route, error) {
+func (t *translation) route(r *gateway.Route, at string) []*routev3.Route {
 	out := &routev3.Route{Name: r.Name, Match: matchOf(r)}
 	out.RequestHeadersToAdd, out.RequestHeadersToRemove = headersOf(r.RequestHeaders)
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = headersOf(r.ResponseHeaders)
-	if err := asksKey(r, out); err != nil {
-		return nil, err
+	if r.Keys != nil {
+		f := keyFilter(r.Keys)
+		t.overrides(out, keysFilter, &keysv3.ApiKeyAuthPerRoute{Credentials: f.Credentials, KeySources: f.KeySources,
+			Forwarding: f.Forwarding})
 	}
 	if r.Redirect != nil {
-		return redirects(r, out, at), nil
+		return redirects(r, out, at)
 	}
 	if len(r.Shares) == 0 {
 		out.Action = &routev3.Route_DirectResponse{
 			DirectResponse: &routev3.DirectResponseAction{Status: gateway.StatusUnusable}}
-		return []*routev3.Route{out}, nil
+		return []*routev3.Route{out}
 	}
-	action := &routev3.RouteAction{Timeout: duration(0), IdleTimeout: duration(t.c.Limits.idleTimeout()),
-		ClusterNotFoundResponseCode: routev3.RouteAction_INTERNAL_SERVER_ERROR}
-	out.Action = &routev3.Route_Route{Route: action}
-	if err := t.timeouts(r, out, action); err != nil {
-		return nil, err
+	action := t.action(out)
+	action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
+	attempts := r.Attempts() // none of its timeouts is Envoy's 0
+	action.Timeout = duration(attempts.Whole)
+	if r.Retrying != nil {
+		t.retries(out, &attempts, true)
 	}
 	for _, m := range r.Mirrors {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies,
 			&routev3.RouteAction_RequestMirrorPolicy{Cluster: m.Backend.Key, DisableShadowHostSuffixAppend: true,
 				RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: fraction(m.Numerator, m.Denominator)}})
 	}
-	if err := t.shares(r, out, action); err != nil {
-		return nil, err
-	}
+	t.shares(r, out, action)
 	rewriteOf(r, action)
-	return []*routev3.Route{out}, nil
+	return []*routev3.Route{out}
 }
 
 // shares says which clusters get the requests, and whom they ask.
-func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *routev3.RouteAction) error {
+func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *routev3.RouteAction) {
 	if s := &r.Shares[0]; len(r.Shares) == 1 && s.RequestHeaders == nil && s.ResponseHeaders == nil {
 		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: clusterOf(s)}
 		if s.Hostname != "" {
 			action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: s.Hostname}
 		}
-		own, err := t.asks(r, s)
-		for name, config := range own {
-			perFilter(out, name, config)
+		if own := t.asks(r, s); own != nil {
+			t.overrides(out, askingFilter(r), own)
 		}
-		return err
+		return
 	}
 	weighted := &routev3.WeightedCluster{}
 	for i := range r.Shares {
@@ -83,14 +79,12 @@ func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *route
 			w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{
 				HostRewriteLiteral: s.Hostname}
 		}
-		var err error
-		if w.TypedPerFilterConfig, err = t.asks(r, s); err != nil {
-			return err
+		if own := t.asks(r, s); own != nil {
+			w.TypedPerFilterConfig = map[string]*anypb.Any{askingFilter(r): t.pack(own)}
 		}
 		weighted.Clusters = append(weighted.Clusters, w)
 	}
 	action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
-	return nil
 }
 
 func clusterOf(s *gateway.Share) string {
@@ -100,32 +94,17 @@ func clusterOf(s *gateway.Share) string {
 	return s.Backend.Key
 }
 
-// asks makes requests for a pool ask its picker.
-func (t *translation) asks(r *gateway.Route, s *gateway.Share) (map[string]*anypb.Any, error) {
+// asks makes requests for a pool ask its picker; nil for what has none.
+func (t *translation) asks(r *gateway.Route, s *gateway.Share) proto.Message {
 	if s.Backend == nil || s.Backend.Pool == nil {
-		return nil, nil
+		return nil
 	}
-	p, open := t.Pickers[s.Backend.Key], s.Backend.FailOpen
-	if a := r.Asking; a != nil {
-		p.Mode, p.Responses, open = bodyModes[a.Request], bodyModes[a.Response], a.FailOpen
+	p := t.Pickers[s.Backend.Key]
+	if p.FailOpen = s.Backend.FailOpen; r.Asking != nil {
+		p.Asking = *r.Asking
 	}
-	p = p.withDefaults()
-	own, err := pack(&extprocv3.ExtProcPerRoute{
-		Override: &extprocv3.ExtProcPerRoute_Overrides{Overrides: &extprocv3.ExtProcOverrides{
-			ProcessingMode:   p.processing(),
-			GrpcService:      grpcService(pickerCluster(s.Backend.Key)),
-			MetadataOptions:  pickerMetadata(),
-			FailureModeAllow: wrapperspb.Bool(open),
-		}}})
-	if err != nil {
-		return nil, err
-	}
-	return map[string]*anypb.Any{askingFilter(r): own}, nil
+	return askingOverride(pickerCluster(s.Backend.Key), p.withDefaults().Asking, pickerMetadata())
 }
-
-// bodyModes are a policy's ways to show bodies.
-var bodyModes = map[gateway.Body]Mode{gateway.BodyFullDuplex: FullDuplex, gateway.BodyBuffered: Buffered,
-	gateway.BodyStreamed: Streamed, gateway.BodyUnseen: HeadersOnly}
 
 // askingFilter is the filter that asks for a route. How long an answer may take
 // belongs to a filter and to no route, so each time has a filter of its own.
@@ -134,31 +113,6 @@ func askingFilter(r *gateway.Route) string {
 		return pickerFilter
 	}
 	return pickerFilter + "/" + r.Asking.Timeout.String()
-}
-
-// timeouts are the route's, and when it tries again: none is Envoy's 0.
-func (t *translation) timeouts(r *gateway.Route, out *routev3.Route, action *routev3.RouteAction) error {
-	a := r.Attempts()
-	action.Timeout = duration(a.Whole)
-	if r.Retrying == nil {
-		return nil
-	}
-	retry, err := Pool{Routing: OverrideHost,
-		Retry: &Retry{On: a.On, Attempts: a.Retries + 1, BackOff: a.Base}}.retryPolicy()
-	if err != nil {
-		return err
-	}
-	for _, code := range a.Codes {
-		retry.RetriableStatusCodes = append(retry.RetriableStatusCodes, uint32(code))
-	}
-	retry.RetryBackOff.MaxInterval = duration(a.Max)
-	if a.Try > 0 {
-		retry.PerTryTimeout = duration(a.Try)
-	}
-	action.RetryPolicy = retry
-	// A retry sends the body again, so all of it must fit.
-	out.RequestBodyBufferLimit = wrapperspb.UInt64(uint64(max(connectionBufferBytes, t.c.Limits.BodyBytes+64<<10)))
-	return nil
 }
 
 func fraction(numerator, denominator int) *typev3.FractionalPercent {
@@ -180,14 +134,10 @@ func matchOf(r *gateway.Route) *routev3.RouteMatch {
 		m.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: prefix}
 	}
 	if r.Match.Method != "" {
-		m.Headers = append(m.Headers,
-			&routev3.HeaderMatcher{Name: ":method",
-				HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: exactly(r.Match.Method)}})
+		m.Headers = append(m.Headers, headerIs(":method", exactly(r.Match.Method)))
 	}
 	for _, h := range r.Match.Headers {
-		m.Headers = append(m.Headers,
-			&routev3.HeaderMatcher{Name: strings.ToLower(h.Name),
-				HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: valueOf(&h)}})
+		m.Headers = append(m.Headers, headerIs(strings.ToLower(h.Name), valueOf(&h)))
 	}
 	for _, q := range r.Match.Query {
 		m.QueryParameters = append(m.QueryParameters, &routev3.QueryParameterMatcher{Name: q.Name,
@@ -196,14 +146,9 @@ func matchOf(r *gateway.Route) *routev3.RouteMatch {
 	return m
 }
 
-func exactly(s string) *matcherv3.StringMatcher {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
-}
-
 func valueOf(m *gateway.ValueMatch) *matcherv3.StringMatcher {
 	if m.Type == gateway.Regex {
-		return &matcherv3.StringMatcher{
-			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: m.Value}}}
+		return regex(m.Value)
 	}
 	return exactly(m.Value)
 }
@@ -281,11 +226,7 @@ func redirects(r *gateway.Route, plain *routev3.Route, at string) []*routev3.Rou
 	}
 	ported := proto.Clone(plain).(*routev3.Route)
 	ported.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at, true)}
-	ported.Match.Headers = append(ported.Match.Headers,
-		&routev3.HeaderMatcher{Name: ":authority", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
-			StringMatch: &matcherv3.StringMatcher{
-				MatchPattern: &matcherv3.StringMatcher_SafeRegex{
-					SafeRegex: &matcherv3.RegexMatcher{Regex: ".*:[0-9]+"}}}}})
+	ported.Match.Headers = append(ported.Match.Headers, headerIs(":authority", regex(".*:[0-9]+")))
 	return []*routev3.Route{ported, plain}
 }
 

@@ -14,13 +14,10 @@ import (
 // makes the new file appear, so a reader never sees half of it. No endpoints
 // are allowed: then the pool answers 503.
 func WriteEndpoints(path, pool string, endpoints []string) error {
-	load, err := assignment(PoolCluster(pool), endpoints)
-	if err != nil {
-		return err
-	}
-	resource, err := pack(load)
-	if err != nil {
-		return err
+	w := &writer{}
+	resource := w.pack(w.assignment(PoolCluster(pool), endpoints))
+	if w.err != nil {
+		return w.err
 	}
 	text, err := toYAML(&discoveryv3.DiscoveryResponse{Resources: []*anypb.Any{resource}})
 	if err != nil {

@@ -21,9 +21,10 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	core "github.com/windtunnel/windtunnel/core/picker"
 )
 
 // fakePicker is as much of an EPP as the gateway's settings need to be tried
@@ -32,7 +33,6 @@ import (
 type fakePicker struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	addr   string
-	creds  credentials.TransportCredentials // nil: plain text
 	server *grpc.Server
 	// destination is put into the header for each request.
 	destination func() string
@@ -59,11 +59,7 @@ func (f *fakePicker) start(t *testing.T) *fakePicker {
 		t.Fatal(err)
 	}
 	f.addr = l.Addr().String()
-	var options []grpc.ServerOption
-	if f.creds != nil {
-		options = append(options, grpc.Creds(f.creds))
-	}
-	f.server = grpc.NewServer(options...)
+	f.server = grpc.NewServer()
 	extprocv3.RegisterExternalProcessorServer(f.server, f)
 	h := health.NewServer()
 	h.SetServingStatus("envoy.service.ext_proc.v3.ExternalProcessor", healthv1.HealthCheckResponse_SERVING)
@@ -144,8 +140,8 @@ func (f *fakePicker) Process(s extprocv3.ExternalProcessor_ProcessServer) error 
 
 func (f *fakePicker) note(m *extprocv3.ProcessingRequest) {
 	served := ""
-	if md := m.GetMetadataContext().GetFilterMetadata()[lbNamespace]; md != nil {
-		served = md.Fields[servedKey].GetStringValue()
+	if md := m.GetMetadataContext().GetFilterMetadata()[core.NamespaceLB]; md != nil {
+		served = md.Fields[core.KeyServed].GetStringValue()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,7 +164,7 @@ func (f *fakePicker) sendHeaders(s extprocv3.ExternalProcessor_ProcessServer) er
 
 func (f *fakePicker) destine() *extprocv3.HeaderMutation {
 	m := &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{{
-		Header: &corev3.HeaderValue{Key: DestinationHeader, RawValue: []byte(f.destination())},
+		Header: &corev3.HeaderValue{Key: core.HeaderDestination, RawValue: []byte(f.destination())},
 	}}}
 	if !f.buffered {
 		m.RemoveHeaders = []string{"content-length"}

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	core "github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
@@ -21,21 +21,21 @@ func TestHeld(t *testing.T) {
 	t.Parallel()
 	const part1, part2 = "part one", "part two"
 	for _, routing := range []Routing{OriginalDst, OverrideHost} {
-		for _, protocol := range []Protocol{HTTP1, HTTP2} {
+		for _, http2 := range []bool{false, true} {
 			server := (&fakeServer{handle: holding(100*time.Millisecond, len(part1))}).start(t)
 			picker := (&fakePicker{destination: func() string { return server.addr }, held: true, tail: part2}).start(t)
 			c := onePool()
 			c.Pools[0].Picker.Addresses = []string{picker.addr}
 			c.Pools[0].Routing = routing
-			c.Pools[0].Protocol = protocol
+			c.Pools[0].HTTP2 = http2
 			c.Pools[0].Endpoints = []string{server.addr}
 			p := startEnvoy(t, c)
 			for _, h2 := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %s, client h2=%v", routing, path.Base(string(protocol)), h2),
+				t.Run(fmt.Sprintf("%s, http2=%v, client h2=%v", routing, http2, h2),
 					func(t *testing.T) {
 						code, body := newClient(t, p, h2).post(strings.NewReader(part1))
 						want := "first part two over HTTP/1.1"
-						if protocol == HTTP2 {
+						if http2 {
 							want = "first part two over HTTP/2.0"
 						}
 						if code != 200 || body != want {
@@ -64,10 +64,9 @@ func TestFailOpen(t *testing.T) {
 	}
 	picker := (&fakePicker{destination: func() string { return endpoints[0] }}).start(t)
 	c := onePool()
-	c.Pools[0].FailureMode = FailOpen
+	c.Pools[0].Picker.FailOpen = true
 	c.Pools[0].Endpoints = endpoints
 	c.Pools[0].Picker.Addresses = []string{picker.addr}
-	c.Pools[0].Picker.HealthInterval = 100 * time.Millisecond
 	p := startEnvoy(t, c)
 	cl := newClient(t, p, false)
 	for range 4 {
@@ -80,7 +79,7 @@ func TestFailOpen(t *testing.T) {
 	began := time.Now()
 	codes, servedBy := map[int]int{}, map[string]bool{}
 	eventually.Is(t, "service by all three endpoints", func() bool {
-		code, body := cl.post(strings.NewReader("hello"), DestinationHeader, endpoints[0])
+		code, body := cl.post(strings.NewReader("hello"), core.HeaderDestination, endpoints[0])
 		codes[code]++
 		if code == 200 {
 			if len(servedBy) == 0 {

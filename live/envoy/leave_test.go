@@ -32,19 +32,19 @@ const (
 // ends its stream without an error is another matter: see docs/envoy.md.)
 func TestPickerLeaves(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []FailureMode{FailClose, FailOpen} {
+	for _, open := range []bool{false, true} {
 		for _, stage := range []string{atHeaders, atBodyEnd, whileHeld, afterFirstToken} {
 			for _, crash := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s, %s, crash=%v", mode, stage, crash), func(t *testing.T) {
+				t.Run(fmt.Sprintf("open=%v, %s, crash=%v", open, stage, crash), func(t *testing.T) {
 					t.Parallel()
-					leaves(t, mode, stage, crash)
+					leaves(t, open, stage, crash)
 				})
 			}
 		}
 	}
 }
 
-func leaves(t *testing.T, mode FailureMode, stage string, crash bool) {
+func leaves(t *testing.T, open bool, stage string, crash bool) {
 	var whole atomic.Int64 // requests that the server took for whole
 	begun := make(chan struct{}, 1)
 	server := (&fakeServer{handle: func(w http.ResponseWriter, r *http.Request) {
@@ -110,7 +110,7 @@ func leaves(t *testing.T, mode FailureMode, stage string, crash bool) {
 
 	c := onePool()
 	c.Pools[0].Picker.Addresses = []string{picker.addr}
-	c.Pools[0].FailureMode = mode
+	c.Pools[0].Picker.FailOpen = open
 	c.Pools[0].Endpoints = []string{server.addr}
 	p := startEnvoy(t, c)
 	cl := newClient(t, p, false)

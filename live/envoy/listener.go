@@ -1,97 +1,64 @@
 package envoy
 
 import (
-	"maps"
-	"slices"
-
 	rulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
 	uuidv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
-// connectionBufferBytes is Envoy's own default for what it buffers of one
-// connection, written out because Limits.BodyBytes may ask for more.
-const connectionBufferBytes = 1 << 20
+// The names of the filters in a chain.
+const (
+	bodyRouterFilter = "envoy.filters.http.ext_proc.body_router"
+	pickerFilter     = "envoy.filters.http.ext_proc"
+	keysFilter       = "envoy.filters.http.api_key_auth"
+)
 
-func (c Config) listener() (*listenerv3.Listener, error) {
-	addr, err := address(c.Listen)
-	if err != nil {
-		return nil, err
+// listener returns a listener without its chains. It buffers whole bodies where one of the ways to ask a picker shows
+// them so; Envoy answers larger ones with 413 itself.
+func (w *writer) listener(name, at string, asked ...gateway.Asking) *listenerv3.Listener {
+	buffer := proxy.BufferBytes
+	for _, a := range asked {
+		if a.Request == gateway.BodyBuffered {
+			buffer = w.limits.WholeBytes()
+		}
 	}
-	manager, err := c.connectionManager()
-	if err != nil {
-		return nil, err
-	}
-	config, err := pack(manager)
-	if err != nil {
-		return nil, err
-	}
-	buffer := connectionBufferBytes
-	if slices.ContainsFunc(c.Pools, func(p Pool) bool { return p.Picker.Mode == Buffered }) {
-		buffer = max(buffer, c.Limits.BodyBytes) // beyond it Envoy answers 413 itself
-	}
-	return &listenerv3.Listener{
-		Name:                          listenerName,
-		Address:                       addr,
-		PerConnectionBufferLimitBytes: count(buffer),
-		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-			Name:       "envoy.filters.network.http_connection_manager",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: config},
-		}}}},
-	}, nil
+	return &listenerv3.Listener{Name: name, Address: w.address(at), PerConnectionBufferLimitBytes: count(buffer)}
 }
 
-func (c Config) connectionManager() (*hcmv3.HttpConnectionManager, error) {
-	filters, err := c.httpFilters()
-	if err != nil {
-		return nil, err
-	}
-	routes, err := c.routes()
-	if err != nil {
-		return nil, err
-	}
-	m, err := c.manager(filters)
-	if err != nil {
-		return nil, err
-	}
-	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes}
-	return m, nil
+// filter returns one HTTP filter; one that is off acts only for the routes that switch it on.
+func (w *writer) filter(name string, m proto.Message, off bool) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: w.pack(m)},
+		Disabled: off}
 }
 
-// manager is a connection manager without its routes.
-func (c Config) manager(filters []*hcmv3.HttpFilter) (*hcmv3.HttpConnectionManager, error) {
-	guard, err := extension("envoy.http.early_header_mutation.header_mutation", dropInternal())
-	if err != nil {
-		return nil, err
-	}
-	requestID, err := pack(&uuidv3.UuidRequestIdConfig{PackTraceReason: wrapperspb.Bool(false)})
-	if err != nil {
-		return nil, err
-	}
-	logs, err := c.accessLogs()
-	if err != nil {
-		return nil, err
-	}
-	return &hcmv3.HttpConnectionManager{
+// chain returns the filters of a connection, the router behind them; routes says where routes come from.
+func (w *writer) chain(filters []*hcmv3.HttpFilter, routes func(*hcmv3.HttpConnectionManager)) *listenerv3.FilterChain {
+	filters = append(filters,
+		w.filter("envoy.filters.http.router", &routerv3.Router{SuppressEnvoyHeaders: true}, false))
+	guard := w.extension("envoy.http.early_header_mutation.header_mutation", dropInternal())
+	manager := &hcmv3.HttpConnectionManager{
 		CodecType:            hcmv3.HttpConnectionManager_AUTO, // HTTP/1.1, and HTTP/2 by its preface
 		StatPrefix:           listenerName,
 		HttpFilters:          filters,
 		HttpProtocolOptions:  http1Options(),
-		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{MaxConcurrentStreams: count(streamsPerConnection)},
-		StreamIdleTimeout:    duration(c.Limits.idleTimeout()),
+		Http2ProtocolOptions: http2Options(),
+		StreamIdleTimeout:    duration(w.limits.IdleTimeout()),
 		// Both are off by default: a client could send a byte a second for ever.
-		RequestHeadersTimeout: duration(headersTimeout),
-		RequestTimeout:        duration(c.Limits.requestTimeout()),
-		AccessLog:             logs,
+		RequestHeadersTimeout: duration(proxy.HeadersTimeout),
+		RequestTimeout:        duration(w.limits.RequestTimeout()),
+		AccessLog:             w.accessLogs(),
 		UseRemoteAddress:      wrapperspb.Bool(true),
 		NormalizePath:         wrapperspb.Bool(true),
 		MergeSlashes:          true,
@@ -99,11 +66,16 @@ func (c Config) manager(filters []*hcmv3.HttpFilter) (*hcmv3.HttpConnectionManag
 		// sent one, as it was sent.
 		PreserveExternalRequestId:    true,
 		AlwaysSetRequestIdInResponse: true,
-		RequestIdExtension:           &hcmv3.RequestIDExtension{TypedConfig: requestID},
+		RequestIdExtension: &hcmv3.RequestIDExtension{
+			TypedConfig: w.pack(&uuidv3.UuidRequestIdConfig{PackTraceReason: wrapperspb.Bool(false)})},
 		// What the model server calls itself is part of what a user wants to see.
 		ServerHeaderTransformation:    hcmv3.HttpConnectionManager_PASS_THROUGH,
 		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{guard},
-	}, nil
+	}
+	routes(manager)
+	return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
+		Name:       "envoy.filters.network.http_connection_manager",
+		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: w.pack(manager)}}}}
 }
 
 // dropInternal takes out of what clients send what is the picker's alone to say:
@@ -117,62 +89,77 @@ func dropInternal() proto.Message {
 	return m
 }
 
-func (c Config) httpFilters() ([]*hcmv3.HttpFilter, error) {
-	var filters []*hcmv3.HttpFilter
-	add := func(name string, m proto.Message) error {
-		config, err := pack(m)
-		if err != nil {
-			return err
-		}
-		filters = append(filters,
-			&hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}})
-		return nil
+// externalProcessor is the filter that shows messages to an ext_proc server.
+func externalProcessor(cluster string, a gateway.Asking) *extprocv3.ExternalProcessor {
+	return &extprocv3.ExternalProcessor{
+		GrpcService:      grpcService(cluster),
+		FailureModeAllow: a.FailOpen,
+		ProcessingMode:   shown(a),
+		MessageTimeout:   duration(a.Timeout),
+		// Without it a client cannot tell a missing picker from a bug: 500.
+		StatusOnError:   &typev3.HttpStatus{Code: typev3.StatusCode(proxy.StatusLost)},
+		MetadataOptions: pickerMetadata(),
+		// The limits that a client asks for are the picker's to set (x-envoy-max-retries …).
+		MutationRules: &rulesv3.HeaderMutationRules{AllowEnvoy: wrapperspb.Bool(true)},
 	}
-	if c.BodyRouter != nil {
-		if err := add(bodyRouterFilter, externalProcessor(bodyRouterName, *c.BodyRouter, FailClose)); err != nil {
-			return nil, err
-		}
-	}
-	if first := c.asked(); first != nil {
-		if err := add(pickerFilter,
-			externalProcessor(PickerCluster(first.Name), first.Picker, first.FailureMode)); err != nil {
-			return nil, err
-		}
-	}
-	// The router is always last.
-	return filters, add("envoy.filters.http.router", &routerv3.Router{SuppressEnvoyHeaders: true})
 }
 
-// asked is the first pool with a picker, which the chain holds, or nil. The routes of
-// other pools name their own instead, or none.
-func (c Config) asked() *Pool {
-	for i := range c.Pools {
-		if c.Pools[i].Routing != RoundRobin {
-			return &c.Pools[i]
-		}
-	}
-	return nil
+// askingOverride makes a route ask its own pool's picker.
+func askingOverride(cluster string, a gateway.Asking, metadata *extprocv3.MetadataOptions) *extprocv3.ExtProcPerRoute {
+	return &extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Overrides{
+		Overrides: &extprocv3.ExtProcOverrides{
+			ProcessingMode:   shown(a),
+			GrpcService:      grpcService(cluster),
+			MetadataOptions:  metadata,
+			FailureModeAllow: wrapperspb.Bool(a.FailOpen),
+		},
+	}}
 }
 
-func extension(name string, m proto.Message) (*corev3.TypedExtensionConfig, error) {
-	config, err := pack(m)
-	if err != nil {
-		return nil, err
-	}
-	return &corev3.TypedExtensionConfig{Name: name, TypedConfig: config}, nil
+func grpcService(cluster string) *corev3.GrpcService {
+	return &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster},
+	}}
 }
 
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
-
-// routes is one virtual host with the routes in their order.
-func (c Config) routes() (*routev3.RouteConfiguration, error) {
-	host := &routev3.VirtualHost{Name: listenerName, Domains: []string{"*"}, IncludeRequestAttemptCount: true}
-	for i, r := range c.Routes {
-		route, err := c.route(i, r)
-		if err != nil {
-			return nil, err
-		}
-		host.Routes = append(host.Routes, route)
+// shown is what the service is shown of requests and responses. Envoy refuses full-duplex bodies without trailers.
+func shown(a gateway.Asking) *extprocv3.ProcessingMode {
+	mode := &extprocv3.ProcessingMode{
+		RequestHeaderMode:   extprocv3.ProcessingMode_SEND,
+		ResponseHeaderMode:  extprocv3.ProcessingMode_SEND,
+		RequestTrailerMode:  extprocv3.ProcessingMode_SKIP,
+		ResponseTrailerMode: extprocv3.ProcessingMode_SKIP,
+		RequestBodyMode:     bodyMode(a.Request),
+		ResponseBodyMode:    bodyMode(a.Responses()),
 	}
-	return &routev3.RouteConfiguration{Name: listenerName, VirtualHosts: []*routev3.VirtualHost{host}}, nil
+	if a.Request == gateway.BodyFullDuplex {
+		mode.RequestTrailerMode = extprocv3.ProcessingMode_SEND
+	}
+	if a.Responses() == gateway.BodyFullDuplex {
+		mode.ResponseTrailerMode = extprocv3.ProcessingMode_SEND
+	}
+	return mode
+}
+
+// bodyMode is Envoy's own name's value: gateway.Body has Envoy's names.
+func bodyMode(b gateway.Body) extprocv3.ProcessingMode_BodySendMode {
+	return extprocv3.ProcessingMode_BodySendMode(extprocv3.ProcessingMode_BodySendMode_value[string(b)])
+}
+
+// unseen shows nothing of a message.
+func unseen() *extprocv3.ProcessingMode {
+	return &extprocv3.ProcessingMode{RequestHeaderMode: extprocv3.ProcessingMode_SKIP,
+		ResponseHeaderMode: extprocv3.ProcessingMode_SKIP,
+		RequestTrailerMode: extprocv3.ProcessingMode_SKIP, ResponseTrailerMode: extprocv3.ProcessingMode_SKIP}
+}
+
+// pickerMetadata is what the protocol exchanges beside headers: the subset of
+// endpoints to choose from goes out, the choice comes in, and the endpoint
+// that really served goes out again with the response.
+func pickerMetadata() *extprocv3.MetadataOptions {
+	return &extprocv3.MetadataOptions{
+		ForwardingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{
+			Untyped: []string{picker.NamespaceLB, picker.NamespaceSubset}},
+		ReceivingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{picker.NamespaceLB}},
+	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/core/gateway"
 )
 
 // deadEndpoint is an address where nothing listens.
@@ -36,6 +38,11 @@ func resets(w http.ResponseWriter, r *http.Request) {
 	conn.Close()
 }
 
+// thrice attempts a request three times.
+var thrice = gateway.Attempts{Retries: 2, Codes: []int{503},
+	On:   []string{"connect-failure", "refused-stream", "reset", "retriable-status-codes"},
+	Base: 25 * time.Millisecond, Max: 250 * time.Millisecond}
+
 // What Envoy does when an attempt fails, with a policy of three attempts.
 func TestRetry(t *testing.T) {
 	t.Parallel()
@@ -47,7 +54,7 @@ func TestRetry(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		routing      Routing
-		protocol     Protocol
+		http2        bool
 		destinations string   // what the picker answers
 		endpoints    []string // of the pool
 		held         bool
@@ -56,31 +63,31 @@ func TestRetry(t *testing.T) {
 		attempts     int
 		servedBy     string
 	}{
-		{"no connection, fallback", OverrideHost, HTTP1, deadEndpoint, []string{deadEndpoint, good.addr}, false, 8, 200,
+		{"no connection, fallback", OverrideHost, false, deadEndpoint, []string{deadEndpoint, good.addr}, false, 8, 200,
 			2, good.addr},
-		{"503, fallback", OverrideHost, HTTP1, refusing.addr, []string{refusing.addr, good.addr}, false, 8, 200, 2,
+		{"503, fallback", OverrideHost, false, refusing.addr, []string{refusing.addr, good.addr}, false, 8, 200, 2,
 			good.addr},
-		{"503, fallback, h2c", OverrideHost, HTTP2, refusing.addr, []string{refusing.addr, good.addr}, false, 8, 200, 2,
+		{"503, fallback, h2c", OverrideHost, true, refusing.addr, []string{refusing.addr, good.addr}, false, 8, 200, 2,
 			good.addr},
-		{"reset, fallback", OverrideHost, HTTP1, resetting.addr, []string{resetting.addr, good.addr}, false, 8, 200, 2,
+		{"reset, fallback", OverrideHost, false, resetting.addr, []string{resetting.addr, good.addr}, false, 8, 200, 2,
 			good.addr},
-		{"the picker's second choice first", OverrideHost, HTTP1, refusing.addr + "," + good.addr,
+		{"the picker's second choice first", OverrideHost, false, refusing.addr + "," + good.addr,
 			[]string{refusing.addr, resetting.addr, good.addr}, false, 8, 200, 2, good.addr},
-		{"a body at the limit is sent again", OverrideHost, HTTP1, refusing.addr, []string{refusing.addr, good.addr},
+		{"a body at the limit is sent again", OverrideHost, false, refusing.addr, []string{refusing.addr, good.addr},
 			false, 4 << 20, 200, 2, good.addr},
-		{"a larger one is not", OverrideHost, HTTP1, refusing.addr, []string{refusing.addr, good.addr}, false, 6 << 20,
+		{"a larger one is not", OverrideHost, false, refusing.addr, []string{refusing.addr, good.addr}, false, 6 << 20,
 			503, 1, refusing.addr},
-		{"held, no connection", OverrideHost, HTTP1, deadEndpoint, []string{deadEndpoint, holds.addr}, true, 8, 200, 2,
+		{"held, no connection", OverrideHost, false, deadEndpoint, []string{deadEndpoint, holds.addr}, true, 8, 200, 2,
 			holds.addr},
-		{"held, reset", OverrideHost, HTTP1, resetting.addr, []string{resetting.addr, holds.addr}, true, 8, 200, 2,
+		{"held, reset", OverrideHost, false, resetting.addr, []string{resetting.addr, holds.addr}, true, 8, 200, 2,
 			holds.addr},
-		{"held, reset, h2c", OverrideHost, HTTP2, resetting.addr, []string{resetting.addr, holds.addr}, true, 8, 200, 2,
+		{"held, reset, h2c", OverrideHost, true, resetting.addr, []string{resetting.addr, holds.addr}, true, 8, 200, 2,
 			holds.addr},
-		{"an endpoint that the pool has not got", OverrideHost, HTTP1, deadEndpoint, []string{good.addr}, false, 8, 200,
+		{"an endpoint that the pool has not got", OverrideHost, false, deadEndpoint, []string{good.addr}, false, 8, 200,
 			1, good.addr},
-		{"one address is tried again", OriginalDst, HTTP1, refusing.addr, nil, false, 8, 503, 3, refusing.addr},
-		{"one address is dialled again", OriginalDst, HTTP1, deadEndpoint, nil, false, 8, 503, 3, deadEndpoint},
-		{"a list is no address", OriginalDst, HTTP1, refusing.addr + "," + good.addr, nil, false, 8, 503, 1, ""},
+		{"one address is tried again", OriginalDst, false, refusing.addr, nil, false, 8, 503, 3, refusing.addr},
+		{"one address is dialled again", OriginalDst, false, deadEndpoint, nil, false, 8, 503, 3, deadEndpoint},
+		{"a list is no address", OriginalDst, false, refusing.addr + "," + good.addr, nil, false, 8, 503, 1, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			picker := (&fakePicker{destination: func() string { return tc.destinations }, held: tc.held,
@@ -88,9 +95,9 @@ func TestRetry(t *testing.T) {
 			c := onePool()
 			c.Pools[0].Picker.Addresses = []string{picker.addr}
 			c.Pools[0].Routing = tc.routing
-			c.Pools[0].Protocol = tc.protocol
+			c.Pools[0].HTTP2 = tc.http2
 			c.Pools[0].Endpoints = tc.endpoints
-			c.Pools[0].Retry = &Retry{}
+			c.Pools[0].Retry = &thrice
 			p := startEnvoy(t, c)
 			code, body := newClient(t, p, false).post(io.LimitReader(zeros{}, tc.bytes))
 			r := lastAccess(t, p)

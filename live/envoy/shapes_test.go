@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
@@ -63,16 +64,15 @@ func TestTwoPools(t *testing.T) {
 		c.Pools = append(c.Pools,
 			Pool{Name: fmt.Sprintf("p%d", i), Picker: Processor{Addresses: []string{picker.addr}}})
 	}
-	c.Pools[1].Picker.Mode = Buffered
+	c.Pools[1].Picker.Request = gateway.BodyBuffered
 	c.Workers = 1
 	c.Routes = []Route{
-		{Headers: map[string]string{"x-gateway-model-name": "teapot"}, Status: 418, Body: "short and stout"},
 		{Headers: map[string]string{"x-gateway-model-name": "one"}, Pool: "p1"},
-		{Prefix: "/v1", Pool: "p0"},
+		{Pool: "p0"},
 	}
 	p := startEnvoy(t, c)
 	cl := newClient(t, p, true)
-	for model, want := range map[string]string{"": "200 pool 0", "one": "200 pool 1", "teapot": "418 short and stout"} {
+	for model, want := range map[string]string{"": "200 pool 0", "one": "200 pool 1"} {
 		code, body := cl.post(strings.NewReader("x"), "x-gateway-model-name", model)
 		if got := fmt.Sprint(code, " ", body); got != want {
 			t.Errorf("model %q: got %s, want %s", model, got, want)

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/modelserver"
@@ -192,6 +193,49 @@ func TestSlowBodies(t *testing.T) {
 	if body, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(body), `"finish_reason":"length"`) {
 		t.Errorf("the held request: %s %v", body, err)
 	}
+}
+
+// A chat template that takes about ten seconds ends soon after its client leaves, so that it does not outlast the drain.
+func TestTemplatesEndWithTheirClient(t *testing.T) {
+	t.Parallel()
+	o := fast()
+	var err error
+	o.ChatTemplate, err = chattemplate.Parse("slow.jinja",
+		"{% for a in range(9999) %}{% for b in range(800) %}{% endfor %}{% endfor %}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, o)
+	for _, path := range []string{"/v1/chat/completions", "/v1/messages"} {
+		ctx, leave := context.WithCancel(t.Context())
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			_ = b.postUntil(ctx, path, `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`)
+		}()
+		b.until("the template is rendered", func() bool { return b.inFlight.value() > 0 })
+		time.Sleep(50 * time.Millisecond) // the server has read the body
+		leave()
+		<-answered
+		left := time.Now()
+		b.until("nothing runs", b.idle)
+		if took := time.Since(left); took > 5*time.Second {
+			t.Errorf("%s: the server worked on for %v after its client had left, expected less than 5s", path, took)
+		}
+	}
+}
+
+// postUntil sends a request whose client leaves when ctx ends.
+func (b *bench) postUntil(ctx context.Context, path, body string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := b.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }
 
 // quiet is a publisher that tells nobody.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -19,7 +20,9 @@ import (
 )
 
 func retryTwice(c *envoy.Config) {
-	c.Pools[0].Retry = &envoy.Retry{Attempts: 3, BackOff: time.Millisecond}
+	c.Pools[0].Retry = &gateway.Attempts{Retries: 2, Codes: []int{503},
+		On:   []string{"connect-failure", "refused-stream", "reset", "retriable-status-codes"},
+		Base: time.Millisecond, Max: 10 * time.Millisecond}
 }
 
 func TestEPPDownFailClose(t *testing.T) {

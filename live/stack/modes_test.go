@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -60,13 +61,15 @@ func TestBufferedModeWithThePicker(t *testing.T) {
 // any endpoint, and the bodies pass untouched.
 func TestOtherModesWithThePicker(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []envoy.Mode{envoy.HeadersOnly, envoy.Streamed} {
+	for _, mode := range []gateway.Body{gateway.BodyUnseen, gateway.BodyStreamed} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			r := start(t, quick(func(s *scenario.Scenario) {
 				s.Pools[0].Flow, s.Pools[0].Replicas = scenario.Plain, 3
 				s.Pools[0].EPP.Config.File, s.Pools[0].EPP.Config.Text = "scored.yaml", []byte(scored)
-			}), func(o *Options) { o.Envoy = func(c *envoy.Config) { c.Pools[0].Picker.Mode = mode } })
+			}), func(o *Options) {
+				o.Envoy = func(c *envoy.Config) { c.Pools[0].Picker.Request, c.Pools[0].Picker.Response = mode, mode }
+			})
 			went := map[string]bool{}
 			r.until("several endpoints were chosen", func() bool {
 				a := r.post("/v1/chat/completions", longPrompt("unseen"), picker.HeaderExplain, "true")

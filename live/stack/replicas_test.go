@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
@@ -54,7 +53,6 @@ func startReplicated(t *testing.T, n int, hold stream.Config, s *scenario.Scenar
 				p := r.startPicker(t, fmt.Sprint("127.0.0.1:", freeport.Row(t, 1)), hold)
 				c.Pools[0].Picker.Addresses = append(c.Pools[0].Picker.Addresses, p.Addr())
 			}
-			c.Pools[0].Picker.HealthInterval = 250 * time.Millisecond
 		}
 	})
 	return r

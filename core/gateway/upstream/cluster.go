@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 // Look is how often pickers are told which endpoints are out.
@@ -39,8 +40,8 @@ const (
 	Pass
 	// Drop ends the attempt, of which nothing is wanted any more.
 	Drop
-	// Answer answers the request with Status and Text, in place of the endpoint.
-	Answer
+	// Answered answers the request with Answer, in place of the endpoint.
+	Answered
 	// Cut breaks the answer off that has begun.
 	Cut
 	// Out says that Endpoints are those which no picker should choose: they are
@@ -57,8 +58,7 @@ type Effect struct {
 	Request   uint64
 	Attempt   int
 	Endpoint  string
-	Status    int
-	Text      string
+	Answer    stream.Answer
 	Endpoints []string
 }
 

@@ -1,6 +1,9 @@
 package upstream
 
-import "github.com/windtunnel/windtunnel/core/machine"
+import (
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
 
 // connect has the attempt go over a connection of the endpoint's that is free, or a new
 // one; where there may be no more it waits for one.
@@ -10,7 +13,7 @@ func (x *Cluster) connect(e *exchange, h *host) {
 		return
 	}
 	if !below(x.pending, x.c.Limits.Pending) {
-		x.lose(e, false, overflow)
+		x.lose(e, false, proxy.Overflow)
 		return
 	}
 	x.pending++
@@ -18,9 +21,6 @@ func (x *Cluster) connect(e *exchange, h *host) {
 	h.waiting = append(h.waiting, e)
 	x.serve(h)
 }
-
-// overflow is what Envoy calls a breaker that is open; nothing is tried again then.
-const overflow = "overflow"
 
 // free says whether a connection of the endpoint's takes one more request.
 func (x *Cluster) free(h *host) bool { return h.streams < h.connections*x.c.Streams }
@@ -49,7 +49,7 @@ func (x *Cluster) serve(h *host) {
 // attach sends the attempt.
 func (x *Cluster) attach(e *exchange, h *host) {
 	if !below(x.requests, x.c.Limits.Requests) {
-		x.lose(e, false, overflow)
+		x.lose(e, false, proxy.Overflow)
 		return
 	}
 	x.requests++

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 // exchange is one request with its answer.
@@ -28,19 +30,9 @@ type exchange struct {
 	timer    machine.Handle
 }
 
-// Envoy's own answers.
-const (
-	statusLost     = 503
-	statusTimedOut = 504
-
-	textBefore   = "upstream connect error or disconnect/reset before headers. "
-	textNobody   = "no healthy upstream"
-	textTimedOut = "upstream request timeout"
-)
-
-// reselections is how often Envoy looks for an endpoint that has not been tried
+// Reselections is how often Envoy looks for an endpoint that has not been tried
 // (host_selection_retry_max_attempts).
-const reselections = 5
+const Reselections = 5
 
 func (x *Cluster) begin(m *Begin) {
 	if x.exchanges[m.Request] != nil {
@@ -58,7 +50,7 @@ func (x *Cluster) try(e *exchange) {
 	e.attempt++
 	h := x.choose(e)
 	if h == nil {
-		x.answer(e, statusLost, textNobody)
+		x.answer(e, proxy.NoServer())
 		return
 	}
 	e.tried = append(e.tried, h)
@@ -68,7 +60,7 @@ func (x *Cluster) try(e *exchange) {
 // choose is where the attempt goes: to the next of the picker's endpoints, whatever is known
 // of its health, else by turns to those that are well; nil where there is none.
 func (x *Cluster) choose(e *exchange) (h *host) {
-	for range 1 + reselections {
+	for range 1 + Reselections {
 		if h = x.pick(e); h == nil || !slices.Contains(e.tried, h) {
 			break
 		}
@@ -130,7 +122,7 @@ func (x *Cluster) due(e *exchange) {
 		begun := e.begun
 		if h := e.host; h != nil && !e.waits && !begun {
 			x.local(h, true)
-			x.failed(h, statusTimedOut)
+			x.failed(h, proxy.StatusTimedOut)
 		}
 		x.drop(e)
 		if begun {
@@ -138,7 +130,7 @@ func (x *Cluster) due(e *exchange) {
 			x.end(e)
 			return
 		}
-		x.answer(e, statusTimedOut, textTimedOut)
+		x.answer(e, proxy.TimedOut())
 	case e.host == nil:
 		e.until = machine.Never
 		x.rearm(e)
@@ -147,9 +139,9 @@ func (x *Cluster) due(e *exchange) {
 		h := e.host
 		x.drop(e)
 		x.local(h, true)
-		x.failed(h, statusTimedOut)
+		x.failed(h, proxy.StatusTimedOut)
 		if !x.again(e, e.resets(false)) {
-			x.answer(e, statusTimedOut, textTimedOut)
+			x.answer(e, proxy.TimedOut())
 		}
 	}
 }
@@ -180,7 +172,7 @@ func (x *Cluster) broken(e *exchange, refused bool) {
 	if !refused {
 		x.local(h, true)
 	}
-	x.failed(h, statusLost)
+	x.failed(h, proxy.StatusLost)
 	x.release(e, false)
 	if e.begun {
 		x.say(Effect{Kind: Cut, Request: e.number})
@@ -189,7 +181,7 @@ func (x *Cluster) broken(e *exchange, refused bool) {
 	}
 	reason := x.c.Lost
 	if refused {
-		reason = "remote connection failure"
+		reason = proxy.Refused
 	}
 	x.lose(e, e.resets(refused), reason)
 }
@@ -199,11 +191,7 @@ func (x *Cluster) lose(e *exchange, again bool, reason string) {
 	if x.again(e, again) {
 		return
 	}
-	retried := ""
-	if e.attempt > 1 {
-		retried = "retried and the latest "
-	}
-	x.answer(e, statusLost, textBefore+retried+"reset reason: "+reason)
+	x.answer(e, proxy.Lost(reason, e.attempt))
 }
 
 // answers says whether an answer with this head is to be tried again.
@@ -291,8 +279,8 @@ func (x *Cluster) back(e *exchange) {
 	x.try(e)
 }
 
-func (x *Cluster) answer(e *exchange, status int, text string) {
-	x.say(Effect{Kind: Answer, Request: e.number, Status: status, Text: text})
+func (x *Cluster) answer(e *exchange, a stream.Answer) {
+	x.say(Effect{Kind: Answered, Request: e.number, Answer: a})
 	x.end(e)
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -93,7 +94,7 @@ func (x *Cluster) status(h *host, status int) {
 		return
 	}
 	o := x.outlier()
-	if status >= badGateway && status <= statusTimedOut {
+	if status >= badGateway && status <= proxy.StatusTimedOut {
 		if h.gateways++; h.gateways == o.gateways {
 			h.gateways = 0
 			x.eject(h, ofAHundred)
