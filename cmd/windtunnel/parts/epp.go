@@ -137,7 +137,7 @@ func (c *EPP) Run(o *console.Console) error {
 	}
 	switch {
 	case c.ConfigText != "" && c.ConfigFile != "":
-		return exit.With(exit.Usage, errors.New("--config-file and --config-text cannot be given at the same time"))
+		return exit.Errorf(exit.Usage, "--config-file and --config-text cannot be given at the same time")
 	case c.ConfigText != "":
 		opts.Config, opts.ConfigName = []byte(c.ConfigText), "--config-text"
 	case c.ConfigFile != "":
@@ -147,9 +147,8 @@ func (c *EPP) Run(o *console.Console) error {
 		}
 		opts.Config, opts.ConfigName, opts.ConfigPath = text, c.ConfigFile, c.ConfigFile
 	case c.Objects == "":
-		return exit.With(exit.Usage,
-			errors.New("--config-file or --objects is required: without Kubernetes the endpoints come from a file "+
-				"that the one names, or from the other"))
+		return exit.Errorf(exit.Usage, "--config-file or --objects is required: without Kubernetes the endpoints "+
+			"come from a file that the one names, or from the other")
 	}
 	if opts.Predictor, err = predictorService(o.Env); err != nil {
 		return exit.With(exit.Usage, err)
@@ -223,19 +222,16 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 	case err != nil:
 		return nil, exit.With(exit.Usage, err)
 	case most < 1<<16:
-		return nil, exit.With(exit.Usage,
-			fmt.Errorf("--record-max-bytes: found %s; expected at least 64KiB", c.RecordMaxBytes))
+		return nil, exit.Errorf(exit.Usage, "--record-max-bytes: found %s; expected at least 64KiB", c.RecordMaxBytes)
 	case c.RecordFiles < 1 || c.RecordFiles > 1000:
-		return nil, exit.With(exit.Usage,
-			fmt.Errorf("--record-files: found %d; expected from 1 to 1000", c.RecordFiles))
+		return nil, exit.Errorf(exit.Usage, "--record-files: found %d; expected from 1 to 1000", c.RecordFiles)
 	case files.Same(c.ConfigFile, c.Record):
-		return nil, exit.With(exit.Usage,
-			fmt.Errorf("--record %s: this is the configuration, which the recording would overwrite; choose another "+
-				"file", c.Record))
+		return nil, exit.Errorf(exit.Usage, "--record %s: this is the configuration, which the recording would "+
+			"overwrite; choose another file", c.Record)
 	}
 	to, err := recording.CreateInputFiles(c.Record, int64(most), c.RecordFiles)
 	if err != nil {
-		return nil, exit.With(exit.Input, fmt.Errorf("--record: %w", err))
+		return nil, exit.Errorf(exit.Input, "--record: %w", err)
 	}
 	o.Inputs = epp.NewInputLog(
 		epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: version.Text()}, Log: o.Log})

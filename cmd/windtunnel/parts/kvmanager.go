@@ -83,7 +83,7 @@ func (c *KVManager) Run(o *console.Console) error {
 			return exit.With(exit.Input, err)
 		}
 		if opts.Tokenizer, err = tokens.ParseTokenizerJSON(text); err != nil {
-			return exit.With(exit.Input, fmt.Errorf("%s: %w", c.Tokenizer, err))
+			return exit.Errorf(exit.Input, "%s: %w", c.Tokenizer, err)
 		}
 	}
 	ctx, stop := o.Context()

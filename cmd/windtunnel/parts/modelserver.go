@@ -72,7 +72,7 @@ func (c *ModelServer) listed() ([]string, error) {
 	case "flags":
 		return dropin.Flags(), nil
 	}
-	return nil, exit.With(exit.Usage, fmt.Errorf("--list: %q is not models, accelerators or flags", c.List))
+	return nil, exit.Errorf(exit.Usage, "--list: %q is not models, accelerators or flags", c.List)
 }
 
 func (c *ModelServer) Run(o *console.Console) error {
@@ -117,7 +117,7 @@ func (c *ModelServer) Run(o *console.Console) error {
 func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	none := modelserver.Options{}
 	if c.Servers < 1 || c.Servers > 4096 {
-		return none, exit.With(exit.Usage, fmt.Errorf("--servers %d: expected 1 to 4096", c.Servers))
+		return none, exit.Errorf(exit.Usage, "--servers %d: expected 1 to 4096", c.Servers)
 	}
 	r, err := dropin.Parse(c.Args, o.Env)
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	var memory *hardware.OutOfMemoryError
 	switch {
 	case errors.As(err, &memory):
-		return none, exit.With(exit.Broken, fmt.Errorf("OOMKilled: %w", err))
+		return none, exit.Errorf(exit.Broken, "OOMKilled: %w", err)
 	case err != nil:
 		return none, exit.ByCause(exit.Usage, err)
 	}

@@ -79,7 +79,7 @@ func (c *Predictor) Run(o *console.Console) error {
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		return exit.With(exit.Usage, fmt.Errorf("--log-level %q: expected debug, info, warn or error", c.LogLevel))
+		return exit.Errorf(exit.Usage, "--log-level %q: expected debug, info, warn or error", c.LogLevel)
 	}
 	ctx, stop := o.Context()
 	defer stop()
@@ -91,11 +91,10 @@ func (c *Predictor) Run(o *console.Console) error {
 			models, err = core.Load(text)
 		}
 		if err != nil {
-			return exit.With(exit.Input, fmt.Errorf("--load-model %s: %w", c.LoadModel, err))
+			return exit.Errorf(exit.Input, "--load-model %s: %w", c.LoadModel, err)
 		}
 	case c.NoTraining:
-		return exit.With(exit.Usage,
-			errors.New("--no-training: expected --load-model beside it, the models that predict"))
+		return exit.Errorf(exit.Usage, "--no-training: expected --load-model beside it, the models that predict")
 	}
 	training, predictions, err := c.addresses(o)
 	if err != nil {

@@ -48,29 +48,28 @@ func (c *configCmd) Run(o *outside) error {
 		p := &s.Pools[0]
 		if c.Pool != "" {
 			if p = s.Pool(c.Pool); p == nil {
-				return exit.With(exit.Usage, fmt.Errorf("--pool: the scenario has no pool %q", c.Pool))
+				return exit.Errorf(exit.Usage, "--pool: the scenario has no pool %q", c.Pool)
 			}
 		}
 		return c.picker(o, p)
 	}
 	if c.Pool != "" {
-		return exit.With(exit.Usage,
-			errors.New("--pool says whose endpoint picker's configuration to print; expected --picker beside it"))
+		return exit.Errorf(exit.Usage, "--pool selects an endpoint picker; expected "+
+			"--picker beside it")
 	}
 	if c.Discovery != "" {
-		return exit.With(exit.Usage,
-			errors.New("--endpoints-file is for the endpoint picker's configuration; expected --picker beside it"))
+		return exit.Errorf(exit.Usage, "--endpoints-file is for the endpoint picker's configuration; expected "+
+			"--picker beside it")
 	}
 	if c.EPP != "" {
 		if err := scenario.CheckEndpoint(c.EPP); err != nil {
-			return exit.With(exit.Usage,
-				fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
+			return exit.Errorf(exit.Usage, "--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err)
 		}
 	}
 	for _, e := range c.Endpoints {
 		if _, err := netip.ParseAddrPort(e); err != nil {
-			return exit.With(exit.Usage,
-				fmt.Errorf("--endpoint: %q is not IP:PORT; expected a literal address such as 10.0.0.8:8000", e))
+			return exit.Errorf(exit.Usage, "--endpoint: %q is not IP:PORT; expected a literal address such as "+
+				"10.0.0.8:8000", e)
 		}
 	}
 	if s.Gateway() != nil {
@@ -129,7 +128,7 @@ func (c *configCmd) picker(o *outside, p *scenario.Pool) error {
 	if c.Discovery != "" {
 		var err error
 		if text, err = discovering(text, c.Discovery); err != nil {
-			return exit.With(exit.Input, fmt.Errorf("%s: %w", p.EPP.Config, err))
+			return exit.Errorf(exit.Input, "%s: %w", p.EPP.Config, err)
 		}
 	}
 	_, err := o.Stdout.Write(text)

@@ -28,7 +28,7 @@ Examples:
 
 func (c *doctorCmd) Run(o *outside) error {
 	if c.Held < 1 {
-		return exit.With(exit.Usage, fmt.Errorf("--held %d: expected 1 or more", c.Held))
+		return exit.Errorf(exit.Usage, "--held %d: expected 1 or more", c.Held)
 	}
 	ctx, stop := o.Context()
 	defer stop()

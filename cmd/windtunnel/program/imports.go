@@ -2,7 +2,6 @@ package program
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,7 +39,7 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 	}
 	s, err := imports.Read(c.Format, text, c.Load)
 	if err != nil {
-		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
+		return exit.Errorf(exit.Input, "%s: %w", c.File, err)
 	}
 	if _, err := os.Stat(s.Trace); s.Trace != "" && err != nil {
 		note(o, "there is no "+s.Trace+" here: the scenario needs it")
@@ -81,7 +80,7 @@ func (c *scenarioExportCmd) Run(o *outside) error {
 		return err
 	}
 	if c.Block < 1 || c.Block > 1<<16 {
-		return exit.With(exit.Usage, fmt.Errorf("--block is %d; expected 1 to %d", c.Block, 1<<16))
+		return exit.Errorf(exit.Usage, "--block is %d; expected 1 to %d", c.Block, 1<<16)
 	}
 	out := bufio.NewWriter(o.Stdout)
 	var notes []string
@@ -93,7 +92,7 @@ func (c *scenarioExportCmd) Run(o *outside) error {
 		notes, err = trace.Write(out, s.Generator(), trace.WriteOptions{Format: c.To, Block: c.Block})
 	}
 	if err != nil {
-		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
+		return exit.Errorf(exit.Input, "%s: %w", c.File, err)
 	}
 	for _, n := range notes {
 		note(o, n)

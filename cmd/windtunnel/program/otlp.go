@@ -64,7 +64,7 @@ Examples:
 // Run reads the recording and writes it to standard output.
 func (c *traceCmd) Run(o *outside) error {
 	if c.Max < 1 {
-		return exit.With(exit.Usage, fmt.Errorf("--requests: found %d; expected 1 or more", c.Max))
+		return exit.Errorf(exit.Usage, "--requests: found %d; expected 1 or more", c.Max)
 	}
 	byRequest, order, cut := map[string][]flow.Event{}, []string{}, map[string]bool{}
 	var around trace.Around
@@ -92,9 +92,9 @@ func (c *traceCmd) Run(o *outside) error {
 	}
 	if len(order) == 0 {
 		if c.Request != "" {
-			return exit.With(exit.Input, fmt.Errorf("%s has no request %s", c.File, c.Request))
+			return exit.Errorf(exit.Input, "%s has no request %s", c.File, c.Request)
 		}
-		return exit.With(exit.Input, errors.New(c.File+" has no request"))
+		return exit.Errorf(exit.Input, "%s has no request", c.File)
 	}
 	if c.Format == "mermaid" {
 		return trace.WriteMermaid(o.Stdout, byRequest[order[0]])

@@ -40,7 +40,7 @@ type shownPage struct {
 func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
 	if !f.UI {
 		if f.UIPort != 0 {
-			return nil, exit.With(exit.Usage, fmt.Errorf("--ui-port %d: there is no page without --ui", f.UIPort))
+			return nil, exit.Errorf(exit.Usage, "--ui-port %d: there is no page without --ui", f.UIPort)
 		}
 		return nil, nil
 	}

@@ -43,7 +43,7 @@ func (c *podsCmd) Run(o *outside) error {
 	if c.Selector != "" {
 		var err error
 		if wanted, err = picker.ParseSelector(c.Selector); err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("-l: %w", err))
+			return exit.Errorf(exit.Usage, "-l: %w", err)
 		}
 	}
 	read, from := runningState, c.From

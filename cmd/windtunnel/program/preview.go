@@ -169,14 +169,13 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 		return nil, recording.InputError(err)
 	}
 	if pools := p.Pools(); len(pools) > 1 && c.Pool == "" {
-		return nil, exit.With(exit.Usage,
-			fmt.Errorf("the recording has the pools %s; expected --pool with one of them", strings.Join(pools, ", ")))
+		return nil, exit.Errorf(exit.Usage, "the recording has the pools %s; expected --pool with one of them",
+			strings.Join(pools, ", "))
 	}
 	pick := func(name string, m *epp.Machine, notes []string) error {
 		if m == nil {
-			return exit.With(exit.Input,
-				fmt.Errorf("%s: at that time lines are missing, or nothing was recorded yet%s", c.From[len(c.From)-1],
-					c.ofPool()))
+			return exit.Errorf(exit.Input, "%s: at that time lines are missing, or nothing was recorded yet%s",
+				c.From[len(c.From)-1], c.ofPool())
 		}
 		e, err := explain(m.Picker(), m.Now(), r)
 		if err != nil {

@@ -58,33 +58,30 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	switch {
 	case c.Onward != (c.Scenario != ""):
-		return exit.With(exit.Usage,
-			errors.New("--onward and --scenario go together: the one sends the recorded requests, the other says "+
-				"what the model servers are like"))
+		return exit.Errorf(exit.Usage, "--onward and --scenario go together: the one sends the recorded requests, "+
+			"the other describes the model servers")
 	case (c.Core || c.Config != "") && !c.Onward && (c.Output != "text" && c.Output != "json" || c.JUnit != ""):
-		return exit.With(exit.Usage,
-			errors.New("decisions are shown as text or json, and have no verdict on requests; csv, parquet, the "+
-				"reports of other tools and --junit are for a replay, or for --onward"))
+		return exit.Errorf(exit.Usage, "decisions are shown as text or json, and have no verdict on requests; csv, "+
+			"parquet, the reports of other tools and --junit are for a replay, or for --onward")
 	case c.Core && c.Onward:
-		return exit.With(exit.Usage,
-			errors.New("--through-core plays what was recorded, and --onward what might come of it; give one of them"))
+		return exit.Errorf(exit.Usage, "--through-core plays what was recorded, and --onward what might come of it; "+
+			"give one of them")
 	case c.Onward:
 		return c.onward(o)
 	case c.Core && c.Config != "":
-		return exit.With(exit.Usage,
-			errors.New("--through-core plays the recorded configuration, and --config asks another one; give one of "+
-				"them"))
+		return exit.Errorf(exit.Usage, "--through-core plays the recorded configuration, and --config asks another "+
+			"one; give one of them")
 	case c.Core:
 		return c.throughCore(o)
 	case c.Config != "":
 		return c.otherConfig(o)
 	case len(c.Files) > 1:
-		return exit.With(exit.Usage,
-			fmt.Errorf("found %d recordings; expected one, several only with --through-core or --config", len(c.Files)))
+		return exit.Errorf(exit.Usage, "found %d recordings; expected one, several only with --through-core or "+
+			"--config", len(c.Files))
 	}
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
-		return exit.With(exit.Usage,
-			fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
+		return exit.Errorf(exit.Usage, "--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest,
+			float64(fastest))
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	c.set(&options)

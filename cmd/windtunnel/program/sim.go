@@ -51,7 +51,7 @@ func (c *simCmd) Run(o *outside) error {
 	if err := known(&s.Expectations); err != nil {
 		return err
 	}
-	if err := cmp.Or(c.fits(o), c.spares(c.inputs(s))); err != nil {
+	if err := cmp.Or(c.fits(o), spares(c.inputs(s), c.outputs()...)); err != nil {
 		return err
 	}
 	if c.NoHops {

@@ -41,8 +41,8 @@ Examples:
 
 func (c *validateCmd) Run(o *outside) error {
 	if c.File == "-" {
-		return exit.With(exit.Usage,
-			errors.New("a scenario on standard input can be read once, and is played twice; expected a file"))
+		return exit.Errorf(exit.Usage, "a scenario on standard input can be read once, and is played twice; "+
+			"expected a file")
 	}
 	if err := search.CheckTolerance(c.Tolerance); err != nil {
 		return err
@@ -109,8 +109,8 @@ func (c *validateCmd) measured(o *outside, v search.Variant, path string) (*hops
 	case err != nil:
 		return nil, recording.InputError(err)
 	case told == nil || told.HopTimes == nil:
-		return nil, exit.With(exit.Environment,
-			errors.New("the first live run measured no hops; expected requests that complete"))
+		return nil, exit.Errorf(exit.Environment, "the first live run measured no hops; expected requests that "+
+			"complete")
 	}
 	return told.HopTimes, nil
 }
