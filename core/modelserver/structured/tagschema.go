@@ -39,7 +39,7 @@ func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
 	case s.deep && len(excludes) > 0:
 		return nil, fmt.Errorf("JSONSchemaFormat.excludes is not supported for %s", name)
 	}
-	c := styleCompiler{newCompiler(schema, builder{spend: t.spend}), s, map[*value]*node{}}
+	c := styleCompiler{newCompiler(schema, &builder{spend: t.spend}), s, map[*value]*node{}}
 	c.excludes = append(excludes, s.never)
 	root, err := c.root(schema)
 	if err != nil {
@@ -50,7 +50,7 @@ func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
 
 // json is the node of a JSON text whose strings do not have what is excluded.
 func (t *tagCompiler) json(schema *value, excludes []string) (*node, error) {
-	c := newCompiler(schema, builder{spend: t.spend})
+	c := newCompiler(schema, &builder{spend: t.spend})
 	c.excludes = excludes
 	root, err := c.schema(schema, 0)
 	if err != nil {
