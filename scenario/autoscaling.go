@@ -3,7 +3,6 @@ package scenario
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
-	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // Lifecycle is how the pool's model servers come and go.
@@ -217,21 +215,26 @@ type Deployment struct {
 	// Autoscaling is what changes their number; nil where only incidents do.
 	Autoscaling *Autoscaling
 	lifecycle   *Lifecycle
+	group       *ServerGroup // nil where the pool has none
+	server      *ModelServer // how each behaves
+	apart       bool         // the pool has servers that only prefill
 }
 
 // Deployments are the pool's, by the indexes of their servers.
 func (p *Pool) Deployments() (out []Deployment) {
 	at := 0
 	add := func(d Deployment) {
-		d.Name, d.lifecycle = p.Name, &p.Lifecycle
+		d.Name, d.lifecycle, d.server, d.apart = p.Name, &p.Lifecycle, &p.ModelServer,
+			p.Disaggregation.PrefillReplicas > 0
 		switch {
-		case d.Group != "":
+		case d.group != nil:
+			d.Group, d.server = d.group.Name, &d.group.ModelServer
 			d.Name += "-" + d.Group
 		case d.Prefills:
 			d.Name += "-prefill"
 		}
 		d.Places = d.Replicas
-		if d.Group != "" || !d.Prefills {
+		if d.group != nil || !d.Prefills {
 			d.Places += p.joins(d.Group)
 		}
 		if a := d.Autoscaling; a != nil {
@@ -259,7 +262,7 @@ func (p *Pool) Deployments() (out []Deployment) {
 	for _, role := range []ServerRole{DecodeRole, PrefillRole} {
 		for i := range p.Groups {
 			if g := &p.Groups[i]; g.Role == role {
-				add(Deployment{Group: g.Name, Prefills: role == PrefillRole, Replicas: g.Replicas,
+				add(Deployment{group: g, Prefills: role == PrefillRole, Replicas: g.Replicas,
 					Autoscaling: scaled(&g.Autoscaling)})
 			}
 		}
@@ -334,13 +337,6 @@ func (a *Autoscaling) most() int {
 		return a.read.Config.Max
 	}
 	return a.MaxReplicas
-}
-
-// Lifecycle is how a Deployment's servers come and go.
-func (s *Scenario) Lifecycle(d *Deployment) deployment.Config {
-	l := d.lifecycle
-	return deployment.Config{Name: d.Name, Seed: s.Seed, Places: d.Places, Replicas: d.Replicas, Startup: l.Startup,
-		PreStop: machine.FromDuration(l.PreStop), Grace: machine.FromDuration(l.GracePeriod)}
 }
 
 // checkAutoscaling tells what is wrong with one, where the file has it.
@@ -454,19 +450,12 @@ func (s *Scenario) readManifests(p *Pool, path, dir string) (out Problems) {
 		if m := &a.Manifest; m.Given() {
 			at += ".manifest"
 			if m.Text == nil {
-				file := m.File
-				if !filepath.IsAbs(file) {
-					file = filepath.Join(dir, file)
-				}
-				data, err := files.Read(file, MaxFileBytes)
-				if err != nil {
-					out = append(out, s.problem(at, fmt.Sprintf("%q: %v", m.File, err),
-						"the path of a file with a ScaledObject or HorizontalPodAutoscaler, from the scenario's own "+
-							"directory"))
+				var wrong Problems
+				m.File, m.Text, wrong = s.readFile(at, dir, m.File, "the path of a file with a ScaledObject or "+
+					"HorizontalPodAutoscaler, from the scenario's own directory", MaxFileBytes)
+				if out = append(out, wrong...); len(wrong) > 0 {
 					return
 				}
-				m.File, m.Text = file, data
-				s.read = append(s.read, file)
 			}
 		}
 		if err := a.prepare(s, p); err != nil {
@@ -528,8 +517,8 @@ func (a *Autoscaling) unknown(p *Pool) (out []string) {
 	return out
 }
 
-// Scaler is what decides about a Deployment's servers.
-func (s *Scenario) Scaler(d *Deployment) autoscaler.Config {
+// scaler is what decides about a Deployment's servers.
+func (s *Scenario) scaler(d *Deployment) autoscaler.Config {
 	a := d.Autoscaling
 	c := a.read.Config
 	c.Name, c.Seed = d.Name, s.Seed
@@ -543,9 +532,9 @@ func (s *Scenario) Scaler(d *Deployment) autoscaler.Config {
 	return c
 }
 
-// Takes says whether servers that join by an incident join this Deployment.
-func (d *Deployment) Takes(x *Incident) bool {
-	return d.Group == x.Group && (d.Group != "" || !d.Prefills)
+// takes says whether servers that join by an incident join this Deployment.
+func (d *Deployment) takes(x *Incident) bool {
+	return d.Group == x.Group && (d.group != nil || !d.Prefills)
 }
 
 // DeploymentOf is that of the server with this index; nil where somebody else runs it.
@@ -560,12 +549,9 @@ func (p *Pool) DeploymentOf(index int) *Deployment {
 
 // Cost is the price of a Deployment's accelerators, how many each server has, and what they are.
 func (p *Pool) Cost(d *Deployment) (price Price, gpus int, accelerator string) {
-	m := p.Server(d.First)
 	price = p.Price
-	for i := range p.Groups {
-		if g := &p.Groups[i]; g.Name == d.Group && g.Price.PerGPUHour > 0 {
-			price = g.Price
-		}
+	if d.group != nil && d.group.Price.PerGPUHour > 0 {
+		price = d.group.Price
 	}
-	return price, max(1, m.TensorParallelSize), m.acceleratorName()
+	return price, max(1, d.server.TensorParallelSize), d.server.acceleratorName()
 }

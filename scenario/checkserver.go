@@ -139,18 +139,14 @@ func (s *Scenario) checkEngines() Problems {
 		if len(p.Endpoints) > 0 {
 			continue
 		}
-		for n := 0; n < p.Servers(); n++ {
-			if g, number := p.group(n); g != nil && number > 0 || g == nil && n > 0 {
-				continue // like the one before
-			}
-			c, err := s.Engine(p, n)
+		for _, d := range p.Deployments() {
+			c, err := s.engine(p, &d, d.First)
 			if err == nil {
 				err = c.Check()
 			}
 			if err != nil {
 				path := fmt.Sprintf("pools[%d].modelServer", i)
-				if k := slices.IndexFunc(p.Groups,
-					func(g ServerGroup) bool { return g.Name == p.GroupName(n) }); k >= 0 {
+				if k := slices.IndexFunc(p.Groups, func(g ServerGroup) bool { return g.Name == d.Group }); k >= 0 {
 					path = fmt.Sprintf("pools[%d].groups[%d]", i, k)
 				}
 				out = append(out, s.problem(path, strings.TrimPrefix(err.Error(), "pool "+p.Name+": "), ""))

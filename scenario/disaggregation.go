@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // Disaggregation is prefill on other servers than decode. It needs sidecar:
@@ -52,7 +53,7 @@ type Disaggregation struct {
 func (d *Disaggregation) defaults() {
 	d.Connector = Connector(connector.NIXLv2.Name)
 	d.NIC = defaultNIC
-	d.SideChannelPort = SideChannelPort
+	d.SideChannelPort = plan.SideChannelPort
 	d.OnPrefillFailure = ErrorToClient
 	d.OnTransferFailure = FailRequest
 	d.HoldBlocks = 480 * time.Second
@@ -91,8 +92,8 @@ const (
 
 func (TransferFailure) Values() []string { return []string{string(FailRequest), string(Recompute)} }
 
-// SidecarConfig is how the pool's sidecars serve, as the core takes it.
-func (p *Pool) SidecarConfig() disagg.Config {
+// sidecarConfig is how the pool's sidecars serve, as the core takes it.
+func (p *Pool) sidecarConfig() disagg.Config {
 	d := &p.Disaggregation
 	return disagg.Config{Connector: d.connector(), Retries: d.PrefillRetries,
 		FallBack: d.OnPrefillFailure == DecodeAlone}
@@ -107,8 +108,8 @@ func (d *Disaggregation) connector() *connector.Connector {
 	return c
 }
 
-// Link is how KV caches travel.
-func (p *Pool) Link() link.Profile {
+// link is how KV caches travel.
+func (p *Pool) link() link.Profile {
 	profile := p.Disaggregation.connector().Profile
 	if p.Disaggregation.CompressINT8 {
 		profile = profile.Compressed()
@@ -125,11 +126,13 @@ func (p *Pool) Link() link.Profile {
 // defaultNIC is that of a cluster built for prefill and decode apart.
 const defaultNIC = "infiniband-200"
 
-// NIC is what joins a server to the network.
-func (p *Pool) NIC() (link.Wire, error) { return link.WireNamed(p.Disaggregation.NIC) }
+// nic is what joins a server to the network.
+func (p *Pool) nic() (link.Wire, error) { return link.WireNamed(p.Disaggregation.NIC) }
 
-// SideChannel is the port where its servers are asked for KV caches, which a scenario made in Go may leave out.
-func (p *Pool) SideChannel() int { return cmp.Or(p.Disaggregation.SideChannelPort, SideChannelPort) }
+// sideChannel is the port where its servers are asked for KV caches, which a scenario made in Go may leave out.
+func (p *Pool) sideChannel() int {
+	return cmp.Or(p.Disaggregation.SideChannelPort, plan.SideChannelPort)
+}
 
 // holdBlocks is HoldBlocks on the engine's clock.
 func (d *Disaggregation) holdBlocks() machine.Time { return machine.FromDuration(d.HoldBlocks) }
@@ -137,9 +140,6 @@ func (d *Disaggregation) holdBlocks() machine.Time { return machine.FromDuration
 // Servers is how many model servers there may be at once: those that decode, and then
 // those that only prefill. Where none come or go it is how many there are.
 func (p *Pool) Servers() (n int) {
-	if !p.Lives() {
-		return p.Replicas + p.Disaggregation.PrefillReplicas
-	}
 	for _, d := range p.Deployments() {
 		n += d.Places
 	}
@@ -148,9 +148,6 @@ func (p *Pool) Servers() (n int) {
 
 // Decoders is how many of them decode.
 func (p *Pool) Decoders() (n int) {
-	if !p.Lives() {
-		return p.Replicas
-	}
 	for _, d := range p.Deployments() {
 		if !d.Prefills {
 			n += d.Places
@@ -166,21 +163,23 @@ func (p *Pool) Prefills(index int) bool { return index >= p.Decoders() }
 const RoleLabel = "llm-d.ai/role"
 
 // Labels are those of the server with this index.
-func (p *Pool) Labels(index int) map[string]string {
+func (p *Pool) Labels(index int) map[string]string { return p.labelsOf(p.DeploymentOf(index), index) }
+
+func (p *Pool) labelsOf(d *Deployment, index int) map[string]string {
 	labels := map[string]string{}
 	if index < len(p.labels) {
 		maps.Copy(labels, p.labels[index])
 	}
 	switch {
 	case labels[RoleLabel] != "":
-	case p.Disaggregation.PrefillReplicas == 0:
-	case p.Prefills(index):
+	case d == nil || !d.apart:
+	case d.Prefills:
 		labels[RoleLabel] = "prefill"
 	default:
 		labels[RoleLabel] = "decode"
 	}
-	if g := p.GroupName(index); g != "" {
-		labels[GroupLabel] = g
+	if d != nil && d.Group != "" {
+		labels[GroupLabel] = d.Group
 	}
 	if len(labels) == 0 {
 		return nil
@@ -242,14 +241,14 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 		out = append(out, s.problem(field+".sessionCache", fmt.Sprintf("%d without prefill servers", d.SessionCache),
 			"prefillReplicas of at least 1 beside it"))
 	}
-	if _, err := p.NIC(); err != nil {
+	if _, err := p.nic(); err != nil {
 		out = append(out, s.problem(field+".nic", err.Error(), ""))
 	}
-	if n := p.SideChannel(); n == PodPort || n == BehindPort {
+	if n := p.sideChannel(); n == plan.PodPort || n == plan.BehindPort {
 		out = append(out, s.problem(field+".sideChannelPort", fmt.Sprint(n),
-			fmt.Sprintf("another port than the pods' own, %d and %d", PodPort, BehindPort)))
+			fmt.Sprintf("another port than the pods' own, %d and %d", plan.PodPort, plan.BehindPort)))
 	}
-	if d.Pipelined && p.Link().Blocking {
+	if d.Pipelined && p.link().Blocking {
 		out = append(out, s.problem(field+".pipelined",
 			fmt.Sprintf("true with connector %s, which is synchronous", d.Connector), "connector: nixlv2"))
 	}

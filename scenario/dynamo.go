@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/dynamo"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // Dynamo is NVIDIA Dynamo's frontend with its router, which the picker's
@@ -64,23 +64,16 @@ func (d *Dynamo) defaults() {
 // Given says whether there is a frontend.
 func (d *Dynamo) Given() bool { return d.Frontend != NoFrontend && d.Frontend != "" }
 
-// Router makes the frontend's router.
-func (d *Dynamo) Router(seed uint64) *dynamo.Router {
+// plan is the frontend as drivers take it; nil where there is none.
+func (d *Dynamo) plan(seed uint64) *plan.Frontend {
+	if !d.Given() {
+		return nil
+	}
 	c := dynamo.DefaultConfig()
 	c.BlockSize, c.OverlapScoreCredit, c.PrefillLoadScale = d.BlockSize, d.OverlapScoreCredit, d.PrefillLoadScale
 	c.Temperature, c.TTL, c.PrefillThreshold = d.RouterTemperature, machine.FromDuration(d.RouterTTL),
 		d.PrefillThreshold
-	return dynamo.NewRouter(c, seed, machine.FromDuration(d.PushInterval))
-}
-
-// Worker is what server i pushes of itself.
-func (p *Pool) Worker(i int, st engine.Stats, blocks int) dynamo.Worker {
-	w := dynamo.Worker{ID: dynamo.IDOf(p.ServerName(i)), Role: dynamo.Decode, Requests: st.Running + st.Waiting,
-		Blocks: blocks}
-	if p.Prefills(i) {
-		w.Role = dynamo.Prefill
-	}
-	return w
+	return &plan.Frontend{Router: c, Seed: seed, PushInterval: d.PushInterval, RoundTrip: d.RoundTrip}
 }
 
 // checkDynamo tells what a frontend cannot be part of.

@@ -1,9 +1,6 @@
 package scenario
 
 import (
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -29,23 +26,23 @@ type Expectations struct {
 // OutcomeExpectations are amounts of requests by outcome.
 type OutcomeExpectations struct {
 	// Requests answered wholly, and where held with the metadata that was made for them.
-	Completed Amount `json:"completed"`
+	Completed limit.Amount `json:"completed"`
 	// Requests refused with a 4xx other than 429.
-	Refused Amount `json:"refused"`
+	Refused limit.Amount `json:"refused"`
 	// Requests refused with a 429.
-	Overloaded Amount `json:"overloaded"`
+	Overloaded limit.Amount `json:"overloaded"`
 	// Requests answered with a 502 or 503.
-	Unavailable Amount `json:"unavailable"`
+	Unavailable limit.Amount `json:"unavailable"`
 	// Requests answered with a 504, or given up at the client's time limit.
-	TimedOut Amount `json:"timed_out"`
+	TimedOut limit.Amount `json:"timed_out"`
 	// Requests answered with another 5xx, or with an error inside a 2xx.
-	ServerError Amount `json:"server_error"`
+	ServerError limit.Amount `json:"server_error"`
 	// Requests whose connection broke or whose answer was cut short.
-	Broken Amount `json:"broken"`
+	Broken limit.Amount `json:"broken"`
 	// Requests for which the held-open contract was broken.
-	Violated Amount `json:"violated"`
+	Violated limit.Amount `json:"violated"`
 	// Requests that the client left on purpose.
-	Left Amount `json:"left"`
+	Left limit.Amount `json:"left"`
 }
 
 // SpanExpectations are limits by span.
@@ -82,81 +79,6 @@ type Quantiles struct {
 	Max time.Duration `json:"max" above:"0s" max:"24h"`
 }
 
-// Amount is a count of requests or a share of all of them, or a range of
-// either: 3, 0..2, 100%, 95%..100%. The zero value expects nothing.
-type Amount struct {
-	Given     bool
-	Share     bool
-	Low, High float64 // requests, or percent
-}
-
-const amountHelp = "a count such as 3 or 0..2, or a share such as 100% or 95%..100%"
-
-// ParseAmount reads an amount.
-func ParseAmount(text string) (Amount, error) {
-	a := Amount{Given: true, Share: strings.HasSuffix(text, "%")}
-	low, high, ranged := strings.Cut(text, "..")
-	if !ranged {
-		high = low
-	}
-	var err error
-	if a.Low, err = a.parse(low); err == nil {
-		a.High, err = a.parse(high)
-	}
-	if err != nil || a.Low > a.High {
-		return Amount{}, fmt.Errorf("%q is not %s", text, amountHelp)
-	}
-	return a, nil
-}
-
-// UnmarshalText reads what ParseAmount reads.
-func (a *Amount) UnmarshalText(text []byte) (err error) {
-	*a, err = ParseAmount(string(text))
-	return err
-}
-
-// Expected says what an amount looks like.
-func (Amount) Expected() string { return amountHelp }
-
-func (a Amount) parse(text string) (float64, error) {
-	if a.Share {
-		number, ok := strings.CutSuffix(text, "%")
-		f, err := strconv.ParseFloat(number, 64)
-		if !ok || err != nil || !(f >= 0 && f <= 100) {
-			return 0, fmt.Errorf("%q is not a percentage", text)
-		}
-		return f, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 32)
-	return float64(n), err
-}
-
-// String writes the amount so that ParseAmount reads it back.
-func (a Amount) String() string {
-	unit := ""
-	if a.Share {
-		unit = "%"
-	}
-	f := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) + unit }
-	if a.Low == a.High {
-		return f(a.Low)
-	}
-	return f(a.Low) + ".." + f(a.High)
-}
-
-// holds reports whether n of all requests are this amount, and n in its terms.
-func (a Amount) holds(n, all int) (found string, ok bool) {
-	v := float64(n)
-	if !a.Share {
-		return strconv.Itoa(n), v >= a.Low && v <= a.High
-	}
-	if all == 0 {
-		return "no requests", false
-	}
-	v = 100 * v / float64(all)
-	return strconv.FormatFloat(v, 'f', -1, 32) + "%", v >= a.Low && v <= a.High
-}
-
 // Measured is what expectations are held against.
 type Measured struct {
 	Requests int
@@ -182,7 +104,7 @@ func (e *Expectations) Check(m Measured) []Expectation {
 	var out []Expectation
 	for _, o := range e.Outcomes.list() {
 		if o.amount.Given {
-			found, ok := o.amount.holds(m.Outcomes[o.outcome], m.Requests)
+			found, ok := o.amount.Holds(m.Outcomes[o.outcome], m.Requests)
 			out = append(out, Expectation{string(o.outcome), o.amount.String(), found, ok})
 		}
 	}
@@ -222,7 +144,7 @@ func (e *Expectations) Check(m Measured) []Expectation {
 
 type outcomeAmount struct {
 	outcome flow.Outcome
-	amount  Amount
+	amount  limit.Amount
 }
 
 func (o *OutcomeExpectations) list() []outcomeAmount {

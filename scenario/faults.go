@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
-	"github.com/windtunnel/windtunnel/core/workload"
 )
 
 // ServerFault is what goes wrong at the model servers with some of the
@@ -80,14 +80,10 @@ func (s *Scenario) checkFaults(p *Pool, path string) Problems {
 	return out
 }
 
-// Faults are the faults of a pool's model servers, ready to be asked. It fails
+// faults are the faults of a pool's model servers, ready to be asked. It fails
 // only where a fault was changed after the scenario was read.
-func (s *Scenario) Faults(p *Pool) (lifecycle.Faults, error) {
+func (s *Scenario) faults(p *Pool) (lifecycle.Faults, error) {
 	out := lifecycle.Faults{Seed: s.Seed}
-	var ids *workload.Config
-	if len(p.ModelServer.Faults) > 0 {
-		ids = s.Generator()
-	}
 	for i := range p.ModelServer.Faults {
 		f := &p.ModelServer.Faults[i]
 		fault, err := lifecycle.ParseFault(f.Fault)
@@ -97,7 +93,7 @@ func (s *Scenario) Faults(p *Pool) (lifecycle.Faults, error) {
 		r := lifecycle.FaultRule{Fault: fault, Share: float64(f.Rate), Requests: map[string]bool{},
 			Servers: map[int]bool{}}
 		for _, n := range f.Requests {
-			r.Requests[ids.ID(n-1)] = true
+			r.Requests[flow.RequestID(s.Seed, n)] = true
 		}
 		for _, n := range f.Servers {
 			r.Servers[n] = true

@@ -22,7 +22,7 @@ workload: {requests: 10000}
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := s.Faults(&s.Pools[0])
+	f, err := s.faults(&s.Pools[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func (s *Scenario) generator(w *Workload) *workload.Config {
 		c.Length = func(d *machine.Draw) int { return int(w.Prompt.Characters.Sample(d)) }
 	}
 	w.conversations(c)
-	c.Tokenizer = s.Pools[0].Tokenizer()
+	c.Tokenizer = s.Pools[0].tokens().Tokenizer
 	seed := s.Seed
 	if w.class > 0 { // others than those of other classes
 		d := machine.NewDraw(seed, "client", "class's prefixes", uint64(w.class))

@@ -42,35 +42,19 @@ func (ServerRole) Values() []string { return []string{string(DecodeRole), string
 var ofPool = []string{"batching", "prefixCaching", "blockSize", "outputTokens", "tokenizer", "chatTemplate",
 	"engineSteps", "loraAdapters", "kvEvents", "faults"}
 
-// group is that of the server with this index, and its number in the group; nil
-// where the pool has no groups. Groups that only prefill come last, as their servers
-// do.
-func (p *Pool) group(index int) (g *ServerGroup, number int) {
-	if len(p.Groups) == 0 {
-		return nil, 0
-	}
-	for _, d := range p.Deployments() {
-		if index < d.First+d.Places {
-			return &p.Groups[slices.IndexFunc(p.Groups, func(g ServerGroup) bool { return g.Name == d.Group })],
-				index - d.First
-		}
-	}
-	return nil, 0
-}
-
 // GroupName is what the group of the server with this index is called, "" where the
 // pool has no groups.
 func (p *Pool) GroupName(index int) string {
-	if g, _ := p.group(index); g != nil {
-		return g.Name
+	if d := p.DeploymentOf(index); d != nil {
+		return d.Group
 	}
 	return ""
 }
 
 // Server is how the simulated server with this index behaves.
 func (p *Pool) Server(index int) *ModelServer {
-	if g, _ := p.group(index); g != nil {
-		return &g.ModelServer
+	if d := p.DeploymentOf(index); d != nil {
+		return d.server
 	}
 	return &p.ModelServer
 }
@@ -161,7 +145,7 @@ func (s *Scenario) merge(into, from reflect.Value, path string) {
 		if !s.written(at) {
 			continue
 		}
-		if isSection(f.Type) {
+		if IsSection(f.Type) {
 			s.merge(into.FieldByIndex(f.Index), from.FieldByIndex(f.Index), at)
 			continue
 		}

@@ -3,7 +3,6 @@ package scenario
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -37,8 +36,8 @@ const documentModelLen = 8192
 
 // steps gives an engine that batches its clock, its KV blocks and the
 // profile's defaults.
-func (s *Scenario) steps(p *Pool, index int, c *engine.Config) error {
-	m := p.Server(index)
+func (s *Scenario) steps(p *Pool, d *Deployment, index int, c *engine.Config) error {
+	m := d.server
 	h := &m.hardware
 	if !h.ready {
 		if err := s.prepare(p, m); err != nil {
@@ -47,7 +46,7 @@ func (s *Scenario) steps(p *Pool, index int, c *engine.Config) error {
 		h.ready = true
 	}
 	m.schedulerDefaults(c)
-	c.Timer = h.timer.For(p.ServerName(index))
+	c.Timer = h.timer.For(d.serverName(index))
 	if h.plan.BlockBytes > 0 {
 		block := max(c.BlockSize, 16)
 		if c.BlockSize > 0 {
@@ -170,18 +169,18 @@ func (m *ModelServer) planMemory() error {
 	return err
 }
 
-// OutOfMemory is why such model servers are killed again and again; nil where they
+// outOfMemory is why such model servers are killed again and again; nil where they
 // fit.
-func (m *ModelServer) OutOfMemory() error {
+func (m *ModelServer) outOfMemory() error {
 	if m.hardware.oom == nil {
 		return nil
 	}
 	return m.hardware.oom
 }
 
-// MemoryTaken is how many bytes of an accelerator's memory are taken beside the
+// memoryTaken is how many bytes of an accelerator's memory are taken beside the
 // KV cache, 0 where none is simulated. Engine has worked it out.
-func (m *ModelServer) MemoryTaken() int64 {
+func (m *ModelServer) memoryTaken() int64 {
 	plan := &m.hardware.plan
 	return plan.Weights + plan.Activations + plan.Runtime
 }
@@ -259,10 +258,7 @@ func (s *Scenario) readStepTimes(k *kind, dir string) Problems {
 	if m.StepTimes == "" {
 		return nil
 	}
-	file := m.StepTimes
-	if !filepath.IsAbs(file) {
-		file = filepath.Join(dir, file)
-	}
+	file := beside(dir, m.StepTimes)
 	text, err := files.Read(file, MaxFileBytes)
 	if err == nil {
 		s.read = append(s.read, file)

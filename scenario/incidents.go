@@ -2,14 +2,11 @@ package scenario
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // Incident is something that happens to a part of the pool at a time, whatever
@@ -49,21 +46,21 @@ type Incident struct {
 }
 
 // IncidentKind is what happens.
-type IncidentKind string
+type IncidentKind plan.IncidentKind
 
 // What may happen.
 const (
-	LoseRank        IncidentKind = "lose-rank"
-	Crash           IncidentKind = "crash"
-	RestartSidecar  IncidentKind = "restart-sidecar"
-	LoseIndex       IncidentKind = "lose-index"
-	RestartEPP      IncidentKind = "restart-epp"
-	RestartFrontend IncidentKind = "restart-frontend"
-	SlowDown        IncidentKind = "slow-down"
-	SlowMetrics     IncidentKind = "slow-metrics"
-	LoseTransfers   IncidentKind = "lose-transfers"
-	AddServer       IncidentKind = "add-server"
-	DrainServer     IncidentKind = "drain-server"
+	LoseRank        = IncidentKind(plan.LoseRank)
+	Crash           = IncidentKind(plan.Crash)
+	RestartSidecar  = IncidentKind(plan.RestartSidecar)
+	LoseIndex       = IncidentKind(plan.LoseIndex)
+	RestartEPP      = IncidentKind(plan.RestartEPP)
+	RestartFrontend = IncidentKind(plan.RestartFrontend)
+	SlowDown        = IncidentKind(plan.SlowDown)
+	SlowMetrics     = IncidentKind(plan.SlowMetrics)
+	LoseTransfers   = IncidentKind(plan.LoseTransfers)
+	AddServer       = IncidentKind(plan.AddServer)
+	DrainServer     = IncidentKind(plan.DrainServer)
 )
 
 func (IncidentKind) Values() []string {
@@ -72,63 +69,8 @@ func (IncidentKind) Values() []string {
 		string(DrainServer)}
 }
 
-// OfServer says that it happens to one server, or to its sidecar.
-func (i *Incident) OfServer() bool { return i.What.ofServer() }
-
-// ofServer says that it happens to one server, or to its sidecar.
-func (k IncidentKind) ofServer() bool {
-	return k != LoseIndex && k != RestartEPP && k != RestartFrontend && k != AddServer
-}
-
-// Control is what the engine is told; false where the incident is none of an
-// engine.
-func (i *Incident) Control() (engine.Control, bool) {
-	switch i.What {
-	case LoseRank:
-		return engine.Control{Op: engine.OpFailRank, Rank: i.Rank}, true
-	case Crash:
-		return engine.Control{Op: engine.OpCrash}, true
-	case SlowDown:
-		return engine.Control{Op: engine.OpPace, Percent: int(math.Round(100 * i.Factor))}, true
-	}
-	return engine.Control{}, false
-}
-
-// Undo is what the engine is told when the incident is over.
-func (i *Incident) Undo() engine.Control {
-	if i.What == SlowDown {
-		return engine.Control{Op: engine.OpPace, Percent: 100}
-	}
-	return engine.Control{Op: engine.OpRestart}
-}
-
-// Event is what the record says when it begins or ends (step) at a server.
-func (i *Incident) Event(at machine.Time, step flow.Step, endpoint string) flow.Event {
-	e := flow.Event{Time: at, Hop: flow.Server, Step: step, Endpoint: endpoint,
-		Details: flow.Details{flow.D("what", string(i.What))}}
-	switch i.What {
-	case RestartSidecar:
-		e.Hop = flow.Sidecar
-	case LoseIndex, RestartFrontend:
-		e.Hop, e.Endpoint = flow.EPP, ""
-	case RestartEPP:
-		e.Hop, e.Endpoint = flow.EPP, ""
-		e.Details = append(e.Details, flow.D("replica", i.Replica))
-	case AddServer:
-		e.Endpoint = ""
-		e.Details = append(e.Details, flow.D("count", max(1, i.Count)))
-	case LoseRank:
-		e.Details = append(e.Details, flow.D("rank", i.Rank))
-	case SlowDown:
-		e.Details = append(e.Details, flow.D("factor", i.Factor))
-	case SlowMetrics:
-		e.Details = append(e.Details, flow.D("delay", i.Delay.String()))
-	}
-	if i.For > 0 && step == flow.IncidentBegan {
-		e.Details = append(e.Details, flow.D("for", i.For.String()))
-	}
-	return e
-}
+// OfServer reports whether it happens to one server, or to its sidecar.
+func (k IncidentKind) OfServer() bool { return plan.IncidentKind(k).OfServer() }
 
 // CheckIncident tells why an incident cannot happen in a pool now, whatever its time;
 // nil where it can.
@@ -178,7 +120,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 		case x.What == RestartEPP && x.Replica >= p.EPP.Replicas:
 			add(".replica", fmt.Sprintf("found %d", x.Replica),
 				fmt.Sprintf("0 to %d, a replica of the pool's endpoint picker", p.EPP.Replicas-1))
-		case x.What.ofServer() && x.Server >= p.Servers():
+		case x.What.OfServer() && x.Server >= p.Servers():
 			add(".server", fmt.Sprintf("found %d", x.Server),
 				fmt.Sprintf("0 to %d, a server of the pool", p.Servers()-1))
 		case x.What == AddServer && len(p.Groups) > 0 &&
@@ -211,7 +153,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			{"delay", x.What != SlowMetrics}, {"count", x.What != AddServer}, {"group", x.What != AddServer},
 			{"grace", x.What != DrainServer},
 			{"for", x.What == RestartSidecar || x.What == LoseIndex || x.What == AddServer ||
-				x.What == DrainServer}, {"server", !x.What.ofServer()}} {
+				x.What == DrainServer}, {"server", !x.What.OfServer()}} {
 			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
 				add("."+f.field, "given with what: "+string(x.What),
 					"nothing: it means something with another what only")

@@ -67,8 +67,8 @@ func (s *Scenario) checkKVCache(p *Pool, path string) Problems {
 // defaultBlockTokens is a KV block of an engine whose scenario does not say.
 const defaultBlockTokens = 16
 
-// BlockTokens is the size of the model servers' KV blocks.
-func (p *Pool) BlockTokens() int {
+// blockTokens is the size of the model servers' KV blocks.
+func (p *Pool) blockTokens() int {
 	if p.ModelServer.BlockSize > 0 {
 		return p.ModelServer.BlockSize
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,34 +14,27 @@ import (
 	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/manifests"
 	"github.com/windtunnel/windtunnel/scenario/commandline"
 )
 
 // Gateway is what a scenario's manifests say of the way from the client to the pools.
-type Gateway struct {
-	Program *gateway.Program
-	// Served and Port are where the workload's requests go: the first Gateway by
-	// namespace and name that has an HTTP listener, and the lowest port of these.
-	Served *gateway.Served
-	Port   *gateway.Port
-	// Pools are the numbers of the scenario's pools, by the keys of their backends.
-	Pools map[string]int
-}
+type Gateway = plan.Front
 
-// Upstream is the backend of the pool with an index, nil where Envoy does nothing there but
+// upstream is the backend of the pool with an index, nil where Envoy does nothing there but
 // to send requests where its picker says: no policy is about the pool or about routes
 // that lead to it.
-func (g *Gateway) Upstream(pool int) *gateway.Backend {
-	if g == nil {
+func (s *Scenario) upstream(pool int) *gateway.Backend {
+	if s.gateway == nil {
 		return nil
 	}
-	for _, h := range g.Port.Table.Hosts {
+	for _, h := range s.gateway.Port.Table.Hosts {
 		for _, r := range h.Routes {
 			for i := range r.Shares {
 				b := r.Shares[i].Backend
-				if n, ours := g.Pools[key(b)]; ours && n == pool &&
+				if n, ours := s.gateway.Pools[key(b)]; ours && n == pool &&
 					(b.Limits != nil || b.Health != nil || r.Timeout != nil || r.Try != nil || r.Retrying != nil) {
 					return b
 				}
@@ -73,10 +65,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		}
 		return nil
 	}
-	path := s.Manifests
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
+	path := beside(dir, s.Manifests)
 	set, err := manifests.Load([]string{path}, nil)
 	if err != nil {
 		return s.of(err)
@@ -112,7 +101,7 @@ func (s *Scenario) readGateway(dir string) Problems {
 		i := slices.IndexFunc(s.Pools, func(p Pool) bool { return p.Name == name })
 		if i < 0 {
 			p := Pool{Name: name}
-			setDefaults(reflect.ValueOf(&p).Elem())
+			SetDefaults(reflect.ValueOf(&p).Elem())
 			i, s.Pools = len(s.Pools), append(s.Pools, p)
 		}
 		g.Pools[b.Key] = i
@@ -350,25 +339,28 @@ func (m *fromManifests) fill() {
 // scaling is what changes the number of a workload's servers: an autoscaler among the
 // manifests, or what document 003's pool says.
 func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscaling) {
-	if x, text := m.set.ScalerOf(w); x != nil {
-		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: text, targets: true} })
+	x := m.set.ScalingOf(w)
+	switch {
+	case x == nil:
+		return
+	case x.Pool == nil:
+		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: x.Text, targets: true} })
 		return
 	}
-	if by, _ := m.set.ScaledBy(m.backend.Pool); by != w {
-		return
-	}
-	k := m.backend.Pool.KServe
+	k := x.Pool.KServe
 	m.say(field, w.At, func() {
-		a.MinReplicas, a.MaxReplicas = int(k.MinReplicas), int(k.MaxReplicas)
+		read, err := x.Read()
+		if err != nil {
+			m.problems = append(m.problems, m.s.of(err)...)
+			return
+		}
+		m.s.assumed = append(m.s.assumed, read.Notes...)
+		a.MinReplicas, a.MaxReplicas = read.Config.Min, read.Config.Max
 		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {
 			if query := autoscaler.OfHint(kind); query != "" {
 				a.Triggers = append(a.Triggers,
 					ScalingTrigger{Name: kind, Query: query, Target: k.ScaleTargets[kind],
 						MetricType: MetricType(autoscaler.AverageValue)})
-			} else {
-				m.s.assumed = append(m.s.assumed,
-					fmt.Sprintf("%s:%d: InferencePool %s: autoscaling.targetMetrics: nobody here tells %s",
-						m.backend.Pool.File, m.backend.Pool.Line, m.backend.Name, kind))
 			}
 		}
 	})

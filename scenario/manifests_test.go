@@ -208,7 +208,7 @@ spec:
 			if d.Autoscaling == nil {
 				continue
 			}
-			k := s.Scaler(&d)
+			k := s.scaler(&d)
 			got = fmt.Sprintf("%d to %d:", k.Min, k.Max)
 			for _, r := range k.Rules {
 				got += " " + r.Query.String()

@@ -1,10 +1,10 @@
 package scenario
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
@@ -21,39 +21,52 @@ type Overrides struct {
 	Endpoints   []string // instead of the first pool's model servers
 }
 
-// Override changes the scenario. A mistake is told by the flag's name.
+// Override changes the scenario. A mistake is told by the flag's name; values have the limits of their fields.
 func (s *Scenario) Override(o Overrides) error {
 	var out Problems
 	bad := func(flag, found, expected string) {
 		out = append(out, Problem{Path: "--" + flag, Found: found, Expected: expected})
 	}
+	read := func(into any, flags map[string]any) bool {
+		text, err := json.Marshal(flags)
+		if err != nil {
+			bad("rate", err.Error(), "a number") // what JSON has no word for
+			return false
+		}
+		doc, err := strictyaml.Parse(text, strictyaml.Options{})
+		if err != nil {
+			panic(err) // it is JSON
+		}
+		problems := doc.Root().Decode(into)
+		for _, p := range problems {
+			out = append(out, Problem{Path: "--" + p.Path, Found: p.Found, Expected: p.Expected, Hint: p.Hint})
+		}
+		return len(problems) == 0
+	}
 	if o.Seed != nil {
 		s.Seed = *o.Seed
 	}
-	if o.Requests != nil {
-		s.Workload.most = *o.Requests
-		if s.Workload.Requests = *o.Requests; *o.Requests < 1 || *o.Requests > 100_000_000 {
-			bad("requests", fmt.Sprintf("found %d", *o.Requests), "a whole number, from 1 to 100000000")
-		}
+	w := &s.Workload
+	if o.Requests != nil && read(w, map[string]any{"requests": o.Requests}) {
+		w.most = *o.Requests
 	}
 	if o.Concurrency != nil {
-		if s.Workload.Concurrency = *o.Concurrency; *o.Concurrency < 1 || *o.Concurrency > 1_000_000 {
-			bad("concurrency", fmt.Sprintf("found %d", *o.Concurrency), "a whole number, from 1 to 1000000")
-		}
+		read(w, map[string]any{"concurrency": o.Concurrency})
 	}
-	if o.Rate != nil {
-		if s.Workload.Rate = *o.Rate; !(*o.Rate > 0 && *o.Rate <= 10_000_000) {
-			bad("rate", fmt.Sprintf("found %v", *o.Rate), "requests per second, above 0 and at most 10000000")
-		} else if len(s.Workload.Stages) > 0 {
+	if o.Rate != nil && read(w, map[string]any{"rate": o.Rate}) {
+		switch {
+		case *o.Rate == 0:
+			bad("rate", "found 0", "requests per second, above 0")
+		case len(w.Stages) > 0:
 			bad("rate", "the scenario's stages have rates of their own", "a scenario without stages")
-		} else if s.recorded != nil && !s.untimed {
+		case s.recorded != nil && !s.untimed:
 			if found, expected := s.pace(*o.Rate); found != "" {
 				bad("rate", found, expected)
 			}
 		}
 	}
-	if o.Replicas != nil && (*o.Replicas < 1 || *o.Replicas > 16384) {
-		bad("replicas", fmt.Sprintf("found %d", *o.Replicas), "a whole number, from 1 to 16384")
+	if o.Replicas != nil {
+		read(new(Pool), map[string]any{"replicas": o.Replicas})
 	}
 	for i := range s.Pools {
 		if o.Replicas != nil && len(s.Pools[i].Groups) > 0 {
@@ -74,17 +87,11 @@ func (s *Scenario) Override(o Overrides) error {
 			bad("endpoint", err.Error(), "HOST:PORT such as 127.0.0.1:8000")
 		}
 	}
-	var prefill dist.Dist
-	if o.Prefill != "" {
-		if problems := strictyaml.Text(o.Prefill).Named("--prefill").Decode(&prefill); len(problems) > 0 {
-			out = append(out, problems...)
-		} else if s.batches() && !prefill.IsConstant() {
-			bad("prefill", fmt.Sprintf("%q, but the scenario's model servers batch, so that requests share steps",
-				o.Prefill), "one duration, such as 200ms")
-		} else if prefill.Quantile(0) < 1 {
-			bad("prefill", fmt.Sprintf("%q can be zero", o.Prefill),
-				"a duration or distribution above zero, such as 100ms..30s")
-		}
+	var server ModelServer
+	prefill := &server.Prefill
+	if o.Prefill != "" && read(&server, map[string]any{"prefill": o.Prefill}) && s.batches() && !prefill.IsConstant() {
+		bad("prefill", fmt.Sprintf("%q, but the scenario's model servers batch, so that requests share steps",
+			o.Prefill), "one duration, such as 200ms")
 	}
 	if len(out) == 0 {
 		out = s.settle()
@@ -97,7 +104,7 @@ func (s *Scenario) Override(o Overrides) error {
 		p.each(func(m *ModelServer) {
 			m.hardware.ready = false // the seed may be another
 			if o.Prefill != "" {
-				m.Prefill, m.constant = prefill, m.Batching != Independent
+				m.Prefill, m.constant = *prefill, m.Batching != Independent
 			}
 			if o.Batching != "" && m.Batching != Independent {
 				m.Batching = Batching(o.Batching)

@@ -274,9 +274,9 @@ type Objective struct {
 	Priority int `json:"priority" min:"-1000000" max:"1000000"`
 }
 
-// Objects are the pool's InferenceObjectives as the picker takes them; false
+// selection are the pool's InferenceObjectives as the picker takes them; false
 // where there are none.
-func (e *EPP) Objects() (s objects.Selection, given bool) {
+func (e *EPP) selection() (s objects.Selection, given bool) {
 	if e.objects != nil {
 		return *e.objects, true
 	}
@@ -299,8 +299,8 @@ func (e *EPP) asking() gateway.Asking {
 		Timeout: e.ProcessingTimeout}
 }
 
-// Asking is how Envoy asks the pool's picker.
-func (p *Pool) Asking() gateway.Asking {
+// asking is how Envoy asks the pool's picker.
+func (p *Pool) asking() gateway.Asking {
 	a := p.EPP.asking()
 	a.FailOpen = p.FailureMode == FailOpen
 	return a

@@ -2,13 +2,11 @@ package scenario
 
 import (
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/predictor"
-	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // Predictor is llm-d's latency predictor beside the picker, whose
@@ -57,26 +55,16 @@ func (p *Predictor) defaults() {
 // Given says whether there is one.
 func (p *Predictor) Given() bool { return p.Train || p.Model != "" }
 
-// Machine makes the predictor of a run. Without train it never learns.
-func (p *Predictor) Machine(seed uint64) *predictor.Machine {
+// plan is the predictor as drivers take it; nil where there is none.
+func (p *Predictor) plan(seed uint64) *plan.Predictor {
+	if !p.Given() {
+		return nil
+	}
 	o := predictor.DefaultOptions()
 	o.Objective, o.Alpha, o.Interval, o.MinSamples = string(p.Objective), p.Quantile,
 		machine.FromDuration(p.RetrainingInterval), p.MinSamples
 	o.BucketSize, o.Ensemble, o.Seed = p.SamplesPerBucket, p.Ensemble, seed
-	return predictor.New(o, p.models)
-}
-
-// Service is where the picker finds the predictor, nil where there is none; at is
-// the address of a server of each kind.
-func (p *Predictor) Service(prediction, training string) *picker.PredictorService {
-	if !p.Given() {
-		return nil
-	}
-	s := &picker.PredictorService{Prediction: []string{"http://" + prediction}}
-	if p.Train {
-		s.Training = "http://" + training
-	}
-	return s
+	return &plan.Predictor{Options: o, Train: p.Train, Models: p.models}
 }
 
 // readPredictor reads models that were trained before.
@@ -84,18 +72,14 @@ func (s *Scenario) readPredictor(p *Predictor, field, dir string) Problems {
 	if p.Model == "" {
 		return nil
 	}
-	path := p.Model
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
+	const what = "a file of models that `windtunnel sim --save-model` wrote"
+	_, text, out := s.readFile(field+".model", dir, p.Model, what, predictor.MaxFileBytes)
+	if out != nil {
+		return out
 	}
-	text, err := files.Read(path, predictor.MaxFileBytes)
-	if err == nil {
-		p.models, err = predictor.Load(text)
+	var err error
+	if p.models, err = predictor.Load(text); err != nil {
+		return Problems{s.problem(field+".model", fmt.Sprintf("%q: %v", p.Model, err), what)}
 	}
-	if err != nil {
-		return Problems{s.problem(field+".model", fmt.Sprintf("%q: %v", p.Model, err),
-			"a file of models that `windtunnel sim --save-model` wrote")}
-	}
-	s.read = append(s.read, path)
 	return nil
 }

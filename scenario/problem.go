@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"embed"
 	"encoding"
 	"reflect"
 
@@ -36,20 +37,25 @@ func (s *Scenario) place(path string) strictyaml.Value {
 // defaulter is a section that has default values of its own.
 type defaulter interface{ defaults() }
 
-// setDefaults fills a section and those in it.
-func setDefaults(v reflect.Value) {
+// SetDefaults fills a section and those in it.
+func SetDefaults(v reflect.Value) {
 	if s, ok := v.Addr().Interface().(defaulter); ok {
 		s.defaults()
 	}
 	for _, f := range strictyaml.Fields(v.Type()) {
-		if isSection(f.Type) {
-			setDefaults(v.FieldByIndex(f.Index))
+		if IsSection(f.Type) {
+			SetDefaults(v.FieldByIndex(f.Index))
 		}
 	}
 }
 
-// isSection reports whether a type is a mapping with fields of its own.
-func isSection(t reflect.Type) bool {
+// IsSection reports whether a type is a mapping with fields of its own.
+func IsSection(t reflect.Type) bool {
 	_, text := reflect.New(t).Interface().(encoding.TextUnmarshaler)
 	return t.Kind() == reflect.Struct && !text && len(strictyaml.Fields(t)) > 0
 }
+
+// Source is the source of the types of a scenario file: the comment on a field is its description in an editor.
+//
+//go:embed modelserver.go scenario.go pool.go groups.go autoscaling.go faults.go kvcache.go disaggregation.go incidents.go workload.go arrivals.go classes.go trace.go conversations.go hops.go expect.go ports.go predictor.go dynamo.go
+var Source embed.FS

@@ -5,17 +5,15 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/bbr"
-	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
 
 // Models are the names by which requests may ask for the pool's model itself.
 func (p *Pool) Models() []string { return append([]string{p.Model}, p.ServedModelNames...) }
 
-// Routes says to which pool each model and each adapter leads. A single pool gets
+// routes says to which pool each model and each adapter leads. A single pool gets
 // every request, whatever it asks for.
-func (s *Scenario) Routes() bbr.Table {
+func (s *Scenario) routes() bbr.Table {
 	t := bbr.Table{}
 	for i := range s.Pools {
 		p := &s.Pools[i]
@@ -24,19 +22,6 @@ func (s *Scenario) Routes() bbr.Table {
 		}
 	}
 	return t
-}
-
-// RouterStream is what the streams of the body-based router share: the widest of
-// what the pools' pickers take.
-func (s *Scenario) RouterStream() stream.Config {
-	var c stream.Config
-	for i := range s.Pools {
-		e := &s.Pools[i].EPP
-		c.MaxBodyBytes = max(c.MaxBodyBytes, int(e.MaxBodyBytes))
-		c.BodyIdle, c.BodyTotal = max(c.BodyIdle, machine.FromDuration(e.BodyIdleTimeout)),
-			max(c.BodyTotal, machine.FromDuration(e.BodyTimeout))
-	}
-	return c
 }
 
 // checkRoutes tells models that lead to several pools.

@@ -149,7 +149,7 @@ func Parse(file string, data []byte, settings ...Setting) (*Scenario, error) {
 		return parseWith(file, data, settings)
 	}
 	doc, err := strictyaml.Parse(data,
-		strictyaml.Options{File: file, Prepare: func(p any) { setDefaults(reflect.ValueOf(p).Elem()) }})
+		strictyaml.Options{File: file, Prepare: func(p any) { SetDefaults(reflect.ValueOf(p).Elem()) }})
 	if err != nil {
 		return nil, err
 	}
@@ -211,17 +211,27 @@ func (s *Scenario) readFiles(dir string) Problems {
 	return out
 }
 
-func (s *Scenario) readPicker(c *PickerConfig, field, dir string) Problems {
-	path := c.File
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
+// beside is where a path leads that counts from the scenario's own directory.
+func beside(dir, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
 	}
-	data, err := files.Read(path, MaxFileBytes)
+	return filepath.Join(dir, path)
+}
+
+// readFile reads a file that the scenario names, what it is, at a field.
+func (s *Scenario) readFile(field, dir, name, what string, most int64) (path string, text []byte, out Problems) {
+	path = beside(dir, name)
+	text, err := files.Read(path, most)
 	if err != nil {
-		return Problems{s.problem(field, fmt.Sprintf("%q: %v", c.File, err),
-			"the path of an EndpointPickerConfig file, from the scenario's own directory")}
+		return path, nil, Problems{s.problem(field, fmt.Sprintf("%q: %v", name, err), what)}
 	}
-	c.File, c.Text = path, data
 	s.read = append(s.read, path)
-	return nil
+	return path, text, nil
+}
+
+func (s *Scenario) readPicker(c *PickerConfig, field, dir string) (out Problems) {
+	c.File, c.Text, out = s.readFile(field, dir, c.File,
+		"the path of an EndpointPickerConfig file, from the scenario's own directory", MaxFileBytes)
+	return out
 }

@@ -17,7 +17,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/cockroachdb/datadriven"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -74,11 +73,11 @@ func show(s *Scenario) string {
 	var walk func(v reflect.Value, path string)
 	walk = func(v reflect.Value, path string) {
 		switch {
-		case isSection(v.Type()):
+		case IsSection(v.Type()):
 			for _, f := range strictyaml.Fields(v.Type()) {
 				walk(v.FieldByIndex(f.Index), strings.TrimPrefix(path+"."+f.Name, "."))
 			}
-		case v.Kind() == reflect.Slice && isSection(v.Type().Elem()):
+		case v.Kind() == reflect.Slice && IsSection(v.Type().Elem()):
 			for i := range v.Len() {
 				walk(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
 			}
@@ -98,10 +97,8 @@ func showEngine(t *testing.T, s *Scenario) string {
 		return showServer(t, s, 0)
 	}
 	out := ""
-	for i := range p.Servers() {
-		if _, number := p.group(i); number == 0 {
-			out += p.ServerName(i) + ": " + showServer(t, s, i)
-		}
+	for _, d := range p.Deployments() {
+		out += d.serverName(d.First) + ": " + showServer(t, s, d.First)
 	}
 	return out
 }
@@ -109,7 +106,7 @@ func showEngine(t *testing.T, s *Scenario) string {
 func showServer(t *testing.T, s *Scenario, index int) string {
 	p := &s.Pools[0]
 	m := p.Server(index)
-	c, err := s.Engine(p, index)
+	c, err := s.engine(p, p.DeploymentOf(index), index)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +127,7 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 		c.Timer.StepTime(&engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: 1000,
 			PrefillPairs: 500500}).Time(),
 		c.Timer.StepTime(&engine.Step{DecodeSeqs: 8, DecodeContext: 8000}).Time())
-	if err := m.OutOfMemory(); err != nil {
+	if err := m.outOfMemory(); err != nil {
 		out += "OOMKilled: " + err.Error() + "\n"
 	}
 	return out
@@ -200,7 +197,7 @@ func showScaling(s *Scenario) string {
 	}
 	p := &s.Pools[0]
 	for _, d := range p.Deployments() {
-		l := s.Lifecycle(&d)
+		l := s.planDeployment(&d).Config
 		price, gpus, accelerator := p.Cost(&d)
 		fmt.Fprintf(&b, "%s: %d servers, up to %d places, start %v to %v, leave %v of %v, %d x %s at %g USD (%s)\n",
 			d.Name, d.Replicas, d.Places,
@@ -209,7 +206,7 @@ func showScaling(s *Scenario) string {
 		if d.Autoscaling == nil {
 			continue
 		}
-		c := s.Scaler(&d)
+		c := s.scaler(&d)
 		fmt.Fprintf(&b, "%d to %d, KEDA %v polls each %v, cools down %v; scraped each %v, synced each %v\n", c.Min,
 			c.Max, c.KEDA, c.Poll, c.Cooldown, c.Scrape, c.Sync)
 		for _, r := range c.Rules {
@@ -453,44 +450,6 @@ func TestPickerConfig(t *testing.T) {
 	}
 }
 
-// The checked-in schema is what the types say; -update writes it.
-func TestSchemaIsCheckedIn(t *testing.T) {
-	const file = "../docs/scenario.schema.json"
-	if *update {
-		if err := os.WriteFile(file, Schema(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	have, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(have), string(Schema())); d != "" {
-		t.Fatalf("run go test ./scenario -update (-checked in, +of the types):\n%s", d)
-	}
-}
-
-// Every field of every section has words for editors.
-func TestEveryFieldIsDescribed(t *testing.T) {
-	comments := fieldComments()
-	var walk func(reflect.Type)
-	walk = func(st reflect.Type) {
-		if st.Kind() == reflect.Slice {
-			st = st.Elem()
-		}
-		if !isSection(st) {
-			return
-		}
-		for _, f := range strictyaml.Fields(st) {
-			if comments[st.Name()+"."+f.StructField.Name] == "" {
-				t.Errorf("%s.%s has no comment", st.Name(), f.Name)
-			}
-			walk(f.Type)
-		}
-	}
-	walk(reflect.TypeFor[Scenario]())
-}
-
 func TestBytesRoundTrip(t *testing.T) {
 	for _, text := range []string{"0", "1", "1000", "1KiB", "4MiB", "3GiB", "1..4MiB"} {
 		r, err := size.ParseRange(text)
@@ -540,7 +499,7 @@ func TestStepTimes(t *testing.T) {
 		}
 		p := &s.Pools[0]
 		for i := range 2 {
-			config, err := s.Engine(p, i)
+			config, err := s.engine(p, p.DeploymentOf(i), i)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -583,11 +542,11 @@ func TestOverrideBatching(t *testing.T) {
 func TestCompressINT8(t *testing.T) {
 	p := Pool{}
 	p.Disaggregation.defaults()
-	if whole := p.Link().Bytes(1 << 20); whole != 1<<20 {
+	if whole := p.link().Bytes(1 << 20); whole != 1<<20 {
 		t.Fatal(whole)
 	}
 	p.Disaggregation.CompressINT8 = true
-	if half := p.Link().Bytes(1 << 20); half != 1<<19 {
+	if half := p.link().Bytes(1 << 20); half != 1<<19 {
 		t.Fatal(half)
 	}
 }

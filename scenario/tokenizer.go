@@ -1,9 +1,8 @@
 package scenario
 
 import (
-	"path/filepath"
-
 	"github.com/windtunnel/windtunnel/core/chattemplate"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/tokens"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
@@ -11,12 +10,6 @@ import (
 // readTokenizer reads a pool's tokenizer and chat template.
 func (s *Scenario) readTokenizer(p *Pool, path, dir string) Problems {
 	m := &p.ModelServer
-	beside := func(name string) string {
-		if name == "" || filepath.IsAbs(name) {
-			return name
-		}
-		return filepath.Join(dir, name)
-	}
 	switch {
 	case m.Tokenizer == "" && m.ChatTemplate == "":
 		return nil
@@ -24,7 +17,7 @@ func (s *Scenario) readTokenizer(p *Pool, path, dir string) Problems {
 		return Problems{s.problem(path+".chatTemplate", "given without a tokenizer",
 			"tokenizer beside it: the directory of the model's tokenizer.json")}
 	}
-	model, err := chattemplate.Load(beside(m.Tokenizer), beside(m.ChatTemplate), files.Read)
+	model, err := chattemplate.Load(beside(dir, m.Tokenizer), beside(dir, m.ChatTemplate), files.Read)
 	if err != nil {
 		return Problems{s.problem(path+".tokenizer", err.Error(),
 			"the directory of a model's tokenizer.json, from the scenario's own directory")}
@@ -34,27 +27,10 @@ func (s *Scenario) readTokenizer(p *Pool, path, dir string) Problems {
 	return nil
 }
 
-// Tokenizer turns the pool's texts into tokens: tokens.Packed where the scenario
-// names none.
-func (p *Pool) Tokenizer() tokens.Tokenizer {
+// tokens is how the pool's texts are read: as tokens.Packed has it where the scenario names no tokenizer.
+func (p *Pool) tokens() plan.Tokens {
 	if p.model == nil {
-		return tokens.Packed{}
+		return plan.Tokens{Tokenizer: tokens.Packed{}}
 	}
-	return p.model.Tokenizer
-}
-
-// TokenizerJSON is the tokenizer's file, nil where there is none.
-func (p *Pool) TokenizerJSON() []byte {
-	if p.model == nil {
-		return nil
-	}
-	return p.model.JSON
-}
-
-// Template is the model's own chat template, nil where there is none.
-func (p *Pool) Template() *chattemplate.Template {
-	if p.model == nil {
-		return nil
-	}
-	return p.model.Template
+	return plan.Tokens{Tokenizer: p.model.Tokenizer, JSON: p.model.JSON, Template: p.model.Template}
 }

@@ -54,43 +54,40 @@ func (s *Scenario) readTrace(dir string) Problems {
 		return nil
 	}
 	var out Problems
-	beside := func(expected string, fields ...string) {
+	refuse := func(expected string, fields ...string) {
 		for _, field := range fields {
 			if s.written("workload." + field) {
 				out = append(out, s.problem("workload."+field, "given beside trace", expected))
 			}
 		}
 	}
-	beside("one of them: the trace says what is sent", "prompt", "maxTokens", "outputTokens", "conversations",
+	refuse("one of them: the trace says what is sent", "prompt", "maxTokens", "outputTokens", "conversations",
 		"headers", "loraAdapters", "classes", "leaving", "bodyFields", "includeUsage")
 	switch t.Format {
 	case ShareGPTTrace:
-		beside("nothing of trace.speedup, blockSize, spread and from: this format has neither times nor hash ids",
+		refuse("nothing of trace.speedup, blockSize, spread and from: this format has neither times nor hash ids",
 			"trace.speedup", "trace.blockSize", "trace.spread", "trace.from")
 	case ServeGenTrace:
-		beside("nothing of trace.blockSize and spread: this format has no hash ids, and times of any length",
+		refuse("nothing of trace.blockSize and spread: this format has no hash ids, and times of any length",
 			"trace.blockSize", "trace.spread")
-		beside("one of them, or rate alone: the clients of the trace say when requests come", "concurrency", "arrivals",
+		refuse("one of them, or rate alone: the clients of the trace say when requests come", "concurrency", "arrivals",
 			"burstiness", "stages", "bursts", "diurnal")
 		if !s.written("workload.requests") && !s.written("workload.duration") {
 			out = append(out, s.problem("workload.duration", "missing",
 				"how long the clients send, such as 10m, or workload.requests: this format has no end"))
 		}
 	default:
-		beside("one of them, or rate alone: the trace says when requests come",
+		refuse("one of them, or rate alone: the trace says when requests come",
 			"concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
 		if w.Rate > 0 {
-			beside("one of them: rate, in requests per second on average, says how fast the trace is played, too",
+			refuse("one of them: rate, in requests per second on average, says how fast the trace is played, too",
 				"trace.speedup")
 		}
 	}
 	if len(out) > 0 {
 		return out
 	}
-	path := t.File
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
-	}
+	path := beside(dir, t.File)
 	mistake := func(err error) Problems {
 		found, expected, said := strings.Cut(err.Error(), "; expected ") // as the readers of traces tell their mistakes
 		if !said {

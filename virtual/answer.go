@@ -80,7 +80,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	fault, bad := s.reader.Fault(&a.head)
 	boundary, isHeld, violation := held.Boundary(head.Get("content-type"))
 	if isHeld {
-		a.reader = held.NewReader(boundary, max(r.pool.maxBody, r.Len()))
+		a.reader = held.NewReader(boundary, max(r.pool.Picker.MaxBodyBytes, r.Len()))
 	}
 	a.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint,
 		Held: isHeld, Recorder: r.w.rec,
@@ -265,9 +265,9 @@ func (onlooker) Fetched(string) bool { return true }
 // state is what core/modelserver asks of a server while it reads requests.
 type state struct{ *server }
 
-func (s state) Draws() *lifecycle.Draws { return &s.draws }
+func (s state) Draws() *lifecycle.Draws { return &s.server.Server.Draws }
 
-func (s state) Fault(request string) lifecycle.Fault { return s.pool.faults.Of(request, s.index) }
+func (s state) Fault(request string) lifecycle.Fault { return s.pool.Faults.Of(request, s.Index) }
 
 func (s state) Adapter(name string) (engine.AdapterID, bool) {
 	id, ok := s.pool.adapters[name]
@@ -288,7 +288,7 @@ func (s state) Fetched(handle string) bool {
 
 func (s state) Shown([]modelserver.Media)           {}
 func (s state) ImagePercent() int                   { return 0 }
-func (s state) EncodingsAt() (string, int)          { return s.host(), s.pool.spec.SideChannel() }
+func (s state) EncodingsAt() (string, int)          { return s.host(), s.pool.SideChannel }
 func (s state) Stored() modelserver.Stored          { return s }
 func (s state) Continue(string, []modelserver.Item) {}
 

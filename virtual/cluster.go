@@ -13,7 +13,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // cluster is what Envoy does between a pool's picker and its servers, where policies of
@@ -69,20 +68,19 @@ type answered struct {
 }
 
 // newCluster is the pool's, nil where manifests say nothing of what Envoy does there.
-func newCluster(x *pool, s *scenario.Scenario) *cluster {
-	b := s.Gateway().Upstream(x.index)
-	if b == nil {
+func newCluster(x *pool) *cluster {
+	if x.Upstream == nil {
 		return nil
 	}
 	c := &cluster{of: x, has: map[uint64]*exchange{}}
-	config := upstream.Config{Seed: s.Seed + uint64(x.index), Endpoints: x.serving(), Streams: 1, Limits: b.Limits,
-		Health: b.Health, Lost: proxy.Ended(x.spec.Upstream == scenario.HTTP2)}
-	if x.spec.Upstream == scenario.HTTP2 {
+	config := *x.Upstream
+	config.Endpoints, config.Streams, config.Lost = x.serving(), 1, proxy.Ended(x.HTTP2)
+	if x.HTTP2 {
 		config.Streams = proxy.StreamsPerConnection
 	}
-	c.ejects = b.Health != nil || b.Limits != nil && b.Limits.Outlier != nil
-	if b.Health != nil {
-		c.probe = b.Health.Endpoint
+	c.ejects = config.Health != nil || config.Limits != nil && config.Limits.Outlier != nil
+	if config.Health != nil {
+		c.probe = config.Health.Endpoint
 	}
 	c.m = upstream.New(config)
 	c.class, c.while = machine.ClassTimer, x.w.busy // endpoints are probed for ever

@@ -15,7 +15,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // direct is a request about which nothing is decided but where it goes and when
@@ -53,10 +52,10 @@ type computed struct {
 }
 
 // mayBeDirect says whether requests to the pool may be direct: as far as each part of it says so.
-func (x *pool) mayBeDirect(p *scenario.Pool) bool {
+func (x *pool) mayBeDirect() bool {
 	told := x.w.rec == nil || x.w.lives != nil // nobody wants their steps
-	lasts := !x.mortal && x.fleets == nil && len(p.Incidents) == 0
-	return told && lasts && p.Picked() && !x.verbose && x.predicting == nil && x.modes.direct() && !x.faults.Strike() &&
+	lasts := x.fleets == nil && len(x.Incidents) == 0
+	return told && lasts && x.Picked() && !x.verbose && x.predicting == nil && x.modes.direct() && !x.Faults.Strike() &&
 		!slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) &&
 		!slices.ContainsFunc(x.servers, func(sv *server) bool { return !sv.direct() })
 }
@@ -70,7 +69,7 @@ func (k *picking) direct() bool { return k.m.Direct() && k.service == nil }
 // direct says whether the server, and the sidecar before it, takes requests that need no
 // Response, whoever of those alike reads them.
 func (s *server) direct() bool {
-	first := s.pool.first(s.index >= s.pool.spec.Decoders())
+	first := s.pool.first(s.Prefills())
 	return s.core.Direct(s.w.limit) && s.reader.ReadsAs(&first.reader) &&
 		(s.sidecar == nil || s.sidecar.config.Direct())
 }
@@ -78,7 +77,7 @@ func (s *server) direct() bool {
 // first is the first server that prefills for others, or that answers clients.
 func (x *pool) first(prefills bool) *server {
 	if prefills {
-		return x.servers[x.spec.Decoders()]
+		return x.servers[x.Decoders]
 	}
 	return x.servers[0]
 }
@@ -310,7 +309,7 @@ func (x *computed) tells(a *answering, first, last bool) {
 		p.Fetched, p.FetchedBytes = leg.life.Fetched, leg.life.FetchedBytes
 	}
 	if h := x.Sequence.Hold; h != nil {
-		p.Kept = &modelserver.Kept{Host: a.s.host(), Port: a.s.pool.spec.SideChannel(), Hold: h}
+		p.Kept = &modelserver.Kept{Host: a.s.host(), Port: a.s.pool.SideChannel, Hold: h}
 	}
 	if first {
 		p.Choices[0].Tokens = 1

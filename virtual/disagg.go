@@ -14,7 +14,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/workload"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // sidecar is the routing sidecar before a decode server.
@@ -58,32 +57,31 @@ type leg struct {
 }
 
 // sidecars puts a sidecar before each decode server.
-func (x *pool) startSidecars(s *scenario.Scenario, p *scenario.Pool) error {
-	if p.Sidecar == scenario.NoSidecar {
+func (x *pool) startSidecars() error {
+	cars := x.Sidecars
+	if cars == nil {
 		return nil
 	}
-	x.sessions = p.Disaggregation.SessionCache
-	for i := range p.Decoders() {
-		c := p.SidecarConfig()
+	for i, sv := range x.servers {
+		if sv.Prefills() {
+			x.prefillers = append(x.prefillers, disagg.ParseTargets(sv.endpoint)...)
+			continue
+		}
+		c := cars.Config
 		c.StandIns = true
-		c.Seed, c.Recorder, c.Endpoint, c.Engines = s.Seed+uint64(i)+1, x.w.rec, x.servers[i].endpoint,
-			disagg.NewEngines()
-		if p.Sidecar == scenario.DynamoSidecar {
-			sv := x.servers[i]
+		c.Seed, c.Recorder, c.Endpoint, c.Engines = cars.Seed+uint64(i), x.w.rec, sv.endpoint, disagg.NewEngines()
+		if cars.Direct {
 			c.Frontend = &disagg.Frontend{
 				Reader: &modelserver.Reader{Config: sv.reader.Config, State: onlooker{state{sv}}}, Worker: x.worker}
-			if p.Dynamo.Frontend == scenario.GraphFrontend {
+			if cars.Routes {
 				c.Frontend.Router = router{x}
 			}
 		}
 		car := &sidecar{config: c, busy: map[*sidecarRequest]uint64{}}
-		if err := car.forget(x.sessions); err != nil {
+		if err := car.forget(cars.Sessions); err != nil {
 			return err
 		}
-		x.servers[i].sidecar = car
-	}
-	for i := p.Decoders(); i < p.Servers(); i++ {
-		x.prefillers = append(x.prefillers, disagg.ParseTargets(x.servers[i].endpoint)...)
+		sv.sidecar = car
 	}
 	return nil
 }
@@ -99,8 +97,8 @@ func (r router) Tell(id string, over bool) { r.x.frontend.Tell(id, over) }
 // worker is where the worker with an instance id listens, behind its frontend.
 func (x *pool) worker(id string) (disagg.Target, bool) {
 	for _, sv := range x.servers {
-		if dynamo.IDOf(sv.name).String() == id {
-			return disagg.Target{Host: sv.host(), Port: x.spec.ServerPort(sv.index)}, true
+		if dynamo.IDOf(sv.Name).String() == id {
+			return disagg.Target{Host: sv.host(), Port: sv.Port}, true
 		}
 	}
 	return disagg.Target{}, false

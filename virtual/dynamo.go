@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // frontend is the pool's Dynamo frontend: its router, which model servers push to and the
@@ -17,8 +17,7 @@ type frontend struct {
 	slot[dynamo.Message, *dynamo.Effects]
 
 	pool   *pool
-	spec   *scenario.Dynamo
-	seed   uint64
+	spec   *plan.Frontend
 	down   bool
 	routed dynamo.Routed // the newest answer
 
@@ -26,11 +25,11 @@ type frontend struct {
 }
 
 // newFrontend makes it; nil where there is none.
-func newFrontend(x *pool, s *scenario.Scenario, p *scenario.Pool) *frontend {
-	if !p.Dynamo.Given() {
+func newFrontend(x *pool) *frontend {
+	if x.Frontend == nil {
 		return nil
 	}
-	f := &frontend{pool: x, spec: &p.Dynamo, seed: s.Seed, gathers: map[*server]bool{}}
+	f := &frontend{pool: x, spec: x.Frontend, gathers: map[*server]bool{}}
 	f.class, f.while = machine.ClassTimer, x.w.busy
 	f.begin(x.w)
 	f.push(0)
@@ -40,7 +39,7 @@ func newFrontend(x *pool, s *scenario.Scenario, p *scenario.Pool) *frontend {
 // begin has the router begin without any knowledge.
 func (f *frontend) begin(w *world) {
 	f.down = false
-	f.open(w, f.spec.Router(f.seed), new(dynamo.Effects), func(i int) { f.routed = f.fx.List[i] })
+	f.open(w, f.spec.NewRouter(), new(dynamo.Effects), func(i int) { f.routed = f.fx.List[i] })
 }
 
 // push has all workers tell how they are, now and after each interval.
@@ -49,7 +48,7 @@ func (f *frontend) push(number machine.Time) {
 	if !f.down {
 		for _, e := range f.pool.endpoints() {
 			if sv := f.pool.byAddr[e.HostPort()]; !sv.core.Dead() {
-				f.input(f.pool.spec.Worker(sv.index, sv.engine.Stats(), sv.engine.KVBlocksUsed()))
+				f.input(sv.Worker(sv.engine.Stats(), sv.engine.KVBlocksUsed()))
 			}
 		}
 	}
@@ -72,7 +71,7 @@ func (f *frontend) changed(sv *server) {
 		st := sv.engine.Stats()
 		f.gathers[sv], sv.inHand = false, st.Running+st.Waiting
 		if !f.down && !sv.core.Dead() && sv.ready() {
-			f.input(f.pool.spec.Worker(sv.index, st, sv.engine.KVBlocksUsed()))
+			f.input(sv.Worker(st, sv.engine.KVBlocksUsed()))
 		}
 	}})
 }
@@ -102,7 +101,7 @@ func (f *frontend) route(r *request, n *picker.Need, a *picker.Answer) {
 		a.Err = dynamo.ErrUnread
 		return
 	}
-	f.input(dynamo.Route{ID: r.ID, Prompt: dynamo.PromptOf(f.pool.model, tokens, f.spec.BlockSize)})
+	f.input(dynamo.Route{ID: r.ID, Prompt: dynamo.PromptOf(f.pool.Model(), tokens, f.spec.Router.BlockSize)})
 	if f.routed.Worker == 0 {
 		a.Err = dynamo.ErrNoWorker
 		return
@@ -116,7 +115,7 @@ func (f *frontend) Route(id string, tokens []uint32) (worker, prefill string) {
 	if f.down {
 		return "", ""
 	}
-	f.input(dynamo.Route{ID: id, Prompt: dynamo.PromptOf(f.pool.model, tokens, f.spec.BlockSize)})
+	f.input(dynamo.Route{ID: id, Prompt: dynamo.PromptOf(f.pool.Model(), tokens, f.spec.Router.BlockSize)})
 	return f.routed.Names()
 }
 

@@ -16,14 +16,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // fleet is servers of a pool that come and go, with what decides how many there are.
 type fleet struct {
 	slot[deployment.Message, *machine.Effects[deployment.Effect]]
 	of     *pool
-	d      scenario.Deployment
+	d      *plan.Deployment
 	m      *deployment.Deployment
 	scaler *scaler // nil where incidents alone change anything
 }
@@ -38,27 +38,27 @@ type scaler struct {
 }
 
 // startFleets has the pool's servers come and go, where they do.
-func (x *pool) startFleets(s *scenario.Scenario, p *scenario.Pool) {
-	if !p.Lives() {
+func (x *pool) startFleets() {
+	if !x.Lives {
 		return
 	}
-	for _, d := range p.Deployments() {
-		f := &fleet{of: x, d: d, m: deployment.New(s.Lifecycle(&d))}
+	for k := range x.Deployments {
+		d := &x.Deployments[k]
+		f := &fleet{of: x, d: d, m: deployment.New(d.Config)}
 		f.class = machine.ClassTimer
 		f.open(x.w, f.m, new(machine.Effects[deployment.Effect]), func(i int) { f.happens(f.fx.List[i]) })
 		x.fleets = append(x.fleets, f)
-		for i := range d.Places {
+		for i := range d.Config.Places {
 			sv := x.servers[d.First+i]
-			if sv.fleet = f; i < d.Replicas {
+			if sv.fleet = f; i < d.Config.Replicas {
 				sv.phase, sv.lived = deployment.Ready, true
 			}
 		}
-		if d.Autoscaling == nil {
+		if d.Scaler == nil {
 			continue
 		}
-		c := s.Scaler(&d)
-		k := &scaler{f: f, m: autoscaler.New(c, f.m.Status()),
-			pods: slices.ContainsFunc(c.Names(), autoscaler.OfServers)}
+		k := &scaler{f: f, m: autoscaler.New(*d.Scaler, f.m.Status()),
+			pods: slices.ContainsFunc(d.Scaler.Names(), autoscaler.OfServers)}
 		k.pages = metrics.NewSeriesCollector(k.m.Wants)
 		k.class, k.while = machine.ClassLook, x.w.busy
 		k.open(x.w, k.m, new(machine.Effects[autoscaler.Effect]), func(i int) { k.happens(k.fx.List[i]) })
@@ -68,7 +68,7 @@ func (x *pool) startFleets(s *scenario.Scenario, p *scenario.Pool) {
 
 // begin records the servers that are there, and starts the autoscaler.
 func (f *fleet) begin() {
-	for i := range f.d.Replicas {
+	for i := range f.d.Config.Replicas {
 		f.record(deployment.Effect{Kind: deployment.Started, Pod: i}, 0)
 		f.record(deployment.Effect{Kind: deployment.Joined, Pod: i}, 0)
 	}
@@ -84,7 +84,7 @@ func (f *fleet) server(pod int) *server { return f.of.servers[f.d.First+pod] }
 func (f *fleet) record(e deployment.Effect, cut int) {
 	if w := f.w; w.rec != nil && w.busy() {
 		sv := f.server(e.Pod)
-		if step, details := e.Recorded(f.d.Name, sv.name, cut); step != "" {
+		if step, details := e.Recorded(f.d.Config.Name, sv.Name, cut); step != "" {
 			w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint, Details: details})
 		}
 	}
@@ -147,7 +147,7 @@ func (k *scaler) happens(e autoscaler.Effect) {
 		k.scrape()
 	case autoscaler.Scale:
 		if f.w.rec != nil {
-			f.w.rec.Record(flow.Event{Time: f.w.now, Hop: flow.Server, Step: flow.Scaled, Details: e.Details(f.d.Name)})
+			f.w.rec.Record(flow.Event{Time: f.w.now, Hop: flow.Server, Step: flow.Scaled, Details: e.Details(f.d.Config.Name)})
 		}
 		f.input(deployment.Scale{Replicas: e.To})
 	}
@@ -157,11 +157,11 @@ func (k *scaler) happens(e autoscaler.Effect) {
 func (k *scaler) scrape() {
 	x := k.f.of
 	for i, p := range x.pickers {
-		name := x.spec.PickerName(i)
+		name := x.Picker.Replicas[i].Name
 		s := autoscaler.Scraped{Target: name, Failed: p.down}
 		if !p.down {
 			p.advance()
-			p.m.Metrics(x.w.now, x.spec.Name, k.m.Wants, func(f epp.Metric) {
+			p.m.Metrics(x.w.now, x.Name, k.m.Wants, func(f epp.Metric) {
 				s.Samples = append(s.Samples,
 					promql.Sample{Name: f.Name, Labels: append(f.Labels, metrics.Label{Name: "pod", Value: name}),
 						Value: f.Value})
@@ -173,12 +173,12 @@ func (k *scaler) scrape() {
 		return
 	}
 	for _, sv := range x.servers {
-		s := autoscaler.Scraped{Target: sv.name, Failed: sv.absent()}
+		s := autoscaler.Scraped{Target: sv.Name, Failed: sv.absent()}
 		if !s.Failed {
 			sv.advance()
 			look := sv.look(x.w.now)
 			look.Write(k.pages)
-			s.Samples = promql.Of(k.pages.Take(), metrics.Label{Name: "pod", Value: sv.name})
+			s.Samples = promql.Of(k.pages.Take(), metrics.Label{Name: "pod", Value: sv.Name})
 		}
 		k.input(s)
 	}
@@ -197,7 +197,7 @@ func (s *server) begin() {
 	s.lived = true
 	s.control(deployment.Begin)
 	if s.sidecar != nil {
-		if err := s.sidecar.forget(s.pool.sessions); err != nil {
+		if err := s.sidecar.forget(s.pool.Sidecars.Sessions); err != nil {
 			panic(fmt.Sprintf("virtual: %v", err)) // the same number was taken before
 		}
 	}
@@ -234,7 +234,9 @@ func (s *server) idle() bool {
 func (s *server) kill() (n int) {
 	if s.sidecar != nil {
 		n = len(s.sidecar.busy)
-		s.pool.restartSidecar(s)
+		if err := s.pool.RestartSidecar(s.Index); err != nil {
+			panic(fmt.Sprintf("virtual: %v", err)) // the same number was taken before
+		}
 	}
 	for _, a := range s.has {
 		if !a.resp.Over() {
@@ -251,8 +253,8 @@ func (s *server) kill() (n int) {
 // follow tells the pickers which servers there are.
 func (x *pool) follow() {
 	x.prefillers = nil
-	for _, sv := range x.servers[x.spec.Decoders():] {
-		if sv.ready() && x.spec.Sidecar != scenario.NoSidecar {
+	for _, sv := range x.servers[x.Decoders:] {
+		if sv.ready() && x.Sidecars != nil {
 			x.prefillers = append(x.prefillers, disagg.ParseTargets(sv.endpoint)...)
 		}
 	}
@@ -276,7 +278,7 @@ func (x *pool) tellPickers() {
 // healthy notes which servers Envoy would send a request to by itself.
 func (x *pool) healthy() {
 	x.modes.servers = nil
-	for _, sv := range x.servers[:x.spec.Decoders()] {
+	for _, sv := range x.servers[:x.Decoders] {
 		if sv.ready() && !sv.core.Dead() {
 			x.modes.servers = append(x.modes.servers, sv.endpoint)
 		}
@@ -285,7 +287,7 @@ func (x *pool) healthy() {
 
 // check has Envoy see at its next health check how the servers are then, where it makes any.
 func (x *pool) check() {
-	if x.modes.failOpen || !x.spec.Picked() {
+	if x.modes.failOpen || !x.Picked() {
 		x.w.queue.Push(proxy.NextCheck(x.w.now), machine.ClassTimer, event{then, x.healthy})
 	}
 }
@@ -308,14 +310,8 @@ func (x *pool) endpoints() (out []*picker.Endpoint) {
 	for _, sv := range x.servers {
 		if sv.ready() {
 			host, port, _ := net.SplitHostPort(sv.endpoint)
-			out = append(out, picker.NewEndpoint("default", sv.name, host, port, x.spec.Labels(sv.index)))
+			out = append(out, picker.NewEndpoint("default", sv.Name, host, port, sv.Labels))
 		}
 	}
 	return out
-}
-
-// drain has a server leave. What keeps the number of servers gives it another one.
-func (s *server) drain(x *scenario.Incident) {
-	f := s.fleet
-	f.input(deployment.Evict{Pod: s.index - f.d.First, Grace: machine.FromDuration(x.Grace), Replace: f.scaler != nil})
 }

@@ -3,6 +3,7 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -20,7 +21,7 @@ func (r *request) lost() {
 		r.try.broke(false)
 		return
 	}
-	r.instead(r.pool.lost)
+	r.instead(proxy.Lost(proxy.Ended(r.pool.HTTP2), 1))
 }
 
 // instead is Envoy's own answer in the place of the endpoint's, which is cut short where it

@@ -3,7 +3,7 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // hops is how long it takes to get from one part to the next. A message crosses
@@ -33,7 +33,7 @@ type route struct {
 	varied []dist.Dist
 }
 
-func newHops(seed uint64, h *scenario.Hops, routed bool) hops {
+func newHops(seed uint64, h *plan.Hops, routed bool) hops {
 	first := []dist.Dist{h.Network, h.Envoy, h.ExtProc}
 	if routed { // to the body-based router and back
 		first = append(first, h.ExtProc, h.ExtProc)
@@ -46,7 +46,7 @@ func newHops(seed uint64, h *scenario.Hops, routed bool) hops {
 }
 
 // unasked are the hops of a pool whose requests no picker sees.
-func (h *hops) unasked(of *scenario.Hops, routed bool) *hops {
+func (h *hops) unasked(of *plan.Hops, routed bool) *hops {
 	x := *of
 	x.ExtProc = dist.Dist{}
 	own := newHops(h.seed, &x, false)

@@ -2,55 +2,33 @@ package virtual
 
 import (
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/deployment"
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // incident is something that happens to a part of a pool.
 type incident struct {
-	*scenario.Incident
+	*plan.Incident
 	pool *pool
 }
 
 // happen plays an incident; none happens once all requests have ended.
 func (x *incident) happen() {
-	w, p := x.pool.w, x.pool
+	w := x.pool.w
 	if !w.busy() {
 		return
 	}
 	x.tell(flow.IncidentBegan)
-	if c, ok := x.Control(); ok {
-		p.servers[x.Server].control(c)
-		p.check()
-	}
+	x.went(x.Begin(x.pool.Pool, x.pool))
 	if x.For > 0 {
 		w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
-	}
-	switch x.What {
-	case scenario.SlowMetrics:
-		p.servers[x.Server].delay = machine.FromDuration(x.Delay)
-	case scenario.LoseTransfers:
-		p.net.input(enginecore.Break{Of: x.Server, Stay: x.For > 0})
-	case scenario.RestartSidecar:
-		p.restartSidecar(p.servers[x.Server])
-	case scenario.AddServer:
-		f := p.fleets[slices.IndexFunc(p.fleets, func(f *fleet) bool { return f.d.Takes(x.Incident) })]
-		f.input(deployment.Scale{Replicas: f.m.Status().Wanted + max(1, x.Count)})
-	case scenario.DrainServer:
-		p.servers[x.Server].drain(x.Incident)
-	case scenario.LoseIndex:
-		p.kv.lose()
-	case scenario.RestartEPP:
-		x.restartEPP()
-	case scenario.RestartFrontend:
-		if p.frontend.kill(); x.For == 0 {
-			p.frontend.begin(w)
-		}
 	}
 }
 
@@ -59,18 +37,13 @@ func (x *incident) recover() {
 	if x.pool.w.busy() {
 		x.tell(flow.IncidentEnded)
 	}
-	switch x.What {
-	case scenario.RestartFrontend:
-		x.pool.frontend.begin(x.pool.w)
-	case scenario.RestartEPP:
-		x.pool.pickers[x.Replica].revive()
-	case scenario.SlowMetrics:
-		x.pool.servers[x.Server].delay = 0
-	case scenario.LoseTransfers:
-		x.pool.net.input(enginecore.Mend{Of: x.Server})
-	default:
-		x.pool.servers[x.Server].control(x.Undo())
-		x.pool.check()
+	x.went(x.End(x.pool))
+}
+
+// went takes the end of what cannot fail: the same was begun before.
+func (x *incident) went(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("virtual: %s: %v", x.Kind, err))
 	}
 }
 
@@ -80,15 +53,60 @@ func (x *incident) tell(step flow.Step) {
 	}
 }
 
-// restartSidecar breaks off what a sidecar serves, and begins with an empty
-// memory.
-func (x *pool) restartSidecar(s *server) {
-	serves := s.sidecar.serves()
-	for _, p := range serves {
+// What follows is plan.Victim.
+
+func (x *pool) Control(server int, c engine.Control) error {
+	x.servers[server].control(c)
+	x.check()
+	return nil
+}
+
+func (x *pool) SlowMetrics(server int, delay time.Duration) error {
+	x.servers[server].delay = machine.FromDuration(delay)
+	return nil
+}
+
+func (x *pool) LoseTransfers(server int, stay bool) {
+	x.net.input(enginecore.Break{Of: server, Stay: stay})
+}
+func (x *pool) MendTransfers(server int) { x.net.input(enginecore.Mend{Of: server}) }
+
+func (x *pool) AddServers(index, n int) {
+	f := x.fleets[index]
+	f.input(deployment.Scale{Replicas: f.m.Status().Wanted + n})
+}
+
+// Drain has a server leave. What keeps the number of servers gives the pool another one.
+func (x *pool) Drain(index, pod int, grace machine.Time) {
+	f := x.fleets[index]
+	f.input(deployment.Evict{Pod: pod, Grace: grace, Replace: f.scaler != nil})
+}
+
+func (x *pool) LoseIndexes() {
+	for _, k := range x.pickers {
+		k.Input(epp.LoseIndexes{})
+	}
+}
+
+func (x *pool) StopPicker(replica int)        { x.pickers[replica].kill() }
+func (x *pool) StartPicker(replica int) error { return x.pickers[replica].revive() }
+
+func (x *pool) StopFrontend() error {
+	x.frontend.kill()
+	return nil
+}
+
+func (x *pool) StartFrontend() error {
+	x.frontend.begin(x.w)
+	return nil
+}
+
+// RestartSidecar breaks off what a sidecar serves, and begins with an empty memory.
+func (x *pool) RestartSidecar(server int) error {
+	car := x.servers[server].sidecar
+	for _, p := range car.serves() {
 		p.leave("the client left")
 		p.r.lost()
 	}
-	if err := s.sidecar.forget(x.sessions); err != nil {
-		panic(fmt.Sprintf("virtual: %v", err)) // the same number was taken before
-	}
+	return car.forget(x.Sidecars.Sessions)
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // kvWire carries the KV events of the run's engines to the indexes of its
@@ -14,7 +13,6 @@ import (
 // sends them together; then they are under way for the delay.
 type kvWire struct {
 	pool            *pool
-	model           string
 	interval, delay machine.Time
 	indexes         []*kvIndex
 	manager         *kvManager // document 003's, where the scenario has it
@@ -51,15 +49,15 @@ type kvMessage struct {
 	made   []machine.Time
 }
 
-func newKVWire(of *pool, p *scenario.Pool) *kvWire {
-	e := &p.ModelServer.KVEvents
-	if !e.Published() {
+func newKVWire(of *pool) *kvWire {
+	e := of.Events
+	if e == nil {
 		return nil
 	}
-	x := &kvWire{pool: of, model: p.Model, interval: machine.FromDuration(e.Interval),
+	x := &kvWire{pool: of, interval: machine.FromDuration(e.Interval),
 		delay: machine.FromDuration(e.Delay), names: map[kv.Hasher]index{}}
-	if p.KVManager {
-		x.manager = newKVManager(p)
+	if e.Manager != nil {
+		x.manager = newKVManager(of.BlockTokens)
 		x.understand(x.manager.hasher)
 	}
 	return x
@@ -75,17 +73,6 @@ func (x *kvWire) connect(k *picking) {
 		c := &ix.Config
 		x.indexes = append(x.indexes,
 			&kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: c.Hasher, bound: c.MaxBlocks})
-	}
-}
-
-// lose empties the pickers' indexes in the middle of the run, as if they had been
-// started anew.
-func (x *kvWire) lose() {
-	if x == nil {
-		return
-	}
-	for _, k := range x.pool.pickers {
-		k.Input(epp.LoseIndexes{})
 	}
 }
 
@@ -105,7 +92,7 @@ func (s *server) announce(e *kv.Event) {
 	m.events, m.made = append(m.events, *e), append(m.made, s.w.now)
 }
 
-func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.pool.kv.model} }
+func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.pool.Model()} }
 
 // sendKV ends an interval.
 func (s *server) sendKV() {
@@ -128,7 +115,7 @@ func (s *server) deliverKV() {
 		}
 	}
 	if m := s.pool.kv.manager; m != nil {
-		m.input(s.w.now, &kvindex.Events{From: kv.Topic{Pod: s.name, Model: from.Model}, List: sent.events})
+		m.input(s.w.now, &kvindex.Events{From: kv.Topic{Pod: s.Name, Model: from.Model}, List: sent.events})
 		for _, made := range sent.made {
 			m.lag.Note((s.w.now - made).Duration(), 1)
 		}

@@ -111,7 +111,7 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 			}
 			for _, sv := range w.pools[0].servers {
 				if len(sv.kv.sent)+len(sv.kv.pending.events)+sv.core.Busy() > 0 {
-					t.Errorf("%s: left behind: %+v", sv.name, sv.kv)
+					t.Errorf("%s: left behind: %+v", sv.Name, sv.kv)
 				}
 			}
 

@@ -47,7 +47,7 @@ func (x *kvWire) check() []report.IndexSummary {
 		out = append(out, c)
 	}
 	if m := x.manager; m != nil {
-		held := func(i int) []kv.Key { return m.Keys(p.servers[i].name) }
+		held := func(i int) []kv.Key { return m.Keys(p.servers[i].Name) }
 		c := x.compare(managerIndex, m.hasher, kvindex.Kept{}, engines, held)
 		m.lag.Write(&c)
 		out = append(out, c)
@@ -69,8 +69,8 @@ func (x *kvWire) compare(index string, h kv.Hasher, kept kvindex.Kept, engines [
 
 // told is what the index is called, with its picker where there are several.
 func (ix *kvIndex) told() string {
-	if ix.picker.name == "" {
+	if ix.picker.Told == "" {
 		return ix.name
 	}
-	return ix.name + " of " + ix.picker.name
+	return ix.name + " of " + ix.picker.Told
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/report"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // kvManager is document 003's KV-Cache Manager: an index that knows pods by
@@ -18,8 +17,8 @@ type kvManager struct {
 	lag    report.Lag
 }
 
-func newKVManager(p *scenario.Pool) *kvManager {
-	m := &kvManager{hasher: kv.Hasher{BlockTokens: p.BlockTokens()}}
+func newKVManager(blockTokens int) *kvManager {
+	m := &kvManager{hasher: kv.Hasher{BlockTokens: blockTokens}}
 	m.index = index{kvindex.New(kvindex.Config{Hasher: m.hasher})}
 	m.scorer = m.View().Scorer()
 	return m
@@ -27,6 +26,6 @@ func newKVManager(p *scenario.Pool) *kvManager {
 
 // scores returns what the manager answers to a KVCacheManagerScorer.
 func (x *kvWire) scores(r *request) ([]byte, error) {
-	keys := x.manager.hasher.PromptKeys(x.model, "", r.promptTokens())
+	keys := x.manager.hasher.PromptKeys(x.pool.Model(), "", r.promptTokens())
 	return json.Marshal(x.manager.scorer.Answer(keys, nil, nil))
 }

@@ -135,7 +135,7 @@ func (l *legs) enter() bool {
 	var kept *connector.Kept
 	if h := l.prefill.Sequence.Hold; h != nil {
 		kept = &connector.Kept{EngineID: l.prefiller.core.Config().EngineID, RequestID: l.d.ID,
-			Host: l.prefiller.host(), Port: l.prefiller.pool.spec.SideChannel(), Blocks: h.Blocks}
+			Host: l.prefiller.host(), Port: l.prefiller.pool.SideChannel, Blocks: h.Blocks}
 	}
 	l.d.asked.Fetch(l.course.Fetch(kept))
 	return false

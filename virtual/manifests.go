@@ -8,9 +8,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/core/workload"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // front is the Gateway of a scenario's manifests: it says to which pool a request goes,
@@ -24,7 +24,7 @@ type front struct {
 	asking map[*gateway.Asking]*modes
 }
 
-func newFront(w *world, g *scenario.Gateway) *front {
+func newFront(w *world, g *plan.Front) *front {
 	if g == nil {
 		return nil
 	}

@@ -55,7 +55,7 @@ workload: {`+c.workload+`}
 			for _, sv := range w.pools[0].servers {
 				for _, a := range sv.has {
 					if a.r == nil {
-						t.Errorf("%s still has a request whose memory is free", sv.name)
+						t.Errorf("%s still has a request whose memory is free", sv.Name)
 					}
 				}
 			}

@@ -40,7 +40,7 @@ func (m *message) begun() {
 	case len(r.pool.pickers) == 0:
 		r.serveWithout()
 		return
-	case r.pool.mortal && !r.ask():
+	case r.pool.Picker.Dies && !r.ask():
 		return
 	}
 	x := r.modes()

@@ -4,8 +4,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // modes are what Envoy shows the picker of requests and responses, and how long it waits
@@ -21,9 +21,11 @@ type modes struct {
 	servers  []string // of which any serves a request that the picker says nothing of
 }
 
-func modesOf(index int, p *scenario.Pool) modes {
-	m := askedAs(p.Asking())
-	m.servers = Endpoints(index, p)[:p.Decoders()]
+func modesOf(p *plan.Pool) modes {
+	m := askedAs(p.Picker.Asking)
+	for i := range p.Decoders {
+		m.servers = append(m.servers, address(p.Index, i))
+	}
 	return m
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // onDemand brings what the scrapes of a data source bring, but only when somebody looks: nothing
@@ -74,11 +74,11 @@ type reading struct {
 // newOnDemand is nil where every page has to be made at its time: somebody is told
 // of each, pages count or measure what happens, or a scrape may fail, or take
 // longer than its interval.
-func newOnDemand(k *picking, p *scenario.Pool, endpoints []*picker.Endpoint) *onDemand {
+func newOnDemand(k *picking, endpoints []*picker.Endpoint) *onDemand {
 	of, w := k.pool, k.pool.w
-	slows := slices.ContainsFunc(p.Incidents, func(x scenario.Incident) bool { return x.What == scenario.SlowMetrics })
-	if w.eachPage || of.mortal || of.varies() || slows || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil &&
-		p.ModelServer.StepDetail() != lifecycle.NoSteps {
+	slows := slices.ContainsFunc(of.Incidents, func(x plan.Incident) bool { return x.Kind == plan.SlowMetrics })
+	if w.eachPage || of.Picker.Dies || of.varies() || slows || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil &&
+		of.servers[0].Server.Steps != lifecycle.NoSteps {
 		return nil
 	}
 	source, sources := -1, k.m.Sources()

@@ -14,29 +14,29 @@ import (
 	content "github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
-	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // outside is what the picker can ask: who listens where, and which names there
 // are.
 type outside struct {
 	servers  map[string]*server // by each address at which they are reached, sidecars in between or not
-	names    scenario.Services
+	names    plan.Services
 	manager  string // where a KV-Cache Manager listens
 	frontend string // where a Dynamo frontend does
 }
 
-func (x *outside) open(of *pool, p *scenario.Pool) {
-	x.servers, x.manager = map[string]*server{}, fmt.Sprintf("10.%d.255.1:8080", of.index)
-	x.frontend = fmt.Sprintf("10.%d.255.2:8000", of.index)
+func (x *outside) open(of *pool) {
+	x.servers, x.manager = map[string]*server{}, fmt.Sprintf("10.%d.255.1:8080", of.Index)
+	x.frontend = fmt.Sprintf("10.%d.255.2:8000", of.Index)
 	for _, sv := range of.servers {
 		host, _, _ := strings.Cut(sv.endpoint, ":")
-		x.servers[sv.endpoint], x.servers[scenario.JoinPort(host, p.ServerPort(sv.index))] = sv, sv
-		if also := p.AlsoPort(sv.index); also != 0 {
-			x.servers[scenario.JoinPort(host, also)] = sv
+		x.servers[sv.endpoint], x.servers[plan.JoinPort(host, sv.Port)] = sv, sv
+		if sv.AlsoPort != 0 {
+			x.servers[plan.JoinPort(host, sv.AlsoPort)] = sv
 		}
 	}
-	x.names = p.Services(x.manager, x.frontend, of.servers[0].endpoint)
+	x.names = of.Services(x.manager, x.frontend, of.servers[0].endpoint)
 }
 
 // reach finds who listens at the address of a URL: the KV-Cache Manager or the Dynamo
@@ -50,7 +50,7 @@ func (x *outside) reach(u *url.URL) (named string, sv *server, err error) {
 		at = to
 	}
 	sv = x.servers[at]
-	for _, name := range []string{scenario.ManagerName, scenario.FrontendName} {
+	for _, name := range []string{plan.ManagerName, plan.FrontendName} {
 		if x.names[name] == at {
 			named = name
 		}
@@ -81,9 +81,9 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 	switch {
 	case err != nil:
 		a.Err = err
-	case named == scenario.FrontendName && n.Key == plugins.KeyRoute:
+	case named == plan.FrontendName && n.Key == plugins.KeyRoute:
 		r.pool.frontend.route(r, n, &a)
-	case named == scenario.ManagerName && n.Key == plugins.KeyKVScore:
+	case named == plan.ManagerName && n.Key == plugins.KeyKVScore:
 		a.Value, a.Err = r.pool.kv.scores(r)
 	case named == "" && n.Key == dataproducer.KeyRender: // a renderer answers as the model server tokenises
 		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}

@@ -7,7 +7,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // network is what joins the run's model servers: the wires between them, and
@@ -32,18 +31,14 @@ type (
 	}
 )
 
-func newNetwork(of *pool, p *scenario.Pool) (*network, error) {
-	nic, err := p.NIC()
-	if err != nil {
-		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
-	}
-	c := enginecore.NetworkConfig{Profile: p.Link(), NIC: nic}
+func newNetwork(of *pool) (*network, error) {
+	c := enginecore.NetworkConfig{Profile: of.Link, NIC: of.NIC}
 	for _, s := range of.servers {
 		c.Engines = append(c.Engines, s.core.Config().EngineID)
 	}
 	net, err := enginecore.NewNetwork(c)
 	if err != nil {
-		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
+		return nil, fmt.Errorf("pool %s: %w", of.Name, err)
 	}
 	x := &network{net: net, askers: map[enginecore.Inquiry]asker{}}
 	x.class = machine.ClassTimer

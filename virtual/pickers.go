@@ -2,7 +2,6 @@ package virtual
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -112,12 +111,11 @@ func (k *picking) kill() {
 }
 
 // revive has a picker that died begin anew.
-func (k *picking) revive() {
+func (k *picking) revive() error {
 	k.down = false
-	if err := k.begin(); err != nil {
-		panic(fmt.Sprintf("virtual: %v", err)) // the same was taken before
-	}
+	err := k.begin()
 	k.check()
+	return err
 }
 
 // check has Envoy see at its next health check how the picker is then.
@@ -125,14 +123,5 @@ func (k *picking) check() {
 	x := k.pool
 	if proxy.Checks(len(x.pickers), x.modes.failOpen) {
 		k.w.queue.Push(proxy.NextCheck(k.w.now), machine.ClassTimer, event{then, func() { x.turns.Checked(k.replica, k.down) }})
-	}
-}
-
-// restartEPP plays the incident; with a time the picker stays dead for so long.
-func (x *incident) restartEPP() {
-	k := x.pool.pickers[x.Replica]
-	k.kill()
-	if x.For == 0 {
-		k.revive()
 	}
 }

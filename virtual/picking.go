@@ -12,10 +12,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/report"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // picking drives the run's endpoint picker: core/epp, as live has it. What it
@@ -23,10 +24,9 @@ import (
 type picking struct {
 	slot[epp.Message, *epp.Effects]
 
+	*plan.Replica
 	pool    *pool
 	replica int                   // its place among the pool's pickers
-	name    string                // where there are several
-	begin   func() error          // anew
 	down    bool                  // it has died
 	has     map[*request]struct{} // its streams, where it may die
 
@@ -41,56 +41,52 @@ type picking struct {
 	turns    [][]int64            // of each data source and endpoint, so far
 }
 
-func newPicking(of *pool, s *scenario.Scenario, p *scenario.Pool, replica int) (*picking, error) {
-	k := &picking{pool: of, replica: replica}
-	if of.mortal {
+func newPicking(of *pool, r *plan.Replica, number int) (*picking, error) {
+	k := &picking{Replica: r, pool: of, replica: number}
+	if of.Picker.Dies {
 		k.has = map[*request]struct{}{}
 	}
-	if p.EPP.Replicas > 1 {
-		k.name = p.PickerName(replica)
-	}
-	k.begin = func() error { return k.start(s, p) }
 	return k, k.begin()
 }
 
-// start has the picker begin without any knowledge.
-func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
-	of, replica := k.pool, k.replica
-	w, c, seed := of.w, &p.EPP.Config, s.PickerSeed(of.index, replica)
-	cfg, err := c.Read()
+// begin has the picker begin without any knowledge.
+func (k *picking) begin() error {
+	of, p := k.pool, &k.pool.Picker
+	w := of.w
+	cfg, err := config.Read(p.File, p.Config)
 	if err != nil {
 		return err
 	}
 	built, err := picker.New(cfg, plugins.Builtin(),
-		picker.Options{Seed: seed, AllowExperimental: true, Detail: !w.brief, Brief: w.choices,
+		picker.Options{Seed: k.Seed, AllowExperimental: true, Detail: !w.brief, Brief: w.choices,
 			OwnNames:  w.brief && w.explained == 0 && of.kv == nil,
-			Predictor: of.predicting.service(&p.Predictor)})
+			Predictor: of.predicting.service(of.Predictor)})
 	if err != nil {
 		return err
 	}
-	streams := s.Stream(p, replica)
+	streams := k.Stream
 	streams.Recorder, streams.Brief, streams.StandIns = w.rec, w.brief, true
-	k.m, err = epp.New(epp.Config{Picker: built, Replica: replica, Replicas: p.EPP.Replicas, Stream: streams,
+	k.m, err = epp.New(epp.Config{Picker: built, Replica: k.replica, Replicas: len(p.Replicas), Stream: streams,
 		RecordOnly: true, DocumentHeaders: true, Explain: w.explained, Describe: w.explained > 0})
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.File, err)
+		return fmt.Errorf("%s: %w", p.File, err)
 	}
-	if c := s.PickerService(of.index, replica); c.Given() {
+	if k.Service.Given() {
 		k.service = &slot[*epp.Request, *machine.Effects[epp.Attended]]{class: machine.ClassTimer}
 		fx := new(machine.Effects[epp.Attended])
-		k.service.open(w, epp.NewService(c), fx, func(i int) { k.attended(fx.List[i].Request) })
+		k.service.open(w, epp.NewService(k.Service), fx, func(i int) { k.attended(fx.List[i].Request) })
 	}
 	k.class, k.while = machine.ClassTimer, w.busy // pages are scraped for ever
 	k.open(w, k.m, &k.fx, func(i int) { k.effect(k.fx.List[i]) })
 	endpoints := of.endpoints()
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
-		x, text := r.Inputs(), string(c.Text)
+		x, text := r.Inputs(), string(p.Config)
 		w.logged++
-		h := inputlog.Header{Picker: w.logged, Replica: k.name, Name: c.File, Config: &text, Seed: seed,
+		h := inputlog.Header{Picker: w.logged, Replica: k.Told, Name: p.File, Config: &text, Seed: k.Seed,
 			AllowExperimental: true, Detail: true, Predictor: of.predicting != nil, Bodies: x.Bodies,
 			Version: x.Version}
-		if len(s.Pools) > 1 {
-			h.Pool = p.Name
+		if w.several {
+			h.Pool = of.Name
 		}
 		// a failure is kept, and told when the recording is closed
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin()
@@ -109,14 +105,17 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 		of.kv.connect(k)
 	}
 	if slices.ContainsFunc(of.fleets, func(f *fleet) bool { return f.scaler != nil }) {
-		k.m.KeepLatencies()
+		k.m.KeepMetrics(func(name string) bool {
+			return slices.ContainsFunc(of.fleets,
+				func(f *fleet) bool { return f.scaler != nil && f.scaler.m.Wants(name) })
+		})
 	}
-	if o, given := p.EPP.Objects(); given {
-		k.Input(epp.Objects{Selection: o, KeepEndpoints: true})
+	if p.Objects != nil {
+		k.Input(epp.Objects{Selection: *p.Objects, KeepEndpoints: true})
 	}
-	f, read := newOnDemand(k, p, endpoints), datalayer.ReadsMetrics(built)
+	f, read := newOnDemand(k, endpoints), datalayer.ReadsMetrics(built)
 	for i := range k.m.Sources() {
-		if !read && (f != nil && i == f.source || k.settled(i, p, endpoints)) {
+		if !read && (f != nil && i == f.source || k.settled(i, endpoints)) {
 			k.m.Pull(i, nil)
 		}
 	}
@@ -132,9 +131,9 @@ func (k *picking) start(s *scenario.Scenario, p *scenario.Pool) error {
 }
 
 // settled says that a data source asks only whether endpoints answer, and that all of them do for the whole run.
-func (k *picking) settled(source int, p *scenario.Pool, endpoints []*picker.Endpoint) bool {
+func (k *picking) settled(source int, endpoints []*picker.Endpoint) bool {
 	src := &k.m.Sources()[source]
-	if len(src.Extractors) > 0 || src.Path == "/metrics" || k.w.eachPage || len(p.Incidents) > 0 || k.pool.varies() {
+	if len(src.Extractors) > 0 || src.Path == "/metrics" || k.w.eachPage || len(k.pool.Incidents) > 0 || k.pool.varies() {
 		return false
 	}
 	return !slices.ContainsFunc(endpoints, func(e *picker.Endpoint) bool {
@@ -194,7 +193,7 @@ func (k *picking) scrape(t *epp.Target, source int) {
 	if k.w.now > 0 {
 		place := t.Place()
 		if k.pool.varies() { // so do places
-			place = k.pool.byAddr[t.HostPort()].index
+			place = k.pool.byAddr[t.HostPort()].Index
 		}
 		n := &k.turns[source][place]
 		*n++

@@ -3,8 +3,8 @@ package virtual
 import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/predictor"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // Fitter fits trees, in no virtual time. What goes wrong is in its answer.
@@ -22,11 +22,11 @@ type predicting struct {
 }
 
 // newPredicting makes it; nil where there is none, or nobody to fit its trees.
-func newPredicting(w *world, s *scenario.Scenario, p *scenario.Predictor) *predicting {
-	if !p.Given() || p.Train && w.fit == nil {
+func newPredicting(w *world, p *plan.Predictor) *predicting {
+	if p == nil || p.Train && w.fit == nil {
 		return nil
 	}
-	x := &predicting{m: p.Machine(s.Seed), fit: w.fit}
+	x := &predicting{m: p.NewMachine(), fit: w.fit}
 	x.class, x.while = machine.ClassTimer, w.busy
 	x.open(w, x.m, new(predictor.Effects), func(i int) {
 		x.input(x.fit(x.fx.List[i]))
@@ -41,7 +41,7 @@ func newPredicting(w *world, s *scenario.Scenario, p *scenario.Predictor) *predi
 const predictorAddress, trainerAddress = "latency-predictor:8001", "latency-predictor:8000"
 
 // service is the predictor as the picker knows it.
-func (x *predicting) service(p *scenario.Predictor) *picker.PredictorService {
+func (x *predicting) service(p *plan.Predictor) *picker.PredictorService {
 	if x == nil {
 		return nil
 	}

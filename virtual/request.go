@@ -90,7 +90,7 @@ func (r *request) begin() {
 		*r.stream, r.seen.alone = epp.Stream{}, true
 	case r.answers != nil:
 		r.attach(r.pool.pickers[0], 0)
-	case r.pool.mortal:
+	case r.pool.Picker.Dies:
 		r.assign(r.pool.pickers[0])
 	default:
 		r.assign(r.pool.picker())
@@ -378,7 +378,7 @@ func (r *request) finish(o flow.Outcome, details []flow.Detail) {
 		r.alarm.r = nil
 	}
 	response.Finish(r.record, o, details)
-	if r.pool.mortal && r.picker != nil {
+	if r.pool.Picker.Dies && r.picker != nil {
 		delete(r.picker.has, r)
 	}
 	if r.memory != nil {

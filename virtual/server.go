@@ -14,18 +14,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
-	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/core/plan"
 )
 
 // server is one model server: its engine and the requests in it.
 type server struct {
 	slot[enginecore.Message, *enginecore.Effects]
+	*plan.Server
 
 	pool     *pool
-	draws    lifecycle.Draws
-	index    int
-	name     string
-	role     report.Role
 	endpoint string
 	sidecar  *sidecar // before a decode server
 	core     *enginecore.Core
@@ -100,7 +97,7 @@ func (s *server) effect(e enginecore.Effect) {
 		}
 	}
 	if f.Kind == engine.KVHeld {
-		q.at.p.Kept = &modelserver.Kept{Host: s.host(), Port: s.pool.spec.SideChannel(), Hold: q.Hold}
+		q.at.p.Kept = &modelserver.Kept{Host: s.host(), Port: s.pool.SideChannel, Hold: q.Hold}
 		return
 	}
 	if !q.at.p.Heard(q.Sequence, &f) {

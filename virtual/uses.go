@@ -11,7 +11,7 @@ func (w *world) uses() (out []constraint.Use) {
 	for _, x := range w.pools {
 		where := ""
 		if len(w.pools) > 1 {
-			where = x.name
+			where = x.Name
 		}
 		share, n := 0.0, 0
 		for _, k := range x.pickers {

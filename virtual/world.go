@@ -89,6 +89,7 @@ type world struct {
 	answers       func(request string, piece []byte) // Options.Answers
 	timeout       machine.Time
 	chunked       bool                     // bodies are sent without their length
+	several       bool                     // there are several pools
 	closing       machine.Time             // before a client learns that its answer was cut
 	limit         int                      // conversations in flight at the most
 	planned       int                      // requests of conversations that have arrived
@@ -291,10 +292,14 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
+	p, err := s.Plan()
+	if err != nil {
+		return nil, err
+	}
 	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps, stepByStep: o.StepByStep,
-		fit: o.Fit, load: s.Generator(), heads: map[responseKind]header.List{},
-		timeout: machine.FromDuration(s.Workload.Timeout),
-		limit:   s.Workload.Concurrency, chunked: s.Workload.ChunkedUpload}
+		fit: o.Fit, load: p.Load.Requests, heads: map[responseKind]header.List{},
+		timeout: machine.FromDuration(p.Load.Timeout),
+		limit:   p.Load.Concurrency, chunked: p.Load.Chunked, several: len(p.Pools) > 1}
 	w.arrivals = w.load.Arrivals()
 	r, logs := rec.(recording)
 	if logs = logs && r.Inputs() != nil; logs {
@@ -306,17 +311,14 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 		w.mute = &mute{Recorder: rec}
 		w.rec = w.mute
 	}
-	w.front = newFront(w, s.Gateway())
-	routed := len(s.Pools) > 1
-	if w.front != nil {
-		routed = w.front.router != nil
-	}
-	w.hops, w.routes = newHops(s.Seed, &s.Hops, routed), s.Routes()
-	if s.Workload.HTTP == scenario.HTTP1 {
+	w.front = newFront(w, p.Gateway.Front)
+	w.hops = newHops(p.Seed, &p.Hops, p.Gateway.BodyRouter || w.front != nil && w.front.router != nil)
+	w.routes = p.Gateway.Routes
+	if !p.Load.HTTP2 {
 		w.closing = machine.FromDuration(proxy.DelayedClose)
 	}
-	for i := range s.Pools {
-		if err := w.newPool(s, i); err != nil {
+	for _, x := range p.Pools {
+		if err := w.newPool(p, x); err != nil {
 			return nil, err
 		}
 	}

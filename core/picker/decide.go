@@ -25,7 +25,7 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 	}
 	for _, h := range p.headerProcs {
 		t := p.Stopwatch()
-		if err := p.requestHeader(h, r); err != nil {
+		if err := p.Guard(h, func() { h.RequestHeader(r) }); err != nil {
 			return nil, err
 		}
 		if p.opt.Stopwatch != nil {
@@ -40,11 +40,9 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 	}
 	var all []Need
 	for _, a := range p.askers {
-		list, err := p.needs(a, now, r, p.pool.View())
-		if err != nil {
+		if err := p.Guard(a, func() { all = append(all, a.Needs(now, r, p.pool.View())...) }); err != nil {
 			return nil, err
 		}
-		all = append(all, list...)
 	}
 	return all, nil
 }
@@ -304,7 +302,7 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	c := &d.cycle
 	for _, h := range p.committers {
 		t := c.begin()
-		err = first(err, p.commit(h, now, d))
+		err = first(err, p.Guard(h, func() { h.Commit(now, d) }))
 		if _, picks := h.(EndpointPicker); !picks { // its turn counted when it picked
 			c.end("PreRequest", h, t)
 		}
@@ -324,7 +322,7 @@ func (p *Picker) Release(now machine.Time, d *Decision) (err *apierror.Error) {
 		return nil
 	}
 	for _, r := range p.releasers {
-		err = first(err, p.release(r, now, d))
+		err = first(err, p.Guard(r, func() { r.Release(now, d) }))
 	}
 	return err
 }

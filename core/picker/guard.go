@@ -6,7 +6,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/described"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
@@ -15,18 +14,15 @@ import (
 // nothing else: every call of a plug-in is one of these, or inside Pick, which
 // has a guard of its own.
 
-// Guard calls a plug-in by f, for drivers. Its panic is the error.
+// Guard calls a plug-in by f. Its panic is the error.
 func (p *Picker) Guard(pl Plugin, f func()) (err *apierror.Error) {
-	defer p.caught(pl, &err)
+	defer func() {
+		if v := recover(); v != nil {
+			err = p.opt.panicked(naming(pl), v)
+		}
+	}()
 	f()
 	return nil
-}
-
-// caught turns a plug-in's panic into an error; defer it.
-func (p *Picker) caught(pl Plugin, err **apierror.Error) {
-	if v := recover(); v != nil {
-		*err = p.opt.panicked(naming(pl), v)
-	}
 }
 
 // naming tells which plug-in it was, nil being the picker itself.
@@ -58,69 +54,14 @@ func first(err *apierror.Error, next *apierror.Error) *apierror.Error {
 	return next
 }
 
-func (p *Picker) readBody(x BodyReader, r *Request) (err *apierror.Error) {
-	defer p.caught(x, &err)
-	x.ReadBody(r)
-	return nil
-}
-
-func (p *Picker) readPrompt(x PromptReader, r *Request, prompt *parse.Prompt) (err *apierror.Error) {
-	defer p.caught(x, &err)
-	x.ReadPrompt(r, prompt)
-	return nil
-}
-
-func (p *Picker) readAnswer(x AnswerReader, a *Answer) (err *apierror.Error) {
-	defer p.caught(x, &err)
-	x.ReadAnswer(a)
-	return nil
-}
-
-func (p *Picker) requestHeader(h HeaderProcessor, r *Request) (err *apierror.Error) {
-	defer p.caught(h, &err)
-	h.RequestHeader(r)
-	return nil
-}
-
-func (p *Picker) needs(a Asker, now machine.Time, r *Request, v *View) (list []Need, err *apierror.Error) {
-	defer p.caught(a, &err)
-	return a.Needs(now, r, v), nil
-}
-
-func (p *Picker) commit(c Committer, now machine.Time, d *Decision) (err *apierror.Error) {
-	defer p.caught(c, &err)
-	c.Commit(now, d)
-	return nil
-}
-
-func (p *Picker) release(r Releaser, now machine.Time, d *Decision) (err *apierror.Error) {
-	defer p.caught(r, &err)
-	r.Release(now, d)
-	return nil
-}
-
-func (p *Picker) responseHeader(h ResponseHeader, now machine.Time, r *Response) (err *apierror.Error) {
-	defer p.caught(h, &err)
-	h.ResponseHeader(now, r)
-	return nil
-}
-
-func (p *Picker) responseBody(h ResponseBody, now machine.Time, r *Response) (err *apierror.Error) {
-	defer p.caught(h, &err)
-	h.ResponseBody(now, r)
-	return nil
-}
-
 // Extract has an extractor read a page into metrics, which stay as they were
 // where it cannot.
 func (p *Picker) Extract(x MetricsExtractor, page metrics.Page, labels map[string]string, into *Metrics) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = p.opt.panicked(naming(x), v)
-		}
-	}()
 	values := *into
-	if err := x.Extract(page, labels, &values); err != nil {
+	if panicked := p.Guard(x, func() { err = x.Extract(page, labels, &values) }); panicked != nil {
+		return panicked
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", x.Name(), err)
 	}
 	*into = values
@@ -130,11 +71,7 @@ func (p *Picker) Extract(x MetricsExtractor, page metrics.Page, labels map[strin
 // gone tells an observer that an endpoint left. What it did not forget because
 // it panicked is at worst remembered for too long.
 func (p *Picker) gone(o EndpointObserver) func(slot int, forget bool) {
-	return func(slot int, forget bool) {
-		var err *apierror.Error
-		defer p.caught(o, &err)
-		o.EndpointGone(slot, forget)
-	}
+	return func(slot int, forget bool) { _ = p.Guard(o, func() { o.EndpointGone(slot, forget) }) }
 }
 
 // parse has a parser, which may be a plug-in's, read a body.

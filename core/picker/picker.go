@@ -107,70 +107,42 @@ type Picker struct {
 func (p *Picker) wire(plugins []Plugin) {
 	p.plugins = plugins
 	for _, pl := range plugins { // what came from outside is read before others build on it
-		if a, ok := pl.(Asker); ok {
-			if x, ok := a.(Producer); ok {
-				p.producers = append(p.producers, x)
-			}
+		if _, asks := pl.(Asker); asks {
+			collect(&p.producers, pl)
 		}
 	}
 	for _, pl := range plugins {
-		if x, ok := pl.(BodyReader); ok {
-			p.bodyReaders = append(p.bodyReaders, x)
-		}
-		if x, ok := pl.(PromptReader); ok {
-			p.promptReaders = append(p.promptReaders, x)
-		}
 		if x, ok := pl.(PrefixReader); ok {
-			tokens, limit := x.PrefixBlocks()
-			p.DivideBy(tokens, limit)
+			p.DivideBy(x.PrefixBlocks())
 		}
-		if x, ok := pl.(HeaderProcessor); ok {
-			p.headerProcs = append(p.headerProcs, x)
-		}
-		if x, ok := pl.(Weigher); ok {
-			p.weighers = append(p.weighers, x)
-		}
-		if x, ok := pl.(Screener); ok {
-			p.screeners = append(p.screeners, x)
-		}
-		if x, ok := pl.(Producer); ok {
-			if _, asks := pl.(Asker); !asks {
-				p.producers = append(p.producers, x)
-			}
-		}
-		if x, ok := pl.(Asker); ok {
-			p.askers = append(p.askers, x)
-		}
-		if x, ok := pl.(Consulter); ok {
-			p.consulters = append(p.consulters, x)
-		}
-		if x, ok := pl.(Foreteller); ok {
-			p.foretellers = append(p.foretellers, x)
-		}
-		if x, ok := pl.(Sender); ok {
-			p.senders = append(p.senders, x)
-		}
-		if x, ok := pl.(Admitter); ok {
-			p.admitters = append(p.admitters, x)
-		}
-		if x, ok := pl.(PreRequest); ok {
-			p.preRequests = append(p.preRequests, x)
-		}
-		if x, ok := pl.(Committer); ok {
-			p.committers = append(p.committers, x)
-		}
-		if x, ok := pl.(Releaser); ok {
-			p.releasers = append(p.releasers, x)
-		}
-		if x, ok := pl.(ResponseHeader); ok {
-			p.responseHeaders = append(p.responseHeaders, x)
-		}
-		if x, ok := pl.(ResponseBody); ok {
-			p.responseBodies = append(p.responseBodies, x)
+		if _, asks := pl.(Asker); !asks {
+			collect(&p.producers, pl)
 		}
 		if x, ok := pl.(EndpointObserver); ok {
 			p.pool.OnGone(p.gone(x))
 		}
+		collect(&p.bodyReaders, pl)
+		collect(&p.promptReaders, pl)
+		collect(&p.headerProcs, pl)
+		collect(&p.weighers, pl)
+		collect(&p.screeners, pl)
+		collect(&p.askers, pl)
+		collect(&p.consulters, pl)
+		collect(&p.foretellers, pl)
+		collect(&p.senders, pl)
+		collect(&p.admitters, pl)
+		collect(&p.preRequests, pl)
+		collect(&p.committers, pl)
+		collect(&p.releasers, pl)
+		collect(&p.responseHeaders, pl)
+		collect(&p.responseBodies, pl)
+	}
+}
+
+// collect adds a plug-in to the list of a kind if it is one of them.
+func collect[K any](list *[]K, pl Plugin) {
+	if x, ok := pl.(K); ok {
+		*list = append(*list, x)
 	}
 }
 

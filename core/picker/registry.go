@@ -22,6 +22,56 @@ const (
 // Factory makes one instance of a plug-in from its parameters.
 type Factory func(b *Builder, name string, params Params) (Plugin, error)
 
+// Configurer is a plug-in that completes itself after its parameters were read into it, or refuses them.
+type Configurer interface {
+	Configure(b *Builder, name string, p Params) error
+}
+
+// instance is what Plain and Of make: a plug-in of type T.
+type instance[T any] interface {
+	*T
+	Plugin
+}
+
+// Plain returns the factory of a plug-in type without parameters. It ignores those that are given, as the real EPP does.
+func Plain[T any, P instance[T]]() Factory {
+	return func(*Builder, string, Params) (Plugin, error) { return P(new(T)), nil }
+}
+
+// Of returns the factory of a plug-in type that begins with these values, reads its parameters over them (Params.Decode)
+// and then, if it is a Configurer, completes itself. Instances share what the values point to.
+func Of[T any, P instance[T]](values T) Factory {
+	return func(b *Builder, name string, params Params) (Plugin, error) {
+		made := values
+		if err := params.Decode(&made); err != nil {
+			return nil, err
+		}
+		if c, ok := any(&made).(Configurer); ok {
+			if err := c.Configure(b, name, params); err != nil {
+				return nil, err
+			}
+		}
+		return P(&made), nil
+	}
+}
+
+// Link finds the plug-in of a name for its consumer once all are declared, and makes one where none is (Ensure). It has
+// to be a T; want says in words what that is.
+func Link[T any](b *Builder, to *T, name, defaultType, dataKey, consumer, want string) {
+	b.Late(func() error {
+		p, err := b.Ensure(name, defaultType, dataKey, consumer)
+		if err != nil {
+			return err
+		}
+		t, ok := p.(T)
+		if !ok {
+			return TypeError(p, want)
+		}
+		*to = t
+		return nil
+	})
+}
+
 // Registration is one plug-in type.
 type Registration struct {
 	New       Factory
@@ -65,6 +115,14 @@ func (p Params) At(path string) Params { return Params{p.at.Fold().At(path)} }
 // Errorf is an error about the parameters, with their place.
 func (p Params) Errorf(format string, args ...any) error {
 	return p.at.Problem(fmt.Sprintf(format, args...), "", "")
+}
+
+// Told is an error about the parameters with their place, nil where there is none.
+func (p Params) Told(err error) error {
+	if err == nil {
+		return nil
+	}
+	return p.Errorf("%v", err)
 }
 
 // Plugin is the declared plug-in of a name that is this parameter, or its default.

@@ -246,7 +246,7 @@ func (p *Picker) newRequest(r *Request, room *parse.Room, headers header.List, b
 	}
 	r.Body = b
 	for _, x := range p.bodyReaders {
-		err = first(err, p.readBody(x, r))
+		err = first(err, p.Guard(x, func() { x.ReadBody(r) }))
 	}
 	return r, first(err, p.readPrompts(r, b.Prompts))
 }
@@ -262,7 +262,7 @@ func (p *Picker) readPrompts(r *Request, prompts []parse.Prompt) (err *apierror.
 			prompts[i].Divide(p.unit, p.unitLimit)
 		}
 		for _, x := range p.promptReaders {
-			err = first(err, p.readPrompt(x, r, &prompts[i]))
+			err = first(err, p.Guard(x, func() { x.ReadPrompt(r, &prompts[i]) }))
 		}
 	}
 	return err
@@ -284,7 +284,7 @@ func (p *Picker) Read(r *Request, answers []Answer) {
 		if !ok {
 			continue
 		}
-		err := p.readAnswer(x, &answers[i])
+		err := p.Guard(x, func() { x.ReadAnswer(&answers[i]) })
 		if err = first(err, p.readPrompts(r, answers[i].Prompts)); err != nil {
 			answers[i].Err = err
 		}

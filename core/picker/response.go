@@ -165,7 +165,7 @@ func (r *Response) TellHeaders(now machine.Time) {
 	}
 	for _, h := range r.p.responseHeaders {
 		t := r.p.Stopwatch()
-		r.Err = first(r.Err, r.p.responseHeader(h, now, r))
+		r.Err = first(r.Err, r.p.Guard(h, func() { h.ResponseHeader(now, r) }))
 		r.took("ResponseReceived", h, t)
 	}
 }
@@ -364,7 +364,7 @@ func (r *Response) Tell(now machine.Time) {
 			continue
 		}
 		t := r.p.Stopwatch()
-		r.Err = first(r.Err, r.p.responseBody(h, now, r))
+		r.Err = first(r.Err, r.p.Guard(h, func() { h.ResponseBody(now, r) }))
 		if r.Streaming || r.End { // the real one's hooks hear of another response as a whole
 			r.took("ResponseStreaming", h, t)
 		}

@@ -50,7 +50,10 @@ func setLeaf(v Value, to reflect.Value, tag reflect.StructTag) (hint string, ok 
 		return DidYouMean(text, words), false
 	}
 	x, isText := to.Addr().Interface().(encoding.TextUnmarshaler)
-	if d, ok := to.Addr().Interface().(*time.Duration); ok {
+	switch d := to.Addr().Interface().(type) {
+	case *time.Duration:
+		x, isText = (*Duration)(d), true
+	case *machine.Time:
 		x, isText = (*Duration)(d), true
 	}
 	if isText {
@@ -146,7 +149,7 @@ func Words(words []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" }), " or ")
 }
 
-// Duration is a span of time such as 500ms. A time.Duration is read like it.
+// Duration is a span of time such as 500ms. A time.Duration and a machine.Time are read like it.
 type Duration machine.Time
 
 // Time is the span in a machine's time.
@@ -185,7 +188,7 @@ func Expected(t reflect.Type, tag reflect.StructTag) string {
 	if e, ok := x.(Expecter); ok {
 		return e.Expected() + limits
 	}
-	if t == reflect.TypeFor[time.Duration]() {
+	if t == reflect.TypeFor[time.Duration]() || t == reflect.TypeFor[machine.Time]() {
 		return Duration(0).Expected() + limits
 	}
 	switch t.Kind() {

@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -52,7 +53,7 @@ func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error
 	if err != nil {
 		return err
 	}
-	p, err := s.beginIncident(ctx, pool, &x)
+	p, i, err := s.beginIncident(ctx, pool, &x)
 	if err != nil || x.For == 0 {
 		done()
 		return err
@@ -60,54 +61,45 @@ func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error
 	go func() {
 		defer done()
 		if pause.For(ctx, x.For) {
-			p.tell(&x, flow.IncidentEnded, p.recover(&x))
+			p.tell(i, flow.IncidentEnded, p.recover(i))
 		}
 	}()
 	return nil
 }
 
-func (s *Stack) beginIncident(ctx context.Context, pool int, x *scenario.Incident) (*Pool, error) {
+func (s *Stack) beginIncident(ctx context.Context, pool int, x *scenario.Incident) (*Pool, *plan.Incident, error) {
 	p, err := s.pool(pool)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := s.o.Scenario.CheckIncident(p.pool, x); err != nil {
-		return nil, err
+	i, err := s.o.Scenario.Incident(pool, x)
+	if err == nil {
+		err = p.possible(&i)
 	}
-	if err := p.possible(x); err != nil {
-		return nil, err
+	if err == nil {
+		err = p.happen(ctx, &i)
 	}
-	if err := p.happen(ctx, x); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, nil, err
 	}
-	p.tell(x, flow.IncidentBegan, nil)
-	return p, nil
+	p.tell(&i, flow.IncidentBegan, nil)
+	return p, &i, nil
 }
 
 // possible says why an incident of servers that come and go cannot happen as the pool is.
-func (s *Pool) possible(x *scenario.Incident) error {
-	if x.What == scenario.AddServer {
-		for _, f := range s.fleets {
-			if !f.d.Takes(x) {
-				continue
-			}
-			run := f.driver()
-			if run == nil {
-				return errors.New("servers come and go from the first request on, which has not been sent")
-			}
-			wanted := run.Status().Wanted
-			if n := max(1, x.Count); wanted+n > f.d.Places {
-				return fmt.Errorf("found %d servers to join the %d that there are to be; expected at most %d, for "+
-					"which there are places", n, wanted, f.d.Places-wanted)
-			}
-		}
-		return nil
-	}
-	if x.What == scenario.DrainServer &&
+func (s *Pool) possible(x *plan.Incident) error {
+	if (x.Kind == plan.AddServer || x.Kind == plan.DrainServer) &&
 		slices.ContainsFunc(s.fleets, func(f *fleet) bool { return f.driver() == nil }) {
 		return errors.New("servers come and go from the first request on, which has not been sent")
 	}
-	if x.OfServer() && s.isAbsent(x.Server) {
+	if x.Kind == plan.AddServer && s.pool.Lives {
+		f := s.fleets[x.Deployment]
+		if wanted, places := f.driver().Status().Wanted, f.d.Config.Places; wanted+x.Count > places {
+			return fmt.Errorf("found %d servers to join the %d that there are to be; expected at most %d, for "+
+				"which there are places", x.Count, wanted, places-wanted)
+		}
+	}
+	if x.Kind.OfServer() && s.isAbsent(x.Server) {
 		return fmt.Errorf("found server %s; expected one that is there: it has not joined, or has left",
 			s.Endpoints[x.Server])
 	}
@@ -158,7 +150,8 @@ func (s *Stack) More(ctx context.Context, rate float64, during time.Duration) er
 		return err
 	}
 	s.acted(flow.D("what", "load"), flow.D("rate", rate), flow.D("for", during.String()))
-	return s.send(ctx, &more)
+	load := more.Load()
+	return s.send(ctx, &load)
 }
 
 // Configure makes another text the configuration of a pool's endpoint pickers. A bad
@@ -238,7 +231,7 @@ func (s *Pool) configure(file string, text []byte) (changed bool, err error) {
 	// who restarts reads it then
 	up := slices.DeleteFunc(slices.Clone(s.Pickers), func(k *Picker) bool { return k.down })
 	for _, k := range up {
-		g, err := s.generation(k, &scenario.PickerConfig{File: file, Text: text})
+		g, err := s.generation(k, file, text)
 		if err != nil {
 			for _, g := range made {
 				g.Close()

@@ -92,7 +92,7 @@ func TestIndexLostWithoutPicker(t *testing.T) {
 	var log guarded
 	r := start(t, s, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	r.Picker.kill()
-	r.Pool.loseIndex()
+	victim{s: r.Pool}.LoseIndexes()
 	r.Picker.now().Input(core.Endpoints{})
 	if err := r.Picker.revive(); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestFrontendThatCannotRestart(t *testing.T) {
 		s.Pools[0].EPP.Config.Text = []byte(byFrontend)
 		s.Pools[0].Dynamo.Frontend, s.Pools[0].Dynamo.PushInterval = scenario.SidecarFrontend, time.Second
 	}), nil)
-	x := &scenario.Incident{What: scenario.RestartFrontend, For: time.Second}
+	x := planned(t, r.Pool, scenario.Incident{What: scenario.RestartFrontend, For: time.Second})
 	if err := r.happen(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}

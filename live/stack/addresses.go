@@ -62,7 +62,7 @@ func (s *Stack) Addresses() *Addresses {
 	scrape("envoy", "", "envoy", s.Gateway.AdminAddr, "/stats/prometheus")
 	for _, p := range s.Pools {
 		for i, at := range p.ExtProc() {
-			x := PickerAddress{Name: p.pool.PickerName(i), Pool: p.pool.Name, ExtProc: at}
+			x := PickerAddress{Name: p.pool.Picker.Replicas[i].Name, Pool: p.pool.Name, ExtProc: at}
 			if p.Pickers != nil {
 				x.Health, x.Metrics = p.Pickers[i].HealthAddr(), p.Pickers[i].MetricsAddr()
 				scrape("epp", x.Pool, x.Name, x.Metrics, "/metrics")
@@ -77,7 +77,7 @@ func (s *Stack) Addresses() *Addresses {
 		for i, name := range p.Names {
 			x := ServerAddress{Name: name, Pool: p.pool.Name, Address: p.Endpoints[i], Absent: p.isAbsent(i)}
 			if p.Fleet != nil {
-				x.Address, x.Prefill = p.Fleet.Addresses()[i], p.pool.Prefills(i)
+				x.Address, x.Prefill = p.Fleet.Addresses()[i], p.pool.Servers[i].Prefills()
 			}
 			if i < len(p.Sidecars) {
 				x.Sidecar = p.Sidecars[i].Addr()
@@ -96,11 +96,10 @@ func (s *Stack) Addresses() *Addresses {
 	return a
 }
 
-// fixed is the address for a port that the scenario may fix: the first of several
-// parts and the number of this one. Where it does not, it is otherwise.
-func fixed(first, number int, otherwise string) string {
-	if first <= 0 {
+// fixed is the address for a port of 127.0.0.1, and otherwise where it may be any.
+func fixed(port int, otherwise string) string {
+	if port <= 0 {
 		return otherwise
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(first+number))
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }

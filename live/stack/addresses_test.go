@@ -79,7 +79,7 @@ func TestPortAskedFor(t *testing.T) {
 		{true, 8099, 2, KeptGateway, "127.0.0.1:8101"},
 	} {
 		o := Options{Keep: c.keep}
-		if got := o.at(c.asked, c.number, c.kept); got != c.expected {
+		if got := o.at(c.asked, 0, c.number, c.kept); got != c.expected {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}

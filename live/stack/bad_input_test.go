@@ -151,7 +151,7 @@ func TestSlowBodies(t *testing.T) {
 func TestDefaultLimitsHoldALongPrefill(t *testing.T) {
 	t.Parallel()
 	s := quick(nil)
-	c := s.Stream(&s.Pools[0], 0)
+	c := compiled(t, s).Pools[0].Picker.Replicas[0].Stream
 	if c.BodyIdle <= 0 || c.BodyTotal <= c.BodyIdle || c.BodyIdle > 30*machine.Second {
 		t.Fatalf("bodies may stop for %v, and take %v", c.BodyIdle, c.BodyTotal)
 	}

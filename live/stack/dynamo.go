@@ -11,8 +11,8 @@ import (
 // startFrontend starts the Dynamo frontend where the scenario wants one, and has the model
 // servers announce themselves.
 func (s *Pool) startFrontend(ctx context.Context) error {
-	d := &s.pool.Dynamo
-	if !d.Given() {
+	d := s.pool.Frontend
+	if d == nil {
 		return nil
 	}
 	if err := s.reviveFrontend(anyPort); err != nil {
@@ -39,13 +39,13 @@ func (s *Pool) changes(name string) func() {
 func (s *Pool) reviveFrontend(at string) error {
 	s.changing.Lock() // a picker's new configuration reads where it listens
 	defer s.changing.Unlock()
-	d := &s.pool.Dynamo
-	frontend, err := live.Start(live.Options{Address: at, Router: d.Router(s.o.Scenario.Seed), Model: s.pool.Model,
-		BlockSize: d.BlockSize, RoundTrip: d.RoundTrip,
+	d := s.pool.Frontend
+	frontend, err := live.Start(live.Options{Address: at, Router: d.NewRouter(), Model: s.pool.Model(),
+		BlockSize: d.Router.BlockSize, RoundTrip: d.RoundTrip,
 		Tokens: func(path string, h http.Header, body []byte) ([]uint32, error) {
 			return s.Fleet.Servers()[0].Tokens(path, h, body)
 		},
-		MaxBodyBytes: int64(s.pool.EPP.MaxBodyBytes) + 1<<16, Now: s.Now, Log: s.o.Log})
+		MaxBodyBytes: int64(s.pool.Picker.MaxBodyBytes) + 1<<16, Now: s.Now, Log: s.o.Log})
 	if err == nil { // else the one that is lost says where it was
 		s.frontend, s.lost = frontend, false
 	}
@@ -57,7 +57,7 @@ func (s *Pool) pushes() []dynamo.Worker {
 	out := []dynamo.Worker{}
 	for i, server := range s.Fleet.Servers() {
 		if st, blocks, alive := server.Holds(); alive && !s.isAbsent(i) {
-			out = append(out, s.pool.Worker(i, st, blocks))
+			out = append(out, s.pool.Servers[i].Worker(st, blocks))
 		}
 	}
 	return out

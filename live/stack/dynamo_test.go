@@ -49,7 +49,7 @@ func TestDynamoFrontendLost(t *testing.T) {
 				}
 			}
 			failed("at first", false)
-			x := &scenario.Incident{What: scenario.RestartFrontend, For: time.Second}
+			x := planned(t, r.Pool, scenario.Incident{What: scenario.RestartFrontend, For: time.Second})
 			if err := r.happen(context.Background(), x); err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestDynamoWorkerKilled(t *testing.T) {
 		p.Dynamo.Frontend = scenario.GraphFrontend
 	}), nil)
 	all := len(r.Fleet.Servers())
-	x := &scenario.Incident{What: scenario.Crash, Server: 1, For: time.Hour}
+	x := planned(t, r.Pool, scenario.Incident{What: scenario.Crash, Server: 1, For: time.Hour})
 	if err := r.happen(context.Background(), x); err != nil {
 		t.Fatal(err)
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/replicas"
 	"github.com/windtunnel/windtunnel/live/sidecar"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // fleet is servers of a pool that come and go, with what decides how many there are.
 type fleet struct {
 	of      *Pool
-	d       scenario.Deployment
+	d       *plan.Deployment
 	leaving map[int]leaving // pods that finish what they have
 
 	mu  sync.Mutex
@@ -37,14 +37,15 @@ type leaving struct {
 // newFleets are those of a pool whose servers come and go; which are there at first is known
 // from then on.
 func (s *Pool) newFleets() {
-	if !s.pool.Lives() {
+	if !s.pool.Lives {
 		return
 	}
-	s.absent, s.lived = make([]bool, s.pool.Servers()), make([]bool, s.pool.Servers())
-	for _, d := range s.pool.Deployments() {
+	s.absent, s.lived = make([]bool, len(s.pool.Servers)), make([]bool, len(s.pool.Servers))
+	for k := range s.pool.Deployments {
+		d := &s.pool.Deployments[k]
 		f := &fleet{of: s, d: d, leaving: map[int]leaving{}}
 		s.fleets = append(s.fleets, f)
-		for i := d.Replicas; i < d.Places; i++ {
+		for i := d.Config.Replicas; i < d.Config.Places; i++ {
 			s.absent[d.First+i] = true
 		}
 	}
@@ -76,7 +77,7 @@ func (s *Pool) everThere(i int) bool {
 // endpointsFileOfEnvoy is where Envoy reads a pool's endpoints, where it has to know those that
 // come and go; "" where it need not.
 func (s *Pool) endpointsFileOfEnvoy() string {
-	if s.fleets == nil || s.pool.FailureMode != scenario.FailOpen && s.pool.Picked() {
+	if s.fleets == nil || !s.pool.Picker.Asking.FailOpen && s.pool.Picked() {
 		return ""
 	}
 	return filepath.Join(s.Dir, "endpoints-"+s.pool.Name+".yaml")
@@ -131,15 +132,15 @@ func (s *Pool) tellPickers() error {
 // begin has servers come and go from now on.
 func (f *fleet) begin() {
 	s := f.of
-	for i := range f.d.Replicas {
+	for i := range f.d.Config.Replicas {
 		f.record(deployment.Effect{Kind: deployment.Started, Pod: i}, 0)
 		f.record(deployment.Effect{Kind: deployment.Joined, Pod: i}, 0)
 	}
-	o := replicas.Options{Deployment: deployment.New(s.o.Scenario.Lifecycle(&f.d)), Happens: f.happens,
-		Scaled: f.scaled, Log: s.o.Log,
+	o := replicas.Options{Deployment: deployment.New(f.d.Config), Happens: f.happens,
+		Scaler: f.d.Scaler, Scaled: f.scaled, Log: s.o.Log,
 		Pickers: func() (out []replicas.Target) {
-			for i, k := range s.Pickers {
-				out = append(out, replicas.Target{Name: s.pool.PickerName(i), Address: k.MetricsAddr()})
+			for _, k := range s.Pickers {
+				out = append(out, replicas.Target{Name: k.plan.Name, Address: k.MetricsAddr()})
 			}
 			return out
 		},
@@ -153,10 +154,6 @@ func (f *fleet) begin() {
 			}
 			return out
 		}}
-	if f.d.Autoscaling != nil {
-		c := s.o.Scenario.Scaler(&f.d)
-		o.Scaler = &c
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.run = replicas.Start(o)
@@ -181,7 +178,7 @@ func (f *fleet) end() {
 
 func (f *fleet) record(e deployment.Effect, cut int) {
 	s, i := f.of, f.d.First+e.Pod
-	if step, details := e.Recorded(f.d.Name, s.Names[i], cut); step != "" && s.o.Recorder != nil {
+	if step, details := e.Recorded(f.d.Config.Name, s.Names[i], cut); step != "" && s.o.Recorder != nil {
 		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: step, Endpoint: s.Endpoints[i],
 			Details: details})
 	}
@@ -260,6 +257,6 @@ func (f *fleet) stop(pod int) {
 func (f *fleet) scaled(e autoscaler.Effect) {
 	if s := f.of; s.o.Recorder != nil {
 		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: flow.Scaled,
-			Details: e.Details(f.d.Name)})
+			Details: e.Details(f.d.Config.Name)})
 	}
 }

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/deployment"
+	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/pause"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // incidents has happen what the scenario wants to happen, counted from now, and
@@ -18,7 +19,7 @@ import (
 func (s *Pool) incidents(ctx context.Context) (stop func()) {
 	type moment struct {
 		at   time.Duration
-		x    *scenario.Incident
+		x    *plan.Incident
 		step flow.Step
 		what func() error
 	}
@@ -54,10 +55,10 @@ func (s *Pool) incidents(ctx context.Context) (stop func()) {
 }
 
 // tell records that an incident began or ended, or why it did not.
-func (s *Pool) tell(x *scenario.Incident, step flow.Step, err error) {
+func (s *Pool) tell(x *plan.Incident, step flow.Step, err error) {
 	e := x.Event(s.Now(), step, s.Endpoints[x.Server])
 	if err != nil {
-		s.o.Log.Error("an incident did not happen", "what", x.What, "error", err)
+		s.o.Log.Error("an incident did not happen", "what", x.Kind, "error", err)
 		e.Details = append(e.Details, flow.D("reason", err.Error()))
 	}
 	if s.o.Recorder != nil {
@@ -65,69 +66,52 @@ func (s *Pool) tell(x *scenario.Incident, step flow.Step, err error) {
 	}
 }
 
-func (s *Pool) happen(ctx context.Context, x *scenario.Incident) error {
-	if c, ok := x.Control(); ok {
-		return s.Fleet.Servers()[x.Server].Fail(c)
-	}
-	switch x.What {
-	case scenario.RestartSidecar:
-		now, cancel := context.WithCancel(ctx)
-		cancel() // what it serves breaks off
-		return s.restartSidecar(now, x.Server)
-	case scenario.SlowMetrics:
-		return s.Fleet.Servers()[x.Server].SlowMetrics(x.Delay)
-	case scenario.LoseTransfers:
-		s.Fleet.LoseTransfers(x.Server, x.For > 0)
-	case scenario.AddServer:
-		for _, f := range s.fleets {
-			if f.d.Takes(x) {
-				f.driver().Add(max(1, x.Count))
-				break
-			}
-		}
-	case scenario.DrainServer:
-		for _, f := range s.fleets {
-			if pod := x.Server - f.d.First; pod >= 0 && pod < f.d.Places {
-				f.driver().Tell(deployment.Evict{Pod: pod, Grace: machine.FromDuration(x.Grace),
-					Replace: f.driver().Scales()})
-			}
-		}
-	case scenario.LoseIndex:
-		s.loseIndex()
-	case scenario.RestartFrontend:
-		if err := s.killFrontend(); err != nil || x.For > 0 {
-			return err
-		}
-		return s.reviveFrontend(s.frontend.Addr())
-	case scenario.RestartEPP:
-		s.Pickers[x.Replica].kill()
-		if x.For == 0 {
-			return s.Pickers[x.Replica].revive()
-		}
-	}
-	return nil
+func (s *Pool) happen(ctx context.Context, x *plan.Incident) error {
+	return x.Begin(s.pool, victim{s, ctx})
 }
 
-func (s *Pool) recover(x *scenario.Incident) error {
-	switch x.What {
-	case scenario.RestartFrontend:
-		return s.reviveFrontend(s.frontend.Addr())
-	case scenario.RestartEPP:
-		return s.Pickers[x.Replica].revive()
-	case scenario.SlowDown:
-		return s.Fleet.Servers()[x.Server].Fail(x.Undo())
-	case scenario.SlowMetrics:
-		return s.Fleet.Servers()[x.Server].SlowMetrics(0)
-	case scenario.LoseTransfers:
-		s.Fleet.MendTransfers(x.Server)
-		return nil
-	}
-	return s.Fleet.Servers()[x.Server].Restart()
+func (s *Pool) recover(x *plan.Incident) error { return x.End(victim{s, context.Background()}) }
+
+// victim is the pool as incidents happen to it: a plan.Victim.
+type victim struct {
+	s   *Pool
+	ctx context.Context
 }
 
-// loseIndex empties the picker's indexes of KV blocks.
-func (s *Pool) loseIndex() {
-	for _, k := range s.Pickers {
+func (v victim) Control(server int, c engine.Control) error {
+	x := v.s.Fleet.Servers()[server]
+	if c.Op == engine.OpRestart {
+		return x.Restart()
+	}
+	return x.Fail(c)
+}
+
+func (v victim) SlowMetrics(server int, delay time.Duration) error {
+	return v.s.Fleet.Servers()[server].SlowMetrics(delay)
+}
+
+func (v victim) RestartSidecar(server int) error {
+	now, cancel := context.WithCancel(v.ctx)
+	cancel() // what it serves breaks off
+	return v.s.restartSidecar(now, server)
+}
+
+func (v victim) LoseTransfers(server int, stay bool) { v.s.Fleet.LoseTransfers(server, stay) }
+func (v victim) MendTransfers(server int)            { v.s.Fleet.MendTransfers(server) }
+func (v victim) AddServers(index, n int)             { v.s.fleets[index].driver().Add(n) }
+
+func (v victim) Drain(index, pod int, grace machine.Time) {
+	run := v.s.fleets[index].driver()
+	run.Tell(deployment.Evict{Pod: pod, Grace: grace, Replace: run.Scales()})
+}
+
+func (v victim) LoseIndexes() {
+	for _, k := range v.s.Pickers {
 		k.now().Input(epp.LoseIndexes{})
 	}
 }
+
+func (v victim) StopPicker(replica int)        { v.s.Pickers[replica].kill() }
+func (v victim) StartPicker(replica int) error { return v.s.Pickers[replica].revive() }
+func (v victim) StopFrontend() error           { return v.s.killFrontend() }
+func (v victim) StartFrontend() error          { return v.s.reviveFrontend(v.s.frontend.Addr()) }

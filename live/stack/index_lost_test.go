@@ -52,7 +52,7 @@ pools:
 // engines as a picker does that has just started.
 func (r *rig) loseIndex() {
 	r.t.Helper()
-	r.Pool.loseIndex()
+	victim{s: r.Pool}.LoseIndexes()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := r.awaitSubscribers(ctx); err != nil {

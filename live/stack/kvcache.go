@@ -13,12 +13,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/report"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // The ports of KV events and of document 003's KV-Cache Manager.
@@ -76,13 +76,14 @@ func (x *announcers) understand(h kv.Hasher) {
 // startKVManager starts document 003's KV-Cache Manager where the scenario
 // wants it, before there are servers that send it events.
 func (s *Pool) startKVManager(context.Context) error {
-	if !s.pool.ModelServer.KVEvents.Published() {
+	if s.pool.Events == nil {
 		return nil
 	}
-	hasher := kv.Hasher{BlockTokens: s.pool.BlockTokens()}
+	hasher := kv.Hasher{BlockTokens: s.pool.BlockTokens}
 	s.kv = &announcers{names: map[kv.Hasher]*kvindex.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{},
 		lag: map[string]*report.Lag{}}
-	if !s.pool.KVManager {
+	m := s.pool.Events.Manager
+	if m == nil {
 		return nil
 	}
 	s.findPlaces()
@@ -91,18 +92,17 @@ func (s *Pool) startKVManager(context.Context) error {
 		o.ReplayPort = replayPort
 	}
 	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
-	if s.o.Keep && s.managers == 0 {
+	if s.o.Keep && m.Number == 0 {
 		o.ZMQBind, o.HTTPAddress = KeptKVEvents, KeptKVManager
 	}
-	fix := &s.o.Scenario.Ports
-	o.ZMQBind, o.HTTPAddress = "tcp://"+fixed(fix.KVManagerEvents, s.managers, strings.TrimPrefix(o.ZMQBind, "tcp://")),
-		fixed(fix.KVManager, s.managers, o.HTTPAddress)
+	o.ZMQBind, o.HTTPAddress = "tcp://"+fixed(m.EventsPort, strings.TrimPrefix(o.ZMQBind, "tcp://")),
+		fixed(m.Port, o.HTTPAddress)
 	o.Index.MaxBlocks = 0 // as many as the servers hold
 	s.kv.understand(hasher)
 	told := s.kv.indexed("")
 	o.OnMessage = func(r kvevents.Report) { told(managerIndex, r) }
 	var err error
-	o.Tokenizer = s.pool.Tokenizer()
+	o.Tokenizer = s.pool.Tokens.Tokenizer
 	s.kv.manager, err = kvmanager.Start(o)
 	return err
 }
@@ -117,27 +117,27 @@ const managerIndex = "kv-cache-manager"
 // publish makes a server publish its KV events: at its own address, on vLLM's
 // port where that is free, and to the manager.
 func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
-	cfg := &s.pool.ModelServer.KVEvents
+	cfg := s.pool.Events
 	if s.kv == nil {
 		return
 	}
 	so.KVEvents = func(model, endpoint string) (modelserver.KVPublisher, error) {
 		pod := endpoint
-		if s.pool.KVManager || cfg.Format == scenario.JSONKV {
+		if cfg.Manager != nil || cfg.Format == plan.JSONEvents {
 			pod = so.Name // document 003 knows pods by name
 		}
 		o := kvevents.PublisherOptions{Topic: kv.Topic{Pod: pod, Model: model}, Interval: cfg.Interval,
 			Connect:    slices.Clone(cfg.Connect),
-			BlockBytes: so.Engine.KVBytesPerToken * int64(s.pool.BlockTokens()), CapacityBlocks: so.Engine.NumGPUBlocks,
+			BlockBytes: so.Engine.KVBytesPerToken * int64(s.pool.BlockTokens), CapacityBlocks: so.Engine.NumGPUBlocks,
 			Log: s.o.Log}
 		if s.kv.manager != nil {
 			o.Connect = append(o.Connect, s.kv.manager.ZMQEndpoint())
 			o.Heartbeat = heartbeat
 		}
 		switch cfg.Format {
-		case scenario.MapKV:
+		case plan.MapEvents:
 			o.Format = kvevents.MsgpackMap
-		case scenario.JSONKV:
+		case plan.JSONEvents:
 			o.Format = kvevents.JSON
 		}
 		a := &announcer{all: s.kv, as: kv.Topic{Pod: so.Name, Model: model}}
@@ -187,7 +187,7 @@ func (s *Pool) eventsOf(e *picker.Endpoint) (events, replay string) {
 }
 
 // hosts are the names that picker configurations may use.
-func (s *Pool) hosts() scenario.Services {
+func (s *Pool) hosts() plan.Services {
 	manager, frontend, server := "", "", ""
 	if len(s.Endpoints) > 0 {
 		server = s.Endpoints[0]
@@ -200,6 +200,9 @@ func (s *Pool) hosts() scenario.Services {
 	}
 	return s.pool.Services(manager, frontend, server)
 }
+
+// startTimeout bounds what the start waits for. An idle machine needs a fraction of a second.
+const startTimeout = time.Minute
 
 // awaitSubscribers waits until every publisher that the picker dials, or that
 // sends to the manager, is heard: what is published before that is lost.
@@ -214,10 +217,11 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	if s.kv.manager != nil {
 		want++
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	s.kv.mu.Lock()
 	list := make([]*announcer, 0, len(s.kv.list))
-	for i := range s.pool.Servers() {
+	for i := range s.pool.Servers {
 		if a := s.kv.list[i]; a != nil {
 			list = append(list, a)
 		}
@@ -225,14 +229,10 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	s.kv.mu.Unlock()
 	for _, a := range list {
 		for a.Stats().Subscribers < want {
-			if ctx.Err() != nil {
-				return ctx.Err()
+			if !pause.For(ctx, 2*time.Millisecond) {
+				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing would "+
+					"not hear of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
 			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events after 5 s; those that are "+
-					"missing would not hear of its cache", a.as.Pod, a.Stats().Subscribers, want)
-			}
-			pause.For(ctx, 2*time.Millisecond)
 		}
 	}
 	return nil

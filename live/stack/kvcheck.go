@@ -30,7 +30,7 @@ func (s *Pool) CheckKV(ctx context.Context) []report.IndexSummary {
 	if s.kv == nil {
 		return nil
 	}
-	deadline := time.Now().Add(settle + s.pool.ModelServer.KVEvents.Interval)
+	deadline := time.Now().Add(settle + s.pool.Events.Interval)
 	for {
 		checks := s.checkKV()
 		equal := !slices.ContainsFunc(checks, func(c report.IndexSummary) bool { return c.Missing+c.Extra > 0 })
@@ -70,14 +70,14 @@ func (s *Pool) checkKV() []report.IndexSummary {
 		for i := range states[n] {
 			state := &states[n][i]
 			late := state.Lost || !s.kv.first.IsZero() && state.Began.After(s.kv.first)
-			kept := kvindex.Kept{EngineTokens: s.pool.BlockTokens(), MaxBlocks: state.MaxBlocks,
+			kept := kvindex.Kept{EngineTokens: s.pool.BlockTokens, MaxBlocks: state.MaxBlocks,
 				Displaced: state.Displaced, Lost: late && !state.Replays}
 			held := func(i int) []kv.Key { return state.Blocks[s.Endpoints[i]] }
-			out = append(out, s.kv.compare(indexName(state.Plugin, k.name()), state.Hasher, kept, engines, held))
+			out = append(out, s.kv.compare(indexName(state.Plugin, k.plan.Told), state.Hasher, kept, engines, held))
 		}
 	}
 	if s.kv.manager != nil {
-		tokens := s.pool.BlockTokens()
+		tokens := s.pool.BlockTokens
 		h, kept := kv.Hasher{BlockTokens: tokens}, kvindex.Kept{EngineTokens: tokens}
 		out = append(out, s.kv.compare(managerIndex, h, kept, engines, func(i int) []kv.Key { return managed[i] }))
 	}

@@ -43,7 +43,7 @@ func (s *Pool) askManager(ctx context.Context, checks []report.IndexSummary) []r
 func (s *Pool) blockNames(hashes []kv.EngineHash) []string {
 	s.kv.mu.Lock()
 	defer s.kv.mu.Unlock()
-	names := s.kv.names[kv.Hasher{BlockTokens: s.pool.BlockTokens()}]
+	names := s.kv.names[kv.Hasher{BlockTokens: s.pool.BlockTokens}]
 	seen := map[kv.Key]bool{}
 	out := make([]string, 0, len(hashes))
 	for _, h := range hashes {

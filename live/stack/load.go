@@ -10,9 +10,9 @@ func (s *Stack) Loads() (out []report.ServerLoad) {
 		}
 		for i, server := range p.Fleet.Servers() {
 			if load, ok := server.Load(); ok && p.everThere(i) {
-				out = append(out, report.ServerLoad{Pool: p.Name(), Name: p.pool.ServerName(i),
+				out = append(out, report.ServerLoad{Pool: p.Name(), Name: p.Names[i],
 					Endpoint: p.Endpoints[i],
-					Role:     report.RoleOf(p.pool.Prefills(i), p.pool.Disaggregation.PrefillReplicas > 0), Load: load})
+					Role:     report.Role(p.pool.Servers[i].Role), Load: load})
 			}
 		}
 	}

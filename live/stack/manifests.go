@@ -8,33 +8,33 @@ import (
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/envoy/xds"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // startManifests starts Envoy as the scenario's manifests say: with their routes, their
 // policies and their body-based routers, in front of the scenario's pools.
 func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) {
-	g := s.o.Scenario.Gateway()
+	g := s.plan.Gateway.Front
 	if s.control, err = xds.Start(); err != nil {
 		return err
 	}
-	c := envoy.Config{Control: s.control.Addr(), Admin: s.o.at(s.o.Ports.Admin, 0, KeptAdmin)}
+	c := envoy.Config{Control: s.control.Addr(), Admin: s.adminAt()}
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
 	}
 	if s.Gateway, err = envoy.Start(ctx, s.Binary, c, filepath.Join(s.Dir, "envoy")); err != nil {
 		return err
 	}
-	if s.Gateway.Addr, err = free(s.o.at(s.o.Ports.Gateway, 0, KeptGateway)); err != nil {
+	if s.Gateway.Addr, err = free(s.gatewayAt()); err != nil {
 		return err
 	}
 	d := envoy.Dynamic{Program: g.Program, Pickers: map[string]envoy.Processor{}, Routers: map[string]envoy.Processor{},
 		Endpoints: map[string][]string{},
 		AccessLog: filepath.Join(s.Gateway.Dir, envoy.AccessLogFile),
-		Limits:    GatewayConfig(s.o.Scenario, at, "", "").Limits,
+		Limits:    GatewayConfig(s.plan, at, "", "").Limits,
 		Listen: func(x *gateway.Served, port int) string {
 			if x == g.Served && port == g.Port.Number {
 				return s.Gateway.Addr
@@ -42,13 +42,12 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 			return ""
 		}}
 	for key, i := range g.Pools {
-		p := &s.o.Scenario.Pools[i]
-		d.Pickers[key] = envoy.Processor{Addresses: at[i].Pickers, Asking: p.Asking()}
+		d.Pickers[key] = envoy.Processor{Addresses: at[i].Pickers, Asking: s.plan.Pools[i].Picker.Asking}
 		d.Endpoints[key] = at[i].Endpoints
 	}
 	for _, r := range g.Program.Routers {
 		router, err := bbr.Start(
-			bbr.Options{Address: anyPort, Router: r.Router, Stream: s.o.Scenario.RouterStream(), Now: s.Now})
+			bbr.Options{Address: anyPort, Router: r.Router, Stream: s.plan.Gateway.Router, Now: s.Now})
 		if err != nil {
 			return err
 		}
@@ -83,7 +82,7 @@ func (s *Stack) configure(ctx context.Context, d envoy.Dynamic) error {
 }
 
 // followEjected has pickers leave out the endpoints that Envoy has ejected.
-func (s *Stack) followEjected(g *scenario.Gateway) {
+func (s *Stack) followEjected(g *plan.Front) {
 	if !g.Program.Ejects() {
 		return
 	}

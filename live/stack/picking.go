@@ -12,10 +12,10 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // ConfigError is an EndpointPickerConfig that the picker does not take.
@@ -34,6 +34,7 @@ const remembered = 1000
 type Picker struct {
 	*epp.Server
 	pool        *Pool
+	plan        *plan.Replica
 	replica     int
 	generations atomic.Pointer[epp.Generations] // another after a restart
 	metrics     *epp.PickMetrics
@@ -43,14 +44,6 @@ type Picker struct {
 
 // now is what decides about requests that come now.
 func (k *Picker) now() *epp.Generation { return k.generations.Load().Current() }
-
-// name is what the picker is called where there are several, else "".
-func (k *Picker) name() string {
-	if k.pool.pool.EPP.Replicas == 1 {
-		return ""
-	}
-	return k.pool.pool.PickerName(k.replica)
-}
 
 // startPickers starts the pool's own pickers, or waits for somebody else's.
 func (s *Pool) startPickers(ctx context.Context) error {
@@ -64,13 +57,12 @@ func (s *Pool) startPickers(ctx context.Context) error {
 		}
 		return err
 	}
-	s.text = s.pool.EPP.Config.Text
-	p := &s.o.Ports
-	for i := range s.pool.EPP.Replicas {
-		n := s.pickers + i
-		k := &Picker{pool: s, replica: i}
-		if err := k.start(s.o.at(p.ExtProc, n, KeptExtProc), s.o.at(p.Health, n, KeptHealth),
-			s.o.at(p.Metrics, n, KeptMetrics)); err != nil {
+	s.text = s.pool.Picker.Config
+	for i := range s.pool.Picker.Replicas {
+		k := &Picker{pool: s, plan: &s.pool.Picker.Replicas[i], replica: i}
+		flags, p, n := &s.o.Ports, k.plan.Ports, k.plan.Number
+		if err := k.start(s.o.at(flags.ExtProc, p.ExtProc, n, KeptExtProc), s.o.at(flags.Health, p.Health, n, KeptHealth),
+			s.o.at(flags.Metrics, p.Metrics, n, KeptMetrics)); err != nil {
 			return err
 		}
 		s.Pickers = append(s.Pickers, k)
@@ -87,7 +79,7 @@ func (k *Picker) start(extProc, health, metrics string) error {
 		Registry: prometheus.NewRegistry()}
 	k.metrics, k.stream = epp.NewPickMetrics(o.Registry, s.pool.Name), s.streams(k)
 	generations := epp.NewGenerations()
-	g, err := s.generation(k, &scenario.PickerConfig{File: s.pool.EPP.Config.File, Text: s.text})
+	g, err := s.generation(k, s.pool.Picker.File, s.text)
 	if err != nil {
 		return err
 	}
@@ -132,28 +124,28 @@ func (k *Picker) revive() error {
 
 // generation is the picker of one configuration with what keeps its view of the
 // model servers fresh.
-func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Generation, err error) {
-	o := epp.StandaloneOptions{Config: config.Text, ConfigName: config.File, PoolName: s.pool.Name,
-		Seed: s.o.Scenario.PickerSeed(s.index, k.replica), AllowExperimental: true, Predictor: s.predicts(),
+func (s *Pool) generation(k *Picker, file string, config []byte) (g *epp.Generation, err error) {
+	o := epp.StandaloneOptions{Config: config, ConfigName: file, PoolName: s.pool.Name,
+		Seed: k.plan.Seed, AllowExperimental: true, Predictor: s.predicts(),
 		History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
 	built, err := epp.BuildPicker(&o)
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
 	made := o.Made()
-	if made.Replica = k.name(); len(s.o.Scenario.Pools) > 1 {
+	if made.Replica = k.plan.Told; len(s.plan.Pools) > 1 {
 		made.Pool = s.pool.Name
 	}
 	g = &epp.Generation{Registry: prometheus.NewRegistry()}
 	g.Picking, err = epp.NewPicking(epp.PickingOptions{
 		Config: core.Config{Picker: built, Stream: k.stream, EmitScores: true, DocumentHeaders: true,
 			Explain: s.o.Explain, History: remembered, Describe: s.o.Describe,
-			Replica: k.replica, Replicas: s.pool.EPP.Replicas},
-		Service: s.o.Scenario.PickerService(s.index, k.replica), Made: made, Now: s.Now, PoolName: s.pool.Name,
+			Replica: k.replica, Replicas: len(s.pool.Picker.Replicas)},
+		Service: k.plan.Service, Made: made, Now: s.Now, PoolName: s.pool.Name,
 		Metrics: k.metrics, Hosts: s.hosts().Address, KV: s.kvOptions(k, g.Registry), Scraped: s.o.Scraped,
 		Log: s.o.Log})
 	if err != nil {
-		return nil, &ConfigError{fmt.Errorf("%s: %w", config.File, err)}
+		return nil, &ConfigError{fmt.Errorf("%s: %w", file, err)}
 	}
 	begun := g // a step that returns an error has set g to nil by then
 	defer func() {
@@ -168,8 +160,8 @@ func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Gene
 	if err != nil {
 		return nil, err
 	}
-	if o, given := s.pool.EPP.Objects(); given {
-		g.Apply(o, true)
+	if o := s.pool.Picker.Objects; o != nil {
+		g.Apply(*o, true)
 	}
 	g.SetEndpoints(endpoints)
 	return g, nil
@@ -177,10 +169,10 @@ func (s *Pool) generation(k *Picker, config *scenario.PickerConfig) (g *epp.Gene
 
 // streams is what a picker's streams share.
 func (s *Pool) streams(k *Picker) stream.Config {
-	c := s.o.Scenario.Stream(s.pool, k.replica)
+	c := k.plan.Stream
 	c.Recorder, c.Trace = s.o.Recorder, s.o.Trace
 	// Only our own client compares; requests by hand (--keep) leave nothing.
-	ours := s.o.Scenario.Generator().Prefix()
+	ours := s.plan.Load.Requests.Prefix()
 	c.OnMetadata = func(request, metadata string) {
 		if strings.HasPrefix(request, ours) {
 			s.made.Store(request, metadata)
@@ -200,7 +192,7 @@ func (s *Pool) kvOptions(k *Picker, registry prometheus.Registerer) epp.KVOption
 			}
 		}
 		s.kv.mu.Unlock()
-		o.OnIndex, o.OnMessage = s.kv.understand, s.kv.indexed(k.name())
+		o.OnIndex, o.OnMessage = s.kv.understand, s.kv.indexed(k.plan.Told)
 	}
 	return o
 }
@@ -215,7 +207,7 @@ func (s *Pool) pickerEndpoints() ([]*picker.Endpoint, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, picker.NewEndpoint("default", s.Names[i], host, port, s.pool.Labels(i)))
+		out = append(out, picker.NewEndpoint("default", s.Names[i], host, port, s.labels(i)))
 	}
 	s.lives.Lock()
 	defer s.lives.Unlock()

@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/serve"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // place is where a pod's parts listen.
@@ -34,12 +34,11 @@ type places struct {
 // findPlaces finds the pool's places, once.
 func (s *Pool) findPlaces() {
 	if s.places == nil {
-		if p := &s.o.Scenario.Ports; p.Servers > 0 || p.Sidecars > 0 {
+		if slices.ContainsFunc(s.pool.Servers, func(x plan.Server) bool { return x.ListenPort+x.SidecarPort > 0 }) {
 			s.places = &places{}
-			for i := range s.pool.Servers() {
+			for _, x := range s.pool.Servers {
 				s.places.pods = append(s.places.pods,
-					place{front: fixed(p.Sidecars, s.cars+i, anyPort), server: fixed(p.Servers, s.first+i, anyPort),
-						side: anyPort})
+					place{front: fixed(x.SidecarPort, anyPort), server: fixed(x.ListenPort, anyPort), side: anyPort})
 			}
 			return
 		}
@@ -51,7 +50,7 @@ func (s *Pool) findPlaces() {
 // configuration names, which then has to be the one that it is in a cluster.
 func (s *Pool) scrapesPort() bool {
 	built, err := epp.BuildPicker(
-		&epp.StandaloneOptions{Config: s.pool.EPP.Config.Text, ConfigName: s.pool.EPP.Config.File,
+		&epp.StandaloneOptions{Config: s.pool.Picker.Config, ConfigName: s.pool.Picker.File,
 			AllowExperimental: true, Registry: s.o.Plugins, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return false // it is told when the picker starts
@@ -59,24 +58,23 @@ func (s *Pool) scrapesPort() bool {
 	return slices.ContainsFunc(built.Scrapes(), func(x picker.Scrape) bool { return x.Source.Scrape().Port != "" })
 }
 
-func findPlaces(p *scenario.Pool) *places {
-	n := p.Servers()
-	block, taken := serve.OwnBlock(scenario.PodPort)
+func findPlaces(p *plan.Pool) *places {
+	block, taken := serve.OwnBlock(plan.PodPort)
 	if taken == nil {
 		x := &places{block: block}
-		for k := range n {
-			on := func(port int) string { return scenario.JoinPort(block.Address(k+1).String(), port) }
-			pod := place{front: on(scenario.PodPort), server: on(p.ServerPort(k)), side: on(p.SideChannel())}
-			if also := p.AlsoPort(k); also != 0 {
-				pod.also = on(also)
+		for k, s := range p.Servers {
+			on := func(port int) string { return plan.JoinPort(block.Address(k+1).String(), port) }
+			pod := place{front: on(plan.PodPort), server: on(s.Port), side: on(p.SideChannel)}
+			if s.AlsoPort != 0 {
+				pod.also = on(s.AlsoPort)
 			}
 			x.pods = append(x.pods, pod)
 		}
 		return x
 	}
 	x := &places{notice: fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v",
-		scenario.PodPort, scenario.BehindPort, p.SideChannel(), taken)}
-	for range n {
+		plan.PodPort, plan.BehindPort, p.SideChannel, taken)}
+	for range p.Servers {
 		x.pods = append(x.pods, place{front: anyPort, server: anyPort, side: anyPort})
 	}
 	return x

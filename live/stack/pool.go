@@ -8,30 +8,27 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/internal/child"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/dynamo"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // Pool is one of the scenario's pools: its model servers with what stands before
 // them, and its endpoint pickers.
 type Pool struct {
 	*run
-	pool *scenario.Pool
-	// index is the pool's number in the scenario. What the pools before it have of
-	// model servers, decode servers with sidecars, pickers and KV-Cache Managers are
-	// counted by the others.
-	index, first, cars, pickers, managers int
+	pool  *plan.Pool
+	index int // of the pool
 
 	kv      *announcers
 	places  *places
-	command *command // somebody else's picker that we started, or nil
+	command *child.Process // somebody else's picker that we started, or nil
 
 	// Pickers are our own EPPs, none where somebody else's is used.
 	Pickers  []*Picker
@@ -61,22 +58,6 @@ type Pool struct {
 	Endpoints, Names []string
 }
 
-// newPool is the scenario's pool with this index; those before it are there.
-func (s *Stack) newPool(index int) *Pool {
-	p := &Pool{run: s.run, pool: &s.o.Scenario.Pools[index], index: index}
-	for _, x := range s.Pools {
-		p.first += x.pool.Servers()
-		p.pickers += x.pool.EPP.Replicas
-		if x.pool.KVManager {
-			p.managers++
-		}
-		if x.pool.Sidecar != scenario.NoSidecar {
-			p.cars += x.pool.Decoders()
-		}
-	}
-	return p
-}
-
 func (s *Pool) start(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars,
 		s.startFrontend, s.startPredictor, s.startPickers, s.awaitSubscribers} {
@@ -97,50 +78,26 @@ func (s *Pool) startServers(ctx context.Context) error {
 		s.Names = s.pool.Endpoints
 		return err
 	}
-	faults, err := s.o.Scenario.Faults(s.pool)
-	if err != nil {
-		return err
-	}
-	options := modelserver.Options{Seed: s.o.Scenario.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
-	if s.pool.Sidecar != scenario.NoSidecar || s.pool.ModelServer.KVEvents.Published() || s.pool.Lives() ||
-		s.scrapesPort() {
+	options := modelserver.Options{Seed: s.plan.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
+	options.Transfer.Profile, options.Transfer.NIC = s.pool.Link, s.pool.NIC
+	if s.pool.Transfers || s.pool.Lives || s.scrapesPort() {
 		s.findPlaces()
-		options.Transfer.Profile = s.pool.Link()
-		nic, err := s.pool.NIC()
-		if err != nil {
-			return err
-		}
-		options.Transfer.NIC = nic
 		if s.places.notice != "" {
 			s.o.Log.Warn(s.places.notice)
 		}
 	}
-	for i := range s.pool.Servers() {
-		config, err := s.o.Scenario.Engine(s.pool, i)
-		if err != nil {
-			return err
-		}
-		config.Gaps = s.o.Gaps
-		m := s.pool.Server(i)
-		so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true,
-			Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout},
-			Name: s.pool.ServerName(i), Models: s.pool.Models(), Engine: config,
-			Prefill: &m.Prefill, TokenTime: &m.InterTokenLatency, OutputTokens: &m.OutputTokens,
-			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.EPP.MaxBodyBytes)+1<<16)}
-		setHardware(s.pool, m, &so)
-		so.Listen = fixed(s.o.Scenario.Ports.Servers, s.first+i, "")
+	for i := range s.pool.Servers {
+		so := s.serverOptions(&s.pool.Servers[i])
+		so.Engine.Gaps = s.o.Gaps
 		if s.places != nil {
 			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also,
 				s.places.pods[i].side
-			if so.KVRole = connector.RoleConsumer; s.pool.Prefills(i) {
-				so.KVRole = connector.RoleProducer
-			}
 		}
 		s.publish(&so, i)
-		if s.pool.Dynamo.Given() {
+		if s.pool.Frontend != nil {
 			so.Changed = s.changes(so.Name)
 		}
-		if len(faults.Rules) > 0 {
+		if faults := &s.pool.Faults; faults.Strike() {
 			so.Faults = func(request string) lifecycle.Fault { return faults.Of(request, i) }
 		}
 		if s.o.Faults != nil {
@@ -165,6 +122,30 @@ func (s *Pool) startServers(ctx context.Context) error {
 	s.Endpoints = fleet.Addresses()
 	for _, server := range fleet.Servers() {
 		s.Names = append(s.Names, server.Name())
+	}
+	return nil
+}
+
+// serverOptions are those of a model server of the plan.
+func (s *Pool) serverOptions(x *plan.Server) modelserver.ServerOptions {
+	so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true,
+		Body: serve.BodyLimits{Idle: s.pool.Picker.BodyIdle, Total: s.pool.Picker.BodyTotal},
+		Name: x.Name, Listen: fixed(x.ListenPort, ""), Models: s.pool.Models, Engine: x.Engine,
+		Prefill: x.Draws.Prefill, TokenTime: x.Draws.TokenTime, OutputTokens: x.Draws.OutputTokens,
+		MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.Picker.MaxBodyBytes)+1<<16),
+		Tokenizer:    s.pool.Tokens.Tokenizer, TokenizerJSON: s.pool.Tokens.JSON, ChatTemplate: s.pool.Tokens.Template,
+		KVRole: x.KVRole, TensorParallel: x.TensorParallel, MemoryBytes: x.MemoryBytes, OutOfMemory: x.OutOfMemory,
+		Steps: x.Steps}
+	for _, name := range s.pool.Adapters {
+		so.Adapters = append(so.Adapters, modelserver.Adapter{Name: name})
+	}
+	return so
+}
+
+// labels are those of the endpoint with this index.
+func (s *Pool) labels(i int) map[string]string {
+	if i < len(s.pool.Servers) {
+		return s.pool.Servers[i].Labels
 	}
 	return nil
 }
@@ -197,7 +178,9 @@ func (s *Pool) stop(ctx context.Context) error {
 			errs = append(errs, k.Stop(ctx))
 		}
 	}
-	s.command.stop(ctx)
+	if s.command != nil {
+		s.command.Stop(ctx, commandPatience)
+	}
 	s.watcher.Close()
 	for _, k := range s.Pickers {
 		k.generations.Load().Close()

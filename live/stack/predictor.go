@@ -15,13 +15,13 @@ type Fitter func(ctx context.Context, f core.Fit) core.Fitted
 // startPredictor starts the latency predictor, if there is one and somebody can fit
 // its trees.
 func (s *Pool) startPredictor(context.Context) error {
-	p := &s.pool.Predictor
-	if !p.Given() || p.Train && s.o.Fit == nil {
+	p := s.pool.Predictor
+	if p == nil || p.Train && s.o.Fit == nil {
 		return nil
 	}
 	var err error
 	s.Predictor, err = predictor.Start(
-		predictor.Options{Training: anyPort, Prediction: []string{anyPort}, Machine: p.Machine(s.o.Scenario.Seed),
+		predictor.Options{Training: anyPort, Prediction: []string{anyPort}, Machine: p.NewMachine(),
 			Fit: s.o.Fit, Now: s.Now, Log: s.o.Log,
 			Trained: func(at machine.Time, st core.Status) {
 				if s.o.Recorder != nil {

@@ -143,7 +143,7 @@ func TestPredictorLost(t *testing.T) {
 
 	again, err := predictor.Start(
 		predictor.Options{Training: training, Prediction: []string{prediction},
-			Machine: s.Pools[0].Predictor.Machine(1), Fit: leaves})
+			Machine: compiled(t, s).Pools[0].Predictor.NewMachine(), Fit: leaves})
 	if err != nil {
 		t.Fatal(err)
 	}

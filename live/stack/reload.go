@@ -18,7 +18,7 @@ import (
 
 // watchConfig follows the configuration's file, if it is one.
 func (s *Pool) watchConfig() (*watch.Watch, error) {
-	file := s.pool.EPP.Config.File
+	file := s.pool.Picker.File
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil, nil // the embedded scenario, or one that came through a pipe

@@ -16,6 +16,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -233,4 +234,24 @@ func (r *rig) healthy() {
 		r.t.Fatalf("the next request: %d %v %q", a.status, a.err, a.body)
 	}
 	r.idle()
+}
+
+// planned is an incident as a pool executes it.
+func planned(t *testing.T, p *Pool, x scenario.Incident) *plan.Incident {
+	t.Helper()
+	i, err := p.o.Scenario.Incident(p.index, &x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &i
+}
+
+// compiled is the plan of a scenario.
+func compiled(t *testing.T, s *scenario.Scenario) *plan.Plan {
+	t.Helper()
+	p, err := s.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

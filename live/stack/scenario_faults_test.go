@@ -25,10 +25,7 @@ func TestScenarioFaults(t *testing.T) {
 			{Fault: "delay=5ms", Servers: []int{1}},
 		}
 	})
-	faults, err := s.Faults(&s.Pools[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	faults := &compiled(t, s).Pools[0].Faults
 	want := map[string]flow.Outcome{}
 	for i := range n {
 		id := s.Generator().ID(i)

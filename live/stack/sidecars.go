@@ -12,13 +12,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/dynamo"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
-	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // startSidecars puts a routing sidecar before each decode server. It is the
 // sidecar that the picker and Envoy then know as the endpoint.
 func (s *Pool) startSidecars(context.Context) error {
-	if s.pool.Sidecar == scenario.NoSidecar || s.Fleet == nil {
+	cars := s.pool.Sidecars
+	if cars == nil || s.Fleet == nil {
 		return nil
 	}
 	// The file is written twice: what the sidecars' own ports are is known only
@@ -27,26 +27,22 @@ func (s *Pool) startSidecars(context.Context) error {
 		return err
 	}
 	s.workers = slices.Clone(s.Endpoints)
-	for i := range s.pool.Decoders() {
-		o := sidecar.Options{Listen: s.places.pods[i].front, Decoder: s.Endpoints[i], Disagg: s.pool.SidecarConfig(),
+	for i := range s.pool.Decoders {
+		o := sidecar.Options{Listen: s.places.pods[i].front, Decoder: s.Endpoints[i], Disagg: cars.Config,
 			DecoderHealth: true,
-			SessionCache:  s.pool.Disaggregation.SessionCache, Protect: true, EndpointsFile: s.EndpointsFile(),
-			Body: serve.BodyLimits{Idle: s.pool.EPP.BodyIdleTimeout, Total: s.pool.EPP.BodyTimeout},
-			Seed: s.o.Scenario.Seed + uint64(i) + 1, PodName: s.Names[i], Now: s.Now, Recorder: s.o.Recorder,
+			SessionCache:  cars.Sessions, Protect: true, EndpointsFile: s.EndpointsFile(),
+			Body: serve.BodyLimits{Idle: s.pool.Picker.BodyIdle, Total: s.pool.Picker.BodyTotal},
+			Seed: cars.Seed + uint64(i), PodName: s.Names[i], Now: s.Now, Recorder: s.o.Recorder,
 			Log: s.o.Log}
 		o.Disagg.Trace = s.o.Trace
-		if s.pool.Sidecar == scenario.DynamoSidecar {
+		if cars.Direct {
 			o.Disagg.Frontend = &disagg.Frontend{Reader: s.Fleet.Servers()[i].Reader(), Worker: s.worker,
 				Epoch: s.origin.Unix()}
-			if s.pool.Dynamo.Frontend == scenario.GraphFrontend {
+			if cars.Routes {
 				o.Disagg.Frontend.Router = router{s}
 			}
 		}
-		engine, err := s.o.Scenario.Engine(s.pool, i)
-		if err != nil {
-			return err
-		}
-		o.BlockBytes = engine.BlockBytes()
+		o.BlockBytes = s.pool.Servers[i].Engine.BlockBytes()
 		x, err := sidecar.Start(o)
 		if err != nil {
 			return fmt.Errorf("sidecar of %s: %w", s.Names[i], err)

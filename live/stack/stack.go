@@ -1,10 +1,9 @@
-// Package stack starts the rooms of a live run in order (model servers, the
+// Package stack starts the parts of a live run in order (model servers, the
 // endpoint picker, Envoy), sends the workload through them, and stops them in
 // reverse. It is the only package in live that knows the others.
 package stack
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/tracing"
 	"github.com/windtunnel/windtunnel/internal/rundir"
 	"github.com/windtunnel/windtunnel/live/bbr"
@@ -107,20 +107,33 @@ type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin int }
 // AnyPort, among Ports, is a free one, whatever the scenario and Keep say.
 const AnyPort = -1
 
-// at is the address for a port of the first of several parts, whose well-known one
-// is kept, and this one's number among them.
-func (o *Options) at(first, number int, kept string) string {
+// at is the address of the part with this number among those of its kind: the flag says the port of the first, else
+// the plan this one's, and the first one's well-known one is kept where neither does.
+func (o *Options) at(flag, planned, number int, kept string) string {
 	switch {
-	case o.Keep && first == 0 && number == 0:
+	case flag > 0:
+		return fixed(flag+number, anyPort)
+	case flag < 0:
+		return anyPort
+	case o.Keep && planned == 0 && number == 0:
 		return kept
-	default:
-		return fixed(first, number, anyPort)
 	}
+	return fixed(planned, anyPort)
+}
+
+// gatewayAt and adminAt are where Envoy listens, for clients and with its own pages.
+func (s *run) gatewayAt() string {
+	return s.o.at(s.o.Ports.Gateway, s.plan.Gateway.Port, 0, KeptGateway)
+}
+
+func (s *run) adminAt() string {
+	return s.o.at(s.o.Ports.Admin, s.plan.Gateway.AdminPort, 0, KeptAdmin)
 }
 
 // run is what the parts of a stack share.
 type run struct {
 	o      Options
+	plan   *plan.Plan
 	origin time.Time
 	made   sync.Map // request id → metadata that an EPP made up
 	inputs atomic.Pointer[epp.InputLog]
@@ -162,12 +175,16 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if len(o.Scenario.Pools) == 0 {
 		return nil, errors.New("stack: expected a pool, the scenario has none")
 	}
-	if len(o.Scenario.Pools) > 1 && o.EPP.given() {
+	what, err := o.Scenario.Plan()
+	if err != nil {
+		return nil, err
+	}
+	if len(what.Pools) > 1 && o.EPP.given() {
 		return nil, &ConfigError{
 			fmt.Errorf("the scenario has %d pools, and somebody else's endpoint picker stands for that of one; "+
-				"expected one pool with --epp or --epp-command", len(o.Scenario.Pools))}
+				"expected one pool with --epp or --epp-command", len(what.Pools))}
 	}
-	if !o.Scenario.Pools[0].Picked() && o.EPP.given() {
+	if !what.Pools[0].Picked() && o.EPP.given() {
 		return nil, &ConfigError{
 			errors.New("the scenario's pool has no endpoint picker (epp.replicas 0), and somebody else's is given; " +
 				"expected one or the other")}
@@ -181,11 +198,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if o.Origin.IsZero() {
 		o.Origin = time.Now()
 	}
-	fix := &o.Scenario.Ports
-	o.Ports.Gateway, o.Ports.ExtProc = cmp.Or(o.Ports.Gateway, fix.Gateway), cmp.Or(o.Ports.ExtProc, fix.ExtProc)
-	o.Ports.Admin = cmp.Or(o.Ports.Admin, fix.EnvoyAdmin)
-	o.Ports.Health, o.Ports.Metrics = cmp.Or(o.Ports.Health, fix.Health), cmp.Or(o.Ports.Metrics, fix.Metrics)
-	s = &Stack{run: &run{o: o, origin: o.Origin, Dir: o.Dir}}
+	s = &Stack{run: &run{o: o, plan: what, origin: o.Origin, Dir: o.Dir}}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	began := time.Now()
 	started := s // a step that returns an error has set s to nil by then
@@ -202,7 +215,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log, Tell: o.Tell}); err != nil {
 		return nil, err
 	}
-	if err = checkDescriptors(o.Scenario); err != nil {
+	if err = checkDescriptors(what); err != nil {
 		return nil, err
 	}
 	if s.Dir == "" {
@@ -211,8 +224,8 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		}
 		s.Dir = s.ownDir.Path
 	}
-	for i := range o.Scenario.Pools {
-		p := s.newPool(i)
+	for i, x := range what.Pools {
+		p := &Pool{run: s.run, pool: x, index: i}
 		s.Pools = append(s.Pools, p)
 		if err = p.start(ctx); err != nil {
 			return nil, err
@@ -229,15 +242,15 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 
 // checkDescriptors says whether this machine can hold as many requests as are
 // in flight at once.
-func checkDescriptors(s *scenario.Scenario) error {
+func checkDescriptors(s *plan.Plan) error {
 	http1 := 0
-	if s.Workload.HTTP != scenario.HTTP2 {
+	if !s.Load.HTTP2 {
 		http1++
 	}
-	if slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return p.Upstream != scenario.HTTP2 }) {
+	if slices.ContainsFunc(s.Pools, func(p *plan.Pool) bool { return !p.HTTP2 }) {
 		http1++
 	}
-	return envoy.CheckDescriptors(min(s.Workload.Concurrency, s.Workload.Requests), http1)
+	return envoy.CheckDescriptors(min(s.Load.Concurrency, s.Load.Requests.Requests), http1)
 }
 
 // Now is the run's clock.
@@ -246,30 +259,28 @@ func (s *run) Now() machine.Time { return machine.FromDuration(time.Since(s.orig
 // Listening is where the pickers and the model servers of a pool listen.
 type Listening struct{ Pickers, Endpoints []string }
 
-// GatewayConfig is the gateway's configuration for a scenario, with the gateway at
+// GatewayConfig is the gateway's configuration for a plan, with the gateway at
 // an address, of each pool the pickers and the model servers at others, and the
 // body-based router where there are several pools.
-func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string) envoy.Config {
+func GatewayConfig(sc *plan.Plan, at []Listening, router, listen string) envoy.Config {
 	c := envoy.Config{Listen: listen}
-	for i := range sc.Pools {
-		p := &sc.Pools[i]
-		pool := envoy.Pool{Name: p.Name, Endpoints: at[i].Endpoints, HTTP2: p.Upstream == scenario.HTTP2}
+	g := &sc.Gateway
+	c.Limits.BodyBytes, c.Limits.BodyTime, c.Limits.Hold = g.BodyBytes, g.BodyTime, g.Hold
+	for i, p := range sc.Pools {
+		pool := envoy.Pool{Name: p.Name, Endpoints: at[i].Endpoints, HTTP2: p.HTTP2}
 		if at[i].Pickers != nil {
-			pool.Picker = envoy.Processor{Addresses: at[i].Pickers, Asking: p.Asking()}
+			pool.Picker = envoy.Processor{Addresses: at[i].Pickers, Asking: p.Picker.Asking}
 		} else {
 			pool.Routing = envoy.RoundRobin
 		}
-		if p.FailureMode == scenario.FailOpen || at[i].Pickers == nil {
+		if p.Picker.Asking.FailOpen || at[i].Pickers == nil {
 			pool.HealthPath = "/health"
 		}
 		c.Pools = append(c.Pools, pool)
-		c.Limits.BodyBytes = max(c.Limits.BodyBytes, int(p.EPP.MaxBodyBytes))
 		if len(sc.Pools) > 1 {
 			c.Routes = append(c.Routes,
-				envoy.Route{Headers: map[string]string{core.HeaderBaseModel: p.Model}, Pool: p.Name})
+				envoy.Route{Headers: map[string]string{core.HeaderBaseModel: p.Model()}, Pool: p.Name})
 		}
-		c.Limits.BodyTime, c.Limits.Hold = max(c.Limits.BodyTime, p.EPP.BodyTimeout),
-			max(c.Limits.Hold, p.EPP.HoldLimit)
 	}
 	if len(sc.Pools) > 1 { // what names no model goes to the first
 		c.BodyRouter = &envoy.Processor{Addresses: []string{router},
@@ -281,13 +292,9 @@ func GatewayConfig(sc *scenario.Scenario, at []Listening, router, listen string)
 
 // startRouter starts what finds the pool of a request, where there are several.
 func (s *Stack) startRouter(context.Context) (err error) {
-	if s.o.Scenario.Gateway() != nil {
-		return nil
-	}
-	if len(s.Pools) > 1 {
+	if g := &s.plan.Gateway; g.BodyRouter {
 		s.Router, err = bbr.Start(
-			bbr.Options{Address: anyPort, Router: core.Closed(s.o.Scenario.Routes().Find),
-				Stream: s.o.Scenario.RouterStream(), Now: s.Now})
+			bbr.Options{Address: anyPort, Router: core.Closed(g.Routes.Find), Stream: g.Router, Now: s.Now})
 	}
 	return err
 }
@@ -297,20 +304,20 @@ func (s *Stack) startGateway(ctx context.Context) error {
 	for i, p := range s.Pools {
 		at[i] = Listening{p.ExtProc(), p.ready()}
 	}
-	if s.o.Scenario.Gateway() != nil {
+	if s.plan.Gateway.Front != nil {
 		return s.startManifests(ctx, at)
 	}
 	router := ""
 	if s.Router != nil {
 		router = s.Router.Addr()
 	}
-	c := GatewayConfig(s.o.Scenario, at, router, s.o.at(s.o.Ports.Gateway, 0, KeptGateway))
+	c := GatewayConfig(s.plan, at, router, s.gatewayAt())
 	for i, p := range s.Pools {
 		if file := p.endpointsFileOfEnvoy(); file != "" {
 			c.Pools[i].EndpointsFile = file
 		}
 	}
-	c.Admin = s.o.at(s.o.Ports.Admin, 0, KeptAdmin)
+	c.Admin = s.adminAt()
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
 	}
@@ -341,15 +348,13 @@ func (s *Stack) Load(ctx context.Context) error {
 		}
 		defer p.incidents(ctx)()
 	}
-	return s.send(ctx, s.o.Scenario)
+	return s.send(ctx, &s.plan.Load)
 }
 
-// send sends a scenario's workload through the stack.
-func (s *Stack) send(ctx context.Context, sc *scenario.Scenario) error {
-	w := &sc.Workload
-	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP == scenario.HTTP2, Chunked: w.ChunkedUpload,
-		Timeout:  w.Timeout,
-		Requests: w.Requests, Concurrency: w.Concurrency, Workload: sc.Generator(), Recorder: s.o.Recorder, Now: s.Now,
+// send sends a load through the stack.
+func (s *Stack) send(ctx context.Context, w *plan.Load) error {
+	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP2, Chunked: w.Chunked, Timeout: w.Timeout,
+		Requests: w.Requests.Requests, Concurrency: w.Concurrency, Workload: w.Requests, Recorder: s.o.Recorder, Now: s.Now,
 		Connections: 1 + w.Concurrency/80, Trace: s.o.ClientTrace}
 	if !s.o.EPP.given() {
 		o.Metadata = s.metadata
@@ -371,7 +376,7 @@ func (s *Stack) metadata(request string) (string, bool) {
 func (s *Stack) Stop(ctx context.Context) error {
 	errs := []error{s.gatewayEnded()}
 	for _, p := range s.Pools {
-		errs = append(errs, p.command.failed())
+		errs = append(errs, p.commandFailed())
 	}
 	return s.ownDir.End(errors.Join(append(errs, s.stop(ctx))...))
 }

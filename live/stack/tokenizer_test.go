@@ -92,7 +92,8 @@ func TestClientsCountAsServers(t *testing.T) {
 			t.Parallel()
 			s := withTokenizer(t, more)
 			r := start(t, s, nil)
-			tokenizer, template := s.Pools[0].Tokenizer(), s.Pools[0].Template()
+			x := compiled(t, s).Pools[0].Tokens
+			tokenizer, template := x.Tokenizer, x.Template
 			var prompts, answers, chunks, requests int
 			for i := range 8 {
 				content := strings.Repeat(fmt.Sprintf("How much is %d times seven? ", i), 10+i)

@@ -77,7 +77,11 @@ func (c *configCmd) Run(o *outside) error {
 			fmt.Errorf("%s: Envoy gets the configuration of manifests while it runs; there is no file of it", s.File),
 			"windtunnel up -f "+s.Manifests+" --dry-run prints the routes, and /config_dump of a running Envoy all")
 	}
-	text, err := stack.GatewayConfig(s, c.listening(s), "127.0.0.1:9009", stack.KeptGateway).YAML()
+	p, err := s.Plan()
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	text, err := stack.GatewayConfig(p, c.listening(s), "127.0.0.1:9009", stack.KeptGateway).YAML()
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}

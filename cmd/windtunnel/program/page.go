@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
+	resolved "github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/internal/search"
@@ -149,40 +150,39 @@ func (p *shownPage) stop() {
 func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Pool {
 	list := search.Pools(s, endpoints)
 	out := make([]web.Pool, len(list))
+	all, err := s.Plan()
 	for i, p := range list {
 		sp := &s.Pools[i]
 		out[i] = web.Pool{Name: p.Name, Lives: sp.Lives(), Held: sp.Flow == scenario.Held,
 			Config: string(sp.EPP.Config.Text)}
 		first := 0
 		for _, g := range p.Groups {
-			out[i].Groups = append(out[i].Groups,
-				web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints, Settings: settings(s, sp, first)})
+			group := web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints}
+			if err == nil && first < len(all.Pools[i].Servers) { // else they are somebody else's
+				group.Settings = settings(sp.Models(), &all.Pools[i].Servers[first])
+			}
+			out[i].Groups = append(out[i].Groups, group)
 			first += len(g.Endpoints)
 		}
 	}
 	return out
 }
 
-// settings are what the simulated server with this index has, as vLLM's flags name it; "" where
-// it is somebody else's.
-func settings(s *scenario.Scenario, p *scenario.Pool, index int) string {
-	c, err := s.Engine(p, index)
-	if len(p.Endpoints) > 0 || err != nil {
-		return ""
-	}
-	m, out := p.Server(index), ""
+// settings are what a simulated server has, as vLLM's flags name it.
+func settings(models []string, x *resolved.Server) (out string) {
+	c := &x.Engine
 	for _, x := range []struct {
 		name  string
 		value int
 	}{{"max-num-seqs", c.MaxNumSeqs}, {"max-num-batched-tokens", c.MaxNumBatchedTokens},
 		{"max-model-len", c.MaxModelLen}, {"block-size", c.BlockSize}, {"num-gpu-blocks", c.NumGPUBlocks},
-		{"max-loras", c.MaxLoRAs}, {"tensor-parallel-size", max(1, m.TensorParallelSize)}} {
+		{"max-loras", c.MaxLoRAs}, {"tensor-parallel-size", x.TensorParallel}} {
 		if x.value > 0 {
 			out += fmt.Sprintf("%s: %d\n", x.name, x.value)
 		}
 	}
-	return fmt.Sprintf("model: %s\nbatching: %s\nenable-prefix-caching: %t\n%s", strings.Join(p.Models(), ", "),
-		m.Batching, !c.DisablePrefixCaching, out)
+	return fmt.Sprintf("model: %s\nbatching: %s\nenable-prefix-caching: %t\n%s", strings.Join(models, ", "), c.Batching,
+		!c.DisablePrefixCaching, out)
 }
 
 // recordedPools are the servers that a recording's summary tells of.

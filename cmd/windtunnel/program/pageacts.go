@@ -76,7 +76,7 @@ func incident(a web.Act) *scenario.Incident {
 	case scenario.AddServer:
 		x.Group, x.Count = a.Group, int(max(1, min(a.Number, 1024)))
 	}
-	if !x.OfServer() {
+	if !x.What.OfServer() {
 		x.Server = 0
 	}
 	return x

@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/scenario/schema"
 )
 
 type scenarioCmd struct {
@@ -68,7 +69,7 @@ Examples:
 }
 
 func (c *scenarioSchemaCmd) Run(o *outside) error {
-	_, err := o.Stdout.Write(scenario.Schema())
+	_, err := o.Stdout.Write(schema.JSON())
 	return err
 }
 

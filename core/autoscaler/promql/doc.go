@@ -1,5 +1,4 @@
-// Package promql is as much of Prometheus as an autoscaler sees of it: the series that
-// scrapes and recording rules bring, what is stale of them, and queries over them. Queries are
-// read by Prometheus' own parser; what of the language is not worked out here is
-// refused when a query is read.
+// Package promql is as much of Prometheus as an autoscaler sees: the series that scrapes and recording rules bring, where
+// they end, and queries over them, which Prometheus' own parser and engine read and evaluate. Subqueries, offsets and
+// functions of the date are refused when a query is read: a run has neither past nor date.
 package promql

@@ -12,15 +12,16 @@ import (
 )
 
 // metricName is the label under which Prometheus keeps a metric's name.
-const metricName = "__name__"
+const metricName = labels.MetricName
 
 // maxQuery bounds how long a query is, in bytes.
 const maxQuery = 16 << 10
 
 // Query is one that was read.
 type Query struct {
-	text string
-	expr parser.Expr
+	text      string
+	expr      parser.Expr
+	evaluated string // the text of expr
 }
 
 // ClusterLabels are labels that a cluster's scrape configuration makes. A scenario has no
@@ -38,11 +39,10 @@ func Read(text string) (q *Query, dropped []string, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("not PromQL: %w", err)
 	}
-	q = &Query{strings.Join(strings.Fields(text), " "), expr}
+	q = &Query{text: strings.Join(strings.Fields(text), " "), expr: expr}
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if bad := refused(n); bad != "" && err == nil {
-			err = fmt.Errorf("%s is not worked out here; expected sums and other aggregations, arithmetic, "+
-				"comparisons, and, or, unless, and the functions %s", bad, strings.Join(known(), ", "))
+			err = fmt.Errorf("%s is not evaluated here: a run has no past and no date", bad)
 		}
 		v, ok := n.(*parser.VectorSelector)
 		if !ok {
@@ -61,6 +61,7 @@ func Read(text string) (q *Query, dropped []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	q.evaluated = expr.String()
 	return q, dropped, nil
 }
 
@@ -120,8 +121,6 @@ func refused(n parser.Node) string {
 	switch x := n.(type) {
 	case *parser.SubqueryExpr:
 		return "a subquery"
-	case *parser.StepInvariantExpr, *parser.StringLiteral:
-		return "this"
 	case *parser.VectorSelector:
 		if x.OriginalOffset != 0 || x.OriginalOffsetExpr != nil || x.Timestamp != nil || x.StartOrEnd != 0 ||
 			x.Anchored || x.Smoothed {
@@ -131,31 +130,14 @@ func refused(n parser.Node) string {
 			func(m *labels.Matcher) bool { return m.Name == metricName && m.Type == labels.MatchEqual }) {
 			return "a selector without a metric's name"
 		}
-	case *parser.MatrixSelector:
-		if x.RangeExpr != nil {
-			return "a range that is worked out"
-		}
-	case *parser.AggregateExpr:
-		if aggregations[x.Op] == nil {
-			return x.Op.String()
-		}
 	case *parser.Call:
-		if functions[x.Func.Name] == nil {
+		if slices.Contains(ofDates, x.Func.Name) {
 			return x.Func.Name + "()"
-		}
-	case *parser.BinaryExpr:
-		if m := x.VectorMatching; m != nil && (m.Card == parser.CardManyToOne || m.Card == parser.CardOneToMany) {
-			return "group_left or group_right"
 		}
 	}
 	return ""
 }
 
-// known are the functions, in order.
-func known() (out []string) {
-	for name := range functions {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
+// ofDates are the functions that look at the time of day.
+var ofDates = []string{"time", "timestamp", "minute", "hour", "day_of_week", "day_of_month", "day_of_year",
+	"days_in_month", "month", "year"}

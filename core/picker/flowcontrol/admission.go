@@ -57,9 +57,10 @@ func AdmitLatencySLO(priority int, ttftMs, tpotMs float64, endpoints []SLOEndpoi
 // Probabilistic is the probabilistic-admitter: it drops requests below
 // priority zero more often the fuller the candidates are.
 type Probabilistic struct {
-	QueueDepthThreshold  int
-	KVCacheUtilThreshold float64
-	Power, K             float64
+	QueueDepthThreshold  int     `json:"queueDepthThreshold"`
+	KVCacheUtilThreshold float64 `json:"kvCacheUtilThreshold"`
+	Power                float64 `json:"power"`
+	K                    float64 `json:"k"`
 }
 
 // DefaultProbabilistic has the real plug-in's default parameters.

@@ -50,9 +50,9 @@ func (b *band) fits(bytes int64) bool {
 func (b *band) add(it *item) {
 	f := it.flow
 	f.items.Put(&it.inQueue, it.key(), it)
-	f.bytes += it.bytes
+	f.bytes += it.Bytes
 	b.requests++
-	b.bytes += it.bytes
+	b.bytes += it.Bytes
 	if f.items.Len() == 1 {
 		b.fair.join(f)
 	} else if f.head() == it {
@@ -65,9 +65,9 @@ func (b *band) take(it *item, now machine.Time) {
 	f := it.flow
 	wasHead := f.head() == it
 	f.items.Remove(&it.inQueue)
-	f.bytes -= it.bytes
+	f.bytes -= it.Bytes
 	b.requests--
-	b.bytes -= it.bytes
+	b.bytes -= it.Bytes
 	switch {
 	case f.items.Len() == 0:
 		b.fair.leave(f)

@@ -17,7 +17,7 @@ const (
 // band to leave: its ceiling.
 type UsageLimit struct {
 	Kind      string
-	Threshold float64  // the one ceiling of static-usage-limit-policy
+	Threshold float64  `json:"threshold"` // the one ceiling of static-usage-limit-policy
 	Holdback  Holdback // of priority-holdback-policy
 }
 
@@ -30,10 +30,10 @@ const (
 // Holdback has the parameters of priority-holdback-policy: the lowest band
 // gets MinCeiling, the highest, or the only one, MaxCeiling.
 type Holdback struct {
-	Shape      string   // "" or "linear"
-	Domain     string   // "" is DomainRank
-	MinCeiling *float64 // must be given
-	MaxCeiling *float64 // nil is 1
+	Shape      string   `json:"shape"`      // "" or "linear"
+	Domain     string   `json:"domain"`     // "" is DomainRank
+	MinCeiling *float64 `json:"minCeiling"` // must be given
+	MaxCeiling *float64 `json:"maxCeiling"` // nil is 1
 }
 
 func (u UsageLimit) withDefaults() UsageLimit {

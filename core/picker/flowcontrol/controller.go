@@ -44,7 +44,7 @@ func NewController(config Config) (*Controller, error) {
 		items:      map[RequestID]*item{},
 		programs:   map[string]*programs{},
 		pool:       pool{detector: config.Detector, changed: true},
-		reclaim:    reclaimer{Eviction: config.Eviction, issued: map[int]int64{}},
+		reclaim:    reclaimer{Eviction: config.Eviction, reclaimState: reclaimState{Issued: map[int]int64{}}},
 		nextSweep:  flowIdleTime,
 	}
 	for _, b := range config.Bands {
@@ -67,9 +67,9 @@ func (c *Controller) Input(now machine.Time, msg Message, fx *Effects) {
 	case Gone:
 		c.gone(m.ID)
 	case Placed:
-		if it := c.items[m.ID]; it != nil && it.dispatched > 0 && !it.placed {
-			it.placed = true
-			c.pool.reserve(-1, -it.tokens)
+		if it := c.items[m.ID]; it != nil && it.Dispatched > 0 && !it.Placed {
+			it.Placed = true
+			c.pool.reserve(-1, -it.Tokens)
 		}
 	case Done:
 		c.done(m.ID, m.PromptTokens, m.CompletionTokens)

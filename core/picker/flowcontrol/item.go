@@ -31,30 +31,37 @@ func (o Ordering) validate() error {
 
 // item is one request, waiting or running.
 type item struct {
-	id         RequestID
-	seq        uint64 // order of arrival
-	flow       *flow
-	bytes      int64
-	tokens     int64
-	arrived    machine.Time
-	ttl        machine.Time // while there are endpoints; 0 is for ever
-	deadline   machine.Time // end of the TTL
-	most       machine.Time // that it waits from its arrival on; 0 is no bound
-	rank       machine.Time // by the band's ordering policy
-	dispatched uint64       // order of dispatch; 0 while it waits
-	placed     bool         // its load is in the endpoints' metrics
-	issuedAt   machine.Time // when it was evicted
-	credit     float64      // what its eviction is expected to free; > 0 once evicted
+	itemState
+	flow *flow
 
 	inQueue, inDeadlines, inVictims machine.Handle
+}
+
+// itemState is what a saved state has of an item.
+type itemState struct {
+	ID         RequestID    `json:"id"`
+	Seq        uint64       `json:"seq"` // order of arrival
+	Priority   int          `json:"priority,omitempty"`
+	FairnessID string       `json:"fairness,omitempty"`
+	Bytes      int64        `json:"bytes,omitempty"`
+	Tokens     int64        `json:"tokens,omitempty"`
+	Arrived    machine.Time `json:"arrived"`
+	TTL        machine.Time `json:"ttl,omitempty"`        // while there are endpoints; 0 is for ever
+	Deadline   machine.Time `json:"deadline,omitempty"`   // end of the TTL
+	Most       machine.Time `json:"most,omitempty"`       // longest wait from its arrival on; 0 is no bound
+	Rank       machine.Time `json:"rank,omitempty"`       // by the band's ordering policy
+	Dispatched uint64       `json:"dispatched,omitempty"` // order of dispatch; 0 while it waits
+	Placed     bool         `json:"placed,omitempty"`     // its load is in the endpoints' metrics
+	IssuedAt   machine.Time `json:"issuedAt,omitempty"`   // when it was evicted
+	Credit     float64      `json:"credit,omitempty"`     // what its eviction is expected to free; > 0 once evicted
 }
 
 func (o Ordering) rank(it *item, ttft machine.Time) machine.Time {
 	switch {
 	case o == EDF:
-		return it.deadline
+		return it.Deadline
 	case o == SLODeadline && ttft > 0:
-		return it.arrived.Add(ttft)
+		return it.Arrived.Add(ttft)
 	case o == SLODeadline:
 		return machine.Never
 	}
@@ -62,10 +69,10 @@ func (o Ordering) rank(it *item, ttft machine.Time) machine.Time {
 }
 
 // key orders the waiting requests of one band, also across flows.
-func (it *item) key() machine.Key { return machine.Key{First: int64(it.rank), Second: it.seq} }
+func (it *item) key() machine.Key { return machine.Key{First: int64(it.Rank), Second: it.Seq} }
 
 // victimKey is the priority-then-time-eviction-order-policy: the lowest
 // priority first, inside it the newest.
 func (it *item) victimKey() machine.Key {
-	return machine.Key{First: int64(it.flow.band.Priority), Second: ^it.dispatched}
+	return machine.Key{First: int64(it.flow.band.Priority), Second: ^it.Dispatched}
 }

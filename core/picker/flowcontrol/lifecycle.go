@@ -36,23 +36,24 @@ func (c *Controller) arrive(m Arrive) {
 			ttl = *b.RequestTTL
 		}
 	}
-	*it = item{id: m.ID, seq: c.arrivals, bytes: m.Bytes, tokens: m.Tokens, arrived: c.now, ttl: ttl, most: m.Most}
-	it.deadline = c.deadline(it)
+	*it = item{itemState: itemState{ID: m.ID, Seq: c.arrivals, Priority: m.Priority, FairnessID: m.FairnessID,
+		Bytes: m.Bytes, Tokens: m.Tokens, Arrived: c.now, TTL: ttl, Most: m.Most}}
+	it.Deadline = c.deadline(it)
 	it.flow = c.flowFor(b, m.FairnessID)
-	it.rank = b.Ordering.rank(it, m.TTFT)
+	it.Rank = b.Ordering.rank(it, m.TTFT)
 	c.items[m.ID] = it
 	c.queued++
-	c.queuedBytes += it.bytes
+	c.queuedBytes += it.Bytes
 	b.add(it)
 	c.cycle()
-	if it.dispatched == 0 {
+	if it.Dispatched == 0 {
 		c.setDeadline(it)
 	}
 }
 
 // deadline is the end of a time that begins now.
 func (c *Controller) deadline(it *item) machine.Time {
-	ttl := it.ttl
+	ttl := it.TTL
 	if c.cfg.NoEndpointTTL != nil && c.pool.empty() {
 		ttl = *c.cfg.NoEndpointTTL
 	}
@@ -60,18 +61,18 @@ func (c *Controller) deadline(it *item) machine.Time {
 	if ttl > 0 {
 		until = c.now.Add(ttl)
 	}
-	if it.most > 0 {
-		until = min(until, it.arrived.Add(it.most))
+	if it.Most > 0 {
+		until = min(until, it.Arrived.Add(it.Most))
 	}
 	return until
 }
 
 func (c *Controller) setDeadline(it *item) {
-	if it.deadline == machine.Never {
+	if it.Deadline == machine.Never {
 		c.deadlines.Remove(&it.inDeadlines)
 		return
 	}
-	c.deadlines.Put(&it.inDeadlines, machine.Key{First: int64(it.deadline), Second: it.seq}, it)
+	c.deadlines.Put(&it.inDeadlines, machine.Key{First: int64(it.Deadline), Second: it.Seq}, it)
 }
 
 // setPool replaces the pool. When its first endpoint appears or its last one
@@ -83,10 +84,10 @@ func (c *Controller) setPool(loads []Load) {
 		return
 	}
 	for _, it := range c.items { // the heap's order does not depend on theirs
-		if it.dispatched > 0 {
+		if it.Dispatched > 0 {
 			continue
 		}
-		it.deadline = c.deadline(it)
+		it.Deadline = c.deadline(it)
 		c.setDeadline(it)
 	}
 }
@@ -112,13 +113,13 @@ func (c *Controller) leave(it *item, outcome Outcome) {
 	b.take(it, c.now)
 	c.deadlines.Remove(&it.inDeadlines)
 	c.queued--
-	c.queuedBytes -= it.bytes
+	c.queuedBytes -= it.Bytes
 	c.fx.Add(Effect{
-		At: c.now, Kind: Decided, ID: it.id, Outcome: outcome, PoolEmpty: c.pool.empty(),
-		Priority: b.Priority, FairnessID: it.flow.id, Bytes: it.bytes, Wait: c.now - it.arrived,
+		At: c.now, Kind: Decided, ID: it.ID, Outcome: outcome, PoolEmpty: c.pool.empty(),
+		Priority: b.Priority, FairnessID: it.flow.id, Bytes: it.Bytes, Wait: c.now - it.Arrived,
 	})
 	if outcome != Dispatched {
-		delete(c.items, it.id)
+		delete(c.items, it.ID)
 		c.free = append(c.free, it)
 	}
 }
@@ -126,9 +127,9 @@ func (c *Controller) leave(it *item, outcome Outcome) {
 func (c *Controller) dispatch(b *band, it *item) {
 	c.leave(it, Dispatched)
 	c.dispatches++
-	it.dispatched = c.dispatches
-	c.pool.reserve(1, it.tokens)
-	c.reclaim.running++
+	it.Dispatched = c.dispatches
+	c.pool.reserve(1, it.Tokens)
+	c.reclaim.Running++
 	if b.Priority < 0 && c.reclaim.Enabled {
 		c.reclaim.victims.Put(&it.inVictims, it.victimKey(), it)
 	}
@@ -139,7 +140,7 @@ func (c *Controller) dispatch(b *band, it *item) {
 func (c *Controller) expire() {
 	for c.deadlines.Len() > 0 {
 		_, it := c.deadlines.Peek()
-		if (*it).deadline > c.now {
+		if (*it).Deadline > c.now {
 			return
 		}
 		c.leave(*it, EvictedTTL)
@@ -151,7 +152,7 @@ func (c *Controller) gone(id RequestID) {
 	if it == nil {
 		return
 	}
-	if it.dispatched == 0 {
+	if it.Dispatched == 0 {
 		c.leave(it, EvictedContextCancelled)
 		return
 	}
@@ -161,16 +162,16 @@ func (c *Controller) gone(id RequestID) {
 // done ends a running request.
 func (c *Controller) done(id RequestID, promptTokens, completionTokens int64) {
 	it := c.items[id]
-	if it == nil || it.dispatched == 0 {
+	if it == nil || it.Dispatched == 0 {
 		return
 	}
 	delete(c.items, id)
-	if !it.placed {
-		c.pool.reserve(-1, -it.tokens)
+	if !it.Placed {
+		c.pool.reserve(-1, -it.Tokens)
 	}
-	c.reclaim.running--
+	c.reclaim.Running--
 	c.reclaim.victims.Remove(&it.inVictims)
-	if it.credit > 0 {
+	if it.Credit > 0 {
 		c.reclaim.ended(it, c.now, c.fx)
 	}
 	if p := it.flow.program; p != nil {

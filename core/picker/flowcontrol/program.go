@@ -68,17 +68,18 @@ type programs struct {
 }
 
 type program struct {
-	id         string
-	service    float64      // as of the last work
-	workedAt   machine.Time // when that was
-	restCycles int64        // dispatch cycles without work since
-	restUntil  machine.Time // the last of them
-	running    int
-	waiting    int
-	dispatched int64
-	waitSumMs  float64
-	lastDone   machine.Time
-	weighed    bool // it was among those of which one was to be served
+	ID         string       `json:"id"`
+	Service    float64      `json:"service,omitempty"`    // as of the last work
+	WorkedAt   machine.Time `json:"workedAt,omitempty"`   // when that was
+	RestCycles int64        `json:"restCycles,omitempty"` // dispatch cycles without work since
+	RestUntil  machine.Time `json:"restUntil,omitempty"`  // the last of them
+	Running    int          `json:"running,omitempty"`
+	Waiting    int          `json:"waiting,omitempty"`
+	Dispatched int64        `json:"dispatched,omitempty"`
+	WaitSumMs  float64      `json:"waitSumMs,omitempty"`
+	LastDone   machine.Time `json:"lastDone,omitempty"`
+
+	weighed bool // it was among those of which one was to be served
 }
 
 func newPrograms(config Program) *programs {
@@ -88,7 +89,7 @@ func newPrograms(config Program) *programs {
 func (p *programs) get(id string, now machine.Time) *program {
 	q := p.byID[id]
 	if q == nil {
-		q = &program{id: id, workedAt: now, lastDone: now}
+		q = &program{ID: id, WorkedAt: now, LastDone: now}
 		p.byID[id] = q
 	}
 	return q
@@ -98,25 +99,25 @@ func (p *programs) get(id string, now machine.Time) *program {
 // rest at once, so that it does not depend on how often anybody looked.
 func (p *programs) decayed(q *program) float64 {
 	switch {
-	case q.restCycles == 0 || q.service == 0:
-		return q.service
+	case q.RestCycles == 0 || q.Service == 0:
+		return q.Service
 	case p.HalfLifeSeconds > 0:
-		return q.service * math.Pow(0.5, (q.restUntil-q.workedAt).Seconds()/p.HalfLifeSeconds)
+		return q.Service * math.Pow(0.5, (q.RestUntil-q.WorkedAt).Seconds()/p.HalfLifeSeconds)
 	}
-	return q.service * math.Pow(p.DecayFactor, float64(q.restCycles))
+	return q.Service * math.Pow(p.DecayFactor, float64(q.RestCycles))
 }
 
 // work ends a program's rest.
 func (p *programs) work(q *program, now machine.Time) {
-	q.service = p.decayed(q)
-	q.workedAt, q.restCycles = now, 0
+	q.Service = p.decayed(q)
+	q.WorkedAt, q.RestCycles = now, 0
 }
 
 func (p *programs) done(q *program, promptTokens, completionTokens int64, now machine.Time) {
 	p.work(q, now)
-	q.running--
-	q.service += float64(promptTokens + 2*completionTokens)
-	q.lastDone = now
+	q.Running--
+	q.Service += float64(promptTokens + 2*completionTokens)
+	q.LastDone = now
 }
 
 // sweep forgets programs that have had no work for long and, where clients have
@@ -125,8 +126,8 @@ func (p *programs) sweep(now machine.Time) {
 	var idle []*program
 	for id, q := range p.byID {
 		switch {
-		case q.running > 0 || q.waiting > 0:
-		case p.EvictionTTL > 0 && now-q.lastDone >= p.EvictionTTL:
+		case q.Running > 0 || q.Waiting > 0:
+		case p.EvictionTTL > 0 && now-q.LastDone >= p.EvictionTTL:
 			delete(p.byID, id)
 		default:
 			idle = append(idle, q)
@@ -137,10 +138,10 @@ func (p *programs) sweep(now machine.Time) {
 	}
 	slices.SortFunc(idle, func(x,
 		y *program) int {
-		return cmp.Or(cmp.Compare(x.lastDone, y.lastDone), cmp.Compare(x.id, y.id))
+		return cmp.Or(cmp.Compare(x.LastDone, y.LastDone), cmp.Compare(x.ID, y.ID))
 	})
 	for _, q := range idle[:len(idle)-maxIdleFlows/2] {
-		delete(p.byID, q.id)
+		delete(p.byID, q.ID)
 	}
 }
 
@@ -161,10 +162,10 @@ type ProgramStats struct {
 func (p *programs) stats() (list []ProgramStats, index float64) {
 	n := 0 // those that waited
 	for id, q := range p.byID {
-		s := ProgramStats{ID: id, AttainedService: p.decayed(q), InFlight: q.running, Dispatched: q.dispatched,
-			Weighed: q.weighed || q.dispatched > 0}
-		if q.dispatched > 0 {
-			s.AverageWaitMs = q.waitSumMs / float64(q.dispatched)
+		s := ProgramStats{ID: id, AttainedService: p.decayed(q), InFlight: q.Running, Dispatched: q.Dispatched,
+			Weighed: q.weighed || q.Dispatched > 0}
+		if q.Dispatched > 0 {
+			s.AverageWaitMs = q.WaitSumMs / float64(q.Dispatched)
 			n++
 		}
 		list = append(list, s)
@@ -199,15 +200,15 @@ func (p *programAware) admit(f *flow) {
 }
 
 func (p *programAware) join(f *flow) {
-	f.program = p.get(f.id, f.head().arrived) // it may have been forgotten
-	f.program.waiting++
-	p.work(f.program, f.head().arrived)
+	f.program = p.get(f.id, f.head().Arrived) // it may have been forgotten
+	f.program.Waiting++
+	p.work(f.program, f.head().Arrived)
 	p.waiting.join(f)
 	p.forget(f)
 }
 
 func (p *programAware) leave(f *flow) {
-	f.program.waiting--
+	f.program.Waiting--
 	p.waiting.leave(f)
 	p.rest(f)
 }
@@ -229,9 +230,9 @@ func (p *programAware) forget(f *flow) {
 
 func (p *programAware) idle(now machine.Time, cycles int64) {
 	for _, f := range p.resting {
-		if q := f.program; q.running == 0 && q.waiting == 0 {
-			q.restCycles += cycles
-			q.restUntil = now
+		if q := f.program; q.Running == 0 && q.Waiting == 0 {
+			q.RestCycles += cycles
+			q.RestUntil = now
 		}
 	}
 }
@@ -245,14 +246,14 @@ func (p *programAware) pick(now machine.Time) *flow {
 	short, long := math.Inf(1), math.Inf(-1)
 	for _, f := range p.flows {
 		f.program.weighed = true
-		low, high = min(low, f.program.service), max(high, f.program.service)
+		low, high = min(low, f.program.Service), max(high, f.program.Service)
 		w := waitMs(f, now)
 		short, long = min(short, w), max(long, w)
 	}
 	var best *flow
 	bestScore := math.Inf(-1)
 	for _, f := range p.flows {
-		score := float64(p.WeightService*(1-spread(f.program.service, low, high))) +
+		score := float64(p.WeightService*(1-spread(f.program.Service, low, high))) +
 			float64(p.WeightWait*spread(waitMs(f, now), short, long))
 		if score > bestScore {
 			best, bestScore = f, score
@@ -262,7 +263,7 @@ func (p *programAware) pick(now machine.Time) *flow {
 }
 
 func waitMs(f *flow, now machine.Time) float64 {
-	return float64((now - f.head().arrived) / machine.Millisecond)
+	return float64((now - f.head().Arrived) / machine.Millisecond)
 }
 
 func spread(v, low, high float64) float64 {
@@ -274,7 +275,7 @@ func spread(v, low, high float64) float64 {
 
 func (p *programAware) picked(it *item, now machine.Time) {
 	q := it.flow.program
-	q.running++
-	q.dispatched++
-	q.waitSumMs += float64((now - it.arrived) / machine.Millisecond)
+	q.Running++
+	q.Dispatched++
+	q.WaitSumMs += float64((now - it.Arrived) / machine.Millisecond)
 }

@@ -11,7 +11,7 @@ import (
 // bounded, the oldest go first, and one that works stays.
 func TestMadeUpProgramsAreForgotten(t *testing.T) {
 	p := newPrograms(DefaultProgram())
-	p.get("works", 0).running = 1
+	p.get("works", 0).Running = 1
 	const many = 3 * maxIdleFlows
 	for i := range machine.Time(many) {
 		p.get(fmt.Sprintf("made-up-%d", i), i)

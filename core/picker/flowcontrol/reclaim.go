@@ -21,41 +21,47 @@ const (
 type reclaimer struct {
 	Eviction
 	victims     machine.Heap[*item]
-	running     int            // everything dispatched and not done
-	outstanding []*item        // evicted, stream not ended
-	cooling     []coolingDebit // ended, not yet seen by the detector
-	target      float64        // the last decision's shortage
+	outstanding []*item // evicted, stream not ended
+	reclaimState
+}
 
-	issued              map[int]int64 // by the priority of who waited
-	confirmed, timedOut int64
+// reclaimState is what a saved state has of a reclaimer.
+type reclaimState struct {
+	Running     int            `json:"running,omitempty"`     // everything dispatched and not done
+	Outstanding []RequestID    `json:"outstanding,omitempty"` // in a saved state alone
+	Cooling     []coolingDebit `json:"cooling,omitempty"`     // ended, not yet seen by the detector
+	Target      float64        `json:"target,omitempty"`      // the last decision's shortage
+	Issued      map[int]int64  `json:"issued,omitempty"`      // by the priority of who waited
+	Confirmed   int64          `json:"confirmed,omitempty"`
+	TimedOut    int64          `json:"timedOut,omitempty"`
 }
 
 type coolingDebit struct {
-	credit  float64
-	expires machine.Time
+	Credit  float64      `json:"credit"`
+	Expires machine.Time `json:"expires"`
 }
 
 // settle retires what has timed out or cooled.
 func (r *reclaimer) settle(now machine.Time, fx *Effects) {
 	open := r.outstanding[:0]
 	for _, it := range r.outstanding {
-		if now-it.issuedAt < confirmationTimeout {
+		if now-it.IssuedAt < confirmationTimeout {
 			open = append(open, it)
 			continue
 		}
-		r.timedOut++
-		r.cooling = append(r.cooling, coolingDebit{it.credit, now.Add(r.Grace)})
-		fx.Add(Effect{At: now, Kind: RevocationTimedOut, ID: it.id, Wait: now - it.issuedAt})
+		r.TimedOut++
+		r.Cooling = append(r.Cooling, coolingDebit{it.Credit, now.Add(r.Grace)})
+		fx.Add(Effect{At: now, Kind: RevocationTimedOut, ID: it.ID, Wait: now - it.IssuedAt})
 	}
 	clear(r.outstanding[len(open):])
 	r.outstanding = open
-	warm := r.cooling[:0]
-	for _, d := range r.cooling {
-		if now < d.expires {
+	warm := r.Cooling[:0]
+	for _, d := range r.Cooling {
+		if now < d.Expires {
 			warm = append(warm, d)
 		}
 	}
-	r.cooling = warm
+	r.Cooling = warm
 }
 
 // opens is when the next decision may be taken, or when its waiting must be
@@ -63,10 +69,10 @@ func (r *reclaimer) settle(now machine.Time, fx *Effects) {
 func (r *reclaimer) opens() machine.Time {
 	at := machine.Time(math.MinInt64)
 	for _, it := range r.outstanding {
-		at = max(at, it.issuedAt.Add(confirmationTimeout))
+		at = max(at, it.IssuedAt.Add(confirmationTimeout))
 	}
-	for _, d := range r.cooling {
-		at = max(at, d.expires)
+	for _, d := range r.Cooling {
+		at = max(at, d.Expires)
 	}
 	return at
 }
@@ -76,9 +82,9 @@ func (r *reclaimer) ended(it *item, now machine.Time, fx *Effects) {
 	for i, o := range r.outstanding {
 		if o == it {
 			r.outstanding = append(r.outstanding[:i], r.outstanding[i+1:]...)
-			r.confirmed++
-			r.cooling = append(r.cooling, coolingDebit{it.credit, now.Add(r.Grace)})
-			fx.Add(Effect{At: now, Kind: RevocationConfirmed, ID: it.id, Wait: now - it.issuedAt})
+			r.Confirmed++
+			r.Cooling = append(r.Cooling, coolingDebit{it.Credit, now.Add(r.Grace)})
+			fx.Add(Effect{At: now, Kind: RevocationConfirmed, ID: it.ID, Wait: now - it.IssuedAt})
 			return
 		}
 	}
@@ -113,13 +119,13 @@ func (c *Controller) revoke(first int, saturation float64) {
 		return
 	}
 	r.settle(c.now, c.fx)
-	if len(r.outstanding) > 0 || len(r.cooling) > 0 {
+	if len(r.outstanding) > 0 || len(r.Cooling) > 0 {
 		return
 	}
-	credit := saturation / float64(r.running)
-	r.target = saturation - ceiling
+	credit := saturation / float64(r.Running)
+	r.Target = saturation - ceiling
 	// Exactly at the ceiling the shortage is zero, yet the band is blocked.
-	n := int(min(max(1, math.Ceil(r.target/credit)), maxRevocations))
+	n := int(min(max(1, math.Ceil(r.Target/credit)), maxRevocations))
 	for range n {
 		if r.victims.Len() == 0 {
 			break
@@ -130,10 +136,10 @@ func (c *Controller) revoke(first int, saturation float64) {
 		}
 		it := *first
 		r.victims.Remove(&it.inVictims)
-		it.credit, it.issuedAt = credit, c.now
+		it.Credit, it.IssuedAt = credit, c.now
 		r.outstanding = append(r.outstanding, it)
-		r.issued[b.Priority]++
-		c.fx.Add(Effect{At: c.now, Kind: Evict, ID: it.id, Priority: it.flow.band.Priority, FairnessID: it.flow.id,
+		r.Issued[b.Priority]++
+		c.fx.Add(Effect{At: c.now, Kind: Evict, ID: it.ID, Priority: it.flow.band.Priority, FairnessID: it.flow.id,
 			ForPriority: b.Priority})
 	}
 }

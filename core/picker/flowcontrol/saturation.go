@@ -71,10 +71,10 @@ func (d Detector) Saturation(loads []Load, now machine.Time) float64 {
 // Utilization is the utilization-detector: an endpoint is as full as the
 // fuller of its queue and its KV cache, the pool is the mean.
 type Utilization struct {
-	QueueDepthThreshold       int
-	KVCacheUtilThreshold      float64
-	MetricsStalenessThreshold machine.Time
-	Headroom                  float64 // only widens Keep, never Saturation
+	QueueDepthThreshold       int          `json:"queueDepthThreshold"`
+	KVCacheUtilThreshold      float64      `json:"kvCacheUtilThreshold"`
+	MetricsStalenessThreshold machine.Time `json:"metricsStalenessThreshold"`
+	Headroom                  float64      `json:"headroom"` // only widens Keep, never Saturation
 }
 
 // DefaultUtilization has the real plug-in's default parameters.
@@ -157,10 +157,10 @@ const (
 // Concurrency is the concurrency-detector: what the picker has in flight
 // against what the pool may hold.
 type Concurrency struct {
-	Mode                string // ModeRequests, ModeTokens or ModeHybrid
-	MaxConcurrency      int64  // requests per endpoint
-	MaxTokenConcurrency int64  // tokens per endpoint
-	Headroom            float64
+	Mode                string  `json:"concurrencyMode"`     // ModeRequests, ModeTokens or ModeHybrid
+	MaxConcurrency      int64   `json:"maxConcurrency"`      // requests per endpoint
+	MaxTokenConcurrency int64   `json:"maxTokenConcurrency"` // tokens per endpoint
+	Headroom            float64 `json:"headroom"`
 }
 
 // DefaultConcurrency has the real plug-in's default parameters.

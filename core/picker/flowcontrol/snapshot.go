@@ -56,22 +56,22 @@ func (c *Controller) Snapshot(now machine.Time) Snapshot {
 	now = max(now, c.now)
 	r := &c.reclaim
 	s := Snapshot{
-		Saturation: c.pool.at(now), Queued: c.queued, QueuedBytes: c.queuedBytes, Running: r.running,
-		ReclaimTarget: r.target, Revoked: r.confirmed, RevokedTimedOut: r.timedOut,
+		Saturation: c.pool.at(now), Queued: c.queued, QueuedBytes: c.queuedBytes, Running: r.Running,
+		ReclaimTarget: r.Target, Revoked: r.Confirmed, RevokedTimedOut: r.TimedOut,
 		RevocationsFor: map[int]int64{}, FairnessIndex: 1,
 	}
 	if c.cfg.Detector.Kind == UtilizationDetectorType {
 		s.StaleEndpoints = c.cfg.Detector.Utilization.StaleEndpoints(c.pool.loads, now)
 	}
-	for p, n := range r.issued {
+	for p, n := range r.Issued {
 		s.RevocationsFor[p] = n
 	}
 	for _, it := range r.outstanding {
-		s.PendingReclaim += it.credit
+		s.PendingReclaim += it.Credit
 	}
-	for _, d := range r.cooling {
-		if now < d.expires {
-			s.PendingReclaim += d.credit
+	for _, d := range r.Cooling {
+		if now < d.Expires {
+			s.PendingReclaim += d.Credit
 		}
 	}
 	for i, b := range c.bands {

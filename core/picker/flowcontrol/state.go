@@ -12,18 +12,18 @@ import (
 // JSON can carry: what Load needs so that another one of the same configuration
 // goes on from there.
 type Saved struct {
-	Now        machine.Time              `json:"now"`
-	Cycles     int64                     `json:"cycles"`
-	Rhythm     int64                     `json:"rhythm,omitempty"`
-	NextSweep  machine.Time              `json:"nextSweep"`
-	Arrivals   uint64                    `json:"arrivals"`
-	Dispatches uint64                    `json:"dispatches"`
-	Stopped    bool                      `json:"stopped,omitempty"`
-	Bands      []savedBand               `json:"bands"`
-	Items      []savedItem               `json:"items,omitempty"` // in the order of their arrival
-	Programs   map[string][]savedProgram `json:"programs,omitempty"`
-	Loads      []savedLoad               `json:"loads,omitempty"`
-	Reclaim    savedReclaim              `json:"reclaim"`
+	Now        machine.Time         `json:"now"`
+	Cycles     int64                `json:"cycles"`
+	Rhythm     int64                `json:"rhythm,omitempty"`
+	NextSweep  machine.Time         `json:"nextSweep"`
+	Arrivals   uint64               `json:"arrivals"`
+	Dispatches uint64               `json:"dispatches"`
+	Stopped    bool                 `json:"stopped,omitempty"`
+	Bands      []savedBand          `json:"bands"`
+	Items      []itemState          `json:"items,omitempty"` // in the order of their arrival
+	Programs   map[string][]program `json:"programs,omitempty"`
+	Loads      []savedLoad          `json:"loads,omitempty"`
+	Reclaim    reclaimState         `json:"reclaim"`
 	// Reserved is what was dispatched and is not in the loads.
 	ReservedRequests int64 `json:"reservedRequests,omitempty"`
 	ReservedTokens   int64 `json:"reservedTokens,omitempty"`
@@ -43,36 +43,6 @@ type savedFlow struct {
 	IdleSince machine.Time `json:"idleSince,omitempty"`
 }
 
-type savedItem struct {
-	ID         RequestID     `json:"id"`
-	Seq        uint64        `json:"seq"`
-	Priority   int           `json:"priority,omitempty"`
-	FairnessID string        `json:"fairness,omitempty"`
-	Bytes      int64         `json:"bytes,omitempty"`
-	Tokens     int64         `json:"tokens,omitempty"`
-	Arrived    machine.Time  `json:"arrived"`
-	TTL        machine.Time  `json:"ttl,omitempty"`
-	Deadline   machine.Time  `json:"deadline,omitempty"`
-	Rank       machine.Time  `json:"rank,omitempty"`
-	Dispatched uint64        `json:"dispatched,omitempty"`
-	Placed     bool          `json:"placed,omitempty"`
-	IssuedAt   machine.Time  `json:"issuedAt,omitempty"`
-	Credit     machine.Float `json:"credit,omitempty"`
-}
-
-type savedProgram struct {
-	ID         string        `json:"id"`
-	Service    machine.Float `json:"service,omitempty"`
-	WorkedAt   machine.Time  `json:"workedAt,omitempty"`
-	RestCycles int64         `json:"restCycles,omitempty"`
-	RestUntil  machine.Time  `json:"restUntil,omitempty"`
-	Running    int           `json:"running,omitempty"`
-	Waiting    int           `json:"waiting,omitempty"`
-	Dispatched int64         `json:"dispatched,omitempty"`
-	WaitSumMs  machine.Float `json:"waitSumMs,omitempty"`
-	LastDone   machine.Time  `json:"lastDone,omitempty"`
-}
-
 type savedLoad struct {
 	Waiting   int           `json:"waiting,omitempty"`
 	KVUsage   machine.Float `json:"kvUsage,omitempty"`
@@ -82,34 +52,15 @@ type savedLoad struct {
 	Tokens    int64         `json:"tokens,omitempty"`
 }
 
-type savedReclaim struct {
-	Running     int           `json:"running,omitempty"`
-	Outstanding []RequestID   `json:"outstanding,omitempty"`
-	Cooling     []savedDebit  `json:"cooling,omitempty"`
-	Target      machine.Float `json:"target,omitempty"`
-	Issued      map[int]int64 `json:"issued,omitempty"`
-	Confirmed   int64         `json:"confirmed,omitempty"`
-	TimedOut    int64         `json:"timedOut,omitempty"`
-}
-
-type savedDebit struct {
-	Credit  machine.Float `json:"credit"`
-	Expires machine.Time  `json:"expires"`
-}
-
 // Save copies the Controller's state.
 func (c *Controller) Save() *Saved {
-	r := &c.reclaim
 	s := &Saved{Now: c.now, Cycles: c.cycles, Rhythm: c.rhythm.cycles, NextSweep: c.nextSweep, Arrivals: c.arrivals,
 		Dispatches: c.dispatches, Stopped: c.stopped,
 		ReservedRequests: c.pool.reservedRequests, ReservedTokens: c.pool.reservedTokens,
-		Reclaim: savedReclaim{Running: r.running, Target: machine.Float(r.target), Issued: maps.Clone(r.issued),
-			Confirmed: r.confirmed, TimedOut: r.timedOut}}
-	for _, it := range r.outstanding {
-		s.Reclaim.Outstanding = append(s.Reclaim.Outstanding, it.id)
-	}
-	for _, d := range r.cooling {
-		s.Reclaim.Cooling = append(s.Reclaim.Cooling, savedDebit{machine.Float(d.credit), d.expires})
+		Reclaim: c.reclaim.reclaimState}
+	s.Reclaim.Issued, s.Reclaim.Cooling = maps.Clone(s.Reclaim.Issued), slices.Clone(s.Reclaim.Cooling)
+	for _, it := range c.reclaim.outstanding {
+		s.Reclaim.Outstanding = append(s.Reclaim.Outstanding, it.ID)
 	}
 	for _, b := range c.bands {
 		x := savedBand{Priority: b.Priority, Declared: b.declared, IdleSince: b.idleSince}
@@ -131,22 +82,17 @@ func (c *Controller) Save() *Saved {
 		s.Bands = append(s.Bands, x)
 	}
 	for _, it := range c.items {
-		s.Items = append(s.Items,
-			savedItem{ID: it.id, Seq: it.seq, Priority: it.flow.band.Priority, FairnessID: it.flow.id, Bytes: it.bytes,
-				Tokens:  it.tokens,
-				Arrived: it.arrived, TTL: it.ttl, Deadline: it.deadline, Rank: it.rank, Dispatched: it.dispatched,
-				Placed: it.placed, IssuedAt: it.issuedAt, Credit: machine.Float(it.credit)})
+		s.Items = append(s.Items, it.itemState)
 	}
-	slices.SortFunc(s.Items, func(a, b savedItem) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(s.Items, func(a, b itemState) int { return cmp.Compare(a.Seq, b.Seq) })
 	for name, p := range c.programs {
-		var list []savedProgram
+		var list []program
 		for _, q := range p.byID {
-			list = append(list, savedProgram{q.id, machine.Float(q.service), q.workedAt, q.restCycles, q.restUntil,
-				q.running, q.waiting, q.dispatched, machine.Float(q.waitSumMs), q.lastDone})
+			list = append(list, *q)
 		}
-		slices.SortFunc(list, func(a, b savedProgram) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(list, func(a, b program) int { return cmp.Compare(a.ID, b.ID) })
 		if s.Programs == nil {
-			s.Programs = map[string][]savedProgram{}
+			s.Programs = map[string][]program{}
 		}
 		s.Programs[name] = list
 	}
@@ -180,8 +126,8 @@ func (c *Controller) Load(s *Saved) {
 			continue
 		}
 		for _, q := range list {
-			c.programs[name].byID[q.ID] = &program{q.ID, float64(q.Service), q.WorkedAt, q.RestCycles, q.RestUntil,
-				q.Running, q.Waiting, q.Dispatched, float64(q.WaitSumMs), q.LastDone, q.Dispatched > 0}
+			q.weighed = q.Dispatched > 0
+			c.programs[name].byID[q.ID] = &q
 		}
 	}
 	for i := range s.Items {
@@ -190,19 +136,15 @@ func (c *Controller) Load(s *Saved) {
 	for i := range s.Bands {
 		c.loadFairness(&s.Bands[i])
 	}
-	r := &c.reclaim
-	r.running, r.target, r.confirmed, r.timedOut = s.Reclaim.Running, float64(s.Reclaim.Target), s.Reclaim.Confirmed,
-		s.Reclaim.TimedOut
-	if s.Reclaim.Issued != nil {
-		r.issued = maps.Clone(s.Reclaim.Issued)
+	c.reclaim.reclaimState = s.Reclaim
+	c.reclaim.Outstanding = nil
+	if c.reclaim.Issued = maps.Clone(s.Reclaim.Issued); c.reclaim.Issued == nil {
+		c.reclaim.Issued = map[int]int64{}
 	}
 	for _, id := range s.Reclaim.Outstanding {
 		if it := c.items[id]; it != nil {
-			r.outstanding = append(r.outstanding, it)
+			c.reclaim.outstanding = append(c.reclaim.outstanding, it)
 		}
-	}
-	for _, d := range s.Reclaim.Cooling {
-		r.cooling = append(r.cooling, coolingDebit{float64(d.Credit), d.Expires})
 	}
 }
 
@@ -215,11 +157,9 @@ func (c *Controller) loadBand(x *savedBand) {
 	}
 }
 
-func (c *Controller) loadItem(x *savedItem) {
-	it := &item{id: x.ID, seq: x.Seq, bytes: x.Bytes, tokens: x.Tokens, arrived: x.Arrived, ttl: x.TTL,
-		deadline: x.Deadline, rank: x.Rank,
-		dispatched: x.Dispatched, placed: x.Placed, issuedAt: x.IssuedAt, credit: float64(x.Credit)}
-	c.items[it.id] = it
+func (c *Controller) loadItem(x *itemState) {
+	it := &item{itemState: *x}
+	c.items[it.ID] = it
 	b := c.byPriority[x.Priority]
 	if b == nil { // swept while the request runs
 		b = &band{Band: c.cfg.template(x.Priority)}
@@ -230,19 +170,19 @@ func (c *Controller) loadItem(x *savedItem) {
 			it.flow.program = p.byID[x.FairnessID]
 		}
 	}
-	if it.dispatched > 0 {
-		if b.Priority < 0 && c.reclaim.Enabled && it.credit == 0 {
+	if it.Dispatched > 0 {
+		if b.Priority < 0 && c.reclaim.Enabled && it.Credit == 0 {
 			c.reclaim.victims.Put(&it.inVictims, it.victimKey(), it)
 		}
 		return
 	}
 	f := it.flow
 	f.items.Put(&it.inQueue, it.key(), it)
-	f.bytes += it.bytes
+	f.bytes += it.Bytes
 	b.requests++
-	b.bytes += it.bytes
+	b.bytes += it.Bytes
 	c.queued++
-	c.queuedBytes += it.bytes
+	c.queuedBytes += it.Bytes
 	c.setDeadline(it)
 }
 
@@ -267,7 +207,7 @@ func (c *Controller) loadFairness(x *savedBand) {
 			}
 		case *programAware:
 			if f.program = fair.byID[f.id]; f.program == nil { // forgotten, while the flow rests
-				f.program = &program{id: f.id}
+				f.program = &program{ID: f.id}
 			}
 			if waits {
 				fair.waiting.join(f)

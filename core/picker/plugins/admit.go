@@ -10,19 +10,17 @@ import (
 // endpoint would serve in time are refused.
 type latencySLO struct {
 	named
+	Producer string `json:"latencyPredictionInfoProducerName"`
+
 	latency *dataproducer.Predicted
 }
 
-func newLatencySLO(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	a := &latencySLO{}
-	var ps struct {
-		Producer string `json:"latencyPredictionInfoProducerName"`
-	}
-	if err := p.Decode(&ps); err != nil {
-		return nil, err
-	}
-	dataproducer.FindPredicted(b, ps.Producer, name, &a.latency)
-	return a, nil
+var newLatencySLO = picker.Of(latencySLO{})
+
+// Configure implements picker.Configurer.
+func (a *latencySLO) Configure(b *picker.Builder, name string, _ picker.Params) error {
+	dataproducer.FindPredicted(b, a.Producer, name, &a.latency)
+	return nil
 }
 
 // Admit asks the predictions.
@@ -48,23 +46,11 @@ type probabilistic struct {
 	flowcontrol.Probabilistic
 }
 
-func newProbabilistic(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	def := flowcontrol.DefaultProbabilistic()
-	ps := struct {
-		Queue int     `json:"queueDepthThreshold"`
-		KV    float64 `json:"kvCacheUtilThreshold"`
-		Power float64 `json:"power"`
-		K     float64 `json:"k"`
-	}{def.QueueDepthThreshold, def.KVCacheUtilThreshold, def.Power, def.K}
-	if err := p.Decode(&ps); err != nil {
-		return nil, err
-	}
-	a := &probabilistic{named{}, flowcontrol.Probabilistic{
-		QueueDepthThreshold: ps.Queue, KVCacheUtilThreshold: ps.KV, Power: ps.Power, K: ps.K}}
-	if err := a.Validate(); err != nil {
-		return nil, p.Errorf("%v", err)
-	}
-	return a, nil
+var newProbabilistic = picker.Of(probabilistic{Probabilistic: flowcontrol.DefaultProbabilistic()})
+
+// Configure implements picker.Configurer.
+func (a *probabilistic) Configure(_ *picker.Builder, _ string, p picker.Params) error {
+	return p.Told(a.Validate())
 }
 
 // Admit draws.

@@ -20,30 +20,29 @@ type utilizationFilter struct {
 	load *dataproducer.Inflight
 }
 
-func newUtilizationFilter(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &utilizationFilter{}
-	if err := p.Decode(f); err != nil {
-		return nil, err
-	}
+var newUtilizationFilter = picker.Of(utilizationFilter{})
+
+// Configure implements picker.Configurer.
+func (f *utilizationFilter) Configure(b *picker.Builder, name string, p picker.Params) error {
 	if len(f.Conditions) == 0 {
-		return nil, p.At("conditions").Expected("at least one condition")
+		return p.At("conditions").Expected("at least one condition")
 	}
 	for i, c := range f.Conditions {
 		at := p.At(fmt.Sprintf("conditions[%d]", i))
 		switch {
 		case c.Metric == "":
-			return nil, at.At("metric").Expected("the figure that is compared, such as waiting-queue")
+			return at.At("metric").Expected("the figure that is compared, such as waiting-queue")
 		case c.MaxValue == nil:
-			return nil, at.At("maxValue").Expected("the highest value of " + c.Metric)
+			return at.At("maxValue").Expected("the highest value of " + c.Metric)
 		case *c.MaxValue < 0:
-			return nil, at.At("maxValue").Expected("zero or more")
+			return at.At("maxValue").Expected("zero or more")
 		case c.Metric == "kv-cache-utilization" && *c.MaxValue > 1:
-			return nil, at.At("maxValue").Expected("at most 1: it is a fraction")
+			return at.At("maxValue").Expected("at most 1: it is a fraction")
 		case c.Metric == "active-requests":
 			dataproducer.FindInflight(b, f.Inflight, name, &f.load)
 		}
 	}
-	return f, nil
+	return nil
 }
 
 // Filter keeps endpoints below all limits.
@@ -85,23 +84,22 @@ type attributeFilter struct {
 	} `json:"algorithm"`
 }
 
-func newAttributeFilter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &attributeFilter{OnMissing: "Pass"}
-	if err := p.Decode(f); err != nil {
-		return nil, err
-	}
+var newAttributeFilter = picker.Of(attributeFilter{OnMissing: "Pass"})
+
+// Configure implements picker.Configurer.
+func (f *attributeFilter) Configure(_ *picker.Builder, name string, p picker.Params) error {
 	a := &f.Algorithm
 	switch {
 	case f.Attribute == "":
-		return nil, p.At("attribute").Expected("the attribute's name")
+		return p.At("attribute").Expected("the attribute's name")
 	case a.Type == "":
-		return nil, p.At("algorithm.type").Expected("threshold")
+		return p.At("algorithm.type").Expected("threshold")
 	case a.Threshold == nil:
-		return nil, p.At("algorithm.threshold").Expected("an operator and a value")
+		return p.At("algorithm.threshold").Expected("an operator and a value")
 	case a.Threshold.Operator == "":
-		return nil, p.At("algorithm.threshold.operator").Expected("a comparison such as LessThan")
+		return p.At("algorithm.threshold.operator").Expected("a comparison such as LessThan")
 	}
-	return f, nil
+	return nil
 }
 
 var compare = map[string]func(a, b float64) bool{
@@ -142,25 +140,24 @@ type attributeScorer struct {
 	} `json:"algorithm"`
 }
 
-func newAttributeScorer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &attributeScorer{}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newAttributeScorer = picker.Of(attributeScorer{})
+
+// Configure implements picker.Configurer.
+func (s *attributeScorer) Configure(_ *picker.Builder, name string, p picker.Params) error {
 	n := &s.Algorithm.Normalization
 	switch {
 	case s.Key == "":
-		return nil, p.At("attributeKey").Expected("the attribute's name")
+		return p.At("attributeKey").Expected("the attribute's name")
 	case s.Algorithm.Type == "":
-		return nil, p.At("algorithm.type").Expected("linear_lower_is_better or linear_higher_is_better")
+		return p.At("algorithm.type").Expected("linear_lower_is_better or linear_higher_is_better")
 	case n.Fixed != nil && n.Adaptive != nil:
-		return nil, p.At("algorithm.normalization.adaptiveRange").Errorf(
+		return p.At("algorithm.normalization.adaptiveRange").Errorf(
 			"given beside fixedRange; expected one of them")
 	case n.Fixed != nil && n.Fixed.Min >= n.Fixed.Max:
-		return nil, p.At("algorithm.normalization.fixedRange").Errorf("min %v and max %v; expected min < max",
+		return p.At("algorithm.normalization.fixedRange").Errorf("min %v and max %v; expected min < max",
 			n.Fixed.Min, n.Fixed.Max)
 	}
-	return s, nil
+	return nil
 }
 
 // Score is linear in the attribute; endpoints without it score 0.

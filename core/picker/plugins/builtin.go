@@ -15,6 +15,7 @@ import (
 	"maps"
 
 	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
@@ -101,26 +102,21 @@ func Builtin() picker.Registry {
 		"probabilistic-admitter":     beta(newProbabilistic),
 		"request-attribute-reporter": beta(newReporter),
 		// flow control
-		"utilization-detector": beta(newUtilizationDetector),
-		"concurrency-detector": beta(newConcurrencyDetector),
-		"global-strict-fairness-policy": kind(picker.KindFairness,
-			newPolicy("global-strict-fairness-policy")),
-		"round-robin-fairness-policy": kind(picker.KindFairness, newPolicy("round-robin-fairness-policy")),
-		"program-aware-fairness":      kind(picker.KindFairness, newPolicy("program-aware-fairness")),
-		"fcfs-ordering-policy":        kind(picker.KindOrdering, newPolicy("fcfs-ordering-policy")),
-		"edf-ordering-policy":         kind(picker.KindOrdering, newPolicy("edf-ordering-policy")),
-		"slo-deadline-ordering-policy": kind(picker.KindOrdering,
-			newPolicy("slo-deadline-ordering-policy")),
+		"utilization-detector":                 beta(newUtilizationDetector),
+		"concurrency-detector":                 beta(newConcurrencyDetector),
+		flowcontrol.GlobalStrict:               newPolicy(picker.KindFairness, flowcontrol.GlobalStrict, picker.Beta),
+		flowcontrol.RoundRobin:                 newPolicy(picker.KindFairness, flowcontrol.RoundRobin, picker.Beta),
+		flowcontrol.ProgramAware:               newPolicy(picker.KindFairness, flowcontrol.ProgramAware, picker.Beta),
+		string(flowcontrol.FCFS):               newPolicy(picker.KindOrdering, string(flowcontrol.FCFS), picker.Beta),
+		string(flowcontrol.EDF):                newPolicy(picker.KindOrdering, string(flowcontrol.EDF), picker.Beta),
+		string(flowcontrol.SLODeadline):        newPolicy(picker.KindOrdering, string(flowcontrol.SLODeadline), picker.Beta),
 		"destination-endpoint-served-verifier": beta(newServedVerifier),
-		"static-usage-limit-policy":            kind(picker.KindUsageLimit, newPolicy("static-usage-limit-policy")),
-		"priority-holdback-policy": {New: newPolicy("priority-holdback-policy"),
-			Stability: picker.Alpha, Kind: picker.KindUsageLimit},
-		"soft-reflective-ceiling-policy": {New: newPolicy("soft-reflective-ceiling-policy"),
-			Stability: picker.Alpha, Kind: picker.KindUsageLimit},
-		"sheddable-eviction-filter": {New: newPolicy("sheddable-eviction-filter"),
-			Stability: picker.Alpha, Kind: picker.KindEviction},
-		"priority-then-time-eviction-order-policy": {New: newPolicy("priority-then-time-eviction-order-policy"),
-			Stability: picker.Alpha, Kind: picker.KindEviction},
+		flowcontrol.StaticUsageLimit:           newPolicy(picker.KindUsageLimit, flowcontrol.StaticUsageLimit, picker.Beta),
+		flowcontrol.PriorityHoldback:           newPolicy(picker.KindUsageLimit, flowcontrol.PriorityHoldback, picker.Alpha),
+		flowcontrol.SoftReflectiveCeiling: newPolicy(picker.KindUsageLimit, flowcontrol.SoftReflectiveCeiling,
+			picker.Alpha),
+		"sheddable-eviction-filter":                newPolicy(picker.KindEviction, "", picker.Alpha),
+		"priority-then-time-eviction-order-policy": newPolicy(picker.KindEviction, "", picker.Alpha),
 		// data layer
 		"metrics-data-source":          beta(datalayer.NewMetricsSource),
 		"core-metrics-extractor":       beta(datalayer.NewExtractor),

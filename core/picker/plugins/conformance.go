@@ -13,9 +13,7 @@ const headerServed = "x-conformance-test-served-endpoint"
 // which endpoint Envoy says has served the request, or why it cannot.
 type servedVerifier struct{ named }
 
-func newServedVerifier(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &servedVerifier{}, nil
-}
+var newServedVerifier = picker.Plain[servedVerifier]()
 
 // ResponseHeader writes the endpoint into the response.
 func (v *servedVerifier) ResponseHeader(_ machine.Time, r *picker.Response) {

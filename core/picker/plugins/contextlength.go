@@ -17,15 +17,14 @@ type contextLength struct {
 	Filtering bool   `json:"enableFiltering"`
 }
 
-func newContextLength(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &contextLength{Label: "llm-d.ai/context-length-range"}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newContextLength = picker.Of(contextLength{Label: "llm-d.ai/context-length-range"})
+
+// Configure implements picker.Configurer.
+func (s *contextLength) Configure(_ *picker.Builder, name string, p picker.Params) error {
 	if s.Label == "" {
-		return nil, p.At("label").Expected("the label's name")
+		return p.At("label").Expected("the label's name")
 	}
-	return s, nil
+	return nil
 }
 
 func lengthRange(text string) (low, high int, ok bool) {

@@ -10,9 +10,7 @@ import (
 // that room stays for others, and standard ones have no preference (.5).
 type criticality struct{ named }
 
-func newCriticality(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &criticality{}, nil
-}
+var newCriticality = picker.Plain[criticality]()
 
 // Score goes by the request's priority.
 func (s *criticality) Score(c *picker.Cycle, in []int32, scores []float64) {

@@ -20,13 +20,12 @@ type prefixDecider struct {
 	source dataproducer.PrefixSource
 }
 
-func newPrefixDecider(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	d := &prefixDecider{}
-	if err := p.Decode(d); err != nil {
-		return nil, err
-	}
+var newPrefixDecider = picker.Of(prefixDecider{})
+
+// Configure implements picker.Configurer.
+func (d *prefixDecider) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	dataproducer.FindPrefix(b, "", name, &d.source)
-	return d, nil
+	return nil
 }
 
 // Disaggregate compares what is not cached with the threshold.
@@ -42,9 +41,7 @@ func (d *prefixDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
 // alwaysPD is always-disagg-pd-decider.
 type alwaysPD struct{ named }
 
-func newAlwaysPD(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &alwaysPD{}, nil
-}
+var newAlwaysPD = picker.Plain[alwaysPD]()
 
 // Disaggregate always does.
 func (d *alwaysPD) Disaggregate(*picker.Cycle, int32) bool { return true }
@@ -53,9 +50,7 @@ func (d *alwaysPD) Disaggregate(*picker.Cycle, int32) bool { return true }
 // or video.
 type alwaysMM struct{ named }
 
-func newAlwaysMM(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &alwaysMM{}, nil
-}
+var newAlwaysMM = picker.Plain[alwaysMM]()
 
 // Disaggregate looks for parts that need encoding.
 func (d *alwaysMM) Disaggregate(c *picker.Cycle, _ int32) bool {
@@ -71,13 +66,12 @@ type newTokenDecider struct {
 	source dataproducer.PrefixSource
 }
 
-func newNewTokenDecider(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	d := &newTokenDecider{Threshold: 10}
-	if err := p.Decode(d); err != nil {
-		return nil, err
-	}
+var newNewTokenDecider = picker.Of(newTokenDecider{Threshold: 10})
+
+// Configure implements picker.Configurer.
+func (d *newTokenDecider) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	dataproducer.FindPrefix(b, "", name, &d.source)
-	return d, nil
+	return nil
 }
 
 // Disaggregate counts what is new.

@@ -3,7 +3,6 @@ package plugins
 import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
 )
@@ -15,24 +14,11 @@ type utilizationDetector struct {
 	flowcontrol.Utilization
 }
 
-func newUtilizationDetector(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	def := flowcontrol.DefaultUtilization()
-	ps := struct {
-		Queue    int             `json:"queueDepthThreshold"`
-		KV       float64         `json:"kvCacheUtilThreshold"`
-		Stale    config.Duration `json:"metricsStalenessThreshold"`
-		Headroom float64         `json:"headroom"`
-	}{def.QueueDepthThreshold, def.KVCacheUtilThreshold, config.Duration(def.MetricsStalenessThreshold), def.Headroom}
-	if err := p.Decode(&ps); err != nil {
-		return nil, err
-	}
-	u := &utilizationDetector{named{}, flowcontrol.Utilization{
-		QueueDepthThreshold: ps.Queue, KVCacheUtilThreshold: ps.KV, MetricsStalenessThreshold: ps.Stale.Time(),
-		Headroom: ps.Headroom}}
-	if err := u.Validate(); err != nil {
-		return nil, p.Errorf("%v", err)
-	}
-	return u, nil
+var newUtilizationDetector = picker.Of(utilizationDetector{Utilization: flowcontrol.DefaultUtilization()})
+
+// Configure implements picker.Configurer.
+func (u *utilizationDetector) Configure(_ *picker.Builder, _ string, p picker.Params) error {
+	return p.Told(u.Validate())
 }
 
 // Saturation is the candidates' mean score.
@@ -49,28 +35,17 @@ func (u *utilizationDetector) Filter(c *picker.Cycle, in []int32) []int32 {
 type concurrencyDetector struct {
 	named
 	flowcontrol.Concurrency
+	Producer string `json:"inFlightLoadProducerName"`
+
 	load *dataproducer.Inflight
 }
 
-func newConcurrencyDetector(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	def := flowcontrol.DefaultConcurrency()
-	ps := struct {
-		Mode     string  `json:"concurrencyMode"`
-		Requests int64   `json:"maxConcurrency"`
-		Tokens   int64   `json:"maxTokenConcurrency"`
-		Headroom float64 `json:"headroom"`
-		Producer string  `json:"inFlightLoadProducerName"`
-	}{Mode: def.Mode, Requests: def.MaxConcurrency, Tokens: def.MaxTokenConcurrency}
-	if err := p.Decode(&ps); err != nil {
-		return nil, err
-	}
-	d := &concurrencyDetector{Concurrency: flowcontrol.Concurrency{
-		Mode: ps.Mode, MaxConcurrency: ps.Requests, MaxTokenConcurrency: ps.Tokens, Headroom: ps.Headroom}}
-	if err := d.Validate(); err != nil {
-		return nil, p.Errorf("%v", err)
-	}
-	dataproducer.FindInflight(b, ps.Producer, name, &d.load)
-	return d, nil
+var newConcurrencyDetector = picker.Of(concurrencyDetector{Concurrency: flowcontrol.DefaultConcurrency()})
+
+// Configure implements picker.Configurer.
+func (d *concurrencyDetector) Configure(b *picker.Builder, name string, p picker.Params) error {
+	dataproducer.FindInflight(b, d.Producer, name, &d.load)
+	return p.Told(d.Validate())
 }
 
 // Saturation is what is in flight over what may be.

@@ -175,10 +175,7 @@ type disaggHeaders struct {
 	Encode  string `json:"encodeProfile"`
 }
 
-func newDisaggHeaders(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &disaggHeaders{Prefill: dataproducer.PrefillProfile, Encode: "encode"}
-	return h, p.Decode(h)
-}
+var newDisaggHeaders = picker.Of(disaggHeaders{Prefill: dataproducer.PrefillProfile, Encode: "encode"})
 
 // PreRequest writes the headers.
 func (h *disaggHeaders) PreRequest(c *picker.Cycle) {
@@ -208,28 +205,23 @@ type pd struct {
 	source  dataproducer.PrefixSource
 }
 
-func newPD(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &pd{DecodeProfile: "decode", PrefillProfile: dataproducer.PrefillProfile,
-		DeciderName: "prefix-based-pd-decider"}
-	if err := p.Decode(h); err != nil {
-		return nil, err
-	}
+var newPD = picker.Of(pd{DecodeProfile: "decode", PrefillProfile: dataproducer.PrefillProfile,
+	DeciderName: "prefix-based-pd-decider"})
+
+// Configure implements picker.Configurer.
+func (h *pd) Configure(b *picker.Builder, name string, p picker.Params) (err error) {
 	if h.DeciderName == "" {
-		return nil, p.At("deciderPluginName").Expected("the name of a decider")
+		return p.At("deciderPluginName").Expected("the name of a decider")
 	}
 	if h.Threshold > 0 && !p.At("deciderPluginName").Given() { // document 003: no decider of its own
 		d := &prefixDecider{named: picker.NewBase("prefix-based-pd-decider", name), NonCached: h.Threshold}
 		dataproducer.FindPrefix(b, h.Prefix, name, &d.source)
 		h.decider = d
-		return h, nil
+		return nil
 	}
 	dataproducer.FindPrefix(b, h.Prefix, name, &h.source)
-	d, err := decider(b, h.DeciderName, p, "deciderPluginName")
-	if err != nil {
-		return nil, err
-	}
-	h.decider = d
-	return h, nil
+	h.decider, err = decider(b, h.DeciderName, p, "deciderPluginName")
+	return err
 }
 
 // Schedule runs decode, and prefill if the decider says so.

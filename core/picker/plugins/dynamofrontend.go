@@ -58,17 +58,16 @@ const (
 	maxTold   = 4096
 )
 
-func newDynamoFrontend(_ *picker.Builder, _ string, p picker.Params) (picker.Plugin, error) {
-	s := &dynamoFrontend{URL: "http://dynamo-frontend:8000", Timeout: config.Duration(100 * machine.Millisecond)}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newDynamoFrontend = picker.Of(dynamoFrontend{URL: "http://dynamo-frontend:8000", Timeout: config.Duration(100 * machine.Millisecond)})
+
+// Configure implements picker.Configurer.
+func (s *dynamoFrontend) Configure(_ *picker.Builder, _ string, p picker.Params) error {
 	u, err := url.Parse(s.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, p.At("url").Expected("the frontend's URL, such as http://dynamo-frontend:8000")
+		return p.At("url").Expected("the frontend's URL, such as http://dynamo-frontend:8000")
 	}
 	s.URL = strings.TrimSuffix(s.URL, "/")
-	return s, nil
+	return nil
 }
 
 // Needs asks the frontend, and tells it what is kept.

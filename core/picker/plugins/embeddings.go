@@ -27,16 +27,15 @@ type embeddings struct {
 	caches   []*simplelru.LRU[uint64, struct{}] // by slot, nil before the first
 }
 
-func newEmbeddings(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	e := &embeddings{}
-	if err := p.Decode(e); err != nil {
-		return nil, err
-	}
+var newEmbeddings = picker.Of(embeddings{})
+
+// Configure implements picker.Configurer.
+func (e *embeddings) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
 	if e.CacheMB <= 0 {
 		e.CacheMB = 4096
 	}
 	e.capacity = int(max(1, min(e.CacheMB, 1<<30)<<20/assetBytes))
-	return e, nil
+	return nil
 }
 
 func (e *embeddings) at(slot int) *simplelru.LRU[uint64, struct{}] {
@@ -121,24 +120,13 @@ type embeddingsScorer struct {
 	cache *embeddings
 }
 
-func newEmbeddingsScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &embeddingsScorer{}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
-	b.Late(func() error {
-		pl, err := b.Ensure(cmp.Or(s.Producer, typeEmbeddings), typeEmbeddings, "EncoderCacheMatchInfoDataKey", name)
-		if err != nil {
-			return err
-		}
-		c, ok := pl.(*embeddings)
-		if !ok {
-			return picker.TypeError(pl, typeEmbeddings)
-		}
-		s.cache = c
-		return nil
-	})
-	return s, nil
+var newEmbeddingsScorer = picker.Of(embeddingsScorer{})
+
+// Configure implements picker.Configurer.
+func (s *embeddingsScorer) Configure(b *picker.Builder, name string, _ picker.Params) error {
+	picker.Link(b, &s.cache, cmp.Or(s.Producer, typeEmbeddings), typeEmbeddings, "EncoderCacheMatchInfoDataKey", name,
+		typeEmbeddings)
+	return nil
 }
 
 // ScoresCache says so.

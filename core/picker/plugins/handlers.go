@@ -12,9 +12,7 @@ import (
 // single is single-profile-handler: the one profile there is.
 type single struct{ named }
 
-func newSingle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &single{}, nil
-}
+var newSingle = picker.Plain[single]()
 
 // CheckProfiles refuses more than one profile.
 func (h *single) CheckProfiles(names []string) error {
@@ -42,13 +40,12 @@ type dataParallel struct {
 	PrimaryPort int `json:"primaryPort" min:"0" max:"65535"`
 }
 
-func newDataParallel(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &dataParallel{named{}, 8000}
-	if err := p.Decode(h); err != nil {
-		return nil, err
-	}
+var newDataParallel = picker.Of(dataParallel{named{}, 8000})
+
+// Configure implements picker.Configurer.
+func (h *dataParallel) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	b.Warn("plugin %s: data-parallel-profile-handler is deprecated", name)
-	return h, nil
+	return nil
 }
 
 // Schedule runs the profile and redirects to the primary port.
@@ -93,14 +90,13 @@ type headerProfile struct {
 	DefaultProfile string `json:"defaultProfile"`
 }
 
-func newHeaderProfile(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &headerProfile{}
-	if err := p.Decode(h); err != nil {
-		return nil, err
-	}
+var newHeaderProfile = picker.Of(headerProfile{})
+
+// Configure implements picker.Configurer.
+func (h *headerProfile) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
 	h.HeaderName = cmp.Or(strings.ToLower(strings.TrimSpace(h.HeaderName)), picker.HeaderProfile)
 	h.DefaultProfile = cmp.Or(strings.TrimSpace(h.DefaultProfile), "decode")
-	return h, nil
+	return nil
 }
 
 // Schedule runs the named profile; if there is but one, that one.

@@ -12,9 +12,7 @@ import (
 // header it keeps none.
 type headerTesting struct{ named }
 
-func newHeaderTesting(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &headerTesting{}, nil
-}
+var newHeaderTesting = picker.Plain[headerTesting]()
 
 // Filter keeps the named endpoints.
 func (f *headerTesting) Filter(c *picker.Cycle, in []int32) []int32 {
@@ -37,16 +35,15 @@ type headerLabel struct {
 	LabelKey   string `json:"labelKey"`
 }
 
-func newHeaderLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &headerLabel{}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newHeaderLabel = picker.Of(headerLabel{})
+
+// Configure implements picker.Configurer.
+func (s *headerLabel) Configure(_ *picker.Builder, _ string, p picker.Params) error {
 	if s.HeaderName == "" || s.LabelKey == "" {
-		return nil, p.Errorf("headerName %q and labelKey %q; expected both", s.HeaderName, s.LabelKey)
+		return p.Errorf("headerName %q and labelKey %q; expected both", s.HeaderName, s.LabelKey)
 	}
 	s.HeaderName = strings.ToLower(s.HeaderName)
-	return s, nil
+	return nil
 }
 
 // ReadsSecrets is its header, if that may be a credential.

@@ -23,11 +23,8 @@ type health struct {
 	failures []int // in a row, by slot
 }
 
-func newHealth(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	h := &health{Path: "/health", Interval: config.Duration(500 * machine.Millisecond),
-		Timeout: config.Duration(5 * machine.Second), Threshold: 3}
-	return h, p.Decode(h)
-}
+var newHealth = picker.Of(health{Path: "/health", Interval: config.Duration(500 * machine.Millisecond),
+	Timeout: config.Duration(5 * machine.Second), Threshold: 3})
 
 // Scrape says how to probe.
 func (h *health) Scrape() picker.ScrapeSpec {
@@ -68,9 +65,7 @@ func (h *health) Why(*picker.Decision, int32) string { return "is not ready" }
 // says nothing is ready.
 type readyFilter struct{ named }
 
-func newReady(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &readyFilter{}, nil
-}
+var newReady = picker.Plain[readyFilter]()
 
 // Filter keeps ready endpoints.
 func (f *readyFilter) Filter(c *picker.Cycle, in []int32) []int32 {

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -19,11 +20,10 @@ type active struct {
 	load *dataproducer.Inflight
 }
 
-func newActive(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &active{MaxBusyScore: 1}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newActive = picker.Of(active{MaxBusyScore: 1})
+
+// Configure implements picker.Configurer.
+func (s *active) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	if s.RequestTimeout != "" {
 		b.Warn("plugin %s: requestTimeout is deprecated and has no effect", name)
 	}
@@ -34,7 +34,7 @@ func newActive(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 		s.MaxBusyScore = 1
 	}
 	dataproducer.FindInflight(b, s.Inflight, name, &s.load)
-	return s, nil
+	return nil
 }
 
 // Score prefers endpoints with little in flight.
@@ -64,33 +64,17 @@ type tokenLoad struct {
 	load *dataproducer.Inflight
 }
 
-func newTokenLoad(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &tokenLoad{Threshold: 4194304}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newTokenLoad = picker.Of(tokenLoad{Threshold: 4194304})
+
+// Configure implements picker.Configurer.
+func (s *tokenLoad) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	if s.Threshold <= 0 {
 		s.Threshold = 4194304
 	}
-	producer := s.Inflight
-	if producer == "" {
-		producer = dataproducer.TypeInflight
-	}
-	b.Late(func() error {
-		// Unlike in-flight counts, what a request would cost has no default
-		// producer: it must be declared.
-		pl, err := b.Ensure(producer, "", "UncachedRequestTokensDataKey", name)
-		if err != nil {
-			return err
-		}
-		f, ok := pl.(*dataproducer.Inflight)
-		if !ok {
-			return picker.TypeError(pl, dataproducer.TypeInflight)
-		}
-		s.load = f
-		return nil
-	})
-	return s, nil
+	// Unlike in-flight counts, what a request would cost has no default producer: it must be declared.
+	picker.Link(b, &s.load, cmp.Or(s.Inflight, dataproducer.TypeInflight), "", "UncachedRequestTokensDataKey", name,
+		dataproducer.TypeInflight)
+	return nil
 }
 
 // Score prefers endpoints with few tokens in flight.

@@ -21,17 +21,16 @@ type kvManager struct {
 	Threshold float64         `json:"cache_threshold" min:"0" max:"1"`
 }
 
-func newKVManager(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &kvManager{Timeout: config.Duration(50 * machine.Millisecond), Threshold: .5}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newKVManager = picker.Of(kvManager{Timeout: config.Duration(50 * machine.Millisecond), Threshold: .5})
+
+// Configure implements picker.Configurer.
+func (s *kvManager) Configure(_ *picker.Builder, _ string, p picker.Params) error {
 	u, err := url.Parse(s.Endpoint)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, p.At("endpoint").Expected("the KV-cache manager's URL, such as http://127.0.0.1:8080")
+		return p.At("endpoint").Expected("the KV-cache manager's URL, such as http://127.0.0.1:8080")
 	}
 	s.Endpoint = strings.TrimSuffix(s.Endpoint, "/")
-	return s, nil
+	return nil
 }
 
 // maxAsked is how much of a prompt the manager is sent, in bytes.

@@ -56,18 +56,17 @@ type byLabel struct {
 	AllowsNoLabel bool     `json:"allowsNoLabel"`
 }
 
-func newByLabel(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &byLabel{}
-	if err := p.Decode(f); err != nil {
-		return nil, err
-	}
+var newByLabel = picker.Of(byLabel{})
+
+// Configure implements picker.Configurer.
+func (f *byLabel) Configure(_ *picker.Builder, name string, p picker.Params) error {
 	if f.Label == "" {
-		return nil, p.At("label").Expected("the label's name")
+		return p.At("label").Expected("the label's name")
 	}
 	if len(f.ValidValues) == 0 && !f.AllowsNoLabel {
-		return nil, p.At("validValues").Expected("at least one value, or allowsNoLabel: true")
+		return p.At("validValues").Expected("at least one value, or allowsNoLabel: true")
 	}
-	return f, nil
+	return nil
 }
 
 // Filter keeps endpoints with a valid value, or without the label if allowed.

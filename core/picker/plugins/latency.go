@@ -27,15 +27,14 @@ type latencyScorer struct {
 	latency *dataproducer.Predicted
 }
 
-func newLatencyScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &latencyScorer{TTFTWeight: .8, TPOTWeight: .2, Strategy: "least",
-		KVWeight: 1, QueueWeight: 1, PrefixWeight: 1}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newLatencyScorer = picker.Of(latencyScorer{TTFTWeight: .8, TPOTWeight: .2, Strategy: "least",
+	KVWeight: 1, QueueWeight: 1, PrefixWeight: 1})
+
+// Configure implements picker.Configurer.
+func (s *latencyScorer) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	dataproducer.FindPrefix(b, s.Prefix, name, &s.source)
 	dataproducer.FindPredicted(b, s.LatencyProducer, name, &s.latency)
-	return s, nil
+	return nil
 }
 
 // Score prefers endpoints that meet the objectives.
@@ -161,13 +160,12 @@ type headroomTier struct {
 	latency *dataproducer.Predicted
 }
 
-func newHeadroomTier(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &headroomTier{Epsilon: .01}
-	if err := p.Decode(f); err != nil {
-		return nil, err
-	}
+var newHeadroomTier = picker.Of(headroomTier{Epsilon: .01})
+
+// Configure implements picker.Configurer.
+func (f *headroomTier) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	dataproducer.FindPredicted(b, f.Producer, name, &f.latency)
-	return f, nil
+	return nil
 }
 
 // Filter keeps one tier.

@@ -11,9 +11,7 @@ import (
 // requests; all equal is 1.
 type queue struct{ named }
 
-func newQueue(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &queue{}, nil
-}
+var newQueue = picker.Plain[queue]()
 
 // Score prefers short queues.
 func (s *queue) Score(c *picker.Cycle, in []int32, scores []float64) { ranged(s, c, in, scores) }
@@ -38,9 +36,7 @@ func ranged(s picker.RangeScorer, c *picker.Cycle, in []int32, scores []float64)
 // in the engine's batch.
 type running struct{ named }
 
-func newRunning(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &running{}, nil
-}
+var newRunning = picker.Plain[running]()
 
 // Score prefers small batches.
 func (s *running) Score(c *picker.Cycle, in []int32, scores []float64) { ranged(s, c, in, scores) }
@@ -51,9 +47,7 @@ func (s *running) Figure(st *picker.State) int64 { return st.Running }
 // kvUsage is kv-cache-utilization-scorer: 1 - usage.
 type kvUsage struct{ named }
 
-func newKVUsage(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &kvUsage{}, nil
-}
+var newKVUsage = picker.Plain[kvUsage]()
 
 // Score prefers free KV cache.
 func (s *kvUsage) Score(c *picker.Cycle, in []int32, scores []float64) {
@@ -72,15 +66,14 @@ type loadAware struct {
 	Threshold int `json:"threshold"`
 }
 
-func newLoadAware(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &loadAware{named{}, 128}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newLoadAware = picker.Of(loadAware{named{}, 128})
+
+// Configure implements picker.Configurer.
+func (s *loadAware) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
 	if s.Threshold <= 0 {
 		s.Threshold = 128
 	}
-	return s, nil
+	return nil
 }
 
 // Score prefers short queues on an absolute scale.
@@ -106,9 +99,7 @@ func (s *loadAware) ScoreState(st *picker.State) float64 {
 // one with room for another .8, one where it waits .6, else 0.
 type lora struct{ named }
 
-func newLoRA(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &lora{}, nil
-}
+var newLoRA = picker.Plain[lora]()
 
 // Score prefers endpoints that have the adapter.
 func (s *lora) Score(c *picker.Cycle, in []int32, scores []float64) {
@@ -160,20 +151,19 @@ type weightedLoad struct {
 	Threshold   float64 `json:"threshold" min:"0"`
 }
 
-func newWeightedLoad(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &weightedLoad{QueueWeight: .6, GPUWeight: .4, MaxQueue: 10}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newWeightedLoad = picker.Of(weightedLoad{QueueWeight: .6, GPUWeight: .4, MaxQueue: 10})
+
+// Configure implements picker.Configurer.
+func (s *weightedLoad) Configure(_ *picker.Builder, _ string, p picker.Params) error {
 	for _, other := range []string{"queueLengthWeight", "gpuUtilWeight", "maxQueueLength"} {
 		if s.Threshold > 0 && p.At(other).Given() {
-			return nil, p.At("threshold").Errorf("expected either it or %s", other)
+			return p.At("threshold").Errorf("expected either it or %s", other)
 		}
 	}
 	if s.QueueWeight+s.GPUWeight == 0 {
-		return nil, p.Errorf("queueLengthWeight and gpuUtilWeight are both zero")
+		return p.Errorf("queueLengthWeight and gpuUtilWeight are both zero")
 	}
-	return s, nil
+	return nil
 }
 
 // Score prefers short queues and idle accelerators.

@@ -25,16 +25,15 @@ type noHitLRU struct {
 
 type coldness struct{ cold bool }
 
-func newNoHitLRU(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &noHitLRU{}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newNoHitLRU = picker.Of(noHitLRU{})
+
+// Configure implements picker.Configurer.
+func (s *noHitLRU) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	if s.Size <= 0 {
 		s.Size = 1024
 	}
 	dataproducer.FindPrefix(b, s.Producer, name, &s.source)
-	return s, nil
+	return nil
 }
 
 // Score ranks endpoints for a cold request.

@@ -15,11 +15,8 @@ type count struct {
 	Max int `json:"maxNumOfEndpoints"`
 }
 
-func (n *count) read(p picker.Params) error {
-	n.Max = 1
-	if err := p.Decode(n); err != nil {
-		return err
-	}
+// Configure implements picker.Configurer.
+func (n *count) Configure(*picker.Builder, string, picker.Params) error {
 	n.Max = max(n.Max, 1)
 	return nil
 }
@@ -30,10 +27,7 @@ type maxScore struct {
 	count
 }
 
-func newMaxScore(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &maxScore{}
-	return s, s.read(p)
-}
+var newMaxScore = picker.Of(maxScore{count: count{1}})
 
 // PickEndpoints takes the best.
 func (s *maxScore) PickEndpoints(c *picker.Cycle, in []int32, totals []float64, picked []int32) []int32 {
@@ -95,10 +89,7 @@ type random struct {
 	count
 }
 
-func newRandom(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &random{}
-	return s, s.read(p)
-}
+var newRandom = picker.Of(random{count: count{1}})
 
 // PickEndpoints takes any.
 func (s *random) PickEndpoints(c *picker.Cycle, in []int32, _ []float64, picked []int32) []int32 {
@@ -122,10 +113,7 @@ type weightedRandom struct {
 	count
 }
 
-func newWeightedRandom(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &weightedRandom{}
-	return s, s.read(p)
-}
+var newWeightedRandom = picker.Of(weightedRandom{count: count{1}})
 
 // PickEndpoints draws by weight.
 func (s *weightedRandom) PickEndpoints(c *picker.Cycle, in []int32, totals []float64, picked []int32) []int32 {
@@ -163,9 +151,7 @@ type roundRobin struct {
 	turn int
 }
 
-func newRoundRobin(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	return &roundRobin{}, p.Decode(&struct{}{})
-}
+var newRoundRobin = picker.Of(roundRobin{})
 
 // PickEndpoints takes the next one.
 func (s *roundRobin) PickEndpoints(_ *picker.Cycle, in []int32, _ []float64, picked []int32) []int32 {

@@ -15,11 +15,9 @@ import (
 // flow-control machine.
 type policy struct {
 	named
-	program  flowcontrol.Program
-	limit    flowcontrol.UsageLimit
-	fairness bool
-	ordering bool
-	usage    bool
+	kind    string // picker.KindFairness and the like
+	program flowcontrol.Program
+	limit   flowcontrol.UsageLimit
 }
 
 func (pol *policy) itself() *policy { return pol }
@@ -33,57 +31,30 @@ func (*programPolicy) PreRequest(*picker.Cycle) {}
 
 func (*programPolicy) ResponseBody(machine.Time, *picker.Response) {}
 
-// newPolicy reads the parameters of a policy type; types without parameters
-// ignore them, as the real EPP does.
-func newPolicy(typ string) picker.Factory {
-	return func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-		pol := &policy{}
-		switch typ {
-		case flowcontrol.GlobalStrict, flowcontrol.RoundRobin:
-			pol.fairness = true
-		case string(flowcontrol.FCFS), string(flowcontrol.EDF), string(flowcontrol.SLODeadline):
-			pol.ordering = true
-		case flowcontrol.ProgramAware:
-			x := &programPolicy{policy{fairness: true}}
-			return x, x.readProgram(p)
-		case flowcontrol.StaticUsageLimit:
-			pol.CallType(typ + "-type") // as the real one has it
-			pol.usage = true
-			ps := struct {
-				Threshold float64 `json:"threshold"`
-			}{1}
-			if err := p.Decode(&ps); err != nil {
-				return nil, err
+// newPolicy makes a registration of a policy type of a kind. Types without parameters ignore them, as the real EPP does.
+func newPolicy(kind, typ string, stability picker.Stability) picker.Registration {
+	return picker.Registration{Kind: kind, Stability: stability,
+		New: func(_ *picker.Builder, _ string, p picker.Params) (picker.Plugin, error) {
+			pol := &policy{kind: kind, limit: flowcontrol.UsageLimit{Kind: typ}}
+			var err error
+			switch typ {
+			case flowcontrol.ProgramAware:
+				x := &programPolicy{*pol}
+				return x, x.readProgram(p)
+			case flowcontrol.StaticUsageLimit:
+				pol.CallType(typ + "-type") // as the real one has it
+				pol.limit.Threshold = 1
+				err = p.Decode(&pol.limit)
+			case flowcontrol.SoftReflectiveCeiling:
+				err = p.Decode(&struct{}{})
+			case flowcontrol.PriorityHoldback:
+				err = p.Decode(&pol.limit.Holdback)
 			}
-			pol.limit = flowcontrol.UsageLimit{Kind: typ, Threshold: ps.Threshold}
-		case flowcontrol.SoftReflectiveCeiling:
-			pol.usage = true
-			pol.limit = flowcontrol.UsageLimit{Kind: typ}
-			if err := p.Decode(&struct{}{}); err != nil {
-				return nil, err
+			if err == nil && kind == picker.KindUsageLimit {
+				err = p.Told(pol.limit.Validate())
 			}
-		case flowcontrol.PriorityHoldback:
-			pol.usage = true
-			var ps struct {
-				Shape  string   `json:"shape"`
-				Domain string   `json:"domain"`
-				Min    *float64 `json:"minCeiling"`
-				Max    *float64 `json:"maxCeiling"`
-			}
-			if err := p.Decode(&ps); err != nil {
-				return nil, err
-			}
-			pol.limit = flowcontrol.UsageLimit{Kind: typ,
-				Holdback: flowcontrol.Holdback{Shape: ps.Shape, Domain: ps.Domain, MinCeiling: ps.Min,
-					MaxCeiling: ps.Max}}
-		}
-		if pol.usage {
-			if err := pol.limit.Validate(); err != nil {
-				return nil, p.Errorf("%v", err)
-			}
-		}
-		return pol, nil
-	}
+			return pol, err
+		}}
 }
 
 func (pol *policy) readProgram(p picker.Params) error {
@@ -104,10 +75,7 @@ func (pol *policy) readProgram(p picker.Params) error {
 	pol.program = flowcontrol.Program{Strategy: ps.Strategy, WeightService: ps.Service, WeightWait: ps.HeadWait,
 		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: config.Seconds(ps.TTL),
 		EvictionSweep: config.Seconds(min(ps.Sweep, 1e8))}
-	if err := pol.program.Validate(); err != nil {
-		return p.Errorf("%v", err)
-	}
-	return nil
+	return p.Told(pol.program.Validate())
 }
 
 // FlowControl is the configuration of the flow-control machine for a picker,
@@ -132,7 +100,7 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 		return out, err
 	}
 	limit := func(ref string) error {
-		pol, err := r.policy(ref, func(p *policy) bool { return p.usage }, "usage limit policy")
+		pol, err := r.policy(ref, picker.KindUsageLimit)
 		if err == nil {
 			out.UsageLimit = pol.limit
 		}
@@ -182,22 +150,20 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 
 type resolver struct{ p *picker.Picker }
 
-// policy finds a declared policy. The default policies need no declaration.
-func (r resolver) policy(ref string, is func(*policy) bool, kind string) (*policy, error) {
+// defaultPolicies are the kinds of the policies that need no declaration.
+var defaultPolicies = map[string]string{flowcontrol.GlobalStrict: picker.KindFairness,
+	string(flowcontrol.FCFS): picker.KindOrdering, flowcontrol.StaticUsageLimit: picker.KindUsageLimit}
+
+// policy finds a policy of a kind, a declared one or a default one.
+func (r resolver) policy(ref, kind string) (*policy, error) {
 	pl := r.p.Plugin(ref)
 	if pl == nil {
-		switch ref {
-		case flowcontrol.GlobalStrict:
-			return &policy{named: picker.NewBase(ref, ref), fairness: true}, nil
-		case string(flowcontrol.FCFS):
-			return &policy{named: picker.NewBase(ref, ref), ordering: true}, nil
-		case flowcontrol.StaticUsageLimit:
-			return &policy{named: picker.NewBase(ref, ref), usage: true, limit: flowcontrol.DefaultConfig().UsageLimit},
-				nil
+		if kind, ok := defaultPolicies[ref]; ok {
+			return &policy{named: picker.NewBase(ref, ref), kind: kind, limit: flowcontrol.DefaultConfig().UsageLimit}, nil
 		}
 		return nil, fmt.Errorf("plugin %q not found; declare it under plugins", ref)
 	}
-	if x, ok := pl.(interface{ itself() *policy }); ok && is(x.itself()) {
+	if x, ok := pl.(interface{ itself() *policy }); ok && x.itself().kind == kind {
 		return x.itself(), nil
 	}
 	return nil, picker.TypeError(pl, kind)
@@ -210,13 +176,13 @@ func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {
 		out.RequestTTL = &ttl
 	}
 	fair, err := r.policy(cmp.Or(b.FairnessPolicyRef, flowcontrol.GlobalStrict),
-		func(p *policy) bool { return p.fairness }, "fairness policy")
+		picker.KindFairness)
 	if err != nil {
 		return out, err
 	}
 	out.Fairness = flowcontrol.Fairness{Kind: fair.Type(), Instance: fair.Name(), Program: fair.program}
 	order, err := r.policy(cmp.Or(b.OrderingPolicyRef, string(flowcontrol.FCFS)),
-		func(p *policy) bool { return p.ordering }, "ordering policy")
+		picker.KindOrdering)
 	if err != nil {
 		return out, err
 	}

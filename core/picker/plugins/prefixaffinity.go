@@ -28,14 +28,13 @@ type prefixAffinity struct {
 	latency *dataproducer.Predicted
 }
 
-func newPrefixAffinity(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &prefixAffinity{Threshold: .8, PenaltyMs: 18000,
-		TTFTSource: "prefillThroughput", Throughput: 15928}
-	if err := p.Decode(f); err != nil {
-		return nil, err
-	}
+var newPrefixAffinity = picker.Of(prefixAffinity{Threshold: .8, PenaltyMs: 18000,
+	TTFTSource: "prefillThroughput", Throughput: 15928})
+
+// Configure implements picker.Configurer.
+func (f *prefixAffinity) Configure(b *picker.Builder, name string, p picker.Params) error {
 	if f.TTFTSource == "prefillThroughput" && f.PenaltyMs > 0 && f.Throughput == 0 {
-		return nil, p.At("peakPrefillThroughput").Expected("a number above zero, since ttftSource is prefillThroughput")
+		return p.At("peakPrefillThroughput").Expected("a number above zero, since ttftSource is prefillThroughput")
 	}
 	dataproducer.FindPrefix(b, f.Prefix, name, &f.source)
 	if f.PenaltyMs > 0 && f.TTFTSource == "latencyPredictor" {
@@ -43,7 +42,7 @@ func newPrefixAffinity(b *picker.Builder, name string, p picker.Params) (picker.
 	} else if f.PenaltyMs > 0 || f.PenaltyTokens > 0 {
 		dataproducer.FindInflight(b, f.Inflight, name, &f.load)
 	}
-	return f, nil
+	return nil
 }
 
 // Filter keeps the endpoints that hold the prompt, if that is worth it.

@@ -20,16 +20,15 @@ type prefixScorer struct {
 	source dataproducer.PrefixSource
 }
 
-func newPrefixScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &prefixScorer{Scale: 8192}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newPrefixScorer = picker.Of(prefixScorer{Scale: 8192})
+
+// Configure implements picker.Configurer.
+func (s *prefixScorer) Configure(b *picker.Builder, name string, p picker.Params) error {
 	if s.Weight > 0 && s.Scale <= 0 {
-		return nil, p.At("matchLengthScaleTokens").Expected("a whole number above zero, since matchLengthWeight is")
+		return p.At("matchLengthScaleTokens").Expected("a whole number above zero, since matchLengthWeight is")
 	}
 	dataproducer.FindPrefix(b, s.Producer, name, &s.source)
-	return s, nil
+	return nil
 }
 
 // ScoresCache says so.
@@ -78,13 +77,12 @@ type thresholdPrefix struct {
 	source dataproducer.PrefixSource
 }
 
-func newThresholdPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &thresholdPrefix{}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newThresholdPrefix = picker.Of(thresholdPrefix{})
+
+// Configure implements picker.Configurer.
+func (s *thresholdPrefix) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	dataproducer.FindPrefix(b, "", name, &s.source)
-	return s, nil
+	return nil
 }
 
 // ScoresCache says so.

@@ -21,9 +21,12 @@ type qpsLoad struct {
 	sent *bounded.Store[string, *rate] // by endpoint
 }
 
-func newQPSLoad(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &qpsLoad{sent: bounded.New[string, *rate](bounded.Limits{Entries: maxRates}, nil)}
-	return s, p.Decode(s)
+var newQPSLoad = picker.Of(qpsLoad{})
+
+// Configure implements picker.Configurer.
+func (s *qpsLoad) Configure(*picker.Builder, string, picker.Params) error {
+	s.sent = bounded.New[string, *rate](bounded.Limits{Entries: maxRates}, nil)
+	return nil
 }
 
 // Score prefers endpoints with room for more requests per second.

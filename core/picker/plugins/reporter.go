@@ -25,26 +25,25 @@ type reporter struct {
 	value, condition cel.Program
 }
 
-func newReporter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	r := &reporter{}
-	if err := p.Decode(r); err != nil {
-		return nil, err
-	}
+var newReporter = picker.Of(reporter{})
+
+// Configure implements picker.Configurer.
+func (r *reporter) Configure(_ *picker.Builder, _ string, p picker.Params) error {
 	if len(r.Attributes) != 1 {
-		return nil, p.At("attributes").Expected("exactly one entry")
+		return p.At("attributes").Expected("exactly one entry")
 	}
 	a := &r.Attributes[0]
 	switch {
 	case a.Key.Name == "":
-		return nil, p.At("attributes[0].key.name").Expected("the attribute's name")
+		return p.At("attributes[0].key.name").Expected("the attribute's name")
 	case a.Expression == "":
-		return nil, p.At("attributes[0].expression").Expected("an expression")
+		return p.At("attributes[0].expression").Expected("an expression")
 	case a.Key.Namespace == "":
 		a.Key.Namespace = picker.NamespaceLB
 	}
 	env, err := cel.NewEnv(cel.Variable("usage", cel.MapType(cel.StringType, cel.DynType)))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	compile := func(text string) (cel.Program, error) {
 		ast, issues := env.Compile(text)
@@ -54,14 +53,14 @@ func newReporter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin
 		return env.Program(ast, cel.CostLimit(100_000))
 	}
 	if r.value, err = compile(a.Expression); err != nil {
-		return nil, err
+		return err
 	}
 	if a.Condition != "" {
 		if r.condition, err = compile(a.Condition); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // ReadsProgress implements picker.ProgressReader.

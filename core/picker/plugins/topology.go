@@ -18,16 +18,15 @@ type topology struct {
 	Region   string `json:"region"`
 }
 
-func newTopology(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	t := &topology{}
-	if err := p.Decode(t); err != nil {
-		return nil, err
-	}
+var newTopology = picker.Of(topology{})
+
+// Configure implements picker.Configurer.
+func (t *topology) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
 	t.Hostname = cmp.Or(t.Hostname, "kubernetes.io/hostname")
 	t.Rack = cmp.Or(t.Rack, "topology.kubernetes.io/rack")
 	t.Zone = cmp.Or(t.Zone, "topology.kubernetes.io/zone")
 	t.Region = cmp.Or(t.Region, "topology.kubernetes.io/region")
-	return t, nil
+	return nil
 }
 
 // The levels at which two endpoints may stand together, the closest first.
@@ -78,14 +77,13 @@ type topologyFilter struct {
 	from  *topology
 }
 
-func newTopologyFilter(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &topologyFilter{}
-	if err := p.Decode(f); err != nil {
-		return nil, err
-	}
+var newTopologyFilter = picker.Of(topologyFilter{})
+
+// Configure implements picker.Configurer.
+func (f *topologyFilter) Configure(b *picker.Builder, _ string, _ picker.Params) error {
 	f.level = slices.Index(levels, cmp.Or(f.MinAffinity, "host"))
 	findTopology(b, f.Producer, &f.from)
-	return f, nil
+	return nil
 }
 
 // Filter keeps endpoints nearby.
@@ -106,13 +104,12 @@ type topologyScorer struct {
 	from *topology
 }
 
-func newTopologyScorer(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &topologyScorer{}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var newTopologyScorer = picker.Of(topologyScorer{})
+
+// Configure implements picker.Configurer.
+func (s *topologyScorer) Configure(b *picker.Builder, _ string, _ picker.Params) error {
 	findTopology(b, s.Producer, &s.from)
-	return s, nil
+	return nil
 }
 
 var levelScores = [apart + 1]float64{1, .2, .05, .02, 0}

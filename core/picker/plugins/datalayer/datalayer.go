@@ -18,9 +18,7 @@ import (
 type idlePlugin struct{ named }
 
 // NewIdle makes a plug-in that does nothing.
-func NewIdle(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-	return &idlePlugin{}, nil
-}
+var NewIdle = picker.Plain[idlePlugin]()
 
 // NewModelsSource is models-data-source: nothing here reads its metrics, but
 // its parameters are checked like those of a source that is asked.
@@ -135,33 +133,33 @@ type engineConfig struct {
 }
 
 // NewExtractor makes a core-metrics-extractor.
-func NewExtractor(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	x := &extractor{Default: "vllm", engines: engines()}
-	if err := p.Decode(x); err != nil {
-		return nil, err
-	}
+var NewExtractor = picker.Of(extractor{Default: "vllm"})
+
+// Configure implements picker.Configurer.
+func (x *extractor) Configure(_ *picker.Builder, name string, p picker.Params) error {
+	x.engines = engines()
 	x.LabelKey, x.Default = cmp.Or(x.LabelKey, picker.LabelEngine), cmp.Or(x.Default, "vllm")
 	seen := map[string]bool{}
 	for i := range x.Configs {
 		e, at := &x.Configs[i], p.At(fmt.Sprintf("engineConfigs[%d]", i))
 		switch {
 		case e.Name == "" || e.Name == "default":
-			return nil, at.At("name").Expected("the engine's name, which is not default")
+			return at.At("name").Expected("the engine's name, which is not default")
 		case seen[e.Name]:
-			return nil, at.At("name").Errorf("engine %q is configured twice", e.Name)
+			return at.At("name").Errorf("engine %q is configured twice", e.Name)
 		}
 		seen[e.Name] = true
 		m, err := e.mapping()
 		if err != nil {
-			return nil, at.Errorf("%v", err)
+			return at.Errorf("%v", err)
 		}
 		x.engines[e.Name] = m
 	}
 	if x.engines[x.Default] == nil {
-		return nil, p.At("defaultEngine").Expected("one of the engines " +
+		return p.At("defaultEngine").Expected("one of the engines " +
 			strings.Join(slices.Sorted(maps.Keys(x.engines)), ", "))
 	}
-	return x, nil
+	return nil
 }
 
 func (e *engineConfig) mapping() (*mapping, error) {
@@ -223,15 +221,14 @@ type fileDiscovery struct {
 }
 
 // NewFileDiscovery makes a file-discovery.
-func NewFileDiscovery(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	d := &fileDiscovery{}
-	if err := p.Decode(d); err != nil {
-		return nil, err
-	}
+var NewFileDiscovery = picker.Of(fileDiscovery{})
+
+// Configure implements picker.Configurer.
+func (d *fileDiscovery) Configure(_ *picker.Builder, _ string, p picker.Params) error {
 	if d.Path == "" {
-		return nil, p.At("path").Expected("the file that lists the endpoints")
+		return p.At("path").Expected("the file that lists the endpoints")
 	}
-	return d, nil
+	return nil
 }
 
 // EndpointsFile is the file.

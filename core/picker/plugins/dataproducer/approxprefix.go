@@ -1,6 +1,7 @@
 package dataproducer
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/cespare/xxhash/v2"
@@ -100,12 +101,12 @@ type approxPrefix struct {
 }
 
 // NewApproxPrefix makes approx-prefix-cache-producer.
-func NewApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	a := &approxPrefix{AutoTune: true, BlockToken: 16, MaxBlocks: 2048,
-		MaxTokens: 131072, Capacity: defaultLRUCapacity, index: newPrefixIndex()}
-	if err := p.Decode(a); err != nil {
-		return nil, err
-	}
+var NewApproxPrefix = picker.Of(approxPrefix{AutoTune: true, BlockToken: 16, MaxBlocks: 2048, MaxTokens: 131072,
+	Capacity: defaultLRUCapacity})
+
+// Configure implements picker.Configurer.
+func (a *approxPrefix) Configure(b *picker.Builder, name string, p picker.Params) error {
+	a.index = newPrefixIndex()
 	if a.BlockSize > 0 {
 		b.Warn("plugin %s: blockSize is deprecated, use blockSizeTokens", name)
 		if a.BlockToken == 16 {
@@ -113,13 +114,13 @@ func NewApproxPrefix(b *picker.Builder, name string, p picker.Params) (picker.Pl
 		}
 	}
 	if !a.AutoTune && a.BlockToken <= 0 {
-		return nil, p.At("blockSizeTokens").Expected("a whole number above zero, since autoTune is off")
+		return p.At("blockSizeTokens").Expected("a whole number above zero, since autoTune is off")
 	}
 	if a.BlockToken > 0 && a.BlockToken < minBlockTokens {
 		b.Warn("plugin %s: blockSizeTokens %d is below %d and is raised to it", name, a.BlockToken, minBlockTokens)
 	}
 	EnsureTokens(b, name)
-	return a, nil
+	return nil
 }
 
 // blockTokens is the block's length for this request.
@@ -265,19 +266,6 @@ func EnsurePrefix(b *picker.Builder, consumer string) {
 
 // FindPrefix links a plug-in to its prefix producer once all are declared.
 func FindPrefix(b *picker.Builder, producer, consumer string, to *PrefixSource) {
-	if producer == "" {
-		producer = typeApproxPrefix
-	}
-	b.Late(func() error {
-		p, err := b.Ensure(producer, typeApproxPrefix, "PrefixCacheMatchInfoDataKey", consumer)
-		if err != nil {
-			return err
-		}
-		s, ok := p.(PrefixSource)
-		if !ok {
-			return picker.TypeError(p, "producer of prefix matches (wanted by "+consumer+")")
-		}
-		*to = s
-		return nil
-	})
+	picker.Link(b, to, cmp.Or(producer, typeApproxPrefix), typeApproxPrefix, "PrefixCacheMatchInfoDataKey", consumer,
+		"producer of prefix matches (wanted by "+consumer+")")
 }

@@ -1,6 +1,7 @@
 package dataproducer
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -74,11 +75,10 @@ type charge struct {
 }
 
 // NewInflight makes inflight-load-producer.
-func NewInflight(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	f := &Inflight{OutputRatio: 1.5}
-	if err := p.Decode(f); err != nil {
-		return nil, err
-	}
+var NewInflight = picker.Of(Inflight{OutputRatio: 1.5})
+
+// Configure implements picker.Configurer.
+func (f *Inflight) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	EnsureTokens(b, name)
 	producer := f.Prefix
 	if producer == "" {
@@ -93,27 +93,13 @@ func NewInflight(b *picker.Builder, name string, p picker.Params) (picker.Plugin
 		})
 		return nil
 	})
-	return f, nil
+	return nil
 }
 
 // FindInflight links a plug-in to the producer of what is in flight once all are
 // declared, and makes one where there is none.
 func FindInflight(b *picker.Builder, producer, consumer string, to **Inflight) {
-	if producer == "" {
-		producer = TypeInflight
-	}
-	b.Late(func() error {
-		p, err := b.Ensure(producer, TypeInflight, "InFlightLoadDataKey", consumer)
-		if err != nil {
-			return err
-		}
-		f, ok := p.(*Inflight)
-		if !ok {
-			return picker.TypeError(p, TypeInflight)
-		}
-		*to = f
-		return nil
-	})
+	picker.Link(b, to, cmp.Or(producer, TypeInflight), TypeInflight, "InFlightLoadDataKey", consumer, TypeInflight)
 }
 
 func (f *Inflight) at(slot int) *slotLoad {

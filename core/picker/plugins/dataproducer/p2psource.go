@@ -21,17 +21,16 @@ type p2pSource struct {
 }
 
 // NewP2PSource makes p2p-source-producer.
-func NewP2PSource(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &p2pSource{delta: 1}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var NewP2PSource = picker.Of(p2pSource{delta: 1})
+
+// Configure implements picker.Configurer.
+func (s *p2pSource) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	if s.Delta != nil {
 		s.delta = int32(min(*s.Delta, 1<<30))
 	}
 	s.Prefill = cmp.Or(s.Prefill, PrefillProfile)
 	FindPrefix(b, s.Prefix, name, &s.source)
-	return s, nil
+	return nil
 }
 
 // best is the endpoint to fetch from, -1 for none: of those that hold the most

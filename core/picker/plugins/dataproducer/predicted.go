@@ -1,6 +1,7 @@
 package dataproducer
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -122,38 +123,24 @@ func (q *runningQueue) least() float64 {
 }
 
 // NewPredicted makes predicted-latency-producer.
-func NewPredicted(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &Predicted{SamplingMean: 1000, BufferFactor: 1, InProduce: true, ContextTTL: int(defaultContextTTL),
-		service:  b.Options().Predictor,
-		contexts: map[*picker.Decision]*flight{}}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var NewPredicted = picker.Of(Predicted{SamplingMean: 1000, BufferFactor: 1, InProduce: true,
+	ContextTTL: int(defaultContextTTL)})
+
+// Configure implements picker.Configurer.
+func (s *Predicted) Configure(b *picker.Builder, name string, _ picker.Params) error {
+	s.service, s.contexts = b.Options().Predictor, map[*picker.Decision]*flight{}
 	FindPrefix(b, s.Prefix, name, &s.source)
 	if s.InFlight != "" || s.service != nil {
 		FindInflight(b, s.InFlight, name, &s.load)
 	}
-	return s, nil
+	return nil
 }
 
 // FindPredicted links a plug-in to the producer of predictions once all are
 // declared, and makes one where there is none.
 func FindPredicted(b *picker.Builder, producer, consumer string, to **Predicted) {
-	if producer == "" {
-		producer = typePredicted
-	}
-	b.Late(func() error {
-		p, err := b.Ensure(producer, typePredicted, "LatencyPredictionInfoDataKey", consumer)
-		if err != nil {
-			return err
-		}
-		s, ok := p.(*Predicted)
-		if !ok {
-			return picker.TypeError(p, typePredicted)
-		}
-		*to = s
-		return nil
-	})
+	picker.Link(b, to, cmp.Or(producer, typePredicted), typePredicted, "LatencyPredictionInfoDataKey", consumer,
+		typePredicted)
 }
 
 // features describe the request at an endpoint.

@@ -135,20 +135,19 @@ func (e *estimateParams) table() (t parse.Estimate) {
 const typeTokens = "token-producer"
 
 // NewTokenProducer makes token-producer.
-func NewTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	t := &tokenProducer{}
-	if err := p.Decode(t); err != nil {
-		return nil, err
-	}
+var NewTokenProducer = picker.Of(tokenProducer{})
+
+// Configure implements picker.Configurer.
+func (t *tokenProducer) Configure(_ *picker.Builder, name string, p picker.Params) error {
 	t.estimate = t.Estimate.table()
 	renders, uds := t.VLLM != nil || t.ModelName != "", t.UDS != nil && t.UDS.Socket != ""
 	switch {
 	case t.Estimate != nil && (renders || uds), renders && uds:
-		return nil, p.Errorf("only one of 'estimate', 'vllm', or 'udsTokenizerConfig' may be set")
+		return p.Errorf("only one of 'estimate', 'vllm', or 'udsTokenizerConfig' may be set")
 	case renders && t.ModelName == "":
-		return nil, p.At("modelName").Expected("the model's name")
+		return p.At("modelName").Expected("the model's name")
 	case uds:
-		return nil, p.At("udsTokenizerConfig").Errorf(
+		return p.At("udsTokenizerConfig").Errorf(
 			"udsTokenizerConfig is not served here; use vllm, which asks a renderer over HTTP")
 	case renders && t.VLLM == nil:
 		t.VLLM = &vllmParams{}
@@ -165,7 +164,7 @@ func NewTokenProducer(_ *picker.Builder, name string, p picker.Params) (picker.P
 			v.MMTimeout = config.Duration(30 * machine.Second)
 		}
 	}
-	return t, nil
+	return nil
 }
 
 // KeyRender is the key of a token-producer's question. Its answer is a

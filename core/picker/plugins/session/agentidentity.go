@@ -20,16 +20,15 @@ type agentIdentity struct {
 }
 
 // NewAgentIdentity makes an agent-identity.
-func NewAgentIdentity(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	a := &agentIdentity{}
-	if err := p.Decode(a); err != nil {
-		return nil, err
-	}
+var NewAgentIdentity = picker.Of(agentIdentity{})
+
+// Configure implements picker.Configurer.
+func (a *agentIdentity) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
 	for _, h := range a.Additional {
 		a.headers = append(a.headers, strings.ToLower(h))
 	}
 	a.headers = append(a.headers, agentHeaders...)
-	return a, nil
+	return nil
 }
 
 // ReadsSecrets are those of its headers that may be credentials. Of these a

@@ -299,16 +299,15 @@ type sessionIDProducer struct {
 }
 
 // NewIDProducer makes a session-id-producer.
-func NewIDProducer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
-	s := &sessionIDProducer{}
-	if err := p.Decode(s); err != nil {
-		return nil, err
-	}
+var NewIDProducer = picker.Of(sessionIDProducer{})
+
+// Configure implements picker.Configurer.
+func (s *sessionIDProducer) Configure(_ *picker.Builder, _ string, p picker.Params) error {
 	s.HeaderName, s.CookieName = strings.ToLower(strings.TrimSpace(s.HeaderName)), strings.TrimSpace(s.CookieName)
 	if (s.HeaderName != "") == (s.CookieName != "") {
-		return nil, p.Errorf("headerName %q and cookieName %q; expected exactly one", s.HeaderName, s.CookieName)
+		return p.Errorf("headerName %q and cookieName %q; expected exactly one", s.HeaderName, s.CookieName)
 	}
-	return s, nil
+	return nil
 }
 
 // KeySessionID is the attribute that a session-id-producer of the given name

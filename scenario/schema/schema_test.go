@@ -1,21 +1,27 @@
-package scenario
+package schema
 
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"sigs.k8s.io/yaml"
+
+	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // What windtunnel reads, an editor that follows the schema accepts too; what
 // the schema can see to be wrong, it refuses.
 func TestSchemaAgreesWithParse(t *testing.T) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(JSON()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +44,12 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		}
 		return schema.Validate(v)
 	}
-	files, err := filepath.Glob("../examples/*.yaml")
+	embedded := scenario.EmbeddedText()
+	files, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	texts := map[string][]byte{EmbeddedFile: embedded}
+	texts := map[string][]byte{scenario.EmbeddedFile: embedded}
 	for _, file := range files {
 		if texts[file], err = os.ReadFile(file); err != nil {
 			t.Fatal(err)
@@ -69,7 +76,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		if validate(text) == nil {
 			t.Errorf("the schema accepts %q", change[1])
 		}
-		if _, err := Parse("x.yaml", text); err == nil {
+		if _, err := scenario.Parse("x.yaml", text); err == nil {
 			t.Errorf("the reader accepts %q", change[1])
 		}
 	}
@@ -81,7 +88,7 @@ func TestSchemaSaysNothingTwice(t *testing.T) {
 	var schema struct {
 		Defs map[string]struct{ Description string } `json:"$defs"`
 	}
-	if err := json.Unmarshal(Schema(), &schema); err != nil || len(schema.Defs) < 10 {
+	if err := json.Unmarshal(JSON(), &schema); err != nil || len(schema.Defs) < 10 {
 		t.Fatal(err, len(schema.Defs))
 	}
 	seen := map[string]string{}
@@ -94,4 +101,44 @@ func TestSchemaSaysNothingTwice(t *testing.T) {
 		}
 		seen[def.Description] = name
 	}
+}
+
+var update = flag.Bool("update", false, "write the schema")
+
+// The checked-in schema is what the types say; -update writes it.
+func TestSchemaIsCheckedIn(t *testing.T) {
+	const file = "../../docs/scenario.schema.json"
+	if *update {
+		if err := os.WriteFile(file, JSON(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(have), string(JSON())); d != "" {
+		t.Fatalf("run go test ./scenario/schema -update (-checked in, +of the types):\n%s", d)
+	}
+}
+
+// Every field of every section has words for editors.
+func TestEveryFieldIsDescribed(t *testing.T) {
+	comments := fieldComments()
+	var walk func(reflect.Type)
+	walk = func(st reflect.Type) {
+		if st.Kind() == reflect.Slice {
+			st = st.Elem()
+		}
+		if !scenario.IsSection(st) {
+			return
+		}
+		for _, f := range strictyaml.Fields(st) {
+			if comments[st.Name()+"."+f.StructField.Name] == "" {
+				t.Errorf("%s.%s has no comment", st.Name(), f.Name)
+			}
+			walk(f.Type)
+		}
+	}
+	walk(reflect.TypeFor[scenario.Scenario]())
 }

@@ -1,7 +1,8 @@
-package scenario
+// Package schema makes the JSON Schema of scenario files, which editors use, from the types that a scenario is read
+// into: their fields, limits, defaults, and the comments on them.
+package schema
 
 import (
-	"embed"
 	"encoding/json"
 	"go/ast"
 	"go/parser"
@@ -15,18 +16,13 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/scenario/limit"
 	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
-// The types' own source: the comment on a field is its description in an
-// editor, so that it is written once.
-//
-//go:embed modelserver.go scenario.go pool.go groups.go autoscaling.go faults.go kvcache.go disaggregation.go incidents.go workload.go arrivals.go classes.go trace.go conversations.go hops.go expect.go ports.go predictor.go dynamo.go
-var source embed.FS
-
-// Schema is the JSON Schema of a scenario file, for editors and other tools.
-func Schema() []byte {
+// JSON is the JSON Schema of a scenario file, for editors and other tools.
+func JSON() []byte {
 	comments := fieldComments()
 	r := jsonschema.Reflector{
 		RequiredFromJSONSchemaTags: true,
@@ -35,18 +31,18 @@ func Schema() []byte {
 		LookupComment:              func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] },
 		Mapper:                     leafSchema,
 	}
-	s := r.Reflect(&Scenario{})
+	s := r.Reflect(&scenario.Scenario{})
 	s.Title = "windtunnel scenario"
 	s.Required = []string{"apiVersion", "kind", "pools"}
 	if p, ok := s.Properties.Get("apiVersion"); ok {
-		p.Const = Version
+		p.Const = scenario.Version
 	}
 	if p, ok := s.Properties.Get("kind"); ok {
-		p.Const = Kind
+		p.Const = scenario.Kind
 	}
-	finish(s, reflect.TypeFor[Scenario]())
+	finish(s, reflect.TypeFor[scenario.Scenario]())
 	finished := map[string]bool{}
-	for _, t := range sections(reflect.TypeFor[Scenario]()) {
+	for _, t := range sections(reflect.TypeFor[scenario.Scenario]()) {
 		if def, ok := s.Definitions[t.Name()]; ok && !finished[t.Name()] {
 			finished[t.Name()] = true
 			finish(def, t)
@@ -68,7 +64,7 @@ func sections(t reflect.Type) []reflect.Type {
 		if ft.Kind() == reflect.Slice {
 			ft = ft.Elem()
 		}
-		if isSection(ft) {
+		if scenario.IsSection(ft) {
 			out = append(append(out, ft), sections(ft)...)
 		}
 	}
@@ -87,14 +83,14 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+$`}
-	case reflect.TypeFor[size.Bytes](), reflect.TypeFor[size.Range](), reflect.TypeFor[Amount](),
+	case reflect.TypeFor[size.Bytes](), reflect.TypeFor[size.Range](), reflect.TypeFor[limit.Amount](),
 		reflect.TypeFor[dist.Dist]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "integer"}}}
 	case reflect.TypeFor[limit.Limit](), reflect.TypeFor[limit.Figure]():
 		return &jsonschema.Schema{Type: "string", Pattern: `[<>]=`}
-	case reflect.TypeFor[Share]():
+	case reflect.TypeFor[scenario.Share]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
-	case reflect.TypeFor[PickerConfig](), reflect.TypeFor[Manifest]():
+	case reflect.TypeFor[scenario.PickerConfig](), reflect.TypeFor[scenario.Manifest]():
 		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "object"}}}
 	}
 	return nil
@@ -103,7 +99,7 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 // finish adds to a section's schema what its tags and defaults say.
 func finish(s *jsonschema.Schema, t reflect.Type) {
 	sample := reflect.New(t)
-	setDefaults(sample.Elem())
+	scenario.SetDefaults(sample.Elem())
 	for _, f := range strictyaml.Fields(t) {
 		p, ok := s.Properties.Get(f.Name)
 		if !ok {
@@ -117,12 +113,12 @@ func finish(s *jsonschema.Schema, t reflect.Type) {
 			p.MaxItems = count(f.Tag.Get("max"))
 			p.MinItems = count(f.Tag.Get("min"))
 		case reflect.Int64, reflect.Struct:
-			if p.Description != "" && !isSection(f.Type) && f.Type != reflect.TypeFor[PickerConfig]() &&
-				f.Type != reflect.TypeFor[Manifest]() {
+			if p.Description != "" && !scenario.IsSection(f.Type) && f.Type != reflect.TypeFor[scenario.PickerConfig]() &&
+				f.Type != reflect.TypeFor[scenario.Manifest]() {
 				p.Description += " Takes " + strictyaml.Expected(f.Type, f.Tag) + "."
 			}
 		}
-		if !v.IsZero() && !isSection(f.Type) && v.Kind() != reflect.Slice {
+		if !v.IsZero() && !scenario.IsSection(f.Type) && v.Kind() != reflect.Slice {
 			p.Default = defaultValue(v)
 		}
 	}
@@ -149,12 +145,12 @@ func count(text string) *uint64 {
 // fieldComments are the doc comments of the sections and their fields.
 func fieldComments() map[string]string {
 	out := map[string]string{}
-	files, err := source.ReadDir(".")
+	files, err := scenario.Source.ReadDir(".")
 	if err != nil {
 		panic(err) // embedded
 	}
 	for _, file := range files {
-		text, err := source.ReadFile(file.Name())
+		text, err := scenario.Source.ReadFile(file.Name())
 		if err != nil {
 			panic(err)
 		}

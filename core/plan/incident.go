@@ -1,0 +1,154 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// Incident is something that happens to a part of a pool at a time.
+type Incident struct {
+	// At is when, from the first request on, and For until it is over; 0 is never.
+	At, For time.Duration
+	Kind    IncidentKind
+	// Server, Replica and Deployment are the indexes in the pool of what it happens to.
+	Server, Replica, Deployment int
+	// Count is how many servers join.
+	Count int
+	// Delay is how long a page of metrics takes; Grace is how long a server has to finish, 0 for its usual time.
+	Delay, Grace time.Duration
+	// Factor is how many times as long steps take.
+	Factor float64
+	// Control and Undo are what the server's engine is told at the beginning and at the end; nil is nothing.
+	Control, Undo *engine.Control
+}
+
+// IncidentKind is what happens.
+type IncidentKind string
+
+// The kinds of incidents.
+const (
+	LoseRank        IncidentKind = "lose-rank"
+	Crash           IncidentKind = "crash"
+	RestartSidecar  IncidentKind = "restart-sidecar"
+	LoseIndex       IncidentKind = "lose-index"
+	RestartEPP      IncidentKind = "restart-epp"
+	RestartFrontend IncidentKind = "restart-frontend"
+	SlowDown        IncidentKind = "slow-down"
+	SlowMetrics     IncidentKind = "slow-metrics"
+	LoseTransfers   IncidentKind = "lose-transfers"
+	AddServer       IncidentKind = "add-server"
+	DrainServer     IncidentKind = "drain-server"
+)
+
+// OfServer reports whether it happens to one server, or to its sidecar.
+func (k IncidentKind) OfServer() bool {
+	return k != LoseIndex && k != RestartEPP && k != RestartFrontend && k != AddServer
+}
+
+// Victim is the pool that incidents happen to, as its executor has it. Indexes are the plan's.
+type Victim interface {
+	// Control changes a server's engine. Envoy finds out by itself.
+	Control(server int, c engine.Control) error
+	// SlowMetrics has pages of a server's metrics take so much longer; 0 is as before.
+	SlowMetrics(server int, delay time.Duration) error
+	// RestartSidecar breaks off what a sidecar serves.
+	RestartSidecar(server int) error
+	// LoseTransfers loses the KV caches on their way to or from a server, and with stay those that begin until
+	// MendTransfers.
+	LoseTransfers(server int, stay bool)
+	MendTransfers(server int)
+	// AddServers has a Deployment want more servers. Drain has a server leave.
+	AddServers(deployment, n int)
+	Drain(deployment, pod int, grace machine.Time)
+	// LoseIndexes empties the indexes of KV blocks of all pickers.
+	LoseIndexes()
+	// StopPicker and StopFrontend end the process as a crash would; Start begins it without any knowledge.
+	StopPicker(replica int)
+	StartPicker(replica int) error
+	StopFrontend() error
+	StartFrontend() error
+}
+
+// Begin has the incident happen to the pool.
+func (x *Incident) Begin(p *Pool, v Victim) error {
+	if x.Control != nil {
+		return v.Control(x.Server, *x.Control)
+	}
+	switch x.Kind {
+	case SlowMetrics:
+		return v.SlowMetrics(x.Server, x.Delay)
+	case LoseTransfers:
+		v.LoseTransfers(x.Server, x.For > 0)
+	case RestartSidecar:
+		return v.RestartSidecar(x.Server)
+	case AddServer:
+		v.AddServers(x.Deployment, x.Count)
+	case DrainServer:
+		v.Drain(x.Deployment, x.Server-p.Deployments[x.Deployment].First, at(x.Grace))
+	case LoseIndex:
+		v.LoseIndexes()
+	case RestartEPP:
+		if v.StopPicker(x.Replica); x.For == 0 {
+			return v.StartPicker(x.Replica)
+		}
+	case RestartFrontend:
+		if err := v.StopFrontend(); err != nil || x.For > 0 {
+			return err
+		}
+		return v.StartFrontend()
+	}
+	return nil
+}
+
+// End has it be over.
+func (x *Incident) End(v Victim) error {
+	if x.Undo != nil {
+		return v.Control(x.Server, *x.Undo)
+	}
+	switch x.Kind {
+	case SlowMetrics:
+		return v.SlowMetrics(x.Server, 0)
+	case LoseTransfers:
+		v.MendTransfers(x.Server)
+	case RestartEPP:
+		return v.StartPicker(x.Replica)
+	case RestartFrontend:
+		return v.StartFrontend()
+	}
+	return nil
+}
+
+// Event is what the record says when it begins or ends (step) at a server with this endpoint.
+func (x *Incident) Event(now machine.Time, step flow.Step, endpoint string) flow.Event {
+	e := flow.Event{Time: now, Hop: flow.Server, Step: step, Endpoint: endpoint,
+		Details: flow.Details{flow.D("what", string(x.Kind))}}
+	if !x.Kind.OfServer() {
+		e.Endpoint = ""
+	}
+	switch x.Kind {
+	case RestartSidecar:
+		e.Hop = flow.Sidecar
+	case LoseIndex, RestartFrontend:
+		e.Hop = flow.EPP
+	case RestartEPP:
+		e.Hop = flow.EPP
+		e.Details = append(e.Details, flow.D("replica", x.Replica))
+	case AddServer:
+		e.Details = append(e.Details, flow.D("count", x.Count))
+	case LoseRank:
+		e.Details = append(e.Details, flow.D("rank", x.Control.Rank))
+	case SlowDown:
+		e.Details = append(e.Details, flow.D("factor", x.Factor))
+	case SlowMetrics:
+		e.Details = append(e.Details, flow.D("delay", x.Delay.String()))
+	}
+	if x.For > 0 && step == flow.IncidentBegan {
+		e.Details = append(e.Details, flow.D("for", x.For.String()))
+	}
+	return e
+}
+
+func at(d time.Duration) machine.Time { return machine.FromDuration(d) }
