@@ -100,8 +100,8 @@ func (p *Progress) GotKV(took machine.Time, bytes int64) {
 	p.FetchedBytes += bytes
 }
 
-// Heard notes what the engine did with a completion, and reports whether the Response has to be told of it now.
-func (p *Progress) Heard(q *Sequence, f *engine.Effect) (tell bool) {
+// Heard notes what the engine did with a completion, and reports whether the request is further now.
+func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
 	c := &p.Choices[q.Choice]
 	switch f.Kind {
 	case engine.Rejected:
@@ -110,13 +110,10 @@ func (p *Progress) Heard(q *Sequence, f *engine.Effect) (tell bool) {
 		if !p.Started { // it comes again after a preemption
 			p.Started, p.StartedAt, p.Cached = true, f.At, int(f.Count)
 		}
-		return q.Start
 	case engine.FirstToken:
 		c.Tokens, p.FirstAt = 1, cmp.Or(p.FirstAt, f.At)
-		return q.First
 	case engine.Tokens:
 		c.Tokens = int(f.First) + int(f.Count)
-		return q.Every
 	case engine.Finished:
 		c.Tokens, c.Finished, c.Reason, p.EndedAt = int(f.Count), true, f.Reason, f.At
 	case engine.Aborted:

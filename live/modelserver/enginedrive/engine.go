@@ -173,7 +173,7 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 	}
 	s := x.Sequence.Owner.(*Seq)
 	b := e.hold(s.Box)
-	if b.Heard(s.Sequence, f) {
+	if b.Heard(s.Sequence, f) && s.Wants(f.Kind) {
 		b.told = true
 	}
 	switch f.Kind {
