@@ -20,7 +20,7 @@ func TestLayers(t *testing.T) {
 	for _, f := range goFiles(t) {
 		layer := layerOf(f.dir)
 		if layer == nil {
-			t.Errorf("%s: %s belongs to no floor of the house; give it one in rules.go", f.path, f.dir)
+			t.Errorf("%s: %s belongs to no floor of the house; give it one in rules_test.go", f.path, f.dir)
 			continue
 		}
 		for _, path := range f.imports() {
@@ -73,6 +73,23 @@ func TestExceptionsAreNeeded(t *testing.T) {
 			if !used[key] {
 				t.Errorf("the exception %q (%s) is not needed", key, reason)
 			}
+		}
+	}
+}
+
+// Packages with properties check each of them less often by day, and as often as rapid would by night.
+func TestPropertiesAreShortByDay(t *testing.T) {
+	const rapid, nightly = "pgregory.net/rapid", Module + "internal/nightly"
+	checks, short := map[string]bool{}, map[string]bool{}
+	for _, f := range goFiles(t) {
+		if imports := f.imports(); f.test {
+			checks[f.dir] = checks[f.dir] || slices.Contains(imports, rapid)
+			short[f.dir] = short[f.dir] || slices.Contains(imports, nightly)
+		}
+	}
+	for dir := range checks {
+		if checks[dir] && !short[dir] {
+			t.Errorf("%s: its tests use %s and do not import %s, which sets how often", dir, rapid, nightly)
 		}
 	}
 }
@@ -188,7 +205,7 @@ func coreMayNot(path string) string {
 				return ""
 			}
 		}
-		return "it is none of the small pure libraries that rules.go lists"
+		return "it is none of the small pure libraries that rules_test.go lists"
 	}
 	if CoreAllowed[path] != "" {
 		return ""

@@ -35,11 +35,11 @@ type announcers struct {
 	manager *kvmanager.Manager
 
 	mu    sync.Mutex
-	names map[kv.Hasher]*kvindex.Index // what engines' names of blocks mean, by the index's rule
-	list  map[int]*announcer           // by server
-	pods  map[string]*announcer        // by every name that a pod goes by
-	lag   map[string]*report.Lag       // by index
-	first time.Time                    // of the first event; zero before it
+	names kvindex.Names          // what engines' names of blocks mean, by the index's rule
+	list  map[int]*announcer     // by server
+	pods  map[string]*announcer  // by every name that a pod goes by
+	lag   map[string]*report.Lag // by index
+	first time.Time              // of the first event; zero before it
 }
 
 // announcer is one server's publisher. It notes each event before it travels.
@@ -53,9 +53,7 @@ type announcer struct {
 // Publish implements modelserver.KVPublisher.
 func (a *announcer) Publish(e kv.Event) {
 	a.all.mu.Lock()
-	for _, names := range a.all.names {
-		names.Input(0, &kvindex.Events{From: a.as, List: []kv.Event{e}}, new(kvindex.Effects))
-	}
+	a.all.names.Note(a.as, e)
 	if a.all.first.IsZero() {
 		a.all.first = time.Now()
 	}
@@ -67,10 +65,7 @@ func (a *announcer) Publish(e kv.Event) {
 func (x *announcers) understand(h kv.Hasher) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	h.BlockTokens = h.Tokens()
-	if x.names[h] == nil {
-		x.names[h] = kvindex.New(kvindex.Config{Hasher: h, Orphans: 1 << 20})
-	}
+	x.names.Understand(h)
 }
 
 // startKVManager starts document 003's KV-Cache Manager where the scenario
@@ -80,7 +75,7 @@ func (s *Pool) startKVManager(context.Context) error {
 		return nil
 	}
 	hasher := kv.Hasher{BlockTokens: s.pool.BlockTokens}
-	s.kv = &announcers{names: map[kv.Hasher]*kvindex.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{},
+	s.kv = &announcers{names: kvindex.Names{}, list: map[int]*announcer{}, pods: map[string]*announcer{},
 		lag: map[string]*report.Lag{}}
 	m := s.pool.Events.Manager
 	if m == nil {
@@ -102,7 +97,7 @@ func (s *Pool) startKVManager(context.Context) error {
 	o.Index.MaxBlocks = 0 // as many as the servers hold
 	s.kv.understand(hasher)
 	told := s.kv.indexed("")
-	o.OnMessage = func(r kvevents.Report) { told(managerIndex, r) }
+	o.OnMessage = func(r kvevents.Report) { told(report.ManagerIndex, r) }
 	var err error
 	o.Tokenizer = s.pool.Tokens.Tokenizer
 	s.kv.manager, err = kvmanager.Start(o)
@@ -112,9 +107,6 @@ func (s *Pool) startKVManager(context.Context) error {
 // heartbeat lets a manager that begins anew hear of servers that have nothing
 // to tell, and ask them.
 const heartbeat = time.Second
-
-// managerIndex is what the KV-Cache Manager's index is called in a report.
-const managerIndex = "kv-cache-manager"
 
 // publish makes a server publish its KV events: at its own address, on vLLM's
 // port where that is free, and to the manager.
