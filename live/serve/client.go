@@ -21,8 +21,8 @@ func Status(resp *http.Response) error {
 	return fmt.Errorf("status %d", resp.StatusCode)
 }
 
-// Fetch sends a request, with a body of JSON where one is given, and returns the answer's body of at most so many bytes.
-// An answer with another status than 200 is an error, which has the beginning of its body.
+// Fetch sends a request, with a body of JSON where one is given, and returns the answer's body of at most so many
+// bytes. An answer with another status than 200 is an error, which has the beginning of its body.
 func Fetch(ctx context.Context, client *http.Client, method, url string, body []byte, most int64) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
