@@ -113,7 +113,7 @@ and to ask another configuration:
 Without Kubernetes, --metrics-endpoint-auth authenticates by --metrics-token-file or --metrics-client-ca-file.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *EPP) Run(o *console.Console) error {
 	gc.Pick()
 	defer gc.Serve()
@@ -176,7 +176,7 @@ func (c *EPP) Run(o *console.Console) error {
 	return errors.Join(serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop), recording())
 }
 
-// options are what the flags say, but for the configuration.
+// options returns the options of the flags, without the configuration.
 func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
 		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
@@ -242,7 +242,7 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 const heldMetadataBytes = 32
 
 // pool checks how the pool is named. Without one, the picker's own Deployment
-// names it, as its pod's name tells.
+// names it, through its pod's name.
 func (c *EPP) pool() error {
 	c.PoolNamespace = cmp.Or(c.PoolNamespace, os.Getenv("NAMESPACE"), "default")
 	switch {

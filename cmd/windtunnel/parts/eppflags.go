@@ -136,7 +136,7 @@ func (c *EPP) log(w io.Writer) (*slog.Logger, error) {
 	return (&EPP{Verbosity: verbosity, Zap: c.Zap}).logger(w), nil
 }
 
-// logger is a log as the real components' -v has it. A verbosity below 0 is
+// logger returns a log with the verbosity of the real components' -v. A verbosity below 0 is
 // the default one.
 func (c *EPP) logger(w io.Writer) *slog.Logger {
 	level := slog.LevelInfo

@@ -71,7 +71,7 @@ The manager requests missed messages at --replay-port, on the address that a pod
 address in --pod. Without such an address it drops all blocks of the pod.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *KVManager) Run(o *console.Console) error {
 	opts, err := c.options(o)
 	if err != nil {

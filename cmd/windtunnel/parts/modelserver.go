@@ -62,7 +62,7 @@ Flags after -- that are windtunnel's own:
   --body-idle-timeout, --body-timeout DURATION    30s and 5m; of a held-open request's first part`
 }
 
-// listed is what --list lists.
+// listed returns the lines of --list.
 func (c *ModelServer) listed() ([]string, error) {
 	switch c.List {
 	case "models":

@@ -109,7 +109,7 @@ ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP, MORIIO_METRICS_ADDR, MORIIO_DNS_RES
 MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS. UCX_TLS has no effect.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *Sidecar) Run(o *console.Console) error {
 	opts, err := c.options(o)
 	if err != nil {
@@ -310,7 +310,7 @@ func (c *Sidecar) metricsListen() (string, error) {
 		return "", fmt.Errorf("MORIIO_METRICS_ADDR %q: %w; expected an address such as :9090", address, err)
 	}
 	if host == "" {
-		host = c.Listen // as the sidecar itself: the loopback unless told otherwise
+		host = c.Listen // as the sidecar itself: the loopback unless --listen is given
 	}
 	return net.JoinHostPort(host, port), nil
 }

@@ -144,7 +144,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 	return nil
 }
 
-// probe sends all probes, and tells how far it is.
+// probe sends all probes, and prints its progress.
 func (c *calibrateCmd) probe(ctx context.Context, o *outside, p *client.Prober, plan *calibrate.Plan) error {
 	told := ""
 	for {

@@ -87,7 +87,7 @@ func (c *scenarioExportCmd) Run(o *outside) error {
 	if slices.Contains(exports.Formats(), c.To) {
 		var text []byte
 		text, notes, err = exports.Write(c.To, s, c.URL)
-		_, _ = out.Write(text) // told by Flush
+		_, _ = out.Write(text) // Flush returns the error
 	} else {
 		notes, err = trace.Write(out, s.Generator(), trace.WriteOptions{Format: c.To, Block: c.Block})
 	}

@@ -127,7 +127,7 @@ func (c *observeCmd) write(options observe.Options) error {
 	return nil
 }
 
-// stay starts what is installed, and ends it when it is told to.
+// stay starts what is installed, and stops it at an interruption.
 func (c *observeCmd) stay(o *outside, options observe.Options) (err error) {
 	list, _ := o.Env("PATH")
 	installed := func(given string, names ...string) string {

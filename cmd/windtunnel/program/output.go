@@ -30,7 +30,7 @@ type viewFlag struct {
 	View string `enum:"auto,steps,requests,progress" default:"auto" help:"How much of each request to show. auto chooses by how many there are."`
 }
 
-// shownIn is the form in which a run, or the replay of one, is told.
+// shownIn is the form in which a run, or the replay of one, is printed.
 type shownIn struct {
 	Output string `short:"o" enum:"text,json,csv,parquet,inference-perf,llm-d-benchmark" default:"text" help:"text for people; json: one event per line, last the summary (docs/flow.md); csv or parquet: a row for each request; or that tool's report."`
 	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML: a test case for each expectation."`

@@ -136,7 +136,7 @@ func (c *previewCmd) state() (*preview.State, error) {
 	return runningState(c.From[0])
 }
 
-// now is what each configuration does in a state.
+// now returns the decision of each configuration in a state.
 func (c *previewCmd) now(state *preview.State, r *preview.Request) (columns []preview.Column, err error) {
 	for _, name := range c.Config {
 		e, err := c.decide(name, state, r)
@@ -196,7 +196,7 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 	return columns, nil
 }
 
-// ofPool is what a mistake says of --pool.
+// ofPool names --pool in an error.
 func (c *previewCmd) ofPool() string {
 	if c.Pool == "" {
 		return ""

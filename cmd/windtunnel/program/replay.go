@@ -158,7 +158,7 @@ func (c *replayCmd) count(options *report.Options) error {
 	options.Detail = report.DetailFor(options.Requests)
 	var line *recording.LineError
 	if errors.As(err, &line) {
-		return nil // told after what comes before it has been shown
+		return nil // the error is returned after the lines before it have been shown
 	}
 	return recording.InputError(err)
 }

@@ -158,7 +158,7 @@ func (c *runCmd) Run(o *outside) error {
 				}
 			},
 			Recorder: flow.Func(func(e flow.Event) {
-				// With --keep somebody may send requests to the well-known port
+				// With --keep a user may send requests to the well-known port
 				// while the stack still starts.
 				if session := readers.Load(); session != nil {
 					session.Record(e)
@@ -198,7 +198,7 @@ func (c *runCmd) Run(o *outside) error {
 		page.tell(c.notes(o))
 		select {
 		case <-ctx.Done():
-		case <-st.Gateway.Done(): // told by Stop
+		case <-st.Gateway.Done(): // Stop returns the error
 		}
 	}
 	interrupted := ctx.Err() != nil && !stay || errors.Is(loadErr, context.Canceled)
@@ -220,7 +220,7 @@ func (c *runCmd) Run(o *outside) error {
 	if loadErr != nil && ctx.Err() == nil {
 		return loadErr
 	}
-	if own := session.Settled(); own != nil && !summary.Interrupted { // what somebody did afterwards is not judged
+	if own := session.Settled(); own != nil && !summary.Interrupted { // later requests by hand are not judged
 		summary.Outcomes, summary.Requests, summary.Expectations = own.Outcomes, own.Requests, own.Expectations
 	}
 	return verdict(summary)
@@ -250,7 +250,7 @@ func reloaded(o *outside) func(file string, err error) {
 	}
 }
 
-// elsewhere is the endpoint picker that somebody else brings.
+// elsewhere returns the external endpoint picker.
 func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
 	if c.EPP != "" {
 		if err := scenario.CheckEndpoint(c.EPP); err != nil {
@@ -310,7 +310,7 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 	return nil
 }
 
-// load sends the requests, and no more of them once Envoy has ended.
+// load sends the requests, and stops when Envoy has ended.
 func (c *runCmd) load(ctx context.Context, st *stack.Stack) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -374,7 +374,7 @@ func (c *runCmd) notes(o *outside) io.Writer {
 	return o.Stderr
 }
 
-// writeAddresses tells programs where everything listens.
+// writeAddresses writes where everything listens, for programs.
 func (c *runCmd) writeAddresses(st *stack.Stack) error {
 	if c.Addresses == "" {
 		return nil
@@ -436,7 +436,7 @@ func servers(endpoints []string) string {
 	return noun + strings.Join(endpoints, ", ")
 }
 
-// kept tells how to send a request by hand, and what to ask then.
+// kept returns commands that send a request by hand, and inspect it.
 func (c *runCmd) kept(st *stack.Stack, s *scenario.Scenario) string {
 	text := fmt.Sprintf("\nStill up; Ctrl-C ends it. Try:\n  curl -N http://%s/v1/chat/completions -H 'content-type: "+
 		"application/json' -d '{\"model\":%q,\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Why is "+

@@ -74,7 +74,7 @@ func (c *simCmd) Run(o *outside) error {
 }
 
 // sim plays a scenario in virtual time, in this way, and writes what its latency
-// predictor learned to a file, if there is one. A page stays until somebody ends it.
+// predictor learned to a file, if there is one. A page stays until an interruption.
 func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.Options, model string,
 	page *shownPage) error {
 	gc.Play()

@@ -87,7 +87,7 @@ func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
 	fmt.Fprintln(o.Stderr, "playing in wall time, which takes as long as the scenario does")
 	quiet := *o
 	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
-	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at
+	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // failed requests are compared, too
 		return err
 	}
 	return nil
