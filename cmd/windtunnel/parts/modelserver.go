@@ -25,7 +25,7 @@ import (
 
 // ModelServer runs simulated model servers alone, behind anyone's gateway.
 type ModelServer struct {
-	Servers int    `default:"1" help:"How many servers to host, each on the next loopback address or else on the next port."`
+	Servers int    `default:"1" help:"How many servers, each on the next loopback address or port."`
 	OOM     string `enum:"exit,restart" default:"exit" help:"When a server does not fit into its accelerator's memory: exit as OOMKilled, or restart again and again."`
 	List    string `placeholder:"models|accelerators|flags" help:"List the simulated models or accelerators, or the flags after -- that act."`
 	spans.To

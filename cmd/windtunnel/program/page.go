@@ -24,8 +24,9 @@ import (
 
 // pageFlags show a run on a page.
 type pageFlags struct {
-	UI     bool `help:"Show the run on a page for a browser on this machine. run, sim and replay then stay until Ctrl-C."`
-	UIPort int  `placeholder:"N" help:"Port of that page. Left out: a free one."`
+	UI bool `help:"Show the run on a page for a browser on this machine. run, sim and replay then stay until Ctrl-C."`
+
+	UIPort int `placeholder:"N" help:"Port of that page. Left out: a free one."`
 }
 
 // shown is the page of a run; nil where nobody asked for one.

@@ -26,11 +26,12 @@ import (
 
 // previewCmd decides for a saved or live state, without sending anything.
 type previewCmd struct {
-	Config  []string          `sep:"none" placeholder:"FILE" help:"EndpointPickerConfig. Several are shown side by side."`
-	State   string            `placeholder:"FILE" help:"A saved state of the pool: endpoints, their metrics, and what they have served."`
+	Config []string `sep:"none" placeholder:"FILE" help:"EndpointPickerConfig. Several are shown side by side."`
+
+	State   string            `placeholder:"FILE" help:"A saved state of the pool, as described below."`
 	From    []string          `sep:"none" placeholder:"RECORDING|HOST:PORT" help:"The state that a recording, or several that continue each other, or a running picker has."`
 	At      *time.Duration    `placeholder:"12.3s" help:"Time in the recording. Left out: its end."`
-	Pool    string            `placeholder:"NAME" help:"The pool, or one replica of its picker (NAME-epp-0), in a recording of several."`
+	Pool    string            `placeholder:"NAME" help:"The pool in a recording, or one of its pickers (NAME-epp-0)."`
 	Request string            `required:"" placeholder:"FILE" help:"The request's body, JSON; - for standard input."`
 	Path    string            `default:"/v1/chat/completions" help:"The request's path."`
 	Header  map[string]string `placeholder:"NAME=VALUE" help:"A header of the request. Repeatable."`

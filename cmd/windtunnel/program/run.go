@@ -39,21 +39,23 @@ type runCmd struct {
 	pageFlags
 	setFlag
 	Endpoints   []string      `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"A model server that runs already, instead of simulated ones. Repeatable."`
-	Model       string        `placeholder:"NAME" help:"Ask for this model. Left out with --endpoint: the one that the server serves."`
-	EPP         string        `placeholder:"HOST:PORT" help:"An endpoint picker that runs already. The run waits until it answers."`
+	Model       string        `placeholder:"NAME" help:"Ask for this model; else, with --endpoint, for the server's."`
+	EPP         string        `placeholder:"HOST:PORT" help:"An external endpoint picker. The run waits until it answers."`
 	Command     string        `name:"epp-command" placeholder:"COMMAND" help:"A shell command that starts another endpoint picker, which ends with the run."`
 	Discovery   string        `name:"endpoints-file" placeholder:"FILE" help:"Where to write the endpoints for its file-discovery. Left out: endpoints.yaml in windtunnel's cache."`
 	Wait        time.Duration `name:"epp-wait" default:"1m" help:"How long to wait for it."`
 	Keep        bool          `help:"Leave everything up after the requests, on the well-known ports, until Ctrl-C."`
-	Port        *int          `placeholder:"N" help:"Port of the gateway, 0 for a free one. Left out: 8081 with --keep, else a free one."`
-	GRPCPort    *int          `placeholder:"N" help:"Port of the endpoint picker. Left out: 9002 or a free one."`
-	HealthPort  *int          `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health. Left out: 9003 or a free one."`
-	MetricsPort *int          `placeholder:"N" help:"Port of its metrics. Left out: 9090 or a free one."`
-	AdminPort   *int          `placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump). Left out: 19000 with --keep, else a free one."`
-	Addresses   string        `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to FILE, as JSON."`
+	Port        *int          `placeholder:"N" help:"Port of the gateway, 0 for a free one (--keep: 8081)."`
+	GRPCPort    *int          `placeholder:"N" help:"Port of the endpoint picker (9002 or a free one)."`
+	HealthPort  *int          `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health (9003 or a free one)."`
+	MetricsPort *int          `placeholder:"N" help:"Port of its metrics (9090 or a free one)."`
+
+	AdminPort *int   `placeholder:"N" help:"Port of Envoy's own pages, 0 for a free one (--keep: 19000)."`
+	Addresses string `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to FILE, as JSON."`
 	envoyFlag
-	TraceParent bool `name:"traceparent" help:"Send a sampled traceparent with each request, also without --otlp: for other parts that trace."`
-	Hops        bool `help:"After the run, print how long it took from part to part, as the hops: section of a scenario."`
+	TraceParent bool `name:"traceparent" help:"Send a sampled traceparent with each request."`
+
+	Hops bool `help:"After the run, print how long it took from part to part, as the hops: section of a scenario."`
 	verboseFlag
 }
 

@@ -30,7 +30,7 @@ import (
 type upCmd struct {
 	Files     []string `name:"filename" short:"f" required:"" placeholder:"FILE|DIR|-" sep:"none" help:"Manifests: a file, a directory of YAML and JSON files, or - for standard input. Repeatable."`
 	DryRun    bool     `help:"Print what would be started, and start nothing."`
-	Listen    string   `default:"127.0.0.1" placeholder:"IP" help:"Address of the first Gateway; further ones have those that follow."`
+	Listen    string   `default:"127.0.0.1" placeholder:"IP" help:"Address of the first Gateway; further ones follow."`
 	AdminPort int      `placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump). Left out: a free one."`
 	envoyFlag
 	Status string `placeholder:"FILE" help:"Keep the status of every object in FILE, as a controller writes it."`

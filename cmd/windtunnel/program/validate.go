@@ -21,9 +21,10 @@ type validateCmd struct {
 	loadFlags
 	setFlag
 	envoyFlag
-	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency in virtual time may differ before it is marked."`
-	Measured  bool    `name:"measured-hops" help:"Measure the time from part to part in an extra live run, for virtual time to use."`
-	Fail      bool    `help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
+	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency may differ before it is marked."`
+
+	Measured bool `name:"measured-hops" help:"Have virtual time use hops that an extra live run measures."`
+	Fail     bool `help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
 	textOrJSON
 }
 
