@@ -116,12 +116,7 @@ func (c *observeCmd) write(options observe.Options) error {
 	}
 	for name, text := range made {
 		path := filepath.Join(options.Dir, filepath.FromSlash(name))
-		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-			if err = os.WriteFile(path+".new", text, 0o644); err == nil {
-				err = os.Rename(path+".new", path)
-			}
-		}
-		if err != nil {
+		if err := files.Replace(path, text); err != nil {
 			return exit.With(exit.Input, err)
 		}
 	}
