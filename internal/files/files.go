@@ -22,7 +22,7 @@ const maxStream = 64 << 20
 // maxPEM is the most that a file of certificates or keys may have.
 const maxPEM = 4 << 20
 
-// patience is how long somebody may take to open a pipe for writing.
+// patience is how long the writer of a pipe may take to open it.
 var patience = 10 * time.Second
 
 // Read reads a whole file of at most so many bytes. Errors name the file.
@@ -69,7 +69,7 @@ func (e *largeError) Unwrap() error {
 
 // read reads to the end, with room for size bytes from the beginning.
 func read(name string, r io.Reader, size, most int64) ([]byte, error) {
-	out := make([]byte, 0, max(512, size+1)) // the end is told by a read of its own
+	out := make([]byte, 0, max(512, size+1)) // one more read finds the end
 	for {
 		n, err := r.Read(out[len(out):min(int64(cap(out)), most+1)])
 		out = out[:len(out)+n]
@@ -86,7 +86,7 @@ func read(name string, r io.Reader, size, most int64) ([]byte, error) {
 	}
 }
 
-// Open opens a file for reading. For a named pipe it waits until somebody opens
+// Open opens a file for reading. For a named pipe it waits until a writer opens
 // it for writing, but not for ever.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
@@ -112,7 +112,7 @@ func Open(path string) (*os.File, error) {
 		return o.f, o.err
 	case <-timeout.C:
 	}
-	// Who waits to read lets go once somebody could write.
+	// The open for reading returns once there is a writer.
 	if w, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
 		if o := <-got; o.err == nil {
 			o.f.Close()

@@ -22,7 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// Find is what a search for capacity looks for.
+// Find names the goal of a search.
 type Find string
 
 // What can be found.
@@ -35,7 +35,7 @@ const (
 // CapacityOptions say what is searched, and how well it must be known.
 type CapacityOptions struct {
 	Variant Variant
-	// Objectives are what must hold, such as ttft.p99=200ms.
+	// Objectives must hold, such as ttft.p99=200ms.
 	Objectives []string
 	Find       Find
 	// Pool is the name of the pool whose servers are counted; it may be empty where there is one pool.
@@ -91,7 +91,7 @@ func (b *required) measured(e Estimate) report.Measured {
 	return b.measure.Measured(x)
 }
 
-// values are what the requests of a run come to by the objective.
+// values returns the requests' values for the objective.
 func (b *required) values(list []report.Ended, slo report.SLO) (out []float64) {
 	for i := range list {
 		e := &list[i]
@@ -185,7 +185,7 @@ func parseObjectives(list []string) (out []required, err error) {
 	return out, nil
 }
 
-// load is one load that was played, and what came of it.
+// load is one load that was played, with its result.
 type load struct {
 	Rate    float64 `json:"rate"`
 	Speedup float64 `json:"speedup,omitempty"`
@@ -203,7 +203,7 @@ type load struct {
 	uses    []constraint.Use
 }
 
-// Capacity is what a search found.
+// Capacity is the result of a search.
 type Capacity struct {
 	Find       Find     `json:"find"`
 	Objectives []string `json:"objectives"`
@@ -364,7 +364,7 @@ func (k *seeker) rule(of func(servers int) Variant) (*Rule, error) {
 		r.Objectives, least = append(r.Objectives, b.rule(k.timed == 0)), max(least, b.measure.Least())
 	}
 	r.Requests = func(rate float64) int { return max(least, int(math.Ceil(rate*k.c.Duration.Seconds()))) }
-	if k.timed > 0 { // a trace has no more than these
+	if k.timed > 0 { // a trace has only these
 		r.MostRequests = min(s.Workload.Requests, mostRequests)
 	}
 	var last load
@@ -432,7 +432,7 @@ func (k *seeker) edge(b Band) *load {
 	return nil
 }
 
-// bound tells what holds back the load at the edge, and which objective it misses.
+// bound notes the constraint of the load at the edge, and the objective that it misses.
 func (x *Capacity) bound(l *load) {
 	if l == nil {
 		return

@@ -310,7 +310,7 @@ func (p *Point) play(ctx context.Context, with *Player, v Variant, c *Sweep) err
 	return nil
 }
 
-// results are the file that a sweep goes on with.
+// results is the file that a sweep continues.
 type results struct {
 	mu  sync.Mutex
 	f   *os.File
@@ -320,7 +320,7 @@ type results struct {
 // maxResults bounds the file.
 const maxResults = 1 << 30
 
-// openResults reads what is there and goes on behind it. A last line that was cut short is
+// openResults reads the points in the file, and appends to them. A last line that was cut short is
 // dropped: its point is played again.
 func openResults(path string, inputs []string) (*results, error) {
 	x := &results{had: map[string]*Point{}}
@@ -416,8 +416,8 @@ func (x *Swept) writeText(to io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	why := "the run is too short for it, or not steady (--output csv or json have the reason); --replications 10 plays " +
-		"several"
+	why := "the run is too short for it, or not steady (--output csv or json have the reason); --replications 10 " +
+		"plays several"
 	if x.replications > 1 {
 		why = "the runs are too short for it (--output csv or json have the number of requests that each needs)"
 	}

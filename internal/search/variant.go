@@ -97,7 +97,7 @@ func LoadError(err error) error {
 	return exit.With(exit.Input, err)
 }
 
-// Result is what came of one run.
+// Result is the result of one run.
 type Result struct {
 	Sample  *report.Sample
 	Summary report.Summary

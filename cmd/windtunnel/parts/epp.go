@@ -36,10 +36,11 @@ type EPP struct {
 
 	PoolName      string `help:"Name of the InferencePool, also in metrics."`
 	PoolNamespace string `placeholder:"NAME" help:"Namespace of the pool (NAMESPACE, default)."`
-	PoolGroup     string `default:"inference.networking.k8s.io" help:"Accepted; a pool of any group is found by its name."`
+
+	PoolGroup string `default:"inference.networking.k8s.io" help:"Accepted; a pool of any group is found by its name."`
 
 	Objects             string `placeholder:"DIR" help:"Directory of YAML files instead of a Kubernetes API server: the InferencePool, its Pods and more."`
-	EndpointSelector    string `placeholder:"SELECTOR" help:"Label selector of the pods, instead of a pool; needs --objects and POD_NAME."`
+	EndpointSelector    string `placeholder:"SELECTOR" help:"Selector of pods, instead of a pool; needs --objects, POD_NAME."`
 	EndpointTargetPorts []int  `placeholder:"PORT" help:"Ports of the selected pods."`
 
 	Listen         string `default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
@@ -52,20 +53,22 @@ type EPP struct {
 	eppServing    `embed:""`
 	bodyFlags     `embed:""`
 
-	Held      bool          `name:"hold" help:"Hold requests open as in document 000. The model servers must support this flow."`
+	Held bool `name:"hold" help:"Hold requests open as in document 000. The model servers must support this flow."`
+
 	HoldLimit time.Duration `default:"1m" help:"Longest time that a request is held, before the client gets a 504."`
 
-	EmitEndpointScores        bool          `help:"Put the scores into the dynamic metadata."`
-	PodHeaders                bool          `help:"Name the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod (documents 002, 003)."`
-	ExplainHeaders            bool          `help:"The pods, cache hits, scores and scheduling times in every response."`
-	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
-	AllowExperimental         bool          `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
+	EmitEndpointScores bool `help:"Put the scores into the dynamic metadata."`
+	PodHeaders         bool `help:"Name the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod (documents 002, 003)."`
+	ExplainHeaders     bool `help:"The pods, cache hits, scores and scheduling times in every response."`
+	DisableSubset      bool `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
+	AllowExperimental  bool `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
+
 	RefreshMetricsInterval    time.Duration `default:"50ms" help:"Interval between scrapes of model servers."`
 	RefreshPrometheusInterval time.Duration `name:"refresh-prometheus-metrics-interval" default:"5s" help:"Accepted; the pool's metrics are always current."`
 	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; detectors have their own."`
 	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
 
-	Tracing bool `default:"true" help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT; --otlp needs neither."`
+	Tracing bool `default:"true" help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT."`
 	spans.To
 	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Authenticate readers of /metrics; =false serves all. Not given: this machine reads without."`
 	EnablePprof  bool          `default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
@@ -74,14 +77,16 @@ type EPP struct {
 	Verbosity    int           `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
 	Zap          string        `name:"zap-encoder" default:"json" enum:"json,console" help:"Form of log lines."`
 	eppLogging   `embed:""`
-	Errors       string   `default:"epp" enum:"epp,openai" help:"Form of error bodies: the real EPP's text, or OpenAI's JSON."`
-	Seed         uint64   `help:"Key of all random choices."`
-	Ignored      []string `arg:"" optional:"" hidden:"" help:"Accepted and ignored, as by the real EPP."`
+	Errors       string `default:"epp" enum:"epp,openai" help:"Error bodies: the real EPP's text, or OpenAI's JSON."`
 
-	Record         string `placeholder:"FILE" help:"Record the picker's inputs and decisions; compressed if FILE ends in .gz."`
+	Seed    uint64   `help:"Key of all random choices."`
+	Ignored []string `arg:"" optional:"" hidden:"" help:"Accepted and ignored, as by the real EPP."`
+
+	Record string `placeholder:"FILE" help:"Record the picker's inputs and decisions; compressed if FILE ends in .gz."`
+
 	RecordMaxBytes string `default:"256MiB" placeholder:"SIZE" help:"Longest file. A longer one is renamed to FILE.1."`
 	RecordFiles    int    `default:"4" placeholder:"N" help:"The most files, with FILE."`
-	RecordBodies   bool   `help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
+	RecordBodies   bool   `help:"Record requests' bodies, and not only what plug-ins compare."`
 
 	DecisionsKept int `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
 }
@@ -113,7 +118,7 @@ and to ask another configuration:
 Without Kubernetes, --metrics-endpoint-auth authenticates by --metrics-token-file or --metrics-client-ca-file.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *EPP) Run(o *console.Console) error {
 	gc.Pick()
 	defer gc.Serve()
@@ -176,7 +181,7 @@ func (c *EPP) Run(o *console.Console) error {
 	return errors.Join(serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop), recording())
 }
 
-// options are what the flags say, but for the configuration.
+// options returns the options of the flags, without the configuration.
 func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
 		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
@@ -242,7 +247,7 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 const heldMetadataBytes = 32
 
 // pool checks how the pool is named. Without one, the picker's own Deployment
-// names it, as its pod's name tells.
+// names it, through its pod's name.
 func (c *EPP) pool() error {
 	c.PoolNamespace = cmp.Or(c.PoolNamespace, os.Getenv("NAMESPACE"), "default")
 	switch {

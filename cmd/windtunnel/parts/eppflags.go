@@ -20,7 +20,7 @@ import (
 
 // eppServing are the real EPP's flags about TLS and gRPC.
 type eppServing struct {
-	CertPath       string   `placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is generated."`
+	CertPath       string   `placeholder:"DIR" help:"Directory with tls.crt and tls.key, else one is generated."`
 	CertReload     bool     `name:"enable-cert-reload" help:"Reload a certificate that changes."`
 	TLSMinVersion  string   `placeholder:"VERSION" help:"Least TLS version of ext_proc: VersionTLS12 or VersionTLS13."`
 	CipherSuites   []string `name:"tls-cipher-suites" placeholder:"NAME" help:"Cipher suites of ext_proc below TLS 1.3, by Go's names."`
@@ -136,7 +136,7 @@ func (c *EPP) log(w io.Writer) (*slog.Logger, error) {
 	return (&EPP{Verbosity: verbosity, Zap: c.Zap}).logger(w), nil
 }
 
-// logger is a log as the real components' -v has it. A verbosity below 0 is
+// logger returns a log with the verbosity of the real components' -v. A verbosity below 0 is
 // the default one.
 func (c *EPP) logger(w io.Writer) *slog.Logger {
 	level := slog.LevelInfo

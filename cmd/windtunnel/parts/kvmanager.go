@@ -23,11 +23,11 @@ type KVManager struct {
 	Port       int        `placeholder:"N" help:"Port of the API (HTTP_PORT, 8080)."`
 	HTTP       string     `hidden:"" help:"--listen and --port in one, as they were before."`
 	Pod        []string   `sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 for replay. Repeatable."`
-	ReplayPort int        `placeholder:"PORT" help:"Port on which model servers that connect by themselves replay missed events."`
+	ReplayPort int        `placeholder:"PORT" help:"Port on which connecting model servers replay missed events."`
 	BlockSize  int        `placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
-	HashSeed   string     `placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, if keys are compared."`
+	HashSeed   string     `placeholder:"SEED" help:"Seed of block keys, as the endpoint picker's hashSeed."`
 	Model      string     `placeholder:"NAME" help:"Model of requests and events that name none."`
-	Tokenizer  string     `placeholder:"FILE" help:"A tokenizer.json for text prompts; without it four bytes are one token."`
+	Tokenizer  string     `placeholder:"FILE" help:"A tokenizer.json for text prompts, else four bytes are a token."`
 	Lenient    bool       `help:"Accept events in forms that llm-d-router refuses."`
 	Memory     size.Bytes `name:"memory-limit" placeholder:"BYTES" help:"Memory limit, such as 2Gi, as a container's: above it the manager ends as OOMKilled."`
 	LogLevel   string     `fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error."`
@@ -71,7 +71,7 @@ The manager requests missed messages at --replay-port, on the address that a pod
 address in --pod. Without such an address it drops all blocks of the pod.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *KVManager) Run(o *console.Console) error {
 	opts, err := c.options(o)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 
 // ModelServer runs simulated model servers alone, behind anyone's gateway.
 type ModelServer struct {
-	Servers int    `default:"1" help:"How many servers to host, each on the next loopback address or else on the next port."`
+	Servers int    `default:"1" help:"How many servers, each on the next loopback address or port."`
 	OOM     string `enum:"exit,restart" default:"exit" help:"When a server does not fit into its accelerator's memory: exit as OOMKilled, or restart again and again."`
 	List    string `placeholder:"models|accelerators|flags" help:"List the simulated models or accelerators, or the flags after -- that act."`
 	spans.To
@@ -62,7 +62,7 @@ Flags after -- that are windtunnel's own:
   --body-idle-timeout, --body-timeout DURATION    30s and 5m; of a held-open request's first part`
 }
 
-// listed is what --list lists.
+// listed returns the lines of --list.
 func (c *ModelServer) listed() ([]string, error) {
 	switch c.List {
 	case "models":

@@ -10,7 +10,7 @@ import (
 
 // Args rewrites a command line from forms that the flag libraries of the real
 // endpoint picker and sidecar read and this program's does not. A flag's old name
-// is told on o.Stderr.
+// is printed on o.Stderr.
 func Args(args []string, o *console.Console) []string {
 	return sidecarArgs(eppArgs(args), o)
 }

@@ -71,7 +71,7 @@ Environment, with the default values:
   LATENCY_ENABLE_ENCODER_FEATURES               true    columns of the encoder`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *Predictor) Run(o *console.Console) error {
 	opts, err := predictorOptions(o.Env)
 	if err != nil {

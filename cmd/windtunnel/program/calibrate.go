@@ -19,18 +19,19 @@ import (
 )
 
 type calibrateCmd struct {
-	Endpoint    string `required:"" placeholder:"HOST:PORT|URL" help:"The model server to measure. Nobody else should use it meanwhile."`
+	Endpoint    string `required:"" placeholder:"HOST:PORT|URL" help:"The model server to measure, which should be idle."`
 	Model       string `placeholder:"NAME" help:"Ask for this model. Left out: the first that the server serves."`
 	APIKey      string `placeholder:"KEY" help:"Key for its API. Left out: VLLM_API_KEY or OPENAI_API_KEY."`
 	File        string `default:"step-times.csv" placeholder:"FILE" help:"Where to write the step times."`
 	Force       bool   `help:"Overwrite FILE, and measure a server that is busy."`
-	Accelerator string `default:"measured" placeholder:"NAME" help:"The server's hardware, for the file. A known name is checked against its peak."`
-	TP          int    `name:"tensor-parallel-size" default:"1" placeholder:"N" help:"Accelerators that each layer is split over, for the file."`
-	MaxPrompt   int    `default:"8192" placeholder:"N" help:"Longest prompt in tokens, at most vLLM's --max-num-batched-tokens."`
-	MaxBatch    int    `default:"64" placeholder:"N" help:"The most requests at once."`
-	Contexts    []int  `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Prompt lengths of decoding requests."`
-	Repeats     int    `default:"5" placeholder:"N" help:"How often each prompt length is measured."`
-	Traffic     int    `default:"100" placeholder:"N" help:"Random requests at each of three loads that check the table; 0 for none."`
+	Accelerator string `default:"measured" placeholder:"NAME" help:"The server's hardware, for the file."`
+
+	TP        int   `name:"tensor-parallel-size" default:"1" placeholder:"N" help:"Accelerators per layer, for the file."`
+	MaxPrompt int   `default:"8192" placeholder:"N" help:"Longest prompt in tokens (vLLM's --max-num-batched-tokens)."`
+	MaxBatch  int   `default:"64" placeholder:"N" help:"The most requests at once."`
+	Contexts  []int `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Prompt lengths of decoding requests."`
+	Repeats   int   `default:"5" placeholder:"N" help:"How often each prompt length is measured."`
+	Traffic   int   `default:"100" placeholder:"N" help:"Requests at each of three loads that check the table; 0 for none."`
 }
 
 func (c *calibrateCmd) Help() string {
@@ -144,7 +145,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 	return nil
 }
 
-// probe sends all probes, and tells how far it is.
+// probe sends all probes, and prints its progress.
 func (c *calibrateCmd) probe(ctx context.Context, o *outside, p *client.Prober, plan *calibrate.Plan) error {
 	told := ""
 	for {

@@ -14,12 +14,12 @@ import (
 )
 
 type configCmd struct {
-	File      string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario whose gateway to show. Left out: the embedded one."`
-	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server, for a pool with a fallback. Repeatable."`
-	EPP       string   `placeholder:"HOST:PORT" help:"The address of the endpoint picker, instead of the well-known port."`
+	File      string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, else the embedded one."`
+	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server of a pool with a fallback. Repeatable."`
+	EPP       string   `placeholder:"HOST:PORT" help:"Address of the endpoint picker, instead of the well-known port."`
 	Picker    bool     `help:"Print the endpoint picker's configuration instead: the scenario's own, or the default."`
 	Pool      string   `placeholder:"NAME" help:"With --picker: of which pool. Left out: the first one."`
-	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --picker: add a file-discovery plug-in with this file."`
+	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --picker: add file-discovery with this file."`
 }
 
 func (c *configCmd) Help() string {

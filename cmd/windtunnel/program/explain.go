@@ -132,7 +132,7 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 	return &e, nil
 }
 
-// truth is what came of a prediction, in words.
+// truth returns the observed times of a predicted request, in words.
 func truth(d flow.Details) string {
 	var out []string
 	for _, x := range []struct{ name, words string }{{"ttft_ms", "the first token took %.1f ms"},
@@ -150,7 +150,7 @@ func truth(d flow.Details) string {
 	return strings.Join(out, ", ")
 }
 
-// played plays a recording's log of inputs and has the picker tell why it decides
+// played plays a recording's log of inputs and returns the picker's explanation
 // as it did; nil where there is none, or the request is not in it.
 func (c *explainCmd) played() (e *picker.Explanation) {
 	p := &inputlog.Player{Registry: plugins.Builtin(), Options: func(x *picker.Options) { x.Detail = true }}

@@ -17,7 +17,7 @@ import (
 
 type scenarioImportCmd struct {
 	Format string `required:"" placeholder:"FORMAT" enum:"inference-perf,guidellm,vllm-bench,aiperf,priority-mix" help:"What the configuration is for."`
-	Load   int    `help:"Of several loads in a row, the number of the one to take, from 1 on. Left out: the first." placeholder:"N"`
+	Load   int    `help:"The number of the load to take, of several in a row." placeholder:"N"`
 	File   string `arg:"" name:"configuration.yaml" help:"The configuration."`
 }
 
@@ -87,7 +87,7 @@ func (c *scenarioExportCmd) Run(o *outside) error {
 	if slices.Contains(exports.Formats(), c.To) {
 		var text []byte
 		text, notes, err = exports.Write(c.To, s, c.URL)
-		_, _ = out.Write(text) // told by Flush
+		_, _ = out.Write(text) // Flush returns the error
 	} else {
 		notes, err = trace.Write(out, s.Generator(), trace.WriteOptions{Format: c.To, Block: c.Block})
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
-// moves is what replay --config says with --output json.
+// moves is the result of replay --config.
 type moves struct {
 	Config string `json:"config"`
 	inputlog.Moves

@@ -21,7 +21,7 @@ import (
 // otlpFlags say where spans go, and who traces besides the parts that always do.
 type otlpFlags struct {
 	spans.To
-	Untraced bool      `name:"otlp-untraced-client" help:"Spans of a client that sends no traceparent: the picker begins each trace."`
+	Untraced bool      `name:"otlp-untraced-client" help:"Spans of a client without traceparent: the picker begins a trace."`
 	Gateway  string    `name:"otlp-gateway" enum:"none,ingress,egress" default:"none" help:"Spans of a tracing Envoy: one for each request, or also one for each try."`
 	Began    time.Time `name:"otlp-start" placeholder:"TIME" help:"When the spans begin (2026-01-02T15:04:05Z). The same record then sends the same bytes."`
 }
@@ -44,7 +44,7 @@ func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.O
 type traceCmd struct {
 	File    string `arg:"" name:"recording" help:"A recording, or - for standard input."`
 	Format  string `enum:"perfetto,chrome,mermaid" default:"perfetto" help:"The form to write."`
-	Request string `placeholder:"N" help:"Only this request, by its number or its x-request-id. Left out with mermaid: the first."`
+	Request string `placeholder:"N" help:"Only this request, by its number or its x-request-id."`
 	Max     int    `name:"requests" default:"10000" placeholder:"N" help:"Only the first N requests."`
 	Gateway bool   `help:"With Envoy's spans."`
 }

@@ -19,10 +19,10 @@ type outputFlags struct {
 	shownIn
 	otlpFlags
 	viewFlag
-	Record   string `placeholder:"FILE" help:"Also write every event and the endpoint picker's inputs to FILE; compressed if it ends in .gz."`
-	Explain  int    `default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`
+	Record   string `placeholder:"FILE" help:"Also write every event to FILE, compressed if it ends in .gz."`
+	Explain  int    `default:"32" placeholder:"N" help:"How many endpoints of a decision a recording explains."`
 	Outcomes string `placeholder:"FILE" help:"Also write 40 bytes for each request to FILE, for windtunnel compare."`
-	Bodies   bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
+	Bodies   bool   `name:"record-bodies" help:"Record requests' bodies, and not only what plug-ins compare."`
 }
 
 // viewFlag is how much of each request people see.
@@ -30,10 +30,10 @@ type viewFlag struct {
 	View string `enum:"auto,steps,requests,progress" default:"auto" help:"How much of each request to show. auto chooses by how many there are."`
 }
 
-// shownIn is the form in which a run, or the replay of one, is told.
+// shownIn is the form in which a run, or the replay of one, is printed.
 type shownIn struct {
 	Output string `short:"o" enum:"text,json,csv,parquet,inference-perf,llm-d-benchmark" default:"text" help:"text for people; json: one event per line, last the summary (docs/flow.md); csv or parquet: a row for each request; or that tool's report."`
-	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML: a test case for each expectation."`
+	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML."`
 }
 
 func (f *shownIn) set(r *report.Options) {

@@ -15,7 +15,7 @@ import (
 )
 
 // fitter fits the trees of a scenario's latency predictors; nil where there is
-// nothing to learn. Without the library it says so, and virtual time goes on as a
+// nothing to learn. Without the library it prints a note, and virtual time continues as a
 // live run does: without predictions. stop ends its process.
 func fitter(ctx context.Context, o *outside, s *scenario.Scenario) (fit func(context.Context, core.Fit) core.Fitted,
 	stop func()) {

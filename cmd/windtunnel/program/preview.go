@@ -26,11 +26,12 @@ import (
 
 // previewCmd decides for a saved or live state, without sending anything.
 type previewCmd struct {
-	Config  []string          `sep:"none" placeholder:"FILE" help:"EndpointPickerConfig. Several are shown side by side."`
-	State   string            `placeholder:"FILE" help:"A saved state of the pool: endpoints, their metrics, and what they have served."`
+	Config []string `sep:"none" placeholder:"FILE" help:"EndpointPickerConfig. Several are shown side by side."`
+
+	State   string            `placeholder:"FILE" help:"A saved state of the pool, as described below."`
 	From    []string          `sep:"none" placeholder:"RECORDING|HOST:PORT" help:"The state that a recording, or several that continue each other, or a running picker has."`
 	At      *time.Duration    `placeholder:"12.3s" help:"Time in the recording. Left out: its end."`
-	Pool    string            `placeholder:"NAME" help:"The pool, or one replica of its picker (NAME-epp-0), in a recording of several."`
+	Pool    string            `placeholder:"NAME" help:"The pool in a recording, or one of its pickers (NAME-epp-0)."`
 	Request string            `required:"" placeholder:"FILE" help:"The request's body, JSON; - for standard input."`
 	Path    string            `default:"/v1/chat/completions" help:"The request's path."`
 	Header  map[string]string `placeholder:"NAME=VALUE" help:"A header of the request. Repeatable."`
@@ -136,7 +137,7 @@ func (c *previewCmd) state() (*preview.State, error) {
 	return runningState(c.From[0])
 }
 
-// now is what each configuration does in a state.
+// now returns the decision of each configuration in a state.
 func (c *previewCmd) now(state *preview.State, r *preview.Request) (columns []preview.Column, err error) {
 	for _, name := range c.Config {
 		e, err := c.decide(name, state, r)
@@ -196,7 +197,7 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 	return columns, nil
 }
 
-// ofPool is what a mistake says of --pool.
+// ofPool names --pool in an error.
 func (c *previewCmd) ofPool() string {
 	if c.Pool == "" {
 		return ""

@@ -19,8 +19,8 @@ import (
 
 type replayCmd struct {
 	Files    []string `arg:"" name:"recording" help:"A recording, or - for standard input. --through-core and --config take several that continue each other."`
-	Core     bool     `name:"through-core" help:"Play the recorded inputs into the endpoint picker again, and compare its decisions."`
-	Config   string   `placeholder:"FILE" help:"Ask another EndpointPickerConfig for its decision, about each recorded decision by itself."`
+	Core     bool     `name:"through-core" help:"Play the recorded inputs into the picker again, and compare."`
+	Config   string   `placeholder:"FILE" help:"Ask another EndpointPickerConfig about each decision."`
 	Onward   bool     `help:"Send the recorded requests in virtual time, to the model servers of --scenario."`
 	Scenario string   `placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
 	shownIn
@@ -158,7 +158,7 @@ func (c *replayCmd) count(options *report.Options) error {
 	options.Detail = report.DetailFor(options.Requests)
 	var line *recording.LineError
 	if errors.As(err, &line) {
-		return nil // told after what comes before it has been shown
+		return nil // the error is returned after the lines before it have been shown
 	}
 	return recording.InputError(err)
 }

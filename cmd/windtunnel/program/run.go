@@ -39,21 +39,23 @@ type runCmd struct {
 	pageFlags
 	setFlag
 	Endpoints   []string      `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"A model server that runs already, instead of simulated ones. Repeatable."`
-	Model       string        `placeholder:"NAME" help:"Ask for this model. Left out with --endpoint: the one that the server serves."`
-	EPP         string        `placeholder:"HOST:PORT" help:"An endpoint picker that runs already. The run waits until it answers."`
+	Model       string        `placeholder:"NAME" help:"Ask for this model; else, with --endpoint, for the server's."`
+	EPP         string        `placeholder:"HOST:PORT" help:"An external endpoint picker. The run waits until it answers."`
 	Command     string        `name:"epp-command" placeholder:"COMMAND" help:"A shell command that starts another endpoint picker, which ends with the run."`
 	Discovery   string        `name:"endpoints-file" placeholder:"FILE" help:"Where to write the endpoints for its file-discovery. Left out: endpoints.yaml in windtunnel's cache."`
 	Wait        time.Duration `name:"epp-wait" default:"1m" help:"How long to wait for it."`
 	Keep        bool          `help:"Leave everything up after the requests, on the well-known ports, until Ctrl-C."`
-	Port        *int          `placeholder:"N" help:"Port of the gateway, 0 for a free one. Left out: 8081 with --keep, else a free one."`
-	GRPCPort    *int          `placeholder:"N" help:"Port of the endpoint picker. Left out: 9002 or a free one."`
-	HealthPort  *int          `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health. Left out: 9003 or a free one."`
-	MetricsPort *int          `placeholder:"N" help:"Port of its metrics. Left out: 9090 or a free one."`
-	AdminPort   *int          `placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump). Left out: 19000 with --keep, else a free one."`
-	Addresses   string        `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to FILE, as JSON."`
+	Port        *int          `placeholder:"N" help:"Port of the gateway, 0 for a free one (--keep: 8081)."`
+	GRPCPort    *int          `placeholder:"N" help:"Port of the endpoint picker (9002 or a free one)."`
+	HealthPort  *int          `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health (9003 or a free one)."`
+	MetricsPort *int          `placeholder:"N" help:"Port of its metrics (9090 or a free one)."`
+
+	AdminPort *int   `placeholder:"N" help:"Port of Envoy's own pages, 0 for a free one (--keep: 19000)."`
+	Addresses string `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to FILE, as JSON."`
 	envoyFlag
-	TraceParent bool `name:"traceparent" help:"Send a sampled traceparent with each request, also without --otlp: for other parts that trace."`
-	Hops        bool `help:"After the run, print how long it took from part to part, as the hops: section of a scenario."`
+	TraceParent bool `name:"traceparent" help:"Send a sampled traceparent with each request."`
+
+	Hops bool `help:"After the run, print how long it took from part to part, as the hops: section of a scenario."`
 	verboseFlag
 }
 
@@ -158,7 +160,7 @@ func (c *runCmd) Run(o *outside) error {
 				}
 			},
 			Recorder: flow.Func(func(e flow.Event) {
-				// With --keep somebody may send requests to the well-known port
+				// With --keep a user may send requests to the well-known port
 				// while the stack still starts.
 				if session := readers.Load(); session != nil {
 					session.Record(e)
@@ -198,7 +200,7 @@ func (c *runCmd) Run(o *outside) error {
 		page.tell(c.notes(o))
 		select {
 		case <-ctx.Done():
-		case <-st.Gateway.Done(): // told by Stop
+		case <-st.Gateway.Done(): // Stop returns the error
 		}
 	}
 	interrupted := ctx.Err() != nil && !stay || errors.Is(loadErr, context.Canceled)
@@ -220,7 +222,7 @@ func (c *runCmd) Run(o *outside) error {
 	if loadErr != nil && ctx.Err() == nil {
 		return loadErr
 	}
-	if own := session.Settled(); own != nil && !summary.Interrupted { // what somebody did afterwards is not judged
+	if own := session.Settled(); own != nil && !summary.Interrupted { // later requests by hand are not judged
 		summary.Outcomes, summary.Requests, summary.Expectations = own.Outcomes, own.Requests, own.Expectations
 	}
 	return verdict(summary)
@@ -250,7 +252,7 @@ func reloaded(o *outside) func(file string, err error) {
 	}
 }
 
-// elsewhere is the endpoint picker that somebody else brings.
+// elsewhere returns the external endpoint picker.
 func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
 	if c.EPP != "" {
 		if err := scenario.CheckEndpoint(c.EPP); err != nil {
@@ -310,7 +312,7 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 	return nil
 }
 
-// load sends the requests, and no more of them once Envoy has ended.
+// load sends the requests, and stops when Envoy has ended.
 func (c *runCmd) load(ctx context.Context, st *stack.Stack) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -374,7 +376,7 @@ func (c *runCmd) notes(o *outside) io.Writer {
 	return o.Stderr
 }
 
-// writeAddresses tells programs where everything listens.
+// writeAddresses writes where everything listens, for programs.
 func (c *runCmd) writeAddresses(st *stack.Stack) error {
 	if c.Addresses == "" {
 		return nil
@@ -436,7 +438,7 @@ func servers(endpoints []string) string {
 	return noun + strings.Join(endpoints, ", ")
 }
 
-// kept tells how to send a request by hand, and what to ask then.
+// kept returns commands that send a request by hand, and inspect it.
 func (c *runCmd) kept(st *stack.Stack, s *scenario.Scenario) string {
 	text := fmt.Sprintf("\nStill up; Ctrl-C ends it. Try:\n  curl -N http://%s/v1/chat/completions -H 'content-type: "+
 		"application/json' -d '{\"model\":%q,\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Why is "+

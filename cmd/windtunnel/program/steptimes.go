@@ -14,7 +14,7 @@ import (
 
 type stepTimesCmd struct {
 	textOrJSON
-	File string `arg:"" optional:"" name:"step-times.csv" help:"A file for a scenario's stepTimes. Left out: windtunnel's own tables."`
+	File string `arg:"" optional:"" name:"step-times.csv" help:"A file for a scenario's stepTimes, else windtunnel's tables."`
 }
 
 func (c *stepTimesCmd) Help() string {

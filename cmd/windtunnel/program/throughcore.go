@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/recording"
 )
 
-// played is what replay --through-core says with --output json.
+// played is the result of replay --through-core.
 type played struct {
 	inputlog.Counts
 	// First is the first difference; nil when there is none.

@@ -30,7 +30,7 @@ import (
 type upCmd struct {
 	Files     []string `name:"filename" short:"f" required:"" placeholder:"FILE|DIR|-" sep:"none" help:"Manifests: a file, a directory of YAML and JSON files, or - for standard input. Repeatable."`
 	DryRun    bool     `help:"Print what would be started, and start nothing."`
-	Listen    string   `default:"127.0.0.1" placeholder:"IP" help:"Address of the first Gateway; further ones have those that follow."`
+	Listen    string   `default:"127.0.0.1" placeholder:"IP" help:"Address of the first Gateway; further ones follow."`
 	AdminPort int      `placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump). Left out: a free one."`
 	envoyFlag
 	Status string `placeholder:"FILE" help:"Keep the status of every object in FILE, as a controller writes it."`
@@ -60,7 +60,7 @@ Examples:
   windtunnel manifests check DIR                        # every mistake, with file, line and what to do`
 }
 
-// Run brings the manifests up until it is told to stop.
+// Run brings the manifests up until an interruption.
 func (c *upCmd) Run(o *outside) (err error) {
 	host, err := netip.ParseAddr(c.Listen)
 	if err != nil {
@@ -245,7 +245,7 @@ type manifestsCmd struct {
 	Show  manifestsShowCmd  `cmd:"" help:"Print routes, and the conditions that a controller would set."`
 }
 
-// manifestFiles are what the commands about manifests read.
+// manifestFiles are the arguments of the commands about manifests.
 type manifestFiles struct {
 	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
 }
@@ -258,7 +258,7 @@ func (c *manifestsCheckCmd) Help() string {
   kubectl get gateway,httproute,inferencepool -o yaml | windtunnel manifests check -`
 }
 
-// Run prints every mistake; nothing else is one, but told.
+// Run prints every mistake, and notes about what is none.
 func (c *manifestsCheckCmd) Run(o *outside) error {
 	s, err := up.Load(c.Files, o.Stdin)
 	if err != nil {

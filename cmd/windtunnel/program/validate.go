@@ -21,9 +21,10 @@ type validateCmd struct {
 	loadFlags
 	setFlag
 	envoyFlag
-	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency in virtual time may differ before it is marked."`
-	Measured  bool    `name:"measured-hops" help:"Measure the time from part to part in an extra live run, for virtual time to use."`
-	Fail      bool    `help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
+	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency may differ before it is marked."`
+
+	Measured bool `name:"measured-hops" help:"Have virtual time use hops that an extra live run measures."`
+	Fail     bool `help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
 	textOrJSON
 }
 
@@ -87,7 +88,7 @@ func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
 	fmt.Fprintln(o.Stderr, "playing in wall time, which takes as long as the scenario does")
 	quiet := *o
 	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
-	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at
+	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // failed requests are compared, too
 		return err
 	}
 	return nil

@@ -35,7 +35,7 @@ func (s *Sender) Recorder() flow.Recorder {
 	return s.Exporter
 }
 
-// Trace makes the ids of spans and of what goes on in their name; nil where nobody traces.
+// Trace makes the ids of spans and of their context; nil without tracing.
 func (s *Sender) Trace() *tracing.IDs {
 	if s == nil {
 		return nil
@@ -132,7 +132,7 @@ func (f *To) Begin(o *console.Console, traces bool, options otlp.Options) (*Send
 	return &Sender{x, to, &tracing.IDs{Salt: options.Trace.Salt, Share: options.Share}}, nil
 }
 
-// End sends the rest and says what came of all spans.
+// End sends the rest and prints how many spans were sent.
 func (s *Sender) End(o *console.Console) {
 	if s == nil {
 		return
