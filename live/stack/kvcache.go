@@ -81,9 +81,11 @@ func (s *Pool) startKVManager(context.Context) error {
 	if m == nil {
 		return nil
 	}
-	s.findPlaces()
+	if err := s.findPlaces(); err != nil {
+		return err
+	}
 	o := kvmanager.DefaultOptions()
-	if s.places.block != nil {
+	if s.places.own() {
 		o.ReplayPort = replayPort
 	}
 	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
@@ -135,7 +137,7 @@ func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
 		a := &announcer{all: s.kv, as: kv.Topic{Pod: so.Name, Model: model}}
 		o.OnSend = a.made.note
 		var err error
-		if a.Publisher, err = bindAt(o, endpoint, s.places != nil && s.places.block != nil); err != nil {
+		if a.Publisher, err = bindAt(o, endpoint, s.places.own()); err != nil {
 			return nil, err
 		}
 		s.kv.mu.Lock()
@@ -211,19 +213,11 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s.kv.mu.Lock()
-	list := make([]*announcer, 0, len(s.kv.list))
-	for i := range s.pool.Servers {
-		if a := s.kv.list[i]; a != nil {
-			list = append(list, a)
-		}
-	}
-	s.kv.mu.Unlock()
-	for _, a := range list {
+	for _, a := range s.announced() {
 		for a.Stats().Subscribers < want {
 			if !pause.For(ctx, 2*time.Millisecond) {
-				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing would "+
-					"not hear of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
+				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing "+
+					"would not hear of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
 			}
 		}
 	}
@@ -234,4 +228,30 @@ func (s *Pool) stopKVManager() {
 	if s.kv != nil && s.kv.manager != nil {
 		s.kv.manager.Close()
 	}
+}
+
+// announced are the servers' publishers, by the servers' indexes.
+func (s *Pool) announced() (out []*announcer) {
+	s.kv.mu.Lock()
+	defer s.kv.mu.Unlock()
+	for i := range s.pool.Servers {
+		if a := s.kv.list[i]; a != nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// KVEvents are where KV events are published, and where the KV-Cache Manager takes them.
+func (s *Pool) KVEvents() (out []string) {
+	if s.kv == nil {
+		return nil
+	}
+	for _, a := range s.announced() {
+		out = append(out, a.Endpoint())
+	}
+	if s.kv.manager != nil {
+		out = append(out, s.kv.manager.ZMQEndpoint())
+	}
+	return out
 }

@@ -61,8 +61,8 @@ func count(n int, what string) string {
 type scenarioSchemaCmd struct{}
 
 func (c *scenarioSchemaCmd) Help() string {
-	return `Put the schema beside your scenarios and name it in their first line. Editors with a YAML language server then
-complete and check as you type.
+	return `Put the schema beside your scenarios and name it in their first line. Editors with a YAML language server
+then complete and check as you type.
 
 Examples:
   windtunnel scenario schema > scenario.schema.json
