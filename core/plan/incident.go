@@ -103,7 +103,7 @@ func (x *Incident) Begin(p *Pool, v Victim) error {
 	return nil
 }
 
-// End ends it.
+// End undoes what Begin did, once For is over.
 func (x *Incident) End(v Victim) error {
 	if x.Undo != nil {
 		return v.Control(x.Server, *x.Undo)

@@ -94,7 +94,8 @@ type Pool struct {
 	Endpoints []string
 	// HTTP2 is the protocol between Envoy and the servers; otherwise it is HTTP/1.1.
 	HTTP2 bool
-	// Upstream describes what Envoy does between picker and servers beside obeying the picker; nil is nothing. The executor
+	// Upstream describes what Envoy does between picker and servers beside obeying the picker; nil is nothing.
+	// The executor
 	// adds the endpoints.
 	Upstream *upstream.Config
 	Picker   Picker
