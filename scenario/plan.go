@@ -62,7 +62,8 @@ func port(first, number int) int {
 
 func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 	p := &s.Pools[index]
-	out := &plan.Pool{Name: p.Name, Index: index, Models: p.Models(), Endpoints: p.Endpoints, HTTP2: p.Upstream == HTTP2,
+	out := &plan.Pool{Name: p.Name, Index: index, Models: p.Models(), Endpoints: p.Endpoints,
+		HTTP2:    p.Upstream == HTTP2,
 		Decoders: p.Decoders(), Lives: p.Lives(), Link: p.link(), SideChannel: p.sideChannel(),
 		Transfers: p.Sidecar != NoSidecar || p.ModelServer.KVEvents.Published(),
 		Events:    s.planEvents(p, before), Frontend: p.Dynamo.plan(s.Seed), Predictor: p.Predictor.plan(s.Seed),

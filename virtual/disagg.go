@@ -214,7 +214,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		return
 	}
 	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: cmp.Or(d.Path, p.r.target()), Body: d.Body}, w: w,
-		pool: p.r.pool, server: to, leg: l}
+		pool: p.r.pool, serverSide: serverSide{server: to, leg: l}}
 	if d.Described != nil {
 		l.sub.Described = *d.Described
 	} else if d.Original && p.body.Described != nil {

@@ -39,7 +39,8 @@ func (x *kvWire) check() []report.IndexSummary {
 			func(i int) []kv.Key { return m.KV(ix.number).Keys(p.servers[i].endpoint) })
 	}
 	if m := x.manager; m != nil {
-		add(report.ManagerIndex, m.hasher, kvindex.Kept{}, &m.lag, func(i int) []kv.Key { return m.Keys(p.servers[i].Name) })
+		add(report.ManagerIndex, m.hasher, kvindex.Kept{}, &m.lag,
+			func(i int) []kv.Key { return m.Keys(p.servers[i].Name) })
 	}
 	return out
 }

@@ -63,23 +63,6 @@ func (w *world) poolOf(r *workload.Request) *pool {
 	return w.pools[w.routes[r.Model].Pool]
 }
 
-func (r *request) contentType() string {
-	if r.conversation != nil && r.conversation.Streams() {
-		return "text/event-stream"
-	}
-	return "application/json"
-}
-
-// hear keeps what the answer says, where the conversation goes on from it.
-func (r *request) hear(body []byte) {
-	if r.w.answers != nil {
-		r.w.answers(r.ID, body)
-	}
-	if r.heard != nil {
-		_, _ = r.heard.Write(body) // it never fails
-	}
-}
-
 // ended is told when a request has its outcome. The conversation goes on, or
 // makes room for the next one.
 func (w *world) ended(r *request, o flow.Outcome) {

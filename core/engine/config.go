@@ -206,7 +206,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Resolved returns the configuration with its defaults, as an engine that is made of it has them.
+// Resolved returns the configuration with the defaults that New fills in.
 func (c Config) Resolved() Config {
 	c.setDefaults()
 	return c

@@ -71,7 +71,7 @@ func (f fields) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(append(fmt.Appendf(out, "%q:", x.name)), value...)
+		out = append(fmt.Appendf(out, "%q:", x.name), value...)
 	}
 	return append(out, '}'), nil
 }
@@ -95,7 +95,8 @@ func tree(v reflect.Value) any {
 	case *workload.Config:
 		return load(x)
 	case *Front:
-		return fields{{"gateway", x.Served.Namespace + "/" + x.Served.Name}, {"port", x.Port.Number}, {"pools", x.Pools}}
+		return fields{{"gateway", x.Served.Namespace + "/" + x.Served.Name},
+			{"port", x.Port.Number}, {"pools", x.Pools}}
 	case Tokens:
 		if x.JSON == nil {
 			return "four bytes are one token"
@@ -144,7 +145,8 @@ func list(v reflect.Value) any {
 	out := make([]any, 0, v.Len())
 	for i := range v.Len() {
 		x := tree(v.Index(i))
-		if s, ok := v.Index(i).Interface().(Server); ok && i > 0 && v.Index(i-1).Interface().(Server).Deployment == s.Deployment {
+		if s, ok := v.Index(i).Interface().(Server); ok && i > 0 &&
+			v.Index(i-1).Interface().(Server).Deployment == s.Deployment {
 			x = slices.DeleteFunc(x.(fields), func(f field) bool { return f.name == "engine" })
 		}
 		out = append(out, x)
@@ -187,7 +189,7 @@ func load(c *workload.Config) any {
 	return out
 }
 
-// lower is a field's name as JSON has it: kvRole for KVRole, http2 for HTTP2.
+// lower is a field's name in JSON: kvRole for KVRole, http2 for HTTP2.
 func lower(name string) string {
 	r := []rune(name)
 	for i := range r {

@@ -340,7 +340,8 @@ func (s *Stack) Load(ctx context.Context) error {
 // send sends a load through the stack.
 func (s *Stack) send(ctx context.Context, w *plan.Load) error {
 	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP2, Chunked: w.Chunked, Timeout: w.Timeout,
-		Requests: w.Requests.Requests, Concurrency: w.Concurrency, Workload: w.Requests, Recorder: s.o.Recorder, Now: s.Now,
+		Requests: w.Requests.Requests, Concurrency: w.Concurrency, Workload: w.Requests,
+		Recorder: s.o.Recorder, Now: s.Now,
 		Connections: 1 + w.Concurrency/80, Trace: s.o.ClientTrace}
 	if !s.o.EPP.given() {
 		o.Metadata = s.metadata

@@ -31,7 +31,7 @@ type Kept struct {
 }
 
 // Names are the blocks that engines' names mean, by each index's rule: for every rule an index that misses no event.
-// It is what an index in question is held against.
+// An index in question is compared with it.
 type Names map[kv.Hasher]*Index
 
 // Understand adds the rule of an index.
