@@ -26,7 +26,8 @@ import (
 )
 
 // figuresSection is a part of testdata/figures.yaml: what one section of a page prints.
-// Each text is a piece of the section in which {DIGITS: EXPRESSION} stands for a figure.
+// Each text is a piece of the section in which {DIGITS: EXPRESSION} stands for a figure, and {}
+// for a figure that another text has.
 type figuresSection struct {
 	Page    string   `yaml:"page"`
 	Section string   `yaml:"section"` // its heading
@@ -36,7 +37,8 @@ type figuresSection struct {
 }
 
 // TestFiguresOfPages compares the figures that pages print with what the commands in
-// testdata/figures.yaml measure. With -update it plays all commands and rewrites the pages.
+// testdata/figures.yaml measure, and with -update rewrites the pages. The race detector makes
+// simulations several times slower and has nothing to find in them: under it, too, a few play.
 func TestFiguresOfPages(t *testing.T) {
 	text, err := os.ReadFile("testdata/figures.yaml")
 	if err != nil {
@@ -53,16 +55,15 @@ func TestFiguresOfPages(t *testing.T) {
 	}
 	measured := newMeasured(file.Commands)
 	for _, s := range file.Sections {
+		texts := s.Always
+		if nightly.On() && !raced {
+			texts = slices.Concat(s.Always, s.Nightly)
+		}
+		if len(texts) == 0 {
+			continue
+		}
 		t.Run(s.Section, func(t *testing.T) {
-			if len(s.Always) == 0 && s.Needs == "" {
-				t.Errorf("testdata/figures.yaml: %q has no figure that make test plays; expected one or more",
-					s.Section)
-			}
-			texts := s.Always
-			if nightly.On() || *update {
-				texts = slices.Concat(s.Always, s.Nightly)
-			}
-			if s.Needs == "xgboost" && len(texts) > 0 {
+			if s.Needs == "xgboost" {
 				library(t)
 			}
 			compareFigures(t, s, texts, measured)
@@ -88,7 +89,10 @@ func compareFigures(t *testing.T, s figuresSection, texts []string, measured *me
 			t.Errorf("%s: %q has %d places that read %q; expected one", s.Page, s.Section, len(found), text)
 			continue
 		}
-		for i := len(expressions) - 1; i >= 0; i-- { // from the end on, so that places stay what they are
+		for i := len(expressions) - 1; i >= 0; i-- { // from the end on: earlier places stay where they are
+			if expressions[i] == "" {
+				continue
+			}
 			start, end := from+found[0][2+2*i], from+found[0][3+2*i]
 			got, err := measured.figure(expressions[i])
 			switch {
@@ -99,7 +103,7 @@ func compareFigures(t *testing.T, s figuresSection, texts []string, measured *me
 				t.Logf("%s: %q: %s → %s in %q", s.Page, s.Section, page[start:end], got, text)
 				page = slices.Concat(page[:start], []byte(got), page[end:])
 			default:
-				t.Errorf("%s: %q prints %s; found %s in\n  %s\nMeasure all with: "+
+				t.Errorf("%s: %q prints %s; found %s in\n  %s\nRewrite the page with: WINDTUNNEL_NIGHTLY=all "+
 					"go test ./cmd/windtunnel/program -run TestFiguresOfPages -update", s.Page, s.Section,
 					page[start:end], got, text)
 			}
@@ -335,9 +339,9 @@ func predictionChecks(args []string) (any, error) {
 		}
 		check := map[string]any{"number": n, "at": e.Time, "endpoint": e.Endpoint}
 		for _, name := range []string{"ttft", "tpot"} {
-			was, is := e.Details[name+"_ms"], e.Details["predicted_"+name+"_ms"]
-			if was == 0 || is == 0 {
-				return fmt.Errorf("%s has no %s, predicted and measured: %s", e.Request, name, line)
+			was, is := e.Details[name+"_ms"], e.Details["predicted_"+name+"_ms"] // a prediction may be 0
+			if was == 0 {
+				return fmt.Errorf("%s has no %s: %s", e.Request, name, line)
 			}
 			check[name] = is/was - 1
 		}
@@ -347,10 +351,10 @@ func predictionChecks(args []string) (any, error) {
 	return out, err
 }
 
-// highestRate returns the highest whole rate a second, up to 200, at which 99 % of the requests
+// highestRate returns the highest whole rate a second, up to 100, at which 99 % of the requests
 // keep the objectives of the scenario (attainment).
 func highestRate(args []string) (any, error) {
-	low, high := 0, 201
+	low, high := 0, 101
 	for high-low > 1 {
 		rate := (low + high) / 2
 		out, err := simulated(append(slices.Clone(args), "--rate", strconv.Itoa(rate)))
