@@ -1,7 +1,6 @@
 package modelserver
 
 import (
-	"cmp"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
@@ -100,7 +99,8 @@ func (p *Progress) GotKV(took machine.Time, bytes int64) {
 	p.FetchedBytes += bytes
 }
 
-// Heard notes what the engine did with a completion, and reports whether the request is further now.
+// Heard notes what the engine did with a completion, and reports whether the request is further now. FirstAt and EndedAt
+// are left to a driver that may be late.
 func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
 	c := &p.Choices[q.Choice]
 	switch f.Kind {
@@ -111,11 +111,11 @@ func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
 			p.Started, p.StartedAt, p.Cached = true, f.At, int(f.Count)
 		}
 	case engine.FirstToken:
-		c.Tokens, p.FirstAt = 1, cmp.Or(p.FirstAt, f.At)
+		c.Tokens = 1
 	case engine.Tokens:
 		c.Tokens = int(f.First) + int(f.Count)
 	case engine.Finished:
-		c.Tokens, c.Finished, c.Reason, p.EndedAt = int(f.Count), true, f.Reason, f.At
+		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
 	case engine.Aborted:
 		c.Finished, c.Aborted = true, true
 	default:

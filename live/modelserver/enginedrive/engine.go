@@ -3,6 +3,7 @@
 package enginedrive
 
 import (
+	"cmp"
 	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -177,9 +178,12 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 		b.told = true
 	}
 	switch f.Kind {
+	case engine.FirstToken:
+		b.FirstAt = cmp.Or(b.FirstAt, f.At)
 	case engine.KVHeld:
 		b.kept = s.Hold
 	case engine.Finished:
+		b.EndedAt = f.At
 		b.forgotten = len(b.Choices) == 1 && s.Forgotten()
 	}
 }
