@@ -2,6 +2,7 @@ package picker
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/described"
@@ -170,10 +171,8 @@ func (p *Picker) Plugins() []Plugin { return p.plugins }
 
 // Plugin is a plug-in by name, nil when there is none.
 func (p *Picker) Plugin(name string) Plugin {
-	for _, pl := range p.plugins {
-		if pl.Name() == name {
-			return pl
-		}
+	if i := slices.IndexFunc(p.plugins, func(pl Plugin) bool { return pl.Name() == name }); i >= 0 {
+		return p.plugins[i]
 	}
 	return nil
 }

@@ -3,7 +3,8 @@ package picker
 import (
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
@@ -87,14 +88,7 @@ type Registration struct {
 type Registry map[string]Registration
 
 // Types lists the registered names in order.
-func (r Registry) Types() []string {
-	names := make([]string, 0, len(r))
-	for n := range r {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
+func (r Registry) Types() []string { return slices.Sorted(maps.Keys(r)) }
 
 // Params are a plug-in's parameters as they stand in the file.
 type Params struct{ at strictyaml.Value }

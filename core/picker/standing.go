@@ -1,6 +1,9 @@
 package picker
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // In a large pool most of a decision is scoring endpoints that stand as they stood
 // at the last one. Where nobody reads more of a decision than what was chosen
@@ -279,34 +282,18 @@ type spread struct {
 	counts  []int
 }
 
-func (s *spread) at(f int64) int {
-	low, high := 0, len(s.figures)
-	for low < high {
-		if m := (low + high) / 2; s.figures[m] < f {
-			low = m + 1
-		} else {
-			high = m
-		}
-	}
-	return low
-}
-
 func (s *spread) add(f int64) {
-	i := s.at(f)
-	if i == len(s.figures) || s.figures[i] != f {
-		s.figures, s.counts = append(s.figures, 0), append(s.counts, 0)
-		copy(s.figures[i+1:], s.figures[i:])
-		copy(s.counts[i+1:], s.counts[i:])
-		s.figures[i], s.counts[i] = f, 0
+	i, found := slices.BinarySearch(s.figures, f)
+	if !found {
+		s.figures, s.counts = slices.Insert(s.figures, i, f), slices.Insert(s.counts, i, 0)
 	}
 	s.counts[i]++
 }
 
 func (s *spread) remove(f int64) {
-	i := s.at(f)
+	i, _ := slices.BinarySearch(s.figures, f)
 	if s.counts[i]--; s.counts[i] == 0 {
-		s.figures = append(s.figures[:i], s.figures[i+1:]...)
-		s.counts = append(s.counts[:i], s.counts[i+1:]...)
+		s.figures, s.counts = slices.Delete(s.figures, i, i+1), slices.Delete(s.counts, i, i+1)
 	}
 }
 

@@ -35,7 +35,7 @@ func Builtin() picker.Registry {
 	kind := func(name string, f picker.Factory) picker.Registration {
 		return picker.Registration{New: f, Kind: name}
 	}
-	return withRegistered(picker.Registry{
+	reg := picker.Registry{
 		// filters
 		"label-selector-filter": beta(newLabelSelector),
 		"by-label":              old(newByLabel),
@@ -146,14 +146,12 @@ func Builtin() picker.Registry {
 		// document 001
 		"dynamo-router":          beta(newDynamoRouter),
 		"dynamo-frontend-scorer": beta(newDynamoFrontend),
-		// parsers
-		parse.TypeOpenAI:      beta(newParser(parse.OpenAI{})),
-		parse.TypeAnthropic:   beta(newParser(parse.Anthropic{})),
-		parse.TypeVLLMHTTP:    beta(newParser(parse.VLLMHTTP{})),
-		parse.TypeVLLMGRPC:    beta(newParser(parse.VLLMGRPC{})),
-		parse.TypeVertexAI:    beta(newParser(parse.VertexAI{})),
-		parse.TypePassthrough: beta(newParser(parse.Passthrough{})),
-	})
+	}
+	for _, p := range parse.All {
+		reg[p.Type()] = beta(newParser(p))
+	}
+	maps.Copy(reg, registered)
+	return reg
 }
 
 // named is embedded by every plug-in here.
@@ -171,12 +169,6 @@ func Register(typ string, r picker.Registration) {
 		panic("plugins.Register: the type \"" + typ + "\" exists already, or has no name or factory")
 	}
 	registered[typ] = r
-}
-
-// withRegistered adds what the program registered.
-func withRegistered(reg picker.Registry) picker.Registry {
-	maps.Copy(reg, registered)
-	return reg
 }
 
 // Extended says whether the program has registered types of its own.
