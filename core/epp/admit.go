@@ -287,7 +287,7 @@ func (m *Machine) done(r *Request) {
 	}
 	m.unlink(r)
 	r.state = ended
-	m.respond(r, (*picker.Response).Tell)
+	m.respond(r, (*picker.Response).RunBodyHooks)
 	m.checkPrediction(r)
 	m.latencies.ended(m.now, r)
 	if err := m.p.Release(m.now, r.Decision); r.Err == nil {

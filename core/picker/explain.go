@@ -183,7 +183,7 @@ func (d *Decision) Explain() *Explanation {
 				row.Picked = row.Picked || c == k
 			}
 			if d.cycle.p != nil {
-				for _, f := range d.cycle.p.foretellers {
+				for _, f := range d.cycle.p.predictors {
 					row.Predicted = f.Forecast(d, k)
 				}
 			}

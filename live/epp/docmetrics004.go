@@ -79,7 +79,7 @@ var (
 
 // predictingPlugin is a plug-in that predicts latencies, and how long it took.
 type predictingPlugin interface {
-	picker.Foreteller
+	picker.LatencyPredictor
 	Predicting(d *picker.Decision) machine.Time
 }
 
@@ -89,7 +89,7 @@ func (m *objectiveMetrics) decided(p *picker.Picker, d *picker.Decision, model [
 	if !r.Ok() {
 		return
 	}
-	for _, pl := range p.Foretellers() {
+	for _, pl := range p.LatencyPredictors() {
 		f := pl.Forecast(d, r.Picked[0])
 		if f == nil {
 			continue
@@ -115,7 +115,7 @@ func (m *objectiveMetrics) decided(p *picker.Picker, d *picker.Decision, model [
 // measured is told what came of it; 0 is unknown.
 func (m *objectiveMetrics) measured(p *picker.Picker, r *picker.Request, ttft, tpot time.Duration, l *labels) {
 	var by []string // without such a plug-in, the older names alone
-	if all := p.Foretellers(); len(all) > 0 {
+	if all := p.LatencyPredictors(); len(all) > 0 {
 		by = append([]string{all[0].Name(), all[0].Type()}, l.models.list...)
 	}
 	histograms, objectives := [...]*twinHistogram{&m.ttft, &m.tpot}, [...]float64{r.TTFTMs, r.TPOTMs}

@@ -147,7 +147,7 @@ func (s *Saved) MarshalJSON() ([]byte, error) {
 	out := s.savedIndex
 	if c := s.copied; c != nil {
 		out.Pods = slices.Clone(out.Pods)
-		c.tell(&out)
+		c.writeTo(&out)
 	}
 	slices.SortFunc(out.Awaited, func(a, b savedExpectation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Key, b.Key))
@@ -155,9 +155,9 @@ func (s *Saved) MarshalJSON() ([]byte, error) {
 	return json.Marshal(&out)
 }
 
-// tell writes records and names in an order that does not depend on how they
+// writeTo writes records and names in an order that does not depend on how they
 // came to lie in memory.
-func (c *copied) tell(out *savedIndex) {
+func (c *copied) writeTo(out *savedIndex) {
 	place := make([]uint32, c.records.made+1)
 	n := uint32(0)
 	for id := c.records.oldest; id != 0; n++ {

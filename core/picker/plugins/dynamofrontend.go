@@ -132,16 +132,16 @@ func (*dynamoFrontend) ReadsProgress() bool { return true }
 // ResponseBody tells that the prompt is computed.
 func (s *dynamoFrontend) ResponseBody(now machine.Time, r *picker.Response) {
 	if r.First {
-		s.tell(now, r.Decision, false)
+		s.addProgress(now, r.Decision, false)
 	}
 }
 
 // Release tells that the request is over.
-func (s *dynamoFrontend) Release(now machine.Time, d *picker.Decision) { s.tell(now, d, true) }
+func (s *dynamoFrontend) Release(now machine.Time, d *picker.Decision) { s.addProgress(now, d, true) }
 
-// tell keeps something to send. Of more than are kept the oldest go: the router then hears
+// addProgress keeps something to send. Of more than are kept the oldest go: the router then hears
 // of these from its workers.
-func (s *dynamoFrontend) tell(now machine.Time, d *picker.Decision, over bool) {
+func (s *dynamoFrontend) addProgress(now machine.Time, d *picker.Decision, over bool) {
 	if d == nil || picker.Peek[dynamoAsked](d, s) == nil {
 		return
 	}

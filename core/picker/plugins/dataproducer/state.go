@@ -268,15 +268,15 @@ func (s *Predicted) LoadState(text []byte) error {
 
 // savedFlight is a request that is under way.
 type savedFlight struct {
-	Slot     int                `json:"slot"`
-	Queued   bool               `json:"queued,omitempty"`
-	At       machine.Time       `json:"at"`
-	SLO      machine.Float      `json:"slo,omitempty"`
-	Row      predictor.Features `json:"row"`
-	Decode   predictor.Features `json:"decode"`
-	Told     bool               `json:"told,omitempty"`
-	Foretold [2]machine.Float   `json:"foretold"`
-	TTFT     machine.Float      `json:"ttft,omitempty"`
+	Slot      int                `json:"slot"`
+	Queued    bool               `json:"queued,omitempty"`
+	At        machine.Time       `json:"at"`
+	SLO       machine.Float      `json:"slo,omitempty"`
+	Row       predictor.Features `json:"row"`
+	Decode    predictor.Features `json:"decode"`
+	Told      bool               `json:"told,omitempty"`
+	Predicted [2]machine.Float   `json:"foretold"`
+	TTFT      machine.Float      `json:"ttft,omitempty"`
 }
 
 // SaveDecision copies what is known of a request that is under way.
@@ -286,7 +286,7 @@ func (s *Predicted) SaveDecision(d *picker.Decision) any {
 		return nil
 	}
 	return savedFlight{f.slot, f.queued, f.at, machine.Float(f.slo), f.row, f.decode, f.told,
-		[2]machine.Float{machine.Float(f.foretold.TTFTMs), machine.Float(f.foretold.TPOTMs)}, machine.Float(f.ttft)}
+		[2]machine.Float{machine.Float(f.predicted.TTFTMs), machine.Float(f.predicted.TPOTMs)}, machine.Float(f.ttft)}
 }
 
 // LoadDecision takes it over.
@@ -301,7 +301,7 @@ func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
 	}
 	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row,
 		decode: x.Decode, told: x.Told,
-		foretold: Prediction{TTFTMs: float64(x.Foretold[0]), TPOTMs: float64(x.Foretold[1])}, ttft: float64(x.TTFT)}
+		predicted: Prediction{TTFTMs: float64(x.Predicted[0]), TPOTMs: float64(x.Predicted[1])}, ttft: float64(x.TTFT)}
 	s.contexts[d] = f
 	s.oldest = append(s.oldest, f)
 	return nil
