@@ -34,13 +34,14 @@ type instance[T any] interface {
 	Plugin
 }
 
-// Plain returns the factory of a plug-in type without parameters. It ignores those that are given, as the real EPP does.
+// Plain returns the factory of a plug-in type without parameters. It ignores those that are given, as the real EPP
+// does.
 func Plain[T any, P instance[T]]() Factory {
 	return func(*Builder, string, Params) (Plugin, error) { return P(new(T)), nil }
 }
 
-// Of returns the factory of a plug-in type that begins with these values, reads its parameters over them (Params.Decode)
-// and then, if it is a Configurer, completes itself. Instances share what the values point to.
+// Of returns the factory of a plug-in type that begins with these values, reads its parameters over them
+// (Params.Decode) and then, if it is a Configurer, completes itself. Instances share what the values point to.
 func Of[T any, P instance[T]](values T) Factory {
 	return func(b *Builder, name string, params Params) (Plugin, error) {
 		made := values

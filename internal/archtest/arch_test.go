@@ -99,8 +99,8 @@ func TestMachinesKeepTheContract(t *testing.T) {
 	}
 	for name, n := range verbs {
 		if n > 1 && !listed[name] {
-			t.Errorf("%s is a machine that nobody holds against the contract: add it to internal/contract/machines_test.go",
-				name)
+			t.Errorf("%s is a machine that nobody holds against the contract: add it to "+
+				"internal/contract/machines_test.go", name)
 		}
 	}
 }

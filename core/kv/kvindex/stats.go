@@ -53,7 +53,7 @@ func (ix *Index) asked(m *Asked) {
 	}
 }
 
-// State is the whole fleet's cache in figures (document 003, "Get Global Cache
+// State is the cache of all pods in figures (document 003, "Get Global Cache
 // State").
 type State struct {
 	Pairs       int // pairs of block and pod; the document's total_blocks
@@ -64,7 +64,7 @@ type State struct {
 	Bytes       int64
 }
 
-// State sums the fleet up.
+// State sums all pods up.
 func (ix *Index) State() State {
 	s := State{Pairs: ix.recs.live, Blocks: ix.blocks.table.live, Pods: len(ix.pods),
 		HitRate: ratio(ix.stats.Found, ix.stats.Asked)}

@@ -58,7 +58,8 @@ const (
 	maxTold   = 4096
 )
 
-var newDynamoFrontend = picker.Of(dynamoFrontend{URL: "http://dynamo-frontend:8000", Timeout: config.Duration(100 * machine.Millisecond)})
+var newDynamoFrontend = picker.Of(dynamoFrontend{URL: "http://dynamo-frontend:8000",
+	Timeout: config.Duration(100 * machine.Millisecond)})
 
 // Configure implements picker.Configurer.
 func (s *dynamoFrontend) Configure(_ *picker.Builder, _ string, p picker.Params) error {
