@@ -339,25 +339,28 @@ func (m *fromManifests) fill() {
 // scaling is what changes the number of a workload's servers: an autoscaler among the
 // manifests, or what document 003's pool says.
 func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscaling) {
-	if x, text := m.set.ScalerOf(w); x != nil {
-		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: text, targets: true} })
+	x := m.set.ScalingOf(w)
+	switch {
+	case x == nil:
+		return
+	case x.Pool == nil:
+		m.say(field, x.At, func() { a.Manifest = Manifest{File: x.File, Text: x.Text, targets: true} })
 		return
 	}
-	if by, _ := m.set.ScaledBy(m.backend.Pool); by != w {
-		return
-	}
-	k := m.backend.Pool.KServe
+	k := x.Pool.KServe
 	m.say(field, w.At, func() {
-		a.MinReplicas, a.MaxReplicas = int(k.MinReplicas), int(k.MaxReplicas)
+		read, err := x.Read()
+		if err != nil {
+			m.problems = append(m.problems, m.s.of(err)...)
+			return
+		}
+		m.s.assumed = append(m.s.assumed, read.Notes...)
+		a.MinReplicas, a.MaxReplicas = read.Config.Min, read.Config.Max
 		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {
 			if query := autoscaler.OfHint(kind); query != "" {
 				a.Triggers = append(a.Triggers,
 					ScalingTrigger{Name: kind, Query: query, Target: k.ScaleTargets[kind],
 						MetricType: MetricType(autoscaler.AverageValue)})
-			} else {
-				m.s.assumed = append(m.s.assumed,
-					fmt.Sprintf("%s:%d: InferencePool %s: autoscaling.targetMetrics: nobody here tells %s",
-						m.backend.Pool.File, m.backend.Pool.Line, m.backend.Name, kind))
 			}
 		}
 	})

@@ -337,3 +337,27 @@ workload: {timeout: 10m, concurrency: 100, requests: 200, outputTokens: 3000, cl
 		}
 	}
 }
+
+// Every label that the picker's page has in a live run is there for a trigger, and only what a query selects counts: of
+// streams as of answers in one piece, and what has been sent on so far.
+func TestScalingReadsLabels(t *testing.T) {
+	t.Parallel()
+	for query, scales := range map[string]bool{
+		`sum(llm_d_epp_request_ttft_seconds_count{streaming="true"})`:  true,
+		`sum(llm_d_epp_request_ttft_seconds_count{streaming="false"})`: false,
+		`sum(llm_d_epp_request_total{priority="0"})`:                   true,
+		`sum(llm_d_epp_average_running_requests)`:                      true,
+	} {
+		events := record(t, parsed(t, `
+pools:
+- name: a
+  modelServer: {prefill: 200ms, interTokenLatency: 100ms, outputTokens: 20}
+  autoscaling: {maxReplicas: 3, triggers: [{name: x, query: '`+query+`', target: 2}]}
+workload: {stream: true, requests: 300, rate: 5}
+`))
+		scaled := slices.ContainsFunc(events, func(e flow.Event) bool { return e.Step == flow.Scaled })
+		if scaled != scales {
+			t.Errorf("%s: scaled %v, expected %v", query, scaled, scales)
+		}
+	}
+}

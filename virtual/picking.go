@@ -105,7 +105,10 @@ func (k *picking) begin() error {
 		of.kv.connect(k)
 	}
 	if slices.ContainsFunc(of.fleets, func(f *fleet) bool { return f.scaler != nil }) {
-		k.m.KeepLatencies()
+		k.m.KeepMetrics(func(name string) bool {
+			return slices.ContainsFunc(of.fleets,
+				func(f *fleet) bool { return f.scaler != nil && f.scaler.m.Wants(name) })
+		})
 	}
 	if p.Objects != nil {
 		k.Input(epp.Objects{Selection: *p.Objects, KeepEndpoints: true})

@@ -7,7 +7,7 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 
-	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/live/extproc"
 )
 
 // atOnce is an endpoint picker that answers at once: it reads nothing of a
@@ -71,7 +71,7 @@ func serveWatched(l net.Listener, p extprocv3.ExternalProcessorServer) ([]string
 	if err != nil {
 		return nil, err
 	}
-	g := grpc.NewServer(epp.StreamServerOptions()...)
+	g := grpc.NewServer(extproc.ConnectionOptions()...)
 	extprocv3.RegisterExternalProcessorServer(g, p)
 	go func() { _ = g.Serve(w.over(l)) }()
 	return []string{l.Addr().String(), page}, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 // The headers that routes match, under the real one's names. Clients' own are taken
@@ -128,6 +129,23 @@ func (r *Router) Decide(body []byte) Decision {
 		d.Set = append(d.Set, header.Header{Name: strings.ToLower(r.Base), Value: to.Base})
 	}
 	return d
+}
+
+// Routed answers a stream's Decide: with the headers that the router sets and without clients' own of these names, or
+// with an error in this style. Nobody looks at the response.
+func (r *Router) Routed(e *stream.Effect, style stream.ErrorStyle) stream.Decision {
+	out := stream.Decision{Leave: true, Remove: r.Headers()}
+	if e.End { // there is no body
+		return out
+	}
+	d := r.Decide(e.Body)
+	out.Set = d.Set
+	out.Remove = slices.DeleteFunc(out.Remove, func(name string) bool { _, set := d.Set.Lookup(name); return set })
+	if d.Answer != nil {
+		a := style.Answer(d.Answer)
+		out.Answer, out.Reason = &a, d.Answer.Message
+	}
+	return out
 }
 
 // Unknown is the answer to a request for a model that no pool serves.

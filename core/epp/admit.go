@@ -152,6 +152,7 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 		return
 	}
 	if e.Kind == flowcontrol.Evict {
+		m.evicted = true
 		m.emit(Effect{Kind: Revoked, Request: r, Flow: *e})
 		m.emit(Effect{Kind: Evict, Request: r})
 		return
@@ -227,6 +228,9 @@ func (m *Machine) pick(r *Request) {
 		return
 	}
 	r.state = decided
+	if m.observed != nil {
+		m.observed.count(r, r.Dispatched(nil))
+	}
 	m.emit(Effect{Kind: Decided, Request: r})
 }
 
@@ -289,7 +293,9 @@ func (m *Machine) done(r *Request) {
 	r.state = ended
 	m.respond(r, (*picker.Response).RunBodyHooks)
 	m.checkPrediction(r)
-	m.latencies.ended(m.now, r)
+	if m.observed != nil {
+		m.observed.count(r, r.Ended(nil, m.now))
+	}
 	if err := m.p.Release(m.now, r.Decision); r.Err == nil {
 		r.Err = err
 	}

@@ -82,7 +82,8 @@ type Machine struct {
 	indexFx   kvindex.Effects
 	told      kvindex.Events
 	decisions decisions
-	latencies *latencies // nil where nobody reads them
+	observed  *observed // nil where nobody reads metrics
+	evicted   bool      // flow control has evicted a request
 
 	log    Log
 	serial uint64   // of requests, in the log

@@ -24,12 +24,6 @@ func (m *Machine) respond(r *Request, tell func(*picker.Response, machine.Time))
 	}
 }
 
-// prefixProducer is one that tells what it knew of a prompt.
-type prefixProducer interface {
-	picker.Plugin
-	MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int)
-}
-
 // explained are the response headers that say why: the selected pods where the
 // documents' headers are on, and all when the configuration or the request asks
 // for them.
@@ -56,7 +50,7 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	add(picker.HeaderDecodePod, d.Targets[0].Endpoint.Name)
 	if r := d.PrimaryProfile(); r.Ok() {
 		for _, pl := range m.p.Plugins() {
-			if x, ok := pl.(prefixProducer); ok {
+			if x, ok := pl.(PrefixProducer); ok {
 				var matched, block int
 				if m.p.Guard(x, func() { matched, _, block = x.MatchOf(d, &d.View.States[r.Picked[0]]) }) != nil {
 					break

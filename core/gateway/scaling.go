@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
+	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
@@ -33,6 +36,100 @@ func readScaler(v strictyaml.Value, m objects.Meta) Scaler {
 	return x
 }
 
+// Scaling is what decides how many replicas a workload has: an autoscaler among the objects, or `autoscaling` of document
+// 003's InferencePool.
+type Scaling struct {
+	objects.Meta // of the object that decides
+	Kind         string
+	At           strictyaml.Value // an autoscaler; nothing of an InferencePool
+	Workload     *Workload
+	// Text is the autoscaler, with the rules of its namespace; nil of an InferencePool.
+	Text []byte
+	// Pool is the InferencePool; nil of an autoscaler.
+	Pool *objects.Pool
+}
+
+// Scalings are what scales workloads, at most one of each, and notes about what has no effect.
+func (s *Set) Scalings() (out []Scaling, notes []string) {
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		x, text := s.scalerOf(w)
+		if x == nil {
+			continue
+		}
+		if c, role := w.Serves(); c == nil || role == RoleKVManager {
+			notes = append(notes, fmt.Sprintf("%s:%d: %s %s: it has no effect: %s %s runs no model server", x.File, x.Line,
+				x.Kind, x.Name, w.Kind, w.Name))
+			continue
+		}
+		out = append(out, Scaling{Meta: x.Meta, Kind: x.Kind, At: x.At, Workload: w, Text: text})
+	}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		w, why := s.ScaledBy(p)
+		if why != "" {
+			notes = append(notes, fmt.Sprintf("%s:%d: InferencePool %s/%s: %s", p.File, p.Line, p.Namespace, p.Name, why))
+		}
+		if w != nil {
+			out = append(out, Scaling{Meta: p.Meta, Kind: "InferencePool", Workload: w, Pool: p})
+		}
+	}
+	return out, notes
+}
+
+// ScalingOf is what scales a workload; nil where nothing does.
+func (s *Set) ScalingOf(w *Workload) *Scaling {
+	all, _ := s.Scalings()
+	for i := range all {
+		if all[i].Workload == w {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// Read reads what the object says. The notes of the result name the object.
+func (x *Scaling) Read() (*autoscaler.Manifest, error) {
+	at := fmt.Sprintf("%s:%d: %s %s: ", x.File, x.Line, x.Kind, x.Name)
+	read := &autoscaler.Manifest{}
+	if x.Pool == nil {
+		var err error
+		if read, err = autoscaler.ReadManifest(x.File, x.Text); err != nil {
+			return nil, err
+		}
+	} else {
+		k := x.Pool.KServe
+		read.Config = autoscaler.Config{KEDA: true, Min: int(k.MinReplicas), Max: int(k.MaxReplicas),
+			Behavior: autoscaler.DefaultBehavior(), Poll: autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}
+		if k.MinReplicas > k.MaxReplicas {
+			return nil, fmt.Errorf("%sautoscaling: minReplicas %d; expected no more than maxReplicas, %d", at, k.MinReplicas,
+				k.MaxReplicas)
+		}
+		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {
+			if !read.Config.Hint(kind, k.ScaleTargets[kind]) {
+				read.Notes = append(read.Notes, "autoscaling.targetMetrics: nobody here tells "+kind)
+			}
+		}
+	}
+	if n := read.Config.Max; n > autoscaler.MaxReplicas {
+		return nil, fmt.Errorf("%smaxReplicas %d; expected up to %d", at, n, autoscaler.MaxReplicas)
+	}
+	read.Notes = append(read.Notes, read.Config.Unknown()...)
+	for i := range read.Notes {
+		read.Notes[i] = at + read.Notes[i]
+	}
+	return read, nil
+}
+
+// Rule is what the object says as one text, the same as long as it decides in the same way.
+func (x *Scaling) Rule() string {
+	if x.Pool == nil {
+		return strings.Join(strings.Fields(string(x.Text)), " ")
+	}
+	k := x.Pool.KServe
+	return fmt.Sprint(k.MinReplicas, k.MaxReplicas, k.ScaleTargets)
+}
+
 // ScaledBy is the workload that `autoscaling` of document 003's InferencePool scales: the only one of its
 // pods, but for those that only prefill, which stay as many as they are. Where it scales none why says so;
 // both are nothing where the pool says nothing of it.
@@ -50,16 +147,16 @@ func (s *Set) ScaledBy(p *objects.Pool) (w *Workload, why string) {
 		return nil, fmt.Sprintf("autoscaling has no effect: the pool's pods are of %d workloads; expected one",
 			len(all))
 	}
-	if x, _ := s.ScalerOf(all[0]); x != nil {
+	if x, _ := s.scalerOf(all[0]); x != nil {
 		return nil, fmt.Sprintf("autoscaling has no effect: %s %s is scaled by %s %s", all[0].Kind, all[0].Name, x.Kind,
 			x.Name)
 	}
 	return all[0], ""
 }
 
-// ScalerOf is the object that scales a workload, nil where none does, and its text with the rules
+// scalerOf is the object that scales a workload, nil where none does, and its text with the rules
 // of its namespace.
-func (s *Set) ScalerOf(w *Workload) (*Scaler, []byte) {
+func (s *Set) scalerOf(w *Workload) (*Scaler, []byte) {
 	var found *Scaler
 	var rules []*Scaler
 	for i := range s.Scalers {

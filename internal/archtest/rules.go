@@ -42,10 +42,11 @@ var Layers = []Layer{
 	{"live/modelserver", []string{"live/drive", "live/kvevents", "live/serve", "core", "internal/files",
 		"internal/pause", "internal/tlsfiles"}, true,
 		"a model server's own packages know each other, and no other room"},
-	// live/kvevents is the wire of KV events itself (ZMQ frames), live/serve how
+	// live/kvevents is the wire of KV events itself (ZMQ frames), live/extproc that of ext_proc, live/serve how
 	// anything listens and live/drive what drives every machine: no parts that could
 	// be swapped.
-	{"live", []string{"live/drive", "live/kvevents", "live/serve", "core", "scenario", "report", "internal/cachedir",
+	{"live", []string{"live/drive", "live/extproc", "live/kvevents", "live/serve", "core", "scenario", "report",
+		"internal/cachedir",
 		"internal/child", "internal/exit", "internal/files", "internal/pause", "internal/punctual", "internal/tlsfiles",
 		"internal/watch"}, false,
 		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
@@ -74,6 +75,7 @@ var Layers = []Layer{
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
 		"internal/gc", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
+	{"scripts", nil, false, "programs that make runs, which know nothing of windtunnel"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 
@@ -236,7 +238,6 @@ var Decisions = []Decision{
 // all the same. The key is "file kind".
 var DriverExceptions = map[string]string{
 	"live/epp/docmetrics.go finish reason": "\"error\" is the value of a metric's label in document 003",
-	"live/epp/metrics.go status":           "400 is a number of histogram buckets",
 	"live/epp/pickmetrics.go outcome":      "\"timed_out\" is the value of a metric's label in llm-d-router",
 	"live/epp/processor.go status": "a panic of a plug-in, and gRPC's code for a stream that " +
 		"ended: the core is told of neither",
@@ -276,4 +277,16 @@ var DriverExceptions = map[string]string{
 	"live/sidecar/metrics.go status": "the page of metrics, not a request",
 	"virtual/outside.go status": "what a page or a service of this stack answers a data source " +
 		"or a plug-in; whether the engine is dead the core says",
+}
+
+// LargeFormats are structs of more than 30 fields that are one documented format. The key is "directory.Type".
+var LargeFormats = map[string]string{
+	"cmd/windtunnel/parts.EPP":       "the flags of the endpoint picker",
+	"cmd/windtunnel/parts.Sidecar":   "the flags of the sidecar",
+	"core/openai.Sampling":           "the sampling parameters of a request, as vLLM reads them",
+	"internal/parity.Step":           "a line of a recording of the real picker",
+	"live/modelserver/dropin.Config": "the flags of the model server that windtunnel replaces",
+	"report.Summary":                 "the JSON of a run's summary",
+	"scenario.ModelServer":           "the YAML of a pool's modelServer",
+	"scenario.Workload":              "the YAML of a scenario's workload",
 }

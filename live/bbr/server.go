@@ -11,21 +11,18 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"sync/atomic"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/windtunnel/windtunnel/core/bbr"
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/extproc"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -57,8 +54,7 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{o: o, at: l,
-		grpc: grpc.NewServer(grpc.MaxConcurrentStreams(1<<20), grpc.InitialWindowSize(1<<20),
-			grpc.InitialConnWindowSize(16<<20), grpc.MaxRecvMsgSize(64<<20))}
+		grpc: grpc.NewServer(append(extproc.ServerOptions(), grpc.MaxRecvMsgSize(64<<20))...)}
 	s.Route(o.Router)
 	extprocv3.RegisterExternalProcessorServer(s.grpc, service{s: s})
 	alive := health.NewServer()
@@ -118,20 +114,27 @@ func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
 		Now: x.s.o.Now, Carry: r.carry})
 	defer d.Stop()
 	for {
-		in, err := wire.Recv()
-		var m stream.Message
+		var in extproc.In
+		err := wire.RecvMsg(&in)
+		m := stream.Message{Kind: in.Kind, Head: in.Head, Body: in.Body, End: in.End}
 		if err != nil {
 			m = stream.Message{Kind: stream.PeerGone}
-		} else if !read(in, &m) {
-			if err := pass(wire, in); err != nil {
-				return err
+		} else if e, answers := passed[in.Kind]; answers || !in.Known {
+			if answers {
+				r.send(&stream.Effect{Kind: e, Body: in.Body, End: in.End})
+			}
+			if r.err != nil {
+				return r.err
 			}
 			continue
 		}
 		d.Input(&m)
 		var result stream.Result
 		d.With(func(machine.Time, *machine.Effects[stream.Effect]) {
-			result, err = r.m.Result(), errors.Join(r.err, ended(err))
+			if result = r.m.Result(); errors.Is(err, io.EOF) {
+				err = nil
+			}
+			err = errors.Join(r.err, err)
 		})
 		switch {
 		case err != nil:
@@ -144,104 +147,24 @@ func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
 	}
 }
 
-// pass lets a part of an answer pass: where Envoy shows answers, it waits for a word.
-func pass(wire extprocv3.ExternalProcessor_ProcessServer, in *extprocv3.ProcessingRequest) error {
-	var out extprocv3.ProcessingResponse
-	switch x := in.Request.(type) {
-	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}
-	case *extprocv3.ProcessingRequest_ResponseBody:
-		out.Response = &extprocv3.ProcessingResponse_ResponseBody{
-			ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{
-				BodyMutation: &extprocv3.BodyMutation{
-					Mutation: &extprocv3.BodyMutation_StreamedResponse{
-						StreamedResponse: &extprocv3.StreamedBodyResponse{Body: x.ResponseBody.GetBody(),
-							EndOfStream: x.ResponseBody.GetEndOfStream()}}}}}}
-	case *extprocv3.ProcessingRequest_ResponseTrailers:
-		out.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}
-	default:
-		return nil
-	}
-	return wire.Send(&out)
-}
+// passed are the parts of an answer, and how each passes: where Envoy shows answers, it waits for a message.
+var passed = map[stream.MessageKind]stream.Kind{stream.ResponseHeaders: stream.SendResponseHeaders,
+	stream.ResponseBody: stream.SendResponseBody, stream.ResponseTrailers: stream.PassResponseTrailers}
 
-func ended(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
-}
-
-// read is Envoy's message as the machine takes it; false where it is none of its
-// business.
-func read(in *extprocv3.ProcessingRequest, m *stream.Message) bool {
-	switch x := in.Request.(type) {
-	case *extprocv3.ProcessingRequest_RequestHeaders:
-		*m = stream.Message{Kind: stream.Headers, End: x.RequestHeaders.GetEndOfStream()}
-		for _, h := range x.RequestHeaders.GetHeaders().GetHeaders() {
-			v := h.Value
-			if len(h.RawValue) > 0 {
-				v = string(h.RawValue)
-			}
-			m.Head = append(m.Head, header.Header{Name: h.Key, Value: v})
-		}
-	case *extprocv3.ProcessingRequest_RequestBody:
-		*m = stream.Message{Kind: stream.Body, Body: x.RequestBody.GetBody(), End: x.RequestBody.GetEndOfStream()}
-	case *extprocv3.ProcessingRequest_RequestTrailers:
-		*m = stream.Message{Kind: stream.Trailers}
-	default:
-		return false
-	}
-	return true
-}
-
-// carry carries out an effect.
+// carry carries out an effect. Fail ends the stream by its result.
 func (r *request) carry(now machine.Time, fx *machine.Effects[stream.Effect], i int) {
-	e := &fx.List[i]
-	var out extprocv3.ProcessingResponse
-	switch e.Kind {
+	switch e := &fx.List[i]; e.Kind {
 	case stream.Decide:
-		d := stream.Decision{Leave: true, Remove: r.router.Headers()} // a client's own
-		if !e.End {
-			decided := r.router.Decide(e.Body)
-			d.Set = decided.Set
-			d.Remove = slices.DeleteFunc(d.Remove, func(name string) bool { _, set := d.Set.Lookup(name); return set })
-			if decided.Answer != nil {
-				a := r.s.o.Stream.Errors.Answer(decided.Answer)
-				d.Answer, d.Reason = &a, decided.Answer.Message
-			}
-		}
+		d := r.router.Routed(e, r.s.o.Stream.Errors)
 		r.m.Input(now, &stream.Message{Kind: stream.Decided, Decision: d}, fx)
-		return
-	case stream.SendRequestHeaders:
-		out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
-			Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove)}}}
-	case stream.SendRequestBody:
-		out.Response = &extprocv3.ProcessingResponse_RequestBody{
-			RequestBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{
-				BodyMutation: &extprocv3.BodyMutation{
-					Mutation: &extprocv3.BodyMutation_StreamedResponse{
-						StreamedResponse: &extprocv3.StreamedBodyResponse{Body: e.Body, EndOfStream: e.End}}}}}}
-	case stream.PassRequestTrailers:
-		out.Response = &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}
-	case stream.SendAnswer:
-		out.Response = &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
-			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil),
-			Body: e.Answer.Body}}
-	default: // Fail ends the stream by its result; of answers nothing is seen
-		return
+	case stream.Fail:
+	default:
+		r.send(e)
 	}
-	if err := r.wire.Send(&out); err != nil && r.err == nil {
+}
+
+func (r *request) send(e *stream.Effect) {
+	if err := r.wire.SendMsg(&extproc.Out{Effect: e}); err != nil && r.err == nil {
 		r.err = err
 	}
-}
-
-func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
-	m := &extprocv3.HeaderMutation{RemoveHeaders: remove}
-	for _, h := range set {
-		m.SetHeaders = append(m.SetHeaders,
-			&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)},
-				AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
-	}
-	return m
 }

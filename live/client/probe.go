@@ -18,6 +18,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/calibrate"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/sse"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
@@ -95,20 +96,11 @@ func (p *Prober) page(ctx context.Context, path string) ([]byte, error) {
 // Discover asks what the server is; model is the one to ask for, "" for the first that it
 // serves.
 func (p *Prober) Discover(ctx context.Context, model string) (s Server, err error) {
-	text, err := p.page(ctx, "/v1/models")
+	models, err := p.models(ctx)
 	if err != nil {
 		return s, err
 	}
-	var list struct {
-		Data []struct {
-			ID     string `json:"id"`
-			MaxLen int    `json:"max_model_len"`
-		} `json:"data"`
-	}
-	if err := json.Unmarshal(text, &list); err != nil {
-		return s, fmt.Errorf("GET /v1/models: %w", err)
-	}
-	for _, m := range list.Data {
+	for _, m := range models {
 		if m.ID != "" && (model == "" || m.ID == model) {
 			s.Model, s.ModelLen = m.ID, max(0, m.MaxLen)
 			break
@@ -147,24 +139,29 @@ func (p *Prober) Discover(ctx context.Context, model string) (s Server, err erro
 	return s, nil
 }
 
-// metrics reads vLLM's page of metrics.
+const (
+	runningMetric = "vllm:num_requests_running"
+	waitingMetric = "vllm:num_requests_waiting"
+	cacheMetric   = "vllm:cache_config_info"
+)
+
+// metrics reads vLLM's page of metrics; what the page lacks is not known.
 func (s *Server) metrics(text []byte) {
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		switch {
-		case strings.HasPrefix(name, "vllm:num_requests_running"),
-			strings.HasPrefix(name, "vllm:num_requests_waiting{"):
-			if v, err := strconv.ParseFloat(value, 64); err == nil && v > 0 && v < 1e9 {
-				s.Busy += int(v)
+	page, err := metrics.Parse(text, func(name string) bool {
+		return name == runningMetric || name == waitingMetric || name == cacheMetric
+	})
+	if err != nil {
+		return
+	}
+	for name, family := range page {
+		for _, x := range family.Samples {
+			if name == cacheMetric {
+				blocks, _ := strconv.Atoi(x.Get("num_gpu_blocks")) // what is no number is not known
+				tokens, _ := strconv.Atoi(x.Get("block_size"))
+				s.KVTokens = min(max(0, min(blocks, 1<<30))*max(0, min(tokens, 1<<20)), 1<<40)
+			} else if x.Value > 0 && x.Value < 1e9 {
+				s.Busy += int(x.Value)
 			}
-		case strings.HasPrefix(name, "vllm:cache_config_info"):
-			label := func(key string) int {
-				_, rest, _ := strings.Cut(name, key+`="`)
-				text, _, _ := strings.Cut(rest, `"`)
-				n, _ := strconv.Atoi(text) // what is no number is not known
-				return min(max(n, 0), 1<<30)
-			}
-			s.KVTokens = min(label("num_gpu_blocks")*label("block_size"), 1<<40)
 		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -56,19 +55,13 @@ type Server struct {
 	o       Options
 	driver  *drive.Driver[core.Message, *core.Effects]
 	router  *core.Router
-	http    *http.Server
-	at      net.Listener
+	at      string // host:port
 	serving serve.Group
 }
 
 // Start listens and serves until Stop.
-func Start(o Options) (*Server, error) {
-	l, err := serve.Listen("Dynamo frontend", o.Address)
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{o: o, router: o.Router, at: l}
-	s.serving.Log = o.Log
+func Start(o Options) (_ *Server, err error) {
+	s := &Server{o: o, router: o.Router, serving: serve.Group{Log: o.Log}}
 	s.driver = drive.New(drive.Options[core.Message, *core.Effects]{Machine: o.Router, Effects: new(core.Effects),
 		Now:   o.Now,
 		Carry: func(machine.Time, *core.Effects, int) {}}) // whoever asks reads the answer
@@ -78,13 +71,15 @@ func Start(o Options) (*Server, error) {
 	mux.HandleFunc("POST "+plugins.PathProgress, s.progress)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/", s.route)
-	s.http = serve.Pages(mux, o.Log)
-	s.serving.Go("Dynamo frontend", func() error { return s.http.Serve(l) })
+	if s.at, err = s.serving.Serve("Dynamo frontend", o.Address, serve.Pages(mux, o.Log)); err != nil {
+		s.driver.Stop()
+		return nil, err
+	}
 	return s, nil
 }
 
 // Addr is where it listens.
-func (s *Server) Addr() string { return s.at.Addr().String() }
+func (s *Server) Addr() string { return s.at }
 
 // Known are the workers that have announced themselves and not left, as they last pushed.
 func (s *Server) Known() (out []core.Worker) {
@@ -106,7 +101,7 @@ func (s *Server) Failed() <-chan error { return s.serving.Failed() }
 
 // Stop lets calls finish until ctx ends.
 func (s *Server) Stop(ctx context.Context) error {
-	err := serve.Stop(ctx, s.http)
+	err := s.serving.Stop(ctx)
 	s.driver.Quiet()
 	s.serving.Wait()
 	return err

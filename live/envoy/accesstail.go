@@ -197,7 +197,7 @@ func (p *Process) FollowAccessLog() (*AccessLogTail, error) {
 	return &AccessLogTail{
 		file: f,
 		r:    bufio.NewReaderSize(f, 64<<10),
-		done: p.ended,
+		done: p.Done(),
 		tick: time.NewTicker(flushInterval / 2),
 	}, nil
 }

@@ -8,12 +8,15 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/internal/child"
 )
 
 const accessSample = `{"attempts":2,"bytes_in":8,"bytes_out":24,"cluster":"pool-default","details":"via_upstream",` +
@@ -65,7 +68,12 @@ func TestAccessLogTail(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	p := &Process{Config: Config{AccessLog: path}, ended: make(chan struct{})}
+	program, err := child.Run(exec.Command("sleep", "600"), filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Kill()
+	p := &Process{Config: Config{AccessLog: path}, process: program}
 	tail, err := p.FollowAccessLog()
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +100,7 @@ func TestAccessLogTail(t *testing.T) {
 		}
 	}
 	io.WriteString(f, accessSample+"\n")
-	close(p.ended)
+	program.Kill()
 	if _, err := tail.Next(t.Context()); err != nil {
 		t.Fatalf("the last line is lost: %v", err)
 	}

@@ -194,7 +194,7 @@ func (p *Process) Drain(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return stillBusy()
-		case <-p.ended:
+		case <-p.Done():
 			return nil
 		case <-tick.C:
 		}

@@ -49,10 +49,8 @@ type Process struct {
 	// Startup is the time from exec to ready.
 	Startup time.Duration
 
-	admin *admin
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process is gone
-	err   error         // how it ended; read after ended
+	admin   *admin
+	process *child.Process
 }
 
 // Start runs Envoy on c in dir and returns when it is ready to serve. ctx
@@ -96,7 +94,7 @@ func Start(ctx context.Context, bin Binary, c Config, dir string) (*Process, err
 		return nil, fail(StartFailed, err, "run directory: %v", err)
 	}
 
-	p := &Process{Binary: bin, Config: c, Dir: dir, ended: make(chan struct{})}
+	p := &Process{Binary: bin, Config: c, Dir: dir}
 	began := time.Now()
 	if err := p.launch(); err != nil {
 		return nil, err
@@ -104,7 +102,10 @@ func Start(ctx context.Context, bin Binary, c Config, dir string) (*Process, err
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := p.awaitReady(ctx); err != nil {
-		p.kill()
+		p.process.Kill()
+		if p.admin != nil {
+			p.admin.close()
+		}
 		return nil, err
 	}
 	p.Startup = time.Since(began)
@@ -128,25 +129,14 @@ func (p *Process) args() []string {
 	return args
 }
 
-// launch starts the program and a goroutine that waits for its end.
-func (p *Process) launch() error {
-	log, err := os.Create(p.LogPath())
-	if err != nil {
-		return fail(StartFailed, err, "run directory: %v", err)
-	}
+// launch starts the program.
+func (p *Process) launch() (err error) {
 	raiseDescriptorLimit()
-	p.cmd = exec.Command(p.Binary.Path, p.args()...)
-	p.cmd.Dir = p.Dir
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := child.Start(p.cmd); err != nil {
-		log.Close()
+	cmd := exec.Command(p.Binary.Path, p.args()...)
+	cmd.Dir = p.Dir
+	if p.process, err = child.Run(cmd, p.LogPath()); err != nil {
 		return fail(StartFailed, err, "Envoy cannot be started: %v", err)
 	}
-	go func() {
-		p.err = p.cmd.Wait()
-		log.Close()
-		close(p.ended)
-	}()
 	return nil
 }
 
@@ -159,7 +149,7 @@ func (p *Process) awaitReady(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-p.ended:
+		case <-p.Done():
 			return p.explainEnd()
 		case <-ctx.Done():
 			return &Error{Kind: StartFailed, Err: ctx.Err(), Log: p.LogPath(),
@@ -192,7 +182,8 @@ func (p *Process) readyNow(ctx context.Context) bool {
 // explainEnd reads the log of an Envoy that ended while it was starting.
 func (p *Process) explainEnd() error {
 	tail := logTail(p.LogPath())
-	e := &Error{Kind: StartFailed, Err: p.err, Log: p.LogPath()}
+	ended := p.process.Wait()
+	e := &Error{Kind: StartFailed, Err: ended, Log: p.LogPath()}
 	for _, line := range tail {
 		switch {
 		case strings.Contains(line, "cannot bind"), strings.Contains(line, "Address already in use"):
@@ -207,7 +198,7 @@ func (p *Process) explainEnd() error {
 			return e
 		}
 	}
-	e.Message = fmt.Sprintf("Envoy ended while starting (%v)", p.err)
+	e.Message = fmt.Sprintf("Envoy ended while starting (%v)", ended)
 	if len(tail) > 0 {
 		e.Message += ": " + clip(message(tail[len(tail)-1]), 300)
 	}
@@ -254,16 +245,15 @@ func checkFree(addr string) error {
 func (p *Process) LogPath() string { return filepath.Join(p.Dir, LogFile) }
 
 // PID is the process id, for people and for measurements.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
+func (p *Process) PID() int { return p.process.PID() }
 
 // Done is closed when Envoy has ended, for whatever reason.
-func (p *Process) Done() <-chan struct{} { return p.ended }
+func (p *Process) Done() <-chan struct{} { return p.process.Done() }
 
 // Wait blocks until Envoy has ended and says how: nil after an orderly end.
 func (p *Process) Wait() error {
-	<-p.ended
-	if p.err != nil {
-		return &Error{Kind: StartFailed, Err: p.err, Log: p.LogPath(), Message: fmt.Sprintf("Envoy ended: %v", p.err)}
+	if err := p.process.Wait(); err != nil {
+		return &Error{Kind: StartFailed, Err: err, Log: p.LogPath(), Message: fmt.Sprintf("Envoy ended: %v", err)}
 	}
 	return nil
 }
@@ -271,30 +261,7 @@ func (p *Process) Wait() error {
 // Stop ends Envoy: politely, and after five seconds (or when ctx ends) by
 // force. It returns when the process is gone; a second Stop does nothing.
 func (p *Process) Stop(ctx context.Context) error {
-	defer p.admin.close()
-	select {
-	case <-p.ended:
-		return nil
-	default:
-	}
-	child.Terminate(p.cmd)
-	bound := time.NewTimer(stopTimeout)
-	defer bound.Stop()
-	select {
-	case <-p.ended:
-		return nil
-	case <-bound.C:
-	case <-ctx.Done():
-	}
-	p.kill()
+	p.process.Stop(ctx, stopTimeout)
+	p.admin.close()
 	return nil
-}
-
-// kill ends the whole group by force and waits until it is gone.
-func (p *Process) kill() {
-	child.Kill(p.cmd)
-	<-p.ended
-	if p.admin != nil {
-		p.admin.close()
-	}
 }

@@ -8,36 +8,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
 // documentMetrics are a picker's metrics under the names of document 002
-// (scheduler_*) and document 003 (llmd_epp_*). This is the one place that maps
-// them; those of document 004 (inference_objective_*, inference_pool_*) are the
-// older names of the real EPP's own and stand beside them in pickmetrics.go
-// and poolmetrics.go.
+// (scheduler_*) and document 003 (llmd_epp_*). Those of document 004
+// (inference_objective_*, inference_pool_*) are the older names of the real EPP's own.
 //
 // What has a label per pod is worked out when somebody asks, from the last
 // decision: a decision over a thousand endpoints must not write a thousand
 // metrics.
 type documentMetrics struct {
-	duration        prometheus.Summary
-	filters, scorer *prometheus.HistogramVec
-
 	mu                           sync.Mutex
 	results                      map[string]float64
 	profiles                     map[string]*profileMetrics
 	candidates, filtered, scored float64
 	pods                         map[string]*podMetrics
 	sessionHits, sessionMisses   float64
-	descRequests, descScore      *prometheus.Desc
-	descSeconds                  *prometheus.Desc
-	descHits, descMisses         *prometheus.Desc
-	descResults                  *prometheus.Desc
-	descCandidates, descFiltered *prometheus.Desc
-	descScored                   *prometheus.Desc
-	descHitRate, descPrefix      *prometheus.Desc
-	descAffinity, descNoAffinity *prometheus.Desc
 }
 
 // profileMetrics are those of one scheduling profile.
@@ -58,60 +46,24 @@ type podMetrics struct {
 // maxPods bounds the pods that metrics are kept for.
 const maxPods = 16384
 
-func newDocumentMetrics(reg prometheus.Registerer) *documentMetrics {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
-	}
-	m := &documentMetrics{results: map[string]float64{}, profiles: map[string]*profileMetrics{},
-		pods: map[string]*podMetrics{},
-		duration: prometheus.NewSummary(
-			prometheus.SummaryOpts{Name: "llmd_epp_scheduling_duration_seconds", Help: "Time of a decision.",
-				Objectives: map[float64]float64{.5: .05, .9: .01, .99: .001}, MaxAge: 10 * time.Minute}),
-		filters: prometheus.NewHistogramVec(
-			prometheus.HistogramOpts{Name: "llmd_epp_filter_duration_seconds", Help: "Time of a filter.",
-				Buckets: microBuckets}, []string{"filter"}),
-		scorer: prometheus.NewHistogramVec(
-			prometheus.HistogramOpts{Name: "llmd_epp_scorer_duration_seconds", Help: "Time of a scorer.",
-				Buckets: microBuckets}, []string{"scorer"}),
-
-		descRequests: desc("scheduler_requests_total", "Runs of a profile, by what came of them: selected or failed.",
-			"profile", "decision"),
-		descScore: desc("scheduler_pod_score", "Each pod's total in the profile's last run.", "pod", "profile"),
-		descSeconds: desc("scheduler_decision_duration_seconds",
-			"Time of the last decision in which the profile ran.", "profile"),
-		descHits: desc("scheduler_cache_hits_total",
-			"Requests that went to a pod that was known to hold part of the prompt.", "profile"),
-		descMisses: desc("scheduler_cache_misses_total", "Requests that went to a pod that was not.", "profile"),
-		descResults: desc("llmd_epp_scheduling_decisions_total",
-			"Decisions by result: success, no_pods, filtered_out or error.", "result"),
-		descCandidates: desc("llmd_epp_candidate_pods_total", "Pods that decisions began with."),
-		descFiltered:   desc("llmd_epp_filtered_pods_total", "Pods that filters removed."),
-		descScored:     desc("llmd_epp_scored_pods_total", "Pods that were scored."),
-		descHitRate: desc("llmd_epp_cache_hit_rate", "Share of its prompts' blocks that the pod was known to hold.",
-			"pod"),
-		descPrefix: desc("llmd_epp_cache_prefix_length_bytes",
-			"How much of its last prompt the pod was known to hold.", "pod"),
-		descAffinity: desc("llmd_epp_session_affinity_hits_total",
-			"Requests of a session that went where it had been before."),
-		descNoAffinity: desc("llmd_epp_session_affinity_misses_total", "Requests of a session that did not."),
-	}
-	reg.MustRegister(m.duration, m.filters, m.scorer, m)
-	return m
-}
-
-// decided is told of every pick.
-func (m *documentMetrics) decided(p *picker.Picker, x *core.Request) {
-	d := x.Decision
-	took := d.Took.Duration()
-	m.duration.Observe(took.Seconds())
+// documentDecided is told of every pick.
+func (x *PickMetrics) documentDecided(p *picker.Picker, r *core.Request) {
+	d := r.Decision
+	x.add(metric.Scheduling, d.Took.Seconds())
 	for _, s := range d.Spans {
 		switch s.Point {
 		case "Filter":
-			m.filters.WithLabelValues(s.Plugin.Name()).Observe(s.Took.Seconds())
+			x.add(metric.FilterTime, s.Took.Seconds(), s.Plugin.Name())
 		case "Scorer":
-			m.scorer.WithLabelValues(s.Plugin.Name()).Observe(s.Took.Seconds())
+			x.add(metric.ScorerTime, s.Took.Seconds(), s.Plugin.Name())
 		}
 	}
+	x.document.decided(p, r)
+}
+
+func (m *documentMetrics) decided(p *picker.Picker, x *core.Request) {
+	d := x.Decision
+	took := d.Took.Duration()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.results[resultOf(d)]++
@@ -147,7 +99,7 @@ func (m *documentMetrics) decided(p *picker.Picker, x *core.Request) {
 func (m *documentMetrics) cached(p *picker.Picker, d *picker.Decision, r *picker.ProfileResult, f *profileMetrics,
 	primary bool) {
 	for _, pl := range p.Plugins() {
-		x, ok := pl.(prefixMetrics)
+		x, ok := pl.(core.PrefixIndex)
 		if !ok {
 			continue
 		}
@@ -191,33 +143,28 @@ func (m *documentMetrics) Describe(chan<- *prometheus.Desc) {}
 func (m *documentMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	counter := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
-	}
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
+	tell := reading{out, map[string]*prometheus.Desc{}}.tell
 	for _, result := range []string{"success", "no_pods", "filtered_out", "error"} {
-		counter(m.descResults, m.results[result], result)
+		tell(metric.Results, m.results[result], result)
 	}
-	counter(m.descCandidates, m.candidates)
-	counter(m.descFiltered, m.filtered)
-	counter(m.descScored, m.scored)
-	counter(m.descAffinity, m.sessionHits)
-	counter(m.descNoAffinity, m.sessionMisses)
+	tell(metric.Candidates, m.candidates)
+	tell(metric.Filtered, m.filtered)
+	tell(metric.Scored, m.scored)
+	tell(metric.SessionsKept, m.sessionHits)
+	tell(metric.SessionsMoved, m.sessionMisses)
 	for name, f := range m.profiles {
-		counter(m.descRequests, f.selected, name, "selected")
-		counter(m.descRequests, f.failed, name, "failed")
-		counter(m.descHits, f.hits, name)
-		counter(m.descMisses, f.misses, name)
-		gauge(m.descSeconds, f.took.Seconds(), name)
-		f.scores(func(pod string, score float64) { gauge(m.descScore, score, pod, name) })
+		tell(metric.Profiles, f.selected, name, "selected")
+		tell(metric.Profiles, f.failed, name, "failed")
+		tell(metric.CacheHits, f.hits, name)
+		tell(metric.CacheMisses, f.misses, name)
+		tell(metric.ProfileSeconds, f.took.Seconds(), name)
+		f.scores(func(pod string, score float64) { tell(metric.PodScore, score, pod, name) })
 	}
 	for name, pod := range m.pods {
 		if pod.total > 0 {
-			gauge(m.descHitRate, pod.matched/pod.total, name)
+			tell(metric.HitRate, pod.matched/pod.total, name)
 		}
-		gauge(m.descPrefix, pod.prefixBytes, name)
+		tell(metric.PrefixBytes, pod.prefixBytes, name)
 	}
 }
 

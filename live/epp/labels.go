@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"unicode"
 
+	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/picker"
 )
 
@@ -34,12 +35,16 @@ type series struct {
 type labels struct {
 	list []string
 	// A series' with "false" and with "true" before them: did the response stream?
-	streamed [2]*labels
+	streamed map[string]*labels
 	// And its models alone, also with "ttft" and with "tpot" before them.
 	models *labels
 	timed  [2]*labels
-	// found are the metrics that they have, by twin.
-	found [maxTwins]atomic.Value
+	// found are the series that they have, by metric.Family.Number.
+	found []atomic.Value
+}
+
+func newLabels(list []string) *labels {
+	return &labels{list: list, found: make([]atomic.Value, len(metric.Kept))}
 }
 
 // interned are labels by what they are made of. The zero value is ready.
@@ -106,13 +111,14 @@ func ofSeries(key series) (series, *labels) {
 	// Neither a whole body nor a view into it stays with a name.
 	key.model, key.target, key.fairness = strings.Clone(key.model), strings.Clone(key.target),
 		strings.Clone(key.fairness)
-	l := &labels{list: []string{label(key.model), label(key.target), label(key.fairness), strconv.Itoa(key.priority)}}
-	for i, streamed := range []string{"false", "true"} {
-		l.streamed[i] = &labels{list: append([]string{streamed}, l.list...)}
+	l := newLabels([]string{label(key.model), label(key.target), label(key.fairness), strconv.Itoa(key.priority)})
+	l.streamed = map[string]*labels{}
+	for _, streamed := range []string{"false", "true"} {
+		l.streamed[streamed] = newLabels(append([]string{streamed}, l.list...))
 	}
-	l.models = &labels{list: l.list[:2:2]}
+	l.models = newLabels(l.list[:2:2])
 	for i, time := range timedOf {
-		l.timed[i] = &labels{list: append([]string{time}, l.models.list...)}
+		l.timed[i] = newLabels(append([]string{time}, l.models.list...))
 	}
 	return key, l
 }

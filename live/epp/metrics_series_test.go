@@ -71,7 +71,7 @@ func TestStreamMetricsAreAskedFor(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []bool{false, true} {
 		reg := prometheus.NewRegistry()
-		newMetrics(reg, asked).ended(0, nil)
+		newServerMetrics(reg, asked).ended(0, nil)
 		for _, name := range []string{"llm_d_epp_extproc_streams_inflight", "llm_d_epp_extproc_streams_total",
 			"llm_d_epp_extproc_stream_duration_seconds"} {
 			if got := seriesOf(reg, name); (len(got) > 0) != asked {

@@ -4,7 +4,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/live/extproc"
 )
 
 // outbox is what one stream still has to send to Envoy, in order. A machine's
@@ -15,10 +17,10 @@ import (
 // shares with its effects stay as they are.
 type outbox struct {
 	wire wire
-	m    *serverMetrics
+	m    exposed // the server's
 
 	turn  sync.Mutex // whoever sends has it
-	sent  outgoing
+	sent  extproc.Out
 	spare []queued
 
 	mu    sync.Mutex
@@ -40,7 +42,7 @@ func (o *outbox) add(e *stream.Effect, modes stream.Modes) {
 	defer o.mu.Unlock()
 	o.queue = append(o.queue, queued{*e, modes})
 	if !o.begun && !o.since.IsZero() {
-		o.m.processing.Observe(time.Since(o.since).Seconds())
+		o.m.add(metric.Processing, time.Since(o.since).Seconds())
 	}
 	o.begun = true
 }
@@ -71,7 +73,7 @@ func (o *outbox) flush() error {
 			return err
 		}
 		for i := range list {
-			o.sent = outgoing{Effect: &list[i].Effect, modes: list[i].modes}
+			o.sent = extproc.Out{Effect: &list[i].Effect, Modes: list[i].modes}
 			if err := o.wire.SendMsg(&o.sent); err != nil {
 				o.mu.Lock()
 				o.err = err

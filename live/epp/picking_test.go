@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/types/known/structpb"
-
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -115,20 +113,13 @@ func TestATimerThatRangTooEarly(t *testing.T) {
 func TestServedVerifierTellsWhatEnvoySaid(t *testing.T) {
 	k := picking(t, "plugins:\n- {type: destination-endpoint-served-verifier}\n- {type: "+
 		"queue-scorer}\nschedulingProfiles:\n- {name: default, plugins: [{pluginRef: queue-scorer}]}\n", 2)
-	lb := func(fields map[string]any) map[string]*structpb.Struct {
-		s, err := structpb.NewStruct(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return map[string]*structpb.Struct{picker.NamespaceLB: s}
-	}
-	for want, m := range map[string]map[string]*structpb.Struct{
-		"10.0.0.9:8000":                                      lb(map[string]any{picker.KeyServed: "10.0.0.9:8000"}),
-		"fail: missing envoy lb metadata":                    nil,
-		"fail: missing destination endpoint served metadata": lb(map[string]any{picker.KeyServed: 5}),
+	for want, m := range map[string]picker.Served{
+		"10.0.0.9:8000":                                      {Told: true, Known: true, Endpoint: "10.0.0.9:8000"},
+		"fail: missing envoy lb metadata":                    {},
+		"fail: missing destination endpoint served metadata": {Told: true},
 	} {
 		x := k.testAsk(context.Background(), chat(1), hello)
-		x.s.Served(servedBy(m))
+		x.s.Served(m)
 		set := x.respond(header.Of(":status", "200", "x-conformance-test-served-endpoint", "spoofed"), "")
 		x.leave()
 		var got []string

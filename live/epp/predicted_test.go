@@ -245,7 +245,7 @@ func TestPredictionMetrics(t *testing.T) {
 	k.waiting(1, 2, 8)
 	x := k.foretold(t, 1)
 	r := x.s.Request().Request
-	m.objective.measured(p, r, 150*time.Millisecond, 10*time.Millisecond, m.labels.request(r))
+	m.measured(p, r, 150*time.Millisecond, 10*time.Millisecond, m.labels.request(r))
 	x.leave()
 	const by = `plugin_name="predicted-latency-producer",plugin_type="predicted-latency-producer",`
 	for _, c := range []struct{ family, twin, more string }{
@@ -281,7 +281,7 @@ func TestPredictionMetrics(t *testing.T) {
 	// Without the plug-in there is nothing to name: document 004's times alone.
 	reg = prometheus.NewRegistry()
 	m = NewPickMetrics(reg, "pool")
-	m.objective.measured(pickerOf(t, "plugins: [{type: queue-scorer}]", picker.Options{}), r, 150*time.Millisecond, 0,
+	m.measured(pickerOf(t, "plugins: [{type: queue-scorer}]", picker.Options{}), r, 150*time.Millisecond, 0,
 		m.labels.request(r))
 	if a, b := len(seriesOf(reg, "inference_objective_inference_request_metric")),
 		len(seriesOf(reg, "llm_d_epp_inference_request_metric")); a != 2 || b != 0 {

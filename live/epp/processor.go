@@ -12,9 +12,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/drive"
+	"github.com/windtunnel/windtunnel/live/extproc"
 )
 
 // processor is the gRPC service.
@@ -28,12 +30,11 @@ type processor struct {
 // would hang or the pod would get an empty body.
 func (p *processor) Process(wire extprocv3.ExternalProcessor_ProcessServer) (err error) {
 	began := time.Now()
+	p.s.m.add(metric.Streams, 1)
 	defer func() { p.s.m.ended(time.Since(began), err) }()
 	p.s.active.Add(1)
 	p.s.checks.lastRequest.Store(began.UnixNano())
 	defer p.s.active.Add(-1)
-	p.s.m.inflight.Inc()
-	defer p.s.m.inflight.Dec()
 	k, done := p.s.o.Pickers.Take()
 	defer done()
 	return newServed(p.s, k, wire, wire.Context()).run()
@@ -67,7 +68,7 @@ type served struct {
 
 	// And these for the stream's goroutine.
 	in       stream.Message
-	heard    incoming
+	heard    extproc.In
 	modes    stream.Modes
 	decide   bool // the picker is to be asked
 	lastAt   machine.Time
@@ -131,7 +132,7 @@ func (c *served) leave() {
 
 // turn is step. A panic in it (plug-ins have guards of their own) breaks this
 // stream off and no other.
-func (c *served) turn(in *incoming, err error) (done bool, _ error) {
+func (c *served) turn(in *extproc.In, err error) (done bool, _ error) {
 	panicked := guarded(c.s.o.Log, deciding, c.machine.RequestID(), func() error {
 		done, err = c.step(in, err)
 		return nil
@@ -191,7 +192,7 @@ func (c *served) breakOff(now machine.Time, reason string) {
 
 // step plays what was received, or why nothing was. It says whether the stream
 // is over, and with which gRPC status.
-func (c *served) step(in *incoming, err error) (bool, error) {
+func (c *served) step(in *extproc.In, err error) (bool, error) {
 	switch {
 	case errors.Is(err, errEvicted):
 		c.evicted = nil
@@ -203,7 +204,7 @@ func (c *served) step(in *incoming, err error) (bool, error) {
 	case err != nil:
 		return true, c.gone(err)
 	default:
-		if in.known && (in.kind == stream.Body && in.end || in.kind == stream.Trailers) {
+		if in.Known && (in.Kind == stream.Body && in.End || in.Kind == stream.Trailers) {
 			c.out.whole()
 		}
 		c.input(in)
@@ -260,13 +261,13 @@ func (c *served) over() {
 var errEvicted = errors.New("the request is evicted")
 
 type arrival struct {
-	in  *incoming
+	in  *extproc.In
 	err error
 }
 
 // receive is the next message. Of a request that can be evicted a goroutine of
 // its own waits for messages, since Recv cannot be left otherwise.
-func (c *served) receive() (*incoming, error) {
+func (c *served) receive() (*extproc.In, error) {
 	if c.arrivals == nil && c.evicted == nil {
 		return &c.heard, c.out.wire.RecvMsg(&c.heard)
 	}
@@ -275,7 +276,7 @@ func (c *served) receive() (*incoming, error) {
 		c.arrivals = make(chan arrival)
 		go func() {
 			for {
-				in := new(incoming)
+				in := new(extproc.In)
 				err := c.out.wire.RecvMsg(in)
 				select {
 				case c.arrivals <- arrival{in, err}:

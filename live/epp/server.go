@@ -32,6 +32,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/extproc"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -122,7 +123,7 @@ type Server struct {
 	healthAt *grpc.Server
 	metrics  *http.Server
 	active   atomic.Int64
-	m        *serverMetrics
+	m        exposed
 	serving  serve.Group
 	checks   healthChecks
 
@@ -131,22 +132,6 @@ type Server struct {
 
 // stuck is how long Stop waits for streams to end that it has cut off.
 const stuck = time.Second
-
-// streamWorkers is how many streams are served without a new goroutine each.
-const streamWorkers = 256
-
-// StreamServerOptions are what every ext_proc server of windtunnel's is given,
-// and what another must be given that is compared with it.
-func StreamServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.MaxConcurrentStreams(1 << 20),
-		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(16 << 20),
-		grpc.WriteBufferSize(64 << 10), grpc.ReadBufferSize(64 << 10),
-		// Workers' stacks have grown already; streams beyond them, held ones
-		// above all, get goroutines of their own.
-		grpc.NumStreamWorkers(streamWorkers),
-	}
-}
 
 // ServiceName is the gRPC service whose health Envoy asks for.
 const ServiceName = "envoy.service.ext_proc.v3.ExternalProcessor"
@@ -165,7 +150,7 @@ func Start(o Options) (*Server, error) {
 		o.Registry = prometheus.NewRegistry()
 	}
 	s := &Server{o: o, health: health.NewServer(), listeners: map[string]net.Listener{},
-		m: newMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
+		m: newServerMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
 		checks: healthChecks{peers: map[string]*checker{}}}
 	open := func(what, address string) (net.Listener, error) {
 		if address == "" {
@@ -194,7 +179,7 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 
-	options := append(StreamServerOptions(), grpc.ForceServerCodecV2(newCodec()),
+	options := append(extproc.ServerOptions(),
 		grpc.MaxRecvMsgSize(cmp.Or(o.MaxRecvBytes, 64<<20)), grpc.UnaryInterceptor(s.checks.intercept))
 	if o.MaxSendBytes > 0 {
 		options = append(options, grpc.MaxSendMsgSize(o.MaxSendBytes))

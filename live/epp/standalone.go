@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/config"
@@ -192,14 +193,8 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		generations: NewGenerations()}
 	reg := prometheus.NewRegistry()
 	s.metrics = NewPickMetrics(reg, o.PoolName)
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: epps + "info", Help: "[ALPHA] What runs."},
-		[]string{"commit", "build_ref"})
-	oldInfo := prometheus.NewGaugeVec(
-		prometheus.GaugeOpts{Name: "inference_extension_info", Help: "[ALPHA] What runs." + older},
-		[]string{"commit", "build_ref"})
-	reg.MustRegister(info, oldInfo, s.generations)
-	info.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
-	oldInfo.WithLabelValues("windtunnel", o.BuildInfo).Set(1)
+	reg.MustRegister(s.generations)
+	expose(reg, metric.Info).add(metric.Info, 1, "windtunnel", o.BuildInfo)
 
 	g, err := s.build(o, func(exists bool) { s.serve(nil, exists) })
 	if err != nil {
@@ -239,7 +234,7 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 }
 
 // serve tells the health services: without its pool a picker is not ready. A
-// server given takes over; otherwise found is news.
+// server given takes over; otherwise found is an update.
 func (s *Standalone) serve(server *Server, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

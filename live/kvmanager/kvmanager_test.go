@@ -485,13 +485,12 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Run serves until its context ends.
 // The API's listener is what the manager lives for: when it dies, the manager
 // does; when it cannot be had, there is none.
 func TestListener(t *testing.T) {
 	t.Parallel()
 	m := start(t, nil)
-	m.http.Close()
+	m.serving.Go("the API", func() error { return net.ErrClosed })
 	if err := serve.Until(t.Context(), time.Second, m.Failed(), m.Stop); exit.Of(err) != exit.Broken {
 		t.Errorf("%v", err)
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,8 +31,7 @@ type Manager struct {
 	latest  atomic.Pointer[snapshot]
 	models  atomic.Pointer[[]string] // that events came for; up to maxModels
 
-	server  *http.Server
-	http    net.Listener
+	http    string // host:port of the API
 	serving serve.Group
 	closed  sync.Once
 	leave   context.CancelFunc
@@ -93,16 +90,15 @@ func (m *Manager) open() error {
 			return fmt.Errorf("pod %s: %w", p.Name.Pod, err)
 		}
 	}
-	if m.http, err = serve.Listen("the KV-cache manager's API (HTTP_PORT)", m.opts.HTTPAddress); err != nil {
+	if m.http, err = m.serving.Serve("the KV-cache manager's API (HTTP_PORT)", m.opts.HTTPAddress,
+		serve.Pages(m.handler(), m.log)); err != nil {
 		return err
 	}
-	m.server = serve.Pages(m.handler(), m.log)
 	if m.opts.MemoryLimit > 0 {
 		ctx, leave := context.WithCancel(context.Background())
 		m.leave = leave
 		m.serving.Go("the KV-cache manager", func() error { return watchMemory(ctx, m.opts.MemoryLimit) })
 	}
-	m.serving.Go("the API at "+m.HTTPAddress(), func() error { return m.server.Serve(m.http) })
 	return nil
 }
 
@@ -113,7 +109,7 @@ func (m *Manager) Failed() <-chan error { return m.serving.Failed() }
 func (m *Manager) ZMQEndpoint() string { return m.index.Endpoint() }
 
 // HTTPAddress is the API's host:port, with the port that it got.
-func (m *Manager) HTTPAddress() string { return m.http.Addr().String() }
+func (m *Manager) HTTPAddress() string { return m.http }
 
 // Dial adds a publisher; Hangup takes it away with all that it holds.
 func (m *Manager) Dial(p Pod) error { return m.index.Dial(p.Name, p.Endpoint, p.Replay) }
@@ -139,11 +135,9 @@ func (m *Manager) Close() {
 		if m.leave != nil {
 			m.leave()
 		}
-		if m.server != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			_ = serve.Stop(ctx, m.server) // of closing what nobody uses any more
-			cancel()
-		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		_ = m.serving.Stop(ctx) // of closing what nobody uses any more
+		cancel()
 		if m.index != nil {
 			m.index.Close()
 		}

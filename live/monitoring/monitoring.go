@@ -26,12 +26,11 @@ const (
 
 // Program is one that runs.
 type Program struct {
-	// Name is Prometheus or Grafana, URL where it answers, Log the file of what it says.
-	Name, URL, Log string
+	*child.Process
+	// Name is Prometheus or Grafana, URL where it answers.
+	Name, URL string
 
-	cmd   *exec.Cmd
-	ended chan struct{}
-	err   error // how it ended; read after ended
+	path string
 }
 
 // Prometheus starts the program at path on the folder dir, listening on 127.0.0.1 at
@@ -96,32 +95,21 @@ func free(port int) (string, error) {
 }
 
 func start(ctx context.Context, name string, cmd *exec.Cmd, dir, url, ready string) (*Program, error) {
-	p := &Program{Name: name, URL: url, Log: filepath.Join(dir, filepath.Base(cmd.Path)+".log"), cmd: cmd,
-		ended: make(chan struct{})}
-	log, err := os.Create(p.Log)
+	cmd.Dir = dir
+	process, err := child.Run(cmd, filepath.Join(dir, filepath.Base(cmd.Path)+".log"))
 	if err != nil {
-		return nil, err
-	}
-	defer log.Close() // the program has its own
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	if err := child.Start(cmd); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
-	}()
+	p := &Program{Process: process, Name: name, URL: url, path: cmd.Path}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for !answers(ctx, url+ready) {
-		select {
-		case <-p.ended:
+		if p.Ended() {
 			return nil, p.Err()
-		default:
 		}
 		if !pause.For(ctx, 20*time.Millisecond) {
 			return nil, errors.Join(
-				fmt.Errorf("%s (%s) does not become ready: %w; its log is %s", name, cmd.Path, ctx.Err(), p.Log),
+				fmt.Errorf("%s (%s) does not become ready: %w; its log is %s", name, p.path, ctx.Err(), p.Log),
 				p.Stop())
 		}
 	}
@@ -141,34 +129,18 @@ func answers(ctx context.Context, url string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// Done is closed when the program has ended.
-func (p *Program) Done() <-chan struct{} { return p.ended }
-
-// Err says that it ended by itself, and where its log is. Only after Done.
+// Err says that the program ended by itself, and where its log is. Err waits for the end.
 func (p *Program) Err() error {
-	<-p.ended
-	why := p.err
+	why := p.Wait()
 	if why == nil {
 		why = errors.New("without an error")
 	}
-	return fmt.Errorf("%s (%s) ended: %w; its log is %s", p.Name, p.cmd.Path, why, p.Log)
+	return fmt.Errorf("%s (%s) ended: %w; its log is %s", p.Name, p.path, why, p.Log)
 }
 
 // Stop asks the program to end, and kills it where it does not.
 func (p *Program) Stop() error {
-	select {
-	case <-p.ended:
-		return nil
-	default:
-	}
-	child.Terminate(p.cmd)
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-p.ended:
-	case <-timer.C:
-		child.Kill(p.cmd)
-		<-p.ended
+	if p.Process.Stop(context.Background(), stopTimeout) {
 		return fmt.Errorf("%s did not end within %v and was killed; its log is %s", p.Name, stopTimeout, p.Log)
 	}
 	return nil

@@ -4,21 +4,20 @@ import (
 	"fmt"
 	"strings"
 
-	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
-	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	commonpb "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	resourcepb "go.opentelemetry.io/proto/slim/otlp/resource/v1"
+	tracepb "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report/trace"
 )
 
-// message has spans by who sent them and by scope.
-func (x *Exporter) message(spans []trace.Span) *tracepb.TracesData {
+// resourceSpans groups spans by the part that sent them and by scope.
+func (x *Exporter) resourceSpans(spans []trace.Span) (out []*tracepb.ResourceSpans) {
 	type scope struct {
 		part trace.Part
 		name string
 	}
-	out := &tracepb.TracesData{}
 	resources := map[trace.Part]*tracepb.ResourceSpans{}
 	scopes := map[scope]*tracepb.ScopeSpans{}
 	for i := range spans {
@@ -27,7 +26,7 @@ func (x *Exporter) message(spans []trace.Span) *tracepb.TracesData {
 		if r == nil {
 			r = &tracepb.ResourceSpans{Resource: &resourcepb.Resource{Attributes: x.resource(s.Part)}}
 			resources[s.Part] = r
-			out.ResourceSpans = append(out.ResourceSpans, r)
+			out = append(out, r)
 		}
 		k := scope{s.Part, s.Scope}
 		if scopes[k] == nil {

@@ -16,14 +16,12 @@ import (
 	"sync"
 	"time"
 
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	collectorpb "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -211,16 +209,16 @@ func (x *Exporter) sampled(made []trace.Span) bool {
 
 // send gives spans to the collector once: a run goes on, and what failed is counted.
 func (x *Exporter) send(spans []trace.Span) {
-	message := x.message(spans)
+	request := &collectorpb.ExportTraceServiceRequest{ResourceSpans: x.resourceSpans(spans)}
+	answer := &collectorpb.ExportTraceServiceResponse{}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var rejected int
-	var err error
+	export := x.byHTTP
 	if x.conn != nil {
-		rejected, err = x.byGRPC(ctx, message)
-	} else {
-		rejected, err = x.byHTTP(ctx, message)
+		export = x.byGRPC
 	}
+	err := export(ctx, request, answer)
+	rejected := int(answer.GetPartialSuccess().GetRejectedSpans())
 	x.count(func(s *Stats) {
 		if err != nil {
 			rejected = len(spans)
@@ -236,14 +234,18 @@ func (x *Exporter) send(spans []trace.Span) {
 	})
 }
 
-func (x *Exporter) byHTTP(ctx context.Context, message *tracepb.TracesData) (int, error) {
-	body, err := proto.Marshal(message)
+// exportMethod is the method of the collector's gRPC service.
+const exportMethod = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
+// byHTTP sends the request and reads the collector's answer.
+func (x *Exporter) byHTTP(ctx context.Context, request, answer proto.Message) error {
+	body, err := proto.Marshal(request)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.o.To.url.String(), bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	req.Header.Set("Content-Type", "application/x-protobuf")
 	for _, h := range x.o.Headers {
@@ -251,69 +253,27 @@ func (x *Exporter) byHTTP(ctx context.Context, message *tracepb.TracesData) (int
 	}
 	resp, err := x.client.Do(req)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return 0, fmt.Errorf("%s: %w", x.o.To, err)
+		return fmt.Errorf("%s: %w", x.o.To, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return 0, fmt.Errorf("%s answered %s; expected a collector that takes OTLP over HTTP (protobuf) there", x.o.To,
+		return fmt.Errorf("%s answered %s; expected a collector that takes OTLP over HTTP (protobuf) there", x.o.To,
 			resp.Status)
 	}
-	return rejected(answer), nil
+	_ = proto.Unmarshal(text, answer) // a collector that took the spans may answer anything
+	return nil
 }
 
-func (x *Exporter) byGRPC(ctx context.Context, message *tracepb.TracesData) (int, error) {
-	var head []string
+// byGRPC calls the collector's service.
+func (x *Exporter) byGRPC(ctx context.Context, request, answer proto.Message) error {
 	for _, h := range x.o.Headers {
-		head = append(head, h[0], h[1])
+		ctx = metadata.AppendToOutgoingContext(ctx, h[0], h[1])
 	}
-	ctx = metadata.AppendToOutgoingContext(ctx, head...)
-	// TracesData is on the wire what ExportTraceServiceRequest is.
-	var answer emptypb.Empty
-	if err := x.conn.Invoke(ctx, "/opentelemetry.proto.collector.trace.v1.TraceService/Export", message,
-		&answer); err != nil {
-		return 0, fmt.Errorf("%s: %w", x.o.To, err)
+	if err := x.conn.Invoke(ctx, exportMethod, request, answer); err != nil {
+		return fmt.Errorf("%s: %w", x.o.To, err)
 	}
-	return rejected(answer.ProtoReflect().GetUnknown()), nil
-}
-
-// rejected is partial_success.rejected_spans of an answer.
-func rejected(answer []byte) int {
-	v, ok := field(answer, 1, protowire.BytesType)
-	if !ok {
-		return 0
-	}
-	partial, n := protowire.ConsumeBytes(v)
-	if n < 0 {
-		return 0
-	}
-	if v, ok = field(partial, 1, protowire.VarintType); !ok {
-		return 0
-	}
-	count, n := protowire.ConsumeVarint(v)
-	if n < 0 || count > 1<<31 {
-		return 0
-	}
-	return int(count)
-}
-
-// field is the value of a message's field, with what comes after it.
-func field(message []byte, want protowire.Number, kind protowire.Type) ([]byte, bool) {
-	for len(message) > 0 {
-		number, typ, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return nil, false
-		}
-		message = message[n:]
-		if number == want && typ == kind {
-			return message, true
-		}
-		if n = protowire.ConsumeFieldValue(number, typ, message); n < 0 {
-			return nil, false
-		}
-		message = message[n:]
-	}
-	return nil, false
+	return nil
 }

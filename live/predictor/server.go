@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -49,9 +47,7 @@ type Server struct {
 	serving serve.Group
 	ctx     context.Context // of what goes on beside the requests
 	cancel  context.CancelFunc
-	fitting chan struct{} // full while a training is out
-	servers []*http.Server
-	lists   []net.Listener
+	at      []string // host:port of the training server and of those that predict
 }
 
 // models are some that may predict, and since when.
@@ -62,7 +58,7 @@ type models struct {
 
 // Start starts a predictor; Stop ends it.
 func Start(o Options) (*Server, error) {
-	s := &Server{o: o, log: o.Log, fitting: make(chan struct{}, 1)}
+	s := &Server{o: o, log: o.Log}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -82,13 +78,11 @@ func Start(o Options) (*Server, error) {
 		if i > 0 {
 			what, h = "the latency predictor's prediction server", s.prediction()
 		}
-		l, err := serve.Listen(what, at)
+		at, err := s.serving.Serve(what, at, serve.Pages(h, s.log))
 		if err != nil {
 			return nil, errors.Join(err, s.Stop(context.Background()))
 		}
-		srv := serve.Pages(h, s.log)
-		s.lists, s.servers = append(s.lists, l), append(s.servers, srv)
-		s.serving.Go(what+" at "+l.Addr().String(), func() error { return srv.Serve(l) })
+		s.at = append(s.at, at)
 	}
 	return s, nil
 }
@@ -98,26 +92,18 @@ func (s *Server) Failed() <-chan error { return s.serving.Failed() }
 
 // TrainingAddress is the training server's host:port, with the port that it got, and
 // PredictionAddresses are the others'.
-func (s *Server) TrainingAddress() string { return s.lists[0].Addr().String() }
+func (s *Server) TrainingAddress() string { return s.at[0] }
 
 // PredictionAddresses are those of the servers that predict.
-func (s *Server) PredictionAddresses() (out []string) {
-	for _, l := range s.lists[1:] {
-		out = append(out, l.Addr().String())
-	}
-	return out
-}
+func (s *Server) PredictionAddresses() []string { return s.at[1:] }
 
 // Stop ends the servers and what they have running.
 func (s *Server) Stop(ctx context.Context) error {
-	var errs []error
-	for _, srv := range s.servers {
-		errs = append(errs, serve.Stop(ctx, srv))
-	}
+	err := s.serving.Stop(ctx)
 	s.driver.Quiet()
 	s.cancel()
 	s.serving.Wait()
-	return errors.Join(errs...)
+	return err
 }
 
 // fit has models fitted, beside all else.

@@ -35,9 +35,30 @@ func Listen(what, address string) (net.Listener, error) {
 type Group struct {
 	Log *slog.Logger
 
-	once   sync.Once
-	wg     sync.WaitGroup
-	failed chan error
+	once    sync.Once
+	wg      sync.WaitGroup
+	failed  chan error
+	servers []*http.Server // of Serve
+}
+
+// Serve has a server answer at an address, until Stop, and returns the address with the port that it got.
+func (g *Group) Serve(what, address string, s *http.Server) (at string, err error) {
+	l, err := Listen(what, address)
+	if err != nil {
+		return "", err
+	}
+	g.servers, at = append(g.servers, s), l.Addr().String()
+	g.Go(what+" at "+at, func() error { return s.Serve(l) })
+	return at, nil
+}
+
+// Stop stops the servers: what they answer may end until ctx does.
+func (g *Group) Stop(ctx context.Context) error {
+	var errs []error
+	for _, s := range g.servers {
+		errs = append(errs, Stop(ctx, s))
+	}
+	return errors.Join(errs...)
 }
 
 // Go serves until serve returns: nil and http.ErrServerClosed when it was told

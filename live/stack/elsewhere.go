@@ -49,6 +49,9 @@ func (x *Elsewhere) given() bool { return x.Address != "" || x.Command != "" }
 // given to find them. Then it is taken to know what it does.
 const unsure = 10 * time.Second
 
+// commandPatience is how long a picker of --epp-command may take to end.
+const commandPatience = time.Minute
+
 // AbsentError says that somebody else's endpoint picker never answered.
 type AbsentError struct{ Message string }
 
@@ -120,13 +123,6 @@ func (s *Pool) ExtProc() (at []string) {
 	return at
 }
 
-// command is a picker that the stack has started.
-type command struct {
-	cmd   *exec.Cmd
-	log   string
-	ended chan struct{}
-}
-
 // startCommand starts somebody else's picker.
 func (s *Pool) startCommand() error {
 	x := &s.o.EPP
@@ -144,56 +140,28 @@ func (s *Pool) startCommand() error {
 		_, ports[i], _ = net.SplitHostPort(l.Addr().String())
 	}
 	x.Address = cmp.Or(x.Address, net.JoinHostPort("127.0.0.1", ports[0]))
-	c := &command{cmd: exec.Command("sh", "-c", x.Command), log: filepath.Join(s.Dir, "epp.log"),
-		ended: make(chan struct{})}
-	log, err := os.Create(c.log)
-	if err != nil {
-		return err
-	}
-	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.cmd.Env = append(os.Environ(), "ENDPOINTS_FILE="+s.EndpointsFile(), "GRPC_PORT="+ports[0],
+	c := exec.Command("sh", "-c", x.Command)
+	c.Env = append(os.Environ(), "ENDPOINTS_FILE="+s.EndpointsFile(), "GRPC_PORT="+ports[0],
 		"GRPC_HEALTH_PORT="+ports[1], "METRICS_PORT="+ports[2])
-	if err := child.Start(c.cmd); err != nil {
-		return errors.Join(fmt.Errorf("--epp-command: %w", err), log.Close())
+	var err error
+	if s.command, err = child.Run(c, filepath.Join(s.Dir, "epp.log")); err != nil {
+		return fmt.Errorf("--epp-command: %w", err)
 	}
-	s.command = c
-	go func() {
-		defer close(c.ended)
-		_ = c.cmd.Wait() // how it ended is in its state
-		_ = log.Close()  // the program has written it, not we
-	}()
 	return nil
 }
 
-// failed says how the picker ended by itself, with the end of its log; nil while
-// it runs, or where there is none.
-func (c *command) failed() error {
-	if c == nil {
+// commandFailed says how the picker of --epp-command ended by itself, with the end of its log; nil while it runs, or
+// where there is none.
+func (s *Pool) commandFailed() error {
+	if s.command == nil || !s.command.Ended() {
 		return nil
 	}
-	select {
-	case <-c.ended:
-	default:
-		return nil
+	how := "exit status 0"
+	if err := s.command.Wait(); err != nil {
+		how = err.Error()
 	}
-	text, _ := os.ReadFile(c.log) // without it there is less to tell
-	text = text[max(0, len(text)-2000):]
-	return fmt.Errorf("the endpoint picker of --epp-command ended (%v); its log, %s, ends with\n%s", c.cmd.ProcessState,
-		c.log, strings.TrimSpace(string(text)))
-}
-
-// stop ends the picker, kindly for as long as ctx says.
-func (c *command) stop(ctx context.Context) {
-	if c == nil {
-		return
-	}
-	child.Terminate(c.cmd)
-	select {
-	case <-c.ended:
-	case <-ctx.Done():
-	}
-	child.Kill(c.cmd) // what it has started, too
-	<-c.ended
+	return fmt.Errorf("the endpoint picker of --epp-command ended (%s); its log, %s, ends with\n%s", how, s.command.Log,
+		s.command.Tail(2000))
 }
 
 // awaitPicker returns when somebody else's picker picks one of the endpoints for
@@ -215,7 +183,7 @@ func (s *Pool) awaitPicker(ctx context.Context) error {
 		if picked {
 			return nil
 		}
-		if err := s.command.failed(); err != nil {
+		if err := s.commandFailed(); err != nil {
 			return &AbsentError{err.Error()}
 		}
 		if strings.HasPrefix(what, speaks) {
@@ -287,7 +255,7 @@ func (s *Pool) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, w
 	if _, err := netip.ParseAddrPort(to); err != nil {
 		return true, "" // it wants to see a body first
 	}
-	return false, speaks + "picks " + to + ", which is none of the endpoints"
+	return false, speaks + "picks " + to + ", which is not one of the endpoints"
 }
 
 func destination(set []*corev3.HeaderValueOption) string {

@@ -201,6 +201,9 @@ func (s *Pool) hosts() plan.Services {
 	return s.pool.Services(manager, frontend, server)
 }
 
+// startTimeout bounds what the start waits for. An idle machine needs a fraction of a second.
+const startTimeout = time.Minute
+
 // awaitSubscribers waits until every publisher that the picker dials, or that
 // sends to the manager, is heard: what is published before that is lost.
 func (s *Pool) awaitSubscribers(ctx context.Context) error {
@@ -214,7 +217,8 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	if s.kv.manager != nil {
 		want++
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	s.kv.mu.Lock()
 	list := make([]*announcer, 0, len(s.kv.list))
 	for i := range s.pool.Servers {
@@ -225,14 +229,10 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	s.kv.mu.Unlock()
 	for _, a := range list {
 		for a.Stats().Subscribers < want {
-			if ctx.Err() != nil {
-				return ctx.Err()
+			if !pause.For(ctx, 2*time.Millisecond) {
+				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing would "+
+					"not hear of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
 			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events after 5 s; those that are "+
-					"missing would not hear of its cache", a.as.Pod, a.Stats().Subscribers, want)
-			}
-			pause.For(ctx, 2*time.Millisecond)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/internal/child"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/dynamo"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -27,7 +28,7 @@ type Pool struct {
 
 	kv      *announcers
 	places  *places
-	command *command // somebody else's picker that we started, or nil
+	command *child.Process // somebody else's picker that we started, or nil
 
 	// Pickers are our own EPPs, none where somebody else's is used.
 	Pickers  []*Picker
@@ -177,7 +178,9 @@ func (s *Pool) stop(ctx context.Context) error {
 			errs = append(errs, k.Stop(ctx))
 		}
 	}
-	s.command.stop(ctx)
+	if s.command != nil {
+		s.command.Stop(ctx, commandPatience)
+	}
 	s.watcher.Close()
 	for _, k := range s.Pickers {
 		k.generations.Load().Close()

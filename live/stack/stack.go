@@ -1,4 +1,4 @@
-// Package stack starts the rooms of a live run in order (model servers, the
+// Package stack starts the parts of a live run in order (model servers, the
 // endpoint picker, Envoy), sends the workload through them, and stops them in
 // reverse. It is the only package in live that knows the others.
 package stack
@@ -376,7 +376,7 @@ func (s *Stack) metadata(request string) (string, bool) {
 func (s *Stack) Stop(ctx context.Context) error {
 	errs := []error{s.gatewayEnded()}
 	for _, p := range s.Pools {
-		errs = append(errs, p.command.failed())
+		errs = append(errs, p.commandFailed())
 	}
 	return s.ownDir.End(errors.Join(append(errs, s.stop(ctx))...))
 }

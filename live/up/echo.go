@@ -26,7 +26,6 @@ import (
 type echo struct {
 	namespace, pod string
 	at             []string // where it listens
-	servers        []*http.Server
 	serving        serve.Group
 	log            *slog.Logger
 	failed         *lru.Cache[string, int] // attempts that were to fail, by uuid
@@ -55,25 +54,22 @@ func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*ec
 	e := &echo{namespace: namespace, pod: pod, serving: serve.Group{Log: log}, log: log}
 	e.failed, _ = lru.New[string, int](maxFailed) // it refuses only sizes below 1
 	for _, at := range addresses {
-		l, err := serve.Listen("pod "+pod, at)
+		server := serve.Pages(http.HandlerFunc(e.answer), log)
+		server.Protocols = new(http.Protocols)
+		server.Protocols.SetHTTP1(true)
+		server.Protocols.SetUnencryptedHTTP2(true)
+		at, err := e.serving.Serve("pod "+pod, at, server)
 		if err != nil {
 			e.stop(context.Background())
 			return nil, err
 		}
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		server := serve.Pages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.answer(w, r, port) }),
-			log)
-		server.Protocols = new(http.Protocols)
-		server.Protocols.SetHTTP1(true)
-		server.Protocols.SetUnencryptedHTTP2(true)
-		e.at = append(e.at, l.Addr().String())
-		e.servers = append(e.servers, server)
-		e.serving.Go("pod "+pod, func() error { return server.Serve(l) })
+		e.at = append(e.at, at)
 	}
 	return e, nil
 }
 
-func (e *echo) answer(w http.ResponseWriter, r *http.Request, port string) {
+func (e *echo) answer(w http.ResponseWriter, r *http.Request) {
+	port := portOf(r.Context().Value(http.LocalAddrContextKey).(net.Addr).String())
 	e.log.Debug("pod answers", "namespace", e.namespace, "pod", e.pod, "path", r.RequestURI)
 	size, err := io.Copy(io.Discard, r.Body)
 	if err != nil { // until then nobody tells that the client left
@@ -134,8 +130,6 @@ func (e *echo) fails(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (e *echo) stop(ctx context.Context) {
-	for _, s := range e.servers {
-		_ = serve.Stop(ctx, s) // of closing what nobody uses any more
-	}
+	_ = e.serving.Stop(ctx) // of closing what nobody uses any more
 	e.serving.Wait()
 }

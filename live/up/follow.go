@@ -147,7 +147,7 @@ func Replicas(s *gateway.Set) (out []string) {
 			what += " behind a routing sidecar"
 		}
 		if x := rules[workloadKey(w)]; x != nil {
-			what += fmt.Sprintf(", then %d to %d by %s %s", x.config.Min, x.config.Max, x.kind, x.name)
+			what += fmt.Sprintf(", then %d to %d by %s %s", x.config.Min, x.config.Max, x.Kind, x.Name)
 		}
 		out = append(out, fmt.Sprintf("%s %s/%s: %s", w.Kind, w.Namespace, w.Name, what))
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/autoscaler"
@@ -28,74 +27,24 @@ type Scaling struct {
 
 // rule is what scales a workload.
 type rule struct {
-	workload *gateway.Workload
-	kind     string // of the object that says it, which is in the workload's namespace
-	name     string
-	text     string // what it says, the same as long as it is the same rule
-	config   autoscaler.Config
+	gateway.Scaling
+	config autoscaler.Config
 }
 
 // rulesOf are the rules of all workloads that are scaled, by their keys, what has no effect of them, and
 // what is wrong with them.
 func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
 	out = map[string]*rule{}
+	all, notes := s.Scalings()
 	var wrong []error
-	add := func(x *rule, read *autoscaler.Manifest, at string) {
-		if n := read.Config.Max; n > autoscaler.MaxReplicas {
-			wrong = append(wrong, fmt.Errorf("%s: %s %s: maxReplicas %d; expected up to %d", at, x.kind, x.name, n,
-				autoscaler.MaxReplicas))
-			return
-		}
-		for _, text := range append(read.Notes, read.Config.Unknown()...) {
-			notes = append(notes, fmt.Sprintf("%s: %s %s: %s", at, x.kind, x.name, text))
-		}
-		x.config = read.Config
-		out[workloadKey(x.workload)] = x
-	}
-	for i := range s.Workloads {
-		w := &s.Workloads[i]
-		if x, text := s.ScalerOf(w); x != nil {
-			at := fmt.Sprintf("%s:%d", x.File, x.Line)
-			read, err := autoscaler.ReadManifest(x.File, text)
-			switch c, role := w.Serves(); {
-			case err != nil:
-				wrong = append(wrong, err)
-			case c == nil || role == gateway.RoleKVManager:
-				notes = append(notes, fmt.Sprintf("%s: %s %s: it has no effect: %s %s runs no model server", at, x.Kind,
-					x.Name, w.Kind, w.Name))
-			default:
-				add(&rule{workload: w, kind: x.Kind, name: x.Name,
-					text: strings.Join(strings.Fields(string(text)), " ")}, read, at)
-			}
-		}
-	}
-	for i := range s.Pools {
-		p := &s.Pools[i]
-		at := fmt.Sprintf("%s:%d", p.File, p.Line)
-		w, why := s.ScaledBy(p)
-		if why != "" {
-			notes = append(notes, fmt.Sprintf("%s: InferencePool %s/%s: %s", at, p.Namespace, p.Name, why))
-		}
-		if w == nil {
+	for _, x := range all {
+		read, err := x.Read()
+		if err != nil {
+			wrong = append(wrong, err)
 			continue
 		}
-		read := &autoscaler.Manifest{
-			Config: autoscaler.Config{KEDA: true, Min: int(p.KServe.MinReplicas), Max: int(p.KServe.MaxReplicas),
-				Behavior: autoscaler.DefaultBehavior(),
-				Poll:     autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}}
-		if p.KServe.MinReplicas > p.KServe.MaxReplicas {
-			wrong = append(wrong, fmt.Errorf(
-				"%s: InferencePool %s: autoscaling: minReplicas %d; expected no more than maxReplicas, %d", at, p.Name,
-				p.KServe.MinReplicas, p.KServe.MaxReplicas))
-			continue
-		}
-		for _, kind := range slices.Sorted(maps.Keys(p.KServe.ScaleTargets)) {
-			if !read.Config.Hint(kind, p.KServe.ScaleTargets[kind]) {
-				read.Notes = append(read.Notes, "autoscaling.targetMetrics: nobody here tells "+kind)
-			}
-		}
-		add(&rule{workload: w, kind: "InferencePool", name: p.Name,
-			text: fmt.Sprint(p.KServe.MinReplicas, p.KServe.MaxReplicas, p.KServe.ScaleTargets)}, read, at)
+		notes = append(notes, read.Notes...)
+		out[workloadKey(x.Workload)] = &rule{x, read.Config}
 	}
 	return out, notes, errors.Join(wrong...)
 }
@@ -149,20 +98,20 @@ func (u *Up) scales(rules map[string]*rule) {
 		}
 	}
 	for key, r := range rules {
-		r.config.Name = r.workload.Name
+		r.config.Name = r.Workload.Name
 		r.config.Every(cmp.Or(u.o.Scaling.Scrape, autoscaler.DefaultScrape),
 			cmp.Or(u.o.Scaling.Sync, autoscaler.DefaultSync))
 		x := u.scaled[key]
 		if x != nil {
 			was := x.rule
 			x.rule = r
-			if was.text != r.text {
+			if was.Rule() != r.Rule() {
 				x.run.Scale(&r.config)
 			}
 			continue
 		}
 		x = &scaled{u: u, rule: r, there: map[int]bool{}}
-		for i := range r.workload.Replicas {
+		for i := range r.Workload.Replicas {
 			x.there[i] = true
 		}
 		startup := deployment.DefaultStartup()
@@ -174,7 +123,7 @@ func (u *Up) scales(rules map[string]*rule) {
 		x.run = replicas.Start(replicas.Options{Scaler: &r.config, Happens: x.happens, Scaled: x.decided,
 			Pickers: x.pickers, Servers: x.servers, Log: u.log,
 			Deployment: deployment.New(
-				deployment.Config{Name: key, Places: 2 * autoscaler.MaxReplicas, Replicas: r.workload.Replicas,
+				deployment.Config{Name: key, Places: 2 * autoscaler.MaxReplicas, Replicas: r.Workload.Replicas,
 					Startup: startup, Grace: 2 * machine.FromDuration(drained)})})
 	}
 }
@@ -194,7 +143,7 @@ func (u *Up) unscale() {
 }
 
 func (x *scaled) tell(format string, args ...any) {
-	w := x.rule.workload
+	w := x.rule.Workload
 	x.u.o.Tell(fmt.Sprintf("%s %s/%s: ", w.Kind, w.Namespace, w.Name) + fmt.Sprintf(format, args...))
 }
 
@@ -206,8 +155,8 @@ func (x *scaled) decided(e autoscaler.Effect) {
 		return
 	}
 	x.last = time.Now()
-	x.u.record(flow.Event{Hop: flow.Server, Step: flow.Scaled, Details: e.Details(x.rule.workload.Name)})
-	x.tell("%s %s scales it from %d to %d replicas: %s", x.rule.kind, x.rule.name, e.From, e.To, e.Why)
+	x.u.record(flow.Event{Hop: flow.Server, Step: flow.Scaled, Details: e.Details(x.rule.Workload.Name)})
+	x.tell("%s %s scales it from %d to %d replicas: %s", x.rule.Kind, x.rule.Name, e.From, e.To, e.Why)
 }
 
 // happens has a pod come or go as an edit of replicas does.
@@ -239,7 +188,7 @@ func (x *scaled) gone(p *pod) { x.run.Tell(deployment.Idle{Pod: p.replica}) }
 
 // pools are the backends whose endpoints the workload's pods are.
 func (x *scaled) pools() (out []*gateway.Backend) {
-	w := x.rule.workload
+	w := x.rule.Workload
 	for _, b := range x.u.program.Backends {
 		if b.Pool != nil && b.Namespace == w.Namespace && b.Pool.Selector.Matches(w.Pods) {
 			out = append(out, b)
@@ -266,7 +215,7 @@ func (x *scaled) servers() (out []replicas.Target) {
 	defer x.u.applying.Unlock()
 	pools := x.pools()
 	for _, p := range sorted(x.u.pods) {
-		ours := workloadKey(p.workload) == workloadKey(x.rule.workload) ||
+		ours := workloadKey(p.workload) == workloadKey(x.rule.Workload) ||
 			slices.ContainsFunc(pools, func(b *gateway.Backend) bool {
 				return b.Namespace == p.namespace && b.Pool.Selector.Matches(p.workload.Pods)
 			})
@@ -308,8 +257,8 @@ type ScaledWorkload struct {
 func (u *Up) scaledWorkloads() (out []ScaledWorkload) {
 	for _, key := range slices.Sorted(maps.Keys(u.scaled)) {
 		x := u.scaled[key]
-		w, c := x.rule.workload, &x.rule.config
-		out = append(out, ScaledWorkload{w.Kind, w.Namespace, w.Name, x.rule.kind + " " + x.rule.name, c.Min, c.Max,
+		w, c := x.rule.Workload, &x.rule.config
+		out = append(out, ScaledWorkload{w.Kind, w.Namespace, w.Name, x.rule.Kind + " " + x.rule.Name, c.Min, c.Max,
 			x.run.Status().Wanted, len(x.there), x.last, x.rule})
 	}
 	return out
@@ -325,9 +274,9 @@ func (x *ScaledWorkload) status() (out []map[string]any) {
 		add("apps/v1", x.Kind, x.Name,
 			map[string]any{"replicas": x.Wanted, "readyReplicas": x.Ready, "availableReplicas": x.Ready})
 	}
-	name := "keda-hpa-" + x.rule.name // as KEDA calls it
-	if x.rule.kind == "HorizontalPodAutoscaler" {
-		name = x.rule.name
+	name := "keda-hpa-" + x.rule.Name // as KEDA calls it
+	if x.rule.Kind == "HorizontalPodAutoscaler" {
+		name = x.rule.Name
 	}
 	status := map[string]any{"currentReplicas": x.Ready, "desiredReplicas": x.Wanted}
 	if !x.last.IsZero() {

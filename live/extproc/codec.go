@@ -1,15 +1,21 @@
-package epp
+// Package extproc is Envoy's external-processing protocol on the wire: it reads Envoy's messages as core/stream takes
+// them, and writes core/stream's effects as Envoy does. live/epp and live/bbr serve streams with it. Begin with NewCodec.
+package extproc
 
 import (
+	"strings"
 	"unicode/utf8"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	protobuf "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/picker"
@@ -22,11 +28,32 @@ import (
 // library's.
 type codec struct{ encoding.CodecV2 }
 
-func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
+func NewCodec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
+
+// streamWorkers is how many streams are served without a new goroutine each.
+const streamWorkers = 256
+
+// ServerOptions are what every ext_proc server of windtunnel's is given.
+func ServerOptions() []grpc.ServerOption {
+	return append(ConnectionOptions(), grpc.ForceServerCodecV2(NewCodec()))
+}
+
+// ConnectionOptions are ServerOptions for the library's messages: what another server must be given that is compared
+// with windtunnel's.
+func ConnectionOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(1 << 20),
+		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(16 << 20),
+		grpc.WriteBufferSize(64 << 10), grpc.ReadBufferSize(64 << 10),
+		// Workers' stacks have grown already; streams beyond them, held ones
+		// above all, get goroutines of their own.
+		grpc.NumStreamWorkers(streamWorkers),
+	}
+}
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	in, ok := v.(*incoming)
+	in, ok := v.(*In)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
@@ -37,20 +64,19 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	out, ok := v.(*outgoing)
+	out, ok := v.(*Out)
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
-	size, fits := out.size()
-	if !fits {
-		return c.CodecV2.Marshal(out.message())
-	}
+	size := out.bound()
 	if mem.IsBelowBufferPoolingThreshold(size) {
-		return mem.BufferSlice{mem.SliceBuffer(out.append(make([]byte, 0, size)))}, nil
+		b, err := out.append(make([]byte, 0, size))
+		return mem.BufferSlice{mem.SliceBuffer(b)}, err
 	}
 	buf := mem.DefaultBufferPool().Get(size)
-	*buf = out.append((*buf)[:0])
-	return mem.BufferSlice{mem.NewBuffer(buf, mem.DefaultBufferPool())}, nil
+	b, err := out.append((*buf)[:0])
+	*buf = b
+	return mem.BufferSlice{mem.NewBuffer(buf, mem.DefaultBufferPool())}, err
 }
 
 // Numbers of fields, as Envoy's external_processor.proto and base.proto have
@@ -63,6 +89,9 @@ const (
 
 	outRequestHeaders, outResponseHeaders = 1, 2
 	outRequestBody, outResponseBody       = 3, 4
+	outRequestTrailers                    = 5
+	outResponseTrailers                   = 6
+	outAnswer                             = 7
 	outMetadata                           = 8
 
 	headersMap, headersEnd                = 1, 3 // HttpHeaders
@@ -71,7 +100,10 @@ const (
 	configRequest, configResponse         = 1, 2
 	theResponse                           = 1 // HeadersResponse, BodyResponse
 	commonHeaders, commonBody, clearRoute = 2, 3, 5
-	bodyStreamed                          = 3 // BodyMutation
+	bodyWhole, bodyStreamed               = 1, 3 // BodyMutation
+	answerStatus, answerHeaders           = 1, 2 // ImmediateResponse
+	answerBody                            = 3
+	statusCode                            = 1 // HttpStatus
 	setHeader, removeHeader               = 1, 2
 	metadataFilter                        = 1 // Metadata
 	structEntry, entryKey, entryValue     = 1, 1, 2
@@ -80,24 +112,24 @@ const (
 	optionHeader, optionAction            = 1, 3
 )
 
-// incoming is a message of Envoy's, as far as anybody reads it.
-type incoming struct {
-	kind       stream.MessageKind
-	known      bool // it has a kind
-	end        bool
-	configured bool // modes are given
-	modes      stream.Modes
-	head       header.List
-	body       []byte
+// In is a message of Envoy's, as far as anybody reads it.
+type In struct {
+	Kind       stream.MessageKind
+	Known      bool // it has a kind
+	End        bool
+	Configured bool // modes are given
+	Modes      stream.Modes
+	Head       header.List
+	Body       []byte
 	// Of the metadata: whether any is given, the subset hint, and who answered.
-	described bool
-	subset    []string
-	hinted    bool
-	served    picker.Served
+	Described bool
+	Subset    []string
+	Hinted    bool
+	Served    picker.Served
 }
 
-func (in *incoming) unmarshal(b []byte) error {
-	*in = incoming{}
+func (in *In) unmarshal(b []byte) error {
+	*in = In{}
 	if in.read(b) {
 		return nil
 	}
@@ -115,15 +147,15 @@ var kindOf = [...]stream.MessageKind{inRequestHeaders: stream.Headers, inRespons
 
 // read reads a message. It is false for one that is broken, or that says
 // something twice.
-func (in *incoming) read(b []byte) bool {
+func (in *In) read(b []byte) bool {
 	var metadata []byte
 	ok := fields(b, func(num protowire.Number, v []byte, _ uint64) bool {
 		switch num {
 		case inRequestHeaders, inResponseHeaders, inRequestBody, inResponseBody, inRequestTrailers, inResponseTrailers:
-			if in.known || v == nil {
+			if in.Known || v == nil {
 				return false
 			}
-			in.known, in.kind = true, kindOf[num]
+			in.Known, in.Kind = true, kindOf[num]
 			switch num {
 			case inRequestHeaders, inResponseHeaders:
 				return in.readHeaders(v)
@@ -139,10 +171,10 @@ func (in *incoming) read(b []byte) bool {
 			}
 			metadata = v
 		case inConfig:
-			if in.configured || v == nil {
+			if in.Configured || v == nil {
 				return false
 			}
-			in.configured = true
+			in.Configured = true
 			return in.readConfig(v)
 		default:
 			return num > inConfig // the rest is for others, and hardly ever sent
@@ -154,8 +186,8 @@ func (in *incoming) read(b []byte) bool {
 
 // readMetadata reads, of Envoy's filter metadata, what somebody looks at. It
 // comes with every message.
-func (in *incoming) readMetadata(b []byte) bool {
-	in.described = true
+func (in *In) readMetadata(b []byte) bool {
+	in.Described = true
 	return fields(b, func(num protowire.Number, v []byte, _ uint64) bool {
 		if num != metadataFilter || v == nil {
 			return num != metadataFilter
@@ -165,12 +197,12 @@ func (in *incoming) readMetadata(b []byte) bool {
 		case !ok:
 			return false
 		case namespace == picker.NamespaceSubset:
-			return !in.hinted && fields(values, in.readSubset)
+			return !in.Hinted && fields(values, in.readSubset)
 		case namespace == picker.NamespaceLB:
-			if in.served.Told {
+			if in.Served.Told {
 				return false
 			}
-			in.served.Told = true
+			in.Served.Told = true
 			return fields(values, in.readServed)
 		}
 		return true
@@ -178,42 +210,42 @@ func (in *incoming) readMetadata(b []byte) bool {
 }
 
 // readServed reads a field of the Struct that says who answered.
-func (in *incoming) readServed(num protowire.Number, v []byte, _ uint64) bool {
+func (in *In) readServed(num protowire.Number, v []byte, _ uint64) bool {
 	key, value, ok := readEntry(v)
 	if num != structEntry || !ok || key != picker.KeyServed {
 		return num == structEntry && ok
 	}
-	if in.served.Known {
+	if in.Served.Known {
 		return false
 	}
 	return fields(value, func(num protowire.Number, v []byte, _ uint64) bool {
-		if in.served.Known || !utf8.Valid(v) {
+		if in.Served.Known || !utf8.Valid(v) {
 			return false
 		}
-		if in.served.Known = num == valueString && v != nil; in.served.Known {
-			in.served.Endpoint = string(v)
+		if in.Served.Known = num == valueString && v != nil; in.Served.Known {
+			in.Served.Endpoint = string(v)
 		}
 		return true
 	})
 }
 
 // readSubset reads a field of the Struct with the subset hint.
-func (in *incoming) readSubset(num protowire.Number, v []byte, _ uint64) bool {
+func (in *In) readSubset(num protowire.Number, v []byte, _ uint64) bool {
 	key, value, ok := readEntry(v)
 	if num != structEntry || !ok || key != picker.KeySubset {
 		return num == structEntry && ok
 	}
-	return !in.hinted && fields(value, func(num protowire.Number, v []byte, _ uint64) bool {
-		if num != valueList || v == nil || in.hinted {
+	return !in.Hinted && fields(value, func(num protowire.Number, v []byte, _ uint64) bool {
+		if num != valueList || v == nil || in.Hinted {
 			return false // let the library see what it is
 		}
-		in.hinted = true
+		in.Hinted = true
 		return fields(v, func(num protowire.Number, v []byte, _ uint64) bool {
 			return num == listValue && v != nil && fields(v, func(num protowire.Number, v []byte, _ uint64) bool {
 				if num != valueString || v == nil || !utf8.Valid(v) {
 					return false
 				}
-				in.subset = append(in.subset, string(v))
+				in.Subset = append(in.Subset, string(v))
 				return true
 			})
 		})
@@ -252,14 +284,14 @@ func internedKey(b []byte) string {
 	return ""
 }
 
-func (in *incoming) readHeaders(b []byte) bool {
+func (in *In) readHeaders(b []byte) bool {
 	var list []byte
 	ok := fields(b, func(num protowire.Number, v []byte, n uint64) bool {
 		switch {
 		case num == headersMap && v != nil && list == nil:
 			list = v
 		case num == headersEnd && v == nil:
-			in.end = n != 0
+			in.End = n != 0
 		default:
 			return false // attributes, which nobody asked for
 		}
@@ -276,7 +308,7 @@ func (in *incoming) readHeaders(b []byte) bool {
 	}) {
 		return false
 	}
-	in.head = make(header.List, 0, count)
+	in.Head = make(header.List, 0, count)
 	return fields(list, func(_ protowire.Number, v []byte, _ uint64) bool {
 		var parts [headerRaw + 1][]byte
 		if !fields(v, func(num protowire.Number, v []byte, _ uint64) bool {
@@ -292,18 +324,18 @@ func (in *incoming) readHeaders(b []byte) bool {
 		if len(value) == 0 {
 			value = parts[headerValue]
 		}
-		in.head = append(in.head, header.Header{Name: header.Lower(parts[headerKey]), Value: string(value)})
+		in.Head = append(in.Head, header.Header{Name: header.Lower(parts[headerKey]), Value: string(value)})
 		return true
 	})
 }
 
-func (in *incoming) readBody(b []byte) bool {
+func (in *In) readBody(b []byte) bool {
 	return fields(b, func(num protowire.Number, v []byte, n uint64) bool {
 		switch {
 		case num == bodyBytes && v != nil:
-			in.body = append([]byte(nil), v...)
+			in.Body = append([]byte(nil), v...)
 		case num == bodyEnd && v == nil:
-			in.end = n != 0
+			in.End = n != 0
 		default:
 			return false
 		}
@@ -311,17 +343,17 @@ func (in *incoming) readBody(b []byte) bool {
 	})
 }
 
-func (in *incoming) readConfig(b []byte) bool {
-	in.modes = stream.Modes{Request: modeOf(0), Response: modeOf(0)} // a zero is not sent
+func (in *In) readConfig(b []byte) bool {
+	in.Modes = stream.Modes{Request: modeOf(0), Response: modeOf(0)} // a zero is not sent
 	return fields(b, func(num protowire.Number, v []byte, n uint64) bool {
 		if v != nil {
 			return false
 		}
 		switch num {
 		case configRequest:
-			in.modes.Request = modeOf(filterv3.ProcessingMode_BodySendMode(n))
+			in.Modes.Request = modeOf(filterv3.ProcessingMode_BodySendMode(n))
 		case configResponse:
-			in.modes.Response = modeOf(filterv3.ProcessingMode_BodySendMode(n))
+			in.Modes.Response = modeOf(filterv3.ProcessingMode_BodySendMode(n))
 		}
 		return true
 	})
@@ -355,182 +387,82 @@ func fields(b []byte, f func(num protowire.Number, v []byte, n uint64) bool) boo
 	return true
 }
 
-// outgoing is an effect as a message to Envoy.
-type outgoing struct {
-	*stream.Effect
-	modes stream.Modes
-
-	// Bytes of its innermost part, a HeaderMutation or a StreamedBodyResponse, and
-	// its dynamic metadata; both of size, for append.
-	inner    int
-	metadata []byte
-}
-
-// size is how many bytes append writes. It is false for what append cannot
-// write.
-func (o *outgoing) size() (n int, fits bool) {
-	o.inner, o.metadata = 0, nil
-	switch {
-	case o.piece():
-		if len(o.Body) > 0 {
-			o.inner = sizeOf(len(o.Body))
-		}
-		if o.End {
-			o.inner += 2
-		}
-	case o.Kind == stream.SendRequestHeaders, o.Kind == stream.SendResponseHeaders:
-		if o.inner, fits = sizeOfMutation(o.Set, o.Remove); !fits {
-			return 0, false
-		}
+// take is what read makes of a message, of one that the library has read.
+func (in *In) take(m *extprocv3.ProcessingRequest) {
+	metadata := m.MetadataContext.GetFilterMetadata()
+	*in = In{Known: true, Described: m.MetadataContext != nil, Served: servedBy(metadata)}
+	in.Subset, in.Hinted = subsetOf(metadata)
+	if m.ProtocolConfig != nil {
+		in.Configured, in.Modes = true,
+			stream.Modes{Request: modeOf(m.ProtocolConfig.RequestBodyMode),
+				Response: modeOf(m.ProtocolConfig.ResponseBodyMode)}
+	}
+	switch x := m.Request.(type) {
+	case *extprocv3.ProcessingRequest_RequestHeaders:
+		in.Kind, in.Head, in.End = stream.Headers, headersOf(x.RequestHeaders.GetHeaders()),
+			x.RequestHeaders.GetEndOfStream()
+	case *extprocv3.ProcessingRequest_RequestBody:
+		in.Kind, in.Body, in.End = stream.Body, x.RequestBody.GetBody(), x.RequestBody.GetEndOfStream()
+	case *extprocv3.ProcessingRequest_RequestTrailers:
+		in.Kind = stream.Trailers
+	case *extprocv3.ProcessingRequest_ResponseHeaders:
+		in.Kind, in.Head, in.End = stream.ResponseHeaders, headersOf(x.ResponseHeaders.GetHeaders()),
+			x.ResponseHeaders.GetEndOfStream()
+	case *extprocv3.ProcessingRequest_ResponseBody:
+		in.Kind, in.Body, in.End = stream.ResponseBody, x.ResponseBody.GetBody(), x.ResponseBody.GetEndOfStream()
+	case *extprocv3.ProcessingRequest_ResponseTrailers:
+		in.Kind = stream.ResponseTrailers
 	default:
-		return 0, false
+		in.Known = false
 	}
-	n = sizeOf(sizeOf(o.common()))
-	if len(o.Metadata) > 0 {
-		if o.metadata, fits = appendMetadata(nil, o.Metadata); !fits {
-			return 0, false
-		}
-		n += sizeOf(len(o.metadata))
-	}
-	return n, true
 }
 
-// common is how many bytes the CommonResponse has.
-func (o *outgoing) common() (n int) {
-	switch {
-	case o.piece():
-		return sizeOf(sizeOf(o.inner))
-	case o.inner > 0:
-		n = sizeOf(o.inner)
+// subsetOf reads the subset hint: a list of "ip:port". A string in its place
+// is no hint; what is no string in the list matches nothing.
+func subsetOf(m map[string]*structpb.Struct) (addresses []string, hinted bool) {
+	list, ok := m[picker.NamespaceSubset].GetFields()[picker.KeySubset].GetKind().(*structpb.Value_ListValue)
+	if !ok {
+		return nil, false
 	}
-	if o.Kind == stream.SendRequestHeaders {
-		n += 2
+	for _, e := range list.ListValue.GetValues() {
+		if s, ok := e.GetKind().(*structpb.Value_StringValue); ok {
+			addresses = append(addresses, s.StringValue)
+		}
 	}
-	return n
+	return addresses, true
 }
 
-// piece says whether it is a piece of a body that has no other limits than its
-// own.
-func (o *outgoing) piece() bool {
-	return o.Kind == stream.SendRequestBody && o.modes.Request == stream.FullDuplex ||
-		o.Kind == stream.SendResponseBody && o.modes.Response == stream.FullDuplex
+// servedBy reads which endpoint Envoy says has served the request.
+func servedBy(m map[string]*structpb.Struct) (s picker.Served) {
+	lb, told := m[picker.NamespaceLB]
+	endpoint, known := lb.GetFields()[picker.KeyServed].GetKind().(*structpb.Value_StringValue)
+	s.Told, s.Known = told, known
+	if known {
+		s.Endpoint = endpoint.StringValue
+	}
+	return s
 }
 
-var outField = [...]protowire.Number{stream.SendRequestHeaders: outRequestHeaders,
-	stream.SendResponseHeaders: outResponseHeaders,
-	stream.SendRequestBody:     outRequestBody, stream.SendResponseBody: outResponseBody}
-
-// append writes what size has counted.
-func (o *outgoing) append(b []byte) []byte {
-	b = appendLength(b, outField[o.Kind], sizeOf(o.common()))
-	b = appendLength(b, theResponse, o.common())
-	if o.piece() {
-		b = appendLength(b, commonBody, sizeOf(o.inner))
-		b = appendLength(b, bodyStreamed, o.inner)
-		if len(o.Body) > 0 {
-			b = append(appendLength(b, bodyBytes, len(o.Body)), o.Body...)
-		}
-		if o.End {
-			b = appendNumber(b, bodyEnd, 1)
-		}
-	} else {
-		if o.inner > 0 {
-			b = appendMutation(appendLength(b, commonHeaders, o.inner), o.Set, o.Remove)
-		}
-		if o.Kind == stream.SendRequestHeaders {
-			b = appendNumber(b, clearRoute, 1)
-		}
+func modeOf(m filterv3.ProcessingMode_BodySendMode) stream.BodyMode {
+	switch m {
+	case filterv3.ProcessingMode_NONE:
+		return stream.NoBody
+	case filterv3.ProcessingMode_STREAMED:
+		return stream.Streamed
+	case filterv3.ProcessingMode_BUFFERED, filterv3.ProcessingMode_BUFFERED_PARTIAL:
+		return stream.Buffered
 	}
-	if len(o.metadata) > 0 {
-		b = append(appendLength(b, outMetadata, len(o.metadata)), o.metadata...)
-	}
-	return b
+	return stream.FullDuplex
 }
 
-// overwrite is HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD.
-const overwrite = 2
-
-func sizeOfMutation(set header.List, remove []string) (n int, fits bool) {
-	for i := range set {
-		if !utf8.ValidString(set[i].Name) {
-			return 0, false
+func headersOf(m *corev3.HeaderMap) header.List {
+	head := make(header.List, 0, len(m.GetHeaders()))
+	for _, h := range m.GetHeaders() {
+		v := h.Value
+		if len(h.RawValue) > 0 {
+			v = string(h.RawValue)
 		}
-		n += sizeOf(sizeOf(sizeOfHeader(&set[i])) + 2)
+		head = append(head, header.Header{Name: strings.ToLower(h.Key), Value: v})
 	}
-	for _, name := range remove {
-		if !utf8.ValidString(name) {
-			return 0, false
-		}
-		n += sizeOf(len(name))
-	}
-	return n, true
-}
-
-func sizeOfHeader(h *header.Header) (n int) {
-	if h.Name != "" {
-		n += sizeOf(len(h.Name))
-	}
-	if h.Value != "" {
-		n += sizeOf(len(h.Value))
-	}
-	return n
-}
-
-func appendMutation(b []byte, set header.List, remove []string) []byte {
-	for i := range set {
-		h := &set[i]
-		n := sizeOfHeader(h)
-		b = appendLength(b, setHeader, sizeOf(n)+2)
-		b = appendLength(b, optionHeader, n)
-		if h.Name != "" {
-			b = append(appendLength(b, headerKey, len(h.Name)), h.Name...)
-		}
-		if h.Value != "" {
-			b = append(appendLength(b, headerRaw, len(h.Value)), h.Value...)
-		}
-		b = appendNumber(b, optionAction, overwrite)
-	}
-	for _, name := range remove {
-		b = append(appendLength(b, removeHeader, len(name)), name...)
-	}
-	return b
-}
-
-// appendMetadata writes dynamic metadata that has nothing but text.
-func appendMetadata(b []byte, m stream.Metadata) ([]byte, bool) {
-	for namespace, values := range m {
-		if !utf8.ValidString(namespace) {
-			return nil, false
-		}
-		n := 0
-		for k, v := range values {
-			text, ok := v.(string)
-			if !ok || !utf8.ValidString(k) || !utf8.ValidString(text) {
-				return nil, false
-			}
-			n += sizeOf(sizeOf(len(k)) + sizeOf(sizeOf(len(text))))
-		}
-		b = appendLength(b, structEntry, sizeOf(len(namespace))+sizeOf(sizeOf(n)))
-		b = append(appendLength(b, entryKey, len(namespace)), namespace...)
-		b = appendLength(appendLength(b, entryValue, sizeOf(n)), valueStruct, n)
-		for k, v := range values {
-			text := v.(string)
-			b = appendLength(b, structEntry, sizeOf(len(k))+sizeOf(sizeOf(len(text))))
-			b = append(appendLength(b, entryKey, len(k)), k...)
-			b = appendLength(b, entryValue, sizeOf(len(text)))
-			b = append(appendLength(b, valueString, len(text)), text...)
-		}
-	}
-	return b, true
-}
-
-// sizeOf is what a field of so many bytes takes, whose number is below 16.
-func sizeOf(n int) int { return 1 + protowire.SizeBytes(n) }
-
-func appendLength(b []byte, num protowire.Number, n int) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.BytesType), uint64(n))
-}
-
-func appendNumber(b []byte, num protowire.Number, n uint64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), n)
+	return head
 }

@@ -1,4 +1,4 @@
-package epp
+package extproc
 
 import (
 	"reflect"
@@ -8,6 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -17,6 +18,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
+
+const hello = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hello"}]}`
 
 // messages are what Envoy sends, and a few that it does not.
 func messages(tb testing.TB) (out [][]byte) {
@@ -79,7 +82,7 @@ func FuzzIncoming(f *testing.F) {
 	fast := 0
 	for _, b := range messages(f) {
 		f.Add(b)
-		if new(incoming).read(b) {
+		if new(In).read(b) {
 			fast++
 		}
 	}
@@ -87,22 +90,22 @@ func FuzzIncoming(f *testing.F) {
 		f.Fatalf("only %d of Envoy's messages are read without the library", fast)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var in, want incoming
+		var in, want In
 		if !in.read(b) {
 			return
 		}
 		var m extprocv3.ProcessingRequest
 		if err := proto.Unmarshal(b, &m); err != nil {
-			if in.described {
+			if in.Described {
 				return // metadata that nobody looks at is not read
 			}
 			t.Fatalf("the library says: %v", err)
 		}
 		want.take(&m)
-		for _, x := range []*incoming{&in, &want} { // nothing is as good as empty
-			x.body = append([]byte{}, x.body...)
-			x.head = append(header.List{}, x.head...)
-			x.subset = append([]string{}, x.subset...)
+		for _, x := range []*In{&in, &want} { // nothing is as good as empty
+			x.Body = append([]byte{}, x.Body...)
+			x.Head = append(header.List{}, x.Head...)
+			x.Subset = append([]string{}, x.Subset...)
 		}
 		if !reflect.DeepEqual(in, want) {
 			t.Errorf("%+v, want %+v", in, want)
@@ -112,8 +115,8 @@ func FuzzIncoming(f *testing.F) {
 
 // A message that the codec does not read is the library's, or broken.
 func TestIncomingThatIsUnusual(t *testing.T) {
-	c := newCodec()
-	read := func(b []byte) (in incoming, err error) {
+	c := NewCodec()
+	read := func(b []byte) (in In, err error) {
 		err = c.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &in)
 		return in, err
 	}
@@ -123,12 +126,12 @@ func TestIncomingThatIsUnusual(t *testing.T) {
 		if err := proto.Unmarshal(b, &m); err != nil {
 			t.Fatal(err)
 		}
-		if in, err := read(b); err != nil || in.known != (m.Request != nil) {
+		if in, err := read(b); err != nil || in.Known != (m.Request != nil) {
 			t.Errorf("message %d: %+v, %v", i, in, err)
 		}
 	}
 	// the last counts
-	if in, err := read(all[len(all)-4]); err != nil || in.kind != stream.Body || string(in.body) != hello {
+	if in, err := read(all[len(all)-4]); err != nil || in.Kind != stream.Body || string(in.Body) != hello {
 		t.Errorf("%+v %v", in, err)
 	}
 	for _, b := range all[len(all)-2:] {
@@ -161,15 +164,10 @@ func TestOutgoing(t *testing.T) {
 		case 2:
 			e.Metadata = stream.Metadata{"n": {"text": "a", "number": 1.5, "map": map[string]any{"a:1": 2.0}}, "m": {}}
 		}
-		o := &outgoing{Effect: &e,
-			modes: stream.Modes{Request: mode.Draw(t, "request"), Response: mode.Draw(t, "response")}}
-		want := o.message()
-		if n, fits := o.size(); fits {
-			if got := len(o.append(nil)); got != n {
-				t.Fatalf("%d bytes are %d", n, got)
-			}
-		}
-		data, err := newCodec().Marshal(o)
+		o := &Out{Effect: &e,
+			Modes: stream.Modes{Request: mode.Draw(t, "request"), Response: mode.Draw(t, "response")}}
+		want := message(o)
+		data, err := NewCodec().Marshal(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +212,7 @@ func BenchmarkCodec(b *testing.B) {
 		}
 		texts = append(texts, mem.BufferSlice{mem.SliceBuffer(text)})
 	}
-	c := newCodec()
+	c := NewCodec()
 	marshal := func(v any) {
 		data, err := c.Marshal(v)
 		if err != nil {
@@ -224,7 +222,7 @@ func BenchmarkCodec(b *testing.B) {
 	}
 	b.Run("own", func(b *testing.B) {
 		b.ReportAllocs()
-		var in incoming
+		var in In
 		for b.Loop() {
 			for _, t := range texts {
 				if err := c.Unmarshal(t, &in); err != nil {
@@ -232,13 +230,13 @@ func BenchmarkCodec(b *testing.B) {
 				}
 			}
 			for i := range effects {
-				marshal(&outgoing{Effect: &effects[i]})
+				marshal(&Out{Effect: &effects[i]})
 			}
 		}
 	})
 	b.Run("library", func(b *testing.B) {
 		b.ReportAllocs()
-		var in incoming
+		var in In
 		for b.Loop() {
 			for _, t := range texts {
 				var m extprocv3.ProcessingRequest
@@ -248,8 +246,108 @@ func BenchmarkCodec(b *testing.B) {
 				in.take(&m)
 			}
 			for i := range effects {
-				marshal((&outgoing{Effect: &effects[i]}).message())
+				marshal(message(&Out{Effect: &effects[i]}))
 			}
 		}
 	})
+}
+
+// message is an effect as the library's message to Envoy.
+func message(o *Out) *extprocv3.ProcessingResponse {
+	e := o.Effect
+	out := &extprocv3.ProcessingResponse{DynamicMetadata: metadataOf(e.Metadata)}
+	switch e.Kind {
+	case stream.ContinueHeaders:
+		out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}
+	case stream.SendRequestHeaders:
+		out.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
+			Response: &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove)}}}
+	case stream.SendRequestBody:
+		r := &extprocv3.CommonResponse{}
+		switch o.Modes.Request {
+		case stream.FullDuplex:
+			r.BodyMutation = streamed(e)
+		case stream.Buffered:
+			r = &extprocv3.CommonResponse{ClearRouteCache: true, HeaderMutation: mutation(e.Set, e.Remove),
+				BodyMutation: replaced(e)}
+		}
+		out.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{Response: r}}
+	case stream.PassRequestTrailers:
+		out.Response = &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}
+	case stream.SendResponseHeaders:
+		out.Response = &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
+			Response: &extprocv3.CommonResponse{HeaderMutation: mutation(e.Set, e.Remove)}}}
+	case stream.SendResponseBody:
+		m := replaced(e)
+		if o.Modes.Response == stream.FullDuplex {
+			m = streamed(e)
+		}
+		out.Response = &extprocv3.ProcessingResponse_ResponseBody{
+			ResponseBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: m}}}
+	case stream.PassResponseTrailers:
+		out.Response = &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}
+	case stream.SendAnswer:
+		out.Response = &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
+			Status: &typev3.HttpStatus{Code: typev3.StatusCode(e.Answer.Status)}, Headers: mutation(e.Answer.Set, nil),
+			Body: e.Answer.Body}}
+	}
+	return out
+}
+
+// replaced is a body in place of the one that came, nil where that stays.
+func replaced(e *stream.Effect) *extprocv3.BodyMutation {
+	if !e.Replace {
+		return nil
+	}
+	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: e.Body}}
+}
+
+// streamed is a piece of a body that has no other limits than its own.
+func streamed(e *stream.Effect) *extprocv3.BodyMutation {
+	return &extprocv3.BodyMutation{
+		Mutation: &extprocv3.BodyMutation_StreamedResponse{
+			StreamedResponse: &extprocv3.StreamedBodyResponse{Body: e.Body, EndOfStream: e.End}}}
+}
+
+func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
+	if len(set) == 0 && len(remove) == 0 {
+		return nil
+	}
+	m := &extprocv3.HeaderMutation{RemoveHeaders: remove}
+	for _, h := range set {
+		m.SetHeaders = append(m.SetHeaders,
+			&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.Name, RawValue: []byte(h.Value)},
+				AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
+	}
+	return m
+}
+
+// metadataOf is dynamic metadata as Envoy takes it; nil where there is none.
+func metadataOf(m stream.Metadata) *structpb.Struct {
+	if len(m) == 0 {
+		return nil
+	}
+	out := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(m))}
+	for namespace, values := range m {
+		inner := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(values))}
+		for k, v := range values {
+			if value, err := structpb.NewValue(v); err == nil {
+				inner.Fields[k] = value
+			}
+		}
+		out.Fields[namespace] = structpb.NewStructValue(inner)
+	}
+	return out
+}
+
+func bodyMessage(text string, end bool) *extprocv3.HttpBody {
+	return &extprocv3.HttpBody{Body: []byte(text), EndOfStream: end}
+}
+
+func headMessage(pairs ...string) *extprocv3.HttpHeaders {
+	m := &corev3.HeaderMap{}
+	for i := 0; i < len(pairs); i += 2 {
+		m.Headers = append(m.Headers, &corev3.HeaderValue{Key: pairs[i], RawValue: []byte(pairs[i+1])})
+	}
+	return &extprocv3.HttpHeaders{Headers: m}
 }

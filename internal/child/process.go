@@ -1,0 +1,89 @@
+package child
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Process is a running program whose output goes to a log.
+type Process struct {
+	// Log is the path of the log.
+	Log string
+
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the program is gone
+	err   error         // how it ended; read after ended
+}
+
+// Run starts a program as Start does, with its output in the file log.
+func Run(cmd *exec.Cmd, log string) (*Process, error) {
+	file, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // the program has its own
+	cmd.Stdout, cmd.Stderr = file, file
+	if err := Start(cmd); err != nil {
+		return nil, err
+	}
+	p := &Process{Log: log, cmd: cmd, ended: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// PID is the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the program has ended, for whatever reason.
+func (p *Process) Done() <-chan struct{} { return p.ended }
+
+// Ended reports whether the program has ended.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits until the program has ended and returns how: nil after exit code 0.
+func (p *Process) Wait() error {
+	<-p.ended
+	return p.err
+}
+
+// Stop asks the program to end, and kills it when it has not ended within patience or when ctx ends. What the program
+// has started is killed in any case. Stop returns when the program is gone, and reports whether it had to be killed.
+func (p *Process) Stop(ctx context.Context, patience time.Duration) (killed bool) {
+	if !p.Ended() {
+		Terminate(p.cmd)
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		select {
+		case <-p.ended:
+		case <-ctx.Done():
+			killed = true
+		}
+	}
+	p.Kill()
+	return killed
+}
+
+// Kill kills the program, with all that it has started, and waits until it is gone.
+func (p *Process) Kill() {
+	Kill(p.cmd)
+	<-p.ended
+}
+
+// Tail is the end of the log, of at most so many bytes: "" where the log cannot be read.
+func (p *Process) Tail(most int) string {
+	text, _ := os.ReadFile(p.Log) // without it there is less to say
+	return strings.TrimSpace(string(text[max(0, len(text)-most):]))
+}
