@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -257,30 +258,31 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 			}
 		}
 	}
+	flags := map[string]any{}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Sidecar]()) {
+		if name := f.Tag.Get("name"); name != "" {
+			flags[name] = reflect.ValueOf(c).Elem().FieldByIndex(f.Index).Interface()
+		}
+	}
 	opts := sidecar.Options{
-		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Advertise: c.Advertise,
+		Listen:  net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)),
 		Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
-		Disagg: disagg.Config{Connector: way, MeetingPort: c.meetingPort(way), P2PPort: c.P2PPort, P2PPull: c.P2PPull,
-			Sample: c.Sampling, Retries: c.Retries, RetryOn5xx: c.RetryAll,
-			RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
-			Encoder: encoder, MoRIIO: moriio, PodIP: c.PodIP},
+		Disagg: disagg.Config{Connector: way, MeetingPort: c.meetingPort(way), Encoder: encoder, MoRIIO: moriio,
+			PodIP: c.PodIP},
 		Peers: connector.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts,
 			Prefill: c.MoRIIO.RemoteHosts},
 		ResolveTTL:     time.Duration(c.MoRIIO.TTL) * time.Second,
 		ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
-		SessionCache:   c.SessionCache, Prefillers: c.PrefillURL,
-		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Objects: c.Objects, PoolName: c.PoolName,
-		Namespace: c.PoolNamespace,
-		Serve:     sidecar.ServeTLS{On: c.SecureProxy, CertPath: c.CertPath},
-		Prefiller: sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"),
-			Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
-		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"),
-			Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
-		Encoder: sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"),
-			Skip: slices.Contains(c.SkipVerify, "encoder")},
-		CAFile: c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders,
-		DecoderHealth: c.DecoderHealth, PodName: c.PodName,
+		PlainHeaders:   !c.TimingHeaders,
+		TLS: sidecar.TLS{Serve: sidecar.ServeTLS{On: c.SecureProxy},
+			Prefiller: sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"),
+				Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
+			DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"),
+				Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
+			Encoder: sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"),
+				Skip: slices.Contains(c.SkipVerify, "encoder")}},
 	}
+	opts.Take(flags)
 	if opts.Body, err = c.limits(); err != nil {
 		return none, err
 	}
