@@ -1,12 +1,20 @@
 package epp
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// What a data source hears of a page that is not there, and of the health of an engine that has died: as it would of a
+// server's answer.
+var (
+	ErrNoPage = errors.New("status 404")
+	ErrDead   = errors.New("status 503")
 )
 
 // Target is an endpoint of which something is asked regularly: its metrics, its

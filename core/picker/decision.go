@@ -338,3 +338,19 @@ func Peek[T any](d *Decision, p Plugin) *T {
 	t, _ := d.data[i].(*T)
 	return t
 }
+
+// Results are what may come of a decision, as document 003 names it.
+var Results = []string{"success", "no_pods", "filtered_out", "error"}
+
+// Result is what came of the decision: one of Results.
+func (d *Decision) Result() string {
+	switch {
+	case d.Err == nil:
+		return Results[0]
+	case len(d.Candidates) == 0:
+		return Results[1]
+	case len(d.Profiles) > 0 && !d.Profiles[len(d.Profiles)-1].Ok():
+		return Results[2]
+	}
+	return Results[3]
+}

@@ -208,7 +208,8 @@ func TestOutsideIsInTheCommand(t *testing.T) {
 		if slices.Contains(f.imports(), "C") {
 			t.Errorf("%s: needs a C compiler; windtunnel builds without cgo", f.path)
 		}
-		if f.test || below(f.dir, "cmd") || below(f.dir, "examples") || below(f.dir, "bench") {
+		if f.test || slices.ContainsFunc([]string{"cmd", "examples", "bench", "scripts"},
+			func(dir string) bool { return below(f.dir, dir) }) {
 			continue
 		}
 		f.calls(func(at, pkg, name string) {

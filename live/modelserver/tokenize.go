@@ -24,7 +24,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 		ReturnStrs bool    `json:"return_token_strs"`
 	}
 	if err := json.Unmarshal(body, &q); err != nil {
-		wire.Answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
+		wire.Answer(w, openai.BadRequest("", "The request body is not the expected JSON object: %v.", err))
 		return
 	}
 	var req modelserver.Request
@@ -80,7 +80,7 @@ func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
 		Tokens []uint32 `json:"tokens"`
 	}
 	if err := json.Unmarshal(body, &q); err != nil || q.Tokens == nil {
-		wire.Answer(w, openai.Errorf(400, "tokens", "tokens: expected a list of token ids."))
+		wire.Answer(w, openai.BadRequest("tokens", "tokens: expected a list of token ids."))
 		return
 	}
 	b := openai.AppendString([]byte(`{"prompt":`), tokens.Decode(s.reader.Tokenizer, q.Tokens))
