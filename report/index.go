@@ -69,7 +69,7 @@ func (x IndexSummary) write(l *lines) {
 
 // Indexed notes the indexes of the run; the summary tells them. Call it before
 // End.
-func (s *Session) Indexed(list []IndexSummary) { s.options.indexes = list }
+func (s *Session) Indexed(list []IndexSummary) { s.options.told.IndexLag = list }
 
 // Wrong counts the indexes that are not what they should be.
 func (s Summary) Wrong() int {

@@ -124,7 +124,8 @@ func summarized(list []ServerLoad) (out []LoadSummary) {
 				out[k].Pool = x.Pool
 			}
 		}
-		out[k].add(x, len(list) <= maxServersTold)
+		one := x.summary(len(list) <= maxServersTold)
+		out[k].add(&one)
 		times[k] = times[k].Add(&x.Load)
 	}
 	for i := range out {
@@ -134,29 +135,40 @@ func summarized(list []ServerLoad) (out []LoadSummary) {
 	return out
 }
 
-func (s *LoadSummary) add(x *ServerLoad, each bool) {
+// summary returns the load of one server, by itself too if each is true.
+func (x *ServerLoad) summary(each bool) LoadSummary {
 	total := float64(x.Total)
 	one := ServerSummary{Name: x.Name, Endpoint: x.Endpoint, Preemptions: x.Preemptions,
 		Queue:   LevelSummary{x.Waiting.Mean(x.For), float64(x.Waiting.Peak)},
 		Running: LevelSummary{x.Running.Mean(x.For), float64(x.Running.Peak)},
 		KV:      LevelSummary{round(x.Blocks.Mean(x.For) / total), round(float64(x.Blocks.Peak) / total)}}
+	s := LoadSummary{Servers: 1, Slots: x.Slots, Preemptions: one.Preemptions}
 	if x.For > 0 {
 		one.Busy = round(float64(x.Busy) / float64(x.For))
-		s.Prompts += float64(x.Prompts) / float64(x.For)
+		s.Prompts = float64(x.Prompts) / float64(x.For)
 	}
+	s.Busy, s.Queue, s.Running, s.KV = BusySummary{one.Busy, one.Busy, one.Busy}, one.Queue, one.Running, one.KV
+	if each {
+		s.Each = []ServerSummary{one}
+	}
+	return s
+}
+
+// add adds the servers of another load. Means are sums until end.
+func (s *LoadSummary) add(x *LoadSummary) {
+	n := float64(x.Servers)
+	s.Servers += x.Servers
 	s.Slots = max(s.Slots, x.Slots)
-	s.Servers++
-	s.Busy.Mean += one.Busy
-	s.Busy.Least, s.Busy.Most = min(s.Busy.Least, one.Busy), max(s.Busy.Most, one.Busy)
-	for _, l := range []struct{ all, one *LevelSummary }{{&s.Queue, &one.Queue}, {&s.Running, &one.Running},
-		{&s.KV, &one.KV}} {
-		l.all.Mean += l.one.Mean
+	s.Busy.Mean += float64(n * x.Busy.Mean)
+	s.Prompts += float64(n * x.Prompts)
+	s.Busy.Least, s.Busy.Most = min(s.Busy.Least, x.Busy.Least), max(s.Busy.Most, x.Busy.Most)
+	for _, l := range []struct{ all, one *LevelSummary }{{&s.Queue, &x.Queue}, {&s.Running, &x.Running},
+		{&s.KV, &x.KV}} {
+		l.all.Mean += float64(n * l.one.Mean)
 		l.all.Peak = max(l.all.Peak, l.one.Peak)
 	}
-	s.Preemptions += one.Preemptions
-	if each {
-		s.Each = append(s.Each, one)
-	}
+	s.Preemptions += x.Preemptions
+	s.Each = append(s.Each, x.Each...)
 }
 
 // end makes means of sums.
@@ -181,18 +193,7 @@ func loadOf(list []LoadSummary, role Role) *LoadSummary {
 		if all == nil {
 			all = &LoadSummary{Role: role, Busy: BusySummary{Least: 1}}
 		}
-		n := float64(x.Servers)
-		all.Servers += x.Servers
-		all.Busy.Mean += float64(n * x.Busy.Mean)
-		all.Prompts += float64(n * x.Prompts)
-		all.Slots = max(all.Slots, x.Slots)
-		all.Busy.Least, all.Busy.Most = min(all.Busy.Least, x.Busy.Least), max(all.Busy.Most, x.Busy.Most)
-		for _, l := range []struct{ all, one *LevelSummary }{{&all.Queue, &x.Queue}, {&all.Running, &x.Running},
-			{&all.KV, &x.KV}} {
-			l.all.Mean += float64(n * l.one.Mean)
-			l.all.Peak = max(l.all.Peak, l.one.Peak)
-		}
-		all.Preemptions += x.Preemptions
+		all.add(x)
 	}
 	if all != nil {
 		all.end()

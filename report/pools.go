@@ -117,8 +117,9 @@ type servedCount struct {
 }
 
 type latencies struct {
-	hist *hdrhistogram.Histogram // in microseconds
-	most machine.Time
+	hist    *hdrhistogram.Histogram // in microseconds
+	most    machine.Time            // which the histogram rounds
+	slowest string                  // whose the most was, where somebody notes it: the first request of several
 }
 
 // pooled has the tally count by these pools; of one pool whose servers and pickers are
@@ -220,16 +221,10 @@ func (l *latencies) summary(name string) *SpanSummary {
 	if l.hist == nil {
 		return nil
 	}
-	s := spanOf(l.hist, l.most.Seconds())
-	s.Name = name
-	return &s
-}
-
-// spanOf is the distribution that a histogram of microseconds has, with its largest
-// value in seconds.
-func spanOf(h *hdrhistogram.Histogram, most float64) SpanSummary {
-	at := func(q float64) float64 { return min(round(float64(h.ValueAtQuantile(q))/1e6), most) }
-	return SpanSummary{Count: int(h.TotalCount()), P50: at(50), P90: at(90), P99: at(99), Max: most}
+	most := l.most.Seconds()
+	at := func(q float64) float64 { return min(round(float64(l.hist.ValueAtQuantile(q))/1e6), most) }
+	return &SpanSummary{Name: name, Count: int(l.hist.TotalCount()), P50: at(50), P90: at(90), P99: at(99), Max: most,
+		Slowest: l.slowest}
 }
 
 func (c *servedCount) summary() Served {

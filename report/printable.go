@@ -1,6 +1,7 @@
 package report
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -31,96 +32,42 @@ func name(text string) string {
 	return terminal.Printable(text)
 }
 
-// printable is a summary all of whose names may be printed.
+// printable returns the summary with printable text in every field, and leaves the summary itself as it is.
 func (s Summary) printable() Summary {
-	s.Outcomes, s.Endpoints, s.PrefillServers = printableKeys(s.Outcomes), printableKeys(s.Endpoints),
-		printableKeys(s.PrefillServers)
-	s.NotCompleted = printableKeys(s.NotCompleted)
-	for o, ids := range s.NotCompleted {
-		s.NotCompleted[o] = printableAll(ids)
-	}
-	if x := s.ByHand; x != nil {
-		s.ByHand = &ByHand{x.Requests, printableKeys(x.Statuses), printableKeys(x.Endpoints)}
-	}
-	s.Hops = printableKeys(s.Hops)
-	for hop, steps := range s.Hops {
-		s.Hops[hop] = printableKeys(steps)
-	}
-	s.Spans = slices.Clone(s.Spans)
-	for i := range s.Spans {
-		s.Spans[i].Name, s.Spans[i].Slowest = terminal.Printable(s.Spans[i].Name), name(s.Spans[i].Slowest)
-	}
-	s.IndexLag = slices.Clone(s.IndexLag)
-	for i := range s.IndexLag {
-		x := &s.IndexLag[i]
-		x.Index, x.Excuse = terminal.Printable(x.Index), terminal.Printable(x.Excuse)
-	}
-	s.Warnings = slices.Clone(s.Warnings)
-	for i := range s.Warnings {
-		x := &s.Warnings[i]
-		x.Plugin, x.URL, x.Reason = terminal.Printable(x.Plugin), terminal.Printable(x.URL),
-			terminal.Printable(x.Reason)
-	}
-	if x := s.Predictions; x != nil {
-		told := *x
-		told.Endpoints = printableKeys(x.Endpoints)
-		s.Predictions = &told
-	}
-	s.Refusals, s.Incidents, s.Load = printableKeys(s.Refusals), slices.Clone(s.Incidents), slices.Clone(s.Load)
-	for i := range s.Incidents {
-		x := &s.Incidents[i]
-		x.Hop, x.What, x.Endpoint = terminal.Printable(x.Hop), terminal.Printable(x.What),
-			terminal.Printable(x.Endpoint)
-	}
-	for i := range s.Load {
-		x := &s.Load[i]
-		x.Pool, x.Role = terminal.Printable(x.Pool), Role(terminal.Printable(string(x.Role)))
-	}
-	s.Classes = slices.Clone(s.Classes)
-	for i := range s.Classes {
-		s.Classes[i].Name = terminal.Printable(s.Classes[i].Name)
-	}
-	s.Pools = slices.Clone(s.Pools)
-	for i := range s.Pools {
-		x := &s.Pools[i]
-		x.Name, x.Pickers, x.Groups = terminal.Printable(x.Name), printableKeys(x.Pickers), slices.Clone(x.Groups)
-		for k := range x.Groups {
-			x.Groups[k].Name = terminal.Printable(x.Groups[k].Name)
-		}
-	}
-	s.Servers = slices.Clone(s.Servers)
-	for i := range s.Servers {
-		x := &s.Servers[i]
-		x.Pool, x.Deployment, x.Accelerator = terminal.Printable(x.Pool), terminal.Printable(x.Deployment),
-			terminal.Printable(x.Accelerator)
-		if p := x.Price; p != nil {
-			x.Price = &PriceTold{p.PerGPUHour, terminal.Printable(p.Source), p.Cost}
-		}
-	}
-	s.Expectations = slices.Clone(s.Expectations)
-	for i := range s.Expectations {
-		x := &s.Expectations[i]
-		x.What, x.Expected, x.Found = terminal.Printable(x.What), terminal.Printable(x.Expected),
-			terminal.Printable(x.Found)
-	}
-	return s
+	return printable(reflect.ValueOf(s)).Interface().(Summary)
 }
 
-func printableAll(list []string) []string {
-	out := make([]string, len(list))
-	for i, text := range list {
-		out[i] = name(text)
-	}
-	return out
-}
-
-func printableKeys[K ~string, V any](m map[K]V) map[K]V {
-	if m == nil {
-		return nil
-	}
-	out := make(map[K]V, len(m))
-	for k, v := range m {
-		out[K(terminal.Printable(string(k)))] = v
+// printable returns a copy of a value with printable text. Keys of maps are text, too.
+func printable(v reflect.Value) reflect.Value {
+	out := reflect.New(v.Type()).Elem()
+	switch v.Kind() {
+	case reflect.String:
+		out.SetString(terminal.Printable(v.String()))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			out.Field(i).Set(printable(v.Field(i)))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			out.Set(reflect.New(v.Type().Elem()))
+			out.Elem().Set(printable(v.Elem()))
+		}
+	case reflect.Slice:
+		if !v.IsNil() {
+			out.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+			for i := range v.Len() {
+				out.Index(i).Set(printable(v.Index(i)))
+			}
+		}
+	case reflect.Map:
+		if !v.IsNil() {
+			out.Set(reflect.MakeMapWithSize(v.Type(), v.Len()))
+			for at := v.MapRange(); at.Next(); {
+				out.SetMapIndex(printable(at.Key()), printable(at.Value()))
+			}
+		}
+	default:
+		out.Set(v)
 	}
 	return out
 }

@@ -74,13 +74,7 @@ type Options struct {
 	// that was not interrupted; nil where nothing is expected.
 	Judge func(Summary) []Expectation
 
-	load             []LoadSummary // as a recording tells
-	itl              []Measured    // as a recording tells
-	indexes          []IndexSummary
-	pools            []PoolSummary // as a recording tells
-	fleets           []ServersSummary
-	cost             *CostSummary
-	hops             *hops.Times // as a recording tells
+	told             Summary // by a recording: what its events do not tell
 	servers, prefill []string
 }
 
@@ -164,18 +158,14 @@ func Start(o Options) (*Session, error) {
 
 // Retell takes from a recording's summary what its events do not tell.
 func (s *Session) Retell(told Summary) {
-	s.options.Scenario, s.options.Seed, s.options.indexes, s.options.hops, s.options.pools = told.Scenario, told.Seed,
-		told.IndexLag, told.HopTimes, told.Pools
-	s.options.load, s.options.itl = told.Load, nil
-	for _, m := range told.Measures {
-		if x, ok := MeasureNamed(m.Measure); ok && (x.gaps || x.load) {
-			s.options.itl = append(s.options.itl, m)
-		}
-	}
-	s.options.Judge = func(Summary) []Expectation { return told.Expectations }
-	s.options.fleets, s.options.cost = told.Servers, told.Cost
-	s.options.SLO = told.SLO.SLO()
-	s.options.PrefixCache = told.PrefixCache != nil
+	o := &s.options
+	o.told, o.Scenario, o.Seed, o.SLO, o.PrefixCache = told, told.Scenario, told.Seed, told.SLO.SLO(),
+		told.PrefixCache != nil
+	o.told.Measures = slices.DeleteFunc(slices.Clone(told.Measures), func(m Measured) bool {
+		x, ok := MeasureNamed(m.Measure)
+		return !ok || !x.gaps && !x.load
+	})
+	o.Judge = func(Summary) []Expectation { return told.Expectations }
 	s.servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
 }
 
@@ -239,15 +229,17 @@ func (s *Session) Inputs() *Inputs {
 // once the run's own requests have ended. It may be asked from any goroutine.
 func (s *Session) Summary() Summary {
 	sum, whole := s.tally.Summary(), s.whole.Load()
-	if whole != nil {
-		sum.Scenario, sum.Seed, sum.Interrupted, sum.Measures, sum.WarmUp, sum.SLO, sum.Expectations = whole.Scenario,
-			whole.Seed, whole.Interrupted, whole.Measures, whole.WarmUp, whole.SLO, whole.Expectations
-		sum.Load, sum.PrefixCache, sum.IndexLag, sum.HopTimes = whole.Load, whole.PrefixCache, whole.IndexLag,
-			whole.HopTimes
-		sum.Endpoints, sum.PrefillServers, sum.Pools, sum.Servers, sum.Cost = whole.Endpoints, whole.PrefillServers,
-			whole.Pools, whole.Servers, whole.Cost
+	if whole == nil {
+		return sum
 	}
-	return sum
+	out := *whole
+	out.Duration, out.Requests, out.Unfinished, out.Dropped, out.Outcomes, out.NotCompleted = sum.Duration,
+		sum.Requests, sum.Unfinished, sum.Dropped, sum.Outcomes, sum.NotCompleted
+	out.Refusals, out.Incidents, out.Hops, out.Spans, out.ByHand = sum.Refusals, sum.Incidents, sum.Hops, sum.Spans,
+		sum.ByHand
+	out.Transfers, out.Predictions, out.Warnings, out.Classes = sum.Transfers, sum.Predictions, sum.Warnings,
+		sum.Classes
+	return out
 }
 
 // Series is the run over time; nil without Options.Also.
@@ -334,20 +326,20 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 		slo = SLO{}
 	}
 	sum.Measures, sum.WarmUp = (Runs{x}).Under(slo).All(), Digits(x.Cut.Seconds())
-	if s.options.load != nil {
-		sum.Load = s.options.load
+	told := &s.options.told
+	if len(told.Measures) > 0 {
+		sum.Measures = inOrder(append(sum.Measures, told.Measures...))
 	}
-	if len(s.options.itl) > 0 {
-		sum.Measures = inOrder(append(sum.Measures, s.options.itl...))
+	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag, sum.SLO = s.options.Scenario, s.options.Seed, interrupted,
+		told.IndexLag, s.options.SLO.told()
+	if told.Load != nil {
+		sum.Load = told.Load
 	}
-	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag = s.options.Scenario, s.options.Seed, interrupted,
-		s.options.indexes
-	sum.SLO = s.options.SLO.told()
-	if s.options.pools != nil {
-		sum.Pools = s.options.pools
+	if told.Pools != nil {
+		sum.Pools = told.Pools
 	}
-	if s.options.fleets != nil {
-		sum.Servers, sum.Cost = s.options.fleets, s.options.cost
+	if told.Servers != nil {
+		sum.Servers, sum.Cost = told.Servers, told.Cost
 	}
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)
@@ -445,7 +437,7 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		s.ordered.Close()
 	}
 	sum := s.summary(interrupted, s.tally.lastSample())
-	sum.HopTimes = s.options.hops
+	sum.HopTimes = s.options.told.HopTimes
 	if s.hops != nil {
 		sum.HopTimes = s.hops.Times()
 	}

@@ -134,8 +134,8 @@ func (t *Tally) brief() brief {
 	defer t.mu.Unlock()
 	b := brief{sent: t.requests(), finished: t.finished, failed: t.finished - t.outcomes[flow.Completed]}
 	for i, s := range t.index.spans {
-		if s.Name == "ttft" && t.hist[i] != nil {
-			b.ttft = spanOf(t.hist[i], t.largest[i].Seconds())
+		if s.Name == "ttft" && t.spans[i].hist != nil {
+			b.ttft = *t.spans[i].summary(s.Name)
 		}
 	}
 	return b

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -24,45 +23,58 @@ import (
 //
 // It is safe for concurrent use.
 type Tally struct {
-	mu        sync.Mutex
-	index     spanIndex
-	hist      []*hdrhistogram.Histogram // per span, in microseconds
-	largest   []machine.Time            // per span: the histogram rounds
-	outcomes  counts[flow.Outcome]
-	steps     map[flow.Hop]counts[flow.Step]
-	pods      counts[string]
-	open      *simplelru.LRU[string, *openRequest] // the first to go is the one that was quiet for longest
-	free      []*openRequest                       // that went from open, to be used again
-	closed    []string                             // finished ones whose late events may still come, oldest first
+	mu       sync.Mutex
+	index    spanIndex
+	spans    []latencies // per span
+	outcomes counts[flow.Outcome]
+	steps    map[flow.Hop]counts[flow.Step]
+	followed
+	byServer
+	trouble
 	finished  int
-	lost      int // went from open before they had ended
 	last      machine.Time
+	sentTo    machine.Time // when the last request was sent
+	lives     int          // requests that were recorded as a whole
+	sending   int          // requests that will be, and are in flight
 	cache     cacheTally
 	transfers transferTally
-	prefills  counts[string]            // by the server that a prefill leg went to
-	upstream  counts[string]            // by Envoy's account, for pickers that do not report
-	reached   counts[string]            // by the model servers' own, where there is no picker and no such account
-	failed    map[flow.Outcome][]string // ids of the first ones that did not complete
-	slowest   []string                  // per span: whose was the largest, the first of those that were as large
-	lives     int                       // requests that were told as a whole
-	sending   int                       // requests that will be, and are in flight
 	ended     sample
 	good      goodput
 	pools     pools
 	servers   servers
 	output    float64 // tokens of completed requests
 	foretold  predictionTally
-	sentTo    machine.Time // when the last request was sent
 	byHand    ByHand
-	warnings  []Warning
-	each      func(*Ended) // is told of every request that has its outcome; nil where nobody asks
-	rows      *rows        // nil where nobody wants them
 	gaps      *gaps.Gaps
 	load      []ServerLoad
-	refusals  counts[string]
+	each      func(*Ended) // is called for every request that has its outcome; may be nil
+	rows      *rows        // nil where nobody wants them
+	series    *Series      // nil where nobody looks at it
+}
+
+// followed are the requests that a tally remembers.
+type followed struct {
+	open   *simplelru.LRU[string, *openRequest] // the first to go is the one that was quiet for longest
+	free   []*openRequest                       // that went from open, to be used again
+	closed []string                             // finished ones whose late events may still come, oldest first
+	lost   int                                  // went from open before they had ended
+}
+
+// byServer counts the requests that servers got.
+type byServer struct {
+	pods     counts[string]
+	prefills counts[string] // by the server that a prefill leg went to
+	upstream counts[string] // by Envoy's account, for pickers that do not report
+	reached  counts[string] // by the model servers' own, where there is no picker and no such account
+}
+
+// trouble is what went wrong.
+type trouble struct {
+	failed    map[flow.Outcome][]string       // ids of the first requests that did not complete
 	reasons   map[flow.Outcome]counts[string] // why requests did not complete
+	refusals  counts[string]
 	incidents []Incident
-	series    *Series // nil where nobody looks at it
+	warnings  []Warning
 }
 
 type openRequest struct {
@@ -146,12 +158,8 @@ func NewTallyFor(inFlight int) *Tally {
 		index:    newSpanIndex(),
 		outcomes: counts[flow.Outcome]{},
 		steps:    map[flow.Hop]counts[flow.Step]{},
-		pods:     counts[string]{},
-		prefills: counts[string]{},
-		upstream: counts[string]{},
-		reached:  counts[string]{},
-		failed:   map[flow.Outcome][]string{},
-		reasons:  map[flow.Outcome]counts[string]{},
+		byServer: byServer{counts[string]{}, counts[string]{}, counts[string]{}, counts[string]{}},
+		trouble:  trouble{failed: map[flow.Outcome][]string{}, reasons: map[flow.Outcome]counts[string]{}},
 		gaps:     gaps.New(),
 		byHand:   ByHand{Statuses: counts[string]{}, Endpoints: counts[string]{}},
 	}
@@ -164,9 +172,7 @@ func NewTallyFor(inFlight int) *Tally {
 			t.free = append(t.free, r)
 		}
 	})
-	t.hist = make([]*hdrhistogram.Histogram, len(t.index.spans))
-	t.largest = make([]machine.Time, len(t.index.spans))
-	t.slowest = make([]string, len(t.index.spans))
+	t.spans = make([]latencies, len(t.index.spans))
 	return t
 }
 
@@ -373,14 +379,11 @@ func (t *Tally) completed(r *openRequest, id string) {
 }
 
 func (t *Tally) measure(i int, d machine.Time, id string) {
-	if t.hist[i] == nil {
-		t.hist[i] = hdrhistogram.New(1, int64(longestSpan/machine.Microsecond), 3)
+	l := &t.spans[i]
+	if d > l.most || l.slowest == "" || d == l.most && before(id, l.slowest) {
+		l.slowest = id
 	}
-	if d > t.largest[i] || t.slowest[i] == "" || d == t.largest[i] && before(id, t.slowest[i]) {
-		t.largest[i], t.slowest[i] = d, id
-	}
-	// The value is inside the histogram's bounds, the only error there is.
-	_ = t.hist[i].RecordValue(int64(min(d, longestSpan) / machine.Microsecond))
+	l.add(d)
 }
 
 // before says whether an id is of an earlier request than another.
@@ -502,13 +505,10 @@ func (t *Tally) Summary() Summary {
 	s.Refusals, s.Incidents = maps.Clone(t.refusals), slices.Clone(t.incidents)
 	s.Predictions, s.Load = t.foretold.summary(), summarized(t.load)
 	s.PrefixCache, s.Transfers, s.Warnings = t.cache.summary(), t.transfers.summary(), slices.Clone(t.warnings)
-	for i, h := range t.hist {
-		if h == nil {
-			continue
+	for i := range t.spans {
+		if x := t.spans[i].summary(t.index.spans[i].Name); x != nil {
+			s.Spans = append(s.Spans, *x)
 		}
-		x := spanOf(h, t.largest[i].Seconds())
-		x.Name, x.Slowest = t.index.spans[i].Name, t.slowest[i]
-		s.Spans = append(s.Spans, x)
 	}
 	return s
 }

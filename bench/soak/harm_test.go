@@ -46,7 +46,7 @@ func (r *rig) harm(rng *rand.Rand) {
 			text = append(text, body...)
 		}
 		r.send(l, text, true)
-	case 8: // ZMQ's greeting, and then what is none of its frames
+	case 8: // ZMQ's greeting, and then something that is not one of its frames
 		text := append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL"), make([]byte, 48)...)
 		r.send(l, append(text, noise(rng)...), rng.IntN(2) == 0)
 	}

@@ -382,7 +382,7 @@ func middle(arrived [][]machine.Time, prompt int) (step, bool) {
 	return step{context: tokens / float64(len(gaps)), took: median(gaps)}, true
 }
 
-// median is that of one or more values, which it sorts.
+// median returns the median of one or more values, which it sorts.
 func median[N ~int64 | ~float64](values []N) N {
 	slices.Sort(values)
 	n := len(values)

@@ -76,7 +76,7 @@ func Named(name string) (*Connector, error) {
 }
 
 // ProfileOf is the profile of a name in vLLM's --kv-transfer-config, of one that
-// Named knows, or of tcp; NIXL's where it is none of them.
+// Named knows, or of tcp; NIXL's where it is not one of them.
 func ProfileOf(name string) link.Profile {
 	if c, err := Named(name); err == nil {
 		return c.Profile

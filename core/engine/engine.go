@@ -31,10 +31,7 @@ type Engine struct {
 	arrivals uint64
 	ids      machine.Few[RequestID, int32]
 
-	held     map[uint64]handle
-	expiries []expiry
-	expired  int // expiries before this one are gone
-
+	holds
 	loras loras
 
 	// Batches. Between runs the engine stands at boundary; pending says that
@@ -55,18 +52,35 @@ type Engine struct {
 	loading  Fixed // time that the step being composed spends on adapters and on KV from host memory
 	cpuBlock Fixed // time to bring one block back from there
 
-	step     Step    // the one being composed
+	composing
+
+	observed
+
+	timeline timeline // BatchingIndependent
+}
+
+// holds are the KV caches that are kept for other engines.
+type holds struct {
+	held     map[uint64]handle
+	expiries []expiry
+	expired  int // expiries before this one are gone
+}
+
+// composing is what the step consists of that is being composed.
+type composing struct {
+	step     Step
 	fills    []int32 // requests that compute their prompt in this step
 	starved  []int32 // decoding requests that get no token in this step
 	order    []int32 // scratch
 	aborting []ticket
 	resuming []ticket
+}
 
+// observed is the load as it was reported last.
+type observed struct {
 	load Load
 	seen uint64   // batch.admissions, when load was observed
 	late []ticket // decoding requests that missed a step
-
-	timeline timeline // BatchingIndependent
 }
 
 // ticket is a note about a request that may be gone when the note is read.

@@ -23,19 +23,7 @@ type request struct {
 	holding        // its KV blocks
 	remote  RemoteKV
 
-	phase   phase
-	every   bool // Interest EveryToken
-	quiet   bool // Interest EndOnly
-	hold    bool // pause after the first token, unless resumed before
-	holdKV  bool
-	stop    bool // ends with ReasonStop rather than ReasonLength
-	abort   bool // told to end at the end of the running step
-	first   bool // its first token exists
-	again   bool // was preempted
-	ready   bool // waits with blocks and r.computed tokens in them
-	fetched bool // its KV came from another engine
-	took    bool // got something in the step being composed by walk
-	starved bool // decodes, but not in this step
+	flags
 
 	generation uint32 // tells a note about the slot's former owner
 	priority   int32  // 0 unless PolicyPriority
@@ -63,6 +51,23 @@ type request struct {
 	tokenTime   machine.Time
 	prefillTime machine.Time
 	due         machine.Time // its event in the timeline
+}
+
+// flags are a request's phase, and what is true of it.
+type flags struct {
+	phase   phase
+	every   bool // Interest EveryToken
+	quiet   bool // Interest EndOnly
+	hold    bool // pause after the first token, unless resumed before
+	holdKV  bool
+	stop    bool // ends with ReasonStop rather than ReasonLength
+	abort   bool // told to end at the end of the running step
+	first   bool // its first token exists
+	again   bool // was preempted
+	ready   bool // waits with blocks and r.computed tokens in them
+	fetched bool // its KV came from another engine
+	took    bool // got something in the step being composed by walk
+	starved bool // decodes, but not in this step
 }
 
 // slot takes an unused slot for a submission.

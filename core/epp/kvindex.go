@@ -23,7 +23,7 @@ type index struct {
 	lost     bool               // LoseIndexes emptied it
 }
 
-// Index is what a driver knows of an index, by its number in effects and
+// Index holds what a driver knows of an index, by its number in effects and
 // messages.
 type Index struct {
 	Producer *dataproducer.PrecisePrefix
@@ -164,7 +164,7 @@ func (m *Machine) tellIndex(ix *index, msg kvindex.Message) {
 	m.indexFx.Reset()
 }
 
-// target is the endpoint at an address, nil where it is none of the pool's.
+// target is the endpoint at an address, nil where the pool has no such endpoint.
 func (ix *index) target(hostPort string) *Target {
 	for _, t := range ix.known {
 		if t.HostPort() == hostPort {

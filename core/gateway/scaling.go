@@ -36,8 +36,8 @@ func readScaler(v strictyaml.Value, m objects.Meta) Scaler {
 	return x
 }
 
-// Scaling is what decides how many replicas a workload has: an autoscaler among the objects, or `autoscaling` of document
-// 003's InferencePool.
+// Scaling decides how many replicas a workload has: an autoscaler among the objects, or `autoscaling` of document 003's
+// InferencePool.
 type Scaling struct {
 	objects.Meta // of the object that decides
 	Kind         string
@@ -49,7 +49,7 @@ type Scaling struct {
 	Pool *objects.Pool
 }
 
-// Scalings are what scales workloads, at most one of each, and notes about what has no effect.
+// Scalings returns what scales workloads, at most one of each, and notes about what has no effect.
 func (s *Set) Scalings() (out []Scaling, notes []string) {
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
@@ -58,7 +58,8 @@ func (s *Set) Scalings() (out []Scaling, notes []string) {
 			continue
 		}
 		if c, role := w.Serves(); c == nil || role == RoleKVManager {
-			notes = append(notes, fmt.Sprintf("%s:%d: %s %s: it has no effect: %s %s runs no model server", x.File, x.Line,
+			notes = append(notes, fmt.Sprintf("%s:%d: %s %s: it has no effect: %s %s runs no model server", x.File,
+				x.Line,
 				x.Kind, x.Name, w.Kind, w.Name))
 			continue
 		}
@@ -68,7 +69,8 @@ func (s *Set) Scalings() (out []Scaling, notes []string) {
 		p := &s.Pools[i]
 		w, why := s.ScaledBy(p)
 		if why != "" {
-			notes = append(notes, fmt.Sprintf("%s:%d: InferencePool %s/%s: %s", p.File, p.Line, p.Namespace, p.Name, why))
+			notes = append(notes, fmt.Sprintf("%s:%d: InferencePool %s/%s: %s", p.File, p.Line, p.Namespace, p.Name,
+				why))
 		}
 		if w != nil {
 			out = append(out, Scaling{Meta: p.Meta, Kind: "InferencePool", Workload: w, Pool: p})
@@ -77,7 +79,7 @@ func (s *Set) Scalings() (out []Scaling, notes []string) {
 	return out, notes
 }
 
-// ScalingOf is what scales a workload; nil where nothing does.
+// ScalingOf returns what scales a workload; nil where nothing does.
 func (s *Set) ScalingOf(w *Workload) *Scaling {
 	all, _ := s.Scalings()
 	for i := range all {
@@ -102,7 +104,8 @@ func (x *Scaling) Read() (*autoscaler.Manifest, error) {
 		read.Config = autoscaler.Config{KEDA: true, Min: int(k.MinReplicas), Max: int(k.MaxReplicas),
 			Behavior: autoscaler.DefaultBehavior(), Poll: autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}
 		if k.MinReplicas > k.MaxReplicas {
-			return nil, fmt.Errorf("%sautoscaling: minReplicas %d; expected no more than maxReplicas, %d", at, k.MinReplicas,
+			return nil, fmt.Errorf("%sautoscaling: minReplicas %d; expected no more than maxReplicas, %d", at,
+				k.MinReplicas,
 				k.MaxReplicas)
 		}
 		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {
@@ -121,7 +124,7 @@ func (x *Scaling) Read() (*autoscaler.Manifest, error) {
 	return read, nil
 }
 
-// Rule is what the object says as one text, the same as long as it decides in the same way.
+// Rule returns what the object says as one text, the same as long as it decides in the same way.
 func (x *Scaling) Rule() string {
 	if x.Pool == nil {
 		return strings.Join(strings.Fields(string(x.Text)), " ")

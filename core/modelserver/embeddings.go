@@ -100,25 +100,14 @@ func (e *embeddings) Begin(b []byte, _ openai.Usage) []byte   { return b }
 func (e *embeddings) Token(b []byte, _ *Token) []byte         { return b }
 func (e *embeddings) Fail(b []byte, err *openai.Error) []byte { return openai.AppendError(b, err) }
 func (e *embeddings) End(b []byte, u openai.Usage, _, _ []byte) []byte {
-	b = append(b, `{"id":`...)
-	b = openai.AppendString(b, e.req.ID)
-	b = append(b, `,"object":"list","created":`...)
-	b = strconv.AppendInt(b, e.created, 10)
-	b = append(b, `,"model":`...)
-	b = openai.AppendString(b, e.req.Model)
-	b = append(b, `,"data":[`...)
+	b = openai.Fill(b, `{"id":$,"object":"list","created":$,"model":$,"data":[`, e.req.ID, e.created, e.req.Model)
 	for i := range e.req.Prompts {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"index":`...)
-		b = strconv.AppendInt(b, int64(i), 10)
-		b = append(b, `,"object":"embedding","embedding":`...)
-		b = e.vector(b, e.req.Prompts[i].Tokens)
-		b = append(b, '}')
+		b = openai.Fill(b, `{"index":$,"object":"embedding","embedding":$}`, i, e.vector(e.req.Prompts[i].Tokens))
 	}
-	b = append(b, `],"usage":`...)
-	b = openai.AppendUsage(b, openai.Usage{PromptTokens: u.PromptTokens}, true)
+	b = openai.AppendUsage(append(b, `],"usage":`...), openai.Usage{PromptTokens: u.PromptTokens}, true)
 	return append(b, '}')
 }
 
@@ -154,17 +143,16 @@ func unit(tokens []uint32, dimensions int) []float32 {
 	return v
 }
 
-func (e *embeddings) vector(b []byte, tokens []uint32) []byte {
+func (e *embeddings) vector(tokens []uint32) []byte {
 	v := unit(tokens, e.dimensions)
 	if e.base64 {
 		raw := make([]byte, 0, 4*len(v))
 		for _, x := range v {
 			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 		}
-		b = append(b, '"')
-		b = base64.StdEncoding.AppendEncode(b, raw)
-		return append(b, '"')
+		return openai.Fill(nil, "$", base64.StdEncoding.EncodeToString(raw))
 	}
+	b := make([]byte, 0, 12*len(v))
 	b = append(b, '[')
 	for i, x := range v {
 		if i > 0 {

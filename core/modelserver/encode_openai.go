@@ -107,16 +107,10 @@ func (e *openaiStream) appendImage(b []byte, d *openai.Delta, t *Token) []byte {
 func appendToolDelta(b []byte, t *Token) []byte {
 	call := t.of.tool
 	if t.Index == 0 {
-		b = append(b, `[{"id":`...)
-		b = openai.AppendString(b, call.id)
-		b = append(b, `,"type":"function","index":0,"function":{"name":`...)
-		b = openai.AppendString(b, call.name)
-		b = append(b, `,"arguments":`...)
-	} else {
-		b = append(b, `[{"index":0,"function":{"arguments":`...)
+		return openai.Fill(b, `[{"id":$,"type":"function","index":0,"function":{"name":$,"arguments":$}}]`, call.id,
+			call.name, t.Text)
 	}
-	b = openai.AppendString(b, t.Text)
-	return append(b, "}}]"...)
+	return openai.Fill(b, `[{"index":0,"function":{"arguments":$}}]`, t.Text)
 }
 
 func (e *openaiStream) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
@@ -264,13 +258,7 @@ func (e *openaiWhole) closeChoice(b []byte, c *openai.Choice) []byte {
 }
 
 func appendToolCalls(b []byte, call *toolCall, arguments string) []byte {
-	b = append(b, `[{"id":`...)
-	b = openai.AppendString(b, call.id)
-	b = append(b, `,"type":"function","function":{"name":`...)
-	b = openai.AppendString(b, call.name)
-	b = append(b, `,"arguments":`...)
-	b = openai.AppendString(b, arguments)
-	return append(b, "}}]"...)
+	return openai.Fill(b, `[{"id":$,"type":"function","function":{"name":$,"arguments":$}}]`, call.id, call.name, arguments)
 }
 
 func (e *openaiWhole) End(b []byte, u openai.Usage, kv, extra []byte) []byte {

@@ -1,8 +1,8 @@
 package modelserver
 
 import (
+	"cmp"
 	"encoding/json"
-	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/openai"
 )
@@ -34,28 +34,20 @@ func (e *responsesEncoder) ContentType() string {
 
 func (e *responsesEncoder) Begin(b []byte, _ openai.Usage) []byte {
 	if !e.req.Stream {
-		b = e.head(b)
-		return append(b, `,"output":[`...)
+		return append(e.head(b), `,"output":[`...)
 	}
 	for _, name := range []string{"response.created", "response.in_progress"} {
-		b = e.event(b, name)
-		b = append(b, `,"response":`...)
-		b = e.object(b, "in_progress", nil, nil)
-		b = append(b, "}\n\n"...)
+		b = e.event(b, name, `"response":$`, e.object("in_progress", nil, nil))
 	}
 	return b
 }
 
-// event begins a named event with its type and number.
-func (e *responsesEncoder) event(b []byte, name string) []byte {
-	b = append(b, "event: "...)
-	b = append(b, name...)
-	b = append(b, "\ndata: {\"type\":\""...)
-	b = append(b, name...)
-	b = append(b, `","sequence_number":`...)
-	b = strconv.AppendInt(b, int64(e.seq), 10)
+// event appends a named event with its type, its number and fields.
+func (e *responsesEncoder) event(b []byte, name, fields string, values ...any) []byte {
+	b = append(append(b, "event: "...), name...)
+	b = openai.Fill(b, "\ndata: "+`{"type":$,"sequence_number":$,`, name, e.seq)
 	e.seq++
-	return b
+	return append(openai.Fill(b, fields, values...), "}\n\n"...)
 }
 
 func (e *responsesEncoder) messageID() string { return "msg_" + e.id[len("resp_"):] }
@@ -74,19 +66,9 @@ func (e *responsesEncoder) Token(b []byte, t *Token) []byte {
 		case !e.req.Stream:
 			b = openai.AppendText(b, t.Text)
 		case e.tool != nil:
-			b = e.event(b, "response.function_call_arguments.delta")
-			b = append(b, `,"item_id":`...)
-			b = openai.AppendString(b, e.tool.id)
-			b = append(b, `,"output_index":0,"delta":`...)
-			b = openai.AppendString(b, t.Text)
-			b = append(b, "}\n\n"...)
+			b = e.event(b, "response.function_call_arguments.delta", `"item_id":$,"output_index":0,"delta":$`, e.tool.id, t.Text)
 		default:
-			b = e.event(b, "response.output_text.delta")
-			b = append(b, `,"item_id":`...)
-			b = openai.AppendString(b, e.messageID())
-			b = append(b, `,"output_index":0,"content_index":0,"logprobs":[],"delta":`...)
-			b = openai.AppendString(b, t.Text)
-			b = append(b, "}\n\n"...)
+			b = e.event(b, "response.output_text.delta", textPart+`"logprobs":[],"delta":$`, e.messageID(), t.Text)
 		}
 	}
 	if t.Done != "" {
@@ -96,104 +78,57 @@ func (e *responsesEncoder) Token(b []byte, t *Token) []byte {
 	return b
 }
 
+// The beginnings of an event that is about the text of the output item, of an output item that calls a tool or is a text,
+// and of that text.
+const (
+	textPart    = `"item_id":$,"output_index":0,"content_index":0,`
+	callItem    = `{"id":$,"type":"function_call","call_id":$,"name":$,"arguments":`
+	messageItem = `{"id":$,"type":"message","role":"assistant","content":[`
+	outputText  = `{"type":"output_text","annotations":[],"logprobs":null,"text":`
+)
+
 // open begins the output item.
 func (e *responsesEncoder) open(b []byte) []byte {
-	if !e.req.Stream {
-		if e.tool != nil {
-			b = append(b, `{"id":`...)
-			b = openai.AppendString(b, e.tool.id)
-			b = append(b, `,"type":"function_call","call_id":`...)
-			b = openai.AppendString(b, "call_"+e.tool.id)
-			b = append(b, `,"name":`...)
-			b = openai.AppendString(b, e.tool.name)
-			return append(b, `,"arguments":"`...)
-		}
-		b = append(b, `{"id":`...)
-		b = openai.AppendString(b, e.messageID())
-		return append(b, `,"type":"message","role":"assistant","content":[{"type":"output_text","annotations":[],`+
-			`"logprobs":null,"text":"`...)
+	switch {
+	case !e.req.Stream && e.tool != nil:
+		return append(openai.Fill(b, callItem, e.tool.id, "call_"+e.tool.id, e.tool.name), '"')
+	case !e.req.Stream:
+		return append(openai.Fill(b, messageItem+outputText, e.messageID()), '"')
 	}
-	b = e.event(b, "response.output_item.added")
-	b = append(b, `,"output_index":0,"item":`...)
-	b = e.item(b, "in_progress", nil)
-	b = append(b, "}\n\n"...)
+	b = e.event(b, "response.output_item.added", `"output_index":0,"item":$`, e.item("in_progress", nil))
 	if e.tool != nil {
 		return b
 	}
-	b = e.event(b, "response.content_part.added")
-	b = append(b, `,"item_id":`...)
-	b = openai.AppendString(b, e.messageID())
-	b = append(b, `,"output_index":0,"content_index":0,"part":`...)
-	b = appendOutputText(b, nil)
-	return append(b, "}\n\n"...)
+	return e.event(b, "response.content_part.added", textPart+`"part":`+outputText+`""}`, e.messageID())
 }
 
 // close ends the output item.
 func (e *responsesEncoder) close(b []byte) []byte {
-	if !e.req.Stream {
-		if e.tool != nil {
-			return append(append(append(b, `","status":"`...), e.itemStatus()...), `"}`...)
-		}
+	text := string(e.text)
+	switch {
+	case !e.req.Stream && e.tool != nil:
+		return openai.Fill(b, `","status":$}`, e.itemStatus())
+	case !e.req.Stream:
 		return append(b, `"}],"status":"completed"}`...)
+	case e.tool != nil:
+		b = e.event(b, "response.function_call_arguments.done", `"item_id":$,"output_index":0,"name":$,"arguments":$`,
+			e.tool.id, e.tool.name, text)
+	default:
+		b = e.event(b, "response.output_text.done", textPart+`"logprobs":[],"text":$`, e.messageID(), text)
+		b = e.event(b, "response.content_part.done", textPart+`"part":`+outputText+`$}`, e.messageID(), text)
 	}
-	if e.tool != nil {
-		b = e.event(b, "response.function_call_arguments.done")
-		b = append(b, `,"item_id":`...)
-		b = openai.AppendString(b, e.tool.id)
-		b = append(b, `,"output_index":0,"name":`...)
-		b = openai.AppendString(b, e.tool.name)
-		b = append(b, `,"arguments":`...)
-		b = openai.AppendString(b, string(e.text))
-		b = append(b, "}\n\n"...)
-	} else {
-		b = e.event(b, "response.output_text.done")
-		b = append(b, `,"item_id":`...)
-		b = openai.AppendString(b, e.messageID())
-		b = append(b, `,"output_index":0,"content_index":0,"logprobs":[],"text":`...)
-		b = openai.AppendString(b, string(e.text))
-		b = append(b, "}\n\n"...)
-		b = e.event(b, "response.content_part.done")
-		b = append(b, `,"item_id":`...)
-		b = openai.AppendString(b, e.messageID())
-		b = append(b, `,"output_index":0,"content_index":0,"part":`...)
-		b = appendOutputText(b, e.text)
-		b = append(b, "}\n\n"...)
-	}
-	b = e.event(b, "response.output_item.done")
-	b = append(b, `,"output_index":0,"item":`...)
-	b = e.item(b, e.itemStatus(), e.text)
-	return append(b, "}\n\n"...)
+	return e.event(b, "response.output_item.done", `"output_index":0,"item":$`, e.item(e.itemStatus(), e.text))
 }
 
-func appendOutputText(b, text []byte) []byte {
-	b = append(b, `{"type":"output_text","annotations":[],"logprobs":null,"text":`...)
-	b = openai.AppendString(b, string(text))
-	return append(b, '}')
-}
-
-// item appends the output item as it is now.
-func (e *responsesEncoder) item(b []byte, status string, text []byte) []byte {
-	if e.tool != nil {
-		b = append(b, `{"id":`...)
-		b = openai.AppendString(b, e.tool.id)
-		b = append(b, `,"type":"function_call","call_id":`...)
-		b = openai.AppendString(b, "call_"+e.tool.id)
-		b = append(b, `,"name":`...)
-		b = openai.AppendString(b, e.tool.name)
-		b = append(b, `,"arguments":`...)
-		b = openai.AppendString(b, string(text))
-	} else {
-		b = append(b, `{"id":`...)
-		b = openai.AppendString(b, e.messageID())
-		b = append(b, `,"type":"message","role":"assistant","content":[`...)
-		if text != nil {
-			b = appendOutputText(b, text)
-		}
-		b = append(b, ']')
+// item returns the output item as it is now.
+func (e *responsesEncoder) item(status string, text []byte) []byte {
+	switch {
+	case e.tool != nil:
+		return openai.Fill(nil, callItem+`$,"status":$}`, e.tool.id, "call_"+e.tool.id, e.tool.name, string(text), status)
+	case text == nil:
+		return openai.Fill(nil, messageItem+`],"status":$}`, e.messageID(), status)
 	}
-	b = append(b, `,"status":"`...)
-	b = append(b, status...)
-	return append(b, `"}`...)
+	return openai.Fill(nil, messageItem+outputText+`$}],"status":$}`, e.messageID(), string(text), status)
 }
 
 // itemStatus is that of the output item: a call whose arguments were cut is none
@@ -215,144 +150,76 @@ func (e *responsesEncoder) status() string {
 func (e *responsesEncoder) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
 	e.keep(u)
 	if e.req.Stream {
-		name := "response." + e.status()
-		b = e.event(b, name)
-		b = append(b, `,"response":`...)
-		b = e.object(b, e.status(), &u, nil)
-		b = append(b, extra...)
-		return append(b, "}\n\n"...)
+		return e.event(b, "response."+e.status(), `"response":$`+string(extra), e.object(e.status(), &u, nil))
 	}
-	b = append(b, ']')
-	b = e.tail(b, e.status(), &u, nil, len(extra) > 0)
-	b = append(b, kvField(kv)...)
-	b = append(b, extra...)
-	return append(b, '}')
+	b = e.tail(append(b, ']'), e.status(), &u, nil, len(extra) > 0)
+	return append(append(append(b, kvField(kv)...), extra...), '}')
 }
 
 func (e *responsesEncoder) Fail(b []byte, err *openai.Error) []byte {
 	if e.req.Stream {
-		b = e.event(b, "response.failed")
-		b = append(b, `,"response":`...)
-		b = e.object(b, "failed", nil, err)
-		whole := openai.AppendError(nil, err)
-		b = append(b, ',')
-		b = append(b, whole[1:]...)
-		return append(b, "\n\n"...)
+		return e.event(b, "response.failed", `"response":$,"error":$`, e.object("failed", nil, err), openai.ErrorInfo(err))
 	}
 	if e.opened && e.reason == "" {
 		b = e.close(b)
 	}
-	b = append(b, ']')
-	b = e.tail(b, "failed", nil, err, false)
-	return append(b, '}')
+	return append(e.tail(append(b, ']'), "failed", nil, err, false), '}')
 }
 
 // head opens the response object.
 func (e *responsesEncoder) head(b []byte) []byte {
-	b = append(b, `{"id":`...)
-	b = openai.AppendString(b, e.id)
-	b = append(b, `,"object":"response","created_at":`...)
-	b = strconv.AppendInt(b, e.created, 10)
-	b = append(b, `,"model":`...)
-	return openai.AppendString(b, e.req.Model)
+	return openai.Fill(b, `{"id":$,"object":"response","created_at":$,"model":$`, e.id, e.created, e.req.Model)
 }
 
 // tail appends the fields behind the output. A held request's echo takes the
 // place of the client's own metadata.
 func (e *responsesEncoder) tail(b []byte, status string, u *openai.Usage, err *openai.Error, echoed bool) []byte {
 	q := e.q
-	b = append(b, `,"status":"`...)
-	b = append(b, status...)
-	b = append(b, `","background":false,"error":`...)
-	if err == nil {
-		b = append(b, "null"...)
-	} else {
-		whole := openai.AppendError(nil, err)
-		b = append(b, whole[len(`{"error":`):len(whole)-1]...)
+	var failed, incomplete, usage, conversation, most any
+	if err != nil {
+		failed = openai.ErrorInfo(err)
 	}
-	b = append(b, `,"incomplete_details":`...)
 	if status == "incomplete" {
-		b = append(b, `{"reason":"max_output_tokens"}`...)
-	} else {
-		b = append(b, "null"...)
+		incomplete = []byte(`{"reason":"max_output_tokens"}`)
 	}
-	b = append(b, `,"instructions":`...)
-	b = appendStringOrNull(b, q.Instructions)
-	b = append(b, `,"max_output_tokens":`...)
-	if q.MaxTokens == nil {
-		b = append(b, "null"...)
-	} else {
-		b = strconv.AppendInt(b, int64(*q.MaxTokens), 10)
+	if q.MaxTokens != nil {
+		most = *q.MaxTokens
 	}
-	b = append(b, `,"parallel_tool_calls":true,"previous_response_id":`...)
-	b = appendStringOrNull(b, q.Previous)
-	b = append(b, `,"conversation":`...)
-	if e.conversation == "" {
-		b = append(b, "null"...)
-	} else {
-		b = append(b, `{"id":`...)
-		b = append(openai.AppendString(b, e.conversation), '}')
+	if e.conversation != "" {
+		conversation = openai.Fill(nil, `{"id":$}`, e.conversation)
 	}
-	b = append(b, `,"reasoning":null,"service_tier":"auto","store":`...)
-	b = strconv.AppendBool(b, e.store)
-	b = append(b, `,"temperature":`...)
-	b = appendNumberOr(b, q.Temperature, 1)
-	b = append(b, `,"text":`...)
-	if b = append(b, q.Text...); len(q.Text) == 0 {
-		b = append(b, "null"...)
+	if u != nil {
+		usage = openai.Fill(nil, `{"input_tokens":$,"input_tokens_details":{"cached_tokens":$},"output_tokens":$,`+
+			`"output_tokens_details":{"reasoning_tokens":0},"total_tokens":$}`, u.PromptTokens, u.CachedTokens,
+			u.CompletionTokens, u.PromptTokens+u.CompletionTokens)
 	}
-	b = append(b, `,"tool_choice":`...)
-	switch q.ToolChoice.Mode {
-	case "":
-		b = append(b, `"auto"`...)
-	case "function":
-		b = append(b, `{"type":"function","name":`...)
-		b = append(openai.AppendString(b, q.ToolChoice.Name), '}')
-	default:
-		b = openai.AppendString(b, q.ToolChoice.Mode)
+	choice := openai.Fill(nil, "$", cmp.Or(q.ToolChoice.Mode, "auto"))
+	if q.ToolChoice.Mode == "function" {
+		choice = openai.Fill(nil, `{"type":"function","name":$}`, q.ToolChoice.Name)
 	}
-	b = append(b, `,"tools":`...)
-	if raw, jerr := json.Marshal(q.Tools); jerr == nil && q.Tools != nil {
-		b = append(b, raw...)
-	} else {
-		b = append(b, "[]"...)
+	tools, bad := json.Marshal(q.Tools)
+	if bad != nil || q.Tools == nil {
+		tools = []byte("[]")
 	}
-	b = append(b, `,"top_p":`...)
-	b = appendNumberOr(b, q.TopP, 1)
-	b = append(b, `,"truncation":"disabled","usage":`...)
-	if u == nil {
-		b = append(b, "null"...)
-	} else {
-		b = append(b, `{"input_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
-		b = append(b, `,"input_tokens_details":{"cached_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.CachedTokens), 10)
-		b = append(b, `},"output_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
-		b = append(b, `,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.PromptTokens+u.CompletionTokens), 10)
-		b = append(b, '}')
-	}
+	b = openai.Fill(b, `,"status":$,"background":false,"error":$,"incomplete_details":$,"instructions":$,`+
+		`"max_output_tokens":$,"parallel_tool_calls":true,"previous_response_id":$,"conversation":$,"reasoning":null,`+
+		`"service_tier":"auto","store":$,"temperature":$,"text":$,"tool_choice":$,"tools":$,"top_p":$,`+
+		`"truncation":"disabled","usage":$`, status, failed, incomplete, openai.OrNull(q.Instructions), most,
+		openai.OrNull(q.Previous), conversation, e.store, or(q.Temperature, 1), []byte(q.Text), choice, tools,
+		or(q.TopP, 1), usage)
 	if !echoed {
-		b = append(b, `,"metadata":`...)
-		if len(q.Metadata) == 0 {
-			b = append(b, "{}"...)
-		} else {
-			b = append(b, q.Metadata...)
-		}
+		b = openai.Fill(b, `,"metadata":$`, []byte(cmp.Or(string(q.Metadata), "{}")))
 	}
 	return b
 }
 
-// object appends the whole response object.
-func (e *responsesEncoder) object(b []byte, status string, u *openai.Usage, err *openai.Error) []byte {
-	b = e.head(b)
-	b = append(b, `,"output":[`...)
+// object returns the whole response object.
+func (e *responsesEncoder) object(status string, u *openai.Usage, err *openai.Error) []byte {
+	b := append(e.head(nil), `,"output":[`...)
 	if u != nil {
-		b = e.item(b, e.itemStatus(), e.text)
+		b = append(b, e.item(e.itemStatus(), e.text)...)
 	}
-	b = append(b, ']')
-	return append(e.tail(b, status, u, err, false), '}')
+	return append(e.tail(append(b, ']'), status, u, err, false), '}')
 }
 
 // keep stores the response and adds it to its conversation.
@@ -361,14 +228,14 @@ func (e *responsesEncoder) keep(u openai.Usage) {
 	if e.tool != nil {
 		output = Item{Type: "function_call", Name: e.tool.name, Arguments: string(e.text), CallID: "call_" + e.tool.id}
 	}
-	output.raw = e.item(nil, e.itemStatus(), e.text)
+	output.raw = e.item(e.itemStatus(), e.text)
 	if e.conversation != "" {
 		e.stored.Continue(e.conversation, append(append([]Item(nil), e.items...), output))
 	}
 	if !e.store || e.req.KV.Keep { // the whole one is the decode server's
 		return
 	}
-	kept := &StoredResponse{Body: e.object(nil, e.status(), &u, nil)}
+	kept := &StoredResponse{Body: e.object(e.status(), &u, nil)}
 	if e.q.Previous != "" {
 		before, _ := e.stored.Response(e.q.Previous) // it may have gone since
 		kept.Messages = append(kept.Messages, before...)
@@ -377,16 +244,10 @@ func (e *responsesEncoder) keep(u openai.Usage) {
 	e.stored.KeepResponse(e.id, kept)
 }
 
-func appendStringOrNull(b []byte, s string) []byte {
-	if s == "" {
-		return append(b, "null"...)
-	}
-	return openai.AppendString(b, s)
-}
-
-func appendNumberOr(b []byte, v *float64, otherwise float64) []byte {
+// or returns a number that may be missing.
+func or(v *float64, otherwise float64) float64 {
 	if v != nil {
-		otherwise = *v
+		return *v
 	}
-	return strconv.AppendFloat(b, otherwise, 'g', -1, 64)
+	return otherwise
 }

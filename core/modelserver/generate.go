@@ -82,24 +82,17 @@ func (e *generateEncoder) Begin(b []byte, _ openai.Usage) []byte {
 	if e.req.Stream {
 		return b
 	}
-	b = append(b, `{"request_id":`...)
-	b = openai.AppendString(b, e.req.ID)
-	return append(b, `,"choices":[`...)
+	return openai.Fill(b, `{"request_id":$,"choices":[`, e.req.ID)
 }
 
 func (e *generateEncoder) Token(b []byte, t *Token) []byte {
 	if e.req.Stream {
-		b = append(b, `data: {"request_id":`...)
-		b = openai.AppendString(b, e.req.ID)
-		b = append(b, `,"choices":[{"index":`...)
-		b = strconv.AppendInt(b, int64(t.Choice), 10)
-		b = append(b, `,"logprobs":null,"finish_reason":`...)
-		b = appendReason(b, t.Done)
-		b = append(b, `,"token_ids":[`...)
-		if !t.None {
-			b = strconv.AppendUint(b, uint64(t.ID), 10)
+		ids := []uint32{t.ID}
+		if t.None {
+			ids = ids[:0]
 		}
-		return append(b, "]}]}\n\n"...)
+		return openai.Fill(b, `data: {"request_id":$,"choices":[{"index":$,"logprobs":null,"finish_reason":$,`+
+			`"token_ids":$}]}`+"\n\n", e.req.ID, t.Choice, openai.OrNull(string(t.Done)), ids)
 	}
 	if top := e.req.promptTop; top != nil && t.of != nil && e.prompt == nil {
 		e.prompt = t.of.appendPrompt(nil, *top)
@@ -108,9 +101,7 @@ func (e *generateEncoder) Token(b []byte, t *Token) []byte {
 		if t.Choice > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"index":`...)
-		b = strconv.AppendInt(b, int64(t.Choice), 10)
-		b = append(b, `,"logprobs":null,"token_ids":[`...)
+		b = openai.Fill(b, `{"index":$,"logprobs":null,"token_ids":[`, t.Choice)
 		e.open, e.any = true, false
 	}
 	if !t.None {
@@ -120,31 +111,17 @@ func (e *generateEncoder) Token(b []byte, t *Token) []byte {
 		b, e.any = strconv.AppendUint(b, uint64(t.ID), 10), true
 	}
 	if t.Done != "" {
-		b = append(b, `],"finish_reason":`...)
-		b = appendReason(b, t.Done)
-		b, e.open = append(b, '}'), false
+		b, e.open = openai.Fill(b, `],"finish_reason":$}`, t.Done), false
 	}
 	return b
-}
-
-func appendReason(b []byte, r openai.FinishReason) []byte {
-	if r == "" {
-		return append(b, "null"...)
-	}
-	return openai.AppendString(b, string(r))
 }
 
 func (e *generateEncoder) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
 	if e.req.Stream {
 		return append(b, openai.Done...)
 	}
-	b = append(b, `],"prompt_logprobs":`...)
-	b = openai.AppendOrNull(b, e.prompt)
-	b = append(b, `,"kv_transfer_params":`...)
-	b = openai.AppendOrNull(b, kv)
-	b = append(b, e.encoded...)
-	b = append(b, extra...)
-	return append(b, '}')
+	b = openai.Fill(b, `],"prompt_logprobs":$,"kv_transfer_params":$`, e.prompt, kv)
+	return append(append(append(b, e.encoded...), extra...), '}')
 }
 
 func (e *generateEncoder) Fail(b []byte, err *openai.Error) []byte {
@@ -154,8 +131,5 @@ func (e *generateEncoder) Fail(b []byte, err *openai.Error) []byte {
 	if e.open {
 		b = append(b, `],"finish_reason":"error"}`...)
 	}
-	b = append(b, `],"error":`...)
-	whole := openai.AppendError(nil, err)
-	b = append(b, whole[len(`{"error":`):len(whole)-1]...)
-	return append(b, '}')
+	return openai.Fill(b, `],"error":$}`, openai.ErrorInfo(err))
 }

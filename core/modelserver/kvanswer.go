@@ -47,12 +47,8 @@ func (r *Reader) kvMetadata(q *Request, kept *Kept) []byte {
 	}
 	handle := fmt.Sprintf("kv://%s:%d/%s/%d-%d-%d", host, kept.Port, r.EngineID, kept.Hold.Blocks.First,
 		kept.Hold.Blocks.Count, kept.Hold.Tokens)
-	b := append([]byte(nil), `{"session_id":`...)
-	b = appendStringOrNull(b, q.KV.Session)
-	b = append(b, `,"kv_handle":`...)
-	b = openai.AppendString(b, handle)
-	b = openai.AppendField(b, "tokens_processed", kept.Hold.Tokens)
-	return append(b, '}')
+	return openai.Fill(nil, `{"session_id":$,"kv_handle":$,"tokens_processed":$}`, openai.OrNull(q.KV.Session), handle,
+		kept.Hold.Tokens)
 }
 
 // maxHandle is the longest kv_handle, in bytes: room for any engine's name.

@@ -74,20 +74,13 @@ func (c *content) appendPrompt(b []byte, top int) []byte {
 				b = append(b, ',')
 			}
 			seen[x.ID] = true
-			b = append(b, '"')
-			b = strconv.AppendUint(b, uint64(x.ID), 10)
-			b = append(b, `":{"logprob":`...)
-			b = strconv.AppendFloat(b, x.Logprob, 'g', -1, 64)
-			b = append(b, `,"rank":`...)
-			rank := int64(1)
+			rank := 1
 			for _, y := range all {
 				if y.Logprob > x.Logprob {
 					rank++
 				}
 			}
-			b = strconv.AppendInt(b, rank, 10)
-			b = append(b, `,"decoded_token":`...)
-			b = append(openai.AppendString(b, x.Text), '}')
+			b = openai.Fill(b, `"$":{"logprob":$,"rank":$,"decoded_token":$}`, x.ID, x.Logprob, rank, x.Text)
 		}
 		b = append(b, '}')
 	}
@@ -115,11 +108,7 @@ func (l *Logprobs) appendChat(b []byte, t *Token) []byte {
 }
 
 func appendLikely(b []byte, x Likely) []byte {
-	b = append(b, `{"token":`...)
-	b = openai.AppendString(b, x.Text)
-	b = append(b, `,"logprob":`...)
-	b = strconv.AppendFloat(b, x.Logprob, 'g', -1, 64)
-	b = append(b, `,"bytes":[`...)
+	b = openai.Fill(b, `{"token":$,"logprob":$,"bytes":[`, x.Text, x.Logprob)
 	for i := range len(x.Text) {
 		if i > 0 {
 			b = append(b, ',')
@@ -176,21 +165,13 @@ func (o *completionLogprobs) one(at *int, text string, all []Likely, top int) {
 			o.tops = append(o.tops, ',')
 		}
 		seen[x.Text] = true
-		o.tops = openai.AppendString(o.tops, x.Text)
-		o.tops = append(o.tops, ':')
-		o.tops = strconv.AppendFloat(o.tops, x.Logprob, 'g', -1, 64)
+		o.tops = openai.Fill(o.tops, "$:$", x.Text, x.Logprob)
 	}
 	o.tops = append(o.tops, '}')
 }
 
 func (o *completionLogprobs) append(b []byte) []byte {
-	b = append(b, `{"text_offset":[`...)
-	b = append(b, o.offsets...)
-	b = append(b, `],"token_logprobs":[`...)
-	b = append(b, o.logprobs...)
-	b = append(b, `],"tokens":[`...)
-	b = append(b, o.tokens...)
-	b = append(b, `],"top_logprobs":[`...)
-	b = append(b, o.tops...)
-	return append(b, "]}"...)
+	list := func(elements []byte) []byte { return append(elements, ']') }
+	return openai.Fill(b, `{"text_offset":[$,"token_logprobs":[$,"tokens":[$,"top_logprobs":[$}`, list(o.offsets),
+		list(o.logprobs), list(o.tokens), list(o.tops))
 }

@@ -3,8 +3,7 @@ package modelserver
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
-	"strconv"
+	"encoding/json"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -62,50 +61,29 @@ func (r *Reader) mediaOf(messages []openai.Message, text string) []Media {
 	return out
 }
 
-// AppendFeatures is what the render endpoints tell of a prompt's media.
+// AppendFeatures appends what the render endpoints tell of a prompt's media.
 func AppendFeatures(b []byte, all []Media) []byte {
 	if len(all) == 0 {
 		return append(b, "null"...)
 	}
-	var kinds []string
+	type place struct {
+		Offset int `json:"offset"`
+		Length int `json:"length"`
+	}
+	features := struct {
+		Hashes map[string][]string `json:"mm_hashes"`
+		Places map[string][]place  `json:"mm_placeholders"`
+		Kwargs *struct{}           `json:"kwargs_data"`
+	}{Hashes: map[string][]string{}, Places: map[string][]place{}}
 	for _, m := range all {
-		if !slices.Contains(kinds, m.Modality) {
-			kinds = append(kinds, m.Modality)
-		}
+		features.Hashes[m.Modality] = append(features.Hashes[m.Modality], m.Hash)
+		features.Places[m.Modality] = append(features.Places[m.Modality], place{m.Offset, m.Length})
 	}
-	slices.Sort(kinds)
-	each := func(b []byte, one func(b []byte, m *Media) []byte) []byte {
-		b = append(b, '{')
-		for i, kind := range kinds {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(openai.AppendString(b, kind), ":["...)
-			first := true
-			for k := range all {
-				if all[k].Modality != kind {
-					continue
-				}
-				if !first {
-					b = append(b, ',')
-				}
-				first = false
-				b = one(b, &all[k])
-			}
-			b = append(b, ']')
-		}
-		return append(b, '}')
+	text, err := json.Marshal(&features)
+	if err != nil {
+		panic(err) // texts and numbers can be written
 	}
-	b = append(b, `{"mm_hashes":`...)
-	b = each(b, func(b []byte, m *Media) []byte { return openai.AppendString(b, m.Hash) })
-	b = append(b, `,"mm_placeholders":`...)
-	b = each(b, func(b []byte, m *Media) []byte {
-		b = append(b, `{"offset":`...)
-		b = strconv.AppendInt(b, int64(m.Offset), 10)
-		b = openai.AppendField(b, "length", m.Length)
-		return append(b, '}')
-	})
-	return append(b, `,"kwargs_data":null}`...)
+	return append(b, text...)
 }
 
 // encodedBytes is the size of one encoded image, as llm-d-inference-sim tells
@@ -121,11 +99,8 @@ func (r *Reader) appendEncoded(b []byte, hashes []string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(openai.AppendString(b, h), `:{"peer_host":`...)
-		b = append(openai.AppendString(b, host), `,"peer_port":`...)
-		b = strconv.AppendInt(b, int64(port), 10)
-		b = openai.AppendField(b, "size_bytes", encodedBytes)
-		b = append(b, `,"nixl_agent_metadata_b64":"c2ltdWxhdGVk"}`...)
+		b = openai.Fill(b, `$:{"peer_host":$,"peer_port":$,"size_bytes":$,"nixl_agent_metadata_b64":"c2ltdWxhdGVk"}`, h, host,
+			port, encodedBytes)
 	}
 	return append(b, '}')
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
@@ -267,11 +266,7 @@ func (r *Reader) CountMessages(body []byte, client chattemplate.Client) (int, *o
 
 // AppendMessagesError appends an error in Anthropic's form.
 func AppendMessagesError(b []byte, e *openai.Error) []byte {
-	b = append(b, `{"type":"error","error":{"type":"`...)
-	b = append(b, apierror.Of(e.Status).Anthropic...)
-	b = append(b, `","message":`...)
-	b = openai.AppendString(b, e.Message)
-	return append(b, "}}"...)
+	return openai.Fill(b, `{"type":"error","error":{"type":$,"message":$}}`, apierror.Of(e.Status).Anthropic, e.Message)
 }
 
 // messagesEncoder encodes /v1/messages.
@@ -294,20 +289,18 @@ func (e *messagesEncoder) ContentType() string {
 
 func (e *messagesEncoder) Begin(b []byte, u openai.Usage) []byte {
 	e.prompt = u.PromptTokens
-	if e.req.Stream {
-		b = append(b, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
+	const head = `{"id":$,"type":"message","role":"assistant","model":$,"content":[`
+	if !e.req.Stream {
+		return openai.Fill(b, head, e.req.ID, e.req.Model)
 	}
-	b = append(b, `{"id":`...)
-	b = openai.AppendString(b, e.req.ID)
-	b = append(b, `,"type":"message","role":"assistant","model":`...)
-	b = openai.AppendString(b, e.req.Model)
-	b = append(b, `,"content":[`...)
-	if e.req.Stream {
-		b = append(b, `],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
-		b = append(b, `,"output_tokens":0}}}`+"\n\n"...)
-	}
-	return b
+	return event(b, "message_start", `,"message":`+head+`],"stop_reason":null,"stop_sequence":null,`+
+		`"usage":{"input_tokens":$,"output_tokens":0}}`, e.req.ID, e.req.Model, u.PromptTokens)
+}
+
+// event appends a named event with its type and fields.
+func event(b []byte, name, fields string, values ...any) []byte {
+	b = append(append(b, "event: "...), name...)
+	return append(openai.Fill(openai.Fill(b, "\ndata: "+`{"type":$`, name), fields, values...), "}\n\n"...)
 }
 
 func (e *messagesEncoder) Token(b []byte, t *Token) []byte {
@@ -321,13 +314,9 @@ func (e *messagesEncoder) Token(b []byte, t *Token) []byte {
 	if !t.None {
 		switch {
 		case e.req.Stream && e.tool != nil:
-			b = append(b, "event: content_block_delta\ndata: "+
-				"{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":"...)
-			b = append(openai.AppendString(b, t.Text), "}}\n\n"...)
+			b = event(b, "content_block_delta", `,"index":0,"delta":{"type":"input_json_delta","partial_json":$}`, t.Text)
 		case e.req.Stream:
-			b = append(b, "event: content_block_delta\ndata: "+
-				"{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"...)
-			b = append(openai.AppendString(b, t.Text), "}}\n\n"...)
+			b = event(b, "content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":$}`, t.Text)
 		case e.tool != nil:
 			e.args = append(e.args, t.Text...)
 		default:
@@ -342,87 +331,62 @@ func (e *messagesEncoder) Token(b []byte, t *Token) []byte {
 }
 
 func (e *messagesEncoder) open(b []byte) []byte {
-	if e.req.Stream {
-		b = append(b, "event: content_block_start\ndata: "+
-			"{\"type\":\"content_block_start\",\"index\":0,\"content_block\":"...)
-		if e.tool != nil {
-			b = e.toolHead(b)
-			return append(b, "{}}}\n\n"...)
-		}
-		return append(b, "{\"type\":\"text\",\"text\":\"\"}}\n\n"...)
-	}
-	if e.tool != nil {
+	switch {
+	case e.req.Stream && e.tool != nil:
+		return event(b, "content_block_start", `,"index":0,"content_block":$`, append(e.toolHead(nil), "{}}"...))
+	case e.req.Stream:
+		return event(b, "content_block_start", `,"index":0,"content_block":{"type":"text","text":""}`)
+	case e.tool != nil:
 		return e.toolHead(b)
 	}
 	return append(b, `{"type":"text","text":"`...)
 }
 
 func (e *messagesEncoder) toolHead(b []byte) []byte {
-	b = append(b, `{"type":"tool_use","id":`...)
-	b = openai.AppendString(b, "toolu_"+e.tool.id)
-	b = append(b, `,"name":`...)
-	b = openai.AppendString(b, e.tool.name)
-	return append(b, `,"input":`...)
+	return openai.Fill(b, `{"type":"tool_use","id":$,"name":$,"input":`, "toolu_"+e.tool.id, e.tool.name)
 }
 
 func (e *messagesEncoder) close(b []byte) []byte {
 	switch {
 	case e.req.Stream:
-		return append(b, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\n"...)
+		return event(b, "content_block_stop", `,"index":0`)
 	case e.tool != nil:
 		return append(append(b, structured.Close(e.args)...), '}')
 	}
 	return append(b, `"}`...)
 }
 
-func (e *messagesEncoder) stop(b []byte) []byte {
-	reason := "end_turn"
+// stopReason is why the answer ended, in Anthropic's words.
+func (e *messagesEncoder) stopReason() string {
 	switch {
 	case e.reason == openai.FinishLength:
-		reason = "max_tokens"
+		return "max_tokens"
 	case e.tool != nil:
-		reason = "tool_use"
+		return "tool_use"
 	case e.stopped != "":
-		reason = "stop_sequence"
+		return "stop_sequence"
 	}
-	b = append(b, `"stop_reason":"`...)
-	b = append(b, reason...)
-	b = append(b, `","stop_sequence":`...)
-	return appendStringOrNull(b, e.stopped)
+	return "end_turn"
 }
 
 func (e *messagesEncoder) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
+	const stop, usage = `"stop_reason":$,"stop_sequence":$`, `,"usage":{"input_tokens":$,"output_tokens":$}`
+	values := []any{e.stopReason(), openai.OrNull(e.stopped), u.PromptTokens, u.CompletionTokens}
 	if e.req.Stream {
-		b = append(b, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
-		b = e.stop(b)
-		b = append(b, `},"usage":{"input_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
-		b = openai.AppendField(b, "output_tokens", u.CompletionTokens)
-		b = append(b, "}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\""...)
-		b = append(b, extra...)
-		return append(b, "}\n\n"...)
+		b = event(b, "message_delta", `,"delta":{`+stop+"}"+usage, values...)
+		return event(b, "message_stop", string(extra))
 	}
-	b = append(b, "],"...)
-	b = e.stop(b)
-	b = append(b, `,"usage":{"input_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
-	b = openai.AppendField(b, "output_tokens", u.CompletionTokens)
-	b = append(b, '}')
-	b = append(b, kvField(kv)...)
-	b = append(b, extra...)
-	return append(b, '}')
+	b = openai.Fill(b, "],"+stop+usage, values...)
+	return append(append(append(b, kvField(kv)...), extra...), '}')
 }
 
 func (e *messagesEncoder) Fail(b []byte, err *openai.Error) []byte {
 	if e.req.Stream {
 		b = append(b, "event: error\ndata: "...)
-		b = AppendMessagesError(b, err)
-		return append(b, "\n\n"...)
+		return append(AppendMessagesError(b, err), "\n\n"...)
 	}
 	if e.opened && e.reason == "" {
 		b = e.close(b)
 	}
-	b = append(b, `],`...)
-	whole := openai.AppendError(nil, err)
-	return append(b, whole[1:]...)
+	return openai.Fill(b, `],"error":$}`, openai.ErrorInfo(err))
 }

@@ -33,15 +33,8 @@ type Request struct {
 
 	knownKV  *connector.Params // what the body says of caches; nil is to be read
 	counted  bool              // an answer that nobody reads would tell its usage with each token
-	stops    []string
-	stopIDs  []uint32
-	keepStop bool   // the stop string stays in the output
-	echo     bool   // the prompt stands before the output
-	silent   bool   // the output itself is not told
-	echoText string // what echo mode says back
-	// promptTop is how many alternatives to each token of the prompt are told, 0 the
-	// token itself alone; nil where none is.
-	promptTop *int
+	echoText string            // what echo mode says back
+	shownText
 
 	encodes []string // hashes of media that are encoded for other servers
 
@@ -52,6 +45,18 @@ type Request struct {
 
 	work       work // that its answer takes
 	tokenBytes int  // what each token adds to an answer that is collected
+}
+
+// shownText is what of an output and of its prompt the client is shown.
+type shownText struct {
+	stops    []string
+	stopIDs  []uint32
+	keepStop bool // the stop string stays in the output
+	echo     bool // the prompt stands before the output
+	silent   bool // the output itself is not told
+	// promptTop is how many alternatives to each token of the prompt are told, 0 the
+	// token itself alone; nil where none is.
+	promptTop *int
 }
 
 // Memory is a request with OpenAI's encoders and room for its prompt, all in one

@@ -52,7 +52,7 @@ func TooLarge(param, format string, args ...any) *Error { return Errorf(413, par
 // Failed builds the answer to a request that the server failed to serve.
 func Failed(format string, args ...any) *Error { return Errorf(500, "", format, args...) }
 
-// InvalidUserInput is what vLLM's API of adapters answers to one that cannot be loaded, or unloaded.
+// InvalidUserInput builds the answer of vLLM's API of adapters where one cannot be loaded, or unloaded.
 func InvalidUserInput(format string, args ...any) *Error {
 	return &Error{Status: 400, Type: "InvalidUserInput", Message: fmt.Sprintf(format, args...)}
 }
@@ -101,32 +101,15 @@ func OutputTooLong(maxModelLen, maxTokens, promptTokens int) *Error {
 }
 
 // AppendError appends the error's JSON body.
-func AppendError(b []byte, e *Error) []byte {
-	b = append(b, `{"error":`...)
-	b = appendErrorInfo(b, e)
-	return append(b, '}')
-}
+func AppendError(b []byte, e *Error) []byte { return Fill(b, `{"error":$}`, ErrorInfo(e)) }
 
-// AppendStreamError appends the SSE event that tells an error inside a stream
+// AppendStreamError appends the SSE event that reports an error inside a stream
 // whose status has already left.
 func AppendStreamError(b []byte, e *Error) []byte {
-	b = append(b, "data: "...)
-	b = AppendError(b, e)
-	return append(b, "\n\n"...)
+	return Fill(b, `data: {"error":$}`+"\n\n", ErrorInfo(e))
 }
 
-func appendErrorInfo(b []byte, e *Error) []byte {
-	b = append(b, `{"message":`...)
-	b = AppendString(b, e.Message)
-	b = append(b, `,"type":`...)
-	b = AppendString(b, e.Type)
-	b = append(b, `,"param":`...)
-	if e.Param == "" {
-		b = append(b, "null"...)
-	} else {
-		b = AppendString(b, e.Param)
-	}
-	b = append(b, `,"code":`...)
-	b = strconv.AppendInt(b, int64(e.Status), 10)
-	return append(b, '}')
+// ErrorInfo returns what stands in an error's body.
+func ErrorInfo(e *Error) []byte {
+	return Fill(nil, `{"message":$,"type":$,"param":$,"code":$}`, e.Message, e.Type, OrNull(e.Param), e.Status)
 }

@@ -11,10 +11,7 @@
 // with null where it sends null, in its order.
 package openai
 
-import (
-	"strconv"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // FinishReason says why a choice ended, as it appears on the wire.
 type FinishReason string
@@ -91,12 +88,4 @@ func appendEscaped(b []byte, s string) []byte {
 		start = i
 	}
 	return append(b, s[start:]...)
-}
-
-// AppendField appends `,"name":` and a number.
-func AppendField(b []byte, name string, v int) []byte {
-	b = append(b, ',', '"')
-	b = append(b, name...)
-	b = append(b, '"', ':')
-	return strconv.AppendInt(b, int64(v), 10)
 }

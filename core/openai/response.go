@@ -15,17 +15,16 @@ type Head struct {
 // A held-open request's first token leaves behind this head while the rest is
 // still to come.
 func AppendHead(b []byte, h Head) []byte {
-	b = append(b, `{"id":`...)
-	b = AppendString(b, h.ID)
-	if h.Chat {
-		b = append(b, `,"object":"chat.completion","created":`...)
-	} else {
-		b = append(b, `,"object":"text_completion","created":`...)
+	return Fill(b, `{"id":$,"object":$,"created":$,"model":$,"choices":[`, h.ID, object(h.Chat, "chat.completion"),
+		h.Created, h.Model)
+}
+
+// object is what a response or a chunk is called: of a chat as given.
+func object(chat bool, name string) string {
+	if chat {
+		return name
 	}
-	b = strconv.AppendInt(b, h.Created, 10)
-	b = append(b, `,"model":`...)
-	b = AppendString(b, h.Model)
-	return append(b, `,"choices":[`...)
+	return "text_completion"
 }
 
 // AppendChoiceStart opens a choice up to the inside of its text.
@@ -77,30 +76,14 @@ func AppendChoiceEnd(b []byte, c *Choice, chat bool) []byte {
 	if chat {
 		b = append(b, `,"refusal":null,"annotations":null,"audio":null,"function_call":null`...)
 		if c.ToolCalls != nil {
-			b = append(b, `,"tool_calls":`...)
-			b = append(b, c.ToolCalls...)
+			b = Fill(b, `,"tool_calls":$`, c.ToolCalls)
 		}
-		b = append(b, `,"reasoning":`...)
-		if c.Reasoning == "" {
-			b = append(b, "null"...)
-		} else {
-			b = AppendString(b, c.Reasoning)
-		}
-		b = append(b, '}')
+		b = Fill(b, `,"reasoning":$}`, OrNull(c.Reasoning))
 	}
-	b = append(b, `,"logprobs":`...)
-	b = AppendOrNull(b, c.Logprobs)
-	b = append(b, `,"finish_reason":"`...)
-	b = append(b, c.Reason...)
-	b = append(b, `","stop_reason":`...)
-	b = appendStopReason(b, c.Stop, c.StopID)
-	b = append(b, `,"token_ids":`...)
-	b = appendTokensOrNull(b, c.Tokens)
+	b = Fill(b, `,"logprobs":$,"finish_reason":$,"stop_reason":$,"token_ids":$`, c.Logprobs, c.Reason,
+		appendStopReason(nil, c.Stop, c.StopID), c.Tokens)
 	if !chat {
-		b = append(b, `,"prompt_logprobs":`...)
-		b = AppendOrNull(b, c.PromptLogprobs)
-		b = append(b, `,"prompt_token_ids":`...)
-		b = appendTokensOrNull(b, c.Prompt)
+		b = Fill(b, `,"prompt_logprobs":$,"prompt_token_ids":$`, c.PromptLogprobs, c.Prompt)
 	}
 	b = append(b, c.Extra...)
 	return append(b, '}')
@@ -121,13 +104,9 @@ func AppendTail(b []byte, t *Tail, chat bool) []byte {
 	b = append(b, `],"service_tier":null,"system_fingerprint":null,"usage":`...)
 	b = AppendUsage(b, t.Usage, true)
 	if chat {
-		b = append(b, `,"prompt_logprobs":`...)
-		b = AppendOrNull(b, t.PromptLogprobs)
-		b = append(b, `,"prompt_token_ids":`...)
-		b = appendTokensOrNull(b, t.Prompt)
+		b = Fill(b, `,"prompt_logprobs":$,"prompt_token_ids":$`, t.PromptLogprobs, t.Prompt)
 	}
-	b = append(b, `,"kv_transfer_params":`...)
-	b = AppendOrNull(b, t.KVTransferParams)
+	b = Fill(b, `,"kv_transfer_params":$`, t.KVTransferParams)
 	b = append(b, t.Extra...)
 	return append(b, '}')
 }

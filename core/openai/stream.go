@@ -29,18 +29,9 @@ type StreamOptions struct {
 
 // NewStream begins a stream.
 func NewStream(o StreamOptions) *Stream {
-	b := make([]byte, 0, 160+len(o.ID)+len(o.Model))
-	b = append(b, `data: {"id":`...)
-	b = AppendString(b, o.ID)
-	if o.Chat {
-		b = append(b, `,"object":"chat.completion.chunk","created":`...)
-	} else {
-		b = append(b, `,"object":"text_completion","created":`...)
-	}
-	b = strconv.AppendInt(b, o.Created, 10)
-	b = append(b, `,"model":`...)
-	b = AppendString(b, o.Model)
-	b = append(b, `,"choices":[`...)
+	b := Fill(make([]byte, 0, 160+len(o.ID)+len(o.Model)),
+		`data: {"id":$,"object":$,"created":$,"model":$,"choices":[`, o.ID, object(o.Chat, "chat.completion.chunk"),
+		o.Created, o.Model)
 	return &Stream{head: b, chat: o.Chat, tokenIDs: o.ReturnTokenIDs, continuous: o.ContinuousUsage, usage: o.Usage}
 }
 
@@ -178,17 +169,11 @@ const Done = "data: [DONE]\n\n"
 // AppendUsage appends a usage object. Whole responses say null where they have
 // no details; chunks leave the field out.
 func AppendUsage(b []byte, u Usage, whole bool) []byte {
-	b = append(b, `{"prompt_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.PromptTokens), 10)
-	b = append(b, `,"total_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.PromptTokens+u.CompletionTokens), 10)
-	b = append(b, `,"completion_tokens":`...)
-	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
+	b = Fill(b, `{"prompt_tokens":$,"total_tokens":$,"completion_tokens":$`, u.PromptTokens,
+		u.PromptTokens+u.CompletionTokens, u.CompletionTokens)
 	switch {
 	case u.Details:
-		b = append(b, `,"prompt_tokens_details":{"cached_tokens":`...)
-		b = strconv.AppendInt(b, int64(u.CachedTokens), 10)
-		b = append(b, '}')
+		b = Fill(b, `,"prompt_tokens_details":{"cached_tokens":$}`, u.CachedTokens)
 	case whole:
 		b = append(b, `,"prompt_tokens_details":null`...)
 	}

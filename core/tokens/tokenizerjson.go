@@ -263,7 +263,7 @@ func newSplitter(c *component) (splitter, error) {
 	}
 	re, err := regexp.Compile(expression)
 	if err != nil {
-		return nil, fmt.Errorf("pre_tokenizer: pattern %q is none of those that are known (GPT-2, Llama 3, Qwen, "+
+		return nil, fmt.Errorf("pre_tokenizer: pattern %q is not one of the known ones (GPT-2, Llama 3, Qwen, "+
 			"gpt-oss), and not one that Go can read: %w", expression, err)
 	}
 	return func(text string) int {

@@ -203,7 +203,7 @@ func TestTokenizerErrors(t *testing.T) {
 		{`"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false`, `"type":"Whitespace"`,
 			`pre_tokenizer: type "Whitespace" is not supported`},
 		{`"behavior":"Isolated"`, `"behavior":"Removed"`, `Split with behavior "Removed"`},
-		{`\\p{N}{1,3}|`, `(?=x)|`, "none of those that are known"},
+		{`\\p{N}{1,3}|`, `(?=x)|`, "not one of the known ones"},
 		{`"!":0`, `"!!!":0`, "no token for the byte 0x21"},
 		{`"#":2`, `"#":1`, "has the id 1 of"},
 		{`"merges":[`, `"merges":[["q","zz"],`, `model.merges[0]: "q" and "zz"`},

@@ -57,7 +57,6 @@ var Layers = []Layer{
 	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gate",
 		"internal/gc"}, true,
 		"benchmarks measure the parts from outside, as the command does"},
-	{"scripts", nil, false, "programs of their own, which make runs and which only the standard library serves"},
 	{"report", []string{"core", "internal/exit", "internal/files"}, true, "a report reads events, whoever made them"},
 	{"scenario", []string{"core", "internal/exit", "internal/files", "internal/manifests"}, true,
 		"both drivers read scenarios, so a scenario knows neither"},
@@ -76,6 +75,7 @@ var Layers = []Layer{
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
 		"internal/gc", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
+	{"scripts", nil, false, "programs that make runs, which know nothing of windtunnel"},
 	{"internal", nil, false, "leaves that anybody may use"},
 }
 
@@ -253,4 +253,16 @@ var DriverExceptions = map[string]string{
 	"live/modelserver/guard.go status":          "keys, and who controls a server, before anything is read",
 	"live/sidecar/handler.go status": "a body that is too long, comes too slowly or is no JSON, " +
 		"before the core sees it",
+}
+
+// LargeFormats are structs of more than 30 fields that are one documented format. The key is "directory.Type".
+var LargeFormats = map[string]string{
+	"cmd/windtunnel/parts.EPP":       "the flags of the endpoint picker",
+	"cmd/windtunnel/parts.Sidecar":   "the flags of the sidecar",
+	"core/openai.Sampling":           "the sampling parameters of a request, as vLLM reads them",
+	"internal/parity.Step":           "a line of a recording of the real picker",
+	"live/modelserver/dropin.Config": "the flags of the model server that windtunnel replaces",
+	"report.Summary":                 "the JSON of a run's summary",
+	"scenario.ModelServer":           "the YAML of a pool's modelServer",
+	"scenario.Workload":              "the YAML of a scenario's workload",
 }

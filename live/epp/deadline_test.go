@@ -8,8 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
-// An alarm for the picker's deadline that rings while the decision is being
-// taken must not be heard as the alarm for the hold that the decision began.
+// A timer for the picker's deadline that fires while the decision is being
+// taken must not be heard as the timer for the hold that the decision began.
 func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 	var now atomic.Int64 // the picker's own timers look at it, too
 	clock := func() machine.Time { return machine.Time(now.Load()) }

@@ -234,7 +234,7 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 }
 
 // serve tells the health services: without its pool a picker is not ready. A
-// server given takes over; otherwise found is news.
+// server given takes over; otherwise found is an update.
 func (s *Standalone) serve(server *Server, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

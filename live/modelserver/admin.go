@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -215,16 +216,13 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	types, _ := json.Marshal(append([]string{}, now.Types...)) // strings always marshal
-	b := strconv.AppendFloat([]byte(`{"failure-injection-rate":`), now.Percent, 'g', -1, 64)
-	b = append(append(b, `,"failure-types":`...), types...)
-	b = openai.AppendString(append(b, `,"fault":`...), now.Fault)
-	b = openai.AppendString(append(b, `,"metrics-delay":`...), now.MetricsDelay.String())
-	b = strconv.AppendBool(append(b, `,"metrics-frozen":`...), now.MetricsFrozen)
+	b := openai.Fill(nil, `{"failure-injection-rate":$,"failure-types":$,"fault":$,"metrics-delay":$,"metrics-frozen":$`,
+		now.Percent, types, now.Fault, now.MetricsDelay.String(), now.MetricsFrozen)
 	if t, ok := s.Times(); ok {
-		b = openai.AppendString(append(b, `,"time-to-first-token":`...), t.TimeToFirstToken.String())
-		b = openai.AppendString(append(b, `,"inter-token-latency":`...), t.InterTokenLatency.String())
+		b = openai.Fill(b, `,"time-to-first-token":$,"inter-token-latency":$`, t.TimeToFirstToken.String(),
+			t.InterTokenLatency.String())
 	}
-	b = openai.AppendField(b, "image-emission-rate", int(s.imagePercent.Load()))
+	b = openai.Fill(b, `,"image-emission-rate":$`, int(s.imagePercent.Load()))
 	wire.Write(w, http.StatusOK, wire.JSON, append(s.appendFixed(b), '}'))
 }
 
@@ -232,24 +230,12 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 // llm-d-inference-sim's names.
 func (s *Server) appendFixed(b []byte) []byte {
 	names, _ := json.Marshal(s.opts.Models) // strings always marshal
-	b = openai.AppendString(append(b, `,"model":`...), s.opts.Models[0])
-	b = append(append(b, `,"served-model-name":`...), names...)
-	for _, x := range []struct {
-		name  string
-		value int
-	}{{"max-num-seqs", s.cfg.MaxNumSeqs}, {"max-num-batched-tokens", s.cfg.MaxNumBatchedTokens},
-		{"max-model-len", s.cfg.MaxModelLen},
-		{"block-size", s.cfg.BlockSize}, {"kv-cache-size", s.cfg.NumGPUBlocks}, {"max-loras", s.cfg.MaxLoRAs},
-		{"max-cpu-loras", s.cfg.MaxCPULoRAs},
-		{"tensor-parallel-size", max(1, s.opts.TensorParallel)}} {
-		b = openai.AppendField(b, x.name, x.value)
-	}
-	content := s.opts.Content
-	if content == "" {
-		content = modelserver.ContentRandom
-	}
-	b = openai.AppendString(append(b, `,"mode":`...), string(content))
-	return strconv.AppendUint(append(b, `,"seed":`...), s.seed, 10)
+	c := &s.cfg
+	return openai.Fill(b, `,"model":$,"served-model-name":$,"max-num-seqs":$,"max-num-batched-tokens":$,"max-model-len":$,`+
+		`"block-size":$,"kv-cache-size":$,"max-loras":$,"max-cpu-loras":$,"tensor-parallel-size":$,"mode":$,"seed":$`,
+		s.opts.Models[0], names, c.MaxNumSeqs, c.MaxNumBatchedTokens, c.MaxModelLen, c.BlockSize, c.NumGPUBlocks,
+		c.MaxLoRAs, c.MaxCPULoRAs, max(1, s.opts.TensorParallel),
+		string(cmp.Or(s.opts.Content, modelserver.ContentRandom)), strconv.AppendUint(nil, s.seed, 10))
 }
 
 // setTimes changes the server's times: durations, or numbers of milliseconds.

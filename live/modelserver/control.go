@@ -54,8 +54,7 @@ func (s *Server) wakeUp(w http.ResponseWriter, r *http.Request) {
 
 // isSleeping answers GET /is_sleeping.
 func (s *Server) isSleeping(w http.ResponseWriter, r *http.Request) {
-	b := strconv.AppendBool([]byte(`{"is_sleeping":`), s.engine.SleepLevel() > 0)
-	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
+	wire.Fill(w, `{"is_sleeping":$}`, s.engine.SleepLevel() > 0)
 }
 
 // resetPrefixCache answers POST /reset_prefix_cache. As with vLLM it is 200

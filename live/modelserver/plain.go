@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -43,8 +42,7 @@ func (s *Server) models(w http.ResponseWriter, r *http.Request) {
 
 // version answers /version.
 func (s *Server) version(w http.ResponseWriter, r *http.Request) {
-	b := openai.AppendString([]byte(`{"version":`), s.opts.Version)
-	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
+	wire.Fill(w, `{"version":$}`, s.opts.Version)
 }
 
 // ping answers /ping, SageMaker's health check.
@@ -53,24 +51,10 @@ func (s *Server) ping(w http.ResponseWriter, r *http.Request) { wire.Empty(w) }
 // load answers /load: the requests that the server has (vLLM:
 // --enable-server-load-tracking).
 func (s *Server) load(w http.ResponseWriter, r *http.Request) {
-	b := strconv.AppendInt([]byte(`{"server_load":`), int64(s.inFlight.value()), 10)
-	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
+	wire.Fill(w, `{"server_load":$}`, s.inFlight.value())
 }
 
 func (s *Server) appendModel(b []byte, id, root, parent string) []byte {
-	b = append(b, `{"id":`...)
-	b = openai.AppendString(b, id)
-	b = append(b, `,"object":"model","created":`...)
-	b = strconv.AppendInt(b, s.started.Unix(), 10)
-	b = append(b, `,"owned_by":"vllm","root":`...)
-	b = openai.AppendString(b, root)
-	b = append(b, `,"parent":`...)
-	if parent == "" {
-		b = append(b, "null"...)
-	} else {
-		b = openai.AppendString(b, parent)
-	}
-	b = append(b, `,"max_model_len":`...)
-	b = strconv.AppendInt(b, int64(s.cfg.MaxModelLen), 10)
-	return append(b, `,"permission":[]}`...)
+	return openai.Fill(b, `{"id":$,"object":"model","created":$,"owned_by":"vllm","root":$,"parent":$,"max_model_len":$,`+
+		`"permission":[]}`, id, s.started.Unix(), root, openai.OrNull(parent), s.cfg.MaxModelLen)
 }

@@ -39,12 +39,7 @@ type Server struct {
 	log      *slog.Logger
 	engine   *enginedrive.Engine
 	draws    atomic.Pointer[lifecycle.Draws]
-	http     *http.Server
-	listener net.Listener
-	also     net.Listener // of ServerOptions.ListenAlso, or nil
-	endpoint string       // host and port by which others are told of the server, once it listens
-	served   bool
-	serving  *serve.Group // the fleet's
+	listening
 	inFlight gauge
 	started  time.Time
 	told     stats.Server // in the metrics
@@ -59,15 +54,30 @@ type Server struct {
 	seen      seenMedia
 	leaving   chan struct{} // closed when the server begins to stop
 	watches   *bodyWatches
-	pages     pageCache
 	injector  injector
-	traffic   traffic
-	fake      atomic.Pointer[stats.FakeMetrics]
-	crashes   sync.WaitGroup
-	ctx       context.Context // ends with the server
-	cancel    context.CancelFunc
+	shown
+	crashes sync.WaitGroup
+	ctx     context.Context // ends with the server
+	cancel  context.CancelFunc
 
 	imagePercent atomic.Int32 // of the chats, see ServerOptions.ImagePercent
+}
+
+// listening is where a server takes connections.
+type listening struct {
+	http     *http.Server
+	listener net.Listener
+	also     net.Listener // of ServerOptions.ListenAlso, or nil
+	endpoint string       // host and port by which others are told of the server, once it listens
+	served   bool
+	serving  *serve.Group // the fleet's
+}
+
+// shown is what a server's metrics page shows beside its engine.
+type shown struct {
+	pages   pageCache
+	traffic traffic
+	fake    atomic.Pointer[stats.FakeMetrics]
 }
 
 func newServer(o *Options, so ServerOptions, index int, clock func() machine.Time) (*Server, error) {
@@ -107,8 +117,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		return nil, err
 	}
 	s := &Server{name: so.Name, opts: so, seed: o.Seed, index: index, cfg: core.Engine().Config(), clock: clock,
-		started:  time.Now(),
-		recorder: o.Recorder, log: o.Logger, endpoint: so.Listen}
+		started: time.Now(), recorder: o.Recorder, log: o.Logger, listening: listening{endpoint: so.Listen}}
 	s.reader = modelserver.Reader{State: state{s}, Config: &modelserver.Config{
 		Seed: o.Seed, Engine: s.cfg, Models: so.Models, Tokenizer: so.Tokenizer,
 		Template: tokens.TemplateFor(so.Models[0]), ChatTemplate: so.ChatTemplate,

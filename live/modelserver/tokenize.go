@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
@@ -50,24 +49,15 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ids := s.reader.Prompt(text).Tokens
-	b := append([]byte(`{"count":`), strconv.Itoa(len(ids))...)
-	b = openai.AppendField(b, "max_model_len", s.cfg.MaxModelLen)
-	b = append(b, `,"tokens":`...)
-	b = openai.AppendTokens(b, ids)
-	b = append(b, `,"token_strs":`...)
-	if !q.ReturnStrs {
-		b = append(b, "null"...)
-	} else {
-		b = append(b, '[')
+	var strs any
+	if q.ReturnStrs {
+		list := make([]string, len(ids))
 		for i, id := range ids {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = openai.AppendString(b, string(s.reader.Tokenizer.Decode(nil, id)))
+			list[i] = string(s.reader.Tokenizer.Decode(nil, id))
 		}
-		b = append(b, ']')
+		strs = openai.AppendStrings(nil, list)
 	}
-	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
+	wire.Fill(w, `{"count":$,"max_model_len":$,"tokens":$,"token_strs":$}`, len(ids), s.cfg.MaxModelLen, ids, strs)
 }
 
 // detokenizeIDs answers POST /detokenize.
@@ -83,8 +73,7 @@ func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
 		wire.Answer(w, openai.BadRequest("tokens", "tokens: expected a list of token ids."))
 		return
 	}
-	b := openai.AppendString([]byte(`{"prompt":`), tokens.Decode(s.reader.Tokenizer, q.Tokens))
-	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
+	wire.Fill(w, `{"prompt":$}`, tokens.Decode(s.reader.Tokenizer, q.Tokens))
 }
 
 // render answers the render endpoints: what /inference/v1/generate would be
@@ -122,39 +111,15 @@ func (s *Server) render(api *modelserver.API, list bool) http.HandlerFunc {
 }
 
 func appendRendered(b []byte, req *modelserver.Request, i int) []byte {
-	b = append(b, `{"request_id":`...)
-	b = openai.AppendString(b, req.ID)
-	b = append(b, `,"token_ids":`...)
-	b = openai.AppendTokens(b, req.Prompts[i].Tokens)
-	b = append(b, `,"features":`...)
-	b = modelserver.AppendFeatures(b, req.Media)
-	b = append(b, `,"sampling_params":{"n":`...)
-	b = strconv.AppendInt(b, int64(req.N), 10)
+	var most []byte
 	if req.MaxTokens > 0 {
-		b = openai.AppendField(b, "max_tokens", req.MaxTokens)
+		most = openai.Fill(nil, `,"max_tokens":$`, req.MaxTokens)
 	}
-	b = openai.AppendField(b, "min_tokens", req.MinTokens)
-	b = append(b, `,"ignore_eos":`...)
-	b = strconv.AppendBool(b, req.IgnoreEOS)
-	b = append(b, `},"model":`...)
-	b = openai.AppendString(b, req.Model)
-	b = append(b, `,"stream":`...)
-	b = strconv.AppendBool(b, req.Stream)
-	b = append(b, `,"stream_options":null,"cache_salt":`...)
-	if req.Salt == "" {
-		b = append(b, "null"...)
-	} else {
-		b = openai.AppendString(b, req.Salt)
-	}
-	b = append(b, `,"priority":`...)
-	b = strconv.AppendInt(b, req.Priority, 10)
-	b = append(b, `,"kv_transfer_params":`...)
-	if len(req.KV.Raw) == 0 {
-		b = append(b, "null"...)
-	} else {
-		b = append(b, req.KV.Raw...)
-	}
-	return append(b, '}')
+	b = openai.Fill(b, `{"request_id":$,"token_ids":$,"features":$,"sampling_params":{"n":$`, req.ID, req.Prompts[i].Tokens,
+		modelserver.AppendFeatures(nil, req.Media), req.N)
+	return openai.Fill(append(b, most...), `,"min_tokens":$,"ignore_eos":$},"model":$,"stream":$,"stream_options":null,`+
+		`"cache_salt":$,"priority":$,"kv_transfer_params":$}`, req.MinTokens, req.IgnoreEOS, req.Model, req.Stream,
+		openai.OrNull(req.Salt), req.Priority, []byte(req.KV.Raw))
 }
 
 // countTokens answers POST /v1/messages/count_tokens.
@@ -168,8 +133,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 		wire.Write(w, bad.Status, wire.JSON, modelserver.AppendMessagesError(nil, bad))
 		return
 	}
-	b := strconv.AppendInt([]byte(`{"input_tokens":`), int64(n), 10)
-	wire.Write(w, http.StatusOK, wire.JSON, append(b, '}'))
+	wire.Fill(w, `{"input_tokens":$}`, n)
 }
 
 // client is the sender of an HTTP request.

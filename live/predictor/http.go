@@ -40,7 +40,7 @@ type wrong struct {
 	Input any    `json:"input"`
 }
 
-// notReady and notFound are what is answered where there is no model, or nothing of a name.
+// notReady and notFound return the answers where there is no model, or nothing of a name.
 func notReady() error { return &fault{http.StatusServiceUnavailable, "Models are not ready."} }
 
 func notFound(format string, args ...any) error {

@@ -2,8 +2,8 @@ package serve
 
 import "net/http"
 
-// What pages beside those for requests answer to whoever may not read them, and where they cannot be made. Virtual time
-// has no such pages.
+// What pages beside those for requests answer to a client that may not read them, and where they cannot be made.
+// Virtual time has no such pages.
 
 // Stopping answers that the server stops, and why that matters.
 func Stopping(w http.ResponseWriter, text string) { http.Error(w, text, http.StatusServiceUnavailable) }
@@ -13,7 +13,7 @@ func Failed(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
-// Known serves requests that are allowed; others are told what it needs.
+// Known serves requests that are allowed; others read what it needs.
 func Known(next http.Handler, allowed func(*http.Request) bool, needs string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r) {
@@ -25,7 +25,7 @@ func Known(next http.Handler, allowed func(*http.Request) bool, needs string) ht
 }
 
 // LocalOnly serves requests that come from this machine, or that are allowed;
-// others are told what it needs.
+// others read what it needs.
 func LocalOnly(next http.Handler, allowed func(*http.Request) bool, needs string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Local(r) && !allowed(r) {

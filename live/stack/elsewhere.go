@@ -255,7 +255,7 @@ func (s *Pool) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, w
 	if _, err := netip.ParseAddrPort(to); err != nil {
 		return true, "" // it wants to see a body first
 	}
-	return false, speaks + "picks " + to + ", which is none of the endpoints"
+	return false, speaks + "picks " + to + ", which is not one of the endpoints"
 }
 
 func destination(set []*corev3.HeaderValueOption) string {

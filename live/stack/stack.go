@@ -1,4 +1,4 @@
-// Package stack starts the rooms of a live run in order (model servers, the
+// Package stack starts the parts of a live run in order (model servers, the
 // endpoint picker, Envoy), sends the workload through them, and stops them in
 // reverse. It is the only package in live that knows the others.
 package stack

@@ -26,6 +26,7 @@ type Log struct {
 	Options
 	h     Header
 	m     *epp.Machine
+	lines encoder
 	pages map[pageKey]*lastPage
 }
 
@@ -103,7 +104,7 @@ func (k *played) read(text []byte) (c epp.Content, err error) {
 	return c, nil
 }
 
-func (l *Log) out(x *line) { encode(x, l.Out) }
+func (l *Log) out(x *line) { l.Out(l.lines.encode(x)) }
 
 // Input implements epp.Log.
 func (l *Log) Input(now machine.Time, msg epp.Message) {

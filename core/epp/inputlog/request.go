@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -122,36 +121,28 @@ func (o *Options) promptsOf(list []parse.Prompt, rendered bool) []prompt {
 	return out
 }
 
-// encoder is memory for one line.
+// encoder writes values as JSON, each in a line of its own.
 type encoder struct {
 	bytes.Buffer
-	*json.Encoder
+	lines *json.Encoder
 }
 
-var encoders = sync.Pool{New: func() any {
-	e := &encoder{}
-	e.Encoder = json.NewEncoder(e)
-	e.SetEscapeHTML(false)
-	return e
-}}
-
-// encode calls use with a value as JSON, in a line of its own, which is good until use returns.
-func encode(v any, use func(line []byte)) {
-	e := encoders.Get().(*encoder)
-	if err := e.Encode(v); err != nil {
+// encode returns a value's line, which is good until the next one.
+func (e *encoder) encode(v any) []byte {
+	if e.lines == nil || e.Cap() > 1<<20 {
+		*e = encoder{}
+		e.lines = json.NewEncoder(e)
+		e.lines.SetEscapeHTML(false)
+	}
+	e.Reset()
+	if err := e.lines.Encode(v); err != nil {
 		panic(err) // plain values always have a JSON form
 	}
-	use(e.Bytes())
-	if e.Reset(); e.Cap() <= 1<<20 {
-		encoders.Put(e)
-	}
+	return e.Bytes()
 }
 
 // encoded returns a value as JSON, in a line of its own.
-func encoded(v any) (line []byte) {
-	encode(v, func(b []byte) { line = bytes.Clone(b) })
-	return line
-}
+func encoded(v any) []byte { return new(encoder).encode(v) }
 
 // standIn is what stands for a credential: nothing, unless plug-ins compare it.
 func (o *Options) standIn(h header.Header) string {

@@ -56,7 +56,7 @@ func firstSlot(s []tableSlot, spread uint64) int {
 	return int(hi)
 }
 
-// get is the word of a name, 0 if there is none. Any goroutine may call it.
+// get returns the number of a name, 0 if the name has none. Any goroutine may call it.
 func (t *table) get(name uint64) uint64 {
 	shard, spread := tablePlace(name)
 	p := t.shards[shard].slots.Load()

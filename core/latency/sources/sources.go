@@ -25,7 +25,7 @@ func Of(h *hardware.Hardware) (all []Source) {
 		kind latency.Kind
 	}{{"AIConfigurator", latency.KindTable}, {"roofline", latency.KindRoofline},
 		{"inference-sim", latency.KindInferenceSim}} {
-		// A source that knows nothing of the hardware is none of it.
+		// A source that knows nothing of the hardware is not one of its sources.
 		if timer, err := latency.New(latency.Config{Kind: s.kind, Hardware: h}); err == nil {
 			all = append(all, Source{s.name, timer})
 		}

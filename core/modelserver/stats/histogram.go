@@ -92,22 +92,48 @@ func tokenBounds(maxModelLen int) []float64 {
 }
 
 func (s *Stats) init(maxModelLen int) {
-	tokens := tokenBounds(maxModelLen)
-	for h, bounds := range s.histograms(tokens) {
-		*h = newHistogram(bounds)
+	for _, h := range s.histograms(tokenBounds(maxModelLen)) {
+		*h.histogram = newHistogram(h.bounds)
 	}
 }
 
-func (s *Stats) histograms(tokens []float64) map[*histogram][]float64 {
-	return map[*histogram][]float64{
-		&s.ttft: ttftBounds, &s.itl: itlBounds, &s.tpot: itlBounds,
-		&s.e2e: e2eBounds, &s.queue: e2eBounds, &s.inference: e2eBounds, &s.prefill: e2eBounds, &s.decode: e2eBounds,
-		&s.promptTokens: tokens, &s.generationTokens: tokens, &s.maxGeneration: tokens, &s.paramMaxTokens: tokens,
-		&s.kvComputed: tokens,
-		&s.paramN:     nBounds, &s.iterationTokens: stepBounds, &s.transferSeconds: xferBounds,
-		&s.transferBytes: byteBounds,
-		&s.postSeconds:   postBounds, &s.descriptors: descBounds, &s.preemptionsEach: preemptBounds,
-		&s.blockLifetime: residencyBounds, &s.blockIdle: residencyBounds, &s.blockReuse: residencyBounds,
+// named is a histogram with its name among vLLM's and its bounds.
+type named struct {
+	name string
+	*histogram
+	bounds []float64
+}
+
+// How many of histograms every server has, and how many those have behind them that follow a sample of blocks; the rest are
+// of transfers.
+const requestHistograms, sampledHistograms = 16, 3
+
+// histograms are all that there are, in vLLM's order.
+func (s *Stats) histograms(tokens []float64) []named {
+	return []named{
+		{"vllm:request_prompt_tokens", &s.promptTokens, tokens},
+		{"vllm:request_generation_tokens", &s.generationTokens, tokens},
+		{"vllm:iteration_tokens_total", &s.iterationTokens, stepBounds},
+		{"vllm:request_max_num_generation_tokens", &s.maxGeneration, tokens},
+		{"vllm:request_params_n", &s.paramN, nBounds},
+		{"vllm:request_params_max_tokens", &s.paramMaxTokens, tokens},
+		{"vllm:time_to_first_token_seconds", &s.ttft, ttftBounds},
+		{"vllm:inter_token_latency_seconds", &s.itl, itlBounds},
+		{"vllm:request_time_per_output_token_seconds", &s.tpot, itlBounds},
+		{"vllm:e2e_request_latency_seconds", &s.e2e, e2eBounds},
+		{"vllm:request_queue_time_seconds", &s.queue, e2eBounds},
+		{"vllm:request_inference_time_seconds", &s.inference, e2eBounds},
+		{"vllm:request_prefill_time_seconds", &s.prefill, e2eBounds},
+		{"vllm:request_decode_time_seconds", &s.decode, e2eBounds},
+		{"vllm:request_prefill_kv_computed_tokens", &s.kvComputed, tokens},
+		{"vllm:request_num_preemptions", &s.preemptionsEach, preemptBounds},
+		{"vllm:kv_block_lifetime_seconds", &s.blockLifetime, residencyBounds},
+		{"vllm:kv_block_idle_before_evict_seconds", &s.blockIdle, residencyBounds},
+		{"vllm:kv_block_reuse_gap_seconds", &s.blockReuse, residencyBounds},
+		{"vllm:nixl_xfer_time_seconds", &s.transferSeconds, xferBounds},
+		{"vllm:nixl_post_time_seconds", &s.postSeconds, postBounds},
+		{"vllm:nixl_bytes_transferred", &s.transferBytes, byteBounds},
+		{"vllm:nixl_num_descriptors", &s.descriptors, descBounds},
 	}
 }
 
@@ -116,8 +142,8 @@ func (s *Stats) Snapshot() *Stats {
 	c := *s
 	c.steps = stepTimes{} // of those who go on counting
 	c.latest = latest{values: slices.Clone(s.latest.values)}
-	for h := range c.histograms(nil) {
-		*h = h.clone()
+	for _, h := range c.histograms(nil) {
+		*h.histogram = h.clone()
 	}
 	return &c
 }

@@ -107,24 +107,16 @@ func (h *HTTP) Write(w metrics.Writer) {
 		return strings.Compare(a.handler+" "+a.method+" "+a.status(), b.handler+" "+b.method+" "+b.status())
 	})
 	w.Labels()
-	if w.Family("http_requests_total", "counter", "Total number of requests by method, status and handler.") {
+	if family(w, "http_requests_total") {
 		for _, k := range keys {
 			w.Sample(float64(h.groups[k].n), metrics.Label{Name: "handler", Value: k.handler},
 				metrics.Label{Name: "method", Value: k.method}, metrics.Label{Name: "status", Value: k.status()})
 		}
 	}
-	h.size(w, keys, "http_request_size_bytes",
-		"Content length of incoming requests by handler. Only value of header is respected. Otherwise ignored. No "+
-			"percentile calculated.",
-		func(x *counts) float64 { return x.in })
-	h.size(w, keys, "http_response_size_bytes",
-		"Content length of outgoing responses by handler. Only value of header is respected. Otherwise ignored. No "+
-			"percentile calculated.",
-		func(x *counts) float64 { return x.out })
-	histogramOf(w, "http_request_duration_highr_seconds",
-		"Latency with many buckets but no API specific labels. Made for more accurate percentile calculations.", &h.all)
-	if w.Family("http_request_duration_seconds", "histogram",
-		"Latency with only few buckets by handler. Made to be only used if aggregation by handler is important.") {
+	h.size(w, keys, "http_request_size_bytes", func(x *counts) float64 { return x.in })
+	h.size(w, keys, "http_response_size_bytes", func(x *counts) float64 { return x.out })
+	histogramOf(w, "http_request_duration_highr_seconds", &h.all)
+	if family(w, "http_request_duration_seconds") {
 		for route := range grouped(keys, func(k group) group { return group{handler: k.handler, method: k.method} }) {
 			sum := newHistogram(httpBounds)
 			for _, k := range route {
@@ -139,8 +131,8 @@ func (h *HTTP) Write(w metrics.Writer) {
 }
 
 // size writes one of the summaries by handler.
-func (h *HTTP) size(w metrics.Writer, keys []group, name, help string, of func(*counts) float64) {
-	if !w.Family(name, "summary", help) {
+func (h *HTTP) size(w metrics.Writer, keys []group, name string, of func(*counts) float64) {
+	if !family(w, name) {
 		return
 	}
 	for handler := range grouped(keys, func(k group) group { return group{handler: k.handler} }) {

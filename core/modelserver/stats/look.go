@@ -1,6 +1,7 @@
 package stats
 
 import (
+	_ "embed"
 	"iter"
 	"slices"
 	"strings"
@@ -167,15 +168,43 @@ func (s *Stats) Moment(now machine.Time, e *engine.Engine) Moment {
 	return m
 }
 
-func histogramOf(w metrics.Writer, name, help string, h *histogram) {
-	if w.Family(name, "histogram", help) {
+// familyTable has a line for each family of metrics: its name, its kind and its help text.
+//
+//go:embed families.txt
+var familyTable string
+
+// abouts are the kind and the help text of each family by its name.
+var abouts = func() map[string][2]string {
+	out := map[string][2]string{}
+	for line := range strings.Lines(familyTable) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 3)
+		out[parts[0]] = [2]string{parts[1], parts[2]}
+	}
+	return out
+}()
+
+// family begins a family of the table, and reports whether the reader wants it.
+func family(w metrics.Writer, name string) bool {
+	about := abouts[name]
+	return w.Family(name, about[0], about[1])
+}
+
+// one writes a family of one sample.
+func one(w metrics.Writer, name string, value float64) {
+	if family(w, name) {
+		w.Sample(value)
+	}
+}
+
+func histogramOf(w metrics.Writer, name string, h *histogram) {
+	if family(w, name) {
 		w.Histogram(h.bounds, h.counts, h.sum)
 	}
 }
 
 // series writes a family of several samples that differ in one label.
-func series(w metrics.Writer, name, kind, help, label string, samples ...value) {
-	if !w.Family(name, kind, help) {
+func series(w metrics.Writer, name, label string, samples ...value) {
+	if !family(w, name) {
 		return
 	}
 	for _, s := range samples {

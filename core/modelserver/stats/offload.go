@@ -37,11 +37,10 @@ func (x *Look) writeOffload(w metrics.Writer) {
 	loads, stores := sizes(x.Loads, block, moveBounds), sizes(x.Stores, block, moveBounds)
 	seconds := func(h *histogram) float64 { return h.sum / float64(c.CPUBandwidth) }
 	const load, store = "CPU_to_GPU", "GPU_to_CPU"
-	series(w, "vllm:kv_offload_total_bytes_total", "counter", "Number of bytes offloaded by KV connector",
-		"transfer_type", value{load, loads.sum}, value{store, stores.sum})
-	series(w, "vllm:kv_offload_total_time_total", "counter", "Total time measured by all KV offloading operations",
+	series(w, "vllm:kv_offload_total_bytes_total", "transfer_type", value{load, loads.sum}, value{store, stores.sum})
+	series(w, "vllm:kv_offload_total_time_total",
 		"transfer_type", value{load, seconds(loads)}, value{store, seconds(stores)})
-	if w.Family("vllm:kv_offload_size", "histogram", "Histogram of KV offload transfer size, in bytes.") {
+	if family(w, "vllm:kv_offload_size") {
 		for _, of := range []struct {
 			kind string
 			h    *histogram
@@ -51,44 +50,20 @@ func (x *Look) writeOffload(w metrics.Writer) {
 		}
 		w.Labels(x.own()...)
 	}
-	metrics.Gauge(w, "vllm:kv_offload_cpu_cache_usage_perc",
-		"Fraction of CPU KV-cache space currently pinned by active transfers (0.0 = idle, 1.0 = saturated). "+
-			"Sustained high values indicate transfers (stores or promotions) may be dropped due to insufficient "+
-			"capacity.",
-		0)
-	metrics.Gauge(w, "vllm:kv_offload_cpu_cache_write_usage_perc",
-		"Fraction of CPU KV-cache space currently pinned by in-flight stores that have not yet completed (0.0 = "+
-			"idle, 1.0 = saturated).", 0)
-	metrics.Gauge(w, "vllm:kv_offload_cpu_cache_read_usage_perc",
-		"Fraction of CPU KV-cache space currently pinned by in-flight loads that have not yet completed (0.0 = idle, "+
-			"1.0 = saturated).", 0)
-	histogramOf(w, "vllm:kv_offload_cpu_allocation_size",
-		"Histogram of the number of CPU chunks requested by each KV offload prepare_store call.",
-		sizes(x.Stores, 1, allocationBounds))
-	metrics.Counter(w, "vllm:kv_offload_load_bytes_total", "Total bytes loaded from offload storage to GPU.", loads.sum)
-	metrics.Counter(w, "vllm:kv_offload_load_time_total", "Total load time from offload storage to GPU, in seconds.",
-		seconds(loads))
-	histogramOf(w, "vllm:kv_offload_load_size", "Histogram of KV offload load operation size, in bytes.", loads)
-	metrics.Counter(w, "vllm:kv_offload_store_bytes_total", "Total bytes stored from GPU to offload storage.",
-		stores.sum)
-	metrics.Counter(w, "vllm:kv_offload_store_time_total", "Total store time from GPU to offload storage, in seconds.",
-		seconds(stores))
-	histogramOf(w, "vllm:kv_offload_store_size", "Histogram of KV offload store operation size, in bytes.", stores)
-	histogramOf(w, "vllm:kv_offload_lookup_sync_delay_seconds",
-		"Histogram of the time spent in a single offload lookup call, in seconds.", sizes(nil, 1, lookupBounds))
-	histogramOf(w, "vllm:kv_offload_lookup_async_delay_seconds",
-		"Histogram of time between a request's offload lookup first deferring and the following lookup resolving, or "+
-			"request finish, in seconds.", sizes(nil, 1, deferredBounds))
-	metrics.Counter(w, "vllm:kv_offload_allocation_failure_total",
-		"Number of KV offload store allocation attempts that failed.", 0)
-	if w.Family("vllm:kv_offload_config_info", "gauge",
-		"Static configuration of the KV offload managers of this engine instance. The configured offloading spec "+
-			"declares the label names, "+
-			"and each manager fills the values, so a series appears from the first scheduler step of its engine. A "+
-			"manager reports one series for each configuration it holds, "+
-			"and a label of its own tells the series apart. Each engine reports its own configuration, not the "+
-			"instance "+
-			"total.") {
+	one(w, "vllm:kv_offload_cpu_cache_usage_perc", 0)
+	one(w, "vllm:kv_offload_cpu_cache_write_usage_perc", 0)
+	one(w, "vllm:kv_offload_cpu_cache_read_usage_perc", 0)
+	histogramOf(w, "vllm:kv_offload_cpu_allocation_size", sizes(x.Stores, 1, allocationBounds))
+	one(w, "vllm:kv_offload_load_bytes_total", loads.sum)
+	one(w, "vllm:kv_offload_load_time_total", seconds(loads))
+	histogramOf(w, "vllm:kv_offload_load_size", loads)
+	one(w, "vllm:kv_offload_store_bytes_total", stores.sum)
+	one(w, "vllm:kv_offload_store_time_total", seconds(stores))
+	histogramOf(w, "vllm:kv_offload_store_size", stores)
+	histogramOf(w, "vllm:kv_offload_lookup_sync_delay_seconds", sizes(nil, 1, lookupBounds))
+	histogramOf(w, "vllm:kv_offload_lookup_async_delay_seconds", sizes(nil, 1, deferredBounds))
+	one(w, "vllm:kv_offload_allocation_failure_total", 0)
+	if family(w, "vllm:kv_offload_config_info") {
 		blocks := strconv.Itoa(c.NumCPUBlocks)
 		w.Sample(1, metrics.Label{Name: "cpu_num_chunks", Value: blocks},
 			metrics.Label{Name: "cpu_blocks_per_chunk", Value: "1"},

@@ -96,12 +96,7 @@ func (x *Look) writeResidency(w metrics.Writer) {
 	if x.residency == nil {
 		return
 	}
-	const sampled = " Sampled metrics (controlled by --kv-cache-metrics-sample)."
-	histogramOf(w, "vllm:kv_block_lifetime_seconds",
-		"Histogram of KV cache block lifetime from allocation to eviction."+sampled, &x.blockLifetime)
-	histogramOf(w, "vllm:kv_block_idle_before_evict_seconds",
-		"Histogram of idle time before KV cache block eviction."+sampled, &x.blockIdle)
-	histogramOf(w, "vllm:kv_block_reuse_gap_seconds",
-		"Histogram of time gaps between consecutive KV cache block accesses. Only the most recent accesses are "+
-			"recorded (ring buffer)."+sampled, &x.blockReuse)
+	for _, h := range x.histograms(nil)[requestHistograms:][:sampledHistograms] {
+		histogramOf(w, h.name, h.histogram)
+	}
 }

@@ -25,23 +25,37 @@ type Stats struct {
 	externalTokens uint64 // prompt tokens asked of other servers
 	externalHits   uint64 // of these, fetched
 
-	ttft, itl, tpot                      histogram
-	e2e, queue, inference, prefill       histogram
-	latest                               latest // of e2e
-	decode                               histogram
-	promptTokens, generationTokens       histogram
-	maxGeneration, paramMaxTokens        histogram
-	paramN, iterationTokens, kvComputed  histogram
-	transferSeconds, transferBytes       histogram
-	postSeconds, descriptors             histogram // of transfers: until the holder has answered; blocks
-	failedTransfers, expiredHandles      uint64
-	rates                                rates
-	steps                                stepTimes
-	hardware                             *hardware.Hardware // nil where none is simulated
-	noUsage                              bool               // nobody reads how much of it the steps used
-	onlyNow                              bool               // nothing of what has happened is counted
-	preemptionsEach                      histogram          // of each request that ended
-	residency                            *residency         // nil where blocks are not sampled
+	durations
+	sizes
+	transfers
+	blocks
+	latest   latest // of e2e
+	rates    rates
+	steps    stepTimes
+	hardware *hardware.Hardware // nil where none is simulated
+	noUsage  bool               // nobody reads how much of it the steps used
+	onlyNow  bool               // nothing of what has happened is counted
+}
+
+// durations are those of requests and of their tokens.
+type durations struct{ ttft, itl, tpot, e2e, queue, inference, prefill, decode histogram }
+
+// sizes are those of requests and of steps, and how often each request that ended was preempted.
+type sizes struct {
+	promptTokens, generationTokens, maxGeneration, paramMaxTokens, paramN, iterationTokens, kvComputed,
+	preemptionsEach histogram
+}
+
+// transfers are KV caches that came from other servers.
+type transfers struct {
+	transferSeconds, transferBytes  histogram
+	postSeconds, descriptors        histogram // until the holder has answered; blocks
+	failedTransfers, expiredHandles uint64
+}
+
+// blocks are those of the KV cache that are sampled.
+type blocks struct {
+	residency                            *residency // nil where none are
 	blockLifetime, blockIdle, blockReuse histogram
 }
 

@@ -68,12 +68,8 @@ func (s *Store) addTo(c *conversation, items []modelserver.Item) { s.grow(c.id, 
 func (c *conversation) text() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := openai.AppendString([]byte(`{"id":`), c.id)
-	b = append(b, `,"object":"conversation","created_at":`...)
-	b = strconv.AppendInt(b, c.created, 10)
-	b = append(b, `,"metadata":`...)
-	b = append(b, c.metadata...)
-	return append(b, '}')
+	return openai.Fill(nil, `{"id":$,"object":"conversation","created_at":$,"metadata":$}`, c.id, c.created,
+		[]byte(c.metadata))
 }
 
 func appendItems(b []byte, items []modelserver.Item, more bool) []byte {
@@ -84,17 +80,11 @@ func appendItems(b []byte, items []modelserver.Item, more bool) []byte {
 		}
 		b = modelserver.AppendItem(b, &items[i])
 	}
-	b = append(b, ']')
-	for i, name := range []string{"first_id", "last_id"} {
-		b = append(b, `,"`+name+`":`...)
-		if len(items) == 0 {
-			b = append(b, "null"...)
-			continue
-		}
-		b = openai.AppendString(b, items[i*(len(items)-1)].ID)
+	var first, last any
+	if n := len(items); n > 0 {
+		first, last = items[0].ID, items[n-1].ID
 	}
-	b = append(b, `,"has_more":`...)
-	return append(strconv.AppendBool(b, more), '}')
+	return openai.Fill(b, `],"first_id":$,"last_id":$,"has_more":$}`, first, last, more)
 }
 
 type conversationRequest struct {

@@ -73,3 +73,8 @@ func Cut(w http.ResponseWriter, reset bool) {
 	// HTTP/2 resets the stream; a hijacked HTTP/1.1 handler just ends.
 	panic(http.ErrAbortHandler)
 }
+
+// Fill answers with a JSON template and its values, as openai.Fill takes them.
+func Fill(w http.ResponseWriter, template string, values ...any) {
+	Write(w, http.StatusOK, JSON, openai.Fill(nil, template, values...))
+}

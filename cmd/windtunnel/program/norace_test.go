@@ -1,0 +1,6 @@
+//go:build !race
+
+package program
+
+// raced reports whether the race detector is on, which makes everything several times slower.
+const raced = false
