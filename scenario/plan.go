@@ -136,6 +136,9 @@ func (s *Scenario) planServer(p *Pool, i int, d *Deployment, before *planned) (p
 	if err != nil {
 		return plan.Server{}, err
 	}
+	if m.Batching != Independent { // else there is no KV cache, and no step
+		c = c.Resolved()
+	}
 	out := plan.Server{Index: i, Name: d.serverName(i), Role: plan.Both, Labels: p.labelsOf(d, i), Engine: c,
 		EngineID: modelserver.EngineID(s.Seed, i), TensorParallel: max(1, m.TensorParallelSize),
 		MemoryBytes: m.memoryTaken(), OutOfMemory: m.outOfMemory(), Steps: m.stepDetail(), Port: plan.PodPort,

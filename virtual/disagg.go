@@ -127,8 +127,8 @@ func (r *request) enter(at *server, head header.List) {
 	p.x = disagg.New(&x.config,
 		disagg.Request{Number: x.requests, ID: r.ID, Attempt: modelserver.ReadHead(head.Get).Attempt, Method: "POST",
 			Path:       r.target(),
-			Prefillers: x.config.Prefillers(head.Get(picker.HeaderPrefiller), r.pool.sessionPrefillers), Session: r.Header.Get(disagg.SessionHeader),
-			Routed: disagg.ReadRouted(head.Get)})
+			Prefillers: x.config.Prefillers(head.Get(picker.HeaderPrefiller), r.pool.sessionPrefillers),
+			Session:    r.Header.Get(disagg.SessionHeader), Routed: disagg.ReadRouted(head.Get)})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }

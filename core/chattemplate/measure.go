@@ -359,10 +359,11 @@ func filters(own map[string]exec.FilterFunction, names []string) *exec.FilterSet
 func methods() exec.Methods {
 	m := builtins.Methods
 	own := map[string]exec.Method[string]{}
-	for _, name := range strings.Fields(`capitalize capwords casefold center count encode endswith expandtabs find format
-		format_map isalnum isalpha isascii isdecimal isdigit islower isnumeric isprintable isspace istitle isupper join ljust
-		lower lstrip partition removeprefix removesuffix replace rfind rjust rpartition rsplit rstrip split splitlines
-		startswith strip swapcase title upper zfill`) {
+	for _, name := range strings.Fields(`
+	capitalize capwords casefold center count encode endswith expandtabs find format format_map isalnum
+	isalpha isascii isdecimal isdigit islower isnumeric isprintable isspace istitle isupper join ljust
+	lower lstrip partition removeprefix removesuffix replace rfind rjust rpartition rsplit rstrip split
+	splitlines startswith strip swapcase title upper zfill`) {
 		method, ok := m.Str.Get(name)
 		if !ok {
 			continue

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/held"
@@ -97,6 +98,30 @@ type Progress struct {
 func (p *Progress) GotKV(took machine.Time, bytes int64) {
 	p.Fetched = max(p.Fetched, took)
 	p.FetchedBytes += bytes
+}
+
+// Heard notes what the engine did with a completion, and reports whether the request is further now.
+func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
+	c := &p.Choices[q.Choice]
+	switch f.Kind {
+	case engine.Rejected:
+		p.Rejected, p.Code = true, f.Code
+	case engine.PrefillStarted:
+		if !p.Started { // it comes again after a preemption
+			p.Started, p.StartedAt, p.Cached = true, f.At, int(f.Count)
+		}
+	case engine.FirstToken:
+		c.Tokens, p.FirstAt = 1, cmp.Or(p.FirstAt, f.At)
+	case engine.Tokens:
+		c.Tokens = int(f.First) + int(f.Count)
+	case engine.Finished:
+		c.Tokens, c.Finished, c.Reason, p.EndedAt = int(f.Count), true, f.Reason, f.At
+	case engine.Aborted:
+		c.Finished, c.Aborted = true, true
+	default:
+		return false
+	}
+	return true
 }
 
 // started are the details of the prompt's beginning.

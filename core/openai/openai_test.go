@@ -109,7 +109,7 @@ func TestChunksAreJSON(t *testing.T) {
 		b := AppendHead(nil, Head{ID: o.ID, Model: o.Model, Chat: o.Chat})
 		for i := range 2 {
 			b = AppendText(AppendChoiceStart(b, i, o.Chat), d.Text)
-			b = AppendChoiceEnd(b, &Choice{Reason: FinishStop, Stop: d.Stop, Reasoning: d.Text}, o.Chat)
+			b = AppendChoiceEnd(b, &Choice{Reason: FinishStop, Stop: d.Stop}, o.Chat)
 		}
 		b = AppendTail(b, &Tail{Extra: d.Extra}, o.Chat)
 		if !json.Valid(b) {

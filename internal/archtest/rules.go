@@ -39,6 +39,8 @@ var Layers = []Layer{
 	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/manifests", "internal/pause",
 		"internal/tlsfiles", "internal/watch"}, false,
 		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},
+	{"live/cluster", []string{"core", "live/bbr", "live/drive", "live/envoy", "live/serve", "internal/files"}, false,
+		"what the fronts for scenarios and for manifests have in common: addresses, endpoints, the gateway"},
 	{"live/modelserver", []string{"live/drive", "live/kvevents", "live/serve", "core", "internal/files",
 		"internal/pause", "internal/tlsfiles"}, true,
 		"a model server's own packages know each other, and no other room"},

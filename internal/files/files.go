@@ -1,4 +1,4 @@
-// Package files reads the files that a user names: as much of them as was
+// Package files reads the files that a user names, and replaces files whole: as much of them is read as was
 // agreed, whatever they turn out to be. A path may be a device without an end,
 // or a pipe that nobody writes to; a file may grow while it is read.
 package files
@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -147,4 +148,26 @@ func Same(a, b string) bool {
 	}
 	y, err := os.Stat(b)
 	return err == nil && os.SameFile(x, y)
+}
+
+// Replace writes a file, which every user may read, in place of one that may be there: readers see the old or the new
+// one, whole.
+func Replace(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	// The new file comes from beside the old one, or the move would be a copy. Its name ends alike: some readers go by
+	// that.
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*"+filepath.Ext(path))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error is the one to report
+	}
+	return err
 }

@@ -59,8 +59,8 @@ const (
 	enough, settled, mostLonger = 0.25, 0.55, 4
 	usualSteep                  = 4  // of the objective for which enough is meant: a queue at 75 % of its capacity
 	mostLooks                   = 16 // at one band, with the runs that decide
-	// The runs that decide begin where the value is this part of its bound, for its upper limit is near the bound there,
-	// and at most this factor from where the pilot runs ended.
+	// The runs that decide begin where the value is this part of its bound, for its upper limit is near the bound
+	// there, and at most this factor from where the pilot runs ended.
 	limitMeets, mostNearer = 0.86, 1.05
 )
 

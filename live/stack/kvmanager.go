@@ -17,7 +17,7 @@ import (
 // askManager compares once more what the KV-Cache Manager has, as it tells
 // itself over HTTP.
 func (s *Pool) askManager(ctx context.Context, checks []report.IndexSummary) []report.IndexSummary {
-	at := slices.IndexFunc(checks, func(c report.IndexSummary) bool { return c.Index == managerIndex })
+	at := slices.IndexFunc(checks, func(c report.IndexSummary) bool { return c.Index == report.ManagerIndex })
 	if at < 0 || ctx.Err() != nil {
 		return checks
 	}

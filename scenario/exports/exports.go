@@ -143,7 +143,7 @@ func (w *writer) answer() length {
 	}
 	own := &w.s.Pools[0].ModelServer.OutputTokens
 	if own.Quantile(1) == 0 { // somebody else's model servers
-		w.fail("outputTokens", "missing, so that the model server says how long an answer is",
+		w.fail("outputTokens", "missing, so that the model server chooses the length of an answer",
 			"outputTokens or maxTokens")
 	}
 	w.lose("answers have the length that simulated model servers choose, since the workload asks for none")
@@ -190,7 +190,7 @@ func (w *writer) objectives(of map[string]time.Duration, unit time.Duration) map
 func (w *writer) seconds(field string, d time.Duration) int {
 	up := max(1, int(math.Ceil(d.Seconds())))
 	if d > 0 && time.Duration(up)*time.Second != d {
-		w.lose("%s is %d s and not %s: it is told in whole seconds", field, up, d)
+		w.lose("%s is %d s and not %s: the format has whole seconds", field, up, d)
 	}
 	return up
 }

@@ -19,3 +19,12 @@ func Args(args []string, o *console.Console) []string {
 func oldFlag(o *console.Console, old, now string) {
 	fmt.Fprintf(o.Stderr, "windtunnel: note: %s is %s now; the old name will go\n", old, now)
 }
+
+// Own has windtunnel's own flags of the parts that otherwise take the real part's flags.
+var Own = map[string][]string{
+	"epp": {"objects", "listen", "otlp", "hold", "hold-limit", "pod-headers", "explain-headers", "errors", "seed",
+		"record", "record-max-bytes", "record-files", "record-bodies", "decisions", "body-idle-timeout", "body-timeout",
+		"metrics-token-file", "metrics-client-ca-file"},
+	"sidecar": {"objects", "listen", "otlp", "endpoints-file", "advertise", "decoder-host", "kv-block-bytes",
+		"body-idle-timeout", "body-timeout"},
+}

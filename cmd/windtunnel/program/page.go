@@ -24,8 +24,8 @@ import (
 
 // pageFlags show a run on a page.
 type pageFlags struct {
-	UI     bool `name:"ui" help:"Show the run on a page for a browser on this machine. run, sim and replay then stay until Ctrl-C."`
-	UIPort int  `name:"ui-port" placeholder:"N" help:"Port of that page. Left out: a free one."`
+	UI     bool `help:"Show the run on a page for a browser on this machine. run, sim and replay then stay until Ctrl-C."`
+	UIPort int  `placeholder:"N" help:"Port of that page. Left out: a free one."`
 }
 
 // shown is the page of a run; nil where nobody asked for one.
@@ -40,7 +40,7 @@ type shownPage struct {
 func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
 	if !f.UI {
 		if f.UIPort != 0 {
-			return nil, exit.With(exit.Usage, fmt.Errorf("--ui-port %d: there is no page without --ui", f.UIPort))
+			return nil, exit.Errorf(exit.Usage, "--ui-port %d: there is no page without --ui", f.UIPort)
 		}
 		return nil, nil
 	}

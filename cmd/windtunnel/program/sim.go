@@ -20,9 +20,9 @@ type simCmd struct {
 	outputFlags
 	pageFlags
 	setFlag
-	SaveModel  string `name:"save-model" placeholder:"FILE" help:"Write the trained models of the scenario's latency predictor, for predictor.model of another."`
-	NoHops     bool   `name:"no-hops" help:"Ignore the scenario's hops: no time passes from part to part."`
-	StepByStep bool   `name:"step-by-step" help:"Play every engine step by itself. It is slower, and the record is the same."`
+	SaveModel  string `placeholder:"FILE" help:"Write the trained models of the scenario's latency predictor, for predictor.model of another."`
+	NoHops     bool   `help:"Ignore the scenario's hops: no time passes from part to part."`
+	StepByStep bool   `help:"Play every engine step by itself. It is slower, and the record is the same."`
 	Bytes      bool   `help:"Produce the bytes of requests and answers, as run does. It is slower, and the record is the same."`
 }
 
@@ -51,7 +51,7 @@ func (c *simCmd) Run(o *outside) error {
 	if err := known(&s.Expectations); err != nil {
 		return err
 	}
-	if err := cmp.Or(c.fits(o), c.spares(c.inputs(s))); err != nil {
+	if err := cmp.Or(c.fits(o), spares(c.inputs(s), c.outputs()...)); err != nil {
 		return err
 	}
 	if c.NoHops {

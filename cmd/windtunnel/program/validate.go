@@ -23,12 +23,12 @@ type validateCmd struct {
 	envoyFlag
 	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency in virtual time may differ before it is marked."`
 	Measured  bool    `name:"measured-hops" help:"Measure the time from part to part in an extra live run, for virtual time to use."`
-	Fail      bool    `name:"fail" help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
+	Fail      bool    `help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
 	textOrJSON
 }
 
 func (c *validateCmd) Help() string {
-	return `Plays the scenario live, through a real Envoy, and in virtual time. Reports by how much virtual time differs:
+	return `Plays the scenario live, through a real Envoy, and in virtual time. Reports how much virtual time differs:
 latencies by percentile and request by request, outcomes, and each request's endpoint. The machine has to be
 idle, since other work slows the live run down.
 
@@ -41,8 +41,8 @@ Examples:
 
 func (c *validateCmd) Run(o *outside) error {
 	if c.File == "-" {
-		return exit.With(exit.Usage,
-			errors.New("a scenario on standard input can be read once, and is played twice; expected a file"))
+		return exit.Errorf(exit.Usage, "a scenario on standard input can be read once, and is played twice; "+
+			"expected a file")
 	}
 	if err := search.CheckTolerance(c.Tolerance); err != nil {
 		return err
@@ -109,8 +109,8 @@ func (c *validateCmd) measured(o *outside, v search.Variant, path string) (*hops
 	case err != nil:
 		return nil, recording.InputError(err)
 	case told == nil || told.HopTimes == nil:
-		return nil, exit.With(exit.Environment,
-			errors.New("the first live run measured no hops; expected requests that complete"))
+		return nil, exit.Errorf(exit.Environment, "the first live run measured no hops; expected requests that "+
+			"complete")
 	}
 	return told.HopTimes, nil
 }
