@@ -23,7 +23,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 		ReturnStrs bool    `json:"return_token_strs"`
 	}
 	if err := json.Unmarshal(body, &q); err != nil {
-		wire.Answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
+		wire.Answer(w, openai.BadRequest("", "The request body is not the expected JSON object: %v.", err))
 		return
 	}
 	var req modelserver.Request
@@ -70,7 +70,7 @@ func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
 		Tokens []uint32 `json:"tokens"`
 	}
 	if err := json.Unmarshal(body, &q); err != nil || q.Tokens == nil {
-		wire.Answer(w, openai.Errorf(400, "tokens", "tokens: expected a list of token ids."))
+		wire.Answer(w, openai.BadRequest("tokens", "tokens: expected a list of token ids."))
 		return
 	}
 	wire.Fill(w, `{"prompt":$}`, tokens.Decode(s.reader.Tokenizer, q.Tokens))
