@@ -255,7 +255,6 @@ var LargeFormats = map[string]string{
 	"cmd/windtunnel/parts.EPP":       "the flags of the endpoint picker",
 	"cmd/windtunnel/parts.Sidecar":   "the flags of the sidecar",
 	"core/openai.Sampling":           "the sampling parameters of a request, as vLLM reads them",
-	"internal/parity.Step":           "a line of a recording of the real picker",
 	"live/modelserver/dropin.Config": "the flags of the model server that windtunnel replaces",
 	"report.Summary":                 "the JSON of a run's summary",
 	"scenario.ModelServer":           "the YAML of a pool's modelServer",

@@ -216,7 +216,8 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	types, _ := json.Marshal(append([]string{}, now.Types...)) // strings always marshal
-	b := openai.Fill(nil, `{"failure-injection-rate":$,"failure-types":$,"fault":$,"metrics-delay":$,"metrics-frozen":$`,
+	b := openai.Fill(nil, `{"failure-injection-rate":$,"failure-types":$,"fault":$,"metrics-delay":$,`+
+		`"metrics-frozen":$`,
 		now.Percent, types, now.Fault, now.MetricsDelay.String(), now.MetricsFrozen)
 	if t, ok := s.Times(); ok {
 		b = openai.Fill(b, `,"time-to-first-token":$,"inter-token-latency":$`, t.TimeToFirstToken.String(),
@@ -231,7 +232,8 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 func (s *Server) appendFixed(b []byte) []byte {
 	names, _ := json.Marshal(s.opts.Models) // strings always marshal
 	c := &s.cfg
-	return openai.Fill(b, `,"model":$,"served-model-name":$,"max-num-seqs":$,"max-num-batched-tokens":$,"max-model-len":$,`+
+	return openai.Fill(b, `,"model":$,"served-model-name":$,"max-num-seqs":$,"max-num-batched-tokens":$,`+
+		`"max-model-len":$,`+
 		`"block-size":$,"kv-cache-size":$,"max-loras":$,"max-cpu-loras":$,"tensor-parallel-size":$,"mode":$,"seed":$`,
 		s.opts.Models[0], names, c.MaxNumSeqs, c.MaxNumBatchedTokens, c.MaxModelLen, c.BlockSize, c.NumGPUBlocks,
 		c.MaxLoRAs, c.MaxCPULoRAs, max(1, s.opts.TensorParallel),

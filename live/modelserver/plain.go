@@ -55,6 +55,7 @@ func (s *Server) load(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) appendModel(b []byte, id, root, parent string) []byte {
-	return openai.Fill(b, `{"id":$,"object":"model","created":$,"owned_by":"vllm","root":$,"parent":$,"max_model_len":$,`+
+	return openai.Fill(b, `{"id":$,"object":"model","created":$,"owned_by":"vllm","root":$,"parent":$,`+
+		`"max_model_len":$,`+
 		`"permission":[]}`, id, s.started.Unix(), root, openai.OrNull(parent), s.cfg.MaxModelLen)
 }

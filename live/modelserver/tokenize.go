@@ -115,10 +115,12 @@ func appendRendered(b []byte, req *modelserver.Request, i int) []byte {
 	if req.MaxTokens > 0 {
 		most = openai.Fill(nil, `,"max_tokens":$`, req.MaxTokens)
 	}
-	b = openai.Fill(b, `{"request_id":$,"token_ids":$,"features":$,"sampling_params":{"n":$`, req.ID, req.Prompts[i].Tokens,
+	b = openai.Fill(b, `{"request_id":$,"token_ids":$,"features":$,"sampling_params":{"n":$`, req.ID,
+		req.Prompts[i].Tokens,
 		modelserver.AppendFeatures(nil, req.Media), req.N)
-	return openai.Fill(append(b, most...), `,"min_tokens":$,"ignore_eos":$},"model":$,"stream":$,"stream_options":null,`+
-		`"cache_salt":$,"priority":$,"kv_transfer_params":$}`, req.MinTokens, req.IgnoreEOS, req.Model, req.Stream,
+	return openai.Fill(append(b, most...),
+		`,"min_tokens":$,"ignore_eos":$},"model":$,"stream":$,"stream_options":null,`+
+			`"cache_salt":$,"priority":$,"kv_transfer_params":$}`, req.MinTokens, req.IgnoreEOS, req.Model, req.Stream,
 		openai.OrNull(req.Salt), req.Priority, []byte(req.KV.Raw))
 }
 

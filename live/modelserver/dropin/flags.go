@@ -239,8 +239,9 @@ var flags = map[string]flag{
 	"prefill-overhead":            sim(text(func(c *Config) *string { return &c.PrefillOverhead.Mean })),
 	"prefill-time-per-token":      sim(text(func(c *Config) *string { return &c.PrefillTimePerToken.Mean })),
 	"prefill-time-std-dev":        sim(text(func(c *Config) *string { return &c.PrefillOverhead.StdDev })),
-	"latency-calculator":          sim(choice(func(c *Config) *string { return &c.LatencyCalculator }, "", "constant", "per-token")),
-	"time-factor-under-load":      sim(real(func(c *Config) *float64 { return &c.TimeFactorUnderLoad }, 1, 1000)),
+	"latency-calculator": sim(
+		choice(func(c *Config) *string { return &c.LatencyCalculator }, "", "constant", "per-token")),
+	"time-factor-under-load": sim(real(func(c *Config) *float64 { return &c.TimeFactorUnderLoad }, 1, 1000)),
 
 	"kv-cache-transfer-latency":        sim(text(func(c *Config) *string { return &c.KVTransferLatency.Mean })),
 	"kv-cache-transfer-time-per-token": sim(text(func(c *Config) *string { return &c.KVTransferTimePerToken.Mean })),
