@@ -24,7 +24,7 @@ func serveRunDir(temp string) {
 		os.Exit(1)
 	}
 	fmt.Println(theRunDir.Path)
-	select {}
+	time.Sleep(time.Hour) // an empty select would be a deadlock, which ends the process
 }
 
 func TestMain(m *testing.M) {
