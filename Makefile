@@ -30,8 +30,9 @@ build: ## Build bin/windtunnel
 run: build ## Build, get Envoy, play the embedded scenario (ARGS='--keep' adds flags)
 	@$(BIN) run $(ARGS)
 
-# Tests of what is live wait more than they compute: many play at once, on few cores, too.
-TEST := $(GO) test -timeout $(or $(TIMEOUT),20m) -parallel 16
+# Tests of what is live wait more than they compute: many play at once, on few cores, too. They make garbage for
+# minutes, and collect it a quarter as often as a server would.
+TEST := GOGC=$(or $(GOGC),400) $(GO) test -timeout $(or $(TIMEOUT),20m) -parallel 16
 RACETEST := CGO_ENABLED=1 $(TEST) -race
 
 # What decides is one caller's at a time (internal/archtest: no goroutine, no lock), so

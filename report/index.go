@@ -31,10 +31,22 @@ type IndexSummary struct {
 	Max    float64 `json:"max"`
 }
 
-// Compared is the summary of an index that was compared, and kept like this.
-func Compared(index string, c kvindex.Comparison, k kvindex.Kept) IndexSummary {
-	return IndexSummary{Index: index, Pods: c.Pods, Blocks: c.Blocks, Missing: c.Missing, Extra: c.Extra,
-		Excuse: c.Excuse(k)}
+// Compared is the summary of an index that was compared, with its excuse and its lag.
+func Compared(index string, c kvindex.Comparison, excuse string, lag *Lag) IndexSummary {
+	s := IndexSummary{Index: index, Pods: c.Pods, Blocks: c.Blocks, Missing: c.Missing, Extra: c.Extra, Excuse: excuse}
+	lag.Write(&s)
+	return s
+}
+
+// ManagerIndex is what the index of document 003's KV-Cache Manager is called.
+const ManagerIndex = "kv-cache-manager"
+
+// IndexName is what an index is called, with its picker where there are several.
+func IndexName(index, picker string) string {
+	if picker == "" {
+		return index
+	}
+	return index + " of " + picker
 }
 
 // OK is false where the index is not what it should be.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 	"github.com/windtunnel/windtunnel/report/gaps"
 )
 

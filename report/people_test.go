@@ -195,8 +195,8 @@ func TestNarrow(t *testing.T) {
 		Details: flow.Details{flow.D("headers_set",
 			[]string{"x-gateway-destination-endpoint", "x-target-pod", "x-selected-pod", "content-type"})}})
 	judge := func(Summary) []Expectation {
-		return []Expectation{{"completed", "75%..99%", "86.25%", true},
-			{"total p99", "at most 1.2s", "1.319456s", false}}
+		return []Expectation{{What: "completed", Expected: "75%..99%", Found: "86.25%", OK: true},
+			{What: "total p99", Expected: "at most 1.2s", Found: "1.319456s", OK: false}}
 	}
 	for _, columns := range []int{60, 80} {
 		for _, detail := range []Detail{Steps, Lines, Progress} {

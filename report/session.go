@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/hops"
+	"github.com/windtunnel/windtunnel/report/order"
 	"github.com/windtunnel/windtunnel/report/outcomes"
 	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/report/table"
@@ -88,7 +89,7 @@ type Session struct {
 	file     *recording.Writer
 	outcomes *outcomes.Writer
 	junit    *os.File // for the verdict
-	ordered  *Ordered
+	ordered  *order.Stream
 	hops     *hops.Meter             // of a live run
 	told     bool                    // the summary was printed before the end
 	settled  *Summary                // of Loaded
@@ -151,7 +152,7 @@ func Start(o Options) (*Session, error) {
 	}
 	if o.Clock != nil {
 		s.hops = hops.NewMeter(maxOpen, idOf)
-		s.ordered = newOrdered(flow.Func(s.take), o.Clock, s.flush)
+		s.ordered = order.New(flow.Func(s.take), o.Clock, s.flush)
 	}
 	return s, nil
 }
@@ -390,7 +391,7 @@ func withZeros(counts map[string]int, names []string) map[string]int {
 func (s *Session) Loaded(settled func(Summary) bool) error {
 	for until := time.Now().Add(maxSettling); s.ordered != nil && !settled(s.tally.Summary()) &&
 		time.Now().Before(until); {
-		time.Sleep(orderWindow)
+		time.Sleep(order.Window)
 	}
 	if s.ordered != nil {
 		s.ordered.Drain()

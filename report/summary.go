@@ -97,12 +97,7 @@ type ByHand struct {
 }
 
 // Expectation is something that the run had to come to, and whether it did.
-type Expectation struct {
-	What     string `json:"what"`
-	Expected string `json:"expected"`
-	Found    string `json:"found"`
-	OK       bool   `json:"ok"`
-}
+type Expectation = flow.Expectation
 
 // SpanSummary is the distribution of one span, in seconds. Percentiles are
 // right to three digits.

@@ -92,20 +92,15 @@ type Measured struct {
 	Figure func(path []string) (float64, bool)
 }
 
-// Expectation is one expectation and whether it was met.
-type Expectation struct {
-	What, Expected, Found string
-	OK                    bool
-}
-
 // Check holds the expectations against what was measured, in the order of the
 // fields. It is empty where nothing was expected.
-func (e *Expectations) Check(m Measured) []Expectation {
-	var out []Expectation
+func (e *Expectations) Check(m Measured) []flow.Expectation {
+	var out []flow.Expectation
 	for _, o := range e.Outcomes.list() {
 		if o.amount.Given {
 			found, ok := o.amount.Holds(m.Outcomes[o.outcome], m.Requests)
-			out = append(out, Expectation{string(o.outcome), o.amount.String(), found, ok})
+			out = append(out, flow.Expectation{What: string(o.outcome), Expected: o.amount.String(), Found: found,
+				OK: ok})
 		}
 	}
 	for _, s := range e.Spans.list() {
@@ -113,7 +108,7 @@ func (e *Expectations) Check(m Measured) []Expectation {
 			if q.limit == 0 {
 				continue
 			}
-			x := Expectation{What: s.span + " " + q.quantile, Expected: "at most " + q.limit.String(),
+			x := flow.Expectation{What: s.span + " " + q.quantile, Expected: "at most " + q.limit.String(),
 				Found: "never measured"}
 			if d, ok := m.Span(s.span, q.quantile); ok {
 				x.Found, x.OK = d.String(), d <= q.limit
@@ -122,7 +117,7 @@ func (e *Expectations) Check(m Measured) []Expectation {
 		}
 	}
 	for _, l := range e.Measures {
-		x := Expectation{What: l.Measure, Expected: l.Words(), Found: "never measured"}
+		x := flow.Expectation{What: l.Measure, Expected: l.Words(), Found: "never measured"}
 		if m.Measure != nil {
 			if v, ok := m.Measure(l.Measure); ok {
 				x.Found, x.OK = l.Text(v), l.Holds(v)
@@ -131,7 +126,7 @@ func (e *Expectations) Check(m Measured) []Expectation {
 		out = append(out, x)
 	}
 	for _, f := range e.Figures {
-		x := Expectation{What: f.Name, Expected: f.Words(), Found: "never measured"}
+		x := flow.Expectation{What: f.Name, Expected: f.Words(), Found: "never measured"}
 		if m.Figure != nil {
 			if v, ok := m.Figure(f.Path); ok {
 				x.Found, x.OK = f.Text(v), f.Holds(v)

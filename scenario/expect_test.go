@@ -35,21 +35,21 @@ func TestExpectations(t *testing.T) {
 					"refusals epp: queue full": 3}[strings.Join(path, " ")]
 				return v, ok
 			}})
-	want := []Expectation{
-		{"completed", "95%..100%", "92.5%", false},
-		{"refused", "0", "0", true},
-		{"unavailable", "1..2", "2", true},
-		{"left", "100%", "0%", false},
-		{"ttft p50", "at most 1s", "1.5s", false},
-		{"ttft p99", "at most 2s", "1.5s", true},
-		{"hold max", "at most 1m0s", "never measured", false},
-		{"ttft p99", "at most 200ms", "250ms", false},
-		{"goodput", "at least 40", "40", true},
-		{"utilisation decode", "at most 85%", "90%", false},
-		{"itl p50", "at most 1ms", "never measured", false},
-		{"classes[chat].attainment", "at least 0.95", "0.9", false},
-		{"refusals[epp: queue full]", "at most 3", "3", true},
-		{"transfers.requests", "at least 1", "never measured", false},
+	want := []flow.Expectation{
+		{What: "completed", Expected: "95%..100%", Found: "92.5%", OK: false},
+		{What: "refused", Expected: "0", Found: "0", OK: true},
+		{What: "unavailable", Expected: "1..2", Found: "2", OK: true},
+		{What: "left", Expected: "100%", Found: "0%", OK: false},
+		{What: "ttft p50", Expected: "at most 1s", Found: "1.5s", OK: false},
+		{What: "ttft p99", Expected: "at most 2s", Found: "1.5s", OK: true},
+		{What: "hold max", Expected: "at most 1m0s", Found: "never measured", OK: false},
+		{What: "ttft p99", Expected: "at most 200ms", Found: "250ms", OK: false},
+		{What: "goodput", Expected: "at least 40", Found: "40", OK: true},
+		{What: "utilisation decode", Expected: "at most 85%", Found: "90%", OK: false},
+		{What: "itl p50", Expected: "at most 1ms", Found: "never measured", OK: false},
+		{What: "classes[chat].attainment", Expected: "at least 0.95", Found: "0.9", OK: false},
+		{What: "refusals[epp: queue full]", Expected: "at most 3", Found: "3", OK: true},
+		{What: "transfers.requests", Expected: "at least 1", Found: "never measured", OK: false},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)

@@ -62,7 +62,8 @@ func port(first, number int) int {
 
 func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 	p := &s.Pools[index]
-	out := &plan.Pool{Name: p.Name, Index: index, Models: p.Models(), Endpoints: p.Endpoints, HTTP2: p.Upstream == HTTP2,
+	out := &plan.Pool{Name: p.Name, Index: index, Models: p.Models(), Endpoints: p.Endpoints,
+		HTTP2:    p.Upstream == HTTP2,
 		Decoders: p.Decoders(), Lives: p.Lives(), Link: p.link(), SideChannel: p.sideChannel(),
 		Transfers: p.Sidecar != NoSidecar || p.ModelServer.KVEvents.Published(),
 		Events:    s.planEvents(p, before), Frontend: p.Dynamo.plan(s.Seed), Predictor: p.Predictor.plan(s.Seed),
@@ -135,6 +136,9 @@ func (s *Scenario) planServer(p *Pool, i int, d *Deployment, before *planned) (p
 	c, err := s.engine(p, d, i)
 	if err != nil {
 		return plan.Server{}, err
+	}
+	if m.Batching != Independent { // else there is no KV cache, and no step
+		c = c.Resolved()
 	}
 	out := plan.Server{Index: i, Name: d.serverName(i), Role: plan.Both, Labels: p.labelsOf(d, i), Engine: c,
 		EngineID: modelserver.EngineID(s.Seed, i), TensorParallel: max(1, m.TensorParallelSize),

@@ -174,7 +174,8 @@ func (c *cluster) ask(e upstream.Effect) {
 func (x *exchange) attempt(n int, at *server) {
 	w := x.c.w
 	t := &try{exchange: x, attempt: n, ways: w.hops.open(x.r.ID, tries+n)}
-	t.sub = &request{Request: x.r.Request, w: w, pool: x.r.pool, path: x.r.path, route: x.r.route, try: t}
+	t.sub = &request{Request: x.r.Request, w: w, pool: x.r.pool,
+		gatewaySide: gatewaySide{path: x.r.path, route: x.r.route, try: t}}
 	x.try = t
 	head := append(x.head[:len(x.head):len(x.head)],
 		header.Header{Name: "x-envoy-attempt-count", Value: strconv.Itoa(n)})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -43,6 +44,10 @@ func TestBytesGiveTheSameRecord(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
+	requests := 30
+	if nightly.On() {
+		requests = 100
+	}
 	for _, name := range append(files, "../examples/plain.yaml without a picker") {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +68,7 @@ func TestBytesGiveTheSameRecord(t *testing.T) {
 				if len(s.Pools[0].Endpoints) > 0 {
 					t.Skip("has no model servers of its own")
 				}
-				s.Workload.Requests = min(s.Workload.Requests, 100)
+				s.Workload.Requests = min(s.Workload.Requests, requests)
 				picked = s.Pools[0].Picked()
 				rec := &logged{}
 				if log != nil {

@@ -127,8 +127,9 @@ func (r *request) enter(at *server, head header.List) {
 	p.x = disagg.New(&x.config,
 		disagg.Request{Number: x.requests, ID: r.ID, Attempt: modelserver.ReadHead(head.Get).Attempt, Method: "POST",
 			Path:       r.target(),
-			Prefillers: x.config.Prefillers(head.Get(picker.HeaderPrefiller), r.pool.sessionPrefillers), Session: r.Header.Get(disagg.SessionHeader),
-			Routed: disagg.ReadRouted(head.Get)})
+			Prefillers: x.config.Prefillers(head.Get(picker.HeaderPrefiller), r.pool.sessionPrefillers),
+			Session:    r.Header.Get(disagg.SessionHeader),
+			Routed:     disagg.ReadRouted(head.Get)})
 	p.class, p.carried = machine.ClassTimer, p.hear
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
@@ -214,7 +215,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		return
 	}
 	l.sub = &request{Request: workload.Request{ID: p.r.ID, Path: cmp.Or(d.Path, p.r.target()), Body: d.Body}, w: w,
-		pool: p.r.pool, server: to, leg: l}
+		pool: p.r.pool, serverSide: serverSide{server: to, leg: l}}
 	if d.Described != nil {
 		l.sub.Described = *d.Described
 	} else if d.Original && p.body.Described != nil {

@@ -147,7 +147,8 @@ func (k *scaler) happens(e autoscaler.Effect) {
 		k.scrape()
 	case autoscaler.Scale:
 		if f.w.rec != nil {
-			f.w.rec.Record(flow.Event{Time: f.w.now, Hop: flow.Server, Step: flow.Scaled, Details: e.Details(f.d.Config.Name)})
+			f.w.rec.Record(flow.Event{Time: f.w.now, Hop: flow.Server, Step: flow.Scaled,
+				Details: e.Details(f.d.Config.Name)})
 		}
 		f.input(deployment.Scale{Replicas: e.To})
 	}

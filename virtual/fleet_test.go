@@ -281,7 +281,7 @@ pools:
   modelServer: {batching: continuous, accelerator: L4, maxNumSeqs: 16}
   lifecycle: {startup: 20s, preStop: 1s, gracePeriod: 1m}
   autoscaling: {signal: `+signal+`, maxReplicas: 8}`+strings.Replace(flowControlled, "plugins: [", "plugins: [{type: inflight-load-producer}, ", 1)+`
-workload: {timeout: 20m, stages: [{rate: 4, duration: 6m}, {rate: 0.1, duration: 90m}], prompt: {tokens: 500}, outputTokens: 100}
+workload: {timeout: 20m, stages: [{rate: 4, duration: 6m}, {rate: 0.1, duration: 45m}], prompt: {tokens: 500}, outputTokens: 100}
 `))
 			most, now := 1, 1
 			for _, e := range events {

@@ -2,12 +2,10 @@ package virtual
 
 import (
 	"github.com/windtunnel/windtunnel/core/described"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/response"
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
@@ -141,49 +139,4 @@ func (w *world) responseHead(status int, contentType string) header.List {
 type responseKind struct {
 	status      int
 	contentType string
-}
-
-// received is a piece of the response at the client.
-func (r *request) received(body []byte, piece *described.Piece, end bool) {
-	if r.over {
-		return
-	}
-	ok := r.status >= 200 && r.status < 300
-	if ok && !r.first && (len(body) > 0 || piece != nil) {
-		r.first = true
-		r.record(flow.FirstTokenReceived, flow.D("status", r.status))
-	}
-	r.hear(body)
-	if !ok {
-		if r.refusal == nil {
-			r.refusal = response.NewReader("application/json")
-		}
-		_, _ = r.refusal.Write(body) // it never fails
-	}
-	if !end {
-		return
-	}
-	if r.refusal != nil {
-		r.refusal.Close()
-	}
-	f := r.facts()
-	r.finish(f.Ended(r.record))
-}
-
-// facts are what the client knows of the response.
-func (r *request) facts() response.Facts {
-	f := response.Facts{Status: r.status, Bytes: -1, Tokens: r.tokens, Whole: r.whole, Error: r.failed,
-		Metadata: r.echo, Echoed: r.echo != ""}
-	f.Want = r.stream.Metadata()
-	f.Known = f.Want != ""
-	if r.refusal != nil { // it is told in the body alone
-		read := r.refusal.Facts(r.status)
-		f.Error, f.Text = read.Error, read.Text
-	} else if !r.first {
-		f.Bytes = 0
-	}
-	if c := r.ended; c != nil {
-		f.Call(c.code, c.message, true)
-	}
-	return f
 }

@@ -17,7 +17,9 @@ type kvWire struct {
 	indexes         []*kvIndex
 	manager         *kvManager // document 003's, where the scenario has it
 	// names are what engines' names of blocks mean, by each index's rule.
-	names map[kv.Hasher]index
+	names kvindex.Names
+	// replays says that some index asks for what was published before.
+	replays bool
 }
 
 // index is one of blocks. Nobody asks what it does because of the time, only
@@ -35,12 +37,15 @@ type kvIndex struct {
 	bound  int // blocks that it keeps; 0 is no bound
 	lag    report.Lag
 	lost   bool // with its picker, in the middle of the run
+	// replays says that it asks for what was published before it listens.
+	replays bool
 }
 
 // kvOutbox is what one server has to tell.
 type kvOutbox struct {
 	pending kvMessage // since the last message was sent
 	sent    []kvMessage
+	past    [][]kv.Event // delivered messages that can be asked for again
 }
 
 // kvMessage is events that travel together, and when each was made.
@@ -55,10 +60,10 @@ func newKVWire(of *pool) *kvWire {
 		return nil
 	}
 	x := &kvWire{pool: of, interval: machine.FromDuration(e.Interval),
-		delay: machine.FromDuration(e.Delay), names: map[kv.Hasher]index{}}
+		delay: machine.FromDuration(e.Delay), names: kvindex.Names{}}
 	if e.Manager != nil {
 		x.manager = newKVManager(of.BlockTokens)
-		x.understand(x.manager.hasher)
+		x.names.Understand(x.manager.hasher)
 	}
 	return x
 }
@@ -69,10 +74,25 @@ func (x *kvWire) connect(k *picking) {
 		return
 	}
 	for i, ix := range k.m.Indexes() {
-		x.understand(ix.Config.Hasher)
+		x.names.Understand(ix.Config.Hasher)
 		c := &ix.Config
-		x.indexes = append(x.indexes,
-			&kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: c.Hasher, bound: c.MaxBlocks})
+		own := &kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: c.Hasher, bound: c.MaxBlocks,
+			replays: ix.Sources.ReplayPort > 0}
+		x.indexes, x.replays = append(x.indexes, own), x.replays || own.replays
+	}
+}
+
+// replayed is how many messages of a server can be asked for again, as of vLLM's publisher.
+const replayed = 10000
+
+// dial has an index hear a server, whose publisher sends again what it still has where it is asked to, in no time.
+func (k *picking) dial(number int, t *epp.Target) {
+	x, sv := k.pool.kv, k.pool.byAddr[t.HostPort()]
+	if x == nil || sv == nil || k.m.Indexes()[number].Sources.ReplayPort == 0 {
+		return
+	}
+	for _, events := range sv.kv.past {
+		k.Input(epp.KVEvents{Index: number, From: sv.topic(), Events: events})
 	}
 }
 
@@ -82,9 +102,7 @@ func (s *server) announce(e *kv.Event) {
 	if x == nil {
 		return
 	}
-	for _, names := range x.names {
-		names.input(0, &kvindex.Events{From: s.topic(), List: []kv.Event{*e}})
-	}
+	x.names.Note(s.topic(), *e)
 	m := &s.kv.pending
 	if m.events == nil {
 		s.w.queue.Push(s.w.now.Add(x.interval), machine.ClassTimer, event{sendKV, s})
@@ -108,6 +126,10 @@ func (s *server) deliverKV() {
 	sent := s.kv.sent[0]
 	s.kv.sent = s.kv.sent[1:]
 	from := s.topic()
+	if s.pool.kv.replays {
+		s.kv.past = append(s.kv.past, sent.events)
+		s.kv.past = s.kv.past[max(0, len(s.kv.past)-replayed):]
+	}
 	for _, ix := range s.pool.kv.indexes {
 		ix.picker.Input(epp.KVEvents{Index: ix.number, From: from, Events: sent.events})
 		for _, made := range sent.made {

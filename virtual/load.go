@@ -7,36 +7,25 @@ import (
 	"github.com/windtunnel/windtunnel/core/workload"
 )
 
-// arrived begins the next conversation, or lets it wait for the limit.
+// arrived begins the next conversation, unless it waits for the limit.
 func (w *world) arrived() {
-	v := w.load.ConversationIn(takeFrom(&w.talks), w.conversations, w.planned)
+	v, begins := w.loop.Arrived(takeFrom(&w.talks))
 	if v == nil {
 		return
 	}
-	w.conversations++
-	w.planned += v.Turns
-	if w.load.Rate > 0 {
+	if w.loop.Open() {
 		w.awaitArrival()
-		if w.flying >= w.limit {
-			w.overdue = append(w.overdue, v)
-			return
-		}
 	}
-	w.flying++
-	w.send(v)
+	if begins {
+		w.send(v)
+	}
 }
 
-// awaitArrival looks when the next conversation of an open loop arrives.
+// awaitArrival schedules the next arrival of an open loop.
 func (w *world) awaitArrival() {
-	if w.planned >= w.load.Requests {
-		return
+	if at, more := w.loop.Arrival(); more {
+		w.queue.Push(at, machine.ClassArrival, event{kind: arrive})
 	}
-	at, more := w.arrivals.Next()
-	if !more {
-		w.planned = w.load.Requests // there are fewer
-		return
-	}
-	w.queue.Push(at, machine.ClassArrival, event{kind: arrive})
 }
 
 // send is a conversation's next request.
@@ -74,23 +63,6 @@ func (w *world) poolOf(r *workload.Request) *pool {
 	return w.pools[w.routes[r.Model].Pool]
 }
 
-func (r *request) contentType() string {
-	if r.conversation != nil && r.conversation.Streams() {
-		return "text/event-stream"
-	}
-	return "application/json"
-}
-
-// hear keeps what the answer says, where the conversation goes on from it.
-func (r *request) hear(body []byte) {
-	if r.w.answers != nil {
-		r.w.answers(r.ID, body)
-	}
-	if r.heard != nil {
-		_, _ = r.heard.Write(body) // it never fails
-	}
-}
-
 // ended is told when a request has its outcome. The conversation goes on, or
 // makes room for the next one.
 func (w *world) ended(r *request, o flow.Outcome) {
@@ -119,16 +91,10 @@ func (w *world) next(v *workload.Conversation, think machine.Time) {
 		w.queue.Push(w.now.Add(think), machine.ClassArrival, event{nextTurn, v})
 		return
 	}
-	w.flying--
-	switch {
-	case len(w.overdue) > 0:
-		v := w.overdue[0]
-		w.overdue = w.overdue[1:]
-		w.flying++
-		w.send(v)
-	case w.load.Rate == 0 && w.load.Until > 0 && w.now >= w.load.Until:
-		w.planned = w.load.Requests // time is up
-	case w.load.Rate == 0 && w.planned < w.load.Requests:
+	switch begins, arrives := w.loop.Ended(w.now); {
+	case begins != nil:
+		w.send(begins)
+	case arrives:
 		w.queue.Push(w.now, machine.ClassArrival, event{kind: arrive})
 	}
 }

@@ -77,8 +77,9 @@ type reading struct {
 func newOnDemand(k *picking, endpoints []*picker.Endpoint) *onDemand {
 	of, w := k.pool, k.pool.w
 	slows := slices.ContainsFunc(of.Incidents, func(x plan.Incident) bool { return x.Kind == plan.SlowMetrics })
-	if w.eachPage || of.Picker.Dies || of.varies() || slows || k.m.FlowControl() != nil || of.kv != nil || w.rec != nil &&
-		of.servers[0].Server.Steps != lifecycle.NoSteps {
+	if w.eachPage || of.Picker.Dies || of.varies() || slows || k.m.FlowControl() != nil || of.kv != nil ||
+		w.rec != nil &&
+			of.servers[0].Server.Steps != lifecycle.NoSteps {
 		return nil
 	}
 	source, sources := -1, k.m.Sources()

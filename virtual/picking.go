@@ -179,6 +179,8 @@ func (k *picking) effect(e epp.Effect) {
 		}
 	case epp.Scrape:
 		k.scrape(e.Target, e.Source)
+	case epp.Dial:
+		k.dial(e.Source, e.Target)
 	}
 }
 

@@ -211,7 +211,8 @@ func (w *world) loads() (out []report.ServerLoad) {
 			if sv.fleet != nil && !sv.lived {
 				continue
 			}
-			out = append(out, report.ServerLoad{Pool: x.Name, Name: sv.Name, Endpoint: sv.endpoint, Role: report.Role(sv.Role),
+			out = append(out, report.ServerLoad{Pool: x.Name, Name: sv.Name, Endpoint: sv.endpoint,
+				Role: report.Role(sv.Role),
 				Load: sv.engine.Load(w.over)})
 		}
 	}

@@ -96,27 +96,11 @@ func (s *server) effect(e enginecore.Effect) {
 			return
 		}
 	}
-	p := &q.at.p
-	c := &p.Choices[q.Choice]
-	switch f.Kind {
-	case engine.PrefillStarted:
-		if !p.Started { // it comes again after a preemption
-			p.Started, p.StartedAt, p.Cached = true, f.At, int(f.Count)
-		}
-	case engine.FirstToken:
-		c.Tokens = 1
-	case engine.Tokens:
-		c.Tokens = int(f.First) + int(f.Count)
-	case engine.KVHeld:
-		p.Kept = &modelserver.Kept{Host: s.host(), Port: s.pool.SideChannel, Hold: q.Hold}
+	if f.Kind == engine.KVHeld {
+		q.at.p.Kept = &modelserver.Kept{Host: s.host(), Port: s.pool.SideChannel, Hold: q.Hold}
 		return
-	case engine.Finished:
-		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
-	case engine.Rejected:
-		p.Rejected, p.Code = true, f.Code
-	case engine.Aborted:
-		c.Finished, c.Aborted = true, true
-	default:
+	}
+	if !q.at.p.Heard(q.Sequence, &f) {
 		return
 	}
 	if a := q.at; !a.news { // told once all of it is said

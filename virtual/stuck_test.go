@@ -19,7 +19,7 @@ func TestNoHang(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.start()
-		for w.flying == 0 {
+		for w.loop.InFlight() == 0 {
 			at, e := w.queue.Pop()
 			w.now = at
 			w.idles(&e)
@@ -33,7 +33,7 @@ func TestNoHang(t *testing.T) {
 			}
 		}
 		at := w.now
-		if err := w.loop(nil); err == nil ||
+		if err := w.playAll(nil); err == nil ||
 			!strings.Contains(err.Error(), "nothing more happens, and 1 conversations") {
 			t.Errorf("each page %v: %v", eachPage, err)
 		}

@@ -68,53 +68,60 @@ const (
 
 // world is everything in one virtual run.
 type world struct {
-	queue    machine.Queue[event]
-	now      machine.Time
-	rec      flow.Recorder
-	brief    bool // nobody reads details
-	load     *workload.Config
-	arrivals *workload.Arrivals // of an open loop
-	hops     hops
+	readers
+	reused
+
+	queue      machine.Queue[event]
+	now        machine.Time
+	load       *workload.Config
+	loop       *workload.Loop
+	hops       hops
+	pools      []*pool
+	fit        Fitter    // of latency predictors; nil where nobody can
+	front      *front    // of manifests; nil without any
+	routes     bbr.Table // of models to several pools
+	timeout    machine.Time
+	chunked    bool         // bodies are sent without their length
+	several    bool         // there are several pools
+	closing    machine.Time // before a client learns that its answer was cut
+	limit      int          // conversations in flight at the most
+	sent, done int          // requests, and those of them that have ended
+	over       machine.Time // when the last of those that have ended did
+	limits     limits
+	servers    uint32       // that were made, of all pools
+	ending     []*request   // that have ended in this event
+	moved      machine.Time // when something last happened but the picker asking endpoints how they are
+	asking     int          // events in the queue that are nothing else
+}
+
+// readers are those who want to know what happens in a run, and how much of it.
+type readers struct {
+	rec   flow.Recorder
+	brief bool // nobody reads details
+	// every page of metrics is made at its time, whether or not anybody looks
+	eachPage   bool
+	stepByStep bool
+	gaps       engine.Gaps
+	answers    func(request string, piece []byte) // Options.Answers
+	logged     int                                // pickers with a log of their inputs
+	mute       *mute                              // rec, where requests may be direct
+	explained  int                                // endpoints of a decision, in the record
+	choices    bool                               // nobody reads more of a decision than what was chosen
+	lives      flow.Lives                         // takes those of direct requests; may be nil
+}
+
+// reused is memory that is used again, and values that are read before the next one is written.
+type reused struct {
 	heads    map[responseKind]header.List // of responses
 	msg      stream.Message               // the last one to an EPP's stream
-	// every page of metrics is made at its time, whether or not anybody looks
-	eachPage      bool
-	pools         []*pool
-	gaps          engine.Gaps
-	stepByStep    bool
-	fit           Fitter                             // of latency predictors; nil where nobody can
-	front         *front                             // of manifests; nil without any
-	routes        bbr.Table                          // of models to several pools
-	chat          openai.Chat                        // the chat being read
-	answers       func(request string, piece []byte) // Options.Answers
-	timeout       machine.Time
-	chunked       bool                     // bodies are sent without their length
-	several       bool                     // there are several pools
-	closing       machine.Time             // before a client learns that its answer was cut
-	limit         int                      // conversations in flight at the most
-	planned       int                      // requests of conversations that have arrived
-	conversations int                      // conversations that have arrived
-	flying        int                      // conversations in flight
-	overdue       []*workload.Conversation // those that wait for the limit
-	logged        int                      // pickers with a log of their inputs
-	sent, done    int                      // requests, and those of them that have ended
-	over          machine.Time             // when the last of those that have ended did
-	messages      []*message               // that have arrived, to be used again
-	head          header.List              // the last one to a model server
-	memories      []*memory                // that are to be used again
-	limits        limits
-	mute          *mute                    // rec, where requests may be direct
-	explained     int                      // endpoints of a decision, in the record
-	choices       bool                     // nobody reads more of a decision than what was chosen
-	lives         flow.Lives               // takes those of direct requests; may be nil
-	directs       []*direct                // all that were made
-	servers       uint32                   // that were made, of all pools
-	spares        []*direct                // those that are to be used again
-	reading       modelserver.Head         // of the one that is being read
-	talks         []*workload.Conversation // that are over, to be used again
-	ending        []*request               // that have ended in this event
-	moved         machine.Time             // when something last happened but the picker asking endpoints how they are
-	asking        int                      // events in the queue that are nothing else
+	chat     openai.Chat                  // the chat being read
+	head     header.List                  // the last one to a model server
+	reading  modelserver.Head             // of the one that is being read
+	messages []*message                   // that have arrived
+	memories []*memory                    // of requests
+	directs  []*direct                    // all that were made
+	spares   []*direct                    // those that are not in flight
+	talks    []*workload.Conversation     // that are over
 }
 
 // Run plays a scenario and reports every event to rec, in the order of time.
@@ -196,10 +203,10 @@ func (w *world) run(progress func(done int) bool) error {
 		}
 	}
 	w.start()
-	return w.loop(progress)
+	return w.playAll(progress)
 }
 
-func (w *world) loop(progress func(done int) bool) error {
+func (w *world) playAll(progress func(done int) bool) error {
 	reported := 0
 	for w.queue.Len() > 0 {
 		at, e := w.queue.Pop()
@@ -224,7 +231,7 @@ func (w *world) loop(progress func(done int) bool) error {
 // engine has one or keeps blocks for anybody, and the tokens that engines made
 // are those of the requests that they ended.
 func (w *world) settled() error {
-	if w.flying+len(w.overdue) > 0 {
+	if w.loop.InFlight()+w.loop.Waiting() > 0 {
 		return w.stuck()
 	}
 	if w.done != w.sent {
@@ -251,7 +258,7 @@ func (w *world) idles(e *event) bool {
 		return false
 	}
 	w.asking--
-	if w.now-w.moved <= patience || w.flying == 0 || w.queue.Len() > w.asking {
+	if w.now-w.moved <= patience || w.loop.InFlight() == 0 || w.queue.Len() > w.asking {
 		return false
 	}
 	return !slices.ContainsFunc(w.pools, (*pool).expects)
@@ -265,7 +272,7 @@ func (w *world) stuck() error {
 			where = append(where, fmt.Sprintf("%d %s", n, what))
 		}
 	}
-	add(len(w.overdue), "conversations that wait for the limit of those in flight")
+	add(w.loop.Waiting(), "conversations that wait for the limit of those in flight")
 	for _, p := range w.pools {
 		p.waiting(add)
 	}
@@ -274,16 +281,16 @@ func (w *world) stuck() error {
 	}
 	return fmt.Errorf("virtual: at %v nothing more happens, and %d conversations have not ended: %s; set "+
 		"workload.timeout if they wait for what never comes, else this is a fault of windtunnel",
-		w.moved, w.flying, strings.Join(where[:min(len(where), 10)], ", "))
+		w.moved, w.loop.InFlight(), strings.Join(where[:min(len(where), 10)], ", "))
 }
 
 // start has the first conversations begin, and what happens by the clock.
 func (w *world) start() {
-	if w.load.Rate > 0 {
+	if w.loop.Open() {
 		w.awaitArrival()
 		return
 	}
-	for range min(w.limit, w.load.Requests) {
+	for range w.loop.First() {
 		w.queue.Push(0, machine.ClassArrival, event{kind: arrive})
 	}
 }
@@ -296,11 +303,12 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	if err != nil {
 		return nil, err
 	}
-	w := &world{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps, stepByStep: o.StepByStep,
-		fit: o.Fit, load: p.Load.Requests, heads: map[responseKind]header.List{},
+	w := &world{readers: readers{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps,
+		stepByStep: o.StepByStep}, reused: reused{heads: map[responseKind]header.List{}}, fit: o.Fit,
+		load:    p.Load.Requests,
 		timeout: machine.FromDuration(p.Load.Timeout),
 		limit:   p.Load.Concurrency, chunked: p.Load.Chunked, several: len(p.Pools) > 1}
-	w.arrivals = w.load.Arrivals()
+	w.loop = workload.NewLoop(w.load, w.limit)
 	r, logs := rec.(recording)
 	if logs = logs && r.Inputs() != nil; logs {
 		w.eachPage = true
@@ -360,4 +368,4 @@ func (w *world) play(e event) {
 }
 
 // busy is true while there are requests, or more to come.
-func (w *world) busy() bool { return w.flying > 0 || w.planned < w.load.Requests }
+func (w *world) busy() bool { return !w.loop.Over() }

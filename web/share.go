@@ -152,7 +152,8 @@ func (b *Book) write(w io.Writer, m *Meta) error {
 const starting = `
 const at = {};
 for (const [name, source, imports] of JSON.parse(document.getElementById("modules").textContent)) {
-  const text = source.replace(/(\bfrom\s*|\bimport\()["']([^"']+)["']/g, (all, from, what) => imports[what] ? from + '"' + at[imports[what]] + '"' : all);
+  const text = source.replace(/(\bfrom\s*|\bimport\()["']([^"']+)["']/g,
+    (all, from, what) => imports[what] ? from + '"' + at[imports[what]] + '"' : all);
   at[name] = URL.createObjectURL(new Blob([text], {type: "text/javascript"}));
 }
 import(at["page/app.js"]);
@@ -183,12 +184,14 @@ func (s *Server) WriteFile(w io.Writer) error {
 	}
 	policy := "default-src 'none'; script-src " + hashOf([]byte(starting)) + " blob:; style-src " +
 		hashOf([]byte(style)) + "; img-src data:; base-uri 'none'; form-action 'none'"
+	title := html.EscapeString(s.meta.Load().Scenario)
 	if _, err = fmt.Fprintf(w, `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="%s"><meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="%s">
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
 <title>%s – windtunnel</title><style>%s</style></head>
 <body><div id="page"><p class="start">Loading the run…</p></div>
 <script type="application/json" id="modules">%s</script>
-<script type="application/octet-stream" id="run">`, policy, html.EscapeString(s.meta.Load().Scenario), style, code); err != nil {
+<script type="application/octet-stream" id="run">`, policy, title, style, code); err != nil {
 		return err
 	}
 	text := base64.NewEncoder(base64.StdEncoding, w)

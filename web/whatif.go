@@ -125,7 +125,7 @@ func whatIf(ctx context.Context, each func(func([]byte) error) error, q question
 	})
 	var lacking *inputlog.Lacking
 	if errors.As(err, &lacking) {
-		return nil, fmt.Errorf("this cannot be told: %w", err)
+		return nil, fmt.Errorf("the log cannot answer this: %w", err)
 	}
 	if err != nil {
 		return nil, err

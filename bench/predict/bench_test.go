@@ -207,7 +207,7 @@ func decision(b *testing.B, service *picker.PredictorService, answer func(n *pic
 		}
 		p.Read(r, answers)
 		d = p.Pick(0, r, p.Pool().View(), answers, d)
-		if service != nil && p.Foretellers()[0].Forecast(d, d.PrimaryProfile().Picked[0]) == nil {
+		if service != nil && p.LatencyPredictors()[0].Forecast(d, d.PrimaryProfile().Picked[0]) == nil {
 			b.Fatal("a decision without predictions")
 		}
 		p.Commit(0, d)

@@ -9,8 +9,6 @@ import (
 	"net"
 	"strings"
 	"time"
-
-	"github.com/windtunnel/windtunnel/live/stack"
 )
 
 // limit bounds every hostile connection.
@@ -53,7 +51,7 @@ func (r *rig) harm(rng *rand.Rand) {
 }
 
 // send writes to a listener what its protocol may not know.
-func (r *rig) send(l stack.Listener, text []byte, reset bool) {
+func (r *rig) send(l listener, text []byte, reset bool) {
 	if l.Part == "gateway-admin" {
 		return // Envoy's own, which shuts down when asked to
 	}

@@ -51,7 +51,7 @@ type rig struct {
 	*stack.Stack
 	*stack.Pool // the first
 	client      *http.Client
-	ports       []stack.Listener
+	ports       []listener
 }
 
 // patience bounds every wait for something that has to happen.
@@ -71,7 +71,7 @@ func start(tb testing.TB, text string) *rig {
 	}
 	r := &rig{Stack: st, Pool: st.Pools[0],
 		client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
-		ports:  st.Listeners()}
+		ports:  listeners(st)}
 	tb.Cleanup(func() {
 		r.client.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 	"pgregory.net/rapid"
 )
 

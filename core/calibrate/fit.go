@@ -15,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Fit is what the probes came to.
+// Fit is the result of the probes.
 type Fit struct {
 	// Points are the table's.
 	Points []latency.Point
@@ -42,7 +42,7 @@ type HeldOut struct {
 	Took, Predicted machine.Time
 }
 
-// Kind is what a held-out probe was of.
+// Kind is the kind of a held-out probe.
 type Kind string
 
 // The kinds.
@@ -149,7 +149,7 @@ func (p *Plan) table() (points []latency.Point, extrapolated map[int]bool, err e
 	return points, extrapolated, nil
 }
 
-// perToken is what each token in the KV cache adds to a step, in nanoseconds: of the
+// perToken returns what each token in the KV cache adds to a step, in nanoseconds: of the
 // largest batch that was measured at two contexts.
 func (p *Plan) perToken() float64 {
 	for _, b := range slices.Backward(slices.Sorted(maps.Keys(p.steps))) {
@@ -178,11 +178,11 @@ func at(list []step, context, slope float64) float64 {
 	return math.Max(1, x.took+slope*(context-x.context))
 }
 
-// About is what a file of step times says of where they are from.
+// About describes the origin of a file of step times.
 type About struct {
 	Model, System, Backend string
 	TP                     int
-	// Lines are told at its beginning, as comments.
+	// Lines are comments at its beginning.
 	Lines []string
 }
 

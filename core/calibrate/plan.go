@@ -87,7 +87,7 @@ const (
 	traffic
 )
 
-// Result is what came of a probe.
+// Result is the result of a probe.
 type Result struct {
 	// Arrived are the times at which each request's tokens came, since the probe began: those of
 	// Requests, then those of Later. Sent is when those of Later were truly sent.
@@ -99,7 +99,7 @@ type Result struct {
 }
 
 // Plan is the probes of one server, one after the other: Next is asked for a probe, and
-// Took is told what came of it.
+// Took takes its result.
 type Plan struct {
 	limits   Limits
 	overhead machine.Time
@@ -135,7 +135,7 @@ type mix struct {
 	step
 }
 
-// seen is what came of traffic.
+// seen is the result of traffic.
 type seen struct {
 	probe   Probe
 	sent    []machine.Time
@@ -276,7 +276,7 @@ func (p *Plan) Next() (Probe, bool) {
 // Left is how many probes there are still, and of how many.
 func (p *Plan) Left() (left, of int) { return len(p.list) - p.next, len(p.list) }
 
-// Took is told what came of the last probe.
+// Took takes the result of the last probe.
 func (p *Plan) Took(r Result) error {
 	x := p.list[p.next]
 	p.next++

@@ -59,7 +59,7 @@ func (p *Plan) arrivals(x *Probe) bool {
 	return true
 }
 
-// figures are what a client sees of requests, in nanoseconds.
+// figures are latencies of requests at their client, in nanoseconds.
 type figures struct{ ttft, itl, e2e []float64 }
 
 func (f *figures) add(sent machine.Time, arrived []machine.Time) {

@@ -273,6 +273,25 @@ func (w *jsonWriter) line(depth int) {
 	}
 }
 
+// list writes n elements between brackets.
+func (w *jsonWriter) list(brackets string, n, depth int, each func(i int) error) error {
+	w.b.WriteByte(brackets[0])
+	for i := range n {
+		if i > 0 {
+			w.b.WriteString(w.item)
+		}
+		w.line(depth + 1)
+		if err := each(i); err != nil {
+			return err
+		}
+	}
+	if n > 0 {
+		w.line(depth)
+	}
+	w.b.WriteByte(brackets[1])
+	return nil
+}
+
 func (w *jsonWriter) write(v any, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("tojson of a value that is nested more than %d deep", maxDepth)
@@ -286,41 +305,15 @@ func (w *jsonWriter) write(v any, depth int) error {
 	switch x := v.(type) {
 	case map[string]any:
 		names := w.orders.names(x)
-		w.b.WriteByte('{')
-		for i, n := range names {
-			if i > 0 {
-				w.b.WriteString(w.item)
-			}
-			w.line(depth + 1)
-			if err := w.write(n, depth+1); err != nil {
+		return w.list("{}", len(names), depth, func(i int) error {
+			if err := w.write(names[i], depth+1); err != nil {
 				return err
 			}
 			w.b.WriteString(w.colon)
-			if err := w.write(x[n], depth+1); err != nil {
-				return err
-			}
-		}
-		if len(names) > 0 {
-			w.line(depth)
-		}
-		w.b.WriteByte('}')
-		return nil
+			return w.write(x[names[i]], depth+1)
+		})
 	case []any:
-		w.b.WriteByte('[')
-		for i, e := range x {
-			if i > 0 {
-				w.b.WriteString(w.item)
-			}
-			w.line(depth + 1)
-			if err := w.write(e, depth+1); err != nil {
-				return err
-			}
-		}
-		if len(x) > 0 {
-			w.line(depth)
-		}
-		w.b.WriteByte(']')
-		return nil
+		return w.list("[]", len(x), depth, func(i int) error { return w.write(x[i], depth+1) })
 	}
 	enc := json.NewEncoder(&w.b)
 	enc.SetEscapeHTML(false)

@@ -14,12 +14,11 @@ import (
 	"github.com/nikolalohinski/gonja/v2/tokens"
 )
 
-// Limits of what a template makes on its way to a prompt, in about bytes: of one
-// value, and of all values together.
-const (
-	maxValue  = MaxPromptBytes
-	maxValues = 1 << 30
-)
+// maxValue limits one value that a template makes on its way to a prompt, in about bytes.
+const maxValue = MaxPromptBytes
+
+// maxValues limits all values together that a template makes, in about bytes. Only a test changes it.
+var maxValues = 1 << 30
 
 // produce counts n bytes that are about to be made.
 func (b *budget) produce(n int) error {
@@ -359,10 +358,11 @@ func filters(own map[string]exec.FilterFunction, names []string) *exec.FilterSet
 func methods() exec.Methods {
 	m := builtins.Methods
 	own := map[string]exec.Method[string]{}
-	for _, name := range strings.Fields(`capitalize capwords casefold center count encode endswith expandtabs find format
-		format_map isalnum isalpha isascii isdecimal isdigit islower isnumeric isprintable isspace istitle isupper join ljust
-		lower lstrip partition removeprefix removesuffix replace rfind rjust rpartition rsplit rstrip split splitlines
-		startswith strip swapcase title upper zfill`) {
+	for _, name := range strings.Fields(`
+	capitalize capwords casefold center count encode endswith expandtabs find format format_map isalnum
+	isalpha isascii isdecimal isdigit islower isnumeric isprintable isspace istitle isupper join ljust
+	lower lstrip partition removeprefix removesuffix replace rfind rjust rpartition rsplit rstrip split
+	splitlines startswith strip swapcase title upper zfill`) {
 		method, ok := m.Str.Get(name)
 		if !ok {
 			continue

@@ -130,10 +130,11 @@ func onlyKnownTags(text string) error {
 }
 
 // filterNames are Jinja's filters, but for the one that draws at random.
-var filterNames = strings.Fields(`abs attr batch capitalize center default d dictsort e escape filesizeformat first float
-	forceescape format groupby indent int join items keys values last length count list lower map max min pprint rejectattr
-	reject replace reverse round safe selectattr select slice sort string striptags sum title tojson trim truncate unique
-	upper urlencode urlize wordcount wordwrap xmlattr`)
+var filterNames = strings.Fields(`
+	abs attr batch capitalize center default d dictsort e escape filesizeformat first float forceescape
+	format groupby indent int join items keys values last length count list lower map max min pprint
+	rejectattr reject replace reverse round safe selectattr select slice sort string striptags sum title
+	tojson trim truncate unique upper urlencode urlize wordcount wordwrap xmlattr`)
 
 // environment is that of transformers' apply_chat_template.
 var environment = func() *exec.Environment {

@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/jsonobject"
 	"github.com/windtunnel/windtunnel/core/openai"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 // What Fetch says of a cache that is kept is what the decode server reads in the bytes of its

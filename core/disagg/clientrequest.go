@@ -102,7 +102,7 @@ func (x *ClientRequest) Next() (machine.Time, bool) {
 
 // Advance plays what is due.
 func (x *ClientRequest) Advance(now machine.Time, fx *Effects) {
-	defer x.tellRouter(x.first, x.over)
+	defer x.reportToRouter(x.first, x.over)
 	x.fx = fx
 	for at, ok := x.Next(); ok && at <= now; at, ok = x.Next() {
 		x.now = max(x.now, at)
@@ -121,7 +121,7 @@ func (x *ClientRequest) Advance(now machine.Time, fx *Effects) {
 func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	x.Advance(now, fx)
 	x.fx = fx
-	defer x.tellRouter(x.first, x.over)
+	defer x.reportToRouter(x.first, x.over)
 	switch m := m.(type) {
 	case Start:
 		if !x.started && !x.over {

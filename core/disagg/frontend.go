@@ -194,8 +194,8 @@ func (x *ClientRequest) translate(l *leg) {
 	x.do(Collect{l.ID})
 }
 
-// tellRouter tells a frontend's own router what has happened since.
-func (x *ClientRequest) tellRouter(first, over bool) {
+// reportToRouter tells a frontend's own router what has happened since.
+func (x *ClientRequest) reportToRouter(first, over bool) {
 	if x.fronted == nil || x.c.Frontend.Router == nil {
 		return
 	}

@@ -366,7 +366,8 @@ func TestRecordedSidecar(t *testing.T) {
 		}
 		p := &player{t: t, line: l, c: config(t, &l)}
 		if strings.HasPrefix(l.ID, "mooncake/") && !strings.Contains(l.ID, "bootstrap") && l.ID != "mooncake/chat" {
-			p.c.Engines.Put("127.0.0.1:41204", []connector.Engine{{Rank: "0", ID: "eng-0"}}, 0) // one process: asked once
+			// One process: asked once.
+			p.c.Engines.Put("127.0.0.1:41204", []connector.Engine{{Rank: "0", ID: "eng-0"}}, 0)
 		}
 		p.play()
 		for i := range p.seen {

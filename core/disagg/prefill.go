@@ -90,8 +90,8 @@ func (x *ClientRequest) fallBack(why string) {
 // tries tells whether the decode leg is only asked whether its cache suffices.
 func (x *ClientRequest) tries() bool {
 	_, asked := x.body["cache_hit_threshold"]
-	return asked && x.c.Sessions == nil && x.c.connector().DecodeFirst && len(x.prefill.targets) > 0 && !x.prefill.done &&
-		!x.wasEncoded
+	return asked && x.c.Sessions == nil && x.c.connector().DecodeFirst && len(x.prefill.targets) > 0 &&
+		!x.prefill.done && !x.wasEncoded
 }
 
 // together calls both servers at once: they find each other by themselves. The

@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 func seeded(n uint64) machine.Draw { return machine.NewDraw(7, "dynamo", "test", n) }

@@ -206,6 +206,12 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// Resolved returns the configuration with the defaults that New fills in.
+func (c Config) Resolved() Config {
+	c.setDefaults()
+	return c
+}
+
 // Check says what is wrong with a configuration without making an engine of it.
 func (c Config) Check() error {
 	c.setDefaults()

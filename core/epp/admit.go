@@ -291,7 +291,7 @@ func (m *Machine) done(r *Request) {
 	}
 	m.unlink(r)
 	r.state = ended
-	m.respond(r, (*picker.Response).Tell)
+	m.respond(r, (*picker.Response).RunBodyHooks)
 	m.checkPrediction(r)
 	if m.observed != nil {
 		m.observed.count(r, r.Ended(nil, m.now))

@@ -38,10 +38,10 @@ func (m *Machine) checkPrediction(r *Request) {
 	if m.c.Stream.Recorder == nil {
 		return
 	}
-	for _, x := range m.p.Foretellers() {
-		var f picker.Foretold
+	for _, x := range m.p.LatencyPredictors() {
+		var f picker.PredictionOutcome
 		var ok bool
-		if m.p.Guard(x, func() { f, ok = x.Foretold(r.Decision) }) != nil || !ok {
+		if m.p.Guard(x, func() { f, ok = x.PredictionOutcome(r.Decision) }) != nil || !ok {
 			continue
 		}
 		var out flow.Details

@@ -201,9 +201,9 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	case Leave:
 		m.leave(x.Request)
 	case Headers:
-		m.respond(x.Request, (*picker.Response).TellHeaders)
+		m.respond(x.Request, (*picker.Response).RunHeaderHooks)
 	case Piece:
-		m.respond(x.Request, (*picker.Response).Tell)
+		m.respond(x.Request, (*picker.Response).RunBodyHooks)
 	case Done:
 		m.done(x.Request)
 	case Endpoints:

@@ -36,8 +36,8 @@ func readScaler(v strictyaml.Value, m objects.Meta) Scaler {
 	return x
 }
 
-// Scaling is what decides how many replicas a workload has: an autoscaler among the objects, or `autoscaling` of document
-// 003's InferencePool.
+// Scaling decides how many replicas a workload has: an autoscaler among the objects, or `autoscaling` of document 003's
+// InferencePool.
 type Scaling struct {
 	objects.Meta // of the object that decides
 	Kind         string
@@ -49,7 +49,7 @@ type Scaling struct {
 	Pool *objects.Pool
 }
 
-// Scalings are what scales workloads, at most one of each, and notes about what has no effect.
+// Scalings returns the Scalings of all workloads, at most one of each, and notes about objects without effect.
 func (s *Set) Scalings() (out []Scaling, notes []string) {
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
@@ -58,8 +58,8 @@ func (s *Set) Scalings() (out []Scaling, notes []string) {
 			continue
 		}
 		if c, role := w.Serves(); c == nil || role == RoleKVManager {
-			notes = append(notes, fmt.Sprintf("%s:%d: %s %s: it has no effect: %s %s runs no model server", x.File, x.Line,
-				x.Kind, x.Name, w.Kind, w.Name))
+			notes = append(notes, fmt.Sprintf("%s:%d: %s %s: it has no effect: %s %s runs no model server", x.File,
+				x.Line, x.Kind, x.Name, w.Kind, w.Name))
 			continue
 		}
 		out = append(out, Scaling{Meta: x.Meta, Kind: x.Kind, At: x.At, Workload: w, Text: text})
@@ -68,7 +68,8 @@ func (s *Set) Scalings() (out []Scaling, notes []string) {
 		p := &s.Pools[i]
 		w, why := s.ScaledBy(p)
 		if why != "" {
-			notes = append(notes, fmt.Sprintf("%s:%d: InferencePool %s/%s: %s", p.File, p.Line, p.Namespace, p.Name, why))
+			notes = append(notes,
+				fmt.Sprintf("%s:%d: InferencePool %s/%s: %s", p.File, p.Line, p.Namespace, p.Name, why))
 		}
 		if w != nil {
 			out = append(out, Scaling{Meta: p.Meta, Kind: "InferencePool", Workload: w, Pool: p})
@@ -77,7 +78,7 @@ func (s *Set) Scalings() (out []Scaling, notes []string) {
 	return out, notes
 }
 
-// ScalingOf is what scales a workload; nil where nothing does.
+// ScalingOf returns a workload's Scaling; nil where nothing scales it.
 func (s *Set) ScalingOf(w *Workload) *Scaling {
 	all, _ := s.Scalings()
 	for i := range all {
@@ -102,12 +103,12 @@ func (x *Scaling) Read() (*autoscaler.Manifest, error) {
 		read.Config = autoscaler.Config{KEDA: true, Min: int(k.MinReplicas), Max: int(k.MaxReplicas),
 			Behavior: autoscaler.DefaultBehavior(), Poll: autoscaler.PoolPoll, Cooldown: autoscaler.DefaultCooldown}
 		if k.MinReplicas > k.MaxReplicas {
-			return nil, fmt.Errorf("%sautoscaling: minReplicas %d; expected no more than maxReplicas, %d", at, k.MinReplicas,
-				k.MaxReplicas)
+			return nil, fmt.Errorf("%sautoscaling: minReplicas %d; expected up to maxReplicas, %d", at,
+				k.MinReplicas, k.MaxReplicas)
 		}
 		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {
 			if !read.Config.Hint(kind, k.ScaleTargets[kind]) {
-				read.Notes = append(read.Notes, "autoscaling.targetMetrics: nobody here tells "+kind)
+				read.Notes = append(read.Notes, "autoscaling.targetMetrics: nothing here reports "+kind)
 			}
 		}
 	}
@@ -121,7 +122,7 @@ func (x *Scaling) Read() (*autoscaler.Manifest, error) {
 	return read, nil
 }
 
-// Rule is what the object says as one text, the same as long as it decides in the same way.
+// Rule returns the object's rule as one text, the same as long as it decides in the same way.
 func (x *Scaling) Rule() string {
 	if x.Pool == nil {
 		return strings.Join(strings.Fields(string(x.Text)), " ")

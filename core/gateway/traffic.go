@@ -411,7 +411,8 @@ func (b *builder) unheld(r *Route, x *Backend) {
 		func(on string) bool { return on != "connect-failure" && on != "refused-stream" })
 	if own.Try != r.Retrying.Try || len(own.On) != len(r.Retrying.On) {
 		b.note(r.Rule.At.Problem(fmt.Sprintf("the endpoint picker of %s holds requests open", x.Key), "",
-			"no attempt has a limit of its own, and only connections are tried again: later part 1 has been sent").Error())
+			"no attempt has a limit of its own, and only connections are tried again: later part 1 has been sent").
+			Error())
 	}
 	if r.Try != nil {
 		b.note(r.Rule.At.Problem(fmt.Sprintf("the endpoint picker of %s holds requests open", x.Key), "",

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/header"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 // Of several with one name the last counts, however the names are written.

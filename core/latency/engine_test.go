@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/machine"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 	"pgregory.net/rapid"
 )
 

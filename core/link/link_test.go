@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/windtunnel/windtunnel/core/machine"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 	"pgregory.net/rapid"
 )
 

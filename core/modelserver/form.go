@@ -53,12 +53,12 @@ func packed(t tokens.Tokenizer) bool {
 // What they say about white space has no effect: none is made but a blank behind
 // commas and colons.
 type structuredOutputs struct {
-	JSON       json.RawMessage `json:"json"`
-	Regex      *string         `json:"regex"`
-	Choice     *[]string       `json:"choice"`
-	Grammar    *string         `json:"grammar"`
-	JSONObject *bool           `json:"json_object"`
-	Tag        json.RawMessage `json:"structural_tag"`
+	JSON       json.RawMessage `json:"json,omitempty"`
+	Regex      *string         `json:"regex,omitempty"`
+	Choice     *[]string       `json:"choice,omitempty"`
+	Grammar    *string         `json:"grammar,omitempty"`
+	JSONObject *bool           `json:"json_object,omitempty"`
+	Tag        json.RawMessage `json:"structural_tag,omitempty"`
 }
 
 // given tells whether an optional field has a value.

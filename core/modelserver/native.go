@@ -279,30 +279,12 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 
 var noLogprobs = openai.Errorf(400, "logprobs", "logprobs: behind this frontend workers do not tell likelihoods.")
 
-// write is the constraint as structured_outputs have it.
-func (s *structuredOutputs) write() json.RawMessage {
-	m := map[string]any{}
-	for name, raw := range map[string]json.RawMessage{"json": s.JSON, "structural_tag": s.Tag} {
-		if given(raw) {
-			m[name] = raw
-		}
-	}
+// write is the constraint as structured_outputs have it, where a structural tag is a text.
+func (s structuredOutputs) write() json.RawMessage {
 	if given(s.Tag) {
-		m["structural_tag"] = string(s.Tag)
+		s.Tag = openai.AppendString(nil, string(s.Tag))
 	}
-	if s.Regex != nil {
-		m["regex"] = *s.Regex
-	}
-	if s.Choice != nil {
-		m["choice"] = *s.Choice
-	}
-	if s.Grammar != nil {
-		m["grammar"] = *s.Grammar
-	}
-	if s.JSONObject != nil {
-		m["json_object"] = *s.JSONObject
-	}
-	text, err := json.Marshal(m)
+	text, err := json.Marshal(&s)
 	if err != nil {
 		return nil // whoever reads it finds what is wrong with it
 	}

@@ -99,6 +99,31 @@ func (p *Progress) GotKV(took machine.Time, bytes int64) {
 	p.FetchedBytes += bytes
 }
 
+// Heard notes what the engine did with a completion, and reports whether the request is further now. FirstAt and EndedAt
+// are left to a driver that may be late.
+func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
+	c := &p.Choices[q.Choice]
+	switch f.Kind {
+	case engine.Rejected:
+		p.Rejected, p.Code = true, f.Code
+	case engine.PrefillStarted:
+		if !p.Started { // it comes again after a preemption
+			p.Started, p.StartedAt, p.Cached = true, f.At, int(f.Count)
+		}
+	case engine.FirstToken:
+		c.Tokens = 1
+	case engine.Tokens:
+		c.Tokens = int(f.First) + int(f.Count)
+	case engine.Finished:
+		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
+	case engine.Aborted:
+		c.Finished, c.Aborted = true, true
+	default:
+		return false
+	}
+	return true
+}
+
 // started are the details of the prompt's beginning.
 func (p *Progress) started() []flow.Detail {
 	details := []flow.Detail{flow.D("cached_tokens", p.Cached)}

@@ -27,6 +27,20 @@ type Sequence struct {
 	said   *content
 }
 
+// Wants reports whether the Response has something to do at an effect of this kind. A driver that tells it each time what
+// the time is need not ask.
+func (q *Sequence) Wants(kind engine.Kind) bool {
+	switch kind {
+	case engine.PrefillStarted:
+		return q.Start
+	case engine.FirstToken:
+		return q.First
+	case engine.Tokens:
+		return q.Every
+	}
+	return true
+}
+
 // ids are the prompt's tokens.
 func (r *Reader) ids(p *Prompt) []uint32 {
 	if p.Tokens == nil && p.of != nil {

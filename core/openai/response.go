@@ -55,8 +55,7 @@ type Choice struct {
 	Reason    FinishReason
 	Stop      string
 	StopID    *uint32
-	Parts     []byte // encoded content parts behind the text, without brackets; nil for none
-	Reasoning string
+	Parts     []byte   // encoded content parts behind the text, without brackets; nil for none
 	ToolCalls []byte   // encoded array; nil for none
 	Logprobs  []byte   // encoded object; nil for null
 	Tokens    []uint32 // told when not nil
@@ -78,7 +77,7 @@ func AppendChoiceEnd(b []byte, c *Choice, chat bool) []byte {
 		if c.ToolCalls != nil {
 			b = Fill(b, `,"tool_calls":$`, c.ToolCalls)
 		}
-		b = Fill(b, `,"reasoning":$}`, OrNull(c.Reasoning))
+		b = append(b, `,"reasoning":null}`...)
 	}
 	b = Fill(b, `,"logprobs":$,"finish_reason":$,"stop_reason":$,"token_ids":$`, c.Logprobs, c.Reason,
 		appendStopReason(nil, c.Stop, c.StopID), c.Tokens)

@@ -59,8 +59,6 @@ type Delta struct {
 	// Parts is the encoded list of content parts of a chat delta, in the place of
 	// Text.
 	Parts []byte
-	// Reasoning marks Text as reasoning and not content.
-	Reasoning bool
 	// ChoiceExtra is appended to the choice, Extra to the chunk's top level:
 	// `,"name":value`.
 	ChoiceExtra, Extra []byte
@@ -100,9 +98,6 @@ func (s *Stream) AppendDelta(b []byte, d *Delta) []byte {
 		case d.Parts != nil:
 			b = append(b, `,"delta":{"content":`...)
 			b = append(b, d.Parts...)
-		case d.Reasoning:
-			b = append(b, `,"delta":{"reasoning":`...)
-			b = AppendString(b, d.Text)
 		default:
 			b = append(b, `,"delta":{"content":`...)
 			b = AppendString(b, d.Text)

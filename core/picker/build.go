@@ -49,7 +49,7 @@ func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
 		if spec := &cfg.Plugins[i]; spec.Name != "" { // without a type it has none, which is told
 			b.at = spec.At
 			_, err := b.declared(spec.Name)
-			b.tell(spec.At, err)
+			b.note(spec.At, err)
 		}
 	}
 	p := &Picker{opt: opt, cfg: cfg, pool: NewPool()}
@@ -92,8 +92,8 @@ func (b *Builder) warn(at strictyaml.Value, found, expected, hint string) {
 // errTold is about a plug-in that could not be made, for a reason that is told.
 var errTold = errors.New("the plug-in could not be made")
 
-// tell notes an error about what stands at a place.
-func (b *Builder) tell(at strictyaml.Value, err error) {
+// note notes an error about what stands at a place.
+func (b *Builder) note(at strictyaml.Value, err error) {
 	if !errors.Is(err, errTold) {
 		b.problems = append(b.problems, at.Told(err)...)
 	}
@@ -141,7 +141,7 @@ func (b *Builder) declared(name string) (Plugin, error) {
 	p, err := b.make(spec.Type, name, spec.At, parameters)
 	if err != nil {
 		b.failed[name] = true
-		b.tell(spec.At, err)
+		b.note(spec.At, err)
 		return nil, errTold
 	}
 	return p, nil
@@ -207,7 +207,7 @@ func (b *Builder) Late(f func() error) {
 	at := b.at
 	b.late = append(b.late, func() {
 		b.at = at
-		b.tell(at, f())
+		b.note(at, f())
 	})
 }
 
@@ -243,7 +243,7 @@ func (b *Builder) standard(typ string, at strictyaml.Value) Plugin {
 		return p
 	}
 	p, err := b.make(typ, typ, strictyaml.Value{}, strictyaml.Value{})
-	b.tell(at, err)
+	b.note(at, err)
 	return p
 }
 
@@ -347,7 +347,7 @@ func (b *Builder) profiles(p *Picker) {
 		p.profileNames = append(p.profileNames, spec.Name)
 	}
 	if c, ok := p.handler.(ProfileChecker); ok {
-		b.tell(b.cfg.At.Get("schedulingProfiles"), c.CheckProfiles(p.profileNames))
+		b.note(b.cfg.At.Get("schedulingProfiles"), c.CheckProfiles(p.profileNames))
 	}
 }
 

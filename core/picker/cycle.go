@@ -86,9 +86,9 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		if d.Detail {
 			d.scratch = append(d.scratch[:0], r.Left...)
 		}
-		t := c.begin()
+		t := c.startTurn()
 		r.Left = f.Filter(c, r.Left)
-		c.end("Filter", f, t)
+		c.endTurn("Filter", f, t)
 		if d.Detail && len(r.Left) < len(d.scratch) {
 			r.Removed = appendRemoval(r.Removed, f, d.scratch, r.Left)
 		}
@@ -109,9 +109,9 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		c.running = s.Scorer
 		raw := r.rawBuf[i*n : (i+1)*n : (i+1)*n]
 		clear(raw)
-		t := c.begin()
+		t := c.startTurn()
 		s.Scorer.Score(c, r.Left, raw)
-		c.end("Scorer", s.Scorer, t)
+		c.endTurn("Scorer", s.Scorer, t)
 		w, totals := s.Weight, r.Totals[:len(raw)]
 		for j, v := range raw {
 			if !(v >= 0) { // also not a number
@@ -124,10 +124,10 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		r.Raw = append(r.Raw, raw)
 	}
 	c.running = pr.picker
-	t := c.begin()
+	t := c.startTurn()
 	r.Picker = pr.picker
 	r.Picked = pr.picker.PickEndpoints(c, r.Left, r.Totals, r.Picked)
-	c.end("Picker", pr.picker, t)
+	c.endTurn("Picker", pr.picker, t)
 	if force := c.p.opt.Force; force != nil {
 		if forced := force(c, name, r.Left); len(forced) > 0 {
 			r.Picked = append(r.Picked[:0], forced...)
@@ -180,15 +180,15 @@ func (c *Cycle) runBriefly(pr *profile, r *ProfileResult) bool {
 	return true
 }
 
-// begin and end time a plug-in's turn with the driver's stopwatch.
-func (c *Cycle) begin() machine.Time {
+// startTurn and endTurn time a plug-in's turn with the driver's stopwatch.
+func (c *Cycle) startTurn() machine.Time {
 	if c.p.opt.Stopwatch == nil {
 		return 0
 	}
 	return c.p.opt.Stopwatch()
 }
 
-func (c *Cycle) end(point string, p Plugin, began machine.Time) {
+func (c *Cycle) endTurn(point string, p Plugin, began machine.Time) {
 	if c.p.opt.Stopwatch != nil {
 		c.Decision.Spans = append(c.Decision.Spans, Span{point, p, c.p.opt.Stopwatch() - began})
 	}

@@ -39,7 +39,7 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 		r.FairnessID = Digest(r.FairnessID)
 	}
 	var all []Need
-	for _, a := range p.askers {
+	for _, a := range p.queriers {
 		if err := p.Guard(a, func() { all = append(all, a.Needs(now, r, p.pool.View())...) }); err != nil {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	if d == nil {
 		d = &Decision{}
 	}
-	c := p.begin(now, r, view, answers, d)
+	c := p.newCycle(now, r, view, answers, d)
 	defer func() {
 		if v := recover(); v != nil {
 			d.Err = p.opt.panicked(naming(c.running), v)
@@ -68,8 +68,8 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	return d
 }
 
-// begin makes a decision one about this request.
-func (p *Picker) begin(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) *Cycle {
+// newCycle makes a decision one about this request.
+func (p *Picker) newCycle(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) *Cycle {
 	d.reset(len(p.plugins))
 	d.Request, d.View, d.At, d.Detail = r, view, now, p.opt.Detail
 	d.cycle = Cycle{Now: now, Request: r, View: view, Decision: d, p: p, answers: answers, peer: -1,
@@ -121,7 +121,7 @@ func (p *Picker) Consult(now machine.Time, r *Request, view *View, answers []Ans
 	if p.consultation == nil {
 		p.consultation = &Decision{}
 	}
-	c := p.begin(now, r, view, answers, p.consultation)
+	c := p.newCycle(now, r, view, answers, p.consultation)
 	c.candidates()
 	for _, s := range p.screeners {
 		if p.Guard(s, func() { c.Decision.Candidates = s.Screen(c, c.Decision.Candidates) }) != nil {
@@ -179,9 +179,9 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 		if d.Detail {
 			d.scratch = append(d.scratch[:0], d.Candidates...)
 		}
-		t := c.begin()
+		t := c.startTurn()
 		d.Candidates = s.Screen(c, d.Candidates)
-		c.end("Screener", s, t)
+		c.endTurn("Screener", s, t)
 		if d.Detail && len(d.Candidates) < len(d.scratch) {
 			d.Screened = appendRemoval(d.Screened, s, d.scratch, d.Candidates)
 		}
@@ -192,21 +192,21 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	c.Candidates = d.Candidates
 	for _, pr := range p.producers {
 		c.running = pr
-		t := c.begin()
+		t := c.startTurn()
 		pr.Produce(c)
-		c.end("DataProducer", pr, t)
+		c.endTurn("DataProducer", pr, t)
 	}
 	for _, a := range p.admitters {
 		c.running = a
-		t := c.begin()
+		t := c.startTurn()
 		err := a.Admit(c)
-		c.end("Admission", a, t)
+		c.endTurn("Admission", a, t)
 		if err != nil {
 			return flowcontrol.Denied(err)
 		}
 	}
 	c.running, d.Handled = p.handler, true
-	t, inner := c.begin(), len(d.Spans)
+	t, inner := c.startTurn(), len(d.Spans)
 	err := p.handler.Schedule(c)
 	c.handled(p.handler, t, inner)
 	if err != nil {
@@ -229,9 +229,9 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	}
 	for _, h := range p.preRequests {
 		c.running = h
-		t := c.begin()
+		t := c.startTurn()
 		h.PreRequest(c)
-		c.end("PreRequest", h, t)
+		c.endTurn("PreRequest", h, t)
 	}
 	return nil
 }
@@ -301,10 +301,10 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	}
 	c := &d.cycle
 	for _, h := range p.committers {
-		t := c.begin()
+		t := c.startTurn()
 		err = first(err, p.Guard(h, func() { h.Commit(now, d) }))
 		if _, picks := h.(EndpointPicker); !picks { // its turn counted when it picked
-			c.end("PreRequest", h, t)
+			c.endTurn("PreRequest", h, t)
 		}
 	}
 	return err

@@ -121,10 +121,10 @@ type tables struct {
 	rawBuf []float64
 }
 
-// spares is memory that stripped decisions left to the next ones.
-type spares[T any] struct{ list []T }
+// freeList is memory that stripped decisions left to the next ones.
+type freeList[T any] struct{ list []T }
 
-func (s *spares[T]) take() (x T) {
+func (s *freeList[T]) take() (x T) {
 	if n := len(s.list); n > 0 {
 		x, s.list = s.list[n-1], s.list[:n-1]
 	}
@@ -146,7 +146,7 @@ func (p *Picker) Strip(d *Decision) {
 	for i, x := range d.data {
 		if _, spare := x.(Spare); spare {
 			for len(p.data) <= i {
-				p.data = append(p.data, spares[any]{})
+				p.data = append(p.data, freeList[any]{})
 			}
 			p.data[i].list = append(p.data[i].list, x)
 			d.data[i], d.fresh[i] = nil, false

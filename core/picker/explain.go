@@ -3,6 +3,7 @@ package picker
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -182,7 +183,7 @@ func (d *Decision) Explain() *Explanation {
 				row.Picked = row.Picked || c == k
 			}
 			if d.cycle.p != nil {
-				for _, f := range d.cycle.p.foretellers {
+				for _, f := range d.cycle.p.predictors {
 					row.Predicted = f.Forecast(d, k)
 				}
 			}
@@ -227,7 +228,7 @@ func (e *Explanation) WriteTable(w io.Writer, columns int) error {
 		}
 		fmt.Fprintln(w)
 	}
-	for _, k := range sortedNames(e.Headers) {
+	for _, k := range slices.Sorted(maps.Keys(e.Headers)) {
 		fmt.Fprintf(w, "header %s: %s\n", k, e.Headers[k])
 	}
 	for _, r := range e.Screened {
@@ -240,7 +241,7 @@ func (e *Explanation) WriteTable(w io.Writer, columns int) error {
 	}
 	if e.TookSeconds > 0 {
 		fmt.Fprintf(w, "\ndecided in %s", micros(e.TookSeconds))
-		for _, point := range sortedNames(e.Points) {
+		for _, point := range slices.Sorted(maps.Keys(e.Points)) {
 			fmt.Fprintf(w, ", %s %s", point, micros(e.Points[point]))
 		}
 		fmt.Fprintln(w)
@@ -323,15 +324,6 @@ func (e *Explanation) wentTo() string {
 		}
 	}
 	return ""
-}
-
-func sortedNames[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	sort.Strings(out)
-	return out
 }
 
 func (p *ExplainedProfile) write(w io.Writer, columns int) error {

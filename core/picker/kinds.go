@@ -45,7 +45,7 @@ var kinds = []kind{
 	{"prompt reader", reflect.TypeFor[PromptReader](), byItself},
 	{"screener", reflect.TypeFor[Screener](), byItself},
 	{"data producer", reflect.TypeFor[Producer](), byItself},
-	{"plug-in that asks outside services", reflect.TypeFor[Asker](), byItself},
+	{"plug-in that asks outside services", reflect.TypeFor[Querier](), byItself},
 	{"plug-in that sends to outside services", reflect.TypeFor[Sender](), byItself},
 	{"admitter", reflect.TypeFor[Admitter](), byItself},
 	{"pre-request plug-in", reflect.TypeFor[PreRequest](), byItself},

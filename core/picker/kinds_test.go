@@ -20,7 +20,7 @@ func TestEveryInterfaceIsAKind(t *testing.T) {
 		"StateKeeper":    "what is kept belongs to another kind",
 		"DecisionKeeper": "what is kept belongs to another kind",
 		"PrefixReader":   "prepares what another kind compares",
-		"AnswerReader":   "is an Asker",
+		"AnswerReader":   "is a Querier",
 	} {
 		if known[name] {
 			t.Errorf("%s is a kind; the exception says: %s", name, why)

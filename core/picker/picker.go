@@ -2,6 +2,7 @@ package picker
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/described"
@@ -74,40 +75,45 @@ type Picker struct {
 	discovery    Discovery
 	scrapes      []Scrape
 	objects      Objects
-	candidates   spares[[]int32]
+	candidates   freeList[[]int32]
 	everyone     []int32 // 0, 1, 2 …
-	tables       spares[tables]
-	data         []spares[any] // by plug-in
+	tables       freeList[tables]
+	data         []freeList[any] // by plug-in
 
 	plugins         []Plugin
+	hooks           // the plug-ins by what they do
+	consultation    *Decision
+	unit, unitLimit int // of prompts, in tokens; 0 where nobody compares them
+
+	// Warnings are what the configuration made worth saying at start-up.
+	Warnings []string
+}
+
+// hooks are the plug-ins by what they do.
+type hooks struct {
 	bodyReaders     []BodyReader
 	promptReaders   []PromptReader
-	unit, unitLimit int // of prompts, in tokens; 0 where nobody compares them
 	headerProcs     []HeaderProcessor
 	weighers        []Weigher
 	screeners       []Screener
 	producers       []Producer
-	askers          []Asker
+	queriers        []Querier
 	consulters      []Consulter
 	senders         []Sender
-	consultation    *Decision
-	foretellers     []Foreteller
+	predictors      []LatencyPredictor
 	admitters       []Admitter
 	preRequests     []PreRequest
 	committers      []Committer
 	releasers       []Releaser
 	responseHeaders []ResponseHeader
 	responseBodies  []ResponseBody
-
-	// Warnings are what the configuration made worth saying at start-up.
-	Warnings []string
 }
 
 // wire sorts the plug-ins by what they implement.
 func (p *Picker) wire(plugins []Plugin) {
 	p.plugins = plugins
 	for _, pl := range plugins { // what came from outside is read before others build on it
-		if _, asks := pl.(Asker); asks {
+		if _, asks := pl.(Querier); asks {
 			collect(&p.producers, pl)
 		}
 	}
@@ -115,7 +121,7 @@ func (p *Picker) wire(plugins []Plugin) {
 		if x, ok := pl.(PrefixReader); ok {
 			p.DivideBy(x.PrefixBlocks())
 		}
-		if _, asks := pl.(Asker); !asks {
+		if _, asks := pl.(Querier); !asks {
 			collect(&p.producers, pl)
 		}
 		if x, ok := pl.(EndpointObserver); ok {
@@ -126,9 +132,9 @@ func (p *Picker) wire(plugins []Plugin) {
 		collect(&p.headerProcs, pl)
 		collect(&p.weighers, pl)
 		collect(&p.screeners, pl)
-		collect(&p.askers, pl)
+		collect(&p.queriers, pl)
 		collect(&p.consulters, pl)
-		collect(&p.foretellers, pl)
+		collect(&p.predictors, pl)
 		collect(&p.senders, pl)
 		collect(&p.admitters, pl)
 		collect(&p.preRequests, pl)
@@ -170,10 +176,8 @@ func (p *Picker) Plugins() []Plugin { return p.plugins }
 
 // Plugin is a plug-in by name, nil when there is none.
 func (p *Picker) Plugin(name string) Plugin {
-	for _, pl := range p.plugins {
-		if pl.Name() == name {
-			return pl
-		}
+	if i := slices.IndexFunc(p.plugins, func(pl Plugin) bool { return pl.Name() == name }); i >= 0 {
+		return p.plugins[i]
 	}
 	return nil
 }

@@ -185,17 +185,17 @@ type PrefixReader interface {
 	PrefixBlocks() (tokens, limit int)
 }
 
-// AnswerReader is an Asker whose answers say what a prompt's tokens are:
+// AnswerReader is a Querier whose answers say what a prompt's tokens are:
 // ReadAnswer sets Answer.Prompts from Answer.Value, by the request's own
 // goroutine.
 type AnswerReader interface {
-	Asker
+	Querier
 	ReadAnswer(a *Answer)
 }
 
-// Asker is a plug-in that needs something from outside before Pick: a
+// Querier is a plug-in that needs something from outside before Pick: a
 // tokeniser, a remote scorer. What comes back is in Cycle.Answer.
-type Asker interface {
+type Querier interface {
 	Plugin
 	Needs(now machine.Time, r *Request, v *View) []Need
 }

@@ -18,7 +18,7 @@ type Pool struct {
 	departed []string // names that left, oldest first
 	next     int32
 	onGone   []func(slot int, forget bool)
-	watching []*news // who is told what has come in
+	watching []*changes // who is told what has come in
 }
 
 // NewPool is an empty pool.
@@ -125,18 +125,18 @@ func (p *Pool) leave(id string) {
 func (p *Pool) Update(now machine.Time, i int, m Metrics) {
 	s := &p.view.States[i]
 	s.Metrics, s.UpdatedAt, s.Scraped = m, now, true
-	p.tell(i)
+	p.noteChange(i)
 }
 
-func (p *Pool) tell(i int) {
+func (p *Pool) noteChange(i int) {
 	for _, n := range p.watching {
-		n.tell(i)
+		n.add(i)
 	}
 }
 
 // watch is told from now on what comes in of endpoints of the current View.
-func (p *Pool) watch() *news {
-	n := &news{all: true}
+func (p *Pool) watch() *changes {
+	n := &changes{all: true}
 	p.watching = append(p.watching, n)
 	return n
 }
@@ -147,7 +147,7 @@ func (p *Pool) Announce(of map[string]*Announced) {
 	for i := range p.view.States {
 		s := &p.view.States[i]
 		s.Announced = of[s.id]
-		p.tell(i)
+		p.noteChange(i)
 	}
 }
 
@@ -157,5 +157,5 @@ func (p *Pool) Announce(of map[string]*Announced) {
 func (p *Pool) Expire(i int, left Metrics, known bool) {
 	s := &p.view.States[i]
 	s.Metrics, s.Scraped = left, s.Scraped && known
-	p.tell(i)
+	p.noteChange(i)
 }

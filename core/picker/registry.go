@@ -3,7 +3,8 @@ package picker
 import (
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 )
@@ -33,13 +34,14 @@ type instance[T any] interface {
 	Plugin
 }
 
-// Plain returns the factory of a plug-in type without parameters. It ignores those that are given, as the real EPP does.
+// Plain returns the factory of a plug-in type without parameters. It ignores those that are given, as the real EPP
+// does.
 func Plain[T any, P instance[T]]() Factory {
 	return func(*Builder, string, Params) (Plugin, error) { return P(new(T)), nil }
 }
 
-// Of returns the factory of a plug-in type that begins with these values, reads its parameters over them (Params.Decode)
-// and then, if it is a Configurer, completes itself. Instances share what the values point to.
+// Of returns the factory of a plug-in type that begins with these values, reads its parameters over them
+// (Params.Decode) and then, if it is a Configurer, completes itself. Instances share what the values point to.
 func Of[T any, P instance[T]](values T) Factory {
 	return func(b *Builder, name string, params Params) (Plugin, error) {
 		made := values
@@ -87,14 +89,7 @@ type Registration struct {
 type Registry map[string]Registration
 
 // Types lists the registered names in order.
-func (r Registry) Types() []string {
-	names := make([]string, 0, len(r))
-	for n := range r {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
+func (r Registry) Types() []string { return slices.Sorted(maps.Keys(r)) }
 
 // Params are a plug-in's parameters as they stand in the file.
 type Params struct{ at strictyaml.Value }

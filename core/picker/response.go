@@ -20,7 +20,7 @@ const maxBuffered = 32 << 20
 // back, reads token usage and runs the plug-ins' hooks.
 //
 // Reading (NewResponse, Read, Close) concerns nothing but its request, whose own
-// goroutine does it. Hooks (TellHeaders, Tell) have the picker's turn, and are
+// goroutine does it. Hooks (RunHeaderHooks, RunBodyHooks) have the picker's turn, and are
 // told what was read until then.
 type Response struct {
 	Decision *Decision // nil when the response belongs to no scheduled request
@@ -158,8 +158,8 @@ func (r *Response) Scheduled() bool {
 // Placed says that the response is one to a request that was sent to an endpoint.
 func (r *Response) Placed() bool { return r.Decision != nil && r.Decision.Err == nil }
 
-// TellHeaders runs the hooks for the response's headers.
-func (r *Response) TellHeaders(now machine.Time) {
+// RunHeaderHooks runs the hooks for the response's headers.
+func (r *Response) RunHeaderHooks(now machine.Time) {
 	if !r.Scheduled() {
 		return
 	}
@@ -353,8 +353,8 @@ func (r *Response) Failed() bool {
 // Metadata is the dynamic metadata for the last body message, nil for none.
 func (r *Response) Metadata() map[string]map[string]any { return r.metadata }
 
-// Tell runs the hooks for what was read last. Nothing follows the end.
-func (r *Response) Tell(now machine.Time) {
+// RunBodyHooks runs the hooks for what was read last. Nothing follows the end.
+func (r *Response) RunBodyHooks(now machine.Time) {
 	if r.told || !r.Placed() {
 		return
 	}

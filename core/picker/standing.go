@@ -1,6 +1,9 @@
 package picker
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // In a large pool most of a decision is scoring endpoints that stand as they stood
 // at the last one. Where nobody reads more of a decision than what was chosen
@@ -62,7 +65,7 @@ type BlindPicker interface {
 type standing struct {
 	scorers []standingScorer
 	view    *View // that it is of
-	news    *news
+	changes *changes
 	places  []int32
 	totals  []float64
 	best    tournament
@@ -104,7 +107,7 @@ func newStanding(pr *profile, pool *Pool) *standing {
 		}
 		s.scorers = append(s.scorers, x)
 	}
-	s.news = pool.watch()
+	s.changes = pool.watch()
 	return s
 }
 
@@ -120,12 +123,12 @@ func weigh(score, weight float64) float64 {
 
 // follow brings the totals up to date.
 func (s *standing) follow(v *View) {
-	if s.view != v || s.news.all {
-		s.begin(v)
-		s.news.clear()
+	if s.view != v || s.changes.all {
+		s.rebuild(v)
+		s.changes.clear()
 		return
 	}
-	for _, i := range s.news.list {
+	for _, i := range s.changes.list {
 		for n := range s.scorers {
 			x := &s.scorers[n]
 			switch {
@@ -142,7 +145,7 @@ func (s *standing) follow(v *View) {
 		}
 		s.total(i)
 	}
-	s.news.clear()
+	s.changes.clear()
 	moved := false
 	for n := range s.scorers {
 		if x := &s.scorers[n]; x.figure != nil && x.spread.moved(x.low, x.top) {
@@ -155,8 +158,8 @@ func (s *standing) follow(v *View) {
 	}
 }
 
-// begin works everything out, for the endpoints of a view.
-func (s *standing) begin(v *View) {
+// rebuild works everything out, for the endpoints of a view.
+func (s *standing) rebuild(v *View) {
 	n := len(v.States)
 	s.view, s.totals = v, make([]float64, n)
 	s.places = s.places[:0]
@@ -183,7 +186,7 @@ func (s *standing) begin(v *View) {
 			x.weighAll()
 		}
 	}
-	s.best.begin(n)
+	s.best.resize(n)
 	s.totalAll()
 }
 
@@ -255,7 +258,7 @@ func (s *standing) pick(c *Cycle, picker BestPicker) (endpoint int32, total floa
 		s.chosen = picker.PickEndpoints(c, c.Candidates, s.sums, s.chosen[:0])
 		return s.chosen[0], s.sums[s.chosen[0]], true
 	}
-	s.news.all = len(s.some) > 0 // where a plug-in panics all is worked out anew
+	s.changes.all = len(s.some) > 0 // where a plug-in panics all is worked out anew
 	for _, i := range s.some {
 		s.best.set(i, s.sum(c, i))
 	}
@@ -269,7 +272,7 @@ func (s *standing) pick(c *Cycle, picker BestPicker) (endpoint int32, total floa
 	for _, i := range s.some {
 		s.best.set(i, s.totals[i])
 	}
-	s.news.all = false
+	s.changes.all = false
 	return endpoint, total, true
 }
 
@@ -279,34 +282,18 @@ type spread struct {
 	counts  []int
 }
 
-func (s *spread) at(f int64) int {
-	low, high := 0, len(s.figures)
-	for low < high {
-		if m := (low + high) / 2; s.figures[m] < f {
-			low = m + 1
-		} else {
-			high = m
-		}
-	}
-	return low
-}
-
 func (s *spread) add(f int64) {
-	i := s.at(f)
-	if i == len(s.figures) || s.figures[i] != f {
-		s.figures, s.counts = append(s.figures, 0), append(s.counts, 0)
-		copy(s.figures[i+1:], s.figures[i:])
-		copy(s.counts[i+1:], s.counts[i:])
-		s.figures[i], s.counts[i] = f, 0
+	i, found := slices.BinarySearch(s.figures, f)
+	if !found {
+		s.figures, s.counts = slices.Insert(s.figures, i, f), slices.Insert(s.counts, i, 0)
 	}
 	s.counts[i]++
 }
 
 func (s *spread) remove(f int64) {
-	i := s.at(f)
+	i, _ := slices.BinarySearch(s.figures, f)
 	if s.counts[i]--; s.counts[i] == 0 {
-		s.figures = append(s.figures[:i], s.figures[i+1:]...)
-		s.counts = append(s.counts[:i], s.counts[i+1:]...)
+		s.figures, s.counts = slices.Delete(s.figures, i, i+1), slices.Delete(s.counts, i, i+1)
 	}
 }
 
@@ -330,7 +317,7 @@ type pairing struct {
 	n    int32
 }
 
-func (t *tournament) begin(n int) {
+func (t *tournament) resize(n int) {
 	for t.size = 1; t.size < n; t.size *= 2 {
 	}
 	t.nodes = make([]pairing, 2*t.size)
@@ -387,14 +374,14 @@ func (t *tournament) find(k int) int32 {
 	return int32(i - t.size)
 }
 
-// news is what a pool has had of its endpoints since somebody looked.
-type news struct {
+// changes is what a pool has had of its endpoints since somebody looked.
+type changes struct {
 	all  bool // of every one
 	told []bool
 	list []int32
 }
 
-func (n *news) tell(i int) {
+func (n *changes) add(i int) {
 	for len(n.told) <= i {
 		n.told = append(n.told, false)
 	}
@@ -404,7 +391,7 @@ func (n *news) tell(i int) {
 	}
 }
 
-func (n *news) clear() {
+func (n *changes) clear() {
 	for _, i := range n.list {
 		n.told[i] = false
 	}

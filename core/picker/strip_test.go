@@ -26,7 +26,7 @@ func TestStrip(t *testing.T) {
 			t.Fatalf("request %d goes to %s, and where decisions are stripped to %s", n, want, to)
 		}
 		if stripped.Strip(slim[n]); slim[n].Candidates != nil || slim[n].Profiles[0].Left != nil ||
-			slim[n].Profiles[0].Totals != nil || spares(stripped, slim[n]) {
+			slim[n].Profiles[0].Totals != nil || freeList(stripped, slim[n]) {
 			t.Fatal("a stripped decision still has its tables")
 		}
 		if n%3 == 0 {
@@ -35,8 +35,8 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// spares says whether a decision still has what its prompt matched everywhere.
-func spares(p *picker.Picker, d *picker.Decision) bool {
+// freeList says whether a decision still has what its prompt matched everywhere.
+func freeList(p *picker.Picker, d *picker.Decision) bool {
 	for _, pl := range p.Plugins() {
 		if x, ok := pl.(interface {
 			MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int)

@@ -21,11 +21,11 @@ type Incident struct {
 	Delay, Grace time.Duration
 	// Factor is how many times as long steps take.
 	Factor float64
-	// Control and Undo are what the server's engine is told at the beginning and at the end; nil is nothing.
+	// Control and Undo describe what the server's engine receives at the beginning and at the end; nil is nothing.
 	Control, Undo *engine.Control
 }
 
-// IncidentKind is what happens.
+// IncidentKind describes what happens.
 type IncidentKind string
 
 // The kinds of incidents.
@@ -48,7 +48,7 @@ func (k IncidentKind) OfServer() bool {
 	return k != LoseIndex && k != RestartEPP && k != RestartFrontend && k != AddServer
 }
 
-// Victim is the pool that incidents happen to, as its executor has it. Indexes are the plan's.
+// Victim is the pool that incidents happen to, in its executor. Indexes are the plan's.
 type Victim interface {
 	// Control changes a server's engine. Envoy finds out by itself.
 	Control(server int, c engine.Control) error
@@ -72,7 +72,7 @@ type Victim interface {
 	StartFrontend() error
 }
 
-// Begin has the incident happen to the pool.
+// Begin plays the incident on the pool.
 func (x *Incident) Begin(p *Pool, v Victim) error {
 	if x.Control != nil {
 		return v.Control(x.Server, *x.Control)
@@ -103,7 +103,7 @@ func (x *Incident) Begin(p *Pool, v Victim) error {
 	return nil
 }
 
-// End has it be over.
+// End undoes what Begin did, once For is over.
 func (x *Incident) End(v Victim) error {
 	if x.Undo != nil {
 		return v.Control(x.Server, *x.Undo)
@@ -121,7 +121,7 @@ func (x *Incident) End(v Victim) error {
 	return nil
 }
 
-// Event is what the record says when it begins or ends (step) at a server with this endpoint.
+// Event describes what the record says when it begins or ends (step) at a server with this endpoint.
 func (x *Incident) Event(now machine.Time, step flow.Step, endpoint string) flow.Event {
 	e := flow.Event{Time: now, Hop: flow.Server, Step: step, Endpoint: endpoint,
 		Details: flow.Details{flow.D("what", string(x.Kind))}}

@@ -36,7 +36,7 @@ func (f *Frontend) NewRouter() *dynamo.Router {
 	return dynamo.NewRouter(f.Router, f.Seed, at(f.PushInterval))
 }
 
-// Worker is what the server pushes of itself to a Dynamo frontend.
+// Worker describes what the server pushes of itself to a Dynamo frontend.
 func (s *Server) Worker(st engine.Stats, blocks int) dynamo.Worker {
 	w := dynamo.Worker{ID: dynamo.IDOf(s.Name), Role: dynamo.Decode, Requests: st.Running + st.Waiting, Blocks: blocks}
 	if s.Prefills() {
@@ -48,7 +48,7 @@ func (s *Server) Worker(st engine.Stats, blocks int) dynamo.Worker {
 // Predictor is llm-d's latency predictor.
 type Predictor struct {
 	Options predictor.Options
-	// Train says that it learns in the run; Models are what it begins with.
+	// Train says that it learns in the run; Models describe what it begins with.
 	Train  bool
 	Models *predictor.Models
 }

@@ -37,7 +37,7 @@ type Plan struct {
 	Hops Hops
 }
 
-// Load is what the client sends.
+// Load describes what the client sends.
 type Load struct {
 	// Requests generates the requests, the same ones for every executor.
 	Requests *workload.Config
@@ -62,7 +62,7 @@ type Gateway struct {
 	Routes bbr.Table
 	// BodyRouter says that a body-based router finds the pool, since there are several and no manifests.
 	BodyRouter bool
-	// Router is what the streams of body-based routers share.
+	// Router describes what the streams of body-based routers share.
 	Router stream.Config
 	// BodyBytes, BodyTime and Hold are the widest limits of all pools: of a request's body, of the time that it
 	// takes, and of the time that a request is held.
@@ -90,11 +90,12 @@ type Pool struct {
 	Models []string
 	// Adapters are the LoRA adapters that servers know from the start. Engines number them from 1.
 	Adapters []string
-	// Endpoints are model servers that somebody else runs, as host:port, in place of Servers.
+	// Endpoints are model servers that another party runs, as host:port, in place of Servers.
 	Endpoints []string
 	// HTTP2 is the protocol between Envoy and the servers; otherwise it is HTTP/1.1.
 	HTTP2 bool
-	// Upstream is what Envoy does between picker and servers beside obeying the picker; nil is nothing. The executor
+	// Upstream describes what Envoy does between picker and servers beside obeying the picker; nil is nothing.
+	// The executor
 	// adds the endpoints.
 	Upstream *upstream.Config
 	Picker   Picker
@@ -115,7 +116,7 @@ type Pool struct {
 	Transfers bool
 	// SideChannel is the port where servers are asked for KV caches.
 	SideChannel int
-	// Events are what servers publish of their KV caches; nil is nothing.
+	// Events describe what servers publish of their KV caches; nil is nothing.
 	Events *Events
 	// Frontend is NVIDIA Dynamo's; nil: there is none.
 	Frontend  *Frontend
@@ -148,14 +149,14 @@ type Picker struct {
 
 // Replica is one process of a pool's endpoint picker.
 type Replica struct {
-	// Name is what people call it, and Told what records do: "" where it is the only one.
+	// Name describes what people call it, and Told what records do: "" where it is the only one.
 	Name, Told string
 	// Number counts the replicas of all pools.
 	Number int
 	Seed   uint64
 	// Service is the time that it takes for each request.
 	Service epp.ServiceConfig
-	// Stream is what its streams share, without a recorder.
+	// Stream describes what its streams share, without a recorder.
 	Stream stream.Config
 	Ports  PickerPorts
 }
@@ -172,7 +173,7 @@ type Tokens struct {
 	Template *chattemplate.Template
 }
 
-// Role is what a model server does.
+// Role describes what a model server does.
 type Role string
 
 // The roles. Both: there are no servers that only prefill.
@@ -189,10 +190,10 @@ type Server struct {
 	Role  Role
 	// Deployment is the index of its Deployment.
 	Deployment int
-	// Labels are what filters of the picker look at.
+	// Labels describe what filters of the picker look at.
 	Labels map[string]string
 	Engine engine.Config
-	// EngineID is what other servers know the engine by.
+	// EngineID describes what other servers know the engine by.
 	EngineID string
 	// Draws are the random properties of requests at it.
 	Draws lifecycle.Draws
@@ -218,7 +219,7 @@ func (s *Server) Prefills() bool { return s.Role == Prefills }
 // Picked reports whether the pool has endpoint pickers. One without is a plain Service.
 func (p *Pool) Picked() bool { return len(p.Picker.Replicas) > 0 }
 
-// Model is what the pool's servers call the model in answers.
+// Model describes what the pool's servers call the model in answers.
 func (p *Pool) Model() string { return p.Models[0] }
 
 // AdapterIDs are the engines' numbers of the adapters.
@@ -241,7 +242,7 @@ type Sidecars struct {
 	Direct, Routes bool
 }
 
-// Events are what model servers publish of their KV caches.
+// Events describe what model servers publish of their KV caches.
 type Events struct {
 	// Format is msgpack, msgpack-map or json.
 	Format string
@@ -257,7 +258,7 @@ type Events struct {
 // managers of all pools.
 type Manager struct{ Number, Port, EventsPort int }
 
-// The formats of Events that drivers tell apart.
+// The formats of Events that drivers distinguish.
 const (
 	MapEvents  = "msgpack-map"
 	JSONEvents = "json"

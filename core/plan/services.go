@@ -8,7 +8,7 @@ import (
 
 // The ports of a pod, as in a cluster.
 const (
-	// PodPort is what clients, the picker and Envoy reach: the sidecar, or the model server where there is none.
+	// PodPort describes what clients, the picker and Envoy reach: the sidecar, or the model server where there is none.
 	PodPort = 8000
 	// BehindPort is a model server's own behind a sidecar (document 003).
 	BehindPort = 8001
@@ -46,7 +46,7 @@ func (p *Pool) Services(manager, frontend, server string) Services {
 	return m
 }
 
-// Address returns the address behind host:port, or "". A name may also be written as a cluster's DNS has it, with its
+// Address returns the address behind host:port, or "". A name may also be written as in DNS of a cluster, with its
 // namespace: kv-cache-manager.llm-d-system, kv-cache-manager.llm-d-system.svc,
 // kv-cache-manager.llm-d-system.svc.cluster.local.
 func (s Services) Address(at string) string {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 // scan reads a stream cut into pieces: the data of its events, those without

@@ -3,6 +3,7 @@ package strictyaml
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -280,14 +281,7 @@ func and(hint string) string {
 	return hint
 }
 
-func keys(known map[string]func(Value)) []string {
-	out := make([]string, 0, len(known))
-	for k := range known {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
-}
+func keys(known map[string]func(Value)) []string { return slices.Sorted(maps.Keys(known)) }
 
 // Mapping is the value itself, which is a mapping or nothing.
 func (v Value) Mapping() Value {
@@ -393,15 +387,9 @@ func twice(line int) string { return fmt.Sprintf("given twice, first on line %d"
 const quotes = "put it in quotes if it is meant as text"
 
 // Text is a text, "" where none is given.
-func (v Value) Text() string {
-	if !v.is(yaml.ScalarNode, "text") {
-		return ""
-	}
-	if !v.IsText() {
-		v.Fail(v.Found(), "text", quotes)
-		return ""
-	}
-	return v.node.Value
+func (v Value) Text() (s string) {
+	v.Note(v.Decode(&s))
+	return s
 }
 
 // IsText says whether a text is written, and no number that looks like one.
@@ -481,15 +469,8 @@ func (v Value) Float() float64 {
 }
 
 // Bool is true or false, false where neither is given.
-func (v Value) Bool() bool {
-	const expected = "true or false"
-	if !v.is(yaml.ScalarNode, expected) {
-		return false
-	}
-	b, ok := v.truth()
-	if !ok {
-		v.Fail(v.Found(), expected, "")
-	}
+func (v Value) Bool() (b bool) {
+	v.Note(v.Decode(&b))
 	return b
 }
 

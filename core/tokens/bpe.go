@@ -25,7 +25,6 @@ type BPE struct {
 	added       []added // longest first
 	firsts      [256]bool
 	special     map[uint32]bool
-	begin, end  []uint32 // what EncodeWhole puts around a text
 }
 
 type pair struct{ a, b uint32 }
@@ -59,13 +58,6 @@ func (t *BPE) ID(text string) (uint32, bool) {
 
 // Decode implements Tokenizer.
 func (t *BPE) Decode(dst []byte, id uint32) []byte { return append(dst, t.text[id]...) }
-
-// EncodeWhole is Encode with the tokens that the tokenizer's post-processor
-// puts around a text (Llama 3: <|begin_of_text|>).
-func (t *BPE) EncodeWhole(dst []uint32, text string) []uint32 {
-	dst = t.Encode(append(dst, t.begin...), text)
-	return append(dst, t.end...)
-}
 
 // Encode implements Tokenizer. Added tokens are found in the text.
 func (t *BPE) Encode(dst []uint32, text string) []uint32 {

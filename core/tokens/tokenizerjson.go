@@ -37,12 +37,11 @@ type tokenizerFile struct {
 		RStrip     bool   `json:"rstrip"`
 		SingleWord bool   `json:"single_word"`
 	} `json:"added_tokens"`
-	Normalizer    *component `json:"normalizer"`
-	PreTokenizer  *component `json:"pre_tokenizer"`
-	PostProcessor *component `json:"post_processor"`
+	Normalizer   *component `json:"normalizer"`
+	PreTokenizer *component `json:"pre_tokenizer"`
 }
 
-// component is a normalizer, pre-tokenizer or post-processor: the union of
+// component is a normalizer or a pre-tokenizer: the union of
 // their fields.
 type component struct {
 	Type           string      `json:"type"`
@@ -53,21 +52,11 @@ type component struct {
 	Invert         bool        `json:"invert"`
 	Normalizers    []component `json:"normalizers"`
 	PreTokenizers  []component `json:"pretokenizers"`
-	Processors     []component `json:"processors"`
-	Single         []struct {
-		SpecialToken *struct {
-			ID string `json:"id"`
-		} `json:"SpecialToken"`
-		Sequence *struct{} `json:"Sequence"`
-	} `json:"single"`
-	SpecialTokens map[string]struct {
-		IDs []uint32 `json:"ids"`
-	} `json:"special_tokens"`
-	Content       string `json:"content"`
-	Prepend       string `json:"prepend"`
-	Replacement   string `json:"replacement"`
-	PrependScheme string `json:"prepend_scheme"`
-	Split         *bool  `json:"split"`
+	Content        string      `json:"content"`
+	Prepend        string      `json:"prepend"`
+	Replacement    string      `json:"replacement"`
+	PrependScheme  string      `json:"prepend_scheme"`
+	Split          *bool       `json:"split"`
 }
 
 type pattern struct {
@@ -146,7 +135,6 @@ func parseTokenizer(data []byte) (*BPE, error) {
 	if err := t.readAdded(&f); err != nil {
 		return nil, err
 	}
-	t.readPostProcessor(f.PostProcessor, 0)
 	return t, nil
 }
 
@@ -322,28 +310,6 @@ func (t *BPE) readAdded(f *tokenizerFile) error {
 	}
 	sort.SliceStable(t.added, func(i, j int) bool { return len(t.added[i].text) > len(t.added[j].text) })
 	return nil
-}
-
-// readPostProcessor finds what a template puts around a single text; anything
-// else adds nothing.
-func (t *BPE) readPostProcessor(c *component, depth int) {
-	if c == nil || depth > maxDepth {
-		return
-	}
-	for i := range c.Processors {
-		t.readPostProcessor(&c.Processors[i], depth+1)
-	}
-	if c.Type != "TemplateProcessing" {
-		return
-	}
-	around := &t.begin
-	for _, part := range c.Single {
-		if part.Sequence != nil {
-			around = &t.end
-		} else if part.SpecialToken != nil {
-			*around = append(*around, c.SpecialTokens[part.SpecialToken.ID].IDs...)
-		}
-	}
 }
 
 // unspell turns the printable spelling of bytes in a byte-level vocabulary

@@ -40,10 +40,11 @@ func NewVocabulary(t Tokenizer) *Vocabulary {
 	return &v
 }
 
-const commonWords = `the wind rises over a long quiet field and one small wing turns slowly into flow while light falls on wood metal
-	glass water stone sand smoke rain sound shape lift drag speed scale model test measure number figure result trace line curve
-	point edge force weight balance pressure level stream tunnel fan blade motor engine signal cable sensor gauge table chart paper
-	record note answer question reason method theory practice`
+const commonWords = `the wind rises over a long quiet field and one small wing turns slowly into flow while light falls
+	on wood metal glass water stone sand smoke rain sound shape lift drag speed scale model test measure
+	number figure result trace line curve point edge force weight balance pressure level stream tunnel
+	fan blade motor engine signal cable sensor gauge table chart paper record note answer question
+	reason method theory practice`
 
 // Answer is the base of what a model says to the request with this id: the same
 // in every run with the same seed, live and in virtual time.

@@ -20,7 +20,7 @@ func TestLayers(t *testing.T) {
 	for _, f := range goFiles(t) {
 		layer := layerOf(f.dir)
 		if layer == nil {
-			t.Errorf("%s: %s belongs to no floor of the house; give it one in rules.go", f.path, f.dir)
+			t.Errorf("%s: %s belongs to no floor of the house; give it one in rules_test.go", f.path, f.dir)
 			continue
 		}
 		for _, path := range f.imports() {
@@ -77,11 +77,28 @@ func TestExceptionsAreNeeded(t *testing.T) {
 	}
 }
 
+// Packages with properties check each of them less often by day, and as often as rapid would by night.
+func TestPropertiesAreShortByDay(t *testing.T) {
+	const rapid, nightly = "pgregory.net/rapid", Module + "internal/nightly"
+	checks, short := map[string]bool{}, map[string]bool{}
+	for _, f := range goFiles(t) {
+		if imports := f.imports(); f.test {
+			checks[f.dir] = checks[f.dir] || slices.Contains(imports, rapid)
+			short[f.dir] = short[f.dir] || slices.Contains(imports, nightly)
+		}
+	}
+	for dir := range checks {
+		if checks[dir] && !short[dir] {
+			t.Errorf("%s: its tests use %s and do not import %s, which sets how often", dir, rapid, nightly)
+		}
+	}
+}
+
 // Every machine of the core is held against what all machines promise.
 func TestMachinesKeepTheContract(t *testing.T) {
 	verbs, listed := map[string]int{}, map[string]bool{}
 	for _, f := range goFiles(t) {
-		if f.path == "internal/contract/machines.go" {
+		if f.path == "internal/contract/machines_test.go" {
 			ast.Inspect(f.ast, func(n ast.Node) bool {
 				if l, ok := n.(*ast.BasicLit); ok {
 					name, _ := strconv.Unquote(l.Value)
@@ -95,12 +112,12 @@ func TestMachinesKeepTheContract(t *testing.T) {
 		}
 	}
 	if len(listed) == 0 {
-		t.Fatal("internal/contract/machines.go lists no machine")
+		t.Fatal("internal/contract/machines_test.go lists no machine")
 	}
 	for name, n := range verbs {
 		if n > 1 && !listed[name] {
-			t.Errorf("%s is a machine that nobody holds against the contract: add it to internal/contract/machines.go",
-				name)
+			t.Errorf("%s is a machine that nobody holds against the contract: add it to "+
+				"internal/contract/machines_test.go", name)
 		}
 	}
 }
@@ -188,7 +205,7 @@ func coreMayNot(path string) string {
 				return ""
 			}
 		}
-		return "it is none of the small pure libraries that rules.go lists"
+		return "it is none of the small pure libraries that rules_test.go lists"
 	}
 	if CoreAllowed[path] != "" {
 		return ""

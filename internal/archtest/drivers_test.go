@@ -111,7 +111,7 @@ func decisionWords(t *testing.T) map[string]string {
 	}
 	for _, d := range Decisions {
 		if !found[d.Kind] {
-			t.Fatalf("the core has no constant that is a %s; Decisions in rules.go is out of date", d.Kind)
+			t.Fatalf("the core has no constant that is a %s; Decisions in rules_test.go is out of date", d.Kind)
 		}
 	}
 	return words

@@ -1,47 +1,287 @@
+// Package archtest keeps the house's rules: who may import whom, what the core
+// may not touch, what a package and a file must and must not have. Each rule
+// carries its reason, which the failing test prints, and each exception carries
+// its own.
+//
+// The rules are data in this file; the tests beside it read the repository's
+// source and hold it against them.
 package archtest
 
-import "testing"
+import "strings"
 
-// The rules forbid what they are meant to forbid.
-func TestRulesBite(t *testing.T) {
-	for _, c := range []struct {
-		from, to string
-		ok       bool
-	}{
-		{"core/stream", "core/held", true},
-		{"core/stream", "report", false},
-		{"core/stream", "internal/exit", false},
-		{"virtual", "core/engine", true},
-		{"virtual", "live/epp", false},
-		{"live/epp", "virtual", false},
-		{"live/epp", "live/envoy", false},
-		{"live/epp/wire", "live/epp", true},
-		{"live/kvmanager", "live/kvevents", true},
-		{"live/stack", "live/envoy", true},
-		{"live/stack", "virtual", false},
-		{"report", "scenario", false},
-		{"scenario", "core/latency", true},
-		{"web", "live/stack", false},
-		{"cmd/windtunnel", "virtual", true},
-		{"live/epp", "cmd/windtunnel", false},
-		{"internal/exit", "core/flow", false},
-	} {
-		if got := mayImport(layerOf(c.from), c.from, c.to); got != c.ok {
-			t.Errorf("%s imports %s: allowed is %v, expected %v", c.from, c.to, got, c.ok)
-		}
-	}
-	if layerOf("elsewhere") != nil {
-		t.Error("a directory outside the house has a floor")
-	}
-	for path, ok := range map[string]bool{
-		"fmt": true, "time": true, "net/url": true, "net/http": false, "net": false, "os/exec": false,
-		"log/slog": false, "sync/atomic": false,
-		"math/rand/v2": false, "math/bits": true, "google.golang.org/grpc": false,
-		"google.golang.org/protobuf/encoding/protowire": true,
-		"github.com/cespare/xxhash/v2":                  true, "github.com/hashicorp/golang-lru/v2": false,
-	} {
-		if reason := coreMayNot(path); (reason == "") != ok {
-			t.Errorf("core imports %s: allowed is %v (%s), expected %v", path, reason == "", reason, ok)
-		}
-	}
+// Module is the path that all imports inside the repository begin with.
+const Module = "github.com/windtunnel/windtunnel/"
+
+// Layer is a part of the tree and what of the repository it may import.
+type Layer struct {
+	// Dir is the part: a directory and everything below it.
+	Dir string
+	// May lists the directories that it may import from, itself left out.
+	May []string
+	// Siblings says whether packages inside Dir may import each other.
+	Siblings bool
+	Reason   string
+}
+
+// Layers are the floors of the house, most particular first. A package belongs
+// to the first layer that holds it.
+var Layers = []Layer{
+	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
+		"internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/version"},
+		true,
+		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
+	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
+	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child",
+		"internal/exit", "internal/files", "internal/pause", "internal/rundir", "internal/tlsfiles", "internal/watch"},
+		false,
+		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and " +
+			"no room"},
+	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/manifests", "internal/pause",
+		"internal/tlsfiles", "internal/watch"}, false,
+		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},
+	{"live/cluster", []string{"core", "live/bbr", "live/drive", "live/envoy", "live/serve", "internal/files"}, false,
+		"what the fronts for scenarios and for manifests have in common: addresses, endpoints, the gateway"},
+	{"live/modelserver", []string{"live/drive", "live/kvevents", "live/serve", "core", "internal/files",
+		"internal/pause", "internal/tlsfiles"}, true,
+		"a model server's own packages know each other, and no other room"},
+	// live/kvevents is the wire of KV events itself (ZMQ frames), live/extproc that of ext_proc, live/serve how
+	// anything listens and live/drive what drives every machine: no parts that could
+	// be swapped.
+	{"live", []string{"live/drive", "live/extproc", "live/kvevents", "live/serve", "core", "scenario", "report",
+		"internal/cachedir",
+		"internal/child", "internal/exit", "internal/files", "internal/pause", "internal/punctual", "internal/tlsfiles",
+		"internal/watch"}, false,
+		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
+	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
+		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
+	{"web", []string{"core", "scenario", "report", "internal/exit"}, true,
+		"the page reads the stream of events; it must show a recording as well as a run"},
+	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gc"}, true,
+		"benchmarks measure the parts from outside, as the command does"},
+	{"report", []string{"core", "internal/exit", "internal/files"}, true, "a report reads events, whoever made them"},
+	{"scenario", []string{"core", "internal/exit", "internal/files", "internal/manifests"}, true,
+		"both drivers read scenarios, so a scenario knows neither"},
+	{"extend", []string{"core"}, false,
+		"the documents' plug-in interfaces take a context, which the core does without"},
+	{"core", nil, true, "the core decides and depends on nothing above it"},
+	{"internal/contract", []string{"core"}, false, "plays random messages to every machine of the core"},
+	{"internal/parity", []string{"core", "live/epp"}, false,
+		"plays the real picker's recorded decisions against the core's, also through its gRPC port"},
+	{"internal/chromium", []string{"internal/cachedir"}, false,
+		"tests keep the browser that they fetch where windtunnel keeps its Envoy"},
+	{"internal/tlsfiles", []string{"internal/files"}, false,
+		"certificates are files that a user names, read as all of them are"},
+	{"internal/manifests", []string{"core", "internal/files"}, false,
+		"manifests are files that a user names, read as all of them are"},
+	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
+		"internal/gc", "internal/version"}, false,
+		"commands that decide play scenarios many times: this package is those commands without a command line"},
+	{"scripts", nil, false, "programs that make runs, which know nothing of windtunnel"},
+	{"internal", nil, false, "leaves that anybody may use"},
+}
+
+// ImportExceptions allow one import by one package, with a reason. The key is
+// "importer imported", as directories.
+var ImportExceptions = map[string]string{}
+
+// TestImportExceptions are those for test files only.
+var TestImportExceptions = map[string]string{
+	"web virtual": "pages are tested on runs, and those in virtual time take no time",
+	"live/stack virtual": "the test that holds a live record against a virtual one needs both; " +
+		"no code does",
+}
+
+// TestHelpers are packages for tests: any test may import them, and nothing else.
+var TestHelpers = map[string]string{
+	"internal/chromium":   "pages are tested in a browser",
+	"internal/gate":       "benchmarks have limits to keep",
+	"internal/eventually": "a test waits for a condition, wherever it stands",
+	"internal/freeport":   "a test chooses ports, wherever it stands",
+	"internal/nightly":    "a test plays less by day, wherever it stands",
+}
+
+// CoreForbidden are standard packages that the core may not import, with
+// everything below them.
+var CoreForbidden = map[string]string{
+	"context":     "cancelling is the driver's affair; a machine is told with a message",
+	"crypto/rand": "random values are keyed (core/machine.Draw), or a run cannot be repeated",
+	"io/ioutil":   "files belong to the drivers",
+	"log":         "what happened is a flow event or an effect; logs belong to the drivers",
+	"math/rand":   "random values are keyed (core/machine.Draw), or one more draw moves all others",
+	"net":         "sockets belong to live/",
+	"os":          "files, environment and processes belong to the drivers",
+	"runtime":     "what a machine does must not depend on the process around it",
+	"sync":        "a machine is one caller's at a time; its driver brings the lock",
+	"syscall":     "the core runs on no system",
+	"unsafe":      "decisions must not depend on how memory lies",
+}
+
+// CoreAllowed are packages below forbidden ones that are pure.
+var CoreAllowed = map[string]string{
+	"net/textproto": "reads header lines from memory",
+	"net/url":       "reads and writes text",
+	"net/netip":     "addresses as values",
+}
+
+// CorePackageExceptions allow one package of the core one import. The key is
+// "package import".
+var CorePackageExceptions = map[string]string{
+	"core/latency sync":              "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/autoscaler/promql context": "Prometheus' engine takes one with each query; it is never cancelled",
+	"core/kv/kvindex sync/atomic": "kvindex.View looks the index up without a lock while its owner takes " +
+		"events; the owner needs none either",
+	"core/metrics unsafe": "names in a metrics page are looked up without copying them; the view does " +
+		"not outlive the page",
+	"core/modelserver/vllmgrpc sync":   "generated: the messages' descriptors are made once",
+	"core/modelserver/vllmgrpc unsafe": "generated: the messages' descriptors are a string that nobody changes",
+	"core/picker/parse unsafe": "token ids are hashed where they lie on little-endian machines, and copied " +
+		"on others",
+}
+
+// CoreClock are the functions of package time that read or wait for a clock.
+// Durations and their text are fine.
+var CoreClock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
+
+// CoreModules are the modules from outside that the core may import, by prefix.
+var CoreModules = map[string]string{
+	"github.com/hashicorp/golang-lru/v2/simplelru": "an LRU without lock or clock, the one of the ecosystem's indexer",
+	"cel.dev/cel-go": "expressions in an EndpointPickerConfig, compiled and " +
+		"evaluated in memory",
+	"github.com/expr-lang/expr": "formulas over an autoscaler's triggers, compiled and " +
+		"evaluated in memory",
+	"github.com/prometheus/prometheus": "reads and evaluates PromQL over samples in memory, at a time that it is given",
+	"github.com/nikolalohinski/gonja/v2": "Jinja, in which chat templates are written; templates reach " +
+		"no files, and nothing random",
+	"golang.org/x/text/unicode/norm":                "Unicode normal forms, which tokenizers begin with",
+	"github.com/tidwall/gjson":                      "fields of a request body in memory",
+	"go.yaml.in/yaml/v3":                            "reads configuration from memory, with line numbers",
+	"github.com/cespare/xxhash/v2":                  "the block hash of the ecosystem",
+	"google.golang.org/protobuf/encoding/protowire": "reads and writes protobuf's bare wire format in memory",
+	"google.golang.org/protobuf/proto":              "reads and writes the messages of vLLM's gRPC service in memory",
+	"google.golang.org/protobuf/reflect":            "what generated messages are described with",
+	"google.golang.org/protobuf/runtime":            "what generated messages are made of",
+}
+
+// OnlyInCommand are functions that end the process or write to its standard
+// output; only cmd may call them. Keys are "package.Function".
+var OnlyInCommand = map[string]string{
+	"os.Exit":     "only main ends the process, with a documented code",
+	"log.Fatal":   "only main ends the process, with a documented code",
+	"log.Fatalf":  "only main ends the process, with a documented code",
+	"fmt.Print":   "standard output belongs to the command; others are given a writer",
+	"fmt.Printf":  "standard output belongs to the command; others are given a writer",
+	"fmt.Println": "standard output belongs to the command; others are given a writer",
+}
+
+// ForbiddenWords may stand in no file of the repository. They are written here
+// in two halves, so that this file may keep its own rule.
+var ForbiddenWords = map[string]string{
+	"TO" + "DO":            "do it, or open an issue",
+	"FIX" + "ME":           "do it, or open an issue",
+	"XX" + "X":             "do it, or open an issue",
+	"HA" + "CK":            "say what it does and why it must",
+	"/work" + "/":          "a path of somebody's machine",
+	"/ro" + "ot/":          "a path of somebody's machine",
+	"DO NOT " + "SUBMIT":   "it was",
+	"not " + "implemented": "do it, or leave it out until it is",
+}
+
+// WordExceptions are files in which a forbidden word is meant. The key is
+// "file word", with * at the end of the file for everything below.
+var WordExceptions = map[string]string{
+	"web/third_party/* " + "TO" + "DO": "somebody else's, unchanged",
+	"live/modelserver/vllmservice/vllm_engine_grpc.pb.go " + "not " +
+		"implemented": "generated: what gRPC's own stubs answer",
+}
+
+// PackageLines is how many lines a package may have, those of tests and generated
+// files left out.
+const PackageLines = 6000
+
+// Skipped are directories that are no part of the source.
+var Skipped = []string{".git", ".cache", "bin", "node_modules"}
+
+// OtherModules are directories with a go.mod of their own.
+var OtherModules = []string{"test/conformance", "test/observe"}
+
+// Drivers are the parts that act and do not decide.
+var Drivers = []string{"live", "virtual"}
+
+// Decision is a family of text constants of the core that a driver passes on
+// and never names itself.
+type Decision struct {
+	Kind string
+	// Dir is the package that has them; Type their type, Prefix what their names
+	// begin with. Empty is any.
+	Dir, Type, Prefix string
+}
+
+// Holds tells whether a constant belongs to the family.
+func (d *Decision) Holds(dir, name, typ string) bool {
+	return (d.Dir == "" || d.Dir == dir) && (d.Type == "" || d.Type == typ) && strings.HasPrefix(name, d.Prefix)
+}
+
+// Decisions are those families. HTTP's and gRPC's status codes are one more,
+// which the test knows by itself.
+var Decisions = []Decision{
+	{"outcome", "core/flow", "Outcome", ""},
+	{"finish reason", "", "FinishReason", ""},
+	{"drop reason", "core/picker/flowcontrol", "", "Reason"},
+}
+
+// DriverExceptions are the files of a driver that may name one kind of decision
+// all the same. The key is "file kind".
+var DriverExceptions = map[string]string{
+	"live/epp/docmetrics.go finish reason": "\"error\" is the value of a metric's label in document 003",
+	"live/epp/pickmetrics.go outcome":      "\"timed_out\" is the value of a metric's label in llm-d-router",
+	"live/epp/processor.go status": "a panic of a plug-in, and gRPC's code for a stream that " +
+		"ended: the core is told of neither",
+	"live/epp/server.go status": "who may ask for metrics and profiles: virtual time has no " +
+		"such pages",
+	"live/dynamo/server.go status": "the Dynamo frontend's HTTP: wrong paths, methods, bodies, " +
+		"and no worker; virtual time asks it without HTTP",
+	"live/kvmanager/http.go status": "the manager's HTTP: wrong paths, methods, bodies; virtual " +
+		"time asks it without HTTP",
+	"live/predictor/http.go status": "the latency predictor's HTTP: wrong bodies and paths; " +
+		"virtual time asks it without HTTP",
+	"live/predictor/training.go status":   "likewise, and models that are not there yet",
+	"live/modelserver/adapters.go status": "the API of adapters, which virtual time does not serve",
+	"live/modelserver/admin.go status": "the API of failures and of the engine, which virtual time " +
+		"does not serve, and llm-d-inference-sim's names for faults",
+	"live/modelserver/wire/wire.go status": "a body that comes too slowly or is too long to be kept; " +
+		"virtual time has bodies whole",
+	"live/modelserver/control.go status":              "the API of sleep, which virtual time does not serve",
+	"live/modelserver/stored/conversations.go status": "the API of conversations, which virtual time does not serve",
+	"live/modelserver/dropin/flags.go status": "what a flag of vLLM means; the core takes the status as a " +
+		"value",
+	"live/modelserver/grpcapi/grpcapi.go status": "gRPC's codes for calls that are no requests for tokens, " +
+		"which virtual time does not make",
+	"live/modelserver/grpcapi/stream.go status": "gRPC's codes for calls that are no requests for tokens, " +
+		"which virtual time does not make",
+	"live/modelserver/guard.go status":              "keys, and a start that is not over, before anything is read",
+	"live/modelserver/kvtransfer/meeting.go status": "the page of a connector's side channel, not of a request",
+	"live/modelserver/metrics.go status":            "the page of metrics, not a request",
+	"live/modelserver/plain.go status":              "/health of a dead engine; whether it is dead the core says",
+	"live/modelserver/stored/responses.go status": "stored responses by their id, which virtual time does not " +
+		"serve",
+	"live/modelserver/routes.go status":   "paths and methods that nobody serves",
+	"live/modelserver/tokenize.go status": "the API of the tokenizer, which virtual time does not serve",
+	"live/serve/guard.go status":          "who may ask for a page that controls something",
+	"live/sidecar/handler.go status": "a body that is too long, comes too slowly or is no JSON, " +
+		"before the core sees it",
+	"live/sidecar/metrics.go status": "the page of metrics, not a request",
+	"virtual/outside.go status": "what a page or a service of this stack answers a data source " +
+		"or a plug-in; whether the engine is dead the core says",
+}
+
+// LargeFormats are structs of more than 30 fields that are one documented format. The key is "directory.Type".
+var LargeFormats = map[string]string{
+	"cmd/windtunnel/parts.EPP":       "the flags of the endpoint picker",
+	"cmd/windtunnel/parts.Sidecar":   "the flags of the sidecar",
+	"core/openai.Sampling":           "the sampling parameters of a request, as vLLM reads them",
+	"internal/parity.Step":           "a line of a recording of the real picker",
+	"live/modelserver/dropin.Config": "the flags of the model server that windtunnel replaces",
+	"report.Summary":                 "the JSON of a run's summary",
+	"scenario.ModelServer":           "the YAML of a pool's modelServer",
+	"scenario.Workload":              "the YAML of a scenario's workload",
 }

@@ -169,7 +169,8 @@ func unpackChromium(dir, to string) error {
 	// The package's own configuration has its fonts at a fixed place.
 	fonts := filepath.Join(dir, "fonts")
 	config := fmt.Sprintf(
-		`<?xml version="1.0"?><fontconfig><dir>%[1]s</dir><dir>/usr/share/fonts</dir><cachedir>%[1]s/cache</cachedir></fontconfig>`, filepath.Join(to, "fonts", "fonts"))
+		`<?xml version="1.0"?>
+<fontconfig><dir>%[1]s</dir><dir>/usr/share/fonts</dir><cachedir>%[1]s/cache</cachedir></fontconfig>`, filepath.Join(to, "fonts", "fonts"))
 	return errors.Join(os.WriteFile(filepath.Join(fonts, "fonts.conf"), []byte(config), 0o644),
 		os.RemoveAll(filepath.Join(dir, "bin")))
 }

@@ -8,6 +8,7 @@ package exit
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 )
@@ -72,6 +73,11 @@ func With(code Code, err error) error {
 		return nil
 	}
 	return &coded{error: err, code: code}
+}
+
+// Errorf returns With of an error that fmt.Errorf makes.
+func Errorf(code Code, format string, args ...any) error {
+	return With(code, fmt.Errorf(format, args...))
 }
 
 // Hint is With and something to do about it, one sentence.

@@ -1,4 +1,4 @@
-// Package files reads the files that a user names: as much of them as was
+// Package files reads the files that a user names, and replaces files whole: as much of them is read as was
 // agreed, whatever they turn out to be. A path may be a device without an end,
 // or a pipe that nobody writes to; a file may grow while it is read.
 package files
@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -21,7 +22,7 @@ const maxStream = 64 << 20
 // maxPEM is the most that a file of certificates or keys may have.
 const maxPEM = 4 << 20
 
-// patience is how long somebody may take to open a pipe for writing.
+// patience is how long the writer of a pipe may take to open it.
 var patience = 10 * time.Second
 
 // Read reads a whole file of at most so many bytes. Errors name the file.
@@ -68,7 +69,7 @@ func (e *largeError) Unwrap() error {
 
 // read reads to the end, with room for size bytes from the beginning.
 func read(name string, r io.Reader, size, most int64) ([]byte, error) {
-	out := make([]byte, 0, max(512, size+1)) // the end is told by a read of its own
+	out := make([]byte, 0, max(512, size+1)) // one more read finds the end
 	for {
 		n, err := r.Read(out[len(out):min(int64(cap(out)), most+1)])
 		out = out[:len(out)+n]
@@ -85,7 +86,7 @@ func read(name string, r io.Reader, size, most int64) ([]byte, error) {
 	}
 }
 
-// Open opens a file for reading. For a named pipe it waits until somebody opens
+// Open opens a file for reading. For a named pipe it waits until a writer opens
 // it for writing, but not for ever.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
@@ -111,7 +112,7 @@ func Open(path string) (*os.File, error) {
 		return o.f, o.err
 	case <-timeout.C:
 	}
-	// Who waits to read lets go once somebody could write.
+	// The open for reading returns once there is a writer.
 	if w, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
 		if o := <-got; o.err == nil {
 			o.f.Close()
@@ -147,4 +148,26 @@ func Same(a, b string) bool {
 	}
 	y, err := os.Stat(b)
 	return err == nil && os.SameFile(x, y)
+}
+
+// Replace writes a file, which every user may read, in place of one that may be there: readers see the old or the new
+// one, whole.
+func Replace(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	// The new file comes from beside the old one, or the move would be a copy. Its name ends alike: some readers go by
+	// that.
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*"+filepath.Ext(path))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error is the one to report
+	}
+	return err
 }

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// Lazy is a file that is opened when somebody reads it, and closed at its end: there may be more of them than may be
+// Lazy is a file that is opened at its first read, and closed at its end: there may be more of them than may be
 // open at once.
 type Lazy struct {
 	Path string

@@ -22,6 +22,9 @@ func init() {
 	}
 }
 
+// Each reports whether the i-th of many alike cases is played: all by night, one of n by day.
+func Each(i, n int) bool { return On() || i%n == 0 }
+
 // Some is all of list where everything is played, else a tenth of it, and one at least.
 func Some[E any](list []E) (some []E) {
 	if On() {

@@ -22,7 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// Find is what a search for capacity looks for.
+// Find names the goal of a search.
 type Find string
 
 // What can be found.
@@ -35,7 +35,7 @@ const (
 // CapacityOptions say what is searched, and how well it must be known.
 type CapacityOptions struct {
 	Variant Variant
-	// Objectives are what must hold, such as ttft.p99=200ms.
+	// Objectives must hold, such as ttft.p99=200ms.
 	Objectives []string
 	Find       Find
 	// Pool is the name of the pool whose servers are counted; it may be empty where there is one pool.
@@ -50,12 +50,12 @@ type CapacityOptions struct {
 func (c *CapacityOptions) check() error {
 	switch {
 	case !(c.Precision >= 0.1 && c.Precision <= 50):
-		return exit.With(exit.Usage, fmt.Errorf("--precision: found %v; expected percent, from 0.1 to 50", c.Precision))
+		return exit.Errorf(exit.Usage, "--precision: found %v; expected percent, from 0.1 to 50", c.Precision)
 	case c.Duration < time.Second || c.Duration > 24*time.Hour:
-		return exit.With(exit.Usage, fmt.Errorf("--duration: found %s; expected from 1s to 24h", c.Duration))
+		return exit.Errorf(exit.Usage, "--duration: found %s; expected from 1s to 24h", c.Duration)
 	case c.MaxReplicas < 1 || c.MaxReplicas > 4096:
-		return exit.With(exit.Usage,
-			fmt.Errorf("--max-replicas: found %d; expected a whole number, from 1 to 4096", c.MaxReplicas))
+		return exit.Errorf(exit.Usage, "--max-replicas: found %d; expected a whole number, from 1 to 4096",
+			c.MaxReplicas)
 	}
 	return CheckReplications(fewestRuns, c.Replications)
 }
@@ -91,7 +91,7 @@ func (b *required) measured(e Estimate) report.Measured {
 	return b.measure.Measured(x)
 }
 
-// values are what the requests of a run come to by the objective.
+// values returns the requests' values for the objective.
 func (b *required) values(list []report.Ended, slo report.SLO) (out []float64) {
 	for i := range list {
 		e := &list[i]
@@ -145,9 +145,9 @@ func observed(list []report.Ended, objectives []required, slo report.SLO) (x Run
 // them, unless something else is said: who refuses requests is soon fast.
 func parseObjectives(list []string) (out []required, err error) {
 	bad := func(text string) error {
-		return exit.With(exit.Usage,
-			fmt.Errorf("--objective: found %q; expected a latency and its bound such as ttft.p99=200ms, of ttft, tpot or "+
-				"e2e at mean, p50, p90, p95 or p99, or the least share, completed=99.9%% or attainment=95%%", text))
+		return exit.Errorf(exit.Usage, "--objective: found %q; expected a latency and its bound such as "+
+			"ttft.p99=200ms, of ttft, tpot or e2e at mean, p50, p90, p95 or p99, or the least share, "+
+			"completed=99.9%% or attainment=95%%", text)
 	}
 	completes := false
 	for _, text := range list {
@@ -185,7 +185,7 @@ func parseObjectives(list []string) (out []required, err error) {
 	return out, nil
 }
 
-// load is one load that was played, and what came of it.
+// load is one load that was played, with its result.
 type load struct {
 	Rate    float64 `json:"rate"`
 	Speedup float64 `json:"speedup,omitempty"`
@@ -203,7 +203,7 @@ type load struct {
 	uses    []constraint.Use
 }
 
-// Capacity is what a search found.
+// Capacity is the result of a search.
 type Capacity struct {
 	Find       Find     `json:"find"`
 	Objectives []string `json:"objectives"`
@@ -291,7 +291,7 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 // Found returns an error if nothing that was tried keeps the objectives.
 func (x *Capacity) Found() error {
 	if x.Keeps == 0 && x.Replicas == 0 {
-		return exit.With(exit.Failed, errors.New("nothing that was tried keeps the objectives"))
+		return exit.Errorf(exit.Failed, "nothing that was tried keeps the objectives")
 	}
 	return nil
 }
@@ -307,12 +307,11 @@ func (c *CapacityOptions) counted(s *scenario.Scenario) (int, error) {
 	}
 	switch {
 	case c.Pool != "":
-		return 0, exit.With(exit.Usage,
-			fmt.Errorf("--pool: the scenario has no pool %q; expected %s", c.Pool, strings.Join(names, ", ")))
+		return 0, exit.Errorf(exit.Usage, "--pool: the scenario has no pool %q; expected %s", c.Pool,
+			strings.Join(names, ", "))
 	case c.Find != FindRate && len(names) > 1:
-		return 0, exit.With(exit.Usage,
-			fmt.Errorf("--find %s counts the servers of one pool; expected --pool with one of %s", c.Find,
-				strings.Join(names, ", ")))
+		return 0, exit.Errorf(exit.Usage, "--find %s counts the servers of one pool; expected --pool with one of %s",
+			c.Find, strings.Join(names, ", "))
 	}
 	return 0, nil
 }
@@ -324,24 +323,20 @@ func (c *CapacityOptions) fits(s *scenario.Scenario, pool int, objectives []requ
 	switch {
 	case !s.Workload.Judges() &&
 		slices.ContainsFunc(objectives, func(b required) bool { return b.measure.Name == "attainment" }):
-		return exit.With(exit.Usage,
-			fmt.Errorf("--objective: attainment is the share of requests that keep the scenario's own bounds, and %s has "+
-				"none; expected workload.slo, or slo of a class", file))
+		return exit.Errorf(exit.Usage, "--objective: attainment is the share of requests that keep the scenario's "+
+			"own bounds, and %s has none; expected workload.slo, or slo of a class", file)
 	case slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return len(p.Endpoints) > 0 }):
-		return exit.With(exit.Usage,
-			fmt.Errorf("%s names endpoints of somebody else's, which virtual time cannot play; expected simulated "+
-				"model servers", file))
+		return exit.Errorf(exit.Usage, "%s names external endpoints, which virtual time cannot play; "+
+			"expected simulated model servers", file)
 	case c.Find != FindRate && p.Scales():
-		return exit.With(exit.Usage,
-			fmt.Errorf("%s has autoscaling, which says how many servers there are; expected --find rate, or sweep "+
-				"over pools[0].autoscaling.maxReplicas", file))
+		return exit.Errorf(exit.Usage, "%s has autoscaling, which chooses the number of servers; expected --find "+
+			"rate, or sweep over pools[0].autoscaling.maxReplicas", file)
 	case c.Find == FindReplicas && s.Workload.Rate == 0 && speedup == 0:
-		return exit.With(exit.Usage,
-			errors.New("--find replicas needs a rate; expected --rate, or workload.rate in the scenario"))
+		return exit.Errorf(exit.Usage, "--find replicas needs a rate; expected --rate, or workload.rate in the "+
+			"scenario")
 	case c.Find == FindRatio && p.Disaggregation.PrefillReplicas == 0:
-		return exit.With(exit.Usage,
-			errors.New("--find ratio needs prefill servers; expected disaggregation.prefillReplicas of the pool in "+
-				"the scenario"))
+		return exit.Errorf(exit.Usage, "--find ratio needs prefill servers; expected disaggregation.prefillReplicas "+
+			"of the pool in the scenario")
 	}
 	return nil
 }
@@ -369,7 +364,7 @@ func (k *seeker) rule(of func(servers int) Variant) (*Rule, error) {
 		r.Objectives, least = append(r.Objectives, b.rule(k.timed == 0)), max(least, b.measure.Least())
 	}
 	r.Requests = func(rate float64) int { return max(least, int(math.Ceil(rate*k.c.Duration.Seconds()))) }
-	if k.timed > 0 { // a trace has no more than these
+	if k.timed > 0 { // a trace has only these
 		r.MostRequests = min(s.Workload.Requests, mostRequests)
 	}
 	var last load
@@ -437,7 +432,7 @@ func (k *seeker) edge(b Band) *load {
 	return nil
 }
 
-// bound tells what holds back the load at the edge, and which objective it misses.
+// bound notes the constraint of the load at the edge, and the objective that it misses.
 func (x *Capacity) bound(l *load) {
 	if l == nil {
 		return

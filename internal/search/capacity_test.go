@@ -99,8 +99,9 @@ func TestStatisticsOfCapacity(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				x, err := new(Player).Capacity(context.Background(), CapacityOptions{Variant: v, Objectives: []string{c.slo},
-					Find: FindRate, Duration: 30 * time.Second, Precision: 5, Replications: 12, MaxReplicas: 256})
+				x, err := new(Player).Capacity(context.Background(), CapacityOptions{Variant: v,
+					Objectives: []string{c.slo},
+					Find:       FindRate, Duration: 30 * time.Second, Precision: 5, Replications: 12, MaxReplicas: 256})
 				if err != nil {
 					t.Fatal(err)
 				}

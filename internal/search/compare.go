@@ -48,15 +48,16 @@ func (p *Player) Compare(ctx context.Context, c CompareOptions) (*comparison.Com
 	reads, unknown := comparison.Named(c.Measures)
 	switch n := len(c.Files) + len(c.Variants); {
 	case err != nil:
-		return nil, exit.With(exit.Usage, fmt.Errorf("--slo: %w", err))
+		return nil, exit.Errorf(exit.Usage, "--slo: %w", err)
 	case unknown != nil:
-		return nil, exit.With(exit.Usage, fmt.Errorf("--fail-if-worse: %w", unknown))
+		return nil, exit.Errorf(exit.Usage, "--fail-if-worse: %w", unknown)
 	case n < 2:
 		return nil, exit.Hint(exit.Usage,
-			errors.New("there is only one to compare; expected two or more scenarios or recordings, or one and --variant"),
+			errors.New("there is only one to compare; expected two or more scenarios or recordings, or one and "+
+				"--variant"),
 			"Try: windtunnel compare --help")
 	case n > maxVariants:
-		return nil, exit.With(exit.Usage, fmt.Errorf("found %d to compare; expected at most %d", n, maxVariants))
+		return nil, exit.Errorf(exit.Usage, "found %d to compare; expected at most %d", n, maxVariants)
 	}
 	if err := CheckReplications(1, c.Replications); err != nil {
 		return nil, err
@@ -96,9 +97,8 @@ func (p *Player) sides(c *CompareOptions) (list []side, err error) {
 		}
 		if outcomes.Is(file) || recording.Named(file) {
 			if c.Replications > 1 || len(c.Variants) > 0 {
-				return nil, exit.With(exit.Usage,
-					fmt.Errorf("%s is a recording, of one run as it was; --replications and --variant are for scenarios",
-						file))
+				return nil, exit.Errorf(exit.Usage, "%s is a recording of one run; --replications and --variant are "+
+					"for scenarios", file)
 			}
 			list = append(list, side{file, func(context.Context, int) (*Result, error) { return read(file) }})
 			continue
@@ -154,8 +154,8 @@ func recorded(file string) (*Result, error) {
 	case err != nil:
 		return nil, recording.InputError(err)
 	case t.Summary().Requests == 0:
-		return nil, exit.With(exit.Input,
-			fmt.Errorf("%s has no request; expected a recording that windtunnel run or sim wrote with --record", file))
+		return nil, exit.Errorf(exit.Input, "%s has no request; expected a recording that windtunnel run or sim "+
+			"wrote with --record", file)
 	}
 	x := &Result{Sample: t.Sample(), Summary: t.Summary()}
 	if end != nil {

@@ -25,7 +25,7 @@ func (o *Objective) least(runs int) int {
 	return int(math.Ceil(math.Log(1-confidence) / math.Log(1-o.Bound) / float64(runs) / (1 - WarmUp)))
 }
 
-// Run is what one run of a load came to.
+// Run is the result of one run of a load.
 type Run struct {
 	// Values are, by objective, those of the requests after the run has warmed up.
 	Values [][]float64
@@ -53,7 +53,7 @@ const confidence = 0.95
 // Estimate is a value of pooled runs, with one-sided limits to either side.
 type Estimate struct{ Value, Low, High float64 }
 
-// Look is what the runs of one load say.
+// Look is the judgement about one load.
 type Look struct {
 	Rate           float64
 	Runs, Requests int        // so many runs of so many requests each

@@ -13,7 +13,7 @@ import (
 	"strconv"
 )
 
-// Verdict is what runs say of a load, or of a number of servers.
+// Verdict is the judgement of runs about a load, or about a number of servers.
 type Verdict int
 
 // The verdicts, the worst first.
@@ -23,7 +23,7 @@ const (
 	Keeps
 )
 
-// Band is what a search ends with: up to Keeps the objectives are kept, and from Misses on missed; what
+// Band is the result of a search: up to Keeps the objectives are kept, and from Misses on missed; what
 // lies between these runs cannot tell. Either is 0 where there is none.
 type Band struct{ Keeps, Misses float64 }
 
@@ -42,7 +42,7 @@ type Rule struct {
 	Looked func(Load, Look)
 }
 
-// Load is what is played: a rate, servers as the caller counts them, and the requests of each run.
+// Load describes runs: a rate, servers as the caller counts them, and the requests of each run.
 type Load struct {
 	Rate     float64
 	Servers  int
@@ -59,8 +59,8 @@ const (
 	enough, settled, mostLonger = 0.25, 0.55, 4
 	usualSteep                  = 4  // of the objective for which enough is meant: a queue at 75 % of its capacity
 	mostLooks                   = 16 // at one band, with the runs that decide
-	// The runs that decide begin where the value is this part of its bound, for its upper limit is near the bound there,
-	// and at most this factor from where the pilot runs ended.
+	// The runs that decide begin where the value is this part of its bound, for its upper limit is near the bound
+	// there, and at most this factor from where the pilot runs ended.
 	limitMeets, mostNearer = 0.86, 1.05
 )
 
@@ -156,7 +156,7 @@ func (r *Rule) off(k *Look) float64 {
 	return most
 }
 
-// Rough is what pilot runs say of the highest rate that servers keep: 0 where there is none. Steep is by how many
+// Rough is the pilot runs' estimate of the highest rate that servers keep: 0 where there is none. Steep is by how many
 // percent the objective grows there with each percent of the rate.
 type Rough struct{ Rate, Steep float64 }
 
@@ -303,7 +303,7 @@ func (r *Rule) missed(servers int, b *Band, fails *Look) error {
 // false where one fewer is undecided, and odd is true where one more does not keep them.
 func (r *Rule) Fewest(first, most int, rate float64) (n int, sure, odd bool, err error) {
 	at := func(n int) Load { return Load{Rate: rate, Servers: n} }
-	low, high := 0, most+1 // of which pilot runs say that they do not keep the objectives, and do
+	low, high := 0, most+1 // by pilot runs, low does not keep the objectives and high does
 	for n := min(max(first, 1), most); high-low > 1; {
 		off, err := r.roughly(at(n))
 		switch {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 // queue is Poisson arrivals at servers of exponential services of 1 on average, served as they come: of each request

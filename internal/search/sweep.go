@@ -75,7 +75,7 @@ type Point struct {
 func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 	var err error
 	if c.slo, err = report.ParseSLO(c.SLO); err != nil {
-		return nil, exit.With(exit.Usage, fmt.Errorf("--slo: %w", err))
+		return nil, exit.Errorf(exit.Usage, "--slo: %w", err)
 	}
 	if err := CheckReplications(1, c.Replications); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 // CheckReplications returns an error unless least <= n <= MaxReplications.
 func CheckReplications(least, n int) error {
 	if n < least || n > MaxReplications {
-		return exit.With(exit.Usage, fmt.Errorf("--replications: found %d; expected a whole number, from %d to %d", n,
-			least, MaxReplications))
+		return exit.Errorf(exit.Usage, "--replications: found %d; expected a whole number, from %d to %d", n, least,
+			MaxReplications)
 	}
 	return nil
 }
@@ -182,8 +182,8 @@ func measuresNamed(names []string) (out []report.Measure, err error) {
 			for _, m := range report.Measures() {
 				all = append(all, m.Name)
 			}
-			return nil, exit.With(exit.Usage,
-				fmt.Errorf("--measure: found %q; expected one of %s", name, strings.Join(all, ", ")))
+			return nil, exit.Errorf(exit.Usage, "--measure: found %q; expected one of %s", name,
+				strings.Join(all, ", "))
 		}
 		out = append(out, m)
 	}
@@ -196,17 +196,17 @@ func (c *Sweep) combinations() (paths []string, out [][]scenario.Setting, err er
 	for _, text := range c.Vary {
 		s, err := scenario.ParseSetting(text)
 		if err != nil {
-			return nil, nil, exit.With(exit.Usage, fmt.Errorf("--vary: %w", err))
+			return nil, nil, exit.Errorf(exit.Usage, "--vary: %w", err)
 		}
 		if slices.Contains(paths, s.Path) {
-			return nil, nil, exit.With(exit.Usage,
-				fmt.Errorf("--vary: %s is given twice; give all its values at once, such as %s=1,2,3", s.Path, s.Path))
+			return nil, nil, exit.Errorf(exit.Usage, "--vary: %s is given twice; give all its values at once, such "+
+				"as %s=1,2,3", s.Path, s.Path)
 		}
 		paths = append(paths, s.Path)
 		values := splitValues(s.Value)
 		if len(out)*len(values) > maxPoints {
-			return nil, nil, exit.With(exit.Usage,
-				fmt.Errorf("--vary: found more than %d combinations; expected at most as many", maxPoints))
+			return nil, nil, exit.Errorf(exit.Usage, "--vary: found more than %d combinations; expected at most as "+
+				"many", maxPoints)
 		}
 		var next [][]scenario.Setting
 		for _, before := range out {
@@ -310,7 +310,7 @@ func (p *Point) play(ctx context.Context, with *Player, v Variant, c *Sweep) err
 	return nil
 }
 
-// results are the file that a sweep goes on with.
+// results is the file that a sweep continues.
 type results struct {
 	mu  sync.Mutex
 	f   *os.File
@@ -320,7 +320,7 @@ type results struct {
 // maxResults bounds the file.
 const maxResults = 1 << 30
 
-// openResults reads what is there and goes on behind it. A last line that was cut short is
+// openResults reads the points in the file, and appends to them. A last line that was cut short is
 // dropped: its point is played again.
 func openResults(path string, inputs []string) (*results, error) {
 	x := &results{had: map[string]*Point{}}
@@ -329,17 +329,17 @@ func openResults(path string, inputs []string) (*results, error) {
 	}
 	for _, in := range inputs {
 		if files.Same(in, path) {
-			return nil, exit.With(exit.Usage,
-				fmt.Errorf("--results %s: this is a file that the sweep reads; choose another", path))
+			return nil, exit.Errorf(exit.Usage, "--results %s: this is a file that the sweep reads; choose another",
+				path)
 		}
 	}
 	bad := func(line int) error {
-		return exit.With(exit.Input, fmt.Errorf("--results %s:%d: this is no point of a sweep; expected what "+
-			"windtunnel sweep --results wrote, or a new file", path, line))
+		return exit.Errorf(exit.Input, "--results %s:%d: this is no point of a sweep; expected what windtunnel "+
+			"sweep --results wrote, or a new file", path, line)
 	}
 	data, err := files.Read(path, maxResults)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, exit.With(exit.Input, fmt.Errorf("--results: %w", err))
+		return nil, exit.Errorf(exit.Input, "--results: %w", err)
 	}
 	whole := bytes.LastIndexByte(data, '\n') + 1
 	for i, line := range bytes.Split(bytes.TrimSuffix(data[:whole], []byte("\n")), []byte("\n")) {
@@ -361,7 +361,7 @@ func openResults(path string, inputs []string) (*results, error) {
 		}
 	}
 	if err != nil {
-		return nil, exit.With(exit.Input, fmt.Errorf("--results: %w", err))
+		return nil, exit.Errorf(exit.Input, "--results: %w", err)
 	}
 	return x, nil
 }
@@ -416,10 +416,10 @@ func (x *Swept) writeText(to io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	why := "the run is too short for it, or not steady (--output csv or json say which); --replications 10 plays " +
-		"several"
+	why := "the run is too short for it, or not steady (--output csv or json have the reason); --replications 10 " +
+		"plays several"
 	if x.replications > 1 {
-		why = "the runs are too short for it (--output csv or json say how many requests each needs)"
+		why = "the runs are too short for it (--output csv or json have the number of requests that each needs)"
 	}
 	if unsure {
 		_, err := fmt.Fprintln(to, "? has no interval: "+why)

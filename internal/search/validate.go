@@ -2,7 +2,6 @@ package search
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -16,8 +15,7 @@ import (
 // CheckTolerance returns an error unless a tolerance in percent makes sense.
 func CheckTolerance(percent float64) error {
 	if !(percent > 0 && percent <= 1000) {
-		return exit.With(exit.Usage,
-			fmt.Errorf("--tolerance: found %v; expected percent, above 0 and at most 1000", percent))
+		return exit.Errorf(exit.Usage, "--tolerance: found %v; expected percent, above 0 and at most 1000", percent)
 	}
 	return nil
 }

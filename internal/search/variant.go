@@ -3,7 +3,6 @@ package search
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"runtime"
@@ -83,7 +82,7 @@ func ParseSettings(flag string, list []string) (out []scenario.Setting, err erro
 	for _, text := range list {
 		s, err := scenario.ParseSetting(text)
 		if err != nil {
-			return nil, exit.With(exit.Usage, fmt.Errorf("%s: %w", flag, err))
+			return nil, exit.Errorf(exit.Usage, "%s: %w", flag, err)
 		}
 		out = append(out, s)
 	}
@@ -98,7 +97,7 @@ func LoadError(err error) error {
 	return exit.With(exit.Input, err)
 }
 
-// Result is what came of one run.
+// Result is the result of one run.
 type Result struct {
 	Sample  *report.Sample
 	Summary report.Summary

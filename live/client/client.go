@@ -67,48 +67,62 @@ func Run(ctx context.Context, o Options) error {
 	load := *o.Workload
 	load.Requests = o.Requests
 	load.Write() // conversations go on in goroutines of their own
-	var wg sync.WaitGroup
-	slots := make(chan *workload.Conversation)
-	go func() {
-		defer close(slots)
-		start := o.Now()
-		var ended <-chan time.Time
-		if load.Rate == 0 && load.Until > 0 {
-			timer := time.NewTimer(load.Until.Duration())
-			defer timer.Stop()
-			ended = timer.C
+	run := run{o: &o, clients: clients, began: o.Now(), loop: workload.NewLoop(&load, o.Concurrency)}
+	if !run.loop.Open() {
+		for range run.loop.First() {
+			run.arrived(ctx)
 		}
-		arrivals := load.Arrivals()
-		planned := 0
-		for index := 0; ctx.Err() == nil; index++ {
-			v := load.Conversation(index, planned)
-			if v == nil {
-				return
-			}
-			planned += v.Turns
-			if load.Rate > 0 {
-				due, more := arrivals.Next()
-				if !more || !pause.For(ctx, (start+due-o.Now()).Duration()) {
-					return
-				}
-			}
-			select {
-			case slots <- v:
-			case <-ended:
-				return
-			case <-ctx.Done():
-			}
-		}
-	}()
-	for range min(o.Concurrency, o.Requests) {
-		wg.Go(func() {
-			for v := range slots {
-				converse(ctx, clients[v.Index%len(clients)], &o, v)
-			}
-		})
 	}
-	wg.Wait()
+	for run.loop.Open() {
+		due, more := run.arrival()
+		if !more || !pause.For(ctx, (run.began+due-o.Now()).Duration()) {
+			break
+		}
+		run.arrived(ctx)
+	}
+	run.conversations.Wait()
 	return ctx.Err()
+}
+
+// run is the load under way, each conversation in a goroutine of its own.
+type run struct {
+	o             *Options
+	clients       []*http.Client
+	began         machine.Time
+	conversations sync.WaitGroup
+
+	mu   sync.Mutex // guards loop
+	loop *workload.Loop
+}
+
+func (r *run) arrival() (machine.Time, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.loop.Arrival()
+}
+
+// arrived begins the next conversation, unless it waits for the limit.
+func (r *run) arrived(ctx context.Context) {
+	r.mu.Lock()
+	v, begins := r.loop.Arrived(nil)
+	r.mu.Unlock()
+	if begins {
+		r.conversations.Go(func() { r.converse(ctx, v) })
+	}
+}
+
+// converse has conversations one after the other, as long as the end of one begins another.
+func (r *run) converse(ctx context.Context, v *workload.Conversation) {
+	for v != nil && ctx.Err() == nil {
+		converse(ctx, r.clients[v.Index%len(r.clients)], r.o, v)
+		r.mu.Lock()
+		begins, arrives := r.loop.Ended(r.o.Now() - r.began)
+		if arrives {
+			begins, _ = r.loop.Arrived(nil)
+		}
+		r.mu.Unlock()
+		v = begins
+	}
 }
 
 func transport(o Options) *http.Transport {

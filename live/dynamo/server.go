@@ -5,7 +5,6 @@
 package dynamo
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -304,19 +303,7 @@ func (a *Announcer) push(ctx context.Context, workers []core.Worker) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	resp, err := a.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%w: %.200s", serve.Status(resp), text)
-	}
+	_, err = serve.Fetch(ctx, &a.client, http.MethodPost, a.url, body, 1<<16)
 	return err
 }
 

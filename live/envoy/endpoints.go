@@ -2,11 +2,11 @@ package envoy
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // WriteEndpoints puts a pool's endpoints (ip:port) where a running Envoy with
@@ -23,21 +23,7 @@ func WriteEndpoints(path, pool string, endpoints []string) error {
 	if err != nil {
 		return err
 	}
-	// The new file comes from beside the old one, or the move would be a copy.
-	// Envoy reads YAML by the ending of the name.
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".endpoints-*.yaml")
-	if err != nil {
-		return fmt.Errorf("endpoints of pool %s: %w", pool, err)
-	}
-	_, err = tmp.Write(text)
-	if closing := tmp.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
+	if err := files.Replace(path, text); err != nil {
 		return fmt.Errorf("endpoints of pool %s: %w", pool, err)
 	}
 	return nil

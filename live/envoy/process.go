@@ -250,6 +250,9 @@ func (p *Process) PID() int { return p.process.PID() }
 // Done is closed when Envoy has ended, for whatever reason.
 func (p *Process) Done() <-chan struct{} { return p.process.Done() }
 
+// Ended reports whether Envoy has ended.
+func (p *Process) Ended() bool { return p.process.Ended() }
+
 // Wait blocks until Envoy has ended and says how: nil after an orderly end.
 func (p *Process) Wait() error {
 	if err := p.process.Wait(); err != nil {

@@ -10,7 +10,7 @@ import (
 
 // predictingPlugin is a plug-in that predicts latencies, and how long it took.
 type predictingPlugin interface {
-	picker.Foreteller
+	picker.LatencyPredictor
 	Predicting(d *picker.Decision) machine.Time
 }
 
@@ -20,7 +20,7 @@ func (m *PickMetrics) predicted(p *picker.Picker, d *picker.Decision, model []st
 	if !r.Ok() {
 		return
 	}
-	for _, pl := range p.Foretellers() {
+	for _, pl := range p.LatencyPredictors() {
 		f := pl.Forecast(d, r.Picked[0])
 		if f == nil {
 			continue
@@ -46,7 +46,7 @@ func (m *PickMetrics) predicted(p *picker.Picker, d *picker.Decision, model []st
 // measured is told what came of it; 0 is unknown.
 func (m *PickMetrics) measured(p *picker.Picker, r *picker.Request, ttft, tpot time.Duration, l *labels) {
 	var by []string // without such a plug-in, the older names alone
-	if all := p.Foretellers(); len(all) > 0 {
+	if all := p.LatencyPredictors(); len(all) > 0 {
 		by = append([]string{all[0].Name(), all[0].Type()}, l.models.list...)
 	}
 	families, objectives := [...]*metric.Family{metric.ObjectiveTTFT, metric.ObjectiveTPOT}, [...]float64{r.TTFTMs,

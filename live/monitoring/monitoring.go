@@ -16,6 +16,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/internal/child"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/report/observe"
 )
 
@@ -117,16 +118,8 @@ func start(ctx context.Context, name string, cmd *exec.Cmd, dir, url, ready stri
 }
 
 func answers(ctx context.Context, url string) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return false
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	_, err := serve.Fetch(ctx, http.DefaultClient, http.MethodGet, url, nil, 1<<16)
+	return err == nil
 }
 
 // Err says that the program ended by itself, and where its log is. Err waits for the end.

@@ -68,7 +68,8 @@ func (x *Exporter) span(s *trace.Span) *tracepb.Span {
 			&tracepb.Span_Event{TimeUnixNano: x.at(m.At), Name: m.Name, Attributes: attributes(m.Attributes)})
 	}
 	if s.Error != "" {
-		out.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: strings.ToValidUTF8(s.Error, "�")}
+		out.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR,
+			Message: strings.ToValidUTF8(s.Error, "�")}
 	}
 	return out
 }

@@ -24,9 +24,6 @@ const Version = "3.2.0"
 //go:embed requirements.txt
 var requirements string
 
-// installTimeout bounds a download of some 60 MB on a slow line.
-const installTimeout = 10 * time.Minute
-
 // Library is a Python that has XGBoost.
 type Library struct {
 	Python string // its path
@@ -126,58 +123,33 @@ func environment(site string) []string {
 	return env
 }
 
-// install puts the library into the cache. Several processes may do this at once:
-// one downloads, the others wait for it.
+// install puts the library into the cache.
 func install(ctx context.Context, python, root, site string, o FindOptions) error {
-	ctx, cancel := context.WithTimeout(ctx, installTimeout)
-	defer cancel()
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return fmt.Errorf("the cache cannot be made: %w; set WINDTUNNEL_CACHE to a directory that can be written", err)
-	}
-	unlock, err := cachedir.Lock(ctx, filepath.Join(root, "install.lock"))
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if _, err := os.Stat(site); err == nil {
-		return nil // somebody else was first
-	}
-	dir, err := os.MkdirTemp(root, ".install-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	list, into := filepath.Join(dir, "requirements.txt"), filepath.Join(dir, "site")
-	if err := os.WriteFile(list, []byte(requirements), 0o600); err != nil {
-		return err
-	}
-	o.Tell(fmt.Sprintf("installing XGBoost %s (some 60 MB to download, 235 MB on disk, once) into %s", Version, site))
-	common := []string{"--quiet", "--target", into, "--no-deps", "--only-binary", ":all:", "--require-hashes",
-		"--requirement", list}
-	var failures []error
-	for _, in := range []struct {
-		program string
-		args    []string
-	}{{cachedir.LookPath(o.Getenv("PATH"), "uv"), []string{"pip", "install", "--python", python}},
-		{python, []string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"}}} {
-		if in.program == "" {
-			continue
-		}
-		_ = os.RemoveAll(into)
-		cmd := exec.CommandContext(ctx, in.program, append(in.args, common...)...)
-		cmd.WaitDelay = 2 * time.Second
-		out, err := cmd.CombinedOutput()
-		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", in.program, ctx.Err())
-		}
-		if err == nil {
-			var v string
-			if v, err = ask(ctx, python, into, "import xgboost; print(xgboost.__version__)"); err == nil &&
-				v == Version {
-				return os.Rename(into, site)
+	x := cachedir.Install{Root: root, Final: site, Requirements: requirements,
+		There: func(context.Context) bool {
+			_, err := os.Stat(site)
+			return err == nil
+		},
+		Begins: func() {
+			o.Tell(fmt.Sprintf("installing XGBoost %s (some 60 MB to download, 235 MB on disk, once) into %s", Version,
+				site))
+		},
+		Installers: func(dir, list string) []cachedir.Installer {
+			common := []string{"--quiet", "--target", dir, "--no-deps", "--only-binary", ":all:", "--require-hashes",
+				"--requirement", list}
+			return []cachedir.Installer{
+				{Name: "uv", Program: cachedir.LookPath(o.Getenv("PATH"), "uv"),
+					Args: append([]string{"pip", "install", "--python", python}, common...)},
+				{Name: python, Program: python,
+					Args: append([]string{"-m", "pip", "install", "--no-input", "--disable-pip-version-check"},
+						common...)}}
+		},
+		Take: func(ctx context.Context, dir string) (string, error) {
+			v, err := ask(ctx, python, dir, "import xgboost; print(xgboost.__version__)")
+			if err == nil && v != Version {
+				err = fmt.Errorf("found XGBoost %s; expected %s", v, Version)
 			}
-		}
-		failures = append(failures, fmt.Errorf("%s: %w: %.500s", in.program, err, strings.TrimSpace(string(out))))
-	}
-	return errors.Join(failures...)
+			return dir, err
+		}}
+	return x.Run(ctx)
 }

@@ -6,7 +6,6 @@ package replicas
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -233,19 +232,7 @@ func (x *scaler) read(t Target) autoscaler.Scraped {
 
 // page are the samples of a page that some query reads.
 func (x *scaler) page(ctx context.Context, url, target string) ([]promql.Sample, error) {
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	r, err := scrapes.Do(q)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Body.Close()
-	if r.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %w", url, serve.Status(r))
-	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, metrics.MaxPageBytes+1))
+	text, err := serve.Fetch(ctx, scrapes, http.MethodGet, url, nil, metrics.MaxPageBytes+1)
 	if err != nil {
 		return nil, err
 	}

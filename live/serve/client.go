@@ -1,7 +1,11 @@
 package serve
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 )
 
@@ -15,4 +19,28 @@ func Status(resp *http.Response) error {
 		return fmt.Errorf("status %d: it redirects to %.200q, and redirects are not followed", resp.StatusCode, to)
 	}
 	return fmt.Errorf("status %d", resp.StatusCode)
+}
+
+// Fetch sends a request, with a body of JSON where one is given, and returns the answer's body of at most so many
+// bytes. An answer with another status than 200 is an error, which has the beginning of its body.
+func Fetch(ctx context.Context, client *http.Client, method, url string, body []byte, most int64) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return nil, fmt.Errorf("%s: %w", url, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %w: %.200s", url, Status(resp), text)
+	}
+	return text, nil
 }

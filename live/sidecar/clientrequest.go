@@ -51,7 +51,7 @@ func (e *clientRequest) run() {
 	defer e.end()
 	e.drive = drive.New(drive.Options[disagg.Message, *disagg.Effects]{Machine: e.x, Effects: &e.fx, Now: e.k.s.now,
 		Carry: e.carry})
-	e.tell(disagg.Start{})
+	e.input(disagg.Start{})
 	for {
 		for a := e.next(); a != nil; a = e.next() {
 			e.play(a)
@@ -119,12 +119,12 @@ func (e *clientRequest) waits() (waits, over bool) {
 	return waits, over
 }
 
-func (e *clientRequest) tell(m disagg.Message) { e.drive.Input(m) }
+func (e *clientRequest) input(m disagg.Message) { e.drive.Input(m) }
 
 // gone ends the request without an answer: nobody waits for it, or it broke
 // off in the middle.
 func (e *clientRequest) gone(reason string) {
-	e.tell(disagg.Gone{Reason: reason})
+	e.input(disagg.Gone{Reason: reason})
 	e.cancel()
 }
 
@@ -170,7 +170,7 @@ func (e *clientRequest) play(a disagg.Action) {
 			e.failed(fx.Leg, err)
 			return
 		}
-		e.tell(disagg.Whole{Leg: fx.Leg, Body: body})
+		e.input(disagg.Whole{Leg: fx.Leg, Body: body})
 	case disagg.Peek:
 		e.peek(fx.Leg)
 	case disagg.Deliver:
@@ -201,7 +201,7 @@ func (e *clientRequest) call(l *disagg.Leg) {
 		return
 	}
 	e.keep(l.ID, resp)
-	e.tell(headOf(l.ID, resp))
+	e.input(headOf(l.ID, resp))
 }
 
 // headOf is what the machine is told of an answer's head.
@@ -225,7 +225,7 @@ func (e *clientRequest) failed(leg int, err error) {
 		return
 	}
 	e.k.s.metrics.connectionErrors.Inc()
-	e.tell(disagg.Failed{Leg: leg, Reason: err.Error(), Refused: isRefused(err)})
+	e.input(disagg.Failed{Leg: leg, Reason: err.Error(), Refused: isRefused(err)})
 }
 
 // detached runs a leg that nobody waits for to its end. It outlives the
@@ -245,17 +245,17 @@ func (e *clientRequest) detached(l disagg.Leg) {
 	resp, err := e.k.send(ctx, e, &l)
 	if err == nil {
 		defer resp.Body.Close()
-		e.tell(headOf(l.ID, resp))
+		e.input(headOf(l.ID, resp))
 		var body []byte
 		if body, err = readAll(resp.Body); err == nil {
-			e.tell(disagg.Whole{Leg: l.ID, Body: body})
+			e.input(disagg.Whole{Leg: l.ID, Body: body})
 			return
 		}
 	}
 	if ctx.Err() == nil {
 		s.metrics.connectionErrors.Inc()
 	}
-	e.tell(disagg.Failed{Leg: l.ID, Reason: err.Error(), Refused: isRefused(err)})
+	e.input(disagg.Failed{Leg: l.ID, Reason: err.Error(), Refused: isRefused(err)})
 }
 
 var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxLegAnswer)
@@ -375,7 +375,7 @@ func (e *clientRequest) peek(leg int) {
 	for e.idle() {
 		n, err := e.answers[leg].Body.Read(buf)
 		if n > 0 || errors.Is(err, io.EOF) {
-			e.tell(disagg.Part{Leg: leg, Data: buf[:n], End: err != nil})
+			e.input(disagg.Part{Leg: leg, Data: buf[:n], End: err != nil})
 		} else if err != nil {
 			e.failed(leg, err)
 			return

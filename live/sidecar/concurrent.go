@@ -46,9 +46,9 @@ func (e *clientRequest) arrived(a arrival) {
 		return
 	}
 	e.keep(a.leg, a.resp)
-	e.tell(headOf(a.leg, a.resp))
+	e.input(headOf(a.leg, a.resp))
 	if a.kind != disagg.Decode {
-		e.tell(disagg.Whole{Leg: a.leg, Body: a.body})
+		e.input(disagg.Whole{Leg: a.leg, Body: a.body})
 	}
 }
 

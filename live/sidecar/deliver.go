@@ -86,7 +86,7 @@ func (e *clientRequest) send(data []byte, flush bool, flusher http.Flusher) bool
 		flusher.Flush()
 	}
 	if e.wrote == 0 {
-		e.tell(disagg.FirstByte{Bytes: len(data)})
+		e.input(disagg.FirstByte{Bytes: len(data)})
 	}
 	e.wrote += len(data)
 	return true
@@ -103,7 +103,7 @@ func (e *clientRequest) document(resp *http.Response, before []byte, change disa
 		e.k.s.metrics.connectionErrors.Inc()
 		clear(e.w.Header())
 		refused(e.w, err)
-		e.tell(disagg.Gone{Reason: "the decode server's answer broke off: " + err.Error()})
+		e.input(disagg.Gone{Reason: "the decode server's answer broke off: " + err.Error()})
 		return
 	}
 	out := append([]byte(nil), change.Write(append(before, body...))...)
@@ -134,7 +134,7 @@ func (e *clientRequest) say(s disagg.Say) {
 }
 
 func (e *clientRequest) whole(status int) {
-	e.tell(disagg.Delivered{Bytes: e.wrote})
+	e.input(disagg.Delivered{Bytes: e.wrote})
 	e.ok.Store(!disagg.EndsLegs(status))
 }
 

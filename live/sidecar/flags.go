@@ -1,12 +1,14 @@
 package sidecar
 
 import (
+	"cmp"
 	"fmt"
 	"net"
+	"reflect"
 	"strings"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Flags are the sidecar's options in force, as windtunnel sidecar takes them.
@@ -14,6 +16,36 @@ func (s *Sidecar) Flags() []string {
 	o := s.o
 	o.Listen = s.Addr()
 	return o.Flags()
+}
+
+// table is the options that have one flag each, by its name.
+func (o *Options) table() []struct {
+	flag string
+	at   any // a pointer
+} {
+	d := &o.Disagg
+	return []struct {
+		flag string
+		at   any
+	}{
+		{"advertise", &o.Advertise}, {"p2p-connector-port", &d.P2PPort}, {"enable-p2p-pull", &d.P2PPull},
+		{"enable-prefiller-sampling", &d.Sample}, {"prefill-max-retries", &d.Retries},
+		{"prefill-retry-on-5xx", &d.RetryOn5xx}, {"prefill-retry-backoff", &d.RetryBackoff},
+		{"prefill-fallback-local", &d.FallBack}, {"decode-chunk-size", &d.ChunkTokens},
+		{"enable-ssrf-protection", &o.Protect}, {"endpoints-file", &o.EndpointsFile}, {"objects", &o.Objects},
+		{"inference-pool-name", &o.PoolName}, {"inference-pool-namespace", &o.Namespace}, {"prefill-url", &o.Prefillers},
+		{"session-cache-size", &o.SessionCache}, {"cert-path", &o.Serve.CertPath}, {"ca-file", &o.CAFile},
+		{"max-idle-conns-per-host", &o.MaxIdlePerHost}, {"decoder-health", &o.DecoderHealth},
+		{"kv-block-bytes", &o.BlockBytes}, {"pod-name", &o.PodName},
+	}
+}
+
+// Take sets the options that have one flag each to the flags' values, by their names.
+func (o *Options) Take(flags map[string]any) {
+	for _, x := range o.table() {
+		at := reflect.ValueOf(x.at).Elem()
+		at.Set(reflect.ValueOf(flags[x.flag]).Convert(at.Type()))
+	}
 }
 
 // Flags are options as windtunnel sidecar takes them, without those that have their zero
@@ -24,73 +56,53 @@ func (o *Options) Flags() (out []string) {
 			out = append(out, fmt.Sprintf("--%s=%v", name, value))
 		}
 	}
-	on := func(name string, value bool) { flag(name, value, value) }
-	number := func(name string, value int) { flag(name, value, value != 0) }
-	text := func(name, value string) { flag(name, value, value != "") }
-	list := func(name, of string) { text(name, strings.TrimSuffix(of, ",")) }
 	address := func(host, port, at string) {
 		if h, p, err := net.SplitHostPort(at); err == nil {
-			text(host, h)
-			text(port, p)
+			flag(host, h, h != "")
+			flag(port, p, p != "")
 		}
 	}
-	named := func(name string, is bool) string {
-		if is {
-			return name + ","
+	peers := func(name string, prefiller, decoder, encoder bool) {
+		var list []string
+		for i, is := range []bool{prefiller, decoder, encoder} {
+			if is {
+				list = append(list, [...]string{"prefiller", "decoder", "encoder"}[i])
+			}
 		}
-		return ""
+		flag(name, strings.Join(list, ","), list != nil)
 	}
 	d := &o.Disagg
-	way := d.Connector
-	if way == nil {
-		way = connector.NIXLv2
-	}
+	way := cmp.Or(d.Connector, connector.NIXLv2)
 	address("listen", "port", o.Listen)
 	address("decoder-host", "model-server-port", o.Decoder)
 	flag("data-parallel-size", o.Ranks, o.Ranks > 1)
-	text("advertise", o.Advertise)
-	text("kv-connector", way.Name)
+	flag("kv-connector", way.Name, true)
 	switch way {
-	case connector.Mooncake:
-		number("mooncake-bootstrap-port", d.MeetingPort)
-	case connector.SGLang:
-		number("sglang-bootstrap-port", d.MeetingPort)
+	case connector.Mooncake, connector.SGLang:
+		flag(way.Name+"-bootstrap-port", d.MeetingPort, d.MeetingPort != 0)
 	}
-	number("p2p-connector-port", d.P2PPort)
-	on("enable-p2p-pull", d.P2PPull)
-	on("enable-prefiller-sampling", d.Sample)
-	text("ec-connector", string(d.Encoder))
-	number("prefill-max-retries", d.Retries)
-	on("prefill-retry-on-5xx", d.RetryOn5xx)
-	flag("prefill-retry-backoff", d.RetryBackoff.Duration(), d.RetryBackoff > 0)
-	on("prefill-fallback-local", d.FallBack)
-	number("decode-chunk-size", d.ChunkTokens)
-	on("enable-ssrf-protection", o.Protect)
-	text("endpoints-file", o.EndpointsFile)
-	text("objects", o.Objects)
-	text("inference-pool-name", o.PoolName)
-	text("inference-pool-namespace", o.Namespace)
-	for _, x := range o.Prefillers {
-		text("prefill-url", x)
+	flag("ec-connector", d.Encoder, d.Encoder != "")
+	for _, x := range o.table() {
+		switch at := x.at.(type) {
+		case *[]string:
+			for _, value := range *at {
+				flag(x.flag, value, true)
+			}
+		case *machine.Time:
+			flag(x.flag, at.Duration(), *at > 0)
+		default:
+			value := reflect.ValueOf(at).Elem()
+			flag(x.flag, value, !value.IsZero())
+		}
 	}
-	number("session-cache-size", o.SessionCache)
 	flag("secure-proxy", o.Serve.On, true)
-	text("cert-path", o.Serve.CertPath)
-	text("ca-file", o.CAFile)
-	list("enable-tls", named("prefiller", o.Prefiller.On)+named("decoder", o.DecoderTLS.On)+
-		named("encoder", o.Encoder.On))
-	list("tls-insecure-skip-verify",
-		named("prefiller", o.Prefiller.Skip)+named("decoder", o.DecoderTLS.Skip)+named("encoder", o.Encoder.Skip))
-	limit := func(name string, d time.Duration) { flag(name, max(d, 0), d != 0) } // below 0 is none
-	limit("body-idle-timeout", o.Body.Idle)
-	limit("body-timeout", o.Body.Total)
-	number("max-idle-conns-per-host", o.MaxIdlePerHost)
+	peers("enable-tls", o.Prefiller.On, o.DecoderTLS.On, o.Encoder.On)
+	peers("tls-insecure-skip-verify", o.Prefiller.Skip, o.DecoderTLS.Skip, o.Encoder.Skip)
+	flag("body-idle-timeout", max(o.Body.Idle, 0), o.Body.Idle != 0) // below 0 is none
+	flag("body-timeout", max(o.Body.Total, 0), o.Body.Total != 0)
 	flag("timing-headers", false, o.PlainHeaders)
-	on("decoder-health", o.DecoderHealth)
-	flag("kv-block-bytes", o.BlockBytes, o.BlockBytes > 0)
-	text("pod-name", o.PodName)
 	if _, port, err := net.SplitHostPort(o.MetricsListen); err == nil {
-		text("metrics-port", port)
+		flag("metrics-port", port, port != "")
 	}
 	return out
 }

@@ -327,8 +327,8 @@ func TestListeners(t *testing.T) {
 		exit.Environment: {{Listen: r.Addr(), Decoder: "127.0.0.1:1"},
 			{Listen: "127.0.0.1:0", Decoder: "127.0.0.1:1", MetricsListen: r.Addr()}},
 		exit.Input: {{EndpointsFile: missing, Protect: true},
-			{EndpointsFile: filepath.Join(missing, "deeper"), Protect: true}, {CAFile: missing},
-			{Serve: ServeTLS{On: true, CertPath: missing}}},
+			{EndpointsFile: filepath.Join(missing, "deeper"), Protect: true}, {TLS: TLS{CAFile: missing}},
+			{TLS: TLS{Serve: ServeTLS{On: true, CertPath: missing}}}},
 		exit.Usage: {{Prefillers: []string{"ftp://x"}}},
 	} {
 		for _, x := range o {

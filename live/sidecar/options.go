@@ -64,15 +64,7 @@ type Options struct {
 	// Allow is the pool where there is neither EndpointsFile nor Objects.
 	Allow []netip.AddrPort
 
-	// Serve, Prefiller, DecoderTLS and Encoder are the TLS settings of the four
-	// sides.
-	Serve                 ServeTLS
-	Prefiller, DecoderTLS LegTLS
-	Encoder               LegTLS
-	// CAFile holds the certificates that sign the legs' servers, beside the
-	// system's; it is read again when it changes.
-	CAFile string
-
+	TLS
 	// MaxIdlePerHost bounds idle connections to one server; 0 is 1024.
 	MaxIdlePerHost int
 	// MaxBodyBytes bounds a request's body; 0 is 64 MiB. A larger one is answered
@@ -108,6 +100,15 @@ type Options struct {
 	Recorder flow.Recorder
 	// Log hears decisions and errors; nil is silent.
 	Log *slog.Logger
+}
+
+// TLS is how the sidecar and the legs' servers are reached.
+type TLS struct {
+	Serve                          ServeTLS
+	Prefiller, DecoderTLS, Encoder LegTLS
+	// CAFile holds the certificates that sign the legs' servers, beside the
+	// system's; it is read again when it changes.
+	CAFile string
 }
 
 // ServeTLS is how the sidecar itself is reached.

@@ -449,8 +449,8 @@ func TestTLS(t *testing.T) {
 		resp, _ := r.ask(chatBody, "x-prefiller-host-port", prefill.addr())
 		return resp.StatusCode == 200
 	})
-	s, err := Start(Options{Listen: "127.0.0.1:0", Decoder: decode.addr(), Serve: ServeTLS{On: true},
-		DecoderTLS: LegTLS{On: true, Skip: true}})
+	s, err := Start(Options{Listen: "127.0.0.1:0", Decoder: decode.addr(),
+		TLS: TLS{Serve: ServeTLS{On: true}, DecoderTLS: LegTLS{On: true, Skip: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,11 +19,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"sigs.k8s.io/yaml"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/internal/child"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/cluster"
 )
 
 // Elsewhere is an endpoint picker that is not the stack's own. Its zero value is
@@ -60,47 +60,18 @@ func (e *AbsentError) Error() string { return e.Message }
 // writeEndpoints writes the file that the real EPP's file-discovery reads. Who
 // follows it sees the old or the new one, whole.
 func (s *Pool) writeEndpoints() error {
-	type endpoint struct {
-		Name    string            `json:"name"`
-		Address string            `json:"address"`
-		Port    string            `json:"port"`
-		Labels  map[string]string `json:"labels,omitempty"`
-	}
-	var file struct {
-		Endpoints []endpoint `json:"endpoints"`
-	}
-	for i, e := range s.Endpoints {
+	var list []cluster.Endpoint
+	for i, at := range s.Endpoints {
 		if s.o.EPP.given() && s.isAbsent(i) { // sidecars let all pass that the pool may ever have
 			continue
 		}
-		host, port, err := net.SplitHostPort(e)
+		e, err := cluster.NewEndpoint(strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), at, s.labels(i))
 		if err != nil {
 			return err
 		}
-		file.Endpoints = append(file.Endpoints,
-			endpoint{Name: strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), Address: host, Port: port,
-				Labels: s.labels(i)})
+		list = append(list, e)
 	}
-	text, err := yaml.Marshal(file)
-	if err != nil {
-		return err
-	}
-	path := s.EndpointsFile()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".endpoints-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error is the one to tell
-	}
-	return err
+	return cluster.WriteEndpoints(s.EndpointsFile(), list)
 }
 
 // EndpointsFile is what somebody else's EPP can read the endpoints from.

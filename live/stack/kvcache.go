@@ -35,11 +35,11 @@ type announcers struct {
 	manager *kvmanager.Manager
 
 	mu    sync.Mutex
-	names map[kv.Hasher]*kvindex.Index // what engines' names of blocks mean, by the index's rule
-	list  map[int]*announcer           // by server
-	pods  map[string]*announcer        // by every name that a pod goes by
-	lag   map[string]*report.Lag       // by index
-	first time.Time                    // of the first event; zero before it
+	names kvindex.Names          // what engines' names of blocks mean, by the index's rule
+	list  map[int]*announcer     // by server
+	pods  map[string]*announcer  // by every name that a pod goes by
+	lag   map[string]*report.Lag // by index
+	first time.Time              // of the first event; zero before it
 }
 
 // announcer is one server's publisher. It notes each event before it travels.
@@ -53,9 +53,7 @@ type announcer struct {
 // Publish implements modelserver.KVPublisher.
 func (a *announcer) Publish(e kv.Event) {
 	a.all.mu.Lock()
-	for _, names := range a.all.names {
-		names.Input(0, &kvindex.Events{From: a.as, List: []kv.Event{e}}, new(kvindex.Effects))
-	}
+	a.all.names.Note(a.as, e)
 	if a.all.first.IsZero() {
 		a.all.first = time.Now()
 	}
@@ -67,10 +65,7 @@ func (a *announcer) Publish(e kv.Event) {
 func (x *announcers) understand(h kv.Hasher) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	h.BlockTokens = h.Tokens()
-	if x.names[h] == nil {
-		x.names[h] = kvindex.New(kvindex.Config{Hasher: h, Orphans: 1 << 20})
-	}
+	x.names.Understand(h)
 }
 
 // startKVManager starts document 003's KV-Cache Manager where the scenario
@@ -80,15 +75,17 @@ func (s *Pool) startKVManager(context.Context) error {
 		return nil
 	}
 	hasher := kv.Hasher{BlockTokens: s.pool.BlockTokens}
-	s.kv = &announcers{names: map[kv.Hasher]*kvindex.Index{}, list: map[int]*announcer{}, pods: map[string]*announcer{},
+	s.kv = &announcers{names: kvindex.Names{}, list: map[int]*announcer{}, pods: map[string]*announcer{},
 		lag: map[string]*report.Lag{}}
 	m := s.pool.Events.Manager
 	if m == nil {
 		return nil
 	}
-	s.findPlaces()
+	if err := s.findPlaces(); err != nil {
+		return err
+	}
 	o := kvmanager.DefaultOptions()
-	if s.places.block != nil {
+	if s.places.own() {
 		o.ReplayPort = replayPort
 	}
 	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
@@ -100,7 +97,7 @@ func (s *Pool) startKVManager(context.Context) error {
 	o.Index.MaxBlocks = 0 // as many as the servers hold
 	s.kv.understand(hasher)
 	told := s.kv.indexed("")
-	o.OnMessage = func(r kvevents.Report) { told(managerIndex, r) }
+	o.OnMessage = func(r kvevents.Report) { told(report.ManagerIndex, r) }
 	var err error
 	o.Tokenizer = s.pool.Tokens.Tokenizer
 	s.kv.manager, err = kvmanager.Start(o)
@@ -110,9 +107,6 @@ func (s *Pool) startKVManager(context.Context) error {
 // heartbeat lets a manager that begins anew hear of servers that have nothing
 // to tell, and ask them.
 const heartbeat = time.Second
-
-// managerIndex is what the KV-Cache Manager's index is called in a report.
-const managerIndex = "kv-cache-manager"
 
 // publish makes a server publish its KV events: at its own address, on vLLM's
 // port where that is free, and to the manager.
@@ -143,7 +137,7 @@ func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
 		a := &announcer{all: s.kv, as: kv.Topic{Pod: so.Name, Model: model}}
 		o.OnSend = a.made.note
 		var err error
-		if a.Publisher, err = bindAt(o, endpoint, s.places != nil && s.places.block != nil); err != nil {
+		if a.Publisher, err = bindAt(o, endpoint, s.places.own()); err != nil {
 			return nil, err
 		}
 		s.kv.mu.Lock()
@@ -219,19 +213,11 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s.kv.mu.Lock()
-	list := make([]*announcer, 0, len(s.kv.list))
-	for i := range s.pool.Servers {
-		if a := s.kv.list[i]; a != nil {
-			list = append(list, a)
-		}
-	}
-	s.kv.mu.Unlock()
-	for _, a := range list {
+	for _, a := range s.announced() {
 		for a.Stats().Subscribers < want {
 			if !pause.For(ctx, 2*time.Millisecond) {
-				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing would "+
-					"not hear of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
+				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing "+
+					"would not hear of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
 			}
 		}
 	}
@@ -242,4 +228,30 @@ func (s *Pool) stopKVManager() {
 	if s.kv != nil && s.kv.manager != nil {
 		s.kv.manager.Close()
 	}
+}
+
+// announced are the servers' publishers, by the servers' indexes.
+func (s *Pool) announced() (out []*announcer) {
+	s.kv.mu.Lock()
+	defer s.kv.mu.Unlock()
+	for i := range s.pool.Servers {
+		if a := s.kv.list[i]; a != nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// KVEvents are where KV events are published, and where the KV-Cache Manager takes them.
+func (s *Pool) KVEvents() (out []string) {
+	if s.kv == nil {
+		return nil
+	}
+	for _, a := range s.announced() {
+		out = append(out, a.Endpoint())
+	}
+	if s.kv.manager != nil {
+		out = append(out, s.kv.manager.ZMQEndpoint())
+	}
+	return out
 }

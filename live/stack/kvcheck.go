@@ -66,32 +66,23 @@ func (s *Pool) checkKV() []report.IndexSummary {
 	s.kv.mu.Lock()
 	defer s.kv.mu.Unlock()
 	var out []report.IndexSummary
+	add := func(name string, h kv.Hasher, kept kvindex.Kept, held func(server int) []kv.Key) {
+		kept.EngineTokens = s.pool.BlockTokens
+		c, excuse := s.kv.names.Compare(h, kept, engines, held)
+		out = append(out, report.Compared(name, c, excuse, s.kv.lag[name]))
+	}
 	for n, k := range s.Pickers {
 		for i := range states[n] {
-			state := &states[n][i]
-			late := state.Lost || !s.kv.first.IsZero() && state.Began.After(s.kv.first)
-			kept := kvindex.Kept{EngineTokens: s.pool.BlockTokens, MaxBlocks: state.MaxBlocks,
-				Displaced: state.Displaced, Lost: late && !state.Replays}
-			held := func(i int) []kv.Key { return state.Blocks[s.Endpoints[i]] }
-			out = append(out, s.kv.compare(indexName(state.Plugin, k.plan.Told), state.Hasher, kept, engines, held))
+			x := &states[n][i]
+			kept := kvindex.Kept{MaxBlocks: x.MaxBlocks, Displaced: x.Displaced, Replays: x.Replays,
+				Lost: x.Lost || !s.kv.first.IsZero() && x.Began.After(s.kv.first)}
+			add(report.IndexName(x.Plugin, k.plan.Told), x.Hasher, kept,
+				func(i int) []kv.Key { return x.Blocks[s.Endpoints[i]] })
 		}
 	}
 	if s.kv.manager != nil {
-		tokens := s.pool.BlockTokens
-		h, kept := kv.Hasher{BlockTokens: tokens}, kvindex.Kept{EngineTokens: tokens}
-		out = append(out, s.kv.compare(managerIndex, h, kept, engines, func(i int) []kv.Key { return managed[i] }))
+		add(report.ManagerIndex, kv.Hasher{BlockTokens: s.pool.BlockTokens}, kvindex.Kept{},
+			func(i int) []kv.Key { return managed[i] })
 	}
 	return out
-}
-
-// compare holds what an index has of each server against what the server's
-// engine has. A block that the engine never announced under its name is
-// missing. The lock is held.
-func (x *announcers) compare(index string, h kv.Hasher, kept kvindex.Kept, engines [][]kv.EngineHash,
-	held func(server int) []kv.Key) report.IndexSummary {
-	h.BlockTokens = h.Tokens()
-	kept.Tokens = h.Tokens()
-	c := report.Compared(index, kvindex.Compare(engines, x.names[h], held), kept)
-	x.lag[index].Write(&c)
-	return c
 }

@@ -69,7 +69,7 @@ func (m *madeLog) of(seq uint64) []madeEvents {
 func (x *announcers) indexed(picker string) func(index string, r kvevents.Report) {
 	began := unixSeconds(time.Now())
 	return func(index string, r kvevents.Report) {
-		index = indexName(index, picker)
+		index = report.IndexName(index, picker)
 		if r.Err != nil || r.Lost != "" || len(r.Events) == 0 {
 			return
 		}
@@ -92,14 +92,6 @@ func (x *announcers) indexed(picker string) func(index string, r kvevents.Report
 			m.Note(max(0, time.Duration((now-e.at)*1e9)), e.n)
 		}
 	}
-}
-
-// indexName is what an index is called, with its picker where there are several.
-func indexName(index, picker string) string {
-	if picker == "" {
-		return index
-	}
-	return index + " of " + picker
 }
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -1,23 +1,21 @@
 package stack
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/report"
 )
 
 // askManager compares once more what the KV-Cache Manager has, as it tells
 // itself over HTTP.
 func (s *Pool) askManager(ctx context.Context, checks []report.IndexSummary) []report.IndexSummary {
-	at := slices.IndexFunc(checks, func(c report.IndexSummary) bool { return c.Index == managerIndex })
+	at := slices.IndexFunc(checks, func(c report.IndexSummary) bool { return c.Index == report.ManagerIndex })
 	if at < 0 || ctx.Err() != nil {
 		return checks
 	}
@@ -79,7 +77,7 @@ func (s *Pool) askAbout(ctx context.Context, pod string, blocks []string) (missi
 				Total   int `json:"blocks_total"`
 			}
 		}
-		if err := fetch(ctx, http.MethodPost, base+"score", body, &answer); err != nil {
+		if err := askFor(ctx, http.MethodPost, base+"score", body, &answer); err != nil {
 			return 0, 0, err
 		}
 		score := answer.Scores[pod]
@@ -93,31 +91,19 @@ func (s *Pool) askAbout(ctx context.Context, pod string, blocks []string) (missi
 	var info struct {
 		Blocks int `json:"blocks_cached"`
 	}
-	if err := fetch(ctx, http.MethodGet, base+"cache/pod/"+url.PathEscape(pod), nil, &info); err != nil &&
+	if err := askFor(ctx, http.MethodGet, base+"cache/pod/"+url.PathEscape(pod), nil, &info); err != nil &&
 		len(blocks) > 0 {
 		return 0, 0, err
 	}
 	return missing, max(0, info.Blocks-present), nil
 }
 
-func fetch(ctx context.Context, method, url string, body []byte, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
+// askFor asks the KV-Cache Manager.
+func askFor(ctx context.Context, method, url string, body []byte, into any) error {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
+	text, err := serve.Fetch(ctx, &client, method, url, body, 64<<20)
 	if err != nil {
 		return err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s: %.200s", url, resp.Status, text)
 	}
 	return json.Unmarshal(text, into)
 }

@@ -2,39 +2,37 @@ package stack
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"path/filepath"
+	"net/netip"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/plan"
-	"github.com/windtunnel/windtunnel/live/bbr"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/envoy"
-	"github.com/windtunnel/windtunnel/live/envoy/xds"
 )
 
 // startManifests starts Envoy as the scenario's manifests say: with their routes, their
 // policies and their body-based routers, in front of the scenario's pools.
-func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) {
+func (s *Stack) startManifests(ctx context.Context, pools []Listening) (err error) {
 	g := s.plan.Gateway.Front
-	if s.control, err = xds.Start(); err != nil {
-		return err
-	}
-	c := envoy.Config{Control: s.control.Addr(), Admin: s.adminAt()}
+	c := envoy.Config{Admin: s.adminAt()}
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
 	}
-	if s.Gateway, err = envoy.Start(ctx, s.Binary, c, filepath.Join(s.Dir, "envoy")); err != nil {
+	if s.Gateway, err = cluster.StartGateway(ctx, s.Binary, c, s.Dir); err != nil {
 		return err
 	}
-	if s.Gateway.Addr, err = free(s.gatewayAt()); err != nil {
+	at, err := netip.ParseAddrPort(s.gatewayAt())
+	if err != nil {
+		return err
+	}
+	if s.Gateway.Addr, err = cluster.FreePort(at, "choose another port with --port"); err != nil {
 		return err
 	}
 	d := envoy.Dynamic{Program: g.Program, Pickers: map[string]envoy.Processor{}, Routers: map[string]envoy.Processor{},
 		Endpoints: map[string][]string{},
-		AccessLog: filepath.Join(s.Gateway.Dir, envoy.AccessLogFile),
-		Limits:    GatewayConfig(s.plan, at, "", "").Limits,
+		AccessLog: s.Gateway.AccessLog(),
+		Limits:    GatewayConfig(s.plan, pools, "", "").Limits,
 		Listen: func(x *gateway.Served, port int) string {
 			if x == g.Served && port == g.Port.Number {
 				return s.Gateway.Addr
@@ -42,19 +40,18 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 			return ""
 		}}
 	for key, i := range g.Pools {
-		d.Pickers[key] = envoy.Processor{Addresses: at[i].Pickers, Asking: s.plan.Pools[i].Picker.Asking}
-		d.Endpoints[key] = at[i].Endpoints
+		d.Pickers[key] = envoy.Processor{Addresses: pools[i].Pickers, Asking: s.plan.Pools[i].Picker.Asking}
+		d.Endpoints[key] = pools[i].Endpoints
 	}
 	for _, r := range g.Program.Routers {
-		router, err := bbr.Start(
-			bbr.Options{Address: anyPort, Router: r.Router, Stream: s.plan.Gateway.Router, Now: s.Now})
+		router, err := cluster.StartRouter(r.Router, s.plan.Gateway.Router, s.Now)
 		if err != nil {
 			return err
 		}
-		s.routers = append(s.routers, router)
+		s.Gateway.Routers[r.Key] = router
 		d.Routers[r.Key] = envoy.Processor{Addresses: []string{router.Addr()}}
 	}
-	if err := s.configure(ctx, d); err != nil {
+	if err := s.Gateway.Set(ctx, d); err != nil {
 		return err
 	}
 	var changing sync.Mutex
@@ -63,22 +60,11 @@ func (s *Stack) startManifests(ctx context.Context, at []Listening) (err error) 
 			changing.Lock()
 			defer changing.Unlock()
 			d.Endpoints[key] = endpoints
-			return s.configure(context.Background(), d)
+			return s.Gateway.Set(context.Background(), d)
 		}
 	}
 	s.followEjected(g)
-	return s.followAccessLog()
-}
-
-// configure has Envoy take a configuration.
-func (s *Stack) configure(ctx context.Context, d envoy.Dynamic) error {
-	r, err := d.Resources()
-	if err != nil {
-		return err
-	}
-	return s.control.Set(ctx,
-		xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters),
-			Endpoints: xds.Of(r.Endpoints)})
+	return s.Gateway.Record(s.o.Recorder, s.origin, s.o.Log, false)
 }
 
 // followEjected has pickers leave out the endpoints that Envoy has ejected.
@@ -108,14 +94,4 @@ func (s *Pool) leaveOut(ejected []string) error {
 	s.ejected = ejected
 	s.lives.Unlock()
 	return s.tellPickers()
-}
-
-// free is an address as it is, or with a port that nobody listens on in the place of 0.
-func free(at string) (string, error) {
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		return "", &envoy.Error{Kind: envoy.PortTaken, Err: err,
-			Message: fmt.Sprintf("cannot listen: %v; stop what listens there, or choose another port with --port", err)}
-	}
-	return l.Addr().String(), l.Close()
 }

@@ -61,7 +61,8 @@ func (s *Pool) startPickers(ctx context.Context) error {
 	for i := range s.pool.Picker.Replicas {
 		k := &Picker{pool: s, plan: &s.pool.Picker.Replicas[i], replica: i}
 		flags, p, n := &s.o.Ports, k.plan.Ports, k.plan.Number
-		if err := k.start(s.o.at(flags.ExtProc, p.ExtProc, n, KeptExtProc), s.o.at(flags.Health, p.Health, n, KeptHealth),
+		if err := k.start(s.o.at(flags.ExtProc, p.ExtProc, n, KeptExtProc),
+			s.o.at(flags.Health, p.Health, n, KeptHealth),
 			s.o.at(flags.Metrics, p.Metrics, n, KeptMetrics)); err != nil {
 			return err
 		}

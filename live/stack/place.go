@@ -7,8 +7,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/epp"
-	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // place is where a pod's parts listen.
@@ -21,29 +21,47 @@ type place struct {
 	server, also, side string
 }
 
-// places gives every pod of a pool whose ports matter a loopback address of its own,
-// so that ports mean what they mean in a cluster. Where the machine has one
-// loopback address only, or somebody else has taken the ports on all of them,
-// pods share 127.0.0.1 on ports of their own, and Notice says so.
+// places are where the pods of a pool whose ports matter listen.
 type places struct {
-	pods   []place
-	block  *serve.Block
-	notice string
+	pods      []place
+	addresses *cluster.Addresses // nil where the scenario says the ports
 }
 
+// own reports whether pods have addresses of their own.
+func (x *places) own() bool { return x != nil && x.addresses != nil && x.addresses.Own() }
+
 // findPlaces finds the pool's places, once.
-func (s *Pool) findPlaces() {
-	if s.places == nil {
-		if slices.ContainsFunc(s.pool.Servers, func(x plan.Server) bool { return x.ListenPort+x.SidecarPort > 0 }) {
-			s.places = &places{}
-			for _, x := range s.pool.Servers {
-				s.places.pods = append(s.places.pods,
-					place{front: fixed(x.SidecarPort, anyPort), server: fixed(x.ListenPort, anyPort), side: anyPort})
-			}
-			return
-		}
-		s.places = findPlaces(s.pool)
+func (s *Pool) findPlaces() error {
+	if s.places != nil {
+		return nil
 	}
+	s.places = &places{}
+	if slices.ContainsFunc(s.pool.Servers, func(x plan.Server) bool { return x.ListenPort+x.SidecarPort > 0 }) {
+		for _, x := range s.pool.Servers {
+			s.places.pods = append(s.places.pods,
+				place{front: fixed(x.SidecarPort, anyPort), server: fixed(x.ListenPort, anyPort), side: anyPort})
+		}
+		return nil
+	}
+	addresses, taken := cluster.NewAddresses(plan.PodPort)
+	if taken != nil {
+		s.o.Log.Warn(fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v",
+			plan.PodPort, plan.BehindPort, s.pool.SideChannel, taken))
+	}
+	s.places.addresses = addresses
+	for _, x := range s.pool.Servers {
+		_, ip, err := addresses.Take()
+		if err != nil {
+			return err
+		}
+		pod := place{front: addresses.On(ip, plan.PodPort), server: addresses.On(ip, x.Port),
+			side: addresses.On(ip, s.pool.SideChannel)}
+		if x.AlsoPort != 0 && addresses.Own() {
+			pod.also = addresses.On(ip, x.AlsoPort)
+		}
+		s.places.pods = append(s.places.pods, pod)
+	}
+	return nil
 }
 
 // scrapesPort says whether the picker asks pods for pages on a port that its
@@ -57,27 +75,3 @@ func (s *Pool) scrapesPort() bool {
 	}
 	return slices.ContainsFunc(built.Scrapes(), func(x picker.Scrape) bool { return x.Source.Scrape().Port != "" })
 }
-
-func findPlaces(p *plan.Pool) *places {
-	block, taken := serve.OwnBlock(plan.PodPort)
-	if taken == nil {
-		x := &places{block: block}
-		for k, s := range p.Servers {
-			on := func(port int) string { return plan.JoinPort(block.Address(k+1).String(), port) }
-			pod := place{front: on(plan.PodPort), server: on(s.Port), side: on(p.SideChannel)}
-			if s.AlsoPort != 0 {
-				pod.also = on(s.AlsoPort)
-			}
-			x.pods = append(x.pods, pod)
-		}
-		return x
-	}
-	x := &places{notice: fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v",
-		plan.PodPort, plan.BehindPort, p.SideChannel, taken)}
-	for range p.Servers {
-		x.pods = append(x.pods, place{front: anyPort, server: anyPort, side: anyPort})
-	}
-	return x
-}
-
-func (x *places) free() { x.block.Free() }

@@ -81,9 +81,8 @@ func (s *Pool) startServers(ctx context.Context) error {
 	options := modelserver.Options{Seed: s.plan.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
 	options.Transfer.Profile, options.Transfer.NIC = s.pool.Link, s.pool.NIC
 	if s.pool.Transfers || s.pool.Lives || s.scrapesPort() {
-		s.findPlaces()
-		if s.places.notice != "" {
-			s.o.Log.Warn(s.places.notice)
+		if err := s.findPlaces(); err != nil {
+			return err
 		}
 	}
 	for i := range s.pool.Servers {
@@ -194,7 +193,7 @@ func (s *Pool) stop(ctx context.Context) error {
 	}
 	s.stopKVManager()
 	if s.places != nil {
-		s.places.free()
+		s.places.addresses.Free()
 	}
 	return errors.Join(errs...)
 }

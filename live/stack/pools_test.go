@@ -152,7 +152,7 @@ func TestRestartedPickerLiveAsVirtual(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			live, played := liveAsVirtual(t, fmt.Sprintf(`
+			live, played := liveInStep(t, fmt.Sprintf(`
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
 pools:

@@ -57,7 +57,7 @@ pools:
 // Whom flow control refuses is told why, by the same words in both times.
 func TestRefusalsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	live, played := liveAsVirtual(t, oneAtATime("5s", "", "50ms")+"workload: {requests: 3, rate: 20, concurrency: 3}")
+	live, played := liveInStep(t, oneAtATime("5s", "", "50ms")+"workload: {requests: 3, rate: 20, concurrency: 3}")
 	a, b := ended(live), ended(played)
 	if d := cmp.Diff(a, b); d != "" {
 		t.Errorf("live (-) and virtual (+) differ: %s", d)
@@ -77,7 +77,7 @@ func TestRefusalsLiveAsVirtual(t *testing.T) {
 // the same steps in both times, and the next in the queue is none of them.
 func TestLeavingTheQueueLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	live, played := liveAsVirtual(t,
+	live, played := liveInStep(t,
 		oneAtATime("8s", "", "60s")+
 			"workload: {requests: 3, rate: 5, concurrency: 3, leaving: {requests: [2], after: 3s}}")
 	a, b := ended(live), ended(played)

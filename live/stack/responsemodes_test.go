@@ -18,7 +18,7 @@ func TestProcessingTimeoutLiveAsVirtual(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			// whether the picker hears first that Envoy is gone, or gives the request up first, is a race in wall time
-			live, played := liveAsVirtual(t,
+			live, played := liveInStep(t,
 				oneAtATime("12s", "      bodyMode: BUFFERED\n      processingTimeout: 4s\n", "60s")+
 					fmt.Sprintf("    replicas: 2\n    failureMode: %s\nworkload: {requests: 4, rate: 20, "+
 						"concurrency: 4}", mode), flow.EPP)

@@ -49,7 +49,8 @@ pools:
 	if n := r.rec.count(flow.EPP, flow.EndpointPicked); n != 1 {
 		t.Errorf("the other pool's picker picked %d times", n)
 	}
-	if err := r.Pools[0].happen(context.Background(), planned(t, r.Pools[0], scenario.Incident{What: scenario.Crash})); err != nil {
+	crash := planned(t, r.Pools[0], scenario.Incident{What: scenario.Crash})
+	if err := r.Pools[0].happen(context.Background(), crash); err != nil {
 		t.Fatal(err)
 	}
 	well := 0

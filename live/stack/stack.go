@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,8 +25,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/rundir"
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/client"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/envoy"
-	"github.com/windtunnel/windtunnel/live/envoy/xds"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -146,16 +145,13 @@ type run struct {
 type Stack struct {
 	*run
 	ownDir *rundir.Dir // nil where Options.Dir is given
-	tail   *envoy.Recording
 
 	// Startup is how long it took until all was ready.
 	Startup time.Duration
 	Binary  envoy.Binary
-	Gateway *envoy.Process
+	Gateway *cluster.Gateway
 	// Pools are the scenario's, in its order.
 	Pools     []*Pool
-	control   *xds.Server        // that gives Envoy its configuration, where manifests say it
-	routers   []*bbr.Server      // of manifests
 	unfollow  context.CancelFunc // what Envoy ejects; nil where it ejects nobody
 	following sync.WaitGroup
 	// Router reads requests' models, where there are several pools; else it is nil.
@@ -293,8 +289,7 @@ func GatewayConfig(sc *plan.Plan, at []Listening, router, listen string) envoy.C
 // startRouter starts what finds the pool of a request, where there are several.
 func (s *Stack) startRouter(context.Context) (err error) {
 	if g := &s.plan.Gateway; g.BodyRouter {
-		s.Router, err = bbr.Start(
-			bbr.Options{Address: anyPort, Router: core.Closed(g.Routes.Find), Stream: g.Router, Now: s.Now})
+		s.Router, err = cluster.StartRouter(core.Closed(g.Routes.Find), g.Router, s.Now)
 	}
 	return err
 }
@@ -321,20 +316,11 @@ func (s *Stack) startGateway(ctx context.Context) error {
 	if s.o.Envoy != nil {
 		s.o.Envoy(&c)
 	}
-	p, err := envoy.Start(ctx, s.Binary, c, filepath.Join(s.Dir, "envoy"))
-	if err != nil {
+	var err error
+	if s.Gateway, err = cluster.StartGateway(ctx, s.Binary, c, s.Dir); err != nil {
 		return err
 	}
-	s.Gateway = p
-	return s.followAccessLog()
-}
-
-// followAccessLog has Envoy's own account of each request be an event.
-func (s *Stack) followAccessLog() (err error) {
-	if s.o.Recorder != nil {
-		s.tail, err = s.Gateway.Record(s.o.Recorder, s.origin, s.o.Log, false)
-	}
-	return err
+	return s.Gateway.Record(s.o.Recorder, s.origin, s.o.Log, false)
 }
 
 // Load sends the scenario's workload and returns when every request has ended.
@@ -354,7 +340,8 @@ func (s *Stack) Load(ctx context.Context) error {
 // send sends a load through the stack.
 func (s *Stack) send(ctx context.Context, w *plan.Load) error {
 	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP2, Chunked: w.Chunked, Timeout: w.Timeout,
-		Requests: w.Requests.Requests, Concurrency: w.Concurrency, Workload: w.Requests, Recorder: s.o.Recorder, Now: s.Now,
+		Requests: w.Requests.Requests, Concurrency: w.Concurrency, Workload: w.Requests,
+		Recorder: s.o.Recorder, Now: s.Now,
 		Connections: 1 + w.Concurrency/80, Trace: s.o.ClientTrace}
 	if !s.o.EPP.given() {
 		o.Metadata = s.metadata
@@ -383,9 +370,7 @@ func (s *Stack) Stop(ctx context.Context) error {
 
 // gatewayEnded says how Envoy ended; nil while it runs.
 func (s *Stack) gatewayEnded() error {
-	select {
-	case <-s.Gateway.Done():
-	default:
+	if !s.Gateway.Ended() {
 		return nil
 	}
 	if err := s.Gateway.Wait(); err != nil {
@@ -402,16 +387,7 @@ func (s *Stack) stop(ctx context.Context) error {
 		s.unfollow()
 		s.following.Wait()
 	}
-	if s.Gateway != nil {
-		errs = append(errs, s.Gateway.Stop(ctx))
-		s.tail.End()
-	}
-	if s.control != nil {
-		s.control.Stop()
-	}
-	for _, r := range s.routers {
-		r.Stop(ctx)
-	}
+	errs = append(errs, s.Gateway.Stop(ctx))
 	if s.Router != nil {
 		s.Router.Stop(ctx)
 	}

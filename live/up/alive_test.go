@@ -249,7 +249,7 @@ func TestEditThatEnvoyDoesNotTake(t *testing.T) {
 	thaw := r.freeze()
 	failed := make(chan error, 1)
 	go func() { failed <- r.Apply(ctx, next) }()
-	eventually.Is(t, "the edit to begin", func() bool { return len(r.cluster.Load().pods) == 2 })
+	eventually.Is(t, "the edit to begin", func() bool { return len(r.services.Load().pods) == 2 })
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
@@ -298,11 +298,7 @@ func TestUndone(t *testing.T) {
 	if err := c.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wide, err := c.state(c.both())
-	if err == nil {
-		err = r.control.Set(t.Context(), wide)
-	}
-	if err != nil {
+	if err := r.Envoy.Set(t.Context(), c.configuration(c.both())); err != nil {
 		t.Fatal(err)
 	}
 	c.tellPickers()
@@ -349,7 +345,7 @@ func TestStopDuringEdit(t *testing.T) {
 	told, stop := r.follow(m)
 	r.freeze()
 	write(t, file, oneGateway()+backends("one", "two")+leadTo("/b", ref))
-	eventually.Is(t, "the edit to begin", func() bool { return len(r.cluster.Load().pods) == 2 })
+	eventually.Is(t, "the edit to begin", func() bool { return len(r.services.Load().pods) == 2 })
 	stop()
 	if err := r.Stop(context.Background()); err == nil || !strings.Contains(err.Error(), "deadline") {
 		t.Errorf("the end of an Envoy that does not answer: %v", err)

@@ -18,7 +18,7 @@ func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container) string {
 	// a mistake in it is an error of startServer
 	env, _, _ := environment(c, &pod{namespace: w.Namespace, name: w.Name})
 	to := env[eventsEndpoint]
-	x := u.cluster.Load()
+	x := u.services.Load()
 	if to == "" || x == nil {
 		return to
 	}
@@ -46,9 +46,9 @@ func (u *Up) startManager(p *pod, c *gateway.Container) error {
 			"environment", p.workload.File, c.At.Line(), c.Name))
 	}
 	asked, told := atoi(portOf(o.HTTPAddress)), atoi(portOf(strings.TrimPrefix(o.ZMQBind, "tcp://")))
-	o.HTTPAddress, o.Log = u.places.on(p.ip, asked), u.log
+	o.HTTPAddress, o.Log = u.addresses.On(p.ip, asked), u.log
 	if o.ZMQBind != "" {
-		o.ZMQBind = "tcp://" + u.places.on(p.ip, told)
+		o.ZMQBind = "tcp://" + u.addresses.On(p.ip, told)
 	}
 	m, err := kvmanager.Start(o)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 	core "github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
@@ -72,7 +73,8 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 	}
 	o.PoolName, o.Namespace, o.Endpoints, o.Objects, o.Selector, o.TargetPorts = b.Name, b.Namespace,
 		[]*core.Endpoint{}, "", nil, nil
-	o.Address, o.HealthAddress, o.MetricsAddress, o.Secure, o.CertPath = anyPort, anyPort, anyPort, false, ""
+	o.Address, o.HealthAddress, o.MetricsAddress = cluster.AnyPort, cluster.AnyPort, cluster.AnyPort
+	o.Secure, o.CertPath = false, ""
 	o.Origin, o.Hold.Recorder, o.Hold.Trace = u.origin, u.o.Recorder, u.o.Trace
 	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true,
 		remembered, u.log

@@ -14,7 +14,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
-	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // pod is one running replica of a workload.
@@ -58,33 +57,6 @@ func same(a, b *gateway.Workload) bool {
 	return reflect.DeepEqual(bare(a), bare(b)) && reflect.DeepEqual(a.Volumes, b.Volumes)
 }
 
-// places gives pods their addresses.
-type places struct {
-	block *serve.Block // nil where the machine has one loopback address only
-	used  map[int]bool
-}
-
-func (x *places) take() (number int, ip netip.Addr, err error) {
-	for number = 1; x.used[number]; number++ {
-	}
-	if number >= serve.MaxBlock {
-		return 0, ip, fmt.Errorf("there are more than %d pods", serve.MaxBlock)
-	}
-	x.used[number] = true
-	if x.block == nil {
-		return number, netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
-	}
-	return number, x.block.Address(number), nil
-}
-
-// on is where a pod's port is listened on.
-func (x *places) on(ip netip.Addr, port int) string {
-	if x.block == nil {
-		port = 0
-	}
-	return netip.AddrPortFrom(ip, uint16(port)).String()
-}
-
 // podPorts are the ports that a container listens on of which nothing else is known:
 // those that it names, and those where Services send requests, since a container
 // need not name its ports.
@@ -118,10 +90,7 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	c, r := w.Serves()
 	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r,
 		at: map[int]string{}}
-	u.mu.Lock()
-	p.number, p.ip, err = u.places.take()
-	u.mu.Unlock()
-	if err != nil {
+	if p.number, p.ip, err = u.addresses.Take(); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -139,7 +108,7 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	}
 	var addresses []string
 	for _, n := range ports {
-		addresses = append(addresses, u.places.on(p.ip, n))
+		addresses = append(addresses, u.addresses.On(p.ip, n))
 	}
 	e, err := startEcho(p.namespace, p.name, addresses, u.log)
 	if err != nil {
@@ -166,7 +135,7 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 	if strings.Contains(c.Image, "inference-sim") {
 		args = append(args, "--profile", string(dropin.ProfileSim))
 	}
-	if u.places.block == nil {
+	if !u.addresses.Own() {
 		args = append(args, "--port", "0")
 	}
 	r, err := dropin.Parse(args, env.lookup)
@@ -190,10 +159,10 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 		if port >= r.Port && port < r.Port+len(options.Servers) {
 			continue
 		}
-		p.also, options.Servers[0].ListenAlso = port, u.places.on(p.ip, port)
+		p.also, options.Servers[0].ListenAlso = port, u.addresses.On(p.ip, port)
 		break
 	}
-	if r.KVEvents != nil && !r.KVEvents.Connect && u.places.block == nil {
+	if r.KVEvents != nil && !r.KVEvents.Connect && !u.addresses.Own() {
 		u.note(fmt.Sprintf("%s:%d: container %s: no KV events: this machine has one loopback address, and pods meet "+
 			"on their ports", p.workload.File, c.At.Line(), c.Name))
 	} else {
@@ -209,7 +178,7 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 	}
 	for i, at := range fleet.Addresses() {
 		number := r.Port + i
-		if u.places.block == nil {
+		if !u.addresses.Own() {
 			number = declared(c, i)
 		}
 		p.at[number] = at
@@ -235,9 +204,7 @@ func (u *Up) stopPod(ctx context.Context, p *pod) {
 	for _, stop := range slices.Backward(p.stops) {
 		stop(ctx)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.places.used, p.number)
+	u.addresses.Return(p.number)
 }
 
 // portOf is a port's number in an address.

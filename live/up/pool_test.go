@@ -268,7 +268,7 @@ spec:
 				}
 			}
 		}
-		if r.places.block == nil {
+		if !r.addresses.Own() {
 			port = 0 // pods share an address, and have ports of their own
 		}
 		return sent, port

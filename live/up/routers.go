@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/bbr"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/envoy"
 )
 
@@ -26,7 +27,7 @@ func (c *change) startRouters() error {
 			x := c.u.routers[key]
 			if x == nil {
 				var err error
-				if x, err = bbr.Start(bbr.Options{Address: anyPort, Router: r.Router, Stream: routed,
+				if x, err = bbr.Start(bbr.Options{Address: cluster.AnyPort, Router: r.Router, Stream: routed,
 					Now: c.u.now}); err != nil {
 					return err
 				}

@@ -186,7 +186,7 @@ func TestPoolScalesItsModel(t *testing.T) {
 		list[0].By != "InferencePool p" || list[0].Max != 3 {
 		t.Errorf("scaled: %+v", list)
 	}
-	if told := strings.Join(r.notes, "\n"); !strings.Contains(told, "nobody here tells Happiness") ||
+	if told := strings.Join(r.notes, "\n"); !strings.Contains(told, "nothing here reports Happiness") ||
 		strings.Contains(told, "autoscaling") && !strings.Contains(told, "targetMetrics") {
 		t.Errorf("notes:\n%s", told)
 	}
@@ -204,7 +204,7 @@ func TestScalingPlan(t *testing.T) {
 	for _, c := range []struct{ name, text, plan, note string }{
 		{"prefill apart", ofModel(
 			"{type: Disaggregated, prefillWorkers: {replicas: 2, labels: {llm-d.ai/role: prefill}}, decodeWorkers: " +
-				"{replicas: 1, labels: {llm-d.ai/role: decode}}}"), "m-decode", "nobody here tells Happiness"},
+				"{replicas: 1, labels: {llm-d.ai/role: decode}}}"), "m-decode", "nothing here reports Happiness"},
 		{"several", several, "",
 			"InferencePool default/p: autoscaling has no effect: the pool's pods are of 2 workloads; expected one"},
 		{"a second ScaledObject",

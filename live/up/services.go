@@ -8,8 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
 
-// cluster is what the names of Services stand for.
-type cluster struct {
+// services is what the names of Services stand for.
+type services struct {
 	s    *gateway.Set
 	pods []*pod
 }
@@ -18,7 +18,7 @@ type cluster struct {
 // pickers ask it when their plug-ins go there.
 func (u *Up) address(namespace string) func(hostPort string) string {
 	return func(hostPort string) string {
-		if x := u.cluster.Load(); x != nil {
+		if x := u.services.Load(); x != nil {
 			if at := service(x.s, x.pods, namespace, hostPort); at != hostPort {
 				return at
 			}

@@ -6,15 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
@@ -54,7 +52,7 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 	for i, to := range o.Prefillers {
 		o.Prefillers[i] = service(s, sorted(u.starting), p.namespace, to)
 	}
-	o.Listen, o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = u.places.on(p.ip, number), decoder, p.namespace,
+	o.Listen, o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = u.addresses.On(p.ip, number), decoder, p.namespace,
 		p.name, u.o.Recorder, u.log
 	o.Ranks, o.Disagg.Trace = 1, u.o.Trace
 	// A pod is ready when all of its containers are: a dead engine is no endpoint.
@@ -79,40 +77,25 @@ func (u *Up) endpointsFile(namespace string) string {
 	return filepath.Join(u.o.Dir, "endpoints-"+namespace+".yaml")
 }
 
-// writeEndpoints writes these files: the old or the new one is there, whole.
+// writeEndpoints writes these files.
 func (u *Up) writeEndpoints(pods []*pod) error {
-	type endpoint struct {
-		Name    string            `json:"name"`
-		Address string            `json:"address"`
-		Port    string            `json:"port"`
-		Labels  map[string]string `json:"labels,omitempty"`
-	}
-	byNamespace := map[string][]endpoint{}
+	byNamespace := map[string][]cluster.Endpoint{}
 	for _, p := range pods {
 		if p.role != gateway.RoleServer {
 			continue
 		}
 		for n, at := range p.at {
-			host, port, err := net.SplitHostPort(at)
+			e, err := cluster.NewEndpoint(fmt.Sprintf("%s-%d", p.name, n), at, p.workload.Pods)
 			if err != nil {
 				return err
 			}
-			byNamespace[p.namespace] = append(byNamespace[p.namespace],
-				endpoint{fmt.Sprintf("%s-%d", p.name, n), host, port, p.workload.Pods})
+			byNamespace[p.namespace] = append(byNamespace[p.namespace], e)
 		}
 	}
 	var errs []error
 	for namespace, list := range byNamespace {
-		slices.SortFunc(list, func(a, b endpoint) int { return strings.Compare(a.Name, b.Name) })
-		text, err := yaml.Marshal(map[string]any{"endpoints": list})
-		if err != nil {
-			return err
-		}
-		path := u.endpointsFile(namespace)
-		if err = os.WriteFile(path+".new", text, 0o600); err == nil {
-			err = os.Rename(path+".new", path)
-		}
-		errs = append(errs, err)
+		slices.SortFunc(list, func(a, b cluster.Endpoint) int { return strings.Compare(a.Name, b.Name) })
+		errs = append(errs, cluster.WriteEndpoints(u.endpointsFile(namespace), list))
 	}
 	return errors.Join(errs...)
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -111,11 +111,8 @@ func (w *statusWriter) write(ctx context.Context) error {
 	if ctx.Err() != nil || bytes.Equal(text, w.written) {
 		return nil
 	}
-	if err := os.WriteFile(w.path+".new", text, 0o600); err != nil {
-		return err
-	}
 	w.written = text
-	return os.Rename(w.path+".new", w.path)
+	return files.Replace(w.path, text)
 }
 
 // model is what document 003's controller writes into an InferenceModel: whether its workers have it, what

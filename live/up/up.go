@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/flow"
@@ -25,16 +22,14 @@ import (
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/bbr"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/envoy"
-	"github.com/windtunnel/windtunnel/live/envoy/xds"
 	"github.com/windtunnel/windtunnel/live/epp"
-	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
 const (
 	lockPort = 8000 // of a block of addresses, held while it is used
-	anyPort  = "127.0.0.1:0"
 	// remembered is how many decisions a picker tells.
 	remembered = 1000
 	// lag is how long Envoy's workers may go on with what was in force before a change
@@ -90,15 +85,13 @@ type Options struct {
 
 // Up is running manifests.
 type Up struct {
-	o       Options
-	log     *slog.Logger
-	origin  time.Time
-	control *xds.Server
-	noted   map[string]bool
-	tail    *envoy.Recording // of Envoy's own account of requests
+	o      Options
+	log    *slog.Logger
+	origin time.Time
+	noted  map[string]bool
 
 	// Envoy is the gateway, Binary which it is.
-	Envoy  *envoy.Process
+	Envoy  *cluster.Gateway
 	Binary envoy.Binary
 	// Startup is how long it took until all was ready.
 	Startup time.Duration
@@ -122,10 +115,11 @@ type Up struct {
 	end, cut   context.CancelFunc
 	owing      bool // a change was cut short, and Envoy may have to answer still
 
-	cluster atomic.Pointer[cluster]
+	services atomic.Pointer[services]
 
-	mu       sync.Mutex // guards places and listen
-	places   places
+	addresses *cluster.Addresses
+
+	mu       sync.Mutex            // guards hosts and listen
 	hosts    map[string]netip.Addr // of Gateways, by namespace/name
 	listen   map[string]string     // of their ports
 	nextHost int
@@ -144,7 +138,7 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{},
 		pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{},
 		certs: map[string][2][]byte{}, scaled: map[string]*scaled{},
-		places: places{used: map[int]bool{}}, hosts: map[string]netip.Addr{}, listen: map[string]string{}}
+		hosts: map[string]netip.Addr{}, listen: map[string]string{}}
 	u.life, u.end = context.WithCancel(context.WithoutCancel(ctx))
 	u.rest, u.cut = context.WithCancel(context.WithoutCancel(ctx))
 	if !u.o.Host.IsValid() {
@@ -163,23 +157,18 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 		return nil, err
 	}
 	began := time.Now()
-	if u.places.block, err = serve.OwnBlock(lockPort); err != nil {
+	if u.addresses, err = cluster.NewAddresses(lockPort); err != nil {
 		u.note(fmt.Sprintf("pods share 127.0.0.1 on ports of their own, and not on the manifests': %v", err))
 	}
-	if u.control, err = xds.Start(); err != nil {
-		return nil, err
-	}
-	c := envoy.Config{Control: u.control.Addr(), Admin: cmp.Or(o.Admin, anyPort)}
-	if u.Envoy, err = envoy.Start(ctx, u.Binary, c, filepath.Join(o.Dir, "envoy")); err != nil {
+	c := envoy.Config{Admin: cmp.Or(o.Admin, cluster.AnyPort)}
+	if u.Envoy, err = cluster.StartGateway(ctx, u.Binary, c, o.Dir); err != nil {
 		return nil, err
 	}
 	if err = u.Apply(ctx, o.Objects); err != nil {
 		return nil, err
 	}
-	if o.Recorder != nil {
-		if u.tail, err = u.Envoy.Record(o.Recorder, u.origin, u.log, true); err != nil {
-			return nil, err
-		}
+	if err = u.Envoy.Record(o.Recorder, u.origin, u.log, true); err != nil {
+		return nil, err
 	}
 	u.watching.Go(func() { u.followEjections(u.life) })
 	u.Startup = time.Since(began)
@@ -238,20 +227,13 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 		return err
 	}
 	next.tellNewPickers()
-	wide, err := next.state(next.both())
-	if err != nil {
-		return err
-	}
-	if err := u.control.Set(ctx, wide); err != nil {
+	wide := next.configuration(next.both())
+	if err := u.Envoy.Set(ctx, wide); err != nil {
 		return err
 	}
 	next.wide = true
 	next.tellPickers()
-	narrow, err := next.state(next.list())
-	if err == nil {
-		err = u.control.Set(ctx, narrow)
-	}
-	if err != nil {
+	if err := u.Envoy.Set(ctx, next.configuration(next.list())); err != nil {
 		return err
 	}
 	gonePods, gonePickers := next.gone()
@@ -330,7 +312,7 @@ func (c *change) start(ctx context.Context) error {
 		if err := c.startPods(ctx, managers); err != nil {
 			return err
 		}
-		c.u.cluster.Store(&cluster{c.s, c.list()})
+		c.u.services.Store(&services{c.s, c.list()})
 	}
 	c.u.starting = c.pods
 	if err := c.u.writeEndpoints(c.list()); err != nil {
@@ -371,7 +353,7 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 		switch {
 		case r == gateway.RoleOther:
 			ports = podPorts(c.s, w, container)
-		case r == gateway.RoleServer && w.With(gateway.RoleSidecar) == nil && c.u.places.block != nil:
+		case r == gateway.RoleServer && w.With(gateway.RoleSidecar) == nil && c.u.addresses.Own():
 			ports = c.scraped(w)
 		}
 		for _, k := range c.numbers(w) {
@@ -434,16 +416,12 @@ func (c *change) undo(ctx context.Context) error {
 	}
 	if u := c.u; u.program != nil {
 		old := change{u: u, s: u.objects, program: u.program, pods: u.pods, pickers: u.pickers, routers: u.routers}
-		u.cluster.Store(&cluster{u.objects, old.list()})
+		u.services.Store(&services{u.objects, old.list()})
 		u.starting = u.pods
 		errs = append(errs, u.writeEndpoints(old.list()))
 		old.tellPickers()
 		if c.wide {
-			state, err := old.state(old.list())
-			if err == nil {
-				err = u.control.Back(ctx, state)
-			}
-			errs = append(errs, err)
+			errs = append(errs, u.Envoy.Back(ctx, old.configuration(old.list())))
 		}
 	}
 	c.u.retire(c.started, c.opened, c.routing, func(*pod) {})
@@ -508,11 +486,11 @@ func (c *change) tell(x *poolPicker, b *gateway.Backend, pods []*pod) {
 	x.server.Picking().Apply(s, false)
 }
 
-// state is what Envoy is told with these pods.
-func (c *change) state(pods []*pod) (xds.State, error) {
+// configuration is Envoy's with these pods.
+func (c *change) configuration(pods []*pod) envoy.Dynamic {
 	d := envoy.Dynamic{Program: c.program, Pickers: map[string]envoy.Processor{}, Routers: c.processors(),
 		Endpoints: map[string][]string{}, Certificate: c.u.certificate,
-		AccessLog: filepath.Join(c.u.Envoy.Dir, envoy.AccessLogFile),
+		AccessLog: c.u.Envoy.AccessLog(),
 		Listen: func(g *gateway.Served, port int) string {
 			c.u.mu.Lock()
 			defer c.u.mu.Unlock()
@@ -533,12 +511,7 @@ func (c *change) state(pods []*pod) (xds.State, error) {
 		}
 		d.Pickers[b.Key] = p
 	}
-	r, err := d.Resources()
-	if err != nil {
-		return xds.State{}, err
-	}
-	return xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters),
-		Endpoints: xds.Of(r.Endpoints)}, nil
+	return d
 }
 
 func portKey(g *gateway.Served, port int) string {
@@ -576,7 +549,8 @@ func (u *Up) open(p *gateway.Program) error {
 			if u.listen[key] != "" {
 				continue
 			}
-			at, err := u.free(host, port.Number)
+			at, err := cluster.FreePort(netip.AddrPortFrom(host, uint16(port.Number)),
+				"say --listen with another address")
 			if err != nil {
 				return fmt.Errorf("%s:%d: Gateway %s: port %d: %w", g.File, g.Line, name, port.Number, err)
 			}
@@ -588,8 +562,8 @@ func (u *Up) open(p *gateway.Program) error {
 
 // host is the next Gateway's address.
 func (u *Up) host() netip.Addr {
-	if u.o.OwnAddresses && u.places.block != nil {
-		_, ip, err := u.places.take()
+	if u.o.OwnAddresses && u.addresses.Own() {
+		_, ip, err := u.addresses.Take()
 		if err == nil {
 			return ip
 		}
@@ -600,33 +574,6 @@ func (u *Up) host() netip.Addr {
 	}
 	u.nextHost++
 	return ip
-}
-
-// raised is what is added to a port that may not be listened on.
-const raised = 8000
-
-func (u *Up) free(host netip.Addr, port int) (string, error) {
-	try := func(port int) (string, error) {
-		at := netip.AddrPortFrom(host, uint16(port)).String()
-		l, err := net.Listen("tcp", at)
-		if err != nil {
-			return "", err
-		}
-		return l.Addr().String(), l.Close()
-	}
-	at, err := try(port)
-	if errors.Is(err, syscall.EACCES) && port < 1024 {
-		at, err = try(port + raised)
-	}
-	if errors.Is(err, syscall.EADDRNOTAVAIL) {
-		return try(0) // a second Gateway where there is one loopback address
-	}
-	if err != nil {
-		return "", &envoy.Error{Kind: envoy.PortTaken, Err: err,
-			Message: fmt.Sprintf("cannot listen: %v; stop what listens there, or say --listen with another address",
-				err)}
-	}
-	return at, nil
 }
 
 // Stop takes everything down. Requests in flight may finish until ctx ends; a change under
@@ -649,7 +596,6 @@ func (u *Up) Stop(ctx context.Context) error {
 			}
 		}
 		errs = append(errs, u.Envoy.Drain(ctx), u.Envoy.Stop(ctx))
-		u.tail.End()
 	}
 	for _, key := range slices.Sorted(maps.Keys(u.pickers)) {
 		errs = append(errs, u.pickers[key].stop(ctx))
@@ -661,9 +607,6 @@ func (u *Up) Stop(ctx context.Context) error {
 		u.stopPod(ctx, p)
 	}
 	u.draining.Wait()
-	if u.control != nil {
-		u.control.Stop()
-	}
-	u.places.block.Free()
+	u.addresses.Free()
 	return errors.Join(errs...)
 }

@@ -1,5 +1,7 @@
 package observe
 
+const summaryIn003 = "a summary in [document 003](documents.md#document-003): read `{quantile=\"0.99\"}`"
+
 // Unmatched is a metric that queries of upstream dashboards or alerts ask for and that
 // nobody here tells of.
 type Unmatched struct{ Metric, Why string }
@@ -8,9 +10,9 @@ type Unmatched struct{ Metric, Why string }
 var Never = []Unmatched{
 	{"vllm:num_preemptions", "vLLM itself tells of `vllm:num_preemptions_total`"},
 	{"vllm:nixl_num_failed_transfers", "vLLM itself tells of `vllm:nixl_num_failed_transfers_total`"},
-	{"llmd_sidecar_request_duration_seconds_bucket", "a summary in [document 003](documents.md#document-003): read `{quantile=\"0.99\"}`"},
-	{"llmd_sidecar_kv_cache_transfer_duration_seconds_bucket", "a summary in [document 003](documents.md#document-003): read `{quantile=\"0.99\"}`"},
-	{"llmd_epp_scheduling_duration_seconds_bucket", "a summary in [document 003](documents.md#document-003): read `{quantile=\"0.99\"}`"},
+	{"llmd_sidecar_request_duration_seconds_bucket", summaryIn003},
+	{"llmd_sidecar_kv_cache_transfer_duration_seconds_bucket", summaryIn003},
+	{"llmd_epp_scheduling_duration_seconds_bucket", summaryIn003},
 	{"inference_model_request_total", "the name before InferenceObjectives: `inference_objective_request_total`"},
 	{"llm_d_epp_kv_cache_index_lookup_requests_total",
 		"llm-d after 0.10.0; here as in 0.10.0 `llm_d_router_epp_kv_cache_index_lookup_requests_total`, and so for " +

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 func written(t interface {

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
 	"pgregory.net/rapid"
+
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 var columns = []Column{{Name: "request"}, {Name: "number", Kind: Whole}, {Name: "ttft_s", Kind: Decimal, Digits: 6}}

@@ -1,5 +1,5 @@
 // Package exports writes the workload of a scenario as the configuration of another load
-// generator: inference-perf or GuideLLM. What such a configuration has no word for is told.
+// generator: inference-perf or GuideLLM. What such a configuration cannot express is returned as notes.
 package exports
 
 import (
@@ -40,7 +40,7 @@ func Write(format string, s *scenario.Scenario, base string) (text []byte, lost 
 	return text, w.lost, err
 }
 
-// charactersPerToken is what a token of prompts has without a tokenizer.
+// charactersPerToken is the length of a token of prompts without a tokenizer.
 const charactersPerToken = 4
 
 type writer struct {
@@ -63,7 +63,7 @@ func (w *writer) fail(field, found, expected string) {
 	}
 }
 
-// check refuses what neither format has, and tells what both lose.
+// check refuses what neither format has, and notes what both lose.
 func (w *writer) check() {
 	x := w.w
 	switch {
@@ -142,8 +142,8 @@ func (w *writer) answer() length {
 		return length{dist.FamilyConstant, most, 0, most, most}
 	}
 	own := &w.s.Pools[0].ModelServer.OutputTokens
-	if own.Quantile(1) == 0 { // somebody else's model servers
-		w.fail("outputTokens", "missing, so that the model server says how long an answer is",
+	if own.Quantile(1) == 0 { // external model servers
+		w.fail("outputTokens", "missing, so that the model server chooses the length of an answer",
 			"outputTokens or maxTokens")
 	}
 	w.lose("answers have the length that simulated model servers choose, since the workload asks for none")
@@ -190,7 +190,7 @@ func (w *writer) objectives(of map[string]time.Duration, unit time.Duration) map
 func (w *writer) seconds(field string, d time.Duration) int {
 	up := max(1, int(math.Ceil(d.Seconds())))
 	if d > 0 && time.Duration(up)*time.Second != d {
-		w.lose("%s is %d s and not %s: it is told in whole seconds", field, up, d)
+		w.lose("%s is %d s and not %s: the format has whole seconds", field, up, d)
 	}
 	return up
 }

@@ -241,7 +241,7 @@ func TestLost(t *testing.T) {
 	}{
 		{imports.InferencePerf, `{rate: 3, requests: 10, arrivals: constant, prompt: {tokens: "empirical(100*3, ` +
 			`800)"}, outputTokens: 8}`,
-			[]string{"poisson and not constant", "3.333333334s: it is told in whole seconds",
+			[]string{"poisson and not constant", "3.333333334s: the format has whole seconds",
 				"the prompts' length is lognormal, of the same mean and deviation, and not empirical"}},
 		{imports.GuideLLM, `{rate: 3, requests: 10, arrivals: gamma, burstiness: 2, prompt: {tokens: 100..200, ` +
 			`shared: {groups: 2, characters: 400..800}}, outputTokens: 8, slo: {ttft: 1s}, headers: [{name: x-a, ` +

@@ -7,7 +7,7 @@ import (
 )
 
 // commandLine reads the words of a command, such as vllm bench serve --num-prompts 100
-// --seed 1, and tells whether the text is one. A flag without a value is true.
+// --seed 1, and reports whether the text is one. A flag without a value is true.
 func commandLine(text string, into map[string]any) bool {
 	words := strings.Fields(strings.ReplaceAll(text, "\\\n", " "))
 	first := 0

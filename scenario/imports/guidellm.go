@@ -183,7 +183,7 @@ func (m *maker) guideLLMData(data *node) {
 	}
 }
 
-// guideLLMDelay is the pause between turns, which is told in seconds.
+// guideLLMDelay returns the pause between turns, in seconds.
 func (m *maker) guideLLMDelay(d *node) string {
 	at := func(name string) float64 { return 1000 * d.at(name).number(m, 0) }
 	return m.lengths("the pause between turns", at("delay"), at("delay_stdev"), at("delay_min"), at("delay_max"), 1,

@@ -31,7 +31,7 @@ func Formats() []string {
 	return []string{InferencePerf, GuideLLM, PriorityMix, VLLMBench, AIPerf}
 }
 
-// Scenario is what was made.
+// Scenario is the result.
 type Scenario struct {
 	Text  []byte
 	Notes []string // a sentence each

@@ -113,7 +113,8 @@ func finish(s *jsonschema.Schema, t reflect.Type) {
 			p.MaxItems = count(f.Tag.Get("max"))
 			p.MinItems = count(f.Tag.Get("min"))
 		case reflect.Int64, reflect.Struct:
-			if p.Description != "" && !scenario.IsSection(f.Type) && f.Type != reflect.TypeFor[scenario.PickerConfig]() &&
+			if p.Description != "" && !scenario.IsSection(f.Type) &&
+				f.Type != reflect.TypeFor[scenario.PickerConfig]() &&
 				f.Type != reflect.TypeFor[scenario.Manifest]() {
 				p.Description += " Takes " + strictyaml.Expected(f.Type, f.Tag) + "."
 			}

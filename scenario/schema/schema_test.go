@@ -105,7 +105,7 @@ func TestSchemaSaysNothingTwice(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the schema")
 
-// The checked-in schema is what the types say; -update writes it.
+// The checked-in schema describes what the types say; -update writes it.
 func TestSchemaIsCheckedIn(t *testing.T) {
 	const file = "../../docs/scenario.schema.json"
 	if *update {

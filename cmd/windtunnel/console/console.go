@@ -1,4 +1,4 @@
-// Package console is what a command may touch of the process that it runs in, so
+// Package console holds everything that a command may use of its process, so
 // that a test can play the whole program.
 package console
 

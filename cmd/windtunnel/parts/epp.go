@@ -31,64 +31,69 @@ import (
 // EPP runs the endpoint picker alone, behind anyone's Envoy, with the real
 // EPP's own flags.
 type EPP struct {
-	ConfigFile string `name:"config-file" placeholder:"FILE" help:"EndpointPickerConfig."`
-	ConfigText string `name:"config-text" placeholder:"YAML" help:"The configuration as text, instead of a file."`
+	ConfigFile string `placeholder:"FILE" help:"EndpointPickerConfig."`
+	ConfigText string `placeholder:"YAML" help:"The configuration as text, instead of a file."`
 
-	PoolName      string `name:"pool-name" help:"Name of the InferencePool, also in metrics."`
-	PoolNamespace string `name:"pool-namespace" placeholder:"NAME" help:"Namespace of the pool (NAMESPACE, default)."`
-	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; a pool of any group is found by its name."`
+	PoolName      string `help:"Name of the InferencePool, also in metrics."`
+	PoolNamespace string `placeholder:"NAME" help:"Namespace of the pool (NAMESPACE, default)."`
 
-	Objects             string `name:"objects" placeholder:"DIR" help:"Directory of YAML files instead of a Kubernetes API server: the InferencePool, its Pods and more."`
-	EndpointSelector    string `name:"endpoint-selector" placeholder:"SELECTOR" help:"Label selector of the pods, instead of a pool; needs --objects and POD_NAME."`
-	EndpointTargetPorts []int  `name:"endpoint-target-ports" placeholder:"PORT" help:"Ports of the selected pods."`
+	PoolGroup string `default:"inference.networking.k8s.io" help:"Accepted; a pool of any group is found by its name."`
 
-	Listen         string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
-	GRPCPort       int    `name:"grpc-port" default:"9002" help:"Port of ext_proc and gRPC health."`
-	GRPCHealthPort int    `name:"grpc-health-port" default:"9003" help:"Port of gRPC health alone."`
-	MetricsPort    int    `name:"metrics-port" default:"9090" help:"Port of /metrics."`
+	Objects             string `placeholder:"DIR" help:"Directory of YAML files instead of a Kubernetes API server: the InferencePool, its Pods and more."`
+	EndpointSelector    string `placeholder:"SELECTOR" help:"Selector of pods, instead of a pool; needs --objects, POD_NAME."`
+	EndpointTargetPorts []int  `placeholder:"PORT" help:"Ports of the selected pods."`
 
-	SecureServing bool `name:"secure-serving" default:"true" help:"Serve ext_proc over TLS."`
+	Listen         string `default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
+	GRPCPort       int    `default:"9002" help:"Port of ext_proc and gRPC health."`
+	GRPCHealthPort int    `default:"9003" help:"Port of gRPC health alone."`
+	MetricsPort    int    `default:"9090" help:"Port of /metrics."`
+
+	SecureServing bool `default:"true" help:"Serve ext_proc over TLS."`
 	HealthCheck   bool `name:"health-checking" help:"Accepted; health is always served."`
 	eppServing    `embed:""`
 	bodyFlags     `embed:""`
 
-	Held      bool          `name:"hold" help:"Hold requests open as in document 000. The model servers must support this flow."`
-	HoldLimit time.Duration `name:"hold-limit" default:"1m" help:"Longest time that a request is held, before the client gets a 504."`
+	Held bool `name:"hold" help:"Hold requests open as in document 000. The model servers must support this flow."`
 
-	EmitEndpointScores        bool          `name:"emit-endpoint-scores" help:"Put the scores into the dynamic metadata."`
-	PodHeaders                bool          `name:"pod-headers" help:"Name the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod (documents 002, 003)."`
-	ExplainHeaders            bool          `name:"explain-headers" help:"The pods, cache hits, scores and scheduling times in every response."`
-	DisableSubset             bool          `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
-	AllowExperimental         bool          `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
-	RefreshMetricsInterval    time.Duration `name:"refresh-metrics-interval" default:"50ms" help:"Interval between scrapes of model servers."`
+	HoldLimit time.Duration `default:"1m" help:"Longest time that a request is held, before the client gets a 504."`
+
+	EmitEndpointScores bool `help:"Put the scores into the dynamic metadata."`
+	PodHeaders         bool `help:"Name the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod (documents 002, 003)."`
+	ExplainHeaders     bool `help:"The pods, cache hits, scores and scheduling times in every response."`
+	DisableSubset      bool `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
+	AllowExperimental  bool `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
+
+	RefreshMetricsInterval    time.Duration `default:"50ms" help:"Interval between scrapes of model servers."`
 	RefreshPrometheusInterval time.Duration `name:"refresh-prometheus-metrics-interval" default:"5s" help:"Accepted; the pool's metrics are always current."`
 	MetricsStaleness          time.Duration `name:"metrics-staleness-threshold" default:"2s" help:"Accepted; detectors have their own."`
 	EnableStreamMetrics       bool          `name:"enable-grpc-stream-metrics" help:"Count ext_proc streams."`
 
-	Tracing bool `name:"tracing" default:"true" help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT; --otlp needs neither."`
+	Tracing bool `default:"true" help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT."`
 	spans.To
 	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Authenticate readers of /metrics; =false serves all. Not given: this machine reads without."`
-	EnablePprof  bool          `name:"enable-pprof" default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
+	EnablePprof  bool          `default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
 	LeaderElect  bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
-	DrainTimeout time.Duration `name:"drain-timeout" default:"30s" help:"How long streams may continue after the signal to stop."`
+	DrainTimeout time.Duration `default:"30s" help:"How long streams may continue after the signal to stop."`
 	Verbosity    int           `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
 	Zap          string        `name:"zap-encoder" default:"json" enum:"json,console" help:"Form of log lines."`
 	eppLogging   `embed:""`
-	Errors       string   `name:"errors" default:"epp" enum:"epp,openai" help:"Form of error bodies: the real EPP's text, or OpenAI's JSON."`
-	Seed         uint64   `name:"seed" help:"Key of all random choices."`
-	Ignored      []string `arg:"" optional:"" hidden:"" help:"Accepted and ignored, as by the real EPP."`
+	Errors       string `default:"epp" enum:"epp,openai" help:"Error bodies: the real EPP's text, or OpenAI's JSON."`
 
-	Record         string `name:"record" placeholder:"FILE" help:"Record the picker's inputs and decisions; compressed if FILE ends in .gz."`
-	RecordMaxBytes string `name:"record-max-bytes" default:"256MiB" placeholder:"SIZE" help:"Longest file. A longer one is renamed to FILE.1."`
-	RecordFiles    int    `name:"record-files" default:"4" placeholder:"N" help:"The most files, with FILE."`
-	RecordBodies   bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
+	Seed    uint64   `help:"Key of all random choices."`
+	Ignored []string `arg:"" optional:"" hidden:"" help:"Accepted and ignored, as by the real EPP."`
+
+	Record string `placeholder:"FILE" help:"Record the picker's inputs and decisions; compressed if FILE ends in .gz."`
+
+	RecordMaxBytes string `default:"256MiB" placeholder:"SIZE" help:"Longest file. A longer one is renamed to FILE.1."`
+	RecordFiles    int    `default:"4" placeholder:"N" help:"The most files, with FILE."`
+	RecordBodies   bool   `help:"Record requests' bodies, and not only what plug-ins compare."`
 
 	DecisionsKept int `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
 }
 
 func (EPP) Help() string {
-	return `llm-d's endpoint picker by itself, with the flags of the real one. A flag without a meaning here is accepted,
-and logged once. A flag that protects something (--metrics-endpoint-auth) acts or is refused.
+	return `llm-d's endpoint picker by itself, with the flags of the real one. A flag without a meaning here is
+accepted, and logged once. A flag that protects something (--metrics-endpoint-auth) acts or is refused.
 
   windtunnel epp --pool-name my-pool --config-file epp.yaml --secure-serving=false
 
@@ -113,7 +118,7 @@ and to ask another configuration:
 Without Kubernetes, --metrics-endpoint-auth authenticates by --metrics-token-file or --metrics-client-ca-file.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *EPP) Run(o *console.Console) error {
 	gc.Pick()
 	defer gc.Serve()
@@ -137,7 +142,7 @@ func (c *EPP) Run(o *console.Console) error {
 	}
 	switch {
 	case c.ConfigText != "" && c.ConfigFile != "":
-		return exit.With(exit.Usage, errors.New("--config-file and --config-text cannot be given at the same time"))
+		return exit.Errorf(exit.Usage, "--config-file and --config-text cannot be given at the same time")
 	case c.ConfigText != "":
 		opts.Config, opts.ConfigName = []byte(c.ConfigText), "--config-text"
 	case c.ConfigFile != "":
@@ -147,9 +152,8 @@ func (c *EPP) Run(o *console.Console) error {
 		}
 		opts.Config, opts.ConfigName, opts.ConfigPath = text, c.ConfigFile, c.ConfigFile
 	case c.Objects == "":
-		return exit.With(exit.Usage,
-			errors.New("--config-file or --objects is required: without Kubernetes the endpoints come from a file "+
-				"that the one names, or from the other"))
+		return exit.Errorf(exit.Usage, "--config-file or --objects is required: without Kubernetes the endpoints "+
+			"come from a file that the one names, or from the other")
 	}
 	if opts.Predictor, err = predictorService(o.Env); err != nil {
 		return exit.With(exit.Usage, err)
@@ -177,7 +181,7 @@ func (c *EPP) Run(o *console.Console) error {
 	return errors.Join(serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop), recording())
 }
 
-// options are what the flags say, but for the configuration.
+// options returns the options of the flags, without the configuration.
 func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
 		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
@@ -223,19 +227,16 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 	case err != nil:
 		return nil, exit.With(exit.Usage, err)
 	case most < 1<<16:
-		return nil, exit.With(exit.Usage,
-			fmt.Errorf("--record-max-bytes: found %s; expected at least 64KiB", c.RecordMaxBytes))
+		return nil, exit.Errorf(exit.Usage, "--record-max-bytes: found %s; expected at least 64KiB", c.RecordMaxBytes)
 	case c.RecordFiles < 1 || c.RecordFiles > 1000:
-		return nil, exit.With(exit.Usage,
-			fmt.Errorf("--record-files: found %d; expected from 1 to 1000", c.RecordFiles))
+		return nil, exit.Errorf(exit.Usage, "--record-files: found %d; expected from 1 to 1000", c.RecordFiles)
 	case files.Same(c.ConfigFile, c.Record):
-		return nil, exit.With(exit.Usage,
-			fmt.Errorf("--record %s: this is the configuration, which the recording would overwrite; choose another "+
-				"file", c.Record))
+		return nil, exit.Errorf(exit.Usage, "--record %s: this is the configuration, which the recording would "+
+			"overwrite; choose another file", c.Record)
 	}
 	to, err := recording.CreateInputFiles(c.Record, int64(most), c.RecordFiles)
 	if err != nil {
-		return nil, exit.With(exit.Input, fmt.Errorf("--record: %w", err))
+		return nil, exit.Errorf(exit.Input, "--record: %w", err)
 	}
 	o.Inputs = epp.NewInputLog(
 		epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: version.Text()}, Log: o.Log})
@@ -246,7 +247,7 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 const heldMetadataBytes = 32
 
 // pool checks how the pool is named. Without one, the picker's own Deployment
-// names it, as its pod's name tells.
+// names it, through its pod's name.
 func (c *EPP) pool() error {
 	c.PoolNamespace = cmp.Or(c.PoolNamespace, os.Getenv("NAMESPACE"), "default")
 	switch {

@@ -20,13 +20,13 @@ import (
 
 // eppServing are the real EPP's flags about TLS and gRPC.
 type eppServing struct {
-	CertPath       string   `name:"cert-path" placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is generated."`
+	CertPath       string   `placeholder:"DIR" help:"Directory with tls.crt and tls.key, else one is generated."`
 	CertReload     bool     `name:"enable-cert-reload" help:"Reload a certificate that changes."`
-	TLSMinVersion  string   `name:"tls-min-version" placeholder:"VERSION" help:"Least TLS version of ext_proc: VersionTLS12 or VersionTLS13."`
+	TLSMinVersion  string   `placeholder:"VERSION" help:"Least TLS version of ext_proc: VersionTLS12 or VersionTLS13."`
 	CipherSuites   []string `name:"tls-cipher-suites" placeholder:"NAME" help:"Cipher suites of ext_proc below TLS 1.3, by Go's names."`
 	MaxRecvMessage string   `name:"grpc-max-recv-msg-size" placeholder:"SIZE" help:"Longest gRPC message to receive, such as 10MiB."`
 	MaxSendMessage string   `name:"grpc-max-send-msg-size" placeholder:"SIZE" help:"Longest gRPC message to send, such as 10MiB."`
-	MetricsCertDir string   `name:"metrics-cert-dir" placeholder:"DIR" help:"Directory with tls.crt and tls.key: serve /metrics over TLS."`
+	MetricsCertDir string   `placeholder:"DIR" help:"Directory with tls.crt and tls.key: serve /metrics over TLS."`
 	MetricsTokens  string   `name:"metrics-token-file" placeholder:"FILE" help:"Bearer tokens, one a line, that readers of /metrics must have."`
 	MetricsCA      string   `name:"metrics-client-ca-file" placeholder:"FILE" help:"PEM authorities that sign the certificates of readers of /metrics."`
 }
@@ -110,7 +110,7 @@ func messageSize(flag, text string) (int, error) {
 // eppLogging are the real EPP's further flags about its log.
 type eppLogging struct {
 	ZapLevel string `name:"zap-log-level" placeholder:"LEVEL" help:"debug, info, error, panic or a number as in -v; overrides -v."`
-	ZapDevel bool   `name:"zap-devel" default:"true" help:"Accepted."`
+	ZapDevel bool   `default:"true" help:"Accepted."`
 	ZapTrace string `name:"zap-stacktrace-level" default:"" enum:",info,error,panic" placeholder:"LEVEL" help:"Accepted; there are no stack traces in the log."`
 	ZapTime  string `name:"zap-time-encoding" default:"" enum:",epoch,millis,nano,iso8601,rfc3339,rfc3339nano" placeholder:"FORM" help:"Accepted; times are RFC 3339 with nanoseconds."`
 }
@@ -136,7 +136,7 @@ func (c *EPP) log(w io.Writer) (*slog.Logger, error) {
 	return (&EPP{Verbosity: verbosity, Zap: c.Zap}).logger(w), nil
 }
 
-// logger is a log as the real components' -v has it. A verbosity below 0 is
+// logger returns a log with the verbosity of the real components' -v. A verbosity below 0 is
 // the default one.
 func (c *EPP) logger(w io.Writer) *slog.Logger {
 	level := slog.LevelInfo

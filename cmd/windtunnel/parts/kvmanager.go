@@ -18,19 +18,19 @@ import (
 // KVManager runs the KV-cache manager alone. Document 003's environment
 // variables act as they do there; flags go first.
 type KVManager struct {
-	ZMQBind    string     `name:"zmq-bind" placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
-	Listen     string     `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address of the API."`
-	Port       int        `name:"port" placeholder:"N" help:"Port of the API (HTTP_PORT, 8080)."`
-	HTTP       string     `name:"http" hidden:"" help:"--listen and --port in one, as they were before."`
-	Pod        []string   `name:"pod" sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 for replay. Repeatable."`
-	ReplayPort int        `name:"replay-port" placeholder:"PORT" help:"Port on which model servers that connect by themselves replay missed events."`
-	BlockSize  int        `name:"block-size" placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
-	HashSeed   string     `name:"hash-seed" placeholder:"SEED" help:"Seed of block keys; the endpoint picker's hashSeed, if keys are compared."`
-	Model      string     `name:"model" placeholder:"NAME" help:"Model of requests and events that name none."`
-	Tokenizer  string     `name:"tokenizer" placeholder:"FILE" help:"A tokenizer.json for text prompts; without it four bytes are one token."`
-	Lenient    bool       `name:"lenient" help:"Accept events in forms that llm-d-router refuses."`
+	ZMQBind    string     `placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
+	Listen     string     `default:"127.0.0.1" placeholder:"IP" help:"Address of the API."`
+	Port       int        `placeholder:"N" help:"Port of the API (HTTP_PORT, 8080)."`
+	HTTP       string     `hidden:"" help:"--listen and --port in one, as they were before."`
+	Pod        []string   `sep:"none" placeholder:"POD@MODEL=ENDPOINT" help:"A model server to dial: ip:port@model=tcp://ip:5557, with ,tcp://ip:5558 for replay. Repeatable."`
+	ReplayPort int        `placeholder:"PORT" help:"Port on which connecting model servers replay missed events."`
+	BlockSize  int        `placeholder:"TOKENS" help:"Tokens per block of the index (VLLM_KV_BLOCK_SIZE, 16)."`
+	HashSeed   string     `placeholder:"SEED" help:"Seed of block keys, as the endpoint picker's hashSeed."`
+	Model      string     `placeholder:"NAME" help:"Model of requests and events that name none."`
+	Tokenizer  string     `placeholder:"FILE" help:"A tokenizer.json for text prompts, else four bytes are a token."`
+	Lenient    bool       `help:"Accept events in forms that llm-d-router refuses."`
 	Memory     size.Bytes `name:"memory-limit" placeholder:"BYTES" help:"Memory limit, such as 2Gi, as a container's: above it the manager ends as OOMKilled."`
-	LogLevel   string     `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
+	LogLevel   string     `fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error."`
 }
 
 func (KVManager) Help() string {
@@ -43,7 +43,8 @@ document's JSON), keeps an index of which pod holds which block, and scores pods
 
 A model server beside it, and questions:
 
-  VLLM_KV_EVENT_ENABLED=true VLLM_KV_EVENT_ZMQ_ENDPOINT=tcp://127.0.0.1:5555 windtunnel modelserver -- --enable-kv-events
+  VLLM_KV_EVENT_ENABLED=true VLLM_KV_EVENT_ZMQ_ENDPOINT=tcp://127.0.0.1:5555 \
+    windtunnel modelserver -- --enable-kv-events
   curl -d '{"prompt":"Tell me about machine learning","candidate_pods":["127.0.0.1:8000"]}' localhost:8080/api/v1/score
   curl localhost:8080/api/v1/cache/state
   curl localhost:8080/api/v1/cache/pod/127.0.0.1:8000
@@ -55,12 +56,12 @@ Environment, with the default values:
   ZMQ_BIND_ADDRESS            tcp://127.0.0.1:5555   where model servers send their events to
   HTTP_PORT                   8080                   port of the API
   LOG_LEVEL                   info                   debug, info, warn or error
-  INDEX_TTL                   3600                   seconds without a store, update, look-up or message until a block or pod expires
+  INDEX_TTL                   3600                   seconds until an unused block or silent pod expires
   INDEX_MAX_BLOCKS            10000                  different blocks; the least recently used goes first; 0 is no limit
   INDEX_CLEANUP_INTERVAL      300                    seconds between checks of the age of blocks
   VLLM_KV_BLOCK_SIZE          16                     tokens per block of the index; no larger than the engines'
   VLLM_KV_EVENT_ENABLED       true                   false binds no socket for events
-  VLLM_KV_EVENT_ZMQ_ENDPOINT                         the model servers' value; its first port is bound without ZMQ_BIND_ADDRESS
+  VLLM_KV_EVENT_ZMQ_ENDPOINT                         the model servers' value, whose first port is bound
   VLLM_KV_EVENT_INTERVAL_MS   100                    how late a message that arrives out of order may be
 
 For high availability, several managers each receive all events: VLLM_KV_EVENT_ZMQ_ENDPOINT of the model
@@ -70,7 +71,7 @@ The manager requests missed messages at --replay-port, on the address that a pod
 address in --pod. Without such an address it drops all blocks of the pod.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *KVManager) Run(o *console.Console) error {
 	opts, err := c.options(o)
 	if err != nil {
@@ -82,7 +83,7 @@ func (c *KVManager) Run(o *console.Console) error {
 			return exit.With(exit.Input, err)
 		}
 		if opts.Tokenizer, err = tokens.ParseTokenizerJSON(text); err != nil {
-			return exit.With(exit.Input, fmt.Errorf("%s: %w", c.Tokenizer, err))
+			return exit.Errorf(exit.Input, "%s: %w", c.Tokenizer, err)
 		}
 	}
 	ctx, stop := o.Context()

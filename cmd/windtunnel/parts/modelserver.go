@@ -25,9 +25,9 @@ import (
 
 // ModelServer runs simulated model servers alone, behind anyone's gateway.
 type ModelServer struct {
-	Servers int    `name:"servers" default:"1" help:"How many servers to host, each on the next loopback address or else on the next port."`
-	OOM     string `name:"oom" enum:"exit,restart" default:"exit" help:"When a server does not fit into its accelerator's memory: exit as OOMKilled, or restart again and again."`
-	List    string `name:"list" placeholder:"models|accelerators|flags" help:"List the simulated models or accelerators, or the flags after -- that act."`
+	Servers int    `default:"1" help:"How many servers, each on the next loopback address or port."`
+	OOM     string `enum:"exit,restart" default:"exit" help:"When a server does not fit into its accelerator's memory: exit as OOMKilled, or restart again and again."`
+	List    string `placeholder:"models|accelerators|flags" help:"List the simulated models or accelerators, or the flags after -- that act."`
 	spans.To
 	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
 	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the real server's flags, of vllm serve or of llm-d-inference-sim."`
@@ -42,7 +42,7 @@ Examples:
   windtunnel modelserver -- vllm serve meta-llama/Llama-3.1-8B-Instruct --accelerator H100 --max-num-seqs 128
   windtunnel modelserver --servers 8 -- --model m --time-to-first-token 200ms --inter-token-latency 20ms
   windtunnel modelserver -- --config simulator.yaml                     # llm-d-inference-sim's
-  windtunnel modelserver --list flags                                   # those of vllm serve and llm-d-inference-sim that act
+  windtunnel modelserver --list flags                                   # that act
   curl -sN localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages":[{"role":"user","content":"Hello"}],"stream":true}'
 
@@ -62,7 +62,7 @@ Flags after -- that are windtunnel's own:
   --body-idle-timeout, --body-timeout DURATION    30s and 5m; of a held-open request's first part`
 }
 
-// listed is what --list lists.
+// listed returns the lines of --list.
 func (c *ModelServer) listed() ([]string, error) {
 	switch c.List {
 	case "models":
@@ -72,7 +72,7 @@ func (c *ModelServer) listed() ([]string, error) {
 	case "flags":
 		return dropin.Flags(), nil
 	}
-	return nil, exit.With(exit.Usage, fmt.Errorf("--list: %q is not models, accelerators or flags", c.List))
+	return nil, exit.Errorf(exit.Usage, "--list: %q is not models, accelerators or flags", c.List)
 }
 
 func (c *ModelServer) Run(o *console.Console) error {
@@ -117,7 +117,7 @@ func (c *ModelServer) Run(o *console.Console) error {
 func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	none := modelserver.Options{}
 	if c.Servers < 1 || c.Servers > 4096 {
-		return none, exit.With(exit.Usage, fmt.Errorf("--servers %d: expected 1 to 4096", c.Servers))
+		return none, exit.Errorf(exit.Usage, "--servers %d: expected 1 to 4096", c.Servers)
 	}
 	r, err := dropin.Parse(c.Args, o.Env)
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	var memory *hardware.OutOfMemoryError
 	switch {
 	case errors.As(err, &memory):
-		return none, exit.With(exit.Broken, fmt.Errorf("OOMKilled: %w", err))
+		return none, exit.Errorf(exit.Broken, "OOMKilled: %w", err)
 	case err != nil:
 		return none, exit.ByCause(exit.Usage, err)
 	}

@@ -24,14 +24,14 @@ import (
 // Predictor runs the latency predictor alone. The real servers' environment
 // variables act as they do there; flags go first.
 type Predictor struct {
-	Listen          string   `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on."`
-	TrainingPort    int      `name:"training-port" default:"8000" placeholder:"N" help:"Port that receives samples; 0 for a free one."`
+	Listen          string   `default:"127.0.0.1" placeholder:"IP" help:"Address to listen on."`
+	TrainingPort    int      `default:"8000" placeholder:"N" help:"Port that receives samples; 0 for a free one."`
 	PredictionPorts []int    `name:"prediction-port" default:"8001" placeholder:"N" help:"Port that answers with predictions; 0 for a free one. Repeatable."`
-	Training        string   `name:"training" hidden:"" help:"--listen and --training-port in one, as they were before."`
-	Prediction      []string `name:"prediction" hidden:"" help:"--listen and --prediction-port in one, as they were before."`
-	LoadModel       string   `name:"load-model" placeholder:"FILE" help:"Trained models to begin with (GET /model/export/json, or windtunnel sim --save-model)."`
-	NoTraining      bool     `name:"no-training" help:"Never learn: only the models of --load-model predict. Needs no Python."`
-	LogLevel        string   `name:"log-level" fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error (LOG_LEVEL)."`
+	Training        string   `hidden:"" help:"--listen and --training-port in one, as they were before."`
+	Prediction      []string `hidden:"" help:"--listen and --prediction-port in one, as they were before."`
+	LoadModel       string   `placeholder:"FILE" help:"Trained models to begin with (GET /model/export/json, or windtunnel sim --save-model)."`
+	NoTraining      bool     `help:"Never learn: only the models of --load-model predict. Needs no Python."`
+	LogLevel        string   `fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error."`
 }
 
 func (Predictor) Help() string {
@@ -46,12 +46,14 @@ windtunnel's cache.
 
 An endpoint picker beside it, with predicted-latency-producer in its configuration, and questions:
 
-  PREDICTION_SERVER_URL=http://127.0.0.1:8001 TRAINING_SERVER_URL=http://127.0.0.1:8000 windtunnel epp --config-file epp.yaml …
+  PREDICTION_SERVER_URL=http://127.0.0.1:8001 TRAINING_SERVER_URL=http://127.0.0.1:8000 \
+    windtunnel epp --config-file epp.yaml …
   LATENCY_COALESCE_WINDOW_MS=0     there: one question for each request; else one for all within 1 ms
   LATENCY_METRICS_INTERVAL_SEC=60  there: how often it fetches states and trees, as the real one does
   curl localhost:8000/data/status
   curl localhost:8000/metrics
-  curl -d '{"requests":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,"num_request_running":4,"num_tokens_generated":1,"prefix_cache_score":0}]}' localhost:8001/predict/bulk/strict
+  curl -d '{"requests":[{"kv_cache_percentage":0.3,"input_token_length":900,"num_request_waiting":0,
+    "num_request_running":4,"num_tokens_generated":1,"prefix_cache_score":0}]}' localhost:8001/predict/bulk/strict
 
 Environment, with the default values:
 
@@ -69,7 +71,7 @@ Environment, with the default values:
   LATENCY_ENABLE_ENCODER_FEATURES               true    columns of the encoder`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *Predictor) Run(o *console.Console) error {
 	opts, err := predictorOptions(o.Env)
 	if err != nil {
@@ -77,7 +79,7 @@ func (c *Predictor) Run(o *console.Console) error {
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		return exit.With(exit.Usage, fmt.Errorf("--log-level %q: expected debug, info, warn or error", c.LogLevel))
+		return exit.Errorf(exit.Usage, "--log-level %q: expected debug, info, warn or error", c.LogLevel)
 	}
 	ctx, stop := o.Context()
 	defer stop()
@@ -89,10 +91,10 @@ func (c *Predictor) Run(o *console.Console) error {
 			models, err = core.Load(text)
 		}
 		if err != nil {
-			return exit.With(exit.Input, fmt.Errorf("--load-model %s: %w", c.LoadModel, err))
+			return exit.Errorf(exit.Input, "--load-model %s: %w", c.LoadModel, err)
 		}
 	case c.NoTraining:
-		return exit.With(exit.Usage, errors.New("--no-training: expected --load-model beside it, the models that predict"))
+		return exit.Errorf(exit.Usage, "--no-training: expected --load-model beside it, the models that predict")
 	}
 	training, predictions, err := c.addresses(o)
 	if err != nil {

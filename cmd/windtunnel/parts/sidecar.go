@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,73 +24,77 @@ import (
 // Sidecar runs the routing sidecar alone, with the flags of today's
 // pd-sidecar and of documents 002 and 003 (docs/documents.md).
 type Sidecar struct {
-	Listen          string `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
-	Port            int    `name:"port" default:"8000" help:"Port to listen on."`
-	ModelServerPort int    `name:"model-server-port" default:"8200" help:"Port of the decode server; in the documents --decoder-port (002) and --vllm-port (003)."`
-	DecoderHost     string `name:"decoder-host" default:"127.0.0.1" placeholder:"HOST" help:"Host of the decode server."`
+	Listen          string `default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
+	Port            int    `default:"8000" help:"Port to listen on."`
+	ModelServerPort int    `default:"8200" help:"Port of the decode server."`
+	DecoderHost     string `default:"127.0.0.1" placeholder:"HOST" help:"Host of the decode server."`
 	Ranks           int    `name:"data-parallel-size" default:"1" help:"How many ports from --port on, one for each rank of the decode server."`
 
 	Connector     string `name:"kv-connector" default:"nixlv2" placeholder:"NAME" help:"nixlv2, shared-storage, sglang, mooncake, offloading, nixl or lmcache."`
-	BootstrapPort int    `name:"mooncake-bootstrap-port" default:"8998" fromenv:"MOONCAKE_BOOTSTRAP_PORT" help:"Port of mooncake's bootstrap server (MOONCAKE_BOOTSTRAP_PORT)."`
-	SGLangPort    int    `name:"sglang-bootstrap-port" default:"8998" fromenv:"SGLANG_BOOTSTRAP_PORT" help:"Port of SGLang's bootstrap server (SGLANG_BOOTSTRAP_PORT)."`
-	P2PPort       int    `name:"p2p-connector-port" default:"7777" fromenv:"P2P_CONNECTOR_PORT" help:"Peer port of the offloading connector, of the first rank (P2P_CONNECTOR_PORT)."`
-	P2PPull       bool   `name:"enable-p2p-pull" help:"With nixlv2, pull blocks from the server in x-kv-cache-source-host-port."`
-	Sampling      bool   `name:"enable-prefiller-sampling" fromenv:"ENABLE_PREFILLER_SAMPLING" help:"Try the named prefillers in random order (ENABLE_PREFILLER_SAMPLING)."`
-	ECConnector   string `name:"ec-connector" placeholder:"NAME" help:"Send images, audio and video to an encoder first: ec-example or ec-nixl."`
+	BootstrapPort int    `name:"mooncake-bootstrap-port" default:"8998" fromenv:"MOONCAKE_BOOTSTRAP_PORT" help:"Port of mooncake's bootstrap server."`
+	SGLangPort    int    `name:"sglang-bootstrap-port" default:"8998" fromenv:"SGLANG_BOOTSTRAP_PORT" help:"Port of SGLang's bootstrap server."`
+	P2PPort       int    `name:"p2p-connector-port" default:"7777" fromenv:"P2P_CONNECTOR_PORT" help:"Peer port of the offloading connector, of the first rank."`
+	P2PPull       bool   `name:"enable-p2p-pull" help:"With nixlv2, pull blocks from x-kv-cache-source-host-port."`
+	Sampling      bool   `name:"enable-prefiller-sampling" fromenv:"ENABLE_PREFILLER_SAMPLING" help:"Try the named prefillers in random order."`
+	ECConnector   string `placeholder:"NAME" help:"Encode images, audio and video first: ec-example or ec-nixl."`
 
 	Retries  int           `name:"prefill-max-retries" help:"Retries after a 502, 503, 504 or a broken connection."`
 	RetryAll bool          `name:"prefill-retry-on-5xx" help:"Retry after every 5xx."`
 	Backoff  time.Duration `name:"prefill-retry-backoff" default:"200ms" help:"Time between tries."`
 	FallBack bool          `name:"prefill-fallback-local" help:"Prefill on the decode server if no prefiller can."`
-	Chunk    int           `name:"decode-chunk-size" help:"Request this many tokens at a time from the decode server; 0 for all."`
 
-	Protect       bool   `name:"enable-ssrf-protection" help:"Refuse prefillers outside the pool. Needs --objects or --endpoints-file."`
-	EndpointsFile string `name:"endpoints-file" placeholder:"FILE" help:"The pool, in the form of the EPP's file-discovery. Changes are applied."`
-	Objects       string `name:"objects" placeholder:"DIR" fromenv:"WINDTUNNEL_OBJECTS" help:"Directory of YAML files instead of a Kubernetes API server (WINDTUNNEL_OBJECTS)."`
-	PoolNamespace string `name:"inference-pool-namespace" fromenv:"INFERENCE_POOL_NAMESPACE" default:"default" help:"Namespace of the pool (INFERENCE_POOL_NAMESPACE)."`
-	PoolName      string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool among --objects (INFERENCE_POOL_NAME)."`
-	Pool          string `name:"inference-pool" placeholder:"NAMESPACE/NAME" fromenv:"INFERENCE_POOL" help:"Both in one (INFERENCE_POOL)."`
-	PoolGroup     string `name:"pool-group" default:"inference.networking.k8s.io" help:"Accepted; the pool is found by its name."`
+	Chunk int `name:"decode-chunk-size" help:"Decode this many tokens at a time; 0 for all."`
 
-	PrefillURL   []string `name:"prefill-url" placeholder:"URL" help:"Session mode: prefill new conversations there. Left out: the pool's prefill endpoints. Repeatable."`
-	SessionCache int      `name:"session-cache-size" fromenv:"SESSION_CACHE_SIZE" placeholder:"SESSIONS" help:"Sessions to remember; turns session mode on (SESSION_CACHE_SIZE)."`
+	Protect       bool   `name:"enable-ssrf-protection" help:"Refuse prefillers outside the pool."`
+	EndpointsFile string `placeholder:"FILE" help:"The pool, in the form of the EPP's file-discovery."`
+	Objects       string `placeholder:"DIR" fromenv:"WINDTUNNEL_OBJECTS" help:"Directory of YAML files instead of a Kubernetes API server."`
+	PoolNamespace string `name:"inference-pool-namespace" fromenv:"INFERENCE_POOL_NAMESPACE" default:"default" help:"Namespace of the pool."`
 
-	SecureProxy   bool     `name:"secure-proxy" default:"true" help:"Serve HTTPS."`
-	CertPath      string   `name:"cert-path" placeholder:"DIR" help:"Directory with tls.crt and tls.key; without it a certificate is generated."`
-	CAFile        string   `name:"ca-file" placeholder:"FILE" help:"Certificates that sign prefillers and decode server, besides the system's."`
-	EnableTLS     []string `name:"enable-tls" placeholder:"prefiller,decoder,encoder" help:"Which servers to reach over HTTPS."`
-	SkipVerify    []string `name:"tls-insecure-skip-verify" placeholder:"prefiller,decoder,encoder" help:"Whose certificates not to verify."`
-	PrefillerTLS  bool     `name:"prefiller-use-tls" hidden:"" help:"--enable-tls prefiller."`
-	DecoderTLS    bool     `name:"decoder-use-tls" hidden:"" help:"--enable-tls decoder."`
-	PrefillerSkip bool     `name:"prefiller-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify prefiller."`
-	DecoderSkip   bool     `name:"decoder-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify decoder."`
+	PoolName  string `name:"inference-pool-name" fromenv:"INFERENCE_POOL_NAME" help:"Name of the pool among --objects."`
+	Pool      string `name:"inference-pool" placeholder:"NAMESPACE/NAME" fromenv:"INFERENCE_POOL" help:"Both in one."`
+	PoolGroup string `default:"inference.networking.k8s.io" help:"Accepted; the pool is found by its name."`
 
-	Advertise string `name:"advertise" placeholder:"HOST" help:"The sidecar's address for others. Left out: --listen, POD_IP or this machine's address."`
+	PrefillURL   []string `placeholder:"URL" help:"Session mode: prefill new conversations there. Left out: the pool's prefill endpoints. Repeatable."`
+	SessionCache int      `name:"session-cache-size" fromenv:"SESSION_CACHE_SIZE" placeholder:"SESSIONS" help:"Sessions to remember; turns session mode on."`
+
+	SecureProxy bool     `default:"true" help:"Serve HTTPS."`
+	CertPath    string   `placeholder:"DIR" help:"Directory with tls.crt and tls.key, else one is generated."`
+	CAFile      string   `placeholder:"FILE" help:"Certificates of prefillers' and decode server's signers."`
+	EnableTLS   []string `placeholder:"prefiller,decoder,encoder" help:"Which servers to reach over HTTPS."`
+	SkipVerify  []string `name:"tls-insecure-skip-verify" placeholder:"prefiller,decoder,encoder" help:"Whose certificates not to verify."`
+
+	PrefillerTLS  bool `name:"prefiller-use-tls" hidden:"" help:"--enable-tls prefiller."`
+	DecoderTLS    bool `name:"decoder-use-tls" hidden:"" help:"--enable-tls decoder."`
+	PrefillerSkip bool `name:"prefiller-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify prefiller."`
+	DecoderSkip   bool `name:"decoder-tls-insecure-skip-verify" hidden:"" help:"--tls-insecure-skip-verify decoder."`
+
+	Advertise string `placeholder:"HOST" help:"The sidecar's address for others, else --listen or POD_IP."`
 	bodyFlags `embed:""`
 
-	MaxIdle       int    `name:"max-idle-conns-per-host" default:"1024" help:"Idle connections kept to one server."`
-	TimingHeaders bool   `name:"timing-headers" default:"true" help:"Add x-prefill-time-ms and the like to answers (document 003)."`
-	DecoderHealth bool   `name:"decoder-health" help:"Answer /health as the decode server does (document 003), else with 200."`
-	BlockBytes    int64  `name:"kv-block-bytes" help:"Size of one KV block, for llmd_sidecar_kv_cache_transfer_bytes."`
-	PodName       string `name:"pod-name" fromenv:"POD_NAME" help:"Value of x-decode-pod (POD_NAME)."`
-	Verbosity     int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
+	MaxIdle       int   `name:"max-idle-conns-per-host" default:"1024" help:"Idle connections kept to one server."`
+	TimingHeaders bool  `default:"true" help:"Add x-prefill-time-ms and the like to answers (document 003)."`
+	DecoderHealth bool  `help:"Answer /health as the decode server does (document 003), else with 200."`
+	BlockBytes    int64 `name:"kv-block-bytes" help:"Size of one KV block, for llmd_sidecar_kv_cache_transfer_bytes."`
 
-	Tracing bool `name:"tracing" help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT; --otlp needs neither."`
+	PodName   string `fromenv:"POD_NAME" help:"Value of x-decode-pod."`
+	Verbosity int    `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, from 2 info, from 4 debug."`
+
+	Tracing bool `help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT."`
 	spans.To
-	MetricsPort   int        `name:"metrics-port" help:"Port of the sidecar's own metrics; 0: only on --port, with the decode server's."`
-	MetricsAddr   string     `name:"metrics-addr" hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's --metrics-port."`
+	MetricsPort   int        `help:"Port of the sidecar's own metrics; 0: only on --port, with the decode server's."`
+	MetricsAddr   string     `hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's --metrics-port."`
 	Zap           string     `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
-	Configuration configText `name:"configuration" placeholder:"YAML" help:"Flags as YAML, such as {port: 8085}. The command line overrides them."`
+	Configuration configText `placeholder:"YAML" help:"Flags as YAML, such as {port: 8085}, below those given."`
 	ConfigFile    configPath `name:"configuration-file" placeholder:"FILE" help:"The same in a file."`
 
-	PodIP  string      `name:"pod-ip" hidden:"" fromenv:"POD_IP" help:"The pod's address for others."`
+	PodIP  string      `hidden:"" fromenv:"POD_IP" help:"The pod's address for others."`
 	MoRIIO moriioFlags `embed:"" prefix:"moriio-"`
 	eppLogging
 }
 
 func (Sidecar) Help() string {
-	return `The routing sidecar by itself, in front of a decode server: a request with x-prefiller-host-port is prefilled
-there first, all others pass straight through. It takes the flags of pd-sidecar, and those of documents 002
+	return `The routing sidecar by itself, in front of a decode server: a request with x-prefiller-host-port is
+prefilled there first, all others pass straight through. It takes the flags of pd-sidecar, and those of documents 002
 and 003 under their old names (-vllm-port, --decoder-port, -connector, --prefiller-use-tls). For
 --enable-ssrf-protection the pool comes from --objects (or WINDTUNNEL_OBJECTS with INFERENCE_POOL_NAME), or
 from --endpoints-file. Document 002's connector tcp is nixlv2: without RDMA every connector uses TCP.
@@ -109,7 +114,7 @@ ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP, MORIIO_METRICS_ADDR, MORIIO_DNS_RES
 MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS. UCX_TLS has no effect.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until an interruption.
 func (c *Sidecar) Run(o *console.Console) error {
 	opts, err := c.options(o)
 	if err != nil {
@@ -148,8 +153,8 @@ func (c *Sidecar) Run(o *console.Console) error {
 
 // bodyFlags limit the time that a request's body takes.
 type bodyFlags struct {
-	BodyIdle  time.Duration `name:"body-idle-timeout" default:"30s" help:"Longest pause within a request's body; 0 for no limit."`
-	BodyTotal time.Duration `name:"body-timeout" default:"5m" help:"Longest time for all of a request's body; 0 for no limit."`
+	BodyIdle  time.Duration `name:"body-idle-timeout" default:"30s" help:"Longest pause within a request body; 0 for no limit."`
+	BodyTotal time.Duration `name:"body-timeout" default:"5m" help:"Longest time for a whole request body; 0 for no limit."`
 }
 
 func (f bodyFlags) limits() (serve.BodyLimits, error) {
@@ -253,30 +258,31 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 			}
 		}
 	}
+	flags := map[string]any{}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Sidecar]()) {
+		if name := f.Tag.Get("name"); name != "" {
+			flags[name] = reflect.ValueOf(c).Elem().FieldByIndex(f.Index).Interface()
+		}
+	}
 	opts := sidecar.Options{
-		Listen: net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)), Advertise: c.Advertise,
+		Listen:  net.JoinHostPort(c.Listen, strconv.Itoa(c.Port)),
 		Decoder: net.JoinHostPort(c.DecoderHost, strconv.Itoa(c.ModelServerPort)), Ranks: c.Ranks,
-		Disagg: disagg.Config{Connector: way, MeetingPort: c.meetingPort(way), P2PPort: c.P2PPort, P2PPull: c.P2PPull,
-			Sample: c.Sampling, Retries: c.Retries, RetryOn5xx: c.RetryAll,
-			RetryBackoff: machine.FromDuration(c.Backoff), FallBack: c.FallBack, ChunkTokens: c.Chunk,
-			Encoder: encoder, MoRIIO: moriio, PodIP: c.PodIP},
+		Disagg: disagg.Config{Connector: way, MeetingPort: c.meetingPort(way), Encoder: encoder, MoRIIO: moriio,
+			PodIP: c.PodIP},
 		Peers: connector.MoRIIOPeers{Local: c.MoRIIO.LocalIP, Decode: c.MoRIIO.DecodeHosts,
 			Prefill: c.MoRIIO.RemoteHosts},
 		ResolveTTL:     time.Duration(c.MoRIIO.TTL) * time.Second,
 		ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
-		SessionCache:   c.SessionCache, Prefillers: c.PrefillURL,
-		Protect: c.Protect, EndpointsFile: c.EndpointsFile, Objects: c.Objects, PoolName: c.PoolName,
-		Namespace: c.PoolNamespace,
-		Serve:     sidecar.ServeTLS{On: c.SecureProxy, CertPath: c.CertPath},
-		Prefiller: sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"),
-			Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
-		DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"),
-			Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
-		Encoder: sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"),
-			Skip: slices.Contains(c.SkipVerify, "encoder")},
-		CAFile: c.CAFile, MaxIdlePerHost: c.MaxIdle, BlockBytes: c.BlockBytes, PlainHeaders: !c.TimingHeaders,
-		DecoderHealth: c.DecoderHealth, PodName: c.PodName,
+		PlainHeaders:   !c.TimingHeaders,
+		TLS: sidecar.TLS{Serve: sidecar.ServeTLS{On: c.SecureProxy},
+			Prefiller: sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"),
+				Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
+			DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"),
+				Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
+			Encoder: sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"),
+				Skip: slices.Contains(c.SkipVerify, "encoder")}},
 	}
+	opts.Take(flags)
 	if opts.Body, err = c.limits(); err != nil {
 		return none, err
 	}
@@ -310,7 +316,7 @@ func (c *Sidecar) metricsListen() (string, error) {
 		return "", fmt.Errorf("MORIIO_METRICS_ADDR %q: %w; expected an address such as :9090", address, err)
 	}
 	if host == "" {
-		host = c.Listen // as the sidecar itself: the loopback unless told otherwise
+		host = c.Listen // as the sidecar itself: the loopback unless --listen is given
 	}
 	return net.JoinHostPort(host, port), nil
 }

@@ -11,21 +11,22 @@ import (
 
 // moriioFlags are those of MoRI-IO, which nixlv2 can travel over.
 type moriioFlags struct {
-	Write            bool          `name:"write-mode" help:"MoRI-IO's WRITE mode under nixlv2: the prefill server writes into the decode server's blocks."`
-	Parallel         bool          `name:"parallel-dispatch" help:"Send both legs at once; needs --moriio-write-mode."`
-	Wait             time.Duration `name:"parallel-decode-wait-timeout" default:"30s" help:"How long the decode leg may wait for the prefill leg then."`
-	LocalIP          string        `name:"local-pod-ip" placeholder:"HOST" fromenv:"POD_IP" help:"Address or name of the decode pod, for the prefill leg (POD_IP)."`
-	DecodeNotify     int           `name:"decode-notify-port" default:"61005" help:"Notify port of the decode pod."`
-	DecodeHandshake  int           `name:"decode-handshake-port" default:"6301" help:"Handshake port of the decode pod."`
-	PrefillNotify    int           `name:"prefill-notify-port" default:"61005" help:"Notify port of prefill pods."`
-	PrefillHandshake int           `name:"prefill-handshake-port" default:"6301" help:"Handshake port of prefill pods."`
-	TPSize           int           `name:"tp-size" default:"1" help:"Tensor-parallel size of the engines."`
-	DPSize           int           `name:"dp-size" default:"1" help:"Data-parallel size of the engines."`
-	DPSizeLocal      int           `name:"dp-size-local" help:"Data-parallel ranks in one pod."`
-	RemoteHosts      []string      `name:"remote-hosts" placeholder:"HOST" help:"Pods of the prefill side, by address or name."`
-	DecodeHosts      []string      `name:"decode-hosts" placeholder:"HOST" help:"Pods of the decode side."`
-	TTL              int           `name:"resolve-ttl" default:"30" hidden:"" fromenv:"MORIIO_DNS_RESOLVE_TTL_SECONDS" help:"Seconds until a name is looked up again."`
-	Timeout          int           `name:"resolve-timeout" default:"5" hidden:"" fromenv:"MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS" help:"Seconds that a look-up may take."`
+	Write    bool          `name:"write-mode" help:"MoRI-IO's WRITE mode under nixlv2: the prefill server writes into the decode server's blocks."`
+	Parallel bool          `name:"parallel-dispatch" help:"Send both legs at once; needs --moriio-write-mode."`
+	Wait     time.Duration `name:"parallel-decode-wait-timeout" default:"30s" help:"How long the decode leg may wait for the prefill leg then."`
+
+	LocalIP          string   `name:"local-pod-ip" placeholder:"HOST" fromenv:"POD_IP" help:"Address or name of the decode pod, for the prefill leg."`
+	DecodeNotify     int      `name:"decode-notify-port" default:"61005" help:"Notify port of the decode pod."`
+	DecodeHandshake  int      `name:"decode-handshake-port" default:"6301" help:"Handshake port of the decode pod."`
+	PrefillNotify    int      `name:"prefill-notify-port" default:"61005" help:"Notify port of prefill pods."`
+	PrefillHandshake int      `name:"prefill-handshake-port" default:"6301" help:"Handshake port of prefill pods."`
+	TPSize           int      `default:"1" help:"Tensor-parallel size of the engines."`
+	DPSize           int      `default:"1" help:"Data-parallel size of the engines."`
+	DPSizeLocal      int      `help:"Data-parallel ranks in one pod."`
+	RemoteHosts      []string `placeholder:"HOST" help:"Pods of the prefill side, by address or name."`
+	DecodeHosts      []string `placeholder:"HOST" help:"Pods of the decode side."`
+	TTL              int      `name:"resolve-ttl" default:"30" hidden:"" fromenv:"MORIIO_DNS_RESOLVE_TTL_SECONDS" help:"Seconds until a name is looked up again."`
+	Timeout          int      `name:"resolve-timeout" default:"5" hidden:"" fromenv:"MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS" help:"Seconds that a look-up may take."`
 }
 
 // config checks the flags as the real sidecar does.

@@ -19,18 +19,19 @@ import (
 )
 
 type calibrateCmd struct {
-	Endpoint    string `required:"" placeholder:"HOST:PORT|URL" help:"The model server to measure. Nobody else should use it meanwhile."`
+	Endpoint    string `required:"" placeholder:"HOST:PORT|URL" help:"The model server to measure, which should be idle."`
 	Model       string `placeholder:"NAME" help:"Ask for this model. Left out: the first that the server serves."`
-	APIKey      string `name:"api-key" placeholder:"KEY" help:"Key for its API. Left out: VLLM_API_KEY or OPENAI_API_KEY."`
-	File        string `name:"file" default:"step-times.csv" placeholder:"FILE" help:"Where to write the step times."`
+	APIKey      string `placeholder:"KEY" help:"Key for its API. Left out: VLLM_API_KEY or OPENAI_API_KEY."`
+	File        string `default:"step-times.csv" placeholder:"FILE" help:"Where to write the step times."`
 	Force       bool   `help:"Overwrite FILE, and measure a server that is busy."`
-	Accelerator string `default:"measured" placeholder:"NAME" help:"The server's hardware, for the file. A known name is checked against its peak."`
-	TP          int    `name:"tensor-parallel-size" default:"1" placeholder:"N" help:"Accelerators that each layer is split over, for the file."`
-	MaxPrompt   int    `name:"max-prompt" default:"8192" placeholder:"N" help:"Longest prompt in tokens, at most vLLM's --max-num-batched-tokens."`
-	MaxBatch    int    `name:"max-batch" default:"64" placeholder:"N" help:"The most requests at once."`
-	Contexts    []int  `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Prompt lengths of decoding requests."`
-	Repeats     int    `default:"5" placeholder:"N" help:"How often each prompt length is measured."`
-	Traffic     int    `default:"100" placeholder:"N" help:"Random requests at each of three loads that check the table; 0 for none."`
+	Accelerator string `default:"measured" placeholder:"NAME" help:"The server's hardware, for the file."`
+
+	TP        int   `name:"tensor-parallel-size" default:"1" placeholder:"N" help:"Accelerators per layer, for the file."`
+	MaxPrompt int   `default:"8192" placeholder:"N" help:"Longest prompt in tokens (vLLM's --max-num-batched-tokens)."`
+	MaxBatch  int   `default:"64" placeholder:"N" help:"The most requests at once."`
+	Contexts  []int `default:"128,512,2048,4096,8192" placeholder:"N,N,…" help:"Prompt lengths of decoding requests."`
+	Repeats   int   `default:"5" placeholder:"N" help:"How often each prompt length is measured."`
+	Traffic   int   `default:"100" placeholder:"N" help:"Requests at each of three loads that check the table; 0 for none."`
 }
 
 func (c *calibrateCmd) Help() string {
@@ -54,24 +55,23 @@ func (c *calibrateCmd) Run(o *outside) error {
 		return exit.With(exit.Usage, err)
 	}
 	if c.TP < 1 || c.TP > 64 {
-		return exit.With(exit.Usage, fmt.Errorf("--tensor-parallel-size: found %d; expected 1 to 64", c.TP))
+		return exit.Errorf(exit.Usage, "--tensor-parallel-size: found %d; expected 1 to 64", c.TP)
 	}
 	if _, err := os.Stat(c.File); err == nil && !c.Force {
-		return exit.Hint(exit.Usage, fmt.Errorf("%s is there already", c.File),
-			"choose another one with --file, or write over it with --force")
+		return exit.Hint(exit.Usage, fmt.Errorf("%s exists already", c.File),
+			"choose another file with --file, or overwrite it with --force")
 	}
 	// Minutes of measuring are not for a file that cannot be written, nor an empty one for those that fail.
 	probe, err := os.CreateTemp(filepath.Dir(c.File), ".windtunnel-*")
 	if err != nil {
-		return exit.With(exit.Input, fmt.Errorf("--file %s cannot be written: %w", c.File, err))
+		return exit.Errorf(exit.Input, "--file %s cannot be written: %w", c.File, err)
 	}
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
-		return exit.With(exit.Input, fmt.Errorf("--file: %w", err))
+		return exit.Errorf(exit.Input, "--file: %w", err)
 	}
 	if scheme, _, given := strings.Cut(c.Endpoint, "://"); given && scheme != "http" && scheme != "https" {
-		return exit.With(exit.Usage,
-			fmt.Errorf("--endpoint: found %q; expected an address such as 127.0.0.1:8000, or a URL that begins with "+
-				"http:// or https://", c.Endpoint))
+		return exit.Errorf(exit.Usage, "--endpoint: found %q; expected an address such as 127.0.0.1:8000, or a URL "+
+			"that begins with http:// or https://", c.Endpoint)
 	}
 	key := c.APIKey
 	for _, name := range []string{"VLLM_API_KEY", "OPENAI_API_KEY"} {
@@ -92,7 +92,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 			"is it up, and does it speak OpenAI's API?")
 	case server.Busy > 0 && !c.Force:
 		return exit.Hint(exit.Environment,
-			fmt.Errorf("endpoint %q serves %d requests; what is measured beside others says nothing", c.Endpoint,
+			fmt.Errorf("endpoint %q serves %d requests, which would distort the measurement", c.Endpoint,
 				server.Busy), "wait until it is idle, or --force")
 	}
 	limits.KVTokens, limits.ModelLen = server.KVTokens, server.ModelLen
@@ -101,7 +101,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 	}
 	plan, err := calibrate.New(limits, machine.FromDuration(server.Overhead))
 	if err != nil {
-		return exit.With(exit.Environment, fmt.Errorf("endpoint %q: %w", c.Endpoint, err))
+		return exit.Errorf(exit.Environment, "endpoint %q: %w", c.Endpoint, err)
 	}
 	fmt.Fprintf(o.Stdout, "measuring %s at %s; a request that computes nothing takes %s\n", server.Model, c.Endpoint,
 		server.Overhead.Round(time.Microsecond))
@@ -129,7 +129,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 		about.Lines = append(about.Lines, "The measurement was interrupted.")
 	}
 	if err := writeFit(c.File, fit, &about); err != nil {
-		return exit.With(exit.Input, fmt.Errorf("--file: %w", err))
+		return exit.Errorf(exit.Input, "--file: %w", err)
 	}
 	if err := fit.WriteTable(o.Stdout); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 	return nil
 }
 
-// probe sends all probes, and tells how far it is.
+// probe sends all probes, and prints its progress.
 func (c *calibrateCmd) probe(ctx context.Context, o *outside, p *client.Prober, plan *calibrate.Plan) error {
 	told := ""
 	for {

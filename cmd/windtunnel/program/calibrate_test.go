@@ -36,7 +36,8 @@ func TestCalibrate(t *testing.T) {
 	}
 	t.Cleanup(func() { fleet.Stop(context.Background()) })
 	file := filepath.Join(t.TempDir(), "times.csv")
-	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "--file", file, "--max-prompt", "64",
+	command := []string{"calibrate", "--endpoint", "http://" + fleet.Addresses()[0], "--file", file,
+		"--max-prompt", "64",
 		"--max-batch", "2", "--contexts", "32,64", "--repeats", "1", "--traffic", "4"}
 	play := func(ctx context.Context, stderr *watched) (int, string) {
 		var stdout bytes.Buffer
@@ -75,7 +76,7 @@ func TestCalibrate(t *testing.T) {
 	}
 	// It does not write over what is there.
 	stderr = &watched{}
-	if code, _ := play(t.Context(), stderr); code != 2 || !strings.Contains(stderr.String(), "is there already") {
+	if code, _ := play(t.Context(), stderr); code != 2 || !strings.Contains(stderr.String(), "exists already") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	// Interrupted, it tells what there is.

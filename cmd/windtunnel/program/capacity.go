@@ -10,13 +10,14 @@ import (
 type capacityCmd struct {
 	loadFlags
 	setFlag
-	Objectives   []string      `name:"objective" placeholder:"ttft.p99=200ms" help:"What must hold, such as tpot.p90=30ms or completed=99.9%. Repeatable."`
-	Find         string        `enum:"rate,replicas,ratio" default:"rate" placeholder:"rate|replicas|ratio" help:"What to look for."`
-	Pool         string        `placeholder:"NAME" help:"The pool whose servers --find replicas and --find ratio count."`
+	Objectives []string `name:"objective" placeholder:"ttft.p99=200ms" help:"What must hold, such as tpot.p90=30ms or completed=99.9%. Repeatable."`
+	Find       string   `enum:"rate,replicas,ratio" default:"rate" help:"What to look for."`
+	Pool       string   `placeholder:"NAME" help:"The pool whose servers --find replicas and --find ratio count."`
+
 	Duration     time.Duration `default:"30s" placeholder:"30s" help:"Least length of each run, in virtual time."`
-	Precision    float64       `default:"5" placeholder:"PERCENT" help:"How close the highest rate that passes and the lowest that fails must be."`
-	Replications int           `short:"r" default:"12" placeholder:"R" help:"How many runs, each with its own seed, decide about a load."`
-	MaxReplicas  int           `name:"max-replicas" default:"256" placeholder:"N" help:"The most model servers that --find replicas tries."`
+	Precision    float64       `default:"5" placeholder:"PERCENT" help:"How close the highest kept and lowest missed rate get."`
+	Replications int           `short:"r" default:"12" placeholder:"R" help:"How many runs decide about a load."`
+	MaxReplicas  int           `default:"256" placeholder:"N" help:"The most model servers that --find replicas tries."`
 	textOrJSON
 }
 
@@ -49,7 +50,8 @@ func (c *capacityCmd) Run(o *outside) error {
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	out, err := player(o).Capacity(ctx, search.CapacityOptions{Variant: v, Objectives: c.Objectives, Find: search.Find(c.Find),
+	out, err := player(o).Capacity(ctx, search.CapacityOptions{Variant: v, Objectives: c.Objectives,
+		Find: search.Find(c.Find),
 		Pool: c.Pool, Duration: c.Duration, Precision: c.Precision, Replications: c.Replications,
 		MaxReplicas: c.MaxReplicas})
 	if out == nil {

@@ -18,35 +18,42 @@ import (
 // with an example. An environment variable that stands in for a flag is named
 // in the flag's fromenv tag.
 type cli struct {
-	Run         runCmd            `cmd:"" group:"play" help:"Play a scenario live: real Envoy, endpoint picker, simulated model servers."`
-	Sim         simCmd            `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
-	Up          upCmd             `cmd:"" group:"play" help:"Bring Kubernetes manifests up, with a real Envoy and simulated model servers."`
+	Run runCmd `cmd:"" group:"play" help:"Play a scenario live: real Envoy, endpoint picker, simulated model servers."`
+	Sim simCmd `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
+
+	Up upCmd `cmd:"" group:"play" help:"Bring Kubernetes manifests up, with a real Envoy and simulated model servers."`
+
 	ModelServer parts.ModelServer `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's flags."`
-	EPP         parts.EPP         `cmd:"" name:"epp" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
-	Sidecar     parts.Sidecar     `cmd:"" name:"sidecar" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags."`
-	KVManager   parts.KVManager   `cmd:"" name:"kv-manager" group:"parts" help:"Run the KV-cache manager alone: KV events in, scores out."`
-	Predictor   parts.Predictor   `cmd:"" name:"predictor" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP."`
-	Explain     explainCmd        `cmd:"" group:"look" help:"Explain why a request went to its endpoint."`
-	Preview     previewCmd        `cmd:"" group:"look" help:"Show where a request would go, for a state of the pool."`
-	Pods        podsCmd           `cmd:"" group:"look" help:"List the pods of an endpoint picker, with labels and metrics."`
-	Compare     compareCmd        `cmd:"" group:"decide" help:"Compare scenarios or recordings: what is better, what is worse."`
-	Capacity    capacityCmd       `cmd:"" group:"decide" help:"Find the highest rate, fewest servers or best ratio that meet objectives."`
-	Sweep       sweepCmd          `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
-	Validate    validateCmd       `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and report the difference."`
-	Calibrate   calibrateCmd      `cmd:"" group:"decide" help:"Measure a real model server, and write its step times for a scenario."`
-	Replay      replayCmd         `cmd:"" group:"play" help:"Show a recording again."`
-	StepTimes   stepTimesCmd      `cmd:"" name:"steptimes" group:"look" help:"Report how accurate tables of step times are."`
-	Trace       traceCmd          `cmd:"" group:"look" help:"Convert a recording for Perfetto or Chrome, or to a sequence diagram."`
-	Observe     observeCmd        `cmd:"" group:"look" help:"Write configuration for Prometheus and Grafana, and start them."`
-	Scenario    scenarioCmd       `cmd:"" group:"look" help:"Check, show and convert scenario files."`
-	Manifests   manifestsCmd      `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
-	Config      configCmd         `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
-	Doctor      doctorCmd         `cmd:"" group:"look" help:"Report which Envoy a run would use, and what this machine lacks."`
-	Completion  completionCmd     `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
-	Version     versionCmd        `cmd:"" group:"look" help:"Print the version."`
+
+	EPP       parts.EPP       `cmd:"" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
+	Sidecar   parts.Sidecar   `cmd:"" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags."`
+	KVManager parts.KVManager `cmd:"" group:"parts" help:"Run the KV-cache manager alone: KV events in, scores out."`
+	Predictor parts.Predictor `cmd:"" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP."`
+
+	Explain explainCmd `cmd:"" group:"look" help:"Explain why a request went to its endpoint."`
+	Preview previewCmd `cmd:"" group:"look" help:"Show where a request would go, for a state of the pool."`
+	Pods    podsCmd    `cmd:"" group:"look" help:"List the pods of an endpoint picker, with labels and metrics."`
+	Compare compareCmd `cmd:"" group:"decide" help:"Compare scenarios or recordings: what is better, what is worse."`
+
+	Capacity  capacityCmd  `cmd:"" group:"decide" help:"Find the highest rate, or fewest servers, for objectives."`
+	Sweep     sweepCmd     `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
+	Validate  validateCmd  `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
+	Calibrate calibrateCmd `cmd:"" group:"decide" help:"Measure a real model server's step times for a scenario."`
+	Replay    replayCmd    `cmd:"" group:"play" help:"Show a recording again."`
+	StepTimes stepTimesCmd `cmd:"" name:"steptimes" group:"look" help:"Report how accurate tables of step times are."`
+	Trace     traceCmd     `cmd:"" group:"look" help:"Convert a recording for Perfetto, Chrome or Mermaid."`
+	Observe   observeCmd   `cmd:"" group:"look" help:"Write configuration for Prometheus and Grafana, and start them."`
+	Scenario  scenarioCmd  `cmd:"" group:"look" help:"Check, show and convert scenario files."`
+	Manifests manifestsCmd `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
+	Config    configCmd    `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
+	Doctor    doctorCmd    `cmd:"" group:"look" help:"Report which Envoy a run would use, and what this machine lacks."`
+
+	Completion completionCmd `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
+	Version    versionCmd    `cmd:"" group:"look" help:"Print the version."`
 }
 
-const description = `A wind tunnel for the llm-d request flow: real Envoy, endpoint picker and sidecar, simulated model servers.
+const description = `A wind tunnel for the llm-d request flow: real Envoy, endpoint picker and sidecar,
+simulated model servers.
 
 windtunnel help COMMAND prints a command's flags and examples, windtunnel help --all those of all commands.`
 
@@ -97,7 +104,7 @@ func execute(args []string, o *outside) (err error) {
 type exited int
 
 func newParser(commands *cli, o *outside) (*kong.Kong, error) {
-	return kong.New(commands,
+	parser, err := kong.New(commands,
 		kong.Name("windtunnel"), kong.Description(description),
 		kong.Writers(o.Stdout, o.Stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
@@ -106,6 +113,29 @@ func newParser(commands *cli, o *outside) (*kong.Kong, error) {
 		kong.Resolvers(o.Flags()),
 		kong.Bind(o),
 	)
+	if err != nil {
+		return nil, err
+	}
+	for _, leaf := range parser.Model.Leaves(false) {
+		own, imitates := parts.Own[leaf.Name]
+		for _, f := range leaf.Flags {
+			if describe(f); imitates && !slices.Contains(own, f.Name) {
+				f.Group = &kong.Group{Key: "real", Title: "Flags of the real part, or of the documents:"}
+			}
+		}
+	}
+	return parser, nil
+}
+
+// describe adds to a flag's help what its other tags say: the values that it takes, and the environment variable that
+// stands in for it.
+func describe(f *kong.Flag) {
+	if f.Enum != "" && f.PlaceHolder == "" {
+		f.PlaceHolder = strings.ReplaceAll(strings.Trim(f.Enum, ","), ",", "|")
+	}
+	if name := f.Tag.Get("fromenv"); name != "" {
+		f.Help = strings.TrimSuffix(f.Help, ".") + " (" + name + ")."
+	}
 }
 
 // usageError says which help to read for a wrong command line. A flag's file that

@@ -71,8 +71,8 @@ func TestReferenceIsCheckedIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"cli.md": page,
-		"flags.md": "# Flags\n\nThe help of every command, as `windtunnel help --all` prints it. A test keeps the two " +
-			"equal. [cli.md](cli.md) is the short\nform.\n\n" + all.String()} {
+		"flags.md": "# Flags\n\nThe help of every command, as `windtunnel help --all` prints it. A test keeps the " +
+			"two equal. [cli.md](cli.md) is the short\nform.\n\n" + all.String()} {
 		file := "../../../docs/" + name
 		if *update {
 			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {

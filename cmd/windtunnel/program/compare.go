@@ -15,8 +15,9 @@ type compareCmd struct {
 	changeFlags
 	Variants []string `name:"variant" placeholder:"PATH=VALUE;…" sep:"none" help:"Also compare with the scenario with these fields changed. Repeatable."`
 	sloFlag
-	Replications int         `short:"r" default:"1" placeholder:"R" help:"Play each with R seeds, and compare run by run."`
-	FailIfWorse  failIfWorse `name:"fail-if-worse" help:"Exit with code 1 if a verdict is worse. =ttft.p90,goodput names the measures that it reads."`
+	Replications int `short:"r" default:"1" placeholder:"R" help:"Play each with R seeds, and compare run by run."`
+
+	FailIfWorse failIfWorse `help:"Exit with code 1 if a verdict is worse, by =ttft.p90,… of these measures."`
 	textOrJSON
 }
 

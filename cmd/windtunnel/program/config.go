@@ -14,12 +14,12 @@ import (
 )
 
 type configCmd struct {
-	File      string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario whose gateway to show. Left out: the embedded one."`
-	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server, for a pool with a fallback. Repeatable."`
-	EPP       string   `name:"epp" placeholder:"HOST:PORT" help:"The address of the endpoint picker, instead of the well-known port."`
-	Picker    bool     `name:"picker" help:"Print the endpoint picker's configuration instead: the scenario's own, or the default."`
-	Pool      string   `name:"pool" placeholder:"NAME" help:"With --picker: of which pool. Left out: the first one."`
-	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --picker: add a file-discovery plug-in with this file."`
+	File      string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, else the embedded one."`
+	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server of a pool with a fallback. Repeatable."`
+	EPP       string   `placeholder:"HOST:PORT" help:"Address of the endpoint picker, instead of the well-known port."`
+	Picker    bool     `help:"Print the endpoint picker's configuration instead: the scenario's own, or the default."`
+	Pool      string   `placeholder:"NAME" help:"With --picker: of which pool. Left out: the first one."`
+	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --picker: add file-discovery with this file."`
 }
 
 func (c *configCmd) Help() string {
@@ -32,7 +32,8 @@ Examples:
   windtunnel config mine.yaml > envoy.yaml && envoy -c envoy.yaml
   windtunnel config --epp 10.0.0.7:9002 --endpoint 10.0.0.8:8000
   windtunnel config examples/pd.yaml --picker > epp.yaml            # what a pool with prefill servers gets
-  windtunnel config --picker --endpoints-file endpoints.yaml > epp.yaml && windtunnel epp --pool-name p --secure-serving=false --config-file epp.yaml`
+  windtunnel config --picker --endpoints-file endpoints.yaml > epp.yaml && \
+    windtunnel epp --pool-name p --secure-serving=false --config-file epp.yaml`
 }
 
 func (c *configCmd) Run(o *outside) error {
@@ -47,29 +48,28 @@ func (c *configCmd) Run(o *outside) error {
 		p := &s.Pools[0]
 		if c.Pool != "" {
 			if p = s.Pool(c.Pool); p == nil {
-				return exit.With(exit.Usage, fmt.Errorf("--pool: the scenario has no pool %q", c.Pool))
+				return exit.Errorf(exit.Usage, "--pool: the scenario has no pool %q", c.Pool)
 			}
 		}
 		return c.picker(o, p)
 	}
 	if c.Pool != "" {
-		return exit.With(exit.Usage,
-			errors.New("--pool says whose endpoint picker's configuration to print; expected --picker beside it"))
+		return exit.Errorf(exit.Usage, "--pool selects an endpoint picker; expected "+
+			"--picker beside it")
 	}
 	if c.Discovery != "" {
-		return exit.With(exit.Usage,
-			errors.New("--endpoints-file is for the endpoint picker's configuration; expected --picker beside it"))
+		return exit.Errorf(exit.Usage, "--endpoints-file is for the endpoint picker's configuration; expected "+
+			"--picker beside it")
 	}
 	if c.EPP != "" {
 		if err := scenario.CheckEndpoint(c.EPP); err != nil {
-			return exit.With(exit.Usage,
-				fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
+			return exit.Errorf(exit.Usage, "--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err)
 		}
 	}
 	for _, e := range c.Endpoints {
 		if _, err := netip.ParseAddrPort(e); err != nil {
-			return exit.With(exit.Usage,
-				fmt.Errorf("--endpoint: %q is not IP:PORT; expected a literal address such as 10.0.0.8:8000", e))
+			return exit.Errorf(exit.Usage, "--endpoint: %q is not IP:PORT; expected a literal address such as "+
+				"10.0.0.8:8000", e)
 		}
 	}
 	if s.Gateway() != nil {
@@ -128,7 +128,7 @@ func (c *configCmd) picker(o *outside, p *scenario.Pool) error {
 	if c.Discovery != "" {
 		var err error
 		if text, err = discovering(text, c.Discovery); err != nil {
-			return exit.With(exit.Input, fmt.Errorf("%s: %w", p.EPP.Config, err))
+			return exit.Errorf(exit.Input, "%s: %w", p.EPP.Config, err)
 		}
 	}
 	_, err := o.Stdout.Write(text)

@@ -17,8 +17,8 @@ type doctorCmd struct {
 }
 
 func (c *doctorCmd) Help() string {
-	return `Reports which Envoy a run would use and why, and what this machine lacks. It changes nothing. The exit code is
-0 if a run can start.
+	return `Reports which Envoy a run would use and why, and what this machine lacks. It changes nothing. The exit
+code is 0 if a run can start.
 
 Examples:
   windtunnel doctor
@@ -28,7 +28,7 @@ Examples:
 
 func (c *doctorCmd) Run(o *outside) error {
 	if c.Held < 1 {
-		return exit.With(exit.Usage, fmt.Errorf("--held %d: expected 1 or more", c.Held))
+		return exit.Errorf(exit.Usage, "--held %d: expected 1 or more", c.Held)
 	}
 	ctx, stop := o.Context()
 	defer stop()

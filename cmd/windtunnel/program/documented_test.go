@@ -111,7 +111,8 @@ func TestDocumentedCommands(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := parser.Parse(parts.Args(renameFlags(args, o), o)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			_, err = parser.Parse(parts.Args(renameFlags(args, o), o))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("windtunnel %s: %v", command, err)
 				continue
 			}

@@ -26,7 +26,7 @@ import (
 // where it went.
 type explainCmd struct {
 	Request string `arg:"" help:"The request's number, as views show it, or its x-request-id."`
-	From    string `name:"from" default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for standard input, or the metrics address of an endpoint picker."`
+	From    string `default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for standard input, or the metrics address of an endpoint picker."`
 	textOrJSON
 }
 
@@ -111,11 +111,11 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 		case err != nil:
 			return nil, recording.InputError(err)
 		case !known:
-			return nil, exit.With(exit.Input, fmt.Errorf("%s has no request %s", c.From, c.Request))
+			return nil, exit.Errorf(exit.Input, "%s has no request %s", c.From, c.Request)
 		}
 		return nil, exit.Hint(exit.Input,
-			fmt.Errorf("%s does not say why request %s went where it went", c.From, c.Request),
-			"runs that are recorded tell it; somebody else's endpoint picker does not")
+			fmt.Errorf("%s has no decision about request %s", c.From, c.Request),
+			"recordings of windtunnel's own endpoint picker have decisions; another picker's do not")
 	}
 	var e picker.Explanation
 	text, err := json.Marshal(found)
@@ -123,7 +123,7 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 		err = json.Unmarshal(text, &e)
 	}
 	if err != nil {
-		return nil, exit.With(exit.Input, fmt.Errorf("%s: the explanation of request %s: %w", c.From, c.Request, err))
+		return nil, exit.Errorf(exit.Input, "%s: the explanation of request %s: %w", c.From, c.Request, err)
 	}
 	e.Pool, e.Picker = pool, picked
 	if observed != "" {
@@ -132,7 +132,7 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 	return &e, nil
 }
 
-// truth is what came of a prediction, in words.
+// truth returns the observed times of a predicted request, in words.
 func truth(d flow.Details) string {
 	var out []string
 	for _, x := range []struct{ name, words string }{{"ttft_ms", "the first token took %.1f ms"},
@@ -150,7 +150,7 @@ func truth(d flow.Details) string {
 	return strings.Join(out, ", ")
 }
 
-// played plays a recording's log of inputs and has the picker tell why it decides
+// played plays a recording's log of inputs and returns the picker's explanation
 // as it did; nil where there is none, or the request is not in it.
 func (c *explainCmd) played() (e *picker.Explanation) {
 	p := &inputlog.Player{Registry: plugins.Builtin(), Options: func(x *picker.Options) { x.Detail = true }}
@@ -185,13 +185,11 @@ func getJSON(from, page string, into any) error {
 		return exit.With(exit.Environment, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return exit.With(exit.Environment,
-			fmt.Errorf("%s answered %d for %s: no endpoint picker of windtunnel serves its metrics there", from,
-				resp.StatusCode, page))
+		return exit.Errorf(exit.Environment, "%s answered %d for %s: no endpoint picker of windtunnel serves its "+
+			"metrics there", from, resp.StatusCode, page)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return exit.With(exit.Environment,
-			fmt.Errorf("%s%s is not what an endpoint picker answers: %w", from, page, err))
+		return exit.Errorf(exit.Environment, "%s%s is not what an endpoint picker answers: %w", from, page, err)
 	}
 	return nil
 }

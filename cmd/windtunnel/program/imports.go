@@ -2,7 +2,6 @@ package program
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,8 +16,8 @@ import (
 )
 
 type scenarioImportCmd struct {
-	Format string `required:"" enum:"inference-perf,guidellm,vllm-bench,aiperf,priority-mix" help:"What the configuration is for."`
-	Load   int    `help:"Of several loads in a row, the number of the one to take, from 1 on. Left out: the first." placeholder:"N"`
+	Format string `required:"" placeholder:"FORMAT" enum:"inference-perf,guidellm,vllm-bench,aiperf,priority-mix" help:"What the configuration is for."`
+	Load   int    `help:"The number of the load to take, of several in a row." placeholder:"N"`
 	File   string `arg:"" name:"configuration.yaml" help:"The configuration."`
 }
 
@@ -40,7 +39,7 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 	}
 	s, err := imports.Read(c.Format, text, c.Load)
 	if err != nil {
-		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
+		return exit.Errorf(exit.Input, "%s: %w", c.File, err)
 	}
 	if _, err := os.Stat(s.Trace); s.Trace != "" && err != nil {
 		note(o, "there is no "+s.Trace+" here: the scenario needs it")
@@ -52,8 +51,8 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 }
 
 type scenarioExportCmd struct {
-	To    string `required:"" enum:"azure,mooncake,burstgpt,bailian,sharegpt,inference-perf,guidellm" help:"The format of a trace, or a load generator."`
-	URL   string `name:"url" default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where a load generator sends its requests."`
+	To    string `required:"" placeholder:"FORMAT" enum:"azure,mooncake,burstgpt,bailian,sharegpt,inference-perf,guidellm" help:"The format of a trace, or a load generator."`
+	URL   string `default:"http://127.0.0.1:8081" placeholder:"URL" help:"Where a load generator sends its requests."`
 	Block int    `default:"512" help:"How many tokens a hash id of mooncake stands for."`
 	File  string `arg:"" name:"scenario.yaml" help:"The scenario."`
 }
@@ -81,19 +80,19 @@ func (c *scenarioExportCmd) Run(o *outside) error {
 		return err
 	}
 	if c.Block < 1 || c.Block > 1<<16 {
-		return exit.With(exit.Usage, fmt.Errorf("--block is %d; expected 1 to %d", c.Block, 1<<16))
+		return exit.Errorf(exit.Usage, "--block is %d; expected 1 to %d", c.Block, 1<<16)
 	}
 	out := bufio.NewWriter(o.Stdout)
 	var notes []string
 	if slices.Contains(exports.Formats(), c.To) {
 		var text []byte
 		text, notes, err = exports.Write(c.To, s, c.URL)
-		_, _ = out.Write(text) // told by Flush
+		_, _ = out.Write(text) // Flush returns the error
 	} else {
 		notes, err = trace.Write(out, s.Generator(), trace.WriteOptions{Format: c.To, Block: c.Block})
 	}
 	if err != nil {
-		return exit.With(exit.Input, fmt.Errorf("%s: %w", c.File, err))
+		return exit.Errorf(exit.Input, "%s: %w", c.File, err)
 	}
 	for _, n := range notes {
 		note(o, n)

@@ -2,6 +2,7 @@ package program
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
@@ -37,6 +38,19 @@ type (
 		EnvoyPath string `placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH or in the cache, or a download into the cache."`
 	}
 )
+
+// verboseFlag means the same in every command whose parts log.
+type verboseFlag struct {
+	Verbose bool `short:"v" help:"Log what the parts do, to stderr."`
+}
+
+// log returns a logger to stderr, nil without the flag.
+func (f *verboseFlag) log(o *outside) *slog.Logger {
+	if !f.Verbose {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
 
 // scenarioWith reads the file, or takes the embedded one, with fields set, each as
 // path=value, and applies the flags. more are changes that the command itself has flags for.

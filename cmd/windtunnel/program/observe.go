@@ -21,19 +21,20 @@ import (
 // observeCmd writes what Prometheus and Grafana need, and starts them.
 type observeCmd struct {
 	Dir            string        `arg:"" name:"folder" help:"Where to write. Existing files are written again."`
-	Addresses      string        `name:"addresses" placeholder:"FILE" help:"Where the parts listen, by run --addresses-file or up --output json; - for standard input."`
-	Interval       time.Duration `name:"interval" default:"15s" help:"How often Prometheus scrapes, in whole seconds from 1s to 15s: rules read the last minute."`
-	Start          bool          `name:"start" help:"Start Prometheus and Grafana, where they are installed, until Ctrl-C."`
-	PrometheusPath string        `name:"prometheus-path" placeholder:"FILE" fromenv:"PROMETHEUS_PATH" help:"The Prometheus to start. Left out: one on PATH."`
-	GrafanaPath    string        `name:"grafana-path" placeholder:"FILE" fromenv:"GRAFANA_PATH" help:"The Grafana to start. Left out: one on PATH."`
-	PrometheusPort int           `name:"prometheus-port" default:"9091" help:"Port of Prometheus, 0 for a free one. Its usual 9090 is the endpoint picker's."`
-	GrafanaPort    int           `name:"grafana-port" default:"3000" help:"Port of Grafana, 0 for a free one."`
+	Addresses      string        `placeholder:"FILE" help:"Where the parts listen, by run --addresses-file."`
+	Interval       time.Duration `default:"15s" help:"How often Prometheus scrapes, from 1s to 15s."`
+	Start          bool          `help:"Start Prometheus and Grafana, where they are installed, until Ctrl-C."`
+	PrometheusPath string        `placeholder:"FILE" fromenv:"PROMETHEUS_PATH" help:"The Prometheus to start, else one on PATH."`
+	GrafanaPath    string        `placeholder:"FILE" fromenv:"GRAFANA_PATH" help:"The Grafana to start, else one on PATH."`
+	PrometheusPort int           `default:"9091" help:"Port of Prometheus, 0 for a free one."`
+	GrafanaPort    int           `default:"3000" help:"Port of Grafana, 0 for a free one."`
 }
 
 func (observeCmd) Help() string {
 	return `Writes Prometheus' configuration with document 003's jobs, recording and alerting rules, and Grafana's
 dashboards with their provisioning. docs/observe.md describes each file. kubernetes.yml is for a cluster,
-prometheus.yml for this machine. Without --addresses the folder's targets/ stays as it is.
+prometheus.yml for this machine. --addresses takes the output of up --output json, too, and - for standard
+input; without it the folder's targets/ stays as it is. Prometheus' usual port 9090 is the endpoint picker's.
 
 Examples:
   windtunnel run --keep --addresses-file at.json &
@@ -45,12 +46,11 @@ Examples:
 // Run writes the folder.
 func (c *observeCmd) Run(o *outside) error {
 	if c.Interval < time.Second || c.Interval > 15*time.Second || c.Interval%time.Second != 0 {
-		return exit.With(exit.Usage,
-			fmt.Errorf("--interval: found %v; expected whole seconds from 1s to 15s", c.Interval))
+		return exit.Errorf(exit.Usage, "--interval: found %v; expected whole seconds from 1s to 15s", c.Interval)
 	}
 	for flag, port := range map[string]int{"--prometheus-port": c.PrometheusPort, "--grafana-port": c.GrafanaPort} {
 		if port < 0 || port > 65535 {
-			return exit.With(exit.Usage, fmt.Errorf("%s: found %d; expected 0 to 65535", flag, port))
+			return exit.Errorf(exit.Usage, "%s: found %d; expected 0 to 65535", flag, port)
 		}
 	}
 	dir, err := filepath.Abs(c.Dir)
@@ -116,19 +116,14 @@ func (c *observeCmd) write(options observe.Options) error {
 	}
 	for name, text := range made {
 		path := filepath.Join(options.Dir, filepath.FromSlash(name))
-		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-			if err = os.WriteFile(path+".new", text, 0o644); err == nil {
-				err = os.Rename(path+".new", path)
-			}
-		}
-		if err != nil {
+		if err := files.Replace(path, text); err != nil {
 			return exit.With(exit.Input, err)
 		}
 	}
 	return nil
 }
 
-// stay starts what is installed, and ends it when it is told to.
+// stay starts what is installed, and stops it at an interruption.
 func (c *observeCmd) stay(o *outside, options observe.Options) (err error) {
 	list, _ := o.Env("PATH")
 	installed := func(given string, names ...string) string {

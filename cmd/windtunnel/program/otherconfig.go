@@ -18,7 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
-// moves is what replay --config says with --output json.
+// moves is the result of replay --config.
 type moves struct {
 	Config string `json:"config"`
 	inputlog.Moves
@@ -46,8 +46,7 @@ func (c *replayCmd) otherConfig(o *outside) error {
 		return recording.InputError(err)
 	}
 	if m.Decisions == 0 {
-		return exit.With(exit.Input,
-			fmt.Errorf("%s has no decision that another configuration could be asked about", c.Files[0]))
+		return exit.Errorf(exit.Input, "%s has no decision that another configuration could be asked about", c.Files[0])
 	}
 	m.Endpoints, m.Reasons, m.Scores, m.Notes, m.Lost, m.First = m.Moves.Endpoints(), m.Moves.Reasons(),
 		m.Moves.Scores(), other.Notes, p.Lost, p.First
@@ -65,7 +64,7 @@ func (c *replayCmd) onward(o *outside) error {
 		return recording.InputError(err)
 	}
 	if len(q.List) == 0 {
-		return exit.With(exit.Input, fmt.Errorf("%s has no request with a prompt", c.Files[0]))
+		return exit.Errorf(exit.Input, "%s has no request with a prompt", c.Files[0])
 	}
 	s, err := loadScenario(o, c.Scenario)
 	if err != nil {
@@ -90,12 +89,12 @@ func (c *replayCmd) onward(o *outside) error {
 		fmt.Fprintf(told, "%d requests had no prompt and are left out\n", q.Without)
 	}
 	for _, model := range slices.Sorted(maps.Keys(strangers)) {
-		fmt.Fprintf(told, "%d requests asked for %.80q, which nobody serves in %s: they ask for what its workload "+
-			"asks for\n", strangers[model], model, c.Scenario)
+		fmt.Fprintf(told, "%d requests asked for %.80q, which no server in %s has: they ask for its workload's model "+
+			"instead\n", strangers[model], model, c.Scenario)
 	}
 	if n := q.Unknown(); n > 0 {
-		fmt.Fprintf(told, "of %d requests nobody knows how long the answer was: the model servers of %s say it\n", n,
-			c.Scenario)
+		fmt.Fprintf(told, "the recording lacks the answer's length of %d requests: the model servers of %s choose "+
+			"it\n", n, c.Scenario)
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed,
 		Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
@@ -129,7 +128,7 @@ func (m *moves) write(out io.Writer) error {
 		what string
 	}{{m.Prefill, "would have been prefilled elsewhere"}, {m.Refused, "would have been refused"},
 		{m.Admitted, "were refused and would not have been"},
-		{m.Queue, "were refused in the queue: nobody was asked about them"}} {
+		{m.Queue, "were refused in the queue, without a decision"}} {
 		if x.n > 0 {
 			fmt.Fprintf(w, "%d %s\n", x.n, x.what)
 		}
@@ -157,7 +156,7 @@ func (m *moves) write(out io.Writer) error {
 		fmt.Fprintf(w, "note: %s\n", note)
 	}
 	if m.Lost > 0 {
-		fmt.Fprintf(w, "note: %d lines were never written: what happened there was not asked about\n", m.Lost)
+		fmt.Fprintf(w, "note: %d lines are missing from the log: the decisions there were not asked about\n", m.Lost)
 	}
 	if m.First != nil {
 		fmt.Fprintf(w, "note: the recorded configuration itself decides otherwise now: %s\n", m.First)

@@ -21,8 +21,8 @@ import (
 // otlpFlags say where spans go, and who traces besides the parts that always do.
 type otlpFlags struct {
 	spans.To
-	Untraced bool      `name:"otlp-untraced-client" help:"Spans of a client that sends no traceparent: the picker begins each trace."`
-	Gateway  string    `name:"otlp-gateway" enum:"none,ingress,egress" default:"none" placeholder:"none|ingress|egress" help:"Spans of a tracing Envoy: one for each request, or also one for each try."`
+	Untraced bool      `name:"otlp-untraced-client" help:"Spans of a client without traceparent: the picker begins a trace."`
+	Gateway  string    `name:"otlp-gateway" enum:"none,ingress,egress" default:"none" help:"Spans of a tracing Envoy: one for each request, or also one for each try."`
 	Began    time.Time `name:"otlp-start" placeholder:"TIME" help:"When the spans begin (2026-01-02T15:04:05Z). The same record then sends the same bytes."`
 }
 
@@ -43,10 +43,10 @@ func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.O
 // traceCmd writes a recording as other tools read it.
 type traceCmd struct {
 	File    string `arg:"" name:"recording" help:"A recording, or - for standard input."`
-	Format  string `enum:"perfetto,chrome,mermaid" default:"perfetto" placeholder:"perfetto|chrome|mermaid" help:"The form to write."`
-	Request string `name:"request" placeholder:"N" help:"Only this request, by its number or its x-request-id. Left out with mermaid: the first."`
+	Format  string `enum:"perfetto,chrome,mermaid" default:"perfetto" help:"The form to write."`
+	Request string `placeholder:"N" help:"Only this request, by its number or its x-request-id."`
 	Max     int    `name:"requests" default:"10000" placeholder:"N" help:"Only the first N requests."`
-	Gateway bool   `name:"gateway" help:"With Envoy's spans."`
+	Gateway bool   `help:"With Envoy's spans."`
 }
 
 func (traceCmd) Help() string {
@@ -64,7 +64,7 @@ Examples:
 // Run reads the recording and writes it to standard output.
 func (c *traceCmd) Run(o *outside) error {
 	if c.Max < 1 {
-		return exit.With(exit.Usage, fmt.Errorf("--requests: found %d; expected 1 or more", c.Max))
+		return exit.Errorf(exit.Usage, "--requests: found %d; expected 1 or more", c.Max)
 	}
 	byRequest, order, cut := map[string][]flow.Event{}, []string{}, map[string]bool{}
 	var around trace.Around
@@ -92,9 +92,9 @@ func (c *traceCmd) Run(o *outside) error {
 	}
 	if len(order) == 0 {
 		if c.Request != "" {
-			return exit.With(exit.Input, fmt.Errorf("%s has no request %s", c.File, c.Request))
+			return exit.Errorf(exit.Input, "%s has no request %s", c.File, c.Request)
 		}
-		return exit.With(exit.Input, errors.New(c.File+" has no request"))
+		return exit.Errorf(exit.Input, "%s has no request", c.File)
 	}
 	if c.Format == "mermaid" {
 		return trace.WriteMermaid(o.Stdout, byRequest[order[0]])

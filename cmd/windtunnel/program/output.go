@@ -1,7 +1,6 @@
 package program
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -20,21 +19,21 @@ type outputFlags struct {
 	shownIn
 	otlpFlags
 	viewFlag
-	Record   string `placeholder:"FILE" help:"Also write every event and the endpoint picker's inputs to FILE; compressed if it ends in .gz."`
-	Explain  int    `name:"explain" default:"32" placeholder:"N" help:"How many endpoints of each decision a recording explains, the best first."`
+	Record   string `placeholder:"FILE" help:"Also write every event to FILE, compressed if it ends in .gz."`
+	Explain  int    `default:"32" placeholder:"N" help:"How many endpoints of a decision a recording explains."`
 	Outcomes string `placeholder:"FILE" help:"Also write 40 bytes for each request to FILE, for windtunnel compare."`
-	Bodies   bool   `name:"record-bodies" help:"Record requests' bodies, too; without it only what plug-ins compare of them."`
+	Bodies   bool   `name:"record-bodies" help:"Record requests' bodies, and not only what plug-ins compare."`
 }
 
 // viewFlag is how much of each request people see.
 type viewFlag struct {
-	View string `enum:"auto,steps,requests,progress" default:"auto" placeholder:"auto|steps|requests|progress" help:"How much of each request to show. auto chooses by how many there are."`
+	View string `enum:"auto,steps,requests,progress" default:"auto" help:"How much of each request to show. auto chooses by how many there are."`
 }
 
-// shownIn is the form in which a run, or the replay of one, is told.
+// shownIn is the form in which a run, or the replay of one, is printed.
 type shownIn struct {
-	Output string `short:"o" enum:"text,json,csv,parquet,inference-perf,llm-d-benchmark" default:"text" placeholder:"text|json|csv|parquet|inference-perf|llm-d-benchmark" help:"text for people; json: one event per line, last the summary (docs/flow.md); csv or parquet: a row for each request; or that tool's report."`
-	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML: a test case for each expectation."`
+	Output string `short:"o" enum:"text,json,csv,parquet,inference-perf,llm-d-benchmark" default:"text" help:"text for people; json: one event per line, last the summary (docs/flow.md); csv or parquet: a row for each request; or that tool's report."`
+	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML."`
 }
 
 func (f *shownIn) set(r *report.Options) {
@@ -55,8 +54,8 @@ func (f *shownIn) set(r *report.Options) {
 // fits refuses a form that a terminal cannot show.
 func (f *shownIn) fits(o *outside) error {
 	if f.Output == "parquet" && o.Terminal {
-		return exit.With(exit.Usage,
-			errors.New("--output parquet: standard output is a terminal; expected a file: add > requests.parquet"))
+		return exit.Errorf(exit.Usage, "--output parquet: standard output is a terminal; expected a file: add > "+
+			"requests.parquet")
 	}
 	return nil
 }
@@ -82,33 +81,29 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 	return r
 }
 
-// spares refuses a recording that would overwrite what the run is read from.
-func (f *outputFlags) spares(inputs []string) error {
-	for _, in := range inputs {
-		if f.JUnit != "" && files.Same(in, f.JUnit) {
-			return exit.With(exit.Usage,
-				fmt.Errorf("--junit %s: this is %s, which the run reads and the verdict would overwrite; choose "+
-					"another file", f.JUnit, in))
-		}
-		if f.Outcomes != "" && files.Same(in, f.Outcomes) {
-			return exit.With(exit.Usage,
-				fmt.Errorf("--outcomes %s: this is %s, which the run reads and the outcomes would overwrite; choose "+
-					"another file", f.Outcomes, in))
-		}
-		if f.Record != "" && files.Same(in, f.Record) {
-			return exit.With(exit.Usage,
-				fmt.Errorf("--record %s: this is %s, which the run reads and the recording would overwrite; choose "+
-					"another file", f.Record, in))
+// spares refuses outputs, each a flag and its file, that would overwrite what the run reads.
+func spares(inputs []string, outputs ...[2]string) error {
+	for _, out := range outputs {
+		for _, in := range inputs {
+			if out[1] != "" && files.Same(in, out[1]) {
+				return exit.Errorf(exit.Usage, "%s %s: this is %s, which the run reads; choose another file", out[0],
+					out[1], in)
+			}
 		}
 	}
 	return nil
+}
+
+// outputs are the files that the run writes, each with its flag.
+func (f *outputFlags) outputs() [][2]string {
+	return [][2]string{{"--junit", f.JUnit}, {"--outcomes", f.Outcomes}, {"--record", f.Record}}
 }
 
 // known refuses expectations of what no summary has, before the run.
 func known(e *scenario.Expectations) error {
 	for i, f := range e.Figures {
 		if _, _, err := new(report.Summary).Figure(f.Path); err != nil {
-			return exit.With(exit.Input, fmt.Errorf("expectations.figures[%d]: found %q: %w", i, f.Name, err))
+			return exit.Errorf(exit.Input, "expectations.figures[%d]: found %q: %w", i, f.Name, err)
 		}
 	}
 	return nil
@@ -116,8 +111,7 @@ func known(e *scenario.Expectations) error {
 
 // judge holds a scenario's expectations against a summary.
 func judge(e *scenario.Expectations, sum report.Summary) []report.Expectation {
-	var out []report.Expectation
-	for _, x := range e.Check(scenario.Measured{Requests: sum.Requests, Outcomes: sum.Outcomes,
+	return e.Check(scenario.Measured{Requests: sum.Requests, Outcomes: sum.Outcomes,
 		Span: func(span, quantile string) (time.Duration, bool) {
 			s, ok := sum.Span(span)
 			return time.Duration(math.Round(s.Quantile(quantile) * 1e9)), ok
@@ -133,10 +127,7 @@ func judge(e *scenario.Expectations, sum report.Summary) []report.Expectation {
 		Figure: func(path []string) (float64, bool) {
 			v, found, err := sum.Figure(path)
 			return v, found && err == nil
-		}}) {
-		out = append(out, report.Expectation(x))
-	}
-	return out
+		}})
 }
 
 // verdict is the exit code of a run that came to its end. A scenario's
@@ -146,14 +137,14 @@ func verdict(s report.Summary) error {
 	case s.Interrupted:
 		return exit.Told(exit.Interrupted, fmt.Errorf("interrupted"))
 	case s.Wrong() > 0:
-		return exit.With(exit.Failed,
-			fmt.Errorf("%d of %d KV indexes are not the union of the engines' blocks", s.Wrong(), len(s.IndexLag)))
+		return exit.Errorf(exit.Failed, "%d of %d KV indexes are not the union of the engines' blocks", s.Wrong(),
+			len(s.IndexLag))
 	case s.Missed() > 0:
-		return exit.With(exit.Failed, fmt.Errorf("%d of %d expectations were missed", s.Missed(), len(s.Expectations)))
+		return exit.Errorf(exit.Failed, "%d of %d expectations were missed", s.Missed(), len(s.Expectations))
 	case len(s.Expectations) > 0:
 		return nil
 	case s.Failed() > 0:
-		return exit.With(exit.Failed, fmt.Errorf("%d of %d requests did not complete", s.Failed(), s.Requests))
+		return exit.Errorf(exit.Failed, "%d of %d requests did not complete", s.Failed(), s.Requests)
 	}
 	return nil
 }

@@ -24,8 +24,9 @@ import (
 
 // pageFlags show a run on a page.
 type pageFlags struct {
-	UI     bool `name:"ui" help:"Show the run on a page for a browser on this machine. run, sim and replay then stay until Ctrl-C."`
-	UIPort int  `name:"ui-port" placeholder:"N" help:"Port of that page. Left out: a free one."`
+	UI bool `help:"Show the run on a page for a browser on this machine. run, sim and replay then stay until Ctrl-C."`
+
+	UIPort int `placeholder:"N" help:"Port of that page. Left out: a free one."`
 }
 
 // shown is the page of a run; nil where nobody asked for one.
@@ -36,11 +37,11 @@ type shownPage struct {
 	inputs *web.Inputs
 }
 
-// start serves the page of a run, and has the report's options tell it of the events.
+// start serves the page of a run, and adds the page to the report's readers.
 func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
 	if !f.UI {
 		if f.UIPort != 0 {
-			return nil, exit.With(exit.Usage, fmt.Errorf("--ui-port %d: there is no page without --ui", f.UIPort))
+			return nil, exit.Errorf(exit.Usage, "--ui-port %d: there is no page without --ui", f.UIPort)
 		}
 		return nil, nil
 	}
@@ -67,7 +68,7 @@ func (p *shownPage) describe(change func(m *web.Meta)) {
 	}
 }
 
-// tell says where the page is.
+// tell prints the link of the page.
 func (p *shownPage) tell(w io.Writer) {
 	if p != nil {
 		fmt.Fprintf(w, "page  %s\n", p.server.Link())
@@ -125,7 +126,7 @@ func (p *shownPage) measure(s *report.Session) {
 // end says that nothing more will happen.
 func (p *shownPage) end() { p.book.End() }
 
-// stay waits until somebody ends a run that is over but for its page.
+// stay waits for an interruption of a run that has ended but for its page.
 func (p *shownPage) stay(ctx context.Context, o *outside) {
 	if p == nil {
 		return
@@ -158,7 +159,7 @@ func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Po
 		first := 0
 		for _, g := range p.Groups {
 			group := web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints}
-			if err == nil && first < len(all.Pools[i].Servers) { // else they are somebody else's
+			if err == nil && first < len(all.Pools[i].Servers) { // else they are external
 				group.Settings = settings(sp.Models(), &all.Pools[i].Servers[first])
 			}
 			out[i].Groups = append(out[i].Groups, group)
@@ -168,7 +169,7 @@ func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Po
 	return out
 }
 
-// settings are what a simulated server has, as vLLM's flags name it.
+// settings returns a simulated server's settings, by the names of vLLM's flags.
 func settings(models []string, x *resolved.Server) (out string) {
 	c := &x.Engine
 	for _, x := range []struct {
@@ -185,7 +186,7 @@ func settings(models []string, x *resolved.Server) (out string) {
 		!c.DisablePrefixCaching, out)
 }
 
-// recordedPools are the servers that a recording's summary tells of.
+// recordedPools returns the servers in a recording's summary.
 func recordedPools(sum *report.Summary) []web.Pool {
 	p := web.Pool{Groups: []web.Group{{Endpoints: slices.Sorted(maps.Keys(sum.Endpoints))}}}
 	if len(sum.PrefillServers) > 0 {

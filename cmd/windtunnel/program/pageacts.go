@@ -15,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// actions are what can be done from the page to a live run of s: its load, and the
+// actions returns what the page can do to a live run of s: change its load, and cause the
 // incidents that a scenario may have.
 func actions(s *scenario.Scenario) []web.Action {
 	out := []web.Action{{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second",
@@ -98,7 +98,7 @@ const (
 	maxHeaders = 64
 )
 
-// act does what somebody wants done to a stack, and says what came of it.
+// act applies an action of the page to a stack, and returns a sentence about the effect.
 func act(ctx, asking context.Context, st *stack.Stack, a web.Act) (string, error) {
 	switch a.Name {
 	case "send":
@@ -131,7 +131,7 @@ func act(ctx, asking context.Context, st *stack.Stack, a web.Act) (string, error
 	return "It has happened.", nil
 }
 
-// sendByHand sends a request to the gateway and is told the answer.
+// sendByHand sends a request to the gateway and returns the answer.
 func sendByHand(ctx context.Context, gateway string, a web.Act) (string, error) {
 	if !strings.HasPrefix(a.Path, "/") || len(a.Headers) > maxHeaders {
 		return "", errors.New("expected a path that begins with /, and at most 64 headers")

@@ -30,7 +30,7 @@ func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string
 		return web.Room{Facts: [][2]string{{"requests of the scenario", fmt.Sprint(w.Requests)},
 			{"at once at most", fmt.Sprint(w.Concurrency)}, {"gateway", "http://" + st.Gateway.Addr}}}, nil
 	case "envoy":
-		return envoyRoom(ctx, st.Gateway)
+		return envoyRoom(ctx, st.Gateway.Process)
 	case "bbr":
 		var r web.Room
 		for i := range s.Pools {
@@ -96,7 +96,7 @@ func upRoom(ctx context.Context, u *up.Up, id string) (r web.Room, err error) {
 		}
 		return r, nil
 	case "envoy":
-		return envoyRoom(ctx, u.Envoy)
+		return envoyRoom(ctx, u.Envoy.Process)
 	case "epp":
 		for _, p := range a.Pickers {
 			r.Facts = append(r.Facts, [2]string{"pool " + p.Pool, p.ExtProc})

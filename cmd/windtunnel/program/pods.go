@@ -19,8 +19,8 @@ import (
 
 // podsCmd lists what an endpoint picker knows of its pool.
 type podsCmd struct {
-	From     string `name:"from" default:"127.0.0.1:9090" placeholder:"HOST:PORT" help:"The metrics address of an endpoint picker."`
-	State    string `name:"state" placeholder:"FILE" help:"A saved state of the pool instead, as windtunnel preview takes it."`
+	From     string `default:"127.0.0.1:9090" placeholder:"HOST:PORT" help:"The metrics address of an endpoint picker."`
+	State    string `placeholder:"FILE" help:"A saved state of the pool instead, as windtunnel preview takes it."`
 	Selector string `short:"l" placeholder:"SELECTOR" help:"Only pods with such labels: key=value, key!=value, key in (a,b), key notin (a,b), key, !key."`
 	Labels   bool   `name:"show-labels" help:"Show the labels, too."`
 	textOrJSON
@@ -43,7 +43,7 @@ func (c *podsCmd) Run(o *outside) error {
 	if c.Selector != "" {
 		var err error
 		if wanted, err = picker.ParseSelector(c.Selector); err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("-l: %w", err))
+			return exit.Errorf(exit.Usage, "-l: %w", err)
 		}
 	}
 	read, from := runningState, c.From

@@ -26,16 +26,17 @@ import (
 
 // previewCmd decides for a saved or live state, without sending anything.
 type previewCmd struct {
-	Config  []string          `name:"config" sep:"none" placeholder:"FILE" help:"EndpointPickerConfig. Several are shown side by side."`
-	State   string            `name:"state" placeholder:"FILE" help:"A saved state of the pool: endpoints, their metrics, and what they have served."`
-	From    []string          `name:"from" sep:"none" placeholder:"RECORDING|HOST:PORT" help:"The state that a recording, or several that continue each other, or a running picker has."`
-	At      *time.Duration    `name:"at" placeholder:"12.3s" help:"Time in the recording. Left out: its end."`
-	Pool    string            `name:"pool" placeholder:"NAME" help:"The pool, or one replica of its picker (NAME-epp-0), in a recording of several."`
-	Request string            `name:"request" required:"" placeholder:"FILE" help:"The request's body, JSON; - for standard input."`
-	Path    string            `name:"path" default:"/v1/chat/completions" help:"The request's path."`
-	Header  map[string]string `name:"header" placeholder:"NAME=VALUE" help:"A header of the request. Repeatable."`
+	Config []string `sep:"none" placeholder:"FILE" help:"EndpointPickerConfig. Several are shown side by side."`
+
+	State   string            `placeholder:"FILE" help:"A saved state of the pool, as described below."`
+	From    []string          `sep:"none" placeholder:"RECORDING|HOST:PORT" help:"The state that a recording, or several that continue each other, or a running picker has."`
+	At      *time.Duration    `placeholder:"12.3s" help:"Time in the recording. Left out: its end."`
+	Pool    string            `placeholder:"NAME" help:"The pool in a recording, or one of its pickers (NAME-epp-0)."`
+	Request string            `required:"" placeholder:"FILE" help:"The request's body, JSON; - for standard input."`
+	Path    string            `default:"/v1/chat/completions" help:"The request's path."`
+	Header  map[string]string `placeholder:"NAME=VALUE" help:"A header of the request. Repeatable."`
 	Alpha   bool              `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
-	Seed    uint64            `name:"seed" help:"Seed of all random choices."`
+	Seed    uint64            `help:"Seed of all random choices."`
 	textOrJSON
 }
 
@@ -47,7 +48,7 @@ Examples:
   windtunnel preview --config a.yaml --state state.yaml --request body.json
   windtunnel preview --config a.yaml --config b.yaml --state state.yaml --request body.json
   windtunnel preview --config b.yaml --from 127.0.0.1:9090 --request body.json    # the pool as it is now
-  windtunnel preview --from run.ndjson.gz --at 12.3s --request body.json          # as it was then, with prefixes and sessions
+  windtunnel preview --from run.ndjson.gz --at 12.3s --request body.json          # with prefixes and sessions
   windtunnel preview --from run.ndjson.gz --at 12.3s --config b.yaml --request body.json
 
 A state lists endpoints: name, labels, waiting, running, kv, lora, custom, ready, sessions, qps, maxQps, and
@@ -136,7 +137,7 @@ func (c *previewCmd) state() (*preview.State, error) {
 	return runningState(c.From[0])
 }
 
-// now is what each configuration does in a state.
+// now returns the decision of each configuration in a state.
 func (c *previewCmd) now(state *preview.State, r *preview.Request) (columns []preview.Column, err error) {
 	for _, name := range c.Config {
 		e, err := c.decide(name, state, r)
@@ -169,14 +170,13 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 		return nil, recording.InputError(err)
 	}
 	if pools := p.Pools(); len(pools) > 1 && c.Pool == "" {
-		return nil, exit.With(exit.Usage,
-			fmt.Errorf("the recording has the pools %s; expected --pool with one of them", strings.Join(pools, ", ")))
+		return nil, exit.Errorf(exit.Usage, "the recording has the pools %s; expected --pool with one of them",
+			strings.Join(pools, ", "))
 	}
 	pick := func(name string, m *epp.Machine, notes []string) error {
 		if m == nil {
-			return exit.With(exit.Input,
-				fmt.Errorf("%s: at that time lines are missing, or nothing was recorded yet%s", c.From[len(c.From)-1],
-					c.ofPool()))
+			return exit.Errorf(exit.Input, "%s: at that time lines are missing, or nothing was recorded yet%s",
+				c.From[len(c.From)-1], c.ofPool())
 		}
 		e, err := explain(m.Picker(), m.Now(), r)
 		if err != nil {
@@ -197,7 +197,7 @@ func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Col
 	return columns, nil
 }
 
-// ofPool is what a mistake says of --pool.
+// ofPool names --pool in an error.
 func (c *previewCmd) ofPool() string {
 	if c.Pool == "" {
 		return ""

@@ -67,7 +67,8 @@ func overview(o *outside) (string, error) {
 				continue
 			}
 			command := "windtunnel " + strings.Join(commandOf(leaf), " ")
-			fmt.Fprintf(&b, "\n### [%s](flags.md#%s)\n\n%s\n", command, strings.ReplaceAll(command, " ", "-"), leaf.Help)
+			fmt.Fprintf(&b, "\n### [%s](flags.md#%s)\n\n%s\n", command, strings.ReplaceAll(command, " ", "-"),
+				leaf.Help)
 			text, example := essence(leaf.Detail, command)
 			if text != "" {
 				fmt.Fprintf(&b, "%s\n", text)

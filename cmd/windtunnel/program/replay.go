@@ -19,10 +19,10 @@ import (
 
 type replayCmd struct {
 	Files    []string `arg:"" name:"recording" help:"A recording, or - for standard input. --through-core and --config take several that continue each other."`
-	Core     bool     `name:"through-core" help:"Play the recorded inputs into the endpoint picker again, and compare its decisions."`
-	Config   string   `name:"config" placeholder:"FILE" help:"Ask another EndpointPickerConfig for its decision, about each recorded decision by itself."`
-	Onward   bool     `name:"onward" help:"Send the recorded requests in virtual time, to the model servers of --scenario."`
-	Scenario string   `name:"scenario" placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
+	Core     bool     `name:"through-core" help:"Play the recorded inputs into the picker again, and compare."`
+	Config   string   `placeholder:"FILE" help:"Ask another EndpointPickerConfig about each decision."`
+	Onward   bool     `help:"Send the recorded requests in virtual time, to the model servers of --scenario."`
+	Scenario string   `placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
 	shownIn
 	viewFlag
 	otlpFlags
@@ -31,8 +31,8 @@ type replayCmd struct {
 }
 
 func (c *replayCmd) Help() string {
-	return `Shows a recording as the run was shown, or asks the endpoint picker about it: whether it still decides the same
-(--through-core), what another configuration would have decided (--config), and what would have come of all
+	return `Shows a recording as the run was shown, or asks the endpoint picker about it: whether it still decides the
+same (--through-core), what another configuration would have decided (--config), and what would have come of all
 decisions together (--onward, with the configuration of the scenario or that of --config; an estimate).
 
 Examples:
@@ -46,7 +46,7 @@ Examples:
   windtunnel replay yesterday.ndjson.gz --otlp http://127.0.0.1:4318  # to a collector, or to Jaeger
   windtunnel replay yesterday.ndjson.gz --through-core       # does the picker decide as it did then?
   windtunnel replay yesterday.ndjson.gz --config other.yaml  # what would this one have decided?
-  windtunnel replay yesterday.ndjson.gz --config other.yaml --onward --scenario mine.yaml  # and what would have come of it?`
+  windtunnel replay yesterday.ndjson.gz --config other.yaml --onward --scenario mine.yaml`
 }
 
 // How slowly and how fast a recording can be played.
@@ -58,33 +58,30 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	switch {
 	case c.Onward != (c.Scenario != ""):
-		return exit.With(exit.Usage,
-			errors.New("--onward and --scenario go together: the one sends the recorded requests, the other says "+
-				"what the model servers are like"))
+		return exit.Errorf(exit.Usage, "--onward and --scenario go together: the one sends the recorded requests, "+
+			"the other describes the model servers")
 	case (c.Core || c.Config != "") && !c.Onward && (c.Output != "text" && c.Output != "json" || c.JUnit != ""):
-		return exit.With(exit.Usage,
-			errors.New("decisions are shown as text or json, and have no verdict on requests; csv, parquet, the "+
-				"reports of other tools and --junit are for a replay, or for --onward"))
+		return exit.Errorf(exit.Usage, "decisions are shown as text or json, and have no verdict on requests; csv, "+
+			"parquet, the reports of other tools and --junit are for a replay, or for --onward")
 	case c.Core && c.Onward:
-		return exit.With(exit.Usage,
-			errors.New("--through-core plays what was recorded, and --onward what might come of it; give one of them"))
+		return exit.Errorf(exit.Usage, "--through-core plays what was recorded, and --onward what might come of it; "+
+			"give one of them")
 	case c.Onward:
 		return c.onward(o)
 	case c.Core && c.Config != "":
-		return exit.With(exit.Usage,
-			errors.New("--through-core plays the recorded configuration, and --config asks another one; give one of "+
-				"them"))
+		return exit.Errorf(exit.Usage, "--through-core plays the recorded configuration, and --config asks another "+
+			"one; give one of them")
 	case c.Core:
 		return c.throughCore(o)
 	case c.Config != "":
 		return c.otherConfig(o)
 	case len(c.Files) > 1:
-		return exit.With(exit.Usage,
-			fmt.Errorf("found %d recordings; expected one, several only with --through-core or --config", len(c.Files)))
+		return exit.Errorf(exit.Usage, "found %d recordings; expected one, several only with --through-core or "+
+			"--config", len(c.Files))
 	}
 	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
-		return exit.With(exit.Usage,
-			fmt.Errorf("--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest, float64(fastest)))
+		return exit.Errorf(exit.Usage, "--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest,
+			float64(fastest))
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: report.Detail(c.View)}
 	c.set(&options)
@@ -161,7 +158,7 @@ func (c *replayCmd) count(options *report.Options) error {
 	options.Detail = report.DetailFor(options.Requests)
 	var line *recording.LineError
 	if errors.As(err, &line) {
-		return nil // told after what comes before it has been shown
+		return nil // the error is returned after the lines before it have been shown
 	}
 	return recording.InputError(err)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/tracing"
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/envoy"
@@ -41,22 +39,24 @@ type runCmd struct {
 	pageFlags
 	setFlag
 	Endpoints   []string      `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"A model server that runs already, instead of simulated ones. Repeatable."`
-	Model       string        `name:"model" placeholder:"NAME" help:"Ask for this model. Left out with --endpoint: the one that the server serves."`
-	EPP         string        `name:"epp" placeholder:"HOST:PORT" help:"An endpoint picker that runs already. The run waits until it answers."`
+	Model       string        `placeholder:"NAME" help:"Ask for this model; else, with --endpoint, for the server's."`
+	EPP         string        `placeholder:"HOST:PORT" help:"An external endpoint picker. The run waits until it answers."`
 	Command     string        `name:"epp-command" placeholder:"COMMAND" help:"A shell command that starts another endpoint picker, which ends with the run."`
 	Discovery   string        `name:"endpoints-file" placeholder:"FILE" help:"Where to write the endpoints for its file-discovery. Left out: endpoints.yaml in windtunnel's cache."`
 	Wait        time.Duration `name:"epp-wait" default:"1m" help:"How long to wait for it."`
 	Keep        bool          `help:"Leave everything up after the requests, on the well-known ports, until Ctrl-C."`
-	Port        *int          `name:"port" placeholder:"N" help:"Port of the gateway, 0 for a free one. Left out: 8081 with --keep, else a free one."`
-	GRPCPort    *int          `name:"grpc-port" placeholder:"N" help:"Port of the endpoint picker. Left out: 9002 or a free one."`
-	HealthPort  *int          `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health. Left out: 9003 or a free one."`
-	MetricsPort *int          `name:"metrics-port" placeholder:"N" help:"Port of its metrics. Left out: 9090 or a free one."`
-	AdminPort   *int          `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump). Left out: 19000 with --keep, else a free one."`
-	Addresses   string        `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to FILE, as JSON."`
+	Port        *int          `placeholder:"N" help:"Port of the gateway, 0 for a free one (--keep: 8081)."`
+	GRPCPort    *int          `placeholder:"N" help:"Port of the endpoint picker (9002 or a free one)."`
+	HealthPort  *int          `name:"grpc-health-port" placeholder:"N" help:"Port of its gRPC health (9003 or a free one)."`
+	MetricsPort *int          `placeholder:"N" help:"Port of its metrics (9090 or a free one)."`
+
+	AdminPort *int   `placeholder:"N" help:"Port of Envoy's own pages, 0 for a free one (--keep: 19000)."`
+	Addresses string `name:"addresses-file" placeholder:"FILE" help:"Write where everything listens to FILE, as JSON."`
 	envoyFlag
-	TraceParent bool `name:"traceparent" help:"Send a sampled traceparent with each request, also without --otlp: for other parts that trace."`
-	Hops        bool `help:"After the run, print how long it took from part to part, as the hops: section of a scenario."`
-	Verbose     bool `short:"v" help:"Log what the parts do, to stderr."`
+	TraceParent bool `name:"traceparent" help:"Send a sampled traceparent with each request."`
+
+	Hops bool `help:"After the run, print how long it took from part to part, as the hops: section of a scenario."`
+	verboseFlag
 }
 
 func (c *runCmd) Help() string {
@@ -80,8 +80,9 @@ Examples:
   windtunnel run mine.yaml --hops                       # for windtunnel sim to take as long
   windtunnel run --endpoint 127.0.0.1:8000              # in front of a real vLLM, with the model that it serves
   windtunnel run --epp 127.0.0.1:9002                   # with an endpoint picker that may start later
-  windtunnel run --epp-command 'windtunnel epp --pool-name p --secure-serving=false --config-text "$(windtunnel config --picker --endpoints-file $ENDPOINTS_FILE)"
-      --grpc-port $GRPC_PORT --grpc-health-port $GRPC_HEALTH_PORT --metrics-port $METRICS_PORT'   # or one that it starts`
+  windtunnel run --epp-command 'windtunnel epp --pool-name p --secure-serving=false --config-text
+      "$(windtunnel config --picker --endpoints-file $ENDPOINTS_FILE)" --grpc-port $GRPC_PORT
+      --grpc-health-port $GRPC_HEALTH_PORT --metrics-port $METRICS_PORT'   # or one that it starts`
 }
 
 func (c *runCmd) Run(o *outside) error {
@@ -92,19 +93,12 @@ func (c *runCmd) Run(o *outside) error {
 	if err := known(&s.Expectations); err != nil {
 		return err
 	}
-	if err := cmp.Or(c.fits(o), c.spares(append(c.inputs(s), c.EnvoyPath))); err != nil {
+	if err := cmp.Or(c.fits(o), spares(append(c.inputs(s), c.EnvoyPath),
+		append(c.outputs(), [2]string{"--addresses-file", c.Addresses})...)); err != nil {
 		return err
 	}
-	for _, in := range c.inputs(s) {
-		if c.Addresses != "" && files.Same(in, c.Addresses) {
-			return exit.With(exit.Usage,
-				fmt.Errorf("--addresses-file %s: this is %s, which the run reads; choose another file", c.Addresses,
-					in))
-		}
-	}
 	if c.TraceParent && c.Untraced {
-		return exit.With(exit.Usage,
-			errors.New("--traceparent and --otlp-untraced-client exclude each other: give one of them"))
+		return exit.Errorf(exit.Usage, "--traceparent and --otlp-untraced-client exclude each other: give one of them")
 	}
 	elsewhere, err := c.elsewhere(o)
 	if err != nil {
@@ -166,7 +160,7 @@ func (c *runCmd) Run(o *outside) error {
 				}
 			},
 			Recorder: flow.Func(func(e flow.Event) {
-				// With --keep somebody may send requests to the well-known port
+				// With --keep a user may send requests to the well-known port
 				// while the stack still starts.
 				if session := readers.Load(); session != nil {
 					session.Record(e)
@@ -177,7 +171,7 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	session, err := report.Start(shown)
 	if err != nil {
-		return errors.Join(exit.With(exit.Input, err), stopStack(st))
+		return errors.Join(exit.With(exit.Input, err), ended(st.Stop))
 	}
 	page.measure(session)
 	session.Pools(search.Pools(s, func(pool int) []string { return st.Pools[pool].Endpoints }))
@@ -188,7 +182,7 @@ func (c *runCmd) Run(o *outside) error {
 		st.Record(inputs)
 	}
 	if err := c.writeAddresses(st); err != nil {
-		return errors.Join(err, stopStack(st))
+		return errors.Join(err, ended(st.Stop))
 	}
 	c.ready(o, st, s)
 	page.live(ctx, st, s)
@@ -200,19 +194,19 @@ func (c *runCmd) Run(o *outside) error {
 		session.Served(st.Loads())
 		if err := session.Loaded(
 			func(sum report.Summary) bool { return sum.Hops[flow.Envoy][flow.Logged] >= sum.Requests }); err != nil {
-			return errors.Join(err, stopStack(st))
+			return errors.Join(err, ended(st.Stop))
 		}
 		fmt.Fprint(c.notes(o), c.kept(st, s))
 		page.tell(c.notes(o))
 		select {
 		case <-ctx.Done():
-		case <-st.Gateway.Done(): // told by Stop
+		case <-st.Gateway.Done(): // Stop returns the error
 		}
 	}
 	interrupted := ctx.Err() != nil && !stay || errors.Is(loadErr, context.Canceled)
 	checks := st.CheckKV(context.WithoutCancel(ctx)) // also after Ctrl-C
 	session.Served(st.Loads())
-	stopErr := errors.Join(stopStack(st), inputs.Close())
+	stopErr := errors.Join(ended(st.Stop), inputs.Close())
 	session.Indexed(checks)
 	summary, endErr := session.End(interrupted)
 	for _, err := range []error{stopErr, endErr} {
@@ -228,7 +222,7 @@ func (c *runCmd) Run(o *outside) error {
 	if loadErr != nil && ctx.Err() == nil {
 		return loadErr
 	}
-	if own := session.Settled(); own != nil && !summary.Interrupted { // what somebody did afterwards is not judged
+	if own := session.Settled(); own != nil && !summary.Interrupted { // later requests by hand are not judged
 		summary.Outcomes, summary.Requests, summary.Expectations = own.Outcomes, own.Requests, own.Expectations
 	}
 	return verdict(summary)
@@ -258,18 +252,17 @@ func reloaded(o *outside) func(file string, err error) {
 	}
 }
 
-// elsewhere is the endpoint picker that somebody else brings.
+// elsewhere returns the external endpoint picker.
 func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
 	if c.EPP != "" {
 		if err := scenario.CheckEndpoint(c.EPP); err != nil {
-			return x, exit.With(exit.Usage, fmt.Errorf("--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err))
+			return x, exit.Errorf(exit.Usage, "--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err)
 		}
 	}
 	if c.EPP == "" && c.Command == "" {
 		if c.Discovery != "" {
-			return x, exit.With(exit.Usage,
-				errors.New("--endpoints-file is for an endpoint picker of somebody else's; expected --epp or "+
-					"--epp-command beside it"))
+			return x, exit.Errorf(exit.Usage, "--endpoints-file is for an endpoint picker that runs already; "+
+				"expected --epp or --epp-command beside it")
 		}
 		return x, nil
 	}
@@ -301,11 +294,11 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 		return exit.Told(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return exit.Hint(exit.Environment,
-			fmt.Errorf("endpoint %q does not say which models it serves: %w", server, err),
-			"start it first, or say which one to ask for: --model NAME")
+			fmt.Errorf("endpoint %q does not list its models: %w", server, err),
+			"start it first, or name the model: --model NAME")
 	case len(models) == 0:
 		return exit.Hint(exit.Environment, fmt.Errorf("endpoint %q serves no model", server),
-			"--model NAME asks for one nevertheless")
+			"--model NAME asks for a model anyway")
 	case slices.Contains(models, p.Model):
 	case c.File != "":
 		return exit.Hint(exit.Input,
@@ -319,7 +312,7 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 	return nil
 }
 
-// load sends the requests, and no more of them once Envoy has ended.
+// load sends the requests, and stops when Envoy has ended.
 func (c *runCmd) load(ctx context.Context, st *stack.Stack) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -333,10 +326,11 @@ func (c *runCmd) load(ctx context.Context, st *stack.Stack) error {
 	return st.Load(ctx)
 }
 
-func stopStack(st *stack.Stack) error {
+// ended stops what a command started, whose context may have ended.
+func ended(stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return st.Stop(ctx)
+	return stop(ctx)
 }
 
 // startError gives trouble before the first request its exit code.
@@ -351,7 +345,8 @@ func startError(ctx context.Context, err error) error {
 	}
 	var file *fs.PathError
 	if errors.As(err, &file) && strings.HasPrefix(file.Path, filepath.Clean(os.TempDir())) {
-		return exit.Hint(exit.Environment, err, "a run's files go where temporary ones do; TMPDIR says where that is")
+		return exit.Hint(exit.Environment, err, "a run writes its files into the directory for "+
+			"temporary files; set TMPDIR to another one")
 	}
 	var e *envoy.Error
 	if errors.As(err, &e) {
@@ -373,13 +368,6 @@ func startError(ctx context.Context, err error) error {
 	return exit.With(exit.Broken, err)
 }
 
-func (c *runCmd) log(o *outside) *slog.Logger {
-	if !c.Verbose {
-		return nil
-	}
-	return slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
 // notes is where words that are no events go.
 func (c *runCmd) notes(o *outside) io.Writer {
 	if c.Output == "text" {
@@ -388,7 +376,7 @@ func (c *runCmd) notes(o *outside) io.Writer {
 	return o.Stderr
 }
 
-// writeAddresses tells programs where everything listens.
+// writeAddresses writes where everything listens, for programs.
 func (c *runCmd) writeAddresses(st *stack.Stack) error {
 	if c.Addresses == "" {
 		return nil
@@ -398,7 +386,7 @@ func (c *runCmd) writeAddresses(st *stack.Stack) error {
 		err = os.WriteFile(c.Addresses, append(text, '\n'), 0o644)
 	}
 	if err != nil {
-		return exit.With(exit.Input, fmt.Errorf("--addresses-file: %w", err))
+		return exit.Errorf(exit.Input, "--addresses-file: %w", err)
 	}
 	return nil
 }
@@ -429,7 +417,7 @@ func pickers(p *stack.Pool) string {
 		return ""
 	}
 	if len(p.Pickers) == 0 {
-		return "EPP " + at[0] + " (someone else's; endpoints in " + p.EndpointsFile() + ") → "
+		return "EPP " + at[0] + " (external; endpoints in " + p.EndpointsFile() + ") → "
 	}
 	var out []string
 	for _, k := range p.Pickers {
@@ -450,7 +438,7 @@ func servers(endpoints []string) string {
 	return noun + strings.Join(endpoints, ", ")
 }
 
-// kept tells how to send a request by hand, and what to ask then.
+// kept returns commands that send a request by hand, and inspect it.
 func (c *runCmd) kept(st *stack.Stack, s *scenario.Scenario) string {
 	text := fmt.Sprintf("\nStill up; Ctrl-C ends it. Try:\n  curl -N http://%s/v1/chat/completions -H 'content-type: "+
 		"application/json' -d '{\"model\":%q,\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Why is "+

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	resolved "github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/scenario/schema"
@@ -60,8 +61,8 @@ func count(n int, what string) string {
 type scenarioSchemaCmd struct{}
 
 func (c *scenarioSchemaCmd) Help() string {
-	return `Put the schema beside your scenarios and name it in their first line. Editors with a YAML language server then
-complete and check as you type.
+	return `Put the schema beside your scenarios and name it in their first line. Editors with a YAML language server
+then complete and check as you type.
 
 Examples:
   windtunnel scenario schema > scenario.schema.json
@@ -73,15 +74,49 @@ func (c *scenarioSchemaCmd) Run(o *outside) error {
 	return err
 }
 
-type scenarioShowCmd struct{}
+type scenarioShowCmd struct {
+	File     string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, or - for standard input; the embedded one if left out."`
+	Resolved bool     `help:"Print what is played: every pool, server, picker, port and incident with all defaults and derived values filled in."`
+	Output   string   `enum:"yaml,json" default:"yaml" help:"How --resolved prints it."`
+	Set      []string `sep:"none" placeholder:"PATH=VALUE" help:"With --resolved, give a field of the file another value."`
+}
 
 func (c *scenarioShowCmd) Help() string {
-	return `Examples:
+	return `With --resolved, what is printed is the plan that run and sim execute.
+
+Examples:
   windtunnel scenario show > mine.yaml
-  windtunnel sim mine.yaml`
+  windtunnel sim mine.yaml
+  windtunnel scenario show --resolved mine.yaml
+  windtunnel scenario show --resolved mine.yaml --output json | jq '.pools[0].servers[].name'`
 }
 
 func (c *scenarioShowCmd) Run(o *outside) error {
-	_, err := o.Stdout.Write(scenario.EmbeddedText())
-	return err
+	if !c.Resolved {
+		if c.File != "" || len(c.Set) > 0 {
+			return exit.With(exit.Usage, errors.New("a file or --set without --resolved; expected --resolved beside it"))
+		}
+		_, err := o.Stdout.Write(scenario.EmbeddedText())
+		return err
+	}
+	var settings []scenario.Setting
+	for _, text := range c.Set {
+		x, err := scenario.ParseSetting(text)
+		if err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
+		}
+		settings = append(settings, x)
+	}
+	s, err := scenario.Parse(scenario.EmbeddedFile, scenario.EmbeddedText(), settings...)
+	if c.File != "" {
+		s, err = loadScenario(o, c.File, settings...)
+	}
+	if err != nil {
+		return err
+	}
+	p, err := s.Plan()
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	return resolved.Write(o.Stdout, p, c.Output == "json")
 }

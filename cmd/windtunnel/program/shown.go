@@ -12,7 +12,7 @@ import (
 
 // textOrJSON is the flag of commands with one result: a table for people, or the same as JSON.
 type textOrJSON struct {
-	Output string `short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"text for people, or json."`
+	Output string `short:"o" enum:"text,json" default:"text" help:"text for people, or json."`
 }
 
 // print writes a result as JSON, or by a function that wraps lines at so many columns.

@@ -20,10 +20,10 @@ type simCmd struct {
 	outputFlags
 	pageFlags
 	setFlag
-	SaveModel  string `name:"save-model" placeholder:"FILE" help:"Write the trained models of the scenario's latency predictor, for predictor.model of another."`
-	NoHops     bool   `name:"no-hops" help:"Ignore the scenario's hops: no time passes from part to part."`
-	StepByStep bool   `name:"step-by-step" help:"Play every engine step by itself. It is slower, and the record is the same."`
-	Bytes      bool   `help:"Produce the bytes of requests and answers, as run does. It is slower, and the record is the same."`
+	SaveModel  string `placeholder:"FILE" help:"Write the latency predictor's trained models to FILE."`
+	NoHops     bool   `help:"Ignore the scenario's hops: no time passes from part to part."`
+	StepByStep bool   `help:"Play every engine step by itself: slower, with the same record."`
+	Bytes      bool   `help:"Produce the bytes of requests and answers, as run does: slower, with the same record."`
 }
 
 func (c *simCmd) Help() string {
@@ -51,7 +51,7 @@ func (c *simCmd) Run(o *outside) error {
 	if err := known(&s.Expectations); err != nil {
 		return err
 	}
-	if err := cmp.Or(c.fits(o), c.spares(c.inputs(s))); err != nil {
+	if err := cmp.Or(c.fits(o), spares(c.inputs(s), c.outputs()...)); err != nil {
 		return err
 	}
 	if c.NoHops {
@@ -74,7 +74,7 @@ func (c *simCmd) Run(o *outside) error {
 }
 
 // sim plays a scenario in virtual time, in this way, and writes what its latency
-// predictor learned to a file, if there is one. A page stays until somebody ends it.
+// predictor learned to a file, if there is one. A page stays until an interruption.
 func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.Options, model string,
 	page *shownPage) error {
 	gc.Play()

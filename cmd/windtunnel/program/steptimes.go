@@ -14,7 +14,7 @@ import (
 
 type stepTimesCmd struct {
 	textOrJSON
-	File string `arg:"" optional:"" name:"step-times.csv" help:"A file for a scenario's stepTimes. Left out: windtunnel's own tables."`
+	File string `arg:"" optional:"" name:"step-times.csv" help:"A file for a scenario's stepTimes, else windtunnel's tables."`
 }
 
 func (c *stepTimesCmd) Help() string {
@@ -39,7 +39,7 @@ func (c *stepTimesCmd) Run(o *outside) error {
 			return exit.With(exit.Input, err)
 		}
 		if len(all) == 0 {
-			return exit.With(exit.Input, fmt.Errorf("%s: there are no points in it", c.File))
+			return exit.Errorf(exit.Input, "%s: there are no points in it", c.File)
 		}
 	}
 	list := make([]sources.Distance, len(all))
@@ -50,7 +50,7 @@ func (c *stepTimesCmd) Run(o *outside) error {
 			if name == "" {
 				name = "a table of windtunnel's"
 			}
-			return exit.With(exit.Input, fmt.Errorf("%s: %w", name, err))
+			return exit.Errorf(exit.Input, "%s: %w", name, err)
 		}
 	}
 	if c.json() {

@@ -8,12 +8,13 @@ import (
 
 type sweepCmd struct {
 	loadFlags
-	Vary []string `placeholder:"PATH=A,B,…" sep:"none" help:"A field and its values, such as 'pools[0].replicas=2,4,8'. Repeatable."`
+	Vary []string `placeholder:"PATH=A,B,…" sep:"none" help:"A field and its values, such as workload.rate=10,20. Repeatable."`
 	sloFlag
-	Replications int      `short:"r" default:"1" placeholder:"R" help:"Play each combination with R seeds."`
-	Results      string   `placeholder:"FILE" help:"Append each point to FILE when it is played. Points that FILE has are not played again."`
-	Measure      []string `placeholder:"NAME,…" help:"The measures in the table, such as 'ttft p99'. CSV and JSON have all."`
-	Output       string   `short:"o" enum:"text,json,csv" default:"text" placeholder:"text|json|csv" help:"A table, one JSON object a line, or CSV."`
+	Replications int `short:"r" default:"1" placeholder:"R" help:"Play each combination with R seeds."`
+
+	Results string   `placeholder:"FILE" help:"Append each point to FILE; points in FILE are not played again."`
+	Measure []string `placeholder:"NAME,…" help:"Measures in the table, such as 'ttft p99'. CSV and JSON have all."`
+	Output  string   `short:"o" enum:"text,json,csv" default:"text" help:"A table, one JSON object a line, or CSV."`
 }
 
 func (c *sweepCmd) Help() string {
@@ -24,7 +25,7 @@ continues when it is started again with the same --results. docs/decide.md lists
 Examples:
   windtunnel sweep mine.yaml --vary 'pools[0].replicas=2,4,8' --vary workload.rate=10,20,40
   windtunnel sweep mine.yaml --vary workload.rate=10,20,40 --slo ttft=200ms,tpot=30ms --measure attainment,goodput
-  windtunnel sweep mine.yaml --vary 'pools[*].modelServer.maxNumSeqs=64,128,256' --results sweep.ndjson --output csv > sweep.csv`
+  windtunnel sweep mine.yaml --vary 'pools[*].modelServer.maxNumSeqs=64,128' --results all.ndjson -o csv > sweep.csv`
 }
 
 func (c *sweepCmd) Run(o *outside) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/recording"
 )
 
-// played is what replay --through-core says with --output json.
+// played is the result of replay --through-core.
 type played struct {
 	inputlog.Counts
 	// First is the first difference; nil when there is none.
@@ -44,10 +44,9 @@ func (c *replayCmd) throughCore(o *outside) error {
 	}
 	switch {
 	case p.First != nil:
-		return exit.With(exit.Failed,
-			fmt.Errorf("%d of %d inputs had other effects than were recorded", p.Different, p.Inputs))
+		return exit.Errorf(exit.Failed, "%d of %d inputs had other effects than were recorded", p.Different, p.Inputs)
 	case p.Effects == 0:
-		return exit.With(exit.Input, fmt.Errorf("%s has nothing that could be played", c.Files[0]))
+		return exit.Errorf(exit.Input, "%s has nothing that could be played", c.Files[0])
 	}
 	return nil
 }

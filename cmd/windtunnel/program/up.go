@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -30,12 +29,12 @@ import (
 
 type upCmd struct {
 	Files     []string `name:"filename" short:"f" required:"" placeholder:"FILE|DIR|-" sep:"none" help:"Manifests: a file, a directory of YAML and JSON files, or - for standard input. Repeatable."`
-	DryRun    bool     `name:"dry-run" help:"Print what would be started, and start nothing."`
-	Listen    string   `name:"listen" default:"127.0.0.1" placeholder:"IP" help:"Address of the first Gateway; further ones have those that follow."`
-	AdminPort int      `name:"admin-port" placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump). Left out: a free one."`
+	DryRun    bool     `help:"Print what would be started, and start nothing."`
+	Listen    string   `default:"127.0.0.1" placeholder:"IP" help:"Address of the first Gateway; further ones follow."`
+	AdminPort int      `placeholder:"N" help:"Port of Envoy's own pages (/stats, /config_dump). Left out: a free one."`
 	envoyFlag
-	Status  string `name:"status" placeholder:"FILE" help:"Keep the status of every object in FILE, as a controller writes it."`
-	Verbose bool   `short:"v" help:"Log what the parts do, to stderr."`
+	Status string `placeholder:"FILE" help:"Keep the status of every object in FILE, as a controller writes it."`
+	verboseFlag
 	textOrJSON
 	pageFlags
 	spans.To
@@ -61,11 +60,11 @@ Examples:
   windtunnel manifests check DIR                        # every mistake, with file, line and what to do`
 }
 
-// Run brings the manifests up until it is told to stop.
+// Run brings the manifests up until an interruption.
 func (c *upCmd) Run(o *outside) (err error) {
 	host, err := netip.ParseAddr(c.Listen)
 	if err != nil {
-		return exit.With(exit.Usage, fmt.Errorf("--listen %q: expected an IP address such as 127.0.0.1", c.Listen))
+		return exit.Errorf(exit.Usage, "--listen %q: expected an IP address such as 127.0.0.1", c.Listen)
 	}
 	files, err := up.Open(c.Files, o.Stdin, c.log(o))
 	if err != nil {
@@ -129,7 +128,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 		return startError(ctx, err)
 	}
 	if err := c.ready(o, u); err != nil {
-		return errors.Join(err, stopUp(u))
+		return errors.Join(err, ended(u.Stop))
 	}
 	page.describe(func(m *web.Meta) {
 		var servers web.Group
@@ -161,7 +160,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 	if c.Status != "" {
 		works.Go(func() {
 			if err := u.WriteStatus(working, c.Status); err != nil {
-				unwritten <- exit.With(exit.Environment, fmt.Errorf("--status: %w", err))
+				unwritten <- exit.Errorf(exit.Environment, "--status: %w", err)
 			}
 		})
 	}
@@ -173,21 +172,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 	}
 	end()
 	works.Wait()
-	return errors.Join(err, stopUp(u))
-}
-
-// log is where the parts say what they do; nil is nowhere.
-func (c *upCmd) log(o *outside) *slog.Logger {
-	if !c.Verbose {
-		return nil
-	}
-	return slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
-func stopUp(u *up.Up) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return u.Stop(ctx)
+	return errors.Join(err, ended(u.Stop))
 }
 
 // ready says where everything listens.
@@ -260,7 +245,7 @@ type manifestsCmd struct {
 	Show  manifestsShowCmd  `cmd:"" help:"Print routes, and the conditions that a controller would set."`
 }
 
-// manifestFiles are what the commands about manifests read.
+// manifestFiles are the arguments of the commands about manifests.
 type manifestFiles struct {
 	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
 }
@@ -273,7 +258,7 @@ func (c *manifestsCheckCmd) Help() string {
   kubectl get gateway,httproute,inferencepool -o yaml | windtunnel manifests check -`
 }
 
-// Run prints every mistake; nothing else is one, but told.
+// Run prints every mistake, and notes about what is none.
 func (c *manifestsCheckCmd) Run(o *outside) error {
 	s, err := up.Load(c.Files, o.Stdin)
 	if err != nil {

@@ -21,14 +21,15 @@ type validateCmd struct {
 	loadFlags
 	setFlag
 	envoyFlag
-	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency in virtual time may differ before it is marked."`
-	Measured  bool    `name:"measured-hops" help:"Measure the time from part to part in an extra live run, for virtual time to use."`
-	Fail      bool    `name:"fail" help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
+	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency may differ before it is marked."`
+
+	Measured bool `name:"measured-hops" help:"Have virtual time use hops that an extra live run measures."`
+	Fail     bool `help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
 	textOrJSON
 }
 
 func (c *validateCmd) Help() string {
-	return `Plays the scenario live, through a real Envoy, and in virtual time. Reports by how much virtual time differs:
+	return `Plays the scenario live, through a real Envoy, and in virtual time. Reports how much virtual time differs:
 latencies by percentile and request by request, outcomes, and each request's endpoint. The machine has to be
 idle, since other work slows the live run down.
 
@@ -41,8 +42,8 @@ Examples:
 
 func (c *validateCmd) Run(o *outside) error {
 	if c.File == "-" {
-		return exit.With(exit.Usage,
-			errors.New("a scenario on standard input can be read once, and is played twice; expected a file"))
+		return exit.Errorf(exit.Usage, "a scenario on standard input can be read once, and is played twice; "+
+			"expected a file")
 	}
 	if err := search.CheckTolerance(c.Tolerance); err != nil {
 		return err
@@ -87,7 +88,7 @@ func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
 	fmt.Fprintln(o.Stderr, "playing in wall time, which takes as long as the scenario does")
 	quiet := *o
 	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
-	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // what it came to is what is looked at
+	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // failed requests are compared, too
 		return err
 	}
 	return nil
@@ -109,8 +110,8 @@ func (c *validateCmd) measured(o *outside, v search.Variant, path string) (*hops
 	case err != nil:
 		return nil, recording.InputError(err)
 	case told == nil || told.HopTimes == nil:
-		return nil, exit.With(exit.Environment,
-			errors.New("the first live run measured no hops; expected requests that complete"))
+		return nil, exit.Errorf(exit.Environment, "the first live run measured no hops; expected requests that "+
+			"complete")
 	}
 	return told.HopTimes, nil
 }

@@ -17,7 +17,7 @@ import (
 
 // To says where spans go.
 type To struct {
-	OTLP string `name:"otlp" placeholder:"URL" help:"Send OpenTelemetry spans to a collector: http://127.0.0.1:4318, or grpc://127.0.0.1:4317 (docs/traces.md)."`
+	OTLP string `placeholder:"URL" help:"Send OpenTelemetry spans to a collector: http://127.0.0.1:4318, or grpc://127.0.0.1:4317 (docs/traces.md)."`
 }
 
 // Sender is an exporter of a run's spans; nil sends none.
@@ -35,7 +35,7 @@ func (s *Sender) Recorder() flow.Recorder {
 	return s.Exporter
 }
 
-// Trace makes the ids of spans and of what goes on in their name; nil where nobody traces.
+// Trace makes the ids of spans and of their context; nil without tracing.
 func (s *Sender) Trace() *tracing.IDs {
 	if s == nil {
 		return nil
@@ -79,7 +79,7 @@ func ByProtocol(o *console.Console, target string, base bool) (string, error) {
 		}
 		return target, nil
 	}
-	return "", exit.With(exit.Usage, fmt.Errorf("%s: found %q; expected grpc or http/protobuf", name, protocol))
+	return "", exit.Errorf(exit.Usage, "%s: found %q; expected grpc or http/protobuf", name, protocol)
 }
 
 // Begin starts the exporter. Of options the target, the share and what goes along come from
@@ -101,15 +101,14 @@ func (f *To) Begin(o *console.Console, traces bool, options otlp.Options) (*Send
 	}
 	to, err := otlp.ParseTarget(target)
 	if err != nil {
-		return nil, exit.With(exit.Usage, fmt.Errorf("%s: %w", from, err))
+		return nil, exit.Errorf(exit.Usage, "%s: %w", from, err)
 	}
 	options.To, options.Share = to, 1
 	options.Trace.Salt = uint64(options.Start.UnixNano()) //nolint:gosec // any number keeps runs apart
 	if share, name := environment(o, "OTEL_TRACES_SAMPLER_ARG"); share != "" {
 		if options.Share, err = strconv.ParseFloat(share, 64); err != nil ||
 			!(options.Share >= 0 && options.Share <= 1) {
-			return nil, exit.With(exit.Usage,
-				fmt.Errorf("%s: found %q; expected a share of the traces from 0 to 1", name, share))
+			return nil, exit.Errorf(exit.Usage, "%s: found %q; expected a share of the traces from 0 to 1", name, share)
 		}
 	}
 	for name, into := range map[string]*[][2]string{"OTEL_EXPORTER_OTLP_HEADERS": &options.Headers,
@@ -118,8 +117,8 @@ func (f *To) Begin(o *console.Console, traces bool, options otlp.Options) (*Send
 		for pair := range strings.SplitSeq(list, ",") {
 			key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
 			if pair != "" && (!ok || key == "") {
-				return nil, exit.With(exit.Usage,
-					fmt.Errorf("%s: found %q; expected KEY=VALUE, further ones after a comma", name, pair))
+				return nil, exit.Errorf(exit.Usage, "%s: found %q; expected KEY=VALUE, further ones after a comma",
+					name, pair)
 			}
 			if ok {
 				*into = append(*into, [2]string{key, value})
@@ -133,7 +132,7 @@ func (f *To) Begin(o *console.Console, traces bool, options otlp.Options) (*Send
 	return &Sender{x, to, &tracing.IDs{Salt: options.Trace.Salt, Share: options.Share}}, nil
 }
 
-// End sends the rest and says what came of all spans.
+// End sends the rest and prints how many spans were sent.
 func (s *Sender) End(o *console.Console) {
 	if s == nil {
 		return

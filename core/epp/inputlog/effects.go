@@ -1,6 +1,8 @@
 package inputlog
 
 import (
+	"bytes"
+	"fmt"
 	"math"
 
 	"github.com/windtunnel/windtunnel/core/apierror"
@@ -12,24 +14,24 @@ import (
 
 // effect is what came of messages. What a person would want to read is
 // there as it is; of what is only compared (all endpoints' scores, those that a
-// filter left) a hash. Exactly one of the fields behind stamp is there.
+// filter left) a hash.
 type effect struct {
 	stamp
-	Asked     []string `json:"asked,omitzero"`
-	Decided   *outcome `json:"decided,omitempty"`
-	Evicted   *outcome `json:"evicted,omitempty"`
-	Failed    *outcome `json:"failed,omitempty"`
-	Hooked    *outcome `json:"hooked,omitempty"`
-	Departed  *outcome `json:"departed,omitempty"`
-	Unread    *outcome `json:"unread,omitempty"`
-	Forgotten *outcome `json:"forgotten,omitempty"`
-	Dial      *outcome `json:"dial,omitempty"`
-	Hangup    *outcome `json:"hangup,omitempty"`
-	Mismatch  *outcome `json:"mismatch,omitempty"`
-	Queued    *outcome `json:"queued,omitempty"`
-	Left      *outcome `json:"left,omitempty"`
-	Revoked   *outcome `json:"revoked,omitempty"`
+	kind string
+	says any // an outcome, or the questions that were asked
 }
+
+// MarshalJSON implements json.Marshaler: the field behind the stamp has the kind as its name.
+func (x *effect) MarshalJSON() ([]byte, error) {
+	at, says := bytes.TrimSpace(encoded(&x.stamp)), bytes.TrimSpace(encoded(x.says))
+	return fmt.Appendf(nil, "%s,%q:%s}", at[:len(at)-1], x.kind, says), nil
+}
+
+// effectNames are the kinds that a log has.
+var effectNames = map[epp.Kind]string{epp.Ask: "asked", epp.Decided: "decided", epp.Evict: "evicted",
+	epp.Failed: "failed", epp.Hooked: "hooked", epp.Departed: "departed", epp.Unread: "unread",
+	epp.Forgotten: "forgotten", epp.Dial: "dial", epp.Hangup: "hangup", epp.Mismatch: "mismatch", epp.Queued: "queued",
+	epp.Left: "left", epp.Revoked: "revoked"}
 
 // outcome is what an effect says. Which fields there are depends on its kind.
 type outcome struct {
@@ -82,43 +84,29 @@ type profile struct {
 }
 
 func effectOf(s stamp, e *epp.Effect) *effect {
-	x, out := &effect{stamp: s}, &outcome{}
+	out := &outcome{}
+	x := &effect{stamp: s, kind: effectNames[e.Kind], says: out}
 	if e.Request != nil {
 		x.Request = e.Request.Serial
 	}
 	switch e.Kind {
 	case epp.Ask:
+		asked := []string{}
 		for i := range e.Request.Needs {
-			x.Asked = append(x.Asked, e.Request.Needs[i].Plugin+"/"+e.Request.Needs[i].Key)
+			asked = append(asked, e.Request.Needs[i].Plugin+"/"+e.Request.Needs[i].Key)
 		}
+		x.says = asked
 	case epp.Decided:
-		x.Decided, out.decision = out, decisionOf(e.Request)
-		out.Error = failureOf(e.Request.Err)
-	case epp.Evict:
-		x.Evicted = out
+		out.decision, out.Error = decisionOf(e.Request), failureOf(e.Request.Err)
 	case epp.Failed:
-		x.Failed, out.Error = out, failureOf(e.Request.Err)
+		out.Error = failureOf(e.Request.Err)
 	case epp.Hooked:
-		x.Hooked, out.Headers = out, pairsOf(e.Request.Response.HookHeaders())
-		out.Metadata = e.Request.Response.Metadata()
-	case epp.Departed:
-		x.Departed = out
+		out.Headers, out.Metadata = pairsOf(e.Request.Response.HookHeaders()), e.Request.Response.Metadata()
 	case epp.Unread:
-		x.Unread, out.Plugin, out.Error = out, e.Plugin.Name(), e.Err.Error()
-	case epp.Forgotten:
-		x.Forgotten = out
-	case epp.Dial:
-		x.Dial = out
-	case epp.Hangup:
-		x.Hangup = out
+		out.Plugin, out.Error = e.Plugin.Name(), e.Err.Error()
 	case epp.Mismatch:
-		x.Mismatch, out.Tokens = out, e.Count
-	case epp.Queued:
-		x.Queued = out
+		out.Tokens = e.Count
 	case epp.Left, epp.Revoked:
-		if x.Left = out; e.Kind == epp.Revoked {
-			x.Left, x.Revoked = nil, out
-		}
 		w := &e.Flow
 		out.place = &place{int(w.Kind), w.Outcome.String(), w.Priority, w.FairnessID, int64(w.Bytes), w.Wait, w.PoolEmpty}
 	}

@@ -37,7 +37,7 @@ type line struct {
 	Log      *Header   `json:"log,omitempty"`
 	Snapshot *snapshot `json:"snapshot,omitempty"`
 	Input    *input    `json:"input,omitempty"`
-	Effect   *effect   `json:"effect,omitempty"`
+	Effect   *effect   `json:"effect,omitempty"` // which is only written
 	Gap      *gap      `json:"gap,omitempty"`
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vmihailenco/msgpack/v5"
 	"github.com/windtunnel/windtunnel/core/kv"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 	"pgregory.net/rapid"
 )
 

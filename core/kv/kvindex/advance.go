@@ -124,7 +124,7 @@ func (ix *Index) unexpect() {
 		return
 	}
 	delete(ix.spec.until, x)
-	if bit := ix.placeOf("", speculativeGroup); bit >= 0 && ix.pods[x.pod.name] == x.pod {
+	if bit := ix.placeOf("", speculativeGroup); bit >= 0 && ix.pods[x.pod.Name] == x.pod {
 		ix.stats.Unexpected++
 		ix.letGo(x.pod, 1<<bit, x.key)
 	}
@@ -172,11 +172,11 @@ func (ix *Index) expire(fx *Effects) {
 // silentAt is when a pod's silence has its next consequence.
 func (ix *Index) silentAt(p *pod) machine.Time {
 	at := machine.Never
-	if ix.cfg.StaleAfter > 0 && !p.stale {
-		at = p.heard.Add(ix.cfg.StaleAfter)
+	if ix.cfg.StaleAfter > 0 && !p.Stale {
+		at = p.Heard.Add(ix.cfg.StaleAfter)
 	}
 	if ix.cfg.ForgetAfter > 0 {
-		at = min(at, p.heard.Add(ix.cfg.ForgetAfter))
+		at = min(at, p.Heard.Add(ix.cfg.ForgetAfter))
 	}
 	return at
 }
@@ -189,13 +189,13 @@ func (ix *Index) silence(at machine.Time, fx *Effects) {
 			continue
 		}
 		if ix.silentAt(p) <= at {
-			if ix.cfg.ForgetAfter > 0 && p.heard.Add(ix.cfg.ForgetAfter) <= at {
-				fx.Add(Effect{At: at, Kind: PodForgotten, Pod: p.name, Blocks: p.blocks})
+			if ix.cfg.ForgetAfter > 0 && p.Heard.Add(ix.cfg.ForgetAfter) <= at {
+				fx.Add(Effect{At: at, Kind: PodForgotten, Pod: p.Name, Blocks: p.blocks})
 				ix.dropPod(p)
 				continue
 			}
-			p.stale = true
-			fx.Add(Effect{At: at, Kind: PodStale, Pod: p.name})
+			p.Stale = true
+			fx.Add(Effect{At: at, Kind: PodStale, Pod: p.Name})
 		}
 		next = min(next, ix.silentAt(p))
 	}
@@ -206,7 +206,7 @@ func (ix *Index) speculate(m *Speculate, fx *Effects) {
 	p := ix.pods[m.Pod]
 	if p == nil {
 		p = ix.addPod(m.Pod, fx)
-		p.heard = ix.now
+		p.Heard = ix.now
 		ix.quiet = min(ix.quiet, ix.silentAt(p))
 	}
 	place := ix.placeOf("", speculativeGroup)

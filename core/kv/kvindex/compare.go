@@ -25,9 +25,37 @@ type Kept struct {
 	// MaxBlocks bounds the index, and Displaced says that blocks gave way to others.
 	MaxBlocks int
 	Displaced bool
-	// Lost says that the index began, or began anew, after engines had stored blocks, and
-	// nobody sent it the events from before.
-	Lost bool
+	// Lost says that the index began, or began anew, after engines had stored blocks. Replays says that it then asks
+	// publishers for the events from before.
+	Lost, Replays bool
+}
+
+// Names are the blocks that engines' names mean, by each index's rule: for every rule an index that misses no event.
+// An index in question is compared with it.
+type Names map[kv.Hasher]*Index
+
+// Understand adds the rule of an index.
+func (n Names) Understand(h kv.Hasher) {
+	h.BlockTokens = h.Tokens()
+	if n[h] == nil {
+		n[h] = New(Config{Hasher: h, Orphans: 1 << 20})
+	}
+}
+
+// Note takes what an engine says of its blocks.
+func (n Names) Note(from kv.Topic, e kv.Event) {
+	for _, ix := range n {
+		ix.Input(0, &Events{From: from, List: []kv.Event{e}}, new(Effects))
+	}
+}
+
+// Compare holds an index with a rule against the engines, and returns why it may be another than their union.
+func (n Names) Compare(h kv.Hasher, kept Kept, engines [][]kv.EngineHash, held func(engine int) []kv.Key) (Comparison,
+	string) {
+	h.BlockTokens = h.Tokens()
+	kept.Tokens = h.Tokens()
+	c := Compare(engines, n[h], held)
+	return c, c.Excuse(kept)
 }
 
 // Excuse is why an index that was kept like this cannot be the union of the engines' blocks; "" where
@@ -41,7 +69,7 @@ func (c Comparison) Excuse(k Kept) string {
 	case c.Extra > 0:
 	case k.Displaced:
 		return fmt.Sprintf("it keeps at most %d blocks", k.MaxBlocks)
-	case k.Lost:
+	case k.Lost && !k.Replays:
 		return "it began in the middle of the run, and without replaySocketPort it does not hear what was stored before"
 	}
 	return ""

@@ -176,10 +176,10 @@ func (ix *Index) event(now machine.Time, from kv.Topic, e *kv.Event, fx *Effects
 	}
 	p := ix.heard(now, from.Pod, fx)
 	if e.BlockBytes > 0 {
-		p.bytes = e.BlockBytes
+		p.Bytes = e.BlockBytes
 	}
 	if e.BlockTokens > 0 {
-		p.tokens = e.BlockTokens
+		p.Tokens = e.BlockTokens
 	}
 	switch e.Kind {
 	case kv.Stored, kv.Updated:
@@ -190,7 +190,7 @@ func (ix *Index) event(now machine.Time, from kv.Topic, e *kv.Event, fx *Effects
 		ix.clear(p)
 	case kv.Heartbeat:
 		if e.Capacity > 0 {
-			p.capacity = e.Capacity
+			p.Capacity = e.Capacity
 		}
 	}
 }
@@ -199,13 +199,13 @@ func (ix *Index) event(now machine.Time, from kv.Topic, e *kv.Event, fx *Effects
 func (ix *Index) heard(now machine.Time, name string, fx *Effects) *pod {
 	p := ix.pods[name]
 	if p != nil {
-		p.lately = true
+		p.Lately = true
 	} else {
 		p = ix.addPod(name, fx)
 	}
-	p.heard = now
-	if p.stale {
-		p.stale = false
+	p.Heard = now
+	if p.Stale {
+		p.Stale = false
 		fx.Add(Effect{At: now, Kind: PodHealthy, Pod: name})
 	}
 	ix.quiet = min(ix.quiet, ix.silentAt(p))
@@ -226,7 +226,7 @@ func (ix *Index) addPod(name string, fx *Effects) *pod {
 		n = len(ix.byNumber)
 		ix.byNumber = append(ix.byNumber, nil)
 	}
-	p := &pod{name: name, number: uint16(n), bytes: ix.cfg.Bytes}
+	p := &pod{podState: podState{Name: name, Number: uint16(n), Bytes: ix.cfg.Bytes}}
 	ix.pods[name], ix.byNumber[n] = p, p
 	ix.publishPod(n, name)
 	return p
@@ -240,13 +240,13 @@ func (ix *Index) makeRoom(fx *Effects) {
 		if p == nil {
 			continue
 		}
-		if !p.lately {
+		if !p.Lately {
 			ix.stats.DisplacedPods++
-			fx.Add(Effect{At: ix.now, Kind: PodForgotten, Pod: p.name, Blocks: p.blocks})
+			fx.Add(Effect{At: ix.now, Kind: PodForgotten, Pod: p.Name, Blocks: p.blocks})
 			ix.dropPod(p)
 			return
 		}
-		p.lately = false
+		p.Lately = false
 	}
 }
 
@@ -264,10 +264,10 @@ func (ix *Index) publishPod(n int, name string) {
 
 func (ix *Index) dropPod(p *pod) {
 	ix.clear(p)
-	delete(ix.pods, p.name)
-	ix.byNumber[p.number] = nil
-	ix.rested = append(ix.rested, p.number)
-	ix.publishPod(int(p.number), "")
+	delete(ix.pods, p.Name)
+	ix.byNumber[p.Number] = nil
+	ix.rested = append(ix.rested, p.Number)
+	ix.publishPod(int(p.Number), "")
 }
 
 func (ix *Index) clear(p *pod) {

@@ -9,32 +9,36 @@ import (
 
 // pod is what the writer knows of one publisher.
 type pod struct {
-	name   string
-	number uint16
-
+	podState
 	first  uint32 // of its records
 	blocks int
+	rate   rateWindow
 
-	heard     machine.Time // last message of any kind
-	stale     bool         // and said so
-	lately    bool         // heard of again since makeRoom looked at it
-	capacity  int          // blocks, as its heartbeats say; 0 unknown
-	highWater int          // most blocks it ever held
-	bytes     int64        // per block
-	tokens    int          // per block, as its events said last; 0 unknown
-	evicted   uint64
-	rate      rateWindow
-
-	asked, found uint64 // blocks of the requests sent to it
-
-	// groups are the kinds of its KV cache groups, as its events said last.
-	groups map[int]string
 	// odd counts the holdings that records cannot: an engine hash stored more
 	// than once, or a second hash for one block. Nearly always empty.
 	odd map[oddHolding]int
 	// shared counts the further engine blocks, beyond one, that stand for a
 	// key among several keys: large blocks that differ only behind it.
 	shared map[sharedKey]int
+}
+
+// podState is what a saved state has of a pod.
+type podState struct {
+	Name      string         `json:"name"`
+	Number    uint16         `json:"number"`
+	Heard     machine.Time   `json:"heard"`               // last message of any kind
+	Stale     bool           `json:"stale,omitempty"`     // and said so
+	Lately    bool           `json:"lately,omitempty"`    // heard of again since makeRoom looked at it
+	Capacity  int            `json:"capacity,omitempty"`  // blocks, as its heartbeats say; 0 unknown
+	HighWater int            `json:"highWater,omitempty"` // most blocks it ever held
+	Bytes     int64          `json:"bytes,omitempty"`     // per block
+	Tokens    int            `json:"tokens,omitempty"`    // per block, as its events said last; 0 unknown
+	Evicted   uint64         `json:"evicted,omitempty"`
+	Rate      []uint32       `json:"rate,omitempty"`     // in a saved state alone
+	RateLast  int64          `json:"rateLast,omitempty"` // likewise
+	Asked     uint64         `json:"asked,omitempty"`    // blocks of the requests sent to it
+	Found     uint64         `json:"found,omitempty"`    // of these, found there
+	Groups    map[int]string `json:"groups,omitempty"`   // kinds of its KV cache groups, as its events said last
 }
 
 // maxGroups bounds the KV cache groups of one pod; models have a handful.
@@ -46,13 +50,13 @@ func (p *pod) grouped(e *kv.Event) bool {
 	if e.Group == kv.NoGroup {
 		return true
 	}
-	if e.SpecKind != "" && (len(p.groups) < maxGroups || p.groups[e.Group] != "") {
-		if p.groups == nil {
-			p.groups = map[int]string{}
+	if e.SpecKind != "" && (len(p.Groups) < maxGroups || p.Groups[e.Group] != "") {
+		if p.Groups == nil {
+			p.Groups = map[int]string{}
 		}
-		p.groups[e.Group] = e.SpecKind
+		p.Groups[e.Group] = e.SpecKind
 	}
-	if !kv.FullAttention(p.groups[e.Group]) {
+	if !kv.FullAttention(p.Groups[e.Group]) {
 		return false
 	}
 	return e.NumTokens() == 0 || e.BlockTokens > 0 && e.NumTokens() == e.BlockTokens*len(e.Hashes)

@@ -7,7 +7,7 @@ import (
 
 // remove takes a Removed event.
 func (ix *Index) remove(now machine.Time, p *pod, e *kv.Event) {
-	if e.Group != kv.NoGroup && !kv.FullAttention(p.groups[e.Group]) {
+	if e.Group != kv.NoGroup && !kv.FullAttention(p.Groups[e.Group]) {
 		ix.stats.OtherAttention++
 		return
 	}
@@ -65,7 +65,7 @@ func (ix *Index) remove(now machine.Time, p *pod, e *kv.Event) {
 		}
 	}
 	if gone > 0 {
-		p.evicted += uint64(gone)
+		p.Evicted += uint64(gone)
 		p.rate.add(now, gone)
 	}
 }
@@ -95,14 +95,14 @@ func (ix *Index) letGo(p *pod, bits uint16, key kv.Key) bool {
 	if !ok {
 		return false
 	}
-	places := ix.blocks.placesOf(slot, p.number)
+	places := ix.blocks.placesOf(slot, p.Number)
 	if places&bits == 0 {
 		return false
 	}
-	id, rec := ix.pair(slot, p.number)
+	id, rec := ix.pair(slot, p.Number)
 	if left := rec.places &^ bits; left != 0 {
 		rec.places = left
-		ix.blocks.put(slot, p.number, left, ix.blocks.head(slot))
+		ix.blocks.put(slot, p.Number, left, ix.blocks.head(slot))
 		return false
 	}
 	ix.dropRecord(id, rec)

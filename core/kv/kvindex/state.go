@@ -43,24 +43,10 @@ type savedPlace struct {
 }
 
 type savedPod struct {
-	Name      string         `json:"name"`
-	Number    uint16         `json:"number"`
-	Heard     machine.Time   `json:"heard"`
-	Stale     bool           `json:"stale,omitempty"`
-	Lately    bool           `json:"lately,omitempty"`
-	Capacity  int            `json:"capacity,omitempty"`
-	HighWater int            `json:"highWater,omitempty"`
-	Bytes     int64          `json:"bytes,omitempty"`
-	Tokens    int            `json:"tokens,omitempty"`
-	Evicted   uint64         `json:"evicted,omitempty"`
-	Rate      []uint32       `json:"rate,omitempty"`
-	RateLast  int64          `json:"rateLast,omitempty"`
-	Asked     uint64         `json:"asked,omitempty"`
-	Found     uint64         `json:"found,omitempty"`
-	Groups    map[int]string `json:"groups,omitempty"`
-	Odd       []savedCount   `json:"odd,omitempty"`
-	Shared    []savedCount   `json:"shared,omitempty"`
-	Order     machine.Words  `json:"order,omitempty"` // of its records, by their places among all
+	podState
+	Odd    []savedCount  `json:"odd,omitempty"`
+	Shared []savedCount  `json:"shared,omitempty"`
+	Order  machine.Words `json:"order,omitempty"` // of its records, by their places among all
 }
 
 type savedCount struct {
@@ -102,8 +88,8 @@ func (ix *Index) Save() *Saved {
 		}
 	}
 	for x, at := range ix.spec.until {
-		if ix.pods[x.pod.name] == x.pod {
-			s.Awaited = append(s.Awaited, savedExpectation{at, x.pod.name, x.key})
+		if ix.pods[x.pod.Name] == x.pod {
+			s.Awaited = append(s.Awaited, savedExpectation{at, x.pod.Name, x.key})
 		}
 	}
 	chunks := make([]*[recordChunk]record, len(ix.recs.chunks))
@@ -121,9 +107,8 @@ func (ix *Index) Save() *Saved {
 }
 
 func (p *pod) save() savedPod {
-	s := savedPod{Name: p.name, Number: p.number, Heard: p.heard, Stale: p.stale, Lately: p.lately,
-		Capacity: p.capacity, HighWater: p.highWater, Bytes: p.bytes, Tokens: p.tokens,
-		Evicted: p.evicted, RateLast: p.rate.last, Asked: p.asked, Found: p.found, Groups: maps.Clone(p.groups)}
+	s := savedPod{podState: p.podState}
+	s.Groups, s.RateLast = maps.Clone(p.Groups), p.rate.last
 	if p.rate != (rateWindow{last: p.rate.last}) {
 		s.Rate = slices.Clone(p.rate.bins[:])
 	}
@@ -147,7 +132,7 @@ func (s *Saved) MarshalJSON() ([]byte, error) {
 	out := s.savedIndex
 	if c := s.copied; c != nil {
 		out.Pods = slices.Clone(out.Pods)
-		c.tell(&out)
+		c.writeTo(&out)
 	}
 	slices.SortFunc(out.Awaited, func(a, b savedExpectation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Key, b.Key))
@@ -155,9 +140,9 @@ func (s *Saved) MarshalJSON() ([]byte, error) {
 	return json.Marshal(&out)
 }
 
-// tell writes records and names in an order that does not depend on how they
+// writeTo writes records and names in an order that does not depend on how they
 // came to lie in memory.
-func (c *copied) tell(out *savedIndex) {
+func (c *copied) writeTo(out *savedIndex) {
 	place := make([]uint32, c.records.made+1)
 	n := uint32(0)
 	for id := c.records.oldest; id != 0; n++ {
@@ -240,10 +225,8 @@ func (ix *Index) Load(s *Saved) error {
 }
 
 func (ix *Index) loadPod(x *savedPod) {
-	p := &pod{name: x.Name, number: x.Number, heard: x.Heard, stale: x.Stale, lately: x.Lately, capacity: x.Capacity,
-		highWater: x.HighWater, bytes: x.Bytes, tokens: x.Tokens,
-		evicted: x.Evicted, asked: x.Asked, found: x.Found, groups: maps.Clone(x.Groups)}
-	p.rate.last = x.RateLast
+	p := &pod{podState: x.podState}
+	p.Groups, p.Rate, p.rate.last = maps.Clone(x.Groups), nil, x.RateLast
 	copy(p.rate.bins[:], x.Rate)
 	if x.Odd != nil {
 		p.odd = map[oddHolding]int{}
@@ -257,8 +240,8 @@ func (ix *Index) loadPod(x *savedPod) {
 	for _, k := range x.Shared {
 		p.shared[sharedKey{kv.Key(k.Of), k.Place}] = k.Count
 	}
-	ix.pods[p.name], ix.byNumber[p.number] = p, p
-	ix.publishPod(int(p.number), p.name)
+	ix.pods[p.Name], ix.byNumber[p.Number] = p, p
+	ix.publishPod(int(p.Number), p.Name)
 	ix.quiet = min(ix.quiet, ix.silentAt(p))
 }
 

@@ -40,20 +40,20 @@ func (ix *Index) asked(m *Asked) {
 	if p == nil {
 		return
 	}
-	p.asked += uint64(len(m.Keys))
-	p.found += uint64(found)
+	p.Asked += uint64(len(m.Keys))
+	p.Found += uint64(found)
 	for _, k := range m.Keys[:found] {
 		slot, ok := ix.blocks.table.find(nameOf(uint64(k)))
-		if !ok || ix.blocks.placesOf(slot, p.number) == 0 {
+		if !ok || ix.blocks.placesOf(slot, p.Number) == 0 {
 			continue
 		}
-		id, rec := ix.pair(slot, p.number)
+		id, rec := ix.pair(slot, p.Number)
 		rec.hits++
 		ix.recs.young(id, rec, ix.now, false)
 	}
 }
 
-// State is the whole fleet's cache in figures (document 003, "Get Global Cache
+// State is the cache of all pods in figures (document 003, "Get Global Cache
 // State").
 type State struct {
 	Pairs       int // pairs of block and pod; the document's total_blocks
@@ -64,14 +64,14 @@ type State struct {
 	Bytes       int64
 }
 
-// State sums the fleet up.
+// State sums all pods up.
 func (ix *Index) State() State {
 	s := State{Pairs: ix.recs.live, Blocks: ix.blocks.table.live, Pods: len(ix.pods),
 		HitRate: ratio(ix.stats.Found, ix.stats.Asked)}
 	for _, p := range ix.byNumber {
 		if p != nil {
 			s.Utilization += p.utilization()
-			s.Bytes += int64(p.blocks) * p.bytes
+			s.Bytes += int64(p.blocks) * p.Bytes
 		}
 	}
 	if s.Pods > 0 {
@@ -95,9 +95,9 @@ type PodInfo struct {
 }
 
 func (p *pod) utilization() float64 {
-	of := p.capacity
+	of := p.Capacity
 	if of == 0 {
-		of = p.highWater
+		of = p.HighWater
 	}
 	if of == 0 {
 		return 0
@@ -111,10 +111,10 @@ func (ix *Index) Pod(name string) (PodInfo, bool) {
 	if p == nil {
 		return PodInfo{}, false
 	}
-	return PodInfo{Pod: name, Blocks: p.blocks, Capacity: p.capacity, Utilization: p.utilization(),
-		Bytes:   int64(p.blocks) * p.bytes,
-		HitRate: ratio(p.found, p.asked), Evicted: p.evicted, EvictionRate: p.rate.perSecond(ix.now), Heard: p.heard,
-		Healthy: !p.stale}, true
+	return PodInfo{Pod: name, Blocks: p.blocks, Capacity: p.Capacity, Utilization: p.utilization(),
+		Bytes:   int64(p.blocks) * p.Bytes,
+		HitRate: ratio(p.Found, p.Asked), Evicted: p.Evicted, EvictionRate: p.rate.perSecond(ix.now), Heard: p.Heard,
+		Healthy: !p.Stale}, true
 }
 
 // PodNames are the known pods, sorted.
@@ -216,8 +216,8 @@ func (ix *Index) Names(h kv.EngineHash) []kv.Key {
 }
 
 func (ix *Index) holding(rec *record) Holding {
-	h := Holding{Key: rec.key, Name: ix.names[rec.key], Pod: ix.byNumber[rec.pod].name, Stored: rec.stored,
-		Touched: rec.touched, Hits: int(rec.hits), Tokens: ix.byNumber[rec.pod].tokens}
+	h := Holding{Key: rec.key, Name: ix.names[rec.key], Pod: ix.byNumber[rec.pod].Name, Stored: rec.stored,
+		Touched: rec.touched, Hits: int(rec.hits), Tokens: ix.byNumber[rec.pod].Tokens}
 	if h.Name == "" {
 		name := rec.engine
 		if name == 0 {

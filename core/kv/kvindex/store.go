@@ -167,7 +167,7 @@ func (ix *Index) storeBlock(now machine.Time, p *pod, bit uint16, h kv.EngineHas
 // holds says whether a pod holds a key on a place.
 func (ix *Index) holds(p *pod, bit uint16, key kv.Key) bool {
 	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
-	return ok && ix.blocks.placesOf(slot, p.number)&bit != 0
+	return ok && ix.blocks.placesOf(slot, p.Number)&bit != 0
 }
 
 // count is how often a pod stored an engine block on a place without removing
@@ -177,10 +177,10 @@ func (ix *Index) count(p *pod, bit uint16, h kv.EngineHash, key kv.Key) int {
 		return n
 	}
 	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
-	if !ok || ix.blocks.placesOf(slot, p.number)&bit == 0 {
+	if !ok || ix.blocks.placesOf(slot, p.Number)&bit == 0 {
 		return 0
 	}
-	if _, rec := ix.pair(slot, p.number); rec.engine == h {
+	if _, rec := ix.pair(slot, p.Number); rec.engine == h {
 		return 1
 	}
 	return 0
@@ -201,22 +201,22 @@ func (ix *Index) pair(slot tableRef, number uint16) (uint32, *record) {
 // the record carries this engine hash, so that the record alone counts it.
 func (ix *Index) hold(now machine.Time, p *pod, bit uint16, key kv.Key, h kv.EngineHash) bool {
 	slot := ix.blocks.table.slot(nameOf(uint64(key)))
-	if places := ix.blocks.placesOf(slot, p.number); places != 0 {
-		id, rec := ix.pair(slot, p.number)
+	if places := ix.blocks.placesOf(slot, p.Number); places != 0 {
+		id, rec := ix.pair(slot, p.Number)
 		rec.stored = now
 		ix.recs.young(id, rec, now, false)
 		if places&bit != 0 {
 			return false
 		}
 		rec.places |= bit
-		ix.blocks.put(slot, p.number, rec.places, ix.blocks.head(slot))
+		ix.blocks.put(slot, p.Number, rec.places, ix.blocks.head(slot))
 		if rec.engine == 0 { // until now only expected
 			rec.engine = h
 		}
 		return rec.engine == h
 	}
 	id, rec := ix.recs.add()
-	rec.key, rec.engine, rec.stored, rec.pod, rec.places = key, h, now, p.number, bit
+	rec.key, rec.engine, rec.stored, rec.pod, rec.places = key, h, now, p.Number, bit
 	rec.sibling = ix.blocks.head(slot)
 	rec.podNext = p.first
 	if p.first != 0 {
@@ -224,9 +224,9 @@ func (ix *Index) hold(now machine.Time, p *pod, bit uint16, key kv.Key, h kv.Eng
 	}
 	p.first = id
 	p.blocks++
-	p.highWater = max(p.highWater, p.blocks)
+	p.HighWater = max(p.HighWater, p.blocks)
 	ix.recs.young(id, rec, now, true)
-	ix.blocks.put(slot, p.number, bit, id)
+	ix.blocks.put(slot, p.Number, bit, id)
 	return true
 }
 

@@ -3,7 +3,9 @@ package dist
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -179,13 +181,8 @@ func parseCall(unit Unit, name, arguments string) (Dist, error) {
 func build(unit Unit, name string, fields map[string]string, values []string) (Dist, error) {
 	order := positional[name]
 	allowed := append([]string{"min", "max"}, order...)
-	keys := make([]string, 0, len(fields))
-	for key := range fields {
-		keys = append(keys, key)
-	}
-	sort.Strings(keys)
-	for _, key := range keys {
-		if !contains(allowed, key) || (name == "constant" && key != "mean") || (name == "empirical") {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(allowed, key) || (name == "constant" && key != "mean") || (name == "empirical") {
 			return Dist{}, fmt.Errorf("%s has no parameter %q; expected %s", name, key, parameterList(name, order))
 		}
 	}
@@ -207,15 +204,6 @@ func build(unit Unit, name string, fields map[string]string, values []string) (D
 		return empirical(unit, values)
 	}
 	return curved(unit, name, fields)
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 func parameterList(name string, order []string) string {

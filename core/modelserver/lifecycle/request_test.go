@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 var doNames = []string{"nothing", "submit", "send first", "resume", "send end", "refuse", "send error", "drop"}

@@ -7,13 +7,7 @@ import (
 )
 
 // alternatives reads what stands between bars.
-func (p *parser) alternatives() *node {
-	kids := []*node{p.elements()}
-	for !p.over() && p.bar() {
-		kids = append(kids, p.elements())
-	}
-	return p.either(kids...)
-}
+func (p *parser) alternatives() *node { return p.between(p.elements, p.bar) }
 
 // bar skips a bar; in Lark it may begin the next line.
 func (p *parser) bar() bool {
@@ -58,14 +52,16 @@ func (p *parser) elements() *node {
 // bracket reads alternatives between two marks.
 func (p *parser) bracket(open, end string) *node {
 	p.take(open)
-	if p.depth++; p.depth > maxDepth {
-		return p.fail("Nest layer exceeded the maximum limit")
+	n, err := p.within(func() *node {
+		n := p.alternatives()
+		if p.blank(); !p.take(end) {
+			p.fail("Expect %s", end)
+		}
+		return n
+	})
+	if err != nil {
+		return p.fail("%v", err)
 	}
-	n := p.alternatives()
-	if p.blank(); !p.take(end) {
-		p.fail("Expect %s", end)
-	}
-	p.depth--
 	return n
 }
 

@@ -187,7 +187,6 @@ func (p *parser) json() *node {
 	if err != nil {
 		return p.fail("%%json: %v", err)
 	}
-	p.builder = c.builder
 	p.at += len(raw)
 	return n
 }

@@ -46,7 +46,7 @@ func parse(text string, in dialect, spend func(int) bool) (*Grammar, error) {
 	if !spend(grammarWork * len(text)) {
 		return nil, errTooMuch
 	}
-	p := parser{builder: builder{spend: spend}, dialect: in, text: text, rules: map[string]*node{},
+	p := parser{scanner: scanner{builder: &builder{spend: spend}, text: text}, dialect: in, rules: map[string]*node{},
 		defined: map[string]bool{}}
 	start := "root"
 	if in == lark {
@@ -79,46 +79,19 @@ func parse(text string, in dialect, spend func(int) bool) (*Grammar, error) {
 // grammarWork is what reading one byte of a grammar takes.
 const grammarWork = 64
 
-// parser reads a grammar. After a mistake it is at the end of its text.
+// parser reads a grammar.
 type parser struct {
-	builder
+	scanner
 	dialect dialect
-	text    string
-	at      int
-	depth   int // of brackets
 	rules   map[string]*node
 	order   []string // rules, as they were first named
 	defined map[string]bool
-	err     error
 }
 
 func (p *parser) fail(format string, args ...any) *node {
-	if p.err == nil {
-		line := 1 + strings.Count(p.text[:p.at], "\n")
-		column := p.at - strings.LastIndexByte(p.text[:p.at], '\n')
-		p.err = fmt.Errorf("line %d, column %d: %s", line, column, fmt.Sprintf(format, args...))
-	}
-	p.at = len(p.text)
-	return p.literal("")
-}
-
-// peek is the next byte, 0 at the end.
-func (p *parser) peek() byte {
-	if p.at < len(p.text) {
-		return p.text[p.at]
-	}
-	return 0
-}
-
-func (p *parser) has(prefix string) bool { return strings.HasPrefix(p.text[p.at:], prefix) }
-
-// take skips what comes next, if it is this.
-func (p *parser) take(prefix string) bool {
-	if !p.has(prefix) {
-		return false
-	}
-	p.at += len(prefix)
-	return true
+	line := 1 + strings.Count(p.text[:p.at], "\n")
+	column := p.at - strings.LastIndexByte(p.text[:p.at], '\n')
+	return p.stop(fmt.Errorf("line %d, column %d: %s", line, column, fmt.Sprintf(format, args...)))
 }
 
 // blank skips white space and comments, and space stays on the line.

@@ -33,7 +33,7 @@ func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) (*node,
 	if !b.spend(regexWork * len(pattern)) {
 		return nil, errTooMuch
 	}
-	r := regexReader{builder: b, text: pattern, flags: flags, quoted: quoted}
+	r := regexReader{scanner: scanner{builder: b, text: pattern}, flags: flags, quoted: quoted}
 	n := r.alternatives()
 	switch {
 	case r.over():
@@ -48,39 +48,17 @@ func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) (*node,
 // regexp/syntax, which has limits to repetitions that nothing here needs. After a
 // mistake it is at the end.
 type regexReader struct {
-	*builder
-	text   string
-	at     int
-	depth  int
+	scanner
 	flags  syntax.Flags
 	quoted bool
-	err    error
 }
 
 func (r *regexReader) fail(format string, args ...any) *node {
-	if r.err == nil {
-		r.err = fmt.Errorf("Regex parsing error at position %d: %s", r.at+1, fmt.Sprintf(format, args...))
-	}
-	r.at = len(r.text)
-	return nil
-}
-
-func (r *regexReader) rest() string { return r.text[r.at:] }
-
-func (r *regexReader) take(prefix string) bool {
-	if !strings.HasPrefix(r.rest(), prefix) {
-		return false
-	}
-	r.at += len(prefix)
-	return true
+	return r.stop(fmt.Errorf("Regex parsing error at position %d: %s", r.at+1, fmt.Sprintf(format, args...)))
 }
 
 func (r *regexReader) alternatives() *node {
-	kids := []*node{r.sequence()}
-	for !r.over() && r.take("|") {
-		kids = append(kids, r.sequence())
-	}
-	return r.either(kids...)
+	return r.between(r.sequence, func() bool { return r.take("|") })
 }
 
 func (r *regexReader) sequence() *node {
@@ -229,11 +207,11 @@ func (r *regexReader) group() *node {
 			}
 		}
 	}
-	if r.depth++; r.depth > maxDepth {
-		return r.fail("Nest layer exceeded the maximum limit")
+	n, err := r.within(r.alternatives)
+	if err != nil {
+		return r.fail("%v", err)
 	}
-	n := r.alternatives()
-	if r.depth--; !r.take(")") {
+	if !r.take(")") {
 		return r.fail("The parenthesis is not closed.")
 	}
 	return n

@@ -20,7 +20,7 @@ func Schema(raw json.RawMessage, spend func(int) bool) (*Grammar, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newCompiler(v, builder{spend: spend})
+	c := newCompiler(v, &builder{spend: spend})
 	root, err := c.schema(v, 0)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func Arguments(raw json.RawMessage, spend func(int) bool) *Grammar {
 	if err != nil || len(raw) > MaxBytes {
 		return none
 	}
-	c := newCompiler(v, builder{spend: spend})
+	c := newCompiler(v, &builder{spend: spend})
 	c.lenient = true
 	root, err := c.schema(v, 0)
 	if err != nil || root.kind != object && root.kind != either {
@@ -56,7 +56,7 @@ func Object(spend func(int) bool) (*Grammar, error) {
 
 // compiler makes the nodes of a JSON schema.
 type compiler struct {
-	builder
+	*builder
 	document *value
 	lenient  bool     // what is not known is passed over
 	excludes []string // what strings do not have, where that can be
@@ -64,7 +64,7 @@ type compiler struct {
 	merged   map[[2]*value]*value
 }
 
-func newCompiler(v *value, b builder) *compiler {
+func newCompiler(v *value, b *builder) *compiler {
 	return &compiler{builder: b, document: v, done: map[*value]*node{}, merged: map[[2]*value]*value{}}
 }
 

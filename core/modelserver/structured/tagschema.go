@@ -3,27 +3,8 @@ package structured
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 )
-
-// style is how a structural tag has the members of an object written: what stands
-// before a name, between it and its value (which may tell its TYPE, and whether it
-// IS_STRING), and behind.
-type style struct{ before, middle, behind string }
-
-const dsml = "｜DSML｜"
-
-// styles are xgrammar's (JSONSchemaFormat.style), by their names.
-var styles = map[string]style{
-	"qwen_xml":          {"<parameter=", ">", "</parameter>"},
-	"minimax_xml":       {`<parameter name="`, `">`, "</parameter>"},
-	"deepseek_xml":      {"<" + dsml + `parameter name="`, `" string="IS_STRING">`, "</" + dsml + "parameter>"},
-	"deepseek_v4_1_xml": {"<" + dsml + ` parameter name="`, `" string="IS_STRING">`, "</" + dsml + " parameter>"},
-	"glm_xml":           {"<arg_key>", "</arg_key><arg_value>", "</arg_value>"},
-	"kimi_k3_xml":       {`<|open|>argument key="`, `" type="TYPE"<|sep|>`, "<|close|>argument<|sep|>"},
-}
 
 // schema is the node of a JSON text, or of one of the styles.
 func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
@@ -50,26 +31,17 @@ func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
 	if name == "json" {
 		return t.json(schema, excludes)
 	}
-	if s := nestedStyles[name]; s != nil {
-		if len(excludes) > 0 {
-			return nil, fmt.Errorf("JSONSchemaFormat.excludes is not supported for %s", name)
-		}
-		c := nestedCompiler{newCompiler(schema, builder{spend: t.spend}), s, map[*value]*node{}}
-		c.excludes = []string{s.never}
-		root, err := c.root(schema)
-		if err != nil {
-			return nil, err
-		}
-		return within(c.grammar(root))
-	}
-	s, known := styles[name]
-	if !known {
+	s := styles[name]
+	switch {
+	case s == nil:
 		return nil, fmt.Errorf("style must be json, qwen_xml, minimax_xml, minimax_m3_xml, deepseek_xml, glm_xml, "+
 			"cohere_xml, kimi_k3_xml or deepseek_v4_1_xml, got %q", name)
+	case s.deep && len(excludes) > 0:
+		return nil, fmt.Errorf("JSONSchemaFormat.excludes is not supported for %s", name)
 	}
-	c := newCompiler(schema, builder{spend: t.spend})
-	c.excludes = append(excludes, s.behind)
-	root, err := c.members(schema, s)
+	c := styleCompiler{newCompiler(schema, &builder{spend: t.spend}), s, map[*value]*node{}}
+	c.excludes = append(excludes, s.never)
+	root, err := c.root(schema)
 	if err != nil {
 		return nil, err
 	}
@@ -78,81 +50,13 @@ func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
 
 // json is the node of a JSON text whose strings do not have what is excluded.
 func (t *tagCompiler) json(schema *value, excludes []string) (*node, error) {
-	c := newCompiler(schema, builder{spend: t.spend})
+	c := newCompiler(schema, &builder{spend: t.spend})
 	c.excludes = excludes
 	root, err := c.schema(schema, 0)
 	if err != nil {
 		return nil, err
 	}
 	return within(c.grammar(root))
-}
-
-// members is an object in a style: its members one after the other, those that
-// need not be there now and then. What is no object is as it is within one.
-func (c *compiler) members(v *value, s style) (*node, error) {
-	whole, err := c.plain(v)
-	if err != nil {
-		return nil, err
-	}
-	if kind := whole.typeName(); kind != "object" && kind != "" {
-		return c.raw(whole)
-	}
-	required, err := whole.strings("required")
-	if err != nil {
-		return nil, err
-	}
-	properties := whole.get("properties")
-	if properties == nil {
-		properties = &value{kind: '{', spend: c.spend}
-	}
-	if !properties.is('{') {
-		return nil, errors.New("properties must be an object")
-	}
-	all := []*node{c.literal("")}
-	for i, name := range properties.keys {
-		if !c.spend(len(required)) {
-			return nil, errTooMuch
-		}
-		of, err := c.plain(properties.vals[i])
-		if err != nil {
-			return nil, err
-		}
-		options := []*value{of}
-		if some := of.get("enum").list(); len(some) > 0 && of.get("const") == nil {
-			options = nil
-			for _, x := range some { // each tells its own type
-				only := &value{kind: '{', spend: c.spend}
-				only.set("const", x)
-				options = append(options, only)
-			}
-		}
-		kids := make([]*node, len(options))
-		for k, option := range options {
-			n, err := c.raw(option)
-			if err != nil {
-				return nil, err
-			}
-			kids[k] = c.sequence(c.literal(s.tells(option)), n)
-		}
-		member := c.sequence(c.literal(s.before+name), c.either(kids...), c.literal(s.behind))
-		if !slices.Contains(required, name) {
-			member = c.repeat(member, 0, 1)
-		}
-		all = append(all, member)
-	}
-	return c.sequence(all...), nil
-}
-
-// tells is what stands between a name and its value.
-func (s style) tells(v *value) string {
-	kind := v.typeName()
-	if kind == "integer" {
-		kind = "number"
-	}
-	if kind == "" {
-		kind = "string"
-	}
-	return strings.NewReplacer("TYPE", kind, "IS_STRING", strconv.FormatBool(kind == "string")).Replace(s.middle)
 }
 
 // typeName is the one type of a schema, "string" where it may be one, "" where it

@@ -24,7 +24,7 @@ func TestErrorsNameLineAndField(t *testing.T) {
 			`epp.yaml:1:13: apiVersion: no kind "EndpointPickerConfig" is registered for version "foo/v1"`},
 		{"apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools: []",
 			`epp.yaml:2:7: kind: found a windtunnel scenario; expected EndpointPickerConfig; windtunnel config ` +
-				`SCENARIO --epp prints the one of its endpoint picker`},
+				`SCENARIO --picker prints the one of its endpoint picker`},
 		{"plugins:\n- {type: weighted-load-scorer, parameters: {threshold: 10, maxQueueLength: 5}}",
 			`epp.yaml:2:56: plugins[0].parameters.threshold: expected either it or maxQueueLength`},
 		{"plugins:\n- {name: x}", "epp.yaml:2:3: plugins[0].type: missing; expected the plug-in's type"},

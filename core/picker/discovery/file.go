@@ -11,8 +11,8 @@ package discovery
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
-	"strings"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
@@ -81,14 +81,6 @@ func entry(v strictyaml.Value, namespace string) *picker.Endpoint {
 }
 
 func ipv4(s string) bool {
-	parts := strings.Split(s, ".")
-	if len(parts) != 4 {
-		return false
-	}
-	for _, p := range parts {
-		if n, err := strconv.Atoi(p); err != nil || n < 0 || n > 255 || strconv.Itoa(n) != p {
-			return false
-		}
-	}
-	return true
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Is4()
 }

@@ -70,23 +70,16 @@ func DefaultProbabilistic() Probabilistic {
 
 // Validate reports parameters out of range.
 func (p Probabilistic) Validate() error {
-	var wrong []string
-	if p.QueueDepthThreshold <= 0 {
-		wrong = append(wrong, fmt.Sprintf("queueDepthThreshold must be > 0, got %d", p.QueueDepthThreshold))
-	}
-	if !(p.KVCacheUtilThreshold > 0) {
-		wrong = append(wrong, fmt.Sprintf("kvCacheUtilThreshold must be > 0, got %g", p.KVCacheUtilThreshold))
-	}
-	if !(p.Power > 0) {
-		wrong = append(wrong, fmt.Sprintf("power must be > 0, got %g", p.Power))
-	}
-	if !(p.K > 0) {
-		wrong = append(wrong, fmt.Sprintf("k must be > 0, got %g", p.K))
-	}
+	var wrong problems
+	wrong.unless(p.QueueDepthThreshold > 0, "queueDepthThreshold must be > 0, got %d", p.QueueDepthThreshold)
+	wrong.unless(p.KVCacheUtilThreshold > 0, "kvCacheUtilThreshold must be > 0, got %g", p.KVCacheUtilThreshold)
+	wrong.unless(p.Power > 0, "power must be > 0, got %g", p.Power)
+	wrong.unless(p.K > 0, "k must be > 0, got %g", p.K)
 	if len(wrong) == 0 {
 		return nil
 	}
-	return errors.New("plugin 'probabilistic-admitter': " + strings.Join(wrong, "; "))
+	return errors.New("plugin 'probabilistic-admitter': " +
+		strings.ReplaceAll(errors.Join(wrong...).Error(), "\n", "; "))
 }
 
 // Chance is the saturation of the candidates by the admitter's own

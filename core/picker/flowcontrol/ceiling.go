@@ -74,27 +74,17 @@ func (u UsageLimit) Validate() error {
 func (h Holdback) validate() error {
 	const prefix = "invalid priority holdback policy configuration"
 	if h.MinCeiling == nil {
-		return prefixed(prefix, []error{errors.New("minCeiling is required")})
+		return problems{errors.New("minCeiling is required")}.under(prefix)
 	}
 	low, high := *h.MinCeiling, *h.MaxCeiling
-	var errs []error
-	if h.Shape != "linear" {
-		errs = append(errs, fmt.Errorf("unsupported shape %q, must be %q", h.Shape, "linear"))
-	}
-	if h.Domain != DomainRank && h.Domain != DomainValue {
-		errs = append(errs, fmt.Errorf("unsupported domain %q, must be one of: %q, %q", h.Domain, DomainRank,
-			DomainValue))
-	}
-	if !(low >= 0 && low < 1) {
-		errs = append(errs, fmt.Errorf("minCeiling must be in [0.0, 1.0), got %f", low))
-	}
-	if !(high > 0 && high <= 1) {
-		errs = append(errs, fmt.Errorf("maxCeiling must be in (0.0, 1.0], got %f", high))
-	}
-	if low >= high {
-		errs = append(errs, fmt.Errorf("minCeiling (%f) must be strictly less than maxCeiling (%f)", low, high))
-	}
-	return prefixed(prefix, errs)
+	var errs problems
+	errs.unless(h.Shape == "linear", "unsupported shape %q, must be %q", h.Shape, "linear")
+	errs.unless(h.Domain == DomainRank || h.Domain == DomainValue, "unsupported domain %q, must be one of: %q, %q",
+		h.Domain, DomainRank, DomainValue)
+	errs.unless(low >= 0 && low < 1, "minCeiling must be in [0.0, 1.0), got %f", low)
+	errs.unless(high > 0 && high <= 1, "maxCeiling must be in (0.0, 1.0], got %f", high)
+	errs.unless(low < high, "minCeiling (%f) must be strictly less than maxCeiling (%f)", low, high)
+	return errs.under(prefix)
 }
 
 // gate is what a band's ceiling means at one saturation. A gated band is open

@@ -148,23 +148,18 @@ func (b Band) withDefaults() Band {
 // picker's words where it has some.
 func (c Config) Validate() error {
 	c = c.withDefaults()
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	check(c.MaxBytes >= 0, "maxBytes must be non-negative, got %d", c.MaxBytes)
-	check(c.MaxRequests >= 0, "maxRequests must be non-negative, got %d", c.MaxRequests)
-	check(c.RequestTTL >= 0, "defaultRequestTTL must be non-negative, got %v", c.RequestTTL)
+	var errs problems
+	errs.unless(c.MaxBytes >= 0, "maxBytes must be non-negative, got %d", c.MaxBytes)
+	errs.unless(c.MaxRequests >= 0, "maxRequests must be non-negative, got %d", c.MaxRequests)
+	errs.unless(c.RequestTTL >= 0, "defaultRequestTTL must be non-negative, got %v", c.RequestTTL)
 	if ttl := c.NoEndpointTTL; ttl != nil {
-		check(*ttl >= 0, "noEndpointRequestTTL must be non-negative, got %v", *ttl)
+		errs.unless(*ttl >= 0, "noEndpointRequestTTL must be non-negative, got %v", *ttl)
 	}
-	check(c.DispatchInterval > 0, "the dispatch interval must be positive, got %v", c.DispatchInterval)
-	check(c.Eviction.Grace >= 0, "the eviction grace must be non-negative, got %v", c.Eviction.Grace)
+	errs.unless(c.DispatchInterval > 0, "the dispatch interval must be positive, got %v", c.DispatchInterval)
+	errs.unless(c.Eviction.Grace >= 0, "the eviction grace must be non-negative, got %v", c.Eviction.Grace)
 	seen := map[int]bool{}
 	for _, b := range c.Bands {
-		check(!seen[b.Priority], "duplicate priority level %d", b.Priority)
+		errs.unless(!seen[b.Priority], "duplicate priority level %d", b.Priority)
 		seen[b.Priority] = true
 		errs = append(errs, b.validate(fmt.Sprintf("priority band %d", b.Priority)))
 	}
@@ -177,21 +172,14 @@ func (c Config) Validate() error {
 }
 
 func (b Band) validate(where string) error {
-	var errs []error
-	if b.MaxBytes < 0 {
-		errs = append(errs, fmt.Errorf("%s MaxBytes must be non-negative, got %d", where, b.MaxBytes))
+	var errs problems
+	errs.unless(b.MaxBytes >= 0, "%s MaxBytes must be non-negative, got %d", where, b.MaxBytes)
+	errs.unless(b.MaxRequests >= 0, "%s MaxRequests must be non-negative, got %d", where, b.MaxRequests)
+	if ttl := b.RequestTTL; ttl != nil {
+		errs.unless(*ttl >= 0, "%s defaultRequestTTL must be non-negative, got %v", where, *ttl)
 	}
-	if b.MaxRequests < 0 {
-		errs = append(errs, fmt.Errorf("%s MaxRequests must be non-negative, got %d", where, b.MaxRequests))
-	}
-	if ttl := b.RequestTTL; ttl != nil && *ttl < 0 {
-		errs = append(errs, fmt.Errorf("%s defaultRequestTTL must be non-negative, got %v", where, *ttl))
-	}
-	if err := b.Ordering.validate(); err != nil {
-		errs = append(errs, fmt.Errorf("%s: %w", where, err))
-	}
-	if err := b.Fairness.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("%s: %w", where, err))
+	for _, err := range []error{b.Ordering.validate(), b.Fairness.Validate()} {
+		errs.unless(err == nil, "%s: %w", where, err)
 	}
 	return errors.Join(errs...)
 }

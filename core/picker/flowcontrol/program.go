@@ -3,7 +3,6 @@ package flowcontrol
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
@@ -38,26 +37,14 @@ func DefaultProgram() Program {
 
 // Validate says which parameters are out of range.
 func (p Program) Validate() error {
-	var errs []error
-	if p.Strategy != "" && p.Strategy != "las" {
-		errs = append(errs, fmt.Errorf("unknown strategy %q, must be \"las\"", p.Strategy))
-	}
-	if !(p.WeightService >= 0) || !(p.WeightWait >= 0) {
-		errs = append(errs, fmt.Errorf("lasWeightService and lasWeightHeadWait must be non-negative, got %g and %g",
-			p.WeightService, p.WeightWait))
-	}
-	if !(p.DecayFactor > 0 && p.DecayFactor <= 1) {
-		errs = append(errs, fmt.Errorf("lasDecayFactor must be in (0, 1], got %g", p.DecayFactor))
-	}
-	if !(p.HalfLifeSeconds >= 0) {
-		errs = append(errs, fmt.Errorf("lasHalfLifeSeconds must be non-negative, got %g", p.HalfLifeSeconds))
-	}
-	if p.EvictionTTL < 0 {
-		errs = append(errs, fmt.Errorf("evictionTtlSeconds must be >= 0, got %g", p.EvictionTTL.Seconds()))
-	}
-	if p.EvictionSweep <= 0 {
-		errs = append(errs, fmt.Errorf("evictionSweepSeconds must be > 0, got %g", p.EvictionSweep.Seconds()))
-	}
+	var errs problems
+	errs.unless(!(p.Strategy != "" && p.Strategy != "las"), "unknown strategy %q, must be \"las\"", p.Strategy)
+	errs.unless(p.WeightService >= 0 && p.WeightWait >= 0,
+		"lasWeightService and lasWeightHeadWait must be non-negative, got %g and %g", p.WeightService, p.WeightWait)
+	errs.unless(p.DecayFactor > 0 && p.DecayFactor <= 1, "lasDecayFactor must be in (0, 1], got %g", p.DecayFactor)
+	errs.unless(p.HalfLifeSeconds >= 0, "lasHalfLifeSeconds must be non-negative, got %g", p.HalfLifeSeconds)
+	errs.unless(p.EvictionTTL >= 0, "evictionTtlSeconds must be >= 0, got %g", p.EvictionTTL.Seconds())
+	errs.unless(p.EvictionSweep > 0, "evictionSweepSeconds must be > 0, got %g", p.EvictionSweep.Seconds())
 	return errors.Join(errs...)
 }
 

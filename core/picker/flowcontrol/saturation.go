@@ -85,21 +85,15 @@ func DefaultUtilization() Utilization {
 
 // Validate reports parameters out of range, in the real plug-in's words.
 func (u Utilization) Validate() error {
-	var errs []error
-	if u.QueueDepthThreshold <= 0 {
-		errs = append(errs, fmt.Errorf("queueDepthThreshold must be strictly positive, got %d", u.QueueDepthThreshold))
-	}
-	if !(u.KVCacheUtilThreshold > 0 && u.KVCacheUtilThreshold <= 1) {
-		errs = append(errs, fmt.Errorf("kvCacheUtilThreshold must be in (0.0, 1.0], got %f", u.KVCacheUtilThreshold))
-	}
-	if u.MetricsStalenessThreshold <= 0 {
-		errs = append(errs, fmt.Errorf("metricsStalenessThreshold must be strictly positive, got %v",
-			u.MetricsStalenessThreshold.Duration()))
-	}
-	if !(u.Headroom >= 0) {
-		errs = append(errs, fmt.Errorf("headroom must be a non-negative value, got %f", u.Headroom))
-	}
-	return prefixed("invalid utilization detector configuration", errs)
+	var errs problems
+	errs.unless(u.QueueDepthThreshold > 0, "queueDepthThreshold must be strictly positive, got %d",
+		u.QueueDepthThreshold)
+	errs.unless(u.KVCacheUtilThreshold > 0 && u.KVCacheUtilThreshold <= 1,
+		"kvCacheUtilThreshold must be in (0.0, 1.0], got %f", u.KVCacheUtilThreshold)
+	errs.unless(u.MetricsStalenessThreshold > 0, "metricsStalenessThreshold must be strictly positive, got %v",
+		u.MetricsStalenessThreshold.Duration())
+	errs.unless(u.Headroom >= 0, "headroom must be a non-negative value, got %f", u.Headroom)
+	return errs.under("invalid utilization detector configuration")
 }
 
 // Stale says whether an endpoint's metrics are missing or too old to use.
@@ -170,20 +164,14 @@ func DefaultConcurrency() Concurrency {
 
 // Validate reports parameters out of range, in the real plug-in's words.
 func (c Concurrency) Validate() error {
-	var errs []error
-	if c.MaxConcurrency <= 0 {
-		errs = append(errs, fmt.Errorf("maxConcurrency must be strictly positive, got %d", c.MaxConcurrency))
-	}
-	if !(c.Headroom >= 0) {
-		errs = append(errs, fmt.Errorf("headroom must be a non-negative value, got %f", c.Headroom))
-	}
-	if c.MaxTokenConcurrency <= 0 {
-		errs = append(errs, fmt.Errorf("maxTokenConcurrency must be strictly positive, got %d", c.MaxTokenConcurrency))
-	}
-	if c.Mode != ModeRequests && c.Mode != ModeTokens && c.Mode != ModeHybrid {
-		errs = append(errs, fmt.Errorf("unsupported concurrencyMode: %q", c.Mode))
-	}
-	return prefixed("invalid concurrency detector configuration", errs)
+	var errs problems
+	errs.unless(c.MaxConcurrency > 0, "maxConcurrency must be strictly positive, got %d", c.MaxConcurrency)
+	errs.unless(c.Headroom >= 0, "headroom must be a non-negative value, got %f", c.Headroom)
+	errs.unless(c.MaxTokenConcurrency > 0, "maxTokenConcurrency must be strictly positive, got %d",
+		c.MaxTokenConcurrency)
+	errs.unless(c.Mode == ModeRequests || c.Mode == ModeTokens || c.Mode == ModeHybrid,
+		"unsupported concurrencyMode: %q", c.Mode)
+	return errs.under("invalid concurrency detector configuration")
 }
 
 // Saturation is what is in flight over what may be; a pool without endpoints
@@ -226,9 +214,20 @@ func (c Concurrency) Keep(l Load) bool {
 	return requests
 }
 
-func prefixed(prefix string, errs []error) error {
-	if len(errs) == 0 {
+// problems are what is wrong with parameters.
+type problems []error
+
+// unless notes a problem where ok is false.
+func (p *problems) unless(ok bool, format string, args ...any) {
+	if !ok {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
+}
+
+// under is the problems in one error behind a prefix, nil where there are none.
+func (p problems) under(prefix string) error {
+	if len(p) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", prefix, errors.Join(errs...))
+	return fmt.Errorf("%s: %w", prefix, errors.Join(p...))
 }

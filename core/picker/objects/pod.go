@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,16 +44,8 @@ func readPod(v value, meta Meta) Pod {
 
 // isAddress says whether a text has the shape of an IP address.
 func isAddress(s string) bool {
-	if strings.Contains(s, ":") {
-		return strings.Trim(s, "0123456789abcdefABCDEF:.") == "" && strings.Count(s, ":") >= 2
-	}
-	parts := strings.Split(s, ".")
-	for _, part := range parts {
-		if n, err := strconv.ParseUint(part, 10, 8); err != nil || strconv.FormatUint(n, 10) != part {
-			return false
-		}
-	}
-	return len(parts) == 4
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Zone() == ""
 }
 
 // ports are the target ports, by their index, that a pod serves.

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/kv"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 // A block's hash names all before its end and how it was cut: two are equal

@@ -98,19 +98,14 @@ func fits[T any](m object, key string) error {
 var errEmpty = errors.New("empty")
 
 func invalid(k Kind) error {
-	switch k {
-	case Chat:
-		return errors.New("invalid chat completions request: must have valid messages field")
-	case Embeddings:
-		return errors.New("invalid embeddings request: must have input field")
-	case Responses:
-		return errors.New("invalid responses request: must have input field")
-	case Conversations:
-		return errors.New("invalid conversations request: must have items field")
-	case Images:
-		return errors.New("invalid images generations request: must have prompt field")
-	}
-	return errors.New("invalid completions request: must have prompt field")
+	return errors.New("invalid " + map[Kind]string{
+		Chat:          "chat completions request: must have valid messages field",
+		Embeddings:    "embeddings request: must have input field",
+		Responses:     "responses request: must have input field",
+		Conversations: "conversations request: must have items field",
+		Images:        "images generations request: must have prompt field",
+		Completions:   "completions request: must have prompt field",
+	}[k])
 }
 
 type chatMessage struct {

@@ -44,22 +44,16 @@ func Choose(parsers []Parser, path string) (Parser, error) {
 
 // New returns the parser with the given type name, or nil.
 func New(name string) Parser {
-	switch name {
-	case TypeOpenAI:
-		return OpenAI{}
-	case TypeAnthropic:
-		return Anthropic{}
-	case TypeVLLMHTTP:
-		return VLLMHTTP{}
-	case TypeVLLMGRPC:
-		return VLLMGRPC{}
-	case TypeVertexAI:
-		return VertexAI{}
-	case TypePassthrough:
-		return Passthrough{}
+	for _, p := range All {
+		if p.Type() == name {
+			return p
+		}
 	}
 	return nil
 }
+
+// All are the parsers.
+var All = []Parser{OpenAI{}, Anthropic{}, VLLMHTTP{}, VLLMGRPC{}, VertexAI{}, Passthrough{}}
 
 // Type names of the parsers in the configuration.
 const (

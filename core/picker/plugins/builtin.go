@@ -35,7 +35,7 @@ func Builtin() picker.Registry {
 	kind := func(name string, f picker.Factory) picker.Registration {
 		return picker.Registration{New: f, Kind: name}
 	}
-	return withRegistered(picker.Registry{
+	reg := picker.Registry{
 		// filters
 		"label-selector-filter": beta(newLabelSelector),
 		"by-label":              old(newByLabel),
@@ -104,19 +104,7 @@ func Builtin() picker.Registry {
 		// flow control
 		"utilization-detector":                 beta(newUtilizationDetector),
 		"concurrency-detector":                 beta(newConcurrencyDetector),
-		flowcontrol.GlobalStrict:               newPolicy(picker.KindFairness, flowcontrol.GlobalStrict, picker.Beta),
-		flowcontrol.RoundRobin:                 newPolicy(picker.KindFairness, flowcontrol.RoundRobin, picker.Beta),
-		flowcontrol.ProgramAware:               newPolicy(picker.KindFairness, flowcontrol.ProgramAware, picker.Beta),
-		string(flowcontrol.FCFS):               newPolicy(picker.KindOrdering, string(flowcontrol.FCFS), picker.Beta),
-		string(flowcontrol.EDF):                newPolicy(picker.KindOrdering, string(flowcontrol.EDF), picker.Beta),
-		string(flowcontrol.SLODeadline):        newPolicy(picker.KindOrdering, string(flowcontrol.SLODeadline), picker.Beta),
 		"destination-endpoint-served-verifier": beta(newServedVerifier),
-		flowcontrol.StaticUsageLimit:           newPolicy(picker.KindUsageLimit, flowcontrol.StaticUsageLimit, picker.Beta),
-		flowcontrol.PriorityHoldback:           newPolicy(picker.KindUsageLimit, flowcontrol.PriorityHoldback, picker.Alpha),
-		flowcontrol.SoftReflectiveCeiling: newPolicy(picker.KindUsageLimit, flowcontrol.SoftReflectiveCeiling,
-			picker.Alpha),
-		"sheddable-eviction-filter":                newPolicy(picker.KindEviction, "", picker.Alpha),
-		"priority-then-time-eviction-order-policy": newPolicy(picker.KindEviction, "", picker.Alpha),
 		// data layer
 		"metrics-data-source":          beta(datalayer.NewMetricsSource),
 		"core-metrics-extractor":       beta(datalayer.NewExtractor),
@@ -146,14 +134,31 @@ func Builtin() picker.Registry {
 		// document 001
 		"dynamo-router":          beta(newDynamoRouter),
 		"dynamo-frontend-scorer": beta(newDynamoFrontend),
-		// parsers
-		parse.TypeOpenAI:      beta(newParser(parse.OpenAI{})),
-		parse.TypeAnthropic:   beta(newParser(parse.Anthropic{})),
-		parse.TypeVLLMHTTP:    beta(newParser(parse.VLLMHTTP{})),
-		parse.TypeVLLMGRPC:    beta(newParser(parse.VLLMGRPC{})),
-		parse.TypeVertexAI:    beta(newParser(parse.VertexAI{})),
-		parse.TypePassthrough: beta(newParser(parse.Passthrough{})),
-	})
+	}
+	for _, x := range []struct {
+		kind      string
+		stability picker.Stability
+		types     []string
+	}{
+		{picker.KindFairness, picker.Beta,
+			[]string{flowcontrol.GlobalStrict, flowcontrol.RoundRobin, flowcontrol.ProgramAware}},
+		{picker.KindOrdering, picker.Beta,
+			[]string{string(flowcontrol.FCFS), string(flowcontrol.EDF), string(flowcontrol.SLODeadline)}},
+		{picker.KindUsageLimit, picker.Beta, []string{flowcontrol.StaticUsageLimit}},
+		{picker.KindUsageLimit, picker.Alpha,
+			[]string{flowcontrol.PriorityHoldback, flowcontrol.SoftReflectiveCeiling}},
+		{picker.KindEviction, picker.Alpha,
+			[]string{"sheddable-eviction-filter", "priority-then-time-eviction-order-policy"}},
+	} {
+		for _, typ := range x.types {
+			reg[typ] = picker.Registration{New: newPolicy(x.kind, typ), Kind: x.kind, Stability: x.stability}
+		}
+	}
+	for _, p := range parse.All {
+		reg[p.Type()] = beta(newParser(p))
+	}
+	maps.Copy(reg, registered)
+	return reg
 }
 
 // named is embedded by every plug-in here.
@@ -171,12 +176,6 @@ func Register(typ string, r picker.Registration) {
 		panic("plugins.Register: the type \"" + typ + "\" exists already, or has no name or factory")
 	}
 	registered[typ] = r
-}
-
-// withRegistered adds what the program registered.
-func withRegistered(reg picker.Registry) picker.Registry {
-	maps.Copy(reg, registered)
-	return reg
 }
 
 // Extended says whether the program has registered types of its own.

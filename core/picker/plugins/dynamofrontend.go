@@ -58,7 +58,8 @@ const (
 	maxTold   = 4096
 )
 
-var newDynamoFrontend = picker.Of(dynamoFrontend{URL: "http://dynamo-frontend:8000", Timeout: config.Duration(100 * machine.Millisecond)})
+var newDynamoFrontend = picker.Of(dynamoFrontend{URL: "http://dynamo-frontend:8000",
+	Timeout: config.Duration(100 * machine.Millisecond)})
 
 // Configure implements picker.Configurer.
 func (s *dynamoFrontend) Configure(_ *picker.Builder, _ string, p picker.Params) error {
@@ -132,16 +133,16 @@ func (*dynamoFrontend) ReadsProgress() bool { return true }
 // ResponseBody tells that the prompt is computed.
 func (s *dynamoFrontend) ResponseBody(now machine.Time, r *picker.Response) {
 	if r.First {
-		s.tell(now, r.Decision, false)
+		s.addProgress(now, r.Decision, false)
 	}
 }
 
 // Release tells that the request is over.
-func (s *dynamoFrontend) Release(now machine.Time, d *picker.Decision) { s.tell(now, d, true) }
+func (s *dynamoFrontend) Release(now machine.Time, d *picker.Decision) { s.addProgress(now, d, true) }
 
-// tell keeps something to send. Of more than are kept the oldest go: the router then hears
+// addProgress keeps something to send. Of more than are kept the oldest go: the router then hears
 // of these from its workers.
-func (s *dynamoFrontend) tell(now machine.Time, d *picker.Decision, over bool) {
+func (s *dynamoFrontend) addProgress(now machine.Time, d *picker.Decision, over bool) {
 	if d == nil || picker.Peek[dynamoAsked](d, s) == nil {
 		return
 	}

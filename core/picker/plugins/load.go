@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"math"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/plugins/datalayer"
@@ -110,23 +111,14 @@ func (s *lora) Score(c *picker.Cycle, in []int32, scores []float64) {
 			continue
 		}
 		switch {
-		case contains(l.Running, model):
+		case slices.Contains(l.Running, model):
 			scores[j] = 1
 		case len(l.Running)+len(l.Waiting) < l.Max:
 			scores[j] = .8
-		case contains(l.Waiting, model):
+		case slices.Contains(l.Waiting, model):
 			scores[j] = .6
 		}
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // load01 is how loaded an endpoint is, from 0 to 1: by requests per second

@@ -31,30 +31,29 @@ func (*programPolicy) PreRequest(*picker.Cycle) {}
 
 func (*programPolicy) ResponseBody(machine.Time, *picker.Response) {}
 
-// newPolicy makes a registration of a policy type of a kind. Types without parameters ignore them, as the real EPP does.
-func newPolicy(kind, typ string, stability picker.Stability) picker.Registration {
-	return picker.Registration{Kind: kind, Stability: stability,
-		New: func(_ *picker.Builder, _ string, p picker.Params) (picker.Plugin, error) {
-			pol := &policy{kind: kind, limit: flowcontrol.UsageLimit{Kind: typ}}
-			var err error
-			switch typ {
-			case flowcontrol.ProgramAware:
-				x := &programPolicy{*pol}
-				return x, x.readProgram(p)
-			case flowcontrol.StaticUsageLimit:
-				pol.CallType(typ + "-type") // as the real one has it
-				pol.limit.Threshold = 1
-				err = p.Decode(&pol.limit)
-			case flowcontrol.SoftReflectiveCeiling:
-				err = p.Decode(&struct{}{})
-			case flowcontrol.PriorityHoldback:
-				err = p.Decode(&pol.limit.Holdback)
-			}
-			if err == nil && kind == picker.KindUsageLimit {
-				err = p.Told(pol.limit.Validate())
-			}
-			return pol, err
-		}}
+// newPolicy makes the factory of a policy type of a kind. Types without parameters ignore them, as the real EPP does.
+func newPolicy(kind, typ string) picker.Factory {
+	return func(_ *picker.Builder, _ string, p picker.Params) (picker.Plugin, error) {
+		pol := &policy{kind: kind, limit: flowcontrol.UsageLimit{Kind: typ}}
+		var err error
+		switch typ {
+		case flowcontrol.ProgramAware:
+			x := &programPolicy{*pol}
+			return x, x.readProgram(p)
+		case flowcontrol.StaticUsageLimit:
+			pol.CallType(typ + "-type") // as the real one has it
+			pol.limit.Threshold = 1
+			err = p.Decode(&pol.limit)
+		case flowcontrol.SoftReflectiveCeiling:
+			err = p.Decode(&struct{}{})
+		case flowcontrol.PriorityHoldback:
+			err = p.Decode(&pol.limit.Holdback)
+		}
+		if err == nil && kind == picker.KindUsageLimit {
+			err = p.Told(pol.limit.Validate())
+		}
+		return pol, err
+	}
 }
 
 func (pol *policy) readProgram(p picker.Params) error {
@@ -159,7 +158,8 @@ func (r resolver) policy(ref, kind string) (*policy, error) {
 	pl := r.p.Plugin(ref)
 	if pl == nil {
 		if kind, ok := defaultPolicies[ref]; ok {
-			return &policy{named: picker.NewBase(ref, ref), kind: kind, limit: flowcontrol.DefaultConfig().UsageLimit}, nil
+			return &policy{named: picker.NewBase(ref, ref), kind: kind,
+				limit: flowcontrol.DefaultConfig().UsageLimit}, nil
 		}
 		return nil, fmt.Errorf("plugin %q not found; declare it under plugins", ref)
 	}

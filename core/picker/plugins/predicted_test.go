@@ -228,12 +228,12 @@ func TestSamples(t *testing.T) {
 		[]picker.Latency{{TTFTMs: 1, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}})
 	r := f.NewResponse(machine.Second/2, d, header.Of(":status", "200", "content-type", "text/event-stream"))
 	r.Read(machine.Second/2+20*machine.Millisecond, []byte("data: {}\n\n"), false)
-	r.Tell(machine.Second/2 + 20*machine.Millisecond)
+	r.RunBodyHooks(machine.Second/2 + 20*machine.Millisecond)
 	if f.SendAt() != machine.Never {
 		t.Error("there is a sample before the end")
 	}
 	r.Read(machine.Second/2+70*machine.Millisecond, []byte("data: [DONE]\n\n"), true)
-	r.Tell(machine.Second/2 + 70*machine.Millisecond)
+	r.RunBodyHooks(machine.Second/2 + 70*machine.Millisecond)
 	if f.SendAt() != machine.Second {
 		t.Fatalf("samples leave at %v", f.SendAt())
 	}
@@ -267,7 +267,7 @@ func TestPolls(t *testing.T) {
 		[]picker.Latency{{TTFTMs: 1, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}})
 	r := f.NewResponse(machine.Second/2, d, header.Of(":status", "200"))
 	r.Read(machine.Second/2+machine.Millisecond, []byte("{}"), true)
-	r.Tell(machine.Second/2 + machine.Millisecond)
+	r.RunBodyHooks(machine.Second/2 + machine.Millisecond)
 	if at, got := f.SendAt(),
 		asked(machine.Second); at != machine.Second || got != "POST http://t/add_training_data_bulk" {
 		t.Errorf("at %v %s", at, got)

@@ -1,6 +1,7 @@
 package dropin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -65,13 +66,25 @@ func parseNumber(v string) (int, error) {
 	return strconv.Atoi(v)
 }
 
-func fraction(to func(*Config) *float64, high float64) flag {
+// real reads a number from low to high.
+func real(to func(*Config) *float64, low, high float64) flag {
 	return flag{set: func(c *Config, v string) error {
 		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || !(f >= 0 && f <= high) {
-			return wrong(v, "a number from 0 to %v", high)
+		if err != nil || !(f >= low && f <= high) {
+			return wrong(v, "a number from %.0f to %.0f", low, high)
 		}
 		*to(c) = f
+		return nil
+	}}
+}
+
+// choice reads one of several words.
+func choice[S ~string](to func(*Config) *S, words ...S) flag {
+	return flag{set: func(c *Config, v string) error {
+		if !slices.Contains(words, S(v)) {
+			return wrong(v, "%s", strings.ReplaceAll(strings.Trim(fmt.Sprint(words), "[ ]"), " ", " or "))
+		}
+		*to(c) = S(v)
 		return nil
 	}}
 }
@@ -157,10 +170,10 @@ var flags = map[string]flag{
 	"long-prefill-token-threshold": number(func(c *Config) *int { return &c.LongPrefillTokenThreshold }, 0, 1<<24),
 	"max-num-partial-prefills":     number(func(c *Config) *int { return &c.MaxNumPartialPrefills }, 0, 1<<20),
 	"max-long-partial-prefills":    number(func(c *Config) *int { return &c.MaxLongPartialPrefills }, 0, 1<<20),
-	"gpu-memory-utilization":       fraction(func(c *Config) *float64 { return &c.GPUMemoryUtilization }, 1),
-	"swap-space":                   fraction(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 1e6),
-	"cpu-offload-gb":               fraction(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 1e6),
-	"kv-offloading-size":           fraction(func(c *Config) *float64 { return &c.KVOffloadingGiB }, 1e6),
+	"gpu-memory-utilization":       real(func(c *Config) *float64 { return &c.GPUMemoryUtilization }, 0, 1),
+	"swap-space":                   real(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 0, 1e6),
+	"cpu-offload-gb":               real(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 0, 1e6),
+	"kv-offloading-size":           real(func(c *Config) *float64 { return &c.KVOffloadingGiB }, 0, 1e6),
 	"enable-prefix-caching":        flip(func(c *Config) *bool { return &c.NoPrefixCaching }, true),
 	"enable-chunked-prefill":       flip(func(c *Config) *bool { return &c.NoChunkedPrefill }, true),
 	"enforce-eager":                on(func(c *Config) *bool { return &c.EnforceEager }),
@@ -175,7 +188,7 @@ var flags = map[string]flag{
 	"max-num-queued-reqs":          {set: setMaxQueued},
 	"speculative-config":           {set: setSpeculation},
 	"kv-cache-metrics":             on(func(c *Config) *bool { return &c.KVCacheMetrics }),
-	"kv-cache-metrics-sample":      fraction(func(c *Config) *float64 { return &c.KVCacheMetricsSample }, 1),
+	"kv-cache-metrics-sample":      real(func(c *Config) *float64 { return &c.KVCacheMetricsSample }, 0, 1),
 	"mm-encoder-only":              on(func(c *Config) *bool { return &c.EncoderOnly }),
 	"nnodes":                       number(func(c *Config) *int { return &c.Nodes }, 1, 4096),
 	"quantization":                 text(func(c *Config) *string { return &c.Quantization }),
@@ -200,7 +213,7 @@ var flags = map[string]flag{
 	"enable-kv-events":             {boolean: true, set: enableKVEvents}, // document 003
 
 	// windtunnel.
-	"profile":       {set: setProfile},
+	"profile":       choice(func(c *Config) *Profile { return &c.Profile }, ProfileDocument, ProfileVLLM, ProfileSim),
 	"batching":      text(func(c *Config) *string { return &c.Batching }),
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
@@ -226,14 +239,14 @@ var flags = map[string]flag{
 	"prefill-overhead":            sim(text(func(c *Config) *string { return &c.PrefillOverhead.Mean })),
 	"prefill-time-per-token":      sim(text(func(c *Config) *string { return &c.PrefillTimePerToken.Mean })),
 	"prefill-time-std-dev":        sim(text(func(c *Config) *string { return &c.PrefillOverhead.StdDev })),
-	"latency-calculator":          sim(flag{set: setCalculator}),
-	"time-factor-under-load":      sim(flag{set: setLoadFactor}),
+	"latency-calculator":          sim(choice(func(c *Config) *string { return &c.LatencyCalculator }, "", "constant", "per-token")),
+	"time-factor-under-load":      sim(real(func(c *Config) *float64 { return &c.TimeFactorUnderLoad }, 1, 1000)),
 
 	"kv-cache-transfer-latency":        sim(text(func(c *Config) *string { return &c.KVTransferLatency.Mean })),
 	"kv-cache-transfer-time-per-token": sim(text(func(c *Config) *string { return &c.KVTransferTimePerToken.Mean })),
 
 	"default-embedding-dimensions":   sim(number(func(c *Config) *int { return &c.Dimensions }, 1, 65_536)),
-	"global-cache-hit-threshold":     sim(fraction(func(c *Config) *float64 { return &c.CacheHitThreshold }, 1)),
+	"global-cache-hit-threshold":     sim(real(func(c *Config) *float64 { return &c.CacheHitThreshold }, 0, 1)),
 	"omni":                           sim(on(func(c *Config) *bool { return &c.Omni })),
 	"image-emission-rate":            sim(number(func(c *Config) *int { return &c.ImagePercent }, 0, 100)),
 	"time-to-generate-image":         sim(text(func(c *Config) *string { return &c.ImageTime.Mean })),
@@ -244,9 +257,9 @@ var flags = map[string]flag{
 	"max-tool-call-integer-param": sim(
 		number(func(c *Config) *int { return &c.Tools.MaxInteger }, -most, most)),
 	"min-tool-call-number-param": sim(
-		real(func(c *Config) *float64 { return &c.Tools.MinNumber })),
+		real(func(c *Config) *float64 { return &c.Tools.MinNumber }, -most, most)),
 	"max-tool-call-number-param": sim(
-		real(func(c *Config) *float64 { return &c.Tools.MaxNumber })),
+		real(func(c *Config) *float64 { return &c.Tools.MaxNumber }, -most, most)),
 	"min-tool-call-array-param-length": sim(
 		number(func(c *Config) *int { return &c.Tools.MinItems }, 0, 1000)),
 	"max-tool-call-array-param-length": sim(
@@ -258,11 +271,11 @@ var flags = map[string]flag{
 
 	"dataset-path":             sim(text(func(c *Config) *string { return &c.Dataset })),
 	"dataset-table-name":       sim(text(func(c *Config) *string { return &c.DatasetTable })),
-	"mode":                     sim(flag{set: setMode}),
+	"mode":                     sim(choice(func(c *Config) *string { return &c.Mode }, "random", "echo")),
 	"startup-duration":         sim(text(func(c *Config) *string { return &c.StartupDelay.Mean })),
 	"max-request-body-size-mb": sim(number(func(c *Config) *int { return &c.MaxBodyMiB }, 1, 4096)),
 	"max-waiting-queue-length": sim(number(func(c *Config) *int { return &c.MaxWaiting }, 1, most)),
-	"failure-injection-rate":   sim(fraction(func(c *Config) *float64 { return &c.Inject.Percent }, 100)),
+	"failure-injection-rate":   sim(real(func(c *Config) *float64 { return &c.Inject.Percent }, 0, 100)),
 	"failure-types":            sim(flag{many: true, set: addFailureTypes}),
 	"fake-metrics": sim(flag{set: func(c *Config, v string) (err error) {
 		c.FakeMetrics, err = stats.ParseFakeMetrics([]byte(v))
@@ -293,17 +306,6 @@ func Flags() []string {
 // short are vLLM's one-dash flags.
 var short = map[string]string{"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
 	"q": "quantization", "n": "nnodes", "r": "node-rank"}
-
-func real(to func(*Config) *float64) flag {
-	return flag{set: func(c *Config, v string) error {
-		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || !(f >= -most && f <= most) {
-			return wrong(v, "a number")
-		}
-		*to(c) = f
-		return nil
-	}}
-}
 
 // omission sets the part of the calls that leave something out from the part
 // that have it.
@@ -373,23 +375,6 @@ func setSpeculation(c *Config, v string) error {
 	return nil
 }
 
-func setCalculator(c *Config, v string) error {
-	if v != "" && v != "constant" && v != "per-token" {
-		return wrong(v, "constant or per-token")
-	}
-	c.LatencyCalculator = v
-	return nil
-}
-
-func setLoadFactor(c *Config, v string) error {
-	f, err := strconv.ParseFloat(v, 64)
-	if err != nil || !(f >= 1 && f <= 1000) {
-		return wrong(v, "a number from 1 to 1000")
-	}
-	c.TimeFactorUnderLoad = f
-	return nil
-}
-
 func setSeed(c *Config, v string) error {
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil {
@@ -397,23 +382,6 @@ func setSeed(c *Config, v string) error {
 	}
 	seed := uint64(n)
 	c.Seed = &seed
-	return nil
-}
-
-func setProfile(c *Config, v string) error {
-	switch Profile(v) {
-	case ProfileDocument, ProfileVLLM, ProfileSim:
-		c.Profile = Profile(v)
-		return nil
-	}
-	return wrong(v, "document, vllm or sim")
-}
-
-func setMode(c *Config, v string) error {
-	if v != "random" && v != "echo" {
-		return wrong(v, "random or echo")
-	}
-	c.Mode = v
 	return nil
 }
 
@@ -485,23 +453,12 @@ func wildcard(endpoint string) bool {
 }
 
 func enableKVEvents(c *Config, v string) error {
-	b, err := strconv.ParseBool(v)
-	if err != nil {
-		return wrong(v, "true or false")
-	}
-	c.events().Enabled, c.events().Document = b, true
-	return nil
+	c.events().Document = true
+	return flip(func(c *Config) *bool { return &c.events().Enabled }, false).set(c, v)
 }
 
 func enableSimKVCache(c *Config, v string) error {
-	b, err := strconv.ParseBool(v)
-	if err != nil {
-		return wrong(v, "true or false")
-	}
 	e := c.events()
-	e.Enabled, e.Connect = b, true
-	if e.Endpoint == "" {
-		e.Endpoint = "tcp://127.0.0.1:5557"
-	}
-	return nil
+	e.Connect, e.Endpoint = true, cmp.Or(e.Endpoint, "tcp://127.0.0.1:5557")
+	return flip(func(c *Config) *bool { return &c.events().Enabled }, false).set(c, v)
 }

@@ -15,19 +15,26 @@ import (
 // booleans are flags of vllm serve that take no value and do not act here.
 // Any other flag that is not known takes the next argument, unless that
 // begins with a dash.
-var booleans = strings.Fields(`trust-remote-code disable-log-requests disable-log-stats enable-log-requests enable-auto-tool-choice
-	enable-sleep-mode enable-lora-bias fully-sharded-loras disable-custom-all-reduce enable-expert-parallel enable-eplb
-	enable-dbo async-scheduling disable-sliding-window skip-tokenizer-init enable-prompt-embeds disable-cascade-attn
-	disable-hybrid-kv-cache-manager enable-server-load-tracking enable-force-include-usage enable-tokenizer-info-endpoint
-	disable-fastapi-docs disable-uvicorn-access-log return-tokens-as-token-ids allow-credentials enable-ssl-refresh headless
-	multi-step-stream-outputs use-v2-block-manager ray-workers-use-nsight enable-mm-embeds enable-log-outputs disable-frontend-multiprocessing
-	log-http force-dummy-tokenizer skip-tool-validation dataset-in-memory calculate-kv-scales mm-processor-cache
-	data-parallel-hybrid-lb data-parallel-external-lb enable-return-routed-experts kv-sharing-fast-prefill show-hidden-metrics-for-version
-	disable-nccl-for-dp-synchronization enable-layerwise-nvtx-tracing disable-chunked-mm-input interleave-mm-strings skip-mm-profiling
-	language-model-only use-tqdm-on-load enable-log-deltas enable-mfu-metrics kv-cache-metrics cudagraph-metrics enable-mm-processor-stats
-	enable-logging-iteration-details enable-flashinfer-autotune enable-offline-docs fail-on-environ-validation grpc scheduler-reserve-full-isl
-	enable-elastic-ep enable-ep-weight-filter data-parallel-multi-port-external-lb disable-log-requests-on-startup enable-multimodal-encoder-data-parallel
-	alsologtostderr logtostderr tokens-only add-dir-header one-output skip-headers skip-log-headers legacy-stderr-threshold-behavior`)
+var booleans = strings.Fields(`
+	trust-remote-code disable-log-requests disable-log-stats enable-log-requests enable-auto-tool-choice
+	enable-sleep-mode enable-lora-bias fully-sharded-loras disable-custom-all-reduce
+	enable-expert-parallel enable-eplb enable-dbo async-scheduling disable-sliding-window
+	skip-tokenizer-init enable-prompt-embeds disable-cascade-attn disable-hybrid-kv-cache-manager
+	enable-server-load-tracking enable-force-include-usage enable-tokenizer-info-endpoint
+	disable-fastapi-docs disable-uvicorn-access-log return-tokens-as-token-ids allow-credentials
+	enable-ssl-refresh headless multi-step-stream-outputs use-v2-block-manager ray-workers-use-nsight
+	enable-mm-embeds enable-log-outputs disable-frontend-multiprocessing log-http force-dummy-tokenizer
+	skip-tool-validation dataset-in-memory calculate-kv-scales mm-processor-cache
+	data-parallel-hybrid-lb data-parallel-external-lb enable-return-routed-experts
+	kv-sharing-fast-prefill show-hidden-metrics-for-version disable-nccl-for-dp-synchronization
+	enable-layerwise-nvtx-tracing disable-chunked-mm-input interleave-mm-strings skip-mm-profiling
+	language-model-only use-tqdm-on-load enable-log-deltas enable-mfu-metrics kv-cache-metrics
+	cudagraph-metrics enable-mm-processor-stats enable-logging-iteration-details
+	enable-flashinfer-autotune enable-offline-docs fail-on-environ-validation grpc
+	scheduler-reserve-full-isl enable-elastic-ep enable-ep-weight-filter
+	data-parallel-multi-port-external-lb disable-log-requests-on-startup
+	enable-multimodal-encoder-data-parallel alsologtostderr logtostderr tokens-only add-dir-header
+	one-output skip-headers skip-log-headers legacy-stderr-threshold-behavior`)
 
 // defaultPort is vLLM's.
 const defaultPort = 8000

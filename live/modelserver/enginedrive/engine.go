@@ -3,6 +3,7 @@
 package enginedrive
 
 import (
+	"cmp"
 	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/engine"
@@ -43,8 +44,7 @@ type Engine struct {
 // Seq is one completion in the engine, and who is told of it.
 type Seq struct {
 	*modelserver.Sequence
-	Box    *Box
-	tokens int
+	Box *Box
 }
 
 // New drives core. act carries out what is not for a request; it has the engine
@@ -173,10 +173,18 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 		return
 	}
 	s := x.Sequence.Owner.(*Seq)
-	if f.Kind == engine.Tokens {
-		e.tokens(s, f)
-	} else {
-		e.milestone(s, f)
+	b := e.hold(s.Box)
+	if b.Heard(s.Sequence, f) && s.Wants(f.Kind) {
+		b.told = true
+	}
+	switch f.Kind {
+	case engine.FirstToken:
+		b.FirstAt = cmp.Or(b.FirstAt, f.At)
+	case engine.KVHeld:
+		b.kept = s.Hold
+	case engine.Finished:
+		b.EndedAt = f.At
+		b.forgotten = len(b.Choices) == 1 && s.Forgotten()
 	}
 }
 
@@ -214,44 +222,4 @@ func (e *Engine) delivered() {
 		e.inHand = n
 		e.Changed()
 	}
-}
-
-func (e *Engine) tokens(s *Seq, f *engine.Effect) {
-	s.tokens += int(f.Count)
-	b := e.hold(s.Box)
-	b.Choices[s.Choice].Tokens = s.tokens
-	b.told = b.told || s.Every
-}
-
-func (e *Engine) milestone(s *Seq, f *engine.Effect) {
-	b := e.hold(s.Box)
-	c, wants := &b.Choices[s.Choice], true
-	switch f.Kind {
-	case engine.Rejected:
-		b.Rejected, b.Code = true, f.Code
-	case engine.PrefillStarted:
-		if !b.Started {
-			b.Started, b.StartedAt, b.Cached = true, f.At, int(f.Count)
-		}
-		wants = s.Start
-	case engine.FirstToken:
-		s.tokens = 1
-		c.Tokens = 1
-		if b.FirstAt == 0 {
-			b.FirstAt = f.At
-		}
-		wants = s.First
-	case engine.KVHeld:
-		b.kept, wants = s.Hold, false
-	case engine.Finished:
-		s.tokens = int(f.Count)
-		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
-		b.EndedAt = f.At
-		b.forgotten = len(b.Choices) == 1 && s.Forgotten()
-	case engine.Aborted:
-		c.Finished, c.Aborted = true, true
-	default:
-		wants = false
-	}
-	b.told = b.told || wants
 }

@@ -28,16 +28,18 @@ type Inflight struct {
 // slotLoad is what is in flight on one endpoint. The epoch tells requests of
 // an endpoint that left from those of the one that came back.
 type slotLoad struct {
-	requests, tokens int64
-	epoch            uint32
-	flows            []flowLoad // for the metrics
+	Requests int64      `json:"requests,omitempty"`
+	Tokens   int64      `json:"tokens,omitempty"`
+	Epoch    uint32     `json:"epoch,omitempty"`
+	Flows    []flowLoad `json:"flows,omitempty"` // for the metrics
 }
 
 // flowLoad is a flow's share of what is in flight on one endpoint.
 type flowLoad struct {
-	fairness         string
-	priority         int
-	requests, tokens int64
+	Fairness string `json:"fairness"`
+	Priority int    `json:"priority,omitempty"`
+	Requests int64  `json:"requests,omitempty"`
+	Tokens   int64  `json:"tokens,omitempty"`
 }
 
 // maxFlows bounds the flows that are told apart on one endpoint: clients name
@@ -48,30 +50,30 @@ const maxFlows = 64
 func (l *slotLoad) flow(r *picker.Request) int32 {
 	fairness, priority := r.FairnessID, r.Objective.Priority
 	for range 2 {
-		for i := range l.flows {
-			if f := &l.flows[i]; f.priority == priority && f.fairness == fairness {
+		for i := range l.Flows {
+			if f := &l.Flows[i]; f.Priority == priority && f.Fairness == fairness {
 				return int32(i)
 			}
 		}
-		if len(l.flows) < maxFlows {
+		if len(l.Flows) < maxFlows {
 			break
 		}
 		fairness, priority = "other", 0
 	}
-	l.flows = append(l.flows, flowLoad{fairness: fairness, priority: priority})
-	return int32(len(l.flows) - 1)
+	l.Flows = append(l.Flows, flowLoad{Fairness: fairness, Priority: priority})
+	return int32(len(l.Flows) - 1)
 }
 
 // charges are what one request holds.
 type charges struct{ list []charge }
 
 type charge struct {
-	slot    int32
-	flow    int32
-	epoch   uint32
-	tokens  int64
-	request bool
-	prefill bool
+	Slot    int32  `json:"slot"`
+	Flow    int32  `json:"flow,omitempty"`
+	Epoch   uint32 `json:"epoch,omitempty"`
+	Tokens  int64  `json:"tokens,omitempty"`
+	Request bool   `json:"request,omitempty"`
+	Prefill bool   `json:"prefill,omitempty"`
 }
 
 // NewInflight makes inflight-load-producer.
@@ -112,7 +114,7 @@ func (f *Inflight) at(slot int) *slotLoad {
 // RequestsAt is how many requests are in flight at a slot.
 func (f *Inflight) RequestsAt(slot int) int64 {
 	if slot < len(f.load) {
-		return f.load[slot].requests
+		return f.load[slot].Requests
 	}
 	return 0
 }
@@ -120,7 +122,7 @@ func (f *Inflight) RequestsAt(slot int) int64 {
 // TokensAt is how many tokens are in flight at a slot.
 func (f *Inflight) TokensAt(slot int) int64 {
 	if slot < len(f.load) {
-		return f.load[slot].tokens
+		return f.load[slot].Tokens
 	}
 	return 0
 }
@@ -135,8 +137,8 @@ func (f *Inflight) EachLoad(slot int, tell func(fairness string, priority int, r
 	if slot >= len(f.load) {
 		return
 	}
-	for _, l := range f.load[slot].flows {
-		tell(l.fairness, l.priority, l.requests, l.tokens)
+	for _, l := range f.load[slot].Flows {
+		tell(l.Fairness, l.Priority, l.Requests, l.Tokens)
 	}
 }
 
@@ -192,29 +194,29 @@ func (f *Inflight) Commit(_ machine.Time, d *picker.Decision) {
 		s := &d.View.States[r.Picked[0]]
 		l := f.at(s.Slot())
 		cost := f.cost(d, m, s)
-		l.requests++
-		l.tokens += cost
+		l.Requests++
+		l.Tokens += cost
 		flow := l.flow(d.Request)
-		l.flows[flow].requests++
-		l.flows[flow].tokens += cost
-		ch.list = append(ch.list, charge{int32(s.Slot()), flow, l.epoch, cost, true, r.Name == PrefillProfile})
+		l.Flows[flow].Requests++
+		l.Flows[flow].Tokens += cost
+		ch.list = append(ch.list, charge{int32(s.Slot()), flow, l.Epoch, cost, true, r.Name == PrefillProfile})
 	}
 }
 
 func (f *Inflight) release(ch *charge, request bool) {
-	l := f.at(int(ch.slot))
-	if l.epoch != ch.epoch {
-		ch.tokens, ch.request = 0, false
+	l := f.at(int(ch.Slot))
+	if l.Epoch != ch.Epoch {
+		ch.Tokens, ch.Request = 0, false
 		return
 	}
-	flow := &l.flows[ch.flow]
-	l.tokens -= ch.tokens
-	flow.tokens -= ch.tokens
-	ch.tokens = 0
-	if request && ch.request {
-		l.requests--
-		flow.requests--
-		ch.request = false
+	flow := &l.Flows[ch.Flow]
+	l.Tokens -= ch.Tokens
+	flow.Tokens -= ch.Tokens
+	ch.Tokens = 0
+	if request && ch.Request {
+		l.Requests--
+		flow.Requests--
+		ch.Request = false
 	}
 }
 
@@ -230,8 +232,8 @@ func (f *Inflight) ResponseBody(_ machine.Time, r *picker.Response) {
 	}
 	if ch := picker.Peek[charges](r.Decision, f); ch != nil {
 		for i := range ch.list {
-			if c := &ch.list[i]; c.prefill || !f.AddOutput {
-				f.release(c, c.prefill)
+			if c := &ch.list[i]; c.Prefill || !f.AddOutput {
+				f.release(c, c.Prefill)
 			}
 		}
 	}
@@ -250,6 +252,6 @@ func (f *Inflight) Release(_ machine.Time, d *picker.Decision) {
 // EndpointGone forgets what is in flight there.
 func (f *Inflight) EndpointGone(slot int, _ bool) {
 	l := f.at(slot)
-	l.requests, l.tokens, l.flows = 0, 0, nil
-	l.epoch++
+	l.Requests, l.Tokens, l.Flows = 0, 0, nil
+	l.Epoch++
 }

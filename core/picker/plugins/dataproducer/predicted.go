@@ -87,12 +87,12 @@ type flight struct {
 	at       machine.Time
 	slo      float64 // per output token, in milliseconds; 0 is none
 
-	row      predictor.Features // of the endpoint that computes the prompt
-	decode   predictor.Features // of the one that answers
-	told     bool               // there was a prediction
-	foretold Prediction
-	ttft     float64 // what came of it, in milliseconds; 0 is not yet
-	tpot     float64
+	row       predictor.Features // of the endpoint that computes the prompt
+	decode    predictor.Features // of the one that answers
+	told      bool               // there was a prediction
+	predicted Prediction
+	ttft      float64 // what came of it, in milliseconds; 0 is not yet
+	tpot      float64
 }
 
 // runningQueue is what runs at one endpoint, with the objective of each request.
@@ -302,8 +302,8 @@ func (s *Predicted) Commit(now machine.Time, d *picker.Decision) {
 		}
 		f.row, f.decode = p.rows[prompt], p.rows[i]
 		if a, b := s.about(d, prompt), s.about(d, i); a != nil && b != nil {
-			f.foretold, f.told = *b, true
-			f.foretold.TTFTMs, f.foretold.TTFTHeadroom = a.TTFTMs, a.TTFTHeadroom
+			f.predicted, f.told = *b, true
+			f.predicted.TTFTMs, f.predicted.TTFTHeadroom = a.TTFTMs, a.TTFTHeadroom
 		}
 	}
 	s.contexts[d] = f
@@ -364,7 +364,7 @@ func (s *Predicted) ResponseBody(now machine.Time, r *picker.Response) {
 			st := &r.Decision.View.States[f.endpoint]
 			row.KV, row.Waiting = share(st.KVUsage), max(0, st.Waiting)
 			row.Prefix, row.EncoderMatched, row.EncoderInput, row.Generated = 0, 0, 0, int64(n)
-			s.tell(now, predictor.Sample{Features: row, TPOTMs: f.tpot})
+			s.addSample(now, predictor.Sample{Features: row, TPOTMs: f.tpot})
 		}
 		return
 	default:
@@ -372,7 +372,7 @@ func (s *Predicted) ResponseBody(now machine.Time, r *picker.Response) {
 	}
 	row := f.row
 	row.Generated = 0
-	s.tell(now, predictor.Sample{Features: row, TTFTMs: f.ttft})
+	s.addSample(now, predictor.Sample{Features: row, TTFTMs: f.ttft})
 }
 
 // outputTokens is how many tokens a stream had: as it says itself, else as many as
@@ -384,8 +384,8 @@ func outputTokens(r *picker.Response) int {
 	return r.Events
 }
 
-// tell keeps a sample until it is sent. Of more than are sent at once, the oldest go.
-func (s *Predicted) tell(now machine.Time, x predictor.Sample) {
+// addSample keeps a sample until it is sent. Of more than are sent at once, the oldest go.
+func (s *Predicted) addSample(now machine.Time, x predictor.Sample) {
 	if s.service.Training == "" || x.Check() != nil {
 		return
 	}
@@ -463,18 +463,18 @@ func (s *Predicted) Predicting(d *picker.Decision) machine.Time {
 	return 0
 }
 
-// Foretold is what was predicted beside what came of it: picker.Foreteller.
-func (s *Predicted) Foretold(d *picker.Decision) (picker.Foretold, bool) {
+// PredictionOutcome is what was predicted beside what came of it: picker.LatencyPredictor.
+func (s *Predicted) PredictionOutcome(d *picker.Decision) (picker.PredictionOutcome, bool) {
 	f := s.contexts[d]
 	if f == nil || f.ttft == 0 && f.tpot == 0 {
-		return picker.Foretold{}, false
+		return picker.PredictionOutcome{}, false
 	}
-	return picker.Foretold{Predicted: f.told,
-		Prediction: picker.Latency{TTFTMs: f.foretold.TTFTMs, TPOTMs: f.foretold.TPOTMs},
+	return picker.PredictionOutcome{Predicted: f.told,
+		Prediction: picker.Latency{TTFTMs: f.predicted.TTFTMs, TPOTMs: f.predicted.TPOTMs},
 		Observed:   picker.Latency{TTFTMs: f.ttft, TPOTMs: f.tpot}}, true
 }
 
-// Forecast is what was predicted of an endpoint: picker.Foreteller.
+// Forecast is what was predicted of an endpoint: picker.LatencyPredictor.
 func (s *Predicted) Forecast(d *picker.Decision, endpoint int32) *picker.Forecast {
 	p := s.about(d, endpoint)
 	if p == nil {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/picker/parse"
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
 // plainLRU is the index of one slot as the real picker has it, block by block.

@@ -152,97 +152,50 @@ func (x *prefixIndex) load(l *blockLRU, slot, ring uint32, saved []uint64) bool 
 	return true
 }
 
-type savedLoad struct {
-	Requests int64       `json:"requests,omitempty"`
-	Tokens   int64       `json:"tokens,omitempty"`
-	Epoch    uint32      `json:"epoch,omitempty"`
-	Flows    []savedFlow `json:"flows,omitempty"`
-}
-
-type savedFlow struct {
-	Fairness string `json:"fairness"`
-	Priority int    `json:"priority,omitempty"`
-	Requests int64  `json:"requests,omitempty"`
-	Tokens   int64  `json:"tokens,omitempty"`
-}
-
 // SaveState copies what is in flight.
 func (f *Inflight) SaveState() any {
-	out := make([]savedLoad, len(f.load))
-	for i := range f.load {
-		l := &f.load[i]
-		out[i] = savedLoad{Requests: l.requests, Tokens: l.tokens, Epoch: l.epoch}
-		for _, x := range l.flows {
-			out[i].Flows = append(out[i].Flows, savedFlow{x.fairness, x.priority, x.requests, x.tokens})
-		}
+	out := append([]slotLoad{}, f.load...)
+	for i := range out {
+		out[i].Flows = slices.Clone(out[i].Flows)
 	}
 	return out
 }
 
 // LoadState takes it over.
 func (f *Inflight) LoadState(text []byte) error {
-	var list []savedLoad
-	if err := json.Unmarshal(text, &list); err != nil {
-		return err
-	}
-	f.load = make([]slotLoad, len(list))
-	for i, l := range list {
-		f.load[i] = slotLoad{requests: l.Requests, tokens: l.Tokens, epoch: l.Epoch}
-		for _, x := range l.Flows {
-			f.load[i].flows = append(f.load[i].flows, flowLoad{x.Fairness, x.Priority, x.Requests, x.Tokens})
-		}
-	}
-	return nil
-}
-
-type savedCharge struct {
-	Slot    int32  `json:"slot"`
-	Flow    int32  `json:"flow,omitempty"`
-	Epoch   uint32 `json:"epoch,omitempty"`
-	Tokens  int64  `json:"tokens,omitempty"`
-	Request bool   `json:"request,omitempty"`
-	Prefill bool   `json:"prefill,omitempty"`
+	f.load = nil
+	return json.Unmarshal(text, &f.load)
 }
 
 // SaveDecision copies what a request holds.
 func (f *Inflight) SaveDecision(d *picker.Decision) any {
-	ch := picker.Peek[charges](d, f)
-	if ch == nil {
-		return nil
-	}
-	out := make([]savedCharge, len(ch.list))
-	for i, c := range ch.list {
-		out[i] = savedCharge{c.slot, c.flow, c.epoch, c.tokens, c.request, c.prefill}
-	}
-	return out
-}
-
-// LoadDecision takes it over.
-func (f *Inflight) LoadDecision(d *picker.Decision, text []byte) error {
-	var list []savedCharge
-	if err := json.Unmarshal(text, &list); err != nil {
-		return err
-	}
-	ch, _ := picker.Data[charges](d, f)
-	ch.list = ch.list[:0]
-	for _, c := range list {
-		if c.Slot < 0 || int(c.Slot) >= len(f.load) {
-			return errSlot
-		}
-		if l := &f.load[c.Slot]; l.epoch == c.Epoch && (c.Flow < 0 || int(c.Flow) >= len(l.flows)) {
-			return errors.New("a request's flow is none")
-		}
-		ch.list = append(ch.list, charge{c.Slot, c.Flow, c.Epoch, c.Tokens, c.Request, c.Prefill})
+	if ch := picker.Peek[charges](d, f); ch != nil {
+		return append([]charge{}, ch.list...)
 	}
 	return nil
 }
 
-// savedQueues are the objectives of what runs at each endpoint, by slot.
-type savedQueues [][]machine.Float
+// LoadDecision takes it over.
+func (f *Inflight) LoadDecision(d *picker.Decision, text []byte) error {
+	ch, _ := picker.Data[charges](d, f)
+	ch.list = nil
+	if err := json.Unmarshal(text, &ch.list); err != nil {
+		return err
+	}
+	for _, c := range ch.list {
+		if c.Slot < 0 || int(c.Slot) >= len(f.load) {
+			return errSlot
+		}
+		if l := &f.load[c.Slot]; l.Epoch == c.Epoch && (c.Flow < 0 || int(c.Flow) >= len(l.Flows)) {
+			return errors.New("a request's flow is none")
+		}
+	}
+	return nil
+}
 
 // SaveState copies what runs where. Samples that wait to be sent change no decision.
 func (s *Predicted) SaveState() any {
-	out := make(savedQueues, len(s.running))
+	out := make([][]machine.Float, len(s.running))
 	for i, q := range s.running {
 		for _, slo := range q.slos {
 			out[i] = append(out[i], machine.Float(slo))
@@ -253,7 +206,7 @@ func (s *Predicted) SaveState() any {
 
 // LoadState takes it over.
 func (s *Predicted) LoadState(text []byte) error {
-	var list savedQueues
+	var list [][]machine.Float
 	if err := json.Unmarshal(text, &list); err != nil {
 		return err
 	}
@@ -268,15 +221,15 @@ func (s *Predicted) LoadState(text []byte) error {
 
 // savedFlight is a request that is under way.
 type savedFlight struct {
-	Slot     int                `json:"slot"`
-	Queued   bool               `json:"queued,omitempty"`
-	At       machine.Time       `json:"at"`
-	SLO      machine.Float      `json:"slo,omitempty"`
-	Row      predictor.Features `json:"row"`
-	Decode   predictor.Features `json:"decode"`
-	Told     bool               `json:"told,omitempty"`
-	Foretold [2]machine.Float   `json:"foretold"`
-	TTFT     machine.Float      `json:"ttft,omitempty"`
+	Slot      int                `json:"slot"`
+	Queued    bool               `json:"queued,omitempty"`
+	At        machine.Time       `json:"at"`
+	SLO       machine.Float      `json:"slo,omitempty"`
+	Row       predictor.Features `json:"row"`
+	Decode    predictor.Features `json:"decode"`
+	Told      bool               `json:"told,omitempty"`
+	Predicted [2]machine.Float   `json:"foretold"`
+	TTFT      machine.Float      `json:"ttft,omitempty"`
 }
 
 // SaveDecision copies what is known of a request that is under way.
@@ -286,7 +239,7 @@ func (s *Predicted) SaveDecision(d *picker.Decision) any {
 		return nil
 	}
 	return savedFlight{f.slot, f.queued, f.at, machine.Float(f.slo), f.row, f.decode, f.told,
-		[2]machine.Float{machine.Float(f.foretold.TTFTMs), machine.Float(f.foretold.TPOTMs)}, machine.Float(f.ttft)}
+		[2]machine.Float{machine.Float(f.predicted.TTFTMs), machine.Float(f.predicted.TPOTMs)}, machine.Float(f.ttft)}
 }
 
 // LoadDecision takes it over.
@@ -301,7 +254,7 @@ func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
 	}
 	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row,
 		decode: x.Decode, told: x.Told,
-		foretold: Prediction{TTFTMs: float64(x.Foretold[0]), TPOTMs: float64(x.Foretold[1])}, ttft: float64(x.TTFT)}
+		predicted: Prediction{TTFTMs: float64(x.Predicted[0]), TPOTMs: float64(x.Predicted[1])}, ttft: float64(x.TTFT)}
 	s.contexts[d] = f
 	s.oldest = append(s.oldest, f)
 	return nil

@@ -1,8 +1,3 @@
-// Package contract holds every machine of the core against what core/machine
-// promises of it. Machines lists them, each with a way to make one and to draw
-// messages for it; Machine.Check plays the same random messages to several of
-// its kind, woken each in another way, and compares what they say. A new machine
-// is one function and one line; internal/archtest finds one that has none.
 package contract
 
 import (

@@ -1,6 +1,7 @@
 package structured
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,8 +9,9 @@ import (
 	"strings"
 )
 
-// nested is a style whose objects and arrays stand between tags at any depth.
-type nested struct {
+// style is how a structural tag has the members of an object written: each between tags, and in most styles what they hold
+// as JSON.
+type style struct {
 	name  string
 	never string // what no string has
 	// open is what stands before a member of this name, or an element of an array,
@@ -20,11 +22,48 @@ type nested struct {
 	given func(v *value) (string, error) // a value of enum or const
 	// nothing but the members that are named, no bounds on strings, no value of any kind
 	fixed bool
+	// objects and arrays within members stand between tags, too
+	deep bool
 }
 
-// nestedStyles are xgrammar's (cpp/converter_ext/cohere.cc, minimax_m3.cc).
-var nestedStyles = func() map[string]*nested {
-	cohere := &nested{name: "cohere_xml", never: "</cofl:value>"}
+const dsml = "｜DSML｜"
+
+// flatStyles are xgrammar's (JSONSchemaFormat.style) whose members hold JSON: the name, and what stands before a member's
+// name, between it and its value (which may tell its TYPE, and whether it IS_STRING), and behind.
+var flatStyles = [][4]string{
+	{"qwen_xml", "<parameter=", ">", "</parameter>"},
+	{"minimax_xml", `<parameter name="`, `">`, "</parameter>"},
+	{"deepseek_xml", "<" + dsml + `parameter name="`, `" string="IS_STRING">`, "</" + dsml + "parameter>"},
+	{"deepseek_v4_1_xml", "<" + dsml + ` parameter name="`, `" string="IS_STRING">`, "</" + dsml + " parameter>"},
+	{"glm_xml", "<arg_key>", "</arg_key><arg_value>", "</arg_value>"},
+	{"kimi_k3_xml", `<|open|>argument key="`, `" type="TYPE"<|sep|>`, "<|close|>argument<|sep|>"},
+}
+
+// flat returns one of them.
+func flat(name, before, middle, behind string) *style {
+	return &style{name: name, never: behind, given: plainly,
+		open: func(name string, _ bool) (string, error) { return before + name, nil },
+		shut: func(string, bool) string { return behind },
+		tell: func(v *value) string {
+			kind := cmp.Or(v.typeName(), "string")
+			if kind == "integer" {
+				kind = "number"
+			}
+			return strings.NewReplacer("TYPE", kind, "IS_STRING", strconv.FormatBool(kind == "string")).Replace(middle)
+		}}
+}
+
+// plainly writes a given value: a string without its quotes, anything else as JSON.
+func plainly(v *value) (string, error) {
+	if v.is('"') {
+		return v.text, nil
+	}
+	return v.compact(), nil
+}
+
+// styles are the flat ones, and those with tags at any depth (cpp/converter_ext/cohere.cc, minimax_m3.cc), by their names.
+var styles = func() map[string]*style {
+	cohere := &style{name: "cohere_xml", never: "</cofl:value>", given: plainly, deep: true}
 	entities := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
 	cohere.open = func(name string, member bool) (string, error) {
 		switch {
@@ -49,14 +88,8 @@ var nestedStyles = func() map[string]*nested {
 		}
 		return ` type="` + kind + `">`
 	}
-	cohere.given = func(v *value) (string, error) {
-		if v.is('"') {
-			return v.text, nil
-		}
-		return v.compact(), nil
-	}
 
-	m3 := &nested{name: "minimax_m3_xml", never: "]<]minimax[>[", fixed: true}
+	m3 := &style{name: "minimax_m3_xml", never: "]<]minimax[>[", fixed: true, deep: true}
 	m3.open = func(name string, member bool) (string, error) {
 		if !member {
 			name = "item"
@@ -103,25 +136,29 @@ var nestedStyles = func() map[string]*nested {
 		}
 		return b.String(), nil
 	}
-	return map[string]*nested{cohere.name: cohere, m3.name: m3}
+	all := map[string]*style{cohere.name: cohere, m3.name: m3}
+	for _, f := range flatStyles {
+		all[f[0]] = flat(f[0], f[1], f[2], f[3])
+	}
+	return all
 }()
 
-// nestedCompiler makes the nodes of a schema in such a style.
-type nestedCompiler struct {
+// styleCompiler makes the nodes of a schema in a style.
+type styleCompiler struct {
 	*compiler
-	*nested
+	*style
 	values map[*value]*node // what stands between open and shut
 }
 
 // root is what stands in no tag.
-func (c *nestedCompiler) root(v *value) (*node, error) {
+func (c *styleCompiler) root(v *value) (*node, error) {
 	n := c.node(node{})
 	return n, c.options(n, v, false, 0)
 }
 
 // value is what stands between open and shut: the same node each time, so that
 // schemas may refer to themselves.
-func (c *nestedCompiler) value(v *value, depth int) (*node, error) {
+func (c *styleCompiler) value(v *value, depth int) (*node, error) {
 	if n := c.values[v]; n != nil {
 		return n, nil
 	}
@@ -132,7 +169,7 @@ func (c *nestedCompiler) value(v *value, depth int) (*node, error) {
 
 // options makes n write one of the values that a schema allows, and what is told
 // of it.
-func (c *nestedCompiler) options(n *node, v *value, tell bool, depth int) error {
+func (c *styleCompiler) options(n *node, v *value, tell bool, depth int) error {
 	all, err := c.choices(v, depth)
 	if err != nil {
 		return err
@@ -152,7 +189,7 @@ func (c *nestedCompiler) options(n *node, v *value, tell bool, depth int) error 
 }
 
 // choices are the schemas of one type, or of one value, that a schema allows.
-func (c *nestedCompiler) choices(v *value, depth int) ([]*value, error) {
+func (c *styleCompiler) choices(v *value, depth int) ([]*value, error) {
 	if depth > 2*maxDepth {
 		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
 	}
@@ -224,12 +261,14 @@ func (c *nestedCompiler) choices(v *value, depth int) ([]*value, error) {
 }
 
 // body is a value of one type.
-func (c *nestedCompiler) body(v *value, depth int) (*node, error) {
+func (c *styleCompiler) body(v *value, depth int) (*node, error) {
 	if only := v.get("const"); only != nil {
 		text, err := c.given(only)
 		return c.literal(text), err
 	}
 	switch kind := v.typeName(); {
+	case !c.deep && (depth > 1 || kind != "object" && kind != ""):
+		return c.raw(v)
 	case kind == "object":
 		return c.object(v, depth)
 	case kind == "array":
@@ -257,7 +296,7 @@ func formatOf(v *value) string {
 }
 
 // tagged is a member, or an element, with its tags.
-func (c *nestedCompiler) tagged(name string, member bool, v *value, depth int) (*node, error) {
+func (c *styleCompiler) tagged(name string, member bool, v *value, depth int) (*node, error) {
 	open, err := c.open(name, member)
 	if err != nil {
 		return nil, err
@@ -270,7 +309,7 @@ func (c *nestedCompiler) tagged(name string, member bool, v *value, depth int) (
 }
 
 // object is the members that a schema names, and as many others as it asks for.
-func (c *nestedCompiler) object(v *value, depth int) (*node, error) {
+func (c *styleCompiler) object(v *value, depth int) (*node, error) {
 	properties, others := v.get("properties"), v.get("additionalProperties")
 	if others == nil {
 		others = v.get("unevaluatedProperties")
@@ -362,7 +401,7 @@ func (c *nestedCompiler) object(v *value, depth int) (*node, error) {
 const maxOthers = 64
 
 // array is the elements that a schema describes.
-func (c *nestedCompiler) array(v *value, depth int) (*node, error) {
+func (c *styleCompiler) array(v *value, depth int) (*node, error) {
 	var n node
 	if err := counts(&n, v, "minItems", "maxItems"); err != nil {
 		return nil, err

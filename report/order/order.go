@@ -1,4 +1,5 @@
-package report
+// Package order puts the events of a live run, which many goroutines report, into the order of their times.
+package order
 
 import (
 	"slices"
@@ -13,17 +14,15 @@ import (
 // before those who report them wait too.
 const maxPending = 1 << 18
 
-// orderWindow is how long a live event waits for earlier ones that other
-// goroutines are about to report.
-const orderWindow = 20 * time.Millisecond
+// Window is how long a live event waits for earlier ones that other goroutines are about to report.
+const Window = 20 * time.Millisecond
 
-// Ordered is the live end of the stream: goroutines of every hop report to it,
-// and one goroutine hands their events on in the order of their times. Events
-// wait a moment for earlier ones that are still on their way.
+// Stream takes events from goroutines of every hop, and passes them from one goroutine to a reader in the order of
+// their times. Events wait for Window for earlier ones that are still on their way.
 //
 // Record is safe for concurrent use and returns at once unless the reader
 // behind has fallen far back.
-type Ordered struct {
+type Stream struct {
 	to     flow.Recorder
 	clock  func() machine.Time
 	mu     sync.Mutex
@@ -36,11 +35,10 @@ type Ordered struct {
 	after  func() // called after each batch
 }
 
-// newOrdered hands events on to a reader that need not be safe for concurrent
-// use, and calls after behind each batch. clock is the run's. Close it to see the
-// last events.
-func newOrdered(to flow.Recorder, clock func() machine.Time, after func()) *Ordered {
-	o := &Ordered{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan chan struct{}),
+// New returns a stream to a reader, which need not be safe for concurrent use. The stream calls after behind each
+// batch. clock is the run's. Close the stream to see the last events.
+func New(to flow.Recorder, clock func() machine.Time, after func()) *Stream {
+	o := &Stream{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan chan struct{}),
 		done: make(chan struct{}), after: after}
 	o.room.L = &o.mu
 	go o.loop()
@@ -48,7 +46,7 @@ func newOrdered(to flow.Recorder, clock func() machine.Time, after func()) *Orde
 }
 
 // Record takes an event.
-func (o *Ordered) Record(e flow.Event) {
+func (o *Stream) Record(e flow.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.wait) >= maxPending && !o.closed {
@@ -60,7 +58,7 @@ func (o *Ordered) Record(e flow.Event) {
 }
 
 // Drain hands on what has been recorded, and returns when it has been.
-func (o *Ordered) Drain() {
+func (o *Stream) Drain() {
 	drained := make(chan struct{})
 	o.drain <- drained
 	<-drained
@@ -68,19 +66,19 @@ func (o *Ordered) Drain() {
 
 // Close hands on what is left. What is recorded after it is lost: a goroutine
 // that ends late has nobody to tell.
-func (o *Ordered) Close() {
+func (o *Stream) Close() {
 	close(o.stop)
 	<-o.done
 }
 
-func (o *Ordered) loop() {
+func (o *Stream) loop() {
 	defer close(o.done)
-	tick := time.NewTicker(orderWindow / 2)
+	tick := time.NewTicker(Window / 2)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			o.pass(o.clock() - machine.FromDuration(orderWindow))
+			o.pass(o.clock() - machine.FromDuration(Window))
 		case drained := <-o.drain:
 			o.pass(o.clock())
 			close(drained)
@@ -92,7 +90,7 @@ func (o *Ordered) loop() {
 }
 
 // pass hands on every event up to a time.
-func (o *Ordered) pass(until machine.Time) {
+func (o *Stream) pass(until machine.Time) {
 	o.mu.Lock()
 	slices.SortStableFunc(o.wait, func(a, b flow.Event) int {
 		switch {

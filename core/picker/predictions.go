@@ -13,12 +13,12 @@ type PredictorService struct {
 	Together, Poll machine.Time
 }
 
-// Foreteller is a plug-in that predicts latencies, and sees what comes of it.
-type Foreteller interface {
+// LatencyPredictor is a plug-in that predicts latencies, and sees what comes of it.
+type LatencyPredictor interface {
 	Plugin
-	// Foretold is what was predicted of a decision's endpoint, and what came of it
+	// PredictionOutcome is what was predicted of a decision's endpoint, and what came of it
 	// until now; false where that is nothing.
-	Foretold(d *Decision) (Foretold, bool)
+	PredictionOutcome(d *Decision) (PredictionOutcome, bool)
 	// Forecast is what was predicted of an endpoint (an index of the decision's View),
 	// nil where nothing was.
 	Forecast(d *Decision, endpoint int32) *Forecast
@@ -33,11 +33,11 @@ type Forecast struct {
 	TPOTHeadroomMs *float64 `json:"tpot_headroom_ms,omitempty"`
 }
 
-// Foretellers are the plug-ins that predict latencies.
-func (p *Picker) Foretellers() []Foreteller { return p.foretellers }
+// LatencyPredictors are the plug-ins that predict latencies.
+func (p *Picker) LatencyPredictors() []LatencyPredictor { return p.predictors }
 
-// Foretold is a prediction beside the truth. What was not observed is 0.
-type Foretold struct {
+// PredictionOutcome is a prediction beside the truth. What was not observed is 0.
+type PredictionOutcome struct {
 	Predicted            bool
 	Prediction, Observed Latency
 }

@@ -31,7 +31,8 @@ func sidecars(t *rapid.T) Kind[disagg.Message, *disagg.Effects] {
 		Prefillers: disagg.ParseTargets(rapid.SampledFrom([]string{"", "a:1", "a:1,b:2", "?:x"}).Draw(t, "prefillers")),
 		Encoders:   disagg.ParseTargets("c:3"),
 		Body: []byte(rapid.SampledFrom([]string{`{}`, `{"cache_hit_threshold":0.5,"messages":[]}`, `[`,
-			`{"stream":true,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`}).Draw(t, "body"))}
+			`{"stream":true,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`}).
+			Draw(t, "body"))}
 	return Kind[disagg.Message, *disagg.Effects]{
 		Make: func() Instance[disagg.Message, *disagg.Effects] {
 			c := c

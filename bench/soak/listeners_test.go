@@ -1,0 +1,52 @@
+package soak
+
+import (
+	"strings"
+
+	"github.com/windtunnel/windtunnel/live/stack"
+)
+
+// listener is an address at which a part of a stack listens.
+type listener struct {
+	// Part listens there: gateway, gateway-admin, body-based-router, epp, epp-health, epp-metrics, kv-manager,
+	// kv-events, and with the name of its server modelserver, sidecar and side-channel.
+	Part, Server string
+	// Address is ip:port.
+	Address string
+}
+
+// listeners returns all addresses that a program on this machine can reach, from the client's end.
+func listeners(s *stack.Stack) (out []listener) {
+	add := func(part, server, address string) {
+		if _, after, ok := strings.Cut(address, "://"); ok {
+			address = after
+		}
+		if address != "" {
+			out = append(out, listener{part, server, address})
+		}
+	}
+	add("gateway", "", s.Gateway.Addr)
+	add("gateway-admin", "", s.Gateway.AdminAddr)
+	if s.Router != nil {
+		add("body-based-router", "", s.Router.Addr())
+	}
+	add("kv-manager", "", s.Addresses().KVManager)
+	for _, p := range s.Pools {
+		for _, k := range p.Pickers {
+			add("epp", "", k.Addr())
+			add("epp-health", "", k.HealthAddr())
+			add("epp-metrics", "", k.MetricsAddr())
+		}
+		for i, x := range p.Sidecars {
+			add("sidecar", p.Names[i], x.Addr())
+		}
+		for i, x := range p.Fleet.Servers() {
+			add("modelserver", p.Names[i], x.Address())
+			add("side-channel", p.Names[i], x.MeetingAddress())
+		}
+		for _, at := range p.KVEvents() {
+			add("kv-events", "", at)
+		}
+	}
+	return out
+}

@@ -1,0 +1,79 @@
+package workload
+
+import "github.com/windtunnel/windtunnel/core/machine"
+
+// Loop decides when the conversations of a workload begin: in a closed loop a number of them at first and another one
+// whenever one ends, in an open loop at the times of their arrivals, unless as many as may be are in flight. None
+// begins once there are as many requests as are wanted or, in a closed loop, once the time is up.
+type Loop struct {
+	c        *Config
+	arrivals *Arrivals
+	limit    int // of conversations in flight
+	begun    int // conversations, those that wait included
+	planned  int // requests of these
+	flying   int
+	waiting  []*Conversation // for the limit
+}
+
+// NewLoop returns the loop of a workload with at most limit conversations in flight.
+func NewLoop(c *Config, limit int) *Loop { return &Loop{c: c, arrivals: c.Arrivals(), limit: limit} }
+
+// Open reports whether conversations arrive by the clock.
+func (l *Loop) Open() bool { return l.c.Rate > 0 }
+
+// First is how many conversations of a closed loop arrive at the beginning.
+func (l *Loop) First() int { return min(l.limit, l.c.Requests) }
+
+// Arrival is when the next conversation of an open loop arrives; false: none does any more.
+func (l *Loop) Arrival() (machine.Time, bool) {
+	if l.planned >= l.c.Requests {
+		return 0, false
+	}
+	at, more := l.arrivals.Next()
+	if !more {
+		l.planned = l.c.Requests // there are fewer
+	}
+	return at, more
+}
+
+// Arrived returns the conversation that arrives now, in the memory of one that is over or nil, and whether it begins;
+// otherwise Ended returns it later. Nil: there are enough.
+func (l *Loop) Arrived(memory *Conversation) (v *Conversation, begins bool) {
+	if memory == nil {
+		memory = new(Conversation)
+	}
+	if v = l.c.ConversationIn(memory, l.begun, l.planned); v == nil {
+		return nil, false
+	}
+	l.begun++
+	l.planned += v.Turns
+	if l.Open() && l.flying >= l.limit {
+		l.waiting = append(l.waiting, v)
+		return v, false
+	}
+	l.flying++
+	return v, true
+}
+
+// Ended takes the end of a conversation. It returns the one that has waited for it, and begins now, or says that
+// another one arrives now.
+func (l *Loop) Ended(now machine.Time) (begins *Conversation, arrives bool) {
+	l.flying--
+	switch {
+	case len(l.waiting) > 0:
+		begins, l.waiting = l.waiting[0], l.waiting[1:]
+		l.flying++
+	case !l.Open() && l.c.Until > 0 && now >= l.c.Until:
+		l.planned = l.c.Requests // time is up
+	case !l.Open():
+		arrives = l.planned < l.c.Requests
+	}
+	return begins, arrives
+}
+
+// InFlight is how many conversations have begun and not ended, and Waiting how many wait for the limit.
+func (l *Loop) InFlight() int { return l.flying }
+func (l *Loop) Waiting() int  { return len(l.waiting) }
+
+// Over reports whether all conversations have ended and none comes any more.
+func (l *Loop) Over() bool { return l.flying == 0 && l.planned >= l.c.Requests }

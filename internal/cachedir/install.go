@@ -1,0 +1,115 @@
+package cachedir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// installTimeout bounds a download of some 60 MB on a slow line.
+const installTimeout = 10 * time.Minute
+
+// Installer is one way of fetching Python packages, with a tool that the user has.
+type Installer struct {
+	// Name is its command line's beginning; Program is its path, "" where it is not there.
+	Name, Program string
+	Args          []string
+}
+
+// Install fetches Python packages, once, into Final, which is in the directory Root of the cache.
+type Install struct {
+	Root, Final string
+	// There reports whether Final can be used.
+	There func(ctx context.Context) bool
+	// Requirements are the packages, with their hashes.
+	Requirements string
+	// Installers are tried in this order; each puts the packages into dir.
+	Installers func(dir, requirements string) []Installer
+	// Take checks what an installer has put into dir, and returns the path of what becomes Final.
+	Take func(ctx context.Context, dir string) (string, error)
+	// Begins is called before the download.
+	Begins func()
+}
+
+// Run installs. Several processes may do so at once: one downloads, the others wait for it. Final appears when it is
+// whole and checked.
+func (x *Install) Run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, installTimeout)
+	defer cancel()
+	if err := os.MkdirAll(x.Root, 0o755); err != nil {
+		return fmt.Errorf("the cache cannot be made: %w; set WINDTUNNEL_CACHE to a directory that can be written", err)
+	}
+	unlock, err := Lock(ctx, filepath.Join(x.Root, "install.lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if x.There(ctx) {
+		return nil // another process was first
+	}
+	dir, err := os.MkdirTemp(x.Root, ".install-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	requirements := filepath.Join(dir, "requirements.txt")
+	if err := os.WriteFile(requirements, []byte(x.Requirements), 0o600); err != nil {
+		return err
+	}
+	x.Begins()
+	from, err := x.fetch(ctx, dir, requirements)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(x.Final), 0o755); err != nil {
+		return err
+	}
+	return os.Rename(from, x.Final)
+}
+
+// fetch tries the installers one after another.
+func (x *Install) fetch(ctx context.Context, dir, requirements string) (string, error) {
+	var missing []string
+	var failures []error
+	into := filepath.Join(dir, "packages")
+	for _, in := range x.Installers(into, requirements) {
+		if in.Program == "" {
+			missing = append(missing, strings.Fields(in.Name)[0])
+			continue
+		}
+		if err := os.RemoveAll(into); err != nil {
+			return "", err
+		}
+		cmd := exec.CommandContext(ctx, in.Program, in.Args...)
+		cmd.WaitDelay = 2 * time.Second
+		out, err := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("%s: %w", in.Name, ctx.Err())
+		}
+		if err == nil {
+			var from string
+			if from, err = x.Take(ctx, into); err == nil {
+				return from, nil
+			}
+		}
+		failures = append(failures, fmt.Errorf("%s: %w%s", in.Name, err, indented(out)))
+	}
+	if len(failures) == 0 {
+		return "", fmt.Errorf("neither of %s is on PATH", strings.Join(missing, ", "))
+	}
+	return "", errors.Join(failures...)
+}
+
+// indented returns a program's output for an error.
+func indented(out []byte) string {
+	text := strings.TrimSpace(string(out))
+	if text == "" {
+		return ""
+	}
+	return "\n    " + strings.ReplaceAll(text[:min(len(text), 1000)], "\n", "\n    ")
+}
