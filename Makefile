@@ -41,7 +41,7 @@ RACETEST := CGO_ENABLED=1 $(TEST) -race
 PURE := core virtual scenario internal/parity internal/contract
 
 # Where goroutines meet: CI looks for data races there, and test-nightly wherever one can be.
-MEET := live/drive live/serve live/epp live/kvevents live/modelserver live/otlp live/sidecar web
+MEET := live/drive live/serve live/epp live/extproc live/kvevents live/modelserver live/otlp live/sidecar web
 MEET_STACK := ClientLeaves|ConfigurationIsEditedInARun|DisaggregatedFlow|DynamoFrontendLost|EPPDiesWhileHolding|HeldFlow|IndexLost|KillsUnderLoad|ManagerRestarts|PlainFlow|PredictorLost|RestartOfThePickerLosesNothing
 
 below = '/($(subst $() ,|,$(1)))(/|$$)'
@@ -100,7 +100,7 @@ test-changes: ## Change endpoints 10,000 times under load, and lose no request (
 test-replay: ## Play every example live for up to 20 s, and what entered its endpoint picker again (REPLAY=5s for less)
 	WINDTUNNEL_REPLAY_TIME=$(or $(REPLAY),20s) $(GO) test ./live/stack -run TestExamplesThroughCore -count 1 -v -timeout 20m
 
-BENCHED := ./bench/... ./internal/punctual ./core/engine ./core/kv/... ./core/latency/... ./core/link ./core/machine ./core/metrics ./core/openai ./core/picker/... ./core/sse ./core/tokens ./core/header ./live/epp ./live/kvevents ./live/kvmanager ./live/up ./report ./web
+BENCHED := ./bench/... ./internal/punctual ./core/engine ./core/kv/... ./core/latency/... ./core/link ./core/machine ./core/metrics ./core/openai ./core/picker/... ./core/sse ./core/tokens ./core/header ./live/epp ./live/extproc ./live/kvevents ./live/kvmanager ./live/up ./report ./web
 
 .PHONY: bench
 bench: ## Measure baselines and windtunnel in one run, and fail where a gate is missed (PKG=./core/engine for one part)

@@ -200,7 +200,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		l.send(func() {
 			l.back(true, func() {
 				p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
-				told, _ := connector.Answer(d.Path, to.core.Config().EngineID)
+				_, told := connector.Answer(d.Path, to.core.Config().EngineID)
 				p.tell(disagg.Whole{Leg: d.ID, Body: told})
 			})
 		})

@@ -88,7 +88,7 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 	case named == "" && n.Key == dataproducer.KeyRender: // a renderer answers as the model server tokenises
 		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
 	default:
-		a.Err = fmt.Errorf("status 404")
+		a.Err = epp.ErrNoPage
 	}
 	return a
 }
@@ -101,13 +101,13 @@ func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
 	case err != nil:
 		return nil, err
 	case sv == nil:
-		return nil, fmt.Errorf("status 404")
+		return nil, epp.ErrNoPage
 	case src.Path == "/health" && sv.core.Dead():
-		return nil, fmt.Errorf("status 503")
+		return nil, epp.ErrDead
 	case src.Path == "/health":
 		return nil, nil
 	case src.Path != "/metrics":
-		return nil, fmt.Errorf("status 404")
+		return nil, epp.ErrNoPage
 	}
 	return sv.page(source, k.samples[source]), nil
 }

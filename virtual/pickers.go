@@ -122,6 +122,9 @@ func (k *picking) revive() error {
 func (k *picking) check() {
 	x := k.pool
 	if proxy.Checks(len(x.pickers), x.modes.failOpen) {
-		k.w.queue.Push(proxy.NextCheck(k.w.now), machine.ClassTimer, event{then, func() { x.turns.Checked(k.replica, k.down) }})
+		k.w.queue.Push(proxy.NextCheck(k.w.now), machine.ClassTimer, event{then, func() {
+			x.turns.Checked(k.replica,
+				k.down)
+		}})
 	}
 }

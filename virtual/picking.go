@@ -133,7 +133,8 @@ func (k *picking) begin() error {
 // settled says that a data source asks only whether endpoints answer, and that all of them do for the whole run.
 func (k *picking) settled(source int, endpoints []*picker.Endpoint) bool {
 	src := &k.m.Sources()[source]
-	if len(src.Extractors) > 0 || src.Path == "/metrics" || k.w.eachPage || len(k.pool.Incidents) > 0 || k.pool.varies() {
+	if len(
+		src.Extractors) > 0 || src.Path == "/metrics" || k.w.eachPage || len(k.pool.Incidents) > 0 || k.pool.varies() {
 		return false
 	}
 	return !slices.ContainsFunc(endpoints, func(e *picker.Endpoint) bool {

@@ -144,13 +144,13 @@ type Ask struct {
 }
 
 // Answer is what a model server answers to the question that a connector asks at a path.
-func Answer(path, engineID string) (body []byte, ok bool) {
+func Answer(path, engineID string) (status string, body []byte) {
 	for _, c := range All {
 		if c.Ask != nil && c.Ask.Path == path {
-			return c.Ask.Answer(engineID), true
+			return "200 OK", c.Ask.Answer(engineID)
 		}
 	}
-	return nil, false
+	return "404 Not Found", []byte("{}")
 }
 
 // The paths on which requests look unlike OpenAI's chats and completions.

@@ -84,13 +84,13 @@ func (m *Machine) admit(r *Request) {
 	m.play()
 }
 
-// flow tells flow control something, and carries out what comes of it.
+// flow reports flow control something, and carries out what comes of it.
 func (m *Machine) flow(msg flowcontrol.Message) {
 	m.fc.Input(m.now, msg, &m.flowFx)
 	m.play()
 }
 
-// loadOf tells flow control what a decision changed: the load of the endpoints
+// loadOf reports flow control what a decision changed: the load of the endpoints
 // that its profiles chose first.
 func (m *Machine) loadOf(d *picker.Decision) {
 	view := m.p.Pool().View()
@@ -109,13 +109,13 @@ func (m *Machine) loadOf(d *picker.Decision) {
 	m.play()
 }
 
-// load tells flow control one endpoint's.
+// load reports flow control one endpoint's.
 func (m *Machine) load(endpoint int) {
 	l := plugins.Load(m.p, &m.p.Pool().View().States[endpoint])
 	m.fc.Input(m.now, flowcontrol.LoadChanged{Endpoint: endpoint, Load: l}, &m.flowFx)
 }
 
-// loads tells flow control the pool as it is now.
+// loads reports flow control the pool as it is now.
 func (m *Machine) loads() {
 	if m.fc != nil {
 		m.flow(flowcontrol.Pool{Loads: plugins.Loads(m.p, m.p.Pool().View())})
@@ -169,7 +169,7 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 	m.place(r)
 }
 
-// placed tells flow control what became of a request that it has let go.
+// placed reports flow control what became of a request that it has let go.
 func (m *Machine) placed(r *Request) {
 	if r.number == 0 {
 		return

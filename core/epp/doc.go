@@ -2,7 +2,7 @@
 // the messages of the ext_proc streams, the pages of the model servers, KV
 // events and objects on the one side, and decisions on the other.
 //
-// Machine is what all requests share: core/picker with its plug-ins, flow
+// Machine holds what all requests share: core/picker with its plug-ins, flow
 // control, the indexes of KV blocks, and the schedule by which metrics are
 // scraped. Stream is one request's ext_proc stream: core/stream with what the
 // picker adds to requests and responses. The way of a request:

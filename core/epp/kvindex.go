@@ -23,7 +23,7 @@ type index struct {
 	lost     bool               // LoseIndexes emptied it
 }
 
-// Index is what a driver knows of an index, by its number in effects and
+// Index holds what a driver knows of an index, by its number in effects and
 // messages.
 type Index struct {
 	Producer *dataproducer.PrecisePrefix

@@ -16,10 +16,10 @@ type Log interface {
 	Effect(e *Effect)
 }
 
-// SetLog has the Machine tell a log from now on; nil tells none.
+// SetLog has the Machine tell a log from now on; nil reports none.
 func (m *Machine) SetLog(l Log) { m.log = l }
 
-// logged tells the log of a message. A request gets its number there when it
+// logged reports the log of a message. A request gets its number there when it
 // comes for the first time.
 func (m *Machine) logged(msg Message) {
 	if m.log == nil || m.idle(msg) {

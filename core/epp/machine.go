@@ -12,11 +12,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/stream"
 )
 
-// Config is what one endpoint picker is made of.
+// Config holds what one endpoint picker is made of.
 type Config struct {
 	// Picker holds the plug-ins. It is the Machine's alone from then on.
 	Picker *picker.Picker
-	// Stream is what the streams share.
+	// Stream holds what the streams share.
 	Stream stream.Config
 	// EmitScores puts the scores into the dynamic metadata (--emit-endpoint-scores).
 	EmitScores bool

@@ -64,7 +64,7 @@ func (q *Request) Ended(out []Observation, now machine.Time) []Observation {
 	return out
 }
 
-// PrefixProducer is a plug-in that tells what it knew of a prompt.
+// PrefixProducer is a plug-in that reports what it knew of a prompt.
 type PrefixProducer interface {
 	picker.Plugin
 	MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int)
@@ -76,7 +76,7 @@ type PrefixIndex interface {
 	IndexSize() int
 }
 
-// Pool tells the metrics of the pool that are wanted as they are now; name is the pool's name. A fairness id that
+// Pool reports the metrics of the pool that are wanted as they are now; name is the pool's name. A fairness id that
 // clients made up comes as flow makes a label of it.
 func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family) bool, flow func(string) string,
 	tell func(f *metric.Family, v float64, labels ...string)) {
@@ -135,7 +135,7 @@ func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family)
 	}
 }
 
-// programs tells what flow control knows of programs and of evictions.
+// programs reports what flow control knows of programs and of evictions.
 func (m *Machine) programs(now machine.Time, name string, wants func(*metric.Family) bool, flow func(string) string,
 	tell func(f *metric.Family, v float64, labels ...string)) {
 	if !slices.ContainsFunc([]*metric.Family{metric.ProgramService, metric.ProgramWait, metric.Fairness,
@@ -184,7 +184,7 @@ type loads interface {
 	EachLoad(slot int, tell func(fairness string, priority int, requests, tokens int64))
 }
 
-// inflight tells what is in flight at an endpoint. Several fairness ids may have one label.
+// inflight reports what is in flight at an endpoint. Several fairness ids may have one label.
 func inflight(pl picker.Plugin, x loads, s *picker.State, wants func(*metric.Family) bool, flow func(string) string,
 	tell func(f *metric.Family, v float64, labels ...string)) {
 	type load struct {
@@ -210,7 +210,7 @@ func inflight(pl picker.Plugin, x loads, s *picker.State, wants func(*metric.Fam
 	}
 }
 
-// spread returns mean and deviation of a value over endpoints, to two digits as the real picker tells them.
+// spread returns mean and deviation of a value over endpoints, to two digits as the real picker reports them.
 func spread(states []picker.State, of func(*picker.State) float64) (mean, deviation float64) {
 	n := float64(len(states))
 	if n == 0 {

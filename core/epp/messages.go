@@ -44,7 +44,7 @@ type (
 		objects.Selection
 		KeepEndpoints bool
 	}
-	// Scraped is what came of a Scrape: samples, or why there are none.
+	// Scraped holds what came of a Scrape: samples, or why there are none.
 	Scraped struct {
 		Target *Target
 		Source int

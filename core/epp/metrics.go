@@ -22,7 +22,7 @@ type Metric struct {
 	Value  float64
 }
 
-// readable are the families that Metrics tells: all of the page but those about bytes, which virtual time does not
+// readable are the families that Metrics reports: all of the page but those about bytes, which virtual time does not
 // write, about time that a real picker spends, and about evictions and scrapes.
 var readable = []*metric.Family{metric.QueueSize, metric.Running, metric.Requests, metric.Duration,
 	metric.TTFT, metric.TPOT, metric.NTPOT, metric.InputTokens, metric.OutputTokens,
@@ -31,7 +31,7 @@ var readable = []*metric.Family{metric.QueueSize, metric.Running, metric.Request
 	metric.Saturation, metric.ProgramService, metric.ProgramWait, metric.Fairness, metric.ReclaimTarget,
 	metric.PendingReclaim, metric.Stale}
 
-// MetricNames are the metrics that Metrics tells.
+// MetricNames are the metrics that Metrics reports.
 var MetricNames = func() (out []string) {
 	for _, f := range readable {
 		out = append(out, f.Series()...)
@@ -39,7 +39,7 @@ var MetricNames = func() (out []string) {
 	return out
 }()
 
-// flowLabels are what requests are told apart by.
+// flowLabels hold what requests are told apart by.
 type flowLabels struct {
 	model, target, fairness string
 	priority                int
@@ -129,7 +129,7 @@ func (x *observed) count(q *Request, list []Observation) {
 	}
 }
 
-// Metrics tells the metrics that are wanted as they are now; pool is the pool's name.
+// Metrics reports the metrics that are wanted as they are now; pool is the pool's name.
 func (m *Machine) Metrics(now machine.Time, pool string, wants func(name string) bool, tell func(Metric)) {
 	if wants(metric.QueueSize.Name) && m.fc != nil || wants(metric.Running.Name) {
 		m.flows(pool, wants, tell)
@@ -150,7 +150,7 @@ func (m *Machine) Metrics(now machine.Time, pool string, wants func(name string)
 	}
 }
 
-// flows tells the requests that wait and those under way.
+// flows reports the requests that wait and those under way.
 func (m *Machine) flows(pool string, wants func(string) bool, tell func(Metric)) {
 	var order []flowLabels
 	waits, runs := map[flowLabels]int{}, map[flowLabels]int{}

@@ -12,7 +12,7 @@ import (
 // the Stream's, but for what the Machine does at the Stream's messages.
 type Request struct {
 	*picker.Request
-	// Needs are what plug-ins ask the outside, when the request comes and, others,
+	// Needs hold what plug-ins ask the outside, when the request comes and, others,
 	// when it is about to be placed. Answers are all that came back.
 	Needs   []picker.Need
 	Answers []picker.Answer
@@ -20,7 +20,7 @@ type Request struct {
 	// before Decided; a decision with an error of its own is kept for the record.
 	Decision *picker.Decision
 	Err      *apierror.Error
-	// Response is what the picker knows of the response; nil before its headers.
+	// Response holds what the picker knows of the response; nil before its headers.
 	Response *picker.Response
 	// ArrivedAt is when the request was whole.
 	ArrivedAt machine.Time

@@ -1,12 +1,20 @@
 package epp
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 	"github.com/windtunnel/windtunnel/core/picker"
+)
+
+// What a data source hears of a page that is not there, and of the health of an engine that has died: as it would of a
+// server's answer.
+var (
+	ErrNoPage = errors.New("status 404")
+	ErrDead   = errors.New("status 503")
 )
 
 // Target is an endpoint of which something is asked regularly: its metrics, its
@@ -17,7 +25,7 @@ type Target struct {
 	sources []targetSource
 }
 
-// targetSource is what one data source knows of one endpoint.
+// targetSource holds what one data source knows of one endpoint.
 type targetSource struct {
 	busy    bool         // a Scrape is out
 	missed  bool         // and the next was due meanwhile
@@ -272,7 +280,7 @@ func (s *scraping) shift(t *Target, interval machine.Time) machine.Time {
 	return interval * machine.Time(t.place*s.replicas+s.replica) / machine.Time(len(s.targets)*s.replicas)
 }
 
-// loaded tells flow control of an endpoint's new metrics.
+// loaded reports flow control of an endpoint's new metrics.
 func (m *Machine) loaded(endpoint int) {
 	if m.fc != nil {
 		m.load(endpoint)

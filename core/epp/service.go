@@ -26,7 +26,7 @@ type ServiceConfig struct {
 	Seed uint64
 }
 
-// Given tells whether a picker takes any time.
+// Given reports whether a picker takes any time.
 func (c *ServiceConfig) Given() bool { return c.Takes.Quantile(1) > 0 }
 
 // Attended says that a request's time is over.

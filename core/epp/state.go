@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
-// State is what a Machine knows besides its configuration, in a form that JSON
+// State holds what a Machine knows besides its configuration, in a form that JSON
 // can carry: what Load needs so that another one of the same configuration goes
 // on from there.
 type State struct {
@@ -27,7 +27,7 @@ type State struct {
 	Requests []savedRequest     `json:"requests,omitempty"` // that are not over, the oldest first
 }
 
-// scrapes are what the data sources know of an endpoint.
+// scrapes hold what the data sources know of an endpoint.
 type scrapes struct {
 	Endpoint string        `json:"endpoint"`
 	Sources  []savedSource `json:"sources"`
@@ -70,7 +70,7 @@ type savedRequest struct {
 	Response *picker.SavedResponse `json:"response,omitempty"` // once it was the Machine's turn
 }
 
-// Content is what a saved request's content says.
+// Content holds what a saved request's content says.
 type Content struct {
 	Request *picker.Request
 	Answers []picker.Answer

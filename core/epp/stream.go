@@ -62,11 +62,11 @@ func (s *Stream) Init(m *Machine, door Door, number uint64) {
 	s.fx.List = s.room[:0]
 }
 
-// Request is what the Machine knows of it; nil before Decide, and where the
+// Request returns what the Machine knows of it; nil before Decide, and where the
 // body could not be read.
 func (s *Stream) Request() *Request { return s.r }
 
-// Result tells how the stream ended, or stream.Running.
+// Result reports how the stream ended, or stream.Running.
 func (s *Stream) Result() stream.Result { return s.inner.Result() }
 
 // RequestID is the request's x-request-id, empty before the headers.
@@ -75,7 +75,7 @@ func (s *Stream) RequestID() string { return s.inner.RequestID() }
 // Holding is true while part 1 is out and part 2 is not.
 func (s *Stream) Holding() bool { return s.inner.Holding() }
 
-// Metadata is what was made up for a held request, "" before part 2.
+// Metadata returns what was made up for a held request, "" before part 2.
 func (s *Stream) Metadata() string { return s.inner.Metadata() }
 
 // Subset notes the endpoints that the data plane wants the choice to be made

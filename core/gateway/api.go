@@ -131,7 +131,7 @@ type Rule struct {
 	At strictyaml.Value `json:"."`
 }
 
-// Match is what a request must be like; all of it.
+// Match holds what a request must be like; all of it.
 type Match struct {
 	Path    *PathMatch   `json:"path"`
 	Headers []ValueMatch `json:"headers" max:"16"`
@@ -148,7 +148,7 @@ const (
 	Regex      = "RegularExpression"
 )
 
-// PathMatch is what a request's path must be like.
+// PathMatch holds what a request's path must be like.
 type PathMatch struct {
 	Type  string `json:"type" oneof:"Exact,PathPrefix,RegularExpression"`
 	Value string `json:"value"`
@@ -156,7 +156,7 @@ type PathMatch struct {
 	At strictyaml.Value `json:"."`
 }
 
-// ValueMatch is what a header or a query parameter must be like.
+// ValueMatch holds what a header or a query parameter must be like.
 type ValueMatch struct {
 	Type  string `json:"type" oneof:"Exact,RegularExpression"`
 	Name  string `json:"name"`
@@ -300,7 +300,7 @@ type GrantFrom struct {
 	At strictyaml.Value `json:"."`
 }
 
-// GrantTo is what may be referred to; without a name all of the kind.
+// GrantTo holds what may be referred to; without a name all of the kind.
 type GrantTo struct {
 	Group string `json:"group"`
 	Kind  string `json:"kind"`

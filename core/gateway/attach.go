@@ -137,7 +137,7 @@ type madeRoutes struct {
 	accepted Condition
 }
 
-// trouble keeps the first reason why a reference does not resolve, and tells all.
+// trouble keeps the first reason why a reference does not resolve, and reports all.
 func (b *builder) trouble(m *madeRoutes, v strictyaml.Value, reason, why, effect string) {
 	b.note(v.Problem(why, "", effect).Error())
 	if m.resolved.Reason == "ResolvedRefs" {

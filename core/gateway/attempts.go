@@ -51,7 +51,7 @@ func (r *Route) Attempts() Attempts {
 	return a
 }
 
-// With is what counts for a request with these headers: those by which the endpoint picker
+// With returns what counts for a request with these headers: those by which the endpoint picker
 // hands on what a client asked for.
 func (a Attempts) With(h header.List) Attempts {
 	if ms, err := strconv.ParseInt(h.Get("x-envoy-upstream-rq-timeout-ms"), 10, 32); err == nil && ms >= 0 {

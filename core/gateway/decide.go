@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/header"
 )
 
-// Request is what a table looks at: a request as it came to the listener.
+// Request holds what a table looks at: a request as it came to the listener.
 type Request struct {
 	Method string
 	// Host is as the client wrote it, with or without a port.
@@ -18,7 +18,7 @@ type Request struct {
 	Headers header.List
 }
 
-// Verdict is what becomes of a request.
+// Verdict holds what becomes of a request.
 type Verdict struct {
 	// Route is nil where none matched.
 	Route *Route

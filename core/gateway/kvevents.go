@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// KVEvents is what a model server's command line and environment say of the events of its
+// KVEvents holds what a model server's command line and environment say of the events of its
 // KV cache.
 type KVEvents struct {
 	// Document says that they have document 003's form, and else vLLM's.

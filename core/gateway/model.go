@@ -92,7 +92,7 @@ func (l *LocalModel) check(v strictyaml.Value) {
 	}
 }
 
-// model is what makes the pods: a server for each group of workers, which lie on as
+// model returns what makes the pods: a server for each group of workers, which lie on as
 // many machines as their accelerators ask for.
 func (l *LocalModel) model() Model {
 	size, gpus := max(l.Parallel.Size, 1), 1

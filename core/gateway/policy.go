@@ -86,7 +86,7 @@ type ExtProc struct {
 	At strictyaml.Value `json:"."`
 }
 
-// ShownMode is what of a message is shown.
+// ShownMode holds what of a message is shown.
 type ShownMode struct {
 	Headers    string `json:"headers" oneof:"SEND,SKIP,DEFAULT"` // document 003's
 	Body       string `json:"body" oneof:"NONE,BUFFERED,STREAMED,BUFFERED_PARTIAL,FULL_DUPLEX_STREAMED,Buffered,Streamed,BufferedPartial,FullDuplexStreamed"`
@@ -120,7 +120,7 @@ func (x *ExtensionPolicy) check(v strictyaml.Value) {
 	}
 }
 
-// Body is what a picker is shown of a message's body.
+// Body holds what a picker is shown of a message's body.
 type Body string
 
 // The ways to show it.

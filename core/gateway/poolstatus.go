@@ -23,7 +23,7 @@ func StatusMetric(name string) bool {
 	return slices.Contains([]string{waitingRequests, busyPercent, queriedTokens, cachedTokens, answeredTotal}, name)
 }
 
-// PodSays is what came of asking a pod of a pool for its metrics.
+// PodSays holds what came of asking a pod of a pool for its metrics.
 type PodSays struct {
 	// Code is the HTTP status of its answer, 0 where there was none.
 	Code int
@@ -36,7 +36,7 @@ type PodSays struct {
 // Well says whether the pod counts as available.
 func (p *PodSays) Well() bool { return p.Code > 0 && p.Code < 500 && !p.Out }
 
-// PoolStatus is what document 003's controller reports of an InferencePool.
+// PoolStatus holds what document 003's controller reports of an InferencePool.
 type PoolStatus struct {
 	Available, Total int
 	Ready            Condition

@@ -9,11 +9,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
-// Program is what a Set's objects mean together.
+// Program holds what a Set's objects mean together.
 type Program struct {
 	// Gateways are those that are served, by namespace and name.
 	Gateways []*Served
-	// Backends are what routes and mirrors lead to, each once, by their keys.
+	// Backends hold what routes and mirrors lead to, each once, by their keys.
 	Backends []*Backend
 	// Routers are the body-based routers, by their keys.
 	Routers []*BodyRouter
@@ -70,7 +70,7 @@ type Host struct {
 
 // Route is one match of one rule.
 type Route struct {
-	// Name tells the HTTPRoute, the rule and the match: namespace/name/rule/match.
+	// Name reports the HTTPRoute, the rule and the match: namespace/name/rule/match.
 	Name string
 	From *HTTPRoute
 	Rule *Rule
@@ -121,7 +121,7 @@ type MirrorTo struct {
 	Numerator, Denominator int
 }
 
-// Backend is what a route leads to: an InferencePool or a Service's port.
+// Backend holds what a route leads to: an InferencePool or a Service's port.
 type Backend struct {
 	// Key is pool/<namespace>/<name> or service/<namespace>/<name>/<port>.
 	Key       string
@@ -134,7 +134,7 @@ type Backend struct {
 	FailOpen bool
 	// Picker is the Service of a pool's endpoint picker, nil where nothing names one.
 	Picker *PickerService
-	// HTTP2 is what the pods speak (h2c), instead of HTTP/1.1.
+	// HTTP2 holds what the pods speak (h2c), instead of HTTP/1.1.
 	HTTP2 bool
 	// Limits are those of a policy, nil where none says any.
 	Limits *Limits

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Role is what a container is taken for, by its image, its command and its name.
+// Role holds what a container is taken for, by its image, its command and its name.
 type Role string
 
 // The roles.
@@ -15,7 +15,7 @@ const (
 	RoleSidecar   Role = "routing sidecar"
 	RoleKVManager Role = "KV-Cache Manager"
 	RoleRouter    Role = "body-based router"
-	// RoleOther is what nothing here simulates. It is answered for by a server that
+	// RoleOther holds what nothing here simulates. It is answered for by a server that
 	// says what it was asked.
 	RoleOther Role = "other"
 )
@@ -33,7 +33,7 @@ var known = []struct {
 	{RoleServer, []string{"vllm", "llm-d-inference-sim", "llm-d/llm-d:", "llm-d/llm-d@", "sglang"}},
 }
 
-// Role is what the container is taken for.
+// Role returns what the container is taken for.
 func (c *Container) Role() Role {
 	line := c.Line()
 	first := ""

@@ -46,7 +46,7 @@ func (s KeySource) is(x KeySource) bool {
 	return slices.Equal(s.Headers, x.Headers) && slices.Equal(s.Params, x.Params) && slices.Equal(s.Cookies, x.Cookies)
 }
 
-// APIKeys are what a request needs one of; without it is answered with 401.
+// APIKeys hold what a request needs one of; without it is answered with 401.
 type APIKeys struct {
 	// Secrets have the keys by the names of their clients.
 	Secrets []*Secret

@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
-// Status is what a controller reports of one object.
+// Status holds what a controller reports of one object.
 type Status struct {
 	Kind string
 	objects.Meta
@@ -19,7 +19,7 @@ type Status struct {
 	Parents    []ParentStatus
 }
 
-// ListenerStatus is what it reports of one listener.
+// ListenerStatus holds what it reports of one listener.
 type ListenerStatus struct {
 	Name       string
 	Attached   int
@@ -27,7 +27,7 @@ type ListenerStatus struct {
 	Conditions []Condition
 }
 
-// ParentStatus is what it reports of a route, or of a pool, at one parent, or of a policy at one
+// ParentStatus holds what it reports of a route, or of a pool, at one parent, or of a policy at one
 // target.
 type ParentStatus struct {
 	Ref        *ParentRef // of a route

@@ -184,7 +184,7 @@ func (x *TrafficPolicy) check(v strictyaml.Value) {
 	}
 }
 
-// retrying is what the policy says of retries, with Envoy Gateway's defaults.
+// retrying returns what the policy says of retries, with Envoy Gateway's defaults.
 func (r *retryPolicy) retrying() *Retrying {
 	out := &Retrying{Retries: 2, On: slices.Clone(r.On.Triggers), Codes: slices.Concat(r.On.Codes, r.Codes)}
 	if r.Retries != nil {
@@ -215,7 +215,7 @@ func (r *retryPolicy) retrying() *Retrying {
 	return out
 }
 
-// retrying is what a rule's own retry stanza says: broken connections are retried,
+// retrying returns what a rule's own retry stanza says: broken connections are retried,
 // too.
 func (r *Retry) retrying() *Retrying {
 	out := &Retrying{Retries: 1, On: []string{"connect-failure", "refused-stream", "reset"}, Codes: r.Codes}

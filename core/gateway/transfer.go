@@ -19,7 +19,7 @@ const (
 	withoutRDMA = "cuda_ipc,cuda_copy,tcp"
 )
 
-// KVTransfer is what a model server's command line and environment say of how it fetches KV
+// KVTransfer holds what a model server's command line and environment say of how it fetches KV
 // caches.
 type KVTransfer struct {
 	// Compress has 16-bit caches sent as INT8, TCPOnly without RDMA.

@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
-// unserved tells what no request reaches, or nobody answers: routes that others are always taken
+// unserved reports what no request reaches, or nobody answers: routes that others are always taken
 // before, and backends that select no pods.
 func (b *builder) unserved() {
 	for _, g := range b.p.Gateways {
@@ -39,7 +39,7 @@ func (b *builder) unserved() {
 	}
 }
 
-// hidden tells the routes of a host whose match another one has, too, which is older or comes
+// hidden reports the routes of a host whose match another one has, too, which is older or comes
 // first.
 func (b *builder) hidden(h *Host) {
 	first := map[string]*Route{}
@@ -56,7 +56,7 @@ func (b *builder) hidden(h *Host) {
 	}
 }
 
-// condition is what the route matches, the same for routes that match the same.
+// condition returns what the route matches, the same for routes that match the same.
 func (r *Route) condition() string {
 	list := func(values []ValueMatch, fold bool) string {
 		var out []string

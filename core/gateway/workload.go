@@ -52,7 +52,7 @@ type ContainerPort struct {
 	Number int
 }
 
-// Volume is what a volume's files come from.
+// Volume holds what a volume's files come from.
 type Volume struct{ ConfigMap, Secret string }
 
 // Service is a Service.

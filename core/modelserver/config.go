@@ -15,6 +15,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/tokens"
 )
 
+// The statuses of vLLM's own where no request is answered: of /health of an engine that has died or has not started,
+// and of requests that find the queue of --max-num-queued-reqs full.
+const (
+	StatusDead = 503
+	StatusFull = 503
+)
+
 // Config is what a server's answers depend on beside its state. It does not
 // change while the server runs.
 type Config struct {
@@ -57,7 +64,7 @@ type Config struct {
 	ImageTime *dist.Dist
 	// PromptTokensDetails tells cached tokens in usage.
 	PromptTokensDetails bool
-	// FullStatus answers requests that find the queue full. Zero is 429.
+	// FullStatus answers requests that find the queue full: StatusFull, or zero for 429.
 	FullStatus int
 	// Connector is how KV caches travel, KVRole the server's part where both have a
 	// request (connector.RoleProducer or connector.RoleConsumer; empty tells by the address that the

@@ -258,7 +258,8 @@ func (e *openaiWhole) closeChoice(b []byte, c *openai.Choice) []byte {
 }
 
 func appendToolCalls(b []byte, call *toolCall, arguments string) []byte {
-	return openai.Fill(b, `[{"id":$,"type":"function","function":{"name":$,"arguments":$}}]`, call.id, call.name, arguments)
+	return openai.Fill(b, `[{"id":$,"type":"function","function":{"name":$,"arguments":$}}]`, call.id, call.name,
+		arguments)
 }
 
 func (e *openaiWhole) End(b []byte, u openai.Usage, kv, extra []byte) []byte {

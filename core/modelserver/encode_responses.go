@@ -66,7 +66,8 @@ func (e *responsesEncoder) Token(b []byte, t *Token) []byte {
 		case !e.req.Stream:
 			b = openai.AppendText(b, t.Text)
 		case e.tool != nil:
-			b = e.event(b, "response.function_call_arguments.delta", `"item_id":$,"output_index":0,"delta":$`, e.tool.id, t.Text)
+			b = e.event(b, "response.function_call_arguments.delta", `"item_id":$,"output_index":0,"delta":$`,
+				e.tool.id, t.Text)
 		default:
 			b = e.event(b, "response.output_text.delta", textPart+`"logprobs":[],"delta":$`, e.messageID(), t.Text)
 		}
@@ -78,8 +79,8 @@ func (e *responsesEncoder) Token(b []byte, t *Token) []byte {
 	return b
 }
 
-// The beginnings of an event that is about the text of the output item, of an output item that calls a tool or is a text,
-// and of that text.
+// The beginnings of an event that is about the text of the output item, of an output item that calls a tool or is a
+// text, and of that text.
 const (
 	textPart    = `"item_id":$,"output_index":0,"content_index":0,`
 	callItem    = `{"id":$,"type":"function_call","call_id":$,"name":$,"arguments":`
@@ -124,7 +125,8 @@ func (e *responsesEncoder) close(b []byte) []byte {
 func (e *responsesEncoder) item(status string, text []byte) []byte {
 	switch {
 	case e.tool != nil:
-		return openai.Fill(nil, callItem+`$,"status":$}`, e.tool.id, "call_"+e.tool.id, e.tool.name, string(text), status)
+		return openai.Fill(nil, callItem+`$,"status":$}`, e.tool.id, "call_"+e.tool.id, e.tool.name, string(text),
+			status)
 	case text == nil:
 		return openai.Fill(nil, messageItem+`],"status":$}`, e.messageID(), status)
 	}
@@ -158,7 +160,8 @@ func (e *responsesEncoder) End(b []byte, u openai.Usage, kv, extra []byte) []byt
 
 func (e *responsesEncoder) Fail(b []byte, err *openai.Error) []byte {
 	if e.req.Stream {
-		return e.event(b, "response.failed", `"response":$,"error":$`, e.object("failed", nil, err), openai.ErrorInfo(err))
+		return e.event(b, "response.failed", `"response":$,"error":$`, e.object("failed", nil, err),
+			openai.ErrorInfo(err))
 	}
 	if e.opened && e.reason == "" {
 		b = e.close(b)

@@ -99,7 +99,8 @@ func (r *Reader) appendEncoded(b []byte, hashes []string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = openai.Fill(b, `$:{"peer_host":$,"peer_port":$,"size_bytes":$,"nixl_agent_metadata_b64":"c2ltdWxhdGVk"}`, h, host,
+		b = openai.Fill(b, `$:{"peer_host":$,"peer_port":$,"size_bytes":$,"nixl_agent_metadata_b64":"c2ltdWxhdGVk"}`, h,
+			host,
 			port, encodedBytes)
 	}
 	return append(b, '}')

@@ -314,7 +314,8 @@ func (e *messagesEncoder) Token(b []byte, t *Token) []byte {
 	if !t.None {
 		switch {
 		case e.req.Stream && e.tool != nil:
-			b = event(b, "content_block_delta", `,"index":0,"delta":{"type":"input_json_delta","partial_json":$}`, t.Text)
+			b = event(b, "content_block_delta", `,"index":0,"delta":{"type":"input_json_delta","partial_json":$}`,
+				t.Text)
 		case e.req.Stream:
 			b = event(b, "content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":$}`, t.Text)
 		case e.tool != nil:

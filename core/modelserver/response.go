@@ -99,8 +99,8 @@ func (p *Progress) GotKV(took machine.Time, bytes int64) {
 	p.FetchedBytes += bytes
 }
 
-// Heard notes what the engine did with a completion, and reports whether the request is further now. FirstAt and EndedAt
-// are left to a driver that may be late.
+// Heard notes what the engine did with a completion, and reports whether the request is further now. FirstAt and
+// EndedAt are left to a driver that may be late.
 func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
 	c := &p.Choices[q.Choice]
 	switch f.Kind {

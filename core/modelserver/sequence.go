@@ -27,8 +27,8 @@ type Sequence struct {
 	said   *content
 }
 
-// Wants reports whether the Response has something to do at an effect of this kind. A driver that tells it each time what
-// the time is need not ask.
+// Wants reports whether the Response has something to do at an effect of this kind. A driver that tells it each time
+// what the time is need not ask.
 func (q *Sequence) Wants(kind engine.Kind) bool {
 	switch kind {
 	case engine.PrefillStarted:

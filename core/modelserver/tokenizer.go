@@ -33,8 +33,8 @@ func (r *Reader) pieces(ids []uint32) []piece {
 	return out
 }
 
-// ChatText returns the prompt that a chat becomes. A model's own template may refuse the chat, as in vLLM; its rendering
-// ends early when the client has left. A nil client never leaves.
+// ChatText returns the prompt that a chat becomes. A model's own template may refuse the chat, as in vLLM; its
+// rendering ends early when the client has left. A nil client never leaves.
 func (r *Reader) ChatText(c *openai.Chat, client chattemplate.Client) (text string, bad *openai.Error) {
 	var err error
 	if r.ChatTemplate == nil {

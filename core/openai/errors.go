@@ -23,6 +23,46 @@ func Errorf(status int, param, format string, args ...any) *Error {
 	return &Error{Status: status, Type: apierror.Of(status).VLLM, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
+// BadRequest builds the answer to a request whose field param is not as it must be.
+func BadRequest(param, format string, args ...any) *Error { return Errorf(400, param, format, args...) }
+
+// NotFound builds the answer to a request for something that is not there.
+func NotFound(param, format string, args ...any) *Error { return Errorf(404, param, format, args...) }
+
+// NoSuchPath is the answer to a path that nobody serves. vLLM calls it by the status' own name; a model that is not
+// found is a NotFoundError.
+func NoSuchPath() *Error {
+	e := NotFound("", "Not Found")
+	e.Type = "Not Found"
+	return e
+}
+
+// NoSuchMethod is the answer to a method that a path does not have.
+func NoSuchMethod() *Error { return Errorf(405, "", "Method Not Allowed") }
+
+// TooSlow builds the answer to a body that comes too slowly.
+func TooSlow(format string, args ...any) *Error { return Errorf(408, "", format, args...) }
+
+// Conflict builds the answer to a request that the state of the server forbids.
+func Conflict(format string, args ...any) *Error { return Errorf(409, "", format, args...) }
+
+// TooLarge builds the answer to a body, or to a field param of it, that is longer than may be.
+func TooLarge(param, format string, args ...any) *Error { return Errorf(413, param, format, args...) }
+
+// Failed builds the answer to a request that the server failed to serve.
+func Failed(format string, args ...any) *Error { return Errorf(500, "", format, args...) }
+
+// InvalidUserInput builds the answer of vLLM's API of adapters where one cannot be loaded, or unloaded.
+func InvalidUserInput(format string, args ...any) *Error {
+	return &Error{Status: 400, Type: "InvalidUserInput", Message: fmt.Sprintf(format, args...)}
+}
+
+// FailureTypes are the failures that llm-d-inference-sim injects, by its names.
+var FailureTypes = map[string]int{
+	"rate_limit": 429, "invalid_api_key": 401, "context_length": 400, "server_error": 503, "invalid_request": 400,
+	"model_not_found": 404,
+}
+
 // Invalidf builds the answer to a body that is no valid JSON, lacks a field or
 // has one of another type. vLLM checks these before all else, and calls them by
 // the status' own name.
@@ -63,7 +103,7 @@ func OutputTooLong(maxModelLen, maxTokens, promptTokens int) *Error {
 // AppendError appends the error's JSON body.
 func AppendError(b []byte, e *Error) []byte { return Fill(b, `{"error":$}`, ErrorInfo(e)) }
 
-// AppendStreamError appends the SSE event that tells an error inside a stream
+// AppendStreamError appends the SSE event that reports an error inside a stream
 // whose status has already left.
 func AppendStreamError(b []byte, e *Error) []byte {
 	return Fill(b, `data: {"error":$}`+"\n\n", ErrorInfo(e))

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Fill appends a JSON template in which each $ stands for one of the values, in their order. Strings are quoted; numbers
-// and truth values stand as JSON has them; bytes and token ids are JSON, null where they are nil; nil is null.
+// Fill appends a JSON template in which each $ stands for one of the values, in their order. Strings are quoted;
+// numbers and truth values stand as JSON has them; bytes and token ids are JSON, null where they are nil; nil is null.
 func Fill(b []byte, template string, values ...any) []byte {
 	for _, v := range values {
 		before, after, found := strings.Cut(template, "$")

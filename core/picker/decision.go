@@ -85,7 +85,7 @@ type Target struct {
 	Score    float64
 }
 
-// Removal is what one filter took out.
+// Removal holds what one filter took out.
 type Removal struct {
 	By      Plugin
 	Removed []int32
@@ -103,7 +103,7 @@ type ProfileResult struct {
 	Picker Plugin
 }
 
-// tables are what a run has of every endpoint: in a large pool nearly all of a
+// tables hold what a run has of every endpoint: in a large pool nearly all of a
 // decision's memory.
 type tables struct {
 	// Removed lists what each filter took out, in order (with Detail).
@@ -307,8 +307,8 @@ func (d *Decision) run(name string) *ProfileResult {
 // InForce says whether the decision took effect and was not released yet.
 func (d *Decision) InForce() bool { return d.committed && !d.released }
 
-// Data is what a plug-in keeps for one decision, from Produce to Release. It
-// is made at the first call; fresh tells the first call for this decision, at
+// Data returns what a plug-in keeps for one decision, from Produce to Release. It
+// is made at the first call; fresh reports the first call for this decision, at
 // which the plug-in must reset what an earlier request left in it.
 func Data[T any](d *Decision, p Plugin) (data *T, fresh bool) {
 	i := p.base().index
@@ -329,7 +329,7 @@ func Data[T any](d *Decision, p Plugin) (data *T, fresh bool) {
 	return t, true
 }
 
-// Peek is what a plug-in kept for this decision, nil when it kept nothing.
+// Peek returns what a plug-in kept for this decision, nil when it kept nothing.
 func Peek[T any](d *Decision, p Plugin) *T {
 	i := p.base().index
 	if i < 0 || i >= len(d.data) || !d.fresh[i] {
@@ -337,4 +337,20 @@ func Peek[T any](d *Decision, p Plugin) *T {
 	}
 	t, _ := d.data[i].(*T)
 	return t
+}
+
+// Results hold the results of decisions, as document 003 names them.
+var Results = []string{"success", "no_pods", "filtered_out", "error"}
+
+// Result reports whether a pod was chosen, and else what was lacking.
+func (d *Decision) Result() string {
+	switch {
+	case d.Err == nil:
+		return Results[0]
+	case len(d.Candidates) == 0:
+		return Results[1]
+	case len(d.Profiles) > 0 && !d.Profiles[len(d.Profiles)-1].Ok():
+		return Results[2]
+	}
+	return Results[3]
 }

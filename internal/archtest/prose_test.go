@@ -120,7 +120,8 @@ func TestProsePatternsBite(t *testing.T) {
 var (
 	nameWords = regexp.MustCompile(`[A-Z]+[a-z0-9]*|[a-z0-9]+`)
 	textWords = regexp.MustCompile(`[\p{L}\p{N}]+`)
-	smallWord = regexp.MustCompile(`^(s|a|an|the|is|are|of|for|to|in|and|or|its|it|this|that|returns|gets|sets|has|one)$`)
+	smallWord = regexp.MustCompile(
+		`^(s|a|an|the|is|are|of|for|to|in|and|or|its|it|this|that|returns|gets|sets|has|one)$`)
 )
 
 // repeats reports whether a comment has no word of its own beside the words of a name.

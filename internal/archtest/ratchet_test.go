@@ -11,7 +11,8 @@ import (
 )
 
 // ratchet compares places that break a rule, by directory, with the numbers in a file of testdata. A directory with
-// more places than its number fails, and names the first 20 of them. With -update the file gets today's numbers, unless their sum has grown.
+// more places than its number fails, and names the first 20 of them. With -update the file gets today's numbers, unless
+// their sum has grown.
 func ratchet(t *testing.T, name string, places map[string][]string, instead string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".txt")

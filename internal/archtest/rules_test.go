@@ -232,46 +232,22 @@ var Decisions = []Decision{
 // DriverExceptions are the files of a driver that may name one kind of decision
 // all the same. The key is "file kind".
 var DriverExceptions = map[string]string{
-	"live/epp/docmetrics.go finish reason": "\"error\" is the value of a metric's label in document 003",
-	"live/epp/pickmetrics.go outcome":      "\"timed_out\" is the value of a metric's label in llm-d-router",
 	"live/epp/processor.go status": "a panic of a plug-in, and gRPC's code for a stream that " +
 		"ended: the core is told of neither",
-	"live/epp/server.go status": "who may ask for metrics and profiles: virtual time has no " +
-		"such pages",
+	"live/serve/refuse.go status": "who may read a page that is none of a request's, and that it cannot be made: " +
+		"virtual time has no such pages",
 	"live/dynamo/server.go status": "the Dynamo frontend's HTTP: wrong paths, methods, bodies, " +
 		"and no worker; virtual time asks it without HTTP",
 	"live/kvmanager/http.go status": "the manager's HTTP: wrong paths, methods, bodies; virtual " +
 		"time asks it without HTTP",
-	"live/predictor/http.go status": "the latency predictor's HTTP: wrong bodies and paths; " +
-		"virtual time asks it without HTTP",
-	"live/predictor/training.go status":   "likewise, and models that are not there yet",
-	"live/modelserver/adapters.go status": "the API of adapters, which virtual time does not serve",
-	"live/modelserver/admin.go status": "the API of failures and of the engine, which virtual time " +
-		"does not serve, and llm-d-inference-sim's names for faults",
-	"live/modelserver/wire/wire.go status": "a body that comes too slowly or is too long to be kept; " +
-		"virtual time has bodies whole",
-	"live/modelserver/control.go status":              "the API of sleep, which virtual time does not serve",
-	"live/modelserver/stored/conversations.go status": "the API of conversations, which virtual time does not serve",
-	"live/modelserver/dropin/flags.go status": "what a flag of vLLM means; the core takes the status as a " +
-		"value",
+	"live/predictor/http.go status": "the latency predictor's HTTP: wrong bodies and paths, models that are not " +
+		"there yet; virtual time asks it without HTTP",
 	"live/modelserver/grpcapi/grpcapi.go status": "gRPC's codes for calls that are no requests for tokens, " +
 		"which virtual time does not make",
-	"live/modelserver/grpcapi/stream.go status": "gRPC's codes for calls that are no requests for tokens, " +
-		"which virtual time does not make",
-	"live/modelserver/guard.go status":              "keys, and a start that is not over, before anything is read",
-	"live/modelserver/kvtransfer/meeting.go status": "the page of a connector's side channel, not of a request",
-	"live/modelserver/metrics.go status":            "the page of metrics, not a request",
-	"live/modelserver/plain.go status":              "/health of a dead engine; whether it is dead the core says",
-	"live/modelserver/stored/responses.go status": "stored responses by their id, which virtual time does not " +
-		"serve",
-	"live/modelserver/routes.go status":   "paths and methods that nobody serves",
-	"live/modelserver/tokenize.go status": "the API of the tokenizer, which virtual time does not serve",
-	"live/serve/guard.go status":          "who may ask for a page that controls something",
+	"live/modelserver/grpcapi/stream.go status": "likewise",
+	"live/modelserver/guard.go status":          "keys, and who controls a server, before anything is read",
 	"live/sidecar/handler.go status": "a body that is too long, comes too slowly or is no JSON, " +
 		"before the core sees it",
-	"live/sidecar/metrics.go status": "the page of metrics, not a request",
-	"virtual/outside.go status": "what a page or a service of this stack answers a data source " +
-		"or a plug-in; whether the engine is dead the core says",
 }
 
 // LargeFormats are structs of more than 30 fields that are one documented format. The key is "directory.Type".
@@ -279,7 +255,6 @@ var LargeFormats = map[string]string{
 	"cmd/windtunnel/parts.EPP":       "the flags of the endpoint picker",
 	"cmd/windtunnel/parts.Sidecar":   "the flags of the sidecar",
 	"core/openai.Sampling":           "the sampling parameters of a request, as vLLM reads them",
-	"internal/parity.Step":           "a line of a recording of the real picker",
 	"live/modelserver/dropin.Config": "the flags of the model server that windtunnel replaces",
 	"report.Summary":                 "the JSON of a run's summary",
 	"scenario.ModelServer":           "the YAML of a pool's modelServer",

@@ -44,8 +44,9 @@ func (w *writer) servers(s servers) *clusterv3.Cluster {
 	case OriginalDst:
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
 		c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-		c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
-			UseHttpHeader: true, HttpHeaderName: picker.HeaderDestination}}
+		c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
+			OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
+				UseHttpHeader: true, HttpHeaderName: picker.HeaderDestination}}
 		return c
 	case OverrideHost: // else it is Envoy's default, round robin
 		c.LoadBalancingPolicy = w.overrideHost()

@@ -145,7 +145,8 @@ func (c Config) validate() error {
 				OriginalDst, OverrideHost)
 		}
 		if p.Routing != OriginalDst && len(p.Endpoints) == 0 && p.EndpointsFile == "" {
-			return fail(BadConfig, nil, "%s.endpoints: there are none, and routing %s chooses among them", at, p.Routing)
+			return fail(BadConfig, nil, "%s.endpoints: there are none, and routing %s chooses among them", at,
+				p.Routing)
 		}
 		for j, e := range p.Endpoints {
 			if a, err := netip.ParseAddrPort(e); err != nil || a.Port() == 0 {
@@ -154,7 +155,8 @@ func (c Config) validate() error {
 			}
 		}
 		if p.Routing != RoundRobin && len(p.Picker.Addresses) == 0 {
-			return fail(BadConfig, nil, "%s.picker.addresses: there are none; expected host:port of its ext_proc service",
+			return fail(BadConfig, nil,
+				"%s.picker.addresses: there are none; expected host:port of its ext_proc service",
 				at)
 		}
 	}

@@ -66,7 +66,7 @@ func (m *documentMetrics) decided(p *picker.Picker, x *core.Request) {
 	took := d.Took.Duration()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.results[resultOf(d)]++
+	m.results[d.Result()]++
 	m.candidates += float64(len(d.Candidates))
 	for i := range d.Profiles {
 		r := &d.Profiles[i]
@@ -124,18 +124,6 @@ func (m *documentMetrics) cached(p *picker.Picker, d *picker.Decision, r *picker
 	}
 }
 
-func resultOf(d *picker.Decision) string {
-	switch {
-	case d.Err == nil:
-		return "success"
-	case len(d.Candidates) == 0:
-		return "no_pods"
-	case len(d.Profiles) > 0 && !d.Profiles[len(d.Profiles)-1].Ok():
-		return "filtered_out"
-	}
-	return "error"
-}
-
 // Describe sends nothing: which series exist depends on the profiles.
 func (m *documentMetrics) Describe(chan<- *prometheus.Desc) {}
 
@@ -144,7 +132,7 @@ func (m *documentMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	tell := reading{out, map[string]*prometheus.Desc{}}.tell
-	for _, result := range []string{"success", "no_pods", "filtered_out", "error"} {
+	for _, result := range picker.Results {
 		tell(metric.Results, m.results[result], result)
 	}
 	tell(metric.Candidates, m.candidates)

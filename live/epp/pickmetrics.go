@@ -143,10 +143,10 @@ func (m *PickMetrics) revocation(e *flowcontrol.Effect) {
 	case flowcontrol.Evict:
 		m.add(metric.RevocationsIssued, 1, strconv.Itoa(e.ForPriority), m.pool)
 	case flowcontrol.RevocationConfirmed:
-		m.add(metric.Revocations, 1, "confirmed", m.pool)
+		m.add(metric.Revocations, 1, e.Kind.Revocation(), m.pool)
 		m.add(metric.Confirmation, e.Wait.Seconds(), m.pool)
 	case flowcontrol.RevocationTimedOut:
-		m.add(metric.Revocations, 1, "timed_out", m.pool)
+		m.add(metric.Revocations, 1, e.Kind.Revocation(), m.pool)
 	}
 }
 

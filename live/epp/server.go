@@ -99,13 +99,7 @@ func (o *Options) metricsPages() http.Handler {
 	case LocalReaders:
 		metrics = serve.LocalOnly(all, known, needs+", or start with --metrics-endpoint-auth=false")
 	case KnownReaders:
-		metrics = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !known(r) {
-				http.Error(w, needs, http.StatusUnauthorized)
-				return
-			}
-			all.ServeHTTP(w, r)
-		})
+		metrics = serve.Known(all, known, needs)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", metrics)

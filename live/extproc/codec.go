@@ -1,5 +1,6 @@
 // Package extproc is Envoy's external-processing protocol on the wire: it reads Envoy's messages as core/stream takes
-// them, and writes core/stream's effects as Envoy does. live/epp and live/bbr serve streams with it. Begin with NewCodec.
+// them, and writes core/stream's effects as Envoy does. live/epp and live/bbr serve streams with it. Begin with
+// NewCodec.
 package extproc
 
 import (
@@ -33,7 +34,7 @@ func NewCodec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)}
 // streamWorkers is how many streams are served without a new goroutine each.
 const streamWorkers = 256
 
-// ServerOptions are what every ext_proc server of windtunnel's is given.
+// ServerOptions returns what every ext_proc server of windtunnel's is given.
 func ServerOptions() []grpc.ServerOption {
 	return append(ConnectionOptions(), grpc.ForceServerCodecV2(NewCodec()))
 }
@@ -184,7 +185,7 @@ func (in *In) read(b []byte) bool {
 	return ok && (metadata == nil || in.readMetadata(metadata))
 }
 
-// readMetadata reads, of Envoy's filter metadata, what somebody looks at. It
+// readMetadata reads, of Envoy's filter metadata, what a reader looks at. It
 // comes with every message.
 func (in *In) readMetadata(b []byte) bool {
 	in.Described = true
@@ -269,7 +270,7 @@ func readEntry(b []byte) (key string, value []byte, ok bool) {
 	return key, value, ok && n == entryValue
 }
 
-// internedKey is a key that somebody looks for, or the empty one.
+// internedKey is a key that a reader looks for, or the empty one.
 func internedKey(b []byte) string {
 	switch string(b) {
 	case picker.NamespaceSubset:
@@ -387,7 +388,7 @@ func fields(b []byte, f func(num protowire.Number, v []byte, n uint64) bool) boo
 	return true
 }
 
-// take is what read makes of a message, of one that the library has read.
+// take returns what read makes of a message, of one that the library has read.
 func (in *In) take(m *extprocv3.ProcessingRequest) {
 	metadata := m.MetadataContext.GetFilterMetadata()
 	*in = In{Known: true, Described: m.MetadataContext != nil, Served: servedBy(metadata)}

@@ -22,7 +22,7 @@ import (
 
 const hello = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hello"}]}`
 
-// messages are what Envoy sends, and a few that it does not.
+// messages returns messages that Envoy sends, and a few that it does not.
 func messages(tb testing.TB) (out [][]byte) {
 	metadata := &corev3.Metadata{
 		FilterMetadata: map[string]*structpb.Struct{picker.NamespaceSubset: {Fields: map[string]*structpb.Value{
@@ -78,7 +78,7 @@ func messages(tb testing.TB) (out [][]byte) {
 		[]byte("\x12\x09\x0a\x07\x0a\x05\x0a\x01\xff\x12\x00"))
 }
 
-// What the codec reads is what the library reads.
+// The codec reads the same as the library.
 func FuzzIncoming(f *testing.F) {
 	fast := 0
 	for _, b := range messages(f) {
@@ -142,7 +142,7 @@ func TestIncomingThatIsUnusual(t *testing.T) {
 	}
 }
 
-// What the codec writes is what the library would have written.
+// The codec writes the same as the library.
 func TestOutgoing(t *testing.T) {
 	text := rapid.SampledFrom(
 		[]string{"", "a", "x-header", "ü", strings.Repeat("long ", 30), strings.Repeat("b", 20_000)})

@@ -144,7 +144,7 @@ func (w *writer) streamed(num protowire.Number, e *stream.Effect) {
 	}
 }
 
-// sizeOf is what a field of so many bytes takes, whose number is below 16.
+// sizeOf returns what a field of so many bytes takes, whose number is below 16.
 func sizeOf(n int) int { return 1 + protowire.SizeBytes(n) }
 
 func (w *writer) length(num protowire.Number, n int) {

@@ -101,12 +101,11 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.Name == "" || q.Path == "" {
-		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
-			Message: "Both 'lora_name' and 'lora_path' must be provided."})
+		wire.Answer(w, openai.InvalidUserInput("Both 'lora_name' and 'lora_path' must be provided."))
 		return
 	}
 	if max(len(q.Name), len(q.Path), len(q.Base)) > maxAdapterText {
-		wire.Answer(w, openai.Errorf(400, "lora_name",
+		wire.Answer(w, openai.BadRequest("lora_name",
 			"lora_name, lora_path and base_model_name: expected at most %d bytes each.", maxAdapterText))
 		return
 	}
@@ -117,18 +116,19 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case !free:
-		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
-			Message: fmt.Sprintf("The lora adapter '%s' has already been loaded. If you want to load the adapter in "+
-				"place, set 'load_inplace' to True.", q.Name)})
+		wire.Answer(w,
+			openai.InvalidUserInput(
+				"The lora adapter '%s' has already been loaded. If you want to load the adapter in "+
+					"place, set 'load_inplace' to True.", q.Name))
 		return
 	case id == 0:
-		wire.Answer(w, openai.Errorf(400, "lora_name", "The server already knows %d adapters; unload one first.",
+		wire.Answer(w, openai.BadRequest("lora_name", "The server already knows %d adapters; unload one first.",
 			MaxAdapters))
 		return
 	}
 	if !s.engine.Operate(engine.Control{Op: engine.OpLoadAdapter, Adapter: id}) {
 		s.adapters.remove(q.Name)
-		wire.Answer(w, openai.Errorf(500, "", "The engine did not load the adapter '%s'.", q.Name))
+		wire.Answer(w, openai.Failed("The engine did not load the adapter '%s'.", q.Name))
 		return
 	}
 	if s.cfg.LoRALoadTime > 0 && !pause.For(r.Context(), (s.cfg.LoRALoadTime+s.cfg.LoRAActivateTime).Duration()) {
@@ -145,13 +145,12 @@ func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.Name == "" {
-		wire.Answer(w, &openai.Error{Status: 400, Type: "InvalidUserInput",
-			Message: "'lora_name' needs to be provided to unload a LoRA adapter."})
+		wire.Answer(w, openai.InvalidUserInput("'lora_name' needs to be provided to unload a LoRA adapter."))
 		return
 	}
 	known, loaded := s.adapters.find(q.Name)
 	if !loaded {
-		wire.Answer(w, openai.Errorf(404, "", "The lora adapter '%s' cannot be found.", q.Name))
+		wire.Answer(w, openai.NotFound("", "The lora adapter '%s' cannot be found.", q.Name))
 		return
 	}
 	s.adapters.remove(q.Name)

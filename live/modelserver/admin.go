@@ -20,18 +20,12 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// FailureTypes are the failures that llm-d-inference-sim injects, by its names.
-var FailureTypes = map[string]int{
-	"rate_limit": 429, "invalid_api_key": 401, "context_length": 400, "server_error": 503, "invalid_request": 400,
-	"model_not_found": 404,
-}
-
 // Injection spoils a part of all requests, for as long as it is set. Which
 // ones is drawn by the request's id.
 type Injection struct {
 	// Percent of the requests, 0 to 100.
 	Percent float64
-	// Types are names of FailureTypes, each as likely as the others; none is
+	// Types are names of openai.FailureTypes, each as likely as the others; none is
 	// all of them, unless Fault says something.
 	Types []string
 	// Fault is what goes wrong besides, as in FaultHeader.
@@ -51,7 +45,7 @@ func (i *Injection) Check() error {
 		return fmt.Errorf("failure-injection-rate: expected 0 to 100, got %v", i.Percent)
 	}
 	for _, t := range i.Types {
-		if FailureTypes[t] == 0 {
+		if openai.FailureTypes[t] == 0 {
 			return fmt.Errorf("failure-types: unknown type %q, expected rate_limit, invalid_api_key, context_length, "+
 				"server_error, invalid_request or model_not_found", t)
 		}
@@ -136,13 +130,13 @@ func (s *Server) injected(id string) lifecycle.Fault {
 	f := s.injector.fault
 	types := s.injector.Types
 	if len(types) == 0 && s.injector.Injection.Fault == "" {
-		for t := range FailureTypes {
+		for t := range openai.FailureTypes {
 			types = append(types, t)
 		}
 		slices.Sort(types)
 	}
 	if at := &f[lifecycle.AtAnswer]; len(types) > 0 && at.Do != lifecycle.Answer {
-		*at = lifecycle.Strike{Do: lifecycle.Answer, N: FailureTypes[types[d.Intn(len(types))]]}
+		*at = lifecycle.Strike{Do: lifecycle.Answer, N: openai.FailureTypes[types[d.Intn(len(types))]]}
 	}
 	return f
 }
@@ -171,7 +165,7 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		defer s.injector.changing.Unlock()
 		now = s.injection()
 		if q.Images != nil && (*q.Images < 0 || *q.Images > 100) {
-			wire.Answer(w, openai.Errorf(400, "image-emission-rate", "image-emission-rate: expected 0 to 100, got %d.",
+			wire.Answer(w, openai.BadRequest("image-emission-rate", "image-emission-rate: expected 0 to 100, got %d.",
 				*q.Images))
 			return
 		}
@@ -187,7 +181,7 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		if q.Delay != nil {
 			d, err := time.ParseDuration(*q.Delay)
 			if err != nil {
-				wire.Answer(w, openai.Errorf(400, "metrics-delay",
+				wire.Answer(w, openai.BadRequest("metrics-delay",
 					"metrics-delay: expected a duration such as 2s, got %q.", *q.Delay))
 				return
 			}
@@ -200,13 +194,13 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		if q.Fake != nil {
 			var err error
 			if fake, err = fake.With(q.Fake); err != nil {
-				wire.Answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
+				wire.Answer(w, openai.BadRequest("fake-metrics", "%v.", err))
 				return
 			}
 		}
 		fault, err := now.parse()
 		if err != nil {
-			wire.Answer(w, openai.Errorf(400, "", "%v.", err))
+			wire.Answer(w, openai.BadRequest("", "%v.", err))
 			return
 		}
 		if bad := s.setTimes(q.TTFT, q.ITL); bad != nil {
@@ -222,7 +216,8 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	types, _ := json.Marshal(append([]string{}, now.Types...)) // strings always marshal
-	b := openai.Fill(nil, `{"failure-injection-rate":$,"failure-types":$,"fault":$,"metrics-delay":$,"metrics-frozen":$`,
+	b := openai.Fill(nil, `{"failure-injection-rate":$,"failure-types":$,"fault":$,"metrics-delay":$,`+
+		`"metrics-frozen":$`,
 		now.Percent, types, now.Fault, now.MetricsDelay.String(), now.MetricsFrozen)
 	if t, ok := s.Times(); ok {
 		b = openai.Fill(b, `,"time-to-first-token":$,"inter-token-latency":$`, t.TimeToFirstToken.String(),
@@ -237,7 +232,8 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 func (s *Server) appendFixed(b []byte) []byte {
 	names, _ := json.Marshal(s.opts.Models) // strings always marshal
 	c := &s.cfg
-	return openai.Fill(b, `,"model":$,"served-model-name":$,"max-num-seqs":$,"max-num-batched-tokens":$,"max-model-len":$,`+
+	return openai.Fill(b, `,"model":$,"served-model-name":$,"max-num-seqs":$,"max-num-batched-tokens":$,`+
+		`"max-model-len":$,`+
 		`"block-size":$,"kv-cache-size":$,"max-loras":$,"max-cpu-loras":$,"tensor-parallel-size":$,"mode":$,"seed":$`,
 		s.opts.Models[0], names, c.MaxNumSeqs, c.MaxNumBatchedTokens, c.MaxModelLen, c.BlockSize, c.NumGPUBlocks,
 		c.MaxLoRAs, c.MaxCPULoRAs, max(1, s.opts.TensorParallel),
@@ -259,23 +255,23 @@ func (s *Server) setTimes(ttft, itl any) *openai.Error {
 		case nil:
 		case float64:
 			if !(v >= 0 && v <= float64(maxTime.Milliseconds())) {
-				return openai.Errorf(400, x.name, "%s: expected 0 to %d milliseconds, got %v.", x.name,
+				return openai.BadRequest(x.name, "%s: expected 0 to %d milliseconds, got %v.", x.name,
 					maxTime.Milliseconds(), v)
 			}
 			*x.to = time.Duration(v * float64(time.Millisecond))
 		case string:
 			d, err := time.ParseDuration(v)
 			if err != nil {
-				return openai.Errorf(400, x.name, "%s: expected a duration such as 200ms or milliseconds, got %q.",
+				return openai.BadRequest(x.name, "%s: expected a duration such as 200ms or milliseconds, got %q.",
 					x.name, v)
 			}
 			*x.to = d
 		default:
-			return openai.Errorf(400, x.name, "%s: expected a duration such as 200ms or milliseconds.", x.name)
+			return openai.BadRequest(x.name, "%s: expected a duration such as 200ms or milliseconds.", x.name)
 		}
 	}
 	if err := s.SetTimes(times); err != nil {
-		return openai.Errorf(400, "", "%v.", err)
+		return openai.BadRequest("", "%v.", err)
 	}
 	return nil
 }
@@ -298,17 +294,17 @@ func (s *Server) adminEngine(w http.ResponseWriter, r *http.Request) {
 	case "fail_rank":
 		rank, err := strconv.Atoi(r.URL.Query().Get("rank"))
 		if last := max(1, s.opts.TensorParallel) - 1; err != nil || rank < 0 || rank > last {
-			wire.Answer(w, openai.Errorf(400, "rank", "rank: expected 0 to %d, got %q.", last,
+			wire.Answer(w, openai.BadRequest("rank", "rank: expected 0 to %d, got %q.", last,
 				r.URL.Query().Get("rank")))
 			return
 		}
 		c.Op, c.Rank = engine.OpFailRank, rank
 	default:
-		wire.Answer(w, openai.Errorf(404, "", "Not Found"))
+		wire.Answer(w, openai.NotFound("", "Not Found"))
 		return
 	}
 	if s.live(c) != nil {
-		wire.Answer(w, openai.Errorf(409, "", "The engine refused to %s: it is not in a state to.", op))
+		wire.Answer(w, openai.Conflict("The engine refused to %s: it is not in a state to.", op))
 		return
 	}
 	wire.Empty(w)

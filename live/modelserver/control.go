@@ -37,7 +37,7 @@ func (s *Server) sleep(w http.ResponseWriter, r *http.Request) {
 	if v := r.URL.Query().Get("level"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 0 || n > 2 {
-			wire.Answer(w, openai.Errorf(400, "level", "level: expected 0, 1 or 2, got %q.", v))
+			wire.Answer(w, openai.BadRequest("level", "level: expected 0, 1 or 2, got %q.", v))
 			return
 		}
 		level = n

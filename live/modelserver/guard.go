@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/grpcapi"
@@ -53,7 +54,7 @@ func (s *Server) turnedAway(w http.ResponseWriter, r *http.Request, keys serve.T
 	}
 	if left := s.startingFor(); left > 0 && (r.URL.Path == "/health" || r.URL.Path == "/health/ready") {
 		w.Header().Set("Retry-After", strconv.Itoa(int(left/machine.Second)+1))
-		w.WriteHeader(http.StatusServiceUnavailable)
+		w.WriteHeader(modelserver.StatusDead)
 		return true
 	}
 	return false

@@ -195,7 +195,8 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// A chat template that takes about ten seconds ends soon after its client leaves, so that it does not outlast the drain.
+// A chat template that takes about ten seconds ends soon after its client leaves, so that it does not outlast the
+// drain.
 func TestTemplatesEndWithTheirClient(t *testing.T) {
 	t.Parallel()
 	o := fast()

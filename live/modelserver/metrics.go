@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // look is one consistent look at the server: everything in it was read at one
@@ -54,7 +55,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 	page, ok := s.page()
 	if !ok {
-		http.Error(w, "the server is stopping", http.StatusServiceUnavailable)
+		serve.Stopping(w, "the server is stopping")
 		return
 	}
 	wire.Write(w, http.StatusOK, promType, page)
@@ -134,7 +135,7 @@ func (s *Server) fakeMetrics(w http.ResponseWriter, r *http.Request) {
 	defer s.injector.changing.Unlock()
 	f, err := s.fake.Load().With(body)
 	if err != nil {
-		wire.Answer(w, openai.Errorf(400, "fake-metrics", "%v.", err))
+		wire.Answer(w, openai.BadRequest("fake-metrics", "%v.", err))
 		return
 	}
 	s.SetFakeMetrics(f)

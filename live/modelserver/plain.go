@@ -3,6 +3,7 @@ package modelserver
 import (
 	"net/http"
 
+	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
@@ -12,7 +13,7 @@ import (
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	if s.engine.Dead() {
 		w.Header()["Content-Length"] = []string{"0"}
-		w.WriteHeader(http.StatusServiceUnavailable)
+		w.WriteHeader(modelserver.StatusDead)
 		return
 	}
 	wire.Empty(w)
@@ -54,6 +55,7 @@ func (s *Server) load(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) appendModel(b []byte, id, root, parent string) []byte {
-	return openai.Fill(b, `{"id":$,"object":"model","created":$,"owned_by":"vllm","root":$,"parent":$,"max_model_len":$,`+
+	return openai.Fill(b, `{"id":$,"object":"model","created":$,"owned_by":"vllm","root":$,"parent":$,`+
+		`"max_model_len":$,`+
 		`"permission":[]}`, id, s.started.Unix(), root, openai.OrNull(parent), s.cfg.MaxModelLen)
 }

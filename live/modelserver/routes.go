@@ -46,12 +46,10 @@ func (s *Server) routes() http.Handler {
 		wire.CloseAfter(w, r)
 		if allowed := methodsOf(mux, r); allowed != "" {
 			w.Header().Set("Allow", allowed)
-			wire.Answer(w, openai.Errorf(http.StatusMethodNotAllowed, "", "Method Not Allowed"))
+			wire.Answer(w, openai.NoSuchMethod())
 			return
 		}
-		notFound := openai.Errorf(http.StatusNotFound, "", "Not Found")
-		notFound.Type = "Not Found" // vLLM's name for a path; a model that is not found is a NotFoundError
-		wire.Answer(w, notFound)
+		wire.Answer(w, openai.NoSuchPath())
 	})
 	return mux
 }

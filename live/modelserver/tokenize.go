@@ -23,7 +23,7 @@ func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 		ReturnStrs bool    `json:"return_token_strs"`
 	}
 	if err := json.Unmarshal(body, &q); err != nil {
-		wire.Answer(w, openai.Errorf(400, "", "The request body is not the expected JSON object: %v.", err))
+		wire.Answer(w, openai.BadRequest("", "The request body is not the expected JSON object: %v.", err))
 		return
 	}
 	var req modelserver.Request
@@ -70,7 +70,7 @@ func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
 		Tokens []uint32 `json:"tokens"`
 	}
 	if err := json.Unmarshal(body, &q); err != nil || q.Tokens == nil {
-		wire.Answer(w, openai.Errorf(400, "tokens", "tokens: expected a list of token ids."))
+		wire.Answer(w, openai.BadRequest("tokens", "tokens: expected a list of token ids."))
 		return
 	}
 	wire.Fill(w, `{"prompt":$}`, tokens.Decode(s.reader.Tokenizer, q.Tokens))
@@ -115,10 +115,12 @@ func appendRendered(b []byte, req *modelserver.Request, i int) []byte {
 	if req.MaxTokens > 0 {
 		most = openai.Fill(nil, `,"max_tokens":$`, req.MaxTokens)
 	}
-	b = openai.Fill(b, `{"request_id":$,"token_ids":$,"features":$,"sampling_params":{"n":$`, req.ID, req.Prompts[i].Tokens,
+	b = openai.Fill(b, `{"request_id":$,"token_ids":$,"features":$,"sampling_params":{"n":$`, req.ID,
+		req.Prompts[i].Tokens,
 		modelserver.AppendFeatures(nil, req.Media), req.N)
-	return openai.Fill(append(b, most...), `,"min_tokens":$,"ignore_eos":$},"model":$,"stream":$,"stream_options":null,`+
-		`"cache_salt":$,"priority":$,"kv_transfer_params":$}`, req.MinTokens, req.IgnoreEOS, req.Model, req.Stream,
+	return openai.Fill(append(b, most...),
+		`,"min_tokens":$,"ignore_eos":$},"model":$,"stream":$,"stream_options":null,`+
+			`"cache_salt":$,"priority":$,"kv_transfer_params":$}`, req.MinTokens, req.IgnoreEOS, req.Model, req.Stream,
 		openai.OrNull(req.Salt), req.Priority, []byte(req.KV.Raw))
 }
 

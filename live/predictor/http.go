@@ -40,6 +40,13 @@ type wrong struct {
 	Input any    `json:"input"`
 }
 
+// notReady and notFound return the answers where there is no model, or nothing of a name.
+func notReady() error { return &fault{http.StatusServiceUnavailable, "Models are not ready."} }
+
+func notFound(format string, args ...any) error {
+	return &fault{http.StatusNotFound, fmt.Sprintf(format, args...)}
+}
+
 func invalid(kind, msg string, input any, loc ...any) error {
 	return &fault{http.StatusUnprocessableEntity, []wrong{{kind, append([]any{"body"}, loc...), msg, input}}}
 }
@@ -306,7 +313,7 @@ func constant(v any) http.HandlerFunc {
 
 func nowhere(w http.ResponseWriter, r *http.Request) {
 	page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-		return nil, &fault{http.StatusNotFound, "Not Found"}
+		return nil, notFound("Not Found")
 	})(w, r)
 }
 

@@ -60,7 +60,7 @@ func (s *Server) training() http.Handler {
 	mux.HandleFunc("GET /model/export/json", page(200, func(w http.ResponseWriter, _ *http.Request) (any, error) {
 		m := s.models.Load()
 		if !m.Ready(core.TTFT) || !m.Ready(core.TPOT) {
-			return nil, &fault{http.StatusServiceUnavailable, "Models are not ready."}
+			return nil, notReady()
 		}
 		text, err := m.Save()
 		if err == nil {
@@ -74,7 +74,7 @@ func (s *Server) training() http.Handler {
 		for _, kind := range []string{"txt", "importances"} {
 			mux.HandleFunc("GET /model/"+t.String()+"/lgb/"+kind,
 				page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-					return nil, &fault{http.StatusNotFound, "Model type is xgboost, not lightgbm"}
+					return nil, notFound("Model type is xgboost, not lightgbm")
 				}))
 		}
 	}
@@ -194,7 +194,7 @@ var modelNames = map[string][]core.Name{"ttft": {core.ModelTTFT}, "tpot": {core.
 func (s *Server) fileOf(name string) ([]byte, error) {
 	names, known := modelNames[name]
 	if !known {
-		return nil, &fault{http.StatusNotFound, fmt.Sprintf("Unknown model: %.60s", name)}
+		return nil, notFound("Unknown model: %.60s", name)
 	}
 	m := s.models.Load()
 	out := map[string]json.RawMessage{}
@@ -216,7 +216,7 @@ func (s *Server) modelInfo(_ http.ResponseWriter, r *http.Request) (any, error) 
 	name := r.PathValue("name")
 	text, err := s.fileOf(name)
 	if err == nil && text == nil {
-		err = &fault{http.StatusNotFound, fmt.Sprintf("Model %s not found", name)}
+		err = notFound("Model %s not found", name)
 	}
 	if err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	text, err := s.fileOf(name)
 	if err == nil && text == nil {
-		err = &fault{http.StatusNotFound, fmt.Sprintf("Model %s not found", name)}
+		err = notFound("Model %s not found", name)
 	}
 	if err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func (s *Server) list(http.ResponseWriter, *http.Request) (any, error) {
 func (s *Server) export(w http.ResponseWriter, _ *http.Request) (any, error) {
 	m, st := s.models.Load(), s.Status()
 	if !m.Ready(core.TTFT) || !m.Ready(core.TPOT) {
-		return nil, &fault{http.StatusServiceUnavailable, "Models are not ready."}
+		return nil, notReady()
 	}
 	_, alpha := s.objective()
 	meta, err := json.Marshal(

@@ -34,18 +34,6 @@ func Local(r *http.Request) bool {
 	return len(r.Header["Forwarded"]) == 0 // nobody here writes it
 }
 
-// LocalOnly serves requests that come from this machine, or that are allowed;
-// others are told what it needs.
-func LocalOnly(next http.Handler, allowed func(*http.Request) bool, needs string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !Local(r) && !allowed(r) {
-			http.Error(w, r.URL.Path+" is served to this machine alone: "+needs, http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // Tokens are what a client may show as its bearer token; none allows nobody.
 type Tokens [][sha256.Size]byte
 

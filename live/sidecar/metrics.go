@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // metrics are document 003's of the sidecar.
@@ -117,14 +118,14 @@ func (k *rank) page(w http.ResponseWriter, r *http.Request) {
 	}
 	families, err := k.s.metrics.registry.Gather()
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		serve.Failed(w, err)
 		return
 	}
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	enc := expfmt.NewEncoder(&b, format)
 	for _, f := range families {
 		if err := enc.Encode(f); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+			serve.Failed(w, err)
 			return
 		}
 	}

@@ -94,7 +94,8 @@ Examples:
 func (c *scenarioShowCmd) Run(o *outside) error {
 	if !c.Resolved {
 		if c.File != "" || len(c.Set) > 0 {
-			return exit.With(exit.Usage, errors.New("a file or --set without --resolved; expected --resolved beside it"))
+			return exit.With(exit.Usage,
+				errors.New("a file or --set without --resolved; expected --resolved beside it"))
 		}
 		_, err := o.Stdout.Write(scenario.EmbeddedText())
 		return err

@@ -71,8 +71,8 @@ type headers struct {
 	Hidden  pairs `json:"hidden,omitempty"` // that may carry credentials, with what stands for these
 }
 
-// headersOf returns headers as the log has them. Of those that may carry credentials it has what standIn gives, if that is
-// not nil: digests that plug-ins can tell apart. Credentials in the query of a path or an address are left out.
+// headersOf returns headers as the log has them. Of those that may carry credentials it has what standIn gives, if that
+// is not nil: digests that plug-ins can tell apart. Credentials in the query of a path or an address are left out.
 func headersOf(list header.List, standIn func(h header.Header) string) headers {
 	x := headers{Headers: make(pairs, 0, len(list))}
 	for _, h := range list {

@@ -154,8 +154,8 @@ var (
 )
 
 // Of objectives: document 004's, under its names and under those that predicted-latency-producer of today's picker has.
-// Times and objectives are told for each request; what was predicted, and everything under the newer names, where such
-// a plug-in is.
+// Times and objectives are reported for each request; predictions, and everything under the newer names, where such a
+// plug-in is.
 var (
 	ObjectiveTTFT = plain(Histogram, objective+"request_ttft_seconds",
 		"From the request to the first piece of its response.", toHour, models...)
@@ -191,11 +191,11 @@ var (
 	ScorerTime = plain(Histogram, document3+"scorer_duration_seconds", "Time of a scorer.", quick, "scorer")
 )
 
-// Of documents 002 and 003, worked out when somebody asks: a decision over a thousand endpoints must not write a
+// Of documents 002 and 003, worked out when a page is read: a decision over a thousand endpoints must not write a
 // thousand metrics.
 var (
 	Profiles = asked(Counter, document2+"requests_total",
-		"Runs of a profile, by what came of them: selected or failed.",
+		"Runs of a profile, by result: selected or failed.",
 		"profile", "decision")
 	PodScore = asked(Gauge, document2+"pod_score", "Each pod's total in the profile's last run.", "pod",
 		"profile")
@@ -219,7 +219,7 @@ var (
 	SessionsMoved = asked(Counter, document3+"session_affinity_misses_total", "Requests of a session that did not.")
 )
 
-// Of the pool, worked out when somebody asks.
+// Of the pool, worked out when a page is read.
 var (
 	EndpointQueue = renamed(read("per_endpoint_queue_size", "Waiting requests by endpoint.",
 		ofPool+"per_pod_queue_size",

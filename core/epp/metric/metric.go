@@ -5,7 +5,7 @@ package metric
 
 import "slices"
 
-// Kind is what a family of metrics counts.
+// Kind holds what a family of metrics counts.
 type Kind uint8
 
 // The kinds.
@@ -31,7 +31,7 @@ type Family struct {
 	Native bool
 	// Always says that the family has a series before anything is counted.
 	Always bool
-	// Number is the family's place among Kept; -1 for one that is worked out when somebody asks.
+	// Number is the family's place among Kept; -1 for one that is worked out when a page is read.
 	Number int
 }
 
@@ -97,7 +97,7 @@ func plain(kind Kind, name, help string, buckets []float64, labels ...string) *F
 	return keep(Family{Kind: kind, Name: name, Help: help, Buckets: buckets, Labels: labels, Always: len(labels) == 0})
 }
 
-// read is a gauge that is worked out when somebody asks.
+// read is a gauge that is worked out when a page is read.
 func read(name, help, old string, labels ...string) *Family {
 	f := today(Gauge, name, help, old, labels, labels)
 	f.Number = -1
@@ -110,7 +110,7 @@ func renamed(f *Family, oldLabels ...string) *Family {
 	return f
 }
 
-// asked is a family under one name that is worked out when somebody asks.
+// asked is a family under one name that is worked out when a page is read.
 func asked(kind Kind, name, help string, labels ...string) *Family {
 	return &Family{Kind: kind, Name: name, Help: help, Labels: labels, Number: -1}
 }

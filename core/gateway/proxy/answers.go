@@ -30,7 +30,8 @@ func Lost(reason string, attempts int) stream.Answer {
 	if attempts > 1 {
 		retried = "retried and the latest "
 	}
-	return answer(StatusLost, "upstream connect error or disconnect/reset before headers. "+retried+"reset reason: "+reason)
+	return answer(StatusLost,
+		"upstream connect error or disconnect/reset before headers. "+retried+"reset reason: "+reason)
 }
 
 // NoServer is Envoy's answer where no model server is well.

@@ -45,7 +45,8 @@ func TestScripts(t *testing.T) {
 					}
 					for _, e := range fx.List {
 						fmt.Fprintf(&out, "%v %s", e.At, kinds[e.Kind])
-						for _, v := range []any{int(e.Request), e.Attempt, e.Endpoint, e.Answer.Status, string(e.Answer.Body)} {
+						for _, v := range []any{int(e.Request), e.Attempt, e.Endpoint, e.Answer.Status,
+							string(e.Answer.Body)} {
 							if v != 0 && v != "" {
 								fmt.Fprintf(&out, " %v", v)
 							}

@@ -104,8 +104,8 @@ type named struct {
 	bounds []float64
 }
 
-// How many of histograms every server has, and how many those have behind them that follow a sample of blocks; the rest are
-// of transfers.
+// How many of histograms every server has, and how many those have behind them that follow a sample of blocks; the rest
+// are of transfers.
 const requestHistograms, sampledHistograms = 16, 3
 
 // histograms are all that there are, in vLLM's order.

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// style is how a structural tag has the members of an object written: each between tags, and in most styles what they hold
-// as JSON.
+// style is how a structural tag has the members of an object written: each between tags, and in most styles what they
+// hold as JSON.
 type style struct {
 	name  string
 	never string // what no string has
@@ -28,8 +28,8 @@ type style struct {
 
 const dsml = "｜DSML｜"
 
-// flatStyles are xgrammar's (JSONSchemaFormat.style) whose members hold JSON: the name, and what stands before a member's
-// name, between it and its value (which may tell its TYPE, and whether it IS_STRING), and behind.
+// flatStyles are xgrammar's (JSONSchemaFormat.style) whose members hold JSON: the name, and what stands before a
+// member's name, between it and its value (which may tell its TYPE, and whether it IS_STRING), and behind.
 var flatStyles = [][4]string{
 	{"qwen_xml", "<parameter=", ">", "</parameter>"},
 	{"minimax_xml", `<parameter name="`, `">`, "</parameter>"},
@@ -61,7 +61,8 @@ func plainly(v *value) (string, error) {
 	return v.compact(), nil
 }
 
-// styles are the flat ones, and those with tags at any depth (cpp/converter_ext/cohere.cc, minimax_m3.cc), by their names.
+// styles are the flat ones, and those with tags at any depth (cpp/converter_ext/cohere.cc, minimax_m3.cc), by their
+// names.
 var styles = func() map[string]*style {
 	cohere := &style{name: "cohere_xml", never: "</cofl:value>", given: plainly, deep: true}
 	entities := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")

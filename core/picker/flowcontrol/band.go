@@ -106,7 +106,7 @@ func (c *Controller) flowFor(b *band, id string) *flow {
 	return f
 }
 
-// setObjectives tells the machine the priorities of the pool's objectives:
+// setObjectives reports the machine the priorities of the pool's objectives:
 // they have bands from the beginning, which the ceilings count.
 func (c *Controller) setObjectives(priorities []int) {
 	keep := map[int]bool{0: true}

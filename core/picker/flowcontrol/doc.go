@@ -11,7 +11,7 @@
 // lower work must not take the room that higher work waits for.
 //
 // Controller is the machine (see core/machine for its shape). The driver
-// tells it of arrivals, of requests that went away, of the endpoints' load,
+// reports it of arrivals, of requests that went away, of the endpoints' load,
 // and of requests that were placed and finished; it says, exactly once for
 // every arrival, how that ended (Decided), and, when in-flight eviction is
 // enabled, which running requests should be ended early (Evict).

@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Message is what the driver tells the machine.
+// Message is what the driver reports the machine.
 type Message interface{ message() }
 
 // Arrive is a request that asks to go on: after its objective and fairness id

@@ -79,3 +79,8 @@ func (o Outcome) Refusal(poolEmpty bool) *apierror.Error {
 func Evicted() *apierror.Error {
 	return &apierror.Error{Status: 429, Message: "request evicted by flow control", Reason: ReasonEvicted, Bare: true}
 }
+
+// Revocation is how an evicted request ended, as a label of llm_d_epp_flow_control_revocations_total.
+func (k EffectKind) Revocation() string {
+	return map[EffectKind]string{RevocationConfirmed: "confirmed", RevocationTimedOut: "timed_out"}[k]
+}

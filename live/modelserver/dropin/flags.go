@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"net"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -239,8 +239,9 @@ var flags = map[string]flag{
 	"prefill-overhead":            sim(text(func(c *Config) *string { return &c.PrefillOverhead.Mean })),
 	"prefill-time-per-token":      sim(text(func(c *Config) *string { return &c.PrefillTimePerToken.Mean })),
 	"prefill-time-std-dev":        sim(text(func(c *Config) *string { return &c.PrefillOverhead.StdDev })),
-	"latency-calculator":          sim(choice(func(c *Config) *string { return &c.LatencyCalculator }, "", "constant", "per-token")),
-	"time-factor-under-load":      sim(real(func(c *Config) *float64 { return &c.TimeFactorUnderLoad }, 1, 1000)),
+	"latency-calculator": sim(
+		choice(func(c *Config) *string { return &c.LatencyCalculator }, "", "constant", "per-token")),
+	"time-factor-under-load": sim(real(func(c *Config) *float64 { return &c.TimeFactorUnderLoad }, 1, 1000)),
 
 	"kv-cache-transfer-latency":        sim(text(func(c *Config) *string { return &c.KVTransferLatency.Mean })),
 	"kv-cache-transfer-time-per-token": sim(text(func(c *Config) *string { return &c.KVTransferTimePerToken.Mean })),
@@ -359,7 +360,7 @@ func setMaxQueued(c *Config, v string) error {
 	if err != nil || n < 1 || n > most {
 		return wrong(v, "a whole number from 1 to %d", most)
 	}
-	c.MaxWaiting, c.FullStatus = n, http.StatusServiceUnavailable
+	c.MaxWaiting, c.FullStatus = n, core.StatusFull
 	return nil
 }
 
@@ -387,7 +388,7 @@ func setSeed(c *Config, v string) error {
 
 func addFailureTypes(c *Config, v string) error {
 	for t := range strings.SplitSeq(v, ",") {
-		if modelserver.FailureTypes[t] == 0 {
+		if openai.FailureTypes[t] == 0 {
 			return fmt.Errorf("unknown failure type %q", t)
 		}
 		c.Inject.Types = append(c.Inject.Types, t)

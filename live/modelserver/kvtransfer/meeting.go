@@ -98,14 +98,10 @@ func (c *channel) bootstrap(conn net.Conn, r *bufio.Reader) {
 	if err != nil {
 		return
 	}
-	status, body := "404 Not Found", "{}"
-	switch {
-	case c == &c.e.side:
-		status, body = "200 OK", fmt.Sprintf(`{"side_channel":%q,"engine_id":%q}`, c.e.o.Profile.Name, c.e.o.EngineID)
-	case len(path) > 1:
-		if told, ok := connector.Answer(path[1], c.e.o.EngineID); ok {
-			status, body = "200 OK", string(told)
-		}
+	status, body := connector.Answer(append(path, "", "")[1], c.e.o.EngineID)
+	if c == &c.e.side {
+		status, body = "200 OK", fmt.Appendf(nil, `{"side_channel":%q,"engine_id":%q}`, c.e.o.Profile.Name,
+			c.e.o.EngineID)
 	}
 	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: "+
 		"close\r\n\r\n%s", status, len(body), body)

@@ -115,7 +115,7 @@ func (q *conversationRequest) read(s *Store, w http.ResponseWriter, r *http.Requ
 		return nil, false
 	}
 	if n := itemsBytes(items) + len(q.Metadata); n > maxConversationBytes {
-		wire.Answer(w, openai.Errorf(http.StatusRequestEntityTooLarge, "items",
+		wire.Answer(w, openai.TooLarge("items",
 			"items and metadata take %d bytes; a conversation keeps at most %d.", n, maxConversationBytes))
 		return nil, false
 	}
@@ -140,7 +140,7 @@ func (s *Store) withConversation(serve func(w http.ResponseWriter, r *http.Reque
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := s.conversation(r.PathValue("id"))
 		if c == nil {
-			wire.Answer(w, openai.Errorf(404, "conversation_id", "Conversation with id '%s' not found.",
+			wire.Answer(w, openai.NotFound("conversation_id", "Conversation with id '%s' not found.",
 				r.PathValue("id")))
 			return
 		}
@@ -220,7 +220,7 @@ func getItem(w http.ResponseWriter, r *http.Request, c *conversation) {
 			return
 		}
 	}
-	wire.Answer(w, openai.Errorf(404, "item_id", "Item with id '%s' not found.", r.PathValue("item")))
+	wire.Answer(w, openai.NotFound("item_id", "Item with id '%s' not found.", r.PathValue("item")))
 }
 
 func (s *Store) deleteItem(w http.ResponseWriter, r *http.Request, c *conversation) {

@@ -28,7 +28,7 @@ func (s *Store) cancelResponse(w http.ResponseWriter, r *http.Request) {
 		wire.Answer(w, modelserver.UnknownResponse("response_id", r.PathValue("id")))
 		return
 	}
-	wire.Answer(w, openai.Errorf(400, "response_id", "Cannot cancel a synchronous response."))
+	wire.Answer(w, openai.BadRequest("response_id", "Cannot cancel a synchronous response."))
 }
 
 // deleteResponse answers DELETE /v1/responses/{id}.

@@ -63,12 +63,12 @@ func TooSlow(err error) *openai.Error {
 	if err == nil || !errors.As(err, &slow) {
 		return nil
 	}
-	return openai.Errorf(http.StatusRequestTimeout, "",
+	return openai.TooSlow(
 		"%v; send it faster, or start the server with a larger --body-idle-timeout or --body-timeout.", slow)
 }
 
 func tooLarge(limit int64) *openai.Error {
-	return openai.Errorf(http.StatusRequestEntityTooLarge, "", "The request body is longer than %d bytes.", limit)
+	return openai.TooLarge("", "The request body is longer than %d bytes.", limit)
 }
 
 // ReadBody reads a request's body. Where it is false nothing is left to do: the
@@ -101,7 +101,7 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, limit int64, into any, kno
 		err = json.Unmarshal(body, into)
 	}
 	if err != nil {
-		Answer(w, openai.Errorf(http.StatusBadRequest, "", "The request body is not the expected JSON object: %v.",
+		Answer(w, openai.BadRequest("", "The request body is not the expected JSON object: %v.",
 			err))
 	}
 	return err == nil
