@@ -33,7 +33,7 @@ type answering struct {
 	room      modelserver.Memory
 	body      []byte // as far as it is here, of a plain one
 	described *described.Body
-	news      bool // of the engine, not told yet
+	news      bool // the engine's effects wait to be reported
 
 	// one is what nearly every request needs, in the same piece of memory.
 	one struct {

@@ -14,20 +14,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/workload"
 )
 
-// clientSide is what the client knows of its request and of the answer.
+// clientSide holds the client's state of its request and of the answer.
 type clientSide struct {
 	conversation *workload.Conversation
 	alarm        *alarm
 	ended        *callStatus // of a call by gRPC
 	echo         string      // the metadata that came back
 	status       int
-	bare         bool             // the response is its headers
-	failed       *response.Error  // told inside the answer
+	bare         bool             // the response has no body
+	failed       *response.Error  // an error inside the answer
 	refusal      *response.Reader // an answer with an error status
 	first        bool             // the client has seen the first token
 	over         bool
 	heard        *response.Reader // the answer, where a sidecar may have put it together
-	words        described.Text   // the answer, where somebody goes on from it
+	words        described.Text   // the answer, where the conversation continues from it
 	said         string           // or this, where it is not words
 }
 

@@ -1,11 +1,13 @@
 package parts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,6 +115,9 @@ SESSION_CACHE_SIZE, SGLANG_BOOTSTRAP_PORT, MOONCAKE_BOOTSTRAP_PORT, P2P_CONNECTO
 ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP, MORIIO_METRICS_ADDR, MORIIO_DNS_RESOLVE_TTL_SECONDS,
 MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS. UCX_TLS has no effect.`
 }
+
+// words finds where a word of a field's name ends, as kong names the flag of a field without a name.
+var words = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
 
 // Run serves until an interruption.
 func (c *Sidecar) Run(o *console.Console) error {
@@ -260,7 +265,8 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 	}
 	flags := map[string]any{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Sidecar]()) {
-		if name := f.Tag.Get("name"); name != "" {
+		name := cmp.Or(f.Tag.Get("name"), strings.ToLower(words.ReplaceAllString(f.Name, "$1$3-$2$4")))
+		if f.IsExported() {
 			flags[name] = reflect.ValueOf(c).Elem().FieldByIndex(f.Index).Interface()
 		}
 	}

@@ -111,7 +111,7 @@ func TestDocumentedCommands(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = parser.Parse(parts.Args(renameFlags(args, o), o))
+			_, err = parser.Parse(parts.Args(args, o))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("windtunnel %s: %v", command, err)
 				continue
