@@ -176,9 +176,8 @@ format: ## Format the source
 
 .PHONY: golden
 golden: ## Rewrite what tests compare with: docs, scripts' expected output (look at the diff before you commit it)
-	$(GO) test ./scenario -run TestSchemaIsCheckedIn -update
 	$(GO) test ./scenario ./report -rewrite
-	$(GO) test ./scenario ./cmd/windtunnel/program -update
+	$(GO) test ./scenario/schema ./cmd/windtunnel/program -update
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -3,7 +3,6 @@ package scenario
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -24,8 +23,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/strictyaml"
 	"github.com/windtunnel/windtunnel/scenario/size"
 )
-
-var update = flag.Bool("update", false, "rewrite docs/scenario.schema.json")
 
 // The scripts in testdata read a scenario and show what came of it: the
 // problems, or the fields that the script asks for.

@@ -121,7 +121,7 @@ func appendRendered(b []byte, req *modelserver.Request, i int) []byte {
 	return openai.Fill(append(b, most...),
 		`,"min_tokens":$,"ignore_eos":$},"model":$,"stream":$,"stream_options":null,`+
 			`"cache_salt":$,"priority":$,"kv_transfer_params":$}`, req.MinTokens, req.IgnoreEOS, req.Model, req.Stream,
-		openai.OrNull(req.Salt), req.Priority, []byte(req.KV.Raw))
+		openai.OrNull(req.Salt), req.Priority, req.KV.Raw)
 }
 
 // countTokens answers POST /v1/messages/count_tokens.

@@ -269,9 +269,11 @@ func (x *Exporter) byHTTP(ctx context.Context, request, answer proto.Message) er
 
 // byGRPC calls the collector's service.
 func (x *Exporter) byGRPC(ctx context.Context, request, answer proto.Message) error {
+	headers := make([]string, 0, 2*len(x.o.Headers))
 	for _, h := range x.o.Headers {
-		ctx = metadata.AppendToOutgoingContext(ctx, h[0], h[1])
+		headers = append(headers, h[0], h[1])
 	}
+	ctx = metadata.AppendToOutgoingContext(ctx, headers...)
 	if err := x.conn.Invoke(ctx, exportMethod, request, answer); err != nil {
 		return fmt.Errorf("%s: %w", x.o.To, err)
 	}

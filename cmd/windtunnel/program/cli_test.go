@@ -89,15 +89,6 @@ func TestReferenceIsCheckedIn(t *testing.T) {
 	}
 }
 
-func help(t *testing.T, command ...string) string {
-	var out bytes.Buffer
-	o := testOutside(&out)
-	if code := run(append(command, "--help"), o); code != 0 {
-		t.Fatalf("%v --help: exit code %d", command, code)
-	}
-	return out.String()
-}
-
 func testOutside(out *bytes.Buffer) *outside {
 	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal = out, out, false

@@ -277,7 +277,7 @@ func simulated(args []string) (any, error) {
 		Summary map[string]any `json:"summary"`
 	}
 	if err := json.Unmarshal(last, &out); err != nil || out.Summary == nil {
-		return nil, fmt.Errorf("windtunnel sim %s: no summary: %v", strings.Join(args, " "), err)
+		return nil, fmt.Errorf("windtunnel sim %s: no summary: %w", strings.Join(args, " "), err)
 	}
 	byName(out.Summary, "spans", "name")
 	byName(out.Summary, "measures", "measure")
@@ -298,7 +298,7 @@ func comparedRuns(args []string) (any, error) {
 		Comparisons []map[string]any `json:"comparisons"`
 	}
 	if err := json.Unmarshal(text.Bytes(), &out); err != nil || len(out.Comparisons) == 0 {
-		return nil, fmt.Errorf("windtunnel compare %s: no comparison: %v", strings.Join(args, " "), err)
+		return nil, fmt.Errorf("windtunnel compare %s: no comparison: %w", strings.Join(args, " "), err)
 	}
 	byName(out.Comparisons[0], "measures", "measure")
 	return out.Comparisons[0], nil

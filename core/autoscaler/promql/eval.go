@@ -53,7 +53,7 @@ func (s *Store) Eval(q *Query, now machine.Time) (Result, error) {
 		for _, x := range v {
 			m := Sample{Value: x.F}
 			x.Metric.Range(func(l labels.Label) {
-				if l.Name == labels.MetricName {
+				if l.Name == metricName {
 					m.Name = l.Value
 					return
 				}

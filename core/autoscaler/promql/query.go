@@ -12,7 +12,7 @@ import (
 )
 
 // metricName is the label under which Prometheus keeps a metric's name.
-const metricName = labels.MetricName
+const metricName = "__name__"
 
 // maxQuery bounds how long a query is, in bytes.
 const maxQuery = 16 << 10

@@ -97,7 +97,7 @@ func (s *Store) add(at machine.Time, m *Sample) *series {
 	x := s.byKey[k]
 	if x == nil {
 		b := labels.NewScratchBuilder(1 + len(m.Labels))
-		b.Add(labels.MetricName, m.Name)
+		b.Add(metricName, m.Name)
 		for _, l := range m.Labels {
 			b.Add(l.Name, l.Value)
 		}

@@ -108,7 +108,7 @@ func effectOf(s stamp, e *epp.Effect) *effect {
 		out.Tokens = e.Count
 	case epp.Left, epp.Revoked:
 		w := &e.Flow
-		out.place = &place{int(w.Kind), w.Outcome.String(), w.Priority, w.FairnessID, int64(w.Bytes), w.Wait,
+		out.place = &place{int(w.Kind), w.Outcome.String(), w.Priority, w.FairnessID, w.Bytes, w.Wait,
 			w.PoolEmpty}
 	}
 	if e.Target != nil {
