@@ -140,7 +140,8 @@ func ownIn(beginning, said string, prefixes []string) bool {
 			said = rest
 		}
 	}
-	return strings.Contains(beginning, strings.TrimLeft(said, " ")[:16])
+	// A template that trims leaves out the spaces that a message may begin with; one that does not has them.
+	return strings.Contains(beginning, said[:16]) || strings.Contains(beginning, strings.TrimLeft(said, " ")[:16])
 }
 
 // promptText is the prompt of the request under way.
