@@ -116,7 +116,8 @@ func (r *Reader) encoded(q *Request) []byte {
 }
 
 // onePixel is the picture that an omni server paints: one transparent pixel.
-const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk" +
+	"+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 // paints is whether an answer has a picture beside its text.
 func (r *Reader) paints(h *Head, id string) bool {
