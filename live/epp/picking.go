@@ -212,7 +212,7 @@ func (k *Picking) decide(waits func() context.Context, r *core.Request) {
 	}
 	r.Owner = w
 	if o := k.written.Load(); o != nil {
-		r.Note = o.Note(r.Request)
+		r.Note = o.AppendRequest(make([]byte, 0, 2048), r.Request)
 	}
 	if k.service != nil && k.service.Input(r) {
 		select {

@@ -1,178 +1,166 @@
 package inputlog
 
 import (
-	"bytes"
-	"fmt"
 	"math"
+	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
-// effect is what came of messages. What a person would want to read is
+// appendEffect writes what an effect says. What a person would want to read is
 // there as it is; of what is only compared (all endpoints' scores, those that a
 // filter left) a hash.
-type effect struct {
-	stamp
-	kind string
-	says any // an outcome, or the questions that were asked
-}
-
-// MarshalJSON implements json.Marshaler: the field behind the stamp has the kind as its name.
-func (x *effect) MarshalJSON() ([]byte, error) {
-	at, says := bytes.TrimSpace(encoded(&x.stamp)), bytes.TrimSpace(encoded(x.says))
-	return fmt.Appendf(nil, "%s,%q:%s}", at[:len(at)-1], x.kind, says), nil
-}
-
-// effectNames are the kinds that a log has.
-var effectNames = map[epp.Kind]string{epp.Ask: "asked", epp.Decided: "decided", epp.Evict: "evicted",
-	epp.Failed: "failed", epp.Hooked: "hooked", epp.Departed: "departed", epp.Unread: "unread",
-	epp.Forgotten: "forgotten", epp.Dial: "dial", epp.Hangup: "hangup", epp.Mismatch: "mismatch", epp.Queued: "queued",
-	epp.Left: "left", epp.Revoked: "revoked"}
-
-// outcome is what an effect says. Which fields there are depends on its kind.
-type outcome struct {
-	Plugin string `json:"plugin,omitempty"`
-	Error  any    `json:"error,omitempty"` // a failure, or a plug-in's text
-	*decision
-	Headers  pairs                     `json:"headers,omitempty"`
-	Metadata map[string]map[string]any `json:"metadata,omitzero"`
-	Tokens   int                       `json:"tokens,omitempty"`
-	*place
-	Endpoint string `json:"endpoint,omitempty"`
-	Source   int    `json:"source,omitempty"`
-}
-
-type failure struct {
-	Status  int    `json:"status,omitempty"`
-	Message string `json:"message,omitempty"`
-	Reason  string `json:"reason,omitempty"`
-}
-
-// place is a request's place in a queue.
-type place struct {
-	Kind      int          `json:"kind,omitempty"`
-	Outcome   string       `json:"outcome,omitempty"`
-	Priority  int          `json:"priority,omitempty"`
-	Fairness  string       `json:"fairness,omitempty"`
-	Bytes     int64        `json:"bytes,omitempty"`
-	Wait      machine.Time `json:"wait,omitempty"`
-	PoolEmpty bool         `json:"poolEmpty,omitempty"`
-}
-
-type decision struct {
-	To       string          `json:"to,omitempty"`
-	Model    string          `json:"model,omitempty"`
-	Screened named[hash]     `json:"screened,omitempty"`
-	Profiles named[*profile] `json:"profiles,omitempty"`
-	Primary  string          `json:"primary,omitempty"`
-	Set      pairs           `json:"set,omitempty"`
-	Drop     []string        `json:"drop,omitempty"`
-}
-
-type profile struct {
-	Removed named[hash] `json:"removed,omitempty"` // with picker.Options.Detail
-	Left    int         `json:"left,omitempty"`
-	Of      hash        `json:"of"`
-	Scores  named[hash] `json:"scores,omitempty"`
-	By      string      `json:"by,omitempty"`
-	Picked  []string    `json:"picked,omitempty"`
-	Total   []number    `json:"total,omitempty"` // of each that was picked
-}
-
-func effectOf(s stamp, e *epp.Effect) *effect {
-	out := &outcome{}
-	x := &effect{stamp: s, kind: effectNames[e.Kind], says: out}
-	if e.Request != nil {
-		x.Request = e.Request.Serial
-	}
+func appendEffect(b []byte, e *epp.Effect) []byte {
 	switch e.Kind {
 	case epp.Ask:
-		asked := []string{}
+		b = append(field(b, "asked"), '[')
 		for i := range e.Request.Needs {
-			asked = append(asked, e.Request.Needs[i].Plugin+"/"+e.Request.Needs[i].Key)
+			n := &e.Request.Needs[i]
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = openai.AppendString(b, n.Plugin+"/"+n.Key)
 		}
-		x.says = asked
+		return append(b, ']')
 	case epp.Decided:
-		out.decision, out.Error = decisionOf(e.Request), failureOf(e.Request.Err)
+		b = appendDecided(append(field(b, "decided"), '{'), e.Request)
+	case epp.Evict:
+		b = append(field(b, "evicted"), '{')
 	case epp.Failed:
-		out.Error = failureOf(e.Request.Err)
+		b = appendError(append(field(b, "failed"), '{'), "error", e.Request.Err)
 	case epp.Hooked:
-		out.Headers, out.Metadata = pairsOf(e.Request.Response.HookHeaders()), e.Request.Response.Metadata()
+		b = append(field(b, "hooked"), '{')
+		b = appendPairs(b, "headers", e.Request.Response.HookHeaders())
+		if m := e.Request.Response.Metadata(); m != nil {
+			b = appendJSON(b, "metadata", m)
+		}
+	case epp.Departed:
+		b = append(field(b, "departed"), '{')
 	case epp.Unread:
-		out.Plugin, out.Error = e.Plugin.Name(), e.Err.Error()
+		b = append(field(b, "unread"), '{')
+		b = appendText(b, "plugin", e.Plugin.Name())
+		b = appendText(b, "error", e.Err.Error())
+	case epp.Forgotten:
+		b = append(field(b, "forgotten"), '{')
+	case epp.Dial:
+		b = append(field(b, "dial"), '{')
+	case epp.Hangup:
+		b = append(field(b, "hangup"), '{')
 	case epp.Mismatch:
-		out.Tokens = e.Count
+		b = append(field(b, "mismatch"), '{')
+		b = appendInt(b, "tokens", e.Count)
+	case epp.Queued:
+		b = append(field(b, "queued"), '{')
 	case epp.Left, epp.Revoked:
-		w := &e.Flow
-		out.place = &place{int(w.Kind), w.Outcome.String(), w.Priority, w.FairnessID, w.Bytes, w.Wait,
-			w.PoolEmpty}
+		b = append(field(b, [...]string{"left", "revoked"}[e.Kind-epp.Left]), '{')
+		b = appendInt(b, "kind", int(e.Flow.Kind))
+		b = appendText(b, "outcome", e.Flow.Outcome.String())
+		b = appendInt(b, "priority", e.Flow.Priority)
+		b = appendText(b, "fairness", e.Flow.FairnessID)
+		b = appendInt(b, "bytes", e.Flow.Bytes)
+		b = appendInt(b, "wait", e.Flow.Wait)
+		b = appendTrue(b, "poolEmpty", e.Flow.PoolEmpty)
 	}
 	if e.Target != nil {
-		out.Endpoint, out.Source = e.Target.ID(), e.Source
+		b = appendText(b, "endpoint", e.Target.ID())
+		b = appendInt(b, "source", e.Source)
 	}
-	return x
+	return append(b, '}')
 }
 
-// failureOf returns an error as the log has it, nil for none.
-func failureOf(e *apierror.Error) any {
-	if e == nil {
-		return nil
+func appendDecided(b []byte, r *epp.Request) []byte {
+	if r.Err != nil {
+		b = appendError(b, "error", r.Err)
 	}
-	return &failure{e.Status, e.Message, e.Reason}
-}
-
-func decisionOf(r *epp.Request) *decision {
 	d := r.Decision
 	if d == nil {
-		return nil
+		return b
 	}
-	x := &decision{Model: d.Request.TargetModel, Screened: removedBy(d.Screened), Set: pairsOf(d.Set), Drop: d.Drop}
 	if r.Err == nil {
-		x.To = d.Destination()
+		b = appendText(b, "to", d.Destination())
 	}
-	for i := range d.Profiles {
-		x.Profiles.add(d.Profiles[i].Name, profileOf(d, &d.Profiles[i]))
+	b = appendText(b, "model", d.Request.TargetModel)
+	if len(d.Screened) > 0 {
+		b = appendRemoved(b, "screened", d.Screened)
+	}
+	if len(d.Profiles) > 0 {
+		b = append(field(b, "profiles"), '{')
+		for i := range d.Profiles {
+			p := &d.Profiles[i]
+			b = appendProfile(append(field(b, p.Name), '{'), d, p)
+			b = append(b, '}')
+		}
+		b = append(b, '}')
 	}
 	if p := d.PrimaryProfile(); p != nil {
-		x.Primary = p.Name
+		b = appendText(b, "primary", p.Name)
 	}
-	return x
+	b = appendPairs(b, "set", d.Set)
+	if len(d.Drop) > 0 {
+		b = appendTexts(b, "drop", d.Drop)
+	}
+	return b
 }
 
-func profileOf(d *picker.Decision, p *picker.ProfileResult) *profile {
-	x := &profile{Removed: removedBy(p.Removed), Left: len(p.Left), Of: hashOf(p.Left)}
-	for i, raw := range p.Raw {
-		h := uint64(len(raw))
-		for _, v := range raw {
-			h = parse.Mix(h, math.Float64bits(v))
+func appendProfile(b []byte, d *picker.Decision, p *picker.ProfileResult) []byte {
+	if len(p.Removed) > 0 { // with picker.Options.Detail
+		b = appendRemoved(b, "removed", p.Removed)
+	}
+	b = appendInt(b, "left", len(p.Left))
+	b = appendHash(b, "of", hashOf(p.Left, func(i int32) uint64 { return uint64(i) }))
+	if len(p.Raw) > 0 {
+		b = append(field(b, "scores"), '{')
+		for i, raw := range p.Raw {
+			b = appendHash(b, p.Scorers[i].Scorer.Name(), hashOf(raw, math.Float64bits))
 		}
-		x.Scores.add(p.Scorers[i].Scorer.Name(), hash(h))
+		b = append(b, '}')
 	}
-	if p.Picker != nil && len(p.Picked) > 0 {
-		x.By = p.Picker.Name()
+	if len(p.Picked) == 0 {
+		return b
 	}
-	for _, n := range p.Picked {
-		x.Picked, x.Total = append(x.Picked, d.View.States[n].ID()), append(x.Total, number(p.Total(n)))
+	if p.Picker != nil {
+		b = appendText(b, "by", p.Picker.Name())
 	}
-	return x
+	b = append(field(b, "picked"), '[')
+	for i, n := range p.Picked {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = openai.AppendString(b, d.View.States[n].ID())
+	}
+	b = append(b, ']')
+	b = append(field(b, "total"), '[') // of each that was picked
+	for i, n := range p.Picked {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendFloat(b, p.Total(n))
+	}
+	return append(b, ']')
 }
 
-// removedBy returns a hash of the endpoints that each plug-in took out.
-func removedBy(list []picker.Removal) (x named[hash]) {
+// appendRemoved writes how many endpoints each plug-in took out, and which.
+func appendRemoved(b []byte, name string, list []picker.Removal) []byte {
+	b = append(field(b, name), '{')
 	for i := range list {
-		x.add(list[i].By.Name(), hashOf(list[i].Removed))
+		b = appendHash(b, list[i].By.Name(), hashOf(list[i].Removed, func(i int32) uint64 { return uint64(i) }))
 	}
-	return x
+	return append(b, '}')
 }
 
-func hashOf(list []int32) hash {
+func hashOf[T any](list []T, number func(T) uint64) uint64 {
 	h := uint64(len(list))
 	for _, v := range list {
-		h = parse.Mix(h, uint64(v))
+		h = parse.Mix(h, number(v))
 	}
-	return hash(h)
+	return h
+}
+
+func appendHash(b []byte, name string, v uint64) []byte {
+	b = append(field(b, name), '"')
+	b = strconv.AppendUint(b, v, 16)
+	return append(b, '"')
 }

@@ -1,6 +1,8 @@
 package inputlog
 
 import (
+	"encoding/json"
+
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -34,15 +36,15 @@ type Header struct {
 
 // line is any line of a log. Exactly one field is there.
 type line struct {
-	Log      *Header   `json:"log,omitempty"`
-	Snapshot *snapshot `json:"snapshot,omitempty"`
-	Input    *input    `json:"input,omitempty"`
-	Effect   *effect   `json:"effect,omitempty"` // which is only written
-	Gap      *gap      `json:"gap,omitempty"`
+	Log      *Header   `json:"log"`
+	Snapshot *snapshot `json:"snapshot"`
+	Input    *input    `json:"input"`
+	Effect   *effect   `json:"effect"`
+	Gap      *gap      `json:"gap"`
 }
 
 type snapshot struct {
-	Picker int        `json:"picker,omitempty"`
+	Picker int        `json:"picker"`
 	State  *epp.State `json:"state"`
 }
 
@@ -52,27 +54,33 @@ type gap struct {
 	Why   string `json:"why"`
 }
 
-// stamp is what inputs and effects begin with.
-type stamp struct {
-	Picker  int          `json:"picker,omitempty"`
-	At      machine.Time `json:"at"`
-	Request uint64       `json:"request,omitempty"` // 0 where it is about none
+// input is a message. Exactly one of the fields behind Request is there.
+type input struct {
+	Picker   int          `json:"picker"`
+	At       machine.Time `json:"at"`
+	Request  uint64       `json:"request"`
+	Arrive   *request     `json:"arrive"`
+	Answered []answer     `json:"answered"`
+	Leave    *struct{}    `json:"leave"`
+	Headers  *response    `json:"headers"`
+	Piece    *progress    `json:"piece"`
+	Done     *done        `json:"done"`
+
+	Endpoints   []endpoint `json:"endpoints"`
+	Objects     *selection `json:"objects"`
+	Scraped     *scraped   `json:"scraped"`
+	KVEvents    *kvEvents  `json:"kvEvents"`
+	KVLost      *kvLost    `json:"kvLost"`
+	LoseIndexes *struct{}  `json:"loseIndexes"`
+	Shutdown    *struct{}  `json:"shutdown"`
 }
 
-// input is a message. Exactly one of the fields behind stamp is there.
-type input struct {
-	stamp
-	Arrive      *arrival   `json:"arrive,omitempty"`
-	Answered    []answer   `json:"answered,omitzero"`
-	Leave       *struct{}  `json:"leave,omitempty"`
-	Headers     *response  `json:"headers,omitempty"`
-	Piece       *progress  `json:"piece,omitempty"`
-	Done        *done      `json:"done,omitempty"`
-	Endpoints   []endpoint `json:"endpoints,omitzero"`
-	Objects     *selection `json:"objects,omitempty"`
-	Scraped     *scraped   `json:"scraped,omitempty"`
-	KVEvents    *kvEvents  `json:"kvEvents,omitempty"`
-	KVLost      *kvLost    `json:"kvLost,omitempty"`
-	LoseIndexes *struct{}  `json:"loseIndexes,omitempty"`
-	Shutdown    *struct{}  `json:"shutdown,omitempty"`
+// effect is what came of messages. Which fields there are depends on its kind;
+// Player compares lines, and looks into them for names.
+type effect struct {
+	Picker  int             `json:"picker"`
+	At      machine.Time    `json:"at"`
+	Request uint64          `json:"request"`
+	Kind    string          `json:"kind"`
+	What    json.RawMessage `json:"what"`
 }

@@ -3,6 +3,7 @@ package inputlog
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -26,7 +27,7 @@ type Log struct {
 	Options
 	h     Header
 	m     *epp.Machine
-	lines encoder
+	buf   []byte
 	pages map[pageKey]*lastPage
 }
 
@@ -49,7 +50,7 @@ func New(m *epp.Machine, h Header, out func(lines []byte)) *Log {
 
 // Begin writes what the picker is made of and its state: from here on the log
 // can be played.
-func (l *Log) Begin() { l.Out(l.Snapshot()(nil)) }
+func (l *Log) Begin() { l.out(l.Snapshot()(l.buf[:0])) }
 
 // Snapshot copies the state with which the log begins, or begins anew. The
 // function that it returns appends the lines that say so, which come before all
@@ -59,27 +60,32 @@ func (l *Log) Snapshot() (lines func(b []byte) []byte) {
 	state := l.m.Save(l.content)
 	l.m.SetLog(l)
 	return func(b []byte) []byte {
-		b = append(b, encoded(&line{Log: &l.h})...)
-		return append(b, encoded(&line{Snapshot: &snapshot{l.h.Picker, state}})...)
+		b = appendJSON(append(b, '{'), "log", &l.h)
+		b = append(b, '}', '\n', '{')
+		b = append(field(b, "snapshot"), '{')
+		b = appendInt(b, "picker", l.h.Picker)
+		b = appendJSON(b, "state", state)
+		return append(b, '}', '}', '\n')
 	}
 }
 
 // flight is what a snapshot says of a request that is under way.
 type flight struct {
 	Request  *request  `json:"request"`
-	Answered []answer  `json:"answered,omitempty"`
-	Response *response `json:"response,omitempty"`
+	Answered []answer  `json:"answered"`
+	Response *response `json:"response"`
 }
 
 func (l *Log) content(r *epp.Request) []byte {
-	x := flight{Request: l.requestOf(r.Request, !r.Placed())}
-	if !r.Placed() {
-		x.Answered = l.answersOf(r.Answers)
+	b := append(field([]byte{'{'}, "request"), '{')
+	b = append(l.appendRequest(b, r.Request, !r.Placed()), '}')
+	if !r.Placed() && len(r.Answers) > 0 {
+		b = l.appendAnswers(b, r.Answers)
 	}
 	if r.Seen() {
-		x.Response = responseOf(r.Response)
+		b = appendResponse(field(b, "response"), r.Response)
 	}
-	return encoded(&x)
+	return append(b, '}')
 }
 
 // read reads it.
@@ -91,7 +97,7 @@ func (k *played) read(text []byte) (c epp.Content, err error) {
 	if x.Request == nil {
 		return c, errors.New("nothing is said of it")
 	}
-	if c.Request, err = x.Request.again(k.m.Picker()); err != nil {
+	if c.Request, err = x.Request.request(k.m.Picker()); err != nil {
 		return c, err
 	}
 	for i := range x.Answered {
@@ -104,51 +110,93 @@ func (k *played) read(text []byte) (c epp.Content, err error) {
 	return c, nil
 }
 
-func (l *Log) out(x *line) { l.Out(l.lines.encode(x)) }
+func (l *Log) out(b []byte) {
+	l.buf = b
+	l.Out(b)
+	if cap(l.buf) > 1<<20 {
+		l.buf = nil
+	}
+}
+
+func (l *Log) begin(kind string, at machine.Time) []byte {
+	b := append(l.buf[:0], `{"`...)
+	b = append(append(b, kind...), `":{`...)
+	b = appendInt(b, "picker", l.h.Picker)
+	return strconv.AppendInt(field(b, "at"), int64(at), 10)
+}
 
 // Input implements epp.Log.
 func (l *Log) Input(now machine.Time, msg epp.Message) {
-	x := &input{stamp: stamp{Picker: l.h.Picker, At: now}}
-	there := &struct{}{}
-	switch m := msg.(type) {
+	b := l.begin("input", now)
+	of := func(r *epp.Request) { b = strconv.AppendUint(field(b, "request"), r.Serial, 10) }
+	none := func(name string) { b = append(field(b, name), '{', '}') }
+	switch x := msg.(type) {
 	case epp.Arrive:
-		x.Request, x.Arrive = m.Request.Serial, &arrival{note: m.Note}
-		if m.Note == nil {
-			x.Arrive.request = *l.requestOf(m.Request.Request, true)
+		of(x.Request)
+		if b = field(b, "arrive"); x.Note != nil {
+			b = append(b, x.Note...)
+		} else {
+			b = l.AppendRequest(b, x.Request.Request)
 		}
-		m.Note = nil
+		x.Note = nil
 	case epp.Answered:
-		x.Request, x.Answered = m.Request.Serial, l.answersOf(m.Answers)
+		of(x.Request)
+		b = l.appendAnswers(b, x.Answers)
 	case epp.Leave:
-		x.Request, x.Leave = m.Request.Serial, there
+		of(x.Request)
+		none("leave")
 	case epp.Headers:
-		x.Request, x.Headers = m.Request.Serial, responseOf(m.Response)
+		of(x.Request)
+		b = appendResponse(field(b, "headers"), x.Response)
 	case epp.Piece:
-		x.Request, x.Piece = m.Request.Serial, progressOf(m.Request)
+		of(x.Request)
+		b = append(field(b, "piece"), '{')
+		b = l.appendRead(b, x.Request)
+		b = append(b, '}')
 	case epp.Done:
-		x.Request, x.Done = m.Request.Serial, &done{Told: m.Told}
-		if m.Response != nil {
-			x.Done.Read = progressOf(m.Request)
+		of(x.Request)
+		b = append(field(b, "done"), '{')
+		if x.Response != nil {
+			b = append(field(b, "read"), '{')
+			b = l.appendRead(b, x.Request)
+			b = append(b, '}')
 		}
+		b = appendTrue(b, "told", x.Told)
+		b = append(b, '}')
 	case epp.Endpoints:
-		x.Endpoints = endpointsOf(m.List)
+		b = appendJSON(b, "endpoints", endpointsOf(x.List))
 	case epp.Objects:
-		x.Objects = &selection{m.Objects, m.Priorities, m.KeepEndpoints, endpointsOf(m.Endpoints), m.Announced}
+		b = appendJSON(b, "objects",
+			&selection{x.Objects, x.Priorities, x.KeepEndpoints, endpointsOf(x.Endpoints), x.Announced})
 	case epp.Scraped:
-		x.Scraped = l.scraped(&m)
+		b = l.appendScraped(b, &x)
 	case epp.KVEvents:
-		x.KVEvents = l.kvEventsOf(&m)
+		b = l.appendKVEvents(b, &x)
 	case epp.KVLost:
-		x.KVLost = &kvLost{m.Index, m.Pod}
+		b = appendJSON(b, "kvLost", &kvLost{x.Index, x.Pod})
 	case epp.LoseIndexes:
-		x.LoseIndexes = there
+		none("loseIndexes")
 	case epp.Shutdown:
-		x.Shutdown = there
+		none("shutdown")
 	}
-	l.out(&line{Input: x})
+	l.out(append(b, '}', '}', '\n'))
+}
+
+// appendRead writes what was read of a response: of its headers, unless they
+// entered before, and of its body.
+func (l *Log) appendRead(b []byte, r *epp.Request) []byte {
+	if !r.Seen() {
+		b = appendResponse(field(b, "response"), r.Response)
+	}
+	return appendProgress(b, &r.Response.Progress)
 }
 
 // Effect implements epp.Log.
 func (l *Log) Effect(e *epp.Effect) {
-	l.out(&line{Effect: effectOf(stamp{Picker: l.h.Picker, At: e.At}, e)})
+	b := l.begin("effect", e.At)
+	if e.Request != nil {
+		b = strconv.AppendUint(field(b, "request"), e.Request.Serial, 10)
+	}
+	b = appendEffect(b, e)
+	l.out(append(b, '}', '}', '\n'))
 }

@@ -378,29 +378,31 @@ func (k *played) message(x *input) (epp.Message, error) {
 	}
 	switch {
 	case x.Endpoints != nil:
-		return epp.Endpoints{List: endpoints(x.Endpoints)}, nil
+		var list []*picker.Endpoint
+		for i := range x.Endpoints {
+			list = append(list, x.Endpoints[i].endpoint())
+		}
+		return epp.Endpoints{List: list}, nil
 	case x.Objects != nil:
 		return x.Objects.objects(), nil
 	case x.Scraped != nil:
 		return k.scraped(x.Scraped)
 	case x.KVEvents != nil:
-		return x.KVEvents.events(), k.index(x.KVEvents.Index)
+		if i := x.KVEvents.Index; i < 0 || i >= len(k.m.Indexes()) {
+			return nil, fmt.Errorf("KV events of index %d, which the picker does not have", x.KVEvents.Index)
+		}
+		return x.KVEvents.events(), nil
 	case x.KVLost != nil:
-		return epp.KVLost{Index: x.KVLost.Index, Pod: x.KVLost.Pod}, k.index(x.KVLost.Index)
+		if i := x.KVLost.Index; i < 0 || i >= len(k.m.Indexes()) {
+			return nil, fmt.Errorf("KV events of index %d, which the picker does not have", x.KVLost.Index)
+		}
+		return epp.KVLost{Index: x.KVLost.Index, Pod: x.KVLost.Pod}, nil
 	case x.LoseIndexes != nil:
 		return epp.LoseIndexes{}, nil
 	case x.Shutdown != nil:
 		return epp.Shutdown{}, nil
 	}
 	return nil, errors.New("an input without a message that this version knows")
-}
-
-// index refuses an index that the picker does not have.
-func (k *played) index(i int) error {
-	if i < 0 || i >= len(k.m.Indexes()) {
-		return fmt.Errorf("KV events of index %d, which the picker does not have", i)
-	}
-	return nil
 }
 
 // about makes a message about a request.
@@ -419,7 +421,7 @@ func (k *played) about(x *input) (epp.Message, error) {
 	switch {
 	case x.Arrive != nil:
 		var err error
-		r.Request, err = x.Arrive.again(k.m.Picker())
+		r.Request, err = x.Arrive.request(k.m.Picker())
 		return epp.Arrive{Request: r}, err
 	case x.Answered != nil:
 		answers := make([]picker.Answer, len(x.Answered))

@@ -1,148 +1,146 @@
 package inputlog
 
 import (
-	"bytes"
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/openai"
 	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/picker/parse"
 )
 
 // request is a request as the log has it.
 type request struct {
-	ID string `json:"id,omitempty"`
-	headers
-	Bytes  int      `json:"bytes,omitempty"`
-	Subset []string `json:"subset,omitzero"`
-	Body   *body    `json:"body,omitempty"`
+	ID      string    `json:"id"`
+	Headers headers   `json:"headers"`
+	Hidden  headers   `json:"hidden"` // that may carry credentials, with what stands for these
+	Bytes   int       `json:"bytes"`
+	Subset  *[]string `json:"subset"`
+	Body    *body     `json:"body"`
 }
 
-// arrival is a request, which may have been written already.
-type arrival struct {
-	request
-	note []byte
-}
-
-// MarshalJSON implements json.Marshaler.
-func (x *arrival) MarshalJSON() ([]byte, error) {
-	if x.note != nil {
-		return x.note, nil
-	}
-	return encoded(&x.request), nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (x *arrival) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &x.request) }
+type headers [][2]string
 
 type body struct {
 	Kind       string        `json:"kind"`
-	Parser     string        `json:"parser,omitempty"`
-	Model      string        `json:"model,omitempty"`
-	Stream     bool          `json:"stream,omitempty"`
-	Max        *int64        `json:"max,omitempty"`
-	Salt       string        `json:"salt,omitempty"`
-	Multimodal int           `json:"multimodal,omitempty"`
-	Assets     machine.Words `json:"assets,omitzero"` // hash and tokens of each
-	Wrapped    bool          `json:"wrapped,omitempty"`
-	Skip       bool          `json:"skip,omitempty"`
-	Prompts    []prompt      `json:"prompts,omitempty"`
-	Raw        []byte        `json:"raw,omitzero"` // with Options.Bodies
+	Parser     string        `json:"parser"`
+	Model      string        `json:"model"`
+	Stream     bool          `json:"stream"`
+	Max        *int64        `json:"max"`
+	Salt       string        `json:"salt"`
+	Multimodal int           `json:"multimodal"`
+	Assets     machine.Words `json:"assets"` // hash and tokens of each
+	Wrapped    bool          `json:"wrapped"`
+	Skip       bool          `json:"skip"`
+	Prompts    []prompt      `json:"prompts"`
+	Raw        []byte        `json:"raw"`
 }
 
 type prompt struct {
-	IDs    bool          `json:"ids,omitempty"`
-	Bytes  int           `json:"bytes,omitempty"`
-	Unit   int           `json:"unit,omitempty"`
-	Heads  machine.Words `json:"heads,omitzero"`
-	Keys   []keys        `json:"keys,omitempty"`
-	Tokens []byte        `json:"tokens,omitzero"` // with Options.Bodies, of a renderer's
+	IDs    bool          `json:"ids"`
+	Bytes  int           `json:"bytes"`
+	Unit   int           `json:"unit"`
+	Heads  machine.Words `json:"heads"`
+	Keys   []keys        `json:"keys"`
+	Tokens []byte        `json:"tokens"` // with Options.Bodies, of a renderer's
 }
 
-// keys are the keys of a prompt's KV blocks under one rule.
 type keys struct {
-	Block int           `json:"block,omitempty"`
-	Seed  string        `json:"seed,omitempty"`
-	Model string        `json:"model,omitempty"`
+	Block int           `json:"block"`
+	Seed  string        `json:"seed"`
+	Model string        `json:"model"`
 	Keys  machine.Words `json:"keys"`
 }
 
-// Note returns a request as the log has it, in JSON. It needs nothing that
-// changes: the request's own goroutine may call it beforehand.
-func (o *Options) Note(r *picker.Request) []byte { return encoded(o.requestOf(r, true)) }
-
-// requestOf returns a request as the log has it, with whole including its prompts.
-func (o *Options) requestOf(r *picker.Request, whole bool) *request {
-	x := &request{ID: r.ID, headers: headersOf(r.Headers, o.standIn), Bytes: r.SizeBytes}
-	if r.HasSubset {
-		x.Subset = append([]string{}, r.Subset...)
+// field begins a field of a JSON object. Unless it is the first, a comma goes
+// before it.
+func field(b []byte, name string) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
 	}
-	b := r.Body
-	if b == nil {
-		return x
-	}
-	x.Body = &body{Kind: b.Kind.String(), Parser: b.Parser, Model: b.Model, Stream: b.Stream, Salt: b.CacheSalt,
-		Multimodal: b.Multimodal, Wrapped: b.Wrapped, Skip: b.SkipResponse}
-	if b.MaxOutputTokens >= 0 {
-		x.Body.Max = &b.MaxOutputTokens
-	}
-	for i := range b.Assets {
-		x.Body.Assets = append(x.Body.Assets, b.Assets[i].Hash, uint64(b.Assets[i].Tokens))
-	}
-	if whole {
-		if x.Body.Prompts = o.promptsOf(b.Prompts, false); o.Bodies && !b.Described {
-			x.Body.Raw = b.Raw()
-		}
-	}
-	return x
+	b = append(b, '"')
+	b = append(b, name...)
+	return append(b, '"', ':')
 }
 
-func (o *Options) promptsOf(list []parse.Prompt, rendered bool) []prompt {
-	out := make([]prompt, len(list))
-	for i := range list {
-		p, x := &list[i], &out[i]
-		x.IDs, x.Bytes = p.IsTokens(), p.Length()
-		if unit, heads := p.Heads(); unit > 0 {
-			x.Unit, x.Heads = unit, append(machine.Words{}, heads...)
+func appendText(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	return openai.AppendString(field(b, name), value)
+}
+
+func appendInt[I ~int | ~int32 | ~int64](b []byte, name string, value I) []byte {
+	if value == 0 {
+		return b
+	}
+	return strconv.AppendInt(field(b, name), int64(value), 10)
+}
+
+func appendTrue(b []byte, name string, value bool) []byte {
+	if !value {
+		return b
+	}
+	return append(field(b, name), "true"...)
+}
+
+func appendBytes(b []byte, name string, value []byte) []byte {
+	b = append(field(b, name), '"')
+	b = base64.StdEncoding.AppendEncode(b, value)
+	return append(b, '"')
+}
+
+func appendList[W ~uint64](b []byte, name string, list []W) []byte {
+	b = append(field(b, name), '"')
+	b = machine.AppendWords(b, list)
+	return append(b, '"')
+}
+
+func appendTexts(b []byte, name string, list []string) []byte {
+	b = append(field(b, name), '[')
+	for i, s := range list {
+		if i > 0 {
+			b = append(b, ',')
 		}
-		p.EachKeys(func(h kv.Hasher, model string, list []kv.Key) {
-			x.Keys = append(x.Keys, keys{h.BlockTokens, h.Seed, model, machine.WordsOf(list)})
-		})
-		if o.Bodies && rendered {
-			x.Tokens = p.Bytes()
+		b = openai.AppendString(b, s)
+	}
+	return append(b, ']')
+}
+
+// appendHeaders writes headers. Of those that may carry credentials it writes
+// what standIn gives, if that is not nil: digests that plug-ins can tell apart.
+// Credentials in the query of a path or an address are left out.
+func appendHeaders(b []byte, list header.List, standIn func(h header.Header) string) []byte {
+	b = append(field(b, "headers"), '[')
+	var hidden header.List
+	for _, h := range list {
+		switch {
+		case !header.Secret(h.Name):
+			b = appendPair(b, header.Header{Name: h.Name, Value: header.Open(h.Value)})
+		case standIn == nil:
+			hidden = append(hidden, header.Header{Name: h.Name})
+		default:
+			hidden = append(hidden, header.Header{Name: h.Name, Value: standIn(h)})
 		}
+	}
+	return appendPairs(append(b, ']'), "hidden", hidden)
+}
+
+// list are headers as they were, those that are hidden behind the others.
+func (h headers) list(hidden headers) header.List {
+	out := make(header.List, 0, len(h)+len(hidden))
+	for _, x := range slices.Concat(h, hidden) {
+		out = append(out, header.Header{Name: x[0], Value: x[1]})
 	}
 	return out
 }
-
-// encoder writes values as JSON, each in a line of its own.
-type encoder struct {
-	bytes.Buffer
-	lines *json.Encoder
-}
-
-// encode returns a value's line, which is good until the next one.
-func (e *encoder) encode(v any) []byte {
-	if e.lines == nil || e.Cap() > 1<<20 {
-		*e = encoder{}
-		e.lines = json.NewEncoder(e)
-		e.lines.SetEscapeHTML(false)
-	}
-	e.Reset()
-	if err := e.lines.Encode(v); err != nil {
-		panic(err) // plain values always have a JSON form
-	}
-	return e.Bytes()
-}
-
-// encoded returns a value as JSON, in a line of its own.
-func encoded(v any) []byte { return new(encoder).encode(v) }
 
 // standIn is what stands for a credential: nothing, unless plug-ins compare it.
 func (o *Options) standIn(h header.Header) string {
@@ -160,10 +158,106 @@ func (o *Options) standIn(h header.Header) string {
 	return strings.Join(out, "; ")
 }
 
-// again makes the request again. With its body it is read anew, as far as
+// AppendRequest appends a request as the log has it. It needs nothing that
+// changes: the request's own goroutine may do it beforehand.
+func (o *Options) AppendRequest(b []byte, r *picker.Request) []byte {
+	return append(o.appendRequest(append(b, '{'), r, true), '}')
+}
+
+// appendRequest appends the fields of a request, and with whole those of its
+// prompts.
+func (o *Options) appendRequest(b []byte, r *picker.Request, whole bool) []byte {
+	b = appendText(b, "id", r.ID)
+	b = appendHeaders(b, r.Headers, o.standIn)
+	b = appendInt(b, "bytes", r.SizeBytes)
+	if r.HasSubset {
+		b = appendTexts(b, "subset", r.Subset)
+	}
+	if r.Body != nil {
+		b = o.appendBody(field(b, "body"), r.Body, whole)
+	}
+	return b
+}
+
+func (o *Options) appendBody(b []byte, x *parse.Body, whole bool) []byte {
+	b = append(b, '{')
+	b = appendText(b, "kind", x.Kind.String())
+	b = appendText(b, "parser", x.Parser)
+	b = appendText(b, "model", x.Model)
+	b = appendTrue(b, "stream", x.Stream)
+	if x.MaxOutputTokens >= 0 {
+		b = strconv.AppendInt(field(b, "max"), x.MaxOutputTokens, 10)
+	}
+	b = appendText(b, "salt", x.CacheSalt)
+	b = appendInt(b, "multimodal", x.Multimodal)
+	if len(x.Assets) > 0 {
+		list := make([]uint64, 0, 2*len(x.Assets))
+		for i := range x.Assets {
+			list = append(list, x.Assets[i].Hash, uint64(x.Assets[i].Tokens))
+		}
+		b = appendList(b, "assets", list)
+	}
+	b = appendTrue(b, "wrapped", x.Wrapped)
+	b = appendTrue(b, "skip", x.SkipResponse)
+	if !whole {
+		return append(b, '}')
+	}
+	if len(x.Prompts) > 0 {
+		b = o.appendPrompts(b, x.Prompts, false)
+	}
+	if o.Bodies && !x.Described {
+		b = appendBytes(b, "raw", x.Raw())
+	}
+	return append(b, '}')
+}
+
+func (o *Options) appendPrompts(b []byte, list []parse.Prompt, rendered bool) []byte {
+	b = append(field(b, "prompts"), '[')
+	for i := range list {
+		p := &list[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '{')
+		b = appendTrue(b, "ids", p.IsTokens())
+		b = appendInt(b, "bytes", p.Length())
+		if unit, heads := p.Heads(); unit > 0 {
+			b = appendInt(b, "unit", unit)
+			b = appendList(b, "heads", heads)
+		}
+		first := true
+		p.EachKeys(func(h kv.Hasher, model string, list []kv.Key) {
+			if first {
+				b = append(field(b, "keys"), '[')
+			} else {
+				b = append(b, ',')
+			}
+			first = false
+			b = append(b, '{')
+			b = appendInt(b, "block", h.BlockTokens)
+			b = appendText(b, "seed", h.Seed)
+			b = appendText(b, "model", model)
+			b = appendList(b, "keys", list)
+			b = append(b, '}')
+		})
+		if !first {
+			b = append(b, ']')
+		}
+		if o.Bodies && rendered {
+			b = appendBytes(b, "tokens", p.Bytes())
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// request makes the request again. With its body it is read anew, as far as
 // that gives the same; p is nil where it is not to be.
-func (x *request) again(p *picker.Picker) (*picker.Request, error) {
-	r := &picker.Request{ID: x.ID, Headers: x.list(), SizeBytes: x.Bytes, Subset: x.Subset, HasSubset: x.Subset != nil}
+func (x *request) request(p *picker.Picker) (*picker.Request, error) {
+	r := &picker.Request{ID: x.ID, Headers: x.Headers.list(x.Hidden), SizeBytes: x.Bytes}
+	if x.Subset != nil {
+		r.Subset, r.HasSubset = *x.Subset, true
+	}
 	if x.Body == nil {
 		return r, nil
 	}
@@ -189,8 +283,8 @@ func (x *body) body() (*parse.Body, error) {
 		return nil, fmt.Errorf("assets are pairs of numbers, found %d", len(x.Assets))
 	}
 	b := &parse.Body{Kind: kind, Parser: x.Parser, Model: x.Model, Stream: x.Stream, MaxOutputTokens: -1,
-		CacheSalt: x.Salt, Multimodal: x.Multimodal, Wrapped: x.Wrapped, SkipResponse: x.Skip, Described: true,
-		Prompts: prompts(x.Prompts)}
+		CacheSalt: x.Salt, Multimodal: x.Multimodal,
+		Wrapped: x.Wrapped, SkipResponse: x.Skip, Described: true, Prompts: prompts(x.Prompts)}
 	if x.Max != nil {
 		b.MaxOutputTokens = *x.Max
 	}
@@ -209,15 +303,6 @@ func tokenIDs(b []byte) []uint32 {
 	return ids
 }
 
-// wordsAs returns words as numbers of another type.
-func wordsAs[W ~uint64](list machine.Words) []W {
-	out := make([]W, len(list))
-	for i, w := range list {
-		out[i] = W(w)
-	}
-	return out
-}
-
 func prompts(list []prompt) []parse.Prompt {
 	var out []parse.Prompt
 	for i := range list {
@@ -228,7 +313,11 @@ func prompts(list []prompt) []parse.Prompt {
 		}
 		p := parse.DescribedPrompt(x.IDs, x.Bytes, x.Unit, x.Heads)
 		for _, k := range x.Keys {
-			p.SetKeys(kv.Hasher{BlockTokens: k.Block, Seed: k.Seed}, k.Model, wordsAs[kv.Key](k.Keys))
+			list := make([]kv.Key, len(k.Keys))
+			for i, w := range k.Keys {
+				list[i] = kv.Key(w)
+			}
+			p.SetKeys(kv.Hasher{BlockTokens: k.Block, Seed: k.Seed}, k.Model, list)
 		}
 		out = append(out, p)
 	}

@@ -66,7 +66,7 @@ func (q *Requests) Line(text []byte) error {
 }
 
 func (q *Requests) arrived(key numbered, in *input) error {
-	r, err := in.Arrive.again(nil)
+	r, err := in.Arrive.request(nil)
 	if err != nil {
 		return err
 	}
