@@ -456,8 +456,8 @@ spec: {secretTargetRef: []}
 	for _, bad := range []struct{ text, says string }{
 		{strings.Replace(queueObject, "cooldownPeriod: 300", "coolDownPeriod: 300", 1), "coolDownPeriod"},
 		{strings.Replace(queueObject, `threshold: "1"`, `threshold: "many"`, 1), "many"},
-		{strings.Replace(queueObject, "sum(llm_d_epp_request_running)", "'llm_d_epp_request_running offset 1m'", 1),
-			"offset"},
+		{strings.Replace(queueObject, "sum(llm_d_epp_request_running)", "'topk(1, llm_d_epp_request_running)'", 1),
+			"topk"},
 		{strings.Replace(queueObject, "type: prometheus", "type: kafka", 1), "prometheus"},
 		{strings.Replace(queueObject, "maxReplicaCount: 8", "maxReplicaCount: 0", 1), "maxReplicaCount"},
 		{"apiVersion: v1\nkind: Pod\n", "a ScaledObject"},

@@ -126,8 +126,7 @@ var CoreAllowed = map[string]string{
 // CorePackageExceptions allow one package of the core one import. The key is
 // "package import".
 var CorePackageExceptions = map[string]string{
-	"core/latency sync":              "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
-	"core/autoscaler/promql context": "Prometheus' engine takes one with each query; it is never cancelled",
+	"core/latency sync": "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
 	"core/kv/kvindex sync/atomic": "kvindex.View looks the index up without a lock while its owner takes " +
 		"events; the owner needs none either",
 	"core/metrics unsafe": "names in a metrics page are looked up without copying them; the view does " +
@@ -149,7 +148,8 @@ var CoreModules = map[string]string{
 		"evaluated in memory",
 	"github.com/expr-lang/expr": "formulas over an autoscaler's triggers, compiled and " +
 		"evaluated in memory",
-	"github.com/prometheus/prometheus": "reads and evaluates PromQL over samples in memory, at a time that it is given",
+	"github.com/prometheus/prometheus/model/labels":  "the labels that a query selects by",
+	"github.com/prometheus/prometheus/promql/parser": "reads PromQL, which core/autoscaler/promql evaluates",
 	"github.com/nikolalohinski/gonja/v2": "Jinja, in which chat templates are written; templates reach " +
 		"no files, and nothing random",
 	"golang.org/x/text/unicode/norm":                "Unicode normal forms, which tokenizers begin with",

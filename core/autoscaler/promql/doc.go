@@ -1,4 +1,4 @@
-// Package promql is as much of Prometheus as an autoscaler sees: the series that scrapes and recording rules bring,
-// where they end, and queries over them, which Prometheus' own parser and engine read and evaluate. Subqueries, offsets
-// and functions of the date are refused when a query is read: a run has neither past nor date.
+// Package promql holds the part of Prometheus that an autoscaler needs: the series that scrapes and recording rules
+// bring, the moments at which they become stale, and queries over them. Prometheus' own parser reads queries. Read
+// refuses the parts of the language that this package does not evaluate. Begin to read at Store and Query.
 package promql

@@ -19,9 +19,8 @@ const maxQuery = 16 << 10
 
 // Query is one that was read.
 type Query struct {
-	text      string
-	expr      parser.Expr
-	evaluated string // the text of expr
+	text string
+	expr parser.Expr
 }
 
 // ClusterLabels are labels that a cluster's scrape configuration makes. A scenario has no
@@ -39,10 +38,11 @@ func Read(text string) (q *Query, dropped []string, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("not PromQL: %w", err)
 	}
-	q = &Query{text: strings.Join(strings.Fields(text), " "), expr: expr}
+	q = &Query{strings.Join(strings.Fields(text), " "), expr}
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if bad := refused(n); bad != "" && err == nil {
-			err = fmt.Errorf("%s is not evaluated here: a run has no past and no date", bad)
+			err = fmt.Errorf("%s is not worked out here; expected sums and other aggregations, arithmetic, "+
+				"comparisons, and, or, unless, and the functions %s", bad, strings.Join(known(), ", "))
 		}
 		v, ok := n.(*parser.VectorSelector)
 		if !ok {
@@ -61,7 +61,6 @@ func Read(text string) (q *Query, dropped []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	q.evaluated = expr.String()
 	return q, dropped, nil
 }
 
@@ -116,11 +115,13 @@ func (q *Query) Range() (longest machine.Time) {
 	return longest
 }
 
-// refused is what of a query is not worked out here, in words.
+// refused names the part of a query that this package does not evaluate.
 func refused(n parser.Node) string {
 	switch x := n.(type) {
 	case *parser.SubqueryExpr:
 		return "a subquery"
+	case *parser.StepInvariantExpr, *parser.StringLiteral:
+		return "this"
 	case *parser.VectorSelector:
 		if x.OriginalOffset != 0 || x.OriginalOffsetExpr != nil || x.Timestamp != nil || x.StartOrEnd != 0 ||
 			x.Anchored || x.Smoothed {
@@ -130,14 +131,31 @@ func refused(n parser.Node) string {
 			func(m *labels.Matcher) bool { return m.Name == metricName && m.Type == labels.MatchEqual }) {
 			return "a selector without a metric's name"
 		}
+	case *parser.MatrixSelector:
+		if x.RangeExpr != nil {
+			return "a range that is worked out"
+		}
+	case *parser.AggregateExpr:
+		if aggregations[x.Op] == nil {
+			return x.Op.String()
+		}
 	case *parser.Call:
-		if slices.Contains(ofDates, x.Func.Name) {
+		if functions[x.Func.Name] == nil {
 			return x.Func.Name + "()"
+		}
+	case *parser.BinaryExpr:
+		if m := x.VectorMatching; m != nil && (m.Card == parser.CardManyToOne || m.Card == parser.CardOneToMany) {
+			return "group_left or group_right"
 		}
 	}
 	return ""
 }
 
-// ofDates are the functions that look at the time of day.
-var ofDates = []string{"time", "timestamp", "minute", "hour", "day_of_week", "day_of_month", "day_of_year",
-	"days_in_month", "month", "year"}
+// known are the functions, in order.
+func known() (out []string) {
+	for name := range functions {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/prometheus/model/labels"
-
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/metrics"
 )
@@ -15,7 +13,7 @@ import (
 // --query.lookback-delta.
 const Lookback = 300 * machine.Second
 
-// Sample is what a scrape, or a rule, says of one series.
+// Sample is one value of a series, from a scrape or a rule.
 type Sample struct {
 	// Name is the metric's, of histograms with _bucket, _sum and _count.
 	Name   string
@@ -44,17 +42,23 @@ type Store struct {
 }
 
 type series struct {
-	key    string
-	labels labels.Labels // the metric's name among them
+	name   string
+	labels []metrics.Label // by name
 	points []point
 	seen   machine.Time // of its newest sample
 }
 
+type point struct {
+	at    machine.Time
+	value float64
+	stale bool // the series ended
+}
+
 // key is a series' identity.
-func key(m *Sample) string {
+func key(name string, labels []metrics.Label) string {
 	var b strings.Builder
-	b.WriteString(m.Name)
-	for _, l := range m.Labels {
+	b.WriteString(name)
+	for _, l := range labels {
 		b.WriteByte(0)
 		b.WriteString(l.Name)
 		b.WriteByte(1)
@@ -64,7 +68,7 @@ func key(m *Sample) string {
 }
 
 // Scraped takes what a scrape of a target brought at a time; ok is false where it failed. A
-// series that the target had and has no more ends there, as all do where the scrape failed.
+// series that the target no longer has ends there, as all do where the scrape failed.
 func (s *Store) Scraped(at machine.Time, target string, samples []Sample, ok bool) {
 	if s.targets == nil {
 		s.targets = map[string][]*series{}
@@ -78,7 +82,7 @@ func (s *Store) Scraped(at machine.Time, target string, samples []Sample, ok boo
 	}
 	for _, x := range was {
 		if x.seen < at {
-			x.points = append(x.points, point{milliseconds(at), ended})
+			x.points = append(x.points, point{at: at, stale: true})
 		}
 	}
 	if s.targets[target] = now; now == nil {
@@ -93,29 +97,25 @@ func (s *Store) Record(at machine.Time, rule string, samples []Sample) {
 }
 
 func (s *Store) add(at machine.Time, m *Sample) *series {
-	k := key(m)
+	labels := slices.SortedFunc(slices.Values(m.Labels),
+		func(a, b metrics.Label) int { return strings.Compare(a.Name, b.Name) })
+	k := key(m.Name, labels)
 	x := s.byKey[k]
 	if x == nil {
-		b := labels.NewScratchBuilder(1 + len(m.Labels))
-		b.Add(metricName, m.Name)
-		for _, l := range m.Labels {
-			b.Add(l.Name, l.Value)
-		}
-		b.Sort()
-		x = &series{key: k, labels: b.Labels()}
+		x = &series{name: m.Name, labels: labels}
 		if s.byKey == nil {
 			s.byKey = map[string]*series{}
 		}
 		s.byKey[k] = x
 		s.series = append(s.series, x)
 	}
-	x.points, x.seen = append(x.points, point{milliseconds(at), m.Value}), at
+	x.points, x.seen = append(x.points, point{at: at, value: m.Value}), at
 	return x
 }
 
 // forget drops what no query sees any more.
 func (s *Store) forget(now machine.Time) {
-	oldest := milliseconds(now - max(Lookback, s.Range) - machine.Second)
+	oldest := now - max(Lookback, s.Range) - machine.Second
 	s.series = slices.DeleteFunc(s.series, func(x *series) bool {
 		n := 0
 		for n < len(x.points) && x.points[n].at < oldest {
@@ -123,9 +123,29 @@ func (s *Store) forget(now machine.Time) {
 		}
 		x.points = x.points[n:]
 		if len(x.points) == 0 {
-			delete(s.byKey, x.key)
+			delete(s.byKey, key(x.name, x.labels))
 			return true
 		}
 		return false
 	})
+}
+
+// at is the value of a series that an instant query sees.
+func (x *series) at(now machine.Time) (float64, bool) {
+	for i := len(x.points) - 1; i >= 0; i-- {
+		if p := &x.points[i]; p.at <= now {
+			return p.value, !p.stale && p.at > now-Lookback
+		}
+	}
+	return 0, false
+}
+
+// within are the samples of a series in the range that ends now.
+func (x *series) within(now, span machine.Time) (out []point) {
+	for _, p := range x.points {
+		if p.at > now-span && p.at <= now && !p.stale {
+			out = append(out, p)
+		}
+	}
+	return out
 }
