@@ -185,6 +185,8 @@ type Collector struct {
 	family *Family    // the one being written; nil where it is not wanted
 	series bool       // samples go by their own names, as ParseSeries reads them
 	parts  [3]*Family // of a histogram or summary then, in the order of seriesSuffixes
+	// suffixed are the names of these parts, by the name of the histogram or summary.
+	suffixed map[string][3]string
 
 	// What want said, by the order in which families come: pages are alike, and
 	// most of their families are not wanted.
@@ -242,6 +244,16 @@ func (c *Collector) wants(name string) bool {
 	return c.asked[c.next-1].wanted
 }
 
+// Skips reports whether the page before this one had the family of a name in this place and the collector did not want
+// it; it then counts as written. A caller that asks first need not look up the kind and the help text.
+func (c *Collector) Skips(name string) bool {
+	if c.next == len(c.asked) || c.asked[c.next].name != name || c.asked[c.next].wanted {
+		return false
+	}
+	c.next, c.family = c.next+1, nil
+	return true
+}
+
 // Labels implements Writer.
 func (c *Collector) Labels(labels ...Label) {
 	c.labels = nil // samples have the old ones
@@ -257,8 +269,18 @@ func (c *Collector) Family(name, kind, _ string) bool {
 		c.family = c.begin(name, typed)
 		return c.family != nil
 	}
-	for i, suffix := range seriesSuffixes {
-		c.parts[i] = c.begin(name+suffix, true)
+	parts := c.suffixed[name]
+	if parts[0] == "" {
+		for i, suffix := range seriesSuffixes {
+			parts[i] = name + suffix
+		}
+		if c.suffixed == nil {
+			c.suffixed = map[string][3]string{}
+		}
+		c.suffixed[name] = parts
+	}
+	for i, part := range parts {
+		c.parts[i] = c.begin(part, true)
 	}
 	return c.parts != [3]*Family{}
 }

@@ -109,8 +109,8 @@ type named struct {
 const requestHistograms, sampledHistograms = 16, 3
 
 // histograms are all that there are, in vLLM's order.
-func (s *Stats) histograms(tokens []float64) []named {
-	return []named{
+func (s *Stats) histograms(tokens []float64) [23]named {
+	return [...]named{
 		{"vllm:request_prompt_tokens", &s.promptTokens, tokens},
 		{"vllm:request_generation_tokens", &s.generationTokens, tokens},
 		{"vllm:iteration_tokens_total", &s.iterationTokens, stepBounds},

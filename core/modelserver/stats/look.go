@@ -185,6 +185,9 @@ var abouts = func() map[string][2]string {
 
 // family begins a family of the table, and reports whether the reader wants it.
 func family(w metrics.Writer, name string) bool {
+	if c, ok := w.(*metrics.Collector); ok && c.Skips(name) {
+		return false
+	}
 	about := abouts[name]
 	return w.Family(name, about[0], about[1])
 }

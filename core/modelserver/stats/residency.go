@@ -96,7 +96,8 @@ func (x *Look) writeResidency(w metrics.Writer) {
 	if x.residency == nil {
 		return
 	}
-	for _, h := range x.histograms(nil)[requestHistograms:][:sampledHistograms] {
+	all := x.histograms(nil)
+	for _, h := range all[requestHistograms:][:sampledHistograms] {
 		histogramOf(w, h.name, h.histogram)
 	}
 }

@@ -51,7 +51,8 @@ func (x *Look) writeEngine(w metrics.Writer) {
 		success[i] = value{name, float64(x.Success[i])}
 	}
 	series(w, "vllm:request_success_total", "finished_reason", success[:]...)
-	for _, h := range x.histograms(nil)[:requestHistograms] {
+	all := x.histograms(nil)
+	for _, h := range all[:requestHistograms] {
 		histogramOf(w, h.name, h.histogram)
 	}
 	x.writeResidency(w)
@@ -80,7 +81,8 @@ func (x *Look) writeTransfers(w metrics.Writer) {
 		one(w, "vllm:mooncake_num_kv_expired_reqs_total", float64(x.expiredHandles))
 		return
 	}
-	for _, h := range x.histograms(nil)[requestHistograms+sampledHistograms:] {
+	all := x.histograms(nil)
+	for _, h := range all[requestHistograms+sampledHistograms:] {
 		histogramOf(w, h.name, h.histogram)
 	}
 	one(w, "vllm:nixl_num_failed_transfers_total", float64(x.failedTransfers))
