@@ -59,7 +59,7 @@ func arrangements() ([]arrangement, error) {
 }
 
 // play starts the stack of an arrangement, its directory and its scenario, in which the model servers compute in no
-// time. Besides the gateway's address it tells Envoy's process.
+// time. It returns the gateway's address and the id of Envoy's process.
 func play(_, arg string) ([]string, error) {
 	gc.Serve()
 	dir, text, _ := strings.Cut(arg, "\n")

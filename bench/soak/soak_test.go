@@ -34,7 +34,7 @@ var profiles = flag.String("profiles", "",
 	"a folder for heap profiles, one after each round: go tool pprof -diff_base shows what grew from one to another")
 
 var soak = flag.Duration("soak", 0,
-	"how long ordinary load and how long hostile load goes on; 0 is a few seconds of each, without a verdict on what "+
+	"duration of ordinary load and of hostile load, each; 0 is a few seconds of each, without a verdict on what "+
 		"grows")
 
 // Rounds after which the load stops and what is left is counted; of them warm

@@ -52,7 +52,7 @@ func (c *eppServing) take(o *epp.StandaloneOptions, authenticate *bool) (err err
 	}
 	if c.MetricsCertDir != "" && !known && o.MetricsFor == epp.AllReaders {
 		return errors.New("--metrics-cert-dir without --metrics-endpoint-auth needs --metrics-client-ca-file: TLS " +
-			"alone tells nobody apart")
+			"alone cannot distinguish clients")
 	}
 	if c.MetricsCA != "" && c.MetricsCertDir == "" {
 		return errors.New("--metrics-client-ca-file requires --metrics-cert-dir")
