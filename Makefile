@@ -100,10 +100,10 @@ test-changes: ## Change endpoints 10,000 times under load, and lose no request (
 test-replay: ## Play every example live for up to 20 s, and what entered its endpoint picker again (REPLAY=5s for less)
 	WINDTUNNEL_REPLAY_TIME=$(or $(REPLAY),20s) $(GO) test ./live/stack -run TestExamplesThroughCore -count 1 -v -timeout 20m
 
-BENCHED := ./bench/... ./internal/punctual ./core/engine ./core/kv/... ./core/latency/... ./core/link ./core/machine ./core/metrics ./core/openai ./core/picker/... ./core/sse ./core/tokens ./core/header ./live/epp ./live/extproc ./live/kvevents ./live/kvmanager ./live/up ./report ./web
+BENCHED := ./bench/... ./internal/punctual ./core/modelserver/engine ./core/kv/... ./core/modelserver/latency/... ./core/kv/link ./core/machine ./core/wire/metrics ./core/wire/openai ./core/epp/picker/... ./core/wire/sse ./core/wire/tokens ./core/wire/header ./live/epp ./live/extproc ./live/kvevents ./live/kvmanager ./live/up ./report ./web
 
 .PHONY: bench
-bench: ## Measure baselines and windtunnel in one run, and fail where a gate is missed (PKG=./core/engine for one part)
+bench: ## Measure baselines and windtunnel in one run, and fail where a gate is missed (PKG=./core/modelserver/engine for one part)
 	@./scripts/bench "$(GO)" -timeout 60m -benchmem $(or $(PKG),$(BENCHED))
 
 .PHONY: bench-large

@@ -4,7 +4,7 @@
 //
 // It is the short way. The full interfaces, one per kind of plug-in (filters,
 // scorers, pickers, profile handlers, scrapers, producers, admitters, hooks),
-// are those of core/picker, whose flat slices are also the fast way.
+// are those of core/epp/picker, whose flat slices are also the fast way.
 //
 //	extend.Scorer("gpu-memory-scorer", func(p picker.Params) (extend.ScorerPlugin, error) { ... })
 //	extend.PodsScorer("custom-scorer", func(p picker.Params) (extend.CustomScorer, error) { ... })
@@ -20,9 +20,9 @@ import (
 	"context"
 	"math"
 
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/parse"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 )
 
 // Request is what a scorer may know of a request.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/picker/preview"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/picker/preview"
 )
 
 // gpuMemory is document 002's example, word for word in what it works out.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // What one request costs the readers of a long run: tally and progress alone,
@@ -31,7 +31,7 @@ func BenchmarkSession(b *testing.B) {
 					s.Record(e)
 				}
 			}
-			if sum, err := s.End(false); err != nil || sum.Outcomes[flow.Completed] == 0 {
+			if sum, err := s.End(false); err != nil || sum.Outcomes[record.Completed] == 0 {
 				b.Fatal(sum, err)
 			}
 		})

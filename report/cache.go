@@ -1,6 +1,6 @@
 package report
 
-import "github.com/windtunnel/windtunnel/core/flow"
+import "github.com/windtunnel/windtunnel/core/record"
 
 // CacheSummary is how much of all prompts the model servers had cached.
 type CacheSummary struct {
@@ -17,16 +17,16 @@ type cacheTally struct{ prompt, cached int }
 // comes, and once for each time it comes what was cached when it was scheduled
 // first. A preempted request finds its own blocks again, which is no hit, and a
 // decode server has all that the prefill leg computed, which is none either.
-func (c *cacheTally) record(r *openRequest, e *flow.Event) {
-	if e.Hop != flow.Server || r.prefilled && e.Endpoint != r.prefiller {
+func (c *cacheTally) record(r *openRequest, e *record.Event) {
+	if e.Hop != record.Server || r.prefilled && e.Endpoint != r.prefiller {
 		return
 	}
 	switch e.Step {
-	case flow.RequestReceived, flow.Part1Received:
+	case record.RequestReceived, record.Part1Received:
 		if n, ok := whole(e.Details.Get("prompt_tokens")); ok {
 			r.prompt = n
 		}
-	case flow.PrefillStarted:
+	case record.PrefillStarted:
 		if n, ok := whole(e.Details.Get("cached_tokens")); ok && r.prompt > 0 {
 			c.prompt += r.prompt
 			c.cached += min(n, r.prompt)

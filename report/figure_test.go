@@ -4,17 +4,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Any number of the summary is found by its names; what cannot be there is told before a run.
 func TestFigures(t *testing.T) {
 	low := 0.25
-	s := &Summary{Requests: 7, Outcomes: map[flow.Outcome]int{flow.Completed: 5},
+	s := &Summary{Requests: 7, Outcomes: map[record.Outcome]int{record.Completed: 5},
 		Refusals: map[string]int{"epp: queue full": 2},
 		Classes:  []ClassSummary{{Name: "chat", Attainment: 0.5}, {Attainment: 0.75}},
 		Measures: []Measured{{Measure: "ttft p99", Value: 1}, {Measure: "goodput", Value: 3, Low: &low}},
-		Hops:     map[flow.Hop]map[flow.Step]int{flow.EPP: {flow.EndpointPicked: 4}}}
+		Hops:     map[record.Hop]map[record.Step]int{record.EPP: {record.EndpointPicked: 4}}}
 	for _, c := range []struct {
 		path  string
 		value float64

@@ -13,8 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -122,11 +122,11 @@ type metrics struct {
 	completed, good, input, cached, answers float64
 	goodTokens                              float64
 	judged                                  bool // something says what is good
-	whyNot                                  map[flow.Outcome]counts[string]
+	whyNot                                  map[record.Outcome]counts[string]
 }
 
 func metricsOf(sum Summary, list []Ended, each int, between *gaps.Gaps,
-	whyNot map[flow.Outcome]counts[string]) *metrics {
+	whyNot map[record.Outcome]counts[string]) *metrics {
 	f := &metrics{sum: sum, whyNot: whyNot, list: list, each: float64(each), slo: sum.SLO.SLO()}
 	var e2e, ntpot, tpot, ttft, prompt, output, failed []float64
 	for i := range list {
@@ -213,7 +213,7 @@ func (f *metrics) inferencePerf() any {
 	}
 	labels := map[string]any{}
 	for o, n := range f.sum.Outcomes {
-		if o != flow.Completed {
+		if o != record.Completed {
 			messages := []any{}
 			for _, reason := range slices.Sorted(maps.Keys(f.whyNot[o])) {
 				messages = append(messages, map[string]any{"message": terminal.Printable(reason)})

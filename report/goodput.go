@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -139,13 +139,13 @@ func (c *ClassSummary) write(l *lines) {
 }
 
 // classOf is the class of traffic that a request's first event tells.
-func classOf(e *flow.Event) string {
+func classOf(e *record.Event) string {
 	class, _ := e.Details.Get("class").(string)
 	return class
 }
 
 // sloOf is what it tells that a good answer keeps to.
-func sloOf(e *flow.Event) string {
+func sloOf(e *record.Event) string {
 	text, _ := e.Details.Get("slo").(string)
 	return text
 }

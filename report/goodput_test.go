@@ -6,42 +6,43 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // A request is good that completes within all bounds of its own; every other one
 // that was sent is not.
 func TestGoodput(t *testing.T) {
 	tally := NewTally()
-	request := func(number int, class, slo string, ttft, e2e machine.Time, tokens int, o flow.Outcome) {
-		id, at := flow.RequestID(1, number), machine.Time(number)*machine.Second
-		told := []flow.Detail{}
+	request := func(number int, class, slo string, ttft, e2e machine.Time, tokens int, o record.Outcome) {
+		id, at := record.RequestID(1, number), machine.Time(number)*machine.Second
+		told := []record.Detail{}
 		if class != "" {
-			told = append(told, flow.D("class", class))
+			told = append(told, record.D("class", class))
 		}
 		if slo != "" {
-			told = append(told, flow.D("slo", slo))
+			told = append(told, record.D("slo", slo))
 		}
-		tally.Record(flow.Event{Time: at, Request: id, Hop: flow.Client, Step: flow.RequestSent, Details: told})
+		tally.Record(record.Event{Time: at, Request: id, Hop: record.Client, Step: record.RequestSent, Details: told})
 		if ttft > 0 {
-			tally.Record(flow.Event{Time: at + ttft, Request: id, Hop: flow.Client, Step: flow.FirstTokenReceived})
+			tally.Record(record.Event{Time: at + ttft, Request: id, Hop: record.Client,
+				Step: record.FirstTokenReceived})
 		}
 		if o != "" {
-			tally.Record(flow.Event{Time: at + e2e, Request: id, Hop: flow.Client, Step: flow.Finished,
-				Details: flow.Details{flow.D("outcome", o), flow.D("tokens", tokens)}})
+			tally.Record(record.Event{Time: at + e2e, Request: id, Hop: record.Client, Step: record.Finished,
+				Details: record.Details{record.D("outcome", o), record.D("tokens", tokens)}})
 		}
 	}
 	const ms = machine.Millisecond
 	chat := "ttft=100ms,tpot=10ms"
-	request(1, "chat", chat, 100*ms, 200*ms, 11, flow.Completed)       // good, just so
-	request(2, "chat", chat, 101*ms, 150*ms, 11, flow.Completed)       // late
-	request(3, "chat", chat, 50*ms, 250*ms, 11, flow.Completed)        // slow
-	request(4, "chat", chat, 50*ms, 60*ms, 1, flow.Completed)          // good: no second token
-	request(5, "chat", chat, 50*ms, 60*ms, 5, flow.Left)               // gone
-	request(6, "batch", "e2e=1s", 900*ms, 1000*ms, 1, flow.Completed)  // good
-	request(7, "batch", "e2e=1s", 900*ms, 1001*ms, 99, flow.Completed) // late
-	request(8, "batch", "e2e=1s", 0, 0, 0, "")                         // never ends
+	request(1, "chat", chat, 100*ms, 200*ms, 11, record.Completed)       // good, just so
+	request(2, "chat", chat, 101*ms, 150*ms, 11, record.Completed)       // late
+	request(3, "chat", chat, 50*ms, 250*ms, 11, record.Completed)        // slow
+	request(4, "chat", chat, 50*ms, 60*ms, 1, record.Completed)          // good: no second token
+	request(5, "chat", chat, 50*ms, 60*ms, 5, record.Left)               // gone
+	request(6, "batch", "e2e=1s", 900*ms, 1000*ms, 1, record.Completed)  // good
+	request(7, "batch", "e2e=1s", 900*ms, 1001*ms, 99, record.Completed) // late
+	request(8, "batch", "e2e=1s", 0, 0, 0, "")                           // never ends
 	if d := cmp.Diff([]ClassSummary{
 		{Name: "batch", Requests: 3, Completed: 2, Good: 1, Attainment: 0.333333, Goodput: 0.125},
 		{Name: "chat", Requests: 5, Completed: 4, Good: 2, Attainment: 0.4, Goodput: 0.25},
@@ -50,7 +51,7 @@ func TestGoodput(t *testing.T) {
 		t.Error(d)
 	}
 	tally = NewTally()
-	if request(1, "", "", 1, 2, 3, flow.Completed); tally.Summary().Classes != nil {
+	if request(1, "", "", 1, 2, 3, record.Completed); tally.Summary().Classes != nil {
 		t.Error("goodput where nobody asked for it")
 	}
 }
@@ -60,16 +61,17 @@ func TestGoodput(t *testing.T) {
 func TestGoodputIsOfEachClass(t *testing.T) {
 	tally := NewTally()
 	for i := range 400 {
-		id := flow.RequestID(7, i+1)
+		id := record.RequestID(7, i+1)
 		at := machine.Time(i) * 10 * machine.Millisecond
 		class, slo := "fast", "e2e=5ms"
 		if i%2 == 1 {
 			class, slo = "slow", "e2e=1s"
 		}
-		tally.Record(flow.Event{Time: at, Request: id, Hop: flow.Client, Step: flow.RequestSent,
-			Details: flow.Told(class, slo)})
-		tally.Record(flow.Event{Time: at + 100*machine.Millisecond, Request: id, Hop: flow.Client, Step: flow.Finished,
-			Details: flow.Details{flow.D("outcome", "completed"), flow.D("tokens", 3)}})
+		tally.Record(record.Event{Time: at, Request: id, Hop: record.Client, Step: record.RequestSent,
+			Details: record.Told(class, slo)})
+		tally.Record(record.Event{Time: at + 100*machine.Millisecond, Request: id, Hop: record.Client,
+			Step:    record.Finished,
+			Details: record.Details{record.D("outcome", "completed"), record.D("tokens", 3)}})
 	}
 	m, _ := MeasureNamed("attainment")
 	// the warm-up is left out

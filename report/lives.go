@@ -1,11 +1,11 @@
 package report
 
 import (
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Sending implements flow.Lives.
+// Sending implements record.Lives.
 func (t *Tally) Sending(_ machine.Time, by int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -14,8 +14,8 @@ func (t *Tally) Sending(_ machine.Time, by int) {
 	}
 }
 
-// Lived implements flow.Lives: what Record makes of the life's events, at once.
-func (t *Tally) Lived(l *flow.Life) {
+// Lived implements record.Lives: what Record makes of the life's events, at once.
+func (t *Tally) Lived(l *record.Life) {
 	if l.Sidecar != nil {
 		t.Sending(l.LastGot, -1)
 		for e := range l.Events {
@@ -54,7 +54,7 @@ func (t *Tally) Lived(l *flow.Life) {
 }
 
 // times are those of a life.
-func times(l *flow.Life) [10]machine.Time {
+func times(l *record.Life) [10]machine.Time {
 	return [...]machine.Time{l.Sent, l.Picked, l.Reached, l.Started, l.First, l.FirstSeen, l.FirstGot, l.Last,
 		l.LastSeen, l.LastGot}
 }
@@ -64,11 +64,11 @@ type inLife struct{ span, from, to int }
 
 // spansOfLives finds the spans that lives have.
 func spansOfLives(spans []Span) (out []inLife) {
-	probe := flow.Life{Picked: 1, Reached: 2, Started: 3, First: 4, FirstSeen: 5, FirstGot: 6, Last: 7, LastSeen: 8,
+	probe := record.Life{Picked: 1, Reached: 2, Started: 3, First: 4, FirstSeen: 5, FirstGot: 6, Last: 7, LastSeen: 8,
 		LastGot: 9}
-	place := map[flow.At]int{} // among the times
+	place := map[record.At]int{} // among the times
 	for e := range probe.Events {
-		place[flow.At{Hop: e.Hop, Step: e.Step}] = int(e.Time)
+		place[record.At{Hop: e.Hop, Step: e.Step}] = int(e.Time)
 	}
 	for i := range spans {
 		for _, at := range spans[i].From {
@@ -83,22 +83,22 @@ func spansOfLives(spans []Span) (out []inLife) {
 }
 
 // addLives counts the steps of requests that were told as a whole.
-func (t *Tally) addLives(hops map[flow.Hop]map[flow.Step]int) {
+func (t *Tally) addLives(hops map[record.Hop]map[record.Step]int) {
 	if t.lives+t.sending == 0 {
 		return
 	}
-	for e := range new(flow.Life).Events {
+	for e := range new(record.Life).Events {
 		if hops[e.Hop] == nil {
-			hops[e.Hop] = map[flow.Step]int{}
+			hops[e.Hop] = map[record.Step]int{}
 		}
 		hops[e.Hop][e.Step] += t.lives
 	}
-	hops[flow.Client][flow.RequestSent] += t.sending
+	hops[record.Client][record.RequestSent] += t.sending
 }
 
-// Lives implements flow.Summing: lines, steps, recordings and the account of several
+// Lives implements record.Summing: lines, steps, recordings and the account of several
 // pickers are of events.
-func (s *Session) Lives() flow.Lives {
+func (s *Session) Lives() record.Lives {
 	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.options.Also != nil ||
 		s.view != nil && s.view.detail != Progress {
 		return nil
@@ -106,8 +106,8 @@ func (s *Session) Lives() flow.Lives {
 	return lives{s}
 }
 
-// Lives implements flow.Summing.
-func (t *Tally) Lives() flow.Lives { return t }
+// Lives implements record.Summing.
+func (t *Tally) Lives() record.Lives { return t }
 
 // lives has a session's tally take them, and its view tell how far the run is.
 type lives struct{ *Session }
@@ -117,7 +117,7 @@ func (x lives) Sending(now machine.Time, by int) {
 	x.progress(now)
 }
 
-func (x lives) Lived(l *flow.Life) {
+func (x lives) Lived(l *record.Life) {
 	x.tally.Lived(l)
 	x.progress(l.LastGot)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 	"github.com/windtunnel/windtunnel/report/gaps"
 )
@@ -21,7 +21,7 @@ func TestLivesCountAsTheirEvents(t *testing.T) {
 		n := rapid.IntRange(1, 20).Draw(t, "requests")
 		for i := range n {
 			number := n - i
-			l := flow.Life{Request: flow.RequestID(1, number), Number: number,
+			l := record.Life{Request: record.RequestID(1, number), Number: number,
 				Endpoint: rapid.SampledFrom([]string{"a:1", "b:2"}).Draw(t, "endpoint"),
 				Class:    rapid.SampledFrom([]string{"", "chat"}).Draw(t, "class"),
 				SLO:      rapid.SampledFrom([]string{"", "ttft=5ns", "e2e=20us"}).Draw(t, "SLO"),

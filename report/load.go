@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/report/steptimes"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 )
 
 // computing takes a second for each step.

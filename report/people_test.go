@@ -8,13 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // show is what somebody sees of a run.
-func show(t *testing.T, o Options, events []flow.Event, servers ...[]string) (string, Summary) {
+func show(t *testing.T, o Options, events []record.Event, servers ...[]string) (string, Summary) {
 	t.Helper()
 	var out bytes.Buffer
 	o.Out = &out
@@ -36,18 +36,18 @@ func show(t *testing.T, o Options, events []flow.Event, servers ...[]string) (st
 }
 
 // a request of the run with this number, on this server, from at on.
-func ours(n int, server string, at, took machine.Time, outcome flow.Outcome) []flow.Event {
-	id := flow.RequestID(1, n)
-	return []flow.Event{
-		{Time: at, Request: id, Hop: flow.Client, Step: flow.RequestSent},
-		{Time: at, Request: id, Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: server},
-		{Time: at, Request: id, Hop: flow.Server, Step: flow.RequestReceived,
-			Details: flow.Details{flow.D("prompt_tokens", 40)}},
-		{Time: at, Request: id, Hop: flow.Server, Step: flow.PrefillStarted,
-			Details: flow.Details{flow.D("cached_tokens", 0)}},
-		{Time: at + took, Request: id, Hop: flow.Client, Step: flow.LastTokenReceived},
-		{Time: at + took, Request: id, Hop: flow.Client, Step: flow.Finished,
-			Details: flow.Details{flow.D("outcome", string(outcome))}},
+func ours(n int, server string, at, took machine.Time, outcome record.Outcome) []record.Event {
+	id := record.RequestID(1, n)
+	return []record.Event{
+		{Time: at, Request: id, Hop: record.Client, Step: record.RequestSent},
+		{Time: at, Request: id, Hop: record.EPP, Step: record.EndpointPicked, Endpoint: server},
+		{Time: at, Request: id, Hop: record.Server, Step: record.RequestReceived,
+			Details: record.Details{record.D("prompt_tokens", 40)}},
+		{Time: at, Request: id, Hop: record.Server, Step: record.PrefillStarted,
+			Details: record.Details{record.D("cached_tokens", 0)}},
+		{Time: at + took, Request: id, Hop: record.Client, Step: record.LastTokenReceived},
+		{Time: at + took, Request: id, Hop: record.Client, Step: record.Finished,
+			Details: record.Details{record.D("outcome", string(outcome))}},
 	}
 }
 
@@ -62,8 +62,8 @@ func has(t *testing.T, text string, lines ...string) {
 
 // A request has the number of its id, whenever it appears, and its id is shown.
 func TestOneNumber(t *testing.T) {
-	events := append(ours(2, "10.0.0.1:8000", 0, machine.Second, flow.Completed),
-		ours(1, "10.0.0.1:8000", 0, 2*machine.Second, flow.Broken)...)
+	events := append(ours(2, "10.0.0.1:8000", 0, machine.Second, record.Completed),
+		ours(1, "10.0.0.1:8000", 0, 2*machine.Second, record.Broken)...)
 	text, _ := show(t, Options{Detail: Steps}, events)
 	has(t, text, "#2      +0.0000s  client   request_sent           id=req-1-000002",
 		"#1      +0.0000s  client   request_sent           id=req-1-000001")
@@ -74,17 +74,18 @@ func TestOneNumber(t *testing.T) {
 // What a person looks for in a summary: who did not complete, who was slowest,
 // servers in their order, those that got nothing, a cache that found nothing.
 func TestSummaryForPeople(t *testing.T) {
-	var events []flow.Event
+	var events []record.Event
 	for n := range 6 {
-		o := flow.Completed
+		o := record.Completed
 		if n%2 > 0 {
-			o = flow.Broken
+			o = record.Broken
 		}
 		events = append(events, ours(n+1, "10.0.0.10:8000", machine.Time(n), machine.Time(n+1)*machine.Second, o)...)
 	}
-	events = append(events, ours(7, "10.0.0.9:8000", 0, 1234*machine.Second, flow.Left)...)
+	events = append(events, ours(7, "10.0.0.9:8000", 0, 1234*machine.Second, record.Left)...)
 	events = append(events, ours(8, "10.0.0.9:8000", 0, 0, "")[:1]...)
-	events = append(events, flow.Event{Request: flow.RequestID(1, 1), Hop: flow.Sidecar, Step: flow.PrefillLegSent,
+	events = append(events, record.Event{Request: record.RequestID(1, 1), Hop: record.Sidecar,
+		Step:     record.PrefillLegSent,
 		Endpoint: "10.0.0.12:8000"})
 	text, sum := show(t, Options{Detail: Progress, PrefixCache: true, Requests: 8}, events,
 		[]string{"10.0.0.10:8000", "10.0.0.9:8000", "10.0.0.11:8000"}, []string{"10.0.0.12:8000", "10.0.0.13:8000"})
@@ -92,7 +93,7 @@ func TestSummaryForPeople(t *testing.T) {
 		"endpoints  10.0.0.9:8000 1 · 10.0.0.10:8000 6 · 10.0.0.11:8000 0\n",
 		"prefill    10.0.0.12:8000 1 · 10.0.0.13:8000 0\n",
 		"5.000s  #5\n", "kv cache   0.0% of 280 prompt tokens were cached")
-	if d := cmp.Diff(map[flow.Outcome][]string{"broken": {"req-1-000002", "req-1-000004", "req-1-000006"},
+	if d := cmp.Diff(map[record.Outcome][]string{"broken": {"req-1-000002", "req-1-000004", "req-1-000006"},
 		"left": {"req-1-000007"}, "unfinished": {"req-1-000008"}}, sum.NotCompleted); d != "" {
 		t.Error(d)
 	}
@@ -103,7 +104,7 @@ func TestSummaryForPeople(t *testing.T) {
 
 // A replay tells of the servers that got nothing, as the run did.
 func TestReplayTellsOfEveryServer(t *testing.T) {
-	events := ours(1, "a", 0, machine.Second, flow.Completed)
+	events := ours(1, "a", 0, machine.Second, record.Completed)
 	ran, sum := show(t, Options{Detail: Lines, PrefixCache: true}, events, []string{"a", "b"}, []string{"c"})
 	s, err := Start(Options{Out: &bytes.Buffer{}, Detail: Lines})
 	if err != nil {
@@ -132,12 +133,12 @@ func TestSentByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range ours(1, "10.0.0.1:8000", 0, 1000, flow.Completed) {
+	for _, e := range ours(1, "10.0.0.1:8000", 0, 1000, record.Completed) {
 		s.Record(e)
 	}
 	settled := false
 	if err := s.Loaded(func(sum Summary) bool {
-		settled = sum.Outcomes[flow.Completed] == 1
+		settled = sum.Outcomes[record.Completed] == 1
 		return settled
 	}); err != nil || !settled {
 		t.Fatal(err, settled)
@@ -145,10 +146,11 @@ func TestSentByHand(t *testing.T) {
 	before := out.String()
 	has(t, before, "req-1-000001  completed", "summary    1 request in")
 	const id = "8b1f3c5e-9d7a-4f60-8a3f-1f0a7f3f1c11"
-	for _, e := range []flow.Event{
-		{Time: 2000, Request: id, Hop: flow.EPP, Step: flow.RequestReceived},
-		{Time: 2000, Request: id, Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: "10.0.0.1:8000"},
-		{Time: 3000, Request: id, Hop: flow.Envoy, Step: flow.Logged, Details: flow.Details{flow.D("status", 200)}},
+	for _, e := range []record.Event{
+		{Time: 2000, Request: id, Hop: record.EPP, Step: record.RequestReceived},
+		{Time: 2000, Request: id, Hop: record.EPP, Step: record.EndpointPicked, Endpoint: "10.0.0.1:8000"},
+		{Time: 3000, Request: id, Hop: record.Envoy, Step: record.Logged,
+			Details: record.Details{record.D("status", 200)}},
 	} {
 		s.Record(e)
 	}
@@ -162,7 +164,7 @@ func TestSentByHand(t *testing.T) {
 	if strings.Contains(after, "summary") {
 		t.Errorf("the summary is told twice:\n%s", after)
 	}
-	if sum.Requests != 1 || sum.Endpoints["10.0.0.1:8000"] != 1 || sum.Hops[flow.Envoy] != nil ||
+	if sum.Requests != 1 || sum.Endpoints["10.0.0.1:8000"] != 1 || sum.Hops[record.Envoy] != nil ||
 		sum.ByHand.Requests != 1 {
 		t.Errorf("%+v", sum)
 	}
@@ -170,11 +172,12 @@ func TestSentByHand(t *testing.T) {
 
 // Incidents stand between the requests, at their time.
 func TestIncidentsAreShown(t *testing.T) {
-	events := append(ours(1, "a", 0, machine.Second, flow.Completed),
-		flow.Event{Time: 2 * machine.Second, Hop: flow.Server, Step: flow.IncidentBegan, Endpoint: "10.0.0.3:8000",
-			Details: flow.Details{flow.D("what", "lose-rank"), flow.D("rank", 3)}},
-		flow.Event{Time: 2 * machine.Second, Hop: flow.Server, Step: flow.EngineStep,
-			Details: flow.Details{flow.D("step", 9)}})
+	events := append(ours(1, "a", 0, machine.Second, record.Completed),
+		record.Event{Time: 2 * machine.Second, Hop: record.Server, Step: record.IncidentBegan,
+			Endpoint: "10.0.0.3:8000",
+			Details:  record.Details{record.D("what", "lose-rank"), record.D("rank", 3)}},
+		record.Event{Time: 2 * machine.Second, Hop: record.Server, Step: record.EngineStep,
+			Details: record.Details{record.D("step", 9)}})
 	for _, detail := range []Detail{Steps, Lines, Progress} {
 		text, _ := show(t, Options{Detail: detail}, events)
 		has(t, text, "2.0000s  server   incident_began         → 10.0.0.3:8000  what=lose-rank  rank=3\n")
@@ -190,9 +193,9 @@ func TestNarrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events = append(events, ours(1, "10.0.0.1:8000", 0, machine.Second, flow.Completed)...)
-	events = append(events, flow.Event{Time: machine.Second, Request: "r1", Hop: flow.EPP, Step: flow.Part1Sent,
-		Details: flow.Details{flow.D("headers_set",
+	events = append(events, ours(1, "10.0.0.1:8000", 0, machine.Second, record.Completed)...)
+	events = append(events, record.Event{Time: machine.Second, Request: "r1", Hop: record.EPP, Step: record.Part1Sent,
+		Details: record.Details{record.D("headers_set",
 			[]string{"x-gateway-destination-endpoint", "x-target-pod", "x-selected-pod", "content-type"})}})
 	judge := func(Summary) []Expectation {
 		return []Expectation{{What: "completed", Expected: "75%..99%", Found: "86.25%", OK: true},

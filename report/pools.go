@@ -9,8 +9,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -37,9 +37,9 @@ type Group struct {
 type PoolSummary struct {
 	Name string `json:"name"`
 	// Requests are those that reached the pool's endpoint picker.
-	Requests int                  `json:"requests"`
-	Outcomes map[flow.Outcome]int `json:"outcomes,omitempty"`
-	Served   Served               `json:"served"`
+	Requests int                    `json:"requests"`
+	Outcomes map[record.Outcome]int `json:"outcomes,omitempty"`
+	Served   Served                 `json:"served"`
 	// Pickers counts the requests that each replica of the picker got, where there are
 	// several.
 	Pickers map[string]int `json:"pickers,omitempty"`
@@ -99,7 +99,7 @@ type pools struct {
 type poolCount struct {
 	Pool
 	requests int
-	outcomes counts[flow.Outcome]
+	outcomes counts[record.Outcome]
 	pickers  counts[string]
 	served   servedCount
 	groups   []*groupCount
@@ -133,7 +133,7 @@ func (t *Tally) pooled(list []Pool) {
 	}
 	t.pools = pools{of: map[string]*poolCount{}, at: map[string]*groupCount{}}
 	for _, p := range list {
-		c := &poolCount{Pool: p, outcomes: counts[flow.Outcome]{}, pickers: counts[string]{}}
+		c := &poolCount{Pool: p, outcomes: counts[record.Outcome]{}, pickers: counts[string]{}}
 		for _, name := range p.Pickers {
 			c.pickers[name] = 0
 		}
@@ -154,7 +154,7 @@ func (p *Pool) alike() bool {
 }
 
 // received is a request at a pool's picker.
-func (x *pools) received(r *openRequest, e *flow.Event) {
+func (x *pools) received(r *openRequest, e *record.Event) {
 	if len(x.list) == 0 {
 		return
 	}
@@ -172,7 +172,7 @@ func (x *pools) received(r *openRequest, e *flow.Event) {
 }
 
 // ended is a request that has its outcome.
-func (x *pools) ended(r *openRequest, o flow.Outcome, e *Ended) {
+func (x *pools) ended(r *openRequest, o record.Outcome, e *Ended) {
 	if r.pool == nil {
 		return
 	}
@@ -187,7 +187,7 @@ func (x *pools) ended(r *openRequest, o flow.Outcome, e *Ended) {
 }
 
 // lived is a request that is told as a whole.
-func (x *pools) lived(l *flow.Life, e *Ended) {
+func (x *pools) lived(l *record.Life, e *Ended) {
 	if g := x.at[l.Endpoint]; g != nil {
 		g.pool.requests++
 		g.pool.outcomes.add(l.Outcome(), maxOutcomes)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // A request that is told as a whole counts for its pool and its group as its events do.
@@ -22,15 +22,16 @@ func TestPoolsOfLives(t *testing.T) {
 	events.pooled(list)
 	for i, endpoint := range []string{"10.0.0.1:8000", "10.0.0.3:8000", "10.1.0.1:8000", "10.0.0.1:8000"} {
 		at := func(n int) machine.Time { return machine.Time(100*i+n) * machine.Millisecond }
-		l := &flow.Life{Request: flow.RequestID(1, i+1), Number: i + 1, Endpoint: endpoint, Sent: at(0), Picked: at(1),
+		l := &record.Life{Request: record.RequestID(1, i+1), Number: i + 1, Endpoint: endpoint, Sent: at(0),
+			Picked:  at(1),
 			Reached: at(2), Started: at(2), First: at(10 + i), FirstSeen: at(11 + i), FirstGot: at(12 + i),
 			Last: at(50), LastSeen: at(51), LastGot: at(52), Prompt: 100, Tokens: 7}
 		whole.Sending(l.Sent, 1)
 		whole.Lived(l)
 		for e := range l.Events {
-			if e.Hop == flow.EPP && e.Step == flow.RequestReceived {
+			if e.Hop == record.EPP && e.Step == record.RequestReceived {
 				e.Details = append(e.Details,
-					flow.D("pool", map[bool]string{true: "b", false: "a"}[endpoint == "10.1.0.1:8000"]))
+					record.D("pool", map[bool]string{true: "b", false: "a"}[endpoint == "10.1.0.1:8000"]))
 			}
 			events.Record(e)
 		}

@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -125,7 +125,7 @@ type predictionTally struct {
 }
 
 // record takes one checked prediction into account.
-func (p *predictionTally) record(e *flow.Event) {
+func (p *predictionTally) record(e *record.Event) {
 	predicted := false
 	for i, name := range []string{"ttft_ms", "tpot_ms"} {
 		was, ok := e.Details.Get(name).(float64)

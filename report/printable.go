@@ -4,14 +4,14 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // shown is an event whose names a view may print and keep: none is longer than
 // a line. Its details' values are for value, which clips and quotes them.
-func shown(e flow.Event) flow.Event {
-	e.Hop, e.Step, e.Endpoint = flow.Hop(name(string(e.Hop))), flow.Step(name(string(e.Step))), name(e.Endpoint)
+func shown(e record.Event) record.Event {
+	e.Hop, e.Step, e.Endpoint = record.Hop(name(string(e.Hop))), record.Step(name(string(e.Step))), name(e.Endpoint)
 	for i := range e.Details {
 		if key := e.Details[i].Key; name(key) != key {
 			e.Details = slices.Clone(e.Details)

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -42,22 +42,23 @@ var colours = regexp.MustCompile(`\x1b\[(0|1|2|31|32|33|34|35|36|93|94|95|96)m`)
 
 // hostile are the events of requests every word of which is hostile, between
 // the steps that views wait for.
-func hostile() []flow.Event {
-	details := flow.Details{flow.D(evil, evil), flow.D("list", []any{evil, evil}), flow.D("strings", []string{evil}),
-		flow.D("map", map[string]any{evil: evil}),
-		flow.D("texts", map[string]string{evil: evil}), flow.D("reason", evil)}
-	var out []flow.Event
-	for i, outcome := range []flow.Outcome{flow.Completed, evil} {
+func hostile() []record.Event {
+	details := record.Details{record.D(evil, evil), record.D("list", []any{evil, evil}),
+		record.D("strings", []string{evil}),
+		record.D("map", map[string]any{evil: evil}),
+		record.D("texts", map[string]string{evil: evil}), record.D("reason", evil)}
+	var out []record.Event
+	for i, outcome := range []record.Outcome{record.Completed, evil} {
 		id := fmt.Sprint(evil, i)
-		at := func(hop flow.Hop, step flow.Step, d ...flow.Detail) {
-			out = append(out, flow.Event{Time: machine.Time(len(out)) * machine.Millisecond, Request: id, Hop: hop,
+		at := func(hop record.Hop, step record.Step, d ...record.Detail) {
+			out = append(out, record.Event{Time: machine.Time(len(out)) * machine.Millisecond, Request: id, Hop: hop,
 				Step: step, Endpoint: evil, Details: append(d, details...)})
 		}
-		at(flow.Client, flow.RequestSent)
-		at(flow.EPP, flow.EndpointPicked)
+		at(record.Client, record.RequestSent)
+		at(record.EPP, record.EndpointPicked)
 		at(evil, evil)
-		at(flow.Client, flow.LastTokenReceived)
-		at(flow.Client, flow.Finished, flow.D("outcome", string(outcome)))
+		at(record.Client, record.LastTokenReceived)
+		at(record.Client, record.Finished, record.D("outcome", string(outcome)))
 	}
 	return out
 }
@@ -84,8 +85,8 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 	if bad := steered(out.String()); bad != "" {
 		t.Errorf("JSON lines: %q in\n%s", bad, out.String())
 	}
-	var back []flow.Event
-	if _, err := Read("lines", &out, func(e flow.Event) error { back = append(back, e); return nil }); err != nil {
+	var back []record.Event
+	if _, err := Read("lines", &out, func(e record.Event) error { back = append(back, e); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	valid := strings.ToValidUTF8(evil, "\ufffd") // JSON has no other bytes

@@ -3,17 +3,17 @@ package report
 import (
 	"io"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 // ReadFile reads a recording, compressed or not: its events in their order, and its
 // summary, nil where it ends without one. Mistakes come as *recording.LineError.
-func ReadFile(path string, each func(flow.Event) error) (*Summary, error) {
+func ReadFile(path string, each func(record.Event) error) (*Summary, error) {
 	return recording.ReadFile[Summary](path, each)
 }
 
 // Read is ReadFile from any reader; file is its name in messages.
-func Read(file string, r io.Reader, each func(flow.Event) error) (*Summary, error) {
+func Read(file string, r io.Reader, each func(record.Event) error) (*Summary, error) {
 	return recording.Read[Summary](file, r, each)
 }

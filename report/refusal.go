@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -28,8 +28,8 @@ const maxIncidents, maxRefusals = 32, 32
 
 // refused counts answers that are not a model server's, by hop and reason, of the run's
 // own requests.
-func (t *Tally) refused(r *openRequest, e *flow.Event) {
-	if e.Step != flow.Answered && e.Step != flow.Rejected {
+func (t *Tally) refused(r *openRequest, e *record.Event) {
+	if e.Step != record.Answered && e.Step != record.Rejected {
 		return
 	}
 	reason, _ := e.Details.Get("reason").(string)
@@ -46,7 +46,7 @@ func (t *Tally) refused(r *openRequest, e *flow.Event) {
 
 // failedWith counts why requests did not complete, by outcome.
 func (t *Tally) failedWith(f fate) {
-	if _, known := t.outcomes[f.outcome]; !known || f.outcome == flow.Completed {
+	if _, known := t.outcomes[f.outcome]; !known || f.outcome == record.Completed {
 		return
 	}
 	reasons := t.reasons[f.outcome]
@@ -58,15 +58,15 @@ func (t *Tally) failedWith(f fate) {
 }
 
 // struck notes the beginning or end of an incident.
-func (t *Tally) struck(e *flow.Event) {
+func (t *Tally) struck(e *record.Event) {
 	text := func(s string) string { return strings.Clone(s[:min(len(s), longestName)]) }
 	what, _ := e.Details.Get("what").(string)
 	switch {
-	case e.Step == flow.IncidentBegan && len(t.incidents) < maxIncidents:
+	case e.Step == record.IncidentBegan && len(t.incidents) < maxIncidents:
 		t.incidents = append(t.incidents,
 			Incident{At: round(e.Time.Seconds()), Hop: text(string(e.Hop)), What: text(what),
 				Endpoint: text(e.Endpoint)})
-	case e.Step == flow.IncidentEnded:
+	case e.Step == record.IncidentEnded:
 		for i := range t.incidents {
 			if x := &t.incidents[i]; x.Until == 0 && x.What == what && x.Endpoint == e.Endpoint {
 				x.Until = round(e.Time.Seconds())

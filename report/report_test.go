@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 				o.Requests = n
 				feed(t, o, many(n))
 			case "read":
-				_, err := Read("rec.ndjson", strings.NewReader(d.Input), func(flow.Event) error { return nil })
+				_, err := Read("rec.ndjson", strings.NewReader(d.Input), func(record.Event) error { return nil })
 				if err != nil {
 					return err.Error() + "\n"
 				}
@@ -63,7 +63,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-func feed(t *testing.T, o Options, events []flow.Event) Summary {
+func feed(t *testing.T, o Options, events []record.Event) Summary {
 	t.Helper()
 	s, err := Start(o)
 	if err != nil {
@@ -79,25 +79,25 @@ func feed(t *testing.T, o Options, events []flow.Event) Summary {
 	return sum
 }
 
-func readAll(path string) (events []flow.Event, err error) {
-	_, err = ReadFile(path, func(e flow.Event) error { events = append(events, e); return nil })
+func readAll(path string) (events []record.Event, err error) {
+	_, err = ReadFile(path, func(e record.Event) error { events = append(events, e); return nil })
 	return events, err
 }
 
 // many are requests that overlap: all are sent within a second and take one to
 // two seconds.
-func many(n int) []flow.Event {
-	var out []flow.Event
+func many(n int) []record.Event {
+	var out []record.Event
 	for i := range n {
-		out = append(out, flow.Event{Time: machine.Time(i) * machine.Second / machine.Time(n),
-			Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.RequestSent})
+		out = append(out, record.Event{Time: machine.Time(i) * machine.Second / machine.Time(n),
+			Request: fmt.Sprint("r", i), Hop: record.Client, Step: record.RequestSent})
 	}
 	for i := range n {
 		at := machine.Second + machine.Time(i)*2*machine.Second/machine.Time(n)
-		out = append(out, flow.Event{Time: at, Request: fmt.Sprint("r", i), Hop: flow.Client,
-			Step: flow.LastTokenReceived},
-			flow.Event{Time: at, Request: fmt.Sprint("r", i), Hop: flow.Client, Step: flow.Finished,
-				Details: flow.Details{flow.D("outcome", flow.Completed)}})
+		out = append(out, record.Event{Time: at, Request: fmt.Sprint("r", i), Hop: record.Client,
+			Step: record.LastTokenReceived},
+			record.Event{Time: at, Request: fmt.Sprint("r", i), Hop: record.Client, Step: record.Finished,
+				Details: record.Details{record.D("outcome", record.Completed)}})
 	}
 	return out
 }
@@ -112,8 +112,8 @@ func TestRecordAndReplay(t *testing.T) {
 	for _, name := range []string{"rec.ndjson", "rec.ndjson.gz"} {
 		path := filepath.Join(t.TempDir(), name)
 		ran := feed(t, Options{Out: &bytes.Buffer{}, File: path, Scenario: "s", Seed: 3}, events)
-		var back []flow.Event
-		told, err := ReadFile(path, func(e flow.Event) error { back = append(back, e); return nil })
+		var back []record.Event
+		told, err := ReadFile(path, func(e record.Event) error { back = append(back, e); return nil })
 		if err != nil || told == nil {
 			t.Fatal(told, err)
 		}
@@ -133,12 +133,12 @@ func TestRecordAndReplay(t *testing.T) {
 // What a recording says of caches is what the run said.
 func TestReplayTellsTheCache(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rec.ndjson")
-	server := func(step flow.Step, key string, n int) flow.Event {
-		return flow.Event{Request: "r", Hop: flow.Server, Step: step, Details: flow.Details{flow.D(key, n)}}
+	server := func(step record.Step, key string, n int) record.Event {
+		return record.Event{Request: "r", Hop: record.Server, Step: step, Details: record.Details{record.D(key, n)}}
 	}
 	ran := feed(t, Options{Out: &bytes.Buffer{}, File: path},
-		[]flow.Event{{Request: "r", Hop: flow.Client, Step: flow.RequestSent},
-			server(flow.RequestReceived, "prompt_tokens", 40), server(flow.PrefillStarted, "cached_tokens", 16)})
+		[]record.Event{{Request: "r", Hop: record.Client, Step: record.RequestSent},
+			server(record.RequestReceived, "prompt_tokens", 40), server(record.PrefillStarted, "cached_tokens", 16)})
 	events, err := readAll(path)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestCutShort(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	none := func(flow.Event) error { return nil }
+	none := func(record.Event) error { return nil }
 	if _, err := Read("rec.gz", bytes.NewReader(whole.Bytes()[:whole.Len()/2]), none); err == nil ||
 		!strings.Contains(err.Error(), "cut short") {
 		t.Fatalf("got %v", err)
@@ -206,10 +206,10 @@ func TestTallyForgets(t *testing.T) {
 	tally := NewTally()
 	for i := range 50_000 {
 		id := fmt.Sprint(i)
-		tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.RequestSent})
-		tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.Finished,
-			Details: flow.Details{flow.D("outcome", "completed")}})
-		tally.Record(flow.Event{Request: "foreign" + id, Hop: flow.EPP, Step: flow.ResponseEndSeen})
+		tally.Record(record.Event{Request: id, Hop: record.Client, Step: record.RequestSent})
+		tally.Record(record.Event{Request: id, Hop: record.Client, Step: record.Finished,
+			Details: record.Details{record.D("outcome", "completed")}})
+		tally.Record(record.Event{Request: "foreign" + id, Hop: record.EPP, Step: record.ResponseEndSeen})
 	}
 	if tally.open.Len() > 2*lateRequests {
 		t.Fatalf("%d of 100000 ended requests are remembered", tally.open.Len())
@@ -235,7 +235,7 @@ func FuzzRead(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = Read("fuzz", bytes.NewReader(data), func(e flow.Event) error { s.Record(e); return nil })
+			_, err = Read("fuzz", bytes.NewReader(data), func(e record.Event) error { s.Record(e); return nil })
 			var at *recording.LineError
 			if err != nil && !errors.As(err, &at) {
 				t.Fatalf("an error without a line: %v", err)
@@ -260,8 +260,8 @@ func TestProgressIsNotSilent(t *testing.T) {
 		v := NewView(&out, tally, Progress, 1_000_000, false)
 		v.silence = c.silence
 		for second := range 59 {
-			e := flow.Event{Time: machine.Time(time.Duration(second) * time.Second), Request: strconv.Itoa(second),
-				Hop: flow.Client, Step: flow.RequestSent}
+			e := record.Event{Time: machine.Time(time.Duration(second) * time.Second), Request: strconv.Itoa(second),
+				Hop: record.Client, Step: record.RequestSent}
 			tally.Record(e)
 			v.Record(e)
 		}
@@ -276,25 +276,25 @@ func TestProgressIsNotSilent(t *testing.T) {
 func TestTallyIsBounded(t *testing.T) {
 	t.Parallel()
 	tally := NewTally()
-	event := func(id string, hop flow.Hop, step flow.Step, attempt int, d ...flow.Detail) {
-		tally.Record(flow.Event{Request: id, Attempt: attempt, Hop: hop, Step: step, Endpoint: "e", Details: d})
+	event := func(id string, hop record.Hop, step record.Step, attempt int, d ...record.Detail) {
+		tally.Record(record.Event{Request: id, Attempt: attempt, Hop: hop, Step: step, Endpoint: "e", Details: d})
 	}
 	const many = maxOpen + maxOpen/8
 	for i := range many {
-		event(strconv.Itoa(i), flow.Client, flow.RequestSent, 0)
+		event(strconv.Itoa(i), record.Client, record.RequestSent, 0)
 	}
 	long := strings.Repeat("x", 4096)
 	for i := range 1000 {
-		event(long+strconv.Itoa(i), flow.EPP, flow.Part1Sent, 1)
-		event("again", flow.EPP, flow.Part1Sent, i)
-		event("steps", flow.Client, flow.Step(strconv.Itoa(i)), 0)
-		event("hops", flow.Hop(strconv.Itoa(i)+long), flow.Step(long), 0)
-		event(strconv.Itoa(i), flow.Client, flow.Finished, 0, flow.D("outcome", strconv.Itoa(i%100)))
-		tally.Record(flow.Event{Request: "endpoints", Hop: flow.EPP, Step: flow.EndpointPicked,
+		event(long+strconv.Itoa(i), record.EPP, record.Part1Sent, 1)
+		event("again", record.EPP, record.Part1Sent, i)
+		event("steps", record.Client, record.Step(strconv.Itoa(i)), 0)
+		event("hops", record.Hop(strconv.Itoa(i)+long), record.Step(long), 0)
+		event(strconv.Itoa(i), record.Client, record.Finished, 0, record.D("outcome", strconv.Itoa(i%100)))
+		tally.Record(record.Event{Request: "endpoints", Hop: record.EPP, Step: record.EndpointPicked,
 			Endpoint: strconv.Itoa(i) + long})
 	}
 	for i := range 2 * maxEndpoints {
-		tally.Record(flow.Event{Request: "endpoints", Hop: flow.EPP, Step: flow.EndpointPicked,
+		tally.Record(record.Event{Request: "endpoints", Hop: record.EPP, Step: record.EndpointPicked,
 			Endpoint: strconv.Itoa(i)})
 	}
 	if n := tally.open.Len(); n > maxOpen {
@@ -312,16 +312,16 @@ func TestTallyIsBounded(t *testing.T) {
 	if s.Requests != many || s.Unfinished != many-1000 || s.Dropped < many-maxOpen {
 		t.Errorf("%d requests, %d unfinished, %d dropped", s.Requests, s.Unfinished, s.Dropped)
 	}
-	sum := func(counts map[flow.Outcome]int) (n int) {
+	sum := func(counts map[record.Outcome]int) (n int) {
 		for _, c := range counts {
 			n += c
 		}
 		return n
 	}
 	if len(s.Outcomes) > maxOutcomes+1 || sum(s.Outcomes) != 1000 || len(s.Hops) > maxHops+1 ||
-		len(s.Hops[flow.Client]) > maxSteps+1 || len(s.Endpoints) > maxEndpoints+1 {
+		len(s.Hops[record.Client]) > maxSteps+1 || len(s.Endpoints) > maxEndpoints+1 {
 		t.Errorf("%d outcomes of %d, %d hops, %d steps, %d endpoints", len(s.Outcomes), sum(s.Outcomes), len(s.Hops),
-			len(s.Hops[flow.Client]), len(s.Endpoints))
+			len(s.Hops[record.Client]), len(s.Endpoints))
 	}
 	var out bytes.Buffer
 	if err := s.Write(&out, false, 0); err != nil ||
@@ -330,7 +330,7 @@ func TestTallyIsBounded(t *testing.T) {
 	}
 	tally = NewTallyFor(many)
 	for i := range many {
-		event(strconv.Itoa(i), flow.Client, flow.RequestSent, 0)
+		event(strconv.Itoa(i), record.Client, record.RequestSent, 0)
 	}
 	if n := tally.Summary().Dropped; n > 0 {
 		t.Errorf("%d of a run's own requests are not followed", n)

@@ -3,8 +3,8 @@ package report
 import (
 	"io"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/table"
 )
 
@@ -44,7 +44,7 @@ func newRows(w io.Writer, begin func(io.Writer, []table.Column) table.Writer) *r
 
 // fate is how a request ended.
 type fate struct {
-	outcome flow.Outcome
+	outcome record.Outcome
 	status  int    // of HTTP, at its client; 0 where no answer came
 	reason  string // why it did not complete, as its client was told or said itself
 	refusal string // the last that it met, as the summary counts it
@@ -92,7 +92,7 @@ func (t *Tally) rowOf(r *openRequest, id string, f fate, e Ended) {
 }
 
 // rowOfLife is that of a request that is told as a whole.
-func (t *Tally) rowOfLife(l *flow.Life, e Ended) {
+func (t *Tally) rowOfLife(l *record.Life, e Ended) {
 	at := times(l)
 	t.rows.add(l.Request, l.Class, fate{outcome: l.Outcome(), status: l.Status()}, l.Endpoint, "", &e,
 		func(span int) (machine.Time, bool) {

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/stats"
 )
@@ -293,12 +293,12 @@ const fewestIndependent = 12
 
 // endedAs is told of a request of the run that has its outcome.
 func (t *Tally) endedAs(r *openRequest, id string, f fate, at machine.Time) {
-	number, ok := flow.RequestNumber(id)
+	number, ok := record.RequestNumber(id)
 	if !ok || !r.sent {
 		return
 	}
 	e := Ended{Number: int32(min(number, 1<<31-1)), Sent: r.sentAt, E2E: max(at-r.sentAt, 0),
-		Completed: f.outcome == flow.Completed,
+		Completed: f.outcome == record.Completed,
 		Prompt:    int32(min(r.asked, 1<<31-1)), Cached: int32(min(r.cached, 1<<31-1)),
 		Tokens: int32(min(r.tokens, 1<<31-1))}
 	if r.firstAt > 0 {

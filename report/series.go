@@ -4,8 +4,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/stats"
 )
 
@@ -40,15 +40,15 @@ type Level struct {
 // Window is one stretch. Times are in seconds, percentiles the 50th, 90th and 99th of the
 // requests that completed in it; without any there are none.
 type Window struct {
-	From     float64              `json:"from"`
-	Sent     int                  `json:"sent,omitempty"`
-	Outcomes map[flow.Outcome]int `json:"outcomes,omitempty"`
-	TTFT     []float64            `json:"ttft,omitempty"`
-	TPOT     []float64            `json:"tpot,omitempty"`
-	E2E      []float64            `json:"e2e,omitempty"`
-	Prompt   int                  `json:"promptTokens,omitempty"`
-	Cached   int                  `json:"cachedTokens,omitempty"`
-	Tokens   int                  `json:"tokens,omitempty"`
+	From     float64                `json:"from"`
+	Sent     int                    `json:"sent,omitempty"`
+	Outcomes map[record.Outcome]int `json:"outcomes,omitempty"`
+	TTFT     []float64              `json:"ttft,omitempty"`
+	TPOT     []float64              `json:"tpot,omitempty"`
+	E2E      []float64              `json:"e2e,omitempty"`
+	Prompt   int                    `json:"promptTokens,omitempty"`
+	Cached   int                    `json:"cachedTokens,omitempty"`
+	Tokens   int                    `json:"tokens,omitempty"`
 	// Level is that at its end; KV is the share of the KV caches in use, on average over
 	// the pods and of the fullest, where somebody says.
 	Level
@@ -129,7 +129,7 @@ func (s *Series) widen() {
 				a.Tokens+b.Tokens
 			for o, n := range b.Outcomes {
 				if a.Outcomes == nil {
-					a.Outcomes = map[flow.Outcome]int{}
+					a.Outcomes = map[record.Outcome]int{}
 				}
 				a.Outcomes[o] += n
 			}
@@ -154,7 +154,7 @@ func (s *Series) sent(now machine.Time) {
 	s.at(now).Sent++
 }
 
-func (s *Series) ended(e *Ended, o flow.Outcome, now machine.Time) {
+func (s *Series) ended(e *Ended, o record.Outcome, now machine.Time) {
 	if s == nil {
 		return
 	}
@@ -162,7 +162,7 @@ func (s *Series) ended(e *Ended, o flow.Outcome, now machine.Time) {
 	defer s.mu.Unlock()
 	w := s.at(now)
 	if w.Outcomes == nil {
-		w.Outcomes = map[flow.Outcome]int{}
+		w.Outcomes = map[record.Outcome]int{}
 	}
 	w.Outcomes[o]++
 	w.Prompt, w.Cached, w.Tokens = w.Prompt+int(e.Prompt), w.Cached+int(e.Cached), w.Tokens+int(e.Tokens)
@@ -215,7 +215,7 @@ func (s *Series) Windows() (list []Window, width float64) {
 			w.TTFT, w.TPOT, w.E2E, w.told = w.ttft.percentiles(), w.tpot.percentiles(), w.e2e.percentiles(), true
 		}
 		x := w.Window
-		x.Outcomes = map[flow.Outcome]int{}
+		x.Outcomes = map[record.Outcome]int{}
 		for o, n := range w.Outcomes {
 			x.Outcomes[o] = n
 		}

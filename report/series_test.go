@@ -3,8 +3,8 @@ package report
 import (
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // A run of any length is told in so many stretches, which together have all that was sent
@@ -17,7 +17,8 @@ func TestSeries(t *testing.T) {
 			at := length / requests * machine.Time(n)
 			s.sent(at)
 			s.ended(&Ended{TTFT: machine.Millisecond, E2E: 11 * machine.Millisecond, Tokens: 11, Prompt: 10, Cached: 5,
-				Completed: n%5 > 0}, map[bool]flow.Outcome{true: flow.Completed, false: flow.TimedOut}[n%5 > 0], at)
+				Completed: n%5 > 0}, map[bool]record.Outcome{true: record.Completed, false: record.TimedOut}[n%5 > 0],
+				at)
 			s.Level(at, Level{InFlight: n})
 		}
 		s.KV(length/2, 0.25, 0.5)
@@ -27,8 +28,8 @@ func TestSeries(t *testing.T) {
 		}
 		sent, completed, late, prompt := 0, 0, 0, 0
 		for i, w := range list {
-			sent, completed, late, prompt = sent+w.Sent, completed+w.Outcomes[flow.Completed],
-				late+w.Outcomes[flow.TimedOut], prompt+w.Prompt
+			sent, completed, late, prompt = sent+w.Sent, completed+w.Outcomes[record.Completed],
+				late+w.Outcomes[record.TimedOut], prompt+w.Prompt
 			if len(w.TTFT) > 0 && (w.TTFT[0] != 0.001 || w.TPOT[2] != 0.001 || w.E2E[1] != 0.011) {
 				t.Fatalf("%s: %+v", length, w)
 			}

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -86,7 +86,7 @@ type servers struct {
 type serverCount struct {
 	Fleet
 	pool                     string
-	phase                    map[string]flow.Step // of each server that there is
+	phase                    map[string]record.Step // of each server that there is
 	starting, ready, leaving int
 	changes                  []Replicas
 	started, cut, decisions  int
@@ -111,7 +111,7 @@ func (t *Tally) fleets(list []Pool) {
 			if g.Deployment == "" {
 				continue
 			}
-			c := &serverCount{Fleet: g.Fleet, pool: p.Name, phase: map[string]flow.Step{}}
+			c := &serverCount{Fleet: g.Fleet, pool: p.Name, phase: map[string]record.Step{}}
 			if !g.Lives {
 				c.ready, c.started = g.Replicas, g.Replicas
 				c.changed(0)
@@ -130,7 +130,7 @@ func (t *Tally) Servers(list []Pool) {
 }
 
 // record takes an event of a server's own.
-func (x *servers) record(e *flow.Event) {
+func (x *servers) record(e *record.Event) {
 	if len(x.list) == 0 {
 		return
 	}
@@ -141,10 +141,10 @@ func (x *servers) record(e *flow.Event) {
 	}
 	server, _ := e.Details.Get("name").(string)
 	switch e.Step {
-	case flow.ServerStarted:
+	case record.ServerStarted:
 		c.started++
-	case flow.ServerReady, flow.ServerLeaving, flow.ServerGone:
-	case flow.Scaled:
+	case record.ServerReady, record.ServerLeaving, record.ServerGone:
+	case record.Scaled:
 		c.decisions++
 		if len(c.scaled) < maxChanges {
 			c.scaled = append(c.scaled, e.Time)
@@ -157,7 +157,7 @@ func (x *servers) record(e *flow.Event) {
 		c.cut += n
 	}
 	c.count(c.phase[server], -1)
-	if e.Step == flow.ServerGone {
+	if e.Step == record.ServerGone {
 		delete(c.phase, server)
 	} else if len(c.phase) < maxEndpoints || c.phase[server] != "" {
 		c.phase[strings.Clone(server)] = e.Step
@@ -166,13 +166,13 @@ func (x *servers) record(e *flow.Event) {
 	c.changed(e.Time)
 }
 
-func (c *serverCount) count(step flow.Step, by int) {
+func (c *serverCount) count(step record.Step, by int) {
 	switch step {
-	case flow.ServerStarted:
+	case record.ServerStarted:
 		c.starting += by
-	case flow.ServerReady:
+	case record.ServerReady:
 		c.ready += by
-	case flow.ServerLeaving:
+	case record.ServerLeaving:
 		c.leaving += by
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Servers are paid for from their creation until they are gone, those that start and those that
@@ -24,23 +24,23 @@ func TestServersCost(t *testing.T) {
 			{Fleet: Fleet{Deployment: "a-small", Replicas: 3, Accelerator: "L4", GPUs: 1, PerGPUHour: 0.5,
 				Source: "another"}},
 		}}})
-		tell := func(at machine.Time, step flow.Step, details ...flow.Detail) {
-			tally.Record(flow.Event{Time: at, Hop: flow.Server, Step: step,
-				Details: append(flow.Details{flow.D("deployment", "a-big")}, details...)})
+		tell := func(at machine.Time, step record.Step, details ...record.Detail) {
+			tally.Record(record.Event{Time: at, Hop: record.Server, Step: step,
+				Details: append(record.Details{record.D("deployment", "a-big")}, details...)})
 		}
-		tell(0, flow.ServerStarted, flow.D("name", "x"))
-		tell(0, flow.ServerReady, flow.D("name", "x"))
-		tell(2*h, flow.Scaled, flow.D("from", 1), flow.D("to", 2))
-		tell(2*h, flow.ServerStarted, flow.D("name", "y"))
-		tell(3*h, flow.ServerReady, flow.D("name", "y"))
-		tell(5*h, flow.Scaled, flow.D("from", 2), flow.D("to", 1))
-		tell(5*h, flow.ServerLeaving, flow.D("name", "x"))
-		tell(6*h, flow.ServerGone, flow.D("name", "x"), flow.D("cut", 3))
-		for i, o := range []flow.Outcome{flow.Completed, flow.Refused} {
-			id := flow.RequestID(1, i+1)
-			tally.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.RequestSent})
-			tally.Record(flow.Event{Time: 10 * h, Request: id, Hop: flow.Client, Step: flow.Finished,
-				Details: flow.Details{flow.D("outcome", o), flow.D("tokens", 2_000_000)}})
+		tell(0, record.ServerStarted, record.D("name", "x"))
+		tell(0, record.ServerReady, record.D("name", "x"))
+		tell(2*h, record.Scaled, record.D("from", 1), record.D("to", 2))
+		tell(2*h, record.ServerStarted, record.D("name", "y"))
+		tell(3*h, record.ServerReady, record.D("name", "y"))
+		tell(5*h, record.Scaled, record.D("from", 2), record.D("to", 1))
+		tell(5*h, record.ServerLeaving, record.D("name", "x"))
+		tell(6*h, record.ServerGone, record.D("name", "x"), record.D("cut", 3))
+		for i, o := range []record.Outcome{record.Completed, record.Refused} {
+			id := record.RequestID(1, i+1)
+			tally.Record(record.Event{Request: id, Hop: record.Client, Step: record.RequestSent})
+			tally.Record(record.Event{Time: 10 * h, Request: id, Hop: record.Client, Step: record.Finished,
+				Details: record.Details{record.D("outcome", o), record.D("tokens", 2_000_000)}})
 		}
 		return tally.Summary(), tally
 	}

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/report/order"
@@ -63,11 +63,11 @@ type Options struct {
 	// does; nil makes its own.
 	Gaps *gaps.Gaps
 	// Explain is how many endpoints of a decision are explained to those who
-	// read the reasons; 0 is flow.DefaultExplained.
+	// read the reasons; 0 is record.DefaultExplained.
 	Explain int
 	// Also takes every event, too, after the tally and in the same order; may be
 	// nil. Inputs takes the lines of the log of inputs, besides the recording.
-	Also   flow.Recorder
+	Also   record.Recorder
 	Inputs io.Writer
 	// Outcomes is where 32 bytes for each request are written, for comparing runs; "" for none.
 	Outcomes string
@@ -80,7 +80,7 @@ type Options struct {
 }
 
 // Session is the readers of one run put together: tally, view, recording. It
-// is the flow.Recorder to give to the run.
+// is the record.Recorder to give to the run.
 type Session struct {
 	options  Options
 	tally    *Tally
@@ -152,7 +152,7 @@ func Start(o Options) (*Session, error) {
 	}
 	if o.Clock != nil {
 		s.hops = hops.NewMeter(maxOpen, idOf)
-		s.ordered = order.New(flow.Func(s.take), o.Clock, s.flush)
+		s.ordered = order.New(record.Func(s.take), o.Clock, s.flush)
 	}
 	return s, nil
 }
@@ -176,7 +176,7 @@ func (s *Session) servers(endpoints, prefill []string) {
 }
 
 // Record takes one event of the run.
-func (s *Session) Record(e flow.Event) {
+func (s *Session) Record(e record.Event) {
 	if s.ordered != nil {
 		s.ordered.Record(e)
 		return
@@ -184,11 +184,11 @@ func (s *Session) Record(e flow.Event) {
 	s.take(e)
 }
 
-// Explained implements flow.Selective: a recording and the JSON lines have the
+// Explained implements record.Selective: a recording and the JSON lines have the
 // reasons of decisions, a terminal does not show them.
 func (s *Session) Explained() int { return s.options.Explained() }
 
-// Detailed implements flow.Selective: a summary, and a line for each request,
+// Detailed implements record.Selective: a summary, and a line for each request,
 // are made of the steps.
 func (s *Session) Detailed() bool {
 	return s.lines != nil || s.file != nil || s.options.Also != nil || s.view != nil && s.view.detail == Steps
@@ -199,7 +199,7 @@ func (o *Options) Explained() int {
 	if !o.JSON && o.File == "" && o.Also == nil {
 		return 0
 	}
-	return cmp.Or(o.Explain, flow.DefaultExplained)
+	return cmp.Or(o.Explain, record.DefaultExplained)
 }
 
 // Inputs is where a log of the endpoint picker's inputs goes, and what of them.
@@ -256,7 +256,7 @@ func (s *Session) Request(id string) (spans map[string]machine.Time, server stri
 // Scraped is told how long a live picker took to read a page of metrics.
 func (s *Session) Scraped(took time.Duration) { s.hops.Scraped(took) }
 
-func (s *Session) take(e flow.Event) {
+func (s *Session) take(e record.Event) {
 	s.tally.Record(e)
 	if s.hops != nil {
 		s.hops.Record(e)

@@ -1,7 +1,7 @@
 package report
 
 import (
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Span is a named stretch of a request's life, from one step to another.
@@ -11,8 +11,8 @@ type Span struct {
 	What string
 	// From and To are the steps that begin and end it. The first of the From
 	// steps that happens begins it.
-	From []flow.At
-	To   flow.At
+	From []record.At
+	To   record.At
 	// Completed says that only requests that completed count: an error's last
 	// byte is no answer.
 	Completed bool
@@ -25,34 +25,36 @@ type Span struct {
 // printed.
 func Spans() []Span {
 	const completed, leg = true, true
-	at := func(h flow.Hop, s flow.Step) flow.At { return flow.At{Hop: h, Step: s} }
-	received := []flow.At{at(flow.Server, flow.Part1Received), at(flow.Server, flow.RequestReceived)}
+	at := func(h record.Hop, s record.Step) record.At { return record.At{Hop: h, Step: s} }
+	received := []record.At{at(record.Server, record.Part1Received), at(record.Server, record.RequestReceived)}
 	return []Span{
-		{"total", "request sent to last token, at the client", []flow.At{at(flow.Client, flow.RequestSent)},
-			at(flow.Client, flow.LastTokenReceived), completed, false},
-		{"ttft", "request sent to first token, at the client", []flow.At{at(flow.Client, flow.RequestSent)},
-			at(flow.Client, flow.FirstTokenReceived), completed, false},
-		{"pick", "request whole at the EPP to endpoint picked", []flow.At{at(flow.EPP, flow.RequestReceived)},
-			at(flow.EPP, flow.EndpointPicked), false, false},
-		{"hold", "part 1 sent to part 2 sent, at the EPP", []flow.At{at(flow.EPP, flow.Part1Sent)},
-			at(flow.EPP, flow.Part2Sent), false, false},
+		{"total", "request sent to last token, at the client", []record.At{at(record.Client, record.RequestSent)},
+			at(record.Client, record.LastTokenReceived), completed, false},
+		{"ttft", "request sent to first token, at the client", []record.At{at(record.Client, record.RequestSent)},
+			at(record.Client, record.FirstTokenReceived), completed, false},
+		{"pick", "request whole at the EPP to endpoint picked", []record.At{at(record.EPP, record.RequestReceived)},
+			at(record.EPP, record.EndpointPicked), false, false},
+		{"hold", "part 1 sent to part 2 sent, at the EPP", []record.At{at(record.EPP, record.Part1Sent)},
+			at(record.EPP, record.Part2Sent), false, false},
 		{"queueP", "request received to prefill started, at the prefill server of a prefill leg", received,
-			at(flow.Server, flow.PrefillStarted), false, leg},
+			at(record.Server, record.PrefillStarted), false, leg},
 		{"prefillP", "prefill started to finished, at the prefill server of a prefill leg",
-			[]flow.At{at(flow.Server, flow.PrefillStarted)}, at(flow.Server, flow.PrefillFinished), false, leg},
+			[]record.At{at(record.Server, record.PrefillStarted)}, at(record.Server, record.PrefillFinished), false,
+			leg},
 		{"queue", "request received to prefill started, at the model server", received,
-			at(flow.Server, flow.PrefillStarted), false, false},
-		{"prefill", "prefill started to finished", []flow.At{at(flow.Server, flow.PrefillStarted)},
-			at(flow.Server, flow.PrefillFinished), false, false},
+			at(record.Server, record.PrefillStarted), false, false},
+		{"prefill", "prefill started to finished", []record.At{at(record.Server, record.PrefillStarted)},
+			at(record.Server, record.PrefillFinished), false, false},
 		{"decode", "decode started to last token sent, at the model server",
-			[]flow.At{at(flow.Server, flow.DecodeStarted)}, at(flow.Server, flow.LastTokenSent), false, false},
+			[]record.At{at(record.Server, record.DecodeStarted)}, at(record.Server, record.LastTokenSent), false,
+			false},
 	}
 }
 
 // spanIndex finds the spans that a step begins and ends.
 type spanIndex struct {
 	spans []Span
-	of    map[flow.At]borders
+	of    map[record.At]borders
 	lives []inLife
 }
 
@@ -60,7 +62,7 @@ type spanIndex struct {
 type borders struct{ begins, ends []int }
 
 func newSpanIndex() spanIndex {
-	x := spanIndex{spans: Spans(), of: map[flow.At]borders{}}
+	x := spanIndex{spans: Spans(), of: map[record.At]borders{}}
 	x.lives = spansOfLives(x.spans)
 	for i, s := range x.spans {
 		for _, from := range s.From {

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -132,7 +132,7 @@ type brief struct {
 func (t *Tally) brief() brief {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := brief{sent: t.requests(), finished: t.finished, failed: t.finished - t.outcomes[flow.Completed]}
+	b := brief{sent: t.requests(), finished: t.finished, failed: t.finished - t.outcomes[record.Completed]}
 	for i, s := range t.index.spans {
 		if s.Name == "ttft" && t.spans[i].hist != nil {
 			b.ttft = *t.spans[i].summary(s.Name)

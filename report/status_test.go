@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // A terminal's last line says how far the run is, and goes before another line comes.
@@ -16,19 +16,19 @@ func TestStatusLine(t *testing.T) {
 	view := NewView(&out, tally, Lines, 40, true)
 	view.status = s
 	at := machine.Time(0)
-	play := func(n int, outcome flow.Outcome) {
-		id := flow.RequestID(1, n)
-		for _, e := range []flow.Event{{Step: flow.RequestSent}, {Step: flow.FirstTokenReceived},
-			{Step: flow.LastTokenReceived},
-			{Step: flow.Finished, Details: flow.Details{flow.D("outcome", string(outcome))}}} {
-			e.Time, e.Request, e.Hop = at, id, flow.Client
+	play := func(n int, outcome record.Outcome) {
+		id := record.RequestID(1, n)
+		for _, e := range []record.Event{{Step: record.RequestSent}, {Step: record.FirstTokenReceived},
+			{Step: record.LastTokenReceived},
+			{Step: record.Finished, Details: record.Details{record.D("outcome", string(outcome))}}} {
+			e.Time, e.Request, e.Hop = at, id, record.Client
 			at += 25 * machine.Millisecond
 			tally.Record(e)
 			view.Record(e)
 		}
 	}
 	for n := 1; n <= 20; n++ {
-		play(n, map[bool]flow.Outcome{true: flow.Completed, false: flow.TimedOut}[n%10 != 0])
+		play(n, map[bool]record.Outcome{true: record.Completed, false: record.TimedOut}[n%10 != 0])
 		if err := s.show(at, tally); err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestStatusLine(t *testing.T) {
 	if want := "2.0s  10.0 sent/s  0 in flight  ttft 25.0ms (p99 25.0ms)  2 not completed  about 2s left"; last != want {
 		t.Errorf("the line is\n%q, expected\n%q", last, want)
 	}
-	play(21, flow.Completed)
+	play(21, record.Completed)
 	if text := out.String(); strings.Contains(strings.ReplaceAll(text, "left\r\x1b[K", ""), "left\x1b") ||
 		!strings.HasSuffix(text, "\n") {
 		t.Errorf("a line was written behind the status line: %q", text)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -27,17 +27,17 @@ type Summary struct {
 	// Dropped counts requests that were forgotten before they had ended, because
 	// too many were in flight at once: what came of them is counted, and how long
 	// it took is not.
-	Dropped  int                  `json:"dropped,omitempty"`
-	Outcomes map[flow.Outcome]int `json:"outcomes"`
+	Dropped  int                    `json:"dropped,omitempty"`
+	Outcomes map[record.Outcome]int `json:"outcomes"`
 	// NotCompleted has ids of the first requests with each other outcome, and of
 	// those without one under unfinished.
-	NotCompleted map[flow.Outcome][]string `json:"notCompleted,omitempty"`
+	NotCompleted map[record.Outcome][]string `json:"notCompleted,omitempty"`
 	// Refusals counts the answers that the picker, a sidecar or a model server gave instead
 	// of tokens, by "hop: reason".
 	Refusals map[string]int `json:"refusals,omitempty"`
 	// Incidents are the first 32 of the run.
-	Incidents []Incident                     `json:"incidents,omitempty"`
-	Hops      map[flow.Hop]map[flow.Step]int `json:"hops"`
+	Incidents []Incident                         `json:"incidents,omitempty"`
+	Hops      map[record.Hop]map[record.Step]int `json:"hops"`
 	// Endpoints counts how often each was picked, PrefillServers how many prefill
 	// legs each got; those of the pool that got none have a 0.
 	Endpoints      map[string]int `json:"endpoints,omitempty"`
@@ -85,7 +85,7 @@ type Summary struct {
 }
 
 // unfinished stands where an outcome would, of requests that have none.
-const unfinished flow.Outcome = "unfinished"
+const unfinished record.Outcome = "unfinished"
 
 // ByHand is what somebody sent to the gateway besides the run's own requests.
 type ByHand struct {
@@ -97,7 +97,7 @@ type ByHand struct {
 }
 
 // Expectation is something that the run had to come to, and whether it did.
-type Expectation = flow.Expectation
+type Expectation = record.Expectation
 
 // SpanSummary is the distribution of one span, in seconds. Percentiles are
 // right to three digits.
@@ -115,7 +115,7 @@ type SpanSummary struct {
 // Failed counts the requests that ended in anything but completed, or not at
 // all.
 func (s Summary) Failed() int {
-	return s.Requests - s.Outcomes[flow.Completed]
+	return s.Requests - s.Outcomes[record.Completed]
 }
 
 // Missed counts the expectations that were not met.
@@ -237,9 +237,9 @@ func (l *lines) list(label string, matters []string) {
 // outcomeWords says how many requests ended how, and which did not complete.
 func (s Summary) outcomeWords(p terminal.Paint) []string {
 	var out []string
-	add := func(o flow.Outcome, n int) {
+	add := func(o record.Outcome, n int) {
 		text := fmt.Sprintf("%s %s", o, terminal.Thousands(n))
-		if o == flow.Completed {
+		if o == record.Completed {
 			out = append(out, text)
 			return
 		}
@@ -247,7 +247,7 @@ func (s Summary) outcomeWords(p terminal.Paint) []string {
 		if ids := s.NotCompleted[o]; len(ids) > 0 {
 			var labels []string
 			for _, id := range ids[:min(len(ids), most)] {
-				labels = append(labels, flow.Label(id))
+				labels = append(labels, record.Label(id))
 			}
 			more := ""
 			if n > len(labels) {
@@ -278,7 +278,7 @@ func (s Summary) writeSpans(l *lines) {
 	for _, sp := range s.Spans {
 		row := fmt.Sprintf("  %-9s%7s %8s %8s %8s %8s", sp.Name, terminal.Thousands(sp.Count), terminal.Span(sp.P50),
 			terminal.Span(sp.P90), terminal.Span(sp.P99), terminal.Span(sp.Max))
-		if whose := "  " + l.paint.Dim(flow.Label(sp.Slowest)); sp.Max > 0 && sp.Count > 1 &&
+		if whose := "  " + l.paint.Dim(record.Label(sp.Slowest)); sp.Max > 0 && sp.Count > 1 &&
 			(l.columns == 0 || terminal.Columns(row+whose) <= l.columns) {
 			row += whose
 		}
@@ -368,16 +368,16 @@ func (x *ByHand) write(l *lines) {
 }
 
 // outcomes lists those that happened, known ones first and in their order.
-func (s Summary) outcomes() []flow.Outcome {
-	var out []flow.Outcome
-	for _, o := range flow.Outcomes() {
+func (s Summary) outcomes() []record.Outcome {
+	var out []record.Outcome
+	for _, o := range record.Outcomes() {
 		if s.Outcomes[o] > 0 {
 			out = append(out, o)
 		}
 	}
 	known := len(out)
 	for o, n := range s.Outcomes {
-		if n > 0 && !slices.Contains(flow.Outcomes(), o) {
+		if n > 0 && !slices.Contains(record.Outcomes(), o) {
 			out = append(out, o)
 		}
 	}
@@ -388,20 +388,22 @@ func (s Summary) outcomes() []flow.Outcome {
 // hopSteps are the steps whose counts a summary shows for people, with words.
 // They are chosen so that equal numbers mean that all is well.
 var hopSteps = []struct {
-	hop   flow.Hop
-	steps []flow.Step
+	hop   record.Hop
+	steps []record.Step
 }{
-	{flow.Client, []flow.Step{flow.RequestSent, flow.LastTokenReceived, flow.ClientLeft}},
-	{flow.Envoy, []flow.Step{flow.Logged}},
-	{flow.EPP, []flow.Step{flow.RequestReceived, flow.Part1Sent, flow.RequestPassed, flow.Part2Sent, flow.Answered,
-		flow.StreamFailed}},
-	{flow.Sidecar, []flow.Step{flow.RequestReceived}},
-	{flow.Server, []flow.Step{flow.Part1Received, flow.RequestReceived, flow.Part2Received, flow.LastTokenSent,
-		flow.Violation, flow.Rejected, flow.Aborted}},
+	{record.Client, []record.Step{record.RequestSent, record.LastTokenReceived, record.ClientLeft}},
+	{record.Envoy, []record.Step{record.Logged}},
+	{record.EPP, []record.Step{record.RequestReceived, record.Part1Sent, record.RequestPassed, record.Part2Sent,
+		record.Answered,
+		record.StreamFailed}},
+	{record.Sidecar, []record.Step{record.RequestReceived}},
+	{record.Server, []record.Step{record.Part1Received, record.RequestReceived, record.Part2Received,
+		record.LastTokenSent,
+		record.Violation, record.Rejected, record.Aborted}},
 }
 
 // steps says how often each of them happened at a hop.
-func (s Summary) steps(hop flow.Hop, steps []flow.Step) []string {
+func (s Summary) steps(hop record.Hop, steps []record.Step) []string {
 	var out []string
 	for _, step := range steps {
 		if n := s.Hops[hop][step]; n > 0 {

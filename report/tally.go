@@ -12,8 +12,8 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/gaps"
 )
 
@@ -26,8 +26,8 @@ type Tally struct {
 	mu       sync.Mutex
 	index    spanIndex
 	spans    []latencies // per span
-	outcomes counts[flow.Outcome]
-	steps    map[flow.Hop]counts[flow.Step]
+	outcomes counts[record.Outcome]
+	steps    map[record.Hop]counts[record.Step]
 	followed
 	byServer
 	trouble
@@ -70,8 +70,8 @@ type byServer struct {
 
 // trouble is what went wrong.
 type trouble struct {
-	failed    map[flow.Outcome][]string       // ids of the first requests that did not complete
-	reasons   map[flow.Outcome]counts[string] // why requests did not complete
+	failed    map[record.Outcome][]string       // ids of the first requests that did not complete
+	reasons   map[record.Outcome]counts[string] // why requests did not complete
 	refusals  counts[string]
 	incidents []Incident
 	warnings  []Warning
@@ -156,10 +156,10 @@ func NewTally() *Tally { return NewTallyFor(0) }
 func NewTallyFor(inFlight int) *Tally {
 	t := &Tally{
 		index:    newSpanIndex(),
-		outcomes: counts[flow.Outcome]{},
-		steps:    map[flow.Hop]counts[flow.Step]{},
+		outcomes: counts[record.Outcome]{},
+		steps:    map[record.Hop]counts[record.Step]{},
 		byServer: byServer{counts[string]{}, counts[string]{}, counts[string]{}, counts[string]{}},
-		trouble:  trouble{failed: map[flow.Outcome][]string{}, reasons: map[flow.Outcome]counts[string]{}},
+		trouble:  trouble{failed: map[record.Outcome][]string{}, reasons: map[record.Outcome]counts[string]{}},
 		gaps:     gaps.New(),
 		byHand:   ByHand{Statuses: counts[string]{}, Endpoints: counts[string]{}},
 	}
@@ -188,18 +188,18 @@ func (t *Tally) newRequest(byHand bool) *openRequest {
 	return r
 }
 
-// Explained implements flow.Selective: nobody reads reasons here.
+// Explained implements record.Selective: nobody reads reasons here.
 func (t *Tally) Explained() int { return 0 }
 
-// Detailed implements flow.Selective.
+// Detailed implements record.Selective.
 func (t *Tally) Detailed() bool { return false }
 
 // Record takes one event into account.
-func (t *Tally) Record(e flow.Event) {
+func (t *Tally) Record(e record.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = max(t.last, e.Time)
-	at := flow.At{Hop: e.Hop, Step: e.Step}
+	at := record.At{Hop: e.Hop, Step: e.Step}
 	t.warned(&e)
 	if e.Request == "" {
 		t.step(e.Hop).add(e.Step, maxSteps)
@@ -210,7 +210,7 @@ func (t *Tally) Record(e flow.Event) {
 	id := idOf(e.Request)
 	r, known := t.open.Get(id)
 	if !known {
-		_, ours := flow.RequestNumber(id)
+		_, ours := record.RequestNumber(id)
 		r = t.newRequest(!ours && at != sent)
 		t.open.Add(id, r)
 		if r.byHand {
@@ -225,7 +225,7 @@ func (t *Tally) Record(e flow.Event) {
 		t.transfers.record(&e)
 		t.refused(r, &e)
 	}
-	leg := e.Hop == flow.Server && e.Endpoint != "" && e.Endpoint == r.prefiller
+	leg := e.Hop == record.Server && e.Endpoint != "" && e.Endpoint == r.prefiller
 	borders := t.index.of[at]
 	for _, i := range borders.begins {
 		if t.index.spans[i].Leg == leg && r.at(e.Attempt, i) < 0 && len(r.begun) < maxBegun {
@@ -249,24 +249,24 @@ func (t *Tally) Record(e flow.Event) {
 			t.good.sending()
 			t.series.sent(e.Time)
 		}
-	case at == flow.At{Hop: flow.Client, Step: flow.FirstTokenReceived}:
+	case at == record.At{Hop: record.Client, Step: record.FirstTokenReceived}:
 		r.firstAt = e.Time
-	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegSent} && e.Endpoint != "":
+	case at == record.At{Hop: record.Sidecar, Step: record.PrefillLegSent} && e.Endpoint != "":
 		if r.prefiller = ""; len(e.Endpoint) <= longestName {
 			r.prefiller = e.Endpoint
 		}
 		if !r.byHand {
 			t.prefills.add(e.Endpoint, maxEndpoints)
 		}
-	case at == flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegFailed}:
+	case at == record.At{Hop: record.Sidecar, Step: record.PrefillLegFailed}:
 		r.prefilled = false
-	case at == flow.At{Hop: flow.EPP, Step: flow.RequestReceived} && !r.byHand:
+	case at == record.At{Hop: record.EPP, Step: record.RequestReceived} && !r.byHand:
 		t.pools.received(r, &e)
-	case at == flow.At{Hop: flow.EPP, Step: flow.PredictionChecked}:
+	case at == record.At{Hop: record.EPP, Step: record.PredictionChecked}:
 		if !r.byHand {
 			t.foretold.record(&e)
 		}
-	case at == flow.At{Hop: flow.EPP, Step: flow.EndpointPicked} && e.Endpoint != "":
+	case at == record.At{Hop: record.EPP, Step: record.EndpointPicked} && e.Endpoint != "":
 		if !r.byHand {
 			t.pods.add(e.Endpoint, maxEndpoints)
 		}
@@ -274,15 +274,15 @@ func (t *Tally) Record(e flow.Event) {
 		if len(r.server) > longestName {
 			r.server = otherName
 		}
-	case at == flow.At{Hop: flow.Envoy, Step: flow.Logged} && e.Endpoint != "" && !r.byHand:
+	case at == record.At{Hop: record.Envoy, Step: record.Logged} && e.Endpoint != "" && !r.byHand:
 		t.upstream.add(e.Endpoint, maxEndpoints)
 	// no picker chose it
-	case (e.Hop == flow.Server || e.Hop == flow.Sidecar) && r.server == "" && e.Endpoint != "" &&
+	case (e.Hop == record.Server || e.Hop == record.Sidecar) && r.server == "" && e.Endpoint != "" &&
 		len(e.Endpoint) <= longestName:
 		if r.server = e.Endpoint; !r.byHand {
 			t.reached.add(e.Endpoint, maxEndpoints)
 		}
-	case at == flow.At{Hop: flow.Client, Step: flow.Finished} && !r.done:
+	case at == record.At{Hop: record.Client, Step: record.Finished} && !r.done:
 		r.done = true
 		t.finished++
 		f := fateOf(e, r.refusal)
@@ -291,7 +291,7 @@ func (t *Tally) Record(e flow.Event) {
 		t.failedWith(f)
 		r.tokens, _ = whole(e.Details.Get("tokens"))
 		t.endedAs(r, id, f, e.Time)
-		if o == flow.Completed {
+		if o == record.Completed {
 			t.completed(r, id)
 		} else if len(t.failed[o]) < maxFailed && t.outcomes[o] > 0 { // what has no count of its own has no ids
 			t.failed[o] = append(t.failed[o], id)
@@ -304,14 +304,14 @@ func (t *Tally) Record(e flow.Event) {
 }
 
 // sent is how a request of the run begins.
-var sent = flow.At{Hop: flow.Client, Step: flow.RequestSent}
+var sent = record.At{Hop: record.Client, Step: record.RequestSent}
 
 // alien counts what somebody sent besides the run's own requests.
-func (t *Tally) alien(e *flow.Event) {
-	switch at := (flow.At{Hop: e.Hop, Step: e.Step}); {
-	case at == flow.At{Hop: flow.EPP, Step: flow.EndpointPicked} && e.Endpoint != "":
+func (t *Tally) alien(e *record.Event) {
+	switch at := (record.At{Hop: e.Hop, Step: e.Step}); {
+	case at == record.At{Hop: record.EPP, Step: record.EndpointPicked} && e.Endpoint != "":
 		counts[string](t.byHand.Endpoints).add(e.Endpoint, maxEndpoints)
-	case at == flow.At{Hop: flow.Envoy, Step: flow.Logged}:
+	case at == record.At{Hop: record.Envoy, Step: record.Logged}:
 		if n, ok := whole(e.Details.Get("status")); ok {
 			counts[string](t.byHand.Statuses).add(strconv.Itoa(n), maxOutcomes)
 		}
@@ -319,14 +319,14 @@ func (t *Tally) alien(e *flow.Event) {
 }
 
 // step is the counts of a hop's steps.
-func (t *Tally) step(hop flow.Hop) counts[flow.Step] {
+func (t *Tally) step(hop record.Hop) counts[record.Step] {
 	steps := t.steps[hop]
 	if steps == nil {
 		if len(t.steps) >= maxHops || len(hop) > longestName {
 			hop = otherName
 		}
 		if steps = t.steps[hop]; steps == nil {
-			steps = counts[flow.Step]{}
+			steps = counts[record.Step]{}
 			t.steps[hop] = steps
 		}
 	}
@@ -351,11 +351,11 @@ func (r *openRequest) took(span int, d machine.Time) {
 
 // last are the steps after which nothing more is to be expected of a request
 // whose client does not report.
-var last = map[flow.At]bool{
-	{Hop: flow.EPP, Step: flow.ResponseEndSeen}: true,
-	{Hop: flow.EPP, Step: flow.Answered}:        true,
-	{Hop: flow.EPP, Step: flow.StreamFailed}:    true,
-	{Hop: flow.Envoy, Step: flow.Logged}:        true,
+var last = map[record.At]bool{
+	{Hop: record.EPP, Step: record.ResponseEndSeen}: true,
+	{Hop: record.EPP, Step: record.Answered}:        true,
+	{Hop: record.EPP, Step: record.StreamFailed}:    true,
+	{Hop: record.Envoy, Step: record.Logged}:        true,
 }
 
 // forget keeps the last finished requests for late events and drops older ones.
@@ -388,25 +388,25 @@ func (t *Tally) measure(i int, d machine.Time, id string) {
 
 // before says whether an id is of an earlier request than another.
 func before(id, other string) bool {
-	n, _ := flow.RequestNumber(id)
-	m, ours := flow.RequestNumber(other)
+	n, _ := record.RequestNumber(id)
+	m, ours := record.RequestNumber(other)
 	return ours && n < m
 }
 
 // OutcomeOf is the outcome that a finished event tells; one that tells none is broken.
-func OutcomeOf(e flow.Event) flow.Outcome {
+func OutcomeOf(e record.Event) record.Outcome {
 	switch o := e.Details.Get("outcome").(type) {
 	case string:
-		return flow.Outcome(o)
-	case flow.Outcome:
+		return record.Outcome(o)
+	case record.Outcome:
 		return o
 	}
-	return flow.Broken
+	return record.Broken
 }
 
 // fateOf is how a finished event tells that its request ended, which met a refusal or
 // none.
-func fateOf(e flow.Event, refusal string) fate {
+func fateOf(e record.Event, refusal string) fate {
 	f := fate{outcome: OutcomeOf(e), refusal: refusal}
 	f.status, _ = whole(e.Details.Get("status"))
 	f.reason, _ = e.Details.Get("reason").(string)
@@ -415,7 +415,7 @@ func fateOf(e flow.Event, refusal string) fate {
 }
 
 // whyNot is why requests did not complete, by outcome.
-func (t *Tally) whyNot() map[flow.Outcome]counts[string] {
+func (t *Tally) whyNot() map[record.Outcome]counts[string] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.reasons
@@ -429,7 +429,9 @@ func (t *Tally) Counts() (sent, finished int) {
 }
 
 // requests is how many were sent.
-func (t *Tally) requests() int { return t.steps[flow.Client][flow.RequestSent] + t.lives + t.sending }
+func (t *Tally) requests() int {
+	return t.steps[record.Client][record.RequestSent] + t.lives + t.sending
+}
 
 // sentByHand tells whether somebody sent a request besides the run's own.
 func (t *Tally) sentByHand(id string) bool {
@@ -465,7 +467,7 @@ func (t *Tally) Summary() Summary {
 		Duration: t.last.Seconds(),
 		Requests: t.requests(),
 		Outcomes: maps.Clone(t.outcomes),
-		Hops:     map[flow.Hop]map[flow.Step]int{},
+		Hops:     map[record.Hop]map[record.Step]int{},
 		Dropped:  t.lost,
 	}
 	if t.byHand.Requests > 0 {
@@ -478,7 +480,7 @@ func (t *Tally) Summary() Summary {
 	}
 	t.addLives(s.Hops)
 	if len(t.failed)+s.Unfinished > 0 {
-		s.NotCompleted = map[flow.Outcome][]string{}
+		s.NotCompleted = map[record.Outcome][]string{}
 		for o, ids := range t.failed {
 			s.NotCompleted[o] = slices.Clone(ids)
 		}

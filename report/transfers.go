@@ -3,8 +3,8 @@ package report
 import (
 	"fmt"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -27,8 +27,8 @@ type transferTally struct {
 }
 
 // record takes a server's beginning of a prompt into account.
-func (t *transferTally) record(e *flow.Event) {
-	if e.Hop != flow.Server || e.Step != flow.PrefillStarted {
+func (t *transferTally) record(e *record.Event) {
+	if e.Hop != record.Server || e.Step != record.PrefillStarted {
 		return
 	}
 	if n, ok := whole(e.Details.Get("fetched_bytes")); ok {

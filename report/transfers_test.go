@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // KV caches that servers fetched are counted, and people are told; a request that computed its
@@ -15,18 +15,19 @@ import (
 func TestTransfers(t *testing.T) {
 	t.Parallel()
 	tally := NewTally()
-	begin := func(request string, details ...flow.Detail) {
-		tally.Record(flow.Event{Request: request, Hop: flow.Client, Step: flow.RequestSent})
-		tally.Record(flow.Event{Time: machine.Second, Request: request, Hop: flow.Server, Step: flow.PrefillStarted,
+	begin := func(request string, details ...record.Detail) {
+		tally.Record(record.Event{Request: request, Hop: record.Client, Step: record.RequestSent})
+		tally.Record(record.Event{Time: machine.Second, Request: request, Hop: record.Server,
+			Step:     record.PrefillStarted,
 			Endpoint: "a", Details: details})
 	}
 	if s := tally.Summary(); s.Transfers != nil {
 		t.Errorf("%+v", s.Transfers)
 	}
-	begin("req-1-000001", flow.D("cached_tokens", 0))
+	begin("req-1-000001", record.D("cached_tokens", 0))
 	for i, us := range []int{1000, 2000, 3000, 40000} {
-		begin(flow.RequestID(1, 2+i), flow.D("cached_tokens", 0), flow.D("fetched_bytes", 250_000_000),
-			flow.D("fetched_us", us))
+		begin(record.RequestID(1, 2+i), record.D("cached_tokens", 0), record.D("fetched_bytes", 250_000_000),
+			record.D("fetched_us", us))
 	}
 	s := tally.Summary()
 	if d := cmp.Diff(&TransferSummary{Count: 4, Bytes: 1_000_000_000, P50: .002, P90: .04, P99: .04, Max: .04},

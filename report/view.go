@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -64,7 +64,7 @@ const maxSeen = 100_000
 type viewed struct {
 	n    int // for the colour
 	sent machine.Time
-	hops map[flow.Hop]string // the endpoint last shown at each hop
+	hops map[record.Hop]string // the endpoint last shown at each hop
 }
 
 // NewView shows what the tally counts, in the wanted detail.
@@ -74,12 +74,12 @@ func NewView(out io.Writer, tally *Tally, detail Detail, requests int, color boo
 }
 
 // Record shows one event. The tally must have it already.
-func (v *View) Record(e flow.Event) {
+func (v *View) Record(e record.Event) {
 	if v.err != nil {
 		return
 	}
 	switch e = shown(e); {
-	case e.Step == flow.IncidentBegan || e.Step == flow.IncidentEnded:
+	case e.Step == record.IncidentBegan || e.Step == record.IncidentEnded:
 		v.incident(e)
 		return
 	case e.Request == "":
@@ -112,7 +112,7 @@ func (v *View) print(format string, args ...any) {
 	}
 }
 
-func (v *View) look(e flow.Event) *viewed {
+func (v *View) look(e record.Event) *viewed {
 	id := idOf(e.Request)
 	r := v.seen[id]
 	if r == nil {
@@ -120,20 +120,20 @@ func (v *View) look(e flow.Event) *viewed {
 			clear(v.seen)
 		}
 		v.count++
-		r = &viewed{n: v.count, sent: e.Time, hops: map[flow.Hop]string{}}
-		if n, ok := flow.RequestNumber(e.Request); ok {
+		r = &viewed{n: v.count, sent: e.Time, hops: map[record.Hop]string{}}
+		if n, ok := record.RequestNumber(e.Request); ok {
 			r.n = n
 		}
 		v.seen[id] = r
 	}
-	if e.Hop == flow.Client && e.Step == flow.RequestSent {
+	if e.Hop == record.Client && e.Step == record.RequestSent {
 		r.sent = e.Time
 	}
 	return r
 }
 
 // step prints one line: request, time since it was sent, hop, step, details.
-func (v *View) step(e flow.Event) {
+func (v *View) step(e record.Event) {
 	known := v.seen[idOf(e.Request)] != nil
 	r := v.look(e)
 	var words []string
@@ -155,20 +155,20 @@ func (v *View) step(e flow.Event) {
 		step = v.paint.Red(step)
 	}
 	head := fmt.Sprintf("%s %s  %s  %s",
-		v.paint.Request(r.n, fmt.Sprintf("%-4s", terminal.Printable(flow.Label(e.Request)))),
+		v.paint.Request(r.n, fmt.Sprintf("%-4s", terminal.Printable(record.Label(e.Request)))),
 		fmt.Sprintf("%+10.4fs", (e.Time-r.sent).Seconds()),
 		v.paint.Hop(e.Hop, fmt.Sprintf("%-7s", e.Hop)), step)
 	v.line(head, words)
-	if e.Hop == flow.Client && e.Step == flow.Finished && v.idle() {
+	if e.Hop == record.Client && e.Step == record.Finished && v.idle() {
 		v.print("\n")
 	}
 }
 
 // details are an event's as words.
-func (v *View) details(e flow.Event) []string {
+func (v *View) details(e record.Event) []string {
 	var words []string
 	for _, d := range e.Details {
-		if d.Key == flow.Explanation || d.Key == hops.Timeline {
+		if d.Key == record.Explanation || d.Key == hops.Timeline {
 			continue // for programs
 		}
 		if text := value(d); text != "" && d.Value != e.Endpoint {
@@ -185,7 +185,7 @@ func (v *View) line(head string, words []string) {
 
 // incident prints what happened to a part of the pool, between the requests'
 // lines, at its time since the run began.
-func (v *View) incident(e flow.Event) {
+func (v *View) incident(e record.Event) {
 	var words []string
 	if e.Endpoint != "" {
 		words = []string{v.paint.Bold("→ " + e.Endpoint)}
@@ -203,12 +203,12 @@ func (v *View) idle() bool {
 }
 
 // request prints one line when a request ends.
-func (v *View) request(e flow.Event) {
-	if e.Hop != flow.Client { // other hops' last events may come after the end
+func (v *View) request(e record.Event) {
+	if e.Hop != record.Client { // other hops' last events may come after the end
 		return
 	}
 	r := v.look(e)
-	if e.Step != flow.Finished {
+	if e.Step != record.Finished {
 		return
 	}
 	delete(v.seen, idOf(e.Request))
@@ -238,8 +238,8 @@ func (v *View) request(e flow.Event) {
 
 // progress prints counts whenever another tenth of the requests has been sent
 // or has ended, and when nothing was printed for long.
-func (v *View) progress(e flow.Event) {
-	if e.Hop == flow.Client && (e.Step == flow.RequestSent || e.Step == flow.Finished) {
+func (v *View) progress(e record.Event) {
+	if e.Hop == record.Client && (e.Step == record.RequestSent || e.Step == record.Finished) {
 		v.counts(e.Time)
 	}
 }
@@ -283,19 +283,19 @@ func (v *View) counts(now machine.Time) {
 }
 
 // bad reports whether an event tells of something gone wrong.
-func bad(e flow.Event) bool {
+func bad(e record.Event) bool {
 	switch e.Step {
-	case flow.StreamFailed, flow.Violation, flow.Rejected, flow.Aborted, flow.ClientLeft, flow.Answered:
+	case record.StreamFailed, record.Violation, record.Rejected, record.Aborted, record.ClientLeft, record.Answered:
 		return true
-	case flow.Finished:
-		return OutcomeOf(e) != flow.Completed
+	case record.Finished:
+		return OutcomeOf(e) != record.Completed
 	}
 	return false
 }
 
 // value prints a detail's value for people: clipped, quoted where it has
 // spaces, lists with commas.
-func value(d flow.Detail) string {
+func value(d record.Detail) string {
 	switch x := d.Value.(type) {
 	case nil:
 		return ""

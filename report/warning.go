@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Warning is a part of the picker that did not get what it asked for, so that
@@ -24,8 +24,8 @@ type Warning struct {
 const maxWarnings = 32
 
 // warned takes a failed call or scrape into account.
-func (t *Tally) warned(e *flow.Event) {
-	if e.Hop != flow.EPP || e.Step != flow.CallFailed && e.Step != flow.ScrapeFailed {
+func (t *Tally) warned(e *record.Event) {
+	if e.Hop != record.EPP || e.Step != record.CallFailed && e.Step != record.ScrapeFailed {
 		return
 	}
 	text := func(key string) string {

@@ -5,9 +5,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
 // Stage is a time with a rate of its own.

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/latency"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
-	"github.com/windtunnel/windtunnel/core/latency/hardware"
-	"github.com/windtunnel/windtunnel/core/latency/modelshape"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
 )
 
 // Fields of a model server by what they need beside them.

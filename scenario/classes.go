@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/latency/dist"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/load/workload"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
 // TrafficClass is a kind of traffic, one of several at once. What it leaves out is

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/wire/header"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // Conversations is requests that go on from what was said before: each carries

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/dynamo"
+	"github.com/windtunnel/windtunnel/core/epp/dynamo"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/plan"
 )

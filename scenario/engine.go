@@ -3,11 +3,11 @@ package scenario
 import (
 	"fmt"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // engine is the engine of the pool's server with this index, as the core takes
@@ -76,10 +76,10 @@ func (s *Scenario) stream(p *Pool, replica int) stream.Config {
 		c.Errors = stream.EPPErrors
 	}
 	if len(s.Pools) > 1 {
-		c.Told = append(c.Told, flow.D("pool", p.Name))
+		c.Told = append(c.Told, record.D("pool", p.Name))
 	}
 	if p.EPP.Replicas > 1 {
-		c.Told = append(c.Told, flow.D("picker", p.PickerName(replica)))
+		c.Told = append(c.Told, record.D("picker", p.PickerName(replica)))
 	}
 	return c
 }

@@ -1,6 +1,6 @@
 package scenario
 
-import "github.com/windtunnel/windtunnel/core/workload/trace"
+import "github.com/windtunnel/windtunnel/core/load/workload/trace"
 
 // Flow is how a request reaches its model server.
 type Flow string

@@ -3,7 +3,7 @@ package scenario
 import (
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario/limit"
 )
 
@@ -82,7 +82,7 @@ type Quantiles struct {
 // Measured is what expectations are held against.
 type Measured struct {
 	Requests int
-	Outcomes map[flow.Outcome]int
+	Outcomes map[record.Outcome]int
 	// Span gives a quantile ("p50" … "max") of a span, if it was measured.
 	Span func(span, quantile string) (time.Duration, bool)
 	// Measure gives a measure by its name, if there is one: in seconds, as a share, or a
@@ -94,12 +94,12 @@ type Measured struct {
 
 // Check holds the expectations against what was measured, in the order of the
 // fields. It is empty where nothing was expected.
-func (e *Expectations) Check(m Measured) []flow.Expectation {
-	var out []flow.Expectation
+func (e *Expectations) Check(m Measured) []record.Expectation {
+	var out []record.Expectation
 	for _, o := range e.Outcomes.list() {
 		if o.amount.Given {
 			found, ok := o.amount.Holds(m.Outcomes[o.outcome], m.Requests)
-			out = append(out, flow.Expectation{What: string(o.outcome), Expected: o.amount.String(), Found: found,
+			out = append(out, record.Expectation{What: string(o.outcome), Expected: o.amount.String(), Found: found,
 				OK: ok})
 		}
 	}
@@ -108,7 +108,7 @@ func (e *Expectations) Check(m Measured) []flow.Expectation {
 			if q.limit == 0 {
 				continue
 			}
-			x := flow.Expectation{What: s.span + " " + q.quantile, Expected: "at most " + q.limit.String(),
+			x := record.Expectation{What: s.span + " " + q.quantile, Expected: "at most " + q.limit.String(),
 				Found: "never measured"}
 			if d, ok := m.Span(s.span, q.quantile); ok {
 				x.Found, x.OK = d.String(), d <= q.limit
@@ -117,7 +117,7 @@ func (e *Expectations) Check(m Measured) []flow.Expectation {
 		}
 	}
 	for _, l := range e.Measures {
-		x := flow.Expectation{What: l.Measure, Expected: l.Words(), Found: "never measured"}
+		x := record.Expectation{What: l.Measure, Expected: l.Words(), Found: "never measured"}
 		if m.Measure != nil {
 			if v, ok := m.Measure(l.Measure); ok {
 				x.Found, x.OK = l.Text(v), l.Holds(v)
@@ -126,7 +126,7 @@ func (e *Expectations) Check(m Measured) []flow.Expectation {
 		out = append(out, x)
 	}
 	for _, f := range e.Figures {
-		x := flow.Expectation{What: f.Name, Expected: f.Words(), Found: "never measured"}
+		x := record.Expectation{What: f.Name, Expected: f.Words(), Found: "never measured"}
 		if m.Figure != nil {
 			if v, ok := m.Figure(f.Path); ok {
 				x.Found, x.OK = f.Text(v), f.Holds(v)
@@ -138,14 +138,15 @@ func (e *Expectations) Check(m Measured) []flow.Expectation {
 }
 
 type outcomeAmount struct {
-	outcome flow.Outcome
+	outcome record.Outcome
 	amount  limit.Amount
 }
 
 func (o *OutcomeExpectations) list() []outcomeAmount {
-	return []outcomeAmount{{flow.Completed, o.Completed}, {flow.Refused, o.Refused}, {flow.Overloaded, o.Overloaded},
-		{flow.Unavailable, o.Unavailable}, {flow.TimedOut, o.TimedOut}, {flow.ServerError, o.ServerError},
-		{flow.Broken, o.Broken}, {flow.Violated, o.Violated}, {flow.Left, o.Left}}
+	return []outcomeAmount{{record.Completed, o.Completed}, {record.Refused, o.Refused},
+		{record.Overloaded, o.Overloaded},
+		{record.Unavailable, o.Unavailable}, {record.TimedOut, o.TimedOut}, {record.ServerError, o.ServerError},
+		{record.Broken, o.Broken}, {record.Violated, o.Violated}, {record.Left, o.Left}}
 }
 
 type spanLimits struct {

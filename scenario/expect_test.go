@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/scenario/limit"
 )
 
@@ -24,7 +24,8 @@ func TestExpectations(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := s.Expectations.Check(
-		Measured{Requests: 40, Outcomes: map[flow.Outcome]int{flow.Completed: 37, flow.Unavailable: 2, flow.Broken: 1},
+		Measured{Requests: 40, Outcomes: map[record.Outcome]int{record.Completed: 37, record.Unavailable: 2,
+			record.Broken: 1},
 			Span: func(span, quantile string) (time.Duration, bool) { return 1500 * time.Millisecond, span == "ttft" },
 			Measure: func(name string) (float64, bool) {
 				v, ok := map[string]float64{"ttft p99": 0.25, "goodput": 40, "utilisation decode": 0.9}[name]
@@ -35,7 +36,7 @@ func TestExpectations(t *testing.T) {
 					"refusals epp: queue full": 3}[strings.Join(path, " ")]
 				return v, ok
 			}})
-	want := []flow.Expectation{
+	want := []record.Expectation{
 		{What: "completed", Expected: "95%..100%", Found: "92.5%", OK: false},
 		{What: "refused", Expected: "0", Found: "0", OK: true},
 		{What: "unavailable", Expected: "1..2", Found: "2", OK: true},
@@ -62,11 +63,11 @@ func TestExpectations(t *testing.T) {
 // Every outcome can be expected, under its own name, and every field is held
 // against something.
 func TestEveryOutcomeCanBeExpected(t *testing.T) {
-	var names []flow.Outcome
+	var names []record.Outcome
 	for _, f := range strictyaml.Fields(reflect.TypeFor[OutcomeExpectations]()) {
-		names = append(names, flow.Outcome(f.Name))
+		names = append(names, record.Outcome(f.Name))
 	}
-	if d := cmp.Diff(flow.Outcomes(), names); d != "" {
+	if d := cmp.Diff(record.Outcomes(), names); d != "" {
 		t.Error(d)
 	}
 	for i, o := range (&OutcomeExpectations{}).list() {

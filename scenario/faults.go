@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // ServerFault is what goes wrong at the model servers with some of the
@@ -93,7 +93,7 @@ func (s *Scenario) faults(p *Pool) (lifecycle.Faults, error) {
 		r := lifecycle.FaultRule{Fault: fault, Share: float64(f.Rate), Requests: map[string]bool{},
 			Servers: map[int]bool{}}
 		for _, n := range f.Requests {
-			r.Requests[flow.RequestID(s.Seed, n)] = true
+			r.Requests[record.RequestID(s.Seed, n)] = true
 		}
 		for _, n := range f.Servers {
 			r.Servers[n] = true

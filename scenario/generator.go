@@ -3,8 +3,8 @@ package scenario
 import (
 	"cmp"
 
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/workload"
 )
 
 // CachesPrefixes tells whether some of the simulated model servers find the

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // ServerGroup is some of a pool's model servers, which are unlike the others.

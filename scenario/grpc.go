@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/parse"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
+	"github.com/windtunnel/windtunnel/core/load/workload"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // workloadAPIs are the core's names of the APIs.

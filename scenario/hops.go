@@ -1,6 +1,6 @@
 package scenario
 
-import "github.com/windtunnel/windtunnel/core/latency/dist"
+import "github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 
 // Hops is what it takes to get from one part to the next in virtual time: what
 // sockets, Envoy and the parts' own handling of messages take in wall time. Each

@@ -1,6 +1,6 @@
 package scenario
 
-import "github.com/windtunnel/windtunnel/core/latency/dist"
+import "github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 
 // Interconnect is the wires between the accelerators of one model server, by
 // name: nvlink, nvlink4, nvlink5, pcie4, pcie5, infinity-fabric, infiniband,

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // Overrides are what a command line says instead of the scenario. Zero values

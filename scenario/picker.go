@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins/dataproducer"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // PickerConfig is an EndpointPickerConfig, in any of the forms that the

@@ -5,13 +5,13 @@ import (
 	"math"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/deployment"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/core/scaling/deployment"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // Plan compiles the scenario into what drivers execute. It fails only where the scenario was changed after it was

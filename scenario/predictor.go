@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/plan"
-	"github.com/windtunnel/windtunnel/core/predictor"
 )
 
 // Predictor is llm-d's latency predictor beside the picker, whose

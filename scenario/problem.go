@@ -5,7 +5,7 @@ import (
 	"encoding"
 	"reflect"
 
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // Problem is one mistake in a scenario, and Problems all of them.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/bbr"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/gateway/bbr"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // Models are the names by which requests may ask for the pool's model itself.

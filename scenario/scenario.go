@@ -19,8 +19,8 @@ import (
 	"path/filepath"
 	"reflect"
 
-	"github.com/windtunnel/windtunnel/core/strictyaml"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/load/workload"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/autoscaler"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
 )
 
 // What llm-d's guides for workload autoscaling (guides/workload-autoscaling) say of each signal:

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/load/workload"
+	"github.com/windtunnel/windtunnel/core/load/workload/trace"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/workload"
-	"github.com/windtunnel/windtunnel/core/workload/trace"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 

@@ -1,6 +1,6 @@
 package scenario
 
-import "github.com/windtunnel/windtunnel/core/latency/dist"
+import "github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 
 // mustCount and mustSpan are only ever called with constants.
 func mustCount(text string) dist.Dist { return must(dist.ParseCount(text)) }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/scenario/size"
 )
 

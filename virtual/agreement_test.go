@@ -5,9 +5,9 @@ import (
 	"math"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -35,15 +35,15 @@ workload: {requests: 200, rate: 30, stream: true, prompt: {characters: 200..6000
 			s.Hops = scenario.Hops{} // clients measure what lies between the parts, and servers do not
 			var asked, first, last = map[string]machine.Time{}, map[string]machine.Time{}, map[string]machine.Time{}
 			tokens := 0
-			w, err := newWorld(s, flow.Func(func(e flow.Event) {
+			w, err := newWorld(s, record.Func(func(e record.Event) {
 				at := e.Time
 				switch {
-				case e.Hop != flow.Client:
-				case e.Step == flow.RequestSent:
+				case e.Hop != record.Client:
+				case e.Step == record.RequestSent:
 					asked[e.Request] = at
-				case e.Step == flow.FirstTokenReceived:
+				case e.Step == record.FirstTokenReceived:
 					first[e.Request] = at
-				case e.Step == flow.LastTokenReceived:
+				case e.Step == record.LastTokenReceived:
 					last[e.Request] = at
 					n, _ := e.Details.Get("tokens").(int)
 					tokens += n

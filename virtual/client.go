@@ -3,15 +3,15 @@ package virtual
 import (
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/load/response"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
-	"github.com/windtunnel/windtunnel/core/response"
-	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/described"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // clientSide holds the client's state of its request and of the answer.
@@ -31,9 +31,9 @@ type clientSide struct {
 	said         string           // or this, where it is not words
 }
 
-func (r *request) record(step flow.Step, details ...flow.Detail) {
+func (r *request) record(step record.Step, details ...record.Detail) {
 	if r.w.rec != nil {
-		r.w.rec.Record(flow.Event{Time: r.w.now, Request: r.ID, Hop: flow.Client, Step: step, Details: details})
+		r.w.rec.Record(record.Event{Time: r.w.now, Request: r.ID, Hop: record.Client, Step: step, Details: details})
 	}
 }
 
@@ -52,9 +52,9 @@ func (r *request) begin() {
 		r.assign(r.pool.picker())
 	}
 	if r.w.brief {
-		r.record(flow.RequestSent, r.Told()...)
+		r.record(record.RequestSent, r.Told()...)
 	} else {
-		r.record(flow.RequestSent, r.Sent()...)
+		r.record(record.RequestSent, r.Sent()...)
 	}
 	r.ways = r.w.hops.open(r.ID, 0)
 	r.slot.open(r.w, r.stream, &r.fx, r.slot.carry)
@@ -113,7 +113,7 @@ func (r *request) left() {
 	r.drop(&r.pool.hops.past, "the client left")
 }
 
-func (r *request) finish(o flow.Outcome, details []flow.Detail) {
+func (r *request) finish(o record.Outcome, details []record.Detail) {
 	if r.over {
 		return
 	}
@@ -142,7 +142,7 @@ func (r *request) answered(a stream.Answer) {
 		r.received(a.Body, nil, true)
 		return
 	}
-	r.finish(flow.OutcomeOfStatus(a.Status), []flow.Detail{flow.D("status", a.Status)})
+	r.finish(record.OutcomeOfStatus(a.Status), []record.Detail{record.D("status", a.Status)})
 }
 
 // received is a piece of the response at the client.
@@ -153,7 +153,7 @@ func (r *request) received(body []byte, piece *described.Piece, end bool) {
 	ok := r.status >= 200 && r.status < 300
 	if ok && !r.first && (len(body) > 0 || piece != nil) {
 		r.first = true
-		r.record(flow.FirstTokenReceived, flow.D("status", r.status))
+		r.record(record.FirstTokenReceived, record.D("status", r.status))
 	}
 	r.hear(body)
 	if !ok {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -42,14 +42,14 @@ func TestWhatCannotBeServed(t *testing.T) {
 				t.Fatal(err)
 			}
 			found, reason, sent := map[string]int{}, "", 0
-			if err := Run(s, flow.Func(func(e flow.Event) {
+			if err := Run(s, record.Func(func(e record.Event) {
 				switch e.Step {
-				case flow.RequestSent:
+				case record.RequestSent:
 					sent++
-				case flow.Finished:
+				case record.Finished:
 					o := fmt.Sprint(e.Details.Get("outcome"))
 					found[o]++
-					if o != string(flow.Completed) && reason == "" {
+					if o != string(record.Completed) && reason == "" {
 						reason = fmt.Sprint(e.Details)
 					}
 				}

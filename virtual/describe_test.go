@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // firstDifference is the first event in which two records differ.
-func firstDifference(a, b []flow.Event) string {
+func firstDifference(a, b []record.Event) string {
 	for i := range min(len(a), len(b)) {
 		if !reflect.DeepEqual(a[i], b[i]) {
 			return fmt.Sprintf("event %d: %+v, %+v", i, a[i], b[i])
@@ -30,11 +30,11 @@ func firstDifference(a, b []flow.Event) string {
 
 // logged is a recorder that also takes the picker's inputs.
 type logged struct {
-	events []flow.Event
+	events []record.Event
 	inputs *report.Inputs
 }
 
-func (l *logged) Record(e flow.Event)    { l.events = append(l.events, e) }
+func (l *logged) Record(e record.Event)  { l.events = append(l.events, e) }
 func (l *logged) Inputs() *report.Inputs { return l.inputs }
 
 // Every example gives the same record in bytes and without, and step by step, and so do the inputs
@@ -53,7 +53,7 @@ func TestBytesGiveTheSameRecord(t *testing.T) {
 			t.Parallel()
 			picked := false
 			file, alone := strings.CutSuffix(name, " without a picker")
-			play := func(o Options, log *bytes.Buffer) []flow.Event {
+			play := func(o Options, log *bytes.Buffer) []record.Event {
 				text, err := os.ReadFile(file)
 				if err != nil {
 					t.Fatal(err)

@@ -4,17 +4,17 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // direct is a request about which nothing is decided but where it goes and when
@@ -29,7 +29,7 @@ type direct struct {
 	picker       *picking // of the pool's
 	conversation *workload.Conversation
 	ways         ways
-	life         flow.Life
+	life         record.Life
 	number       uint64 // the picker's
 	sent         int    // of all that were sent, which one
 	picked       epp.Direct
@@ -113,7 +113,7 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	if w.timeout > 0 {
 		w.limits.add(w, deadline{at: w.now.Add(w.timeout), direct: d, number: d.sent})
 	}
-	d.life = flow.Life{Request: q.ID, Number: q.Index + 1, Class: q.Class, SLO: q.SLO, Sent: w.now,
+	d.life = record.Life{Request: q.ID, Number: q.Index + 1, Class: q.Class, SLO: q.SLO, Sent: w.now,
 		Prompt: d.asked.PromptTokens(),
 		Picked: machine.Never, Reached: machine.Never, Started: machine.Never, First: machine.Never,
 		FirstSeen: machine.Never, FirstGot: machine.Never,
@@ -486,12 +486,12 @@ func (d *direct) play(what kind) {
 
 // mute is a recorder that may be told to listen no more.
 type mute struct {
-	flow.Recorder
+	record.Recorder
 	off bool
 }
 
-// Record implements flow.Recorder.
-func (m *mute) Record(e flow.Event) {
+// Record implements record.Recorder.
+func (m *mute) Record(e record.Event) {
 	if !m.off {
 		m.Recorder.Record(e)
 	}

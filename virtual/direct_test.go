@@ -9,27 +9,27 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // living takes lives, and writes down the events that they stand for.
 type living struct {
-	events  []flow.Event
+	events  []record.Event
 	sending int
 	lives   int
 	apart   int // of them prefilled elsewhere
 }
 
-func (x *living) Record(e flow.Event)            { x.events = append(x.events, e) }
+func (x *living) Record(e record.Event)          { x.events = append(x.events, e) }
 func (x *living) Explained() int                 { return 0 }
 func (x *living) Detailed() bool                 { return false }
-func (x *living) Lives() flow.Lives              { return x }
+func (x *living) Lives() record.Lives            { return x }
 func (x *living) Sending(_ machine.Time, by int) { x.sending += by }
-func (x *living) Lived(l *flow.Life) {
+func (x *living) Lived(l *record.Life) {
 	x.sending, x.lives = x.sending-1, x.lives+1
 	if l.Sidecar != nil && l.Sidecar.Prefiller != "" {
 		x.apart++
@@ -40,11 +40,11 @@ func (x *living) Lived(l *flow.Life) {
 }
 
 // read are the events with the details that a summary reads, in an order of their own.
-func (x *living) read() []flow.Event {
+func (x *living) read() []record.Event {
 	for i := range x.events {
 		e := &x.events[i]
-		e.Details = slices.DeleteFunc(slices.Clone(e.Details), func(d flow.Detail) bool {
-			return e.Step == flow.PrefillDecided || e.Step == flow.PrefillLegEnded ||
+		e.Details = slices.DeleteFunc(slices.Clone(e.Details), func(d record.Detail) bool {
+			return e.Step == record.PrefillDecided || e.Step == record.PrefillLegEnded ||
 				!slices.Contains([]string{"class", "slo", "outcome", "tokens", "prompt_tokens", "cached_tokens",
 					"fetched_bytes", "fetched_us", "reason"}, d.Key)
 		})
@@ -52,7 +52,7 @@ func (x *living) read() []flow.Event {
 			e.Details = nil
 		}
 	}
-	slices.SortStableFunc(x.events, func(a, b flow.Event) int {
+	slices.SortStableFunc(x.events, func(a, b record.Event) int {
 		return cmp.Or(cmp.Compare(a.Request, b.Request), cmp.Compare(a.Time, b.Time), cmp.Compare(a.Hop, b.Hop),
 			cmp.Compare(a.Step, b.Step))
 	})
@@ -139,7 +139,7 @@ func TestDirectGivesTheSameRecord(t *testing.T) {
 				if w.done >= stop {
 					w.interrupted()
 					// What happens at that very moment may have happened, or not.
-					x.events = slices.DeleteFunc(x.events, func(e flow.Event) bool { return e.Time == w.now })
+					x.events = slices.DeleteFunc(x.events, func(e record.Event) bool { return e.Time == w.now })
 					return x
 				}
 			}

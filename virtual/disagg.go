@@ -5,15 +5,15 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/described"
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/dynamo"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/dynamo"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
+	"github.com/windtunnel/windtunnel/core/wire/described"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // sidecar is the routing sidecar before a decode server.
@@ -23,7 +23,7 @@ type sidecar struct {
 	busy     map[*sidecarRequest]uint64 // what it serves, by number
 }
 
-// sidecarRequest is one request at a sidecar: the same core/disagg as live, with
+// sidecarRequest is one request at a sidecar: the same core/sidecar/disagg as live, with
 // model servers at hand instead of sockets.
 type sidecarRequest struct {
 	slot[disagg.Message, *disagg.Effects]

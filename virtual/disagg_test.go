@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -16,14 +16,14 @@ func TestDisaggregated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := record(t, s)
-	if err := flow.CheckEdges(events, flow.DisaggregatedEdges()); err != nil {
+	events := recorded(t, s)
+	if err := record.CheckEdges(events, record.DisaggregatedEdges()); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(map[string]int{"completed": 40}, outcomes(events)); d != "" {
 		t.Fatal(d)
 	}
-	if d := cmp.Diff(events, record(t, s)); d != "" {
+	if d := cmp.Diff(events, recorded(t, s)); d != "" {
 		t.Fatal("the same seed gives another run: " + d)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/dynamo"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/dynamo"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -26,9 +26,9 @@ func TestDynamoRouterRestarts(t *testing.T) {
 					scenario.Incident{At: at, What: scenario.RestartEPP})
 			}
 		}
-		events := record(t, s)
+		events := recorded(t, s)
 		for _, e := range events {
-			if e.Step == flow.PrefillStarted {
+			if e.Step == record.PrefillStarted {
 				n, _ := e.Details.Get("cached_tokens").(int)
 				cached += int64(n)
 			}
@@ -70,13 +70,13 @@ func TestDynamoFrontendRestarts(t *testing.T) {
 						scenario.Incident{At: time.Duration(2*i+1)*time.Second + 400*time.Millisecond,
 							What: scenario.RestartFrontend, For: down})
 				}
-				events := record(t, s)
+				events := recorded(t, s)
 				for _, e := range events {
 					switch e.Step {
-					case flow.PrefillStarted:
+					case record.PrefillStarted:
 						n, _ := e.Details.Get("cached_tokens").(int)
 						cached += int64(n)
-					case flow.CallFailed:
+					case record.CallFailed:
 						failed++
 					}
 				}
@@ -113,17 +113,17 @@ func TestDynamoFrontendFarAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Workload.Requests, s.Pools[0].Dynamo.RoundTrip = 20, x.away
-		events := record(t, s)
+		events := recorded(t, s)
 		arrived, failed := map[string]int64{}, 0
 		for _, e := range events {
 			switch {
-			case e.Step == flow.RequestReceived && e.Hop == flow.EPP:
+			case e.Step == record.RequestReceived && e.Hop == record.EPP:
 				arrived[e.Request] = int64(e.Time)
-			case e.Step == flow.EndpointPicked:
+			case e.Step == record.EndpointPicked:
 				if took := time.Duration(int64(e.Time) - arrived[e.Request]); took != x.picked {
 					t.Errorf("%s: %s was picked for after %s, want %s", x.away, e.Request, took, x.picked)
 				}
-			case e.Step == flow.CallFailed:
+			case e.Step == record.CallFailed:
 				failed++
 			}
 		}
@@ -148,9 +148,9 @@ func TestDynamoGraph(t *testing.T) {
 					scenario.Incident{At: time.Duration(2*i+1)*time.Second + 400*time.Millisecond, What: what})
 			}
 		}
-		events := record(t, s)
+		events := recorded(t, s)
 		for _, e := range events {
-			if e.Step == flow.PrefillStarted {
+			if e.Step == record.PrefillStarted {
 				n, _ := e.Details.Get("cached_tokens").(int)
 				cached += int64(n)
 			}
@@ -179,14 +179,14 @@ func TestDynamoPrefillByPicker(t *testing.T) {
 		t.Fatal(err)
 	}
 	legs, cached, decodes := map[string]int{}, 0, map[string]int{}
-	events := record(t, s)
+	events := recorded(t, s)
 	for _, e := range events {
 		switch e.Step {
-		case flow.PrefillLegSent:
+		case record.PrefillLegSent:
 			legs[e.Endpoint]++
-		case flow.EndpointPicked:
+		case record.EndpointPicked:
 			decodes[e.Endpoint]++
-		case flow.PrefillStarted:
+		case record.PrefillStarted:
 			if n, _ := e.Details.Get("cached_tokens").(int); legs[e.Endpoint] > 0 {
 				cached += n
 			}
@@ -215,7 +215,7 @@ func TestDynamoWorkersPush(t *testing.T) {
 		s.Workload.Requests = 300
 		change(&s.Pools[0])
 		var w *world
-		if w, err = newWorld(s, flow.Func(func(e flow.Event) {
+		if w, err = newWorld(s, record.Func(func(e record.Event) {
 			look(time.Duration(e.Time), w.pools[0].frontend.m.(*dynamo.Router).Workers())
 		}), Options{}); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestDynamoWorkersPush(t *testing.T) {
 // and its router finds prompts where they are. No picker is on the way. A frontend whose pod died
 // gets no request once Envoy's health check has seen it.
 func TestDynamoService(t *testing.T) {
-	play := func(crash bool) (cached int, turns map[string]int, ends map[string]int, events []flow.Event) {
+	play := func(crash bool) (cached int, turns map[string]int, ends map[string]int, events []record.Event) {
 		s, err := scenario.Load("../examples/dynamo-service.yaml")
 		if err != nil {
 			t.Fatal(err)
@@ -270,14 +270,14 @@ func TestDynamoService(t *testing.T) {
 			s.Pools[0].Incidents = []scenario.Incident{{At: 5 * time.Second, What: scenario.Crash, Server: 1}}
 		}
 		turns = map[string]int{}
-		events = record(t, s)
+		events = recorded(t, s)
 		for _, e := range events {
 			switch {
-			case e.Hop == flow.EPP:
+			case e.Hop == record.EPP:
 				t.Fatalf("a picker says %s", e.Step)
-			case e.Hop == flow.Sidecar && e.Step == flow.RequestReceived:
+			case e.Hop == record.Sidecar && e.Step == record.RequestReceived:
 				turns[e.Endpoint]++
-			case e.Step == flow.PrefillStarted:
+			case e.Step == record.PrefillStarted:
 				n, _ := e.Details.Get("cached_tokens").(int)
 				cached += n
 			}
@@ -297,7 +297,7 @@ func TestDynamoService(t *testing.T) {
 	_, _, ends, events := play(true)
 	late := 0
 	for _, e := range events {
-		if e.Hop == flow.Client && e.Step == flow.Finished && time.Duration(e.Time) > 9*time.Second &&
+		if e.Hop == record.Client && e.Step == record.Finished && time.Duration(e.Time) > 9*time.Second &&
 			e.Details.Get("outcome") != "completed" {
 			late++
 		}
@@ -316,12 +316,12 @@ func TestDynamoPrefillWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	legs, stay := 0, 0
-	events := record(t, s)
+	events := recorded(t, s)
 	for _, e := range events {
 		switch {
-		case e.Step == flow.PrefillLegSent:
+		case e.Step == record.PrefillLegSent:
 			legs++
-		case e.Step == flow.PrefillDecided && e.Details.Get("decision") == "local":
+		case e.Step == record.PrefillDecided && e.Details.Get("decision") == "local":
 			stay++
 		}
 	}

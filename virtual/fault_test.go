@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -23,8 +23,8 @@ workload: {requests: 5, timeout: 1s}
 		t.Fatal(err)
 	}
 	outcomes := map[any]int{}
-	err = Run(s, flow.Func(func(e flow.Event) {
-		if e.Step == flow.Finished {
+	err = Run(s, record.Func(func(e record.Event) {
+		if e.Step == record.Finished {
 			outcomes[e.Details.Get("outcome")]++
 		}
 	}), nil)
@@ -35,22 +35,22 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		fault string
-		want  flow.Outcome
+		want  record.Outcome
 	}{
-		{"status=503", flow.Unavailable},
-		{"delay=500ms", flow.Completed},
-		{"delay=2s", flow.TimedOut}, // the client leaves during the delay
-		{"delay=500ms;status=429", flow.Overloaded},
+		{"status=503", record.Unavailable},
+		{"delay=500ms", record.Completed},
+		{"delay=2s", record.TimedOut}, // the client leaves during the delay
+		{"delay=500ms;status=429", record.Overloaded},
 	} {
 		outcomes, err := playFaults(t, "held", c.fault, "replicas: 2")
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := 2
-		if c.want == flow.Completed {
+		if c.want == record.Completed {
 			want = 5
 		}
-		if outcomes[string(c.want)] != want || outcomes[string(flow.Completed)] != 3 && want == 2 {
+		if outcomes[string(c.want)] != want || outcomes[string(record.Completed)] != 3 && want == 2 {
 			t.Errorf("%s: %v", c.fault, outcomes)
 		}
 	}
@@ -62,20 +62,20 @@ func TestFaultsOfConnections(t *testing.T) {
 	for _, flows := range []string{"held", "plain"} {
 		for _, c := range []struct {
 			fault       string
-			held, plain flow.Outcome
+			held, plain record.Outcome
 		}{
-			{"refuse", flow.Unavailable, flow.Unavailable},
-			{"reset", flow.Unavailable, flow.Unavailable},
-			{"die-in-prefill", flow.Unavailable, flow.Unavailable},
-			{"reset-after=0", flow.Broken, flow.Broken},
-			{"reset-after=2", flow.Broken, flow.Broken},
-			{"end-before-part2", flow.Violated, flow.Completed},
-			{"no-body", flow.Unavailable, flow.Broken},
-			{"status=204", flow.Unavailable, flow.Broken},
-			{"stall", flow.TimedOut, flow.TimedOut},
-			{"stall=3", flow.TimedOut, flow.TimedOut},
-			{"lose-kv", flow.Completed, flow.Completed}, // nothing is fetched
-			{"delay=1s;reset", flow.Unavailable, flow.Unavailable},
+			{"refuse", record.Unavailable, record.Unavailable},
+			{"reset", record.Unavailable, record.Unavailable},
+			{"die-in-prefill", record.Unavailable, record.Unavailable},
+			{"reset-after=0", record.Broken, record.Broken},
+			{"reset-after=2", record.Broken, record.Broken},
+			{"end-before-part2", record.Violated, record.Completed},
+			{"no-body", record.Unavailable, record.Broken},
+			{"status=204", record.Unavailable, record.Broken},
+			{"stall", record.TimedOut, record.TimedOut},
+			{"stall=3", record.TimedOut, record.TimedOut},
+			{"lose-kv", record.Completed, record.Completed}, // nothing is fetched
+			{"delay=1s;reset", record.Unavailable, record.Unavailable},
 		} {
 			outcomes, err := playFaults(t, flows, c.fault, "replicas: 2")
 			if err != nil {
@@ -86,10 +86,10 @@ func TestFaultsOfConnections(t *testing.T) {
 				want = c.plain
 			}
 			n := 2
-			if want == flow.Completed {
+			if want == record.Completed {
 				n = 5
 			}
-			if outcomes[string(want)] != n || outcomes[string(flow.Completed)] < 3 {
+			if outcomes[string(want)] != n || outcomes[string(record.Completed)] < 3 {
 				t.Errorf("%s %s: %v, expected %d %s", flows, c.fault, outcomes, n, want)
 			}
 		}

@@ -5,18 +5,18 @@ import (
 	"net"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/autoscaler"
-	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
-	"github.com/windtunnel/windtunnel/core/deployment"
-	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
-	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler/promql"
+	"github.com/windtunnel/windtunnel/core/scaling/deployment"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // fleet is servers of a pool that come and go, with what decides how many there are.
@@ -85,7 +85,8 @@ func (f *fleet) record(e deployment.Effect, cut int) {
 	if w := f.w; w.rec != nil && w.busy() {
 		sv := f.server(e.Pod)
 		if step, details := e.Recorded(f.d.Config.Name, sv.Name, cut); step != "" {
-			w.rec.Record(flow.Event{Time: w.now, Hop: flow.Server, Step: step, Endpoint: sv.endpoint, Details: details})
+			w.rec.Record(record.Event{Time: w.now, Hop: record.Server, Step: step, Endpoint: sv.endpoint,
+				Details: details})
 		}
 	}
 }
@@ -147,7 +148,7 @@ func (k *scaler) happens(e autoscaler.Effect) {
 		k.scrape()
 	case autoscaler.Scale:
 		if f.w.rec != nil {
-			f.w.rec.Record(flow.Event{Time: f.w.now, Hop: flow.Server, Step: flow.Scaled,
+			f.w.rec.Record(record.Event{Time: f.w.now, Hop: record.Server, Step: record.Scaled,
 				Details: e.Details(f.d.Config.Name)})
 		}
 		f.input(deployment.Scale{Replicas: e.To})

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -22,17 +22,17 @@ func parsed(t interface{ Fatal(...any) }, text string) *scenario.Scenario {
 }
 
 // lives is what the record says of servers: what happened to each when, in seconds.
-func lives(events []flow.Event) (out []string) {
+func lives(events []record.Event) (out []string) {
 	for _, e := range events {
 		switch e.Step {
-		case flow.ServerStarted, flow.ServerReady, flow.ServerLeaving, flow.ServerGone:
+		case record.ServerStarted, record.ServerReady, record.ServerLeaving, record.ServerGone:
 			cut := ""
 			if n := e.Details.Get("cut"); n != nil {
 				cut = fmt.Sprintf(" %v cut", n)
 			}
 			out = append(out, fmt.Sprintf("%v %s %v%s", e.Time, strings.TrimPrefix(string(e.Step), "server_"),
 				e.Details.Get("name"), cut))
-		case flow.Scaled:
+		case record.Scaled:
 			out = append(out, fmt.Sprintf("%v %v %v to %v", e.Time, e.Details.Get("by"), e.Details.Get("from"),
 				e.Details.Get("to")))
 		}
@@ -54,7 +54,7 @@ pools:
   - {at: 10s, what: drain-server, server: 0}
 workload: {requests: 100, rate: 5}
 `)
-	events := record(t, s)
+	events := recorded(t, s)
 	want := []string{"0s started a-0", "0s ready a-0", "0s started a-1", "0s ready a-1", "2s started a-2",
 		"5s ready a-2", "10s leaving a-0"}
 	got := lives(events)
@@ -66,7 +66,7 @@ workload: {requests: 100, rate: 5}
 		t.Errorf("outcomes %v", o)
 	}
 	for _, e := range events {
-		if e.Step == flow.EndpointPicked {
+		if e.Step == record.EndpointPicked {
 			at, server := e.Time, fmt.Sprint(e.Details.Get("name"))
 			if server == "a-2" && at < 5*machine.Second || server == "a-0" && at > 10*machine.Second {
 				t.Errorf("%s was picked at %v", server, at)
@@ -78,7 +78,7 @@ workload: {requests: 100, rate: 5}
 // A run is over with its last request: a server that starts still, or one that has its grace, does not
 // make it longer, nor dearer.
 func TestRunEndsWithItsRequests(t *testing.T) {
-	events := record(t, parsed(t, `
+	events := recorded(t, parsed(t, `
 pools:
 - name: a
   modelServer: {prefill: 200ms, interTokenLatency: 100ms, outputTokens: 20}
@@ -89,7 +89,7 @@ workload: {requests: 10, rate: 5}
 	if got := lives(events); !slices.Equal(got, []string{"0s started a-0", "0s ready a-0", "2s started a-1"}) {
 		t.Errorf("%s", strings.Join(got, "\n"))
 	}
-	if last := events[len(events)-1]; last.Step != flow.Finished || last.Time > 10*machine.Second {
+	if last := events[len(events)-1]; last.Step != record.Finished || last.Time > 10*machine.Second {
 		t.Errorf("it ends with %v", last)
 	}
 }
@@ -97,7 +97,7 @@ workload: {requests: 10, rate: 5}
 // What a server has not finished by the end of its grace period breaks off, as it does where a
 // process is killed: 503 before the answer began, a cut answer afterwards.
 func TestGracePeriod(t *testing.T) {
-	events := record(t, parsed(t, `
+	events := recorded(t, parsed(t, `
 pools:
 - name: a
   replicas: 1
@@ -119,7 +119,7 @@ workload: {requests: 10, rate: 2, stream: true}
 	}
 	reasons := 0
 	for _, e := range events {
-		if e.Step == flow.Aborted && e.Details.Get("reason") == "the server was killed" {
+		if e.Step == record.Aborted && e.Details.Get("reason") == "the server was killed" {
 			reasons++
 		}
 	}
@@ -142,7 +142,7 @@ const flowControlled = `
 // With minReplicas 0 the last server ends; who comes then waits in flow control until the
 // first one has started.
 func TestScaleToZero(t *testing.T) {
-	events := record(t, parsed(t, `
+	events := recorded(t, parsed(t, `
 pools:
 - name: a
   replicas: 1
@@ -162,7 +162,7 @@ workload: {timeout: 5m, requests: 3, conversations: {turns: 2, thinkTime: 120s},
 
 // Without flow control a pool without servers refuses at once, and the run ends.
 func TestNoServers(t *testing.T) {
-	events := record(t, parsed(t, `
+	events := recorded(t, parsed(t, `
 pools:
 - name: a
   replicas: 1
@@ -206,17 +206,17 @@ pools:
 			sent, ended, ready := 0, map[string]int{}, 0
 			for _, e := range rec.events {
 				switch e.Step {
-				case flow.RequestSent:
+				case record.RequestSent:
 					sent++
-				case flow.Finished:
+				case record.Finished:
 					ended[e.Request]++
-				case flow.ServerReady:
+				case record.ServerReady:
 					if ready++; ready > most {
 						t.Fatalf("%d servers of at most %d", ready, most)
 					}
-				case flow.ServerLeaving:
+				case record.ServerLeaving:
 					ready--
-				case flow.Scaled:
+				case record.Scaled:
 					if to := e.Details.Get("to").(int); to > most || to < least && to != 0 {
 						t.Fatalf("%d wanted, out of %d to %d", to, least, most)
 					}
@@ -239,14 +239,14 @@ pools:
 	})
 }
 
-type recorder struct{ events []flow.Event }
+type recorder struct{ events []record.Event }
 
-func (r *recorder) Record(e flow.Event) { r.events = append(r.events, e) }
+func (r *recorder) Record(e record.Event) { r.events = append(r.events, e) }
 
 // A pool that its autoscaler takes to no servers, with nothing to call one back as no flow control holds
 // requests, refuses what comes, and the run ends: nobody waits for a server that never comes.
 func TestScaledToZeroWithoutFlowControl(t *testing.T) {
-	events := record(t, parsed(t, `
+	events := recorded(t, parsed(t, `
 pools:
 - name: a
   replicas: 1
@@ -275,7 +275,7 @@ func TestSignals(t *testing.T) {
 	} {
 		t.Run(signal, func(t *testing.T) {
 			t.Parallel()
-			events := record(t, parsed(t, `
+			events := recorded(t, parsed(t, `
 pools:
 - name: a
   modelServer: {batching: continuous, accelerator: L4, maxNumSeqs: 16}
@@ -285,7 +285,7 @@ workload: {timeout: 20m, stages: [{rate: 4, duration: 6m}, {rate: 0.1, duration:
 `))
 			most, now := 1, 1
 			for _, e := range events {
-				if e.Step != flow.Scaled {
+				if e.Step != record.Scaled {
 					continue
 				}
 				now = e.Details.Get("to").(int)
@@ -305,7 +305,7 @@ workload: {timeout: 20m, stages: [{rate: 4, duration: 6m}, {rate: 0.1, duration:
 func TestScalingReadsEveryPicker(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, 3} {
-		events := record(t, parsed(t, fmt.Sprintf(`
+		events := recorded(t, parsed(t, fmt.Sprintf(`
 pools:
 - name: a
   modelServer: {batching: continuous, accelerator: H100}
@@ -321,9 +321,9 @@ workload: {timeout: 10m, concurrency: 100, requests: 200, outputTokens: 3000, cl
 		running, told := map[string]int{}, ""
 		for _, e := range events {
 			switch {
-			case e.Hop == flow.EPP && e.Step == flow.EndpointPicked:
+			case e.Hop == record.EPP && e.Step == record.EndpointPicked:
 				running[fmt.Sprint(e.Details.Get("name"))[:1]]++
-			case e.Step == flow.Scaled && told == "":
+			case e.Step == record.Scaled && told == "":
 				told = fmt.Sprint(e.Details.Get("reason"))
 			}
 			if told != "" {
@@ -348,14 +348,14 @@ func TestScalingReadsLabels(t *testing.T) {
 		`sum(llm_d_epp_request_total{priority="0"})`:                   true,
 		`sum(llm_d_epp_average_running_requests)`:                      true,
 	} {
-		events := record(t, parsed(t, `
+		events := recorded(t, parsed(t, `
 pools:
 - name: a
   modelServer: {prefill: 200ms, interTokenLatency: 100ms, outputTokens: 20}
   autoscaling: {maxReplicas: 3, triggers: [{name: x, query: '`+query+`', target: 2}]}
 workload: {stream: true, requests: 300, rate: 5}
 `))
-		scaled := slices.ContainsFunc(events, func(e flow.Event) bool { return e.Step == flow.Scaled })
+		scaled := slices.ContainsFunc(events, func(e record.Event) bool { return e.Step == record.Scaled })
 		if scaled != scales {
 			t.Errorf("%s: scaled %v, expected %v", query, scaled, scales)
 		}

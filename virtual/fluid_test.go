@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // While load rises and falls linearly the servers that are wanted follow the fluid limit: requests arrive at a rate
@@ -56,8 +56,8 @@ workload: {timeout: 10m, arrivals: constant, stages: [{rate: 0.02, duration: 1s}
 					}
 				}
 			}
-			if err := Run(s, flow.Func(func(e flow.Event) {
-				if e.Step == flow.Scaled {
+			if err := Run(s, record.Func(func(e record.Event) {
+				if e.Step == record.Scaled {
 					check(e.Time.Seconds())
 					wanted = float64(e.Details.Get("to").(int))
 					most = max(most, wanted)

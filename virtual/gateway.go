@@ -1,12 +1,12 @@
 package virtual
 
 import (
-	"github.com/windtunnel/windtunnel/core/described"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
-	"github.com/windtunnel/windtunnel/core/header"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/wire/described"
+	"github.com/windtunnel/windtunnel/core/wire/header"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // What Envoy does by itself, as measured: without its model server it answers

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -26,11 +26,11 @@ func TestEngineSteps(t *testing.T) {
 	const load = "requests: 20, rate: 20, prompt: {characters: 800}"
 	pool := "model: llama-70b, modelServer: {batching: continuous, accelerator: A100, tensorParallelSize: 4, nodes: " +
 		"2, outputTokens: 10..30, engineSteps: %}"
-	quiet := record(t, parse(t, strings.Replace(pool, "%", "none", 1), load))
-	var loud []flow.Event
+	quiet := recorded(t, parse(t, strings.Replace(pool, "%", "none", 1), load))
+	var loud []record.Event
 	steps, tokens := 0, 0
-	for _, e := range record(t, parse(t, strings.Replace(pool, "%", "phases", 1), load)) {
-		if e.Step != flow.EngineStep {
+	for _, e := range recorded(t, parse(t, strings.Replace(pool, "%", "phases", 1), load)) {
+		if e.Step != record.EngineStep {
 			loud = append(loud, e)
 			continue
 		}
@@ -43,7 +43,7 @@ func TestEngineSteps(t *testing.T) {
 			t.Fatalf("parts of %v us in a step of %v us", whole, took)
 		}
 	}
-	if err := flow.Same(quiet, loud); err != nil {
+	if err := record.Same(quiet, loud); err != nil {
 		t.Fatal(err)
 	}
 	for i := range quiet {
@@ -53,7 +53,7 @@ func TestEngineSteps(t *testing.T) {
 	}
 	made := 0
 	for _, e := range quiet {
-		if e.Step == flow.LastTokenSent {
+		if e.Step == record.LastTokenSent {
 			made += e.Details.Get("tokens").(int) - 1 // the first comes with the prompt
 		}
 	}
@@ -67,11 +67,11 @@ func TestEngineStepsInOrder(t *testing.T) {
 	pool := "replicas: 2, model: llama-3.1-8b, modelServer: {batching: continuous, accelerator: H100, engineSteps: " +
 		"steps}"
 	steps, now := 0, machine.Time(0)
-	for _, e := range record(t, parse(t, pool, "requests: 40, rate: 9")) {
+	for _, e := range recorded(t, parse(t, pool, "requests: 40, rate: 9")) {
 		if e.Time < now {
 			t.Fatalf("after an event at %v comes %+v", now, e)
 		}
-		if now = e.Time; e.Step == flow.EngineStep {
+		if now = e.Time; e.Step == record.EngineStep {
 			steps++
 		}
 	}
@@ -82,9 +82,9 @@ func TestEngineStepsInOrder(t *testing.T) {
 
 // A slower wire between nodes makes the same requests slower.
 func TestInterconnect(t *testing.T) {
-	last := flow.Event{}
+	last := record.Event{}
 	for _, fabric := range []string{"", "nodes: 2, ", "nodes: 2, interconnect: {between: ethernet-10}, "} {
-		events := record(t, parse(t,
+		events := recorded(t, parse(t,
 			"model: llama-70b, modelServer: {batching: continuous, accelerator: A100, tensorParallelSize: 4, "+fabric+
 				"outputTokens: 32}", "requests: 10"))
 		end := events[len(events)-1]
@@ -98,12 +98,13 @@ func TestInterconnect(t *testing.T) {
 // Servers that do not fit are killed again and again: every request ends as
 // unavailable, and says why.
 func TestOOMKilled(t *testing.T) {
-	events := record(t, parse(t, "model: llama-70b, modelServer: {batching: continuous, oom: restart}", "requests: 5"))
+	events := recorded(t, parse(t, "model: llama-70b, modelServer: {batching: continuous, oom: restart}",
+		"requests: 5"))
 	if got := outcomes(events); got["unavailable"] != 5 {
 		t.Fatal(got)
 	}
 	for _, e := range events {
-		if e.Step == flow.Rejected && !strings.Contains(e.Details.Get("reason").(string), "128.77 GiB") {
+		if e.Step == record.Rejected && !strings.Contains(e.Details.Get("reason").(string), "128.77 GiB") {
 			t.Fatal(e)
 		}
 	}

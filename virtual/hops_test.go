@@ -9,17 +9,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // between is how long a request took from one step to the next one of another
 // kind behind it, in milliseconds.
-func between(events []flow.Event, from, to string) string {
+func between(events []record.Event, from, to string) string {
 	var out []string
 	for i, e := range events {
 		if fmt.Sprint(e.Hop, ".", e.Step) != from {
@@ -107,7 +107,7 @@ func TestHops(t *testing.T) {
 			s := parse(t, c.pool, fmt.Sprintf("requests: 4, concurrency: 4, stream: %v%s", c.stream, c.load))
 			s.Hops = scenario.Hops{Network: dist.Fixed(1e6), Envoy: dist.Fixed(10e6), ExtProc: dist.Fixed(100e6),
 				Sidecar: dist.Fixed(1e9)}
-			events := record(t, s)
+			events := recorded(t, s)
 			got := map[[2]string]string{}
 			for k := range c.want {
 				got[k] = between(events, k[0], k[1])

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/deployment"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 )
 
 // incident is something that happens to a part of a pool.
@@ -25,7 +25,7 @@ func (x *incident) happen() {
 	if !w.busy() {
 		return
 	}
-	x.tell(flow.IncidentBegan)
+	x.tell(record.IncidentBegan)
 	x.went(x.Begin(x.pool.Pool, x.pool))
 	if x.For > 0 {
 		w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
@@ -35,7 +35,7 @@ func (x *incident) happen() {
 // recover ends an incident.
 func (x *incident) recover() {
 	if x.pool.w.busy() {
-		x.tell(flow.IncidentEnded)
+		x.tell(record.IncidentEnded)
 	}
 	x.went(x.End(x.pool))
 }
@@ -47,7 +47,7 @@ func (x *incident) went(err error) {
 	}
 }
 
-func (x *incident) tell(step flow.Step) {
+func (x *incident) tell(step record.Step) {
 	if w := x.pool.w; w.rec != nil {
 		w.rec.Record(x.Event(w.now, step, x.pool.servers[x.Server].endpoint))
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -26,13 +26,13 @@ workload: {requests: 5, conversations: {turns: 5, thinkTime: 900ms}}
 		t.Fatal(err)
 	}
 	var told []string
-	for _, e := range record(t, s) {
+	for _, e := range recorded(t, s) {
 		switch {
-		case e.Step == flow.Rejected, e.Step == flow.Aborted:
+		case e.Step == record.Rejected, e.Step == record.Aborted:
 			told = append(told, fmt.Sprint("server: ", e.Details.Get("reason")))
-		case e.Step == flow.Answered:
+		case e.Step == record.Answered:
 			told = append(told, fmt.Sprint("epp: ", e.Details.Get("reason")))
-		case e.Step == flow.Finished:
+		case e.Step == record.Finished:
 			told = append(told, fmt.Sprint(e.Details.Get("status")))
 		}
 	}
@@ -67,8 +67,8 @@ workload: {requests: 400, rate: 40}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range record(t, s) {
-		if e.Step == flow.EndpointPicked && e.Time > 5*machine.Second {
+	for _, e := range recorded(t, s) {
+		if e.Step == record.EndpointPicked && e.Time > 5*machine.Second {
 			picks[e.Endpoint[len("10.0.0.")]-'1']++
 		}
 	}
@@ -93,7 +93,7 @@ func TestSlowMetrics(t *testing.T) {
 func TestSlowDown(t *testing.T) {
 	began := map[string]machine.Time{}
 	var took []string
-	for _, e := range record(t, parsed(t, `
+	for _, e := range recorded(t, parsed(t, `
 pools:
 - name: a
   modelServer: {batching: continuous, coefficients: {step: 10ms}, outputTokens: 11}
@@ -102,9 +102,9 @@ hops: {network: 0ms, envoy: 0ms, extProc: 0ms, sidecar: 0ms}
 workload: {requests: 6, rate: 1, arrivals: constant}
 `)) {
 		switch {
-		case e.Hop == flow.Server && e.Step == flow.FirstTokenSent:
+		case e.Hop == record.Server && e.Step == record.FirstTokenSent:
 			began[e.Request] = e.Time
-		case e.Hop == flow.Server && e.Step == flow.LastTokenSent:
+		case e.Hop == record.Server && e.Step == record.LastTokenSent:
 			took = append(took, (e.Time - began[e.Request]).String())
 		}
 	}
@@ -118,7 +118,7 @@ workload: {requests: 6, rate: 1, arrivals: constant}
 func TestLoseTransfers(t *testing.T) {
 	for incident, want := range map[string]string{"at: 2100ms": "[4]", "at: 2100ms, for: 2s": "[4 5 6 7 8]"} {
 		var failed []string
-		for _, e := range record(t, parsed(t, `
+		for _, e := range recorded(t, parsed(t, `
 pools:
 - name: a
   sidecar: routing
@@ -127,7 +127,7 @@ pools:
   incidents: [{`+incident+`, what: lose-transfers, server: 1}]
 workload: {requests: 12, rate: 2, arrivals: constant, prompt: {tokens: 2000}}
 `)) {
-			if e.Step == flow.Finished && fmt.Sprint(e.Details.Get("outcome")) != "completed" {
+			if e.Step == record.Finished && fmt.Sprint(e.Details.Get("outcome")) != "completed" {
 				failed = append(failed, strings.TrimLeft(e.Request[len("req-1-"):], "0"))
 			}
 		}
@@ -141,14 +141,14 @@ workload: {requests: 12, rate: 2, arrivals: constant, prompt: {tokens: 2000}}
 func TestCrashedStaysDead(t *testing.T) {
 	for spell, want := range map[string][2]int{"": {2, 0}, ", for: 1s": {2, 7}} {
 		before, after := 0, 0
-		for _, e := range record(t, parsed(t, `
+		for _, e := range recorded(t, parsed(t, `
 pools:
 - name: a
   modelServer: {batching: continuous, coefficients: {step: 1ms}, outputTokens: 2}
   incidents: [{at: 2500ms, what: crash`+spell+`}]
 workload: {requests: 12, rate: 1, arrivals: constant}
 `)) {
-			if e.Step == flow.Finished && fmt.Sprint(e.Details.Get("outcome")) == "completed" {
+			if e.Step == record.Finished && fmt.Sprint(e.Details.Get("outcome")) == "completed" {
 				if e.Time < 2500*machine.Millisecond {
 					before++
 				} else if e.Time > 5*machine.Second {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -50,18 +50,18 @@ workload:
     shared: {groups: 12, characters: 1200}
 `
 
-func cacheWorld(t *testing.T, blocks int, interval, delay string, speculative bool) (*world, func() []flow.Event) {
+func cacheWorld(t *testing.T, blocks int, interval, delay string, speculative bool) (*world, func() []record.Event) {
 	t.Helper()
 	s, err := scenario.Parse("kv.yaml", []byte(fmt.Sprintf(cacheAware, blocks, interval, delay, speculative)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var events []flow.Event
-	w, err := newWorld(s, flow.Func(func(e flow.Event) { events = append(events, e) }), Options{})
+	var events []record.Event
+	w, err := newWorld(s, record.Func(func(e record.Event) { events = append(events, e) }), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w, func() []flow.Event {
+	return w, func() []record.Event {
 		if err := w.run(nil); err != nil {
 			t.Fatal(err)
 		}
@@ -70,14 +70,14 @@ func cacheWorld(t *testing.T, blocks int, interval, delay string, speculative bo
 }
 
 // found is how many requests found blocks, and how many ended.
-func found(events []flow.Event) (hits, ended int) {
+func found(events []record.Event) (hits, ended int) {
 	for _, e := range events {
-		if e.Hop == flow.Client && e.Step == flow.Finished {
+		if e.Hop == record.Client && e.Step == record.Finished {
 			ended++
 		}
-		if e.Step == flow.PrefillStarted &&
+		if e.Step == record.PrefillStarted &&
 			!slices.ContainsFunc(e.Details,
-				func(d flow.Detail) bool { return d.Key == "cached_tokens" && fmt.Sprint(d.Value) == "0" }) {
+				func(d record.Detail) bool { return d.Key == "cached_tokens" && fmt.Sprint(d.Value) == "0" }) {
 			hits++
 		}
 	}
@@ -144,8 +144,8 @@ func TestManagerAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Pools[0].KVManager = manager
-		var events []flow.Event
-		if err := Run(s, flow.Func(func(e flow.Event) { events = append(events, e) }), nil); err != nil {
+		var events []record.Event
+		if err := Run(s, record.Func(func(e record.Event) { events = append(events, e) }), nil); err != nil {
 			t.Fatal(err)
 		}
 		n, ended := found(events)

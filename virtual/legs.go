@@ -1,15 +1,15 @@
 package virtual
 
 import (
-	"github.com/windtunnel/windtunnel/core/bounded"
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/described"
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/machine/bounded"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
+	"github.com/windtunnel/windtunnel/core/wire/described"
 )
 
 // legs are those that a sidecar sends for a direct request: perhaps a prefill leg, and
@@ -17,7 +17,7 @@ import (
 // decided about them (disagg.Course).
 type legs struct {
 	d         *direct
-	life      flow.SidecarLife
+	life      record.SidecarLife
 	course    *disagg.Course
 	prefiller *server // nil: there is no prefill leg
 	prefill   computed
@@ -81,7 +81,7 @@ func (d *direct) takesLegs() bool {
 			d.asked.MayFetch(&d.server.reader, l.prefiller.host())) {
 		return false
 	}
-	l.life = flow.NewSidecarLife(d.server.behind(), prefiller)
+	l.life = record.NewSidecarLife(d.server.behind(), prefiller)
 	l.life.Prompt = l.prefill.PromptTokens()
 	d.leg, d.life.Sidecar = l, &l.life
 	return true

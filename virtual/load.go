@@ -1,10 +1,10 @@
 package virtual
 
 import (
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/load/response"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/response"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // arrived begins the next conversation, unless it waits for the limit.
@@ -65,7 +65,7 @@ func (w *world) poolOf(r *workload.Request) *pool {
 
 // ended is told when a request has its outcome. The conversation goes on, or
 // makes room for the next one.
-func (w *world) ended(r *request, o flow.Outcome) {
+func (w *world) ended(r *request, o record.Outcome) {
 	if v := r.conversation; v.More() {
 		var think machine.Time
 		if r.heard != nil {

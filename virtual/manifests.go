@@ -4,13 +4,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/bbr"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/gateway/bbr"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/plan"
-	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // front is the Gateway of a scenario's manifests: it says to which pool a request goes,

@@ -1,11 +1,11 @@
 package virtual
 
 import (
-	"github.com/windtunnel/windtunnel/core/described"
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/wire/described"
 )
 
 // memory is one request and what nearly every one needs. It is used again once

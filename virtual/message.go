@@ -1,9 +1,9 @@
 package virtual
 
 import (
-	"github.com/windtunnel/windtunnel/core/described"
-	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/wire/described"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // message is what crosses hops: what happens when it arrives, to which request,

@@ -1,11 +1,11 @@
 package virtual
 
 import (
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/plan"
-	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 // modes are what Envoy shows the picker of requests and responses, and how long it waits

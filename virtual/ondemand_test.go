@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -57,12 +57,12 @@ hops: {network: '%s', scrape: '%s'}
 			some("prompts", "conversations: {turns: 1..3, thinkTime: 20ms}", "maxTokens: 50"),
 			some("network", "0", "1ms", "lognormal(330us, 100us)"),
 			some("scrape", "0", "2ms", "8ms", "lognormal(350us, 65us)", "1ms..9ms"))
-		play := func(eachPage bool) (events []flow.Event) {
+		play := func(eachPage bool) (events []record.Event) {
 			s, err := scenario.Parse("any.yaml", []byte(text))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			w, err := newWorld(s, flow.Func(func(e flow.Event) { events = append(events, e) }),
+			w, err := newWorld(s, record.Func(func(e record.Event) { events = append(events, e) }),
 				Options{eachPage: eachPage})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
@@ -112,8 +112,8 @@ workload:
 		t.Fatal(err)
 	}
 	outcomes := map[string]int{}
-	err = Run(s, flow.Func(func(e flow.Event) {
-		if e.Step == flow.Finished {
+	err = Run(s, record.Func(func(e record.Event) {
+		if e.Step == record.Finished {
 			outcomes[fmt.Sprint(e.Details.Get("outcome"))]++
 		}
 	}), nil)
@@ -126,7 +126,7 @@ workload:
 // events for its requests however long it waits between them, and its record is the one with every probe.
 func TestIdleCostsNothing(t *testing.T) {
 	t.Parallel()
-	play := func(rate string, eachPage bool) (events int, recorded []flow.Event) {
+	play := func(rate string, eachPage bool) (events int, recorded []record.Event) {
 		s, err := scenario.Parse("idle.yaml", []byte(`{apiVersion: windtunnel/v1alpha1, kind: Scenario, seed: 3,
 			pools: [{name: default, flow: plain, replicas: 4,
 				modelServer: {batching: continuous, accelerator: H100, outputTokens: 16..64}}],
@@ -134,7 +134,7 @@ func TestIdleCostsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec := flow.Func(func(e flow.Event) { recorded = append(recorded, e) })
+		rec := record.Func(func(e record.Event) { recorded = append(recorded, e) })
 		w, err := newWorld(s, rec, Options{eachPage: eachPage})
 		if err != nil {
 			t.Fatal(err)

@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/metrics"
-	"github.com/windtunnel/windtunnel/core/picker"
-	content "github.com/windtunnel/windtunnel/core/picker/parse"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/picker/plugins/dataproducer"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	content "github.com/windtunnel/windtunnel/core/epp/picker/parse"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins/dataproducer"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // outside is what the picker can ask: who listens where, and which names there

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Each replica of a picker knows what it has decided itself, and nothing of what the other has: the
 // same prompt is new to both. One that restarts knows nothing any more, and the other all that it knew.
 func TestPickersKnowTheirOwn(t *testing.T) {
 	t.Parallel()
-	events := record(t, parsed(t, `
+	events := recorded(t, parsed(t, `
 pools:
 - name: a
   replicas: 3
@@ -32,9 +32,9 @@ workload: {requests: 12, rate: 1, arrivals: constant, prompt: {text: "`+strings.
 	asked := ""
 	for _, e := range events {
 		switch {
-		case e.Hop == flow.EPP && e.Step == flow.RequestReceived:
+		case e.Hop == record.EPP && e.Step == record.RequestReceived:
 			asked = fmt.Sprint(e.Details.Get("picker"))
-		case e.Step == flow.EndpointPicked:
+		case e.Step == record.EndpointPicked:
 			known[asked] = append(known[asked], strings.Contains(fmt.Sprint(e.Details.Get("scores")), "=1"))
 		}
 	}
@@ -51,7 +51,7 @@ workload: {requests: 12, rate: 1, arrivals: constant, prompt: {text: "`+strings.
 func TestPickersTakeTheirTime(t *testing.T) {
 	t.Parallel()
 	for workers, want := range map[int]string{1: "[1s 2s 3s 4s]", 2: "[1s 1s 2s 2s]"} {
-		events := record(t, parsed(t, fmt.Sprintf(`
+		events := recorded(t, parsed(t, fmt.Sprintf(`
 pools:
 - name: a
   modelServer: {prefill: 1ms, interTokenLatency: 1ms, outputTokens: 2}
@@ -61,7 +61,7 @@ workload: {requests: 4, concurrency: 4}
 `, workers)))
 		var picked []string
 		for _, e := range events {
-			if e.Step == flow.EndpointPicked {
+			if e.Step == record.EndpointPicked {
 				picked = append(picked, e.Time.String())
 			}
 		}

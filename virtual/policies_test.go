@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -118,9 +118,9 @@ func TestPoliciesLeaveNothing(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s\n%s", err, s, text)
 			}
-			err = Run(x, flow.Func(func(e flow.Event) {
+			err = Run(x, record.Func(func(e record.Event) {
 				events = append(events, fmt.Sprint(e.Time, e.Request, e.Attempt, e.Hop, e.Step, e.Endpoint))
-				if e.Step == flow.Finished {
+				if e.Step == record.Finished {
 					finished++
 					ends[fmt.Sprint(e.Details.Get("outcome"))]++
 				}
@@ -137,7 +137,8 @@ func TestPoliciesLeaveNothing(t *testing.T) {
 				text)
 		}
 	})
-	for _, o := range []flow.Outcome{flow.Completed, flow.Unavailable, flow.TimedOut, flow.Broken, flow.Left} {
+	for _, o := range []record.Outcome{record.Completed, record.Unavailable, record.TimedOut, record.Broken,
+		record.Left} {
 		if ends[string(o)] == 0 {
 			t.Errorf("no request ended as %s: %v", o, ends)
 		}

@@ -1,10 +1,10 @@
 package virtual
 
 import (
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/plan"
-	"github.com/windtunnel/windtunnel/core/predictor"
 )
 
 // Fitter fits trees, in no virtual time. What goes wrong is in its answer.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // A server that schedules by priority serves those first who asked for it, in virtual time, too,
@@ -20,13 +20,13 @@ func TestPrioritiesAct(t *testing.T) {
 				"requests: 60, concurrency: 60, outputTokens: 20, classes: [{name: urgent, share: 50%, priority: "+
 					"-5}, {name: batch, share: 50%, priority: 5}]")
 			class, batch, urgent, overtaken := map[string]string{}, 0, 0, 0
-			_, err := Play(s, flow.Func(func(e flow.Event) {
+			_, err := Play(s, record.Func(func(e record.Event) {
 				switch {
-				case e.Step == flow.RequestSent:
+				case e.Step == record.RequestSent:
 					class[e.Request], _ = e.Details.Get("class").(string)
-				case e.Step == flow.Finished && class[e.Request] == "batch":
+				case e.Step == record.Finished && class[e.Request] == "batch":
 					batch++
-				case e.Step == flow.Finished:
+				case e.Step == record.Finished:
 					urgent++
 					overtaken += batch
 				}

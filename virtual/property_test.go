@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -102,7 +102,8 @@ func TestConservation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := anything(t)
 		config := rapid.SampledFrom([]string{"", scored, controlled}).Draw(t, "picker")
-		play := func(listens func(flow.Func) flow.Recorder, eachPage, inBytes bool) (events []flow.Event, w *world) {
+		play := func(listens func(record.Func) record.Recorder, eachPage, inBytes bool) (events []record.Event,
+			w *world) {
 			s, err := scenario.Parse("any.yaml", []byte(text))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
@@ -110,7 +111,7 @@ func TestConservation(t *testing.T) {
 			if p := &s.Pools[0]; config != "" && !p.EPP.Config.Given() {
 				p.EPP.Config = scenario.PickerConfig{File: "picker.yaml", Text: []byte(config)}
 			}
-			w, err = newWorld(s, listens(func(e flow.Event) { events = append(events, e) }),
+			w, err = newWorld(s, listens(func(e record.Event) { events = append(events, e) }),
 				Options{eachPage: eachPage})
 			if err != nil {
 				t.Fatal(err)
@@ -123,14 +124,14 @@ func TestConservation(t *testing.T) {
 			}
 			return events, w
 		}
-		all := func(f flow.Func) flow.Recorder { return f }
+		all := func(f record.Func) record.Recorder { return f }
 		events, w := play(all, false, false)
 		ended, sent := map[string]int{}, 0
 		for i, e := range events {
 			switch {
-			case e.Step == flow.RequestSent:
+			case e.Step == record.RequestSent:
 				sent++
-			case e.Step == flow.Finished:
+			case e.Step == record.Finished:
 				ended[e.Request]++
 			}
 			// An engine begins a step a nanosecond after the arrivals of that moment
@@ -152,7 +153,7 @@ func TestConservation(t *testing.T) {
 				t.Fatalf("%+v\n%s", c, text)
 			}
 		}
-		again, _ := play(func(f flow.Func) flow.Recorder { return counting{f} }, true, false)
+		again, _ := play(func(f record.Func) record.Recorder { return counting{f} }, true, false)
 		for i := range max(len(again), len(events)) {
 			if i >= min(len(again), len(events)) || stepOf(again[i]) != stepOf(events[i]) {
 				t.Fatalf("the same seed gives another run from event %d\n%s", i, text)
@@ -166,12 +167,12 @@ func TestConservation(t *testing.T) {
 }
 
 // counting is a recorder that reads steps alone.
-type counting struct{ flow.Func }
+type counting struct{ record.Func }
 
 func (counting) Explained() int { return 0 }
 func (counting) Detailed() bool { return false }
 
 // stepOf is an event without its details but the outcome.
-func stepOf(e flow.Event) string {
+func stepOf(e record.Event) string {
 	return fmt.Sprint(e.Time, e.Request, e.Attempt, e.Hop, e.Step, e.Endpoint, e.Details.Get("outcome"))
 }

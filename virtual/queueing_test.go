@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -247,15 +247,15 @@ func TestLittlesLaw(t *testing.T) {
 			var ended machine.Time
 			stayed, came, n := machine.Time(0), map[string]machine.Time{}, 0
 			var loads []report.ServerLoad
-			if _, err := Play(s, flow.Func(func(e flow.Event) {
-				if e.Step == flow.Finished {
+			if _, err := Play(s, record.Func(func(e record.Event) {
+				if e.Step == record.Finished {
 					ended = e.Time
 				}
 				switch {
-				case e.Hop != flow.Server:
-				case e.Step == flow.RequestReceived:
+				case e.Hop != record.Server:
+				case e.Step == record.RequestReceived:
 					came[e.Request] = e.Time
-				case e.Step == flow.LastTokenSent:
+				case e.Step == record.LastTokenSent:
 					stayed += e.Time - came[e.Request]
 					n++
 				}

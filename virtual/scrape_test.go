@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 // loaded is a pool whose picker looks at what servers said last.
-func loaded(t *testing.T, plugins, profile, sources string) []flow.Event {
+func loaded(t *testing.T, plugins, profile, sources string) []record.Event {
 	t.Helper()
 	s, err := scenario.Parse("test.yaml", []byte(`
 apiVersion: windtunnel/v1alpha1
@@ -33,7 +33,7 @@ plugins: [%s]
 schedulingProfiles: [{name: default, plugins: [%s]}]
 dataLayer: {injectDefaults: false, sources: [%s]}
 `, plugins, profile, sources)
-	events := record(t, s)
+	events := recorded(t, s)
 	if n := outcomes(events)["completed"]; n != 300 {
 		t.Fatalf("%d of 300 requests completed", n)
 	}
@@ -41,10 +41,10 @@ dataLayer: {injectDefaults: false, sources: [%s]}
 }
 
 // picks says where each request went, and by which scores.
-func picks(events []flow.Event) string {
+func picks(events []record.Event) string {
 	var b strings.Builder
 	for _, e := range events {
-		if e.Step == flow.EndpointPicked {
+		if e.Step == record.EndpointPicked {
 			fmt.Fprintln(&b, e.Endpoint, e.Details.Get("scores"))
 		}
 	}
@@ -91,7 +91,7 @@ func TestScrapedMetrics(t *testing.T) {
 				"{pluginRef: endpoint-attribute-scorer}", core)
 			scores := map[any]bool{}
 			for _, e := range events {
-				if e.Step == flow.EndpointPicked {
+				if e.Step == record.EndpointPicked {
 					scores[fmt.Sprint(e.Details.Get("scores"))] = true
 				}
 			}

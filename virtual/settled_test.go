@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/load/workload"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/core/workload"
 )
 
 // Every run ends with a look at what must hold of requests, tokens and blocks. It sees what is

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -29,12 +29,12 @@ workload: {requests: 4, concurrency: 2, %s}
 			t.Fatal(err)
 		}
 		var got []string
-		for _, e := range record(t, s) {
+		for _, e := range recorded(t, s) {
 			switch {
-			case e.Time != machine.Second || e.Hop != flow.Client:
-			case e.Step == flow.Finished:
+			case e.Time != machine.Second || e.Hop != record.Client:
+			case e.Step == record.Finished:
 				got = append(got, "gone")
-			case e.Step == flow.RequestSent:
+			case e.Step == record.RequestSent:
 				got = append(got, "sent")
 			}
 		}

@@ -6,23 +6,23 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-func record(t *testing.T, s *scenario.Scenario) []flow.Event {
+func recorded(t *testing.T, s *scenario.Scenario) []record.Event {
 	t.Helper()
-	var events []flow.Event
-	if err := Run(s, flow.Func(func(e flow.Event) { events = append(events, e) }), nil); err != nil {
+	var events []record.Event
+	if err := Run(s, record.Func(func(e record.Event) { events = append(events, e) }), nil); err != nil {
 		t.Fatal(err)
 	}
 	return events
 }
 
-func outcomes(events []flow.Event) map[string]int {
+func outcomes(events []record.Event) map[string]int {
 	out := map[string]int{}
 	for _, e := range events {
-		if e.Step == flow.Finished {
+		if e.Step == record.Finished {
 			out[e.Details.Get("outcome").(string)]++
 		}
 	}
@@ -33,14 +33,14 @@ func outcomes(events []flow.Event) map[string]int {
 func TestHeldFlow(t *testing.T) {
 	s := scenario.Embedded()
 	s.Workload.Requests, s.Workload.Concurrency = 50, 7
-	events := record(t, s)
-	if err := flow.CheckEdges(events, flow.HeldEdges()); err != nil {
+	events := recorded(t, s)
+	if err := record.CheckEdges(events, record.HeldEdges()); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(map[string]int{"completed": 50}, outcomes(events)); d != "" {
 		t.Fatal(d)
 	}
-	if d := cmp.Diff(events, record(t, s)); d != "" {
+	if d := cmp.Diff(events, recorded(t, s)); d != "" {
 		t.Fatal("the same seed gives another run: " + d)
 	}
 	for i := 1; i < len(events); i++ {
@@ -54,8 +54,8 @@ func TestPlainFlow(t *testing.T) {
 	s := scenario.Embedded()
 	s.Pools[0].Flow = scenario.Plain
 	s.Workload.Requests, s.Workload.Rate, s.Workload.Concurrency = 40, 100, 5
-	events := record(t, s)
-	if err := flow.CheckEdges(events, flow.PlainEdges()); err != nil {
+	events := recorded(t, s)
+	if err := record.CheckEdges(events, record.PlainEdges()); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(map[string]int{"completed": 40}, outcomes(events)); d != "" {
@@ -69,12 +69,12 @@ func TestLimits(t *testing.T) {
 	s := scenario.Embedded()
 	s.Workload.Requests, s.Workload.Concurrency = 20, 20
 	s.Pools[0].EPP.HoldLimit = 50e6
-	if d := cmp.Diff(map[string]int{"timed_out": 20}, outcomes(record(t, s))); d != "" {
+	if d := cmp.Diff(map[string]int{"timed_out": 20}, outcomes(recorded(t, s))); d != "" {
 		t.Fatal(d)
 	}
 	s = scenario.Embedded()
 	s.Workload.Timeout = 1e6
-	if d := cmp.Diff(map[string]int{"timed_out": 3}, outcomes(record(t, s))); d != "" {
+	if d := cmp.Diff(map[string]int{"timed_out": 3}, outcomes(recorded(t, s))); d != "" {
 		t.Fatal(d)
 	}
 }
@@ -115,12 +115,12 @@ workload: {requests: 200, rate: 50, prompt: {characters: 4000}}
 func TestPickerConfig(t *testing.T) {
 	picked := func(s *scenario.Scenario) map[string]int {
 		out := map[string]int{}
-		events := record(t, s)
+		events := recorded(t, s)
 		if d := cmp.Diff(map[string]int{"completed": 200}, outcomes(events)); d != "" {
 			t.Fatal(d)
 		}
 		for _, e := range events {
-			if e.Step == flow.EndpointPicked {
+			if e.Step == record.EndpointPicked {
 				out[e.Endpoint]++
 			}
 		}
@@ -156,7 +156,7 @@ flowControl:
 // Flow control holds requests back and lets them go, or refuses them.
 func TestFlowControl(t *testing.T) {
 	s := batching(t, controlled)
-	got := outcomes(record(t, s))
+	got := outcomes(recorded(t, s))
 	if got["completed"] == 0 || got["overloaded"] == 0 || got["completed"]+got["overloaded"] != 200 {
 		t.Fatalf("got %v", got)
 	}

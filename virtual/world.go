@@ -16,18 +16,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/bbr"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/predictor"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/gateway/bbr"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/predictor"
-	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/header"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/constraint"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -96,7 +96,7 @@ type world struct {
 
 // readers are those who want to know what happens in a run, and how much of it.
 type readers struct {
-	rec   flow.Recorder
+	rec   record.Recorder
 	brief bool // nobody reads details
 	// every page of metrics is made at its time, whether or not anybody looks
 	eachPage   bool
@@ -107,7 +107,7 @@ type readers struct {
 	mute       *mute                              // rec, where requests may be direct
 	explained  int                                // endpoints of a decision, in the record
 	choices    bool                               // nobody reads more of a decision than what was chosen
-	lives      flow.Lives                         // takes those of direct requests; may be nil
+	lives      record.Lives                       // takes those of direct requests; may be nil
 }
 
 // reused is memory that is used again, and values that are read before the next one is written.
@@ -127,7 +127,7 @@ type reused struct {
 // Run plays a scenario and reports every event to rec, in the order of time.
 // A progress function may be nil; it is told how many requests have ended, and
 // stops the run by returning false.
-func Run(s *scenario.Scenario, rec flow.Recorder, progress func(done int) bool) error {
+func Run(s *scenario.Scenario, rec record.Recorder, progress func(done int) bool) error {
 	_, err := Play(s, rec, Options{Progress: progress})
 	return err
 }
@@ -162,7 +162,7 @@ type Options struct {
 }
 
 // Play is Run, and tells what the picker's indexes of KV blocks came to.
-func Play(s *scenario.Scenario, rec flow.Recorder, o Options) ([]report.IndexSummary, error) {
+func Play(s *scenario.Scenario, rec record.Recorder, o Options) ([]report.IndexSummary, error) {
 	w, err := newWorld(s, rec, o)
 	if err != nil {
 		return nil, err
@@ -295,7 +295,7 @@ func (w *world) start() {
 	}
 }
 
-func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error) {
+func newWorld(s *scenario.Scenario, rec record.Recorder, o Options) (*world, error) {
 	if len(s.Pools) == 0 {
 		return nil, errors.New("virtual: expected a pool, the scenario has none")
 	}
@@ -303,7 +303,7 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	if err != nil {
 		return nil, err
 	}
-	w := &world{readers: readers{rec: rec, brief: !flow.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps,
+	w := &world{readers: readers{rec: rec, brief: !record.Detailed(rec), eachPage: o.eachPage, gaps: o.Gaps,
 		stepByStep: o.StepByStep}, reused: reused{heads: map[responseKind]header.List{}}, fit: o.Fit,
 		load:    p.Load.Requests,
 		timeout: machine.FromDuration(p.Load.Timeout),
@@ -313,9 +313,9 @@ func newWorld(s *scenario.Scenario, rec flow.Recorder, o Options) (*world, error
 	if logs = logs && r.Inputs() != nil; logs {
 		w.eachPage = true
 	}
-	w.explained = flow.Explained(rec)
+	w.explained = record.Explained(rec)
 	w.choices = w.brief && w.explained == 0 && !logs && !plugins.Extended() && !o.eachScore
-	if w.lives = flow.LivesOf(rec); w.lives != nil {
+	if w.lives = record.LivesOf(rec); w.lives != nil {
 		w.mute = &mute{Recorder: rec}
 		w.rec = w.mute
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/gate"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/web"
@@ -34,8 +34,8 @@ func fed(b testing.TB, requests int) (*web.Server, *report.Session) {
 }
 
 // lived has a request go its whole way, in about ten events.
-func lived(to flow.Recorder, n int, at machine.Time) {
-	l := flow.Life{Request: flow.RequestID(1, n), Number: n, Endpoint: fmt.Sprintf("10.0.0.%d:8000", 1+n%16),
+func lived(to record.Recorder, n int, at machine.Time) {
+	l := record.Life{Request: record.RequestID(1, n), Number: n, Endpoint: fmt.Sprintf("10.0.0.%d:8000", 1+n%16),
 		Prompt: 400, Cached: 100, Tokens: 50, Sent: at}
 	for i, t := range []*machine.Time{&l.Picked, &l.Reached, &l.Started, &l.First, &l.FirstSeen, &l.FirstGot, &l.Last,
 		&l.LastSeen, &l.LastGot} {

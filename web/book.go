@@ -6,8 +6,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/recording"
 )
@@ -47,31 +47,31 @@ const (
 	momentCount
 )
 
-var moments = map[flow.At]int{
-	{Hop: flow.Client, Step: flow.RequestSent}:        sent,
-	{Hop: flow.EPP, Step: flow.RequestReceived}:       atPicker,
-	{Hop: flow.EPP, Step: flow.EndpointPicked}:        picked,
-	{Hop: flow.EPP, Step: flow.Part1Sent}:             passed,
-	{Hop: flow.EPP, Step: flow.RequestPassed}:         passed,
-	{Hop: flow.Sidecar, Step: flow.RequestReceived}:   atSidecar,
-	{Hop: flow.Sidecar, Step: flow.PrefillLegSent}:    legSent,
-	{Hop: flow.Sidecar, Step: flow.PrefillLegEnded}:   legEnded,
-	{Hop: flow.Server, Step: flow.Part1Received}:      atServer,
-	{Hop: flow.Server, Step: flow.RequestReceived}:    atServer,
-	{Hop: flow.Server, Step: flow.PrefillStarted}:     started,
-	{Hop: flow.Server, Step: flow.FirstTokenSent}:     firstSent,
-	{Hop: flow.EPP, Step: flow.Part2Sent}:             part2Sent,
-	{Hop: flow.Client, Step: flow.FirstTokenReceived}: firstGot,
-	{Hop: flow.Server, Step: flow.LastTokenSent}:      lastSent,
-	{Hop: flow.Client, Step: flow.Finished}:           over,
+var moments = map[record.At]int{
+	{Hop: record.Client, Step: record.RequestSent}:        sent,
+	{Hop: record.EPP, Step: record.RequestReceived}:       atPicker,
+	{Hop: record.EPP, Step: record.EndpointPicked}:        picked,
+	{Hop: record.EPP, Step: record.Part1Sent}:             passed,
+	{Hop: record.EPP, Step: record.RequestPassed}:         passed,
+	{Hop: record.Sidecar, Step: record.RequestReceived}:   atSidecar,
+	{Hop: record.Sidecar, Step: record.PrefillLegSent}:    legSent,
+	{Hop: record.Sidecar, Step: record.PrefillLegEnded}:   legEnded,
+	{Hop: record.Server, Step: record.Part1Received}:      atServer,
+	{Hop: record.Server, Step: record.RequestReceived}:    atServer,
+	{Hop: record.Server, Step: record.PrefillStarted}:     started,
+	{Hop: record.Server, Step: record.FirstTokenSent}:     firstSent,
+	{Hop: record.EPP, Step: record.Part2Sent}:             part2Sent,
+	{Hop: record.Client, Step: record.FirstTokenReceived}: firstGot,
+	{Hop: record.Server, Step: record.LastTokenSent}:      lastSent,
+	{Hop: record.Client, Step: record.Finished}:           over,
 }
 
 // ends are the last steps of requests whose client does not report.
-var ends = map[flow.At]bool{
-	{Hop: flow.EPP, Step: flow.ResponseEndSeen}: true,
-	{Hop: flow.EPP, Step: flow.Answered}:        true,
-	{Hop: flow.EPP, Step: flow.StreamFailed}:    true,
-	{Hop: flow.Envoy, Step: flow.Logged}:        true,
+var ends = map[record.At]bool{
+	{Hop: record.EPP, Step: record.ResponseEndSeen}: true,
+	{Hop: record.EPP, Step: record.Answered}:        true,
+	{Hop: record.EPP, Step: record.StreamFailed}:    true,
+	{Hop: record.Envoy, Step: record.Logged}:        true,
 }
 
 // none is a moment that has not come.
@@ -201,7 +201,7 @@ func (b *Book) name(text string) int32 {
 }
 
 // Record takes an event.
-func (b *Book) Record(e flow.Event) {
+func (b *Book) Record(e record.Event) {
 	line, err := recording.AppendEvent(nil, e)
 	if err != nil {
 		return // a value that no recording has either
@@ -210,7 +210,7 @@ func (b *Book) Record(e flow.Event) {
 	defer b.mu.Unlock()
 	b.now = max(b.now, e.Time)
 	if e.Request == "" {
-		if e.Step == flow.EngineStep || e.Step == flow.PredictorTrained {
+		if e.Step == record.EngineStep || e.Step == record.PredictorTrained {
 			return // of them there are too many to be shown
 		}
 		b.notices = append(b.notices, notice{b.noticed, line})
@@ -230,7 +230,7 @@ func (b *Book) Record(e flow.Event) {
 }
 
 // row is that of an event's request.
-func (b *Book) row(e *flow.Event) (*row, int) {
+func (b *Book) row(e *record.Event) (*row, int) {
 	n, ok := b.index[e.Request]
 	if ok && n >= b.first {
 		return &b.rows[n-b.first], n
@@ -251,8 +251,8 @@ func (b *Book) row(e *flow.Event) (*row, int) {
 	for i := range r.at {
 		r.at[i] = none
 	}
-	_, ours := flow.RequestNumber(e.Request)
-	r.known = e.Hop == flow.Client
+	_, ours := record.RequestNumber(e.Request)
+	r.known = e.Hop == record.Client
 	r.byHand = !ours && !r.known
 	r.at[sent] = e.Time
 	n = b.first + len(b.rows)
@@ -283,10 +283,10 @@ func (b *Book) keep(r *row, n int, line []byte) {
 }
 
 // note takes what a row tells of an event.
-func (b *Book) note(r *row, e *flow.Event) {
-	at := flow.At{Hop: e.Hop, Step: e.Step}
-	r.known = r.known || e.Hop == flow.Client
-	leg := e.Hop == flow.Server && r.prefiller != 0 && b.names[r.prefiller] == e.Endpoint
+func (b *Book) note(r *row, e *record.Event) {
+	at := record.At{Hop: e.Hop, Step: e.Step}
+	r.known = r.known || e.Hop == record.Client
+	leg := e.Hop == record.Server && r.prefiller != 0 && b.names[r.prefiller] == e.Endpoint
 	if m, ok := moments[at]; ok {
 		switch {
 		case leg: // of it the sidecar's moments are shown
@@ -304,16 +304,17 @@ func (b *Book) note(r *row, e *flow.Event) {
 	}
 	r.attempts = max(r.attempts, int32(min(e.Attempt, 1<<31-1)))
 	switch at {
-	case flow.At{Hop: flow.Client, Step: flow.RequestSent}:
+	case record.At{Hop: record.Client, Step: record.RequestSent}:
 		text("class", &r.class)
-	case flow.At{Hop: flow.EPP, Step: flow.EndpointPicked}:
+	case record.At{Hop: record.EPP, Step: record.EndpointPicked}:
 		text("model", &r.model)
 		r.endpoint = b.name(e.Endpoint)
-	case flow.At{Hop: flow.EPP, Step: flow.Part1Sent}:
+	case record.At{Hop: record.EPP, Step: record.Part1Sent}:
 		r.held = true
-	case flow.At{Hop: flow.Sidecar, Step: flow.PrefillLegSent}:
+	case record.At{Hop: record.Sidecar, Step: record.PrefillLegSent}:
 		r.prefiller = b.name(e.Endpoint)
-	case flow.At{Hop: flow.Server, Step: flow.Part1Received}, flow.At{Hop: flow.Server, Step: flow.RequestReceived}:
+	case record.At{Hop: record.Server, Step: record.Part1Received},
+		record.At{Hop: record.Server, Step: record.RequestReceived}:
 		number("prompt_tokens", &r.prompt)
 		r.asked = true
 		text("model", &r.model)
@@ -321,21 +322,21 @@ func (b *Book) note(r *row, e *flow.Event) {
 			r.endpoint = b.name(e.Endpoint)
 		}
 		b.move(r, waiting)
-	case flow.At{Hop: flow.Server, Step: flow.PrefillStarted}:
+	case record.At{Hop: record.Server, Step: record.PrefillStarted}:
 		if r.asked && (leg || !r.prefilled) { // a preempted request finds its own blocks, which is no hit either
 			number("cached_tokens", &r.cached)
 		}
 		r.asked, r.prefilled = false, r.prefilled || leg
 		r.fetched += whole(e.Details.Get("fetched_bytes"), 0)
 		b.move(r, running)
-	case flow.At{Hop: flow.Server, Step: flow.LastTokenSent}:
+	case record.At{Hop: record.Server, Step: record.LastTokenSent}:
 		number("tokens", &r.tokens)
 		b.move(r, elsewhere)
-	case flow.At{Hop: flow.Server, Step: flow.Aborted}, flow.At{Hop: flow.Server, Step: flow.Rejected}:
+	case record.At{Hop: record.Server, Step: record.Aborted}, record.At{Hop: record.Server, Step: record.Rejected}:
 		b.move(r, elsewhere)
-	case flow.At{Hop: flow.Envoy, Step: flow.Logged}:
+	case record.At{Hop: record.Envoy, Step: record.Logged}:
 		number("status", &r.status)
-	case flow.At{Hop: flow.Client, Step: flow.Finished}:
+	case record.At{Hop: record.Client, Step: record.Finished}:
 		text("outcome", &r.outcome)
 		number("status", &r.status)
 		number("tokens", &r.tokens)
@@ -353,7 +354,7 @@ func (b *Book) note(r *row, e *flow.Event) {
 		r.at[over] = e.Time
 		number("status", &r.status)
 		if s := int(r.status); s > 0 {
-			r.outcome = b.name(string(flow.OutcomeOfStatus(s)))
+			r.outcome = b.name(string(record.OutcomeOfStatus(s)))
 		}
 		b.end(r)
 	}
@@ -435,7 +436,7 @@ func (b *Book) Steps(request string) (steps []byte, missing, ok bool) {
 	defer b.mu.Unlock()
 	n, known := b.index[request]
 	if !known {
-		n = slices.IndexFunc(b.rows, func(r row) bool { return flow.Named(request, r.id) })
+		n = slices.IndexFunc(b.rows, func(r row) bool { return record.Named(request, r.id) })
 		if n < 0 {
 			return nil, false, false
 		}

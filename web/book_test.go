@@ -5,19 +5,19 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // play has requests go through a book.
 func play(b *Book, from, to int) {
 	for n := from; n <= to; n++ {
-		id, at := flow.RequestID(1, n), machine.Time(n)*machine.Millisecond
-		for i, x := range []flow.Event{
-			{Hop: flow.Client, Step: flow.RequestSent},
-			{Hop: flow.EPP, Step: flow.EndpointPicked, Endpoint: "10.0.0.1:8000", Attempt: 1},
-			{Hop: flow.Client, Step: flow.Finished,
-				Details: flow.Details{flow.D("outcome", "completed"), flow.D("tokens", 3)}},
+		id, at := record.RequestID(1, n), machine.Time(n)*machine.Millisecond
+		for i, x := range []record.Event{
+			{Hop: record.Client, Step: record.RequestSent},
+			{Hop: record.EPP, Step: record.EndpointPicked, Endpoint: "10.0.0.1:8000", Attempt: 1},
+			{Hop: record.Client, Step: record.Finished,
+				Details: record.Details{record.D("outcome", "completed"), record.D("tokens", 3)}},
 		} {
 			x.Request, x.Time = id, at+machine.Time(i)*machine.Microsecond
 			b.Record(x)
@@ -121,7 +121,7 @@ func TestBounds(t *testing.T) {
 func TestHostileText(t *testing.T) {
 	b, c := NewBook(), begin()
 	id := "</script><img src=x onerror=alert(1)>\u2028\x00"
-	b.Record(flow.Event{Request: id, Hop: flow.Client, Step: flow.RequestSent})
+	b.Record(record.Event{Request: id, Hop: record.Client, Step: record.RequestSent})
 	f := b.frame(&c, nil)
 	var x seen
 	if err := json.Unmarshal(f, &x); err != nil || x.Rows[0][1] != id {

@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
 )
 
 // GaugeOf is what a picker knows of an endpoint.

@@ -21,7 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 

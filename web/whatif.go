@@ -14,11 +14,11 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // question is what somebody asks: what if the configuration, or what the picker knew,
@@ -91,7 +91,7 @@ func whatIf(ctx context.Context, each func(func([]byte) error) error, q question
 	other := &inputlog.Other{Config: text, Name: "what if"}
 	counted := 0
 	other.Look = func(r *epp.Request, own *picker.Decision) {
-		if q.Request != "" && flow.Named(q.Request, r.ID) {
+		if q.Request != "" && record.Named(q.Request, r.ID) {
 			a.Was, a.Now = r.Decision.Explain(), own.Explain()
 		}
 		a.Look(r, own)
@@ -248,7 +248,7 @@ func defaultText() (string, error) {
 
 // know has a picker know other things of endpoints for one decision.
 func (q *question) know(r *epp.Request, p *picker.Pool) (undo func()) {
-	if q.Request == "" || len(q.States) == 0 || !flow.Named(q.Request, r.ID) {
+	if q.Request == "" || len(q.States) == 0 || !record.Named(q.Request, r.ID) {
 		return func() {}
 	}
 	type was struct {

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/gate"
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/report"
@@ -53,7 +53,7 @@ func live(b *testing.B, s *scenario.Scenario) report.Summary {
 	origin := time.Now()
 	var session atomic.Pointer[report.Session]
 	st, err := stack.Start(ctx, stack.Options{Scenario: s, Origin: origin, Dir: b.TempDir(),
-		Recorder: flow.Func(func(e flow.Event) {
+		Recorder: record.Func(func(e record.Event) {
 			if x := session.Load(); x != nil {
 				x.Record(e)
 			}

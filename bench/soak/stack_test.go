@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -89,7 +89,7 @@ type counting struct {
 	n  int
 }
 
-func (c *counting) Record(flow.Event) { c.mu.Lock(); c.n++; c.mu.Unlock() }
+func (c *counting) Record(record.Event) { c.mu.Lock(); c.n++; c.mu.Unlock() }
 
 // ask sends an ordinary request and says what was wrong with the answer.
 func (r *rig) ask(body string, head ...string) string {

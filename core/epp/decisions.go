@@ -1,6 +1,6 @@
 package epp
 
-import "github.com/windtunnel/windtunnel/core/picker"
+import "github.com/windtunnel/windtunnel/core/epp/picker"
 
 // decisions are those that are remembered for people, the newest last, and the
 // memory of those that nobody reads any more: with an old one's memory a

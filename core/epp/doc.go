@@ -2,9 +2,9 @@
 // the messages of the ext_proc streams, the pages of the model servers, KV
 // events and objects on the one side, and decisions on the other.
 //
-// Machine holds what all requests share: core/picker with its plug-ins, flow
+// Machine holds what all requests share: core/epp/picker with its plug-ins, flow
 // control, the indexes of KV blocks, and the schedule by which metrics are
-// scraped. Stream is one request's ext_proc stream: core/stream with what the
+// scraped. Stream is one request's ext_proc stream: core/epp/stream with what the
 // picker adds to requests and responses. The way of a request:
 //
 //	Stream    headers and body are here; the body is parsed          → Decide

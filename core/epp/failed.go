@@ -3,8 +3,8 @@ package epp
 import (
 	"net/url"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // What the outside did not answer goes on without it, which is easily taken for
@@ -27,9 +27,9 @@ func (m *Machine) callsFailed(r *Request, answers []picker.Answer) {
 			}
 		}
 		m.c.Stream.Recorder.Record(
-			flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.CallFailed,
-				Details: flow.Details{flow.D("plugin", a.Plugin), flow.D("url", withoutSecrets(where)),
-					flow.D("reason", a.Err.Error())}})
+			record.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: record.EPP, Step: record.CallFailed,
+				Details: record.Details{record.D("plugin", a.Plugin), record.D("url", withoutSecrets(where)),
+					record.D("reason", a.Err.Error())}})
 	}
 }
 
@@ -44,19 +44,19 @@ func (m *Machine) checkPrediction(r *Request) {
 		if m.p.Guard(x, func() { f, ok = x.PredictionOutcome(r.Decision) }) != nil || !ok {
 			continue
 		}
-		var out flow.Details
+		var out record.Details
 		add := func(name string, predicted, observed float64) {
 			if observed <= 0 {
 				return
 			}
 			if f.Predicted {
-				out = append(out, flow.D("predicted_"+name, predicted))
+				out = append(out, record.D("predicted_"+name, predicted))
 			}
-			out = append(out, flow.D(name, observed))
+			out = append(out, record.D(name, observed))
 		}
 		add("ttft_ms", f.Prediction.TTFTMs, f.Observed.TTFTMs)
 		add("tpot_ms", f.Prediction.TPOTMs, f.Observed.TPOTMs)
-		e := flow.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: flow.EPP, Step: flow.PredictionChecked,
+		e := record.Event{Time: m.now, Request: r.ID, Attempt: 1, Hop: record.EPP, Step: record.PredictionChecked,
 			Details: out}
 		if t := r.Decision.Targets; len(t) > 0 {
 			e.Endpoint = t[0].HostPort
@@ -72,9 +72,9 @@ func (m *Machine) scrapeFailed(x *Scraped, src *Source, t *targetSource) {
 		return
 	}
 	m.c.Stream.Recorder.Record(
-		flow.Event{Time: m.now, Hop: flow.EPP, Step: flow.ScrapeFailed, Endpoint: x.Target.HostPort(),
-			Details: flow.Details{flow.D("plugin", src.Source.Name()), flow.D("name", x.Target.Name),
-				flow.D("url", src.URL(x.Target)), flow.D("reason", x.Err.Error())}})
+		record.Event{Time: m.now, Hop: record.EPP, Step: record.ScrapeFailed, Endpoint: x.Target.HostPort(),
+			Details: record.Details{record.D("plugin", src.Source.Name()), record.D("name", x.Target.Name),
+				record.D("url", src.URL(x.Target)), record.D("reason", x.Err.Error())}})
 }
 
 // withoutSecrets is a URL without what may be a secret in it.

@@ -7,14 +7,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/header"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // What was asked without an answer is recorded: each question of a request, and
@@ -36,7 +36,7 @@ plugins:
 		t.Fatal(err)
 	}
 	var got []string
-	m, err := epp.New(epp.Config{Picker: p, Stream: stream.Config{Recorder: flow.Func(func(e flow.Event) {
+	m, err := epp.New(epp.Config{Picker: p, Stream: stream.Config{Recorder: record.Func(func(e record.Event) {
 		url, _ := e.Details.Get("url").(string)
 		got = append(got, string(e.Step)+" "+e.Request+e.Endpoint+" "+url)
 	})}})

@@ -6,9 +6,9 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/epp/metric"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
 // Observation is one value for a family of metrics that has a request's labels.

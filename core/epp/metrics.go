@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/metric"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // The picker's own metrics that an autoscaler reads, worked out of the Machine, where there is no page of them to read:

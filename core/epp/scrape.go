@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // What a data source hears of a page that is not there, and of the health of an engine that has died: as it would of a

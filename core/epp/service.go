@@ -1,8 +1,8 @@
 package epp
 
 import (
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
 // Service is the time that a picker itself takes for each request: it works on so

@@ -4,21 +4,21 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/windtunnel/windtunnel/core/apierror"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
-	"github.com/windtunnel/windtunnel/core/picker/parse"
-	"github.com/windtunnel/windtunnel/core/stream"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/wire/apierror"
+	"github.com/windtunnel/windtunnel/core/wire/header"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
-// Stream is one ext_proc stream at the picker: core/stream with what the picker
+// Stream is one ext_proc stream at the picker: core/epp/stream with what the picker
 // reads of the request, changes in it, and does with the response. It is a
 // machine.Machine[*stream.Message, *machine.Effects[stream.Effect]].
 //
-// Its effects are core/stream's. At Decide the driver hands Request to the
+// Its effects are core/epp/stream's. At Decide the driver hands Request to the
 // Machine (Arrive) and goes on with Decide when that says Decided; the rest goes
 // to Envoy.
 type Stream struct {
@@ -226,7 +226,7 @@ func (s *Stream) read(e *stream.Effect) bool {
 	return true
 }
 
-// decision is the Machine's word as core/stream takes it.
+// decision is the Machine's word as core/epp/stream takes it.
 func (s *Stream) decision() stream.Decision {
 	r := s.r
 	if r.Err != nil {

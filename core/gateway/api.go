@@ -5,8 +5,8 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // The API groups of the Gateway API, and of its policies in Envoy Gateway.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // Attempts is how a route's requests are attempted: what its policies say, and what Envoy

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/bbr"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/gateway/bbr"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // BodyRouter is a body-based router ahead of the routes of Gateways: the inference

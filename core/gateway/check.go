@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // What the CRDs' schemas and rules refuse, beyond what the fields' tags say.

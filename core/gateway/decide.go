@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // Request holds what a table looks at: a request as it came to the listener.

@@ -13,6 +13,6 @@
 // hold the real Envoy against.
 //
 // Beside the Gateway API's own kinds a Set has what stands behind a route:
-// InferencePools of all groups (core/picker/objects), Services, and the
+// InferencePools of all groups (core/epp/picker/objects), Services, and the
 // workloads whose pods they select.
 package gateway

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 )
 
 // PickerReplicas are how many endpoint pickers a pool has, and of how many Envoy may

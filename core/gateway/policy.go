@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // Policies are attached to routes (or Gateways, or pools) by name. Envoy Gateway

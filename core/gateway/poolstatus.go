@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // The families of a model server's metrics that a pool's status is made of.

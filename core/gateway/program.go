@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 )
 
 // Program holds what a Set's objects mean together.

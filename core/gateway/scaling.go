@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/autoscaler"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // Scaler is an object that says how many replicas there are: a ScaledObject or a
@@ -20,7 +20,7 @@ type Scaler struct {
 	Kind string
 	// TargetKind and TargetName are the workload's; KEDA takes a Deployment where no kind is given.
 	TargetKind, TargetName string
-	// Text is the object itself, which core/autoscaler reads.
+	// Text is the object itself, which core/scaling/autoscaler reads.
 	Text []byte
 	At   strictyaml.Value
 }

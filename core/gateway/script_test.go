@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	. "github.com/windtunnel/windtunnel/core/gateway"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // TestScripts plays testdata: "read [controller=…] [strict]" reads YAML and says

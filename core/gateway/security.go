@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // SecurityPolicy is Envoy Gateway's: of it API keys are asked for.

@@ -3,8 +3,8 @@ package gateway
 import (
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // Set is the objects of any number of files.

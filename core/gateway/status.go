@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 )
 
 // Status holds what a controller reports of one object.

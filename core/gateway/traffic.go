@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // TrafficPolicy is a BackendTrafficPolicy, as Envoy Gateway has it and as document

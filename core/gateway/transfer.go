@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/link"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/kv/link"
 )
 
 // What model servers are told of how KV caches travel.

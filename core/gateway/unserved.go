@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/picker/objects"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 )
 
 // unserved reports what no request reaches, or nobody answers: routes that others are always taken

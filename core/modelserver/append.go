@@ -1,10 +1,10 @@
 package modelserver
 
 import (
-	"github.com/windtunnel/windtunnel/core/described"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/held"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/wire/described"
+	"github.com/windtunnel/windtunnel/core/wire/held"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // Append appends the bytes of an effect that sends something: Begin, Tokens, End,

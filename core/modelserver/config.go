@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/windtunnel/windtunnel/core/chattemplate"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
-	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
 // The statuses of vLLM's own where no request is answered: of /health of an engine that has died or has not started,

@@ -1,8 +1,8 @@
 package modelserver
 
 import (
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
 // content is what one completion says. Tokens are a function of the run's

@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/described"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/sse"
-	"github.com/windtunnel/windtunnel/core/tokens"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/described"
+	"github.com/windtunnel/windtunnel/core/wire/sse"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
@@ -93,7 +93,7 @@ func TestDescribed(t *testing.T) {
 			if text != "" {
 				t.Fatalf("said %q and no words", text)
 			}
-			v.NextDescribed(words, flow.Completed)
+			v.NextDescribed(words, record.Completed)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // Lengths of embeddings: DefaultDimensions where the request does not say, and

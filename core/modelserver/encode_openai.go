@@ -3,7 +3,7 @@ package modelserver
 import (
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // Content types of responses.

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
 // bytesPerToken is how many bytes of a text one token is, more or less; those of

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
 // asking is a request for an answer of a form.
@@ -65,7 +65,7 @@ func TestFormsInTokens(t *testing.T) {
 			if file == "" {
 				return
 			}
-			raw, err := os.ReadFile("../tokens/testdata/" + file)
+			raw, err := os.ReadFile("../wire/tokens/testdata/" + file)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,7 @@
 package modelserver
 
 import (
-	"github.com/windtunnel/windtunnel/core/bounded"
+	"github.com/windtunnel/windtunnel/core/machine/bounded"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 )
 

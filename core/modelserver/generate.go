@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // readGenerate reads /inference/v1/generate: tokens in, tokens out.

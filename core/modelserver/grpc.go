@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // The methods of vLLM's gRPC service that ask for tokens. Errors are told in the

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // filled repeats a piece, which may have a %d, until before, the pieces and behind are

@@ -3,9 +3,9 @@ package modelserver
 import (
 	"bytes"
 
-	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // KVParams are the parts of kv_transfer_params, and of the fields of document 002

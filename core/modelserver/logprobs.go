@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // Logprobs makes up the log probabilities of an output's tokens: that of the

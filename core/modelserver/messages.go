@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/apierror"
-	"github.com/windtunnel/windtunnel/core/chattemplate"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/apierror"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // messagesRequest is what is read of a POST to /v1/messages, Anthropic's API.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // Native is how a Dynamo frontend asks a worker: token ids in, token ids out, at the

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/chattemplate"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
 )
 
 // prompt is the prompt that a body becomes, or why it becomes none.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/chattemplate"
-	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // Head is what of a request's headers acts at a model server.

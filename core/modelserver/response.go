@@ -1,13 +1,13 @@
 package modelserver
 
 import (
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/held"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
 // Kind is what an Effect has the driver do.
@@ -125,10 +125,10 @@ func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
 }
 
 // started are the details of the prompt's beginning.
-func (p *Progress) started() []flow.Detail {
-	details := []flow.Detail{flow.D("cached_tokens", p.Cached)}
+func (p *Progress) started() []record.Detail {
+	details := []record.Detail{record.D("cached_tokens", p.Cached)}
 	if p.FetchedBytes > 0 {
-		details = append(details, flow.Fetched(p.Fetched, p.FetchedBytes)...)
+		details = append(details, record.Fetched(p.Fetched, p.FetchedBytes)...)
 	}
 	return details
 }
@@ -148,7 +148,7 @@ type ResponseOptions struct {
 	Fault    lifecycle.Fault
 	Endpoint string // of the server, in the record
 	Held     bool   // the request is held open
-	Recorder flow.Recorder
+	Recorder record.Recorder
 	// Brief leaves out tokens between the first and the end: nobody sees when they
 	// come. Silent leaves their text out, too: nobody reads it.
 	Brief, Silent bool
@@ -165,7 +165,7 @@ type Response struct {
 	silent    bool
 	below     bool // the cache holds too little of the prompt: that is the answer
 	asked     bool // for the finish reason of such an answer
-	rec       flow.Recorder
+	rec       record.Recorder
 
 	traceParent string
 
@@ -297,12 +297,12 @@ func (r *Response) Take(now machine.Time, q *Request, bad *openai.Error, fx *Eff
 		r.refuse(now, bad, Effect{Kind: Refuse, Error: bad}, fx)
 		return
 	}
-	var details []flow.Detail
+	var details []record.Detail
 	if r.rec != nil {
-		details = []flow.Detail{flow.D("model", q.Model), flow.D("prompt_tokens", q.PromptTokens()),
-			flow.D("stream", q.Stream)}
+		details = []record.Detail{record.D("model", q.Model), record.D("prompt_tokens", q.PromptTokens()),
+			record.D("stream", q.Stream)}
 		if r.traceParent != "" {
-			details = append(details, flow.D(tracing.Header, r.traceParent))
+			details = append(details, record.D(tracing.Header, r.traceParent))
 		}
 	}
 	r.do(now, r.lifecycle.Received(now, r.bytes, details...), fx)

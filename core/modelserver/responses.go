@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // responsesRequest is what is read of a POST to /v1/responses.

@@ -12,16 +12,16 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
 // nowhere is a server without any state.
@@ -98,7 +98,7 @@ func (x *script) open(violation string) {
 	}
 	x.resp.Init(x.reader, &ResponseOptions{Head: &x.head, API: x.api, Fault: fault, Endpoint: "here", Held: x.held,
 		Brief: x.brief, Silent: x.brief,
-		Recorder: flow.Func(func(e flow.Event) {
+		Recorder: record.Func(func(e record.Event) {
 			fmt.Fprintf(&x.out, "%v %s", e.Time, e.Step)
 			for _, d := range e.Details {
 				fmt.Fprintf(&x.out, " %s=%v", d.Key, d.Value)

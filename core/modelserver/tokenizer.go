@@ -3,9 +3,9 @@ package modelserver
 import (
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/chattemplate"
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
 // tokenize is a prompt's token ids: at least one.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // nested is a schema of arrays within arrays, each of 32.

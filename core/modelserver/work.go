@@ -1,8 +1,8 @@
 package modelserver
 
 import (
-	"github.com/windtunnel/windtunnel/core/chattemplate"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // work counts what a request has the server make for its answer, in about

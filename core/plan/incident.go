@@ -3,9 +3,9 @@ package plan
 import (
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Incident is something that happens to a part of a pool at a time.
@@ -122,31 +122,31 @@ func (x *Incident) End(v Victim) error {
 }
 
 // Event describes what the record says when it begins or ends (step) at a server with this endpoint.
-func (x *Incident) Event(now machine.Time, step flow.Step, endpoint string) flow.Event {
-	e := flow.Event{Time: now, Hop: flow.Server, Step: step, Endpoint: endpoint,
-		Details: flow.Details{flow.D("what", string(x.Kind))}}
+func (x *Incident) Event(now machine.Time, step record.Step, endpoint string) record.Event {
+	e := record.Event{Time: now, Hop: record.Server, Step: step, Endpoint: endpoint,
+		Details: record.Details{record.D("what", string(x.Kind))}}
 	if !x.Kind.OfServer() {
 		e.Endpoint = ""
 	}
 	switch x.Kind {
 	case RestartSidecar:
-		e.Hop = flow.Sidecar
+		e.Hop = record.Sidecar
 	case LoseIndex, RestartFrontend:
-		e.Hop = flow.EPP
+		e.Hop = record.EPP
 	case RestartEPP:
-		e.Hop = flow.EPP
-		e.Details = append(e.Details, flow.D("replica", x.Replica))
+		e.Hop = record.EPP
+		e.Details = append(e.Details, record.D("replica", x.Replica))
 	case AddServer:
-		e.Details = append(e.Details, flow.D("count", x.Count))
+		e.Details = append(e.Details, record.D("count", x.Count))
 	case LoseRank:
-		e.Details = append(e.Details, flow.D("rank", x.Control.Rank))
+		e.Details = append(e.Details, record.D("rank", x.Control.Rank))
 	case SlowDown:
-		e.Details = append(e.Details, flow.D("factor", x.Factor))
+		e.Details = append(e.Details, record.D("factor", x.Factor))
 	case SlowMetrics:
-		e.Details = append(e.Details, flow.D("delay", x.Delay.String()))
+		e.Details = append(e.Details, record.D("delay", x.Delay.String()))
 	}
-	if x.For > 0 && step == flow.IncidentBegan {
-		e.Details = append(e.Details, flow.D("for", x.For.String()))
+	if x.For > 0 && step == record.IncidentBegan {
+		e.Details = append(e.Details, record.D("for", x.For.String()))
 	}
 	return e
 }

@@ -3,12 +3,12 @@ package plan
 import (
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/autoscaler"
-	"github.com/windtunnel/windtunnel/core/deployment"
-	"github.com/windtunnel/windtunnel/core/dynamo"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/core/epp/dynamo"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/predictor"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
+	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 )
 
 // Deployment is servers of a pool that are alike and whose number may change.

@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/program"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/extend"
 )
 

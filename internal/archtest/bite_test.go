@@ -8,10 +8,10 @@ func TestRulesBite(t *testing.T) {
 		from, to string
 		ok       bool
 	}{
-		{"core/stream", "core/held", true},
-		{"core/stream", "report", false},
-		{"core/stream", "internal/exit", false},
-		{"virtual", "core/engine", true},
+		{"core/epp/stream", "core/wire/held", true},
+		{"core/epp/stream", "report", false},
+		{"core/epp/stream", "internal/exit", false},
+		{"virtual", "core/modelserver/engine", true},
 		{"virtual", "live/epp", false},
 		{"live/epp", "virtual", false},
 		{"live/epp", "live/envoy", false},
@@ -20,11 +20,11 @@ func TestRulesBite(t *testing.T) {
 		{"live/stack", "live/envoy", true},
 		{"live/stack", "virtual", false},
 		{"report", "scenario", false},
-		{"scenario", "core/latency", true},
+		{"scenario", "core/modelserver/latency", true},
 		{"web", "live/stack", false},
 		{"cmd/windtunnel", "virtual", true},
 		{"live/epp", "cmd/windtunnel", false},
-		{"internal/exit", "core/flow", false},
+		{"internal/exit", "core/record", false},
 	} {
 		if got := mayImport(layerOf(c.from), c.from, c.to); got != c.ok {
 			t.Errorf("%s imports %s: allowed is %v, expected %v", c.from, c.to, got, c.ok)

@@ -118,26 +118,26 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// docs/flow.md names every hop, step and outcome of core/flow, and no other
+// docs/flow.md names every hop, step and outcome of core/record, and no other
 // step.
 func TestFlowIsDocumented(t *testing.T) {
 	text := read(t, "docs/flow.md")
 	known := map[string]bool{}
 	for _, f := range goFiles(t) {
-		if f.dir != "core/flow" || f.test {
+		if f.dir != "core/record" || f.test {
 			continue
 		}
 		for name, value := range stringConstants(f.ast) {
 			known[value] = true
 			if !strings.Contains(text, "`"+value+"`") {
-				t.Errorf("docs/flow.md does not mention `%s` (flow.%s)", value, name)
+				t.Errorf("docs/flow.md does not mention `%s` (record.%s)", value, name)
 			}
 		}
 	}
 	for _, m := range regexp.MustCompile(
 		"(?m)^\\| `?(client|envoy|epp|sidecar|server)`? \\| `([a-z0-9_]+)` \\|").FindAllStringSubmatch(text, -1) {
 		if !known[m[2]] {
-			t.Errorf("docs/flow.md has a step `%s` at %s that core/flow does not know", m[2], m[1])
+			t.Errorf("docs/flow.md has a step `%s` at %s that core/record does not know", m[2], m[1])
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestDetailsAreDocumented(t *testing.T) {
 	text := read(t, "docs/flow.md")
 	where := map[string]string{}
 	for _, f := range goFiles(t) {
-		if f.test || f.dir == "core/flow" {
+		if f.test || f.dir == "core/record" {
 			continue
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
@@ -167,7 +167,7 @@ func TestDetailsAreDocumented(t *testing.T) {
 		})
 	}
 	if len(where) == 0 {
-		t.Fatal("found no details; the test looks for flow.D(\"key\", …)")
+		t.Fatal("found no details; the test looks for record.D(\"key\", …)")
 	}
 	keys := make([]string, 0, len(where))
 	for key := range where {

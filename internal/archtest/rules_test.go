@@ -106,7 +106,7 @@ var CoreForbidden = map[string]string{
 	"context":     "cancelling is the driver's affair; a machine is told with a message",
 	"crypto/rand": "random values are keyed (core/machine.Draw), or a run cannot be repeated",
 	"io/ioutil":   "files belong to the drivers",
-	"log":         "what happened is a flow event or an effect; logs belong to the drivers",
+	"log":         "what happened is an event of core/record or an effect; logs belong to the drivers",
 	"math/rand":   "random values are keyed (core/machine.Draw), or one more draw moves all others",
 	"net":         "sockets belong to live/",
 	"os":          "files, environment and processes belong to the drivers",
@@ -126,14 +126,14 @@ var CoreAllowed = map[string]string{
 // CorePackageExceptions allow one package of the core one import. The key is
 // "package import".
 var CorePackageExceptions = map[string]string{
-	"core/latency sync": "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/modelserver/latency sync": "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
 	"core/kv/kvindex sync/atomic": "kvindex.View looks the index up without a lock while its owner takes " +
 		"events; the owner needs none either",
-	"core/metrics unsafe": "names in a metrics page are looked up without copying them; the view does " +
+	"core/wire/metrics unsafe": "names in a metrics page are looked up without copying them; the view does " +
 		"not outlive the page",
 	"core/modelserver/vllmgrpc sync":   "generated: the messages' descriptors are made once",
 	"core/modelserver/vllmgrpc unsafe": "generated: the messages' descriptors are a string that nobody changes",
-	"core/picker/parse unsafe": "token ids are hashed where they lie on little-endian machines, and copied " +
+	"core/epp/picker/parse unsafe": "token ids are hashed where they lie on little-endian machines, and copied " +
 		"on others",
 }
 
@@ -149,7 +149,7 @@ var CoreModules = map[string]string{
 	"github.com/expr-lang/expr": "formulas over an autoscaler's triggers, compiled and " +
 		"evaluated in memory",
 	"github.com/prometheus/prometheus/model/labels":  "the labels that a query selects by",
-	"github.com/prometheus/prometheus/promql/parser": "reads PromQL, which core/autoscaler/promql evaluates",
+	"github.com/prometheus/prometheus/promql/parser": "reads PromQL, which core/scaling/autoscaler/promql evaluates",
 	"github.com/nikolalohinski/gonja/v2": "Jinja, in which chat templates are written; templates reach " +
 		"no files, and nothing random",
 	"golang.org/x/text/unicode/norm":                "Unicode normal forms, which tokenizers begin with",
@@ -224,9 +224,9 @@ func (d *Decision) Holds(dir, name, typ string) bool {
 // Decisions are those families. HTTP's and gRPC's status codes are one more,
 // which the test knows by itself.
 var Decisions = []Decision{
-	{"outcome", "core/flow", "Outcome", ""},
+	{"outcome", "core/record", "Outcome", ""},
 	{"finish reason", "", "FinishReason", ""},
-	{"drop reason", "core/picker/flowcontrol", "", "Reason"},
+	{"drop reason", "core/epp/picker/flowcontrol", "", "Reason"},
 }
 
 // DriverExceptions are the files of a driver that may name one kind of decision
@@ -254,7 +254,7 @@ var DriverExceptions = map[string]string{
 var LargeFormats = map[string]string{
 	"cmd/windtunnel/parts.EPP":       "the flags of the endpoint picker",
 	"cmd/windtunnel/parts.Sidecar":   "the flags of the sidecar",
-	"core/openai.Sampling":           "the sampling parameters of a request, as vLLM reads them",
+	"core/wire/openai.Sampling":      "the sampling parameters of a request, as vLLM reads them",
 	"live/modelserver/dropin.Config": "the flags of the model server that windtunnel replaces",
 	"report.Summary":                 "the JSON of a run's summary",
 	"scenario.ModelServer":           "the YAML of a pool's modelServer",

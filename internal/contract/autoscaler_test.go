@@ -5,11 +5,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/autoscaler"
-	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
-	"github.com/windtunnel/windtunnel/core/deployment"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler/promql"
+	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 )
 
 func deployments(t *rapid.T) Kind[deployment.Message, *machine.Effects[deployment.Effect]] {

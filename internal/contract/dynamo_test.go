@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/dynamo"
+	"github.com/windtunnel/windtunnel/core/epp/dynamo"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 

@@ -5,8 +5,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	fc "github.com/windtunnel/windtunnel/core/epp/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/machine"
-	fc "github.com/windtunnel/windtunnel/core/picker/flowcontrol"
 )
 
 func controllers(t *rapid.T) Kind[fc.Message, *fc.Effects] {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/predictor"
 	"pgregory.net/rapid"
 )
 

@@ -6,15 +6,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 type streamEffects = machine.Effects[stream.Effect]
 
-// streams are core/stream's, to which the picker's word is a message.
+// streams are core/epp/stream's, to which the picker's word is a message.
 func streams(t *rapid.T) Kind[*stream.Message, *streamEffects] {
 	c := streamConfig(t)
 	return streamsOf(func() Instance[*stream.Message, *streamEffects] {

@@ -3,7 +3,7 @@ package parity
 import (
 	"regexp"
 
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
 // deviation is one line on which windtunnel deliberately differs.

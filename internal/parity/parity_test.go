@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/picker/discovery"
+	"github.com/windtunnel/windtunnel/core/epp/picker/discovery"
 )
 
 // Every recorded line is played; what differs must be a known deviation.
@@ -52,7 +52,7 @@ func recordings(t *testing.T) []string {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no recordings", err)
 	}
-	shared, err := filepath.Glob("../../core/picker/flowcontrol/testdata/recordings/*.jsonl.gz")
+	shared, err := filepath.Glob("../../core/epp/picker/flowcontrol/testdata/recordings/*.jsonl.gz")
 	if err != nil || len(shared) == 0 {
 		t.Fatal("no recordings of flow control", err)
 	}

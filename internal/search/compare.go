@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/comparison"
@@ -149,7 +149,7 @@ func readOutcomes(file string) (*Result, error) {
 // recorded returns the result in a recording.
 func recorded(file string) (*Result, error) {
 	t := report.NewTallyFor(0)
-	end, err := report.ReadFile(file, func(e flow.Event) error { t.Record(e); return nil })
+	end, err := report.ReadFile(file, func(e record.Event) error { t.Record(e); return nil })
 	switch {
 	case err != nil:
 		return nil, recording.InputError(err)

@@ -18,7 +18,7 @@ import (
 	"sync"
 	"text/tabwriter"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/version"
@@ -302,7 +302,7 @@ func (p *Point) play(ctx context.Context, with *Player, v Variant, c *Sweep) err
 		}
 		runs[r] = x.Sample
 		p.Requests += x.Summary.Requests
-		p.Failed += x.Summary.Requests - x.Summary.Outcomes[flow.Completed]
+		p.Failed += x.Summary.Requests - x.Summary.Outcomes[record.Completed]
 		p.Steady = p.Steady && x.Sample.Steady
 		p.WarmUp = max(p.WarmUp, report.Digits(x.Sample.Cut.Seconds()))
 	}

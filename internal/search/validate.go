@@ -3,7 +3,7 @@ package search
 import (
 	"context"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/hops"
@@ -31,7 +31,7 @@ func (p *Player) Validate(ctx context.Context, v *Variant, live string, measured
 	tallies := [2]*report.Tally{report.NewTally(), report.NewTally()}
 	to := both[0].Watch(tallies[0])
 	if _, err := recording.ReadFile[report.Summary](live,
-		func(e flow.Event) error { to.Record(e); return nil }); err != nil {
+		func(e record.Event) error { to.Record(e); return nil }); err != nil {
 		return nil, recording.InputError(err)
 	}
 	with := v.WithHops(measured)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/gc"
@@ -137,7 +137,7 @@ func (p *Player) Play(ctx context.Context, s *scenario.Scenario, ended func(*rep
 
 // Record plays a scenario and records its events. The tally receives what is no event. Record calls used, if not
 // nil, with what was in use besides the model servers.
-func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to flow.Recorder, t *report.Tally,
+func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Recorder, t *report.Tally,
 	used func([]constraint.Use)) error {
 	o := virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Used: used,
 		Progress: func(int) bool { return ctx.Err() == nil }}

@@ -2,8 +2,8 @@
 // asks ahead of routing, which reads a request's model out of its body and puts it
 // into headers for the routes (document 001, docs/documents.md). Answers pass it by.
 //
-// It decides nothing: a stream is a core/stream machine, where a request goes is
-// core/bbr.
+// It decides nothing: a stream is a core/epp/stream machine, where a request goes is
+// core/gateway/bbr.
 package bbr
 
 import (
@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/windtunnel/windtunnel/core/bbr"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/gateway/bbr"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/stream"
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/extproc"
 	"github.com/windtunnel/windtunnel/live/serve"

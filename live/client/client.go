@@ -18,12 +18,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/load/response"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
-	"github.com/windtunnel/windtunnel/core/response"
-	"github.com/windtunnel/windtunnel/core/tracing"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
@@ -41,7 +41,7 @@ type Options struct {
 	// at once at the most.
 	Requests, Concurrency int
 	Workload              *workload.Config
-	Recorder              flow.Recorder
+	Recorder              record.Recorder
 	Now                   func() machine.Time
 	// Metadata tells what the EPP made up for a request, and whether that is
 	// known, and forgets it. May be nil.
@@ -157,10 +157,11 @@ var errLeft = errors.New(response.ClientLeft)
 // one sends one request and records its steps and its one outcome. What the
 // answer says is kept where somebody goes on from it.
 func one(ctx context.Context, client *http.Client, o *Options, r workload.Request, keep bool) (answer string,
-	outcome flow.Outcome) {
-	record := func(step flow.Step, details ...flow.Detail) {
+	outcome record.Outcome) {
+	emit := func(step record.Step, details ...record.Detail) {
 		if o.Recorder != nil {
-			o.Recorder.Record(flow.Event{Time: o.Now(), Request: r.ID, Hop: flow.Client, Step: step, Details: details})
+			o.Recorder.Record(record.Event{Time: o.Now(), Request: r.ID, Hop: record.Client, Step: step,
+				Details: details})
 		}
 	}
 	reqCtx := ctx
@@ -177,12 +178,12 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 		defer timer.Stop()
 	}
 	req := newRequest(reqCtx, o, r)
-	record(flow.RequestSent, r.Sent()...)
-	outcome, answer, details := roundTrip(client, req, o, &r, keep, record)
+	emit(record.RequestSent, r.Sent()...)
+	outcome, answer, details := roundTrip(client, req, o, &r, keep, emit)
 	if o.Metadata != nil {
 		o.Metadata(r.ID) // whatever became of the request, nobody asks again
 	}
-	response.Finish(record, outcome, details)
+	response.Finish(emit, outcome, details)
 	return answer, outcome
 }
 
@@ -223,7 +224,7 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 
 // roundTrip sends a request and reads the response to its end.
 func roundTrip(client *http.Client, req *http.Request, o *Options, r *workload.Request, keep bool,
-	record func(flow.Step, ...flow.Detail)) (flow.Outcome, string, []flow.Detail) {
+	emit func(record.Step, ...record.Detail)) (record.Outcome, string, []record.Detail) {
 	resp, err := client.Do(req)
 	if err != nil {
 		outcome, details := cut(req.Context(), err, &response.Facts{})
@@ -242,7 +243,7 @@ func roundTrip(client *http.Client, req *http.Request, o *Options, r *workload.R
 		if n > 0 {
 			if first && ok {
 				first = false
-				record(flow.FirstTokenReceived, flow.D("status", resp.StatusCode), flow.D("bytes", n))
+				emit(record.FirstTokenReceived, record.D("status", resp.StatusCode), record.D("bytes", n))
 			}
 			_, _ = reader.Write(buf[:n]) // never fails
 		}
@@ -263,7 +264,7 @@ func roundTrip(client *http.Client, req *http.Request, o *Options, r *workload.R
 	if r.GRPC {
 		facts.Call(callStatus(resp))
 	}
-	outcome, details := facts.Ended(record)
+	outcome, details := facts.Ended(emit)
 	return outcome, reader.Text(), details
 }
 
@@ -278,7 +279,7 @@ func callStatus(resp *http.Response) (vllmgrpc.Code, string, bool) {
 }
 
 // cut is how a request ended whose connection broke, or was given up.
-func cut(ctx context.Context, err error, f *response.Facts) (flow.Outcome, []flow.Detail) {
+func cut(ctx context.Context, err error, f *response.Facts) (record.Outcome, []record.Detail) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return f.TimedOut()

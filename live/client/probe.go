@@ -16,10 +16,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/calibrate"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
-	"github.com/windtunnel/windtunnel/core/sse"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/calibrate"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
+	"github.com/windtunnel/windtunnel/core/wire/sse"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/bbr"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/gateway/bbr"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/record"
 	live "github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/envoy/xds"
@@ -52,7 +52,7 @@ func (g *Gateway) AccessLog() string { return filepath.Join(g.Dir, envoy.AccessL
 
 // Record records Envoy's account of requests, timed from origin, until Stop. Foreign requests are those of other
 // clients than the run's.
-func (g *Gateway) Record(to flow.Recorder, origin time.Time, log *slog.Logger, foreign bool) (err error) {
+func (g *Gateway) Record(to record.Recorder, origin time.Time, log *slog.Logger, foreign bool) (err error) {
 	if to != nil {
 		g.tail, err = g.Process.Record(to, origin, log, foreign)
 	}

@@ -1,7 +1,7 @@
 // Package dynamo is NVIDIA Dynamo's frontend on the wire, as document 001 proposes it beside
 // an endpoint picker: it takes the original request with x-routing-request: true and
 // answers with a worker and the prompt's tokens. Workers announce themselves over
-// HTTP. It decides nothing: its router is core/dynamo's.
+// HTTP. It decides nothing: its router is core/epp/dynamo's.
 package dynamo
 
 import (
@@ -16,16 +16,16 @@ import (
 	"sync"
 	"time"
 
-	core "github.com/windtunnel/windtunnel/core/dynamo"
+	core "github.com/windtunnel/windtunnel/core/epp/dynamo"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// PathWorkers takes a list of core/dynamo.Worker, and tells those that are known.
+// PathWorkers takes a list of core/epp/dynamo.Worker, and tells those that are known.
 const PathWorkers = "/v1/router/workers"
 
 // Options of a Server.

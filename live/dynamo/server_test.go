@@ -13,9 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	core "github.com/windtunnel/windtunnel/core/dynamo"
+	core "github.com/windtunnel/windtunnel/core/epp/dynamo"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
 	"github.com/windtunnel/windtunnel/live/drive"
 )
 

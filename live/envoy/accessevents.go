@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Recording turns the access log of a running Envoy into events of the hop "envoy".
@@ -19,7 +19,7 @@ type Recording struct {
 
 // Record begins one; times count from origin. With routes each event names the route that
 // the request took. Lines that cannot be read are told to log.
-func (p *Process) Record(to flow.Recorder, origin time.Time, log *slog.Logger, routes bool) (*Recording, error) {
+func (p *Process) Record(to record.Recorder, origin time.Time, log *slog.Logger, routes bool) (*Recording, error) {
 	tail, err := p.FollowAccessLog()
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (p *Process) Record(to flow.Recorder, origin time.Time, log *slog.Logger, r
 			}
 			e := r.event(origin)
 			if routes && r.Route != "" {
-				e.Details = append(e.Details, flow.D("route", r.Route))
+				e.Details = append(e.Details, record.D("route", r.Route))
 			}
 			to.Record(e)
 		}
@@ -56,27 +56,27 @@ func (x *Recording) End() {
 	}
 }
 
-func (r *AccessRecord) event(origin time.Time) flow.Event {
+func (r *AccessRecord) event(origin time.Time) record.Event {
 	took := r.Timeline.ResponseLast
 	if took == NotReached { // the client left before the end
 		took = r.Took
 	}
 	end := r.Start.Sub(origin) + took
-	details := []flow.Detail{flow.D("status", r.Status), flow.D("from", r.Details)}
+	details := []record.Detail{record.D("status", r.Status), record.D("from", r.Details)}
 	if len(r.Flags) > 0 {
-		details = append(details, flow.D("flags", r.Flags))
+		details = append(details, record.D("flags", r.Flags))
 	}
-	details = append(details, flow.D("attempts", r.Attempts), flow.D("bytes_in", r.BytesIn),
-		flow.D("bytes_out", r.BytesOut),
-		flow.D("protocol", r.Protocol))
+	details = append(details, record.D("attempts", r.Attempts), record.D("bytes_in", r.BytesIn),
+		record.D("bytes_out", r.BytesOut),
+		record.D("protocol", r.Protocol))
 	if t := timeline(&r.Timeline); len(t) > 0 {
-		details = append(details, flow.D("timeline_us", t))
+		details = append(details, record.D("timeline_us", t))
 	}
 	if r.UpstreamFailure != "" {
-		details = append(details, flow.D("upstream_failure", r.UpstreamFailure))
+		details = append(details, record.D("upstream_failure", r.UpstreamFailure))
 	}
-	return flow.Event{Time: max(0, machine.FromDuration(end)), Request: r.RequestID, Attempt: r.Attempts,
-		Hop: flow.Envoy, Step: flow.Logged,
+	return record.Event{Time: max(0, machine.FromDuration(end)), Request: r.RequestID, Attempt: r.Attempts,
+		Hop: record.Envoy, Step: record.Logged,
 		Endpoint: r.Upstream, Details: details}
 }
 

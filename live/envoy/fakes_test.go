@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	core "github.com/windtunnel/windtunnel/core/picker"
+	core "github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
 // fakePicker is as much of an EPP as the gateway's settings need to be tried

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	core "github.com/windtunnel/windtunnel/core/picker"
+	core "github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 

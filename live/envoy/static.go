@@ -12,9 +12,9 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
 // static returns the one listener of a bootstrap file: one virtual host with the routes in their order. The chain asks

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/predictor"
 )
 
 // coalescer sends questions for predictions of several requests as one, as the real

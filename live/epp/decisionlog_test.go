@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/picker/preview"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/picker/preview"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 const disaggregated = `
@@ -44,8 +44,8 @@ func told(t *testing.T, change ...func(o *PickingOptions)) (*Picking, *bytes.Buf
 	var log bytes.Buffer
 	k := picking(t, disaggregated, 0, func(o *PickingOptions) {
 		o.Log = slog.New(decisionsOnly{slog.NewJSONHandler(&log, nil)})
-		o.Explain, o.DocumentHeaders, o.History = flow.DefaultExplained, true, 10
-		o.Stream.Recorder = flow.Func(func(flow.Event) {})
+		o.Explain, o.DocumentHeaders, o.History = record.DefaultExplained, true, 10
+		o.Stream.Recorder = record.Func(func(record.Event) {})
 		for _, f := range change {
 			f(o)
 		}
@@ -116,9 +116,9 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 func TestOneDecisionIsToldEverywhere(t *testing.T) {
 	var recorded *picker.Explanation
 	k, _ := told(t, func(o *PickingOptions) {
-		o.Stream.Recorder = flow.Func(func(e flow.Event) {
-			if e.Step == flow.EndpointPicked {
-				recorded, _ = e.Details.Get(flow.Explanation).(*picker.Explanation)
+		o.Stream.Recorder = record.Func(func(e record.Event) {
+			if e.Step == record.EndpointPicked {
+				recorded, _ = e.Details.Get(record.Explanation).(*picker.Explanation)
 			}
 		})
 	})

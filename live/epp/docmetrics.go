@@ -9,7 +9,7 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/metric"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
 // documentMetrics are a picker's metrics under the names of document 002

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp/metric"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
 )
 
 // predictingPlugin is a plug-in that predicts latencies, and how long it took.

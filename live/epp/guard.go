@@ -5,11 +5,11 @@ import (
 	"log/slog"
 	"runtime/debug"
 
-	"github.com/windtunnel/windtunnel/core/apierror"
+	"github.com/windtunnel/windtunnel/core/wire/apierror"
 )
 
 // guarded calls f. A panic ends what the call was for and nothing else: it is
-// logged with its stack and comes back as an error. core/picker guards each call
+// logged with its stack and comes back as an error. core/epp/picker guards each call
 // of a plug-in and names it; this is for all that is around, and for the tops of
 // goroutines. request is for the log, "" where it is about none.
 func guarded(log *slog.Logger, what, request string, f func() error) (err error) {

@@ -10,7 +10,7 @@ import (
 	"unicode"
 
 	"github.com/windtunnel/windtunnel/core/epp/metric"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp/metric"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/live/extproc"
 )
 

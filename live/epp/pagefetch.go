@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 func fetches(t *testing.T, url string, timeout time.Duration) func() string {

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/epp/picker/preview"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/flowcontrol"
-	"github.com/windtunnel/windtunnel/core/picker/preview"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Pages are the picker's own pages on the metrics listener: /debug/decisions
@@ -26,13 +26,13 @@ func (k *Picking) Pages() map[string]http.Handler {
 }
 
 // Decisions are the newest remembered decisions, explained; of one request when
-// id is not empty, as flow.Named finds it. limit bounds them.
+// id is not empty, as record.Named finds it. limit bounds them.
 func (k *Picking) Decisions(id string, limit int) []*picker.Explanation {
 	out := []*picker.Explanation{}
 	k.With(func(m *core.Machine, _ machine.Time) {
 		history := m.History()
 		for n := len(history) - 1; n >= 0 && len(out) < limit; n-- {
-			if d := history[n]; id == "" || flow.Named(id, d.Request.ID) {
+			if d := history[n]; id == "" || record.Named(id, d.Request.ID) {
 				out = append(out, d.Explain())
 			}
 		}

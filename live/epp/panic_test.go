@@ -14,13 +14,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // faulty is a plug-in of every kind that panics at one point, for requests
@@ -264,14 +264,15 @@ func TestPluginPanicBetweenRequests(t *testing.T) {
 // end. Here it is who takes the record that panics, at each step of it.
 func TestPanicEndsItsOwnStream(t *testing.T) {
 	t.Parallel()
-	for _, step := range []flow.Step{flow.RequestReceived, flow.EndpointPicked, flow.RequestPassed, flow.Part1Sent,
-		flow.ResponseHeadersSeen, flow.FirstTokenSeen,
-		flow.Part2Sent, flow.ResponseEndSeen} {
+	for _, step := range []record.Step{record.RequestReceived, record.EndpointPicked, record.RequestPassed,
+		record.Part1Sent,
+		record.ResponseHeadersSeen, record.FirstTokenSeen,
+		record.Part2Sent, record.ResponseEndSeen} {
 		for _, hold := range []bool{false, true} {
 			t.Run(fmt.Sprint(step, hold), func(t *testing.T) {
 				t.Parallel()
 				k := faultyPicking(t, "", &lockedBuffer{}, func(o *PickingOptions) {
-					o.Stream = stream.Config{Hold: hold, MetadataBytes: 4, Recorder: flow.Func(func(e flow.Event) {
+					o.Stream = stream.Config{Hold: hold, MetadataBytes: 4, Recorder: record.Func(func(e record.Event) {
 						if e.Step == step && e.Request == "bad" {
 							panic("at " + string(step))
 						}
@@ -283,8 +284,9 @@ func TestPanicEndsItsOwnStream(t *testing.T) {
 				}
 				bad := rig.open("x-request-id", "bad")
 				said := bad.untilOver("data: {}\n\n")
-				if step == flow.Part1Sent && !hold || step == flow.Part2Sent && !hold || step == flow.RequestPassed &&
-					hold {
+				if step == record.Part1Sent && !hold || step == record.Part2Sent && !hold ||
+					step == record.RequestPassed &&
+						hold {
 					if said != "passed" {
 						t.Errorf("a step that is not taken: %q", said)
 					}
@@ -313,8 +315,8 @@ func TestPanicAtADeadline(t *testing.T) {
 	t.Parallel()
 	k := faultyPicking(t, "", &lockedBuffer{}, func(o *PickingOptions) {
 		o.Stream = stream.Config{Hold: true, HoldLimit: machine.Millisecond, MetadataBytes: 4,
-			Recorder: flow.Func(func(e flow.Event) {
-				if e.Step == flow.Answered {
+			Recorder: record.Func(func(e record.Event) {
+				if e.Step == record.Answered {
 					panic("in the recorder")
 				}
 			})}
@@ -332,8 +334,8 @@ func TestStopWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	never, asked := make(chan struct{}), make(chan struct{})
 	k := faultyPicking(t, "", &lockedBuffer{}, func(o *PickingOptions) {
-		o.Stream.Recorder = flow.Func(func(e flow.Event) {
-			if e.Step == flow.RequestReceived {
+		o.Stream.Recorder = record.Func(func(e record.Event) {
+			if e.Step == record.RequestReceived {
 				close(asked)
 				<-never
 			}

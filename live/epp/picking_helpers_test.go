@@ -7,12 +7,12 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // picking is a picker over so many endpoints; options may be changed.

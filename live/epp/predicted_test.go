@@ -17,11 +17,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/predictor"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/predictor"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
@@ -107,16 +107,16 @@ const secondBest = `{"predictions":[{"ttft_ms":500,"tpot_ms":9},{"ttft_ms":50,"t
 // events is a recorder that can be asked.
 type events struct {
 	mu   sync.Mutex
-	list []flow.Event
+	list []record.Event
 }
 
-func (e *events) Record(x flow.Event) {
+func (e *events) Record(x record.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.list = append(e.list, x)
 }
 
-func (e *events) steps(s flow.Step) (out []flow.Event) {
+func (e *events) steps(s record.Step) (out []record.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, x := range e.list {
@@ -127,12 +127,12 @@ func (e *events) steps(s flow.Step) (out []flow.Event) {
 	return out
 }
 
-func predicting(t *testing.T, rec flow.Recorder) (*Picking, *fakePredictor, *httptest.Server) {
+func predicting(t *testing.T, rec record.Recorder) (*Picking, *fakePredictor, *httptest.Server) {
 	t.Helper()
 	return predictingFor(t, rec, 3)
 }
 
-func predictingFor(t *testing.T, rec flow.Recorder, endpoints int) (*Picking, *fakePredictor, *httptest.Server) {
+func predictingFor(t *testing.T, rec record.Recorder, endpoints int) (*Picking, *fakePredictor, *httptest.Server) {
 	t.Helper()
 	f := &fakePredictor{answer: text(secondBest), gone: make(chan struct{})}
 	s := httptest.NewServer(f)
@@ -200,7 +200,7 @@ func TestPredictionsDecide(t *testing.T) {
 		b.Prefix != 0 {
 		t.Errorf("samples %+v", list)
 	}
-	checked := rec.steps(flow.PredictionChecked)
+	checked := rec.steps(record.PredictionChecked)
 	if len(checked) != 1 || checked[0].Details.Get("predicted_ttft_ms") != 50.0 ||
 		checked[0].Endpoint != "127.0.0.2:8000" {
 		t.Errorf("recorded %+v", checked)
@@ -344,7 +344,7 @@ func TestPredictorDoesNotAnswer(t *testing.T) {
 				t.Errorf("got %+v, want w0, which has the shortest queue", x)
 			}
 			x.leave()
-			if failed := rec.steps(flow.CallFailed); len(failed) != 1 ||
+			if failed := rec.steps(record.CallFailed); len(failed) != 1 ||
 				failed[0].Details.Get("plugin") != "predicted-latency-producer" {
 				t.Errorf("recorded %+v", failed)
 			}

@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
@@ -47,7 +47,7 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 	}
 	g = &Generation{Registry: prometheus.NewRegistry()}
 	po := PickingOptions{Config: core.Config{Picker: p, Stream: o.Hold, EmitScores: o.EmitScores,
-		DocumentHeaders: o.PodHeaders, ExplainHeaders: o.ExplainHeaders, Explain: flow.Explained(o.Hold.Recorder),
+		DocumentHeaders: o.PodHeaders, ExplainHeaders: o.ExplainHeaders, Explain: record.Explained(o.Hold.Recorder),
 		History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics), Describe: o.Inputs != nil},
 		Made: o.Made(), Inputs: o.Inputs, Now: s.now, PoolName: o.PoolName, Metrics: s.metrics, Hosts: o.Hosts,
 		KV: KVOptions{Registry: g.Registry}, Log: o.Log}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 

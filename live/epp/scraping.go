@@ -9,7 +9,7 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 

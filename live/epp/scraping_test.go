@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
 )
 
 const scrapers003 = `

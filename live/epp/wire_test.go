@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // wireRig is a server and Envoy's side of the wire to it.
@@ -150,8 +150,8 @@ func TestAPeerThatDoesNotReadHoldsNoPlace(t *testing.T) {
 	var held atomic.Bool
 	k := picking(t, crowded, 1, func(o *PickingOptions) {
 		o.Stream = stream.Config{Hold: true, HoldLimit: 50 * machine.Millisecond, MetadataBytes: 4,
-			Recorder: flow.Func(func(e flow.Event) {
-				if e.Step == flow.Part1Sent {
+			Recorder: record.Func(func(e record.Event) {
+				if e.Step == record.Part1Sent {
 					held.Store(true)
 				}
 			})}

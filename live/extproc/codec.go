@@ -1,6 +1,6 @@
-// Package extproc is Envoy's external-processing protocol on the wire: it reads Envoy's messages as core/stream takes
-// them, and writes core/stream's effects as Envoy does. live/epp and live/bbr serve streams with it. Begin with
-// NewCodec.
+// Package extproc is Envoy's external-processing protocol on the wire: it reads Envoy's messages as core/epp/stream
+// takes them, and writes core/epp/stream's effects as Envoy does. live/epp and live/bbr serve streams with it. Begin
+// with NewCodec.
 package extproc
 
 import (
@@ -18,9 +18,9 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // codec reads and writes ext_proc messages as the stream takes and makes them,

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 

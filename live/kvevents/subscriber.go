@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/go-zeromq/zmq4"
-	"github.com/windtunnel/windtunnel/core/bounded"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/machine/bounded"
 	"github.com/windtunnel/windtunnel/live/drive"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/held"
+	"github.com/windtunnel/windtunnel/core/wire/held"
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 )
 

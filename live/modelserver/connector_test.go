@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
-	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
 
@@ -24,7 +24,7 @@ import (
 var ethernet10 = func() link.Wire { w, _ := link.WireNamed("ethernet-10"); return w }()
 
 // connected is a pair of batching servers that a connector joins by a wire.
-func connected(t *testing.T, profile link.Profile, nic link.Wire) (*pair, func() []flow.Event) {
+func connected(t *testing.T, profile link.Profile, nic link.Wire) (*pair, func() []record.Event) {
 	t.Helper()
 	timer, err := latency.New(
 		latency.Config{Kind: latency.KindConstant,
@@ -35,10 +35,10 @@ func connected(t *testing.T, profile link.Profile, nic link.Wire) (*pair, func()
 	o := ServerOptions{Models: []string{"m"}, Steps: lifecycle.WholeSteps,
 		Engine: engine.Config{Timer: timer, ReportSteps: true}}
 	var mu sync.Mutex
-	var events []flow.Event
+	var events []record.Event
 	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1,
 		Transfer: kvtransfer.NetworkOptions{Profile: profile, NIC: nic},
-		Recorder: flow.Func(func(e flow.Event) { mu.Lock(); events = append(events, e); mu.Unlock() })})
+		Recorder: record.Func(func(e record.Event) { mu.Lock(); events = append(events, e); mu.Unlock() })})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func connected(t *testing.T, profile link.Profile, nic link.Wire) (*pair, func()
 		f.Stop(ctx)
 	})
 	return &pair{t, f, f.Servers()[0], f.Servers()[1]},
-		func() []flow.Event { mu.Lock(); defer mu.Unlock(); return append([]flow.Event(nil), events...) }
+		func() []record.Event { mu.Lock(); defer mu.Unlock(); return append([]record.Event(nil), events...) }
 }
 
 // prompt is 512 tokens or a little more that no other prompt begins with.
@@ -60,10 +60,10 @@ func longPrompt(n int) string { return fmt.Sprintf("%d ", n) + strings.Repeat("w
 
 // longestPause is between a step's end and the next one's beginning, at one
 // server.
-func longestPause(events []flow.Event, endpoint string) machine.Time {
+func longestPause(events []record.Event, endpoint string) machine.Time {
 	var last, longest machine.Time
 	for _, e := range events {
-		if e.Step != flow.EngineStep || e.Endpoint != endpoint {
+		if e.Step != record.EngineStep || e.Endpoint != endpoint {
 			continue
 		}
 		began := e.Time - machine.Time(e.Details.Get("took_us").(float64)*1e3)
@@ -75,7 +75,7 @@ func longestPause(events []flow.Event, endpoint string) machine.Time {
 	return longest
 }
 
-// Each connector of document 003 takes the time that core/link gives it, and
+// Each connector of document 003 takes the time that core/kv/link gives it, and
 // only NIXL v1 keeps the prefill server's engine from its next step.
 func TestConnectors(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // vllmMetrics are the metrics that vLLM 0.33 registers: what switches them on,

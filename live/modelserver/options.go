@@ -5,15 +5,15 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/chattemplate"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -27,7 +27,7 @@ type Options struct {
 	// moment of New.
 	Origin time.Time
 	// Recorder takes the flow events of the hop "server"; nil records nothing.
-	Recorder flow.Recorder
+	Recorder record.Recorder
 	// Transfer says how KV caches travel between the servers.
 	Transfer kvtransfer.NetworkOptions
 	// Logger is told of starts, stops and what went wrong; nil is silent.

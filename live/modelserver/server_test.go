@@ -16,13 +16,13 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/held"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/load/response"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/response"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/held"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +33,7 @@ type bench struct {
 	t *testing.T
 	*http.Client
 	mu     sync.Mutex
-	events []flow.Event
+	events []record.Event
 	moved  chan struct{}
 }
 
@@ -57,7 +57,7 @@ func start(t *testing.T, o ServerOptions) *bench {
 func startWith(t *testing.T, o Options) *bench {
 	t.Helper()
 	b := &bench{t: t, moved: make(chan struct{}, 1)}
-	o.Recorder = flow.Func(b.record)
+	o.Recorder = record.Func(b.record)
 	f, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func (b *bench) http2() *bench {
 	return b
 }
 
-func (b *bench) record(e flow.Event) {
+func (b *bench) record(e record.Event) {
 	b.mu.Lock()
 	b.events = append(b.events, e)
 	b.mu.Unlock()
@@ -94,10 +94,10 @@ func (b *bench) record(e flow.Event) {
 	}
 }
 
-func (b *bench) steps(request string) []flow.Step {
+func (b *bench) steps(request string) []record.Step {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var out []flow.Step
+	var out []record.Step
 	for _, e := range b.events {
 		if request == "" || e.Request == request {
 			out = append(out, e.Step)
@@ -123,7 +123,7 @@ func (b *bench) until(what string, ok func() bool) {
 	}
 }
 
-func (b *bench) seen(request string, step flow.Step) func() bool {
+func (b *bench) seen(request string, step record.Step) func() bool {
 	return func() bool {
 		for _, s := range b.steps(request) {
 			if s == step {
@@ -232,8 +232,8 @@ func TestPlainStream(t *testing.T) {
 			t.Fatalf("not JSON: %s", e)
 		}
 	}
-	want := []flow.Step{flow.RequestReceived, flow.PrefillStarted, flow.PrefillFinished, flow.FirstTokenSent,
-		flow.DecodeStarted, flow.LastTokenSent}
+	want := []record.Step{record.RequestReceived, record.PrefillStarted, record.PrefillFinished, record.FirstTokenSent,
+		record.DecodeStarted, record.LastTokenSent}
 	if got := b.steps("r1"); !equal(got, want) {
 		t.Fatalf("got %v, want %v", got, want)
 	}
@@ -293,7 +293,7 @@ func TestHeld(t *testing.T) {
 			if n, err := resp.Body.Read(first); n == 0 {
 				t.Fatal(err)
 			}
-			if got := b.steps("r1"); got[len(got)-1] != flow.FirstTokenSent {
+			if got := b.steps("r1"); got[len(got)-1] != record.FirstTokenSent {
 				t.Fatalf("went on before part 2: %v", got)
 			}
 			rd := response.NewReader(resp.Header.Get("Content-Type"))
@@ -306,14 +306,15 @@ func TestHeld(t *testing.T) {
 			rd.Close()
 			f := rd.Facts(resp.StatusCode)
 			f.Want, f.Known = "secret", true
-			if outcome, reason := f.Outcome(); outcome != flow.Completed {
+			if outcome, reason := f.Outcome(); outcome != record.Completed {
 				t.Fatalf("%s: %s\n%s%s", outcome, reason, first, rest)
 			}
 			if rd.Tokens() != 5 {
 				t.Fatalf("%d tokens", rd.Tokens())
 			}
-			want := []flow.Step{flow.Part1Received, flow.PrefillStarted, flow.PrefillFinished, flow.FirstTokenSent,
-				flow.Part2Received, flow.DecodeStarted, flow.LastTokenSent}
+			want := []record.Step{record.Part1Received, record.PrefillStarted, record.PrefillFinished,
+				record.FirstTokenSent,
+				record.Part2Received, record.DecodeStarted, record.LastTokenSent}
 			if got := b.steps("r1"); !equal(got, want) {
 				t.Fatalf("got %v, want %v", got, want)
 			}
@@ -322,7 +323,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-func equal(a, b []flow.Step) bool {
+func equal(a, b []record.Step) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -352,7 +353,7 @@ func TestClientLeaves(t *testing.T) {
 			}},
 			"prefill": {slow, func(b *bench, call *heldCall) {
 				_, _ = call.pw.Write(held.Part1(call.boundary, []byte(long)))
-				b.until("prefill", b.seen("r1", flow.PrefillStarted))
+				b.until("prefill", b.seen("r1", record.PrefillStarted))
 			}},
 			"hold": {quick, func(b *bench, call *heldCall) {
 				_, _ = call.pw.Write(held.Part1(call.boundary, []byte(long)))
@@ -362,7 +363,7 @@ func TestClientLeaves(t *testing.T) {
 				_, _ = call.pw.Write(held.Part1(call.boundary, []byte(long)))
 				call.response(b.t)
 				call.part2("x")
-				b.until("decode", b.seen("r1", flow.DecodeStarted))
+				b.until("decode", b.seen("r1", record.DecodeStarted))
 			}},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -376,7 +377,7 @@ func TestClientLeaves(t *testing.T) {
 				call.cancel()
 				// Go's HTTP/2 client looks at its context only between reads of the body
 				_ = call.pw.CloseWithError(context.Canceled)
-				b.until("aborted", b.seen("r1", flow.Aborted))
+				b.until("aborted", b.seen("r1", record.Aborted))
 				b.until("idle", b.idle)
 			})
 		}
@@ -401,7 +402,7 @@ func TestPlainClientLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	b.until("aborted", b.seen("", flow.Aborted))
+	b.until("aborted", b.seen("", record.Aborted))
 	b.until("idle", b.idle)
 }
 
@@ -421,12 +422,12 @@ func TestViolations(t *testing.T) {
 		}, 400},
 		"ends before part 2": {fast(), func(b *bench, call *heldCall) {
 			_, _ = call.pw.Write(held.Part1(call.boundary, []byte(payload)))
-			b.until("first token", b.seen("r1", flow.FirstTokenSent))
+			b.until("first token", b.seen("r1", record.FirstTokenSent))
 			_ = call.pw.Close()
 		}, 200},
 		"part 2 too early": {slow, func(b *bench, call *heldCall) {
 			_, _ = call.pw.Write(held.Part1(call.boundary, []byte(payload)))
-			b.until("prefill", b.seen("r1", flow.PrefillStarted))
+			b.until("prefill", b.seen("r1", record.PrefillStarted))
 			_, _ = call.pw.Write(held.Part2(call.boundary, "x"))
 		}, 400},
 		"both parts at once": {slow, func(b *bench, call *heldCall) {
@@ -448,7 +449,7 @@ func TestViolations(t *testing.T) {
 				t.Fatalf("got %d %s", resp.StatusCode, all)
 			}
 			_ = call.pw.Close()
-			b.until("violation", b.seen("r1", flow.Violation))
+			b.until("violation", b.seen("r1", record.Violation))
 			b.until("idle", b.idle)
 		})
 	}
@@ -493,7 +494,7 @@ func TestFaults(t *testing.T) {
 		b.stallsAfter2(payload)
 	}
 	call = b.held("stalled", payload, modelserver.FaultHeader, "stall")
-	b.until("prefill", b.seen("stalled", flow.PrefillStarted))
+	b.until("prefill", b.seen("stalled", record.PrefillStarted))
 	call.cancel()
 	_ = call.pw.Close()
 	b.until("idle", b.idle)

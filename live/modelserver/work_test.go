@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 )
 
 // nested is a schema of arrays within arrays, each of 32.

@@ -23,9 +23,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/report/trace"
 )
 
@@ -99,11 +99,11 @@ type Stats struct {
 	Err error
 }
 
-// Exporter sends the spans of requests as they end. It is a flow.Recorder.
+// Exporter sends the spans of requests as they end. It is a record.Recorder.
 type Exporter struct {
 	o       Options
 	collect *trace.Collector
-	queue   chan []flow.Event
+	queue   chan []record.Event
 	done    chan struct{}
 	client  *http.Client
 	conn    *grpc.ClientConn
@@ -114,7 +114,7 @@ type Exporter struct {
 
 // New starts an Exporter; Close ends it.
 func New(o Options) (*Exporter, error) {
-	x := &Exporter{o: o, queue: make(chan []flow.Event, queued), done: make(chan struct{}),
+	x := &Exporter{o: o, queue: make(chan []record.Event, queued), done: make(chan struct{}),
 		client: &http.Client{Timeout: patience, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}}
 	if o.To.grpc {
 		secure := insecure.NewCredentials()
@@ -132,9 +132,9 @@ func New(o Options) (*Exporter, error) {
 }
 
 // Record takes one event of the run.
-func (x *Exporter) Record(e flow.Event) { x.collect.Record(e) }
+func (x *Exporter) Record(e record.Event) { x.collect.Record(e) }
 
-func (x *Exporter) enqueue(events []flow.Event) {
+func (x *Exporter) enqueue(events []record.Event) {
 	if x.o.Wait {
 		x.queue <- events
 		return

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // receiver is a small collector.
@@ -55,16 +55,16 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(r.answer)
 }
 
-func events(id string) []flow.Event {
-	var out []flow.Event
-	for i, at := range []flow.At{{Hop: flow.Client, Step: flow.RequestSent},
-		{Hop: flow.EPP, Step: flow.RequestReceived}, {Hop: flow.EPP, Step: flow.RequestPassed},
-		{Hop: flow.Server, Step: flow.RequestReceived}, {Hop: flow.Server, Step: flow.LastTokenSent},
-		{Hop: flow.EPP, Step: flow.ResponseEndSeen}, {Hop: flow.Client, Step: flow.Finished}} {
-		e := flow.Event{Time: machine.Time(i) * machine.Millisecond, Request: id, Attempt: 1, Hop: at.Hop,
+func events(id string) []record.Event {
+	var out []record.Event
+	for i, at := range []record.At{{Hop: record.Client, Step: record.RequestSent},
+		{Hop: record.EPP, Step: record.RequestReceived}, {Hop: record.EPP, Step: record.RequestPassed},
+		{Hop: record.Server, Step: record.RequestReceived}, {Hop: record.Server, Step: record.LastTokenSent},
+		{Hop: record.EPP, Step: record.ResponseEndSeen}, {Hop: record.Client, Step: record.Finished}} {
+		e := record.Event{Time: machine.Time(i) * machine.Millisecond, Request: id, Attempt: 1, Hop: at.Hop,
 			Step: at.Step}
-		if at.Step == flow.Finished {
-			e.Details = flow.Details{flow.D("outcome", "completed")}
+		if at.Step == record.Finished {
+			e.Details = record.Details{record.D("outcome", "completed")}
 		}
 		out = append(out, e)
 	}
@@ -186,7 +186,7 @@ func TestASlowCollectorDropsSpans(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 2 * queued {
-		for _, e := range events(flow.RequestID(1, i+1)) {
+		for _, e := range events(record.RequestID(1, i+1)) {
 			e.Time += machine.Time(i) * machine.Second
 			x.Record(e)
 		}

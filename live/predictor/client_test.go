@@ -13,7 +13,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	core "github.com/windtunnel/windtunnel/core/predictor"
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 )
 
 // The exchanges of llm-d's own client (llm-d-router ebab687, latencypredictorclient), in

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	core "github.com/windtunnel/windtunnel/core/predictor"
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 )
 
 // The wire is that of llm-d-latency-predictor 0.9.0 (FastAPI), field by field.

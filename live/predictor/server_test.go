@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
-	core "github.com/windtunnel/windtunnel/core/predictor"
 )
 
 // leaf is a model of one leaf.

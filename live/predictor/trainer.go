@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	core "github.com/windtunnel/windtunnel/core/predictor"
-	"github.com/windtunnel/windtunnel/core/xgboost"
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
+	"github.com/windtunnel/windtunnel/core/epp/predictor/xgboost"
 	"github.com/windtunnel/windtunnel/internal/child"
 )
 

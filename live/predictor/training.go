@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"time"
 
-	core "github.com/windtunnel/windtunnel/core/predictor"
-	"github.com/windtunnel/windtunnel/core/xgboost"
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
+	"github.com/windtunnel/windtunnel/core/epp/predictor/xgboost"
 )
 
 // training is the training server's pages.

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/autoscaler"
-	"github.com/windtunnel/windtunnel/core/autoscaler/promql"
-	"github.com/windtunnel/windtunnel/core/deployment"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler/promql"
+	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 

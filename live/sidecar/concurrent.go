@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 )
 
 // arrival is what a concurrent leg has brought: an answer, whose body is read

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 )
 
 const picture = `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":[{"type":"text",` +

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 

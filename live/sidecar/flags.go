@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // Flags are the sidecar's options in force, as windtunnel sidecar takes them.

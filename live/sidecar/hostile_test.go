@@ -23,8 +23,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -291,7 +291,7 @@ func TestWildcardIsNoIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		until(t, "the end", func() bool { return r.count(flow.ResponseEndSeen) == 1 })
+		until(t, "the end", func() bool { return r.count(record.ResponseEndSeen) == 1 })
 		for _, e := range r.events {
 			if e.Endpoint != net.JoinHostPort(c.want, port) {
 				t.Errorf("%+v: %s of %s", c, e.Step, e.Endpoint)

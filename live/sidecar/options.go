@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -97,7 +97,7 @@ type Options struct {
 	// Now is the run's clock; nil counts from Start.
 	Now func() machine.Time
 	// Recorder takes the flow events of the hop "sidecar"; nil records nothing.
-	Recorder flow.Recorder
+	Recorder record.Recorder
 	// Log hears decisions and errors; nil is silent.
 	Log *slog.Logger
 }

@@ -10,7 +10,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 )
 
 // proxies are the ways to prefill servers, the last sixteen of them, each with

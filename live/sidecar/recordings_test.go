@@ -23,11 +23,11 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/disagg"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 )
 
-// recordedLine is a line of core/disagg's recordings: one request at the real
+// recordedLine is a line of core/sidecar/disagg's recordings: one request at the real
 // sidecar, what the servers behind it received, and what the client got.
 type recordedLine struct {
 	ID, Connector string
@@ -414,7 +414,7 @@ func TestRecordingsOnTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.ReadFile("../../core/disagg/testdata/sidecar.jsonl")
+	file, err := os.ReadFile("../../core/sidecar/disagg/testdata/sidecar.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -272,7 +272,7 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 	if _, first := split(o.Listen); first > 0 {
 		k.c.BasePort = first
 	}
-	k.c.Recorder = flow.Tee(o.Recorder, k.logging())
+	k.c.Recorder = record.Tee(o.Recorder, k.logging())
 	k.passThrough = k.reverseProxy()
 	k.server, k.secure = serve.Requests(k, o.Body, secure, k.s.log), secure != nil
 	k.server.ConnState = k.s.connState
@@ -328,20 +328,20 @@ func (s *Sidecar) connState(_ net.Conn, state http.ConnState) {
 }
 
 // logging turns events into the log lines that document 003 greps for.
-func (k *rank) logging() flow.Recorder {
+func (k *rank) logging() record.Recorder {
 	if !k.s.log.Enabled(context.Background(), slog.LevelInfo) {
 		return nil
 	}
-	return flow.Func(func(e flow.Event) {
+	return record.Func(func(e record.Event) {
 		level, key := slog.LevelInfo, ""
 		switch e.Step {
-		case flow.PrefillDecided:
+		case record.PrefillDecided:
 			key = "prefill_decision"
-		case flow.PrefillLegFailed, flow.EncodeLegFailed:
+		case record.PrefillLegFailed, record.EncodeLegFailed:
 			level, key = slog.LevelWarn, "connector_error"
-		case flow.PrefillerBlocked:
+		case record.PrefillerBlocked:
 			level, key = slog.LevelWarn, "ssrf_blocked"
-		case flow.SessionForgotten:
+		case record.SessionForgotten:
 			key = "session_forgotten"
 		default:
 			return

@@ -24,9 +24,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
@@ -97,7 +97,7 @@ type rig struct {
 	client          *http.Client
 	mu              sync.Mutex
 	log             bytes.Buffer
-	events          []flow.Event
+	events          []record.Event
 }
 
 func (r *rig) Write(p []byte) (int, error) {
@@ -112,13 +112,13 @@ func (r *rig) logged() string {
 	return r.log.String()
 }
 
-func (r *rig) Record(e flow.Event) {
+func (r *rig) Record(e record.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
-func (r *rig) count(step flow.Step) int {
+func (r *rig) count(step record.Step) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
@@ -329,7 +329,7 @@ func TestClientLeaves(t *testing.T) {
 		leave()
 		<-gone
 		<-done
-		until(t, "the record says so", func() bool { return r.count(flow.Aborted) == 1 })
+		until(t, "the record says so", func() bool { return r.count(record.Aborted) == 1 })
 		if leg == "prefill" && r.decode.calls() != 0 {
 			t.Error("decoded for nobody")
 		}
@@ -353,7 +353,7 @@ func TestBrokenAnswer(t *testing.T) {
 	if _, err = io.ReadAll(resp.Body); err == nil {
 		t.Fatal("the client takes a cut answer for a whole one")
 	}
-	if r.count(flow.Aborted) != 1 {
+	if r.count(record.Aborted) != 1 {
 		t.Error("no event")
 	}
 }
@@ -391,8 +391,8 @@ func TestSSRFProtection(t *testing.T) {
 	if resp, _ := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr()+","+fake.addr()); resp.StatusCode != 200 {
 		t.Error(resp.StatusCode) // the second one is left out
 	}
-	if fake.calls() != 0 || r.count(flow.PrefillerBlocked) != 4 {
-		t.Fatalf("contacted %d times, %d events", fake.calls(), r.count(flow.PrefillerBlocked))
+	if fake.calls() != 0 || r.count(record.PrefillerBlocked) != 4 {
+		t.Fatalf("contacted %d times, %d events", fake.calls(), r.count(record.PrefillerBlocked))
 	}
 	if _, page := r.get("/metrics"); !strings.Contains(page, "llmd_sidecar_ssrf_blocked_requests_total 4") ||
 		!strings.Contains(page, "llmd_sidecar_allowlist_size 1") {
@@ -619,12 +619,12 @@ func TestDetachedLeg(t *testing.T) {
 	if resp, _ := r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr()); resp.StatusCode != 200 {
 		t.Fatal(resp.StatusCode)
 	}
-	until(t, "the answer's end is recorded", func() bool { return r.count(flow.ResponseEndSeen) == 1 })
-	if r.count(flow.PrefillLegEnded) != 0 {
+	until(t, "the answer's end is recorded", func() bool { return r.count(record.ResponseEndSeen) == 1 })
+	if r.count(record.PrefillLegEnded) != 0 {
 		t.Fatal("the answer waited for the prefill leg")
 	}
 	close(finish)
-	until(t, "the prefill leg ends by itself", func() bool { return r.count(flow.PrefillLegEnded) == 1 })
+	until(t, "the prefill leg ends by itself", func() bool { return r.count(record.PrefillLegEnded) == 1 })
 }
 
 // A prefiller that answers 503 is asked again, 200 ms later.

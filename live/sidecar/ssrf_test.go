@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 )
 
 // outside is a server that is not in the pool, and must never hear anything.
@@ -120,8 +120,8 @@ func TestNobodyOutsideThePoolIsContacted(t *testing.T) {
 			if c.status > 0 && resp.StatusCode != c.status {
 				t.Errorf("%d %s", resp.StatusCode, body)
 			}
-			if fake.calls() != 0 || r.count(flow.PrefillerBlocked) == 0 {
-				t.Errorf("contacted %d times, %d events", fake.calls(), r.count(flow.PrefillerBlocked))
+			if fake.calls() != 0 || r.count(record.PrefillerBlocked) == 0 {
+				t.Errorf("contacted %d times, %d events", fake.calls(), r.count(record.PrefillerBlocked))
 			}
 			r.decode.mu.Lock()
 			defer r.decode.mu.Unlock()

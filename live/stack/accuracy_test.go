@@ -3,7 +3,7 @@ package stack
 import (
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -30,11 +30,11 @@ workload: {requests: 80, rate: 40, prompt: {characters: 1000..2000}}
 	r := start(t, s, nil)
 	events := r.load()
 	wantCompleted(t, events, 80)
-	var played []flow.Event
-	if err := virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+	var played []record.Event
+	if err := virtual.Run(s, record.Func(func(e record.Event) { played = append(played, e) }), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := flow.Same(events, played, flow.Envoy); err != nil {
+	if err := record.Same(events, played, record.Envoy); err != nil {
 		t.Fatal(err)
 	}
 	live, sim := report.NewTally(), report.NewTally()

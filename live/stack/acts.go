@@ -9,10 +9,10 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -61,7 +61,7 @@ func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error
 	go func() {
 		defer done()
 		if pause.For(ctx, x.For) {
-			p.tell(i, flow.IncidentEnded, p.recover(i))
+			p.tell(i, record.IncidentEnded, p.recover(i))
 		}
 	}()
 	return nil
@@ -82,7 +82,7 @@ func (s *Stack) beginIncident(ctx context.Context, pool int, x *scenario.Inciden
 	if err != nil {
 		return nil, nil, err
 	}
-	p.tell(&i, flow.IncidentBegan, nil)
+	p.tell(&i, record.IncidentBegan, nil)
 	return p, &i, nil
 }
 
@@ -125,8 +125,8 @@ func (s *Stack) Prefill(pool int, low, high time.Duration) error {
 			return err
 		}
 	}
-	s.acted(flow.D("what", "prefill"), flow.D("pool", p.Name()), flow.D("from", low.String()),
-		flow.D("to", high.String()))
+	s.acted(record.D("what", "prefill"), record.D("pool", p.Name()), record.D("from", low.String()),
+		record.D("to", high.String()))
 	return nil
 }
 
@@ -149,7 +149,7 @@ func (s *Stack) More(ctx context.Context, rate float64, during time.Duration) er
 	if err := more.Override(scenario.Overrides{Requests: &n, Rate: &rate, Concurrency: &limit}); err != nil {
 		return err
 	}
-	s.acted(flow.D("what", "load"), flow.D("rate", rate), flow.D("for", during.String()))
+	s.acted(record.D("what", "load"), record.D("rate", rate), record.D("for", during.String()))
 	load := more.Load()
 	return s.send(ctx, &load)
 }
@@ -172,7 +172,7 @@ func (s *Stack) Configure(pool int, text string) error {
 	if _, err := p.configure("the page", []byte(text)); err != nil {
 		return err
 	}
-	s.acted(flow.D("what", "configure"), flow.D("pool", p.Name()))
+	s.acted(record.D("what", "configure"), record.D("pool", p.Name()))
 	return nil
 }
 
@@ -214,9 +214,9 @@ func (s *Stack) pool(n int) (*Pool, error) {
 }
 
 // acted records that somebody did something.
-func (s *Stack) acted(details ...flow.Detail) {
+func (s *Stack) acted(details ...record.Detail) {
 	if s.o.Recorder != nil {
-		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Client, Step: flow.Acted, Details: details})
+		s.o.Recorder.Record(record.Event{Time: s.Now(), Hop: record.Client, Step: record.Acted, Details: details})
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -36,7 +36,7 @@ func TestActsEndWithTheStack(t *testing.T) {
 	}
 	sent := make(chan error, 1)
 	go func() { sent <- st.More(ctx, 1, time.Hour) }()
-	for rec.count(flow.Client, flow.Acted) == 0 {
+	for rec.count(record.Client, record.Acted) == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if err := st.Stop(ctx); err != nil {

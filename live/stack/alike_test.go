@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -166,7 +166,7 @@ workload: {requests: 2}
 					t.Errorf("live (-) and virtual (+) differ: %s", d)
 				}
 				if all := fmt.Sprint(a); strings.Contains(all, "inference error") != (form == scenario.EPPErrors) ||
-					strings.Contains(all, string(flow.Completed)) {
+					strings.Contains(all, string(record.Completed)) {
 					t.Errorf("%s", all)
 				}
 			})
@@ -196,7 +196,7 @@ workload: {requests: 3, api: %s, maxTokens: 6, conversations: {turns: 3}, prompt
 				if d := cmp.Diff(a, b); d != "" {
 					t.Errorf("in wall time (-) and in virtual time (+):\n%s", d)
 				}
-				if all := fmt.Sprint(b); strings.Count(all, string(flow.Completed)) != 3 {
+				if all := fmt.Sprint(b); strings.Count(all, string(record.Completed)) != 3 {
 					t.Errorf("%s", all)
 				}
 			})

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/header"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -57,7 +57,8 @@ func TestBadInput(t *testing.T) {
 			}
 		})
 	}
-	if n := r.rec.count(flow.Server, flow.Part1Received) + r.rec.count(flow.Server, flow.RequestReceived); n != 0 {
+	if n := r.rec.count(record.Server, record.Part1Received) +
+		r.rec.count(record.Server, record.RequestReceived); n != 0 {
 		t.Fatalf("%d of them reached a model server", n)
 	}
 	r.healthy()

@@ -8,16 +8,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 
 // said is what the model servers and clients of a run tell of each request, but
 // for times, sizes and who it was.
-func said(events []flow.Event) map[string][]string {
+func said(events []record.Event) map[string][]string {
 	out := map[string][]string{}
 	for _, e := range events {
-		if e.Hop != flow.Server && (e.Hop != flow.Client || e.Step != flow.Finished) || e.Request == "" {
+		if e.Hop != record.Server && (e.Hop != record.Client || e.Step != record.Finished) || e.Request == "" {
 			continue
 		}
 		line := string(e.Hop) + " " + string(e.Step)
@@ -130,11 +130,11 @@ workload:
     - {name: another, share: 40%, bodyFields: '{"cache_salt": "another"}'}
     - {name: without, share: 20%}
 `)
-	for _, events := range [][]flow.Event{live, played} {
+	for _, events := range [][]record.Event{live, played} {
 		of, misses := map[string]string{}, map[string]int{} // by request, by class
 		for _, e := range events {
 			switch {
-			case e.Step == flow.RequestSent:
+			case e.Step == record.RequestSent:
 				of[e.Request] = fmt.Sprint(e.Details.Get("class"))
 			case e.Details.Get("cached_tokens") == 0:
 				misses[of[e.Request]]++

@@ -17,12 +17,12 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -122,7 +122,7 @@ func (r *rig) okay(a answer) {
 func (r *rig) decisions() string {
 	var out []string
 	for _, e := range r.rec.all() {
-		if e.Hop == flow.Sidecar && e.Step == flow.PrefillDecided {
+		if e.Hop == record.Sidecar && e.Step == record.PrefillDecided {
 			out = append(out, e.Details.Get("decision").(string))
 		}
 	}
@@ -142,13 +142,13 @@ func TestDisaggregatedFlow(t *testing.T) {
 	if m := transferredLine.FindStringSubmatch(r.page("http://" + r.Sidecars[0].Addr())); m == nil || m[1] == "0" {
 		t.Errorf("the sidecar counts no bytes of the transfer: %v", m)
 	}
-	var edges []flow.Edge
-	for _, e := range flow.DisaggregatedEdges() { // the client here is none of ours
-		if e.Before.Hop != flow.Client && e.After.Hop != flow.Client {
+	var edges []record.Edge
+	for _, e := range record.DisaggregatedEdges() { // the client here is none of ours
+		if e.Before.Hop != record.Client && e.After.Hop != record.Client {
 			edges = append(edges, e)
 		}
 	}
-	if err := flow.CheckEdges(r.rec.all(), edges); err != nil {
+	if err := record.CheckEdges(r.rec.all(), edges); err != nil {
 		t.Fatal(err)
 	}
 	r.okay(r.post(chatPath, long("cold")))
@@ -259,13 +259,13 @@ func TestDisaggregatedFaults(t *testing.T) {
 // The client leaves in either leg: both servers give up, nothing is held.
 func TestClientLeavesDisaggregated(t *testing.T) {
 	t.Parallel()
-	for _, leg := range []flow.Step{flow.PrefillLegSent, flow.DecodeLegSent} {
+	for _, leg := range []record.Step{record.PrefillLegSent, record.DecodeLegSent} {
 		t.Run(string(leg), func(t *testing.T) {
 			t.Parallel()
 			// What is computed for a decode leg that nobody sends is soon let go; one that
 			// is sent comes in time on a busy machine, too.
 			holds, working := 100*time.Millisecond, 1
-			if leg == flow.DecodeLegSent {
+			if leg == record.DecodeLegSent {
 				holds, working = patience, 2
 			}
 			r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].Disaggregation.HoldBlocks = holds }),
@@ -284,16 +284,16 @@ func TestClientLeavesDisaggregated(t *testing.T) {
 			ctx, leave := context.WithCancel(context.Background())
 			done := make(chan answer)
 			go func() { done <- do(r.request(ctx, http.MethodPost, chatPath, long("x"))) }()
-			r.until(string(leg), func() bool { return r.rec.count(flow.Sidecar, leg) > 0 })
+			r.until(string(leg), func() bool { return r.rec.count(record.Sidecar, leg) > 0 })
 			r.until("the leg's server works",
-				func() bool { return r.rec.count(flow.Server, flow.PrefillStarted) == working })
+				func() bool { return r.rec.count(record.Server, record.PrefillStarted) == working })
 			leave()
 			<-done
 			r.settled()
-			if r.rec.count(flow.Sidecar, flow.Aborted) != 1 {
+			if r.rec.count(record.Sidecar, record.Aborted) != 1 {
 				t.Error("the sidecar did not report it")
 			}
-			if leg == flow.PrefillLegSent && r.rec.count(flow.Sidecar, flow.DecodeLegSent) != 0 {
+			if leg == record.PrefillLegSent && r.rec.count(record.Sidecar, record.DecodeLegSent) != 0 {
 				t.Error("decoded for nobody")
 			}
 		})
@@ -306,7 +306,7 @@ func TestSidecarRestarts(t *testing.T) {
 	r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].ModelServer.OutputTokens = mustCount("4000") }), nil)
 	done := make(chan answer)
 	go func() { done <- r.post(chatPath, long("x")) }()
-	r.until("the decode leg answers", func() bool { return r.rec.count(flow.Sidecar, flow.FirstTokenSeen) == 1 })
+	r.until("the decode leg answers", func() bool { return r.rec.count(record.Sidecar, record.FirstTokenSeen) == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // no time to finish
 	if err := r.restartSidecar(ctx, 0); err != nil {
@@ -340,7 +340,7 @@ func TestFakePrefiller(t *testing.T) {
 		t.Fatalf("%d %q", a.status, a.body)
 	}
 	plain.settled()
-	if contacts.Load() != 0 || plain.rec.count(flow.Sidecar, flow.PrefillerBlocked) != 1 {
+	if contacts.Load() != 0 || plain.rec.count(record.Sidecar, record.PrefillerBlocked) != 1 {
 		t.Fatalf("contacted %d times", contacts.Load())
 	}
 	// A member of the pool may be named.
@@ -408,7 +408,7 @@ func TestConnectors(t *testing.T) {
 			decode := r.Fleet.Servers()[0]
 			cached, prefills := 0.0, 0
 			for _, e := range r.rec.all() {
-				if e.Hop == flow.Server && e.Step == flow.PrefillStarted {
+				if e.Hop == record.Server && e.Step == record.PrefillStarted {
 					prefills++
 					if n := numberOf(e.Details.Get("cached_tokens")); e.Endpoint == decode.Address() {
 						cached += n

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Document 002's profiles in a run, where nobody writes an endpoint's status: the
@@ -34,13 +34,13 @@ pools:
         - {name: decode, plugins: [{pluginRef: session-prefix-scorer, weight: 2}, {pluginRef: qps-load-scorer}]}
 workload: {requests: 24, concurrency: 3, conversations: {turns: 4, thinkTime: 1ms, sessionHeader: x-session-id}}
 `, nil)
-	for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+	for time, events := range map[string][]record.Event{"live": live, "virtual": played} {
 		profiles, known, loaded, servers := map[string]int{}, 0, 0, map[string]bool{}
 		for _, e := range events {
-			if e.Step != flow.EndpointPicked {
+			if e.Step != record.EndpointPicked {
 				continue
 			}
-			text, err := json.Marshal(e.Details.Get(flow.Explanation))
+			text, err := json.Marshal(e.Details.Get(record.Explanation))
 			if err != nil {
 				t.Fatal(err)
 			}

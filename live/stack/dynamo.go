@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/windtunnel/windtunnel/core/dynamo"
+	"github.com/windtunnel/windtunnel/core/epp/dynamo"
 	live "github.com/windtunnel/windtunnel/live/dynamo"
 )
 

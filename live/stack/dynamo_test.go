@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/dynamo"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/epp/dynamo"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -40,11 +40,11 @@ func TestDynamoFrontendLost(t *testing.T) {
 			failed := func(what string, want bool) {
 				t.Helper()
 
-				before := r.rec.count(flow.EPP, flow.CallFailed)
+				before := r.rec.count(record.EPP, record.CallFailed)
 				if a := r.post("/v1/chat/completions", chat); a.err != nil || a.status != 200 {
 					t.Fatalf("%s a request was lost: %d %v %.300q", what, a.status, a.err, a.body)
 				}
-				if n := r.rec.count(flow.EPP, flow.CallFailed) - before; n > 0 != want {
+				if n := r.rec.count(record.EPP, record.CallFailed) - before; n > 0 != want {
 					t.Errorf("%s %d calls failed", what, n)
 				}
 			}
@@ -204,7 +204,7 @@ func TestDynamoFrontendDirect(t *testing.T) {
 	}
 	var why string
 	for _, e := range r.rec.all() {
-		if e.Hop == flow.Sidecar && e.Step == flow.PrefillDecided {
+		if e.Hop == record.Sidecar && e.Step == record.PrefillDecided {
 			why = fmt.Sprint(e.Details.Get("reason"))
 		}
 	}
@@ -242,7 +242,7 @@ func TestDynamoFrontendDirect(t *testing.T) {
 	}
 	served := 0
 	for _, e := range r.rec.all() {
-		if e.Hop == flow.Server && e.Step == flow.RequestReceived && e.Endpoint == r.workers[1] {
+		if e.Hop == record.Server && e.Step == record.RequestReceived && e.Endpoint == r.workers[1] {
 			served++
 		}
 	}

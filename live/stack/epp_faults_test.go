@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/gateway"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -54,7 +54,7 @@ func TestEPPDownFailOpen(t *testing.T) {
 	if !strings.Contains(last.body, "[DONE]") || strings.Contains(last.body, `"metadata"`) {
 		t.Fatalf("not a plain answer: %q", last.body)
 	}
-	if r.rec.count(flow.Server, flow.RequestReceived) == 0 {
+	if r.rec.count(record.Server, record.RequestReceived) == 0 {
 		t.Fatal("the record does not show that it was served plainly")
 	}
 	r.idle()
@@ -128,7 +128,7 @@ func TestEPPDiesWhileHolding(t *testing.T) {
 			for range n {
 				go func() { answers <- r.post("/v1/chat/completions", chat) }()
 			}
-			r.until("all are held", func() bool { return r.rec.count(flow.Server, flow.PrefillStarted) == n })
+			r.until("all are held", func() bool { return r.rec.count(record.Server, record.PrefillStarted) == n })
 			r.Picker.Kill()
 			for range n {
 				if a := <-answers; a.status < 500 && a.err == nil {
@@ -136,7 +136,8 @@ func TestEPPDiesWhileHolding(t *testing.T) {
 				}
 			}
 			r.idle()
-			if got := r.rec.count(flow.Server, flow.Aborted) + r.rec.count(flow.Server, flow.Violation); got != n {
+			if got := r.rec.count(record.Server, record.Aborted) +
+				r.rec.count(record.Server, record.Violation); got != n {
 				t.Errorf("%d of %d requests were given up by the model servers", got, n)
 			}
 		})
@@ -152,7 +153,7 @@ func TestEPPStopsGracefully(t *testing.T) {
 	for range n {
 		go func() { answers <- r.post("/v1/chat/completions", chat) }()
 	}
-	r.until("all are held", func() bool { return r.rec.count(flow.Server, flow.PrefillStarted) == n })
+	r.until("all are held", func() bool { return r.rec.count(record.Server, record.PrefillStarted) == n })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := r.Picker.Stop(ctx); err != nil {
@@ -174,7 +175,7 @@ func TestEPPStopIsBounded(t *testing.T) {
 	}), nil)
 	got := make(chan answer, 1)
 	go func() { got <- r.post("/v1/chat/completions", chat) }()
-	r.until("it is held", func() bool { return r.rec.count(flow.Server, flow.PrefillStarted) == 1 })
+	r.until("it is held", func() bool { return r.rec.count(record.Server, record.PrefillStarted) == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := r.Picker.Stop(ctx); err == nil || !strings.Contains(err.Error(), "1 requests were still held") {

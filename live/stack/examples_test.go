@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -69,11 +69,11 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 			if why := incomparable[filepath.Base(file)]; why != "" {
 				t.Skip(why)
 			}
-			r := start(t, read(), func(o *Options) { o.Explain = flow.Explained(flow.Func(nil)) })
+			r := start(t, read(), func(o *Options) { o.Explain = record.Explained(record.Func(nil)) })
 			live := r.load()
 			r.settled()
-			var played []flow.Event
-			if err := virtual.Run(read(), flow.Func(func(e flow.Event) { played = append(played, e) }),
+			var played []record.Event
+			if err := virtual.Run(read(), record.Func(func(e record.Event) { played = append(played, e) }),
 				nil); err != nil {
 				t.Fatal(err)
 			}
@@ -111,18 +111,18 @@ var incomparable = map[string]string{
 
 // told is what a record says of each request at each hop, in the order of time,
 // without what differs between any two runs.
-func told(t *testing.T, events []flow.Event) map[string][]string {
+func told(t *testing.T, events []record.Event) map[string][]string {
 	sorted := slices.Clone(events)
-	slices.SortStableFunc(sorted, func(x, y flow.Event) int { return int(max(-1, min(1, x.Time-y.Time))) })
+	slices.SortStableFunc(sorted, func(x, y record.Event) int { return int(max(-1, min(1, x.Time-y.Time))) })
 	out := map[string][]string{}
 	for _, e := range sorted {
-		if e.Hop == flow.Envoy || e.Request == "" {
+		if e.Hop == record.Envoy || e.Request == "" {
 			continue
 		}
 		line := string(e.Step)
 		for _, d := range e.Details {
 			switch {
-			case d.Key == "bytes" && e.Step != flow.RequestSent: // answers are not written out in virtual time
+			case d.Key == "bytes" && e.Step != record.RequestSent: // answers are not written out in virtual time
 			case d.Key == "kv_handle": // made of names that servers draw for themselves in wall time
 			case d.Key == "fetched_us": // a time
 			case d.Key == "explanation":

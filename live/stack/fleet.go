@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/autoscaler"
-	"github.com/windtunnel/windtunnel/core/deployment"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
+	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/replicas"
@@ -179,7 +179,7 @@ func (f *fleet) end() {
 func (f *fleet) record(e deployment.Effect, cut int) {
 	s, i := f.of, f.d.First+e.Pod
 	if step, details := e.Recorded(f.d.Config.Name, s.Names[i], cut); step != "" && s.o.Recorder != nil {
-		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: step, Endpoint: s.Endpoints[i],
+		s.o.Recorder.Record(record.Event{Time: s.Now(), Hop: record.Server, Step: step, Endpoint: s.Endpoints[i],
 			Details: details})
 	}
 }
@@ -256,7 +256,7 @@ func (f *fleet) stop(pod int) {
 // scaled records another number of servers.
 func (f *fleet) scaled(e autoscaler.Effect) {
 	if s := f.of; s.o.Recorder != nil {
-		s.o.Recorder.Record(flow.Event{Time: s.Now(), Hop: flow.Server, Step: flow.Scaled,
+		s.o.Recorder.Record(record.Event{Time: s.Now(), Hop: record.Server, Step: record.Scaled,
 			Details: e.Details(f.d.Config.Name)})
 	}
 }

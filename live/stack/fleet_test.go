@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 const scaling = `
@@ -38,44 +38,44 @@ func TestScalingLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	live, played := bothTimes(t, unhurried(scaling, "PRESTOP", "5s", "15s", "RATE", "60", "30", "REST", "16s", "40s"),
 		nil)
-	for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
-		n, up, down := map[flow.Step]int{}, false, false
+	for time, events := range map[string][]record.Event{"live": live, "virtual": played} {
+		n, up, down := map[record.Step]int{}, false, false
 		gone, picked := map[string]machine.Time{}, 0
 		for _, e := range events {
 			n[e.Step]++
 			switch e.Step {
-			case flow.Finished:
-				if o := fmt.Sprint(e.Details.Get("outcome")); o != string(flow.Completed) {
+			case record.Finished:
+				if o := fmt.Sprint(e.Details.Get("outcome")); o != string(record.Completed) {
 					t.Errorf("%s: %s ended %s: %v", time, e.Request, o, e.Details)
 				}
-			case flow.Scaled:
+			case record.Scaled:
 				from, to := e.Details.Get("from").(int), e.Details.Get("to").(int)
 				up, down = up || to > from, down || to < from
 				if to < 1 || to > 3 {
 					t.Errorf("%s: %d servers wanted", time, to)
 				}
-			case flow.ServerReady:
+			case record.ServerReady:
 				delete(gone, e.Endpoint)
-			case flow.ServerGone:
+			case record.ServerGone:
 				if cut := e.Details.Get("cut"); cut != nil {
 					t.Errorf("%s: %v requests were cut", time, cut)
 				}
 				gone[e.Endpoint] = e.Time
-			case flow.EndpointPicked:
+			case record.EndpointPicked:
 				if at, is := gone[e.Endpoint]; is && e.Time > at {
 					t.Errorf("%s: %s went to %s, which is gone", time, e.Request, e.Endpoint)
 				}
 				picked++
 			}
 		}
-		if !up || !down || n[flow.ServerGone] == 0 || picked == 0 {
+		if !up || !down || n[record.ServerGone] == 0 || picked == 0 {
 			t.Errorf("%s: up %v, down %v, %v", time, up, down, n)
 		}
 		// Where a busy machine keeps Envoy waiting for the picker, FailOpen lets requests pass without it.
-		if time == "virtual" && picked != n[flow.Finished] {
+		if time == "virtual" && picked != n[record.Finished] {
 			t.Errorf("%s: up %v, down %v, %v", time, up, down, n)
 		}
-		if n[flow.ServerStarted] > n[flow.ServerReady]+n[flow.ServerGone] {
+		if n[record.ServerStarted] > n[record.ServerReady]+n[record.ServerGone] {
 			t.Errorf("%s: %v", time, n)
 		}
 	}
@@ -104,15 +104,15 @@ pools:
       - {at: 1600ms, what: drain-server, server: 3}
 workload: {stages: [{rate: RATE, duration: 4s}, {rate: 1, duration: REST}], timeout: 1m, prompt: {characters: 800}}
 `, "PRESTOP", "5s", "30s", "RATE", "10", "1", "REST", "9s", "35s"), nil)
-	for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+	for time, events := range map[string][]record.Event{"live": live, "virtual": played} {
 		var said []string
 		for _, e := range events {
 			switch e.Step {
-			case flow.Finished:
-				if o := fmt.Sprint(e.Details.Get("outcome")); o != string(flow.Completed) {
+			case record.Finished:
+				if o := fmt.Sprint(e.Details.Get("outcome")); o != string(record.Completed) {
 					t.Errorf("%s: %s ended %s: %v", time, e.Request, o, e.Details)
 				}
-			case flow.ServerReady, flow.ServerLeaving, flow.ServerGone:
+			case record.ServerReady, record.ServerLeaving, record.ServerGone:
 				said = append(said, fmt.Sprintf("%s %v", strings.TrimPrefix(string(e.Step), "server_"),
 					e.Details.Get("name")))
 			}

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -16,7 +16,7 @@ import (
 )
 
 // load plays the scenario's own workload and returns its record.
-func (r *rig) load() []flow.Event {
+func (r *rig) load() []record.Event {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
@@ -25,19 +25,19 @@ func (r *rig) load() []flow.Event {
 	}
 	r.idle()
 	r.until("Envoy has logged every request", func() bool {
-		return r.rec.count(flow.Envoy, flow.Logged) == r.rec.count(flow.Client, flow.RequestSent)
+		return r.rec.count(record.Envoy, record.Logged) == r.rec.count(record.Client, record.RequestSent)
 	})
 	return r.rec.all()
 }
 
-func wantCompleted(t *testing.T, events []flow.Event, n int) {
+func wantCompleted(t *testing.T, events []record.Event, n int) {
 	t.Helper()
 	done := 0
 	for _, e := range events {
-		if e.Step != flow.Finished {
+		if e.Step != record.Finished {
 			continue
 		}
-		if e.Details.Get("outcome") == string(flow.Completed) {
+		if e.Details.Get("outcome") == string(record.Completed) {
 			done++
 		} else {
 			t.Errorf("%s: %v", e.Request, e.Details)
@@ -77,15 +77,15 @@ func TestHeldFlow(t *testing.T) {
 					r := start(t, s, nil)
 					events := r.load()
 					wantCompleted(t, events, 3)
-					if err := flow.CheckEdges(events, flow.HeldEdges()); err != nil {
+					if err := record.CheckEdges(events, record.HeldEdges()); err != nil {
 						t.Fatalf("%s: %v", payload, err)
 					}
-					var played []flow.Event
-					if err := virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }),
+					var played []record.Event
+					if err := virtual.Run(s, record.Func(func(e record.Event) { played = append(played, e) }),
 						nil); err != nil {
 						t.Fatal(err)
 					}
-					if err := flow.Same(events, played, flow.Envoy); err != nil {
+					if err := record.Same(events, played, record.Envoy); err != nil {
 						t.Fatalf("%s: live and virtual differ: %v", payload, err)
 					}
 				}
@@ -112,14 +112,14 @@ func TestPlainFlow(t *testing.T) {
 	r := start(t, s, nil)
 	events := r.load()
 	wantCompleted(t, events, 20)
-	if err := flow.CheckEdges(events, flow.PlainEdges()); err != nil {
+	if err := record.CheckEdges(events, record.PlainEdges()); err != nil {
 		t.Fatal(err)
 	}
-	var played []flow.Event
-	if err := virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+	var played []record.Event
+	if err := virtual.Run(s, record.Func(func(e record.Event) { played = append(played, e) }), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := flow.Same(events, played, flow.Envoy); err != nil {
+	if err := record.Same(events, played, record.Envoy); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -18,10 +18,10 @@ import (
 	"google.golang.org/grpc/status"
 	"sigs.k8s.io/yaml"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/held"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/held"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -50,7 +50,7 @@ func TestForeignEndpoints(t *testing.T) {
 	if a := r.post("/v1/chat/completions", chat); a.status != 200 || !strings.Contains(a.body, "[DONE]") {
 		t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 	}
-	if r.rec.count(flow.EPP, flow.EndpointPicked) != 1 || r.rec.count(flow.Server, flow.RequestReceived) != 0 {
+	if r.rec.count(record.EPP, record.EndpointPicked) != 1 || r.rec.count(record.Server, record.RequestReceived) != 0 {
 		t.Fatal("the record shows what cannot be seen, or not what can")
 	}
 }
@@ -172,7 +172,7 @@ func TestForeignEPPViolates(t *testing.T) {
 				!strings.Contains(a.body, held.ViolationType) {
 				t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 			}
-			if r.rec.count(flow.Server, flow.Violation) != 1 {
+			if r.rec.count(record.Server, record.Violation) != 1 {
 				t.Fatal("the model server did not report it")
 			}
 			r.idle()
@@ -224,7 +224,7 @@ func TestForeignEPPHandlerEnds(t *testing.T) {
 		t.Fatalf("got %d %q", a.status, a.body)
 	}
 	r.idle()
-	if r.rec.count(flow.Server, flow.Aborted)+r.rec.count(flow.Server, flow.Violation) != 1 {
+	if r.rec.count(record.Server, record.Aborted)+r.rec.count(record.Server, record.Violation) != 1 {
 		t.Fatal("the model server did not give up")
 	}
 }

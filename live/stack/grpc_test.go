@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Calls of vLLM's gRPC service take the same way in wall and in virtual time,
@@ -55,7 +55,7 @@ workload: {api: %s, requests: 3%s}
 `, c.server, c.pool, c.api, c.load))
 			got := ""
 			for _, e := range live {
-				if e.Step == flow.Finished && e.Request == flow.RequestID(1, 2) {
+				if e.Step == record.Finished && e.Request == record.RequestID(1, 2) {
 					got = fmt.Sprintf("%v %v %v %v", e.Details.Get("outcome"), e.Details.Get("status"),
 						e.Details.Get("tokens"), e.Details.Get("reason"))
 				}

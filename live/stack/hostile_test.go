@@ -3,7 +3,7 @@ package stack
 import (
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 

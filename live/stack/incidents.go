@@ -5,12 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/deployment"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
@@ -20,15 +20,16 @@ func (s *Pool) incidents(ctx context.Context) (stop func()) {
 	type moment struct {
 		at   time.Duration
 		x    *plan.Incident
-		step flow.Step
+		step record.Step
 		what func() error
 	}
 	var moments []moment
 	for i := range s.pool.Incidents {
 		x := &s.pool.Incidents[i]
-		moments = append(moments, moment{x.At, x, flow.IncidentBegan, func() error { return s.happen(ctx, x) }})
+		moments = append(moments, moment{x.At, x, record.IncidentBegan, func() error { return s.happen(ctx, x) }})
 		if x.For > 0 {
-			moments = append(moments, moment{x.At + x.For, x, flow.IncidentEnded, func() error { return s.recover(x) }})
+			moments = append(moments,
+				moment{x.At + x.For, x, record.IncidentEnded, func() error { return s.recover(x) }})
 		}
 	}
 	if len(moments) == 0 {
@@ -55,11 +56,11 @@ func (s *Pool) incidents(ctx context.Context) (stop func()) {
 }
 
 // tell records that an incident began or ended, or why it did not.
-func (s *Pool) tell(x *plan.Incident, step flow.Step, err error) {
+func (s *Pool) tell(x *plan.Incident, step record.Step, err error) {
 	e := x.Event(s.Now(), step, s.Endpoints[x.Server])
 	if err != nil {
 		s.o.Log.Error("an incident did not happen", "what", x.Kind, "error", err)
-		e.Details = append(e.Details, flow.D("reason", err.Error()))
+		e.Details = append(e.Details, record.D("reason", err.Error()))
 	}
 	if s.o.Recorder != nil {
 		s.o.Recorder.Record(e)

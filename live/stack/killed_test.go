@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/stream"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -85,7 +85,7 @@ func TestEPPProcessKilledWhileHolding(t *testing.T) {
 	for range n {
 		go func() { answers <- r.post("/v1/chat/completions", chat) }()
 	}
-	r.until("all are held", func() bool { return rec.count(flow.Server, flow.PrefillStarted) == n })
+	r.until("all are held", func() bool { return rec.count(record.Server, record.PrefillStarted) == n })
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestEPPProcessKilledWhileHolding(t *testing.T) {
 		active, err := r.Gateway.Active(context.Background())
 		return err == nil && active.Idle() && fleet.Servers()[0].InFlight() == 0
 	})
-	if got := rec.count(flow.Server, flow.Aborted) + rec.count(flow.Server, flow.Violation); got != n {
+	if got := rec.count(record.Server, record.Aborted) + rec.count(record.Server, record.Violation); got != n {
 		t.Errorf("%d of %d requests were given up by the model server", got, n)
 	}
 }

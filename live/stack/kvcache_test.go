@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -105,7 +105,7 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 // found is how many requests found blocks, and how many finished.
 func (r *rig) found() (found, finished int) {
 	for _, e := range r.rec.all() {
-		if e.Step == flow.Finished && e.Hop == flow.Client {
+		if e.Step == record.Finished && e.Hop == record.Client {
 			finished++
 		}
 		if n, _ := e.Details.Get("cached_tokens").(int); n > 0 {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/report"
 )
@@ -39,7 +39,7 @@ func TestManagerRestarts(t *testing.T) {
 			defer cancel()
 			loaded := make(chan error, 1)
 			go func() { loaded <- r.Load(ctx) }()
-			completed := func() int { return r.rec.count(flow.Client, flow.Finished) }
+			completed := func() int { return r.rec.count(record.Client, record.Finished) }
 			r.until("a third of the requests", func() bool { return completed() >= 40 })
 
 			api, events := r.kv.manager.HTTPAddress(), r.kv.manager.ZMQEndpoint()
@@ -75,8 +75,9 @@ func TestManagerRestarts(t *testing.T) {
 				t.Errorf("%d requests finished, %d found blocks", finished, found)
 			}
 			for _, e := range r.rec.all() {
-				if outcome := fmt.Sprint(e.Details.Get("outcome")); e.Hop == flow.Client && e.Step == flow.Finished &&
-					outcome != string(flow.Completed) {
+				if outcome := fmt.Sprint(e.Details.Get("outcome")); e.Hop == record.Client &&
+					e.Step == record.Finished &&
+					outcome != string(record.Completed) {
 					t.Errorf("request %s ended as %v", e.Request, outcome)
 				}
 			}

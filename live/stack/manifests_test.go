@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Document 002's walk under load says the same in both times: what no route matches has
@@ -27,10 +27,10 @@ func TestManifestsLiveAsVirtual(t *testing.T) {
 					"\nworkload: {requests: 4, path: "+path+", outputTokens: 3}\n")
 			ended := 0
 			for _, e := range live {
-				if e.Hop == flow.Client && e.Step == flow.Finished && e.Details.Get("outcome") == want {
+				if e.Hop == record.Client && e.Step == record.Finished && e.Details.Get("outcome") == want {
 					ended++
 				}
-				if e.Step == flow.RequestReceived && e.Hop == flow.EPP &&
+				if e.Step == record.RequestReceived && e.Hop == record.EPP &&
 					!strings.HasPrefix(e.Details.Get("path").(string), "/default/my-llm/") {
 					t.Errorf("the picker saw %v", e.Details)
 				}
@@ -55,13 +55,13 @@ func TestManifestServersJoinLiveAsVirtual(t *testing.T) {
 			"\npools: [{name: one, replicas: 1, lifecycle: {startup: 200ms}, modelServer: {prefill: 20ms, "+
 			"outputTokens: 4}, incidents: [{at: 100ms, what: add-server}]}]\nworkload: {requests: 80, rate: 20, "+
 			"arrivals: constant}\n", nil)
-	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+	for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 		picked, servers := map[string]string{}, map[string]int{}
 		for _, e := range events {
 			switch {
-			case e.Step == flow.EndpointPicked:
+			case e.Step == record.EndpointPicked:
 				picked[e.Request] = e.Endpoint
-			case e.Hop == flow.Server && e.Step == flow.RequestReceived:
+			case e.Hop == record.Server && e.Step == record.RequestReceived:
 				servers[e.Endpoint]++
 				if e.Endpoint != picked[e.Request] {
 					t.Errorf("%s: %s went to %s and not to %s", when, e.Request, e.Endpoint, picked[e.Request])
@@ -90,10 +90,10 @@ workload:
   outputTokens: 3
   classes: [{name: chat, share: 50%}, {name: code, share: 50%, model: Qwen/Qwen2.5-7B-Instruct}]
 `)
-	pools := func(events []flow.Event) map[string]string {
+	pools := func(events []record.Event) map[string]string {
 		out := map[string]string{}
 		for _, e := range events {
-			if e.Step == flow.EndpointPicked {
+			if e.Step == record.EndpointPicked {
 				// qwen and qwen-next share a model by weight
 				out[e.Request], _, _ = strings.Cut(fmt.Sprint(e.Details.Get("name")), "-")
 			}
@@ -151,7 +151,7 @@ spec: {modelSource: {huggingFace: {modelId: m}}, deployment: {type: Disaggregate
 		if a, b := fetched(live), fetched(played); a != b || !strings.HasPrefix(a, "1 caches") {
 			t.Errorf("%s: live %s were fetched, virtually %s", config, a, b)
 		}
-		at := func(events []flow.Event) (bytes, micros int) {
+		at := func(events []record.Event) (bytes, micros int) {
 			for _, e := range events {
 				if b, ok := e.Details.Get("fetched_bytes").(int); ok {
 					bytes, micros = b, e.Details.Get("fetched_us").(int)
@@ -205,10 +205,10 @@ spec: {modelSource: {huggingFace: {modelId: m}}, inferenceParams: {max_tokens: 3
 		"apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+path+
 			"\npools: [{name: p, modelServer: {prefill: 20ms, interTokenLatency: 2ms, outputTokens: 9, numGPUBlocks: "+
 			"4096, maxModelLen: 16384}}]\nworkload: {requests: 4, maxTokens: 7}\n")
-	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+	for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 		n := 0
 		for _, e := range events {
-			if e.Step == flow.Finished && e.Hop == flow.Client {
+			if e.Step == record.Finished && e.Hop == record.Client {
 				if n++; e.Details.Get("tokens") != 3 {
 					t.Errorf("%s: %s has %v tokens; expected 3", when, e.Request, e.Details.Get("tokens"))
 				}
@@ -246,13 +246,13 @@ workload:
   - {name: tests, share: 30%, headers: [{name: x-team, value: tests}]}
   - {name: others, share: 30%, headers: [{name: x-team, value: sales}]}
 `)
-	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+	for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 		class, pool, seen := map[string]string{}, map[string]string{}, map[string]bool{}
 		for _, e := range events {
 			switch {
-			case e.Hop == flow.Client && e.Step == flow.RequestSent:
+			case e.Hop == record.Client && e.Step == record.RequestSent:
 				class[e.Request] = fmt.Sprint(e.Details.Get("class"))
-			case e.Step == flow.EndpointPicked:
+			case e.Step == record.EndpointPicked:
 				pool[e.Request], _, _ = strings.Cut(fmt.Sprint(e.Details.Get("name")), "-")
 			}
 		}
@@ -279,10 +279,10 @@ func TestManagerManifestsLiveAsVirtual(t *testing.T) {
 	live, played := liveAsVirtual(t, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: "+manifests+`
 workload: {requests: 9, path: /v1/chat/completions, outputTokens: 3, prompt: {characters: 2000}, conversations: {turns: 3, thinkTime: 300ms}}
 `)
-	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+	for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 		cached := 0
 		for _, e := range events {
-			if e.Step == flow.PrefillStarted {
+			if e.Step == record.PrefillStarted {
 				if n, ok := e.Details.Get("cached_tokens").(int); ok && n > 0 {
 					cached++
 				}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Requests can name an InferenceObjective of the pool's: what has a negative
@@ -38,9 +38,9 @@ workload:
   concurrency: 2
   headers: [{name: x-llm-d-inference-objective, value: %s}, {name: x-never, value: "1", share: 0.0001%%}]
 `, objective))
-			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				for _, e := range events {
-					if e.Step == flow.Finished && e.Request == "req-1-000002" &&
+					if e.Step == record.Finished && e.Request == "req-1-000002" &&
 						fmt.Sprint(e.Details.Get("outcome")) != want {
 						t.Errorf("%s: %v, expected %s", when, e.Details, want)
 					}

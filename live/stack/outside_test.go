@@ -8,18 +8,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // failures are the calls and scrapes of the picker that brought nothing, and of
 // whom.
-func failures(events []flow.Event) []string {
+func failures(events []record.Event) []string {
 	found := map[string]bool{}
 	for _, e := range events {
 		switch e.Step {
-		case flow.CallFailed:
+		case record.CallFailed:
 			found[fmt.Sprint(e.Request, " ", e.Details.Get("plugin"), " ", e.Details.Get("url"))] = true
-		case flow.ScrapeFailed:
+		case record.ScrapeFailed:
 			found[fmt.Sprint(e.Details.Get("plugin"), " ", e.Details.Get("name"))] = true
 		}
 	}
@@ -62,7 +62,7 @@ pools:
         dataLayer: {injectDefaults: false, sources: [{pluginRef: vllm-metric-scraper, extractors: [{pluginRef: vllm-metric-scraper}]}]}
 workload: {requests: 2, prompt: {characters: 800}}
 `, port))
-			for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+			for time, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				if d := cmp.Diff(silent, failures(events)); d != "" {
 					t.Errorf("%s: expected (-) and found (+) without an answer: %s", time, d)
 				}
@@ -130,7 +130,7 @@ pools:
         schedulingProfiles: [{name: default, plugins: [{pluginRef: kv-cache-manager-scorer}]}]
 workload: {requests: 1}
 `, c.manager, c.url))
-			for time, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+			for time, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				if d := cmp.Diff(c.want, failures(events)); d != "" {
 					t.Errorf("%s: expected (-) and found (+) without an answer: %s", time, d)
 				}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -48,7 +48,7 @@ func TestPickerConfig(t *testing.T) {
 	}
 	picked := map[string]int{}
 	for _, e := range r.rec.all() {
-		if e.Step == flow.EndpointPicked {
+		if e.Step == record.EndpointPicked {
 			picked[e.Endpoint]++
 		}
 	}

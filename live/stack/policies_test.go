@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/envoy"
 )
 
@@ -76,16 +76,16 @@ func underPolicy(t *testing.T, policy, pool, workload string) string {
 
 // sends are the attempts of each request with the servers that got the first two, and how it
 // ended: where others go is Envoy's turn.
-func sends(events []flow.Event) map[string]string {
+func sends(events []record.Event) map[string]string {
 	names := map[string]any{}
 	for _, e := range events {
-		if e.Step == flow.EndpointPicked {
+		if e.Step == record.EndpointPicked {
 			names[e.Endpoint] = e.Details.Get("name")
 		}
 	}
 	tries, out := map[string]map[int]string{}, map[string]string{}
 	for _, e := range events {
-		if e.Hop != flow.Server || e.Request == "" {
+		if e.Hop != record.Server || e.Request == "" {
 			continue
 		}
 		if tries[e.Request] == nil {
@@ -97,7 +97,7 @@ func sends(events []flow.Event) map[string]string {
 		}
 	}
 	for _, e := range events {
-		if e.Step == flow.Finished {
+		if e.Step == record.Finished {
 			for _, n := range slices.Sorted(maps.Keys(tries[e.Request])) {
 				out[e.Request] += tries[e.Request][n] + ", "
 			}
@@ -127,13 +127,13 @@ func sameSends(t *testing.T, text string) map[string]string {
 // client has the answer's first token: else Envoy may see the end before it has seen the beginning.
 type afterItsFirstToken struct{ *recording }
 
-func (r afterItsFirstToken) Record(e flow.Event) {
-	of := func(hop flow.Hop, step flow.Step) bool {
+func (r afterItsFirstToken) Record(e record.Event) {
+	of := func(hop record.Hop, step record.Step) bool {
 		return slices.ContainsFunc(r.all(),
-			func(x flow.Event) bool { return x.Hop == hop && x.Step == step && x.Request == e.Request })
+			func(x record.Event) bool { return x.Hop == hop && x.Step == step && x.Request == e.Request })
 	}
-	if e.Hop == flow.Server && e.Step == flow.Aborted && of(flow.Server, flow.FirstTokenSent) {
-		for end := time.Now().Add(patience); !of(flow.Client, flow.FirstTokenReceived) && time.Now().Before(end); {
+	if e.Hop == record.Server && e.Step == record.Aborted && of(record.Server, record.FirstTokenSent) {
+		for end := time.Now().Add(patience); !of(record.Client, record.FirstTokenReceived) && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -213,7 +213,7 @@ func TestBackOffLiveAsVirtual(t *testing.T) {
 			live, played := bothTimes(t,
 				underPolicy(t, policy, "modelServer: {prefill: 1ms, outputTokens: 1, faults: [{fault: status=500}]}",
 					"requests: 6, concurrency: 6"), oneWorker)
-			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				for id, was := range sends(events) {
 					if n := strings.Count(was, ", "); n < c.least || n > c.most || !strings.HasSuffix(was, c.ends) {
 						t.Errorf("%s: %s: %d attempts: %s; expected %d to %d, %s", when, id, n, was, c.least, c.most,
@@ -285,10 +285,10 @@ func TestBreakersLiveAsVirtual(t *testing.T) {
 			live, played := bothTimes(t,
 				underPolicy(t, traffic(c.policy), "modelServer: {prefill: 4s, outputTokens: 4, faults: ["+c.faults+"]}",
 					"requests: 6, concurrency: 6, rate: 10, arrivals: constant"), oneWorker)
-			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				attempts := map[string]bool{}
 				for _, e := range events {
-					if e.Hop == flow.Server && e.Request != "" {
+					if e.Hop == record.Server && e.Request != "" {
 						attempts[fmt.Sprint(e.Request, e.Attempt)] = true
 					}
 				}
@@ -329,12 +329,12 @@ func TestEjectionsLiveAsVirtual(t *testing.T) {
 			live, played := bothTimes(t,
 				fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\nmanifests: %s\npools: [{name: one, "+
 					"%s}]\nworkload: {requests: 160, rate: 20, arrivals: constant}\n", path, c.pool), oneWorker)
-			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				failed, without, back := 0, 0, 0 // requests, choices without the endpoint, and of it after those
 				for _, e := range events {
 					candidates, _ := e.Details.Get("candidates").(int)
-					switch picked := e.Step == flow.EndpointPicked; {
-					case e.Step == flow.Finished && e.Details.Get("outcome") != "completed":
+					switch picked := e.Step == record.EndpointPicked; {
+					case e.Step == record.Finished && e.Details.Get("outcome") != "completed":
 						failed++
 					case picked && candidates == 1:
 						if without++; e.Details.Get("name") == "one-0" {
@@ -377,18 +377,18 @@ manifests: %s
 pools: [{name: one, modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=500, servers: [0], requests: [%s]}]}}]
 workload: {requests: %d, rate: 40, arrivals: constant}
 `, path, strings.Join(numbers, ", "), requests), oneWorker)
-	for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+	for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 		of := map[string]int{} // choices by their number of candidates
 		last, failed := 0, 0
 		for _, e := range events {
 			switch e.Step {
-			case flow.EndpointPicked:
+			case record.EndpointPicked:
 				last, _ = e.Details.Get("candidates").(int)
 				of[fmt.Sprint(last)]++
 				if last == 4 && e.Details.Get("name") == "one-0" {
 					t.Errorf("%s: %s chose the endpoint that is ejected", when, e.Request)
 				}
-			case flow.Finished:
+			case record.Finished:
 				if e.Details.Get("outcome") != "completed" {
 					failed++
 				}
@@ -451,7 +451,7 @@ func TestFailureModesLiveAsVirtual(t *testing.T) {
 				t.Fatal(err)
 			}
 			live, played := bothTimes(t, text, nil)
-			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				if got := outcomes(events); got != want {
 					t.Errorf("%s: %s, expected %s", when, got, want)
 				}
@@ -472,15 +472,15 @@ func TestFailureModesLiveAsVirtual(t *testing.T) {
 					"modelServer: {prefill: 20ms, outputTokens: 4, faults: [{fault: status=503, servers: [0]}]}, "+
 					"incidents: [{at: 500ms, what: restart-epp, for: 60s}]}]\nworkload: {requests: 80, rate: 20, "+
 					"arrivals: constant}\n", path), oneWorker)
-			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				last, n := machine.Time(0), 0
 				for _, e := range events {
-					if e.Step == flow.RequestSent {
+					if e.Step == record.RequestSent {
 						last = max(last, e.Time)
 					}
 				}
 				for _, e := range events {
-					if e.Step == flow.Finished && e.Time > last-machine.Second { // once Envoy knows
+					if e.Step == record.Finished && e.Time > last-machine.Second { // once Envoy knows
 						if n++; fmt.Sprint(e.Details.Get("outcome")) != want {
 							t.Errorf("%s: at %v %v", when, e.Time, e.Details)
 						}
@@ -495,10 +495,10 @@ func TestFailureModesLiveAsVirtual(t *testing.T) {
 }
 
 // outcomes are how many requests ended how.
-func outcomes(events []flow.Event) string {
+func outcomes(events []record.Event) string {
 	ends := map[string]int{}
 	for _, e := range events {
-		if e.Step == flow.Finished {
+		if e.Step == record.Finished {
 			ends[fmt.Sprint(e.Details.Get("outcome"))]++
 		}
 	}

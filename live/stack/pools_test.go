@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -48,10 +48,10 @@ workload:
     - {name: code, share: 20%, model: coder}
     - {name: latest, share: 10%, model: coder-latest}
 `)
-	told := func(events []flow.Event) (pools map[string]string, pickers map[string]int) {
+	told := func(events []record.Event) (pools map[string]string, pickers map[string]int) {
 		pools, pickers = map[string]string{}, map[string]int{}
 		for _, e := range events {
-			if e.Hop == flow.EPP && e.Step == flow.RequestReceived {
+			if e.Hop == record.EPP && e.Step == record.RequestReceived {
 				pools[e.Request] = fmt.Sprint(e.Details.Get("pool"))
 				pickers[fmt.Sprint(e.Details.Get("picker"))]++
 			}
@@ -159,10 +159,10 @@ pools:
   - {name: pool, model: m, %s, modelServer: {%s}, incidents: [{at: 1s, what: restart-epp, for: %s}]}
 workload: {requests: 3, conversations: {turns: 3, thinkTime: 4s}}
 `, c.pool, c.server, c.down))
-			for name, events := range map[string][]flow.Event{"live": live, "in virtual time": played} {
+			for name, events := range map[string][]record.Event{"live": live, "in virtual time": played} {
 				var ended []any
 				for _, e := range events {
-					if e.Step == flow.Finished {
+					if e.Step == record.Finished {
 						ended = append(ended, e.Details.Get("outcome"))
 					}
 				}
@@ -187,29 +187,29 @@ pools:
 workload: {requests: 360, rate: 30, arrivals: constant}
 `, func(o *Options) {
 		rec := o.Recorder.(*recording)
-		o.moment = func(ctx context.Context, step flow.Step) { // it is back once the other has answered 15 in a row
+		o.moment = func(ctx context.Context, step record.Step) { // it is back once the other has answered 15 in a row
 			for ended := func() (n, well int) {
 				for _, e := range rec.all() {
-					if e.Step == flow.Finished {
-						if n++; e.Details.Get("outcome") == string(flow.Completed) {
+					if e.Step == record.Finished {
+						if n++; e.Details.Get("outcome") == string(record.Completed) {
 							well++
 						} else {
 							well = 0
 						}
-					} else if e.Step == flow.IncidentBegan {
+					} else if e.Step == record.IncidentBegan {
 						well = 0
 					}
 				}
 				return n, well
 			}; ctx.Err() == nil; pause.For(ctx, 20*time.Millisecond) {
-				if n, well := ended(); step == flow.IncidentBegan && n >= 40 || step == flow.IncidentEnded &&
+				if n, well := ended(); step == record.IncidentBegan && n >= 40 || step == record.IncidentEnded &&
 					well >= 15 {
 					return
 				}
 			}
 		}
 	})
-	for name, events := range map[string][]flow.Event{"live": live, "in virtual time": played} {
+	for name, events := range map[string][]record.Event{"live": live, "in virtual time": played} {
 		phase, unavailable, broken := 0, 0, 0 // before, while it is dead, after
 		var asked [3]map[string]int
 		for i := range asked {
@@ -217,13 +217,13 @@ workload: {requests: 360, rate: 30, arrivals: constant}
 		}
 		for _, e := range events {
 			switch e.Step {
-			case flow.IncidentBegan, flow.IncidentEnded:
+			case record.IncidentBegan, record.IncidentEnded:
 				phase++
-			case flow.RequestReceived:
-				if e.Hop == flow.EPP {
+			case record.RequestReceived:
+				if e.Hop == record.EPP {
 					asked[phase][fmt.Sprint(e.Details.Get("picker"))]++
 				}
-			case flow.Finished:
+			case record.Finished:
 				switch o := fmt.Sprint(e.Details.Get("outcome")); o {
 				case "unavailable":
 					unavailable++
@@ -274,16 +274,16 @@ workload:
   classes: [{name: apart, share: 40%}, {name: mixed, share: 60%, model: n}]
 `)
 	// took is how long each request's prefills and its answer took at the servers.
-	took := func(events []flow.Event) map[string]string {
+	took := func(events []record.Event) map[string]string {
 		began, out := map[string]machine.Time{}, map[string]string{}
 		for _, e := range events {
-			if e.Hop != flow.Server || e.Request == "" {
+			if e.Hop != record.Server || e.Request == "" {
 				continue
 			}
 			switch e.Step {
-			case flow.PrefillStarted, flow.DecodeStarted:
+			case record.PrefillStarted, record.DecodeStarted:
 				began[e.Request] = e.Time
-			case flow.PrefillFinished, flow.LastTokenSent:
+			case record.PrefillFinished, record.LastTokenSent:
 				out[e.Request] += fmt.Sprint(" ", (e.Time - began[e.Request]).Duration())
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -34,9 +34,9 @@ func (r *rig) routes() []route {
 	decoder := map[string]string{}
 	for _, e := range r.rec.all() {
 		switch {
-		case e.Hop == flow.EPP && e.Step == flow.EndpointPicked:
+		case e.Hop == record.EPP && e.Step == record.EndpointPicked:
 			decoder[e.Request] = e.Endpoint
-		case e.Hop == flow.Sidecar && e.Step == flow.PrefillDecided:
+		case e.Hop == record.Sidecar && e.Step == record.PrefillDecided:
 			x := route{decoder: decoder[e.Request]}
 			if fmt.Sprint(e.Details.Get("decision")) == "disaggregated" {
 				x.prefiller = e.Endpoint

@@ -3,9 +3,9 @@ package stack
 import (
 	"context"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	core "github.com/windtunnel/windtunnel/core/predictor"
 	"github.com/windtunnel/windtunnel/live/predictor"
 )
 

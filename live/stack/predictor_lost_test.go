@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	core "github.com/windtunnel/windtunnel/core/predictor"
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -43,20 +43,20 @@ func leaves(_ context.Context, f core.Fit) core.Fitted {
 // predictionTally counts requests that ended with what the models say, and without a
 // prediction, and why questions were given up.
 type predictionTally struct {
-	flow.Recorder
+	record.Recorder
 	mu            sync.Mutex
 	learned, none int
 	failed        []string
 }
 
-func (p *predictionTally) Record(e flow.Event) {
+func (p *predictionTally) Record(e record.Event) {
 	p.Recorder.Record(e)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case e.Step == flow.CallFailed && e.Details.Get("plugin") == "predicted-latency-producer":
+	case e.Step == record.CallFailed && e.Details.Get("plugin") == "predicted-latency-producer":
 		p.failed = append(p.failed, fmt.Sprint(e.Details.Get("reason")))
-	case e.Step != flow.PredictionChecked:
+	case e.Step != record.PredictionChecked:
 	case e.Details.Get("predicted_ttft_ms") == 7.0:
 		p.learned++
 	case e.Details.Get("predicted_ttft_ms") == nil:

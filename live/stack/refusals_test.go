@@ -8,18 +8,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
 // ended are the details of each request's end, without what is written out in
 // wall time alone.
-func ended(events []flow.Event) map[string]string {
+func ended(events []record.Event) map[string]string {
 	out := map[string]string{}
 	for _, e := range events {
-		if e.Step != flow.Finished {
+		if e.Step != record.Finished {
 			continue
 		}
 		for _, d := range e.Details {
@@ -85,7 +85,7 @@ func TestLeavingTheQueueLiveAsVirtual(t *testing.T) {
 		t.Errorf("live (-) and virtual (+) differ: %s", d)
 	}
 	for _, e := range live {
-		if e.Request == "req-1-000002" && e.Hop == flow.Server {
+		if e.Request == "req-1-000002" && e.Hop == record.Server {
 			t.Errorf("the request of a client that has left reached a server: %v", e)
 		}
 	}
@@ -122,8 +122,8 @@ workload: {requests: 2}
 		return s
 	}
 	live := start(t, parse(), nil).load()
-	var played []flow.Event
-	if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+	var played []record.Event
+	if err := virtual.Run(parse(), record.Func(func(e record.Event) { played = append(played, e) }), nil); err != nil {
 		t.Fatal(err)
 	}
 	a, b := said(live), said(played)
@@ -181,19 +181,19 @@ pools:
         schedulingProfiles: [{name: default, plugins: [{pluginRef: prefix-cache-scorer}]}]
 workload: {requests: 3, prompt: {characters: 900}}
 `)
-	count := func(events []flow.Event) map[string][2]int {
+	count := func(events []record.Event) map[string][2]int {
 		out := map[string][2]int{}
 		for _, e := range events {
 			switch e.Step {
-			case flow.CallFailed:
+			case record.CallFailed:
 				t.Errorf("%s: %v", e.Request, e.Details)
-			case flow.EndpointPicked:
-				x, ok := e.Details.Get(flow.Explanation).(*picker.Explanation)
+			case record.EndpointPicked:
+				x, ok := e.Details.Get(record.Explanation).(*picker.Explanation)
 				if !ok {
 					t.Fatal("no explanation")
 				}
 				out[e.Request] = [2]int{x.Tokens, out[e.Request][1]}
-			case flow.RequestReceived:
+			case record.RequestReceived:
 				if n, ok := e.Details.Get("prompt_tokens").(int); ok {
 					out[e.Request] = [2]int{out[e.Request][0], n}
 				}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -87,7 +87,7 @@ func TestConfigurationIsEditedInARun(t *testing.T) {
 			by := func(profile string) int {
 				n := 0
 				for _, e := range r.rec.all() {
-					if e.Step == flow.EndpointPicked && fmt.Sprint(e.Details.Get("profile")) == profile {
+					if e.Step == record.EndpointPicked && fmt.Sprint(e.Details.Get("profile")) == profile {
 						n++
 					}
 				}
@@ -113,9 +113,10 @@ func TestConfigurationIsEditedInARun(t *testing.T) {
 			if n := by("one") + by("two"); n != 400 {
 				t.Errorf("%d decisions of 400 requests", n)
 			}
-			if _, finished := r.found(); finished != 400 || r.rec.count(flow.Client, flow.LastTokenReceived) != 400 {
+			if _, finished := r.found(); finished != 400 ||
+				r.rec.count(record.Client, record.LastTokenReceived) != 400 {
 				t.Errorf("%d of 400 requests finished, %d whole", finished,
-					r.rec.count(flow.Client, flow.LastTokenReceived))
+					r.rec.count(record.Client, record.LastTokenReceived))
 			}
 			r.idle()
 		})

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -21,11 +21,11 @@ func TestProcessingTimeoutLiveAsVirtual(t *testing.T) {
 			live, played := liveInStep(t,
 				oneAtATime("12s", "      bodyMode: BUFFERED\n      processingTimeout: 4s\n", "60s")+
 					fmt.Sprintf("    replicas: 2\n    failureMode: %s\nworkload: {requests: 4, rate: 20, "+
-						"concurrency: 4}", mode), flow.EPP)
-			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
+						"concurrency: 4}", mode), record.EPP)
+			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				var got []string
 				for _, e := range events {
-					if e.Step == flow.Finished {
+					if e.Step == record.Finished {
 						got = append(got, fmt.Sprint(e.Details.Get("outcome")))
 					}
 				}
@@ -81,20 +81,21 @@ pools:
 workload: {requests: 1, bodyFields: '{"stream_options": {"include_usage": true}}'}
 `, c.request, response)
 			live, played := liveAsVirtual(t, text)
-			for when, events := range map[string][]flow.Event{"live": live, "virtual": played} {
-				at := map[flow.Step]flow.Event{}
+			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
+				at := map[record.Step]record.Event{}
 				for _, e := range events {
-					if e.Hop == flow.Client || e.Hop == flow.EPP && e.Step == flow.FirstTokenSeen ||
-						e.Hop == flow.Server && e.Step == flow.LastTokenSent {
+					if e.Hop == record.Client || e.Hop == record.EPP && e.Step == record.FirstTokenSeen ||
+						e.Hop == record.Server && e.Step == record.LastTokenSent {
 						at[e.Step] = e
 					}
 				}
-				if _, sees := at[flow.FirstTokenSeen]; sees != c.sees {
+				if _, sees := at[record.FirstTokenSeen]; sees != c.sees {
 					t.Errorf("%s: the picker sees the first token: %v", when, sees)
 				}
-				whole := at[flow.FirstTokenReceived].Time >= at[flow.LastTokenSent].Time
+				whole := at[record.FirstTokenReceived].Time >= at[record.LastTokenSent].Time
 				if when == "live" && !c.whole { // where somebody may be late
-					whole = at[flow.FirstTokenReceived].Details.Get("bytes") == at[flow.LastTokenReceived].Details.Get(
+					whole = at[record.FirstTokenReceived].Details.Get(
+						"bytes") == at[record.LastTokenReceived].Details.Get(
 						"bytes")
 				}
 				if whole != c.whole {

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -44,23 +44,23 @@ const chat = `{"model":"m","stream":true,"messages":[{"role":"user","content":"h
 // recording keeps every event.
 type recording struct {
 	mu     sync.Mutex
-	events []flow.Event
+	events []record.Event
 }
 
-func (r *recording) Record(e flow.Event) {
+func (r *recording) Record(e record.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
-func (r *recording) all() []flow.Event {
+func (r *recording) all() []record.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
 }
 
 // count is how often a step was recorded.
-func (r *recording) count(hop flow.Hop, step flow.Step) int {
+func (r *recording) count(hop record.Hop, step record.Step) int {
 	n := 0
 	for _, e := range r.all() {
 		if e.Hop == hop && e.Step == step {
@@ -106,7 +106,7 @@ pools:
 func start(t *testing.T, s *scenario.Scenario, change func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, rec: &recording{}}
-	o := Options{Scenario: s, Recorder: r.rec, Dir: t.TempDir(), Describe: true, Explain: flow.DefaultExplained}
+	o := Options{Scenario: s, Recorder: r.rec, Dir: t.TempDir(), Describe: true, Explain: record.DefaultExplained}
 	if change != nil {
 		change(&o)
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -26,19 +26,19 @@ func TestScenarioFaults(t *testing.T) {
 		}
 	})
 	faults := &compiled(t, s).Pools[0].Faults
-	want := map[string]flow.Outcome{}
+	want := map[string]record.Outcome{}
 	for i := range n {
 		id := s.Generator().ID(i)
-		want[id] = flow.Completed
+		want[id] = record.Completed
 		if f := faults.Of(id, 0); f[lifecycle.AtAnswer].N != 0 {
-			want[id] = flow.OutcomeOfStatus(f[lifecycle.AtAnswer].N)
+			want[id] = record.OutcomeOfStatus(f[lifecycle.AtAnswer].N)
 		}
 	}
 	id := func(number int) string { return s.Generator().ID(number - 1) }
-	if want[id(1)] != flow.Unavailable || want[id(7)] != flow.Unavailable || want[id(9)] != flow.ServerError {
+	if want[id(1)] != record.Unavailable || want[id(7)] != record.Unavailable || want[id(9)] != record.ServerError {
 		t.Fatalf("selected: %v", want)
 	}
-	if drawn := count(want, flow.Overloaded); drawn < 1 || drawn > 15 {
+	if drawn := count(want, record.Overloaded); drawn < 1 || drawn > 15 {
 		t.Fatalf("%d of %d drawn at a rate of 10%%", drawn, n)
 	}
 
@@ -48,14 +48,14 @@ func TestScenarioFaults(t *testing.T) {
 	t.Logf("%d requests in %v", n, time.Since(began))
 	compare(t, "live", events, want)
 	r.idle()
-	var played []flow.Event
-	if err := virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }), nil); err != nil {
+	var played []record.Event
+	if err := virtual.Run(s, record.Func(func(e record.Event) { played = append(played, e) }), nil); err != nil {
 		t.Fatal(err)
 	}
 	compare(t, "virtual", played, want)
 }
 
-func count(outcomes map[string]flow.Outcome, o flow.Outcome) int {
+func count(outcomes map[string]record.Outcome, o record.Outcome) int {
 	n := 0
 	for _, have := range outcomes {
 		if have == o {
@@ -66,11 +66,11 @@ func count(outcomes map[string]flow.Outcome, o flow.Outcome) int {
 }
 
 // compare holds that every request has one outcome, the one that is wanted.
-func compare(t *testing.T, where string, events []flow.Event, want map[string]flow.Outcome) {
+func compare(t *testing.T, where string, events []record.Event, want map[string]record.Outcome) {
 	t.Helper()
 	ended := map[string]int{}
 	for _, e := range events {
-		if e.Hop != flow.Client || e.Step != flow.Finished {
+		if e.Hop != record.Client || e.Step != record.Finished {
 			continue
 		}
 		ended[e.Request]++

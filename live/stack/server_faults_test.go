@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -40,12 +40,12 @@ func TestModelServerFaults(t *testing.T) {
 				{"status=204", []int{204, 502}},
 				{"no-body", []int{502}},
 			} {
-				was := r.rec.count(flow.EPP, flow.Part2Sent)
+				was := r.rec.count(record.EPP, record.Part2Sent)
 				a := r.fault(c.fault)
 				if a.err != nil || !slices.Contains(c.status, a.status) {
 					t.Errorf("%s: got %d %v %q, want one of %v", c.fault, a.status, a.err, a.body, c.status)
 				}
-				if r.rec.count(flow.EPP, flow.Part2Sent) != was {
+				if r.rec.count(record.EPP, record.Part2Sent) != was {
 					t.Errorf("%s: part 2 was sent", c.fault)
 				}
 				r.healthy()
@@ -120,20 +120,21 @@ func TestClientLeaves(t *testing.T) {
 			})
 			for _, phase := range []struct {
 				name string
-				step flow.Step
-			}{{"hold", flow.PrefillStarted}, {"decode", flow.DecodeStarted}} {
+				step record.Step
+			}{{"hold", record.PrefillStarted}, {"decode", record.DecodeStarted}} {
 				t.Run(phase.name, func(t *testing.T) {
-					aborted, reached := r.rec.count(flow.Server, flow.Aborted), r.rec.count(flow.Server, phase.step)
+					aborted, reached := r.rec.count(record.Server, record.Aborted),
+						r.rec.count(record.Server, phase.step)
 					ctx, leave := context.WithCancel(context.Background())
 					done := make(chan answer)
 					go func() {
 						done <- do(r.request(ctx, http.MethodPost, "/v1/chat/completions", chat))
 					}()
-					r.until(string(phase.step), func() bool { return r.rec.count(flow.Server, phase.step) > reached })
+					r.until(string(phase.step), func() bool { return r.rec.count(record.Server, phase.step) > reached })
 					leave()
 					<-done
 					r.idle()
-					if r.rec.count(flow.Server, flow.Aborted) != aborted+1 {
+					if r.rec.count(record.Server, record.Aborted) != aborted+1 {
 						t.Fatal("the model server did not report that it gave up")
 					}
 				})
@@ -170,12 +171,12 @@ func TestRetries(t *testing.T) {
 	if a.status != 200 || !strings.Contains(a.body, "[DONE]") {
 		t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 	}
-	r.until("Envoy has logged it", func() bool { return r.rec.count(flow.Envoy, flow.Logged) == 1 })
+	r.until("Envoy has logged it", func() bool { return r.rec.count(record.Envoy, record.Logged) == 1 })
 	for _, e := range r.rec.all() {
-		if e.Step == flow.Logged && e.Details.Get("attempts") != 2 {
+		if e.Step == record.Logged && e.Details.Get("attempts") != 2 {
 			t.Fatalf("Envoy counts %v attempts", e.Details.Get("attempts"))
 		}
-		if e.Step == flow.Part1Received && e.Attempt != 2 {
+		if e.Step == record.Part1Received && e.Attempt != 2 {
 			t.Fatalf("the model server took it for attempt %d", e.Attempt)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -26,7 +26,7 @@ pools:
 	r := start(t, s, nil)
 	served := func(endpoint string) (n int) {
 		for _, e := range r.rec.all() {
-			if e.Hop == flow.Server && e.Step == flow.RequestReceived && e.Endpoint == endpoint {
+			if e.Hop == record.Server && e.Step == record.RequestReceived && e.Endpoint == endpoint {
 				n++
 			}
 		}
@@ -39,14 +39,14 @@ pools:
 		}
 		return served(one) > 0 && served(two) > 0
 	})
-	if n := r.rec.count(flow.EPP, flow.RequestReceived); n != 0 {
+	if n := r.rec.count(record.EPP, record.RequestReceived); n != 0 {
 		t.Errorf("a picker was asked about %d requests; the pool has none", n)
 	}
 	other := `{"model":"other","messages":[{"role":"user","content":"x"}]}`
 	if a := r.post(chatPath, other); a.err != nil || a.status != 200 {
 		t.Fatalf("%d %v %.300q", a.status, a.err, a.body)
 	}
-	if n := r.rec.count(flow.EPP, flow.EndpointPicked); n != 1 {
+	if n := r.rec.count(record.EPP, record.EndpointPicked); n != 1 {
 		t.Errorf("the other pool's picker picked %d times", n)
 	}
 	crash := planned(t, r.Pools[0], scenario.Incident{What: scenario.Crash})

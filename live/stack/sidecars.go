@@ -8,8 +8,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/windtunnel/windtunnel/core/disagg"
-	"github.com/windtunnel/windtunnel/core/dynamo"
+	"github.com/windtunnel/windtunnel/core/epp/dynamo"
+	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )

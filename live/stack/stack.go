@@ -14,14 +14,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	core "github.com/windtunnel/windtunnel/core/bbr"
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	core "github.com/windtunnel/windtunnel/core/gateway/bbr"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/plan"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/internal/rundir"
 	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/client"
@@ -50,7 +50,7 @@ type Options struct {
 	// Origin is when the run began; events are timed from it. Zero is now.
 	Origin time.Time
 	// Recorder takes every hop's events; nil records nothing.
-	Recorder flow.Recorder
+	Recorder record.Recorder
 	// Trace, if not nil, has our endpoint pickers and sidecars hand a traceparent of their
 	// spans on, and ClientTrace our client send one.
 	Trace, ClientTrace *tracing.IDs
@@ -96,7 +96,7 @@ type Options struct {
 	Log *slog.Logger
 
 	// moment waits for an incident's beginning or end; nil waits for its time.
-	moment func(ctx context.Context, step flow.Step)
+	moment func(ctx context.Context, step record.Step)
 }
 
 // Ports are the ports of 127.0.0.1 that a stack listens on for others. 0 is what

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -60,7 +60,7 @@ func TestExamplesThroughCore(t *testing.T) {
 			defer cancel()
 			go func() { // the time counts from the first decision, however busy the machine
 				defer cancel()
-				for r.rec.count(flow.EPP, flow.EndpointPicked) == 0 && ctx.Err() == nil {
+				for r.rec.count(record.EPP, record.EndpointPicked) == 0 && ctx.Err() == nil {
 					time.Sleep(2 * time.Millisecond)
 				}
 				select {

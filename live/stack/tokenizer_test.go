@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/chattemplate"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -58,16 +58,17 @@ func TestTokenizerLiveAsVirtual(t *testing.T) {
 			r := start(t, withTokenizer(t, more), nil)
 			live := r.load()
 			r.settled()
-			var played []flow.Event
-			if err := virtual.Run(withTokenizer(t, more), flow.Func(func(e flow.Event) { played = append(played, e) }),
+			var played []record.Event
+			if err := virtual.Run(withTokenizer(t, more),
+				record.Func(func(e record.Event) { played = append(played, e) }),
 				nil); err != nil {
 				t.Fatal(err)
 			}
-			said := func(events []flow.Event) map[string][]any {
+			said := func(events []record.Event) map[string][]any {
 				out := map[string][]any{}
 				for _, e := range events {
 					for _, key := range []string{"prompt_tokens", "token", "tokens", "cached_tokens"} {
-						if v := e.Details.Get(key); v != nil && e.Hop == flow.Server {
+						if v := e.Details.Get(key); v != nil && e.Hop == record.Server {
 							out[e.Request+" "+string(e.Step)] = append(out[e.Request+" "+string(e.Step)], v)
 						}
 					}

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -48,7 +48,7 @@ func TestTraceReachesForeignServers(t *testing.T) {
 				s.Workload.Requests, s.Workload.Stream = 2, false
 			})
 			ids := &tracing.IDs{Salt: 3, Share: 1}
-			o := Options{Scenario: s, Recorder: flow.Func(func(flow.Event) {}), Dir: t.TempDir()}
+			o := Options{Scenario: s, Recorder: record.Func(func(record.Event) {}), Dir: t.TempDir()}
 			if c.picker {
 				o.Trace = ids
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/freeport"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/internal/pause"
@@ -20,7 +20,7 @@ import (
 
 // liveAsVirtual plays a scenario both ways and holds the two records together:
 // the same steps of every request at every hop, and the same outcome.
-func liveAsVirtual(t *testing.T, text string, but ...flow.Hop) (live, played []flow.Event) {
+func liveAsVirtual(t *testing.T, text string, but ...record.Hop) (live, played []record.Event) {
 	t.Helper()
 	live, played = bothTimes(t, text, nil)
 	sameRecord(t, live, played, but...)
@@ -28,7 +28,7 @@ func liveAsVirtual(t *testing.T, text string, but ...flow.Hop) (live, played []f
 }
 
 // liveInStep is liveAsVirtual with a live run that follows virtual time's order of events as inStep says.
-func liveInStep(t *testing.T, text string, but ...flow.Hop) (live, played []flow.Event) {
+func liveInStep(t *testing.T, text string, but ...record.Hop) (live, played []record.Event) {
 	t.Helper()
 	live, played = bothTimes(t, text, func(o *Options) {
 		o.Recorder = inStep{o.Recorder.(*recording), playVirtually(t, text)}
@@ -42,12 +42,13 @@ func liveInStep(t *testing.T, text string, but ...flow.Hop) (live, played []flow
 // On a machine that stalls, requests would else overtake each other, or an incident come too late.
 type inStep struct {
 	*recording
-	played []flow.Event
+	played []record.Event
 }
 
-func (r inStep) Record(e flow.Event) {
-	if e.Hop == flow.Client && e.Step == flow.RequestSent || e.Hop == flow.Server && e.Step == flow.FirstTokenSent {
-		i := slices.IndexFunc(r.played, func(x flow.Event) bool {
+func (r inStep) Record(e record.Event) {
+	if e.Hop == record.Client && e.Step == record.RequestSent || e.Hop == record.Server &&
+		e.Step == record.FirstTokenSent {
+		i := slices.IndexFunc(r.played, func(x record.Event) bool {
 			return x.Hop == e.Hop && x.Step == e.Step && x.Request == e.Request
 		})
 		want := progress(r.played[:max(0, i)])
@@ -66,13 +67,13 @@ func (r inStep) Record(e flow.Event) {
 }
 
 // progress counts incidents' beginnings and ends, and for each request how often a picker has received it.
-func progress(events []flow.Event) map[string]int {
+func progress(events []record.Event) map[string]int {
 	n := map[string]int{}
 	for _, e := range events {
 		switch {
-		case e.Step == flow.IncidentBegan || e.Step == flow.IncidentEnded:
+		case e.Step == record.IncidentBegan || e.Step == record.IncidentEnded:
 			n[string(e.Step)]++
-		case e.Hop == flow.EPP && e.Step == flow.RequestReceived:
+		case e.Hop == record.EPP && e.Step == record.RequestReceived:
 			n[e.Request] = 1
 		}
 	}
@@ -80,30 +81,30 @@ func progress(events []flow.Event) map[string]int {
 }
 
 // sameRecord fails unless both records have the same steps of every request, and the same outcome.
-func sameRecord(t *testing.T, live, played []flow.Event, but ...flow.Hop) {
+func sameRecord(t *testing.T, live, played []record.Event, but ...record.Hop) {
 	t.Helper()
-	if err := flow.Same(live, played, append(but, flow.Envoy)...); err != nil {
+	if err := record.Same(live, played, append(but, record.Envoy)...); err != nil {
 		t.Fatalf("live and virtual differ: %v", err)
 	}
 	ended := map[string]string{}
 	for _, e := range live {
-		if e.Step == flow.Finished {
+		if e.Step == record.Finished {
 			ended[e.Request] = fmt.Sprint(e.Details.Get("outcome"))
 		}
 	}
 	for _, e := range played {
-		if e.Step == flow.Finished && ended[e.Request] != fmt.Sprint(e.Details.Get("outcome")) {
+		if e.Step == record.Finished && ended[e.Request] != fmt.Sprint(e.Details.Get("outcome")) {
 			t.Errorf("%s: live %s, virtual %v", e.Request, ended[e.Request], e.Details)
 		}
 	}
 }
 
 // playVirtually returns the events of a scenario in virtual time.
-func playVirtually(t *testing.T, text string) (played []flow.Event) {
+func playVirtually(t *testing.T, text string) (played []record.Event) {
 	t.Helper()
 	s, err := scenario.Parse("test.yaml", []byte(text))
 	if err == nil {
-		err = virtual.Run(s, flow.Func(func(e flow.Event) { played = append(played, e) }), nil)
+		err = virtual.Run(s, record.Func(func(e record.Event) { played = append(played, e) }), nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +114,7 @@ func playVirtually(t *testing.T, text string) (played []flow.Event) {
 
 // bothTimes plays a scenario both ways. Incidents of the live run begin and end once as much has
 // happened as before them in virtual time, however long that takes.
-func bothTimes(t *testing.T, text string, change func(*Options)) (live, played []flow.Event) {
+func bothTimes(t *testing.T, text string, change func(*Options)) (live, played []record.Event) {
 	t.Helper()
 	played = playVirtually(t, text)
 	s, err := scenario.Parse("test.yaml", []byte(text))
@@ -137,28 +138,28 @@ func bothTimes(t *testing.T, text string, change func(*Options)) (live, played [
 
 // momentsOf is Options.moment: it waits for the next of the incidents' beginnings and ends in
 // played until live has as many events of requests, hop by hop and step by step, as came before it.
-func momentsOf(played []flow.Event, live *recording) func(context.Context, flow.Step) {
+func momentsOf(played []record.Event, live *recording) func(context.Context, record.Step) {
 	type kind struct {
-		hop  flow.Hop
-		step flow.Step
+		hop  record.Hop
+		step record.Step
 	}
 	// counts are how many of each kind come before the incident with that number, or are there at all.
-	counts := func(events []flow.Event, number int) map[kind]int {
+	counts := func(events []record.Event, number int) map[kind]int {
 		n := map[kind]int{}
 		for _, e := range events {
 			switch {
-			case e.Step == flow.IncidentBegan || e.Step == flow.IncidentEnded:
+			case e.Step == record.IncidentBegan || e.Step == record.IncidentEnded:
 				if number--; number < 0 {
 					return n
 				}
-			case e.Request != "" && e.Hop != flow.Envoy:
+			case e.Request != "" && e.Hop != record.Envoy:
 				n[kind{e.Hop, e.Step}]++
 			}
 		}
 		return n
 	}
 	next := 0
-	return func(ctx context.Context, _ flow.Step) {
+	return func(ctx context.Context, _ record.Step) {
 		want := counts(played, next)
 		next++
 		for reached := false; !reached && ctx.Err() == nil; pause.For(ctx, 5*time.Millisecond) {
@@ -168,7 +169,7 @@ func momentsOf(played []flow.Event, live *recording) func(context.Context, flow.
 				reached = reached && have[k] >= n
 			}
 			// of more requests than then it is later, whatever became of them
-			sent := kind{flow.Client, flow.RequestSent}
+			sent := kind{record.Client, record.RequestSent}
 			reached = reached || have[sent] > want[sent]
 		}
 	}
@@ -221,7 +222,7 @@ workload: {requests: 4, concurrency: 4, leaving: {after: %s, requests: [2, 3]}}
 `, kind, after))
 				left := 0
 				for _, e := range live {
-					if e.Step == flow.ClientLeft {
+					if e.Step == record.ClientLeft {
 						left++
 					}
 				}
@@ -310,7 +311,7 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 }
 
 // fetched says how many KV caches of how many bytes were fetched.
-func fetched(events []flow.Event) string {
+func fetched(events []record.Event) string {
 	n, bytes := 0, 0
 	for _, e := range events {
 		if b, ok := e.Details.Get("fetched_bytes").(int); ok {
@@ -335,15 +336,15 @@ func TestTogetherLiveAsVirtual(t *testing.T) {
 				}
 				return s
 			}
-			happened := func(events []flow.Event) map[string]int {
+			happened := func(events []record.Event) map[string]int {
 				n := map[string]int{}
 				for _, e := range events {
-					if e.Hop == flow.Envoy {
+					if e.Hop == record.Envoy {
 						continue
 					}
 					what := fmt.Sprint(e.Request, " ", e.Hop, " ", e.Step)
 					for _, key := range []string{"cached_tokens", "outcome", "prompt_tokens", "tokens"} {
-						if v := e.Details.Get(key); v != nil && e.Hop != flow.Sidecar {
+						if v := e.Details.Get(key); v != nil && e.Hop != record.Sidecar {
 							what += fmt.Sprint(" ", key, " ", v)
 						}
 					}
@@ -354,8 +355,8 @@ func TestTogetherLiveAsVirtual(t *testing.T) {
 			r := start(t, parse(), nil)
 			live := r.load()
 			r.settled()
-			var played []flow.Event
-			if err := virtual.Run(parse(), flow.Func(func(e flow.Event) { played = append(played, e) }),
+			var played []record.Event
+			if err := virtual.Run(parse(), record.Func(func(e record.Event) { played = append(played, e) }),
 				nil); err != nil {
 				t.Fatal(err)
 			}
@@ -384,15 +385,15 @@ workload:
   conversations: {turns: 2..5, thinkTime: 1ms..10ms}
   loraAdapters: [{name: sql, share: 30%}, {name: chat, share: 30%}]
 `)
-	told := func(events []flow.Event) map[string]string {
+	told := func(events []record.Event) map[string]string {
 		out := map[string]string{}
 		for _, e := range events {
 			switch {
-			case e.Hop == flow.Server && e.Step == flow.RequestReceived:
+			case e.Hop == record.Server && e.Step == record.RequestReceived:
 				out[e.Request] += fmt.Sprint(e.Details.Get("model"), " ", e.Details.Get("prompt_tokens"))
-			case e.Hop == flow.Server && e.Step == flow.PrefillStarted:
+			case e.Hop == record.Server && e.Step == record.PrefillStarted:
 				out[e.Request] += fmt.Sprint(" cached ", e.Details.Get("cached_tokens"))
-			case e.Hop == flow.Server && e.Step == flow.FirstTokenSent:
+			case e.Hop == record.Server && e.Step == record.FirstTokenSent:
 				out[e.Request] += fmt.Sprint(" ", e.Details.Get("token"))
 			}
 		}
@@ -445,7 +446,7 @@ workload:
 	live, _ := liveAsVirtual(t, text)
 	var ended []any
 	for _, e := range live {
-		if e.Step == flow.Finished {
+		if e.Step == record.Finished {
 			ended = append(ended, e.Details.Get("status"))
 		}
 	}

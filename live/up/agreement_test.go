@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 

@@ -3,12 +3,12 @@ package up
 import (
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // record records what is no request's.
-func (u *Up) record(e flow.Event) {
+func (u *Up) record(e record.Event) {
 	if u.o.Recorder != nil {
 		e.Time = machine.FromDuration(time.Since(u.origin))
 		u.o.Recorder.Record(e)
@@ -16,21 +16,21 @@ func (u *Up) record(e flow.Event) {
 }
 
 // lives records that a model server comes or goes, by every address that it has.
-func (u *Up) lives(step flow.Step, p *pod) {
+func (u *Up) lives(step record.Step, p *pod) {
 	if p.model == "" {
 		return
 	}
 	for _, at := range p.at {
-		u.record(flow.Event{Hop: flow.Server, Step: step, Endpoint: at,
-			Details: flow.Details{flow.D("name", p.name), flow.D("deployment", p.workload.Name)}})
+		u.record(record.Event{Hop: record.Server, Step: step, Endpoint: at,
+			Details: record.Details{record.D("name", p.name), record.D("deployment", p.workload.Name)}})
 	}
 }
 
 // edited records what became of an edit.
 func (u *Up) edited(file string, err error) {
-	e := flow.Event{Hop: flow.Envoy, Step: flow.ConfigApplied, Details: flow.Details{flow.D("file", file)}}
+	e := record.Event{Hop: record.Envoy, Step: record.ConfigApplied, Details: record.Details{record.D("file", file)}}
 	if err != nil {
-		e.Step, e.Details = flow.ConfigRefused, append(e.Details, flow.D("reason", err.Error()))
+		e.Step, e.Details = record.ConfigRefused, append(e.Details, record.D("reason", err.Error()))
 	}
 	u.record(e)
 }

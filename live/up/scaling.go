@@ -8,12 +8,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/autoscaler"
-	"github.com/windtunnel/windtunnel/core/deployment"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
+	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 	"github.com/windtunnel/windtunnel/live/replicas"
 )
 
@@ -155,7 +155,7 @@ func (x *scaled) decided(e autoscaler.Effect) {
 		return
 	}
 	x.last = time.Now()
-	x.u.record(flow.Event{Hop: flow.Server, Step: flow.Scaled, Details: e.Details(x.rule.Workload.Name)})
+	x.u.record(record.Event{Hop: record.Server, Step: record.Scaled, Details: e.Details(x.rule.Workload.Name)})
 	x.tell("%s %s scales it from %d to %d replicas: %s", x.rule.Kind, x.rule.Name, e.From, e.To, e.Why)
 }
 

@@ -14,9 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 	"github.com/windtunnel/windtunnel/live/bbr"
@@ -66,7 +66,7 @@ type Options struct {
 	// Recorder takes the flow events of Envoy, endpoint pickers, sidecars and model servers, of pods
 	// that come and go and of edits; nil
 	// records nothing.
-	Recorder flow.Recorder
+	Recorder record.Recorder
 	// Origin is when the time of events began; zero is when Start was called.
 	Origin time.Time
 	// Trace, if not nil, has pickers and sidecars hand a traceparent of their spans on.
@@ -237,18 +237,18 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	gonePods, gonePickers := next.gone()
 	goneRouters := next.goneRouters()
 	for _, p := range next.started {
-		u.lives(flow.ServerStarted, p)
-		u.lives(flow.ServerReady, p)
+		u.lives(record.ServerStarted, p)
+		u.lives(record.ServerReady, p)
 	}
 	for _, p := range gonePods {
-		u.lives(flow.ServerLeaving, p)
+		u.lives(record.ServerLeaving, p)
 	}
 	u.objects, u.program, u.pods, u.pickers, u.routers = s, program, next.pods, next.pickers, next.routers
 	u.scales(next.rules)
 	u.route()
 	scaled := maps.Clone(u.scaled)
 	u.retire(gonePods, gonePickers, goneRouters, func(p *pod) {
-		u.lives(flow.ServerGone, p)
+		u.lives(record.ServerGone, p)
 		if x := scaled[workloadKey(p.workload)]; x != nil {
 			x.gone(p)
 		}

@@ -7,8 +7,8 @@ import (
 	"math/bits"
 	"sync"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 )
 
 // Gaps counts how long requests wait between one token and the next, as engines tell

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 	"github.com/windtunnel/windtunnel/report/stats"
 )

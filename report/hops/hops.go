@@ -14,8 +14,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -114,17 +114,17 @@ func NewMeter(open int, id func(request string) string) *Meter {
 }
 
 // Record takes one event into account.
-func (m *Meter) Record(e flow.Event) {
+func (m *Meter) Record(e record.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.Request == "" || e.Attempt > 1 {
 		m.open.Remove(m.id(e.Request)) // of several tries nobody knows which waited for what
 		return
 	}
-	at := flow.At{Hop: e.Hop, Step: e.Step}
+	at := record.At{Hop: e.Hop, Step: e.Step}
 	p, known := m.open.Get(m.id(e.Request))
 	if !known {
-		if at != (flow.At{Hop: flow.Client, Step: flow.RequestSent}) {
+		if at != (record.At{Hop: record.Client, Step: record.RequestSent}) {
 			return
 		}
 		p = &passing{}
@@ -137,60 +137,60 @@ func (m *Meter) Record(e flow.Event) {
 	}
 }
 
-func (p *passing) pass(at flow.At, e *flow.Event) {
+func (p *passing) pass(at record.At, e *record.Event) {
 	switch at.Hop {
-	case flow.Client:
+	case record.Client:
 		switch at.Step {
-		case flow.RequestSent:
+		case record.RequestSent:
 			p.sent = e.Time
-		case flow.FirstTokenReceived:
+		case record.FirstTokenReceived:
 			p.first = e.Time
-		case flow.LastTokenReceived:
+		case record.LastTokenReceived:
 			p.completed = true
 		}
-	case flow.EPP:
+	case record.EPP:
 		switch at.Step {
-		case flow.RequestReceived:
+		case record.RequestReceived:
 			p.arrived = e.Time
-		case flow.EndpointPicked:
+		case record.EndpointPicked:
 			p.picked = e.Time
 		}
-	case flow.Sidecar:
+	case record.Sidecar:
 		switch at.Step {
-		case flow.RequestReceived:
+		case record.RequestReceived:
 			p.sidecar, p.behindEnvoy = true, e.Time
-		case flow.DecodeLegSent:
+		case record.DecodeLegSent:
 			p.legSent, p.legReceived, p.legAnswered = e.Time, 0, 0
-		case flow.FirstTokenSeen:
+		case record.FirstTokenSeen:
 			p.answered = e.Time
 		}
-	case flow.Server:
+	case record.Server:
 		p.served(at.Step, e)
-	case flow.Envoy:
+	case record.Envoy:
 		p.logged = e.Time
 		p.timeline, _ = e.Details.Get(Timeline).(map[string]any)
 	}
 }
 
 // served takes an event of a model server.
-func (p *passing) served(step flow.Step, e *flow.Event) {
+func (p *passing) served(step record.Step, e *record.Event) {
 	answers := func() {
 		if p.legAnswered = e.Time; !p.sidecar {
 			p.answered = e.Time
 		}
 	}
 	switch step {
-	case flow.RequestReceived, flow.Part1Received:
+	case record.RequestReceived, record.Part1Received:
 		if p.legReceived = e.Time; !p.sidecar {
 			p.behindEnvoy = e.Time
 		}
 		stream, _ := e.Details.Get("stream").(bool)
-		p.whole = !stream && step == flow.RequestReceived // its answer leaves in one piece
-	case flow.FirstTokenSent:
+		p.whole = !stream && step == record.RequestReceived // its answer leaves in one piece
+	case record.FirstTokenSent:
 		if !p.whole {
 			answers()
 		}
-	case flow.LastTokenSent:
+	case record.LastTokenSent:
 		if p.whole {
 			answers()
 		}

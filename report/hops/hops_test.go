@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // timedRequest is a request's events where each hop takes as long as here, in
@@ -20,27 +20,27 @@ type timedRequest struct {
 	at                              int
 	network, envoy, picker, sidecar int
 	router                          int // takes so long to answer, where there is one
-	events                          []flow.Event
+	events                          []record.Event
 }
 
-func (p *timedRequest) tell(hop flow.Hop, step flow.Step, details ...flow.Detail) {
+func (p *timedRequest) tell(hop record.Hop, step record.Step, details ...record.Detail) {
 	p.events = append(p.events,
-		flow.Event{Time: machine.Time(p.at) * machine.Microsecond, Request: "r", Attempt: 1, Hop: hop, Step: step,
+		record.Event{Time: machine.Time(p.at) * machine.Microsecond, Request: "r", Attempt: 1, Hop: hop, Step: step,
 			Details: details})
 }
 
 // play is one request, with Envoy's account of it last.
-func (p *timedRequest) play(held, stream, aside bool) []flow.Event {
+func (p *timedRequest) play(held, stream, aside bool) []record.Event {
 	p.at = 1000
-	p.tell(flow.Client, flow.RequestSent)
+	p.tell(record.Client, record.RequestSent)
 	p.at += p.network
 	start := p.at
 	p.at += p.envoy/2 + p.router
 	asked := p.at
 	p.at += p.picker
-	p.tell(flow.EPP, flow.RequestReceived)
+	p.tell(record.EPP, record.RequestReceived)
 	p.at += 4000 // in flow control
-	p.tell(flow.EPP, flow.EndpointPicked)
+	p.tell(record.EPP, record.EndpointPicked)
 	p.at += p.picker
 	timeline := map[string]any{"picker_request": p.at - asked}
 	p.at += p.envoy / 2
@@ -50,42 +50,42 @@ func (p *timedRequest) play(held, stream, aside bool) []flow.Event {
 	}
 	p.at += p.network
 	if aside {
-		p.tell(flow.Sidecar, flow.RequestReceived)
+		p.tell(record.Sidecar, record.RequestReceived)
 		p.at += 100
-		p.tell(flow.Server, flow.RequestReceived, flow.D("stream", stream)) // of the prefill leg
+		p.tell(record.Server, record.RequestReceived, record.D("stream", stream)) // of the prefill leg
 		p.at += 100
-		p.tell(flow.Server, flow.FirstTokenSent)
-		p.tell(flow.Server, flow.LastTokenSent)
+		p.tell(record.Server, record.FirstTokenSent)
+		p.tell(record.Server, record.LastTokenSent)
 		p.at += 3000
-		p.tell(flow.Sidecar, flow.DecodeLegSent)
+		p.tell(record.Sidecar, record.DecodeLegSent)
 		p.at += p.sidecar
 	}
-	received := flow.RequestReceived
+	received := record.RequestReceived
 	if held {
-		received = flow.Part1Received
+		received = record.Part1Received
 	}
-	p.tell(flow.Server, received, flow.D("stream", stream))
+	p.tell(record.Server, received, record.D("stream", stream))
 	p.at += 20_000
-	p.tell(flow.Server, flow.FirstTokenSent)
+	p.tell(record.Server, record.FirstTokenSent)
 	if !stream && !held {
 		p.at += 50_000
-		p.tell(flow.Server, flow.LastTokenSent)
+		p.tell(record.Server, record.LastTokenSent)
 	}
 	if aside {
 		p.at += p.sidecar
-		p.tell(flow.Sidecar, flow.FirstTokenSeen)
+		p.tell(record.Sidecar, record.FirstTokenSeen)
 	}
 	p.at += p.network
 	timeline["upstream_first"] = p.at - start
 	p.at += p.envoy + 2*p.picker
 	timeline["response_first"], timeline["picker_response"] = p.at-start, 2*p.picker
 	p.at += p.network
-	p.tell(flow.Client, flow.FirstTokenReceived)
+	p.tell(record.Client, record.FirstTokenReceived)
 	p.at += 100_000
-	p.tell(flow.Client, flow.LastTokenReceived)
+	p.tell(record.Client, record.LastTokenReceived)
 	p.at -= p.network
 	timeline["response_last"] = p.at - start
-	p.tell(flow.Envoy, flow.Logged, flow.D("timeline_us", timeline))
+	p.tell(record.Envoy, record.Logged, record.D("timeline_us", timeline))
 	return p.events
 }
 
@@ -128,14 +128,14 @@ func TestHopsAreMeasured(t *testing.T) {
 // Nothing is learned of requests that failed or were tried again.
 func TestOtherHopsAreNotMeasured(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(e *flow.Event){
-		"failed": func(e *flow.Event) {
-			if e.Step == flow.LastTokenReceived {
-				e.Step = flow.Finished
+	for name, spoil := range map[string]func(e *record.Event){
+		"failed": func(e *record.Event) {
+			if e.Step == record.LastTokenReceived {
+				e.Step = record.Finished
 			}
 		},
-		"tried again": func(e *flow.Event) {
-			if e.Hop == flow.Envoy {
+		"tried again": func(e *record.Event) {
+			if e.Hop == record.Envoy {
 				e.Attempt = 2
 			}
 		},

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // maxPending is how many events may wait for a slow reader (a pipe, a disk)
@@ -23,11 +23,11 @@ const Window = 20 * time.Millisecond
 // Record is safe for concurrent use and returns at once unless the reader
 // behind has fallen far back.
 type Stream struct {
-	to     flow.Recorder
+	to     record.Recorder
 	clock  func() machine.Time
 	mu     sync.Mutex
 	room   sync.Cond
-	wait   []flow.Event
+	wait   []record.Event
 	closed bool
 	stop   chan struct{}
 	drain  chan chan struct{}
@@ -37,7 +37,7 @@ type Stream struct {
 
 // New returns a stream to a reader, which need not be safe for concurrent use. The stream calls after behind each
 // batch. clock is the run's. Close the stream to see the last events.
-func New(to flow.Recorder, clock func() machine.Time, after func()) *Stream {
+func New(to record.Recorder, clock func() machine.Time, after func()) *Stream {
 	o := &Stream{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan chan struct{}),
 		done: make(chan struct{}), after: after}
 	o.room.L = &o.mu
@@ -46,7 +46,7 @@ func New(to flow.Recorder, clock func() machine.Time, after func()) *Stream {
 }
 
 // Record takes an event.
-func (o *Stream) Record(e flow.Event) {
+func (o *Stream) Record(e record.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.wait) >= maxPending && !o.closed {
@@ -92,7 +92,7 @@ func (o *Stream) loop() {
 // pass hands on every event up to a time.
 func (o *Stream) pass(until machine.Time) {
 	o.mu.Lock()
-	slices.SortStableFunc(o.wait, func(a, b flow.Event) int {
+	slices.SortStableFunc(o.wait, func(a, b record.Event) int {
 		switch {
 		case a.Time < b.Time:
 			return -1
@@ -101,7 +101,7 @@ func (o *Stream) pass(until machine.Time) {
 		}
 		return 0
 	})
-	n, _ := slices.BinarySearchFunc(o.wait, until, func(e flow.Event, t machine.Time) int {
+	n, _ := slices.BinarySearchFunc(o.wait, until, func(e record.Event, t machine.Time) int {
 		if e.Time <= t {
 			return -1
 		}

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Events that goroutines report out of order come out in order, once they are
@@ -16,7 +16,7 @@ func TestOrdered(t *testing.T) {
 	var got []machine.Time
 	var now atomic.Int64
 	all := make(chan bool)
-	o := New(flow.Func(func(e flow.Event) {
+	o := New(record.Func(func(e record.Event) {
 		if got = append(got, e.Time); len(got) == 800 {
 			close(all)
 		}
@@ -25,16 +25,16 @@ func TestOrdered(t *testing.T) {
 	for i := range 8 {
 		group.Go(func() {
 			for j := range 100 {
-				o.Record(flow.Event{Time: machine.Time(800 - (j*8 + i))})
+				o.Record(record.Event{Time: machine.Time(800 - (j*8 + i))})
 			}
 		})
 	}
 	group.Wait()
 	now.Store(int64(machine.Second))
 	<-all
-	o.Record(flow.Event{Time: machine.Second}) // too young until Close
+	o.Record(record.Event{Time: machine.Second}) // too young until Close
 	o.Close()
-	o.Record(flow.Event{}) // too late, and harmless
+	o.Record(record.Event{}) // too late, and harmless
 	if len(got) != 801 || !slices.IsSorted(got) {
 		t.Fatalf("%d events came through, in order: %v", len(got), slices.IsSorted(got))
 	}

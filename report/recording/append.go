@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// AppendEvent writes an event as flow.Event.MarshalJSON does, value for value,
+// AppendEvent writes an event as record.Event.MarshalJSON does, value for value,
 // and about ten times as fast: a long run has millions of them.
-func AppendEvent(b []byte, e flow.Event) ([]byte, error) {
+func AppendEvent(b []byte, e record.Event) ([]byte, error) {
 	b = append(b, `{"time":`...)
 	b = appendSeconds(b, int64(e.Time))
 	b = append(b, `,"request":`...)

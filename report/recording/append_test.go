@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
@@ -21,12 +21,13 @@ func TestAppendEvent(t *testing.T) {
 			rapid.Map(rapid.Bool(), func(b bool) any { return b }),
 			rapid.Map(rapid.SliceOf(text), func(l []string) any { return l }),
 			rapid.Map(rapid.Float64Range(-1e9, 1e9), func(f float64) any { return f }))
-		e := flow.Event{Time: machine.Time(rapid.Int64Range(0, 1e15).Draw(t, "time")), Request: text.Draw(t, "request"),
-			Attempt: rapid.IntRange(0, 3).Draw(t, "attempt"), Hop: flow.Hop("h" + text.Draw(t, "hop")),
-			Step:     flow.Step("s" + text.Draw(t, "step")),
+		e := record.Event{Time: machine.Time(rapid.Int64Range(0, 1e15).Draw(t, "time")),
+			Request: text.Draw(t, "request"),
+			Attempt: rapid.IntRange(0, 3).Draw(t, "attempt"), Hop: record.Hop("h" + text.Draw(t, "hop")),
+			Step:     record.Step("s" + text.Draw(t, "step")),
 			Endpoint: text.Draw(t, "endpoint")}
 		for range rapid.IntRange(0, 4).Draw(t, "details") {
-			e.Details = append(e.Details, flow.D(text.Draw(t, "key"), value.Draw(t, "value")))
+			e.Details = append(e.Details, record.D(text.Draw(t, "key"), value.Draw(t, "value")))
 		}
 		fast, err := AppendEvent(nil, e)
 		if err != nil {
@@ -36,7 +37,7 @@ func TestAppendEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var x, y flow.Event
+		var x, y record.Event
 		if err := json.Unmarshal(fast, &x); err != nil {
 			t.Fatalf("%s: %v", fast, err)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Lines of a log of inputs and events go through one file, each to its own
@@ -21,7 +21,7 @@ func TestInputsBetweenEvents(t *testing.T) {
 		events := 0
 		for range rapid.IntRange(1, 6).Draw(t, "lines") {
 			if rapid.Bool().Draw(t, "event") {
-				w.Record(flow.Event{Request: "r", Hop: flow.Client, Step: flow.RequestSent})
+				w.Record(record.Event{Request: "r", Hop: record.Client, Step: record.RequestSent})
 				events++
 				continue
 			}
@@ -53,7 +53,7 @@ func TestInputsBetweenEvents(t *testing.T) {
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Fatal("the lines are others than were written")
 		}
-		if sum, err := Read[struct{}]("x", &file, func(flow.Event) error { events--; return nil }); err != nil ||
+		if sum, err := Read[struct{}]("x", &file, func(record.Event) error { events--; return nil }); err != nil ||
 			sum == nil || events != 0 {
 			t.Fatal(sum, err, events)
 		}

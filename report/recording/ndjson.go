@@ -17,7 +17,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/report/terminal"
@@ -65,7 +65,7 @@ func create(path string) (*Writer, *os.File, error) {
 
 // Record writes one event. After a failure it writes nothing more; Close tells
 // the failure.
-func (w *Writer) Record(e flow.Event) {
+func (w *Writer) Record(e record.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {
@@ -132,7 +132,7 @@ func (e *LineError) Unwrap() error { return e.Err }
 // ReadFile reads a recording, compressed or not, and hands out its events in
 // their order. The summary, read as S, is nil where the recording ends without one: the
 // run that wrote it was killed. Mistakes come as *LineError.
-func ReadFile[S any](path string, each func(flow.Event) error) (*S, error) {
+func ReadFile[S any](path string, each func(record.Event) error) (*S, error) {
 	f, err := files.Open(path)
 	if err != nil {
 		return nil, err
@@ -156,8 +156,8 @@ func CountRequests(path string) (requests int, err error) {
 	defer closeLines()
 	n := 0
 	for ; lines.Scan(); n++ {
-		if e := gjson.GetManyBytes(lines.Bytes(), "hop", "step"); e[0].Str == string(flow.Client) &&
-			e[1].Str == string(flow.RequestSent) {
+		if e := gjson.GetManyBytes(lines.Bytes(), "hop", "step"); e[0].Str == string(record.Client) &&
+			e[1].Str == string(record.RequestSent) {
 			requests++
 		}
 	}
@@ -193,7 +193,7 @@ func lineError(file string, n int, err error) error {
 }
 
 // Read is ReadFile from any reader; file is its name in messages.
-func Read[S any](file string, r io.Reader, each func(flow.Event) error) (*S, error) {
+func Read[S any](file string, r io.Reader, each func(record.Event) error) (*S, error) {
 	lines, closeLines, err := linesOf(file, r)
 	if err != nil {
 		return nil, err
@@ -239,32 +239,33 @@ func Read[S any](file string, r io.Reader, each func(flow.Event) error) (*S, err
 }
 
 // readLine tells an event from the summary by the field that only it has.
-func readLine[S any](line []byte) (flow.Event, *S, error) {
+func readLine[S any](line []byte) (record.Event, *S, error) {
 	var probe struct {
 		Summary *S               `json:"summary"`
 		Time    *json.RawMessage `json:"time"`
 	}
 	if line[0] != '{' {
-		return flow.Event{}, nil, fmt.Errorf("found %s; expected an event, a JSON object", terminal.Clip(string(line)))
+		return record.Event{}, nil,
+			fmt.Errorf("found %s; expected an event, a JSON object", terminal.Clip(string(line)))
 	}
 	if bytes.HasPrefix(line, []byte(`{"time":`)) { // as nearly all are
-		var e flow.Event
+		var e record.Event
 		if err := e.UnmarshalJSON(line); err == nil {
 			return e, nil, nil
 		}
 	}
 	if err := json.Unmarshal(line, &probe); err != nil {
-		return flow.Event{}, nil, fmt.Errorf("not an event: %w", err)
+		return record.Event{}, nil, fmt.Errorf("not an event: %w", err)
 	}
 	if probe.Summary != nil {
-		return flow.Event{}, probe.Summary, nil
+		return record.Event{}, probe.Summary, nil
 	}
 	if probe.Time == nil {
-		return flow.Event{}, nil, errors.New(`neither an event (it has no "time") nor a summary`)
+		return record.Event{}, nil, errors.New(`neither an event (it has no "time") nor a summary`)
 	}
-	var e flow.Event
+	var e record.Event
 	if err := json.Unmarshal(line, &e); err != nil {
-		return flow.Event{}, nil, err
+		return record.Event{}, nil, err
 	}
 	return e, nil, nil
 }

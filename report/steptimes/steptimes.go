@@ -7,10 +7,10 @@ import (
 	"math"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/latency"
-	"github.com/windtunnel/windtunnel/core/latency/hardware"
-	"github.com/windtunnel/windtunnel/core/latency/sources"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/sources"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 

@@ -1,6 +1,6 @@
 package terminal
 
-import "github.com/windtunnel/windtunnel/core/flow"
+import "github.com/windtunnel/windtunnel/core/record"
 
 // Paint colours text where colour is wanted and leaves it alone elsewhere.
 type Paint bool
@@ -24,11 +24,11 @@ func (p Paint) Request(n int, text string) string {
 	return p.with([]string{"36", "33", "35", "32", "34", "96", "93", "95"}[n%8], text)
 }
 
-var hopColors = map[flow.Hop]string{flow.Client: "34", flow.Envoy: "35", flow.EPP: "33", flow.Sidecar: "36",
-	flow.Server: "32"}
+var hopColors = map[record.Hop]string{record.Client: "34", record.Envoy: "35", record.EPP: "33", record.Sidecar: "36",
+	record.Server: "32"}
 
 // Hop gives each hop a colour of its own.
-func (p Paint) Hop(h flow.Hop, text string) string {
+func (p Paint) Hop(h record.Hop, text string) string {
 	if code, ok := hopColors[h]; ok {
 		return p.with(code, text)
 	}

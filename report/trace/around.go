@@ -3,8 +3,8 @@ package trace
 import (
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Around is what of a run is no request's: how full its pods were, and what happened to
@@ -12,7 +12,7 @@ import (
 type Around struct {
 	samples  []sample
 	last     map[string]sample
-	moments  []flow.Event
+	moments  []record.Event
 	cut      int
 	earliest []string // endpoints in the order in which they were first told of
 }
@@ -55,10 +55,10 @@ func (a *Around) Sample(at machine.Time, endpoint string, waiting, running int64
 
 // Event takes an event that is no request's: incidents, servers that come and go, scrapes
 // that fail. Others are left out.
-func (a *Around) Event(e flow.Event) {
+func (a *Around) Event(e record.Event) {
 	switch e.Step {
-	case flow.IncidentBegan, flow.IncidentEnded, flow.ServerStarted, flow.ServerReady, flow.ServerLeaving,
-		flow.ServerGone, flow.Scaled, flow.ScrapeFailed, flow.Acted:
+	case record.IncidentBegan, record.IncidentEnded, record.ServerStarted, record.ServerReady, record.ServerLeaving,
+		record.ServerGone, record.Scaled, record.ScrapeFailed, record.Acted:
 	default:
 		return
 	}
@@ -75,14 +75,14 @@ func (a *Around) Event(e flow.Event) {
 
 // Until leaves out what happened later.
 func (a *Around) Until(end machine.Time) {
-	a.moments = slices.DeleteFunc(a.moments, func(e flow.Event) bool { return e.Time > end })
+	a.moments = slices.DeleteFunc(a.moments, func(e record.Event) bool { return e.Time > end })
 }
 
 // Cut is how many figures and moments were left out since there are too many.
 func (a *Around) Cut() int { return a.cut }
 
 // name is what a moment is called: what happened, where one says that.
-func name(e *flow.Event) string {
+func name(e *record.Event) string {
 	if what := text(e.Details.Get("what")); what != "" {
 		return string(e.Step) + " " + what
 	}
@@ -90,10 +90,10 @@ func name(e *flow.Event) string {
 }
 
 // about are a moment's details as attributes, with where it happened.
-func about(e *flow.Event) []Attribute {
+func about(e *record.Event) []Attribute {
 	out := simple(e.Details)
 	if e.Endpoint != "" {
-		out = append(out, flow.D("endpoint", e.Endpoint))
+		out = append(out, record.D("endpoint", e.Endpoint))
 	}
 	return out
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
 // scopeProxy is the scope of the real sidecar's own spans, scopeHTTP that of the
@@ -33,7 +33,7 @@ var marked = []string{"mooncake", "offloading"}
 
 // sidecar adds the spans of the sidecar and returns its legs.
 func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
-	events := b.of(flow.Sidecar, n)
+	events := b.of(record.Sidecar, n)
 	if len(events) == 0 {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 			Parent: parent, Start: start, End: last.Time})
 	s.set("http.request.method", method)
 	s.set("url.path", path)
-	failed, answered := first(events, flow.Answered, flow.Aborted, flow.PrefillerBlocked)
+	failed, answered := first(events, record.Answered, record.Aborted, record.PrefillerBlocked)
 	s.set("http.response.status_code", whole(detail(events[max(0, len(events)-1):], "status")))
 	server := s.ID
 	connector := text(detail(events, "connector"))
@@ -55,7 +55,7 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 		Span{Name: "forward_request", Kind: Internal, Part: part, Scope: scopeProxy, Parent: server, Start: start,
 			End: last.Time})
 	forward, at := s.ID, len(b.spans)-1
-	decided, _ := first(events, flow.PrefillDecided)
+	decided, _ := first(events, record.PrefillDecided)
 	disaggregated := text(decided.Details.Get("decision")) == "disaggregated"
 	s.set("llm_d.openai.api", operations[path])
 	s.set("llm_d.pd_proxy.connector", connector)
@@ -68,24 +68,24 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 	if answered {
 		s.Error = text(failed.Details.Get("reason"))
 	}
-	if e, ok := first(events, flow.PrefillerBlocked); ok {
+	if e, ok := first(events, record.PrefillerBlocked); ok {
 		s.Error = "ssrf_protection_denied"
 		s.set("llm_d.pd_proxy.error", s.Error)
 		s.set("llm_d.pd_proxy.denied_target", text(e.Details.Get("address")))
 	}
 	for i, e := range events {
 		switch e.Step {
-		case flow.PrefillLegSent, flow.EncodeLegSent:
+		case record.PrefillLegSent, record.EncodeLegSent:
 			legs = append(legs, b.away(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward, connector,
 				e, events[i+1:]))
-		case flow.DecodeLegSent:
+		case record.DecodeLegSent:
 			legs = append(legs, b.decode(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward,
 				connector, e, events[i+1:]))
 		}
 	}
 	s = &b.spans[at]
 	s.set("llm_d.pd_proxy.total_duration_ms", milliseconds(last.Time-start))
-	if e, ok := first(events, flow.FirstTokenSeen); ok {
+	if e, ok := first(events, record.FirstTokenSeen); ok {
 		s.set("llm_d.pd_proxy.true_ttft_ms", milliseconds(e.Time-start))
 	}
 	for _, l := range legs {
@@ -97,8 +97,8 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 }
 
 // ownEndpoint is the sidecar's own address, which its first step has.
-func ownEndpoint(events []flow.Event) string {
-	e, _ := first(events, flow.RequestReceived)
+func ownEndpoint(events []record.Event) string {
+	e, _ := first(events, record.RequestReceived)
 	return e.Endpoint
 }
 
@@ -113,16 +113,16 @@ func legName(role, connector string) string {
 }
 
 // away adds the spans of a leg to a prefill or encode server.
-func (b *builder) away(key string, part Part, parent SpanID, connector string, sent flow.Event,
-	after []flow.Event) leg {
-	role, ended, failed := "prefill", flow.PrefillLegEnded, flow.PrefillLegFailed
-	if sent.Step == flow.EncodeLegSent {
-		role, ended, failed = "encode", flow.EncodeLegEnded, flow.EncodeLegFailed
+func (b *builder) away(key string, part Part, parent SpanID, connector string, sent record.Event,
+	after []record.Event) leg {
+	role, ended, failed := "prefill", record.PrefillLegEnded, record.PrefillLegFailed
+	if sent.Step == record.EncodeLegSent {
+		role, ended, failed = "encode", record.EncodeLegEnded, record.EncodeLegFailed
 	}
 	out := leg{at: sent.Time, end: machine.Never, endpoint: sent.Endpoint, role: role}
 	b.roles[sent.Endpoint] = role
 	end := sent.Time
-	var result flow.Event
+	var result record.Event
 	for _, e := range after {
 		end = e.Time
 		if (e.Step == ended || e.Step == failed) && (e.Endpoint == "" || e.Endpoint == sent.Endpoint) &&
@@ -149,15 +149,15 @@ func (b *builder) away(key string, part Part, parent SpanID, connector string, s
 
 // sameItem says whether an answer is that of this leg: encode legs run beside each
 // other, and each has an item.
-func sameItem(sent, answer flow.Event) bool {
+func sameItem(sent, answer record.Event) bool {
 	item := sent.Details.Get("item")
 	// a recording may say anything
 	return item == nil || fmt.Sprint(whole(item)) == fmt.Sprint(whole(answer.Details.Get("item")))
 }
 
 // decode adds the spans of the leg to the sidecar's own server.
-func (b *builder) decode(key string, part Part, parent SpanID, connector string, sent flow.Event,
-	after []flow.Event) leg {
+func (b *builder) decode(key string, part Part, parent SpanID, connector string, sent record.Event,
+	after []record.Event) leg {
 	out := leg{at: sent.Time, end: machine.Never, role: "decode"}
 	end := sent.Time
 	var status any
@@ -166,7 +166,7 @@ func (b *builder) decode(key string, part Part, parent SpanID, connector string,
 		if v := e.Details.Get("status"); v != nil {
 			status = v
 		}
-		if e.Step == flow.ResponseEndSeen || e.Step == flow.Aborted {
+		if e.Step == record.ResponseEndSeen || e.Step == record.Aborted {
 			out.end = e.Time
 			break
 		}
@@ -194,11 +194,11 @@ func (b *builder) sent(key string, part Part, parent SpanID, to string, start, e
 // servers adds llm_request for each request that a model server finished or gave up.
 func (b *builder) servers(n int, prefix string, parent SpanID, legs []leg) {
 	var order []string
-	visits := map[string][]flow.Event{}
+	visits := map[string][]record.Event{}
 	current := map[string]string{} // by endpoint
-	for _, e := range b.of(flow.Server, n) {
+	for _, e := range b.of(record.Server, n) {
 		key := current[e.Endpoint]
-		if e.Step == flow.Part1Received || e.Step == flow.RequestReceived || key == "" {
+		if e.Step == record.Part1Received || e.Step == record.RequestReceived || key == "" {
 			key = fmt.Sprintf("%sserver/%s/%d", prefix, e.Endpoint, len(order))
 			current[e.Endpoint] = key
 			order = append(order, key)
@@ -210,7 +210,7 @@ func (b *builder) servers(n int, prefix string, parent SpanID, legs []leg) {
 	}
 }
 
-func (b *builder) server(key string, events []flow.Event, parent SpanID, legs []leg) {
+func (b *builder) server(key string, events []record.Event, parent SpanID, legs []leg) {
 	start, last := events[0], events[len(events)-1]
 	role := ""
 	if len(legs) > 0 {
@@ -229,9 +229,9 @@ func (b *builder) server(key string, events []flow.Event, parent SpanID, legs []
 	if reason := text(last.Details.Get("finish_reason")); reason != "" {
 		s.set("gen_ai.response.finish_reasons", fmt.Sprintf("[%q]", reason))
 	}
-	at := func(step flow.Step) (machine.Time, bool) { e, ok := first(events, step); return e.Time, ok }
-	token, answered := at(flow.FirstTokenSent)
-	taken, scheduled := at(flow.PrefillStarted)
+	at := func(step record.Step) (machine.Time, bool) { e, ok := first(events, step); return e.Time, ok }
+	token, answered := at(record.FirstTokenSent)
+	taken, scheduled := at(record.PrefillStarted)
 	if answered {
 		s.set("gen_ai.latency.time_to_first_token", (token - start.Time).Seconds())
 	}
@@ -244,14 +244,14 @@ func (b *builder) server(key string, events []flow.Event, parent SpanID, legs []
 		s.set("gen_ai.latency.time_in_model_decode", (last.Time - token).Seconds())
 		s.set("gen_ai.latency.time_in_model_inference", (last.Time - taken).Seconds())
 	}
-	if e, ok := first(events, flow.Rejected, flow.Violation, flow.Aborted); ok {
+	if e, ok := first(events, record.Rejected, record.Violation, record.Aborted); ok {
 		s.Error = cmp.Or(text(e.Details.Get("reason")), string(e.Step))
 	}
 }
 
 // legFor is the leg that a server was reached by: the last one sent to its endpoint,
 // else the sidecar's own.
-func legFor(legs []leg, received flow.Event) (SpanID, string) {
+func legFor(legs []leg, received record.Event) (SpanID, string) {
 	for _, l := range slices.Backward(legs) {
 		if l.endpoint == received.Endpoint && l.at <= received.Time && l.role != "decode" {
 			return l.id, l.role

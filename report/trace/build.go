@@ -7,18 +7,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
 // Of makes the spans of one request from all of its events, which may come in any
 // order. Where events are missing, so are the spans that tell of them: a recording from
 // the middle of a run has what it has. A parent that is nobody's span here is another
 // part's, or the client's.
-func Of(events []flow.Event, o Options) []Span {
+func Of(events []record.Event, o Options) []Span {
 	events = slices.Clone(events)
-	slices.SortStableFunc(events, func(a, b flow.Event) int { return cmp.Compare(a.Time, b.Time) })
+	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.Time, b.Time) })
 	if len(events) == 0 {
 		return nil
 	}
@@ -38,7 +38,7 @@ type builder struct {
 	o       Options
 	request string
 	trace   TraceID // the client's, or the picker's where no client traces
-	events  []flow.Event
+	events  []record.Event
 	spans   []Span
 	root    SpanID            // the client's span, zero where it has none
 	roles   map[string]string // by endpoint: prefill or encode
@@ -55,13 +55,13 @@ func (b *builder) add(key string, s Span) *Span {
 
 func (s *Span) set(key string, value any) {
 	if value != nil && value != "" {
-		s.Attributes = append(s.Attributes, flow.D(key, value))
+		s.Attributes = append(s.Attributes, record.D(key, value))
 	}
 }
 
 // given is the context that somebody's first events brought (traceparent). Where Envoy is
 // to trace, too, it would have put its own in the place.
-func (b *builder) given(events []flow.Event) (tracing.Context, bool) {
+func (b *builder) given(events []record.Event) (tracing.Context, bool) {
 	if b.o.Gateway {
 		return tracing.Context{}, false
 	}
@@ -70,7 +70,7 @@ func (b *builder) given(events []flow.Event) (tracing.Context, bool) {
 
 // below has the spans of what events tell stand below the context that they brought, or
 // below parent where they brought none.
-func (b *builder) below(events []flow.Event, parent SpanID) SpanID {
+func (b *builder) below(events []record.Event, parent SpanID) SpanID {
 	c, ok := b.given(events)
 	if !ok {
 		return parent
@@ -83,7 +83,7 @@ func (b *builder) below(events []flow.Event, parent SpanID) SpanID {
 func (b *builder) attempts() []int {
 	var out []int
 	for _, e := range b.events {
-		if e.Hop != flow.Client && !slices.Contains(out, attemptOf(e)) {
+		if e.Hop != record.Client && !slices.Contains(out, attemptOf(e)) {
 			out = append(out, attemptOf(e))
 		}
 	}
@@ -92,33 +92,33 @@ func (b *builder) attempts() []int {
 }
 
 // attemptOf counts a hop that does not know its try to the first.
-func attemptOf(e flow.Event) int {
-	if e.Hop == flow.Envoy {
+func attemptOf(e record.Event) int {
+	if e.Hop == record.Envoy {
 		return 1 // it tells of all tries at once
 	}
 	return max(e.Attempt, 1)
 }
 
-func (b *builder) of(hop flow.Hop, attempt int) (out []flow.Event) {
+func (b *builder) of(hop record.Hop, attempt int) (out []record.Event) {
 	for _, e := range b.events {
-		if e.Hop == hop && (hop == flow.Client || attemptOf(e) == attempt) {
+		if e.Hop == hop && (hop == record.Client || attemptOf(e) == attempt) {
 			out = append(out, e)
 		}
 	}
 	return out
 }
 
-func first(events []flow.Event, steps ...flow.Step) (flow.Event, bool) {
+func first(events []record.Event, steps ...record.Step) (record.Event, bool) {
 	for _, e := range events {
 		if slices.Contains(steps, e.Step) {
 			return e, true
 		}
 	}
-	return flow.Event{}, false
+	return record.Event{}, false
 }
 
 // detail is the first value under key among events.
-func detail(events []flow.Event, key string) any {
+func detail(events []record.Event, key string) any {
 	for _, e := range events {
 		if v := e.Details.Get(key); v != nil {
 			return v
@@ -142,7 +142,7 @@ var operations = map[string]string{"/v1/chat/completions": "chat", "/v1/completi
 	"/v1/embeddings": "embeddings"}
 
 func (b *builder) client() {
-	events := b.of(flow.Client, 0)
+	events := b.of(record.Client, 0)
 	if len(events) == 0 || b.o.UntracedClient {
 		return
 	}
@@ -158,20 +158,20 @@ func (b *builder) client() {
 	s.set("gen_ai.request.model", model)
 	s.set("http.request.header.x-request-id", b.request)
 	s.set("url.path", path)
-	if e, ok := first(events, flow.FirstTokenReceived); ok {
+	if e, ok := first(events, record.FirstTokenReceived); ok {
 		s.set("gen_ai.response.time_to_first_chunk", (e.Time - events[0].Time).Seconds())
 		s.Marks = append(s.Marks, Mark{At: e.Time, Name: string(e.Step)})
 	}
-	if e, ok := first(b.events, flow.LastTokenReceived); ok {
+	if e, ok := first(b.events, record.LastTokenReceived); ok {
 		s.set("gen_ai.usage.output_tokens", whole(e.Details.Get("tokens")))
 	}
-	e, ok := first(events, flow.Finished)
+	e, ok := first(events, record.Finished)
 	if !ok {
 		s.Error = "unfinished"
 		return
 	}
 	s.set("http.response.status_code", whole(e.Details.Get("status")))
-	if outcome := text(e.Details.Get("outcome")); outcome != string(flow.Completed) {
+	if outcome := text(e.Details.Get("outcome")); outcome != string(record.Completed) {
 		s.Error = strings.TrimSuffix(outcome+": "+text(e.Details.Get("reason")), ": ")
 		s.set("error.type", outcome)
 	}
@@ -203,7 +203,7 @@ func (b *builder) attempt(n int) {
 func (b *builder) within(n int) (start, end machine.Time) {
 	start = machine.Never
 	for _, e := range b.events {
-		if e.Hop != flow.Client && attemptOf(e) == n {
+		if e.Hop != record.Client && attemptOf(e) == n {
 			start, end = min(start, e.Time), max(end, e.Time)
 		}
 	}
@@ -222,13 +222,13 @@ func (b *builder) envoy(n int) SpanID {
 	if start == machine.Never {
 		return b.root
 	}
-	log, logged := first(b.of(flow.Envoy, n), flow.Logged)
+	log, logged := first(b.of(record.Envoy, n), record.Logged)
 	prefix := fmt.Sprintf("%d/", n)
 	ingress := b.o.span(b.request, "ingress")
 	if n == 1 {
 		last := end
 		for _, e := range b.events {
-			if e.Hop != flow.Client {
+			if e.Hop != record.Client {
 				last = max(last, e.Time)
 			}
 		}
@@ -236,8 +236,8 @@ func (b *builder) envoy(n int) SpanID {
 			Start: start, End: last})
 		s.set("component", "proxy")
 		s.set("guid:x-request-id", b.request)
-		s.set("http.method", detail(b.of(flow.EPP, n), "method"))
-		s.set("http.url", detail(b.of(flow.EPP, n), "path"))
+		s.set("http.method", detail(b.of(record.EPP, n), "method"))
+		s.set("http.url", detail(b.of(record.EPP, n), "path"))
 		s.set("http.protocol", log.Details.Get("protocol"))
 		s.set("upstream_address", log.Endpoint)
 		if logged {
@@ -246,7 +246,7 @@ func (b *builder) envoy(n int) SpanID {
 			s.set("response_size", fmt.Sprint(whole(log.Details.Get("bytes_out"))))
 		}
 	}
-	if epp := b.of(flow.EPP, n); len(epp) > 0 {
+	if epp := b.of(record.EPP, n); len(epp) > 0 {
 		b.add(prefix+"ext_proc",
 			Span{Name: "async envoy.service.ext_proc.v3.ExternalProcessor.Process egress", Kind: ClientOf, Part: part,
 				Scope:  "envoy",
@@ -255,7 +255,7 @@ func (b *builder) envoy(n int) SpanID {
 	if !b.o.Egress {
 		return ingress
 	}
-	sent, ok := first(b.of(flow.EPP, n), flow.Part1Sent, flow.RequestPassed)
+	sent, ok := first(b.of(record.EPP, n), record.Part1Sent, record.RequestPassed)
 	if !ok {
 		sent.Time = start
 	}
@@ -267,8 +267,8 @@ func (b *builder) envoy(n int) SpanID {
 }
 
 // decision is the explanation of a pick: the picker's own, or what a recording has.
-func decision(e flow.Event, into any) error {
-	x := e.Details.Get(flow.Explanation)
+func decision(e record.Event, into any) error {
+	x := e.Details.Get(record.Explanation)
 	if x == nil {
 		return nil
 	}

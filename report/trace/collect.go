@@ -4,8 +4,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Limits of a Collector.
@@ -20,12 +20,12 @@ const (
 )
 
 // Collector gathers the events of each request and emits them when it is over. It is a
-// flow.Recorder, safe for concurrent use.
+// record.Recorder, safe for concurrent use.
 type Collector struct {
-	emit func([]flow.Event)
+	emit func([]record.Event)
 
 	mu      sync.Mutex // guards all below
-	open    map[string][]flow.Event
+	open    map[string][]record.Event
 	over    []over
 	dropped int
 }
@@ -37,12 +37,12 @@ type over struct {
 
 // NewCollector makes a Collector. emit is called with all events of one request, from
 // whoever records or closes, one call at a time; it must not record.
-func NewCollector(emit func([]flow.Event)) *Collector {
-	return &Collector{emit: emit, open: map[string][]flow.Event{}}
+func NewCollector(emit func([]record.Event)) *Collector {
+	return &Collector{emit: emit, open: map[string][]record.Event{}}
 }
 
 // Record takes one event.
-func (c *Collector) Record(e flow.Event) {
+func (c *Collector) Record(e record.Event) {
 	if e.Request == "" {
 		return
 	}
@@ -51,12 +51,12 @@ func (c *Collector) Record(e flow.Event) {
 	c.settle(e.Time)
 	events, known := c.open[e.Request]
 	switch {
-	case !known && (e.Hop == flow.Envoy || len(c.open) >= MaxOpen):
-		if e.Hop != flow.Envoy { // Envoy's log of one that is over
+	case !known && (e.Hop == record.Envoy || len(c.open) >= MaxOpen):
+		if e.Hop != record.Envoy { // Envoy's log of one that is over
 			c.dropped++
 		}
 		return
-	case len(events) >= MaxEvents && e.Step != flow.Finished:
+	case len(events) >= MaxEvents && e.Step != record.Finished:
 		return
 	}
 	e.Details = slices.Clone(e.Details) // the caller may use them again
@@ -68,12 +68,12 @@ func (c *Collector) Record(e flow.Event) {
 
 // ends says whether a request is over with e: its client says so, or, where nobody
 // hears of the client, the first part that it meets of those that are heard of.
-func ends(before []flow.Event, e flow.Event) bool {
+func ends(before []record.Event, e record.Event) bool {
 	if !slices.Contains(lasts[e.Hop], e.Step) {
 		return false
 	}
 	for _, x := range before {
-		if x.Hop != e.Hop && x.Hop != flow.Envoy && nearer(x.Hop, e.Hop) {
+		if x.Hop != e.Hop && x.Hop != record.Envoy && nearer(x.Hop, e.Hop) {
 			return false
 		}
 	}
@@ -81,16 +81,16 @@ func ends(before []flow.Event, e flow.Event) bool {
 }
 
 // lasts are the steps of each hop after which it tells nothing more of a request.
-var lasts = map[flow.Hop][]flow.Step{
-	flow.Client:  {flow.Finished},
-	flow.EPP:     {flow.ResponseEndSeen, flow.Answered, flow.StreamFailed},
-	flow.Sidecar: {flow.ResponseEndSeen, flow.Answered, flow.Aborted},
-	flow.Server:  {flow.LastTokenSent, flow.Rejected, flow.Violation, flow.Aborted},
+var lasts = map[record.Hop][]record.Step{
+	record.Client:  {record.Finished},
+	record.EPP:     {record.ResponseEndSeen, record.Answered, record.StreamFailed},
+	record.Sidecar: {record.ResponseEndSeen, record.Answered, record.Aborted},
+	record.Server:  {record.LastTokenSent, record.Rejected, record.Violation, record.Aborted},
 }
 
 // nearer says whether a request meets hop a before b.
-func nearer(a, b flow.Hop) bool {
-	order := []flow.Hop{flow.Client, flow.EPP, flow.Sidecar, flow.Server}
+func nearer(a, b record.Hop) bool {
+	order := []record.Hop{record.Client, record.EPP, record.Sidecar, record.Server}
 	return slices.Index(order, a) < slices.Index(order, b)
 }
 

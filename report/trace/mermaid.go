@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 func bits(f float64) uint64 { return math.Float64bits(f) }
@@ -16,58 +16,58 @@ func bits(f float64) uint64 { return math.Float64bits(f) }
 // arrow is what a step looks like in a sequence diagram: from its hop to another, or,
 // where it goes nowhere, a note.
 type arrow struct {
-	to   flow.Hop
+	to   record.Hop
 	line string
 	say  string
 }
 
 // arrows are the steps with which something leaves a hop. Others are notes.
-var arrows = map[flow.At]arrow{
-	{Hop: flow.Client, Step: flow.RequestSent}:      {flow.EPP, "->>", "request (through Envoy)"},
-	{Hop: flow.EPP, Step: flow.Part1Sent}:           {flow.Server, "->>", "part 1, held open"},
-	{Hop: flow.EPP, Step: flow.RequestPassed}:       {flow.Server, "->>", "request"},
-	{Hop: flow.EPP, Step: flow.Part2Sent}:           {flow.Server, "->>", "part 2"},
-	{Hop: flow.EPP, Step: flow.Answered}:            {flow.Client, "-->>", "answer"},
-	{Hop: flow.Sidecar, Step: flow.PrefillLegSent}:  {flow.Server, "->>", "prefill"},
-	{Hop: flow.Sidecar, Step: flow.EncodeLegSent}:   {flow.Server, "->>", "encode"},
-	{Hop: flow.Sidecar, Step: flow.DecodeLegSent}:   {flow.Server, "->>", "decode"},
-	{Hop: flow.Sidecar, Step: flow.FirstTokenSeen}:  {flow.Client, "-->>", "first token"},
-	{Hop: flow.Sidecar, Step: flow.ResponseEndSeen}: {flow.Client, "-->>", "end"},
-	{Hop: flow.Sidecar, Step: flow.Answered}:        {flow.Client, "-->>", "answer"},
-	{Hop: flow.Server, Step: flow.FirstTokenSent}:   {flow.EPP, "-->>", "first token"},
-	{Hop: flow.Server, Step: flow.LastTokenSent}:    {flow.EPP, "-->>", "last token"},
-	{Hop: flow.Server, Step: flow.Rejected}:         {flow.EPP, "-->>", "error"},
-	{Hop: flow.EPP, Step: flow.FirstTokenSeen}:      {flow.Client, "-->>", "first token"},
-	{Hop: flow.EPP, Step: flow.ResponseEndSeen}:     {flow.Client, "-->>", "end"},
+var arrows = map[record.At]arrow{
+	{Hop: record.Client, Step: record.RequestSent}:      {record.EPP, "->>", "request (through Envoy)"},
+	{Hop: record.EPP, Step: record.Part1Sent}:           {record.Server, "->>", "part 1, held open"},
+	{Hop: record.EPP, Step: record.RequestPassed}:       {record.Server, "->>", "request"},
+	{Hop: record.EPP, Step: record.Part2Sent}:           {record.Server, "->>", "part 2"},
+	{Hop: record.EPP, Step: record.Answered}:            {record.Client, "-->>", "answer"},
+	{Hop: record.Sidecar, Step: record.PrefillLegSent}:  {record.Server, "->>", "prefill"},
+	{Hop: record.Sidecar, Step: record.EncodeLegSent}:   {record.Server, "->>", "encode"},
+	{Hop: record.Sidecar, Step: record.DecodeLegSent}:   {record.Server, "->>", "decode"},
+	{Hop: record.Sidecar, Step: record.FirstTokenSeen}:  {record.Client, "-->>", "first token"},
+	{Hop: record.Sidecar, Step: record.ResponseEndSeen}: {record.Client, "-->>", "end"},
+	{Hop: record.Sidecar, Step: record.Answered}:        {record.Client, "-->>", "answer"},
+	{Hop: record.Server, Step: record.FirstTokenSent}:   {record.EPP, "-->>", "first token"},
+	{Hop: record.Server, Step: record.LastTokenSent}:    {record.EPP, "-->>", "last token"},
+	{Hop: record.Server, Step: record.Rejected}:         {record.EPP, "-->>", "error"},
+	{Hop: record.EPP, Step: record.FirstTokenSeen}:      {record.Client, "-->>", "first token"},
+	{Hop: record.EPP, Step: record.ResponseEndSeen}:     {record.Client, "-->>", "end"},
 }
 
 // WriteMermaid writes the sequence diagram of one request, for pasting into an issue:
 // its steps in order, with times since it was sent in milliseconds.
-func WriteMermaid(w io.Writer, events []flow.Event) error {
+func WriteMermaid(w io.Writer, events []record.Event) error {
 	events = slices.Clone(events)
-	slices.SortStableFunc(events, func(a, b flow.Event) int { return cmp.Compare(a.Time, b.Time) })
+	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.Time, b.Time) })
 	d := &diagram{names: map[string]string{}}
 	served := false // by a sidecar
 	for _, e := range events {
-		served = served || e.Hop == flow.Sidecar
+		served = served || e.Hop == record.Sidecar
 		d.at(e)
 	}
 	var legs []string // endpoints that a sidecar sent to, which answer it
 	own := ""
 	for _, e := range events {
-		if e.Hop == flow.Sidecar && (e.Step == flow.PrefillLegSent || e.Step == flow.EncodeLegSent) {
+		if e.Hop == record.Sidecar && (e.Step == record.PrefillLegSent || e.Step == record.EncodeLegSent) {
 			legs = append(legs, e.Endpoint)
 		}
 	}
 	for _, e := range events {
-		if e.Hop == flow.Server && !slices.Contains(legs, e.Endpoint) {
+		if e.Hop == record.Server && !slices.Contains(legs, e.Endpoint) {
 			own = e.Endpoint
 		}
 	}
 	for _, e := range events {
 		time := fmt.Sprintf("%.3f ms", milliseconds(e.Time-events[0].Time))
 		from := d.at(e)
-		a, moves := arrows[flow.At{Hop: e.Hop, Step: e.Step}]
+		a, moves := arrows[record.At{Hop: e.Hop, Step: e.Step}]
 		if !moves {
 			d.line("Note over %s: %s %s%s", from, time, clean(string(e.Step)), beside(e))
 			continue
@@ -75,14 +75,14 @@ func WriteMermaid(w io.Writer, events []flow.Event) error {
 		to := a.to
 		endpoint := e.Endpoint
 		switch {
-		case e.Hop == flow.EPP && to == flow.Server && served:
-			to = flow.Sidecar
-		case e.Hop == flow.Server && served:
-			to, endpoint = flow.Sidecar, ""
-		case e.Hop == flow.Sidecar && e.Step == flow.DecodeLegSent && own != "":
+		case e.Hop == record.EPP && to == record.Server && served:
+			to = record.Sidecar
+		case e.Hop == record.Server && served:
+			to, endpoint = record.Sidecar, ""
+		case e.Hop == record.Sidecar && e.Step == record.DecodeLegSent && own != "":
 			endpoint = own
-		case e.Hop == flow.Sidecar && to == flow.Client:
-			to = flow.EPP
+		case e.Hop == record.Sidecar && to == record.Client:
+			to = record.EPP
 		}
 		d.line("%s%s%s: %s %s", from, a.line, d.name(to, endpoint), time, a.say)
 	}
@@ -91,13 +91,13 @@ func WriteMermaid(w io.Writer, events []flow.Event) error {
 }
 
 // beside is what a note says besides its step.
-func beside(e flow.Event) string {
+func beside(e record.Event) string {
 	switch e.Step {
-	case flow.EndpointPicked:
+	case record.EndpointPicked:
 		return " " + clean(cmp.Or(text(e.Details.Get("name")), e.Endpoint))
-	case flow.Finished:
+	case record.Finished:
 		return " " + clean(text(e.Details.Get("outcome")))
-	case flow.PrefillDecided:
+	case record.PrefillDecided:
 		return " " + clean(text(e.Details.Get("decision")))
 	}
 	if reason := text(e.Details.Get("reason")); reason != "" {
@@ -130,12 +130,12 @@ func (d *diagram) line(format string, args ...any) {
 	d.lines = append(d.lines, "    "+fmt.Sprintf(format, args...)+"\n")
 }
 
-func (d *diagram) at(e flow.Event) string { return d.name(e.Hop, e.Endpoint) }
+func (d *diagram) at(e record.Event) string { return d.name(e.Hop, e.Endpoint) }
 
 // name is a participant's; each model server is one of its own.
-func (d *diagram) name(hop flow.Hop, endpoint string) string {
+func (d *diagram) name(hop record.Hop, endpoint string) string {
 	key, label := string(hop), string(hop)
-	if hop == flow.Server {
+	if hop == record.Server {
 		key, label = key+endpoint, "server "+endpoint
 	}
 	if d.names[key] == "" {

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
 // Scopes of the real picker's spans.
@@ -23,12 +23,13 @@ const (
 
 // told are the picker's steps that are events of its gateway.request span: the
 // held-open request belongs to it from the headers to the end.
-var told = []flow.Step{flow.Part1Sent, flow.RequestPassed, flow.FirstTokenSeen, flow.MetadataGenerated, flow.Part2Sent,
-	flow.CallFailed}
+var told = []record.Step{record.Part1Sent, record.RequestPassed, record.FirstTokenSeen, record.MetadataGenerated,
+	record.Part2Sent,
+	record.CallFailed}
 
 // picker adds the endpoint picker's spans of an attempt; false where it told of none.
 func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
-	events := b.of(flow.EPP, n)
+	events := b.of(record.EPP, n)
 	if len(events) == 0 {
 		return SpanID{}, false
 	}
@@ -43,17 +44,17 @@ func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
 			root.Marks = append(root.Marks, Mark{e.Time, string(e.Step), simple(e.Details)})
 		}
 	}
-	if e, ok := first(events, flow.Answered, flow.StreamFailed); ok {
+	if e, ok := first(events, record.Answered, record.StreamFailed); ok {
 		root.Error = strings.TrimSpace(
 			fmt.Sprint(cmp.Or(e.Details.Get("reason"), any("")), " ", cmp.Or(whole(e.Details.Get("status")), any(""))))
 	}
 	id := root.ID
-	picked, ok := first(events, flow.EndpointPicked)
+	picked, ok := first(events, record.EndpointPicked)
 	if !ok {
 		return id, true
 	}
 	end := picked
-	if sent, ok := first(events, flow.Part1Sent, flow.RequestPassed); ok {
+	if sent, ok := first(events, record.Part1Sent, record.RequestPassed); ok {
 		end = sent
 	}
 	var x picker.Explanation
@@ -64,7 +65,7 @@ func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
 	s.set("target_model", cmp.Or(x.TargetModel, text(picked.Details.Get("model"))))
 	s.set("request_prio", x.Priority)
 	if err != nil {
-		s.Marks = append(s.Marks, Mark{picked.Time, "explanation", []Attribute{flow.D("error", err.Error())}})
+		s.Marks = append(s.Marks, Mark{picked.Time, "explanation", []Attribute{record.D("error", err.Error())}})
 		return id, true
 	}
 	b.schedule(s.ID, prefix, part, &x, max(events[0].Time, picked.Time-seconds(x.TookSeconds)), picked.Time)
@@ -72,11 +73,11 @@ func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
 }
 
 // simple are the details that can be an attribute.
-func simple(d flow.Details) (out []Attribute) {
+func simple(d record.Details) (out []Attribute) {
 	for _, x := range d {
 		switch x.Value.(type) {
 		case string, bool, int, float64:
-			out = append(out, flow.D(x.Key, whole(x.Value)))
+			out = append(out, record.D(x.Key, whole(x.Value)))
 		}
 	}
 	return out

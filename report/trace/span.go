@@ -7,9 +7,9 @@
 package trace
 
 import (
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
 // TraceID and SpanID are as in W3C Trace Context.
@@ -39,7 +39,7 @@ type Part struct {
 }
 
 // Attribute is a named value: a string, bool, int, float64, []string or []float64.
-type Attribute = flow.Detail
+type Attribute = record.Detail
 
 // Mark is an event of a span.
 type Mark struct {

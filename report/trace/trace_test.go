@@ -10,40 +10,43 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
 // disaggregated is a request that is prefilled on p and decoded behind the sidecar of d.
-func disaggregated(id string) (out []flow.Event) {
-	add := func(hop flow.Hop, step flow.Step, endpoint string, details ...flow.Detail) {
-		out = append(out, flow.Event{Time: machine.Time(len(out)+1) * machine.Millisecond, Request: id, Attempt: 1,
+func disaggregated(id string) (out []record.Event) {
+	add := func(hop record.Hop, step record.Step, endpoint string, details ...record.Detail) {
+		out = append(out, record.Event{Time: machine.Time(len(out)+1) * machine.Millisecond, Request: id, Attempt: 1,
 			Hop: hop, Step: step, Endpoint: endpoint, Details: details})
 	}
-	add(flow.Client, flow.RequestSent, "", flow.D("path", "/v1/chat/completions"))
-	add(flow.EPP, flow.RequestReceived, "", flow.D("method", "POST"), flow.D("path", "/v1/chat/completions"))
-	add(flow.EPP, flow.EndpointPicked, "d:1", flow.D("model", "m"),
-		flow.D(flow.Explanation, map[string]any{"target_model": "m", "disaggregation": "prefill-decode", "prefill": "p",
-			"profiles": []any{map[string]any{"name": "decode", "picked": []any{"d"},
-				"scorers": []any{map[string]any{"name": "q", "type": "queue-scorer", "weight": 2.0}},
-				"endpoints": []any{map[string]any{"name": "d", "host_port": "d:1", "raw": []any{0.5}, "total": 1.0,
-					"picked": true}}}}}))
-	add(flow.EPP, flow.RequestPassed, "d:1")
-	add(flow.Sidecar, flow.RequestReceived, "d:1", flow.D("method", "POST"), flow.D("path", "/v1/chat/completions"))
-	add(flow.Sidecar, flow.PrefillDecided, "p:1", flow.D("decision", "disaggregated"), flow.D("connector", "nixlv2"))
-	add(flow.Sidecar, flow.PrefillLegSent, "p:1")
-	add(flow.Server, flow.RequestReceived, "p:1", flow.D("prompt_tokens", 9))
-	add(flow.Server, flow.LastTokenSent, "p:1", flow.D("tokens", 1))
-	add(flow.Sidecar, flow.PrefillLegEnded, "p:1", flow.D("status", 200))
-	add(flow.Sidecar, flow.DecodeLegSent, "d:1")
-	add(flow.Server, flow.RequestReceived, "d:2")
-	add(flow.Server, flow.PrefillStarted, "d:2")
-	add(flow.Server, flow.FirstTokenSent, "d:2")
-	add(flow.Server, flow.LastTokenSent, "d:2", flow.D("tokens", 5), flow.D("finish_reason", "stop"))
-	add(flow.Sidecar, flow.ResponseEndSeen, "d:1", flow.D("status", 200))
-	add(flow.EPP, flow.ResponseEndSeen, "d:1", flow.D("status", 200))
-	add(flow.Client, flow.Finished, "", flow.D("outcome", "completed"))
+	add(record.Client, record.RequestSent, "", record.D("path", "/v1/chat/completions"))
+	add(record.EPP, record.RequestReceived, "", record.D("method", "POST"), record.D("path", "/v1/chat/completions"))
+	add(record.EPP, record.EndpointPicked, "d:1", record.D("model", "m"),
+		record.D(record.Explanation,
+			map[string]any{"target_model": "m", "disaggregation": "prefill-decode", "prefill": "p",
+				"profiles": []any{map[string]any{"name": "decode", "picked": []any{"d"},
+					"scorers": []any{map[string]any{"name": "q", "type": "queue-scorer", "weight": 2.0}},
+					"endpoints": []any{map[string]any{"name": "d", "host_port": "d:1", "raw": []any{0.5}, "total": 1.0,
+						"picked": true}}}}}))
+	add(record.EPP, record.RequestPassed, "d:1")
+	add(record.Sidecar, record.RequestReceived, "d:1", record.D("method", "POST"),
+		record.D("path", "/v1/chat/completions"))
+	add(record.Sidecar, record.PrefillDecided, "p:1", record.D("decision", "disaggregated"),
+		record.D("connector", "nixlv2"))
+	add(record.Sidecar, record.PrefillLegSent, "p:1")
+	add(record.Server, record.RequestReceived, "p:1", record.D("prompt_tokens", 9))
+	add(record.Server, record.LastTokenSent, "p:1", record.D("tokens", 1))
+	add(record.Sidecar, record.PrefillLegEnded, "p:1", record.D("status", 200))
+	add(record.Sidecar, record.DecodeLegSent, "d:1")
+	add(record.Server, record.RequestReceived, "d:2")
+	add(record.Server, record.PrefillStarted, "d:2")
+	add(record.Server, record.FirstTokenSent, "d:2")
+	add(record.Server, record.LastTokenSent, "d:2", record.D("tokens", 5), record.D("finish_reason", "stop"))
+	add(record.Sidecar, record.ResponseEndSeen, "d:1", record.D("status", 200))
+	add(record.EPP, record.ResponseEndSeen, "d:1", record.D("status", 200))
+	add(record.Client, record.Finished, "", record.D("outcome", "completed"))
 	return out
 }
 
@@ -133,17 +136,17 @@ var ids = &tracing.IDs{Salt: 7, Share: 1}
 
 // carried are events of a request with the traceparent that each part got, from a client
 // that sent first.
-func carried(first string) []flow.Event {
+func carried(first string) []record.Event {
 	out := disaggregated("r")
 	gateway := ids.Next(first, "r", tracing.Gateway(1))
 	legs := []string{ids.Next(gateway, "r", tracing.Leg(1, 0)), ids.Next(gateway, "r", tracing.Leg(1, 1))}
 	for i := range out {
 		got := ""
 		switch e := &out[i]; {
-		case e.Step != flow.RequestReceived:
-		case e.Hop == flow.EPP:
+		case e.Step != record.RequestReceived:
+		case e.Hop == record.EPP:
 			got = first
-		case e.Hop == flow.Sidecar:
+		case e.Hop == record.Sidecar:
 			got = gateway
 		case e.Endpoint == "p:1":
 			got = legs[0]
@@ -151,15 +154,15 @@ func carried(first string) []flow.Event {
 			got = legs[1]
 		}
 		if got != "" {
-			out[i].Details = append(out[i].Details, flow.D(tracing.Header, got))
+			out[i].Details = append(out[i].Details, record.D(tracing.Header, got))
 		}
 	}
 	return out
 }
 
 // part keeps the events of some hops, as a part that runs alone has them.
-func part(events []flow.Event, hops ...flow.Hop) []flow.Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e flow.Event) bool { return !slices.Contains(hops, e.Hop) })
+func part(events []record.Event, hops ...record.Hop) []record.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e record.Event) bool { return !slices.Contains(hops, e.Hop) })
 }
 
 // What parts hand on is what they tell of: the spans of all of them hang together as if one
@@ -172,15 +175,16 @@ func TestParentsAsCarried(t *testing.T) {
 	}
 	const theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for name, first := range map[string]string{"somebody else's client": theirs, "a client that does not trace": ""} {
-		events := part(carried(first), flow.EPP, flow.Sidecar, flow.Server)
+		events := part(carried(first), record.EPP, record.Sidecar, record.Server)
 		together := Of(events, o)
 		var apart []Span
-		for _, hop := range []flow.Hop{flow.EPP, flow.Sidecar} {
+		for _, hop := range []record.Hop{record.EPP, record.Sidecar} {
 			apart = append(apart, Of(part(events, hop), o)...)
 		}
 		for _, endpoint := range []string{"p:1", "d:2"} {
 			apart = append(apart, Of(
-				slices.DeleteFunc(part(events, flow.Server), func(e flow.Event) bool { return e.Endpoint != endpoint }),
+				slices.DeleteFunc(part(events, record.Server),
+					func(e record.Event) bool { return e.Endpoint != endpoint }),
 				o)...)
 		}
 		for which, spans := range map[string][]Span{"together": together, "apart": apart} {
@@ -204,16 +208,16 @@ func TestParentsAsCarried(t *testing.T) {
 			}
 		}
 	}
-	if n := len(Of(part(carried(theirs[:52]+"-00"), flow.EPP), o)); n != 0 {
+	if n := len(Of(part(carried(theirs[:52]+"-00"), record.EPP), o)); n != 0 {
 		t.Errorf("%d spans of a trace that its client does not want", n)
 	}
 }
 
 // A part that runs alone says itself when a request is over.
 func TestCollectorOfOnePart(t *testing.T) {
-	for _, hop := range []flow.Hop{flow.EPP, flow.Sidecar, flow.Server} {
+	for _, hop := range []record.Hop{record.EPP, record.Sidecar, record.Server} {
 		got := 0
-		c := NewCollector(func(e []flow.Event) { got++ })
+		c := NewCollector(func(e []record.Event) { got++ })
 		for _, e := range part(carried(""), hop) {
 			c.Record(e)
 		}
@@ -227,13 +231,13 @@ func TestCollectorOfOnePart(t *testing.T) {
 
 // What a span tells comes from the events, read back from a recording or not.
 func TestAttributes(t *testing.T) {
-	var recorded []flow.Event
+	var recorded []record.Event
 	for _, e := range disaggregated("r") {
 		line, err := json.Marshal(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var back flow.Event
+		var back record.Event
 		if err := json.Unmarshal(line, &back); err != nil {
 			t.Fatal(err)
 		}
@@ -266,20 +270,20 @@ func TestAttributes(t *testing.T) {
 // Each request is emitted once, whoever tells of its end, and one without an end when all is over.
 func TestCollector(t *testing.T) {
 	var got []string
-	c := NewCollector(func(e []flow.Event) { got = append(got, fmt.Sprint(e[0].Request, len(e))) })
+	c := NewCollector(func(e []record.Event) { got = append(got, fmt.Sprint(e[0].Request, len(e))) })
 	for _, e := range disaggregated("a") {
 		c.Record(e)
 	}
 	for _, e := range disaggregated("b") {
-		if e.Hop != flow.Client { // nobody hears of b's client
+		if e.Hop != record.Client { // nobody hears of b's client
 			c.Record(e)
 		}
 	}
-	c.Record(flow.Event{Time: 10 * machine.Second, Request: "c", Hop: flow.EPP, Step: flow.RequestReceived})
+	c.Record(record.Event{Time: 10 * machine.Second, Request: "c", Hop: record.EPP, Step: record.RequestReceived})
 	if fmt.Sprint(got) != "[b16 a18]" && fmt.Sprint(got) != "[a18 b16]" {
 		t.Fatal(got)
 	}
-	c.Record(flow.Event{Time: 10 * machine.Second, Request: "a", Hop: flow.Envoy, Step: flow.Logged})
+	c.Record(record.Event{Time: 10 * machine.Second, Request: "a", Hop: record.Envoy, Step: record.Logged})
 	if n := c.Close(); n != 0 || len(got) != 3 || got[2] != "c1" {
 		t.Fatal(n, got)
 	}
@@ -289,7 +293,7 @@ func TestCollector(t *testing.T) {
 func TestPerfettoNests(t *testing.T) {
 	var spans []Span
 	for i := range 5 {
-		events := disaggregated(flow.RequestID(1, i+1))
+		events := disaggregated(record.RequestID(1, i+1))
 		for j := range events {
 			events[j].Time += machine.Time(i) * 3 * machine.Millisecond // they overlap
 		}
@@ -349,10 +353,11 @@ func TestAround(t *testing.T) {
 	a.Sample(1, "d:2", 1, 2, 0.25)
 	a.Sample(2, "d:2", 1, 2, 0.25) // nothing new
 	a.Sample(3, "elsewhere:1", 0, 0, 0)
-	a.Event(flow.Event{Time: 4, Hop: flow.Server, Step: flow.IncidentBegan, Endpoint: "d:2",
-		Details: flow.Details{flow.D("what", "crash")}})
-	a.Event(flow.Event{Time: 5, Hop: flow.Server, Step: flow.EngineStep, Endpoint: "d:2"}) // too many to be moments
-	a.Event(flow.Event{Time: 99, Hop: flow.Server, Step: flow.IncidentEnded})
+	a.Event(record.Event{Time: 4, Hop: record.Server, Step: record.IncidentBegan, Endpoint: "d:2",
+		Details: record.Details{record.D("what", "crash")}})
+	// too many to be moments
+	a.Event(record.Event{Time: 5, Hop: record.Server, Step: record.EngineStep, Endpoint: "d:2"})
+	a.Event(record.Event{Time: 99, Hop: record.Server, Step: record.IncidentEnded})
 	a.Until(50)
 	var b bytes.Buffer
 	spans := Of(disaggregated("r"), Options{})
@@ -455,7 +460,7 @@ func FuzzOf(f *testing.F) {
 	}
 	f.Add([]byte(`{"time":1,"request":"r","hop":"sidecar","step":"encode_leg_sent","details":{"item":{}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var e flow.Event
+		var e record.Event
 		if json.Unmarshal(data, &e) != nil {
 			return
 		}
@@ -464,7 +469,7 @@ func FuzzOf(f *testing.F) {
 		around.Event(e)
 		around.Sample(e.Time, e.Endpoint, 1, -1, 0.5)
 		for _, err := range []error{WritePerfetto(&bytes.Buffer{}, spans, &around),
-			WriteMermaid(&bytes.Buffer{}, []flow.Event{e})} {
+			WriteMermaid(&bytes.Buffer{}, []record.Event{e})} {
 			if err != nil {
 				t.Fatal(err)
 			}

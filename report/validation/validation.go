@@ -12,7 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/hops"
 	"github.com/windtunnel/windtunnel/report/stats"
@@ -69,7 +69,7 @@ type Requests map[int32]*oneRequest
 // oneRequest is what a run tells of a request.
 type oneRequest struct {
 	id, server string
-	outcome    flow.Outcome
+	outcome    record.Outcome
 	ended      report.Ended
 }
 
@@ -81,12 +81,12 @@ func (r Requests) of(number int32) *oneRequest {
 }
 
 // Watch is a recorder that fills them, and the tally.
-func (r Requests) Watch(t *report.Tally) flow.Recorder {
+func (r Requests) Watch(t *report.Tally) record.Recorder {
 	t.Each(func(e *report.Ended) { r.of(e.Number).ended = *e })
-	return flow.Tee(t, flow.Func(func(e flow.Event) {
-		picked := e.Hop == flow.EPP && e.Step == flow.EndpointPicked
-		number, ok := flow.RequestNumber(e.Request)
-		if !ok || !picked && e.Step != flow.Finished {
+	return record.Tee(t, record.Func(func(e record.Event) {
+		picked := e.Hop == record.EPP && e.Step == record.EndpointPicked
+		number, ok := record.RequestNumber(e.Request)
+		if !ok || !picked && e.Step != record.Finished {
 			return
 		}
 		x := r.of(int32(number))
@@ -121,9 +121,9 @@ type offBy struct {
 
 // offFrom is an outcome that requests have more often in one of the times.
 type offFrom struct {
-	Outcome flow.Outcome `json:"outcome"`
-	Live    int          `json:"live"`
-	Virtual int          `json:"virtual"`
+	Outcome record.Outcome `json:"outcome"`
+	Live    int            `json:"live"`
+	Virtual int            `json:"virtual"`
 }
 
 // perToken is the span for the mean time between two tokens of a request, at its client.
@@ -186,7 +186,7 @@ func compareTimes(live, virtual report.Summary, tolerance float64) *Result {
 			out.OneTime = append(out.OneTime, sp.Name+" in virtual time")
 		}
 	}
-	for _, k := range flow.Outcomes() {
+	for _, k := range record.Outcomes() {
 		if a, b := live.Outcomes[k], virtual.Outcomes[k]; a != b {
 			out.Outcomes = append(out.Outcomes, offFrom{k, a, b})
 		}

@@ -7,18 +7,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 )
 
 // What is off by more than the tolerance, and more than a timer is, is pointed out; so are
 // outcomes.
 func TestCompareTimes(t *testing.T) {
-	live := report.Summary{Requests: 10, Outcomes: map[flow.Outcome]int{flow.Completed: 10},
+	live := report.Summary{Requests: 10, Outcomes: map[record.Outcome]int{record.Completed: 10},
 		Spans: []report.SpanSummary{
 			{Name: "ttft", P50: 0.100, P90: 0.200, P99: 0.300}, {Name: "pick", P50: 0.0001, P90: 0.0002, P99: 0.0003}}}
-	virtual := report.Summary{Requests: 10, Outcomes: map[flow.Outcome]int{flow.Completed: 9, flow.TimedOut: 1},
+	virtual := report.Summary{Requests: 10, Outcomes: map[record.Outcome]int{record.Completed: 9, record.TimedOut: 1},
 		Spans: []report.SpanSummary{
 			{Name: "ttft", P50: 0.104, P90: 0.220, P99: 0.400}, {Name: "pick"}}}
 	x := compareTimes(live, virtual, 5)
@@ -41,16 +41,16 @@ func TestCompareTimes(t *testing.T) {
 // Each request is held against itself: what ends otherwise is told though as many ended so, by name,
 // as is who went to another server, who is furthest apart, and who is in one of the times alone.
 func TestCompareRequests(t *testing.T) {
-	one := func(number int32, o flow.Outcome, server string, ttft, e2e machine.Time) *oneRequest {
+	one := func(number int32, o record.Outcome, server string, ttft, e2e machine.Time) *oneRequest {
 		return &oneRequest{id: fmt.Sprint("req-", number), server: server, outcome: o,
 			ended: report.Ended{Number: number, TTFT: ttft * machine.Microsecond, E2E: e2e * machine.Microsecond,
-				Tokens: 3, Completed: o == flow.Completed}}
+				Tokens: 3, Completed: o == record.Completed}}
 	}
-	live := Requests{1: one(1, flow.Completed, "a", 100e3, 200e3), 2: one(2, flow.Completed, "a", 100e3, 210e3),
-		3: one(3, flow.TimedOut, "b", 0, 900e3), 4: one(4, flow.Completed, "b", 100e3, 200e3)}
-	virtual := Requests{1: one(1, flow.Completed, "b", 101e3, 204e3), 2: one(2, flow.TimedOut, "a", 0, 900e3),
-		3: one(3, flow.Completed, "b", 100e3, 200e3), 4: one(4, flow.Completed, "b", 130e3, 210e3),
-		5: one(5, flow.Completed, "", 1, 2)}
+	live := Requests{1: one(1, record.Completed, "a", 100e3, 200e3), 2: one(2, record.Completed, "a", 100e3, 210e3),
+		3: one(3, record.TimedOut, "b", 0, 900e3), 4: one(4, record.Completed, "b", 100e3, 200e3)}
+	virtual := Requests{1: one(1, record.Completed, "b", 101e3, 204e3), 2: one(2, record.TimedOut, "a", 0, 900e3),
+		3: one(3, record.Completed, "b", 100e3, 200e3), 4: one(4, record.Completed, "b", 130e3, 210e3),
+		5: one(5, record.Completed, "", 1, 2)}
 	x := &Result{Requests: 4}
 	x.eachRequest(live, virtual)
 	want := []apart{

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/latency/dist"
-	"github.com/windtunnel/windtunnel/core/workload/trace"
+	"github.com/windtunnel/windtunnel/core/load/workload/trace"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 

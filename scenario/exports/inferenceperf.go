@@ -5,7 +5,7 @@ import (
 	"math/big"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/latency/dist"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 // Limit is a bound of a measure of the summary: ttft p99 <= 200ms, goodput >= 40,

@@ -14,8 +14,8 @@ import (
 
 	"github.com/invopop/jsonschema"
 
-	"github.com/windtunnel/windtunnel/core/latency/dist"
-	"github.com/windtunnel/windtunnel/core/strictyaml"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/scenario/limit"
 	"github.com/windtunnel/windtunnel/scenario/size"

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
-	"github.com/windtunnel/windtunnel/core/connector"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 

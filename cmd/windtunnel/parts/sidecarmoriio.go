@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // moriioFlags are those of MoRI-IO, which nixlv2 can travel over.

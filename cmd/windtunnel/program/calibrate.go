@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/calibrate"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/calibrate"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/client"

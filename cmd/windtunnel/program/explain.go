@@ -14,9 +14,9 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/recording"
@@ -55,13 +55,13 @@ func (c *explainCmd) Run(o *outside) error {
 
 func (c *explainCmd) find(o *outside) (*picker.Explanation, error) {
 	if c.From == "-" {
-		return c.recorded(func(each func(flow.Event) error) error {
+		return c.recorded(func(each func(record.Event) error) error {
 			_, err := report.Read("standard input", o.Stdin, each)
 			return err
 		})
 	}
 	if _, err := os.Stat(c.From); err == nil {
-		return c.recorded(func(each func(flow.Event) error) error {
+		return c.recorded(func(each func(record.Event) error) error {
 			_, err := report.ReadFile(c.From, each)
 			return err
 		})
@@ -82,23 +82,23 @@ func (c *explainCmd) find(o *outside) (*picker.Explanation, error) {
 
 // recorded looks for the request in a recording; of several attempts the last
 // counts.
-func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.Explanation, error) {
+func (c *explainCmd) recorded(read func(func(record.Event) error) error) (*picker.Explanation, error) {
 	var found any
 	var pool, picked, observed string
 	known := false
-	err := read(func(e flow.Event) error {
-		if !flow.Named(c.Request, e.Request) {
+	err := read(func(e record.Event) error {
+		if !record.Named(c.Request, e.Request) {
 			return nil
 		}
 		known = true
-		if e.Hop == flow.EPP && e.Step == flow.RequestReceived {
+		if e.Hop == record.EPP && e.Step == record.RequestReceived {
 			pool, _ = e.Details.Get("pool").(string)
 			picked, _ = e.Details.Get("picker").(string)
 		}
-		if x := e.Details.Get(flow.Explanation); x != nil {
+		if x := e.Details.Get(record.Explanation); x != nil {
 			found = x
 		}
-		if e.Hop == flow.EPP && e.Step == flow.PredictionChecked {
+		if e.Hop == record.EPP && e.Step == record.PredictionChecked {
 			observed = truth(e.Details)
 		}
 		return nil
@@ -133,7 +133,7 @@ func (c *explainCmd) recorded(read func(func(flow.Event) error) error) (*picker.
 }
 
 // truth returns the observed times of a predicted request, in words.
-func truth(d flow.Details) string {
+func truth(d record.Details) string {
 	var out []string
 	for _, x := range []struct{ name, words string }{{"ttft_ms", "the first token took %.1f ms"},
 		{"tpot_ms", "each further token %.2f ms"}} {

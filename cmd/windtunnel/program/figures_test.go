@@ -20,7 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 )
@@ -321,7 +321,7 @@ func byName(of map[string]any, field, name string) {
 func predictionChecks(args []string) (any, error) {
 	var out []any
 	err := lines(append([]string{"sim"}, args...), func(line []byte) error {
-		if !bytes.Contains(line, []byte(`"step":"`+string(flow.PredictionChecked)+`"`)) {
+		if !bytes.Contains(line, []byte(`"step":"`+string(record.PredictionChecked)+`"`)) {
 			return nil
 		}
 		var e struct {

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 )
@@ -77,14 +77,14 @@ func TestFormsTellTheSame(t *testing.T) {
 		for i, column := range rows[0] {
 			at[column] = i
 		}
-		outcomes, refused := map[flow.Outcome]int{}, 0
+		outcomes, refused := map[record.Outcome]int{}, 0
 		for _, row := range rows[1:] {
-			o := flow.Outcome(row[at["outcome"]])
+			o := record.Outcome(row[at["outcome"]])
 			outcomes[o]++
-			if (row[at["reason"]] == "") != (o == flow.Completed) {
+			if (row[at["reason"]] == "") != (o == record.Completed) {
 				t.Errorf("%s has the reason %q", o, row[at["reason"]])
 			}
-			if o == flow.Completed && row[at["status"]] != "200" {
+			if o == record.Completed && row[at["status"]] != "200" {
 				t.Errorf("a request completed with the status %q", row[at["status"]])
 			}
 			if text := row[at["refusal"]]; text != "" {
@@ -101,7 +101,7 @@ func TestFormsTellTheSame(t *testing.T) {
 	t.Run("inference-perf", func(t *testing.T) {
 		var got struct {
 			Failures struct {
-				Labels map[flow.Outcome]struct {
+				Labels map[record.Outcome]struct {
 					Count    int
 					Messages []struct{ Message string }
 				} `json:"by_label"`
@@ -112,7 +112,7 @@ func TestFormsTellTheSame(t *testing.T) {
 		}
 		for o, n := range want.Outcomes {
 			x := got.Failures.Labels[o]
-			if o != flow.Completed && (x.Count != n || len(x.Messages) == 0 || x.Messages[0].Message == "") {
+			if o != record.Completed && (x.Count != n || len(x.Messages) == 0 || x.Messages[0].Message == "") {
 				t.Errorf("%s: %+v, expected %d and why", o, x, n)
 			}
 		}

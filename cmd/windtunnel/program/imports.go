@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/strictyaml"
-	"github.com/windtunnel/windtunnel/core/workload/trace"
+	"github.com/windtunnel/windtunnel/core/load/workload/trace"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/scenario"

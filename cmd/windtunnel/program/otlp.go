@@ -7,10 +7,10 @@ import (
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/otlp"
 	"github.com/windtunnel/windtunnel/report"
@@ -35,7 +35,7 @@ func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.O
 		Trace: trace.Options{UntracedClient: f.Untraced, Gateway: f.Gateway != "none", Egress: f.Gateway == "egress"}}
 	s, err := f.Begin(o, true, options)
 	if s != nil {
-		shown.Also = flow.Tee(shown.Also, s.Exporter)
+		shown.Also = record.Tee(shown.Also, s.Exporter)
 	}
 	return s, err
 }
@@ -66,11 +66,11 @@ func (c *traceCmd) Run(o *outside) error {
 	if c.Max < 1 {
 		return exit.Errorf(exit.Usage, "--requests: found %d; expected 1 or more", c.Max)
 	}
-	byRequest, order, cut := map[string][]flow.Event{}, []string{}, map[string]bool{}
+	byRequest, order, cut := map[string][]record.Event{}, []string{}, map[string]bool{}
 	var around trace.Around
-	_, err := (&replayCmd{Files: []string{c.File}}).read(o, func(e flow.Event) error {
+	_, err := (&replayCmd{Files: []string{c.File}}).read(o, func(e record.Event) error {
 		around.Event(e)
-		if e.Request == "" || c.Request != "" && !flow.Named(c.Request, e.Request) {
+		if e.Request == "" || c.Request != "" && !record.Named(c.Request, e.Request) {
 			return nil
 		}
 		if _, known := byRequest[e.Request]; !known {

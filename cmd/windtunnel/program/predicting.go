@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
-	core "github.com/windtunnel/windtunnel/core/predictor"
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	core "github.com/windtunnel/windtunnel/core/predictor"
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -34,7 +34,7 @@ func library(t *testing.T) predictor.Library {
 
 // steady plays so many requests of examples/slo-steady.yaml in virtual time, with trees
 // of the library.
-func steady(t *testing.T, lib predictor.Library, requests int, rec flow.Recorder) {
+func steady(t *testing.T, lib predictor.Library, requests int, rec record.Recorder) {
 	t.Helper()
 	s, err := scenario.Load(filepath.Join(repository, "examples", "slo-steady.yaml"))
 	if err != nil {
@@ -63,11 +63,11 @@ func TestPredictionsAreGood(t *testing.T) {
 	const from, to = 2001, 4000
 	late := map[string]bool{}
 	for n := from; n <= to; n++ {
-		late[flow.RequestID(1, n)] = true
+		late[record.RequestID(1, n)] = true
 	}
 	off := map[string][]float64{}
-	steady(t, lib, to, flow.Func(func(e flow.Event) {
-		if e.Step != flow.PredictionChecked || !late[e.Request] {
+	steady(t, lib, to, record.Func(func(e record.Event) {
+		if e.Step != record.PredictionChecked || !late[e.Request] {
 			return
 		}
 		for _, name := range []string{"ttft_ms", "tpot_ms"} {
@@ -96,8 +96,8 @@ func TestTrainingRepeats(t *testing.T) {
 	play := func() (trained int, sum [sha256.Size]byte) {
 		h := sha256.New()
 		w := json.NewEncoder(h)
-		steady(t, lib, 1000, flow.Func(func(e flow.Event) {
-			if e.Step == flow.PredictorTrained {
+		steady(t, lib, 1000, record.Func(func(e record.Event) {
+			if e.Step == record.PredictorTrained {
 				trained++
 			}
 			if err := w.Encode(e); err != nil {

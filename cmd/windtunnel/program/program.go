@@ -1,5 +1,5 @@
 // Package program is the whole of the command windtunnel, importable: a main of
-// your own registers plug-ins (core/picker/plugins.Register, extend) and then
+// your own registers plug-ins (core/epp/picker/plugins.Register, extend) and then
 // calls Main, as examples/custom-scorer does.
 //
 // Each command is one file with one struct, and one field of the struct in

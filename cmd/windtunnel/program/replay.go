@@ -8,8 +8,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/report"
@@ -110,7 +110,7 @@ func (c *replayCmd) Run(o *outside) error {
 	defer stop()
 	pace := pacer{ctx: ctx, speed: c.Speed, start: time.Now()}
 	events := 0
-	told, err := c.read(o, func(e flow.Event) error {
+	told, err := c.read(o, func(e record.Event) error {
 		events++
 		if err := pace.wait(e.Time); err != nil {
 			return err
@@ -163,7 +163,7 @@ func (c *replayCmd) count(options *report.Options) error {
 	return recording.InputError(err)
 }
 
-func (c *replayCmd) read(o *outside, each func(flow.Event) error) (*report.Summary, error) {
+func (c *replayCmd) read(o *outside, each func(record.Event) error) (*report.Summary, error) {
 	if c.Files[0] == "-" {
 		return report.Read("standard input", o.Stdin, each)
 	}

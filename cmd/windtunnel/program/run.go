@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
@@ -159,7 +159,7 @@ func (c *runCmd) Run(o *outside) error {
 					session.Scraped(took)
 				}
 			},
-			Recorder: flow.Func(func(e flow.Event) {
+			Recorder: record.Func(func(e record.Event) {
 				// With --keep a user may send requests to the well-known port
 				// while the stack still starts.
 				if session := readers.Load(); session != nil {
@@ -193,7 +193,9 @@ func (c *runCmd) Run(o *outside) error {
 		session.Indexed(st.CheckKV(ctx))
 		session.Served(st.Loads())
 		if err := session.Loaded(
-			func(sum report.Summary) bool { return sum.Hops[flow.Envoy][flow.Logged] >= sum.Requests }); err != nil {
+			func(sum report.Summary) bool {
+				return sum.Hops[record.Envoy][record.Logged] >= sum.Requests
+			}); err != nil {
 			return errors.Join(err, ended(st.Stop))
 		}
 		fmt.Fprint(c.notes(o), c.kept(st, s))

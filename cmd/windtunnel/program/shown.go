@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 

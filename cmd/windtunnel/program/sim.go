@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/predictor"
+	"github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/internal/search"

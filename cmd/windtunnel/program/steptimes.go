@@ -5,8 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/latency"
-	"github.com/windtunnel/windtunnel/core/latency/sources"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/sources"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/scenario"

@@ -17,8 +17,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/rundir"
 	"github.com/windtunnel/windtunnel/internal/version"
@@ -121,7 +121,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 		}
 		defer func() { _, _ = session.End(false) }() // it writes nothing
 		page.measure(session)
-		options.Recorder = flow.Tee(session, options.Recorder)
+		options.Recorder = record.Tee(session, options.Recorder)
 	}
 	u, err := up.Start(ctx, options)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/rundir"
 	"github.com/windtunnel/windtunnel/internal/search"
@@ -105,7 +105,7 @@ func (c *validateCmd) measured(o *outside, v search.Variant, path string) (*hops
 	if err := c.live(o, path, flags); err != nil {
 		return nil, err
 	}
-	told, err := recording.ReadFile[report.Summary](path, func(flow.Event) error { return nil })
+	told, err := recording.ReadFile[report.Summary](path, func(record.Event) error { return nil })
 	switch {
 	case err != nil:
 		return nil, recording.InputError(err)

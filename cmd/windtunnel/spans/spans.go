@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/tracing"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/otlp"
 )
@@ -28,7 +28,7 @@ type Sender struct {
 }
 
 // Recorder is the sender as who takes events; nil where there is none.
-func (s *Sender) Recorder() flow.Recorder {
+func (s *Sender) Recorder() record.Recorder {
 	if s == nil {
 		return nil
 	}

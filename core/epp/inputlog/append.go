@@ -6,15 +6,15 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/apierror"
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/picker/parse"
+	"github.com/windtunnel/windtunnel/core/wire/apierror"
+	"github.com/windtunnel/windtunnel/core/wire/header"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 type answer struct {

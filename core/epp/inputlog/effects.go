@@ -5,9 +5,9 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/openai"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/parse"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // appendEffect writes what an effect says. What a person would want to read is

@@ -12,14 +12,14 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/config"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
-	"github.com/windtunnel/windtunnel/core/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/wire/header"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 

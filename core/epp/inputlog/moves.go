@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
 // Moves counts what another configuration would have decided otherwise; Look is

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/picker"
-	"github.com/windtunnel/windtunnel/core/picker/parse"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
 )
 
 // Other is a picker of another configuration that hears all that the recorded one

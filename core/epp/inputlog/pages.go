@@ -9,8 +9,8 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/metrics"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // scraped is what came of a scrape: a whole page, what changed since the last

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/header"
+	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/parse"
-	"github.com/windtunnel/windtunnel/core/workload"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
 // Requests gathers the requests of a log, so that some like them can be sent
@@ -112,14 +112,14 @@ func (q *Requests) Event(text []byte) {
 		bytes.Contains(text, []byte(`"step":"finished"`))
 	var e struct {
 		Request string
-		Hop     flow.Hop
+		Hop     record.Hop
 		Details struct {
 			Class, SLO string
-			Outcome    flow.Outcome
+			Outcome    record.Outcome
 			Tokens     int
 		}
 	}
-	if !sent && !finished || json.Unmarshal(text, &e) != nil || e.Hop != flow.Client {
+	if !sent && !finished || json.Unmarshal(text, &e) != nil || e.Hop != record.Client {
 		return
 	}
 	i, arrived := q.named[e.Request]
@@ -131,7 +131,7 @@ func (q *Requests) Event(text []byte) {
 			q.told = map[string]class{}
 		}
 		q.told[e.Request] = class{x.Class, x.SLO}
-	case finished && arrived && q.List[i].Output == 0 && x.Outcome == flow.Completed:
+	case finished && arrived && q.List[i].Output == 0 && x.Outcome == record.Completed:
 		q.List[i].Output = min(max(0, x.Tokens), maxTokens)
 	}
 }

@@ -1,6 +1,6 @@
 package proxy
 
-import "github.com/windtunnel/windtunnel/core/stream"
+import "github.com/windtunnel/windtunnel/core/epp/stream"
 
 // The statuses of Envoy's own answers.
 const (

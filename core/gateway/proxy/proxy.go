@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 const (

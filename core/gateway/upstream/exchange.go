@@ -4,10 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/stream"
 )
 
 // exchange is one request with its answer.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	. "github.com/windtunnel/windtunnel/core/gateway/upstream"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/picker/objects"
 )
 
 // TestScripts plays testdata: "new" makes a cluster (endpoints=(a,b) streams=1 connections=1 …),

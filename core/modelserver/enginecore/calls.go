@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // call is something that this server has asked for.

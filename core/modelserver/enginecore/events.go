@@ -1,8 +1,8 @@
 package enginecore
 
 import (
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 )
 
 // event tells what the engine has done with its blocks. As in vLLM blocks that

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // inquiry is somebody who asks here.

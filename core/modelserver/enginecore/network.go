@@ -4,9 +4,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // NetworkConfig says what joins the servers of a fleet.
@@ -22,7 +22,7 @@ type NetworkConfig struct {
 }
 
 // Network moves KV caches between a fleet's servers, and from servers that are
-// not of the fleet, over shared links (core/link), and has the external cache
+// not of the fleet, over shared links (core/kv/link), and has the external cache
 // beside them. It is a machine.Machine[NetworkMessage, *NetworkEffects].
 type Network struct {
 	c        NetworkConfig

@@ -1,8 +1,8 @@
 package enginecore
 
 import (
-	"github.com/windtunnel/windtunnel/core/connector"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // fetch is how the cache is asked for.

@@ -3,9 +3,9 @@ package enginecore
 import (
 	"cmp"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // Sequence is one completion: the unit that the engine schedules. Who makes it

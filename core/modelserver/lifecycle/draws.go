@@ -1,8 +1,8 @@
 package lifecycle
 
 import (
-	"github.com/windtunnel/windtunnel/core/latency/dist"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
 // Draws are what is random about a simulated request. Every draw is keyed by

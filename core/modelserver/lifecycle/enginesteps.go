@@ -1,10 +1,10 @@
 package lifecycle
 
 import (
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
-	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // StepDetail is how much of an engine's steps goes into the record. Requests
@@ -24,7 +24,7 @@ const (
 
 // EngineSteps reports the steps of one engine, live or virtual.
 type EngineSteps struct {
-	Recorder flow.Recorder
+	Recorder record.Recorder
 	Endpoint string
 	// Timer takes the steps apart; nil leaves that out.
 	Timer  *latency.Timer
@@ -40,29 +40,29 @@ func (r *EngineSteps) Record(fx *engine.Effects, f *engine.Effect) {
 	for k := range int(f.Count) {
 		s := fx.Step(f, k)
 		began, ended := f.Schedule.End(k), f.Schedule.End(k+1)
-		details := flow.Details{flow.D("step", int(s.Index)), flow.D("took_us", micros(ended-began)),
-			flow.D("prefill_seqs", s.PrefillSeqs),
-			flow.D("prefill_tokens", int(s.PrefillTokens)), flow.D("decode_seqs", s.DecodeSeqs),
-			flow.D("context_tokens", int(s.DecodeContext+s.PrefillContext))}
+		details := record.Details{record.D("step", int(s.Index)), record.D("took_us", micros(ended-began)),
+			record.D("prefill_seqs", s.PrefillSeqs),
+			record.D("prefill_tokens", int(s.PrefillTokens)), record.D("decode_seqs", s.DecodeSeqs),
+			record.D("context_tokens", int(s.DecodeContext+s.PrefillContext))}
 		if r.Timer != nil && r.Timer.Hardware() != nil {
 			details = append(details, r.apart(&s, ended-began)...)
 		}
-		r.Recorder.Record(flow.Event{Time: ended, Hop: flow.Server, Step: flow.EngineStep, Endpoint: r.Endpoint,
+		r.Recorder.Record(record.Event{Time: ended, Hop: record.Server, Step: record.EngineStep, Endpoint: r.Endpoint,
 			Details: details})
 	}
 }
 
 // apart tells what a step of a tensor-parallel group consists of.
-func (r *EngineSteps) apart(s *engine.Step, took machine.Time) flow.Details {
+func (r *EngineSteps) apart(s *engine.Step, took machine.Time) record.Details {
 	g := &r.Timer.Hardware().Group
 	if g.TP < 2 {
 		return nil
 	}
 	b := r.Timer.Split(s, took)
-	details := flow.Details{flow.D("ranks", g.TP), flow.D("nodes", g.Nodes),
-		flow.D("broadcast_us", micros(b.Broadcast)), flow.D("compute_us", micros(b.Compute)),
-		flow.D("all_reduces", b.AllReduces), flow.D("all_reduce_us", micros(b.AllReduce)),
-		flow.D("gather_us", micros(b.Gather))}
+	details := record.Details{record.D("ranks", g.TP), record.D("nodes", g.Nodes),
+		record.D("broadcast_us", micros(b.Broadcast)), record.D("compute_us", micros(b.Compute)),
+		record.D("all_reduces", b.AllReduces), record.D("all_reduce_us", micros(b.AllReduce)),
+		record.D("gather_us", micros(b.Gather))}
 	if r.Detail != StepPhases {
 		return details
 	}
@@ -71,7 +71,7 @@ func (r *EngineSteps) apart(s *engine.Step, took machine.Time) flow.Details {
 		phases = append(phases, map[string]any{"phase": e.Phase.String(), "layer": e.Layer, "start_us": micros(e.Start),
 			"us": micros(e.Duration)})
 	}
-	return append(details, flow.D("phases", phases))
+	return append(details, record.D("phases", phases))
 }
 
 func micros(t machine.Time) float64 { return float64(t) / 1e3 }

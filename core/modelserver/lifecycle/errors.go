@@ -1,8 +1,8 @@
 package lifecycle
 
 import (
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // Rejection is what a client is told of a request that the engine did not take,

@@ -14,8 +14,8 @@
 package lifecycle
 
 import (
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // Do is what the server should do next.
@@ -62,7 +62,7 @@ type Request struct {
 	attempt  int
 	endpoint string
 	held     bool
-	rec      flow.Recorder
+	rec      record.Recorder
 	state    state
 	inEngine bool
 	metadata string
@@ -84,7 +84,7 @@ type Options struct {
 	Attempt  int
 	Endpoint string
 	Held     bool
-	Recorder flow.Recorder
+	Recorder record.Recorder
 }
 
 // New begins a request when its headers are here.
@@ -94,9 +94,9 @@ func New(o Options) *Request {
 
 // record reports a step. Callers that have details look for a recorder first,
 // so that a request without one builds none.
-func (r *Request) record(now machine.Time, step flow.Step, details ...flow.Detail) {
+func (r *Request) record(now machine.Time, step record.Step, details ...record.Detail) {
 	if r.rec != nil {
-		r.rec.Record(flow.Event{Time: now, Request: r.request, Attempt: r.attempt, Hop: flow.Server, Step: step,
+		r.rec.Record(record.Event{Time: now, Request: r.request, Attempt: r.attempt, Hop: record.Server, Step: step,
 			Endpoint: r.endpoint, Details: details})
 	}
 }
@@ -106,25 +106,25 @@ func (r *Request) Held() bool { return r.held }
 
 // Received is told when part 1 of a held request, or the whole of a plain one,
 // is here and readable. Details name what a person wants to see of it.
-func (r *Request) Received(now machine.Time, payloadBytes int, details ...flow.Detail) Effect {
+func (r *Request) Received(now machine.Time, payloadBytes int, details ...record.Detail) Effect {
 	if r.state != receiving {
 		return Effect{}
 	}
-	step := flow.RequestReceived
+	step := record.RequestReceived
 	if r.held {
-		step = flow.Part1Received
+		step = record.Part1Received
 	}
 	if r.rec != nil {
-		r.record(now, step, append([]flow.Detail{flow.D("bytes", payloadBytes)}, details...)...)
+		r.record(now, step, append([]record.Detail{record.D("bytes", payloadBytes)}, details...)...)
 	}
 	r.state, r.inEngine = prefilling, true
 	return Effect{Do: Submit}
 }
 
 // PrefillStarted is told when the engine first schedules the request.
-func (r *Request) PrefillStarted(now machine.Time, details ...flow.Detail) {
+func (r *Request) PrefillStarted(now machine.Time, details ...record.Detail) {
 	if r.state == prefilling {
-		r.record(now, flow.PrefillStarted, details...)
+		r.record(now, record.PrefillStarted, details...)
 	}
 }
 
@@ -135,14 +135,14 @@ func (r *Request) FirstToken(now machine.Time, token string) Effect {
 		return Effect{}
 	}
 	if r.rec != nil {
-		r.record(now, flow.PrefillFinished)
-		r.record(now, flow.FirstTokenSent, flow.D("token", token))
+		r.record(now, record.PrefillFinished)
+		r.record(now, record.FirstTokenSent, record.D("token", token))
 	}
 	if r.held {
 		r.state = holding
 	} else {
 		r.state = decoding
-		r.record(now, flow.DecodeStarted)
+		r.record(now, record.DecodeStarted)
 	}
 	return Effect{Do: SendFirst}
 }
@@ -162,8 +162,8 @@ func (r *Request) Part2(now machine.Time, metadata string) Effect {
 		return r.Part2Begun(now)
 	}
 	if r.rec != nil {
-		r.record(now, flow.Part2Received, flow.D("metadata", metadata), flow.D("bytes", len(metadata)))
-		r.record(now, flow.DecodeStarted)
+		r.record(now, record.Part2Received, record.D("metadata", metadata), record.D("bytes", len(metadata)))
+		r.record(now, record.DecodeStarted)
 	}
 	r.state, r.metadata = decoding, metadata
 	return Effect{Do: Resume}
@@ -176,7 +176,7 @@ func (r *Request) Violation(now machine.Time, reason string) Effect {
 	if r.state == ended {
 		return Effect{}
 	}
-	r.record(now, flow.Violation, flow.D("reason", reason))
+	r.record(now, record.Violation, record.D("reason", reason))
 	e := Effect{Do: Refuse, Status: 400, Reason: reason, AbortEngine: r.inEngine}
 	if r.state == holding || r.state == decoding {
 		e.Do = SendError
@@ -191,7 +191,7 @@ func (r *Request) Rejected(now machine.Time, status int, reason string) Effect {
 	if r.state != receiving && r.state != prefilling {
 		return Effect{}
 	}
-	r.record(now, flow.Rejected, flow.D("status", status), flow.D("reason", reason))
+	r.record(now, record.Rejected, record.D("status", status), record.D("reason", reason))
 	r.end()
 	return Effect{Do: Refuse, Status: status, Reason: reason}
 }
@@ -202,11 +202,11 @@ func (r *Request) Generated(now machine.Time, tokens int, finishReason string) E
 		return Effect{}
 	}
 	if r.rec != nil {
-		details := []flow.Detail{flow.D("tokens", tokens), flow.D("finish_reason", finishReason)}
+		details := []record.Detail{record.D("tokens", tokens), record.D("finish_reason", finishReason)}
 		if r.held {
-			details = append(details, flow.D("metadata", r.metadata))
+			details = append(details, record.D("metadata", r.metadata))
 		}
-		r.record(now, flow.LastTokenSent, details...)
+		r.record(now, record.LastTokenSent, details...)
 	}
 	r.end()
 	return Effect{Do: SendEnd, Echo: r.metadata}
@@ -219,7 +219,7 @@ func (r *Request) Failed(now machine.Time, status int, reason string) Effect {
 	if r.state == ended {
 		return Effect{}
 	}
-	r.record(now, flow.Aborted, flow.D("reason", reason))
+	r.record(now, record.Aborted, record.D("reason", reason))
 	e := Effect{Do: Refuse, Status: status, Reason: reason, AbortEngine: r.inEngine}
 	if r.state == holding || r.state == decoding {
 		e.Do = SendError
@@ -233,7 +233,7 @@ func (r *Request) PeerGone(now machine.Time, reason string) Effect {
 	if r.state == ended {
 		return Effect{}
 	}
-	r.record(now, flow.Aborted, flow.D("reason", reason))
+	r.record(now, record.Aborted, record.D("reason", reason))
 	e := Effect{Do: Drop, AbortEngine: r.inEngine}
 	r.end()
 	return e

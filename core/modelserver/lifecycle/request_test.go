@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"pgregory.net/rapid"
 
-	"github.com/windtunnel/windtunnel/core/flow"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var s *Request
 		var out strings.Builder
-		rec := flow.Func(func(e flow.Event) {
+		rec := record.Func(func(e record.Event) {
 			fmt.Fprintf(&out, "%v %s", e.Time, e.Step)
 			for _, d := range e.Details {
 				fmt.Fprintf(&out, " %s=%v", d.Key, d.Value)

@@ -1,6 +1,6 @@
 package stats
 
-import "github.com/windtunnel/windtunnel/core/metrics"
+import "github.com/windtunnel/windtunnel/core/wire/metrics"
 
 // What SkipUsage leaves out.
 const (

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // HTTP counts what passed a server's HTTP interface, under the names that

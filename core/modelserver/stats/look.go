@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // Server is what does not change of a model server.

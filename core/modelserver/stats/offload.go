@@ -3,8 +3,8 @@ package stats
 import (
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // The bounds of the histograms of vLLM's offloading connector

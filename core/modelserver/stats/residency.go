@@ -1,9 +1,9 @@
 package stats
 
 import (
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // residency follows a sample of the cached blocks from when they are filled to

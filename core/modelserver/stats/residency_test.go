@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/latency"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 )
 
 // A block that was filled, used twice more and evicted has a lifetime, a time

@@ -3,8 +3,8 @@ package stats
 import (
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/engine"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 )
 
 // itlBuckets is how many buckets vLLM's histogram of inter-token latency has.

@@ -3,7 +3,7 @@ package stats
 import (
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/metrics"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // writeState writes what vLLM's V1 engine says of the moment, under its own names

@@ -3,7 +3,7 @@ package structured
 import (
 	"math"
 
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // kind is what a node writes.

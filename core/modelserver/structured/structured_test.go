@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/tokens"
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
 // Options bound what is made up where a form does not say, with

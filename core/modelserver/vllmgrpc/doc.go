@@ -6,7 +6,7 @@
 // the same way through a model server as any other.
 //
 // The service is vllm.grpc.engine.VllmEngine, which vLLM serves with --grpc and
-// the router smg calls; core/picker/parse reads the same bodies for the
+// the router smg calls; core/epp/picker/parse reads the same bodies for the
 // endpoint picker.
 package vllmgrpc
 

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/latency"
-	"github.com/windtunnel/windtunnel/core/latency/dist"
-	"github.com/windtunnel/windtunnel/core/latency/hardware"
-	"github.com/windtunnel/windtunnel/core/latency/modelshape"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 

@@ -6,10 +6,10 @@ import (
 
 	"strings"
 
-	"github.com/windtunnel/windtunnel/core/chattemplate"
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
@@ -71,7 +71,7 @@ func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
 	return t, nil
 }
 
-// fastest and slowest are core/link's limits of a wire, in bytes per second.
+// fastest and slowest are core/kv/link's limits of a wire, in bytes per second.
 const fastest, slowest = 1e14, 8e6
 
 // engineKVBytes is the engine's default of KV bytes per token.

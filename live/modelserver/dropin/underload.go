@@ -1,6 +1,6 @@
 package dropin
 
-import "github.com/windtunnel/windtunnel/core/engine"
+import "github.com/windtunnel/windtunnel/core/modelserver/engine"
 
 // underLoad makes steps longer the more requests share them: once where one
 // runs alone, factor times where the batch is full, evenly in between

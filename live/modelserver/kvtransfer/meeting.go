@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/connector"
-	"github.com/windtunnel/windtunnel/core/link"
+	"github.com/windtunnel/windtunnel/core/kv/link"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 

@@ -5,9 +5,9 @@ package stored
 import (
 	"sync"
 
-	"github.com/windtunnel/windtunnel/core/bounded"
+	"github.com/windtunnel/windtunnel/core/machine/bounded"
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // Store has the responses and conversations, and which handles were fetched.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
 // deep is what a value leads to, in bytes, itself left out: what memory says,

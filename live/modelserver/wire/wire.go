@@ -9,7 +9,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/windtunnel/windtunnel/core/openai"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/live/monitoring"
 	"github.com/windtunnel/windtunnel/live/stack"
@@ -94,7 +94,8 @@ func observed(t *testing.T, requests int) (*stack.Stack, map[string][]observe.Ta
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Recorder: flow.Func(func(flow.Event) {}), Dir: t.TempDir()})
+	st, err := stack.Start(ctx,
+		stack.Options{Scenario: s, Recorder: record.Func(func(record.Event) {}), Dir: t.TempDir()})
 	if err != nil {
 		missing(t, "the stack does not start: %v", err)
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/engine"
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -64,7 +64,8 @@ func play(t *testing.T, name, servers string) target {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	st, err := stack.Start(ctx, stack.Options{Scenario: s, Recorder: flow.Func(func(flow.Event) {}), Dir: t.TempDir()})
+	st, err := stack.Start(ctx,
+		stack.Options{Scenario: s, Recorder: record.Func(func(record.Event) {}), Dir: t.TempDir()})
 	if err != nil {
 		missing(t, "the stack does not start: %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/windtunnel/windtunnel/core/flow"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -40,7 +40,7 @@ func digest(file string) ([]byte, error) {
 	out := json.NewEncoder(h)
 	tally := report.NewTally()
 	var failed error
-	all := flow.Tee(tally, flow.Func(func(e flow.Event) {
+	all := record.Tee(tally, record.Func(func(e record.Event) {
 		if err := out.Encode(e); err != nil && failed == nil {
 			failed = err
 		}

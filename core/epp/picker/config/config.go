@@ -1,0 +1,409 @@
+// Package config reads the endpoint picker's configuration:
+// EndpointPickerConfig of llm-d.ai/v1alpha1, of the newer llm-d.ai/v1 and of
+// the older inference.networking.x-k8s.io/v1alpha1, and document 003's form
+// with profiles and pluginConfig. All become one Config.
+//
+// Reading is strict: what is unknown or of the wrong type is a mistake, which
+// Config.Problems keeps until a picker is built: then plug-ins and their
+// parameters are checked, too, and all mistakes told together.
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
+)
+
+// Feature gates that v0.10 knows.
+const (
+	gateFlowControl = "flowControl"
+	gateNonLeader   = "haPopulateNonLeaderDatastore"
+)
+
+// API versions of EndpointPickerConfig.
+const (
+	V1Alpha1    = "llm-d.ai/v1alpha1"
+	V1          = "llm-d.ai/v1"
+	V1Alpha1Old = "inference.networking.x-k8s.io/v1alpha1" // deprecated
+	Kind        = "EndpointPickerConfig"
+)
+
+// Plugin declares one plug-in instance. At is its place in the file, here and
+// in the other types; it is zero where there is no file.
+type Plugin struct {
+	At         strictyaml.Value `json:"."`
+	Name       string           `json:"name"`
+	Type       string           `json:"type"`
+	Parameters strictyaml.Value `json:"parameters"`
+}
+
+// Ref points at a declared plug-in by name.
+type Ref struct {
+	At        strictyaml.Value `json:"."`
+	PluginRef string           `json:"pluginRef"`
+}
+
+// ProfilePlugin is a plug-in's place in a profile. Weight counts for scorers
+// and is nil when it was not given.
+type ProfilePlugin struct {
+	At        strictyaml.Value `json:"."`
+	PluginRef string           `json:"pluginRef"`
+	Weight    *float64         `json:"weight"`
+	// Kind is what the place is for: in document 003's form "filter" or "scorer",
+	// else "".
+	Kind string `json:"-"`
+}
+
+// Profile is one scheduling profile.
+type Profile struct {
+	At      strictyaml.Value `json:"."`
+	Name    string           `json:"name"`
+	Plugins []ProfilePlugin  `json:"plugins"`
+}
+
+// Source is a data source with the extractors that read it.
+type Source struct {
+	At         strictyaml.Value `json:"."`
+	PluginRef  string           `json:"pluginRef"`
+	Extractors []Ref            `json:"extractors"`
+}
+
+// Discovery names the plug-in that finds the endpoints. v1 nests it.
+type Discovery struct {
+	At        strictyaml.Value `json:"."`
+	PluginRef string           `json:"pluginRef"`
+	Endpoints *Ref             `json:"endpoints"`
+	Peers     *Ref             `json:"peers"`
+}
+
+// CrossReplica is v1's way to synchronise several pickers.
+type CrossReplica struct {
+	SyncerPluginRef string   `json:"syncerPluginRef"`
+	SyncInterval    Duration `json:"syncInterval"`
+	PublishTimeout  Duration `json:"publishTimeout"`
+}
+
+// DataLayer says where endpoints and their metrics come from.
+type DataLayer struct {
+	InjectDefaults              *bool         `json:"injectDefaults"`
+	Sources                     []Source      `json:"sources"`
+	Discovery                   *Discovery    `json:"discovery"`
+	CrossReplicaSyncerPluginRef string        `json:"crossReplicaSyncerPluginRef"`
+	CrossReplicaSyncInterval    *Duration     `json:"crossReplicaSyncInterval"`
+	CrossReplica                *CrossReplica `json:"crossReplica"`
+}
+
+// Band is one priority band of flow control. Nil limits mean the default.
+type Band struct {
+	At                strictyaml.Value `json:"."`
+	Priority          int              `json:"priority"`
+	MaxBytes          *Quantity        `json:"maxBytes"`
+	MaxRequests       *Quantity        `json:"maxRequests"`
+	FairnessPolicyRef string           `json:"fairnessPolicyRef"`
+	OrderingPolicyRef string           `json:"orderingPolicyRef"`
+	// DefaultRequestTTL per band is v1 only.
+	DefaultRequestTTL *Duration `json:"defaultRequestTTL"`
+}
+
+// FlowControl configures the queue in front of scheduling. It acts only with
+// the feature gate flowControl, except for SaturationDetector.
+type FlowControl struct {
+	At                          strictyaml.Value `json:"."`
+	MaxBytes                    *Quantity        `json:"maxBytes"`
+	MaxRequests                 *Quantity        `json:"maxRequests"`
+	DefaultRequestTTL           *Duration        `json:"defaultRequestTTL"`
+	NoEndpointRequestTTL        *Duration        `json:"noEndpointRequestTTL"` // v1 only
+	DefaultPriorityBand         *Band            `json:"defaultPriorityBand"`
+	DefaultNegativePriorityBand *Band            `json:"defaultNegativePriorityBand"`
+	PriorityBands               []Band           `json:"priorityBands"`
+	UsageLimitPolicyPluginRef   string           `json:"usageLimitPolicyPluginRef"`
+	SaturationDetector          *Ref             `json:"saturationDetector"`
+	EnableEviction              bool             `json:"enableEviction"`
+}
+
+// RequestHandler names the request parsers.
+type RequestHandler struct {
+	Parsers           []Ref `json:"parsers"`
+	PropagatePriority bool  `json:"propagatePriority"` // v1 only
+}
+
+// Config is EndpointPickerConfig as it was written; Defaulted completes it.
+type Config struct {
+	At                 strictyaml.Value `json:"."`
+	APIVersion         string           `json:"apiVersion"`
+	Kind               string           `json:"kind"`
+	FeatureGates       []string         `json:"featureGates"`
+	Plugins            []Plugin         `json:"plugins"`
+	SchedulingProfiles []Profile        `json:"schedulingProfiles"`
+	DataLayer          *DataLayer       `json:"dataLayer"`
+	FlowControl        *FlowControl     `json:"flowControl"`
+	RequestHandler     *RequestHandler  `json:"requestHandler"`
+	SaturationDetector *Ref             `json:"saturationDetector"` // deprecated
+	Parser             *Ref             `json:"parser"`             // deprecated
+
+	// FlowControlOn is the feature gate flowControl.
+	FlowControlOn bool `json:"-"`
+	// Problems are the mistakes in it; no picker is built of a Config with some.
+	Problems strictyaml.Problems `json:"-"`
+	// Warnings are deprecations and settings without effect, for the log.
+	Warnings []string `json:"-"`
+}
+
+// Read parses a configuration; file is its name in messages. An error says that
+// it is no YAML, or empty: a picker without a configuration file uses Default.
+func Read(file string, text []byte) (*Config, error) {
+	doc, err := strictyaml.Parse(text, strictyaml.Options{File: file, Kubernetes: true})
+	if err != nil {
+		return nil, err
+	}
+	root := doc.Root()
+	if !root.Given() {
+		return nil, strictyaml.Problems{
+			root.Problem("the configuration is empty", "an "+Kind, "leave the file out for the default configuration")}
+	}
+	// what begins so is JSON to the real one
+	if start := bytes.TrimLeft(text, " \t\r\n"); start[0] == '{' && !json.Valid(start) {
+		return nil, strictyaml.Problems{
+			root.Problem("text after {", "JSON as a whole, where a document begins with {", "")}
+	}
+	c, err := From(root)
+	if err == nil {
+		c.Warnings = append(c.Warnings, doc.Warnings()...)
+	}
+	return c, err
+}
+
+// From reads a configuration that stands in a file at the place of root.
+func From(root strictyaml.Value) (*Config, error) {
+	if inner := unwrap(root); inner.Scalar() != "" {
+		return Read(root.File(), inner.Excerpt())
+	} else if inner.Given() {
+		root = inner
+	}
+	if root.Get("profiles").Given() {
+		return readDocument003(root), nil
+	}
+	c := &Config{}
+	if kind := root.Get("kind"); kind.Scalar() == "Scenario" {
+		c.refuse(kind, "found a windtunnel scenario", Kind,
+			"windtunnel config SCENARIO --picker prints the one of its endpoint picker")
+		return c, nil
+	}
+	c.Problems = root.Decode(c)
+	switch c.APIVersion {
+	case "", V1Alpha1, V1:
+	case V1Alpha1Old:
+		c.Warnings = append(c.Warnings, "apiVersion "+V1Alpha1Old+" is deprecated, use "+V1Alpha1)
+	default:
+		versions := []string{V1Alpha1, V1, V1Alpha1Old}
+		c.refuse(root.Get("apiVersion"), fmt.Sprintf("no kind %q is registered for version %q", c.Kind, c.APIVersion),
+			strictyaml.Words(versions), strictyaml.DidYouMean(c.APIVersion, versions))
+	}
+	if c.Kind != "" && c.Kind != Kind {
+		c.refuse(root.Get("kind"), fmt.Sprintf("no kind %q is registered for version %q", c.Kind, c.APIVersion), Kind,
+			"")
+	}
+	if c.APIVersion != V1 {
+		c.onlyV1()
+	}
+	c.gates()
+	c.check()
+	return c, nil
+}
+
+func (c *Config) refuse(at strictyaml.Value, found, expected, hint string) {
+	c.Problems = append(c.Problems, at.Problem(found, expected, hint))
+}
+
+func (c *Config) warn(at strictyaml.Value, found, expected, hint string) {
+	c.Warnings = append(c.Warnings, at.Problem(found, expected, hint).Error())
+}
+
+// onlyV1 refuses fields that came with llm-d.ai/v1 in older versions.
+func (c *Config) onlyV1() {
+	fields := []string{"requestHandler.propagatePriority", "flowControl.noEndpointRequestTTL", "dataLayer.crossReplica",
+		"dataLayer.discovery.endpoints", "dataLayer.discovery.peers"}
+	if c.FlowControl != nil {
+		for i := range c.FlowControl.PriorityBands {
+			fields = append(fields, fmt.Sprintf("flowControl.priorityBands[%d].defaultRequestTTL", i))
+		}
+	}
+	for _, field := range fields {
+		if v := c.At.At(field); v.Given() {
+			c.refuse(v, "unknown field in "+c.APIVersion, "", "it exists from "+V1+" on")
+		}
+	}
+}
+
+// gates reads "name", "name=true" and "name=false"; of several the last counts.
+func (c *Config) gates() {
+	known := []string{gateFlowControl, gateNonLeader}
+	for i, g := range c.FeatureGates {
+		at := c.At.At(fmt.Sprintf("featureGates[%d]", i))
+		parts := strings.Split(g, "=") // of "name=true=x" the real one reads two parts
+		name, on := parts[0], true
+		if len(parts) > 1 {
+			var err error
+			if on, err = strconv.ParseBool(strings.ToLower(strings.TrimSpace(parts[1]))); err != nil {
+				c.refuse(at, fmt.Sprintf("%s is not a valid value for the feature gate %s", parts[1], name),
+					"true or false", "")
+			}
+		}
+		switch name {
+		case gateFlowControl:
+			c.FlowControlOn = on
+		case gateNonLeader:
+			c.Warnings = append(c.Warnings, "feature gate "+name+" has no effect here")
+		default:
+			c.refuse(at, fmt.Sprintf("feature gate '%s' is unknown or unregistered", name), strictyaml.Words(known),
+				strictyaml.DidYouMean(name, known))
+		}
+	}
+}
+
+// check refuses what is wrong whatever plug-ins exist.
+func (c *Config) check() {
+	first := map[string]strictyaml.Value{}
+	once := func(what, name string, at strictyaml.Value) {
+		if twice, is := first[what+name]; is {
+			c.refuse(at, fmt.Sprintf("%s %q is given twice, first on line %d", what, name, twice.Line()),
+				"another one for each", "")
+			return
+		}
+		first[what+name] = at
+	}
+	for i := range c.Plugins {
+		p := &c.Plugins[i]
+		if p.Type == "" {
+			c.refuse(p.At.Get("type"), "missing", "the plug-in's type, such as queue-scorer", "")
+		}
+		if p.Name == "" {
+			p.Name = p.Type
+		}
+		if p.Name != "" {
+			once("plugin name", p.Name, p.At)
+		}
+	}
+	for _, pr := range c.SchedulingProfiles {
+		if pr.Name == "" {
+			c.refuse(pr.At.Get("name"), "missing", "a name for the profile", "")
+		} else {
+			once("profile name", pr.Name, pr.At)
+		}
+		for _, p := range pr.Plugins {
+			if p.PluginRef == "" {
+				c.refuse(p.At.Get("pluginRef"), "missing", "the name of a plug-in that is declared under plugins", "")
+			}
+		}
+	}
+	if c.FlowControl != nil && c.FlowControlOn {
+		for _, b := range c.FlowControl.PriorityBands {
+			once("priority", strconv.Itoa(b.Priority), b.At)
+		}
+	}
+	if c.FlowControl != nil && !c.FlowControlOn {
+		c.Warnings = append(c.Warnings,
+			"flowControl is set but the feature gate flowControl is off; only its saturationDetector counts")
+	}
+	if c.SaturationDetector != nil {
+		c.Warnings = append(c.Warnings,
+			"top-level saturationDetector is deprecated, use flowControl.saturationDetector; if both are set, that "+
+				"counts")
+	}
+	if c.Parser != nil {
+		c.Warnings = append(c.Warnings,
+			"top-level parser is deprecated, use requestHandler.parsers; if both are set, that counts")
+	}
+}
+
+// Plugin finds a declared plug-in by name, nil when there is none.
+func (c *Config) Plugin(name string) *Plugin {
+	for i := range c.Plugins {
+		if c.Plugins[i].Name == name {
+			return &c.Plugins[i]
+		}
+	}
+	return nil
+}
+
+// Discovery is the discovery plug-in's name, "" when endpoints come from
+// elsewhere.
+func (c *Config) Discovery() Ref {
+	if c.DataLayer == nil || c.DataLayer.Discovery == nil {
+		return Ref{}
+	}
+	if e := c.DataLayer.Discovery.Endpoints; e != nil {
+		return *e
+	}
+	return Ref{c.DataLayer.Discovery.At, c.DataLayer.Discovery.PluginRef}
+}
+
+// Detector is the saturation detector's name, "" for the default.
+func (c *Config) Detector() Ref {
+	if c.FlowControl != nil && c.FlowControl.SaturationDetector != nil {
+		return *c.FlowControl.SaturationDetector
+	}
+	if c.SaturationDetector != nil {
+		return *c.SaturationDetector
+	}
+	return Ref{}
+}
+
+// Parsers are the request parsers' names, empty for the default.
+func (c *Config) Parsers() []Ref {
+	if c.RequestHandler != nil && len(c.RequestHandler.Parsers) > 0 {
+		return c.RequestHandler.Parsers
+	}
+	if c.Parser != nil {
+		return []Ref{*c.Parser}
+	}
+	return nil
+}
+
+// RoundRobin is the configuration of a pool that has none: the endpoints in
+// turn, but for those that say three times in a row that they are not ready.
+const RoundRobin = `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- type: health-data-source
+- type: round-robin-picker
+dataLayer:
+  sources:
+  - pluginRef: health-data-source
+`
+
+// Default is the configuration of a picker that has no configuration file:
+// queue 2, KV-cache utilisation 2, prefix cache 3.
+func Default() *Config {
+	weight := func(w float64) *float64 { return &w }
+	return &Config{
+		APIVersion: V1Alpha1, Kind: Kind,
+		Plugins: []Plugin{
+			{Name: "queue-scorer", Type: "queue-scorer"},
+			{Name: "kv-cache-utilization-scorer", Type: "kv-cache-utilization-scorer"},
+			{Name: "prefix-cache-scorer", Type: "prefix-cache-scorer"},
+		},
+		SchedulingProfiles: []Profile{{Name: "default", Plugins: []ProfilePlugin{
+			{PluginRef: "queue-scorer", Weight: weight(2)},
+			{PluginRef: "kv-cache-utilization-scorer", Weight: weight(2)},
+			{PluginRef: "prefix-cache-scorer", Weight: weight(3)},
+		}}},
+	}
+}
+
+// Duration is a span of time written as "60s"; "0s" switches something off.
+type Duration = strictyaml.Duration
+
+// Seconds is a span of time written as a number of seconds; 0 where that is not
+// between 0 and a billion.
+func Seconds(s float64) machine.Time {
+	if !(s > 0 && s < 1e9) {
+		return 0
+	}
+	return machine.Time(s * float64(machine.Second))
+}

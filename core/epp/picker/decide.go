@@ -1,0 +1,328 @@
+package picker
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker/flowcontrol"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/wire/apierror"
+)
+
+// Prepare completes a request: target model, objective, fairness id, token
+// estimate. It returns what the plug-ins need from outside, or why the
+// request is refused.
+func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error) {
+	if err := p.resolveModel(r); err != nil {
+		return nil, err
+	}
+	r.Objective = p.objects.objective(newer(r.Headers, HeadersObjective), r.Model)
+	r.FairnessID = newer(r.Headers, HeadersFairness)
+	r.TTFTMs = parseMs(newer(r.Headers, HeadersTTFT))
+	r.TPOTMs = parseMs(newer(r.Headers, HeadersTPOT))
+	if r.Body != nil && r.Tokens == 0 {
+		r.Tokens = r.Body.EstimatedTokens()
+	}
+	for _, h := range p.headerProcs {
+		t := p.Stopwatch()
+		if err := p.Guard(h, func() { h.RequestHeader(r) }); err != nil {
+			return nil, err
+		}
+		if p.opt.Stopwatch != nil {
+			r.Spans = append(r.Spans, Span{headerPoint(h), h, p.opt.Stopwatch() - t})
+		}
+	}
+	if r.FairnessID == "" {
+		r.FairnessID = DefaultFairnessID
+	}
+	if len(r.FairnessID) > maxFairnessBytes {
+		r.FairnessID = Digest(r.FairnessID)
+	}
+	var all []Need
+	for _, a := range p.queriers {
+		if err := p.Guard(a, func() { all = append(all, a.Needs(now, r, p.pool.View())...) }); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// Pick decides where a request goes. It changes nothing but d, which may be a
+// released decision to be reused or nil. view is usually Pool().View().
+func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) (out *Decision) {
+	if d == nil {
+		d = &Decision{}
+	}
+	c := p.newCycle(now, r, view, answers, d)
+	defer func() {
+		if v := recover(); v != nil {
+			d.Err = p.opt.panicked(naming(c.running), v)
+			d.Targets = d.Targets[:0]
+			out = d
+		}
+	}()
+	d.Err = p.decide(c)
+	if d.Err != nil {
+		d.Targets = d.Targets[:0]
+	}
+	return d
+}
+
+// newCycle makes a decision one about this request.
+func (p *Picker) newCycle(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) *Cycle {
+	d.reset(len(p.plugins))
+	d.Request, d.View, d.At, d.Detail = r, view, now, p.opt.Detail
+	d.cycle = Cycle{Now: now, Request: r, View: view, Decision: d, p: p, answers: answers, peer: -1,
+		seed: p.opt.Seed ^ (p.seq+1)*0x9e3779b97f4a7c15}
+	d.cycle.brief = p.opt.Brief && !d.Detail && p.opt.Force == nil && p.opt.Stopwatch == nil && view == p.pool.view &&
+		r.Headers.Get(HeaderExplain) == ""
+	return &d.cycle
+}
+
+// candidates are the endpoints that a request may go to, before screeners.
+func (c *Cycle) candidates() {
+	p, d, n := c.p, c.Decision, len(c.View.States)
+	some := c.Request.HasSubset && !p.opt.IgnoreSubset
+	if c.all = !some && len(p.screeners) == 0; c.all {
+		d.Candidates = p.everyoneOf(n)
+		return
+	}
+	if d.own == nil {
+		d.own = p.candidates.take()
+	}
+	list := slices.Grow(d.own[:0], n)
+	if some {
+		for i := range c.View.States {
+			if c.Request.matchesSubset(c.View.States[i].Endpoint) {
+				list = append(list, int32(i))
+			}
+		}
+	} else {
+		list = append(list, p.everyoneOf(n)...)
+	}
+	d.own, d.Candidates = list, list
+}
+
+// everyoneOf is the indexes of n endpoints, which nobody changes.
+func (p *Picker) everyoneOf(n int) []int32 {
+	for len(p.everyone) < n {
+		p.everyone = append(p.everyone, int32(len(p.everyone)))
+	}
+	return p.everyone[:n:n]
+}
+
+// Consult returns what plug-ins ask the outside about the endpoints that a request
+// may go to, now that it is about to be placed. Like Pick it changes nothing, and
+// needs the answers that are there. A plug-in that panics asks nothing.
+func (p *Picker) Consult(now machine.Time, r *Request, view *View, answers []Answer) (all []Need) {
+	if len(p.consulters) == 0 || r.HeaderOnly() {
+		return nil
+	}
+	if p.consultation == nil {
+		p.consultation = &Decision{}
+	}
+	c := p.newCycle(now, r, view, answers, p.consultation)
+	c.candidates()
+	for _, s := range p.screeners {
+		if p.Guard(s, func() { c.Decision.Candidates = s.Screen(c, c.Decision.Candidates) }) != nil {
+			return nil // as it will again, when it is picked
+		}
+	}
+	if c.Candidates = c.Decision.Candidates; len(c.Candidates) == 0 {
+		return nil
+	}
+	for _, x := range p.consulters {
+		_ = p.Guard(x, func() { all = append(all, x.Consult(c)...) }) // it has no answer then
+	}
+	return all
+}
+
+// SendAt is when a plug-in next sends to the outside, and Send what is due.
+func (p *Picker) SendAt() machine.Time {
+	at := machine.Never
+	for _, x := range p.senders {
+		if t, ok := x.SendAt(); ok {
+			at = min(at, t)
+		}
+	}
+	return at
+}
+
+// Send is what plug-ins send to the outside that is due.
+func (p *Picker) Send(now machine.Time) (all []Need) {
+	for _, x := range p.senders {
+		if t, ok := x.SendAt(); ok && t <= now {
+			all = append(all, x.Send(now)...)
+		}
+	}
+	return all
+}
+
+func (p *Picker) decide(c *Cycle) *apierror.Error {
+	d, r, v := c.Decision, c.Request, c.View
+	if r.HeaderOnly() {
+		return p.anyEndpoint(c)
+	}
+	c.candidates()
+	if r.Objective.Priority < 0 && !p.cfg.FlowControlOn {
+		c.running = p.detector
+		d.Saturation = p.detector.Saturation(c.Now, v, d.Candidates)
+		if err := flowcontrol.Shed(r.Objective.Priority, d.Saturation); err != nil {
+			return err
+		}
+	}
+	if len(d.Candidates) == 0 {
+		return &apierror.Error{Status: 503, Message: "failed to find endpoint candidates for serving the request"}
+	}
+	for _, s := range p.screeners {
+		c.running = s
+		if d.Detail {
+			d.scratch = append(d.scratch[:0], d.Candidates...)
+		}
+		t := c.startTurn()
+		d.Candidates = s.Screen(c, d.Candidates)
+		c.endTurn("Screener", s, t)
+		if d.Detail && len(d.Candidates) < len(d.scratch) {
+			d.Screened = appendRemoval(d.Screened, s, d.scratch, d.Candidates)
+		}
+		if len(d.Candidates) == 0 {
+			return &apierror.Error{Status: 503, Message: "screeners eliminated all endpoint candidates"}
+		}
+	}
+	c.Candidates = d.Candidates
+	for _, pr := range p.producers {
+		c.running = pr
+		t := c.startTurn()
+		pr.Produce(c)
+		c.endTurn("DataProducer", pr, t)
+	}
+	for _, a := range p.admitters {
+		c.running = a
+		t := c.startTurn()
+		err := a.Admit(c)
+		c.endTurn("Admission", a, t)
+		if err != nil {
+			return flowcontrol.Denied(err)
+		}
+	}
+	c.running, d.Handled = p.handler, true
+	t, inner := c.startTurn(), len(d.Spans)
+	err := p.handler.Schedule(c)
+	c.handled(p.handler, t, inner)
+	if err != nil {
+		if e := (*apierror.Error)(nil); errors.As(err, &e) {
+			return e
+		}
+		return &apierror.Error{Status: 429, Message: "failed to find target endpoint: " + err.Error()}
+	}
+	res := d.PrimaryProfile()
+	if !res.Ok() {
+		return &apierror.Error{Status: 500, Message: "results must be greater than zero"}
+	}
+	if len(d.Targets) == 0 {
+		for _, i := range res.Picked {
+			d.Targets = append(d.Targets, Target{v.States[i].Endpoint, v.States[i].HostPort(), res.Total(i)})
+		}
+	}
+	if r.PreferIfAvailable() && !p.hasCached(c, res.Picked[0]) {
+		return &apierror.Error{Status: 412, Message: "no decode worker has the requested KV cache"}
+	}
+	for _, h := range p.preRequests {
+		c.running = h
+		t := c.startTurn()
+		h.PreRequest(c)
+		c.endTurn("PreRequest", h, t)
+	}
+	return nil
+}
+
+// Total is what an endpoint scored in all, 0 where it was not left.
+func (r *ProfileResult) Total(endpoint int32) float64 {
+	for j, i := range r.Left {
+		if i == endpoint {
+			return r.Totals[j]
+		}
+	}
+	return 0
+}
+
+// CacheAware is a producer that knows which share of a prompt an endpoint
+// holds; conditional decode asks it.
+type CacheAware interface {
+	// MatchedBlocks is how many of the prompt's blocks the endpoint holds.
+	MatchedBlocks(c *Cycle, endpoint int32) int
+}
+
+// conditionalProducer is the one producer that conditional decode asks, by its
+// name: with prefix data under any other name the answer is always 412, as the
+// real EPP's.
+const conditionalProducer = "approx-prefix-cache-producer"
+
+func (p *Picker) hasCached(c *Cycle, i int32) bool {
+	for _, pr := range p.producers {
+		if ca, ok := pr.(CacheAware); ok && pr.Name() == conditionalProducer && ca.MatchedBlocks(c, i) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// anyEndpoint serves a request without a body: one endpoint at random, no
+// profile, no subset.
+func (p *Picker) anyEndpoint(c *Cycle) *apierror.Error {
+	d, v := c.Decision, c.View
+	if len(v.States) == 0 {
+		return &apierror.Error{Status: 500, Message: "no pods available in datastore"}
+	}
+	d.Candidates = p.everyoneOf(len(v.States))
+	draw := c.Draw("header-only")
+	pick := int32(draw.Intn(len(v.States)))
+	if p.opt.Force != nil {
+		if f := p.opt.Force(c, "", d.Candidates); len(f) > 0 {
+			pick, d.Forced = f[0], true
+		}
+	}
+	d.HideScores = true
+	d.Targets = append(d.Targets, Target{v.States[pick].Endpoint, v.States[pick].HostPort(), 0})
+	return nil
+}
+
+// Commit makes a decision take effect. A decision with an error changes
+// nothing and need not be committed. An error says that a plug-in panicked: the
+// decision is then to be released, and not to be followed.
+func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
+	if d.committed || d.Err != nil {
+		return nil
+	}
+	d.committed = true
+	p.seq++
+	if d.Request.HeaderOnly() {
+		return nil
+	}
+	c := &d.cycle
+	for _, h := range p.committers {
+		t := c.startTurn()
+		err = first(err, p.Guard(h, func() { h.Commit(now, d) }))
+		if _, picks := h.(EndpointPicker); !picks { // its turn counted when it picked
+			c.endTurn("PreRequest", h, t)
+		}
+	}
+	return err
+}
+
+// Release ends what Commit began. Only the first call counts; an uncommitted
+// decision has nothing to release. An error says that a plug-in panicked; the
+// others have released all the same.
+func (p *Picker) Release(now machine.Time, d *Decision) (err *apierror.Error) {
+	if d == nil || !d.committed || d.released {
+		return nil
+	}
+	d.released = true
+	if d.Request.HeaderOnly() {
+		return nil
+	}
+	for _, r := range p.releasers {
+		err = first(err, p.Guard(r, func() { r.Release(now, d) }))
+	}
+	return err
+}

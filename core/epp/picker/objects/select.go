@@ -1,0 +1,129 @@
+package objects
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+)
+
+// Selection is what one pool's picker works with.
+type Selection struct {
+	// Found is false while there is no such pool: the picker is then not
+	// serving, and has no endpoints.
+	Found bool
+	Pool  Pool
+
+	// Endpoints are the ready pods' ports. An endpoint's name is
+	// "<pod>-rank-<index of the port>".
+	Endpoints []*picker.Endpoint
+
+	// Announced are document 002's metrics by endpoint ID.
+	Announced map[string]*picker.Announced
+
+	Objects picker.Objects
+
+	// Priorities are those of the pool's objectives, highest first, each once:
+	// the bands that flow control has for them.
+	Priorities []int
+}
+
+// Select is what the pool of a namespace and name sees.
+func (s *Set) Select(namespace, name string) Selection {
+	i := slices.IndexFunc(s.Pools, func(p Pool) bool { return p.Namespace == namespace && p.Name == name })
+	if i < 0 {
+		return Selection{}
+	}
+	out := Selection{Found: true, Pool: s.Pools[i]}
+	out.Endpoints = s.Endpoints(namespace, out.Pool.Selector, out.Pool.Ports)
+	out.targets()
+	out.Objects.Objectives = map[string]int{}
+	for _, o := range s.Objectives {
+		if o.Namespace == namespace && o.Pool.means(&out.Pool) {
+			out.Objects.Objectives[o.Name] = o.Priority
+			if !slices.Contains(out.Priorities, o.Priority) {
+				out.Priorities = append(out.Priorities, o.Priority)
+			}
+		}
+	}
+	slices.SortFunc(out.Priorities, func(a, b int) int { return b - a })
+	rewrites := slices.DeleteFunc(slices.Clone(s.Rewrites), func(w Rewrite) bool {
+		return w.Namespace != namespace || !w.Pool.means(&out.Pool)
+	})
+	slices.SortStableFunc(rewrites, func(a, b Rewrite) int { return Older(a.Meta, b.Meta) })
+	for _, w := range rewrites {
+		out.Objects.Rewrites = append(out.Objects.Rewrites, picker.Rewrite{Name: w.Name, Rules: w.Rules})
+	}
+	s.models(&out)
+	return out
+}
+
+// models adds the pool's InferenceModels: of several of one model the oldest counts.
+func (s *Set) models(out *Selection) {
+	models := slices.DeleteFunc(slices.Clone(s.Models), func(m Model) bool {
+		return m.Namespace != out.Pool.Namespace || !m.Pool.means(&out.Pool)
+	})
+	slices.SortStableFunc(models, func(a, b Model) int { return Older(a.Meta, b.Meta) })
+	for _, m := range models {
+		if _, known := out.Objects.Models[m.Name]; known {
+			continue
+		}
+		if out.Objects.Models == nil {
+			out.Objects.Models = map[string]int{}
+		}
+		out.Objects.Models[m.Name] = m.Priority
+		if !slices.Contains(out.Priorities, m.Priority) {
+			out.Priorities = append(out.Priorities, m.Priority)
+		}
+		if len(m.Targets) > 0 {
+			out.Objects.Rewrites = append(out.Objects.Rewrites,
+				picker.Rewrite{Name: m.Meta.Name,
+					Rules: []picker.RewriteRule{{Models: []string{m.Name}, Targets: m.Targets}}})
+		}
+	}
+	slices.SortFunc(out.Priorities, func(a, b int) int { return b - a })
+}
+
+// Endpoints are the ports of the ready pods that a selector selects, in the
+// order of namespace, pod and port. It alone is the picker's mode without a
+// pool (--endpoint-selector), in which objectives and rewrites do nothing.
+func (s *Set) Endpoints(namespace string, selector picker.Selector, ports []int) (out []*picker.Endpoint) {
+	if len(selector) == 0 {
+		return nil // a pool without a selector has no pods, not all of them
+	}
+	pods := slices.Clone(s.Pods)
+	slices.SortFunc(pods, func(a, b Pod) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	for _, p := range pods {
+		if p.Namespace != namespace || !p.Ready || p.IP == "" || !selector.Matches(p.Labels) {
+			continue
+		}
+		for _, i := range p.ports(ports) {
+			e := picker.NewEndpoint(p.Namespace, picker.RankName(p.Name, i), p.IP, strconv.Itoa(ports[i]), p.Labels)
+			e.Rank = i
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// targets adds document 002's pods, which are listed in the pool. All are
+// there, with their readiness: that document has a filter for it.
+func (s *Selection) targets() {
+	for _, t := range s.Pool.Targets {
+		port := t.Port
+		if port == 0 {
+			port = s.Pool.Ports[0]
+		}
+		e := picker.NewEndpoint(s.Pool.Namespace, t.Name, t.Address, strconv.Itoa(port), nil)
+		s.Endpoints = append(s.Endpoints, e)
+		if s.Announced == nil {
+			s.Announced = map[string]*picker.Announced{}
+		}
+		s.Announced[e.ID()] = &picker.Announced{Ready: t.Ready, Sessions: t.Sessions, QPS: t.QPS, MaxQPS: t.MaxQPS}
+	}
+}

@@ -1,0 +1,135 @@
+package parse
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/wire/described"
+)
+
+// MaxBodyBytes is the longest request body that is parsed.
+const MaxBodyBytes = 64 << 20
+
+// Kind is the API that a request body belongs to.
+type Kind uint8
+
+// The APIs, in the order of document 004.
+const (
+	Opaque Kind = iota // bytes that nobody looked into
+	Chat
+	Completions
+	Embeddings
+	Responses
+	Conversations
+	Images
+	Messages     // Anthropic
+	Generate     // vLLM /inference/v1/generate
+	GRPCGenerate // vllm.grpc.engine.VllmEngine/Generate
+	GRPCEmbed    // vllm.grpc.engine.VllmEngine/Embed
+)
+
+var kindNames = [...]string{"opaque", "chat", "completions", "embeddings", "responses", "conversations",
+	"images", "messages", "generate", "grpc-generate", "grpc-embed"}
+
+// String is the API's name as it appears in records and logs.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind-%d", k)
+}
+
+// KindNamed is the API of a name.
+func KindNamed(name string) (Kind, bool) {
+	i := slices.Index(kindNames[:], name)
+	return Kind(max(i, 0)), i >= 0
+}
+
+const bytesPerToken = 4
+
+// Body is what the picker knows of a request's body.
+type Body struct {
+	Kind   Kind
+	Parser string // type of the parser that read it
+	Model  string
+	Stream bool
+	// MaxOutputTokens is the client's limit; negative when it stated none.
+	MaxOutputTokens int64
+	// CacheSalt keeps the prefix caches of different clients apart.
+	CacheSalt string
+	Prompts   []Prompt
+	// Multimodal counts images, audio and video parts; Assets are those whose
+	// content is known.
+	Multimodal int
+	Assets     []Asset
+	// ContentParts says that a message's content is a list of parts, as a renderer
+	// gets it: nothing but text, perhaps, and perhaps what takes long to render.
+	ContentParts bool
+	// Wrapped says that the JSON stands inside another message, so that its
+	// model cannot be replaced in place.
+	Wrapped bool
+	// SkipResponse says that the response is passed on without a look.
+	SkipResponse bool
+	// Described says that there is only this, and no content: neither bytes nor
+	// what the prompts say.
+	Described bool
+
+	raw         []byte          // as the client sent it
+	of          *described.Body // instead, as long as nobody asks for the bytes
+	assetTokens int             // of all assets
+}
+
+// Raw are the bytes as the client sent them.
+func (b *Body) Raw() []byte {
+	if b.Described {
+		panic(&Unknown{"the body's bytes"})
+	}
+	if b.raw == nil && b.of != nil {
+		b.raw = b.of.Bytes()
+	}
+	return b.raw
+}
+
+// Of is what the body is described by; nil where there are its bytes alone.
+func (b *Body) Of() *described.Body { return b.of }
+
+// Forget gives up the content, which has done its work: a request that is held
+// for long should not hold it.
+func (b *Body) Forget() { b.raw, b.of, b.Prompts = nil, nil, nil }
+
+// EstimatedTokens is the length of all prompts in tokens.
+func (b *Body) EstimatedTokens() int {
+	n := 0
+	for i := range b.Prompts {
+		n += b.Prompts[i].EstimatedTokens()
+	}
+	return n
+}
+
+// JSON says whether the body is a JSON object that carries a model.
+func (b *Body) JSON() bool {
+	return !b.Wrapped && b.Kind != Opaque && b.Kind != GRPCGenerate && b.Kind != GRPCEmbed
+}
+
+// Usage is what a response says about tokens.
+type Usage struct {
+	PromptTokens     int
+	CompletionTokens int
+	TotalTokens      int
+	CachedTokens     int
+	HasCached        bool // it said how many were cached, if only none
+}
+
+// Parser reads the bodies of some APIs.
+type Parser interface {
+	// Type is the parser's name in the configuration.
+	Type() string
+	// Claims says whether the parser takes requests with this path.
+	Claims(path string) bool
+	// Parse reads a request body. The error's text goes to the client after
+	// "inference error: BadRequest - ".
+	Parse(path string, body []byte) (*Body, error)
+	// Usage reads a response body, or the data of one event of a stream
+	// (streaming), and says what it told about tokens. ok is false when it told nothing.
+	Usage(body []byte, streaming bool) (u Usage, ok bool)
+}

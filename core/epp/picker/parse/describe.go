@@ -1,0 +1,48 @@
+package parse
+
+import "github.com/windtunnel/windtunnel/core/wire/described"
+
+// fieldsRead is what a parser has read of a body's fields at a path.
+type fieldsRead struct {
+	parser Parser
+	path   string
+	body   *Body // nil where its prompt must be there
+}
+
+// Room is memory for what Describe makes.
+type Room struct {
+	body   Body
+	prompt [1]Prompt
+}
+
+// Describe is what Parse makes of the bytes of a body that is described, of which
+// it only makes those that it needs.
+func Describe(ps Parser, path string, d *described.Body, room *Room) (*Body, error) {
+	switch ps.(type) {
+	case OpenAI, VLLMGRPC:
+	default:
+		return ps.Parse(path, d.Bytes())
+	}
+	known, _ := d.Picker.(*fieldsRead)
+	if known == nil || known.path != path || known.parser != ps {
+		known = &fieldsRead{parser: ps, path: path}
+		d.Picker = known
+		b, err := ps.Parse(path, d.Sample())
+		if err == nil && (b.Kind == Chat && d.Chat || b.Kind == Completions && !d.Chat && !d.Generate ||
+			b.Kind == GRPCGenerate && d.Generate) {
+			known.body = b
+		}
+	}
+	if known.body == nil {
+		return ps.Parse(path, d.Bytes())
+	}
+	if room == nil {
+		room = new(Room)
+	}
+	b := &room.body
+	*b = *known.body
+	b.raw, b.of = nil, d
+	room.prompt[0] = Prompt{of: d, length: d.PromptLen(&asSent, false)}
+	b.Prompts = room.prompt[:]
+	return b, nil
+}

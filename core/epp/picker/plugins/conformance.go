@@ -1,0 +1,28 @@
+package plugins
+
+import (
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// headerServed is where the Gateway API inference extension's conformance
+// tests look for the endpoint that answered.
+const headerServed = "x-conformance-test-served-endpoint"
+
+// servedVerifier is destination-endpoint-served-verifier: it tells the client
+// which endpoint Envoy says has served the request, or why it cannot.
+type servedVerifier struct{ named }
+
+var newServedVerifier = picker.Plain[servedVerifier]()
+
+// ResponseHeader writes the endpoint into the response.
+func (v *servedVerifier) ResponseHeader(_ machine.Time, r *picker.Response) {
+	switch s := r.Served; {
+	case !s.Told:
+		r.SetHeader(headerServed, "fail: missing envoy lb metadata")
+	case !s.Known:
+		r.SetHeader(headerServed, "fail: missing destination endpoint served metadata")
+	default:
+		r.SetHeader(headerServed, s.Endpoint)
+	}
+}

@@ -1,0 +1,177 @@
+package dataproducer
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// preciseConfig are the parameters of precise-prefix-cache-producer. What is
+// accepted and has no meaning here (pools of workers, tokenizers, other
+// backends than memory) is named where it is given.
+type preciseConfig struct {
+	TokenProcessor struct {
+		BlockTokens int    `json:"blockSizeTokens" min:"1" max:"65536"`
+		BlockSize   int    `json:"blockSize" max:"65536"` // deprecated
+		HashSeed    string `json:"hashSeed"`
+	} `json:"tokenProcessorConfig"`
+	IndexerConfig struct {
+		BlockIndex struct {
+			InMemory *struct {
+				Size         int `json:"size"` // blocks
+				PodCacheSize int `json:"podCacheSize"`
+			} `json:"inMemoryConfig"`
+			CostAware       any             `json:"costAwareMemoryConfig"`
+			Redis           any             `json:"redisConfig"`
+			Valkey          any             `json:"valkeyConfig"`
+			EnableMetrics   bool            `json:"enableMetrics"`
+			LoggingInterval config.Duration `json:"metricsLoggingInterval"`
+			EnableTracing   bool            `json:"enableTracing"`
+		} `json:"kvBlockIndexConfig"`
+		Backends []struct {
+			Name   string  `json:"name"`
+			Weight float64 `json:"weight" min:"0"`
+		} `json:"kvCacheBackendConfigs"`
+		TokenProcessor any `json:"tokenProcessorConfig"`
+		PrefixStore    any `json:"prefixStoreConfig"`
+		Tokenizers     any `json:"tokenizersPoolConfig"`
+	} `json:"indexerConfig"`
+	Events struct {
+		Endpoint    string `json:"zmqEndpoint"`
+		TopicFilter string `json:"topicFilter"`
+		Concurrency int    `json:"concurrency"`
+		EngineType  string `json:"engineType" oneof:",vllm,sglang"`
+		Discover    *bool  `json:"discoverPods"`
+		Pods        struct {
+			Selector   string `json:"podLabelSelector"`
+			Namespace  string `json:"podNamespace"`
+			SocketPort int    `json:"socketPort" min:"1" max:"65535"`
+			ReplayPort int    `json:"replaySocketPort" min:"0" max:"65535"`
+		} `json:"podDiscoveryConfig"`
+	} `json:"kvEventsConfig"`
+	Speculative    bool            `json:"speculativeIndexing"`
+	SpeculativeTTL config.Duration `json:"speculativeTTL"`
+
+	told bool // of the endpoints
+}
+
+func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) error {
+	c.TokenProcessor.BlockTokens = kv.DefaultBlockTokens
+	c.Events.TopicFilter, c.Events.EngineType = kv.TopicPrefix, "vllm"
+	c.Events.Pods.SocketPort = defaultEventsPort
+	c.SpeculativeTTL = config.Duration(2 * machine.Second)
+	if err := p.Decode(c); err != nil {
+		return err
+	}
+	if n := c.TokenProcessor.BlockSize; n > 0 {
+		b.Warn("plugin %s: tokenProcessorConfig.blockSize is deprecated, use blockSizeTokens", name)
+		c.TokenProcessor.BlockTokens = n
+	}
+	e := &c.Events
+	switch {
+	case e.Endpoint != "" && !bindable(e.Endpoint):
+		return p.At("kvEventsConfig.zmqEndpoint").Expected("tcp://<address or *>:<port>")
+	case c.Speculative && c.SpeculativeTTL <= 0:
+		return p.At("speculativeTTL").Expected("a duration above zero, since speculativeIndexing is on")
+	}
+	for i, backend := range c.IndexerConfig.Backends {
+		if backend.Name == "" {
+			return p.At(fmt.Sprintf("indexerConfig.kvCacheBackendConfigs[%d].name", i)).Expected("the backend's name")
+		}
+	}
+	if x := &c.IndexerConfig.BlockIndex; x.CostAware != nil || x.Redis != nil || x.Valkey != nil {
+		b.Warn("plugin %s: the index is kept in memory, whatever backend indexerConfig names", name)
+	}
+	return nil
+}
+
+const engineSGLang = "sglang"
+
+// defaultEventsPort is where vLLM publishes its KV events.
+const defaultEventsPort = 5557
+
+func bindable(endpoint string) bool {
+	rest, tcp := strings.CutPrefix(endpoint, "tcp://")
+	colon := strings.LastIndexByte(rest, ':')
+	if !tcp || colon < 0 {
+		return false
+	}
+	port, err := strconv.Atoi(rest[colon+1:])
+	return err == nil && port >= 0 && port <= 65535
+}
+
+func (c *preciseConfig) discover() bool { return c.Events.Discover == nil || *c.Events.Discover }
+
+// typeEndpointSource is the source that tells of the pool's endpoints. Only
+// through it does a producer hear of those that it is to dial.
+const typeEndpointSource = "endpoint-notification-source"
+
+// reach warns of a configuration under which no events come, or not those that
+// are asked for.
+func (c *preciseConfig) reach(b *picker.Builder, name string) {
+	const silent = "so no events will ever come and all scores stay 0"
+	switch c.told = b.Extracts(typeEndpointSource, name); {
+	case !c.discover() && c.Events.Endpoint == "":
+		b.Warn("plugin %s: kvEventsConfig has neither zmqEndpoint nor discoverPods, "+silent, name)
+	case !c.told && c.discover() && (c.Events.Endpoint == "" || c.Events.Discover != nil):
+		so := silent
+		if c.Events.Endpoint != "" {
+			so = "so events come only to zmqEndpoint"
+		}
+		b.Warn("plugin %s: kvEventsConfig.discoverPods is on, and no source tells of the endpoints, %s; declare "+
+			"{type: %s} under plugins, and {pluginRef: %s, extractors: [{pluginRef: %s}]} under dataLayer.sources",
+			name, so, typeEndpointSource, typeEndpointSource, name)
+	}
+}
+
+func (c *preciseConfig) hasher() kv.Hasher {
+	return kv.Hasher{BlockTokens: c.TokenProcessor.BlockTokens, Seed: c.TokenProcessor.HashSeed}
+}
+
+func (c *preciseConfig) index() kvindex.Config {
+	x := kvindex.Config{Hasher: c.hasher()}
+	if m := c.IndexerConfig.BlockIndex.InMemory; m != nil && m.Size > 0 {
+		x.MaxBlocks = m.Size
+	}
+	if len(c.IndexerConfig.Backends) > 0 {
+		x.Weights = map[string]float64{}
+		for _, b := range c.IndexerConfig.Backends {
+			x.Weights[strings.ToLower(b.Name)] = b.Weight
+		}
+	}
+	return x
+}
+
+// KVSources are where KV events come from.
+type KVSources struct {
+	// Bind is where model servers connect to, like tcp://*:5557; "" is nowhere.
+	Bind string
+	// Discover dials every endpoint at its address and SocketPort. It takes an
+	// endpoint-notification-source, too. ReplayPort,
+	// where it is not 0, is where lost events can be asked for.
+	Discover               bool
+	SocketPort, ReplayPort int
+	TopicFilter            string
+	// SGLang says that the engines' events are SGLang's, not vLLM's.
+	SGLang bool
+	// Workers is concurrency, for the metric of that name; one goroutine does
+	// the work here.
+	Workers int
+}
+
+func (c *preciseConfig) sources() KVSources {
+	e := &c.Events
+	s := KVSources{Bind: e.Endpoint, Discover: c.discover() && c.told, SocketPort: e.Pods.SocketPort,
+		ReplayPort:  e.Pods.ReplayPort,
+		TopicFilter: e.TopicFilter, SGLang: e.EngineType == engineSGLang, Workers: e.Concurrency}
+	if s.Workers <= 0 {
+		s.Workers = 4
+	}
+	return s
+}

@@ -1,0 +1,46 @@
+package session
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+)
+
+// agentHeaders are where coding agents say which of their sessions asks.
+var agentHeaders = []string{"x-claude-code-session-id", "x-session-affinity", "session-id", "session_id"}
+
+// agentIdentity is agent-identity: the session of a coding agent is the flow
+// of its requests, unless the client names one.
+type agentIdentity struct {
+	named
+	Additional []string `json:"additionalSessionHeaders"`
+
+	headers []string
+}
+
+// NewAgentIdentity makes an agent-identity.
+var NewAgentIdentity = picker.Of(agentIdentity{})
+
+// Configure implements picker.Configurer.
+func (a *agentIdentity) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
+	for _, h := range a.Additional {
+		a.headers = append(a.headers, strings.ToLower(h))
+	}
+	a.headers = append(a.headers, agentHeaders...)
+	return nil
+}
+
+// ReadsSecrets are those of its headers that may be credentials. Of these a
+// digest names the flow.
+func (a *agentIdentity) ReadsSecrets() []string { return picker.Secrets(a.headers...) }
+
+// RequestHeader names the flow.
+func (a *agentIdentity) RequestHeader(r *picker.Request) {
+	for _, h := range a.headers {
+		if id := r.Remembered(h); id != "" {
+			r.FairnessID = cmp.Or(r.FairnessID, id)
+			return
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package picker
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/wire/apierror"
+	"github.com/windtunnel/windtunnel/core/wire/header"
+)
+
+// Saved is what a picker knows besides its configuration, in a form that JSON
+// can carry: what Load needs so that another one of the same configuration goes
+// on from there.
+type Saved struct {
+	Commits uint64        `json:"commits"`
+	Pool    SavedPool     `json:"pool"`
+	Objects Objects       `json:"objects"`
+	Plugins []SavedPlugin `json:"plugins,omitempty"`
+}
+
+// SavedPool is a Pool, with the slots of endpoints that may come back.
+type SavedPool struct {
+	Endpoints []SavedEndpoint  `json:"endpoints"`
+	Slots     map[string]int32 `json:"slots"`
+	Departed  []string         `json:"departed,omitempty"`
+	Free      []int32          `json:"free,omitempty"`
+	Next      int32            `json:"next"`
+}
+
+// SavedEndpoint is an endpoint with its metrics.
+type SavedEndpoint struct {
+	Namespace string                   `json:"namespace"`
+	Name      string                   `json:"name"`
+	Address   string                   `json:"address"`
+	Port      string                   `json:"port"`
+	Labels    map[string]string        `json:"labels,omitempty"`
+	Rank      int                      `json:"rank,omitempty"`
+	Waiting   int64                    `json:"waiting,omitempty"`
+	Running   int64                    `json:"running,omitempty"`
+	KVUsage   machine.Float            `json:"kvUsage,omitempty"`
+	BlockSize int32                    `json:"blockSize,omitempty"`
+	Blocks    int32                    `json:"blocks,omitempty"`
+	LoRA      *LoRA                    `json:"lora,omitempty"`
+	Custom    map[string]machine.Float `json:"custom,omitempty"`
+	UpdatedAt machine.Time             `json:"updatedAt"`
+	Scraped   bool                     `json:"scraped"`
+	Announced *Announced               `json:"serving,omitempty"`
+}
+
+// SavedPlugin is what one plug-in knows.
+type SavedPlugin struct {
+	Name  string          `json:"name"`
+	Type  string          `json:"type"`
+	State json.RawMessage `json:"state"`
+	saved any
+}
+
+// MarshalJSON writes what the plug-in returned, later than it did.
+func (s SavedPlugin) MarshalJSON() ([]byte, error) {
+	if s.saved == nil {
+		s.saved = s.State
+	}
+	return json.Marshal(map[string]any{"name": s.Name, "type": s.Type, "state": s.saved})
+}
+
+// SavedDecision is a decision that took effect, as far as it matters until it is
+// released.
+type SavedDecision struct {
+	At machine.Time `json:"at"`
+	// Now says that its endpoints are at the same places of the pool. Others are
+	// in Elsewhere.
+	Now       bool           `json:"now,omitempty"`
+	Elsewhere []savedTarget  `json:"elsewhere,omitempty"`
+	Profiles  []savedProfile `json:"profiles,omitempty"`
+	Primary   int            `json:"primary"`
+	Targets   []savedTarget  `json:"targets"`
+	Plugins   []SavedPlugin  `json:"plugins,omitempty"`
+}
+
+type savedProfile struct {
+	Name   string  `json:"name"`
+	Picked []int32 `json:"picked,omitempty"`
+}
+
+type savedTarget struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Address   string `json:"address"`
+	Port      string `json:"port"`
+	Slot      int32  `json:"slot"`
+	To        string `json:"to,omitempty"`
+}
+
+func saveTarget(e *Endpoint, to string) savedTarget {
+	return savedTarget{e.Namespace, e.Name, e.Address, e.Port, e.slot, to}
+}
+
+func (t *savedTarget) endpoint() *Endpoint {
+	e := NewEndpoint(t.Namespace, t.Name, t.Address, t.Port, nil)
+	e.slot = t.Slot
+	return e
+}
+
+// SaveDecision copies a decision that took effect and was not released.
+func (p *Picker) SaveDecision(d *Decision) *SavedDecision {
+	s := &SavedDecision{At: d.At, Primary: d.Primary, Now: d.View == p.pool.view}
+	for _, t := range d.Targets {
+		s.Targets = append(s.Targets, saveTarget(t.Endpoint, t.HostPort))
+	}
+	for i := range d.Profiles {
+		x := savedProfile{Name: d.Profiles[i].Name}
+		for _, n := range d.Profiles[i].Picked {
+			if !s.Now {
+				s.Elsewhere = append(s.Elsewhere, saveTarget(d.View.States[n].Endpoint, ""))
+				n = int32(len(s.Elsewhere) - 1)
+			}
+			x.Picked = append(x.Picked, n)
+		}
+		s.Profiles = append(s.Profiles, x)
+	}
+	for _, pl := range p.plugins {
+		if x, ok := pl.(DecisionKeeper); ok {
+			if saved := x.SaveDecision(d); saved != nil {
+				s.Plugins = append(s.Plugins, SavedPlugin{Name: pl.Name(), Type: pl.Type(), saved: saved})
+			}
+		}
+	}
+	return s
+}
+
+// LoadDecision makes a decision again that took effect, without its doing so
+// once more. For other see Load.
+func (p *Picker) LoadDecision(s *SavedDecision, r *Request, other bool) (*Decision, error) {
+	d := &Decision{}
+	d.reset(len(p.plugins))
+	d.Request, d.View, d.At, d.Primary, d.committed = r, p.pool.view, s.At, s.Primary, true
+	if !s.Now {
+		d.View = &View{}
+		for i := range s.Elsewhere {
+			d.View.States = append(d.View.States, State{Endpoint: s.Elsewhere[i].endpoint()})
+		}
+	}
+	for i := range s.Targets {
+		d.Targets = append(d.Targets, Target{Endpoint: s.Targets[i].endpoint(), HostPort: s.Targets[i].To})
+	}
+	for i := range s.Profiles {
+		for _, n := range s.Profiles[i].Picked {
+			if n < 0 || int(n) >= len(d.View.States) {
+				return nil, fmt.Errorf("profile %s chose endpoint %d of %d", s.Profiles[i].Name, n, len(d.View.States))
+			}
+		}
+		d.run(s.Profiles[i].Name).Picked = s.Profiles[i].Picked
+	}
+	for i := range s.Plugins {
+		x, ok := p.alike(&s.Plugins[i]).(DecisionKeeper)
+		if !ok && other {
+			continue
+		}
+		if !ok {
+			return nil, fmt.Errorf("plugin %s keeps nothing for a decision, and there is something", s.Plugins[i].Name)
+		}
+		if err := x.LoadDecision(d, s.Plugins[i].State); err != nil {
+			return nil, fmt.Errorf("plugin %s: what it keeps for a decision: %w", s.Plugins[i].Name, err)
+		}
+	}
+	return d, nil
+}
+
+// SavedResponse is what hooks have made of a response.
+type SavedResponse struct {
+	Told     bool                      `json:"told,omitempty"`
+	Set      header.List               `json:"set,omitempty"`
+	Metadata map[string]map[string]any `json:"metadata,omitempty"`
+	Err      *apierror.Error           `json:"error,omitempty"`
+}
+
+// Save copies it, in the picker's turn.
+func (r *Response) Save() *SavedResponse {
+	s := &SavedResponse{Told: r.told, Set: r.set, Err: r.Err}
+	for name, values := range r.metadata {
+		if s.Metadata == nil {
+			s.Metadata = map[string]map[string]any{}
+		}
+		s.Metadata[name] = maps.Clone(values)
+	}
+	return s
+}
+
+// Load takes it over.
+func (r *Response) Load(s *SavedResponse) {
+	r.told, r.set, r.Err = s.Told, slices.Clone(s.Set), s.Err
+	for namespace, values := range s.Metadata {
+		for key, value := range values {
+			r.SetMetadata(namespace, key, value)
+		}
+	}
+}
+
+// Save copies the picker's state.
+func (p *Picker) Save() Saved {
+	s := Saved{Commits: p.seq, Pool: p.pool.save(), Objects: p.objects}
+	for _, pl := range p.plugins {
+		if x, ok := pl.(StateKeeper); ok {
+			s.Plugins = append(s.Plugins, SavedPlugin{Name: pl.Name(), Type: pl.Type(), saved: x.SaveState()})
+		}
+	}
+	return s
+}
+
+// alike is the plug-in of a saved name and type, nil if there is none.
+func (p *Picker) alike(s *SavedPlugin) Plugin {
+	if pl := p.Plugin(s.Name); pl != nil && pl.Type() == s.Type {
+		return pl
+	}
+	return nil
+}
+
+// Load takes a state over, before the first request. With other it is that of a
+// picker of another configuration: what its plug-ins know of which this one has
+// none is left.
+func (p *Picker) Load(s *Saved, other bool) error {
+	p.seq, p.objects = s.Commits, s.Objects
+	if err := p.pool.load(&s.Pool); err != nil {
+		return err
+	}
+	for i := range s.Plugins {
+		name := s.Plugins[i].Name
+		x, ok := p.alike(&s.Plugins[i]).(StateKeeper)
+		if !ok && other {
+			continue
+		}
+		if !ok {
+			return fmt.Errorf("plugin %s keeps no state, and there is one", name)
+		}
+		if err := x.LoadState(s.Plugins[i].State); err != nil {
+			return fmt.Errorf("plugin %s: its state: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (p *Pool) save() SavedPool {
+	s := SavedPool{Slots: maps.Clone(p.slots), Departed: slices.Clone(p.departed), Free: slices.Clone(p.free),
+		Next: p.next}
+	for i := range p.view.States {
+		st := &p.view.States[i]
+		e := SavedEndpoint{Namespace: st.Namespace, Name: st.Name, Address: st.Address, Port: st.Port,
+			Labels: st.Labels, Rank: st.Rank,
+			Waiting: st.Waiting, Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
+			Blocks: st.CacheBlocks, LoRA: st.LoRA,
+			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced}
+		if st.Custom != nil {
+			e.Custom = make(map[string]machine.Float, len(st.Custom))
+			for k, v := range st.Custom {
+				e.Custom[k] = machine.Float(v)
+			}
+		}
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	return s
+}
+
+// maxSlots bounds what a saved state may say of slots.
+const maxSlots = 1 << 20
+
+func (p *Pool) load(s *SavedPool) error {
+	if s.Next < 0 || s.Next > maxSlots {
+		return fmt.Errorf("found %d slots; expected at most %d", s.Next, maxSlots)
+	}
+	for name, slot := range s.Slots {
+		if slot < 0 || slot >= s.Next {
+			return fmt.Errorf("endpoint %s has slot %d of %d", name, slot, s.Next)
+		}
+	}
+	p.slots, p.departed, p.free, p.next = maps.Clone(s.Slots), slices.Clone(s.Departed), slices.Clone(s.Free), s.Next
+	if p.slots == nil {
+		p.slots = map[string]int32{}
+	}
+	v := &View{}
+	for i := range s.Endpoints {
+		x := &s.Endpoints[i]
+		e := NewEndpoint(x.Namespace, x.Name, x.Address, x.Port, x.Labels)
+		e.Rank, e.slot = x.Rank, p.slots[e.id]
+		m := Metrics{Waiting: x.Waiting, Running: x.Running, KVUsage: float64(x.KVUsage), CacheBlockSize: x.BlockSize,
+			CacheBlocks: x.Blocks, LoRA: x.LoRA}
+		if x.Custom != nil {
+			m.Custom = make(map[string]float64, len(x.Custom))
+			for k, f := range x.Custom {
+				m.Custom[k] = float64(f)
+			}
+		}
+		v.States = append(v.States,
+			State{Endpoint: e, Metrics: m, UpdatedAt: x.UpdatedAt, Scraped: x.Scraped, Announced: x.Announced})
+	}
+	p.view = v
+	return nil
+}

@@ -1,0 +1,298 @@
+// Package stream is the EPP's side of one request: the machine between the
+// messages that Envoy's ext_proc filter sends and the ones it is sent back.
+//
+// It knows nothing of protobuf or gRPC. It is told what came (request headers,
+// body, trailers, the picker's decision, response headers, body, trailers, the
+// peer leaving, the time) and says what should go out, as Effects in order.
+// There are three ends, and whatever comes in whatever order leads to one of
+// them, once: the request was passed through, the EPP answered it, or the
+// stream failed. Only trailers are still answered behind a whole response.
+//
+// A held request (document 000, docs/documents.md) goes out as part 1 with the upstream request
+// left open. Part 2 and the end of the request follow once, and only after the
+// first non-empty chunk of a 2xx response: anything else, Envoy's own 503
+// included, is no first token and is passed through as the failure it is. The
+// response headers of a held request wait for that chunk, so that a model
+// server that says 200 and then nothing becomes a 502 and not an empty 200.
+//
+// Deadlines are Next and Advance: how long a body may be on its way, how long
+// the picker may take, and how long a request may be held.
+package stream
+
+import (
+	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/apierror"
+	"github.com/windtunnel/windtunnel/core/wire/described"
+	"github.com/windtunnel/windtunnel/core/wire/header"
+	"github.com/windtunnel/windtunnel/core/wire/held"
+)
+
+// MaxChunkBytes is the most that one body message carries, as in the real EPP.
+const MaxChunkBytes = 62_000
+
+// Stream is one request at the EPP. The zero value is not usable; see New.
+type Stream struct {
+	cfg   Config
+	state state
+	now   machine.Time
+	fx    *machine.Effects[Effect] // the caller's, during a call
+
+	request  string // x-request-id, for the record
+	modes    Modes
+	head     header.List
+	body     []byte
+	told     *described.Body // the body, where that is described
+	decided  Decision
+	holding  bool // part 1 is out, part 2 is not
+	boundary string
+	metadata string
+	endsWith ending // how the request is to end
+
+	deadline  machine.Time // machine.Never when none runs
+	bodyUntil machine.Time // when the request's body must be whole
+
+	status       int
+	respBytes    int64
+	result       Result
+	respBodySeen bool
+}
+
+type state uint8
+
+const (
+	awaitHeaders  state = iota
+	awaitBody           // request headers are here, its end is not
+	awaitDecision       // the picker has been asked
+	awaitResponse       // the request is on its way, whole or held
+	inResponse          // response headers are here
+	over                // one of the three ends
+)
+
+// ending is the form of the end of the request.
+type ending uint8
+
+const (
+	endWithBody     ending = iota // end_of_stream on the last body message
+	endWithTrailers               // the client sent trailers: they end it
+	endedByHeaders                // no body at all
+)
+
+// New begins a stream when Envoy opens it.
+func New(cfg Config) *Stream {
+	return &Stream{cfg: cfg, deadline: machine.Never}
+}
+
+// Next is when the stream wants to be advanced: the running deadline.
+func (s *Stream) Next() (machine.Time, bool) {
+	return s.deadline, s.deadline != machine.Never
+}
+
+// Input plays the deadline if it has passed, and then takes a message of Envoy's
+// or of the picker's. A message that comes too late, twice or out of order does
+// nothing.
+func (s *Stream) Input(now machine.Time, m *Message, fx *machine.Effects[Effect]) {
+	s.Advance(now, fx)
+	s.fx = fx
+	switch m.Kind {
+	case Headers:
+		s.headers(m.Modes, m.Head, m.End)
+	case Body:
+		s.requestBody(m.Body, m.Described, m.End)
+	case Trailers:
+		s.trailers()
+	case Decided:
+		s.take(m.Decision)
+	case ResponseHeaders:
+		s.responseHeaders(m.Head, m.End)
+	case ResponseBody:
+		s.responseBody(m.Body, m.Piece, m.End)
+	case ResponseTrailers:
+		s.responseTrailers()
+	case Evicted:
+		if s.state != over {
+			s.answerWith(s.now, m.Answer, "evicted by flow control")
+		}
+	case Broken:
+		if s.state != over {
+			s.fail(m.Reason)
+		}
+	case PeerGone:
+		s.peerGone(m.Reason)
+	}
+	s.fx = nil
+}
+
+// Advance plays the deadline if it has passed by now.
+func (s *Stream) Advance(now machine.Time, fx *machine.Effects[Effect]) {
+	s.now = max(s.now, now)
+	if s.deadline > s.now {
+		return
+	}
+	due := s.deadline
+	s.deadline, s.fx = machine.Never, fx
+	switch {
+	case s.state == awaitBody && due == s.bodyUntil:
+		s.answerAt(due, 408, "the request's body was not whole after "+s.cfg.BodyTotal.Duration().String())
+	case s.state == awaitBody:
+		s.answerAt(due, 408, "the request's body came to a halt: nothing came for "+s.cfg.BodyIdle.Duration().String())
+	case s.state == awaitDecision:
+		s.answerAt(due, 504, "the endpoint picker did not decide within "+s.cfg.Deadline.Duration().String())
+	case s.holding:
+		s.answerAt(due, 504, "no first token within the hold limit of "+s.cfg.HoldLimit.Duration().String())
+	}
+	s.fx = nil
+}
+
+// Result tells how the stream ended, or Running.
+func (s *Stream) Result() Result { return s.result }
+
+// Holding is true while part 1 is out and part 2 is not.
+func (s *Stream) Holding() bool { return s.holding }
+
+// Metadata is what was made up for a held request, "" before part 2.
+func (s *Stream) Metadata() string { return s.metadata }
+
+// RequestID is the request's x-request-id, empty before the headers.
+func (s *Stream) RequestID() string { return s.request }
+
+// emit hands out an effect that is due now.
+func (s *Stream) emit(e Effect) { s.emitAt(s.now, e) }
+
+func (s *Stream) emitAt(at machine.Time, e Effect) {
+	e.At = at
+	s.fx.Add(e)
+}
+
+func (s *Stream) record(at machine.Time, step record.Step, details ...record.Detail) {
+	s.cfg.Recorder.Record(record.Event{Time: at, Request: s.request, Attempt: 1, Hop: record.EPP, Step: step,
+		Endpoint: s.decided.Endpoint, Details: details})
+}
+
+func (s *Stream) recording() bool { return s.cfg.Recorder != nil }
+
+// detailed is true where a step of every request is to be recorded with its
+// details. Where only the steps are read it is recorded here, with what is told
+// even then.
+func (s *Stream) detailed(step record.Step, always ...record.Detail) bool {
+	if s.recording() && s.cfg.Brief {
+		s.record(s.now, step, always...)
+	}
+	return s.recording() && !s.cfg.Brief
+}
+
+// answer ends the stream with a response of the EPP's own.
+func (s *Stream) answer(status int, message string) { s.answerAt(s.now, status, message) }
+
+func (s *Stream) answerAt(at machine.Time, status int, message string) {
+	s.answerWith(at, s.cfg.Errors.Answer(&apierror.Error{Status: status, Message: message}), message)
+}
+
+func (s *Stream) answerWith(at machine.Time, a Answer, reason string) {
+	if s.recording() {
+		s.record(at, record.Answered, record.D("status", a.Status), record.D("reason", reason))
+	}
+	s.emitAt(at, Effect{Kind: SendAnswer, Answer: a})
+	s.end(Answered)
+}
+
+func (s *Stream) fail(reason string) {
+	if s.recording() {
+		s.record(s.now, record.StreamFailed, record.D("reason", reason))
+	}
+	s.emit(Effect{Kind: Fail, Reason: reason})
+	s.end(Failed)
+}
+
+func (s *Stream) end(r Result) {
+	s.state, s.result, s.holding, s.deadline = over, r, false, machine.Never
+	s.body, s.told, s.head = nil, nil, nil
+}
+
+// bodyLen is the length of the request's body.
+func (s *Stream) bodyLen() int {
+	if s.told != nil {
+		return s.told.Len()
+	}
+	return len(s.body)
+}
+
+// peerGone is Envoy's stream ending, cleanly (reason empty) or not. Envoy closes
+// the stream of a finished request, and of one whose client left.
+func (s *Stream) peerGone(reason string) {
+	if s.state == over {
+		return
+	}
+	if reason == "" {
+		reason = "Envoy ended the stream: the client left, or Envoy answered by itself"
+	}
+	s.fail(reason)
+}
+
+// sendBody emits bytes in chunks that Envoy takes, the last one carrying end.
+func (s *Stream) sendBody(kind Kind, body []byte, end bool) {
+	for len(body) > MaxChunkBytes {
+		s.emit(Effect{Kind: kind, Body: body[:MaxChunkBytes]})
+		body = body[MaxChunkBytes:]
+	}
+	if len(body) > 0 || end {
+		s.emit(Effect{Kind: kind, Body: body, End: end})
+	}
+}
+
+// sendDescribed is sendBody of a request's body that is described, and of what is
+// around it: as many effects, the body with the last.
+func (s *Stream) sendDescribed(around []byte, end bool) {
+	for left := len(around) + s.told.Len(); left > MaxChunkBytes; left -= MaxChunkBytes {
+		s.emit(Effect{Kind: SendRequestBody})
+	}
+	s.emit(Effect{Kind: SendRequestBody, Body: around, Described: s.told, End: end})
+}
+
+func (s *Stream) sendPart1(boundary string, set header.List, remove []string) {
+	s.boundary = boundary
+	part1 := held.Part1(s.boundary, s.body)
+	if s.recording() {
+		size := len(part1) - len(s.body) + s.bodyLen()
+		s.record(s.now, record.Part1Sent,
+			append([]record.Detail{record.D("bytes", size), record.D("payload_bytes", s.bodyLen()),
+				record.D("boundary", s.boundary)}, s.changes(set, remove)...)...)
+	}
+	if s.told != nil {
+		s.sendDescribed(part1, false)
+	} else {
+		s.sendBody(SendRequestBody, part1, false)
+	}
+	s.holding = true
+	if s.cfg.HoldLimit > 0 {
+		s.deadline = s.now.Add(s.cfg.HoldLimit)
+	}
+}
+
+func (s *Stream) sendPart2() {
+	d := s.cfg.draw("metadata", s.request)
+	s.metadata = d.Letters(max(1, s.cfg.MetadataBytes))
+	part2 := held.Part2(s.boundary, s.metadata)
+	if s.recording() {
+		s.record(s.now, record.MetadataGenerated, record.D("metadata", s.metadata))
+		s.record(s.now, record.Part2Sent, record.D("bytes", len(part2)))
+	}
+	s.holding, s.deadline = false, machine.Never
+	s.sendBody(SendRequestBody, part2, s.endsWith == endWithBody)
+	if s.endsWith == endWithTrailers {
+		s.emit(Effect{Kind: PassRequestTrailers})
+	}
+	if s.cfg.OnMetadata != nil {
+		s.cfg.OnMetadata(s.request, s.metadata)
+	}
+}
+
+func statusOf(head header.List) int {
+	n, err := strconv.Atoi(head.Get(":status"))
+	if err != nil {
+		return 0
+	}
+	return n
+}

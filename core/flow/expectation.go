@@ -1,9 +1,0 @@
-package flow
-
-// Expectation is something that a run had to come to, and whether it did.
-type Expectation struct {
-	What     string `json:"what"`
-	Expected string `json:"expected"`
-	Found    string `json:"found"`
-	OK       bool   `json:"ok"`
-}

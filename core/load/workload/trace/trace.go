@@ -1,0 +1,245 @@
+// Package trace reads traces of requests that somebody published: when each came,
+// how long its prompt and its answer were, and in some which beginnings prompts
+// had in common. What they say nothing of is made up, and told (Trace.Assumed).
+package trace
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/load/workload"
+	"github.com/windtunnel/windtunnel/core/machine"
+)
+
+// The formats.
+const (
+	// Azure is the CSV of the Azure LLM inference traces of 2023 and 2024
+	// (github.com/Azure/AzurePublicDataset).
+	Azure = "azure"
+	// Mooncake is JSON lines with hash ids (github.com/kvcache-ai/Mooncake,
+	// FAST25-release/traces).
+	Mooncake = "mooncake"
+	// BurstGPT is the CSV of github.com/HPMLL/BurstGPT.
+	BurstGPT = "burstgpt"
+	// Bailian is the JSON lines of the Qwen-Bailian usage traces
+	// (github.com/alibaba-edu/qwen-bailian-usagetraces-anon).
+	Bailian = "bailian"
+	// ShareGPT is a JSON array of conversations, as vLLM's benchmark reads it. It
+	// has no times.
+	ShareGPT = "sharegpt"
+	// ServeGen is a directory of clients' rates and lengths, from which requests are
+	// drawn (github.com/alibaba/ServeGen, data).
+	ServeGen = "servegen"
+)
+
+// MooncakeBlock is how many tokens a hash id of Mooncake's traces stands for, where nobody
+// says another number.
+const MooncakeBlock = 512
+
+// BailianBlock is how many tokens a hash id of Bailian's traces stands for.
+const BailianBlock = 16
+
+// Formats are all of them.
+func Formats() []string { return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT, ServeGen} }
+
+// format is one reader.
+type format interface {
+	// line reads a line of the file; header says that it is no request's.
+	line(text string) (r row, header bool, err error)
+	// assumed is what this format does not say.
+	assumed() []string
+}
+
+// of is the reader of a format of lines.
+func (o *Options) of() (format, error) {
+	switch o.Format {
+	case Azure:
+		return &csv{names: [3]string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}, time: wallClock, format: Azure},
+			nil
+	case BurstGPT:
+		return &csv{names: [3]string{"Timestamp", "Request tokens", "Response tokens"}, time: seconds, format: BurstGPT,
+			also: []string{"its requests to several models are sent to one"}}, nil
+	case Mooncake:
+		return &hashed{block: cmp.Or(o.Block, MooncakeBlock), unit: 1e-3, beside: map[string]bool{}}, nil
+	case Bailian:
+		return &hashed{block: cmp.Or(o.Block, BailianBlock), unit: 1, chained: true, beside: map[string]bool{}}, nil
+	}
+	return nil, fmt.Errorf("no format %q; expected one of %s", o.Format, strings.Join(Formats(), ", "))
+}
+
+// Options say how a trace is read.
+type Options struct {
+	Format string
+	// Most is how many requests are wanted; what follows them is not read.
+	Most int
+	// Speedup makes the trace so many times as fast; 1 is its own pace.
+	Speedup float64
+	// Block is how many tokens a hash id stands for; 0 is what the format has.
+	Block int
+	// Spread moves every time evenly within the next so many seconds, for traces
+	// whose times are rounded down to steps of that.
+	Spread float64
+	// From leaves out what comes sooner, in seconds after the first line's time (of
+	// ServeGen after its own beginning), and For what comes later than so many seconds
+	// after that; 0 leaves out nothing.
+	From, For float64
+	// Rate is how many requests per second ServeGen's clients send together, on average;
+	// 0 is as many as they did.
+	Rate float64
+	// Seed is for what is drawn.
+	Seed uint64
+	// Stream asks for answers as server-sent events, Chat for chats and not completions.
+	Stream, Chat bool
+}
+
+// Trace is what was read.
+type Trace struct {
+	Requests []workload.Recorded
+	// Untimed says that the trace has no times: those of the requests are 0.
+	Untimed bool
+	// Assumed is what the trace did not say, or what of it was left out, a sentence
+	// each.
+	Assumed []string
+}
+
+// Limits of what is read.
+const (
+	maxLine   = 4 << 20
+	maxTokens = 1 << 24
+	maxBlocks = 1 << 17
+)
+
+// bytesPerToken is what tokens.Packed makes a token of.
+const bytesPerToken = 4
+
+// row is one request of any format.
+type row struct {
+	at            float64 // seconds from any origin
+	input, output int
+	hashes        []uint64
+	block         int // tokens that one of them stands for
+}
+
+// Read reads a trace. Errors name the line.
+func Read(from io.Reader, o Options) (*Trace, error) {
+	if o.Format == ShareGPT {
+		return conversations(from, &o)
+	}
+	f, err := o.of()
+	if err != nil {
+		return nil, err
+	}
+	scanner := bufio.NewScanner(from)
+	scanner.Buffer(nil, maxLine)
+	var rows []row
+	left, outside, line := 0, 0, 0
+	begun, origin := false, 0.0
+	for len(rows) < o.Most && scanner.Scan() {
+		line++
+		text := strings.TrimPrefix(strings.TrimSpace(scanner.Text()), "\ufeff")
+		if text == "" {
+			continue
+		}
+		r, header, err := f.line(text)
+		if err == nil && !header {
+			err = r.check()
+		}
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("line %d: %w", line, err)
+		case header:
+			continue
+		case !begun:
+			begun, origin = true, r.at
+		}
+		switch since := r.at - origin; {
+		case o.From > 0 && since < o.From || o.For > 0 && since >= o.From+o.For:
+			outside++
+		case r.output == 0: // as both kinds of CSV tell a failure
+			left++
+		default:
+			rows = append(rows, r)
+		}
+	}
+	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, fmt.Errorf("line %d: longer than %d bytes; expected a request on each line", line+1, maxLine)
+	} else if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 && outside > 0 {
+		return nil, fmt.Errorf("none of its %d requests comes in the time from %g s on that is asked for; expected "+
+			"one that has some", outside, o.From)
+	}
+	if len(rows) == 0 {
+		return nil, errors.New("there is no request in it; expected one on each line")
+	}
+	t := &Trace{Assumed: f.assumed()}
+	if !slices.IsSortedFunc(rows, before) {
+		slices.SortStableFunc(rows, before)
+		t.Assumed = append(t.Assumed, "its lines are not in the order of their times: they are sorted")
+	}
+	if left > 0 {
+		t.Assumed = append(t.Assumed, fmt.Sprintf("%d lines without an answer, which failed, are left out", left))
+	}
+	if o.Spread > 0 {
+		for i := range rows {
+			d := machine.NewDraw(o.Seed, "client", "spread", uint64(i))
+			rows[i].at += o.Spread * d.Float64()
+		}
+		slices.SortStableFunc(rows, before)
+		t.Assumed = append(t.Assumed, fmt.Sprintf("every request comes up to %g s after its time, evenly", o.Spread))
+	}
+	t.Requests = make([]workload.Recorded, len(rows))
+	prompts := make([]workload.RecordedPrompt, len(rows))
+	for i, r := range rows {
+		at := (r.at - rows[0].at) / o.Speedup * 1e9
+		if at > 1<<61 {
+			return nil, fmt.Errorf("a request comes %.3g s after the first one; expected times within some years",
+				at/1e9)
+		}
+		prompts[i] = r.prompt(i)
+		t.Requests[i] = r.recorded(&o, machine.Time(at), prompts[i:i+1:i+1])
+	}
+	return t, nil
+}
+
+// prompt is that of the request with this number.
+func (r *row) prompt(number int) workload.RecordedPrompt {
+	p := workload.RecordedPrompt{Bytes: r.input * bytesPerToken, Unit: r.block * bytesPerToken, Heads: r.hashes}
+	if r.hashes == nil {
+		p.Unit, p.Heads = max(1, p.Bytes), []uint64{unique | uint64(number)}
+	}
+	return p
+}
+
+// recorded is the request.
+func (r *row) recorded(o *Options, at machine.Time, prompt []workload.RecordedPrompt) workload.Recorded {
+	return workload.Recorded{At: at, Chat: o.Chat, Stream: o.Stream, Output: r.output, Prompt: prompt}
+}
+
+// unique marks what tells prompts apart that have nothing in common.
+const unique = 1 << 63
+
+func before(a, b row) int {
+	switch {
+	case a.at < b.at:
+		return -1
+	case a.at > b.at:
+		return 1
+	}
+	return 0
+}
+
+// check says whether a request like it can be sent.
+func (r *row) check() error {
+	if r.input < 1 || r.input > maxTokens || r.output < 0 || r.output > maxTokens {
+		return fmt.Errorf("a prompt of %d tokens and an answer of %d; expected 1 to %d, and up to %d", r.input,
+			r.output, maxTokens, maxTokens)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package latency
+
+import (
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
+
+	_ "embed"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+//go:embed data/step-times.csv
+var builtinCSV string
+
+// Measured is the points of one model on one accelerator type and tensor
+// parallel size.
+type Measured struct {
+	Model, System, Backend string
+	TP                     int
+	Points                 []Point
+}
+
+var csvHeader = []string{"model", "system", "backend", "tp", "phase", "batch", "context_tokens", "ms"}
+
+// maxCSVBytes bounds a table that a user brings.
+const maxCSVBytes = 16 << 20
+
+// ParseCSV reads measured points: a header line, then model, system, backend,
+// tp, phase (prefill, decode, or mixed:TOKENS of a decode step that computes a prompt of so many tokens, too), batch,
+// context_tokens and ms per line; lines that begin with # are comments. Errors name file and line.
+func ParseCSV(file, text string) ([]Measured, error) {
+	if len(text) > maxCSVBytes {
+		return nil, fmt.Errorf("%s: %d bytes; at most %d are read", file, len(text), maxCSVBytes)
+	}
+	r := csv.NewReader(strings.NewReader(text))
+	r.Comment, r.FieldsPerRecord, r.ReuseRecord = '#', len(csvHeader), true
+	var all []Measured
+	index := map[string]int{}
+	for first := true; ; first = false {
+		record, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			line := 0
+			var parse *csv.ParseError
+			if errors.As(err, &parse) {
+				line, err = parse.Line, parse.Err
+			}
+			return nil, fmt.Errorf("%s:%d: %w; expected the fields %s", file, line, err, strings.Join(csvHeader, ","))
+		}
+		line, _ := r.FieldPos(0)
+		if first {
+			if got := strings.Join(record, ","); got != strings.Join(csvHeader, ",") {
+				return nil, fmt.Errorf("%s:%d: the header is %q; expected %q", file, line, got,
+					strings.Join(csvHeader, ","))
+			}
+			continue
+		}
+		m, p, err := parseRecord(record)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, line, err)
+		}
+		key := strings.Join([]string{m.Model, m.System, m.Backend, strconv.Itoa(m.TP)}, "\x00")
+		i, known := index[key]
+		if !known {
+			i = len(all)
+			index[key], all = i, append(all, m)
+		}
+		all[i].Points = append(all[i].Points, p)
+	}
+	return all, nil
+}
+
+func parseRecord(f []string) (m Measured, p Point, err error) {
+	whole := func(name, text string) int64 {
+		n, bad := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		if (bad != nil || n < 1 || n > 1<<24) && err == nil {
+			err = fmt.Errorf("%s is %q; expected a whole number from 1 to %d", name, text, 1<<24)
+		}
+		return n
+	}
+	m = Measured{Model: strings.Clone(f[0]), System: strings.Clone(f[1]), Backend: strings.Clone(f[2]),
+		TP: int(whole("tp", f[3]))}
+	p.Batch, p.Context = whole("batch", f[5]), whole("context_tokens", f[6])
+	switch prompt, isMixed := strings.CutPrefix(f[4], "mixed:"); {
+	case isMixed:
+		p.Decode, p.Prompt = true, whole("the prompt of phase mixed", prompt)
+	case f[4] == "decode":
+		p.Decode = true
+	case f[4] != "prefill":
+		err = fmt.Errorf("phase is %q; expected prefill, decode, or mixed:TOKENS for a decode step that computes a "+
+			"prompt of that many tokens, too", f[4])
+	}
+	v, bad := strconv.ParseFloat(strings.TrimSpace(f[7]), 64)
+	if (bad != nil || !(v > 0 && v <= 3600e3)) && err == nil {
+		err = fmt.Errorf("ms is %q; expected milliseconds above 0 and at most 3600000", f[7])
+	}
+	if err == nil {
+		p.Nanoseconds = int64(float64(v*1e6) + 0.5)
+	}
+	return m, p, err
+}
+
+// Builtin lists the measured tables that come with windtunnel.
+var Builtin = sync.OnceValue(func() []Measured {
+	all, err := ParseCSV("step-times.csv", builtinCSV)
+	if err != nil {
+		panic(err) // embedded in this binary and read by a test
+	}
+	return all
+})
+
+// builtinPoints finds the built-in table of a hardware, if there is one. They
+// were measured in bfloat16.
+func builtinPoints(h *hardware.Hardware) ([]Point, string, bool) {
+	if h.Weights.Name != "" || h.KV != modelshape.BF16 {
+		return nil, "", false
+	}
+	for _, m := range Builtin() {
+		shape, err := modelshape.Named(m.Model)
+		if err != nil || m.TP != h.Group.TP {
+			continue
+		}
+		accelerator, err := hardware.AcceleratorNamed(m.System)
+		if err == nil && accelerator.Name == h.Accelerator.Name && sameSize(&shape, &h.Model) {
+			return m.Points, fmt.Sprintf("%s on %s, TP %d, %s, AIConfigurator 0.12.0", m.Model, m.System, m.TP,
+				m.Backend), true
+		}
+	}
+	return nil, "", false
+}
+
+// sameSize tells whether two models take the same steps, whatever they are
+// called.
+func sameSize(a, b *modelshape.Shape) bool {
+	x, y := *a, *b
+	x.Name, y.Name, x.MaxModelLen, y.MaxModelLen = "", "", 0, 0
+	x.Quantization, y.Quantization = nil, nil // Hardware.Weights says how they are really stored
+	return x == y
+}

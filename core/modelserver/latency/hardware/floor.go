@@ -1,0 +1,151 @@
+package hardware
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
+)
+
+// Hardware is a model on an accelerator in a tensor parallel group: what the
+// roofline computes from, and what tables are checked against.
+type Hardware struct {
+	Model       modelshape.Shape
+	Accelerator Accelerator
+	Group       Group
+	Weights     modelshape.Quantization
+	KV          modelshape.DType
+}
+
+// Check tells what is wrong with any of its parts.
+func (h *Hardware) Check() error {
+	if err := h.Model.Check(); err != nil {
+		return err
+	}
+	if err := h.Accelerator.Check(); err != nil {
+		return err
+	}
+	return h.Group.Check()
+}
+
+// WeightBytes is what the weights of one rank take: matrices quantized,
+// embedding and output head in 16 bits.
+func (h *Hardware) WeightBytes() int64 {
+	heads := h.Model.HeadParams()
+	total := h.Model.Params()
+	embeddings := 2 * heads
+	if h.Model.Tied {
+		embeddings = heads
+	}
+	bytes, tp := h.Weights.Bytes(total-embeddings)+2*embeddings, int64(h.Group.TP)
+	return (bytes + tp - 1) / tp
+}
+
+// Bound is the least time that a step can take at the accelerator's peak, and
+// the arithmetic that says so.
+type Bound struct {
+	Nanoseconds int64
+	Why         string
+}
+
+// demand is what a step must compute and read at the very least, and the
+// nanoseconds that each takes at the peak.
+type demand struct {
+	tokens, attention, flop int64
+	weights, cache          int64 // bytes
+	compute, memory         int64 // ns
+}
+
+func (h *Hardware) demand(s *engine.Step) demand {
+	sampled := int64(s.PrefillFinished + s.DecodeSeqs)
+	tp := int64(h.Group.TP)
+	d := demand{tokens: s.PrefillTokens + int64(s.DecodeSeqs),
+		attention: h.Model.PairFLOP() * (s.PrefillPairs + s.DecodeContext)}
+	d.flop = 2*h.Model.TokenParams()*d.tokens + 2*h.Model.HeadParams()*sampled + d.attention
+	d.weights = h.Weights.Bytes(h.Model.DenseParams() + h.touchedLeast(d.tokens))
+	if sampled > 0 {
+		d.weights += 2 * h.Model.HeadParams()
+	}
+	d.cache = h.Model.KVBytesPerTokenRank(h.KV, h.Group.TP) * tp * s.DecodeContext
+	d.compute = machine.MulDiv(d.flop, 1e9, h.Accelerator.FLOPS(h.Weights.Compute)*tp)
+	d.memory = machine.MulDiv(d.weights+d.cache, 1e9, h.Accelerator.BandwidthBytes*tp)
+	return d
+}
+
+// Floor is the time of a step with every multiplier busy and every byte read
+// at full bandwidth, no overhead and no communication. Nothing real is faster.
+func (h *Hardware) Floor(s *engine.Step) Bound {
+	d := h.demand(s)
+	if d.compute >= d.memory {
+		return Bound{d.compute, fmt.Sprintf(
+			"2 × %.4g parameters × %d tokens + attention %.3g = %.4g FLOP, at the peak of %d × %d TFLOP/s (%s, %s) "+
+				"at least %s",
+			float64(h.Model.TokenParams()), d.tokens, float64(d.attention), float64(d.flop), h.Group.TP,
+			h.Accelerator.FLOPS(h.Weights.Compute)/1e12, h.Accelerator.Name, h.Weights.Compute, Round(d.compute))}
+	}
+	return Bound{d.memory, fmt.Sprintf(
+		"%.4g bytes of weights + %.3g bytes of KV cache to read, at the peak of %d × %.4g TB/s (%s) at least %s",
+		float64(d.weights), float64(d.cache), h.Group.TP, float64(h.Accelerator.BandwidthBytes)/1e12,
+		h.Accelerator.Name, Round(d.memory))}
+}
+
+// Usage is how busy a step of that many nanoseconds keeps the accelerators, in
+// thousandths of their peak arithmetic and of their memory bandwidth (model
+// FLOP and bandwidth utilization, MFU and MBU).
+func (h *Hardware) Usage(s *engine.Step, nanoseconds int64) (compute, bandwidth int) {
+	d := h.demand(s)
+	return int(machine.MulDiv(d.compute, 1000, max(nanoseconds, 1))),
+		int(machine.MulDiv(d.memory, 1000, max(nanoseconds, 1)))
+}
+
+// touchedLeast is the least expert parameters that a batch can read: all
+// tokens may choose the same ones.
+func (h *Hardware) touchedLeast(tokens int64) int64 {
+	if h.Model.Experts == 0 || tokens == 0 {
+		return 0
+	}
+	return h.Model.ExpertLayers() * int64(h.Model.ActiveExperts) * h.Model.ExpertParams()
+}
+
+// TooFastError is a step time that the hardware cannot reach.
+type TooFastError struct {
+	What    string // which point or coefficient
+	Claimed int64  // nanoseconds
+	Bound   Bound
+}
+
+// Error shows the claim and the arithmetic against it.
+func (e *TooFastError) Error() string {
+	return fmt.Sprintf("%s takes %s, which is faster than the hardware: %s; correct the figure, the model, the "+
+		"accelerator or the tensor parallel size",
+		e.What, Round(e.Claimed), e.Bound.Why)
+}
+
+// RefuseFaster compares a claimed step time with the floor.
+func (h *Hardware) RefuseFaster(what string, s *engine.Step, claimed int64) error {
+	if d := h.demand(s); claimed < max(d.compute, d.memory) {
+		return &TooFastError{what, claimed, h.Floor(s)}
+	}
+	return nil
+}
+
+// PrefillStep is one whole prompt of n tokens alone in a step.
+func PrefillStep(n int64) *engine.Step {
+	return &engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: n, PrefillPairs: n * (n + 1) / 2}
+}
+
+// DecodeStep is a batch of sequences of equal context.
+func DecodeStep(batch, context int64) *engine.Step {
+	return &engine.Step{DecodeSeqs: int(batch), DecodeContext: batch * context}
+}
+
+// Round writes nanoseconds in as many digits as a reader wants.
+func Round(ns int64) string {
+	d := time.Duration(ns)
+	if d >= 10*time.Millisecond {
+		d = d.Round(10 * time.Microsecond)
+	}
+	return d.String()
+}

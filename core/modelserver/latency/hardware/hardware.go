@@ -1,0 +1,66 @@
+package hardware
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
+)
+
+// HardwareNames is hardware as people write it: names to look up in the
+// catalogues, in the spelling of vLLM's flags where there is one.
+type Names struct {
+	Model       string
+	Accelerator string
+	TP          int    // tensor parallel size; 0 is 1
+	Nodes       int    // 0 is 1
+	Within      string // fabric within a node; empty is the accelerator's own
+	Between     string // fabric between nodes; empty is document 003's InfiniBand
+	// NCCLIBDisable is the environment variable NCCL_IB_DISABLE: InfiniBand is
+	// not used between nodes, Ethernet is.
+	NCCLIBDisable bool
+	Quantization  string // --quantization; empty is how the weights are published
+	KVCacheDType  string // --kv-cache-dtype
+	// Shape, if set, is used instead of looking Model up.
+	Shape *modelshape.Shape
+}
+
+// Resolve looks every name up.
+func (n Names) Resolve() (*Hardware, error) {
+	h := &Hardware{}
+	var err error
+	if n.Shape != nil {
+		h.Model = *n.Shape
+	} else if h.Model, err = modelshape.Named(n.Model); err != nil {
+		return nil, err
+	}
+	if h.Accelerator, err = AcceleratorNamed(n.Accelerator); err != nil {
+		return nil, err
+	}
+	if h.Model.Quantization != nil && n.Quantization == "" {
+		h.Weights = *h.Model.Quantization
+	} else if h.Weights, err = modelshape.ParseQuantization(n.Quantization); err != nil {
+		return nil, err
+	}
+	if h.KV, err = modelshape.ParseDType(n.KVCacheDType); err != nil {
+		return nil, fmt.Errorf("kv-cache-dtype: %w", err)
+	}
+	h.Group = Group{TP: max(n.TP, 1), Nodes: max(n.Nodes, 1), Within: h.Accelerator.Fabric, Between: InfiniBand200}
+	if n.TP < 0 || n.Nodes < 0 {
+		return nil, fmt.Errorf("tensor parallel size %d and nodes %d must not be negative", n.TP, n.Nodes)
+	}
+	if n.Within != "" {
+		if h.Group.Within, err = FabricNamed(n.Within); err != nil {
+			return nil, err
+		}
+	}
+	if n.Between != "" {
+		if h.Group.Between, err = FabricNamed(n.Between); err != nil {
+			return nil, err
+		}
+	}
+	if n.NCCLIBDisable && strings.HasPrefix(h.Group.Between.Name, "infiniband") {
+		h.Group.Between = Ethernet100
+	}
+	return h, h.Check()
+}

@@ -1,0 +1,206 @@
+package latency
+
+import (
+	"fmt"
+
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
+)
+
+// Kind is how step times are made.
+type Kind string
+
+// The kinds. Auto is the built-in table of the hardware if there is one, else
+// its roofline.
+const (
+	KindAuto         Kind = ""
+	KindConstant     Kind = "constant"
+	KindPerToken     Kind = "per-token"
+	KindTable        Kind = "table"
+	KindRoofline     Kind = "roofline"
+	KindDocument     Kind = "document-003"
+	KindInferenceSim Kind = "inference-sim"
+)
+
+// Config asks for a timer.
+type Config struct {
+	Kind     Kind
+	Constant Constant // for KindConstant
+	PerToken PerToken // for KindPerToken
+	Points   []Point  // for KindTable; nil is the built-in table of Hardware
+	// Hardware is needed by table, roofline and auto. Given to the other
+	// kinds, their figures are checked against it.
+	Hardware *hardware.Hardware
+
+	Jitter Jitter
+	// Seed and Component key the draws of the jitter.
+	Seed      uint64
+	Component string
+}
+
+// Jitter makes a step longer or shorter than the timer says. It rules macro
+// steps out, so it is off unless asked for.
+type Jitter struct {
+	// Factor multiplies, in Millionths; the zero value is off.
+	Factor dist.Dist
+	// Extra is added, in Nanoseconds: pauses of the host. The zero value is off.
+	Extra dist.Dist
+}
+
+func (j *Jitter) off() bool {
+	one := j.Factor.IsConstant() && j.Factor.Quantile(0) == 1e6
+	return (one || isZero(j.Factor)) && isZero(j.Extra)
+}
+
+// isZero reports whether every draw gives 0.
+func isZero(d dist.Dist) bool { return d.IsConstant() && d.Quantile(0) == 0 }
+
+// Timer is a checked engine.StepTimer that can also say where its figures come
+// from and what a step consists of. It is safe for concurrent use.
+type Timer struct {
+	inner    engine.StepTimer
+	hardware *hardware.Hardware
+	source   string
+	jitter   *Jitter
+	doubt    string
+	seed     uint64
+	name     string
+}
+
+// New makes a timer, or says which figure is missing, malformed or faster than
+// the hardware.
+func New(c Config) (*Timer, error) {
+	t := &Timer{hardware: c.Hardware, seed: c.Seed, name: c.Component}
+	if c.Hardware != nil {
+		if err := c.Hardware.Check(); err != nil {
+			return nil, fmt.Errorf("latency: %w", err)
+		}
+	} else if c.Kind == KindAuto || c.Kind == KindTable && c.Points == nil || c.Kind == KindRoofline ||
+		c.Kind == KindInferenceSim {
+		return nil, fmt.Errorf("latency: kind %q needs a model and an accelerator; name them, or use kind %s or %s",
+			c.Kind, KindConstant, KindPerToken)
+	}
+	if u := c.Jitter.Factor; u.Unit() != dist.Millionths && !isZero(u) {
+		return nil, fmt.Errorf("latency: jitter factor %s has the wrong unit; expected a factor such as ±10%%", u)
+	}
+	if !c.Jitter.off() {
+		t.jitter = &c.Jitter
+	}
+	if err := t.choose(c); err != nil {
+		return nil, fmt.Errorf("latency: %w", err)
+	}
+	return t, nil
+}
+
+func (t *Timer) choose(c Config) (err error) {
+	h := c.Hardware
+	switch c.Kind {
+	case KindConstant:
+		if c.Constant.TimeToFirstToken < 0 || c.Constant.InterTokenLatency < 0 ||
+			max(c.Constant.TimeToFirstToken, c.Constant.InterTokenLatency) > 3600*machine.Second {
+			return fmt.Errorf("constant times must be between 0 and 1h, got %s and %s",
+				c.Constant.TimeToFirstToken.Duration(), c.Constant.InterTokenLatency.Duration())
+		}
+		t.inner, t.source = c.Constant, "constant"
+		if h != nil {
+			return h.RefuseFaster("the constant inter-token latency: decode of 1 sequence of 1 token",
+				hardware.DecodeStep(1, 1), int64(c.Constant.InterTokenLatency))
+		}
+		return nil
+	case KindPerToken:
+		t.inner, t.source = c.PerToken, "per-token coefficients"
+		return c.PerToken.check(h)
+	case KindRoofline:
+		return t.roofline()
+	case KindInferenceSim:
+		t.source = fmt.Sprintf("inference-sim's roofline of %s on %s, TP %d", h.Model.Name, h.Accelerator.Name,
+			h.Group.TP)
+		t.inner, err = NewInferenceSim(h)
+		return err
+	case KindDocument:
+		t.inner, t.source, t.doubt = Document003{}, "document 003", Document003{}.doubt(h)
+		return nil
+	case KindTable, KindAuto:
+		points, source := c.Points, "table given"
+		if points == nil {
+			var ok bool
+			if points, source, ok = builtinPoints(h); !ok {
+				if c.Kind == KindAuto {
+					return t.roofline()
+				}
+				return fmt.Errorf("there is no built-in table for %s on %s with TP %d; give points, or use kind %s",
+					h.Model.Name, h.Accelerator.Name, h.Group.TP, KindRoofline)
+			}
+		}
+		table, err := NewTable(points, h)
+		if err != nil {
+			return err
+		}
+		if h != nil && h.Group.Nodes > 1 {
+			// Tables are of one node; the rest is what its wires would have cost.
+			one := h.Group
+			one.Nodes, one.Within = 1, h.Accelerator.Fabric
+			table.extra = func(tokens, sampled int64) engine.Fixed {
+				return engine.Fixed(max(0,
+					communication(h, &h.Group, tokens, sampled)-communication(h, &one, tokens,
+						sampled))) << engine.FixedShift
+			}
+		}
+		t.inner, t.source = table, source
+		return nil
+	}
+	return fmt.Errorf("kind %q is unknown; expected %s, %s, %s, %s, %s, %s or nothing", c.Kind, KindConstant,
+		KindPerToken, KindTable, KindRoofline, KindInferenceSim, KindDocument)
+}
+
+func (t *Timer) roofline() error {
+	r, err := NewRoofline(*t.hardware)
+	t.inner = r
+	t.source = fmt.Sprintf("roofline of %s on %s, TP %d", t.hardware.Model.Name, t.hardware.Accelerator.Name,
+		t.hardware.Group.TP)
+	return err
+}
+
+// For is the timer of one engine among several: the same figures, with jitter
+// drawn on its own.
+func (t *Timer) For(component string) *Timer {
+	if t.jitter == nil {
+		return t
+	}
+	own := *t
+	own.name += " " + component
+	return &own
+}
+
+// Hardware is the model and accelerator that the timer computes from or was
+// checked against; nil where none was named.
+func (t *Timer) Hardware() *hardware.Hardware { return t.hardware }
+
+// Source says where the figures come from, for reports.
+func (t *Timer) Source() string { return t.source }
+
+// Doubt is why nobody should believe the figures, where there is a reason to say so; else empty.
+func (t *Timer) Doubt() string { return t.doubt }
+
+// StepTime implements engine.StepTimer.
+func (t *Timer) StepTime(s *engine.Step) engine.Fixed {
+	ns := t.inner.StepTime(s)
+	if t.jitter == nil {
+		return ns
+	}
+	draw := machine.NewDraw(t.seed, t.name, "step-jitter", s.Index)
+	if !isZero(t.jitter.Factor) {
+		ns = engine.Fixed(machine.MulDiv(int64(ns), t.jitter.Factor.Sample(&draw), 1e6))
+	}
+	return max(ns+engine.Fixed(t.jitter.Extra.Sample(&draw))<<engine.FixedShift, oneNanosecond)
+}
+
+// DecodeLine implements engine.StepTimer; with jitter there is no line.
+func (t *Timer) DecodeLine(batch int, context int64) (engine.Line, bool) {
+	if t.jitter != nil {
+		return engine.Line{}, false
+	}
+	return t.inner.DecodeLine(batch, context)
+}

@@ -1,0 +1,60 @@
+package record
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// RequestID is the id of a run's nth request, counted from 1: it names the
+// request at every hop, and its number is the request's in every view.
+func RequestID(seed uint64, n int) string {
+	b := make([]byte, 0, 32)
+	b = append(strconv.AppendUint(append(b, "req-"...), seed, 10), '-')
+	for digits := 100_000; digits > max(n, 1); digits /= 10 {
+		b = append(b, '0')
+	}
+	return string(strconv.AppendInt(b, int64(n), 10))
+}
+
+// RequestPrefix is what the ids of a run's requests begin with.
+func RequestPrefix(seed uint64) string { return fmt.Sprintf("req-%d-", seed) }
+
+// RequestNumber is the number in an id that RequestID made; false for ids of
+// requests that somebody else sent.
+func RequestNumber(id string) (n int, ok bool) {
+	rest, ok := strings.CutPrefix(id, "req-")
+	if !ok {
+		return 0, false
+	}
+	_, number, ok := strings.Cut(rest, "-")
+	if !ok || len(number) < 6 || strings.Trim(number, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(number)
+	return n, err == nil && n > 0
+}
+
+// shortID is how much of somebody else's id a Label has.
+const shortID = 8
+
+// Label is what a view calls a request: #7 for the run's seventh, else the
+// beginning of its id.
+func Label(id string) string {
+	if n, ok := RequestNumber(id); ok {
+		return "#" + strconv.Itoa(n)
+	}
+	if len(id) > shortID {
+		return strings.ToValidUTF8(id[:shortID], "")
+	}
+	return id
+}
+
+// Named tells whether a person who says name means the request with this id:
+// by its id, its number (7, #7), or a beginning of its id as long as a Label's.
+func Named(name, id string) bool {
+	if n, ok := RequestNumber(id); ok {
+		return name == id || strings.TrimPrefix(name, "#") == strconv.Itoa(n)
+	}
+	return name == id || len(name) >= shortID && strings.HasPrefix(id, name)
+}

@@ -1,0 +1,194 @@
+package connector
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
+	"github.com/windtunnel/windtunnel/core/wire/openai"
+)
+
+// Params is what a request says, at a model server, of a cache that travels.
+type Params struct {
+	// Keep keeps the blocks for another server, which asks for them under Key where
+	// that is told beforehand. OneToken makes no more than that meanwhile.
+	Keep     bool
+	Key      string
+	OneToken bool
+	// Answer is the response's kv_transfer_params, which name the blocks that are
+	// kept; nil where it has none.
+	Answer func(*Kept) jsonobject.Object
+	// Remote is whose blocks to fetch, and Source another server's cache, to take a
+	// beginning of the prompt from; nil: none.
+	Remote, Source *Remote
+}
+
+// Kept is a cache that a server keeps for another.
+type Kept struct {
+	EngineID, RequestID string
+	Host                string // of the side channel
+	Port                int
+	Blocks              Blocks
+	TensorParallel      int
+}
+
+// At is the model server that reads.
+type At struct {
+	Connector string // its own
+	Role      string // RoleProducer or RoleConsumer; empty tells by the address that the request names
+	// MeetsAt tells whether an address is the server's own meeting port.
+	MeetsAt func(host string, port int) bool
+}
+
+// Values of vLLM's kv_role.
+const (
+	RoleProducer = "kv_producer"
+	RoleConsumer = "kv_consumer"
+)
+
+// Read reads what a request says of a cache, in whichever connector's way. The default takes what is left.
+func (at *At) Read(p *openai.Sampling) (Params, *openai.Error) {
+	for i := len(All) - 1; i >= 0; i-- {
+		if read := All[i].Read; read != nil {
+			if k, bad := read(p, at); bad != nil {
+				return Params{}, bad
+			} else if k != nil {
+				return *k, nil
+			}
+		}
+	}
+	return Params{}, nil
+}
+
+// ReadParams reads kv_transfer_params into a connector's fields. It is false where there are none, or where those by
+// which the connector knows its own are named and none of them stands there.
+func ReadParams(p *openai.Sampling, into any, own ...string) (bool, *openai.Error) {
+	raw := p.KVTransferParams
+	if len(raw) == 0 || string(bytes.TrimSpace(raw)) == "null" {
+		return false, nil
+	}
+	stands := func(name string) bool { return bytes.Contains(raw, []byte(name)) }
+	if len(own) > 0 && !slices.ContainsFunc(own, stands) && !stands(`\`) { // which may be a letter of a name
+		return false, nil
+	}
+	bad := openai.Decode(raw, into)
+	if bad != nil {
+		bad.Param = "kv_transfer_params"
+		bad.Message = "kv_transfer_params: " + bad.Message
+	}
+	return bad == nil, bad
+}
+
+func badParam(field, format string, args ...any) (*Params, *openai.Error) {
+	return nil, openai.Errorf(400, "kv_transfer_params", "kv_transfer_params.%s: %s.", field,
+		fmt.Sprintf(format, args...))
+}
+
+// Remote names a KV cache that another server has, or will have.
+type Remote struct {
+	// Host and Port are where that server answers for its caches.
+	Host string
+	Port int
+	// EngineID and Blocks name a cache that is there. With a Key EngineID may be
+	// empty.
+	EngineID string
+	Blocks   Blocks
+	// Key names a cache that may still have to be computed, by what both of its
+	// servers were told.
+	Key string
+	// Tokens is how much of the prompt it has; 0 is all.
+	Tokens int
+}
+
+// Address is where the server answers, host:port.
+func (r *Remote) Address() string { return address(r.Host, r.Port) }
+
+func address(host string, port int) string {
+	if strings.Contains(host, ":") { // IPv6
+		host = "[" + host + "]"
+	}
+	return host + ":" + strconv.Itoa(port)
+}
+
+// Blocks are the numbers of a cache's blocks, one after the other. They count
+// modulo BlockNumbers: a cache has far fewer, so that none comes again while it
+// is held.
+type Blocks struct{ First, Count int }
+
+// BlockNumbers is how many numbers blocks have.
+const BlockNumbers = 1 << 30
+
+// Numbers lists them.
+func (b Blocks) Numbers() []int {
+	list := make([]int, b.Count)
+	for i := range list {
+		list[i] = (b.First + i) % BlockNumbers
+	}
+	return list
+}
+
+// BlocksOf reads a list of numbers. No server holds blocks that are not one
+// after the other: of those nobody finds any.
+func BlocksOf(numbers []int) Blocks {
+	for i, n := range numbers {
+		if n != (numbers[0]+i)%BlockNumbers {
+			return Blocks{First: -1, Count: len(numbers)}
+		}
+	}
+	if len(numbers) == 0 {
+		return Blocks{}
+	}
+	return Blocks{numbers[0], len(numbers)}
+}
+
+// MaxRemoteBlocks limits the block ids that a request may name.
+const MaxRemoteBlocks = 1 << 20
+
+// flatInts reads a list of block ids, or lists of them, one per cache group.
+func flatInts(raw json.RawMessage, into []int, depth int) ([]int, error) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || string(raw) == "null" {
+		return into, nil
+	}
+	if raw[0] != '[' {
+		n, err := strconv.Atoi(strings.Trim(string(raw), `"`))
+		if err != nil || depth == 0 || n < 0 {
+			return nil, fmt.Errorf("a list of block ids, got %.40s", raw)
+		}
+		return append(into, n), nil
+	}
+	if depth == 4 {
+		return nil, errors.New("at most four lists inside one another")
+	}
+	var items []json.RawMessage
+	if err := json.Unmarshal(raw, &items); err != nil {
+		return nil, err
+	}
+	for _, it := range items {
+		var err error
+		if into, err = flatInts(it, into, depth+1); err != nil {
+			return nil, err
+		}
+		if len(into) > MaxRemoteBlocks {
+			return nil, fmt.Errorf("at most %d block ids", MaxRemoteBlocks)
+		}
+	}
+	return into, nil
+}
+
+func portOf(raw json.RawMessage) (int, error) {
+	text := strings.Trim(string(bytes.TrimSpace(raw)), `"`)
+	if text == "" || text == "null" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 65535 {
+		return 0, fmt.Errorf("a port, 0 to 65535, got %.40s", raw)
+	}
+	return n, nil
+}

@@ -1,0 +1,77 @@
+package disagg
+
+import (
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/wire/described"
+)
+
+// Course is how requests that differ in nothing but their prompts go through a sidecar, where
+// nothing is decided on the way: perhaps a prefill leg, whose answer is read whole, and then a
+// decode leg, whose answer the client gets as it comes.
+type Course struct {
+	// Prefill and Decode are the fields of the legs' bodies. Prefill is nil where there
+	// is only a decode leg.
+	Prefill, Decode *described.Fields
+	// Fetch is the connector's, where there is a prefill leg.
+	Fetch func(*connector.Kept) *connector.Remote
+}
+
+// Acting are headers of clients by which a sidecar may have requests take another course.
+var Acting = []string{PrefillerHeader, EncoderHeader, SourceHeader, RankHostHeader, SessionHeader}
+
+// Direct says whether requests may go through without a ClientRequest each: nothing that
+// they share here changes what becomes of them.
+func (c *Config) Direct() bool {
+	return c.Frontend == nil && c.Sessions == nil && c.Allow == nil && c.ChunkTokens == 0 && c.Trace == nil
+}
+
+// Course finds it by having a ClientRequest take it: one with the fields of d, to a
+// prefiller, nil for none. It is false where each request has to go its own way. Direct must hold.
+func (c *Config) Course(path string, d *described.Body, prefiller *Target) (course Course, ok bool) {
+	own := *c
+	own.Recorder, own.Engines = nil, nil
+	r := Request{Number: 1, ID: "course", Attempt: 1, Method: "POST", Path: path}
+	if course.Fetch = c.connector().Fetch; prefiller != nil {
+		if course.Fetch == nil {
+			return course, false
+		}
+		r.Prefillers = []Target{*prefiller}
+	}
+	x, fx := New(&own, r), new(Effects)
+	// says is the only effect of a message.
+	says := func(m Message) Action {
+		fx.Reset()
+		if x.Input(0, m, fx); len(fx.List) != 1 || x.prefill.retryAt > 0 {
+			return nil
+		}
+		return fx.List[0].Do
+	}
+	call, called := says(Start{Described: d}).(Call)
+	if called && call.Leg.Kind == Prefill && prefiller != nil {
+		if !call.Leg.plain(prefiller.String()) {
+			return course, false
+		}
+		course.Prefill = call.Leg.Described.Fields
+		if collect, collects := says(Head{Leg: 1, Status: 200, ContentType: "application/json"}).(Collect); !collects ||
+			collect.Leg != 1 {
+			return course, false
+		}
+		call, called = says(Whole{Leg: 1, Body: []byte(`{"usage":{"prompt_tokens":1},"kv_transfer_params":{}}`)}).(Call)
+	} else if prefiller != nil {
+		return course, false
+	}
+	if !called || call.Leg.Kind != Decode || call.Leg.Rank > 0 || !call.Leg.plain((Target{}).String()) {
+		return course, false
+	}
+	course.Decode = call.Leg.Described.Fields
+	deliver, delivers := says(
+		Head{Leg: call.Leg.ID, Status: 200, ContentType: "text/event-stream", Fetched: machine.Millisecond}).(Deliver)
+	return course, delivers && len(deliver.Before) == 0 && x.PassesAnswer(call.Leg.ID)
+}
+
+// plain says that a leg goes to this server, described and by itself.
+func (l *Leg) plain(target string) bool {
+	return l.Described != nil && l.Target.String() == target && !l.Concurrent && !l.Detached && l.Path == "" &&
+		l.Method == ""
+}

@@ -1,0 +1,368 @@
+package disagg
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/windtunnel/windtunnel/core/machine/bounded"
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
+	"github.com/windtunnel/windtunnel/core/wire/sse"
+)
+
+// Session is what document 002's session manager keeps of a conversation.
+type Session struct {
+	ID     string
+	Handle string // kv_handle
+	Tokens int    // tokens_processed by the prefill
+	// Messages is how many messages the cache covers, the last answer included,
+	// and History their fingerprint.
+	Messages int
+	History  uint64
+}
+
+// Sessions is document 002's session cache: least recently used goes first.
+type Sessions struct {
+	by      *bounded.Store[string, Session]
+	history map[uint64]string // fingerprint → session id
+	turn    int               // of the prefillers
+}
+
+// maxSessionBytes bounds what all sessions take: clients name them, prefill
+// servers their handles.
+const maxSessionBytes = 64 << 20
+
+// NewSessions makes a cache of this many sessions; 0 is DefaultSessions.
+// Evicted is told of each one that had to go; it may be nil.
+func NewSessions(size int, evicted func(Session)) (*Sessions, error) {
+	if size = or(size, DefaultSessions); size < 1 {
+		return nil, fmt.Errorf("session cache: %d sessions; expected at least 1", size)
+	}
+	s := &Sessions{history: map[uint64]string{}}
+	s.by = bounded.New(bounded.Limits{Entries: size, Bytes: maxSessionBytes}, func(_ string, v Session) {
+		s.forgetHistory(v)
+		if evicted != nil {
+			evicted(v)
+		}
+	})
+	return s, nil
+}
+
+// Len is the number of sessions kept.
+func (s *Sessions) Len() int { return s.by.Len() }
+
+// Prefillers returns the targets that PrefillerHeader names or, in session mode where it names none, known, which
+// begins with the next prefiller each time.
+func (c *Config) Prefillers(header string, known func() []Target) []Target {
+	named := ParseTargets(header)
+	if len(named) > 0 || c.Sessions == nil {
+		return named
+	}
+	list := known()
+	if len(list) == 0 {
+		return nil
+	}
+	n := 0
+	c.locked(func() {
+		n = c.Sessions.turn % len(list)
+		c.Sessions.turn++
+	})
+	return slices.Concat(list[n:], list[:n])[:min(len(list), MaxTargets)]
+}
+
+// Get finds a session and makes it the most recently used.
+func (s *Sessions) Get(id string) (Session, bool) { return s.by.Get(id) }
+
+// Forget drops a session.
+func (s *Sessions) Forget(id string) {
+	if v, ok := s.by.Peek(id); ok {
+		s.forgetHistory(v)
+		s.by.Delete(id)
+	}
+}
+
+func (s *Sessions) forgetHistory(v Session) {
+	if s.history[v.History] == v.ID {
+		delete(s.history, v.History)
+	}
+}
+
+// sessionBytes is what a session takes beside its names.
+const sessionBytes = 256
+
+func (s *Sessions) put(v Session) {
+	s.Forget(v.ID)
+	if s.by.Put(v.ID, v, sessionBytes+2*len(v.ID)+len(v.Handle)) && v.Messages > 0 {
+		s.history[v.History] = v.ID
+	}
+}
+
+// find is the session whose messages these begin with, the longest first.
+func (s *Sessions) find(prints []uint64) (Session, bool) {
+	for n := len(prints) - 1; n > 0; n-- {
+		if id, ok := s.history[prints[n-1]]; ok {
+			if v, ok := s.by.Get(id); ok && v.Messages == n {
+				return v, true
+			}
+		}
+	}
+	return Session{}, false
+}
+
+// sessionRequest is a request in session mode.
+type sessionRequest struct {
+	id       string
+	model    string
+	messages []any
+	prints   []uint64 // of the first 1, 2, … messages
+	known    *Session // as it was found
+	handle   string
+	tokens   int
+	prompt   int // the prefill leg's prompt tokens
+
+	first   string // the prefill leg's token, to begin the answer with
+	pending bool   // it has not been sent yet
+	said    strings.Builder
+	retried bool
+}
+
+// maxRemembered bounds how much of an answer is kept to recognise it later.
+const maxRemembered = 1 << 20
+
+// startSession decides as document 002's tree does: a known session goes to the
+// local decode server, a new one to a prefill server first.
+func (x *ClientRequest) startSession() {
+	t := &sessionRequest{model: x.body.Text("model")}
+	t.messages, _ = x.body["messages"].([]any)
+	h := fingerprint(0, t.model)
+	for _, m := range t.messages {
+		h = fingerprint(h, m)
+		t.prints = append(t.prints, h)
+	}
+	t.id = x.r.Session
+	if t.id == "" {
+		t.id = x.body.Text("session_id")
+	}
+	x.session = t
+	var s Session
+	var ok, named bool
+	x.c.locked(func() {
+		if t.id != "" {
+			s, named = x.c.Sessions.Get(t.id)
+			// Another conversation under the same name, or one whose past the
+			// client has changed, is a new one.
+			ok = named && s.Messages > 0 && s.Messages < len(t.prints) && s.History == t.prints[s.Messages-1]
+			return
+		}
+		s, ok = x.c.Sessions.find(t.prints)
+	})
+	if ok {
+		t.id, t.known, t.handle, t.tokens = s.ID, &s, s.Handle, s.Tokens
+		x.mark = "session"
+		x.decided("session", "", "the session "+t.id+" has its KV cache here")
+		x.callDecode(Leg{Body: x.continuation(object{"new_messages": t.messages[s.Messages:]})})
+		return
+	}
+	if t.id == "" {
+		d := x.draw("session")
+		t.id = "sess-" + d.Letters(12)
+	}
+	why := "no session " + t.id
+	if named {
+		why = "the messages do not begin with those of session " + t.id + " and its answer"
+	}
+	x.newSession(why)
+}
+
+func (x *ClientRequest) newSession(why string) {
+	if len(x.prefill.targets) == 0 {
+		x.session = nil
+		x.passThrough("no prefill server is known")
+		return
+	}
+	x.mark = "disaggregated"
+	x.decided("disaggregated", x.prefill.targets[0].String(), why)
+	x.prefill.tried = 0
+	x.callPrefill()
+}
+
+// continuation is the body of a decode leg: the client's parameters without its
+// prompt, the handle, and what is new.
+func (x *ClientRequest) continuation(fields object) []byte {
+	fields["kv_handle"] = x.session.handle
+	for _, key := range []string{"messages", "prompt", "session_id", "kv_transfer_params"} {
+		fields[key] = jsonobject.Absent
+	}
+	return x.body.With(fields).Write()
+}
+
+// prefill is the body of the prefill leg.
+func (t *sessionRequest) prefill(path string, body object) object {
+	f := connector.OneToken(path, body)
+	f["session_id"], f["return_kv_metadata"] = t.id, true
+	return body.With(f)
+}
+
+// sessionPrefilled keeps the handle and goes on at the local decode server.
+func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
+	t := x.session
+	choice := reply.First("choices")
+	meta := choice.Object("kv_metadata")
+	if meta == nil {
+		meta = reply.Object("kv_metadata")
+	}
+	t.handle = meta.Text("kv_handle")
+	t.tokens, _ = meta.Integer("tokens_processed")
+	t.prompt, _ = reply.Object("usage").Integer("prompt_tokens")
+	if t.handle == "" {
+		x.session = nil
+		x.mark = "local"
+		x.decided("local", "", "the prefiller told no kv_handle")
+		x.callDecode(Leg{Original: true})
+		return
+	}
+	for _, said := range []string{choice.Object("delta").Text("content"), choice.Object("message").Text("content"),
+		choice.Text("text")} {
+		if t.first == "" {
+			t.first = said
+		}
+	}
+	x.keep(0, 0)
+	fields := object{"continue_from": t.first}
+	for _, key := range []string{"max_tokens", "max_completion_tokens"} {
+		if n, ok := x.body.Integer(key); ok && n > 1 {
+			fields[key] = n - 1
+		} else if ok && !x.body.Flag("stream") {
+			x.finish(l, body) // one token was asked for, and here it is
+			return
+		}
+	}
+	t.pending = t.first != ""
+	x.callDecode(Leg{Body: x.continuation(fields)})
+}
+
+// keep remembers the session.
+func (x *ClientRequest) keep(messages int, history uint64) {
+	t := x.session
+	x.c.locked(func() {
+		x.c.Sessions.put(Session{ID: t.id, Handle: t.handle, Tokens: t.tokens, Messages: messages, History: history})
+	})
+	if messages == 0 {
+		x.record(record.SessionKept, "", record.D("session", t.id), record.D("kv_handle", t.handle),
+			record.D("tokens", t.tokens))
+	}
+}
+
+// sessionRefused is an error of the decode server. A handle that it does not
+// know any more is made anew, once.
+func (x *ClientRequest) sessionRefused(l *leg, body []byte) {
+	t := x.session
+	unknown := l.status == 404 || l.status == 410 || l.status == 400 && strings.Contains(string(body), "kv_handle")
+	x.c.locked(func() { x.c.Sessions.Forget(t.id) })
+	if unknown && !t.retried {
+		t.retried = true
+		t.known = nil
+		x.record(record.SessionForgotten, "", record.D("session", t.id),
+			record.D("reason", "the decode server does not know its kv_handle"))
+		x.newSession("its kv_handle is unknown")
+		return
+	}
+	x.session = nil
+	x.finish(l, body)
+}
+
+// endSession remembers what was said, so that the next message is recognised.
+func (x *ClientRequest) endSession() {
+	t := x.session
+	if t == nil || len(t.prints) == 0 || t.handle == "" || t.said.Len() == 0 {
+		return
+	}
+	h := fingerprint(t.prints[len(t.prints)-1], map[string]any{"role": "assistant", "content": t.said.String()})
+	x.keep(len(t.prints)+1, h)
+}
+
+// change makes the answer whole: the prefill leg's token comes first.
+func (t *sessionRequest) change(document bool) *Change {
+	return &Change{document: document, session: t}
+}
+
+// event is an event of the answer; what it returns goes before it.
+func (t *sessionRequest) event(o object) []byte {
+	choice := o.First("choices")
+	var before []byte
+	if t.pending {
+		t.pending = false
+		first := choice.With(object{"finish_reason": nil})
+		if _, text := choice["text"]; text {
+			first["text"] = t.first
+		} else {
+			first["delta"] = object{"content": t.first}
+		}
+		if _, ok := first["index"]; !ok {
+			first["index"] = 0
+		}
+		before = sse.Append(nil, o.With(object{"choices": []any{first}, "usage": jsonobject.Absent}).Write())
+		t.say(t.first)
+	}
+	t.say(choice.Object("delta").Text("content"))
+	t.say(choice.Text("text"))
+	return before
+}
+
+// document is the whole answer as one document.
+func (t *sessionRequest) document(o object) bool {
+	choice := o.First("choices")
+	if choice == nil {
+		return false
+	}
+	message := choice.Object("message")
+	said := message.Text("content") + choice.Text("text")
+	t.say(t.first + said)
+	if !t.pending {
+		return false
+	}
+	t.pending = false
+	if message != nil {
+		message["content"] = t.first + said
+	} else {
+		choice["text"] = t.first + said
+	}
+	if usage := o.Object("usage"); usage != nil {
+		number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
+		made, _ := usage.Integer("completion_tokens")
+		if t.prompt > 0 {
+			usage["prompt_tokens"] = number(t.prompt)
+		}
+		prompt, _ := usage.Integer("prompt_tokens")
+		usage["completion_tokens"], usage["total_tokens"] = number(made+1), number(prompt+made+1)
+	}
+	return true
+}
+
+func (t *sessionRequest) say(s string) {
+	if t.said.Len()+len(s) <= maxRemembered {
+		t.said.WriteString(s)
+	}
+}
+
+// fingerprint chains a message to those before it. Role and content count; ids
+// and the like, which clients do not send back, do not.
+func fingerprint(before uint64, message any) uint64 {
+	if m, ok := message.(map[string]any); ok {
+		message = []any{m["role"], m["content"], m["tool_calls"], m["tool_call_id"]}
+	}
+	b, err := json.Marshal(message)
+	if err != nil {
+		return before
+	}
+	var d xxhash.Digest
+	d.ResetWithSeed(before)
+	_, _ = d.Write(b) // it never fails
+	return d.Sum64()
+}

@@ -1,0 +1,345 @@
+package described
+
+import (
+	"bytes"
+
+	"github.com/windtunnel/windtunnel/core/wire/tokens"
+)
+
+// Fields are those of a body that are not its prompt. Requests that differ in
+// nothing else share one.
+type Fields struct {
+	// Chat says that the prompt is messages and not one text.
+	Chat bool
+	// Generate says that the body is no JSON but a GenerateRequest of vLLM's gRPC
+	// service in its frame, which begins with the request's id and the prompt.
+	Generate bool
+	// Before and After are the bytes of the body around the messages, or around the
+	// prompt's string.
+	Before, After []byte
+	// Picker, Sidecar and ModelServer are what each has read of them.
+	Picker, Sidecar, ModelServer any
+
+	sorted bool // a message's fields are in alphabetical order
+	spelt  *scratch
+}
+
+// scratch is memory in which texts are spelt out.
+type scratch struct{ b []byte }
+
+// sample is a prompt of which nothing is asked.
+const sample = "@"
+
+// NewFields are the fields of a body with the prompt "@". It is nil where they
+// cannot be told apart from the prompt.
+func NewFields(chat bool, body []byte) *Fields {
+	f := &Fields{Chat: chat, spelt: new(scratch)}
+	return f.cut(body)
+}
+
+// NewGenerateFields are the fields of a GenerateRequest; after are the bytes of
+// those behind the prompt.
+func NewGenerateFields(after []byte) *Fields {
+	return &Fields{Generate: true, After: after, spelt: new(scratch)}
+}
+
+// cut takes the sample out of a body.
+func (f *Fields) cut(body []byte) *Fields {
+	for _, f.sorted = range [2]bool{false, true} {
+		prompt := f.prompt()
+		if at := bytes.Index(body, prompt); at >= 0 && bytes.LastIndex(body, prompt) == at {
+			f.Before, f.After = body[:at:at], body[at+len(prompt):]
+			return f
+		}
+	}
+	return nil
+}
+
+// prompt is the sample as it stands in a body.
+func (f *Fields) prompt() []byte {
+	if !f.Chat {
+		return []byte(`"` + sample + `"`)
+	}
+	first, between, last := f.message()
+	if f.sorted {
+		return []byte("[" + first + sample + between + "user" + last + "]")
+	}
+	return []byte("[" + first + "user" + between + sample + last + "]")
+}
+
+// message is what is around a message's role and content, in their order.
+func (f *Fields) message() (first, between, last string) {
+	if f.sorted {
+		return `{"content":"`, `","role":"`, `"}`
+	}
+	return `{"role":"`, `","content":"`, `"}`
+}
+
+// Sample is a whole body with these fields and a prompt of one character.
+func (f *Fields) Sample() []byte {
+	if f.Generate {
+		b := NewBody(f, nil, NewMessage("user", nil, Literal(sample)))
+		return b.Bytes()
+	}
+	return bytes.Join([][]byte{f.Before, f.After}, f.prompt())
+}
+
+// With are fields that belong to the same prompts, of another Sample. It is nil
+// where they cannot be told apart from the prompt.
+func (f *Fields) With(sample []byte) *Fields {
+	if f.Generate {
+		return nil
+	}
+	g := &Fields{Chat: f.Chat, spelt: f.spelt}
+	return g.cut(sample)
+}
+
+// Message is one message of a chat.
+type Message struct {
+	Role string
+	// Shared, if not nil, is the content's beginning.
+	Shared *Shared
+	Text   Text
+
+	left, right int // white space around the content
+}
+
+// Shared is a beginning that contents have in common.
+type Shared struct {
+	text  Text
+	left  int // white space at the beginning
+	all   bool
+	known memory
+}
+
+// NewShared is a beginning to be shared.
+func NewShared(t Text) *Shared {
+	s := &Shared{text: t}
+	s.left, _ = t.margin()
+	s.all = s.left == t.size
+	return s
+}
+
+// NewMessage is a message; shared may be nil.
+func NewMessage(role string, shared *Shared, t Text) Message {
+	m := Message{Role: role, Shared: shared, Text: t}
+	m.left, m.right = t.margin()
+	if shared == nil {
+		return m
+	}
+	if m.left == t.size { // the white space goes on in what is before it
+		text := Literal(m.String())
+		m.left, m.right = text.margin()
+	} else if m.left = shared.left; shared.all {
+		left, _ := t.margin()
+		m.left += left
+	}
+	return m
+}
+
+// Len is the content's length in bytes.
+func (m *Message) Len() int {
+	n := m.Text.size
+	if m.Shared != nil {
+		n += m.Shared.text.size
+	}
+	return n
+}
+
+// String is the content.
+func (m *Message) String() string {
+	if m.Shared == nil {
+		return m.Text.String()
+	}
+	return string(m.Text.Append(m.Shared.text.Append(make([]byte, 0, m.Len()))))
+}
+
+// append appends the content, of which the first n bytes are wanted.
+func (m *Message) append(b []byte, n int) []byte {
+	if m.Shared != nil {
+		b = m.Shared.text.append(b, n)
+		n -= m.Shared.text.size
+	}
+	return m.Text.append(b, n)
+}
+
+// History is the messages of a conversation that its next request repeats.
+type History struct {
+	messages []Message
+	sums     sums
+	known    memory
+}
+
+// sums are of messages.
+type sums struct{ messages, roles, contents, margins int }
+
+func (s *sums) add(m *Message) {
+	s.messages++
+	s.roles += len(m.Role)
+	s.contents += m.Len()
+	s.margins += m.left + m.right
+}
+
+// Add adds a message.
+func (h *History) Add(m Message) {
+	h.messages = append(h.messages, m)
+	h.sums.add(&m)
+}
+
+// Each goes through the messages; of nil there are none.
+func (h *History) Each(yield func(*Message)) {
+	if h != nil {
+		for i := range h.messages {
+			yield(&h.messages[i])
+		}
+	}
+}
+
+// Body is a request's body.
+type Body struct {
+	*Fields
+	// Once says that no other request has this one's own letters, and that none goes
+	// on from it.
+	Once    bool
+	ID      string   // of a GenerateRequest
+	history *History // nil: none
+	last    Message
+	sums    sums // of all messages, the last one included
+}
+
+// NewBody is the body of a chat that goes on from a history, nil for none, or of
+// a completion that has no other messages than the last.
+func NewBody(f *Fields, h *History, last Message) Body {
+	b := Body{Fields: f, last: last}
+	if h != nil && h.sums.messages > 0 && f.Chat {
+		b.history, b.sums = h, h.sums
+	}
+	b.sums.add(&last)
+	return b
+}
+
+// With is the body with other fields.
+func (b *Body) With(f *Fields) *Body {
+	c := *b
+	c.Fields = f
+	return &c
+}
+
+// each goes through the messages from number from on.
+func (b *Body) each(from int, yield func(*Message)) {
+	for i := from; i < b.sums.messages-1; i++ {
+		yield(&b.history.messages[i])
+	}
+	yield(&b.last)
+}
+
+// Len is the length of the bytes.
+func (b *Body) Len() int {
+	n := len(b.Before) + len(b.After)
+	if b.Generate {
+		return n + generateLen(b.ID, b.sums.contents) + b.sums.contents
+	}
+	if !b.Chat {
+		return n + len(`""`) + b.sums.contents
+	}
+	return n + len("[]") + b.sums.messages*len(`{"role":"","content":""},`) - len(",") + b.sums.roles + b.sums.contents
+}
+
+// Bytes are the body as it is sent.
+func (b *Body) Bytes() []byte { return b.AppendFirst(make([]byte, 0, b.Len()), b.Len()) }
+
+// AppendFirst appends the first n of the bytes, or all where there are fewer.
+func (b *Body) AppendFirst(out []byte, n int) []byte {
+	end := len(out) + min(n, b.Len())
+	if b.Generate {
+		out = AppendGenerate(out, b.ID, b.sums.contents, len(b.After))
+		return append(b.last.append(out, n), b.After...)[:end]
+	}
+	out = append(out, b.Before...)
+	if !b.Chat {
+		out = append(b.last.append(append(out, '"'), n), '"')
+	} else {
+		next := byte('[')
+		first, between, last := b.message()
+		b.each(0, func(m *Message) {
+			if len(out) >= end {
+				return
+			}
+			out = append(append(out, next), first...)
+			if b.sorted {
+				out = append(append(m.append(out, n), between...), m.Role...)
+			} else {
+				out = m.append(append(append(out, m.Role...), between...), n)
+			}
+			out, next = append(out, last...), ','
+		})
+		out = append(out, ']')
+	}
+	return append(out, b.After...)[:end]
+}
+
+// PromptLen is the length of the prompt's text, in bytes: of a chat under a
+// template, which with answer goes on to where the answer begins.
+func (b *Body) PromptLen(t *tokens.Template, answer bool) int {
+	if !b.Chat {
+		return b.sums.contents
+	}
+	n := len(t.Begin) + b.sums.messages*(len(t.Before)+len(t.After)+len(t.End)) + b.sums.roles + b.sums.contents
+	if t.Trim {
+		n -= b.sums.margins
+	}
+	if answer {
+		for _, part := range t.Opening() {
+			n += len(part)
+		}
+	}
+	return n
+}
+
+// AppendPrompt appends the prompt's text.
+func (b *Body) AppendPrompt(out []byte, t *tokens.Template, answer bool) []byte {
+	if !b.Chat {
+		return b.last.append(out, b.last.Len())
+	}
+	out = append(out, t.Begin...)
+	b.each(0, func(m *Message) { out = m.spell(out, t, 0) })
+	if answer {
+		out = appendOpening(out, t)
+	}
+	return out
+}
+
+func appendOpening(out []byte, t *tokens.Template) []byte {
+	for _, part := range t.Opening() {
+		out = append(out, part...)
+	}
+	return out
+}
+
+// stage is how much of a message is there already.
+type stage uint8
+
+const (
+	nothing stage = iota
+	shared        // up to the end of what it shares
+)
+
+// spell appends a message under a template, from a stage on.
+func (m *Message) spell(out []byte, t *tokens.Template, from stage) []byte {
+	if from == nothing {
+		out = append(append(append(out, t.Before...), m.Role...), t.After...)
+	}
+	at := len(out)
+	if from == nothing {
+		out = m.append(out, m.Len())
+	} else {
+		out = m.Text.Append(out)
+	}
+	if t.Trim {
+		out = out[:len(out)-m.right]
+		if from == nothing && m.left > 0 {
+			out = out[:at+copy(out[at:], out[at+m.left:])]
+		}
+	}
+	return append(out, t.End...)
+}
