@@ -60,7 +60,7 @@ func FuzzParseFault(f *testing.F) {
 func TestFaultsBesideInjection(t *testing.T) {
 	t.Parallel()
 	o := fast()
-	o.Faults = func(request string) lifecycle.Fault {
+	o.Faults.Of = func(request string) lifecycle.Fault {
 		if request == "chosen" {
 			return lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 429}}
 		}

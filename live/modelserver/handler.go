@@ -129,7 +129,7 @@ func (g *inferenceRequest) broke(p modelserver.Progress) { g.resp.Input(g.s.cloc
 // faultOf is what goes wrong with a request. What its header asks for of the
 // whole engine is done at once.
 func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (lifecycle.Fault, *openai.Error) {
-	if !s.opts.IgnoreFaultHeader && h.Fault != "" {
+	if !s.opts.Faults.IgnoreHeader && h.Fault != "" {
 		var err error
 		if h.Fault, err = s.killBy(r, h.Fault); err != nil {
 			return lifecycle.Fault{}, modelserver.BadFault(err)

@@ -130,6 +130,9 @@ func (g *inferenceRequest) Carry(i int) {
 		g.closes()
 		g.w.WriteHeader(e.Status)
 	case modelserver.Cut:
+		if wait := g.s.opts.Faults.BeforeCut; wait != nil {
+			wait()
+		}
 		wire.Cut(g.w, e.Reset)
 	case modelserver.Leave:
 		if cause := context.Cause(g.ctx); cause == nil || errors.Is(cause, context.Canceled) {

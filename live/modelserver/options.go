@@ -144,12 +144,8 @@ type ServerOptions struct {
 	// Changed, if not nil, is called when the engine has more or fewer requests in hand. It
 	// must neither wait nor ask the server.
 	Changed func()
-	// Faults may spoil requests, by their ids; nil spoils none. The request's
-	// FaultHeader is heard as well, unless IgnoreFaultHeader.
-	Faults            func(request string) lifecycle.Fault
-	IgnoreFaultHeader bool
-	// Inject spoils a part of the requests from the start.
-	Inject Injection
+	// Faults spoil requests.
+	Faults FaultOptions
 	// FakeMetrics replace metrics in /metrics; nil tells the truth.
 	FakeMetrics *stats.FakeMetrics
 	// APIKeys are accepted as bearer tokens wherever one is needed: everywhere
@@ -170,6 +166,19 @@ type ServerOptions struct {
 	// PromptTokensDetails tells cached tokens in usage (vLLM:
 	// --enable-prompt-tokens-details).
 	PromptTokensDetails bool
+}
+
+// FaultOptions say which requests a server spoils. The zero value spoils those alone whose FaultHeader asks for it.
+type FaultOptions struct {
+	// Of returns the fault of a request, by its id; nil spoils none.
+	Of func(request string) lifecycle.Fault
+	// IgnoreHeader leaves FaultHeader without effect.
+	IgnoreHeader bool
+	// Inject spoils a part of the requests from the start.
+	Inject Injection
+	// BeforeCut, if not nil, is called before a fault cuts an answer whose bytes so far are sent. It may wait, so
+	// that a test decides how far the answer has come by then.
+	BeforeCut func()
 }
 
 const (

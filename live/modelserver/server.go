@@ -122,7 +122,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		Seed: o.Seed, Engine: s.cfg, Models: so.Models, Tokenizer: so.Tokenizer,
 		Template: tokens.TemplateFor(so.Models[0]), ChatTemplate: so.ChatTemplate,
 		Vocabulary: tokens.NewVocabulary(so.Tokenizer),
-		Content:    so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.IgnoreFaultHeader,
+		Content:    so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.Faults.IgnoreHeader,
 		CacheHitThreshold: so.CacheHitThreshold,
 		Dimensions:        so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime,
 		PromptTokensDetails: so.PromptTokensDetails,
@@ -151,7 +151,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	s.http = s.server()
 	s.SetFakeMetrics(so.FakeMetrics)
 	s.imagePercent.Store(int32(so.ImagePercent))
-	return s, s.Inject(so.Inject)
+	return s, s.Inject(so.Faults.Inject)
 }
 
 // server is what serves HTTP: once it has been shut down there has to be another.

@@ -18,8 +18,8 @@ type state struct{ s *Server }
 func (x state) Draws() *lifecycle.Draws { return x.s.draws.Load() }
 
 func (x state) Fault(request string) lifecycle.Fault {
-	if x.s.opts.Faults != nil {
-		if f := x.s.opts.Faults(request); f != (lifecycle.Fault{}) {
+	if x.s.opts.Faults.Of != nil {
+		if f := x.s.opts.Faults.Of(request); f != (lifecycle.Fault{}) {
 			return f
 		}
 	}

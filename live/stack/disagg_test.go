@@ -180,7 +180,7 @@ func apartFault(role string, f lifecycle.Fault, times *atomic.Int32) func(*Optio
 			if !strings.Contains(so.Name, role) {
 				return
 			}
-			so.Faults = func(string) lifecycle.Fault {
+			so.Faults.Of = func(string) lifecycle.Fault {
 				if times.Add(-1) >= 0 {
 					return f
 				}
@@ -438,7 +438,7 @@ func TestLostRooms(t *testing.T) {
 					r := start(t, apart(func(s *scenario.Scenario) {
 						d := &s.Pools[0].Disaggregation
 						// as long as the prefill leg of the request after it may take on a busy machine
-						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(way.Name), 5*time.Second,
+						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(way.Name), 10*time.Second,
 							failure
 					}), apartFault("prefill", fault, once()))
 					a := r.post(chatPath, long("x"))

@@ -135,7 +135,7 @@ func TestManyHeld(t *testing.T) {
 	r = start(t, s, func(o *Options) {
 		o.Faults = func(so *modelserver.ServerOptions) {
 			// No server reads on before all are here.
-			so.Faults = func(string) lifecycle.Fault {
+			so.Faults.Of = func(string) lifecycle.Fault {
 				if came.Add(1) == n {
 					most.Store(int64(r.Picker.Active()))
 					close(all)

@@ -97,7 +97,7 @@ func (s *Pool) startServers(ctx context.Context) error {
 			so.Changed = s.changes(so.Name)
 		}
 		if faults := &s.pool.Faults; faults.Strike() {
-			so.Faults = func(request string) lifecycle.Fault { return faults.Of(request, i) }
+			so.Faults.Of = func(request string) lifecycle.Fault { return faults.Of(request, i) }
 		}
 		if s.o.Faults != nil {
 			s.o.Faults(&so)

@@ -158,7 +158,7 @@ func TestRetries(t *testing.T) {
 	r := start(t, quick(func(s *scenario.Scenario) { s.Pools[0].Replicas = 1 }), func(o *Options) {
 		o.Envoy = retryTwice
 		o.Faults = func(so *modelserver.ServerOptions) {
-			so.Faults = func(string) lifecycle.Fault {
+			so.Faults.Of = func(string) lifecycle.Fault {
 				if !failed {
 					failed = true
 					return lifecycle.Fault{lifecycle.AtAnswer: {Do: lifecycle.Answer, N: 503}}

@@ -328,7 +328,7 @@ func TestTogetherLiveAsVirtual(t *testing.T) {
 	for _, connector := range []string{"offloading", "sglang", "mooncake"} {
 		t.Run(connector, func(t *testing.T) {
 			t.Parallel()
-			text := fmt.Sprintf(apartText, "5s", ", connector: "+connector, "20ms", "", "", "")
+			text := fmt.Sprintf(apartText, "60s", ", connector: "+connector, "20ms", "", "", "")
 			parse := func() *scenario.Scenario {
 				s, err := scenario.Parse("test.yaml", []byte(text))
 				if err != nil {
