@@ -129,8 +129,9 @@ func TestLatePagesAreLost(t *testing.T) {
 		}
 	}
 	close(release)
-	if got := get(); got != "page 2" && !strings.Contains(got, "timeout") {
-		t.Errorf("got %q", got)
+	// Fetches that timed out may have asked as well, so the next page's number is open; it is never the late page.
+	if got := get(); got == "page 1" || !strings.HasPrefix(got, "page ") && !strings.Contains(got, "timeout") {
+		t.Errorf("got %q, want a page that is not the late page 1", got)
 	}
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
