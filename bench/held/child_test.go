@@ -68,6 +68,9 @@ func play(role, arg string) ([]string, error) {
 		return startCanned(64, wait)
 	case "at-once":
 		return startAtOnce(strings.Fields(arg))
+	case "epp-alone":
+		gc.Pick()
+		return startStandalone(strings.Fields(arg), role)
 	case "epp", "epp-recording", "epp-logging", "epp-inputs", "epp-unscraped":
 		return startStandalone(strings.Fields(arg), role)
 	case "picker":
@@ -252,6 +255,8 @@ func startStandalone(servers []string, role string) ([]string, error) {
 		PoolName: "bench",
 		Address:  "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"}
 	switch role {
+	case "epp-alone":
+		o.Wrap = nil // the watch keeps something of every stream
 	case "epp-unscraped":
 		o.RefreshMetrics = time.Hour
 	case "epp-recording":

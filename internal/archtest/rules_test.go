@@ -134,7 +134,7 @@ var CorePackageExceptions = map[string]string{
 	"core/modelserver/vllmgrpc sync":   "generated: the messages' descriptors are made once",
 	"core/modelserver/vllmgrpc unsafe": "generated: the messages' descriptors are a string that nobody changes",
 	"core/epp/picker/parse unsafe": "token ids are hashed where they lie on little-endian machines, and copied " +
-		"on others",
+		"on others; bodies are read without copying them",
 }
 
 // CoreClock are the functions of package time that read or wait for a clock.

@@ -49,7 +49,7 @@ func hold(b []byte) {
 const (
 	floorBytes   = 16 << 20
 	picking      = 100
-	pickingFloor = 28 << 20
+	pickingFloor = 20 << 20
 )
 
 // playing trades CPU for memory: in virtual time a single thread makes little

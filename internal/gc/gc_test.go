@@ -22,7 +22,7 @@ func TestGoals(t *testing.T) {
 	if g := goal(Serve); g < 80 || g > 120 {
 		t.Errorf("a process that serves collects at %d MiB, expected 80 to 120", g)
 	}
-	if g := goal(Pick); g < 2*28 || g > 2*(28+8) {
-		t.Errorf("a picker collects at %d MiB, expected 56 to 72", g)
+	if g := goal(Pick); g < 2*20 || g > 2*(20+8) {
+		t.Errorf("a picker collects at %d MiB, expected 40 to 56", g)
 	}
 }

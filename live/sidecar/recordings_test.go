@@ -205,11 +205,7 @@ func (s *stage) serve(name string, w http.ResponseWriter, r *http.Request) {
 	head := headers(r.Header, "Host", r.Host)
 	s.received = append(s.received, recordedLeg{name, r.Method, r.URL.RequestURI(), head, string(body)})
 	s.order = append(s.order, name+" received")
-	n := len(s.received)
-	if askedAgain(s.line, s.received) {
-		n--
-	}
-	if n == len(s.line.Received) && name != "bootstrap" {
+	if n := len(s.received); n == len(s.line.Received) && name != "bootstrap" {
 		close(s.all)
 	}
 	all, answered, concurrent := s.all, s.answered, s.line.connector().AtOnce
@@ -347,9 +343,6 @@ func (s *stage) play(r *rig, l *recordedLine) (got recordedLine) {
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
 		n, answers := len(s.received), len(s.order)
-		if askedAgain(l, s.received) {
-			n--
-		}
 		s.mu.Unlock()
 		if r.InFlight() == 0 && n >= len(l.Received) && answers >= len(l.Order) || time.Now().After(end) {
 			break
@@ -441,13 +434,8 @@ func TestRecordingsOnTheWire(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			r := s.start(&groups[name][0])
-			failed := false
 			for _, l := range groups[name] {
 				got := s.play(r, &l)
-				if failed && askedAgain(&l, got.Received) {
-					got.Received = slices.DeleteFunc(got.Received, ofBootstrap)
-				}
-				failed = failed || strings.HasPrefix(l.ID, "mooncake/prefill-")
 				diff := differs(l, got)
 				switch listed := strings.Contains(string(docs), "`"+l.ID+"`"); {
 				case listed && diff == "" && !strings.Contains(l.ID, "/sampling"):
@@ -459,14 +447,6 @@ func TestRecordingsOnTheWire(t *testing.T) {
 		})
 	}
 }
-
-// askedAgain reports whether the bootstrap server was asked for a line that was recorded without that: the sidecar asks
-// it again after a failure.
-func askedAgain(l *recordedLine, received []recordedLeg) bool {
-	return slices.ContainsFunc(received, ofBootstrap) && !slices.ContainsFunc(l.Received, ofBootstrap)
-}
-
-func ofBootstrap(l recordedLeg) bool { return l.To == "bootstrap" }
 
 // differs is how a line went otherwise than it was recorded.
 func differs(want, got recordedLine) (diff string) {

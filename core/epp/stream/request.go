@@ -51,7 +51,8 @@ func (s *Stream) awaitMore() {
 	}
 }
 
-// requestBody is a piece of the request's body. The bytes are copied.
+// requestBody is a piece of the request's body. The stream keeps a whole body as it came, and joins the pieces of
+// others in a buffer of its own.
 func (s *Stream) requestBody(chunk []byte, d *described.Body, end bool) {
 	if d != nil && (s.state != awaitBody || s.modes.Request != FullDuplex || len(s.body) > 0) {
 		chunk, d = d.Bytes(), nil
@@ -72,7 +73,11 @@ func (s *Stream) requestBody(chunk []byte, d *described.Body, end bool) {
 			s.cfg.MaxBodyBytes))
 		return
 	}
-	s.body = append(s.body, chunk...)
+	if len(s.body) == 0 {
+		s.body = slices.Clip(chunk) // what is appended to it goes elsewhere
+	} else {
+		s.body = append(s.body, chunk...)
+	}
 	if end {
 		s.requestWhole()
 	} else {

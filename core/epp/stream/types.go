@@ -207,7 +207,8 @@ const (
 	PeerGone // Reason: Envoy's stream ended, cleanly where there is none
 )
 
-// Message is what a stream is told. One may be used again and again.
+// Message is what a stream is told. One may be used again and again, but nobody changes the bytes of its Body: the
+// stream keeps them.
 type Message struct {
 	Kind      MessageKind
 	Modes     Modes

@@ -81,8 +81,8 @@ type failure struct {
 	whole  bool // status and body are an answer of the prefiller's
 	bad    bool // the header names no server
 	reason string
-	// useless is an answer that says nothing of the KV cache.
-	useless bool
+	// useless names the fault in the JSON of a good answer. The client gets it with a 400, as from the real sidecar.
+	useless string
 }
 
 // New makes a ClientRequest; nothing happens before Start.
@@ -142,9 +142,6 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	case Head:
 		if l := x.leg(m.Leg); l != nil {
 			l.status, l.contentType = m.Status, m.ContentType
-			if l.status >= 500 {
-				x.forgetEngines()
-			}
 			if l.Kind == Decode {
 				x.timing.fetched = m.Fetched
 			}
@@ -161,7 +158,6 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	case Failed:
 		if l := x.leg(m.Leg); l != nil && !l.failed {
 			l.failed = true
-			x.forgetEngines()
 			x.failed(l, m)
 		}
 	case FirstByte:

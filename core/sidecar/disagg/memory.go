@@ -5,8 +5,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// Engines holds the engines of prefill servers by host:port, so that the bootstrap server of each is asked once, and
-// again after a leg has failed.
+// Engines holds the engines of prefill servers by host:port, so that the bootstrap server of each is asked once.
 type Engines = bounded.Store[string, []connector.Engine]
 
 // NewEngines returns an empty store.

@@ -60,9 +60,6 @@ type behaviour struct {
 // sidecar is plainly wrong. docs/parity-sidecar.md says more about each.
 var deviations = map[string]string{
 	"nixlv2/hosts-dead-then-a":           "the next prefiller is tried when the first is dead",
-	"nixlv2/prefill-204":                 "a prefiller's useless answer is a 502, not the client's fault",
-	"nixlv2/prefill-empty-body":          "a prefiller's useless answer is a 502, not the client's fault",
-	"nixlv2/prefill-sse":                 "a prefiller's useless answer is a 502, not the client's fault",
 	"nixlv2/prefill-kv-int-id":           "integers above 2^53 keep their digits",
 	"nixlv2/fidelity":                    "numbers keep the form and the digits that they were written with",
 	"nixlv2/body-null":                   "a body of null is a 400, where the real one's handler panics",

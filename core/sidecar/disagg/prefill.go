@@ -189,7 +189,7 @@ func (x *ClientRequest) prefilled(l *leg, body []byte) {
 	}
 	byContent := x.c.connector().ByContent
 	if err != nil && (x.session != nil || !byContent) {
-		x.prefillFailed(failure{leg: l.ID, useless: true,
+		x.prefillFailed(failure{leg: l.ID, useless: jsonobject.Explain(body, err),
 			reason: fmt.Sprintf("the prefiller's answer (%d) is not understood: %v", l.status, err)})
 		return
 	}
@@ -223,7 +223,7 @@ func (x *ClientRequest) decodeAfter(reply object) {
 // prefillFailed tries again, or the next prefiller, or gives up.
 func (x *ClientRequest) prefillFailed(f failure) {
 	again := !f.whole || f.status >= 500
-	same := !f.whole || f.status >= 502 && f.status <= 504 || again && x.c.RetryOn5xx
+	same := !f.whole && f.useless == "" || f.status >= 502 && f.status <= 504 || again && x.c.RetryOn5xx
 	switch {
 	case same && x.prefill.tried <= x.c.Retries:
 		backoff := x.c.RetryBackoff
@@ -240,8 +240,8 @@ func (x *ClientRequest) prefillFailed(f failure) {
 		x.answer(Answer{Status: f.status, Body: f.body, Verbatim: f.leg}, f.reason)
 	case f.bad:
 		x.refuse(502, f.reason)
-	case f.useless:
-		x.refuse(502, "prefill failed: "+f.reason)
+	case f.useless != "":
+		x.refuse(400, f.useless)
 	default:
 		x.answer(Answer{Status: 502, Head: header.Of(ErrorHeader, header.Text(f.reason))}, "prefill failed: "+f.reason)
 	}
@@ -266,14 +266,6 @@ func (x *ClientRequest) askEngine() {
 		return
 	}
 	x.call(Leg{Kind: Bootstrap, Target: t, Method: "GET", Path: x.c.connector().Ask.Path})
-}
-
-// forgetEngines has the next request ask the bootstrap server again: a leg has failed, perhaps because the prefill
-// server has restarted with an engine of another id.
-func (x *ClientRequest) forgetEngines() {
-	if x.asked != "" && x.c.Engines != nil {
-		x.c.locked(func() { x.c.Engines.Delete(x.asked) })
-	}
 }
 
 func (x *ClientRequest) bootstrapFailed(reason string) {

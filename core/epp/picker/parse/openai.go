@@ -194,7 +194,7 @@ func (b *Body) chat(m object) error {
 // nothing else, which is what nearly every request has. It is false where
 // there is anything that encoding/json should judge; v is valid JSON.
 func plainMessages(v json.RawMessage) ([]byte, bool) {
-	list := gjson.ParseBytes(v)
+	list := gjson.Parse(view(v))
 	if !list.IsArray() {
 		return nil, false
 	}
