@@ -259,7 +259,7 @@ func (m *Machine) Tell(now machine.Time, r *Request, elsewhere *picker.Decision,
 	r.Err = m.p.Commit(m.now, d)
 }
 
-// affinity is how many requests were kept where their session was, and how many
+// affinity returns how many requests were kept where their session was, and how many
 // were not.
 func (m *Machine) affinity() (kept, moved int64) {
 	for _, a := range m.affine {

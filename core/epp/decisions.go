@@ -55,7 +55,7 @@ func (x *decisions) forget(d *picker.Decision) {
 	}
 }
 
-// History is the remembered decisions, oldest first; to be read in the
+// History returns the remembered decisions, oldest first; to be read in the
 // Machine's turn.
 func (m *Machine) History() []*picker.Decision { return m.decisions.list }
 

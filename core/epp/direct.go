@@ -14,7 +14,7 @@ type Direct struct {
 	memory picker.RequestMemory
 }
 
-// Direct says whether requests may be direct: there is no flow control, no plug-in
+// Direct reports whether requests may be direct: there is no flow control, no plug-in
 // looks at responses, nothing is logged or remembered, and the record says nothing of its own.
 func (m *Machine) Direct() bool {
 	return m.fc == nil && m.log == nil && m.decisions.keep <= 0 && !m.c.Told && !m.c.Stream.Hold &&

@@ -77,7 +77,7 @@ func (m *Machine) scrapeFailed(x *Scraped, src *Source, t *targetSource) {
 				record.D("url", src.URL(x.Target)), record.D("reason", x.Err.Error())}})
 }
 
-// withoutSecrets is a URL without what may be a secret in it.
+// withoutSecrets returns a URL without what may be a secret in it.
 func withoutSecrets(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

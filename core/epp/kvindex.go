@@ -73,7 +73,7 @@ func (m *Machine) loseIndexes() {
 	}
 }
 
-// Indexes are the indexes of KV blocks.
+// Indexes returns the indexes of KV blocks.
 func (m *Machine) Indexes() []Index {
 	out := make([]Index, len(m.indexes))
 	for i, ix := range m.indexes {
@@ -82,7 +82,7 @@ func (m *Machine) Indexes() []Index {
 	return out
 }
 
-// KV is an index itself, to be looked at in the Machine's turn.
+// KV returns an index itself, to be looked at in the Machine's turn.
 func (m *Machine) KV(i int) *kvindex.Index { return m.indexes[i].Index }
 
 // followIndex dials the pool's new endpoints and forgets those that left, with
@@ -164,7 +164,7 @@ func (m *Machine) tellIndex(ix *index, msg kvindex.Message) {
 	m.indexFx.Reset()
 }
 
-// target is the endpoint at an address, nil where the pool has no such endpoint.
+// target returns the endpoint at an address, nil where the pool has no such endpoint.
 func (ix *index) target(hostPort string) *Target {
 	for _, t := range ix.known {
 		if t.HostPort() == hostPort {

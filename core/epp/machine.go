@@ -128,17 +128,17 @@ func New(c Config) (*Machine, error) {
 	return m, nil
 }
 
-// Now is the time that the Machine knows of.
+// Now returns the time that the Machine knows of.
 func (m *Machine) Now() machine.Time { return m.now }
 
-// Picker is the picker, to be looked at in the Machine's turn.
+// Picker returns the picker, to be looked at in the Machine's turn.
 func (m *Machine) Picker() *picker.Picker { return m.p }
 
-// FlowControl is the flow control, nil where there is none; to be looked at in
+// FlowControl returns the flow control, nil where there is none; to be looked at in
 // the Machine's turn.
 func (m *Machine) FlowControl() *flowcontrol.Controller { return m.fc }
 
-// InFlight is how many requests flow control holds or has let go.
+// InFlight returns how many requests flow control holds or has let go.
 func (m *Machine) InFlight() int { return len(m.queue) }
 
 // Next is when the Machine wants to be woken, for flow control or a scrape. What

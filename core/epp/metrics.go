@@ -95,7 +95,7 @@ type values struct {
 	count  uint64
 }
 
-// wanting is whether any series of a family is wanted.
+// wanting reports whether any series of a family is wanted.
 func wanting(wants func(name string) bool) func(*metric.Family) bool {
 	return func(f *metric.Family) bool { return slices.ContainsFunc(f.Series(), wants) }
 }

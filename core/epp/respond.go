@@ -24,7 +24,7 @@ func (m *Machine) respond(r *Request, tell func(*picker.Response, machine.Time))
 	}
 }
 
-// explained are the response headers that say why: the selected pods where the
+// explained returns the response headers that say why: the selected pods where the
 // documents' headers are on, and all when the configuration or the request asks
 // for them.
 func (m *Machine) explained(d *picker.Decision) header.List {
@@ -79,7 +79,7 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	return out
 }
 
-// traceID is the trace of a request: of its traceparent (W3C Trace Context), or
+// traceID returns the trace of a request: of its traceparent (W3C Trace Context), or
 // the request's id, of which a UUID's digits are a trace's id.
 func traceID(h header.List) string {
 	if parts := strings.Split(h.Get("traceparent"), "-"); len(parts) >= 4 && len(parts[1]) == 32 {
@@ -96,13 +96,13 @@ func traceID(h header.List) string {
 // their limits.
 const maxScores = 64
 
-// wants says whether the request itself asks for the reasons.
+// wants reports whether the request itself asks for the reasons.
 func wants(d *picker.Decision) bool {
 	ask := d.Request.Headers.Get(picker.HeaderExplain)
 	return ask != "" && ask != "false" && ask != "0"
 }
 
-// asked says whether the response of a decided request is to explain it.
+// asked reports whether the response of a decided request is to explain it.
 func (m *Machine) asked(d *picker.Decision) bool {
 	return m.c.ExplainHeaders || wants(d)
 }

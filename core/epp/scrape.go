@@ -77,13 +77,13 @@ func (s *scraping) init(p *picker.Picker, interval machine.Time) {
 	}
 }
 
-// Sources are the data sources, as Effect.Source numbers them.
+// Sources returns the data sources, as Effect.Source numbers them.
 func (m *Machine) Sources() []Source { return m.scraping.sources }
 
-// Target is the pool's endpoint of a "namespace/name", nil if there is none.
+// Target returns the pool's endpoint of a "namespace/name", nil if there is none.
 func (m *Machine) Target(id string) *Target { return m.scraping.targets[id] }
 
-// Scraping is how many scrapes are out: Scrape was said, and Scraped was not.
+// Scraping returns how many scrapes are out: Scrape was said, and Scraped was not.
 func (m *Machine) Scraping() int { return m.scraping.out }
 
 // Address is where a source asks a target, host:port.
@@ -97,7 +97,7 @@ func (x *Source) Address(t *Target) string {
 // URL is where a source asks a target, for people too.
 func (x *Source) URL(t *Target) string { return x.Scheme + "://" + x.Address(t) + x.Path }
 
-// Wants says whether any of the source's extractors reads a family of metrics.
+// Wants reports whether any of the source's extractors reads a family of metrics.
 func (x *Source) Wants(family string) bool {
 	for _, e := range x.Extractors {
 		if e.Wants(family) {
@@ -246,7 +246,7 @@ func (m *Machine) Pull(source int, pull func(now machine.Time)) {
 	}
 }
 
-// Read is an endpoint's metrics, with what a page of a data source says; false where
+// Read returns an endpoint's metrics, with what a page of a data source says; false where
 // it cannot be read.
 func (m *Machine) Read(t *Target, source int, page metrics.Page) (picker.Metrics, bool) {
 	values := m.Known(t)
@@ -254,7 +254,7 @@ func (m *Machine) Read(t *Target, source int, page metrics.Page) (picker.Metrics
 	return values, err == nil
 }
 
-// Known are an endpoint's metrics.
+// Known returns an endpoint's metrics.
 func (m *Machine) Known(t *Target) picker.Metrics { return m.p.Pool().View().States[t.place].Metrics }
 
 // Refresh takes an endpoint's metrics, which a page brought at a time. Another

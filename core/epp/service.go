@@ -58,7 +58,7 @@ func (s *Service) begin(at machine.Time, r *Request) {
 	s.working.Push(at.Add(takes), machine.ClassTimer, r)
 }
 
-// Busy is the share of its workers' time that requests took until now, from 0 to 1.
+// Busy returns the share of its workers' time that requests took until now, from 0 to 1.
 func (s *Service) Busy(now machine.Time) float64 {
 	if now <= 0 {
 		return 0

@@ -69,7 +69,7 @@ func (s *Stream) Request() *Request { return s.r }
 // Result reports how the stream ended, or stream.Running.
 func (s *Stream) Result() stream.Result { return s.inner.Result() }
 
-// RequestID is the request's x-request-id, empty before the headers.
+// RequestID returns the request's x-request-id, empty before the headers.
 func (s *Stream) RequestID() string { return s.inner.RequestID() }
 
 // Holding is true while part 1 is out and part 2 is not.
@@ -226,7 +226,7 @@ func (s *Stream) read(e *stream.Effect) bool {
 	return true
 }
 
-// decision is the Machine's word as core/epp/stream takes it.
+// decision returns the Machine's word as core/epp/stream takes it.
 func (s *Stream) decision() stream.Decision {
 	r := s.r
 	if r.Err != nil {
@@ -276,7 +276,7 @@ func (s *Stream) decision() stream.Decision {
 	return out
 }
 
-// metadata is the dynamic metadata that goes with the request's headers.
+// metadata returns the dynamic metadata that goes with the request's headers.
 func (s *Stream) metadata(endpoint string) stream.Metadata {
 	lb := map[string]any{picker.HeaderDestination: endpoint}
 	if s.m.c.EmitScores {
@@ -361,7 +361,7 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 	s.pieces(e, fx)
 }
 
-// TakesPieces says whether the answer may come in pieces that are described: nobody
+// TakesPieces reports whether the answer may come in pieces that are described: nobody
 // here looks at its bytes but for its usage, nor writes down how many there are.
 func (s *Stream) TakesPieces() bool {
 	return s.m.log == nil && !s.m.hooks.ResponseChunks && s.modes == stream.Modes{} && s.r != nil &&

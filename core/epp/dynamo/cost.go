@@ -18,7 +18,7 @@ const (
 	LMetric Policy = "lmetric"
 )
 
-// Values are the policies.
+// Values returns the policies.
 func (Policy) Values() []string { return []string{string(KV), string(LMetric)} }
 
 // Cost is how a worker's cost comes about, in KV blocks.
@@ -52,7 +52,7 @@ func (c *Config) total(x *Cost, excess, request float64) {
 	x.Total = float64(c.PrefillLoadScale*left) + x.Decode + float64(c.ActiveRequestWeight*float64(x.Requests))
 }
 
-// Choose is the place of the worker with the lowest cost; with a temperature one is
+// Choose returns the place of the worker with the lowest cost; with a temperature one is
 // drawn by softmax of -(cost - least) / ((most - least) * temperature). Of equal costs
 // any is drawn. It is -1 of none.
 func (c *Config) Choose(costs []Cost, draw machine.Draw) int {

@@ -25,7 +25,7 @@ type leaving struct {
 
 func newIndex(ttl machine.Time) index { return index{ttl: ttl, until: map[place]machine.Time{}} }
 
-// leading is how many blocks from the first on a worker has.
+// leading returns how many blocks from the first on a worker has.
 func (x *index) leading(now machine.Time, blocks []uint64, id WorkerID) int {
 	for n, b := range blocks {
 		if x.until[place{b, id}] <= now {

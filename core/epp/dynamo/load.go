@@ -40,7 +40,7 @@ func DefaultConfig() Config {
 // WorkerID is Dynamo's instance id.
 type WorkerID uint64
 
-// IDOf is the instance id of a pod: a hash of its name, as Dynamo's Kubernetes
+// IDOf returns the instance id of a pod: a hash of its name, as Dynamo's Kubernetes
 // discovery makes it, of 53 bits so that JSON readers keep all digits.
 func IDOf(pod string) WorkerID { return WorkerID(xxhash.Sum64String(pod) >> 11) }
 
@@ -89,7 +89,7 @@ func NewLoad(c Config) *Load {
 	return &Load{c: c, workers: map[WorkerID]*worker{}, bookings: map[Booking]*booking{}, sent: newIndex(c.TTL)}
 }
 
-// Overlap is how many of the prompt's first blocks were sent to a worker not too long ago.
+// Overlap returns how many of the prompt's first blocks were sent to a worker not too long ago.
 func (l *Load) Overlap(now machine.Time, p *Prompt, id WorkerID) int {
 	return l.sent.leading(now, p.Blocks, id)
 }
@@ -201,5 +201,5 @@ func (l *Load) Gone(id WorkerID) {
 	delete(l.workers, id)
 }
 
-// Running is how many requests are booked.
+// Running returns how many requests are booked.
 func (l *Load) Running() int { return len(l.bookings) }

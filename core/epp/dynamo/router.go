@@ -48,7 +48,7 @@ type Worker struct {
 	Blocks int `json:"kv_used_blocks"`
 }
 
-// Check says what is wrong with it.
+// Check returns what is wrong with it.
 func (w *Worker) Check() error {
 	switch {
 	case w.ID == 0:
@@ -112,7 +112,7 @@ type Routed struct {
 	Prefill WorkerID
 }
 
-// Names are the workers' instance ids as headers have them; "" is none.
+// Names returns the workers' instance ids as headers have them; "" is none.
 func (e Routed) Names() (worker, prefill string) {
 	if e.Worker != 0 {
 		worker = e.Worker.String()
@@ -151,7 +151,7 @@ func (a *Answer) JSON() []byte {
 	return text
 }
 
-// PromptOf is a prompt of token ids as a router that splits it into blocks of so many tokens
+// PromptOf returns a prompt of token ids as a router that splits it into blocks of so many tokens
 // compares it.
 func PromptOf(model string, tokens []uint32, blockSize int) Prompt {
 	content := parse.TokenPrompt(tokens)
@@ -194,7 +194,7 @@ func NewRouter(c Config, seed uint64, period machine.Time) *Router {
 		booked: map[string]*routed{}}
 }
 
-// Workers are those that are known, by their ids, as they were at their last push.
+// Workers returns those that are known, by their ids, as they were at their last push.
 func (r *Router) Workers() []Worker {
 	out := make([]Worker, 0, len(r.workers))
 	for _, w := range r.workers {
@@ -204,7 +204,7 @@ func (r *Router) Workers() []Worker {
 	return out
 }
 
-// Running is how many requests are booked.
+// Running returns how many requests are booked.
 func (r *Router) Running() int { return r.load.Running() }
 
 // Next is when the first worker counts as gone.
@@ -287,7 +287,7 @@ func (r *Router) free(id string, b *routed) {
 	delete(r.booked, id)
 }
 
-// choose is the worker of a role with the lowest cost; 0 where there is none.
+// choose returns the worker of a role with the lowest cost; 0 where there is none.
 func (r *Router) choose(x *Route, role Role, overlap func(int) float64) (WorkerID, Cost) {
 	r.ids = r.ids[:0]
 	for id, w := range r.workers {

@@ -104,10 +104,10 @@ func (b *Builder) Warn(format string, args ...any) {
 	b.Warnings = append(b.Warnings, fmt.Sprintf(format, args...))
 }
 
-// Options are the picker's options.
+// Options returns the picker's options.
 func (b *Builder) Options() *Options { return &b.opt }
 
-// Plugin is the declared plug-in with the given name. It is made when it does
+// Plugin returns the declared plug-in with the given name. It is made when it does
 // not exist yet, so that factories may refer to each other in any order; a
 // circle is an error.
 func (b *Builder) Plugin(name string) (Plugin, error) {
@@ -147,7 +147,7 @@ func (b *Builder) declared(name string) (Plugin, error) {
 	return p, nil
 }
 
-// names are those of all plug-ins that the configuration declares.
+// names returns those of all plug-ins that the configuration declares.
 func (b *Builder) names() []string {
 	names := make([]string, len(b.cfg.Plugins))
 	for i, p := range b.cfg.Plugins {
@@ -211,16 +211,16 @@ func (b *Builder) Late(f func() error) {
 	})
 }
 
-// Plugins are those that were made so far, in their order.
+// Plugins returns those that were made so far, in their order.
 func (b *Builder) Plugins() []Plugin { return b.order }
 
-// Find is an existing plug-in by name, nil when there is none.
+// Find returns an existing plug-in by name, nil when there is none.
 func (b *Builder) Find(name string) Plugin {
 	b.used[name] = true
 	return b.made[name]
 }
 
-// Ensure is the plug-in with the given name; when none was declared and the
+// Ensure returns the plug-in with the given name; when none was declared and the
 // name is a type's default name, one is made with default parameters. Without a
 // default type it has to be declared. dataKey and consumer are for the error.
 func (b *Builder) Ensure(name, defaultType, dataKey, consumer string) (Plugin, error) {
@@ -235,7 +235,7 @@ func (b *Builder) Ensure(name, defaultType, dataKey, consumer string) (Plugin, e
 	return b.make(defaultType, name, strictyaml.Value{}, strictyaml.Value{})
 }
 
-// standard is a plug-in that the configuration need not declare; nil when it
+// standard returns a plug-in that the configuration need not declare; nil when it
 // could not be made, which is told at the place that asks for it.
 func (b *Builder) standard(typ string, at strictyaml.Value) Plugin {
 	b.used[typ] = true
@@ -247,7 +247,7 @@ func (b *Builder) standard(typ string, at strictyaml.Value) Plugin {
 	return p
 }
 
-// named is the plug-in that a place of the configuration refers to, nil when
+// named returns the plug-in that a place of the configuration refers to, nil when
 // there is none, which is told.
 func (b *Builder) named(at strictyaml.Value, ref string) Plugin {
 	b.used[ref] = true
@@ -359,7 +359,7 @@ func (b *Builder) declaredAt(p Plugin) strictyaml.Value {
 	return b.cfg.At
 }
 
-// instead is a plug-in of a kind that must be there, under its type's name. A
+// instead returns a plug-in of a kind that must be there, under its type's name. A
 // declared one of another kind that has this name gives way to it.
 func instead[K Plugin](b *Builder, typ string) (out K) {
 	if k, ok := b.made[typ].(K); ok {
@@ -376,7 +376,7 @@ func instead[K Plugin](b *Builder, typ string) (out K) {
 	return out
 }
 
-// inProfile is the plug-in that a profile lists: a declared one, or one of
+// inProfile returns the plug-in that a profile lists: a declared one, or one of
 // those that are there without declaration; nil for none.
 func (b *Builder) inProfile(ref config.ProfilePlugin) Plugin {
 	if b.made[ref.PluginRef] == nil && slices.Contains(b.undeclared(), ref.PluginRef) {
@@ -389,7 +389,7 @@ func (b *Builder) inProfile(ref config.ProfilePlugin) Plugin {
 	return pl
 }
 
-// undeclared are the plug-ins, besides handler and picker, that a
+// undeclared returns the plug-ins, besides handler and picker, that a
 // configuration has without declaring them.
 func (b *Builder) undeclared() []string {
 	out := append([]string{typeDetector}, defaultPolicies...)
@@ -405,7 +405,7 @@ func (b *Builder) undeclared() []string {
 	return out
 }
 
-// injects says whether the default source of metrics is added to those of the
+// injects reports whether the default source of metrics is added to those of the
 // configuration.
 func (b *Builder) injects() bool {
 	dl := b.cfg.DataLayer
@@ -421,7 +421,7 @@ func (b *Builder) injects() bool {
 	})
 }
 
-// Extracts says whether a source of this type among dataLayer.sources has the
+// Extracts reports whether a source of this type among dataLayer.sources has the
 // named plug-in as an extractor.
 func (b *Builder) Extracts(sourceType, name string) bool {
 	return b.cfg.DataLayer != nil && slices.ContainsFunc(b.cfg.DataLayer.Sources, func(s config.Source) bool {

@@ -25,7 +25,7 @@ type Cycle struct {
 	all     bool // every endpoint of the pool is a candidate
 }
 
-// State is the endpoint with an index, with its metrics.
+// State returns the endpoint with an index, with its metrics.
 func (c *Cycle) State(i int32) *State { return &c.View.States[i] }
 
 // Answer is what came back for a plug-in's Need, nil when nothing did.
@@ -38,23 +38,23 @@ func (c *Cycle) Answer(p Plugin, key string) *Answer {
 	return nil
 }
 
-// Draw is a source of random values for this request and purpose. The same
+// Draw returns a source of random values for this request and purpose. The same
 // seed, request and purpose give the same values, whatever else is drawn.
 func (c *Cycle) Draw(purpose string) machine.Draw {
 	return machine.DrawFor(c.seed, "picker", purpose, c.Request.ID)
 }
 
-// Peer is the endpoint that an earlier profile of this request chose (the
+// Peer returns the endpoint that an earlier profile of this request chose (the
 // decode endpoint while prefill is being chosen), or -1.
 func (c *Cycle) Peer() int32 { return c.peer }
 
 // SetPeer publishes an endpoint to the profiles that run after it.
 func (c *Cycle) SetPeer(i int32) { c.peer = i }
 
-// HasProfile says whether a profile is configured.
+// HasProfile reports whether a profile is configured.
 func (c *Cycle) HasProfile(name string) bool { return c.p.profile(name) != nil }
 
-// Profiles are the configured profile names, in order.
+// Profiles returns the configured profile names, in order.
 func (c *Cycle) Profiles() []string { return c.p.profileNames }
 
 // SetPrimary names the run whose endpoints are the destination.
@@ -140,7 +140,7 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	return r
 }
 
-// weighed are a profile's scorers with the weights that they have for the request,
+// weighed returns a profile's scorers with the weights that they have for the request,
 // and whether these are others than the profile's.
 func (c *Cycle) weighed(list []WeightedScorer) (out []WeightedScorer, own bool) {
 	out = list

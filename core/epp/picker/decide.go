@@ -103,7 +103,7 @@ func (c *Cycle) candidates() {
 	d.own, d.Candidates = list, list
 }
 
-// everyoneOf is the indexes of n endpoints, which nobody changes.
+// everyoneOf returns the indexes of n endpoints, which nobody changes.
 func (p *Picker) everyoneOf(n int) []int32 {
 	for len(p.everyone) < n {
 		p.everyone = append(p.everyone, int32(len(p.everyone)))
@@ -249,7 +249,7 @@ func (r *ProfileResult) Total(endpoint int32) float64 {
 // CacheAware is a producer that knows which share of a prompt an endpoint
 // holds; conditional decode asks it.
 type CacheAware interface {
-	// MatchedBlocks is how many of the prompt's blocks the endpoint holds.
+	// MatchedBlocks returns how many of the prompt's blocks the endpoint holds.
 	MatchedBlocks(c *Cycle, endpoint int32) int
 }
 

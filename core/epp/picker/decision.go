@@ -164,10 +164,10 @@ type WeightedScorer struct {
 	Weight float64
 }
 
-// Ok says whether the run found an endpoint.
+// Ok reports whether the run found an endpoint.
 func (r *ProfileResult) Ok() bool { return r != nil && len(r.Picked) > 0 }
 
-// Profile is the run of the named profile, nil when it did not run.
+// Profile returns the run of the named profile, nil when it did not run.
 func (d *Decision) Profile(name string) *ProfileResult {
 	for i := range d.Profiles {
 		if d.Profiles[i].Name == name {
@@ -177,7 +177,7 @@ func (d *Decision) Profile(name string) *ProfileResult {
 	return nil
 }
 
-// PrimaryProfile is the run whose endpoints are the destination, nil when
+// PrimaryProfile returns the run whose endpoints are the destination, nil when
 // there is none.
 func (d *Decision) PrimaryProfile() *ProfileResult {
 	if d.Primary < 0 || d.Primary >= len(d.Profiles) {
@@ -186,7 +186,7 @@ func (d *Decision) PrimaryProfile() *ProfileResult {
 	return &d.Profiles[d.Primary]
 }
 
-// Prefiller is the endpoint that prefills for another one, nil when none does.
+// Prefiller returns the endpoint that prefills for another one, nil when none does.
 func (d *Decision) Prefiller() *Endpoint {
 	r := d.Profile("prefill")
 	if !r.Ok() || r == d.PrimaryProfile() {
@@ -195,7 +195,7 @@ func (d *Decision) Prefiller() *Endpoint {
 	return d.View.States[r.Picked[0]].Endpoint
 }
 
-// ScoreList is every endpoint's total in the profile that chose:
+// ScoreList returns every endpoint's total in the profile that chose:
 // "pod-0=0.75,pod-1=2.4"; at most record.DefaultExplained of them.
 func (d *Decision) ScoreList() string {
 	r := d.PrimaryProfile()
@@ -219,7 +219,7 @@ func (d *Decision) ScoreList() string {
 	return b.String()
 }
 
-// Destination is the destination header's value: "ip:port", several separated
+// Destination returns the destination header's value: "ip:port", several separated
 // by commas.
 func (d *Decision) Destination() string {
 	switch len(d.Targets) {
@@ -304,7 +304,7 @@ func (d *Decision) run(name string) *ProfileResult {
 	return r
 }
 
-// InForce says whether the decision took effect and was not released yet.
+// InForce reports whether the decision took effect and was not released yet.
 func (d *Decision) InForce() bool { return d.committed && !d.released }
 
 // Data returns what a plug-in keeps for one decision, from Produce to Release. It

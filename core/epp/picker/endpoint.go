@@ -51,7 +51,7 @@ func EndpointsAt(addresses []string) ([]*Endpoint, error) {
 // endpoint.
 func (e *Endpoint) ID() string { return e.id }
 
-// Pod is the name of the endpoint's pod, which has one endpoint per port: its
+// Pod returns the name of the endpoint's pod, which has one endpoint per port: its
 // own without the rank. It is the name itself where there are no pods.
 func (e *Endpoint) Pod() string { return strings.TrimSuffix(e.Name, rankSuffix(e.Rank)) }
 
@@ -63,7 +63,7 @@ func rankSuffix(rank int) string { return "-rank-" + strconv.Itoa(rank) }
 // HostPort is "address:port", what the destination header carries.
 func (e *Endpoint) HostPort() string { return e.hostPort }
 
-// Slot is a small number that stays with the endpoint's name while the Pool
+// Slot returns a small number that stays with the endpoint's name while the Pool
 // remembers it. Plug-ins keep their state in slices indexed by slot.
 func (e *Endpoint) Slot() int { return int(e.slot) }
 
@@ -121,7 +121,7 @@ type View struct {
 	States []State
 }
 
-// Find is the index of the endpoint with the given "namespace/name", or -1.
+// Find returns the index of the endpoint with the given "namespace/name", or -1.
 func (v *View) Find(id string) int {
 	for i := range v.States {
 		if v.States[i].id == id {

@@ -101,7 +101,7 @@ func (r *ExplainedEndpoint) text(scorer int) string {
 	return fmt.Sprintf("%.4g = %.4g", r.Raw[scorer], r.Weighted[scorer])
 }
 
-// Explain tells a decision.
+// Explain returns a decision.
 func (d *Decision) Explain() *Explanation {
 	r := d.Request
 	name := func(i int32) string { return d.View.States[i].Name }
@@ -422,7 +422,7 @@ func (p *ExplainedProfile) beside(from, columns int) int {
 	return to
 }
 
-// width is how many columns a table of these scorers takes.
+// width returns how many columns a table of these scorers takes.
 func (p *ExplainedProfile) width(from, to int) int {
 	widths := make([]int, 1+to-from)
 	widths[0] = len("  endpoint")
@@ -443,7 +443,7 @@ func (p *ExplainedProfile) width(from, to int) int {
 	return all
 }
 
-// totals is how many columns they take.
+// totals returns how many columns they take.
 func (p *ExplainedProfile) totals() int {
 	widest := len("total")
 	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {

@@ -25,7 +25,7 @@ func (p *Picker) Guard(pl Plugin, f func()) (err *apierror.Error) {
 	return nil
 }
 
-// naming tells which plug-in it was, nil being the picker itself.
+// naming returns which plug-in it was, nil being the picker itself.
 func naming(pl Plugin) string {
 	if pl == nil {
 		return "the picker"
@@ -68,7 +68,7 @@ func (p *Picker) Extract(x MetricsExtractor, page metrics.Page, labels map[strin
 	return nil
 }
 
-// gone tells an observer that an endpoint left. What it did not forget because
+// gone returns an observer that an endpoint left. What it did not forget because
 // it panicked is at worst remembered for too long.
 func (p *Picker) gone(o EndpointObserver) func(slot int, forget bool) {
 	return func(slot int, forget bool) { _ = p.Guard(o, func() { o.EndpointGone(slot, forget) }) }

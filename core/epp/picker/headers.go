@@ -29,7 +29,7 @@ var consumed = map[string]bool{
 var injectable = map[string]bool{HeaderPrefiller: true, HeaderEncoders: true, HeaderDataParallel: true,
 	HeaderKVSource: true}
 
-// RequestHeaders is the header mutation of a scheduled request: destination,
+// RequestHeaders returns the header mutation of a scheduled request: destination,
 // content-length, what plug-ins added, and the client's own headers again.
 // remove lists headers that the client sent and that must not reach the
 // model server. A request without a body gets its destination only.
@@ -69,7 +69,7 @@ func (d *Decision) withRequestID(set header.List) header.List {
 	return set
 }
 
-// Scores are the destination profile's totals by "ip:port", as they go into
+// Scores returns the destination profile's totals by "ip:port", as they go into
 // the dynamic metadata; nil when there are none to show.
 func (d *Decision) Scores() map[string]float64 {
 	r := d.PrimaryProfile()
@@ -89,7 +89,7 @@ func (p *Picker) RequestID(n uint64) string {
 	return d.UUID()
 }
 
-// apiPath is the path by which a body's parser is chosen: that of the request,
+// apiPath returns the path by which a body's parser is chosen: that of the request,
 // or of what a gateway says it was.
 func apiPath(h header.List) string {
 	for _, name := range []string{":path", "x-original-path", "x-forwarded-path"} {

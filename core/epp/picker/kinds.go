@@ -65,7 +65,7 @@ var kinds = []kind{
 	{KindDecider, nil, "the parameters of its profile handler"},
 }
 
-// kindsOf are the kinds of a plug-in, the one first that says most of it.
+// kindsOf returns the kinds of a plug-in, the one first that says most of it.
 func (b *Builder) kindsOf(p Plugin) (out []kind) {
 	own := b.reg[p.base().typ].Kind
 	for _, k := range kinds {
@@ -120,7 +120,7 @@ func (b *Builder) checkShape(p Plugin, at strictyaml.Value) error {
 		"or a Registration with a Kind, where another plug-in asks it")
 }
 
-// misfit is a method of a plug-in that has all methods of an interface by their
+// misfit returns a method of a plug-in that has all methods of an interface by their
 // names, this one with another signature.
 func misfit(p Plugin, iface reflect.Type) (name, has, wants string) {
 	v := reflect.ValueOf(p)
@@ -146,7 +146,7 @@ func (b *Builder) wrongKind(at strictyaml.Value, p Plugin, want string) {
 	b.refuse(refAt(at), b.describe(p), article(want), b.belongs(p))
 }
 
-// ours says whether a signature has types of this package.
+// ours reports whether a signature has types of this package.
 func ours(signature string) bool { return strings.Contains(signature, "picker.") }
 
 func article(noun string) string {
@@ -156,7 +156,7 @@ func article(noun string) string {
 	return "a " + noun
 }
 
-// describe says what a plug-in is.
+// describe returns what a plug-in is.
 func (b *Builder) describe(p Plugin) string {
 	var names []string
 	places := map[string]bool{}
@@ -169,7 +169,7 @@ func (b *Builder) describe(p Plugin) string {
 	return fmt.Sprintf("'%s' (type: %s) is %s", p.Name(), p.base().typ, strings.Join(names, " and "))
 }
 
-// belongs says where a plug-in is to be listed.
+// belongs returns where a plug-in is to be listed.
 func (b *Builder) belongs(p Plugin) string {
 	var places []string
 	for _, k := range b.kindsOf(p) {

@@ -165,16 +165,16 @@ func (p *Picker) DivideBy(tokens, limit int) {
 	p.unit, p.unitLimit = unit, max(p.unitLimit, limit)
 }
 
-// Pool is the endpoints and their metrics; the driver keeps it up to date.
+// Pool returns the endpoints and their metrics; the driver keeps it up to date.
 func (p *Picker) Pool() *Pool { return p.pool }
 
-// Config is the configuration that the picker was built from.
+// Config returns the configuration that the picker was built from.
 func (p *Picker) Config() *config.Config { return p.cfg }
 
-// Plugins are all plug-ins, also those that nobody declared.
+// Plugins returns all plug-ins, also those that nobody declared.
 func (p *Picker) Plugins() []Plugin { return p.plugins }
 
-// Plugin is a plug-in by name, nil when there is none.
+// Plugin returns a plug-in by name, nil when there is none.
 func (p *Picker) Plugin(name string) Plugin {
 	if i := slices.IndexFunc(p.plugins, func(pl Plugin) bool { return pl.Name() == name }); i >= 0 {
 		return p.plugins[i]
@@ -182,16 +182,16 @@ func (p *Picker) Plugin(name string) Plugin {
 	return nil
 }
 
-// Detector is the saturation detector.
+// Detector returns the saturation detector.
 func (p *Picker) Detector() SaturationDetector { return p.detector }
 
-// EndpointDiscovery is the discovery plug-in, nil when there is none.
+// EndpointDiscovery returns the discovery plug-in, nil when there is none.
 func (p *Picker) EndpointDiscovery() Discovery { return p.discovery }
 
-// Scrapes are the data sources.
+// Scrapes returns the data sources.
 func (p *Picker) Scrapes() []Scrape { return p.scrapes }
 
-// FlowControl says whether requests pass the flow-control queue before Pick.
+// FlowControl reports whether requests pass the flow-control queue before Pick.
 func (p *Picker) FlowControl() bool { return p.cfg.FlowControlOn }
 
 func (p *Picker) profile(name string) *profile {
@@ -226,7 +226,7 @@ func (p *Picker) parseAs(path string, body []byte, d *described.Body, room *pars
 	return p.parse(ps, path, body, d, room)
 }
 
-// ParserName is the name of the parser that a request's path asks for, "" for
+// ParserName returns the name of the parser that a request's path asks for, "" for
 // none.
 func (p *Picker) ParserName(r *Request) string {
 	ps, err := parse.Choose(p.parsers, apiPath(r.Headers))
@@ -259,7 +259,7 @@ type Objects struct {
 // SetObjects replaces the objects.
 func (p *Picker) SetObjects(o Objects) { p.objects = o }
 
-// Objects are the objects in force.
+// Objects returns the objects in force.
 func (p *Picker) Objects() Objects { return p.objects }
 
 func (o *Objects) objective(name, model string) Objective {

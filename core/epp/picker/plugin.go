@@ -31,7 +31,7 @@ type Base struct {
 // named by the Builder.
 func NewBase(typ, name string) Base { return Base{typ: typ, name: name, index: -1} }
 
-// Type is the name under which the Registry made the plug-in, or that which
+// Type returns the name under which the Registry made the plug-in, or that which
 // CallType gave.
 func (b *Base) Type() string {
 	if b.called != "" {
@@ -44,7 +44,7 @@ func (b *Base) Type() string {
 // example, is a by-label.
 func (b *Base) CallType(typ string) { b.called = typ }
 
-// Name is the instance's name in the configuration.
+// Name returns the instance's name in the configuration.
 func (b *Base) Name() string { return b.name }
 
 func (b *Base) base() *Base { return b }
@@ -113,7 +113,7 @@ type HeaderProcessor interface {
 // as such.
 type HeaderProducer interface{ ProducesOfHeaders() }
 
-// headerPoint is the extension point at which a plug-in's turn counts.
+// headerPoint returns the extension point at which a plug-in's turn counts.
 func headerPoint(h HeaderProcessor) string {
 	if _, ok := h.(HeaderProducer); ok {
 		return "DataProducer"
@@ -134,7 +134,7 @@ type (
 // recording knows nothing from before its beginning.
 type StateKeeper interface {
 	Plugin
-	// SaveState is a copy of the state, in a form that encoding/json can write.
+	// SaveState returns a copy of the state, in a form that encoding/json can write.
 	SaveState() any
 	// LoadState takes over what was written.
 	LoadState(text []byte) error
@@ -330,7 +330,7 @@ type ScrapeSpec struct {
 // Discovery says where the endpoints come from; the driver reads and watches.
 type Discovery interface {
 	Plugin
-	// EndpointsFile is the path of the endpoints file and whether it is watched.
+	// EndpointsFile returns the path of the endpoints file and whether it is watched.
 	EndpointsFile() (path string, watch bool)
 }
 

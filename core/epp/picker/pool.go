@@ -21,7 +21,7 @@ type Pool struct {
 	watching []*changes // who is told what has come in
 }
 
-// NewPool is an empty pool.
+// NewPool returns an empty pool.
 func NewPool() *Pool {
 	return &Pool{view: &View{}, slots: map[string]int32{}}
 }
@@ -32,7 +32,7 @@ func NewPool() *Pool {
 // flight).
 func (p *Pool) OnGone(f func(slot int, forget bool)) { p.onGone = append(p.onGone, f) }
 
-// View is the pool as of now. Its endpoints and their places stay as they are,
+// View returns the pool as of now. Its endpoints and their places stay as they are,
 // also when the pool has others; their metrics are the newest, and to be read
 // by the pool's goroutine alone.
 func (p *Pool) View() *View { return p.view }

@@ -33,7 +33,7 @@ type Forecast struct {
 	TPOTHeadroomMs *float64 `json:"tpot_headroom_ms,omitempty"`
 }
 
-// LatencyPredictors are the plug-ins that predict latencies.
+// LatencyPredictors returns the plug-ins that predict latencies.
 func (p *Picker) LatencyPredictors() []LatencyPredictor { return p.predictors }
 
 // PredictionOutcome is a prediction beside the truth. What was not observed is 0.

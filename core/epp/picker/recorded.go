@@ -40,7 +40,7 @@ func (d *Decision) Recorded(explain int) []record.Detail {
 	return append(out, record.D(record.Explanation, e))
 }
 
-// best are the total scores of a profile's n best endpoints, in the order of the
+// best returns the total scores of a profile's n best endpoints, in the order of the
 // pool.
 func (d *Decision) best(r *ProfileResult, n int) []string {
 	list := make([]int, min(len(r.Left), len(r.Totals)))

@@ -100,19 +100,19 @@ type Params struct{ at strictyaml.Value }
 // any case, as the real EPP reads them.
 func (p Params) Decode(into any) error { return p.at.Fold().Decode(into).Err() }
 
-// Given says whether there are any parameters.
+// Given reports whether there are any parameters.
 func (p Params) Given() bool { return p.at.Given() }
 
-// At is one of the parameters, such as "podDiscoveryConfig.socketPort", for
+// At returns one of the parameters, such as "podDiscoveryConfig.socketPort", for
 // errors about it.
 func (p Params) At(path string) Params { return Params{p.at.Fold().At(path)} }
 
-// Errorf is an error about the parameters, with their place.
+// Errorf returns an error about the parameters, with their place.
 func (p Params) Errorf(format string, args ...any) error {
 	return p.at.Problem(fmt.Sprintf(format, args...), "", "")
 }
 
-// Told is an error about the parameters with their place, nil where there is none.
+// Told returns an error about the parameters with their place, nil where there is none.
 func (p Params) Told(err error) error {
 	if err == nil {
 		return nil
@@ -120,7 +120,7 @@ func (p Params) Told(err error) error {
 	return p.Errorf("%v", err)
 }
 
-// Plugin is the declared plug-in of a name that is this parameter, or its default.
+// Plugin returns the declared plug-in of a name that is this parameter, or its default.
 // An error has the parameter's place.
 func (p Params) Plugin(b *Builder, name string) (Plugin, error) {
 	pl, err := b.Plugin(name)
@@ -130,10 +130,10 @@ func (p Params) Plugin(b *Builder, name string) (Plugin, error) {
 	return nil, p.at.Told(err)
 }
 
-// Expected is an error that tells what is written and what should be.
+// Expected returns an error that tells what is written and what should be.
 func (p Params) Expected(what string) error { return p.at.Problem(p.at.Found(), what, "") }
 
-// TypeError is the error for a plug-in that is not of the kind that its place
+// TypeError returns the error for a plug-in that is not of the kind that its place
 // asks for.
 func TypeError(p Plugin, want string) error {
 	return fmt.Errorf("plugin %q (type %s) is not a %s", p.Name(), p.Type(), want)

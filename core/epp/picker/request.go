@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// newer is the newer header's value if it is there, even if empty, else the
+// newer returns the newer header's value if it is there, even if empty, else the
 // older one's.
 func newer(h header.List, names [2]string) string {
 	if v, ok := h.Lookup(names[0]); ok {
@@ -89,7 +89,7 @@ type Member struct {
 // sent to any endpoint.
 func (r *Request) HeaderOnly() bool { return r.Body == nil }
 
-// Prompts are the prompts that plug-ins compare: as a renderer made token ids of
+// Prompts returns the prompts that plug-ins compare: as a renderer made token ids of
 // them, else as the client sent them.
 func (r *Request) Prompts() []parse.Prompt {
 	if r.Rendered != nil || r.Body == nil {
@@ -98,7 +98,7 @@ func (r *Request) Prompts() []parse.Prompt {
 	return r.Body.Prompts
 }
 
-// Path is the :path header.
+// Path returns the :path header.
 func (r *Request) Path() string { return r.Headers.Get(":path") }
 
 // SetAttribute publishes what a producer found out about the request.
@@ -109,7 +109,7 @@ func (r *Request) SetAttribute(key, value string) {
 	r.Attributes[key] = value
 }
 
-// Cookie is the first cookie of a name.
+// Cookie returns the first cookie of a name.
 func Cookie(h header.List, name string) (value string, ok bool) {
 	for part := range strings.SplitSeq(h.Get("cookie"), ";") {
 		if k, v, found := strings.Cut(strings.TrimSpace(part), "="); found && k == name {
@@ -119,7 +119,7 @@ func Cookie(h header.List, name string) (value string, ok bool) {
 	return "", false
 }
 
-// Remembered is a request's header as plug-ins may keep it and hand it on: of one
+// Remembered returns a request's header as plug-ins may keep it and hand it on: of one
 // that may carry a credential its Digest. Who asks for one is a SecretReader.
 func (r *Request) Remembered(name string) string {
 	v := r.Headers.Get(name)
@@ -129,7 +129,7 @@ func (r *Request) Remembered(name string) string {
 	return v
 }
 
-// Secrets are those of some headers that may carry credentials, for a SecretReader.
+// Secrets returns those of some headers that may carry credentials, for a SecretReader.
 func Secrets(headers ...string) (names []string) {
 	for _, name := range headers {
 		if header.Secret(name) {
@@ -151,7 +151,7 @@ func Digest(value string) string {
 	return mark + hex.EncodeToString(sum[:16])
 }
 
-// HasSLO says whether the client stated any service level objective.
+// HasSLO reports whether the client stated any service level objective.
 func (r *Request) HasSLO() bool { return r.TTFTMs > 0 || r.TPOTMs > 0 }
 
 func parseMs(s string) float64 {
@@ -165,7 +165,7 @@ func parseMs(s string) float64 {
 	return v
 }
 
-// matchesSubset says whether an endpoint is in the subset hint.
+// matchesSubset reports whether an endpoint is in the subset hint.
 func (r *Request) matchesSubset(e *Endpoint) bool {
 	for _, s := range r.Subset {
 		ip := s
@@ -183,7 +183,7 @@ func (r *Request) matchesSubset(e *Endpoint) bool {
 	return false
 }
 
-// PreferIfAvailable says whether the client asks for a conditional decode:
+// PreferIfAvailable reports whether the client asks for a conditional decode:
 // "Prefer: if-available", also inside a list.
 func (r *Request) PreferIfAvailable() bool {
 	v := r.Headers.Get(HeaderPrefer)

@@ -72,7 +72,7 @@ type Progress struct {
 	Events int
 }
 
-// Chunk is the chunk that the hooks are told of, as the model server sent it.
+// Chunk returns the chunk that the hooks are told of, as the model server sent it.
 func (r *Response) Chunk() []byte {
 	if r.described {
 		panic(&parse.Unknown{What: "the response's bytes"})
@@ -107,7 +107,7 @@ type Hooks struct {
 	ResponseChunks bool
 }
 
-// Hooks says which plug-ins there are.
+// Hooks returns which plug-ins there are.
 func (p *Picker) Hooks() Hooks {
 	h := Hooks{ResponseHeader: len(p.responseHeaders) > 0, ResponseBody: len(p.responseBodies) > 0,
 		Release: len(p.releasers) > 0}
@@ -170,7 +170,7 @@ func (r *Response) RunHeaderHooks(now machine.Time) {
 	}
 }
 
-// SetHeaders are the headers to set: the plug-ins', and the response's own again.
+// SetHeaders returns the headers to set: the plug-ins', and the response's own again.
 func (r *Response) SetHeaders() header.List {
 	set := append(make(header.List, 0, 1+len(r.set)+len(r.Headers)),
 		header.Header{Name: HeaderWentResponse, Value: "true"})
@@ -185,16 +185,16 @@ func (r *Response) SetHeaders() header.List {
 	return set
 }
 
-// Said says whether plug-ins have set headers, as long as the body has not begun,
+// Said reports whether plug-ins have set headers, as long as the body has not begun,
 // or metadata at its end.
 func (r *Response) Said() bool {
 	return r.Chunks == 0 && !r.End && r.set != nil || r.End && r.metadata != nil
 }
 
-// HookHeaders are the headers that plug-ins set.
+// HookHeaders returns the headers that plug-ins set.
 func (r *Response) HookHeaders() header.List { return r.set }
 
-// DropContentLength says whether the response's content-length may no longer
+// DropContentLength reports whether the response's content-length may no longer
 // be true and must be removed.
 func (r *Response) DropContentLength() bool {
 	_, has := r.Headers.Lookup("content-length")
@@ -317,13 +317,13 @@ func (r *Response) Close() (out []byte, news bool) {
 // Describe stands for what was read of a response whose chunks are not there.
 func (r *Response) Describe(x Progress) { r.Progress, r.described, r.ended = x, true, x.End }
 
-// Told says whether the hooks have heard of the response's end.
+// Told reports whether the hooks have heard of the response's end.
 func (r *Response) Told() bool { return r.told }
 
-// Parser is the type of the parser that reads the response.
+// Parser returns the type of the parser that reads the response.
 func (r *Response) Parser() string { return r.parser.Type() }
 
-// hears says whether a hook is told of the body of the response to a request.
+// hears reports whether a hook is told of the body of the response to a request.
 func hears(h ResponseBody, r *Request) bool {
 	_, usage := h.(UsageReader)
 	return usage || !r.HeaderOnly()
@@ -338,10 +338,10 @@ func (p *Picker) EachResponseBody(d *Decision, yield func(Plugin)) {
 	}
 }
 
-// Complete says whether the response came to its end.
+// Complete reports whether the response came to its end.
 func (r *Response) Complete() bool { return r.ended }
 
-// Failed says whether the model server reported a failure: by its status, or
+// Failed reports whether the model server reported a failure: by its status, or
 // by a header named "status", which is all that the real EPP looks at.
 func (r *Response) Failed() bool {
 	if s, ok := r.Headers.Lookup("status"); ok && s != "200" {
@@ -350,7 +350,7 @@ func (r *Response) Failed() bool {
 	return len(r.Status) == 3 && r.Status[0] >= '4'
 }
 
-// Metadata is the dynamic metadata for the last body message, nil for none.
+// Metadata returns the dynamic metadata for the last body message, nil for none.
 func (r *Response) Metadata() map[string]map[string]any { return r.metadata }
 
 // RunBodyHooks runs the hooks for what was read last. Nothing follows the end.

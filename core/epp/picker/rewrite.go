@@ -98,7 +98,7 @@ func (p *Picker) resolveModel(r *Request) *apierror.Error {
 	return nil
 }
 
-// AskedModel is the model that a client asks for: in its rewrite header, else in
+// AskedModel returns the model that a client asks for: in its rewrite header, else in
 // the body. Only an InferenceModelRewrite makes another one of it.
 func (r *Request) AskedModel() string {
 	if r.Body.JSON() {
@@ -109,7 +109,7 @@ func (r *Request) AskedModel() string {
 	return r.Body.Model
 }
 
-// ForwardDescribed is the body that goes to the endpoint where it need not be
+// ForwardDescribed returns the body that goes to the endpoint where it need not be
 // written for that, else nil.
 func (r *Request) ForwardDescribed() *described.Body {
 	if r.Body == nil || r.Body.Of() == nil {
@@ -132,7 +132,7 @@ func (r *Request) ForwardDescribed() *described.Body {
 	return nil
 }
 
-// ForwardBody is the body that goes to the endpoint: the client's own bytes,
+// ForwardBody returns the body that goes to the endpoint: the client's own bytes,
 // or those with the target model in place of the client's and what plug-ins have put in.
 func (r *Request) ForwardBody() ([]byte, error) {
 	if r.Body == nil {

@@ -29,7 +29,7 @@ func SelectLabels(labels map[string]string) Selector {
 	return s
 }
 
-// Check says what is wrong with a requirement (matchExpressions).
+// Check returns what is wrong with a requirement (matchExpressions).
 func (r *Requirement) Check() error {
 	switch {
 	case r.Key == "" || r.Operator == "":
@@ -55,7 +55,7 @@ func (r *Requirement) matches(labels map[string]string) bool {
 	return !has // DoesNotExist
 }
 
-// Unmet is the first requirement that labels do not fulfil, nil for none.
+// Unmet returns the first requirement that labels do not fulfil, nil for none.
 func (s Selector) Unmet(labels map[string]string) *Requirement {
 	for i := range s {
 		if !s[i].matches(labels) {
@@ -65,7 +65,7 @@ func (s Selector) Unmet(labels map[string]string) *Requirement {
 	return nil
 }
 
-// Matches says whether labels fulfil the selector.
+// Matches reports whether labels fulfil the selector.
 func (s Selector) Matches(labels map[string]string) bool { return s.Unmet(labels) == nil }
 
 // ParseSelector reads the flag --endpoint-selector: "app=sim,tier!=x",
@@ -141,7 +141,7 @@ func one(operator, key, v string) (Requirement, bool) {
 	return Requirement{key, operator, []string{v}}, isKey(key) && (v == "" || isKey(v))
 }
 
-// isKey says whether a word has only the characters of label keys and values.
+// isKey reports whether a word has only the characters of label keys and values.
 func isKey(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") == ""
 }

@@ -38,7 +38,7 @@ func Ranged(v, low, high int64) float64 {
 // itself.
 type SparseScorer interface {
 	Scorer
-	// Scored are the slots of the endpoints that it may score above 0, each once;
+	// Scored returns the slots of the endpoints that it may score above 0, each once;
 	// false where that may be any.
 	Scored(c *Cycle) (slots []int32, known bool)
 }
@@ -49,7 +49,7 @@ type BestPicker interface {
 	EndpointPicker
 	// Best says that it does.
 	Best() bool
-	// Tied is which of n endpoints that share the best total it chooses, in their order.
+	// Tied returns which of n endpoints that share the best total it chooses, in their order.
 	Tied(c *Cycle, n int) int
 }
 
@@ -111,7 +111,7 @@ func newStanding(pr *profile, pool *Pool) *standing {
 	return s
 }
 
-// weigh is a clamped score times its weight.
+// weigh returns a clamped score times its weight.
 func weigh(score, weight float64) float64 {
 	if !(score >= 0) { // also not a number
 		score = 0
@@ -228,7 +228,7 @@ func (s *standing) totalAll() {
 	s.best.fill(s.totals)
 }
 
-// pick is the endpoint that the profile chooses, with its total; false where the
+// pick returns the endpoint that the profile chooses, with its total; false where the
 // request matters to endpoints that nobody can name.
 func (s *standing) pick(c *Cycle, picker BestPicker) (endpoint int32, total float64, ok bool) {
 	s.follow(c.View)

@@ -210,7 +210,7 @@ func (p *Picker) Save() Saved {
 	return s
 }
 
-// alike is the plug-in of a saved name and type, nil if there is none.
+// alike returns the plug-in of a saved name and type, nil if there is none.
 func (p *Picker) alike(s *SavedPlugin) Plugin {
 	if pl := p.Plugin(s.Name); pl != nil && pl.Type() == s.Type {
 		return pl

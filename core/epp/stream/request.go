@@ -137,7 +137,7 @@ func (s *Stream) take(d Decision) {
 	s.body, s.told = nil, nil
 }
 
-// canHold tells whether this request may be held. A body mode other than full
+// canHold reports whether this request may be held. A body mode other than full
 // duplex cannot: Envoy would wait for the whole body before it sends any.
 func (s *Stream) canHold() bool {
 	return s.endsWith != endedByHeaders && s.bodyLen() > 0 && HoldPath(s.head.Get(":path")) &&
@@ -161,7 +161,7 @@ func (s *Stream) hold() {
 	s.sendPart1(boundary, set, remove)
 }
 
-// changes tells a person which headers the EPP changed. Those that it sends on
+// changes returns a person which headers the EPP changed. Those that it sends on
 // as they were are none.
 func (s *Stream) changes(set header.List, remove []string) []record.Detail {
 	var out []record.Detail

@@ -146,7 +146,7 @@ func (s *Stream) Advance(now machine.Time, fx *machine.Effects[Effect]) {
 	s.fx = nil
 }
 
-// Result tells how the stream ended, or Running.
+// Result returns how the stream ended, or Running.
 func (s *Stream) Result() Result { return s.result }
 
 // Holding is true while part 1 is out and part 2 is not.
@@ -155,7 +155,7 @@ func (s *Stream) Holding() bool { return s.holding }
 // Metadata is what was made up for a held request, "" before part 2.
 func (s *Stream) Metadata() string { return s.metadata }
 
-// RequestID is the request's x-request-id, empty before the headers.
+// RequestID returns the request's x-request-id, empty before the headers.
 func (s *Stream) RequestID() string { return s.request }
 
 // emit hands out an effect that is due now.
@@ -211,7 +211,7 @@ func (s *Stream) end(r Result) {
 	s.body, s.told, s.head = nil, nil, nil
 }
 
-// bodyLen is the length of the request's body.
+// bodyLen returns the length of the request's body.
 func (s *Stream) bodyLen() int {
 	if s.told != nil {
 		return s.told.Len()

@@ -76,7 +76,7 @@ func (c *Config) draw(purpose, request string) machine.Draw {
 	return machine.DrawFor(c.Seed, "epp", purpose, request)
 }
 
-// HoldPath tells whether requests to a path are held: the ones that generate
+// HoldPath reports whether requests to a path are held: the ones that generate
 // tokens. Embeddings and everything unknown are always plain.
 func HoldPath(path string) bool {
 	path, _, _ = strings.Cut(path, "?")

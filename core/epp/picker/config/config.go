@@ -331,7 +331,7 @@ func (c *Config) Plugin(name string) *Plugin {
 	return nil
 }
 
-// Discovery is the discovery plug-in's name, "" when endpoints come from
+// Discovery returns the discovery plug-in's name, "" when endpoints come from
 // elsewhere.
 func (c *Config) Discovery() Ref {
 	if c.DataLayer == nil || c.DataLayer.Discovery == nil {
@@ -343,7 +343,7 @@ func (c *Config) Discovery() Ref {
 	return Ref{c.DataLayer.Discovery.At, c.DataLayer.Discovery.PluginRef}
 }
 
-// Detector is the saturation detector's name, "" for the default.
+// Detector returns the saturation detector's name, "" for the default.
 func (c *Config) Detector() Ref {
 	if c.FlowControl != nil && c.FlowControl.SaturationDetector != nil {
 		return *c.FlowControl.SaturationDetector
@@ -354,7 +354,7 @@ func (c *Config) Detector() Ref {
 	return Ref{}
 }
 
-// Parsers are the request parsers' names, empty for the default.
+// Parsers returns the request parsers' names, empty for the default.
 func (c *Config) Parsers() []Ref {
 	if c.RequestHandler != nil && len(c.RequestHandler.Parsers) > 0 {
 		return c.RequestHandler.Parsers
@@ -377,7 +377,7 @@ dataLayer:
   - pluginRef: health-data-source
 `
 
-// Default is the configuration of a picker that has no configuration file:
+// Default returns the configuration of a picker that has no configuration file:
 // queue 2, KV-cache utilisation 2, prefix cache 3.
 func Default() *Config {
 	weight := func(w float64) *float64 { return &w }
@@ -399,7 +399,7 @@ func Default() *Config {
 // Duration is a span of time written as "60s"; "0s" switches something off.
 type Duration = strictyaml.Duration
 
-// Seconds is a span of time written as a number of seconds; 0 where that is not
+// Seconds returns a span of time written as a number of seconds; 0 where that is not
 // between 0 and a billion.
 func Seconds(s float64) machine.Time {
 	if !(s > 0 && s < 1e9) {

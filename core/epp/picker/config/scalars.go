@@ -20,12 +20,12 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Expected says what a quantity looks like.
+// Expected returns what a quantity looks like.
 func (Quantity) Expected() string {
 	return "a number with an optional suffix, such as 5000, 1G or 512Mi"
 }
 
-// Value is the number; 0 for nil.
+// Value returns the number; 0 for nil.
 func (q *Quantity) Value() int64 {
 	if q == nil {
 		return 0

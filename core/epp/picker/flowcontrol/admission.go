@@ -19,7 +19,7 @@ func Shed(priority int, saturation float64) *apierror.Error {
 	return &apierror.Error{Status: 429, Message: "system saturated, sheddable request dropped"}
 }
 
-// Denied is the answer when an admitter plug-in says no: the real picker
+// Denied returns the answer when an admitter plug-in says no: the real picker
 // wraps every such error as Internal, whatever its own code.
 func Denied(err error) *apierror.Error {
 	return &apierror.Error{Status: 500, Message: "request cannot be admitted: " + err.Error()}
@@ -33,7 +33,7 @@ type SLOEndpoint struct {
 	MeetsSLO  bool // and it meets every objective of the request
 }
 
-// AdmitLatencySLO is the latency-slo-admitter: a request below priority zero
+// AdmitLatencySLO returns the latency-slo-admitter: a request below priority zero
 // with an objective (TTFT or TPOT, milliseconds, 0 is none) is denied when
 // there are predictions and none meets it, unless an endpoint is idle or
 // still so empty (KV below 2 %) that predictions say little.
@@ -82,7 +82,7 @@ func (p Probabilistic) Validate() error {
 		strings.ReplaceAll(errors.Join(wrong...).Error(), "\n", "; "))
 }
 
-// Chance is the saturation of the candidates by the admitter's own
+// Chance returns the saturation of the candidates by the admitter's own
 // thresholds (from metrics as last read, however old), and the chance with
 // which a request is dropped at it.
 func (p Probabilistic) Chance(loads []Load) (saturation, chance float64) {

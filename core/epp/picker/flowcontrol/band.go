@@ -41,7 +41,7 @@ type flow struct {
 
 func (f *flow) head() *item { _, it := f.items.Peek(); return *it }
 
-// fits says whether a request of so many bytes may still wait in the band.
+// fits reports whether a request of so many bytes may still wait in the band.
 func (b *band) fits(bytes int64) bool {
 	return b.requests+1 <= b.MaxRequests && b.bytes+bytes <= b.MaxBytes
 }
@@ -77,7 +77,7 @@ func (b *band) take(it *item, now machine.Time) {
 	}
 }
 
-// bandFor is the band of a priority, made from the template if need be.
+// bandFor returns the band of a priority, made from the template if need be.
 func (c *Controller) bandFor(priority int) *band {
 	if b := c.byPriority[priority]; b != nil {
 		return b
@@ -94,7 +94,7 @@ func (c *Controller) addBand(config Band, declared bool) *band {
 	return b
 }
 
-// flowFor is the flow of a band and fairness id.
+// flowFor returns the flow of a band and fairness id.
 func (c *Controller) flowFor(b *band, id string) *flow {
 	f := b.flows[id]
 	if f == nil {

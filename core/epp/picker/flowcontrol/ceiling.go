@@ -131,6 +131,6 @@ func period(saturation float64) int64 {
 	return int64(max(1, math.Round(saturation/(1-saturation+1e-9))))
 }
 
-// until is how many cycles from now the gated bands are open next; 1 is the
+// until returns how many cycles from now the gated bands are open next; 1 is the
 // very next.
 func (r rhythm) until(period int64) int64 { return period - r.cycles%period }

@@ -84,7 +84,7 @@ type Eviction struct {
 	RefreshInterval, StalenessThreshold machine.Time
 }
 
-// DefaultConfig is an empty flowControl section.
+// DefaultConfig returns an empty flowControl section.
 func DefaultConfig() Config {
 	return Config{
 		RequestTTL: DefaultRequestTTL,
@@ -184,7 +184,7 @@ func (b Band) validate(where string) error {
 	return errors.Join(errs...)
 }
 
-// template is the band that a priority without a declaration gets.
+// template returns the band that a priority without a declaration gets.
 func (c Config) template(priority int) Band {
 	b := c.DefaultBand
 	if priority < 0 && c.DefaultNegativeBand != nil {

@@ -132,7 +132,7 @@ func (c *Controller) cycleTime(n int64) machine.Time {
 	return machine.Time((c.cycles + n) * step)
 }
 
-// cycleFrom is the first cycle at or after t that is still to come.
+// cycleFrom returns the first cycle at or after t that is still to come.
 func (c *Controller) cycleFrom(t machine.Time) machine.Time {
 	step := c.cfg.DispatchInterval
 	if t > machine.Never-step {
@@ -177,13 +177,13 @@ func (c *Controller) gateOf(i int, saturation float64) gate {
 	return c.cfg.UsageLimit.gate(i, n, c.bands[i].Priority, c.bands[0].Priority, c.bands[n-1].Priority, saturation)
 }
 
-// anyGated says whether the soft policy's rhythm goes on; the lowest band is
+// anyGated reports whether the soft policy's rhythm goes on; the lowest band is
 // gated first.
 func (c *Controller) anyGated(saturation float64) bool {
 	return c.gateOf(len(c.bands)-1, saturation).gated
 }
 
-// usefulCycle is the time of the first cycle to come in which a request can
+// usefulCycle returns the time of the first cycle to come in which a request can
 // leave or be evicted, if nothing changes until then.
 func (c *Controller) usefulCycle() machine.Time {
 	saturation := c.pool.saturation(c.now)

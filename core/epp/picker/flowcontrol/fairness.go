@@ -38,7 +38,7 @@ func (f Fairness) withDefaults() Fairness {
 	return f
 }
 
-// Validate says what is wrong with the policy's name and parameters.
+// Validate returns what is wrong with the policy's name and parameters.
 func (f Fairness) Validate() error {
 	switch f.Kind {
 	case "", GlobalStrict, RoundRobin:

@@ -71,7 +71,7 @@ func (o Ordering) rank(it *item, ttft machine.Time) machine.Time {
 // key orders the waiting requests of one band, also across flows.
 func (it *item) key() machine.Key { return machine.Key{First: int64(it.Rank), Second: it.Seq} }
 
-// victimKey is the priority-then-time-eviction-order-policy: the lowest
+// victimKey returns the priority-then-time-eviction-order-policy: the lowest
 // priority first, inside it the newest.
 func (it *item) victimKey() machine.Key {
 	return machine.Key{First: int64(it.flow.band.Priority), Second: ^it.Dispatched}

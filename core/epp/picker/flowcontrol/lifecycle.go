@@ -51,7 +51,7 @@ func (c *Controller) arrive(m Arrive) {
 	}
 }
 
-// deadline is the end of a time that begins now.
+// deadline returns the end of a time that begins now.
 func (c *Controller) deadline(it *item) machine.Time {
 	ttl := it.TTL
 	if c.cfg.NoEndpointTTL != nil && c.pool.empty() {
@@ -92,7 +92,7 @@ func (c *Controller) setPool(loads []Load) {
 	}
 }
 
-// fits says whether the limits over all bands leave room.
+// fits reports whether the limits over all bands leave room.
 func (c *Controller) fits(bytes int64) bool {
 	return (c.cfg.MaxRequests == 0 || c.queued+1 <= c.cfg.MaxRequests) &&
 		(c.cfg.MaxBytes == 0 || c.queuedBytes+bytes <= c.cfg.MaxBytes)

@@ -106,7 +106,7 @@ func (e *Effect) Admission() string {
 	return fmt.Sprintf("flow control: %s after %s", e.Outcome, e.Wait)
 }
 
-// Refusal is the answer that the effect asks for, nil when the request goes on.
+// Refusal returns the answer that the effect asks for, nil when the request goes on.
 func (e *Effect) Refusal() *apierror.Error {
 	if e.Kind == Evict {
 		return Evicted()

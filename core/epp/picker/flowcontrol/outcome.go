@@ -22,7 +22,7 @@ var outcomeNames = [...]string{
 	"EvictedTTL", "EvictedContextCancelled", "EvictedOther",
 }
 
-// String is the outcome's name in llm_d_epp_flow_control_requests_total.
+// String returns the outcome's name in llm_d_epp_flow_control_requests_total.
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {
 		return outcomeNames[o]
@@ -40,7 +40,7 @@ const (
 	ReasonEvicted          = "evicted"
 )
 
-// Refusal is the answer that belongs to an outcome other than Dispatched. An
+// Refusal returns the answer that belongs to an outcome other than Dispatched. An
 // expired request is told apart by whether the pool had endpoints when it
 // expired: without them it is the service that is missing, not room.
 func (o Outcome) Refusal(poolEmpty bool) *apierror.Error {
@@ -74,7 +74,7 @@ func (o Outcome) Refusal(poolEmpty bool) *apierror.Error {
 	return &apierror.Error{Status: 500, Message: "unhandled flow control outcome: " + o.String()}
 }
 
-// Evicted is the answer to a running request that is taken back, also in the
+// Evicted returns the answer to a running request that is taken back, also in the
 // middle of its response.
 func Evicted() *apierror.Error {
 	return &apierror.Error{Status: 429, Message: "request evicted by flow control", Reason: ReasonEvicted, Bare: true}

@@ -120,7 +120,7 @@ func (p *pool) until(now machine.Time) machine.Time {
 	return p.next
 }
 
-// at is the saturation at a later time, without moving there.
+// at returns the saturation at a later time, without moving there.
 func (p *pool) at(now machine.Time) float64 {
 	if p.detector.Kind == ConcurrencyDetectorType {
 		return p.saturation(now)

@@ -35,7 +35,7 @@ func DefaultProgram() Program {
 	}
 }
 
-// Validate says which parameters are out of range.
+// Validate returns which parameters are out of range.
 func (p Program) Validate() error {
 	var errs problems
 	errs.unless(!(p.Strategy != "" && p.Strategy != "las"), "unknown strategy %q, must be \"las\"", p.Strategy)
@@ -82,7 +82,7 @@ func (p *programs) get(id string, now machine.Time) *program {
 	return q
 }
 
-// decayed is a program's service after its rest. It is computed from the whole
+// decayed returns a program's service after its rest. It is computed from the whole
 // rest at once, so that it does not depend on how often anybody looked.
 func (p *programs) decayed(q *program) float64 {
 	switch {

@@ -90,7 +90,7 @@ func (r *reclaimer) ended(it *item, now machine.Time, fx *Effects) {
 	}
 }
 
-// demand is the first blocked band, from rank first on, that may take from the
+// demand returns the first blocked band, from rank first on, that may take from the
 // running: something waits in it, its ceiling can be reached at all, and the
 // next victim's priority is lower than its own.
 func (c *Controller) demand(first int, saturation float64) (*band, float64) {

@@ -48,7 +48,7 @@ func (d Detector) withDefaults() Detector {
 	return d
 }
 
-// Validate says what is wrong with the chosen detector's parameters.
+// Validate returns what is wrong with the chosen detector's parameters.
 func (d Detector) Validate() error {
 	switch d.Kind {
 	case UtilizationDetectorType:
@@ -60,7 +60,7 @@ func (d Detector) Validate() error {
 		ConcurrencyDetectorType)
 }
 
-// Saturation is the saturation of the given endpoints; 1 or more is full.
+// Saturation returns the saturation of the given endpoints; 1 or more is full.
 func (d Detector) Saturation(loads []Load, now machine.Time) float64 {
 	if d.Kind == ConcurrencyDetectorType {
 		return d.Concurrency.Saturation(loads)
@@ -96,7 +96,7 @@ func (u Utilization) Validate() error {
 	return errs.under("invalid utilization detector configuration")
 }
 
-// Stale says whether an endpoint's metrics are missing or too old to use.
+// Stale reports whether an endpoint's metrics are missing or too old to use.
 func (u Utilization) Stale(l Load, now machine.Time) bool {
 	return !l.Scraped || now-l.UpdatedAt > u.MetricsStalenessThreshold || math.IsNaN(l.KVUsage)
 }
@@ -110,7 +110,7 @@ func (u Utilization) Score(l Load, now machine.Time) float64 {
 	return max(float64(l.Waiting)/float64(u.QueueDepthThreshold), l.KVUsage/u.KVCacheUtilThreshold)
 }
 
-// Saturation is the mean score; a pool without endpoints is full.
+// Saturation returns the mean score; a pool without endpoints is full.
 func (u Utilization) Saturation(loads []Load, now machine.Time) float64 {
 	if len(loads) == 0 {
 		return 1
@@ -224,7 +224,7 @@ func (p *problems) unless(ok bool, format string, args ...any) {
 	}
 }
 
-// under is the problems in one error behind a prefix, nil where there are none.
+// under returns the problems in one error behind a prefix, nil where there are none.
 func (p problems) under(prefix string) error {
 	if len(p) == 0 {
 		return nil

@@ -44,10 +44,10 @@ type FlowSnapshot struct {
 	Requests, Bytes int64
 }
 
-// Waiting is the number of requests that wait, and their bytes.
+// Waiting returns the number of requests that wait, and their bytes.
 func (c *Controller) Waiting() (requests, bytes int64) { return c.queued, c.queuedBytes }
 
-// Saturation is the pool's saturation as the machine sees it at its own time.
+// Saturation returns the pool's saturation as the machine sees it at its own time.
 func (c *Controller) Saturation() float64 { return c.pool.saturation(c.now) }
 
 // Snapshot shows the machine at a time not before its own, without changing

@@ -207,7 +207,7 @@ func (k *KServe) known(spec map[string]func(value)) {
 	}
 }
 
-// Roles are a pod's labels with the role that document 003's prefillSelector and
+// Roles returns a pod's labels with the role that document 003's prefillSelector and
 // decodeSelector give it, where no label says one.
 func (p *Pool) Roles(labels map[string]string) map[string]string {
 	if p.KServe == nil || !p.KServe.Disaggregation.Enabled || labels[picker.LabelRole] != "" {
@@ -228,12 +228,12 @@ func (p *Pool) Roles(labels map[string]string) map[string]string {
 	return out
 }
 
-// Routing says whether the pool's routingPolicy says anything.
+// Routing reports whether the pool's routingPolicy says anything.
 func (k *KServe) Routing() bool {
 	return k != nil && (k.RoutingType+k.SchedulerProfile+k.Algorithm != "" || len(k.Weights) > 0)
 }
 
-// Idle are the fields that are given and that nothing acts on.
+// Idle returns the fields that are given and that nothing acts on.
 func (k *KServe) Idle() (out []string) {
 	if k == nil {
 		return nil

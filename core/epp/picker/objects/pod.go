@@ -42,13 +42,13 @@ func readPod(v value, meta Meta) Pod {
 	return p
 }
 
-// isAddress says whether a text has the shape of an IP address.
+// isAddress reports whether a text has the shape of an IP address.
 func isAddress(s string) bool {
 	a, err := netip.ParseAddr(s)
 	return err == nil && a.Zone() == ""
 }
 
-// ports are the target ports, by their index, that a pod serves.
+// ports returns the target ports, by their index, that a pod serves.
 func (p *Pod) ports(targets []int) (indexes []int) {
 	text, limited := p.Annotations[AnnotationActivePorts]
 	if !limited {

@@ -84,7 +84,7 @@ func (s *Set) models(out *Selection) {
 	slices.SortFunc(out.Priorities, func(a, b int) int { return b - a })
 }
 
-// Endpoints are the ports of the ready pods that a selector selects, in the
+// Endpoints returns the ports of the ready pods that a selector selects, in the
 // order of namespace, pod and port. It alone is the picker's mode without a
 // pool (--endpoint-selector), in which objectives and rewrites do nothing.
 func (s *Set) Endpoints(namespace string, selector picker.Selector, ports []int) (out []*picker.Endpoint) {

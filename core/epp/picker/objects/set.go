@@ -232,5 +232,5 @@ func Older(a, b Meta) int {
 	return a.order - b.order
 }
 
-// Count is how many objects were read.
+// Count returns how many objects were read.
 func (s *Set) Count() int { return s.count }

@@ -77,7 +77,7 @@ func (pol *policy) readProgram(p picker.Params) error {
 	return p.Told(pol.program.Validate())
 }
 
-// FlowControl is the configuration of the flow-control machine for a picker,
+// FlowControl returns the configuration of the flow-control machine for a picker,
 // with its policies and its detector resolved. Errors name what is missing.
 func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 	out := flowcontrol.DefaultConfig()

@@ -174,7 +174,7 @@ var carried = map[string]bool{"inflight-load-producer": true, "session-affinity-
 	"session-affinity-scorer": true, "session-sticky-scorer": true,
 	"round-robin-picker": true} // whose turn it is matters to nobody
 
-// Unknown tells which plug-ins of a configuration would know more than a live
+// Unknown returns which plug-ins of a configuration would know more than a live
 // state says.
 func Unknown(p *picker.Picker, s *State) (notes []string) {
 	for _, pl := range p.Plugins() {
@@ -217,7 +217,7 @@ func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, ans
 	return p.Pick(now, req, p.Pool().View(), answers, nil), nil
 }
 
-// unknownPrompt is a request of n tokens (four bytes each) that shares no
+// unknownPrompt returns a request of n tokens (four bytes each) that shares no
 // block with any other.
 func unknownPrompt(n int, id string) []byte {
 	text := strings.Repeat(fmt.Sprintf("%-4.64s", id), min(n, maxUnknown))

@@ -58,7 +58,7 @@ func WriteSideBySide(w io.Writer, columns []Column) error {
 	return t.Flush()
 }
 
-// endpoints are all that any column knows, the first column's best first.
+// endpoints returns all that any column knows, the first column's best first.
 func endpoints(columns []Column) []string {
 	var out []string
 	add := func(name string) {
@@ -79,7 +79,7 @@ func endpoints(columns []Column) []string {
 	return out
 }
 
-// primary is the profile that chose; of a refused request the first that ran.
+// primary returns the profile that chose; of a refused request the first that ran.
 func (c *Column) primary() picker.ExplainedProfile {
 	for _, p := range c.Profiles {
 		if p.Primary {
