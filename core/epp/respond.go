@@ -16,7 +16,7 @@ func (m *Machine) respond(r *Request, show func(*picker.Response, machine.Time))
 	}
 	r.seen = r.Response
 	show(r.Response, m.now)
-	if m.log != nil && r.Response.Said() {
+	if m.log != nil && r.Response.Modified() {
 		m.emit(Effect{Kind: Hooked, Request: r})
 	}
 	if r.Err == nil {

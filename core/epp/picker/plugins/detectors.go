@@ -18,7 +18,7 @@ var newUtilizationDetector = picker.Of(utilizationDetector{Utilization: flowcont
 
 // Configure implements picker.Configurer.
 func (u *utilizationDetector) Configure(_ *picker.Builder, _ string, p picker.Params) error {
-	return p.Told(u.Validate())
+	return p.Locate(u.Validate())
 }
 
 // Saturation returns the candidates' mean score.
@@ -45,7 +45,7 @@ var newConcurrencyDetector = picker.Of(concurrencyDetector{Concurrency: flowcont
 // Configure implements picker.Configurer.
 func (d *concurrencyDetector) Configure(b *picker.Builder, name string, p picker.Params) error {
 	dataproducer.FindInflight(b, d.Producer, name, &d.load)
-	return p.Told(d.Validate())
+	return p.Locate(d.Validate())
 }
 
 // Saturation is what is in flight over what may be.

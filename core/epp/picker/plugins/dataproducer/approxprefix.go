@@ -57,7 +57,7 @@ type blocksOf struct {
 }
 
 // Spare implements picker.Spare.
-func (*PrefixMatch) Spare() {}
+func (*PrefixMatch) Reusable() {}
 
 // Of returns the matched blocks of an endpoint.
 func (m *PrefixMatch) Of(s *picker.State) int32 {

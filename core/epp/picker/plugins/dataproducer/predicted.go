@@ -76,7 +76,7 @@ type predictions struct {
 }
 
 // Spare implements picker.Spare.
-func (*predictions) Spare() {}
+func (*predictions) Reusable() {}
 
 // flight is a request that was sent somewhere, until it is over.
 type flight struct {
