@@ -17,7 +17,7 @@ type Direct struct {
 // logged or kept, and the record holds no details of decisions.
 func (m *Machine) Direct() bool {
 	return m.fc == nil && m.log == nil && m.decisions.keep <= 0 && !m.c.Follows && !m.c.Stream.Hold &&
-		m.c.Stream.StandIns && m.c.RecordOnly && m.c.Stream.OnMetadata == nil && len(m.c.Stream.Told) == 0 &&
+		m.c.Stream.StandIns && m.c.RecordOnly && m.c.Stream.OnMetadata == nil && len(m.c.Stream.Identity) == 0 &&
 		!m.hooks.ResponseHeader && !m.hooks.ResponseBody
 }
 
