@@ -68,7 +68,7 @@ func TestGoodputIsOfEachClass(t *testing.T) {
 			class, slo = "slow", "e2e=1s"
 		}
 		tally.Record(record.Event{Time: at, Request: id, Hop: record.Client, Step: record.RequestSent,
-			Details: record.Told(class, slo)})
+			Details: record.SentDetails(class, slo)})
 		tally.Record(record.Event{Time: at + 100*machine.Millisecond, Request: id, Hop: record.Client,
 			Step:    record.Finished,
 			Details: record.Details{record.D("outcome", "completed"), record.D("tokens", 3)}})

@@ -76,10 +76,10 @@ func (s *Scenario) stream(p *Pool, replica int) stream.Config {
 		c.Errors = stream.EPPErrors
 	}
 	if len(s.Pools) > 1 {
-		c.Told = append(c.Told, record.D("pool", p.Name))
+		c.Identity = append(c.Identity, record.D("pool", p.Name))
 	}
 	if p.EPP.Replicas > 1 {
-		c.Told = append(c.Told, record.D("picker", p.PickerName(replica)))
+		c.Identity = append(c.Identity, record.D("picker", p.PickerName(replica)))
 	}
 	return c
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
 )
 
-// arrive prepares a request and, unless plug-ins need answers first, lets it
-// proceed.
+// arrive prepares a request and admits it, unless plug-ins need answers first.
 func (m *Machine) arrive(r *Request) {
-	if r.state == ended { // its stream was over before it was here
+	if r.state == ended { // its stream ended before its Arrive
 		m.unlink(r)
 		m.emit(Effect{Kind: Decided, Request: r})
 		return
@@ -31,7 +30,7 @@ func (m *Machine) arrive(r *Request) {
 }
 
 func (m *Machine) answered(r *Request, answers []picker.Answer) {
-	if !r.Asking() && r.state != told {
+	if !r.Asking() && r.state != following {
 		return
 	}
 	r.Answers = append(r.Answers, answers...)
@@ -45,11 +44,10 @@ func (m *Machine) answered(r *Request, answers []picker.Answer) {
 	}
 }
 
-// leave ends a request that nobody waits for any more. One that flow control
-// has is flow control's to end.
+// leave ends a request whose client left. Flow control ends the requests that it holds.
 func (m *Machine) leave(r *Request) {
 	switch r.state {
-	case arriving, asking, told, consulting:
+	case arriving, asking, following, consulting:
 		m.refuse(r, flowcontrol.EvictedContextCancelled.Refusal(false))
 		m.placed(r)
 	case queued:
@@ -57,10 +55,10 @@ func (m *Machine) leave(r *Request) {
 	}
 }
 
-// admit gives a request to flow control, or places it.
+// admit passes a request to flow control, or places it.
 func (m *Machine) admit(r *Request) {
-	if m.c.Told {
-		r.state = told
+	if m.c.Follows {
+		r.state = following
 		return
 	}
 	if m.fc == nil || r.Body == nil {
@@ -84,20 +82,19 @@ func (m *Machine) admit(r *Request) {
 	m.play()
 }
 
-// flow reports flow control something, and carries out what comes of it.
+// flow passes a message to flow control and applies its effects.
 func (m *Machine) flow(msg flowcontrol.Message) {
 	m.fc.Input(m.now, msg, &m.flowFx)
 	m.play()
 }
 
-// loadOf reports flow control what a decision changed: the load of the endpoints
-// that its profiles chose first.
+// loadOf reports to flow control the new load of the endpoints that a decision's profiles chose first.
 func (m *Machine) loadOf(d *picker.Decision) {
 	view := m.p.Pool().View()
 	switch {
 	case m.fc == nil:
 		return
-	case d == nil || d.View != view: // they may be elsewhere now
+	case d == nil || d.View != view: // the places may belong to other endpoints now
 		m.loads()
 		return
 	}
@@ -109,28 +106,28 @@ func (m *Machine) loadOf(d *picker.Decision) {
 	m.play()
 }
 
-// load reports flow control one endpoint's.
+// load reports one endpoint's load to flow control.
 func (m *Machine) load(endpoint int) {
 	l := plugins.Load(m.p, &m.p.Pool().View().States[endpoint])
 	m.fc.Input(m.now, flowcontrol.LoadChanged{Endpoint: endpoint, Load: l}, &m.flowFx)
 }
 
-// loads reports flow control the pool as it is now.
+// loads reports the pool's present loads to flow control.
 func (m *Machine) loads() {
 	if m.fc != nil {
 		m.flow(flowcontrol.Pool{Loads: plugins.Loads(m.p, m.p.Pool().View())})
 	}
 }
 
-// play carries out flow control's effects. Those that come of it join the list,
-// so that the loop and not the stack grows.
+// play applies flow control's effects. Effects that follow from them join the list, so that the loop grows and not the
+// stack.
 func (m *Machine) play() {
 	if m.playing {
 		return
 	}
 	m.playing = true
 	i := 0
-	defer func() { // where something of our own panics, the rest is played with the next message
+	defer func() { // after a panic of our own, the next message applies the rest
 		m.flowFx.List = m.flowFx.List[:copy(m.flowFx.List, m.flowFx.List[i:])]
 		m.playing = false
 	}()
@@ -169,7 +166,7 @@ func (m *Machine) carryOut(e *flowcontrol.Effect) {
 	m.place(r)
 }
 
-// placed reports flow control what became of a request that it has let go.
+// placed reports to flow control how a request that it released was placed.
 func (m *Machine) placed(r *Request) {
 	if r.number == 0 {
 		return
@@ -199,10 +196,10 @@ func (m *Machine) place(r *Request) {
 	m.choose(r)
 }
 
-// choose picks and commits; whatever panics over it, the request has its answer.
+// choose picks and commits. The request gets its answer even if a plug-in panics.
 func (m *Machine) choose(r *Request) {
 	if err := m.p.Guard(nil, func() { m.pick(r) }); err != nil {
-		_ = m.p.Release(m.now, r.Decision) // the first error is the one to tell
+		_ = m.p.Release(m.now, r.Decision) // the first error is the one to report
 		m.refuse(r, err)
 	}
 	m.placed(r)
@@ -211,12 +208,12 @@ func (m *Machine) choose(r *Request) {
 func (m *Machine) pick(r *Request) {
 	kept, moved := m.affinity()
 	began := m.p.Stopwatch()
-	d := m.p.Pick(m.now, r.Request, m.p.Pool().View(), r.Answers, m.decisions.spare())
+	d := m.p.Pick(m.now, r.Request, m.p.Pool().View(), r.Answers, m.decisions.reuse())
 	r.Decision, d.Admission = d, r.admission
 	if d.Err == nil {
 		d.Err = m.p.Commit(m.now, d)
-		if d.Err != nil { // a plug-in panicked: what the others hold is given back
-			_ = m.p.Release(m.now, d) // the first error is the one to tell
+		if d.Err != nil { // a plug-in panicked: the others release what they hold
+			_ = m.p.Release(m.now, d) // the first error is the one to report
 		}
 	}
 	d.Took = m.p.Stopwatch() - began
@@ -234,13 +231,13 @@ func (m *Machine) pick(r *Request) {
 	m.emit(Effect{Kind: Decided, Request: r})
 }
 
-// Tell lets a request that waits for it have what was decided elsewhere, nil for
-// nothing, and look see beforehand what this Machine would have decided, on the
-// state that all earlier decisions elsewhere have brought about (Config.Told).
-func (m *Machine) Tell(now machine.Time, r *Request, elsewhere *picker.Decision, fx *Effects,
+// Follow gives a waiting request the decision that another picker made, nil for none. Before, it calls look with the
+// decision that this Machine would have made in the state after all earlier decisions of the other picker
+// (Config.Follows).
+func (m *Machine) Follow(now machine.Time, r *Request, elsewhere *picker.Decision, fx *Effects,
 	look func(*picker.Decision)) {
 	m.Advance(now, fx)
-	if r.state != told && !r.Asking() {
+	if r.state != following && !r.Asking() {
 		return
 	}
 	m.fx = fx
@@ -259,11 +256,10 @@ func (m *Machine) Tell(now machine.Time, r *Request, elsewhere *picker.Decision,
 	r.Err = m.p.Commit(m.now, d)
 }
 
-// affinity is how many requests were kept where their session was, and how many
-// were not.
+// affinity returns how many requests stayed with their session's endpoint, and how many did not.
 func (m *Machine) affinity() (kept, moved int64) {
 	for _, a := range m.affine {
-		_ = m.p.Guard(a, func() { // one metric less
+		_ = m.p.Guard(a, func() { // an error costs one metric
 			hits, misses := a.Affinity()
 			kept, moved = kept+hits, moved+misses
 		})
@@ -271,16 +267,16 @@ func (m *Machine) affinity() (kept, moved int64) {
 	return kept, moved
 }
 
-// early ends a request before it was here. It is the answer to its Arrive.
+// early ends a request before its Arrive, which then reports the end.
 func (r *Request) early() {
 	r.Err, r.state = flowcontrol.EvictedContextCancelled.Refusal(false), ended
 }
 
-// done gives back what a request held whose stream is over.
+// done releases what a request held when its stream ended.
 func (m *Machine) done(r *Request) {
 	if r.state == arriving {
 		r.early()
-		if m.log != nil { // its Arrive may come behind a snapshot
+		if m.log != nil { // its Arrive may follow a snapshot
 			m.link(r)
 		}
 		return
@@ -299,7 +295,7 @@ func (m *Machine) done(r *Request) {
 	if err := m.p.Release(m.now, r.Decision); r.Err == nil {
 		r.Err = err
 	}
-	if r.Err != nil && !r.Told {
+	if r.Err != nil && !r.ErrSent {
 		m.emit(Effect{Kind: Failed, Request: r})
 	}
 	if !r.direct {

@@ -2,18 +2,17 @@ package epp
 
 import "github.com/windtunnel/windtunnel/core/epp/picker"
 
-// decisions are those that are remembered for people, the newest last, and the
-// memory of those that nobody reads any more: with an old one's memory a
-// decision makes no garbage.
+// decisions holds the decisions that are kept for people, the newest last, and the memory of decisions that nobody
+// reads any longer. A decision that reuses old memory makes no garbage.
 type decisions struct {
 	keep   int
 	list   []*picker.Decision
-	shared int // of the oldest, also remembered by another Machine
+	shared int // number of the oldest that another Machine keeps, too
 	free   []*picker.Decision
 }
 
-// maxRemembered bounds the history by rows (decisions times endpoints), since
-// each decision keeps its candidates and their scores.
+// maxRemembered bounds the history by rows (decisions times endpoints), since each decision keeps its candidates and
+// their scores.
 const maxRemembered = 200_000
 
 func (m *Machine) remember(d *picker.Decision) {
@@ -37,8 +36,8 @@ func (m *Machine) remember(d *picker.Decision) {
 	x.list = x.list[n:]
 }
 
-// spare is memory for a decision; nil where there is none.
-func (x *decisions) spare() *picker.Decision {
+// reuse returns memory for a decision, nil if there is none.
+func (x *decisions) reuse() *picker.Decision {
 	n := len(x.free)
 	if n == 0 {
 		return nil
@@ -48,21 +47,20 @@ func (x *decisions) spare() *picker.Decision {
 	return d
 }
 
-// forget gives up a decision that is over and was never remembered.
+// forget frees a decision that is over, unless it is remembered.
 func (x *decisions) forget(d *picker.Decision) {
 	if x.keep <= 0 {
 		x.free = append(x.free, d)
 	}
 }
 
-// History is the remembered decisions, oldest first; to be read in the
-// Machine's turn.
+// History returns the remembered decisions, oldest first. The caller reads them during the Machine's turn.
 func (m *Machine) History() []*picker.Decision { return m.decisions.list }
 
-// Inherit takes over what outlives a configuration: what another Machine
-// remembers. Both are in their turn.
+// Inherit takes over another Machine's remembered decisions when a configuration changes. The caller holds both
+// Machines' turns.
 func (m *Machine) Inherit(old *Machine) {
 	m.decisions.list = append(append([]*picker.Decision(nil), old.decisions.list...), m.decisions.list...)
 	m.decisions.shared = len(old.decisions.list)
-	old.decisions.shared = len(old.decisions.list) + old.decisions.keep // neither may use them again
+	old.decisions.shared = len(old.decisions.list) + old.decisions.keep // neither may reuse them
 }

@@ -6,24 +6,23 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// Direct is a described request that needs no Stream: nobody looks at its messages, and
-// all that is decided about it is where it goes, at once.
+// Direct is a described request without a Stream: nothing looks at its messages, and it is decided at once.
 type Direct struct {
 	Request
 	m      *Machine
 	memory picker.RequestMemory
 }
 
-// Direct says whether requests may be direct: there is no flow control, no plug-in
-// looks at responses, nothing is logged or remembered, and the record says nothing of its own.
+// Direct reports whether requests may be direct: there is no flow control, no plug-in looks at responses, nothing is
+// logged or kept, and the record holds no details of decisions.
 func (m *Machine) Direct() bool {
-	return m.fc == nil && m.log == nil && m.decisions.keep <= 0 && !m.c.Told && !m.c.Stream.Hold &&
-		m.c.Stream.StandIns && m.c.RecordOnly && m.c.Stream.OnMetadata == nil && len(m.c.Stream.Told) == 0 &&
+	return m.fc == nil && m.log == nil && m.decisions.keep <= 0 && !m.c.Follows && !m.c.Stream.Hold &&
+		m.c.Stream.StandIns && m.c.RecordOnly && m.c.Stream.OnMetadata == nil && len(m.c.Stream.Identity) == 0 &&
 		!m.hooks.ResponseHeader && !m.hooks.ResponseBody
 }
 
-// Arrive has the request decided. Decided follows at once, or Ask, which a Stream has
-// to go on from (Stream.Adopt); it is false where the request is not even read.
+// Arrive submits the request. Decided follows at once, or Ask; a Stream must then continue (Stream.Adopt). It returns
+// false if the request is too long or cannot be parsed.
 func (x *Direct) Arrive(m *Machine, door Door, head header.List, d *described.Body, number uint64, owner any) bool {
 	if most := m.c.Stream.MaxBodyBytes; most > 0 && d.Len() > most {
 		return false
@@ -38,8 +37,8 @@ func (x *Direct) Arrive(m *Machine, door Door, head header.List, d *described.Bo
 	return true
 }
 
-// To is where the request goes, as it is. It is false where it is refused, or goes as
-// another one: then a Stream goes on with it (Stream.Adopt).
+// To returns the destination of the unchanged request. It returns false if the request is refused or forwarded with
+// changes; a Stream must then continue (Stream.Adopt).
 func (x *Direct) To() (destination string, ok bool) {
 	if x.Err != nil || x.Body.SkipResponse || x.ForwardDescribed() != x.Body.Of() {
 		return "", false
@@ -50,10 +49,8 @@ func (x *Direct) To() (destination string, ok bool) {
 	return x.Decision.Destination(), true
 }
 
-// Over says, after Done, that nobody goes on with the request any more: the next decision has the memory of
-// this one's.
+// Over states, after Done, that nothing uses the request any longer. The next decision reuses its decision's memory.
 func (x *Direct) Over() { x.m.decisions.forget(x.Decision) }
 
-// Adopt has a Stream whose request was direct go on with it: at Decide the Machine knows
-// it already.
+// Adopt makes a Stream continue a request that was direct. At Decide the Machine knows the request already.
 func (s *Stream) Adopt(x *Direct) { s.adopted, x.direct = &x.Request, false }

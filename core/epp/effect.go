@@ -6,7 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Effect is one thing that should be done, or that happened.
+// Effect is one thing that the driver should do, or that happened. Kind's constants say which fields each kind uses.
 type Effect struct {
 	At      machine.Time
 	Kind    Kind
@@ -20,13 +20,12 @@ type Effect struct {
 	Err     error
 }
 
-// Effects is the Machine's buffer.
+// Effects is the Machine's buffer of effects.
 type Effects = machine.Effects[Effect]
 
-// Due is when the effect was due.
+// Due returns the time at which the effect was due.
 func (e Effect) Due() machine.Time { return e.At }
 
-// Door is the one way into a Machine that is in use: it adds the time, and sees
-// to it that effects are carried out. What it is given takes effect before it
-// returns.
+// Door is the one way into a running Machine. It adds the time and makes sure that effects are carried out. A message
+// takes effect before Input returns.
 type Door interface{ Input(m Message) }

@@ -7,10 +7,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// What the outside did not answer goes on without it, which is easily taken for
-// a bad decision; so the record says it.
+// A request proceeds without the answers that did not come, which is easily taken for a bad decision. So the record has
+// them.
 
-// callsFailed records the questions of a request that brought no answer.
+// callsFailed records the plug-ins' calls for a request that failed.
 func (m *Machine) callsFailed(r *Request, answers []picker.Answer) {
 	if m.c.Stream.Recorder == nil {
 		return
@@ -33,7 +33,7 @@ func (m *Machine) callsFailed(r *Request, answers []picker.Answer) {
 	}
 }
 
-// checkPrediction records what was predicted of a request, and what came of it.
+// checkPrediction records a request's predicted latencies beside the measured ones.
 func (m *Machine) checkPrediction(r *Request) {
 	if m.c.Stream.Recorder == nil {
 		return
@@ -65,7 +65,7 @@ func (m *Machine) checkPrediction(r *Request) {
 	}
 }
 
-// scrapeFailed records a page that did not come, of several in a row the first.
+// scrapeFailed records a failed scrape, of several in a row the first.
 func (m *Machine) scrapeFailed(x *Scraped, src *Source, t *targetSource) {
 	was := t.failing
 	if t.failing = x.Err != nil; was || !t.failing || m.c.Stream.Recorder == nil {
@@ -77,7 +77,7 @@ func (m *Machine) scrapeFailed(x *Scraped, src *Source, t *targetSource) {
 				record.D("url", src.URL(x.Target)), record.D("reason", x.Err.Error())}})
 }
 
-// withoutSecrets is a URL without what may be a secret in it.
+// withoutSecrets returns a URL without user, query and fragment, which may hold secrets; "" if it cannot be parsed.
 func withoutSecrets(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

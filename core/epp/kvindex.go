@@ -18,22 +18,21 @@ type index struct {
 	sources  dataproducer.KVSources
 	block    int                // tokens
 	known    map[string]*Target // by "namespace/name"
-	names    map[string]string  // what document 003 calls a pod → address and port
-	warned   map[string]int     // pod → block size of its engine, where it is not the index's
+	names    map[string]string  // pod name in document 003 → address and port
+	warned   map[string]int     // pod → block size of its engine, where it differs from the index's
 	lost     bool               // LoseIndexes emptied it
 }
 
-// Index holds what a driver knows of an index, by its number in effects and
-// messages.
+// Index describes one index of KV blocks. Effects and messages refer to it by its number.
 type Index struct {
 	Producer *dataproducer.PrecisePrefix
 	Sources  dataproducer.KVSources
 	Config   kvindex.Config
-	// Lost says that LoseIndexes emptied it.
+	// Lost is true once LoseIndexes has emptied the index.
 	Lost bool
 }
 
-// openIndexes connects every precise-prefix producer to an index of its own.
+// openIndexes gives every precise-prefix producer an index of its own.
 func (m *Machine) openIndexes() {
 	for _, pl := range m.p.Plugins() {
 		p := dataproducer.Precise(pl)
@@ -48,17 +47,16 @@ func (m *Machine) openIndexes() {
 	}
 }
 
-// open begins an empty index.
+// open starts an empty index.
 func (m *Machine) open(ix *index) {
 	ix.Index = kvindex.New(ix.producer.Index())
 	ix.producer.Connect(dataproducer.KVIndex{View: ix.View(),
 		Speculate: func(pod string, keys []kv.Key, ttl machine.Time) {
-			m.tellIndex(ix, kvindex.Speculate{Pod: pod, Keys: keys, TTL: ttl})
+			m.inputIndex(ix, kvindex.Speculate{Pod: pod, Keys: keys, TTL: ttl})
 		}})
 }
 
-// loseIndexes begins with empty ones, and hears anew from those who announce
-// their blocks: what a publisher still has it may send again.
+// loseIndexes starts with empty indexes and reconnects to all publishers, which may send their blocks again.
 func (m *Machine) loseIndexes() {
 	for n, ix := range m.indexes {
 		m.open(ix)
@@ -73,7 +71,7 @@ func (m *Machine) loseIndexes() {
 	}
 }
 
-// Indexes are the indexes of KV blocks.
+// Indexes returns the indexes of KV blocks.
 func (m *Machine) Indexes() []Index {
 	out := make([]Index, len(m.indexes))
 	for i, ix := range m.indexes {
@@ -82,11 +80,10 @@ func (m *Machine) Indexes() []Index {
 	return out
 }
 
-// KV is an index itself, to be looked at in the Machine's turn.
+// KV returns index i. The caller reads it during the Machine's turn.
 func (m *Machine) KV(i int) *kvindex.Index { return m.indexes[i].Index }
 
-// followIndex dials the pool's new endpoints and forgets those that left, with
-// all that they held.
+// followIndex dials the pool's new endpoints and drops those that left, with all their blocks.
 func (m *Machine) followIndex(n int, ix *index, view *picker.View) {
 	there := make(map[string]*Target, len(view.States))
 	for i := range view.States {
@@ -100,7 +97,7 @@ func (m *Machine) followIndex(n int, ix *index, view *picker.View) {
 		}
 		delete(ix.known, id)
 		delete(ix.warned, t.HostPort())
-		m.tellIndex(ix, kvindex.DropPod{Pod: t.HostPort()})
+		m.inputIndex(ix, kvindex.DropPod{Pod: t.HostPort()})
 		if ix.sources.Discover {
 			m.emit(Effect{Kind: Hangup, Target: t, Source: n})
 		}
@@ -119,17 +116,16 @@ func (m *Machine) followIndex(n int, ix *index, view *picker.View) {
 	}
 }
 
-// maxWarned bounds the pods that are remembered for having been warned about.
+// maxWarned bounds the pods whose mismatch is remembered.
 const maxWarned = 10_000
 
-// kvEvents lets events take effect. Document 003's JSON names pods by name; the
-// index has them by address and port.
+// kvEvents applies events to their index. Document 003's JSON has pods' names; the index has addresses and ports.
 func (m *Machine) kvEvents(x *KVEvents) {
-	ix := m.indexes[x.Index]
+	ix, in := m.indexes[x.Index], &m.kvMessage
 	var unlike []Effect
-	m.told.From = x.From
+	in.From = x.From
 	if len(x.Events) == 0 {
-		m.tellIndex(ix, &m.told)
+		m.inputIndex(ix, in)
 	}
 	for i := range x.Events {
 		e := &x.Events[i]
@@ -144,27 +140,26 @@ func (m *Machine) kvEvents(x *KVEvents) {
 			unlike = append(unlike, Effect{Kind: Mismatch, Source: x.Index, Count: e.BlockTokens,
 				Target: ix.target(x.From.Pod)})
 		}
-		m.told.List = x.Events[i : i+1]
-		m.tellIndex(ix, &m.told)
+		in.List = x.Events[i : i+1]
+		m.inputIndex(ix, in)
 		if m.log != nil {
 			x.Keys = append(x.Keys, slices.Clone(ix.Made()))
 		}
 	}
-	m.logged(*x) // now that the keys are known
+	m.logged(*x) // only now are the keys known
 	for _, e := range unlike {
 		m.emit(e)
 	}
-	m.told.List = nil
+	in.List = nil
 }
 
-// tellIndex gives an index a message. What it does because of the time is
-// nothing to anybody: it comes true before somebody looks.
-func (m *Machine) tellIndex(ix *index, msg kvindex.Message) {
+// inputIndex passes a message to an index. It drops the effects: an index applies what is due before anyone reads it.
+func (m *Machine) inputIndex(ix *index, msg kvindex.Message) {
 	ix.Input(m.now, msg, &m.indexFx)
 	m.indexFx.Reset()
 }
 
-// target is the endpoint at an address, nil where the pool has no such endpoint.
+// target returns the endpoint at an address, nil where the pool has no such endpoint.
 func (ix *index) target(hostPort string) *Target {
 	for _, t := range ix.known {
 		if t.HostPort() == hostPort {

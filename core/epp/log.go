@@ -4,23 +4,19 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Log is told of everything that enters a Machine, and of everything that comes
-// of it but scrapes, in order and in the Machine's turn. Who plays the inputs
-// into another Machine gets the same effects (core/epp/inputlog). It must not
-// keep what it is told: memory is used again.
+// Log receives every message and every effect except scrapes, in order and during the Machine's turn. Replayed into
+// another Machine, the messages give the same effects (core/epp/inputlog). A Log must not keep its arguments: the
+// Machine reuses their memory.
 type Log interface {
-	// Input is told of a message, before it takes effect, at the time of the
-	// Machine.
+	// Input receives a message before it takes effect, with the Machine's time.
 	Input(now machine.Time, msg Message)
-	// Effect is told of an effect.
 	Effect(e *Effect)
 }
 
-// SetLog has the Machine tell a log from now on; nil reports none.
+// SetLog makes the Machine write to a log from now on; nil stops it.
 func (m *Machine) SetLog(l Log) { m.log = l }
 
-// logged reports the log of a message. A request gets its number there when it
-// comes for the first time.
+// logged passes a message to the log. A request gets its serial number with its first message.
 func (m *Machine) logged(msg Message) {
 	if m.log == nil || m.idle(msg) {
 		return
@@ -35,11 +31,11 @@ func (m *Machine) logged(msg Message) {
 	m.log.Input(m.now, msg)
 }
 
-// idle says that nothing will come of a message.
+// idle reports whether a message has no effect.
 func (m *Machine) idle(msg Message) bool {
 	switch x := msg.(type) {
 	case Answered:
-		return !x.Asking() && x.state != told
+		return !x.Asking() && x.state != following
 	case Leave:
 		return x.state == decided || x.state == ended
 	case Done:
@@ -52,5 +48,5 @@ func (m *Machine) idle(msg Message) bool {
 
 func (r *Request) request() *Request { return r }
 
-// Seen says that the Machine has seen the response's headers.
+// Seen reports whether the Machine has seen the response's headers.
 func (r *Request) Seen() bool { return r.seen != nil }

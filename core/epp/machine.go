@@ -12,47 +12,43 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Config holds what one endpoint picker is made of.
+// Config holds an endpoint picker's parts and options.
 type Config struct {
-	// Picker holds the plug-ins. It is the Machine's alone from then on.
+	// Picker holds the plug-ins. The Machine owns it.
 	Picker *picker.Picker
-	// Stream holds what the streams share.
+	// Stream is the configuration that all streams share.
 	Stream stream.Config
 	// EmitScores puts the scores into the dynamic metadata (--emit-endpoint-scores).
 	EmitScores bool
-	// RecordOnly says that only the record is read of a decision: no dynamic
-	// metadata is made, and once a decision is told it forgets the endpoints that
-	// it did not choose (picker.Picker.Strip), unless its response explains it.
+	// RecordOnly states that only the record of a decision is read. Then no dynamic metadata is made, and the decision
+	// drops the endpoints that it did not choose (picker.Picker.Strip), unless its response explains it.
 	RecordOnly bool
-	// DocumentHeaders adds the destination headers of documents 002 and 003 (docs/documents.md) to
-	// the request and the response.
+	// DocumentHeaders adds the destination headers of documents 002 and 003 (docs/documents.md) to the request and the
+	// response.
 	DocumentHeaders bool
-	// ExplainHeaders has every response say why, as one whose request asks for it
-	// by picker.HeaderExplain. DocumentHeaders is part of it.
+	// ExplainHeaders adds the reasons to every response, as picker.HeaderExplain does for one request. It includes
+	// DocumentHeaders.
 	ExplainHeaders bool
-	// Explain adds the reasons of a decision to the record of its request, with
-	// so many endpoints in each list; 0 adds none.
+	// Explain adds the reasons of a decision to the record of its request, with so many endpoints in each list; 0 adds
+	// none.
 	Explain int
-	// History is how many decisions are remembered for people; 0 is none.
+	// History is how many decisions are kept for people; 0 keeps none.
 	History int
-	// Describe has requests described well enough to be played again from a log,
-	// whatever the plug-ins read of them.
+	// Describe makes requests describe enough of themselves to be replayed from a log, whatever the plug-ins read.
 	Describe bool
-	// Told has requests wait until Machine.Tell says what became of them elsewhere.
-	// There is no flow control then.
-	Told bool
-	// Quiet asks endpoints for nothing: whoever plays a log brings what came of it.
+	// Follows makes requests wait for Machine.Follow, which brings another picker's decision. Such a Machine has no
+	// flow control.
+	Follows bool
+	// Quiet sends no requests to endpoints or services: the replay of a log brings their answers.
 	Quiet bool
-	// ScrapeInterval is that of data sources which do not say their own. 0 is
-	// DefaultScrapeInterval.
+	// ScrapeInterval applies to data sources without an interval of their own. 0 is DefaultScrapeInterval.
 	ScrapeInterval machine.Time
-	// Replica is the number of this picker among so many Replicas, which share the
-	// time between their scrapes; 0 of 0 is the only one.
+	// Replica is this picker's number from 0 among Replicas, which spread their scrapes over the interval. Replicas 0
+	// or 1 is one picker.
 	Replica, Replicas int
 }
 
-// describedTokens is how much of a prompt a log describes: as much as an
-// approximate index compares.
+// describedTokens is how much of a prompt a log describes: as much as an approximate index compares.
 const describedTokens = 131072
 
 // The real EPP's defaults (--refresh-metrics-interval and its client's).
@@ -66,28 +62,28 @@ type Machine struct {
 	c   Config
 	p   *picker.Picker
 	now machine.Time
-	fx  *Effects // the caller's, during a call
+	fx  *Effects // the caller's buffer, during a call
 
 	fc        *flowcontrol.Controller // nil without flow control
 	flowFx    machine.Effects[flowcontrol.Effect]
 	queue     map[flowcontrol.RequestID]*Request
 	numbers   flowcontrol.RequestID
-	playing   bool // flow control's effects are being carried out
-	evicts    bool // flow control ends requests with a priority below 0, if it must
+	playing   bool // play is running
+	evicts    bool // flow control may evict requests with a priority below 0
 	affine    []affine
 	hooks     picker.Hooks
 	scraping  scraping
-	pull      func(now machine.Time) // brings metrics, in place of scrapes; may be nil
+	pull      func(now machine.Time) // updates metrics instead of scrapes; may be nil
 	indexes   []*index
 	indexFx   kvindex.Effects
-	told      kvindex.Events
+	kvMessage kvindex.Events
 	decisions decisions
 	observed  *observed // nil where nobody reads metrics
 	evicted   bool      // flow control has evicted a request
 
-	log    Log
-	serial uint64   // of requests, in the log
-	flying *Request // the newest of those that are not over
+	log        Log
+	serial     uint64   // of requests, in the log
+	unfinished *Request // the newest request that is not over
 }
 
 // affine is a plug-in that binds sessions to endpoints.
@@ -111,7 +107,7 @@ func New(c Config) (*Machine, error) {
 			m.affine = append(m.affine, a)
 		}
 	}
-	if m.p.FlowControl() && !c.Told {
+	if m.p.FlowControl() && !c.Follows {
 		c := m.p.Config().FlowControl
 		m.evicts = c != nil && c.EnableEviction
 		cfg, err := plugins.FlowControl(m.p)
@@ -128,21 +124,20 @@ func New(c Config) (*Machine, error) {
 	return m, nil
 }
 
-// Now is the time that the Machine knows of.
+// Now returns the time of the last Input or Advance.
 func (m *Machine) Now() machine.Time { return m.now }
 
-// Picker is the picker, to be looked at in the Machine's turn.
+// Picker returns the picker. The caller reads it during the Machine's turn.
 func (m *Machine) Picker() *picker.Picker { return m.p }
 
-// FlowControl is the flow control, nil where there is none; to be looked at in
-// the Machine's turn.
+// FlowControl returns the flow control, nil without one. The caller reads it during the Machine's turn.
 func (m *Machine) FlowControl() *flowcontrol.Controller { return m.fc }
 
-// InFlight is how many requests flow control holds or has let go.
+// InFlight returns how many requests flow control holds or has released.
 func (m *Machine) InFlight() int { return len(m.queue) }
 
-// Next is when the Machine wants to be woken, for flow control or a scrape. What
-// indexes expect of the time comes true before somebody looks.
+// Next returns the next time at which flow control, a scrape or a report of a plug-in is due. Indexes need no wake-up:
+// they apply what is due before anyone reads them.
 func (m *Machine) Next() (machine.Time, bool) {
 	at, _ := m.scraping.queue.Next()
 	if !m.c.Quiet {
@@ -189,7 +184,7 @@ func (m *Machine) advance(now machine.Time) {
 func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.fx = fx
 	m.advance(now)
-	m.look(msg)
+	m.pullFor(msg)
 	if _, later := msg.(KVEvents); !later {
 		m.logged(msg)
 	}
@@ -215,7 +210,7 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	case KVEvents:
 		m.kvEvents(&x)
 	case KVLost:
-		m.tellIndex(m.indexes[x.Index], kvindex.DropBlocks{Pod: x.Pod})
+		m.inputIndex(m.indexes[x.Index], kvindex.DropBlocks{Pod: x.Pod})
 	case LoseIndexes:
 		m.loseIndexes()
 	case Shutdown:
@@ -226,8 +221,8 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.fx = nil
 }
 
-// look has metrics brought for those messages at which plug-ins may read them.
-func (m *Machine) look(msg Message) {
+// pullFor updates metrics before those messages at which plug-ins may read them.
+func (m *Machine) pullFor(msg Message) {
 	if m.pull == nil {
 		return
 	}
@@ -245,12 +240,12 @@ func (m *Machine) emit(e Effect) {
 	e.At = m.now
 	m.fx.Add(e)
 	if m.log != nil && e.Kind != Scrape && e.Kind != Send {
-		logged := e // which needs memory of its own, and hardly ever there is a log
+		logged := e // a copy, so that e stays on the stack without a log
 		m.log.Effect(&logged)
 	}
 }
 
-// send has sent what plug-ins want to.
+// send emits the messages that plug-ins want to send.
 func (m *Machine) send() {
 	if m.c.Quiet || m.p.SendAt() > m.now {
 		return
@@ -264,7 +259,7 @@ func (m *Machine) send() {
 // setEndpoints replaces the pool's endpoints.
 func (m *Machine) setEndpoints(list []*picker.Endpoint) {
 	m.p.Pool().Set(list)
-	m.follow()
+	m.followEndpoints()
 	m.loads()
 }
 
@@ -283,8 +278,8 @@ func (m *Machine) setObjects(o *Objects) {
 	}
 }
 
-// follow sees to it that what is asked of endpoints is asked of these.
-func (m *Machine) follow() {
+// followEndpoints starts scraping and KV events for the pool's new endpoints and ends them for those that left.
+func (m *Machine) followEndpoints() {
 	view := m.p.Pool().View()
 	for _, t := range m.scraping.follow(m.now, view) {
 		m.emit(Effect{Kind: Departed, Target: t})

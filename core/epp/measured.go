@@ -11,15 +11,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Observation is one value for a family of metrics that has a request's labels.
+// Observation is one request's value for a family of metrics.
 type Observation struct {
 	*metric.Family
-	// Label is the value of the family's label before these; "" where it has none.
+	// Label is the value of the family's first label, before the request's; "" if it has none.
 	Label string
 	Value float64
 }
 
-// Dispatched appends what a request counts that is sent on.
+// Dispatched appends the observations of a request when it is forwarded.
 func (q *Request) Dispatched(out []Observation) []Observation {
 	if q.Body == nil {
 		return out
@@ -28,7 +28,7 @@ func (q *Request) Dispatched(out []Observation) []Observation {
 		Observation{metric.RequestBytes, "", float64(q.SentBytes)})
 }
 
-// Ended appends what a request counts whose response is over, as the real picker counts it.
+// Ended appends the observations of a request when its response ends, as the real picker counts them.
 func (q *Request) Ended(out []Observation, now machine.Time) []Observation {
 	r := q.Response
 	if r == nil || r.Chunks == 0 || !r.Complete() {
@@ -64,25 +64,25 @@ func (q *Request) Ended(out []Observation, now machine.Time) []Observation {
 	return out
 }
 
-// PrefixProducer is a plug-in that reports what it knew of a prompt.
+// PrefixProducer is a plug-in that reports how much of a prompt an endpoint held.
 type PrefixProducer interface {
 	picker.Plugin
 	MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int)
 }
 
-// PrefixIndex is one that keeps an index of its own, of which there are metrics.
+// PrefixIndex is a PrefixProducer with an index of its own, whose size is a metric.
 type PrefixIndex interface {
 	PrefixProducer
 	IndexSize() int
 }
 
-// Pool reports the metrics of the pool that are wanted as they are now; name is the pool's name. A fairness id that
-// clients made up comes as flow makes a label of it.
+// Pool reports the pool's wanted metrics as they are now; name is the pool's name. flow turns a fairness id, which
+// clients choose, into a label.
 func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family) bool, flow func(string) string,
-	tell func(f *metric.Family, v float64, labels ...string)) {
+	report func(f *metric.Family, v float64, labels ...string)) {
 	one := func(f *metric.Family, v func() float64, labels ...string) {
 		if wants(f) {
-			tell(f, v(), labels...)
+			report(f, v(), labels...)
 		}
 	}
 	v := m.p.Pool().View()
@@ -106,7 +106,7 @@ func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family)
 		}
 		if x, ok := pl.(loads); ok && (wants(metric.InflightRequests) || wants(metric.InflightTokens)) {
 			for i := range v.States {
-				inflight(pl, x, &v.States[i], wants, flow, tell)
+				inflight(pl, x, &v.States[i], wants, flow, report)
 			}
 		}
 	}
@@ -120,7 +120,7 @@ func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family)
 		}
 		return m.p.Detector().Saturation(now, v, all)
 	}, name)
-	m.programs(now, name, wants, flow, tell)
+	m.programs(now, name, wants, flow, report)
 	if u, ok := m.p.Detector().(interface {
 		StaleEndpoints(loads []flowcontrol.Load, now machine.Time) int
 	}); ok {
@@ -135,9 +135,9 @@ func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family)
 	}
 }
 
-// programs reports what flow control knows of programs and of evictions.
+// programs reports flow control's metrics of programs and of evictions.
 func (m *Machine) programs(now machine.Time, name string, wants func(*metric.Family) bool, flow func(string) string,
-	tell func(f *metric.Family, v float64, labels ...string)) {
+	report func(f *metric.Family, v float64, labels ...string)) {
 	if !slices.ContainsFunc([]*metric.Family{metric.ProgramService, metric.ProgramWait, metric.Fairness,
 		metric.ReclaimTarget, metric.PendingReclaim}, wants) {
 		return
@@ -149,7 +149,7 @@ func (m *Machine) programs(now machine.Time, name string, wants func(*metric.Fam
 	for i := range s.Programs {
 		q := &s.Programs[i]
 		weighed = weighed || q.Weighed
-		if q.Dispatched == 0 { // it has waited, at most
+		if q.Dispatched == 0 { // it has waited at most
 			continue
 		}
 		id := flow(q.ID)
@@ -161,32 +161,32 @@ func (m *Machine) programs(now machine.Time, name string, wants func(*metric.Fam
 	}
 	for _, id := range ids {
 		if service := programs[id].service; service > 0 {
-			tell(metric.ProgramService, service, id)
+			report(metric.ProgramService, service, id)
 		}
-		tell(metric.ProgramWait, programs[id].wait, id)
+		report(metric.ProgramWait, programs[id].wait, id)
 	}
 	if slices.ContainsFunc(m.p.Plugins(),
 		func(pl picker.Plugin) bool { return pl.Type() == flowcontrol.ProgramAware }) {
-		index := 0.0 // nothing was weighed yet
+		index := 0.0 // nothing has been weighed yet
 		if weighed {
 			index = s.FairnessIndex
 		}
-		tell(metric.Fairness, index)
+		report(metric.Fairness, index)
 	}
 	if m.evicted {
-		tell(metric.ReclaimTarget, s.ReclaimTarget, name)
-		tell(metric.PendingReclaim, s.PendingReclaim, name)
+		report(metric.ReclaimTarget, s.ReclaimTarget, name)
+		report(metric.PendingReclaim, s.PendingReclaim, name)
 	}
 }
 
-// loads is a plug-in that counts what is in flight.
+// loads is a plug-in that counts requests in flight.
 type loads interface {
-	EachLoad(slot int, tell func(fairness string, priority int, requests, tokens int64))
+	EachLoad(slot int, report func(fairness string, priority int, requests, tokens int64))
 }
 
-// inflight reports what is in flight at an endpoint. Several fairness ids may have one label.
+// inflight reports the requests in flight at an endpoint. Several fairness ids may share a label.
 func inflight(pl picker.Plugin, x loads, s *picker.State, wants func(*metric.Family) bool, flow func(string) string,
-	tell func(f *metric.Family, v float64, labels ...string)) {
+	report func(f *metric.Family, v float64, labels ...string)) {
 	type load struct {
 		labels           [2]string
 		requests, tokens float64
@@ -202,15 +202,15 @@ func inflight(pl picker.Plugin, x loads, s *picker.State, wants func(*metric.Fam
 	})
 	for _, l := range all {
 		if wants(metric.InflightTokens) {
-			tell(metric.InflightTokens, l.tokens, s.Name, s.Namespace, pl.Name(), l.labels[0], l.labels[1])
+			report(metric.InflightTokens, l.tokens, s.Name, s.Namespace, pl.Name(), l.labels[0], l.labels[1])
 		}
 		if wants(metric.InflightRequests) {
-			tell(metric.InflightRequests, l.requests, s.Name, s.Namespace, pl.Name(), l.labels[0], l.labels[1])
+			report(metric.InflightRequests, l.requests, s.Name, s.Namespace, pl.Name(), l.labels[0], l.labels[1])
 		}
 	}
 }
 
-// spread returns mean and deviation of a value over endpoints, to two digits as the real picker reports them.
+// spread returns mean and deviation of a value over endpoints, rounded to two decimals as in the real picker.
 func spread(states []picker.State, of func(*picker.State) float64) (mean, deviation float64) {
 	n := float64(len(states))
 	if n == 0 {

@@ -7,68 +7,61 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// Message is something that enters the Machine.
+// Message is an input of the Machine.
 type Message interface{ message() }
 
-// Messages about one request. Its Stream makes all of them but Answered and
-// Leave, which are the driver's.
+// Messages about one request. The driver makes Answered and Leave, the request's Stream all others.
 type (
-	// Arrive is a whole and parsed request that wants a decision. Decided, or
-	// first Ask, follows.
+	// Arrive submits a whole, parsed request. Decided follows, perhaps after Ask.
 	Arrive struct{ *Request }
-	// Answered brings what came back of an Ask. Machine.Answer makes it.
+	// Answered holds the answers to an Ask. Machine.Answer makes it.
 	Answered struct {
 		*Request
 		Answers []picker.Answer
 	}
-	// Leave gives up a request that waits for its decision, because its client
-	// left. Decided follows at once, with an error.
+	// Leave withdraws an undecided request whose client left. Decided follows at once, with an error.
 	Leave struct{ *Request }
-	// Headers lets the plug-ins see the response's headers, and Piece what
-	// Request.Response has read of its body since.
+	// Headers shows the plug-ins the response's headers; Piece shows them what Request.Response has read of the body
+	// since.
 	Headers struct{ *Request }
 	Piece   struct{ *Request }
-	// Done says that the request's Stream is over, however it ended. A decided
-	// request gives back what it held; another one is given up. It comes exactly
-	// once.
+	// Done reports the end of the request's Stream, for whatever reason, exactly once. A decided request releases what
+	// it held; an undecided one is withdrawn.
 	Done struct{ *Request }
 )
 
 // Messages about the pool.
 type (
-	// Endpoints are the pool's endpoints from now on.
+	// Endpoints replaces the pool's endpoints.
 	Endpoints struct{ List []*picker.Endpoint }
-	// Objects are the Kubernetes objects in force from now on. Their endpoints
-	// count unless KeepEndpoints.
+	// Objects replaces the Kubernetes objects and, unless KeepEndpoints, the endpoints.
 	Objects struct {
 		objects.Selection
 		KeepEndpoints bool
 	}
-	// Scraped holds what came of a Scrape: samples, or why there are none.
+	// Scraped is the result of a Scrape: samples, or an error.
 	Scraped struct {
 		Target *Target
 		Source int
 		Page   metrics.Page
 		Err    error
 	}
-	// KVEvents are events of KV blocks, for one of the indexes. Without events
-	// they are a sign of life. Keys are for the log: those that the index made of
-	// each event's tokens.
+	// KVEvents are events of KV blocks for one of the indexes. Without events they only show that the publisher is
+	// alive. Keys are for the log: the keys that the index made of each event's tokens.
 	KVEvents struct {
 		Index  int
 		From   kv.Topic
 		Events []kv.Event
 		Keys   [][]kv.Key
 	}
-	// KVLost says that events of a pod were lost: what an index has of it is not
-	// to be believed any more.
+	// KVLost reports that events of a pod were lost. The index drops the pod's blocks.
 	KVLost struct {
 		Index int
 		Pod   string
 	}
 	// LoseIndexes empties all indexes, as a restart of the picker would.
 	LoseIndexes struct{}
-	// Shutdown has flow control refuse what waits, and what still arrives.
+	// Shutdown makes flow control refuse waiting requests and new ones.
 	Shutdown struct{}
 )
 
@@ -86,46 +79,41 @@ func (KVLost) message()      {}
 func (LoseIndexes) message() {}
 func (Shutdown) message()    {}
 
-// Kind says what an Effect is.
+// Kind is an effect's type.
 type Kind uint8
 
 // The kinds of effects, with the fields that they use.
 const (
-	// Ask: put Request.Needs to the outside, all at once, and bring Answered.
+	// Ask: send all of Request.Needs to services outside at once, then pass Answered.
 	Ask Kind = iota
-	// Send: put Needs to the outside, and wait for no answer.
+	// Send: send Needs to services outside, and wait for no answer.
 	Send
-	// Decided: Request.Decision says where it goes, or Request.Err why nowhere.
-	// Tell its Stream.
+	// Decided: Request.Decision has the destination, or Request.Err the reason for none. Call Stream.Decide.
 	Decided
-	// Evict: end this decided request early; tell its Stream.
+	// Evict: end this decided request early. Call Stream.Evict.
 	Evict
-	// Failed: a plug-in panicked over the end of a request (Request.Err), too late
-	// for its client to be told.
+	// Failed: a plug-in panicked at the end of a request (Request.Err), too late to inform its client.
 	Failed
-	// Scrape: fetch the page of Target for data source number Source and bring
-	// Scraped.
+	// Scrape: fetch Target's page for data source number Source and pass Scraped.
 	Scrape
-	// Departed: Target has left the pool, and nothing is asked of it any more.
+	// Departed: Target has left the pool; end all requests to it.
 	Departed
-	// Unread: extractor Plugin could not read Target's page (Err). Forgotten: the
-	// metrics of data source number Source are older than its TTL.
+	// Unread: extractor Plugin could not read Target's page (Err). Forgotten: the metrics of data source number Source
+	// are older than its TTL.
 	Unread
 	Forgotten
-	// Dial: hear the KV events of Target for index number Source. Hangup: no more.
+	// Dial: subscribe to the KV events of Target for index number Source. Hangup: unsubscribe.
 	Dial
 	Hangup
-	// Mismatch: the engine at Target has KV blocks of Count tokens, and index
-	// number Source others, so that it may find less than there is.
+	// Mismatch: the engine at Target has KV blocks of Count tokens, unlike index number Source, which may therefore
+	// find less than there is.
 	Mismatch
 
-	// Hooked: plug-ins have set headers or metadata of Request.Response. It is said
-	// where there is a log.
+	// Hooked: plug-ins have set headers or metadata of Request.Response. Only emitted for a log.
 	Hooked
 
-	// Queued: Request enters flow control, where it waits, or leaves at once (Flow.Outcome). Left: it no longer does
-	// (Flow). Revoked: what became of an eviction (Flow). Nothing is to be done: they
-	// are for metrics.
+	// Queued: Request enters flow control, where it waits or leaves at once (Flow.Outcome). Left: Request has left flow
+	// control (Flow). Revoked: how an eviction ended (Flow). All three are for metrics; the driver does nothing.
 	Queued
 	Left
 	Revoked

@@ -12,17 +12,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// The picker's own metrics that an autoscaler reads, worked out of the Machine, where there is no page of them to read:
-// as live/epp's page has them.
+// The picker's own metrics for autoscalers in virtual time, which has no page to read. live/epp's page has the same.
 
-// Metric is one of them, with its value.
+// Metric is one series and its value.
 type Metric struct {
 	Name   string
 	Labels []metrics.Label
 	Value  float64
 }
 
-// readable are the families that Metrics reports: all of the page but those about bytes, which virtual time does not
+// readable are the families that Metrics reports: all of the page except those about bytes, which virtual time does not
 // write, about time that a real picker spends, and about evictions and scrapes.
 var readable = []*metric.Family{metric.QueueSize, metric.Running, metric.Requests, metric.Duration,
 	metric.TTFT, metric.TPOT, metric.NTPOT, metric.InputTokens, metric.OutputTokens,
@@ -31,7 +30,7 @@ var readable = []*metric.Family{metric.QueueSize, metric.Running, metric.Request
 	metric.Saturation, metric.ProgramService, metric.ProgramWait, metric.Fairness, metric.ReclaimTarget,
 	metric.PendingReclaim, metric.Stale}
 
-// MetricNames are the metrics that Metrics reports.
+// MetricNames are the names of the series that Metrics reports.
 var MetricNames = func() (out []string) {
 	for _, f := range readable {
 		out = append(out, f.Series()...)
@@ -39,7 +38,7 @@ var MetricNames = func() (out []string) {
 	return out
 }()
 
-// flowLabels hold what requests are told apart by.
+// flowLabels are the labels that distinguish requests.
 type flowLabels struct {
 	model, target, fairness string
 	priority                int
@@ -54,7 +53,7 @@ func (l flowLabels) compare(o flowLabels) int {
 		strings.Compare(l.fairness, o.fairness), l.priority-o.priority)
 }
 
-// list returns label values in a family's order.
+// list returns label values in a family's order. first is the value of a label that is not the request's.
 func (l flowLabels) list(f *metric.Family, first, pool string) []metrics.Label {
 	out := make([]metrics.Label, len(f.Labels), len(f.Labels)+1)
 	for i, name := range f.Labels {
@@ -75,7 +74,7 @@ func (l flowLabels) list(f *metric.Family, first, pool string) []metrics.Label {
 	return out
 }
 
-// observed are the values that requests have left, by family and labels.
+// observed holds the observations of finished requests, by family and labels.
 type observed struct {
 	wants func(*metric.Family) bool
 	order []series
@@ -88,26 +87,26 @@ type series struct {
 	flow  flowLabels
 }
 
-// values are those of one series.
+// values are the totals of one series.
 type values struct {
-	counts []uint64 // of a histogram, one more than bounds
+	counts []uint64 // of a histogram: one more than bounds
 	sum    float64
 	count  uint64
 }
 
-// wanting is whether any series of a family is wanted.
+// wanting returns a function that reports whether any series of a family is wanted.
 func wanting(wants func(name string) bool) func(*metric.Family) bool {
 	return func(f *metric.Family) bool { return slices.ContainsFunc(f.Series(), wants) }
 }
 
-// KeepMetrics has the Machine keep what requests leave behind of the metrics that are wanted.
+// KeepMetrics makes the Machine keep the wanted metrics' observations from now on.
 func (m *Machine) KeepMetrics(wants func(name string) bool) {
 	m.observed = &observed{of: map[series]*values{}, wants: func(f *metric.Family) bool {
 		return slices.Contains(readable, f) && slices.ContainsFunc(f.Series(), wants)
 	}}
 }
 
-// count counts what a request has left behind.
+// count adds a request's observations.
 func (x *observed) count(q *Request, list []Observation) {
 	if q.Body == nil {
 		return
@@ -130,9 +129,9 @@ func (x *observed) count(q *Request, list []Observation) {
 }
 
 // Metrics reports the metrics that are wanted as they are now; pool is the pool's name.
-func (m *Machine) Metrics(now machine.Time, pool string, wants func(name string) bool, tell func(Metric)) {
+func (m *Machine) Metrics(now machine.Time, pool string, wants func(name string) bool, report func(Metric)) {
 	if wants(metric.QueueSize.Name) && m.fc != nil || wants(metric.Running.Name) {
-		m.flows(pool, wants, tell)
+		m.flows(pool, wants, report)
 	}
 	m.Pool(now, pool, wanting(wants), func(id string) string { return id },
 		func(f *metric.Family, v float64, labels ...string) {
@@ -140,21 +139,21 @@ func (m *Machine) Metrics(now machine.Time, pool string, wants func(name string)
 			for i, l := range labels {
 				list[i] = metrics.Label{Name: f.Labels[i], Value: l}
 			}
-			tell(Metric{f.Name, list, v})
+			report(Metric{f.Name, list, v})
 		})
 	if m.observed == nil {
 		return
 	}
 	for _, s := range m.observed.order {
-		m.observed.of[s].tell(s, pool, wants, tell)
+		m.observed.of[s].report(s, pool, wants, report)
 	}
 }
 
-// flows reports the requests that wait and those under way.
-func (m *Machine) flows(pool string, wants func(string) bool, tell func(Metric)) {
+// flows reports the number of waiting and of running requests.
+func (m *Machine) flows(pool string, wants func(string) bool, report func(Metric)) {
 	var order []flowLabels
 	waits, runs := map[flowLabels]int{}, map[flowLabels]int{}
-	for r := m.flying; r != nil; r = r.prev {
+	for r := m.unfinished; r != nil; r = r.prev {
 		if r.state != queued && (r.state != decided || r.Body == nil || r.Body.SkipResponse) {
 			continue
 		}
@@ -171,18 +170,18 @@ func (m *Machine) flows(pool string, wants func(string) bool, tell func(Metric))
 	slices.SortFunc(order, flowLabels.compare)
 	for _, l := range order {
 		if wants(metric.QueueSize.Name) && m.fc != nil {
-			tell(Metric{metric.QueueSize.Name, l.list(metric.QueueSize, "", pool), float64(waits[l])})
+			report(Metric{metric.QueueSize.Name, l.list(metric.QueueSize, "", pool), float64(waits[l])})
 		}
 		if wants(metric.Running.Name) {
-			tell(Metric{metric.Running.Name, l.list(metric.Running, "", pool), float64(runs[l])})
+			report(Metric{metric.Running.Name, l.list(metric.Running, "", pool), float64(runs[l])})
 		}
 	}
 }
 
-func (v *values) tell(s series, pool string, wants func(string) bool, tell func(Metric)) {
+func (v *values) report(s series, pool string, wants func(string) bool, report func(Metric)) {
 	one := func(name string, value float64, more ...metrics.Label) {
 		if wants(name) {
-			tell(Metric{name, append(more, s.flow.list(s.Family, s.label, pool)...), value})
+			report(Metric{name, append(more, s.flow.list(s.Family, s.label, pool)...), value})
 		}
 	}
 	if s.Kind != metric.Histogram {

@@ -7,48 +7,47 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
 )
 
-// Request is one request at the picker, from its whole body to the end of its
-// response. Its Stream and the Machine share it: between Decided and Done it is
-// the Stream's, but for what the Machine does at the Stream's messages.
+// Request is one request at the picker, from its whole body to the end of its response. Its Stream and the Machine
+// share it. Between Decided and Done it belongs to the Stream; the Machine touches it only during the Stream's
+// messages.
 type Request struct {
 	*picker.Request
-	// Needs hold what plug-ins ask the outside, when the request comes and, others,
-	// when it is about to be placed. Answers are all that came back.
+	// Needs are the plug-ins' calls to services outside, first those at arrival, later those before placement. Answers
+	// are all answers so far.
 	Needs   []picker.Need
 	Answers []picker.Answer
-	// Decision says where the request goes, and Err why nowhere. Both are nil
-	// before Decided; a decision with an error of its own is kept for the record.
+	// Decision has the request's destination, and Err the reason for none. Both are nil before Decided. A decision with
+	// an error is kept for the record.
 	Decision *picker.Decision
 	Err      *apierror.Error
 	// Response holds what the picker knows of the response; nil before its headers.
 	Response *picker.Response
 	// ArrivedAt is when the request was whole.
 	ArrivedAt machine.Time
-	// Parsing is how long it took to read the body, by the driver's stopwatch.
+	// Parsing is how long reading the body took, by the driver's stopwatch.
 	Parsing machine.Time
-	// SentBytes is the length of the body as it was sent on.
+	// SentBytes is the length of the forwarded body.
 	SentBytes int
-	// Kept and Moved count the session-affine plug-ins that kept the request
-	// where its session was, and that did not.
+	// Kept and Moved count the session-affine plug-ins that kept the request at its session's endpoint, and that did
+	// not.
 	Kept, Moved int64
-	// Told says that the client has been told of Err by its Stream.
-	Told bool
+	// ErrSent is true once the Stream has sent Err to the client.
+	ErrSent bool
 
-	// Owner is the driver's: whom to tell.
+	// Owner belongs to the driver, which finds its own object by it.
 	Owner any
-	// Serial is the request's number in the log, from 1; 0 before it was there.
+	// Serial is the request's number in the log, from 1; 0 before its first message.
 	Serial uint64
-	// Note is the request as the log writes it, where the driver has it written
-	// beforehand.
+	// Note is the request as the log writes it, where the driver has encoded it in advance.
 	Note []byte
 
-	direct     bool // its decision is needed until Direct.Over
-	linked     bool // in Machine.flying, by prev (older) and next
+	direct     bool // Direct.Over frees its decision
+	linked     bool // in Machine.unfinished, by prev (older) and next
 	prev, next *Request
-	seen       *picker.Response // the response, once it was the Machine's turn
+	seen       *picker.Response // the response, once the Machine has seen it
 	evictable  bool
-	number     flowcontrol.RequestID // in flow control; 0 where it does not pass it
-	admission  string                // in words
+	number     flowcontrol.RequestID // in flow control; 0 outside it
+	admission  string                // outcome of flow control, for people
 	state      requestState
 }
 
@@ -57,30 +56,28 @@ type requestState uint8
 const (
 	arriving   requestState = iota
 	asking                  // the driver has its Needs
-	told                    // it waits for Tell
+	following               // waits for Follow
 	queued                  // in flow control
-	decided                 // Decided is out
-	ended                   // and Done is in, or there was nothing to give back
-	consulting              // as asking, about to be placed
+	decided                 // Decided was emitted
+	ended                   // Done has come, or there was nothing to release
+	consulting              // like asking, before placement
 )
 
-// Answer brings what came back of an Ask: one answer for each of Request.Needs.
-// What they say about the request's content is read here, which costs, and takes
-// no turn of the Machine.
+// Answer reads the answers to an Ask, one for each of Request.Needs, and returns the message that brings them. Reading
+// them is costly and happens here, outside the Machine's turn.
 func (m *Machine) Answer(r *Request, answers []picker.Answer) Answered {
 	m.p.Read(r.Request, answers)
 	return Answered{r, answers}
 }
 
-// Asking says that the Machine waits for Answers. It and Refused are to be asked
-// after an effect that concerns the request.
+// Asking reports whether the Machine waits for Answers. Call it after an effect that concerns the request.
 func (r *Request) Asking() bool { return r.state == asking || r.state == consulting }
 
-// Evictable says that flow control may end the request early.
+// Evictable reports whether flow control may end the request early.
 func (r *Request) Evictable() bool { return r.evictable }
 
-// Placed says that the request is decided, and not over.
+// Placed reports whether the request is decided and not over.
 func (r *Request) Placed() bool { return r.state == decided }
 
-// Over says that the Machine has done with the request. Its stream may not have.
+// Over reports whether the Machine has finished the request. Its stream may still be open.
 func (r *Request) Over() bool { return r.state == ended }

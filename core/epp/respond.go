@@ -9,14 +9,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// respond has the plug-ins look at a part of a response.
-func (m *Machine) respond(r *Request, tell func(*picker.Response, machine.Time)) {
+// respond shows the plug-ins a part of a response.
+func (m *Machine) respond(r *Request, show func(*picker.Response, machine.Time)) {
 	if r.Response == nil {
 		return
 	}
 	r.seen = r.Response
-	tell(r.Response, m.now)
-	if m.log != nil && r.Response.Said() {
+	show(r.Response, m.now)
+	if m.log != nil && r.Response.Modified() {
 		m.emit(Effect{Kind: Hooked, Request: r})
 	}
 	if r.Err == nil {
@@ -24,9 +24,8 @@ func (m *Machine) respond(r *Request, tell func(*picker.Response, machine.Time))
 	}
 }
 
-// explained are the response headers that say why: the selected pods where the
-// documents' headers are on, and all when the configuration or the request asks
-// for them.
+// explained returns the response headers that explain the decision: the selected pods where the documents' headers are
+// on, and all where the configuration or the request asks for them.
 func (m *Machine) explained(d *picker.Decision) header.List {
 	if d == nil || d.Err != nil || len(d.Targets) == 0 {
 		return nil
@@ -79,8 +78,8 @@ func (m *Machine) explained(d *picker.Decision) header.List {
 	return out
 }
 
-// traceID is the trace of a request: of its traceparent (W3C Trace Context), or
-// the request's id, of which a UUID's digits are a trace's id.
+// traceID returns a request's trace id: from its traceparent (W3C Trace Context), or the digits of a request id that is
+// a UUID, else the request id.
 func traceID(h header.List) string {
 	if parts := strings.Split(h.Get("traceparent"), "-"); len(parts) >= 4 && len(parts[1]) == 32 {
 		return parts[1]
@@ -92,17 +91,16 @@ func traceID(h header.List) string {
 	return id
 }
 
-// maxScores bounds the scores of a response that did not ask for them: headers have
-// their limits.
+// maxScores bounds the scores in a response whose request did not ask for them, since headers have size limits.
 const maxScores = 64
 
-// wants says whether the request itself asks for the reasons.
+// wants reports whether the request itself asks for the reasons.
 func wants(d *picker.Decision) bool {
 	ask := d.Request.Headers.Get(picker.HeaderExplain)
 	return ask != "" && ask != "false" && ask != "0"
 }
 
-// asked says whether the response of a decided request is to explain it.
+// asked reports whether a decided request's response must explain the decision.
 func (m *Machine) asked(d *picker.Decision) bool {
 	return m.c.ExplainHeaders || wants(d)
 }

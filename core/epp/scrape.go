@@ -10,51 +10,48 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// What a data source hears of a page that is not there, and of the health of an engine that has died: as it would of a
-// server's answer.
+// Errors of a data source for a missing page, and for the health of a dead engine, as a server's answer would be
+// reported.
 var (
 	ErrNoPage = errors.New("status 404")
 	ErrDead   = errors.New("status 503")
 )
 
-// Target is an endpoint of which something is asked regularly: its metrics, its
-// KV events.
+// Target is an endpoint that the driver scrapes for metrics and listens to for KV events.
 type Target struct {
 	*picker.Endpoint
-	place   int // in the view; -1 once it has left the pool
+	place   int // index in the view; -1 once it has left the pool
 	sources []targetSource
 }
 
-// targetSource holds what one data source knows of one endpoint.
+// targetSource is the state of one data source at one endpoint.
 type targetSource struct {
-	busy    bool         // a Scrape is out
-	missed  bool         // and the next was due meanwhile
+	busy    bool         // a Scrape is under way
+	missed  bool         // the next one was due meanwhile
 	shifted bool         // its turn has been shifted against the others'
-	current bool         // its metrics count
-	failing bool         // the last page did not come
-	last    machine.Time // when it last answered
+	current bool         // its metrics are valid
+	failing bool         // the last scrape failed
+	last    machine.Time // time of the last answer
 }
 
 // Source is a data source of the configuration, with its defaults.
 type Source struct {
 	picker.Scrape
 	picker.ScrapeSpec
-	pulled bool // there are no Scrapes
+	pulled bool // metrics come by Pull, not by Scrapes
 }
 
-// scraping is the schedule of scrapes: each endpoint at once when it joins, and
-// then every interval. The second turn is shifted by the endpoint's place, so
-// that a large pool's pages do not all come in one burst that requests would
-// have to wait behind.
+// scraping is the schedule of scrapes: each endpoint at once when it joins, and then every interval. The second turn is
+// shifted by the endpoint's place, so that a large pool's pages do not come in one burst that delays requests.
 type scraping struct {
 	sources []Source
 	targets map[string]*Target // by "namespace/name"
 	queue   machine.Queue[turn]
-	out     int // scrapes that wait for their Scraped
-	// Which of so many replicas of the picker this is.
+	out     int // scrapes without their Scraped
+	// Number of this replica of the picker, and of all.
 	replica, replicas int
 
-	quiet bool // there are none
+	quiet bool // no scrapes
 }
 
 // turn is one target's turn with one source.
@@ -77,16 +74,16 @@ func (s *scraping) init(p *picker.Picker, interval machine.Time) {
 	}
 }
 
-// Sources are the data sources, as Effect.Source numbers them.
+// Sources returns the data sources; Effect.Source is an index into them.
 func (m *Machine) Sources() []Source { return m.scraping.sources }
 
-// Target is the pool's endpoint of a "namespace/name", nil if there is none.
+// Target returns the pool's endpoint of a "namespace/name", nil if there is none.
 func (m *Machine) Target(id string) *Target { return m.scraping.targets[id] }
 
-// Scraping is how many scrapes are out: Scrape was said, and Scraped was not.
+// Scraping returns how many scrapes are under way.
 func (m *Machine) Scraping() int { return m.scraping.out }
 
-// Address is where a source asks a target, host:port.
+// Address returns the host:port at which a source scrapes a target.
 func (x *Source) Address(t *Target) string {
 	if x.Port != "" {
 		return picker.JoinHostPort(t.Endpoint.Address, x.Port)
@@ -94,10 +91,10 @@ func (x *Source) Address(t *Target) string {
 	return t.HostPort()
 }
 
-// URL is where a source asks a target, for people too.
+// URL returns the URL at which a source scrapes a target.
 func (x *Source) URL(t *Target) string { return x.Scheme + "://" + x.Address(t) + x.Path }
 
-// Wants says whether any of the source's extractors reads a family of metrics.
+// Wants reports whether any of the source's extractors reads a family of metrics.
 func (x *Source) Wants(family string) bool {
 	for _, e := range x.Extractors {
 		if e.Wants(family) {
@@ -107,8 +104,8 @@ func (x *Source) Wants(family string) bool {
 	return false
 }
 
-// follow makes the targets those of a view. An endpoint whose address or labels
-// changed is another one. It returns those that are gone.
+// follow makes the targets those of a view. An endpoint whose address or labels changed is a new target. It returns the
+// targets that are gone.
 func (s *scraping) follow(now machine.Time, view *picker.View) (gone []*Target) {
 	for _, t := range s.targets {
 		t.place = -1
@@ -139,7 +136,7 @@ func (s *scraping) follow(now machine.Time, view *picker.View) (gone []*Target) 
 	return gone
 }
 
-// scrapes has everything scraped whose turn it is.
+// scrapes emits a Scrape for every turn that is due.
 func (m *Machine) scrapes() {
 	s := &m.scraping
 	for {
@@ -172,9 +169,8 @@ func (m *Machine) scrape(x turn) {
 	m.emit(Effect{Kind: Scrape, Target: x.target, Source: x.source})
 }
 
-// scraped takes what came of a scrape. A page that cannot be had or read leaves
-// the metrics as they were, until they are older than the source's TTL: then
-// they are forgotten.
+// scraped takes the result of a scrape. After a failure the metrics stay as they were until they are older than the
+// source's TTL; then they are dropped.
 func (m *Machine) scraped(x *Scraped) {
 	src, t := &m.scraping.sources[x.Source], &x.Target.sources[x.Source]
 	t.busy = false
@@ -223,8 +219,7 @@ func (m *Machine) scraped(x *Scraped) {
 	m.loaded(x.Target.place)
 }
 
-// extract reads a page into metrics. Where it cannot, it names the plug-in that
-// could not.
+// extract reads a page into metrics. On an error it returns the plug-in that failed.
 func (m *Machine) extract(t *Target, src *Source, page metrics.Page, into *picker.Metrics) (picker.Plugin, error) {
 	for _, x := range src.Extractors {
 		if err := m.p.Extract(x, page, t.Labels, into); err != nil {
@@ -234,53 +229,48 @@ func (m *Machine) extract(t *Target, src *Source, page metrics.Page, into *picke
 	return nil, nil
 }
 
-// Pull has the driver bring the metrics of a data source whenever somebody is
-// about to look at them, in place of a Scrape for each page: pull is called in
-// the Machine's turn, and calls Read and Refresh. A nil pull brings nothing, for a
-// source whose pages change no decision. The driver calls Pull before there are
-// endpoints, and not on a Machine with a log or with flow control, which take
-// every page.
+// Pull makes the driver bring a data source's metrics just before plug-ins read them, instead of a Scrape for each
+// page. The Machine calls pull during its turn, and pull calls Read and Refresh. A nil pull brings nothing; it is for a
+// source whose pages change no decision. The driver calls Pull before the first endpoints, and never on a Machine with
+// a log or with flow control, which need every page.
 func (m *Machine) Pull(source int, pull func(now machine.Time)) {
 	if m.scraping.sources[source].pulled = true; pull != nil {
 		m.pull = pull
 	}
 }
 
-// Read is an endpoint's metrics, with what a page of a data source says; false where
-// it cannot be read.
+// Read returns an endpoint's metrics, updated from a data source's page; false if the page cannot be read.
 func (m *Machine) Read(t *Target, source int, page metrics.Page) (picker.Metrics, bool) {
 	values := m.Known(t)
 	_, err := m.extract(t, &m.scraping.sources[source], page, &values)
 	return values, err == nil
 }
 
-// Known are an endpoint's metrics.
+// Known returns an endpoint's latest metrics.
 func (m *Machine) Known(t *Target) picker.Metrics { return m.p.Pool().View().States[t.place].Metrics }
 
-// Refresh takes an endpoint's metrics, which a page brought at a time. Another
-// source's may have come since.
+// Refresh stores an endpoint's metrics from a page of time at. Metrics of another source may be newer.
 func (m *Machine) Refresh(at machine.Time, t *Target, values picker.Metrics) {
 	m.p.Pool().Update(max(at, m.p.Pool().View().States[t.place].UpdatedAt), t.place, values)
 }
 
-// Place is where an endpoint stands in the pool's order, by which the turns of
-// scrapes are shifted; -1 once it has left.
+// Place returns an endpoint's index in the pool, which shifts its scrapes; -1 once it has left.
 func (t *Target) Place() int { return t.place }
 
-// Turn is when an endpoint's turn with a data source comes, of a pool that stays
-// as it was at the zero of time: the first turn after that is number 1.
+// Turn returns the time of an endpoint's turn with a data source, for a pool that is unchanged since time zero. The
+// first turn after zero is number 1.
 func (m *Machine) Turn(t *Target, source int, number int64) machine.Time {
 	interval := m.scraping.sources[source].Interval
 	return interval*machine.Time(number) + m.scraping.shift(t, interval)
 }
 
-// shift is by how much an endpoint's turns come later than those of the first at the
-// first replica of the picker.
+// shift returns the delay of an endpoint's turns against those of the first endpoint at the first replica of the
+// picker.
 func (s *scraping) shift(t *Target, interval machine.Time) machine.Time {
 	return interval * machine.Time(t.place*s.replicas+s.replica) / machine.Time(len(s.targets)*s.replicas)
 }
 
-// loaded reports flow control of an endpoint's new metrics.
+// loaded reports an endpoint's new metrics to flow control.
 func (m *Machine) loaded(endpoint int) {
 	if m.fc != nil {
 		m.load(endpoint)

@@ -530,7 +530,7 @@ func (c *conn) play() {
 	}
 }
 
-// words are an effect's. Headers that go on as they came are left out.
+// words returns an effect's. Headers that go on as they came are left out.
 func (c *conn) words(e *stream.Effect) string {
 	var b strings.Builder
 	b.WriteString([]string{"decide", "continue", "request headers", "request body", "request trailers",

@@ -13,21 +13,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// State holds what a Machine knows besides its configuration, in a form that JSON
-// can carry: what Load needs so that another one of the same configuration goes
-// on from there.
+// State is a Machine's state without its configuration, as JSON. Load continues from it in another Machine of the same
+// configuration.
 type State struct {
 	At       machine.Time       `json:"at"`
 	Serial   uint64             `json:"serial"`
 	Picker   picker.Saved       `json:"picker"`
 	Scrapes  []scrapes          `json:"scrapes,omitempty"`
 	Flow     *flowcontrol.Saved `json:"flow,omitempty"`
-	Numbers  uint64             `json:"numbers,omitempty"` // that flow control has seen
+	Numbers  uint64             `json:"numbers,omitempty"` // requests that flow control has seen
 	Indexes  []savedKVIndex     `json:"indexes,omitempty"`
-	Requests []savedRequest     `json:"requests,omitempty"` // that are not over, the oldest first
+	Requests []savedRequest     `json:"requests,omitempty"` // not over, the oldest first
 }
 
-// scrapes hold what the data sources know of an endpoint.
+// scrapes holds the data sources' state at an endpoint.
 type scrapes struct {
 	Endpoint string        `json:"endpoint"`
 	Sources  []savedSource `json:"sources"`
@@ -44,8 +43,7 @@ type savedKVIndex struct {
 	Warned map[string]int `json:"warned,omitempty"`
 }
 
-// savedRequest is a request that is not over. Content is what whoever saves knows
-// how to write, and Load's caller how to read.
+// savedRequest is a request that is not over. The callers of Save and Load write and read its Content.
 type savedRequest struct {
 	Serial    uint64          `json:"serial"`
 	Content   json.RawMessage `json:"content,omitempty"`
@@ -67,20 +65,19 @@ type savedRequest struct {
 	Attributes  map[string]string `json:"attributes,omitempty"`
 
 	Decision *picker.SavedDecision `json:"decision,omitempty"`
-	Response *picker.SavedResponse `json:"response,omitempty"` // once it was the Machine's turn
+	Response *picker.SavedResponse `json:"response,omitempty"` // once the Machine has seen it
 }
 
-// Content holds what a saved request's content says.
+// Content is the decoded content of a saved request.
 type Content struct {
 	Request *picker.Request
 	Answers []picker.Answer
-	// Response makes the response again, if it was the Machine's turn.
+	// Response creates the response again, if the Machine had seen it.
 	Response func(d *picker.Decision) *picker.Response
 }
 
-// Save copies the Machine's state, in its turn. content writes what is not the
-// Machine's own of a request: of one that is Placed no more than what its
-// response needs, since its prompts are its Stream's then.
+// Save copies the Machine's state; the caller holds the Machine's turn. content writes the part of a request that the
+// Machine does not own. Of a Placed request it writes only what its response needs, since its Stream owns the prompt.
 func (m *Machine) Save(content func(r *Request) []byte) *State {
 	s := &State{At: m.now, Serial: m.serial, Picker: m.p.Save(), Numbers: uint64(m.numbers)}
 	for _, id := range slices.Sorted(maps.Keys(m.scraping.targets)) {
@@ -95,16 +92,16 @@ func (m *Machine) Save(content func(r *Request) []byte) *State {
 		s.Flow = m.fc.Save()
 	}
 	for _, ix := range m.indexes {
-		ix.Advance(m.now, &m.indexFx) // one that was made anew has yet to learn the time
+		ix.Advance(m.now, &m.indexFx) // an index that was just created does not have the time yet
 		m.indexFx.Reset()
 		s.Indexes = append(s.Indexes, savedKVIndex{ix.Save(), ix.block, maps.Clone(ix.warned)})
 	}
-	for r := m.flying; r != nil; r = r.prev {
+	for r := m.unfinished; r != nil; r = r.prev {
 		if r.state == ended {
 			s.Requests = append(s.Requests, savedRequest{Serial: r.Serial, State: ended})
 			continue
 		}
-		if r.Serial == 0 { // it came before anybody wrote down what came
+		if r.Serial == 0 { // it came before the log
 			m.serial++
 			r.Serial, s.Serial = m.serial, m.serial
 		}
@@ -130,28 +127,27 @@ func (m *Machine) saveRequest(r *Request, content []byte) savedRequest {
 	return s
 }
 
-// Load takes a state over, before the first message. read reads what Save's
-// content wrote; tell is told of each request that is not over. Everything is
-// scraped at once. A Machine that is Told may have another configuration than the
-// one that was saved: it takes over what it has a place for.
-func (m *Machine) Load(s *State, fx *Effects, read func(content []byte) (Content, error), tell func(*Request)) error {
+// Load restores a state before the first message. read decodes Save's content. Load calls each with every request that
+// is not over. All endpoints are scraped at once. A Machine that Follows may have another configuration than the saved
+// one; it restores what fits.
+func (m *Machine) Load(s *State, fx *Effects, read func(content []byte) (Content, error), each func(*Request)) error {
 	m.fx, m.now, m.serial, m.numbers = fx, s.At, s.Serial, flowcontrol.RequestID(s.Numbers)
 	defer func() { m.fx = nil }()
-	if err := m.p.Load(&s.Picker, m.c.Told); err != nil {
+	if err := m.p.Load(&s.Picker, m.c.Follows); err != nil {
 		return err
 	}
-	m.follow()
+	m.followEndpoints()
 	for _, x := range s.Scrapes {
 		t := m.scraping.targets[x.Endpoint]
 		for i := 0; t != nil && i < min(len(x.Sources), len(t.sources)); i++ {
 			t.sources[i].current, t.sources[i].last = x.Sources[i].Current, x.Sources[i].Last
 		}
 	}
-	if len(s.Indexes) != len(m.indexes) && !m.c.Told {
+	if len(s.Indexes) != len(m.indexes) && !m.c.Follows {
 		return fmt.Errorf("it has %d indexes of KV blocks, and the picker %d", len(s.Indexes), len(m.indexes))
 	}
 	for i, x := range s.Indexes[:min(len(s.Indexes), len(m.indexes))] {
-		if m.c.Told && m.indexes[i].block != x.Block {
+		if m.c.Follows && m.indexes[i].block != x.Block {
 			continue
 		}
 		if x.Index == nil {
@@ -167,9 +163,9 @@ func (m *Machine) Load(s *State, fx *Effects, read func(content []byte) (Content
 		if err != nil {
 			return fmt.Errorf("request number %d: %w", s.Requests[i].Serial, err)
 		}
-		tell(r)
+		each(r)
 	}
-	if m.c.Told {
+	if m.c.Follows {
 		return nil
 	}
 	if (s.Flow == nil) != (m.fc == nil) {
@@ -204,7 +200,7 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 		s.State == queued && s.Number == 0, s.State == decided && s.Decision == nil:
 		return nil, errors.New("it is neither under way nor over")
 	case s.State == decided:
-		if r.Decision, err = m.p.LoadDecision(s.Decision, r.Request, m.c.Told); err != nil {
+		if r.Decision, err = m.p.LoadDecision(s.Decision, r.Request, m.c.Follows); err != nil {
 			return nil, err
 		}
 		r.Decision.Admission = s.Admission
@@ -215,9 +211,9 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 		r.seen, r.Err = r.Response, r.Response.Err
 	}
 	switch {
-	case m.c.Told && (r.state == queued || r.state == consulting):
-		r.state, r.number = told, 0
-	case m.c.Told:
+	case m.c.Follows && (r.state == queued || r.state == consulting):
+		r.state, r.number = following, 0
+	case m.c.Follows:
 		r.number = 0
 	case r.number > 0:
 		m.queue[r.number] = r
@@ -226,19 +222,19 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 	return r, nil
 }
 
-// link notes a request that is not over.
+// link adds a request to the unfinished ones.
 func (m *Machine) link(r *Request) {
 	if r.linked {
 		return
 	}
-	r.linked, r.prev = true, m.flying
-	if m.flying != nil {
-		m.flying.next = r
+	r.linked, r.prev = true, m.unfinished
+	if m.unfinished != nil {
+		m.unfinished.next = r
 	}
-	m.flying = r
+	m.unfinished = r
 }
 
-// unlink forgets one that is.
+// unlink removes a request that is over.
 func (m *Machine) unlink(r *Request) {
 	if !r.linked {
 		return
@@ -246,7 +242,7 @@ func (m *Machine) unlink(r *Request) {
 	if r.next != nil {
 		r.next.prev = r.prev
 	} else {
-		m.flying = r.prev
+		m.unfinished = r.prev
 	}
 	if r.prev != nil {
 		r.prev.next = r.next

@@ -14,82 +14,75 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
-// Stream is one ext_proc stream at the picker: core/epp/stream with what the picker
-// reads of the request, changes in it, and does with the response. It is a
-// machine.Machine[*stream.Message, *machine.Effects[stream.Effect]].
+// Stream is one ext_proc stream at the picker: core/epp/stream with what the picker reads of the request, changes in
+// it, and does with the response. It is a machine.Machine[*stream.Message, *machine.Effects[stream.Effect]].
 //
-// Its effects are core/epp/stream's. At Decide the driver hands Request to the
-// Machine (Arrive) and goes on with Decide when that says Decided; the rest goes
-// to Envoy.
+// Its effects are those of core/epp/stream. At Decide the driver passes Request to the Machine (Arrive), and calls
+// Stream.Decide when the Machine emits Decided. All other effects go to Envoy.
 type Stream struct {
-	// Over, if not nil, is called when the stream is over, before the Machine
-	// takes back what the request held.
+	// Over, if not nil, is called when the stream ends, before the Machine releases what the request held.
 	Over func()
-	// Response is memory for what is known of the response, used by nobody else
-	// any more; nil takes new memory.
+	// Response is memory to reuse for the response; nil allocates.
 	Response *picker.Response
 
 	m       *Machine
 	door    Door
 	inner   stream.Stream
 	fx      machine.Effects[stream.Effect]
-	room    [3]stream.Effect // for fx, which rarely holds more
-	told    stream.Message   // the stream's own messages to inner
+	effects [3]stream.Effect // memory of fx, which rarely holds more
+	own     stream.Message   // the stream's own messages to inner
 	modes   stream.Modes
 	r       *Request
-	adopted *Request // that was decided before
+	adopted *Request // a request that was decided before
 	subset  []string
-	hinted  bool // there was a subset hint
+	hinted  bool // the data plane sent a subset hint
 	number  uint64
-	arrived bool // the Machine has been told of the request, or is about to be
-	decided bool // the Machine's word has been taken
+	arrived bool // the Machine has got the request, or is about to
+	decided bool // the Machine's decision was taken
 	settled bool
 	head    header.List
 	served  picker.Served
 }
 
-// NewStream begins a stream. number makes the id of a request that came without
-// one.
+// NewStream starts a stream. A request without an id gets one from number.
 func NewStream(m *Machine, door Door, number uint64) *Stream {
 	s := new(Stream)
 	s.Init(m, door, number)
 	return s
 }
 
-// Init makes s what NewStream begins, in memory that is there.
+// Init is NewStream in existing memory.
 func (s *Stream) Init(m *Machine, door Door, number uint64) {
 	*s = Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
-	s.fx.List = s.room[:0]
+	s.fx.List = s.effects[:0]
 }
 
-// Request returns what the Machine knows of it; nil before Decide, and where the
-// body could not be read.
+// Request returns the Machine's request; nil before Decide, and where the body cannot be read.
 func (s *Stream) Request() *Request { return s.r }
 
 // Result reports how the stream ended, or stream.Running.
 func (s *Stream) Result() stream.Result { return s.inner.Result() }
 
-// RequestID is the request's x-request-id, empty before the headers.
+// RequestID returns the request's x-request-id, empty before the headers.
 func (s *Stream) RequestID() string { return s.inner.RequestID() }
 
-// Holding is true while part 1 is out and part 2 is not.
+// Holding reports whether part 1 was sent and part 2 was not.
 func (s *Stream) Holding() bool { return s.inner.Holding() }
 
-// Metadata returns what was made up for a held request, "" before part 2.
+// Metadata returns the metadata generated for a held request, "" before part 2.
 func (s *Stream) Metadata() string { return s.inner.Metadata() }
 
-// Subset notes the endpoints that the data plane wants the choice to be made
-// of: metadata envoy.lb.subset_hint, of the newest body message that had any.
+// Subset sets the endpoints to which the data plane limits the choice: metadata envoy.lb.subset_hint of the newest body
+// message that has any.
 func (s *Stream) Subset(addresses []string, hinted bool) { s.subset, s.hinted = addresses, hinted }
 
-// Served notes what the data plane says about who answered, before the
-// response's headers.
+// Served sets what the data plane reports about the server that answered. Call it before the response's headers.
 func (s *Stream) Served(x picker.Served) { s.served = x }
 
-// Next is when the stream wants to be advanced.
+// Next returns the time of the stream's deadline, if any.
 func (s *Stream) Next() (machine.Time, bool) { return s.inner.Next() }
 
-// Advance plays the deadline if it has passed by now.
+// Advance applies the deadline if it has passed by now.
 func (s *Stream) Advance(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	s.inner.Advance(now, &s.fx)
 	s.play(now, fx)
@@ -105,7 +98,7 @@ func (s *Stream) Input(now machine.Time, msg *stream.Message, fx *machine.Effect
 	}
 	if msg.Kind == stream.PeerGone {
 		if s.Advance(now, fx); s.arrived && !s.decided && s.r.state != arriving && s.Result() == stream.Running {
-			s.door.Input(Leave{s.r}) // what that decides ends the stream
+			s.door.Input(Leave{s.r}) // the decision ends the stream
 			return
 		}
 	}
@@ -113,49 +106,47 @@ func (s *Stream) Input(now machine.Time, msg *stream.Message, fx *machine.Effect
 	s.play(now, fx)
 }
 
-// Decide goes on with what the Machine has decided.
+// Decide continues with the Machine's decision.
 func (s *Stream) Decide(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	if s.Result() == stream.Running {
-		s.told.Decision = s.decision()
+		s.own.Decision = s.decision()
 	}
 	s.decided = true
-	s.tell(now, stream.Decided)
+	s.inputOwn(now, stream.Decided)
 	s.play(now, fx)
 }
 
-// Evict ends the request, because flow control wants its room back.
+// Evict ends the request early, because flow control needs its capacity.
 func (s *Stream) Evict(now machine.Time, fx *machine.Effects[stream.Effect]) {
-	s.told.Answer = s.m.c.Stream.Errors.Answer(flowcontrol.Evicted())
-	s.tell(now, stream.Evicted)
+	s.own.Answer = s.m.c.Stream.Errors.Answer(flowcontrol.Evicted())
+	s.inputOwn(now, stream.Evicted)
 	s.play(now, fx)
 }
 
-// Fail ends the stream with an error of the picker's own, and whatever was about
-// to be done.
+// Fail ends the stream with an error of the picker's own and drops all pending effects.
 func (s *Stream) Fail(now machine.Time, reason string, fx *machine.Effects[stream.Effect]) {
 	s.fx.Reset()
-	s.told.Reason = reason
-	s.tell(now, stream.Broken)
+	s.own.Reason = reason
+	s.inputOwn(now, stream.Broken)
 	s.play(now, fx)
 }
 
-// tell gives inner the stream's own message, which has all but its kind.
-func (s *Stream) tell(now machine.Time, kind stream.MessageKind) {
-	s.told.Kind = kind
-	s.inner.Input(now, &s.told, &s.fx)
-	s.told = stream.Message{}
+// inputOwn passes the stream's own message to inner, with its kind.
+func (s *Stream) inputOwn(now machine.Time, kind stream.MessageKind) {
+	s.own.Kind = kind
+	s.inner.Input(now, &s.own, &s.fx)
+	s.own = stream.Message{}
 }
 
-// play adds what the picker has to say to the inner stream's effects and hands
-// them out.
+// play adds the picker's part to the inner stream's effects and emits them.
 func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	for i := 0; i < len(s.fx.List); i++ {
 		e, passed := &s.fx.List[i], true
 		switch e.Kind {
 		case stream.Decide:
 			if passed = s.read(e); !passed {
-				s.told.Decision = s.refusal()
-				s.tell(now, stream.Decided)
+				s.own.Decision = s.refusal()
+				s.inputOwn(now, stream.Decided)
 			}
 		case stream.SendResponseHeaders:
 			s.responseHeaders(now, e)
@@ -173,18 +164,18 @@ func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		if passed {
 			fx.Add(*e)
 		}
-		// a plug-in panicked over the response
+		// A plug-in panicked at the response.
 		if r := s.r; r != nil && r.Err != nil && s.decided && s.Result() == stream.Running {
-			r.Told = true
-			s.told.Reason = r.Err.Message
-			s.tell(now, stream.Broken)
+			r.ErrSent = true
+			s.own.Reason = r.Err.Message
+			s.inputOwn(now, stream.Broken)
 		}
 	}
 	s.fx.Reset()
 	s.settle()
 }
 
-// settle says Done, once the stream is over.
+// settle sends Done once the stream is over.
 func (s *Stream) settle() {
 	if s.settled || s.Result() == stream.Running {
 		return
@@ -201,7 +192,7 @@ func (s *Stream) settle() {
 	}
 }
 
-// read parses the request; it is false where that cannot be done.
+// read parses the request. It returns false if the request is invalid.
 func (s *Stream) read(e *stream.Effect) bool {
 	if s.adopted != nil {
 		s.r, s.arrived = s.adopted, true
@@ -226,7 +217,7 @@ func (s *Stream) read(e *stream.Effect) bool {
 	return true
 }
 
-// decision is the Machine's word as core/epp/stream takes it.
+// decision returns the Machine's decision in core/epp/stream's form.
 func (s *Stream) decision() stream.Decision {
 	r := s.r
 	if r.Err != nil {
@@ -276,7 +267,7 @@ func (s *Stream) decision() stream.Decision {
 	return out
 }
 
-// metadata is the dynamic metadata that goes with the request's headers.
+// metadata returns the dynamic metadata that accompanies the request's headers.
 func (s *Stream) metadata(endpoint string) stream.Metadata {
 	lb := map[string]any{picker.HeaderDestination: endpoint}
 	if s.m.c.EmitScores {
@@ -293,14 +284,13 @@ func (s *Stream) metadata(endpoint string) stream.Metadata {
 
 func (s *Stream) refusal() stream.Decision {
 	e := s.r.Err
-	s.r.Told = true
+	s.r.ErrSent = true
 	a := s.m.c.Stream.Errors.Answer(e)
 	return stream.Decision{Answer: &a, Reason: e.Code() + ": " + e.Message}
 }
 
-// responseHeaders lets the plug-ins see the response's headers and say which to
-// set. A response to a request that nobody decided is Envoy's own, or that of a
-// server that nobody chose.
+// responseHeaders shows the plug-ins the response's headers and adds those that they set. A response to an undecided
+// request is Envoy's own, or comes from a server that the picker did not choose.
 func (s *Stream) responseHeaders(now machine.Time, e *stream.Effect) {
 	if s.r == nil || s.r.Request == nil {
 		s.r = &Request{state: ended}
@@ -327,8 +317,7 @@ func (s *Stream) responseHeaders(now machine.Time, e *stream.Effect) {
 	}
 }
 
-// responseBody lets the plug-ins see a piece of the response, which may be held
-// back, or become a longer one.
+// responseBody shows the plug-ins a piece of the response. They may hold it back or lengthen it.
 func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Effects[stream.Effect]) {
 	r := s.r
 	if r == nil || r.Response == nil {
@@ -337,7 +326,7 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 	}
 	if e.Piece != nil {
 		pass := r.Response.ReadPiece(now, e.Piece, e.End)
-		s.tellPiece()
+		s.showPiece()
 		if !pass && !e.End {
 			return
 		}
@@ -348,8 +337,8 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 		return
 	}
 	out := r.Response.Read(now, e.Body, e.End)
-	s.tellPiece()
-	if s.modes.Response != stream.FullDuplex { // one answer for each message
+	s.showPiece()
+	if s.modes.Response != stream.FullDuplex { // one reply to each message
 		e.Replace = !bytes.Equal(out, e.Body)
 	} else if out == nil && !e.End && len(e.Body) > 0 {
 		return // held back
@@ -361,23 +350,23 @@ func (s *Stream) responseBody(now machine.Time, e *stream.Effect, fx *machine.Ef
 	s.pieces(e, fx)
 }
 
-// TakesPieces says whether the answer may come in pieces that are described: nobody
-// here looks at its bytes but for its usage, nor writes down how many there are.
+// TakesPieces reports whether the answer may come as described pieces: nothing here reads its bytes except for the
+// usage, or logs their number.
 func (s *Stream) TakesPieces() bool {
 	return s.m.log == nil && !s.m.hooks.ResponseChunks && s.modes == stream.Modes{} && s.r != nil &&
 		s.r.Request != nil &&
 		s.r.Body != nil && s.r.Body.Parser == parse.TypeOpenAI
 }
 
-// tellPiece has the plug-ins look at what was read last, in the Machine's turn.
-// Where none has a hook for it, it concerns nothing but its request.
-func (s *Stream) tellPiece() {
+// showPiece shows the plug-ins the last piece, during the Machine's turn. Without a hook for it, the piece concerns
+// only its request.
+func (s *Stream) showPiece() {
 	if s.m.hooks.ResponseBody && s.r.Response.Placed() {
 		s.door.Input(Piece{s.r})
 	}
 }
 
-// pieces hands out a response's body in pieces that Envoy takes.
+// pieces emits a response's body in pieces that Envoy accepts.
 func (s *Stream) pieces(e *stream.Effect, fx *machine.Effects[stream.Effect]) {
 	if s.modes.Response == stream.FullDuplex {
 		for len(e.Body) > stream.MaxChunkBytes {
@@ -388,16 +377,15 @@ func (s *Stream) pieces(e *stream.Effect, fx *machine.Effects[stream.Effect]) {
 	fx.Add(*e)
 }
 
-// flush hands out what was held back of a response that ends without a last
-// piece.
+// flush emits what was held back of a response that ends without a last piece.
 func (s *Stream) flush(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	r := s.r
 	if r == nil || r.Response == nil {
 		return
 	}
-	out, news := r.Response.Close()
-	if news {
-		s.tellPiece()
+	out, read := r.Response.Close()
+	if read {
+		s.showPiece()
 	}
 	if len(out) > 0 {
 		s.pieces(&stream.Effect{At: now, Kind: stream.SendResponseBody, Body: out}, fx)

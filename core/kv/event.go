@@ -36,7 +36,7 @@ func (k Kind) Document() string {
 	return "UNKNOWN"
 }
 
-// DocumentKind is the kind that document 003 calls so; 0 for none.
+// DocumentKind returns the kind that document 003 calls so; 0 for none.
 func DocumentKind(name string) Kind {
 	return Kind(max(0, slices.Index(documentNames[:], name)))
 }
@@ -88,10 +88,10 @@ type Event struct {
 	Capacity   int     // Heartbeat: the pod's num_gpu_blocks, 0 if not given
 }
 
-// NumTokens is how many tokens the event's blocks have together.
+// NumTokens returns how many tokens the event's blocks have together.
 func (e *Event) NumTokens() int { return max(len(e.Tokens), e.TokenCount) }
 
-// FullAttention says whether holding blocks of a KV cache group of this kind
+// FullAttention reports whether holding blocks of a KV cache group of this kind
 // lets a prompt skip their computation. Those of sliding-window and state-space
 // groups do not: llm-d-router gives no score for them alone.
 func FullAttention(specKind string) bool {

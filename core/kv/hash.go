@@ -23,7 +23,7 @@ type Hasher struct {
 	Seed        string // changes every key; hashSeed in the picker's configuration
 }
 
-// Tokens is the block size in use.
+// Tokens returns the block size in use.
 func (h Hasher) Tokens() int {
 	if h.BlockTokens <= 0 {
 		return DefaultBlockTokens
@@ -31,7 +31,7 @@ func (h Hasher) Tokens() int {
 	return h.BlockTokens
 }
 
-// Root is the parent of a prompt's first block: one per model or adapter.
+// Root returns the parent of a prompt's first block: one per model or adapter.
 func (h Hasher) Root(model string) Key {
 	seed := fnvString(fnvOffset, h.Seed)
 	s := fnvByte(fnvOffset, cborArray|3)
@@ -41,7 +41,7 @@ func (h Hasher) Root(model string) Key {
 	return Key(s)
 }
 
-// BlockKey is the key of the block that follows parent. The number of tokens
+// BlockKey returns the key of the block that follows parent. The number of tokens
 // is not checked. Extra distinguishes blocks of equal tokens (cache salt,
 // hashes of images); nil for plain text.
 func BlockKey(parent Key, tokens []uint32, extra []string) Key {
@@ -78,7 +78,7 @@ func (h Hasher) AppendKeys(dst []Key, parent Key, tokens []uint32, extra [][]str
 	return dst
 }
 
-// PromptKeys are the keys of a whole prompt. A cache salt, where the request
+// PromptKeys returns the keys of a whole prompt. A cache salt, where the request
 // has one, belongs to the first block only (OpenAI field cache_salt); all
 // later keys inherit it through their parent.
 func (h Hasher) PromptKeys(model, cacheSalt string, tokens []uint32) []Key {

@@ -19,14 +19,14 @@ const ReplayEnd = ^uint64(0)
 // there.
 type Topic struct{ Pod, Model string }
 
-// String is the topic as it travels in the first frame.
+// String returns the topic as it travels in the first frame.
 func (t Topic) String() string { return TopicPrefix + t.Pod + "@" + t.Model }
 
 // MaxNameBytes is the longest name of a pod or a model that is taken from a
 // message: room for namespace and name of a Kubernetes pod.
 const MaxNameBytes = 320
 
-// CheckName says why a name from a message cannot be anybody's. Names become
+// CheckName returns why a name from a message cannot be anybody's. Names become
 // labels of metrics and words in a log.
 func CheckName(what, name string) error {
 	if len(name) > MaxNameBytes {
@@ -60,7 +60,7 @@ func ParseTopic(s string) (Topic, error) {
 	return Topic{pod, model}, nil
 }
 
-// EncodeSequence is the second frame: 8 bytes, most significant first.
+// EncodeSequence returns the second frame: 8 bytes, most significant first.
 func EncodeSequence(seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 0, 8), seq)
 }

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// MulDiv is a*b/c rounded down, with a 128-bit product, for a, b >= 0 and
+// MulDiv returns a*b/c rounded down, with a 128-bit product, for a, b >= 0 and
 // c > 0. It saturates instead of overflowing.
 func MulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))

@@ -1,17 +1,17 @@
 package machine
 
-// Few is a map that mostly has few entries: these are looked through, which is
-// faster than hashing and takes no memory of a map's own. The zero value is empty.
+// Few is a map that mostly has few entries. A linear search through them is faster than hashing and needs no memory for
+// a map. The zero value is an empty map.
 type Few[K comparable, V any] struct {
 	keys   []K
 	values []V
-	places map[K]int32 // where there are more than few
+	places map[K]int32 // entries by key; nil up to few entries
 }
 
-// few is up to how many entries are looked through.
+// few is the largest number of entries that are searched linearly.
 const few = 16
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (f *Few[K, V]) Len() int { return len(f.keys) }
 
 func (f *Few[K, V]) at(k K) int {
@@ -29,7 +29,6 @@ func (f *Few[K, V]) at(k K) int {
 	return -1
 }
 
-// Get is the value of a key, and whether there is one.
 func (f *Few[K, V]) Get(k K) (v V, ok bool) {
 	if i := f.at(k); i >= 0 {
 		return f.values[i], true
@@ -37,7 +36,6 @@ func (f *Few[K, V]) Get(k K) (v V, ok bool) {
 	return v, false
 }
 
-// Set gives a key a value.
 func (f *Few[K, V]) Set(k K, v V) {
 	if i := f.at(k); i >= 0 {
 		f.values[i] = v
@@ -55,7 +53,7 @@ func (f *Few[K, V]) Set(k K, v V) {
 	f.keys, f.values = append(f.keys, k), append(f.values, v)
 }
 
-// Delete takes a key out, if it is there.
+// Delete removes a key, if it is there.
 func (f *Few[K, V]) Delete(k K) {
 	i := f.at(k)
 	if i < 0 {
@@ -75,8 +73,8 @@ func (f *Few[K, V]) Delete(k K) {
 	}
 }
 
-// All goes through the entries, in an order that follows from the calls so far.
-// Entries may be changed meanwhile, but none added or taken out.
+// All yields the entries, in an order that depends only on the calls so far. The reader may change entries, but may not
+// add or remove any.
 func (f *Few[K, V]) All(yield func(K, V) bool) {
 	for i := range f.keys {
 		if !yield(f.keys[i], f.values[i]) {

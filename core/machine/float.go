@@ -5,11 +5,10 @@ import (
 	"strconv"
 )
 
-// Float is a number in a saved state: one that is infinite or no number at all
-// has a JSON form, too.
+// Float is a number in a saved state. Its JSON form exists for infinities and NaN, too: a string.
 type Float float64
 
-// MarshalJSON writes it.
+// MarshalJSON writes infinities and NaN as strings, all other numbers as numbers.
 func (f Float) MarshalJSON() ([]byte, error) {
 	text, err := json.Marshal(float64(f))
 	if err != nil {
@@ -18,7 +17,7 @@ func (f Float) MarshalJSON() ([]byte, error) {
 	return text, nil
 }
 
-// UnmarshalJSON reads it.
+// UnmarshalJSON reads a number, or a string with one.
 func (f *Float) UnmarshalJSON(text []byte) error {
 	if len(text) > 1 && text[0] == '"' {
 		text = text[1 : len(text)-1]

@@ -10,18 +10,17 @@ func (k *Key) before(o *Key) bool {
 	return k.First < o.First || k.First == o.First && k.Second < o.Second
 }
 
-// Handle finds an item of a Heap again, to move it or take it out. 0 is none.
+// Handle identifies an item of a Heap, to move or remove it. 0 identifies none.
 type Handle int32
 
-// Heap is a 4-ary heap of values by their keys. Keys that are all different
-// make the order in which values come out a fact of theirs, not of the heap's
-// history. The zero value is ready to use; it allocates nothing once its memory
-// has grown.
+// Heap is a 4-ary heap of values by their keys. With keys that all differ, the order in which values come out depends
+// on the keys only, not on the heap's history. The zero value is ready to use. The heap allocates nothing once its
+// memory has grown.
 type Heap[T any] struct {
 	items []heaped[T]
-	slots []int32 // by handle
+	slots []int32 // positions in items, by handle
 	free  []Handle
-	open  bool // the first item has been taken out, and nothing has its place yet
+	open  bool // items[0] was popped and is empty until the next call
 }
 
 type heaped[T any] struct {
@@ -30,7 +29,6 @@ type heaped[T any] struct {
 	value  T
 }
 
-// Len is the number of items.
 func (h *Heap[T]) Len() int {
 	if h.open {
 		return len(h.items) - 1
@@ -38,14 +36,13 @@ func (h *Heap[T]) Len() int {
 	return len(h.items)
 }
 
-// Peek is the first item, its value to read or change in place. The heap must not
-// be empty.
+// Peek returns the first item; the caller may read or change its value in place. The heap must not be empty.
 func (h *Heap[T]) Peek() (Key, *T) {
 	h.close()
 	return h.items[0].key, &h.items[0].value
 }
 
-// Push adds an item that nobody looks for.
+// Push adds an item without a handle.
 func (h *Heap[T]) Push(k Key, v T) { h.add(&heaped[T]{k, 0, v}) }
 
 func (h *Heap[T]) add(it *heaped[T]) {
@@ -58,8 +55,8 @@ func (h *Heap[T]) add(it *heaped[T]) {
 	h.up(len(h.items)-1, it)
 }
 
-// Pop takes the first item out. The heap must not be empty. The item that is added
-// next is put into its place, and moved once and not twice.
+// Pop removes the first item. The heap must not be empty. Pop leaves the first place empty: an item that is pushed next
+// fills it, and moves once instead of twice.
 func (h *Heap[T]) Pop() (Key, T) {
 	h.close()
 	first := h.items[0]
@@ -70,7 +67,7 @@ func (h *Heap[T]) Pop() (Key, T) {
 	return first.key, first.value
 }
 
-// close has the last item take an open place.
+// close moves the last item into an empty first place.
 func (h *Heap[T]) close() {
 	if h.open {
 		h.open = false
@@ -78,15 +75,14 @@ func (h *Heap[T]) close() {
 	}
 }
 
-// Put adds an item under a handle that is 0, or gives the handle's item another
-// key and value.
+// Put adds an item and sets the handle if that is 0. Otherwise it gives the handle's item another key and value.
 func (h *Heap[T]) Put(handle *Handle, k Key, v T) {
 	if *handle == 0 {
 		if n := len(h.free); n > 0 {
 			*handle, h.free = h.free[n-1], h.free[:n-1]
 		} else {
 			if len(h.slots) == 0 {
-				h.slots = append(h.slots, 0) // nobody's
+				h.slots = append(h.slots, 0) // slot 0 stays unused
 			}
 			*handle = Handle(len(h.slots))
 			h.slots = append(h.slots, 0)
@@ -98,7 +94,7 @@ func (h *Heap[T]) Put(handle *Handle, k Key, v T) {
 	h.move(int(h.slots[*handle]), &heaped[T]{k, *handle, v})
 }
 
-// Remove takes a handle's item out, if it has one, and makes the handle 0.
+// Remove removes a handle's item, if it has one, and sets the handle to 0.
 func (h *Heap[T]) Remove(handle *Handle) {
 	if *handle != 0 {
 		h.close()
@@ -108,12 +104,12 @@ func (h *Heap[T]) Remove(handle *Handle) {
 	}
 }
 
-// Keep takes out all items for which keep is false.
+// Keep removes all items for which keep returns false.
 func (h *Heap[T]) Keep(keep func(Key, *T) bool) {
 	h.close()
 	old := h.items
 	h.items = old[:0]
-	for i := range old { // the heap is refilled behind the reader
+	for i := range old { // writes stay behind the read position
 		if it := old[i]; keep(it.key, &it.value) {
 			h.items = h.items[:len(h.items)+1]
 			h.up(len(h.items)-1, &it)
@@ -124,7 +120,7 @@ func (h *Heap[T]) Keep(keep func(Key, *T) bool) {
 	clear(old[len(h.items):])
 }
 
-// fill has the last item take a place.
+// fill moves the last item into place i.
 func (h *Heap[T]) fill(i int) {
 	last := len(h.items) - 1
 	moved := h.items[last]
@@ -135,7 +131,7 @@ func (h *Heap[T]) fill(i int) {
 	}
 }
 
-// move puts an item where it belongs, up or down from a place that is free.
+// move puts an item where it belongs, up or down from the free place i.
 func (h *Heap[T]) move(i int, it *heaped[T]) {
 	items := h.items
 	if i > 0 && it.key.before(&items[(i-1)/4].key) {

@@ -1,12 +1,10 @@
 package machine
 
-// Randomness in windtunnel is keyed and not one stream: every draw names the
-// run's seed, the component, what it is for and an index. One more draw
-// somewhere moves nothing anywhere else, and live and virtual runs that draw
-// in a different order still draw the same values.
+// Randomness in windtunnel is keyed and not one stream. Every draw names the run's seed, the component, a purpose and
+// an index. One more draw somewhere changes no other draw, and live and virtual runs that draw in a different order
+// still draw the same values.
 
-// Draw is a keyed source of random values. It is a value: copy it freely, it
-// has no state that advances except through Next.
+// Draw is a keyed source of random values. Copies draw the same values; only the methods advance its state.
 type Draw struct{ state uint64 }
 
 // NewDraw keys a draw by the run's seed, a component ("server"), a purpose
@@ -19,25 +17,24 @@ func NewDraw(seed uint64, component, purpose string, index uint64) Draw {
 	return Draw{h}
 }
 
-// DrawFor keys a draw by an identifier instead of a number, for things that
-// carry a name on the wire (a request id).
+// DrawFor keys a draw by an identifier (a request id) instead of a number.
 func DrawFor(seed uint64, component, purpose, id string) Draw {
 	return NewDraw(seed, component, purpose, hashString(id))
 }
 
-// Uint64 is the next value, uniform over all 64-bit integers (splitmix64).
+// Uint64 returns the next value, uniform over all 64-bit integers (splitmix64).
 func (d *Draw) Uint64() uint64 {
 	d.state += 0x9e3779b97f4a7c15
 	return mix(d.state)
 }
 
-// Skip passes n values over.
+// Skip skips n values.
 func (d *Draw) Skip(n uint64) { d.state += n * 0x9e3779b97f4a7c15 }
 
-// Float64 is the next value, uniform in [0, 1).
+// Float64 returns the next value, uniform in [0, 1).
 func (d *Draw) Float64() float64 { return float64(d.Uint64()>>11) / (1 << 53) }
 
-// Intn is the next value, uniform in [0, n). n below 1 gives 0.
+// Intn returns the next value, uniform in [0, n). n below 1 gives 0.
 func (d *Draw) Intn(n int) int {
 	if n < 1 {
 		return 0
@@ -45,8 +42,7 @@ func (d *Draw) Intn(n int) int {
 	return int(d.Uint64() % uint64(n)) // bias below 2^-32 for every n used here
 }
 
-// Between is the next value, uniform in [low, high]. A high below low gives
-// low.
+// Between returns the next value, uniform in [low, high]; low if high is below it.
 func (d *Draw) Between(low, high Time) Time {
 	if high <= low {
 		return low
@@ -56,7 +52,7 @@ func (d *Draw) Between(low, high Time) Time {
 
 const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 
-// Letters is a string of n characters from a-z and 0-9.
+// Letters returns a string of n characters from a-z and 0-9.
 func (d *Draw) Letters(n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -65,7 +61,7 @@ func (d *Draw) Letters(n int) string {
 	return string(b)
 }
 
-// UUID is a random (version 4) UUID in its usual form.
+// UUID returns a random (version 4) UUID in its usual form.
 func (d *Draw) UUID() string {
 	a, b := d.Uint64()&^0xf000|0x4000, d.Uint64()&^(3<<62)|2<<62
 	const digits = "0123456789abcdef"

@@ -6,14 +6,13 @@ import (
 	"errors"
 )
 
-// Words are 64-bit numbers that are text in a saved state: base64 of their bytes,
-// the lowest first.
+// Words are 64-bit numbers that a saved state holds as text: base64 of their bytes, the lowest byte first.
 type Words []uint64
 
-// MarshalText writes them.
+// MarshalText returns the numbers' text.
 func (w Words) MarshalText() ([]byte, error) { return AppendWords(nil, w), nil }
 
-// UnmarshalText reads them.
+// UnmarshalText reads MarshalText's text. It fails on a text that is not base64 or ends within a number.
 func (w *Words) UnmarshalText(text []byte) error {
 	b, err := base64.StdEncoding.AppendDecode(nil, text)
 	switch {
@@ -28,7 +27,7 @@ func (w *Words) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// AppendWords appends the text of numbers.
+// AppendWords appends the numbers' text to b.
 func AppendWords[W ~uint64](b []byte, list []W) []byte {
 	var raw [3 * 8 * 32]byte // whole base64 groups
 	for len(list) > 0 {
@@ -42,7 +41,7 @@ func AppendWords[W ~uint64](b []byte, list []W) []byte {
 	return b
 }
 
-// WordsOf are numbers of another type.
+// WordsOf converts numbers of another type.
 func WordsOf[W ~uint64](list []W) Words {
 	out := make(Words, len(list))
 	for i, w := range list {

@@ -13,11 +13,11 @@ type At struct {
 
 func (a At) String() string { return string(a.Hop) + " " + string(a.Step) }
 
-// Edge says that one step happens before another within one attempt.
+// Edge states that Before happens before After within one attempt.
 type Edge struct{ Before, After At }
 
-// HeldEdges are the happens-before edges of the held-open request (document
-// 000): whoever sends something does so before the other hop has it.
+// HeldEdges returns the happens-before edges of the held-open request (document 000). A hop sends something before the
+// next hop receives it.
 func HeldEdges() []Edge {
 	return chain(
 		At{Client, RequestSent}, At{EPP, RequestReceived}, At{EPP, EndpointPicked}, At{EPP, Part1Sent},
@@ -27,7 +27,7 @@ func HeldEdges() []Edge {
 	).with(Edge{At{EPP, FirstTokenSeen}, At{Client, FirstTokenReceived}})
 }
 
-// PlainEdges are the happens-before edges of a request that is sent on whole.
+// PlainEdges returns the happens-before edges of a request that the EPP forwards whole.
 func PlainEdges() []Edge {
 	return chain(
 		At{Client, RequestSent}, At{EPP, RequestReceived}, At{EPP, EndpointPicked}, At{EPP, RequestPassed},
@@ -37,9 +37,8 @@ func PlainEdges() []Edge {
 	).with(Edge{At{Server, FirstTokenSent}, At{Client, FirstTokenReceived}})
 }
 
-// DisaggregatedEdges are the happens-before edges of a request whose prompt is
-// prefilled on another server than it is decoded on, with connectors that do
-// one after the other. The server's steps are the prefill server's.
+// DisaggregatedEdges returns the happens-before edges of a request whose prompt is prefilled on one server and decoded
+// on another, with connectors that run the two legs one after the other. The Server steps are the prefill server's.
 func DisaggregatedEdges() []Edge {
 	return chain(
 		At{Client, RequestSent}, At{EPP, RequestReceived}, At{EPP, EndpointPicked}, At{EPP, RequestPassed},
@@ -64,9 +63,8 @@ func chain(steps ...At) edges {
 
 func (e edges) with(more ...Edge) []Edge { return append(e, more...) }
 
-// CheckEdges tells the first edge that a request's events break: both ends
-// must have happened, in that order. Events may come in any order; their times
-// decide.
+// CheckEdges returns an error for the first edge that a request's events break. Both ends must have happened, in that
+// order. The events may be in any order; their times decide.
 func CheckEdges(events []Event, want []Edge) error {
 	first := map[string]map[At]Event{}
 	for _, e := range events {
@@ -96,14 +94,13 @@ func CheckEdges(events []Event, want []Edge) error {
 	return nil
 }
 
-// Same tells the first difference between two records of one scenario, for
-// instance a live and a virtual one: the same requests, and for each hop of
-// each request the same steps in the same order. Times and details may differ.
-// The hops named in ignore are left out (Envoy's own log exists only live).
+// Same returns an error for the first difference between two records of one scenario, for instance a live and a virtual
+// one. Both must have the same requests and, for each hop of each request, the same steps in the same order. Times and
+// details may differ. Same skips the hops in ignore (Envoy's own log exists only live).
 func Same(a, b []Event, ignore ...Hop) error {
 	ra, rb := requests(a), requests(b)
 	if !slices.Equal(ra, rb) {
-		return fmt.Errorf("the records tell of different requests: %v and %v", ra, rb)
+		return fmt.Errorf("the records have different requests: %v and %v", ra, rb)
 	}
 	sa, sb := sequences(a, ignore), sequences(b, ignore)
 	for _, id := range ra {

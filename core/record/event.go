@@ -1,14 +1,12 @@
 // Package record is the one record of what happened to a request.
 //
-// Every hop (client, Envoy, EPP, sidecar, model server) reports typed events:
-// which request, which attempt, which hop, which step, when, and the details a
-// person wants to see. The terminal view, the NDJSON recording and its replay,
-// golden tests, the comparison of a live run with a virtual one and every
-// trace export are readers of this one stream; nothing else is recorded
+// Every hop (client, Envoy, EPP, sidecar, model server) reports typed events: request, attempt, hop, step, time, and
+// the details a person wants to see. The terminal view, the NDJSON recording and its replay, golden tests, the
+// comparison of a live run with a virtual one and every trace export read this one stream. Nothing else is recorded
 // anywhere.
 //
-// The names of hops and steps are fixed here and nowhere else. docs/flow.md
-// lists each with its fields; a test keeps the two equal.
+// This package alone defines the names of hops and steps. docs/flow.md lists each with its fields; a test keeps the two
+// equal. Begin with Event.
 package record
 
 import (
@@ -22,13 +20,13 @@ import (
 
 // Event is one thing that happened to one request.
 type Event struct {
-	// Time since the run began. On the wire it is a number of seconds.
+	// Time since the run began; in JSON, a number of seconds.
 	Time machine.Time
-	// Request is the request id that every hop sees in x-request-id. It is empty
-	// in an event of a server's own (EngineStep).
+	// Request is the request id that every hop sees in x-request-id. It is empty in an event that concerns no request
+	// (EngineStep).
 	Request string
-	// Attempt counts the tries of one request from 1; 0 where a hop cannot
-	// know it (the client sees one request, whatever Envoy retries).
+	// Attempt counts the tries of one request from 1. It is 0 where a hop cannot know it: the client sees one request,
+	// however often Envoy retries.
 	Attempt int
 	Hop     Hop
 	Step    Step
@@ -42,8 +40,7 @@ type Event struct {
 // them. They marshal to one JSON object.
 type Details []Detail
 
-// Detail is one named value: a string, bool, int, float64, or a slice or map
-// of those.
+// Detail is one named value: a string, bool, int, float64, or a slice or map of those.
 type Detail struct {
 	Key   string
 	Value any
@@ -52,7 +49,7 @@ type Detail struct {
 // D builds a detail.
 func D(key string, value any) Detail { return Detail{key, value} }
 
-// Get is the value under key, or nil.
+// Get returns the value under key, or nil.
 func (d Details) Get(key string) any {
 	for _, f := range d {
 		if f.Key == key {
@@ -62,19 +59,18 @@ func (d Details) Get(key string) any {
 	return nil
 }
 
-// Recorder takes events. Implementations used by live parts are safe for
-// concurrent use and never block for long. A nil Recorder is the normal way to
-// record nothing: callers check for nil before they build details.
+// Recorder takes events. Implementations that live parts use are safe for concurrent use and never block for long. A
+// nil Recorder records nothing; callers check for nil before they build details.
 type Recorder interface{ Record(Event) }
 
-// Func makes a Recorder of a function.
+// Func adapts a function to a Recorder.
 type Func func(Event)
 
 // Record calls f.
 func (f Func) Record(e Event) { f(e) }
 
-// Tee records to several recorders in turn; nil ones are left out. It is nil
-// when nothing is left, so that recording nothing stays free.
+// Tee returns a Recorder that passes each event to several recorders in turn, without the nil ones. It returns nil when
+// none is left, so that recording nothing stays free.
 func Tee(to ...Recorder) Recorder {
 	var kept tee
 	for _, r := range to {
@@ -105,8 +101,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(eventJSON{e.Time.Seconds(), e.Request, e.Attempt, e.Hop, e.Step, e.Endpoint, e.Details})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. Unknown hops and steps are kept
-// as they are: a recording of a newer windtunnel still replays.
+// UnmarshalJSON reads what MarshalJSON wrote. It keeps unknown hops and steps, so that a recording from a newer
+// windtunnel still replays.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var j eventJSON
 	if err := json.Unmarshal(data, &j); err != nil {

@@ -1,6 +1,6 @@
 package record
 
-// Expectation is something that a run had to come to, and whether it did.
+// Expectation is a condition on a run's result, and whether the run met it.
 type Expectation struct {
 	What     string `json:"what"`
 	Expected string `json:"expected"`

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// RequestID is the id of a run's nth request, counted from 1: it names the
-// request at every hop, and its number is the request's in every view.
+// RequestID returns the id of a run's nth request, counted from 1. Every hop knows the request by this id, and every
+// view shows its number.
 func RequestID(seed uint64, n int) string {
 	b := make([]byte, 0, 32)
 	b = append(strconv.AppendUint(append(b, "req-"...), seed, 10), '-')
@@ -17,11 +17,10 @@ func RequestID(seed uint64, n int) string {
 	return string(strconv.AppendInt(b, int64(n), 10))
 }
 
-// RequestPrefix is what the ids of a run's requests begin with.
+// RequestPrefix returns the prefix of all request ids of a run.
 func RequestPrefix(seed uint64) string { return fmt.Sprintf("req-%d-", seed) }
 
-// RequestNumber is the number in an id that RequestID made; false for ids of
-// requests that somebody else sent.
+// RequestNumber returns the number in an id that RequestID made; false for ids of other clients' requests.
 func RequestNumber(id string) (n int, ok bool) {
 	rest, ok := strings.CutPrefix(id, "req-")
 	if !ok {
@@ -35,11 +34,10 @@ func RequestNumber(id string) (n int, ok bool) {
 	return n, err == nil && n > 0
 }
 
-// shortID is how much of somebody else's id a Label has.
+// shortID is the length in bytes to which Label cuts another client's id.
 const shortID = 8
 
-// Label is what a view calls a request: #7 for the run's seventh, else the
-// beginning of its id.
+// Label returns the name of a request in views: #7 for the run's seventh, else the beginning of its id.
 func Label(id string) string {
 	if n, ok := RequestNumber(id); ok {
 		return "#" + strconv.Itoa(n)
@@ -50,8 +48,8 @@ func Label(id string) string {
 	return id
 }
 
-// Named tells whether a person who says name means the request with this id:
-// by its id, its number (7, #7), or a beginning of its id as long as a Label's.
+// Named reports whether name means the request with this id: it may be the id, its number (7, #7), or a beginning of
+// the id that is at least as long as a Label.
 func Named(name, id string) bool {
 	if n, ok := RequestNumber(id); ok {
 		return name == id || strings.TrimPrefix(name, "#") == strconv.Itoa(n)

@@ -2,94 +2,85 @@ package record
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// Life is all that happens to a plain request that is answered wholly, where
-// nothing else happens to it and nobody reads more: it stands for the events of
-// Events. A time that has not come is machine.Never.
+// Life holds the times of a plain request that is answered whole, for runs in which nobody reads more. It stands for
+// the events that Events returns. A time that has not come is machine.Never.
 type Life struct {
 	Request string
-	// Number is the one in Request.
+	// Number is the number in Request.
 	Number int
-	// Class is that of the traffic, and SLO what a good request keeps to, as
-	// RequestSent tells them.
+	// Class is the traffic's class, and SLO the objectives of a good request, as in RequestSent's details.
 	Class, SLO string
-	// Endpoint is the model server.
-	Endpoint string
+	Endpoint   string
 
 	Sent      machine.Time // by the client
 	Picked    machine.Time // at the EPP, which decides at once
-	Reached   machine.Time // the model server
-	Started   machine.Time // the prefill
-	First     machine.Time // token, at the model server
-	FirstSeen machine.Time // piece of the answer, at the EPP
-	FirstGot  machine.Time // piece of the answer, at the client
-	Last      machine.Time // token, at the model server
-	LastSeen  machine.Time // piece of the answer, at the EPP
-	LastGot   machine.Time // piece of the answer, at the client
+	Reached   machine.Time // at the model server
+	Started   machine.Time // of the prefill
+	First     machine.Time // token sent by the model server
+	FirstSeen machine.Time // piece of the answer at the EPP
+	FirstGot  machine.Time // piece of the answer at the client
+	Last      machine.Time // token sent by the model server
+	LastSeen  machine.Time // piece of the answer at the EPP
+	LastGot   machine.Time // piece of the answer at the client
 
-	// Sidecar is what happened at the routing sidecar before the model server; nil
-	// where there is none.
+	// Sidecar holds the times at the routing sidecar in front of the model server; nil without one.
 	Sidecar *SidecarLife
 
-	// Prompt is its tokens, Cached how many of them were cached, and Tokens those of
-	// the answer.
+	// Prompt is the prompt's length in tokens, Cached how many of them were cached, and Tokens the answer's length.
 	Prompt, Cached, Tokens int
 }
 
-// SidecarLife is all that happens to such a request at a routing sidecar and by it: a
-// prefill leg, if any, and a decode leg.
+// SidecarLife holds the times of such a request at a routing sidecar: of a prefill leg, if any, and of a decode leg.
 type SidecarLife struct {
-	// Behind is the model server by the address that it has behind the sidecar.
+	// Behind is the model server's address behind the sidecar.
 	Behind string
-	// Prefiller is the prefill leg's server; empty is none.
+	// Prefiller is the prefill leg's server; empty without a prefill leg.
 	Prefiller string
 
-	Reached        machine.Time // the sidecar
-	PrefillReached machine.Time // the prefill leg its server
+	Reached        machine.Time // at the sidecar
+	PrefillReached machine.Time // prefill leg at its server
 	PrefillStarted machine.Time
-	PrefillEnded   machine.Time // with its one token, at its server
-	Prefilled      machine.Time // its answer at the sidecar
-	FirstSeen      machine.Time // piece of the answer
-	LastSeen       machine.Time // piece of the answer
+	PrefillEnded   machine.Time // one token generated at the prefill server
+	Prefilled      machine.Time // the prefill leg's answer at the sidecar
+	FirstSeen      machine.Time // piece of the answer at the sidecar
+	LastSeen       machine.Time // piece of the answer at the sidecar
 
-	// Prompt is the prompt's tokens as the prefill leg has them, Cached how many of them
-	// its server had. Fetched is how long it took the decode leg to fetch them, and FetchedBytes how
-	// much that was.
+	// Prompt is the prompt's length in tokens in the prefill leg, Cached how many of them its server had cached.
+	// Fetched is how long the decode leg fetched the KV cache, and FetchedBytes the size of the transfer.
 	Prompt, Cached int
 	Fetched        machine.Time
 	FetchedBytes   int64
 }
 
-// NewSidecarLife is one of which nothing has happened.
+// NewSidecarLife returns a SidecarLife in which nothing has happened yet.
 func NewSidecarLife(behind, prefiller string) SidecarLife {
 	return SidecarLife{Behind: behind, Prefiller: prefiller, Reached: machine.Never, PrefillReached: machine.Never,
 		PrefillStarted: machine.Never,
 		PrefillEnded:   machine.Never, Prefilled: machine.Never, FirstSeen: machine.Never, LastSeen: machine.Never}
 }
 
-// Outcome is how the request ends.
 func (l *Life) Outcome() Outcome { return Completed }
 
-// Status is that of the answer, of HTTP.
+// Status returns the answer's HTTP status.
 func (l *Life) Status() int { return 200 }
 
-// Lives is a Recorder that takes a Life in the place of its events.
+// Lives is a Recorder that takes a Life in place of its events.
 type Lives interface {
 	Recorder
-	// Sending is told that a request is sent of which there will be a Life, or, with
-	// -1, that its events come after all.
+	// Sending announces that a Life of a request will follow, by +1, or, by -1, that its events follow instead.
 	Sending(now machine.Time, by int)
-	// Lived takes the Life of one that was Sending, when it ends.
+	// Lived takes the Life of an announced request when the request ends.
 	Lived(l *Life)
 }
 
-// Summing is a Recorder that may take lives in the place of events.
+// Summing is a Recorder that may take lives in place of events.
 type Summing interface {
 	Recorder
-	// Lives is what takes them, nil where somebody wants the events.
+	// Lives returns the Recorder for lives, nil where a reader wants the events.
 	Lives() Lives
 }
 
-// LivesOf is what takes lives for r, nil where nothing does.
+// LivesOf returns the Recorder that takes lives for r, nil if there is none.
 func LivesOf(r Recorder) Lives {
 	if s, ok := r.(Summing); ok {
 		return s.Lives()
@@ -97,21 +88,21 @@ func LivesOf(r Recorder) Lives {
 	return nil
 }
 
-// Events are those that the Life stands for, as far as their times have come, with the
-// details that a summary reads: at each hop in the order of time.
+// Events yields the events that the Life stands for, as far as their times have come, with the details that a summary
+// reads. At each hop they are in the order of time.
 func (l *Life) Events(yield func(Event) bool) {
-	for _, x := range [...]lived{
-		{l.Sent, Client, []Step{RequestSent}, "", Told(l.Class, l.SLO)},
+	for _, x := range [...]lifeSteps{
+		{l.Sent, Client, []Step{RequestSent}, "", SentDetails(l.Class, l.SLO)},
 		{l.Picked, EPP, []Step{RequestReceived}, "", nil},
 		{l.Picked, EPP, []Step{EndpointPicked, RequestPassed}, l.Endpoint, nil},
 	} {
-		if !l.tell(&x, yield) {
+		if !l.emit(&x, yield) {
 			return
 		}
 	}
 	server, started := l.Endpoint, Details{D("cached_tokens", l.Cached)}
 	if s := l.Sidecar; s != nil {
-		if !s.begins(l, yield) {
+		if !s.emitPrefill(l, yield) {
 			return
 		}
 		if server = s.Behind; s.FetchedBytes > 0 {
@@ -122,7 +113,7 @@ func (l *Life) Events(yield func(Event) bool) {
 	if s == nil {
 		s = &nowhere
 	}
-	for _, x := range [...]lived{
+	for _, x := range [...]lifeSteps{
 		{l.Reached, Server, []Step{RequestReceived}, server, Details{D("prompt_tokens", l.Prompt)}},
 		{l.Started, Server, []Step{PrefillStarted}, server, started},
 		{l.First, Server, []Step{PrefillFinished, FirstTokenSent, DecodeStarted}, server, nil},
@@ -136,17 +127,17 @@ func (l *Life) Events(yield func(Event) bool) {
 		{l.LastGot, Client, []Step{Finished}, "",
 			Details{D("outcome", string(l.Outcome())), D("status", l.Status()), D("tokens", l.Tokens)}},
 	} {
-		if !l.tell(&x, yield) {
+		if !l.emit(&x, yield) {
 			return
 		}
 	}
 }
 
-// nowhere is no sidecar.
+// nowhere stands for no sidecar.
 var nowhere = NewSidecarLife("", "")
 
-// lived are steps of a life.
-type lived struct {
+// lifeSteps are steps of a Life at one time and hop.
+type lifeSteps struct {
 	at       machine.Time
 	hop      Hop
 	steps    []Step
@@ -154,8 +145,8 @@ type lived struct {
 	details  Details
 }
 
-// tell is false where nobody wants to hear more.
-func (l *Life) tell(x *lived, yield func(Event) bool) bool {
+// emit yields the steps' events. It returns false when the reader wants no more events.
+func (l *Life) emit(x *lifeSteps, yield func(Event) bool) bool {
 	if x.at == machine.Never {
 		return true
 	}
@@ -171,14 +162,14 @@ func (l *Life) tell(x *lived, yield func(Event) bool) bool {
 	return true
 }
 
-// begins tells what happens up to the decode leg.
-func (s *SidecarLife) begins(l *Life, yield func(Event) bool) bool {
-	first := lived{s.Reached, Sidecar, []Step{RequestReceived}, l.Endpoint, nil}
+// emitPrefill yields the events before the decode leg.
+func (s *SidecarLife) emitPrefill(l *Life, yield func(Event) bool) bool {
+	first := lifeSteps{s.Reached, Sidecar, []Step{RequestReceived}, l.Endpoint, nil}
 	if s.Prefiller == "" {
 		first.steps = []Step{RequestReceived, PrefillDecided, DecodeLegSent}
-		return l.tell(&first, yield)
+		return l.emit(&first, yield)
 	}
-	for _, x := range [...]lived{
+	for _, x := range [...]lifeSteps{
 		first,
 		{s.Reached, Sidecar, []Step{PrefillDecided, PrefillLegSent}, s.Prefiller, nil},
 		{s.PrefillReached, Server, []Step{RequestReceived}, s.Prefiller, Details{D("prompt_tokens", s.Prompt)}},
@@ -188,22 +179,22 @@ func (s *SidecarLife) begins(l *Life, yield func(Event) bool) bool {
 		{s.Prefilled, Sidecar, []Step{PrefillLegEnded}, s.Prefiller, nil},
 		{s.Prefilled, Sidecar, []Step{DecodeLegSent}, l.Endpoint, nil},
 	} {
-		if !l.tell(&x, yield) {
+		if !l.emit(&x, yield) {
 			return false
 		}
 	}
 	return true
 }
 
-// Fetched are the details of PrefillStarted about a KV cache that has come from another
-// server: how long it took, and its bytes on the wire.
+// Fetched returns the details of PrefillStarted for a KV cache that came from another server: how long the transfer
+// took, and its bytes on the wire.
 func Fetched(took machine.Time, bytes int64) Details {
 	return Details{D("fetched_bytes", int(bytes)), D("fetched_us", int(took/machine.Microsecond))}
 }
 
-// Told are the details of RequestSent that summaries read: the class of the traffic
-// and what a good request keeps to, either of which may be empty.
-func Told(class, slo string) Details {
+// SentDetails returns the details of RequestSent that summaries read: the traffic's class and the objectives of a good
+// request. Either may be empty.
+func SentDetails(class, slo string) Details {
 	var details Details
 	if class != "" {
 		details = append(details, D("class", class))

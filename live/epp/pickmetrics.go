@@ -259,7 +259,7 @@ func (m *PickMetrics) ended(p *picker.Picker, x *core.Request, now machine.Time,
 	d, r := x.Decision, x.Response
 	l := m.labels.request(d.Request)
 	m.runs(d.Request, -1)
-	if r == nil || !r.Told() { // the client left: the real one's hooks hear of an end all the same
+	if r == nil || !r.EndReported() { // the client left; the real EPP still runs its hooks for the end
 		p.EachResponseBody(d, func(h picker.Plugin) { m.span("ResponseStreaming", h.Type(), h.Name(), 0) })
 	}
 	if r == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Policy says what a worker's cost is made of.
+// Policy selects the formula of a worker's cost.
 type Policy string
 
 // Dynamo's selection policies.
@@ -18,26 +18,25 @@ const (
 	LMetric Policy = "lmetric"
 )
 
-// Values are the policies.
+// Values returns the policies.
 func (Policy) Values() []string { return []string{string(KV), string(LMetric)} }
 
-// Cost is how a worker's cost comes about, in KV blocks.
+// Cost is a worker's cost and its parts, in KV blocks.
 type Cost struct {
-	// Overlap is how many of the prompt's first blocks the worker has.
+	// Overlap is how many of the prompt's first blocks the worker has cached.
 	Overlap float64
-	// Prefill is what would wait there to be computed, the prompt included; Credit
-	// is what the overlap takes off it.
+	// Prefill is the worker's blocks to compute, the prompt included; Credit is the overlap's deduction.
 	Prefill, Credit float64
-	// Decode is what running requests would hold, the prompt included.
+	// Decode is the blocks that running requests would hold, the prompt included.
 	Decode float64
-	// Requests run there.
+	// Requests is the number of requests running there.
 	Requests int
 	// Total is the cost: the worker with the lowest is chosen.
 	Total float64
 }
 
-// total fills in the credit and the total. Products are rounded one by one, so
-// that the digits are the same on every processor.
+// total sets the credit and the total. It rounds products one by one, so that the digits are the same on every
+// processor.
 func (c *Config) total(x *Cost, excess, request float64) {
 	credit := c.OverlapScoreCredit
 	if c.CreditDecay > 0 && request > 0 {
@@ -52,9 +51,8 @@ func (c *Config) total(x *Cost, excess, request float64) {
 	x.Total = float64(c.PrefillLoadScale*left) + x.Decode + float64(c.ActiveRequestWeight*float64(x.Requests))
 }
 
-// Choose is the place of the worker with the lowest cost; with a temperature one is
-// drawn by softmax of -(cost - least) / ((most - least) * temperature). Of equal costs
-// any is drawn. It is -1 of none.
+// Choose returns the index of the worker with the lowest cost. With a temperature it draws by softmax of -(cost -
+// least) / ((most - least) * temperature). It draws among equal costs. It returns -1 for no workers.
 func (c *Config) Choose(costs []Cost, draw machine.Draw) int {
 	if len(costs) == 0 {
 		return -1

@@ -1,8 +1,7 @@
-// Package dynamo is the KV router of NVIDIA Dynamo as it stands behind an inference
-// gateway (document 001): it chooses a worker by what of a prompt the worker has in
-// its cache and by what it still has to do.
+// Package dynamo is the KV router of NVIDIA Dynamo behind an inference gateway (document 001). It chooses a worker by
+// how much of a prompt the worker has cached and by its pending work.
 //
-// The cost, its parameters and their defaults are those of Dynamo's kv-router of
-// mid 2026. Who keeps the router differs by arrangement: the endpoint picker itself
-// (the plug-in dynamo-router), or a frontend that it asks (Router, a machine).
+// The cost, its parameters and their defaults are those of Dynamo's kv-router of mid 2026. The router runs in the
+// endpoint picker itself (the plug-in dynamo-router, with Load), or in a frontend that the picker calls (Router, a
+// machine).
 package dynamo

@@ -2,14 +2,14 @@ package dynamo
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// maxSent bounds the blocks that are remembered; the oldest are forgotten first.
+// maxSent bounds the remembered blocks; the oldest go first.
 const maxSent = 1 << 20
 
-// index says which blocks were sent to which workers, for some time.
+// index records which blocks were sent to which workers, for the time ttl.
 type index struct {
 	ttl   machine.Time
 	until map[place]machine.Time
-	queue []leaving // in the order of their times
+	queue []expiry // in the order of their times
 	first int
 }
 
@@ -18,14 +18,14 @@ type place struct {
 	worker WorkerID
 }
 
-type leaving struct {
+type expiry struct {
 	place
 	at machine.Time
 }
 
 func newIndex(ttl machine.Time) index { return index{ttl: ttl, until: map[place]machine.Time{}} }
 
-// leading is how many blocks from the first on a worker has.
+// leading returns how many of a prompt's first blocks a worker has cached.
 func (x *index) leading(now machine.Time, blocks []uint64, id WorkerID) int {
 	for n, b := range blocks {
 		if x.until[place{b, id}] <= now {
@@ -35,13 +35,13 @@ func (x *index) leading(now machine.Time, blocks []uint64, id WorkerID) int {
 	return len(blocks)
 }
 
-// add takes blocks for cached from now on, and forgets what is too old.
+// add records blocks as cached from now on, and removes expired ones.
 func (x *index) add(now machine.Time, blocks []uint64, id WorkerID) {
 	at := now.Add(x.ttl)
 	for _, b := range blocks {
 		p := place{b, id}
 		x.until[p] = at
-		x.queue = append(x.queue, leaving{p, at})
+		x.queue = append(x.queue, expiry{p, at})
 	}
 	for x.first < len(x.queue) && (x.queue[x.first].at <= now || len(x.queue)-x.first > maxSent) {
 		if e := x.queue[x.first]; x.until[e.place] == e.at { // else it was sent again

@@ -8,55 +8,52 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Config are Dynamo's router settings, under their names there.
+// Config has Dynamo's router settings, under Dynamo's names.
 type Config struct {
-	// BlockSize is the tokens of a KV block.
+	// BlockSize is the number of tokens in a KV block.
 	BlockSize int
-	// OverlapScoreCredit is what a block of the prompt that a worker has takes off its
-	// cost, in blocks: 0 routes by load only. CreditDecay lowers it at a worker with
-	// more waiting prefill than others.
+	// OverlapScoreCredit is the deduction for each cached block of the prompt, in blocks; 0 routes by load only.
+	// CreditDecay lowers it at a worker with more waiting prefill than others.
 	OverlapScoreCredit, CreditDecay float64
 	// PrefillLoadScale is the weight of blocks to prefill against blocks in use.
 	PrefillLoadScale float64
-	// ActiveRequestWeight is what each running request costs besides, in blocks.
+	// ActiveRequestWeight is the additional cost of each running request, in blocks.
 	ActiveRequestWeight float64
-	// Temperature is 0 for the lowest cost, else how much is left to chance.
+	// Temperature is 0 for the lowest cost; higher values make the choice more random.
 	Temperature float64
 	Policy      Policy
-	// TTL is how long a block is taken for cached after a request with it was sent
-	// somewhere (DYN_USE_KV_EVENTS=false).
+	// TTL is how long a block counts as cached after a request with it was sent (DYN_USE_KV_EVENTS=false).
 	TTL machine.Time
-	// PrefillThreshold is how many new tokens of a prompt a worker that decodes computes
-	// by itself, although there are workers that only prefill.
+	// PrefillThreshold is how many new tokens of a prompt a decoding worker computes by itself although there are
+	// prefill-only workers.
 	PrefillThreshold int
 }
 
-// DefaultConfig are Dynamo's defaults. With blocks of 16 tokens, which are Dynamo's own,
-// and 120 s of its approximate index.
+// DefaultConfig returns Dynamo's defaults, among them blocks of 16 tokens and 120 s for its approximate index.
 func DefaultConfig() Config {
 	return Config{BlockSize: 16, OverlapScoreCredit: 1, PrefillLoadScale: 1, Policy: KV, TTL: 120 * machine.Second}
 }
 
-// WorkerID is Dynamo's instance id.
+// WorkerID is Dynamo's instance id of a worker.
 type WorkerID uint64
 
-// IDOf is the instance id of a pod: a hash of its name, as Dynamo's Kubernetes
-// discovery makes it, of 53 bits so that JSON readers keep all digits.
+// IDOf returns the instance id of a pod: a hash of its name, as in Dynamo's Kubernetes discovery, of 53 bits so that
+// JSON readers keep all digits.
 func IDOf(pod string) WorkerID { return WorkerID(xxhash.Sum64String(pod) >> 11) }
 
-// String is decimal, as it stands in headers.
+// String returns the decimal form that headers use.
 func (id WorkerID) String() string { return fmt.Sprint(uint64(id)) }
 
-// Prompt is what the router knows of a request.
+// Prompt is a request's prompt for the router.
 type Prompt struct {
 	Tokens int
-	// Blocks are the names of its whole blocks, each covering all before it; Alone is
-	// how many follow that no other prompt has.
+	// Blocks are the hashes of its whole blocks, each covering all blocks before it. Alone is the number of further
+	// blocks, which no other prompt has.
 	Blocks []uint64
 	Alone  int
 }
 
-// Booking is what a request holds at its worker: its number, from 1.
+// Booking is the number, from 1, of a request's load at its worker.
 type Booking uint64
 
 type booking struct {
@@ -66,8 +63,8 @@ type booking struct {
 	alone   int
 }
 
-// Load is what a router remembers of its own decisions: which requests run where, what
-// of them is yet to be prefilled, and which blocks were sent where. Reading changes nothing.
+// Load is a router's record of its own decisions: which requests run where, how much of them is not prefilled yet, and
+// which blocks were sent where. Costs, Overlap and Choose do not change it.
 type Load struct {
 	c        Config
 	workers  map[WorkerID]*worker
@@ -78,24 +75,24 @@ type Load struct {
 
 type worker struct {
 	requests, prefill, alone int
-	active                   map[uint64]int32 // blocks in use, by how many requests
+	active                   map[uint64]int32 // blocks in use, with the number of requests that use them
 }
 
-// none of a prompt is anywhere: where only load counts.
+// none is the overlap function for a choice by load only.
 func none(int) float64 { return 0 }
 
-// NewLoad knows nothing.
+// NewLoad returns an empty Load.
 func NewLoad(c Config) *Load {
 	return &Load{c: c, workers: map[WorkerID]*worker{}, bookings: map[Booking]*booking{}, sent: newIndex(c.TTL)}
 }
 
-// Overlap is how many of the prompt's first blocks were sent to a worker not too long ago.
+// Overlap returns how many of the prompt's first blocks were sent to a worker within the TTL.
 func (l *Load) Overlap(now machine.Time, p *Prompt, id WorkerID) int {
 	return l.sent.leading(now, p.Blocks, id)
 }
 
-// Costs appends what each worker costs. overlap says how many of the prompt's first
-// blocks a worker has; nil is what was sent there.
+// Costs appends each worker's cost. overlap returns how many of the prompt's first blocks worker i has; nil uses
+// Overlap.
 func (l *Load) Costs(now machine.Time, p *Prompt, ids []WorkerID, overlap func(i int) float64, costs []Cost) []Cost {
 	first, size := len(costs), float64(l.c.BlockSize)
 	least := -1
@@ -120,7 +117,7 @@ func (l *Load) Costs(now machine.Time, p *Prompt, ids []WorkerID, overlap func(i
 			x.Prefill = float64(w.prefill+p.Tokens) / size
 			x.Decode += float64(len(w.active) + w.alone)
 			for _, b := range p.Blocks {
-				if w.active[b] > 0 { // it is there once
+				if w.active[b] > 0 { // a shared block counts once
 					x.Decode--
 				}
 			}
@@ -132,10 +129,9 @@ func (l *Load) Costs(now machine.Time, p *Prompt, ids []WorkerID, overlap func(i
 	return costs
 }
 
-// Choose is Config.Choose.
 func (l *Load) Choose(costs []Cost, draw machine.Draw) int { return l.c.Choose(costs, draw) }
 
-// Book has a request run at a worker that has so many of its first blocks.
+// Book adds a request's load at a worker that has overlap of its first blocks.
 func (l *Load) Book(now machine.Time, p *Prompt, id WorkerID, overlap float64) Booking {
 	b := &booking{worker: id, prefill: max(0, p.Tokens-int(overlap)*l.c.BlockSize),
 		blocks: append([]uint64(nil), p.Blocks...), alone: p.Alone}
@@ -160,8 +156,7 @@ func (l *Load) hold(n Booking, b *booking) {
 	l.bookings[n] = b
 }
 
-// Prefilled says that a request's first token is there. Of one that is not known, or
-// for the second time, it says nothing; so does Free.
+// Prefilled reports a request's first token. Like Free, it ignores an unknown booking or a second call.
 func (l *Load) Prefilled(n Booking) {
 	if b := l.bookings[n]; b != nil {
 		l.workers[b.worker].prefill -= b.prefill
@@ -169,7 +164,7 @@ func (l *Load) Prefilled(n Booking) {
 	}
 }
 
-// Free ends a request.
+// Free ends a request's load.
 func (l *Load) Free(n Booking) {
 	b := l.bookings[n]
 	if b == nil {
@@ -190,7 +185,7 @@ func (l *Load) Free(n Booking) {
 	}
 }
 
-// Gone forgets a worker that has left: what it had cached, and its requests.
+// Gone removes a worker that has left, with its cache and its requests.
 func (l *Load) Gone(id WorkerID) {
 	l.sent.gone(id)
 	for n, b := range l.bookings {
@@ -201,5 +196,5 @@ func (l *Load) Gone(id WorkerID) {
 	delete(l.workers, id)
 }
 
-// Running is how many requests are booked.
+// Running returns the number of booked requests.
 func (l *Load) Running() int { return len(l.bookings) }

@@ -16,7 +16,7 @@ import (
 // MaxTokens is how much of a prompt the router compares.
 const MaxTokens = 131072
 
-// Limits of what a Router remembers for others.
+// Limits of a Router's memory.
 const (
 	maxWorkers  = 4096
 	maxBookings = 1 << 16
@@ -24,11 +24,11 @@ const (
 	missed      = 3   // pushes in a row after which a worker has left
 )
 
-// Debounce is how long a worker gathers changes of what it has in hand before it pushes
-// (Dynamo's 1 ms). Besides it pushes by the clock, so that it is known to be there.
+// Debounce is how long a worker collects changes of its load before it pushes them (Dynamo's 1 ms). In addition it
+// pushes periodically, as a sign of life.
 const Debounce = machine.Millisecond
 
-// Role is what a worker does.
+// Role is a worker's part in disaggregated serving.
 type Role string
 
 // The roles.
@@ -37,18 +37,18 @@ const (
 	Prefill Role = "prefill"
 )
 
-// Worker is what a worker pushes of itself: first to announce itself, then again when it
-// has more or fewer requests in hand, and by the clock.
+// Worker is a worker's push about itself: first to register, then when its number of requests changes, and
+// periodically.
 type Worker struct {
 	ID   WorkerID `json:"worker_id"`
 	Role Role     `json:"role"`
-	// Requests are those that it has in hand, waiting or running.
+	// Requests is the number of its waiting and running requests.
 	Requests int `json:"active_requests"`
-	// Blocks are the KV blocks in use there.
+	// Blocks is the number of KV blocks in use.
 	Blocks int `json:"kv_used_blocks"`
 }
 
-// Check says what is wrong with it.
+// Check returns an error for an invalid field.
 func (w *Worker) Check() error {
 	switch {
 	case w.ID == 0:
@@ -61,17 +61,17 @@ func (w *Worker) Check() error {
 	return nil
 }
 
-// Progress is what a picker tells of a request that the Router has routed.
+// Progress is a picker's report about a request that the Router has routed.
 type Progress struct {
 	ID string `json:"request_id"`
-	// Over says that its answer has ended, whatever way; else its first piece is there.
+	// Over states that its answer has ended, for whatever reason; otherwise its first piece has come.
 	Over bool `json:"over"`
 }
 
-// MaxTold bounds the Progress that goes with one routing call, in entries.
-const MaxTold = 64
+// MaxProgress limits the Progress of one routing call, in entries.
+const MaxProgress = 64
 
-// ParseProgress reads what a picker tells beside a routing call: a JSON list.
+// ParseProgress parses the JSON list of a routing call. An empty text is no progress.
 func ParseProgress(text string) ([]Progress, error) {
 	var list []Progress
 	if text == "" {
@@ -81,15 +81,15 @@ func ParseProgress(text string) ([]Progress, error) {
 		return nil, fmt.Errorf("found %.80q; expected a list such as [{\"request_id\":\"r\",\"over\":true}]: %w", text,
 			err)
 	}
-	if len(list) > MaxTold {
-		return nil, fmt.Errorf("found %d entries; expected %d at most", len(list), MaxTold)
+	if len(list) > MaxProgress {
+		return nil, fmt.Errorf("found %d entries; expected %d at most", len(list), MaxProgress)
 	}
 	return list, nil
 }
 
-// Route asks for a worker.
+// Route is a request for a worker.
 type Route struct {
-	// ID is the request's. One that is booked already is routed anew.
+	// ID is the request's id. A request that is already booked is routed again.
 	ID     string
 	Prompt Prompt
 }
@@ -101,18 +101,18 @@ func (Worker) message()   {}
 func (Progress) message() {}
 func (Route) message()    {}
 
-// Routed answers a Route.
+// Routed is the answer to a Route.
 type Routed struct {
 	At machine.Time
 	ID string
-	// Worker is 0 where no worker is known.
+	// Worker is 0 if no worker is known.
 	Worker WorkerID
 	Cost   Cost
 	// Prefill is the worker that computes the prompt; 0 is Worker itself.
 	Prefill WorkerID
 }
 
-// Names are the workers' instance ids as headers have them; "" is none.
+// Names returns the workers' instance ids as headers have them; "" for none.
 func (e Routed) Names() (worker, prefill string) {
 	if e.Worker != 0 {
 		worker = e.Worker.String()
@@ -123,36 +123,35 @@ func (e Routed) Names() (worker, prefill string) {
 	return worker, prefill
 }
 
-// Due is when it happened.
+// Due returns the time of the decision.
 func (e Routed) Due() machine.Time { return e.At }
 
 // Effects are a Router's answers.
 type Effects = machine.Effects[Routed]
 
-// Answer is what a routing call is answered: document 001's worker and tokens.
+// Answer is the answer to a routing call: document 001's worker and tokens.
 type Answer struct {
 	Worker  WorkerID `json:"worker_id"`
 	Prefill WorkerID `json:"prefill_worker_id,omitempty"`
 	Tokens  []uint32 `json:"token_ids,omitempty"`
 }
 
-// What a routing call comes to that names no worker, as a picker sees it.
+// Errors of a routing call without a worker, as a picker sees them.
 var (
 	ErrUnread   = errors.New("status 400") // the frontend cannot read the request
-	ErrNoWorker = errors.New("status 503") // no worker has announced itself
+	ErrNoWorker = errors.New("status 503") // no worker has registered
 )
 
 // JSON writes the answer.
 func (a *Answer) JSON() []byte {
 	text, err := json.Marshal(a)
 	if err != nil {
-		panic(err) // numbers can be written
+		panic(err) // never: the fields are numbers
 	}
 	return text
 }
 
-// PromptOf is a prompt of token ids as a router that splits it into blocks of so many tokens
-// compares it.
+// PromptOf returns a prompt of token ids, divided into blocks of so many tokens.
 func PromptOf(model string, tokens []uint32, blockSize int) Prompt {
 	content := parse.TokenPrompt(tokens)
 	p := Prompt{Tokens: len(tokens)}
@@ -160,9 +159,8 @@ func PromptOf(model string, tokens []uint32, blockSize int) Prompt {
 	return p
 }
 
-// Router is Dynamo's router as a part of its own, which a picker asks (document 001):
-// workers announce themselves to it and push what they have in hand. It is a
-// machine.Machine[Message, *Effects].
+// Router is Dynamo's router as a process that a picker calls (document 001). Workers register with it and push their
+// load. It is a machine.Machine[Message, *Effects].
 type Router struct {
 	seed    uint64
 	period  machine.Time
@@ -176,7 +174,7 @@ type Router struct {
 
 type known struct {
 	Worker
-	until machine.Time // it has left then, unless it says something
+	until machine.Time // the worker has left then, unless it pushes again
 }
 
 type routed struct {
@@ -184,17 +182,17 @@ type routed struct {
 	number Booking
 	at     machine.Time
 
-	prefill WorkerID // where the prompt is computed, 0 for worker
-	before  Booking  // there
+	prefill WorkerID // computes the prompt; 0 is worker
+	before  Booking  // at prefill
 }
 
-// NewRouter knows no worker. period is how often workers push.
+// NewRouter returns a router without workers. period is the time between workers' pushes.
 func NewRouter(c Config, seed uint64, period machine.Time) *Router {
 	return &Router{seed: seed, period: period, load: NewLoad(c), workers: map[WorkerID]*known{},
 		booked: map[string]*routed{}}
 }
 
-// Workers are those that are known, by their ids, as they were at their last push.
+// Workers returns the known workers at their last push, by id.
 func (r *Router) Workers() []Worker {
 	out := make([]Worker, 0, len(r.workers))
 	for _, w := range r.workers {
@@ -204,10 +202,10 @@ func (r *Router) Workers() []Worker {
 	return out
 }
 
-// Running is how many requests are booked.
+// Running returns how many requests are booked.
 func (r *Router) Running() int { return r.load.Running() }
 
-// Next is when the first worker counts as gone.
+// Next returns when the first worker counts as gone.
 func (r *Router) Next() (machine.Time, bool) {
 	at := machine.Never
 	for _, w := range r.workers {
@@ -216,7 +214,7 @@ func (r *Router) Next() (machine.Time, bool) {
 	return at, at != machine.Never
 }
 
-// Advance forgets workers that have said nothing for three periods.
+// Advance removes workers that have not pushed for three periods.
 func (r *Router) Advance(now machine.Time, _ *Effects) {
 	r.now = max(r.now, now)
 	for id, w := range r.workers {
@@ -241,7 +239,7 @@ func (r *Router) Input(now machine.Time, m Message, fx *Effects) {
 	r.Advance(now, fx)
 	switch x := m.(type) {
 	case Worker:
-		r.hear(x)
+		r.push(x)
 	case Progress:
 		if b := r.booked[x.ID]; b != nil && x.Over {
 			r.free(x.ID, b)
@@ -254,9 +252,9 @@ func (r *Router) Input(now machine.Time, m Message, fx *Effects) {
 	}
 }
 
-// hear notes a push. One of a worker that has nothing in hand ends what was booked there
-// a period ago or before: whoever should have told that it is over is gone.
-func (r *Router) hear(x Worker) {
+// push takes a worker's push. If the worker has no requests, push ends the bookings there that are at least a period
+// old: the picker that should have reported their end is gone.
+func (r *Router) push(x Worker) {
 	if x.Check() != nil || r.workers[x.ID] == nil && len(r.workers) >= maxWorkers {
 		return
 	}
@@ -275,7 +273,7 @@ func (r *Router) hear(x Worker) {
 	}
 }
 
-// prefilled says that the prompt is computed by the worker that only prefills.
+// prefilled ends the booking at the prefill-only worker, which has computed the prompt.
 func (r *Router) prefilled(b *routed) {
 	r.load.Free(b.before)
 	b.before = 0
@@ -287,7 +285,7 @@ func (r *Router) free(id string, b *routed) {
 	delete(r.booked, id)
 }
 
-// choose is the worker of a role with the lowest cost; 0 where there is none.
+// choose returns the worker of a role with the lowest cost; 0 if there is none.
 func (r *Router) choose(x *Route, role Role, overlap func(int) float64) (WorkerID, Cost) {
 	r.ids = r.ids[:0]
 	for id, w := range r.workers {
@@ -308,9 +306,8 @@ func (r *Router) choose(x *Route, role Role, overlap func(int) float64) (WorkerI
 	return r.ids[at], r.costs[at]
 }
 
-// route chooses a worker, and where there are workers that only prefill one of these, by what
-// they have of the prompt. The other is chosen by its load alone then, as Dynamo does. A prompt
-// of which it has nearly all stays with it.
+// route chooses a worker. If there are prefill-only workers, it chooses one of these by cached blocks, and the decoding
+// worker, as Dynamo does, by load alone. A decoding worker that has nearly all of the prompt prefills it, too.
 func (r *Router) route(x *Route, fx *Effects) {
 	e := Routed{At: r.now, ID: x.ID}
 	prefill, before := r.choose(x, Prefill, nil)

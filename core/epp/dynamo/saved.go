@@ -6,7 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// saved is a Load as it is written.
+// saved is a Load's JSON form.
 type saved struct {
 	Booked   Booking                  `json:"booked"`
 	Bookings map[Booking]savedBooking `json:"bookings"`
@@ -26,7 +26,7 @@ type savedSent struct {
 	Until  machine.Time `json:"until"`
 }
 
-// MarshalJSON writes all that is remembered.
+// MarshalJSON writes the whole Load.
 func (l *Load) MarshalJSON() ([]byte, error) {
 	s := saved{l.booked, map[Booking]savedBooking{}, []savedSent{}}
 	for n, b := range l.bookings {
@@ -40,7 +40,7 @@ func (l *Load) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// UnmarshalJSON takes over what was written, into a Load that knows nothing.
+// UnmarshalJSON restores a Load into an empty one.
 func (l *Load) UnmarshalJSON(text []byte) error {
 	var s saved
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -52,7 +52,7 @@ func (l *Load) UnmarshalJSON(text []byte) error {
 	}
 	for _, e := range s.Sent {
 		l.sent.until[place{e.Block, e.Worker}] = e.Until
-		l.sent.queue = append(l.sent.queue, leaving{place{e.Block, e.Worker}, e.Until})
+		l.sent.queue = append(l.sent.queue, expiry{place{e.Block, e.Worker}, e.Until})
 	}
 	l.booked = s.Booked
 	return nil

@@ -161,7 +161,7 @@ func (l *Log) Input(now machine.Time, msg epp.Message) {
 			b = l.appendRead(b, x.Request)
 			b = append(b, '}')
 		}
-		b = appendTrue(b, "told", x.Told)
+		b = appendTrue(b, "told", x.ErrSent)
 		b = append(b, '}')
 	case epp.Endpoints:
 		b = appendJSON(b, "endpoints", endpointsOf(x.List))

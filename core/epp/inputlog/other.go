@@ -177,7 +177,7 @@ func (o *Other) decided(number int, e *epp.Effect) (err error) {
 		own.m.Advance(e.At, &own.fx)
 		undo = o.Change(e.Request, own.m.Picker().Pool())
 	}
-	own.m.Tell(e.At, r, e.Request.Decision, &own.fx, func(d *picker.Decision) {
+	own.m.Follow(e.At, r, e.Request.Decision, &own.fx, func(d *picker.Decision) {
 		if u := (*parse.Unknown)(nil); d.Err != nil && errors.As(d.Err, &u) {
 			err = &Lacking{r.ID, fmt.Errorf("%s: %s", o.Name, d.Err.Message)}
 		} else if o.Look != nil {

@@ -179,7 +179,7 @@ func (h *Header) build(reg picker.Registry, change func(*picker.Options), told b
 	if err != nil {
 		return nil, err
 	}
-	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval, Told: told, Quiet: true})
+	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval, Follows: told, Quiet: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", h.Name, err)
 	}
@@ -443,7 +443,7 @@ func (k *played) about(x *input) (epp.Message, error) {
 	case x.Piece != nil:
 		return epp.Piece{Request: r}, k.progress(r, x.Piece)
 	case x.Done != nil:
-		r.Told = x.Done.Told
+		r.ErrSent = x.Done.Told
 		if x.Done.Read == nil {
 			return epp.Done{Request: r}, nil
 		}

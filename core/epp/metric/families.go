@@ -26,7 +26,7 @@ var (
 
 func with(label string, labels []string) []string { return append([]string{label}, labels...) }
 
-// The buckets of the real picker's histograms, times in seconds.
+// The buckets of the real picker's histograms; times are in seconds.
 var (
 	toHour = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45,
 		60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
@@ -55,7 +55,7 @@ func native(f *Family) *Family {
 	return f
 }
 
-// doubling returns n bounds, each twice the one before it.
+// doubling returns n bounds, each twice the previous one.
 func doubling(from float64, n int) (out []float64) {
 	for range n {
 		out = append(out, from)
@@ -64,7 +64,7 @@ func doubling(from float64, n int) (out []float64) {
 	return out
 }
 
-// Of requests.
+// Metrics of requests.
 var (
 	Requests = counter("request_total", "Requests sent on.", objective+"request_total", request,
 		append(slices.Clone(models), "priority"))
@@ -96,7 +96,7 @@ var (
 		"", answer, nil, nil)
 )
 
-// Of decisions.
+// Metrics of decisions.
 var (
 	Decisions = histogram("scheduler_e2e_duration_seconds", "Time of a decision.",
 		extension+"scheduler_e2e_duration_seconds", quick, nil, none)
@@ -120,7 +120,7 @@ var (
 		extension+"prefix_indexer_hit_ratio", tenths, plugin, none)
 )
 
-// Of flow control.
+// Metrics of flow control.
 var (
 	QueueTime = histogram("flow_control_request_queue_duration_seconds", "Time in the flow-control queue.",
 		extension+"flow_control_request_queue_duration_seconds", queue, with("outcome", flow), with("outcome", flow))
@@ -144,7 +144,7 @@ var (
 		extension+"flow_control_dispatch_cycle_duration_seconds", quick, nil, none)
 )
 
-// Of scrapes.
+// Metrics of scrapes.
 var (
 	PollErrors = counter("datalayer_poll_errors_total", "Scrapes that failed.", scheduler+"datalayer_poll_errors_total",
 		[]string{"source_type"}, []string{"source_type"})
@@ -153,9 +153,9 @@ var (
 		[]string{"source_type", "extractor_type"})
 )
 
-// Of objectives: document 004's, under its names and under those that predicted-latency-producer of today's picker has.
-// Times and objectives are reported for each request; predictions, and everything under the newer names, where such a
-// plug-in is.
+// Metrics of objectives: document 004's, under its names and under those of predicted-latency-producer in today's
+// picker. Times and objectives are reported for each request; predictions, and everything under the newer names, only
+// with such a plug-in.
 var (
 	ObjectiveTTFT = plain(Histogram, objective+"request_ttft_seconds",
 		"From the request to the first piece of its response.", toHour, models...)
@@ -171,7 +171,7 @@ var (
 	PredictingTPOT = histogram("request_tpot_prediction_duration_seconds", "Time that predicting took.",
 		objective+"request_tpot_prediction_duration_seconds", ask, predicted, models)
 	Violations = plain(Counter, objective+"request_slo_violation_total", violated, nil, with("type", models)...)
-	// ViolationsOf and GatheredOf are those under the newer names.
+	// ViolationsOf and GatheredOf are the same metrics under the newer names.
 	ViolationsOf = plain(Counter, prefix+"request_slo_violation_total", violated, nil, with("type", predicted)...)
 	// Gathered has the last request's times in one gauge, by type.
 	Gathered   = plain(Last, objective+"inference_request_metric", gathered, nil, with("type", models)...)
@@ -184,14 +184,14 @@ const (
 		"ttft_prediction_duration, tpot_prediction_duration, ttft_slo_violation, tpot_slo_violation (0 or 1)."
 )
 
-// Of documents 002 and 003, which grow with each decision.
+// Metrics of documents 002 and 003 that grow with each decision.
 var (
 	Scheduling = plain(Summary, document3+"scheduling_duration_seconds", "Time of a decision.", nil)
 	FilterTime = plain(Histogram, document3+"filter_duration_seconds", "Time of a filter.", quick, "filter")
 	ScorerTime = plain(Histogram, document3+"scorer_duration_seconds", "Time of a scorer.", quick, "scorer")
 )
 
-// Of documents 002 and 003, worked out when a page is read: a decision over a thousand endpoints must not write a
+// Metrics of documents 002 and 003, computed when a page is read: a decision over a thousand endpoints must not write a
 // thousand metrics.
 var (
 	Profiles = asked(Counter, document2+"requests_total",
@@ -219,7 +219,7 @@ var (
 	SessionsMoved = asked(Counter, document3+"session_affinity_misses_total", "Requests of a session that did not.")
 )
 
-// Of the pool, worked out when a page is read.
+// Metrics of the pool, computed when a page is read.
 var (
 	EndpointQueue = renamed(read("per_endpoint_queue_size", "Waiting requests by endpoint.",
 		ofPool+"per_pod_queue_size",
@@ -255,7 +255,7 @@ var (
 
 var inflight = []string{"endpoint_name", "namespace", "producer_name", "fairness_id", "priority"}
 
-// Of the server of the picker's ext_proc service.
+// Metrics of the server of the picker's ext_proc service.
 var (
 	Streams    = plain(Gauge, prefix+"extproc_streams_inflight", "ext_proc streams that have not ended.", nil)
 	Processing = native(plain(Histogram, prefix+"request_processing_duration_seconds",
@@ -268,7 +268,7 @@ var (
 		"build_ref"})
 )
 
-// ofKV is a family of an index of KV blocks; its older name is kvcache_ and old, none where that is "".
+// ofKV returns a family of an index of KV blocks. Its older name is kvcache_ and old; "" is no older name.
 func ofKV(kind Kind, name, old, help string, labels ...string) *Family {
 	f := asked(kind, kvCache+name, "[ALPHA] "+help, labels...)
 	if old != "" {
@@ -277,7 +277,7 @@ func ofKV(kind Kind, name, old, help string, labels ...string) *Family {
 	return f
 }
 
-// Of an index of KV blocks.
+// Metrics of an index of KV blocks.
 var (
 	KVMessages = ofKV(Counter, "events_messages_received_total", "", "Messages with KV events.", "pod_identifier")
 	KVErrors   = ofKV(Counter, "events_zmq_errors_total", "", "Failures of the connections that KV events come over.",

@@ -32,7 +32,7 @@ func pool(tb testing.TB, n int, opt picker.Options) *picker.Picker {
 	return p
 }
 
-// prompt is a request of 32 prefix blocks.
+// prompt returns a request of 32 prefix blocks.
 func prompt(id int) *picker.Request {
 	text := make([]byte, 32*64*4)
 	for i := range text {

@@ -11,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Type names that the builder itself puts where the configuration is silent.
+// Types of plug-ins that the builder adds where the configuration names none.
 const (
 	typeSingleHandler  = "single-profile-handler"
 	typeMaxScorePicker = "max-score-picker"
@@ -20,7 +20,7 @@ const (
 	typeExtractor      = "core-metrics-extractor"
 )
 
-// defaultPolicies are flow control's.
+// defaultPolicies are flow control's default policies.
 var defaultPolicies = []string{"fcfs-ordering-policy", "global-strict-fairness-policy", "static-usage-limit-policy"}
 
 // Builder makes the plug-ins of one configuration. Factories use it to find
@@ -30,23 +30,22 @@ type Builder struct {
 	reg      Registry
 	opt      Options
 	made     map[string]Plugin
-	failed   map[string]bool // what is wrong with them is told
-	used     map[string]bool // something refers to them
+	failed   map[string]bool // already reported
+	used     map[string]bool // referenced by name
 	order    []Plugin
 	making   []string
-	at       strictyaml.Value // of the plug-in that is being made, or has something to do late
+	at       strictyaml.Value // the plug-in that is being made, or whose late function runs
 	late     []func()
 	problems strictyaml.Problems
 	Warnings []string
 }
 
-// New builds a picker from a configuration. The error is every mistake in it, as
-// strictyaml.Problems.
+// New builds a picker from a configuration. The error is a strictyaml.Problems with every mistake.
 func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
 	b := &Builder{cfg: cfg, reg: reg, opt: opt, made: map[string]Plugin{}, failed: map[string]bool{},
 		used: map[string]bool{}, problems: slices.Clone(cfg.Problems)}
 	for i := range cfg.Plugins {
-		if spec := &cfg.Plugins[i]; spec.Name != "" { // without a type it has none, which is told
+		if spec := &cfg.Plugins[i]; spec.Name != "" { // a plug-in without a type has no name; that is already reported
 			b.at = spec.At
 			_, err := b.declared(spec.Name)
 			b.note(spec.At, err)
@@ -63,7 +62,8 @@ func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
 		}
 	}
 	b.policies()
-	for len(b.late) > 0 && len(b.failed) == 0 { // late links may make producers, which have links of their own
+	// late functions may make producers, which have late functions of their own
+	for len(b.late) > 0 && len(b.failed) == 0 {
 		late := b.late
 		b.late = nil
 		for _, f := range late {
@@ -79,37 +79,35 @@ func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
 	return p, nil
 }
 
-// refuse notes a mistake in the configuration.
+// refuse records a mistake in the configuration.
 func (b *Builder) refuse(at strictyaml.Value, found, expected, hint string) {
 	b.problems = append(b.problems, at.Problem(found, expected, hint))
 }
 
-// warn notes what has no effect in the configuration.
+// warn records a setting that has no effect.
 func (b *Builder) warn(at strictyaml.Value, found, expected, hint string) {
 	b.Warnings = append(b.Warnings, at.Problem(found, expected, hint).Error())
 }
 
-// errTold is about a plug-in that could not be made, for a reason that is told.
-var errTold = errors.New("the plug-in could not be made")
+// errReported stands for a plug-in that could not be made, for a reason that is already reported.
+var errReported = errors.New("the plug-in could not be made")
 
-// note notes an error about what stands at a place.
+// note records an error about the value at a place.
 func (b *Builder) note(at strictyaml.Value, err error) {
-	if !errors.Is(err, errTold) {
+	if !errors.Is(err, errReported) {
 		b.problems = append(b.problems, at.Told(err)...)
 	}
 }
 
-// Warn adds a line to what is logged at start-up.
+// Warn adds a line to the warnings that are logged at start-up.
 func (b *Builder) Warn(format string, args ...any) {
 	b.Warnings = append(b.Warnings, fmt.Sprintf(format, args...))
 }
 
-// Options are the picker's options.
 func (b *Builder) Options() *Options { return &b.opt }
 
-// Plugin is the declared plug-in with the given name. It is made when it does
-// not exist yet, so that factories may refer to each other in any order; a
-// circle is an error.
+// Plugin returns the declared plug-in with the given name. It makes the plug-in if necessary, so that factories may
+// refer to each other in any order. Circular references are an error.
 func (b *Builder) Plugin(name string) (Plugin, error) {
 	b.used[name] = true
 	return b.declared(name)
@@ -120,7 +118,7 @@ func (b *Builder) declared(name string) (Plugin, error) {
 		return p, nil
 	}
 	if b.failed[name] {
-		return nil, errTold
+		return nil, errReported
 	}
 	spec := b.cfg.Plugin(name)
 	if spec == nil {
@@ -142,12 +140,12 @@ func (b *Builder) declared(name string) (Plugin, error) {
 	if err != nil {
 		b.failed[name] = true
 		b.note(spec.At, err)
-		return nil, errTold
+		return nil, errReported
 	}
 	return p, nil
 }
 
-// names are those of all plug-ins that the configuration declares.
+// names returns the names of all declared plug-ins.
 func (b *Builder) names() []string {
 	names := make([]string, len(b.cfg.Plugins))
 	for i, p := range b.cfg.Plugins {
@@ -160,7 +158,7 @@ func (b *Builder) make(typ, name string, at, parameters strictyaml.Value) (Plugi
 	r, ok := b.reg[typ]
 	if !ok {
 		if typ == "" {
-			return nil, errTold
+			return nil, errReported
 		}
 		expected, hint := "a known type", strictyaml.DidYouMean(typ, b.reg.Types())
 		if hint == "" {
@@ -178,7 +176,7 @@ func (b *Builder) make(typ, name string, at, parameters strictyaml.Value) (Plugi
 	}
 	p, err := b.create(r.New, name, Params{parameters})
 	if err != nil {
-		if !errors.Is(err, errTold) && !errors.As(err, new(strictyaml.Problems)) &&
+		if !errors.Is(err, errReported) && !errors.As(err, new(strictyaml.Problems)) &&
 			!errors.As(err, new(strictyaml.Problem)) {
 			err = fmt.Errorf("failed to create plugin '%s' (type: %s): %w", name, typ, err)
 		}
@@ -193,7 +191,7 @@ func (b *Builder) make(typ, name string, at, parameters strictyaml.Value) (Plugi
 	return p, nil
 }
 
-// typeOf is where a declared plug-in's type stands; document 003 has but a name.
+// typeOf returns the place of a declared plug-in's type. Document 003 has only a name.
 func typeOf(at strictyaml.Value) strictyaml.Value {
 	if t := at.Get("type"); t.Given() {
 		return t
@@ -201,8 +199,7 @@ func typeOf(at strictyaml.Value) strictyaml.Value {
 	return at.Get("name")
 }
 
-// Late runs f when every declared plug-in exists: the place to look for
-// producers, which may have been declared further down.
+// Late runs f when every declared plug-in exists. A factory uses it to find producers, which may be declared below it.
 func (b *Builder) Late(f func() error) {
 	at := b.at
 	b.late = append(b.late, func() {
@@ -211,18 +208,17 @@ func (b *Builder) Late(f func() error) {
 	})
 }
 
-// Plugins are those that were made so far, in their order.
+// Plugins returns the plug-ins made so far, in order.
 func (b *Builder) Plugins() []Plugin { return b.order }
 
-// Find is an existing plug-in by name, nil when there is none.
+// Find returns an existing plug-in by name, nil if there is none.
 func (b *Builder) Find(name string) Plugin {
 	b.used[name] = true
 	return b.made[name]
 }
 
-// Ensure is the plug-in with the given name; when none was declared and the
-// name is a type's default name, one is made with default parameters. Without a
-// default type it has to be declared. dataKey and consumer are for the error.
+// Ensure returns the plug-in with the given name. If it is not declared and the name is defaultType's, Ensure makes one
+// with default parameters. Without a defaultType it must be declared. dataKey and consumer are for the error.
 func (b *Builder) Ensure(name, defaultType, dataKey, consumer string) (Plugin, error) {
 	b.used[name] = true
 	if p := b.made[name]; p != nil && (defaultType != "" || b.cfg.Plugin(name) != nil) {
@@ -235,8 +231,8 @@ func (b *Builder) Ensure(name, defaultType, dataKey, consumer string) (Plugin, e
 	return b.make(defaultType, name, strictyaml.Value{}, strictyaml.Value{})
 }
 
-// standard is a plug-in that the configuration need not declare; nil when it
-// could not be made, which is told at the place that asks for it.
+// standard returns a plug-in that the configuration need not declare. It returns nil if the plug-in cannot be made, and
+// reports that at the given place.
 func (b *Builder) standard(typ string, at strictyaml.Value) Plugin {
 	b.used[typ] = true
 	if p := b.made[typ]; p != nil || b.failed[typ] {
@@ -247,8 +243,8 @@ func (b *Builder) standard(typ string, at strictyaml.Value) Plugin {
 	return p
 }
 
-// named is the plug-in that a place of the configuration refers to, nil when
-// there is none, which is told.
+// named returns the plug-in that a place of the configuration refers to. It returns nil if there is none, and reports
+// that.
 func (b *Builder) named(at strictyaml.Value, ref string) Plugin {
 	b.used[ref] = true
 	if pl := b.made[ref]; pl != nil || b.failed[ref] || ref == "" {
@@ -259,7 +255,7 @@ func (b *Builder) named(at strictyaml.Value, ref string) Plugin {
 	return nil
 }
 
-// refAt is where a reference's name stands.
+// refAt returns the place of a reference's name.
 func refAt(at strictyaml.Value) strictyaml.Value {
 	for _, key := range []string{"pluginRef", "name"} {
 		if v := at.Get(key); v.Given() {
@@ -351,7 +347,7 @@ func (b *Builder) profiles(p *Picker) {
 	}
 }
 
-// declaredAt is where a plug-in is declared.
+// declaredAt returns the place of a plug-in's declaration.
 func (b *Builder) declaredAt(p Plugin) strictyaml.Value {
 	if spec := b.cfg.Plugin(p.Name()); spec != nil {
 		return spec.At
@@ -359,8 +355,8 @@ func (b *Builder) declaredAt(p Plugin) strictyaml.Value {
 	return b.cfg.At
 }
 
-// instead is a plug-in of a kind that must be there, under its type's name. A
-// declared one of another kind that has this name gives way to it.
+// instead returns the plug-in of a required kind, under its type's name. It replaces a declared plug-in of another kind
+// with this name.
 func instead[K Plugin](b *Builder, typ string) (out K) {
 	if k, ok := b.made[typ].(K); ok {
 		return k
@@ -376,8 +372,7 @@ func instead[K Plugin](b *Builder, typ string) (out K) {
 	return out
 }
 
-// inProfile is the plug-in that a profile lists: a declared one, or one of
-// those that are there without declaration; nil for none.
+// inProfile returns a plug-in that a profile lists, whether declared or undeclared; nil if there is none.
 func (b *Builder) inProfile(ref config.ProfilePlugin) Plugin {
 	if b.made[ref.PluginRef] == nil && slices.Contains(b.undeclared(), ref.PluginRef) {
 		return b.standard(ref.PluginRef, ref.At)
@@ -389,8 +384,7 @@ func (b *Builder) inProfile(ref config.ProfilePlugin) Plugin {
 	return pl
 }
 
-// undeclared are the plug-ins, besides handler and picker, that a
-// configuration has without declaring them.
+// undeclared returns the names of the plug-ins, besides handler and picker, that exist without declaration.
 func (b *Builder) undeclared() []string {
 	out := append([]string{typeDetector}, defaultPolicies...)
 	for _, ref := range b.parserRefs() {
@@ -405,8 +399,7 @@ func (b *Builder) undeclared() []string {
 	return out
 }
 
-// injects says whether the default source of metrics is added to those of the
-// configuration.
+// injects reports whether the default metrics source is added to the configured ones.
 func (b *Builder) injects() bool {
 	dl := b.cfg.DataLayer
 	if dl == nil {
@@ -421,8 +414,7 @@ func (b *Builder) injects() bool {
 	})
 }
 
-// Extracts says whether a source of this type among dataLayer.sources has the
-// named plug-in as an extractor.
+// Extracts reports whether a source of this type in dataLayer.sources lists the named plug-in as an extractor.
 func (b *Builder) Extracts(sourceType, name string) bool {
 	return b.cfg.DataLayer != nil && slices.ContainsFunc(b.cfg.DataLayer.Sources, func(s config.Source) bool {
 		spec := b.cfg.Plugin(s.PluginRef)
@@ -516,7 +508,7 @@ func (b *Builder) dataLayer(p *Picker) {
 	p.scrapes = append(p.scrapes, Scrape{src, []MetricsExtractor{ext}})
 }
 
-// policies finds flow control's policies, where it is on.
+// policies checks the references to flow control's policies where flow control is on.
 func (b *Builder) policies() {
 	fc := b.cfg.FlowControl
 	if fc == nil {

@@ -6,29 +6,29 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Cycle is one Pick under way: what plug-ins see.
+// Cycle is one Pick in progress, as plug-ins see it.
 type Cycle struct {
 	Now      machine.Time
 	Request  *Request
 	View     *View
 	Decision *Decision
-	// Candidates are the endpoints after subset and screeners; profiles begin
-	// with these. Do not change them.
+	// Candidates are the endpoints after subset and screeners, with which profiles begin. Plug-ins must not change
+	// them.
 	Candidates []int32
 
 	p       *Picker
 	answers []Answer
-	running Plugin // for naming the one that panics
-	peer    int32  // the primary pick while a second profile runs, -1 for none
+	running Plugin // the plug-in to name in a panic
+	peer    int32  // the primary profile's endpoint while a second profile runs, -1 for none
 	seed    uint64
-	brief   bool // nobody reads more of the decision than what was chosen
+	brief   bool // only the chosen endpoints of the decision are read
 	all     bool // every endpoint of the pool is a candidate
 }
 
-// State is the endpoint with an index, with its metrics.
+// State returns the endpoint at an index of the View, with its metrics.
 func (c *Cycle) State(i int32) *State { return &c.View.States[i] }
 
-// Answer is what came back for a plug-in's Need, nil when nothing did.
+// Answer returns the answer to a plug-in's Need, nil if there is none.
 func (c *Cycle) Answer(p Plugin, key string) *Answer {
 	for i := range c.answers {
 		if c.answers[i].Plugin == p.Name() && c.answers[i].Key == key {
@@ -38,26 +38,26 @@ func (c *Cycle) Answer(p Plugin, key string) *Answer {
 	return nil
 }
 
-// Draw is a source of random values for this request and purpose. The same
+// Draw returns a source of random values for this request and purpose. The same
 // seed, request and purpose give the same values, whatever else is drawn.
 func (c *Cycle) Draw(purpose string) machine.Draw {
 	return machine.DrawFor(c.seed, "picker", purpose, c.Request.ID)
 }
 
-// Peer is the endpoint that an earlier profile of this request chose (the
-// decode endpoint while prefill is being chosen), or -1.
+// Peer returns the endpoint that an earlier profile of this request chose (the decode endpoint while a prefill endpoint
+// is chosen), or -1.
 func (c *Cycle) Peer() int32 { return c.peer }
 
-// SetPeer publishes an endpoint to the profiles that run after it.
+// SetPeer sets the endpoint that Peer returns in later profiles.
 func (c *Cycle) SetPeer(i int32) { c.peer = i }
 
-// HasProfile says whether a profile is configured.
+// HasProfile reports whether a profile is configured.
 func (c *Cycle) HasProfile(name string) bool { return c.p.profile(name) != nil }
 
-// Profiles are the configured profile names, in order.
+// Profiles returns the configured profile names, in order.
 func (c *Cycle) Profiles() []string { return c.p.profileNames }
 
-// SetPrimary names the run whose endpoints are the destination.
+// SetPrimary names the profile run whose endpoints are the destination.
 func (c *Cycle) SetPrimary(name string) {
 	for i := range c.Decision.Profiles {
 		if c.Decision.Profiles[i].Name == name {
@@ -66,9 +66,8 @@ func (c *Cycle) SetPrimary(name string) {
 	}
 }
 
-// Run runs one profile: filters in their order, then scorers, then its picker.
-// The result's Ok is false when no endpoint was left. It is nil when there is
-// no such profile. The pointer is good until the next Run.
+// Run runs one profile: filters in order, then scorers, then its picker. The result's Ok is false if no endpoint was
+// left. Run returns nil if there is no such profile. The result is valid until the next Run.
 func (c *Cycle) Run(name string) *ProfileResult {
 	pr := c.p.profile(name)
 	if pr == nil {
@@ -114,12 +113,12 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		c.endTurn("Scorer", s.Scorer, t)
 		w, totals := s.Weight, r.Totals[:len(raw)]
 		for j, v := range raw {
-			if !(v >= 0) { // also not a number
+			if !(v >= 0) { // includes NaN
 				v, raw[j] = 0, 0
 			} else if v > 1 {
 				v, raw[j] = 1, 1
 			}
-			totals[j] += float64(v * w) // no fused multiply-add: the same digits everywhere
+			totals[j] += float64(v * w) // no fused multiply-add, for the same digits on every machine
 		}
 		r.Raw = append(r.Raw, raw)
 	}
@@ -140,8 +139,7 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	return r
 }
 
-// weighed are a profile's scorers with the weights that they have for the request,
-// and whether these are others than the profile's.
+// weighed returns a profile's scorers with their weights for this request, and whether these differ from the profile's.
 func (c *Cycle) weighed(list []WeightedScorer) (out []WeightedScorer, own bool) {
 	out = list
 	for _, x := range c.p.weighers {
@@ -158,9 +156,8 @@ func (c *Cycle) weighed(list []WeightedScorer) (out []WeightedScorer, own bool) 
 	return out, own
 }
 
-// runBriefly runs a profile by what has changed since its last run, or without
-// scores where its picker reads none; false where neither can be. All that is told
-// of the run is what it chose.
+// runBriefly runs a profile from the changes since its last run, or without scores where its picker reads none. It
+// returns false if neither is possible. The result holds only the chosen endpoint.
 func (c *Cycle) runBriefly(pr *profile, r *ProfileResult) bool {
 	switch {
 	case pr.standing != nil:
@@ -180,7 +177,7 @@ func (c *Cycle) runBriefly(pr *profile, r *ProfileResult) bool {
 	return true
 }
 
-// startTurn and endTurn time a plug-in's turn with the driver's stopwatch.
+// startTurn and endTurn time a plug-in's call with the driver's stopwatch.
 func (c *Cycle) startTurn() machine.Time {
 	if c.p.opt.Stopwatch == nil {
 		return 0
@@ -194,9 +191,8 @@ func (c *Cycle) endTurn(point string, p Plugin, began machine.Time) {
 	}
 }
 
-// handled tells the handler's turns as the real one counts them: one for each
-// profile that it chose, one in which it chose none, and one for the results, if there are any.
-// Their time is what the profiles' plug-ins did not use.
+// handled records the handler's calls as the real EPP counts them: one for each profile that it chose, one in which it
+// chose none, and one for the results, if there are any. Their time excludes the profiles' plug-ins.
 func (c *Cycle) handled(h Plugin, began machine.Time, first int) {
 	if c.p.opt.Stopwatch == nil {
 		return
@@ -222,8 +218,8 @@ func grow(s []float64, n int) []float64 {
 	return s[:n]
 }
 
-// appendRemoval records the difference between before and after, both in the
-// same order, and reuses an old record's memory.
+// appendRemoval records the difference between before and after, which have the same order. It reuses an old record's
+// memory.
 func appendRemoval(list []Removal, by Plugin, before, after []int32) []Removal {
 	if n := len(list); n < cap(list) {
 		list = list[:n+1]

@@ -9,9 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
 )
 
-// Prepare completes a request: target model, objective, fairness id, token
-// estimate. It returns what the plug-ins need from outside, or why the
-// request is refused.
+// Prepare completes a request: target model, objective, fairness id, token estimate. It returns the plug-ins' calls to
+// services outside, or the reason for refusing the request.
 func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error) {
 	if err := p.resolveModel(r); err != nil {
 		return nil, err
@@ -47,8 +46,8 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 	return all, nil
 }
 
-// Pick decides where a request goes. It changes nothing but d, which may be a
-// released decision to be reused or nil. view is usually Pool().View().
+// Pick decides where a request goes. It changes nothing except d, which is nil or a released decision to reuse. view is
+// usually Pool().View().
 func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) (out *Decision) {
 	if d == nil {
 		d = &Decision{}
@@ -68,7 +67,7 @@ func (p *Picker) Pick(now machine.Time, r *Request, view *View, answers []Answer
 	return d
 }
 
-// newCycle makes a decision one about this request.
+// newCycle resets a decision for this request.
 func (p *Picker) newCycle(now machine.Time, r *Request, view *View, answers []Answer, d *Decision) *Cycle {
 	d.reset(len(p.plugins))
 	d.Request, d.View, d.At, d.Detail = r, view, now, p.opt.Detail
@@ -79,12 +78,12 @@ func (p *Picker) newCycle(now machine.Time, r *Request, view *View, answers []An
 	return &d.cycle
 }
 
-// candidates are the endpoints that a request may go to, before screeners.
+// candidates sets the endpoints that a request may go to, before screeners.
 func (c *Cycle) candidates() {
 	p, d, n := c.p, c.Decision, len(c.View.States)
 	some := c.Request.HasSubset && !p.opt.IgnoreSubset
 	if c.all = !some && len(p.screeners) == 0; c.all {
-		d.Candidates = p.everyoneOf(n)
+		d.Candidates = p.allOf(n)
 		return
 	}
 	if d.own == nil {
@@ -98,22 +97,21 @@ func (c *Cycle) candidates() {
 			}
 		}
 	} else {
-		list = append(list, p.everyoneOf(n)...)
+		list = append(list, p.allOf(n)...)
 	}
 	d.own, d.Candidates = list, list
 }
 
-// everyoneOf is the indexes of n endpoints, which nobody changes.
-func (p *Picker) everyoneOf(n int) []int32 {
-	for len(p.everyone) < n {
-		p.everyone = append(p.everyone, int32(len(p.everyone)))
+// allOf returns the indexes of n endpoints. The caller must not change them.
+func (p *Picker) allOf(n int) []int32 {
+	for len(p.allIndexes) < n {
+		p.allIndexes = append(p.allIndexes, int32(len(p.allIndexes)))
 	}
-	return p.everyone[:n:n]
+	return p.allIndexes[:n:n]
 }
 
-// Consult returns what plug-ins ask the outside about the endpoints that a request
-// may go to, now that it is about to be placed. Like Pick it changes nothing, and
-// needs the answers that are there. A plug-in that panics asks nothing.
+// Consult returns the plug-ins' calls about the endpoints that a request may go to, just before placement. Like Pick it
+// changes nothing, and needs the answers so far. A plug-in that panics gets no answer.
 func (p *Picker) Consult(now machine.Time, r *Request, view *View, answers []Answer) (all []Need) {
 	if len(p.consulters) == 0 || r.HeaderOnly() {
 		return nil
@@ -125,19 +123,19 @@ func (p *Picker) Consult(now machine.Time, r *Request, view *View, answers []Ans
 	c.candidates()
 	for _, s := range p.screeners {
 		if p.Guard(s, func() { c.Decision.Candidates = s.Screen(c, c.Decision.Candidates) }) != nil {
-			return nil // as it will again, when it is picked
+			return nil // it panics again in Pick
 		}
 	}
 	if c.Candidates = c.Decision.Candidates; len(c.Candidates) == 0 {
 		return nil
 	}
 	for _, x := range p.consulters {
-		_ = p.Guard(x, func() { all = append(all, x.Consult(c)...) }) // it has no answer then
+		_ = p.Guard(x, func() { all = append(all, x.Consult(c)...) }) // it gets no answer
 	}
 	return all
 }
 
-// SendAt is when a plug-in next sends to the outside, and Send what is due.
+// SendAt returns the next time at which a plug-in sends to a service outside, machine.Never if none does.
 func (p *Picker) SendAt() machine.Time {
 	at := machine.Never
 	for _, x := range p.senders {
@@ -148,7 +146,7 @@ func (p *Picker) SendAt() machine.Time {
 	return at
 }
 
-// Send is what plug-ins send to the outside that is due.
+// Send returns the plug-ins' calls that are due by now.
 func (p *Picker) Send(now machine.Time) (all []Need) {
 	for _, x := range p.senders {
 		if t, ok := x.SendAt(); ok && t <= now {
@@ -236,7 +234,7 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	return nil
 }
 
-// Total is what an endpoint scored in all, 0 where it was not left.
+// Total returns an endpoint's weighted sum of scores, 0 if a filter removed the endpoint.
 func (r *ProfileResult) Total(endpoint int32) float64 {
 	for j, i := range r.Left {
 		if i == endpoint {
@@ -246,16 +244,14 @@ func (r *ProfileResult) Total(endpoint int32) float64 {
 	return 0
 }
 
-// CacheAware is a producer that knows which share of a prompt an endpoint
-// holds; conditional decode asks it.
+// CacheAware is a producer that knows how much of a prompt an endpoint holds, for conditional decode.
 type CacheAware interface {
-	// MatchedBlocks is how many of the prompt's blocks the endpoint holds.
+	// MatchedBlocks returns how many of the prompt's blocks the endpoint holds.
 	MatchedBlocks(c *Cycle, endpoint int32) int
 }
 
-// conditionalProducer is the one producer that conditional decode asks, by its
-// name: with prefix data under any other name the answer is always 412, as the
-// real EPP's.
+// conditionalProducer is the name of the one producer that conditional decode asks. With prefix data under any other
+// name the answer is always 412, as in the real EPP.
 const conditionalProducer = "approx-prefix-cache-producer"
 
 func (p *Picker) hasCached(c *Cycle, i int32) bool {
@@ -267,14 +263,13 @@ func (p *Picker) hasCached(c *Cycle, i int32) bool {
 	return false
 }
 
-// anyEndpoint serves a request without a body: one endpoint at random, no
-// profile, no subset.
+// anyEndpoint serves a request without a body: a random endpoint, no profile, no subset.
 func (p *Picker) anyEndpoint(c *Cycle) *apierror.Error {
 	d, v := c.Decision, c.View
 	if len(v.States) == 0 {
 		return &apierror.Error{Status: 500, Message: "no pods available in datastore"}
 	}
-	d.Candidates = p.everyoneOf(len(v.States))
+	d.Candidates = p.allOf(len(v.States))
 	draw := c.Draw("header-only")
 	pick := int32(draw.Intn(len(v.States)))
 	if p.opt.Force != nil {
@@ -287,9 +282,8 @@ func (p *Picker) anyEndpoint(c *Cycle) *apierror.Error {
 	return nil
 }
 
-// Commit makes a decision take effect. A decision with an error changes
-// nothing and need not be committed. An error says that a plug-in panicked: the
-// decision is then to be released, and not to be followed.
+// Commit makes a decision take effect. A decision with an error changes nothing and needs no Commit. An error means
+// that a plug-in panicked; the caller must then release the decision and refuse the request.
 func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	if d.committed || d.Err != nil {
 		return nil
@@ -303,16 +297,15 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	for _, h := range p.committers {
 		t := c.startTurn()
 		err = first(err, p.Guard(h, func() { h.Commit(now, d) }))
-		if _, picks := h.(EndpointPicker); !picks { // its turn counted when it picked
+		if _, picks := h.(EndpointPicker); !picks { // its time counted in Pick
 			c.endTurn("PreRequest", h, t)
 		}
 	}
 	return err
 }
 
-// Release ends what Commit began. Only the first call counts; an uncommitted
-// decision has nothing to release. An error says that a plug-in panicked; the
-// others have released all the same.
+// Release ends what Commit began. Only the first call counts, and an uncommitted decision has nothing to release. An
+// error means that a plug-in panicked; the others have still released.
 func (p *Picker) Release(now machine.Time, d *Decision) (err *apierror.Error) {
 	if d == nil || !d.committed || d.released {
 		return nil

@@ -11,51 +11,48 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// Decision is the outcome of one Pick, and the handle for everything that
-// follows: Commit, Response, Release. It can be reused for another request
-// once it was released (Picker.Pick resets it); its buffers then stay.
+// Decision is the result of one Pick, and the argument of all later calls: Commit, Response, Release. Picker.Pick
+// resets a released decision for another request and reuses its buffers.
 type Decision struct {
 	Request *Request
 	View    *View
 	At      machine.Time
 
-	// Err is why there is no endpoint; everything below may then be incomplete.
+	// Err is the reason for no endpoint. Everything below may then be incomplete.
 	Err *apierror.Error
 
-	// Candidates are the endpoints after subset and screeners. Nobody changes them.
+	// Candidates are the endpoints after subset and screeners. Nothing may change them.
 	Candidates []int32
-	// Profiles are the profile runs in their order.
+	// Profiles are the profile runs in order.
 	Profiles []ProfileResult
 	// Primary is the index of the run whose endpoints are the destination.
 	Primary int
 	// Targets are the destination endpoints, best first.
 	Targets []Target
-	// HideScores is set when the destination was rewritten, so that the
-	// scores would name other addresses.
+	// HideScores is true if the destination was rewritten, so that the scores would name other addresses.
 	HideScores bool
-	// Set and Drop are headers that plug-ins add to the request or take from it.
+	// Set and Drop are headers that plug-ins add to the request or remove from it.
 	Set  header.List
 	Drop []string
-	// Screened lists what each screener removed (with Detail).
+	// Screened lists the endpoints that each screener removed (with Detail).
 	Screened []Removal
-	// Disagg is the kind of disaggregation that a profile handler chose
-	// ("decode-only", "prefill-decode", ...), "" without such a handler, and
-	// DisaggBy the handler.
+	// Disagg is the kind of disaggregation that a profile handler chose ("decode-only", "prefill-decode", ...), ""
+	// without such a handler. DisaggBy is the handler.
 	Disagg   string
 	DisaggBy Plugin
-	// Handled says that the profile handler was asked: nothing refused the request before.
+	// Handled is true once the profile handler ran: nothing refused the request before.
 	Handled bool
-	// Detail says that the record is complete: removals and ties too.
+	// Detail states that the record is complete and includes removals and ties.
 	Detail bool
-	// Forced says that a test chose the endpoints.
+	// Forced is true if a test chose the endpoints.
 	Forced bool
-	// Saturation of the candidates, when admission asked for it; else -1.
+	// Saturation of the candidates, if admission computed it; else -1.
 	Saturation float64
 
-	// Spans are how long each plug-in took (with Options.Stopwatch).
+	// Spans are the plug-ins' durations (with Options.Stopwatch).
 	Spans []Span
-	// Took is how long all of it took, and Admission how the request came to be
-	// decided; the driver says both, for Explain.
+	// Took is the decision's whole duration, and Admission the outcome of flow control in words. The driver sets both,
+	// for Explain.
 	Took      machine.Time
 	Admission string
 
@@ -65,11 +62,10 @@ type Decision struct {
 	committed bool
 	released  bool
 	scratch   []int32
-	own       []int32 // memory for Candidates, where they are not all
+	own       []int32 // memory for Candidates, if they are not all endpoints
 }
 
-// Span is one plug-in's turn. Point is the extension point as it stands in the
-// label extension_point of llm_d_epp_plugin_duration_seconds.
+// Span is one call of a plug-in. Point is the value of the label extension_point of llm_d_epp_plugin_duration_seconds.
 type Span struct {
 	Point  string
 	Plugin Plugin
@@ -79,49 +75,45 @@ type Span struct {
 // Target is one destination endpoint.
 type Target struct {
 	Endpoint *Endpoint
-	// HostPort is where the request goes; it differs from the endpoint's own
-	// when a data-parallel handler rewrites the port.
+	// HostPort is the request's destination. It differs from the endpoint's own when a data-parallel handler rewrites
+	// the port.
 	HostPort string
 	Score    float64
 }
 
-// Removal holds what one filter took out.
+// Removal lists the endpoints that one filter removed, as indexes of the View.
 type Removal struct {
 	By      Plugin
 	Removed []int32
 }
 
-// ProfileResult is one run of one profile.
+// ProfileResult is one run of a profile.
 type ProfileResult struct {
 	Name string
 	tables
-	// Scorers are the profile's scorers.
 	Scorers []WeightedScorer
-	// Picked are the chosen endpoints, best first, and Picker is what chose them.
-	// Empty is a failed run.
+	// Picked are the chosen endpoints, best first, and Picker the plug-in that chose them. A failed run has none.
 	Picked []int32
 	Picker Plugin
 }
 
-// tables hold what a run has of every endpoint: in a large pool nearly all of a
-// decision's memory.
+// tables hold a run's values for every endpoint. In a large pool they are nearly all of a decision's memory.
 type tables struct {
-	// Removed lists what each filter took out, in order (with Detail).
+	// Removed lists the endpoints that each filter removed, in order (with Detail).
 	Removed []Removal
-	// Left are the endpoints after all filters. Raw and Totals run beside it.
+	// Left are the endpoints after all filters. Raw and Totals have the same order.
 	Left []int32
-	// Raw[i] are scorer i's clamped scores, one slice of len(Left) each; Totals
-	// the weighted sums.
+	// Raw[i] are scorer i's clamped scores, len(Left) of them; Totals are the weighted sums.
 	Raw    [][]float64
 	Totals []float64
-	// Tied are the endpoints that shared the best total, when more than one
-	// did (with Detail). Which of them won was drawn.
+	// Tied are the endpoints that shared the best total, if more than one did (with Detail). The picker drew one of
+	// them at random.
 	Tied []int32
 
 	rawBuf []float64
 }
 
-// freeList is memory that stripped decisions left to the next ones.
+// freeList holds memory of stripped decisions for the next ones.
 type freeList[T any] struct{ list []T }
 
 func (s *freeList[T]) take() (x T) {
@@ -131,9 +123,8 @@ func (s *freeList[T]) take() (x T) {
 	return x
 }
 
-// Strip has a decision forget the endpoints that it did not choose: what it says
-// of them is told, and it stays in flight for as long as its request. The next
-// decision has the memory.
+// Strip makes a decision drop the endpoints that it did not choose, once they are recorded. The decision stays in
+// flight as long as its request; the next decision reuses the dropped memory.
 func (p *Picker) Strip(d *Decision) {
 	if d.own != nil {
 		p.candidates.list = append(p.candidates.list, d.own)
@@ -144,7 +135,7 @@ func (p *Picker) Strip(d *Decision) {
 		d.Profiles[i].tables = tables{}
 	}
 	for i, x := range d.data {
-		if _, spare := x.(Spare); spare {
+		if _, reusable := x.(Reusable); reusable {
 			for len(p.data) <= i {
 				p.data = append(p.data, freeList[any]{})
 			}
@@ -154,20 +145,19 @@ func (p *Picker) Strip(d *Decision) {
 	}
 }
 
-// Spare marks what a plug-in keeps for a decision (Data) and needs no more once
-// that has taken effect.
-type Spare interface{ Spare() }
+// Reusable marks data that a plug-in keeps for a decision (Data) and does not need once the decision has taken effect.
+type Reusable interface{ Reusable() }
 
-// WeightedScorer is a scorer's place in a profile.
+// WeightedScorer is a scorer and its weight in a profile.
 type WeightedScorer struct {
 	Scorer Scorer
 	Weight float64
 }
 
-// Ok says whether the run found an endpoint.
+// Ok reports whether the run found an endpoint.
 func (r *ProfileResult) Ok() bool { return r != nil && len(r.Picked) > 0 }
 
-// Profile is the run of the named profile, nil when it did not run.
+// Profile returns the run of the named profile, nil if it did not run.
 func (d *Decision) Profile(name string) *ProfileResult {
 	for i := range d.Profiles {
 		if d.Profiles[i].Name == name {
@@ -177,8 +167,7 @@ func (d *Decision) Profile(name string) *ProfileResult {
 	return nil
 }
 
-// PrimaryProfile is the run whose endpoints are the destination, nil when
-// there is none.
+// PrimaryProfile returns the run whose endpoints are the destination, nil if there is none.
 func (d *Decision) PrimaryProfile() *ProfileResult {
 	if d.Primary < 0 || d.Primary >= len(d.Profiles) {
 		return nil
@@ -186,7 +175,7 @@ func (d *Decision) PrimaryProfile() *ProfileResult {
 	return &d.Profiles[d.Primary]
 }
 
-// Prefiller is the endpoint that prefills for another one, nil when none does.
+// Prefiller returns the endpoint that prefills for the destination, nil if none does.
 func (d *Decision) Prefiller() *Endpoint {
 	r := d.Profile("prefill")
 	if !r.Ok() || r == d.PrimaryProfile() {
@@ -195,8 +184,8 @@ func (d *Decision) Prefiller() *Endpoint {
 	return d.View.States[r.Picked[0]].Endpoint
 }
 
-// ScoreList is every endpoint's total in the profile that chose:
-// "pod-0=0.75,pod-1=2.4"; at most record.DefaultExplained of them.
+// ScoreList returns the endpoints' totals in the profile that chose, as "pod-0=0.75,pod-1=2.4"; at most
+// record.DefaultExplained of them.
 func (d *Decision) ScoreList() string {
 	r := d.PrimaryProfile()
 	if r == nil {
@@ -219,8 +208,7 @@ func (d *Decision) ScoreList() string {
 	return b.String()
 }
 
-// Destination is the destination header's value: "ip:port", several separated
-// by commas.
+// Destination returns the destination header's value: one "ip:port" or several separated by commas.
 func (d *Decision) Destination() string {
 	switch len(d.Targets) {
 	case 0:
@@ -247,7 +235,7 @@ func (d *Decision) SetHeader(name, value string) {
 	d.Set = append(d.Set, header.Header{Name: name, Value: value})
 }
 
-// reset readies a decision for another request and keeps its buffers.
+// reset prepares a decision for another request and keeps its buffers.
 func (d *Decision) reset(plugins int) {
 	d.Err, d.Request, d.View = nil, nil, nil
 	d.Candidates = nil
@@ -267,9 +255,8 @@ func (d *Decision) reset(plugins int) {
 	clear(d.fresh)
 }
 
-// Follow makes a decision that was not committed yet choose what another
-// picker's has chosen, in its own view: what plug-ins have worked out for the
-// request stays. It is false where one of the endpoints is not there.
+// Follow makes an uncommitted decision choose the endpoints of another picker's decision, in its own view. The
+// plug-ins' data for the request stays. Follow returns false if the view lacks one of the endpoints.
 func (d *Decision) Follow(other *Decision) bool {
 	d.Err, d.Forced, d.Primary = nil, true, other.Primary
 	d.Profiles, d.Targets = d.Profiles[:0], append(d.Targets[:0], other.Targets...)
@@ -286,7 +273,7 @@ func (d *Decision) Follow(other *Decision) bool {
 	return true
 }
 
-// run makes room for one more profile run, reusing an old one's buffers.
+// run returns one more profile run, with an old one's buffers if there are any.
 func (d *Decision) run(name string) *ProfileResult {
 	if n := len(d.Profiles); n < cap(d.Profiles) {
 		d.Profiles = d.Profiles[:n+1]
@@ -304,12 +291,11 @@ func (d *Decision) run(name string) *ProfileResult {
 	return r
 }
 
-// InForce says whether the decision took effect and was not released yet.
+// InForce reports whether the decision has taken effect and was not released yet.
 func (d *Decision) InForce() bool { return d.committed && !d.released }
 
-// Data returns what a plug-in keeps for one decision, from Produce to Release. It
-// is made at the first call; fresh reports the first call for this decision, at
-// which the plug-in must reset what an earlier request left in it.
+// Data returns a plug-in's data for one decision, from Produce to Release. The first call allocates it. fresh is true
+// at the first call for this decision: the plug-in must then reset what an earlier request left.
 func Data[T any](d *Decision, p Plugin) (data *T, fresh bool) {
 	i := p.base().index
 	if t, ok := d.data[i].(*T); ok {
@@ -319,9 +305,9 @@ func Data[T any](d *Decision, p Plugin) (data *T, fresh bool) {
 	}
 	d.fresh[i] = true
 	if p := d.cycle.p; p != nil && i < len(p.data) {
-		if spare, ok := p.data[i].take().(*T); ok {
-			d.data[i] = spare
-			return spare, true
+		if old, ok := p.data[i].take().(*T); ok {
+			d.data[i] = old
+			return old, true
 		}
 	}
 	t := new(T)
@@ -329,7 +315,7 @@ func Data[T any](d *Decision, p Plugin) (data *T, fresh bool) {
 	return t, true
 }
 
-// Peek returns what a plug-in kept for this decision, nil when it kept nothing.
+// Peek returns a plug-in's data for this decision, nil if it kept none.
 func Peek[T any](d *Decision, p Plugin) *T {
 	i := p.base().index
 	if i < 0 || i >= len(d.data) || !d.fresh[i] {
@@ -339,10 +325,10 @@ func Peek[T any](d *Decision, p Plugin) *T {
 	return t
 }
 
-// Results hold the results of decisions, as document 003 names them.
+// Results are the results of decisions, as document 003 names them.
 var Results = []string{"success", "no_pods", "filtered_out", "error"}
 
-// Result reports whether a pod was chosen, and else what was lacking.
+// Result returns one of Results: success, or why no pod was chosen.
 func (d *Decision) Result() string {
 	switch {
 	case d.Err == nil:

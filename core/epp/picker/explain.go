@@ -10,12 +10,11 @@ import (
 	"text/tabwriter"
 )
 
-// Explanation is a decision told to people and programs: why the request went
-// there. It is complete when the decision was recorded with Detail.
+// Explanation is a decision and its reasons, for people and programs. It is complete if the decision was recorded with
+// Detail.
 type Explanation struct {
 	Request string `json:"request"`
-	// Pool is the request's, and Picker the replica that decided, where a recording
-	// tells of several.
+	// Pool is the request's pool, and Picker the replica that decided, in recordings of several.
 	Pool        string             `json:"pool,omitempty"`
 	Picker      string             `json:"picker,omitempty"`
 	Path        string             `json:"path,omitempty"`
@@ -32,8 +31,8 @@ type Explanation struct {
 	Screened    []ExplainedRemoval `json:"screened,omitempty"`
 	Profiles    []ExplainedProfile `json:"profiles,omitempty"`
 	Disagg      string             `json:"disaggregation,omitempty"`
-	Prefill     string             `json:"prefill,omitempty"`   // the endpoint that prefills, when it is another one
-	Admission   string             `json:"admission,omitempty"` // how flow control let it in, or did not
+	Prefill     string             `json:"prefill,omitempty"`   // the prefill endpoint, if it is another one
+	Admission   string             `json:"admission,omitempty"` // outcome of flow control
 	Headers     map[string]string  `json:"headers_added,omitempty"`
 	Took        map[string]float64 `json:"plugin_seconds,omitempty"`
 	Points      map[string]float64 `json:"point_seconds,omitempty"` // by extension point
@@ -42,26 +41,23 @@ type Explanation struct {
 	Notes       []string           `json:"notes,omitempty"` // what a preview could not know
 }
 
-// ExplainedRemoval is what one filter took out.
+// ExplainedRemoval lists the endpoints that one filter removed.
 type ExplainedRemoval struct {
 	By        string   `json:"by"`
 	Type      string   `json:"type"`
 	Endpoints []string `json:"endpoints"`
-	// Why runs beside Endpoints: what each lacked, "" where the filter does
-	// not say.
+	// Why has, for each of Endpoints, what it lacked; "" if the filter gives no reason.
 	Why []string `json:"why,omitempty"`
-	// More counts endpoints that are left out of Endpoints.
+	// More is the number of endpoints left out of Endpoints.
 	More int `json:"more,omitempty"`
 }
 
-// Reasoner is a Filter or Screener that can say why it took an endpoint out
-// (an index of the decision's View), in words that follow the endpoint's name:
-// "is not ready".
+// Reasoner is a Filter or Screener that explains why it removed an endpoint (an index of the decision's View). The
+// words follow the endpoint's name: "is not ready".
 type Reasoner interface {
 	Why(d *Decision, endpoint int32) string
 }
 
-// ExplainedProfile is one profile's run.
 type ExplainedProfile struct {
 	Name      string              `json:"name"`
 	Primary   bool                `json:"primary,omitempty"`
@@ -71,7 +67,7 @@ type ExplainedProfile struct {
 	Tied      []string            `json:"tied,omitempty"`
 	Picked    []string            `json:"picked"`
 	Picker    string              `json:"picker,omitempty"` // the plug-in that picked
-	// More counts endpoints that are left out of Endpoints.
+	// More is the number of endpoints left out of Endpoints.
 	More int `json:"more,omitempty"`
 }
 
@@ -79,7 +75,7 @@ type ExplainedProfile struct {
 type ExplainedScorer struct {
 	Name   string  `json:"name"`
 	Weight float64 `json:"weight"`
-	// Type is the plug-in's, where it is not its name.
+	// Type is the plug-in's type, if it differs from its name.
 	Type string `json:"type,omitempty"`
 }
 
@@ -93,7 +89,7 @@ type ExplainedEndpoint struct {
 	Weighted []float64 `json:"weighted"`
 	Total    float64   `json:"total"`
 	Picked   bool      `json:"picked,omitempty"`
-	// Predicted is how long the request would take there, where somebody said.
+	// Predicted is the request's predicted latency there, nil without a prediction.
 	Predicted *Forecast `json:"predicted,omitempty"`
 }
 
@@ -101,7 +97,7 @@ func (r *ExplainedEndpoint) text(scorer int) string {
 	return fmt.Sprintf("%.4g = %.4g", r.Raw[scorer], r.Weighted[scorer])
 }
 
-// Explain tells a decision.
+// Explain returns the decision's explanation.
 func (d *Decision) Explain() *Explanation {
 	r := d.Request
 	name := func(i int32) string { return d.View.States[i].Name }
@@ -198,9 +194,8 @@ func (d *Decision) Explain() *Explanation {
 // maxRows is how many endpoints a table shows; the rest is counted.
 const maxRows = 20
 
-// WriteTable writes the explanation so that a person sees at a glance where
-// the request went and why. Of scorers that columns are too few for, some stand
-// below others; 0 columns are enough for all.
+// WriteTable writes the explanation as a table for people. If columns are too few for all scorers, some scorers go into
+// further tables below. 0 columns is unlimited.
 func (e *Explanation) WriteTable(w io.Writer, columns int) error {
 	model := e.Model
 	if e.TargetModel != e.Model {
@@ -257,7 +252,7 @@ func (e *Explanation) WriteTable(w io.Writer, columns int) error {
 
 func micros(seconds float64) string { return fmt.Sprintf("%.0f us", seconds*1e6) }
 
-// text lists what was removed, endpoints with one reason together.
+// text lists the removed endpoints, grouped by reason.
 func (r *ExplainedRemoval) text() string {
 	var reasons []string
 	by := map[string][]string{}
@@ -289,8 +284,8 @@ func (r *ExplainedRemoval) text() string {
 	return strings.Join(out, "; ")
 }
 
-// Trim leaves only the best n endpoints of each profile, and counts the rest,
-// so that a record of a decision over thousands stays short.
+// Trim keeps the best n endpoints of each profile and counts the rest, so that the record of a decision over thousands
+// stays short.
 func (e *Explanation) Trim(n int) {
 	trim := func(list []ExplainedRemoval) {
 		for i := range list {
@@ -353,7 +348,7 @@ func (p *ExplainedProfile) write(w io.Writer, columns int) error {
 	return nil
 }
 
-// table writes the scores of some of the scorers, and the totals.
+// table writes the scores of scorers from to to, and the totals if asked.
 func (p *ExplainedProfile) table(w io.Writer, from, to int, totals bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "  endpoint")
@@ -388,7 +383,7 @@ func (p *ExplainedProfile) table(w io.Writer, from, to int, totals bool) error {
 	return t.Flush()
 }
 
-// predictions writes what was predicted of the endpoints, where anything was.
+// predictions writes the endpoints' predicted latencies, if there are any.
 func (p *ExplainedProfile) predictions(w io.Writer) error {
 	if !slices.ContainsFunc(p.Endpoints, func(r ExplainedEndpoint) bool { return r.Predicted != nil }) {
 		return nil
@@ -413,7 +408,7 @@ func (p *ExplainedProfile) predictions(w io.Writer) error {
 	return t.Flush()
 }
 
-// beside is up to which scorer there is room beside each other, one at least.
+// beside returns the end of the range of scorers that fit beside each other, at least one.
 func (p *ExplainedProfile) beside(from, columns int) int {
 	to := min(from+1, len(p.Scorers))
 	for to < len(p.Scorers) && (columns <= 0 || p.width(from, to+1) <= columns) {
@@ -422,7 +417,7 @@ func (p *ExplainedProfile) beside(from, columns int) int {
 	return to
 }
 
-// width is how many columns a table of these scorers takes.
+// width returns the width of a table of these scorers.
 func (p *ExplainedProfile) width(from, to int) int {
 	widths := make([]int, 1+to-from)
 	widths[0] = len("  endpoint")
@@ -443,7 +438,7 @@ func (p *ExplainedProfile) width(from, to int) int {
 	return all
 }
 
-// totals is how many columns they take.
+// totals returns the width of the column of totals and the mark.
 func (p *ExplainedProfile) totals() int {
 	widest := len("total")
 	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {

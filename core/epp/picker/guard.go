@@ -10,11 +10,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// A plug-in that panics fails the request that it panicked over, by name, and
-// nothing else: every call of a plug-in is one of these, or inside Pick, which
-// has a guard of its own.
+// A plug-in that panics fails only the request at which it panicked, and is named in the error. Every call of a plug-in
+// goes through one of these functions, or through Pick, which has a guard of its own.
 
-// Guard calls a plug-in by f. Its panic is the error.
+// Guard calls f on behalf of a plug-in and returns its panic as an error. A nil plug-in stands for the picker itself.
 func (p *Picker) Guard(pl Plugin, f func()) (err *apierror.Error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -25,7 +24,7 @@ func (p *Picker) Guard(pl Plugin, f func()) (err *apierror.Error) {
 	return nil
 }
 
-// naming tells which plug-in it was, nil being the picker itself.
+// naming returns a plug-in's name for errors; nil is the picker itself.
 func naming(pl Plugin) string {
 	if pl == nil {
 		return "the picker"
@@ -33,8 +32,8 @@ func naming(pl Plugin) string {
 	return fmt.Sprintf("plugin %s (%s)", pl.Name(), pl.Type())
 }
 
-// panicked is called while the panic's stack still stands. Who lacks something of
-// a described request is no panic to be told of.
+// panicked makes an error of a panic whose stack still exists. It does not report a *parse.Unknown, which is the lack
+// of something in a described request.
 func (o *Options) panicked(who string, v any) *apierror.Error {
 	if u, ok := v.(*parse.Unknown); ok {
 		return &apierror.Error{Status: 500, Message: who + " " + u.Error(), Err: u}
@@ -54,8 +53,7 @@ func first(err *apierror.Error, next *apierror.Error) *apierror.Error {
 	return next
 }
 
-// Extract has an extractor read a page into metrics, which stay as they were
-// where it cannot.
+// Extract runs an extractor on a page. On an error into stays unchanged.
 func (p *Picker) Extract(x MetricsExtractor, page metrics.Page, labels map[string]string, into *Metrics) (err error) {
 	values := *into
 	if panicked := p.Guard(x, func() { err = x.Extract(page, labels, &values) }); panicked != nil {
@@ -68,15 +66,15 @@ func (p *Picker) Extract(x MetricsExtractor, page metrics.Page, labels map[strin
 	return nil
 }
 
-// gone tells an observer that an endpoint left. What it did not forget because
-// it panicked is at worst remembered for too long.
+// gone returns an observer that informs a plug-in of an endpoint that left. If the plug-in panics, it keeps state about
+// the endpoint for too long at worst.
 func (p *Picker) gone(o EndpointObserver) func(slot int, forget bool) {
 	return func(slot int, forget bool) { _ = p.Guard(o, func() { o.EndpointGone(slot, forget) }) }
 }
 
-// parse has a parser, which may be a plug-in's, read a body.
-func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.Body, room *parse.Room) (b *parse.Body,
-	bad *apierror.Error) {
+// parse runs a parser, perhaps a plug-in's, on a body.
+func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.Body,
+	memory *parse.Memory) (b *parse.Body, bad *apierror.Error) {
 	defer func() {
 		if v := recover(); v != nil {
 			b, bad = nil, p.opt.panicked("parser "+ps.Type(), v)
@@ -84,7 +82,7 @@ func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.B
 	}()
 	var err error
 	if d != nil {
-		b, err = parse.Describe(ps, path, d, room)
+		b, err = parse.Describe(ps, path, d, memory)
 	} else {
 		b, err = ps.Parse(path, body)
 	}
@@ -94,7 +92,7 @@ func (p *Picker) parse(ps parse.Parser, path string, body []byte, d *described.B
 	return b, nil
 }
 
-// create has a factory make a plug-in.
+// create runs a plug-in's factory.
 func (b *Builder) create(f Factory, name string, params Params) (p Plugin, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// consumed are request headers that are not handed on: they were for the
-// picker, or are about a body that may have changed.
+// consumed are request headers that are not forwarded: they were for the picker, or concern a body that may have
+// changed.
 var consumed = map[string]bool{
 	HeadersObjective[0]: true, HeadersObjective[1]: true,
 	HeadersFairness[0]: true, HeadersFairness[1]: true,
@@ -23,16 +23,14 @@ var consumed = map[string]bool{
 	"content-length": true,
 }
 
-// injectable are headers that steer the sidecar. Only a decision may set them:
-// what a client sends under these names is taken out, since it could otherwise
-// choose its own prefiller.
+// injectable are headers that control the sidecar. Only a decision may set them. The picker removes a client's headers
+// of these names, since a client could otherwise choose its own prefiller.
 var injectable = map[string]bool{HeaderPrefiller: true, HeaderEncoders: true, HeaderDataParallel: true,
 	HeaderKVSource: true}
 
-// RequestHeaders is the header mutation of a scheduled request: destination,
-// content-length, what plug-ins added, and the client's own headers again.
-// remove lists headers that the client sent and that must not reach the
-// model server. A request without a body gets its destination only.
+// RequestHeaders returns the header mutation of a scheduled request. set has destination, content-length, the plug-ins'
+// headers, and the client's own headers again. remove lists the client's headers that must not reach the model server.
+// A request without a body gets only its destination.
 func (d *Decision) RequestHeaders(bodyBytes int) (set header.List, remove []string) {
 	set = make(header.List, 0, 3+len(d.Set)+len(d.Request.Headers))
 	set = append(set, header.Header{Name: HeaderDestination, Value: d.Destination()})
@@ -61,7 +59,7 @@ func (d *Decision) RequestHeaders(bodyBytes int) (set header.List, remove []stri
 	return d.withRequestID(set), remove
 }
 
-// withRequestID adds the id that the picker made for a request without one.
+// withRequestID adds the picker's id to a request without one.
 func (d *Decision) withRequestID(set header.List) header.List {
 	if _, ok := d.Request.Headers.Lookup(HeaderRequestID); !ok {
 		set = append(set, header.Header{Name: HeaderRequestID, Value: d.Request.ID})
@@ -69,8 +67,8 @@ func (d *Decision) withRequestID(set header.List) header.List {
 	return set
 }
 
-// Scores are the destination profile's totals by "ip:port", as they go into
-// the dynamic metadata; nil when there are none to show.
+// Scores returns the destination profile's totals by "ip:port", for the dynamic metadata; nil if there are none to
+// show.
 func (d *Decision) Scores() map[string]float64 {
 	r := d.PrimaryProfile()
 	if d.HideScores || r == nil {
@@ -83,14 +81,13 @@ func (d *Decision) Scores() map[string]float64 {
 	return m
 }
 
-// RequestID makes an x-request-id for a request that came without one.
+// RequestID makes an x-request-id for request number n, which came without one.
 func (p *Picker) RequestID(n uint64) string {
 	d := machine.NewDraw(p.opt.Seed, "picker", "request-id", n)
 	return d.UUID()
 }
 
-// apiPath is the path by which a body's parser is chosen: that of the request,
-// or of what a gateway says it was.
+// apiPath returns the path that selects a body's parser: the request's, or the original path in a gateway's header.
 func apiPath(h header.List) string {
 	for _, name := range []string{":path", "x-original-path", "x-forwarded-path"} {
 		if v := h.Get(name); v != "" {

@@ -10,8 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Kinds of plug-ins that no interface tells (Registration.Kind): the driver or
-// another plug-in knows what to do with them.
+// Kinds of plug-ins without an interface here (Registration.Kind). The driver or another plug-in calls them.
 const (
 	KindFairness   = "fairness policy"
 	KindOrdering   = "ordering policy"
@@ -22,10 +21,10 @@ const (
 	KindExtractor  = "extractor"
 )
 
-// kind is something that a plug-in can be.
+// kind is a role that a plug-in can have.
 type kind struct {
 	name  string
-	iface reflect.Type // nil where a Registration says it
+	iface reflect.Type // nil if only a Registration states the kind
 	place string       // where the configuration lists it
 }
 
@@ -65,7 +64,7 @@ var kinds = []kind{
 	{KindDecider, nil, "the parameters of its profile handler"},
 }
 
-// kindsOf are the kinds of a plug-in, the one first that says most of it.
+// kindsOf returns the kinds of a plug-in, the most specific first.
 func (b *Builder) kindsOf(p Plugin) (out []kind) {
 	own := b.reg[p.base().typ].Kind
 	for _, k := range kinds {
@@ -83,8 +82,8 @@ func (b *Builder) is(p Plugin, name string) bool {
 	return slices.ContainsFunc(b.kindsOf(p), func(k kind) bool { return k.name == name })
 }
 
-// also are what a plug-in of some kind may be besides.
-var also = []kind{
+// otherInterfaces are further interfaces that a plug-in of some kind may implement.
+var otherInterfaces = []kind{
 	{"plug-in whose state is in recordings", reflect.TypeFor[StateKeeper](), ""},
 	{"plug-in whose data of decisions is in recordings", reflect.TypeFor[DecisionKeeper](), ""},
 	{"prefix reader", reflect.TypeFor[PrefixReader](), ""},
@@ -97,13 +96,13 @@ var also = []kind{
 	{"plug-in that gives reasons", reflect.TypeFor[Reasoner](), ""},
 }
 
-// checkShape refuses a plug-in that nobody would ever call, and one of whose methods has
-// another signature than was meant. Of one that is called for others, a method is meant that
-// has something of this package, if what it should be has.
+// checkShape refuses a plug-in that nothing would ever call, and a plug-in with a method whose signature is wrong. For
+// a plug-in that has a kind, a method counts as wrong only if its signature uses types of this package or the right one
+// does not.
 func (b *Builder) checkShape(p Plugin, at strictyaml.Value) error {
 	found := fmt.Sprintf("plugin '%s' (type: %s)", p.Name(), p.base().typ)
 	called := len(b.kindsOf(p)) > 0
-	for _, k := range slices.Concat(kinds, also) {
+	for _, k := range slices.Concat(kinds, otherInterfaces) {
 		if k.iface == nil || reflect.TypeOf(p).Implements(k.iface) {
 			continue
 		}
@@ -120,13 +119,12 @@ func (b *Builder) checkShape(p Plugin, at strictyaml.Value) error {
 		"or a Registration with a Kind, where another plug-in asks it")
 }
 
-// misfit is a method of a plug-in that has all methods of an interface by their
-// names, this one with another signature.
+// misfit returns a method with a wrong signature, if the plug-in has methods of all the interface's names.
 func misfit(p Plugin, iface reflect.Type) (name, has, wants string) {
 	v := reflect.ValueOf(p)
 	for i := range iface.NumMethod() {
 		m := iface.Method(i)
-		if m.PkgPath != "" || m.Name == "Type" || m.Name == "Name" { // those of every Plugin
+		if m.PkgPath != "" || m.Name == "Type" || m.Name == "Name" { // methods of every Plugin
 			continue
 		}
 		own := v.MethodByName(m.Name)
@@ -141,12 +139,12 @@ func misfit(p Plugin, iface reflect.Type) (name, has, wants string) {
 	return name, has, wants
 }
 
-// wrongKind refuses a plug-in that is not of the kind that its place asks for.
+// wrongKind refuses a plug-in that is not of the kind that its place requires.
 func (b *Builder) wrongKind(at strictyaml.Value, p Plugin, want string) {
 	b.refuse(refAt(at), b.describe(p), article(want), b.belongs(p))
 }
 
-// ours says whether a signature has types of this package.
+// ours reports whether a signature uses types of this package.
 func ours(signature string) bool { return strings.Contains(signature, "picker.") }
 
 func article(noun string) string {
@@ -156,7 +154,7 @@ func article(noun string) string {
 	return "a " + noun
 }
 
-// describe says what a plug-in is.
+// describe returns a plug-in's kinds, in words.
 func (b *Builder) describe(p Plugin) string {
 	var names []string
 	places := map[string]bool{}
@@ -169,7 +167,7 @@ func (b *Builder) describe(p Plugin) string {
 	return fmt.Sprintf("'%s' (type: %s) is %s", p.Name(), p.base().typ, strings.Join(names, " and "))
 }
 
-// belongs says where a plug-in is to be listed.
+// belongs returns the places where the configuration may list a plug-in, in words.
 func (b *Builder) belongs(p Plugin) string {
 	var places []string
 	for _, k := range b.kindsOf(p) {
@@ -180,8 +178,8 @@ func (b *Builder) belongs(p Plugin) string {
 	return "it belongs in " + strings.Join(places, ", or in ")
 }
 
-// checkPlace holds a plug-in against its place in a profile. The real EPP accepts
-// anything there in silence; what has no effect is a warning, then.
+// checkPlace checks a plug-in's place in a profile. The real EPP silently accepts anything there, so that a plug-in
+// without effect is only a warning.
 func (b *Builder) checkPlace(p Plugin, ref config.ProfilePlugin) {
 	_, filters := p.(Filter)
 	_, scores := p.(Scorer)
@@ -197,10 +195,10 @@ func (b *Builder) checkPlace(p Plugin, ref config.ProfilePlugin) {
 	}
 }
 
-// checkUse warns of what is declared and referred to nowhere, though it acts only where something refers to it:
-// a scorer in no profile, a scraper in no dataLayer.
+// checkUse warns of plug-ins that act only where something refers to them, and to which nothing does: a scorer in no
+// profile, a scraper in no dataLayer.
 func (b *Builder) checkUse() {
-	alone := func(k kind) bool { // without profiles all are in the one that there is
+	alone := func(k kind) bool { // without profiles, the default profile has them all
 		return k.place == byItself || k.place == inProfiles && len(b.cfg.SchedulingProfiles) == 0
 	}
 	for _, spec := range b.cfg.Plugins {
@@ -208,7 +206,7 @@ func (b *Builder) checkUse() {
 		if p == nil || b.used[spec.Name] || slices.ContainsFunc(b.kindsOf(p), alone) {
 			continue
 		}
-		if _, picks := p.(EndpointPicker); !picks { // one stands in where a profile has none
+		if _, picks := p.(EndpointPicker); !picks { // a picker is the default of profiles without one
 			b.warn(typeOf(spec.At), b.describe(p)+" and listed nowhere: it has no effect", "", b.belongs(p))
 		}
 	}

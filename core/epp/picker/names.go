@@ -31,34 +31,32 @@ var (
 	HeadersTPOT         = [2]string{"x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"}
 )
 
-// Headers in which a client describes its film: frames per second, seconds,
-// and "WIDTHxHEIGHT".
+// Headers in which a client describes its video: frames per second, duration in seconds, and "WIDTHxHEIGHT".
 const (
 	HeaderVideoFPS        = "x-llm-d-video-fps"
 	HeaderVideoSeconds    = "x-llm-d-video-duration-seconds"
 	HeaderVideoResolution = "x-llm-d-video-resolution"
 )
 
-// Headers of documents 002 and 003, for people to read: routing goes by
-// HeaderDestination. All but the first are response headers.
+// Headers of documents 002 and 003, for people to read; routing uses HeaderDestination. All but the first are response
+// headers.
 const (
 	HeaderTargetPod      = "x-target-pod"   // the destination's IP address, without its port
-	HeaderSelectedPod    = "x-selected-pod" // its name
+	HeaderSelectedPod    = "x-selected-pod" // the destination's name
 	HeaderTraceID        = "x-trace-id"     // the trace that the client or Envoy began, else the request's id
 	HeaderDecodePod      = "x-decode-pod"
 	HeaderPrefillPod     = "x-prefill-pod"
 	HeaderCacheHit       = "x-cache-hit"           // whether the destination was known to hold part of the prompt
-	HeaderCachePrefix    = "x-cache-prefix-length" // how much, in tokens
+	HeaderCachePrefix    = "x-cache-prefix-length" // how much of the prompt, in tokens
 	HeaderSchedulingTime = "x-scheduling-time-ms"
 	HeaderFilterTime     = "x-filter-time-ms"
 	HeaderScorerTime     = "x-scorer-time-ms"
-	// HeaderExplain asks for all of these in the response, and for
-	// HeaderScores: every endpoint's total.
+	// HeaderExplain asks for all of these in the response, and for HeaderScores: every endpoint's total.
 	HeaderExplain = "x-windtunnel-explain"
 	HeaderScores  = "x-windtunnel-scores"
 )
 
-// Headers of document 003 in which clients ask for something (client-headers).
+// Request headers of document 003 (client-headers).
 const (
 	HeaderPriority       = "x-priority"        // high, normal, low, or a number
 	HeaderCachePolicy    = "x-cache-policy"    // prefer-hit
@@ -67,8 +65,8 @@ const (
 	HeaderMaxRetries     = "x-max-retries"
 )
 
-// InternalHeaders are what pickers tell gateways, sidecars and model servers, and
-// Envoy its own kind: taken out of what clients send.
+// InternalHeaders are headers that pickers send to gateways, sidecars and model servers, and Envoy's own. Gateways
+// remove them from clients' requests.
 var InternalHeaders = []string{HeaderDestination, KeySubset, KeyServed, KeyScores, HeaderPrefiller, HeaderEncoders,
 	HeaderDataParallel, HeaderKVSource,
 	HeaderTargetPod, HeaderSelectedPod, "x-gateway-worker-id", "x-dynamo-worker-instance-id", "x-dynamo-dp-rank",
@@ -76,15 +74,14 @@ var InternalHeaders = []string{HeaderDestination, KeySubset, KeyServed, KeyScore
 	"x-envoy-upstream-rq-timeout-ms", "x-envoy-upstream-rq-per-try-timeout-ms", "x-envoy-max-retries",
 	"x-envoy-retry-on"}
 
-// DefaultFairnessID is the flow of a request that names none.
+// DefaultFairnessID is the fairness id of a request without one.
 const DefaultFairnessID = "default-flow"
 
-// maxFairnessBytes is how long a flow's name may be, which is remembered for as
-// long as the flow is; a longer one goes by its digest.
+// maxFairnessBytes limits a fairness id, which is kept as long as its flow exists. A digest replaces a longer one.
 const maxFairnessBytes = 1024
 
-// Label of the role of a model server in disaggregated serving, and of its
-// engine (with the name that the Gateway API Inference Extension gave it).
+// Labels of a model server's role in disaggregated serving, and of its engine (with the older name of the Gateway API
+// Inference Extension).
 const (
 	LabelRole      = "llm-d.ai/role"
 	LabelEngine    = "llm-d.ai/engine-type"

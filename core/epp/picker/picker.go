@@ -11,36 +11,32 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/described"
 )
 
-// Options are what does not stand in the configuration file.
+// Options are settings outside the configuration file.
 type Options struct {
 	// Seed keys every random choice.
 	Seed uint64
-	// AllowExperimental admits plug-ins of Alpha stability.
+	// AllowExperimental permits plug-ins of Alpha stability.
 	AllowExperimental bool
 	// IgnoreSubset is --disable-endpoint-subset-filter.
 	IgnoreSubset bool
 	// Detail records removals and ties in every decision.
 	Detail bool
-	// Brief says that nobody reads more of a decision than what was chosen, unless its
-	// request asks for the reasons (HeaderExplain): the profiles' Left, Raw and Totals
-	// may then be those of the chosen endpoints alone.
+	// Brief states that only the chosen endpoints of a decision are read, unless its request asks for the reasons
+	// (HeaderExplain). The profiles' Left, Raw and Totals may then hold the chosen endpoints only.
 	Brief bool
-	// OwnNames says that nobody but the picker's own indexes sees the hashes of
-	// prompts' beginnings, so that those which only one prompt has need none.
+	// OwnNames states that only the picker's own indexes see the hashes of prompts' beginnings. Beginnings that only
+	// one prompt has then need no hash.
 	OwnNames bool
-	// Stopwatch, when given, is read before and after each plug-in's turn, and
-	// the spans go into Decision.Spans. It is the driver's clock; nil costs
-	// nothing, and decisions never depend on it.
+	// Stopwatch, if not nil, is read before and after each plug-in's call, and the spans go into Decision.Spans. It is
+	// the driver's clock. Decisions never depend on it.
 	Stopwatch func() machine.Time
-	// Panicked, when given, is told of a plug-in's panic while its stack still
-	// stands, so that the driver can log where it was.
+	// Panicked, if not nil, is called with a plug-in's panic while its stack still exists, so that the driver can log
+	// the stack.
 	Panicked func(*apierror.Error)
-	// Predictor is who predicts latencies for predicted-latency-producer; nil is
-	// nobody.
+	// Predictor predicts latencies for predicted-latency-producer; nil for none.
 	Predictor *PredictorService
-	// Force is for tests: it may name the endpoints that a profile's picker is
-	// to choose (indexes of the View, among candidates). The header-only pick
-	// asks with an empty profile name.
+	// Force is for tests. It may return the endpoints that a profile's picker must choose (indexes of the View, among
+	// candidates). A pick for a request without a body has an empty profile name.
 	Force func(c *Cycle, profile string, candidates []int32) []int32
 }
 
@@ -56,16 +52,16 @@ type profile struct {
 	scorers []WeightedScorer
 	picker  EndpointPicker
 
-	standing *standing // with Options.Brief, where its scores can be kept
+	standing *standing // with Options.Brief, if its scores can be kept
 	blind    bool      // its picker reads no scores, and there are none
 }
 
-// Picker decides. It belongs to one goroutine.
+// Picker decides where requests go. It is not safe for concurrent use.
 type Picker struct {
 	opt  Options
 	cfg  *config.Config
 	pool *Pool
-	seq  uint64 // commits so far: two requests with one id do not share their draws
+	seq  uint64 // commits so far, so that two requests with one id draw different values
 
 	handler      ProfileHandler
 	profiles     []*profile
@@ -76,20 +72,20 @@ type Picker struct {
 	scrapes      []Scrape
 	objects      Objects
 	candidates   freeList[[]int32]
-	everyone     []int32 // 0, 1, 2 …
+	allIndexes   []int32 // 0, 1, 2 …
 	tables       freeList[tables]
 	data         []freeList[any] // by plug-in
 
 	plugins         []Plugin
 	hooks           // the plug-ins by what they do
 	consultation    *Decision
-	unit, unitLimit int // of prompts, in tokens; 0 where nobody compares them
+	unit, unitLimit int // unit into which prompts are divided, and its limit, in tokens; 0 if nothing compares prompts
 
-	// Warnings are what the configuration made worth saying at start-up.
+	// Warnings are to be logged at start-up.
 	Warnings []string
 }
 
-// hooks are the plug-ins by what they do.
+// hooks are the plug-ins by interface.
 type hooks struct {
 	bodyReaders     []BodyReader
 	promptReaders   []PromptReader
@@ -109,10 +105,10 @@ type hooks struct {
 	responseBodies  []ResponseBody
 }
 
-// wire sorts the plug-ins by what they implement.
+// wire sorts the plug-ins by the interfaces that they implement.
 func (p *Picker) wire(plugins []Plugin) {
 	p.plugins = plugins
-	for _, pl := range plugins { // what came from outside is read before others build on it
+	for _, pl := range plugins { // answers from outside are read before other producers use them
 		if _, asks := pl.(Querier); asks {
 			collect(&p.producers, pl)
 		}
@@ -152,8 +148,8 @@ func collect[K any](list *[]K, pl Plugin) {
 	}
 }
 
-// DivideBy has prompts divided into units by which blocks of so many tokens can
-// be compared up to limit tokens, before the first request.
+// DivideBy makes the picker divide prompts so that blocks of so many tokens can be compared, up to limit tokens. Call
+// it before the first request.
 func (p *Picker) DivideBy(tokens, limit int) {
 	unit := parse.UnitTokens
 	if p.unit > 0 {
@@ -165,16 +161,16 @@ func (p *Picker) DivideBy(tokens, limit int) {
 	p.unit, p.unitLimit = unit, max(p.unitLimit, limit)
 }
 
-// Pool is the endpoints and their metrics; the driver keeps it up to date.
+// Pool returns the endpoints and their metrics; the driver keeps it up to date.
 func (p *Picker) Pool() *Pool { return p.pool }
 
-// Config is the configuration that the picker was built from.
+// Config returns the configuration that the picker was built from.
 func (p *Picker) Config() *config.Config { return p.cfg }
 
-// Plugins are all plug-ins, also those that nobody declared.
+// Plugins returns all plug-ins, including undeclared ones.
 func (p *Picker) Plugins() []Plugin { return p.plugins }
 
-// Plugin is a plug-in by name, nil when there is none.
+// Plugin returns a plug-in by name, nil if there is none.
 func (p *Picker) Plugin(name string) Plugin {
 	if i := slices.IndexFunc(p.plugins, func(pl Plugin) bool { return pl.Name() == name }); i >= 0 {
 		return p.plugins[i]
@@ -182,16 +178,16 @@ func (p *Picker) Plugin(name string) Plugin {
 	return nil
 }
 
-// Detector is the saturation detector.
+// Detector returns the saturation detector.
 func (p *Picker) Detector() SaturationDetector { return p.detector }
 
-// EndpointDiscovery is the discovery plug-in, nil when there is none.
+// EndpointDiscovery returns the discovery plug-in, nil if there is none.
 func (p *Picker) EndpointDiscovery() Discovery { return p.discovery }
 
-// Scrapes are the data sources.
+// Scrapes returns the data sources.
 func (p *Picker) Scrapes() []Scrape { return p.scrapes }
 
-// FlowControl says whether requests pass the flow-control queue before Pick.
+// FlowControl reports whether requests pass the flow-control queue before Pick.
 func (p *Picker) FlowControl() bool { return p.cfg.FlowControlOn }
 
 func (p *Picker) profile(name string) *profile {
@@ -203,14 +199,14 @@ func (p *Picker) profile(name string) *profile {
 	return nil
 }
 
-// Parse reads a request's body with the parser that its path asks for. The
-// error is the answer to the client.
+// Parse reads a request's body with the parser of its path. The error is the answer to the client.
 func (p *Picker) Parse(path string, body []byte) (*parse.Body, *apierror.Error) {
 	return p.parseAs(path, body, nil, nil)
 }
 
-// parseAs is Parse, of bytes or of a description.
-func (p *Picker) parseAs(path string, body []byte, d *described.Body, room *parse.Room) (*parse.Body, *apierror.Error) {
+// parseAs parses bytes or a description.
+func (p *Picker) parseAs(path string, body []byte, d *described.Body,
+	memory *parse.Memory) (*parse.Body, *apierror.Error) {
 	ps, err := parse.Choose(p.parsers, path)
 	if err != nil {
 		return nil, &apierror.Error{Status: 400, Message: err.Error()}
@@ -223,11 +219,10 @@ func (p *Picker) parseAs(path string, body []byte, d *described.Body, room *pars
 		return nil, &apierror.Error{Status: 400,
 			Message: fmt.Sprintf("request body of %d bytes is larger than %d", size, parse.MaxBodyBytes)}
 	}
-	return p.parse(ps, path, body, d, room)
+	return p.parse(ps, path, body, d, memory)
 }
 
-// ParserName is the name of the parser that a request's path asks for, "" for
-// none.
+// ParserName returns the name of the parser of a request's path, "" if there is none.
 func (p *Picker) ParserName(r *Request) string {
 	ps, err := parse.Choose(p.parsers, apiPath(r.Headers))
 	if err != nil {
@@ -244,22 +239,20 @@ func (p *Picker) Stopwatch() machine.Time {
 	return p.opt.Stopwatch()
 }
 
-// Objects are the Kubernetes objects (or files in their shape) that change
-// decisions at run time.
+// Objects are the Kubernetes objects (or files of the same form) that change decisions at run time.
 type Objects struct {
 	// Objectives are the priorities of the pool's InferenceObjectives by name.
 	Objectives map[string]int
 	// Rewrites are the pool's InferenceModelRewrites, oldest first.
 	Rewrites []Rewrite
-	// Models are the priorities of requests without an objective, by the models that
-	// they ask for (older InferenceModels).
+	// Models are the priorities of requests without an objective, by the models that they name (older InferenceModels).
 	Models map[string]int `json:",omitempty"`
 }
 
 // SetObjects replaces the objects.
 func (p *Picker) SetObjects(o Objects) { p.objects = o }
 
-// Objects are the objects in force.
+// Objects returns the objects in force.
 func (p *Picker) Objects() Objects { return p.objects }
 
 func (o *Objects) objective(name, model string) Objective {

@@ -6,11 +6,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// maxDeparted bounds how many names of departed endpoints a Pool remembers.
+// maxDeparted bounds how many names of departed endpoints a Pool keeps.
 const maxDeparted = 4096
 
-// Pool is the set of endpoints with their newest metrics. It gives every
-// endpoint name a slot. It belongs to one goroutine.
+// Pool is the set of endpoints with their newest metrics. It gives every endpoint name a slot. It is not safe for
+// concurrent use.
 type Pool struct {
 	view     *View
 	slots    map[string]int32 // name -> slot, departed names too
@@ -18,27 +18,25 @@ type Pool struct {
 	departed []string // names that left, oldest first
 	next     int32
 	onGone   []func(slot int, forget bool)
-	watching []*changes // who is told what has come in
+	watching []*changes // receivers of changes
 }
 
-// NewPool is an empty pool.
+// NewPool returns an empty pool.
 func NewPool() *Pool {
 	return &Pool{view: &View{}, slots: map[string]int32{}}
 }
 
-// OnGone registers what runs when an endpoint leaves. With forget its slot is
-// about to be reused, so every trace of it must go; without, it may come back
-// under the same name and find its prefix history (but not its requests in
-// flight).
+// OnGone registers a function to call when an endpoint leaves. With forget, another endpoint is about to get its slot,
+// so that all state about it must go. Without, the endpoint may come back under the same name and find its prefix
+// history, but not its requests in flight.
 func (p *Pool) OnGone(f func(slot int, forget bool)) { p.onGone = append(p.onGone, f) }
 
-// View is the pool as of now. Its endpoints and their places stay as they are,
-// also when the pool has others; their metrics are the newest, and to be read
-// by the pool's goroutine alone.
+// View returns the pool as of now. Its endpoints and their places never change, even if the pool's do. Their metrics
+// are always the newest; only the pool's goroutine may read them.
 func (p *Pool) View() *View { return p.view }
 
-// Set replaces the endpoints. Of several with one name the last counts. Metrics
-// stay with endpoints whose name and address are unchanged. Order is by name.
+// Set replaces the endpoints. Of several with one name the last counts. Endpoints with unchanged name and address keep
+// their metrics. The order is by name.
 func (p *Pool) Set(endpoints []*Endpoint) {
 	byID := make(map[string]*Endpoint, len(endpoints))
 	for _, e := range endpoints {
@@ -81,7 +79,7 @@ func (p *Pool) Set(endpoints []*Endpoint) {
 	p.view = &View{States: states}
 }
 
-// enter gives a name its slot back, or a new one.
+// enter returns a name's old slot, or a new one.
 func (p *Pool) enter(id string) int32 {
 	if s, ok := p.slots[id]; ok {
 		for i, d := range p.departed {
@@ -121,7 +119,7 @@ func (p *Pool) leave(id string) {
 	}
 }
 
-// Update brings metrics of endpoint number i of the current View.
+// Update sets the metrics of endpoint number i of the current View.
 func (p *Pool) Update(now machine.Time, i int, m Metrics) {
 	s := &p.view.States[i]
 	s.Metrics, s.UpdatedAt, s.Scraped = m, now, true
@@ -134,15 +132,14 @@ func (p *Pool) noteChange(i int) {
 	}
 }
 
-// watch is told from now on what comes in of endpoints of the current View.
+// watch returns the set of endpoints that change from now on.
 func (p *Pool) watch() *changes {
 	n := &changes{all: true}
 	p.watching = append(p.watching, n)
 	return n
 }
 
-// Announce replaces what document 002's control plane says of the endpoints,
-// by ID. It is no metric of a scrape.
+// Announce replaces the state that document 002's control plane reports of endpoints, by ID. Scrapes do not bring it.
 func (p *Pool) Announce(of map[string]*Announced) {
 	for i := range p.view.States {
 		s := &p.view.States[i]
@@ -151,9 +148,8 @@ func (p *Pool) Announce(of map[string]*Announced) {
 	}
 }
 
-// Expire takes metrics of endpoint number i back that are too old to be believed
-// (document 003: 30 s) and leaves the others; without any that are known it counts
-// as never scraped.
+// Expire replaces the metrics of endpoint number i by those that are not too old (document 003: 30 s). Without any
+// known metrics the endpoint counts as never scraped.
 func (p *Pool) Expire(i int, left Metrics, known bool) {
 	s := &p.view.States[i]
 	s.Metrics, s.Scraped = left, s.Scraped && known

@@ -2,30 +2,27 @@ package picker
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// PredictorService says where llm-d's latency predictor is asked and told, as
-// http://host:port.
+// PredictorService has the addresses of llm-d's latency predictor, as http://host:port.
 type PredictorService struct {
-	Prediction []string // each question goes to one of them
-	Training   string   // "" is told nothing
-	// Together is how long a question may wait for others that are asked with it, in
-	// wall time; 0 is not at all. Poll is how often the servers' states and trees are
-	// fetched, as the real picker's client does, which looks at none of them; 0 is never.
+	Prediction []string // each prediction call goes to one of them
+	Training   string   // "" is no training
+	// Together is how long a call may wait for others to be sent with it, in wall time; 0 is no wait. Poll is how often
+	// the servers' states and trees are fetched, as the real picker's client does, which uses none of them; 0 is never.
 	Together, Poll machine.Time
 }
 
-// LatencyPredictor is a plug-in that predicts latencies, and sees what comes of it.
+// LatencyPredictor is a plug-in that predicts latencies and sees the measured ones.
 type LatencyPredictor interface {
 	Plugin
-	// PredictionOutcome is what was predicted of a decision's endpoint, and what came of it
-	// until now; false where that is nothing.
+	// PredictionOutcome returns the prediction for a decision's endpoint and the latencies measured so far; false if
+	// there are none.
 	PredictionOutcome(d *Decision) (PredictionOutcome, bool)
-	// Forecast is what was predicted of an endpoint (an index of the decision's View),
-	// nil where nothing was.
+	// Forecast returns the prediction for an endpoint (an index of the decision's View), nil without one.
 	Forecast(d *Decision, endpoint int32) *Forecast
 }
 
-// Forecast is what was predicted of a request at an endpoint, and how far that is
-// below the request's objectives, in milliseconds. Nil is no objective.
+// Forecast is a request's predicted latency at an endpoint, and how far it is below the request's objectives, in
+// milliseconds. A nil headroom means no objective.
 type Forecast struct {
 	TTFTMs         float64  `json:"ttft_ms"`
 	TPOTMs         float64  `json:"tpot_ms"`
@@ -33,10 +30,10 @@ type Forecast struct {
 	TPOTHeadroomMs *float64 `json:"tpot_headroom_ms,omitempty"`
 }
 
-// LatencyPredictors are the plug-ins that predict latencies.
+// LatencyPredictors returns the plug-ins that predict latencies.
 func (p *Picker) LatencyPredictors() []LatencyPredictor { return p.predictors }
 
-// PredictionOutcome is a prediction beside the truth. What was not observed is 0.
+// PredictionOutcome is a prediction and the measured latency. What was not measured is 0.
 type PredictionOutcome struct {
 	Predicted            bool
 	Prediction, Observed Latency

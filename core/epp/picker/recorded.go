@@ -8,11 +8,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Recorded is what the record of a request says of a decision, live and in
-// virtual time: the metrics that a person reads at a glance and, where somebody
-// keeps it, the whole of it for windtunnel explain. Each list of endpoints has
-// the best of them, so many as explain says, or a default where that is 0 and
-// nothing is explained.
+// Recorded returns a decision's details for the record, live and in virtual time: the values that people read first
+// and, with explain, the whole explanation for windtunnel explain. Each list of endpoints has the best explain
+// endpoints; 0 is a default, without an explanation.
 func (d *Decision) Recorded(explain int) []record.Detail {
 	var out []record.Detail
 	if len(d.Targets) > 0 {
@@ -40,8 +38,7 @@ func (d *Decision) Recorded(explain int) []record.Detail {
 	return append(out, record.D(record.Explanation, e))
 }
 
-// best are the total scores of a profile's n best endpoints, in the order of the
-// pool.
+// best returns the totals of a profile's n best endpoints, in the pool's order.
 func (d *Decision) best(r *ProfileResult, n int) []string {
 	list := make([]int, min(len(r.Left), len(r.Totals)))
 	for j := range list {

@@ -9,11 +9,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Stability is how far a plug-in type has come.
+// Stability is the maturity of a plug-in type.
 type Stability uint8
 
-// The stabilities of llm-d-router. Alpha types need the flag
-// --allow-experimental-plugins; deprecated ones are warned about.
+// The stabilities of llm-d-router. Alpha types need the flag --allow-experimental-plugins; deprecated types cause a
+// warning.
 const (
 	Beta Stability = iota
 	Alpha
@@ -23,25 +23,24 @@ const (
 // Factory makes one instance of a plug-in from its parameters.
 type Factory func(b *Builder, name string, params Params) (Plugin, error)
 
-// Configurer is a plug-in that completes itself after its parameters were read into it, or refuses them.
+// Configurer is a plug-in that completes itself from its parameters after they were read into it, or refuses them.
 type Configurer interface {
 	Configure(b *Builder, name string, p Params) error
 }
 
-// instance is what Plain and Of make: a plug-in of type T.
+// instance is a plug-in of type T.
 type instance[T any] interface {
 	*T
 	Plugin
 }
 
-// Plain returns the factory of a plug-in type without parameters. It ignores those that are given, as the real EPP
-// does.
+// Plain returns the factory of a plug-in type without parameters. Like the real EPP, it ignores given ones.
 func Plain[T any, P instance[T]]() Factory {
 	return func(*Builder, string, Params) (Plugin, error) { return P(new(T)), nil }
 }
 
-// Of returns the factory of a plug-in type that begins with these values, reads its parameters over them
-// (Params.Decode) and then, if it is a Configurer, completes itself. Instances share what the values point to.
+// Of returns the factory of a plug-in type with default values. It reads the parameters over them (Params.Decode) and
+// then calls Configure, if there is one. Instances share what the values point to.
 func Of[T any, P instance[T]](values T) Factory {
 	return func(b *Builder, name string, params Params) (Plugin, error) {
 		made := values
@@ -57,8 +56,8 @@ func Of[T any, P instance[T]](values T) Factory {
 	}
 }
 
-// Link finds the plug-in of a name for its consumer once all are declared, and makes one where none is (Ensure). It has
-// to be a T; want says in words what that is.
+// Link finds a consumer's plug-in by name once all are declared, or makes a default one (Ensure). The plug-in must be a
+// T; want describes T in the error.
 func Link[T any](b *Builder, to *T, name, defaultType, dataKey, consumer, want string) {
 	b.Late(func() error {
 		p, err := b.Ensure(name, defaultType, dataKey, consumer)
@@ -78,63 +77,58 @@ func Link[T any](b *Builder, to *T, name, defaultType, dataKey, consumer, want s
 type Registration struct {
 	New       Factory
 	Stability Stability
-	// Kind is what an instance is for, where no interface of this package tells:
-	// one of the kinds below, or another word for what other plug-ins ask. Without
-	// it, an instance that implements none of them is refused.
+	// Kind is the instances' purpose, if they implement no interface of this package: one of the kinds in kinds.go, or
+	// another description of what other plug-ins call. The Builder refuses an instance with neither.
 	Kind string
 }
 
-// Registry maps type names to factories. It is an ordinary map: a program
-// takes the built-in one, adds its own types and builds a picker with it.
+// Registry maps type names to factories. It is an ordinary map: a program can add its own types to the built-in ones
+// and build a picker.
 type Registry map[string]Registration
 
 // Types lists the registered names in order.
 func (r Registry) Types() []string { return slices.Sorted(maps.Keys(r)) }
 
-// Params are a plug-in's parameters as they stand in the file.
+// Params are a plug-in's parameters in the configuration file.
 type Params struct{ at strictyaml.Value }
 
-// Decode reads the parameters into a struct whose fields carry json tags and
-// hold the defaults; the tags min, max, above and oneof limit them
-// (strictyaml.Fields). The error is every mistake with its place; names count in
-// any case, as the real EPP reads them.
+// Decode reads the parameters into a struct whose fields have json tags and hold the defaults. The tags min, max, above
+// and oneof limit them (strictyaml.Fields). Like the real EPP, it ignores the case of names. The error has every
+// mistake with its place.
 func (p Params) Decode(into any) error { return p.at.Fold().Decode(into).Err() }
 
-// Given says whether there are any parameters.
+// Given reports whether there are any parameters.
 func (p Params) Given() bool { return p.at.Given() }
 
-// At is one of the parameters, such as "podDiscoveryConfig.socketPort", for
-// errors about it.
+// At returns one of the parameters, such as "podDiscoveryConfig.socketPort", for errors about it.
 func (p Params) At(path string) Params { return Params{p.at.Fold().At(path)} }
 
-// Errorf is an error about the parameters, with their place.
+// Errorf returns an error about the parameters, with their place.
 func (p Params) Errorf(format string, args ...any) error {
 	return p.at.Problem(fmt.Sprintf(format, args...), "", "")
 }
 
-// Told is an error about the parameters with their place, nil where there is none.
-func (p Params) Told(err error) error {
+// Locate returns an error with the parameters' place, nil for nil.
+func (p Params) Locate(err error) error {
 	if err == nil {
 		return nil
 	}
 	return p.Errorf("%v", err)
 }
 
-// Plugin is the declared plug-in of a name that is this parameter, or its default.
-// An error has the parameter's place.
+// Plugin returns the declared plug-in that this parameter, or its default, names. An error has the parameter's place.
 func (p Params) Plugin(b *Builder, name string) (Plugin, error) {
 	pl, err := b.Plugin(name)
-	if err == nil || errors.Is(err, errTold) {
+	if err == nil || errors.Is(err, errReported) {
 		return pl, err
 	}
 	return nil, p.at.Told(err)
 }
 
-// Expected is an error that tells what is written and what should be.
+// Expected returns an error with the found value and the expected one.
 func (p Params) Expected(what string) error { return p.at.Problem(p.at.Found(), what, "") }
 
-// TypeError is the error for a plug-in that is not of the kind that its place
-// asks for.
+// TypeError returns the error for a plug-in that is not of the kind that its place requires.
 func TypeError(p Plugin, want string) error {
 	return fmt.Errorf("plugin %q (type %s) is not a %s", p.Name(), p.Type(), want)
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// newer is the newer header's value if it is there, even if empty, else the
-// older one's.
+// newer returns the newer header's value if it exists, even if empty, else the older one's.
 func newer(h header.List, names [2]string) string {
 	if v, ok := h.Lookup(names[0]); ok {
 		return v
@@ -22,34 +21,31 @@ func newer(h header.List, names [2]string) string {
 	return h.Get(names[1])
 }
 
-// Objective is what an InferenceObjective gives a request: its priority.
+// Objective is a request's InferenceObjective.
 type Objective struct {
 	Name     string
 	Priority int
 }
 
-// Served is the data plane's word on who answered a request: metadata
+// Served is the data plane's report on the endpoint that answered a request: metadata
 // x-gateway-destination-endpoint-served of envoy.lb.
 type Served struct {
 	Told     bool // there was metadata of envoy.lb
-	Known    bool // and it named an endpoint
+	Known    bool // the metadata named an endpoint
 	Endpoint string
 }
 
-// Request is one inference request on its way through the picker. The driver
-// fills ID, Headers, Body and Subset; Prepare fills the rest.
+// Request is one inference request in the picker. The driver sets ID, Headers, Body and Subset; Prepare sets the rest.
 type Request struct {
 	ID      string
 	Headers header.List
-	// Body is the parsed body; nil for a request that has none, which is never
-	// scheduled but sent to any endpoint.
+	// Body is the parsed body; nil for a request without one, which goes to any endpoint, unscheduled.
 	Body *parse.Body
-	// Subset lists "ip:port" hints of the data plane (metadata
-	// envoy.lb.subset_hint); only the address part is matched. HasSubset tells
-	// an empty list from none.
+	// Subset lists the data plane's "ip:port" hints (metadata envoy.lb.subset_hint). Only the address is matched.
+	// HasSubset distinguishes an empty list from none.
 	Subset    []string
 	HasSubset bool
-	// SizeBytes is the length of the body as it came.
+	// SizeBytes is the length of the body as received.
 	SizeBytes int
 
 	Model       string // as the client named it
@@ -59,38 +55,33 @@ type Request struct {
 	FairnessID  string
 	// TTFTMs and TPOTMs are the service level objectives in milliseconds; 0 is none.
 	TTFTMs, TPOTMs float64
-	// MaxWait is the most that it waits in flow control, whatever that is configured to;
-	// 0 is no bound.
+	// MaxWait limits the time in flow control, in addition to the configured limit; 0 is no limit.
 	MaxWait machine.Time
 
-	// Tokens is the prompt's length, real when a tokeniser answered, else
-	// estimated at four bytes a token. Prepare sets the estimate.
+	// Tokens is the prompt's length: exact if a tokeniser answered, else estimated at four bytes a token. Prepare sets
+	// the estimate.
 	Tokens int
-	// Attributes are what producers found out about the request, by data key;
-	// nil when nobody published any.
+	// Attributes are producers' findings about the request, by data key; nil if there are none.
 	Attributes map[string]string
-	// Rendered are the prompts as a renderer made token ids of them; nil where
-	// none did.
+	// Rendered are the prompts as token ids from a renderer; nil without one.
 	Rendered []parse.Prompt
-	// Spans are how long each HeaderProcessor took (with Options.Stopwatch).
+	// Spans are the HeaderProcessors' durations (with Options.Stopwatch).
 	Spans []Span
-	// Members are what plug-ins have the body carry besides, towards the endpoint.
+	// Members are what plug-ins add to the body for the endpoint.
 	Members []Member
 }
 
-// Member is a member of a JSON body: the names of the objects that it is in and its own, and
-// its value, which is only asked for when the body is written.
+// Member is a member of a JSON body: the names of the enclosing objects and its own, and a function that returns its
+// value when the body is written.
 type Member struct {
 	Path  []string
 	Value func() ([]byte, error)
 }
 
-// HeaderOnly says that there is no body. Such a request is not scheduled but
-// sent to any endpoint.
+// HeaderOnly reports whether there is no body. Such a request goes to any endpoint, unscheduled.
 func (r *Request) HeaderOnly() bool { return r.Body == nil }
 
-// Prompts are the prompts that plug-ins compare: as a renderer made token ids of
-// them, else as the client sent them.
+// Prompts returns the prompts that plug-ins compare: a renderer's token ids, else the client's prompts.
 func (r *Request) Prompts() []parse.Prompt {
 	if r.Rendered != nil || r.Body == nil {
 		return r.Rendered
@@ -98,10 +89,10 @@ func (r *Request) Prompts() []parse.Prompt {
 	return r.Body.Prompts
 }
 
-// Path is the :path header.
+// Path returns the :path header.
 func (r *Request) Path() string { return r.Headers.Get(":path") }
 
-// SetAttribute publishes what a producer found out about the request.
+// SetAttribute publishes a producer's finding about the request.
 func (r *Request) SetAttribute(key, value string) {
 	if r.Attributes == nil {
 		r.Attributes = map[string]string{}
@@ -109,7 +100,7 @@ func (r *Request) SetAttribute(key, value string) {
 	r.Attributes[key] = value
 }
 
-// Cookie is the first cookie of a name.
+// Cookie returns the first cookie of a name.
 func Cookie(h header.List, name string) (value string, ok bool) {
 	for part := range strings.SplitSeq(h.Get("cookie"), ";") {
 		if k, v, found := strings.Cut(strings.TrimSpace(part), "="); found && k == name {
@@ -119,8 +110,8 @@ func Cookie(h header.List, name string) (value string, ok bool) {
 	return "", false
 }
 
-// Remembered is a request's header as plug-ins may keep it and hand it on: of one
-// that may carry a credential its Digest. Who asks for one is a SecretReader.
+// Remembered returns a request's header in a form that plug-ins may keep and forward: the Digest of a header that may
+// carry a credential. A plug-in that asks for one is a SecretReader.
 func (r *Request) Remembered(name string) string {
 	v := r.Headers.Get(name)
 	if header.Secret(name) {
@@ -129,7 +120,7 @@ func (r *Request) Remembered(name string) string {
 	return v
 }
 
-// Secrets are those of some headers that may carry credentials, for a SecretReader.
+// Secrets returns those of some headers that may carry credentials, for a SecretReader.
 func Secrets(headers ...string) (names []string) {
 	for _, name := range headers {
 		if header.Secret(name) {
@@ -139,9 +130,8 @@ func Secrets(headers ...string) (names []string) {
 	return names
 }
 
-// Digest stands for a cookie's value, or another credential, where it is
-// remembered or written down: equal for equal values. That of a digest is itself; an empty value has
-// none.
+// Digest returns a replacement for a credential, such as a cookie's value, wherever it is kept or written. Equal values
+// have equal digests. A digest's digest is itself, and an empty value's is empty.
 func Digest(value string) string {
 	const mark = "sha256:"
 	if value = strings.TrimSpace(value); value == "" || strings.HasPrefix(value, mark) && len(value) == len(mark)+32 {
@@ -151,11 +141,11 @@ func Digest(value string) string {
 	return mark + hex.EncodeToString(sum[:16])
 }
 
-// HasSLO says whether the client stated any service level objective.
+// HasSLO reports whether the client stated any service level objective.
 func (r *Request) HasSLO() bool { return r.TTFTMs > 0 || r.TPOTMs > 0 }
 
 func parseMs(s string) float64 {
-	if s == "" { // as nearly always, and an error is garbage
+	if s == "" { // the usual case; an error would allocate
 		return 0
 	}
 	v, err := strconv.ParseFloat(s, 64)
@@ -165,7 +155,7 @@ func parseMs(s string) float64 {
 	return v
 }
 
-// matchesSubset says whether an endpoint is in the subset hint.
+// matchesSubset reports whether an endpoint is in the subset hint.
 func (r *Request) matchesSubset(e *Endpoint) bool {
 	for _, s := range r.Subset {
 		ip := s
@@ -183,11 +173,11 @@ func (r *Request) matchesSubset(e *Endpoint) bool {
 	return false
 }
 
-// PreferIfAvailable says whether the client asks for a conditional decode:
-// "Prefer: if-available", also inside a list.
+// PreferIfAvailable reports whether the client asks for a conditional decode: "Prefer: if-available", alone or in a
+// list.
 func (r *Request) PreferIfAvailable() bool {
 	v := r.Headers.Get(HeaderPrefer)
-	if v == "" { // as nearly always
+	if v == "" { // the usual case
 		return false
 	}
 	for part := range strings.SplitSeq(v, ",") {
@@ -198,36 +188,35 @@ func (r *Request) PreferIfAvailable() bool {
 	return false
 }
 
-// NewRequest begins a request from its headers, as they came, and its body.
-// withBody is false when the stream ended with the headers. number makes the
-// id of a request that came without one.
+// NewRequest starts a request from its headers and body as received. withBody is false if the stream ended with the
+// headers. number makes the id of a request without one.
 //
-// It and Read are the costly part of a decision, and need nothing that changes:
-// requests' own goroutines may call them, several at once.
+// NewRequest and Read are the costly part of a decision and use no changing state: requests' goroutines may call them
+// concurrently.
 func (p *Picker) NewRequest(headers header.List, body []byte, withBody bool, number uint64) (*Request,
 	*apierror.Error) {
 	return p.newRequest(new(Request), nil, headers, body, nil, withBody, number)
 }
 
-// NewDescribedRequest is NewRequest with a body that is described.
+// NewDescribedRequest is NewRequest with a described body.
 func (p *Picker) NewDescribedRequest(headers header.List, d *described.Body, number uint64) (*Request,
 	*apierror.Error) {
 	return p.newRequest(new(Request), nil, headers, nil, d, true, number)
 }
 
-// RequestMemory is memory for a described request.
+// RequestMemory is reusable memory for a described request.
 type RequestMemory struct {
 	request Request
-	room    parse.Room
+	memory  parse.Memory
 }
 
-// NewDescribedRequestIn is NewDescribedRequest in memory that nobody needs any more.
+// NewDescribedRequestIn is NewDescribedRequest in reused memory.
 func (p *Picker) NewDescribedRequestIn(m *RequestMemory, headers header.List, d *described.Body,
 	number uint64) (*Request, *apierror.Error) {
-	return p.newRequest(&m.request, &m.room, headers, nil, d, true, number)
+	return p.newRequest(&m.request, &m.memory, headers, nil, d, true, number)
 }
 
-func (p *Picker) newRequest(r *Request, room *parse.Room, headers header.List, body []byte, d *described.Body,
+func (p *Picker) newRequest(r *Request, memory *parse.Memory, headers header.List, body []byte, d *described.Body,
 	withBody bool, number uint64) (*Request, *apierror.Error) {
 	*r = Request{Headers: headers.Normalize(), SizeBytes: len(body)}
 	if d != nil {
@@ -239,7 +228,7 @@ func (p *Picker) newRequest(r *Request, room *parse.Room, headers header.List, b
 	if !withBody {
 		return r, nil
 	}
-	b, err := p.parseAs(apiPath(r.Headers), body, d, room)
+	b, err := p.parseAs(apiPath(r.Headers), body, d, memory)
 	if err != nil {
 		r.TargetModel = newer(r.Headers, HeadersModelRewrite) // for the metrics
 		return r, err
@@ -251,8 +240,7 @@ func (p *Picker) newRequest(r *Request, room *parse.Room, headers header.List, b
 	return r, first(err, p.readPrompts(r, b.Prompts))
 }
 
-// readPrompts works out what plug-ins compare of prompts that have come: those
-// of a body, or of a renderer.
+// readPrompts prepares what plug-ins compare of prompts, from a body or a renderer.
 func (p *Picker) readPrompts(r *Request, prompts []parse.Prompt) (err *apierror.Error) {
 	for i := range prompts {
 		switch {
@@ -268,7 +256,7 @@ func (p *Picker) readPrompts(r *Request, prompts []parse.Prompt) (err *apierror.
 	return err
 }
 
-// Read works out what answers say about a request's content.
+// Read prepares what the answers say about a request's content.
 func (p *Picker) Read(r *Request, answers []Answer) {
 	for i := range answers {
 		if answers[i].Err != nil {

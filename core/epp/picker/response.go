@@ -12,40 +12,36 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/sse"
 )
 
-// maxBuffered bounds how much of a non-streaming response is kept to read its
-// usage; what is longer passes unread.
+// maxBuffered bounds the bytes of a non-streaming response that are kept to read its usage. Longer responses pass
+// unread.
 const maxBuffered = 32 << 20
 
-// Response is the picker's side of one response: it rewrites the model's name
-// back, reads token usage and runs the plug-ins' hooks.
+// Response is the picker's side of one response. It restores the client's model name, reads token usage and runs the
+// plug-ins' hooks.
 //
-// Reading (NewResponse, Read, Close) concerns nothing but its request, whose own
-// goroutine does it. Hooks (RunHeaderHooks, RunBodyHooks) have the picker's turn, and are
-// told what was read until then.
+// Reading (NewResponse, Read, Close) uses only the request's own data, in the request's goroutine. Hooks
+// (RunHeaderHooks, RunBodyHooks) run in the picker's turn on what was read until then.
 type Response struct {
 	Decision *Decision // nil when the response belongs to no scheduled request
 	Status   string    // :status
 	Headers  header.List
-	// Streaming says that chunks are passed on one by one (SSE, or the client
-	// asked for a stream).
+	// Streaming states that chunks are forwarded one by one (SSE, or the client asked for a stream).
 	Streaming bool
 	StartedAt machine.Time
-	// Served is what the data plane said with the headers.
+	// Served is the data plane's report that came with the headers.
 	Served Served
 	Progress
-	// Err is the first panic of a plug-in over this response.
+	// Err is the first panic of a plug-in at this response.
 	Err *apierror.Error
-	// Reads is how often the body was parsed: each piece of a stream and its
-	// trailers, else once, at the end.
+	// Reads counts how often the body was parsed: each piece of a stream and its trailers, else once at the end.
 	Reads int
-	// Spans are how long each hook took (with Options.Stopwatch), for the driver to
-	// take away: a response may be long.
+	// Spans are the hooks' durations (with Options.Stopwatch). The driver removes them, since a response may be long.
 	Spans []Span
 
 	chunk     []byte
 	described bool // there are no chunks, only Progress
 	ended     bool // nothing more will be read
-	told      bool // and the hooks know it
+	reported  bool // the hooks have run for the end
 	set       header.List
 	metadata  map[string]map[string]any
 	parser    parse.Parser
@@ -56,23 +52,22 @@ type Response struct {
 	p         *Picker
 }
 
-// Progress is what is known of a response's body so far.
+// Progress is the state of a response's body so far.
 type Progress struct {
-	// First and End are true during the hook call for the first and the last
-	// chunk.
+	// First and End are true during the hooks for the first and the last chunk.
 	First, End bool
 	Usage      parse.Usage
 	HasUsage   bool
-	// Bytes is how much of the body came so far, Chunks in how many pieces.
+	// Bytes is the length of the body so far, Chunks the number of its pieces.
 	Bytes  int64
 	Chunks int
-	// FirstAt and LastAt are when the first and the last non-empty chunk came.
+	// FirstAt and LastAt are the times of the first and the last non-empty chunk.
 	FirstAt, LastAt machine.Time
-	// Events is how many events of a stream came: each token is one, with vLLM.
+	// Events counts a stream's events. With vLLM each is one token.
 	Events int
 }
 
-// Chunk is the chunk that the hooks are told of, as the model server sent it.
+// Chunk returns the chunk for the hooks, as the model server sent it.
 func (r *Response) Chunk() []byte {
 	if r.described {
 		panic(&parse.Unknown{What: "the response's bytes"})
@@ -80,7 +75,7 @@ func (r *Response) Chunk() []byte {
 	return r.chunk
 }
 
-// SetHeader sets a header of the response. Of two plug-ins that set one the last counts.
+// SetHeader sets a header of the response. The last plug-in that sets one wins.
 func (r *Response) SetHeader(name, value string) {
 	r.set = append(slices.DeleteFunc(r.set, func(h header.Header) bool { return h.Name == name }),
 		header.Header{Name: name, Value: value})
@@ -97,17 +92,16 @@ func (r *Response) SetMetadata(namespace, key string, value any) {
 	r.metadata[namespace][key] = value
 }
 
-// Hooks are what plug-ins want to be told of a request's further way. Without
-// the first two a Response belongs to its request alone, and without the third
-// so does the end of a Decision: a driver with many requests at once need then
-// take no turns for them.
+// Hooks states which later steps of a request plug-ins take part in. Without the first two a Response belongs to its
+// request alone, and without the third so does the end of a Decision: a driver of many concurrent requests then needs
+// no turns for them.
 type Hooks struct {
 	ResponseHeader, ResponseBody, Release bool
-	// ResponseChunks: some look at the response's bytes, too.
+	// ResponseChunks: some also read the response's bytes.
 	ResponseChunks bool
 }
 
-// Hooks says which plug-ins there are.
+// Hooks returns the hooks for which there are plug-ins.
 func (p *Picker) Hooks() Hooks {
 	h := Hooks{ResponseHeader: len(p.responseHeaders) > 0, ResponseBody: len(p.responseBodies) > 0,
 		Release: len(p.releasers) > 0}
@@ -119,21 +113,20 @@ func (p *Picker) Hooks() Hooks {
 	return h
 }
 
-// UsageReader is a ResponseBody that looks at nothing but a response's usage. It is told of
-// responses to requests without a body, too.
+// UsageReader marks a ResponseBody that reads only a response's usage. It also gets responses to requests without a
+// body.
 type UsageReader interface{ ReadsUsage() }
 
-// ProgressReader is a ResponseBody that looks at a Response's Progress and not at
-// its Chunk, if it says so. Then no bytes need be made for it in virtual time.
+// ProgressReader is a ResponseBody that may read a Response's Progress only, and not its Chunk. ReadsProgress reports
+// whether that is so; virtual time then makes no bytes for it.
 type ProgressReader interface{ ReadsProgress() bool }
 
-// NewResponse begins a response by its headers. d is nil when Envoy answered by
-// itself before the request was decided.
+// NewResponse starts a response from its headers. d is nil if Envoy answered by itself before the request was decided.
 func (p *Picker) NewResponse(now machine.Time, d *Decision, headers header.List) *Response {
 	return p.ResponseIn(new(Response), now, d, headers)
 }
 
-// ResponseIn is NewResponse in memory that is there.
+// ResponseIn is NewResponse in reused memory.
 func (p *Picker) ResponseIn(r *Response, now machine.Time, d *Decision, headers header.List) *Response {
 	*r = Response{Decision: d, Headers: headers, p: p, StartedAt: now}
 	r.Status = headers.Get(":status")
@@ -149,13 +142,12 @@ func (p *Picker) ResponseIn(r *Response, now machine.Time, d *Decision, headers 
 	return r
 }
 
-// Scheduled says that the response is one to a request which the plug-ins have
-// decided about: others have no hooks.
+// Scheduled reports whether the plug-ins decided about the request. Other responses have no hooks.
 func (r *Response) Scheduled() bool {
 	return r.Placed() && !r.Decision.Request.HeaderOnly()
 }
 
-// Placed says that the response is one to a request that was sent to an endpoint.
+// Placed reports whether the request was sent to an endpoint.
 func (r *Response) Placed() bool { return r.Decision != nil && r.Decision.Err == nil }
 
 // RunHeaderHooks runs the hooks for the response's headers.
@@ -170,14 +162,14 @@ func (r *Response) RunHeaderHooks(now machine.Time) {
 	}
 }
 
-// SetHeaders are the headers to set: the plug-ins', and the response's own again.
+// SetHeaders returns the headers to set: the plug-ins', and the response's own again.
 func (r *Response) SetHeaders() header.List {
 	set := append(make(header.List, 0, 1+len(r.set)+len(r.Headers)),
 		header.Header{Name: HeaderWentResponse, Value: "true"})
 	set = append(set, r.set...)
 	ours := r.set.Index()
 	for _, h := range r.Headers {
-		// content-length stands, unless DropContentLength says otherwise.
+		// content-length stays, unless DropContentLength is true.
 		if !consumed[h.Name] && !ours.Has(h.Name) {
 			set = append(set, h)
 		}
@@ -185,17 +177,15 @@ func (r *Response) SetHeaders() header.List {
 	return set
 }
 
-// Said says whether plug-ins have set headers, as long as the body has not begun,
-// or metadata at its end.
-func (r *Response) Said() bool {
+// Modified reports whether plug-ins have set headers before the body's beginning, or metadata at its end.
+func (r *Response) Modified() bool {
 	return r.Chunks == 0 && !r.End && r.set != nil || r.End && r.metadata != nil
 }
 
-// HookHeaders are the headers that plug-ins set.
+// HookHeaders returns the headers that plug-ins set.
 func (r *Response) HookHeaders() header.List { return r.set }
 
-// DropContentLength says whether the response's content-length may no longer
-// be true and must be removed.
+// DropContentLength reports whether the response's content-length may no longer be true, so that it must be removed.
 func (r *Response) DropContentLength() bool {
 	_, has := r.Headers.Lookup("content-length")
 	return has && r.rewritesBack()
@@ -206,9 +196,8 @@ func (r *Response) rewritesBack() bool {
 	return d != nil && !d.Request.HeaderOnly() && d.Request.Model != "" && d.Request.TargetModel != d.Request.Model
 }
 
-// Read takes one chunk and returns what goes to the client instead, nil when
-// nothing does yet: a whole (not streamed) response whose model name is
-// rewritten is held back until its end, since the name may be cut in two.
+// Read takes one chunk and returns the bytes for the client, nil if there are none yet. A non-streaming response whose
+// model name is restored is held back until its end, since chunks may split the name.
 func (r *Response) Read(now machine.Time, chunk []byte, end bool) []byte {
 	if r.ended {
 		return nil
@@ -240,8 +229,7 @@ func (r *Response) Read(now machine.Time, chunk []byte, end bool) []byte {
 	return out
 }
 
-// ReadPiece is Read of a piece that is described. It is false where nothing goes
-// to the client yet.
+// ReadPiece is Read for a described piece. It returns false if nothing goes to the client yet.
 func (r *Response) ReadPiece(now machine.Time, piece *described.Piece, end bool) bool {
 	if r.ended {
 		return false
@@ -265,12 +253,12 @@ func (r *Response) ReadPiece(now machine.Time, piece *described.Piece, end bool)
 	return end || r.Streaming || !r.rewritesBack()
 }
 
-// whole gathers a response that does not stream, for its usage at the end.
+// whole collects a non-streaming response for its usage at the end.
 func (r *Response) whole(chunk []byte, end, back bool) []byte {
 	if r.overflow {
 		return chunk
 	}
-	if len(r.buffer) == 0 && end { // the usual case: all in one piece, not copied
+	if len(r.buffer) == 0 && end { // the usual case: one piece, not copied
 		r.Usage, r.HasUsage = r.parser.Usage(chunk, false)
 		return chunk
 	}
@@ -293,10 +281,9 @@ func (r *Response) whole(chunk []byte, end, back bool) []byte {
 	return chunk
 }
 
-// Close ends a response that ended without a last chunk (trailers, or the
-// stream broke): what was held back is returned. It says whether there is
-// something to be told.
-func (r *Response) Close() (out []byte, news bool) {
+// Close ends a response without a last chunk (trailers, or a broken stream) and returns what was held back. read is
+// true if the hooks must run for the end.
+func (r *Response) Close() (out []byte, read bool) {
 	if r.ended {
 		return nil, false
 	}
@@ -314,35 +301,35 @@ func (r *Response) Close() (out []byte, news bool) {
 	return out, true
 }
 
-// Describe stands for what was read of a response whose chunks are not there.
+// Describe sets what was read of a response whose chunks are not available.
 func (r *Response) Describe(x Progress) { r.Progress, r.described, r.ended = x, true, x.End }
 
-// Told says whether the hooks have heard of the response's end.
-func (r *Response) Told() bool { return r.told }
+// EndReported reports whether the hooks have run for the response's end.
+func (r *Response) EndReported() bool { return r.reported }
 
-// Parser is the type of the parser that reads the response.
+// Parser returns the type of the parser that reads the response.
 func (r *Response) Parser() string { return r.parser.Type() }
 
-// hears says whether a hook is told of the body of the response to a request.
-func hears(h ResponseBody, r *Request) bool {
+// receives reports whether a hook gets the body of the response to a request.
+func receives(h ResponseBody, r *Request) bool {
 	_, usage := h.(UsageReader)
 	return usage || !r.HeaderOnly()
 }
 
-// EachResponseBody goes through the plug-ins that are told of the body of a decision's response.
+// EachResponseBody yields the plug-ins that get the body of a decision's response.
 func (p *Picker) EachResponseBody(d *Decision, yield func(Plugin)) {
 	for _, h := range p.responseBodies {
-		if hears(h, d.Request) {
+		if receives(h, d.Request) {
 			yield(h)
 		}
 	}
 }
 
-// Complete says whether the response came to its end.
+// Complete reports whether the response came to its end.
 func (r *Response) Complete() bool { return r.ended }
 
-// Failed says whether the model server reported a failure: by its status, or
-// by a header named "status", which is all that the real EPP looks at.
+// Failed reports whether the model server reported a failure: by its status, or by a header named "status", the only
+// one that the real EPP reads.
 func (r *Response) Failed() bool {
 	if s, ok := r.Headers.Lookup("status"); ok && s != "200" {
 		return true
@@ -350,22 +337,22 @@ func (r *Response) Failed() bool {
 	return len(r.Status) == 3 && r.Status[0] >= '4'
 }
 
-// Metadata is the dynamic metadata for the last body message, nil for none.
+// Metadata returns the dynamic metadata for the last body message, nil for none.
 func (r *Response) Metadata() map[string]map[string]any { return r.metadata }
 
-// RunBodyHooks runs the hooks for what was read last. Nothing follows the end.
+// RunBodyHooks runs the hooks for the last piece. It does nothing after the end.
 func (r *Response) RunBodyHooks(now machine.Time) {
-	if r.told || !r.Placed() {
+	if r.reported || !r.Placed() {
 		return
 	}
-	r.told = r.End
+	r.reported = r.End
 	for _, h := range r.p.responseBodies {
-		if !hears(h, r.Decision.Request) {
+		if !receives(h, r.Decision.Request) {
 			continue
 		}
 		t := r.p.Stopwatch()
 		r.Err = first(r.Err, r.p.Guard(h, func() { h.ResponseBody(now, r) }))
-		if r.Streaming || r.End { // the real one's hooks hear of another response as a whole
+		if r.Streaming || r.End { // the real EPP's hooks get a non-streaming response whole
 			r.took("ResponseStreaming", h, t)
 		}
 	}
@@ -378,25 +365,25 @@ func (r *Response) took(point string, h Plugin, began machine.Time) {
 	}
 }
 
-// readStream looks for usage in whole events, however they were cut.
+// readStream looks for usage in whole events, however chunks split them.
 func (r *Response) readStream(chunk []byte, end bool) {
 	if !r.events { // the client asked for a stream, and the server answers in one piece
-		r.notes(chunk, false)
+		r.readUsage(chunk, false)
 		return
 	}
 	r.stream.Write(chunk)
 	for e, ok := r.stream.Next(); ok; e, ok = r.stream.Next() {
-		r.notes(e.Data, true)
+		r.readUsage(e.Data, true)
 	}
 	if end || r.stream.TooLong() {
 		if e, ok := r.stream.Last(); ok {
-			r.notes(e.Data, true)
+			r.readUsage(e.Data, true)
 		}
 	}
 }
 
-// notes takes what a response, or an event of one, says about tokens.
-func (r *Response) notes(data []byte, event bool) {
+// readUsage takes the token counts of a response, or of one of its events.
+func (r *Response) readUsage(data []byte, event bool) {
 	if event && string(data) != "[DONE]" {
 		r.Events++
 	}
@@ -404,7 +391,7 @@ func (r *Response) notes(data []byte, event bool) {
 	if !ok {
 		return
 	}
-	if event && r.HasUsage { // Anthropic tells input and output in different events
+	if event && r.HasUsage { // Anthropic sends input and output counts in different events
 		u.PromptTokens = max(u.PromptTokens, r.Usage.PromptTokens)
 		u.CompletionTokens = max(u.CompletionTokens, r.Usage.CompletionTokens)
 		u.CachedTokens, u.HasCached = max(u.CachedTokens, r.Usage.CachedTokens), u.HasCached || r.Usage.HasCached

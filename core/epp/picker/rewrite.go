@@ -13,22 +13,21 @@ type Rewrite struct {
 	Rules []RewriteRule
 }
 
-// RewriteRule sends requests for some models to other models. Without Models
-// it is generic and matches every request.
+// RewriteRule redirects requests for some models to other models. Without Models it is generic and matches every
+// request.
 type RewriteRule struct {
 	Models  []string
 	Targets []RewriteTarget
 }
 
-// RewriteTarget is one model with its share of the requests. Weight is nil
-// when none was given.
+// RewriteTarget is one model and its share of the requests. A nil Weight was not given.
 type RewriteTarget struct {
 	Model  string
 	Weight *int32
 }
 
-// rule finds the rule for a model: an exact one beats a generic one, also
-// across objects; then the older object, then the earlier rule.
+// rule finds the rule for a model. An exact rule beats a generic one, even of another object; then the older object
+// wins, then the earlier rule.
 func (o *Objects) rule(model string) (*RewriteRule, string) {
 	var generic *RewriteRule
 	var genericName string
@@ -49,8 +48,7 @@ func (o *Objects) rule(model string) (*RewriteRule, string) {
 	return generic, genericName
 }
 
-// target draws one of a rule's models. Among targets with weights those
-// without get nothing; without any weight all are equal.
+// target draws one of a rule's models. If any target has a weight, those without get nothing; otherwise all are equal.
 func (r *RewriteRule) target(d machine.Draw) string {
 	var sum int64
 	for _, t := range r.Targets {
@@ -76,8 +74,7 @@ func (r *RewriteRule) target(d machine.Draw) string {
 	return r.Targets[len(r.Targets)-1].Model
 }
 
-// resolveModel finds the model that is really asked for: an object's rule on
-// the body's model beats the rewrite header.
+// resolveModel sets the target model. An object's rule for the body's model beats the rewrite header.
 func (p *Picker) resolveModel(r *Request) *apierror.Error {
 	if r.Body == nil || !r.Body.JSON() {
 		if r.Body != nil {
@@ -98,8 +95,8 @@ func (p *Picker) resolveModel(r *Request) *apierror.Error {
 	return nil
 }
 
-// AskedModel is the model that a client asks for: in its rewrite header, else in
-// the body. Only an InferenceModelRewrite makes another one of it.
+// AskedModel returns the model that a client asks for: in its rewrite header, else in the body. Only an
+// InferenceModelRewrite changes it.
 func (r *Request) AskedModel() string {
 	if r.Body.JSON() {
 		if model := newer(r.Headers, HeadersModelRewrite); model != "" {
@@ -109,8 +106,7 @@ func (r *Request) AskedModel() string {
 	return r.Body.Model
 }
 
-// ForwardDescribed is the body that goes to the endpoint where it need not be
-// written for that, else nil.
+// ForwardDescribed returns the described body for the endpoint, nil if the body must be written.
 func (r *Request) ForwardDescribed() *described.Body {
 	if r.Body == nil || r.Body.Of() == nil {
 		return nil
@@ -132,8 +128,7 @@ func (r *Request) ForwardDescribed() *described.Body {
 	return nil
 }
 
-// ForwardBody is the body that goes to the endpoint: the client's own bytes,
-// or those with the target model in place of the client's and what plug-ins have put in.
+// ForwardBody returns the body for the endpoint: the client's bytes, with the target model and the plug-ins' members.
 func (r *Request) ForwardBody() ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil

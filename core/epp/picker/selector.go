@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Selector is a Kubernetes label selector: all of its requirements must hold.
-// Without any it selects everything; what an empty one means to an
-// InferencePool is the pool's affair.
+// Selector is a Kubernetes label selector: all of its requirements must hold. An empty one selects everything; its
+// meaning to an InferencePool is decided elsewhere.
 type Selector []Requirement
 
 // Requirement is one condition on one label.
@@ -20,7 +19,7 @@ type Requirement struct {
 	Values   []string `json:"values"`
 }
 
-// SelectLabels selects what has all of these labels (matchLabels).
+// SelectLabels returns the selector of objects that have all of these labels (matchLabels).
 func SelectLabels(labels map[string]string) Selector {
 	var s Selector
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
@@ -29,13 +28,13 @@ func SelectLabels(labels map[string]string) Selector {
 	return s
 }
 
-// Check says what is wrong with a requirement (matchExpressions).
+// Check returns an error if a requirement (matchExpressions) is invalid.
 func (r *Requirement) Check() error {
 	switch {
 	case r.Key == "" || r.Operator == "":
 		return errors.New("key and operator are both needed")
 	case !slices.Contains([]string{"In", "NotIn", "Exists", "DoesNotExist"}, r.Operator):
-		return fmt.Errorf("%q is no label selector operator; expected In, NotIn, Exists or DoesNotExist", r.Operator)
+		return fmt.Errorf("%q is not a label selector operator; expected In, NotIn, Exists or DoesNotExist", r.Operator)
 	case (r.Operator == "In" || r.Operator == "NotIn") != (len(r.Values) > 0):
 		return fmt.Errorf("operator %s and values do not fit: In and NotIn need some, the others none", r.Operator)
 	}
@@ -55,7 +54,7 @@ func (r *Requirement) matches(labels map[string]string) bool {
 	return !has // DoesNotExist
 }
 
-// Unmet is the first requirement that labels do not fulfil, nil for none.
+// Unmet returns the first requirement that the labels do not meet, nil if there is none.
 func (s Selector) Unmet(labels map[string]string) *Requirement {
 	for i := range s {
 		if !s[i].matches(labels) {
@@ -65,7 +64,7 @@ func (s Selector) Unmet(labels map[string]string) *Requirement {
 	return nil
 }
 
-// Matches says whether labels fulfil the selector.
+// Matches reports whether the labels meet the selector.
 func (s Selector) Matches(labels map[string]string) bool { return s.Unmet(labels) == nil }
 
 // ParseSelector reads the flag --endpoint-selector: "app=sim,tier!=x",
@@ -141,7 +140,7 @@ func one(operator, key, v string) (Requirement, bool) {
 	return Requirement{key, operator, []string{v}}, isKey(key) && (v == "" || isKey(v))
 }
 
-// isKey says whether a word has only the characters of label keys and values.
+// isKey reports whether a word has only the characters of label keys and values.
 func isKey(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") == ""
 }

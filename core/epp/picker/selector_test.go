@@ -31,7 +31,7 @@ func TestSelector(t *testing.T) {
 		}
 	}
 	for want, r := range map[string]picker.Requirement{
-		"key and operator": {Operator: "Exists"}, "no label selector operator": {Key: "a", Operator: "in"},
+		"key and operator": {Operator: "Exists"}, "is not a label selector operator": {Key: "a", Operator: "in"},
 		"do not fit":      {Key: "a", Operator: "In"},
 		"operator Exists": {Key: "a", Operator: "Exists", Values: []string{"b"}},
 	} {

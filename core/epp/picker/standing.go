@@ -5,28 +5,25 @@ import (
 	"slices"
 )
 
-// In a large pool most of a decision is scoring endpoints that stand as they stood
-// at the last one. Where nobody reads more of a decision than what was chosen
-// (Options.Brief), a profile keeps its totals from one decision to the next and
-// works out again only what has changed: of endpoints whose metrics came in, and
-// of those to which the request itself matters. What is chosen is the same.
+// In a large pool most of a decision's time goes into scoring endpoints that have not changed since the last one. Where
+// only the chosen endpoint is read (Options.Brief), a profile keeps its totals between decisions and recomputes only
+// those of endpoints whose metrics changed, or to which the request itself matters. The choice is the same.
 
-// StateScorer is a Scorer whose scores follow each from its endpoint's State.
+// StateScorer is a Scorer whose score of an endpoint depends only on the endpoint's State.
 type StateScorer interface {
 	Scorer
-	// ScoreState is what Score writes for an endpoint.
+	// ScoreState returns the score that Score writes for an endpoint.
 	ScoreState(s *State) float64
 }
 
-// RangeScorer is a Scorer that holds a figure of each endpoint against those of the
-// others: it scores Ranged.
+// RangeScorer is a Scorer that compares a figure of each endpoint with the others': its score is Ranged.
 type RangeScorer interface {
 	Scorer
 	Figure(s *State) int64
 }
 
-// Ranged is 1 for the lowest of several figures and 0 for the highest, in
-// proportion between, and 1 where all are equal.
+// Ranged returns 1 for the lowest of several figures, 0 for the highest, and proportional values between; 1 if all are
+// equal.
 func Ranged(v, low, high int64) float64 {
 	if low == high {
 		return 1
@@ -34,37 +31,33 @@ func Ranged(v, low, high int64) float64 {
 	return float64(high-v) / float64(high-low)
 }
 
-// SparseScorer is a Scorer that scores most endpoints 0, and each of the others by
-// itself.
+// SparseScorer is a Scorer that scores most endpoints 0, and each of the others independently.
 type SparseScorer interface {
 	Scorer
-	// Scored are the slots of the endpoints that it may score above 0, each once;
-	// false where that may be any.
+	// Scored returns the slots of the endpoints that it may score above 0, each once; false if these may be any.
 	Scored(c *Cycle) (slots []int32, known bool)
 }
 
-// BestPicker is an EndpointPicker that may choose the one endpoint with the best
-// total.
+// BestPicker is an EndpointPicker that may choose the one endpoint with the best total.
 type BestPicker interface {
 	EndpointPicker
-	// Best says that it does.
+	// Best reports whether it does.
 	Best() bool
-	// Tied is which of n endpoints that share the best total it chooses, in their order.
+	// Tied returns which of n endpoints that share the best total it chooses, as an index in their order.
 	Tied(c *Cycle, n int) int
 }
 
-// BlindPicker is an EndpointPicker that may choose one endpoint whatever the totals.
+// BlindPicker is an EndpointPicker that may choose one endpoint regardless of the totals.
 type BlindPicker interface {
 	EndpointPicker
-	// Blind says that it does.
+	// Blind reports whether it does.
 	Blind() bool
 }
 
-// standing is a profile's totals as they were at its last decision, without what
-// depends on the request.
+// standing holds a profile's totals at its last decision, without the part that depends on the request.
 type standing struct {
 	scorers []standingScorer
-	view    *View // that it is of
+	view    *View // the totals are for
 	changes *changes
 	places  []int32
 	totals  []float64
@@ -78,7 +71,7 @@ type standing struct {
 	score  [1]float64
 }
 
-// standingScorer is one scorer's part: state, figure or sparse is not nil.
+// standingScorer is one scorer's part. One of state, figure and sparse is not nil.
 type standingScorer struct {
 	WeightedScorer
 	state    StateScorer
@@ -86,11 +79,11 @@ type standingScorer struct {
 	sparse   SparseScorer
 	figures  []int64
 	spread   spread
-	low, top int64     // of the figures, when they were weighed
+	low, top int64     // lowest and highest figure when the scores were weighed
 	weighed  []float64 // scores times weight
 }
 
-// newStanding is nil for a profile whose scores have to be asked for each time.
+// newStanding returns nil for a profile whose scores must be computed for each request.
 func newStanding(pr *profile, pool *Pool) *standing {
 	best, ok := pr.picker.(BestPicker)
 	if !ok || !best.Best() || len(pr.filters) > 0 || len(pr.scorers) == 0 {
@@ -111,17 +104,17 @@ func newStanding(pr *profile, pool *Pool) *standing {
 	return s
 }
 
-// weigh is a clamped score times its weight.
+// weigh returns a clamped score times its weight.
 func weigh(score, weight float64) float64 {
-	if !(score >= 0) { // also not a number
+	if !(score >= 0) { // includes NaN
 		score = 0
 	} else if score > 1 {
 		score = 1
 	}
-	return float64(score * weight) // no fused multiply-add: the same digits everywhere
+	return float64(score * weight) // no fused multiply-add, for the same digits on every machine
 }
 
-// follow brings the totals up to date.
+// follow updates the totals.
 func (s *standing) follow(v *View) {
 	if s.view != v || s.changes.all {
 		s.rebuild(v)
@@ -158,7 +151,7 @@ func (s *standing) follow(v *View) {
 	}
 }
 
-// rebuild works everything out, for the endpoints of a view.
+// rebuild computes everything for a view's endpoints.
 func (s *standing) rebuild(v *View) {
 	n := len(v.States)
 	s.view, s.totals = v, make([]float64, n)
@@ -197,8 +190,8 @@ func (x *standingScorer) weighAll() {
 	}
 }
 
-// sum adds an endpoint's scores up in the order of the scorers, as Cycle.Run does;
-// those that depend on the request are in c's, or 0 where c is nil.
+// sum adds up an endpoint's scores in the order of the scorers, like Cycle.Run. Scores that depend on the request come
+// from c, and count 0 if c is nil.
 func (s *standing) sum(c *Cycle, i int32) (total float64) {
 	for k := range s.scorers {
 		x := &s.scorers[k]
@@ -228,8 +221,7 @@ func (s *standing) totalAll() {
 	s.best.fill(s.totals)
 }
 
-// pick is the endpoint that the profile chooses, with its total; false where the
-// request matters to endpoints that nobody can name.
+// pick returns the endpoint that the profile chooses, with its total; false if the request may matter to any endpoint.
 func (s *standing) pick(c *Cycle, picker BestPicker) (endpoint int32, total float64, ok bool) {
 	s.follow(c.View)
 	s.some = s.some[:0]
@@ -258,7 +250,7 @@ func (s *standing) pick(c *Cycle, picker BestPicker) (endpoint int32, total floa
 		s.chosen = picker.PickEndpoints(c, c.Candidates, s.sums, s.chosen[:0])
 		return s.chosen[0], s.sums[s.chosen[0]], true
 	}
-	s.changes.all = len(s.some) > 0 // where a plug-in panics all is worked out anew
+	s.changes.all = len(s.some) > 0 // if a plug-in panics, everything is recomputed
 	for _, i := range s.some {
 		s.best.set(i, s.sum(c, i))
 	}
@@ -276,7 +268,7 @@ func (s *standing) pick(c *Cycle, picker BestPicker) (endpoint int32, total floa
 	return endpoint, total, true
 }
 
-// spread is how many endpoints have which figure, in order.
+// spread counts the endpoints with each figure, in order.
 type spread struct {
 	figures []int64
 	counts  []int
@@ -304,14 +296,14 @@ func (s *spread) moved(low, high int64) bool {
 	return a != low || b != high
 }
 
-// tournament tells the best of many totals, how many share it and which they are,
-// when few totals change between two questions.
+// tournament finds the best of many totals, how many endpoints share it and which, when few totals change between
+// calls.
 type tournament struct {
 	size  int // leaves, a power of two
 	nodes []pairing
 }
 
-// pairing is the best total below a node, and how many endpoints have it.
+// pairing is the best total below a node, and the number of endpoints with it.
 type pairing struct {
 	best float64
 	n    int32
@@ -360,7 +352,7 @@ func (t *tournament) set(leaf int32, v float64) {
 
 func (t *tournament) top() (best float64, n int) { return t.nodes[1].best, int(t.nodes[1].n) }
 
-// find is number k of those that share the best.
+// find returns endpoint number k of those that share the best total.
 func (t *tournament) find(k int) int32 {
 	i := 1
 	for i < t.size {
@@ -374,26 +366,26 @@ func (t *tournament) find(k int) int32 {
 	return int32(i - t.size)
 }
 
-// changes is what a pool has had of its endpoints since somebody looked.
+// changes lists the endpoints of a pool that have changed since the last clear.
 type changes struct {
-	all  bool // of every one
-	told []bool
+	all  bool // every endpoint has changed
+	seen []bool
 	list []int32
 }
 
 func (n *changes) add(i int) {
-	for len(n.told) <= i {
-		n.told = append(n.told, false)
+	for len(n.seen) <= i {
+		n.seen = append(n.seen, false)
 	}
-	if !n.told[i] {
-		n.told[i] = true
+	if !n.seen[i] {
+		n.seen[i] = true
 		n.list = append(n.list, int32(i))
 	}
 }
 
 func (n *changes) clear() {
 	for _, i := range n.list {
-		n.told[i] = false
+		n.seen[i] = false
 	}
 	n.all, n.list = false, n.list[:0]
 }

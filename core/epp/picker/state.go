@@ -11,9 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// Saved is what a picker knows besides its configuration, in a form that JSON
-// can carry: what Load needs so that another one of the same configuration goes
-// on from there.
+// Saved is a picker's state without its configuration, as JSON. Load continues from it in another picker of the same
+// configuration.
 type Saved struct {
 	Commits uint64        `json:"commits"`
 	Pool    SavedPool     `json:"pool"`
@@ -50,7 +49,7 @@ type SavedEndpoint struct {
 	Announced *Announced               `json:"serving,omitempty"`
 }
 
-// SavedPlugin is what one plug-in knows.
+// SavedPlugin is one plug-in's state.
 type SavedPlugin struct {
 	Name  string          `json:"name"`
 	Type  string          `json:"type"`
@@ -58,7 +57,7 @@ type SavedPlugin struct {
 	saved any
 }
 
-// MarshalJSON writes what the plug-in returned, later than it did.
+// MarshalJSON encodes the plug-in's state when it is written, not when it was saved.
 func (s SavedPlugin) MarshalJSON() ([]byte, error) {
 	if s.saved == nil {
 		s.saved = s.State
@@ -66,12 +65,11 @@ func (s SavedPlugin) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"name": s.Name, "type": s.Type, "state": s.saved})
 }
 
-// SavedDecision is a decision that took effect, as far as it matters until it is
-// released.
+// SavedDecision is a decision in force, with what is needed until its release.
 type SavedDecision struct {
 	At machine.Time `json:"at"`
-	// Now says that its endpoints are at the same places of the pool. Others are
-	// in Elsewhere.
+	// Now states that Profiles refer to endpoints by their present places in the pool. Otherwise they refer to
+	// Elsewhere.
 	Now       bool           `json:"now,omitempty"`
 	Elsewhere []savedTarget  `json:"elsewhere,omitempty"`
 	Profiles  []savedProfile `json:"profiles,omitempty"`
@@ -104,7 +102,7 @@ func (t *savedTarget) endpoint() *Endpoint {
 	return e
 }
 
-// SaveDecision copies a decision that took effect and was not released.
+// SaveDecision copies a decision in force.
 func (p *Picker) SaveDecision(d *Decision) *SavedDecision {
 	s := &SavedDecision{At: d.At, Primary: d.Primary, Now: d.View == p.pool.view}
 	for _, t := range d.Targets {
@@ -131,8 +129,7 @@ func (p *Picker) SaveDecision(d *Decision) *SavedDecision {
 	return s
 }
 
-// LoadDecision makes a decision again that took effect, without its doing so
-// once more. For other see Load.
+// LoadDecision restores a decision in force without repeating its effects. For other see Load.
 func (p *Picker) LoadDecision(s *SavedDecision, r *Request, other bool) (*Decision, error) {
 	d := &Decision{}
 	d.reset(len(p.plugins))
@@ -160,16 +157,16 @@ func (p *Picker) LoadDecision(s *SavedDecision, r *Request, other bool) (*Decisi
 			continue
 		}
 		if !ok {
-			return nil, fmt.Errorf("plugin %s keeps nothing for a decision, and there is something", s.Plugins[i].Name)
+			return nil, fmt.Errorf("plugin %s keeps no data for a decision, but the state has some", s.Plugins[i].Name)
 		}
 		if err := x.LoadDecision(d, s.Plugins[i].State); err != nil {
-			return nil, fmt.Errorf("plugin %s: what it keeps for a decision: %w", s.Plugins[i].Name, err)
+			return nil, fmt.Errorf("plugin %s: its data for a decision: %w", s.Plugins[i].Name, err)
 		}
 	}
 	return d, nil
 }
 
-// SavedResponse is what hooks have made of a response.
+// SavedResponse is what hooks have set on a response.
 type SavedResponse struct {
 	Told     bool                      `json:"told,omitempty"`
 	Set      header.List               `json:"set,omitempty"`
@@ -177,9 +174,9 @@ type SavedResponse struct {
 	Err      *apierror.Error           `json:"error,omitempty"`
 }
 
-// Save copies it, in the picker's turn.
+// Save copies the hooks' part of the response, in the picker's turn.
 func (r *Response) Save() *SavedResponse {
-	s := &SavedResponse{Told: r.told, Set: r.set, Err: r.Err}
+	s := &SavedResponse{Told: r.reported, Set: r.set, Err: r.Err}
 	for name, values := range r.metadata {
 		if s.Metadata == nil {
 			s.Metadata = map[string]map[string]any{}
@@ -189,9 +186,9 @@ func (r *Response) Save() *SavedResponse {
 	return s
 }
 
-// Load takes it over.
+// Load restores it.
 func (r *Response) Load(s *SavedResponse) {
-	r.told, r.set, r.Err = s.Told, slices.Clone(s.Set), s.Err
+	r.reported, r.set, r.Err = s.Told, slices.Clone(s.Set), s.Err
 	for namespace, values := range s.Metadata {
 		for key, value := range values {
 			r.SetMetadata(namespace, key, value)
@@ -210,7 +207,7 @@ func (p *Picker) Save() Saved {
 	return s
 }
 
-// alike is the plug-in of a saved name and type, nil if there is none.
+// alike returns the plug-in of a saved name and type, nil if there is none.
 func (p *Picker) alike(s *SavedPlugin) Plugin {
 	if pl := p.Plugin(s.Name); pl != nil && pl.Type() == s.Type {
 		return pl
@@ -218,9 +215,8 @@ func (p *Picker) alike(s *SavedPlugin) Plugin {
 	return nil
 }
 
-// Load takes a state over, before the first request. With other it is that of a
-// picker of another configuration: what its plug-ins know of which this one has
-// none is left.
+// Load restores a state before the first request. With other, the state is from a picker of another configuration, and
+// Load skips the state of plug-ins that this picker lacks.
 func (p *Picker) Load(s *Saved, other bool) error {
 	p.seq, p.objects = s.Commits, s.Objects
 	if err := p.pool.load(&s.Pool); err != nil {
@@ -233,7 +229,7 @@ func (p *Picker) Load(s *Saved, other bool) error {
 			continue
 		}
 		if !ok {
-			return fmt.Errorf("plugin %s keeps no state, and there is one", name)
+			return fmt.Errorf("plugin %s keeps no state, but the saved picker has one for it", name)
 		}
 		if err := x.LoadState(s.Plugins[i].State); err != nil {
 			return fmt.Errorf("plugin %s: its state: %w", name, err)
@@ -263,7 +259,7 @@ func (p *Pool) save() SavedPool {
 	return s
 }
 
-// maxSlots bounds what a saved state may say of slots.
+// maxSlots bounds the slots in a saved state.
 const maxSlots = 1 << 20
 
 func (p *Pool) load(s *SavedPool) error {

@@ -35,7 +35,7 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// freeList says whether a decision still has what its prompt matched everywhere.
+// freeList reports whether a decision still has what its prompt matched everywhere.
 func freeList(p *picker.Picker, d *picker.Decision) bool {
 	for _, pl := range p.Plugins() {
 		if x, ok := pl.(interface {

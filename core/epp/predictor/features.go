@@ -51,7 +51,7 @@ func (e *Invalid) Error() string {
 	return fmt.Sprintf("%s: found %v; expected %s", e.Field, e.Found, e.Expected)
 }
 
-// Check says what is wrong with features from outside; nil is nothing.
+// Check returns what is wrong with features from outside; nil is nothing.
 func (f *Features) Check() *Invalid {
 	for _, x := range []struct {
 		name string
@@ -78,7 +78,7 @@ func (f *Features) Check() *Invalid {
 	return nil
 }
 
-// Check says what is wrong with a sample from outside; nil is nothing.
+// Check returns what is wrong with a sample from outside; nil is nothing.
 func (s *Sample) Check() *Invalid {
 	for _, x := range []struct {
 		name string
@@ -115,7 +115,7 @@ type Column struct {
 	Type string `json:"type"` // of XGBoost: int, float or c (categories)
 }
 
-// Columns are a target's, in the order in which rows have them. Those of a model
+// Columns returns a target's, in the order in which rows have them. Those of a model
 // for requests that need not wait lack two.
 func (o *Options) Columns(t Target, unqueued bool) []Column {
 	var out []Column

@@ -38,7 +38,7 @@ type Options struct {
 	Seed           uint64 `json:"seed"`
 }
 
-// DefaultOptions are those of the real deployment's chart: it trains every ten
+// DefaultOptions returns those of the real deployment's chart: it trains every ten
 // seconds, from ten samples on as it starts without a model, for the mean.
 func DefaultOptions() Options {
 	return Options{Objective: Mean, Alpha: .9, Interval: 10 * machine.Second, MinSamples: 10, BucketSize: 500,
@@ -49,7 +49,7 @@ func DefaultOptions() Options {
 // maxBucket bounds what a bucket may hold: memory grows with it.
 const maxBucket = 10_000
 
-// Check says which option cannot be.
+// Check returns which option cannot be.
 func (o *Options) Check() error {
 	switch {
 	case o.Objective != Mean && o.Objective != Quantile:
@@ -161,7 +161,7 @@ func New(o Options, models *Models) *Machine {
 	return m
 }
 
-// Models are the newest.
+// Models returns the newest.
 func (m *Machine) Models() *Models { return m.models }
 
 // Next is when training is due.

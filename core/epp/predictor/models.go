@@ -51,7 +51,7 @@ type Models struct {
 	gated   bool
 }
 
-// Cold are those of a predictor that was never trained.
+// Cold returns those of a predictor that was never trained.
 func Cold(o Options) *Models { return &Models{o: o, types: slices.Clone(podTypes)} }
 
 // podTypes are the pod types that the real predictor knows.
@@ -94,16 +94,16 @@ func (m *Models) with(types []string, library string, fitted map[Name][]byte) (*
 	return out, nil
 }
 
-// Ready says whether they are more than the cold start's.
+// Ready reports whether they are more than the cold start's.
 func (m *Models) Ready(t Target) bool { return m.trees[t] != nil }
 
-// Gated says whether requests that need not wait have models of their own.
+// Gated reports whether requests that need not wait have models of their own.
 func (m *Models) Gated() bool { return m.gated }
 
 // Library is what fitted them, such as "xgboost 3.2.0 on x86_64"; "" before.
 func (m *Models) Library() string { return m.library }
 
-// Text is a model as the library wrote it, nil where there is none.
+// Text returns a model as the library wrote it, nil where there is none.
 func (m *Models) Text(n Name) []byte {
 	if i := slices.Index(names[:], n); i >= 0 {
 		return m.text[i]
@@ -111,7 +111,7 @@ func (m *Models) Text(n Name) []byte {
 	return nil
 }
 
-// Options are those that they were fitted with.
+// Options returns those that they were fitted with.
 func (m *Models) Options() Options { return m.o }
 
 // Predictor evaluates models; it has the memory to do so for one caller.

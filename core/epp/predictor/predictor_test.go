@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// leaf is a model of one leaf and so many columns, whose sum is .5 more.
+// leaf returns a model of one leaf and so many columns, whose sum is .5 more.
 func leaf(columns int, value float64) []byte {
 	return fmt.Appendf(nil, `{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[-1],`+
 		`"right_children":[-1],"split_indices":[0],`+

@@ -86,7 +86,7 @@ func (s *store) each(tell func(s *Sample)) {
 	}
 }
 
-// forTest says whether a sample is kept for testing. The real trainer draws by a hash
+// forTest reports whether a sample is kept for testing. The real trainer draws by a hash
 // that differs from run to run; here a seed repeats it.
 func (m *Machine) forTest() bool {
 	m.seen++

@@ -69,7 +69,7 @@ func readPredictions(text []byte, rows int) ([]Prediction, error) {
 	return out, nil
 }
 
-// Check says what is wrong with a prediction from outside; nil is nothing.
+// Check returns what is wrong with a prediction from outside; nil is nothing.
 func (p Prediction) Check() error {
 	if !(p.TTFTMs >= 0 && p.TPOTMs >= 0) || math.IsInf(p.TTFTMs, 0) || math.IsInf(p.TPOTMs, 0) {
 		return errors.New("expected finite numbers of milliseconds from 0 on")

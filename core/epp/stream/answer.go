@@ -25,7 +25,7 @@ const (
 	EPPErrors
 )
 
-// Answer is the endpoint picker's own answer to a request that it refuses.
+// Answer returns the endpoint picker's answer to a request that it refuses.
 func (s ErrorStyle) Answer(e *apierror.Error) Answer {
 	a := Answer{Status: e.Status}
 	if s == EPPErrors || e.Bare {

@@ -12,8 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
-// headers are the request's; end means that there is no body. A second header
-// message is ignored, as by the real EPP.
+// headers takes the request's headers; end means that there is no body. Like the real EPP, it ignores a second header
+// message.
 func (s *Stream) headers(modes Modes, head header.List, end bool) {
 	if s.state != awaitHeaders {
 		return
@@ -29,8 +29,7 @@ func (s *Stream) headers(modes Modes, head header.List, end bool) {
 	case modes.Request == Buffered:
 		s.emit(Effect{Kind: ContinueHeaders})
 	case modes.Request == Streamed || modes.Request == NoBody:
-		// The headers cannot wait for a body that only comes once they are
-		// answered, or never: the decision is made without it.
+		// Envoy sends the body only once the headers are answered, or never, so the decision is made without it.
 		s.requestWhole()
 	}
 	if s.state == awaitBody {
@@ -42,8 +41,8 @@ func (s *Stream) headers(modes Modes, head header.List, end bool) {
 	}
 }
 
-// awaitMore sets the deadline of the body's next piece. Envoy collects a buffered
-// body by itself, so its pauses are not seen.
+// awaitMore sets the deadline of the body's next piece. Envoy collects a buffered body by itself, so that its pauses
+// are not visible here.
 func (s *Stream) awaitMore() {
 	s.deadline = s.bodyUntil
 	if s.cfg.BodyIdle > 0 && s.modes.Request == FullDuplex {
@@ -51,7 +50,7 @@ func (s *Stream) awaitMore() {
 	}
 }
 
-// requestBody is a piece of the request's body. The stream keeps a whole body as it came, and joins the pieces of
+// requestBody takes a piece of the request's body. The stream keeps a whole body as it came, and joins the pieces of
 // others in a buffer of its own.
 func (s *Stream) requestBody(chunk []byte, d *described.Body, end bool) {
 	if d != nil && (s.state != awaitBody || s.modes.Request != FullDuplex || len(s.body) > 0) {
@@ -61,13 +60,13 @@ func (s *Stream) requestBody(chunk []byte, d *described.Body, end bool) {
 		s.emit(Effect{Kind: SendRequestBody, Body: chunk, End: end})
 		return
 	}
-	if s.state == awaitHeaders { // a body whose headers never came: the picker will say what it lacks
+	if s.state == awaitHeaders { // a body without headers: the picker reports what is missing
 		s.state, s.bodyUntil = awaitBody, machine.Never
 	}
 	if s.state != awaitBody {
 		return
 	}
-	s.told = d
+	s.described = d
 	if s.cfg.MaxBodyBytes > 0 && s.bodyLen()+len(chunk) > s.cfg.MaxBodyBytes {
 		s.answer(413, fmt.Sprintf("the request body has more than %d bytes; send a shorter prompt or raise the limit",
 			s.cfg.MaxBodyBytes))
@@ -85,7 +84,7 @@ func (s *Stream) requestBody(chunk []byte, d *described.Body, end bool) {
 	}
 }
 
-// trailers end the request instead of a last body message.
+// trailers ends a request that has no last body message.
 func (s *Stream) trailers() {
 	switch s.state {
 	case awaitBody:
@@ -93,16 +92,16 @@ func (s *Stream) trailers() {
 		s.requestWhole()
 	case awaitResponse, inResponse:
 		if s.modes.Request == FullDuplex && s.endsWith == endWithBody {
-			break // the body's end was here already: nothing waits for an answer
+			break // the body has already ended: nothing waits for an answer
 		}
 		s.emit(Effect{Kind: PassRequestTrailers})
 	}
 }
 
 func (s *Stream) requestWhole() {
-	if s.detailed(record.RequestReceived, s.cfg.Told...) {
+	if s.detailed(record.RequestReceived, s.cfg.Identity...) {
 		details := append([]record.Detail{record.D("bytes", s.bodyLen()), record.D("method", s.head.Get(":method")),
-			record.D("path", header.Open(s.head.Get(":path")))}, s.cfg.Told...)
+			record.D("path", header.Open(s.head.Get(":path")))}, s.cfg.Identity...)
 		if v := s.head.Get(tracing.Header); v != "" {
 			details = append(details, record.D(tracing.Header, v))
 		}
@@ -113,11 +112,11 @@ func (s *Stream) requestWhole() {
 		s.deadline = s.now.Add(s.cfg.Deadline)
 	}
 	bodyless := s.endsWith == endedByHeaders || s.modes.Request == Streamed || s.modes.Request == NoBody
-	s.emit(Effect{Kind: Decide, Head: s.head, Body: s.body, Described: s.told, End: bodyless})
+	s.emit(Effect{Kind: Decide, Head: s.head, Body: s.body, Described: s.described, End: bodyless})
 }
 
-// take is told the picker's decision.
-func (s *Stream) take(d Decision) {
+// decide takes the picker's decision.
+func (s *Stream) decide(d Decision) {
 	if s.state != awaitDecision {
 		return
 	}
@@ -131,7 +130,7 @@ func (s *Stream) take(d Decision) {
 		s.record(s.now, record.EndpointPicked, d.Details...)
 	}
 	if d.Replace {
-		s.body, s.told = d.Body, d.Described
+		s.body, s.described = d.Body, d.Described
 	}
 	s.state = awaitResponse
 	if s.cfg.Hold && !d.Plain && s.canHold() {
@@ -139,11 +138,11 @@ func (s *Stream) take(d Decision) {
 	} else {
 		s.passRequest()
 	}
-	s.body, s.told = nil, nil
+	s.body, s.described = nil, nil
 }
 
-// canHold tells whether this request may be held. A body mode other than full
-// duplex cannot: Envoy would wait for the whole body before it sends any.
+// canHold reports whether this request may be held. Body modes other than full duplex rule it out: Envoy would wait for
+// the whole body before it sends any.
 func (s *Stream) canHold() bool {
 	return s.endsWith != endedByHeaders && s.bodyLen() > 0 && HoldPath(s.head.Get(":path")) &&
 		s.modes.Request == FullDuplex && s.modes.Response == FullDuplex
@@ -152,12 +151,12 @@ func (s *Stream) canHold() bool {
 func (s *Stream) hold() {
 	d := s.cfg.draw("boundary", s.request)
 	var boundary string
-	if s.told != nil { // all else of it has no boundary
-		boundary = held.NewBoundary(&d, s.told.Before, s.told.After)
+	if s.described != nil { // the rest of the body cannot contain a boundary
+		boundary = held.NewBoundary(&d, s.described.Before, s.described.After)
 	} else {
 		boundary = held.NewBoundary(&d, s.body)
 	}
-	// The real EPP announces the new length; a held body has none yet.
+	// The real EPP sets the new length; a held body's length is not known yet.
 	set := slices.DeleteFunc(
 		append(slices.Clip(s.decided.Set), header.Header{Name: "content-type", Value: held.ContentType(boundary)}),
 		func(h header.Header) bool { return h.Name == "content-length" })
@@ -166,8 +165,7 @@ func (s *Stream) hold() {
 	s.sendPart1(boundary, set, remove)
 }
 
-// changes tells a person which headers the EPP changed. Those that it sends on
-// as they were are none.
+// changes returns details of the headers that the EPP changed, without those that it forwards unchanged.
 func (s *Stream) changes(set header.List, remove []string) []record.Detail {
 	var out []record.Detail
 	var names []string
@@ -195,10 +193,10 @@ func (s *Stream) passRequest() {
 	case s.endsWith == endedByHeaders, s.modes.Request == Streamed, s.modes.Request == NoBody:
 		s.emit(e)
 	case s.modes.Request == Buffered:
-		// Headers still wait in Envoy; the one body answer changes both.
+		// Envoy still holds the headers; the one body answer changes both.
 		e.Kind, e.Body, e.End, e.Replace = SendRequestBody, s.body, true, s.decided.Replace
 		s.emit(e)
-	case s.told != nil:
+	case s.described != nil:
 		s.emit(e)
 		s.sendDescribed(nil, s.endsWith == endWithBody)
 	default:

@@ -9,9 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// responseHeaders are the model server's, or Envoy's own 503 or 504, which look
-// the same. They may come before the request's end (a server that refuses
-// early, a local reply).
+// responseHeaders takes the model server's response headers, or those of Envoy's own 503 or 504, which look the same.
+// They may come before the request's end (a server that refuses early, a local reply).
 func (s *Stream) responseHeaders(head header.List, end bool) {
 	if s.state == over || s.state == inResponse {
 		return
@@ -22,7 +21,7 @@ func (s *Stream) responseHeaders(head header.List, end bool) {
 		s.record(s.now, record.ResponseHeadersSeen, record.D("status", s.status))
 	}
 	if s.holding && !s.success() {
-		// No first token will come; the response itself tells the client why.
+		// No first token will come; the response itself explains why to the client.
 		s.holding, s.deadline = false, machine.Never
 	}
 	switch {
@@ -44,15 +43,14 @@ func (s *Stream) passResponseHeaders() {
 	s.emit(Effect{Kind: SendResponseHeaders, Set: s.decided.ResponseSet})
 }
 
-// responseBody is a piece of the response; one that is described is not empty.
+// responseBody takes a piece of the response. A described piece is never empty.
 func (s *Stream) responseBody(chunk []byte, piece *described.Piece, end bool) {
 	if s.state != inResponse {
 		return
 	}
 	some := len(chunk) > 0 || piece != nil
 	if s.holding && !some {
-		// An empty chunk is no token. One that ends nothing is dropped: the
-		// headers before it still wait.
+		// An empty chunk is not a token. One before the end is dropped, since the headers before it still wait.
 		if end {
 			s.answer(502, fmt.Sprintf("the model server answered %d and ended before its first token", s.status))
 		}
@@ -75,7 +73,7 @@ func (s *Stream) responseBody(chunk []byte, piece *described.Piece, end bool) {
 	}
 }
 
-// responseTrailers end the response, or follow its last piece.
+// responseTrailers ends the response, or follows its last piece.
 func (s *Stream) responseTrailers() {
 	if s.result == PassedThrough {
 		s.emit(Effect{Kind: PassResponseTrailers}) // Envoy waits for the answer
@@ -91,7 +89,7 @@ func (s *Stream) responseTrailers() {
 	s.responseEnded()
 }
 
-// size is what the record says of a response's size.
+// size returns a response's size as a detail for the record.
 func (s *Stream) size(bytes int) []record.Detail {
 	if s.cfg.StandIns {
 		return nil

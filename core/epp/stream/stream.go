@@ -1,22 +1,20 @@
-// Package stream is the EPP's side of one request: the machine between the
-// messages that Envoy's ext_proc filter sends and the ones it is sent back.
+// Package stream is the EPP's side of one request: the machine between the messages from Envoy's ext_proc filter and
+// the EPP's replies.
 //
-// It knows nothing of protobuf or gRPC. It is told what came (request headers,
-// body, trailers, the picker's decision, response headers, body, trailers, the
-// peer leaving, the time) and says what should go out, as Effects in order.
-// There are three ends, and whatever comes in whatever order leads to one of
-// them, once: the request was passed through, the EPP answered it, or the
-// stream failed. Only trailers are still answered behind a whole response.
+// It knows nothing of protobuf or gRPC. Its inputs are Messages (request headers, body, trailers, the picker's
+// decision, response headers, body, trailers, the peer's end) and the time; its outputs are Effects in order. A stream
+// ends exactly once, in one of three ways, whatever comes in whatever order: the request was passed through, the EPP
+// answered it, or the stream failed. After a whole response only trailers are still answered.
 //
-// A held request (document 000, docs/documents.md) goes out as part 1 with the upstream request
-// left open. Part 2 and the end of the request follow once, and only after the
-// first non-empty chunk of a 2xx response: anything else, Envoy's own 503
-// included, is no first token and is passed through as the failure it is. The
-// response headers of a held request wait for that chunk, so that a model
-// server that says 200 and then nothing becomes a 502 and not an empty 200.
+// A held request (document 000, docs/documents.md) goes out as part 1, with the upstream request left open. Part 2 and
+// the end of the request follow only after the first non-empty chunk of a 2xx response. Anything else, Envoy's own 503
+// included, is not a first token and is passed through as a failure. A held request's response headers wait for that
+// chunk, so that a model server that sends 200 and then nothing causes a 502 and not an empty 200.
 //
-// Deadlines are Next and Advance: how long a body may be on its way, how long
-// the picker may take, and how long a request may be held.
+// Deadlines use Next and Advance: how long a body may take to arrive, how long the picker may take, and how long a
+// request may be held.
+//
+// Begin with Stream, Message and Effect.
 package stream
 
 import (
@@ -30,28 +28,28 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/held"
 )
 
-// MaxChunkBytes is the most that one body message carries, as in the real EPP.
+// MaxChunkBytes limits one body message, as in the real EPP.
 const MaxChunkBytes = 62_000
 
-// Stream is one request at the EPP. The zero value is not usable; see New.
+// Stream is one request at the EPP. Create it with New.
 type Stream struct {
 	cfg   Config
 	state state
 	now   machine.Time
-	fx    *machine.Effects[Effect] // the caller's, during a call
+	fx    *machine.Effects[Effect] // the caller's buffer, during a call
 
-	request  string // x-request-id, for the record
-	modes    Modes
-	head     header.List
-	body     []byte
-	told     *described.Body // the body, where that is described
-	decided  Decision
-	holding  bool // part 1 is out, part 2 is not
-	boundary string
-	metadata string
-	endsWith ending // how the request is to end
+	request   string // x-request-id, for the record
+	modes     Modes
+	head      header.List
+	body      []byte
+	described *described.Body // the body, if it is described
+	decided   Decision
+	holding   bool // part 1 was sent, part 2 was not
+	boundary  string
+	metadata  string
+	endsWith  ending // how the request must end
 
-	deadline  machine.Time // machine.Never when none runs
+	deadline  machine.Time // machine.Never if none is set
 	bodyUntil machine.Time // when the request's body must be whole
 
 	status       int
@@ -64,11 +62,11 @@ type state uint8
 
 const (
 	awaitHeaders  state = iota
-	awaitBody           // request headers are here, its end is not
-	awaitDecision       // the picker has been asked
-	awaitResponse       // the request is on its way, whole or held
-	inResponse          // response headers are here
-	over                // one of the three ends
+	awaitBody           // request headers have come, the request's end has not
+	awaitDecision       // the picker must decide
+	awaitResponse       // the request was forwarded, whole or held
+	inResponse          // response headers have come
+	over                // ended in one of the three ways
 )
 
 // ending is the form of the end of the request.
@@ -80,19 +78,18 @@ const (
 	endedByHeaders                // no body at all
 )
 
-// New begins a stream when Envoy opens it.
+// New starts a stream when Envoy opens it.
 func New(cfg Config) *Stream {
 	return &Stream{cfg: cfg, deadline: machine.Never}
 }
 
-// Next is when the stream wants to be advanced: the running deadline.
+// Next returns the time of the deadline, if one is set.
 func (s *Stream) Next() (machine.Time, bool) {
 	return s.deadline, s.deadline != machine.Never
 }
 
-// Input plays the deadline if it has passed, and then takes a message of Envoy's
-// or of the picker's. A message that comes too late, twice or out of order does
-// nothing.
+// Input applies the deadline if it has passed, and then takes a message of Envoy's or of the picker's. A message that
+// comes too late, twice or out of order has no effect.
 func (s *Stream) Input(now machine.Time, m *Message, fx *machine.Effects[Effect]) {
 	s.Advance(now, fx)
 	s.fx = fx
@@ -104,7 +101,7 @@ func (s *Stream) Input(now machine.Time, m *Message, fx *machine.Effects[Effect]
 	case Trailers:
 		s.trailers()
 	case Decided:
-		s.take(m.Decision)
+		s.decide(m.Decision)
 	case ResponseHeaders:
 		s.responseHeaders(m.Head, m.End)
 	case ResponseBody:
@@ -125,7 +122,7 @@ func (s *Stream) Input(now machine.Time, m *Message, fx *machine.Effects[Effect]
 	s.fx = nil
 }
 
-// Advance plays the deadline if it has passed by now.
+// Advance applies the deadline if it has passed by now.
 func (s *Stream) Advance(now machine.Time, fx *machine.Effects[Effect]) {
 	s.now = max(s.now, now)
 	if s.deadline > s.now {
@@ -146,19 +143,19 @@ func (s *Stream) Advance(now machine.Time, fx *machine.Effects[Effect]) {
 	s.fx = nil
 }
 
-// Result tells how the stream ended, or Running.
+// Result returns how the stream ended, or Running.
 func (s *Stream) Result() Result { return s.result }
 
-// Holding is true while part 1 is out and part 2 is not.
+// Holding reports whether part 1 was sent and part 2 was not.
 func (s *Stream) Holding() bool { return s.holding }
 
-// Metadata is what was made up for a held request, "" before part 2.
+// Metadata returns the metadata generated for a held request, "" before part 2.
 func (s *Stream) Metadata() string { return s.metadata }
 
-// RequestID is the request's x-request-id, empty before the headers.
+// RequestID returns the request's x-request-id, empty before the headers.
 func (s *Stream) RequestID() string { return s.request }
 
-// emit hands out an effect that is due now.
+// emit adds an effect that is due now.
 func (s *Stream) emit(e Effect) { s.emitAt(s.now, e) }
 
 func (s *Stream) emitAt(at machine.Time, e Effect) {
@@ -173,9 +170,8 @@ func (s *Stream) record(at machine.Time, step record.Step, details ...record.Det
 
 func (s *Stream) recording() bool { return s.cfg.Recorder != nil }
 
-// detailed is true where a step of every request is to be recorded with its
-// details. Where only the steps are read it is recorded here, with what is told
-// even then.
+// detailed reports whether a step must be recorded with details. If only steps are recorded, it records the step
+// itself, with the details that are always recorded.
 func (s *Stream) detailed(step record.Step, always ...record.Detail) bool {
 	if s.recording() && s.cfg.Brief {
 		s.record(s.now, step, always...)
@@ -183,7 +179,7 @@ func (s *Stream) detailed(step record.Step, always ...record.Detail) bool {
 	return s.recording() && !s.cfg.Brief
 }
 
-// answer ends the stream with a response of the EPP's own.
+// answer ends the stream with an answer of the EPP's own.
 func (s *Stream) answer(status int, message string) { s.answerAt(s.now, status, message) }
 
 func (s *Stream) answerAt(at machine.Time, status int, message string) {
@@ -208,19 +204,19 @@ func (s *Stream) fail(reason string) {
 
 func (s *Stream) end(r Result) {
 	s.state, s.result, s.holding, s.deadline = over, r, false, machine.Never
-	s.body, s.told, s.head = nil, nil, nil
+	s.body, s.described, s.head = nil, nil, nil
 }
 
-// bodyLen is the length of the request's body.
+// bodyLen returns the length of the request's body.
 func (s *Stream) bodyLen() int {
-	if s.told != nil {
-		return s.told.Len()
+	if s.described != nil {
+		return s.described.Len()
 	}
 	return len(s.body)
 }
 
-// peerGone is Envoy's stream ending, cleanly (reason empty) or not. Envoy closes
-// the stream of a finished request, and of one whose client left.
+// peerGone takes the end of Envoy's stream, clean (reason empty) or not. Envoy closes the stream of a finished request,
+// and of a request whose client left.
 func (s *Stream) peerGone(reason string) {
 	if s.state == over {
 		return
@@ -231,7 +227,7 @@ func (s *Stream) peerGone(reason string) {
 	s.fail(reason)
 }
 
-// sendBody emits bytes in chunks that Envoy takes, the last one carrying end.
+// sendBody emits bytes in chunks that Envoy accepts. The last chunk carries end.
 func (s *Stream) sendBody(kind Kind, body []byte, end bool) {
 	for len(body) > MaxChunkBytes {
 		s.emit(Effect{Kind: kind, Body: body[:MaxChunkBytes]})
@@ -242,13 +238,13 @@ func (s *Stream) sendBody(kind Kind, body []byte, end bool) {
 	}
 }
 
-// sendDescribed is sendBody of a request's body that is described, and of what is
-// around it: as many effects, the body with the last.
+// sendDescribed is sendBody for a described request body with the bytes around it. It emits as many effects; the last
+// has the body.
 func (s *Stream) sendDescribed(around []byte, end bool) {
-	for left := len(around) + s.told.Len(); left > MaxChunkBytes; left -= MaxChunkBytes {
+	for left := len(around) + s.described.Len(); left > MaxChunkBytes; left -= MaxChunkBytes {
 		s.emit(Effect{Kind: SendRequestBody})
 	}
-	s.emit(Effect{Kind: SendRequestBody, Body: around, Described: s.told, End: end})
+	s.emit(Effect{Kind: SendRequestBody, Body: around, Described: s.described, End: end})
 }
 
 func (s *Stream) sendPart1(boundary string, set header.List, remove []string) {
@@ -260,7 +256,7 @@ func (s *Stream) sendPart1(boundary string, set header.List, remove []string) {
 			append([]record.Detail{record.D("bytes", size), record.D("payload_bytes", s.bodyLen()),
 				record.D("boundary", s.boundary)}, s.changes(set, remove)...)...)
 	}
-	if s.told != nil {
+	if s.described != nil {
 		s.sendDescribed(part1, false)
 	} else {
 		s.sendBody(SendRequestBody, part1, false)

@@ -10,11 +10,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
-// BodyMode is how Envoy sends one direction's body (ext_proc BodySendMode).
+// BodyMode is how Envoy sends the body in one direction (ext_proc BodySendMode).
 type BodyMode uint8
 
-// The body modes. FullDuplex is the ecosystem's norm and the only one in which
-// a request can be held.
+// The body modes. FullDuplex is the usual mode, and the only one in which a request can be held.
 const (
 	FullDuplex BodyMode = iota
 	Streamed
@@ -26,29 +25,24 @@ func (m BodyMode) String() string {
 	return [...]string{"FULL_DUPLEX_STREAMED", "STREAMED", "BUFFERED", "NONE"}[m]
 }
 
-// Modes are what Envoy announces in its first message. The zero value is what
-// the real EPP expects.
+// Modes are the body modes in Envoy's first message. The real EPP expects the zero value.
 type Modes struct{ Request, Response BodyMode }
 
-// MaxHeaders bounds the headers of a request, ten times as many as Envoy takes by
-// default. One with more is answered with 431.
+// MaxHeaders limits a request's headers to ten times Envoy's default limit. A request with more gets 431.
 const MaxHeaders = 1000
 
-// Config is what the streams of one pool share.
+// Config is the configuration that the streams of one pool share.
 type Config struct {
-	// Hold asks for the held-open flow of document 000 wherever a request can
-	// be held: it has a body, its path takes one (HoldPath), and both body
-	// modes are FullDuplex.
+	// Hold enables the held-open flow of document 000 for every request that can be held: it has a body, HoldPath is
+	// true for its path, and both body modes are FullDuplex.
 	Hold bool
-	// MaxBodyBytes bounds a request's body; a larger one is answered with 413
-	// in the middle of its upload. 0 means no bound.
+	// MaxBodyBytes limits a request's body. A larger one gets 413 in the middle of its upload. 0 is no limit.
 	MaxBodyBytes int
-	// BodyIdle bounds the pauses in a request's body, BodyTotal the time from the
-	// headers to its end; they count until the request is whole, and not beyond.
-	// Pauses are seen in full duplex alone. 0 means no bound.
+	// BodyIdle limits the pauses in a request's body, BodyTotal the time from the headers to the body's end. Pauses are
+	// only visible in full duplex. 0 is no limit.
 	BodyIdle, BodyTotal machine.Time
-	// Deadline bounds the time from the whole request to the decision, and
-	// HoldLimit the time from part 1 to the first token. 0 means no bound.
+	// Deadline limits the time from the whole request to the decision, HoldLimit the time from part 1 to the first
+	// token. 0 is no limit.
 	Deadline, HoldLimit machine.Time
 	// MetadataBytes is the length of the random metadata.
 	MetadataBytes int
@@ -58,17 +52,16 @@ type Config struct {
 	Errors ErrorStyle
 	// Recorder takes the hop's flow events; nil records nothing.
 	Recorder record.Recorder
-	// Trace, if not nil, has the request go on with a traceparent of the EPP's own span.
+	// Trace, if not nil, adds a traceparent of the EPP's own span to the request.
 	Trace *tracing.IDs
-	// Told is what the record always says of a request that is here: which of
-	// several pools and pickers this is. Nobody writes to it.
-	Told []record.Detail
-	// Brief records what happens to every request without details (record.Detailed).
+	// Identity is added to every RequestReceived event: which of several pools and pickers this is. Read-only.
+	Identity []record.Detail
+	// Brief records every request's steps without details (record.Detailed).
 	Brief bool
-	// StandIns says that responses stand for longer ones, as in virtual time: the
-	// sizes of their bodies are not recorded, and nobody reads their headers.
+	// StandIns states that responses stand for longer ones, as in virtual time: their bodies' sizes are not recorded,
+	// and nothing reads their headers.
 	StandIns bool
-	// OnMetadata is told what was made up for a request; may be nil.
+	// OnMetadata is called with the metadata generated for a request; may be nil.
 	OnMetadata func(request, metadata string)
 }
 
@@ -76,8 +69,8 @@ func (c *Config) draw(purpose, request string) machine.Draw {
 	return machine.DrawFor(c.Seed, "epp", purpose, request)
 }
 
-// HoldPath tells whether requests to a path are held: the ones that generate
-// tokens. Embeddings and everything unknown are always plain.
+// HoldPath reports whether requests to a path may be held: those that generate tokens. Embeddings and unknown paths are
+// never held.
 func HoldPath(path string) bool {
 	path, _, _ = strings.Cut(path, "?")
 	path = strings.TrimSuffix(path, "/")
@@ -86,90 +79,81 @@ func HoldPath(path string) bool {
 
 // Decision is the picker's answer for one request.
 type Decision struct {
-	// Answer, when not nil, ends the request at once; Reason is for the record.
+	// Answer, if not nil, ends the request at once; Reason is for the record.
 	Answer *Answer
 	Reason string
-	// Endpoint is what the request is sent to, as ip:port; a list is the
-	// fallback order.
+	// Endpoint is the request's destination as ip:port, or a list in fallback order.
 	Endpoint string
-	// Set and Remove change the request's headers. content-length and, for a
-	// held request, content-type are the stream's own business.
+	// Set and Remove change the request's headers. The stream itself sets content-length and, for a held request,
+	// content-type.
 	Set    header.List
 	Remove []string
-	// Body, or what it is Described by, replaces the request's body when Replace is
-	// true.
+	// Body, or the body Described, replaces the request's body if Replace is true.
 	Body      []byte
 	Described *described.Body
 	Replace   bool
-	// Plain keeps a request from being held although its pool holds.
+	// Plain exempts a request from holding.
 	Plain bool
-	// Leave ends the stream once the request is sent on: nobody looks at the
-	// response.
+	// Leave ends the stream once the request is forwarded: nothing reads the response.
 	Leave bool
-	// ResponseSet are headers to put on the response.
+	// ResponseSet are headers to set on the response.
 	ResponseSet header.List
-	// Metadata is the dynamic metadata that goes with the header answer.
+	// Metadata is the dynamic metadata of the header answer.
 	Metadata Metadata
-	// Details are for the record of the choice.
+	// Details are for the event EndpointPicked.
 	Details []record.Detail
 }
 
-// Metadata is dynamic metadata for Envoy: values by namespace and key. They are
-// of the types that JSON has.
+// Metadata is dynamic metadata for Envoy: values by namespace and key, of JSON's types.
 type Metadata map[string]map[string]any
 
 // Result is how a stream ended.
 type Result uint8
 
-// The results.
 const (
 	Running Result = iota
 	PassedThrough
 	Answered
 	Failed
-	Left // after the request, as the decision said
+	Left // after the request, as the decision required
 )
 
 func (r Result) String() string {
 	return [...]string{"running", "passed through", "answered", "failed", "left"}[r]
 }
 
-// Kind is what an effect asks for.
+// Kind is an effect's type.
 type Kind uint8
 
 // The kinds of effects.
 const (
-	// Decide asks the picker; the driver answers with Decided. Head and Body
-	// are the request; End says that there is no body to read, because none
-	// came or because the body mode keeps it from the picker.
+	// Decide asks the picker; the driver replies with Decided. Head and Body are the request. End states that the
+	// picker gets no body: none came, or the body mode keeps it back.
 	Decide Kind = iota
-	// ContinueHeaders lets the request headers wait for the body's answer
-	// (BUFFERED mode).
+	// ContinueHeaders answers the request headers, which then wait for the body's answer (BUFFERED mode).
 	ContinueHeaders
 	// SendRequestHeaders answers the request headers with Set and Remove.
 	SendRequestHeaders
-	// SendRequestBody sends bytes on as the request's body, End ends it. In
-	// BUFFERED mode it carries Set and Remove as well and replaces the body
-	// only when Replace is true.
+	// SendRequestBody forwards bytes of the request's body; End ends it. In BUFFERED mode it also carries Set and
+	// Remove, and replaces the body only if Replace is true.
 	SendRequestBody
 	// PassRequestTrailers answers the request's trailers.
 	PassRequestTrailers
 	// SendResponseHeaders answers the response headers with Set and Remove.
 	SendResponseHeaders
-	// SendResponseBody passes response bytes on.
+	// SendResponseBody forwards bytes of the response.
 	SendResponseBody
 	// PassResponseTrailers answers the response's trailers.
 	PassResponseTrailers
-	// SendAnswer is an immediate response; it is the last effect.
+	// SendAnswer sends an immediate response; it is the last effect.
 	SendAnswer
 	// Fail ends the stream with an error; it is the last effect.
 	Fail
 )
 
-// Effect is one thing that should go out. Body is only valid until the next
-// input. The request's body may be Described instead: to Decide, and with the
-// last of the SendRequestBody effects which it would take; Body is then what
-// is around it in part 1, empty for a plain one.
+// Effect is one message to send. Body is only valid until the next input. A request's body may be Described instead: in
+// Decide, and in the last of the SendRequestBody effects that it would need. Body then holds the bytes around it in
+// part 1, and is empty for a plain request.
 type Effect struct {
 	At        machine.Time
 	Kind      Kind
@@ -178,7 +162,7 @@ type Effect struct {
 	Remove    []string
 	Body      []byte
 	Described *described.Body
-	Piece     *described.Piece // in the place of a response's Body
+	Piece     *described.Piece // instead of a response's Body
 	End       bool
 	Replace   bool
 	Answer    Answer
@@ -186,29 +170,29 @@ type Effect struct {
 	Metadata  Metadata
 }
 
-// Due is when it was due.
+// Due returns the time at which the effect was due.
 func (e Effect) Due() machine.Time { return e.At }
 
-// MessageKind says what a Message tells.
+// MessageKind is a message's type.
 type MessageKind uint8
 
 // The messages, with the fields that they use.
 const (
 	Headers          MessageKind = iota // Modes, Head, End: the request's headers
-	Body                                // Body, End: a piece of the request's body; or all of it, Described
+	Body                                // Body, End: a piece of the request's body; or Described: all of it
 	Trailers                            // the request ends with trailers
-	Decided                             // Decision: the picker's
+	Decided                             // Decision: the picker's decision
 	ResponseHeaders                     // Head, End
 	ResponseBody                        // Body or Piece, End
 	ResponseTrailers                    // the response ends with trailers
-	// Answer: the picker wants the request's room back, also in the middle of its response
+	// Answer: flow control evicts the request, even in the middle of its response
 	Evicted
-	Broken   // Reason: the EPP itself cannot go on
-	PeerGone // Reason: Envoy's stream ended, cleanly where there is none
+	Broken   // Reason: the EPP itself has failed
+	PeerGone // Reason: Envoy's stream ended; cleanly if empty
 )
 
-// Message is what a stream is told. One may be used again and again, but nobody changes the bytes of its Body: the
-// stream keeps them.
+// Message is an input of a Stream. The caller may reuse it, but must not change the bytes of its Body: the stream keeps
+// them.
 type Message struct {
 	Kind      MessageKind
 	Modes     Modes

@@ -14,7 +14,7 @@ type copyOf struct {
 	medium string
 }
 
-// Last is the event without the blocks of which copies remain, and whether
+// Last returns the event without the blocks of which copies remain, and whether
 // anything is left to tell. The event's own list of blocks stays as it is.
 func (c *Copies) Last(e kv.Event) (kv.Event, bool) {
 	if c.of == nil {

@@ -33,7 +33,7 @@ type jsonEvent struct {
 	NumGPUBlocks    int      `json:"num_gpu_blocks,omitempty"`
 }
 
-// IsJSON says whether a payload is document 003's JSON: no msgpack batch
+// IsJSON reports whether a payload is document 003's JSON: no msgpack batch
 // begins with a brace, a bracket or white space.
 func IsJSON(payload []byte) bool {
 	p := bytes.TrimLeft(payload, " \t\r\n")
@@ -206,7 +206,7 @@ func appendJSONEvents(out []jsonEvent, e *kv.Event, at float64, pod string) []js
 	return out
 }
 
-// span is the part of n tokens that belongs to block i of count.
+// span returns the part of n tokens that belongs to block i of count.
 func span(i, count, n int) (from, to int) {
 	return i * n / count, (i + 1) * n / count
 }

@@ -44,7 +44,7 @@ func AppendBatch(dst []byte, b kv.Batch, form Form) []byte {
 	return mpInt(dst, int64(b.DataParallelRank))
 }
 
-// fieldsIn says how many of a kind's fields are written: up to lora_name
+// fieldsIn returns how many of a kind's fields are written: up to lora_name
 // always, later ones only where one of them says something.
 func fieldsIn(e *kv.Event) []string {
 	switch e.Kind {

@@ -101,7 +101,7 @@ var (
 // which SGLang does not have.
 var groupFields = map[kv.Kind]int{kv.Stored: 3, kv.Removed: 1}
 
-// needed is how many of a kind's fields must be there.
+// needed returns how many of a kind's fields must be there.
 func needed(k kv.Kind) int {
 	switch k {
 	case kv.Stored:

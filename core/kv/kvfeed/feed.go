@@ -407,7 +407,7 @@ func (f *Feed) deliver(seq uint64, payload []byte) {
 	f.emit(Effect{Kind: Deliver, Seq: seq, Payload: payload})
 }
 
-// same says whether a message was delivered not long ago, byte for byte.
+// same reports whether a message was delivered not long ago, byte for byte.
 func (f *Feed) same(seq uint64, payload []byte) bool {
 	return f.next-seq <= window && len(f.recent) > 0 && f.recent[seq%uint64(len(f.recent))] == checksum(seq, payload)
 }

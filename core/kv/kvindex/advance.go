@@ -142,7 +142,7 @@ func (ix *Index) nextCleanup() machine.Time {
 	return ix.cleanupAfter(ix.now)
 }
 
-// cleanupAfter is the first cleanup after a time.
+// cleanupAfter returns the first cleanup after a time.
 func (ix *Index) cleanupAfter(t machine.Time) machine.Time {
 	if t > machine.Never-ix.cfg.CleanupInterval {
 		return machine.Never

@@ -18,7 +18,7 @@ import (
 // benchEvent stores a prompt of blocksPer blocks, with tokens of its own.
 func benchEvent(prompt, blocksPer int) *kv.Event { return benchFill(new(kv.Event), prompt, blocksPer) }
 
-// benchFill is the same in an event's old memory, as a Decoder does it.
+// benchFill returns the same in an event's old memory, as a Decoder does it.
 func benchFill(e *kv.Event, prompt, blocksPer int) *kv.Event {
 	*e = kv.Event{Kind: kv.Stored, Medium: kv.MediumGPU, Group: kv.NoGroup, BlockTokens: 16, Hashes: e.Hashes[:0],
 		Tokens: e.Tokens[:0]}

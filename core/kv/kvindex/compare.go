@@ -75,7 +75,7 @@ func (c Comparison) Excuse(k Kept) string {
 	return ""
 }
 
-// SizeMismatch says what comes of an index and an engine whose KV blocks have different sizes, in
+// SizeMismatch returns what comes of an index and an engine whose KV blocks have different sizes, in
 // tokens.
 func SizeMismatch(index, engine int) string {
 	switch {

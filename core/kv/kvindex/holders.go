@@ -93,7 +93,7 @@ type blockSet struct {
 	lists holderLists
 }
 
-// holders are the pods that hold a block, at one instant. The result may lie
+// holders returns the pods that hold a block, at one instant. The result may lie
 // in buf and must not be changed. Any goroutine may call it.
 func (b *blockSet) holders(key kv.Key, buf *[1]holder) []holder {
 	name := nameOf(uint64(key))
@@ -129,7 +129,7 @@ func (b *blockSet) placesOf(p tableRef, pod uint16) uint16 {
 	return 0
 }
 
-// head is the block's first record, 0 if nobody holds it.
+// head returns the block's first record, 0 if nobody holds it.
 func (b *blockSet) head(p tableRef) uint32 {
 	if p.word&wordInList == 0 {
 		return wordRecord(p.word)

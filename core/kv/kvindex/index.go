@@ -195,7 +195,7 @@ func (ix *Index) event(now machine.Time, from kv.Topic, e *kv.Event, fx *Effects
 	}
 }
 
-// heard is the pod of a name, made if it is new.
+// heard returns the pod of a name, made if it is new.
 func (ix *Index) heard(now machine.Time, name string, fx *Effects) *pod {
 	p := ix.pods[name]
 	if p != nil {
@@ -283,7 +283,7 @@ func (ix *Index) clear(p *pod) {
 	}
 }
 
-// placeOf is the number of a (medium, group); -1 if there are too many.
+// placeOf returns the number of a (medium, group); -1 if there are too many.
 func (ix *Index) placeOf(medium string, group int) int {
 	for i := range ix.places {
 		if ix.places[i].group == group && ix.places[i].medium == medium {

@@ -73,7 +73,7 @@ func (m *model) remove(pod string, e *kv.Event) {
 	}
 }
 
-// score is the longest run of keys from the first, with the weight of each.
+// score returns the longest run of keys from the first, with the weight of each.
 func (m *model) score(pod string, keys []kv.Key) (n int, weight float64) {
 	for _, k := range keys {
 		media := m.held[pod][k]
@@ -471,7 +471,7 @@ func TestIndexScripts(t *testing.T) {
 	})
 }
 
-// anyEvent is an event about few blocks, so that they meet.
+// anyEvent returns an event about few blocks, so that they meet.
 func anyEvent(t *rapid.T) kv.Event {
 	block := rapid.Map(rapid.Uint64Range(0, 11), func(v uint64) kv.EngineHash { return kv.EngineHash(v) })
 	e := kv.Event{Kind: rapid.SampledFrom([]kv.Kind{kv.Stored, kv.Removed, kv.Cleared}).Draw(t, "kind"),

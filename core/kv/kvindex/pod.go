@@ -44,7 +44,7 @@ type podState struct {
 // maxGroups bounds the KV cache groups of one pod; models have a handful.
 const maxGroups = 256
 
-// grouped says whether a stored event's blocks are kept. One without a group
+// grouped reports whether a stored event's blocks are kept. One without a group
 // is; of a group, whole blocks are, if it is one of full attention.
 func (p *pod) grouped(e *kv.Event) bool {
 	if e.Group == kv.NoGroup {
@@ -117,7 +117,7 @@ func (w *rateWindow) add(now machine.Time, n uint32) {
 	w.bins[w.last%rateSeconds] += n
 }
 
-// perSecond is the mean over the window, or over the run while it is younger.
+// perSecond returns the mean over the window, or over the run while it is younger.
 func (w *rateWindow) perSecond(now machine.Time) float64 {
 	w.turn(now)
 	var sum uint64

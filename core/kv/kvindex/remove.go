@@ -70,7 +70,7 @@ func (ix *Index) remove(now machine.Time, p *pod, e *kv.Event) {
 	}
 }
 
-// nowhere says whether no pod holds any of the keys.
+// nowhere reports whether no pod holds any of the keys.
 func (ix *Index) nowhere(keys []kv.Key) bool {
 	for _, k := range keys {
 		if slot, ok := ix.blocks.table.find(nameOf(uint64(k))); ok && slot.word != 0 {
@@ -158,7 +158,7 @@ func (ix *Index) retireUnused(h kv.EngineHash, key kv.Key) {
 	ix.retire(h)
 }
 
-// named says whether any pod holds the block under this engine hash.
+// named reports whether any pod holds the block under this engine hash.
 func (ix *Index) named(slot tableRef, h kv.EngineHash) bool {
 	for id := ix.blocks.head(slot); id != 0; id = ix.recs.at(id).sibling {
 		rec := ix.recs.at(id)

@@ -11,10 +11,10 @@ import (
 // takes events: it takes no lock.
 type View struct{ ix *Index }
 
-// View is the index as look-ups see it.
+// View returns the index as look-ups see it.
 func (ix *Index) View() View { return View{ix} }
 
-// Resolve is the key under which an engine's block is held: the one that its
+// Resolve returns the key under which an engine's block is held: the one that its
 // tokens gave, or the hash itself where it came without tokens. It serves
 // requests that name their blocks (prompt_blocks of document 003). Where an
 // engine's block is larger than the index's, it is the last of its keys.
@@ -25,7 +25,7 @@ func (v View) Resolve(h kv.EngineHash) kv.Key {
 	return kv.Key(nameOf(uint64(h)))
 }
 
-// Pods is how many pods hold a block.
+// Pods returns how many pods hold a block.
 func (v View) Pods(key kv.Key) int {
 	var buf [1]holder
 	return len(v.ix.blocks.holders(key, &buf))
@@ -38,7 +38,7 @@ type PodScore struct {
 	Weight float64 // the same, each block by the best medium it lies on
 }
 
-// Precise is the score of llm-d-router's prefix-cache-scorer with the precise
+// Precise returns the score of llm-d-router's prefix-cache-scorer with the precise
 // producer: the weight's whole part over the prompt's blocks. The whole part
 // is what it was recorded to do: one block on cpu scores 0.
 func (p PodScore) Precise(promptBlocks int) float64 {
@@ -103,7 +103,7 @@ func (s *Scorer) Score(keys []kv.Key) []PodScore {
 	return s.out
 }
 
-// MostHeld is how much of a prompt the pod has that has most, holes or not, a
+// MostHeld returns how much of a prompt the pod has that has most, holes or not, a
 // block on two media twice: what llm-d-router counts as a look-up's hits.
 func (s *Scorer) MostHeld(keys []kv.Key) (most int) {
 	held := map[uint16]int{}

@@ -29,7 +29,7 @@ type Stats struct {
 	Asked, Found uint64 // blocks of the prompts that were routed, and those found there
 }
 
-// Stats are the index's counts.
+// Stats returns the index's counts.
 func (ix *Index) Stats() Stats { return ix.stats }
 
 func (ix *Index) asked(m *Asked) {
@@ -105,7 +105,7 @@ func (p *pod) utilization() float64 {
 	return min(1, float64(p.blocks)/float64(of))
 }
 
-// Pod is one pod's figures, and whether the pod is known.
+// Pod returns one pod's figures, and whether the pod is known.
 func (ix *Index) Pod(name string) (PodInfo, bool) {
 	p := ix.pods[name]
 	if p == nil {
@@ -117,7 +117,7 @@ func (ix *Index) Pod(name string) (PodInfo, bool) {
 		Healthy: !p.Stale}, true
 }
 
-// PodNames are the known pods, sorted.
+// PodNames returns the known pods, sorted.
 func (ix *Index) PodNames() []string {
 	names := make([]string, 0, len(ix.pods))
 	for name := range ix.pods {
@@ -139,7 +139,7 @@ type Holding struct {
 	Tokens  int          // of the pod's own blocks, as its events said last; 0 unknown
 }
 
-// Holders are the pods that hold a block, sorted by name, and its popularity:
+// Holders returns the pods that hold a block, sorted by name, and its popularity:
 // accesses / (accesses + 4), which gives document 003's 0.85 for its 23
 // accesses and 0.42 for its 3.
 func (ix *Index) Holders(key kv.Key) (holdings []Holding, popularity float64) {
@@ -157,7 +157,7 @@ func (ix *Index) Holders(key kv.Key) (holdings []Holding, popularity float64) {
 	return holdings, float64(hits) / float64(hits+4)
 }
 
-// Top are a pod's n most asked-for blocks: most hits first, then the youngest.
+// Top returns a pod's n most asked-for blocks: most hits first, then the youngest.
 func (ix *Index) Top(podName string, n int) []Holding {
 	p := ix.pods[podName]
 	if p == nil || n <= 0 {
@@ -183,7 +183,7 @@ func (ix *Index) Top(podName string, n int) []Holding {
 	return out
 }
 
-// Keys are all blocks that a pod holds, sorted, without those that are only
+// Keys returns all blocks that a pod holds, sorted, without those that are only
 // expected (Speculate). It is for checks, such as that the index is the union
 // of what the engines hold.
 func (ix *Index) Keys(podName string) []kv.Key {
@@ -207,7 +207,7 @@ func (ix *Index) Keys(podName string) []kv.Key {
 	return keys
 }
 
-// Names are the keys that an engine's block stands for, none if no event told.
+// Names returns the keys that an engine's block stands for, none if no event told.
 func (ix *Index) Names(h kv.EngineHash) []kv.Key {
 	if _, ok := ix.keyOf(h); !ok {
 		return nil

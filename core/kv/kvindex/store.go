@@ -80,7 +80,7 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *kv.Event) {
 	}
 }
 
-// Made are the keys that the last event's tokens gave; none where it had none, or
+// Made returns the keys that the last event's tokens gave; none where it had none, or
 // nobody knows its parent. They are good until the next event.
 func (ix *Index) Made() []kv.Key { return ix.made }
 
@@ -114,7 +114,7 @@ func (ix *Index) extraPerKey(e *kv.Event) [][]string {
 	return e.ExtraKeys
 }
 
-// keyOf is the key of an engine's block.
+// keyOf returns the key of an engine's block.
 func (ix *Index) keyOf(h kv.EngineHash) (kv.Key, bool) {
 	k := ix.aliases.get(nameOf(uint64(h)))
 	return kv.Key(k), k != 0
@@ -164,7 +164,7 @@ func (ix *Index) storeBlock(now machine.Time, p *pod, bit uint16, h kv.EngineHas
 	ix.bound()
 }
 
-// holds says whether a pod holds a key on a place.
+// holds reports whether a pod holds a key on a place.
 func (ix *Index) holds(p *pod, bit uint16, key kv.Key) bool {
 	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
 	return ok && ix.blocks.placesOf(slot, p.Number)&bit != 0
@@ -186,7 +186,7 @@ func (ix *Index) count(p *pod, bit uint16, h kv.EngineHash, key kv.Key) int {
 	return 0
 }
 
-// pair is the record of a block and a pod that holds it.
+// pair returns the record of a block and a pod that holds it.
 func (ix *Index) pair(slot tableRef, number uint16) (uint32, *record) {
 	id := ix.blocks.head(slot)
 	for rec := ix.recs.at(id); ; rec = ix.recs.at(id) {
@@ -247,7 +247,7 @@ func (ix *Index) storeNamed(now machine.Time, p *pod, bit uint16, e *kv.Event) {
 	ix.bound()
 }
 
-// keysOf are the keys that an engine's hash stands for; a hash that came
+// keysOf returns the keys that an engine's hash stands for; a hash that came
 // without tokens is its own key.
 func (ix *Index) keysOf(h kv.EngineHash) []kv.Key {
 	if keys, ok := ix.wide[h]; ok {

@@ -101,7 +101,7 @@ type tableRef struct {
 	of uint64 // the name that the slot has, or will have
 }
 
-// find is the slot of a name that is there.
+// find returns the slot of a name that is there.
 func (t *table) find(name uint64) (tableRef, bool) {
 	shard, spread := tablePlace(name)
 	sh := &t.shards[shard]
@@ -123,7 +123,7 @@ func (t *table) find(name uint64) (tableRef, bool) {
 	}
 }
 
-// slot is the slot of a name, or the empty one where it belongs.
+// slot returns the slot of a name, or the empty one where it belongs.
 func (t *table) slot(name uint64) tableRef {
 	shard, spread := tablePlace(name)
 	sh := &t.shards[shard]

@@ -22,7 +22,7 @@ type Link struct {
 	RDMA           bool // remote direct memory access, as InfiniBand and RoCE have
 }
 
-// Reached is how many bytes per second transfers together reach of a link's bandwidth.
+// Reached returns how many bytes per second transfers together reach of a link's bandwidth.
 func (l *Link) Reached() int64 {
 	if l.RDMA {
 		return l.BytesPerSecond
@@ -87,7 +87,7 @@ const (
 
 var kindNames = [...]string{"began", "usable", "arrived", "cancelled", "rejected"}
 
-// String is the kind in lower case.
+// String returns the kind in lower case.
 func (k Kind) String() string { return kindNames[k] }
 
 // Effect is what became of a transfer, at the time when it was due.
@@ -202,13 +202,13 @@ func units(bytesPerSecond int64) int64 {
 	return int64(q)
 }
 
-// InFlight is the number of transfers that have not ended.
+// InFlight returns the number of transfers that have not ended.
 func (n *Network) InFlight() int { return len(n.byID) }
 
 // Link describes a link as it is now.
 func (n *Network) Link(id LinkID) Link { return n.links[id].Link }
 
-// Load is the number of transfers on a link and the share of its bandwidth
+// Load returns the number of transfers on a link and the share of its bandwidth
 // that they use, in thousandths.
 func (n *Network) Load(id LinkID) (transfers int, permille int) {
 	w := &n.links[id]
@@ -222,7 +222,7 @@ func (n *Network) Load(id LinkID) (transfers int, permille int) {
 	return len(w.flows), int(used * 1000 / w.capacity)
 }
 
-// Carried is the whole bytes that a link has carried for transfers which have
+// Carried returns the whole bytes that a link has carried for transfers which have
 // left it, complete or not.
 func (n *Network) Carried(id LinkID) uint64 { return n.links[id].carried }
 

@@ -58,20 +58,20 @@ const (
 	PeerPort      = 7777 // the offloading connector's
 )
 
-// Compressed is the profile with 16-bit caches sent as INT8: half the bytes.
+// Compressed returns the profile with 16-bit caches sent as INT8: half the bytes.
 func (p Profile) Compressed() Profile {
 	p.CompressBits = 8
 	return p
 }
 
-// Pipelined is the profile with decoding allowed once a tenth of the cache,
+// Pipelined returns the profile with decoding allowed once a tenth of the cache,
 // the first layers, has arrived.
 func (p Profile) Pipelined() Profile {
 	p.PipelinePermille = 100
 	return p
 }
 
-// WithoutRDMA is the profile on TCP only.
+// WithoutRDMA returns the profile on TCP only.
 func (p Profile) WithoutRDMA() Profile {
 	p.NoRDMA = true
 	return p

@@ -26,7 +26,7 @@ func (x *Store) Put(hashes []uint64, writer int) {
 	}
 }
 
-// Find is how many of a prompt's first blocks are there, and the node from
+// Find returns how many of a prompt's first blocks are there, and the node from
 // which they are still to be written, or -1.
 func (x *Store) Find(hashes []uint64, reader int) (n, writer int) {
 	writer = -1

@@ -108,7 +108,7 @@ func NewTopology(c TopologyConfig) (*Topology, error) {
 // Links is what New wants.
 func (t *Topology) Links() []Link { return t.links }
 
-// Rack is the rack that a node stands in.
+// Rack returns the rack that a node stands in.
 func (t *Topology) Rack(node int) int { return node / t.config.NodesPerRack }
 
 // Route is a path with what the wires along it have in common.
@@ -119,7 +119,7 @@ type Route struct {
 	BytesPerSecond int64 // of the narrowest wire
 }
 
-// Between is the way from one node to another, or within one.
+// Between returns the way from one node to another, or within one.
 func (t *Topology) Between(from, to int) (Route, error) {
 	if from < 0 || to < 0 || from >= t.config.Nodes || to >= t.config.Nodes {
 		return Route{}, fmt.Errorf("topology: no way from node %d to node %d; there are %d nodes", from, to,
@@ -138,7 +138,7 @@ func (t *Topology) Between(from, to int) (Route, error) {
 // ToStore and FromStore are the ways to and from the external cache.
 func (t *Topology) ToStore(from int) (Route, error) { return t.viaStore(from, 0) }
 
-// FromStore is the way from the external cache to a node.
+// FromStore returns the way from the external cache to a node.
 func (t *Topology) FromStore(to int) (Route, error) { return t.viaStore(to, 1) }
 
 func (t *Topology) viaStore(node, direction int) (Route, error) {

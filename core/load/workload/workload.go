@@ -203,7 +203,7 @@ func (r *Request) Sent() []record.Detail {
 }
 
 // Told is the part of Sent that summaries read.
-func (r *Request) Told() []record.Detail { return record.Told(r.Class, r.SLO) }
+func (r *Request) Told() []record.Detail { return record.SentDetails(r.Class, r.SLO) }
 
 // maxShown is how long a body is that is shown whole.
 const maxShown = 120

@@ -1,8 +1,7 @@
-// Package bounded keeps values by key within a number of entries and a number
-// of bytes. When there is room for no more, what was not asked for longest goes
-// first. It is for whatever strangers fill: what is kept is what was counted.
+// Package bounded keeps values by key, up to a number of entries and a number of bytes. A full Store drops the entries
+// that were not used for longest. It is for memory that strangers can fill.
 //
-// A Store belongs to one goroutine, or to whoever holds its owner's lock.
+// A Store is not safe for concurrent use: its owner calls it from one goroutine or under a lock.
 package bounded
 
 import (
@@ -12,18 +11,18 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Limits of a Store; 0 is no limit.
+// Limits bounds a Store; 0 is no limit.
 type Limits struct {
 	Entries int
 	Bytes   int
 }
 
-// Store is a bounded map.
+// Store is a map within Limits that drops the least recently used entries.
 type Store[K comparable, V any] struct {
 	limits  Limits
 	entries *simplelru.LRU[K, entry[V]]
 	bytes   int
-	pushed  func(K, V)
+	dropped func(K, V)
 }
 
 type entry[V any] struct {
@@ -31,9 +30,8 @@ type entry[V any] struct {
 	bytes int
 }
 
-// New makes a store. Pushed is told of every entry that had to make room for
-// others, after it went; it may be nil.
-func New[K comparable, V any](limits Limits, pushed func(K, V)) *Store[K, V] {
+// New makes a store. The store calls dropped, which may be nil, for every entry that it removed to make space.
+func New[K comparable, V any](limits Limits, dropped func(K, V)) *Store[K, V] {
 	if limits.Entries <= 0 {
 		limits.Entries = math.MaxInt
 	}
@@ -42,30 +40,28 @@ func New[K comparable, V any](limits Limits, pushed func(K, V)) *Store[K, V] {
 	}
 	entries, err := simplelru.NewLRU[K, entry[V]](limits.Entries, nil)
 	if err != nil {
-		panic(err) // of sizes below 1 alone
+		panic(err) // only sizes below 1 fail
 	}
-	return &Store[K, V]{limits: limits, entries: entries, pushed: pushed}
+	return &Store[K, V]{limits: limits, entries: entries, dropped: dropped}
 }
 
-// Put keeps a value that weighs so many bytes, in the place of what was under
-// its key. It is false, and nothing is under the key, where the value alone is
-// beyond the limit.
+// Put keeps a value that counts for so many bytes, in place of the key's old value. If the value alone is beyond the
+// limit, Put returns false and the key has no value.
 func (s *Store[K, V]) Put(key K, value V, bytes int) bool {
 	s.Delete(key)
 	if bytes > s.limits.Bytes {
 		return false
 	}
 	for s.Len() >= s.limits.Entries || s.bytes > s.limits.Bytes-bytes {
-		s.push()
+		s.drop()
 	}
 	s.entries.Add(key, entry[V]{value, bytes})
 	s.bytes += bytes
 	return true
 }
 
-// Grow changes by how much an entry weighs after its value has changed. It is
-// false where there is no such entry any more, or where it is now beyond the
-// limit alone and was pushed out.
+// Grow adds bytes to an entry's size after its value has changed. It returns false if there is no such entry, or if the
+// entry alone is now beyond the limit and was dropped.
 func (s *Store[K, V]) Grow(key K, bytes int) bool {
 	e, ok := s.entries.Get(key)
 	if !ok {
@@ -74,40 +70,39 @@ func (s *Store[K, V]) Grow(key K, bytes int) bool {
 	e.bytes += bytes
 	s.bytes += bytes
 	s.entries.Add(key, e)
-	for s.bytes > s.limits.Bytes { // the entry itself is the youngest
-		s.push()
+	for s.bytes > s.limits.Bytes { // the entry itself is dropped last
+		s.drop()
 	}
 	return s.entries.Contains(key)
 }
 
-func (s *Store[K, V]) push() {
+func (s *Store[K, V]) drop() {
 	key, e, _ := s.entries.RemoveOldest()
 	s.bytes -= e.bytes
-	if s.pushed != nil {
-		s.pushed(key, e.value)
+	if s.dropped != nil {
+		s.dropped(key, e.value)
 	}
 }
 
-// Get finds a value and makes it the youngest.
+// Get returns a value and makes it the most recently used.
 func (s *Store[K, V]) Get(key K) (V, bool) {
 	e, ok := s.entries.Get(key)
 	return e.value, ok
 }
 
-// Peek finds a value and leaves its age as it is.
+// Peek returns a value and does not count as a use.
 func (s *Store[K, V]) Peek(key K) (V, bool) {
 	e, ok := s.entries.Peek(key)
 	return e.value, ok
 }
 
-// Oldest is the entry that goes first.
+// Oldest returns the least recently used entry, the next to be dropped.
 func (s *Store[K, V]) Oldest() (K, V, bool) {
 	key, e, ok := s.entries.GetOldest()
 	return key, e.value, ok
 }
 
-// All are the entries, the one that goes first first. Nothing may be changed
-// meanwhile.
+// All yields the entries, the least recently used first. The reader must not change the store.
 func (s *Store[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for _, key := range s.entries.Keys() {
@@ -118,7 +113,7 @@ func (s *Store[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Delete takes an entry away and says whether it was there.
+// Delete removes an entry and reports whether it was there.
 func (s *Store[K, V]) Delete(key K) bool {
 	e, ok := s.entries.Peek(key)
 	if ok {
@@ -128,8 +123,8 @@ func (s *Store[K, V]) Delete(key K) bool {
 	return ok
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (s *Store[K, V]) Len() int { return s.entries.Len() }
 
-// Bytes is what they weigh together.
+// Bytes returns the entries' total size.
 func (s *Store[K, V]) Bytes() int { return s.bytes }

@@ -139,7 +139,7 @@ func (f *Formula) figure(env map[string]any) (float64, error) {
 
 var errNil = errors.New("formula: it comes to nil; expected a number")
 
-// thousandths are a figure as Kubernetes' quantities have it.
+// thousandths returns a figure as Kubernetes' quantities have it.
 func thousandths(f float64) int64 {
 	switch {
 	case math.IsNaN(f):
@@ -207,7 +207,7 @@ func (c *Config) Hint(kind string, target float64) bool {
 	return query != "" && c.AddTrigger(kind, query, target) == nil
 }
 
-// Unknown says which metrics of the queries nobody here tells.
+// Unknown returns which metrics of the queries nobody here tells.
 func (c *Config) Unknown() (out []string) {
 	for _, name := range c.Names() {
 		if !Known(name) {
@@ -220,7 +220,7 @@ func (c *Config) Unknown() (out []string) {
 // MaxReplicas is the most servers that a Deployment may be scaled to.
 const MaxReplicas = 2048
 
-// Names are the metrics that queries read and no rule records.
+// Names returns the metrics that queries read and no rule records.
 func (c *Config) Names() []string {
 	var out []string
 	recorded := map[string]bool{}

@@ -74,7 +74,7 @@ func DefaultBehavior() Behavior {
 	}
 }
 
-// within says whether a ratio of figure to target calls for no change.
+// within reports whether a ratio of figure to target calls for no change.
 func (b *Behavior) within(ratio float64) bool {
 	return 1-b.Down.Tolerance <= ratio && ratio <= 1+b.Up.Tolerance
 }
@@ -168,7 +168,7 @@ type memory struct {
 	ups, downs  []change
 }
 
-// stabilized is the number of replicas to go to where to was worked out.
+// stabilized returns the number of replicas to go to where to was worked out.
 func (m *memory) stabilized(now machine.Time, b *Behavior, current, to int) int {
 	if m.recommended == nil { // as it begins
 		m.recommended = []recommendation{{now, current}}
@@ -236,7 +236,7 @@ func (m *memory) downTo(now machine.Time, r *Rules, current int) int {
 	return limit
 }
 
-// within is how much was changed within a period.
+// within returns how much was changed within a period.
 func within(list []change, now, period machine.Time) (sum int) {
 	for _, c := range list {
 		if c.at > now-period {

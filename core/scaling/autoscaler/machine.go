@@ -98,7 +98,7 @@ func New(c Config, status deployment.Status) *Machine {
 	return m
 }
 
-// Wants says whether any query reads a metric of this name.
+// Wants reports whether any query reads a metric of this name.
 func (m *Machine) Wants(name string) bool { return m.wants[name] }
 
 // Input plays what is due, and takes a message.
@@ -215,7 +215,7 @@ func (m *Machine) figure(t *Trigger) (float64, error) {
 	return 0, nil
 }
 
-// counted is the figure of trigger i, as KEDA hands it out to its own poll and to the HPA.
+// counted returns the figure of trigger i, as KEDA hands it out to its own poll and to the HPA.
 // A failure counts whoever asks. After more failures in a row than the threshold the fallback's figure
 // replaces the trigger's, and fallback is true.
 func (m *Machine) counted(i int) (figure float64, fallback bool, err error) {
@@ -242,7 +242,7 @@ func (m *Machine) counted(i int) (figure float64, fallback bool, err error) {
 	return figure, true, nil
 }
 
-// composed is the formula's figure, or the first fallback's. Without a fallback the failure of any trigger is an error.
+// composed returns the formula's figure, or the first fallback's. Without a fallback the failure of any trigger is an error.
 func (m *Machine) composed() (figure float64, fallback bool, err error) {
 	env := map[string]any{}
 	for i := range m.c.Triggers {
@@ -327,7 +327,7 @@ func (m *Machine) synced(fx *machine.Effects[Effect]) {
 	m.scale(min(max(to, least), m.c.Max), "hpa", why, fx)
 }
 
-// metrics is the largest number of replicas that a metric asks for, and which. Where some
+// metrics returns the largest number of replicas that a metric asks for, and which. Where some
 // cannot be had there are none fewer than now, and where none can be it is not ok.
 func (m *Machine) metrics() (replicas int, why string, ok bool) {
 	n := len(m.c.Triggers)
@@ -395,7 +395,7 @@ func (m *Machine) asks(
 	return n, fmt.Sprintf(why, name, quantity(figure), quantity(target)), nil
 }
 
-// replicas are those of a fallback.
+// replicas returns those of a fallback.
 func (f *Fallback) replicas(now int) int {
 	switch f.Behavior {
 	case CurrentReplicas:
@@ -408,7 +408,7 @@ func (f *Fallback) replicas(now int) int {
 	return f.Replicas
 }
 
-// quantity is a figure in thousandths, in words.
+// quantity returns a figure in thousandths, in words.
 func quantity(v int64) string { return strconv.FormatFloat(float64(v)/1000, 'f', -1, 64) }
 
 // scale has the Deployment have so many replicas, if it has not.
@@ -424,10 +424,10 @@ func (m *Machine) scale(to int, by, why string, fx *machine.Effects[Effect]) {
 	fx.Add(Effect{At: m.now, Kind: Scale, From: from, To: to, By: by, Why: why})
 }
 
-// Failure is the last failure to get a figure, "" where there was none.
+// Failure returns the last failure to get a figure, "" where there was none.
 func (m *Machine) Failure() string { return m.told }
 
-// Recommended are the recommendations that the HPA remembers, oldest first.
+// Recommended returns the recommendations that the HPA remembers, oldest first.
 func (m *Machine) Recommended() (out []int) {
 	for _, r := range m.memory.recommended {
 		out = append(out, r.to)

@@ -218,7 +218,7 @@ spec:
 	}
 }
 
-// object is a ScaledObject with one trigger, which is strict about its query.
+// object returns a ScaledObject with one trigger, which is strict about its query.
 func object(spec, query, metadata string) string {
 	return `
 apiVersion: keda.sh/v1alpha1

@@ -82,7 +82,7 @@ func (m *manifest) note(format string, args ...any) {
 	}
 }
 
-// head is a document's API group and kind.
+// head returns a document's API group and kind.
 func (m *manifest) head(v strictyaml.Value) (group, kind string) {
 	version := ""
 	v.Fields(map[string]func(strictyaml.Value){
@@ -205,7 +205,7 @@ func (m *manifest) trigger(v strictyaml.Value) {
 	m.out.Config.Triggers = append(m.out.Config.Triggers, t)
 }
 
-// figure is a number, which may stand in quotes.
+// figure returns a number, which may stand in quotes.
 func figure(v strictyaml.Value) float64 {
 	f, err := strconv.ParseFloat(v.Scalar(), 64)
 	if err != nil && v.Given() {

@@ -7,12 +7,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp"
 )
 
-// Known says whether somebody in a run tells a metric.
+// Known reports whether somebody in a run tells a metric.
 func Known(name string) bool {
 	return OfServers(name) || slices.Contains(epp.MetricNames, name) || slices.Contains(StateMetrics, name)
 }
 
-// OfServers says whether model servers tell a metric, and not the endpoint picker: vLLM's own,
+// OfServers reports whether model servers tell a metric, and not the endpoint picker: vLLM's own,
 // or document 003's.
 func OfServers(name string) bool {
 	return strings.HasPrefix(name, "vllm:") || strings.HasPrefix(name, "vllm_")
@@ -26,6 +26,6 @@ var hints = map[string]string{
 	"KVCacheUsage":   "100 * sum(vllm:kv_cache_usage_perc)",
 }
 
-// OfHint is the query for a target metric of document 003's InferencePool, "" where nothing here
+// OfHint returns the query for a target metric of document 003's InferencePool, "" where nothing here
 // tells it.
 func OfHint(kind string) string { return hints[kind] }

@@ -29,7 +29,7 @@ type Config struct {
 	Grace machine.Time
 }
 
-// DefaultStartup is how long a model server takes until it is ready where nobody says it.
+// DefaultStartup returns how long a model server takes until it is ready where nobody says it.
 func DefaultStartup() dist.Dist { return dist.Between(100*machine.Second, 240*machine.Second) }
 
 // Phase is where a pod is in its life.
@@ -126,7 +126,7 @@ func New(c Config) *Deployment {
 // Phase is where the pod with a number is.
 func (d *Deployment) Phase(i int) Phase { return d.pods[i].phase }
 
-// Places are how many pods there can be at once.
+// Places returns how many pods there can be at once.
 func (d *Deployment) Places() int { return len(d.pods) }
 
 // Status is what a Deployment's status says.
@@ -265,7 +265,7 @@ func (d *Deployment) end(i int, k Kind, fx *machine.Effects[Effect]) {
 	d.emit(i, k, fx)
 }
 
-// first is the pod that goes first, by the ReplicaSet controller's rule: who is not
+// first returns the pod that goes first, by the ReplicaSet controller's rule: who is not
 // ready before who is, and who has been ready for a shorter time. Times count by the power of
 // two of their seconds, and within one chance decides (LogarithmicScaleDown); of those
 // that are not ready the youngest goes.
@@ -291,7 +291,7 @@ func (d *Deployment) first() int {
 	})
 }
 
-// age is how long a pod has been ready, as the power of two of its seconds.
+// age returns how long a pod has been ready, as the power of two of its seconds.
 func (d *Deployment) age(p *pod) int { return bits.Len64(uint64((d.now - p.ready) / machine.Second)) }
 
 // chance stands for a pod's UID.

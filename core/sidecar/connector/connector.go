@@ -75,7 +75,7 @@ func Named(name string) (*Connector, error) {
 	return nil, fmt.Errorf("connector %q is not known; expected one of %s", name, strings.Join(names, ", "))
 }
 
-// ProfileOf is the profile of a name in vLLM's --kv-transfer-config, of one that
+// ProfileOf returns the profile of a name in vLLM's --kv-transfer-config, of one that
 // Named knows, or of tcp; NIXL's where it is not one of them.
 func ProfileOf(name string) link.Profile {
 	if c, err := Named(name); err == nil {
@@ -115,10 +115,10 @@ type Request struct {
 	Draw func(purpose string) machine.Draw
 }
 
-// UUID is an id for a purpose.
+// UUID returns an id for a purpose.
 func (r *Request) UUID(purpose string) string { d := r.Draw(purpose); return d.UUID() }
 
-// Number is a number for a purpose.
+// Number returns a number for a purpose.
 func (r *Request) Number(purpose string) uint64 { d := r.Draw(purpose); return d.Uint64() }
 
 // Legs are two requests that are sent at once.
@@ -160,7 +160,7 @@ const (
 	NativePath    = "/v1/rpc/generate" // a Dynamo worker's
 )
 
-// OneToken are the fields that ask for one token, as NIXL's prefill leg has them
+// OneToken returns the fields that ask for one token, as NIXL's prefill leg has them
 // on this path. min_tokens goes with them, or an engine would refuse the pair.
 func OneToken(path string, body jsonobject.Object) jsonobject.Object {
 	switch path {

@@ -48,7 +48,7 @@ const (
 	RankHeader      = "X-Data-Parallel-Rank"
 )
 
-// rank is the data-parallel rank that both legs are pinned to.
+// rank returns the data-parallel rank that both legs are pinned to.
 func (r *Request) rank() int {
 	if r.MoRIIO.DPSize <= 1 {
 		return 0
@@ -118,7 +118,7 @@ func (r *Request) moriioDecode(kv jsonobject.Object) (rank int) {
 	return rank
 }
 
-// moriioTogether are the legs of a parallel dispatch.
+// moriioTogether returns the legs of a parallel dispatch.
 func moriioTogether(r *Request) *Legs {
 	m := r.MoRIIO
 	if !m.Write || !m.Parallel {

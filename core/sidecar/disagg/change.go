@@ -27,7 +27,7 @@ type Change struct {
 // maxDocument bounds how much of an answer is held back to be changed.
 const maxDocument = 64 << 20
 
-// Added is how many tokens the answer has got that the decode server did not
+// Added returns how many tokens the answer has got that the decode server did not
 // make, up to now.
 func (c *Change) Added() int {
 	if c.session != nil && c.session.first != "" && !c.session.pending {

@@ -155,7 +155,7 @@ func (x *ClientRequest) chunksDone(l *leg) {
 	x.finish(l, k.reply.Write())
 }
 
-// event is a chunk as an event of a stream.
+// event returns a chunk as an event of a stream.
 func (k *chunked) event() []byte {
 	out := k.reply.With(object{"usage": jsonobject.Absent})
 	if choices, _ := k.reply["choices"].([]any); len(choices) > 0 {

@@ -221,10 +221,10 @@ func Transferred(value string) machine.Time {
 	return machine.Time(ms * float64(machine.Millisecond))
 }
 
-// Blocks is how many KV blocks the prefill leg named.
+// Blocks returns how many KV blocks the prefill leg named.
 func (x *ClientRequest) Blocks() int { return x.prefill.blocks }
 
-// Prefiller is the server that the prompt was prefilled on, or empty.
+// Prefiller returns the server that the prompt was prefilled on, or empty.
 func (x *ClientRequest) Prefiller() string {
 	if !x.prefill.done || len(x.prefill.targets) == 0 {
 		return ""
@@ -455,7 +455,7 @@ func (x *ClientRequest) decodeFailed(m Failed) {
 	}
 }
 
-// EndsLegs tells whether an answer of this status also ends the legs that
+// EndsLegs reports whether an answer of this status also ends the legs that
 // nobody waits for: it stands for a whole exchange that has failed.
 func EndsLegs(status int) bool { return status >= 500 }
 

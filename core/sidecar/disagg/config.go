@@ -152,7 +152,7 @@ type Request struct {
 	Bytes int
 }
 
-// Generates tells whether a request makes tokens, so that it may be prefilled
+// Generates reports whether a request makes tokens, so that it may be prefilled
 // elsewhere. The match is exact, as the real sidecar's is: a trailing slash
 // makes it another path.
 func (c *Config) Generates(method, path string) bool {
@@ -166,7 +166,7 @@ func (c *Config) Generates(method, path string) bool {
 	return slices.Contains(c.connector().Paths, path)
 }
 
-// Alive tells whether a request asks for the sidecar's own health: 200 while it
+// Alive reports whether a request asks for the sidecar's own health: 200 while it
 // serves, whatever the decode server does, whose probes are its own.
 func Alive(method, path string) bool {
 	return (method == "GET" || method == "HEAD") && path == "/health"
@@ -174,7 +174,7 @@ func Alive(method, path string) bool {
 
 const chatPath = "/v1/chat/completions"
 
-// parses tells whether what is in a request's body has to be known.
+// parses reports whether what is in a request's body has to be known.
 func (c *Config) parses(r *Request) bool {
 	if c.Sessions != nil {
 		return r.Path == chatPath || r.Path == "/v1/completions"
@@ -183,7 +183,7 @@ func (c *Config) parses(r *Request) bool {
 		r.Source != nil && c.pulls()
 }
 
-// pulls tells whether servers can pull cached blocks from one another: the
+// pulls reports whether servers can pull cached blocks from one another: the
 // offloading connector can, and NIXL can be joined with it.
 func (c *Config) pulls() bool {
 	return c.connector().Pulls || c.P2PPull && c.connector() == connector.NIXLv2

@@ -20,7 +20,7 @@ type Course struct {
 // Acting are headers of clients by which a sidecar may have requests take another course.
 var Acting = []string{PrefillerHeader, EncoderHeader, SourceHeader, RankHostHeader, SessionHeader}
 
-// Direct says whether requests may go through without a ClientRequest each: nothing that
+// Direct reports whether requests may go through without a ClientRequest each: nothing that
 // they share here changes what becomes of them.
 func (c *Config) Direct() bool {
 	return c.Frontend == nil && c.Sessions == nil && c.Allow == nil && c.ChunkTokens == 0 && c.Trace == nil

@@ -72,7 +72,7 @@ func (x *ClientRequest) encode() bool {
 	return true
 }
 
-// mediaItems are the parts of the messages that must be encoded; one that is
+// mediaItems returns the parts of the messages that must be encoded; one that is
 // named by the same URL twice counts once.
 func mediaItems(body object) []any {
 	messages, _ := body["messages"].([]any)

@@ -10,7 +10,7 @@ import (
 
 type object = jsonobject.Object
 
-// ErrorBody is the real sidecar's error object.
+// ErrorBody returns the real sidecar's error object.
 func ErrorBody(status int, message string) []byte {
 	b, err := json.Marshal(struct {
 		Object  string `json:"object"`

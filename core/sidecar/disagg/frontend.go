@@ -70,7 +70,7 @@ type Changer interface {
 	// End is what is still to be sent when the answer is whole.
 	Write(data []byte) []byte
 	End() []byte
-	// Added is how many tokens the answer has got that the server did not make.
+	// Added returns how many tokens the answer has got that the server did not make.
 	Added() int
 	// Piece changes a described piece, and is false where the client gets none of it yet.
 	Piece(p *described.Piece, end bool) bool

@@ -33,7 +33,7 @@ func (x *ClientRequest) disaggregate() {
 	x.callLegs(connector.Engine{})
 }
 
-// seen is the request as its connector sees it.
+// seen returns the request as its connector sees it.
 func (x *ClientRequest) seen(e connector.Engine) *connector.Request {
 	t := &x.prefill.targets[0]
 	return &connector.Request{Path: x.r.Path, Body: x.body, Host: t.Host, Port: t.Port, MeetingPort: x.meetingPort(),
@@ -87,7 +87,7 @@ func (x *ClientRequest) fallBack(why string) {
 	x.callDecode(Leg{Original: true})
 }
 
-// tries tells whether the decode leg is only asked whether its cache suffices.
+// tries reports whether the decode leg is only asked whether its cache suffices.
 func (x *ClientRequest) tries() bool {
 	_, asked := x.body["cache_hit_threshold"]
 	return asked && x.c.Sessions == nil && x.c.connector().DecodeFirst && len(x.prefill.targets) > 0 &&
@@ -128,7 +128,7 @@ func (x *ClientRequest) callPrefill() {
 	x.call(Leg{Kind: Prefill, Target: t, Body: body.Write(), Set: set, Add: x.add})
 }
 
-// requestID is the id that NIXL's two sides agree on. As with the real sidecar
+// requestID returns the id that NIXL's two sides agree on. As with the real sidecar
 // it is put beside the client's own; in session mode, which is document 002's,
 // only where there is none.
 func (x *ClientRequest) requestID() header.List {
@@ -299,7 +299,7 @@ func (x *ClientRequest) prefillAtOne(engines []connector.Engine) {
 	x.callLegs(engines[d.Uint64()%uint64(len(engines))])
 }
 
-// count is the number of ids in a list, or lists, of block ids.
+// count returns the number of ids in a list, or lists, of block ids.
 func count(ids any) int {
 	list, ok := ids.([]any)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 // Data-parallel ranks: the server behind rank i listens on the port above the
 // first one's by i, and so does the sidecar before it.
 
-// rank is the decode server that x-data-parallel-host-port names, which is one
+// rank returns the decode server that x-data-parallel-host-port names, which is one
 // of the sidecar's own ports. It is false, and the request answered, where
 // there is no such port.
 func (x *ClientRequest) rank() (rank int, ok bool) {
@@ -25,7 +25,7 @@ func (x *ClientRequest) rank() (rank int, ok bool) {
 	return 0, false
 }
 
-// ranked tells whether the request names its rank.
+// ranked reports whether the request names its rank.
 func (x *ClientRequest) ranked() bool { return x.r.RankHost != "" && x.c.ForwardRanks }
 
 // peerPort is where the offloading connector of a server listens: the port that
@@ -38,7 +38,7 @@ func (x *ClientRequest) peerPort(t *Target) int {
 	return port
 }
 
-// sourceOf says where cached blocks are to be pulled from, for a leg at a
+// sourceOf returns where cached blocks are to be pulled from, for a leg at a
 // server; nil is nowhere.
 func (x *ClientRequest) sourceOf(at *Target) object {
 	s := x.r.Source

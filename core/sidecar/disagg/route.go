@@ -127,7 +127,7 @@ func (x *ClientRequest) allowed() bool {
 	return true
 }
 
-// inPool tells whether a server may be called, and records it when not. One
+// inPool reports whether a server may be called, and records it when not. One
 // whose address is not known may not.
 func (x *ClientRequest) inPool(t *Target) bool {
 	ok := false
@@ -139,7 +139,7 @@ func (x *ClientRequest) inPool(t *Target) bool {
 	return ok
 }
 
-// Blocked is how many servers outside the pool the request has named.
+// Blocked returns how many servers outside the pool the request has named.
 func (x *ClientRequest) Blocked() int { return x.blocked }
 
 func (x *ClientRequest) shuffle() {

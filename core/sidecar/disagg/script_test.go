@@ -36,7 +36,7 @@ func (s *script) Record(e record.Event) {
 	s.out.WriteByte('\n')
 }
 
-// connectorOf is the connector of a name; nil, which is the default, where there is none.
+// connectorOf returns the connector of a name; nil, which is the default, where there is none.
 func connectorOf(name string) *connector.Connector {
 	c, _ := connector.Named(name)
 	return c

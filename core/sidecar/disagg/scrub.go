@@ -25,7 +25,7 @@ func isTransferField(name string) bool {
 // letter escaped.
 const maxEscaped = 6 * len("kv_transfer_params")
 
-// mayName tells whether one of the names can stand in a text, in whatever way it
+// mayName reports whether one of the names can stand in a text, in whatever way it
 // is quoted. It is true of texts that only look so.
 func mayName(body []byte) bool {
 	for {
@@ -41,7 +41,7 @@ func mayName(body []byte) bool {
 	}
 }
 
-// transferText tells whether the inside of a JSON string is one of the names.
+// transferText reports whether the inside of a JSON string is one of the names.
 func transferText(inside []byte) bool {
 	if len(inside) < len("kv_handle") {
 		return false

@@ -54,7 +54,7 @@ func NewSessions(size int, evicted func(Session)) (*Sessions, error) {
 	return s, nil
 }
 
-// Len is the number of sessions kept.
+// Len returns the number of sessions kept.
 func (s *Sessions) Len() int { return s.by.Len() }
 
 // Prefillers returns the targets that PrefillerHeader names or, in session mode where it names none, known, which
@@ -103,7 +103,7 @@ func (s *Sessions) put(v Session) {
 	}
 }
 
-// find is the session whose messages these begin with, the longest first.
+// find returns the session whose messages these begin with, the longest first.
 func (s *Sessions) find(prints []uint64) (Session, bool) {
 	for n := len(prints) - 1; n > 0; n-- {
 		if id, ok := s.history[prints[n-1]]; ok {
@@ -192,7 +192,7 @@ func (x *ClientRequest) newSession(why string) {
 	x.callPrefill()
 }
 
-// continuation is the body of a decode leg: the client's parameters without its
+// continuation returns the body of a decode leg: the client's parameters without its
 // prompt, the handle, and what is new.
 func (x *ClientRequest) continuation(fields object) []byte {
 	fields["kv_handle"] = x.session.handle
@@ -202,7 +202,7 @@ func (x *ClientRequest) continuation(fields object) []byte {
 	return x.body.With(fields).Write()
 }
 
-// prefill is the body of the prefill leg.
+// prefill returns the body of the prefill leg.
 func (t *sessionRequest) prefill(path string, body object) object {
 	f := connector.OneToken(path, body)
 	f["session_id"], f["return_kv_metadata"] = t.id, true
@@ -292,7 +292,7 @@ func (t *sessionRequest) change(document bool) *Change {
 	return &Change{document: document, session: t}
 }
 
-// event is an event of the answer; what it returns goes before it.
+// event returns an event of the answer; what it returns goes before it.
 func (t *sessionRequest) event(o object) []byte {
 	choice := o.First("choices")
 	var before []byte

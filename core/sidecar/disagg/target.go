@@ -148,7 +148,7 @@ func (a *Allowlist) Set(endpoints []netip.AddrPort) {
 	}
 }
 
-// Size is the number of addresses.
+// Size returns the number of addresses.
 func (a *Allowlist) Size() int {
 	if a == nil {
 		return 0
@@ -156,7 +156,7 @@ func (a *Allowlist) Size() int {
 	return len(a.by)
 }
 
-// Allows tells whether a target may be called. Only its resolved address
+// Allows reports whether a target may be called. Only its resolved address
 // counts, never its name.
 func (a *Allowlist) Allows(t *Target) bool {
 	if a == nil {

@@ -17,13 +17,13 @@ type Error struct {
 	Err error
 }
 
-// Unwrap is the cause, nil for none.
+// Unwrap returns the cause, nil for none.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Code is the endpoint picker's name for the status.
+// Code returns the endpoint picker's name for the status.
 func (e *Error) Code() string { return Of(e.Status).EPP }
 
-// Error is the text that the real endpoint picker answers with: "inference
+// Error returns the text that the real endpoint picker answers with: "inference
 // error: Code - message".
 func (e *Error) Error() string {
 	if e.Bare {

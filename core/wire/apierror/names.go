@@ -38,7 +38,7 @@ var table = map[int]Names{
 	504: {"DeadlineExceeded", "", "", "", ""},
 }
 
-// Of are the names for a status. Where an API has none of its own, it is that
+// Of returns the names for a status. Where an API has none of its own, it is that
 // of 500 for a server's error and of 400 for a client's; vLLM's for the latter
 // is APIConnectionError.
 func Of(status int) Names {

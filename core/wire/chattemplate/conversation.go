@@ -36,7 +36,7 @@ type Message struct {
 	Calls []Call
 }
 
-// content is a message's, as a template takes it: a text, or a list of parts. What a
+// content returns a message's, as a template takes it: a text, or a list of parts. What a
 // tool said is always a text (vllm/renderers/chat_utils/chat_message.py).
 func (m *Message) content(o orders, parts bool) any {
 	if !parts || m.Role == "tool" {
@@ -56,7 +56,7 @@ func (m *Message) content(o orders, parts bool) any {
 // Call is a tool call that the model made. Arguments are the JSON that it wrote.
 type Call struct{ ID, Name, Arguments string }
 
-// values are the variables of the template.
+// values returns the variables of the template.
 func (c *Conversation) values(data map[string]any, parts bool) error {
 	o := orders{}
 	data[ordersName] = o
@@ -118,7 +118,7 @@ type orders map[uintptr][]string
 
 const ordersName = " orders"
 
-// dict is an object of names and values.
+// dict returns an object of names and values.
 func (o orders) dict(pairs ...any) map[string]any {
 	v := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -194,7 +194,7 @@ func (o orders) value(d *json.Decoder, depth int) (any, error) {
 	return t, nil
 }
 
-// names are an object's keys in their order; of one that the template made,
+// names returns an object's keys in their order; of one that the template made,
 // sorted.
 func (o orders) names(v map[string]any) []string {
 	names := slices.Clone(o[reflect.ValueOf(v).Pointer()])
@@ -209,7 +209,7 @@ func pairOf(name string, value any) any { return []any{name, value} }
 func keyOf(name string, _ any) any      { return name }
 func valueOf(_ string, value any) any   { return value }
 
-// ofDict is a filter that lists what an object has, in the order of its keys.
+// ofDict returns a filter that lists what an object has, in the order of its keys.
 func ofDict(each func(name string, value any) any) exec.FilterFunction {
 	return func(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
 		if in.IsError() {
@@ -238,7 +238,7 @@ func ofDict(each func(name string, value any) any) exec.FilterFunction {
 	}
 }
 
-// toJSON is the filter tojson, as transformers has it: Python's json.dumps
+// toJSON returns the filter tojson, as transformers has it: Python's json.dumps
 // without ASCII escapes.
 func toJSON(e *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 	if in.IsError() {

@@ -90,7 +90,7 @@ func call(name string, at *tokens.Token, args ...nodes.Expression) nodes.Express
 	return &nodes.Call{Location: at, Func: &nodes.Name{Name: of}, Args: args}
 }
 
-// measured is an expression whose operators that make longer values, and whose calls,
+// measured returns an expression whose operators that make longer values, and whose calls,
 // count what they make.
 func measured(e nodes.Node) nodes.Expression {
 	switch n := e.(type) {
@@ -225,7 +225,7 @@ func measureTag(tag nodes.ControlStructure) {
 	}
 }
 
-// operator is a function of two values, which makes about cost bytes of them.
+// operator returns a function of two values, which makes about cost bytes of them.
 func operator(cost func(a, b *exec.Value) int, do func(a, b *exec.Value) any) any {
 	return func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
 		a, b := args.Args[0], args.Args[1]
@@ -336,7 +336,7 @@ func makes(name string, in *exec.Value, p *exec.VarArgs) int {
 	return n * times
 }
 
-// filters are the library's, which count what they make.
+// filters returns the library's, which count what they make.
 func filters(own map[string]exec.FilterFunction, names []string) *exec.FilterSet {
 	out := map[string]exec.FilterFunction{}
 	for _, name := range names {
@@ -354,7 +354,7 @@ func filters(own map[string]exec.FilterFunction, names []string) *exec.FilterSet
 	return exec.NewFilterSet(out)
 }
 
-// methods are the library's; what one call makes is bounded before it is made.
+// methods returns the library's; what one call makes is bounded before it is made.
 func methods() exec.Methods {
 	m := builtins.Methods
 	own := map[string]exec.Method[string]{}

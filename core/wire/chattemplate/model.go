@@ -121,7 +121,7 @@ func (m *Model) get(read Reading, name string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// template is the chat template of a tokenizer_config.json: a text, or a list of
+// template returns the chat template of a tokenizer_config.json: a text, or a list of
 // named ones, of which "default" counts.
 func (c *tokenizerConfig) template(name string) (string, error) {
 	var text string

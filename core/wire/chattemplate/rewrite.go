@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// rewritten is a template in which some things are said in other words, since the
+// rewritten returns a template in which some things are said in other words, since the
 // library (gonja 2.9) takes them for something else: a condition inside brackets,
 // (a if c else b), the index of the first element counted from the end, x[-1]
 // of a list of one, and the order of an object's items(), which become a filter.
@@ -69,7 +69,7 @@ func endOf(text string, mark byte) int {
 	return -1
 }
 
-// quoted is how long the text in quotes is that the code begins with.
+// quoted returns how long the text in quotes is that the code begins with.
 func quoted(code string) int {
 	for i := 1; i < len(code); i++ {
 		switch code[i] {
@@ -140,7 +140,7 @@ func word(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// group is how long the brackets are that the code begins with, 0 where they are
+// group returns how long the brackets are that the code begins with, 0 where they are
 // not closed.
 func group(text string) int {
 	depth := 0

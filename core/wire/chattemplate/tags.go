@@ -45,7 +45,7 @@ func (c *chosen) eval(r *exec.Renderer) (*exec.Value, error) {
 	return counting(r, r.Eval(from))
 }
 
-// counting is a value that somebody keeps.
+// counting returns a value that somebody keeps.
 func counting(r *exec.Renderer, v *exec.Value) (*exec.Value, error) {
 	if v.IsError() {
 		return nil, v

@@ -40,7 +40,7 @@ type Template struct {
 // both ways of writing contents a template takes (vllm/renderers/hf.py).
 var partsPattern = regexp.MustCompile(`\{%-?\s*for\s+\w+\s+in\s+(\w+\.content|\w+\[['"]content['"]\]|content)\b`)
 
-// Continued is a prompt without what follows the text of its last message, which the
+// Continued returns a prompt without what follows the text of its last message, which the
 // model goes on with (continue_final_message of transformers'
 // utils/chat_template_utils.py).
 func Continued(prompt, last string) (string, error) {
@@ -205,7 +205,7 @@ func (t *Template) Render(c *Conversation, client Client) (string, error) {
 	return w.text.String(), nil
 }
 
-// last is the innermost of an error that was wrapped at every level of the
+// last returns the innermost of an error that was wrapped at every level of the
 // template.
 func last(err error) string {
 	text := err.Error()

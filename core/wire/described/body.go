@@ -30,14 +30,14 @@ type scratch struct{ b []byte }
 // sample is a prompt of which nothing is asked.
 const sample = "@"
 
-// NewFields are the fields of a body with the prompt "@". It is nil where they
+// NewFields returns the fields of a body with the prompt "@". It is nil where they
 // cannot be told apart from the prompt.
 func NewFields(chat bool, body []byte) *Fields {
 	f := &Fields{Chat: chat, spelt: new(scratch)}
 	return f.cut(body)
 }
 
-// NewGenerateFields are the fields of a GenerateRequest; after are the bytes of
+// NewGenerateFields returns the fields of a GenerateRequest; after are the bytes of
 // those behind the prompt.
 func NewGenerateFields(after []byte) *Fields {
 	return &Fields{Generate: true, After: after, spelt: new(scratch)}
@@ -55,7 +55,7 @@ func (f *Fields) cut(body []byte) *Fields {
 	return nil
 }
 
-// prompt is the sample as it stands in a body.
+// prompt returns the sample as it stands in a body.
 func (f *Fields) prompt() []byte {
 	if !f.Chat {
 		return []byte(`"` + sample + `"`)
@@ -75,7 +75,7 @@ func (f *Fields) message() (first, between, last string) {
 	return `{"role":"`, `","content":"`, `"}`
 }
 
-// Sample is a whole body with these fields and a prompt of one character.
+// Sample returns a whole body with these fields and a prompt of one character.
 func (f *Fields) Sample() []byte {
 	if f.Generate {
 		b := NewBody(f, nil, NewMessage("user", nil, Literal(sample)))
@@ -112,7 +112,7 @@ type Shared struct {
 	known memory
 }
 
-// NewShared is a beginning to be shared.
+// NewShared returns a beginning to be shared.
 func NewShared(t Text) *Shared {
 	s := &Shared{text: t}
 	s.left, _ = t.margin()
@@ -120,7 +120,7 @@ func NewShared(t Text) *Shared {
 	return s
 }
 
-// NewMessage is a message; shared may be nil.
+// NewMessage returns a message; shared may be nil.
 func NewMessage(role string, shared *Shared, t Text) Message {
 	m := Message{Role: role, Shared: shared, Text: t}
 	m.left, m.right = t.margin()
@@ -137,7 +137,7 @@ func NewMessage(role string, shared *Shared, t Text) Message {
 	return m
 }
 
-// Len is the content's length in bytes.
+// Len returns the content's length in bytes.
 func (m *Message) Len() int {
 	n := m.Text.size
 	if m.Shared != nil {
@@ -146,7 +146,7 @@ func (m *Message) Len() int {
 	return n
 }
 
-// String is the content.
+// String returns the content.
 func (m *Message) String() string {
 	if m.Shared == nil {
 		return m.Text.String()
@@ -207,7 +207,7 @@ type Body struct {
 	sums    sums // of all messages, the last one included
 }
 
-// NewBody is the body of a chat that goes on from a history, nil for none, or of
+// NewBody returns the body of a chat that goes on from a history, nil for none, or of
 // a completion that has no other messages than the last.
 func NewBody(f *Fields, h *History, last Message) Body {
 	b := Body{Fields: f, last: last}
@@ -218,7 +218,7 @@ func NewBody(f *Fields, h *History, last Message) Body {
 	return b
 }
 
-// With is the body with other fields.
+// With returns the body with other fields.
 func (b *Body) With(f *Fields) *Body {
 	c := *b
 	c.Fields = f
@@ -233,7 +233,7 @@ func (b *Body) each(from int, yield func(*Message)) {
 	yield(&b.last)
 }
 
-// Len is the length of the bytes.
+// Len returns the length of the bytes.
 func (b *Body) Len() int {
 	n := len(b.Before) + len(b.After)
 	if b.Generate {
@@ -245,7 +245,7 @@ func (b *Body) Len() int {
 	return n + len("[]") + b.sums.messages*len(`{"role":"","content":""},`) - len(",") + b.sums.roles + b.sums.contents
 }
 
-// Bytes are the body as it is sent.
+// Bytes returns the body as it is sent.
 func (b *Body) Bytes() []byte { return b.AppendFirst(make([]byte, 0, b.Len()), b.Len()) }
 
 // AppendFirst appends the first n of the bytes, or all where there are fewer.
@@ -278,7 +278,7 @@ func (b *Body) AppendFirst(out []byte, n int) []byte {
 	return append(out, b.After...)[:end]
 }
 
-// PromptLen is the length of the prompt's text, in bytes: of a chat under a
+// PromptLen returns the length of the prompt's text, in bytes: of a chat under a
 // template, which with answer goes on to where the answer begins.
 func (b *Body) PromptLen(t *tokens.Template, answer bool) int {
 	if !b.Chat {

@@ -14,7 +14,7 @@ const (
 	frameHeader  = 5
 )
 
-// generateLen is how long what AppendGenerate appends is.
+// generateLen returns how long what AppendGenerate appends is.
 func generateLen(id string, prompt int) int {
 	return frameHeader + protowire.SizeTag(generateID) + protowire.SizeBytes(len(id)) +
 		protowire.SizeTag(generateText) + protowire.SizeVarint(uint64(prompt))

@@ -206,7 +206,7 @@ func mix(a, b uint64) uint64 {
 	return z ^ (z >> 31)
 }
 
-// divides says whether what a message shares is the same text under a template,
+// divides reports whether what a message shares is the same text under a template,
 // whatever follows.
 func (m *Message) divides(t *tokens.Template) bool {
 	return m.Role == roleOfShared && (!t.Trim || !m.Shared.all && m.right < m.Text.size)

@@ -31,7 +31,7 @@ type Text struct {
 	size    int // bytes
 }
 
-// Literal is a text as it is. It must be Plain.
+// Literal returns a text as it is. It must be Plain.
 func Literal(s string) Text { return Text{literal: s, size: len(s)} }
 
 // Letters are n letters, digits and spaces of a draw.
@@ -50,7 +50,7 @@ type Units struct {
 	Letters func(head uint64) machine.Draw
 }
 
-// Text is the first n bytes.
+// Text returns the first n bytes.
 func (u *Units) Text(n int) Text { return Text{units: u, n: max(0, n), size: max(0, n)} }
 
 // end is where a unit ends in a text of n bytes.
@@ -61,7 +61,7 @@ func (u *Units) end(unit, n int) int {
 	return min(n, (unit+1)*u.Size)
 }
 
-// Words are the first n words of what a model says (tokens.Answer).
+// Words returns the first n words of what a model says (tokens.Answer).
 func Words(v *tokens.Vocabulary, base uint64, n int) Text {
 	t := Text{words: v, base: base, n: n}
 	for i := range n {
@@ -71,10 +71,10 @@ func Words(v *tokens.Vocabulary, base uint64, n int) Text {
 	return t
 }
 
-// drawn says whether the text is letters of one draw.
+// drawn reports whether the text is letters of one draw.
 func (t *Text) drawn() bool { return t.words == nil && t.literal == "" && t.units == nil }
 
-// Plain says whether a text stands for itself in JSON, whoever writes it.
+// Plain reports whether a text stands for itself in JSON, whoever writes it.
 func Plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -84,7 +84,7 @@ func Plain(s string) bool {
 	return true
 }
 
-// Len is the text's length in bytes.
+// Len returns the text's length in bytes.
 func (t *Text) Len() int { return t.size }
 
 // Append appends the text.
@@ -123,7 +123,7 @@ func (t *Text) part(b []byte, from, to int) []byte {
 	return b
 }
 
-// String is the text.
+// String returns the text.
 func (t *Text) String() string {
 	if t.literal != "" {
 		return t.literal
@@ -131,7 +131,7 @@ func (t *Text) String() string {
 	return string(t.Append(make([]byte, 0, t.size)))
 }
 
-// margin is how many bytes of white space are at the text's beginning and, unless
+// margin returns how many bytes of white space are at the text's beginning and, unless
 // it is nothing else, at its end.
 func (t *Text) margin() (left, right int) {
 	const some = 64 // letters that mostly suffice
@@ -161,7 +161,7 @@ func (t *Text) margin() (left, right int) {
 	return left, 0
 }
 
-// margin is how many bytes are taken off that are white space.
+// margin returns how many bytes are taken off that are white space.
 func margin(b []byte, trim func(b []byte, cutset string) []byte) int {
 	return len(b) - len(trim(b, " "))
 }

@@ -26,7 +26,7 @@ func Of(namesAndValues ...string) List {
 	return l
 }
 
-// FromMap is a map's headers in the order of their names.
+// FromMap returns a map's headers in the order of their names.
 func FromMap(m map[string]string) List {
 	l := make(List, 0, len(m))
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -35,7 +35,7 @@ func FromMap(m map[string]string) List {
 	return l
 }
 
-// Lookup is the last value under a name, and whether there is one.
+// Lookup returns the last value under a name, and whether there is one.
 func (l List) Lookup(name string) (string, bool) {
 	for i := len(l) - 1; i >= 0; i-- {
 		if n := l[i].Name; len(n) == len(name) && (n == name || strings.EqualFold(n, name)) {
@@ -45,13 +45,13 @@ func (l List) Lookup(name string) (string, bool) {
 	return "", false
 }
 
-// Get is the last value under a name, or "".
+// Get returns the last value under a name, or "".
 func (l List) Get(name string) string {
 	v, _ := l.Lookup(name)
 	return v
 }
 
-// Normalize is the list with names in lower case, and of several values under
+// Normalize returns the list with names in lower case, and of several values under
 // one name only the last, where the first stood. One that is so already is
 // returned itself.
 func (l List) Normalize() List {
@@ -77,7 +77,7 @@ func (l List) Normalize() List {
 	return out
 }
 
-// normal says whether a list is as Normalize makes it, where that is told fast.
+// normal reports whether a list is as Normalize makes it, where that is told fast.
 func (l List) normal() bool {
 	if len(l) > few {
 		return false
@@ -121,7 +121,7 @@ type Index struct {
 	at   map[string]int
 }
 
-// Index is the list's names as they are now.
+// Index returns the list's names as they are now.
 func (l List) Index() Index {
 	x := Index{list: l}
 	if len(l) > few {
@@ -133,10 +133,10 @@ func (l List) Index() Index {
 	return x
 }
 
-// Has says whether a name is in the list.
+// Has reports whether a name is in the list.
 func (x *Index) Has(name string) bool { return x.list.place(x.at, name) >= 0 }
 
-// Text is a reason as a header's value: in one line, and not too long.
+// Text returns a reason as a header's value: in one line, and not too long.
 func Text(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

@@ -19,7 +19,7 @@ var parts = []string{"api-key", "apikey", "api_key", "secret", "password", "pass
 	"access-key", "subscription-key", "api-token", "access-token", "access_token", "auth-token", "id-token",
 	"private-token"}
 
-// Secret says whether a header may carry a credential, so that its value is to be
+// Secret reports whether a header may carry a credential, so that its value is to be
 // written nowhere. Its name may be.
 func Secret(name string) bool {
 	if s, ok := usual[name]; ok {
@@ -32,7 +32,7 @@ func Secret(name string) bool {
 // asked are fields of a query that are credentials by their whole names.
 var asked = []string{"key", "token", "sig", "signature", "x-amz-signature"}
 
-// Open is a value, such as a path or an address, as it may be written down: credentials
+// Open returns a value, such as a path or an address, as it may be written down: credentials
 // in its query are left out.
 func Open(value string) string {
 	path, query, found := strings.Cut(value, "?")

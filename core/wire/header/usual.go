@@ -15,7 +15,7 @@ var usual = func() map[string]string {
 	return out
 }()
 
-// Lower is a name in lower case. Usual names take no memory.
+// Lower returns a name in lower case. Usual names take no memory.
 func Lower(name []byte) string {
 	if s, ok := usual[string(name)]; ok {
 		return s

@@ -63,17 +63,17 @@ func NewBoundary(d *machine.Draw, payload ...[]byte) string {
 	}
 }
 
-// MayBound says whether a boundary may occur in a text.
+// MayBound reports whether a boundary may occur in a text.
 func MayBound(text string) bool { return strings.Contains(text, boundaryPrefix) }
 
-// ContentType is the header value that announces a held body.
+// ContentType returns the header value that announces a held body.
 func ContentType(boundary string) string {
 	return contentTypeBefore + boundary
 }
 
 const contentTypeBefore = "multipart/form-data; boundary="
 
-// plainBoundary says whether a boundary is one that needs no parsing: letters,
+// plainBoundary reports whether a boundary is one that needs no parsing: letters,
 // digits and hyphens, of a length that is allowed.
 func plainBoundary(b string) bool {
 	for i := range len(b) {
@@ -107,7 +107,7 @@ func Boundary(contentType string) (boundary string, isHeld bool, err error) {
 	return b, true, nil
 }
 
-// Part1 is the first piece of the body: the payload, up to and including the
+// Part1 returns the first piece of the body: the payload, up to and including the
 // delimiter line that ends it.
 func Part1(boundary string, payload []byte) []byte {
 	out := make([]byte, 0, len(payload)+2*len(boundary)+len(payloadHeader)+16)
@@ -120,7 +120,7 @@ func Part1(boundary string, payload []byte) []byte {
 	return append(out, "\r\n"...)
 }
 
-// Part2 is the rest of the body: the metadata and the closing boundary.
+// Part2 returns the rest of the body: the metadata and the closing boundary.
 func Part2(boundary, metadata string) []byte {
 	return []byte(metadataHeader + metadata + "\r\n--" + boundary + "--\r\n")
 }

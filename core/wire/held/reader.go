@@ -72,7 +72,7 @@ func (r *Reader) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close tells the reader that the body has ended. It is an error unless the
+// Close returns the reader that the body has ended. It is an error unless the
 // closing boundary has been seen.
 func (r *Reader) Close() error {
 	if r.err == nil && r.state != atEnd {

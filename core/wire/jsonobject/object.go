@@ -96,7 +96,7 @@ func number(n json.Number) (json.Number, error) {
 	return json.Number(b), nil
 }
 
-// Write is the object with its keys sorted, as the real sidecar writes it.
+// Write returns the object with its keys sorted, as the real sidecar writes it.
 func (o Object) Write() []byte {
 	b, err := json.Marshal(o)
 	if err != nil {
@@ -105,7 +105,7 @@ func (o Object) Write() []byte {
 	return b
 }
 
-// With is a copy of the object with some fields set; Absent removes one.
+// With returns a copy of the object with some fields set; Absent removes one.
 func (o Object) With(fields Object) Object {
 	out := make(Object, len(o)+len(fields))
 	for k, v := range o {
@@ -126,7 +126,7 @@ type absence struct{}
 // Absent as a value in With removes the field.
 var Absent any = absence{}
 
-// Object is the object in a field, nil where there is none.
+// Object returns the object in a field, nil where there is none.
 func (o Object) Object(key string) Object {
 	switch v := o[key].(type) {
 	case map[string]any:
@@ -137,7 +137,7 @@ func (o Object) Object(key string) Object {
 	return nil
 }
 
-// Text is the string in a field, empty where there is none.
+// Text returns the string in a field, empty where there is none.
 func (o Object) Text(key string) string {
 	s, _ := o[key].(string)
 	return s
@@ -149,7 +149,7 @@ func (o Object) Flag(key string) bool {
 	return b
 }
 
-// Integer is a number without its fraction, and whether there is one.
+// Integer returns a number without its fraction, and whether there is one.
 func (o Object) Integer(key string) (int, bool) {
 	n, ok := o[key].(json.Number)
 	if !ok {
@@ -168,7 +168,7 @@ func (o Object) Integer(key string) (int, bool) {
 // maxWhole bounds the numbers with a fraction that are read as whole ones.
 const maxWhole = 1 << 53
 
-// First is the first object of a list.
+// First returns the first object of a list.
 func (o Object) First(key string) Object {
 	list, _ := o[key].([]any)
 	if len(list) == 0 {

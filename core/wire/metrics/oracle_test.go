@@ -75,7 +75,7 @@ func TestPagesLikePrometheus(t *testing.T) {
 	})
 }
 
-// namedInside is whether a sample's name stands within its braces: labels
+// namedInside reports whether a sample's name stands within its braces: labels
 // before the name, or no name at all, are an accident in Prometheus' parser.
 func namedInside(page string) bool {
 	for line := range strings.SplitSeq(page, "\n") {

@@ -55,7 +55,7 @@ func (s Spec) matches(m *Sample) bool {
 	return true
 }
 
-// Latest is the series that counts: the one with the newest timestamp, of
+// Latest returns the series that counts: the one with the newest timestamp, of
 // equal ones the first. Its value is 0 in a family without a TYPE line.
 func (s Spec) Latest(p Page) (m *Sample, value float64, ok bool) {
 	f := p[s.Name]
@@ -77,7 +77,7 @@ func (s Spec) Latest(p Page) (m *Sample, value float64, ok bool) {
 	return m, value, true
 }
 
-// Largest is the series with the largest value, of equal ones the first: how
+// Largest returns the series with the largest value, of equal ones the first: how
 // the newest vllm:lora_requests_info is found, whose value is a timestamp.
 func (s Spec) Largest(p Page) (m *Sample, ok bool) {
 	f := p[s.Name]

@@ -39,7 +39,7 @@ type Sample struct {
 // Label is one name="value" pair.
 type Label struct{ Name, Value string }
 
-// Get is the value of a label, "" when it is absent.
+// Get returns the value of a label, "" when it is absent.
 func (s *Sample) Get(name string) string {
 	for i := range s.Labels {
 		if s.Labels[i].Name == name {
@@ -239,7 +239,7 @@ func escapes(s []byte) error {
 	}
 }
 
-// family is the family of a sample: from its first sample on it has a type.
+// family returns the family of a sample: from its first sample on it has a type.
 func (r *reader) family(name []byte) (int, error) {
 	f, err := r.lookup(name)
 	if err != nil {
@@ -312,7 +312,7 @@ func (r *reader) find(name []byte) int {
 	return -1
 }
 
-// cutSuffix is the name of the histogram or summary that a series may be of,
+// cutSuffix returns the name of the histogram or summary that a series may be of,
 // nil when it has no such name.
 func cutSuffix(name []byte) []byte {
 	for _, suffix := range [...]string{"_count", "_sum", "_bucket"} {
@@ -463,7 +463,7 @@ func isName(c byte, first, colon bool) bool {
 		c <= '9'
 }
 
-// legal is whether a name may be one; those that were not quoted always may.
+// legal reports whether a name may be one; those that were not quoted always may.
 func legal(s []byte, metric bool) bool {
 	for i, c := range s {
 		if !isName(c, i == 0, metric) {

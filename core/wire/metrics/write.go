@@ -151,7 +151,7 @@ func appendLabels(b []byte, labels []Label) []byte {
 	return b
 }
 
-// text is a label's value as the format takes it: it knows no bytes but UTF-8.
+// text returns a label's value as the format takes it: it knows no bytes but UTF-8.
 func text(value string) string { return strings.ToValidUTF8(value, "\ufffd") }
 
 func appendEscaped(b []byte, value string) []byte {
@@ -307,7 +307,7 @@ func (c *Collector) Sample(value float64, labels ...Label) {
 	c.family.Samples = append(c.family.Samples, Sample{Labels: c.labelsOf(labels), Value: value})
 }
 
-// labelsOf are the labels of the sample that comes next: those of the sample in its place in
+// labelsOf returns the labels of the sample that comes next: those of the sample in its place in
 // the page that was given back, where they are the same.
 func (c *Collector) labelsOf(labels []Label) []Label {
 	n := len(c.labels)

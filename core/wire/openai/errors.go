@@ -29,7 +29,7 @@ func BadRequest(param, format string, args ...any) *Error { return Errorf(400, p
 // NotFound builds the answer to a request for something that is not there.
 func NotFound(param, format string, args ...any) *Error { return Errorf(404, param, format, args...) }
 
-// NoSuchPath is the answer to a path that nobody serves. vLLM calls it by the status' own name; a model that is not
+// NoSuchPath returns the answer to a path that nobody serves. vLLM calls it by the status' own name; a model that is not
 // found is a NotFoundError.
 func NoSuchPath() *Error {
 	e := NotFound("", "Not Found")
@@ -37,7 +37,7 @@ func NoSuchPath() *Error {
 	return e
 }
 
-// NoSuchMethod is the answer to a method that a path does not have.
+// NoSuchMethod returns the answer to a method that a path does not have.
 func NoSuchMethod() *Error { return Errorf(405, "", "Method Not Allowed") }
 
 // TooSlow builds the answer to a body that comes too slowly.
@@ -72,26 +72,26 @@ func Invalidf(param, format string, args ...any) *Error {
 	return e
 }
 
-// UnknownModel is the answer to a model name that is neither served nor a
+// UnknownModel returns the answer to a model name that is neither served nor a
 // loaded adapter.
 func UnknownModel(name string) *Error {
 	return Errorf(404, "model", "The model `%s` does not exist.", name)
 }
 
-// TooLong is the answer to a prompt that leaves no room for one token.
+// TooLong returns the answer to a prompt that leaves no room for one token.
 func TooLong(maxModelLen, promptTokens int) *Error {
 	return Errorf(400, "input_tokens",
 		"This model's maximum context length is %d tokens. However, your request has %d input tokens. "+
 			"Please reduce the length of the input messages.", maxModelLen, promptTokens)
 }
 
-// TooManyMinTokens is the answer to a min_tokens above the most tokens that there may be.
+// TooManyMinTokens returns the answer to a min_tokens above the most tokens that there may be.
 func TooManyMinTokens(maxTokens, minTokens int) *Error {
 	return Errorf(400, "min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d.", maxTokens,
 		minTokens)
 }
 
-// OutputTooLong is the answer to a max_tokens that does not fit behind the
+// OutputTooLong returns the answer to a max_tokens that does not fit behind the
 // prompt.
 func OutputTooLong(maxModelLen, maxTokens, promptTokens int) *Error {
 	return Errorf(400, "max_tokens",

@@ -74,7 +74,7 @@ type StreamRequest struct {
 	ContinuousUsage bool `json:"continuous_usage_stats"`
 }
 
-// Usage says whether a stream ends with a usage chunk, and whether every chunk
+// Usage reports whether a stream ends with a usage chunk, and whether every chunk
 // carries the usage so far.
 func (s *Sampling) Usage() (include, continuous bool) {
 	if s.StreamOptions == nil {
@@ -83,7 +83,7 @@ func (s *Sampling) Usage() (include, continuous bool) {
 	return s.StreamOptions.IncludeUsage, s.StreamOptions.IncludeUsage && s.StreamOptions.ContinuousUsage
 }
 
-// Choices is how many answers are asked for.
+// Choices returns how many answers are asked for.
 func (s *Sampling) Choices() int {
 	if s.N == nil {
 		return 1
@@ -199,7 +199,7 @@ func (c *Chat) CheckPrompt() *Error {
 		"message instead.")
 }
 
-// Limit is how many tokens may be generated; false where the request does not
+// Limit returns how many tokens may be generated; false where the request does not
 // say.
 func (c *Chat) Limit() (int, bool) {
 	switch {
@@ -330,7 +330,7 @@ func Decode(body []byte, into any) *Error {
 	return Invalidf("", "The request body could not be read: %v.", err)
 }
 
-// wireName is a field's name as the client knows it: encoding/json puts the
+// wireName returns a field's name as the client knows it: encoding/json puts the
 // names of embedded structs before it, which begin with a capital.
 func wireName(field string) string {
 	for {

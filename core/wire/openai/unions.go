@@ -40,7 +40,7 @@ type Prompt struct {
 	Tokens [][]uint32
 }
 
-// Len is the number of prompts.
+// Len returns the number of prompts.
 func (p *Prompt) Len() int { return len(p.Texts) + len(p.Tokens) }
 
 // UnmarshalJSON reads a string, a list of strings, a list of token ids or a

@@ -18,7 +18,7 @@ type Scanner struct {
 	i int
 }
 
-// Of is a scanner at the beginning of a message.
+// Of returns a scanner at the beginning of a message.
 func Of(message []byte) Scanner { return Scanner{b: message} }
 
 func (s *Scanner) space() {
@@ -42,7 +42,7 @@ func (s *Scanner) take(c byte) bool {
 	return false
 }
 
-// Inside is the inside of a string, and whether it has escapes.
+// Inside returns the inside of a string, and whether it has escapes.
 func (s *Scanner) Inside() (inside []byte, escaped, ok bool) {
 	if !s.take('"') {
 		return nil, false, false
@@ -79,7 +79,7 @@ func (s *Scanner) Text(into *string) bool {
 	return json.Unmarshal(s.b[start:s.i], into) == nil
 }
 
-// key is a field's name with its colon; it has no escapes.
+// key returns a field's name with its colon; it has no escapes.
 func (s *Scanner) key() ([]byte, bool) {
 	inside, escaped, ok := s.Inside()
 	return inside, ok && !escaped && s.take(':')
@@ -146,7 +146,7 @@ func (s *Scanner) after(end byte) (more, ok bool) {
 	return false, s.take(end)
 }
 
-// Done says whether nothing follows but white space.
+// Done reports whether nothing follows but white space.
 func (s *Scanner) Done() bool {
 	s.space()
 	return s.i == len(s.b)

@@ -43,7 +43,7 @@ func (s *Scanner) Write(p []byte) {
 	s.buf = s.kept
 }
 
-// Next is the next whole event, and whether there is one.
+// Next returns the next whole event, and whether there is one.
 func (s *Scanner) Next() (Event, bool) {
 	for s.look < len(s.buf) {
 		if s.lf {

@@ -80,7 +80,7 @@ func TestCuts(t *testing.T) {
 	})
 }
 
-// plain is the reading of a whole stream in the words of the standard.
+// plain returns the reading of a whole stream in the words of the standard.
 func plain(stream string) (out []string) {
 	var data []string
 	for _, line := range strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(stream)+"\n\n", "\n") {

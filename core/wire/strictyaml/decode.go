@@ -39,7 +39,7 @@ type Field struct {
 	reflect.StructField
 }
 
-// Fields are the fields that a struct is read into, those of embedded structs,
+// Fields returns the fields that a struct is read into, those of embedded structs,
 // too. Their tags say how:
 //
 //	json   the name; "." is the place of the struct itself, for a Value
@@ -142,7 +142,7 @@ func (d *decoder) value(v Value, to reflect.Value, tag reflect.StructTag) {
 	}
 }
 
-// pairs are a mapping's entries, each name once.
+// pairs returns a mapping's entries, each name once.
 func (d *decoder) pairs(v Value, expected string) []Pair {
 	if !v.Given() {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Excerpt is a mapping, or the text of a scalar that is YAML itself, as a
+// Excerpt returns a mapping, or the text of a scalar that is YAML itself, as a
 // document of its own. Each of its lines stands where it stands in the file,
 // below as many empty ones as are above it there, so that what is said about a
 // place in it is about that place of the file. What cannot be cut out so (a
@@ -46,7 +46,7 @@ func (v Value) Excerpt() []byte {
 	return append(above, v.node.Value...)
 }
 
-// lines are the document's, without the first so many.
+// lines returns the document's, without the first so many.
 func (v Value) lines(skip int) []string {
 	all := strings.Split(string(v.doc.text), "\n")
 	return all[min(skip, len(all)):]
@@ -72,7 +72,7 @@ func (v Value) block(line, indent int) []byte {
 	return out
 }
 
-// same says whether a text is a document that says what a node says.
+// same reports whether a text is a document that says what a node says.
 func same(text []byte, n *yaml.Node) bool {
 	var doc yaml.Node
 	return yaml.Unmarshal(text, &doc) == nil && len(doc.Content) == 1 && equal(doc.Content[0], n)
@@ -83,7 +83,7 @@ func equal(a, b *yaml.Node) bool {
 	return a.Kind == b.Kind && a.Tag == b.Tag && a.Value == b.Value && slices.EqualFunc(a.Content, b.Content, equal)
 }
 
-// alone is a node that needs nothing around it: with aliases written out, and
+// alone returns a node that needs nothing around it: with aliases written out, and
 // over lines of its own.
 func alone(n *yaml.Node) *yaml.Node {
 	n = resolve(n)

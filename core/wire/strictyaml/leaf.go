@@ -133,7 +133,7 @@ func within(low, high float64, tag reflect.StructTag, read func(limit string) fl
 	return !ok || high <= read(text)
 }
 
-// wordsOf are the words that a text may be, nil for any.
+// wordsOf returns the words that a text may be, nil for any.
 func wordsOf(t reflect.Type, tag reflect.StructTag) []string {
 	if e, ok := reflect.New(t).Interface().(Enum); ok {
 		return e.Values()
@@ -144,7 +144,7 @@ func wordsOf(t reflect.Type, tag reflect.StructTag) []string {
 	return nil
 }
 
-// Words are the words that a text may be, for "expected …".
+// Words returns the words that a text may be, for "expected …".
 func Words(words []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" }), " or ")
 }
@@ -152,7 +152,7 @@ func Words(words []string) string {
 // Duration is a span of time such as 500ms. A time.Duration and a machine.Time are read like it.
 type Duration machine.Time
 
-// Time is the span in a machine's time.
+// Time returns the span in a machine's time.
 func (d Duration) Time() machine.Time { return machine.Time(d) }
 
 // UnmarshalText reads what time.ParseDuration reads.
@@ -168,10 +168,10 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Expected says what a span looks like.
+// Expected returns what a span looks like.
 func (Duration) Expected() string { return "a duration such as 500ms, 30s or 2m" }
 
-// Range is the span, twice.
+// Range returns the span, twice.
 func (d Duration) Range() (low, high float64) { return float64(d), float64(d) }
 
 // Expected says in words what a field of this type and tag takes.
@@ -202,7 +202,7 @@ func Expected(t reflect.Type, tag reflect.StructTag) string {
 	return "text"
 }
 
-// limits are those of a tag, in words.
+// limits returns those of a tag, in words.
 func limits(tag reflect.StructTag) string {
 	low, hasLow := tag.Lookup("min")
 	high, hasHigh := tag.Lookup("max")

@@ -58,7 +58,7 @@ type Document struct {
 	warnings []string
 }
 
-// Root is the first document; where there is none, a Value that is not given.
+// Root returns the first document; where there is none, a Value that is not given.
 func (d *Document) Root() Value {
 	if len(d.Values) == 0 {
 		return Value{doc: d, line: 1, column: 1, kubernetes: d.o.Kubernetes}
@@ -66,7 +66,7 @@ func (d *Document) Root() Value {
 	return d.Values[0]
 }
 
-// Problems are the mistakes that were found while reading so far.
+// Problems returns the mistakes that were found while reading so far.
 func (d *Document) Problems() Problems { return d.problems }
 
 // Warnings are what is odd, but harmless.
@@ -128,7 +128,7 @@ func Parse(text []byte, o Options) (*Document, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// syntax tells what the YAML library says in this package's own form.
+// syntax returns what the YAML library says in this package's own form.
 func (d *Document) syntax(err error) Problems {
 	p := Problem{File: d.o.File, Line: 1, Column: 1, Found: err.Error(), Expected: "YAML"}
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
@@ -192,7 +192,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// mergeable says whether << may point at a node.
+// mergeable reports whether << may point at a node.
 func mergeable(n *yaml.Node) bool {
 	n = resolve(n)
 	for _, c := range n.Content {

@@ -29,7 +29,7 @@ type Problem struct {
 	Hint string
 }
 
-// Error is the problem in one line: file:line:column: path: found; expected; hint.
+// Error returns the problem in one line: file:line:column: path: found; expected; hint.
 func (p Problem) Error() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -72,7 +72,7 @@ func (p Problems) Error() string {
 // maxProblems is how many mistakes are told at once.
 const maxProblems = 50
 
-// Err is the problems as an error, in the order of their places, or nil when
+// Err returns the problems as an error, in the order of their places, or nil when
 // there are none. Of very many the first are told, and how many more there are.
 func (p Problems) Err() error {
 	if len(p) == 0 {

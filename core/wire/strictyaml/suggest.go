@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// DidYouMean is the hint about a word that is not known, "" where no known one
+// DidYouMean returns the hint about a word that is not known, "" where no known one
 // is near it.
 func DidYouMean(word string, known []string) string {
 	if guess := nearest(word, known, min(max(2, len(word)/3), len(word)-1)); guess != "" {
@@ -16,7 +16,7 @@ func DidYouMean(word string, known []string) string {
 	return ""
 }
 
-// Slip is the known word that somebody meant whose hand slipped, or "": where
+// Slip returns the known word that somebody meant whose hand slipped, or "": where
 // other words than the known ones are right, too, less is a mistake.
 func Slip(word string, known []string) string {
 	guess := nearest(word, known, min(2, len(word)/4))
@@ -26,7 +26,7 @@ func Slip(word string, known []string) string {
 	return guess
 }
 
-// nearest is the known word that is fewest letters away, most at the most, or "".
+// nearest returns the known word that is fewest letters away, most at the most, or "".
 func nearest(word string, known []string, most int) string {
 	best, bestDistance := "", most+1
 	for _, k := range known {
@@ -42,7 +42,7 @@ func fold(s string) string {
 	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
 }
 
-// distance is the number of letters to insert, drop, change or swap with
+// distance returns the number of letters to insert, drop, change or swap with
 // their neighbour to get from one word to the other.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {

@@ -28,7 +28,7 @@ type Value struct {
 	fold         bool
 }
 
-// value is the place of a node.
+// value returns the place of a node.
 func (d *Document) value(n *yaml.Node, path string, kubernetes bool) Value {
 	v := Value{doc: d, path: path, kubernetes: kubernetes, node: resolve(n), line: n.Line, column: n.Column}
 	if n.Kind != yaml.AliasNode && v.line == 0 { // a document of nothing but ---
@@ -37,44 +37,44 @@ func (d *Document) value(n *yaml.Node, path string, kubernetes bool) Value {
 	return v
 }
 
-// below is a node within v.
+// below returns a node within v.
 func (v Value) below(n *yaml.Node, path string) Value {
 	out := v.doc.value(n, path, v.kubernetes)
 	out.fold = v.fold
 	return out
 }
 
-// absent is a field of v that is not written.
+// absent returns a field of v that is not written.
 func (v Value) absent(path string) Value {
 	v.node, v.path = nil, path
 	return v
 }
 
-// Kubernetes is the value read as Options.Kubernetes has it, within a file that
+// Kubernetes returns the value read as Options.Kubernetes has it, within a file that
 // is not.
 func (v Value) Kubernetes() Value {
 	v.kubernetes = true
 	return v
 }
 
-// Fold is the value with fields' names in any case, as encoding/json has it. A
+// Fold returns the value with fields' names in any case, as encoding/json has it. A
 // name that is written exactly counts before one that is not.
 func (v Value) Fold() Value {
 	v.fold = true
 	return v
 }
 
-// Named is the value with another path in messages; fields' names are added to
+// Named returns the value with another path in messages; fields' names are added to
 // it.
 func (v Value) Named(path string) Value {
 	v.path = path
 	return v
 }
 
-// Given says whether anything but null is written.
+// Given reports whether anything but null is written.
 func (v Value) Given() bool { return v.node != nil && v.tag() != "!!null" }
 
-// File is the file's name.
+// File returns the file's name.
 func (v Value) File() string {
 	if v.doc == nil {
 		return ""
@@ -85,10 +85,10 @@ func (v Value) File() string {
 // Line is where the value stands, from 1.
 func (v Value) Line() int { return v.line }
 
-// Path is the field that the value is, such as pools[0].name.
+// Path returns the field that the value is, such as pools[0].name.
 func (v Value) Path() string { return v.path }
 
-// Problem is a mistake at this place.
+// Problem returns a mistake at this place.
 func (v Value) Problem(found, expected, hint string) Problem {
 	p := Problem{File: v.File(), Line: v.line, Column: v.column, Path: strings.TrimSuffix(v.path, ": "), Found: found,
 		Expected: expected, Hint: hint}
@@ -113,7 +113,7 @@ func (v Value) Note(list Problems) {
 // Warn notes something odd at this place.
 func (v Value) Warn(found, expected, hint string) { v.doc.warn(v.Problem(found, expected, hint)) }
 
-// Told is an error as problems: its own where it is Problems or a Problem, else
+// Told returns an error as problems: its own where it is Problems or a Problem, else
 // one at this place. So is one that has no place of its own.
 func (v Value) Told(err error) Problems {
 	var list Problems
@@ -131,7 +131,7 @@ func (v Value) Told(err error) Problems {
 	return Problems{one}
 }
 
-// Found says what stands here, as "found 3" or "missing".
+// Found returns what stands here, as "found 3" or "missing".
 func (v Value) Found() string {
 	if v.node == nil {
 		return "missing"
@@ -139,7 +139,7 @@ func (v Value) Found() string {
 	return "found " + describe(v.node, v.tag())
 }
 
-// tag is the type of a scalar, with YAML 1.1's words where they are read.
+// tag returns the type of a scalar, with YAML 1.1's words where they are read.
 func (v Value) tag() string {
 	n := v.node
 	if n == nil || n.Kind != yaml.ScalarNode {
@@ -152,7 +152,7 @@ func (v Value) tag() string {
 	return n.Tag
 }
 
-// describe says what stands in a file, for "found …".
+// describe returns what stands in a file, for "found …".
 func describe(n *yaml.Node, tag string) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -184,7 +184,7 @@ type Pair struct {
 	Value
 }
 
-// entries are those of a mapping, with what it merges.
+// entries returns those of a mapping, with what it merges.
 func (v Value) entries() []Pair {
 	if v.node == nil || v.node.Kind != yaml.MappingNode {
 		return nil
@@ -244,13 +244,13 @@ const (
 	aList    = "a list (lines that begin with -)"
 )
 
-// IsMapping says whether a mapping is written.
+// IsMapping reports whether a mapping is written.
 func (v Value) IsMapping() bool { return v.Given() && v.node.Kind == yaml.MappingNode }
 
-// IsList says whether a list is written.
+// IsList reports whether a list is written.
 func (v Value) IsList() bool { return v.Given() && v.node.Kind == yaml.SequenceNode }
 
-// Pairs are the entries of a mapping.
+// Pairs returns the entries of a mapping.
 func (v Value) Pairs() []Pair {
 	if !v.is(yaml.MappingNode, aMapping) {
 		return nil
@@ -283,13 +283,13 @@ func and(hint string) string {
 
 func keys(known map[string]func(Value)) []string { return slices.Sorted(maps.Keys(known)) }
 
-// Mapping is the value itself, which is a mapping or nothing.
+// Mapping returns the value itself, which is a mapping or nothing.
 func (v Value) Mapping() Value {
 	v.is(yaml.MappingNode, aMapping)
 	return v
 }
 
-// Get is one entry of a mapping whose other keys do not matter here; where there
+// Get returns one entry of a mapping whose other keys do not matter here; where there
 // are several of the name, the last, as JSON has it. Of anything else there is
 // none, without a word.
 func (v Value) Get(name string) Value {
@@ -302,7 +302,7 @@ func (v Value) Get(name string) Value {
 	return out
 }
 
-// At is the value at a path below this one, such as plugins[2].parameters: as
+// At returns the value at a path below this one, such as plugins[2].parameters: as
 // much of it as is there.
 func (v Value) At(path string) Value {
 	at := v
@@ -328,12 +328,12 @@ func (v Value) At(path string) Value {
 	return at
 }
 
-// Text is a text that stands in no file.
+// Text returns a text that stands in no file.
 func Text(s string) Value {
 	return Value{node: &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}}
 }
 
-// With is a mapping with some more entries, which count before its own of the
+// With returns a mapping with some more entries, which count before its own of the
 // same names. What is given and no mapping stays as it is.
 func (v Value) With(more ...Pair) Value {
 	if v.Given() && !v.IsMapping() {
@@ -350,7 +350,7 @@ func (v Value) With(more ...Pair) Value {
 	return out
 }
 
-// List are the entries of a list.
+// List returns the entries of a list.
 func (v Value) List() (out []Value) {
 	if !v.is(yaml.SequenceNode, aList) {
 		return nil
@@ -386,19 +386,19 @@ func twice(line int) string { return fmt.Sprintf("given twice, first on line %d"
 
 const quotes = "put it in quotes if it is meant as text"
 
-// Text is a text, "" where none is given.
+// Text returns a text, "" where none is given.
 func (v Value) Text() (s string) {
 	v.Note(v.Decode(&s))
 	return s
 }
 
-// IsText says whether a text is written, and no number that looks like one.
+// IsText reports whether a text is written, and no number that looks like one.
 func (v Value) IsText() bool {
 	t := v.tag()
 	return t == "!!str" || v.kubernetes && t == "!!timestamp" // a date is text to JSON
 }
 
-// Scalar is the text that is written, whatever its type; "" is nothing, or no
+// Scalar returns the text that is written, whatever its type; "" is nothing, or no
 // scalar.
 func (v Value) Scalar() string {
 	if !v.Given() || v.node.Kind != yaml.ScalarNode {
@@ -407,7 +407,7 @@ func (v Value) Scalar() string {
 	return v.node.Value
 }
 
-// OneOf is one of a few words, the first where none is given.
+// OneOf returns one of a few words, the first where none is given.
 func (v Value) OneOf(words ...string) string {
 	s := v.Text()
 	if !v.Given() || !v.IsText() {
@@ -420,7 +420,7 @@ func (v Value) OneOf(words ...string) string {
 	return s
 }
 
-// Int is a whole number from low to high, otherwise where none is given.
+// Int returns a whole number from low to high, otherwise where none is given.
 func (v Value) Int(low, high, otherwise int64) int64 {
 	expected := fmt.Sprintf("a whole number from %d to %d", low, high)
 	if !v.is(yaml.ScalarNode, expected) {
@@ -454,7 +454,7 @@ func (v Value) number() (f float64, ok bool) {
 	return f, ok && !math.IsNaN(f) && !math.IsInf(f, 0)
 }
 
-// Float is a number that is not negative, 0 where none is given.
+// Float returns a number that is not negative, 0 where none is given.
 func (v Value) Float() float64 {
 	const expected = "a number that is not negative"
 	if !v.is(yaml.ScalarNode, expected) {
@@ -478,7 +478,7 @@ func (v Value) truth() (b, ok bool) {
 	return slices.Contains([]string{"true", "yes", "y", "on"}, strings.ToLower(v.node.Value)), v.tag() == "!!bool"
 }
 
-// Texts is a mapping of texts to texts, nil where none is given.
+// Texts returns a mapping of texts to texts, nil where none is given.
 func (v Value) Texts() map[string]string {
 	if !v.Given() {
 		return nil
@@ -490,7 +490,7 @@ func (v Value) Texts() map[string]string {
 	return out
 }
 
-// TextList is a list of texts.
+// TextList returns a list of texts.
 func (v Value) TextList() (out []string) {
 	for _, e := range v.List() {
 		out = append(out, e.Text())

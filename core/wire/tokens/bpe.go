@@ -42,10 +42,10 @@ type added struct {
 	word bool // only between non-letters
 }
 
-// VocabularySize is the number of different tokens.
+// VocabularySize returns the number of different tokens.
 func (t *BPE) VocabularySize() int { return len(t.text) }
 
-// ID is the id of a token by its text, for special tokens above all.
+// ID returns the id of a token by its text, for special tokens above all.
 func (t *BPE) ID(text string) (uint32, bool) {
 	for _, a := range t.added {
 		if a.text == text {

@@ -44,7 +44,7 @@ func TemplateFor(model string) Template {
 	return ChatML
 }
 
-// Render is the conversation as a prompt. Tools, if any, are the JSON of the
+// Render returns the conversation as a prompt. Tools, if any, are the JSON of the
 // tool definitions and become a system turn of their own. With answer, the
 // prompt ends where the model's answer begins.
 func (t Template) Render(messages []Message, tools string, answer bool) string {

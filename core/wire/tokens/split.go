@@ -60,7 +60,7 @@ func splitWords(s string, digits int) int {
 	return splitRest(s, digits, "\r\n")
 }
 
-// splitRest is the part that the newer expressions share: digits, symbols with
+// splitRest returns the part that the newer expressions share: digits, symbols with
 // the line ends after them, and white space.
 func splitRest(s string, digits int, after string) int {
 	if n := atMost(s, unicode.IsNumber, digits); n > 0 {
@@ -129,7 +129,7 @@ func lower(r rune) bool {
 	return unicode.In(r, unicode.Ll, unicode.Lm, unicode.Lo, unicode.M)
 }
 
-// leads tells whether a character may stand before a word: [^\r\n\p{L}\p{N}].
+// leads reports whether a character may stand before a word: [^\r\n\p{L}\p{N}].
 func leads(r rune) bool {
 	return r != '\r' && r != '\n' && !unicode.IsLetter(r) && !unicode.IsNumber(r)
 }
@@ -139,7 +139,7 @@ func symbol(r rune) bool {
 	return !unicode.IsSpace(r) && !unicode.IsLetter(r) && !unicode.IsNumber(r)
 }
 
-// run is the length of the longest beginning of s in a class.
+// run returns the length of the longest beginning of s in a class.
 func run(s string, class func(rune) bool) int {
 	for i, r := range s {
 		if !class(r) {
@@ -159,7 +159,7 @@ func atMost(s string, class func(rune) bool, count int) int {
 	return len(s)
 }
 
-// contraction is the length of 's, 't, 're, 've, 'm, 'll or 'd.
+// contraction returns the length of 's, 't, 're, 've, 'm, 'll or 'd.
 func contraction(s string, anyCase bool) int {
 	if len(s) < 2 || s[0] != '\'' {
 		return 0

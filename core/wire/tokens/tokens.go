@@ -25,7 +25,7 @@ type Tokenizer interface {
 	Decode(dst []byte, id uint32) []byte
 }
 
-// Count is the number of tokens of a text.
+// Count returns the number of tokens of a text.
 func Count(t Tokenizer, text string) int {
 	if _, packed := t.(Packed); packed {
 		return (len(text) + 3) / 4
@@ -33,7 +33,7 @@ func Count(t Tokenizer, text string) int {
 	return len(t.Encode(nil, text))
 }
 
-// Decode is the text of a sequence of tokens. Bytes that are no UTF-8 become
+// Decode returns the text of a sequence of tokens. Bytes that are no UTF-8 become
 // U+FFFD, as clients expect of JSON.
 func Decode(t Tokenizer, ids []uint32) string {
 	var d Detokenizer
@@ -83,7 +83,7 @@ type Detokenizer struct {
 	held []byte // an unfinished character, at most three bytes after Next
 }
 
-// Next is the text that a token completes; it may be empty.
+// Next returns the text that a token completes; it may be empty.
 func (d *Detokenizer) Next(t Tokenizer, id uint32) string {
 	d.held = t.Decode(d.held, id)
 	whole := len(d.held)

@@ -46,7 +46,7 @@ const commonWords = `the wind rises over a long quiet field and one small wing t
 	fan blade motor engine signal cable sensor gauge table chart paper record note answer question
 	reason method theory practice`
 
-// Answer is the base of what a model says to the request with this id: the same
+// Answer returns the base of what a model says to the request with this id: the same
 // in every run with the same seed, live and in virtual time.
 func Answer(seed uint64, request string) (base uint64) {
 	d := machine.DrawFor(seed, "server", "text", request)
@@ -62,8 +62,8 @@ func (v *Vocabulary) Pick(base uint64, i int) (id uint32, word string) {
 	return v.ids[n], v.words[n]
 }
 
-// Len is the number of words, and Word the one with this number.
+// Len returns the number of words, and Word the one with this number.
 func (v *Vocabulary) Len() int { return len(v.words) }
 
-// Word is a word and its token id.
+// Word returns a word and its token id.
 func (v *Vocabulary) Word(n int) (id uint32, word string) { return v.ids[n], v.words[n] }

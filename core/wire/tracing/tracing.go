@@ -49,7 +49,7 @@ func Parse(text string) (c Context, ok bool) {
 	return c, c.Trace != TraceID{} && c.Span != SpanID{}
 }
 
-// String is the traceparent.
+// String returns the traceparent.
 func (c Context) String() string {
 	flags := "00"
 	if c.Sampled {
@@ -67,14 +67,14 @@ type IDs struct {
 	Share float64
 }
 
-// Trace is the id of a trace that a request begins: that of its client, or of another
+// Trace returns the id of a trace that a request begins: that of its client, or of another
 // part which.
 func (i *IDs) Trace(request, which string) (id TraceID) {
 	copy(id[:], i.hash("trace", request, which))
 	return id
 }
 
-// Span is the id of one of a request's spans, by its key.
+// Span returns the id of one of a request's spans, by its key.
 func (i *IDs) Span(request, key string) (id SpanID) {
 	copy(id[:], i.hash("span", request, key))
 	return id
@@ -85,7 +85,7 @@ func (i *IDs) Sampled(id TraceID) bool {
 	return i.Share >= 1 || float64(binary.BigEndian.Uint64(id[8:])>>1) < i.Share*(1<<63)
 }
 
-// Next is the traceparent that a part hands on whose span has this key: it continues the
+// Next returns the traceparent that a part hands on whose span has this key: it continues the
 // one that came in, or begins the request's trace where none did.
 func (i *IDs) Next(in, request, key string) string {
 	c, ok := Parse(in)
@@ -110,10 +110,10 @@ func (i *IDs) hash(parts ...string) []byte {
 // Client is the key of the client's span, and which trace it begins.
 const Client = "client"
 
-// Gateway is the key of the span that a picker has for a try of a request.
+// Gateway returns the key of the span that a picker has for a try of a request.
 func Gateway(attempt int) string { return try(attempt) + "epp/gateway.request" }
 
-// Leg is the key of the HTTP request that a sidecar sends as its leg of this number, from
+// Leg returns the key of the HTTP request that a sidecar sends as its leg of this number, from
 // 0, in a try of a request.
 func Leg(attempt, number int) string {
 	return try(attempt) + "leg/" + strconv.Itoa(number) + "/http"

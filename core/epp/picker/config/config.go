@@ -1,11 +1,9 @@
-// Package config reads the endpoint picker's configuration:
-// EndpointPickerConfig of llm-d.ai/v1alpha1, of the newer llm-d.ai/v1 and of
-// the older inference.networking.x-k8s.io/v1alpha1, and document 003's form
-// with profiles and pluginConfig. All become one Config.
+// Package config reads the endpoint picker's configuration: EndpointPickerConfig of llm-d.ai/v1alpha1, of the newer
+// llm-d.ai/v1 and of the older inference.networking.x-k8s.io/v1alpha1, and document 003's form with profiles and
+// pluginConfig. All become one Config. Begin with Read.
 //
-// Reading is strict: what is unknown or of the wrong type is a mistake, which
-// Config.Problems keeps until a picker is built: then plug-ins and their
-// parameters are checked, too, and all mistakes told together.
+// Reading is strict: unknown fields and wrong types are mistakes. Config.Problems keeps them until a picker is built.
+// Plug-ins and their parameters are checked then, and all mistakes are reported together.
 package config
 
 import (
@@ -33,8 +31,7 @@ const (
 	Kind        = "EndpointPickerConfig"
 )
 
-// Plugin declares one plug-in instance. At is its place in the file, here and
-// in the other types; it is zero where there is no file.
+// Plugin declares one plug-in instance. In all types here, At is the place in the file; it is zero without a file.
 type Plugin struct {
 	At         strictyaml.Value `json:"."`
 	Name       string           `json:"name"`
@@ -48,18 +45,15 @@ type Ref struct {
 	PluginRef string           `json:"pluginRef"`
 }
 
-// ProfilePlugin is a plug-in's place in a profile. Weight counts for scorers
-// and is nil when it was not given.
+// ProfilePlugin is a plug-in's entry in a profile. Weight is for scorers; nil if it was not given.
 type ProfilePlugin struct {
 	At        strictyaml.Value `json:"."`
 	PluginRef string           `json:"pluginRef"`
 	Weight    *float64         `json:"weight"`
-	// Kind is what the place is for: in document 003's form "filter" or "scorer",
-	// else "".
+	// Kind is "filter" or "scorer" in document 003's form, else "".
 	Kind string `json:"-"`
 }
 
-// Profile is one scheduling profile.
 type Profile struct {
 	At      strictyaml.Value `json:"."`
 	Name    string           `json:"name"`
@@ -81,14 +75,14 @@ type Discovery struct {
 	Peers     *Ref             `json:"peers"`
 }
 
-// CrossReplica is v1's way to synchronise several pickers.
+// CrossReplica is v1's configuration for synchronising several pickers.
 type CrossReplica struct {
 	SyncerPluginRef string   `json:"syncerPluginRef"`
 	SyncInterval    Duration `json:"syncInterval"`
 	PublishTimeout  Duration `json:"publishTimeout"`
 }
 
-// DataLayer says where endpoints and their metrics come from.
+// DataLayer configures where endpoints and their metrics come from.
 type DataLayer struct {
 	InjectDefaults              *bool         `json:"injectDefaults"`
 	Sources                     []Source      `json:"sources"`
@@ -106,12 +100,12 @@ type Band struct {
 	MaxRequests       *Quantity        `json:"maxRequests"`
 	FairnessPolicyRef string           `json:"fairnessPolicyRef"`
 	OrderingPolicyRef string           `json:"orderingPolicyRef"`
-	// DefaultRequestTTL per band is v1 only.
+	// DefaultRequestTTL per band exists only in v1.
 	DefaultRequestTTL *Duration `json:"defaultRequestTTL"`
 }
 
-// FlowControl configures the queue in front of scheduling. It acts only with
-// the feature gate flowControl, except for SaturationDetector.
+// FlowControl configures the queue before scheduling. Except for SaturationDetector, it has an effect only with the
+// feature gate flowControl.
 type FlowControl struct {
 	At                          strictyaml.Value `json:"."`
 	MaxBytes                    *Quantity        `json:"maxBytes"`
@@ -132,7 +126,7 @@ type RequestHandler struct {
 	PropagatePriority bool  `json:"propagatePriority"` // v1 only
 }
 
-// Config is EndpointPickerConfig as it was written; Defaulted completes it.
+// Config is EndpointPickerConfig as it was written.
 type Config struct {
 	At                 strictyaml.Value `json:"."`
 	APIVersion         string           `json:"apiVersion"`
@@ -148,14 +142,14 @@ type Config struct {
 
 	// FlowControlOn is the feature gate flowControl.
 	FlowControlOn bool `json:"-"`
-	// Problems are the mistakes in it; no picker is built of a Config with some.
+	// Problems are the configuration's mistakes. A Config with problems makes no picker.
 	Problems strictyaml.Problems `json:"-"`
 	// Warnings are deprecations and settings without effect, for the log.
 	Warnings []string `json:"-"`
 }
 
-// Read parses a configuration; file is its name in messages. An error says that
-// it is no YAML, or empty: a picker without a configuration file uses Default.
+// Read parses a configuration; file is its name in messages. It returns an error if the text is not YAML, or empty: a
+// picker without a configuration file uses Default.
 func Read(file string, text []byte) (*Config, error) {
 	doc, err := strictyaml.Parse(text, strictyaml.Options{File: file, Kubernetes: true})
 	if err != nil {
@@ -166,7 +160,7 @@ func Read(file string, text []byte) (*Config, error) {
 		return nil, strictyaml.Problems{
 			root.Problem("the configuration is empty", "an "+Kind, "leave the file out for the default configuration")}
 	}
-	// what begins so is JSON to the real one
+	// the real EPP reads a text with this beginning as JSON
 	if start := bytes.TrimLeft(text, " \t\r\n"); start[0] == '{' && !json.Valid(start) {
 		return nil, strictyaml.Problems{
 			root.Problem("text after {", "JSON as a whole, where a document begins with {", "")}
@@ -178,7 +172,7 @@ func Read(file string, text []byte) (*Config, error) {
 	return c, err
 }
 
-// From reads a configuration that stands in a file at the place of root.
+// From reads a configuration at the place of root in a file.
 func From(root strictyaml.Value) (*Config, error) {
 	if inner := unwrap(root); inner.Scalar() != "" {
 		return Read(root.File(), inner.Excerpt())
@@ -224,7 +218,7 @@ func (c *Config) warn(at strictyaml.Value, found, expected, hint string) {
 	c.Warnings = append(c.Warnings, at.Problem(found, expected, hint).Error())
 }
 
-// onlyV1 refuses fields that came with llm-d.ai/v1 in older versions.
+// onlyV1 refuses fields of llm-d.ai/v1 in older versions.
 func (c *Config) onlyV1() {
 	fields := []string{"requestHandler.propagatePriority", "flowControl.noEndpointRequestTTL", "dataLayer.crossReplica",
 		"dataLayer.discovery.endpoints", "dataLayer.discovery.peers"}
@@ -240,12 +234,12 @@ func (c *Config) onlyV1() {
 	}
 }
 
-// gates reads "name", "name=true" and "name=false"; of several the last counts.
+// gates reads "name", "name=true" and "name=false". The last entry of a name wins.
 func (c *Config) gates() {
 	known := []string{gateFlowControl, gateNonLeader}
 	for i, g := range c.FeatureGates {
 		at := c.At.At(fmt.Sprintf("featureGates[%d]", i))
-		parts := strings.Split(g, "=") // of "name=true=x" the real one reads two parts
+		parts := strings.Split(g, "=") // of "name=true=x" the real EPP reads two parts
 		name, on := parts[0], true
 		if len(parts) > 1 {
 			var err error
@@ -266,7 +260,7 @@ func (c *Config) gates() {
 	}
 }
 
-// check refuses what is wrong whatever plug-ins exist.
+// check refuses mistakes that do not depend on plug-ins.
 func (c *Config) check() {
 	first := map[string]strictyaml.Value{}
 	once := func(what, name string, at strictyaml.Value) {
@@ -321,7 +315,7 @@ func (c *Config) check() {
 	}
 }
 
-// Plugin finds a declared plug-in by name, nil when there is none.
+// Plugin returns a declared plug-in by name, nil if there is none.
 func (c *Config) Plugin(name string) *Plugin {
 	for i := range c.Plugins {
 		if c.Plugins[i].Name == name {
@@ -331,8 +325,7 @@ func (c *Config) Plugin(name string) *Plugin {
 	return nil
 }
 
-// Discovery is the discovery plug-in's name, "" when endpoints come from
-// elsewhere.
+// Discovery returns the reference to the discovery plug-in, empty if endpoints come from elsewhere.
 func (c *Config) Discovery() Ref {
 	if c.DataLayer == nil || c.DataLayer.Discovery == nil {
 		return Ref{}
@@ -343,7 +336,7 @@ func (c *Config) Discovery() Ref {
 	return Ref{c.DataLayer.Discovery.At, c.DataLayer.Discovery.PluginRef}
 }
 
-// Detector is the saturation detector's name, "" for the default.
+// Detector returns the reference to the saturation detector, empty for the default.
 func (c *Config) Detector() Ref {
 	if c.FlowControl != nil && c.FlowControl.SaturationDetector != nil {
 		return *c.FlowControl.SaturationDetector
@@ -354,7 +347,7 @@ func (c *Config) Detector() Ref {
 	return Ref{}
 }
 
-// Parsers are the request parsers' names, empty for the default.
+// Parsers returns the references to the request parsers, empty for the default.
 func (c *Config) Parsers() []Ref {
 	if c.RequestHandler != nil && len(c.RequestHandler.Parsers) > 0 {
 		return c.RequestHandler.Parsers
@@ -365,8 +358,8 @@ func (c *Config) Parsers() []Ref {
 	return nil
 }
 
-// RoundRobin is the configuration of a pool that has none: the endpoints in
-// turn, but for those that say three times in a row that they are not ready.
+// RoundRobin is the configuration of a pool that has none: the endpoints in turn, without those that are not ready
+// three times in a row.
 const RoundRobin = `apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
 plugins:
@@ -377,8 +370,8 @@ dataLayer:
   - pluginRef: health-data-source
 `
 
-// Default is the configuration of a picker that has no configuration file:
-// queue 2, KV-cache utilisation 2, prefix cache 3.
+// Default returns the configuration of a picker without a configuration file: queue 2, KV-cache utilisation 2, prefix
+// cache 3.
 func Default() *Config {
 	weight := func(w float64) *float64 { return &w }
 	return &Config{
@@ -396,11 +389,10 @@ func Default() *Config {
 	}
 }
 
-// Duration is a span of time written as "60s"; "0s" switches something off.
+// Duration is a span of time written as "60s"; "0s" disables a feature.
 type Duration = strictyaml.Duration
 
-// Seconds is a span of time written as a number of seconds; 0 where that is not
-// between 0 and a billion.
+// Seconds converts a number of seconds, to 0 if it is not between 0 and a billion.
 func Seconds(s float64) machine.Time {
 	if !(s > 0 && s < 1e9) {
 		return 0

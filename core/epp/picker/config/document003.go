@@ -10,8 +10,8 @@ import (
 )
 
 // Document 003 (docs/documents.md) writes the picker's configuration as profiles with
-// plugins/{filter,score,scrape}/enabled, CamelCase names, and pluginConfig.
-// It becomes an ordinary Config with today's plug-ins.
+// plugins/{filter,score,scrape}/enabled, CamelCase names, and pluginConfig. It becomes an ordinary Config with today's
+// plug-ins.
 
 type document003 struct {
 	Profiles []struct {
@@ -30,14 +30,13 @@ type document003 struct {
 		} `json:"plugins"`
 	} `json:"profiles"`
 	PluginConfig []enabledPlugin `json:"pluginConfig"`
-	// The dataLayer may say where the endpoints come from, since the document
-	// only has Kubernetes.
+	// The dataLayer may configure the source of endpoints, since the document only has Kubernetes.
 	Plugins   []Plugin   `json:"plugins"`
 	DataLayer *DataLayer `json:"dataLayer"`
 }
 
-// enabledPlugin is a filter, a scorer or a scraper, whose interval may stand
-// beside its args. A filter's weight has no effect; the document writes 0.
+// enabledPlugin is a filter, a scorer or a scraper. A scraper's interval may be beside its args. A filter's weight has
+// no effect; the document writes 0.
 type enabledPlugin struct {
 	At       strictyaml.Value `json:"."`
 	Name     string           `json:"name"`
@@ -58,7 +57,7 @@ var document003Types = map[string]string{
 	"KVCacheMetricScraper": "kv-cache-metric-scraper", "GenericPrometheusScraper": "generic-prometheus-scraper",
 }
 
-// unwrap takes config.yaml out of the ConfigMap in which the document has it.
+// unwrap returns config.yaml from the ConfigMap in which the document puts it.
 func unwrap(root strictyaml.Value) strictyaml.Value {
 	if root.Get("kind").Scalar() != "ConfigMap" {
 		return strictyaml.Value{}
@@ -73,7 +72,7 @@ func unwrap(root strictyaml.Value) strictyaml.Value {
 	return strictyaml.Value{}
 }
 
-// converter makes a Config of document 003's form.
+// converter makes a Config from document 003's form.
 type converter struct {
 	*Config
 	configured map[string]enabledPlugin // pluginConfig by name
@@ -103,7 +102,7 @@ func readDocument003(root strictyaml.Value) *Config {
 	}
 	for _, p := range d.Profiles {
 		profile := Profile{At: p.At, Name: p.Name}
-		roles := map[string]*ProfilePlugin{} // the two filters that say what a profile is for
+		roles := map[string]*ProfilePlugin{} // the two filters that give a profile its role
 		for _, f := range p.Plugins.Filter.Enabled {
 			if !c.declare(&f) {
 				continue
@@ -131,7 +130,7 @@ func readDocument003(root strictyaml.Value) *Config {
 			if c.DataLayer == nil {
 				c.DataLayer = &DataLayer{}
 			}
-			c.DataLayer.InjectDefaults = new(bool) // these scrapers, and no others
+			c.DataLayer.InjectDefaults = new(bool) // only these scrapers
 			c.DataLayer.Sources = append(c.DataLayer.Sources,
 				Source{At: s.At, PluginRef: s.Name, Extractors: []Ref{{s.At, s.Name}}})
 		}
@@ -147,8 +146,7 @@ func readDocument003(root strictyaml.Value) *Config {
 	return c.Config
 }
 
-// declare declares what a profile enables, if it has a name. Its own args count
-// before those under pluginConfig.
+// declare declares a named plug-in that a profile enables. Its own args take precedence over those in pluginConfig.
 func (c converter) declare(e *enabledPlugin) bool {
 	if e.Name == "" {
 		c.refuse(e.At.Get("name"), "missing", "the plug-in's name", "")
@@ -184,9 +182,8 @@ func (c converter) declare(e *enabledPlugin) bool {
 	return true
 }
 
-// add takes over a profile. Both role filters in a row would leave only
-// endpoints with both roles; what is meant is one profile for each, and the
-// handler with the document's threshold of ten new tokens.
+// add adds a profile. Both role filters in a row would leave only endpoints with both roles; the document means one
+// profile for each, and the handler with its threshold of ten new tokens.
 func (c converter) add(p Profile, decode, prefill *ProfilePlugin, profiles int) {
 	with := func(name string, first *ProfilePlugin) {
 		c.SchedulingProfiles = append(c.SchedulingProfiles,
@@ -213,8 +210,7 @@ func (c converter) add(p Profile, decode, prefill *ProfilePlugin, profiles int) 
 	}
 }
 
-// kebab turns QueueScorer into queue-scorer, for types that the document does
-// not name.
+// kebab turns QueueScorer into queue-scorer, for types that the document does not name.
 func kebab(name string) string {
 	var b strings.Builder
 	for i, r := range name {

@@ -20,12 +20,12 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Expected says what a quantity looks like.
+// Expected describes a quantity's form, for errors.
 func (Quantity) Expected() string {
 	return "a number with an optional suffix, such as 5000, 1G or 512Mi"
 }
 
-// Value is the number; 0 for nil.
+// Value returns the number; 0 for nil.
 func (q *Quantity) Value() int64 {
 	if q == nil {
 		return 0
@@ -35,20 +35,18 @@ func (q *Quantity) Value() int64 {
 
 var quantity = regexp.MustCompile(`^([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)([numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]+)$`)
 
-// maxExponent is larger than any that a number of 64 digits can make a
-// difference with.
+// maxExponent is larger than any exponent that makes a difference to a number of 64 digits.
 const maxExponent = 200
 
-// ParseQuantity reads a quantity by the rules that Kubernetes documents for
-// resource.Quantity: a fraction is rounded away from zero, and what is beyond
-// 63 bits is the largest number that is not.
+// ParseQuantity reads a quantity by the rules that Kubernetes documents for resource.Quantity. It rounds a fraction
+// away from zero, and a number beyond 63 bits to the largest one within.
 func ParseQuantity(text string) (int64, error) {
 	m := quantity.FindStringSubmatch(text)
 	if m == nil || len(text) > 64 {
 		return 0, fmt.Errorf("%.80q is not a quantity; expected a number with an optional suffix, such as 5000, 1G "+
 			"or 512Mi", text)
 	}
-	v, _ := new(big.Rat).SetString(m[2]) // as the expression has it
+	v, _ := new(big.Rat).SetString(m[2]) // the expression guarantees its form
 	switch suffix := m[3]; {
 	case suffix == "":
 	case len(suffix) == 2 && suffix[1] == 'i':

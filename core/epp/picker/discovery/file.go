@@ -3,10 +3,9 @@
 //	endpoints:
 //	- {name: w1, address: 127.0.0.1, port: "8000", labels: {llm-d.ai/role: decode}}
 //
-// Addresses are IPv4 literals and ports are strings, as the real EPP wants
-// them. Unknown fields, duplicates and an empty file are accepted, since files
-// written for the real one may have them; whatever is wrong is told with its
-// line, where the real one exits without a word.
+// Like the real EPP, it requires addresses to be IPv4 literals and ports to be strings. It accepts unknown fields,
+// duplicates and an empty file, since files written for the real EPP may have them. It reports mistakes with their
+// line, where the real EPP exits silently.
 package discovery
 
 import (
@@ -24,11 +23,10 @@ const (
 	MaxEndpoints = 20_000
 )
 
-// DefaultNamespace is that of endpoints whose entry names none.
+// DefaultNamespace is the namespace of endpoints without one.
 const DefaultNamespace = "default"
 
-// Read parses an endpoints file; file is its name in messages. The error is
-// every mistake in it.
+// Read parses an endpoints file; file is its name in messages. The error has every mistake in it.
 func Read(file string, data []byte, namespace string) ([]*picker.Endpoint, error) {
 	doc, err := strictyaml.Parse(data, strictyaml.Options{File: file, Kubernetes: true, MaxBytes: MaxFileBytes})
 	if err != nil {

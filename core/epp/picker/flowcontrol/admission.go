@@ -9,9 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
 )
 
-// Shed is admission without flow control: a request below priority zero is
-// dropped when the candidates (the subset, not the pool) are saturated. It
-// answers the refusal, nil when there is none.
+// Shed is admission without flow control. It refuses a request below priority zero when the candidates (the subset, not
+// the pool) are saturated. Nil admits the request.
 func Shed(priority int, saturation float64) *apierror.Error {
 	if priority >= 0 || saturation < 1 {
 		return nil
@@ -19,24 +18,23 @@ func Shed(priority int, saturation float64) *apierror.Error {
 	return &apierror.Error{Status: 429, Message: "system saturated, sheddable request dropped"}
 }
 
-// Denied is the answer when an admitter plug-in says no: the real picker
-// wraps every such error as Internal, whatever its own code.
+// Denied returns the answer for an admitter plug-in's refusal. The real picker wraps every such error as Internal,
+// whatever its own code.
 func Denied(err error) *apierror.Error {
 	return &apierror.Error{Status: 500, Message: "request cannot be admitted: " + err.Error()}
 }
 
-// SLOEndpoint is what the latency-slo-admitter looks at on one endpoint.
+// SLOEndpoint is an endpoint as the latency-slo-admitter sees it.
 type SLOEndpoint struct {
 	KVUsage   float64
 	Running   int
 	Predicted bool // a latency prediction exists
-	MeetsSLO  bool // and it meets every objective of the request
+	MeetsSLO  bool // it meets every objective of the request
 }
 
-// AdmitLatencySLO is the latency-slo-admitter: a request below priority zero
-// with an objective (TTFT or TPOT, milliseconds, 0 is none) is denied when
-// there are predictions and none meets it, unless an endpoint is idle or
-// still so empty (KV below 2 %) that predictions say little.
+// AdmitLatencySLO is the latency-slo-admitter. It denies a request below priority zero with an objective (TTFT or TPOT,
+// milliseconds, 0 is none) when there are predictions and none meets it, unless an endpoint is idle or so empty (KV
+// usage below 2 %) that predictions mean little.
 func AdmitLatencySLO(priority int, ttftMs, tpotMs float64, endpoints []SLOEndpoint) error {
 	if priority >= 0 || !(ttftMs > 0 || tpotMs > 0) {
 		return nil
@@ -54,8 +52,8 @@ func AdmitLatencySLO(priority int, ttftMs, tpotMs float64, endpoints []SLOEndpoi
 	return errors.New("no valid endpoint available to serve the request")
 }
 
-// Probabilistic is the probabilistic-admitter: it drops requests below
-// priority zero more often the fuller the candidates are.
+// Probabilistic is the probabilistic-admitter: the fuller the candidates are, the more requests below priority zero it
+// drops.
 type Probabilistic struct {
 	QueueDepthThreshold  int     `json:"queueDepthThreshold"`
 	KVCacheUtilThreshold float64 `json:"kvCacheUtilThreshold"`
@@ -63,12 +61,12 @@ type Probabilistic struct {
 	K                    float64 `json:"k"`
 }
 
-// DefaultProbabilistic has the real plug-in's default parameters.
+// DefaultProbabilistic returns the real plug-in's default parameters.
 func DefaultProbabilistic() Probabilistic {
 	return Probabilistic{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8, Power: 5, K: 300}
 }
 
-// Validate reports parameters out of range.
+// Validate returns an error that lists all parameters out of range.
 func (p Probabilistic) Validate() error {
 	var wrong problems
 	wrong.unless(p.QueueDepthThreshold > 0, "queueDepthThreshold must be > 0, got %d", p.QueueDepthThreshold)
@@ -82,9 +80,8 @@ func (p Probabilistic) Validate() error {
 		strings.ReplaceAll(errors.Join(wrong...).Error(), "\n", "; "))
 }
 
-// Chance is the saturation of the candidates by the admitter's own
-// thresholds (from metrics as last read, however old), and the chance with
-// which a request is dropped at it.
+// Chance returns the candidates' saturation by the admitter's own thresholds (from the last metrics, however old) and
+// the resulting chance, from 0 to 1, of a refusal.
 func (p Probabilistic) Chance(loads []Load) (saturation, chance float64) {
 	if len(loads) == 0 {
 		return 0, 0
@@ -96,7 +93,7 @@ func (p Probabilistic) Chance(loads []Load) (saturation, chance float64) {
 	return saturation, min(math.Pow(saturation, p.Power)*p.K, 1)
 }
 
-// Admit decides with a draw from [0, 1): nil, or the error that Denied wraps.
+// Admit decides with a draw from [0, 1). It returns nil or the error that Denied wraps.
 func (p Probabilistic) Admit(priority int, loads []Load, draw float64) error {
 	if priority >= 0 {
 		return nil

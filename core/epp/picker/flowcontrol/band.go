@@ -7,26 +7,25 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// How long an idle flow, and a band without flows that nobody declared, are
-// kept. They only cost memory, so they are swept when a request arrives and
-// not by a timer.
+// How long an idle flow, and an undeclared band without flows, are kept. They only cost memory, so an arrival removes
+// them and not a timer.
 const (
 	flowIdleTime = 300 * machine.Second
 	bandIdleTime = 600 * machine.Second
-	maxIdleFlows = 65536 // beyond it all idle ones go at once
+	maxIdleFlows = 65536 // beyond it, all idle flows go at once
 )
 
 // band is a priority band at run time.
 type band struct {
 	Band
-	declared        bool // in the configuration, or 0, or an objective's: never swept
+	declared        bool // in the configuration, or 0, or an objective's: never removed
 	requests, bytes int64
 	flows           map[string]*flow
 	fair            fairness
 	idleSince       machine.Time
 }
 
-// flow is what waits under one priority and fairness id.
+// flow holds the waiting requests of one priority and fairness id.
 type flow struct {
 	band      *band
 	id        string
@@ -34,14 +33,14 @@ type flow struct {
 	bytes     int64
 	idleSince machine.Time
 	program   *program // of program-aware-fairness
-	rests     int      // its place among those that rest there, from 1 on; 0 is none
+	restsAt   int      // its place, from 1, in programAware.resting; 0 while a request waits
 
 	inStrict machine.Handle
 }
 
 func (f *flow) head() *item { _, it := f.items.Peek(); return *it }
 
-// fits says whether a request of so many bytes may still wait in the band.
+// fits reports whether a request of so many bytes may wait in the band.
 func (b *band) fits(bytes int64) bool {
 	return b.requests+1 <= b.MaxRequests && b.bytes+bytes <= b.MaxBytes
 }
@@ -77,7 +76,7 @@ func (b *band) take(it *item, now machine.Time) {
 	}
 }
 
-// bandFor is the band of a priority, made from the template if need be.
+// bandFor returns the band of a priority; it makes one from the template if there is none.
 func (c *Controller) bandFor(priority int) *band {
 	if b := c.byPriority[priority]; b != nil {
 		return b
@@ -94,7 +93,7 @@ func (c *Controller) addBand(config Band, declared bool) *band {
 	return b
 }
 
-// flowFor is the flow of a band and fairness id.
+// flowFor returns a band's flow for a fairness id; it makes one if there is none.
 func (c *Controller) flowFor(b *band, id string) *flow {
 	f := b.flows[id]
 	if f == nil {
@@ -106,8 +105,8 @@ func (c *Controller) flowFor(b *band, id string) *flow {
 	return f
 }
 
-// setObjectives reports the machine the priorities of the pool's objectives:
-// they have bands from the beginning, which the ceilings count.
+// setObjectives takes the priorities of the pool's objectives. They have bands from the beginning, which count for the
+// ceilings.
 func (c *Controller) setObjectives(priorities []int) {
 	keep := map[int]bool{0: true}
 	for _, b := range c.cfg.Bands {
@@ -125,9 +124,9 @@ func (c *Controller) setObjectives(priorities []int) {
 	}
 }
 
-// sweep forgets flows and bands that have been idle for long.
+// sweep removes flows and bands that have been idle for long.
 func (c *Controller) sweep() {
-	crowded := c.flowCount-c.queued > maxIdleFlows // at most one flow for each that waits is busy
+	crowded := c.flowCount-c.queued > maxIdleFlows // a flow is busy only if a request waits in it
 	if c.now < c.nextSweep && !crowded {
 		return
 	}

@@ -13,8 +13,8 @@ const (
 	SoftReflectiveCeiling = "soft-reflective-ceiling-policy"
 )
 
-// UsageLimit chooses and configures how high the saturation may be for each
-// band to leave: its ceiling.
+// UsageLimit chooses and configures the bands' ceilings: no request leaves a band while the saturation is at or above
+// its ceiling.
 type UsageLimit struct {
 	Kind      string
 	Threshold float64  `json:"threshold"` // the one ceiling of static-usage-limit-policy
@@ -27,12 +27,12 @@ const (
 	DomainValue = "value" // in proportion to the priorities' values
 )
 
-// Holdback has the parameters of priority-holdback-policy: the lowest band
-// gets MinCeiling, the highest, or the only one, MaxCeiling.
+// Holdback has the parameters of priority-holdback-policy. The lowest band gets MinCeiling; the highest, or the only
+// one, gets MaxCeiling.
 type Holdback struct {
 	Shape      string   `json:"shape"`      // "" or "linear"
 	Domain     string   `json:"domain"`     // "" is DomainRank
-	MinCeiling *float64 `json:"minCeiling"` // must be given
+	MinCeiling *float64 `json:"minCeiling"` // required
 	MaxCeiling *float64 `json:"maxCeiling"` // nil is 1
 }
 
@@ -53,7 +53,7 @@ func (u UsageLimit) withDefaults() UsageLimit {
 	return u
 }
 
-// Validate reports parameters out of range, in the real plug-ins' words.
+// Validate returns an error for parameters out of range, in the real plug-ins' words.
 func (u UsageLimit) Validate() error {
 	u = u.withDefaults()
 	switch u.Kind {
@@ -87,15 +87,14 @@ func (h Holdback) validate() error {
 	return errs.under(prefix)
 }
 
-// gate is what a band's ceiling means at one saturation. A gated band is open
-// in one dispatch cycle of a period and shut in the others, and all gated
-// bands in the same one.
+// gate is a band's ceiling at one saturation. A gated band is open in one dispatch cycle of each period and closed in
+// the others. All gated bands are open in the same cycle.
 type gate struct {
 	ceiling float64
 	gated   bool
 }
 
-// gate of the band of rank i out of n, whose priorities run from high to low.
+// gate returns the gate of the band of rank i of n, with high and low the bands' extreme priorities.
 func (u UsageLimit) gate(i, n, priority, high, low int, saturation float64) gate {
 	switch u.Kind {
 	case PriorityHoldback:
@@ -121,16 +120,15 @@ func (u UsageLimit) gate(i, n, priority, high, low int, saturation float64) gate
 	return gate{ceiling: u.Threshold}
 }
 
-// rhythm is the place of soft-reflective-ceiling-policy in its period. Cycles
-// in which nothing can happen are counted without being played.
+// rhythm is the place of soft-reflective-ceiling-policy in its period. It also counts cycles in which nothing can
+// happen, which are not played.
 type rhythm struct{ cycles int64 }
 
-// period of the gated bands at a saturation below 1.
+// period returns the period, in cycles, of the gated bands at a saturation below 1.
 func period(saturation float64) int64 {
 	// The small term keeps it finite next to full saturation.
 	return int64(max(1, math.Round(saturation/(1-saturation+1e-9))))
 }
 
-// until is how many cycles from now the gated bands are open next; 1 is the
-// very next.
+// until returns in how many cycles the gated bands are next open; 1 is the next cycle.
 func (r rhythm) until(period int64) int64 { return period - r.cycles%period }

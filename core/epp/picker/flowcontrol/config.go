@@ -14,56 +14,47 @@ const (
 	DefaultRequestTTL      machine.Time = 60 * machine.Second
 )
 
-// Config is the flowControl section of EndpointPickerConfig with its plug-in
-// references resolved. Start from DefaultConfig and overwrite what the file
-// says; NewController fills what is still zero and validates.
+// Config is the flowControl section of EndpointPickerConfig with its plug-in references resolved. Start from
+// DefaultConfig and overwrite the values in the file. NewController sets the defaults of zero values and validates.
 type Config struct {
-	// MaxBytes and MaxRequests limit everything that waits, over all bands.
-	// 0 is no limit.
+	// MaxBytes and MaxRequests limit the waiting requests of all bands together. 0 is no limit.
 	MaxBytes, MaxRequests int64
 
-	// RequestTTL is how long a request may wait (defaultRequestTTL). 0 is for
-	// ever.
+	// RequestTTL is how long a request may wait (defaultRequestTTL). 0 is no limit.
 	RequestTTL machine.Time
 
-	// NoEndpointTTL is, if given, how long a request may wait while the pool
-	// has no endpoints, in place of the other (noEndpointRequestTTL of
-	// llm-d.ai/v1). Each change between the two starts its time anew. 0 is for
-	// ever.
+	// NoEndpointTTL, if not nil, replaces RequestTTL while the pool has no endpoints (noEndpointRequestTTL of
+	// llm-d.ai/v1). Each change between the two restarts a request's time. 0 is no limit.
 	NoEndpointTTL *machine.Time
 
 	// Bands are the declared priority bands, in any order.
 	Bands []Band
 
-	// DefaultBand is the template for priorities that are not declared;
-	// DefaultNegativeBand, if given, for those below zero. Their Priority is
-	// not read.
+	// DefaultBand is the template for undeclared priorities; DefaultNegativeBand, if not nil, for those below zero.
+	// Their Priority is not used.
 	DefaultBand         Band
 	DefaultNegativeBand *Band
 
-	// UsageLimit gives each band its ceiling, Detector the pool's saturation.
+	// UsageLimit determines each band's ceiling, Detector the pool's saturation.
 	UsageLimit UsageLimit
 	Detector   Detector
 
-	// Eviction enables in-flight eviction of requests with a priority below
-	// zero (enableEviction).
+	// Eviction enables in-flight eviction of requests with a priority below zero (enableEviction).
 	Eviction Eviction
 
-	// DispatchInterval is the pace at which waiting requests leave, one each.
-	// 0 is the real picker's millisecond.
+	// DispatchInterval is the time between dispatches of waiting requests, one each. 0 is the real picker's
+	// millisecond.
 	DispatchInterval machine.Time
 }
 
-// Band configures one priority band. Zero limits mean the defaults, not
-// "nothing may wait": the real picker reads "0" so too.
+// Band configures one priority band. Zero limits mean the defaults, as in the real picker, not "nothing may wait".
 type Band struct {
 	Priority              int
 	MaxBytes, MaxRequests int64
 	Fairness              Fairness
 	Ordering              Ordering
 
-	// RequestTTL, if given, is the configuration's for this band
-	// (defaultRequestTTL of llm-d.ai/v1's bands).
+	// RequestTTL, if not nil, replaces Config.RequestTTL in this band (defaultRequestTTL of llm-d.ai/v1's bands).
 	RequestTTL *machine.Time
 }
 
@@ -71,11 +62,9 @@ type Band struct {
 type Eviction struct {
 	Enabled bool
 
-	// Grace is how long after an evicted request's stream has ended the next
-	// eviction may be decided, because until then the detector may not see
-	// the freed room. 0 derives it from the detector as the real picker does:
-	// 10 ms for concurrency-detector, else RefreshInterval +
-	// StalenessThreshold + 250 ms.
+	// Grace is the time from the end of an evicted request's stream to the next eviction; the detector may not see the
+	// freed capacity earlier. 0 derives it from the detector as the real picker does: 10 ms for concurrency-detector,
+	// else RefreshInterval + StalenessThreshold + 250 ms.
 	Grace machine.Time
 
 	// RefreshInterval and StalenessThreshold are the picker's flags
@@ -84,7 +73,7 @@ type Eviction struct {
 	RefreshInterval, StalenessThreshold machine.Time
 }
 
-// DefaultConfig is an empty flowControl section.
+// DefaultConfig returns the defaults of the flowControl section.
 func DefaultConfig() Config {
 	return Config{
 		RequestTTL: DefaultRequestTTL,
@@ -95,7 +84,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// withDefaults fills what is zero.
+// withDefaults sets the defaults of zero values.
 func (c Config) withDefaults() Config {
 	c.UsageLimit = c.UsageLimit.withDefaults()
 	if c.Detector.Kind == "" {
@@ -144,8 +133,7 @@ func (b Band) withDefaults() Band {
 	return b
 }
 
-// Validate says everything that is wrong with the configuration, in the real
-// picker's words where it has some.
+// Validate returns an error that lists every mistake in the configuration, in the real picker's words where it has any.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs problems
@@ -184,7 +172,7 @@ func (b Band) validate(where string) error {
 	return errors.Join(errs...)
 }
 
-// template is the band that a priority without a declaration gets.
+// template returns the band for an undeclared priority.
 func (c Config) template(priority int) Band {
 	b := c.DefaultBand
 	if priority < 0 && c.DefaultNegativeBand != nil {

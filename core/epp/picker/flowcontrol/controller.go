@@ -2,12 +2,11 @@ package flowcontrol
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// Controller is the flow control machine of one picker. It is not safe for
-// concurrent use.
+// Controller is the flow control machine of one picker. It is not safe for concurrent use.
 type Controller struct {
 	cfg        Config
 	now        machine.Time
-	cycles     int64   // dispatch cycles of the fixed pace that lie behind now
+	cycles     int64   // dispatch cycles of the fixed pace before now
 	bands      []*band // highest priority first
 	byPriority map[int]*band
 	items      map[RequestID]*item // waiting and running
@@ -17,7 +16,7 @@ type Controller struct {
 	pool       pool
 	rhythm     rhythm
 	reclaim    reclaimer
-	fx         *Effects // the caller's, during a call
+	fx         *Effects // the caller's buffer, during a call
 
 	queued, queuedBytes int64
 	flowCount           int64
@@ -27,12 +26,11 @@ type Controller struct {
 	stopped             bool
 }
 
-// Effects is the buffer that a Controller fills.
 type Effects = machine.Effects[Effect]
 
 var _ machine.Machine[Message, *Effects] = (*Controller)(nil)
 
-// NewController makes the machine, with a pool without endpoints.
+// NewController returns a machine whose pool has no endpoints.
 func NewController(config Config) (*Controller, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -56,8 +54,7 @@ func NewController(config Config) (*Controller, error) {
 	return c, nil
 }
 
-// Input takes a message. Time that has passed is played first; a message that
-// comes late takes effect at the machine's own time.
+// Input takes a message after it has played everything due. A late message takes effect at the machine's own time.
 func (c *Controller) Input(now machine.Time, msg Message, fx *Effects) {
 	c.Advance(now, fx)
 	c.fx = fx
@@ -85,14 +82,13 @@ func (c *Controller) Input(now machine.Time, msg Message, fx *Effects) {
 	c.fx = nil
 }
 
-// Next is when the machine wants to be woken: when a request expires or one can
-// leave.
+// Next returns the time at which a request expires or can leave.
 func (c *Controller) Next() (machine.Time, bool) {
 	at := c.wake()
 	return at, at != machine.Never
 }
 
-// Advance plays everything due up to now, step by step.
+// Advance plays everything due by now.
 func (c *Controller) Advance(now machine.Time, fx *Effects) {
 	c.fx = fx
 	now = max(now, c.now)
@@ -109,7 +105,7 @@ func (c *Controller) Advance(now machine.Time, fx *Effects) {
 	c.now, c.fx = now, nil
 }
 
-// wake is when something happens by itself.
+// wake returns the time of the next event without a message.
 func (c *Controller) wake() machine.Time {
 	if c.queued == 0 {
 		return machine.Never
@@ -119,11 +115,11 @@ func (c *Controller) wake() machine.Time {
 		first, _ := c.deadlines.Peek()
 		at = min(at, machine.Time(first.First))
 	}
-	// An endpoint whose metrics grow stale changes the saturation.
+	// Stale metrics of an endpoint change the saturation.
 	return max(c.now, min(at, c.pool.until(c.now)))
 }
 
-// cycleTime is when the n-th cycle from now is due.
+// cycleTime returns the time of the n-th cycle from now.
 func (c *Controller) cycleTime(n int64) machine.Time {
 	step := int64(c.cfg.DispatchInterval)
 	if c.cycles+n > int64(machine.Never)/step {
@@ -132,7 +128,7 @@ func (c *Controller) cycleTime(n int64) machine.Time {
 	return machine.Time((c.cycles + n) * step)
 }
 
-// cycleFrom is the first cycle at or after t that is still to come.
+// cycleFrom returns the time of the first future cycle at or after t.
 func (c *Controller) cycleFrom(t machine.Time) machine.Time {
 	step := c.cfg.DispatchInterval
 	if t > machine.Never-step {
@@ -141,7 +137,7 @@ func (c *Controller) cycleFrom(t machine.Time) machine.Time {
 	return max(c.cycleTime(1), (t+step-1)/step*step)
 }
 
-// pass counts the cycles up to t, in all of which nothing could happen.
+// pass counts the cycles up to t, in none of which anything could happen.
 func (c *Controller) pass(t machine.Time) {
 	n := int64(t)/int64(c.cfg.DispatchInterval) - c.cycles
 	if n <= 0 {
@@ -158,8 +154,7 @@ func (c *Controller) pass(t machine.Time) {
 	}
 }
 
-// countGated keeps the soft policy's rhythm over the cycles up to t, piece by
-// piece as metrics grow stale.
+// countGated counts the soft policy's gated cycles up to t, separately for each time at which metrics become stale.
 func (c *Controller) countGated(t machine.Time) {
 	counted := c.cycles
 	for from := c.now; from <= t; {
@@ -177,14 +172,12 @@ func (c *Controller) gateOf(i int, saturation float64) gate {
 	return c.cfg.UsageLimit.gate(i, n, c.bands[i].Priority, c.bands[0].Priority, c.bands[n-1].Priority, saturation)
 }
 
-// anyGated says whether the soft policy's rhythm goes on; the lowest band is
-// gated first.
+// anyGated reports whether the soft policy counts cycles. The lowest band is gated first.
 func (c *Controller) anyGated(saturation float64) bool {
 	return c.gateOf(len(c.bands)-1, saturation).gated
 }
 
-// usefulCycle is the time of the first cycle to come in which a request can
-// leave or be evicted, if nothing changes until then.
+// usefulCycle returns the time of the next cycle in which a request can leave or be evicted if nothing changes before.
 func (c *Controller) usefulCycle() machine.Time {
 	saturation := c.pool.saturation(c.now)
 	wait := int64(1)
@@ -209,7 +202,7 @@ func (c *Controller) usefulCycle() machine.Time {
 // cycle is one dispatch cycle: at most one request leaves.
 func (c *Controller) cycle() {
 	saturation := c.pool.saturation(c.now)
-	open := true // for gated bands, in this cycle
+	open := true // whether gated bands are open in this cycle
 	if c.anyGated(saturation) {
 		open = c.rhythm.until(period(saturation)) == 1
 		c.rhythm.cycles++

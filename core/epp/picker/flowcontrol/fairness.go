@@ -10,15 +10,14 @@ import (
 
 // The fairness policies, by their plug-in types.
 const (
-	// no fairness: the request that the ordering puts first over all flows
+	// GlobalStrict has no fairness: the first request of all flows by the ordering policy leaves.
 	GlobalStrict = "global-strict-fairness-policy"
-	RoundRobin   = "round-robin-fairness-policy" // one request of each flow in the order of their ids
-	ProgramAware = "program-aware-fairness"      // the flow that has been served least (see Program)
+	RoundRobin   = "round-robin-fairness-policy" // one request of each flow in turn, in the order of the flows' ids
+	ProgramAware = "program-aware-fairness"      // the flow with the least service (see Program)
 )
 
-// Fairness chooses and configures the fairness policy of a band. Bands that
-// name the same plug-in instance share the service that program-aware-fairness
-// remembers.
+// Fairness chooses and configures the fairness policy of a band. Bands that name the same plug-in instance share the
+// service that program-aware-fairness counts.
 type Fairness struct {
 	Kind     string // "" is GlobalStrict
 	Instance string // the plug-in's name; "" is Kind
@@ -38,7 +37,7 @@ func (f Fairness) withDefaults() Fairness {
 	return f
 }
 
-// Validate says what is wrong with the policy's name and parameters.
+// Validate returns an error for an unknown policy or parameters out of range.
 func (f Fairness) Validate() error {
 	switch f.Kind {
 	case "", GlobalStrict, RoundRobin:
@@ -49,16 +48,16 @@ func (f Fairness) Validate() error {
 	return fmt.Errorf("unknown fairness policy %q: use %s, %s or %s", f.Kind, GlobalStrict, RoundRobin, ProgramAware)
 }
 
-// fairness chooses among the flows of one band in which something waits.
+// fairness chooses among the flows of one band in which requests wait.
 type fairness interface {
 	admit(*flow)                    // a new flow exists
-	join(*flow)                     // something waits in it now
-	leave(*flow)                    // nothing any more
+	join(*flow)                     // its first request waits
+	leave(*flow)                    // no request waits any longer
 	headChanged(*flow)              // another request is its first
-	pick(now machine.Time) *flow    // whose first request leaves next
-	picked(*item, machine.Time)     // it did
+	pick(now machine.Time) *flow    // the flow whose first request leaves next
+	picked(*item, machine.Time)     // a request has left
 	idle(now machine.Time, n int64) // n dispatch cycles found the band empty, the last at now
-	forget(*flow)                   // the flow is gone
+	forget(*flow)                   // the flow was removed
 }
 
 func (c *Controller) newFairness(f Fairness) fairness {
@@ -88,7 +87,7 @@ func (s *strict) picked(*item, machine.Time) {}
 func (s *strict) idle(machine.Time, int64)   {}
 func (s *strict) forget(*flow)               {}
 
-// waiting is the flows of a band in which something waits, ordered by id.
+// waiting is the list of a band's flows in which requests wait, ordered by id.
 type waiting struct{ flows []*flow }
 
 func (w *waiting) find(id string) (int, bool) {
@@ -108,9 +107,8 @@ func (w *waiting) leave(f *flow) {
 
 func (w *waiting) headChanged(*flow) {}
 
-// roundRobin remembers whom it served last and goes on from there. It starts
-// anew once a dispatch cycle has found the band empty, the last at now, or the last flow has
-// been forgotten.
+// roundRobin serves the flow after the last one served. It restarts at the first flow after a dispatch cycle has found
+// the band empty, or when the last flow was removed.
 type roundRobin struct {
 	waiting
 	last *flow

@@ -6,20 +6,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// RequestID names one request towards the machine. The driver chooses it and
-// must not use it twice while a request has it: not the x-request-id header,
-// which clients repeat.
+// RequestID identifies one request to the machine. The driver chooses it and must not reuse it while a request has it.
+// It is not the x-request-id header, which clients may repeat.
 type RequestID uint64
 
-// Ordering is the policy that orders the requests inside one flow, by its
-// plug-in type.
+// Ordering is the policy that orders the requests of one flow, by its plug-in type.
 type Ordering string
 
-// The ordering policies. Equal ranks leave in order of arrival.
+// The ordering policies. Requests of equal rank leave in order of arrival.
 const (
-	FCFS        Ordering = "fcfs-ordering-policy"         // arrival
-	EDF         Ordering = "edf-ordering-policy"          // the end of the TTL, as it was at arrival; without TTL last
-	SLODeadline Ordering = "slo-deadline-ordering-policy" // arrival + the TTFT objective; without one last
+	FCFS        Ordering = "fcfs-ordering-policy"         // by arrival
+	EDF         Ordering = "edf-ordering-policy"          // by the end of the TTL as of arrival; without TTL last
+	SLODeadline Ordering = "slo-deadline-ordering-policy" // by arrival + TTFT objective; without one last
 )
 
 func (o Ordering) validate() error {
@@ -29,7 +27,6 @@ func (o Ordering) validate() error {
 	return nil
 }
 
-// item is one request, waiting or running.
 type item struct {
 	itemState
 	flow *flow
@@ -37,7 +34,7 @@ type item struct {
 	inQueue, inDeadlines, inVictims machine.Handle
 }
 
-// itemState is what a saved state has of an item.
+// itemState is the saved part of an item.
 type itemState struct {
 	ID         RequestID    `json:"id"`
 	Seq        uint64       `json:"seq"` // order of arrival
@@ -46,14 +43,15 @@ type itemState struct {
 	Bytes      int64        `json:"bytes,omitempty"`
 	Tokens     int64        `json:"tokens,omitempty"`
 	Arrived    machine.Time `json:"arrived"`
-	TTL        machine.Time `json:"ttl,omitempty"`        // while there are endpoints; 0 is for ever
+	TTL        machine.Time `json:"ttl,omitempty"`        // while there are endpoints; 0 is no limit
 	Deadline   machine.Time `json:"deadline,omitempty"`   // end of the TTL
-	Most       machine.Time `json:"most,omitempty"`       // longest wait from its arrival on; 0 is no bound
+	Most       machine.Time `json:"most,omitempty"`       // longest wait since arrival; 0 is no limit
 	Rank       machine.Time `json:"rank,omitempty"`       // by the band's ordering policy
 	Dispatched uint64       `json:"dispatched,omitempty"` // order of dispatch; 0 while it waits
 	Placed     bool         `json:"placed,omitempty"`     // its load is in the endpoints' metrics
-	IssuedAt   machine.Time `json:"issuedAt,omitempty"`   // when it was evicted
-	Credit     float64      `json:"credit,omitempty"`     // what its eviction is expected to free; > 0 once evicted
+	IssuedAt   machine.Time `json:"issuedAt,omitempty"`   // time of its eviction
+	// saturation that its eviction is expected to free; > 0 once evicted
+	Credit float64 `json:"credit,omitempty"`
 }
 
 func (o Ordering) rank(it *item, ttft machine.Time) machine.Time {
@@ -71,8 +69,7 @@ func (o Ordering) rank(it *item, ttft machine.Time) machine.Time {
 // key orders the waiting requests of one band, also across flows.
 func (it *item) key() machine.Key { return machine.Key{First: int64(it.Rank), Second: it.Seq} }
 
-// victimKey is the priority-then-time-eviction-order-policy: the lowest
-// priority first, inside it the newest.
+// victimKey returns the order of priority-then-time-eviction-order-policy: the lowest priority first, then the newest.
 func (it *item) victimKey() machine.Key {
 	return machine.Key{First: int64(it.flow.band.Priority), Second: ^it.Dispatched}
 }

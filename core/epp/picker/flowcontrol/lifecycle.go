@@ -2,10 +2,10 @@ package flowcontrol
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// arrive lets a request wait, or refuses it, and runs a dispatch cycle.
+// arrive queues or refuses a request, and runs a dispatch cycle.
 func (c *Controller) arrive(m Arrive) {
 	if _, twice := c.items[m.ID]; twice {
-		return // the driver's mistake; the first one keeps its outcome
+		return // a mistake of the driver; the first request keeps its outcome
 	}
 	if m.Bytes < 0 {
 		m.Bytes = 0
@@ -51,7 +51,7 @@ func (c *Controller) arrive(m Arrive) {
 	}
 }
 
-// deadline is the end of a time that begins now.
+// deadline returns the end of a waiting time that starts now.
 func (c *Controller) deadline(it *item) machine.Time {
 	ttl := it.TTL
 	if c.cfg.NoEndpointTTL != nil && c.pool.empty() {
@@ -75,15 +75,15 @@ func (c *Controller) setDeadline(it *item) {
 	c.deadlines.Put(&it.inDeadlines, machine.Key{First: int64(it.Deadline), Second: it.Seq}, it)
 }
 
-// setPool replaces the pool. When its first endpoint appears or its last one
-// goes, another time begins to run, if there is one.
+// setPool replaces the pool. With a NoEndpointTTL, the waiting time restarts when the first endpoint appears or the
+// last one goes.
 func (c *Controller) setPool(loads []Load) {
 	was := c.pool.empty()
 	c.pool.set(loads, c.now)
 	if c.cfg.NoEndpointTTL == nil || was == c.pool.empty() || c.queued == 0 {
 		return
 	}
-	for _, it := range c.items { // the heap's order does not depend on theirs
+	for _, it := range c.items { // the heap's order does not depend on the map's
 		if it.Dispatched > 0 {
 			continue
 		}
@@ -92,7 +92,7 @@ func (c *Controller) setPool(loads []Load) {
 	}
 }
 
-// fits says whether the limits over all bands leave room.
+// fits reports whether the limits over all bands permit one more request.
 func (c *Controller) fits(bytes int64) bool {
 	return (c.cfg.MaxRequests == 0 || c.queued+1 <= c.cfg.MaxRequests) &&
 		(c.cfg.MaxBytes == 0 || c.queuedBytes+bytes <= c.cfg.MaxBytes)
@@ -107,7 +107,7 @@ func (c *Controller) newItem() *item {
 	return new(item)
 }
 
-// leave takes a waiting request out and says how that ended.
+// leave removes a waiting request and reports its outcome.
 func (c *Controller) leave(it *item, outcome Outcome) {
 	b := it.flow.band
 	b.take(it, c.now)
@@ -180,7 +180,7 @@ func (c *Controller) done(id RequestID, promptTokens, completionTokens int64) {
 	c.free = append(c.free, it)
 }
 
-// shutdown refuses everything that waits, in order of arrival.
+// shutdown refuses all waiting requests, in each band in the fairness policy's order.
 func (c *Controller) shutdown() {
 	c.stopped = true
 	for _, b := range c.bands {

@@ -7,56 +7,52 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
 )
 
-// Message is what the driver reports the machine.
+// Message is an input of the Controller.
 type Message interface{ message() }
 
-// Arrive is a request that asks to go on: after its objective and fairness id
-// are known and its body has been parsed, before candidates are looked for.
-// Requests without a body are not announced; the real picker lets them pass.
+// Arrive is a request that asks to proceed: after its objective and fairness id are known and its body is parsed,
+// before candidates are selected. Requests without a body do not arrive here; the real picker lets them pass.
 type Arrive struct {
 	ID         RequestID
 	Priority   int
 	FairnessID string
-	Bytes      int64        // of its body as it came
+	Bytes      int64        // of its body as received
 	Tokens     int64        // of its prompt, for a detector that counts tokens
 	TTL        machine.Time // 0 is the configuration's
-	Most       machine.Time // that it waits, whatever the configuration says; 0 is no bound
+	Most       machine.Time // longest wait, in addition to the TTL; 0 is no limit
 	TTFT       machine.Time // objective for the first token; 0 is none
 }
 
-// Gone is a request whose client has left. If it waits, that is how it ends;
-// if it runs, it is Done without tokens.
+// Gone reports that a request's client left. A waiting request ends with that outcome. For a running one it is Done
+// without tokens.
 type Gone struct{ ID RequestID }
 
-// Placed says that a dispatched request has been scheduled and that the
-// endpoints' loads contain it from now on. Until then the machine counts it
-// itself. A driver that never counts in-flight loads need not send it.
+// Placed reports that a dispatched request was scheduled and that the endpoints' loads include it from now on. Until
+// then the machine counts it itself. A driver that never counts in-flight loads need not send it.
 type Placed struct{ ID RequestID }
 
-// Done says that a dispatched request is over, however it ended, also when it
-// could not be scheduled. It must follow every dispatch exactly once (or
-// Gone); with the endpoint's load already lower if that counts in-flight
-// requests.
+// Done reports the end of a dispatched request, for whatever reason, even if it could not be scheduled. Done or Gone
+// must follow every dispatch exactly once. If the endpoints' loads count requests in flight, they must already be
+// without it.
 type Done struct {
 	ID                             RequestID
 	PromptTokens, CompletionTokens int64
 }
 
-// Pool is all endpoints and their loads, in a fixed order. The slice is
-// copied.
+// Pool lists all endpoints' loads in a fixed order. The machine copies the slice.
 type Pool struct{ Loads []Load }
 
-// LoadChanged is a new load of one endpoint, by its place in the last Pool.
+// LoadChanged is a new load of one endpoint, by its index in the last Pool.
 type LoadChanged struct {
 	Endpoint int
 	Load     Load
 }
 
-// Objectives are the priorities of the pool's objectives. They have bands
-// even before their first request, which counts for the ceilings of others.
+// Objectives are the priorities of the pool's objectives. They have bands even before their first request, which counts
+// for other bands' ceilings.
 type Objectives struct{ Priorities []int }
 
-// Shutdown ends the machine: what waits and what still arrives is refused.
+// Shutdown makes the machine refuse all waiting and arriving requests.
 type Shutdown struct{}
 
 func (Arrive) message()      {}
@@ -68,18 +64,17 @@ func (LoadChanged) message() {}
 func (Objectives) message()  {}
 func (Shutdown) message()    {}
 
-// EffectKind says what happened.
+// EffectKind is an effect's type.
 type EffectKind uint8
 
-// The kinds of effects.
 const (
-	Decided             EffectKind = iota // a request's time in flow control is over: go on, or answer Refusal
-	Evict                                 // end this running request with Evicted(); it may cross with its Done
-	RevocationConfirmed                   // an evicted request is over; for metrics
-	RevocationTimedOut                    // it should be over by now; for metrics
+	Decided             EffectKind = iota // a request leaves flow control: proceed, or answer Refusal
+	Evict                                 // end this running request with Evicted(), unless its Done is under way
+	RevocationConfirmed                   // an evicted request has ended; for metrics
+	RevocationTimedOut                    // an evicted request has not ended in time; for metrics
 )
 
-// Effect is what happened, at the time that it was due.
+// Effect reports a change, at the time when it was due.
 type Effect struct {
 	At         machine.Time
 	Kind       EffectKind
@@ -88,17 +83,17 @@ type Effect struct {
 	PoolEmpty  bool    // of Decided: the pool had no endpoints
 	Priority   int
 	FairnessID string
-	Bytes      int64        // of Decided: the body's
-	Wait       machine.Time // of Decided: how long it waited; of a revocation: how long its end took
+	Bytes      int64        // of Decided: the body's length
+	Wait       machine.Time // of Decided: how long it waited; of a revocation: how long it took to end
 
-	// ForPriority is, for Evict, the priority that takes the room.
+	// ForPriority is, for Evict, the priority of the band that gets the capacity.
 	ForPriority int
 }
 
-// Due is At.
+// Due returns At.
 func (e Effect) Due() machine.Time { return e.At }
 
-// Admission says in words what flow control did with a request.
+// Admission describes the request's outcome for people.
 func (e *Effect) Admission() string {
 	if e.Wait < machine.Millisecond {
 		return fmt.Sprintf("flow control: %s at once", e.Outcome)
@@ -106,7 +101,7 @@ func (e *Effect) Admission() string {
 	return fmt.Sprintf("flow control: %s after %s", e.Outcome, e.Wait)
 }
 
-// Refusal is the answer that the effect asks for, nil when the request goes on.
+// Refusal returns the answer to the client, nil when the request proceeds.
 func (e *Effect) Refusal() *apierror.Error {
 	if e.Kind == Evict {
 		return Evicted()

@@ -2,11 +2,9 @@ package flowcontrol
 
 import "github.com/windtunnel/windtunnel/core/wire/apierror"
 
-// Outcome is how a request left flow control; the names are the values of the
-// metric label "outcome".
+// Outcome is how a request left flow control. The names are the values of the metric label "outcome".
 type Outcome uint8
 
-// The outcomes.
 const (
 	Dispatched Outcome = iota
 	RejectedCapacity
@@ -22,7 +20,7 @@ var outcomeNames = [...]string{
 	"EvictedTTL", "EvictedContextCancelled", "EvictedOther",
 }
 
-// String is the outcome's name in llm_d_epp_flow_control_requests_total.
+// String returns the outcome's name in llm_d_epp_flow_control_requests_total.
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {
 		return outcomeNames[o]
@@ -40,9 +38,8 @@ const (
 	ReasonEvicted          = "evicted"
 )
 
-// Refusal is the answer that belongs to an outcome other than Dispatched. An
-// expired request is told apart by whether the pool had endpoints when it
-// expired: without them it is the service that is missing, not room.
+// Refusal returns the answer for an outcome other than Dispatched. The answer to an expired request depends on whether
+// the pool had endpoints when it expired: without them, the service is missing and not capacity.
 func (o Outcome) Refusal(poolEmpty bool) *apierror.Error {
 	const rejected, evicted = "request rejected pre-queue: ", "request evicted from queue: "
 	switch o {
@@ -74,13 +71,12 @@ func (o Outcome) Refusal(poolEmpty bool) *apierror.Error {
 	return &apierror.Error{Status: 500, Message: "unhandled flow control outcome: " + o.String()}
 }
 
-// Evicted is the answer to a running request that is taken back, also in the
-// middle of its response.
+// Evicted returns the answer to a running request that is evicted, even in the middle of its response.
 func Evicted() *apierror.Error {
 	return &apierror.Error{Status: 429, Message: "request evicted by flow control", Reason: ReasonEvicted, Bare: true}
 }
 
-// Revocation is how an evicted request ended, as a label of llm_d_epp_flow_control_revocations_total.
+// Revocation returns the value of the label outcome of llm_d_epp_flow_control_revocations_total.
 func (k EffectKind) Revocation() string {
 	return map[EffectKind]string{RevocationConfirmed: "confirmed", RevocationTimedOut: "timed_out"}[k]
 }

@@ -2,27 +2,25 @@ package flowcontrol
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// pool is the endpoints' loads with the saturation that follows from them.
-// Metrics that only the other detector needs are kept too; they are cheap.
+// pool holds the endpoints' loads and computes their saturation. It also keeps the metrics that only the other detector
+// needs, since they are cheap.
 type pool struct {
 	detector Detector
 	loads    []Load
 
-	// Sums for the concurrency-detector, kept as loads change. reserved is
-	// what has been dispatched and is not yet in the endpoints' loads.
+	// Sums for the concurrency-detector, updated with the loads. reserved counts requests that were dispatched and are
+	// not yet in the endpoints' loads.
 	requests, tokens                 int64
 	reservedRequests, reservedTokens int64
 
-	// For the utilization-detector: each endpoint's score, and when its
-	// metrics grow stale (Never: they are). The mean is summed anew in the
-	// endpoints' order when a score has changed, so that it is the same number
-	// however it came about.
+	// For the utilization-detector: each endpoint's score, and when its metrics become stale (Never: they already are).
+	// A changed score makes the mean be summed again in the endpoints' order, so that it is always the same number.
 	scores  []float64
 	staleAt []machine.Time
 	changed bool
 	mean    float64
 
-	// next is when the first endpoint grows stale, or earlier while loose.
+	// next is when the first endpoint becomes stale. While loose, it may be too early.
 	next  machine.Time
 	loose bool
 }
@@ -42,7 +40,7 @@ func (p *pool) set(loads []Load, now machine.Time) {
 	p.changed, p.next, p.loose = true, 0, true
 }
 
-// change replaces one load; an endpoint that does not exist is ignored.
+// change replaces one load. It ignores an endpoint that does not exist.
 func (p *pool) change(i int, l Load, now machine.Time) {
 	if i < 0 || i >= len(p.loads) {
 		return
@@ -62,7 +60,7 @@ func (p *pool) change(i int, l Load, now machine.Time) {
 	p.next = min(p.next, p.staleAt[i])
 }
 
-// score computes what is kept of endpoint i.
+// score computes the values of endpoint i.
 func (p *pool) score(i int, now machine.Time) {
 	u := p.detector.Utilization
 	p.scores[i], p.staleAt[i] = u.Score(p.loads[i], now), machine.Never
@@ -76,7 +74,7 @@ func (p *pool) reserve(requests, tokens int64) {
 	p.reservedTokens += tokens
 }
 
-// saturation at a time that does not go back.
+// saturation returns the saturation at a time that never goes back.
 func (p *pool) saturation(now machine.Time) float64 {
 	if p.detector.Kind == ConcurrencyDetectorType {
 		return p.detector.Concurrency.of(p.requests+p.reservedRequests, p.tokens+p.reservedTokens, len(p.loads))
@@ -97,7 +95,7 @@ func (p *pool) saturation(now machine.Time) float64 {
 	return p.mean
 }
 
-// settle notices what has grown stale and when the next will.
+// settle updates the endpoints whose metrics have become stale, and next.
 func (p *pool) settle(now machine.Time) {
 	p.next, p.loose = machine.Never, false
 	for i, at := range p.staleAt {
@@ -109,7 +107,7 @@ func (p *pool) settle(now machine.Time) {
 	}
 }
 
-// until is when the saturation next changes without a message.
+// until returns when the saturation next changes without a message.
 func (p *pool) until(now machine.Time) machine.Time {
 	if p.detector.Kind == ConcurrencyDetectorType {
 		return machine.Never
@@ -120,7 +118,7 @@ func (p *pool) until(now machine.Time) machine.Time {
 	return p.next
 }
 
-// at is the saturation at a later time, without moving there.
+// at returns the saturation at a later time without advancing the pool.
 func (p *pool) at(now machine.Time) float64 {
 	if p.detector.Kind == ConcurrencyDetectorType {
 		return p.saturation(now)

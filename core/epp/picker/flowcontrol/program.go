@@ -9,25 +9,23 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Program has the parameters of program-aware-fairness: least attained
-// service first. A program is all requests of one fairness id; its service is
-// prompt tokens + 2 x completion tokens of what it has had answered.
+// Program has the parameters of program-aware-fairness: least attained service first. A program is all requests of one
+// fairness id. Its service is prompt tokens + 2 x completion tokens of its answers.
 type Program struct {
 	Strategy      string // only "las"
 	WeightService float64
-	WeightWait    float64 // for how long its first request has waited
+	WeightWait    float64 // weight of how long its first request has waited
 
-	// DecayFactor is applied to a program's service in every dispatch cycle
-	// in which it neither waits nor runs; with HalfLifeSeconds above 0 its
-	// service halves in that time instead.
+	// DecayFactor multiplies a program's service in every dispatch cycle in which it neither waits nor runs. If
+	// HalfLifeSeconds is above 0, the service halves in that time instead.
 	DecayFactor     float64
 	HalfLifeSeconds float64
 
-	// A program without work for EvictionTTL is forgotten; 0 is never.
+	// A program without work for EvictionTTL is removed; 0 is never.
 	EvictionTTL, EvictionSweep machine.Time
 }
 
-// DefaultProgram has the real plug-in's default parameters.
+// DefaultProgram returns the real plug-in's default parameters.
 func DefaultProgram() Program {
 	return Program{
 		Strategy: "las", WeightService: 0.8, WeightWait: 0.2, DecayFactor: 0.99997,
@@ -35,7 +33,7 @@ func DefaultProgram() Program {
 	}
 }
 
-// Validate says which parameters are out of range.
+// Validate returns an error that lists all parameters out of range.
 func (p Program) Validate() error {
 	var errs problems
 	errs.unless(!(p.Strategy != "" && p.Strategy != "las"), "unknown strategy %q, must be \"las\"", p.Strategy)
@@ -48,7 +46,7 @@ func (p Program) Validate() error {
 	return errors.Join(errs...)
 }
 
-// programs is what one plug-in instance remembers of its programs.
+// programs holds the programs of one plug-in instance.
 type programs struct {
 	Program
 	byID map[string]*program
@@ -56,17 +54,17 @@ type programs struct {
 
 type program struct {
 	ID         string       `json:"id"`
-	Service    float64      `json:"service,omitempty"`    // as of the last work
-	WorkedAt   machine.Time `json:"workedAt,omitempty"`   // when that was
-	RestCycles int64        `json:"restCycles,omitempty"` // dispatch cycles without work since
-	RestUntil  machine.Time `json:"restUntil,omitempty"`  // the last of them
+	Service    float64      `json:"service,omitempty"`    // at WorkedAt
+	WorkedAt   machine.Time `json:"workedAt,omitempty"`   // time of the last work
+	RestCycles int64        `json:"restCycles,omitempty"` // dispatch cycles without work since then
+	RestUntil  machine.Time `json:"restUntil,omitempty"`  // time of the last such cycle
 	Running    int          `json:"running,omitempty"`
 	Waiting    int          `json:"waiting,omitempty"`
 	Dispatched int64        `json:"dispatched,omitempty"`
 	WaitSumMs  float64      `json:"waitSumMs,omitempty"`
 	LastDone   machine.Time `json:"lastDone,omitempty"`
 
-	weighed bool // it was among those of which one was to be served
+	weighed bool // its flow was a candidate of pick
 }
 
 func newPrograms(config Program) *programs {
@@ -82,8 +80,8 @@ func (p *programs) get(id string, now machine.Time) *program {
 	return q
 }
 
-// decayed is a program's service after its rest. It is computed from the whole
-// rest at once, so that it does not depend on how often anybody looked.
+// decayed returns a program's service after its rest, computed for the whole rest at once, so that it does not depend
+// on how often it is called.
 func (p *programs) decayed(q *program) float64 {
 	switch {
 	case q.RestCycles == 0 || q.Service == 0:
@@ -107,8 +105,8 @@ func (p *programs) done(q *program, promptTokens, completionTokens int64, now ma
 	q.LastDone = now
 }
 
-// sweep forgets programs that have had no work for long and, where clients have
-// made up more than may be idle, those that had work longest ago.
+// sweep removes programs that have had no work for EvictionTTL and, if there are more than maxIdleFlows idle ones,
+// those that worked longest ago.
 func (p *programs) sweep(now machine.Time) {
 	var idle []*program
 	for id, q := range p.byID {
@@ -132,22 +130,21 @@ func (p *programs) sweep(now machine.Time) {
 	}
 }
 
-// ProgramStats are the metrics of one program.
+// ProgramStats has the metrics of one program.
 type ProgramStats struct {
 	ID              string
-	AttainedService float64 // tokens, completion tokens twice
+	AttainedService float64 // tokens; completion tokens count twice
 	AverageWaitMs   float64
 	InFlight        int
-	// Dispatched is how many requests it has had sent on, and Weighed whether it was
-	// ever among those of which one was to be served.
+	// Dispatched counts its dispatched requests. Weighed is true once its flow was a candidate.
 	Dispatched int64
 	Weighed    bool
 }
 
-// stats lists the programs by id and Jain's fairness index over their average
-// waits: 1 when all wait equally long.
+// stats lists the programs by id, and Jain's fairness index over their average waits, which is 1 if all waits are
+// equal.
 func (p *programs) stats() (list []ProgramStats, index float64) {
-	n := 0 // those that waited
+	n := 0 // programs that waited
 	for id, q := range p.byID {
 		s := ProgramStats{ID: id, AttainedService: p.decayed(q), InFlight: q.Running, Dispatched: q.Dispatched,
 			Weighed: q.weighed || q.Dispatched > 0}
@@ -178,7 +175,7 @@ func (p *programs) stats() (list []ProgramStats, index float64) {
 type programAware struct {
 	waiting
 	*programs
-	resting []*flow // flows of the band in which nothing waits
+	resting []*flow // flows of the band without waiting requests
 }
 
 func (p *programAware) admit(f *flow) {
@@ -187,7 +184,7 @@ func (p *programAware) admit(f *flow) {
 }
 
 func (p *programAware) join(f *flow) {
-	f.program = p.get(f.id, f.head().Arrived) // it may have been forgotten
+	f.program = p.get(f.id, f.head().Arrived) // it may have been removed
 	f.program.Waiting++
 	p.work(f.program, f.head().Arrived)
 	p.waiting.join(f)
@@ -202,17 +199,17 @@ func (p *programAware) leave(f *flow) {
 
 func (p *programAware) rest(f *flow) {
 	p.resting = append(p.resting, f)
-	f.rests = len(p.resting)
+	f.restsAt = len(p.resting)
 }
 
 func (p *programAware) forget(f *flow) {
-	if f.rests == 0 {
+	if f.restsAt == 0 {
 		return
 	}
 	last := len(p.resting) - 1
-	p.resting[f.rests-1] = p.resting[last]
-	p.resting[f.rests-1].rests = f.rests
-	p.resting[last], p.resting, f.rests = nil, p.resting[:last], 0
+	p.resting[f.restsAt-1] = p.resting[last]
+	p.resting[f.restsAt-1].restsAt = f.restsAt
+	p.resting[last], p.resting, f.restsAt = nil, p.resting[:last], 0
 }
 
 func (p *programAware) idle(now machine.Time, cycles int64) {
@@ -224,9 +221,8 @@ func (p *programAware) idle(now machine.Time, cycles int64) {
 	}
 }
 
-// pick scores the flows: little service is good, a long wait is good, each
-// spread over [0, 1] between the flows that wait. Equal scores go by id, where
-// the real plug-in's choice is arbitrary.
+// pick scores the flows. Little service and a long wait are good, each scaled to [0, 1] over the waiting flows. Equal
+// scores go by id; the real plug-in's choice is arbitrary.
 func (p *programAware) pick(now machine.Time) *flow {
 	p.idle(now, 1)
 	low, high := math.Inf(1), math.Inf(-1)

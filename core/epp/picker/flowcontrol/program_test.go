@@ -41,8 +41,8 @@ func TestRestingFlows(t *testing.T) {
 	for n, i := range []int{9, 0, 0, 4, 8, 1, 7, 2, 6, 3, 5} {
 		p.forget(flows[i])
 		for at, f := range p.resting {
-			if f.rests != at+1 || f == flows[i] {
-				t.Fatalf("after %d: flow %s is at %d and knows %d", n, f.id, at+1, f.rests)
+			if f.restsAt != at+1 || f == flows[i] {
+				t.Fatalf("after %d: flow %s is at %d and knows %d", n, f.id, at+1, f.restsAt)
 			}
 		}
 	}

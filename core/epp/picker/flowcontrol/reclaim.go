@@ -6,15 +6,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// In-flight eviction takes running requests of a priority below zero back
-// (sheddable-eviction-filter) when a higher band is blocked with something
-// waiting. What to free is the saturation above the band's ceiling; what one
-// request frees is estimated as its share of the saturation. A next decision
-// waits until every evicted stream has ended and the detector had time to see
-// it, so that one shortage is not answered twice.
+// In-flight eviction ends running requests of a priority below zero (sheddable-eviction-filter) when a higher band is
+// blocked while requests wait in it. The amount to free is the saturation above the band's ceiling; one request frees
+// an estimated equal share of the saturation. The next decision waits until every evicted stream has ended and the
+// detector has had time to see it, so that one shortage does not cause two decisions.
 const (
 	maxRevocations      = 2                   // in one decision
-	confirmationTimeout = 10 * machine.Second // then a stream that does not end counts as ended
+	confirmationTimeout = 10 * machine.Second // then a stream counts as ended
 )
 
 // reclaimer is the state of in-flight eviction.
@@ -25,13 +23,13 @@ type reclaimer struct {
 	reclaimState
 }
 
-// reclaimState is what a saved state has of a reclaimer.
+// reclaimState is the saved part of a reclaimer.
 type reclaimState struct {
-	Running     int            `json:"running,omitempty"`     // everything dispatched and not done
-	Outstanding []RequestID    `json:"outstanding,omitempty"` // in a saved state alone
+	Running     int            `json:"running,omitempty"`     // requests dispatched and not done
+	Outstanding []RequestID    `json:"outstanding,omitempty"` // in a saved state only
 	Cooling     []coolingDebit `json:"cooling,omitempty"`     // ended, not yet seen by the detector
 	Target      float64        `json:"target,omitempty"`      // the last decision's shortage
-	Issued      map[int]int64  `json:"issued,omitempty"`      // by the priority of who waited
+	Issued      map[int]int64  `json:"issued,omitempty"`      // by the waiting band's priority
 	Confirmed   int64          `json:"confirmed,omitempty"`
 	TimedOut    int64          `json:"timedOut,omitempty"`
 }
@@ -41,7 +39,7 @@ type coolingDebit struct {
 	Expires machine.Time `json:"expires"`
 }
 
-// settle retires what has timed out or cooled.
+// settle moves timed-out evictions to Cooling and removes those that have cooled.
 func (r *reclaimer) settle(now machine.Time, fx *Effects) {
 	open := r.outstanding[:0]
 	for _, it := range r.outstanding {
@@ -64,8 +62,7 @@ func (r *reclaimer) settle(now machine.Time, fx *Effects) {
 	r.Cooling = warm
 }
 
-// opens is when the next decision may be taken, or when its waiting must be
-// looked at again.
+// opens returns the earliest time at which the next decision may be possible.
 func (r *reclaimer) opens() machine.Time {
 	at := machine.Time(math.MinInt64)
 	for _, it := range r.outstanding {
@@ -77,7 +74,7 @@ func (r *reclaimer) opens() machine.Time {
 	return at
 }
 
-// ended confirms that an evicted request's stream is over.
+// ended confirms that an evicted request's stream has ended.
 func (r *reclaimer) ended(it *item, now machine.Time, fx *Effects) {
 	for i, o := range r.outstanding {
 		if o == it {
@@ -90,9 +87,8 @@ func (r *reclaimer) ended(it *item, now machine.Time, fx *Effects) {
 	}
 }
 
-// demand is the first blocked band, from rank first on, that may take from the
-// running: something waits in it, its ceiling can be reached at all, and the
-// next victim's priority is lower than its own.
+// demand returns the first blocked band, from rank first on, that may evict: a request waits in it, its ceiling can be
+// reached at all, and the next victim's priority is lower than the band's. It also returns the band's ceiling.
 func (c *Controller) demand(first int, saturation float64) (*band, float64) {
 	r := &c.reclaim
 	if !r.Enabled || r.victims.Len() == 0 || !(saturation > 0) || math.IsInf(saturation, 0) {
@@ -111,7 +107,7 @@ func (c *Controller) demand(first int, saturation float64) (*band, float64) {
 	return nil, 0
 }
 
-// revoke takes one decision for a blocked band, if the gate is open.
+// revoke makes one eviction decision for a blocked band, if the previous ones have cooled.
 func (c *Controller) revoke(first int, saturation float64) {
 	r := &c.reclaim
 	b, ceiling := c.demand(first, saturation)
@@ -124,7 +120,7 @@ func (c *Controller) revoke(first int, saturation float64) {
 	}
 	credit := saturation / float64(r.Running)
 	r.Target = saturation - ceiling
-	// Exactly at the ceiling the shortage is zero, yet the band is blocked.
+	// At exactly the ceiling the shortage is zero, although the band is blocked.
 	n := int(min(max(1, math.Ceil(r.Target/credit)), maxRevocations))
 	for range n {
 		if r.victims.Len() == 0 {

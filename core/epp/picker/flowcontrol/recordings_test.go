@@ -202,7 +202,7 @@ func (r recording) config(t *testing.T) (Config, Probabilistic, bool) {
 	return c, p, strings.Join(f.FeatureGates, " ") == "flowControl"
 }
 
-// objectives are the priorities of the pool's objectives by name.
+// objectives returns the priorities of the pool's objectives by name.
 func (r recording) objectives() map[string]int {
 	out := map[string]int{}
 	for key, text := range r.Objects {

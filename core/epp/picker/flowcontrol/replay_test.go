@@ -362,7 +362,7 @@ func (p *replay) expectations(step map[string]json.RawMessage) {
 	}
 }
 
-// known says whether an eviction has been recorded before.
+// known reports whether an eviction has been recorded before.
 func (p *replay) known(name string) bool { return p.counted["known "+name] > 0 }
 
 // evictionOnly drops what a held stream received before its eviction.

@@ -14,20 +14,17 @@ const (
 	ConcurrencyDetectorType = "concurrency-detector"
 )
 
-// Load is what a detector looks at on one endpoint.
+// Load is an endpoint's load as a detector sees it.
 type Load struct {
-	// Waiting and KVUsage come from the endpoint's metrics page: queued
-	// requests, and used KV cache from 0 to 1.
+	// Waiting and KVUsage come from the endpoint's metrics page: queued requests, and used KV cache from 0 to 1.
 	Waiting int
 	KVUsage float64
 
-	// Scraped says whether there ever was such a page; UpdatedAt when the
-	// last good one was read.
+	// Scraped is true once such a page was read; UpdatedAt is the time of the last good one.
 	Scraped   bool
 	UpdatedAt machine.Time
 
-	// Requests and Tokens are the picker's own count of what it has placed on
-	// the endpoint and not yet seen finish.
+	// Requests and Tokens are the picker's own count of what it placed on the endpoint and what has not ended.
 	Requests, Tokens int64
 }
 
@@ -48,7 +45,7 @@ func (d Detector) withDefaults() Detector {
 	return d
 }
 
-// Validate says what is wrong with the chosen detector's parameters.
+// Validate returns an error for parameters of the chosen detector that are out of range.
 func (d Detector) Validate() error {
 	switch d.Kind {
 	case UtilizationDetectorType:
@@ -60,7 +57,7 @@ func (d Detector) Validate() error {
 		ConcurrencyDetectorType)
 }
 
-// Saturation is the saturation of the given endpoints; 1 or more is full.
+// Saturation returns the saturation of the given endpoints; 1 or more is full.
 func (d Detector) Saturation(loads []Load, now machine.Time) float64 {
 	if d.Kind == ConcurrencyDetectorType {
 		return d.Concurrency.Saturation(loads)
@@ -68,8 +65,8 @@ func (d Detector) Saturation(loads []Load, now machine.Time) float64 {
 	return d.Utilization.Saturation(loads, now)
 }
 
-// Utilization is the utilization-detector: an endpoint is as full as the
-// fuller of its queue and its KV cache, the pool is the mean.
+// Utilization is the utilization-detector. An endpoint is as full as the fuller of its queue and its KV cache; the
+// pool's saturation is the mean.
 type Utilization struct {
 	QueueDepthThreshold       int          `json:"queueDepthThreshold"`
 	KVCacheUtilThreshold      float64      `json:"kvCacheUtilThreshold"`
@@ -77,13 +74,13 @@ type Utilization struct {
 	Headroom                  float64      `json:"headroom"` // only widens Keep, never Saturation
 }
 
-// DefaultUtilization has the real plug-in's default parameters.
+// DefaultUtilization returns the real plug-in's default parameters.
 func DefaultUtilization() Utilization {
 	return Utilization{QueueDepthThreshold: 5, KVCacheUtilThreshold: 0.8,
 		MetricsStalenessThreshold: 200 * machine.Millisecond}
 }
 
-// Validate reports parameters out of range, in the real plug-in's words.
+// Validate returns an error that lists all parameters out of range, in the real plug-in's words.
 func (u Utilization) Validate() error {
 	var errs problems
 	errs.unless(u.QueueDepthThreshold > 0, "queueDepthThreshold must be strictly positive, got %d",
@@ -96,13 +93,12 @@ func (u Utilization) Validate() error {
 	return errs.under("invalid utilization detector configuration")
 }
 
-// Stale says whether an endpoint's metrics are missing or too old to use.
+// Stale reports whether an endpoint's metrics are missing or too old to use.
 func (u Utilization) Stale(l Load, now machine.Time) bool {
 	return !l.Scraped || now-l.UpdatedAt > u.MetricsStalenessThreshold || math.IsNaN(l.KVUsage)
 }
 
-// Score is how full one endpoint is: 1 at either threshold, and 1 when its
-// metrics are stale.
+// Score returns how full one endpoint is: 1 at either threshold, and 1 with stale metrics.
 func (u Utilization) Score(l Load, now machine.Time) float64 {
 	if u.Stale(l, now) {
 		return 1
@@ -110,7 +106,7 @@ func (u Utilization) Score(l Load, now machine.Time) float64 {
 	return max(float64(l.Waiting)/float64(u.QueueDepthThreshold), l.KVUsage/u.KVCacheUtilThreshold)
 }
 
-// Saturation is the mean score; a pool without endpoints is full.
+// Saturation returns the mean score; 1 for a pool without endpoints.
 func (u Utilization) Saturation(loads []Load, now machine.Time) float64 {
 	if len(loads) == 0 {
 		return 1
@@ -122,7 +118,7 @@ func (u Utilization) Saturation(loads []Load, now machine.Time) float64 {
 	return total / float64(len(loads))
 }
 
-// StaleEndpoints counts the endpoints that Score takes for full unseen.
+// StaleEndpoints counts the endpoints with stale metrics, whose score is 1.
 func (u Utilization) StaleEndpoints(loads []Load, now machine.Time) int {
 	n := 0
 	for i := range loads {
@@ -133,8 +129,8 @@ func (u Utilization) StaleEndpoints(loads []Load, now machine.Time) int {
 	return n
 }
 
-// Keep is the detector as a filter: below both thresholds, widened by the
-// headroom. A filter that keeps nobody keeps everybody; that is the caller's.
+// Keep is the detector as a filter: it reports whether an endpoint is below both thresholds, widened by the headroom.
+// If a filter would remove every endpoint, the caller must keep all.
 func (u Utilization) Keep(l Load, now machine.Time) bool {
 	return !u.Stale(l, now) &&
 		float64(l.Waiting) < float64(u.QueueDepthThreshold)*(1+u.Headroom) &&
@@ -145,11 +141,10 @@ func (u Utilization) Keep(l Load, now machine.Time) bool {
 const (
 	ModeRequests = "requests"
 	ModeTokens   = "tokens"
-	ModeHybrid   = "hybrid" // whichever of the two is fuller
+	ModeHybrid   = "hybrid" // the fuller of the two
 )
 
-// Concurrency is the concurrency-detector: what the picker has in flight
-// against what the pool may hold.
+// Concurrency is the concurrency-detector: the picker's requests in flight relative to the pool's limit.
 type Concurrency struct {
 	Mode                string  `json:"concurrencyMode"`     // ModeRequests, ModeTokens or ModeHybrid
 	MaxConcurrency      int64   `json:"maxConcurrency"`      // requests per endpoint
@@ -157,12 +152,12 @@ type Concurrency struct {
 	Headroom            float64 `json:"headroom"`
 }
 
-// DefaultConcurrency has the real plug-in's default parameters.
+// DefaultConcurrency returns the real plug-in's default parameters.
 func DefaultConcurrency() Concurrency {
 	return Concurrency{Mode: ModeRequests, MaxConcurrency: 100, MaxTokenConcurrency: 1_000_000}
 }
 
-// Validate reports parameters out of range, in the real plug-in's words.
+// Validate returns an error that lists all parameters out of range, in the real plug-in's words.
 func (c Concurrency) Validate() error {
 	var errs problems
 	errs.unless(c.MaxConcurrency > 0, "maxConcurrency must be strictly positive, got %d", c.MaxConcurrency)
@@ -174,8 +169,7 @@ func (c Concurrency) Validate() error {
 	return errs.under("invalid concurrency detector configuration")
 }
 
-// Saturation is what is in flight over what may be; a pool without endpoints
-// is full.
+// Saturation returns the load in flight divided by the limit; 1 for a pool without endpoints.
 func (c Concurrency) Saturation(loads []Load) float64 {
 	var requests, tokens int64
 	for i := range loads {
@@ -200,8 +194,7 @@ func (c Concurrency) of(requests, tokens int64, endpoints int) float64 {
 	return byRequests
 }
 
-// Keep is the detector as a filter. Unlike the utilization-detector, a filter
-// that keeps nobody leaves nobody.
+// Keep is the detector as a filter. Unlike with the utilization-detector, the filter may remove every endpoint.
 func (c Concurrency) Keep(l Load) bool {
 	requests := l.Requests < int64(float64(c.MaxConcurrency)*(1+c.Headroom))
 	tokens := l.Tokens < int64(float64(c.MaxTokenConcurrency)*(1+c.Headroom))
@@ -214,17 +207,17 @@ func (c Concurrency) Keep(l Load) bool {
 	return requests
 }
 
-// problems are what is wrong with parameters.
+// problems lists mistakes in parameters.
 type problems []error
 
-// unless notes a problem where ok is false.
+// unless adds a problem if ok is false.
 func (p *problems) unless(ok bool, format string, args ...any) {
 	if !ok {
 		*p = append(*p, fmt.Errorf(format, args...))
 	}
 }
 
-// under is the problems in one error behind a prefix, nil where there are none.
+// under returns the problems as one error with a prefix, nil if there are none.
 func (p problems) under(prefix string) error {
 	if len(p) == 0 {
 		return nil

@@ -7,8 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Snapshot is the state that gauges and debug pages show. The names in
-// comments are the metrics' (prefix llm_d_epp_).
+// Snapshot is the state for gauges and debug pages. The names in comments are the metrics' (prefix llm_d_epp_).
 type Snapshot struct {
 	Saturation     float64 // flow_control_pool_saturation
 	StaleEndpoints int     // flow_control_stale_endpoints; 0 for the concurrency-detector
@@ -34,24 +33,22 @@ type BandSnapshot struct {
 	Requests, Bytes int64
 	MaxRequests     int64
 	MaxBytes        int64
-	Flows           []FlowSnapshot // by fairness id, idle ones too
+	Flows           []FlowSnapshot // by fairness id, including idle ones
 }
 
-// FlowSnapshot is flow_control_queue_size and flow_control_queue_bytes of one
-// flow.
+// FlowSnapshot has flow_control_queue_size and flow_control_queue_bytes of one flow.
 type FlowSnapshot struct {
 	FairnessID      string
 	Requests, Bytes int64
 }
 
-// Waiting is the number of requests that wait, and their bytes.
+// Waiting returns the number of waiting requests and their bytes.
 func (c *Controller) Waiting() (requests, bytes int64) { return c.queued, c.queuedBytes }
 
-// Saturation is the pool's saturation as the machine sees it at its own time.
+// Saturation returns the pool's saturation at the machine's own time.
 func (c *Controller) Saturation() float64 { return c.pool.saturation(c.now) }
 
-// Snapshot shows the machine at a time not before its own, without changing
-// it.
+// Snapshot returns the state at a time not before the machine's own, without changing the machine.
 func (c *Controller) Snapshot(now machine.Time) Snapshot {
 	now = max(now, c.now)
 	r := &c.reclaim

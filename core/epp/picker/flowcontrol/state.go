@@ -8,9 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Saved is what a Controller knows besides its configuration, in a form that
-// JSON can carry: what Load needs so that another one of the same configuration
-// goes on from there.
+// Saved is a Controller's state without its configuration, as JSON. Load continues from it in another Controller of the
+// same configuration.
 type Saved struct {
 	Now        machine.Time         `json:"now"`
 	Cycles     int64                `json:"cycles"`
@@ -20,11 +19,11 @@ type Saved struct {
 	Dispatches uint64               `json:"dispatches"`
 	Stopped    bool                 `json:"stopped,omitempty"`
 	Bands      []savedBand          `json:"bands"`
-	Items      []itemState          `json:"items,omitempty"` // in the order of their arrival
+	Items      []itemState          `json:"items,omitempty"` // in order of arrival
 	Programs   map[string][]program `json:"programs,omitempty"`
 	Loads      []savedLoad          `json:"loads,omitempty"`
 	Reclaim    reclaimState         `json:"reclaim"`
-	// Reserved is what was dispatched and is not in the loads.
+	// Reserved counts what was dispatched and is not in the loads.
 	ReservedRequests int64 `json:"reservedRequests,omitempty"`
 	ReservedTokens   int64 `json:"reservedTokens,omitempty"`
 }
@@ -103,7 +102,7 @@ func (c *Controller) Save() *Saved {
 	return s
 }
 
-// Load takes a state over, before the first message.
+// Load restores a state before the first message.
 func (c *Controller) Load(s *Saved) {
 	c.now, c.cycles, c.rhythm.cycles, c.nextSweep, c.arrivals, c.dispatches, c.stopped = s.Now, s.Cycles, s.Rhythm,
 		s.NextSweep, s.Arrivals, s.Dispatches, s.Stopped
@@ -117,7 +116,7 @@ func (c *Controller) Load(s *Saved) {
 		c.loadBand(&s.Bands[i])
 	}
 	for name, list := range s.Programs {
-		for _, p := range []int{-1, 0} { // a template's bands may all be gone
+		for _, p := range []int{-1, 0} { // all bands of a template may be gone
 			if f := c.cfg.template(p).Fairness; f.Instance == name {
 				c.newFairness(f)
 			}
@@ -161,7 +160,7 @@ func (c *Controller) loadItem(x *itemState) {
 	it := &item{itemState: *x}
 	c.items[it.ID] = it
 	b := c.byPriority[x.Priority]
-	if b == nil { // swept while the request runs
+	if b == nil { // removed while the request runs
 		b = &band{Band: c.cfg.template(x.Priority)}
 	}
 	if it.flow = b.flows[x.FairnessID]; it.flow == nil {
@@ -186,8 +185,7 @@ func (c *Controller) loadItem(x *itemState) {
 	c.setDeadline(it)
 }
 
-// loadFairness brings a band's policy to where it was. What it does when a flow
-// comes or goes has been done.
+// loadFairness restores a band's policy, without repeating the effects of flows that joined or left.
 func (c *Controller) loadFairness(x *savedBand) {
 	b := c.byPriority[x.Priority]
 	for _, saved := range x.Flows {
@@ -206,7 +204,7 @@ func (c *Controller) loadFairness(x *savedBand) {
 				fair.last = f
 			}
 		case *programAware:
-			if f.program = fair.byID[f.id]; f.program == nil { // forgotten, while the flow rests
+			if f.program = fair.byID[f.id]; f.program == nil { // removed while the flow rests
 				f.program = &program{ID: f.id}
 			}
 			if waits {

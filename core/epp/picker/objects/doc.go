@@ -1,14 +1,11 @@
-// Package objects reads the Kubernetes objects that the endpoint picker acts
-// on, from YAML: InferencePools, their pods, InferenceObjectives and
-// InferenceModelRewrites. Without a cluster they come from files
-// (--objects DIR), and have the same effect.
+// Package objects reads the Kubernetes objects that configure an endpoint picker, from YAML: InferencePools, their
+// pods, InferenceObjectives and InferenceModelRewrites. Without a cluster they come from files (--objects DIR), with
+// the same effect.
 //
-// A Set is everything that was read. Of it, a pool sees what Select gives:
-// its endpoints (one for each ready pod and target port), the priorities of
-// its objectives and its model rewrites, oldest first, in the types of
-// core/epp/picker.
+// A Set holds everything that was read. Select returns a pool's part: its endpoints (one for each ready pod and target
+// port), the priorities of its objectives and its model rewrites, oldest first, in the types of core/epp/picker.
 //
-// An InferencePool has had several groups and shapes; all become one Pool:
+// An InferencePool has had several groups and forms; all become one Pool:
 //
 //   - inference.networking.k8s.io/v1: selector.matchLabels, targetPorts,
 //     endpointPickerRef
@@ -18,18 +15,13 @@
 //   - serving.kserve.io/v1alpha1 (document 003): matchExpressions too, and
 //     sections on routing, disaggregation, health and scaling
 //
-// What the real picker (llm-d-router v0.10.0) does is followed to the letter,
-// with two exceptions, both accidents of that version: of rewrites created
-// within one second an arbitrary one wins there, here the one that was read
-// first; and a pod is served there when it is Ready even if its phase says
-// Failed or Succeeded, which is kept, since recordings show it, but no cluster
-// produces it.
+// The package does exactly what the real picker (llm-d-router v0.10.0) does, with one exception. Of rewrites created
+// within one second an arbitrary one wins there; here the one that was read first wins. Like the real picker, it uses a
+// pod that is Ready even if its phase is Failed or Succeeded, which no cluster produces.
 //
-// Everything is pure: bytes in, structs out. Errors carry file, line and
-// field. What the CRDs' schemas refuse (config/crd/bases of
-// gateway-api-inference-extension v1.6 and llm-d-router, and of v1.3 for
-// v1alpha2), and what the API server demands of names and labels, is refused
-// here; status, which is not the author's to write, is not checked against
-// them. null counts as absent, as there. Fields that are not known are only warned about, because manifests
-// of newer versions should load; other kinds are left alone.
+// Everything is pure: bytes in, structs out. Errors have file, line and field. The package refuses what the CRDs'
+// schemas refuse (config/crd/bases of gateway-api-inference-extension v1.6 and llm-d-router, and of v1.3 for v1alpha2),
+// and names and labels that the API server refuses. It does not check status, which users do not write, against the
+// schemas. null counts as absent, as in the API server. Unknown fields only cause a warning, since manifests of newer
+// versions should load. Other kinds are ignored.
 package objects

@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// KServe is what document 003's pool says beyond the others.
+// KServe has the fields that only document 003's pool has.
 type KServe struct {
 	ModelName        string
 	RoutingType      string             // routingPolicy.type
@@ -29,27 +29,26 @@ type KServe struct {
 	ScaleTargets   map[string]float64 // autoscaling.targetMetrics by type
 }
 
-// Disaggregation tells prefill pods from decode pods.
+// Disaggregation distinguishes prefill pods from decode pods.
 type Disaggregation struct {
 	Enabled         bool
 	Prefill, Decode picker.Selector
-	Connector       string // as core/sidecar/connector names it; "" is not said
+	Connector       string // as core/sidecar/connector names it; "" if not given
 	Transfer        Transfer
 }
 
-// Transfer is what connector.config says of how caches travel.
+// Transfer is connector.config: how KV caches are transferred.
 type Transfer struct {
 	Compressed bool
-	// RDMA and NoRDMA are rdmaEnabled: neither where nothing is said.
+	// RDMA and NoRDMA are rdmaEnabled; neither if it is not given.
 	RDMA, NoRDMA bool
-	// FirstPort to LastPort are the servers' side channels (sideChannelPortRange), 0 where nothing is
-	// said.
+	// FirstPort to LastPort are the servers' side channels (sideChannelPortRange), 0 if not given.
 	FirstPort, LastPort int
-	// Unknown are fields that are nobody's.
+	// Unknown are the unknown fields.
 	Unknown []string
 }
 
-// read reads connector.config, whose fields are document 003's.
+// read reads connector.config with document 003's fields.
 func (t *Transfer) read(v value) {
 	for _, p := range v.Pairs() {
 		switch {
@@ -77,7 +76,7 @@ func (t *Transfer) read(v value) {
 	}
 }
 
-// check tells what a connector cannot do, as document 003 compares them.
+// check refuses settings that a connector does not support, by document 003's comparison.
 func (t *Transfer) check(c *connector.Connector, v value) {
 	if t.Compressed && c == connector.NIXLv1 {
 		v.Get("compressionEnabled").Fail("true with connector "+c.Name+", which does not compress",
@@ -89,24 +88,24 @@ func (t *Transfer) check(c *connector.Connector, v value) {
 	}
 }
 
-// Health is how the pool's pods are probed.
+// Health configures the health probes of the pool's pods.
 type Health struct {
 	Enabled                              bool
 	Endpoint                             string        // a path
-	Interval, Timeout                    time.Duration // 10 s and 5 s where nothing is said
-	UnhealthyThreshold, HealthyThreshold int64         // 3 and 2
+	Interval, Timeout                    time.Duration // 10 s and 5 s by default
+	UnhealthyThreshold, HealthyThreshold int64         // 3 and 2 by default
 }
 
-// Pickers are the algorithms of routingPolicy.loadBalancing, and the picker that each
-// stands for. The weights are those of the scores; by them requests are spread over the
-// endpoints in proportion to their totals, given to the best, or to each in turn.
+// Pickers maps the algorithms of routingPolicy.loadBalancing to plug-in types. By the weighted scores, requests are
+// spread over the endpoints in proportion to their totals or go to the best endpoint; or they go to each endpoint in
+// turn.
 var Pickers = map[string]string{
 	"weighted_round_robin": "weighted-random-picker",
 	"max_score":            "max-score-picker",
 	"round_robin":          "round-robin-picker",
 }
 
-// known adds the fields to those of every pool.
+// known adds the fields that only KServe's pools have.
 func (k *KServe) known(spec map[string]func(value)) {
 	spec["modelName"] = func(v value) { k.ModelName = v.Text() }
 	spec["routingPolicy"] = func(v value) {
@@ -207,8 +206,8 @@ func (k *KServe) known(spec map[string]func(value)) {
 	}
 }
 
-// Roles are a pod's labels with the role that document 003's prefillSelector and
-// decodeSelector give it, where no label says one.
+// Roles returns a pod's labels with the role from document 003's prefillSelector and decodeSelector, unless a label has
+// one.
 func (p *Pool) Roles(labels map[string]string) map[string]string {
 	if p.KServe == nil || !p.KServe.Disaggregation.Enabled || labels[picker.LabelRole] != "" {
 		return labels
@@ -228,12 +227,12 @@ func (p *Pool) Roles(labels map[string]string) map[string]string {
 	return out
 }
 
-// Routing says whether the pool's routingPolicy says anything.
+// Routing reports whether the pool's routingPolicy has any setting.
 func (k *KServe) Routing() bool {
 	return k != nil && (k.RoutingType+k.SchedulerProfile+k.Algorithm != "" || len(k.Weights) > 0)
 }
 
-// Idle are the fields that are given and that nothing acts on.
+// Idle returns the given fields that have no effect.
 func (k *KServe) Idle() (out []string) {
 	if k == nil {
 		return nil

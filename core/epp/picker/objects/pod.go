@@ -12,13 +12,12 @@ type Pod struct {
 	Meta
 	IP string
 
-	// Ready is the Ready condition; a pod that is being deleted is not. The
-	// phase is not looked at.
+	// Ready is the Ready condition; false for a pod that is being deleted. The phase does not matter.
 	Ready bool
 }
 
-// The annotations that limit which of the pool's target ports a pod serves.
-// The first, if there, hides the second.
+// The annotations that limit which of the pool's target ports a pod serves. The first, if present, overrides the
+// second.
 const (
 	AnnotationActivePorts    = "llm-d.ai/active-ports"
 	AnnotationActivePortsOld = "inference.networking.k8s.io/active-ports"
@@ -42,13 +41,13 @@ func readPod(v value, meta Meta) Pod {
 	return p
 }
 
-// isAddress says whether a text has the shape of an IP address.
+// isAddress reports whether a text is an IP address.
 func isAddress(s string) bool {
 	a, err := netip.ParseAddr(s)
 	return err == nil && a.Zone() == ""
 }
 
-// ports are the target ports, by their index, that a pod serves.
+// ports returns the indexes of the target ports that a pod serves.
 func (p *Pod) ports(targets []int) (indexes []int) {
 	text, limited := p.Annotations[AnnotationActivePorts]
 	if !limited {

@@ -17,10 +17,10 @@ type Pool struct {
 	AppProtocol string // "http" or "kubernetes.io/h2c"
 	Picker      *PickerRef
 
-	// Targets are document 002's pods, listed in the pool's own status.
+	// Targets are document 002's pods, from the pool's own status.
 	Targets []Target
 
-	// KServe is what only document 003's pool says; nil elsewhere.
+	// KServe has document 003's fields; nil for other groups.
 	KServe *KServe
 }
 
@@ -29,7 +29,7 @@ type Pool struct {
 type PickerRef struct {
 	Group, Kind, Name string
 	Port              int
-	FailOpen          bool // FailClose otherwise, and by default
+	FailOpen          bool // else FailClose, the default
 }
 
 // Target is one pod of document 002's status.targets.
@@ -42,13 +42,11 @@ type Target struct {
 	QPS, MaxQPS float64
 }
 
-// DefaultPort is the port of a pool that names none: documents 002 and 003
-// give it in the route, as 8000.
+// DefaultPort is the port of a pool that names none. Documents 002 and 003 have 8000 in the route.
 const DefaultPort = 8000
 
-// readPool reads a pool of any group, each with the fields that its own schema
-// has: those of another group are unknown there, and ignored with a warning, as
-// the API server does.
+// readPool reads a pool of any group by its group's schema. Other groups' fields are unknown in it: like the API
+// server, readPool ignores them with a warning.
 func readPool(v value, body map[string]func(value), meta Meta, group string) Pool {
 	p := Pool{Meta: meta, Group: group, AppProtocol: "http"}
 	v1, x := group == GroupV1, group == GroupX
@@ -109,8 +107,8 @@ func readPool(v value, body map[string]func(value), meta Meta, group string) Poo
 	return p
 }
 
-// readPickerRef reads who picks; portField names the field of the port, which
-// is a mapping in v1.
+// readPickerRef reads the reference to the endpoint picker. portField names the field of the port, which is a mapping
+// in v1.
 func readPickerRef(v value, portField string) *PickerRef {
 	ref := &PickerRef{Kind: "Service", Port: 9002}
 	port := func(v value) { ref.Port = int(v.Int(1, 65535, 9002)) }
@@ -170,7 +168,7 @@ func readTargets(v value) (out []Target) {
 // ReadSelector reads a label selector: matchLabels and matchExpressions.
 func ReadSelector(v strictyaml.Value) picker.Selector { return readSelector(v, true) }
 
-// readSelector reads matchLabels, and matchExpressions where the schema has them.
+// readSelector reads matchLabels and, if the schema has them, matchExpressions.
 func readSelector(v value, expressions bool) (s picker.Selector) {
 	known := map[string]func(value){
 		"matchLabels": func(v value) { s = append(s, picker.SelectLabels(labelValues(v))...) },
@@ -195,8 +193,7 @@ func readSelector(v value, expressions bool) (s picker.Selector) {
 	return s
 }
 
-// labelValues reads labels to be matched, at most 64. What their keys look like
-// no schema says.
+// labelValues reads up to 64 labels to match. No schema limits the form of their keys.
 func labelValues(v value) map[string]string {
 	labels := map[string]string{}
 	for _, p := range v.Pairs() {

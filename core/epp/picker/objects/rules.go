@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// Ref is a poolRef: the pool that an object is about, in its own namespace.
-// Without a group every pool of the name is meant.
+// Ref is a poolRef: the pool in its own namespace that an object belongs to. Without a group it matches pools of any
+// group.
 type Ref struct{ Group, Kind, Name string }
 
 func readRef(v value) Ref {
@@ -29,7 +29,7 @@ func readRef(v value) Ref {
 	return ref
 }
 
-// What the API server demands of texts, by the schemas of the CRDs.
+// The forms that the CRDs' schemas require of texts.
 var (
 	nameForm  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 	spaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
@@ -40,8 +40,7 @@ var (
 
 const aLabel = "letters, digits, -, _ and . with a letter or digit at both ends"
 
-// schemaText reads text of at most so many characters and of a form. Without a
-// form it must not be empty.
+// schemaText reads text of a form, with at most so many characters. Without a form it must not be empty.
 func schemaText(v value, form *regexp.Regexp, most int, want string) string {
 	text := v.Text()
 	if v.Given() && v.IsText() {
@@ -59,8 +58,7 @@ func checkText(v value, text string, form *regexp.Regexp, most int, want string)
 	}
 }
 
-// checkKeys checks the keys of labels, or of annotations, in which the API server
-// takes capitals for small letters.
+// checkKeys checks the keys of labels, or of annotations, in which the API server ignores case.
 func checkKeys(m value, form func(string) string) {
 	for _, p := range m.Pairs() {
 		prefix, name, qualified := strings.Cut(form(p.Name), "/")
@@ -74,8 +72,7 @@ func checkKeys(m value, form func(string) string) {
 	}
 }
 
-// demand fails for a field that a schema requires, and that is not there. null
-// is not there: the API server prunes it.
+// demand fails if a required field is absent. null is absent: the API server prunes it.
 func demand(v value, want string) {
 	if !v.Given() {
 		v.Fail("missing", want, "")
@@ -86,7 +83,7 @@ func (r Ref) means(p *Pool) bool {
 	return r.Name == p.Name && r.Kind == "InferencePool" && (r.Group == "" || r.Group == p.Group)
 }
 
-// Objective is an InferenceObjective. Without a priority it is 0.
+// Objective is an InferenceObjective. Its default priority is 0.
 type Objective struct {
 	Meta
 	Priority int
@@ -106,8 +103,8 @@ func readObjective(v value, body map[string]func(value), meta Meta) Objective {
 	return o
 }
 
-// ofPool demands a spec's poolRef. It says whether there is a spec at all: the
-// schemas do not require one, and an object without is nobody's.
+// ofPool requires a spec's poolRef. It returns false if there is no spec: the schemas do not require one, and the
+// object then belongs to no pool.
 func ofPool(spec value, what string) bool {
 	if !spec.Given() {
 		spec.Warn("missing", "", "the "+what+" is of no pool")
@@ -117,8 +114,8 @@ func ofPool(spec value, what string) bool {
 	return true
 }
 
-// Model is an InferenceModel of the inference extension before v1: a priority for all
-// who ask for a model, and the models that serve it.
+// Model is an InferenceModel of the inference extension before v1: a priority for all requests for a model, and the
+// models that serve it.
 type Model struct {
 	Meta
 	Name     string
@@ -127,7 +124,7 @@ type Model struct {
 	Pool     Ref
 }
 
-// criticalities are the priorities that took their place.
+// criticalities are the priorities that replaced the criticalities.
 var criticalities = map[string]int{"Critical": 10, "Standard": 0, "Sheddable": -10}
 
 func readModel(v value, body map[string]func(value), meta Meta) Model {
@@ -168,7 +165,6 @@ func readModel(v value, body map[string]func(value), meta Meta) Model {
 	return m
 }
 
-// Rewrite is an InferenceModelRewrite.
 type Rewrite struct {
 	Meta
 	Pool  Ref

@@ -7,15 +7,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// Selection is what one pool's picker works with.
+// Selection is the input of one pool's picker.
 type Selection struct {
-	// Found is false while there is no such pool: the picker is then not
-	// serving, and has no endpoints.
+	// Found is false while the pool does not exist. The picker is then not serving, and has no endpoints.
 	Found bool
 	Pool  Pool
 
-	// Endpoints are the ready pods' ports. An endpoint's name is
-	// "<pod>-rank-<index of the port>".
+	// Endpoints are the ready pods' ports. An endpoint's name is "<pod>-rank-<index of the port>".
 	Endpoints []*picker.Endpoint
 
 	// Announced are document 002's metrics by endpoint ID.
@@ -23,12 +21,11 @@ type Selection struct {
 
 	Objects picker.Objects
 
-	// Priorities are those of the pool's objectives, highest first, each once:
-	// the bands that flow control has for them.
+	// Priorities are the objectives' different priorities, highest first. Flow control has bands for them.
 	Priorities []int
 }
 
-// Select is what the pool of a namespace and name sees.
+// Select returns the selection for the pool of a namespace and name.
 func (s *Set) Select(namespace, name string) Selection {
 	i := slices.IndexFunc(s.Pools, func(p Pool) bool { return p.Namespace == namespace && p.Name == name })
 	if i < 0 {
@@ -58,7 +55,7 @@ func (s *Set) Select(namespace, name string) Selection {
 	return out
 }
 
-// models adds the pool's InferenceModels: of several of one model the oldest counts.
+// models adds the pool's InferenceModels. The oldest one of a model name counts.
 func (s *Set) models(out *Selection) {
 	models := slices.DeleteFunc(slices.Clone(s.Models), func(m Model) bool {
 		return m.Namespace != out.Pool.Namespace || !m.Pool.means(&out.Pool)
@@ -84,12 +81,11 @@ func (s *Set) models(out *Selection) {
 	slices.SortFunc(out.Priorities, func(a, b int) int { return b - a })
 }
 
-// Endpoints are the ports of the ready pods that a selector selects, in the
-// order of namespace, pod and port. It alone is the picker's mode without a
-// pool (--endpoint-selector), in which objectives and rewrites do nothing.
+// Endpoints returns the ports of the ready pods that a selector selects, in the order of namespace, pod and port. A
+// picker without a pool (--endpoint-selector) uses only this; objectives and rewrites have no effect on it.
 func (s *Set) Endpoints(namespace string, selector picker.Selector, ports []int) (out []*picker.Endpoint) {
 	if len(selector) == 0 {
-		return nil // a pool without a selector has no pods, not all of them
+		return nil // a pool without a selector has no pods
 	}
 	pods := slices.Clone(s.Pods)
 	slices.SortFunc(pods, func(a, b Pod) int {
@@ -111,8 +107,8 @@ func (s *Set) Endpoints(namespace string, selector picker.Selector, ports []int)
 	return out
 }
 
-// targets adds document 002's pods, which are listed in the pool. All are
-// there, with their readiness: that document has a filter for it.
+// targets adds document 002's pods, which are listed in the pool. It adds unready ones, too: the document has a filter
+// for readiness.
 func (s *Selection) targets() {
 	for _, t := range s.Pool.Targets {
 		port := t.Port

@@ -7,20 +7,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Meta is what every object has.
+// Meta is the metadata of every object.
 type Meta struct {
 	Namespace   string
 	Name        string
 	Labels      map[string]string
 	Annotations map[string]string
-	Created     string // creationTimestamp, "2006-01-02T15:04:05Z"; "" when the file has none
+	Created     string // creationTimestamp, "2006-01-02T15:04:05Z"; "" if the file has none
 	File        string
 	Line        int
 
-	order int // in which the objects were seen first
+	order int // in which the objects were first seen
 }
 
-// Set is the objects of any number of files.
+// Set holds the objects of any number of files.
 type Set struct {
 	Pools      []Pool
 	Pods       []Pod
@@ -29,19 +29,19 @@ type Set struct {
 	Models     []Model
 	Warnings   []string
 
-	// DefaultNamespace is that of objects which name none; "" is "default".
+	// DefaultNamespace is the namespace of objects without one; "" is "default".
 	DefaultNamespace string
 
-	// Others says who reads objects of further kinds: nil for what nobody does.
-	// A kind of the whole cluster has no namespace.
+	// Others returns a reader for objects of further kinds, nil to ignore them. Objects of a cluster-wide kind have no
+	// namespace.
 	Others func(kind, group string) (read func(strictyaml.Value, Meta), cluster bool)
 
 	seen  map[string]*Meta
 	count int
 }
 
-// groups are the API groups whose kinds are read; of other groups and kinds
-// nothing is said, so that a directory may hold any manifests.
+// groups are the API groups whose kinds are read. Other groups and kinds are ignored silently, so that a directory may
+// hold any manifests.
 var groups = map[string]map[string]bool{
 	"InferencePool":         {GroupV1: true, GroupX: true, GroupKServe: true},
 	"InferenceObjective":    {GroupLLMD: true, GroupX: true},
@@ -54,7 +54,7 @@ var groups = map[string]map[string]bool{
 const (
 	GroupV1     = "inference.networking.k8s.io"
 	GroupX      = "inference.networking.x-k8s.io" // before v1, and document 002
-	GroupKServe = "serving.kserve.io"             // document 003
+	GroupKServe = "serving.kserve.io"             // before v1, and document 002
 	GroupLLMD   = "llm-d.ai"
 )
 
@@ -66,8 +66,8 @@ const (
 
 type value = strictyaml.Value
 
-// Add reads a file of any number of YAML documents. On an error, which is every
-// mistake in it, the file's objects may be in the Set in part: throw it away.
+// Add reads a file of any number of YAML documents. The error has every mistake in it. After an error, discard the Set:
+// it may have some of the file's objects.
 func (s *Set) Add(file string, data []byte) error {
 	doc, err := strictyaml.Parse(data, strictyaml.Options{File: file, Kubernetes: true, Many: true, WarnUnknown: true})
 	if err != nil {
@@ -182,16 +182,15 @@ func (s *Set) meta(v value, kind string) Meta {
 	return meta
 }
 
-// Ages remembers in which order objects appeared, over several readings of
-// the same files: the age that they would have in a cluster. The zero value
-// is ready to use.
+// Ages keeps the order in which objects appeared over several readings of the same files, like their age in a cluster.
+// The zero value is ready to use.
 type Ages struct {
 	order map[string]int
 	next  int
 }
 
-// Settle gives the Set's objects the ages that they had before; new ones are
-// the youngest. Objects that are gone are forgotten.
+// Settle gives the Set's objects their ages from earlier readings; new ones are the youngest. It drops the ages of
+// objects that are gone.
 func (a *Ages) Settle(s *Set) {
 	order := map[string]int{}
 	age := func(kind string, m *Meta) {
@@ -218,7 +217,7 @@ func (a *Ages) Settle(s *Set) {
 	a.order = order
 }
 
-// Older orders objects by creation, as Gateway API resolves conflicts. Those with a timestamp come before those
+// Older orders objects by creation, as Gateway API resolves conflicts. Objects with a timestamp come before those
 // without, whose age is the order in which they were seen.
 func Older(a, b Meta) int {
 	switch {
@@ -232,5 +231,5 @@ func Older(a, b Meta) int {
 	return a.order - b.order
 }
 
-// Count is how many objects were read.
+// Count returns how many objects were read.
 func (s *Set) Count() int { return s.count }

@@ -11,10 +11,10 @@ import (
 // unread.
 type Anthropic struct{}
 
-// Type is the parser's name in the configuration.
+// Type returns the parser's name in the configuration.
 func (Anthropic) Type() string { return TypeAnthropic }
 
-// Claims says whether the path ends in messages or messages/count_tokens.
+// Claims reports whether the path ends in messages or messages/count_tokens.
 func (Anthropic) Claims(path string) bool {
 	return hasSuffix(path, "messages") || hasSuffix(path, "messages/count_tokens")
 }
@@ -129,7 +129,7 @@ func (Anthropic) Parse(path string, raw []byte) (*Body, error) {
 // and that changes with every request; it does not count.
 const billing = "x-anthropic-billing-header"
 
-// system is the text of a system prompt.
+// system returns the text of a system prompt.
 func (c *anthropicContent) system() string {
 	if c.text != "" {
 		return c.text
@@ -143,7 +143,7 @@ func (c *anthropicContent) system() string {
 	return out.String()
 }
 
-// texts are the parts of a message's content that are rendered as texts of their
+// texts returns the parts of a message's content that are rendered as texts of their
 // own; one alone is rendered as a text.
 func (m *anthropicMessage) texts() (n int) {
 	for i := range m.Content.blocks {

@@ -195,7 +195,7 @@ func (b *Body) Reestimate(e *Estimate, f Film) {
 	b.Prompts[0] = TextPrompt(append(out, was[end:]...))
 }
 
-// pictureURL is the base64 text of a data URL of a picture, "" of another URL.
+// pictureURL returns the base64 text of a data URL of a picture, "" of another URL.
 func pictureURL(url string) string {
 	if _, data, ok := strings.Cut(url, "base64,"); ok && strings.HasPrefix(url, "data:image/") {
 		return data

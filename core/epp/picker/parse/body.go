@@ -31,7 +31,7 @@ const (
 var kindNames = [...]string{"opaque", "chat", "completions", "embeddings", "responses", "conversations",
 	"images", "messages", "generate", "grpc-generate", "grpc-embed"}
 
-// String is the API's name as it appears in records and logs.
+// String returns the API's name as it appears in records and logs.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -39,7 +39,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind-%d", k)
 }
 
-// KindNamed is the API of a name.
+// KindNamed returns the API of a name.
 func KindNamed(name string) (Kind, bool) {
 	i := slices.Index(kindNames[:], name)
 	return Kind(max(i, 0)), i >= 0
@@ -79,7 +79,7 @@ type Body struct {
 	assetTokens int             // of all assets
 }
 
-// Raw are the bytes as the client sent them.
+// Raw returns the bytes as the client sent them.
 func (b *Body) Raw() []byte {
 	if b.Described {
 		panic(&Unknown{"the body's bytes"})
@@ -97,7 +97,7 @@ func (b *Body) Of() *described.Body { return b.of }
 // for long should not hold it.
 func (b *Body) Forget() { b.raw, b.of, b.Prompts = nil, nil, nil }
 
-// EstimatedTokens is the length of all prompts in tokens.
+// EstimatedTokens returns the length of all prompts in tokens.
 func (b *Body) EstimatedTokens() int {
 	n := 0
 	for i := range b.Prompts {
@@ -106,7 +106,7 @@ func (b *Body) EstimatedTokens() int {
 	return n
 }
 
-// JSON says whether the body is a JSON object that carries a model.
+// JSON reports whether the body is a JSON object that carries a model.
 func (b *Body) JSON() bool {
 	return !b.Wrapped && b.Kind != Opaque && b.Kind != GRPCGenerate && b.Kind != GRPCEmbed
 }
@@ -122,9 +122,9 @@ type Usage struct {
 
 // Parser reads the bodies of some APIs.
 type Parser interface {
-	// Type is the parser's name in the configuration.
+	// Type returns the parser's name in the configuration.
 	Type() string
-	// Claims says whether the parser takes requests with this path.
+	// Claims reports whether the parser takes requests with this path.
 	Claims(path string) bool
 	// Parse reads a request body. The error's text goes to the client after
 	// "inference error: BadRequest - ".

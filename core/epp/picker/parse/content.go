@@ -44,15 +44,15 @@ type blockKeys struct {
 	keys   []kv.Key
 }
 
-// TextPrompt is a prompt of text.
+// TextPrompt returns a prompt of text.
 func TextPrompt(text []byte) Prompt { return Prompt{text: text, length: len(text)} }
 
-// TokenPrompt is a prompt of token ids.
+// TokenPrompt returns a prompt of token ids.
 func TokenPrompt(ids []uint32) Prompt {
 	return Prompt{tokens: ids, ids: true, length: bytesPerToken * len(ids)}
 }
 
-// IDs are the prompt's token ids; nil where it is text, or not known so well.
+// IDs returns the prompt's token ids; nil where it is text, or not known so well.
 func (p *Prompt) IDs() []uint32 {
 	if p.described {
 		return nil
@@ -60,7 +60,7 @@ func (p *Prompt) IDs() []uint32 {
 	return p.tokens
 }
 
-// DescribedPrompt is a prompt of which only this is known: its length in bytes
+// DescribedPrompt returns a prompt of which only this is known: its length in bytes
 // (four for a token id), and the hashes that Divide gave, of units of unit bytes.
 func DescribedPrompt(ids bool, length, unit int, heads []uint64) Prompt {
 	return Prompt{described: true, ids: ids, length: length, unit: unit, heads: heads}
@@ -74,7 +74,7 @@ func (u *Unknown) Error() string {
 	return "needs " + u.What + ", and there is only a description of the request"
 }
 
-// Text is the prompt's text; nil where it is token ids.
+// Text returns the prompt's text; nil where it is token ids.
 func (p *Prompt) Text() []byte {
 	if p.described && !p.ids {
 		panic(&Unknown{"the prompt's text"})
@@ -88,7 +88,7 @@ func (p *Prompt) Text() []byte {
 // asSent is how prompts are compared: roles and contents one behind the other.
 var asSent tokens.Template
 
-// Tokens are the prompt's token ids; nil where it is text.
+// Tokens returns the prompt's token ids; nil where it is text.
 func (p *Prompt) Tokens() []uint32 {
 	if p.described && p.ids {
 		panic(&Unknown{"the prompt's token ids"})
@@ -96,17 +96,17 @@ func (p *Prompt) Tokens() []uint32 {
 	return p.tokens
 }
 
-// IsTokens says whether the prompt is token ids.
+// IsTokens reports whether the prompt is token ids.
 func (p *Prompt) IsTokens() bool { return p.ids }
 
-// Length is the prompt's length in bytes of text, four for a token id.
+// Length returns the prompt's length in bytes of text, four for a token id.
 func (p *Prompt) Length() int { return p.length }
 
-// EstimatedTokens is the prompt's length in tokens: real when it is ids, else a
+// EstimatedTokens returns the prompt's length in tokens: real when it is ids, else a
 // quarter of its bytes, rounded up.
 func (p *Prompt) EstimatedTokens() int { return (p.length + bytesPerToken - 1) / bytesPerToken }
 
-// Bytes are the content, as it is hashed: the text, or the ids in little-endian order.
+// Bytes returns the content, as it is hashed: the text, or the ids in little-endian order.
 func (p *Prompt) Bytes() []byte {
 	if p.ids {
 		return tokenBytes(p.Tokens())
@@ -124,7 +124,7 @@ func (p *Prompt) Divide(unitTokens, limit int) {
 	p.heads = p.appendHeads(p.unit, min(p.length, limit)*bytesPerToken)
 }
 
-// Heads are the hashes that Divide made, and the size of a unit in bytes.
+// Heads returns the hashes that Divide made, and the size of a unit in bytes.
 func (p *Prompt) Heads() (unit int, heads []uint64) { return p.unit, p.heads }
 
 // AppendBlocks appends the hashes of the prompt's beginnings up to the end of
@@ -168,7 +168,7 @@ func (p *Prompt) DivideAlone(unitTokens, limit int) {
 	p.Divide(unitTokens, limit)
 }
 
-// sharedHeads are the hashes of the units that other prompts may have.
+// sharedHeads returns the hashes of the units that other prompts may have.
 func (p *Prompt) sharedHeads(unit int) ([]uint64, bool) {
 	if p.of == nil {
 		return nil, false
@@ -235,7 +235,7 @@ func (p *Prompt) SetKeys(h kv.Hasher, model string, keys []kv.Key) {
 	p.keys = append(p.keys, blockKeys{h, model, keys})
 }
 
-// Keys are the keys that SetKeys noted, and whether it did.
+// Keys returns the keys that SetKeys noted, and whether it did.
 func (p *Prompt) Keys(h kv.Hasher, model string) ([]kv.Key, bool) {
 	for i := range p.keys {
 		if k := &p.keys[i]; k.hasher == h && k.model == model {

@@ -9,15 +9,15 @@ type fieldsRead struct {
 	body   *Body // nil where its prompt must be there
 }
 
-// Room is memory for what Describe makes.
-type Room struct {
+// Memory is memory for what Describe makes.
+type Memory struct {
 	body   Body
 	prompt [1]Prompt
 }
 
 // Describe is what Parse makes of the bytes of a body that is described, of which
 // it only makes those that it needs.
-func Describe(ps Parser, path string, d *described.Body, room *Room) (*Body, error) {
+func Describe(ps Parser, path string, d *described.Body, memory *Memory) (*Body, error) {
 	switch ps.(type) {
 	case OpenAI, VLLMGRPC:
 	default:
@@ -36,13 +36,13 @@ func Describe(ps Parser, path string, d *described.Body, room *Room) (*Body, err
 	if known.body == nil {
 		return ps.Parse(path, d.Bytes())
 	}
-	if room == nil {
-		room = new(Room)
+	if memory == nil {
+		memory = new(Memory)
 	}
-	b := &room.body
+	b := &memory.body
 	*b = *known.body
 	b.raw, b.of = nil, d
-	room.prompt[0] = Prompt{of: d, length: d.PromptLen(&asSent, false)}
-	b.Prompts = room.prompt[:]
+	memory.prompt[0] = Prompt{of: d, length: d.PromptLen(&asSent, false)}
+	b.Prompts = memory.prompt[:]
 	return b, nil
 }

@@ -17,10 +17,10 @@ const (
 	grpcEmbed    = "VllmEngine/Embed"
 )
 
-// Type is the parser's name in the configuration.
+// Type returns the parser's name in the configuration.
 func (VLLMGRPC) Type() string { return TypeVLLMGRPC }
 
-// Claims says whether the method is Generate or Embed.
+// Claims reports whether the method is Generate or Embed.
 func (VLLMGRPC) Claims(path string) bool {
 	return hasSuffix(path, grpcGenerate) || hasSuffix(path, grpcEmbed)
 }

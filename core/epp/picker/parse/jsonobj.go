@@ -40,15 +40,15 @@ func shallow(body []byte) object {
 	return m
 }
 
-// view is b as a string, for a reader that keeps nothing of it. ParseBytes copies it.
+// view returns b as a string without a copy, for readers that keep nothing of it; gjson.ParseBytes copies it.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// firstByte is the index of the first byte that is no white space.
+// firstByte returns the index of the first byte that is no white space.
 func firstByte(body []byte) int {
 	return len(body) - len(bytes.TrimLeft(body, " \t\r\n"))
 }
 
-// text is a key's value if it is a string, or empty.
+// text returns a key's value if it is a string, or empty.
 func (m object) text(key string) string {
 	v := m[key]
 	if len(v) == 0 || v[0] != '"' {
@@ -66,7 +66,7 @@ func (m object) text(key string) string {
 
 func (m object) isTrue(key string) bool { return string(m[key]) == "true" }
 
-// limit is the first key that holds a whole number of at least zero, or -1.
+// limit returns the first key that holds a whole number of at least zero, or -1.
 func (m object) limit(keys ...string) int64 {
 	for _, k := range keys {
 		var f float64

@@ -17,10 +17,10 @@ type OpenAI struct{}
 var openAIPaths = []string{"chat/completions", "completions", "embeddings", "responses", "conversations",
 	"chat/completions/render", "completions/render", "images/generations"}
 
-// Type is the parser's name in the configuration.
+// Type returns the parser's name in the configuration.
 func (OpenAI) Type() string { return TypeOpenAI }
 
-// Claims says whether the path ends like one of the OpenAI APIs.
+// Claims reports whether the path ends like one of the OpenAI APIs.
 func (OpenAI) Claims(path string) bool { return hasAnySuffix(path, openAIPaths) }
 
 func openAIKind(path string) Kind {
@@ -85,7 +85,7 @@ func (OpenAI) Parse(path string, raw []byte) (*Body, error) {
 	return b, nil
 }
 
-// fits says whether a field, if it is there, holds what the API has in it.
+// fits reports whether a field, if it is there, holds what the API has in it.
 func fits[T any](m object, key string) error {
 	v := m[key]
 	if len(v) == 0 {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// CleanPath is a :path without query and without the slash at its end.
+// CleanPath returns a :path without query and without the slash at its end.
 func CleanPath(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	return path
@@ -30,7 +30,7 @@ func hasAnySuffix(path string, suffixes []string) bool {
 // came, for example.
 const DefaultPath = "/v1/completions"
 
-// Choose is the first parser that claims a path. The error's text is the real
+// Choose returns the first parser that claims a path. The error's text is the real
 // EPP's.
 func Choose(parsers []Parser, path string) (Parser, error) {
 	path = CleanPath(path)

@@ -20,10 +20,10 @@ var vertexMethods = []struct{ method, message, path string }{
 	{"PredictionService/RawPredict", "RawPredictRequest", "/responses"},
 }
 
-// Type is the parser's name in the configuration.
+// Type returns the parser's name in the configuration.
 func (VertexAI) Type() string { return TypeVertexAI }
 
-// Claims says whether the method is one of the three.
+// Claims reports whether the method is one of the three.
 func (VertexAI) Claims(path string) bool {
 	for _, m := range vertexMethods {
 		if hasSuffix(path, m.method) {
@@ -78,7 +78,7 @@ func (VertexAI) Usage(body []byte, _ bool) (Usage, bool) {
 	return OpenAI{}.Usage(text, false)
 }
 
-// field is the last value of a field that holds bytes, nil when it is absent.
+// field returns the last value of a field that holds bytes, nil when it is absent.
 func field(msg []byte, want protowire.Number) (out []byte, err error) {
 	err = fields(msg, func(num protowire.Number, typ protowire.Type, _ uint64, b []byte) error {
 		if num == want && typ == protowire.BytesType {

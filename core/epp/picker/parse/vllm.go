@@ -14,10 +14,10 @@ import (
 // VLLMHTTP reads vLLM's own /inference/v1/generate, whose prompt is token ids.
 type VLLMHTTP struct{}
 
-// Type is the parser's name in the configuration.
+// Type returns the parser's name in the configuration.
 func (VLLMHTTP) Type() string { return TypeVLLMHTTP }
 
-// Claims says whether the path ends in /inference/v1/generate.
+// Claims reports whether the path ends in /inference/v1/generate.
 func (VLLMHTTP) Claims(path string) bool { return hasSuffix(path, "inference/v1/generate") }
 
 type wirePlaceholder struct {
@@ -83,7 +83,7 @@ func (VLLMHTTP) Parse(path string, raw []byte) (*Body, error) {
 // Passthrough takes every path and looks into nothing.
 type Passthrough struct{}
 
-// Type is the parser's name in the configuration.
+// Type returns the parser's name in the configuration.
 func (Passthrough) Type() string { return TypePassthrough }
 
 // Claims takes every path.

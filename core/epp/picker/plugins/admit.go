@@ -50,7 +50,7 @@ var newProbabilistic = picker.Of(probabilistic{Probabilistic: flowcontrol.Defaul
 
 // Configure implements picker.Configurer.
 func (a *probabilistic) Configure(_ *picker.Builder, _ string, p picker.Params) error {
-	return p.Told(a.Validate())
+	return p.Locate(a.Validate())
 }
 
 // Admit draws.

@@ -22,7 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins/session"
 )
 
-// Builtin is a fresh registry with all built-in types, and those that the
+// Builtin returns a fresh registry with all built-in types, and those that the
 // program has registered.
 func Builtin() picker.Registry {
 	beta := func(f picker.Factory) picker.Registration { return picker.Registration{New: f} }
@@ -178,5 +178,5 @@ func Register(typ string, r picker.Registration) {
 	registered[typ] = r
 }
 
-// Extended says whether the program has registered types of its own.
+// Extended reports whether the program has registered types of its own.
 func Extended() bool { return len(registered) > 0 }

@@ -87,7 +87,7 @@ func (x *clientHeaders) Weigh(r *picker.Request, s picker.Scorer) float64 {
 	return 1
 }
 
-// limit is how long a request may take by x-request-timeout; 0 is not said.
+// limit returns how long a request may take by x-request-timeout; 0 is not said.
 func (x *clientHeaders) limit(r *picker.Request) time.Duration {
 	limit, err := time.ParseDuration(r.Headers.Get(picker.HeaderRequestTimeout))
 	if err != nil || limit < time.Millisecond {

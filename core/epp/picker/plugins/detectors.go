@@ -18,10 +18,10 @@ var newUtilizationDetector = picker.Of(utilizationDetector{Utilization: flowcont
 
 // Configure implements picker.Configurer.
 func (u *utilizationDetector) Configure(_ *picker.Builder, _ string, p picker.Params) error {
-	return p.Told(u.Validate())
+	return p.Locate(u.Validate())
 }
 
-// Saturation is the candidates' mean score.
+// Saturation returns the candidates' mean score.
 func (u *utilizationDetector) Saturation(now machine.Time, v *picker.View, in []int32) float64 {
 	return u.Utilization.Saturation(loads(v, in, nil), now)
 }
@@ -45,7 +45,7 @@ var newConcurrencyDetector = picker.Of(concurrencyDetector{Concurrency: flowcont
 // Configure implements picker.Configurer.
 func (d *concurrencyDetector) Configure(b *picker.Builder, name string, p picker.Params) error {
 	dataproducer.FindInflight(b, d.Producer, name, &d.load)
-	return p.Told(d.Validate())
+	return p.Locate(d.Validate())
 }
 
 // Saturation is what is in flight over what may be.
@@ -58,7 +58,7 @@ func (d *concurrencyDetector) Filter(c *picker.Cycle, in []int32) []int32 {
 	return keep(in, func(i int32) bool { return d.Keep(load(c.State(i), d.load)) })
 }
 
-// Loads are a pool's endpoints as the flow-control machine sees them, with
+// Loads returns a pool's endpoints as the flow-control machine sees them, with
 // what the saturation detector counts in flight: flowcontrol.Pool.
 func Loads(p *picker.Picker, v *picker.View) []flowcontrol.Load {
 	out := make([]flowcontrol.Load, 0, len(v.States))
@@ -68,7 +68,7 @@ func Loads(p *picker.Picker, v *picker.View) []flowcontrol.Load {
 	return out
 }
 
-// Load is one endpoint's: flowcontrol.LoadChanged, whenever its metrics or what
+// Load returns one endpoint's: flowcontrol.LoadChanged, whenever its metrics or what
 // is in flight there have changed.
 func Load(p *picker.Picker, s *picker.State) flowcontrol.Load {
 	var f *dataproducer.Inflight
@@ -78,7 +78,7 @@ func Load(p *picker.Picker, s *picker.State) flowcontrol.Load {
 	return load(s, f)
 }
 
-// loads are the candidates as flow control sees them.
+// loads returns the candidates as flow control sees them.
 func loads(v *picker.View, in []int32, f *dataproducer.Inflight) []flowcontrol.Load {
 	out := make([]flowcontrol.Load, 0, len(in))
 	for _, i := range in {

@@ -80,7 +80,7 @@ func newDisagg(b *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 	return h, err
 }
 
-// decider is the plug-in of this name, which one of these parameters has.
+// decider returns the plug-in of this name, which one of these parameters has.
 func decider(b *picker.Builder, name string, p picker.Params, fields ...string) (Decider, error) {
 	if name == "" {
 		return nil, nil

@@ -49,7 +49,7 @@ func newDynamicRouting(b *picker.Builder, name string, p picker.Params) (picker.
 	return s, nil
 }
 
-// p99 is the endpoint's 99th percentile of latency in milliseconds, 0 when
+// p99 returns the endpoint's 99th percentile of latency in milliseconds, 0 when
 // unknown.
 func p99(s *picker.State) float64 { return math.Max(0, 1000*s.Custom[datalayer.FigureP99]) }
 

@@ -66,7 +66,7 @@ type dynamoPlace struct {
 	number  dynamo.Booking // 0: none
 }
 
-// prefills says whether an endpoint does nothing else.
+// prefills reports whether an endpoint does nothing else.
 func prefills(s *picker.State) bool { return s.Labels[picker.LabelRole] == "prefill" }
 
 func newDynamoRouter(b *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -90,7 +90,7 @@ func newDynamoRouter(b *picker.Builder, name string, p picker.Params) (picker.Pl
 	return s, nil
 }
 
-// PrefixBlocks are those that it names.
+// PrefixBlocks returns those that it names.
 func (s *dynamoRouter) PrefixBlocks() (tokens, limit int) { return s.BlockSize, dynamoTokens }
 
 // dynamoPrompt names a request's blocks.

@@ -78,7 +78,7 @@ func (s *dynamoFrontend) Needs(_ machine.Time, r *picker.Request, _ *picker.View
 	}
 	path, _, _ := strings.Cut(r.Headers.Get(":path"), "?")
 	head := header.List{{Name: HeaderRoutingRequest, Value: "true"}, {Name: picker.HeaderRequestID, Value: r.ID}}
-	if n := min(len(s.told), dynamo.MaxTold); n > 0 {
+	if n := min(len(s.told), dynamo.MaxProgress); n > 0 {
 		text, err := json.Marshal(s.told[:n])
 		if err != nil {
 			panic(err) // texts and truths can be written

@@ -69,7 +69,7 @@ func (e *embeddings) add(slot int, assets []parse.Asset) {
 	}
 }
 
-// cache is a slot's, made if it is the first.
+// cache returns a slot's, made if it is the first.
 func (e *embeddings) cache(slot int) *simplelru.LRU[uint64, struct{}] {
 	if e.caches[slot] == nil {
 		e.caches[slot], _ = simplelru.NewLRU[uint64, struct{}](e.capacity, nil) // the capacity is positive
@@ -97,7 +97,7 @@ type podAssets struct {
 	Items int    `json:"items"`
 }
 
-// DumpState tells how many assets are remembered per endpoint.
+// DumpState returns how many assets are remembered per endpoint.
 func (e *embeddings) DumpState(v *picker.View, limit int) any {
 	s := embeddingsState{PodList: []string{}, Pods: []podAssets{}, MaxPods: limit}
 	for i := range v.States {

@@ -26,7 +26,7 @@ type health struct {
 var newHealth = picker.Of(health{Path: "/health", Interval: config.Duration(500 * machine.Millisecond),
 	Timeout: config.Duration(5 * machine.Second), Threshold: 3})
 
-// Scrape says how to probe.
+// Scrape returns how to probe.
 func (h *health) Scrape() picker.ScrapeSpec {
 	return picker.ScrapeSpec{Scheme: "http", Path: h.Path, Interval: h.Interval.Time(), Timeout: h.Timeout.Time(),
 		InsecureSkipVerify: true}

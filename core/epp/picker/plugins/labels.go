@@ -114,7 +114,7 @@ func (f *roleFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 	})
 }
 
-// Why tells the endpoint's role and those that were wanted.
+// Why returns the endpoint's role and those that were wanted.
 func (f *roleFilter) Why(d *picker.Decision, i int32) string {
 	role, ok := d.View.States[i].Labels[picker.LabelRole]
 	if !ok {
@@ -132,7 +132,7 @@ func (f *labelSelector) Why(d *picker.Decision, i int32) string {
 	return ""
 }
 
-// Why tells the label's value.
+// Why returns the label's value.
 func (f *byLabel) Why(d *picker.Decision, i int32) string {
 	return labelText(d.View.States[i].Labels, f.Label)
 }

@@ -111,7 +111,7 @@ type lruState struct {
 	MaxEndpoints   int      `json:"maxEndpoints"`
 }
 
-// DumpState tells the order in which endpoints got cold requests.
+// DumpState returns the order in which endpoints got cold requests.
 func (s *noHitLRU) DumpState(v *picker.View, limit int) any {
 	out := lruState{Endpoints: []string{}, TotalEndpoints: len(s.used), MaxEndpoints: limit}
 	for _, slot := range s.used {

@@ -17,5 +17,5 @@ func newParser(p parse.Parser) picker.Factory {
 	}
 }
 
-// Parser is the parser.
+// Parser returns the parser.
 func (p *parser) Parser() parse.Parser { return p.p }

@@ -50,7 +50,7 @@ func newPolicy(kind, typ string) picker.Factory {
 			err = p.Decode(&pol.limit.Holdback)
 		}
 		if err == nil && kind == picker.KindUsageLimit {
-			err = p.Told(pol.limit.Validate())
+			err = p.Locate(pol.limit.Validate())
 		}
 		return pol, err
 	}
@@ -74,10 +74,10 @@ func (pol *policy) readProgram(p picker.Params) error {
 	pol.program = flowcontrol.Program{Strategy: ps.Strategy, WeightService: ps.Service, WeightWait: ps.HeadWait,
 		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: config.Seconds(ps.TTL),
 		EvictionSweep: config.Seconds(min(ps.Sweep, 1e8))}
-	return p.Told(pol.program.Validate())
+	return p.Locate(pol.program.Validate())
 }
 
-// FlowControl is the configuration of the flow-control machine for a picker,
+// FlowControl returns the configuration of the flow-control machine for a picker,
 // with its policies and its detector resolved. Errors name what is missing.
 func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 	out := flowcontrol.DefaultConfig()

@@ -83,7 +83,7 @@ func (f *prefixAffinity) limit() float64 {
 	return float64(f.PenaltyTokens)
 }
 
-// cost is an endpoint's expected time to first token in milliseconds, or its
+// cost returns an endpoint's expected time to first token in milliseconds, or its
 // tokens in flight when the penalty is in tokens.
 func (f *prefixAffinity) cost(c *picker.Cycle, i int32) float64 {
 	switch {

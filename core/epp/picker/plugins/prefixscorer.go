@@ -107,7 +107,7 @@ func (s *thresholdPrefix) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// findable is how many of the index's blocks an endpoint can hold at all, going
+// findable returns how many of the index's blocks an endpoint can hold at all, going
 // by what it says itself.
 func findable(s *picker.State, blockTokens int) float64 {
 	n, ok := s.Custom[datalayer.MetricHashes]

@@ -34,7 +34,7 @@ var levels = []string{"host", "rack", "zone", "region"}
 
 const apart = 4
 
-// together is the closest level that two endpoints share.
+// together returns the closest level that two endpoints share.
 func (t *topology) together(a, b *picker.State) int {
 	for level, label := range [...]string{t.Hostname, t.Rack, t.Zone, t.Region} {
 		if v := a.Labels[label]; v != "" && v == b.Labels[label] {
@@ -48,7 +48,7 @@ func (t *topology) stands(s *picker.State) bool {
 	return s.Labels[t.Hostname] != "" || s.Labels[t.Rack] != "" || s.Labels[t.Zone] != "" || s.Labels[t.Region] != ""
 }
 
-// peer is the endpoint that an earlier profile chose, if it is known where it
+// peer returns the endpoint that an earlier profile chose, if it is known where it
 // stands.
 func (t *topology) peer(c *picker.Cycle) (*picker.State, bool) {
 	if t == nil || c.Peer() < 0 {

@@ -4,10 +4,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// Capture saves a live picker's state: endpoints with their metrics, and the
-// objectives' priorities. served are its newest decisions, oldest first; those
-// that are still in flight, and sessions, go into the state. Prompts do not:
-// the picker does not keep them, so prefix histories are not in a live state.
+// Capture saves a live picker's state: endpoints with their metrics, and the objectives' priorities. served are its
+// newest decisions, oldest first. Requests in flight and sessions go into the state. Prompts do not, since the picker
+// does not keep them; a live state therefore has no prefix histories.
 func Capture(p *picker.Picker, served []*picker.Decision) *State {
 	s := &State{Live: true, Objectives: p.Objects().Objectives}
 	v := p.Pool().View()
@@ -48,8 +47,7 @@ func Capture(p *picker.Picker, served []*picker.Decision) *State {
 	return s
 }
 
-// remembered are the headers that decide again what was decided; none of them
-// is a secret.
+// remembered are the headers that influence later decisions. None of them is a secret.
 var remembered = []string{picker.HeaderSessionID, picker.HeaderSessionToken, picker.HeadersObjective[0],
 	picker.HeadersObjective[1],
 	picker.HeadersFairness[0], picker.HeadersFairness[1], picker.HeaderProfile}

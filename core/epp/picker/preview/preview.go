@@ -1,6 +1,5 @@
-// Package preview answers "where would this request go" for a saved state,
-// without sending anything and without changing anything: the endpoints with
-// their metrics, a configuration, and a request in; the explained decision out.
+// Package preview answers "where would this request go" for a saved state, without sending or changing anything.
+// Endpoints with their metrics, a configuration and a request enter; the explained decision leaves.
 package preview
 
 import (
@@ -20,12 +19,11 @@ import (
 type State struct {
 	Endpoints  []Endpoint     `json:"endpoints"`
 	Objectives map[string]int `json:"objectives,omitempty"`
-	// Live says that it is a running picker's, and not all that it knows; see
-	// Unknown.
+	// Live states that the state is a running picker's and incomplete; see Unknown.
 	Live bool `json:"live,omitempty"`
 }
 
-// Endpoint is one endpoint with its metrics and what it has seen.
+// Endpoint is one endpoint with its metrics and its earlier requests.
 type Endpoint struct {
 	Name      string             `json:"name"`
 	Namespace string             `json:"namespace,omitempty"`
@@ -44,12 +42,12 @@ type Endpoint struct {
 	Sessions []string `json:"sessions,omitempty"`
 	QPS      float64  `json:"qps,omitempty"`
 	MaxQPS   float64  `json:"maxQps,omitempty"`
-	// Served are requests (bodies with their paths) that the endpoint has had
-	// before: they fill prefix histories and session bindings.
+	// Served are earlier requests of the endpoint (bodies with their paths), which fill prefix histories and session
+	// bindings.
 	Served []Request `json:"served,omitempty"`
 }
 
-// LoRA is what an endpoint says of its adapters.
+// LoRA has the endpoint's adapters.
 type LoRA struct {
 	Max     int      `json:"max,omitempty"`
 	Running []string `json:"running,omitempty"`
@@ -61,10 +59,9 @@ type Request struct {
 	Path    string            `json:"path,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    string            `json:"body,omitempty"`
-	// Tokens stands for a body that is not kept: a prompt of so many tokens
-	// that nobody else has.
+	// Tokens replaces a body that was not kept by a prompt of so many tokens that no other request has.
 	Tokens int `json:"tokens,omitempty"`
-	// Held requests are still in flight.
+	// Held is true for requests still in flight.
 	Held bool `json:"held,omitempty"`
 }
 
@@ -95,13 +92,13 @@ func ReadState(file string, data []byte) (*State, error) {
 	return &s, problems.Err()
 }
 
-// Build makes a picker for a configuration and brings it into the state.
+// Build makes a picker from a configuration and applies the state.
 func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State) (*picker.Picker, error) {
 	opt.Detail = true
 	forced := ""
 	opt.Force = func(c *picker.Cycle, profile string, candidates []int32) []int32 {
 		if profile != "prefill" && profile != "encode" {
-			candidates = c.Candidates // what a filter would do today does not undo the past
+			candidates = c.Candidates // today's filters do not change past decisions
 		}
 		for _, i := range candidates {
 			if c.State(i).Name == forced {
@@ -168,14 +165,12 @@ func announced(e *Endpoint) *picker.Announced {
 	return &picker.Announced{Ready: e.Ready == nil || *e.Ready, Sessions: e.Sessions, QPS: e.QPS, MaxQPS: e.MaxQPS}
 }
 
-// carried are the types of plug-ins whose memory a live state carries: requests in
-// flight, and sessions.
+// carried are the types of plug-ins whose state a live state includes: requests in flight, and sessions.
 var carried = map[string]bool{"inflight-load-producer": true, "session-affinity-filter": true,
 	"session-affinity-scorer": true, "session-sticky-scorer": true,
-	"round-robin-picker": true} // whose turn it is matters to nobody
+	"round-robin-picker": true} // its turn does not matter
 
-// Unknown tells which plug-ins of a configuration would know more than a live
-// state says.
+// Unknown returns notes about plug-ins of a configuration whose state a live state lacks.
 func Unknown(p *picker.Picker, s *State) (notes []string) {
 	for _, pl := range p.Plugins() {
 		_, keeps := pl.(picker.StateKeeper)
@@ -194,7 +189,7 @@ func Pick(p *picker.Picker, now machine.Time, r *Request, id string) (*picker.De
 	return PickAnswered(p, now, r, id, nil)
 }
 
-// PickAnswered is Pick with what outside services answered.
+// PickAnswered is Pick with answers of services outside.
 func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, answers []picker.Answer) (*picker.Decision,
 	error) {
 	path, body := r.Path, []byte(r.Body)
@@ -217,12 +212,11 @@ func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, ans
 	return p.Pick(now, req, p.Pool().View(), answers, nil), nil
 }
 
-// unknownPrompt is a request of n tokens (four bytes each) that shares no
-// block with any other.
+// unknownPrompt returns a request of n tokens (four bytes each) that shares no block with any other.
 func unknownPrompt(n int, id string) []byte {
 	text := strings.Repeat(fmt.Sprintf("%-4.64s", id), min(n, maxUnknown))
 	return fmt.Appendf(nil, `{"model":"unknown","prompt":%q}`, text[:min(4*n, len(text))])
 }
 
-// maxUnknown bounds the prompts that are made up, in tokens.
+// maxUnknown limits made-up prompts, in tokens.
 const maxUnknown = 1 << 17

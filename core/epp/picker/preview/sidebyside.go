@@ -16,10 +16,9 @@ type Column struct {
 	*picker.Explanation
 }
 
-// WriteSideBySide writes the decisions of several configurations about one
-// request beside each other: where it went, then every endpoint's place and
-// total in the profile that chose, * for the one that was picked and a dash for
-// one that a filter removed.
+// WriteSideBySide writes several configurations' decisions about one request side by side: the destination, then every
+// endpoint's rank and total in the profile that chose. * marks the picked endpoint, and a dash an endpoint that a
+// filter removed.
 func WriteSideBySide(w io.Writer, columns []Column) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	row := func(name string, cell func(c *Column) string) {
@@ -58,7 +57,7 @@ func WriteSideBySide(w io.Writer, columns []Column) error {
 	return t.Flush()
 }
 
-// endpoints are all that any column knows, the first column's best first.
+// endpoints returns the endpoints of all columns, the first column's best first.
 func endpoints(columns []Column) []string {
 	var out []string
 	add := func(name string) {
@@ -79,7 +78,7 @@ func endpoints(columns []Column) []string {
 	return out
 }
 
-// primary is the profile that chose; of a refused request the first that ran.
+// primary returns the profile that chose, or the first profile that ran for a refused request.
 func (c *Column) primary() picker.ExplainedProfile {
 	for _, p := range c.Profiles {
 		if p.Primary {

@@ -48,7 +48,7 @@ func (m *Model) columns(rows []float32, n int) []column {
 	return out
 }
 
-// rights are the rows that go right at a node.
+// rights returns the rows that go right at a node.
 func (m *Model) rights(n *node, x *column) (right uint64) {
 	if n.kind&categorical != 0 {
 		for k, v := range x.values {

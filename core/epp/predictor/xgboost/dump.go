@@ -15,7 +15,7 @@ type Dumped struct {
 	Leaf      *float32  `json:"leaf,omitempty"`
 }
 
-// Dump is the trees as Booster.get_dump writes them. Their nodes are numbered level
+// Dump returns the trees as Booster.get_dump writes them. Their nodes are numbered level
 // by level, as the library numbers those that it never pruned. Base is not in it.
 func (m *Model) Dump() []*Dumped {
 	out := make([]*Dumped, 0, len(m.roots))

@@ -232,7 +232,7 @@ func (m *Model) add(t *fileTree) error {
 	return nil
 }
 
-// set is one node's categories.
+// set returns one node's categories.
 func (t *fileTree) set(i int) ([]uint64, error) {
 	from, n := int(t.Segments[i]), int(t.Sizes[i])
 	if from < 0 || n < 0 || from > len(t.Categories) || n > len(t.Categories)-from {
@@ -252,7 +252,7 @@ func (t *fileTree) set(i int) ([]uint64, error) {
 	return set, nil
 }
 
-// Trees is how many there are.
+// Trees returns how many there are.
 func (m *Model) Trees() int { return len(m.roots) }
 
 // Predict adds up the leaves that a row comes to. It has a number for each
@@ -287,7 +287,7 @@ func (m *Model) leaf(i int32, row []float32) float32 {
 	return n.value
 }
 
-// right says whether a category is in the node's set. What is no category of the
+// right reports whether a category is in the node's set. What is no category of the
 // model goes left.
 func (m *Model) right(n *node, x float32) bool {
 	set := m.sets[math.Float32bits(n.value)]

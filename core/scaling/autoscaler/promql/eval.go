@@ -258,7 +258,7 @@ func (e *evaluation) binary(x *parser.BinaryExpr) (value, error) {
 	return out, nil
 }
 
-// matched are the labels by which a series finds its other.
+// matched returns the labels by which a series finds its other.
 func matched(m *parser.VectorMatching, list []metrics.Label) (string, []metrics.Label) {
 	kept := slices.DeleteFunc(slices.Clone(list),
 		func(l metrics.Label) bool { return slices.Contains(m.MatchingLabels, l.Name) != m.On })
@@ -382,7 +382,7 @@ func clamp(f func(f float64, at []float64) float64) func(*evaluation, *parser.Ca
 	}
 }
 
-// over is a function of the samples in a range; oldest is when the first of them was.
+// over returns a function of the samples in a range; oldest is when the first of them was.
 func over(f func(list []point, oldest, now, span machine.Time) (float64, bool)) func(*evaluation, *parser.Call) (value,
 	error) {
 	return func(e *evaluation, x *parser.Call) (value, error) {
@@ -453,7 +453,7 @@ func extrapolated(list []point, now, span machine.Time, counter bool) (float64, 
 	return by * (covered + before + after) / covered, true
 }
 
-// quantiles are those of classic histograms, by their other labels.
+// quantiles returns those of classic histograms, by their other labels.
 func quantiles(q float64, vector []Sample) (out value) {
 	type bucket struct{ upTo, count float64 }
 	var order []string

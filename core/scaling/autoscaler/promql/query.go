@@ -64,12 +64,12 @@ func Read(text string) (q *Query, dropped []string, err error) {
 	return q, dropped, nil
 }
 
-// Sum is the query for the series of a metric with these labels' values, summed.
+// Sum returns the query for the series of a metric with these labels' values, summed.
 func Sum(name string, matchLabels map[string]string) (*Query, []string, error) {
 	return Read("sum(" + selector(name, matchLabels) + ")")
 }
 
-// Each is the query for the series of a metric with these labels' values, of each pod.
+// Each returns the query for the series of a metric with these labels' values, of each pod.
 func Each(name string, matchLabels map[string]string) (*Query, []string, error) {
 	return Read("sum by (pod) (" + selector(name, matchLabels) + ")")
 }
@@ -83,10 +83,10 @@ func selector(name string, matchLabels map[string]string) string {
 	return name + "{" + strings.Join(pairs, ",") + "}"
 }
 
-// String is the query as it was written, on one line.
+// String returns the query as it was written, on one line.
 func (q *Query) String() string { return q.text }
 
-// Names are the metrics that the query reads.
+// Names returns the metrics that the query reads.
 func (q *Query) Names() (out []string) {
 	parser.Inspect(q.expr, func(n parser.Node, _ []parser.Node) error {
 		if v, ok := n.(*parser.VectorSelector); ok {
@@ -104,7 +104,7 @@ func (q *Query) Names() (out []string) {
 	return slices.Compact(out)
 }
 
-// Range is the longest range that the query looks back.
+// Range returns the longest range that the query looks back.
 func (q *Query) Range() (longest machine.Time) {
 	parser.Inspect(q.expr, func(n parser.Node, _ []parser.Node) error {
 		if m, ok := n.(*parser.MatrixSelector); ok {
@@ -151,7 +151,7 @@ func refused(n parser.Node) string {
 	return ""
 }
 
-// known are the functions, in order.
+// known returns the functions, in order.
 func known() (out []string) {
 	for name := range functions {
 		out = append(out, name)

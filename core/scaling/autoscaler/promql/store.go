@@ -21,7 +21,7 @@ type Sample struct {
 	Value  float64
 }
 
-// Of are the samples of a page, with further labels.
+// Of returns the samples of a page, with further labels.
 func Of(p metrics.Page, more ...metrics.Label) (out []Sample) {
 	for _, name := range slices.Sorted(maps.Keys(p)) {
 		for _, s := range p[name].Samples {
@@ -54,7 +54,7 @@ type point struct {
 	stale bool // the series ended
 }
 
-// key is a series' identity.
+// key returns a series' identity.
 func key(name string, labels []metrics.Label) string {
 	var b strings.Builder
 	b.WriteString(name)
@@ -130,7 +130,7 @@ func (s *Store) forget(now machine.Time) {
 	})
 }
 
-// at is the value of a series that an instant query sees.
+// at returns the value of a series that an instant query sees.
 func (x *series) at(now machine.Time) (float64, bool) {
 	for i := len(x.points) - 1; i >= 0; i-- {
 		if p := &x.points[i]; p.at <= now {
@@ -140,7 +140,7 @@ func (x *series) at(now machine.Time) (float64, bool) {
 	return 0, false
 }
 
-// within are the samples of a series in the range that ends now.
+// within returns the samples of a series in the range that ends now.
 func (x *series) within(now, span machine.Time) (out []point) {
 	for _, p := range x.points {
 		if p.at > now-span && p.at <= now && !p.stale {

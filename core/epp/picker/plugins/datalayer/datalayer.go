@@ -94,7 +94,7 @@ func NewMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.P
 	return s, nil
 }
 
-// Scrape says how to fetch.
+// Scrape returns how to fetch.
 func (s *metricsSource) Scrape() picker.ScrapeSpec {
 	spec := picker.ScrapeSpec{Scheme: s.Scheme, Path: s.Path, Interval: s.every.Time(),
 		InsecureSkipVerify: s.Insecure == nil || *s.Insecure}
@@ -190,7 +190,7 @@ func (e *engineConfig) mapping() (*mapping, error) {
 	return m, nil
 }
 
-// Wants says whether any engine's mapping reads a family.
+// Wants reports whether any engine's mapping reads a family.
 func (x *extractor) Wants(family string) bool {
 	for _, m := range x.engines {
 		if m.wants(family) {
@@ -231,5 +231,5 @@ func (d *fileDiscovery) Configure(_ *picker.Builder, _ string, p picker.Params) 
 	return nil
 }
 
-// EndpointsFile is the file.
+// EndpointsFile returns the file.
 func (d *fileDiscovery) EndpointsFile() (string, bool) { return d.Path, d.Watch }

@@ -35,7 +35,7 @@ func spec(text string) metrics.Spec {
 	return s
 }
 
-// engines are the mappings that llm-d-router knows, by engine type.
+// engines returns the mappings that llm-d-router knows, by engine type.
 func engines() map[string]*mapping {
 	return map[string]*mapping{
 		"vllm": {
@@ -64,7 +64,7 @@ func engines() map[string]*mapping {
 	}
 }
 
-// wants says whether a family matters to the mapping.
+// wants reports whether a family matters to the mapping.
 func (m *mapping) wants(name string) bool {
 	if name == m.Queued.Name || name == m.Running.Name || name == m.KVUsage.Name || name == m.LoRA.Name ||
 		name == m.CacheInfo.Name || name == m.BlockSize.Name || name == m.Blocks.Name {

@@ -135,7 +135,7 @@ var (
 	}
 )
 
-// Scrape says how to fetch.
+// Scrape returns how to fetch.
 func (s *scraper) Scrape() picker.ScrapeSpec {
 	spec := picker.ScrapeSpec{Scheme: "http", Path: s.args.Endpoint, Interval: s.args.Interval.Time(),
 		Timeout: s.args.Timeout.Time(), TTL: s.args.TTL.Time()}
@@ -158,7 +158,7 @@ const (
 // cacheConfig is where an engine tells its block size.
 const cacheConfig = "vllm:cache_config_info"
 
-// Wants says whether a metric is told by a family.
+// Wants reports whether a metric is told by a family.
 func (s *scraper) Wants(name string) bool {
 	if s.args.Track && name == cacheConfig {
 		return true

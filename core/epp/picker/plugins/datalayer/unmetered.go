@@ -17,7 +17,7 @@ var unmetered = map[string]bool{
 	"metrics-data-source":            true, "core-metrics-extractor": true, "health-data-source": true,
 }
 
-// ReadsMetrics says whether any decision may depend on what endpoints' metrics
+// ReadsMetrics reports whether any decision may depend on what endpoints' metrics
 // say: of every type that is not known to do without it is taken to.
 func ReadsMetrics(p *picker.Picker) bool {
 	for _, pl := range p.Plugins() {

@@ -57,9 +57,9 @@ type blocksOf struct {
 }
 
 // Spare implements picker.Spare.
-func (*PrefixMatch) Spare() {}
+func (*PrefixMatch) Reusable() {}
 
-// Of is the matched blocks of an endpoint.
+// Of returns the matched blocks of an endpoint.
 func (m *PrefixMatch) Of(s *picker.State) int32 {
 	if slot := s.Slot(); slot < len(m.matched) {
 		return m.matched[slot]
@@ -67,7 +67,7 @@ func (m *PrefixMatch) Of(s *picker.State) int32 {
 	return 0
 }
 
-// Cached is how many blocks an endpoint has, whatever they are worth.
+// Cached returns how many blocks an endpoint has, whatever they are worth.
 func (m *PrefixMatch) Cached(s *picker.State) int32 {
 	if m.cached == nil {
 		return m.Of(s)
@@ -78,7 +78,7 @@ func (m *PrefixMatch) Cached(s *picker.State) int32 {
 	return 0
 }
 
-// Ratio is the share of the prompt that an endpoint holds.
+// Ratio returns the share of the prompt that an endpoint holds.
 func (m *PrefixMatch) Ratio(s *picker.State) float64 {
 	if m.Total == 0 {
 		return 0
@@ -123,7 +123,7 @@ func (a *approxPrefix) Configure(b *picker.Builder, name string, p picker.Params
 	return nil
 }
 
-// blockTokens is the block's length for this request.
+// blockTokens returns the block's length for this request.
 func (a *approxPrefix) blockTokens(c *picker.Cycle) int {
 	size := a.BlockToken
 	if a.AutoTune && len(c.Candidates) > 0 {
@@ -144,7 +144,7 @@ func (a *approxPrefix) maxBlocks(blockTokens int) int {
 	return math.MaxInt
 }
 
-// PrefixBlocks are those that it compares unless an engine's are larger.
+// PrefixBlocks returns those that it compares unless an engine's are larger.
 func (a *approxPrefix) PrefixBlocks() (tokens, limit int) {
 	if limit = a.MaxTokens; limit == 0 {
 		limit = math.MaxInt
@@ -238,7 +238,7 @@ func (a *approxPrefix) EndpointGone(slot int, forget bool) {
 	}
 }
 
-// IndexSize is how many (endpoint, block) pairs are remembered.
+// IndexSize returns how many (endpoint, block) pairs are remembered.
 func (a *approxPrefix) IndexSize() int { return a.index.total }
 
 // MatchOf is what the prompt matched on an endpoint, for metrics: blocks,

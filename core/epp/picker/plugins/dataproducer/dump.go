@@ -20,7 +20,7 @@ type podBlocks struct {
 	Blocks int    `json:"blocks"`
 }
 
-// DumpState tells how many blocks are remembered per endpoint.
+// DumpState returns how many blocks are remembered per endpoint.
 func (a *approxPrefix) DumpState(v *picker.View, limit int) any {
 	s := blocksState{Pods: []podBlocks{}, MaxPods: limit}
 	for i := range v.States {
@@ -47,7 +47,7 @@ type endpointLoad struct {
 	Tokens   int64  `json:"tokens"`
 }
 
-// DumpState tells what is in flight per endpoint.
+// DumpState returns what is in flight per endpoint.
 func (f *Inflight) DumpState(v *picker.View, limit int) any {
 	s := loadState{Endpoints: []endpointLoad{}, MaxEndpoints: limit}
 	for i := range v.States {

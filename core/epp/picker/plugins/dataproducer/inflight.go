@@ -46,7 +46,7 @@ type flowLoad struct {
 // them. What is beyond counts as the flow "other".
 const maxFlows = 64
 
-// flow is the place of a request's flow.
+// flow returns the place of a request's flow.
 func (l *slotLoad) flow(r *picker.Request) int32 {
 	fairness, priority := r.FairnessID, r.Objective.Priority
 	for range 2 {
@@ -111,7 +111,7 @@ func (f *Inflight) at(slot int) *slotLoad {
 	return &f.load[slot]
 }
 
-// RequestsAt is how many requests are in flight at a slot.
+// RequestsAt returns how many requests are in flight at a slot.
 func (f *Inflight) RequestsAt(slot int) int64 {
 	if slot < len(f.load) {
 		return f.load[slot].Requests
@@ -119,7 +119,7 @@ func (f *Inflight) RequestsAt(slot int) int64 {
 	return 0
 }
 
-// TokensAt is how many tokens are in flight at a slot.
+// TokensAt returns how many tokens are in flight at a slot.
 func (f *Inflight) TokensAt(slot int) int64 {
 	if slot < len(f.load) {
 		return f.load[slot].Tokens
@@ -127,7 +127,7 @@ func (f *Inflight) TokensAt(slot int) int64 {
 	return 0
 }
 
-// Load is an endpoint's requests and tokens in flight.
+// Load returns an endpoint's requests and tokens in flight.
 func (f *Inflight) Load(slot int) (requests, tokens int64) {
 	return f.RequestsAt(slot), f.TokensAt(slot)
 }

@@ -33,7 +33,7 @@ func (s *p2pSource) Configure(b *picker.Builder, name string, _ picker.Params) e
 	return nil
 }
 
-// best is the endpoint to fetch from, -1 for none: of those that hold the most
+// best returns the endpoint to fetch from, -1 for none: of those that hold the most
 // but for one block, one by the request's id, the likelier the shorter its
 // queue.
 func (s *p2pSource) best(c *picker.Cycle, m *PrefixMatch) int32 {

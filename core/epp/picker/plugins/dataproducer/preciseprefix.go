@@ -98,10 +98,10 @@ func (s *PrecisePrefix) Index() kvindex.Config { return s.cfg.index() }
 // Sources are where the producer's events come from.
 func (s *PrecisePrefix) Sources() KVSources { return s.cfg.sources() }
 
-// EnableMetrics says whether the configuration asks for the index's metrics.
+// EnableMetrics reports whether the configuration asks for the index's metrics.
 func (s *PrecisePrefix) EnableMetrics() bool { return s.cfg.IndexerConfig.BlockIndex.EnableMetrics }
 
-// Lookups are the counts of look-ups.
+// Lookups returns the counts of look-ups.
 func (s *PrecisePrefix) Lookups() LookupStats { return s.lookup }
 
 // preciseMatch is a prefixMatch with the keys that it was made of.
@@ -142,7 +142,7 @@ func (s *PrecisePrefix) ReadPrompt(r *picker.Request, p *parse.Prompt) {
 	}
 }
 
-// keys are those of a prompt's whole blocks. Where a renderer should have told a
+// keys returns those of a prompt's whole blocks. Where a renderer should have told a
 // text's tokens and did not, there are none.
 func (s *PrecisePrefix) keys(r *picker.Request, p *parse.Prompt, model string) []kv.Key {
 	h := s.cfg.hasher()
@@ -261,7 +261,7 @@ func (s *PrecisePrefix) MatchOf(d *picker.Decision, st *picker.State) (matched, 
 	return int(m.Of(st)), m.Total, m.BlockTokens
 }
 
-// Precise is the producer within a plug-in, nil if there is none.
+// Precise returns the producer within a plug-in, nil if there is none.
 func Precise(p picker.Plugin) *PrecisePrefix {
 	switch x := p.(type) {
 	case *PrecisePrefix:

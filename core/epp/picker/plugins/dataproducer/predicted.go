@@ -64,7 +64,7 @@ type Prediction struct {
 	Dispatched                 int64
 }
 
-// Negative says whether an objective would be missed.
+// Negative reports whether an objective would be missed.
 func (p *Prediction) Negative() bool { return p.TTFTHeadroom < 0 || p.TPOTHeadroom < 0 }
 
 // predictions are those of one decision.
@@ -76,7 +76,7 @@ type predictions struct {
 }
 
 // Spare implements picker.Spare.
-func (*predictions) Spare() {}
+func (*predictions) Reusable() {}
 
 // flight is a request that was sent somewhere, until it is over.
 type flight struct {
@@ -110,7 +110,7 @@ func (q *runningQueue) remove(slo float64) {
 	}
 }
 
-// least is the tightest objective; 0 where one has none.
+// least returns the tightest objective; 0 where one has none.
 func (q *runningQueue) least() float64 {
 	least := math.Inf(1)
 	for _, x := range q.slos {
@@ -155,7 +155,7 @@ func (s *Predicted) features(c *picker.Cycle, m *PrefixMatch, st *picker.State) 
 	return f
 }
 
-// share is a number from 0 to 1, whatever an endpoint says.
+// share returns a number from 0 to 1, whatever an endpoint says.
 func share(v float64) float64 {
 	if !(v > 0) {
 		return 0
@@ -268,7 +268,7 @@ func (s *Predicted) judge(r *picker.Request, st *picker.State, l picker.Latency)
 	return q
 }
 
-// Of is the prediction for an endpoint, nil when there is none.
+// Of returns the prediction for an endpoint, nil when there is none.
 func (s *Predicted) Of(c *picker.Cycle, i int32) *Prediction { return s.about(c.Decision, i) }
 
 func (s *Predicted) about(d *picker.Decision, i int32) *Prediction {
@@ -375,7 +375,7 @@ func (s *Predicted) ResponseBody(now machine.Time, r *picker.Response) {
 	s.addSample(now, predictor.Sample{Features: row, TTFTMs: f.ttft})
 }
 
-// outputTokens is how many tokens a stream had: as it says itself, else as many as
+// outputTokens returns how many tokens a stream had: as it says itself, else as many as
 // it had events.
 func outputTokens(r *picker.Response) int {
 	if r.HasUsage && r.Usage.CompletionTokens > 0 {
@@ -455,7 +455,7 @@ func (s *Predicted) EndpointGone(slot int, _ bool) {
 	}
 }
 
-// Predicting is how long the predictor took to answer; 0 is unknown.
+// Predicting returns how long the predictor took to answer; 0 is unknown.
 func (s *Predicted) Predicting(d *picker.Decision) machine.Time {
 	if p := picker.Peek[predictions](d, s); p != nil {
 		return p.took

@@ -68,7 +68,7 @@ func newPrefixIndex() *prefixIndex {
 	return &prefixIndex{runs: make([]run, 1), first: map[uint64]uint32{}}
 }
 
-// holders are those of a run. They are good until the next change.
+// holders returns those of a run. They are good until the next change.
 func (r *run) holders() []holder {
 	switch {
 	case r.many != nil:
@@ -79,7 +79,7 @@ func (r *run) holders() []holder {
 	return r.one[:]
 }
 
-// holder is a slot's place among the holders of a run, where it is one.
+// holder returns a slot's place among the holders of a run, where it is one.
 func (r *run) holder(slot uint32) *holder {
 	list := r.holders()
 	if i := sort.Search(len(list), func(i int) bool { return list[i].slot > slot }); i < len(list) &&
@@ -226,7 +226,7 @@ func (x *prefixIndex) walk(hashes []uint64, visit func(id uint32)) {
 	}
 }
 
-// same is how many blocks two lists begin with in common.
+// same returns how many blocks two lists begin with in common.
 func same(a, b []uint64) int {
 	n := min(len(a), len(b))
 	for i := range n {
@@ -437,7 +437,7 @@ func (x *prefixIndex) forget(slot int) {
 	x.lrus[slot] = nil
 }
 
-// blocks is how many blocks a slot's LRU holds.
+// blocks returns how many blocks a slot's LRU holds.
 func (x *prefixIndex) blocks(slot int) int {
 	if slot >= len(x.lrus) || x.lrus[slot] == nil {
 		return 0

@@ -84,7 +84,7 @@ type dynamicFactors struct {
 	Factor int `json:"factor"`
 }
 
-// table is the estimate that the parameters say.
+// table returns the estimate that the parameters say.
 func (e *estimateParams) table() (t parse.Estimate) {
 	if e == nil {
 		return t

@@ -31,7 +31,7 @@ func (a *agentIdentity) Configure(_ *picker.Builder, _ string, _ picker.Params) 
 	return nil
 }
 
-// ReadsSecrets are those of its headers that may be credentials. Of these a
+// ReadsSecrets returns those of its headers that may be credentials. Of these a
 // digest names the flow.
 func (a *agentIdentity) ReadsSecrets() []string { return picker.Secrets(a.headers...) }
 

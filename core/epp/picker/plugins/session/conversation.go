@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// conversation is the id of the conversation that a request belongs to: what
+// conversation returns the id of the conversation that a request belongs to: what
 // the client says, or what a session-id-producer found.
 func conversation(r *picker.Request) string {
 	return cmp.Or(strings.TrimSpace(r.Headers.Get(picker.HeaderSessionID)),

@@ -119,7 +119,7 @@ func (s *session) read(p picker.Params) error {
 	return nil
 }
 
-// sessionID is the request's session, "" for none.
+// sessionID returns the request's session, "" for none.
 func (s *session) sessionID(r *picker.Request) string {
 	if len(s.SessionID.Sources) == 0 {
 		return strings.TrimSpace(r.Headers.Get(picker.HeaderSessionID))
@@ -136,12 +136,12 @@ func (s *session) sessionID(r *picker.Request) string {
 	return ""
 }
 
-// sessionHeader is the header that a source names.
+// sessionHeader returns the header that a source names.
 func sessionHeader(name string) string {
 	return cmp.Or(strings.ToLower(strings.TrimSpace(name)), picker.HeaderSessionToken)
 }
 
-// ReadsSecrets are the sources that may be credentials. Of these a digest is the
+// ReadsSecrets returns the sources that may be credentials. Of these a digest is the
 // session's id.
 func (s *session) ReadsSecrets() (names []string) {
 	for _, src := range s.SessionID.Sources {
@@ -152,7 +152,7 @@ func (s *session) ReadsSecrets() (names []string) {
 	return names
 }
 
-// turn is the sweep's last turn.
+// turn returns the sweep's last turn.
 func (s *session) turn(now machine.Time) machine.Time { return now / s.sweep * s.sweep }
 
 // bound is where a session was sent to, "" when nothing is known of it.
@@ -161,7 +161,7 @@ func (s *session) bound(now machine.Time, id string) (binding, bool) {
 	return b, ok && s.turn(now)-b.seen <= s.ttl
 }
 
-// choose is the candidate that the session is pinned to, or -1.
+// choose returns the candidate that the session is pinned to, or -1.
 func (s *session) choose(c *picker.Cycle, p picker.Plugin, in []int32) int32 {
 	if s.Strategy == strategyHeader {
 		if b, err := base64.StdEncoding.DecodeString(c.Request.Headers.Get(s.header)); err == nil && len(b) > 0 {
@@ -183,7 +183,7 @@ func (s *session) choose(c *picker.Cycle, p picker.Plugin, in []int32) int32 {
 	return i
 }
 
-// find is the candidate with the given "namespace/name", or -1.
+// find returns the candidate with the given "namespace/name", or -1.
 func find(c *picker.Cycle, in []int32, id string) int32 {
 	for _, i := range in {
 		if c.State(i).ID() == id {
@@ -310,14 +310,14 @@ func (s *sessionIDProducer) Configure(_ *picker.Builder, _ string, p picker.Para
 	return nil
 }
 
-// KeySessionID is the attribute that a session-id-producer of the given name
+// KeySessionID returns the attribute that a session-id-producer of the given name
 // publishes.
 func KeySessionID(producer string) string { return "SessionIDDataKey/" + producer }
 
 // ProducesOfHeaders implements picker.HeaderProducer.
 func (s *sessionIDProducer) ProducesOfHeaders() {}
 
-// ReadsCookie is the cookie that it reads, if any.
+// ReadsCookie returns the cookie that it reads, if any.
 func (s *sessionIDProducer) ReadsCookie() string { return s.CookieName }
 
 // ReadsSecrets is its header, if that may be a credential.

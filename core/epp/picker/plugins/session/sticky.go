@@ -53,6 +53,6 @@ func (s *sessionSticky) Commit(now machine.Time, d *picker.Decision) {
 	s.commit(now, d, s)
 }
 
-// Affinity is how many requests with a session went where it had been before,
+// Affinity returns how many requests with a session went where it had been before,
 // and how many did not.
 func (s *sessionSticky) Affinity() (hits, misses int64) { return s.hits, s.misses }
