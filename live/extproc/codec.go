@@ -142,8 +142,7 @@ var kindOf = [...]stream.MessageKind{inRequestHeaders: stream.Headers, inRespons
 	inRequestBody: stream.Body, inResponseBody: stream.ResponseBody,
 	inRequestTrailers: stream.Trailers, inResponseTrailers: stream.ResponseTrailers}
 
-// read reads a message. It is false for one that is broken, or that says
-// something twice.
+// read decodes a message. It returns false for a malformed message, and for one that has a field twice.
 func (in *In) read(b []byte) bool {
 	var metadata []byte
 	ok := fields(b, func(num protowire.Number, v []byte, _ uint64) bool {

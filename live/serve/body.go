@@ -90,7 +90,8 @@ func (b *body) cut(w http.ResponseWriter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.over {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // a writer without deadlines has no connection to cut
+		// An error means that the writer has no connection to cut.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
