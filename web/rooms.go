@@ -31,5 +31,5 @@ func (s *Server) room(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadGateway, err.Error())
 		return
 	}
-	tell(w, told)
+	writeJSON(w, told)
 }
