@@ -17,7 +17,7 @@ import (
 )
 
 // described defines a function in the page that describes an element, so that two walks can be compared.
-const described = `window.told = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + (e.dataset.room ? "[" + e.dataset.room + "]" : "") + " " + (e.getAttribute("aria-label") || e.innerText || e.name || e.type || "").trim().replace(/\s+/g, " ").slice(0, 60);
+const described = `window.told = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + (e.dataset.part ? "[" + e.dataset.part + "]" : "") + " " + (e.getAttribute("aria-label") || e.innerText || e.name || e.type || "").trim().replace(/\s+/g, " ").slice(0, 60);
 window.controls = () => [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")].filter((e) => e.checkVisibility() && !e.disabled && !e.closest("[aria-hidden=true]") && !(e.getAttribute("role") === "tab" && e.tabIndex < 0));
 0`
 
@@ -131,11 +131,11 @@ func TestKeyboardAlone(t *testing.T) {
 	prefer(t, ctx, "prefers-reduced-motion", "reduce")
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	do(t, ctx, "servers", text(".servers", "10.0.0.3:8000"))
-	focus(t, ctx, `[data-room="envoy"]`)
+	focus(t, ctx, `[data-part="envoy"]`)
 	press(t, ctx, " ")
 	do(t, ctx, "its panel", focused(".about h2"))
 	press(t, ctx, kb.Escape)
-	do(t, ctx, "back at the part", focused(`[data-room="envoy"]`))
+	do(t, ctx, "back at the part", focused(`[data-part="envoy"]`))
 	do(t, ctx, "closed", until(`!document.querySelector(".about")`))
 	focus(t, ctx, ".slider")
 	press(t, ctx, kb.Home, kb.PageUp, kb.ArrowRight)

@@ -236,7 +236,7 @@ func TestPhone(t *testing.T) {
 	ctx := tab(t, 360, 740)
 	prefer(t, ctx, "prefers-color-scheme", "dark")
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
-	do(t, ctx, "the rooms", text(".stage", "Endpoint picker"))
+	do(t, ctx, "the parts", text(".stage", "Endpoint picker"))
 	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
 	do(t, ctx, "all requests", text("#shown", "40 requests"))
 	if wide := do(t, ctx, "width", chromedp.Evaluate[int](`document.documentElement.scrollWidth`)); wide > 360 {
@@ -262,7 +262,7 @@ func TestTopology(t *testing.T) {
 	do(t, ctx, "nobody in the header", until(figure("in flight")+` === "0"`))
 	do(t, ctx, "all were sent", until(figure("requests")+` === "40"`))
 	do(t, ctx, "back", slide(0.41))
-	do(t, ctx, "a room", chromedp.Click(chromedp.CSS(`[data-room="pod 10.0.0.2:8000"]`)))
+	do(t, ctx, "a part", chromedp.Click(chromedp.CSS(`[data-part="pod 10.0.0.2:8000"]`)))
 	do(t, ctx, "its metrics", text(".about", "picked"))
 	do(t, ctx, "another moment", slide(0.43))
 	do(t, ctx, "drawn", chromedp.Sleep(700*time.Millisecond))

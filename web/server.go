@@ -83,18 +83,18 @@ type Server struct {
 	token  string
 	port   string
 	meta   atomic.Pointer[Meta]
-	state  atomic.Pointer[parts]
+	state  atomic.Pointer[sources]
 	open   atomic.Int32 // open streams
 	asking sync.Mutex   // held while a what-if question is answered
 	stop   chan struct{}
 	done   chan struct{}
 }
 
-// parts holds the functions that a run provides after the page has started.
-type parts struct {
+// sources holds the functions that a run provides after the page has started.
+type sources struct {
 	inputs func(each func(line []byte) error) error
 	do     func(ctx context.Context, a Act) (string, error)
-	rooms  func(ctx context.Context, id string) (Room, error)
+	part   func(ctx context.Context, id string) (Part, error)
 }
 
 // Limits for browsers.
@@ -120,7 +120,7 @@ func Start(o Options) (*Server, error) {
 		done: make(chan struct{})}
 	_, s.port, _ = net.SplitHostPort(l.Addr().String())
 	s.Describe(o.Meta)
-	s.state.Store(&parts{})
+	s.state.Store(&sources{})
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 1 << 16}
 	go func() {
@@ -135,15 +135,15 @@ func (s *Server) Describe(m Meta) { s.meta.Store(&m) }
 
 // Inputs sets the function that reads the log of the pickers' inputs, for what-if questions.
 func (s *Server) Inputs(each func(each func(line []byte) error) error) {
-	s.change(func(p *parts) { p.inputs = each })
+	s.change(func(p *sources) { p.inputs = each })
 }
 
 // Acts sets the function that carries out actions of the page's user.
 func (s *Server) Acts(do func(ctx context.Context, a Act) (string, error)) {
-	s.change(func(p *parts) { p.do = do })
+	s.change(func(p *sources) { p.do = do })
 }
 
-func (s *Server) change(f func(p *parts)) {
+func (s *Server) change(f func(p *sources)) {
 	p := *s.state.Load()
 	f(&p)
 	s.state.Store(&p)
@@ -215,7 +215,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		"/data/meta":    {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.meta.Load()) }},
 		"/data/stream":  {http.MethodGet, s.stream},
 		"/data/request": {http.MethodGet, s.request},
-		"/data/room":    {http.MethodGet, s.room},
+		"/data/part":    {http.MethodGet, s.part},
 		"/data/share":   {http.MethodGet, s.share},
 		"/data/whatif":  {http.MethodPost, s.ask},
 		"/data/do":      {http.MethodPost, s.act},

@@ -67,7 +67,7 @@ function App() {
   useEffect(() => { document.title = title + " · " + (store.meta.scenario || "windtunnel"); }, [title]);
   return html`<${Head}/><${Aloud}/>
     <nav aria-label="Views">${views.filter(([id]) => id !== "do" || (store.meta.do && !store.ended)).map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}${!store.shared && html`<a class="share" href="/data/share" download="windtunnel.html">Share as one file</a>`}</nav>
-    <main class=${"room" + (at.request ? " beside" : "")}>
+    <main class=${"body" + (at.request ? " beside" : "")}>
       <div class="view"><${V}/></div>
       ${at.request && html`<${Detail} key=${at.request} request=${at.request} close=${close}/>`}
     </main>

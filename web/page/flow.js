@@ -39,8 +39,8 @@ export function moment(r, t) {
 
 const stage = (m) => ({ [S.AT_SERVER]: "queue", [S.STARTED]: "prefill", [S.LEG_SENT]: "prefill", [S.FIRST_SENT]: "decode", [S.PART2]: "decode", [S.FIRST_GOT]: "decode" })[m] || "way";
 
-// place returns the part where a request is after a moment.
-function room(r, m, sidecar) {
+// partOf returns the part where a request is after a moment.
+function partOf(r, m, sidecar) {
   switch (m) {
     case S.SENT: return "envoy";
     case S.AT_PICKER: case S.PICKED: return "epp";
@@ -66,7 +66,7 @@ export function census(t) {
   for (const r of list) {
     const m = moment(r, t), kind = stage(m);
     by[kind]++;
-    count(room(r, m, sidecar), kind);
+    count(partOf(r, m, sidecar), kind);
     if (r[S.FLAGS] & S.HELD && m >= S.PASSED && (r[S.PART2] < 0 || r[S.SENT] + r[S.PART2] > t)) by.held = (by.held || 0) + 1;
   }
   return { list, at, by };
@@ -89,10 +89,10 @@ function Pod({ pod, small, c, t, hit, choose, chosen }) {
   const kv = g ? "KV cache " + percent(g.kv) + " in use" : "", found = hit && hit.prompt ? percent(share) + " of prompt tokens were cached" : "";
   const words = pod.id + ": " + x.queue + " waiting, " + (x.prefill + x.decode) + " running" + (kv ? ", " + kv : "") + (found ? ", " + found : "") + (life || down ? ", " + (life || "not ready") : "");
   if (small) {
-    return html`<button class=${"pod small" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)} aria-label=${words} title=${words}>
+    return html`<button class=${"pod small" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-part=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)} aria-label=${words} title=${words}>
       <i class="q" style=${{ height: Math.min(100, x.queue * 10) + "%" }}></i><i class="r" style=${{ height: Math.min(100, (x.prefill + x.decode) * 8) + "%" }}></i></button>`;
   }
-  return html`<button class=${"pod" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)}>
+  return html`<button class=${"pod" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-part=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)}>
     <span class="name">${pod.id}${life || down ? html` <em>${life || "not ready"}</em>` : ""}</span>
     <span class="counts"><span class="q"><b>${x.queue}</b> waiting</span><span class="p"><b>${x.prefill}</b> prefill</span>${!pod.prefill && html`<span class="d"><b>${x.decode}</b> decode</span>`}</span>
     ${g && html`<${Bar} value=${g.kv} hit=${share} title=${kv + (found ? "; " + found : "")}/>`}
@@ -100,8 +100,8 @@ function Pod({ pod, small, c, t, hit, choose, chosen }) {
   </button>`;
 }
 
-function Room({ id, title, text, choose, chosen, children }) {
-  return html`<button class=${"place" + (chosen ? " chosen" : "")} data-room=${id} onClick=${() => choose(id)}><span class="name">${title}</span>${text && html`<span class="more">${text}</span>`}${children}</button>`;
+function Part({ id, title, text, choose, chosen, children }) {
+  return html`<button class=${"place" + (chosen ? " chosen" : "")} data-part=${id} onClick=${() => choose(id)}><span class="name">${title}</span>${text && html`<span class="more">${text}</span>`}${children}</button>`;
 }
 
 // About shows one part: its metrics, its latest problems and its configuration.
@@ -112,11 +112,11 @@ function About({ id, t, close, list }) {
     setNow({ facts: [], config: "" });
     if (!live) return;
     let good = true, timer = 0;
-    const ask = () => S.room(id).then((x) => good && setNow(x), (e) => good && setNow({ facts: [["the part does not answer", e.message]], config: "" })).finally(() => { if (good) timer = setTimeout(ask, 2000); });
+    const ask = () => S.part(id).then((x) => good && setNow(x), (e) => good && setNow({ facts: [["the part does not answer", e.message]], config: "" })).finally(() => { if (good) timer = setTimeout(ask, 2000); });
     ask();
     return () => { good = false; clearTimeout(timer); };
   }, [id, live]);
-  const [title, dismiss] = useDismiss(close, () => document.querySelector("[data-room=" + JSON.stringify(id) + "]"));
+  const [title, dismiss] = useDismiss(close, () => document.querySelector("[data-part=" + JSON.stringify(id) + "]"));
   const pod = id.startsWith("pod ") ? id.slice(4) : "";
   const f = s.metrics ? s.metrics.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || (pod ? "server" : "none");
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
@@ -166,9 +166,9 @@ function Dots({ box }) {
         c.height = Math.round(r.height * ratio);
       }
       places = new Map();
-      for (const e of b.querySelectorAll("[data-room]")) {
+      for (const e of b.querySelectorAll("[data-part]")) {
         const x = e.getBoundingClientRect();
-        places.set(e.dataset.room, { pod: e.dataset.room.startsWith("pod "), x: x.left - r.left, y: x.top - r.top, w: x.width, h: x.height, cx: x.left - r.left + x.width / 2, cy: x.top - r.top + x.height / 2 });
+        places.set(e.dataset.part, { pod: e.dataset.part.startsWith("pod "), x: x.left - r.left, y: x.top - r.top, w: x.width, h: x.height, cx: x.left - r.left + x.width / 2, cy: x.top - r.top + x.height / 2 });
       }
       const css = getComputedStyle(b);
       for (const name of colors) {
@@ -221,7 +221,7 @@ function Dots({ box }) {
         seen.add(r[S.N]);
         const m = moment(r, t);
         let d = dots.get(r[S.N]);
-        const p = places.get(room(r, m, sidecar));
+        const p = places.get(partOf(r, m, sidecar));
         if (!p) continue;
         const [tx, ty] = seat(p, r[S.N]);
         if (!d) {
@@ -232,7 +232,7 @@ function Dots({ box }) {
         }
         for (let k = d.m + 1; k <= m; k++) { // every part that the request passed, in order
           if (r[k] < 0 || r[k] > t - r[S.SENT]) continue;
-          const q = places.get(room(r, k, sidecar));
+          const q = places.get(partOf(r, k, sidecar));
           if (q && (!d.via.length || d.via[d.via.length - 1].q !== q)) d.via.push({ q, at: seat(q, r[S.N]) });
         }
         d.m = Math.max(d.m, m);
@@ -295,7 +295,7 @@ export function Flow() {
   const at = (id) => (c.at.get(id) || { all: 0 }).all;
   const sides = hasSidecar(), prefill = all.filter((p) => p.prefill), decode = all.filter((p) => !p.prefill);
   const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h2>${title} <small>${list.length}</small></h2><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;
-  const place = (id, title, text) => html`<${Room} id=${id} title=${title} text=${text} choose=${choose} chosen=${chosen === id}/>`;
+  const place = (id, title, text) => html`<${Part} id=${id} title=${title} text=${text} choose=${choose} chosen=${chosen === id}/>`;
   const recent = s.notices.filter((x) => x.at <= t).slice(-3).reverse();
   return html`<section class="flow" aria-label="Topology"><div class="whole">
     <div class="stage" ref=${box}>

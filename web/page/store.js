@@ -209,9 +209,9 @@ export async function steps(id) {
   return answer.json();
 }
 
-// room returns the state that a part of the run reports.
-export async function room(id) {
-  const answer = await fetch("/data/room?id=" + encodeURIComponent(id)), told = await answer.json();
+// part returns the state that a part of the run reports.
+export async function part(id) {
+  const answer = await fetch("/data/part?id=" + encodeURIComponent(id)), told = await answer.json();
   if (!answer.ok) throw new Error(told.error);
   return told;
 }
