@@ -151,7 +151,7 @@ workload: {requests: 4, prompt: {characters: 4000}}
 
 // Every part of a live run says what it is: what it counts, and its configuration as it is
 // in force.
-func TestPageRooms(t *testing.T) {
+func TestPageParts(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../examples/kv-manager.yaml")
 	if err != nil {

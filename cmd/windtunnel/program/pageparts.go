@@ -201,8 +201,8 @@ func envoyState(ctx context.Context, p *envoy.Process) (r web.Part, err error) {
 	return r, err
 }
 
-// maxRoomConfig bounds the text of a configuration on the page.
-const maxRoomConfig = 256 << 10
+// maxPartConfig bounds the text of a configuration on the page.
+const maxPartConfig = 256 << 10
 
 // inForce is what of a /config_dump says how requests are treated, as YAML: listeners, routes and
 // clusters, without their types and versions.
@@ -257,8 +257,8 @@ func inForce(dump []byte) (string, error) {
 
 // bounded is text that is shown, of what is very long the beginning.
 func bounded(text string) string {
-	if len(text) > maxRoomConfig {
-		text = text[:maxRoomConfig] + "\n# and more\n"
+	if len(text) > maxPartConfig {
+		text = text[:maxPartConfig] + "\n# and more\n"
 	}
 	return strings.ToValidUTF8(text, "")
 }
