@@ -1,19 +1,16 @@
-// Package extend takes scorers in the two forms that documents 002 and 003 (docs/documents.md)
-// print and makes plug-ins of them, so that a scorer written after these pages
-// runs in windtunnel as it is.
+// Package extend turns scorers in the two forms of documents 002 and 003 (docs/documents.md) into plug-ins, so that a
+// scorer written from these documents runs in windtunnel unchanged.
 //
-// It is the short way. The full interfaces, one per kind of plug-in (filters,
-// scorers, pickers, profile handlers, scrapers, producers, admitters, hooks),
-// are those of core/epp/picker, whose flat slices are also the fast way.
+// This is the short way. The full interfaces, one per kind of plug-in (filters, scorers, pickers, profile handlers,
+// scrapers, producers, admitters, hooks), are in core/epp/picker. Their flat slices are also faster.
 //
 //	extend.Scorer("gpu-memory-scorer", func(p picker.Params) (extend.ScorerPlugin, error) { ... })
 //	extend.PodsScorer("custom-scorer", func(p picker.Params) (extend.CustomScorer, error) { ... })
 //
-// Both register a type that an EndpointPickerConfig then names. How much a scorer
-// counts is the profile's weight: what it gives is brought into 0..1. Where one
-// multiplies by a weight of its own and goes beyond 1, its scores for a request are
-// divided by the largest of them, so that the order of pods is the scorer's; below
-// 0 they count as 0. A scorer that panics fails its own request only, by name.
+// Both register a type that an EndpointPickerConfig can name. The profile's weight decides how much a scorer counts.
+// Scores are brought into the range from 0 to 1: if a scorer returns values above 1, as with a weight of its own, all
+// its scores for a request are divided by the largest one, so that the order of pods stays. Values below 0 count as
+// 0. A scorer that panics fails only its own request, and the error names the scorer.
 package extend
 
 import (
@@ -25,19 +22,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 )
 
-// Request is what a scorer may know of a request.
+// Request has the data of a request that a scorer may use.
 type Request struct {
 	ID      string
 	Model   string            // after rewriting
 	Headers map[string]string // names in lower case
-	Tokens  int               // of all prompts, estimated unless a tokeniser counted
+	Tokens  int               // of all prompts; an estimate unless a tokenizer counted them
 
 	body *parse.Body
 }
 
-// Prompt is the first prompt's text; empty where the client sent token ids. A
-// scorer that asks for it cannot be played again from a recording without
-// bodies, which has none.
+// Prompt returns the first prompt's text, or nothing if the client sent token ids. A scorer that uses it cannot be
+// replayed from a recording without bodies.
 func (r *Request) Prompt() []byte {
 	if r.body == nil || len(r.body.Prompts) == 0 {
 		return nil
@@ -53,17 +49,15 @@ type Pod struct {
 	Metrics Metrics
 }
 
-// Metrics are a pod's newest metrics. What no scrape has brought is 0.
+// Metrics are a pod's latest metrics. Values that no scrape returned are 0.
 type Metrics struct {
 	QueueLength    int64
 	ActiveRequests int64
-	KVCacheUsage   float64 // share, 0..1
-	// Document 002's metrics, read from the custom metrics
-	// gpu_memory_used_bytes and gpu_memory_total_bytes (also with the prefix
-	// vllm_).
+	KVCacheUsage   float64 // used fraction, 0..1
+	// Document 002's metrics, from the custom metrics gpu_memory_used_bytes and gpu_memory_total_bytes (also with the
+	// prefix vllm_).
 	GPUMemoryUsedBytes, GPUMemoryTotalBytes int64
-	// Custom are all further metrics under the names that the configuration
-	// gave them.
+	// Custom has all other metrics, by the names that the configuration gives them.
 	Custom map[string]float64
 }
 
@@ -73,15 +67,14 @@ type ScorerPlugin interface {
 	Score(ctx context.Context, request *Request, pod *Pod) float64
 }
 
-// CustomScorer is the interface of document 003, feature 3. A pod that is not
-// in the map scores 0; with an error all do, and the other scorers decide.
+// CustomScorer is the interface of document 003, feature 3. Pods that are missing in the map score 0. After an error
+// all pods score 0, and the other scorers decide.
 type CustomScorer interface {
 	Score(ctx context.Context, pods []Pod, request Request) (map[string]float64, error)
 }
 
-// Scorer registers a scorer of document 002's form under a type name. The
-// factory reads the parameters (picker.Params.Decode) and is called once for
-// each instance that a configuration declares.
+// Scorer registers a scorer of document 002's form under a type name. The factory decodes the parameters
+// (picker.Params.Decode). It is called once for each instance in a configuration.
 func Scorer(typ string, factory func(p picker.Params) (ScorerPlugin, error)) {
 	plugins.Register(typ, picker.Registration{
 		New: func(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -104,7 +97,7 @@ type podScorer struct {
 	scorer ScorerPlugin
 }
 
-// Score asks for one pod after the other.
+// Score calls the scorer for one pod after the other.
 func (s *podScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	r := requestOf(c.Request)
 	for j, i := range in {
@@ -114,8 +107,8 @@ func (s *podScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	withinOne(scores)
 }
 
-// withinOne divides scores by the largest of them, where that is beyond 1. Clamping
-// would make equals of those that are.
+// withinOne divides scores by the largest one, if that exceeds 1. Limiting each of them to 1 instead would make
+// different scores equal.
 func withinOne(scores []float64) {
 	most := 1.0
 	for _, s := range scores {
@@ -133,7 +126,7 @@ type podsScorer struct {
 	scorer CustomScorer
 }
 
-// Score asks for all pods at once.
+// Score calls the scorer once for all pods.
 func (s *podsScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	pods := make([]Pod, len(in))
 	for j, i := range in {

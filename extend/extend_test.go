@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/preview"
 )
 
-// gpuMemory is document 002's example, word for word in what it works out.
+// gpuMemory computes the same as document 002's example.
 type gpuMemory struct{ weight float64 }
 
 func (s *gpuMemory) Name() string { return "gpu-memory-scorer" }
@@ -24,7 +24,7 @@ func (s *gpuMemory) Score(_ context.Context, _ *Request, pod *Pod) float64 {
 	return float64(total-used) / float64(total) * s.weight
 }
 
-// byName is document 003's form: all pods at once, scores by name.
+// byName has document 003's form: all pods at once, scores by name.
 type byName map[string]float64
 
 func (s byName) Score(_ context.Context, pods []Pod, r Request) (map[string]float64, error) {
@@ -101,9 +101,8 @@ func totals(t *testing.T, headers map[string]string) (map[string]float64, *picke
 	return got, d
 }
 
-// a has 3/4 of its memory free and b 1/4. The scorer of names goes beyond 1 with a
-// weight of its own: 7 counts as 1 and 1.75 as a quarter of it, not as the same; c says nothing of its memory (0/0 is
-// no score) and is not named.
+// Pod a has 3/4 of its memory free, and b 1/4. The scorer of names returns values above 1: 7 counts as 1, and 1.75 as
+// a quarter of that. Pod c reports no memory (0/0 is no score), and has no name in the map.
 func TestBothForms(t *testing.T) {
 	got, _ := totals(t, nil)
 	if diff := cmp.Diff(map[string]float64{"a": 1.75, "b": 1.5, "c": 0}, got); diff != "" {

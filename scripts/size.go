@@ -1,7 +1,8 @@
 //go:build ignore
 
 // Command size counts the production lines of the repository: lines with code in Go files that are neither tests nor
-// generated. A line of more than 120 columns counts as often as it breaks at 120. Arguments are directories.
+// generated. A line of more than 120 columns counts as the lines into which it breaks at 120. Arguments are
+// directories.
 package main
 
 import (
@@ -57,7 +58,7 @@ func main() {
 	fmt.Printf("%7d in %d files of %d packages\n", total, files, len(lines))
 }
 
-// count returns the production lines of one file, none of a generated one.
+// count returns the production lines of one file, or 0 for a generated one.
 func count(path string) (int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -20,15 +20,14 @@ import (
 //go:embed page third_party
 var files embed.FS
 
-// asset is a file of the page as it is served: under a name that has its hash, and
-// compressed.
+// asset is one file of the page, compressed, under a URL that contains the file's hash.
 type asset struct {
 	name       string // in the repository, such as page/app.js
-	path, kind string // the URL's path and the media type
+	path, kind string // the URL's path, and the media type
 	plain, zip []byte
 }
 
-// bare are the names by which modules import those of somebody else's.
+// bare maps the module names of third-party libraries to their files.
 var bare = map[string]string{
 	"preact":       "third_party/preact-11.2.0/preact.mjs",
 	"preact/hooks": "third_party/preact-11.2.0/hooks.mjs",
@@ -36,20 +35,20 @@ var bare = map[string]string{
 	"uplot":        "third_party/uplot-1.6.32/uPlot.esm.js",
 }
 
-// kinds are the media types of files that are served; others stay here.
+// kinds are the media types of the files that are served. Files of other kinds are not served.
 var kinds = map[string]string{".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8",
 	".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 
-// site is all of the page that does not change.
+// site holds all files of the page.
 type site struct {
-	assets map[string]*asset // by path
+	assets map[string]*asset // by URL path
 	index  []byte
 	policy string // the content security policy
-	hash   string // of everything
+	hash   string // of all files
 }
 
-// theSite is made once, of what is embedded. It cannot fail but for a mistake in the
-// repository, which the first test finds.
+// theSite builds the site once, from the embedded files. It fails only after a mistake in the repository, which the
+// first test finds.
 var theSite = sync.OnceValue(func() *site {
 	s := &site{assets: map[string]*asset{}}
 	byName, all := map[string]*asset{}, sha256.New()
@@ -68,7 +67,7 @@ var theSite = sync.OnceValue(func() *site {
 		return err
 	}))
 	s.hash = hex.EncodeToString(all.Sum(nil))[:16]
-	for name, a := range byName { // modules find each other beside themselves
+	for name, a := range byName { // modules import each other by relative paths
 		a.path = "/" + s.hash + "/" + name
 		s.assets[a.path] = a
 	}
@@ -80,9 +79,9 @@ var theSite = sync.OnceValue(func() *site {
 	must(err)
 	text, err := files.ReadFile("page/index.html")
 	must(err)
-	var preload strings.Builder // else each is asked for when what imports it has been read
+	var preload strings.Builder // without it, the browser requests each module only after it has read its importer
 	for _, a := range s.modules() {
-		if a.name != bare["uplot"] { // which is imported when a plot is looked at
+		if a.name != bare["uplot"] { // imported when the first plot is shown
 			fmt.Fprintf(&preload, `<link rel="modulepreload" href="%s">`, a.path)
 		}
 	}
@@ -95,14 +94,14 @@ var theSite = sync.OnceValue(func() *site {
 	return s
 })
 
-// policy allows what the page has itself, and scripts from where it says.
+// policy returns a content security policy that allows the page's own files, and scripts from the given sources.
 func policy(scripts string) string {
 	return "default-src 'none'; script-src " + scripts +
 		"; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; " +
 		"frame-ancestors 'none'"
 }
 
-// hashOf is the source expression that allows an inline script or style.
+// hashOf returns the source expression that allows one inline script or style.
 func hashOf(text []byte) string {
 	sum := sha256.Sum256(text)
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -118,12 +117,12 @@ func compress(plain []byte) []byte {
 		err = w.Close()
 	}
 	if err != nil {
-		panic(err) // memory does not fail to be written
+		panic(err) // writing to memory cannot fail
 	}
 	return b.Bytes()
 }
 
-// modules are the page's scripts, each after those that it imports.
+// modules returns the page's scripts. Each script comes after those that it imports.
 func (s *site) modules() (list []*asset) {
 	byName := map[string]*asset{}
 	for _, a := range s.assets {
@@ -144,7 +143,7 @@ func (s *site) modules() (list []*asset) {
 	return list
 }
 
-// imports are the files that a script imports.
+// imports returns the files that a script imports.
 func (a *asset) imports() (out []string) {
 	for specifier, file := range bare {
 		for _, quote := range []string{`"`, `'`} {
@@ -165,7 +164,7 @@ func (a *asset) imports() (out []string) {
 	return out
 }
 
-// refusal is a page for people that says why there is nothing.
+// refusal returns an HTML page that says why the requested page is not shown.
 func refusal(title, text string) []byte {
 	return fmt.Appendf(nil, "<!doctype html><html lang=en><meta "+
 		"charset=utf-8><title>%s</title><h1>%[1]s</h1><p>%s</p></html>\n", html.EscapeString(title),

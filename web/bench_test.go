@@ -16,7 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// fed is a page whose run's events a benchmark makes up.
+// fed returns a page and its session. The benchmark generates the run's events.
 func fed(b testing.TB, requests int) (*web.Server, *report.Session) {
 	book := web.NewBook()
 	session, err := report.Start(
@@ -33,7 +33,7 @@ func fed(b testing.TB, requests int) (*web.Server, *report.Session) {
 	return server, session
 }
 
-// lived has a request go its whole way, in about ten events.
+// lived records a whole request, in about ten events.
 func lived(to record.Recorder, n int, at machine.Time) {
 	l := record.Life{Request: record.RequestID(1, n), Number: n, Endpoint: fmt.Sprintf("10.0.0.%d:8000", 1+n%16),
 		Prompt: 400, Cached: 100, Tokens: 50, Sent: at}
@@ -68,14 +68,13 @@ func asked[T any](b *testing.B, ctx context.Context, expression string) T {
 	return v
 }
 
-// BenchmarkUIFirstView is how long it takes from the link to the first view with all of a
-// run of 10,000 requests.
+// BenchmarkUIFirstView measures the time from the link to the first view of a run with 10,000 requests.
 func BenchmarkUIFirstView(b *testing.B) {
 	server, session := fed(b, 10_000)
 	for n := 1; n <= 10_000; n++ {
 		lived(session, n, machine.Time(n)*machine.Millisecond)
 	}
-	opened(b, server) // the browser itself has started
+	opened(b, server) // starts the browser
 	var took time.Duration
 	for b.Loop() {
 		began := time.Now()
@@ -89,10 +88,10 @@ func BenchmarkUIFirstView(b *testing.B) {
 	gate.AtMost(b, took.Seconds()/float64(b.N), "s/first-view", 1)
 }
 
-// BenchmarkUIFrames is how many frames a second the topology has while 2,000 events come in
-// each second, and how much memory the page has after them.
+// BenchmarkUIFrames measures the topology's frames per second at 2,000 events per second, and the page's memory
+// afterwards.
 func BenchmarkUIFrames(b *testing.B) {
-	const second, requests = 150, 6 * 150 // requests have some 14 events
+	const second, requests = 150, 6 * 150 // a request has some 14 events
 	server, session := fed(b, requests)
 	ctx := opened(b, server)
 	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`!!document.querySelector(".stage canvas")`)); err != nil {
@@ -120,7 +119,7 @@ func BenchmarkUIFrames(b *testing.B) {
 		"MiB-heap")
 }
 
-// BenchmarkUIScroll is the longest frame while 100,000 rows are scrolled through.
+// BenchmarkUIScroll measures the longest frame while it scrolls through 100,000 rows.
 func BenchmarkUIScroll(b *testing.B) {
 	const rows = 100_000
 	server, session := fed(b, rows)
@@ -136,7 +135,7 @@ func BenchmarkUIScroll(b *testing.B) {
 			chromedp.WithPollingTimeout(time.Minute))); err != nil {
 		b.Fatal(err)
 	}
-	asked[any](b, ctx, `new Promise((r) => setTimeout(r, 1500))`) // nothing of the loading is left
+	asked[any](b, ctx, `new Promise((r) => setTimeout(r, 1500))`) // the work of loading is over
 	var got []float64
 	scroll := func() {
 		got = asked[[]float64](b, ctx, `new Promise((r) => { const g = document.querySelector(".grid"), took = []; let last = performance.now(), i = 0;
@@ -158,7 +157,7 @@ func BenchmarkUIScroll(b *testing.B) {
 	gate.AtMost(b, got[2], "ms/longest-frame", 50)
 }
 
-// BenchmarkRecord is what the page costs a run for each event, without and with it.
+// BenchmarkRecord measures the page's cost per event, compared with a run without a page.
 func BenchmarkRecord(b *testing.B) {
 	for _, with := range []bool{false, true} {
 		b.Run(map[bool]string{false: "without", true: "with"}[with], func(b *testing.B) {

@@ -12,38 +12,37 @@ import (
 	"github.com/windtunnel/windtunnel/report/recording"
 )
 
-// Metrics are what a report has measured of the run so far. *report.Session is one.
+// Metrics are a report's measurements of the run so far. *report.Session implements it.
 type Metrics interface {
 	Summary() report.Summary
 	Series() *report.Series
 	Request(id string) (spans map[string]machine.Time, server string)
 }
 
-// limits are what a Book keeps at most. What is more goes, the oldest first, and the
-// page says so.
+// limits bound what a Book keeps. Beyond a limit, the oldest data is dropped, and the page says so.
 type limits struct{ rows, bytes, changes, names, gauges, notices int }
 
 var usual = limits{rows: 200_000, bytes: 256 << 20, changes: 1 << 18, names: 1 << 16, gauges: 1 << 18, notices: 1 << 12}
 
-// maxRowBytes bounds the steps of one request.
+// maxRowBytes bounds the recorded steps of one request.
 const maxRowBytes = 1 << 20
 
-// Moments of a request, in the order in which it passes them.
+// The moments of a request, in order.
 const (
 	sent      = iota // by the client
-	atPicker         // the whole request
-	picked           // an endpoint
-	passed           // on by the picker, part 1 where the request is held
-	atSidecar        // the whole request
+	atPicker         // the whole request has arrived
+	picked           // an endpoint was chosen
+	passed           // the picker forwarded the request, or part 1 of a held one
+	atSidecar        // the whole request has arrived
 	legSent          // prefill leg
 	legEnded         // prefill leg
-	atServer         // the decode server's, where there are two
+	atServer         // at the decode server, if there are two
 	started          // the prefill
-	firstSent        // token, by the model server
+	firstSent        // first token, by the model server
 	part2Sent        // of a held request
-	firstGot         // token, by the client
-	lastSent         // token, by the model server
-	over             // at the client, or where nobody knows of one, at the last hop
+	firstGot         // first token, by the client
+	lastSent         // last token, by the model server
+	over             // at the client, or at the last hop if the record has no client
 	momentCount
 )
 
@@ -66,7 +65,7 @@ var moments = map[record.At]int{
 	{Hop: record.Client, Step: record.Finished}:           over,
 }
 
-// ends are the last steps of requests whose client does not report.
+// ends are the last steps of requests for which the record has no client.
 var ends = map[record.At]bool{
 	{Hop: record.EPP, Step: record.ResponseEndSeen}: true,
 	{Hop: record.EPP, Step: record.Answered}:        true,
@@ -74,30 +73,30 @@ var ends = map[record.At]bool{
 	{Hop: record.Envoy, Step: record.Logged}:        true,
 }
 
-// none is a moment that has not come.
+// none is a moment that has not happened.
 const none machine.Time = -1
 
 // row is one request.
 type row struct {
 	id                     string
 	at                     [momentCount]machine.Time
-	endpoint, prefiller    int32 // names, 0 where there is none
+	endpoint, prefiller    int32 // indexes of names; 0 means none
 	model, class, outcome  int32
 	prompt, cached, tokens int32
-	fetched                int // bytes of KV cache, from another server or a store
-	// asked: a server has the prompt, and has not begun with it. prefilled: a prefill server has begun,
-	// so that what the decode server begins with is no hit of its cache.
+	fetched                int // bytes of KV cache that came from another server or a store
+	// With asked, a server has the prompt and has not started its prefill. With prefilled, a prefill server has
+	// started, so blocks that the decode server starts with are no hits in its own cache.
 	asked, prefilled    bool
 	status, attempts    int32
 	ttft, total         machine.Time // as the report measured them, or none
-	byHand, held, known bool         // known: its client reports
+	byHand, held, known bool         // known: the record has the request's client
 	stage               stage
 	version             uint64
-	steps               []byte // lines of the record with commas between
-	dropped             bool   // some of them
+	steps               []byte // lines of the record, separated by commas
+	dropped             bool   // some steps are missing
 }
 
-// stage is where a request is, for counting.
+// stage is a request's stage, for counting.
 type stage uint8
 
 const (
@@ -106,43 +105,42 @@ const (
 	running
 )
 
-// Book keeps what the page shows of a run: it is a reader of the run's events, with
-// bounds on all that it keeps. It is safe for concurrent use, and never waits for a
-// browser.
+// Book keeps what the page shows of a run. It reads the run's events and bounds everything that it keeps. It is safe
+// for concurrent use, and never waits for a browser.
 type Book struct {
 	limits  limits
 	mu      sync.Mutex
 	metrics Metrics
 	rows    []row
-	first   int            // how many rows went
-	index   map[string]int // of a request's id, counted from the first of all
-	names   []string       // the first is ""
+	first   int            // number of dropped rows
+	index   map[string]int // from a request's id to its number, counted from the run's first request
+	names   []string       // names[0] is ""
 	named   map[string]int32
-	changes []int  // rows by version
-	version uint64 // of the newest change
+	changes []int  // numbers of rows, by version
+	version uint64 // of the latest change
 	bytes   int
-	kept    int // the first row whose steps are kept
+	kept    int // the first row that has its steps
 	level   report.Level
 	now     machine.Time
 	gauges  []gauge
-	gone    int // gauges that went
+	gone    int // number of dropped gauges
 	newest  map[int32]gauge
 	notices []notice
-	noticed int // how many there were
+	noticed int // number of notices so far
 	ended   bool
 }
 
-// gauge is what a pod said of itself at a time.
+// gauge is a pod's Gauge at a time.
 type gauge struct {
 	at machine.Time
 	Gauge
 	pod int32
 }
 
-// Gauge is what a picker knows of a pod by its metrics page.
+// Gauge holds a pod's metrics as a picker scraped them.
 type Gauge struct {
 	Waiting, Running int
-	KV               float64 // share of the KV cache in use
+	KV               float64 // used fraction of the KV cache
 	Ready            bool
 	Adapters         []string
 }
@@ -152,13 +150,13 @@ func (g Gauge) same(o Gauge) bool {
 		slices.Equal(g.Adapters, o.Adapters)
 }
 
-// notice is something that is no request's: an incident, an action of somebody's.
+// notice is an event that belongs to no request: an incident, or an action of the page's user.
 type notice struct {
 	number int
 	text   []byte // the line of the record
 }
 
-// NewBook is of a run that has not begun.
+// NewBook returns the Book of a run that has not started.
 func NewBook() *Book { return newBook(usual) }
 
 func newBook(l limits) *Book {
@@ -166,21 +164,21 @@ func newBook(l limits) *Book {
 		changes: make([]int, l.changes), newest: map[int32]gauge{}}
 }
 
-// Measure has the book tell what a report has measured.
+// Measure sets the source of the measurements that the book's frames contain.
 func (b *Book) Measure(f Metrics) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.metrics = f
 }
 
-// End says that nothing more will happen.
+// End records that the run has ended.
 func (b *Book) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true
 }
 
-// name is the number of a name. Very many are called other.
+// name returns the index of a name. Once there are too many names, new ones become "other".
 func (b *Book) name(text string) int32 {
 	if n, ok := b.named[text]; ok {
 		return n
@@ -200,18 +198,18 @@ func (b *Book) name(text string) int32 {
 	return n
 }
 
-// Record takes an event.
+// Record adds an event.
 func (b *Book) Record(e record.Event) {
 	line, err := recording.AppendEvent(nil, e)
 	if err != nil {
-		return // a value that no recording has either
+		return // recordings do not have such values either
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = max(b.now, e.Time)
 	if e.Request == "" {
 		if e.Step == record.EngineStep || e.Step == record.PredictorTrained {
-			return // of them there are too many to be shown
+			return // too many to show
 		}
 		b.notices = append(b.notices, notice{b.noticed, line})
 		b.noticed++
@@ -229,7 +227,7 @@ func (b *Book) Record(e record.Event) {
 	b.changes[b.version%uint64(len(b.changes))] = n
 }
 
-// row is that of an event's request.
+// row returns the row of an event's request and its number.
 func (b *Book) row(e *record.Event) (*row, int) {
 	n, ok := b.index[e.Request]
 	if ok && n >= b.first {
@@ -262,7 +260,7 @@ func (b *Book) row(e *record.Event) (*row, int) {
 	return &b.rows[len(b.rows)-1], n
 }
 
-// keep keeps a line of a request, as long as there is room.
+// keep adds a line to a request's steps, and drops the oldest requests' steps if there is too much.
 func (b *Book) keep(r *row, n int, line []byte) {
 	if n < b.kept || len(r.steps)+len(line) > maxRowBytes {
 		r.dropped = true
@@ -282,15 +280,15 @@ func (b *Book) keep(r *row, n int, line []byte) {
 	}
 }
 
-// note takes what a row tells of an event.
+// note updates a row from an event.
 func (b *Book) note(r *row, e *record.Event) {
 	at := record.At{Hop: e.Hop, Step: e.Step}
 	r.known = r.known || e.Hop == record.Client
 	leg := e.Hop == record.Server && r.prefiller != 0 && b.names[r.prefiller] == e.Endpoint
 	if m, ok := moments[at]; ok {
 		switch {
-		case leg: // of it the sidecar's moments are shown
-		case r.at[m] == none || m != sent && m != over && e.Attempt > 1: // of several attempts the last
+		case leg: // the page shows the sidecar's moments for it
+		case r.at[m] == none || m != sent && m != over && e.Attempt > 1: // the last of several attempts counts
 			r.at[m] = e.Time
 		}
 	}
@@ -323,7 +321,7 @@ func (b *Book) note(r *row, e *record.Event) {
 		}
 		b.move(r, waiting)
 	case record.At{Hop: record.Server, Step: record.PrefillStarted}:
-		if r.asked && (leg || !r.prefilled) { // a preempted request finds its own blocks, which is no hit either
+		if r.asked && (leg || !r.prefilled) { // blocks that a preempted request finds again are no hits either
 			number("cached_tokens", &r.cached)
 		}
 		r.asked, r.prefilled = false, r.prefilled || leg
@@ -361,8 +359,8 @@ func (b *Book) note(r *row, e *record.Event) {
 	b.series().Level(e.Time, b.level)
 }
 
-// whole is a detail that counts something: a number of a run's own, or one that a recording's
-// JSON brought; without one it is what is said instead.
+// whole converts a detail that is a count: an int of a live run, or a float64 from a recording's JSON. It returns
+// without if the detail is neither.
 func whole(v any, without int) int {
 	switch x := v.(type) {
 	case int:
@@ -380,7 +378,7 @@ func (b *Book) series() *report.Series {
 	return b.metrics.Series()
 }
 
-// end has a request be in flight no longer.
+// end records that a request is no longer in flight.
 func (b *Book) end(r *row) {
 	b.move(r, elsewhere)
 	b.level.InFlight--
@@ -389,7 +387,7 @@ func (b *Book) end(r *row) {
 	}
 }
 
-// move has a request be at another stage.
+// move moves a request to another stage.
 func (b *Book) move(r *row, to stage) {
 	for s, by := range map[stage]int{r.stage: -1, to: 1} {
 		if r.stage == to {
@@ -405,7 +403,7 @@ func (b *Book) move(r *row, to stage) {
 	r.stage = to
 }
 
-// Gauge takes what a pod says of itself.
+// Gauge records a pod's metrics.
 func (b *Book) Gauge(at machine.Time, pod string, g Gauge) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -429,8 +427,8 @@ func (b *Book) Gauge(at machine.Time, pod string, g Gauge) {
 	b.series().KV(at, mean, most)
 }
 
-// Steps are the lines that the record has of a request, as a list, and whether some
-// are missing. The request is named as people name it.
+// Steps returns the lines that the record has of a request, as a JSON list, and whether some are missing. The request
+// may be named by its id or as the report names it.
 func (b *Book) Steps(request string) (steps []byte, missing, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -449,9 +447,8 @@ func (b *Book) Steps(request string) (steps []byte, missing, ok bool) {
 	return slices.Concat([]byte("["), r.steps, []byte("]")), r.dropped, true
 }
 
-// appendRow writes a row as a list, the shortest form that a page can take apart:
-// its number, id, the moments (the first in microseconds since the run began, others
-// since that one, -1 that has not come), and the rest.
+// appendRow appends a row as a JSON list, which a page parses fastest: its number, id, the moments (the first in
+// microseconds since the start of the run, the others since the first; -1 means not yet), and the rest.
 func appendRow(out []byte, n int, r *row) []byte {
 	out = append(out, '[')
 	out = strconv.AppendInt(out, int64(n), 10)

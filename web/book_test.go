@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// play has requests go through a book.
+// play records requests in a book.
 func play(b *Book, from, to int) {
 	for n := from; n <= to; n++ {
 		id, at := record.RequestID(1, n), machine.Time(n)*machine.Millisecond
@@ -33,7 +33,7 @@ type seen struct {
 	First    int      `json:"first"`
 }
 
-// all are the frames until there is nothing new.
+// all returns frames until nothing is new.
 func all(t *testing.T, b *Book, c *cursor) (out []seen) {
 	t.Helper()
 	for f := b.frame(c, nil); f != nil; f = b.frame(c, nil) {
@@ -46,8 +46,8 @@ func all(t *testing.T, b *Book, c *cursor) (out []seen) {
 	return out
 }
 
-// However slowly somebody reads, they come to know every request; many changes are
-// one, and what was lost is said.
+// However slowly a browser reads, it receives every request. Many changes of a row are sent as one, and gaps are
+// reported.
 func TestFrames(t *testing.T) {
 	l := usual
 	l.changes = 1 << 12
@@ -93,7 +93,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// A book has bounds, and says what went.
+// A book stays within its bounds and reports what it dropped.
 func TestBounds(t *testing.T) {
 	l := limits{rows: 100, bytes: 10_000, changes: 1000, names: 50, gauges: 10, notices: 10}
 	b := newBook(l)
@@ -117,7 +117,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Text from outside is text.
+// Text from outside is escaped.
 func TestHostileText(t *testing.T) {
 	b, c := NewBook(), begin()
 	id := "</script><img src=x onerror=alert(1)>\u2028\x00"
@@ -134,10 +134,10 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// What the page brings along is small.
+// The page's own files are small.
 func TestSize(t *testing.T) {
 	const most = 150_000
-	total := len(theSite().index) // as it is served
+	total := len(theSite().index) // compressed, as served
 	for _, a := range theSite().assets {
 		total += len(a.zip)
 	}
@@ -155,7 +155,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// between is a writer that calls a function before it takes anything.
+// between is a writer that calls a function before each write.
 type between func()
 
 func (f between) Write(b []byte) (int, error) {
@@ -163,7 +163,7 @@ func (f between) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// An event is taken while a file of the run is being written.
+// Events do not wait while a file of the run is written.
 func TestEventsWhileShared(t *testing.T) {
 	b := NewBook()
 	play(b, 1, 3*sharedSteps)

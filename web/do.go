@@ -4,25 +4,25 @@ import (
 	"net/http"
 )
 
-// Action is something that somebody can do to a live run from the page: one of the
-// incidents that scenarios have, or a change of its load.
+// Action describes something that the page's user can do to a live run: one of the incidents of scenarios, or a
+// change of the load.
 type Action struct {
 	Name string `json:"name"`
-	// What it does, in words.
+	// What describes the action in words.
 	What string `json:"what"`
-	// Servers says that it happens at a model server, Groups to a group of them where the pool
-	// has groups, and For that it may end by itself. Number and To are what its numbers are, ""
-	// where it takes none.
+	// Servers means that the action applies to one model server, Groups that it applies to one group of servers if
+	// the pool has groups, and For that it may have a duration. Number and To are the names of its numbers; "" means
+	// that it has none.
 	Servers bool   `json:"servers,omitempty"`
 	Groups  bool   `json:"groups,omitempty"`
 	For     bool   `json:"for,omitempty"`
 	Number  string `json:"number,omitempty"`
 	To      string `json:"to,omitempty"`
-	// Breaks says that it is trouble.
+	// Breaks marks an action that does damage.
 	Breaks bool `json:"breaks,omitempty"`
 }
 
-// Act is the wish for one. A Send is a request of somebody's own.
+// Act is one requested action. The action "send" sends a request of the user's own.
 type Act struct {
 	Name   string  `json:"name"`
 	Pool   int     `json:"pool"`
@@ -31,13 +31,13 @@ type Act struct {
 	Number float64 `json:"number"`
 	To     float64 `json:"to"`
 	Group  string  `json:"group"`
-	// Of a request that is sent: its body, path, headers, and whether its body is streamed.
+	// For "send": the request's path, headers and body.
 	Path    string            `json:"path"`
 	Headers map[string]string `json:"headers"`
 	Body    string            `json:"body"`
 }
 
-// act does what somebody wants done. What comes of it is in the run's events.
+// act carries out an action. Its consequences appear in the run's events.
 func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	var a Act
 	if !read(w, r, &a) {
@@ -45,7 +45,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	}
 	do := s.state.Load().do
 	if do == nil {
-		problem(w, http.StatusConflict, "nothing can be done to a run that is over")
+		problem(w, http.StatusConflict, "the run is over: it takes no actions")
 		return
 	}
 	told, err := do(r.Context(), a)
@@ -53,5 +53,5 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
-	tell(w, map[string]string{"told": told})
+	writeJSON(w, map[string]string{"told": told})
 }

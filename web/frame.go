@@ -9,14 +9,14 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// frameRows is how many rows a frame has at most: what is more waits for the next
-// frame, and has become one change by then.
+// frameRows bounds the rows of a frame. Further rows wait for the next frame. A row that changes again before then is
+// sent once.
 const frameRows = 2_000
 
-// cursor is how far somebody has read a Book.
+// cursor is a browser's position in a Book.
 type cursor struct {
-	version uint64 // of changes
-	snap    int    // the next row of a snapshot, -1 where there is none to read
+	version uint64 // of the changes sent
+	snap    int    // the next row of a snapshot; -1 means no snapshot
 	names   int
 	gauges  int
 	notices int
@@ -24,10 +24,10 @@ type cursor struct {
 	frames  int
 }
 
-// begin is the cursor of somebody who has read nothing.
+// begin returns the cursor of a browser that has received nothing.
 func begin() cursor { return cursor{snap: 0} }
 
-// measured is what the report measured, as JSON; nil where there is none.
+// measured returns the report's measurements as JSON, or nil if there are none.
 func (b *Book) measured() []byte {
 	b.mu.Lock()
 	f, level := b.metrics, b.level
@@ -43,13 +43,13 @@ func (b *Book) measured() []byte {
 		Level   report.Level    `json:"level"`
 	}{f.Summary(), list, width, level})
 	if err != nil {
-		return nil // an infinite number, which a recording does not have either
+		return nil // an infinite number, which recordings do not have either
 	}
 	return text
 }
 
-// frame is what is new since a cursor, as JSON, with metrics that were measured or
-// none; nil where nothing is.
+// frame returns the changes since a cursor, as JSON, with the given metrics if there are any. It returns nil if
+// nothing has changed.
 func (b *Book) frame(c *cursor, metrics []byte) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,7 +57,7 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 	out = appendMicros(out, b.now)
 	empty := len(out)
 	if c.snap < 0 && b.version-c.version >= uint64(len(b.changes)) {
-		// It fell too far behind: what was between is not told, and all begins anew.
+		// The browser is too far behind. The frame reports the gap and starts a new snapshot.
 		out = append(out, `,"gap":`...)
 		out = strconv.AppendUint(out, b.version-c.version, 10)
 		c.snap = b.first
@@ -91,7 +91,7 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 			}
 		}
 	}
-	if c.names < len(b.names) { // before the rows that use them
+	if c.names < len(b.names) { // sent before the rows that use them
 		out = list(out, "names", b.names[c.names:],
 			func(out []byte, name *string) []byte { return appendText(out, *name) })
 		out = append(out, `,"namesFrom":`...)
@@ -129,7 +129,7 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 	return append(out, '}')
 }
 
-// list is a named list of what each appends.
+// list appends a named list. Each element is appended by a function.
 func list[T any](out []byte, name string, of []T, each func(out []byte, x *T) []byte) []byte {
 	out = append(append(append(out, `,"`...), name...), `":[`...)
 	for i := range of {
@@ -164,11 +164,11 @@ func appendMicros(out []byte, t machine.Time) []byte {
 	return strconv.AppendInt(out, int64(max(t, 0)/machine.Microsecond), 10)
 }
 
-// appendText writes text as a JSON string that may stand in a page, too.
+// appendText appends text as a JSON string that is safe inside HTML.
 func appendText(out []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c >= 0x7f {
-			quoted, _ := json.Marshal(text) // a string always can be
+			quoted, _ := json.Marshal(text) // a string can always be encoded
 			return append(out, quoted...)
 		}
 	}

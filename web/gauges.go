@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// GaugeOf is what a picker knows of an endpoint.
+// GaugeOf returns the Gauge of an endpoint's state.
 func GaugeOf(s *picker.State) Gauge {
 	g := Gauge{Waiting: int(s.Waiting), Running: int(s.Running), KV: s.KVUsage,
 		Ready: s.Scraped && (s.Announced == nil || s.Announced.Ready)}
@@ -19,8 +19,8 @@ func GaugeOf(s *picker.State) Gauge {
 	return g
 }
 
-// PlayGauges has a book know what pickers knew of endpoints in a run that is over, by
-// the log of inputs. What can be read before a mistake counts.
+// PlayGauges adds the pods' metrics of a finished run to a book, from the log of inputs. After an error, the book has
+// the metrics before it.
 func PlayGauges(ctx context.Context, b *Book, each func(func(line []byte) error) error) error {
 	p := &inputlog.Player{Registry: plugins.Builtin()}
 	p.Scraped = func(now machine.Time, endpoint string, v *picker.View) {

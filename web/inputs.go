@@ -6,26 +6,27 @@ import (
 	"sync"
 )
 
-// Inputs keeps what entered a run's endpoint pickers, for what-if: of a live run the
-// newest of it, else the beginning. It is the io.Writer of report.Options.Inputs.
+// Inputs keeps the inputs of a run's endpoint pickers for what-if questions: the latest ones of a live run, or the
+// first ones of other runs. It is the io.Writer of report.Options.Inputs.
 type Inputs struct {
 	mu     sync.Mutex
 	pieces [][]byte // whole lines; each piece begins with the pickers' state
 	most   int
-	full   bool // and what came since is not kept
+	full   bool // later lines are dropped
 }
 
-// inputBytes is how much of a log is kept in one piece, and keptPieces how many there are.
+// inputBytes is the size at which a new piece begins. keptPieces is the number of pieces kept. wholeBytes bounds the
+// log.
 const (
 	inputBytes = 32 << 20
 	keptPieces = 3
 	wholeBytes = 512 << 20
 )
 
-// NewInputs keeps nothing yet.
+// NewInputs returns an empty Inputs.
 func NewInputs() *Inputs { return &Inputs{pieces: [][]byte{nil}, most: wholeBytes} }
 
-// Write takes whole lines.
+// Write adds whole lines.
 func (x *Inputs) Write(lines []byte) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -36,14 +37,14 @@ func (x *Inputs) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// Full says that another piece should begin.
+// Full reports whether Next should begin a new piece.
 func (x *Inputs) Full() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.pieces[len(x.pieces)-1]) > inputBytes
 }
 
-// Next begins another piece; the oldest goes.
+// Next begins a new piece, and drops the oldest one if there are too many.
 func (x *Inputs) Next() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -56,7 +57,7 @@ func (x *Inputs) Next() error {
 // errStop ends Each without an error.
 var errStop = errors.New("enough")
 
-// Each hands out the lines that are kept, until each returns an error.
+// Each calls a function for each kept line, until it returns an error.
 func (x *Inputs) Each(each func(line []byte) error) error {
 	x.mu.Lock()
 	var pieces [][]byte

@@ -16,13 +16,13 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// described has the page tell elements as people would, so that two walks can be compared.
-const described = `window.told = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + (e.dataset.room ? "[" + e.dataset.room + "]" : "") + " " + (e.getAttribute("aria-label") || e.innerText || e.name || e.type || "").trim().replace(/\s+/g, " ").slice(0, 60);
+// described defines a function in the page that describes an element, so that two walks can be compared.
+const described = `window.told = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + (e.dataset.part ? "[" + e.dataset.part + "]" : "") + " " + (e.getAttribute("aria-label") || e.innerText || e.name || e.type || "").trim().replace(/\s+/g, " ").slice(0, 60);
 window.controls = () => [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")].filter((e) => e.checkVisibility() && !e.disabled && !e.closest("[aria-hidden=true]") && !(e.getAttribute("role") === "tab" && e.tabIndex < 0));
 0`
 
-// walk presses Tab through all of the page, and tells what had the focus without looking like it, and
-// what of its controls never had it.
+// walk presses Tab through the whole page. It reports controls that had the focus without showing it, and controls
+// that never had it.
 func walk(t *testing.T, ctx context.Context, view string) {
 	t.Helper()
 	count := do(t, ctx, "controls",
@@ -65,7 +65,7 @@ func walk(t *testing.T, ctx context.Context, view string) {
 	}
 }
 
-// value is a value of the accessibility tree that is text.
+// value returns a text value of the accessibility tree.
 func value(v *accessibility.Value) string { return strings.Trim(string(v.Value), `"`) }
 
 func press(t *testing.T, ctx context.Context, keys ...string) {
@@ -75,7 +75,7 @@ func press(t *testing.T, ctx context.Context, keys ...string) {
 	}
 }
 
-// focus moves on by Tab until an element has it.
+// focus presses Tab until an element has the focus.
 func focus(t *testing.T, ctx context.Context, selector string) {
 	t.Helper()
 	for range 80 {
@@ -92,12 +92,12 @@ func focused(selector string) chromedp.Action[bool] {
 	return until(fmt.Sprintf(`document.activeElement.matches(%q)`, selector))
 }
 
-// Every control of every view can be reached by the keyboard, is seen to have the focus, and
-// has a name for a screen reader.
+// The keyboard reaches every control of every view, every control shows its focus, and each has a name for screen
+// readers.
 func TestKeyboardReachesAll(t *testing.T) {
 	server, _ := played(t, chosen)
 	ctx := tab(t, 1400, 900)
-	prefer(t, ctx, "prefers-reduced-motion", "reduce") // the run is over and stays so
+	prefer(t, ctx, "prefers-reduced-motion", "reduce") // the run is over and nothing moves
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	do(t, ctx, "loaded", until(`document.querySelectorAll("nav a").length > 3`))
 	do(t, ctx, "words", chromedp.Evaluate[int](described))
@@ -123,19 +123,19 @@ func TestKeyboardReachesAll(t *testing.T) {
 	walk(t, ctx, "why")
 }
 
-// Somebody without a mouse looks at a part, finds a request, reads why it went where it went,
-// turns a weight, moves through time, and always comes back to where they were.
+// A user without a mouse opens a part, finds a request, reads its decision, changes a weight, moves through time, and
+// always returns to the previous place.
 func TestKeyboardAlone(t *testing.T) {
 	server, _ := played(t, chosen)
 	ctx := tab(t, 1400, 900)
 	prefer(t, ctx, "prefers-reduced-motion", "reduce")
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	do(t, ctx, "servers", text(".servers", "10.0.0.3:8000"))
-	focus(t, ctx, `[data-room="envoy"]`)
+	focus(t, ctx, `[data-part="envoy"]`)
 	press(t, ctx, " ")
 	do(t, ctx, "its panel", focused(".about h2"))
 	press(t, ctx, kb.Escape)
-	do(t, ctx, "back at the part", focused(`[data-room="envoy"]`))
+	do(t, ctx, "back at the part", focused(`[data-part="envoy"]`))
 	do(t, ctx, "closed", until(`!document.querySelector(".about")`))
 	focus(t, ctx, ".slider")
 	press(t, ctx, kb.Home, kb.PageUp, kb.ArrowRight)
@@ -159,7 +159,7 @@ func TestKeyboardAlone(t *testing.T) {
 	do(t, ctx, "sorted, and no request opened",
 		until(`!!document.querySelector('[aria-sort="descending"], [aria-sort="ascending"]') && `+
 			`!document.querySelector(".detail")`))
-	for range 40 { // back from the headings to the list itself
+	for range 40 { // from the headings back to the list itself
 		if do(t, ctx, "the list", chromedp.Evaluate[bool](`document.activeElement.matches(".grid")`)) {
 			break
 		}
@@ -195,7 +195,7 @@ func TestKeyboardAlone(t *testing.T) {
 			`document.activeElement.getAttribute("aria-valuenow") === "1"`))
 }
 
-// What requests came to, and what happened, is said aloud now and then, and that the run is over.
+// The page announces outcomes of requests, incidents and the end of the run to screen readers.
 func TestSaidAloud(t *testing.T) {
 	server, session := fed(t, 0)
 	ctx := tab(t, 1000, 700)
@@ -203,7 +203,7 @@ func TestSaidAloud(t *testing.T) {
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	do(t, ctx, "one", text(".metrics", "1"))
 	n := 1
-	for range 400 { // until it has been noticed
+	for range 400 { // until the page has noticed it
 		n++
 		lived(session, n, machine.Time(n)*machine.Second)
 		if said := do(t, ctx, "aloud",
@@ -216,7 +216,7 @@ func TestSaidAloud(t *testing.T) {
 	t.Error("nothing is said of requests that completed")
 }
 
-// Nothing is wider than the window, from the smallest phone to a wall of screens, in the light and in the dark.
+// Nothing is wider than the window, on small phones and on large screens, in the light and the dark scheme.
 func TestWidths(t *testing.T) {
 	server, _ := played(t, chosen)
 	doing := web.Action{Name: "slow-down", What: "Steps take longer.", Servers: true, For: true, Number: "factor",
@@ -259,7 +259,7 @@ func TestWidths(t *testing.T) {
 	}
 }
 
-// tooWide tells what sticks out of the window, or out of what does not scroll.
+// tooWide lists elements that extend beyond the window, or beyond a parent that does not scroll.
 const tooWide = `(() => { const wide = innerWidth, scrolls = (e) => { for (let p = e.parentElement; p; p = p.parentElement) { if (/auto|scroll|hidden|clip/.test(getComputedStyle(p).overflowX) && p.getBoundingClientRect().right <= wide + 1) return true; } return false; };
 	const out = document.documentElement.scrollWidth > wide ? ["the page has " + document.documentElement.scrollWidth] : [];
 	for (const e of document.querySelectorAll("body *")) { if (!e.checkVisibility() || e.closest("svg") || e.closest(".heard")) continue; const r = e.getBoundingClientRect(); if (r.width && (r.right > wide + 1 || r.left < -1) && !scrolls(e)) out.push(e.tagName + "." + e.className + " from " + r.left + " to " + r.right); }

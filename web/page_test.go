@@ -28,7 +28,7 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// browser is one for all tests of the package, ended by TestMain.
+// browser is shared by all tests of the package. TestMain ends it.
 var browser = sync.OnceValues(func() (context.Context, error) {
 	ctx, cancel, err := chromium.Allocate(context.Background())
 	if err != nil {
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tab is a new tab of the browser; anything on its console fails the test.
+// tab opens a tab of the browser. Any output on its console fails the test.
 func tab(t *testing.T, width, height int64) context.Context {
 	t.Helper()
 	b, err := browser()
@@ -85,7 +85,7 @@ func tab(t *testing.T, width, height int64) context.Context {
 	return ctx
 }
 
-// shoot writes what the tab shows, for people to look at.
+// shoot saves a screenshot of the tab.
 func shoot(t *testing.T, ctx context.Context, dir string) {
 	picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
 	if err != nil {
@@ -98,7 +98,7 @@ func shoot(t *testing.T, ctx context.Context, dir string) {
 	}
 }
 
-// played is the page of a scenario in virtual time.
+// played returns the page of a scenario in virtual time.
 func played(t *testing.T, text string) (*web.Server, report.Summary) {
 	t.Helper()
 	s, err := scenario.Read("scenario", strings.NewReader(text))
@@ -148,12 +148,12 @@ pools:
 workload: {requests: 40, concurrency: 6}
 `
 
-// until waits for an expression to be true in the page.
+// until waits until an expression is true in the page.
 func until(expression string) chromedp.Action[bool] {
 	return chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(time.Minute))
 }
 
-// text waits for words in what a person reads of an element.
+// text waits until an element's visible text contains the words.
 func text(selector, words string) chromedp.Action[bool] {
 	return until(fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words))
 }
@@ -168,7 +168,7 @@ func do[T any](t *testing.T, ctx context.Context, what string, a chromedp.Action
 	return v
 }
 
-// prefer has the browser say what its user prefers.
+// prefer sets one of the user's preferences in the browser.
 func prefer(t *testing.T, ctx context.Context, name, value string) {
 	t.Helper()
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}}
@@ -177,7 +177,7 @@ func prefer(t *testing.T, ctx context.Context, name, value string) {
 	}
 }
 
-// Somebody opens the link, finds a request by its number and reads where its time went.
+// A user opens the link, finds a request by its number and reads where its time went.
 func TestRequestsAndWaterfall(t *testing.T) {
 	server, sum := played(t, few)
 	ctx := tab(t, 1400, 900)
@@ -198,8 +198,7 @@ func TestRequestsAndWaterfall(t *testing.T) {
 	do(t, ctx, "headers as a diff", text(".diff", "content-length"))
 }
 
-// A list that is filtered and sorted stays so while requests come and end, and the page
-// hears at once what the run says of itself.
+// A filtered and sorted list stays so while requests start and end, and the page shows a changed description at once.
 func TestListOfALiveRun(t *testing.T) {
 	server, session := fed(t, 0)
 	at := func(n int) machine.Time { return machine.Time(n) * machine.Second }
@@ -222,7 +221,7 @@ func TestListOfALiveRun(t *testing.T) {
 	for n := 42; n <= 66; n++ {
 		lived(session, n, at(n))
 	}
-	lived(session, 82, at(10)) // which belongs among those that were there
+	lived(session, 82, at(10)) // belongs between the existing ones
 	numbers("#66 #50 #34 #18 #82 #2")
 	do(t, ctx, "another filter", chromedp.Evaluate[any](`document.querySelector("input[type=search]").select()`))
 	do(t, ctx, "typed", chromedp.SendKeys(`input[type=search]`, "#2"))
@@ -231,13 +230,13 @@ func TestListOfALiveRun(t *testing.T) {
 	do(t, ctx, "its name", text("header", "another name"))
 }
 
-// The page of a phone in the dark has all that is needed to read it.
+// The page is readable on a phone in the dark scheme.
 func TestPhone(t *testing.T) {
 	server, _ := played(t, few)
 	ctx := tab(t, 360, 740)
 	prefer(t, ctx, "prefers-color-scheme", "dark")
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
-	do(t, ctx, "the rooms", text(".stage", "Endpoint picker"))
+	do(t, ctx, "the parts", text(".stage", "Endpoint picker"))
 	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
 	do(t, ctx, "all requests", text("#shown", "40 requests"))
 	if wide := do(t, ctx, "width", chromedp.Evaluate[int](`document.documentElement.scrollWidth`)); wide > 360 {
@@ -245,7 +244,7 @@ func TestPhone(t *testing.T) {
 	}
 }
 
-// The topology has a room for every part, and at a moment of the run who is where.
+// The topology shows every part, and where each request is at the chosen moment.
 func TestTopology(t *testing.T) {
 	server, _ := played(t, few)
 	ctx := tab(t, 1400, 820)
@@ -263,13 +262,13 @@ func TestTopology(t *testing.T) {
 	do(t, ctx, "nobody in the header", until(figure("in flight")+` === "0"`))
 	do(t, ctx, "all were sent", until(figure("requests")+` === "40"`))
 	do(t, ctx, "back", slide(0.41))
-	do(t, ctx, "a room", chromedp.Click(chromedp.CSS(`[data-room="pod 10.0.0.2:8000"]`)))
+	do(t, ctx, "a part", chromedp.Click(chromedp.CSS(`[data-part="pod 10.0.0.2:8000"]`)))
 	do(t, ctx, "its metrics", text(".about", "picked"))
 	do(t, ctx, "another moment", slide(0.43))
 	do(t, ctx, "drawn", chromedp.Sleep(700*time.Millisecond))
 }
 
-// A prefill leg goes through the sidecar to a prefill server, which has a place of its own.
+// A prefill leg goes through the sidecar to a prefill server, which has its own place.
 func TestTopologyOfPrefillServers(t *testing.T) {
 	pd, err := os.ReadFile("../examples/pd.yaml")
 	if err != nil {
@@ -291,13 +290,13 @@ func TestTopologyOfPrefillServers(t *testing.T) {
 	})()`))
 }
 
-// figure is a figure of the header.
+// figure returns an expression for a figure of the header.
 func figure(what string) string {
 	return fmt.Sprintf(`([...document.querySelectorAll("header .metric")].find((e) => e.firstChild.textContent === `+
 		`%q) || document.body).lastChild.textContent`, what)
 }
 
-// slide moves the slider of time to a share of the run, and stops there.
+// slide moves the time slider to a fraction of the run and pauses there.
 func slide(share float64) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
 		_, err := chromedp.Run(ctx, chromedp.Poll[bool](fmt.Sprintf(`(() => {
@@ -331,8 +330,7 @@ pools:
 workload: {requests: 200, concurrency: 24, maxTokens: 60, prompt: {characters: 400..6000, shared: {groups: 3, characters: 2000}}}
 `
 
-// Why a request went where it went is a table, and another weight says where it, and
-// others, would have gone.
+// A table explains a request's decision, and changing a weight shows where this request and others would have gone.
 func TestWhyAndWhatIf(t *testing.T) {
 	server, _ := played(t, chosen)
 	ctx := tab(t, 1500, 1000)
@@ -346,7 +344,7 @@ func TestWhyAndWhatIf(t *testing.T) {
 	do(t, ctx, "seen", chromedp.Evaluate[any](`document.querySelector(".why h3").scrollIntoView()`))
 }
 
-// The run over time has its plots, and the moments of the slider.
+// The view Time has its plots, and the slider's moment in them.
 func TestTime(t *testing.T) {
 	server, sum := played(t, chosen)
 	ctx := tab(t, 1500, 1000)
@@ -361,7 +359,7 @@ func TestTime(t *testing.T) {
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
 }
 
-// The data of a shared file have the summary that the run prints, whole.
+// A shared file has the whole summary that the run prints.
 func TestSharedFileHasTheSummary(t *testing.T) {
 	pd, err := os.ReadFile("../examples/pd.yaml")
 	if err != nil {
@@ -390,7 +388,7 @@ func TestSharedFileHasTheSummary(t *testing.T) {
 	}
 	text, err := json.Marshal(want)
 	if err == nil {
-		err = json.Unmarshal(text, &want) // as somebody reads it
+		err = json.Unmarshal(text, &want) // as a reader of the summary decodes it
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -401,8 +399,8 @@ func TestSharedFileHasTheSummary(t *testing.T) {
 	}
 }
 
-// Two runs lie over each other: a file that was shared from another page is dashed, and its
-// percentiles stand beside.
+// Two runs are compared in one view: the lines of the run from a shared file are dashed, and its percentiles stand
+// beside the others.
 func TestTwoRuns(t *testing.T) {
 	server, _ := played(t, chosen)
 	other, sum := played(t, few)
@@ -423,12 +421,12 @@ func TestTwoRuns(t *testing.T) {
 	p50 := fmt.Sprintf("%.1f ms", 1e3*sum.Spans[0].P50)
 	do(t, ctx, "its percentiles", text(".spans small", p50))
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
-	do(t, ctx, "away", chromedp.Click(`//button[.="Take it away"]`))
+	do(t, ctx, "away", chromedp.Click(`//button[.="Remove it"]`))
 	do(t, ctx, "alone", until(
 		`![...document.querySelectorAll(".plot")].some((e) => e.innerText.includes("other run"))`))
 }
 
-// One file shows the run to somebody else: no server, the same requests and steps.
+// A shared file shows the run without a server, with the same requests and steps.
 func TestShare(t *testing.T) {
 	server, _ := played(t, chosen)
 	file := filepath.Join(t.TempDir(), "run.html")
@@ -444,15 +442,14 @@ func TestShare(t *testing.T) {
 	do(t, ctx, "a request", text(".waterfall", "prefill"))
 	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
 	do(t, ctx, "its table", text(".decision", "kv-cache-utilization-scorer"))
-	do(t, ctx, "what is left out", text(".why", "left out of a shared file"))
+	do(t, ctx, "what is left out", text(".why", "shared file cannot answer"))
 	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
 	do(t, ctx, "all", text("#shown", "200 requests"))
 	do(t, ctx, "time", chromedp.Click(chromedp.CSS(`nav a[href="#time"]`)))
 	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
 }
 
-// Everybody can use the page: nothing that axe knows of is wrong, in the light and in
-// the dark, on a phone and on a wall.
+// axe finds no accessibility problem, in both color schemes, on a phone and on a large screen.
 func TestAccessible(t *testing.T) {
 	axe, err := chromium.Axe(context.Background())
 	if err != nil {
@@ -509,8 +506,7 @@ func checkAxe(t *testing.T, ctx context.Context, view string) {
 	}
 }
 
-// Who breaks something from the page says what, where and for how long, and reads what
-// came of it.
+// A user who breaks something chooses what, where and for how long, and reads the result.
 func TestDo(t *testing.T) {
 	book := web.NewBook()
 	server, err := web.Start(

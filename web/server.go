@@ -1,7 +1,6 @@
-// Package web is the page that shows a run: the events of the one stream that the
-// terminal shows, too, kept in a Book with bounds on everything, and served to
-// browsers on this machine. What it needs is embedded; nothing is asked of anybody
-// else.
+// Package web serves the page that shows a run to browsers on this machine. A Book reads the same events as the
+// terminal's lines, and bounds everything that it keeps. All files are embedded; the page loads nothing from
+// elsewhere. Begin with Start.
 package web
 
 import (
@@ -25,24 +24,24 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// Meta says what the page shows.
+// Meta describes the run that the page shows.
 type Meta struct {
 	// Mode is live, sim or replay.
 	Mode     string `json:"mode"`
 	Scenario string `json:"scenario,omitempty"`
 	Seed     uint64 `json:"seed"`
 	Version  string `json:"version"`
-	// Gateway is where requests go, of a live run.
+	// Gateway is the address for requests to a live run.
 	Gateway string `json:"gateway,omitempty"`
-	// Envoy and BBR say whether there is a gateway, and a body-based router ahead of
-	// the pickers; KVManager whether pickers ask one.
+	// Envoy and BBR report whether the run has a gateway, and a body-based router before the pickers. KVManager
+	// reports whether pickers query a KV-Cache Manager.
 	Envoy     bool   `json:"envoy"`
 	BBR       bool   `json:"bbr,omitempty"`
 	KVManager bool   `json:"kvManager,omitempty"`
 	Pools     []Pool `json:"pools"`
-	// Requests is how many there will be, 0 where nobody knows.
+	// Requests is the number of requests that the run will send; 0 means unknown.
 	Requests int `json:"requests,omitempty"`
-	// Do are the actions that there are, and WhatIf whether the log of inputs is kept.
+	// Do lists the possible actions. WhatIf reports whether the run has a log of inputs.
 	Do     []Action `json:"do,omitempty"`
 	WhatIf bool     `json:"whatIf,omitempty"`
 }
@@ -54,25 +53,25 @@ type Pool struct {
 	Config  string  `json:"config,omitempty"` // of its endpoint picker
 	Groups  []Group `json:"groups"`
 	Sidecar bool    `json:"sidecar,omitempty"`
-	// Lives says that its servers come and go: each is there from server_started on.
+	// Lives means that servers come and go. Each exists from its step server_started on.
 	Lives bool `json:"lives,omitempty"`
 }
 
-// Group is servers of one kind.
+// Group is a group of servers with equal settings.
 type Group struct {
 	Name      string   `json:"name,omitempty"`
 	Prefill   bool     `json:"prefill,omitempty"`
 	Endpoints []string `json:"endpoints"`
-	// Settings are the servers' configuration in force, as text.
+	// Settings is the servers' configuration in force, as text.
 	Settings string `json:"settings,omitempty"`
 }
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
 	Book *Book
-	// Port to listen on, 0 for a free one. The address is that of this machine alone.
+	// Port is the port to listen on, at the loopback address; 0 means any free one.
 	Port int
-	// Meta may be set later, too (Server.Describe).
+	// Meta is the run's description. Server.Describe can replace it later.
 	Meta Meta
 }
 
@@ -84,37 +83,36 @@ type Server struct {
 	token  string
 	port   string
 	meta   atomic.Pointer[Meta]
-	state  atomic.Pointer[parts]
-	open   atomic.Int32 // streams
-	asking sync.Mutex   // held while what-if is answered
+	state  atomic.Pointer[sources]
+	open   atomic.Int32 // open streams
+	asking sync.Mutex   // held while a what-if question is answered
 	stop   chan struct{}
 	done   chan struct{}
 }
 
-// parts are what a run brings after the page is there.
-type parts struct {
+// sources holds the functions that a run provides after the page has started.
+type sources struct {
 	inputs func(each func(line []byte) error) error
 	do     func(ctx context.Context, a Act) (string, error)
-	rooms  func(ctx context.Context, id string) (Room, error)
+	part   func(ctx context.Context, id string) (Part, error)
 }
 
-// Limits of what browsers may ask for.
+// Limits for browsers.
 const (
 	maxStreams   = 8
 	maxPost      = 1 << 20
 	frameEvery   = 100 * time.Millisecond
 	metricsEvery = time.Second
-	lateAfter    = 5 * time.Second // a browser that does not read for so long is cut off
+	lateAfter    = 5 * time.Second // a browser that reads nothing for this long is disconnected
 	heartbeat    = 15 * time.Second
 )
 
-// Start serves the page on this machine's loopback address. An error is
-// exit.Environment.
+// Start serves the page on the loopback address. Errors have the code exit.Environment.
 func Start(o Options) (*Server, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(o.Port)))
 	if err != nil {
 		return nil, exit.Hint(exit.Environment, fmt.Errorf("cannot listen for the page: %w", err),
-			"choose another port: --ui-port N")
+			"choose another port with --ui-port N")
 	}
 	var secret [16]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -122,39 +120,39 @@ func Start(o Options) (*Server, error) {
 		done: make(chan struct{})}
 	_, s.port, _ = net.SplitHostPort(l.Addr().String())
 	s.Describe(o.Meta)
-	s.state.Store(&parts{})
+	s.state.Store(&sources{})
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 1 << 16}
 	go func() {
 		defer close(s.done)
-		_ = s.http.Serve(l) // told to stop, or nobody listens any more and browsers see it
+		_ = s.http.Serve(l) // ends by Stop; if listening fails, browsers show it
 	}()
 	return s, nil
 }
 
-// Describe says what the page shows from now on.
+// Describe replaces the description of the run.
 func (s *Server) Describe(m Meta) { s.meta.Store(&m) }
 
-// Inputs says where what entered the run's pickers can be read, for what-if.
+// Inputs sets the function that reads the log of the pickers' inputs, for what-if questions.
 func (s *Server) Inputs(each func(each func(line []byte) error) error) {
-	s.change(func(p *parts) { p.inputs = each })
+	s.change(func(p *sources) { p.inputs = each })
 }
 
-// Acts says who does what the page's user wants done.
+// Acts sets the function that carries out actions of the page's user.
 func (s *Server) Acts(do func(ctx context.Context, a Act) (string, error)) {
-	s.change(func(p *parts) { p.do = do })
+	s.change(func(p *sources) { p.do = do })
 }
 
-func (s *Server) change(f func(p *parts)) {
+func (s *Server) change(f func(p *sources)) {
 	p := *s.state.Load()
 	f(&p)
 	s.state.Store(&p)
 }
 
-// Link opens the page in a browser. Who has it may do what the page can do.
+// Link returns the URL that opens the page. Its token allows everything that the page can do.
 func (s *Server) Link() string { return "http://127.0.0.1:" + s.port + "/?token=" + s.token }
 
-// Stop ends every stream and returns when nothing is served any more.
+// Stop closes every stream and returns when the server has ended.
 func (s *Server) Stop(ctx context.Context) error {
 	close(s.stop)
 	err := s.http.Shutdown(ctx)
@@ -165,11 +163,10 @@ func (s *Server) Stop(ctx context.Context) error {
 	return err
 }
 
-// cookie's name has the port: cookies are shared by all ports of a host.
+// cookie returns the cookie's name. It contains the port, because browsers share cookies between all ports of a host.
 func (s *Server) cookie() string { return "windtunnel-" + s.port }
 
-// ServeHTTP answers who may ask: by the address of this machine, with the token, and
-// from no other page.
+// ServeHTTP answers requests to this machine's address that have the token and do not come from another site's page.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	for name, value := range map[string]string{"Content-Security-Policy": s.site.policy,
@@ -183,20 +180,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMisdirectedRequest, "Not this host",
 			"This page is served to 127.0.0.1:"+s.port+" alone; the request named another host.")
 	case !s.sameSite(r):
-		refuse(w, http.StatusForbidden, "Another page asked", "Only the page itself may ask for this.")
+		refuse(w, http.StatusForbidden, "Request from another page", "Only the page itself may request this.")
 	case r.URL.Path == "/" && r.Method == http.MethodGet && equal(r.URL.Query().Get("token"), s.token):
 		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.token, Path: "/", HttpOnly: true,
 			SameSite: http.SameSiteStrictMode})
-		s.serve(w, r) // the page takes the token out of the address bar
+		s.serve(w, r) // the page removes the token from the address bar
 	case !s.known(r):
-		refuse(w, http.StatusForbidden, "The link is needed",
-			"Open the link that windtunnel printed: it has a token that lets this browser in.")
+		refuse(w, http.StatusForbidden, "Link required",
+			"Open the link that windtunnel printed: its token gives this browser access.")
 	default:
 		s.serve(w, r)
 	}
 }
 
-// serve answers those who may ask.
+// serve answers an authorized request.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	if a := s.site.assets[r.URL.Path]; a != nil && r.Method == http.MethodGet {
@@ -215,10 +212,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			h.Set("Content-Type", "text/html; charset=utf-8")
 			_, _ = w.Write(s.site.index)
 		}},
-		"/data/meta":    {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { tell(w, s.meta.Load()) }},
+		"/data/meta":    {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.meta.Load()) }},
 		"/data/stream":  {http.MethodGet, s.stream},
 		"/data/request": {http.MethodGet, s.request},
-		"/data/room":    {http.MethodGet, s.room},
+		"/data/part":    {http.MethodGet, s.part},
 		"/data/share":   {http.MethodGet, s.share},
 		"/data/whatif":  {http.MethodPost, s.ask},
 		"/data/do":      {http.MethodPost, s.act},
@@ -234,7 +231,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream sends frames as server-sent events, for as long as the browser reads them.
+// stream sends frames as server-sent events, as long as the browser reads them.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	if s.open.Add(1) > maxStreams {
 		s.open.Add(-1)
@@ -283,7 +280,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 			}
 			spoke = time.Now()
 			if c.snap < 0 {
-				break // a snapshot is sent at once, all else in its time
+				break // a snapshot is sent at once, later frames at intervals
 			}
 		}
 		if time.Since(spoke) >= heartbeat {
@@ -302,20 +299,20 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// request tells all steps of one request.
+// request answers with all steps of one request.
 func (s *Server) request(w http.ResponseWriter, r *http.Request) {
 	steps, missing, ok := s.book.Steps(r.URL.Query().Get("id"))
 	if !ok {
-		problem(w, http.StatusNotFound, "no such request is kept")
+		problem(w, http.StatusNotFound, "this request is unknown, or no longer kept")
 		return
 	}
-	tell(w, map[string]any{"events": json.RawMessage(steps), "missing": missing})
+	writeJSON(w, map[string]any{"events": json.RawMessage(steps), "missing": missing})
 }
 
-// sameSite says whether a request comes from the page itself, or from a person.
+// sameSite reports whether a request comes from the page itself or from a link that a person opened.
 func (s *Server) sameSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
-	if r.Method == http.MethodGet && r.URL.Path == "/" { // a link may be followed from anywhere
+	if r.Method == http.MethodGet && r.URL.Path == "/" { // a link may be opened from anywhere
 		return site != "cross-site" || r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 			r.Header.Get("Sec-Fetch-Dest") == "document"
 	}
@@ -330,7 +327,7 @@ func (s *Server) sameSite(r *http.Request) bool {
 		strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
 }
 
-// known says whether a browser was let in.
+// known reports whether a browser has the token's cookie.
 func (s *Server) known(r *http.Request) bool {
 	c, err := r.Cookie(s.cookie())
 	return err == nil && equal(c.Value, s.token)
@@ -338,8 +335,8 @@ func (s *Server) known(r *http.Request) bool {
 
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// tell answers with JSON.
-func tell(w http.ResponseWriter, v any) {
+// writeJSON answers with JSON.
+func writeJSON(w http.ResponseWriter, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		problem(w, http.StatusInternalServerError, err.Error())
@@ -349,22 +346,22 @@ func tell(w http.ResponseWriter, v any) {
 	_, _ = w.Write(text)
 }
 
-// problem tells a program what is wrong.
+// problem answers a program with an error.
 func problem(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	body, _ := json.Marshal(map[string]string{"error": text}) // text always can be
+	body, _ := json.Marshal(map[string]string{"error": text}) // text can always be encoded
 	_, _ = w.Write(body)
 }
 
-// refuse tells a person what is wrong.
+// refuse answers a person with an error page.
 func refuse(w http.ResponseWriter, status int, title, text string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(refusal(title, text))
 }
 
-// read reads the JSON that a page posts.
+// read decodes the JSON that a page posts.
 func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPost))
 	d.DisallowUnknownFields()

@@ -16,7 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// Whom the page lets in: this machine's browser with the token, asked by nobody else's page.
+// The page answers only browsers on this machine that have the token, and no requests from other sites' pages.
 func TestWhoMayAsk(t *testing.T) {
 	server, err := web.Start(web.Options{Book: web.NewBook()})
 	if err != nil {
@@ -92,7 +92,7 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
-// What is somebody else's is unchanged, with its licence.
+// Third-party files are unchanged and have their licences.
 func TestThirdParty(t *testing.T) {
 	text, err := os.ReadFile("third_party/manifest.json")
 	if err != nil {

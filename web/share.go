@@ -19,27 +19,26 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// How much of a run is in a shared file: of more requests those that did not complete,
-// the slowest, and of the others one in two, in three …
+// Bounds of a shared file. A run with more requests is sampled: requests that did not complete, the slowest ones, and
+// every second, third … of the others.
 const (
 	sharedRows  = 20_000
 	sharedSteps = 2_000    // requests with all their steps
-	sharedBytes = 24 << 20 // of these
+	sharedBytes = 24 << 20 // of these steps
 	slowest     = 200
 )
 
-// shared says what a file has of the run.
+// shared counts what a file has of the run.
 type shared struct {
 	Rows  int `json:"rows"`
 	Of    int `json:"of"`
 	Steps int `json:"steps"`
 }
 
-// copied is what of a Book goes into a file. It is copied piece by piece, so that an event
-// never waits for a whole file to be written.
+// copied is a copy of a Book for a file. It is made in pieces, so that events never wait for the whole copy.
 type copied struct {
 	rows      []row
-	of        int // requests that there were
+	of        int // requests in the run
 	completed int32
 	names     []string
 	gauges    []gauge
@@ -50,8 +49,7 @@ type copied struct {
 // copiedRows is how many rows are copied while events wait.
 const copiedRows = 4096
 
-// copy copies the rows that there are now. Steps are not written again once they stand there, so
-// that rows may share them.
+// copy copies the current rows. Steps that were written never change, so the copies may share them.
 func (b *Book) copy() (c copied) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +69,7 @@ func (b *Book) copy() (c copied) {
 	return c
 }
 
-// some chooses rows, at most so many.
+// some returns the indexes of at most so many rows.
 func (c *copied) some(most int) []int {
 	all := make([]int, len(c.rows))
 	for i := range all {
@@ -97,7 +95,7 @@ func (c *copied) some(most int) []int {
 	return slices.Sorted(maps.Keys(chosen))
 }
 
-// write writes what a shared file has of a run, as JSON.
+// write writes the data of a shared file as JSON.
 func (b *Book) write(w io.Writer, m *Meta) error {
 	metrics := b.measured()
 	c := b.copy()
@@ -113,7 +111,7 @@ func (b *Book) write(w io.Writer, m *Meta) error {
 	out = appendMicros(out, c.now)
 	out = list(out, "names", c.names, func(out []byte, name *string) []byte { return appendText(out, *name) })
 	out = append(out, `,"namesFrom":0`...)
-	n := -1 // a file's rows have numbers of their own, without gaps
+	n := -1 // rows in a file are numbered without gaps
 	out = list(out, "rows", rows, func(out []byte, i *int) []byte {
 		n++
 		return appendRow(out, n, &c.rows[*i])
@@ -147,8 +145,8 @@ func (b *Book) write(w io.Writer, m *Meta) error {
 	return err
 }
 
-// starting loads the modules of a shared file: each becomes an address of its own, which
-// those that import it are given.
+// starting loads the modules of a shared file. It creates a URL for each module and puts it into the modules that
+// import it.
 const starting = `
 const at = {};
 for (const [name, source, imports] of JSON.parse(document.getElementById("modules").textContent)) {
@@ -159,7 +157,7 @@ for (const [name, source, imports] of JSON.parse(document.getElementById("module
 import(at["page/app.js"]);
 `
 
-// WriteFile writes the page of a run as one HTML file that needs nothing else.
+// WriteFile writes the page of a run as one self-contained HTML file.
 func (s *Server) WriteFile(w io.Writer) error {
 	style := ""
 	var modules [][]any
@@ -178,7 +176,7 @@ func (s *Server) WriteFile(w io.Writer) error {
 			style = string(a.plain) + style
 		}
 	}
-	code, err := json.Marshal(modules) // which escapes < as it must
+	code, err := json.Marshal(modules) // this escapes <, as needed inside HTML
 	if err != nil {
 		return err
 	}
@@ -205,7 +203,7 @@ func (s *Server) WriteFile(w io.Writer) error {
 	return err
 }
 
-// share sends that file.
+// share answers with that file.
 func (s *Server) share(w http.ResponseWriter, _ *http.Request) {
 	var b bytes.Buffer
 	if err := s.WriteFile(&b); err != nil {

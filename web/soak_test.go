@@ -22,18 +22,18 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// A page that is open for long, on a run that never ends, grows no more once as much is
-// kept as may be: neither the browser's heap nor windtunnel's. Requests come and go all
-// the while, and one view after another is looked at. WINDTUNNEL_UI_SOAK says how long.
+// On an endless run, the memory of an open page stops growing once everything is at its bound, in the browser and in
+// windtunnel. Requests start and end meanwhile, and the test opens one view after another. WINDTUNNEL_UI_SOAK sets
+// the duration.
 func TestSoak(t *testing.T) {
 	long, err := time.ParseDuration(os.Getenv("WINDTUNNEL_UI_SOAK"))
 	if err != nil {
-		t.Skip("make soak-ui runs it: WINDTUNNEL_UI_SOAK says for how long, such as 5m")
+		t.Skip("make soak-ui runs it: WINDTUNNEL_UI_SOAK is the duration, such as 5m")
 	}
-	const kept, second, samples = 20_000, 50, 40 // 700 events a second
+	const kept, second, samples = 20_000, 50, 40 // 700 events per second
 	book := web.NewSmallBook(kept)
 	session, err := report.Start(report.Options{Out: new(strings.Builder), Also: book, Detail: report.Progress,
-		Requests: report.MaxSample}) // memory for the run's sample is there from the beginning
+		Requests: report.MaxSample}) // the run's sample is allocated at the start
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,13 +103,13 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// keptByPage counts what the page's store has, and the nodes of its document.
+// keptByPage counts the entries of the page's store and the nodes of its document.
 const keptByPage = `import(document.querySelector("link[rel=modulepreload][href$='/store.js']").href).then(({store: s}) => Object.entries({
 	rows: s.rows.length, ids: s.byId.size, open: s.open.size, names: s.names.length, gauges: [...s.gauges.values()].reduce((n, x) => n + x.length, 0), notices: s.notices.length, failed: s.failed.length,
 	touched: s.touched ? s.touched.size : 0, windows: s.metrics ? s.metrics.windows.length : 0, nodes: document.querySelectorAll("*").length}).map(([k, v]) => k + " " + v).join(", "))`
 
-// profile writes what windtunnel's heap consists of, where WINDTUNNEL_UI_SOAK_PROFILES names a
-// directory: go tool pprof -diff_base heap-05 heap-29 says what has grown.
+// profile writes a profile of windtunnel's heap if WINDTUNNEL_UI_SOAK_PROFILES names a directory. Compare two: go
+// tool pprof -diff_base heap-05 heap-29.
 func profile(t *testing.T, n int) {
 	t.Helper()
 	dir := os.Getenv("WINDTUNNEL_UI_SOAK_PROFILES")

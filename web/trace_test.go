@@ -11,17 +11,16 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// traced is what the page's own thread did, as Chromium says: in seconds of the processor,
-// which other programs on the machine do not lengthen, and in seconds of the clock, which
-// they do.
+// traced measures the page's main thread, as Chromium reports it, in CPU seconds and in wall seconds. Other programs
+// on the machine lengthen only the wall seconds.
 type traced struct {
 	cpu, wall       float64            // of the longest task
-	slowest         map[string]float64 // what it did, in milliseconds
-	total           float64            // of all tasks, of the processor
-	script, layouts float64            // of it
+	slowest         map[string]float64 // its parts, in milliseconds
+	total           float64            // CPU time of all tasks
+	script, layouts float64            // parts of total
 }
 
-// trace has Chromium say what the page did while f ran.
+// trace measures the page while f runs.
 func trace(b *testing.B, ctx context.Context, f func()) (t traced) {
 	b.Helper()
 	fail := func(err error) {
@@ -102,7 +101,7 @@ func trace(b *testing.B, ctx context.Context, f func()) (t traced) {
 		}
 	}
 	t.cpu, t.wall, t.slowest = longest.Tdur/1e6, longest.Dur/1e6, map[string]float64{}
-	for _, e := range all { // what it was
+	for _, e := range all { // the parts of the longest task
 		if e.PID == longest.PID && e.TID == longest.TID && e.TS >= longest.TS && e.TS <= longest.TS+longest.Dur &&
 			e.Tdur > 1000 && e.Name != longest.Name {
 			t.slowest[e.Name] = max(t.slowest[e.Name], e.Tdur/1e3)

@@ -21,59 +21,59 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// question is what somebody asks: what if the configuration, or what the picker knew,
-// had been another?
+// question is a what-if question: which decisions would differ with another configuration, or with other metrics of
+// endpoints?
 type question struct {
-	// Pool whose picker is asked; empty is the first.
+	// Pool names the pool of the picker; "" means the first one.
 	Pool string `json:"pool"`
-	// Config is a whole EndpointPickerConfig; empty is the recorded one.
+	// Config is a whole EndpointPickerConfig; "" means the recorded one.
 	Config string `json:"config"`
-	// Weights are those of scorers by profile and scorer, "default/queue-scorer"; Off has those that are
-	// left out.
+	// Weights are scorers' weights by profile and scorer, such as "default/queue-scorer". Off lists scorers to leave
+	// out.
 	Weights map[string]float64 `json:"weights"`
 	Off     []string           `json:"off"`
-	// Request is the one of which the whole decision is wanted, and States what the
-	// picker would have known of endpoints then, by their addresses.
+	// Request is the request whose decision is explained in full. States are the endpoints' metrics for this
+	// decision, by address.
 	Request string           `json:"request"`
 	States  map[string]known `json:"states"`
 }
 
-// known is what is to be known of an endpoint; what is left out stays as it was.
+// known replaces an endpoint's metrics. Nil fields stay as they were.
 type known struct {
 	Waiting *int64   `json:"waiting"`
 	Running *int64   `json:"running"`
 	KV      *float64 `json:"kv"`
 }
 
-// answer is what came of it.
+// answer is the answer to a question.
 type answer struct {
 	Config string `json:"config"`
 	inputlog.Moves
 	Endpoints []inputlog.MovedEndpoint `json:"endpoints"`
 	Reasons   []inputlog.MovedReason   `json:"reasons"`
-	// Requests are those of the newest decisions that would have gone elsewhere, and
-	// Last how many decisions were looked at.
+	// Requests are those among the latest decisions that would have had another destination. Last is the number of
+	// decisions examined for them.
 	Requests []elsewhereTo `json:"requests"`
 	Last     int           `json:"last"`
-	// Was and Now are the decision about the request that was asked about.
+	// Was and Now explain the recorded and the new decision on the question's request.
 	Was   *picker.Explanation `json:"was,omitempty"`
 	Now   *picker.Explanation `json:"now,omitempty"`
 	Notes []string            `json:"notes,omitempty"`
 	Took  float64             `json:"seconds"`
 }
 
-// elsewhereTo is a request that would have gone elsewhere.
+// elsewhereTo is one request that would have had another destination.
 type elsewhereTo struct {
 	Request string `json:"request"`
 	From    string `json:"from"`
 	To      string `json:"to"`
 }
 
-// lookedAt is of how many of the newest decisions the requests are told one by one.
+// lookedAt is the number of latest decisions whose requests an answer lists.
 const lookedAt = 1000
 
-// whatIf plays the log of inputs into a picker of the other configuration, which is
-// asked about each decision by itself.
+// whatIf replays the log of inputs, and makes each decision a second time with the other configuration. Each second
+// decision is independent of the others.
 func whatIf(ctx context.Context, each func(func([]byte) error) error, q question) (*answer, error) {
 	began := time.Now()
 	text, number, err := recorded(each, q.Pool)
@@ -143,12 +143,12 @@ func whatIf(ctx context.Context, each func(func([]byte) error) error, q question
 		time.Since(began).Seconds()
 	if player.Lost > 0 {
 		a.Notes = append(a.Notes,
-			fmt.Sprintf("%d lines of the log are missing; what happened there was not asked about", player.Lost))
+			fmt.Sprintf("%d lines of the log are missing; the answer leaves them out", player.Lost))
 	}
 	return a, nil
 }
 
-// pickerOf is the number of the picker that a line is of, 0 where it is all pickers'.
+// pickerOf returns the number of a line's picker, or 0 for a line that concerns all pickers.
 func pickerOf(line []byte) int {
 	for _, x := range gjson.GetManyBytes(line, "input.picker", "effect.picker", "snapshot.picker", "log.picker") {
 		if x.Exists() {
@@ -158,8 +158,7 @@ func pickerOf(line []byte) int {
 	return 0
 }
 
-// recorded is the configuration of a pool's picker, as the log tells it, and its
-// number.
+// recorded returns the configuration of a pool's picker from the log, and the picker's number.
 func recorded(each func(func([]byte) error) error, pool string) (text string, number int, err error) {
 	err = each(func(line []byte) error {
 		h := gjson.GetBytes(line, "log")
@@ -175,10 +174,10 @@ func recorded(each func(func([]byte) error) error, pool string) (text string, nu
 	case err != nil:
 		return "", 0, err
 	}
-	return "", 0, errors.New("the run has no log of inputs of windtunnel's own endpoint picker")
+	return "", 0, errors.New("the run has no log of inputs: only windtunnel's own endpoint picker writes one")
 }
 
-// change is the configuration with other weights.
+// change returns the configuration with the question's weights.
 func (q *question) change(text string) (string, error) {
 	if len(q.Weights)+len(q.Off) == 0 {
 		if text == "" {
@@ -224,14 +223,14 @@ func (q *question) change(text string) (string, error) {
 	}
 	for key := range maps.Keys(q.Weights) {
 		if !found[key] {
-			return "", fmt.Errorf("the configuration has no %s, of a profile and a scorer", key)
+			return "", fmt.Errorf("the configuration has no scorer %s (profile/scorer)", key)
 		}
 	}
 	out, err := yaml.Marshal(c)
 	return string(out), err
 }
 
-// defaultText is the configuration of a picker that has none, as text.
+// defaultText returns the default configuration as text.
 func defaultText() (string, error) {
 	d := config.Default()
 	var list, refs []any
@@ -246,7 +245,7 @@ func defaultText() (string, error) {
 	return string(out), err
 }
 
-// know has a picker know other things of endpoints for one decision.
+// know replaces endpoints' metrics for one decision. Undo restores them.
 func (q *question) know(r *epp.Request, p *picker.Pool) (undo func()) {
 	if q.Request == "" || len(q.States) == 0 || !record.Named(q.Request, r.ID) {
 		return func() {}
@@ -282,7 +281,7 @@ func (q *question) know(r *epp.Request, p *picker.Pool) (undo func()) {
 	}
 }
 
-// ask answers what somebody asks on the page.
+// ask answers a what-if question of the page.
 func (s *Server) ask(w http.ResponseWriter, r *http.Request) {
 	var q question
 	if !read(w, r, &q) {
@@ -290,7 +289,7 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request) {
 	}
 	each := s.state.Load().inputs
 	if each == nil {
-		problem(w, http.StatusConflict, "this run keeps no log of inputs")
+		problem(w, http.StatusConflict, "this run has no log of inputs")
 		return
 	}
 	if !s.asking.TryLock() {
@@ -303,5 +302,5 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
-	tell(w, a)
+	writeJSON(w, a)
 }

@@ -1,6 +1,5 @@
-// Package dynamo measures what a request costs through each of the arrangements in which
-// Dynamo's router stands behind the gateway (document 001, docs/dynamo.md), with real sockets
-// and a real Envoy, beside a plain Service of the same model servers.
+// Package dynamo measures what a request costs with each way of placing Dynamo's router behind the gateway (document
+// 001, docs/dynamo.md), compared with a plain Service of the same model servers. Sockets and Envoy are real.
 //
 //	go test -run '^$' -bench . ./bench/dynamo
 package dynamo
@@ -29,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { child.Main(m, play) }
 
-// arrangement is a way from a client to a model server.
+// arrangement is one way from a client to a model server.
 type arrangement struct {
 	name string
 	text string // of the scenario
@@ -45,7 +44,7 @@ pools:
     epp: {replicas: %d}
 `
 
-// arrangements are a plain Service, an endpoint picker that asks nobody, and the examples.
+// arrangements are a plain Service, an endpoint picker without remote questions, and the examples.
 func arrangements() ([]arrangement, error) {
 	out := []arrangement{{"service", fmt.Sprintf(plain, 0)}, {"picker", fmt.Sprintf(plain, 1)}}
 	for _, name := range []string{"plugin", "sidecar", "callout", "direct", "graph", "service"} {
@@ -58,8 +57,8 @@ func arrangements() ([]arrangement, error) {
 	return out, nil
 }
 
-// play starts the stack of an arrangement, its directory and its scenario, in which the model servers compute in no
-// time. It returns the gateway's address and the id of Envoy's process.
+// play starts the stack of an arrangement, given its directory and its scenario, with model servers that compute in
+// no time. It returns the gateway's address and the id of Envoy's process.
 func play(_, arg string) ([]string, error) {
 	gc.Serve()
 	dir, text, _ := strings.Cut(arg, "\n")
@@ -79,7 +78,7 @@ func play(_, arg string) ([]string, error) {
 	return []string{st.Gateway.Addr, strconv.Itoa(st.Gateway.PID())}, nil
 }
 
-// prompts of 1,600 tokens, most of which are one of 100 beginnings, as the examples have them.
+// prompts returns prompts of 1,600 tokens. As in the examples, most of each prompt is one of 100 shared beginnings.
 func prompts(n int) (out []string) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	letters := func(n int) string {
@@ -101,12 +100,12 @@ func prompts(n int) (out []string) {
 	return out
 }
 
-// side is an arrangement that is measured.
+// side is one arrangement being measured.
 type side struct {
 	arrangement
 	*child.Process
 	took []float64     // of each request, in microseconds
-	cpu  time.Duration // of all of them: Envoy's and the stack's
+	cpu  time.Duration // of all requests, of Envoy and the stack
 }
 
 func start(b *testing.B, a arrangement) *side {
@@ -136,8 +135,8 @@ func (s *side) ask(b *testing.B, client *http.Client, body string) {
 	s.took = append(s.took, float64(time.Since(began).Microseconds()))
 }
 
-// One request after the other, in turns of each arrangement, so that what else the machine
-// does concerns all of them.
+// The benchmark sends one request after the other, alternating between the arrangements, so that other load on the
+// machine affects all of them.
 func BenchmarkArrangements(b *testing.B) {
 	n, rounds := 200, 10
 	if testing.Short() {
@@ -161,7 +160,7 @@ func BenchmarkArrangements(b *testing.B) {
 				for _, body := range bodies {
 					s.ask(b, client, body)
 				}
-				if round > 0 { // connections and caches are there
+				if round > 0 { // connections are open and caches are warm
 					s.cpu += s.used(b) - was
 				} else {
 					s.took = nil
@@ -181,7 +180,7 @@ func BenchmarkArrangements(b *testing.B) {
 	at := func(name string) float64 {
 		return perRequest(sides[slices.IndexFunc(sides, func(s *side) bool { return s.name == name })])
 	}
-	if !testing.Short() { // Envoy's time is known in steps of 10 ms
+	if !testing.Short() { // Envoy's CPU time has a resolution of 10 ms
 		gate.AtMost(b, at("dynamo-plugin")/at("dynamo-sidecar"), "plugin-cpu-of-sidecar's", 1)
 	}
 	b.ReportMetric(0, "ns/op")

@@ -10,10 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/extproc"
 )
 
-// atOnce is an endpoint picker that answers at once: it reads nothing of a
-// request and sends it to whoever is next. What it takes is what gRPC takes, and
-// the machine's own noise: how often a process among several on these cores has
-// to wait.
+// atOnce is an endpoint picker that answers at once. It reads nothing of a request and chooses endpoints in turn. Its
+// time is the time of gRPC plus the noise of the machine, where a process waits for a free core.
 type atOnce struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	servers []string
@@ -55,7 +53,7 @@ func (a *atOnce) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
 	}
 }
 
-// startAtOnce serves it.
+// startAtOnce serves an atOnce.
 func startAtOnce(servers []string) ([]string, error) {
 	e, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -64,8 +62,8 @@ func startAtOnce(servers []string) ([]string, error) {
 	return serveWatched(e, &atOnce{servers: servers})
 }
 
-// serveWatched serves an endpoint picker with windtunnel's own options, and says
-// where, and where its times are found.
+// serveWatched serves an endpoint picker with windtunnel's own options. It returns the picker's address and that of
+// its measured times.
 func serveWatched(l net.Listener, p extprocv3.ExternalProcessorServer) ([]string, error) {
 	w, page, err := newWatch()
 	if err != nil {

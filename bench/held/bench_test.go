@@ -1,6 +1,5 @@
-// Package held measures the held-open flow of document 000 through a real
-// Envoy: windtunnel's EPP and model server against a minimal pair that only
-// holds and injects, both in one run, and what thousands of held requests cost.
+// Package held measures the held-open flow of document 000 through a real Envoy: windtunnel's EPP and model server
+// compared with a minimal pair that only holds and injects, and the cost of thousands of held requests.
 //
 //	go test -run '^$' -bench . ./bench/held
 package held
@@ -40,7 +39,7 @@ func startEnvoy(b *testing.B, picker string, http2 bool) *envoy.Process {
 	return p
 }
 
-// load sends n requests, at most c at once, and returns how long it took.
+// load sends n requests, at most c at once, and returns the time that they took.
 func load(b *testing.B, client *http.Client, target string, n, c int) time.Duration {
 	b.Helper()
 	return rounds(b, n, c, func() func() error {
@@ -48,8 +47,8 @@ func load(b *testing.B, client *http.Client, target string, n, c int) time.Durat
 	})
 }
 
-// rounds calls what start returns n times, in c loops at once, each with its
-// own, and returns how long it took.
+// rounds calls the functions that start returns n times in total, in c concurrent loops, and returns the time that
+// they took.
 func rounds(b *testing.B, n, c int, start func() func() error) time.Duration {
 	b.Helper()
 	var next atomic.Int64
@@ -103,17 +102,14 @@ func client(c int, http2 bool) *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// BenchmarkAgainstReference: 64 requests at once, no prefill time. Rounds of
-// the two take turns, and whose turn it is not is paused; the figures are medians
-// over rounds. The gates' aims are 1.15 and 0.95.
+// BenchmarkAgainstReference sends 64 requests at once, without prefill time. Rounds of the two sides alternate, and
+// the other side is paused. The figures are medians over rounds. The gates' aims are 1.15 and 0.95.
 //
-// Then each is sent the same number of requests a second, 40 % of what the
-// reference took at most, and its picker is timed: from a request's last bytes at
-// its socket until the answer's first there. With 64 requests at once the cores
-// are all busy and every picker's requests queue for them, so that the figure
-// would be the machine's; 40 % leaves half of them to the slower of the two.
-// What the reference, which decides nothing, has of late answers at the same load
-// is the machine's, too: the gate is a hundredth of the answers beyond those.
+// Then each side gets the same number of requests per second, 40 % of the reference's maximum, and its picker is
+// timed: from a request's last bytes at its socket to the answer's first bytes there. With 64 requests at once, all
+// cores are busy and every picker's requests wait for a core, so the figure would describe the machine. At 40 %, the
+// slower side has half of the cores. Late answers of the reference, which decides nothing, are also the machine's.
+// The gate therefore allows one percent of late answers more than the reference has.
 func BenchmarkAgainstReference(b *testing.B) {
 	at, n, rounds := 64, 2000, 15
 	if testing.Short() {
@@ -139,7 +135,7 @@ func BenchmarkAgainstReference(b *testing.B) {
 		for range count {
 			for _, s := range sides {
 				s.Resume(b)
-				load(b, cl, s.gateway.Addr, 100, at) // what comes first after a pause does not count
+				load(b, cl, s.gateway.Addr, 100, at) // the first requests after a pause do not count
 				f(s)
 				s.Pause(b)
 			}
@@ -152,7 +148,7 @@ func BenchmarkAgainstReference(b *testing.B) {
 			s.cpu = append(s.cpu, float64((s.CPU(b)-was).Microseconds())/float64(n))
 			s.speed = append(s.speed, float64(n)/took.Seconds())
 		})
-		rate := roomy * median(ref.speed)
+		rate := timedLoad * median(ref.speed)
 		turns((rounds+2)/3, func(s *side) {
 			was := processing(b, s.Addresses[1])
 			paced(b, cl, s.gateway.Addr, n, at, rate)
@@ -164,7 +160,7 @@ func BenchmarkAgainstReference(b *testing.B) {
 	}
 	b.Logf("CPU per request %.0f and %.0f µs, %.0f and %.0f requests/s; at %.0f requests/s p50 %.0f and %.0f µs, "+
 		"within 1 ms %.2f and %.2f %%", median(ours.cpu), median(ref.cpu), median(ours.speed), median(ref.speed),
-		roomy*median(ref.speed), 1e6*ours.took.quantile(.5), 1e6*ref.took.quantile(.5), ours.took.within(.001),
+		timedLoad*median(ref.speed), 1e6*ours.took.quantile(.5), 1e6*ref.took.quantile(.5), ours.took.within(.001),
 		ref.took.within(.001))
 	b.ReportMetric(median(ours.cpu), "cpu-µs/req")
 	b.ReportMetric(median(ref.cpu), "reference-cpu-µs/req")
@@ -176,11 +172,10 @@ func BenchmarkAgainstReference(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// roomy is the share of what the reference carries at which pickers are timed.
-const roomy = 0.4
+// timedLoad is the fraction of the reference's maximum at which pickers are timed.
+const timedLoad = 0.4
 
-// paced sends n requests, so many a second, and at most c at once: where an
-// answer is late the next request does not wait for it.
+// paced sends n requests at a rate per second, at most c at once. A late answer does not delay the next request.
 func paced(b *testing.B, client *http.Client, target string, n, c int, rate float64) {
 	b.Helper()
 	began := time.Now()
@@ -207,8 +202,7 @@ func median(v []float64) float64 {
 	return s[len(s)/2]
 }
 
-// BenchmarkHeldAtOnce holds thousands of requests at one time on one Envoy and
-// says what each of them costs in memory at every hop.
+// BenchmarkHeldAtOnce holds thousands of requests at once on one Envoy, and reports the memory of each at every hop.
 func BenchmarkHeldAtOnce(b *testing.B) {
 	prefill := "30s"
 	if testing.Short() {
@@ -263,8 +257,7 @@ func BenchmarkHeldAtOnce(b *testing.B) {
 	}
 }
 
-// hold sends n requests at once over one client, or over one connection for
-// every 80 of them.
+// hold sends n requests at once, with one client or with one connection for every 80 requests.
 func hold(b *testing.B, cl *http.Client, target string, n int) time.Duration {
 	began := time.Now()
 	if cl != nil {

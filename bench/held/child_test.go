@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { child.Main(m, play) }
 
 // play serves a role.
 func play(role, arg string) ([]string, error) {
-	gc.Serve() // every role alike
+	gc.Serve() // the same for every role
 	switch role {
 	case "reference":
 		return startReference()
@@ -125,11 +125,9 @@ func startPicker(servers []string) ([]string, error) {
 	return []string{s.Addr(), page}, nil
 }
 
-// startCanned serves what a simulated model server answers, its whole metrics
-// page included, from memory: beside a picker that is measured, model servers
-// should cost as little as on machines of their own. wait is how long an
-// answer takes. Its page's figures are others each time, as those of a server
-// that works are.
+// startCanned serves a simulated model server's answers, including its whole metrics page, from memory. Beside a
+// picker that is measured, model servers should cost little CPU, because they would run on other machines. Wait is
+// the duration of an answer. The page's values change each time, as on a busy server.
 func startCanned(n int, wait time.Duration) ([]string, error) {
 	prefill, err := dist.Parse("1ns")
 	if err != nil {
@@ -159,7 +157,7 @@ func startCanned(n int, wait time.Duration) ([]string, error) {
 	for i, page := range pages {
 		pages[i] = head("text/plain; version=0.0.4", page)
 	}
-	// net/http's server costs several times as much as all that is done here.
+	// net/http's server would cost several times as much.
 	serve := func(c net.Conn) {
 		defer c.Close()
 		in := bufio.NewReader(c)
@@ -226,8 +224,7 @@ schedulingProfiles:
 dataLayer: {discovery: {pluginRef: disc}}
 `
 
-// startStandalone is windtunnel epp over these model servers, each of which it
-// scrapes every 50 ms.
+// startStandalone starts windtunnel epp with these model servers and a scrape interval of 50 ms.
 func startStandalone(servers []string, role string) ([]string, error) {
 	var file strings.Builder
 	file.WriteString("endpoints:\n")

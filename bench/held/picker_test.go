@@ -19,23 +19,21 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 )
 
-// compared is one endpoint picker of several that are measured in turns behind
-// an Envoy each, over the same model servers. Those whose turn it is not are
-// paused.
+// compared is one of several endpoint pickers that are measured in turn, each behind its own Envoy, with the same
+// model servers. The others are paused.
 type compared struct {
 	*child.Process
 	role                 string
 	gateway              *envoy.Process
 	took                 times
-	epp, proxy, upstream time.Duration // CPU
+	epp, proxy, upstream time.Duration // CPU time
 	cpu                  []float64     // µs of epp per request, by turn
 	loaded               time.Duration
 	waits, requests      int
-	written              int64 // bytes, where the role writes a file
+	written              int64 // bytes, if the role writes a file
 }
 
-// takeTurns sends requests, 64 at once, through every picker in turn, several
-// times, and prints what came of it.
+// takeTurns sends requests, 64 at once, through every picker in turn, several times, and prints the results.
 func takeTurns(b *testing.B, wait string, roles ...string) map[string]*compared {
 	b.Helper()
 	at, n, turns := 64, 1000, 15
@@ -81,8 +79,7 @@ func takeTurns(b *testing.B, wait string, roles ...string) map[string]*compared 
 	return out
 }
 
-// round is one picker's turn. What comes in the first moments after a pause is
-// not counted.
+// round is one turn of a picker. The first moments after a pause do not count.
 func (s *compared) round(b *testing.B, servers *child.Process, n, at int) {
 	b.Helper()
 	lines := dial(b, s.gateway.Addr, at)
@@ -103,11 +100,11 @@ func (s *compared) round(b *testing.B, servers *child.Process, n, at int) {
 	s.written += s.size(b) - size
 }
 
-// over is how much more CPU a request costs at this picker than at another: the
-// median over the turns, in each of which both saw the same noise.
+// over returns how much more CPU a request costs at this picker than at another: the median over the turns, in each
+// of which both had the same noise.
 func (s *compared) over(other *compared) float64 { return median(ratios(s.cpu, other.cpu)) }
 
-// size is how much the picker has written to its file, if it has one.
+// size returns the size of the picker's file, if it has one.
 func (s *compared) size(b *testing.B) int64 {
 	b.Helper()
 	if len(s.Addresses) < 3 || s.Addresses[2] == "-" {
@@ -121,9 +118,8 @@ func (s *compared) size(b *testing.B) int64 {
 	return info.Size()
 }
 
-// lines are a client's connections, one for each of the requests that it has
-// under way. Beside what is measured it should cost as little as on a machine
-// of its own, so it does without net/http's.
+// lines are a client's connections, one per request in flight. The client should cost as little as on another
+// machine, so it does not use net/http.
 type lines []net.Conn
 
 func dial(b *testing.B, target string, n int) lines {
@@ -144,8 +140,7 @@ func (l lines) close() {
 	}
 }
 
-// load sends n requests, one at a time on every connection, and returns how
-// long it took.
+// load sends n requests, one at a time on every connection, and returns the time that they took.
 func (l lines) load(b *testing.B, n int) time.Duration {
 	b.Helper()
 	request := fmt.Appendf(nil,
@@ -173,17 +168,15 @@ func (l lines) load(b *testing.B, n int) time.Duration {
 	})
 }
 
-// BenchmarkPickerThroughEnvoy: the real EPP's default scorers over 64 model
-// servers scraped every 50 ms, 64 requests at once, sent on whole; with model
-// servers that take 20 ms, and with ones that answer at once, so that the
-// machine itself is the limit. Beside it the same EPP that does not scrape, and
-// one that answers at once: what those have of late answers is the machine's.
+// BenchmarkPickerThroughEnvoy measures the real EPP's default scorers with 64 model servers scraped every 50 ms and
+// 64 requests at once: with model servers that take 20 ms, and with ones that answer at once, so that the machine is
+// the limit. It is compared with the same EPP without scrapes, and with a picker that answers at once, whose late
+// answers are due to the machine.
 //
-// The EPP's times are from a request's last bytes at its socket until the
-// answer's first there. The gate is for model servers that take 20 ms: the 99th
-// percentile is at most three times that of the picker that answers at once. An
-// absolute one says nothing here: on two busy cores, which it shares with Envoy,
-// client and model servers, even that picker has 1.1 to 3.4 ms.
+// The EPP's times are from a request's last bytes at its socket to the answer's first bytes there. The gate is for
+// model servers that take 20 ms: the 99th percentile is at most three times that of the picker that answers at once.
+// An absolute gate has no meaning here: on two busy cores, shared with Envoy, client and model servers, even that
+// picker has 1.1 to 3.4 ms.
 func BenchmarkPickerThroughEnvoy(b *testing.B) {
 	for _, wait := range []string{"20ms", "0s"} {
 		b.Run(wait, func(b *testing.B) {
@@ -205,9 +198,8 @@ func BenchmarkPickerThroughEnvoy(b *testing.B) {
 	}
 }
 
-// BenchmarkRecordingThroughEnvoy: what it costs to keep every decision with all
-// that explains it (/debug/decisions, windtunnel explain), and the log lines of
-// document 003 besides.
+// BenchmarkRecordingThroughEnvoy measures the cost of keeping every decision with its whole explanation
+// (/debug/decisions, windtunnel explain), and of document 003's log lines.
 func BenchmarkRecordingThroughEnvoy(b *testing.B) {
 	sides := takeTurns(b, "20ms", "epp", "epp-recording", "epp-logging")
 	gate.AtMost(b, sides["epp-recording"].over(sides["epp"]), "recording-ratio", 1.25)
@@ -215,10 +207,10 @@ func BenchmarkRecordingThroughEnvoy(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkInputsThroughEnvoy: what it costs to write down everything that enters
-// the endpoint picker and what comes of it (windtunnel epp --record).
+// BenchmarkInputsThroughEnvoy measures the cost of writing all of the endpoint picker's inputs and effects to a file
+// (windtunnel epp --record).
 //
-// Gate: it adds at most 5 % (inputs-ratio, of CPU).
+// Gate: it adds at most 5 % of CPU (inputs-ratio).
 func BenchmarkInputsThroughEnvoy(b *testing.B) {
 	sides := takeTurns(b, "20ms", "epp", "epp-inputs")
 	gate.AtMost(b, sides["epp-inputs"].over(sides["epp"]), "inputs-ratio", 1.05)

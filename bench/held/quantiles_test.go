@@ -10,16 +10,15 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// processingName is a watch's figure: from a request's last bytes at a picker's
-// socket until the first of its answer there.
+// processingName is a watch's metric: the time from a request's last bytes at a picker's socket to the first bytes of
+// its answer there.
 const processingName = "llm_d_epp_request_processing_duration_seconds"
 
-// times are durations in seconds by the upper bounds of a native histogram's
-// buckets, which are at most 5 % apart.
+// times counts durations by the upper bounds (in seconds) of a native histogram's buckets, which are at most 5 %
+// wide.
 type times map[float64]int64
 
-// processing reads a watch's figure. It is asked for in protobuf, the form that
-// has the fine buckets.
+// processing reads a watch's metric. It requests protobuf, because only that format has the fine buckets.
 func processing(b *testing.B, metrics string) times {
 	b.Helper()
 	req, err := http.NewRequest(http.MethodGet, "http://"+metrics+"/metrics", nil)
@@ -60,7 +59,7 @@ func native(h *dto.Histogram) times {
 	return out
 }
 
-// less are the times that came since was.
+// less returns the times since was.
 func (t times) less(was times) times {
 	out := times{}
 	for at, n := range t {
@@ -75,7 +74,7 @@ func (t times) add(u times) {
 	}
 }
 
-// quantile is the bound that a share of the times is not above, in seconds.
+// quantile returns the bound that a fraction of the times does not exceed, in seconds.
 func (t times) quantile(q float64) float64 {
 	bounds := make([]float64, 0, len(t))
 	total := int64(0)
@@ -93,7 +92,7 @@ func (t times) quantile(q float64) float64 {
 	return math.NaN()
 }
 
-// within is the share that is at most this many seconds, in percent.
+// within returns the percentage of times of at most so many seconds.
 func (t times) within(seconds float64) float64 {
 	in, total := int64(0), int64(0)
 	for at, n := range t {

@@ -14,11 +14,10 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 )
 
-// reference is the least that makes document 000's flow happen: an ext_proc
-// server that wraps, holds and injects, and an upstream that waits for part 2.
-// No checks, no deadlines, no record, no metrics. It is the yardstick that
-// windtunnel's own parts are measured against, so it writes and flushes as they
-// do, on a gRPC server and an HTTP server with the same options.
+// reference is the minimal implementation of document 000's flow: an ext_proc server that wraps, holds and injects,
+// and an upstream that waits for part 2. It has no checks, deadlines, record or metrics. Windtunnel's own parts are
+// measured against it, so it writes and flushes as they do, on a gRPC server and an HTTP server with the same
+// options.
 type reference struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	upstream string
@@ -93,16 +92,16 @@ func mutation(b []byte, end bool) *extprocv3.BodyMutation {
 			StreamedResponse: &extprocv3.StreamedBodyResponse{Body: b, EndOfStream: end}}}
 }
 
-// refTokens is how many tokens either side answers with.
+// refTokens is the number of tokens in either side's answers.
 const refTokens = 4
 
-// refEvent is one, with the fields that clients of the API insist on.
+// refEvent is one event, with the fields that clients of the API require.
 const refEvent = `data: {"id":"chatcmpl-6f1f2c1b0a0e4c3d","object":"chat.completion.chunk","created":1700000000,` +
 	`"model":"m","choices":[{"index":0,"delta":{"content":" tok"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
 
 func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	control := http.NewResponseController(w)
-	_ = control.EnableFullDuplex() // HTTP/2 needs none
+	_ = control.EnableFullDuplex() // HTTP/2 does not need it
 	_, params, _ := mime.ParseMediaType(req.Header.Get("content-type"))
 	mr := multipart.NewReader(req.Body, params["boundary"])
 	part, err := mr.NextPart()
@@ -114,7 +113,7 @@ func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	w.Header().Set("content-type", "text/event-stream")
-	_, _ = io.WriteString(w, refEvent+refEvent) // who speaks, and the first token
+	_, _ = io.WriteString(w, refEvent+refEvent) // the role, and the first token
 	_ = control.Flush()
 	part, err = mr.NextPart()
 	if err != nil {
@@ -122,7 +121,7 @@ func (r *reference) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	metadata, _ := io.ReadAll(part)
 	_, _ = io.Copy(io.Discard, req.Body)
-	// What is there at the same time is sent at once, as windtunnel's server does.
+	// Data that is ready at the same time is written at once, as windtunnel's server does.
 	_, _ = io.WriteString(w,
 		strings.Repeat(refEvent, refTokens-1)+"data: {\"choices\":[],\"metadata\":"+
 			strconv.Quote(string(bytes.TrimSpace(metadata)))+"}\n\ndata: [DONE]\n\n")

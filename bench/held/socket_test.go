@@ -11,18 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// watch times an endpoint picker from outside it: of every stream of every
-// connection of a listener, from the moment at which the last bytes that the
-// picker was sent are read from the socket, until the first message of its
-// answer is written to it. What gRPC takes, and how long a goroutine waits for
-// a processor, is in it.
+// watch times an endpoint picker from outside. For every stream of every connection of a listener, it measures the
+// time from the read of the request's last bytes from the socket to the write of the answer's first message. This
+// includes gRPC's own time, and the time that a goroutine waits for a processor.
 type watch struct {
 	net.Listener
 	took prometheus.Histogram
 }
 
-// newWatch is a watch, and where its figure is found (processing). Its listener
-// is still to come.
+// newWatch returns a watch and the address of its metric (processing). It has no listener yet.
 func newWatch() (*watch, string, error) {
 	w := &watch{took: prometheus.NewHistogram(
 		prometheus.HistogramOpts{Name: processingName, NativeHistogramBucketFactor: 1.05})}
@@ -36,7 +33,7 @@ func newWatch() (*watch, string, error) {
 	return w, page.Addr().String(), nil
 }
 
-// over is the listener to serve on.
+// over returns the listener to serve on.
 func (w *watch) over(l net.Listener) net.Listener {
 	w.Listener = l
 	return w
@@ -59,7 +56,7 @@ type watchedConn struct {
 	in, out frames
 
 	mu    sync.Mutex
-	heard map[uint32]time.Time // when the last data of a stream came; zero once it has been answered
+	heard map[uint32]time.Time // when a stream's last data arrived; zero after its answer
 }
 
 func (c *watchedConn) Read(b []byte) (int, error) {
@@ -94,7 +91,7 @@ func (c *watchedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Frames as RFC 9113, 4.1 and 6, has them.
+// Frame types of RFC 9113, sections 4.1 and 6.
 const (
 	dataFrame, headersFrame, resetFrame = 0, 1, 3
 
@@ -108,15 +105,15 @@ type frame struct {
 	stream      uint32
 }
 
-// frames finds the frames in what passes in one direction, however it is cut.
+// frames finds the frames in one direction of a connection, whatever the sizes of the reads.
 type frames struct {
 	head [headBytes]byte
 	have int // bytes of head
-	skip int // bytes that are no frame's head
+	skip int // bytes that do not belong to a frame's head
 	f    frame
 }
 
-// read tells of each frame when its last byte has passed.
+// read calls a function for each frame after its last byte.
 func (x *frames) read(b []byte, tell func(frame)) {
 	for len(b) > 0 {
 		if x.skip > 0 {

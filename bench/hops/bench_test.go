@@ -1,6 +1,6 @@
-// Package hops holds a simulation against the live run that it stands for: what
-// one live run measured between the parts goes into the simulation of another
-// one, with another seed and load, and requests have to queue for as long there.
+// Package hops compares a simulation with the live run that it stands for. The hop times measured in one live run are
+// used in the simulation of another run, with another seed and load. Requests must wait in queues for as long in
+// both.
 package hops
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
-// closed is a closed loop: a request follows on another one's end, so that where
-// in a step it arrives is what the way back and forth makes it.
+// closed is a closed loop: each request follows the end of another, so the time of its way there and back determines
+// where in an engine step it arrives.
 const closed = `
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
@@ -83,7 +83,7 @@ func live(b *testing.B, s *scenario.Scenario) report.Summary {
 	return sum
 }
 
-// queued is how long half of the requests waited at most, in milliseconds.
+// queued returns the median queueing time in milliseconds.
 func queued(b *testing.B, s report.Summary) float64 {
 	b.Helper()
 	span, ok := s.Span("queue")
@@ -93,8 +93,8 @@ func queued(b *testing.B, s report.Summary) float64 {
 	return span.P50 * 1000
 }
 
-// A simulation whose hops were measured in one run tells how long requests
-// queue in others. The figures depend on nothing else running on the machine.
+// A simulation with the hop times of one live run predicts the queueing time in other live runs. The figures require
+// an otherwise idle machine.
 func BenchmarkQueueAsLive(b *testing.B) {
 	requests := 400
 	if testing.Short() {

@@ -1,10 +1,9 @@
-// Package modelserver measures the simulated model server against a bare
-// net/http loop that sends canned bytes on absolute deadlines: CPU per streamed
-// token, memory per stream, CPU per request without streaming; and a fleet of
-// servers in one process: the time between tokens as clients see it.
+// Package modelserver measures the simulated model server compared with a bare net/http loop that sends canned bytes
+// on absolute deadlines: CPU per streamed token, memory per stream, CPU per request without streaming, and, for 64
+// servers in one process, the time between tokens as clients see it.
 //
-// The server under test is a process of its own, this test binary run again, so
-// that the client's work is not counted:
+// The server under test is a process of its own, which is this test binary started again, so that the client's work
+// does not count:
 //
 //	go test -bench . -benchtime 1x ./bench/modelserver
 package modelserver
@@ -42,14 +41,14 @@ const (
 	envServer = "WINDTUNNEL_BENCH_SERVER"
 	perToken  = 50 * time.Millisecond
 	tokens    = 60
-	// wholeTokens are in each answer that is not streamed.
+	// wholeTokens is the number of tokens in each answer that is not streamed.
 	wholeTokens = 16
-	// fleetServers are in one process.
+	// fleetServers is the number of servers in one process.
 	fleetServers = 64
 )
 
 func TestMain(m *testing.M) {
-	gc.Serve() // as windtunnel modelserver does, and the bare loop alike
+	gc.Serve() // as windtunnel modelserver does, and the bare loop as well
 	switch os.Getenv(envServer) {
 	case "bare":
 		serveBare()
@@ -62,10 +61,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serveBare is the baseline: parse nothing, sleep until each absolute deadline,
-// write, flush.
+// serveBare is the baseline: it parses nothing, sleeps until each absolute deadline, writes and flushes.
 func serveBare() {
-	// As long as what the simulated server says.
+	// As long as the simulated server's id.
 	const id = "chatcmpl-0123456789abcdef0123456789abcdef"
 	chunk := []byte(`data: {"id":"` + id +
 		`","object":"chat.completion.chunk","created":1700000000,"model":"windtunnel","choices":[{"index":0,` +
@@ -121,7 +119,7 @@ func serveOurs() {
 		Engine: engine.Config{Batching: engine.BatchingIndependent}})
 }
 
-// serveFleet is 64 servers that batch as vLLM does.
+// serveFleet serves 64 servers that batch as vLLM does.
 func serveFleet() {
 	o := make([]modelserver.ServerOptions, fleetServers)
 	for i := range o {
@@ -170,7 +168,7 @@ func run(b *testing.B, kind string) *process {
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() }) // it ends with its input
+	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() }) // it ends when its input is closed
 	p := &process{pid: cmd.Process.Pid, in: in, out: bufio.NewReader(out)}
 	p.addresses = strings.Fields(p.line(b))
 	return p
@@ -184,7 +182,7 @@ func (p *process) line(b *testing.B) string {
 	return strings.TrimSpace(line)
 }
 
-// cpu is the process's user and system time so far.
+// cpu returns the process's user and system time so far.
 func (p *process) cpu(b *testing.B) time.Duration {
 	b.Helper()
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
@@ -197,8 +195,7 @@ func (p *process) cpu(b *testing.B) time.Duration {
 	return time.Duration(n)
 }
 
-// tell prints a server's addresses, and then the CPU time used so far for
-// every line that comes in.
+// tell prints a server's addresses, and then its CPU time so far for every line that it reads.
 func tell(addresses ...string) {
 	fmt.Println(strings.Join(addresses, " "))
 	in := bufio.NewScanner(os.Stdin)
@@ -211,11 +208,11 @@ func tell(addresses ...string) {
 	}
 }
 
-// rss is the process's resident memory in bytes.
+// rss returns the process's resident memory in bytes.
 func (p *process) rss(b *testing.B) int { return p.statm(b, 1) }
 
-// statm returns a field of /proc/PID/statm in bytes: 1 is what is resident, 2 what
-// of it are pages of files.
+// statm returns a field of /proc/PID/statm in bytes: 1 is the resident memory, 2 the part of it that is mapped from
+// files.
 func (p *process) statm(b *testing.B, field int) int {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "statm"))
 	if err != nil {
@@ -232,8 +229,7 @@ func request(stream bool, max int) string {
 		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-// streams runs n streams at once over connections of their own and returns how
-// many bytes came.
+// streams runs n streams at once over connections of their own and returns the number of bytes received.
 func streams(b *testing.B, addr string, n int, midway func()) {
 	raw := request(true, tokens)
 	var started, done sync.WaitGroup
@@ -265,8 +261,7 @@ func streams(b *testing.B, addr string, n int, midway func()) {
 	done.Wait()
 }
 
-// BenchmarkStream is 1,000 streams at 50 ms per token.
-// The ratios' aim is 1.1.
+// BenchmarkStream measures 1,000 streams at 50 ms per token. The ratios' aim is 1.1.
 func BenchmarkStream(b *testing.B) {
 	n, rounds := 1000, 3
 	if testing.Short() {
@@ -291,8 +286,7 @@ func BenchmarkStream(b *testing.B) {
 	report(b, memory, "memory", "KiB/stream", 1.5)
 }
 
-// report says the medians of both sides and the median of their ratios, which
-// must not be above limit.
+// report reports the medians of both sides and the median of their ratios, which must not exceed limit.
 func report(b *testing.B, sides map[string][]float64, name, unit string, limit float64) {
 	ratios := make([]float64, len(sides["ours"]))
 	for i := range ratios {
@@ -309,10 +303,9 @@ func middle(v []float64) float64 {
 	return s[len(s)/2]
 }
 
-// BenchmarkWhole asks for answers in one piece on 1,000 connections, each
-// answer as long as its tokens take. The bare loop neither reads what it is asked nor
-// makes what it says. The gate is that of streams: it was 1.3 and one machine held it,
-// another one has 1.31 to 1.49 of the same code from run to run.
+// BenchmarkWhole requests answers in one piece on 1,000 connections. Each answer takes as long as its tokens. The
+// bare loop neither reads requests nor generates text. The gate is the same as for streams. It was 1.3, which one
+// machine kept; on another, the same code has 1.31 to 1.49 from run to run.
 func BenchmarkWhole(b *testing.B) {
 	workers, each, rounds := 1000, 6, 5
 	if testing.Short() {
@@ -361,10 +354,9 @@ func wholes(b *testing.B, addr, raw string, n int) {
 
 var mark = []byte(`"content":" `)
 
-// gaps runs n streams over all servers and returns the times from each token
-// to the next, as the client sees them, and how much later than its stream's
-// most punctual token each token came: by both servers' rules each is due 50 ms
-// after the one before, however late that was.
+// gaps runs n streams over all servers. It returns the times between tokens as the client sees them, and each token's
+// delay relative to the most punctual token of its stream. Both servers' rule is that each token is due 50 ms after
+// the previous one was due, however late that was.
 func gaps(b *testing.B, addresses []string, n int) (between, late []time.Duration) {
 	raw := request(true, tokens)
 	var mu sync.Mutex
@@ -378,10 +370,10 @@ func gaps(b *testing.B, addresses []string, n int) (between, late []time.Duratio
 			}
 			defer conn.Close()
 			_, _ = io.WriteString(conn, raw)
-			// As cheap a client as can be: it shares the processors with the server.
+			// The client must be cheap, because it shares the processors with the server.
 			at := make([]time.Time, 0, tokens)
 			buf := make([]byte, 4<<10)
-			kept := 0 // the end of what was read, shorter than what is looked for
+			kept := 0 // the end of the data read so far, too short to match
 			for {
 				k, err := conn.Read(buf[kept:])
 				if err != nil {
@@ -401,7 +393,7 @@ func gaps(b *testing.B, addresses []string, n int) (between, late []time.Duratio
 			if len(at) != tokens {
 				b.Errorf("a stream of %d tokens", len(at))
 			}
-			grid := make([]time.Duration, len(at)) // from where the token's place is
+			grid := make([]time.Duration, len(at)) // each token's time minus its place in the grid
 			for i := range at {
 				grid[i] = at[i].Sub(at[0]) - time.Duration(i)*perToken
 			}
@@ -420,11 +412,10 @@ func gaps(b *testing.B, addresses []string, n int) (between, late []time.Duratio
 	return between, late
 }
 
-// BenchmarkFleet streams from 64 servers in one process and looks at the time
-// between tokens as the clients see it, and at how late tokens are: the
-// simulated server may keep a token for half a millisecond, to write those of
-// several streams in one go, which the bare loop does not. Both sides share a
-// busy machine alike, so what is held against each other is their p99s.
+// BenchmarkFleet streams from 64 servers in one process and measures the time between tokens as clients see it, and
+// how late tokens are. The simulated server may delay a token by half a millisecond to write tokens of several
+// streams at once, which the bare loop does not do. A busy machine affects both sides equally, so the benchmark
+// compares their p99s.
 func BenchmarkFleet(b *testing.B) {
 	sizes := []int{2000, 5000}
 	if testing.Short() {
@@ -456,7 +447,7 @@ func BenchmarkFleet(b *testing.B) {
 			}
 			limit := 1.3
 			if n > 2000 {
-				limit = math.Inf(1) // that all answers come is what is asked for
+				limit = math.Inf(1) // only requires that all answers arrive
 			}
 			gate.AtMost(b, p99["fleet"]/p99["bare"], "p99-ratio", limit)
 			b.ReportMetric(0, "ns/op")

@@ -12,11 +12,9 @@ import (
 	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
-// BenchmarkStart runs `windtunnel modelserver` as a person does and waits until
-// it answers: how long that takes from the moment the program is started, how
-// much memory of its own it has then, and how much of the program's file is
-// mapped (which all processes of the program share, and which the machine takes
-// back when memory is short; it grows with the program, not with the server).
+// BenchmarkStart runs `windtunnel modelserver` and measures the time from the start of the program to its first
+// answer, its private memory then, and how much of the program's file is mapped. All processes of the program share
+// mapped pages, and the machine reclaims them when memory is short. They grow with the program, not with the server.
 func BenchmarkStart(b *testing.B) {
 	exe := filepath.Join(b.TempDir(), "windtunnel")
 	if out, err := exec.Command("go", "build", "-o", exe, "../../cmd/windtunnel").CombinedOutput(); err != nil {

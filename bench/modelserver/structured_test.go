@@ -8,15 +8,14 @@ import (
 	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
-// form has every text of it 240 bytes: as many tokens as the other answers have.
+// form requires texts of 240 bytes: as many tokens as the other answers have.
 const form = `,"response_format":{"type":"json_schema","json_schema":{"name":"person","strict":true,` +
 	`"schema":{"type":"object",` +
 	`"properties":{"id":{"type":"string","pattern":"^[0-9a-f]{12}$"},"kind":{"$ref":"#/$defs/kind"},` +
 	`"notes":{"type":"string","minLength":188,"maxLength":188}},` +
 	`"required":["id","kind","notes"],"additionalProperties":false,"$defs":{"kind":{"enum":["staff","guest"]}}}}}`
 
-// BenchmarkStructured asks for answers of a JSON schema and for as many random
-// words, and holds what a token costs against each other.
+// BenchmarkStructured requests answers with a JSON schema and as many random words, and compares the cost per token.
 func BenchmarkStructured(b *testing.B) {
 	workers, each, rounds := 1000, 1, 3
 	if testing.Short() {

@@ -1,16 +1,14 @@
-// Command peers plays the same work in windtunnel's virtual time and in DynoSim 1.4.2,
-// the fastest of the other simulators, one after the other and several times,
-// and prints what each cost: CPU seconds and the most memory of the whole
-// process, start-up included and also alone.
+// Command peers plays the same work in windtunnel's virtual time and in DynoSim 1.4.2, the fastest of the other
+// simulators, alternating and several times. It prints the cost of each: the CPU seconds and the peak memory of the
+// whole process, including start-up, which is also measured alone.
 //
 //	go run ./bench/peers                              # 50,000 requests, 64 and 1,024 pods
 //	go run ./bench/peers -requests 500000 -rounds 3
 //	go run ./bench/peers -requests 500000 -rounds 1 -alone
 //
-// DynoSim is a Python package; it is installed, pinned, into windtunnel's cache
-// the first time. Without Python 3 the program says so and ends with 1. It is no
-// part of make test. Its log is turned down to warnings: its kv_router else writes
-// a line of 500 bytes for each request, which would count against it.
+// DynoSim is a Python package. The first run installs a pinned version into windtunnel's cache. Without Python 3 the
+// program reports an error and exits with 1. It is not part of make test. DynoSim's log level is set to warnings:
+// otherwise its kv_router writes a line of 500 bytes for each request, which would count against it.
 package main
 
 import (
@@ -31,21 +29,21 @@ import (
 	"github.com/windtunnel/windtunnel/bench/internal/pickers"
 )
 
-// packages are DynoSim, and what its replay imports without saying so.
+// packages are DynoSim, and dependencies of its replay that it does not declare.
 var packages = []string{"ai-dynamo==1.4.2", "ai-dynamo-runtime==1.4.2", "msgspec", "numpy", "pydantic", "pyyaml"}
 
-// work is one row of the comparison. Both sides have requests of 512 tokens in
-// and 128 out, and 5 arrivals a second for each pod.
+// work is one row of the comparison. Both sides get requests of 512 input tokens and 128 output tokens, and 5
+// arrivals per second for each pod.
 type work struct {
 	name    string
 	pods    int
 	router  string // DynoSim's
 	plugins string // windtunnel's
-	shared  bool   // prompts begin alike, see shares
+	shared  bool   // prompts share beginnings, see shares
 }
 
-// shares has 80 % of the prompts begin with one of 100 beginnings of 256 tokens. DynoSim
-// knows no prompts that share nothing beside others that do: of its prompts all begin so.
+// shares gives 80 % of the prompts one of 100 beginnings of 256 tokens. DynoSim cannot mix prompts with and without
+// shared beginnings: all of its prompts have one.
 const shares = `
   classes:
     - {name: shared, share: 80%, prompt: {characters: 1024, shared: {groups: 100, characters: 1024}}}
@@ -63,7 +61,7 @@ var works = []work{
 	{"scorers, shared", 1024, "kv_router", pickers.Scored, true},
 }
 
-// scenario is the work as windtunnel reads it.
+// scenario returns the work as a scenario.
 func (w *work) scenario(requests int) string {
 	prompts := "\n  prompt: {characters: 2048}\n"
 	if w.shared {
@@ -90,7 +88,7 @@ workload:
   maxTokens: 128%[6]s`, w.name, w.pods, w.plugins, requests, 5*w.pods, prompts)
 }
 
-// dynosim is the work as DynoSim is told of it.
+// dynosim returns the work as DynoSim's arguments.
 func (w *work) dynosim(requests int) []string {
 	args := []string{"-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", w.router,
 		"--num-workers", strconv.Itoa(w.pods), "--input-tokens", "512", "--output-tokens", "128", "--request-count",
@@ -102,10 +100,10 @@ func (w *work) dynosim(requests int) []string {
 	return args
 }
 
-// cost is what a process took.
+// cost is the cost of a process.
 type cost struct {
 	seconds float64 // of CPU
-	mib     float64 // at the most
+	mib     float64 // peak memory
 }
 
 func measure(ctx context.Context, dir, name string, args ...string) (cost, error) {
@@ -118,12 +116,12 @@ func measure(ctx context.Context, dir, name string, args ...string) (cost, error
 	used := cmd.ProcessState
 	rusage, ok := used.SysUsage().(*syscall.Rusage)
 	if !ok {
-		return cost{}, errors.New("this system does not tell what a process took")
+		return cost{}, errors.New("this system does not report the cost of a process")
 	}
 	return cost{(used.UserTime() + used.SystemTime()).Seconds(), float64(rusage.Maxrss) / 1024}, nil
 }
 
-// median is that of the CPU time, and the most memory.
+// median returns the median of the CPU times and the largest peak memory.
 func median(list []cost) cost {
 	slices.SortFunc(list, func(a, b cost) int { return cmp.Compare(a.seconds, b.seconds) })
 	out := list[len(list)/2]
@@ -133,7 +131,7 @@ func median(list []cost) cost {
 	return out
 }
 
-// install makes sure that DynoSim is there, and tells its Python.
+// install installs DynoSim if necessary, and returns the path of its Python.
 func install(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -159,13 +157,13 @@ func install(ctx context.Context) (string, error) {
 }
 
 func run(ctx context.Context) error {
-	requests := flag.Int("requests", 50_000, "how many requests each run has")
-	rounds := flag.Int("rounds", 3, "how many runs of each side, in turns; the median is printed")
+	requests := flag.Int("requests", 50_000, "number of requests per run")
+	rounds := flag.Int("rounds", 3, "number of alternating runs of each side; the median is printed")
 	pods := flag.Int("pods", 0, "only the rows with this many pods")
-	alone := flag.Bool("alone", false, "only windtunnel: what it costs, beside nothing")
+	alone := flag.Bool("alone", false, "measure only windtunnel")
 	flag.Parse()
 	if *requests < 1 || *rounds < 1 {
-		return errors.New("-requests and -rounds have to be 1 or more")
+		return errors.New("-requests and -rounds must be 1 or more")
 	}
 	python, err := "", error(nil)
 	if !*alone {

@@ -29,7 +29,7 @@ var constant string
 
 const endpoints = 16
 
-// trained are models of 200 trees each, fitted to made-up requests.
+// trained returns models of 200 trees each, fitted to generated requests.
 func trained(b *testing.B) *core.Machine {
 	b.Helper()
 	lib, err := predictor.Find(context.Background(), predictor.FindOptions{NoInstall: true})
@@ -70,7 +70,7 @@ func rows() (out []core.Features) {
 	return out
 }
 
-// ask puts a question to a prediction server as the picker does.
+// ask sends a question to a prediction server as the picker does.
 func ask(b *testing.B, url string, question []byte) []byte {
 	resp, err := http.Post(url, "application/json", bytes.NewReader(question))
 	if err != nil {
@@ -84,9 +84,8 @@ func ask(b *testing.B, url string, question []byte) []byte {
 	return text
 }
 
-// best is how long each of these takes, the least of several stretches, which take
-// best is how long each of these takes, the least of many short stretches, which take
-// turns: what else the machine does strikes all alike.
+// best returns how long each function takes: the shortest of many alternating short stretches, so that other load on
+// the machine affects all alike.
 func best(of ...func()) []time.Duration {
 	out := make([]time.Duration, len(of))
 	stretches, n := 400, 10
@@ -107,9 +106,8 @@ func best(of ...func()) []time.Duration {
 	return out
 }
 
-// One decision over sixteen endpoints whose predictions come from the prediction
-// server, beside the same question to a bare Python server that answers without
-// looking.
+// One decision over sixteen endpoints with predictions from the prediction server, compared with the same question to
+// a bare Python server that answers without computing.
 func BenchmarkSidecar(b *testing.B) {
 	m := trained(b)
 	s, err := predictor.Start(
@@ -167,7 +165,7 @@ plugins:
 - type: max-score-picker
 `
 
-// decision is one over sixteen endpoints, with answers to what the plug-ins ask.
+// decision returns a function that decides over sixteen endpoints, with answers to the plug-ins' questions.
 func decision(b *testing.B, service *picker.PredictorService, answer func(n *picker.Need, a *picker.Answer)) func() {
 	b.Helper()
 	cfg, err := config.Read("epp.yaml", []byte(config16))
@@ -215,7 +213,7 @@ func decision(b *testing.B, service *picker.PredictorService, answer func(n *pic
 	}
 }
 
-// One decision over sixteen endpoints, with trees in the core and without.
+// One decision over sixteen endpoints, with and without trees in the core.
 func BenchmarkTrees(b *testing.B) {
 	m := trained(b)
 	var eval core.Predictor

@@ -1,2 +1,2 @@
-// Package predict measures decisions that go by predicted latencies.
+// Package predict measures decisions that use predicted latencies.
 package predict

@@ -1,7 +1,6 @@
-// Package sidecar measures the routing sidecar against the least that does the
-// same work, before the same server and in one run: Go's plain reverse proxy
-// for what is passed on, and for prefill and decode that proxy behind a handler
-// that asks the prefill server first.
+// Package sidecar measures the routing sidecar compared with a minimal implementation of the same work, in front of
+// the same server: Go's plain reverse proxy for forwarding, and for prefill and decode that proxy behind a handler
+// that calls the prefill server first.
 //
 //	go test -run '^$' -bench . ./bench/sidecar
 package sidecar
@@ -25,8 +24,8 @@ const (
 	wholeBody  = `{"model":"m","messages":[{"role":"user","content":"Why is the sky blue?"}]}`
 )
 
-// load is c clients at once, n requests of each after one another, and the
-// times from each request to its first byte.
+// load runs c clients at once with n consecutive requests each, and returns the times from each request to its first
+// byte.
 func load(b *testing.B, target, body string, n, c int, head ...string) []time.Duration {
 	b.Helper()
 	way := &http.Transport{MaxIdleConnsPerHost: c}
@@ -81,15 +80,15 @@ func ask(client *http.Client, target, body string, head []string) (time.Duration
 	if body == streamBody {
 		want = int64(chunks * len(chunk))
 	}
-	if err != nil || resp.StatusCode != 200 || n+1 < want { // the sidecar says in an answer what its legs took
+	if err != nil || resp.StatusCode != 200 || n+1 < want { // the sidecar's answer contains the durations of its legs
 		return 0, fmt.Errorf("%d, %d bytes: %w", resp.StatusCode, n+1, err)
 	}
 	return first, nil
 }
 
-// compare sends the same requests through the sidecar and through the baseline,
-// rounds taking turns, and reports the medians over rounds of the CPU time for
-// each of per units of one round, their ratio, and the times to the first byte.
+// compare sends the same requests through the sidecar and through the baseline in alternating rounds. It reports the
+// medians over rounds of the CPU time for each of per units of one round, their ratio, and the times to the first
+// byte.
 func compare(b *testing.B, baseline, body string, n, at, per int, unit string, limit float64, prefill bool) {
 	b.Helper()
 	rounds := 7
@@ -99,7 +98,7 @@ func compare(b *testing.B, baseline, body string, n, at, per int, unit string, l
 	upstream := child.Start(b, "upstream", "")
 	var head []string
 	if prefill {
-		head = []string{"x-prefiller-host-port", upstream.Addresses[0]} // the same server answers both legs
+		head = []string{"x-prefiller-host-port", upstream.Addresses[0]} // the same server handles both legs
 	}
 	names := []string{"sidecar", baseline}
 	sides, cpu, firsts := map[string]*child.Process{}, map[string][]float64{}, map[string][]time.Duration{}
@@ -137,13 +136,12 @@ func compare(b *testing.B, baseline, body string, n, at, per int, unit string, l
 
 const at = 64 // requests at once
 
-// BenchmarkStreaming: the sidecar's CPU per streamed chunk.
+// BenchmarkStreaming measures the sidecar's CPU per streamed chunk.
 func BenchmarkStreaming(b *testing.B) {
 	compare(b, "plain", streamBody, 1, at, at*chunks, "chunk", 1.3, false)
 }
 
-// BenchmarkRequest: the sidecar's CPU per request that it passes on, with its
-// answer in one piece.
+// BenchmarkRequest measures the sidecar's CPU per forwarded request with an answer in one piece.
 func BenchmarkRequest(b *testing.B) {
 	n := 30
 	if testing.Short() {
@@ -152,9 +150,8 @@ func BenchmarkRequest(b *testing.B) {
 	compare(b, "plain", wholeBody, n, at, n*at, "request", requestLimit, false)
 }
 
-// BenchmarkPrefillDecode: the sidecar's CPU per request with a prefill leg and
-// a decode leg (connector NIXL v2), against a handler that does these two and
-// nothing else.
+// BenchmarkPrefillDecode measures the sidecar's CPU per request with a prefill leg and a decode leg (connector NIXL
+// v2), compared with a handler that only does these two.
 func BenchmarkPrefillDecode(b *testing.B) {
 	n := 20
 	if testing.Short() {
@@ -163,8 +160,8 @@ func BenchmarkPrefillDecode(b *testing.B) {
 	compare(b, "plain-pd", wholeBody, n, at, n*at, "request", requestLimit, true)
 }
 
-// requestLimit is for whole requests, where what a sidecar has to look at in
-// each (bodies, headers, spans, log lines) weighs more than in a chunk.
+// requestLimit is the gate for whole requests. The work per request (bodies, headers, spans, log lines) weighs more
+// in them than in chunks.
 const requestLimit = 1.5
 
 func median(v []float64) float64 {

@@ -18,8 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// chunks of an answer, one each pace: far enough apart that no reader sees two
-// at once.
+// An answer has several chunks, one per pace, far enough apart that no reader gets two at once.
 const (
 	chunks = 100
 	pace   = 8 * time.Millisecond
@@ -60,9 +59,8 @@ func play(role, upstream string) ([]string, error) {
 	return []string{l.Addr().String()}, nil
 }
 
-// inMemory gives the plain proxy bodies that are read already: with others it
-// breaks connections under this load (see live/sidecar), and there would be
-// nothing to compare with. With a client for it, a prefill leg goes before.
+// inMemory reads bodies before the plain proxy gets them. With other bodies, the proxy breaks connections under this
+// load (see live/sidecar), and no comparison would be possible. With a prefill client, it sends a prefill leg first.
 func inMemory(next http.Handler, prefill *http.Client) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
@@ -81,7 +79,7 @@ func inMemory(next http.Handler, prefill *http.Client) http.Handler {
 	})
 }
 
-// prefilled asks the prefill server and returns the decode server's request.
+// prefilled calls the prefill server and returns the decode server's request.
 func prefilled(client *http.Client, r *http.Request, text []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -115,12 +113,12 @@ func prefilled(client *http.Client, r *http.Request, text []byte) ([]byte, error
 	return json.Marshal(fields)
 }
 
-// answer is one that is not streamed.
+// answer is an answer that is not streamed.
 var answer = []byte(`{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,` +
 	`"message":{"role":"assistant","content":"Because of the air."},"finish_reason":"stop"}],` +
 	`"usage":{"prompt_tokens":12,"completion_tokens":5,"total_tokens":17}}`)
 
-// serve streams, answers whole, or answers a prefill leg.
+// serve streams, answers in one piece, or answers a prefill leg.
 func serve(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -2,8 +2,7 @@ package soak
 
 import "testing"
 
-// Whatever comes at any port of a whole stack, the next ordinary request is
-// answered, and nothing stays in flight.
+// Whatever arrives at any port of a whole stack, the next ordinary request is answered, and nothing stays in flight.
 //
 //	go test -run '^$' -fuzz FuzzPorts -fuzztime 10m -parallel 1 ./bench/soak
 func FuzzPorts(f *testing.F) {

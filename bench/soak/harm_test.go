@@ -28,14 +28,14 @@ func (r *rig) harm(rng *rand.Rand) {
 	case 3: // a body that ends early
 		text := post(chat(rng))
 		sendRaw(http, text[:len(text)-1-rng.IntN(30)], false, rng.IntN(2) == 0)
-	case 4: // an answer that nobody reads to its end
+	case 4: // an answer that is not read to its end
 		sendRaw(http, post(chat(rng)), false, true)
 	case 5:
 		sendRaw(http, post(pull(rng)), true, false)
 	case 6:
 		sendRaw(http, fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
 			pick(rng, "GET", "PUT", "DELETE", "OPTIONS", "BREW"), path(rng)), true, false)
-	case 7: // HTTP/2: frames of streams that were never opened, resets
+	case 7: // HTTP/2: frames of streams that were never opened, and resets
 		text := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 		for range rng.IntN(50) {
 			body := noise(rng)[:rng.IntN(10)]
@@ -44,23 +44,22 @@ func (r *rig) harm(rng *rand.Rand) {
 			text = append(text, body...)
 		}
 		r.send(l, text, true)
-	case 8: // ZMQ's greeting, and then something that is not one of its frames
+	case 8: // ZMQ's greeting, and then something that is not a frame
 		text := append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL"), make([]byte, 48)...)
 		r.send(l, append(text, noise(rng)...), rng.IntN(2) == 0)
 	}
 }
 
-// send writes to a listener what its protocol may not know.
+// send writes text to a listener, whatever its protocol is.
 func (r *rig) send(l listener, text []byte, reset bool) {
 	if l.Part == "gateway-admin" {
-		return // Envoy's own, which shuts down when asked to
+		return // Envoy's admin port, which would shut Envoy down
 	}
 	sendRaw(l.Address, text, false, reset)
 }
 
-// sendRaw writes text to an address, reads what comes, and ends the connection: at
-// the answer's end where whole, else after its first bytes; with a reset, or
-// properly.
+// sendRaw writes text to an address, reads the answer, and ends the connection: with whole after the answer's end,
+// otherwise after its first bytes; with a reset or properly.
 func sendRaw(address string, text []byte, whole, reset bool) {
 	c, err := net.DialTimeout("tcp", address, limit)
 	if err != nil {
@@ -140,7 +139,7 @@ func mutated(rng *rand.Rand, text string) string {
 	return string(b)
 }
 
-// headers are names and values that parts of the system read.
+// headers returns names and values that parts of the system read.
 func headers(rng *rand.Rand) (out []string) {
 	value := func() string {
 		return pick(rng, "\xff", fmt.Sprint(rng.Uint64()), strings.Repeat("z", 2000), "10.0.0.1:1,127.0.0.1:1", "-1",
@@ -161,7 +160,7 @@ func headers(rng *rand.Rand) (out []string) {
 	return out
 }
 
-// pull has the model server fetch a KV cache from wherever the client says.
+// pull makes the model server fetch a KV cache from an address of the client's choice.
 func pull(rng *rand.Rand) string {
 	return fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}],`+
 		`"kv_transfer_params":{"do_remote_prefill":true,"remote_engine_id":"e%d","remote_block_ids":[[%d]],`+

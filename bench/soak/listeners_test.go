@@ -8,14 +8,15 @@ import (
 
 // listener is an address at which a part of a stack listens.
 type listener struct {
-	// Part listens there: gateway, gateway-admin, body-based-router, epp, epp-health, epp-metrics, kv-manager,
-	// kv-events, and with the name of its server modelserver, sidecar and side-channel.
+	// Part is the name of the listening part: gateway, gateway-admin, body-based-router, epp, epp-health,
+	// epp-metrics, kv-manager, kv-events, modelserver, sidecar or side-channel. Server names the model server of the
+	// last three.
 	Part, Server string
 	// Address is ip:port.
 	Address string
 }
 
-// listeners returns all addresses that a program on this machine can reach, from the client's end.
+// listeners returns all addresses that a program on this machine can reach, in the order of a request's way.
 func listeners(s *stack.Stack) (out []listener) {
 	add := func(part, server, address string) {
 		if _, after, ok := strings.Cut(address, "://"); ok {

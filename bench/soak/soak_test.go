@@ -1,12 +1,11 @@
-// Package soak runs whole stacks for long under ordinary and under hostile
-// load, and looks at what grows: heap, goroutines, file descriptors, series of
-// metrics, Envoy's memory. At the end of each of many rounds the load stops
-// until nothing is in flight, so that what is counted is what was left behind.
+// Package soak runs whole stacks for a long time under ordinary and under hostile load, and checks what grows: heap,
+// goroutines, file descriptors, series of metrics, Envoy's memory. At the end of each of many rounds, the load stops
+// until nothing is in flight, so that only leftovers are counted.
 //
 //	make soak                                  # 10 minutes each
 //	go test ./bench/soak -v -soak 1m
 //
-// Without -soak the same takes seconds, and shows that the soak works.
+// Without -soak the same takes seconds, and shows that the soak test itself works.
 package soak
 
 import (
@@ -37,23 +36,22 @@ var soak = flag.Duration("soak", 0,
 	"duration of ordinary load and of hostile load, each; 0 is a few seconds of each, without a verdict on what "+
 		"grows")
 
-// Rounds after which the load stops and what is left is counted; of them warm
-// go by before growth counts, since caches and pools find their size first.
+// The load stops after each round to count leftovers. Growth counts after warm rounds, because caches and pools first
+// grow to their size.
 const (
 	rounds = 20
 	warm   = 4
 )
 
-// Ordinary load goes on for so long, and for so many requests, before the first
-// round. What is bounded fills up meanwhile, so that its filling is not taken for
-// growth: the slowest is what each model server keeps of its KV events for those
-// who missed some, 10,000 messages.
+// Before the first round, ordinary load runs for at least this time and this number of requests. Bounded stores fill
+// up meanwhile, so that this does not count as growth. The slowest is each model server's buffer of 10,000 KV event
+// messages for replays.
 const (
 	filling = 2 * time.Minute
 	filled  = 40000
 )
 
-// TestOrdinary is load as clients make it.
+// TestOrdinary sends valid requests.
 func TestOrdinary(t *testing.T) { run(t, ordinary) }
 
 func ordinary(r *rig, rng *rand.Rand) string {
@@ -63,8 +61,7 @@ func ordinary(r *rig, rng *rand.Rand) string {
 		"x-session-token", session)
 }
 
-// TestHostile is load as nobody should make it, with an ordinary request among
-// ten: those have to be answered all the same.
+// TestHostile sends load that no client should send, with one ordinary request in ten. Those must still be answered.
 func TestHostile(t *testing.T) {
 	run(t, func(r *rig, rng *rand.Rand) string {
 		if rng.IntN(10) > 0 {
@@ -75,7 +72,7 @@ func TestHostile(t *testing.T) {
 	})
 }
 
-// sample is what is left behind after a round.
+// sample counts the leftovers of a round.
 type sample struct {
 	Requests   int
 	HeapKiB    float64
@@ -88,8 +85,8 @@ type sample struct {
 var kinds = []struct {
 	name string
 	of   func(*sample) *float64
-	// allowed is what the second half of the rounds may have gained on average
-	// over the first: noise, and a share of what was there.
+	// allowed is the permitted growth of the average from the first to the second half of the rounds: noise plus a
+	// fraction of the previous value.
 	allowed float64
 	share   float64
 }{
@@ -100,8 +97,7 @@ var kinds = []struct {
 	{"series", func(s *sample) *float64 { return &s.Series }, 20, 0},
 }
 
-// run plays rounds of once against both stacks, after they were filled where it
-// soaks.
+// run plays rounds with calls of once against both stacks. With -soak, it fills the stores first.
 func run(t *testing.T, once func(*rig, *rand.Rand) string) {
 	rigs := make([]*rig, len(scenarios))
 	for i, text := range scenarios {
@@ -139,8 +135,8 @@ func run(t *testing.T, once func(*rig, *rand.Rand) string) {
 	}
 }
 
-// fill has every bounded store reach its bound: those of ordinary load, and the
-// names in metrics' labels, which clients make up.
+// fill fills every bounded store: those that ordinary load fills, and the names in metrics' labels, which clients
+// choose.
 func fill(t *testing.T, rigs []*rig) {
 	for _, r := range rigs {
 		for i := range 500 {
@@ -159,8 +155,8 @@ func fill(t *testing.T, rigs []*rig) {
 	}
 }
 
-// load has once called for a while, from 16 goroutines, each for one stack. A
-// round's load is the same in every run.
+// load calls once repeatedly for a time, from 16 goroutines, each with one stack. A round's load is the same in every
+// run.
 func load(t *testing.T, round int, long time.Duration, rigs []*rig, once func(*rig, *rand.Rand) string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -185,7 +181,7 @@ func load(t *testing.T, round int, long time.Duration, rigs []*rig, once func(*r
 	}
 }
 
-// add counts what belongs to one stack: its metrics' series, and its Envoy.
+// add counts one stack's leftovers: its metrics' series, and its Envoy.
 func (s *sample) add(t *testing.T, r *rig) {
 	t.Helper()
 	for _, l := range r.ports {
@@ -199,8 +195,8 @@ func (s *sample) add(t *testing.T, r *rig) {
 	s.Files += float64(files(fmt.Sprint(r.Gateway.PID())))
 }
 
-// process counts what belongs to this process, which has all other parts. The
-// lowest of a few looks is taken: what was just closed takes a moment to go.
+// process counts the leftovers of this process, which contains all other parts. It takes the lowest of several
+// readings, because closed things disappear with a delay.
 func (s *sample) process() {
 	s.HeapKiB, s.Goroutines = 1e18, 1e18
 	own := 1e18
@@ -217,7 +213,7 @@ func (s *sample) process() {
 	s.Files += own
 }
 
-// profile writes down what is on the heap after a round, where asked to.
+// profile writes a profile of the heap after a round, if requested.
 func profile(t *testing.T, round int) {
 	t.Helper()
 	if *profiles == "" {
@@ -241,7 +237,7 @@ func files(pid string) int {
 	return len(list)
 }
 
-// series is how many series a page of metrics has.
+// series returns the number of series on a metrics page.
 func series(t *testing.T, address string) int {
 	t.Helper()
 	way := &http.Transport{DisableKeepAlives: true}
@@ -263,8 +259,7 @@ func series(t *testing.T, address string) int {
 	return n
 }
 
-// table shows the samples, and each figure's slope by least squares over the
-// rounds that count.
+// table prints the samples, and each figure's slope by least squares over the rounds that count.
 func table(samples []sample) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%10s", "requests")
@@ -286,7 +281,7 @@ func table(samples []sample) string {
 	return b.String()
 }
 
-// slope is by how much a figure grows with each request.
+// slope returns a figure's growth per request.
 func slope(samples []sample, of func(*sample) *float64) float64 {
 	var x, y, xx, xy float64
 	n := float64(len(samples))
@@ -297,8 +292,7 @@ func slope(samples []sample, of func(*sample) *float64) float64 {
 	return (n*xy - x*y) / (n*xx - x*x)
 }
 
-// judge fails where the second half of the samples has more of something than
-// the first, beyond noise.
+// judge fails if the second half of the samples has more of something than the first, beyond noise.
 func judge(t interface{ Errorf(string, ...any) }, samples []sample) {
 	half := len(samples) / 2
 	for _, k := range kinds {
@@ -317,14 +311,14 @@ func judge(t interface{ Errorf(string, ...any) }, samples []sample) {
 	}
 }
 
-// verdict is what judge says.
+// verdict collects judge's errors.
 type verdict struct{ said []string }
 
 func (v *verdict) Errorf(format string, args ...any) {
 	v.said = append(v.said, fmt.Sprintf(format, args...))
 }
 
-// A leak of each kind is seen, and noise is none.
+// judge finds a leak of each kind, and ignores noise.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	if s := slope([]sample{{Requests: 0, Series: 5}, {Requests: 100, Series: 10}, {Requests: 200, Series: 15}},

@@ -14,9 +14,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// scenarios are two stacks that have, between them, every part: document 000's
-// held requests, and a picker with flow control, a scheduler and a KV index
-// before sidecars, prefill and decode servers and the KV-Cache Manager.
+// scenarios are two stacks that together have every part: document 000's held requests, and a picker with flow
+// control, a scheduler and a KV index before sidecars, prefill and decode servers and the KV-Cache Manager.
 var scenarios = []string{`
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
@@ -49,12 +48,12 @@ pools:
 // rig is a running stack.
 type rig struct {
 	*stack.Stack
-	*stack.Pool // the first
+	*stack.Pool // the first pool
 	client      *http.Client
 	ports       []listener
 }
 
-// patience bounds every wait for something that has to happen.
+// patience bounds every wait for an expected event.
 const patience = 30 * time.Second
 
 func start(tb testing.TB, text string) *rig {
@@ -83,7 +82,7 @@ func start(tb testing.TB, text string) *rig {
 	return r
 }
 
-// counting is a recorder that keeps nothing.
+// counting is a recorder that only counts events.
 type counting struct {
 	mu sync.Mutex
 	n  int
@@ -91,7 +90,7 @@ type counting struct {
 
 func (c *counting) Record(record.Event) { c.mu.Lock(); c.n++; c.mu.Unlock() }
 
-// ask sends an ordinary request and says what was wrong with the answer.
+// ask sends an ordinary request and returns what is wrong with the answer, or "".
 func (r *rig) ask(body string, head ...string) string {
 	req, err := http.NewRequest(http.MethodPost, "http://"+r.Gateway.Addr+"/v1/chat/completions",
 		strings.NewReader(body))
@@ -117,7 +116,7 @@ func (r *rig) ask(body string, head ...string) string {
 	return ""
 }
 
-// idle waits until nothing is in flight anywhere.
+// idle waits until nothing is in flight in any part.
 func (r *rig) idle(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -17,7 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
-// at is where windtunnel is built, once.
+// at is the directory in which windtunnel is built, once.
 var at string
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program builds windtunnel, unless it is there.
+// program returns the path of windtunnel, and builds it if necessary.
 func program(b *testing.B) string {
 	b.Helper()
 	exe := filepath.Join(at, "windtunnel")
@@ -44,14 +44,14 @@ func program(b *testing.B) string {
 	return exe
 }
 
-// cost is what a process took: CPU seconds, the wall's seconds, the most memory in
-// MB, and how many of its requests were completed.
+// cost is the cost of a process: CPU seconds, wall seconds and peak memory in MB, with the number of completed
+// requests.
 type cost struct {
 	cpu, wall, mb float64
 	completed     int
 }
 
-// play runs windtunnel in a directory, with these variables in its environment.
+// play runs windtunnel in a directory, with additional environment variables.
 func play(b *testing.B, exe, dir string, env []string, args ...string) cost {
 	b.Helper()
 	cmd := exec.Command(exe, args...)
@@ -68,15 +68,15 @@ func play(b *testing.B, exe, dir string, env []string, args ...string) cost {
 	}
 	for line := range strings.Lines(said.String()) {
 		if f := strings.Fields(line); len(f) >= 3 && f[0] == "outcomes" && f[1] == "completed" {
-			c.completed, _ = strconv.Atoi(strings.ReplaceAll(f[2], ",", "")) // 0 is seen
+			c.completed, _ = strconv.Atoi(strings.ReplaceAll(f[2], ",", "")) // the caller notices 0
 		}
 	}
 	return c
 }
 
-// pool is what a scenario plays on.
+// pool describes a scenario's pool.
 type pool struct {
-	servers string // the lines of a pool that say which
+	servers string // the lines of a pool that define its servers
 	output  int
 	scored  bool
 }
@@ -85,7 +85,7 @@ type pool struct {
 func scenario(b *testing.B, dir string, p pool, workload string) string {
 	b.Helper()
 	epp := ""
-	if !strings.Contains(p.servers, "disaggregation") { // these have the picker that goes with it
+	if !strings.Contains(p.servers, "disaggregation") { // disaggregated servers have their own picker
 		plugins := pickers.RoundRobin
 		if p.scored {
 			plugins = pickers.Scored
@@ -116,13 +116,13 @@ pools:
 
 const plain = "    flow: plain\n    replicas: %d"
 
-// steady is so many requests of 512 tokens that come at a rate.
+// steady is a workload of so many requests of 512 tokens that arrive at a rate.
 func steady(requests, rate, output int) string {
 	return fmt.Sprintf("  requests: %d\n  rate: %d\n  maxTokens: %d\n  prompt: {characters: 2048}\n", requests, rate,
 		output)
 }
 
-// size is n, or a hundredth of it in a short run.
+// size returns n, or a hundredth of it in a short run.
 func size(n int) int {
 	if testing.Short() {
 		return n / 100
@@ -130,7 +130,7 @@ func size(n int) int {
 	return n
 }
 
-// middleOf is the run of middle CPU time.
+// middleOf returns the run with the median CPU time.
 func middleOf(list []cost) cost {
 	slices.SortFunc(list, func(x, y cost) int {
 		if x.cpu < y.cpu {
@@ -141,8 +141,8 @@ func middleOf(list []cost) cost {
 	return list[len(list)/2]
 }
 
-// BenchmarkMooncake plays 100,000 requests of the shape of Mooncake's conversation trace on 16 servers behind the
-// scorers of llm-d's guides. What is cut of the trace is counted: nothing may be.
+// BenchmarkMooncake plays 100,000 requests of the shape of Mooncake's conversation trace on 16 servers with the
+// scorers of llm-d's guides. It checks that nothing of the trace was cut.
 func BenchmarkMooncake(b *testing.B) {
 	exe, dir, n := program(b), b.TempDir(), size(100_000)
 	f, err := os.Create(filepath.Join(dir, "mooncake.jsonl"))
@@ -168,8 +168,7 @@ func BenchmarkMooncake(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// simulated plays so many requests at so many a second on servers: all of them are
-// answered, within 1 GB.
+// simulated plays so many requests at a rate per second. It checks that all of them are answered, within 1 GB.
 func simulated(b *testing.B, requests, servers, rate int, scored bool) cost {
 	b.Helper()
 	exe, dir := program(b), b.TempDir()
@@ -185,14 +184,12 @@ func simulated(b *testing.B, requests, servers, rate int, scored bool) cost {
 	return c
 }
 
-// BenchmarkPods plays 100,000 requests on 10,000 servers, each of which the picker asks for its metrics 20 times a
-// second.
+// BenchmarkPods plays 100,000 requests on 10,000 servers. The picker scrapes each of them 20 times per second.
 func BenchmarkPods(b *testing.B) {
 	gate.AtMost(b, simulated(b, size(100_000), 10_000, 50_000, true).cpu, "CPU-s", 20)
 }
 
-// ratio plays two scenarios in turns and tells what one of the second costs of one of the
-// first, in CPU.
+// ratio plays two scenarios in turns and returns the second one's CPU time divided by the first one's.
 func ratio(b *testing.B, of [2]func(dir string) string) float64 {
 	exe := program(b)
 	var lists [2][]cost
@@ -211,8 +208,7 @@ func ratio(b *testing.B, of [2]func(dir string) string) float64 {
 	return second.cpu / first.cpu
 }
 
-// BenchmarkOutputLength holds answers of 1,024 tokens against those of 128, at the same
-// rate.
+// BenchmarkOutputLength compares answers of 1,024 tokens with answers of 128, at the same rate.
 func BenchmarkOutputLength(b *testing.B) {
 	n := size(100_000)
 	play := func(output int) func(dir string) string {
@@ -223,9 +219,8 @@ func BenchmarkOutputLength(b *testing.B) {
 	gate.AtMost(b, ratio(b, [2]func(string) string{play(128), play(1024)}), "ratio", 1.2)
 }
 
-// BenchmarkDisaggregated holds requests that are prefilled on one server and decoded on
-// another against those that stay where they are: two servers read and compute each, and a
-// sidecar's legs and a KV cache are on their way.
+// BenchmarkDisaggregated compares requests that are prefilled on one server and decoded on another with requests that
+// stay on one server. The former are read and computed by two servers, and also send a sidecar's legs and a KV cache.
 func BenchmarkDisaggregated(b *testing.B) {
 	n := size(20_000)
 	play := func(servers string) func(dir string) string {

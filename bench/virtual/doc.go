@@ -1,3 +1,3 @@
-// Package virtual measures runs in virtual time as a person has them: `windtunnel sim` in a
-// process of its own, its CPU time and the most memory that it took, start-up included.
+// Package virtual measures runs in virtual time as users see them: the CPU time and the peak memory of a `windtunnel
+// sim` process, including start-up.
 package virtual

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What Mooncake's conversation trace has (FAST25-release/traces/conversation_trace.jsonl).
+// Figures of Mooncake's conversation trace (FAST25-release/traces/conversation_trace.jsonl).
 const (
 	idTokens    = 512
 	groupMillis = 3000
@@ -19,21 +19,21 @@ const (
 	mostOutput  = 2000
 )
 
-// prompt is one that a later one may go on from.
+// prompt is a prompt that a later one may continue.
 type prompt struct {
 	ids           []int
 	input, output int
 }
 
-// mooncake writes requests of the shape of Mooncake's conversation trace, as JSON lines: arrivals in
-// groups every 3 s, lengths from some hundred to 126,195 tokens, and hash ids that
-// are a tree, in which four of ten requests go on where an earlier one's prompt ended.
+// mooncake writes requests of the shape of Mooncake's conversation trace, as JSON lines: arrivals in groups every 3
+// s, lengths from some hundred to 126,195 tokens, and hash ids that form a tree, in which four of ten requests
+// continue an earlier prompt at its end.
 func mooncake(to io.Writer, requests int) error {
 	draw := rand.New(rand.NewPCG(1, 1))
 	lognormal := func(mu, sigma float64) int { return int(math.Exp(mu + sigma*draw.NormFloat64())) }
 	line := json.NewEncoder(to)
 	var recent []prompt
-	next := 1 // 0 is what all begin with
+	next := 1 // 0 is the common first id
 	for at, sent := 0, 0; sent < requests; at += groupMillis {
 		for range min(mostAtOnce, max(1, int(math.Round(10.2+5*draw.NormFloat64()))), requests-sent) {
 			p := prompt{output: min(mostOutput, max(1, lognormal(5.6, 0.75)))}
@@ -66,9 +66,8 @@ func mooncake(to io.Writer, requests int) error {
 	return nil
 }
 
-// The shape is the trace's, as far as that is known: 12,031 requests in 1,180
-// groups, prompts of 12,035 tokens on average and 6,909 at the median, answers of 343 and
-// 350, 37.4 % of the ids known from a request before.
+// The shape agrees with the published figures of the trace: 12,031 requests in 1,180 groups, prompts of 12,035 tokens
+// on average with a median of 6,909, answers of 343 and 350, and 37.4 % of the ids in an earlier request.
 func TestShape(t *testing.T) {
 	var text bytes.Buffer
 	if err := mooncake(&text, 12_031); err != nil {

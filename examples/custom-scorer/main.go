@@ -1,6 +1,5 @@
-// Command custom-scorer is windtunnel with one more scorer: document 002's, which
-// prefers the endpoints whose GPU has the most free memory. Every command
-// knows it: run, sim, epp, preview.
+// Command custom-scorer is windtunnel with an additional scorer, the one of document 002, which prefers endpoints
+// whose GPU has the most free memory. All commands have it: run, sim, epp, preview.
 package main
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/extend"
 )
 
-// gpuMemory scores the share of the GPU's memory that is free.
+// gpuMemory scores the free fraction of the GPU's memory.
 type gpuMemory struct{}
 
 func (gpuMemory) Name() string { return "gpu-memory-scorer" }

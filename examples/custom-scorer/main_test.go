@@ -10,13 +10,13 @@ import (
 
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"custom-scorer": main}) }
 
-// The program of this example is played as its users do.
+// The scripts run the example's program as a user does.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata", RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			here, err := os.Getwd()
 			e.Setenv("EXAMPLE", here)
-			for _, name := range []string{"HOME", "XDG_CACHE_HOME", "ENVOY_PATH"} { // where Envoy is
+			for _, name := range []string{"HOME", "XDG_CACHE_HOME", "ENVOY_PATH"} { // they lead to Envoy
 				if v, ok := os.LookupEnv(name); ok {
 					e.Setenv(name, v)
 				}
@@ -25,7 +25,7 @@ func TestScripts(t *testing.T) {
 		}})
 }
 
-// The example's promise is that it is short.
+// The documentation promises fewer than 40 lines.
 func TestUnderFortyLines(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	if err != nil {

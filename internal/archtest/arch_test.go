@@ -15,19 +15,19 @@ import (
 	"unicode/utf8"
 )
 
-// Every import inside the repository goes down the floors.
+// Every import inside the repository follows the layers.
 func TestLayers(t *testing.T) {
 	for _, f := range goFiles(t) {
 		layer := layerOf(f.dir)
 		if layer == nil {
-			t.Errorf("%s: %s belongs to no floor of the house; give it one in rules_test.go", f.path, f.dir)
+			t.Errorf("%s: %s belongs to no layer; add it to one in rules_test.go", f.path, f.dir)
 			continue
 		}
 		for _, path := range f.imports() {
 			to, inside := strings.CutPrefix(path, Module)
 			if reason := TestHelpers[to]; reason != "" {
 				if !f.test && to != f.dir {
-					t.Errorf("%s: %s is for tests alone: %s", f.path, to, reason)
+					t.Errorf("%s: %s is for tests only: %s", f.path, to, reason)
 				}
 				continue
 			}
@@ -56,11 +56,11 @@ func mayImport(l *Layer, from, to string) bool {
 	if slices.ContainsFunc(l.May, func(dir string) bool { return below(to, dir) }) {
 		return true
 	}
-	// A package's own parts below it are never siblings.
+	// A package's own subpackages are never siblings.
 	return below(to, l.Dir) && (l.Siblings || below(to, from) || below(from, to))
 }
 
-// Exceptions that nobody needs any more are taken out.
+// Exceptions that are no longer needed are removed.
 func TestExceptionsAreNeeded(t *testing.T) {
 	used := map[string]bool{}
 	for _, f := range goFiles(t) {
@@ -77,7 +77,7 @@ func TestExceptionsAreNeeded(t *testing.T) {
 	}
 }
 
-// Packages with properties check each of them less often by day, and as often as rapid would by night.
+// Tests of properties run fewer checks in make test, and rapid's usual number in make test-nightly.
 func TestPropertiesAreShortByDay(t *testing.T) {
 	const rapid, nightly = "pgregory.net/rapid", Module + "internal/nightly"
 	checks, short := map[string]bool{}, map[string]bool{}
@@ -94,7 +94,7 @@ func TestPropertiesAreShortByDay(t *testing.T) {
 	}
 }
 
-// Every machine of the core is held against what all machines promise.
+// Every machine of the core is in the contract's list.
 func TestMachinesKeepTheContract(t *testing.T) {
 	verbs, listed := map[string]int{}, map[string]bool{}
 	for _, f := range goFiles(t) {
@@ -116,13 +116,13 @@ func TestMachinesKeepTheContract(t *testing.T) {
 	}
 	for name, n := range verbs {
 		if n > 1 && !listed[name] {
-			t.Errorf("%s is a machine that nobody holds against the contract: add it to "+
+			t.Errorf("%s is a machine that the contract does not check: add it to "+
 				"internal/contract/machines_test.go", name)
 		}
 	}
 }
 
-// A machine is found however its methods are written, and where it has one of another type's.
+// A machine is found however its methods are declared, also if it inherits one of them from an embedded type.
 func TestMachinesAreFound(t *testing.T) {
 	for code, want := range map[string]bool{
 		"func (x *M) Input() {}\nfunc (x *M) Next() {}\nfunc (x *M) Advance() {}": true,
@@ -144,7 +144,7 @@ func TestMachinesAreFound(t *testing.T) {
 	}
 }
 
-// verbs counts which types have how many of a machine's three verbs.
+// verbs counts, by type, how many of a machine's three methods it has.
 func (f *file) verbs(of map[string]int) {
 	for _, d := range f.ast.Decls {
 		m, ok := d.(*ast.FuncDecl)
@@ -167,7 +167,7 @@ func (f *file) verbs(of map[string]int) {
 	}
 }
 
-// The core is pure: no clock, socket, file, goroutine, global random source.
+// The core is pure: it has no clock, socket, file, goroutine or global random source.
 func TestCoreIsPure(t *testing.T) {
 	for _, f := range goFiles(t) {
 		if f.test || !below(f.dir, "core") {
@@ -197,7 +197,7 @@ func TestCoreIsPure(t *testing.T) {
 
 func coreMayNot(path string) string {
 	if strings.HasPrefix(path, Module) {
-		return "" // the layers' affair
+		return "" // the layers decide
 	}
 	if strings.Contains(strings.SplitN(path, "/", 2)[0], ".") {
 		for module := range CoreModules {
@@ -205,7 +205,7 @@ func coreMayNot(path string) string {
 				return ""
 			}
 		}
-		return "it is none of the small pure libraries that rules_test.go lists"
+		return "it is not one of the small pure libraries that rules_test.go lists"
 	}
 	if CoreAllowed[path] != "" {
 		return ""
@@ -218,8 +218,7 @@ func coreMayNot(path string) string {
 	return ""
 }
 
-// Only the command ends the process and writes to standard output; nothing
-// needs a C compiler.
+// Only the command ends the process and writes to standard output, and nothing needs a C compiler.
 func TestOutsideIsInTheCommand(t *testing.T) {
 	for _, f := range goFiles(t) {
 		if slices.Contains(f.imports(), "C") {
@@ -237,7 +236,7 @@ func TestOutsideIsInTheCommand(t *testing.T) {
 	}
 }
 
-// Every package tells its story once.
+// Every package has exactly one package comment.
 func TestEveryPackageHasOneDoc(t *testing.T) {
 	docs, packages := map[string][]string{}, map[string]bool{}
 	for _, f := range goFiles(t) {
@@ -264,12 +263,12 @@ func TestEveryPackageHasOneDoc(t *testing.T) {
 	}
 }
 
-// A stranger finds their way in every package.
+// A package stays small enough to find one's way in it.
 func TestPackagesStaySmall(t *testing.T) {
 	lines := map[string]int{}
 	for _, f := range goFiles(t) {
 		if !f.test && !ast.IsGenerated(f.ast) {
-			lines[f.dir] += f.fset.File(f.ast.Pos()).LineCount() - 1 // the last line end begins another
+			lines[f.dir] += f.fset.File(f.ast.Pos()).LineCount() - 1 // the last line end starts another line
 		}
 	}
 	for dir, n := range lines {
@@ -280,7 +279,7 @@ func TestPackagesStaySmall(t *testing.T) {
 	}
 }
 
-// Words that mean unfinished or private stand nowhere.
+// Words that mark unfinished or private things appear nowhere.
 func TestForbiddenWords(t *testing.T) {
 	patterns := map[string]*regexp.Regexp{}
 	for word := range ForbiddenWords {
@@ -299,7 +298,7 @@ func TestForbiddenWords(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !utf8.Valid(data) { // a picture, a compressed recording
+		if !utf8.Valid(data) { // a picture or a compressed recording
 			return nil
 		}
 		for word, pattern := range patterns {

@@ -2,7 +2,7 @@ package archtest
 
 import "testing"
 
-// The rules forbid what they are meant to forbid.
+// The rules find violations.
 func TestRulesBite(t *testing.T) {
 	for _, c := range []struct {
 		from, to string
@@ -31,7 +31,7 @@ func TestRulesBite(t *testing.T) {
 		}
 	}
 	if layerOf("elsewhere") != nil {
-		t.Error("a directory outside the house has a floor")
+		t.Error("a directory outside the repository has a layer")
 	}
 	for path, ok := range map[string]bool{
 		"fmt": true, "time": true, "net/url": true, "net/http": false, "net": false, "os/exec": false,

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// docs/dependencies.md has one line for each module that the source imports,
-// and none that go.mod does not have.
+// docs/dependencies.md has one line for each module that the source imports, and none for modules that go.mod does
+// not have.
 func TestDependenciesAreDocumented(t *testing.T) {
 	var required []string
 	for _, m := range regexp.MustCompile(`(?m)^\s*(?:require )?([\w.-]+\.[\w./-]+) v`).FindAllStringSubmatch(
@@ -46,7 +46,7 @@ func TestDependenciesAreDocumented(t *testing.T) {
 	}
 }
 
-// moduleOf is the longest required module that holds a package.
+// moduleOf returns the longest required module path that contains a package.
 func moduleOf(path string, required []string) string {
 	best := ""
 	for _, m := range required {
@@ -57,7 +57,7 @@ func moduleOf(path string, required []string) string {
 	return best
 }
 
-// Each difference from the real ones says why it is.
+// Each difference from the real parts has a reason.
 func TestDifferencesHaveReasons(t *testing.T) {
 	for _, file := range []string{"docs/parity.md", "docs/parity-sidecar.md"} {
 		reasoned := false
@@ -74,7 +74,7 @@ func TestDifferencesHaveReasons(t *testing.T) {
 	}
 }
 
-// A test that a page names is there, and each policy in docs/gateway.md's table has one.
+// A test that a page names exists, and each policy in docs/gateway.md's table names one.
 func TestNamedTestsExist(t *testing.T) {
 	var pages []string
 	tests, declared := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
@@ -118,8 +118,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// docs/flow.md names every hop, step and outcome of core/record, and no other
-// step.
+// docs/flow.md names every hop, step and outcome of core/record, and no other step.
 func TestFlowIsDocumented(t *testing.T) {
 	text := read(t, "docs/flow.md")
 	known := map[string]bool{}
@@ -142,7 +141,7 @@ func TestFlowIsDocumented(t *testing.T) {
 	}
 }
 
-// Every key of an event's details is explained in docs/flow.md.
+// docs/flow.md explains every key of an event's details.
 func TestDetailsAreDocumented(t *testing.T) {
 	text := read(t, "docs/flow.md")
 	where := map[string]string{}
@@ -181,7 +180,7 @@ func TestDetailsAreDocumented(t *testing.T) {
 	}
 }
 
-// stringConstants are a file's constants of a text type.
+// stringConstants returns a file's string constants by name.
 func stringConstants(f *ast.File) map[string]string {
 	out := map[string]string{}
 	for _, decl := range f.Decls {

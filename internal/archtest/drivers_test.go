@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// A driver decides nothing: it names no status code, finish reason, drop reason
-// or outcome; it carries those that the core has said.
+// A driver decides nothing. It names no status code, finish reason, drop reason or outcome; it only passes on those
+// of the core.
 func TestDriversDecideNothing(t *testing.T) {
 	words := decisionWords(t)
 	used := map[string]bool{}
@@ -24,8 +24,8 @@ func TestDriversDecideNothing(t *testing.T) {
 		f.decisions(words, func(at, kind, what string) {
 			key := f.path + " " + kind
 			if DriverExceptions[key] == "" {
-				t.Errorf("%s: a driver names a %s, %s: let the core say it, or give the reason in DriverExceptions", at,
-					kind, what)
+				t.Errorf("%s: a driver names a %s, %s: let the core decide it, or give the reason in DriverExceptions",
+					at, kind, what)
 			}
 			used[key] = true
 		})
@@ -37,7 +37,7 @@ func TestDriversDecideNothing(t *testing.T) {
 	}
 }
 
-// The rule finds what it is meant to find, and nothing else.
+// The rule finds violations and nothing else.
 func TestDriverRuleBites(t *testing.T) {
 	words := decisionWords(t)
 	for code, want := range map[string]string{
@@ -76,8 +76,8 @@ func TestDriverRuleBites(t *testing.T) {
 	}
 }
 
-// decisionWords are the constants of the core that only the core may name: for
-// "package.Name" and for the text that it stands for, its kind.
+// decisionWords returns the constants of the core that only the core may name. The keys are "package.Name" and the
+// constant's text, the values are its kind.
 func decisionWords(t *testing.T) map[string]string {
 	t.Helper()
 	words, found := map[string]string{}, map[string]bool{}
@@ -117,7 +117,7 @@ func decisionWords(t *testing.T) map[string]string {
 	return words
 }
 
-// typeName is the last name of a type: FinishReason of openai.FinishReason.
+// typeName returns the last name of a type: FinishReason for openai.FinishReason.
 func typeName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -130,15 +130,14 @@ func typeName(e ast.Expr) string {
 
 var statusText = regexp.MustCompile(`^(?:status )?([45]\d\d)\b`)
 
-// isStatus tells whether a number is the status of an HTTP error.
+// isStatus reports whether a number is an HTTP error status.
 func isStatus(digits string) bool {
 	n, err := strconv.Atoi(digits)
 	return err == nil && n >= 400 && http.StatusText(n) != ""
 }
 
-// decisions hands out every place of a file that names what only the core
-// decides. Success, which is what an answer has that nobody refused, a log's
-// attributes, the names of JSON fields and numbers of something are none.
+// decisions calls a function for every place in a file that names a decision of the core. Success statuses (the
+// default), a log's attributes, names of JSON fields and ordinary numbers are not decisions.
 func (f *file) decisions(words map[string]string, each func(at, kind, what string)) {
 	meant := map[ast.Node]bool{}
 	ast.Inspect(f.ast, func(n ast.Node) bool {
@@ -146,7 +145,7 @@ func (f *file) decisions(words map[string]string, each func(at, kind, what strin
 			return false
 		}
 		switch n := n.(type) {
-		case *ast.ImportSpec, *ast.Field: // its types and its tag
+		case *ast.ImportSpec, *ast.Field: // a field's types and tag
 			return false
 		case *ast.KeyValueExpr:
 			if _, ok := n.Key.(*ast.BasicLit); ok {
@@ -193,7 +192,7 @@ func (f *file) decisions(words map[string]string, each func(at, kind, what strin
 	})
 }
 
-// logs tells a call that writes to a log, or makes an attribute for one.
+// logs reports whether a call writes to a log, or makes an attribute for one.
 func logs(s *ast.SelectorExpr) bool {
 	if pkg, ok := s.X.(*ast.Ident); ok && (pkg.Name == "slog" || pkg.Name == "http" || pkg.Name == "status") {
 		return pkg.Name == "slog"

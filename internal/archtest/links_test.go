@@ -12,14 +12,14 @@ import (
 
 var update = flag.Bool("update", false, "link the documents' numbers in docs, and lower the baselines in testdata")
 
-// generatedPages are written from the program's help, which has no links.
+// generatedPages are written from the program's help, which cannot have links.
 var generatedPages = map[string]bool{"docs/cli.md": true, "docs/flags.md": true}
 
-// page is a Markdown file of README.md, CONTRIBUTING.md or docs, by lines.
+// page is one Markdown file: README.md, CONTRIBUTING.md or a page of docs.
 type page struct {
 	path  string
 	lines []string
-	code  []bool // whether a line belongs to a fenced or an indented block
+	code  []bool // whether a line belongs to a fenced or indented block
 }
 
 func pages(t *testing.T) (out []page) {
@@ -76,7 +76,7 @@ func TestLinksLead(t *testing.T) {
 				continue
 			}
 			for _, m := range link.FindAllStringSubmatch(line, -1) {
-				if strings.Contains(m[1], ":") { // another site's
+				if strings.Contains(m[1], ":") { // a link to another site
 					continue
 				}
 				file, name, named := strings.Cut(m[1], "#")
@@ -117,7 +117,7 @@ func linked(line, to string) string {
 	return out.String()
 }
 
-// "Document 003" says nothing to a newcomer unless it leads to what the document is.
+// "Document 003" means nothing to a newcomer unless it is a link to the document's description.
 func TestDocumentsAreLinked(t *testing.T) {
 	for _, p := range pages(t) {
 		if generatedPages[p.path] {
@@ -134,7 +134,7 @@ func TestDocumentsAreLinked(t *testing.T) {
 			}
 			if with := linked(line, to); with != line {
 				if !*update {
-					t.Errorf("%s:%d: a document's number is no link; "+
+					t.Errorf("%s:%d: a document's number is not a link; "+
 						"run go test ./internal/archtest -run TestDocumentsAreLinked -update", p.path, i+1)
 				}
 				p.lines[i], changed = with, true

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// metricTable is the package with the endpoint picker's metrics. Its text constants are what names begin with.
+// metricTable is the package of the endpoint picker's metrics. Its string constants are prefixes of metric names.
 const metricTable = "core/epp/metric"
 
-// A driver declares no histogram's buckets and no name of a metric that the core declares: the same metrics are on a
-// page in wall time and read without one in virtual time, and a second table has other labels one day.
+// A driver declares no buckets of a histogram and no metric name that the core declares. The page in wall time and
+// the values in virtual time come from one table; a second table would one day have other labels.
 func TestDriversDeclareNoMetrics(t *testing.T) {
 	var prefixes []string
 	for _, f := range goFiles(t) {
@@ -22,7 +22,7 @@ func TestDriversDeclareNoMetrics(t *testing.T) {
 		}
 	}
 	if len(prefixes) < 5 {
-		t.Fatalf("%s has the prefixes %q alone; metricTable is out of date", metricTable, prefixes)
+		t.Fatalf("%s only has the prefixes %q; metricTable is out of date", metricTable, prefixes)
 	}
 	for _, f := range goFiles(t) {
 		if !f.test && !ast.IsGenerated(f.ast) &&
@@ -34,7 +34,7 @@ func TestDriversDeclareNoMetrics(t *testing.T) {
 	}
 }
 
-// The rule finds what it is meant to find, and nothing else.
+// The rule finds violations and nothing else.
 func TestMetricRuleBites(t *testing.T) {
 	for code, want := range map[string]string{
 		`_ = []float64{0.1, 0.5, 1, 2.5, 5}`:    "buckets of a histogram",
@@ -52,7 +52,7 @@ func TestMetricRuleBites(t *testing.T) {
 	}
 }
 
-// prefixes are a file's constants that end in _.
+// prefixes returns a file's string constants that end in _.
 func (f *file) prefixes() (out []string) {
 	for _, decl := range f.ast.Decls {
 		general, ok := decl.(*ast.GenDecl)
@@ -72,7 +72,7 @@ func (f *file) prefixes() (out []string) {
 	return out
 }
 
-// fewestBuckets is how many bounds that grow look like a histogram's.
+// fewestBuckets is the length from which a list of growing numbers counts as a histogram's buckets.
 const fewestBuckets = 5
 
 func (f *file) metrics(prefixes []string, each func(at, what string)) {
@@ -96,7 +96,7 @@ func (f *file) metrics(prefixes []string, each func(at, what string)) {
 	})
 }
 
-// growing tells whether a list is of numbers alone, each larger than the one before it.
+// growing reports whether a list has only numbers, each larger than the one before it.
 func growing(list []ast.Expr) bool {
 	last := 0.0
 	for i, e := range list {

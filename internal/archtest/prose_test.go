@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// ProsePatterns are expressions that a native reader stops at, each with what to write instead. docs/style.md has the
-// rules behind them.
+// ProsePatterns are expressions that stop a native reader, each with a replacement. docs/style.md has the rules.
 var ProsePatterns = []struct{ pattern, instead string }{
 	{`\bforet(ell|old)`, `write "predict"`},
 	{`\bfurnish`, `write "provide"`},
@@ -37,14 +36,15 @@ var ProsePatterns = []struct{ pattern, instead string }{
 	{`^Who [a-z]+s\b[^?]*$`, `name the actor: "A client that …"`},
 }
 
-// What people read has none of the expressions above, beyond those that testdata/prose.txt still allows a directory.
+// Texts that people read have none of these expressions, except those that testdata/prose.txt still allows a
+// directory.
 func TestProse(t *testing.T) {
 	var patterns []*regexp.Regexp
 	var all []string
 	for _, p := range ProsePatterns {
 		patterns, all = append(patterns, regexp.MustCompile(p.pattern)), append(all, p.pattern)
 	}
-	any := regexp.MustCompile(strings.Join(all, "|")) // one pass for the lines that break no rule
+	any := regexp.MustCompile(strings.Join(all, "|")) // one pass over the lines without a match
 	places := map[string][]string{}
 	look := func(dir, file string, line int, text string) {
 		if !any.MatchString(text) {
@@ -77,8 +77,8 @@ func TestProse(t *testing.T) {
 	ratchet(t, "prose", places, "docs/style.md says how words are written")
 }
 
-// read hands out what people read of a file: its comments and, outside tests, its texts of several words (errors,
-// help).
+// read calls a function for each text of a file that people read: comments and, outside tests, strings of several
+// words (errors, help).
 func (f *file) read(each func(at token.Pos, text string)) {
 	for _, group := range f.ast.Comments {
 		for _, c := range group.List {
@@ -97,7 +97,7 @@ func (f *file) read(each func(at token.Pos, text string)) {
 	})
 }
 
-// The patterns find what they are for, and leave ordinary English alone.
+// The patterns find bad expressions and leave ordinary English alone.
 func TestProsePatternsBite(t *testing.T) {
 	for text, want := range map[string]bool{
 		"Who leaves has left before others arrive":    true,
@@ -124,7 +124,7 @@ var (
 		`^(s|a|an|the|is|are|of|for|to|in|and|or|its|it|this|that|returns|gets|sets|has|one)$`)
 )
 
-// repeats reports whether a comment has no word of its own beside the words of a name.
+// repeats reports whether a comment has no words other than those of the name.
 func repeats(name, comment string) bool {
 	known := map[string]bool{strings.ToLower(name): true}
 	for _, w := range nameWords.FindAllString(name, -1) {
@@ -139,7 +139,7 @@ func repeats(name, comment string) bool {
 	return strings.TrimSpace(comment) != ""
 }
 
-// A comment on an exported name says more than the name.
+// A comment on an exported name adds to the name.
 func TestCommentsSayMoreThanTheName(t *testing.T) {
 	places := map[string][]string{}
 	for _, f := range goFiles(t) {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// ratchet compares places that break a rule, by directory, with the numbers in a file of testdata. A directory with
-// more places than its number fails, and names the first 20 of them. With -update the file gets today's numbers, unless
-// their sum has grown.
+// ratchet compares the number of violations in each directory with the allowed numbers in a file of testdata. A
+// directory with more fails, and the error names the first 20. With -update, the file gets the current numbers,
+// unless their sum has grown.
 func ratchet(t *testing.T, name string, places map[string][]string, instead string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".txt")

@@ -1,64 +1,61 @@
-// Package archtest keeps the house's rules: who may import whom, what the core
-// may not touch, what a package and a file must and must not have. Each rule
-// carries its reason, which the failing test prints, and each exception carries
-// its own.
+// Package archtest checks the repository's rules: which package may import which, what the core may not use, and what
+// packages and files must or must not contain. Each rule and each exception has a reason, which the failing test
+// prints.
 //
-// The rules are data in this file; the tests beside it read the repository's
-// source and hold it against them.
+// This file has the rules as data. The tests beside it check the source against them.
 package archtest
 
 import "strings"
 
-// Module is the path that all imports inside the repository begin with.
+// Module is the prefix of all import paths inside the repository.
 const Module = "github.com/windtunnel/windtunnel/"
 
-// Layer is a part of the tree and what of the repository it may import.
+// Layer is a part of the tree, with the parts of the repository that it may import.
 type Layer struct {
-	// Dir is the part: a directory and everything below it.
+	// Dir is a directory. The layer has everything below it.
 	Dir string
-	// May lists the directories that it may import from, itself left out.
+	// May lists the directories, other than Dir, that the layer may import.
 	May []string
-	// Siblings says whether packages inside Dir may import each other.
+	// Siblings allows packages inside Dir to import each other.
 	Siblings bool
 	Reason   string
 }
 
-// Layers are the floors of the house, most particular first. A package belongs
-// to the first layer that holds it.
+// Layers are ordered from the most specific to the most general. A package belongs to the first layer that contains
+// it.
 var Layers = []Layer{
 	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
 		"internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/version"},
 		true,
-		"the command is the top floor: it puts the parts together, and only a main of somebody's own imports it"},
-	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses what anybody may use"},
+		"the command is the top layer: it assembles the parts, and only a user's own main imports it"},
+	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses only public packages"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child",
 		"internal/exit", "internal/files", "internal/pause", "internal/rundir", "internal/tlsfiles", "internal/watch"},
 		false,
-		"the stack starts the rooms of a live run, so it alone knows them all; virtual time is the other driver and " +
+		"the stack starts the parts of a live run, so only it knows them all; virtual time is the other driver and " +
 			"no room"},
 	{"live/up", []string{"core", "live", "internal/exit", "internal/files", "internal/manifests", "internal/pause",
 		"internal/tlsfiles", "internal/watch"}, false,
-		"manifests are brought up as a scenario's stack is: it starts the rooms, and knows them all but the stack"},
+		"up starts the parts for manifests, as the stack does for a scenario, so it knows all parts but the stack"},
 	{"live/cluster", []string{"core", "live/bbr", "live/drive", "live/envoy", "live/serve", "internal/files"}, false,
-		"what the fronts for scenarios and for manifests have in common: addresses, endpoints, the gateway"},
+		"the common code of the packages for scenarios and for manifests: addresses, endpoints, the gateway"},
 	{"live/modelserver", []string{"live/drive", "live/kvevents", "live/serve", "core", "internal/files",
 		"internal/pause", "internal/tlsfiles"}, true,
-		"a model server's own packages know each other, and no other room"},
-	// live/kvevents is the wire of KV events itself (ZMQ frames), live/extproc that of ext_proc, live/serve how
-	// anything listens and live/drive what drives every machine: no parts that could
-	// be swapped.
+		"a model server's own packages know each other, and no other part"},
+	// live/kvevents is the wire format of KV events (ZMQ frames), live/extproc that of ext_proc, live/serve the code
+	// of everything that listens, and live/drive drives every machine. None of them is a part that could be replaced.
 	{"live", []string{"live/drive", "live/extproc", "live/kvevents", "live/serve", "core", "scenario", "report",
 		"internal/cachedir",
 		"internal/child", "internal/exit", "internal/files", "internal/pause", "internal/punctual", "internal/tlsfiles",
 		"internal/watch"}, false,
-		"each live part can be swapped for a real one, so it must not know its neighbours: they talk over the wire"},
+		"each live part can be replaced by a real one, so it must not know the others: they only share a wire format"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
 	{"web", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"the page reads the stream of events; it must show a recording as well as a run"},
 	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gc"}, true,
 		"benchmarks measure the parts from outside, as the command does"},
-	{"report", []string{"core", "internal/exit", "internal/files"}, true, "a report reads events, whoever made them"},
+	{"report", []string{"core", "internal/exit", "internal/files"}, true, "a report reads events from any source"},
 	{"scenario", []string{"core", "internal/exit", "internal/files", "internal/manifests"}, true,
 		"both drivers read scenarios, so a scenario knows neither"},
 	{"extend", []string{"core"}, false,
@@ -76,55 +73,52 @@ var Layers = []Layer{
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
 		"internal/gc", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
-	{"scripts", nil, false, "programs that make runs, which know nothing of windtunnel"},
-	{"internal", nil, false, "leaves that anybody may use"},
+	{"scripts", nil, false, "programs for the Makefile, which do not depend on windtunnel"},
+	{"internal", nil, false, "small packages that any package may use"},
 }
 
-// ImportExceptions allow one import by one package, with a reason. The key is
-// "importer imported", as directories.
+// ImportExceptions allow single imports, each with a reason. The key is "importer imported", as directories.
 var ImportExceptions = map[string]string{}
 
-// TestImportExceptions are those for test files only.
+// TestImportExceptions are exceptions for test files.
 var TestImportExceptions = map[string]string{
 	"web virtual": "pages are tested on runs, and those in virtual time take no time",
 	"live/stack virtual": "the test that holds a live record against a virtual one needs both; " +
 		"no code does",
 }
 
-// TestHelpers are packages for tests: any test may import them, and nothing else.
+// TestHelpers are packages that only tests may import.
 var TestHelpers = map[string]string{
 	"internal/chromium":   "pages are tested in a browser",
 	"internal/gate":       "benchmarks have limits to keep",
-	"internal/eventually": "a test waits for a condition, wherever it stands",
-	"internal/freeport":   "a test chooses ports, wherever it stands",
-	"internal/nightly":    "a test plays less by day, wherever it stands",
+	"internal/eventually": "tests of all packages wait for conditions",
+	"internal/freeport":   "tests of all packages choose ports",
+	"internal/nightly":    "tests of all packages run fewer cases in make test",
 }
 
-// CoreForbidden are standard packages that the core may not import, with
-// everything below them.
+// CoreForbidden are standard packages that the core may not import, with everything below them.
 var CoreForbidden = map[string]string{
-	"context":     "cancelling is the driver's affair; a machine is told with a message",
+	"context":     "cancelling is the driver's task; a machine gets a message",
 	"crypto/rand": "random values are keyed (core/machine.Draw), or a run cannot be repeated",
 	"io/ioutil":   "files belong to the drivers",
 	"log":         "what happened is an event of core/record or an effect; logs belong to the drivers",
-	"math/rand":   "random values are keyed (core/machine.Draw), or one more draw moves all others",
+	"math/rand":   "random values are keyed (core/machine.Draw), or one more draw changes all others",
 	"net":         "sockets belong to live/",
 	"os":          "files, environment and processes belong to the drivers",
 	"runtime":     "what a machine does must not depend on the process around it",
-	"sync":        "a machine is one caller's at a time; its driver brings the lock",
+	"sync":        "one caller uses a machine at a time; its driver brings the lock",
 	"syscall":     "the core runs on no system",
 	"unsafe":      "decisions must not depend on how memory lies",
 }
 
-// CoreAllowed are packages below forbidden ones that are pure.
+// CoreAllowed are pure packages below forbidden ones.
 var CoreAllowed = map[string]string{
 	"net/textproto": "reads header lines from memory",
 	"net/url":       "reads and writes text",
 	"net/netip":     "addresses as values",
 }
 
-// CorePackageExceptions allow one package of the core one import. The key is
-// "package import".
+// CorePackageExceptions allow one package of the core one import. The key is "package import".
 var CorePackageExceptions = map[string]string{
 	"core/modelserver/latency sync": "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
 	"core/kv/kvindex sync/atomic": "kvindex.View looks the index up without a lock while its owner takes " +
@@ -132,16 +126,16 @@ var CorePackageExceptions = map[string]string{
 	"core/wire/metrics unsafe": "names in a metrics page are looked up without copying them; the view does " +
 		"not outlive the page",
 	"core/modelserver/vllmgrpc sync":   "generated: the messages' descriptors are made once",
-	"core/modelserver/vllmgrpc unsafe": "generated: the messages' descriptors are a string that nobody changes",
-	"core/epp/picker/parse unsafe": "token ids are hashed where they lie on little-endian machines, and copied " +
+	"core/modelserver/vllmgrpc unsafe": "generated: the messages' descriptors are a constant string",
+	"core/epp/picker/parse unsafe": "token ids are hashed in place on little-endian machines, and copied " +
 		"on others; bodies are read without copying them",
 }
 
-// CoreClock are the functions of package time that read or wait for a clock.
-// Durations and their text are fine.
+// CoreClock are the functions of package time that read a clock or wait for it. Durations and their formatting are
+// allowed.
 var CoreClock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
 
-// CoreModules are the modules from outside that the core may import, by prefix.
+// CoreModules are the third-party modules that the core may import, by prefix.
 var CoreModules = map[string]string{
 	"github.com/hashicorp/golang-lru/v2/simplelru": "an LRU without lock or clock, the one of the ecosystem's indexer",
 	"cel.dev/cel-go": "expressions in an EndpointPickerConfig, compiled and " +
@@ -158,83 +152,78 @@ var CoreModules = map[string]string{
 	"github.com/cespare/xxhash/v2":                  "the block hash of the ecosystem",
 	"google.golang.org/protobuf/encoding/protowire": "reads and writes protobuf's bare wire format in memory",
 	"google.golang.org/protobuf/proto":              "reads and writes the messages of vLLM's gRPC service in memory",
-	"google.golang.org/protobuf/reflect":            "what generated messages are described with",
-	"google.golang.org/protobuf/runtime":            "what generated messages are made of",
+	"google.golang.org/protobuf/reflect":            "describes generated messages",
+	"google.golang.org/protobuf/runtime":            "the base of generated messages",
 }
 
-// OnlyInCommand are functions that end the process or write to its standard
-// output; only cmd may call them. Keys are "package.Function".
+// OnlyInCommand are functions that end the process or write to its standard output. Only cmd may call them. Keys are
+// "package.Function".
 var OnlyInCommand = map[string]string{
 	"os.Exit":     "only main ends the process, with a documented code",
 	"log.Fatal":   "only main ends the process, with a documented code",
 	"log.Fatalf":  "only main ends the process, with a documented code",
-	"fmt.Print":   "standard output belongs to the command; others are given a writer",
-	"fmt.Printf":  "standard output belongs to the command; others are given a writer",
-	"fmt.Println": "standard output belongs to the command; others are given a writer",
+	"fmt.Print":   "standard output belongs to the command; other packages get a writer",
+	"fmt.Printf":  "standard output belongs to the command; other packages get a writer",
+	"fmt.Println": "standard output belongs to the command; other packages get a writer",
 }
 
-// ForbiddenWords may stand in no file of the repository. They are written here
-// in two halves, so that this file may keep its own rule.
+// ForbiddenWords may appear in no file of the repository. They are split here, so that this file does not contain
+// them.
 var ForbiddenWords = map[string]string{
 	"TO" + "DO":            "do it, or open an issue",
 	"FIX" + "ME":           "do it, or open an issue",
 	"XX" + "X":             "do it, or open an issue",
 	"HA" + "CK":            "say what it does and why it must",
-	"/work" + "/":          "a path of somebody's machine",
-	"/ro" + "ot/":          "a path of somebody's machine",
+	"/work" + "/":          "a path on one developer's machine",
+	"/ro" + "ot/":          "a path on one developer's machine",
 	"DO NOT " + "SUBMIT":   "it was",
 	"not " + "implemented": "do it, or leave it out until it is",
 }
 
-// WordExceptions are files in which a forbidden word is meant. The key is
-// "file word", with * at the end of the file for everything below.
+// WordExceptions are files that need a forbidden word. The key is "file word", with * at the end of the file for
+// everything below it.
 var WordExceptions = map[string]string{
 	"web/third_party/* " + "TO" + "DO": "somebody else's, unchanged",
 	"live/modelserver/vllmservice/vllm_engine_grpc.pb.go " + "not " +
 		"implemented": "generated: what gRPC's own stubs answer",
 }
 
-// PackageLines is how many lines a package may have, those of tests and generated
-// files left out.
+// PackageLines is the largest number of lines of a package, without tests and generated files.
 const PackageLines = 6000
 
-// Skipped are directories that are no part of the source.
+// Skipped are directories that are not part of the source.
 var Skipped = []string{".git", ".cache", "bin", "node_modules"}
 
 // OtherModules are directories with a go.mod of their own.
 var OtherModules = []string{"test/conformance", "test/observe"}
 
-// Drivers are the parts that act and do not decide.
+// Drivers are the packages that act and do not decide.
 var Drivers = []string{"live", "virtual"}
 
-// Decision is a family of text constants of the core that a driver passes on
-// and never names itself.
+// Decision is a family of string constants of the core that a driver may pass on but not name.
 type Decision struct {
 	Kind string
-	// Dir is the package that has them; Type their type, Prefix what their names
-	// begin with. Empty is any.
+	// Dir is the package of the constants, Type their type, Prefix the prefix of their names. Empty means any.
 	Dir, Type, Prefix string
 }
 
-// Holds tells whether a constant belongs to the family.
+// Holds reports whether a constant belongs to the family.
 func (d *Decision) Holds(dir, name, typ string) bool {
 	return (d.Dir == "" || d.Dir == dir) && (d.Type == "" || d.Type == typ) && strings.HasPrefix(name, d.Prefix)
 }
 
-// Decisions are those families. HTTP's and gRPC's status codes are one more,
-// which the test knows by itself.
+// Decisions are these families. HTTP and gRPC status codes are another one, which the test knows.
 var Decisions = []Decision{
 	{"outcome", "core/record", "Outcome", ""},
 	{"finish reason", "", "FinishReason", ""},
 	{"drop reason", "core/epp/picker/flowcontrol", "", "Reason"},
 }
 
-// DriverExceptions are the files of a driver that may name one kind of decision
-// all the same. The key is "file kind".
+// DriverExceptions are files of drivers that may name one kind of decision. The key is "file kind".
 var DriverExceptions = map[string]string{
 	"live/epp/processor.go status": "a panic of a plug-in, and gRPC's code for a stream that " +
-		"ended: the core is told of neither",
-	"live/serve/refuse.go status": "who may read a page that is none of a request's, and that it cannot be made: " +
+		"ended: the core handles neither",
+	"live/serve/refuse.go status": "access to operators' pages, and pages that cannot be built: " +
 		"virtual time has no such pages",
 	"live/dynamo/server.go status": "the Dynamo frontend's HTTP: wrong paths, methods, bodies, " +
 		"and no worker; virtual time asks it without HTTP",
@@ -245,9 +234,9 @@ var DriverExceptions = map[string]string{
 	"live/modelserver/grpcapi/grpcapi.go status": "gRPC's codes for calls that are no requests for tokens, " +
 		"which virtual time does not make",
 	"live/modelserver/grpcapi/stream.go status": "likewise",
-	"live/modelserver/guard.go status":          "keys, and who controls a server, before anything is read",
-	"live/sidecar/handler.go status": "a body that is too long, comes too slowly or is no JSON, " +
-		"before the core sees it",
+	"live/modelserver/guard.go status":          "API keys and access control, before the body is read",
+	"live/sidecar/handler.go status": "a body that is too long, too slow or not JSON, " +
+		"before the core gets it",
 }
 
 // LargeFormats are structs of more than 30 fields that are one documented format. The key is "directory.Type".

@@ -16,14 +16,14 @@ const (
 	fields  = 30  // of a struct
 )
 
-// A line fits beside another file on a screen. Struct tags and raw strings cannot be broken.
+// A line fits on half a screen. Struct tags and raw strings cannot be broken.
 func TestLinesAreShort(t *testing.T) {
 	places := map[string][]string{}
 	for _, f := range goFiles(t) {
 		if ast.IsGenerated(f.ast) {
 			continue
 		}
-		whole := map[int]bool{} // lines of tags and raw strings
+		whole := map[int]bool{} // lines with tags and raw strings
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING && l.Value[0] == '`' {
 				for i := f.fset.Position(l.Pos()).Line; i <= f.fset.Position(l.End()).Line; i++ {
@@ -46,8 +46,8 @@ func TestLinesAreShort(t *testing.T) {
 	ratchet(t, "columns", places, "break the line at 120 columns, where a tab has four")
 }
 
-// A struct has parts with names of their own once it has many fields, unless it is one documented format. The numbers
-// in testdata/structs.txt are fields beyond the limit.
+// A struct with many fields is divided into types with names of their own, unless it is one documented format. The
+// numbers in testdata/structs.txt are fields beyond the limit.
 func TestStructsAreSmall(t *testing.T) {
 	places, formats := map[string][]string{}, map[string]bool{}
 	for _, f := range goFiles(t) {

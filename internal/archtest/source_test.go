@@ -16,9 +16,9 @@ import (
 
 const root = "../.."
 
-// file is a parsed Go file of the repository.
+// file is one parsed Go file of the repository.
 type file struct {
-	path string // from the root
+	path string // relative to the repository's root
 	dir  string
 	test bool
 	ast  *ast.File
@@ -40,8 +40,7 @@ func (f *file) at(n ast.Node) string {
 	return f.path + ":" + strconv.Itoa(f.fset.Position(n.Pos()).Line)
 }
 
-// calls hands out every use of another package's function or type, by the
-// package's path and the name.
+// calls calls a function for every use of another package's function or type, with the package's path and the name.
 func (f *file) calls(each func(at, pkg, name string)) {
 	names := map[string]string{}
 	for _, spec := range f.ast.Imports {
@@ -67,8 +66,8 @@ func (f *file) calls(each func(at, pkg, name string)) {
 	})
 }
 
-// source is every Go file of the repository, parsed once; those of modules of their
-// own (OtherModules) have libraries and floors of their own.
+// source is every Go file of the repository, parsed once. Other modules (OtherModules) have their own libraries and
+// layers.
 var source = sync.OnceValues(func() ([]*file, error) {
 	var out []*file
 	err := walk(func(path string) error {
@@ -97,7 +96,7 @@ func goFiles(t *testing.T) []*file {
 	return files
 }
 
-// walk visits every file of the repository by its path from the root.
+// walk visits every file of the repository, with its path relative to the root.
 func walk(visit func(path string) error) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -128,7 +127,7 @@ func read(t *testing.T, path string) string {
 
 func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// fragment is a file with one function of these statements.
+// fragment returns a file with one function that contains the statements.
 func fragment(t *testing.T, code string) *file {
 	t.Helper()
 	fset := token.NewFileSet()

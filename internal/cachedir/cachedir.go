@@ -1,4 +1,4 @@
-// Package cachedir is where windtunnel keeps what it installs for itself.
+// Package cachedir manages the directory in which windtunnel keeps the programs that it installs for itself.
 package cachedir
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// Dir is windtunnel's cache: WINDTUNNEL_CACHE, or windtunnel in the user's cache
-// directory. A nil getenv is os.Getenv.
+// Dir returns windtunnel's cache directory: WINDTUNNEL_CACHE, or windtunnel in the user's cache directory. A nil
+// getenv means os.Getenv.
 func Dir(getenv func(string) string) (string, error) {
 	if getenv == nil {
 		getenv = os.Getenv
@@ -22,16 +22,16 @@ func Dir(getenv func(string) string) (string, error) {
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no cache directory: %w; set WINDTUNNEL_CACHE to a directory that can be written", err)
+		return "", fmt.Errorf("no cache directory: %w; set WINDTUNNEL_CACHE to a writable directory", err)
 	}
 	return filepath.Join(dir, "windtunnel"), nil
 }
 
-// LookPath is exec.LookPath on a given list of directories; "" where there is none.
+// LookPath is exec.LookPath on a given list of directories. It returns "" if it finds nothing.
 func LookPath(list, name string) string {
 	for _, dir := range filepath.SplitList(list) {
 		if dir == "" {
-			continue // the current directory is never meant
+			continue // the current directory does not count
 		}
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 			return path
@@ -40,7 +40,7 @@ func LookPath(list, name string) string {
 	return ""
 }
 
-// Lock waits for a lock between processes, but no longer than ctx.
+// Lock waits for a lock between processes until ctx ends.
 func Lock(ctx context.Context, path string) (unlock func(), err error) {
 	type result struct {
 		unlock func()
@@ -55,11 +55,11 @@ func Lock(ctx context.Context, path string) (unlock func(), err error) {
 	case r := <-got:
 		return r.unlock, r.err
 	case <-ctx.Done():
-		go func() { // the lock may still come; it must not stay
+		go func() { // release the lock if it is acquired later
 			if r := <-got; r.err == nil {
 				r.unlock()
 			}
 		}()
-		return nil, fmt.Errorf("another install holds %s: %w", path, ctx.Err())
+		return nil, fmt.Errorf("another installation holds %s: %w", path, ctx.Err())
 	}
 }

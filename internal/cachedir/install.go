@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// installTimeout bounds a download of some 60 MB on a slow line.
+// installTimeout bounds a download of some 60 MB over a slow connection.
 const installTimeout = 10 * time.Minute
 
-// Installer is one way of fetching Python packages, with a tool that the user has.
+// Installer is one way to install Python packages, with a tool that the user has.
 type Installer struct {
-	// Name is its command line's beginning; Program is its path, "" where it is not there.
+	// Name is the beginning of its command line. Program is the tool's path, or "" if it is missing.
 	Name, Program string
 	Args          []string
 }
 
-// Install fetches Python packages, once, into Final, which is in the directory Root of the cache.
+// Install installs Python packages once, into Final, which is inside the directory Root of the cache.
 type Install struct {
 	Root, Final string
 	// There reports whether Final can be used.
 	There func(ctx context.Context) bool
 	// Requirements are the packages, with their hashes.
 	Requirements string
-	// Installers are tried in this order; each puts the packages into dir.
+	// Installers are tried in order. Each installs the packages into dir.
 	Installers func(dir, requirements string) []Installer
-	// Take checks what an installer has put into dir, and returns the path of what becomes Final.
+	// Take checks what an installer has put into dir, and returns the path of the directory that becomes Final.
 	Take func(ctx context.Context, dir string) (string, error)
 	// Begins is called before the download.
 	Begins func()
 }
 
-// Run installs. Several processes may do so at once: one downloads, the others wait for it. Final appears when it is
-// whole and checked.
+// Run installs the packages. Several processes may call it at once: one downloads, the others wait. Final appears
+// only after it is complete and checked.
 func (x *Install) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
 	if err := os.MkdirAll(x.Root, 0o755); err != nil {
-		return fmt.Errorf("the cache cannot be made: %w; set WINDTUNNEL_CACHE to a directory that can be written", err)
+		return fmt.Errorf("cannot create the cache directory: %w; set WINDTUNNEL_CACHE to a writable directory", err)
 	}
 	unlock, err := Lock(ctx, filepath.Join(x.Root, "install.lock"))
 	if err != nil {
@@ -50,7 +50,7 @@ func (x *Install) Run(ctx context.Context) error {
 	}
 	defer unlock()
 	if x.There(ctx) {
-		return nil // another process was first
+		return nil // another process was faster
 	}
 	dir, err := os.MkdirTemp(x.Root, ".install-*")
 	if err != nil {
@@ -100,12 +100,12 @@ func (x *Install) fetch(ctx context.Context, dir, requirements string) (string, 
 		failures = append(failures, fmt.Errorf("%s: %w%s", in.Name, err, indented(out)))
 	}
 	if len(failures) == 0 {
-		return "", fmt.Errorf("neither of %s is on PATH", strings.Join(missing, ", "))
+		return "", fmt.Errorf("none of %s is on PATH", strings.Join(missing, ", "))
 	}
 	return "", errors.Join(failures...)
 }
 
-// indented returns a program's output for an error.
+// indented returns a program's output, indented for an error.
 func indented(out []byte) string {
 	text := strings.TrimSpace(string(out))
 	if text == "" {

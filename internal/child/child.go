@@ -1,3 +1,3 @@
-// Package child starts programs that do not outlive windtunnel, and ends them with
-// all that they have started.
+// Package child starts programs that end with windtunnel at the latest, and ends them together with everything that
+// they started.
 package child

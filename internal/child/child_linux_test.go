@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
-// A child outlives the thread of whoever started it.
+// A child survives the end of the thread that started it.
 func TestStartOutlivesTheThread(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("cat")
@@ -31,9 +31,9 @@ func TestStartOutlivesTheThread(t *testing.T) {
 	started := make(chan result)
 	var start func()
 	start = func() {
-		runtime.LockOSThread() // and never unlocked: the runtime ends the thread,
+		runtime.LockOSThread() // and never unlocked, so the runtime ends the thread,
 		if syscall.Gettid() == syscall.Getpid() {
-			go start() // but for the first one
+			go start() // except the first one
 			return
 		}
 		started <- result{syscall.Gettid(), Start(cmd)}
@@ -54,5 +54,5 @@ func TestStartOutlivesTheThread(t *testing.T) {
 		t.Errorf("the child says %q, %v", line, err)
 	}
 	Kill(cmd)
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // the error says that it was killed
 }

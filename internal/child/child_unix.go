@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// Terminate asks the child's group to end, Kill ends it. The group also holds
-// what a script may have started.
+// Terminate sends SIGTERM to the child's process group, which includes the programs that the child started.
 func Terminate(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 
-// Kill ends the child and its group.
+// Kill sends SIGKILL to the child's process group.
 func Kill(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

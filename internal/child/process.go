@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Process is a running program whose output goes to a log.
+// Process is a running program whose output is written to a log file.
 type Process struct {
 	// Log is the path of the log.
 	Log string
 
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when the program is gone
-	err   error         // how it ended; read after ended
+	ended chan struct{} // closed when the program has ended
+	err   error         // the program's exit error, valid after ended is closed
 }
 
-// Run starts a program as Start does, with its output in the file log.
+// Run starts a program like Start, with its output in the file log.
 func Run(cmd *exec.Cmd, log string) (*Process, error) {
 	file, err := os.Create(log)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // the program has its own
+	defer file.Close() // the program has its own descriptor
 	cmd.Stdout, cmd.Stderr = file, file
 	if err := Start(cmd); err != nil {
 		return nil, err
@@ -37,10 +37,10 @@ func Run(cmd *exec.Cmd, log string) (*Process, error) {
 	return p, nil
 }
 
-// PID is the process id.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the program has ended, for whatever reason.
+// Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.ended }
 
 // Ended reports whether the program has ended.
@@ -53,14 +53,15 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Wait waits until the program has ended and returns how: nil after exit code 0.
+// Wait waits until the program has ended. It returns nil after exit code 0.
 func (p *Process) Wait() error {
 	<-p.ended
 	return p.err
 }
 
-// Stop asks the program to end, and kills it when it has not ended within patience or when ctx ends. What the program
-// has started is killed in any case. Stop returns when the program is gone, and reports whether it had to be killed.
+// Stop asks the program to end, and kills it if it has not ended within patience or when ctx ends. It kills
+// everything that the program has started in any case. It returns after the program's end, and reports whether it had
+// to kill the program.
 func (p *Process) Stop(ctx context.Context, patience time.Duration) (killed bool) {
 	if !p.Ended() {
 		Terminate(p.cmd)
@@ -76,14 +77,14 @@ func (p *Process) Stop(ctx context.Context, patience time.Duration) (killed bool
 	return killed
 }
 
-// Kill kills the program, with all that it has started, and waits until it is gone.
+// Kill kills the program and everything that it has started, and waits for its end.
 func (p *Process) Kill() {
 	Kill(p.cmd)
 	<-p.ended
 }
 
-// Tail is the end of the log, of at most so many bytes: "" where the log cannot be read.
+// Tail returns the end of the log, at most so many bytes, or "" if the log cannot be read.
 func (p *Process) Tail(most int) string {
-	text, _ := os.ReadFile(p.Log) // without it there is less to say
+	text, _ := os.ReadFile(p.Log) // without the log, the error is shorter
 	return strings.TrimSpace(string(text[max(0, len(text)-most):]))
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A process that obeys is not killed, one that does not is, and the log has what both have written.
+// Stop kills only a process that does not end by itself, and the log has the output of both.
 func TestProcessStop(t *testing.T) {
 	t.Parallel()
 	for what, killed := range map[string]bool{"echo up; exec sleep 600": false,

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// Start starts the child in a process group of its own, so that a Ctrl-C meant for
-// windtunnel does not end the child under requests in flight. Only Linux also kills
-// it when windtunnel is killed.
+// Start starts the child in a process group of its own, so that a Ctrl-C for windtunnel does not end the child while
+// requests are in flight. Only on Linux does the child end when windtunnel is killed.
 func Start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd.Start()

@@ -15,50 +15,48 @@ import (
 type Machine struct {
 	// Name is its package's directory and its type, as in core/kv/kvindex.Index.
 	Name string
-	// Check draws a machine and messages, and fails t where it breaks a promise.
+	// Check draws a machine and messages, and fails t if the machine breaks the contract.
 	Check func(t *rapid.T)
 }
 
-// Kind is how to make machines that are all alike and what to tell them. What it
-// is made of has been drawn before.
+// Kind makes equal machines and draws messages for them. The machines' configuration has been drawn before.
 type Kind[M any, F machine.Buffer] struct {
 	Make func() Instance[M, F]
-	// Message draws a message that is given at a time or later.
+	// Message draws a message for the given time or later.
 	Message func(t *rapid.T, at machine.Time) M
-	// Spans are the times between messages, in multiples up to four, so that now
-	// and then one comes just when something is due.
+	// Spans are the times between messages, in multiples up to four, so that some messages arrive exactly when
+	// something is due.
 	Spans []machine.Time
-	// Rest is how long to wait after the last message.
+	// Rest is the time to wait after the last message.
 	Rest machine.Time
 }
 
-// Instance is one machine and what is needed to look at it.
+// Instance is one machine, with functions to observe it.
 type Instance[M any, F machine.Buffer] struct {
 	Machine machine.Machine[M, F]
-	// Is is the machine that is meant, where Machine is one around it that makes
-	// its messages; else nil.
+	// Is, if not nil, is the machine under test, where Machine is an adapter that makes its messages.
 	Is      any
 	Effects F
-	// Say puts effects into words, all that they say: two machines are equal when
-	// their words are. It is called before the next input.
+	// Say describes effects completely: two machines are equal if their descriptions are. It is called before the
+	// next input.
 	Say func(fx F) []Said
-	// State, if not nil, puts the machine itself into words, at the end.
+	// State, if not nil, describes the machine itself at the end.
 	State func() string
-	// Own, if not nil, makes a drawn message this machine's own, where messages
-	// carry what a machine writes to.
+	// Own, if not nil, adapts a drawn message to this instance, for messages that contain something that the machine
+	// writes to.
 	Own func(m M) M
-	// At, if not nil, is told the time of each call before it.
+	// At, if not nil, receives the time of each call before the call.
 	At func(now machine.Time)
 }
 
-// Said is an effect in words. An effect that stands for a run of alike ones is
-// one for each, since where a run is cut is nobody's promise.
+// Said is the description of an effect. An effect that stands for several equal ones is described once for each,
+// because the contract does not say how they are grouped.
 type Said struct {
 	At   machine.Time
 	Text string
 }
 
-// Plainly says effects that are plain values.
+// Plainly describes effects that are plain values.
 func Plainly[E machine.Effect](fx *machine.Effects[E]) []Said {
 	var out []Said
 	for _, e := range fx.List {
@@ -83,8 +81,8 @@ func of[M any, F machine.Buffer](name string, draw func(t *rapid.T) Kind[M, F]) 
 	}}
 }
 
-// call is one message, and the moments between it and the one before at which
-// one of the machines is advanced for nothing.
+// call is one message, and the times since the previous message at which one of the machines is advanced without
+// need.
 type call[M any] struct {
 	at      machine.Time
 	between []machine.Time
@@ -119,20 +117,20 @@ func check[M any, F machine.Buffer](t *rapid.T, kind Kind[M, F]) {
 		end := d.now + kind.Rest
 		before(d, &call[M]{at: end})
 		d.advance(end)
-		slices.SortStableFunc(d.said, func(a, b Said) int { return int(a.At - b.At) }) // runs of alike effects
+		slices.SortStableFunc(d.said, func(a, b Said) int { return int(a.At - b.At) }) // groups of equal effects
 		return d
 	}
-	want := play("given messages alone", func(*driven[M, F], *call[M]) {})
+	want := play("given only messages", func(*driven[M, F], *call[M]) {})
 	for _, got := range []*driven[M, F]{
-		play("made once more", func(*driven[M, F], *call[M]) {}),
+		play("made a second time", func(*driven[M, F], *call[M]) {}),
 		play("advanced before each message", func(d *driven[M, F], c *call[M]) { d.advance(c.at) }),
-		play("advanced whenever it wants to be", func(d *driven[M, F], c *call[M]) { d.wake(c.at) }),
-		play("advanced in between for nothing", func(d *driven[M, F], c *call[M]) {
+		play("advanced at each of its wake-up times", func(d *driven[M, F], c *call[M]) { d.wake(c.at) }),
+		play("advanced in between without need", func(d *driven[M, F], c *call[M]) {
 			for _, at := range c.between {
 				d.advance(at)
 			}
 		}),
-		play("given late messages as of now", func(d *driven[M, F], c *call[M]) { c.at = max(c.at, d.now) }),
+		play("given late messages at the current time", func(d *driven[M, F], c *call[M]) { c.at = max(c.at, d.now) }),
 	} {
 		for i := range max(len(want.said), len(got.said)) {
 			if i >= len(want.said) || i >= len(got.said) || want.said[i] != got.said[i] {
@@ -147,13 +145,13 @@ func check[M any, F machine.Buffer](t *rapid.T, kind Kind[M, F]) {
 	}
 }
 
-// driven is a machine that is held against the contract at every call.
+// driven is a machine whose every call is checked against the contract.
 type driven[M any, F machine.Buffer] struct {
 	Instance[M, F]
 	t    *rapid.T
 	how  string
-	now  machine.Time // the latest that it was given
-	last machine.Time // of its effects
+	now  machine.Time // of its latest call
+	last machine.Time // of its latest effect
 	said []Said
 }
 
@@ -179,7 +177,7 @@ func (d *driven[M, F]) advance(now machine.Time) {
 	d.end()
 }
 
-// wake advances it whenever it wants to be until a time.
+// wake advances the machine at each of its wake-up times until a time.
 func (d *driven[M, F]) wake(until machine.Time) {
 	for range 1 << 16 {
 		at, ok := d.Machine.Next()
@@ -188,7 +186,7 @@ func (d *driven[M, F]) wake(until machine.Time) {
 		}
 		d.advance(at)
 	}
-	d.t.Fatalf("it wants to be woken for ever until %v", until)
+	d.t.Fatalf("it asks to be woken endlessly until %v", until)
 }
 
 func (d *driven[M, F]) begin(now machine.Time) {

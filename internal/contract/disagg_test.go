@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 )
 
-// answers are bodies that servers answer with, and some that they should not.
+// answers are bodies of servers' answers, some of them invalid.
 var answers = []string{`{}`, `null`, `no JSON`, `{"0":{"engine_id":"e"}}`,
 	`{"choices":[{"finish_reason":"cache_threshold"}]}`,
 	`{"choices":[{"message":{"content":"a"},"kv_metadata":{"kv_handle":"h","tokens_processed":3}}],` +
@@ -37,7 +37,7 @@ func sidecars(t *rapid.T) Kind[disagg.Message, *disagg.Effects] {
 		Make: func() Instance[disagg.Message, *disagg.Effects] {
 			c := c
 			if sessions {
-				c.Sessions, _ = disagg.NewSessions(1, nil) // the size is right
+				c.Sessions, _ = disagg.NewSessions(1, nil) // the size is valid
 			}
 			x := disagg.New(&c, r)
 			return Instance[disagg.Message, *disagg.Effects]{Machine: x, Effects: new(disagg.Effects), Say: saySidecar,

@@ -1,6 +1,5 @@
-// Package contract holds every machine of the core against what core/machine
-// promises of it. Its tests list the machines, each with a way to make one and to
-// draw messages for it, play the same random messages to several of its kind,
-// woken each in another way, and compare what they say. A new machine is one
-// function and one line; internal/archtest finds one that has none.
+// Package contract checks every machine of the core against the contract in core/machine. Its tests list the
+// machines, each with a function that makes one and draws messages for it. They send the same random messages to
+// several equal machines, which are woken in different ways, and compare the effects. A new machine needs one
+// function and one line; internal/archtest finds a machine that is missing.
 package contract

@@ -85,8 +85,7 @@ func engines(t *rapid.T) Kind[engine.Message, *engine.Effects] {
 	}
 }
 
-// sayEngine says each token by itself: one who is woken late is told of several
-// at once.
+// sayEngine describes each token separately, because an engine that is woken late reports several in one effect.
 func sayEngine(fx *engine.Effects) []Said {
 	var out []Said
 	for i := range fx.List {

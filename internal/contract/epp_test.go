@@ -20,8 +20,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// everything is a configuration with flow control, questions, an index and
-// several sources.
+// everything is a configuration with flow control, remote questions, an index and several data sources.
 const everything = `
 featureGates: [flowControl]
 plugins:
@@ -78,10 +77,10 @@ func pickers(t *rapid.T) Kind[move, *epp.Effects] {
 	}
 }
 
-// move is a message in numbers, since real ones belong to one picker.
+// move is a message in numbers, because a real message belongs to one picker.
 type move struct{ what, a, b, c int }
 
-// mover is a picker that is told moves.
+// mover is a picker whose messages are moves.
 type mover struct {
 	t        *rapid.T
 	m        *epp.Machine
@@ -101,7 +100,7 @@ func (x *mover) Advance(now machine.Time, fx *epp.Effects) {
 }
 
 func (x *mover) Input(now machine.Time, m move, fx *epp.Effects) {
-	x.Advance(now, fx) // what can be said depends on what has been
+	x.Advance(now, fx) // the possible messages depend on earlier effects
 	before := fx.Len()
 	if m.what >= 4 && m.what <= 5 {
 		x.end(now, m, fx)
@@ -141,7 +140,7 @@ func (x *mover) request(n int) *epp.Request {
 	return x.requests[n%len(x.requests)]
 }
 
-// end is a request's response, and its end.
+// end returns the messages of a request's response and of its end.
 func (x *mover) end(now machine.Time, m move, fx *epp.Effects) {
 	r := x.request(m.a)
 	if r == nil || x.over[r] {
@@ -217,7 +216,7 @@ func (x *mover) message(m move) epp.Message {
 	return nil
 }
 
-// pickerServices are the times that a picker takes.
+// pickerServices models the time that a picker takes.
 func pickerServices(t *rapid.T) Kind[*epp.Request, *machine.Effects[epp.Attended]] {
 	takes, err := dist.Parse(rapid.SampledFrom([]string{"2ms", "1ms..9ms", "lognormal(3ms, 2ms)"}).Draw(t, "takes"))
 	if err != nil {

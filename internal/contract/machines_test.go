@@ -1,6 +1,6 @@
 package contract
 
-// Machines are all machines of the core.
+// Machines lists all machines of the core.
 var Machines = []Machine{
 	of("core/scaling/autoscaler.Machine", autoscalers),
 	of("core/scaling/deployment.Deployment", deployments),

@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// simple is the state of a server that has none.
+// simple is the state of a server without faults or images.
 type simple struct {
 	modelserver.State
 	draws lifecycle.Draws
@@ -57,7 +57,7 @@ func responses(t *rapid.T) Kind[*modelserver.Progress, *modelserver.Effects] {
 			all := modelserver.Progress{Choices: make([]modelserver.Choice, 1)}
 			return Instance[*modelserver.Progress, *fx]{Machine: r, Effects: x,
 				Own: func(p *modelserver.Progress) *modelserver.Progress {
-					// Told is all that has happened, so nothing is taken back.
+					// Progress accumulates: nothing that has happened is taken back.
 					all.Started, all.Part2, all.Rejected = true, all.Part2 || p.Part2, all.Rejected || p.Rejected
 					all.Gone, all.Violation = max(all.Gone, p.Gone), max(all.Violation, p.Violation)
 					if c := &all.Choices[0]; p.Choices[0].Finished || !c.Finished && p.Choices[0].Tokens > c.Tokens {

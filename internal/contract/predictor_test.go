@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tree is a model of one leaf, with so many columns.
+// tree returns a model with one leaf and so many columns.
 func tree(columns int) []byte {
 	return fmt.Appendf(nil, `{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[-1],`+
 		`"right_children":[-1],"split_indices":[0],`+

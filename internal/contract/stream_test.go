@@ -14,7 +14,7 @@ import (
 
 type streamEffects = machine.Effects[stream.Effect]
 
-// streams are core/epp/stream's, to which the picker's word is a message.
+// streams are core/epp/stream's machines. The picker's decision is a message to them.
 func streams(t *rapid.T) Kind[*stream.Message, *streamEffects] {
 	c := streamConfig(t)
 	return streamsOf(func() Instance[*stream.Message, *streamEffects] {
@@ -24,7 +24,7 @@ func streams(t *rapid.T) Kind[*stream.Message, *streamEffects] {
 	})
 }
 
-// pickerStreams are core/epp's, with the picker that they belong to.
+// pickerStreams are the streams of core/epp, together with their picker.
 func pickerStreams(t *rapid.T) Kind[*stream.Message, *streamEffects] {
 	c := streamConfig(t)
 	return streamsOf(func() Instance[*stream.Message, *streamEffects] {
@@ -36,7 +36,7 @@ func pickerStreams(t *rapid.T) Kind[*stream.Message, *streamEffects] {
 	})
 }
 
-// pickerStream is a stream whose picker decides when it is told Decided.
+// pickerStream is a stream whose picker decides when it gets the message Decided.
 type pickerStream struct {
 	*epp.Stream
 	m     *epp.Machine
@@ -49,7 +49,7 @@ type door struct{ x *pickerStream }
 
 func (d door) Input(m epp.Message) { d.x.enter(m) }
 
-// enter gives the picker a message.
+// enter passes a message to the picker.
 func (x *pickerStream) enter(m epp.Message) {
 	x.m.Input(x.now, m, &x.fx)
 	x.fx.Reset()

@@ -1,5 +1,4 @@
-// Package eventually is for tests that wait for a condition, and never for a
-// time.
+// Package eventually lets tests wait for a condition instead of a time.
 package eventually
 
 import (
@@ -7,14 +6,13 @@ import (
 	"time"
 )
 
-// patience is how long a condition may take on the slowest of machines.
+// patience is how long a condition may take on a very slow machine.
 const patience = time.Minute
 
-// maxWait is the longest wait between two looks. What many tests look at, Envoy's statistics, costs CPU time.
+// maxWait is the longest pause between two checks. The most common check, of Envoy's statistics, costs CPU time.
 const maxWait = 16 * time.Millisecond
 
-// Is waits until ok says true. It fails the test where that does not come; what
-// says what was waited for.
+// Is waits until ok returns true. If that does not happen, it fails the test; what names the condition.
 func Is(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)

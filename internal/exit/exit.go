@@ -1,9 +1,7 @@
-// Package exit is the closed list of windtunnel's exit codes, and how an error
-// says which of them it means.
+// Package exit is the closed list of windtunnel's exit codes, and attaches them to errors.
 //
-// A part that knows why it failed wraps its error once with a code and, where
-// there is something to do about it, a hint; only main turns them into a
-// number and words.
+// The code that knows the cause of an error wraps the error once with an exit code and, if the user can do something
+// about it, with a hint. Only main turns them into the process's exit code and text.
 package exit
 
 import (
@@ -16,7 +14,7 @@ import (
 // Code is a process's exit code.
 type Code int
 
-// The exit codes. docs/cli.md lists them for users; a test keeps it equal.
+// The exit codes. docs/cli.md lists them for users; a test keeps the two equal.
 const (
 	// OK: everything that was asked for happened.
 	OK Code = 0
@@ -36,7 +34,7 @@ const (
 	Interrupted Code = 130
 )
 
-// Described is a code with words for users.
+// Described is a code with its description for users.
 type Described struct {
 	Code  Code
 	Name  string
@@ -67,7 +65,7 @@ type coded struct {
 
 func (c *coded) Unwrap() error { return c.error }
 
-// With gives an error its exit code; nil stays nil.
+// With attaches an exit code to an error. A nil error stays nil.
 func With(code Code, err error) error {
 	if err == nil {
 		return nil
@@ -75,12 +73,12 @@ func With(code Code, err error) error {
 	return &coded{error: err, code: code}
 }
 
-// Errorf returns With of an error that fmt.Errorf makes.
+// Errorf is With for a new error that fmt.Errorf makes.
 func Errorf(code Code, format string, args ...any) error {
 	return With(code, fmt.Errorf(format, args...))
 }
 
-// Hint is With and something to do about it, one sentence.
+// Hint is With and a sentence that says what to do.
 func Hint(code Code, err error, hint string) error {
 	if err == nil {
 		return nil
@@ -88,8 +86,7 @@ func Hint(code Code, err error, hint string) error {
 	return &coded{error: err, code: code, hint: hint}
 }
 
-// Told is With for an error whose words the user has seen: only its code is left
-// to give.
+// Told is With for an error whose text the user has already seen. Only its code still matters.
 func Told(code Code, err error) error {
 	if err == nil {
 		return nil
@@ -97,9 +94,8 @@ func Told(code Code, err error) error {
 	return &coded{error: err, code: code, told: true}
 }
 
-// ByCause is With for an error that may come from anywhere below: a code that it
-// has stays, an address that cannot be listened on is Environment, a file that
-// cannot be read is Input, and all else is otherwise.
+// ByCause is With for an error with an unknown cause. A code that it already has stays. An address that cannot be
+// listened on is Environment, a file that cannot be read is Input, and anything else is otherwise.
 func ByCause(otherwise Code, err error) error {
 	var given *coded
 	var listen *net.OpError
@@ -115,8 +111,7 @@ func ByCause(otherwise Code, err error) error {
 	return With(otherwise, err)
 }
 
-// Of is the exit code of an error: the outermost that was given, Broken where
-// none was, OK for nil.
+// Of returns the exit code of an error: the outermost code, Broken if there is none, or OK for nil.
 func Of(err error) Code {
 	if err == nil {
 		return OK
@@ -128,7 +123,7 @@ func Of(err error) Code {
 	return Broken
 }
 
-// HintOf is the outermost hint, or "".
+// HintOf returns the outermost hint, or "".
 func HintOf(err error) string {
 	var c *coded
 	for errors.As(err, &c) {
@@ -140,7 +135,7 @@ func HintOf(err error) string {
 	return ""
 }
 
-// IsTold reports whether the user has seen the words of an error.
+// IsTold reports whether the user has already seen the error's text.
 func IsTold(err error) bool {
 	var c *coded
 	for errors.As(err, &c) {

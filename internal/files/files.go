@@ -1,6 +1,6 @@
-// Package files reads the files that a user names, and replaces files whole: as much of them is read as was
-// agreed, whatever they turn out to be. A path may be a device without an end,
-// or a pipe that nobody writes to; a file may grow while it is read.
+// Package files reads files that a user names, up to a limit, and replaces files atomically. A path may name an
+// endless device or a pipe that nobody writes to, and a file may grow while it is read; the limits hold for all of
+// them.
 package files
 
 import (
@@ -14,18 +14,17 @@ import (
 	"time"
 )
 
-// maxStream is the most that is read of what is no regular file (a pipe, a
-// terminal, a device): it does not say its length, so it is gathered in memory
-// first.
+// maxStream bounds what is read from anything but a regular file (a pipe, a terminal, a device). Such a file has no
+// length, so its content is collected in memory.
 const maxStream = 64 << 20
 
-// maxPEM is the most that a file of certificates or keys may have.
+// maxPEM bounds a file of certificates or keys, in bytes.
 const maxPEM = 4 << 20
 
 // patience is how long the writer of a pipe may take to open it.
 var patience = 10 * time.Second
 
-// Read reads a whole file of at most so many bytes. Errors name the file.
+// Read returns the content of a file of at most so many bytes. Errors name the file.
 func Read(path string, most int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -44,32 +43,31 @@ func Read(path string, most int64) ([]byte, error) {
 	}
 	data, err := read(path, f, 0, min(most, maxStream))
 	if err != nil && most > maxStream {
-		err = fmt.Errorf("%w; of a regular file %d are", err, most)
+		err = fmt.Errorf("%w; a regular file may have %d", err, most)
 	}
 	return data, err
 }
 
-// ReadFrom is Read for what is open already; name is for errors.
+// ReadFrom is Read for an open file. The name is used in errors.
 func ReadFrom(name string, r io.Reader, most int64) ([]byte, error) { return read(name, r, 0, most) }
 
-// largeError is a file that cannot be read for its size. It counts as one that
-// cannot be read for whatever reason (fs.PathError).
+// largeError is the error of a file that is too large. Like all files that cannot be read, it is an fs.PathError.
 type largeError struct {
 	path string
 	most int64
 }
 
 func (e *largeError) Error() string {
-	return fmt.Sprintf("%s has more than %d bytes, the most that are read of it", e.path, e.most)
+	return fmt.Sprintf("%s has more than %d bytes, which is the limit", e.path, e.most)
 }
 
 func (e *largeError) Unwrap() error {
 	return &fs.PathError{Op: "read", Path: e.path, Err: errors.New("too large")}
 }
 
-// read reads to the end, with room for size bytes from the beginning.
+// read reads to the end. Size is the expected number of bytes.
 func read(name string, r io.Reader, size, most int64) ([]byte, error) {
-	out := make([]byte, 0, max(512, size+1)) // one more read finds the end
+	out := make([]byte, 0, max(512, size+1)) // one more byte, to find the end
 	for {
 		n, err := r.Read(out[len(out):min(int64(cap(out)), most+1)])
 		out = out[:len(out)+n]
@@ -86,8 +84,7 @@ func read(name string, r io.Reader, size, most int64) ([]byte, error) {
 	}
 }
 
-// Open opens a file for reading. For a named pipe it waits until a writer opens
-// it for writing, but not for ever.
+// Open opens a file for reading. For a named pipe it waits a limited time until a writer opens it.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -112,7 +109,7 @@ func Open(path string) (*os.File, error) {
 		return o.f, o.err
 	case <-timeout.C:
 	}
-	// The open for reading returns once there is a writer.
+	// Opening for reading and writing ends the wait of the open for reading.
 	if w, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
 		if o := <-got; o.err == nil {
 			o.f.Close()
@@ -123,7 +120,7 @@ func Open(path string) (*os.File, error) {
 		Err: fmt.Errorf("it is a pipe, and nobody has opened it for writing within %v", patience)}
 }
 
-// KeyPair reads a certificate and its key, as tls.LoadX509KeyPair does.
+// KeyPair reads a certificate and its key, like tls.LoadX509KeyPair.
 func KeyPair(cert, key string) (tls.Certificate, error) {
 	certPEM, err := Read(cert, maxPEM)
 	if err != nil {
@@ -139,8 +136,8 @@ func KeyPair(cert, key string) (tls.Certificate, error) {
 // ReadPEM reads a file of certificates.
 func ReadPEM(path string) ([]byte, error) { return Read(path, maxPEM) }
 
-// Same says whether two paths lead to one regular file, by links or by another
-// way. What is written to the one overwrites the other.
+// Same reports whether two paths lead to the same regular file, directly or by links. Writing to one path would
+// overwrite the other.
 func Same(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil || !x.Mode().IsRegular() {
@@ -150,14 +147,14 @@ func Same(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// Replace writes a file, which every user may read, in place of one that may be there: readers see the old or the new
-// one, whole.
+// Replace replaces or creates a file that every user may read. Readers see either the old or the new content,
+// complete.
 func Replace(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	// The new file comes from beside the old one, or the move would be a copy. Its name ends alike: some readers go by
-	// that.
+	// The new file must be in the same directory, or the rename would be a copy. It has the same extension, because
+	// some readers depend on that.
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*"+filepath.Ext(path))
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func pipe(t *testing.T) string {
 	return path
 }
 
-// A file is read up to its limit, byte for byte, and not one byte further.
+// A file is read up to its limit, byte for byte, and no further.
 func TestLimit(t *testing.T) {
 	for _, size := range []int{0, 1, 511, 512, 513, 4095, 70_000} {
 		text := strings.Repeat("x", size)
@@ -60,7 +60,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// What is no file, or has no end, is refused like what is too large.
+// Directories and endless files are refused, as files that are too large are.
 func TestWhatIsNoFile(t *testing.T) {
 	for path, want := range map[string]string{
 		"/dev/zero":  "has more than 1000 bytes",
@@ -79,10 +79,9 @@ func TestWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// A pipe is read to its end, when its writer comes late too; one whose writer
-// does not stop is cut at the limit.
+// A pipe is read to its end, also if its writer comes late. A pipe whose writer does not stop is cut at the limit.
 func TestPipe(t *testing.T) {
-	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<14) // more than a pipe holds
+	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<14) // more than a pipe's buffer
 	for _, most := range []int64{int64(len(text)), int64(len(text)) - 1} {
 		path := pipe(t)
 		wrote := make(chan error, 1)
@@ -104,7 +103,7 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// An open descriptor by its path, as /dev/stdin and a shell's <(command) are.
+// A descriptor's path is readable, as /dev/stdin and a shell's <(command) are.
 func TestDescriptor(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -120,7 +119,7 @@ func TestDescriptor(t *testing.T) {
 	}
 }
 
-// A pipe that nobody writes to is given up.
+// Read gives up on a pipe without a writer.
 func TestPipeWithoutAWriter(t *testing.T) {
 	patience = time.Millisecond
 	defer func() { patience = 10 * time.Second }()

@@ -5,15 +5,15 @@ import (
 	"os"
 )
 
-// Lazy is a file that is opened at its first read, and closed at its end: there may be more of them than may be
-// open at once.
+// Lazy is a file that is opened at its first read and closed at its end, because there may be more files than a
+// process may have open.
 type Lazy struct {
 	Path string
 	f    *os.File
 	over bool
 }
 
-// Read opens the file if it has to. Its errors are those of Open and of reading.
+// Read opens the file if necessary. Its errors are those of Open and of reading.
 func (l *Lazy) Read(b []byte) (n int, err error) {
 	if l.over {
 		return 0, io.EOF
@@ -30,7 +30,7 @@ func (l *Lazy) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Close ends the reading before the file's end.
+// Close closes the file before its end.
 func (l *Lazy) Close() {
 	if l.f != nil {
 		_ = l.f.Close() // it was only read

@@ -8,23 +8,21 @@ import (
 	"strings"
 )
 
-// Limits of a directory of manifests.
+// The limits of a directory of manifests.
 const (
 	maxManifests     = 10_000
 	maxManifestBytes = 256 << 20
 )
 
-// IsManifest says whether a file's name is that of a YAML or JSON file that is
-// not hidden.
+// IsManifest reports whether a file name is that of a YAML or JSON file that is not hidden.
 func IsManifest(name string) bool {
 	name = filepath.Base(name)
 	ext := filepath.Ext(name)
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml" || ext == ".json")
 }
 
-// Manifests hands every manifest of a directory to add, in the order of their
-// names, and returns all that was wrong: what they are (as errors name it), files
-// above limit bytes, and what add said.
+// Manifests calls add for every manifest of a directory, in the order of their names. It returns all errors: files
+// above limit bytes, and add's own. What names the kind of manifests in errors.
 func Manifests(what, dir string, limit int64, add func(path string, data []byte) error) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -39,7 +37,7 @@ func Manifests(what, dir string, limit int64, add func(path string, data []byte)
 		}
 		info, err := os.Stat(path) // a ConfigMap's files are links
 		if errors.Is(err, os.ErrNotExist) {
-			continue // gone since the directory was read
+			continue // deleted since the directory was read
 		}
 		if err != nil || !info.Mode().IsRegular() {
 			errs = append(errs, err)

@@ -1,5 +1,4 @@
-// Package freeport is for tests of parts that listen on ports of their own choice, or on the same
-// ones again after they were down.
+// Package freeport chooses ports for tests of parts that need known ports, or the same ones again after a restart.
 package freeport
 
 import (
@@ -10,14 +9,14 @@ import (
 	"testing"
 )
 
-// Ports below those that systems hand out to whoever asks for any port or connects: nobody
-// takes one by chance while the part that it is meant for does not listen yet, or is down.
+// The ports are below those that systems assign on demand, so no other process takes one by chance while its part
+// does not listen.
 const lowest, number = 10_000, 20_000
 
 var taken atomic.Int32
 
-// Row returns the first of n ports in a row that nobody listens on at 127.0.0.1, and that no
-// other call in this process returns.
+// Row returns the first of n consecutive ports on which nothing listens at 127.0.0.1, and which no other call in this
+// process returns.
 func Row(t testing.TB, n int) int {
 	t.Helper()
 	for range 100 {

@@ -1,10 +1,8 @@
-// Package gate holds benchmarks' figures against the limits that they must
-// keep. A figure beyond its limit fails its benchmark, so that `make bench`
-// ends with an error and names the figure, its value and the limit.
+// Package gate checks benchmarks' figures against their limits. A figure beyond its limit fails its benchmark, so
+// that `make bench` ends with an error that names the figure, its value and the limit.
 //
-// A short run (go test -short) shows that the benchmarks work: its figures are
-// reported and judged by nobody, as they come of too little work and often of a
-// busy machine.
+// A short run (go test -short) only shows that the benchmarks work. It reports figures without checking them, because
+// they come from too little work and often from a busy machine.
 package gate
 
 import (
@@ -12,11 +10,10 @@ import (
 	"testing"
 )
 
-// Missed begins every line about a figure beyond its limit; scripts/bench
-// looks for it.
+// Missed is the beginning of every line about a figure beyond its limit. scripts/bench searches for it.
 const Missed = "gate missed"
 
-// Reporter is what of a testing.B is used.
+// Reporter is the used part of testing.B.
 type Reporter interface {
 	Helper()
 	Name() string
@@ -24,13 +21,13 @@ type Reporter interface {
 	Errorf(format string, args ...any)
 }
 
-// AtMost reports a figure, which must not be above limit.
+// AtMost reports a figure and fails if it is above limit.
 func AtMost(b Reporter, value float64, unit string, limit float64) {
 	b.Helper()
 	judge(b, value, unit, value <= limit, fmt.Sprintf("at most %.4g", limit))
 }
 
-// AtLeast reports a figure, which must not be below limit.
+// AtLeast reports a figure and fails if it is below limit.
 func AtLeast(b Reporter, value float64, unit string, limit float64) {
 	b.Helper()
 	judge(b, value, unit, value >= limit, fmt.Sprintf("at least %.4g", limit))
@@ -39,7 +36,7 @@ func AtLeast(b Reporter, value float64, unit string, limit float64) {
 func judge(b Reporter, value float64, unit string, kept bool, limit string) {
 	b.Helper()
 	b.ReportMetric(value, unit)
-	if !kept && !testing.Short() { // what is no number keeps no limit
-		b.Errorf("%s: %s: %s is %.4g, and has to be %s", Missed, b.Name(), unit, value, limit)
+	if !kept && !testing.Short() { // a NaN misses every limit
+		b.Errorf("%s: %s: %s is %.4g; expected %s", Missed, b.Name(), unit, value, limit)
 	}
 }

@@ -28,11 +28,11 @@ func TestGates(t *testing.T) {
 		want  string
 	}{
 		{1.5, AtMost, "1.5 x"},
-		{1.6, AtMost, "1.6 x; gate missed: BenchmarkB: x is 1.6, and has to be at most 1.5"},
+		{1.6, AtMost, "1.6 x; gate missed: BenchmarkB: x is 1.6; expected at most 1.5"},
 		{1.5, AtLeast, "1.5 x"},
-		{1.4, AtLeast, "1.4 x; gate missed: BenchmarkB: x is 1.4, and has to be at least 1.5"},
-		{math.NaN(), AtMost, "NaN x; gate missed: BenchmarkB: x is NaN, and has to be at most 1.5"},
-		{math.NaN(), AtLeast, "NaN x; gate missed: BenchmarkB: x is NaN, and has to be at least 1.5"},
+		{1.4, AtLeast, "1.4 x; gate missed: BenchmarkB: x is 1.4; expected at least 1.5"},
+		{math.NaN(), AtMost, "NaN x; gate missed: BenchmarkB: x is NaN; expected at most 1.5"},
+		{math.NaN(), AtLeast, "NaN x; gate missed: BenchmarkB: x is NaN; expected at least 1.5"},
 	} {
 		var r recorder
 		c.judge(&r, c.value, "x", 1.5)

@@ -15,8 +15,8 @@ import (
 
 const repository = "../.."
 
-// make bench says at its end which gates were missed, and fails where a benchmark
-// does; what go itself says, such as that nothing compiles, is a failure, too.
+// make bench lists missed gates at its end and fails if a benchmark does. Errors of go itself, such as a package that
+// does not compile, are failures too.
 func TestScriptNamesMissedGates(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("make bench needs a shell")
@@ -27,9 +27,9 @@ func TestScriptNamesMissedGates(t *testing.T) {
 		missed     string
 	}{
 		{"all kept", "BenchmarkA 1 2 ns/op\nok x", 0, ""},
-		{"one missed", "    bench_test.go:7: gate missed: BenchmarkA: cpu-ratio is 1.6, and has to be at most " +
+		{"one missed", "    bench_test.go:7: gate missed: BenchmarkA: cpu-ratio is 1.6; expected at most " +
 			"1.5\n--- FAIL: BenchmarkA", 1,
-			"\ngates missed:\nbench_test.go:7: gate missed: BenchmarkA: cpu-ratio is 1.6, and has to be at most 1.5\n"},
+			"\ngates missed:\nbench_test.go:7: gate missed: BenchmarkA: cpu-ratio is 1.6; expected at most 1.5\n"},
 		{"does not compile", "x.go:1:1: expected 'package'", 2, ""},
 	} {
 		fake := filepath.Join(t.TempDir(), "go")
@@ -51,8 +51,7 @@ func TestScriptNamesMissedGates(t *testing.T) {
 	}
 }
 
-// Every benchmark with a gate, and that of the KV events' wire, is among those
-// that make bench plays.
+// Every benchmark with a gate, and the one of KV events, is in the list of make bench.
 func TestEveryGateIsPlayed(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
 	if err != nil {

@@ -1,10 +1,8 @@
-// Package gc sets the garbage collector for windtunnel's serving processes.
+// Package gc configures the garbage collector for windtunnel's serving processes.
 //
-// Their heaps are small and their garbage is much: bodies, protobuf messages,
-// a page of metrics from every model server many times a second. At Go's
-// default target of 100 % a quarter of the CPU of such a process goes into
-// collecting, in cycles that come often enough to be seen in the 99th
-// percentile between two tokens.
+// These processes have small heaps and much garbage: bodies, protobuf messages, and the metrics pages of all model
+// servers many times a second. At Go's default target of 100 %, such a process spends a quarter of its CPU time on
+// collection, in cycles so frequent that they show in the 99th percentile of the time between two tokens.
 package gc
 
 import (
@@ -13,15 +11,15 @@ import (
 	"sync"
 )
 
-// percent trades memory, a few times a small live heap, for CPU and evenness.
+// percent trades memory, a few times a small live heap, for CPU time and fewer pauses.
 const percent = 400
 
-// Serve sets the target for a process that serves, unless the user has set one
-// with GOGC, and keeps a small heap from being collected at all.
+// Serve sets the target of a serving process, unless the user has set one with GOGC, and prevents collections while
+// the heap is small.
 func Serve() { serve(percent, floorBytes) }
 
-// Pick is Serve for a process that is an endpoint picker alone, which stands beside others and lives long: its
-// heap ends at 2 * (live + floor). What it keeps is some 10 MiB, so that cycles are rare all the same.
+// Pick is Serve for a process that is only an endpoint picker, which runs beside others for a long time. Its heap
+// ends at 2 * (live + floor). Its live data is some 10 MiB, so cycles are still rare.
 func Pick() { serve(picking, pickingFloor) }
 
 func serve(percent, floor int) {
@@ -30,16 +28,15 @@ func serve(percent, floor int) {
 	}
 }
 
-// floor counts as live and is never touched, so that it takes no memory: Serve's
-// cycles begin at (live + floor) * 5, some 80 MiB. Without it a picker of a few
-// MiB collects several times a second, and every cycle makes some answers a
-// millisecond late (make bench PKG=./bench/held).
+// floor counts as live and is never touched, so it needs no memory. With it, Serve's cycles begin at (live + floor) *
+// 5, some 80 MiB. Without it, a picker with a few MiB of live data collects several times a second, and every cycle
+// delays some answers by a millisecond (make bench PKG=./bench/held).
 var (
 	mu    sync.Mutex
-	floor []byte //nolint:unused // it is there to be counted, and never read
+	floor []byte //nolint:unused // counts as live and is never read
 )
 
-// hold takes the lock: tests play several commands at once in one process.
+// hold replaces the floor under a lock, because tests run several commands in one process.
 func hold(b []byte) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -52,12 +49,12 @@ const (
 	pickingFloor = 20 << 20
 )
 
-// playing trades CPU for memory: in virtual time a single thread makes little
-// garbage, nobody waits between two tokens, and the heap grows with the pool.
+// playing trades CPU time for memory. In virtual time, a single thread makes little garbage, no client waits between
+// two tokens, and the heap grows with the pool.
 const playing = 40
 
-// together is for several runs: their garbage comes from all cores, and at 40 % collecting it takes
-// a fifth of a sweep.
+// together is for several runs at once. All cores make garbage then, and at 40 % collecting it takes a fifth of a
+// sweep's time.
 const together = 100
 
 // Play sets the target for a run in virtual time, unless the user has set one.

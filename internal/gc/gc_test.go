@@ -6,14 +6,13 @@ import (
 	"testing"
 )
 
-// The heap of an endpoint picker ends at about half of that of other processes that serve, which
-// is what a picker that keeps little takes from its machine.
+// An endpoint picker's heap ends at about half the size of other serving processes' heaps, because it keeps little.
 func TestGoals(t *testing.T) {
-	t.Setenv("GOGC", "") // as users leave it
+	t.Setenv("GOGC", "") // as by default
 	goal := func(set func()) uint64 {
 		set()
 		runtime.GC()
-		runtime.GC() // the floor of the one before is gone
+		runtime.GC() // frees the previous floor
 		s := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
 		metrics.Read(s)
 		return s[0].Value.Uint64() >> 20

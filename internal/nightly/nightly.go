@@ -1,31 +1,31 @@
-// Package nightly says how much the tests do: what make test plays in minutes, or all that there
-// is to play (make test-nightly).
+// Package nightly decides how much tests do: a part of all cases in make test, which takes minutes, or everything in
+// make test-nightly.
 package nightly
 
 import (
 	"flag"
 	"os"
 
-	_ "pgregory.net/rapid" // whose flag is there before init sets it
+	_ "pgregory.net/rapid" // rapid must define its flag before init sets it
 )
 
-// On is true where everything is played: every example live, every recording through every
-// port, all checks of every property.
+// On reports whether tests do everything: every example live, every recording through every port, all checks of every
+// property.
 func On() bool { return os.Getenv("WINDTUNNEL_NIGHTLY") != "" }
 
-// fewer is how many checks each property of a package that imports this one has in make test.
+// fewer is the number of checks per property in make test.
 const fewer = "25"
 
 func init() {
 	if !On() {
-		_ = flag.Set("rapid.checks", fewer) // a command line's -rapid.checks comes later, and counts
+		_ = flag.Set("rapid.checks", fewer) // a -rapid.checks on the command line is parsed later and overrides this
 	}
 }
 
-// Each reports whether the i-th of many alike cases is played: all by night, one of n by day.
+// Each reports whether to run the i-th of many similar cases: all of them at night, otherwise one in n.
 func Each(i, n int) bool { return On() || i%n == 0 }
 
-// Some is all of list where everything is played, else a tenth of it, and one at least.
+// Some returns the whole list at night, otherwise every tenth element.
 func Some[E any](list []E) (some []E) {
 	if On() {
 		return list

@@ -12,14 +12,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// The runs about ceilings tell which of several priorities pass at a given
-// saturation. Their requests were not recorded one by one; who asked follows
-// from the names of who was answered: "p10-3" is the fourth of objective p10.
+// The runs about ceilings show which of several priorities pass at a given saturation. Their requests were not
+// recorded one by one. The names of the answered requests show who asked: "p10-3" is the fourth request of objective
+// p10.
 
-// crowdBody is what each of them sent.
+// crowdBody is the body of each of these requests.
 const crowdBody = `{"model": "m1", "messages": [{"role": "user", "content": "x"}]}`
 
-// ceilings says whether the run is one of these.
+// ceilings reports whether the run is one of these.
 func (l *Line) ceilings() bool {
 	return slices.ContainsFunc(l.Steps, func(s Step) bool { return s.Saturation != nil || s.AfterBand != nil })
 }
@@ -53,7 +53,7 @@ func (pl *player) member(name string) *exchange {
 	return x
 }
 
-// named is who is named in a ceiling run, the lowest priority first.
+// named returns the names in a ceiling run, the lowest priority first.
 func (pl *player) named() (names []string) {
 	for i := range pl.line.Steps {
 		s := &pl.line.Steps[i]
@@ -71,14 +71,14 @@ func (pl *player) named() (names []string) {
 	return names
 }
 
-// priorityOf reads a name: neg5-0 has priority -5.
+// priorityOf returns the priority in a name: -5 for neg5-0.
 func priorityOf(name string) int {
 	objective, _, _ := strings.Cut(name, "-")
 	n, _ := strconv.Atoi(strings.NewReplacer("neg", "-", "p", "").Replace(objective))
 	return n
 }
 
-// crew is one state of saturation: one request of each, 15 ms apart.
+// crew plays one state of saturation: one request of each name, 15 ms apart.
 func (pl *player) crew(s *Step) {
 	pl.crewed, pl.from = true, len(pl.order)
 	for _, name := range pl.named() {
@@ -87,7 +87,7 @@ func (pl *player) crew(s *Step) {
 	}
 	pl.pass(machine.Time(s.SleepS * float64(machine.Second)))
 	got, want := slices.Clone(pl.order[pl.from:]), slices.Clone(s.Answered)
-	// its rhythm has no recorded beginning
+	// The phase of its oscillation was not recorded.
 	if *s.Saturation > .6 && strings.Contains(pl.line.Config, "soft-reflective") {
 		slices.Sort(got)
 		slices.Sort(want)
@@ -97,8 +97,8 @@ func (pl *player) crew(s *Step) {
 	}
 }
 
-// crewLeaves is the end of such a state: the pool is idle, and all have left.
-// Answers a millisecond apart overtake each other, so only who left counts.
+// crewLeaves plays the end of such a state: the pool is idle, and all requests leave. Answers a millisecond apart
+// overtake each other, so only the names count.
 func (pl *player) crewLeaves(s *Step) {
 	pl.pass(300 * machine.Millisecond)
 	got := slices.Clone(pl.order[pl.from:])
@@ -112,8 +112,8 @@ func (pl *player) crewLeaves(s *Step) {
 	}
 }
 
-// drip is one state in which requests that have waited at full saturation
-// leave at another. What is compared is the pace of the lower band.
+// drip plays a state in which requests that have waited at full saturation leave at a lower one. It compares the pace
+// of the lower band.
 func (pl *player) drip(s *Step) {
 	pages := maps.Clone(pl.pages)
 	for name := range pl.pages {
@@ -159,8 +159,7 @@ func (pl *player) drip(s *Step) {
 	}
 	gap := (recorded[len(recorded)-1] - recorded[0]) / float64(len(recorded)-1)
 	mine := float64(last-first) / 5 / float64(machine.Millisecond)
-	// The real cycle takes 1.07 ms, and several may follow at once when the
-	// process was held up.
+	// The real cycle takes 1.07 ms. Several cycles may follow at once after the process was delayed.
 	if math.Abs(gap/1.07-mine) > .15*mine+.8 {
 		pl.fault(unit, "milliseconds between dispatches", fmt.Sprint(gap), fmt.Sprint(mine))
 	}
@@ -175,8 +174,8 @@ func (pl *player) drip(s *Step) {
 	}
 }
 
-// crowd is one priority of the runs in which requests of each arrive until
-// they wait: as many as its records name, 20 ms apart.
+// crowd plays one priority of the runs in which requests of each priority arrive until they wait: as many as the
+// recording names, 20 ms apart.
 func (pl *player) crowd(s *Step) {
 	for _, name := range pl.crowdOf(*s.AfterBand) {
 		pl.member(name)
@@ -193,8 +192,7 @@ func (pl *player) crowd(s *Step) {
 	}
 }
 
-// crowdOf are the requests of one priority: twelve, or six when the run has no
-// seventh.
+// crowdOf returns the requests of one priority: twelve, or six if the run has no seventh.
 func (pl *player) crowdOf(priority int) (names []string) {
 	n, objective := 6, fmt.Sprint("p", priority)
 	if priority < 0 {
@@ -209,8 +207,7 @@ func (pl *player) crowdOf(priority int) (names []string) {
 	return names
 }
 
-// crowdLeaves finishes them one by one. The recorder went on with those that
-// were evicted, too.
+// crowdLeaves finishes them one by one. The recorder also continued with evicted ones.
 func (pl *player) crowdLeaves(s *Step) {
 	var want [][]string
 	for _, group := range groups(s.Order) {

@@ -23,15 +23,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// cluster is the objects of a run, as the API server held them.
+// cluster holds the objects of a run, as the API server did.
 type cluster struct {
 	names []string
 	text  map[string]map[string]any
 	ages  objects.Ages
 }
 
-// create adds an object. One that is refused leaves no trace, as with all that
-// follows.
+// create adds an object. Like the following methods, it changes nothing if it returns an error.
 func (c *cluster) create(text string) error {
 	var o map[string]any
 	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
@@ -62,7 +61,7 @@ func (c *cluster) patch(p *KubePatch) error {
 	return nil
 }
 
-// delete removes an object, or has one with finalizers await them.
+// delete removes an object. An object with finalizers is only marked as deleted.
 func (c *cluster) delete(p *KubePatch) error {
 	key := p.Kind + "/" + p.Name
 	if c.text[key] == nil {
@@ -83,8 +82,7 @@ func metaOf(o map[string]any) map[string]any {
 	return meta
 }
 
-// finalized says whether an object has finalizers: it is there until they are
-// gone.
+// finalized reports whether an object has finalizers, which delay its removal.
 func finalized(meta map[string]any) bool {
 	list, _ := meta["finalizers"].([]any)
 	return len(list) > 0
@@ -147,7 +145,7 @@ func (c *cluster) read() (*objects.Set, error) {
 	return s, nil
 }
 
-// elsewhere is why a run is not played here, "" when it is.
+// elsewhere returns the reason why a run is not played here, or "".
 func (l *Line) elsewhere() string {
 	if l.ID == "endpoint-selector-no-pod-name" {
 		return "a missing environment variable is the command's to find"
@@ -165,7 +163,7 @@ func (pl *player) startCluster() error {
 	if _, err := d.Token(); err != nil {
 		return err
 	}
-	for d.More() { // an object whose order counts
+	for d.More() { // the order of the object's keys counts
 		if _, err := d.Token(); err != nil {
 			return err
 		}
@@ -214,20 +212,20 @@ func (pl *player) applyCluster() error {
 	return nil
 }
 
-// pages are what a picker shows of itself over HTTP, where there is that.
+// pages are the picker's HTTP and health endpoints, for drivers that have them.
 type pages interface {
-	// metrics are those of its page whose series match a pattern, by series, and the
-	// types of all families; whole has those in it that recordings of whole pages left out.
+	// metrics returns the metrics page's series that match a pattern, and the types of all families. Whole includes
+	// series that recordings of whole pages left out.
 	metrics(pattern string, whole bool) (values map[string]float64, types map[string]string)
 	get(path string) (status int, body []byte)
-	// health is what the health service on a port ("grpc_port", "health_port")
-	// says of a service; found tells it whether there is a pool.
+	// health returns the answer of the health service on a port ("grpc_port", "health_port") for a service. Before,
+	// found reports whether there is a pool.
 	health(port, service string) string
 	found(bool)
 }
 
-// clusterStep plays the steps that only such runs have, or have in another
-// form. It says whether it did.
+// clusterStep plays the steps that only such runs have, or that have another form there. It reports whether it played
+// the step.
 func (pl *player) clusterStep(s *Step) bool {
 	if pl.line.ceilings() && pl.ceilingStep(s) {
 		return true
@@ -269,8 +267,8 @@ func (pl *player) clusterStep(s *Step) bool {
 			pl.compareMetrics(s, w)
 		}
 	case s.DistinctSecond > 0:
-		// How many seconds the rewrites were created in: says what those of one
-		// second mean.
+		// The number of seconds in which the rewrites were created determines the meaning of rewrites of the same
+		// second.
 	case s.Partial != "":
 		if x := pl.open[s.Partial]; x != nil && !refused(x.got) {
 			pl.begin(x, "text/event-stream")
@@ -330,8 +328,7 @@ func (pl *player) clusterStep(s *Step) bool {
 	return true
 }
 
-// expire gives requests that ran into their TTL the time to: the recorder was
-// slower than the player.
+// expire waits until requests past their TTL are answered, because the recorder was slower than the player.
 func (pl *player) expire() {
 	for _, id := range slices.Sorted(maps.Keys(pl.open)) {
 		x := pl.open[id]
@@ -345,11 +342,10 @@ func (pl *player) expire() {
 	}
 }
 
-// heldFirst are the requests that fill the pool in eviction runs.
+// heldFirst matches the requests that fill the pool in eviction runs.
 var heldFirst = regexp.MustCompile(`^[A-F]h\d`)
 
-// sameWhenTimedOut compares answers that came together, so that their order
-// means nothing.
+// sameWhenTimedOut compares answers that came together, whose order has no meaning.
 func sameWhenTimedOut(s *Step, got []string) bool {
 	want, got := slices.Clone(s.Answered), slices.Clone(got)
 	sort.Strings(want)
@@ -357,7 +353,7 @@ func sameWhenTimedOut(s *Step, got []string) bool {
 	return s.Seconds != nil && slices.Equal(want, got)
 }
 
-// probeObjectives are the objectives with which the recorder probed.
+// probeObjectives are the objectives of the recorder's probes.
 var probeObjectives = map[string]string{
 	"start": "neg1", "raised-to-3": "neg1", "lowered-to-neg9": "neg1", "priority-removed": "neg1",
 	"neg5-deleted": "neg5", "late-created": "late", "late-moved-to-other-pool": "late", "late-back": "late",
@@ -365,7 +361,7 @@ var probeObjectives = map[string]string{
 	"fail1": "neg1", "fail2": "neg1", "fail3": "neg1", "ok": "neg1",
 }
 
-// probe asks and compares with the last run of equal answers.
+// probe sends probes and compares them with the last run of equal answers.
 func (pl *player) probe(s *Step) {
 	pl.pass(300 * machine.Millisecond)
 	headers := map[string]string{"content-type": "application/json"}
@@ -387,8 +383,7 @@ func (pl *player) probe(s *Step) {
 	}
 }
 
-// burst sends many equal requests, one after the other, and compares how
-// often each answer and each model came.
+// burst sends many equal requests one after the other, and compares how often each answer and each model occurred.
 func (pl *player) burst(s *Step) {
 	counts, models := map[string]int{}, map[string]int{}
 	for i := range s.Burst.N {
@@ -421,35 +416,32 @@ func (pl *player) burst(s *Step) {
 	}
 }
 
-// ofThePool are figures that do not count requests: all that is compared of a
-// run with bursts.
+// ofThePool matches figures that do not count requests. In a run with bursts, only these are compared.
 var ofThePool = regexp.MustCompile(`_(ready|per|average|std_dev)_`)
 
-// bursts says whether the run has requests that are not played one by one, so
-// that counters differ.
+// bursts reports whether the run has requests that are not played one by one, so that counters differ.
 func (l *Line) bursts() bool {
 	return slices.ContainsFunc(l.Steps, func(s Step) bool { return s.Burst != nil || s.Probes != "" })
 }
 
-// everyMetric is what was recorded where no pattern was noted.
+// everyMetric is the pattern of recordings without a pattern.
 const everyMetric = ""
 
-// notCompared are timings, sizes of bodies, which are sent as they came, what
-// evictions are still expected to free and the index's size, which depend on
-// the moment, and the time between pieces, which the player sends at once.
+// notCompared matches timings; sizes of bodies, which are sent as they came; the expected release of evictions and
+// the index's size, which depend on the moment; and the time between pieces, which the player sends at once.
 var notCompared = regexp.MustCompile(
 	`duration_seconds_sum|size_bytes_sum|request_sizes_sum|pending_reclaim|prefix_indexer_size|streaming_itl_seconds`)
 
-// notObserved are families that the player's picker never has a sample of: they
-// tell of the process and of what the player does at one moment.
+// notObserved matches families that never have a sample in the player's picker, because they describe the process or
+// because the player does everything at one moment.
 var notObserved = regexp.MustCompile(`_info$|dispatch_cycle_duration|streaming_itl_seconds`)
 
 // compareMetrics compares the picker's own metrics.
 func (pl *player) compareMetrics(s *Step, w pages) {
 	var want struct {
 		Pattern string
-		Only    bool                // the values are all that was noted of the page
-		Values  map[string]*float64 // nil: there is no such series
+		Only    bool                // the recording has no other values of the page
+		Values  map[string]*float64 // nil: the series does not exist
 		Types   map[string]string
 	}
 	if err := json.Unmarshal(s.EPPMetrics, &want); err != nil {
@@ -475,7 +467,7 @@ func (pl *player) compareMetrics(s *Step, w pages) {
 		w := want.Values[series]
 		g, ok := got[series]
 		if notCompared.MatchString(series) || bursts && !ofThePool.MatchString(series) ||
-			w == nil && g == 0 && strings.HasSuffix(series, "_count") { // there from its first observation on
+			w == nil && g == 0 && strings.HasSuffix(series, "_count") { // exists from its first observation on
 			continue
 		}
 		if ok != (w != nil) || ok && math.Abs(*w-g) > tolerance && !countsTime.MatchString(series) {
@@ -491,22 +483,22 @@ func valueOf(v *float64) string {
 	return fmt.Sprint(*v)
 }
 
-// countsTime are counts of what happens again and again: only whether they are there is compared.
+// countsTime matches counts of repeated events. Only their existence is compared.
 var countsTime = regexp.MustCompile(`dispatch_cycle_duration|datalayer_poll_errors`)
 
 var timestamps = regexp.MustCompile(`"timestamp":"[^"]*"`)
 
-// comparePage compares a debug page; the order of lists means nothing.
+// comparePage compares a debug page. The order of lists has no meaning.
 func (pl *player) comparePage(s *Step, w pages) {
 	if strings.HasPrefix(s.HTTPGet, "/debug/pprof") {
-		return // the process's, not the picker's
+		return // the page describes the process, not the picker
 	}
 	status, body := w.get(s.HTTPGet)
 	if want := string(s.Status); want != fmt.Sprint(status) {
 		pl.fault(s.HTTPGet, "status", want, fmt.Sprint(status))
 	}
 	var text string
-	if json.Unmarshal(s.Body, &text) == nil { // of a page its beginning
+	if json.Unmarshal(s.Body, &text) == nil { // only the beginning of a page is text
 		var tight bytes.Buffer
 		if json.Compact(&tight, body) == nil {
 			body = tight.Bytes()
@@ -526,8 +518,8 @@ func (pl *player) comparePage(s *Step, w pages) {
 		for _, name := range slices.Sorted(maps.Keys(list)) {
 			plugin, _ := list[name].(map[string]any)
 			if state, ok := plugin["state"].(map[string]any); ok {
-				delete(state, "fairnessIndex") // by how long the requests of that day waited
-				delete(state, "totalPrograms") // here those that wait for the first time count, too
+				delete(state, "fairnessIndex") // depends on how long the requests of the recording waited
+				delete(state, "totalPrograms") // here it includes programs that wait for the first time
 			}
 		}
 	}
@@ -555,7 +547,7 @@ func (pl *player) share(what string, n int, want, got map[string]int) {
 	}
 }
 
-// onHeld compares what a dispatched stream heard afterwards.
+// onHeld compares what a dispatched stream received afterwards.
 func (pl *player) onHeld(s *Step) {
 	var heard []Message
 	_ = json.Unmarshal(s.Observed, &heard)
@@ -581,8 +573,7 @@ func (pl *player) onHeld(s *Step) {
 	}
 }
 
-// compareHealth compares what the health services say. Without any a service is
-// unknown to gRPC itself.
+// compareHealth compares the health services' answers. A service that is not registered is unknown to gRPC itself.
 func (pl *player) compareHealth(s *Step, w pages) {
 	var want map[string]string
 	_ = json.Unmarshal(s.Status, &want)

@@ -16,7 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// lb is the envoy.lb metadata of a recorded message: destination and scores.
+// lb returns the envoy.lb metadata of a recorded message: destination and scores.
 func (m *Message) lb() (dest string, scores map[string]float64) {
 	lb, _ := m.Metadata[picker.NamespaceLB].(map[string]any)
 	dest, _ = lb[picker.HeaderDestination].(string)
@@ -45,7 +45,7 @@ func (m *Message) header(name string) string {
 	return ""
 }
 
-// choose is the picker's test hook: the endpoints that the real one chose.
+// choose is the picker's test hook. It returns the endpoints that the real picker chose.
 func (pl *player) choose(c *picker.Cycle, profile string, candidates []int32) []int32 {
 	x := pl.force.Load()
 	if known, ok := pl.known.Load(c.Request.ID); ok {
@@ -87,7 +87,7 @@ func (pl *player) choose(c *picker.Cycle, profile string, candidates []int32) []
 
 func (l *Line) hasHeaderProfile() bool { return strings.Contains(l.Config, "header-profile-handler") }
 
-// compare checks one request's answer against the recorded one.
+// compare compares one request's answer with the recorded one.
 func (pl *player) compare(x *exchange) {
 	rec := x.recorded.Messages
 	if len(rec) == 0 {
@@ -120,7 +120,7 @@ func (pl *player) compare(x *exchange) {
 	}
 }
 
-// otherMetadata is a message's without destination and scores.
+// otherMetadata returns a message's metadata without destination and scores.
 func (m *Message) otherMetadata() map[string]any {
 	out := map[string]any{}
 	for ns, v := range m.Metadata {
@@ -134,8 +134,7 @@ func (m *Message) otherMetadata() map[string]any {
 	return out
 }
 
-// compareDispatch checks a request that was sent to an endpoint; m is its first
-// message.
+// compareDispatch checks a request that was sent to an endpoint. Its first message is m.
 func (pl *player) compareDispatch(x *exchange, m *Message) {
 	recorded := x.recordedHeaders()
 	dest, scores := recorded.lb()
@@ -161,12 +160,12 @@ func first(list []Message, kind string) *Message {
 	return nil
 }
 
-// refusal is a refused request's answer; nil when it was not refused.
+// refusal returns a refused request's answer, or nil if it was not refused.
 func (x *exchange) refusal() *Message { return first(x.got, "immediate_response") }
 
 func refused(got []Message) bool { return len(got) == 0 || first(got, "immediate_response") != nil }
 
-// destination is where a request went, "" when it was refused.
+// destination returns the endpoint of a request, or "" if it was refused.
 func (x *exchange) destination() (dest string) {
 	if m := first(x.got, "request_headers"); m != nil {
 		dest, _ = m.lb()
@@ -174,7 +173,7 @@ func (x *exchange) destination() (dest string) {
 	return dest
 }
 
-// scores are those that came with a decision.
+// scores returns the scores of a decision.
 func (x *exchange) scores() (scores map[string]float64) {
 	if m := first(x.got, "request_headers"); m != nil {
 		_, scores = m.lb()
@@ -182,7 +181,7 @@ func (x *exchange) scores() (scores map[string]float64) {
 	return scores
 }
 
-// forwarded is the body that goes to the endpoint.
+// forwarded returns the body that goes to the endpoint.
 func (x *exchange) forwarded() (body []byte) {
 	for _, m := range x.got {
 		if m.Type == "request_body" {
@@ -220,8 +219,7 @@ func (pl *player) sameRefusal(unit string, want, got *Message) {
 
 var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// compareScores checks candidates and totals, and that the recorded choice was
-// one of our best.
+// compareScores compares candidates and totals, and checks that the recorded choice has one of the best totals here.
 func (pl *player) compareScores(x *exchange, want map[string]float64) {
 	got := x.scores()
 	if (want == nil) != (got == nil) {
@@ -242,8 +240,7 @@ func (pl *player) compareScores(x *exchange, want map[string]float64) {
 		}
 	}
 	if len(diff) > 0 && pl.noHit {
-		// The real one's order among endpoints that were never used is
-		// arbitrary: whole rank steps that cancel out.
+		// The real picker's order of endpoints that were never used is arbitrary: whole rank steps that cancel out.
 		sum, whole := 0.0, true
 		for _, d := range diff {
 			steps := d / pl.weight * float64(len(want)-1)
@@ -268,7 +265,7 @@ func (pl *player) compareScores(x *exchange, want map[string]float64) {
 	sort.Sort(sort.Reverse(sort.Float64Slice(all)))
 	for n, to := range strings.Split(x.destination(), ",") {
 		if math.Abs(got[to]-all[n]) > tolerance {
-			pl.fault(x.id, "recorded choice is not among our best", to, fmt.Sprint(got))
+			pl.fault(x.id, "recorded choice has none of the best totals here", to, fmt.Sprint(got))
 		}
 	}
 }

@@ -19,8 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 
-// questions are the fields of a step that say what was done. All others say
-// what came of it.
+// questions are the fields of a step that describe actions. All others describe the picker's reactions.
 var questions = []string{"metrics", "metrics_raw", "scrape_fail", "scrape_ok", "request", "hold", "response", "finish",
 	"usage", "response_headers",
 	"response_chunks", "response_headers_sent", "content_type", "response_chunk_sent", "chunk", "eos",
@@ -31,37 +30,36 @@ var questions = []string{"metrics", "metrics_raw", "scrape_fail", "scrape_ok", "
 	"http_get", "received_on_held", "pattern",
 	"distinct_creation_seconds"}
 
-// uncompared are the answers that no comparison looks at, by topic and place.
-// docs/parity.md has them, too.
+// uncompared are the answers that no comparison uses, by topic and place. docs/parity.md lists them too.
 var uncompared = map[string]string{
-	`[^ ]* observed\.messages\[\]\.(eos|size)`: "into how many messages a body was cut, and the length of a " +
+	`[^ ]* observed\.messages\[\]\.(eos|size)`: "the number of messages of a body, and the length of a " +
 		"marshalled one",
 	`[^ ]* (start_)?errors\[\].*|[^ ]* warnings\[\].*`: "texts of refusals and warnings",
 	`[^ ]* exit_code`: "the exit code of a refusal",
-	`(endpoints-file|config-acceptance) effective`: "of its text only which plug-ins there are",
+	`(endpoints-file|config-acceptance) effective`: "only the list of plug-ins is compared",
 	`[^ ]* refused.*|[^ ]* code`:                   "what the API server says",
-	`[^ ]* runs\[\]\.(first_seen_s|count)`:         "how soon a change shows",
-	`[^ ]* blocked_after_s`: "that it waited is compared, not how long " +
+	`[^ ]* runs\[\]\.(first_seen_s|count)`:         "the delay of a change",
+	`[^ ]* blocked_after_s`: "the comparison is that it waited, not how long " +
 		"the recorder watched",
 	`[^ ]* (body_models|counts|distribution)\..*`: "shares, which differ by chance",
 	`[^ ]* (answered_so_far|dispatched_before_release)\[\]`: "one dispatch more or less: the detector's " +
 		"overshoot",
 	`kubernetes-debug body\.timestamp`:                                  "the time",
-	`kubernetes-priority (answered_before|order_ms\[\]\[\]\[?[01]?\]?)`: "of a rhythm its pace",
-	`kubernetes-priority evicted\[\]\.observed\.type`:                   "that it is a refusal says the status",
+	`kubernetes-priority (answered_before|order_ms\[\]\[\]\[?[01]?\]?)`: "the pace of an oscillation",
+	`kubernetes-priority evicted\[\]\.observed\.type`:                   "the status shows that it is a refusal",
 	`kubernetes-priority observed\[\]\.(eos|size)`:                      "pieces of a response of another length",
 	`inflight-lifecycle end|flow-control-ttl observed\.ended`:           "how a stream ended that its client had left",
 }
 
-// leaf is one answer in a recorded line, and how another one is put there.
+// leaf is one answer in a recorded line, with a function that replaces it.
 type leaf struct {
 	place string
 	put   func(v any)
 	v     any
 }
 
-// leaves are the answers below a value. Names of families, plug-ins, endpoints
-// and the like make no place of their own.
+// leaves calls a function for each answer below a value. Names of families, plug-ins, endpoints and the like are not
+// part of a place.
 func leaves(v any, place string, put func(any), each func(leaf)) {
 	switch x := v.(type) {
 	case map[string]any:
@@ -91,7 +89,7 @@ func leaves(v any, place string, put func(any), each func(leaf)) {
 var unnamed = regexp.MustCompile(
 	`(values|types|plugins|status|counts|rejections|body_models|distribution|dispatched|seconds_until_answer|envoy\.lb|scores|state)$`)
 
-// other is another answer.
+// other returns a different answer.
 func other(v any) any {
 	switch x := v.(type) {
 	case string:
@@ -104,11 +102,10 @@ func other(v any) any {
 	return v
 }
 
-// Whatever was recorded of the real picker's answers is compared: with another
-// answer in its place a recording is told to differ. What is not compared is
-// listed. A tenth of the topics, and all at night.
+// Every recorded answer of the real picker is compared: if it is replaced, the recording no longer passes. What is
+// not compared is listed. Outside nightly runs, the test covers a tenth of the topics.
 func TestRecordedAnswersAreCompared(t *testing.T) {
-	const tries = 3 // places that mean nothing here and something there
+	const tries = 3 // some places have a meaning only in some lines
 	listed := map[*regexp.Regexp]*atomic.Bool{}
 	for pattern := range uncompared {
 		listed[regexp.MustCompile("^(?:"+pattern+")$")] = &atomic.Bool{}
@@ -136,13 +133,13 @@ func TestRecordedAnswersAreCompared(t *testing.T) {
 						same[place]++
 						for _, used := range known {
 							used.Store(true)
-							same[place] = 2 * tries // enough
+							same[place] = 2 * tries // enough attempts
 						}
 					}
 				}
 				for _, place := range slices.Sorted(maps.Keys(same)) {
 					if !told[place] && same[place] < 2*tries {
-						t.Errorf("%s may say anything", place)
+						t.Errorf("%s is not compared", place)
 					}
 				}
 			})
@@ -155,8 +152,8 @@ func TestRecordedAnswersAreCompared(t *testing.T) {
 	}
 }
 
-// others goes through the answers of a line: with another one in its place, does
-// the line differ in another way, in core/epp or through the port?
+// others replaces each answer of a line in turn. The yielded function reports whether the line then differs in
+// another way, in core/epp or through the port.
 func others(t *testing.T, text []byte) iter.Seq2[string, func(port bool) bool] {
 	var line map[string]any
 	if err := json.Unmarshal(text, &line); err != nil {
@@ -184,7 +181,7 @@ func others(t *testing.T, text []byte) iter.Seq2[string, func(port bool) bool] {
 	}
 }
 
-// answersOf goes through what a line tells of the picker.
+// answersOf calls a function for each answer of the picker in a line.
 func answersOf(line map[string]any, check func(leaf)) {
 	for _, k := range []string{"accepted", "effective", "start_errors", "errors", "warnings", "exit_code"} {
 		if v, ok := line[k]; ok {
@@ -202,8 +199,8 @@ func answersOf(line map[string]any, check func(leaf)) {
 	}
 }
 
-// differences are those of a line, in core/epp or through the port. A line that
-// cannot be played differs, too.
+// differences returns a line's differences, in core/epp or through the port. A line that cannot be played has one
+// too.
 func differences(t *testing.T, text []byte, port bool) (all string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -231,7 +228,7 @@ func differences(t *testing.T, text []byte, port bool) (all string) {
 	return strings.Join(list, "\n")
 }
 
-// recordedLines are the lines of a topic as they are.
+// recordedLines returns the lines of a topic.
 func recordedLines(t *testing.T, file string) [][]byte {
 	f, err := os.Open(file)
 	if err != nil {

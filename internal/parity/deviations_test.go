@@ -6,7 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// deviation is one line on which windtunnel deliberately differs.
+// deviation is a deliberate difference of windtunnel in one line.
 type deviation struct {
 	topic, line, unit, field *regexp.Regexp
 	why                      string
@@ -17,7 +17,7 @@ func dev(topic, line, unit, field, why string) deviation {
 	return deviation{c(topic), c(line), c(unit), c(field), why}
 }
 
-// deviations is the whole list; docs/parity.md says more about each.
+// deviations is the whole list. docs/parity.md describes each of them.
 var deviations = []deviation{
 	dev("config-acceptance", "v1-api-version", "accept", "accepted",
 		"llm-d.ai/v1 is newer than the recorded version and is read"),
@@ -44,19 +44,18 @@ var deviations = []deviation{
 		"inference_objective_(inference_request_metric|request_ttft_seconds_count).*",
 		"families of document 004, which the real one serves with a predictor alone"),
 	dev("differential", "metrics-mm-embeddings", "metrics", ".*(encoder_cache_|token-producer).*",
-		"nothing here tokenises for pictures, and their cache tells no figures"),
+		"windtunnel does not tokenize images, and has no metrics of their cache"),
 	dev("differential", "metrics-capacity-outcome", "metrics", ".*dispatch_cycle_duration.*",
 		"there is no loop that runs every millisecond"),
 	dev("metrics-formats", "vllm-raw", "typed-inf", "scores",
 		"a queue of infinite length is not a figure: the last one stays"),
 }
 
-// injected are headers by which a client could choose its own prefiller,
-// encoder, rank or KV source. The real one hands them on; windtunnel removes
-// them unless the decision sets them.
+// injected are headers with which a client could choose its own prefiller, encoder, rank or KV source. The real
+// picker passes them on. Windtunnel removes them unless the decision sets them.
 var injected = []string{picker.HeaderPrefiller, picker.HeaderEncoders, picker.HeaderDataParallel, picker.HeaderKVSource}
 
-// Deviation is why a difference is deliberate, "" when it is a fault.
+// Deviation returns the reason of a deliberate difference, or "" if the difference is a fault.
 func Deviation(topic, line string, f Fault) string {
 	for _, d := range deviations {
 		if d.topic.MatchString(topic) && d.line.MatchString(line) && d.unit.MatchString(f.Unit) &&

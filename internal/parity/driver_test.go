@@ -13,20 +13,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// driver carries out what an endpoint picker wants: virtual here, and live/epp
-// behind its gRPC port in port_test.go. Both have the player's time.
+// driver carries out an endpoint picker's effects: virtual does so here, and port_test.go uses live/epp behind its
+// gRPC port. Both use the player's time.
 type driver interface {
 	core.Door
-	// With runs f with the machine, alone, to look at it.
+	// With runs f with the machine locked, to inspect it.
 	With(f func(m *core.Machine, now machine.Time))
-	// advance lets the time be now, and plays what is due.
+	// advance sets the time to now, and plays what is due.
 	advance(now machine.Time)
-	// connect begins an ext_proc stream.
+	// connect opens an ext_proc stream.
 	connect() conn
-	// answer answers the scrapes that wait: waiting is how many.
+	// answer answers the waiting scrapes. Waiting returns their number.
 	answer()
 	waiting() int
-	// await waits until done is true. It is false where that never happens.
+	// await waits until done returns true. It returns false if that never happens.
 	await(done func() bool) bool
 }
 
@@ -34,7 +34,7 @@ type driver interface {
 type conn interface {
 	// send sends a message with its metadata_context, which may be nil.
 	send(m *stream.Message, metadata map[string]map[string]any)
-	// heard is what came back since; over says that the picker ended the stream.
+	// heard returns the messages received since the last call. Over reports that the picker has ended the stream.
 	heard() (got []Message, over bool)
 	// leave ends the stream, as Envoy does when the client leaves.
 	leave()
@@ -48,7 +48,7 @@ type virtual struct {
 	playing bool
 	number  uint64
 	page    func(address string) (string, error)
-	scrapes []core.Effect // that wait for an answer
+	scrapes []core.Effect // waiting for an answer
 }
 
 func (v *virtual) Input(msg core.Message) {
@@ -87,7 +87,7 @@ func (v *virtual) connect() conn {
 	return &virtualConn{v: v, s: core.NewStream(v.m, v, v.number)}
 }
 
-// play carries effects out in order. What they bring about joins the list.
+// play carries out effects in order. Effects that they cause join the list.
 func (v *virtual) play() {
 	if v.playing {
 		return
@@ -148,7 +148,7 @@ func (c *virtualConn) send(m *stream.Message, metadata map[string]map[string]any
 func (c *virtualConn) heard() (got []Message, over bool) {
 	got, c.got = c.got, nil
 	r := c.s.Result()
-	return got, r != stream.Running && r != stream.PassedThrough // the latter is Envoy's to end
+	return got, r != stream.Running && r != stream.PassedThrough // Envoy ends a stream that was passed through
 }
 
 func (c *virtualConn) leave() { c.send(&stream.Message{Kind: stream.PeerGone}, nil) }
@@ -168,11 +168,11 @@ func (c *virtualConn) play() {
 	}
 }
 
-// messageOf is an effect in the recordings' form.
+// messageOf converts an effect to the recordings' form.
 func messageOf(e *stream.Effect) Message {
 	m := Message{SetHeaders: pairs(e.Set), RemoveHeaders: slices.Sorted(slices.Values(e.Remove))}
 	if len(e.Metadata) > 0 {
-		text, _ := json.Marshal(e.Metadata) // what JSON has, and nothing else
+		text, _ := json.Marshal(e.Metadata) // only values that JSON can represent
 		_ = json.Unmarshal(text, &m.Metadata)
 	}
 	body := string(e.Body)

@@ -36,8 +36,7 @@ func (pl *player) flowStep(s *Step) {
 			pl.fault("answered", "order", fmt.Sprint(want), fmt.Sprint(pl.order))
 		}
 	case s.Order != nil:
-		// Runs in a cluster have refused requests in the order, too, some even
-		// those that were refused before.
+		// In a cluster, the recorded order includes refused requests, and even some that were refused before.
 		got, fresh, all := pl.drain()
 		want := groups(s.Order)
 		if !sameOrder(want, got) && (pl.cluster == nil || !sameOrder(want, fresh) && !sameOrder(want, all)) {
@@ -45,13 +44,12 @@ func (pl *player) flowStep(s *Step) {
 		}
 	case s.Seconds != nil:
 		pl.compareSeconds(s)
-	case s.EPPMetrics == nil: // which only a picker with pages has
+	case s.EPPMetrics == nil: // only a picker with pages has them
 		pl.fault("step", "unknown", fmt.Sprintf("%+v", *s), "not played")
 	}
 }
 
-// compareSeconds checks how long after they came, or after what there is changed,
-// requests were answered.
+// compareSeconds compares how many seconds after their arrival, or after the previous change, requests were answered.
 func (pl *player) compareSeconds(s *Step) {
 	for id, want := range s.Seconds {
 		x := pl.open[id]
@@ -68,8 +66,8 @@ func (pl *player) compareSeconds(s *Step) {
 	}
 }
 
-// overshoot says whether what was answered differs by one dispatch only: the
-// real concurrency detector may let one more pass.
+// overshoot reports whether the answers differ by only one dispatch. The real concurrency detector may dispatch one
+// too many.
 func (pl *player) overshoot(want []string) bool {
 	extra := 0
 	for _, id := range want {
@@ -80,7 +78,7 @@ func (pl *player) overshoot(want []string) bool {
 	return extra <= 1 && len(pl.order) <= len(want)
 }
 
-// drain finishes dispatched requests one by one and notes who comes next.
+// drain finishes dispatched requests one by one and records the order of the next ones.
 func (pl *player) drain() (order, fresh, all []string) {
 	done := map[string]bool{}
 	for range 2*len(pl.line.Steps) + len(pl.open) {
@@ -116,8 +114,7 @@ func (pl *player) drain() (order, fresh, all []string) {
 	return order, fresh, all
 }
 
-// sameOrder compares with the recorded order, in which ["together", a, b]
-// marks requests that came out within one window.
+// sameOrder compares with the recorded order, in which ["together", a, b] marks requests that left within one window.
 func sameOrder(want [][]string, got []string) bool {
 	pos := map[string][2]int{}
 	n := 0
@@ -138,7 +135,7 @@ func sameOrder(want [][]string, got []string) bool {
 	return true
 }
 
-// groups are who came out within one window each.
+// groups returns the requests that left within one window each.
 func groups(order []json.RawMessage) (out [][]string) {
 	for _, w := range order {
 		var ids []string

@@ -15,9 +15,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 
-// A log of what enters the picker gives the same effects in another one: for
-// every recorded configuration and what was sent to it, also from a snapshot in
-// the middle of it. A tenth of them, and all at night.
+// A log of a picker's inputs has the same effects in another picker. The test covers every recorded configuration
+// with its inputs, and also starts from a snapshot in the middle. Outside nightly runs, it covers a tenth of them.
 func TestRecordingsThroughTheLog(t *testing.T) {
 	t.Parallel()
 	decisions := 0
@@ -38,8 +37,7 @@ func TestRecordingsThroughTheLog(t *testing.T) {
 	t.Logf("%d decisions", decisions)
 }
 
-// throughTheLog plays a line with a log, and the log. It returns how many
-// decisions there were.
+// throughTheLog plays a line with a log, then the log, and returns the number of decisions.
 func throughTheLog(t *testing.T, l *Line) int {
 	var log bytes.Buffer
 	var forced [][]int32
@@ -78,8 +76,8 @@ func throughTheLog(t *testing.T, l *Line) int {
 	return p.Decisions
 }
 
-// saving is a driver that saves the machine's state now and then, before time
-// passes: whoever plays the log goes on from there.
+// saving is a driver that sometimes saves the machine's state before time passes. A player of the log continues from
+// there.
 type saving struct {
 	virtual
 	log  *inputlog.Log
@@ -94,7 +92,7 @@ func (v *saving) advance(now machine.Time) {
 	v.virtual.advance(now)
 }
 
-// playForced plays a line, and notes which choices it had to be told.
+// playForced plays a line, and records the choices that were forced.
 func playForced(l *Line, open opener, forced *[][]int32) {
 	playWith(l, open, func(choose force) force {
 		return func(c *picker.Cycle, profile string, candidates []int32) []int32 {

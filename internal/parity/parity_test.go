@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/discovery"
 )
 
-// Every recorded line is played; what differs must be a known deviation.
+// Every recorded line is played. Each difference must be a known deviation.
 func TestRecordings(t *testing.T) {
 	lines := 0
 	for _, f := range recordings(t) {
@@ -45,7 +45,7 @@ func TestRecordings(t *testing.T) {
 	t.Logf("%d lines", lines)
 }
 
-// recordings are the files; those that flow control plays on its level, too, are there.
+// recordings returns the files. The ones that flow control also plays must be among them.
 func recordings(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.jsonl.gz")
@@ -82,11 +82,10 @@ func acceptance(l *Line) []Fault {
 	return effective(l, c)
 }
 
-// declared is a plug-in in the real one's text.
+// declared matches a plug-in in the real picker's text.
 var declared = regexp.MustCompile(`\{Name: ([^,{}]+), Type: ([^,{}]+)`)
 
-// effective compares which plug-ins there are in an accepted configuration, the
-// defaulted ones among them.
+// effective compares the lists of plug-ins of an accepted configuration, including default ones.
 func effective(l *Line, c core.Config) (faults []Fault) {
 	if !*l.Accepted {
 		return nil
@@ -100,7 +99,7 @@ func effective(l *Line, c core.Config) (faults []Fault) {
 	return faults
 }
 
-// endpointsYAML is the endpoints file of a line; JSON is YAML.
+// endpointsYAML returns the endpoints file of a line. JSON is valid YAML.
 func endpointsYAML(list []Endpoint) string {
 	type entry struct {
 		Name      string            `json:"name,omitempty"`

@@ -23,25 +23,24 @@ import (
 // tolerance of scores.
 const tolerance = 1e-6
 
-// player plays one line against an endpoint picker: what the clients, the model
-// servers and the cluster did during the run, in virtual time.
+// player plays one line with an endpoint picker: the actions of the clients, the model servers and the cluster, in
+// virtual time.
 type player struct {
 	driver
 	line    *Line
 	now     machine.Time
-	queues  bool              // there is flow control
-	address map[string]string // of an endpoint, by name
+	queues  bool              // the picker has flow control
+	address map[string]string // by an endpoint's name
 	pages   map[string]string // by address
 	failing map[string]bool   // addresses
 	open    map[string]*exchange
-	asked   []*exchange // those that have no answer yet
+	asked   []*exchange // without an answer yet
 	order   []string    // of first answers
-	evicted int         // evictions heard of so far
-	stuck   bool        // something that was due never happened
+	evicted int         // evictions received so far
+	stuck   bool        // something due never happened
 	faults  []Fault
 
-	// What ties are decided by: force is the last request that was sent, known
-	// are those with an id of their own.
+	// They decide ties: force is the latest request, known are the requests that have an id.
 	force atomic.Pointer[exchange]
 	known sync.Map
 
@@ -52,16 +51,16 @@ type player struct {
 	cluster *cluster
 	gone    map[string]bool // recorded as evicted so far
 	told    map[string]bool // recorded as answered so far
-	changed machine.Time    // when an object changed last
+	changed machine.Time    // time of the latest change of an object
 
 	crewed bool // see ceilings
-	from   int  // where in order the present state of a ceiling run begins
+	from   int  // where the current state of a ceiling run begins in order
 }
 
 // Fault is one difference.
 type Fault struct{ Unit, Field, Recorded, Got string }
 
-// exchange is one request under way.
+// exchange is one request with its answer.
 type exchange struct {
 	id       string
 	step     *Step
@@ -70,17 +69,17 @@ type exchange struct {
 	conn     conn
 	arrived  machine.Time
 	answered machine.Time
-	inbox    []Message // heard, and not looked at yet
+	inbox    []Message // received and not processed
 	got      []Message // the answer
 	evicted  *Message
 	done     bool      // has an answer
 	started  bool      // its response has begun
-	begun    []Message // what came of its headers
+	begun    []Message // the picker's messages about the response's headers
 	over     bool      // the picker has ended the stream
 	closed   bool
 }
 
-// hear takes what came. It says whether the picker ended the stream.
+// hear processes received messages. It reports whether the picker has ended the stream.
 func (x *exchange) hear() bool {
 	got, over := x.conn.heard()
 	x.inbox = append(x.inbox, got...)
@@ -88,8 +87,7 @@ func (x *exchange) hear() bool {
 	return over
 }
 
-// opener makes a driver of a configuration. page is what a model server at an
-// address says to a scrape.
+// opener makes a driver for a configuration. Page returns the metrics page of the model server at an address.
 type opener func(c core.Config, page func(address string) (string, error)) (driver, error)
 
 func openVirtual(c core.Config, page func(address string) (string, error)) (driver, error) {
@@ -97,7 +95,7 @@ func openVirtual(c core.Config, page func(address string) (string, error)) (driv
 	return &virtual{m: m, page: page}, err
 }
 
-// force tells a profile's picker whom to choose (picker.Options.Force).
+// force makes a profile's picker choose given endpoints (picker.Options.Force).
 type force func(c *picker.Cycle, profile string, candidates []int32) []int32
 
 // build makes the picker of a recorded configuration.
@@ -120,13 +118,12 @@ func build(l *Line, force force) (core.Config, error) {
 		Stream: stream.Config{Errors: stream.EPPErrors, MaxBodyBytes: 64 << 20}}, err
 }
 
-// knownFlags are those that make a difference to a run, and are heeded.
+// knownFlags are the flags that change a run, and that the player obeys.
 var knownFlags = []string{"--allow-experimental-plugins", "--disable-endpoint-subset-filter", "--endpoint-selector",
 	"--endpoint-target-ports",
 	"--enable-grpc-stream-metrics", "--refresh-prometheus-metrics-interval"}
 
-// flag is the value of a flag, "" where it was not given; of a switch that was
-// given it is "true".
+// flag returns the value of a flag, or "" if it was not given. A switch has the value "true".
 func (l *Line) flag(name string) string {
 	for i, flag := range l.Flags {
 		if given, v, joined := strings.Cut(flag, "="); given != name {
@@ -147,7 +144,7 @@ func Play(l *Line) []Fault { return play(l, openVirtual) }
 
 func play(l *Line, open opener) []Fault { return playWith(l, open, nil) }
 
-// playWith plays with something between the recorded choices and the picker.
+// playWith plays a line with a function between the recorded choices and the picker.
 func playWith(l *Line, open opener, between func(force) force) []Fault {
 	pl := &player{line: l, address: map[string]string{}, pages: map[string]string{}, failing: map[string]bool{},
 		open: map[string]*exchange{}}
@@ -205,7 +202,7 @@ func (pl *player) fault(unit, field, recorded, got string) {
 	pl.faults = append(pl.faults, Fault{unit, field, recorded, got})
 }
 
-// serve starts the model servers of endpoints that have none yet.
+// serve starts the model servers of new endpoints.
 func (pl *player) serve(list []Endpoint) {
 	for _, e := range list {
 		at := picker.JoinHostPort(e.Address, fmt.Sprint(e.Port))
@@ -229,7 +226,7 @@ func (pl *player) page(address string) (string, error) {
 	return text, nil
 }
 
-// endpoints makes a list the pool's endpoints.
+// endpoints sets the pool's endpoints.
 func (pl *player) endpoints(list []Endpoint) {
 	var out []*picker.Endpoint
 	for _, e := range list {
@@ -242,18 +239,17 @@ func (pl *player) endpoints(list []Endpoint) {
 	pl.input(core.Endpoints{List: out})
 }
 
-// input tells the picker something, and waits for what comes of it.
+// input passes the picker a message, and waits for its effects.
 func (pl *player) input(msg core.Message) {
 	pl.Input(msg)
 	pl.settle()
 }
 
-// round is how often the model servers answer: all at once, as the real picker
-// asks them. An answer takes up to that long, and so comes before the next
-// question.
+// round is the interval at which the model servers answer, all at once, because the real picker scrapes them all at
+// once. An answer takes at most one round, and so comes before the next scrape.
 const round = 50 * machine.Millisecond
 
-// pass lets time pass, from one thing that is due to the next.
+// pass lets time pass, from one due moment to the next.
 func (pl *player) pass(by machine.Time) {
 	for until := pl.now + by; pl.now < until; pl.settle() {
 		pl.now = min(until, pl.now-pl.now%round+round)
@@ -269,8 +265,8 @@ func (pl *player) pass(by machine.Time) {
 	}
 }
 
-// settle waits until everything that is due has happened and was heard: until
-// as many requests have no answer as flow control holds, and all scrapes wait.
+// settle waits until everything due has happened and was received: until flow control holds all requests without an
+// answer, and all scrapes wait.
 func (pl *player) settle() {
 	var held, evicted, pages int
 	settled := pl.await(func() bool {
@@ -295,7 +291,7 @@ func (pl *player) settle() {
 	}
 }
 
-// listen takes what came on the streams.
+// listen processes the messages received on the streams.
 func (pl *player) listen() {
 	for _, x := range slices.Clone(pl.asked) {
 		over := x.hear()
@@ -433,7 +429,7 @@ func (pl *player) request(s *Step) {
 			pl.fault(x.id, "blocked", fmt.Sprint(wait != nil), fmt.Sprint(!x.done))
 		}
 	} else if pl.queues {
-		pl.pass(11 * machine.Millisecond) // 15 in all between two requests
+		pl.pass(11 * machine.Millisecond) // 15 ms in all between two requests
 	}
 	if !s.Hold {
 		for n := 0; n < 2000 && !x.done; n++ {
@@ -466,7 +462,7 @@ func (pl *player) send(x *exchange, rq *Request) {
 	}
 }
 
-// metadata is what goes with messages about headers or the body.
+// metadata returns the metadata of messages about headers or the body.
 func (rq *Request) metadata(about string) map[string]map[string]any {
 	if rq.MetadataOn == "" || rq.MetadataOn == "all" || rq.MetadataOn == about {
 		return rq.Metadata
@@ -474,7 +470,7 @@ func (rq *Request) metadata(about string) map[string]map[string]any {
 	return nil
 }
 
-// parts are the pieces in which the body is sent.
+// parts returns the pieces in which the body is sent.
 func (rq *Request) parts() (out [][]byte) {
 	if rq.Body == nil {
 		return nil
@@ -510,8 +506,8 @@ func (pl *player) distribution(s *Step) {
 	}
 }
 
-// conversation plays what a recorder sent message by message, and compares what
-// came back and whether the picker ended the stream.
+// conversation plays messages that were recorded one by one, and compares the answers and whether the picker ended
+// the stream.
 func (pl *player) conversation(s *Step) {
 	x := &exchange{id: s.Conversation, conn: pl.connect(), request: &Request{Headers: map[string]string{}}}
 	for _, m := range s.Sent {
@@ -532,7 +528,7 @@ func (pl *player) conversation(s *Step) {
 		return over || !ends && len(x.inbox) >= len(want)-1
 	})
 	x.conn.leave()
-	x.hear() // what is too much
+	x.hear() // surplus messages
 	ended := Message{Type: "nothing more (stream open)"}
 	if over {
 		ended.Type = "stream_end"
@@ -540,7 +536,7 @@ func (pl *player) conversation(s *Step) {
 	pl.response(x, want, append(x.inbox, ended))
 }
 
-// conversational is a message as it was recorded: ["request_body", [text, end]].
+// conversational converts a recorded message: ["request_body", [text, end]].
 func conversational(recorded [2]json.RawMessage) *stream.Message {
 	var kind, text string
 	var parts [2]json.RawMessage
@@ -559,8 +555,7 @@ func conversational(recorded [2]json.RawMessage) *stream.Message {
 	return m
 }
 
-// inOrder is an object's headers as they stand: of one that comes twice, in
-// another case, the last counts.
+// inOrder returns an object's headers in order. If a name occurs twice, in different cases, the last one counts.
 func inOrder(object json.RawMessage) (list header.List) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	for t, err := d.Token(); t == json.Delim('{') && err == nil && d.More(); {

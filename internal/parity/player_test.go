@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// clustered is a run in a cluster: a pool of two target ports, a pod with a
-// finalizer and one without.
+// clustered is a run in a cluster: a pool of two target ports, a pod with a finalizer and one without.
 const clustered = `{"id": "made-up", "topic": "pool", "config": null,
 	"endpoints": [{"name": "w1", "address": "127.0.0.1", "port": "8000"}, {"name": "w2", "address": "127.0.0.2", "port": "8000"}],
 	"objects": {
@@ -32,10 +31,9 @@ func podOf(n, meta string) string {
 		`}, status: {podIP: 127.0.0.` + n + `, conditions: [{type: Ready, status: 'True'}]}}`
 }
 
-// What happens in a cluster happens in the player's: a pod with finalizers is
-// terminating until they are gone, what the API server refuses changes nothing,
-// a pool may have several ports. What was recorded and cannot be played is a
-// fault, and so is what came otherwise.
+// The player does what a cluster does: a pod with finalizers is terminating until they are gone, a refused change
+// changes nothing, a pool may have several ports. A recording that cannot be played is a fault, and so is a different
+// answer.
 func TestPlayer(t *testing.T) {
 	createW1 := `{"kube_create": "` + podOf("1", "") + `"}`
 	conflict := `{"kube_create": "` + podOf("1", "") + `", "refused": [409, "AlreadyExists"]}`
@@ -74,7 +72,7 @@ func TestPlayer(t *testing.T) {
 	}
 }
 
-// The flag that ignores the data plane's subset makes candidates of all.
+// With the flag that ignores the data plane's subset, all endpoints are candidates.
 func TestPlayerWithoutSubsets(t *testing.T) {
 	list, err := Load(os.DirFS("testdata"), "subset-hint.jsonl.gz")
 	if err != nil {

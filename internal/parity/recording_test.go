@@ -23,13 +23,13 @@ type Line struct {
 	Accepted                *bool
 	EndpointsFile           *string `json:"endpoints_file"`
 
-	Errors    []json.RawMessage // why it did not start
+	Errors    []json.RawMessage // why the picker did not start
 	Warnings  []json.RawMessage
 	Effective string // the configuration with its defaults, as text
 
-	unknown error // what was recorded and is not known here
+	unknown error // recorded fields that the player does not know
 
-	// Of runs against a Kubernetes API server.
+	// Of runs with a Kubernetes API server.
 	Objects  json.RawMessage // "Kind/name": YAML, in the order of creation
 	PoolName string          `json:"pool_name"`
 }
@@ -42,7 +42,7 @@ type Endpoint struct {
 	NotListening             bool `json:"not_listening"`
 }
 
-// Metrics are the families that a fake model server's page has.
+// Metrics are the families of a fake model server's page.
 type Metrics struct {
 	Waiting, Running, KV any
 	LoRA                 *struct {
@@ -53,7 +53,7 @@ type Metrics struct {
 	Cache []int
 }
 
-// Step is one thing that happened during the run.
+// Step is one event of the run.
 type Step struct {
 	Metrics      map[string]Metrics
 	MetricsRaw   map[string]string `json:"metrics_raw"`
@@ -79,8 +79,8 @@ type Step struct {
 	EOSSent        string             `json:"response_eos_sent"`
 	SleepS         float64            `json:"sleep_s"`
 	Cancels        string             `json:"client_cancels"`
-	Abort          bool               // the client gave up
-	End            string             // how the stream ended then
+	Abort          bool               // the client left
+	End            string             // how the stream then ended
 	How, Note      string             // remarks
 	EndpointsNow   []Endpoint         `json:"endpoints_file_now"`
 	EndpointsRaw   *string            `json:"endpoints_file_raw"`
@@ -175,10 +175,10 @@ type Response struct {
 	Usage    []int
 	Headers  map[string]string
 	Chunks   []string
-	Trailers bool // end it, and not the last chunk
+	Trailers bool // trailers end the response, not the last chunk
 }
 
-// Observed is the request's side of what the picker answered.
+// Observed is the picker's answer as the client received it.
 type Observed struct {
 	Messages []Message
 	Ended    string
@@ -211,8 +211,7 @@ func Load(fsys fs.FS, file string) ([]Line, error) {
 	return out, sc.Err()
 }
 
-// readLine reads one run. What it has that no field is for is told when it is
-// played.
+// readLine reads one run. Playing the run reports unknown fields.
 func readLine(text []byte) (*Line, error) {
 	l := &Line{}
 	if err := json.Unmarshal(text, l); err != nil {
@@ -224,7 +223,7 @@ func readLine(text []byte) (*Line, error) {
 	return l, nil
 }
 
-// Page is the text of a fake model server's metrics page.
+// Page returns the text of a fake model server's metrics page.
 func (m *Metrics) Page() string {
 	var b strings.Builder
 	gauge := func(name, labels string, v any) {

@@ -31,7 +31,7 @@ func (pl *player) release(x *exchange) {
 	pl.settle()
 }
 
-// finish plays a response and compares what the picker made of it.
+// finish plays a response and compares the picker's changes to it.
 func (pl *player) finish(id string, play Response, want []Message) {
 	x := pl.open[id]
 	if x == nil {
@@ -79,8 +79,8 @@ func (pl *player) begin(x *exchange, contentType string) {
 	x.begun = pl.respond(x, map[string]string{":status": "200", "content-type": contentType}, nil, false)
 }
 
-// respond sends what is not nil or empty of a response, and returns what came
-// back. end says whether the last piece is the response's last.
+// respond sends the given parts of a response, and returns the picker's answers. End means that the last piece ends
+// the response.
 func (pl *player) respond(x *exchange, headers map[string]string, chunks []string, end bool) []Message {
 	expect := len(chunks)
 	if headers != nil {
@@ -100,7 +100,7 @@ func (pl *player) respond(x *exchange, headers map[string]string, chunks []strin
 	return got
 }
 
-// coalesce joins body messages: how a body is cut into them has no meaning.
+// coalesce joins body messages, because the sizes of pieces have no meaning.
 func coalesce(list []Message) []Message {
 	var out []Message
 	for _, m := range list {
@@ -128,7 +128,7 @@ func (pl *player) response(x *exchange, want, got []Message) {
 	}
 	for i := range want {
 		w, g := want[i], got[i]
-		if w.Type == "request_body" { // the client's bytes, not marshalled anew
+		if w.Type == "request_body" { // the client's bytes, not marshalled again
 			w.Size, g.Size = 0, 0
 			if w.Body != nil && g.Body != nil && sameJSON(*w.Body, *g.Body) {
 				w.Body = nil

@@ -1,4 +1,4 @@
-// Package pause waits, but not longer than somebody cares.
+// Package pause waits for a time or for the end of a context.
 package pause
 
 import (
@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// For waits for a time and says whether it has passed; false means that the
-// context ended first, or had ended before.
+// For waits for a time and returns true. It returns false as soon as the context has ended.
 func For(ctx context.Context, d time.Duration) bool {
 	if d <= 0 || ctx.Err() != nil {
 		return ctx.Err() == nil

@@ -1,9 +1,9 @@
 package punctual
 
-// onTime: Go's own timers are late here.
+// onTime means that this package's timers are more punctual than Go's.
 const onTime = true
 
-// kept is how many of these wait for their moment.
+// kept returns how many of these timers are still in the heap.
 func kept(timers []*Timer) int {
 	mu.Lock()
 	defer mu.Unlock()

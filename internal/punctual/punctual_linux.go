@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Timer is a time.Timer that runs a function, and is on time. Its methods do
-// what a time.Timer's do, and may be called from any goroutine.
+// Timer is a punctual time.Timer that runs a function. Its methods are those of time.Timer, and are safe for
+// concurrent use.
 type Timer struct {
 	timer *time.Timer
-	at    time.Duration // since began
-	place int           // in due; -1: it is not there
+	at    time.Duration // time since began
+	place int           // index in due; -1: not there
 }
 
-// AfterFunc runs f in a goroutine of its own after so long.
+// AfterFunc runs f in a goroutine of its own after the given time.
 func AfterFunc(wait time.Duration, f func()) *Timer {
 	t := &Timer{place: -1}
 	mu.Lock()
@@ -30,8 +30,7 @@ func AfterFunc(wait time.Duration, f func()) *Timer {
 	return t
 }
 
-// Reset has the timer ring after so long, and not as it was set before. It is
-// whether it was set.
+// Reset sets the timer to fire after the given time. It reports whether the timer was set before.
 func (t *Timer) Reset(wait time.Duration) bool {
 	mu.Lock()
 	defer mu.Unlock()
@@ -40,7 +39,7 @@ func (t *Timer) Reset(wait time.Duration) bool {
 	return set
 }
 
-// Stop has the timer not ring. It is whether it was set.
+// Stop stops the timer. It reports whether the timer was set.
 func (t *Timer) Stop() bool {
 	mu.Lock()
 	defer mu.Unlock()
@@ -53,13 +52,13 @@ func (t *Timer) Stop() bool {
 
 var (
 	began = time.Now()
-	// A timerfd, and the file by which the runtime's poller watches it: nil where
-	// the kernel gives none, and timers are as late as Go's.
+	// A timerfd, and the file by which the runtime's poller watches it. They are nil if the kernel does not provide
+	// one; timers are then as late as Go's.
 	fd, file = open()
 
 	mu   sync.Mutex
 	due  moments
-	next time.Duration // the timerfd expires then, or has
+	next time.Duration // time at which the timerfd expires, or has expired
 )
 
 func open() (int, *os.File) {
@@ -70,7 +69,7 @@ func open() (int, *os.File) {
 	return fd, os.NewFile(uintptr(fd), "timerfd")
 }
 
-// wake has the scheduler look at its timers after so long.
+// wake makes the scheduler check its timers after the given time.
 func (t *Timer) wake(wait time.Duration) {
 	if file == nil {
 		return
@@ -84,7 +83,7 @@ func (t *Timer) wake(wait time.Duration) {
 	expire(now)
 }
 
-// passed drops the moments that have passed.
+// passed drops the times that have passed.
 func passed() {
 	mu.Lock()
 	defer mu.Unlock()
@@ -95,17 +94,17 @@ func passed() {
 	expire(now)
 }
 
-// expire sets the timerfd for the first moment.
+// expire sets the timerfd to the first time.
 func expire(now time.Duration) {
 	if len(due) == 0 || next == due[0].at {
 		return
 	}
 	next = due[0].at
-	// 0 would switch it off. That it cannot be set is no more than that timers are late.
+	// 0 would disarm it. If setting it fails, timers are late.
 	_ = unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(1, next-now)))}, nil)
 }
 
-// moments are a heap of timers by the time at which they ring.
+// moments is a heap of timers, ordered by the time at which they fire.
 type moments []*Timer
 
 func (m moments) Len() int           { return len(m) }

@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/gate"
 )
 
-// TestTimersRing sets timers anew and stops them at random: each that is set
-// rings, once and not before its time, and one that is stopped does not.
+// TestTimersRing resets and stops timers at random. Each timer that is set fires once, and not early. A stopped timer
+// does not fire.
 func TestTimersRing(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -20,7 +20,7 @@ func TestTimersRing(t *testing.T) {
 	var notBefore [timers]atomic.Int64
 	all := make([]*Timer, timers)
 	for i := range all {
-		wait := time.Hour // until it is set again below
+		wait := time.Hour // until it is reset below
 		all[i] = AfterFunc(wait, func() {
 			if early := time.Duration(notBefore[i].Load()) - time.Since(start); early > 0 {
 				t.Errorf("timer %d rang %v too early", i, early)
@@ -60,14 +60,14 @@ func TestTimersRing(t *testing.T) {
 		}
 	}
 	if left := kept(all); left > 0 {
-		t.Errorf("%d timers are kept that will not ring", left)
+		t.Errorf("%d timers are kept that will not fire", left)
 	}
 }
 
 var start = time.Now()
 
-// BenchmarkLateness is how late timers ring in a process that does nothing
-// else, against Go's own in turns.
+// BenchmarkLateness measures how late timers fire in a process that does nothing else, alternating with Go's own
+// timers.
 func BenchmarkLateness(b *testing.B) {
 	late := func(set func(time.Duration, func())) time.Duration {
 		var all []time.Duration
@@ -85,7 +85,7 @@ func BenchmarkLateness(b *testing.B) {
 		ours := late(func(wait time.Duration, f func()) { AfterFunc(wait, f) })
 		b.ReportMetric(float64(gos.Microseconds()), "go-p50-us")
 		b.ReportMetric(float64(ours.Microseconds()), "p50-us")
-		limit := 1.5 // where Go's are on time
+		limit := 1.5 // where Go's timers are punctual
 		if onTime {
 			limit = 0.5
 		}

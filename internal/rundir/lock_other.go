@@ -4,7 +4,7 @@ package rundir
 
 import "os"
 
-// There are no locks here that end with their process, so a killed run's
-// directory is left to whoever clears the temporary ones.
+// This system has no locks that end with their process, so a killed run's directory stays until the temporary files
+// are cleared.
 func lock(string, int) (*os.File, error) { return nil, nil }
 func private(string) bool                { return false }

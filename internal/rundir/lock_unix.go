@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lock opens a file and takes its lock, which lasts until the file is closed or
-// the process ends. It fails where somebody else has it.
+// lock opens a file and takes its lock, which lasts until the file is closed or the process ends. It fails if another
+// process has the lock.
 func lock(path string, create int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW|create, 0o600)
 	if err != nil {
@@ -21,8 +21,7 @@ func lock(path string, create int) (*os.File, error) {
 	return f, nil
 }
 
-// private tells whether nobody but this user may have made or changed what is in
-// a directory.
+// private reports whether only this user can have made or changed the content of a directory.
 func private(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {

@@ -1,7 +1,6 @@
-// Package rundir keeps the files of a run in a directory among the temporary ones, which goes
-// at the run's end. A run that is killed cannot remove its own: the next one does, for all that
-// no living process owns. Who owns a directory holds a lock in it, which the kernel takes back
-// from a process that dies, however that dies and whichever number it had.
+// Package rundir keeps the files of a run in a temporary directory that is removed when the run ends. A killed run
+// cannot remove its own, so the next run removes all directories without a living owner. The owner of a directory
+// holds a lock in it, which the kernel releases when the process ends in any way.
 package rundir
 
 import (
@@ -15,32 +14,31 @@ import (
 )
 
 const (
-	// lockFile is the file whose lock says that the run goes on.
+	// lockFile is the file whose lock means that the run has not ended.
 	lockFile = "run.lock"
-	// keptFile is there once a run has failed and its logs wait for somebody.
+	// keptFile marks the directory of a failed run whose logs a person may want to read.
 	keptFile = "kept"
-	// keptFor is how long they wait.
+	// keptFor is how long such a directory is kept.
 	keptFor = 7 * 24 * time.Hour
 )
 
-// The prefixes of commands' directories.
+// The prefixes of the commands' directories.
 const (
 	Run      = "windtunnel-"
 	Up       = "windtunnel-up-"
 	Validate = "windtunnel-validate-"
 )
 
-// ours is what os.MkdirTemp makes of the prefixes.
+// ours matches the names that os.MkdirTemp makes from the prefixes.
 var ours = regexp.MustCompile(`^windtunnel-(up-|validate-)?[0-9]+$`)
 
-// Dir is the directory of a run that goes on; nil is none.
+// Dir is the directory of a running run. A nil Dir does nothing.
 type Dir struct {
 	Path string
-	lock *os.File // nil where the system has no such locks
+	lock *os.File // nil if the system has no such locks
 }
 
-// New makes one in temp, its name begins with a prefix, and clears what killed runs have left
-// there.
+// New makes a directory in temp whose name begins with prefix, and removes directories of killed runs there.
 func New(temp, prefix string, log *slog.Logger) (*Dir, error) {
 	if n := clear(temp); n > 0 && log != nil {
 		log.Debug("removed directories of runs that were killed", "in", temp, "directories", n)
@@ -50,7 +48,7 @@ func New(temp, prefix string, log *slog.Logger) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{Path: path}
-	// Nobody finds the lock before it is held.
+	// No other process sees the file before its lock is held.
 	unseen := filepath.Join(path, lockFile+".new")
 	if d.lock, err = lock(unseen, os.O_CREATE); err == nil && d.lock != nil {
 		err = os.Rename(unseen, filepath.Join(path, lockFile))
@@ -61,15 +59,14 @@ func New(temp, prefix string, log *slog.Logger) (*Dir, error) {
 	return d, nil
 }
 
-// End ends the run and removes its directory. Where err, why the run ended, names a file in it,
-// the directory stays for a person to look at: a later run removes it after a week. End returns
-// err, with what could not be removed.
+// End ends the run and removes its directory. If err, the reason of the run's end, names a file in the directory, the
+// directory stays for a week. End returns err, joined with errors of the removal.
 func (d *Dir) End(err error) error {
 	if d == nil {
 		return err
 	}
 	if d.lock != nil {
-		defer d.lock.Close() // while the directory is there it is ours
+		defer d.lock.Close() // the directory must stay locked while it exists
 	}
 	if err != nil && strings.Contains(err.Error(), d.Path+string(filepath.Separator)) {
 		return errors.Join(err, os.WriteFile(filepath.Join(d.Path, keptFile), nil, 0o600))
@@ -80,8 +77,8 @@ func (d *Dir) End(err error) error {
 	return err
 }
 
-// clear removes directories of ours that nobody owns any more, and says
-// how many they were. What it cannot remove, or is not sure about, stays.
+// clear removes directories of ours that have no owner, and returns their number. It leaves those that it cannot
+// remove or is not sure about.
 func clear(temp string) (n int) {
 	entries, err := os.ReadDir(temp)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// runDirVar makes this test binary a run with a directory in the one that it
-// names, until it is killed.
+// runDirVar makes this test binary a run, with a directory inside the named one, until it is killed.
 const runDirVar = "WINDTUNNEL_TEST_RUN_DIR"
 
 func serveRunDir(temp string) {
@@ -34,12 +33,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// theRunDir lives as long as that process.
+// theRunDir exists as long as that process.
 var theRunDir *Dir
 
-// The next run removes the directory of one that was killed, and nothing else:
-// not that of a run that goes on, in this process or in another, nor what a
-// failed run has left for a person, nor what only looks like ours.
+// A run removes the directory of a killed run and no other: not the directory of another running run, in this process
+// or another, nor the kept directory of a failed run, nor a directory with a similar name.
 func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 	t.Parallel()
 	temp := t.TempDir()
@@ -55,8 +53,8 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			_ = c.Process.Kill() // where the test has not come to it
-			_ = c.Wait()         // killed, and so an error
+			_ = c.Process.Kill() // in case the test did not get there
+			_ = c.Wait()         // the error says that it was killed
 		})
 		lines := bufio.NewScanner(out)
 		if !lines.Scan() {
@@ -114,7 +112,7 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 	stay = append(stay, bare, linked, failed.Path, filepath.Join(elsewhere, lockFile))
 
 	must(killed.Process.Kill())
-	_ = killed.Wait() // killed, and so an error
+	_ = killed.Wait() // the error says that it was killed
 	next := run()
 	if exists(killedDir) {
 		t.Error("the killed run's directory is still there")
@@ -125,7 +123,7 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 		}
 	}
 	other := errors.New("bad")
-	if err := run().End(other); err != other { //nolint:errorlint // nothing else went wrong
+	if err := run().End(other); err != other { //nolint:errorlint // nothing else failed
 		t.Errorf("the run's error became %v", err)
 	}
 	must(next.End(nil))
@@ -134,14 +132,14 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 	}
 	long := time.Now().Add(-keptFor - time.Hour)
 	must(os.Chtimes(filepath.Join(failed.Path, keptFile), long, long))
-	// A process that another test is starting has all files of this one until it
-	// becomes a program of its own, and so the lock.
+	// A process that another test is starting shares all open files, and so the lock, until it executes its own
+	// program.
 	n := clear(temp)
 	for end := time.Now().Add(time.Minute); n == 0 && time.Now().Before(end); n = clear(temp) {
 		runtime.Gosched()
 	}
 	if n != 1 || exists(failed.Path) {
-		t.Errorf("%d removed: what a failed run left stays for ever", n)
+		t.Errorf("%d removed: a failed run's directory stays for ever", n)
 	}
-	runtime.KeepAlive(own) // the lock goes with the last who knows it
+	runtime.KeepAlive(own) // the lock ends when its file is garbage-collected
 }

@@ -1,6 +1,5 @@
-// Package tlsfiles has certificates as every part of windtunnel serves and
-// trusts them: from files, which are read again when they change, or made for
-// the process.
+// Package tlsfiles provides the certificates that windtunnel's parts serve and trust: from files, which are read
+// again when they change, or generated for the process.
 package tlsfiles
 
 import (
@@ -22,8 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// Files is something read from files, and read again when one of them has
-// changed.
+// Files holds a value read from files. It reads them again after one of them has changed.
 type Files[T any] struct {
 	paths []string
 	read  func() (T, error)
@@ -43,9 +41,9 @@ func open[T any](log *slog.Logger, read func() (T, error), paths ...string) (*Fi
 	return f, err
 }
 
-// Get is what the files say now: it looks at them each time, which a handshake
-// does not feel. What cannot be read stays as it was, since whoever replaces
-// files does so one after the other; that is told to the log, once for a change.
+// Get returns the files' current value. It checks the files at each call, which costs little compared with a
+// handshake. After an error it keeps the old value, because files are usually replaced one after the other, and logs
+// the error once per change.
 func (f *Files[T]) Get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,7 +55,7 @@ func (f *Files[T]) Get() T {
 	if err == nil {
 		f.value, f.used = v, now
 	} else if now != f.tried && f.log != nil {
-		f.log.Warn("changed files of TLS are not used; the old ones stay", "files", f.paths, "error", err)
+		f.log.Warn("changed TLS files have an error; the old ones stay in use", "files", f.paths, "error", err)
 	}
 	f.tried = now
 	return f.value
@@ -73,7 +71,7 @@ func (f *Files[T]) stamps() string {
 	return s
 }
 
-// Pair is a certificate and its key in two files.
+// Pair reads a certificate and its key from two files.
 func Pair(cert, key string, log *slog.Logger) (*Files[*tls.Certificate], error) {
 	return open(log, func() (*tls.Certificate, error) {
 		c, err := files.KeyPair(cert, key)
@@ -89,14 +87,13 @@ func Dir(dir string, log *slog.Logger) (*Files[*tls.Certificate], error) {
 	return Pair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), log)
 }
 
-// Server is a server's configuration for certificates from files.
+// Server returns a server's TLS configuration with a certificate from files.
 func Server(f *Files[*tls.Certificate], protocols ...string) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.Get(), nil }}
 }
 
-// Authorities are the certificates in a file of whom to trust, beside the
-// system's where system is set.
+// Authorities reads a file of trusted certificates. With system, the system's certificates are trusted too.
 func Authorities(file string, system bool, log *slog.Logger) (*Files[*x509.CertPool], error) {
 	return open(log, func() (*x509.CertPool, error) {
 		pool := x509.NewCertPool()
@@ -107,15 +104,14 @@ func Authorities(file string, system bool, log *slog.Logger) (*Files[*x509.CertP
 		}
 		text, err := files.ReadPEM(file)
 		if err == nil && !pool.AppendCertsFromPEM(text) {
-			err = fmt.Errorf("%s: there is no PEM certificate in it", file)
+			err = fmt.Errorf("%s: found no PEM certificate", file)
 		}
 		return pool, err
 	}, file)
 }
 
-// SelfSigned is a server's configuration with a certificate made for this
-// process: for localhost and the given hosts, good for a year. Nobody can verify
-// it.
+// SelfSigned returns a server's TLS configuration with a certificate generated for this process. It is valid for
+// localhost and the given hosts for a year. Clients cannot verify it.
 func SelfSigned(hosts []string, protocols ...string) (*tls.Config, error) {
 	der, key, err := selfSigned(hosts)
 	if err != nil {
@@ -125,7 +121,7 @@ func SelfSigned(hosts []string, protocols ...string) (*tls.Config, error) {
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, nil
 }
 
-// SelfSignedPEM is the same as text: the certificate, and its key.
+// SelfSignedPEM returns such a certificate and its key as PEM.
 func SelfSignedPEM(hosts []string) (cert, key []byte, err error) {
 	der, private, err := selfSigned(hosts)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
-// made is a new certificate and its key, as PEM.
+// made returns a new certificate and its key, as PEM.
 func made(t *testing.T, host string) (cert, key []byte, leaf *x509.Certificate) {
 	t.Helper()
 	c, err := tlsfiles.SelfSigned([]string{host})
@@ -40,8 +40,8 @@ func write(t *testing.T, path string, data []byte) {
 	}
 }
 
-// A pair is replaced file by file: as long as the two do not belong together
-// the old one is served, which the log tells once.
+// A pair is replaced file by file. While the two files do not match, the old pair is served, and the log says so
+// once.
 func TestPair(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := tlsfiles.Dir(dir, nil); err == nil || !strings.Contains(err.Error(), "tls.crt") {
@@ -73,7 +73,7 @@ func TestPair(t *testing.T) {
 	write(t, crt, crtB)
 	serves(a, "with half of a new pair")
 	serves(a, "the second time")
-	if n := strings.Count(log.String(), "the old ones stay"); n != 1 {
+	if n := strings.Count(log.String(), "the old ones stay in use"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, log.String())
 	}
 	write(t, key, keyB)
@@ -115,8 +115,7 @@ func TestAuthorities(t *testing.T) {
 	}
 }
 
-// A certificate of one's own is for the host that it is asked for, and for this
-// machine.
+// A self-signed certificate is valid for the requested host and for this machine.
 func TestSelfSigned(t *testing.T) {
 	_, _, c := made(t, "pod-0")
 	for _, host := range []string{"pod-0", "localhost", "127.0.0.1", "::1"} {

@@ -1,13 +1,12 @@
-// Package version is which windtunnel this is.
+// Package version reports the version of this windtunnel.
 package version
 
 import "runtime/debug"
 
-// release is set when a release is built (-ldflags -X
-// github.com/windtunnel/windtunnel/internal/version.release=v1.2.3).
+// release is set in release builds (-ldflags -X github.com/windtunnel/windtunnel/internal/version.release=v1.2.3).
 var release string
 
-// Text is the release, or the commit that this was built from.
+// Text returns the release, or the commit of the build.
 func Text() string {
 	if release != "" {
 		return release

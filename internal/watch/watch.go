@@ -12,8 +12,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Settle is how long a directory must be left alone before its files are read:
-// who writes a file does so in several steps.
+// Settle is how long a directory must be unchanged before its files are read, because programs write a file in
+// several steps.
 const Settle = 10 * time.Millisecond
 
 // Watch calls load after changes until it is closed.
@@ -24,11 +24,10 @@ type Watch struct {
 	wg   sync.WaitGroup
 }
 
-// Dir calls load at once, which must succeed, and again after each change of a
-// file in a directory that matters, and when Kubernetes swaps a mounted volume's
-// files (..data). What load refuses then is told to the log; it is for load to
-// leave everything as it was. No change is lost, not even one during the first
-// load. What names the files in errors.
+// Dir calls load once, which must succeed, and again after each change of a file in a directory for which matters
+// returns true, and when Kubernetes swaps a mounted volume's files (..data). Later errors of load are logged; load
+// must then leave everything as it was. No change is missed, not even one during the first load. What names the files
+// in errors.
 func Dir(what, dir string, log *slog.Logger, matters func(name string) bool, load func() error) (*Watch, error) {
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
@@ -68,7 +67,7 @@ func (d *Watch) run(matters func(name string) bool, load func() error) {
 			}
 		case <-quiet.C:
 			if err := refused(load); err != nil {
-				d.log.Error("what was changed is not used; the old state stays", "from", d.what, "error", err)
+				d.log.Error("the changed files have an error; the old state stays in use", "from", d.what, "error", err)
 			}
 		case err, ok := <-d.w.Errors:
 			if !ok {
@@ -79,7 +78,7 @@ func (d *Watch) run(matters func(name string) bool, load func() error) {
 	}
 }
 
-// Close ends the watch and waits for a load under way; a nil Watch is none.
+// Close ends the watch and waits for a running load. A nil Watch has nothing to close.
 func (d *Watch) Close() {
 	if d != nil {
 		d.w.Close()
@@ -87,12 +86,11 @@ func (d *Watch) Close() {
 	}
 }
 
-// refused is why load did not take what it read. One that panics is no reason
-// for the process to end.
+// refused returns load's error. A panic of load is an error too, and does not end the process.
 func refused(load func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("reading it failed: panic: %v\n%s", v, debug.Stack())
+			err = fmt.Errorf("panic while reading: %v\n%s", v, debug.Stack())
 		}
 	}()
 	return load()

@@ -11,13 +11,13 @@ import (
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
-// told is a log that hands out its lines.
+// told is a log that sends its lines to a channel.
 type told chan string
 
 func (c told) Write(line []byte) (int, error) { c <- string(line); return len(line), nil }
 
-// A file is read at once and again however it is replaced, and not for others'
-// sake; what is refused is told.
+// A file is read at once and after each replacement of any kind, but not after changes of other files. Errors are
+// logged.
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -81,7 +81,7 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("three")
-	// As Kubernetes does it: the file is a link through a directory that is swapped.
+	// Kubernetes replaces files this way: the file is a link through a directory that is swapped.
 	for _, version := range []string{"v4", "v5"} {
 		if err := errors.Join(os.Mkdir(filepath.Join(dir, version), 0o700),
 			os.WriteFile(filepath.Join(dir, version, "file"), []byte(version), 0o600),
@@ -99,7 +99,7 @@ func TestFile(t *testing.T) {
 	}
 	w.Close()
 	put("file", "after the end")
-	close(read) // a load now would panic, and be told
+	close(read) // a load now would panic, and the log would have it
 	if len(lines) > 0 {
 		t.Errorf("told: %s", <-lines)
 	}

@@ -1,9 +1,9 @@
-// Package bbr is the body-based router on the wire: the ext_proc server that Envoy
-// asks ahead of routing, which reads a request's model out of its body and puts it
-// into headers for the routes (document 001, docs/documents.md). Answers pass it by.
+// Package bbr is the body-based router: the ext_proc server that Envoy calls before routing. It reads a request's
+// model from the body and puts it into headers for the routes (document 001, docs/documents.md#document-001). It
+// leaves answers unchanged.
 //
-// It decides nothing: a stream is a core/epp/stream machine, where a request goes is
-// core/gateway/bbr.
+// This package decides nothing: core/epp/stream handles a stream, and core/gateway/bbr chooses the model's headers.
+// Begin with Start.
 package bbr
 
 import (
@@ -26,13 +26,13 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Options of a server.
+// Options configure a Server.
 type Options struct {
-	// Address to listen on.
+	// Address is the host:port to listen on.
 	Address string
-	// Router decides; Route may put another in its place.
+	// Router decides. Route may replace it.
 	Router bbr.Router
-	// Stream is what a request's body is held to, and what errors look like.
+	// Stream sets the limits on a request's body and the form of errors.
 	Stream stream.Config
 	// Now is the run's clock.
 	Now func() machine.Time
@@ -69,13 +69,13 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Route has requests that come from now on decided by another router.
+// Route sets the router for new requests.
 func (s *Server) Route(r bbr.Router) { s.router.Store(&r) }
 
-// Addr is where it listens.
+// Addr returns the host:port that the server listens on.
 func (s *Server) Addr() string { return s.at.Addr().String() }
 
-// Stop lets the streams finish until ctx ends.
+// Stop lets streams finish until ctx ends.
 func (s *Server) Stop(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -96,7 +96,7 @@ type service struct {
 	s *Server
 }
 
-// request is one stream, which is one request.
+// request is one stream, which carries one request.
 type request struct {
 	s      *Server
 	wire   extprocv3.ExternalProcessor_ProcessServer
@@ -106,8 +106,8 @@ type request struct {
 	err    error // of sending
 }
 
-// Process serves one stream. It returns nil only once the request is on its way, or
-// answered: Envoy would take it for consent.
+// Process serves one stream. It returns nil only after the request was passed on or answered, because Envoy takes nil
+// for permission to continue.
 func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
 	r := &request{s: x.s, wire: wire, router: x.s.router.Load(), m: stream.New(x.s.o.Stream)}
 	d := drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: r.m, Effects: &r.fx,
@@ -140,18 +140,19 @@ func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
 		case err != nil:
 			return err
 		case result == stream.Failed:
-			return errors.New("bbr: the request was given up")
+			return errors.New("bbr: the request was aborted")
 		case result != stream.Running:
 			return nil
 		}
 	}
 }
 
-// passed are the parts of an answer, and how each passes: where Envoy shows answers, it waits for a message.
+// passed maps the parts of an answer to the effects that pass them on unchanged. Envoy waits for one message for each
+// part that it sends.
 var passed = map[stream.MessageKind]stream.Kind{stream.ResponseHeaders: stream.SendResponseHeaders,
 	stream.ResponseBody: stream.SendResponseBody, stream.ResponseTrailers: stream.PassResponseTrailers}
 
-// carry carries out an effect. Fail ends the stream by its result.
+// carry carries out an effect. Fail needs no message: the stream's result ends it.
 func (r *request) carry(now machine.Time, fx *machine.Effects[stream.Effect], i int) {
 	switch e := &fx.List[i]; e.Kind {
 	case stream.Decide:

@@ -1,9 +1,9 @@
-// Package client is the simulated client: it sends a workload's conversations
-// through the gateway and tells how each of their requests ended.
+// Package client is the simulated client in wall time. It sends a workload's conversations through the gateway and
+// records how each request ended.
 //
-// Every request has exactly one outcome, recorded as the last event of its hop.
-// The client knows what the EPP made up for a held request only where both run
-// in one process (Options.Metadata); then it compares the echo.
+// Every request has exactly one outcome, recorded as the last event of its hop. In a held-open request, the client
+// compares the echoed metadata with the metadata that the EPP generated, if both run in one process
+// (Options.Metadata). Begin with Run.
 package client
 
 import (
@@ -27,33 +27,32 @@ import (
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
-// Options of a run.
+// Options configure a run.
 type Options struct {
-	// Target is the gateway, as host:port.
+	// Target is the gateway's host:port.
 	Target string
-	// HTTP2 speaks HTTP/2 without TLS; else HTTP/1.1.
+	// HTTP2 selects HTTP/2 without TLS instead of HTTP/1.1.
 	HTTP2 bool
 	// Chunked sends bodies without a content-length.
 	Chunked bool
-	// Timeout bounds one whole request. 0 means no bound.
+	// Timeout bounds one whole request; 0 means no bound.
 	Timeout time.Duration
-	// Requests is how many to send, Concurrency how many conversations there are
-	// at once at the most.
+	// Requests is how many requests to send. Concurrency is the largest number of concurrent conversations.
 	Requests, Concurrency int
 	Workload              *workload.Config
 	Recorder              record.Recorder
 	Now                   func() machine.Time
-	// Metadata tells what the EPP made up for a request, and whether that is
-	// known, and forgets it. May be nil.
+	// Metadata, if not nil, returns the metadata that the EPP generated for a request, and whether it is known. The
+	// call also deletes it.
 	Metadata func(request string) (string, bool)
-	// Connections is how many connections HTTP/2 spreads over; 0 means 1.
+	// Connections is the number of HTTP/2 connections to share the load; 0 means 1.
 	Connections int
-	// Trace, if not nil, has each request go with a traceparent of the client's span.
+	// Trace, if not nil, adds a traceparent with the client's span to each request.
 	Trace *tracing.IDs
 }
 
-// Run sends the workload and returns when every request has ended, or, when
-// ctx ends, as soon as the ones in flight have been given up.
+// Run sends the workload and returns when every request has ended. When ctx ends, it aborts the requests in flight
+// and returns.
 func Run(ctx context.Context, o Options) error {
 	if o.Requests < 1 || o.Concurrency < 1 {
 		return errors.New("client: requests and concurrency must be at least 1")
@@ -66,7 +65,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	load := *o.Workload
 	load.Requests = o.Requests
-	load.Write() // conversations go on in goroutines of their own
+	load.Write() // before conversations run in goroutines of their own
 	run := run{o: &o, clients: clients, began: o.Now(), loop: workload.NewLoop(&load, o.Concurrency)}
 	if !run.loop.Open() {
 		for range run.loop.First() {
@@ -84,7 +83,7 @@ func Run(ctx context.Context, o Options) error {
 	return ctx.Err()
 }
 
-// run is the load under way, each conversation in a goroutine of its own.
+// run is the load being sent. Each conversation has a goroutine of its own.
 type run struct {
 	o             *Options
 	clients       []*http.Client
@@ -101,7 +100,7 @@ func (r *run) arrival() (machine.Time, bool) {
 	return r.loop.Arrival()
 }
 
-// arrived begins the next conversation, unless it waits for the limit.
+// arrived starts the next conversation, unless it must wait for the limit.
 func (r *run) arrived(ctx context.Context) {
 	r.mu.Lock()
 	v, begins := r.loop.Arrived(nil)
@@ -111,7 +110,7 @@ func (r *run) arrived(ctx context.Context) {
 	}
 }
 
-// converse has conversations one after the other, as long as the end of one begins another.
+// converse runs a conversation, and after it the next one as long as the load loop starts one at its end.
 func (r *run) converse(ctx context.Context, v *workload.Conversation) {
 	for v != nil && ctx.Err() == nil {
 		converse(ctx, r.clients[v.Index%len(r.clients)], r.o, v)
@@ -141,7 +140,7 @@ func transport(o Options) *http.Transport {
 	return t
 }
 
-// converse has a conversation: each request goes on from the answers before it.
+// converse sends the requests of one conversation. Each request builds on the answers before it.
 func converse(ctx context.Context, client *http.Client, o *Options, v *workload.Conversation) {
 	for {
 		answer, outcome := one(ctx, client, o, v.Request(), v.More())
@@ -151,11 +150,11 @@ func converse(ctx context.Context, client *http.Client, o *Options, v *workload.
 	}
 }
 
-// errLeft is why a request ends whose client goes away on purpose.
+// errLeft is the cause of a request's end when the client leaves on purpose.
 var errLeft = errors.New(response.ClientLeft)
 
-// one sends one request and records its steps and its one outcome. What the
-// answer says is kept where somebody goes on from it.
+// one sends one request and records its steps and its one outcome. With keep, it returns the answer's text, which the
+// next request of the conversation needs.
 func one(ctx context.Context, client *http.Client, o *Options, r workload.Request, keep bool) (answer string,
 	outcome record.Outcome) {
 	emit := func(step record.Step, details ...record.Detail) {
@@ -181,16 +180,16 @@ func one(ctx context.Context, client *http.Client, o *Options, r workload.Reques
 	emit(record.RequestSent, r.Sent()...)
 	outcome, answer, details := roundTrip(client, req, o, &r, keep, emit)
 	if o.Metadata != nil {
-		o.Metadata(r.ID) // whatever became of the request, nobody asks again
+		o.Metadata(r.ID) // delete it, whatever the outcome
 	}
 	response.Finish(emit, outcome, details)
 	return answer, outcome
 }
 
-// where is the URL of a path, which may have a query.
+// where returns the URL of a path, which may have a query.
 func where(target, path string) *url.URL {
 	u, err := url.Parse(path)
-	if err != nil { // a recorded one, as it is
+	if err != nil { // a recorded path stays as it is
 		u = &url.URL{Path: path}
 	}
 	u.Scheme, u.Host = "http", target
@@ -201,7 +200,7 @@ func newRequest(ctx context.Context, o *Options, r workload.Request) *http.Reque
 	whole := r.Bytes()
 	var body io.Reader = bytes.NewReader(whole)
 	if o.Chunked || r.GRPC {
-		body = io.MultiReader(body) // hides the length
+		body = io.MultiReader(body) // hides the length, so that the body is sent chunked
 	}
 	req := (&http.Request{Method: http.MethodPost, URL: where(o.Target, r.Path), Host: cmp.Or(r.Host, o.Target),
 		Header: http.Header{"Content-Type": {r.ContentType()}, "X-Request-Id": {r.ID}},
@@ -268,8 +267,7 @@ func roundTrip(client *http.Client, req *http.Request, o *Options, r *workload.R
 	return outcome, reader.Text(), details
 }
 
-// callStatus is the status of a call by gRPC: in the trailers or, where there was
-// nothing else, in the headers.
+// callStatus returns the status of a gRPC call: from the trailers, or from the headers if there is nothing else.
 func callStatus(resp *http.Response) (vllmgrpc.Code, string, bool) {
 	h := resp.Trailer
 	if h.Get("Grpc-Status") == "" {
@@ -278,7 +276,7 @@ func callStatus(resp *http.Response) (vllmgrpc.Code, string, bool) {
 	return vllmgrpc.ReadStatus(h.Get("Grpc-Status"), h.Get("Grpc-Message"))
 }
 
-// cut is how a request ended whose connection broke, or was given up.
+// cut returns the outcome of a request whose connection broke or that was aborted.
 func cut(ctx context.Context, err error, f *response.Facts) (record.Outcome, []record.Detail) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -6,17 +6,17 @@ import (
 	"fmt"
 )
 
-// maxModelsBytes bounds what a server may say of its models.
+// maxModelsBytes bounds a server's answer to GET /v1/models.
 const maxModelsBytes = 4 << 20
 
-// servedModel is a model that a server says it serves.
+// servedModel is one model in that answer.
 type servedModel struct {
 	ID     string  `json:"id"`
 	Parent *string `json:"parent"` // of an adapter
 	MaxLen int     `json:"max_model_len"`
 }
 
-// Models returns the models that the server at host:port says it serves (GET /v1/models), the adapters of others last.
+// Models returns the models that the server at host:port reports at GET /v1/models, with adapters last.
 func Models(ctx context.Context, server string) ([]string, error) {
 	p := NewProber(server, "", 0)
 	defer p.http.CloseIdleConnections()
@@ -34,7 +34,7 @@ func Models(ctx context.Context, server string) ([]string, error) {
 	return append(models, adapters...), err
 }
 
-// models returns what the server says it serves.
+// models returns the models that the server reports.
 func (p *Prober) models(ctx context.Context) ([]servedModel, error) {
 	text, err := p.page(ctx, "/v1/models")
 	if err != nil {

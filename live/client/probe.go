@@ -23,7 +23,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
-// Prober sends the probes of a calibrate.Plan to a server of OpenAI's API.
+// Prober sends the probes of a calibrate.Plan to a server with OpenAI's API.
 type Prober struct {
 	base, model, key string
 	http             http.Client
@@ -32,21 +32,21 @@ type Prober struct {
 	prompts          [][]uint32 // of the last probe
 }
 
-// Server is what a server says of itself.
+// Server holds the data that a server reports about itself.
 type Server struct {
 	Model, Version string
-	// ModelLen is how many tokens a prompt and its answer may have, and KVTokens how many
-	// its KV cache holds; 0 where it does not say.
+	// ModelLen is how many tokens a prompt and its answer may have together. KVTokens is the KV cache's capacity in
+	// tokens. 0 means unknown.
 	ModelLen, KVTokens int
-	// Busy is how many requests it serves.
+	// Busy is how many requests the server is serving.
 	Busy int
-	// Overhead is what a request takes that computes nothing: the median of 20.
+	// Overhead is the duration of a request that computes nothing, as the median of 20.
 	Overhead time.Duration
 }
 
-// NewProber is for the server at a URL, such as http://127.0.0.1:8000, with a key for
-// its API if it wants one. Prompts are drawn from a seed: each run wants another one, or
-// finds what it sent before in the server's cache.
+// NewProber returns a Prober for the server at a URL such as http://127.0.0.1:8000. Key is the API key, or "". The
+// seed determines the prompts. Each run needs another seed, because the server has cached the prompts of earlier
+// runs.
 func NewProber(base, key string, seed uint64) *Prober {
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
@@ -55,7 +55,7 @@ func NewProber(base, key string, seed uint64) *Prober {
 		http: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1 << 12}}}
 }
 
-// maxProbeEvent bounds an event of an answer.
+// maxProbeEvent bounds one event of an answer, in bytes.
 const maxProbeEvent = 1 << 20
 
 func (p *Prober) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
@@ -74,14 +74,14 @@ func (p *Prober) send(ctx context.Context, method, path string, body []byte) (*h
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 512)) // what could be read is told
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 512)) // the part that could be read goes into the error
 		resp.Body.Close()
 		return nil, fmt.Errorf("%s %s: status %d: %s", method, path, resp.StatusCode, strings.TrimSpace(string(text)))
 	}
 	return resp, nil
 }
 
-// page is what GET answers.
+// page returns the body of the answer to GET.
 func (p *Prober) page(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -93,8 +93,7 @@ func (p *Prober) page(ctx context.Context, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(resp.Body, maxModelsBytes))
 }
 
-// Discover asks what the server is; model is the one to ask for, "" for the first that it
-// serves.
+// Discover reads the server's data. Model is the model to look for, or "" for the first one.
 func (p *Prober) Discover(ctx context.Context, model string) (s Server, err error) {
 	models, err := p.models(ctx)
 	if err != nil {
@@ -110,7 +109,7 @@ func (p *Prober) Discover(ctx context.Context, model string) (s Server, err erro
 		return s, fmt.Errorf("GET /v1/models: the server does not serve %q", cmp.Or(model, "any model"))
 	}
 	p.model = s.Model
-	// What it may lack is left out.
+	// These pages are optional.
 	if text, err := p.page(ctx, "/version"); err == nil {
 		var v struct {
 			Version string `json:"version"`
@@ -145,7 +144,7 @@ const (
 	cacheMetric   = "vllm:cache_config_info"
 )
 
-// metrics reads vLLM's page of metrics; what the page lacks is not known.
+// metrics reads vLLM's metrics page. Missing values stay unknown.
 func (s *Server) metrics(text []byte) {
 	page, err := metrics.Parse(text, func(name string) bool {
 		return name == runningMetric || name == waitingMetric || name == cacheMetric
@@ -156,7 +155,7 @@ func (s *Server) metrics(text []byte) {
 	for name, family := range page {
 		for _, x := range family.Samples {
 			if name == cacheMetric {
-				blocks, _ := strconv.Atoi(x.Get("num_gpu_blocks")) // what is no number is not known
+				blocks, _ := strconv.Atoi(x.Get("num_gpu_blocks")) // 0 means unknown
 				tokens, _ := strconv.Atoi(x.Get("block_size"))
 				s.KVTokens = min(max(0, min(blocks, 1<<30))*max(0, min(tokens, 1<<20)), 1<<40)
 			} else if x.Value > 0 && x.Value < 1e9 {
@@ -166,7 +165,7 @@ func (s *Server) metrics(text []byte) {
 	}
 }
 
-// Probe sends a probe's requests, at once or each on its time, and waits for their answers.
+// Probe sends a probe's requests, all at once or each at its time, and waits for their answers.
 func (p *Prober) Probe(ctx context.Context, x calibrate.Probe) (calibrate.Result, error) {
 	all := make([]calibrate.Send, x.Requests, x.Requests+len(x.Later))
 	for i := range all {
@@ -180,7 +179,7 @@ func (p *Prober) Probe(ctx context.Context, x calibrate.Probe) (calibrate.Result
 			draw := rand.New(rand.NewPCG(p.seed, p.probes<<20+uint64(i)))
 			prompt := make([]uint32, all[i].Prompt)
 			for k := range prompt {
-				prompt[k] = 1000 + draw.Uint32N(20000) // ordinary tokens of every vocabulary
+				prompt[k] = 1000 + draw.Uint32N(20000) // ordinary tokens in every vocabulary
 			}
 			p.prompts = append(p.prompts, prompt)
 		}
@@ -228,7 +227,7 @@ func (p *Prober) Probe(ctx context.Context, x calibrate.Probe) (calibrate.Result
 	return r, errors.Join(errs...)
 }
 
-// answer reads one streamed answer: when each of its tokens came.
+// answer reads one streamed answer and returns when each of its tokens arrived.
 func (p *Prober) answer(ctx context.Context, body []byte, began time.Time, prompt int) (arrived []machine.Time,
 	cached int, err error) {
 	resp, err := p.send(ctx, http.MethodPost, "/v1/completions", body)
@@ -259,13 +258,13 @@ func (p *Prober) answer(ctx context.Context, body []byte, began time.Time, promp
 	}
 }
 
-// probed is what a streamed answer has said so far.
+// probed holds what a streamed answer has contained so far.
 type probed struct {
 	prompt, seen, cached int
 	arrived              []machine.Time
 }
 
-// take takes one event of the answer.
+// take reads one event of the answer.
 func (a *probed) take(at machine.Time, data []byte) error {
 	if len(data) == 0 || string(bytes.TrimSpace(data)) == "[DONE]" {
 		return nil

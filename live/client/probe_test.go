@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// A probe's answer is read by its events, however they are cut and ended, and what is wrong
-// with it is told.
+// A Prober reads an answer event by event, whatever the sizes of its pieces, and reports mistakes in it.
 func TestProbedAnswers(t *testing.T) {
 	const token = `{"choices":[{"text":"a"}]}`
 	for _, c := range []struct {

@@ -1,12 +1,11 @@
-// Package drive drives machines (see core/machine) in wall time: one lock, one
-// clock and one timer for each, whatever the machine decides.
+// Package drive drives machines (see core/machine) in wall time: each machine gets one lock, one clock and one timer,
+// whatever it decides.
 //
-// Whoever has a message for the machine gives it, in its own goroutine: it
-// takes the lock, and before it goes on everything that was due by now, the
-// message included, has been played and carried out. A timer rings when the
-// machine wants to be woken and does the same without a message. No goroutine
-// waits, so that a machine with nothing to do costs nothing. Where carrying out
-// may take long, Run drives a machine in a goroutine of its own.
+// A goroutine that has a message for the machine passes it in itself. It takes the lock. When Input returns, the
+// machine has played everything that was due by now, the message included, and the driver has carried out the
+// effects. Without a message, the timer fires at the machine's next time and does the same. No goroutine waits, so an
+// idle machine costs nothing. Where carrying out an effect may take long, Run drives a machine in a goroutine of its
+// own.
 package drive
 
 import (
@@ -17,59 +16,55 @@ import (
 	"github.com/windtunnel/windtunnel/internal/punctual"
 )
 
-// Options are a machine and its surroundings.
+// Options are a machine and the functions that connect it to its surroundings.
 type Options[M any, F machine.Buffer] struct {
 	Machine machine.Machine[M, F]
-	// Effects is the buffer that the machine fills. It is the driver's.
+	// Effects is the buffer that the machine fills. The driver owns it.
 	Effects F
-	// Now is the run's clock, which must not run slower than the wall's.
+	// Now is the run's clock. It must not run slower than the wall clock.
 	Now func() machine.Time
-	// Carry carries out effect number i. It has the machine in hand, so that it
-	// may read it and give it further messages, by its own Input with now and
-	// fx: what they bring about joins the list. It must not call the driver, and
-	// what it waits for, everybody waits for.
+	// Carry carries out effect number i. The machine is locked meanwhile, so Carry may read it and pass it further
+	// messages, by the machine's own Input with now and fx. Their effects join the list. Carry must not call the
+	// driver, and should not wait, because all users of the machine wait for it.
 	Carry func(now machine.Time, fx F, i int)
-	// Carried, if not nil, is called when all of a list is carried out.
+	// Carried, if not nil, is called after the last effect of a list.
 	Carried func()
-	// Before, if not nil, is called whenever somebody has the machine in hand,
-	// before anything is played.
+	// Before, if not nil, is called each time the machine is locked, before it plays anything.
 	Before func(now machine.Time)
-	// Panicked, if not nil, is told of a panic of the machine's, f's or Carry's, and
-	// whether it was when the timer rang. It has the machine in hand. Without it,
-	// or where it panics in turn, the panic is the caller's.
+	// Panicked, if not nil, handles a panic of the machine, of f or of Carry. The argument rang is true for a panic
+	// in the timer's goroutine. The machine is locked meanwhile. Without Panicked, or if Panicked panics, the caller
+	// gets the panic.
 	Panicked func(now machine.Time, v any, rang bool)
-	// Rang, if not nil, is called after the timer rang, in the timer's goroutine and
-	// without the machine in hand: it may wait for what Carry must not wait for.
+	// Rang, if not nil, is called after the timer fired, in the timer's goroutine and without the lock. It may wait
+	// where Carry must not.
 	Rang func()
-	// Gap is the least time between two rings of the timer; 0 is none. Where a
-	// thousand things each have their own rhythm one is due every few
-	// microseconds, and waking for each costs as much as doing it.
+	// Gap is the least time between two timer events; 0 means none. A machine with a thousand parts, each with its
+	// own period, has something due every few microseconds, and a wake-up for each costs as much as the work itself.
 	Gap machine.Time
-	// Soon is so near that what is due then is played at once, because setting
-	// a timer takes longer; 0 plays nothing early.
+	// Soon is the time within which the driver plays due work early, because setting a timer takes longer; 0 plays
+	// nothing early.
 	Soon machine.Time
 }
 
-// Driver is a machine that is being driven. Its methods may be called from any
-// goroutine.
+// Driver drives one machine. All methods are safe for concurrent use.
 type Driver[M any, F machine.Buffer] struct {
 	o Options[M, F]
 
-	mu      sync.Mutex // whoever has it has the machine in hand
+	mu      sync.Mutex // guards the machine
 	stopped bool
-	quiet   bool            // nothing happens by itself any more
-	inside  bool            // from enter to leave; it stays so where f or Carry panics
-	ringing bool            // inside, because the timer rang
-	carried int             // effects of the list that are carried out, or being so
-	timer   *punctual.Timer // rings at armed
-	armed   machine.Time    // Never: it is not set
-	rang    machine.Time    // when it last did
+	quiet   bool            // the timer no longer fires
+	inside  bool            // true from enter to leave, and after a panic of f or Carry
+	ringing bool            // inside because the timer fired
+	carried int             // effects of the list that were carried out or started
+	timer   *punctual.Timer // fires at armed
+	armed   machine.Time    // Never: the timer is not set
+	rang    machine.Time    // time of its latest event
 }
 
-// New takes a machine over: from here on it is the driver's.
+// New takes ownership of a machine and drives it from now on.
 func New[M any, F machine.Buffer](o Options[M, F]) *Driver[M, F] {
 	d := &Driver[M, F]{o: o, armed: machine.Never, rang: -o.Gap}
-	d.mu.Lock() // the timer may ring before arm is through
+	d.mu.Lock() // the timer may fire before arm returns
 	defer d.mu.Unlock()
 	if at, ok := o.Machine.Next(); ok {
 		d.arm(at, o.Now())
@@ -77,7 +72,7 @@ func New[M any, F machine.Buffer](o Options[M, F]) *Driver[M, F] {
 	return d
 }
 
-// Input gives the machine a message. It is false after Stop.
+// Input passes the machine a message. It returns false after Stop.
 func (d *Driver[M, F]) Input(m M) bool {
 	d.mu.Lock()
 	defer d.unlock()
@@ -90,16 +85,15 @@ func (d *Driver[M, F]) Input(m M) bool {
 	return true
 }
 
-// With runs f with the machine in hand, which has been advanced to now. As in
-// Carry, f may read the machine and give it messages. It is false, and f does
-// not run, after Stop.
+// With locks the machine, advances it to now and runs f. As in Carry, f may read the machine and pass it messages.
+// After Stop, With returns false and does not run f.
 func (d *Driver[M, F]) With(f func(now machine.Time, fx F)) bool {
 	d.mu.Lock()
 	defer d.unlock()
 	return d.with(f)
 }
 
-// Try is With unless somebody else has the machine in hand; then it is false.
+// Try is With, except that it returns false at once if the machine is locked.
 func (d *Driver[M, F]) Try(f func(now machine.Time, fx F)) bool {
 	if !d.mu.TryLock() {
 		return false
@@ -120,8 +114,7 @@ func (d *Driver[M, F]) with(f func(now machine.Time, fx F)) bool {
 	return true
 }
 
-// Stop ends the driving. When it returns nothing is being carried out, and
-// nothing will be.
+// Stop ends the driving. Once it returns, no effect is being carried out, and none will be.
 func (d *Driver[M, F]) Stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,8 +122,7 @@ func (d *Driver[M, F]) Stop() {
 	d.disarm()
 }
 
-// Quiet ends what happens by itself: the timer rings no more. Whoever has a
-// message still gives it.
+// Quiet stops the timer. Messages are still passed in and played.
 func (d *Driver[M, F]) Quiet() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,9 +139,8 @@ func (d *Driver[M, F]) enter() machine.Time {
 	return now
 }
 
-// unlock gives the machine out of hand. Where something panicked the timer goes
-// on with what is left, so that one who breaks stops nobody else; the effect
-// that broke is not carried out again.
+// unlock unlocks the machine. After a panic, the driver continues with the remaining effects, so that one bad effect
+// stops nothing else. It does not repeat the effect that panicked.
 func (d *Driver[M, F]) unlock() {
 	defer d.mu.Unlock()
 	rang := d.ringing
@@ -166,7 +157,7 @@ func (d *Driver[M, F]) unlock() {
 	}
 }
 
-// carry carries the list out, and what it brings about.
+// carry carries out the effects of the list, and those that they add.
 func (d *Driver[M, F]) carry(now machine.Time) {
 	fx := d.o.Effects
 	if fx.Len() == 0 {
@@ -183,8 +174,7 @@ func (d *Driver[M, F]) carry(now machine.Time) {
 	d.carried = 0
 }
 
-// leave carries out what has been brought about, plays what is due soon, and
-// sets the timer for the rest.
+// leave carries out the effects, plays what is due soon, and sets the timer for the rest.
 func (d *Driver[M, F]) leave(now machine.Time) {
 	for {
 		d.carry(now)
@@ -202,9 +192,8 @@ func (d *Driver[M, F]) leave(now machine.Time) {
 	}
 }
 
-// arm has the timer ring for a moment. One that is set for an earlier moment
-// is left as it is: it rings once in vain, which costs less than setting it
-// with every message.
+// arm sets the timer. It leaves a timer that is set for an earlier time: one needless event costs less than setting
+// the timer with each message.
 func (d *Driver[M, F]) arm(at, now machine.Time) {
 	at = max(at, d.rang.Add(d.o.Gap))
 	if at >= d.armed || d.quiet {
@@ -231,8 +220,7 @@ func (d *Driver[M, F]) disarm() {
 	}
 }
 
-// ring plays what is due. It may come for a moment that somebody else has
-// played meanwhile.
+// ring plays what is due. Another caller may have played it already.
 func (d *Driver[M, F]) ring() {
 	d.mu.Lock()
 	defer d.unlock()
@@ -246,7 +234,7 @@ func (d *Driver[M, F]) ring() {
 	d.leave(now)
 }
 
-// Since is a clock that began at a time of day.
+// Since returns a clock that is 0 at the given wall time.
 func Since(began time.Time) func() machine.Time {
 	return func() machine.Time { return machine.FromDuration(time.Since(began)) }
 }

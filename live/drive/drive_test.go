@@ -11,13 +11,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// clock is a machine that strikes when it is told to.
+// clock is a machine that strikes at the times that it is set to.
 type clock struct {
 	now machine.Time
 	set []machine.Time // sorted
 }
 
-// strike is a message (set the clock for At) and an effect (it struck).
+// strike is a message (set the clock to At) and an effect (the clock struck).
 type strike struct{ at machine.Time }
 
 func (s strike) Due() machine.Time { return s.at }
@@ -46,7 +46,7 @@ func (c *clock) Advance(now machine.Time, fx *strikes) {
 	}
 }
 
-// rig is a driven clock. What it carries out is noted with the time.
+// rig is a driven clock. It records what it carries out, with the time.
 type rig struct {
 	*Driver[strike, *strikes]
 	c     clock
@@ -86,8 +86,8 @@ func (r *rig) want(t *testing.T, want ...string) {
 
 const second = machine.Second
 
-// What is due is carried out at once, by whoever gives the message; the rest
-// when it is due, also when a message brings that moment nearer.
+// Effects that are due are carried out at once, by the sender of the message. The rest is carried out when it is due,
+// also when a later message brings that time forward.
 func TestDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(nil)
@@ -107,8 +107,7 @@ func TestDriver(t *testing.T) {
 	})
 }
 
-// What an effect brings about joins the list: in the order of time, and in one
-// turn.
+// The effects that an effect causes join the list, in order of time, within the same lock.
 func TestJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(nil)
@@ -127,7 +126,7 @@ func TestJoins(t *testing.T) {
 	})
 }
 
-// A machine that wants to be woken when it is taken over is.
+// A machine that has something due when the driver takes it over is woken.
 func TestNextAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(func(o *Options[strike, *strikes]) { o.Machine.Input(0, strike{5 * second}, o.Effects) })
@@ -136,7 +135,7 @@ func TestNextAtFirst(t *testing.T) {
 	})
 }
 
-// With has the machine as it is now, and what f causes is carried out after it.
+// With sees the machine at the current time, and carries out f's effects after f.
 func TestWith(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var before []machine.Time
@@ -167,8 +166,7 @@ func TestWith(t *testing.T) {
 	})
 }
 
-// A gap keeps wake-ups apart and loses nothing; what is due soon is played
-// early.
+// A gap keeps timer events apart and loses nothing. What is due soon is played early.
 func TestGapAndSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(func(o *Options[strike, *strikes]) { o.Gap, o.Soon = second, second/10 })
@@ -187,7 +185,7 @@ func TestGapAndSoon(t *testing.T) {
 	})
 }
 
-// After Stop nothing happens any more, and everybody is told.
+// After Stop nothing happens, and every call returns false.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(nil)
@@ -202,8 +200,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// One who breaks while something is carried out stops nobody else: the rest of
-// the list is carried out, and the timer goes on.
+// A panic while an effect is carried out stops nothing else: the rest of the list is carried out, and the timer still
+// fires.
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(nil)
@@ -236,8 +234,8 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// Who is told of panics has the machine in hand, hears whether the timer rang, and
-// decides what is left to carry out; a panic of its own is the caller's.
+// Panicked runs with the machine locked, learns whether the timer fired, and decides which effects are left. The
+// caller gets a panic of Panicked itself.
 func TestPanicked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r *rig
@@ -271,8 +269,7 @@ func TestPanicked(t *testing.T) {
 	})
 }
 
-// After Quiet nothing happens by itself, but whoever has a message gives it, and
-// what was due meanwhile is played then.
+// After Quiet the timer does not fire, but a message is played, and with it all that was due meanwhile.
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(nil)
@@ -287,8 +284,7 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// However many give messages at once, each effect is carried out once, by one
-// at a time.
+// With many concurrent senders, each effect is carried out exactly once, one at a time.
 func TestManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(nil)

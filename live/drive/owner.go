@@ -6,25 +6,23 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Owner is whose goroutine Run drives a machine in.
+// Owner is the goroutine in which Run drives a machine.
 type Owner[M any] interface {
-	// Carry carries out effect number i of the machine's buffer, and may take its
-	// time. What it gives the machine by the machine's own Input joins the list.
+	// Carry carries out effect number i of the machine's buffer. It may wait. The effects of messages that it passes
+	// to the machine's own Input join the list.
 	Carry(i int)
-	// Over tells whether nothing more will happen.
+	// Over reports whether the machine has nothing more to do.
 	Over() bool
-	// Woken has something when there is a message, which Message takes.
+	// Woken receives when there is a message. Message returns that message.
 	Woken() <-chan struct{}
 	Message() M
-	// Done is closed when nobody waits for the machine any more. Left is told so,
-	// once; what comes of it is one more message.
+	// Done is closed when the owner's client has left. Run then calls Left once, which adds a message.
 	Done() <-chan struct{}
 	Left()
 }
 
-// Run drives a machine in the caller's goroutine until it is over: where what is
-// carried out waits for somebody outside, as an answer does for its client, and
-// so must keep nobody who has a message waiting. fx may have effects already.
+// Run drives a machine in the caller's goroutine until it is over. It is for effects that wait for a client, such as
+// writing an answer: other senders of messages do not wait for them. The buffer fx may already have effects.
 func Run[M any, F machine.Buffer](m machine.Machine[M, F], fx F, now func() machine.Time, o Owner[M]) {
 	done := o.Done()
 	for {

@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// sleeper owns a clock that is told of one more strike for every wake-up.
+// sleeper owns a clock that gets one more strike at every wake-up.
 type sleeper struct {
 	clock
 	fx    strikes
@@ -20,7 +20,7 @@ type sleeper struct {
 	news  []strike
 	heard []string
 	left  int
-	last  machine.Time // the strike after which it is over
+	last  machine.Time // the machine is over after this strike
 }
 
 func (s *sleeper) Woken() <-chan struct{} { return s.woken }
@@ -48,8 +48,8 @@ func (s *sleeper) Carry(i int) {
 	}
 }
 
-// An owner carries out what is due, what that brings about and what it is told,
-// goes on by the machine's clock, and is told once that nobody waits any more.
+// An owner carries out due effects, their consequences and messages by the machine's clock, and Left is called once
+// when the client leaves.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sleeper{woken: make(chan struct{}, 1), done: make(chan struct{}), last: 100 * second,

@@ -1,7 +1,7 @@
-// Package dynamo is NVIDIA Dynamo's frontend on the wire, as document 001 proposes it beside
-// an endpoint picker: it takes the original request with x-routing-request: true and
-// answers with a worker and the prompt's tokens. Workers announce themselves over
-// HTTP. It decides nothing: its router is core/epp/dynamo's.
+// Package dynamo is the HTTP API of NVIDIA Dynamo's frontend, as document 001 (docs/documents.md#document-001) uses
+// it beside an endpoint picker: it receives the original request with x-routing-request: true and answers with a
+// worker and the prompt's tokens. Workers announce themselves over HTTP. All decisions are made by core/epp/dynamo.
+// Begin with Start.
 package dynamo
 
 import (
@@ -25,22 +25,21 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// PathWorkers takes a list of core/epp/dynamo.Worker, and tells those that are known.
+// PathWorkers accepts a list of core/epp/dynamo.Worker (POST) and lists the known workers (GET).
 const PathWorkers = "/v1/router/workers"
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
-	// Address to listen on.
+	// Address is the host:port to listen on.
 	Address string
-	// Router decides. It is the Server's alone from then on.
+	// Router decides. The Server takes ownership of it.
 	Router *core.Router
-	// Model and BlockSize say how prompts are named.
+	// Model and BlockSize determine the names of a prompt's blocks.
 	Model     string
 	BlockSize int
-	// Tokens reads a request of some path into the tokens of its prompt; an error is
-	// answered 400.
+	// Tokens returns the tokens of the prompt in a request to some path. An error is answered with 400.
 	Tokens func(path string, h http.Header, body []byte) ([]uint32, error)
-	// RoundTrip is how much longer a routing call takes than it does here.
+	// RoundTrip is added to each routing call's duration, for a frontend that is further away.
 	RoundTrip time.Duration
 	// MaxBodyBytes bounds requests.
 	MaxBodyBytes int64
@@ -63,7 +62,7 @@ func Start(o Options) (_ *Server, err error) {
 	s := &Server{o: o, router: o.Router, serving: serve.Group{Log: o.Log}}
 	s.driver = drive.New(drive.Options[core.Message, *core.Effects]{Machine: o.Router, Effects: new(core.Effects),
 		Now:   o.Now,
-		Carry: func(machine.Time, *core.Effects, int) {}}) // whoever asks reads the answer
+		Carry: func(machine.Time, *core.Effects, int) {}}) // callers read the effects themselves
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+PathWorkers, s.announce)
 	mux.HandleFunc("GET "+PathWorkers, s.workers)
@@ -77,25 +76,25 @@ func Start(o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// Addr is where it listens.
+// Addr returns the host:port that the server listens on.
 func (s *Server) Addr() string { return s.at }
 
-// Known are the workers that have announced themselves and not left, as they last pushed.
+// Known returns the workers that have announced themselves and not left, as of their last announcement.
 func (s *Server) Known() (out []core.Worker) {
 	s.driver.With(func(machine.Time, *core.Effects) { out = s.router.Workers() })
 	return out
 }
 
-// Workers is how many these are.
+// Workers returns the number of known workers.
 func (s *Server) Workers() int { return len(s.Known()) }
 
-// Running is how many requests are booked.
+// Running returns the number of requests that the router has booked.
 func (s *Server) Running() (n int) {
 	s.driver.With(func(machine.Time, *core.Effects) { n = s.router.Running() })
 	return n
 }
 
-// Failed has the error of a listener that ended by itself.
+// Failed receives the error of a listener that ended by itself.
 func (s *Server) Failed() <-chan error { return s.serving.Failed() }
 
 // Stop lets calls finish until ctx ends.
@@ -110,14 +109,14 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 	text, err := json.Marshal(
 		map[string]any{"error": map[string]any{"message": fmt.Sprintf(format, args...), "code": status}})
 	if err != nil {
-		panic(err) // a text and a number can be written
+		panic(err) // a text and a number can always be encoded
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // who has left needs no answer
+	_, _ = w.Write(text) // an error means that the client has left
 }
 
-// read is a body; false where it was answered.
+// read returns a request's body. If it returns false, it has answered with an error.
 func (s *Server) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.o.MaxBodyBytes))
 	var long *http.MaxBytesError
@@ -170,10 +169,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 	pause.For(r.Context(), s.o.RoundTrip-s.o.RoundTrip/2)
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer.JSON()) // who has left needs no answer
+	_, _ = w.Write(answer.JSON()) // an error means that the client has left
 }
 
-// ask is the router's answer.
+// ask returns the router's decision.
 func (s *Server) ask(id string, tokens []uint32) (to core.Routed) {
 	ask := core.Route{ID: id, Prompt: core.PromptOf(s.o.Model, tokens, s.o.BlockSize)}
 	s.driver.With(func(now machine.Time, fx *core.Effects) {
@@ -183,15 +182,15 @@ func (s *Server) ask(id string, tokens []uint32) (to core.Routed) {
 	return to
 }
 
-// Route is the router's answer to a frontend before a model server (disagg.FrontendRouter).
+// Route returns the router's decision for a frontend before a model server (disagg.FrontendRouter).
 func (s *Server) Route(id string, tokens []uint32) (worker, prefill string) {
 	return s.ask(id, tokens).Names()
 }
 
-// Tell is what that frontend says of a request.
+// Tell records the progress of a request that such a frontend routed (disagg.FrontendRouter).
 func (s *Server) Tell(id string, over bool) { s.driver.Input(core.Progress{ID: id, Over: over}) }
 
-// announce takes workers' pushes.
+// announce handles workers' announcements.
 func (s *Server) announce(w http.ResponseWriter, r *http.Request) {
 	list, ok := list[core.Worker](s, w, r)
 	for i := range list {
@@ -205,7 +204,7 @@ func (s *Server) announce(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// progress takes what a picker tells.
+// progress handles a picker's progress reports.
 func (s *Server) progress(w http.ResponseWriter, r *http.Request) {
 	list, _ := list[core.Progress](s, w, r)
 	for _, x := range list {
@@ -213,7 +212,7 @@ func (s *Server) progress(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// list reads a JSON list; false where that was answered.
+// list reads a JSON list. If it returns false, it has answered with an error.
 func list[T any](s *Server, w http.ResponseWriter, r *http.Request) (out []T, ok bool) {
 	body, ok := s.read(w, r)
 	if !ok {
@@ -226,13 +225,13 @@ func list[T any](s *Server, w http.ResponseWriter, r *http.Request) (out []T, ok
 	return out, true
 }
 
-// workers tells who is known.
+// workers lists the known workers.
 func (s *Server) workers(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(s.Known()) // who has left needs no answer
+	_ = json.NewEncoder(w).Encode(s.Known()) // an error means that the client has left
 }
 
-// Announcer pushes for workers, as Dynamo's runtime does beside each engine.
+// Announcer announces workers to a frontend, as Dynamo's runtime does beside each engine.
 type Announcer struct {
 	url     string
 	workers func() []core.Worker
@@ -241,19 +240,19 @@ type Announcer struct {
 	done    sync.WaitGroup
 
 	mu      sync.Mutex
-	changed map[core.WorkerID]bool // since they pushed
+	changed map[core.WorkerID]bool // since the last announcement
 	woken   chan struct{}
 }
 
-// Announce has all workers push once, then each when it has changed, and all again and again,
-// every so often, until Stop. A push that does not arrive is lost: the next one says all.
+// Announce announces all workers at once and then at each interval until Stop, and in between each worker whose load
+// changed. A lost announcement is not repeated, because the next one has all data.
 func Announce(ctx context.Context, address string, every time.Duration, workers func() []core.Worker,
 	log *slog.Logger) (*Announcer, error) {
 	a := &Announcer{url: "http://" + address + PathWorkers, workers: workers,
 		client:  http.Client{Timeout: max(time.Second, every), CheckRedirect: serve.Stay},
 		changed: map[core.WorkerID]bool{}, woken: make(chan struct{}, 1)}
 	if err := a.push(ctx, a.workers()); err != nil {
-		return nil, fmt.Errorf("dynamo: workers cannot announce themselves: %w", err)
+		return nil, fmt.Errorf("dynamo: cannot announce the workers: %w", err)
 	}
 	ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	a.done.Go(func() {
@@ -265,32 +264,32 @@ func Announce(ctx context.Context, address string, every time.Duration, workers 
 				return
 			case <-heartbeat.C:
 				if err := a.push(ctx, a.workers()); err != nil && ctx.Err() == nil {
-					log.Warn("dynamo: workers' push did not arrive", "url", a.url, "error", err)
+					log.Warn("dynamo: the workers' announcement failed", "url", a.url, "error", err)
 				}
 			case <-a.woken:
 				if pause.For(ctx, core.Debounce.Duration()); ctx.Err() != nil {
 					return
 				}
-				_ = a.push(ctx, a.news()) // who listens to no push is told of at the next heartbeat
+				_ = a.push(ctx, a.takeChanged()) // after a failure, the next heartbeat has all data
 			}
 		}
 	})
 	return a, nil
 }
 
-// Changed says that a worker has more or fewer requests in hand. It does not wait.
+// Changed records that a worker's number of requests changed. It does not wait.
 func (a *Announcer) Changed(id core.WorkerID) {
 	a.mu.Lock()
 	a.changed[id] = true
 	a.mu.Unlock()
 	select {
 	case a.woken <- struct{}{}:
-	default: // it is about to push
+	default: // an announcement is due already
 	}
 }
 
-// news are the workers that have changed since they were asked for.
-func (a *Announcer) news() []core.Worker {
+// takeChanged returns the workers that have changed since the previous call.
+func (a *Announcer) takeChanged() []core.Worker {
 	a.mu.Lock()
 	changed := a.changed
 	a.changed = map[core.WorkerID]bool{}
@@ -307,7 +306,7 @@ func (a *Announcer) push(ctx context.Context, workers []core.Worker) error {
 	return err
 }
 
-// Stop ends it.
+// Stop stops the announcements.
 func (a *Announcer) Stop() {
 	a.cancel()
 	a.done.Wait()

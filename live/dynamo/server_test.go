@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start starts a frontend whose prompts are a token for each byte of a body.
+// start starts a frontend with one token for each byte of a body.
 func start(t *testing.T) (*Server, func(method, path, body string, routing bool) (int, string)) {
 	t.Helper()
 	c := core.DefaultConfig()
@@ -67,7 +67,7 @@ func start(t *testing.T) (*Server, func(method, path, body string, routing bool)
 	}
 }
 
-// TestServer asks for everything that there is, and for what is wrong with it.
+// TestServer calls every path, with valid and with invalid requests.
 func TestServer(t *testing.T) {
 	s, ask := start(t)
 	const chat, worker = "/v1/chat/completions", `[{"worker_id":7,"role":"decode"}]`
@@ -106,8 +106,8 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestAnnounce: workers are known once Announce returns, and again after the frontend has
-// begun anew; nobody listening is an error at first only.
+// Workers are known once Announce returns, and again after the frontend has restarted. Announce fails if nothing
+// listens, but a later failure is not an error.
 func TestAnnounce(t *testing.T) {
 	s, ask := start(t)
 	workers := func() []core.Worker { return []core.Worker{{ID: 7, Role: core.Decode, Requests: 2}} }

@@ -90,7 +90,7 @@ func TestObjectsAreFollowed(t *testing.T) {
 	eventually.Is(t, "the objective is raised", func() bool { got, _ := ask("batch"); return got == "127.0.0.1:8000" })
 	write(strings.Replace(manifests, "number: 8000", "number: [", 1))
 	eventually.Is(t, "the file that is wrong is told of",
-		func() bool { return strings.Contains(log.String(), "what was changed is not used") })
+		func() bool { return strings.Contains(log.String(), "the changed files have an error") })
 	if got, _ := ask(""); got != "127.0.0.1:8000" {
 		t.Errorf("after a file that is wrong: %q", got)
 	}

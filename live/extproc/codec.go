@@ -1,6 +1,6 @@
-// Package extproc is Envoy's external-processing protocol on the wire: it reads Envoy's messages as core/epp/stream
-// takes them, and writes core/epp/stream's effects as Envoy does. live/epp and live/bbr serve streams with it. Begin
-// with NewCodec.
+// Package extproc reads and writes Envoy's external-processing protocol: it decodes Envoy's messages into the inputs
+// of core/epp/stream and encodes that package's effects. live/epp and live/bbr use it to serve streams. Begin with
+// NewCodec.
 package extproc
 
 import (
@@ -23,31 +23,28 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// codec reads and writes ext_proc messages as the stream takes and makes them,
-// without the library's messages between (docs/dependencies.md has what that is
-// worth). Whatever is unusual, and every other service's messages, are the
-// library's.
+// codec converts between ext_proc messages and the stream's inputs and effects without the protobuf library's message
+// types, which saves time (docs/dependencies.md has the measurement). The library handles unusual messages and all
+// other services' messages.
 type codec struct{ encoding.CodecV2 }
 
 func NewCodec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
-// streamWorkers is how many streams are served without a new goroutine each.
+// streamWorkers is how many streams are served at once without starting a goroutine each.
 const streamWorkers = 256
 
-// ServerOptions returns what every ext_proc server of windtunnel's is given.
+// ServerOptions returns the options of all of windtunnel's ext_proc servers.
 func ServerOptions() []grpc.ServerOption {
 	return append(ConnectionOptions(), grpc.ForceServerCodecV2(NewCodec()))
 }
 
-// ConnectionOptions are ServerOptions for the library's messages: what another server must be given that is compared
-// with windtunnel's.
+// ConnectionOptions are ServerOptions without the codec, for another server that is compared with windtunnel's.
 func ConnectionOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(1 << 20),
 		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(16 << 20),
 		grpc.WriteBufferSize(64 << 10), grpc.ReadBufferSize(64 << 10),
-		// Workers' stacks have grown already; streams beyond them, held ones
-		// above all, get goroutines of their own.
+		// Workers' stacks have already grown. Further streams, mostly held ones, get goroutines of their own.
 		grpc.NumStreamWorkers(streamWorkers),
 	}
 }
@@ -80,8 +77,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(buf, mem.DefaultBufferPool())}, err
 }
 
-// Numbers of fields, as Envoy's external_processor.proto and base.proto have
-// them.
+// Field numbers of Envoy's external_processor.proto and base.proto.
 const (
 	inRequestHeaders, inResponseHeaders   = 2, 3
 	inRequestBody, inResponseBody         = 4, 5
@@ -113,16 +109,16 @@ const (
 	optionHeader, optionAction            = 1, 3
 )
 
-// In is a message of Envoy's, as far as anybody reads it.
+// In is one message from Envoy, with the fields that windtunnel reads.
 type In struct {
 	Kind       stream.MessageKind
-	Known      bool // it has a kind
+	Known      bool // the message has a kind
 	End        bool
-	Configured bool // modes are given
+	Configured bool // the message sets modes
 	Modes      stream.Modes
 	Head       header.List
 	Body       []byte
-	// Of the metadata: whether any is given, the subset hint, and who answered.
+	// From the metadata: whether there is any, the subset hint, and the endpoint that answered.
 	Described bool
 	Subset    []string
 	Hinted    bool
@@ -146,8 +142,7 @@ var kindOf = [...]stream.MessageKind{inRequestHeaders: stream.Headers, inRespons
 	inRequestBody: stream.Body, inResponseBody: stream.ResponseBody,
 	inRequestTrailers: stream.Trailers, inResponseTrailers: stream.ResponseTrailers}
 
-// read reads a message. It is false for one that is broken, or that says
-// something twice.
+// read decodes a message. It returns false for a malformed message, and for one that has a field twice.
 func (in *In) read(b []byte) bool {
 	var metadata []byte
 	ok := fields(b, func(num protowire.Number, v []byte, _ uint64) bool {
@@ -163,7 +158,7 @@ func (in *In) read(b []byte) bool {
 			case inRequestBody, inResponseBody:
 				return in.readBody(v)
 			default:
-				var m extprocv3.HttpTrailers // nobody reads them
+				var m extprocv3.HttpTrailers // windtunnel does not read trailers
 				return protobuf.Unmarshal(v, &m) == nil
 			}
 		case inMetadata:
@@ -178,15 +173,14 @@ func (in *In) read(b []byte) bool {
 			in.Configured = true
 			return in.readConfig(v)
 		default:
-			return num > inConfig // the rest is for others, and hardly ever sent
+			return num > inConfig // the other fields are rare and left to the library
 		}
 		return true
 	})
 	return ok && (metadata == nil || in.readMetadata(metadata))
 }
 
-// readMetadata reads, of Envoy's filter metadata, what a reader looks at. It
-// comes with every message.
+// readMetadata reads the used parts of Envoy's filter metadata, which comes with every message.
 func (in *In) readMetadata(b []byte) bool {
 	in.Described = true
 	return fields(b, func(num protowire.Number, v []byte, _ uint64) bool {
@@ -210,7 +204,7 @@ func (in *In) readMetadata(b []byte) bool {
 	})
 }
 
-// readServed reads a field of the Struct that says who answered.
+// readServed reads one field of the Struct that names the endpoint that answered.
 func (in *In) readServed(num protowire.Number, v []byte, _ uint64) bool {
 	key, value, ok := readEntry(v)
 	if num != structEntry || !ok || key != picker.KeyServed {
@@ -230,7 +224,7 @@ func (in *In) readServed(num protowire.Number, v []byte, _ uint64) bool {
 	})
 }
 
-// readSubset reads a field of the Struct with the subset hint.
+// readSubset reads one field of the Struct with the subset hint.
 func (in *In) readSubset(num protowire.Number, v []byte, _ uint64) bool {
 	key, value, ok := readEntry(v)
 	if num != structEntry || !ok || key != picker.KeySubset {
@@ -238,7 +232,7 @@ func (in *In) readSubset(num protowire.Number, v []byte, _ uint64) bool {
 	}
 	return !in.Hinted && fields(value, func(num protowire.Number, v []byte, _ uint64) bool {
 		if num != valueList || v == nil || in.Hinted {
-			return false // let the library see what it is
+			return false // left to the library
 		}
 		in.Hinted = true
 		return fields(v, func(num protowire.Number, v []byte, _ uint64) bool {
@@ -253,7 +247,7 @@ func (in *In) readSubset(num protowire.Number, v []byte, _ uint64) bool {
 	})
 }
 
-// readEntry reads a map's entry that has both key and value, in this order.
+// readEntry reads a map entry that has both key and value, in this order.
 func readEntry(b []byte) (key string, value []byte, ok bool) {
 	n := 0
 	ok = fields(b, func(num protowire.Number, v []byte, _ uint64) bool {
@@ -270,7 +264,7 @@ func readEntry(b []byte) (key string, value []byte, ok bool) {
 	return key, value, ok && n == entryValue
 }
 
-// internedKey is a key that a reader looks for, or the empty one.
+// internedKey returns the constant for a key that this package looks for, or "" for any other.
 func internedKey(b []byte) string {
 	switch string(b) {
 	case picker.NamespaceSubset:
@@ -294,7 +288,7 @@ func (in *In) readHeaders(b []byte) bool {
 		case num == headersEnd && v == nil:
 			in.End = n != 0
 		default:
-			return false // attributes, which nobody asked for
+			return false // attributes, which windtunnel does not request
 		}
 		return true
 	})
@@ -345,7 +339,7 @@ func (in *In) readBody(b []byte) bool {
 }
 
 func (in *In) readConfig(b []byte) bool {
-	in.Modes = stream.Modes{Request: modeOf(0), Response: modeOf(0)} // a zero is not sent
+	in.Modes = stream.Modes{Request: modeOf(0), Response: modeOf(0)} // zero values are not sent
 	return fields(b, func(num protowire.Number, v []byte, n uint64) bool {
 		if v != nil {
 			return false
@@ -360,9 +354,9 @@ func (in *In) readConfig(b []byte) bool {
 	})
 }
 
-// fields calls f for every field of a message: with the bytes of one that has a
-// length, never nil, or the number that another is. It is false where f is, for
-// what is broken and for wire types that no field here has.
+// fields calls f for each field of a message, with the bytes of a field that has a length (never nil) or with the
+// number of any other. It returns false if f does, if the message is malformed, or if a field has a wire type that
+// this package does not use.
 func fields(b []byte, f func(num protowire.Number, v []byte, n uint64) bool) bool {
 	for len(b) > 0 {
 		num, kind, n := protowire.ConsumeTag(b)
@@ -388,7 +382,7 @@ func fields(b []byte, f func(num protowire.Number, v []byte, n uint64) bool) boo
 	return true
 }
 
-// take returns what read makes of a message, of one that the library has read.
+// take converts a message that the library has decoded, with the same result as read.
 func (in *In) take(m *extprocv3.ProcessingRequest) {
 	metadata := m.MetadataContext.GetFilterMetadata()
 	*in = In{Known: true, Described: m.MetadataContext != nil, Served: servedBy(metadata)}
@@ -418,8 +412,8 @@ func (in *In) take(m *extprocv3.ProcessingRequest) {
 	}
 }
 
-// subsetOf reads the subset hint: a list of "ip:port". A string in its place
-// is no hint; what is no string in the list matches nothing.
+// subsetOf returns the subset hint, a list of "ip:port". A string instead of the list is no hint. Elements that are
+// not strings match no endpoint.
 func subsetOf(m map[string]*structpb.Struct) (addresses []string, hinted bool) {
 	list, ok := m[picker.NamespaceSubset].GetFields()[picker.KeySubset].GetKind().(*structpb.Value_ListValue)
 	if !ok {
@@ -433,7 +427,7 @@ func subsetOf(m map[string]*structpb.Struct) (addresses []string, hinted bool) {
 	return addresses, true
 }
 
-// servedBy reads which endpoint Envoy says has served the request.
+// servedBy returns the endpoint that, according to Envoy, has served the request.
 func servedBy(m map[string]*structpb.Struct) (s picker.Served) {
 	lb, told := m[picker.NamespaceLB]
 	endpoint, known := lb.GetFields()[picker.KeyServed].GetKind().(*structpb.Value_StringValue)

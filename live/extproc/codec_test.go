@@ -17,12 +17,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/wire/header"
-	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
+	_ "github.com/windtunnel/windtunnel/internal/nightly" // a tenth of the checks outside nightly runs
 )
 
 const hello = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hello"}]}`
 
-// messages returns messages that Envoy sends, and a few that it does not.
+// messages returns messages that Envoy sends, and some that it does not send.
 func messages(tb testing.TB) (out [][]byte) {
 	metadata := &corev3.Metadata{
 		FilterMetadata: map[string]*structpb.Struct{picker.NamespaceSubset: {Fields: map[string]*structpb.Value{
@@ -71,14 +71,13 @@ func messages(tb testing.TB) (out [][]byte) {
 		}
 		out = append(out, b)
 	}
-	// One message in the other's place, the same again, a broken one, and a header
-	// whose name is no text.
+	// A message in place of another, a repeated message, a malformed one, and a header whose name is not text.
 	return append(out, append(out[1][:len(out[1]):len(out[1])], out[3]...),
 		append(out[1][:len(out[1]):len(out[1])], out[1]...), out[1][:20],
 		[]byte("\x12\x09\x0a\x07\x0a\x05\x0a\x01\xff\x12\x00"))
 }
 
-// The codec reads the same as the library.
+// The codec and the library decode the same.
 func FuzzIncoming(f *testing.F) {
 	fast := 0
 	for _, b := range messages(f) {
@@ -98,12 +97,12 @@ func FuzzIncoming(f *testing.F) {
 		var m extprocv3.ProcessingRequest
 		if err := proto.Unmarshal(b, &m); err != nil {
 			if in.Described {
-				return // metadata that nobody looks at is not read
+				return // unread metadata is not decoded
 			}
 			t.Fatalf("the library says: %v", err)
 		}
 		want.take(&m)
-		for _, x := range []*In{&in, &want} { // nothing is as good as empty
+		for _, x := range []*In{&in, &want} { // nil equals empty
 			x.Body = append([]byte{}, x.Body...)
 			x.Head = append(header.List{}, x.Head...)
 			x.Subset = append([]string{}, x.Subset...)
@@ -114,7 +113,7 @@ func FuzzIncoming(f *testing.F) {
 	})
 }
 
-// A message that the codec does not read is the library's, or broken.
+// A message that the codec does not read goes to the library, or is malformed.
 func TestIncomingThatIsUnusual(t *testing.T) {
 	c := NewCodec()
 	read := func(b []byte) (in In, err error) {
@@ -131,18 +130,18 @@ func TestIncomingThatIsUnusual(t *testing.T) {
 			t.Errorf("message %d: %+v, %v", i, in, err)
 		}
 	}
-	// the last counts
+	// the last value counts
 	if in, err := read(all[len(all)-4]); err != nil || in.Kind != stream.Body || string(in.Body) != hello {
 		t.Errorf("%+v %v", in, err)
 	}
 	for _, b := range all[len(all)-2:] {
 		if _, err := read(b); err == nil {
-			t.Errorf("%q is taken", b)
+			t.Errorf("%q is accepted", b)
 		}
 	}
 }
 
-// The codec writes the same as the library.
+// The codec and the library encode the same.
 func TestOutgoing(t *testing.T) {
 	text := rapid.SampledFrom(
 		[]string{"", "a", "x-header", "ü", strings.Repeat("long ", 30), strings.Repeat("b", 20_000)})
@@ -182,7 +181,7 @@ func TestOutgoing(t *testing.T) {
 	})
 }
 
-// The messages of a request and its response, of 20 pieces.
+// BenchmarkCodec measures the messages of one request and its response of 20 pieces.
 func BenchmarkCodec(b *testing.B) {
 	head := []string{":method", "POST", ":path", "/v1/chat/completions", ":authority", "gateway", ":scheme", "http",
 		"content-type", "application/json", "content-length", "83",
@@ -253,7 +252,7 @@ func BenchmarkCodec(b *testing.B) {
 	})
 }
 
-// message is an effect as the library's message to Envoy.
+// message returns the library's message for an effect.
 func message(o *Out) *extprocv3.ProcessingResponse {
 	e := o.Effect
 	out := &extprocv3.ProcessingResponse{DynamicMetadata: metadataOf(e.Metadata)}
@@ -295,7 +294,7 @@ func message(o *Out) *extprocv3.ProcessingResponse {
 	return out
 }
 
-// replaced is a body in place of the one that came, nil where that stays.
+// replaced returns a new body, or nil where the original stays.
 func replaced(e *stream.Effect) *extprocv3.BodyMutation {
 	if !e.Replace {
 		return nil
@@ -303,7 +302,7 @@ func replaced(e *stream.Effect) *extprocv3.BodyMutation {
 	return &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: e.Body}}
 }
 
-// streamed is a piece of a body that has no other limits than its own.
+// streamed returns one piece of a body in full-duplex mode.
 func streamed(e *stream.Effect) *extprocv3.BodyMutation {
 	return &extprocv3.BodyMutation{
 		Mutation: &extprocv3.BodyMutation_StreamedResponse{
@@ -323,7 +322,7 @@ func mutation(set header.List, remove []string) *extprocv3.HeaderMutation {
 	return m
 }
 
-// metadataOf is dynamic metadata as Envoy takes it; nil where there is none.
+// metadataOf returns dynamic metadata in Envoy's form, or nil if there is none.
 func metadataOf(m stream.Metadata) *structpb.Struct {
 	if len(m) == 0 {
 		return nil

@@ -12,13 +12,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// Out is an effect as a message to Envoy, which shows bodies in these modes.
+// Out is an effect to encode as a message to Envoy. Modes are the stream's body modes.
 type Out struct {
 	*stream.Effect
 	Modes stream.Modes
 }
 
-// bound is about how many bytes append writes.
+// bound estimates how many bytes append writes.
 func (o *Out) bound() int {
 	n := 64 + len(o.Body) + 160*len(o.Metadata)
 	for i := range o.Set {
@@ -27,7 +27,7 @@ func (o *Out) bound() int {
 	return n
 }
 
-// append writes the message.
+// append encodes the message and appends it to b.
 func (o *Out) append(b []byte) ([]byte, error) {
 	w := writer{b: b}
 	switch o.Kind {
@@ -79,13 +79,14 @@ func (o *Out) append(b []byte) ([]byte, error) {
 	return w.b, w.err
 }
 
-// writer appends fields, and keeps the first text that is no UTF-8.
+// writer appends fields, and keeps the error of the first text that is not UTF-8.
 type writer struct {
 	b   []byte
 	err error
 }
 
-// nested writes a field that has others, whose length is expected to be as long to write as size.
+// nested writes a field that holds other fields. It reserves the bytes of a length of size, and moves the content if
+// the actual length needs more or fewer.
 func (w *writer) nested(num protowire.Number, size int, fill func()) {
 	at := len(w.b) + protowire.SizeTag(num)
 	w.length(num, size)
@@ -116,13 +117,13 @@ func (w *writer) text(num protowire.Number, text string) {
 	}
 }
 
-// common writes the CommonResponse of headers or a body.
+// common writes the CommonResponse of headers or of a body.
 func (w *writer) common(num protowire.Number, size int, fill func()) {
 	w.nested(num, size, func() { w.nested(theResponse, size, fill) })
 }
 
-// streamed is a piece of a body that has no other limits than its own. There are more of these messages than of all
-// others, so their lengths are worked out before they are written.
+// streamed writes one piece of a body in full-duplex mode. Most messages are of this kind, so it computes their
+// lengths before it writes them.
 func (w *writer) streamed(num protowire.Number, e *stream.Effect) {
 	n := 0
 	if len(e.Body) > 0 {
@@ -144,14 +145,14 @@ func (w *writer) streamed(num protowire.Number, e *stream.Effect) {
 	}
 }
 
-// sizeOf returns what a field of so many bytes takes, whose number is below 16.
+// sizeOf returns the encoded size of a field of n bytes with a field number below 16.
 func sizeOf(n int) int { return 1 + protowire.SizeBytes(n) }
 
 func (w *writer) length(num protowire.Number, n int) {
 	w.b = protowire.AppendVarint(protowire.AppendTag(w.b, num, protowire.BytesType), uint64(n))
 }
 
-// replaced is a body in place of the one that came; without one that stays.
+// replaced writes a new body, or nothing where the original stays.
 func (w *writer) replaced(e *stream.Effect) {
 	if e.Replace {
 		w.nested(commonBody, len(e.Body), func() {
@@ -188,7 +189,7 @@ func (w *writer) mutation(num protowire.Number, set header.List, remove []string
 	})
 }
 
-// metadata is a Struct of Structs. What JSON has no value for is left out.
+// metadata writes a Struct of Structs. It leaves out values that JSON cannot represent.
 func (w *writer) metadata(m stream.Metadata) {
 	for namespace, values := range m {
 		w.nested(structEntry, 0, func() {

@@ -11,8 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
-// BenchmarkWire is one block stored, from a publisher over a real socket into
-// an index: batching, msgpack, ZMTP, TCP, decoding, hashing, indexing.
+// BenchmarkWire measures one stored block from a publisher over a real socket into an index: batching, msgpack, ZMTP,
+// TCP, decoding, hashing and indexing.
 func BenchmarkWire(b *testing.B) {
 	const blocks, tokens = 64, 16
 	x, err := NewIndexer(IndexerOptions{

@@ -12,7 +12,7 @@ import (
 	"github.com/go-zeromq/zmq4/security/null"
 )
 
-// link is one ZMTP connection: all that this package needs of ZMQ.
+// link is one ZMTP connection. It is all that this package needs of ZMQ.
 type link interface {
 	Send(frames ...[]byte) error
 	Recv() (frames [][]byte, err error)
@@ -23,9 +23,9 @@ const (
 	handshakeBytes   = 4096
 	sendTimeout      = 10 * time.Second
 	maxFrames        = 16
-	// DefaultMaxMessage bounds one message from outside, in bytes.
+	// DefaultMaxMessage bounds one received message, in bytes.
 	DefaultMaxMessage = 16 << 20
-	// DefaultMaxPods is how many publishers one subscriber knows at a time.
+	// DefaultMaxPods bounds the publishers that one subscriber keeps state for at a time.
 	DefaultMaxPods = 10_000
 )
 
@@ -36,8 +36,8 @@ type conn struct {
 	peer  net.Addr
 }
 
-// handshake opens a ZMTP connection on a fresh net.Conn. Server says whether
-// this side accepted it. The net.Conn is closed if it fails.
+// handshake opens a ZMTP connection on a new net.Conn. The argument server is true on the side that accepted the
+// connection. On an error, handshake closes the net.Conn.
 func handshake(nc net.Conn, kind zmq4.SocketType, server bool, maxMessage int) (c *conn, err error) {
 	defer func() {
 		// The library indexes the peer's metadata without checking it.
@@ -65,7 +65,7 @@ func handshake(nc net.Conn, kind zmq4.SocketType, server bool, maxMessage int) (
 	return &conn{g, z, nc.RemoteAddr()}, nil
 }
 
-// Send sends one message of several frames.
+// Send sends one message of one or more frames.
 func (c *conn) Send(frames ...[]byte) error {
 	if err := c.guard.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (c *conn) Send(frames ...[]byte) error {
 	return c.guard.out.Flush()
 }
 
-// Recv waits for the next message; Close ends the wait.
+// Recv waits for the next message. Close ends the wait.
 func (c *conn) Recv() (frames [][]byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -98,14 +98,14 @@ func (c *conn) Close() error { return c.guard.Close() }
 
 var errTooLarge = errors.New("a ZMTP message is larger than the limit")
 
-// guard reads along the frames of a ZMTP stream and ends it before the library
-// makes room for a frame that is too large. It buffers both directions.
+// guard follows the frames of a ZMTP stream as they are read. It fails the read before the library allocates memory
+// for a frame that is too large. It buffers both directions.
 type guard struct {
 	net.Conn
 	in  *bufio.Reader
 	out *bufio.Writer
 
-	skip    uint64 // bytes until the next frame's head: first the greeting
+	skip    uint64 // bytes until the next frame's head; at first the greeting's length
 	head    [9]byte
 	headLen int
 	limit   uint64 // bytes per message
@@ -122,14 +122,14 @@ func (g *guard) Read(p []byte) (int, error) {
 }
 
 func (g *guard) Write(p []byte) (int, error) {
-	if g.out == nil { // still shaking hands
+	if g.out == nil { // during the handshake
 		return g.Conn.Write(p)
 	}
 	return g.out.Write(p)
 }
 
-// follow keeps the place in the stream: ZMTP 3.0 frames are a flags byte (1
-// more frames follow, 2 the size has 8 bytes), the size, and the body.
+// follow parses the frames' heads to know its position in the stream. A ZMTP 3.0 frame is a byte of flags (1: more
+// frames follow; 2: the size has 8 bytes), the size, and the body.
 func (g *guard) follow(p []byte) error {
 	for len(p) > 0 {
 		if g.skip > 0 {
@@ -165,8 +165,8 @@ func (g *guard) follow(p []byte) error {
 	return nil
 }
 
-// endpointAddress is the host:port of an endpoint like tcp://0.0.0.0:5555. As
-// in ZMQ, * is every address.
+// endpointAddress returns the host:port of an endpoint such as tcp://0.0.0.0:5555. As in ZMQ, * stands for every
+// address.
 func endpointAddress(endpoint string) (string, error) {
 	const scheme = "tcp://"
 	if len(endpoint) < len(scheme) || endpoint[:len(scheme)] != scheme {

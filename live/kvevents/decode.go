@@ -5,8 +5,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 )
 
-// Decode reads a delivery's message, in whichever of the formats it came, and
-// sees to it that somebody is said to have sent it.
+// Decode decodes a delivery's payload, which may be in any of the formats. It returns ErrNameless if neither the
+// delivery nor the payload names a pod.
 func Decode(d *kvcodec.Decoder, m Delivery) (batch kv.Batch, err error) {
 	if kvcodec.IsJSON(m.Payload) {
 		batch, err = kvcodec.DecodeJSON(m.Payload, d.Limits)

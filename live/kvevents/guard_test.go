@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// follow has a guard follow a stream that arrives so many bytes at a time.
+// followed passes a stream to the guard in pieces of step bytes.
 func (g *guard) followed(stream []byte, step int) (err error) {
 	for rest := stream; len(rest) > 0 && err == nil; {
 		n := min(len(rest), step)
@@ -16,9 +16,8 @@ func (g *guard) followed(stream []byte, step int) (err error) {
 	return err
 }
 
-// Messages of known sizes, however they are cut into reads: the guard stops at
-// the first that is too large or has too many frames, and stands between two
-// frames when it has followed all.
+// For messages of known sizes in reads of any size, the guard stops at the first message that is too large or has too
+// many frames. Otherwise it ends between two frames.
 func FuzzGuard(f *testing.F) {
 	f.Add([]byte{3, 1, 0, 0, 128, 3}, uint8(3))
 	f.Add([]byte{100, 1, 29, 0}, uint8(1))
@@ -52,7 +51,7 @@ func FuzzGuard(f *testing.F) {
 	})
 }
 
-// Of any bytes the guard says the same however they are cut.
+// For any bytes, the guard's verdict does not depend on the sizes of the reads.
 func FuzzGuardCuts(f *testing.F) {
 	f.Add(append(make([]byte, 64), 2, 0, 0, 0, 0, 0, 0, 4, 0), uint8(1))
 	f.Fuzz(func(t *testing.T, stream []byte, step uint8) {

@@ -12,48 +12,46 @@ import (
 	"github.com/windtunnel/windtunnel/live/drive"
 )
 
-// IndexerOptions shape an Indexer.
+// IndexerOptions configure an Indexer.
 type IndexerOptions struct {
-	// Subscriber says where events come from; its Handle is the indexer's.
+	// Subscriber configures where events come from. The indexer sets its Handle.
 	Subscriber SubscriberOptions
 	Index      kvindex.Config
-	// Lenient takes msgpack that llm-d-router would refuse (kvcodec.Decoder).
+	// Lenient accepts msgpack that llm-d-router would refuse (kvcodec.Decoder).
 	Lenient bool
-	// SGLang takes SGLang's msgpack and not vLLM's.
+	// SGLang decodes SGLang's msgpack instead of vLLM's.
 	SGLang bool
-	// Model is what events came for when neither they nor their topic say.
+	// Model is the model of events that name none, neither themselves nor in their topic.
 	Model string
 
-	// OnEvents, if not nil, is shown events before they take effect.
+	// OnEvents, if not nil, gets a message's events before they take effect.
 	OnEvents func(from kv.Topic, events []kv.Event)
-	// OnMessage, if not nil, is told of every message, after it took effect.
+	// OnMessage, if not nil, gets a report on every message after it took effect.
 	OnMessage func(Report)
-	// OnEffect, if not nil, is told what the index does by itself.
+	// OnEffect, if not nil, gets what the index does without a message, such as dropping a silent pod.
 	OnEffect func(kvindex.Effect)
-	// OnChange, if not nil, sees the index some time after it changed, at most
-	// every 20 ms. It runs at the index's turn and must be quick.
+	// OnChange, if not nil, gets the index after changes, at most every 20 ms. It runs while the index is locked, so
+	// it must be quick.
 	OnChange func(now machine.Time, ix *kvindex.Index)
 }
 
-// Report is what became of one message.
+// Report describes how the indexer handled one message.
 type Report struct {
 	From   kv.Topic
 	Seq    uint64        // the message's number, where it has one
 	Events []kv.Event    // valid during the call
 	Took   time.Duration // decoding and applying it
-	Lag    time.Duration // from its publisher's clock to its effect; 0 if it does not say
-	Lost   string        // why all that the pod held was forgotten
+	Lag    time.Duration // from the publisher's clock to the effect; 0 if the message has no time
+	Lost   string        // why the index dropped all blocks of the pod
 	Err    error         // why the message was dropped
 }
 
-// ErrNameless is a message of nobody: neither its topic nor pod_id names a
-// pod.
+// ErrNameless is the error of a message whose sender is unknown: neither its topic nor its pod_id names a pod.
 var ErrNameless = errors.New("neither the topic nor pod_id names a pod; expected a topic like kv@<ip>:<port>@<model>")
 
-// Indexer keeps an index of which pod holds which block from the events that a
-// Subscriber takes. View looks it up without waiting for anybody. The KV-cache
-// manager is an HTTP server around one; an endpoint picker holds one in
-// process.
+// Indexer keeps an index of which pod holds which blocks, from the events that a Subscriber receives. View looks
+// blocks up without waiting for a lock. The KV-Cache Manager is an HTTP server around an Indexer; an endpoint picker
+// has one in its process.
 type Indexer struct {
 	opts   IndexerOptions
 	log    *slog.Logger
@@ -63,12 +61,12 @@ type Indexer struct {
 	began  time.Time
 	posted chan kvindex.Message
 
-	// The following are for who has the index in hand.
-	ix     *kvindex.Index
-	told   machine.Time // of the latest change
-	change *time.Timer  // will tell of the next; nil: none is known
+	// The index's driver guards the following.
+	ix        *kvindex.Index
+	changedAt machine.Time // time of the latest OnChange call
+	change    *time.Timer  // calls OnChange for later changes; nil: no call is due
 
-	// And these for who has the subscriber's turn.
+	// The subscriber's handler guards the following.
 	decoder kvcodec.Decoder
 	events  kvindex.Events
 }
@@ -76,16 +74,15 @@ type Indexer struct {
 const (
 	changeEvery = 20 * machine.Millisecond
 	maxPosted   = 64
-	// biteBlocks is how much of a message is applied in one turn, so that
-	// questions come in between.
+	// biteBlocks is how many blocks of a message are applied in one turn. Queries run between turns.
 	biteBlocks = 4096
 )
 
-// NewIndexer starts an indexer; Close ends it.
+// NewIndexer starts an indexer. Close stops it.
 func NewIndexer(opts IndexerOptions) (*Indexer, error) {
 	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kvindex.New(opts.Index), began: time.Now(),
-		posted: make(chan kvindex.Message, maxPosted),
-		told:   -changeEvery, decoder: kvcodec.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
+		posted:    make(chan kvindex.Message, maxPosted),
+		changedAt: -changeEvery, decoder: kvcodec.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
 	if x.log == nil {
 		x.log = slog.New(slog.DiscardHandler)
 	}
@@ -101,33 +98,33 @@ func NewIndexer(opts IndexerOptions) (*Indexer, error) {
 	return x, nil
 }
 
-// View looks blocks up from any goroutine, without a lock.
+// View returns a view that looks blocks up from any goroutine, without a lock.
 func (x *Indexer) View() kvindex.View { return x.view }
 
-// Endpoint is where publishers connect to; "" if it only dials.
+// Endpoint returns the endpoint that publishers connect to, or "" if the indexer only dials.
 func (x *Indexer) Endpoint() string { return x.sub.Endpoint() }
 
-// Dial keeps a connection to one pod's publisher; see Subscriber.Dial.
+// Dial keeps a connection to one pod's publisher. See Subscriber.Dial.
 func (x *Indexer) Dial(from kv.Topic, endpoint, replay string) error {
 	return x.sub.Dial(from, endpoint, replay)
 }
 
-// Hangup forgets a pod that is gone, with all that it held.
+// Hangup drops a pod and all its blocks.
 func (x *Indexer) Hangup(pod string) {
 	x.sub.Hangup(pod)
 	x.Input(kvindex.DropPod{Pod: pod})
 }
 
-// Close ends the indexer and waits until all of it has ended.
+// Close stops the indexer and waits until all its goroutines have ended.
 func (x *Indexer) Close() {
 	x.drive.Stop()
 	x.sub.Close()
 }
 
-// Wall is a time of the index as a time of day.
+// Wall converts a time of the index to wall time.
 func (x *Indexer) Wall(t machine.Time) time.Time { return x.began.Add(t.Duration()) }
 
-// Input gives the index a message. It is false after Close.
+// Input passes a message to the index. It returns false after Close.
 func (x *Indexer) Input(m kvindex.Message) bool {
 	return x.drive.With(func(now machine.Time, fx *kvindex.Effects) {
 		x.ix.Input(now, m, fx)
@@ -135,8 +132,7 @@ func (x *Indexer) Input(m kvindex.Message) bool {
 	})
 }
 
-// Do has a job done that reads the index, and says whether it was: not after
-// Close.
+// Do runs a job that reads the index. It returns false, without running the job, after Close.
 func (x *Indexer) Do(job func(now machine.Time, ix *kvindex.Index)) bool {
 	return x.drive.With(func(now machine.Time, fx *kvindex.Effects) {
 		x.takePosted(now, fx)
@@ -144,9 +140,8 @@ func (x *Indexer) Do(job func(now machine.Time, ix *kvindex.Index)) bool {
 	})
 }
 
-// Post is Input for what matters less than the caller's time: it does not wait,
-// and says false when too much is waiting already. Whoever reads the index next
-// sees it.
+// Post queues a message that is less important than the caller's time. It does not wait, and returns false when the
+// queue is full. The next reader of the index sees the message.
 func (x *Indexer) Post(m kvindex.Message) bool {
 	select {
 	case x.posted <- m:
@@ -169,7 +164,7 @@ func (x *Indexer) takePosted(now machine.Time, fx *kvindex.Effects) {
 	}
 }
 
-// carry tells what the index did by itself.
+// carry reports what the index did without a message.
 func (x *Indexer) carry(now machine.Time, fx *kvindex.Effects, i int) {
 	if x.opts.OnEffect != nil {
 		x.opts.OnEffect(fx.List[i])
@@ -177,13 +172,12 @@ func (x *Indexer) carry(now machine.Time, fx *kvindex.Effects, i int) {
 	x.changed(now)
 }
 
-// changed sees to it that OnChange is told, now or when some time has passed
-// since it was.
+// changed calls OnChange, now or once changeEvery has passed since the last call.
 func (x *Indexer) changed(now machine.Time) {
 	if x.opts.OnChange == nil || x.change != nil {
 		return
 	}
-	if wait := x.told + changeEvery - now; wait > 0 {
+	if wait := x.changedAt + changeEvery - now; wait > 0 {
 		x.change = time.AfterFunc(wait.Duration(), func() {
 			x.drive.With(func(now machine.Time, _ *kvindex.Effects) {
 				x.change = nil
@@ -196,11 +190,11 @@ func (x *Indexer) changed(now machine.Time) {
 }
 
 func (x *Indexer) tell(now machine.Time) {
-	x.told = now
+	x.changedAt = now
 	x.opts.OnChange(now, x.ix)
 }
 
-// handle takes what the subscriber delivers.
+// handle handles one delivery of the subscriber.
 func (x *Indexer) handle(d Delivery) {
 	r := Report{From: d.From, Seq: d.Seq, Lost: d.Lost}
 	if d.Lost != "" {
@@ -222,8 +216,7 @@ func (x *Indexer) handle(d Delivery) {
 	}
 }
 
-// apply decodes a message and has its events take effect, in bites. It gives
-// the publisher's time in Unix seconds.
+// apply decodes a message and applies its events in bites. It returns the publisher's time in Unix seconds, or 0.
 func (x *Indexer) apply(d Delivery, r *Report) (at float64) {
 	batch, err := Decode(&x.decoder, d)
 	if r.Err = err; err != nil {
@@ -243,7 +236,7 @@ func (x *Indexer) apply(d Delivery, r *Report) (at float64) {
 		for ; i < len(batch.Events) && (blocks == 0 || blocks+len(batch.Events[i].Hashes) <= biteBlocks); i++ {
 			blocks += 1 + len(batch.Events[i].Hashes)
 		}
-		x.events.List = batch.Events[first:i] // none, of an empty batch
+		x.events.List = batch.Events[first:i] // an empty batch applies no events
 		if !x.Input(&x.events) {
 			return 0
 		}

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var topic = kv.Topic{Pod: "127.0.0.1:8000", Model: "m"}
 
-// collector keeps what a subscriber delivers.
+// collector keeps the deliveries of a subscriber.
 type collector struct {
 	mu   sync.Mutex
 	got  []Delivery
@@ -104,7 +104,7 @@ func stored(n int) kv.Event {
 		BlockTokens: 1, Medium: kv.MediumGPU, Group: kv.NoGroup}
 }
 
-// Both ways to connect carry events in every format.
+// Publishers that bind and publishers that connect send events in every format.
 func TestBothWaysAndAllFormats(t *testing.T) {
 	t.Parallel()
 	for _, format := range []Format{Msgpack, MsgpackMap, JSON} {
@@ -146,8 +146,7 @@ func TestBothWaysAndAllFormats(t *testing.T) {
 	}
 }
 
-// A subscriber that comes late, and another after it, get everything that the
-// replay still holds, in order.
+// A subscriber that comes late, and another one after it, get all that the replay still has, in order.
 func TestSubscribersComeAndGo(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Replay: "tcp://127.0.0.1:0", Interval: -1})
@@ -175,12 +174,12 @@ func TestSubscribersComeAndGo(t *testing.T) {
 			}
 		}
 		s.Close()
-		publish(10) // while nobody listens
+		publish(10) // without a subscriber
 	}
 }
 
-// The network breaks again and again while messages flow. With a replay that
-// holds them, each is delivered once, in order, and nothing is lost.
+// The connection breaks again and again while messages flow. With a replay that has them all, each is delivered once,
+// in order, and none is lost.
 func TestBrokenConnections(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Replay: "tcp://127.0.0.1:0", Interval: -1})
@@ -207,7 +206,7 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-// Without a replay the loss is named, and later messages come nevertheless.
+// Without a replay, the subscriber reports the loss and delivers the later messages.
 func TestLossIsNamed(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Interval: -1})
@@ -231,8 +230,8 @@ func TestLossIsNamed(t *testing.T) {
 	}
 }
 
-// A publisher that dies and comes back at the same place begins anew: what it
-// held is lost, then its new messages come.
+// A publisher that restarts at the same endpoint starts a new sequence: the subscriber reports its blocks as lost,
+// then delivers its new messages.
 func TestPublisherRestarts(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Interval: -1, Replay: "tcp://127.0.0.1:0"})
@@ -257,8 +256,8 @@ func TestPublisherRestarts(t *testing.T) {
 	}
 }
 
-// A subscriber that does not read does not hold up the others, nor the
-// publisher; what it misses it can ask for.
+// A subscriber that does not read delays neither the other subscribers nor the publisher. It can ask for the messages
+// that it missed.
 func TestSlowSubscriber(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Interval: -1, QueueMessages: 8})
@@ -282,8 +281,7 @@ func TestSlowSubscriber(t *testing.T) {
 	}
 }
 
-// Peers that say nothing, too much or nonsense are refused, and the others
-// are served all the while.
+// Peers that are silent, send too much or send nonsense are refused, while the others are served.
 func TestHostilePeers(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Interval: -1, Replay: "tcp://127.0.0.1:0"})
@@ -320,7 +318,7 @@ func TestHostilePeers(t *testing.T) {
 			}
 		}
 	}
-	sub := dialRaw(t, p.Endpoint()) // open, then nonsense
+	sub := dialRaw(t, p.Endpoint()) // a handshake, then nonsense
 	sub.Send([]byte("x"))
 	if _, err := sub.Recv(); err == nil {
 		t.Error("a message from a subscriber was taken")
@@ -335,7 +333,7 @@ func TestHostilePeers(t *testing.T) {
 	c.wait(t, "the message", func(d []Delivery) bool { return len(d) == 1 })
 }
 
-// The sockets of a common library, as others use them, on the far ends.
+// The sockets of a common library work as the other side.
 func TestOtherSockets(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -375,7 +373,7 @@ func TestOtherSockets(t *testing.T) {
 
 	c := newCollector()
 	s := subscriber(t, SubscriberOptions{Bind: "tcp://127.0.0.1:0", Prefixes: []string{""}, Handle: c.take})
-	push := dialRaw(t, s.Endpoint(), zmq4.Pub) // document 003's publisher may send the payload alone
+	push := dialRaw(t, s.Endpoint(), zmq4.Pub) // document 003's publisher may send only the payload
 	if frames, err := push.Recv(); err != nil || string(frames[0]) != "\x01" {
 		t.Fatalf("%v: subscribed to %q", err, frames)
 	}
@@ -391,7 +389,7 @@ func TestOtherSockets(t *testing.T) {
 	}
 }
 
-// Old messages leave the replay by number and by size.
+// The replay drops old messages by number and by size.
 func TestReplayIsBounded(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Interval: -1, ReplayMessages: 5, ReplayBytes: 1000, Replay: "tcp://127.0.0.1:0"})
@@ -424,8 +422,8 @@ func TestReplayIsBounded(t *testing.T) {
 	}
 }
 
-// Who publishes does not wait until events are encoded, up to a bound of what
-// waits. All the same they leave in order, in batches of the usual size.
+// Publish does not wait for the encoder up to a bound of waiting events. Events are still sent in order, in batches
+// of the usual size.
 func TestPublishDoesNotWaitForItsEncoder(t *testing.T) {
 	t.Parallel()
 	for batch, o := range map[int]PublisherOptions{1: {Interval: -1, BatchEvents: 7},
@@ -481,7 +479,7 @@ func TestPublishDoesNotWaitForItsEncoder(t *testing.T) {
 	}
 }
 
-// A silent publisher sends a sign of life when asked to.
+// A silent publisher sends heartbeats if configured to.
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	c := newCollector()
@@ -512,7 +510,7 @@ func dialRaw(t *testing.T, endpoint string, kind ...zmq4.SocketType) *conn {
 	return c
 }
 
-// proxy is a network that can be cut.
+// proxy is a network connection that a test can cut.
 type proxy struct {
 	l     net.Listener
 	mu    sync.Mutex

@@ -10,9 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
-// Each message is a line of the publisher's log, in which people look whether
-// events are sent (document 003, "No Events Received"). Of several subscribers
-// each gets it.
+// The publisher logs each message, because document 003 ("No Events Received") tells operators to look there. Each of
+// several subscribers gets the message.
 func TestPublisherLogs(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// outbox is what waits for one subscriber.
+// outbox holds the messages that wait for one subscriber.
 type outbox struct {
 	messages chan published
 
@@ -17,14 +17,14 @@ type outbox struct {
 	topics map[string]int
 }
 
-// serve talks to one subscriber: its subscriptions come in, messages go out.
+// serve handles one subscriber: it reads subscriptions and sends messages.
 func (p *Publisher) serve(ctx context.Context, c *conn) {
 	o := &outbox{messages: make(chan published, p.opts.QueueMessages), topics: map[string]int{}}
 	p.mu.Lock()
 	closed := p.closed
 	if !closed {
 		p.subs[o] = struct{}{}
-		p.serving.Add(1) // under the lock: Close waits only after it
+		p.serving.Add(1) // under the lock, because Close waits for it later
 	}
 	p.mu.Unlock()
 	if closed {
@@ -64,15 +64,15 @@ func (p *Publisher) write(c link, o *outbox) {
 	var failed bool
 	for m := range o.messages {
 		if !failed && c.Send(p.topic, kv.EncodeSequence(m.seq), m.payload) != nil {
-			failed = true // drain what is left: nobody reads it
+			failed = true // drain the rest, which cannot be sent
 		}
 	}
 }
 
-// maxTopics bounds what one subscriber can subscribe to.
+// maxTopics bounds the subscriptions of one subscriber.
 const maxTopics = 1024
 
-// subscription takes a subscription (first byte 1) or its end (0).
+// subscription adds a subscription (first byte 1) or removes one (0).
 func (o *outbox) subscription(frames [][]byte) error {
 	if len(frames) != 1 || len(frames[0]) == 0 || frames[0][0] > 1 {
 		return errors.New("a subscriber may send subscriptions only")

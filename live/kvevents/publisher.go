@@ -18,61 +18,58 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
 )
 
-// Format is how a Publisher writes its payloads.
+// Format is the encoding of a Publisher's payloads.
 type Format uint8
 
-// The formats that are in use.
+// The formats of publishers in use.
 const (
 	Msgpack    Format = iota // vLLM: an event is an array
 	MsgpackMap               // newer vLLM: an event is a map with "type"
 	JSON                     // document 003
 )
 
-// PublisherOptions shape a Publisher. Bind or Connect must be given.
+// PublisherOptions configure a Publisher. Bind or Connect is required.
 type PublisherOptions struct {
 	Topic kv.Topic
-	// TopicText is what travels as the topic in place of Topic, which then names
-	// the pod in document 003's JSON alone.
+	// TopicText replaces Topic on the wire. Topic then only names the pod in document 003's JSON.
 	TopicText string
-	// Bind is where subscribers come to, like tcp://127.0.0.1:5557.
+	// Bind is the endpoint that subscribers connect to, such as tcp://127.0.0.1:5557.
 	Bind string
-	// Connect are subscribers to go to (VLLM_KV_EVENT_ZMQ_ENDPOINT).
+	// Connect lists subscribers to connect to (VLLM_KV_EVENT_ZMQ_ENDPOINT).
 	Connect []string
-	// Replay is where missed messages can be asked for; "" for nowhere.
+	// Replay is the endpoint that replays missed messages; "" means none.
 	Replay string
 
 	Format Format
-	// Interval is how long events wait for others to travel with; 0 means
-	// 100 ms (VLLM_KV_EVENT_INTERVAL_MS), below 0 means not at all.
+	// Interval is how long events wait so that one batch carries several; 0 means 100 ms (VLLM_KV_EVENT_INTERVAL_MS),
+	// and a negative value means no wait.
 	Interval time.Duration
-	// Heartbeat sends an empty batch after this much silence; 0 never.
+	// Heartbeat is the time without a message after which an empty batch is sent; 0 means never.
 	Heartbeat time.Duration
-	// BatchEvents sends a batch at once when it has this many events; 0 means
-	// 1,024.
+	// BatchEvents is how many events make a batch that is sent without waiting; 0 means 1,024.
 	BatchEvents int
-	// ReplayMessages and ReplayBytes bound what can be replayed; 0 means
-	// 10,000 (vLLM's buffer_steps) and 64 MiB.
+	// ReplayMessages and ReplayBytes bound the messages kept for replays; 0 means 10,000 (vLLM's buffer_steps) and 64
+	// MiB.
 	ReplayMessages int
 	ReplayBytes    int
-	// QueueMessages bounds what waits for one slow subscriber; beyond it that
-	// subscriber misses messages, as ZMQ's high-water mark has it. 0 means
-	// 4,096.
+	// QueueMessages bounds the messages that wait for one slow subscriber. Further messages are dropped for that
+	// subscriber, as at ZMQ's high-water mark. 0 means 4,096.
 	QueueMessages int
-	// BlockBytes and CapacityBlocks are the size of a block and of the cache;
-	// JSON events say them (cache_size_bytes, num_gpu_blocks), so that a
-	// KV-cache manager can tell sizes and utilization. 0 says nothing.
+	// BlockBytes and CapacityBlocks are the size of a block and of the cache. JSON events carry them
+	// (cache_size_bytes, num_gpu_blocks), so that a KV-Cache Manager can report sizes and utilization. 0 leaves them
+	// out.
 	BlockBytes     int64
 	CapacityBlocks int
-	// DataParallelRank is the third element of a batch; -1 writes nil.
+	// DataParallelRank is the third element of a batch; -1 encodes nil.
 	DataParallelRank int
-	// OnSend, if not nil, sees each message's events before it leaves, in
-	// order. It must not call the publisher nor keep the events.
+	// OnSend, if not nil, gets each message's events before they are sent, in order. It must not call the publisher
+	// or keep the events.
 	OnSend func(seq uint64, events []kv.Event)
 
 	Log *slog.Logger
 }
 
-// Publisher sends KV events. Its methods may be called from any goroutine.
+// Publisher sends KV events. All methods are safe for concurrent use.
 type Publisher struct {
 	opts         PublisherOptions
 	topic        []byte
@@ -84,16 +81,16 @@ type Publisher struct {
 	done         chan struct{}
 	serving      sync.WaitGroup // connected subscribers
 
-	entry   sync.Mutex // all that Publish waits for, while no more than maxQueued wait
+	entry   sync.Mutex // guards the queue; Publish takes only this lock while fewer than maxQueued events wait
 	queue   []kv.Event
-	waiting int  // events of queue and of pending
-	closed  bool // changes with mu too
+	waiting int  // number of events in queue and pending
+	closed  bool // changes with mu held too
 
-	mu       sync.Mutex     // whoever encodes has it
-	pending  []kv.Event     // were in queue
-	spare    []kv.Event     // memory of queue
-	text     []byte         // memory of send
-	copies   kvcodec.Copies // where the format is JSON
+	mu       sync.Mutex     // held while encoding
+	pending  []kv.Event     // events taken from queue
+	spare    []kv.Event     // memory that queue uses next
+	text     []byte         // buffer of send
+	copies   kvcodec.Copies // used by the JSON format
 	seq      uint64
 	last     time.Time
 	buffer   []published // oldest first
@@ -108,7 +105,7 @@ type published struct {
 	payload []byte
 }
 
-// NewPublisher starts a publisher; Close ends it.
+// NewPublisher starts a publisher. Close stops it.
 func NewPublisher(opts PublisherOptions) (*Publisher, error) {
 	if opts.Bind == "" && len(opts.Connect) == 0 {
 		return nil, errors.New("a KV event publisher needs an endpoint to bind or to connect to")
@@ -166,11 +163,10 @@ func (p *Publisher) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// Endpoint is where the publisher is bound, with the port that it got; "" if
-// it only connects.
+// Endpoint returns the bound endpoint with its actual port, or "" if the publisher only connects.
 func (p *Publisher) Endpoint() string { return endpointOf(p.addr) }
 
-// ReplayEndpoint is where it replays; "" if it does not.
+// ReplayEndpoint returns the bound replay endpoint, or "" if there is none.
 func (p *Publisher) ReplayEndpoint() string { return endpointOf(p.replay) }
 
 func endpointOf(a net.Addr) string {
@@ -180,11 +176,10 @@ func endpointOf(a net.Addr) string {
 	return "tcp://" + a.String()
 }
 
-// maxQueued is how many events may wait to be encoded; Publish then helps.
+// maxQueued is how many events may wait to be encoded. At this number, Publish itself sends full batches.
 const maxQueued = 1 << 14
 
-// Publish hands over an event, whose slices belong to the publisher from now
-// on. It does not wait for anybody, unless events come faster than they can be
+// Publish queues an event and takes ownership of its slices. It waits only when events come faster than they can be
 // encoded. After Close it does nothing.
 func (p *Publisher) Publish(e kv.Event) {
 	p.entry.Lock()
@@ -204,7 +199,7 @@ func (p *Publisher) Publish(e kv.Event) {
 	}
 }
 
-// batch is how many events are sent at once.
+// batch returns how many events are sent at once.
 func (p *Publisher) batch() int {
 	if p.opts.Interval < 0 {
 		return 1
@@ -212,7 +207,7 @@ func (p *Publisher) batch() int {
 	return p.opts.BatchEvents
 }
 
-// rouse has run look at what waits.
+// rouse wakes run.
 func (p *Publisher) rouse() {
 	select {
 	case p.wake <- struct{}{}:
@@ -220,7 +215,7 @@ func (p *Publisher) rouse() {
 	}
 }
 
-// Flush sends what waits, without waiting for the interval.
+// Flush sends all waiting events at once.
 func (p *Publisher) Flush() { p.drain(true) }
 
 func (p *Publisher) drain(all bool) {
@@ -231,8 +226,8 @@ func (p *Publisher) drain(all bool) {
 	}
 }
 
-// flush sends what waits in whole batches, and the rest too where all is asked
-// for. It says whether something waits still. The lock is held.
+// flush sends waiting events in full batches, and with all set also the rest. It reports whether events still wait.
+// The caller holds mu.
 func (p *Publisher) flush(all bool) (more bool) {
 	p.entry.Lock()
 	queue := p.queue
@@ -256,7 +251,7 @@ func (p *Publisher) flush(all bool) (more bool) {
 	return p.waiting > 0
 }
 
-// send sends one batch, even of no events. The lock is held.
+// send sends one batch, which may be empty. The caller holds mu.
 func (p *Publisher) send(events []kv.Event) {
 	now := time.Now()
 	batch := kv.Batch{At: float64(now.UnixMicro()) / 1e6, Events: events, DataParallelRank: p.opts.DataParallelRank}
@@ -271,19 +266,19 @@ func (p *Publisher) send(events []kv.Event) {
 				e.BlockBytes = p.opts.BlockBytes
 			}
 		}
-		told := batch
-		told.Events = nil
+		known := batch
+		known.Events = nil
 		for _, e := range batch.Events {
 			if e, any := p.copies.Last(e); any {
-				told.Events = append(told.Events, e)
+				known.Events = append(known.Events, e)
 			}
 		}
-		if len(told.Events) == 0 {
+		if len(known.Events) == 0 {
 			return
 		}
 		var err error
-		if text, err = kvcodec.AppendJSON(text, told, p.opts.Topic.Pod); err != nil {
-			p.opts.Log.Error("KV events cannot be written", "error", err)
+		if text, err = kvcodec.AppendJSON(text, known, p.opts.Topic.Pod); err != nil {
+			p.opts.Log.Error("cannot encode KV events", "error", err)
 			return
 		}
 	case MsgpackMap:
@@ -292,10 +287,10 @@ func (p *Publisher) send(events []kv.Event) {
 		text = kvcodec.AppendBatch(text, batch, kvcodec.ArrayForm)
 	}
 	p.text = text
-	payload := bytes.Clone(text) // to be kept: no more than is counted
+	payload := bytes.Clone(text) // kept for replays, without the spare capacity of text
 	if p.opts.Log.Enabled(context.Background(), slog.LevelInfo) {
 		p.opts.Log.Info("KV_EVENT published", "pod_id", p.opts.Topic.Pod, "sequence", p.seq, "events",
-			tell(batch.Events), "bytes", len(payload), "subscribers", len(p.subs))
+			countKinds(batch.Events), "bytes", len(payload), "subscribers", len(p.subs))
 	}
 	if p.opts.OnSend != nil {
 		p.opts.OnSend(p.seq, batch.Events)
@@ -322,8 +317,8 @@ func (p *Publisher) send(events []kv.Event) {
 	}
 }
 
-// tell counts events by document 003's names.
-func tell(events []kv.Event) string {
+// countKinds counts events by the names that document 003 gives them, as "stored=2,removed=1".
+func countKinds(events []kv.Event) string {
 	var n [kv.Heartbeat + 1]int
 	for i := range events {
 		n[min(events[i].Kind, kv.Heartbeat)]++
@@ -337,7 +332,7 @@ func tell(events []kv.Event) string {
 	return strings.TrimPrefix(b.String(), ",")
 }
 
-// run sends full batches at once, and others when their interval is over.
+// run sends full batches at once, and the rest when their interval is over.
 func (p *Publisher) run(ctx context.Context) {
 	defer close(p.done)
 	var beat, due <-chan time.Time
@@ -370,7 +365,7 @@ func (p *Publisher) run(ctx context.Context) {
 	}
 }
 
-// silent says whether a sign of life is due. The lock is held.
+// silent reports whether a heartbeat is due. The caller holds mu.
 func (p *Publisher) silent() bool { return !p.closed && time.Since(p.last) >= p.opts.Heartbeat }
 
 // PublisherStats are a publisher's counts.
@@ -380,7 +375,7 @@ type PublisherStats struct {
 	Subscribers int    // connected and subscribed to the topic
 }
 
-// Stats are the publisher's counts now.
+// Stats returns the current counts.
 func (p *Publisher) Stats() PublisherStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -393,7 +388,7 @@ func (p *Publisher) Stats() PublisherStats {
 	return s
 }
 
-// Close sends what waits, gives subscribers a second to take it, and ends.
+// Close sends all waiting events, gives subscribers a second to receive them, and stops the publisher.
 func (p *Publisher) Close() {
 	p.wentDown.Do(func() {
 		p.mu.Lock()
@@ -403,7 +398,7 @@ func (p *Publisher) Close() {
 		p.flush(true)
 		for o := range p.subs {
 			delete(p.subs, o)
-			close(o.messages) // its writer sends what is in it, then hangs up
+			close(o.messages) // the writer sends what is left, then closes the connection
 		}
 		p.mu.Unlock()
 		linger := time.AfterFunc(time.Second, p.cancel)

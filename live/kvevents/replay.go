@@ -11,9 +11,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// serveReplay answers one peer: for each request ["", first sequence number],
-// every message from there on that the buffer still has as ["", topic,
-// sequence, payload], then ["", topic, 2^64-1, ""] (vLLM's form today).
+// serveReplay serves one peer of the replay socket. A request is ["", first sequence number]. The answer is one
+// message ["", topic, sequence, payload] for every buffered message from that number on, then ["", topic, 2^64-1,
+// ""], as vLLM sends it today.
 func (p *Publisher) serveReplay(ctx context.Context, c *conn) {
 	for ctx.Err() == nil {
 		frames, err := c.Recv()
@@ -42,7 +42,7 @@ func (p *Publisher) serveReplay(ctx context.Context, c *conn) {
 	}
 }
 
-// bufferedFrom is the first buffered message that is not before from.
+// bufferedFrom returns the first buffered message with a sequence number of from or higher.
 func (p *Publisher) bufferedFrom(from uint64) (published, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,8 +60,8 @@ func (p *Publisher) bufferedFrom(from uint64) (published, bool) {
 	return p.buffer[at], true
 }
 
-// askReplay asks an endpoint for messages and hands them out until the end
-// marker. The context bounds it.
+// askReplay requests messages from a replay endpoint and passes each to a callback until the end marker. The context
+// bounds the time.
 func askReplay(ctx context.Context, endpoint string, from uint64, maxMessage int,
 	each func(topic string, seq uint64, payload []byte)) error {
 	address, err := endpointAddress(endpoint)

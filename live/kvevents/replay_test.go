@@ -11,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
-// whole says that the deliveries since the last loss are these numbers from 0.
+// whole reports that the deliveries since the last loss have the numbers from 0 to n-1.
 func whole(n int) func([]Delivery) bool {
 	return func(got []Delivery) bool {
 		since := 0
@@ -30,8 +30,8 @@ func whole(n int) func([]Delivery) bool {
 	}
 }
 
-// A subscriber comes late, and the replay socket even later: the history is had
-// as soon as there is somebody to ask, though messages flow all the while.
+// A subscriber comes late, and the replay socket even later. The subscriber gets the history as soon as the socket
+// answers, although messages flow all the while.
 func TestReplayComesLater(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Interval: -1, Replay: "tcp://127.0.0.1:0"})
@@ -57,8 +57,7 @@ func TestReplayComesLater(t *testing.T) {
 	c.wait(t, "all messages", whole(7))
 }
 
-// A publisher begins anew and has nothing to say: what it held is forgotten
-// nevertheless.
+// A publisher restarts and sends no events: the subscriber still drops what it held.
 func TestPublisherRestartsInSilence(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Interval: -1, Replay: "tcp://127.0.0.1:0"})
@@ -77,8 +76,7 @@ func TestPublisherRestartsInSilence(t *testing.T) {
 	c.wait(t, "the loss", func(got []Delivery) bool { return got[len(got)-1].Lost != "" })
 }
 
-// A replay may take longer than its time-out if only something comes now and
-// then, and what is published meanwhile follows.
+// A replay may last longer than its time-out if messages keep arriving. Messages published meanwhile follow it.
 func TestLongReplay(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Interval: -1, Replay: "tcp://127.0.0.1:0"})
@@ -90,7 +88,7 @@ func TestLongReplay(t *testing.T) {
 	first := true
 	s := subscriber(t, SubscriberOptions{ReplayTimeout: 2 * time.Second,
 		Feed: kvfeed.Config{Gaps: kvfeed.GapsReplay, HoldMessages: 2}, Handle: func(d Delivery) {
-			if first { // it takes its time
+			if first { // longer than the time-out
 				first = false
 				for range 5 {
 					p.Publish(stored(0))
@@ -109,9 +107,9 @@ func TestLongReplay(t *testing.T) {
 	}
 }
 
-// A publisher that comes by itself, under a name that is no address, is asked
-// for replays at the address that it comes from.
-func TestReplayOfWhoComes(t *testing.T) {
+// A publisher that connects under a name that is no address is asked for replays at the address that it connects
+// from.
+func TestReplayAtTheConnectionsAddress(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, PublisherOptions{Topic: kv.Topic{Pod: "decode-0", Model: "m"}, Interval: -1,
 		Replay: "tcp://127.0.0.1:0"})

@@ -15,13 +15,13 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// peers opens connections for one socket and keeps track of them: it listens
-// or dials, again and again, and closes all at the end.
+// peers opens and tracks the connections of one socket. It listens or dials, dials again after a connection ended,
+// and closes all connections at the end.
 type peers struct {
 	kind       zmq4.SocketType
 	maxMessage int
 	log        *slog.Logger
-	// serve owns one open connection until it returns.
+	// serve handles one open connection. The connection is closed when serve returns.
 	serve func(ctx context.Context, c *conn)
 
 	wait sync.WaitGroup
@@ -33,7 +33,7 @@ const (
 	lastBackoff  = 2 * time.Second
 )
 
-// listen accepts peers until the context ends.
+// listen accepts connections until the context ends.
 func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
 	address, err := endpointAddress(endpoint)
 	if err != nil {
@@ -60,7 +60,7 @@ func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
 				}
 				return
 			}
-			if err != nil { // out of descriptors, most likely
+			if err != nil { // most likely out of file descriptors
 				p.log.Warn("cannot accept a ZMQ peer", "endpoint", endpoint, "error", err)
 				pause.For(ctx, lastBackoff/4)
 				continue
@@ -83,8 +83,8 @@ func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// dial keeps one connection to an endpoint until the context ends. It comes
-// from the local address, where that is not nil.
+// dial keeps one connection to an endpoint until the context ends. If local is not nil, the connection starts from
+// this address.
 func (p *peers) dial(ctx context.Context, endpoint string, local net.Addr) error {
 	address, err := endpointAddress(endpoint)
 	if err != nil {
@@ -107,9 +107,9 @@ func (p *peers) dial(ctx context.Context, endpoint string, local net.Addr) error
 	return nil
 }
 
-// loopbackOf is the address of one's own from which to dial an endpoint, so that
-// those on one host tell each other apart as pods do; nil where that is no
-// matter of loopback addresses.
+// loopbackOf returns the local address from which to dial an endpoint when both are loopback addresses. Pods that
+// share a host then have different source addresses, as pods in Kubernetes do. For all other addresses it returns
+// nil.
 func loopbackOf(own net.Addr, endpoint string) net.Addr {
 	tcp, ok := own.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsLoopback() {
@@ -123,7 +123,7 @@ func loopbackOf(own net.Addr, endpoint string) net.Addr {
 	return &net.TCPAddr{IP: tcp.IP}
 }
 
-// open shakes hands and serves; it says whether the handshake worked.
+// open does the handshake and serves the connection. It reports whether the handshake succeeded.
 func (p *peers) open(ctx context.Context, nc net.Conn, server bool) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -141,7 +141,7 @@ func (p *peers) open(ctx context.Context, nc net.Conn, server bool) bool {
 	return true
 }
 
-// ended says whether an error is only the end of a connection.
+// ended reports whether an error only means that the connection was closed.
 func ended(err error) bool {
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, zmq4.ErrClosedConn)
 }

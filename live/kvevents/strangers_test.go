@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
 )
 
-// say sends a message under any topic over one connection.
+// say sends a message under the given topic over one connection.
 func say(t *testing.T, c *conn, topic string, seq uint64, e kv.Event) {
 	t.Helper()
 	if err := c.Send([]byte(topic), kv.EncodeSequence(seq),
@@ -23,8 +23,8 @@ func say(t *testing.T, c *conn, topic string, seq uint64, e kv.Event) {
 	}
 }
 
-// Who sends a message does not say which address is dialled for a replay: the
-// one that the message came from is, and no other.
+// A message's topic does not decide which address is dialled for a replay: only the address that the message came
+// from is.
 func TestReplayIsAskedOfTheSenderAlone(t *testing.T) {
 	t.Parallel()
 	own, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,8 +69,8 @@ func TestReplayIsAskedOfTheSenderAlone(t *testing.T) {
 	}
 }
 
-// Pods that come and go, or are made up, do not use up the places: the next one
-// is heard, and who is heard of again and again stays.
+// Pods that come and go, or do not exist, do not use up the places: the next new pod is accepted, and a pod that
+// keeps sending stays.
 func TestChurnOfPods(t *testing.T) {
 	t.Parallel()
 	c := newCollector()
@@ -112,9 +112,8 @@ func TestChurnOfPods(t *testing.T) {
 	}
 }
 
-// Who hung up makes room before those whose connection is there, however long
-// these have said nothing.
-func TestWhoHungUpMakesRoom(t *testing.T) {
+// A disconnected publisher is replaced before connected ones, however long these have been silent.
+func TestDisconnectedPublisherIsReplacedFirst(t *testing.T) {
 	var lost []string
 	s := subscriber(t, SubscriberOptions{MaxPods: 3, Handle: func(d Delivery) {
 		if d.Lost != "" {
@@ -123,7 +122,7 @@ func TestWhoHungUpMakesRoom(t *testing.T) {
 	}})
 	tell := func(kind kvfeed.MessageKind, pods ...string) {
 		for _, pod := range pods {
-			s.tell(t.Context(), kv.Topic{Pod: pod}, "", kvfeed.Message{Kind: kind, Payload: []byte("x")})
+			s.input(t.Context(), kv.Topic{Pod: pod}, "", kvfeed.Message{Kind: kind, Payload: []byte("x")})
 		}
 	}
 	tell(kvfeed.Live, "silent", "gone", "back")
@@ -136,7 +135,7 @@ func TestWhoHungUpMakesRoom(t *testing.T) {
 	}
 }
 
-// A name that nobody has costs its message, and no more.
+// A name that no pod has costs only its own message.
 func TestNamesAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newCollector()

@@ -20,46 +20,43 @@ import (
 	"github.com/windtunnel/windtunnel/live/drive"
 )
 
-// Delivery is what a Subscriber hands to its handler.
+// Delivery is one message, or one loss, that a Subscriber passes to its handler.
 type Delivery struct {
-	// From is the publisher: the name that Dial was given, or else what the
-	// topic says. Its pod is empty when neither says anything.
+	// From is the publisher: the name given to Dial, or otherwise the name in the topic. Its pod is empty when
+	// neither names one.
 	From kv.Topic
-	// Payload is the next message in order; nil when messages were lost.
+	// Payload is the next message in order, or nil when messages were lost.
 	Payload []byte
 	Seq     uint64
-	// Lost says why what this pod holds is not known any more.
+	// Lost is the reason why the pod's blocks are no longer known; "" means no loss.
 	Lost string
 }
 
-// SubscriberOptions shape a Subscriber.
+// SubscriberOptions configure a Subscriber.
 type SubscriberOptions struct {
-	// Bind is where publishers connect to, like tcp://127.0.0.1:5555; "" for
-	// subscribers that only dial.
+	// Bind is the endpoint that publishers connect to, such as tcp://127.0.0.1:5555; "" means that the subscriber
+	// only dials.
 	Bind string
-	// Prefixes are the topics wanted; nil means kv.TopicPrefix. "" is
-	// everything, also messages without a topic.
+	// Prefixes are the topics to subscribe to; nil means kv.TopicPrefix. "" subscribes to everything, including
+	// messages without a topic.
 	Prefixes []string
 	Feed     kvfeed.Config
-	// ReplayPort is where publishers that come by themselves replay: on the
-	// address that they come from, whatever they say theirs is. 0 is nowhere.
-	// Dial has its own.
+	// ReplayPort is the replay port of publishers that connect to Bind; 0 means none. It is always at the address
+	// that the connection came from, whatever address the topic has. Dial has its own argument.
 	ReplayPort int
-	// ReplayTimeout ends a replay of which nothing came for so long; 0 means
-	// 5 s.
+	// ReplayTimeout aborts a replay from which nothing arrived for this long; 0 means 5 s.
 	ReplayTimeout time.Duration
 	MaxMessage    int // bytes; 0 means DefaultMaxMessage
-	// MaxPods is how many publishers are known at a time; 0 means DefaultMaxPods.
-	// Beyond it one that has hung up, or was silent longest, is forgotten.
+	// MaxPods bounds the publishers with state; 0 means DefaultMaxPods. A further publisher replaces one that has
+	// disconnected or, if there is none, the one that was silent longest.
 	MaxPods int
-	// Handle takes deliveries, one after another. While it works, publishers
-	// wait.
+	// Handle handles deliveries, one at a time. Publishers wait meanwhile.
 	Handle func(Delivery)
 	Log    *slog.Logger
 }
 
-// Subscriber receives KV events. Its methods may be called from any goroutine,
-// but Hangup and Close not from its handler.
+// Subscriber receives KV events. All methods are safe for concurrent use, but the handler must not call Hangup or
+// Close.
 type Subscriber struct {
 	opts    SubscriberOptions
 	sub     peers
@@ -68,39 +65,38 @@ type Subscriber struct {
 	addr    net.Addr
 	now     func() machine.Time
 	replays sync.WaitGroup
-	turn    sync.Mutex // the handler's
+	turn    sync.Mutex // held while Handle runs
 
 	mu     sync.Mutex
 	dialed map[string]context.CancelFunc
-	// The publishers' feeds by pod, of those whose connection is there and of
-	// those who hung up.
+	// The feeds by pod: of connected publishers, and of disconnected ones.
 	feeds, ended *bounded.Store[string, *feed]
 }
 
-// inbound is a message of a publisher.
+// inbound is one decoded message of a publisher.
 type inbound struct {
 	from    kv.Topic
-	plain   bool // nobody's, or without a number
+	plain   bool // has no pod or no number, so no feed orders it
 	seq     uint64
 	payload []byte
-	replay  string // endpoint
+	replay  string // the sender's replay endpoint
 }
 
-// feed is one pod's feed and its replays.
+// feed is one pod's feed with its replays.
 type feed struct {
 	s      *Subscriber
 	pod    string
-	replay string // where to; for who has the subscriber's mu
+	replay string // replay endpoint; guarded by the subscriber's mu
 	drive  *drive.Driver[kvfeed.Message, *kvfeed.Effects]
 
-	// The following are for who has the feed in hand.
+	// The feed's driver guards the following.
 	feed  *kvfeed.Feed
 	model string
-	round int                // of the replay that was asked for last
-	stop  context.CancelFunc // ends it
+	round int                // number of the latest replay
+	stop  context.CancelFunc // aborts the latest replay
 }
 
-// NewSubscriber starts a subscriber; Close ends it.
+// NewSubscriber starts a subscriber. Close stops it.
 func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 	if opts.Prefixes == nil {
 		opts.Prefixes = []string{kv.TopicPrefix}
@@ -135,14 +131,12 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 	return s, nil
 }
 
-// Endpoint is where the subscriber is bound, with the port that it got.
+// Endpoint returns the bound endpoint with its actual port, or "" if the subscriber only dials.
 func (s *Subscriber) Endpoint() string { return endpointOf(s.addr) }
 
-// Dial keeps a connection to one pod's publisher until Hangup. From names the
-// pod in deliveries: as llm-d-router does, the name goes by where it was
-// dialled and not by its topic. Its model serves until a topic names one, as
-// replays of older vLLM come without. Replay is the pod's replay endpoint, ""
-// if it has none.
+// Dial keeps a connection to one pod's publisher until Hangup. From names the pod in deliveries: as in llm-d-router,
+// the dialled address decides the name, not the topic. From's model applies until a topic names one, because replays
+// of older vLLM have no topic. Replay is the pod's replay endpoint, or "".
 func (s *Subscriber) Dial(from kv.Topic, endpoint, replay string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,13 +163,13 @@ func (s *Subscriber) Dial(from kv.Topic, endpoint, replay string) error {
 	return nil
 }
 
-// Hangup ends a connection that Dial made, and forgets the pod's sequence.
+// Hangup closes a connection that Dial made and drops the pod's feed.
 func (s *Subscriber) Hangup(pod string) {
 	s.mu.Lock()
 	var f *feed
 	if cancel := s.dialed[pod]; cancel != nil {
-		cancel() // before anybody takes it for a new pod
-		f = s.take(pod)
+		cancel() // before the feed goes, so that no message of this connection creates it again
+		f = s.remove(pod)
 	}
 	delete(s.dialed, pod)
 	s.mu.Unlock()
@@ -184,21 +178,21 @@ func (s *Subscriber) Hangup(pod string) {
 	}
 }
 
-// Close hangs up on everybody and waits until the handler is idle.
+// Close closes all connections and waits until the handler is idle.
 func (s *Subscriber) Close() error {
-	s.mu.Lock() // no Dial is half way from here on
+	s.mu.Lock() // a Dial that has started finishes first
 	s.cancel()
 	s.mu.Unlock()
 	s.sub.wait.Wait()
-	for f := s.oldest(); f != nil; f = s.oldest() { // there will be no more
+	for f := s.oldest(); f != nil; f = s.oldest() { // no new feed can appear
 		f.end()
 	}
 	s.replays.Wait()
 	return nil
 }
 
-// take takes a pod's feed out, nil if it has none.
-func (s *Subscriber) take(pod string) *feed {
+// remove removes a pod's feed and returns it, or nil if there is none. The caller holds mu.
+func (s *Subscriber) remove(pod string) *feed {
 	f, there := s.feeds.Peek(pod)
 	if !there {
 		f, _ = s.ended.Peek(pod)
@@ -208,7 +202,7 @@ func (s *Subscriber) take(pod string) *feed {
 	return f
 }
 
-// oldest takes out the feed that makes room, nil if there is none.
+// oldest removes and returns the feed to drop when there are too many, or nil if there is none.
 func (s *Subscriber) oldest() *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,10 +210,10 @@ func (s *Subscriber) oldest() *feed {
 	if !ok {
 		pod, _, _ = s.feeds.Oldest()
 	}
-	return s.take(pod)
+	return s.remove(pod)
 }
 
-// maxNames is how many pods are kept in mind as one connection's.
+// maxNames bounds the pods that are tracked as users of one connection.
 const maxNames = 256
 
 // serve reads one publisher's connection.
@@ -234,7 +228,7 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 	defer func() { s.gone(maps.Keys(seen)) }()
 	if pod != "" {
 		seen[pod] = true
-		s.tell(ctx, dialed, replay, kvfeed.Message{Kind: kvfeed.Connected})
+		s.input(ctx, dialed, replay, kvfeed.Message{Kind: kvfeed.Connected})
 	}
 	for {
 		frames, err := c.Recv()
@@ -253,23 +247,23 @@ func (s *Subscriber) serve(ctx context.Context, c *conn, dialed kv.Topic, replay
 			continue
 		}
 		if pod == "" && !seen[m.from.Pod] && len(seen) < maxNames {
-			seen[m.from.Pod] = true // one connection, most often one pod
-			s.tell(ctx, m.from, m.replay, kvfeed.Message{Kind: kvfeed.Connected})
+			seen[m.from.Pod] = true // usually one pod per connection
+			s.input(ctx, m.from, m.replay, kvfeed.Message{Kind: kvfeed.Connected})
 		}
-		s.tell(ctx, m.from, m.replay, kvfeed.Message{Kind: kvfeed.Live, Seq: m.seq, Payload: m.payload})
+		s.input(ctx, m.from, m.replay, kvfeed.Message{Kind: kvfeed.Live, Seq: m.seq, Payload: m.payload})
 	}
 }
 
-// handle gives the handler one delivery at a time.
+// handle passes the handler one delivery at a time.
 func (s *Subscriber) handle(d Delivery) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	s.opts.Handle(d)
 }
 
-// tell gives a pod's feed what came over a connection.
-func (s *Subscriber) tell(ctx context.Context, from kv.Topic, replay string, m kvfeed.Message) {
-	for told := false; !told; {
+// input passes a message of a connection to its pod's feed.
+func (s *Subscriber) input(ctx context.Context, from kv.Topic, replay string, m kvfeed.Message) {
+	for done := false; !done; {
 		f, full := s.feed(ctx, from, replay)
 		switch {
 		case full:
@@ -280,8 +274,8 @@ func (s *Subscriber) tell(ctx context.Context, from kv.Topic, replay string, m k
 			}
 		case f == nil:
 			return
-		default: // it may have had to make room meanwhile
-			told = f.drive.With(func(now machine.Time, fx *kvfeed.Effects) {
+		default: // false if the feed was dropped meanwhile
+			done = f.drive.With(func(now machine.Time, fx *kvfeed.Effects) {
 				if m.Kind == kvfeed.Live {
 					f.model = from.Model
 				}
@@ -291,8 +285,8 @@ func (s *Subscriber) tell(ctx context.Context, from kv.Topic, replay string, m k
 	}
 }
 
-// feed is a pod's, made if it is new and there is room for one more; nil when
-// the connection has ended.
+// feed returns a pod's feed, and makes one if the pod is new. It returns nil if the connection has ended, and full if
+// there are too many feeds.
 func (s *Subscriber) feed(ctx context.Context, from kv.Topic, replay string) (f *feed, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,7 +301,7 @@ func (s *Subscriber) feed(ctx context.Context, from kv.Topic, replay string) (f 
 	case back:
 		s.ended.Delete(from.Pod)
 		if f.replay != "" && replay != "" {
-			f.replay = replay // it may have come back from elsewhere
+			f.replay = replay // the pod may have a new address
 		}
 	case s.feeds.Len()+s.ended.Len() >= s.opts.MaxPods:
 		return nil, true
@@ -324,7 +318,7 @@ func (s *Subscriber) feed(ctx context.Context, from kv.Topic, replay string) (f 
 	return f, false
 }
 
-// gone notes that the connection of these pods has ended.
+// gone records that these pods' connection has ended.
 func (s *Subscriber) gone(pods iter.Seq[string]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,8 +330,8 @@ func (s *Subscriber) gone(pods iter.Seq[string]) {
 	}
 }
 
-// message makes sense of frames: topic, sequence and payload; or, from
-// publishers of document 003's JSON, topic and payload or the payload alone.
+// message decodes frames: topic, sequence and payload; or, from publishers of document 003's JSON, topic and payload
+// or only the payload.
 func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr) (inbound, bool) {
 	m := inbound{plain: true, replay: replay}
 	if n := len(frames); n == 3 || n >= 1 && n <= 2 && kvcodec.IsJSON(frames[n-1]) {
@@ -348,7 +342,7 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 			len(frames))
 		return m, false
 	}
-	if len(frames) > 1 && strings.HasPrefix(string(frames[0]), kv.TopicPrefix) { // else it names nobody
+	if len(frames) > 1 && strings.HasPrefix(string(frames[0]), kv.TopicPrefix) { // other topics name no pod
 		var err error
 		if m.from, err = kv.ParseTopic(string(frames[0])); err != nil && pod == "" {
 			s.opts.Log.Warn("KV event message dropped", "from", peer.String(), "error", err)
@@ -374,8 +368,7 @@ func (s *Subscriber) message(frames [][]byte, pod, replay string, peer net.Addr)
 	return m, true
 }
 
-// carry does what the feed asks for. Whoever has a message for it waits
-// meanwhile.
+// carry carries out one effect of the feed. Further messages for the feed wait meanwhile.
 func (f *feed) carry(_ machine.Time, fx *kvfeed.Effects, i int) {
 	switch e := &fx.List[i]; e.Kind {
 	case kvfeed.Deliver:
@@ -388,14 +381,14 @@ func (f *feed) carry(_ machine.Time, fx *kvfeed.Effects, i int) {
 	}
 }
 
-// end ends the feed. When it returns nothing of it is being handled.
+// end stops the feed. Once it returns, nothing of the feed is being handled.
 func (f *feed) end() {
 	f.drive.Stop()
 	f.endReplay()
 }
 
-// ask asks for a replay beside the live stream; the last one asked for counts.
-// It is given up when nothing came for a while.
+// ask starts a replay beside the live stream and aborts the one before it. A replay from which nothing arrives for
+// ReplayTimeout is aborted.
 func (f *feed) ask(from uint64) {
 	f.endReplay()
 	f.round++
@@ -405,10 +398,10 @@ func (f *feed) ask(from uint64) {
 	endpoint := f.replay
 	f.s.mu.Unlock()
 	f.s.replays.Add(1)
-	go f.take(ctx, cancel, endpoint, f.round, from)
+	go f.replayFrom(ctx, cancel, endpoint, f.round, from)
 }
 
-func (f *feed) take(ctx context.Context, cancel context.CancelFunc, endpoint string, round int, from uint64) {
+func (f *feed) replayFrom(ctx context.Context, cancel context.CancelFunc, endpoint string, round int, from uint64) {
 	s := f.s
 	defer s.replays.Done()
 	defer cancel()
@@ -427,7 +420,7 @@ func (f *feed) take(ctx context.Context, cancel context.CancelFunc, endpoint str
 	defer idle.Stop()
 	err := askReplay(ctx, endpoint, from, s.opts.MaxMessage, func(topic string, seq uint64, payload []byte) {
 		source, _ := kv.ParseTopic(topic)
-		idle.Stop() // it is we who take long
+		idle.Stop() // handling a message does not count as the sender's silence
 		tell(source.Model, kvfeed.Message{Kind: kvfeed.Replayed, Seq: seq, Payload: payload})
 		idle.Reset(s.opts.ReplayTimeout)
 	})

@@ -14,8 +14,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
-// BenchmarkScore is POST /api/v1/score for 100 blocks and 100 candidates over
-// HTTP, on a quiet manager and while a publisher sends events without a pause.
+// BenchmarkScore measures POST /api/v1/score for 100 blocks and 100 candidates over HTTP, on an idle manager and
+// while a publisher sends events without a pause.
 func BenchmarkScore(b *testing.B) {
 	for _, c := range []struct {
 		name  string

@@ -31,7 +31,7 @@ func (m *Manager) handler() http.Handler {
 	return mux
 }
 
-// elsewhere answers what no other handler takes.
+// elsewhere answers requests for which there is no handler.
 func elsewhere(w http.ResponseWriter, r *http.Request) {
 	const here = "POST /api/v1/score, GET /api/v1/cache/state, /api/v1/cache/pod/{id}, /api/v1/cache/block/{hash}, " +
 		"/healthz, /readyz and /metrics"
@@ -52,7 +52,7 @@ func elsewhere(w http.ResponseWriter, r *http.Request) {
 		fmt.Errorf("%.20s is not answered at %.200s: expected %s", r.Method, r.URL.Path, method))
 }
 
-// ready answers 200 while the index can be asked.
+// ready answers 200 once the manager has started.
 func (m *Manager) ready(w http.ResponseWriter, _ *http.Request) {
 	if !m.index.Do(func(machine.Time, *kvindex.Index) {}) {
 		http.Error(w, "stopping", http.StatusServiceUnavailable)
@@ -65,8 +65,8 @@ type decimal = kvindex.Decimal
 
 func cut(v float64, n int) decimal { return kvindex.Cut(v, n) }
 
-// The bodies of document 003 (docs/documents.md), field by field. Model, cache_salt and messages
-// are not in it: a prompt's keys depend on them.
+// The bodies of document 003 (docs/documents.md#document-003), field by field. Model, cache_salt and messages are
+// additions: a prompt's keys depend on them.
 type (
 	scoreRequest struct {
 		Prompt        prompt   `json:"prompt"`
@@ -74,8 +74,8 @@ type (
 		CandidatePods []string `json:"candidate_pods"`
 		Model         string   `json:"model"`
 		CacheSalt     string   `json:"cache_salt"`
-		// Messages are the chat that the prompt is the text of. The engine's
-		// tokens are those of the chat as the model's template writes it.
+		// Messages is the chat whose text Prompt is. The engine tokenizes the chat as the model's template renders
+		// it.
 		Messages json.RawMessage `json:"messages"`
 	}
 	stateResponse struct {
@@ -96,19 +96,19 @@ type (
 		EvictionRatePerSec decimal    `json:"eviction_rate_per_sec"`
 		TopBlocks          []topBlock `json:"top_blocks"`
 		Status             string     `json:"status"`
-		LastHeartbeat      time.Time  `json:"last_heartbeat"` // the document's pod_statistics have it
+		LastHeartbeat      time.Time  `json:"last_heartbeat"` // the document's pod_statistics has it
 	}
 	// blockResponse is an entry of the document's kv_block_index.
 	blockResponse struct {
 		BlockHash       string     `json:"block_hash"`
 		Pods            []blockPod `json:"pods"`
-		BlockSize       int        `json:"block_size"` // tokens, as the pods say; 0 where they do not
+		BlockSize       int        `json:"block_size"` // tokens, as the pods report it; 0 if they do not
 		TotalCopies     int        `json:"total_copies"`
 		PopularityScore decimal    `json:"popularity_score"`
 	}
 	blockPod struct {
 		PodID       string    `json:"pod_id"`
-		Timestamp   time.Time `json:"timestamp"` // when it was stored there
+		Timestamp   time.Time `json:"timestamp"` // when the pod stored it
 		AccessCount int       `json:"access_count"`
 		LastAccess  time.Time `json:"last_access"`
 	}
@@ -119,7 +119,7 @@ type (
 	}
 )
 
-// prompt is text, or token ids as engines and the picker's renderer have them.
+// prompt is text, or token ids as engines and the picker's renderer return them.
 type prompt struct {
 	text string
 	ids  []uint32
@@ -167,18 +167,18 @@ func (m *Manager) score(w http.ResponseWriter, r *http.Request) {
 	m.metrics.scoreTime.Observe(time.Since(began).Seconds())
 	answer(w, resp)
 	pod, found := resp.Recommendation, resp.Scores[resp.Recommendation].BlocksPresent
-	// Only statistics: the answer matters more, so they may be left out.
+	// The message only updates statistics. The index may drop it rather than delay the answer.
 	m.index.Post(kvindex.Asked{Pod: pod, Keys: keys, Found: found})
 }
 
-// readScore reads a request; on an error it gives the status to answer with.
+// readScore reads a score request. With an error it returns the status of the answer.
 func (m *Manager) readScore(w http.ResponseWriter, r *http.Request) (*scoreRequest, int, error) {
 	req := &scoreRequest{}
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, m.opts.MaxBodyBytes))
 	err := d.Decode(req)
 	if err == nil {
 		if _, end := d.Token(); end == nil || !errors.Is(end, io.EOF) {
-			err = errors.New("something follows its closing brace")
+			err = errors.New("found more text after the object's closing brace")
 			if errors.As(end, new(*http.MaxBytesError)) {
 				err = end
 			}
@@ -203,11 +203,11 @@ func (m *Manager) readScore(w http.ResponseWriter, r *http.Request) (*scoreReque
 	return nil, http.StatusBadRequest, fmt.Errorf("the body is not a score request: %w", err)
 }
 
-// fieldKinds is what the fields of a score request are.
+// fieldKinds names the type of each field of a score request, for errors.
 var fieldKinds = map[string]string{"prompt_blocks": "a list of block hashes", "candidate_pods": "a list of pods' names",
 	"model": "a string", "cache_salt": "a string"}
 
-// text is the prompt as the engine tokenises it.
+// text returns the prompt's text as the engine tokenizes it.
 func (req *scoreRequest) text(model string) string {
 	var chat []openai.Message
 	if len(req.Messages) == 0 || json.Unmarshal(req.Messages, &chat) != nil || len(chat) == 0 {
@@ -220,7 +220,7 @@ func (req *scoreRequest) text(model string) string {
 	return tokens.TemplateFor(model).Render(turns, "", true)
 }
 
-// keys are the blocks that a request asks for: by name, or by its prompt.
+// keys returns the keys of a request's blocks: the named ones, or those of its prompt.
 func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 	if len(req.PromptBlocks) > 0 {
 		keys := make([]kv.Key, len(req.PromptBlocks))
@@ -239,7 +239,7 @@ func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 	if models := *m.models.Load(); model == "" && len(models) == 1 {
 		model = models[0]
 	} else if model == "" && len(models) > 1 {
-		return nil, fmt.Errorf("the index knows %d models and the request names none: say which with \"model\"",
+		return nil, fmt.Errorf("the index has %d models and the request names none: name one in the field \"model\"",
 			len(models))
 	}
 	ids := req.Prompt.ids
@@ -303,7 +303,7 @@ func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
 	answer(w, resp)
 }
 
-// block tells which pods hold a block.
+// block reports which pods hold a block.
 func (m *Manager) block(w http.ResponseWriter, r *http.Request) {
 	hash := r.PathValue("hash")
 	var held []kvindex.Holding
@@ -326,14 +326,14 @@ func (m *Manager) block(w http.ResponseWriter, r *http.Request) {
 	answer(w, resp)
 }
 
-// second is a time of the index as the document writes times.
+// second converts a time of the index to the document's format of times.
 func (m *Manager) second(t machine.Time) time.Time {
 	return m.index.Wall(t).UTC().Truncate(time.Second)
 }
 
 func answer(w http.ResponseWriter, body any) {
 	w.Header().Set("Content-Type", "application/json")
-	// What cannot be written any more is the client's absence.
+	// An error means that the client has closed the connection.
 	_ = json.NewEncoder(w).Encode(body)
 }
 

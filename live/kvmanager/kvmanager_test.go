@@ -83,8 +83,7 @@ func call(t *testing.T, m *Manager, method, path, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// seen waits until the API knows of as many pairs of block and pod, and has
-// told the scorers of the pods.
+// seen waits until the API reports so many pairs of block and pod, and until scoring uses them.
 func seen(t *testing.T, m *Manager, pairs int) {
 	t.Helper()
 	eventually.Is(t, fmt.Sprintf("%d pairs", pairs), func() bool {
@@ -96,9 +95,8 @@ func seen(t *testing.T, m *Manager, pairs int) {
 	})
 }
 
-// The scripts under testdata are conversations as document 003 shows them:
-// what engines publish, what is asked over HTTP and the answer. Metrics
-// that depend on the time are cut out.
+// The scripts under testdata are conversations as document 003 shows them: what engines publish, the HTTP requests
+// and the answers. Metrics that depend on time are left out.
 func TestDocument(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var m *Manager
@@ -213,7 +211,7 @@ func hideTimes(v any) {
 	}
 }
 
-// All of document 003's variables act.
+// Each of document 003's environment variables has an effect.
 func TestFromEnv(t *testing.T) {
 	env := func(pairs ...string) func(string) (string, bool) {
 		return func(name string) (string, bool) {
@@ -345,7 +343,7 @@ func TestRefusals(t *testing.T) {
 			"expected a list of pods' names",
 		`{"prompt_blocks":[1]}`: "400 the body is not a score request: prompt_blocks: found a JSON number, " +
 			"expected a list of block hashes",
-		`{"prompt":"x"} {}`: "400 the body is not a score request: something follows its closing brace",
+		`{"prompt":"x"} {}`: "400 the body is not a score request: found more text after the object's closing brace",
 		`{"prompt": 5}`: "400 the body is not a score request: prompt: expected a string or an " +
 			"array of token ids",
 		`{}`:                             "400 neither prompt_blocks nor prompt is there",
@@ -380,7 +378,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Two models: a prompt must say which; a prompt of token ids works as well.
+// With two models, a prompt must name one. A prompt of token ids works as well.
 func TestModels(t *testing.T) {
 	t.Parallel()
 	m := start(t, nil)
@@ -403,8 +401,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// The manager goes away and comes back empty: publishers find it again by
-// themselves, and what the replay holds is there again.
+// The manager restarts with an empty index. Publishers reconnect by themselves, and the replay restores what it has.
 func TestManagerRestarts(t *testing.T) {
 	t.Parallel()
 	p, err := kvevents.NewPublisher(
@@ -437,7 +434,7 @@ func TestManagerRestarts(t *testing.T) {
 	}
 }
 
-// Messages without sense are dropped and counted; those of others count.
+// Malformed messages are dropped and counted. Other publishers' messages take effect.
 func TestBadMessages(t *testing.T) {
 	t.Parallel()
 	m := start(t, nil)
@@ -463,8 +460,7 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// An engine that says how large its cache is lets sizes and utilization be
-// told.
+// If an engine reports the size of its cache, the API reports sizes and utilization.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	m := start(t, nil)
@@ -485,8 +481,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// The API's listener is what the manager lives for: when it dies, the manager
-// does; when it cannot be had, there is none.
+// The manager ends when the API's listener ends, and does not start when it cannot listen.
 func TestListener(t *testing.T) {
 	t.Parallel()
 	m := start(t, nil)
@@ -504,7 +499,7 @@ func TestListener(t *testing.T) {
 	}
 }
 
-// A manager that has more memory than it may ends, and says what to change.
+// A manager that exceeds its memory limit ends, and its error names the settings to change.
 func TestMemoryLimit(t *testing.T) { // not in parallel: the limit is the process's
 	m := start(t, func(o *Options) { o.MemoryLimit = 1 << 20 })
 	var killed *OutOfMemoryError
@@ -518,8 +513,7 @@ func TestMemoryLimit(t *testing.T) { // not in parallel: the limit is the proces
 	}
 }
 
-// Pods that a stranger makes up cost little, and a page of metrics stays one
-// that can be read, whatever they are called.
+// Pods that do not exist cost little memory, and the metrics page stays readable whatever their names are.
 func TestMadeUpPods(t *testing.T) { // not in parallel: it looks at the heap
 	m := start(t, nil)
 	nc, err := net.Dial("tcp", strings.TrimPrefix(m.ZMQEndpoint(), "tcp://"))

@@ -9,8 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// NewLogger writes document 003's log lines: JSON with timestamp, level,
-// component and message.
+// NewLogger returns a logger that writes document 003's log lines: JSON with timestamp, level, component and message.
 func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w,
 		&slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
@@ -29,8 +28,7 @@ func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
 		}}))
 }
 
-// eventLog writes one line per event. Beyond linesPerSecond it counts instead, so
-// that a burst costs no more.
+// eventLog writes one line per event. Beyond linesPerSecond it only counts the events, so that a burst costs little.
 type eventLog struct {
 	log        *slog.Logger
 	second     int64
@@ -56,7 +54,7 @@ func (l *eventLog) received(now time.Time, pod string, events []kv.Event, took t
 	}
 }
 
-// line tells of one event of a message of so many, which took so long in all.
+// line logs one event. Events is the number of events in its message, and took the time to handle the message.
 func (l *eventLog) line(e *kv.Event, pod string, events int, took time.Duration) {
 	attrs := []any{"event_type", e.Kind.Document(), "pod_id", pod}
 	if e.Pod != "" {

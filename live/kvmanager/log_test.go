@@ -10,8 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// Each event of a message has its line, up to so many lines in a second; the
-// others are counted.
+// Each event of a message gets a line, up to a number of lines per second. Further events are counted.
 func TestEventsAreLogged(t *testing.T) {
 	var b bytes.Buffer
 	l := eventLog{log: NewLogger(&b, slog.LevelInfo)}

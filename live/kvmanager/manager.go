@@ -19,7 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Manager is a running KV-cache manager.
+// Manager is a running KV-Cache Manager.
 type Manager struct {
 	opts    Options
 	log     *slog.Logger
@@ -29,7 +29,7 @@ type Manager struct {
 	index   *kvevents.Indexer
 	scorers sync.Pool
 	latest  atomic.Pointer[snapshot]
-	models  atomic.Pointer[[]string] // that events came for; up to maxModels
+	models  atomic.Pointer[[]string] // models with events; at most maxModels
 
 	http    string // host:port of the API
 	serving serve.Group
@@ -37,7 +37,7 @@ type Manager struct {
 	leave   context.CancelFunc
 }
 
-// snapshot is what requests need of the pods, taken every now and then.
+// snapshot holds the pods as scoring needs them. The index's OnChange replaces it, at most every 20 ms.
 type snapshot struct {
 	pods  map[string]kvindex.PodInfo
 	names []string // sorted
@@ -45,7 +45,7 @@ type snapshot struct {
 
 const maxModels = 1024
 
-// Start starts a manager; Close ends it.
+// Start starts a manager. Close stops it.
 func Start(opts Options) (*Manager, error) {
 	if opts.MaxBodyBytes <= 0 {
 		opts.MaxBodyBytes = 8 << 20
@@ -56,7 +56,7 @@ func Start(opts Options) (*Manager, error) {
 	if opts.Tokenizer == nil {
 		opts.Tokenizer = tokens.Packed{}
 	}
-	if opts.Feed.Gaps == kvfeed.GapsDrop { // the subscriber falls back to it where there is no replay
+	if opts.Feed.Gaps == kvfeed.GapsDrop { // the subscriber drops blocks at a gap if there is no replay
 		opts.Feed.Gaps = kvfeed.GapsReplay
 	}
 	m := &Manager{opts: opts, log: opts.Log, serving: serve.Group{Log: opts.Log}}
@@ -79,7 +79,7 @@ func (m *Manager) open() error {
 		Subscriber: kvevents.SubscriberOptions{Bind: m.opts.ZMQBind, Prefixes: []string{""}, Feed: m.opts.Feed,
 			ReplayPort: m.opts.ReplayPort, Log: m.events.log},
 		Index: m.opts.Index, Lenient: m.opts.Lenient, Model: m.opts.Model,
-		OnEvents: m.noteModels, OnMessage: m.received, OnEffect: m.say, OnChange: m.takeSnapshot,
+		OnEvents: m.noteModels, OnMessage: m.received, OnEffect: m.logEffect, OnChange: m.takeSnapshot,
 	})
 	if err != nil {
 		return err
@@ -102,41 +102,41 @@ func (m *Manager) open() error {
 	return nil
 }
 
-// Failed has the error of a listener that ended by itself, or OutOfMemoryError.
+// Failed receives the error of a listener that ended by itself, or an OutOfMemoryError.
 func (m *Manager) Failed() <-chan error { return m.serving.Failed() }
 
-// ZMQEndpoint is where model servers connect to, with the port that it got.
+// ZMQEndpoint returns the endpoint that model servers connect to, with its actual port.
 func (m *Manager) ZMQEndpoint() string { return m.index.Endpoint() }
 
-// HTTPAddress is the API's host:port, with the port that it got.
+// HTTPAddress returns the API's host:port, with its actual port.
 func (m *Manager) HTTPAddress() string { return m.http }
 
-// Dial adds a publisher; Hangup takes it away with all that it holds.
+// Dial connects to a publisher until Hangup.
 func (m *Manager) Dial(p Pod) error { return m.index.Dial(p.Name, p.Endpoint, p.Replay) }
 
-// Hangup forgets a pod that is gone.
+// Hangup drops a pod and all its blocks.
 func (m *Manager) Hangup(pod string) { m.index.Hangup(pod) }
 
-// Keys are the blocks that the index holds of a pod, sorted: for checks.
+// Keys returns the keys of the blocks that the index holds for a pod, sorted. Checks use it.
 func (m *Manager) Keys(pod string) (keys []kv.Key) {
 	m.index.Do(func(_ machine.Time, ix *kvindex.Index) { keys = ix.Keys(pod) })
 	return keys
 }
 
-// Stop is Close for those who stop parts.
+// Stop is Close in the form that the parts' owners call.
 func (m *Manager) Stop(context.Context) error {
 	m.Close()
 	return nil
 }
 
-// Close ends the manager and waits until all of it has ended.
+// Close stops the manager and waits until all its goroutines have ended.
 func (m *Manager) Close() {
 	m.closed.Do(func() {
 		if m.leave != nil {
 			m.leave()
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		_ = m.serving.Stop(ctx) // of closing what nobody uses any more
+		_ = m.serving.Stop(ctx) // errors of closing no longer matter
 		cancel()
 		if m.index != nil {
 			m.index.Close()
@@ -145,7 +145,7 @@ func (m *Manager) Close() {
 	})
 }
 
-// received is told of every message.
+// received counts and logs one message.
 func (m *Manager) received(r kvevents.Report) {
 	if m.opts.OnMessage != nil {
 		m.opts.OnMessage(r)
@@ -167,8 +167,7 @@ func (m *Manager) received(r kvevents.Report) {
 	}
 }
 
-// noteModels remembers which models there are: requests need not name the only
-// one.
+// noteModels records the models that have events. A request need not name the model if there is only one.
 func (m *Manager) noteModels(from kv.Topic, events []kv.Event) {
 	known := *m.models.Load()
 	for i := range events {
@@ -185,7 +184,7 @@ func (m *Manager) noteModels(from kv.Topic, events []kv.Event) {
 	}
 }
 
-func (m *Manager) say(e kvindex.Effect) {
+func (m *Manager) logEffect(e kvindex.Effect) {
 	log := m.log.With("component", "index")
 	switch e.Kind {
 	case kvindex.BlocksExpired:
@@ -193,7 +192,7 @@ func (m *Manager) say(e kvindex.Effect) {
 	case kvindex.PodStale:
 		log.Warn("pod is silent: unhealthy", "pod_id", e.Pod)
 	case kvindex.PodHealthy:
-		log.Info("pod is heard of again", "pod_id", e.Pod)
+		log.Info("pod sends events again", "pod_id", e.Pod)
 	case kvindex.PodForgotten:
 		log.Warn("pod was silent too long: forgotten", "pod_id", e.Pod, "blocks", e.Blocks)
 	}

@@ -8,8 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
-// metrics are document 003's, under its names, and a few more for what it
-// leaves unsaid (drops).
+// metrics are document 003's, under its names, and a few that it lacks (drops).
 type metrics struct {
 	registry  *prometheus.Registry
 	received  *prometheus.CounterVec
@@ -41,9 +40,9 @@ func newMetrics(m *Manager) *metrics {
 				Objectives: map[float64]float64{0.5: 0.05, 0.9: 0.01, 0.99: 0.001}}),
 		dropped: prometheus.NewCounterVec(
 			prometheus.CounterOpts{Name: name("messages_dropped_total"),
-				Help: "Messages that were not taken, and losses, by reason."}, []string{"reason"}),
+				Help: "Messages that were dropped, and losses, by reason."}, []string{"reason"}),
 	}
-	for _, kind := range []kv.Kind{kv.Stored, kv.Removed, kv.Updated} { // there from the start
+	for _, kind := range []kv.Kind{kv.Stored, kv.Removed, kv.Updated} { // visible before the first event
 		x.received.WithLabelValues(kind.Document())
 	}
 	x.registry.MustRegister(x.received, x.duration, x.requests, x.scoreTime, x.dropped, x.lag, &indexCollector{m})
@@ -66,7 +65,7 @@ func (x *metrics) processed(r *kvevents.Report) {
 	}
 }
 
-// indexCollector asks the index for its metrics when somebody scrapes.
+// indexCollector reads the index's metrics at each scrape.
 type indexCollector struct{ m *Manager }
 
 var (
@@ -83,7 +82,7 @@ var (
 	evictionRate = prometheus.NewDesc("kv_cache_manager_eviction_rate",
 		"Blocks per second that the pod removed, over the last minute.", []string{"pod"}, nil)
 	podsDisplaced = prometheus.NewDesc("kv_cache_manager_pods_displaced_total",
-		"Pods that were forgotten to make room for others.", nil, nil)
+		"Pods that were dropped because there were too many.", nil, nil)
 	eventsIgnored = prometheus.NewDesc("kv_cache_manager_events_ignored_total",
 		"Events, or hashes in them, without effect on the index, by reason.", []string{"reason"}, nil)
 )

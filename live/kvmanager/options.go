@@ -16,34 +16,32 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
-// Options shape a Manager. DefaultOptions gives the usual ones.
+// Options configure a Manager. DefaultOptions returns the usual ones.
 type Options struct {
-	// ZMQBind is where model servers send their events to; "" takes none.
+	// ZMQBind is the endpoint that model servers send their events to; "" means none.
 	ZMQBind string
 	// HTTPAddress is the API's host:port.
 	HTTPAddress string
-	// Pods are publishers to dial, beside those that come by themselves.
+	// Pods are publishers to dial, besides those that connect to ZMQBind.
 	Pods []Pod
-	// ReplayPort is where publishers that come by themselves replay what they
-	// sent, on the address that they come from; 0 if they do not.
+	// ReplayPort is the replay port of publishers that connect to ZMQBind, at the address that they connect from; 0
+	// means that they have none.
 	ReplayPort int
 
 	Index kvindex.Config
 	Feed  kvfeed.Config
-	// Lenient takes msgpack that llm-d-router would refuse (kvcodec.Decoder).
+	// Lenient accepts msgpack that llm-d-router would refuse (kvcodec.Decoder).
 	Lenient bool
-	// Model is meant by requests that name none; "" means the one that events
-	// came for, if there is only one.
+	// Model is the model of requests that name none; "" means the only model that has events, if there is just one.
 	Model string
-	// Tokenizer turns prompts into the tokens that the engines see; nil means
-	// tokens.Packed.
+	// Tokenizer turns prompts into the engines' tokens; nil means tokens.Packed.
 	Tokenizer tokens.Tokenizer
 
 	MaxBodyBytes int64 // of a request; 0 means 8 MiB
-	// MemoryLimit is how many bytes of memory the process may have, as a
-	// container's limit; Failed tells when it has more. 0 is no limit.
+	// MemoryLimit is the process's memory limit in bytes, like a container's. Failed receives an OutOfMemoryError
+	// when the process exceeds it. 0 means no limit.
 	MemoryLimit int64
-	// OnMessage, if not nil, is told of every message, after it took effect.
+	// OnMessage, if not nil, gets a report on every message after it took effect.
 	OnMessage func(kvevents.Report)
 	Log       *slog.Logger
 }
@@ -68,14 +66,14 @@ func ParsePod(s string) (Pod, error) {
 	return p, nil
 }
 
-// DefaultOptions are document 003's deployment, on the loopback.
+// DefaultOptions returns document 003's deployment, on the loopback address.
 func DefaultOptions() Options {
 	return Options{
 		ZMQBind:     "tcp://127.0.0.1:5555",
 		HTTPAddress: "127.0.0.1:8080",
 		Index: kvindex.Config{
-			// 16 tokens also fits engines with blocks of 64; the other way
-			// round nothing would ever match.
+			// 16 tokens also match the events of engines with blocks of 64 tokens. With a larger value, an engine
+			// with smaller blocks would never match.
 			Hasher: kv.Hasher{BlockTokens: 16},
 			TTL:    3600 * machine.Second, MaxBlocks: 10000, CleanupInterval: 300 * machine.Second,
 			StaleAfter: 300 * machine.Second, ForgetAfter: 3600 * machine.Second, MaxPods: kvevents.DefaultMaxPods,
@@ -83,11 +81,9 @@ func DefaultOptions() Options {
 	}
 }
 
-// FromEnv changes the options by document 003's environment variables:
-// ZMQ_BIND_ADDRESS, HTTP_PORT, INDEX_TTL, INDEX_MAX_BLOCKS,
-// INDEX_CLEANUP_INTERVAL, VLLM_KV_BLOCK_SIZE, VLLM_KV_EVENT_ENABLED,
-// VLLM_KV_EVENT_ZMQ_ENDPOINT and VLLM_KV_EVENT_INTERVAL_MS. An error names the
-// variable. LOG_LEVEL is LogLevel's.
+// FromEnv sets the options from document 003's environment variables: ZMQ_BIND_ADDRESS, HTTP_PORT, INDEX_TTL,
+// INDEX_MAX_BLOCKS, INDEX_CLEANUP_INTERVAL, VLLM_KV_BLOCK_SIZE, VLLM_KV_EVENT_ENABLED, VLLM_KV_EVENT_ZMQ_ENDPOINT and
+// VLLM_KV_EVENT_INTERVAL_MS. An error names the variable. LogLevel reads LOG_LEVEL.
 func (o *Options) FromEnv(lookup func(string) (string, bool)) error {
 	bound := false
 	for _, v := range []struct {
@@ -96,8 +92,8 @@ func (o *Options) FromEnv(lookup func(string) (string, bool)) error {
 	}{
 		{"ZMQ_BIND_ADDRESS", func(s string) error { o.ZMQBind, bound = s, true; return nil }},
 		{"VLLM_KV_EVENT_ZMQ_ENDPOINT", func(s string) error {
-			// What engines connect to: its port is ours, unless we are told. Of
-			// several managers the first.
+			// This is the endpoint that engines connect to. The manager listens on its port, unless ZMQ_BIND_ADDRESS
+			// is set. With several managers, the first one counts.
 			s, _, _ = strings.Cut(s, ",")
 			_, port, err := net.SplitHostPort(strings.TrimPrefix(s, "tcp://"))
 			if err == nil && !bound {
@@ -114,7 +110,7 @@ func (o *Options) FromEnv(lookup func(string) (string, bool)) error {
 		}},
 		{"VLLM_KV_EVENT_INTERVAL_MS", func(s string) error {
 			ms, err := number(s, 1, 60_000)
-			// A message that overtakes another may be one interval late.
+			// A message that follows another may arrive one interval late.
 			o.Feed.Wait = max(100, machine.Time(ms)) * machine.Millisecond
 			return err
 		}},
@@ -154,7 +150,7 @@ func LogLevel(s string) (slog.Level, error) {
 	return l, nil
 }
 
-// seconds reads whole seconds, as the document has them, or "90s", "1h".
+// seconds parses whole seconds, as in the document, or a duration such as "90s" or "1h".
 func seconds(to *machine.Time) func(string) error {
 	return func(s string) error {
 		if n, err := strconv.ParseUint(s, 10, 31); err == nil {
@@ -163,7 +159,7 @@ func seconds(to *machine.Time) func(string) error {
 		}
 		d, err := time.ParseDuration(s)
 		if err != nil || d < 0 {
-			return fmt.Errorf("expected seconds, like 3600, or a duration, like 1h")
+			return fmt.Errorf("expected seconds such as 3600, or a duration such as 1h")
 		}
 		*to = machine.FromDuration(d)
 		return nil

@@ -1,5 +1,5 @@
-// Package monitoring starts the Prometheus and the Grafana that a machine has, on a
-// folder that windtunnel observe has filled, and ends them with whoever started them.
+// Package monitoring starts the machine's own Prometheus and Grafana on a folder that windtunnel observe has filled,
+// and stops them with their caller.
 package monitoring
 
 import (
@@ -21,22 +21,21 @@ import (
 )
 
 const (
-	startTimeout = time.Minute // Grafana fills a database the first time
+	startTimeout = time.Minute // Grafana creates its database at the first start
 	stopTimeout  = 10 * time.Second
 )
 
-// Program is one that runs.
+// Program is a running Prometheus or Grafana.
 type Program struct {
 	*child.Process
-	// Name is Prometheus or Grafana, URL where it answers.
+	// Name is Prometheus or Grafana. URL is the address at which it answers.
 	Name, URL string
 
 	path string
 }
 
-// Prometheus starts the program at path on the folder dir, listening on 127.0.0.1 at
-// port (0: any free one), and returns when it is ready. ctx bounds the starting only.
-// The error names its log.
+// Prometheus starts the program at path with the folder dir, listening on 127.0.0.1:port (0 means any free port), and
+// returns when it is ready. Ctx bounds only the start. Errors name its log.
 func Prometheus(ctx context.Context, path, dir string, port int) (*Program, error) {
 	address, err := free(port)
 	if err != nil {
@@ -47,8 +46,8 @@ func Prometheus(ctx context.Context, path, dir string, port int) (*Program, erro
 	return start(ctx, "Prometheus", cmd, dir, "http://"+address, "/-/ready")
 }
 
-// Grafana starts the program at path, whose own files lie in home, in the same way. It
-// is read without signing in, from this machine only.
+// Grafana starts the program at path, whose own files are in home, in the same way. It needs no login, and only this
+// machine can reach it.
 func Grafana(ctx context.Context, path, home, dir string, port int) (*Program, error) {
 	address, err := free(port)
 	if err != nil {
@@ -56,7 +55,7 @@ func Grafana(ctx context.Context, path, home, dir string, port int) (*Program, e
 	}
 	host, at, _ := net.SplitHostPort(address)
 	var args []string
-	if filepath.Base(path) == "grafana" { // since Grafana 10 the server is one of its commands
+	if filepath.Base(path) == "grafana" { // since Grafana 10 the server is a subcommand
 		args = append(args, "server")
 	}
 	cmd := exec.Command(path, append(args, "--homepath", home)...)
@@ -70,8 +69,8 @@ func Grafana(ctx context.Context, path, home, dir string, port int) (*Program, e
 	return start(ctx, "Grafana", cmd, dir, "http://"+address, "/api/health")
 }
 
-// GrafanaHome is where the files of the Grafana at path lie: above the program, or where
-// packages put them. "" where there are none.
+// GrafanaHome returns the folder of the files of the Grafana at path: above the program, or where packages install
+// them. It returns "" if it finds none.
 func GrafanaHome(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -85,7 +84,7 @@ func GrafanaHome(path string) string {
 	return ""
 }
 
-// free is an address on which nobody listens.
+// free returns an address on which nothing listens.
 func free(port int) (string, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -122,7 +121,7 @@ func answers(ctx context.Context, url string) bool {
 	return err == nil
 }
 
-// Err says that the program ended by itself, and where its log is. Err waits for the end.
+// Err waits for the program's end and returns an error that names its log.
 func (p *Program) Err() error {
 	why := p.Wait()
 	if why == nil {
@@ -131,7 +130,7 @@ func (p *Program) Err() error {
 	return fmt.Errorf("%s (%s) ended: %w; its log is %s", p.Name, p.path, why, p.Log)
 }
 
-// Stop asks the program to end, and kills it where it does not.
+// Stop asks the program to end, and kills it if it does not.
 func (p *Program) Stop() error {
 	if p.Process.Stop(context.Background(), stopTimeout) {
 		return fmt.Errorf("%s did not end within %v and was killed; its log is %s", p.Name, stopTimeout, p.Log)

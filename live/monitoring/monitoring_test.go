@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// script writes a program that stands for a server: it tells what it was started with, and
-// answers as a server does where it is to.
+// script writes a program that stands in for a server: it prints its arguments, and answers as a server if it is
+// asked to.
 func script(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bin", name)
@@ -22,8 +22,9 @@ func script(t *testing.T, name, text string) string {
 	return path
 }
 
-// Grafana is told of its folder, of who may read and of nobody outside; one that ends says so.
-func TestGrafanaIsTold(t *testing.T) {
+// Grafana starts with its folder, with access for readers and not from outside. A Grafana that ends results in an
+// error.
+func TestGrafanaOptions(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]string{"grafana": "server", "grafana-server": "--homepath"} {
 		dir := t.TempDir()
@@ -47,7 +48,7 @@ func TestGrafanaIsTold(t *testing.T) {
 	}
 }
 
-// Grafana's own files are found above its program.
+// GrafanaHome finds Grafana's own files above its program.
 func TestGrafanaHome(t *testing.T) {
 	t.Parallel()
 	path := script(t, "grafana", "")
@@ -64,7 +65,7 @@ func TestGrafanaHome(t *testing.T) {
 	}
 }
 
-// A port on which somebody listens is told before anything is started.
+// A port in use is reported before a program is started.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	if _, err := free(-1); err == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/trace"
 )
 
-// resourceSpans groups spans by the part that sent them and by scope.
+// resourceSpans groups spans by their part and scope.
 func (x *Exporter) resourceSpans(spans []trace.Span) (out []*tracepb.ResourceSpans) {
 	type scope struct {
 		part trace.Part
@@ -45,7 +45,7 @@ func (x *Exporter) resource(p trace.Part) []*commonpb.KeyValue {
 	}
 	for _, a := range x.o.Attributes {
 		if a[0] == "service.name" || a[0] == "service.instance.id" {
-			continue // one for all parts would mix them up
+			continue // a value for all parts would mix them up
 		}
 		list = append(list, trace.Attribute{Key: a[0], Value: a[1]})
 	}

@@ -1,6 +1,5 @@
-// Package otlp sends the spans of a run to a collector, in OpenTelemetry's protocol
-// (OTLP) over HTTP or gRPC. It never slows a live run: what does not fit into its queue
-// is dropped and counted.
+// Package otlp sends the spans of a run to a collector, in OpenTelemetry's protocol (OTLP) over HTTP or gRPC. It
+// never slows a live run: it drops and counts what does not fit into its queue. Begin with New.
 package otlp
 
 import (
@@ -31,14 +30,14 @@ import (
 
 // Limits of an Exporter.
 const (
-	queued    = 4096             // requests that wait to become spans
+	queued    = 4096             // requests that wait to be turned into spans
 	batch     = 512              // spans in one message
-	every     = time.Second      // how long a span waits for others
-	patience  = 10 * time.Second // for one message
+	every     = time.Second      // longest wait of a span for others
+	patience  = 10 * time.Second // time limit of one message
 	maxAnswer = 1 << 20          // bytes of a collector's answer
 )
 
-// Target is a collector.
+// Target is a collector's address.
 type Target struct {
 	url  *url.URL
 	grpc bool
@@ -46,8 +45,8 @@ type Target struct {
 
 func (t Target) String() string { return t.url.String() }
 
-// ParseTarget reads a collector's URL: http:// and https:// are OTLP over HTTP, to
-// /v1/traces where there is no path; grpc:// and grpcs:// are OTLP over gRPC.
+// ParseTarget parses a collector's URL. http:// and https:// mean OTLP over HTTP, at /v1/traces if there is no path.
+// grpc:// and grpcs:// mean OTLP over gRPC.
 func ParseTarget(text string) (Target, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
@@ -71,35 +70,34 @@ func ParseTarget(text string) (Target, error) {
 	return Target{}, fmt.Errorf("found the scheme %q; expected http, https, grpc or grpcs", u.Scheme)
 }
 
-// Options say what is sent where.
+// Options configure an Exporter.
 type Options struct {
 	To Target
-	// Trace says who is whose parent.
+	// Trace determines the spans' parents.
 	Trace trace.Options
-	// Start is the wall clock's time at the run's beginning.
+	// Start is the wall time at the beginning of the run.
 	Start time.Time
-	// Wait has Record wait for room rather than drop, where time is only counted.
+	// Wait makes Record wait for space in the queue instead of dropping spans. It is for virtual time.
 	Wait bool
-	// Live has requests sent by the wall clock, also when no event comes.
+	// Live makes the Exporter send spans by the wall clock, even while no events arrive.
 	Live bool
-	// Headers go with each message, Attributes (key, value) with each resource.
+	// Headers are sent with each message. Attributes (key, value) are added to each resource.
 	Headers, Attributes [][2]string
-	// Share of the traces that is sent, from 0 to 1, chosen by their ids.
+	// Share is the fraction of traces to send, from 0 to 1. Their ids decide which.
 	Share float64
 }
 
-// Stats are what came of the spans.
+// Stats count the spans by what happened to them.
 type Stats struct {
-	// Sent are spans that the collector took, Failed those that it did not.
+	// Sent are the spans that the collector accepted, Failed those that it did not accept.
 	Sent, Failed int
-	// Dropped are requests whose spans were not made: the queue was full, or too many
-	// requests were in flight at once.
+	// Dropped counts requests without spans: the queue was full, or too many requests were in flight.
 	Dropped int
 	// Err is the first failure.
 	Err error
 }
 
-// Exporter sends the spans of requests as they end. It is a record.Recorder.
+// Exporter sends the spans of each request when the request ends. It is a record.Recorder.
 type Exporter struct {
 	o       Options
 	collect *trace.Collector
@@ -112,7 +110,7 @@ type Exporter struct {
 	stats Stats
 }
 
-// New starts an Exporter; Close ends it.
+// New starts an Exporter. Close stops it.
 func New(o Options) (*Exporter, error) {
 	x := &Exporter{o: o, queue: make(chan []record.Event, queued), done: make(chan struct{}),
 		client: &http.Client{Timeout: patience, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}}
@@ -131,7 +129,7 @@ func New(o Options) (*Exporter, error) {
 	return x, nil
 }
 
-// Record takes one event of the run.
+// Record adds one event of the run.
 func (x *Exporter) Record(e record.Event) { x.collect.Record(e) }
 
 func (x *Exporter) enqueue(events []record.Event) {
@@ -152,7 +150,7 @@ func (x *Exporter) count(how func(*Stats)) {
 	how(&x.stats)
 }
 
-// Close sends what is left and says what came of all. Nothing may be recorded after it.
+// Close sends the remaining spans and returns the counts. Record must not be called after it.
 func (x *Exporter) Close() Stats {
 	dropped := x.collect.Close()
 	close(x.queue)
@@ -192,14 +190,14 @@ func (x *Exporter) work() {
 		case <-tick.C:
 			flush()
 			if x.o.Live {
-				x.collect.Settle(machine.FromDuration(time.Since(x.o.Start))) // a live run never waits for us
+				x.collect.Settle(machine.FromDuration(time.Since(x.o.Start))) // a live run never waits for the exporter
 			}
 		}
 	}
 }
 
-// sampled decides as OpenTelemetry's parentbased_traceidratio does: a trace that somebody
-// else began is his to sample.
+// sampled decides as OpenTelemetry's parentbased_traceidratio does: if the trace has a parent outside, the sender of
+// that parent decides.
 func (x *Exporter) sampled(made []trace.Span) bool {
 	if made[0].Parent != (trace.SpanID{}) {
 		return true
@@ -207,7 +205,7 @@ func (x *Exporter) sampled(made []trace.Span) bool {
 	return (&tracing.IDs{Share: x.o.Share}).Sampled(made[0].Trace)
 }
 
-// send gives spans to the collector once: a run goes on, and what failed is counted.
+// send sends spans to the collector once, without retries, and counts failures.
 func (x *Exporter) send(spans []trace.Span) {
 	request := &collectorpb.ExportTraceServiceRequest{ResourceSpans: x.resourceSpans(spans)}
 	answer := &collectorpb.ExportTraceServiceResponse{}
@@ -263,7 +261,7 @@ func (x *Exporter) byHTTP(ctx context.Context, request, answer proto.Message) er
 		return fmt.Errorf("%s answered %s; expected a collector that takes OTLP over HTTP (protobuf) there", x.o.To,
 			resp.Status)
 	}
-	_ = proto.Unmarshal(text, answer) // a collector that took the spans may answer anything
+	_ = proto.Unmarshal(text, answer) // an answer that is not OTLP still means success
 	return nil
 }
 

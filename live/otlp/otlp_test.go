@@ -149,7 +149,7 @@ func TestOverGRPC(t *testing.T) {
 	}
 }
 
-// What a collector does not take is counted and told.
+// Spans that a collector does not accept are counted and reported.
 func TestFailures(t *testing.T) {
 	r := &receiver{status: http.StatusServiceUnavailable}
 	s := httptest.NewServer(r)
@@ -171,9 +171,9 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A collector that does not answer costs the run nothing: the queue fills, and the
-// rest is dropped and counted.
-func TestASlowCollectorDropsSpans(t *testing.T) {
+// A collector that does not answer does not slow the run: the queue fills up, and further spans are dropped and
+// counted.
+func TestSlowCollectorDropsSpans(t *testing.T) {
 	release := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer s.Close()

@@ -16,9 +16,9 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 )
 
-// The exchanges of llm-d's own client (llm-d-router ebab687, latencypredictorclient), in
-// its order: when it starts, for each decision, each second, and each minute. Of what
-// is answered the times are masked, since they differ.
+// The requests that llm-d's own client sends (llm-d-router ebab687, latencypredictorclient), in its order: at its
+// start, for each decision, each second, and each minute. Times in the answers are masked, because they differ from
+// run to run.
 func TestLLMDsClient(t *testing.T) {
 	t.Parallel()
 	s := serving(t, func(_ context.Context, f core.Fit) core.Fitted {
@@ -72,8 +72,8 @@ func TestLLMDsClient(t *testing.T) {
 	})
 }
 
-// masked is an answer without what differs from run to run. A time is one that Go's
-// time.Time reads.
+// masked returns an answer without the values that differ from run to run. A string is a time if Go's time.Time can
+// parse it.
 func masked(name string, x any) any {
 	switch v := x.(type) {
 	case map[string]any:

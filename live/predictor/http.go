@@ -15,12 +15,12 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 )
 
-// The wire is that of llm-d-latency-predictor 0.9.0 (FastAPI), field by field.
+// The API is that of llm-d-latency-predictor 0.9.0 (FastAPI), field by field.
 
 const (
 	maxBody   = 64 << 20
 	modelType = "xgboost"
-	// stamp is a time as its JSON has it.
+	// stamp is the format of a time in its JSON.
 	stamp = "2006-01-02T15:04:05.000000"
 )
 
@@ -40,7 +40,7 @@ type wrong struct {
 	Input any    `json:"input"`
 }
 
-// notReady and notFound return the answers where there is no model, or nothing of a name.
+// notReady is the answer while there is no model; notFound is the answer for an unknown name.
 func notReady() error { return &fault{http.StatusServiceUnavailable, "Models are not ready."} }
 
 func notFound(format string, args ...any) error {
@@ -51,7 +51,8 @@ func invalid(kind, msg string, input any, loc ...any) error {
 	return &fault{http.StatusUnprocessableEntity, []wrong{{kind, append([]any{"body"}, loc...), msg, input}}}
 }
 
-// page is a handler whose error is the answer.
+// page returns a handler that answers with f's result in JSON, or with f's error. A result of nil means that f has
+// written the answer.
 func page(status int, f func(w http.ResponseWriter, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, err := f(w, r)
@@ -63,7 +64,7 @@ func page(status int, f func(w http.ResponseWriter, r *http.Request) (any, error
 			}
 		}
 		if v == nil {
-			return // it has written
+			return // f has written the answer
 		}
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -71,7 +72,7 @@ func page(status int, f func(w http.ResponseWriter, r *http.Request) (any, error
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		_, _ = w.Write(text) // who asked has left
+		_, _ = w.Write(text) // an error means that the client has left
 	}
 }
 
@@ -91,7 +92,7 @@ func body(r *http.Request) (map[string]json.RawMessage, error) {
 	return x, nil
 }
 
-// entry is a row, or a sample, as it comes.
+// entry is a row to predict, or a training sample, in the request's form.
 type entry struct {
 	KV             *float64 `json:"kv_cache_percentage"`
 	InputTokens    *float64 `json:"input_token_length"`
@@ -108,7 +109,7 @@ type entry struct {
 	TPOT           *float64 `json:"actual_tpot_ms"`
 }
 
-// sample checks an entry and takes it over; with observed both times are asked for.
+// sample checks an entry and converts it. With observed, both observed times are required.
 func (e *entry) sample(observed bool, loc ...any) (core.Sample, error) {
 	var s core.Sample
 	at := func(name string) []any { return append(loc[:len(loc):len(loc)], name) }
@@ -160,8 +161,8 @@ func sound(list []core.Sample) bool {
 	return true
 }
 
-// list reads a field that is a list of entries. What is in order is read at once; of
-// all else it is said what and where.
+// list reads a field that is a list of entries. Valid lists take a fast path. For all others, the slow path below
+// finds the mistake and its place.
 func list(r *http.Request, field string, least, most int, observed bool) ([]core.Sample, error) {
 	all, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
@@ -222,7 +223,7 @@ func features(list []core.Sample) []core.Features {
 	return out
 }
 
-// predictors are what evaluates models, each for one request at a time.
+// predictors is a pool of evaluators. Each evaluates models for one request at a time.
 var predictors = sync.Pool{New: func() any { return new(core.Predictor) }}
 
 // predicted is a PredictionResponse.
@@ -236,7 +237,7 @@ type predicted struct {
 	Loaded    *string `json:"last_model_load"`
 }
 
-// predict answers rows; times of day end in zone.
+// predict evaluates the models for each row. Times of day end in zone.
 func (s *Server) predict(rows []core.Features, zone string) []predicted {
 	m := s.models.Load()
 	p := predictors.Get().(*core.Predictor)
@@ -259,7 +260,7 @@ func loaded(m *models, zone string) *string {
 	return &text
 }
 
-// prediction is the prediction server's pages.
+// prediction returns the handler of the prediction server.
 func (s *Server) prediction() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+core.PathPredict, page(200, s.strict))
@@ -330,7 +331,7 @@ func (s *Server) one(r *http.Request) (core.Features, error) {
 	return out.Features, err
 }
 
-// strict is bulk on the one path that the picker takes for each request.
+// strict is bulk for the path that the picker uses for each decision, with less work per row.
 func (s *Server) strict(w http.ResponseWriter, r *http.Request) (any, error) {
 	began := time.Now()
 	rows, err := list(r, "requests", 1, core.MaxBulk, false)
@@ -342,7 +343,7 @@ func (s *Server) strict(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, tail, _ = bytes.Cut(tail, []byte(`,"predicted_at"`)) // which is the same for all
+	_, tail, _ = bytes.Cut(tail, []byte(`,"predicted_at"`)) // the rest is the same for all rows
 	b := append(make([]byte, 0, 64+len(out)*(64+len(tail))), `{"predictions":[`...)
 	for i := range out {
 		if i > 0 {
@@ -355,7 +356,7 @@ func (s *Server) strict(w http.ResponseWriter, r *http.Request) (any, error) {
 	b = fmt.Appendf(b, `],"total_requests":%d,"successful_predictions":%d,"failed_predictions":0,`+
 		`"processing_time_ms":%.3f}`, len(out), len(out), float64(time.Since(began))/float64(time.Millisecond))
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b) // who asked has left
+	_, _ = w.Write(b) // an error means that the client has left
 	return nil, nil
 }
 

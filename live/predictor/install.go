@@ -15,34 +15,32 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// Version is the XGBoost that trees are fitted with.
+// Version is the version of XGBoost that fits the trees.
 const Version = "3.2.0"
 
-// requirements are that library and what it needs, by hash. From these versions on
-// Python 3.11 is needed.
+// requirements are XGBoost and its dependencies, with hashes. These versions need Python 3.11.
 //
 //go:embed requirements.txt
 var requirements string
 
-// Library is a Python that has XGBoost.
+// Library is a Python that can import XGBoost.
 type Library struct {
-	Python string // its path
-	Site   string // where its packages are; "" has them by itself
+	Python string // path of the interpreter
+	Site   string // directory of the packages; "" if the interpreter finds them itself
 }
 
-// FindOptions say where to look. The zero value means this machine's usual places.
+// FindOptions say where to look. The zero value means the machine's usual places.
 type FindOptions struct {
-	// Getenv replaces os.Getenv. It is asked for PATH and WINDTUNNEL_CACHE.
+	// Getenv replaces os.Getenv. Find reads PATH and WINDTUNNEL_CACHE.
 	Getenv func(string) string
-	// NoInstall stops before anything is downloaded.
+	// NoInstall makes Find return an error instead of installing.
 	NoInstall bool
-	// Tell is told before somebody has to wait for an install; may be nil.
+	// Tell, if not nil, gets a message before an installation, which takes a while.
 	Tell func(what string)
 }
 
-// Find is the Python to fit trees with: python3, with XGBoost 3.2.0 in windtunnel's
-// cache, where it is installed once (some 235 MB), or of its own. An error says
-// what to do.
+// Find returns a Python that can fit trees: python3 with its own XGBoost 3.2.0, or with the one in windtunnel's
+// cache. Find installs it there if necessary (235 MB on disk). Errors say what to do.
 func Find(ctx context.Context, o FindOptions) (Library, error) {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
@@ -51,9 +49,9 @@ func Find(ctx context.Context, o FindOptions) (Library, error) {
 		o.Tell = func(string) {}
 	}
 	fail := func(err error) (Library, error) {
-		return Library{}, exit.Hint(exit.Environment, fmt.Errorf("trees cannot be fitted: %w", err),
+		return Library{}, exit.Hint(exit.Environment, fmt.Errorf("cannot fit trees: %w", err),
 			"latencies are predicted with XGBoost, which needs python3 (3.11 or newer) with pip, or uv, on PATH; or "+
-				"name a model that was trained before (predictor.model)")
+				"name a model that is already trained (predictor.model)")
 	}
 	var python, tag string
 	var err error
@@ -73,7 +71,7 @@ func Find(ctx context.Context, o FindOptions) (Library, error) {
 	case python == "" && err != nil:
 		return fail(err)
 	case python == "":
-		return fail(errors.New("neither of python3, python is on PATH"))
+		return fail(errors.New("neither python3 nor python is on PATH"))
 	}
 	cache, err := cachedir.Dir(o.Getenv)
 	if err != nil {
@@ -88,7 +86,7 @@ func Find(ctx context.Context, o FindOptions) (Library, error) {
 		return Library{Python: python}, nil
 	}
 	if o.NoInstall {
-		return fail(fmt.Errorf("%s does not exist, and installing is switched off", site))
+		return fail(fmt.Errorf("%s does not exist, and installing is disabled", site))
 	}
 	if err := install(ctx, python, root, site, o); err != nil {
 		return fail(err)
@@ -96,7 +94,7 @@ func Find(ctx context.Context, o FindOptions) (Library, error) {
 	return Library{python, site}, nil
 }
 
-// ask has Python print something.
+// ask runs a Python program and returns its output without surrounding space.
 func ask(ctx context.Context, python, site, program string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -113,8 +111,8 @@ func ask(ctx context.Context, python, site, program string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// environment is Python's: one thread, since two threads wait for each other longer
-// than one takes, and answers that do not depend on how many there are.
+// environment returns the process's environment. It allows one thread: two threads spend more time waiting for each
+// other than one needs, and the result must not depend on their number.
 func environment(site string) []string {
 	env := append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "PYTHONUNBUFFERED=1")
 	if site != "" {
@@ -123,7 +121,7 @@ func environment(site string) []string {
 	return env
 }
 
-// install puts the library into the cache.
+// install installs the library into the cache.
 func install(ctx context.Context, python, root, site string, o FindOptions) error {
 	x := cachedir.Install{Root: root, Final: site, Requirements: requirements,
 		There: func(context.Context) bool {

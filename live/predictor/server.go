@@ -14,25 +14,25 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// The real servers' ports, on the loopback.
+// The real servers' ports, on the loopback address.
 const (
 	DefaultTraining   = "127.0.0.1:8000"
 	DefaultPrediction = "127.0.0.1:8001"
 )
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
-	// Training and Prediction are the addresses of the two servers; several
-	// predicting ones answer alike.
+	// Training is the training server's address. Prediction has the addresses of the prediction servers, which all
+	// answer alike.
 	Training   string
 	Prediction []string
-	// Machine keeps samples and models. It is the Server's alone from then on.
+	// Machine keeps samples and models. The Server takes ownership of it.
 	Machine *core.Machine
-	// Fit fits trees; nil never learns. It ends early when ctx does.
+	// Fit fits trees. It returns early when ctx ends. With nil, the predictor never learns.
 	Fit func(ctx context.Context, f core.Fit) core.Fitted
-	// Now is the run's clock; nil begins one.
+	// Now is the run's clock; nil starts a new one.
 	Now func() machine.Time
-	// Trained is told of the end of each training; may be nil.
+	// Trained, if not nil, is called at the end of each training.
 	Trained func(at machine.Time, st core.Status)
 	Log     *slog.Logger
 }
@@ -41,22 +41,22 @@ type Options struct {
 type Server struct {
 	o       Options
 	log     *slog.Logger
-	origin  time.Time // where Now is 0
+	origin  time.Time // the time at which Now is 0
 	driver  *drive.Driver[core.Message, *core.Effects]
-	models  atomic.Pointer[models] // the newest, for who predicts
+	models  atomic.Pointer[models] // the newest models, read without a lock by predictions
 	serving serve.Group
-	ctx     context.Context // of what goes on beside the requests
+	ctx     context.Context // ends trainings
 	cancel  context.CancelFunc
-	at      []string // host:port of the training server and of those that predict
+	at      []string // host:port of the training server, then of the prediction servers
 }
 
-// models are some that may predict, and since when.
+// models are the models in use, and the time since when.
 type models struct {
 	*core.Models
 	loaded time.Time // zero before the first training
 }
 
-// Start starts a predictor; Stop ends it.
+// Start starts a predictor. Stop stops it.
 func Start(o Options) (*Server, error) {
 	s := &Server{o: o, log: o.Log}
 	if s.log == nil {
@@ -87,17 +87,16 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Failed has the error of a listener that ended by itself.
+// Failed receives the error of a listener that ended by itself.
 func (s *Server) Failed() <-chan error { return s.serving.Failed() }
 
-// TrainingAddress is the training server's host:port, with the port that it got, and
-// PredictionAddresses are the others'.
+// TrainingAddress returns the training server's host:port, with its actual port.
 func (s *Server) TrainingAddress() string { return s.at[0] }
 
-// PredictionAddresses are those of the servers that predict.
+// PredictionAddresses returns the prediction servers' host:port, with their actual ports.
 func (s *Server) PredictionAddresses() []string { return s.at[1:] }
 
-// Stop ends the servers and what they have running.
+// Stop stops the servers and a training in progress.
 func (s *Server) Stop(ctx context.Context) error {
 	err := s.serving.Stop(ctx)
 	s.driver.Quiet()
@@ -106,10 +105,10 @@ func (s *Server) Stop(ctx context.Context) error {
 	return err
 }
 
-// fit has models fitted, beside all else.
+// fit starts a training in a goroutine of its own.
 func (s *Server) fit(f core.Fit) {
 	if s.o.Fit == nil {
-		return // and none is asked for again
+		return // the machine then asks for no other training
 	}
 	s.serving.Go("training", func() error {
 		began := time.Now()
@@ -119,7 +118,7 @@ func (s *Server) fit(f core.Fit) {
 		}
 		s.driver.Input(out)
 		var st core.Status
-		s.look(func(m *core.Machine) {
+		s.locked(func(m *core.Machine) {
 			st = m.Status()
 			if m.Models() != s.models.Load().Models {
 				s.models.Store(&models{m.Models(), time.Now()})
@@ -129,7 +128,7 @@ func (s *Server) fit(f core.Fit) {
 			s.o.Trained(s.o.Now(), st)
 		}
 		if st.Failed != "" {
-			s.log.Error("the latency predictor was not trained, and goes on with the models that it has", "error",
+			s.log.Error("the latency predictor's training failed; it keeps its models", "error",
 				st.Failed)
 		} else {
 			s.log.Info("the latency predictor was trained", "ttft_samples", st.Train[0], "tpot_samples", st.Train[1],
@@ -139,24 +138,24 @@ func (s *Server) fit(f core.Fit) {
 	})
 }
 
-// look runs f with the machine in hand.
-func (s *Server) look(f func(m *core.Machine)) {
+// locked runs f with the machine locked.
+func (s *Server) locked(f func(m *core.Machine)) {
 	s.driver.With(func(machine.Time, *core.Effects) { f(s.o.Machine) })
 }
 
-// Status is what it is now.
+// Status returns the predictor's current state.
 func (s *Server) Status() (out core.Status) {
-	s.look(func(m *core.Machine) { out = m.Status() })
+	s.locked(func(m *core.Machine) { out = m.Status() })
 	return out
 }
 
-// objective is what trees are fitted to, in the words of the wire.
+// objective returns the objective that trees are fitted to, as the API names it.
 func (s *Server) objective() (kind string, alpha float64) {
 	o := s.models.Load().Options()
 	return o.Objective, o.Alpha
 }
 
-// String tells people where it is.
+// String returns the addresses, for people.
 func (s *Server) String() string {
 	return fmt.Sprintf("training on http://%s, predictions on http://%s", s.TrainingAddress(), s.PredictionAddresses())
 }

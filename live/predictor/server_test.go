@@ -19,7 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// leaf is a model of one leaf.
+// leaf returns a model of one leaf.
 func leaf(columns []core.Column, value float64) []byte {
 	return fmt.Appendf(nil, `{"learner":{"gradient_booster":{"name":"gbtree","model":{"trees":[{"left_children":[-1],`+
 		`"right_children":[-1],"split_indices":[0],`+
@@ -74,7 +74,7 @@ func samples(n int) string {
 	return b.String() + `]}`
 }
 
-// Both servers answer as the real ones do: cold, and once they have learned.
+// Both servers answer as the real ones do, before and after the first training.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	fail := atomic.Bool{}
@@ -115,7 +115,7 @@ func TestServers(t *testing.T) {
 			t.Fatalf("it never learned: %+v", s.Status())
 		}
 	}
-	// A training that fails leaves the models, and the next one is tried.
+	// A failed training keeps the models, and the predictor trains again.
 	fail.Store(true)
 	call(t, "POST", train+"/add_training_data_bulk", samples(5))
 	for end := time.Now().Add(time.Minute); s.Status().Failed == ""; time.Sleep(time.Millisecond) {
@@ -179,7 +179,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// script is a Python of our own.
+// script returns a Library whose Python is a shell script.
 func script(t *testing.T, text string) Library {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "python")
@@ -193,14 +193,14 @@ var aFit = core.Fit{Number: 1,
 	Sets: []core.Set{{Name: core.ModelTTFT, Columns: []core.Column{{Name: "a", Type: "float"}}, Rows: []float32{1, 2},
 		Targets: []float32{3, 4}, Objective: "reg:squarederror"}}}
 
-// A process that dies, hangs or says nonsense is an error, and no more.
+// A trainer process that dies, hangs or writes nonsense results in an error.
 func TestTrainerFails(t *testing.T) {
 	t.Parallel()
 	const hello = `echo '{"library":"xgboost 3.2.0","processor":"p"}'; `
 	for name, c := range map[string]struct{ script, want string }{
 		"dies":           {"echo no such module >&2; exit 1", "no such module"},
 		"another":        {`echo '{"library":"xgboost 1.0"}'; cat > /dev/null`, "expected xgboost 3.2.0"},
-		"hangs":          {hello + "exec sleep 60", "ended"},
+		"hangs":          {hello + "exec sleep 60", "aborted"},
 		"no JSON":        {hello + "echo hello; exec cat > /dev/null", "invalid character"},
 		"another answer": {hello + `echo '{"number":7,"models":[]}'; exec cat > /dev/null`, "training 7"},
 		"a huge model": {hello +
@@ -224,9 +224,8 @@ func TestTrainerFails(t *testing.T) {
 	}
 }
 
-// The library's own trees: they follow the data, also after the process was killed. In
-// CI, and where WINDTUNNEL_TEST_XGBOOST is set, the library is installed if it is not
-// there; elsewhere the test is skipped then.
+// The real library's trees follow the data, also after the process was killed. In CI, and with
+// WINDTUNNEL_TEST_XGBOOST set, the test installs the library. Elsewhere it is skipped if the library is missing.
 func TestTrainer(t *testing.T) {
 	t.Parallel()
 	install := os.Getenv("CI") == "true" || os.Getenv("WINDTUNNEL_TEST_XGBOOST") != ""

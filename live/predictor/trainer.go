@@ -23,20 +23,20 @@ import (
 //go:embed trainer.py
 var program string
 
-// Trainer fits trees in a Python process, which begins with the first question and
-// begins anew after one that failed.
+// Trainer fits trees in a Python process. The first Fit starts the process, and after a failure the next Fit starts a
+// new one.
 type Trainer struct {
-	// Library is the Python to use.
+	// Library is the Python to run.
 	Library Library
-	// Timeout bounds one training; 0 is DefaultTimeout.
+	// Timeout bounds one training; 0 means DefaultTimeout.
 	Timeout time.Duration
 
 	mu   sync.Mutex
 	proc *process
 }
 
-// DefaultTimeout bounds one training. The largest that there can be, of six models
-// with 200,000 samples each, takes some minutes on a slow core.
+// DefaultTimeout bounds one training. The largest possible one, of six models with 200,000 samples each, takes some
+// minutes on a slow core.
 const DefaultTimeout = 10 * time.Minute
 
 type process struct {
@@ -48,7 +48,7 @@ type process struct {
 	library string
 }
 
-// tail keeps the last of what a process complains about.
+// tail keeps the end of a process's standard error.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -91,16 +91,16 @@ func (t *Trainer) start() (*process, error) {
 	return p, nil
 }
 
-// end kills the process and waits for it.
+// end kills the process and waits for its end.
 func (p *process) end() {
 	child.Kill(p.cmd)
-	_ = p.cmd.Wait() // it was killed
+	_ = p.cmd.Wait() // the error says that it was killed
 }
 
 type head struct {
 	Number  int    `json:"number"`
 	Library string `json:"library,omitempty"`
-	// Processor is the machine's family, on which the last digits may depend.
+	// Processor is the processor's family, which may change the last digits of results.
 	Processor string     `json:"processor,omitempty"`
 	Error     string     `json:"error,omitempty"`
 	Sets      []setHead  `json:"sets,omitempty"`
@@ -120,8 +120,7 @@ type sizeHead struct {
 	Size int       `json:"size"`
 }
 
-// Fit fits models. What goes wrong is in the answer; the next Fit begins with a
-// process of its own then.
+// Fit fits models. Errors are in the result. After an error, the next Fit starts a new process.
 func (t *Trainer) Fit(ctx context.Context, f core.Fit) core.Fitted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +137,7 @@ func (t *Trainer) Fit(ctx context.Context, f core.Fit) core.Fitted {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { child.Kill(p.cmd) }) // whoever reads from it returns
+	stop := context.AfterFunc(ctx, func() { child.Kill(p.cmd) }) // this ends the reads below
 	var refused bool
 	out.Library, out.Models, refused, out.Err = p.fit(&f)
 	if !stop() || out.Err != nil && !refused {
@@ -149,15 +148,14 @@ func (t *Trainer) Fit(ctx context.Context, f core.Fit) core.Fitted {
 		return out
 	}
 	if ctx.Err() != nil {
-		out.Err = fmt.Errorf("training was ended: %w", ctx.Err())
+		out.Err = fmt.Errorf("the training was aborted: %w", ctx.Err())
 	} else if word := p.errors.last(); word != "" && !refused {
 		out.Err = fmt.Errorf("%w: %.300s", out.Err, word)
 	}
 	return out
 }
 
-// fit asks and reads the answer. refused says that the process is fine, and could
-// not fit.
+// fit sends the request and reads the answer. With refused, the process works but could not fit these samples.
 func (p *process) fit(f *core.Fit) (library string, models map[core.Name][]byte, refused bool, err error) {
 	if p.library == "" {
 		var hello head
@@ -217,7 +215,7 @@ func (p *process) fit(f *core.Fit) (library string, models map[core.Name][]byte,
 	return p.library, models, false, nil
 }
 
-// line reads one of JSON.
+// line reads one line of JSON.
 func (p *process) line(into *head) error {
 	text, err := p.out.ReadSlice('\n')
 	if errors.Is(err, io.EOF) {

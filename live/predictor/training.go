@@ -19,7 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/predictor/xgboost"
 )
 
-// training is the training server's pages.
+// training returns the handler of the training server.
 func (s *Server) training() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+core.PathSamples, page(202, func(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -149,8 +149,8 @@ func (s *Server) dataStatus(http.ResponseWriter, *http.Request) (any, error) {
 			"tpot_noqueue_samples": st.Unqueued[1], "tpot_queued_samples": st.Queued[1]}}, nil
 }
 
-// info tells what there is to download, and beside the real one's what its dumps of
-// trees lack.
+// info lists the files to download. As an addition to the real server's answer, it has the base scores, which the
+// dumps of trees lack.
 func (s *Server) info(http.ResponseWriter, *http.Request) (any, error) {
 	m := s.models.Load()
 	kind, alpha := s.objective()
@@ -169,12 +169,12 @@ func (s *Server) info(http.ResponseWriter, *http.Request) (any, error) {
 		"evaluation_info": map[string]any{"last_retrain_failed": st.Failed, "trainings": st.Trainings}}, nil
 }
 
-// dump is the trees as Booster.get_dump writes them, which has no base_score: it is in
-// the header x-base-score.
+// dump returns the trees as Booster.get_dump writes them. That form has no base_score, so the header x-base-score has
+// it.
 func (s *Server) dump(w http.ResponseWriter, t core.Target) (any, error) {
 	text := s.models.Load().Text(core.Name(t.String()))
 	if text == nil {
-		return []any{}, nil // the cold start's, of no tree
+		return []any{}, nil // before the first training there are no trees
 	}
 	m, err := xgboost.Read(text)
 	if err != nil {
@@ -184,13 +184,13 @@ func (s *Server) dump(w http.ResponseWriter, t core.Target) (any, error) {
 	return m.Dump(), nil
 }
 
-// modelNames are the wire's, with ours.
+// modelNames maps the API's names of models to the core's.
 var modelNames = map[string][]core.Name{"ttft": {core.ModelTTFT}, "tpot": {core.ModelTPOT}, "ttft_scaler": nil,
 	"tpot_scaler": nil,
 	"ttft_gated":  {core.ModelTTFTNoqueue, core.ModelTTFTQueued},
 	"tpot_gated":  {core.ModelTPOTNoqueue, core.ModelTPOTQueued}}
 
-// fileOf is a model's file: the library's JSON, or of gated ones both in an object.
+// fileOf returns a model's file: the library's JSON, or for a gated model one object with both parts.
 func (s *Server) fileOf(name string) ([]byte, error) {
 	names, known := modelNames[name]
 	if !known {
@@ -290,10 +290,10 @@ func (s *Server) export(w http.ResponseWriter, _ *http.Request) (any, error) {
 	return nil, file(w, "seed-model.tar.gz", "application/gzip", b.Bytes())
 }
 
-// byPrefix are the observed times to the first token of samples, by the bucket of how
-// much of their prompt was cached.
+// byPrefix returns the samples' observed times to first token in four buckets, by the fraction of the prompt that was
+// cached.
 func (s *Server) byPrefix() (times [4][]float64, scores []float64) {
-	s.look(func(m *core.Machine) {
+	s.locked(func(m *core.Machine) {
 		m.EachTTFT(func(x *core.Sample) {
 			b := min(int(x.Prefix*4), 3)
 			times[b] = append(times[b], x.TTFTMs)
@@ -330,7 +330,7 @@ func (s *Server) prefixes(http.ResponseWriter, *http.Request) (any, error) {
 	return out, nil
 }
 
-// metrics are the real trainer's lines, which have neither HELP nor TYPE.
+// metrics writes the real trainer's lines, which have neither HELP nor TYPE.
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	st := s.Status()
 	o := st.Models.Options()
@@ -413,7 +413,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 		line("target_coverage_percent{} %v\ntarget_violation_rate_percent{} %v", 100*o.Alpha, 100*(1-o.Alpha))
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(b.Bytes()) // who asked has left
+	_, _ = w.Write(b.Bytes()) // an error means that the client has left
 }
 
 func quarter(i int) string { return fmt.Sprintf("%.2f-%.2f", float64(i)/4, float64(i+1)/4) }

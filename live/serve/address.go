@@ -7,10 +7,9 @@ import (
 	"regexp"
 )
 
-// Advertised is the host by which others are told of a part that listens: the
-// given one, else the host that it listens on. Where that is a wildcard it is
-// the environment's POD_IP, else the machine's first address that is no
-// loopback, else the loopback.
+// Advertised returns the host under which other parts reach a part that listens. It is the given host, or else the
+// host that the part listens on. For a wildcard it is the environment's POD_IP, else the machine's first address
+// outside loopback, else the loopback address.
 func Advertised(listen, given string, env func(string) (string, bool)) (string, error) {
 	if given != "" {
 		if _, err := netip.ParseAddr(given); err != nil && !name.MatchString(given) {
@@ -35,20 +34,20 @@ func Advertised(listen, given string, env func(string) (string, bool)) (string, 
 	return "127.0.0.1", nil
 }
 
-// name is a host's name, as in DNS.
+// name matches a host's name, as in DNS.
 var name = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 
-// Wildcard tells whether a host stands for all addresses of the machine.
+// Wildcard reports whether a host stands for all addresses of the machine.
 func Wildcard(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return host == "" || host == "*" || err == nil && a.IsUnspecified()
 }
 
-// OwnAddresses are those of the machine's interfaces, IPv4 first.
+// OwnAddresses returns the addresses of the machine's interfaces, IPv4 first.
 func OwnAddresses() []netip.Addr {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil // then nothing is known to be its own
+		return nil // then no address counts as its own
 	}
 	var v4, v6 []netip.Addr
 	for _, x := range list {

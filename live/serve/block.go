@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// Block is a network of loopback addresses (127.A.0.0/16) that one run has to
-// itself, so that ports mean what they mean in a cluster.
+// Block is a network of loopback addresses (127.A.0.0/16) that belongs to one run, so that every pod can use its
+// usual ports.
 type Block struct {
 	number byte
 	lock   net.Listener
 }
 
-// Blocks of loopback addresses. A run holds a port of a block's address 0 for as
-// long as it uses the block, so that two runs at once do not meet.
+// The blocks of loopback addresses. As a lock, a run listens on a port of the block's address 0 while it uses the
+// block.
 const (
 	firstBlock = 16
 	lastBlock  = 250
 )
 
-// OwnBlock takes a block that nobody has. A machine with one loopback address only
-// has none; that is the error.
+// OwnBlock returns a block that no other run uses. The error says why there is none, as on a machine with only one
+// loopback address.
 func OwnBlock(port int) (*Block, error) {
 	var taken error
 	for i := range lastBlock - firstBlock {
@@ -34,23 +34,23 @@ func OwnBlock(port int) (*Block, error) {
 			return b, nil
 		}
 		if taken = err; strings.Contains(err.Error(), "assign requested address") {
-			break // there is one loopback address only
+			break // the machine has only one loopback address
 		}
 	}
 	return nil, fmt.Errorf("no network of loopback addresses is free: %w", taken)
 }
 
-// MaxBlock is how many addresses a block has.
+// MaxBlock is the number of addresses in a block.
 const MaxBlock = 250 * 250
 
-// Address is the block's address of a number, below MaxBlock.
+// Address returns the block's address with number k, from 0 to MaxBlock-1.
 func (b *Block) Address(k int) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, b.number, byte(k / 250), byte(k%250 + 1)})
 }
 
-// Free gives the block back; nil has none.
+// Free returns the block. A nil Block has nothing to return.
 func (b *Block) Free() {
 	if b != nil {
-		_ = b.lock.Close() // nobody ever connects to it
+		_ = b.lock.Close() // no client ever connects to it
 	}
 }

@@ -10,17 +10,15 @@ import (
 	"time"
 )
 
-// Defaults of BodyLimits.
+// The defaults of BodyLimits.
 const (
 	DefaultBodyIdle  = 30 * time.Second
 	DefaultBodyTotal = 5 * time.Minute
 )
 
-// BodyLimits say how long a request's body may be on its way. Zero values are
-// the defaults, negative ones no limit.
+// BodyLimits bound the time in which a request's body must arrive. Zero means the default, a negative value no limit.
 type BodyLimits struct {
-	// Idle is the longest pause between two pieces, Total the time for all of
-	// them.
+	// Idle is the longest pause between two pieces, Total the time for the whole body.
 	Idle, Total time.Duration
 }
 
@@ -40,7 +38,7 @@ func (l BodyLimits) withDefaults() BodyLimits {
 	return l
 }
 
-// SlowBodyError is what reading a body says that took too long.
+// SlowBodyError is the error of reading a body that arrived too slowly.
 type SlowBodyError struct {
 	Limit time.Duration
 	Idle  bool
@@ -53,8 +51,8 @@ func (e *SlowBodyError) Error() string {
 	return fmt.Sprintf("the request's body was not whole after %v", e.Limit)
 }
 
-// Handler limits the bodies of all requests to next: reading one that is too
-// slow gives a SlowBodyError.
+// Handler applies the limits to the bodies of all requests to next. Reading a body that is too slow returns a
+// SlowBodyError.
 func (l BodyLimits) Handler(next http.Handler) http.Handler {
 	l = l.withDefaults()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -70,8 +68,7 @@ func (l BodyLimits) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// BodyWhole ends the limits on a request's body: what is still to come of it
-// may take as long as it likes.
+// BodyWhole ends the limits on a request's body. The rest of it may take any time.
 func BodyWhole(r *http.Request) {
 	if b, ok := r.Body.(*body); ok {
 		b.end()
@@ -85,15 +82,16 @@ type body struct {
 	timer  *time.Timer
 
 	mu   sync.Mutex
-	over bool // nobody counts any more; the response's writer may be gone
+	over bool // the limits no longer apply; the response's writer may be invalid
 }
 
-// cut ends a Read that waits.
+// cut ends a waiting Read.
 func (b *body) cut(w http.ResponseWriter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.over {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // a writer that cannot has no connection
+		// An error means that the writer has no connection to cut.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 	"net/http"
 )
 
-// Stay is the CheckRedirect of clients that ask pods: nobody who answers for one may
-// send the request on to a host of its choice.
+// Stay is the CheckRedirect of clients that call pods. It follows no redirect, because a pod must not direct the
+// request to a host of its choice.
 func Stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Status is the error of a response that a client with Stay cannot use.
+// Status returns an error for a response with a status that a client with Stay cannot use.
 func Status(resp *http.Response) error {
 	if to := resp.Header.Get("Location"); to != "" {
 		return fmt.Errorf("status %d: it redirects to %.200q, and redirects are not followed", resp.StatusCode, to)
@@ -21,8 +21,8 @@ func Status(resp *http.Response) error {
 	return fmt.Errorf("status %d", resp.StatusCode)
 }
 
-// Fetch sends a request, with a body of JSON where one is given, and returns the answer's body of at most so many
-// bytes. An answer with another status than 200 is an error, which has the beginning of its body.
+// Fetch sends a request, with a JSON body if one is given, and returns at most so many bytes of the answer's body. A
+// status other than 200 is an error, which quotes the beginning of the body.
 func Fetch(ctx context.Context, client *http.Client, method, url string, body []byte, most int64) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {

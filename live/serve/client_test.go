@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A pod's answer sends nobody's client to another host.
+// A client with Stay does not follow a pod's redirect to another host.
 func TestStay(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

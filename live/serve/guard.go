@@ -15,9 +15,9 @@ import (
 
 var crossOrigin http.CrossOriginProtection
 
-// Local reports whether a request comes from this machine itself: its connection
-// does, so does everybody that proxies say it came by, it names a loopback address,
-// and no page of somebody else's has a browser here send it.
+// Local reports whether a request comes from this machine. Its connection and every hop that proxies recorded must be
+// from loopback addresses, its Host must be a loopback name or address, and it must not come from a page of another
+// origin in a local browser.
 func Local(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !peer.Addr().Unmap().IsLoopback() || !header.Loopback(r.Host) || crossOrigin.Check(r) != nil {
@@ -31,13 +31,13 @@ func Local(r *http.Request) bool {
 			}
 		}
 	}
-	return len(r.Header["Forwarded"]) == 0 // nobody here writes it
+	return len(r.Header["Forwarded"]) == 0 // no proxy on this machine writes it
 }
 
-// Tokens are what a client may show as its bearer token; none allows nobody.
+// Tokens are the bearer tokens that grant access. Without tokens, nobody has access.
 type Tokens [][sha256.Size]byte
 
-// NewTokens are these tokens.
+// NewTokens returns Tokens that accept each token of the list.
 func NewTokens(list []string) Tokens {
 	var out Tokens
 	for _, token := range list {
@@ -46,10 +46,10 @@ func NewTokens(list []string) Tokens {
 	return out
 }
 
-// maxTokenFile bounds a file of tokens, in bytes.
+// maxTokenFile bounds a token file, in bytes.
 const maxTokenFile = 1 << 20
 
-// ReadTokens reads a file of tokens, one a line.
+// ReadTokens reads a file with one token per line.
 func ReadTokens(path string) (Tokens, error) {
 	text, err := files.Read(path, maxTokenFile)
 	if err != nil {
@@ -62,8 +62,8 @@ func ReadTokens(path string) (Tokens, error) {
 	return NewTokens(list), nil
 }
 
-// Allow tells whether an Authorization header shows one of the tokens. Digests
-// are compared, so that the time it takes tells nothing of a token.
+// Allow reports whether an Authorization header has one of the tokens. It compares digests, so its duration reveals
+// nothing about a token.
 func (t Tokens) Allow(authorization string) bool {
 	token, bearer := strings.CutPrefix(authorization, "Bearer ")
 	got, ok := sha256.Sum256([]byte(token)), 0

@@ -2,18 +2,18 @@ package serve
 
 import "net/http"
 
-// What pages beside those for requests answer to a client that may not read them, and where they cannot be made.
-// Virtual time has no such pages.
+// The answers of pages for operators to clients without access, and where a page cannot be built. Virtual time has no
+// such pages.
 
-// Stopping answers that the server stops, and why that matters.
+// Stopping answers 503 because the server is stopping. The text says why that matters to the client.
 func Stopping(w http.ResponseWriter, text string) { http.Error(w, text, http.StatusServiceUnavailable) }
 
-// Failed answers that a page cannot be made.
+// Failed answers 500 with the reason why a page could not be built.
 func Failed(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
-// Known serves requests that are allowed; others read what it needs.
+// Known serves allowed requests. All others get a 401 whose text says what they need.
 func Known(next http.Handler, allowed func(*http.Request) bool, needs string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r) {
@@ -24,8 +24,8 @@ func Known(next http.Handler, allowed func(*http.Request) bool, needs string) ht
 	})
 }
 
-// LocalOnly serves requests that come from this machine, or that are allowed;
-// others read what it needs.
+// LocalOnly serves requests from this machine and allowed requests. All others get a 403 whose text says what they
+// need.
 func LocalOnly(next http.Handler, allowed func(*http.Request) bool, needs string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Local(r) && !allowed(r) {

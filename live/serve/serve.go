@@ -1,8 +1,7 @@
-// Package serve is what the parts that listen have in common: how an address is
-// taken and which one others are told, how long a request's body may be on its
-// way, who may see what is not for everybody, and what becomes of the process
-// when a listener dies. The page of windtunnel/web is served by a server of its own:
-// web knows nothing of live, and serves one browser's user.
+// Package serve is the common code of all parts that listen: which address a part listens on and which one it
+// advertises, how slowly a request's body may arrive, who may read the pages for operators, and how the process ends
+// when a listener fails. The page (windtunnel/web) has its own server: web must not import live, and serves the user
+// of one browser.
 package serve
 
 import (
@@ -19,8 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// Listen takes an address for what is to be served there. An error says what
-// to do, and is exit.Environment.
+// Listen listens on an address. The error has the code exit.Environment and says what to do.
 func Listen(what, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -30,18 +28,17 @@ func Listen(what, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Group runs what serves, and tells of the first that ended by itself. The zero
-// Group logs nothing.
+// Group runs servers and reports the first one that fails. With a nil Log, a Group logs nothing.
 type Group struct {
 	Log *slog.Logger
 
 	once    sync.Once
 	wg      sync.WaitGroup
 	failed  chan error
-	servers []*http.Server // of Serve
+	servers []*http.Server // started by Serve
 }
 
-// Serve has a server answer at an address, until Stop, and returns the address with the port that it got.
+// Serve runs a server at an address until Stop. It returns the address with the actual port.
 func (g *Group) Serve(what, address string, s *http.Server) (at string, err error) {
 	l, err := Listen(what, address)
 	if err != nil {
@@ -52,7 +49,7 @@ func (g *Group) Serve(what, address string, s *http.Server) (at string, err erro
 	return at, nil
 }
 
-// Stop stops the servers: what they answer may end until ctx does.
+// Stop stops the servers. Requests in progress may finish until ctx ends.
 func (g *Group) Stop(ctx context.Context) error {
 	var errs []error
 	for _, s := range g.servers {
@@ -61,8 +58,8 @@ func (g *Group) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Go serves until serve returns: nil and http.ErrServerClosed when it was told
-// to, anything else when it ended by itself.
+// Go calls serve in a goroutine. A serve that was stopped returns nil or http.ErrServerClosed; any other error counts
+// as a failure.
 func (g *Group) Go(what string, serve func() error) {
 	failed := g.channel()
 	g.wg.Go(func() {
@@ -76,7 +73,7 @@ func (g *Group) Go(what string, serve func() error) {
 		}
 		select {
 		case failed <- err:
-		default: // one is enough to end for
+		default: // one failure is enough
 		}
 	})
 }
@@ -86,14 +83,14 @@ func (g *Group) channel() chan error {
 	return g.failed
 }
 
-// Failed has the error of the first that ended by itself.
+// Failed receives the error of the first server that failed.
 func (g *Group) Failed() <-chan error { return g.channel() }
 
-// Wait returns when nothing is served any more.
+// Wait returns when all servers have ended.
 func (g *Group) Wait() { g.wg.Wait() }
 
-// Until waits for the end of ctx or for a failure, and then stops a part within
-// grace. A failure comes back as exit.Broken.
+// Until waits for the end of ctx or for a failure, and then stops a part within grace. A failure gets the code
+// exit.Broken.
 func Until(ctx context.Context, grace time.Duration, failed <-chan error, stop func(context.Context) error) error {
 	var err error
 	select {
@@ -105,8 +102,8 @@ func Until(ctx context.Context, grace time.Duration, failed <-chan error, stop f
 	return errors.Join(exit.With(exit.Broken, err), stop(last))
 }
 
-// Requests is a server of what is simulated itself: HTTP/1.1 and HTTP/2, within TLS
-// where secure is given, with as many streams on a connection as are opened.
+// Requests returns a server for a simulated part's own clients: HTTP/1.1 and HTTP/2, over TLS if secure is not nil,
+// with no practical limit on concurrent streams.
 func Requests(h http.Handler, body BodyLimits, secure *tls.Config, log *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -118,8 +115,8 @@ func Requests(h http.Handler, body BodyLimits, secure *tls.Config, log *slog.Log
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 }
 
-// On serves what comes to l, within TLS where secure, until s is stopped. s itself does not tell: it
-// gives itself a configuration of TLS when it begins.
+// On serves the connections of l until s is stopped, over TLS if secure. The parameter is needed because s sets its
+// own TLS configuration when it starts, so its field does not show whether TLS was asked for.
 func On(s *http.Server, l net.Listener, secure bool) error {
 	if secure {
 		return s.ServeTLS(l, "", "")
@@ -127,7 +124,7 @@ func On(s *http.Server, l net.Listener, secure bool) error {
 	return s.Serve(l)
 }
 
-// Stop lets what s answers end until ctx does, and cuts what is left.
+// Stop waits until ctx ends for requests in progress, then closes the remaining connections.
 func Stop(ctx context.Context, s *http.Server) error {
 	if s.Shutdown(ctx) == nil {
 		return nil
@@ -135,8 +132,8 @@ func Stop(ctx context.Context, s *http.Server) error {
 	return s.Close()
 }
 
-// Pages is a server of pages for operators: metrics, health. Nobody
-// keeps it waiting; an answer, such as a profile, may take its time.
+// Pages returns a server for operators' pages, such as metrics and health. It closes slow connections soon, but an
+// answer such as a profile may take any time.
 func Pages(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{Handler: BodyLimits{Total: 30 * time.Second}.Handler(h), ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:    2 * time.Minute,

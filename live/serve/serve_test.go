@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A port that is taken is the machine's fault, in whatever part.
+// A port in use is an environment error, in any part.
 func TestListen(t *testing.T) {
 	t.Parallel()
 	l, err := Listen("anything", "127.0.0.1:0")
@@ -37,8 +37,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// A listener that dies ends the part, which is stopped, and the process with a
-// code; a part that was told to stop ends without one.
+// A failed listener stops the part and sets the process's exit code. A part that was asked to stop ends without one.
 func TestUntil(t *testing.T) {
 	t.Parallel()
 	var g Group
@@ -50,7 +49,7 @@ func TestUntil(t *testing.T) {
 	g.Go("pages", func() error { return s.Serve(l) })
 	stopped := 0
 	stop := func(context.Context) error { stopped++; defer g.Wait(); return s.Close() }
-	l.Close() // as if the system had taken it away
+	l.Close() // as if the system had closed it
 	err = Until(t.Context(), time.Minute, g.Failed(), stop)
 	if exit.Of(err) != exit.Broken || stopped != 1 || !strings.Contains(err.Error(), "pages") {
 		t.Errorf("%v, code %d, stopped %d times", err, exit.Of(err), stopped)
@@ -121,13 +120,13 @@ func TestLocalOnly(t *testing.T) {
 		{"127.0.0.1:1", nil, 200}, {"127.8.9.1:1", nil, 200}, {"[::1]:1", nil, 200}, {"[::ffff:127.0.0.1]:1", nil, 200},
 		{"10.0.0.1:1", nil, 403}, {"[2001:db8::1]:1", nil, 403}, {"nonsense", nil, 403},
 		{"127.0.0.1:1", []string{"X-Forwarded-For", "127.0.0.1, 127.0.0.2"}, 200},
-		// a proxy here, for somebody elsewhere
+		// a proxy on this machine, for a client elsewhere
 		{"127.0.0.1:1", []string{"X-Forwarded-For", "127.0.0.1, 203.0.113.5"}, 403},
 		{"127.0.0.1:1", []string{"X-Forwarded-For", "203.0.113.5", "X-Forwarded-For", "127.0.0.1"}, 403},
 		{"127.0.0.1:1", []string{"X-Forwarded-For", "unknown"}, 403},
 		{"127.0.0.1:1", []string{"Forwarded", "for=127.0.0.1"}, 403},
 		{"10.0.0.1:1", []string{"X-Forwarded-For", "127.0.0.1"}, 403},
-		{"127.0.0.1:1", []string{"Host", "rebound.example:8000"}, 403}, // whose DNS leads here
+		{"127.0.0.1:1", []string{"Host", "rebound.example:8000"}, 403}, // its DNS name resolves to this machine
 		{"127.0.0.1:1", []string{"Host", "127.0.0.1.rebound.example"}, 403},
 		{"127.0.0.1:1", []string{"Host", "10.0.0.1"}, 403},
 		{"127.0.0.1:1", []string{"Host", ""}, 403}, {"127.0.0.1:1", []string{"Host", "localhost.:1"}, 403},
@@ -175,8 +174,7 @@ func TestReadTokens(t *testing.T) {
 	}
 }
 
-// echo reads a request's body, answers 408 where it is too slow, and keeps
-// what is marked as whole open.
+// echo reads a request's body and answers 408 if it is too slow. It keeps requests that are marked as whole open.
 func echo(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/held" {
 		if r.ProtoMajor == 1 {
@@ -200,8 +198,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %v", all, err)
 }
 
-// Bodies that trickle or stop are cut, by the limit that they are told of; what
-// is marked as whole may take its time, and so may the answer.
+// Slow or stopped bodies are cut, and the error names the limit. A body marked as whole may take any time, and so may
+// the answer.
 func TestBodyLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -221,7 +219,7 @@ func TestBodyLimits(t *testing.T) {
 			t.Run(fmt.Sprintf("%s over HTTP/%d", c.name, proto), func(t *testing.T) {
 				t.Parallel()
 				client, url := serveEcho(t, c.limits, proto)
-				r, p := io.Pipe() // whose end the client sees at once when the answer is there
+				r, p := io.Pipe() // the client sees the pipe's end as soon as the answer is there
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -254,11 +252,11 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
-// A held request outlasts both limits by far once its first part is there; so
-// do thirty seconds those by default.
+// A held request outlasts both limits once its first part has arrived. The default limit of thirty seconds works the
+// same.
 func TestHeldBodiesHaveNoLimit(t *testing.T) {
 	t.Parallel()
-	limits := BodyLimits{Idle: 2 * time.Second, Total: 2400 * time.Millisecond} // the first part comes in time
+	limits := BodyLimits{Idle: 2 * time.Second, Total: 2400 * time.Millisecond} // the first part arrives in time
 	for _, proto := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", proto), func(t *testing.T) {
 			t.Parallel()
@@ -270,7 +268,7 @@ func TestHeldBodiesHaveNoLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			// the limits pass, for bodies that begin now
+			// the limits pass for bodies that begin now
 			for _, every := range []time.Duration{10 * time.Millisecond, time.Hour} {
 				slow, pieces := io.Pipe()
 				go func() {
@@ -306,8 +304,8 @@ func TestHeldBodiesHaveNoLimit(t *testing.T) {
 	}
 }
 
-// A connection whose body was cut serves no further request: what comes next on
-// it could be the rest of the body.
+// After a body was cut, its connection serves no further request, because the next bytes could be the rest of the
+// body.
 func TestCutBodyEndsItsConnection(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(BodyLimits{Idle: 30 * time.Millisecond}.Handler(http.HandlerFunc(echo)))

@@ -8,8 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// TakesTrailers tells whether a client has said that it reads trailers, as RFC
-// 9110 wants it for fields that it can do without.
+// TakesTrailers reports whether a client accepts trailers (RFC 9110). Optional fields may be sent in trailers only
+// then.
 func TakesTrailers(r *http.Request) bool {
 	for _, v := range r.Header["Te"] {
 		if strings.Contains(strings.ToLower(v), "trailers") {
@@ -19,8 +19,7 @@ func TakesTrailers(r *http.Request) bool {
 	return false
 }
 
-// Millis is a span in milliseconds, to the microsecond, as document 003's
-// headers have it.
+// Millis formats a duration in milliseconds, to the microsecond, as document 003's headers do.
 func Millis(t machine.Time) string {
 	return strconv.FormatFloat(float64(t/machine.Microsecond)/1e3, 'f', -1, 64)
 }

@@ -20,13 +20,13 @@ import (
 	"sigs.k8s.io/gateway-api/pkg/consts"
 )
 
-// cluster is an API server's share of what the suite needs: objects with
-// generations, and somebody who is told of changes.
+// cluster does what the suite needs of an API server: it keeps objects with generations, and notifies the controller
+// of changes.
 type cluster struct {
-	store client.WithWatch // what the controller writes through
-	// Client is the suite's: what it writes is told to changed.
+	store client.WithWatch // the controller writes through it
+	// Client is the suite's. Its writes are sent to changed.
 	client.Client
-	changed chan struct{} // of one place, so that changes at once are told once
+	changed chan struct{} // has one place, so that concurrent changes are one notification
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -38,7 +38,7 @@ func newCluster(t *testing.T) *cluster {
 			t.Fatal(err)
 		}
 	}
-	// The suite learns the API's version and channel of its CRDs.
+	// The suite reads the API's version and channel from its CRDs.
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "httproutes." + gatewayv1.GroupName,
 			Annotations: map[string]string{consts.BundleVersionAnnotation: consts.BundleVersion,
@@ -88,8 +88,7 @@ func (c *cluster) told(err error) error {
 	return err
 }
 
-// bumped gives an object the generation that it has after a change, and the time
-// at which it was made.
+// bumped sets an object's generation and times after a change.
 func bumped(old, x client.Object) client.Object {
 	x.SetGeneration(old.GetGeneration())
 	x.SetCreationTimestamp(old.GetCreationTimestamp())
@@ -99,11 +98,11 @@ func bumped(old, x client.Object) client.Object {
 	return x
 }
 
-// bare is an object without what does not count for its generation.
+// bare returns an object without the fields that do not affect its generation.
 func bare(x client.Object) map[string]any {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x)
 	if err != nil {
-		panic(err) // it came from a typed or unstructured object
+		panic(err) // the object was decoded before
 	}
 	m = maps.Clone(m)
 	delete(m, "metadata")

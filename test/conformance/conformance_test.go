@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/gateway-api/pkg/features"
 )
 
-// claimed are the features that windtunnel says it has, beside the profile's core.
+// claimed are the features that windtunnel claims, in addition to the profile's core.
 var claimed = []features.FeatureName{
 	features.SupportGateway,
 	features.SupportReferenceGrant,
@@ -52,11 +52,11 @@ var claimed = []features.FeatureName{
 	features.SupportHTTPRouteRetry,
 }
 
-// patience is how long the suite waits for what should be.
+// patience is how long the suite waits for an expected state.
 const patience = 20 * time.Second
 
-// trip sends the suite's requests. The suite takes the name of a pod's Service from
-// that of the pod, as a cluster names the pods of a Deployment: with two hashes.
+// trip sends the suite's requests. The suite derives the name of a pod's Service from the pod's name, which has two
+// hashes as in a Deployment.
 type trip struct{ roundtripper.RoundTripper }
 
 func (t trip) CaptureRoundTrip(r roundtripper.Request) (*roundtripper.CapturedRequest, *roundtripper.CapturedResponse,
@@ -70,8 +70,8 @@ func (t trip) CaptureRoundTrip(r roundtripper.Request) (*roundtripper.CapturedRe
 	return asked, answered, err
 }
 
-// TestConformance plays the suite, and says at its end what passed, what failed and
-// what is not claimed. -run TestConformance/NAME plays one test.
+// TestConformance runs the suite, and prints which tests passed and failed and which features are not claimed. -run
+// TestConformance/NAME runs one test.
 func TestConformance(t *testing.T) {
 	ctrllog.SetLogger(logr.Discard())
 	c := &controller{cluster: newCluster(t), t: t, logs: &logs{}}
@@ -81,7 +81,7 @@ func TestConformance(t *testing.T) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 
 	timeouts := config.DefaultTimeoutConfig()
-	// Here is no cluster to wait for: what is not so soon will not be.
+	// Without a real cluster, longer waits do not help.
 	for _, d := range []*time.Duration{&timeouts.GatewayMustHaveAddress, &timeouts.GatewayMustHaveCondition,
 		&timeouts.GatewayStatusMustHaveListeners, &timeouts.GatewayListenersMustHaveConditions,
 		&timeouts.HTTPRouteMustNotHaveParents, &timeouts.HTTPRouteMustHaveCondition, &timeouts.RouteMustHaveParents,
@@ -114,7 +114,7 @@ func TestConformance(t *testing.T) {
 			continue
 		}
 		ran := false
-		test.Parallel = false // they share Gateways, and a machine
+		test.Parallel = false // the tests share Gateways and a machine
 		good := t.Run(test.ShortName, func(t *testing.T) {
 			ran = true
 			test.Run(t, s)

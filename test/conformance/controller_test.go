@@ -32,7 +32,7 @@ const (
 	controllerName = "windtunnel.dev/gateway-controller"
 )
 
-// kinds are what the controller reads.
+// kinds are the objects that the controller reads.
 var kinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "Namespace"}, {Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "ConfigMap"},
 	{Version: "v1", Kind: "Service"},
@@ -42,8 +42,7 @@ var kinds = []schema.GroupVersionKind{
 	gatewayv1.SchemeGroupVersion.WithKind("HTTPRoute"), gatewayv1.SchemeGroupVersion.WithKind("ReferenceGrant"),
 }
 
-// controller brings up what the cluster's objects say, and writes into them what
-// became of it.
+// controller starts what the cluster's objects describe, and writes the result into their status.
 type controller struct {
 	*cluster
 	t    *testing.T
@@ -51,11 +50,11 @@ type controller struct {
 	up   *up.Up // nil before the first Gateway
 
 	mu      sync.Mutex
-	listen  map[string]string // where a Gateway's address and port are really listened on
-	problem map[string]bool   // said already
+	listen  map[string]string // the actual address of a Gateway's address and port
+	problem map[string]bool   // already logged
 }
 
-// run obeys the cluster's changes until the context ends, and takes all down.
+// run applies the cluster's changes until the context ends, and then stops everything.
 func (c *controller) run(ctx context.Context) {
 	c.told(nil)
 	for {
@@ -75,7 +74,7 @@ func (c *controller) run(ctx context.Context) {
 	}
 }
 
-// say tells a problem once.
+// say logs a problem once.
 func (c *controller) say(text string) {
 	if c.problem == nil {
 		c.problem = map[string]bool{}
@@ -86,7 +85,7 @@ func (c *controller) say(text string) {
 	}
 }
 
-// once brings up the objects as they are, and reports.
+// once applies the objects as they are, and reports the result.
 func (c *controller) once(ctx context.Context) error {
 	set, generations, err := c.read(ctx)
 	if err != nil {
@@ -95,7 +94,7 @@ func (c *controller) once(ctx context.Context) error {
 	program := gateway.Build(set, gateway.Options{Controller: controllerName})
 	if c.up != nil || len(program.Gateways) > 0 {
 		if err := c.bring(ctx, set); err != nil {
-			return err // the objects keep the status of what is in force
+			return err // the objects keep the status of the state in force
 		}
 	}
 	for _, s := range program.Status {
@@ -120,8 +119,7 @@ func (c *controller) once(ctx context.Context) error {
 	return c.pods(ctx)
 }
 
-// read makes manifests of the objects. What the API server would have refused is
-// said and left out.
+// read converts the objects to manifests. It logs and leaves out what the API server would have refused.
 func (c *controller) read(ctx context.Context) (*gateway.Set, map[string]int64, error) {
 	set, generations := &gateway.Set{}, map[string]int64{}
 	for _, kind := range kinds {
@@ -152,7 +150,7 @@ func (c *controller) read(ctx context.Context) (*gateway.Set, map[string]int64, 
 	return set, generations, nil
 }
 
-// bring has the objects obeyed.
+// bring applies the objects.
 func (c *controller) bring(ctx context.Context, set *gateway.Set) (err error) {
 	if c.up != nil {
 		err = c.up.Apply(ctx, set)
@@ -178,8 +176,7 @@ func (c *controller) bring(ctx context.Context, set *gateway.Set) (err error) {
 	return nil
 }
 
-// dial leads to where a Gateway's port is listened on: a port below 1024 may be
-// another one.
+// dial connects to the actual address of a Gateway's port, because a port below 1024 may be replaced.
 func (c *controller) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	c.mu.Lock()
 	if at := c.listen[address]; at != "" {
@@ -189,7 +186,7 @@ func (c *controller) dial(ctx context.Context, network, address string) (net.Con
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// write writes an object's status, where it has changed.
+// write writes an object's status if it has changed.
 func (c *controller) write(ctx context.Context, s gateway.Status, x client.Object, change func()) error {
 	if err := c.store.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Name}, x); err != nil {
 		return client.IgnoreNotFound(err)
@@ -201,7 +198,7 @@ func (c *controller) write(ctx context.Context, s gateway.Status, x client.Objec
 	return client.IgnoreNotFound(c.store.Status().Update(ctx, x))
 }
 
-// conditions are those that are to be there; the time of a change is kept.
+// conditions returns the given conditions. A condition that has not changed keeps its time.
 func conditions(old []metav1.Condition, list []gateway.Condition, generation int64) []metav1.Condition {
 	out := slices.Clone(old)
 	out = slices.DeleteFunc(out, func(o metav1.Condition) bool {
@@ -276,8 +273,7 @@ func route(x *gatewayv1.HTTPRoute, s gateway.Status, generation int64) {
 	}
 }
 
-// pods makes the pods of Deployments known: the suite waits for them, and reads
-// their logs.
+// pods creates the pods of Deployments, because the suite waits for them and reads their logs.
 func (c *controller) pods(ctx context.Context) error {
 	if c.up == nil {
 		return nil

@@ -1,7 +1,7 @@
-// Package conformance plays Gateway API's own conformance suite against windtunnel.
+// Package conformance runs Gateway API's conformance suite with windtunnel.
 //
-// The suite expects a cluster. Here an in-memory client holds its objects; a
-// controller gives every change to live/up, which a real Envoy and the echo servers
-// obey, and writes the conditions that core/gateway reports back into the objects.
-// It is a module of its own, so that Kubernetes' libraries stay out of windtunnel's.
+// The suite expects a cluster. Here an in-memory client holds its objects. A controller passes every change to
+// live/up, which configures a real Envoy and the echo servers, and writes the conditions that core/gateway reports
+// into the objects. The package is a module of its own, so that windtunnel's module does not depend on Kubernetes'
+// libraries.
 package conformance

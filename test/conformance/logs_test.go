@@ -14,8 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// logs keeps what the echo servers answered, in the form in which the suite looks
-// for it in the logs of its own.
+// logs keeps the echo servers' answers in the form in which the suite searches the logs of its own servers.
 type logs struct {
 	mu    sync.Mutex
 	lines map[string][]line // by namespace/pod
@@ -26,7 +25,7 @@ type line struct {
 	text string
 }
 
-// Enabled takes every level.
+// Enabled returns true for every level.
 func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
 
 // Handle keeps a pod's answers.
@@ -47,13 +46,13 @@ func (l *logs) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs changes nothing: pods say everything in one line.
+// WithAttrs changes nothing, because pods log everything in one line.
 func (l *logs) WithAttrs([]slog.Attr) slog.Handler { return l }
 
-// WithGroup as WithAttrs.
+// WithGroup changes nothing either.
 func (l *logs) WithGroup(string) slog.Handler { return l }
 
-// clientset is what the suite reads logs with.
+// clientset returns the client with which the suite reads logs.
 func (l *logs) clientset(t *testing.T) clientset.Interface {
 	t.Helper()
 	mux := http.NewServeMux()

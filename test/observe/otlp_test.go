@@ -34,7 +34,7 @@ import (
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
 
-var windtunnel string // the program
+var windtunnel string // path of the program
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "windtunnel-observe-")
@@ -52,14 +52,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// kept has what a collector exported, and ends it.
+// kept holds the output of a collector, and stops it.
 type kept struct {
 	consumertest.TracesSink
 	end func()
 }
 
-// collector starts a whole collector: its service with OTLP receivers for gRPC and HTTP, a batch
-// processor, and an exporter that keeps what comes. It has begun when both ports answer.
+// collector starts a whole collector: its service with OTLP receivers for gRPC and HTTP, a batch processor, and an
+// exporter that keeps the output. It returns when both ports answer.
 func collector(t *testing.T) (sink *kept, byGRPC, byHTTP string) {
 	t.Helper()
 	free := func() string {
@@ -123,13 +123,13 @@ service:
 	return sink, byGRPC, byHTTP
 }
 
-// span is one with who sent it.
+// span is one span with the name of its service.
 type span struct {
 	ptrace.Span
 	service string
 }
 
-// received are the spans that left a collector's pipeline until it had ended, the last batch too.
+// received stops a collector and returns all spans that left its pipeline, including the last batch.
 func received(sink *kept) (out []span) {
 	sink.end()
 	for _, traces := range sink.AllTraces() {
@@ -145,9 +145,8 @@ func received(sink *kept) (out []span) {
 	return out
 }
 
-// A collector takes all spans of runs in both times, over gRPC and over HTTP, by the flag
-// and by the real parts' environment; every parent was sent, and the parts hang together as
-// they do in llm-d.
+// A collector accepts all spans of live and simulated runs, over gRPC and over HTTP, configured by the flag and by
+// the real parts' environment variables. Every parent was sent, and the spans of the parts are connected as in llm-d.
 func TestCollectorTakesSpans(t *testing.T) {
 	for name, c := range map[string]struct {
 		args   string
@@ -201,8 +200,8 @@ func TestCollectorTakesSpans(t *testing.T) {
 	}
 }
 
-// hanging are the spans that hang below others, by names, and how many traces there are. All
-// parents are among the spans.
+// hanging returns the edges from child to parent spans, by name, and the number of traces. All parents are among the
+// spans.
 func hanging(t *testing.T, list []span, outside ...pcommon.SpanID) (edges map[string]bool, traces int) {
 	t.Helper()
 	of, ids := map[pcommon.TraceID]bool{}, map[pcommon.SpanID]span{}
@@ -234,8 +233,8 @@ func hanging(t *testing.T, list []span, outside ...pcommon.SpanID) (edges map[st
 	return edges, len(of)
 }
 
-// An endpoint picker in a process of its own joins the trace of the run's client, and the
-// model server the picker's, by what goes over the wire.
+// An endpoint picker in a process of its own joins the trace of the run's client, and the model server joins the
+// picker's, by the propagated headers.
 func TestPickerApart(t *testing.T) {
 	sink, grpc, http := collector(t)
 	cmd := exec.CommandContext(t.Context(), windtunnel, "run", "-n", "5", "--prefill", "1ms..5ms", "--otlp",
@@ -248,7 +247,7 @@ func TestPickerApart(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// The picker was also asked whether it is there: a trace of its own.
+	// The request to check that the picker is there has a trace of its own.
 	own := map[pcommon.TraceID]bool{}
 	for _, s := range received(sink) {
 		if s.service == "windtunnel" {
@@ -267,7 +266,7 @@ func TestPickerApart(t *testing.T) {
 	}
 }
 
-// cache is where windtunnel keeps its Envoy: the user's.
+// cache returns the user's directory in which windtunnel keeps its Envoy.
 func cache(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("WINDTUNNEL_CACHE"); dir != "" {
@@ -280,8 +279,8 @@ func cache(t *testing.T) string {
 	return filepath.Join(dir, "windtunnel")
 }
 
-// A sidecar and a model server that run alone join the trace that a request brings; the
-// server by vLLM's own flag, the sidecar by pd-sidecar's.
+// A sidecar and a model server that run alone join a request's trace, the server by vLLM's own flag and the sidecar
+// by pd-sidecar's.
 func TestPartsAlone(t *testing.T) {
 	sink, grpc, _ := collector(t)
 	server := part(t, nil, regexp.MustCompile(`ready: http://127\.0\.0\.1:(\d+) `), "modelserver", "--", "--port", "0",
@@ -323,10 +322,10 @@ func TestPartsAlone(t *testing.T) {
 type running struct {
 	cmd  *exec.Cmd
 	port string
-	rest chan struct{} // closed when it says nothing more
+	rest chan struct{} // closed when it prints nothing more
 }
 
-// part starts one and waits until it says where it listens.
+// part starts a part and waits until it prints its address.
 func part(t *testing.T, env []string, ready *regexp.Regexp, args ...string) *running {
 	t.Helper()
 	p := &running{cmd: exec.CommandContext(t.Context(), windtunnel, args...), rest: make(chan struct{})}
@@ -354,7 +353,7 @@ func part(t *testing.T, env []string, ready *regexp.Regexp, args ...string) *run
 	return nil
 }
 
-// stop interrupts it and waits for its end, with which the last spans have gone out.
+// stop interrupts the part and waits for its end, at which it sends the last spans.
 func (p *running) stop(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {

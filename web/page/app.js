@@ -1,4 +1,4 @@
-// The page: what runs, its views, and the one request or part that somebody looks at.
+// The page: the header, the views, and the selected request.
 import { h, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import htm from "htm";
@@ -24,7 +24,7 @@ function Metric({ what, value, kind }) {
   return html`<div class=${"metric " + (kind || "")}><dt>${what}</dt><dd>${value}</dd></div>`;
 }
 
-// Head has the figures of the moment that the slider shows.
+// Head shows the figures of the slider's moment.
 function Head() {
   const s = store, t = usePlayhead(), f = s.metrics, w = f && f.windows;
   const sum = f && f.summary, ttft = (sum && (sum.spans || []).find((x) => x.name === "ttft")) || {};
@@ -67,17 +67,17 @@ function App() {
   useEffect(() => { document.title = title + " · " + (store.meta.scenario || "windtunnel"); }, [title]);
   return html`<${Head}/><${Aloud}/>
     <nav aria-label="Views">${views.filter(([id]) => id !== "do" || (store.meta.do && !store.ended)).map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}${!store.shared && html`<a class="share" href="/data/share" download="windtunnel.html">Share as one file</a>`}</nav>
-    <main class=${"room" + (at.request ? " beside" : "")}>
+    <main class=${"body" + (at.request ? " beside" : "")}>
       <div class="view"><${V}/></div>
       ${at.request && html`<${Detail} key=${at.request} request=${at.request} close=${close}/>`}
     </main>
     <${Playhead}/>`;
 }
 
-// begin has a finished run played from its beginning, as fast as it can be watched.
+// begin plays a finished run from its beginning, at a speed at which people can follow it.
 function begin() {
   const f = () => {
-    if (store.play.moved) return; // somebody was faster
+    if (store.play.moved) return; // the user has moved the slider
     if (!store.ended) return void setTimeout(f, 100);
     const fit = [0.01, 0.1, 1, 10, 100, 1000].find((x) => store.now / 1e6 / x < 45) || 1000;
     Object.assign(store.play, matchMedia("(prefers-reduced-motion: reduce)").matches ? { follow: true } : { follow: false, at: 0, rate: fit, playing: true });
@@ -86,7 +86,7 @@ function begin() {
   f();
 }
 
-// start draws the page, of a run that is listened to or of a shared file's.
+// start draws the page, for a run that is streamed or for a shared file.
 export async function start() {
   const root = document.getElementById("page"), data = document.getElementById("run");
   try {
@@ -94,7 +94,7 @@ export async function start() {
       const packed = Uint8Array.from(atob(data.textContent), (c) => c.charCodeAt(0));
       open(JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text()));
     } else {
-      history.replaceState(null, "", location.pathname + location.hash); // the token is in a cookie by now
+      history.replaceState(null, "", location.pathname + location.hash); // by now a cookie has the token
       await listen();
     }
   } catch (e) {

@@ -1,4 +1,4 @@
-// One request: a waterfall over hops on one axis of time, and every step with its details.
+// One request: a waterfall of the hops on one time axis, and every step with its details.
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import htm from "htm";
@@ -10,13 +10,13 @@ import { useDismiss } from "./focus.js";
 const html = htm.bind(h);
 const hops = ["client", "envoy", "epp", "sidecar", "server"];
 
-// Stretches of a hop: from the first of the steps that happens to the last.
+// Stretches of a hop: from the first of these steps that happens to the next of those.
 const stretches = [
   ["client", "waits for the first token", ["request_sent"], ["first_token_received", "finished"], "wait"],
   ["client", "receives tokens", ["first_token_received"], ["last_token_received", "finished"], "flow"],
   ["epp", "decides", ["request_received"], ["endpoint_picked", "answered"], "decide"],
   ["epp", "holds the request open", ["part1_sent"], ["part2_sent"], "hold"],
-  ["epp", "passes the answer on", ["first_token_seen"], ["response_end_seen", "stream_failed"], "flow"],
+  ["epp", "forwards the answer", ["first_token_seen"], ["response_end_seen", "stream_failed"], "flow"],
   ["sidecar", "prefill leg", ["prefill_leg_sent"], ["prefill_leg_ended", "prefill_leg_failed"], "wait"],
   ["sidecar", "encode leg", ["encode_leg_sent"], ["encode_leg_ended", "encode_leg_failed"], "wait"],
   ["sidecar", "decode leg", ["decode_leg_sent"], ["response_end_seen", "answered", "aborted"], "flow"],
@@ -26,7 +26,7 @@ const stretches = [
   ["server", "decode", ["decode_started"], ["last_token_sent", "aborted"], "decode"],
 ];
 
-// lanes are the bars and marks of each hop, and of each server where there are several.
+// lanes returns the bars and marks of each hop, and of each server if there are several.
 export function lanes(events) {
   const out = new Map();
   for (const e of events) {
@@ -60,7 +60,7 @@ function show(value) {
   return String(value);
 }
 
-// Diff shows what a picker changed in the headers.
+// Diff shows how a picker changed the headers.
 function Diff({ e, added }) {
   const set = [].concat(e.details.headers_set || []).flatMap((x) => String(x).split(",")), removed = [].concat(e.details.headers_removed || []).flatMap((x) => String(x).split(","));
   if (!set.length && !removed.length) return null;
@@ -110,7 +110,7 @@ export function Detail({ request, close }) {
     choose(i);
     requestAnimationFrame(() => { const li = document.getElementById("step" + i); if (li) li.scrollIntoView({ block: "nearest" }); });
   };
-  const turn = (e) => { // as tabs are: by arrows
+  const turn = (e) => { // arrow keys switch tabs
     const to = { ArrowLeft: "way", Home: "way", ArrowRight: "why", End: "why" }[e.key];
     if (!to) return;
     e.preventDefault();
@@ -123,8 +123,8 @@ export function Detail({ request, close }) {
     ${error && html`<p class="note">${error}</p>`}
     ${told && told.missing && html`<p class="note">${s.shared ? "The steps of this request are not in the file, which has those of a part of the requests." : "Steps of this request are no longer kept: a page keeps 256 MiB of them. --record FILE keeps all."}</p>`}
     ${r && html`<dl class="facts">${[["TTFT", span(r[S.TTFT])], ["total", span(r[S.TOTAL])], ["prompt", r[S.PROMPT] + " tokens"], ["cached", r[S.CACHED] + " tokens"], ...(r[S.FETCHED] ? [["transferred", bytes(r[S.FETCHED])]] : []), ["answer", r[S.TOKENS] + " tokens"], ["attempts", r[S.ATTEMPTS] || 1]].map(([k, v]) => html`<div><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`}
-    ${events.length > 0 && html`<div class="tabs" role="tablist" aria-label="Of this request" onKeyDown=${turn}>${[["way", "Waterfall"], ["why", "Why"]].map(([id, words]) => html`<button role="tab" id=${"tab-" + id} aria-selected=${tab === id} tabindex=${tab === id ? 0 : -1} aria-controls="told" onClick=${() => setTab(id)}>${words}</button>`)}</div>
+    ${events.length > 0 && html`<div class="tabs" role="tablist" aria-label="Views of this request" onKeyDown=${turn}>${[["way", "Waterfall"], ["why", "Why"]].map(([id, words]) => html`<button role="tab" id=${"tab-" + id} aria-selected=${tab === id} tabindex=${tab === id ? 0 : -1} aria-controls="told" onClick=${() => setTab(id)}>${words}</button>`)}</div>
     <div id="told" role="tabpanel" aria-labelledby=${"tab-" + tab}>${tab === "way" ? html`<${Waterfall} events=${events} begin=${events[0].time} choose=${pick}/>
-    <h3>Steps</h3><${Steps} events=${events} begin=${events[0].time} added=${added} at=${at} choose=${choose}/>` : explained ? html`<${Why} request=${request} explained=${explained}/>` : html`<p class="note">The record does not say why: the picker is somebody else's, or has nothing to weigh.</p>`}</div>`}
+    <h3>Steps</h3><${Steps} events=${events} begin=${events[0].time} added=${added} at=${at} choose=${choose}/>` : explained ? html`<${Why} request=${request} explained=${explained}/>` : html`<p class="note">The record has no explanation: the picker is not windtunnel's own, or has nothing to weigh.</p>`}</div>`}
   </section>`;
 }

@@ -1,4 +1,4 @@
-// What somebody can do to a live run: send a request, set its load, break things and watch.
+// The user's actions on a live run: send a request, set the load, break things and watch.
 import { h } from "preact";
 import { useState } from "preact/hooks";
 import htm from "htm";
@@ -58,6 +58,6 @@ export function Do() {
   return html`<section class="page do" aria-label="Do">
     <div class="acts"><${Send} pools=${pools}/>${(s.meta.do || []).filter((a) => !a.breaks).map((a) => html`<${Act} key=${a.name} action=${a} pools=${pools}/>`)}</div>
     <h2>Break things, and watch</h2><div class="acts">${(s.meta.do || []).filter((a) => a.breaks).map((a) => html`<${Act} key=${a.name} action=${a} pools=${pools}/>`)}</div>
-    <h2>What happened</h2>${did.length ? html`<ul class="plain">${did.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${Object.entries(x.details || {}).map(([k, v]) => k + "=" + v).join(" ")}</li>`)}</ul>` : html`<p class="quiet">Nothing yet. Everything that is done here is an event in the record, too.</p>`}
+    <h2>What happened</h2>${did.length ? html`<ul class="plain">${did.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${Object.entries(x.details || {}).map(([k, v]) => k + "=" + v).join(" ")}</li>`)}</ul>` : html`<p class="quiet">Nothing yet. Every action here is also an event in the record.</p>`}
   </section>`;
 }

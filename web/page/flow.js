@@ -1,4 +1,5 @@
-// The topology, left to right as a request travels: rooms that are text, and between them requests that move.
+// The topology, left to right as a request travels: the parts as text, and the requests as dots that move between
+// them.
 import { h } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import htm from "htm";
@@ -7,9 +8,9 @@ import { span, thousands, percent, label, plural, clock } from "./format.js";
 import { useDismiss } from "./focus.js";
 
 const html = htm.bind(h);
-const most = 1500; // dots that are drawn at once
+const most = 1500; // largest number of dots
 
-// pods are the model servers, those of a recording's requests too of which nobody told.
+// pods returns the model servers, including those that only a recording's requests name.
 export function pods(t) {
   const out = [], known = new Set();
   for (const p of S.store.meta.pools || []) {
@@ -28,7 +29,7 @@ export function pods(t) {
   return out;
 }
 
-// at is where a request is at a time: the last moment it has passed.
+// moment returns the last moment that a request has passed at a time.
 export function moment(r, t) {
   const since = t - r[S.SENT];
   let last = S.SENT;
@@ -38,8 +39,8 @@ export function moment(r, t) {
 
 const stage = (m) => ({ [S.AT_SERVER]: "queue", [S.STARTED]: "prefill", [S.LEG_SENT]: "prefill", [S.FIRST_SENT]: "decode", [S.PART2]: "decode", [S.FIRST_GOT]: "decode" })[m] || "way";
 
-// room is where a request stands after a moment.
-function room(r, m, sidecar) {
+// partOf returns the part where a request is after a moment.
+function partOf(r, m, sidecar) {
   switch (m) {
     case S.SENT: return "envoy";
     case S.AT_PICKER: case S.PICKED: return "epp";
@@ -52,7 +53,7 @@ function room(r, m, sidecar) {
   return "pod " + S.name(r[S.ENDPOINT]);
 }
 
-// census counts who is where at a time.
+// census counts the requests at each part at a time.
 export function census(t) {
   const at = new Map(), by = { way: 0, queue: 0, prefill: 0, decode: 0 };
   const list = S.under(t), sidecar = hasSidecar();
@@ -65,7 +66,7 @@ export function census(t) {
   for (const r of list) {
     const m = moment(r, t), kind = stage(m);
     by[kind]++;
-    count(room(r, m, sidecar), kind);
+    count(partOf(r, m, sidecar), kind);
     if (r[S.FLAGS] & S.HELD && m >= S.PASSED && (r[S.PART2] < 0 || r[S.SENT] + r[S.PART2] > t)) by.held = (by.held || 0) + 1;
   }
   return { list, at, by };
@@ -88,10 +89,10 @@ function Pod({ pod, small, c, t, hit, choose, chosen }) {
   const kv = g ? "KV cache " + percent(g.kv) + " in use" : "", found = hit && hit.prompt ? percent(share) + " of prompt tokens were cached" : "";
   const words = pod.id + ": " + x.queue + " waiting, " + (x.prefill + x.decode) + " running" + (kv ? ", " + kv : "") + (found ? ", " + found : "") + (life || down ? ", " + (life || "not ready") : "");
   if (small) {
-    return html`<button class=${"pod small" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)} aria-label=${words} title=${words}>
+    return html`<button class=${"pod small" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-part=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)} aria-label=${words} title=${words}>
       <i class="q" style=${{ height: Math.min(100, x.queue * 10) + "%" }}></i><i class="r" style=${{ height: Math.min(100, (x.prefill + x.decode) * 8) + "%" }}></i></button>`;
   }
-  return html`<button class=${"pod" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-room=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)}>
+  return html`<button class=${"pod" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-part=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)}>
     <span class="name">${pod.id}${life || down ? html` <em>${life || "not ready"}</em>` : ""}</span>
     <span class="counts"><span class="q"><b>${x.queue}</b> waiting</span><span class="p"><b>${x.prefill}</b> prefill</span>${!pod.prefill && html`<span class="d"><b>${x.decode}</b> decode</span>`}</span>
     ${g && html`<${Bar} value=${g.kv} hit=${share} title=${kv + (found ? "; " + found : "")}/>`}
@@ -99,23 +100,23 @@ function Pod({ pod, small, c, t, hit, choose, chosen }) {
   </button>`;
 }
 
-function Room({ id, title, text, choose, chosen, children }) {
-  return html`<button class=${"place" + (chosen ? " chosen" : "")} data-room=${id} onClick=${() => choose(id)}><span class="name">${title}</span>${text && html`<span class="more">${text}</span>`}${children}</button>`;
+function Part({ id, title, text, choose, chosen, children }) {
+  return html`<button class=${"place" + (chosen ? " chosen" : "")} data-part=${id} onClick=${() => choose(id)}><span class="name">${title}</span>${text && html`<span class="more">${text}</span>`}${children}</button>`;
 }
 
-// About tells of one room: its metrics, what went wrong there last, and its configuration.
+// About shows one part: its metrics, its latest problems and its configuration.
 function About({ id, t, close, list }) {
   const s = S.useStore(500), [now, setNow] = useState({ facts: [], config: "" });
   const live = s.meta.mode === "live" && !s.shared && !s.ended;
-  useEffect(() => { // a part of a live run says itself what it is and does
+  useEffect(() => { // a part of a live run reports its own state
     setNow({ facts: [], config: "" });
     if (!live) return;
     let good = true, timer = 0;
-    const ask = () => S.room(id).then((x) => good && setNow(x), (e) => good && setNow({ facts: [["it does not answer", e.message]], config: "" })).finally(() => { if (good) timer = setTimeout(ask, 2000); });
+    const ask = () => S.part(id).then((x) => good && setNow(x), (e) => good && setNow({ facts: [["the part does not answer", e.message]], config: "" })).finally(() => { if (good) timer = setTimeout(ask, 2000); });
     ask();
     return () => { good = false; clearTimeout(timer); };
   }, [id, live]);
-  const [title, dismiss] = useDismiss(close, () => document.querySelector("[data-room=" + JSON.stringify(id) + "]"));
+  const [title, dismiss] = useDismiss(close, () => document.querySelector("[data-part=" + JSON.stringify(id) + "]"));
   const pod = id.startsWith("pod ") ? id.slice(4) : "";
   const f = s.metrics ? s.metrics.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || (pod ? "server" : "none");
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
@@ -130,7 +131,7 @@ function About({ id, t, close, list }) {
     if (info && info.pool) facts.push(["pool", info.pool + (info.group ? ", group " + info.group : "")]);
     if (f && f.endpoints && f.endpoints[pod] !== undefined) facts.push(["picked", plural(f.endpoints[pod], "time")]);
     if (f && f.prefillServers && f.prefillServers[pod] !== undefined) facts.push(["prefill legs", thousands(f.prefillServers[pod])]);
-    if (g) facts.push(["the picker knows", g.waiting + " waiting, " + g.running + " running, KV cache " + percent(g.kv)]);
+    if (g) facts.push(["last scrape", g.waiting + " waiting, " + g.running + " running, KV cache " + percent(g.kv)]);
     if (hit) facts.push(["prompt tokens", thousands(hit.prompt) + ", " + percent(hit.cached / hit.prompt) + " of them cached"]);
   } else if (f && f.hops && f.hops[hop]) {
     for (const [step, n] of Object.entries(f.hops[hop])) facts.push([step.replaceAll("_", " "), thousands(n)]);
@@ -139,8 +140,8 @@ function About({ id, t, close, list }) {
   return html`<section class="about" aria-label=${"About " + id}>
     <div class="title"><h2 tabindex="-1" ref=${title}>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[id]}</h2><button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
-    <h3>What went wrong last</h3>
-    ${!errors.length && !notices.length && html`<p class="quiet">Nothing.</p>`}
+    <h3>Latest problems</h3>
+    ${!errors.length && !notices.length && html`<p class="quiet">None.</p>`}
     <ul class="plain">${notices.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${span(x.at)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
     ${errors.map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r[S.ID])}>${label(r[S.ID])}</a> ${S.outcome(r).replaceAll("_", " ")}</li>`)}</ul>
     ${settings && html`<h3>Configuration in force</h3><pre>${settings}</pre>`}
@@ -149,7 +150,7 @@ function About({ id, t, close, list }) {
 
 const colors = ["wait", "queue", "prefill", "decode", "hold", "bad", "accent"];
 
-// Dots draws requests on their way, over the rooms.
+// Dots draws the requests over the parts.
 function Dots({ box }) {
   const canvas = useRef(null);
   useEffect(() => {
@@ -165,9 +166,9 @@ function Dots({ box }) {
         c.height = Math.round(r.height * ratio);
       }
       places = new Map();
-      for (const e of b.querySelectorAll("[data-room]")) {
+      for (const e of b.querySelectorAll("[data-part]")) {
         const x = e.getBoundingClientRect();
-        places.set(e.dataset.room, { pod: e.dataset.room.startsWith("pod "), x: x.left - r.left, y: x.top - r.top, w: x.width, h: x.height, cx: x.left - r.left + x.width / 2, cy: x.top - r.top + x.height / 2 });
+        places.set(e.dataset.part, { pod: e.dataset.part.startsWith("pod "), x: x.left - r.left, y: x.top - r.top, w: x.width, h: x.height, cx: x.left - r.left + x.width / 2, cy: x.top - r.top + x.height / 2 });
       }
       const css = getComputedStyle(b);
       for (const name of colors) {
@@ -175,7 +176,7 @@ function Dots({ box }) {
         style[name] = probe.trim() || "#888";
       }
     };
-    // seat is a place in a room that stays the same for a request.
+    // seat returns a request's place within a part. It stays the same.
     const seat = (p, n) => {
       const a = (n * 0.618034) % 1, b = (n * 0.754878) % 1;
       if (p.pod && p.h > 40) return [p.x + 10 + a * Math.max(1, p.w - 20), p.y + p.h - 17 + b * 11];
@@ -190,7 +191,7 @@ function Dots({ box }) {
       const g = canvas.current.getContext("2d"), ratio = Math.min(2, devicePixelRatio || 1);
       g.setTransform(ratio, 0, 0, ratio, 0, 0);
       g.clearRect(0, 0, canvas.current.width, canvas.current.height);
-      const pipe = (a, b) => { // where requests can go
+      const pipe = (a, b) => { // a line where requests can travel
         const p = places.get(a), q = places.get(b);
         if (!p || !q) return;
         const down = q.x < p.x + p.w, x0 = down ? p.cx : p.x + p.w, y0 = down ? p.y + p.h : p.cy, x1 = down ? q.cx : q.x, y1 = down ? q.y : q.cy, mid = (x0 + x1) / 2;
@@ -220,7 +221,7 @@ function Dots({ box }) {
         seen.add(r[S.N]);
         const m = moment(r, t);
         let d = dots.get(r[S.N]);
-        const p = places.get(room(r, m, sidecar));
+        const p = places.get(partOf(r, m, sidecar));
         if (!p) continue;
         const [tx, ty] = seat(p, r[S.N]);
         if (!d) {
@@ -229,9 +230,9 @@ function Dots({ box }) {
           dots.set(r[S.N], d);
           if (m > S.AT_PICKER && r[S.OVER] >= 0 && t - r[S.SENT] > 3e5 * S.store.play.rate) { d.x = tx; d.y = ty; d.m = m; }
         }
-        for (let k = d.m + 1; k <= m; k++) { // every room that it passed, in its order
+        for (let k = d.m + 1; k <= m; k++) { // every part that the request passed, in order
           if (r[k] < 0 || r[k] > t - r[S.SENT]) continue;
-          const q = places.get(room(r, k, sidecar));
+          const q = places.get(partOf(r, k, sidecar));
           if (q && (!d.via.length || d.via[d.via.length - 1].q !== q)) d.via.push({ q, at: seat(q, r[S.N]) });
         }
         d.m = Math.max(d.m, m);
@@ -267,7 +268,7 @@ function Dots({ box }) {
         const r = S.row(n), c = places.get("client");
         if (r && c && r[S.OVER] >= 0 && r[S.SENT] + r[S.OVER] <= t && faded.length < 300) faded.push({ x: d.x, y: d.y, to: seat(c, n), bad: S.bad(r), left: 900 });
       }
-      for (let i = faded.length - 1; i >= 0; i--) { // on their way home
+      for (let i = faded.length - 1; i >= 0; i--) { // on their way back to the client
         const d = faded[i], far = Math.hypot(d.to[0] - d.x, d.to[1] - d.y), speed = 1.6 * ms;
         if (far > speed) { d.x += ((d.to[0] - d.x) * speed) / far; d.y += ((d.to[1] - d.y) * speed) / far; } else d.left -= ms * 2;
         if ((d.left -= ms) <= 0) { faded.splice(i, 1); continue; }
@@ -294,13 +295,13 @@ export function Flow() {
   const at = (id) => (c.at.get(id) || { all: 0 }).all;
   const sides = hasSidecar(), prefill = all.filter((p) => p.prefill), decode = all.filter((p) => !p.prefill);
   const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h2>${title} <small>${list.length}</small></h2><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;
-  const place = (id, title, text) => html`<${Room} id=${id} title=${title} text=${text} choose=${choose} chosen=${chosen === id}/>`;
+  const place = (id, title, text) => html`<${Part} id=${id} title=${title} text=${text} choose=${choose} chosen=${chosen === id}/>`;
   const recent = s.notices.filter((x) => x.at <= t).slice(-3).reverse();
   return html`<section class="flow" aria-label="Topology"><div class="whole">
     <div class="stage" ref=${box}>
       <div class="column">${place("client", "Client", plural(c.list.length, "request") + " in flight")}</div>
-      <div class="column">${place("envoy", "Envoy", at("envoy") ? at("envoy") + " here" : c.by.held ? plural(c.by.held, "request") + " held open" : "passes on")}</div>
-      <div class="column pickers">${s.meta.bbr && place("bbr", "Body-based router", "finds the pool")}${place("epp", "Endpoint picker", at("epp") ? at("epp") + " deciding" : "ext_proc")}${s.meta.kvManager && place("kv", "KV-Cache Manager", "knows who has which blocks")}</div>
+      <div class="column">${place("envoy", "Envoy", at("envoy") ? at("envoy") + " here" : c.by.held ? plural(c.by.held, "request") + " held open" : "forwards requests")}</div>
+      <div class="column pickers">${s.meta.bbr && place("bbr", "Body-based router", "reads the model")}${place("epp", "Endpoint picker", at("epp") ? at("epp") + " deciding" : "ext_proc")}${s.meta.kvManager && place("kv", "KV-Cache Manager", "indexes the pods' blocks")}</div>
       ${sides && html`<div class="column">${place("sidecar", "Routing sidecar", at("sidecar") ? at("sidecar") + " here" : "prefill leg, then decode")}</div>`}
       <div class="column servers">${group(decode.length && prefill.length ? "Decode" : "Model servers", decode)}${group("Prefill", prefill)}</div>
       <${Dots} box=${box}/>
@@ -312,16 +313,16 @@ export function Flow() {
   </section>`;
 }
 
-// Speeds at which time can pass.
+// The speeds of the playhead.
 const speeds = [[0.001, "1/1000"], [0.01, "1/100"], [0.1, "1/10"], [0.5, "1/2"], [1, "1"], [2, "2"], [10, "10"], [100, "100"]];
 
-// Playhead is the slider of time, which all views have.
+// Playhead is the time slider, which all views share.
 export function Playhead() {
   const s = S.useStore(100);
   const [, tick] = useState(0);
   useEffect(() => {
     let frame = 0, before = performance.now(), drawn = 0;
-    const go = (now) => { // time passes in all views
+    const go = (now) => { // advances the time in all views
       frame = requestAnimationFrame(go);
       S.advance(Math.min(500, Math.max(0, now - before)));
       before = now;
@@ -334,7 +335,7 @@ export function Playhead() {
   const set = (x) => { Object.assign(s.play, x, { moved: true }); S.changed(); tick((n) => n + 1); };
   const t = S.playhead();
   const play = () => (p.playing && !p.follow ? set({ playing: false }) : set({ follow: false, playing: true, at: t >= s.now - 1 && !live ? 0 : t }));
-  const step = (e) => { // the slider's own steps are microseconds
+  const step = (e) => { // the slider's own step is one microsecond, which is too small for keys
     const by = { ArrowLeft: -0.005, ArrowDown: -0.005, ArrowRight: 0.005, ArrowUp: 0.005, PageDown: -0.1, PageUp: 0.1, Home: -1, End: 1 }[e.key];
     if (!by) return;
     e.preventDefault();

@@ -1,4 +1,4 @@
-// Where the keyboard is: panels that are opened and closed, and what is said aloud.
+// Keyboard focus of panels that open and close, and announcements for screen readers.
 import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import htm from "htm";
@@ -7,8 +7,8 @@ import { plural, thousands } from "./format.js";
 
 const html = htm.bind(h);
 
-// useDismiss has the heading of a panel be focused when the panel opens, and Escape close it. Who was there before is focused
-// again then, or what stands in for it.
+// useDismiss focuses a panel's heading when the panel opens, and closes the panel on Escape. It then focuses the
+// previous element again, or a replacement if that is gone.
 export function useDismiss(close, otherwise) {
   const heading = useRef(null), from = useRef(null), last = useRef(close);
   const dismiss = () => {
@@ -27,9 +27,10 @@ export function useDismiss(close, otherwise) {
   return [heading, dismiss];
 }
 
-const every = 5000; // milliseconds between two things that are said
+const every = 5000; // milliseconds between two announcements
 
-// Aloud says what requests came to, and what happened, to those who listen to the page: seldom, since of the rest they would hear nothing.
+// Aloud announces outcomes of requests and incidents to screen readers. It does so rarely, because each announcement
+// interrupts the user.
 export function Aloud() {
   const [said, say] = useState("");
   useEffect(() => {
@@ -37,8 +38,8 @@ export function Aloud() {
     const tick = () => {
       const s = S.store, sum = s.metrics && s.metrics.summary, words = [];
       if (!sum || over) return;
-      const news = s.notices.filter((x) => x.at > seen);
-      for (const x of news.slice(-3)) words.push(x.step.replaceAll("_", " ") + " " + (x.endpoint || x.hop));
+      const fresh = s.notices.filter((x) => x.at > seen);
+      for (const x of fresh.slice(-3)) words.push(x.step.replaceAll("_", " ") + " " + (x.endpoint || x.hop));
       seen = s.notices.length ? s.notices[s.notices.length - 1].at : -1;
       if (s.ended) {
         over = true;

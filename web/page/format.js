@@ -1,10 +1,10 @@
-// Numbers as people read them, the way the terminal prints them.
+// Numbers as the terminal prints them.
 
 export function thousands(n) {
   return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
-// span prints microseconds with about four digits, in the unit that suits them.
+// span formats microseconds with about four digits, in a suitable unit.
 export function span(us) {
   if (us == null || us < 0 || Number.isNaN(us)) return "–";
   const s = us / 1e6;
@@ -17,14 +17,14 @@ export function span(us) {
 
 export const seconds = (s) => span(s * 1e6);
 
-// clock prints a time since the run began.
+// clock formats a time since the start of the run.
 export function clock(us) {
   const s = Math.max(0, us) / 1e6;
   if (s < 60) return s.toFixed(s < 10 ? 3 : 2) + " s";
   return Math.floor(s / 60) + ":" + String(Math.floor(s % 60)).padStart(2, "0") + " min";
 }
 
-// label is what a view calls a request: #7 for the run's seventh, else the beginning of its id.
+// label is the short name of a request: #7 for the run's seventh request, otherwise the beginning of its id.
 export function label(id) {
   const own = /^req-\d+-(\d{6,})$/.exec(id);
   return own ? "#" + Number(own[1]) : id.slice(0, 8);
@@ -36,7 +36,7 @@ export function plural(n, what) {
   return thousands(n) + " " + what + (n === 1 ? "" : "s");
 }
 
-// bytes prints a number of them, in decimal units.
+// bytes formats a number of bytes in decimal units.
 export function bytes(n) {
   const [unit, name] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([x]) => n >= x) || [1, "B"];
   return (n / unit).toFixed(n / unit < 100 && unit > 1 ? 1 : 0) + " " + name;

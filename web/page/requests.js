@@ -1,4 +1,4 @@
-// The list of requests: all of them, of which only those in sight are drawn.
+// The list of all requests. Only the visible rows are drawn.
 import { h, Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import htm from "htm";
@@ -29,14 +29,14 @@ byId.attempts = { of: (r) => r[S.ATTEMPTS], number: true };
 
 const units = { "": 1e6, s: 1e6, ms: 1e3, us: 1, "µs": 1 };
 
-// has makes a test of a column of names. There are far fewer names than rows, so each is looked at once.
+// has returns a test of a column of names. There are far fewer names than rows, so it tests each name only once.
 function has(column, words) {
   const known = [];
   return (r) => (known[r[column]] ??= words(r[column] === 0 && column === S.OUTCOME ? "in flight" : S.name(r[column])));
 }
 
-// parse makes a test of what somebody types: words that a row must have, column:text, and column>number with a unit. It holds for as
-// long as names mean the same.
+// parse turns a filter into a test: words that a row must contain, column:text, and column>number with a unit. The
+// test is valid until the names' indexes change.
 export function parse(text) {
   const tests = [], wrong = [];
   for (const word of text.trim().split(/\s+/)) {
@@ -69,11 +69,11 @@ export function parse(text) {
   return { all: tests.length === 0, wrong, test: (r) => tests.every((t) => t(r)) };
 }
 
-// order says which of two rows comes first.
+// order returns a comparison of two rows.
 function order({ by, down }) {
   const c = byId[by], sign = down ? -1 : 1;
   let of = c.of;
-  if (c.name) { // names are held against each other once
+  if (c.name) { // compare names once, not in every comparison of rows
     const place = [];
     S.store.names.map((x, i) => [c.name === S.OUTCOME && !i ? "in flight" : x, i]).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0)).forEach(([, i], k) => { place[i] = k; });
     of = (r) => place[r[c.name]];
@@ -83,7 +83,8 @@ function order({ by, down }) {
 
 let list = {};
 
-// choose are the rows that pass, in their order: of very many only what is new is looked at, and put in its place.
+// choose returns the rows that pass the filter, sorted. It updates the previous list with only the changed rows,
+// because there may be very many.
 function choose(filter, sort) {
   const s = S.store, plain = sort.by === "request" && !sort.down;
   if (filter.all && plain) return s.rows;
@@ -106,14 +107,14 @@ function choose(filter, sort) {
   return out;
 }
 
-// Line is a row that is in sight. It is drawn again where it is another one.
+// Line is a visible row. It is drawn again only after a change.
 class Line extends Component {
   shouldComponentUpdate(p) {
     const q = this.props;
     return p.r !== q.r || p.n !== q.n || p.shown !== q.shown || p.current !== q.current || p.focus !== q.focus;
   }
   render({ r, n, columns, current, focus, choose }) {
-    if (!r) return null; // it is on its way
+    if (!r) return null; // not received yet
     return html`<div id=${"r" + r[S.N]} role="row" aria-rowindex=${n + 2} aria-selected=${current} class=${"line" + (S.bad(r) ? " bad" : "") + (r[S.OVER] < 0 ? " open" : "") + (focus ? " focus" : "")}
       style=${"transform:translateY(" + n * height + "px)"} onClick=${() => choose(n, r)}>${columns.map((c) => html`<div role="gridcell" class=${(c.number ? "number " : "") + (c.wide ? "wide " : "") + c.id}>${c.show(r)}</div>`)}</div>`;
   }
@@ -134,7 +135,7 @@ export function Requests() {
   const rows = useMemo(() => choose(filter, sort), [filter, sort, s.version]);
   const shown = columns.filter((c) => !c.some || s.filled.has(c.id));
   const [heard, hear] = useState("");
-  useEffect(() => { // what a filter found is said when it has been typed, and not with each request that comes
+  useEffect(() => { // announces the result of a filter once it was typed, not at each new request
     if (!text) return hear("");
     const wait = setTimeout(() => hear(filter.wrong.length ? filter.wrong[0] : plural(rows.length, "request") + " found"), 600);
     return () => clearTimeout(wait);
@@ -144,7 +145,7 @@ export function Requests() {
     const o = new ResizeObserver(size);
     o.observe(body.current);
     body.current.scrollTop = remembered.top;
-    return () => { o.disconnect(); list = {}; }; // rows that are no longer kept by the store
+    return () => { o.disconnect(); list = {}; }; // the store may drop these rows
   }, []);
   useEffect(() => {
     if (follow.current && !s.ended && body.current) body.current.scrollTop = rows.length * height;
@@ -156,7 +157,7 @@ export function Requests() {
   };
   const from = Math.max(0, Math.min(Math.floor(top / height) - 6, rows.length - 1)), to = Math.min(rows.length, Math.ceil((top + tall) / height) + 6);
   const key = (e) => {
-    if (e.target !== e.currentTarget) return; // a heading's button
+    if (e.target !== e.currentTarget) return; // the event belongs to a heading's button
     const page = Math.max(1, Math.floor(tall / height) - 1);
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length }[e.key];
     if (by !== undefined && rows.length) {

@@ -1,8 +1,9 @@
-// What the page knows of the run: rows of requests, what pods say, what the report measured. It comes in frames, over
-// server-sent events or, in a shared file, all at once.
+// What the page knows about the run: rows of requests, pods' metrics, the report's measurements. The data arrives in
+// frames, as server-sent events or, in a shared file, all at once.
 import { useEffect, useState } from "preact/hooks";
 
-// Columns of a row. Moments are microseconds, the first since the run began, all others since that; -1 has not come.
+// Columns of a row. Moments are in microseconds, the first since the start of the run, the others since the first; -1
+// means not yet.
 export const N = 0, ID = 1, SENT = 2, AT_PICKER = 3, PICKED = 4, PASSED = 5, AT_SIDECAR = 6, LEG_SENT = 7, LEG_ENDED = 8, AT_SERVER = 9, STARTED = 10,
   FIRST_SENT = 11, PART2 = 12, FIRST_GOT = 13, LAST_SENT = 14, OVER = 15, TTFT = 16, TOTAL = 17, ENDPOINT = 18, PREFILLER = 19, MODEL = 20, CLASS = 21,
   OUTCOME = 22, PROMPT = 23, CACHED = 24, TOKENS = 25, STATUS = 26, ATTEMPTS = 27, FLAGS = 28, FETCHED = 29;
@@ -12,12 +13,13 @@ export const store = {
   meta: { mode: "live", pools: [] },
   rows: [], first: 0, names: [""], open: new Set(), gauges: new Map(), notices: [], gaps: [],
   metrics: null, now: 0, ended: false, connected: false, version: 0, byId: new Map(),
-  // What is worked out as rows come, since there may be very many: names of servers that requests were sent to (true: that prefill),
-  // requests that did not complete, columns that have something, and rows that are new since a list was made; null is all.
+  // Values that are updated with each row, because there may be very many rows: the servers that got requests (true:
+  // prefill), requests that did not complete, columns that have values, and rows that changed since the list was
+  // sorted (null means all).
   servers: new Map(), failed: [], filled: new Set(), touched: null, era: 0,
-  lives: new Map(), // of servers that come and go, by their addresses
+  lives: new Map(), // by address, of servers that come and go
   shared: null,
-  // The playhead: the moment that is shown. It follows a live run, or goes its own way.
+  // The playhead: the moment that the page shows. It follows a live run or moves by itself.
   play: { follow: true, at: 0, rate: 1, playing: false },
   heard: 0,
 };
@@ -25,7 +27,7 @@ export const store = {
 const listeners = new Set();
 let due = false;
 
-// changed has everything that uses the store drawn again, once a frame.
+// changed redraws everything that uses the store, once per frame.
 export function changed() {
   store.version++;
   if (due) return;
@@ -38,7 +40,7 @@ export function changed() {
   else requestAnimationFrame(go);
 }
 
-// useStore draws a component again when the store has changed, at most every so many milliseconds.
+// useStore redraws a component after changes of the store, at most once in so many milliseconds.
 export function useStore(every = 0) {
   const [, set] = useState(0), drawn = store.version;
   useEffect(() => {
@@ -53,7 +55,7 @@ export function useStore(every = 0) {
       }
     };
     listeners.add(f);
-    if (store.version !== drawn) f(); // meanwhile
+    if (store.version !== drawn) f(); // changed meanwhile
     return () => { listeners.delete(f); clearTimeout(timer); };
   }, [every]);
   return store;
@@ -65,14 +67,14 @@ export const find = (id) => { const n = store.byId.get(id); return n === undefin
 export const outcome = (r) => (r[OUTCOME] ? name(r[OUTCOME]) : "in flight");
 export const bad = (r) => r[OUTCOME] !== 0 && !["completed", "ended"].includes(name(r[OUTCOME]));
 
-// forget has all rows be unknown, since a stream begins anew.
+// forget drops all rows, because a new stream sends them again.
 function forget() {
   Object.assign(store, { rows: [], first: 0, servers: new Map(), failed: [], filled: new Set(), touched: null, era: store.era + 1 });
   Object.assign(tally, { to: 0, of: new Map() });
   store.open.clear(); store.byId.clear();
 }
 
-// put takes a row, in place of what was known of its request.
+// put adds a row or replaces the request's previous one.
 function put(r) {
   const s = store, i = r[N] - s.first;
   if (i < 0) return;
@@ -90,14 +92,14 @@ function put(r) {
   if (s.touched && s.touched.add(r[N]).size > 50000) s.touched = null;
 }
 
-// taken are the numbers of rows that are new since the last call; null is all.
+// taken returns the numbers of rows that changed since its last call; null means all.
 export function taken() {
   const t = store.touched;
   store.touched = new Set();
   return t;
 }
 
-// tally counts prompt tokens, and those of them that were cached, by server, over the rows before one.
+// tally sums up prompt tokens, and the cached ones among them, by server, over the rows before the row "to".
 const tally = { to: 0, of: new Map() };
 
 function count(r, by) {
@@ -109,7 +111,7 @@ function count(r, by) {
   x.cached += by * Math.min(r[CACHED], r[PROMPT]);
 }
 
-// hits are the prompt tokens of requests that were sent until a time, and those of them that their servers had cached.
+// hits returns, by server, the prompt tokens of requests sent until a time, and how many of them were cached.
 export function hits(at) {
   const to = store.first + (at >= store.now ? store.rows.length : sentBy(at));
   for (; tally.to < to; tally.to++) count(row(tally.to), 1);
@@ -117,10 +119,10 @@ export function hits(at) {
   return tally.of;
 }
 
-// mostGauges is how much of what pods said is kept, of all of them.
+// mostGauges bounds the metrics kept, over all pods.
 const mostGauges = 1 << 17, none = [];
 
-// apply takes a frame.
+// apply applies a frame.
 export function apply(f) {
   const s = store;
   if (f.meta) s.meta = f.meta;
@@ -148,7 +150,7 @@ export function apply(f) {
     if (!list) s.gauges.set(pod, (list = []));
     list.push({ at, waiting, running, ready: !!ready, kv, adapters: adapters.length ? adapters : none });
     const most = Math.max(64, Math.min(2000, mostGauges / s.gauges.size));
-    if (list.length > most) s.gauges.set(pod, list.filter((_, i) => i > most / 2 || i % 2)); // what is long ago is known less finely
+    if (list.length > most) s.gauges.set(pod, list.filter((_, i) => i > most / 2 || i % 2)); // keep fewer of the old ones
   }
   for (const x of f.notices || []) {
     x.at = Math.floor(x.time * 1e6);
@@ -162,13 +164,13 @@ export function apply(f) {
   changed();
 }
 
-// listen follows a live page's run. It returns when the run has said what it is.
+// listen follows a live run. It resolves once the run's description has arrived.
 export function listen() {
   let tries = 0;
   return new Promise((known, refused) => {
     const go = () => {
       const source = new EventSource("/data/stream");
-      source.onopen = () => { // a stream begins with everything
+      source.onopen = () => { // a stream starts with all data
         forget();
         Object.assign(store, { names: [""], gauges: new Map(), notices: [], lives: new Map(), connected: true });
         tries = 0;
@@ -187,7 +189,7 @@ export function listen() {
   });
 }
 
-// open takes a shared file's run.
+// open shows a shared file's run.
 export function open(data) {
   store.shared = data;
   store.meta = data.meta;
@@ -196,7 +198,7 @@ export function open(data) {
   store.ended = true;
 }
 
-// steps are the record's lines of one request.
+// steps returns the record's lines of one request.
 export async function steps(id) {
   if (store.shared) {
     const events = store.shared.steps[id];
@@ -207,14 +209,14 @@ export async function steps(id) {
   return answer.json();
 }
 
-// room is what a part of the run says of itself.
-export async function room(id) {
-  const answer = await fetch("/data/room?id=" + encodeURIComponent(id)), told = await answer.json();
+// part returns the state that a part of the run reports.
+export async function part(id) {
+  const answer = await fetch("/data/part?id=" + encodeURIComponent(id)), told = await answer.json();
   if (!answer.ok) throw new Error(told.error);
   return told;
 }
 
-// post asks the run to do something.
+// post sends an action or a question to the run.
 export async function post(path, body) {
   const answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
   const told = await answer.json().catch(() => ({ error: "no answer: " + answer.status }));
@@ -222,7 +224,8 @@ export async function post(path, body) {
   return told;
 }
 
-// Where the playhead is. A live run is followed a moment behind, so that all of a moment is known.
+// playhead returns the moment that the page shows. In a live run it is slightly behind, so that the data of the
+// moment is complete.
 const behind = 200e3;
 export function playhead() {
   const p = store.play;
@@ -231,7 +234,7 @@ export function playhead() {
   return Math.max(0, Math.min(store.now, store.now - behind + (performance.now() - store.heard) * 1e3));
 }
 
-// usePlayhead draws a component again as time passes at the playhead, though nothing is new, and returns where that is.
+// usePlayhead redraws a component as the playhead moves, also without new data, and returns its time.
 export function usePlayhead() {
   const [, tick] = useState(0);
   useStore(250);
@@ -242,7 +245,7 @@ export function usePlayhead() {
   return playhead();
 }
 
-// advance lets so many milliseconds pass at the playhead.
+// advance moves the playhead by so many milliseconds.
 export function advance(ms) {
   const p = store.play;
   if (p.follow || !p.playing) return;
@@ -250,7 +253,7 @@ export function advance(ms) {
   if (p.at >= store.now && store.ended) { p.playing = false; changed(); }
 }
 
-// gauge is what a pod said last at a time.
+// gauge returns the latest metrics of a pod at a time.
 export function gauge(pod, at) {
   const list = store.gauges.get(store.names.indexOf(pod));
   if (!list) return null;
@@ -263,20 +266,21 @@ export function gauge(pod, at) {
   return low ? list[low - 1] : null;
 }
 
-let longest = 0; // that a request took
+let longest = 0; // longest duration of a request
 
-// life is what a server that comes and goes is at a time: "" ready, starting, leaving, gone; undefined where nobody said anything.
+// life returns the state of a server that comes and goes at a time: "" (ready), "starting", "leaving" or "gone";
+// undefined if the run has not reported any.
 export function life(server, at) {
   const list = store.lives.get(server) || [];
   for (let i = list.length - 1; i >= 0; i--) if (list[i].at <= at) return list[i].state;
-  const first = list.length > 1 && list[1].at - list[0].at < 1000; // it was there and ready from the beginning
+  const first = list.length > 1 && list[1].at - list[0].at < 1000; // it was ready at the start of the run
   return list.length ? (first ? list[1].state : "gone") : undefined;
 }
 
-// there says whether a server is there at a time; of those that come and go it is told.
+// there reports whether a server exists at a time.
 export const there = (server, at, lives) => { const x = life(server, at); return x === undefined ? !lives : x !== "gone"; };
 
-// under are the requests that are under way at a time.
+// under returns the requests in flight at a time.
 export function under(at) {
   const out = [];
   const live = store.play.follow && !store.ended;
@@ -290,13 +294,14 @@ export function under(at) {
   for (let i = Math.min(store.rows.length, sentBy(at) + 64) - 1, old = 0; i >= 0 && old < 64; i--) {
     const r = store.rows[i];
     if (r && r[OVER] >= 0) look(r);
-    if (r && r[SENT] < at - longest) old++; // and so are those before it
+    if (r && r[SENT] < at - longest) old++; // and so were those before it
   }
   return out;
 }
 
-// figures are those of the run at a moment: of the requests that were sent until then, how many failed by then, and what TTFT those
-// had whose first token had come. At the end, or where a live run is followed, they are the report's own (null).
+// figures returns the header's figures at a moment: requests sent, requests failed, and TTFT of the requests whose
+// first token had arrived. It returns null at the end of a run and while following a live run: then the report's own
+// figures are shown.
 let shown = { at: -1 };
 export function figures(at) {
   const s = store;
@@ -315,7 +320,7 @@ export function figures(at) {
   return (shown = { at, version: s.version, requests: s.first + to, failed, inFlight: under(at).length, rate: (recent * 1e6) / Math.max(1, Math.min(2e6, at)), p50: rank(0.5), p99: rank(0.99) });
 }
 
-// sentBy is how many rows were sent until a time. They come in the order in which they were sent, or nearly so.
+// sentBy returns how many rows were sent until a time. Rows arrive approximately in the order of sending.
 function sentBy(at) {
   let low = 0, high = store.rows.length;
   while (low < high) {

@@ -1,4 +1,4 @@
-// The run over time, under one cursor; and another run over it.
+// The run over time, with one cursor for all plots, and a second run to compare with.
 import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import htm from "htm";
@@ -8,7 +8,7 @@ import { seconds, thousands, percent, plural } from "./format.js";
 const html = htm.bind(h);
 const sum = (o) => Object.values(o || {}).reduce((a, b) => a + b, 0);
 
-// Plots: what each shows of a window, and in which unit.
+// Plots: the lines of each, as functions of a window, and their unit.
 const plots = [
   { id: "queue", title: "Requests under way", unit: thousands, lines: [["in flight", "accent", (w) => w.inFlight], ["waiting", "queue", (w) => w.waiting], ["running", "decode", (w) => w.running]] },
   { id: "ttft", title: "TTFT", unit: seconds, lines: [["p50", "decode", (w) => (w.ttft ? w.ttft[0] : null)], ["p90", "queue", (w) => (w.ttft ? w.ttft[1] : null)], ["p99", "bad", (w) => (w.ttft ? w.ttft[2] : null)]] },
@@ -18,7 +18,7 @@ const plots = [
   { id: "tokens", title: "Output tokens per second", unit: thousands, lines: [["tokens", "decode", (w, s) => (w.tokens || 0) / s]] },
 ];
 
-// columns are a plot's values, at the ends of the windows; a second run's come behind.
+// columns returns a plot's values at the ends of the windows. A second run's values follow the first run's.
 function columns(plot, metrics, other) {
   const at = (f) => f.windows.map((w) => w.from + f.width);
   if (!metrics || !metrics.windows || !metrics.windows.length) return null;
@@ -33,7 +33,7 @@ function columns(plot, metrics, other) {
 
 let loaded = null;
 
-// load is uPlot, which asks the browser for its language when it is loaded, and may fail then.
+// load imports uPlot, which reads the browser's language at import and may fail.
 const load = () => (loaded ??= import("uplot").then((m) => m.default));
 
 function Plot({ plot, metrics, other, U }) {
@@ -69,7 +69,7 @@ function Plot({ plot, metrics, other, U }) {
     if (u.current && data) u.current.setData(data);
   }, [metrics, other]);
   const [at, look] = useState(-1), windows = (metrics && metrics.windows) || [], here = windows[Math.min(at, windows.length - 1)];
-  const key = (e) => { // the cursor and a closer look, without a mouse
+  const key = (e) => { // keys move the cursor and zoom
     const p = u.current, xs = p && p.data[0], last = xs ? xs.length - 1 : -1;
     if (last < 0) return;
     const now = p.cursor.idx ?? last, to = { ArrowLeft: now - 1, ArrowRight: now + 1, PageUp: now - 10, PageDown: now + 10, Home: 0, End: last }[e.key], zoom = { "+": 0.5, "-": 2 }[e.key];
@@ -87,10 +87,10 @@ function Plot({ plot, metrics, other, U }) {
   return html`<figure class="plot"><figcaption>${plot.title}</figcaption><div ref=${box} role="slider" tabindex="0" aria-label=${plot.title + " over time"} aria-valuemin="0" aria-valuemax=${Math.max(0, windows.length - 1)} aria-valuenow=${Math.max(0, at)} aria-valuetext=${told} onKeyDown=${key}></div></figure>`;
 }
 
-// summaryOf reads what somebody chose as another run: a file shared from a page.
+// summaryOf reads the second run: a file shared from a page.
 async function summaryOf(file) {
   const text = await file.text(), found = /id="run">([A-Za-z0-9+/=]+)</.exec(text);
-  if (!found) throw new Error(file.name + " is no file that was shared from a page");
+  if (!found) throw new Error(file.name + " is not a file that was shared from a page");
   const packed = Uint8Array.from(atob(found[1]), (c) => c.charCodeAt(0));
   const run = JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
   const f = run.frames.map((x) => x.metrics).filter(Boolean).pop();
@@ -105,7 +105,7 @@ function Spans({ metrics, other }) {
     <tbody>${rows.map((s) => html`<tr><th scope="row">${s.name}</th><td class="number">${thousands(s.count)}</td>${["p50", "p90", "p99", "max"].map((q) => cell(s, theirs[s.name], q))}</tr>`)}</tbody></table></div>`;
 }
 
-// amount prints a measure's value in its unit.
+// amount formats a measure's value in its unit.
 function amount(unit, v) {
   switch (unit) {
     case "seconds": return seconds(v);
@@ -116,15 +116,15 @@ function amount(unit, v) {
 
 const spread = (m) => m.low == null ? "?" : "± " + amount(m.unit, (m.high - m.low) / 2);
 
-// Measures are what a whole run comes to, with intervals: there are none before it has ended.
+// Measures shows the measures of a whole run, with intervals. There are none before the run has ended.
 function Measures({ metrics, other }) {
   const rows = metrics.summary.measures || [], theirs = other ? Object.fromEntries((other.summary.measures || []).map((m) => [m.measure, m])) : {};
-  if (!rows.length) return html`<p class="quiet">Told once the run has ended.</p>`;
+  if (!rows.length) return html`<p class="quiet">Available once the run has ended.</p>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Measures"><table class="measures"><thead><tr><th scope="col">measure</th><th scope="col" class="number">value</th><th scope="col">95 % interval</th>${other && html`<th scope="col" class="number">other run</th>`}</tr></thead>
     <tbody>${rows.map((m) => html`<tr><th scope="row">${m.measure}</th><td class="number">${amount(m.unit, m.value)}</td><td>${m.low == null ? html`<small>none: ${m.why}</small>` : spread(m)}</td>${other && html`<td class="number">${theirs[m.measure] ? amount(m.unit, theirs[m.measure].value) : ""}</td>`}</tr>`)}</tbody></table></div>`;
 }
 
-// Load is how full the model servers were: each role, and of up to 16 servers each by itself.
+// Load shows how full the model servers were: each role, and each server if there are at most 16.
 function Load({ load }) {
   const rows = load.flatMap((x) => {
     const role = (x.pool ? x.pool + " " : "") + x.role, each = x.each || [];
@@ -135,7 +135,7 @@ function Load({ load }) {
     <tbody>${rows.map((x) => html`<tr><th scope="row">${x.name}</th><td class="number">${share(x.busy)}</td><td class="number">${x.balance ? few(x.balance) : ""}</td>${level(x.queue, few)}${level(x.kv, share)}<td class="number">${thousands(x.preemptions)}</td></tr>`)}</tbody></table></div>`;
 }
 
-// Told is what else the run came to: a line for each matter that there is.
+// Told shows the other results of the run, one line for each.
 function Told({ sum }) {
   const lines = [];
   for (const [reason, n] of Object.entries(sum.refusals || {}).sort((a, b) => b[1] - a[1])) lines.push(["refused", reason + " (" + thousands(n) + ")"]);
@@ -153,8 +153,8 @@ export function Time() {
   useEffect(() => { load().then((x) => setU(() => x), (e) => setError("Plots cannot be drawn in this browser's language: " + e.message)); }, []);
   const choose = (e) => { const f = e.currentTarget.files[0]; if (f) summaryOf(f).then((x) => { setOther(x); setError(""); }, (x) => setError(x.message)); };
   return html`<section class="page times" aria-label="Time">
-    <div class="tools"><label>Another run over it <input type="file" accept=".html" onChange=${choose}/></label>${other && html`<p><b>${other.name}</b> is dashed <button class="plain" onClick=${() => setOther(null)}>Take it away</button></p>`}
-      <p class="quiet">Drag to look closer, double-click to see all; or arrow keys, + and −. Dotted: incidents.${s.gaps.length ? " Dashed: this page was too slow and some moments are missing." : ""}</p></div>
+    <div class="tools"><label>Compare with another run <input type="file" accept=".html" onChange=${choose}/></label>${other && html`<p><b>${other.name}</b> is dashed <button class="plain" onClick=${() => setOther(null)}>Remove it</button></p>`}
+      <p class="quiet">Drag to zoom in, double-click to see all, or use the arrow keys, + and −. Dotted: incidents.${s.gaps.length ? " Dashed: this page was too slow and some moments are missing." : ""}</p></div>
     ${error && html`<p class="note bad" role="alert">${error}</p>`}
     <div class="plots">${plots.map((p) => html`<${Plot} key=${p.id} plot=${p} metrics=${s.metrics} other=${other && other.metrics} U=${U}/>`)}</div>
     ${s.metrics && html`<h2>Spans</h2><${Spans} metrics=${s.metrics} other=${other && other.metrics}/>

@@ -1,4 +1,4 @@
-// Why a request went where it went, as a table, and what would have been if.
+// Why a request was sent to its endpoint, as a table, and what-if questions.
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import htm from "htm";
@@ -8,15 +8,15 @@ import { thousands, percent, label, plural } from "./format.js";
 const html = htm.bind(h);
 const digits = (x) => (Number.isInteger(x) ? String(x) : x.toPrecision(3).replace(/\.?0+$/, ""));
 
-// Table is a decision: candidates, what filters took out, scores raw and weighted, ties, the choice.
+// Table shows a decision: candidates, removals by filters, scores (raw and weighted), ties, the choice.
 export function Table({ e, was }) {
   if (e.error) return html`<p class="note bad">Refused: ${e.error}${e.status ? " (" + e.status + ")" : ""}</p>`;
   const before = was && was.profiles ? was.profiles.flatMap((p) => p.picked) : [];
   return html`<div class="decision">
     <p class="quiet">${plural(e.candidates ? e.candidates.length : 0, "candidate")}${e.saturation !== undefined && e.saturation !== null ? ", saturation " + digits(e.saturation) : ""}${e.admission ? ", admitted: " + e.admission : ""}${e.disaggregation ? ", disaggregation: " + e.disaggregation : ""}</p>
-    ${(e.screened || []).map((x) => html`<p class="removed"><b>${x.by}</b> took out ${x.endpoints.map((n, i) => n + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`)}
+    ${(e.screened || []).map((x) => html`<p class="removed"><b>${x.by}</b> removed ${x.endpoints.map((n, i) => n + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`)}
     ${(e.profiles || []).map((p) => html`<section><h3>Profile ${p.name}${p.primary ? "" : " (not the primary one)"}</h3>
-      ${(p.removed || []).map((x) => html`<p class="removed"><b>${x.by}</b> took out ${x.endpoints.map((n, i) => n + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`)}
+      ${(p.removed || []).map((x) => html`<p class="removed"><b>${x.by}</b> removed ${x.endpoints.map((n, i) => n + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`)}
       <div class="scroll" tabindex="0" role="region" aria-label=${"Scores of profile " + p.name}><table><thead><tr><th scope="col">endpoint</th>${(p.scorers || []).map((s) => html`<th scope="col" class="number">${s.name}<small> × ${digits(s.weight)}</small></th>`)}<th scope="col" class="number">total</th></tr></thead>
       <tbody>${(p.endpoints || []).map((x) => html`<tr class=${x.picked ? "picked" : ""}><th scope="row">${x.name} <small>${x.host_port}</small>${x.picked ? html` <em>picked</em>` : (p.tied || []).includes(x.name) && p.tied.length > 1 ? html` <em class="tied">tied</em>` : ""}${before.includes(x.name) && !x.picked ? html` <em class="tied">was picked</em>` : ""}</th>
         ${(x.raw || []).map((v, i) => html`<td class="number"><span class="cell"><i style=${{ width: Math.max(0, Math.min(1, v)) * 100 + "%" }}></i></span><span class="score">${digits(v)} <small>→ ${digits(x.weighted[i])}</small></span></td>`)}<td class="number total">${digits(x.total)}</td></tr>`)}</tbody></table></div>
@@ -26,7 +26,7 @@ export function Table({ e, was }) {
   </div>`;
 }
 
-// useWhatIf asks the run's picker, when somebody has stopped to turn knobs.
+// useWhatIf sends a what-if question after the user has stopped changing it.
 function useWhatIf(question) {
   const [told, setTold] = useState(null), [error, setError] = useState(""), [busy, setBusy] = useState(false);
   const text = JSON.stringify(question);
@@ -69,7 +69,7 @@ function Moved({ told }) {
   </div>`;
 }
 
-// Why is the decision of one request, with its own what-if.
+// Why shows the decision of one request, with a what-if question about it.
 export function Why({ request, explained }) {
   const s = S.store;
   const [knobs, set] = useState({ weights: {}, off: [], states: {} });
@@ -82,27 +82,27 @@ export function Why({ request, explained }) {
   const winner = (e) => (e ? e.error || e.destination : "");
   return html`<div class="why">
     <${Table} e=${explained}/>
-    ${able && scorersOf(explained).length > 0 ? html`<h3>What if</h3><p class="quiet">The picker's own machine decides again, with all that it knew then.</p>
+    ${able && scorersOf(explained).length > 0 ? html`<h3>What if</h3><p class="quiet">The picker's code decides again, with all the data that it had then.</p>
       <${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${turn}/>
       <details><summary>Another state of the servers</summary><div class="states">${endpoints.map((x) => html`<fieldset><legend>${x.name}</legend>
         <label>waiting <input type="number" min="0" max="10000" onInput=${(e) => state(x.host_port, "waiting", e.currentTarget.value === "" ? undefined : Math.round(Number(e.currentTarget.value)))}/></label>
         <label>running <input type="number" min="0" max="10000" onInput=${(e) => state(x.host_port, "running", e.currentTarget.value === "" ? undefined : Math.round(Number(e.currentTarget.value)))}/></label>
         <label>KV % <input type="number" min="0" max="100" onInput=${(e) => state(x.host_port, "kv", e.currentTarget.value === "" ? undefined : Number(e.currentTarget.value) / 100)}/></label></fieldset>`)}</div></details>
-      ${turned && html`<p><button class="plain" onClick=${() => set({ weights: {}, off: [], states: {} })}>Back to what was</button> ${busy ? html`<span class="quiet">asking…</span>` : ""}</p>`}
+      ${turned && html`<p><button class="plain" onClick=${() => set({ weights: {}, off: [], states: {} })}>Reset</button> ${busy ? html`<span class="quiet">asking…</span>` : ""}</p>`}
       ${error && html`<p class="note bad" role="alert">${error}</p>`}
       ${now && html`<p class="big" role="status">${winner(now) === winner(told.was) ? html`It would have gone to <b>${winner(now)}</b> all the same.` : html`It would have gone to <b>${winner(now)}</b> instead of ${winner(told.was)}.`}</p><${Table} e=${now} was=${told.was}/>`}
       ${told && !now && html`<p class="note">The log of inputs no longer has this request.</p>`}
-      ${told && html`<h3>And the others</h3><${Moved} told=${told}/>`}` : !able && html`<p class="quiet">${s.shared ? "What if is left out of a shared file: the picker's machine answers it. windtunnel replay FILE --ui of the recording has it." : "This run keeps no log of inputs to ask what if."}</p>`}
+      ${told && html`<h3>The other requests</h3><${Moved} told=${told}/>`}` : !able && html`<p class="quiet">${s.shared ? "A shared file cannot answer what-if questions, which need the picker. Use windtunnel replay FILE --ui with the recording." : "This run has no log of the picker's inputs, so it cannot answer what-if questions."}</p>`}
   </div>`;
 }
 
-// WhatIf asks about all requests, with weights or a whole configuration.
+// WhatIf asks about all requests, with other weights or a whole configuration.
 export function WhatIf() {
   const s = S.useStore(1000);
   const [pool, setPool] = useState(""), [explained, setExplained] = useState(null), [text, setText] = useState(""), [config, setConfig] = useState("");
   const [knobs, set] = useState({ weights: {}, off: [] });
   const [done, setDone] = useState("");
-  useEffect(() => { // the newest decision says which scorers there are
+  useEffect(() => { // the latest decision has the list of scorers
     if (explained) return;
     let good = true;
     (async () => {
@@ -118,14 +118,14 @@ export function WhatIf() {
   const pools = (s.meta.pools || []).map((p) => p.name).filter(Boolean);
   const able = s.meta.whatIf && !s.shared;
   const { told, error, busy } = useWhatIf(able && s.rows.length ? { weights: knobs.weights, off: knobs.off, config, pool } : null);
-  if (!able) return html`<section class="page"><p class="note">${s.shared ? "What if is left out of a shared file: the picker's machine answers it. windtunnel replay FILE --ui of the recording has it." : "This run keeps no log of inputs: what if needs windtunnel's own endpoint picker."}</p></section>`;
+  if (!able) return html`<section class="page"><p class="note">${s.shared ? "A shared file cannot answer what-if questions, which need the picker. Use windtunnel replay FILE --ui with the recording." : "This run has no log of inputs: what-if questions need windtunnel's own endpoint picker."}</p></section>`;
   return html`<section class="page whatif" aria-label="What if">
-    <div class="half"><h2>What if the picker were another?</h2><p class="quiet">Each recorded decision is asked about by itself, after what was really decided before: exact, without knock-on.</p>
+    <div class="half"><h2>What if the picker were configured differently?</h2><p class="quiet">Each recorded decision is made again by itself, after the recorded decisions before it. Effects on later requests are not included.</p>
       ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => setPool(e.currentTarget.value)}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
       ${scorersOf(explained).length > 0 && html`<h3>Weights</h3><${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${(x) => set({ ...knobs, ...x })}/>`}
       <h3><label for="config">EndpointPickerConfig</label></h3>
       <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
-      <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [] }); setConfig(text); }}>Ask this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>The recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Put it in force</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
+      <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [] }); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
     <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : told ? html`<${Moved} told=${told}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
   </section>`;
 }

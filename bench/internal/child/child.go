@@ -1,9 +1,8 @@
-// Package child runs what a benchmark measures in processes of its own, so that
-// their CPU time and memory are not the load generator's: the benchmark's own
-// binary, started again with a role.
+// Package child runs the measured code in processes of its own, so that its CPU time and memory are separate from the
+// load generator's. Such a process is the benchmark's own binary, started with a role.
 //
-// A process prints its addresses on one line and then answers every line on its
-// standard input with the CPU time that it has used; it ends with its input.
+// A process prints its addresses on one line. It then answers every line on its standard input with its CPU time so
+// far. It ends when its input is closed.
 package child
 
 import (
@@ -21,16 +20,14 @@ import (
 	"time"
 )
 
-// The role and its argument reach a process in these variables.
+// The role and its argument are passed to a process in these variables.
 const roleVar, argVar = "WINDTUNNEL_BENCH_ROLE", "WINDTUNNEL_BENCH_ARG"
 
-// profileVar names a directory into which every process writes a CPU profile,
-// ROLE.PID.pprof, for whoever wants to know where the time goes.
+// profileVar names a directory into which every process writes a CPU profile, ROLE.PID.pprof.
 const profileVar = "WINDTUNNEL_BENCH_PROFILES"
 
-// Main is for TestMain. In a process with a role it has play start what the
-// role serves, and ends the process when its parent closes it; otherwise it
-// runs the benchmarks.
+// Main is for TestMain. In a process with a role, it calls play to start the role's servers, and ends the process
+// when its parent closes it. Otherwise it runs the benchmarks.
 func Main(m *testing.M, play func(role, arg string) (addresses []string, err error)) {
 	role := os.Getenv(roleVar)
 	if role == "" {
@@ -72,7 +69,7 @@ func serve(role string, play func(role, arg string) ([]string, error)) error {
 
 // Process is a process with a role.
 type Process struct {
-	// Addresses are what it serves.
+	// Addresses are the addresses of its servers.
 	Addresses []string
 
 	cmd *exec.Cmd
@@ -80,7 +77,7 @@ type Process struct {
 	out *bufio.Scanner
 }
 
-// Start starts a process with a role and ends it with the benchmark.
+// Start starts a process with a role, and ends it with the benchmark.
 func Start(b *testing.B, role, arg string) *Process {
 	b.Helper()
 	exe, err := os.Executable()
@@ -118,7 +115,7 @@ func (p *Process) line(b *testing.B) string {
 	return p.out.Text()
 }
 
-// CPU is the user and system time that the process has used.
+// CPU returns the process's user and system time so far.
 func (p *Process) CPU(b *testing.B) time.Duration {
 	b.Helper()
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
@@ -131,14 +128,13 @@ func (p *Process) CPU(b *testing.B) time.Duration {
 	return time.Duration(n)
 }
 
-// PID is the process's number.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Pause stops the process where it is, so that it costs nothing while another
-// is measured, until Resume.
+// Pause stops the process until Resume, so that it costs nothing while another process is measured.
 func (p *Process) Pause(b *testing.B) { p.signal(b, syscall.SIGSTOP) }
 
-// Resume ends a Pause.
+// Resume continues a paused process.
 func (p *Process) Resume(b *testing.B) { p.signal(b, syscall.SIGCONT) }
 
 func (p *Process) signal(b *testing.B, s syscall.Signal) {

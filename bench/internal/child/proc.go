@@ -13,14 +13,14 @@ import (
 // tick is the unit of times in /proc, the same on every Linux.
 const tick = 10 * time.Millisecond
 
-// CPUOf is the user and system time that any process has used, in steps of
-// 10 ms, from /proc; 0 where there is none.
+// CPUOf returns a process's user and system time, in steps of 10 ms, from /proc. It returns 0 where there is no
+// /proc.
 func CPUOf(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// The second field is the program's name, which may hold anything.
+	// The second field is the program's name, which may contain anything.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	if len(fields) < 13 {
 		return 0
@@ -36,7 +36,7 @@ func CPUOf(pid int) time.Duration {
 	return sum
 }
 
-// ResidentBytes is a process's memory, from /proc; 0 where there is none.
+// ResidentBytes returns a process's resident memory, from /proc, or 0 where there is no /proc.
 func ResidentBytes(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -53,15 +53,14 @@ func ResidentBytes(pid int) int64 {
 	return 0
 }
 
-// Preemptions is how often the threads of a process had to leave a processor
-// that they still wanted, from /proc; 0 where there is none.
+// Preemptions returns how often the threads of a process were preempted, from /proc, or 0 where there is no /proc.
 func Preemptions(pid int) int {
-	paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid)) // the pattern is well formed
+	paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid)) // the pattern is valid
 	sum := 0
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // the thread ended
+			continue // the thread has ended
 		}
 		for line := range strings.SplitSeq(string(text), "\n") {
 			if rest, ok := strings.CutPrefix(line, "nonvoluntary_ctxt_switches:"); ok {

@@ -1,14 +1,14 @@
-// Package pickers has the endpoint pickers that benchmarks of virtual time play: the
-// plug-ins and profiles of a scenario's pool, indented as there.
+// Package pickers has the endpoint picker configurations of the benchmarks of virtual time: the plug-ins and profiles
+// of a scenario's pool, with the indentation that they have there.
 package pickers
 
-// RoundRobin takes the servers in turn.
+// RoundRobin chooses the servers in turn.
 const RoundRobin = `          - {type: round-robin-picker}
         schedulingProfiles:
           - name: default
             plugins: [{pluginRef: round-robin-picker}]`
 
-// Scored goes by prefixes, queues and KV caches.
+// Scored uses prefixes, queues and KV caches.
 const Scored = `          - {type: prefix-cache-scorer}
           - {type: queue-scorer}
           - {type: kv-cache-utilization-scorer}

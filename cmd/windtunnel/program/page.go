@@ -87,7 +87,7 @@ func (p *shownPage) live(ctx context.Context, st *stack.Stack, s *scenario.Scena
 		m.Do, m.WhatIf = actions(s), len(st.Pools[0].Pickers) > 0
 	})
 	p.server.Acts(func(asking context.Context, a web.Act) (string, error) { return act(ctx, asking, st, a) })
-	p.parts(func(asking context.Context, id string) (web.Room, error) { return rooms(asking, st, s, id) })
+	p.parts(func(asking context.Context, id string) (web.Part, error) { return partState(asking, st, s, id) })
 	go func() {
 		for pause.For(ctx, 250*time.Millisecond) {
 			st.EndpointStates(func(now machine.Time,
@@ -99,9 +99,9 @@ func (p *shownPage) live(ctx context.Context, st *stack.Stack, s *scenario.Scena
 }
 
 // parts has the page ask the parts of a live run what they are and do.
-func (p *shownPage) parts(ask func(ctx context.Context, id string) (web.Room, error)) {
+func (p *shownPage) parts(ask func(ctx context.Context, id string) (web.Part, error)) {
 	if p != nil {
-		p.server.Rooms(ask)
+		p.server.Parts(ask)
 	}
 }
 

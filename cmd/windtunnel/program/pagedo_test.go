@@ -151,7 +151,7 @@ workload: {requests: 4, prompt: {characters: 4000}}
 
 // Every part of a live run says what it is: what it counts, and its configuration as it is
 // in force.
-func TestPageRooms(t *testing.T) {
+func TestPageParts(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../examples/kv-manager.yaml")
 	if err != nil {
@@ -159,14 +159,14 @@ func TestPageRooms(t *testing.T) {
 	}
 	b := browse(t, strings.Replace(string(text), "replicas: 5", "replicas: 3", 1))
 	b.shows("flow")
-	for _, x := range []struct{ room, fact, config string }{
+	for _, x := range []struct{ part, fact, config string }{
 		{"envoy", "answers 2xx", "envoy.filters.http.ext_proc"},
 		{"epp", "pool decode", "EndpointPickerConfig"},
 		{"kv", "decode-0: blocks cached", ""},
 		{"client", "at once at most", ""},
 	} {
 		if _, err := chromedp.Run(b.ctx,
-			chromedp.Click(chromedp.CSS(fmt.Sprintf(`[data-room=%q]`, x.room)))); err != nil {
+			chromedp.Click(chromedp.CSS(fmt.Sprintf(`[data-part=%q]`, x.part)))); err != nil {
 			t.Fatal(err)
 		}
 		b.reads(".about .pairs", x.fact)
@@ -174,7 +174,7 @@ func TestPageRooms(t *testing.T) {
 			b.reads(".about pre", x.config)
 		}
 	}
-	if _, err := chromedp.Run(b.ctx, chromedp.Click(chromedp.CSS(`[data-room^="pod "]`))); err != nil {
+	if _, err := chromedp.Run(b.ctx, chromedp.Click(chromedp.CSS(`[data-part^="pod "]`))); err != nil {
 		t.Fatal(err)
 	}
 	b.reads(".about pre", "max-num-seqs: ")

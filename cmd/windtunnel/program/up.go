@@ -142,7 +142,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 		slices.Sort(servers.Endpoints)
 		m.Scenario, m.Pools = strings.Join(c.Files, " "), []web.Pool{{Groups: []web.Group{servers}}}
 	})
-	page.parts(func(ctx context.Context, id string) (web.Room, error) { return upRoom(ctx, u, id) })
+	page.parts(func(ctx context.Context, id string) (web.Part, error) { return upPartState(ctx, u, id) })
 	page.tell(o.Stderr)
 	working, end := context.WithCancel(ctx)
 	defer end()

@@ -21,24 +21,24 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// rooms asks the parts of a stack what they are and do now. What they serve themselves, to
+// partState asks the parts of a stack for their state. What they serve themselves, to
 // anybody, is asked there.
-func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string) (web.Room, error) {
+func partState(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string) (web.Part, error) {
 	switch id {
 	case "client":
 		w := &s.Workload
-		return web.Room{Facts: [][2]string{{"requests of the scenario", fmt.Sprint(w.Requests)},
+		return web.Part{Facts: [][2]string{{"requests of the scenario", fmt.Sprint(w.Requests)},
 			{"at once at most", fmt.Sprint(w.Concurrency)}, {"gateway", "http://" + st.Gateway.Addr}}}, nil
 	case "envoy":
-		return envoyRoom(ctx, st.Gateway.Process)
+		return envoyState(ctx, st.Gateway.Process)
 	case "bbr":
-		var r web.Room
+		var r web.Part
 		for i := range s.Pools {
 			r.Facts = append(r.Facts, [2]string{"pool " + s.Pools[i].Name, strings.Join(s.Pools[i].Models(), ", ")})
 		}
 		return r, nil
 	case "epp":
-		var r web.Room
+		var r web.Part
 		var texts []string
 		for i, p := range st.Pools {
 			for _, at := range p.ExtProc() {
@@ -51,7 +51,7 @@ func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string
 		r.Config = strings.Join(texts, "\n---\n")
 		return r, nil
 	case "sidecar":
-		var r web.Room
+		var r web.Part
 		for i := range s.Pools {
 			if p := &s.Pools[i]; p.Sidecar != scenario.NoSidecar {
 				d := &p.Disaggregation
@@ -75,19 +75,19 @@ func rooms(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string
 		r.Config = bounded(text.String())
 		return r, nil
 	case "kv":
-		return managerRoom(ctx, st)
+		return managerState(ctx, st)
 	}
 	address, ok := strings.CutPrefix(id, "pod ")
 	for _, x := range st.Addresses().Servers {
 		if ok && (x.Sidecar == address || x.Address == address) {
-			return serverRoom(ctx, x)
+			return serverState(ctx, x)
 		}
 	}
-	return web.Room{}, fmt.Errorf("there is no part %q", id)
+	return web.Part{}, fmt.Errorf("there is no part %q", id)
 }
 
-// upRoom asks the parts of manifests.
-func upRoom(ctx context.Context, u *up.Up, id string) (r web.Room, err error) {
+// upPartState asks the parts of manifests.
+func upPartState(ctx context.Context, u *up.Up, id string) (r web.Part, err error) {
 	a := u.Addresses()
 	switch id {
 	case "client":
@@ -96,7 +96,7 @@ func upRoom(ctx context.Context, u *up.Up, id string) (r web.Room, err error) {
 		}
 		return r, nil
 	case "envoy":
-		return envoyRoom(ctx, u.Envoy.Process)
+		return envoyState(ctx, u.Envoy.Process)
 	case "epp":
 		for _, p := range a.Pickers {
 			r.Facts = append(r.Facts, [2]string{"pool " + p.Pool, p.ExtProc})
@@ -106,17 +106,17 @@ func upRoom(ctx context.Context, u *up.Up, id string) (r web.Room, err error) {
 	for _, p := range a.Pods {
 		for _, at := range p.Ports {
 			if id == "pod "+at {
-				return serverRoom(ctx, stack.ServerAddress{Name: p.Namespace + "/" + p.Name, Address: at})
+				return serverState(ctx, stack.ServerAddress{Name: p.Namespace + "/" + p.Name, Address: at})
 			}
 		}
 	}
 	return r, fmt.Errorf("there is no part %q", id)
 }
 
-// serverRoom is a model server's flags and times in force, by llm-d-inference-sim's names. What is
+// serverState is a model server's flags and times in force, by llm-d-inference-sim's names. What is
 // somebody else's may not tell them.
-func serverRoom(ctx context.Context, x stack.ServerAddress) (web.Room, error) {
-	r := web.Room{Facts: [][2]string{{"name", x.Name}}}
+func serverState(ctx context.Context, x stack.ServerAddress) (web.Part, error) {
+	r := web.Part{Facts: [][2]string{{"name", x.Name}}}
 	if x.Sidecar != "" {
 		r.Facts = append(r.Facts, [2]string{"behind its sidecar", x.Address})
 	}
@@ -129,8 +129,8 @@ func serverRoom(ctx context.Context, x stack.ServerAddress) (web.Room, error) {
 	return r, err
 }
 
-// managerRoom is what the first KV-Cache Manager knows, by document 003's names.
-func managerRoom(ctx context.Context, st *stack.Stack) (r web.Room, err error) {
+// managerState is what the first KV-Cache Manager knows, by document 003's names.
+func managerState(ctx context.Context, st *stack.Stack) (r web.Part, err error) {
 	a := st.Addresses()
 	if a.KVManager == "" {
 		return r, fmt.Errorf("there is no KV-Cache Manager")
@@ -169,8 +169,8 @@ var counted = []struct{ suffix, what string }{
 	{".outlier_detection.ejections_active", "endpoints ejected"}, {".update_rejected", "configuration refused"},
 }
 
-// envoyRoom is what Envoy counts, and its configuration as it is in force by its own account.
-func envoyRoom(ctx context.Context, p *envoy.Process) (r web.Room, err error) {
+// envoyState is what Envoy counts, and its configuration as it is in force by its own account.
+func envoyState(ctx context.Context, p *envoy.Process) (r web.Part, err error) {
 	stats, err := p.Stats(ctx, "")
 	if err != nil {
 		return r, err
@@ -201,8 +201,8 @@ func envoyRoom(ctx context.Context, p *envoy.Process) (r web.Room, err error) {
 	return r, err
 }
 
-// maxRoomConfig bounds the text of a configuration on the page.
-const maxRoomConfig = 256 << 10
+// maxPartConfig bounds the text of a configuration on the page.
+const maxPartConfig = 256 << 10
 
 // inForce is what of a /config_dump says how requests are treated, as YAML: listeners, routes and
 // clusters, without their types and versions.
@@ -257,8 +257,8 @@ func inForce(dump []byte) (string, error) {
 
 // bounded is text that is shown, of what is very long the beginning.
 func bounded(text string) string {
-	if len(text) > maxRoomConfig {
-		text = text[:maxRoomConfig] + "\n# and more\n"
+	if len(text) > maxPartConfig {
+		text = text[:maxPartConfig] + "\n# and more\n"
 	}
 	return strings.ToValidUTF8(text, "")
 }
