@@ -1,5 +1,5 @@
 // Command custom-scorer is windtunnel with an additional scorer, the one of document 002, which prefers endpoints
-// whose GPU has the most free memory. All commands have it: run, sim, epp, preview.
+// whose GPU has the most free memory. The commands run, sim, epp and preview know it.
 package main
 
 import (

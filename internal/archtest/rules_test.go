@@ -92,6 +92,7 @@ var TestHelpers = map[string]string{
 	"internal/chromium":   "pages are tested in a browser",
 	"internal/gate":       "benchmarks have limits to keep",
 	"internal/eventually": "tests of all packages wait for conditions",
+	"internal/fakebin":    "tests of all packages write programs that stand in for real ones",
 	"internal/freeport":   "tests of all packages choose ports",
 	"internal/nightly":    "tests of all packages run fewer cases in make test",
 }

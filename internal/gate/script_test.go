@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/internal/fakebin"
 )
 
 const repository = "../.."
@@ -35,9 +37,7 @@ func TestScriptNamesMissedGates(t *testing.T) {
 		fake := filepath.Join(t.TempDir(), "go")
 		text := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *\" -bench . ./some/package \"*) ;; *) echo \"asked for "+
 			"$*\"; exit 9 ;; esac\ncat <<'END'\n%s\nEND\nexit %d\n", c.says, c.code)
-		if err := os.WriteFile(fake, []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		fakebin.Write(t, fake, text)
 		out, err := exec.Command(filepath.Join(repository, "scripts", "bench"), fake, "./some/package").Output()
 		code := 0
 		if e := (*exec.ExitError)(nil); errors.As(err, &e) {

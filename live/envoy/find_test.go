@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/cachedir"
+	"github.com/windtunnel/windtunnel/internal/fakebin"
 )
 
 // fakeEnvoy is a program that only knows its version.
@@ -39,11 +40,8 @@ func TestFindOrder(t *testing.T) {
 		fakeEnvoy(t, "1.38.0")
 	cache := t.TempDir()
 	cached := cachedBinary(cache)
-	os.MkdirAll(filepath.Dir(cached), 0o755)
 	text, _ := os.ReadFile(fakeEnvoy(t, "1.40.0"))
-	if err := os.WriteFile(cached, text, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fakebin.Write(t, cached, string(text))
 	for _, tc := range []struct {
 		name   string
 		path   string
@@ -126,9 +124,7 @@ func TestInstallFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bin, cache := t.TempDir(), t.TempDir()
-			if err := os.WriteFile(filepath.Join(bin, "uv"), []byte(tc.program), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			fakebin.Write(t, filepath.Join(bin, "uv"), tc.program)
 			// The script needs the system's programs too, but not its pip.
 			told := ""
 			_, err := Find(t.Context(),
@@ -228,14 +224,8 @@ func TestParseVersion(t *testing.T) {
 func TestResolveScript(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	real := filepath.Join(dir, "real-envoy")
-	if err := os.WriteFile(real, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	python := filepath.Join(dir, "python3.12")
-	if err := os.WriteFile(python, []byte("#!/bin/sh\necho "+real+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	real := fakebin.Write(t, filepath.Join(dir, "real-envoy"), "")
+	python := fakebin.Write(t, filepath.Join(dir, "python3.12"), "#!/bin/sh\necho "+real+"\n")
 	for name, tc := range map[string]struct{ text, want string }{
 		"a plain line":        {"#!" + python + "\nimport envoy\n", real},
 		"a quoted long path":  {"#!/bin/sh\n'''exec' \"" + python + "\" \"$0\" \"$@\"\n' '''\n", real},

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/eventually"
+	"github.com/windtunnel/windtunnel/internal/fakebin"
 )
 
 func TestStartReadyStop(t *testing.T) {
@@ -235,9 +236,5 @@ func wantKind(t *testing.T, err error, kind Kind) {
 // script writes an executable file that stands in for a program.
 func script(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "envoy")
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return fakebin.Write(t, filepath.Join(t.TempDir(), "envoy"), text)
 }

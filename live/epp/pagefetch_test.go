@@ -108,6 +108,13 @@ func TestPagesAreFetched(t *testing.T) {
 	}
 }
 
+func wantNoLatePage(t *testing.T, got string) {
+	t.Helper()
+	if got == "page 1" || !strings.HasPrefix(got, "page ") && !strings.Contains(got, "timeout") {
+		t.Errorf("got %q, want a timeout or a page that is not the late page 1", got)
+	}
+}
+
 // An answer that comes after its time is never taken for the next one's, and
 // what is no HTTP is an error.
 func TestLatePagesAreLost(t *testing.T) {
@@ -123,16 +130,12 @@ func TestLatePagesAreLost(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	get := fetches(t, s.URL, 50*time.Millisecond)
-	for turn.Load() == 0 { // a busy machine may run out of time before it has asked
-		if got := get(); !strings.Contains(got, "timeout") {
-			t.Errorf("got %q", got)
-		}
+	// On a busy machine a fetch may time out before the server sees it, and the server may see it during the next one.
+	for turn.Load() == 0 {
+		wantNoLatePage(t, get())
 	}
 	close(release)
-	// Fetches that timed out may have asked as well, so the next page's number is open; it is never the late page.
-	if got := get(); got == "page 1" || !strings.HasPrefix(got, "page ") && !strings.Contains(got, "timeout") {
-		t.Errorf("got %q, want a page that is not the late page 1", got)
-	}
+	wantNoLatePage(t, get())
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -6,20 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/internal/fakebin"
 )
 
 // script writes a program that stands in for a server: it prints its arguments, and answers as a server if it is
 // asked to.
 func script(t *testing.T, name, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "bin", name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return fakebin.Write(t, filepath.Join(t.TempDir(), "bin", name), "#!/bin/sh\n"+text)
 }
 
 // Grafana starts with its folder, with access for readers and not from outside. A Grafana that ends results in an

@@ -17,6 +17,7 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/fakebin"
 )
 
 // leaf returns a model of one leaf.
@@ -182,11 +183,7 @@ func TestServers(t *testing.T) {
 // script returns a Library whose Python is a shell script.
 func script(t *testing.T, text string) Library {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "python")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return Library{Python: path}
+	return Library{Python: fakebin.Write(t, filepath.Join(t.TempDir(), "python"), "#!/bin/sh\n"+text)}
 }
 
 var aFit = core.Fit{Number: 1,

@@ -242,7 +242,8 @@ func (m *Machine) counted(i int) (figure float64, fallback bool, err error) {
 	return figure, true, nil
 }
 
-// composed returns the formula's figure, or the first fallback's. Without a fallback the failure of any trigger is an error.
+// composed returns the formula's figure, or the first fallback's. Without a fallback the failure of any trigger is an
+// error.
 func (m *Machine) composed() (figure float64, fallback bool, err error) {
 	env := map[string]any{}
 	for i := range m.c.Triggers {

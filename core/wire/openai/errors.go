@@ -29,7 +29,8 @@ func BadRequest(param, format string, args ...any) *Error { return Errorf(400, p
 // NotFound builds the answer to a request for something that is not there.
 func NotFound(param, format string, args ...any) *Error { return Errorf(404, param, format, args...) }
 
-// NoSuchPath returns the answer to a path that nobody serves. vLLM calls it by the status' own name; a model that is not
+// NoSuchPath returns the answer to a path that nobody serves. vLLM calls it by the status' own name; a model that is
+// not
 // found is a NotFoundError.
 func NoSuchPath() *Error {
 	e := NotFound("", "Not Found")
