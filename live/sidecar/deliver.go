@@ -178,8 +178,7 @@ func (e *clientRequest) times(streams bool) {
 	set("X-Prefill-Time-Ms", t.Prefill)
 	set(disagg.TransferHeader, t.Transfer)
 	if !streams {
-		set("X-Decode-Time-Ms", t.Decode)
-		set("X-Total-Time-Ms", t.Total)
+		e.split("", t)
 	}
 	if prefiller != "" {
 		h["X-Prefill-Pod"] = []string{prefiller}
@@ -200,6 +199,20 @@ func (e *clientRequest) trailers(from http.Header, streams bool) {
 	}
 	var t disagg.Times
 	e.drive.With(func(now machine.Time, _ *disagg.Effects) { t = e.x.Times(now) })
-	h[http.TrailerPrefix+"X-Decode-Time-Ms"] = []string{serve.Millis(t.Decode)}
-	h[http.TrailerPrefix+"X-Total-Time-Ms"] = []string{serve.Millis(t.Total)}
+	e.split(http.TrailerPrefix, t)
+}
+
+// split sets the timings that are known at an answer's end, under names with this prefix. Without a prefill leg the
+// decode server prefills too, so its own X-Decode-Time-Ms stays.
+func (e *clientRequest) split(prefix string, t disagg.Times) {
+	h := e.w.Header()
+	if decode := prefix + "X-Decode-Time-Ms"; t.Decode > 0 && (t.Prefill > 0 || len(h[decode]) == 0) {
+		h[decode] = []string{serve.Millis(t.Decode)}
+	}
+	h[prefix+"X-Total-Time-Ms"] = []string{serve.Millis(t.Total)}
+	if tokens := h[prefix+"X-Tokens-Generated"]; len(tokens) == 1 && t.Ahead > 0 {
+		if n, err := strconv.Atoi(tokens[0]); err == nil {
+			tokens[0] = strconv.Itoa(n + t.Ahead)
+		}
+	}
 }

@@ -316,6 +316,9 @@ func (k *rank) serve() {
 		func() error { return serve.On(k.server, k.listener, k.secure) })
 	k.s.log.Info("sidecar listens", "address", k.c.Endpoint, "decoder", k.decoder.String(), "connector",
 		k.c.Connector.Name)
+	if k.c.Connector.Deprecated {
+		k.s.log.Warn("the connector is deprecated (document 003); use nixlv2", "connector", k.c.Connector.Name)
+	}
 }
 
 func (s *Sidecar) connState(_ net.Conn, state http.ConnState) {

@@ -259,6 +259,58 @@ func TestDisaggregated(t *testing.T) {
 	}
 }
 
+// The times of prefill and decode add up to the whole, and the tokens to the answer, with and without a prefill leg.
+func TestSplitOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	const first = `{"choices":[{"message":{"content":"A"},"kv_metadata":{"kv_handle":"kv://p/a"}}]}`
+	for _, c := range []struct {
+		name, prefilled string
+		session         int
+		stream          bool
+		kept            bool // the decode server's own time of decoding
+		tokens          string
+	}{
+		{"the decode server", "", 0, false, true, "5"},
+		{"the decode server's stream", "", 0, true, true, "5"},
+		{"a prefill server", prefilled, 0, false, false, "5"},
+		{"a session", first, 10, false, false, "6"},
+		{"a session's stream", first, 10, true, false, "6"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, func(r *rig, o *Options) { o.SessionCache = c.session })
+			r.prefill.then = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.prefilled) }
+			r.decode.then = func(w http.ResponseWriter, _ *http.Request) {
+				prefix, answer := "", decoded
+				if c.stream {
+					prefix = http.TrailerPrefix
+					answer = "data: {\"choices\":[{\"delta\":{\"content\":\"B\"}}]}\n\ndata: [DONE]\n\n"
+					w.Header().Set("Content-Type", "text/event-stream")
+				}
+				w.Header()[prefix+"X-Decode-Time-Ms"] = []string{"1234567.0"}
+				w.Header()[prefix+"X-Tokens-Generated"] = []string{"5"}
+				_, _ = io.WriteString(w, answer)
+			}
+			body, head := chatBody, []string{"te", "trailers"}
+			if c.stream {
+				body = strings.Replace(body, "{", `{"stream":true,`, 1)
+			}
+			if c.prefilled != "" {
+				head = append(head, "x-prefiller-host-port", r.prefill.addr())
+			}
+			resp, _ := r.ask(body, head...)
+			got := resp.Header
+			if c.stream {
+				got = resp.Trailer
+			}
+			if kept := got.Get("X-Decode-Time-Ms") == "1234567.0"; resp.StatusCode != 200 || kept != c.kept ||
+				got.Get("X-Tokens-Generated") != c.tokens || got.Get("X-Total-Time-Ms") == "" {
+				t.Error(resp.StatusCode, got)
+			}
+		})
+	}
+}
+
 // Without the header everything is the client's, byte for byte, and streams.
 func TestStraightThroughStreams(t *testing.T) {
 	t.Parallel()

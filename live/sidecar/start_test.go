@@ -4,6 +4,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // A sidecar that cannot start listens nowhere.
@@ -23,4 +25,14 @@ func TestStartThatFails(t *testing.T) {
 		t.Fatalf("its listener is open: %v", err)
 	}
 	l.Close()
+}
+
+func TestDeprecatedConnectors(t *testing.T) {
+	t.Parallel()
+	for _, way := range []*connector.Connector{connector.NIXLv1, connector.LMCache, connector.NIXLv2} {
+		r := start(t, func(_ *rig, o *Options) { o.Disagg.Connector = way })
+		if warned := strings.Contains(r.logged(), "deprecated"); warned != (way != connector.NIXLv2) {
+			t.Errorf("%s: %s", way.Name, r.logged())
+		}
+	}
 }

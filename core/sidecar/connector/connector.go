@@ -17,6 +17,8 @@ type Connector struct {
 	link.Profile
 	Sidecar
 	Server
+	// Deprecated is set for the connectors that document 003 deprecates in favour of NIXLv2.
+	Deprecated bool
 }
 
 // Sidecar is what a connector has the routing sidecar do.

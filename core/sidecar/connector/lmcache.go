@@ -13,6 +13,7 @@ var LMCache = &Connector{
 	Profile: link.Profile{Name: "lmcache", VLLM: "lmcache", Handshake: 2 * machine.Millisecond, NoRDMA: true,
 		Streams:              2,
 		StreamBytesPerSecond: 3e9, CompressBits: 8, ViaStore: true},
+	Deprecated: true,
 	Sidecar: Sidecar{
 		ByContent: true,
 		Prefill: func(r *Request) (jsonobject.Object, header.List) {

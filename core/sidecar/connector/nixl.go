@@ -23,7 +23,7 @@ var (
 	NIXLv1 = &Connector{
 		Profile: link.Profile{Name: "nixl", VLLM: "p2pnccl pynccl", Handshake: 5 * machine.Millisecond, NoRDMA: true,
 			Streams: 1, StreamBytesPerSecond: 4e9, Blocking: true},
-		Sidecar: nixl}
+		Sidecar: nixl, Deprecated: true}
 )
 
 // nixl asks the prefill server to keep its blocks, and hands the decode server what it answers.

@@ -183,7 +183,13 @@ func (x *ClientRequest) do(a Action) { x.fx.Add(Effect{x.now, a}) }
 func (x *ClientRequest) Over() bool { return x.over }
 
 // Times returns what has passed so far.
-func (x *ClientRequest) Times(now machine.Time) Times { return x.timing.until(now, x.prefill.done) }
+func (x *ClientRequest) Times(now machine.Time) Times {
+	t := x.timing.until(now, x.prefill.done)
+	if x.session != nil && x.session.first != "" {
+		t.Ahead = 1
+	}
+	return t
+}
 
 func (t *timing) until(now machine.Time, prefilled bool) Times {
 	out := Times{Total: now - t.began}

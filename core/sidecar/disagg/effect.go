@@ -174,4 +174,6 @@ type Times struct {
 	Transfer machine.Time
 	Decode   machine.Time // from the decode leg's beginning to now, or its end
 	Total    machine.Time
+	// Ahead counts the answer's tokens that the decode server did not generate: in session mode the prefill leg's.
+	Ahead int
 }
