@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/gateway/shell"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
@@ -40,6 +41,9 @@ type Container struct {
 	Mounts map[string]string
 
 	At strictyaml.Value
+
+	script shell.Command // the program that its script runs, if it has one
+	added  []string      // arguments besides its own
 }
 
 // EnvVar is an environment variable; From is the field of the pod that it is
@@ -160,12 +164,9 @@ func readContainer(v strictyaml.Value, init bool) Container {
 	for _, m := range v.Get("volumeMounts").List() {
 		c.Mounts[m.Mapping().Get("mountPath").Text()] = m.Get("name").Text()
 	}
+	c.readScript()
 	return c
 }
-
-// Line is the container's command line, as its image's own command and arguments
-// are not known.
-func (c *Container) Line() []string { return append(slices.Clone(c.Command), c.Args...) }
 
 // Port is the number of the container's port of a name.
 func (w *Workload) Port(name string) (int, bool) {

@@ -16,7 +16,7 @@ const eventsEndpoint = "VLLM_KV_EVENT_ZMQ_ENDPOINT"
 // names as the addresses that they stand for; of several managers each.
 func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container) string {
 	// a mistake in it is an error of startServer
-	env, _, _ := environment(c, &pod{namespace: w.Namespace, name: w.Name})
+	_, env, _ := started(c, &pod{namespace: w.Namespace, name: w.Name})
 	to := env[eventsEndpoint]
 	x := u.services.Load()
 	if to == "" || x == nil {
