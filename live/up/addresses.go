@@ -84,8 +84,10 @@ func (u *Up) Addresses() *Addresses {
 	}
 	for _, p := range sorted(u.pods) {
 		ports := map[string]string{}
-		for n, at := range p.at {
-			ports[strconv.Itoa(n)] = at
+		for _, places := range []map[int]string{p.beside, p.at} {
+			for n, at := range places {
+				ports[strconv.Itoa(n)] = at
+			}
 		}
 		a.Pods = append(a.Pods, PodAddress{p.name, p.namespace, string(p.role), p.model, ports, p.sidecar})
 	}

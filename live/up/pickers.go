@@ -78,7 +78,7 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 	o.Origin, o.Hold.Recorder, o.Hold.Trace = u.origin, u.o.Recorder, u.o.Trace
 	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true,
 		remembered, u.log
-	o.ClientHeaders, o.Hosts = clientLimits(b), u.address(b.Namespace)
+	o.ClientHeaders, o.Hosts = clientLimits(b), u.address(b.Namespace, w)
 	return o, nil
 }
 
@@ -236,7 +236,7 @@ func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) []string 
 		if b.Port.TargetName != "" {
 			number, _ = x.workload.Port(b.Port.TargetName)
 		}
-		if at, ok := x.at[number]; ok {
+		if at := x.place(number); at != "" {
 			out = append(out, at)
 		}
 	}

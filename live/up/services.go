@@ -2,7 +2,9 @@ package up
 
 import (
 	"net"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
@@ -14,14 +16,25 @@ type services struct {
 	pods []*pod
 }
 
-// address is where host:port of a Service is listened on, "" where it names none, as
-// pickers ask it when their plug-ins go there.
-func (u *Up) address(namespace string) func(hostPort string) string {
+// address is where host:port of a Service, or of the own pod of a workload's replica, is listened on, "" where it names
+// neither. Plug-ins of pickers that ask elsewhere ask there. w is nil where the picker has no pod of its own.
+func (u *Up) address(namespace string, w *gateway.Workload) func(hostPort string) string {
 	return func(hostPort string) string {
-		if x := u.services.Load(); x != nil {
-			if at := service(x.s, x.pods, namespace, hostPort); at != hostPort {
-				return at
+		x := u.services.Load()
+		if x == nil {
+			return ""
+		}
+		host, port, _ := net.SplitHostPort(hostPort)
+		if ip, err := netip.ParseAddr(host); w != nil && (host == "localhost" || err == nil && ip.IsLoopback()) {
+			i := slices.IndexFunc(x.pods, func(p *pod) bool {
+				return workloadKey(p.workload) == workloadKey(w) && p.place(atoi(port)) != ""
+			})
+			if i >= 0 {
+				return x.pods[i].place(atoi(port))
 			}
+		}
+		if at := service(x.s, x.pods, namespace, hostPort); at != hostPort {
+			return at
 		}
 		return ""
 	}
