@@ -7,25 +7,30 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
+	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// eventsEndpoint is document 003's variable of where model servers send KV events.
-const eventsEndpoint = "VLLM_KV_EVENT_ZMQ_ENDPOINT"
-
-// eventsOf is where a container's model server sends its KV events, with Services'
-// names as the addresses that they stand for; of several managers each.
-func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container) string {
-	// a mistake in it is an error of startServer
-	_, env, _ := started(c, &pod{namespace: w.Namespace, name: w.Name})
-	to := env[eventsEndpoint]
-	x := u.services.Load()
-	if to == "" || x == nil {
-		return to
+// eventsOf returns where replica k's model server sends its KV events, "" for one that sends none or has subscribers
+// come to it. The names of Services stand for the addresses of what runs behind them: as with a connection in a
+// cluster, for one of them for each replica.
+func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container, k int) string {
+	args, env, err := started(c, &pod{namespace: w.Namespace, name: w.Name})
+	if err != nil || c.Role() != gateway.RoleServer {
+		return "" // a mistake is an error of startServer
 	}
-	all := strings.Split(to, ",")
+	r, err := dropin.Parse(args, env.lookup)
+	if err != nil || r.KVEvents == nil || !r.KVEvents.Connect {
+		return ""
+	}
+	x := u.services.Load()
+	all := strings.Split(r.KVEvents.Endpoint, ",") // of several managers
 	for i, one := range all {
-		if at := service(x.s, x.pods, w.Namespace, one); at != one {
-			all[i] = "tcp://" + at
+		switch at, named := x.listeners(w.Namespace, one); {
+		case len(at) > 0:
+			all[i] = "tcp://" + at[k%len(at)]
+		case named:
+			u.note(fmt.Sprintf("%s:%d: container %s: its KV events reach nobody: nothing listens at %s", w.File,
+				c.At.Line(), c.Name, one))
 		}
 	}
 	return strings.Join(all, ",")

@@ -20,10 +20,11 @@ import (
 
 // poolPicker is one replica of a pool's endpoint picker.
 type poolPicker struct {
-	name   string // its pod's
-	server *epp.Standalone
-	config string
-	line   string // its container's command line
+	name     string            // its pod's
+	workload *gateway.Workload // nil where no manifest has it
+	server   *epp.Standalone
+	config   string
+	line     string // its container's command line
 }
 
 func pickerLine(s *gateway.Set, b *gateway.Backend) string {
@@ -152,10 +153,11 @@ func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker
 		return nil, &InvalidError{err}
 	}
 	name := b.Name + "-epp"
-	if w, _ := s.PickerOf(b); w != nil {
+	w, _ := s.PickerOf(b)
+	if w != nil {
 		name = w.Name
 	}
-	return &poolPicker{name: fmt.Sprintf("%s-%d", name, i), server: server, config: string(text),
+	return &poolPicker{name: fmt.Sprintf("%s-%d", name, i), workload: w, server: server, config: string(text),
 		line: pickerLine(s, b)}, nil
 }
 

@@ -144,9 +144,6 @@ func (u *Up) readServer(p *pod, c *gateway.Container) (*dropin.Result, modelserv
 	if err != nil {
 		return nil, o, err
 	}
-	if p.events != "" {
-		env[eventsEndpoint] = p.events
-	}
 	args = append(args, "--host", p.ip.String())
 	if c.Simulator() {
 		args = append(args, "--profile", string(dropin.ProfileSim))
@@ -173,10 +170,12 @@ func (u *Up) readServer(p *pod, c *gateway.Container) (*dropin.Result, modelserv
 // startServer starts the pod's model server with its own command line. It also answers at the first of the ports
 // that the command line does not name.
 func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
-	p.events = u.eventsOf(p.workload, c)
 	r, options, err := u.readServer(p, c)
 	if err != nil {
 		return err
+	}
+	if p.events = u.eventsOf(p.workload, c, p.replica); p.events != "" {
+		r.KVEvents.Endpoint = p.events
 	}
 	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
 	for _, port := range ports {
