@@ -28,6 +28,8 @@ type Workload struct {
 	Volumes        map[string]Volume
 
 	At strictyaml.Value
+
+	proxied bool // its proxy's configuration is a Gateway
 }
 
 // Container is one of a pod's, init containers that stay (sidecars) among them.

@@ -111,9 +111,9 @@ func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 		}
 		ix.Producer.Took = s.metrics.took
 	}
-	o := kvevents.SubscriberOptions{Bind: ix.Sources.Bind, Sockets: x.o.Sockets, Prefixes: []string{ix.Sources.TopicFilter},
-		ReplayPort: ix.Sources.ReplayPort,
-		Feed:       kvfeed.Config{Gaps: kvfeed.GapsIgnore}, Handle: s.handle, Log: x.k.o.Log}
+	o := kvevents.SubscriberOptions{Bind: ix.Sources.Bind, Sockets: x.o.Sockets,
+		Prefixes: []string{ix.Sources.TopicFilter}, ReplayPort: ix.Sources.ReplayPort,
+		Feed: kvfeed.Config{Gaps: kvfeed.GapsIgnore}, Handle: s.handle, Log: x.k.o.Log}
 	if ix.Sources.ReplayPort > 0 {
 		o.Feed.Gaps = kvfeed.GapsReplay
 	}
