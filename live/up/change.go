@@ -23,7 +23,7 @@ type change struct {
 	pickers map[string]*poolPicker
 	routers map[string]*bbr.Server
 	rules   map[string]*rule // of workloads that are scaled
-	// started, opened and routing are what was not there before.
+	// started, opened and routing are new.
 	started []*pod
 	opened  []*poolPicker
 	routing []*bbr.Server
@@ -91,7 +91,7 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 				c.pods[key] = &kept
 				continue
 			}
-			p, err := c.u.startPod(w, k, ports)
+			p, err := c.u.startPod(c.s, w, k, ports)
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 	return nil
 }
 
-// picker starts a replica of a pool's picker, or has the one that is there go on.
+// picker starts a replica of a pool's picker, or keeps the one that is there.
 func (c *change) picker(ctx context.Context, b *gateway.Backend, i int) (err error) {
 	if ctx.Err() != nil {
 		return ctx.Err()

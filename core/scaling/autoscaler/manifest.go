@@ -92,7 +92,8 @@ func (m *manifest) head(v strictyaml.Value) (group, kind string) {
 	})
 	group, _, _ = strings.Cut(version, "/")
 	if kind == "HorizontalPodAutoscaler" && version != "autoscaling/v1" && version != "autoscaling/v2" {
-		v.Get("apiVersion").Fail(fmt.Sprintf("%q", version), "autoscaling/v2", "older versions are gone from Kubernetes")
+		v.Get("apiVersion").Fail(fmt.Sprintf("%q", version), "autoscaling/v2",
+			"older versions are gone from Kubernetes")
 	}
 	return group, kind
 }
