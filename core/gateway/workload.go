@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Workload is a Deployment, ReplicaSet or StatefulSet: pods of one kind.
+// Workload is a Deployment, ReplicaSet or StatefulSet, pods of one kind, or a Pod that is none of theirs.
 type Workload struct {
 	objects.Meta
 	Kind     string
@@ -133,7 +133,28 @@ func readWorkload(v strictyaml.Value, m objects.Meta) (w Workload) {
 		spec.Get("selector").Fail("the selector does not select the pods of the template",
 			"its labels among the template's", "")
 	}
-	inside := pod.Get("spec").Mapping()
+	w.run(pod.Get("spec").Mapping())
+	return w
+}
+
+// readPod reads a Pod that no workload makes.
+func readPod(v strictyaml.Value, m objects.Meta) Workload {
+	w := Workload{Meta: m, Kind: "Pod", Replicas: 1, At: v, Volumes: map[string]Volume{}, Pods: m.Labels,
+		Selector: picker.SelectLabels(m.Labels), PodAnnotations: m.Annotations}
+	w.run(v.Get("spec").Mapping())
+	return w
+}
+
+// PodName is the name of a replica.
+func (w *Workload) PodName(i int) string {
+	if w.Kind == "Pod" {
+		return w.Name
+	}
+	return fmt.Sprintf("%s-%d", w.Name, i)
+}
+
+// run reads a pod's spec.
+func (w *Workload) run(inside strictyaml.Value) {
 	for _, c := range inside.Get("initContainers").List() {
 		if c.Mapping().Get("restartPolicy").Text() == "Always" { // others have ended before the pod serves
 			w.Containers = append(w.Containers, readContainer(c, true))
@@ -149,7 +170,6 @@ func readWorkload(v strictyaml.Value, m objects.Meta) (w Workload) {
 		w.Volumes[x.Mapping().Get("name").Text()] = Volume{ConfigMap: x.Get("configMap").Mapping().Get("name").Text(),
 			Secret: x.Get("secret").Mapping().Get("secretName").Text()}
 	}
-	return w
 }
 
 func readContainer(v strictyaml.Value, init bool) Container {

@@ -1,7 +1,6 @@
 package up
 
 import (
-	"fmt"
 	"strconv"
 )
 
@@ -78,7 +77,7 @@ func (u *Up) Addresses() *Addresses {
 	for _, r := range u.program.Routers {
 		for i := 0; u.routers[routerKey(r, i)] != nil; i++ {
 			a.Routers = append(a.Routers,
-				RouterAddress{fmt.Sprintf("%s-%d", r.Workload.Name, i), r.Workload.Namespace,
+				RouterAddress{r.Workload.PodName(i), r.Workload.Namespace,
 					u.routers[routerKey(r, i)].Addr()})
 		}
 	}

@@ -23,7 +23,7 @@ type change struct {
 	pickers map[string]*poolPicker
 	routers map[string]*bbr.Server
 	rules   map[string]*rule // of workloads that are scaled
-	// started, opened and routing are what was not there before.
+	// started, opened and routing are new.
 	started []*pod
 	opened  []*poolPicker
 	routing []*bbr.Server
@@ -96,13 +96,13 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 		for _, k := range c.numbers(w) {
 			key := podKey(w, k)
 			if p := c.u.pods[key]; p != nil && same(p.workload, w) && p.listens(ports) &&
-				p.events == c.u.eventsOf(w, container, k) {
+				p.events == c.events(p, container) {
 				kept := *p
 				kept.workload = w
 				c.pods[key] = &kept
 				continue
 			}
-			p, err := c.u.startPod(w, k, ports)
+			p, err := c.u.startPod(c.s, w, k, ports)
 			if err != nil {
 				return err
 			}
@@ -116,7 +116,19 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 	return nil
 }
 
-// picker starts a replica of a pool's picker, or has the one that is there go on.
+// events returns where a pod's model server is to send its KV events now.
+func (c *change) events(p *pod, x *gateway.Container) string {
+	if x.Role() != gateway.RoleServer {
+		return ""
+	}
+	r, err := c.u.parseServer(c.s, p, x)
+	if err != nil {
+		return "" // the start of a pod that sends events reports it
+	}
+	return c.u.eventsOf(p, x, r)
+}
+
+// picker starts a replica of a pool's picker, or keeps the one that is there.
 func (c *change) picker(ctx context.Context, b *gateway.Backend, i int) (err error) {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -10,27 +10,22 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// eventsOf returns where replica k's model server sends its KV events, "" for one that sends none or has subscribers
-// come to it. The names of Services stand for the addresses of what runs behind them: as with a connection in a
-// cluster, for one of them for each replica.
-func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container, k int) string {
-	args, env, err := started(c, &pod{namespace: w.Namespace, name: w.Name})
-	if err != nil || c.Role() != gateway.RoleServer {
-		return "" // a mistake is an error of startServer
-	}
-	r, err := dropin.Parse(args, env.lookup)
-	if err != nil || r.KVEvents == nil || !r.KVEvents.Connect {
+// eventsOf returns where a pod's model server sends its KV events, "" for one that sends none or has subscribers come to
+// it. The names of Services stand for the addresses of what runs behind them: as with a connection in a cluster, for one
+// of them for each replica.
+func (u *Up) eventsOf(p *pod, c *gateway.Container, r *dropin.Result) string {
+	if r.KVEvents == nil || !r.KVEvents.Connect {
 		return ""
 	}
 	x := u.services.Load()
 	all := strings.Split(r.KVEvents.Endpoint, ",") // of several managers
 	for i, one := range all {
-		switch at, named := x.listeners(w.Namespace, one); {
+		switch at, named := x.listeners(p.namespace, one); {
 		case len(at) > 0:
-			all[i] = "tcp://" + at[k%len(at)]
+			all[i] = "tcp://" + at[p.replica%len(at)]
 		case named:
-			u.note(fmt.Sprintf("%s:%d: container %s: its KV events reach nobody: nothing listens at %s", w.File,
-				c.At.Line(), c.Name, one))
+			u.note(fmt.Sprintf("%s:%d: container %s: its KV events reach nobody: nothing listens at %s",
+				p.workload.File, c.At.Line(), c.Name, one))
 		}
 	}
 	return strings.Join(all, ",")

@@ -3,14 +3,18 @@ package up
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
@@ -90,9 +94,9 @@ func (p *pod) place(port int) string { return cmp.Or(p.at[port], p.beside[port])
 
 // startPod starts a replica, on these ports where nothing else says them, or besides. An error
 // says which container is at fault, and leaves nothing behind.
-func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err error) {
+func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (p *pod, err error) {
 	c, r := w.Serves()
-	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r,
+	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: w.PodName(i), role: r,
 		at: map[int]string{}, beside: map[int]string{}}
 	if p.number, p.ip, err = u.addresses.Take(); err != nil {
 		return nil, err
@@ -106,7 +110,7 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	}()
 	switch r {
 	case gateway.RoleServer:
-		err = u.startServer(p, c, ports)
+		err = u.startServer(s, p, c, ports)
 	case gateway.RoleKVManager:
 		err = u.startManager(p, c)
 	case gateway.RoleOther, gateway.RoleProxy:
@@ -114,7 +118,7 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	}
 	for k := range w.Containers {
 		if x := &w.Containers[k]; err == nil && x.Role() == gateway.RoleRenderer {
-			c, err = x, u.startRenderer(p, x)
+			c, err = x, u.startRenderer(s, p, x)
 		}
 	}
 	return p, err
@@ -137,23 +141,47 @@ func (u *Up) startStandIn(p *pod, ports []int) error {
 	return nil
 }
 
-// readServer reads the command line of a model server or render server as options of its servers.
-func (u *Up) readServer(p *pod, c *gateway.Container) (*dropin.Result, modelserver.Options, error) {
-	var o modelserver.Options
+// parseServer reads the command line of a model server or render server.
+func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, error) {
 	args, env, err := started(c, p)
 	if err != nil {
-		return nil, o, err
+		return nil, err
 	}
 	args = append(args, "--host", p.ip.String())
 	if c.Simulator() {
 		args = append(args, "--profile", string(dropin.ProfileSim))
 	}
-	r, err := dropin.Parse(args, env.lookup)
+	r, err := dropin.ParseIn(args, env.lookup, func(path string, most int64) ([]byte, string, error) {
+		text, from, found := s.Mounted(p.workload, c, path)
+		if found && int64(len(text)) <= most {
+			return []byte(text), from, nil
+		}
+		raw, err := files.Read(path, most)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w, and no ConfigMap that is mounted has it; expected a volume with a ConfigMap among "+
+				"the objects", err)
+		}
+		return raw, path, err
+	})
 	if err != nil {
-		return nil, o, &InvalidError{err}
+		return nil, &InvalidError{err}
 	}
+	return r, nil
+}
+
+// readServer reads the command line of a model server or render server as options of its servers.
+func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, modelserver.Options, error) {
+	var o modelserver.Options
+	r, err := u.parseServer(s, p, c)
+	if err != nil {
+		return nil, o, err
+	}
+	at := fmt.Sprintf("%s:%d: container %s: ", p.workload.File, c.At.Line(), c.Name)
 	for _, note := range r.Notes {
-		u.note(fmt.Sprintf("%s:%d: container %s: %s", p.workload.File, c.At.Line(), c.Name, note))
+		u.note(at + note)
+	}
+	if len(r.Ignored) > 0 {
+		u.note(at + "flags without effect: " + strings.Join(r.Ignored, ", "))
 	}
 	if o, err = r.Fleet(); err != nil {
 		return nil, o, &InvalidError{err}
@@ -169,12 +197,12 @@ func (u *Up) readServer(p *pod, c *gateway.Container) (*dropin.Result, modelserv
 
 // startServer starts the pod's model server with its own command line. It also answers at the first of the ports
 // that the command line does not name.
-func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
-	r, options, err := u.readServer(p, c)
+func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []int) error {
+	r, options, err := u.readServer(s, p, c)
 	if err != nil {
 		return err
 	}
-	if p.events = u.eventsOf(p.workload, c, p.replica); p.events != "" {
+	if p.events = u.eventsOf(p, c, r); p.events != "" {
 		r.KVEvents.Endpoint = p.events
 	}
 	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
@@ -195,8 +223,8 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 }
 
 // startRenderer starts a render server of the pod. It publishes nothing and has no flow events.
-func (u *Up) startRenderer(p *pod, c *gateway.Container) error {
-	r, options, err := u.readServer(p, c)
+func (u *Up) startRenderer(s *gateway.Set, p *pod, c *gateway.Container) error {
+	r, options, err := u.readServer(s, p, c)
 	if err != nil {
 		return err
 	}
@@ -218,6 +246,20 @@ func (p *pod) serve(port int, o modelserver.Options, at map[int]string) error {
 		at[port+i] = address
 	}
 	return nil
+}
+
+// flagsOf is what a container's program is started with, without the program, and without empty arguments that are no
+// flag's value.
+func flagsOf(c *gateway.Container, p *pod) (args []string, env environ, err error) {
+	line, env, err := started(c, p)
+	for i, arg := range line {
+		value := i > 0 && strings.HasPrefix(line[i-1], "-") && !strings.Contains(line[i-1], "=")
+		if i == 0 && !strings.HasPrefix(arg, "-") || arg == "" && !value {
+			continue
+		}
+		args = append(args, arg)
+	}
+	return args, env, err
 }
 
 // stopPod ends a pod; what it is answering may finish until ctx ends.
