@@ -223,8 +223,8 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// Requests that come regularly and all take as long are steady at any rate, as is what a beat with the parts of the
-// series makes of them.
+// Requests that come regularly and all take as long are steady at any rate, also where they beat with the parts of the
+// series.
 func TestRegularTrafficIsSteady(t *testing.T) {
 	for _, n := range []int{300, 1000, 6000} {
 		for percent := 5; percent < 600; percent += 3 {

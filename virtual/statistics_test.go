@@ -358,8 +358,8 @@ func TestStatisticsOfTheRecursion(t *testing.T) {
 				z := (a - b) / math.Sqrt((sa*sa+sb*sb)/seeds)
 				t.Logf("%s: sim %.3f ms, recursion %.3f ms, z %.2f", c.name, 1e3*a, 1e3*b, z)
 				if !(math.Abs(z) < 3) {
-					t.Errorf("the %s of sim's sojourns is %.3f ms, and of the recursion's %.3f ms (%.1f standard errors)",
-						c.name, 1e3*a, 1e3*b, z)
+					t.Errorf("the %s of sim's sojourns is %.3f ms, and of the recursion's %.3f ms (%.1f standard "+
+						"errors)", c.name, 1e3*a, 1e3*b, z)
 				}
 			}
 		})
