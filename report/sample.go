@@ -269,9 +269,11 @@ func (x *Sample) InFlight(n int) []float64 {
 	return out
 }
 
-// settled says whether the requests in flight vary around a level, and do not grow: over ten parts of the series,
-// by more than chance and by more than half of what there is. A series that amounts to next to no independent
-// observations has no level that it returns to.
+// settled reports whether the requests in flight vary around a level and do not grow: over ten parts of the series, by
+// more than chance and by more than half of their mean. A series that amounts to very few independent observations has
+// no level that it returns to, unless it varies by far less than independent arrivals explain: if nobody waits and
+// requests come at random, its variance equals its mean. Regular arrivals beat smoothly with the parts of the series,
+// which looks like a long memory.
 func settled(inFlight []float64) bool {
 	const parts = 10
 	if len(inFlight) < 2*parts {
@@ -282,11 +284,15 @@ func settled(inFlight []float64) bool {
 		means = append(means, stats.Mean(part))
 	}
 	slope, sure := stats.Slope(means)
-	return !(sure > 4 && slope*parts > stats.Mean(means)/2) && stats.Independent(inFlight) >= fewestIndependent
+	if sure > 4 && slope*parts > stats.Mean(means)/2 {
+		return false
+	}
+	return stats.Spread(inFlight, len(inFlight)) <= stats.Mean(inFlight)/4 ||
+		stats.Independent(inFlight) >= fewestIndependent
 }
 
-// fewestIndependent is to how many independent observations the requests in flight of a steady run amount at least.
-// A queue at its server's capacity returns to no level, and amounts to fewer however long the run is.
+// fewestIndependent is the least number of independent observations that the requests in flight of a steady run amount
+// to. A queue at its server's capacity returns to no level, and amounts to fewer in a run of any length.
 const fewestIndependent = 12
 
 // finish counts a request of the run that has its outcome.

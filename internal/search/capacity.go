@@ -445,11 +445,9 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 		x, err := k.player.Play(k.ctx, s, func(e *report.Ended) { list = append(list, *e) })
 		if err == nil {
 			runs[i] = observed(list, k.objectives, s.Workload.SLO)
-			if k.timed > 0 { // a trace's own variation hides whether waits grow
+			if runs[i].Unsettled = !x.Sample.Steady; k.timed > 0 && x.Sample.Steady {
+				// a trace's own variation hides whether waits grow
 				runs[i].Early, runs[i].Late = 1, 1
-				if !x.Sample.Steady {
-					runs[i].Late = 2 * MostGrowth
-				}
 			}
 			uses[i] = slices.Concat(constraint.OfLoad(x.Sample.Load, x.Summary.Requests), x.Uses)
 		}
