@@ -14,16 +14,16 @@ func TestInForce(t *testing.T) {
 		{"static_clusters": [{"cluster": {"name": "c"}}], "dynamic_active_clusters": [{"cluster": {"name": "d"}}]},
 		{"bootstrap": {"admin": {}}}]}`))
 	want := `clusters:
-    - name: c
-    - name: d
+- name: c
+- name: d
 listeners:
-    - name: a
-    - name: b
+- name: a
+- name: b
 routes:
-    - name: r
-      virtual_hosts:
-        - domains:
-            - '*'
+- name: r
+  virtual_hosts:
+  - domains:
+    - '*'
 `
 	if err != nil || text != want {
 		t.Errorf("%v; found\n%s\nexpected\n%s", err, text, want)
