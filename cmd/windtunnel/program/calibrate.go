@@ -50,8 +50,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 	ctx, stop := o.Context()
 	defer stop()
 	out, err := search.Calibrate(ctx, search.CalibrateOptions{
-		Prober: client.NewProber(c.Endpoint, key, uint64(time.Now().UnixNano())),
-		//nolint:gosec // any number keeps runs apart
+		Prober:   client.NewProber(c.Endpoint, key, uint64(time.Now().UnixNano())),
 		Endpoint: c.Endpoint, Model: c.Model, File: c.File, Force: c.Force, Accelerator: c.Accelerator, TP: c.TP,
 		Limits: calibrate.Limits{MaxPrompt: c.MaxPrompt, MaxBatch: c.MaxBatch, Contexts: c.Contexts, Repeats: c.Repeats,
 			Traffic: c.Traffic},

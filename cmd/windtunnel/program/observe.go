@@ -30,8 +30,8 @@ type observeCmd struct {
 }
 
 func (observeCmd) Help() string {
-	return `Writes Prometheus' configuration with the jobs of document 003 (docs/documents.md#document-003), recording and
-alerting rules, and Grafana's dashboards with their provisioning. docs/observe.md describes each file.
+	return `Writes Prometheus' configuration with the jobs of document 003 (docs/documents.md#document-003), recording
+and alerting rules, and Grafana's dashboards with their provisioning. docs/observe.md describes each file.
 kubernetes.yml is for a cluster, prometheus.yml for this machine. --addresses takes the output of up --output
 json, too, and - for standard input; without it the folder's targets/ stays as it is. Prometheus' usual port
 9090 is the endpoint picker's.

@@ -31,9 +31,9 @@ type replayCmd struct {
 }
 
 func (c *replayCmd) Help() string {
-	return `Shows a recording as the run was shown, or plays it through the endpoint picker: whether it still decides the
-same (--through-core), what another configuration would have decided (--config), and the effect of all decisions
-together (--onward, with the configuration of the scenario or that of --config; an estimate).
+	return `Shows a recording as the run was shown, or plays it through the endpoint picker: whether it still decides
+the same (--through-core), what another configuration would have decided (--config), and the effect of all
+decisions together (--onward, with the configuration of the scenario or that of --config; an estimate).
 
 Examples:
   windtunnel sim --record yesterday.ndjson.gz
