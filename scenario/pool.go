@@ -152,6 +152,9 @@ type ModelServer struct {
 	Tokenizer string `json:"tokenizer"`
 	// The file of a chat template that counts in place of the model's own (vLLM's --chat-template).
 	ChatTemplate string `json:"chatTemplate"`
+	// Whether the server keeps the responses of /v1/responses for previous_response_id, GET and DELETE (vLLM's
+	// VLLM_ENABLE_RESPONSES_API_STORE).
+	StoreResponses bool `json:"storeResponses"`
 	// The accelerator whose step times are simulated by a server that batches, H100 if left out.
 	Accelerator string `json:"accelerator"`
 	// Over how many accelerators each layer is split (vLLM's --tensor-parallel-size).

@@ -166,6 +166,9 @@ type ServerOptions struct {
 	// PromptTokensDetails tells cached tokens in usage (vLLM:
 	// --enable-prompt-tokens-details).
 	PromptTokensDetails bool
+	// StoreResponses keeps the responses of /v1/responses, for previous_response_id, GET and DELETE (vLLM:
+	// VLLM_ENABLE_RESPONSES_API_STORE).
+	StoreResponses bool
 }
 
 // FaultOptions say which requests a server spoils. The zero value spoils those alone whose FaultHeader asks for it.

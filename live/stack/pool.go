@@ -127,7 +127,7 @@ func (s *Pool) startServers(ctx context.Context) error {
 
 // serverOptions are those of a model server of the plan.
 func (s *Pool) serverOptions(x *plan.Server) modelserver.ServerOptions {
-	so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true,
+	so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true, StoreResponses: s.pool.StoreResponses,
 		Body: serve.BodyLimits{Idle: s.pool.Picker.BodyIdle, Total: s.pool.Picker.BodyTotal},
 		Name: x.Name, Listen: fixed(x.ListenPort, ""), Models: s.pool.Models, Engine: x.Engine,
 		Prefill: x.Draws.Prefill, TokenTime: x.Draws.TokenTime, OutputTokens: x.Draws.OutputTokens,

@@ -99,6 +99,7 @@ type Config struct {
 	RequestIDHeaders    bool
 	TimingHeaders       bool // document 003's
 	PromptTokensDetails bool
+	StoreResponses      bool
 	MaxBodyMiB          int
 	StartupDelay        Timing
 	MaxWaiting          int

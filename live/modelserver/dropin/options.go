@@ -188,6 +188,7 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
 		RequestIDHeaders: r.RequestIDHeaders, TimingHeaders: r.TimingHeaders || r.Profile == ProfileDocument,
 		PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
+		StoreResponses:      r.StoreResponses,
 		MaxBodyBytes:        int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys,
 		Faults:      modelserver.FaultOptions{Inject: r.Inject},
 		FakeMetrics: r.FakeMetrics,
