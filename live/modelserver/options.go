@@ -166,6 +166,8 @@ type ServerOptions struct {
 	// PromptTokensDetails tells cached tokens in usage (vLLM:
 	// --enable-prompt-tokens-details).
 	PromptTokensDetails bool
+	// SGLang has the server be SGLang's: its metrics, /generate, /get_model_info and the like, beside OpenAI's API.
+	SGLang bool
 	// StoreResponses keeps the responses of /v1/responses, for previous_response_id, GET and DELETE (vLLM:
 	// VLLM_ENABLE_RESPONSES_API_STORE).
 	StoreResponses bool

@@ -133,6 +133,9 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes,
 		TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens,
 		Transfers: o.Transfer.Profile.Metrics, KVConsumer: so.KVRole != connector.RoleProducer}
+	if so.SGLang {
+		s.told.SGLang = sglangType(so.KVRole)
+	}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = stored.New(so.MaxBodyBytes, so.StoreResponses), make(chan struct{})
 	s.watches = newBodyWatches(s.leaving)

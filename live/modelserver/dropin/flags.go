@@ -213,7 +213,8 @@ var flags = map[string]flag{
 	"enable-kv-events":             {boolean: true, set: enableKVEvents}, // document 003
 
 	// windtunnel.
-	"profile":       choice(func(c *Config) *Profile { return &c.Profile }, ProfileDocument, ProfileVLLM, ProfileSim),
+	"profile": choice(func(c *Config) *Profile { return &c.Profile }, ProfileDocument, ProfileVLLM,
+		ProfileSGLang, ProfileSim),
 	"batching":      text(func(c *Config) *string { return &c.Batching }),
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),

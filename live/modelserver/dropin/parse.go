@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,11 +60,14 @@ type Result struct {
 	budgetGiven bool // --max-num-batched-tokens
 }
 
-// Parse reads a command line: vllm serve's, llm-d-inference-sim's, or a mix.
+// Parse reads a command line: vllm serve's, SGLang's, llm-d-inference-sim's, or a mix.
 // The words "vllm", "serve" and "python -m vllm.entrypoints…" at its beginning
 // are skipped. env looks environment variables up.
 func Parse(args []string, env func(string) (string, bool)) (*Result, error) {
-	r := &Result{Config: Config{Port: defaultPort}}
+	r := &Result{Config: Config{Port: -1}}
+	if sglangCommand(args) {
+		r.Profile = ProfileSGLang
+	}
 	if len(args) > maxArgs {
 		return nil, fmt.Errorf("%d arguments are more than %d", len(args), maxArgs)
 	}
@@ -99,7 +103,7 @@ func skipCommand(args []string) []string {
 	if len(args) > 2 && strings.HasPrefix(args[0], "python") && args[1] == "-m" {
 		args = args[3:]
 	}
-	if len(args) > 0 && (args[0] == "vllm" || strings.HasSuffix(args[0], "/vllm")) {
+	if len(args) > 0 && (path.Base(args[0]) == "vllm" || path.Base(args[0]) == "sglang") {
 		args = args[1:]
 	}
 	if len(args) > 0 && args[0] == "serve" {
