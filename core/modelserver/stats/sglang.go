@@ -12,8 +12,8 @@ import (
 func (x *Look) writeSGLang(w metrics.Writer) {
 	c := &x.Server.Engine
 	model := metrics.Label{Name: "model_name", Value: x.Server.Model}
-	w.Labels(model, metrics.Label{Name: "engine_type", Value: x.Server.SGLang}, metrics.Label{Name: "tp_rank", Value: "0"},
-		metrics.Label{Name: "pp_rank", Value: "0"})
+	w.Labels(model, metrics.Label{Name: "engine_type", Value: x.Server.SGLang},
+		metrics.Label{Name: "tp_rank", Value: "0"}, metrics.Label{Name: "pp_rank", Value: "0"})
 	one(w, "sglang:num_running_reqs", float64(x.Engine.Running))
 	one(w, "sglang:num_queue_reqs", float64(x.Engine.Waiting-x.Engine.Pulling))
 	one(w, "sglang:num_decode_transfer_queue_reqs", float64(x.Engine.Pulling))

@@ -105,6 +105,8 @@ type Config struct {
 	TimingHeaders       bool // document 003's
 	PromptTokensDetails bool
 	StoreResponses      bool
+	Sleeps              *bool // --enable-sleep-mode; nil where it is not given
+	LogHTTP             bool
 	MaxBodyMiB          int
 	StartupDelay        Timing
 	MaxWaiting          int

@@ -193,9 +193,11 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 	so := modelserver.ServerOptions{
 		Advertise: advertised, PeerTimeout: r.PeerTimeout, Body: serve.BodyLimits{Idle: r.BodyIdle, Total: r.BodyTotal},
 		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
-		RequestIDHeaders: r.RequestIDHeaders, TimingHeaders: r.TimingHeaders || r.Profile == ProfileDocument,
 		PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
-		StoreResponses:      r.StoreResponses, SGLang: r.Profile == ProfileSGLang,
+		APIOptions: modelserver.APIOptions{RequestIDHeaders: r.RequestIDHeaders, LogHTTP: r.LogHTTP,
+			TimingHeaders:  r.TimingHeaders || r.Profile == ProfileDocument,
+			IgnoreSleep:    r.Sleeps != nil && !*r.Sleeps || r.Sleeps == nil && r.Profile == ProfileSim,
+			StoreResponses: r.StoreResponses, SGLang: r.Profile == ProfileSGLang},
 		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys,
 		Faults:      modelserver.FaultOptions{Inject: r.Inject},
 		FakeMetrics: r.FakeMetrics,

@@ -18,13 +18,13 @@ import (
 // begins with a dash.
 var booleans = strings.Fields(`
 	trust-remote-code disable-log-requests disable-log-stats enable-log-requests enable-auto-tool-choice
-	enable-sleep-mode enable-lora-bias fully-sharded-loras disable-custom-all-reduce
+	enable-lora-bias fully-sharded-loras disable-custom-all-reduce
 	enable-expert-parallel enable-eplb enable-dbo async-scheduling disable-sliding-window
 	skip-tokenizer-init enable-prompt-embeds disable-cascade-attn disable-hybrid-kv-cache-manager
 	enable-server-load-tracking enable-force-include-usage enable-tokenizer-info-endpoint
 	disable-fastapi-docs disable-uvicorn-access-log return-tokens-as-token-ids allow-credentials
 	enable-ssl-refresh headless multi-step-stream-outputs use-v2-block-manager ray-workers-use-nsight
-	enable-mm-embeds enable-log-outputs disable-frontend-multiprocessing log-http force-dummy-tokenizer
+	enable-mm-embeds enable-log-outputs disable-frontend-multiprocessing force-dummy-tokenizer
 	skip-tool-validation dataset-in-memory calculate-kv-scales mm-processor-cache
 	data-parallel-hybrid-lb data-parallel-external-lb enable-return-routed-experts
 	kv-sharing-fast-prefill show-hidden-metrics-for-version disable-nccl-for-dp-synchronization

@@ -138,7 +138,8 @@ func (r *Result) fillSGLang(def func(v *int, d int)) {
 		r.Notes = append(r.Notes, "--enable-metrics: not given; SGLang has no /metrics without it, and this server has")
 	}
 	if p := r.SchedulePolicy; p != "" && p != "fcfs" {
-		r.Notes = append(r.Notes, "--schedule-policy: "+p+" is not simulated; requests run in the order of their arrival")
+		r.Notes = append(r.Notes,
+			"--schedule-policy: "+p+" is not simulated; requests run in the order of their arrival")
 	}
 	if r.KVEvents != nil && r.KVEvents.Publisher == "zmq" {
 		r.KVEvents.Enabled = true // SGLang has no other switch
