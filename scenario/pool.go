@@ -146,14 +146,12 @@ type ModelServer struct {
 
 	// The model whose step times are simulated by a server that batches; left out, the pool's.
 	Model string `json:"model"`
-	// The directory of the model's tokenizer: tokenizer.json, and where they are there tokenizer_config.json and
-	// chat_template.jinja, as transformers saves them (vLLM's --tokenizer). Its path counts from the scenario's own
-	// directory. Left out, four bytes are one token.
+	// The directory of the model's tokenizer.json, tokenizer_config.json and chat_template.jinja (vLLM's --tokenizer),
+	// from the scenario's own directory on. Left out, four bytes are one token.
 	Tokenizer string `json:"tokenizer"`
 	// The file of a chat template that counts in place of the model's own (vLLM's --chat-template).
 	ChatTemplate string `json:"chatTemplate"`
-	// Whether the server keeps the responses of /v1/responses for previous_response_id, GET and DELETE (vLLM's
-	// VLLM_ENABLE_RESPONSES_API_STORE).
+	// Whether responses are stored for previous_response_id and GET (vLLM's VLLM_ENABLE_RESPONSES_API_STORE).
 	StoreResponses bool `json:"storeResponses"`
 	// The accelerator whose step times are simulated by a server that batches, H100 if left out.
 	Accelerator string `json:"accelerator"`

@@ -64,7 +64,7 @@ type Config struct {
 	ImageTime *dist.Dist
 	// PromptTokensDetails tells cached tokens in usage.
 	PromptTokensDetails bool
-	// StoreResponses keeps the responses of /v1/responses, for clients that go on from them or ask for them again.
+	// StoreResponses keeps the responses of /v1/responses for previous_response_id and GET.
 	StoreResponses bool
 	// FullStatus answers requests that find the queue full: StatusFull, or zero for 429.
 	FullStatus int

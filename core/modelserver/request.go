@@ -100,7 +100,7 @@ type Prompt struct {
 	Tokens []uint32
 	Text   string // empty where only tokens came
 
-	// words keys what is said to the prompt, where the request's id does not.
+	// words keys the words that follow the prompt; empty is the request's id.
 	words string
 	of    *described.Body // spells it out, where there is neither of them
 	count int             // of its tokens then

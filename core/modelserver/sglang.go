@@ -12,7 +12,7 @@ var SGLangGenerate = &API{"/generate", (*Reader).readSGLang, func(b []byte, e *o
 	return openai.Fill(b, `{"error":{"message":$}}`, e.Message)
 }}
 
-// sglangRequest is what is read of a POST to /generate. Its lists are batches.
+// sglangRequest holds the fields of a POST to /generate that act. Lists are batches.
 type sglangRequest struct {
 	Text      *openai.Prompt  `json:"text"`
 	IDs       *openai.Prompt  `json:"input_ids"`
@@ -117,7 +117,7 @@ type sglangEncoder struct {
 	open   bool         // the text of a choice of a whole answer has begun
 }
 
-// sglangSaid is what a choice has said so far.
+// sglangSaid holds the text and the tokens of a choice so far.
 type sglangSaid struct {
 	text []byte
 	ids  []uint32
@@ -143,7 +143,7 @@ func (e *sglangEncoder) Token(b []byte, t *Token) []byte {
 	if !t.None {
 		said.text, said.ids = append(said.text, t.Text...), append(said.ids, t.ID)
 	}
-	if e.req.Stream { // each event has all that was said up to it
+	if e.req.Stream { // each event repeats the text before it
 		b = openai.Fill(b, `data: {"text":$,"output_ids":$,"meta_info":$`, string(said.text), said.tokens(), e.meta(t))
 		if len(e.said) > 1 {
 			b = openai.Fill(b, `,"index":$`, t.Choice)
@@ -170,7 +170,7 @@ func (e *sglangEncoder) Token(b []byte, t *Token) []byte {
 	return b
 }
 
-// tokens are the ids that were told, a list also where there are none.
+// tokens returns the ids, and an empty list where there are none.
 func (s *sglangSaid) tokens() []uint32 { return append([]uint32{}, s.ids...) }
 
 // meta is meta_info of a choice up to a token.

@@ -159,13 +159,12 @@ type ServerOptions struct {
 	// PodName and PodNamespace are told in X-Inference-Pod and
 	// X-Inference-Namespace; an empty PodName tells neither.
 	PodName, PodNamespace string
-	// PromptTokensDetails tells cached tokens in usage (vLLM:
-	// --enable-prompt-tokens-details).
+	// PromptTokensDetails puts cached tokens into usage (vLLM: --enable-prompt-tokens-details).
 	PromptTokensDetails bool
 	APIOptions
 }
 
-// APIOptions are what a server's HTTP interface has beside vLLM's own defaults.
+// APIOptions switch parts of a server's HTTP interface. The zero value is vLLM's default.
 type APIOptions struct {
 	// TimingHeaders answers document 003's x-prefill-time-ms and their like.
 	TimingHeaders bool

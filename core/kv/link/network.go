@@ -56,8 +56,8 @@ type Start struct {
 	Serial uint64
 }
 
-// Vary draws how long a transfer takes where it is alone on its links: about as long as it would, with this standard
-// deviation, and no less than 0.3 and no more than 1.7 times of it.
+// Vary makes a transfer faster or slower. Its time, alone on its links, gets this standard deviation, and stays between
+// 0.3 and 1.7 times what it was.
 func (s *Start) Vary(d *machine.Draw, deviation machine.Time) {
 	takes := 0.0
 	for _, leg := range s.Legs {

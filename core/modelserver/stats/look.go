@@ -28,7 +28,7 @@ type Server struct {
 	// (link.Profile.Metrics), and KVConsumer says that they may come here.
 	Transfers  string
 	KVConsumer bool
-	// SGLang is the label engine_type of SGLang's metrics, unified, prefill or decode. Empty tells vLLM's metrics.
+	// SGLang is the label engine_type of SGLang's metrics, unified, prefill or decode. Empty means vLLM's metrics.
 	SGLang string
 
 	cache []metrics.Label // of cacheConfig; nil: not remembered

@@ -7,8 +7,8 @@ import (
 )
 
 // writeSGLang writes what SGLang says with --enable-metrics, under its names
-// (python/sglang/srt/metrics/collector.py). Histograms keep the bounds of vLLM's. Families are left out of what is not
-// simulated: speculation, grammars' queues, host memory, expert parallelism.
+// (python/sglang/srt/metrics/collector.py). Histograms keep vLLM's bounds. Families of speculation, grammars' queues,
+// host memory and expert parallelism, which are not simulated, are missing.
 func (x *Look) writeSGLang(w metrics.Writer) {
 	c := &x.Server.Engine
 	model := metrics.Label{Name: "model_name", Value: x.Server.Model}

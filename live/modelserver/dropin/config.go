@@ -58,7 +58,7 @@ type Config struct {
 	NoChunkedPrefill          bool
 	EnforceEager              bool
 	Policy                    string // fcfs or priority
-	SchedulePolicy            string // SGLang's, of which fcfs alone is simulated
+	SchedulePolicy            string // SGLang's; only fcfs is simulated
 	Batching                  string // continuous, static, none or independent
 	Seed                      *uint64
 

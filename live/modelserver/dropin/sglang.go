@@ -120,7 +120,7 @@ func (c *Config) sglang() *KVTransfer {
 	return c.KVTransfer
 }
 
-// fillSGLang puts SGLang's defaults where nothing was said.
+// fillSGLang sets SGLang's defaults where the command line sets nothing.
 func (r *Result) fillSGLang(def func(v *int, d int)) {
 	def(&r.MaxNumSeqs, sglangRunning)
 	def(&r.BlockSize, 1)
