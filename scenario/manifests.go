@@ -89,7 +89,8 @@ func (s *Scenario) readGateway(dir string) Problems {
 			"a Gateway whose listener takes the workload's requests")}
 	}
 	s.assumed = append(s.assumed, set.Warnings...)
-	s.assumed = append(s.assumed, program.Notes...)
+	_, scaling := set.Scalings()
+	s.assumed = slices.Concat(s.assumed, program.Notes, scaling)
 	s.gateway, s.said = g, map[string]strictyaml.Value{}
 	out := s.checkLeads(g)
 	names := poolNames(program)
@@ -280,10 +281,6 @@ func (m *fromManifests) fill() {
 		}
 		return 1
 	})
-	if _, why := m.set.ScaledBy(b.Pool); why != "" {
-		m.s.assumed = append(m.s.assumed,
-			fmt.Sprintf("%s:%d: InferencePool %s: %s", b.Pool.File, b.Pool.Line, b.Name, why))
-	}
 	first, _ := all[0].Serves()
 	m.models(first)
 	if decodes {
@@ -411,7 +408,7 @@ func (m *fromManifests) models(c *gateway.Container) {
 	}
 	m.say("model", c.At, func() { p.Model = names[0] })
 	m.say("servedModelNames", c.At, func() { p.ServedModelNames = names[1:] })
-	if !commandline.Simulator(c) {
+	if !c.Simulator() {
 		m.say("modelServer.model", c.At, func() { p.ModelServer.Model = model })
 	}
 }
@@ -444,7 +441,7 @@ func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServ
 	for _, name := range idle {
 		m.s.assumed = append(m.s.assumed, c.At.Problem("--"+name, "", "it has no effect in a scenario").Error())
 	}
-	if !commandline.Simulator(c) {
+	if !c.Simulator() {
 		values["batching"], values["profile"] = string(Continuous), string(VLLMProfile)
 	}
 	if e := c.KVEvents(); e != nil {

@@ -137,8 +137,7 @@ type ModelServer struct {
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
 	// Whether the server does without CUDA graphs, which take memory of their own (vLLM's --enforce-eager).
 	EnforceEager bool `json:"enforceEager"`
-	// The memory limit of the server's container (document 003's resources.limits.memory), for what it keeps in host
-	// memory.
+	// The limit of the server's container for host memory (document 003's resources.limits.memory).
 	MemoryLimit size.Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
 	// What happens to a server that does not fit into its memory: refuse says so when the scenario is read, restart
 	// lets it be killed and restarted again and again, as Kubernetes does (OOMKilled, CrashLoopBackOff).

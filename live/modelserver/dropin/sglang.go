@@ -67,6 +67,7 @@ var sglangFlags = map[string]flag{
 func init() {
 	booleans = append(booleans, sglangBooleans...)
 	for name, f := range sglangFlags {
+		f.sglang = true
 		flags[name] = f
 	}
 }
