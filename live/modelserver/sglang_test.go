@@ -1,12 +1,20 @@
 package modelserver
 
 import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/tidwall/gjson"
+
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // A server with SGLang's command line has SGLang's metrics and none of vLLM's: those that pickers read, and counts.
@@ -52,4 +60,43 @@ func TestSGLangMetrics(t *testing.T) {
 	if len(labels) != 2 || labels[0].GetName() != "page_size" || labels[0].GetValue() != "16" {
 		t.Errorf("%v", labels)
 	}
+}
+
+// Both legs of a request to /generate meet in a room. The decode server fetches the prompt, and says what a server
+// alone says.
+func TestSGLangGenerateApart(t *testing.T) {
+	t.Parallel()
+	p := apart(t, connector.SGLang.Profile, func(o *ServerOptions) { o.SGLang = true })
+	ask := func(s *Server, more string) gjson.Result {
+		resp, err := http.Post(s.URL()+"/generate", "application/json", strings.NewReader(
+			`{"text":"`+strings.Repeat("word ", 100)+`","sampling_params":{"max_new_tokens":4,"temperature":0}`+more+`}`))
+		if err != nil {
+			t.Error(err)
+			return gjson.Result{}
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("%d %s %v", resp.StatusCode, body, err)
+		}
+		return gjson.ParseBytes(body)
+	}
+	alone := ask(p.decode, "").Get("text").String()
+	if resp, err := http.Post(p.decode.URL()+"/reset_prefix_cache", "", nil); err != nil || resp.Body.Close() != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := net.SplitHostPort(p.prefill.MeetingAddress())
+	room := fmt.Sprintf(`,"bootstrap_host":%q,"bootstrap_port":%s,"bootstrap_room":7`, host, port)
+	var prefill gjson.Result
+	var done sync.WaitGroup
+	done.Go(func() { prefill = ask(p.prefill, room) })
+	decode := ask(p.decode, room)
+	done.Wait()
+	if n := prefill.Get("meta_info.completion_tokens").Int(); n != 1 {
+		t.Errorf("the prefill server made %d tokens", n)
+	}
+	if text := decode.Get("text").String(); text != alone || decode.Get("meta_info.cached_tokens").Int() == 0 {
+		t.Errorf("%s, expected the text %q and cached tokens", decode, alone)
+	}
+	p.idle()
 }
