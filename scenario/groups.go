@@ -40,7 +40,7 @@ func (ServerRole) Values() []string { return []string{string(DecodeRole), string
 
 // ofPool are the fields of a modelServer that a pool's groups have in common.
 var ofPool = []string{"batching", "prefixCaching", "blockSize", "outputTokens", "tokenizer", "chatTemplate",
-	"engineSteps", "loraAdapters", "kvEvents", "faults"}
+	"storeResponses", "engineSteps", "loraAdapters", "kvEvents", "faults"}
 
 // GroupName is what the group of the server with this index is called, "" where the
 // pool has no groups.

@@ -137,8 +137,7 @@ type ModelServer struct {
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
 	// Whether the server does without CUDA graphs, which take memory of their own (vLLM's --enforce-eager).
 	EnforceEager bool `json:"enforceEager"`
-	// The memory limit of the server's container (document 003's resources.limits.memory), for what it keeps in host
-	// memory.
+	// The limit of the server's container for host memory (document 003's resources.limits.memory).
 	MemoryLimit size.Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
 	// What happens to a server that does not fit into its memory: refuse says so when the scenario is read, restart
 	// lets it be killed and restarted again and again, as Kubernetes does (OOMKilled, CrashLoopBackOff).
@@ -146,12 +145,13 @@ type ModelServer struct {
 
 	// The model whose step times are simulated by a server that batches; left out, the pool's.
 	Model string `json:"model"`
-	// The directory of the model's tokenizer: tokenizer.json, and where they are there tokenizer_config.json and
-	// chat_template.jinja, as transformers saves them (vLLM's --tokenizer). Its path counts from the scenario's own
-	// directory. Left out, four bytes are one token.
+	// The directory of the model's tokenizer.json, tokenizer_config.json and chat_template.jinja (vLLM's --tokenizer),
+	// from the scenario's own directory on. Left out, four bytes are one token.
 	Tokenizer string `json:"tokenizer"`
 	// The file of a chat template that counts in place of the model's own (vLLM's --chat-template).
 	ChatTemplate string `json:"chatTemplate"`
+	// Whether responses are stored for previous_response_id and GET (vLLM's VLLM_ENABLE_RESPONSES_API_STORE).
+	StoreResponses bool `json:"storeResponses"`
 	// The accelerator whose step times are simulated by a server that batches, H100 if left out.
 	Accelerator string `json:"accelerator"`
 	// Over how many accelerators each layer is split (vLLM's --tensor-parallel-size).

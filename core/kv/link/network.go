@@ -56,6 +56,31 @@ type Start struct {
 	Serial uint64
 }
 
+// Vary makes a transfer faster or slower. Its time, alone on its links, gets this standard deviation, and stays between
+// 0.3 and 1.7 times what it was.
+func (s *Start) Vary(d *machine.Draw, deviation machine.Time) {
+	takes := 0.0
+	for _, leg := range s.Legs {
+		takes += float64(leg.Delay)
+		if leg.BytesPerSecond > 0 {
+			takes += float64(s.Bytes) / float64(leg.BytesPerSecond) * float64(machine.Second)
+		}
+	}
+	if deviation <= 0 || takes == 0 {
+		return
+	}
+	normal := -6.0 // the sum of twelve uniform draws has the variance 1
+	for range 12 {
+		normal += d.Float64()
+	}
+	factor := min(max(1+normal*float64(deviation)/takes, 0.3), 1.7)
+	for i := range s.Legs {
+		leg := &s.Legs[i]
+		leg.Delay = machine.Time(float64(leg.Delay) * factor)
+		leg.BytesPerSecond = int64(float64(leg.BytesPerSecond) / factor)
+	}
+}
+
 // Cancel ends a transfer wherever it is. An unknown one is nothing.
 type Cancel struct{ ID ID }
 
