@@ -69,7 +69,7 @@ type Event struct {
 	LoRAID        int64      // informative; LoRAName decides
 	LoRAName      string     // replaces the model in the key when not empty
 	ExtraKeys     [][]string // per engine block: cache salt, image hashes
-	SpecKind      string     // full_attention, sliding_window, mamba …; "" is what the group was before
+	SpecKind      string     // full_attention, sliding_window, mamba …; "" means unchanged
 	SlidingWindow int        // tokens, for SpecKind sliding_window
 
 	// Stored, from a log that keeps no tokens: how many there were, and the keys
@@ -78,7 +78,7 @@ type Event struct {
 	Keys       []Key
 
 	// Document 003's JSON only.
-	Pod        string  // pod_id; "" means: whoever the topic names
+	Pod        string  // pod_id; "" means the topic's pod
 	Name       string  // block_hash as it was written
 	Model      string  // "" means: whatever the topic names
 	ByName     bool    // no tokens: the block is known by its hash alone

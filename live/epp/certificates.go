@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
-// serverTLS is what ext_proc is served with. Envoy's filter does not verify a
-// certificate that signs itself, as with the real EPP.
+// serverTLS returns the credentials of ext_proc. Envoy's filter does not verify a self-signed certificate, as with the
+// real EPP.
 func serverTLS(o *StandaloneOptions) (credentials.TransportCredentials, error) {
 	var c *tls.Config
 	var err error
@@ -32,7 +32,7 @@ func serverTLS(o *StandaloneOptions) (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(c), nil
 }
 
-// metricsTLS is what /metrics is served with.
+// metricsTLS returns the TLS configuration of /metrics.
 func metricsTLS(o *StandaloneOptions) (*tls.Config, error) {
 	files, err := tlsfiles.Dir(o.MetricsCertPath, o.Log)
 	if err != nil {

@@ -12,17 +12,16 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// A picker that stops must go on until those who send to it have noticed:
-// Envoy asks for its health every so often, and sends to it until it has been
-// told NOT_SERVING once. So the server remembers who asks and how often, and
-// waits for each of them to have asked again, and then for new requests to stop
-// coming. Who has hung up, or has not asked for three of its intervals, is gone.
+// A picker that stops must continue until its clients have noticed: Envoy checks its health at intervals, and sends to
+// it until one check has answered NOT_SERVING. So the server remembers each client that checks and its interval, waits
+// for each of them to check again, and then for new requests to stop. A client that has hung up, or has not checked for
+// three of its intervals, is gone.
 
 const (
 	// quiet is how long no request may have come for it to be believed that
 	// none will.
 	quiet = 500 * time.Millisecond
-	// quietLimit bounds the wait for that: somebody may send without asking.
+	// quietLimit bounds the wait for that, since a client may send without checking.
 	quietLimit = 3 * time.Second
 )
 
@@ -102,9 +101,8 @@ func (h *healthChecks) waiting(since time.Time) (checkers int, waiting bool) {
 	return checkers, waiting
 }
 
-// told returns when everybody who asks for health has asked since and has
-// stopped sending, or when ctx ends.
-func (h *healthChecks) told(ctx context.Context, since time.Time) {
+// awaitChecks returns when all clients that check health have checked since and have stopped sending, or when ctx ends.
+func (h *healthChecks) awaitChecks(ctx context.Context, since time.Time) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	limit := time.Time{}

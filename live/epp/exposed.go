@@ -124,13 +124,13 @@ func (x exposed) addTo(f *metric.Family, l *labels, v float64) {
 	}
 }
 
-// reading tells metrics of the moment to a collector, under both names.
+// reading passes the present metrics to a collector, under both names.
 type reading struct {
 	out   chan<- prometheus.Metric
 	descs map[string]*prometheus.Desc
 }
 
-func (r reading) tell(f *metric.Family, v float64, values ...string) {
+func (r reading) send(f *metric.Family, v float64, values ...string) {
 	r.one(f, f.Name, f.Help, f.Labels, v, values)
 	if f.Old == "" {
 		return

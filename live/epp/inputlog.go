@@ -14,10 +14,9 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// InputLog writes what enters pickers, and what comes of it, to a recording, from
-// a goroutine of its own. It never makes a request wait: what is more than it
-// can write is dropped, with a mark where it is missing, and once there is room
-// it begins anew with the pickers' state.
+// InputLog writes the inputs and effects of pickers to a recording, from a goroutine of its own. It never makes a
+// request wait. If it cannot write fast enough it drops lines and marks the gap. Once it can write again, it restarts
+// with the pickers' state.
 type InputLog struct {
 	o InputLogOptions
 
@@ -46,8 +45,7 @@ type recorded struct {
 
 // InputLogOptions say where an InputLog goes.
 type InputLogOptions struct {
-	// Inputs.To is written to from one goroutine. One that is an InputFiles goes on in
-	// another file when one is full.
+	// One goroutine writes to Inputs.To. If that is an InputFiles, the log continues in another file when one is full.
 	report.Inputs
 	// MaxPending is how many bytes may wait to be written; 0 is 16 MiB.
 	MaxPending int
@@ -106,7 +104,7 @@ func (k *Picking) Record(x *InputLog) {
 	})
 }
 
-// forget ends a picker's log. The picker is in hand.
+// forget ends a picker's log. The caller holds the picker.
 func (x *InputLog) forget(k *Picking) {
 	if x == nil {
 		return
@@ -156,8 +154,8 @@ func (x *InputLog) loop() {
 	}
 }
 
-// write writes what is pending, and goes on in another file when this one is
-// full. Where lines were dropped the log begins anew.
+// write writes the pending lines and continues in another file when this one is full. After dropped lines the log
+// restarts.
 func (x *InputLog) write() error {
 	x.mu.Lock()
 	lines := x.pending
@@ -176,18 +174,17 @@ func (x *InputLog) write() error {
 	x.since += len(lines)
 	// else a file would hold nothing but its beginning
 	if files, ok := x.o.To.(InputFiles); ok && files.Full() && x.since > x.begun {
-		return x.anew(files.Next)
+		return x.restart(files.Next)
 	}
 	if behind {
-		return x.anew(nil)
+		return x.restart(nil)
 	}
 	return nil
 }
 
-// anew writes what is pending, has next go to another file, if there is one, and
-// begins with all pickers' state there, which is copied while nothing enters
-// them, and written afterwards.
-func (x *InputLog) anew(next func() error) error {
+// restart writes the pending lines, opens the next file with next if that is not nil, and writes all pickers' state
+// there. It copies the state while nothing enters the pickers, and encodes it afterwards.
+func (x *InputLog) restart(next func() error) error {
 	var last []byte
 	var lost int64
 	var why string
@@ -227,7 +224,7 @@ func (x *InputLog) anew(next func() error) error {
 	return nil
 }
 
-// hold runs f with all pickers and the log itself in hand, the oldest first.
+// hold runs f while it holds all pickers, the oldest first, and the log itself.
 func (x *InputLog) hold(f func(pickings []*recorded)) {
 	for held := false; !held; { // else one has come or gone meanwhile
 		x.mu.Lock()
@@ -243,7 +240,7 @@ func (x *InputLog) hold(f func(pickings []*recorded)) {
 	}
 }
 
-// together has all pickers in hand at once.
+// together holds all pickers at once while f runs.
 func together(list []*recorded, f func()) {
 	if len(list) == 0 {
 		f()
@@ -270,7 +267,7 @@ func (x *InputLog) recover(err error) bool {
 		case <-x.stop:
 			return false
 		}
-		if again := x.anew(files.Next); again == nil {
+		if again := x.restart(files.Next); again == nil {
 			x.err = nil
 			return true
 		}
@@ -279,8 +276,7 @@ func (x *InputLog) recover(err error) bool {
 	return false
 }
 
-// Close writes what is left, and tells the failure that was never recovered
-// from. Pickers may go on; nobody writes down what enters them.
+// Close writes the rest and returns the error that the log did not recover from. Pickers may continue without a log.
 func (x *InputLog) Close() error {
 	if x == nil {
 		return nil

@@ -22,7 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
-// KVOptions are what a picker's KV indexes need besides its configuration.
+// KVOptions configure a picker's KV indexes, besides the picker's configuration.
 type KVOptions struct {
 	// Registry takes the metrics that the configuration asks for
 	// (kvBlockIndexConfig.enableMetrics); nil takes none.
@@ -33,11 +33,10 @@ type KVOptions struct {
 	// events; "" leaves it to the configuration: the endpoint's address with
 	// socketPort and replaySocketPort.
 	Publisher func(e *picker.Endpoint) (events, replay string)
-	// OnIndex, if not nil, is told of each index by which rule it makes keys,
-	// before it listens.
+	// OnIndex, if not nil, gets each index's rule for keys before the index listens.
 	OnIndex func(kv.Hasher)
-	// OnMessage, if not nil, is told of every message that an index took, after
-	// it took effect. It must not wait for the picker.
+	// OnMessage, if not nil, gets every message that an index took, after it took effect. It must not wait for the
+	// picker.
 	OnMessage func(plugin string, r kvevents.Report)
 }
 
@@ -231,7 +230,7 @@ func (k *Picking) Dialling() int {
 	return n
 }
 
-// KVState is what one index knows.
+// KVState is a summary of one index.
 type KVState struct {
 	Plugin string
 	// Hasher makes its keys. It keeps at most MaxBlocks of them, 0 is no bound; Displaced says
@@ -298,7 +297,7 @@ func (x *kvEvents) close() {
 	x.mu.Unlock()
 	<-x.done
 	for _, s := range x.list {
-		_ = s.sub.Close() // nothing is left to be told
+		_ = s.sub.Close() // nothing is left to report
 		if s.metrics != nil {
 			x.o.Registry.Unregister(s.metrics)
 		}

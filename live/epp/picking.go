@@ -21,7 +21,7 @@ import (
 // maxAnswerBytes bounds what a tokeniser or a remote scorer may answer.
 const maxAnswerBytes = 32 << 20
 
-// PickingOptions are what a Picking needs besides its picker.
+// PickingOptions configure a Picking besides its picker.
 type PickingOptions struct {
 	core.Config
 	// Now is the run's clock.
@@ -38,20 +38,19 @@ type PickingOptions struct {
 	Hosts func(string) string
 	// KV says where KV events come from.
 	KV KVOptions
-	// Made is what a log of inputs says of how the picker was built.
+	// Made describes in a log of inputs how the picker was built.
 	Made inputlog.Header
 	// Inputs, if not nil, takes down what enters the picker, from the beginning.
 	Inputs *InputLog
 	// Fetch, if not nil, has the page of a URL in place of HTTP.
 	Fetch func(url string) ([]byte, error)
-	// Scraped, if not nil, is told how long it took to fetch and read a page.
+	// Scraped, if not nil, gets the time that fetching and reading a page took.
 	Scraped func(took time.Duration)
 	Log     *slog.Logger
 }
 
-// Picking is an endpoint picker in wall time: core/epp's Machine, driven by
-// live/drive, with what carries out its effects. Somebody has it in hand for a
-// decision (microseconds), never while something outside is awaited.
+// Picking is an endpoint picker in wall time: core/epp's Machine, driven by live/drive, with the code that carries out
+// its effects. A decision holds its lock (for microseconds), and nobody waits for anything outside under the lock.
 type Picking struct {
 	openRequests
 	o         PickingOptions
@@ -70,7 +69,7 @@ type Picking struct {
 	m     *core.Machine // the driver's
 	// service is the time that the picker is said to take besides; nil is none.
 	service *drive.Driver[*core.Request, *machine.Effects[core.Attended]]
-	inputs  *InputLog // for who has it in hand
+	inputs  *InputLog // guarded by drive
 }
 
 // NewPicking makes the picker. It is wrong to use its picker.Picker elsewhere
@@ -130,7 +129,7 @@ func (k *Picking) With(f func(m *core.Machine, now machine.Time)) {
 // SetEndpoints replaces the pool's endpoints.
 func (k *Picking) SetEndpoints(list []*picker.Endpoint) { k.Input(core.Endpoints{List: list}) }
 
-// Close refuses what waits and stops what goes on beside the requests.
+// Close refuses waiting requests and stops the goroutines beside the requests.
 func (k *Picking) Close() {
 	if k.service != nil {
 		k.service.Stop()
@@ -145,8 +144,7 @@ func (k *Picking) Close() {
 	k.client.CloseIdleConnections()
 }
 
-// panicked logs a panic of which nobody else hears. What somebody's message has
-// brought about is theirs.
+// panicked logs a panic that has no other recipient. The sender of a message gets the panics that its message causes.
 func (k *Picking) panicked(_ machine.Time, v any, rang bool) {
 	if !rang {
 		panic(v)
@@ -290,7 +288,7 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 // maxSending bounds how many messages wait for a service that takes them slowly.
 const maxSending = 8
 
-// send puts what plug-ins tell the outside on its way. What does not arrive is lost.
+// send starts sending the plug-ins' messages. Messages that do not arrive are lost.
 func (k *Picking) send(needs []picker.Need) {
 	for i := range needs {
 		n := &needs[i]

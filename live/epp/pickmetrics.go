@@ -81,8 +81,8 @@ func (m *PickMetrics) refused(r *picker.Request, e *apierror.Error) {
 	m.add(metric.Errors, 1, append([]string{e.Code()}, m.labels.request(r).list...)...)
 }
 
-// rewritten is told of a request whose model an InferenceModelRewrite chose, when
-// it arrives: it counts also where the request waits, or is refused.
+// rewritten counts a request whose model an InferenceModelRewrite chose, when it arrives: also one that waits, or is
+// refused.
 func (m *PickMetrics) rewritten(r *picker.Request) {
 	if m == nil || r.Rewrite == "" {
 		return
@@ -96,7 +96,7 @@ func (m *PickMetrics) flowValues(r *picker.Request) []string {
 	return []string{l[2], l[3], m.pool, l[0], l[1]}
 }
 
-// queued is told of a request that enters flow control, or is rejected there.
+// queued counts a request that enters flow control, or is rejected there.
 func (m *PickMetrics) queued(r *core.Request, at flowcontrol.Outcome) {
 	if m == nil {
 		return
@@ -112,7 +112,7 @@ func (m *PickMetrics) queued(r *core.Request, at flowcontrol.Outcome) {
 	m.add(metric.EnqueueTime, 0, l[0], l[1], outcome)
 }
 
-// left is told how a request left flow control.
+// left counts a request that left flow control.
 func (m *PickMetrics) left(r *core.Request, e *flowcontrol.Effect) {
 	if m == nil {
 		return
@@ -124,7 +124,7 @@ func (m *PickMetrics) left(r *core.Request, e *flowcontrol.Effect) {
 	m.add(metric.Dispatched, 1, e.Outcome.String(), l[1], m.pool)
 }
 
-// parsed is told what a parser did; "" is none.
+// parsed observes a parser's work; "" is no parser.
 func (m *PickMetrics) parsed(parser, point string, took time.Duration, times int) {
 	if m == nil || parser == "" {
 		return
@@ -150,7 +150,7 @@ func (m *PickMetrics) revocation(e *flowcontrol.Effect) {
 	}
 }
 
-// decided is told of every pick.
+// decided observes a decision.
 func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	d := r.Decision
 	if m == nil || d.Request.Body == nil {
@@ -237,7 +237,7 @@ func (m *PickMetrics) hooked(r *picker.Response) {
 	r.Spans = r.Spans[:0]
 }
 
-// piece is told of every piece of a response; gap is the time since the last.
+// piece observes a piece of a response; gap is the time since the last one.
 func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
 	if m == nil {
 		return
@@ -249,9 +249,8 @@ func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
 	m.addTo(metric.ITL, m.labels.request(r.Request), gap.Seconds())
 }
 
-// ended is told once per dispatched request; spent is the time that its response
-// took of the picker's. Of a response that is no stream the real one counts the
-// time from its headers to its end.
+// ended observes the end of a dispatched request; spent is the picker's time for its response. For a response that is
+// not a stream the real EPP counts the time from its headers to its end.
 func (m *PickMetrics) ended(p *picker.Picker, x *core.Request, now machine.Time, spent time.Duration) {
 	if m == nil {
 		return
@@ -300,7 +299,7 @@ func (m *PickMetrics) ScrapeFailed(source, extractor string) {
 	}
 }
 
-// poolCollector tells the pool's own metrics at the moment of a scrape.
+// poolCollector computes the pool's own metrics at a scrape.
 type poolCollector struct {
 	k    *Picking
 	pool string
@@ -323,7 +322,7 @@ func (c *poolCollector) Describe(chan<- *prometheus.Desc) {}
 func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	_ = guarded(c.k.o.Log, "the page of metrics", "", func() error {
 		c.k.With(func(m *core.Machine, now machine.Time) {
-			m.Pool(now, c.pool, func(*metric.Family) bool { return true }, c.flows.flow, reading{out, c.desc}.tell)
+			m.Pool(now, c.pool, func(*metric.Family) bool { return true }, c.flows.flow, reading{out, c.desc}.send)
 		})
 		return nil
 	})

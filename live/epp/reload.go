@@ -34,7 +34,7 @@ type Generation struct {
 	closing  sync.Once
 }
 
-// build makes a generation; found is told whether the objects have the pool.
+// build makes a generation. It calls found with whether the objects have the pool.
 func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Generation, err error) {
 	p, err := BuildPicker(&o)
 	if err != nil {
@@ -171,7 +171,7 @@ func (r *Generations) Close() {
 // Describe sends nothing: which series there are depends on the generation.
 func (r *Generations) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the current generation's metrics.
+// Collect sends the current generation's metrics.
 func (r *Generations) Collect(out chan<- prometheus.Metric) { r.Current().Registry.Collect(out) }
 
 // Pages are the current generation's, whichever that is when they are asked
@@ -194,7 +194,7 @@ type openRequests struct {
 	once    sync.Once
 }
 
-// settled is told of the end of each request that open counted.
+// settled counts the end of a request that open counted.
 func (c *openRequests) settled() {
 	if c.open.Add(-1) == 0 && c.leaving.Load() {
 		c.once.Do(func() { close(c.idle) })
@@ -220,8 +220,8 @@ func (k *Picking) inherit(old *Picking) {
 	})
 }
 
-// watchConfig reads the configuration again whenever its file changes. A bad
-// one is refused and told; the old one stays.
+// watchConfig reads the configuration again whenever its file changes. It refuses and logs a bad one; the old one
+// stays.
 func (s *Standalone) watchConfig() error {
 	path := s.o.ConfigPath
 	var err error

@@ -256,7 +256,7 @@ func (s *Server) SetReady(ready bool) {
 // lets the streams finish until ctx ends, and then closes what is left.
 func (s *Server) Stop(ctx context.Context) error {
 	s.SetReady(false)
-	s.checks.told(ctx, time.Now())
+	s.checks.awaitChecks(ctx, time.Now())
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()

@@ -25,8 +25,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// StandaloneOptions are those of an endpoint picker that runs by itself behind
-// somebody's Envoy: the real EPP's flags.
+// StandaloneOptions configure an endpoint picker that runs by itself behind a user's Envoy: the real EPP's flags.
 type StandaloneOptions struct {
 	// Config is the EndpointPickerConfig's text, nil for the default one;
 	// ConfigName names it in errors.
@@ -168,7 +167,7 @@ func (o *StandaloneOptions) obeyClients(c *config.Config) error {
 	return err
 }
 
-// Made is what a log of inputs says of the picker that BuildPicker builds.
+// Made describes the picker that BuildPicker builds, for a log of inputs.
 func (o *StandaloneOptions) Made() inputlog.Header {
 	h := inputlog.Header{Name: o.ConfigName, Seed: o.Seed, AllowExperimental: o.AllowExperimental,
 		IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
@@ -236,8 +235,8 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	return s, nil
 }
 
-// serve tells the health services: without its pool a picker is not ready. A
-// server given takes over; otherwise found is an update.
+// serve updates the health services: without its pool a picker is not ready. A given server takes over; otherwise found
+// is an update.
 func (s *Standalone) serve(server *Server, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

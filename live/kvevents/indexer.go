@@ -49,7 +49,7 @@ type Report struct {
 // ErrNameless is the error of a message whose sender is unknown: neither its topic nor its pod_id names a pod.
 var ErrNameless = errors.New("neither the topic nor pod_id names a pod; expected a topic like kv@<ip>:<port>@<model>")
 
-// Indexer keeps an index of which pod holds which blocks, from the events that a Subscriber receives. View looks
+// Indexer keeps an index from blocks to the pods that hold them, from the events that a Subscriber receives. View looks
 // blocks up without waiting for a lock. The KV-Cache Manager is an HTTP server around an Indexer; an endpoint picker
 // has one in its process.
 type Indexer struct {
@@ -181,15 +181,15 @@ func (x *Indexer) changed(now machine.Time) {
 		x.change = time.AfterFunc(wait.Duration(), func() {
 			x.drive.With(func(now machine.Time, _ *kvindex.Effects) {
 				x.change = nil
-				x.tell(now)
+				x.publish(now)
 			})
 		})
 		return
 	}
-	x.tell(now)
+	x.publish(now)
 }
 
-func (x *Indexer) tell(now machine.Time) {
+func (x *Indexer) publish(now machine.Time) {
 	x.changedAt = now
 	x.opts.OnChange(now, x.ix)
 }

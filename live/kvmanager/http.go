@@ -96,7 +96,7 @@ type (
 		EvictionRatePerSec decimal    `json:"eviction_rate_per_sec"`
 		TopBlocks          []topBlock `json:"top_blocks"`
 		Status             string     `json:"status"`
-		LastHeartbeat      time.Time  `json:"last_heartbeat"` // the document's pod_statistics has it
+		LastHeartbeat      time.Time  `json:"last_heartbeat"` // as in the document's pod_statistics
 	}
 	// blockResponse is an entry of the document's kv_block_index.
 	blockResponse struct {

@@ -250,8 +250,8 @@ type EndpointObserver interface {
 	EndpointGone(slot int, forget bool)
 }
 
-// SaturationDetector returns how full a set of endpoints is. At 1 and above they should get no more requests. Indexes
-// are those of the View.
+// SaturationDetector returns how full a set of endpoints is. At 1 and above no further requests should go to them.
+// Indexes are those of the View.
 type SaturationDetector interface {
 	Plugin
 	Saturation(now machine.Time, v *View, candidates []int32) float64
@@ -264,7 +264,7 @@ type RequestParser interface {
 }
 
 // MetricsExtractor reads one scraped page into an endpoint's metrics. Wants reports whether it reads a family of
-// metrics; a page has no others. labels are the endpoint's, one of which may name its engine. After an error, which is
+// metrics; a page has no others. labels are the endpoint's; one label may name its engine. After an error, which is
 // counted and logged with the plug-in's name, the metrics stay as they were. The page's memory is reused.
 type MetricsExtractor interface {
 	Plugin

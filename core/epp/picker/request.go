@@ -67,7 +67,7 @@ type Request struct {
 	Rendered []parse.Prompt
 	// Spans are the HeaderProcessors' durations (with Options.Stopwatch).
 	Spans []Span
-	// Members are what plug-ins add to the body for the endpoint.
+	// Members are the fields that plug-ins add to the body for the endpoint.
 	Members []Member
 }
 

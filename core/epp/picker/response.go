@@ -23,7 +23,7 @@ const maxBuffered = 32 << 20
 // (RunHeaderHooks, RunBodyHooks) run in the picker's turn on what was read until then.
 type Response struct {
 	Decision *Decision // nil when the response belongs to no scheduled request
-	Status   string    // :status
+	Status   string    // HTTP status, such as "200"
 	Headers  header.List
 	// Streaming states that chunks are forwarded one by one (SSE, or the client asked for a stream).
 	Streaming bool

@@ -166,7 +166,7 @@ func (p *Picker) LoadDecision(s *SavedDecision, r *Request, other bool) (*Decisi
 	return d, nil
 }
 
-// SavedResponse is what hooks have set on a response.
+// SavedResponse holds the headers and metadata that hooks have set on a response.
 type SavedResponse struct {
 	Told     bool                      `json:"told,omitempty"`
 	Set      header.List               `json:"set,omitempty"`

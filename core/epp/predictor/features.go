@@ -27,7 +27,7 @@ type Features struct {
 	EncoderInput   int64   `json:"encoder_input_size"`
 }
 
-// Sample is what was observed: a TrainingEntry on the wire. A time of 0 was not.
+// Sample is one observation: a TrainingEntry on the wire. A time of 0 was not measured.
 type Sample struct {
 	Features
 	TTFTMs float64 `json:"actual_ttft_ms"`
@@ -91,7 +91,7 @@ func (s *Sample) Check() *Invalid {
 	return s.Features.Check()
 }
 
-// Target is what a model predicts.
+// Target is the quantity that a model predicts.
 type Target uint8
 
 // The targets.

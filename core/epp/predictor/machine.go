@@ -75,8 +75,7 @@ type Message interface{ message() }
 type (
 	// Samples were observed. They are checked (Sample.Check).
 	Samples struct{ List []Sample }
-	// Fitted is what came of a Fit: models as the library wrote them, or why there
-	// are none.
+	// Fitted is the result of a Fit: models as the library wrote them, or the reason for their lack.
 	Fitted struct {
 		Number  int
 		Library string
@@ -101,8 +100,7 @@ type Fit struct {
 // Due is when the effect was due.
 func (f Fit) Due() machine.Time { return f.At }
 
-// Set is what one model is fitted to. Rows stand one after the other; a NaN is a
-// missing value.
+// Set is the training data of one model. Rows stand one after the other; a NaN is a missing value.
 type Set struct {
 	Name      Name
 	Columns   []Column
@@ -328,7 +326,7 @@ func (m *Machine) score(t Target) {
 // Bucket is one bucket's samples of a target.
 type Bucket struct{ Queue, Cache, Prefix, TTFT, TPOT int }
 
-// Status is what a Machine says of itself.
+// Status is a Machine's report about itself.
 type Status struct {
 	Train, Test      [2]int // samples, by target
 	Unqueued, Queued [2]int
@@ -341,7 +339,7 @@ type Status struct {
 	Models           *Models
 }
 
-// Status is what it is now.
+// Status returns the present status.
 func (m *Machine) Status() Status {
 	s := Status{Trainings: m.fits, Training: m.asked != nil, TrainedAt: m.at, Failed: m.failed, Models: m.models}
 	for t := range m.stores {
@@ -360,12 +358,10 @@ func (m *Machine) Status() Status {
 	return s
 }
 
-// EachTTFT tells the samples of TTFT that are trained with, the oldest of each
-// bucket first.
-func (m *Machine) EachTTFT(tell func(s *Sample)) { m.stores[TTFT].each(tell) }
+// EachTTFT yields the samples with which TTFT is trained, the oldest of each bucket first.
+func (m *Machine) EachTTFT(yield func(s *Sample)) { m.stores[TTFT].each(yield) }
 
-// Event tells that a training is over, for the record: with what library, on what
-// samples, and why it failed, if it did.
+// Event returns the record's event of a training that is over: the library, the samples, and the error if it failed.
 func (s *Status) Event(at machine.Time) record.Event {
 	e := record.Event{Time: at, Hop: record.EPP, Step: record.PredictorTrained,
 		Details: record.Details{record.D("training", s.Trainings),

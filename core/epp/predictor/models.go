@@ -29,7 +29,7 @@ const (
 
 var names = [...]Name{ModelTTFT, ModelTPOT, ModelTTFTNoqueue, ModelTTFTQueued, ModelTPOTNoqueue, ModelTPOTQueued}
 
-// Target is what it predicts.
+// Target returns the quantity that the model predicts.
 func (n Name) Target() Target {
 	if strings.HasPrefix(string(n), "tpot") {
 		return TPOT
@@ -100,7 +100,7 @@ func (m *Models) Ready(t Target) bool { return m.trees[t] != nil }
 // Gated reports whether requests that need not wait have models of their own.
 func (m *Models) Gated() bool { return m.gated }
 
-// Library is what fitted them, such as "xgboost 3.2.0 on x86_64"; "" before.
+// Library returns the library that fitted the models, such as "xgboost 3.2.0 on x86_64"; "" before the first.
 func (m *Models) Library() string { return m.library }
 
 // Text returns a model as the library wrote it, nil where there is none.

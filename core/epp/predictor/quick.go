@@ -12,9 +12,9 @@ const (
 	observed = 3 << 11
 )
 
-// ReadRows reads the list that a message has in this field, if it is as our picker
-// and the real one write it: rows, or with times samples. They are not checked. False
-// leaves it to whoever can say what is wrong, if anything is.
+// ReadRows reads the list in a field of a message, if our picker or the real one wrote it: rows, or samples if times is
+// set. It does not check them. If it returns false, the caller decodes the message in another way, which reports
+// errors.
 func ReadRows(text []byte, field string, times bool) (out []Sample, ok bool) {
 	s := plainjson.Of(text)
 	want := uint32(required)

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Paths of the servers: one predicts, the other is told of samples.
+// Paths of the servers: one predicts, and the other receives samples.
 const (
 	PathPredict = "/predict/bulk/strict"
 	PathSamples = "/add_training_data_bulk"

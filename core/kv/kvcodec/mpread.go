@@ -300,7 +300,7 @@ func (r *mpReader) skip(depth int) error {
 	return nil
 }
 
-// mpName is what the msgpack specification calls a type byte.
+// mpName returns the msgpack specification's name for a type byte.
 func mpName(c byte) string {
 	switch {
 	case c < 0x80:

@@ -41,24 +41,21 @@ type Config struct {
 	HoldBytes    int
 }
 
-// Feed puts one publisher's messages into order: a machine (see core/machine).
-// Messages go in by sequence number; what comes out is each message once and in
-// order, and word of what was lost.
+// Feed puts one publisher's messages into order: a machine (see core/machine). Messages enter by sequence number. The
+// feed delivers each message once and in order, and reports losses.
 //
-//   - A message again, within the last 1,024 (window), is a duplicate if its bytes are
-//     the same, and nothing.
-//   - A number that goes back otherwise means that the publisher began anew:
-//     Lost, then everything from the beginning (a replay where there is one).
-//   - Numbers that are skipped are a gap: later messages wait until the
-//     missing ones come, by themselves or by replay. When they do not, Lost,
-//     then those that waited.
-//   - The first message may have any number: the publisher is older than the
-//     subscriber. With GapsReplay what it still has is asked for first, from 0
-//     on, and again and again while that fails. What the publisher no longer
-//     has is not known: its blocks count when they are stored again.
-//   - When the stream was broken, the replay begins at the last message that
-//     is known: if the publisher does not have it, or another one under its
-//     number, it began anew.
+//   - A repeated message, within the last 1,024 (window), is a duplicate if its bytes are
+//     the same, and ignored.
+//   - A number that goes back otherwise means that the publisher restarted: Lost, then
+//     everything from the beginning (a replay if the publisher has one).
+//   - Skipped numbers are a gap: later messages wait until the missing ones come, by
+//     themselves or by replay. If they do not come: Lost, then the messages that waited.
+//   - The first message may have any number, since the publisher is older than the
+//     subscriber. With GapsReplay the feed first requests the messages that the publisher
+//     still has, from 0 on, and repeats the request while it fails. Messages that the
+//     publisher no longer has stay unknown: their blocks count when they are stored again.
+//   - After a broken stream, the replay begins at the last known message. If the publisher
+//     lacks it, or has another one under its number, the publisher restarted.
 type Feed struct {
 	cfg Config
 	now machine.Time
@@ -91,7 +88,7 @@ type Feed struct {
 // MessageKind says what a Message is.
 type MessageKind uint8
 
-// What a Feed is told.
+// The kinds of messages.
 const (
 	// Live is a message of the live stream: Seq and Payload.
 	Live MessageKind = iota + 1
@@ -104,8 +101,7 @@ const (
 	ReplayEnded
 )
 
-// Message is what a Feed is told. The payload belongs to the feed from then
-// on.
+// Message is an input of a Feed. The feed owns the payload from then on.
 type Message struct {
 	Kind    MessageKind
 	Seq     uint64
@@ -113,21 +109,20 @@ type Message struct {
 	Whole   bool
 }
 
-// window is how many delivered messages are told from others that have their
-// numbers.
+// window is the number of delivered messages whose checksums the feed keeps, to recognise repetitions.
 const window = 1024
 
 // EffectKind says what an Effect is.
 type EffectKind uint8
 
-// What a Feed tells its driver.
+// The kinds of effects.
 const (
 	Deliver   EffectKind = iota + 1 // Payload is next in order
 	AskReplay                       // send Seq to the publisher's replay socket; in the end comes a ReplayEnded
 	Lost                            // what the publisher holds is not known any more
 )
 
-// Effect is what should happen next.
+// Effect is a request to the driver.
 type Effect struct {
 	At      machine.Time
 	Kind    EffectKind
@@ -205,7 +200,7 @@ func (f *Feed) take(seq uint64, payload []byte) {
 	}
 	back := f.anyLive && seq <= f.live && (!f.started || seq < f.next)
 	if back || f.started && seq < f.next && f.next-seq <= window {
-		f.anew("the publisher's sequence went back: it began anew")
+		f.restart("the publisher's sequence went back: it restarted")
 	}
 	f.live = max(f.live, seq)
 	if !f.anyLive {
@@ -239,8 +234,8 @@ func (f *Feed) take(seq uint64, payload []byte) {
 	}
 }
 
-// anew forgets a publisher's sequence: it has begun another one.
-func (f *Feed) anew(reason string) {
+// restart forgets the sequence of a publisher that has begun another one.
+func (f *Feed) restart(reason string) {
 	f.lose(reason)
 	f.started, f.asked, f.replaying, f.anyLive, f.behind, f.suspected = false, false, false, false, false, false
 	f.deadline, f.retry = machine.Never, machine.Never
@@ -282,7 +277,7 @@ func (f *Feed) replayed(seq uint64, payload []byte) {
 			f.lose("the publisher's earlier messages are here now")
 			f.behind, f.started, f.suspected = false, false, false
 		case !f.same(seq, payload) && (f.next-seq <= window || f.suspected && seq == f.suspect):
-			f.anew("the publisher has another message under the number of a former one: it began anew")
+			f.restart("the publisher has another message under the number of a former one: it restarted")
 			f.ask(0)
 			return
 		default:
@@ -309,13 +304,13 @@ func (f *Feed) endReplay(whole bool, reason string) {
 	f.replaying = false
 	f.deadline = machine.Never
 	if whole && f.suspected {
-		f.anew("the publisher no longer has its last message: it began anew")
+		f.restart("the publisher no longer has its last message: it restarted")
 		f.ask(0)
 		return
 	}
 	missing := f.started && f.anyLive && f.live >= f.next
 	if f.came && (!whole || missing) {
-		f.ask(f.firstMissing()) // it goes on
+		f.ask(f.firstMissing()) // the replay continues
 		return
 	}
 	if f.cfg.Probe > 0 {
@@ -331,7 +326,7 @@ func (f *Feed) endReplay(whole bool, reason string) {
 	switch {
 	case len(f.held) > 0:
 		f.giveUp(reason)
-	case whole: // what is beyond it was the publisher's before it began anew
+	case whole: // later messages were the publisher's before it restarted
 		f.anyLive = f.anyLive && !missing
 	}
 }
@@ -343,8 +338,8 @@ func (f *Feed) firstMissing() uint64 {
 	return 0
 }
 
-// Next is when the feed wants to be woken, if at all. A replay is waited for
-// without end: whoever asks the publisher knows whether anything still comes.
+// Next returns when the next timer is due, if any. The feed waits for a replay without limit: the driver knows whether
+// anything still comes.
 func (f *Feed) Next() (machine.Time, bool) {
 	at := f.due()
 	return at, at != machine.Never
@@ -480,7 +475,7 @@ func (f *Feed) forgetHeld() {
 	f.heldBytes = 0
 }
 
-// giveUp goes on behind a gap. It is no loss where nothing was known yet.
+// giveUp continues behind a gap. It reports no loss if the feed had nothing yet.
 func (f *Feed) giveUp(reason string) {
 	lowest := ^uint64(0)
 	for seq := range f.held {

@@ -5,8 +5,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Message is what an Index takes: *Events, Asked, Speculate, DropBlocks or
-// DropPod.
+// Message is an input of an Index: *Events, Asked, Speculate, DropBlocks or DropPod.
 type Message interface{ message() }
 
 // Events are events of one publisher, in its order. None are a sign of life, as

@@ -7,8 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// Comparison is what an index has of pods, held against what their engines
-// truly have.
+// Comparison compares an index's blocks of pods with the blocks that their engines truly have.
 type Comparison struct {
 	// Pods is how many engines have blocks, Blocks how many pairs of block and
 	// pod there are.
@@ -25,8 +24,8 @@ type Kept struct {
 	// MaxBlocks bounds the index, and Displaced says that blocks gave way to others.
 	MaxBlocks int
 	Displaced bool
-	// Lost says that the index began, or began anew, after engines had stored blocks. Replays says that it then asks
-	// publishers for the events from before.
+	// Lost means that the index started, or restarted, after engines had stored blocks. Replays means that it then
+	// requests the earlier events from publishers.
 	Lost, Replays bool
 }
 
@@ -75,8 +74,7 @@ func (c Comparison) Excuse(k Kept) string {
 	return ""
 }
 
-// SizeMismatch returns what comes of an index and an engine whose KV blocks have different sizes, in
-// tokens.
+// SizeMismatch describes the effect of different KV block sizes, in tokens, in an index and an engine.
 func SizeMismatch(index, engine int) string {
 	switch {
 	case engine < index:

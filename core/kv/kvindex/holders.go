@@ -34,9 +34,8 @@ func wordHolder(w uint64) holder { return holder(w & holderMask) }
 
 func wordRecord(w uint64) uint32 { return uint32(w >> holderBits) }
 
-// holderList is what a block's word refers to when several pods hold it.
-// Holders never change once they are published; a reader that finds another
-// block's list knows by the name that it came too late, and looks again.
+// holderList is the target of a block's word when several pods hold the block. Holders never change once they are
+// published. A reader that finds another block's list sees by the name that it came too late, and reads again.
 type holderList struct {
 	name    uint64
 	holders []holder

@@ -29,8 +29,8 @@ type Config struct {
 	// 0 means never.
 	ForgetAfter machine.Time
 
-	// Weights are what a block on a medium is worth to the score. Missing
-	// media are worth 1. Nil means {"cpu": 0.8}, as in llm-d-router.
+	// Weights are the scores of a block by medium, 1 for media that are missing. Nil means {"cpu": 0.8}, as in
+	// llm-d-router.
 	Weights map[string]float64
 
 	// MaxPods bounds the pods, 32,767 at most, which 0 means; beyond it one that
@@ -40,37 +40,34 @@ type Config struct {
 	Bytes   int64 // per block, for pods whose events do not say
 }
 
-// Index is which pod holds which block: a machine (see core/machine) that is
-// given events and the time. One goroutine at a time may call its methods; View
-// gives any number of other goroutines look-ups that take no lock and so never
-// wait for a burst of events. What the other methods tell is as of the index's
-// own time: the latest that it was given.
+// Index keeps which pod holds which block: a machine (see core/machine) whose inputs are events and the time. One
+// goroutine at a time may call its methods. View gives any number of other goroutines look-ups that take no lock and so
+// never wait for a burst of events. The other methods answer as of the index's own time: the latest that it got.
 //
 // What happens in the cases that the wire allows:
 //
-//   - A parent that is not known, from any pod: the event is dropped and
-//     counted (UnknownParent); it would give wrong keys. Parents are looked up
-//     over all pods, and engine hashes are remembered for a while after their
-//     blocks are gone, because AllBlocksCleared comes before the next child.
-//   - A block stored twice by one pod under one engine hash must be removed
-//     twice. Under two engine hashes, the first removal takes it away.
-//   - A removal takes away only what was stored on the same medium and in the
-//     same group; anything else is counted (UnknownRemoved) and nothing.
-//   - An engine block larger than Hasher.BlockTokens stands for several keys.
-//     Two of them that begin alike share their first keys, which go with the
-//     last of the two. Several smaller ones share a key, and the first removed
-//     takes it away. Tokens that fill no whole block of the index leave
-//     nothing.
-//   - An engine hash that comes again with other tokens or another parent
-//     names the new block from then on (counted as Renamed: most likely the
-//     publisher sent an impossible parent). The old block ages out.
-//   - A Stored event without tokens is about blocks that are known from before,
-//     on another medium (offloading); unknown ones are counted (Unresolved).
+//   - An unknown parent, from any pod: the index drops the event and counts it
+//     (UnknownParent), since it would give wrong keys. Parents are looked up over all pods,
+//     and engine hashes are remembered for a while after their blocks are gone, because
+//     AllBlocksCleared comes before the next child.
+//   - A block stored twice by one pod under one engine hash must be removed twice. Under two
+//     engine hashes, the first removal removes it.
+//   - A removal removes only blocks that were stored on the same medium and in the same
+//     group. Any other one is counted (UnknownRemoved) and has no effect.
+//   - An engine block larger than Hasher.BlockTokens has several keys. Two of them that begin
+//     alike share their first keys, which go with the last of the two. Several smaller ones
+//     share a key, and the first removal removes it. Tokens that fill no whole block of the
+//     index leave nothing.
+//   - An engine hash that comes again with other tokens or another parent names the new block
+//     from then on (counted as Renamed: most likely the publisher sent an impossible parent).
+//     The old block ages out.
+//   - A Stored event without tokens refers to earlier blocks, on another medium (offloading);
+//     unknown ones are counted (Unresolved).
 //   - Groups that are not full attention give no score and are not kept.
-//   - Events of document 003 without tokens are known by name: their hash is
-//     their key, a repeated BLOCK_CREATED or one for another layer only
-//     refreshes, and BLOCK_UPDATED of an unknown block creates it.
-//   - A pod is there from its first message on, at any time.
+//   - Events of document 003 without tokens are known by name: their hash is their key, a
+//     repeated BLOCK_CREATED or one for another layer only refreshes, and BLOCK_UPDATED of an
+//     unknown block creates it.
+//   - A pod exists from its first message on, at any time.
 type Index struct {
 	cfg     Config
 	blocks  blockSet
@@ -109,7 +106,7 @@ type place struct {
 // speculativeGroup sets speculative blocks apart from all that engines report.
 const speculativeGroup = -2
 
-// readers is what look-ups need besides the blocks.
+// readers holds the data for look-ups besides the blocks.
 type readers struct {
 	pods    atomic.Pointer[[]string] // by number; "" is nobody
 	weights atomic.Pointer[[maxPlaces]float64]
@@ -250,7 +247,7 @@ func (ix *Index) makeRoom(fx *Effects) {
 	}
 }
 
-// publishPod tells readers who has a number now.
+// publishPod publishes a number's present pod to readers.
 func (ix *Index) publishPod(n int, name string) {
 	names := *ix.readers.pods.Load()
 	if n == len(names) { // who reads the shorter list does not look behind its end

@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// pod is what the writer knows of one publisher.
+// pod is the writer's data about one publisher.
 type pod struct {
 	podState
 	first  uint32 // of its records
@@ -22,7 +22,7 @@ type pod struct {
 	shared map[sharedKey]int
 }
 
-// podState is what a saved state has of a pod.
+// podState is a pod in a saved state.
 type podState struct {
 	Name      string         `json:"name"`
 	Number    uint16         `json:"number"`

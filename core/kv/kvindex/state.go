@@ -11,10 +11,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Saved is what an Index knows besides its configuration, in a form that JSON
-// can carry: what Load needs so that another one of the same configuration goes
-// on from there. Save copies memory as it lies, which is quick; to put it into
-// the form of JSON may be done later and by others.
+// Saved is the state of an Index without its configuration, in a form that JSON can carry. Load continues from it in
+// another Index of the same configuration. Save quickly copies memory as it lies; another goroutine may encode it
+// later.
 type Saved struct {
 	savedIndex
 	copied *copied
@@ -82,7 +81,7 @@ func (ix *Index) Save() *Saved {
 	}
 	for _, p := range ix.byNumber {
 		if p != nil {
-			p.rate.turn(ix.now) // as it is, whoever looked at it last
+			p.rate.turn(ix.now) // so that the state does not depend on the last reader
 			s.Pods = append(s.Pods, p.save())
 			s.copied.first = append(s.copied.first, p.first)
 		}

@@ -207,7 +207,7 @@ func (ix *Index) Keys(podName string) []kv.Key {
 	return keys
 }
 
-// Names returns the keys that an engine's block stands for, none if no event told.
+// Names returns the keys of an engine's block, none if no event named it.
 func (ix *Index) Names(h kv.EngineHash) []kv.Key {
 	if _, ok := ix.keyOf(h); !ok {
 		return nil

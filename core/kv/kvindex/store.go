@@ -68,8 +68,8 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *kv.Event) {
 		}
 		return
 	}
-	// Of more hashes than keys each has one key, of fewer each has several: by
-	// their numbers and not by their tokens, as llm-d-router has it.
+	// With more hashes than keys, each hash has one key. With fewer, each has several, by their numbers and not by
+	// their tokens, as in llm-d-router.
 	n, m := len(ix.keys), len(e.Hashes)
 	for i, h := range e.Hashes {
 		from, to := i*n/m, i*n/m+1

@@ -30,8 +30,8 @@ func (l *Link) Reached() int64 {
 	return l.BytesPerSecond * tcpPermille / 1000
 }
 
-// Leg is one crossing of the network. A transfer with several legs (through a
-// store) is whole in the middle before it goes on.
+// Leg is one crossing of the network. A transfer with several legs (through a store) arrives whole at each stop before
+// it continues.
 type Leg struct {
 	Path []LinkID // at most MaxHops
 	// Delay passes before the first byte moves: handshake, serialization, and
@@ -90,7 +90,7 @@ var kindNames = [...]string{"began", "usable", "arrived", "cancelled", "rejected
 // String returns the kind in lower case.
 func (k Kind) String() string { return kindNames[k] }
 
-// Effect is what became of a transfer, at the time when it was due.
+// Effect is the end of a transfer, at the time when it was due.
 type Effect struct {
 	Kind   Kind
 	ID     ID

@@ -105,7 +105,7 @@ func NewTopology(c TopologyConfig) (*Topology, error) {
 	return t, nil
 }
 
-// Links is what New wants.
+// Links returns the links for New.
 func (t *Topology) Links() []Link { return t.links }
 
 // Rack returns the rack that a node stands in.

@@ -29,8 +29,8 @@ const (
 	film
 )
 
-// Estimate is what pictures and films count for, as a token-producer's
-// parameter estimate says. The zero value of each field is the usual one.
+// Estimate holds a token-producer's parameter estimate: how many tokens pictures and films count for. A zero field has
+// its default.
 type Estimate struct {
 	Picture struct {
 		Static        bool // Tokens for each, else by size
@@ -54,7 +54,7 @@ type Estimate struct {
 	}
 }
 
-// Film is what a client says about its film in headers; 0 is unknown.
+// Film holds a client's headers about its film; 0 is unknown.
 type Film struct {
 	Width, Height int
 	Seconds, FPS  float64
@@ -74,7 +74,7 @@ func orElse[T int | float64](v, usual T) T {
 	return usual
 }
 
-// pixels is what a picture or frame counts for.
+// pixels returns the number of tokens that a picture or frame counts for.
 func pixels(width, height, factor int) int {
 	width, height = min(width, 1<<20), min(height, 1<<20)
 	return min(max(1, width*height/orElse(factor, 1024)), maxAssetTokens)

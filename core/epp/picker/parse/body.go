@@ -47,7 +47,7 @@ func KindNamed(name string) (Kind, bool) {
 
 const bytesPerToken = 4
 
-// Body is what the picker knows of a request's body.
+// Body holds the fields of a request's body that the picker reads.
 type Body struct {
 	Kind   Kind
 	Parser string // type of the parser that read it
@@ -90,7 +90,7 @@ func (b *Body) Raw() []byte {
 	return b.raw
 }
 
-// Of is what the body is described by; nil where there are its bytes alone.
+// Of returns the body's description, nil if the body has bytes alone.
 func (b *Body) Of() *described.Body { return b.of }
 
 // Forget gives up the content, which has done its work: a request that is held
@@ -111,7 +111,7 @@ func (b *Body) JSON() bool {
 	return !b.Wrapped && b.Kind != Opaque && b.Kind != GRPCGenerate && b.Kind != GRPCEmbed
 }
 
-// Usage is what a response says about tokens.
+// Usage holds the token counts of a response.
 type Usage struct {
 	PromptTokens     int
 	CompletionTokens int
@@ -129,7 +129,7 @@ type Parser interface {
 	// Parse reads a request body. The error's text goes to the client after
 	// "inference error: BadRequest - ".
 	Parse(path string, body []byte) (*Body, error)
-	// Usage reads a response body, or the data of one event of a stream
-	// (streaming), and says what it told about tokens. ok is false when it told nothing.
+	// Usage reads the token counts of a response body, or of the data of one event of a stream (streaming). ok is false
+	// if there are none.
 	Usage(body []byte, streaming bool) (u Usage, ok bool)
 }

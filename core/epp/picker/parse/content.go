@@ -25,7 +25,7 @@ type Prompt struct {
 	text   []byte
 	tokens []uint32
 
-	of        *described.Body // has the content, which is spelt out where somebody asks for it
+	of        *described.Body // holds the content, which is written out on demand
 	described bool            // there is no content, only what follows
 	ids       bool            // the client sent, or a renderer made, token ids
 	length    int             // bytes of text, four for a token id
@@ -44,7 +44,7 @@ type blockKeys struct {
 	keys   []kv.Key
 }
 
-// TextPrompt returns a prompt of text.
+// TextPrompt keeps text; the caller must not change it later.
 func TextPrompt(text []byte) Prompt { return Prompt{text: text, length: len(text)} }
 
 // TokenPrompt returns a prompt of token ids.
@@ -60,14 +60,13 @@ func (p *Prompt) IDs() []uint32 {
 	return p.tokens
 }
 
-// DescribedPrompt returns a prompt of which only this is known: its length in bytes
-// (four for a token id), and the hashes that Divide gave, of units of unit bytes.
+// DescribedPrompt returns a prompt that is known only by its length in bytes (four for a token id) and by the hashes
+// that Divide returned for units of unit bytes.
 func DescribedPrompt(ids bool, length, unit int, heads []uint64) Prompt {
 	return Prompt{described: true, ids: ids, length: length, unit: unit, heads: heads}
 }
 
-// Unknown is what a described request panics with when somebody wants to know
-// what its description does not say.
+// Unknown is the panic value of a described request whose description lacks what a caller reads.
 type Unknown struct{ What string }
 
 func (u *Unknown) Error() string {
@@ -245,10 +244,10 @@ func (p *Prompt) Keys(h kv.Hasher, model string) ([]kv.Key, bool) {
 	return nil, false
 }
 
-// EachKeys tells all that SetKeys noted.
-func (p *Prompt) EachKeys(tell func(h kv.Hasher, model string, keys []kv.Key)) {
+// EachKeys yields all keys that SetKeys stored.
+func (p *Prompt) EachKeys(yield func(h kv.Hasher, model string, keys []kv.Key)) {
 	for _, k := range p.keys {
-		tell(k.hasher, k.model, k.keys)
+		yield(k.hasher, k.model, k.keys)
 	}
 }
 

@@ -8,10 +8,9 @@ import (
 	"unicode/utf16"
 )
 
-// RenderBody is what a renderer of prompts is asked with: the request in the form
-// of OpenAI's API, for the model whose tokenizer the renderer has. Of a request
-// of the Messages API the chat is made that vLLM makes of it when it serves it,
-// and nothing else of it is told.
+// RenderBody returns the body of a call to a renderer of prompts: the request in the form of OpenAI's API, for the
+// model whose tokenizer the renderer has. A request of the Messages API becomes the chat that vLLM makes of it, without
+// its other fields.
 func RenderBody(b *Body, raw []byte, model string) ([]byte, error) {
 	if b.Kind != Messages {
 		return RewriteModel(raw, model)
@@ -137,7 +136,7 @@ func (c *renderChat) message(m anthropicMessage) {
 	c.Messages = append(c.Messages, out)
 }
 
-// result is what a tool said: its texts, one on each line, and its pictures.
+// result returns a tool's answer: its texts, one on each line, and its pictures.
 func (c anthropicContent) result() (text string, pictures []renderPart) {
 	if c.text != "" {
 		return c.text, nil

@@ -9,8 +9,8 @@ import (
 // tests look for the endpoint that answered.
 const headerServed = "x-conformance-test-served-endpoint"
 
-// servedVerifier is destination-endpoint-served-verifier: it tells the client
-// which endpoint Envoy says has served the request, or why it cannot.
+// servedVerifier is destination-endpoint-served-verifier. It reports to the client the endpoint that Envoy names as the
+// server of the request, or the reason for the lack of one.
 type servedVerifier struct{ named }
 
 var newServedVerifier = picker.Plain[servedVerifier]()

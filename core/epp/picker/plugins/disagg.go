@@ -150,7 +150,7 @@ func (h *disagg) Schedule(c *picker.Cycle) error {
 	return nil
 }
 
-// PreRequest tells the sidecar where prefill and encode run.
+// PreRequest names the endpoints for prefill and encode to the sidecar.
 func (h *disagg) PreRequest(c *picker.Cycle) { disaggHeadersOf(c, h.prefill, h.encode) }
 
 func disaggHeadersOf(c *picker.Cycle, prefill, encode string) {

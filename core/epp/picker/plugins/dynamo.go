@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// The headers by which Dynamo's EPP tells a frontend the worker.
+// The headers by which Dynamo's EPP names the worker to a frontend.
 const (
 	headerDynamoWorker = "x-dynamo-worker-instance-id"
 	headerDynamoRank   = "x-dynamo-dp-rank"
@@ -52,7 +52,7 @@ type dynamoRouter struct {
 	seen   []dynamo.WorkerID // by slot
 }
 
-// dynamoBooking is what the router keeps for a decision.
+// dynamoBooking is the router's data about a decision.
 type dynamoBooking struct {
 	prompt dynamo.Prompt
 	buf    []uint64
@@ -151,8 +151,8 @@ func (s *dynamoRouter) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// PreRequest names the worker in the headers that Dynamo's frontends read, and has the body
-// carry the prompt's tokens where a tokenizer has told them, so that they are made once.
+// PreRequest names the worker in the headers that Dynamo's frontends read. If a tokenizer returned the prompt's tokens,
+// it adds them to the body, so that the engine need not compute them again.
 func (s *dynamoRouter) PreRequest(c *picker.Cycle) {
 	r := c.Decision.PrimaryProfile()
 	if picker.Peek[dynamoBooking](c.Decision, s) == nil || !r.Ok() {

@@ -14,7 +14,7 @@ import (
 
 const typeEmbeddings = "mm-embeddings-cache-producer"
 
-// assetBytes is what the embedding of one image is taken to occupy.
+// assetBytes is the assumed size of one image's embedding.
 const assetBytes = 2 << 20
 
 // embeddings is mm-embeddings-cache-producer: which images, sounds and films

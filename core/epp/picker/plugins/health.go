@@ -9,10 +9,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// health is health-data-source, which the real EPP does not have: Kubernetes
-// tells it who is ready. It asks endpoints for a page as a readiness probe does
-// and screens out those that failed failureThreshold times in a row. An endpoint
-// is ready from the beginning, and again after one success.
+// health is health-data-source. The real EPP lacks it, since Kubernetes reports which pods are ready. It requests a
+// page of each endpoint as a readiness probe does and screens out those that failed failureThreshold times in a row. An
+// endpoint is ready from the beginning, and again after one success.
 type health struct {
 	named
 	Path      string          `json:"path"`

@@ -9,9 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// noHitLRU is no-hit-lru-scorer: a request whose prefix nobody holds goes to
-// the endpoint that got such a request longest ago (1 - rank/(N-1), never used
-// first); a request that somebody holds is neutral (.5).
+// noHitLRU is no-hit-lru-scorer. A request whose prefix no endpoint holds goes to the endpoint that got such a request
+// longest ago (1 - rank/(N-1); unused endpoints come first). A request whose prefix an endpoint holds is neutral (.5).
 type noHitLRU struct {
 	named
 	Size       int    `json:"lruSize"`

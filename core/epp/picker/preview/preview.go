@@ -178,7 +178,7 @@ func Unknown(p *picker.Picker, s *State) (notes []string) {
 		if s.Live && (keeps || indexes) && !carried[pl.Type()] {
 			notes = append(notes, fmt.Sprintf(
 				"what %s remembers is not in the state of a running picker, which has no prompts, and counts as "+
-					"nothing here; a recording has it (windtunnel epp --record, preview --from)", pl.Name()))
+					"nothing here; a recording holds it (windtunnel epp --record, preview --from)", pl.Name()))
 		}
 	}
 	return notes

@@ -27,7 +27,7 @@ const (
 // Model is a booster of trees for one number. It never changes, and may be used
 // by several goroutines.
 type Model struct {
-	// Objective is what it was trained for, such as reg:squarederror.
+	// Objective is the training objective, such as reg:squarederror.
 	Objective string
 	// Base is where each sum of leaves begins (base_score).
 	Base float32

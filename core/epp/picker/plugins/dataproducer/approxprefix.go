@@ -17,14 +17,14 @@ const (
 	// settings are raised to it (llm-d-router issue 1158).
 	minBlockTokens     = 64
 	defaultLRUCapacity = 31250 // blocks per endpoint
-	// PrefillProfile is what the profile of prefill endpoints is called by default.
+	// PrefillProfile is the default name of the profile of prefill endpoints.
 	PrefillProfile = "prefill"
 )
 
 // PrefixSource is a producer of prefix matches, approximate or precise.
 type PrefixSource interface {
 	picker.Plugin
-	// Match is what is held of a request, worked out once for it.
+	// Match returns the endpoints that hold the request's prefix. It is computed once for each request.
 	Match(c *picker.Cycle) *PrefixMatch
 }
 
@@ -241,8 +241,8 @@ func (a *approxPrefix) EndpointGone(slot int, forget bool) {
 // IndexSize returns how many (endpoint, block) pairs are remembered.
 func (a *approxPrefix) IndexSize() int { return a.index.total }
 
-// MatchOf is what the prompt matched on an endpoint, for metrics: blocks,
-// blocks in all, and tokens per block.
+// MatchOf returns, for metrics, how much of the prompt an endpoint holds: the matched blocks, all blocks, and the
+// tokens in a block.
 func (a *approxPrefix) MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int) {
 	m := picker.Peek[PrefixMatch](d, a)
 	if m == nil {

@@ -25,8 +25,8 @@ type Inflight struct {
 	load   []slotLoad   // by slot
 }
 
-// slotLoad is what is in flight on one endpoint. The epoch tells requests of
-// an endpoint that left from those of the one that came back.
+// slotLoad is the load in flight on one endpoint. The epoch separates requests of an endpoint that left from those of
+// the endpoint that came back.
 type slotLoad struct {
 	Requests int64      `json:"requests,omitempty"`
 	Tokens   int64      `json:"tokens,omitempty"`
@@ -42,8 +42,8 @@ type flowLoad struct {
 	Tokens   int64  `json:"tokens,omitempty"`
 }
 
-// maxFlows bounds the flows that are told apart on one endpoint: clients name
-// them. What is beyond counts as the flow "other".
+// maxFlows bounds the flows that are counted separately on one endpoint, since clients name them. Further flows count
+// as "other".
 const maxFlows = 64
 
 // flow returns the place of a request's flow.
@@ -64,7 +64,7 @@ func (l *slotLoad) flow(r *picker.Request) int32 {
 	return int32(len(l.Flows) - 1)
 }
 
-// charges are what one request holds.
+// charges are the loads that one request adds.
 type charges struct{ list []charge }
 
 type charge struct {
@@ -132,19 +132,18 @@ func (f *Inflight) Load(slot int) (requests, tokens int64) {
 	return f.RequestsAt(slot), f.TokensAt(slot)
 }
 
-// EachLoad tells an endpoint's requests and tokens in flight by flow.
-func (f *Inflight) EachLoad(slot int, tell func(fairness string, priority int, requests, tokens int64)) {
+// EachLoad yields an endpoint's requests and tokens in flight by flow.
+func (f *Inflight) EachLoad(slot int, yield func(fairness string, priority int, requests, tokens int64)) {
 	if slot >= len(f.load) {
 		return
 	}
 	for _, l := range f.load[slot].Flows {
-		tell(l.Fairness, l.Priority, l.Requests, l.Tokens)
+		yield(l.Fairness, l.Priority, l.Requests, l.Tokens)
 	}
 }
 
-// cost is what a request would add to an endpoint: the blocks of its prompt
-// that are not cached there, what lies beyond the index, and perhaps an
-// estimate of its output.
+// cost returns the tokens that a request would add to an endpoint: the blocks of its prompt that are not cached there,
+// the tokens beyond the index, and perhaps an estimate of its output.
 func (f *Inflight) cost(d *picker.Decision, m *PrefixMatch, s *picker.State) int64 {
 	input := int64(d.Request.Tokens)
 	tokens := input

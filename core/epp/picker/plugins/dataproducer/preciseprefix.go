@@ -23,8 +23,7 @@ const TypePrecisePrefix = "precise-prefix-cache-producer"
 // one, as in a preview, nobody holds anything.
 type PrecisePrefix struct {
 	named
-	// Took, where there is a stopwatch, is told how long a look-up took. It is to
-	// be set before the first request.
+	// Took, if there is a stopwatch, gets the time of each look-up. Set it before the first request.
 	Took func(machine.Time)
 
 	cfg preciseConfig
@@ -39,8 +38,7 @@ type PrecisePrefix struct {
 	slots  map[string]int32 // by "address:port"
 }
 
-// KVIndex is what a PrecisePrefix needs of an index of KV blocks, whose pods
-// are named "address:port".
+// KVIndex is the interface of PrecisePrefix to an index of KV blocks, whose pods are named "address:port".
 type KVIndex struct {
 	View kvindex.View
 	// Speculate counts keys as held by a pod for ttl. It is called when a
@@ -142,8 +140,8 @@ func (s *PrecisePrefix) ReadPrompt(r *picker.Request, p *parse.Prompt) {
 	}
 }
 
-// keys returns those of a prompt's whole blocks. Where a renderer should have told a
-// text's tokens and did not, there are none.
+// keys returns the keys of a prompt's whole blocks. It returns none if a renderer should have returned the text's
+// tokens and did not.
 func (s *PrecisePrefix) keys(r *picker.Request, p *parse.Prompt, model string) []kv.Key {
 	h := s.cfg.hasher()
 	if keys, ok := p.Keys(h, model); ok || !p.IsTokens() && s.rendered {
@@ -251,8 +249,8 @@ func (s *PrecisePrefix) Commit(_ machine.Time, d *picker.Decision) {
 	}
 }
 
-// MatchOf is what the prompt matched on an endpoint, for metrics: blocks,
-// blocks in all, and tokens per block.
+// MatchOf returns, for metrics, how much of the prompt an endpoint holds: the matched blocks, all blocks, and the
+// tokens in a block.
 func (s *PrecisePrefix) MatchOf(d *picker.Decision, st *picker.State) (matched, total, blockTokens int) {
 	m := picker.Peek[preciseMatch](d, s)
 	if m == nil {

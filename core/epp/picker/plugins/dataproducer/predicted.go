@@ -13,9 +13,8 @@ import (
 
 const typePredicted = "predicted-latency-producer"
 
-// Predicted is predicted-latency-producer: it asks the latency predictor how long a
-// request would take at each endpoint, and tells it how long it took. Where there
-// is no predictor, or no answer, its consumers fall back.
+// Predicted is predicted-latency-producer. It asks the latency predictor how long a request would take at each
+// endpoint, and sends it the measured times. Without a predictor or an answer, its consumers fall back.
 type Predicted struct {
 	named
 	SamplingMean     float64 `json:"samplingMean"`                       // without effect, as in the real one
@@ -55,8 +54,8 @@ const (
 	maxSamples    = 10_000
 )
 
-// Prediction is what one endpoint would do with a request. Headroom is the
-// objective minus the prediction, in milliseconds.
+// Prediction is the prediction for one request at one endpoint. Headroom is the objective minus the prediction, in
+// milliseconds.
 type Prediction struct {
 	TTFTMs, TPOTMs             float64
 	TTFTHeadroom, TPOTHeadroom float64
@@ -89,13 +88,13 @@ type flight struct {
 
 	row       predictor.Features // of the endpoint that computes the prompt
 	decode    predictor.Features // of the one that answers
-	told      bool               // there was a prediction
+	answered  bool               // there was a prediction
 	predicted Prediction
-	ttft      float64 // what came of it, in milliseconds; 0 is not yet
+	ttft      float64 // measured, in milliseconds; 0 is not yet
 	tpot      float64
 }
 
-// runningQueue is what runs at one endpoint, with the objective of each request.
+// runningQueue holds the objectives of the requests that run at one endpoint.
 type runningQueue struct{ slos []float64 }
 
 func (q *runningQueue) add(slo float64) { q.slos = append(q.slos, slo) }
@@ -170,8 +169,8 @@ func (s *Predicted) podType(e *picker.Endpoint) string {
 	return e.Labels[s.RoleLabel]
 }
 
-// KeyPredict is the key of the producer's question, KeySamples that of what it tells
-// the predictor, and KeyPoll that of looks at its state.
+// KeyPredict is the key of the producer's question, KeySamples the key of the samples that it sends to the predictor,
+// and KeyPoll the key of its requests for the predictor's state.
 const (
 	KeyPredict = "predict"
 	KeySamples = "samples"
@@ -302,7 +301,7 @@ func (s *Predicted) Commit(now machine.Time, d *picker.Decision) {
 		}
 		f.row, f.decode = p.rows[prompt], p.rows[i]
 		if a, b := s.about(d, prompt), s.about(d, i); a != nil && b != nil {
-			f.predicted, f.told = *b, true
+			f.predicted, f.answered = *b, true
 			f.predicted.TTFTMs, f.predicted.TTFTHeadroom = a.TTFTMs, a.TTFTHeadroom
 		}
 	}
@@ -463,18 +462,18 @@ func (s *Predicted) Predicting(d *picker.Decision) machine.Time {
 	return 0
 }
 
-// PredictionOutcome is what was predicted beside what came of it: picker.LatencyPredictor.
+// PredictionOutcome returns the predicted and the measured times: picker.LatencyPredictor.
 func (s *Predicted) PredictionOutcome(d *picker.Decision) (picker.PredictionOutcome, bool) {
 	f := s.contexts[d]
 	if f == nil || f.ttft == 0 && f.tpot == 0 {
 		return picker.PredictionOutcome{}, false
 	}
-	return picker.PredictionOutcome{Predicted: f.told,
+	return picker.PredictionOutcome{Predicted: f.answered,
 		Prediction: picker.Latency{TTFTMs: f.predicted.TTFTMs, TPOTMs: f.predicted.TPOTMs},
 		Observed:   picker.Latency{TTFTMs: f.ttft, TPOTMs: f.tpot}}, true
 }
 
-// Forecast is what was predicted of an endpoint: picker.LatencyPredictor.
+// Forecast returns the prediction for an endpoint: picker.LatencyPredictor.
 func (s *Predicted) Forecast(d *picker.Decision, endpoint int32) *picker.Forecast {
 	p := s.about(d, endpoint)
 	if p == nil {

@@ -19,8 +19,8 @@ type prefixIndex struct {
 	total  int               // (slot, block) pairs
 }
 
-// run is blocks that follow each other in every prompt that has any of them. It is
-// there for as long as somebody holds some of it, or of what is behind it.
+// run is a sequence of blocks that follow each other in every prompt that has any of them. It exists as long as a slot
+// holds a part of it or of its successors.
 type run struct {
 	hashes   []uint64
 	parent   uint32 // the run before it, 0 for none
@@ -128,7 +128,7 @@ func (x *prefixIndex) leave(id, slot uint32) {
 	}
 }
 
-// prune takes out a run of which nobody has anything, nor of what is behind it.
+// prune removes a run if no slot holds a part of it or of its successors.
 func (x *prefixIndex) prune(id uint32) {
 	for id != 0 {
 		r := &x.runs[id]
@@ -201,9 +201,8 @@ func (x *prefixIndex) split(id, n uint32) uint32 {
 	return j
 }
 
-// walk goes through the runs of a prompt, each of which ends where it does or
-// where another begins, and makes those that are not there yet. visit may take out
-// runs that are further on.
+// walk visits the runs of a prompt and creates the missing ones. Each run ends at its own end or at the beginning of
+// another. visit may remove later runs.
 func (x *prefixIndex) walk(hashes []uint64, visit func(id uint32)) {
 	before := uint32(0)
 	for len(hashes) > 0 {
@@ -245,7 +244,7 @@ func (x *prefixIndex) match(hashes []uint64, count, holding []int32) []int32 {
 		r := &x.runs[x.first[hashes[0]]]
 		n := same(r.hashes, hashes)
 		list := r.holders()
-		first, last := n, 0 // from where on somebody has all, and up to where somebody has the beginning
+		first, last := n, 0 // a slot has all blocks from first on, and a slot has those before last
 		for i := range list {
 			from, to := x.part(r, &list[i])
 			first, last = min(first, from), max(last, to)
@@ -272,7 +271,7 @@ func (x *prefixIndex) match(hashes []uint64, count, holding []int32) []int32 {
 	return holding
 }
 
-// part is what a slot has of a run: what is behind from, and what is before to.
+// part returns the part of a run that a slot holds: the blocks from from on, and those before to.
 func (x *prefixIndex) part(r *run, h *holder) (from, to int) {
 	l := x.lrus[h.slot-1]
 	if from = len(r.hashes); h.entry != 0 {
@@ -396,7 +395,7 @@ func (x *prefixIndex) shrink(l *blockLRU, slot uint32, to int) {
 	}
 }
 
-// spill has a slot hold a run, none of which is in its LRU.
+// spill makes a slot hold a run that has no block in the slot's LRU.
 func (x *prefixIndex) spill(l *blockLRU, slot, id uint32) {
 	h, n := x.runs[id].hold(slot), len(x.runs[id].hashes)
 	if h.spilled != 0 {

@@ -10,9 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// What plug-ins remember, for picker.StateKeeper: by slot where it is about
-// endpoints. A state is a copy, which somebody else puts into the form of JSON
-// later.
+// The state of plug-ins, for picker.StateKeeper: by slot if it belongs to endpoints. SaveState returns a copy, which
+// another goroutine encodes as JSON later.
 
 // maxSlot bounds what a saved state may say of slots.
 const maxSlot = 1 << 20
@@ -34,8 +33,8 @@ type savedRun struct {
 	Hashes machine.Words `json:"hashes"`
 }
 
-// savedBlocks is what one slot was sent, the oldest first: of each entry its run's
-// number, 0 for blocks that no other prompt has, and in the lower half how many.
+// savedBlocks are the blocks sent to one slot, the oldest first. Each entry has a run's number, 0 for blocks that no
+// other prompt has, and in the lower half the number of blocks.
 type savedBlocks struct {
 	Slot   int           `json:"slot"`
 	Cap    int           `json:"cap"`
@@ -238,7 +237,7 @@ func (s *Predicted) SaveDecision(d *picker.Decision) any {
 	if f == nil {
 		return nil
 	}
-	return savedFlight{f.slot, f.queued, f.at, machine.Float(f.slo), f.row, f.decode, f.told,
+	return savedFlight{f.slot, f.queued, f.at, machine.Float(f.slo), f.row, f.decode, f.answered,
 		[2]machine.Float{machine.Float(f.predicted.TTFTMs), machine.Float(f.predicted.TPOTMs)}, machine.Float(f.ttft)}
 }
 
@@ -253,7 +252,7 @@ func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
 		return errSlot
 	}
 	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row,
-		decode: x.Decode, told: x.Told,
+		decode: x.Decode, answered: x.Told,
 		predicted: Prediction{TTFTMs: float64(x.Predicted[0]), TPOTMs: float64(x.Predicted[1])}, ttft: float64(x.TTFT)}
 	s.contexts[d] = f
 	s.oldest = append(s.oldest, f)

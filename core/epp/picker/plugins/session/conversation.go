@@ -65,10 +65,9 @@ func hasSession(s *picker.State, id string) bool {
 	return false
 }
 
-// conversationHandler is conversation-profile-handler: a new conversation runs
-// through the prefill profile, the follow-up of a known one through decode. A
-// conversation is known when an endpoint says that it has it, or when this
-// picker has seen it within ttlSeconds.
+// conversationHandler is conversation-profile-handler: a new conversation runs through the prefill profile, the
+// follow-up of a known one through decode. A conversation is known if an endpoint announces it, or if this picker has
+// seen it within ttlSeconds.
 type conversationHandler struct {
 	named
 	Prefill    string  `json:"prefillProfile"`

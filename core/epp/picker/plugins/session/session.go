@@ -82,8 +82,7 @@ type binding struct {
 	seen     machine.Time
 }
 
-// seenBound tells Commit whether the bound endpoint was a candidate of the
-// last profile that asked.
+// seenBound records for Commit whether the bound endpoint was a candidate of the last profile that asked.
 type seenBound struct{ present bool }
 
 func (s *session) read(p picker.Params) error {
