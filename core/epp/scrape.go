@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -64,12 +65,8 @@ func (s *scraping) init(p *picker.Picker, interval machine.Time) {
 	s.targets = map[string]*Target{}
 	for _, src := range p.Scrapes() {
 		x := Source{Scrape: src, ScrapeSpec: src.Source.Scrape()}
-		if x.Interval <= 0 {
-			x.Interval = interval
-		}
-		if x.Timeout <= 0 {
-			x.Timeout = DefaultScrapeTimeout
-		}
+		x.Interval = cmp.Or(max(x.Interval, 0), interval)
+		x.Timeout = cmp.Or(max(x.Timeout, 0), DefaultScrapeTimeout)
 		s.sources = append(s.sources, x)
 	}
 }

@@ -38,7 +38,8 @@ func TestStartWithBadEndpoints(t *testing.T) {
 	for path, want := range badEndpoints(t) {
 		text := strings.NewReplacer("SCORER", "queue-scorer", "ENDPOINTS", path).Replace(reloadable)
 		s, err := StartStandalone(
-			StandaloneOptions{Config: []byte(text), ConfigName: "epp.yaml", PoolName: "pool", Address: "127.0.0.1:0"})
+			StandaloneOptions{PickerOptions: PickerOptions{Config: []byte(text), ConfigName: "epp.yaml"},
+				PoolOptions: PoolOptions{PoolName: "pool"}, Serving: Serving{Address: "127.0.0.1:0"}})
 		if err == nil {
 			s.Kill()
 			t.Errorf("%s: started", path)

@@ -32,7 +32,7 @@ schedulingProfiles:
 func BenchmarkLongPrompts(b *testing.B) {
 	for name, config := range map[string]string{"approximate": "", "precise": preciseBench} {
 		b.Run(name, func(b *testing.B) {
-			o := &StandaloneOptions{Log: slog.New(slog.DiscardHandler)}
+			o := &PickerOptions{Log: slog.New(slog.DiscardHandler)}
 			if config != "" {
 				o.Config, o.ConfigName = []byte(config), name
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 
 	"google.golang.org/grpc/credentials"
 
@@ -12,14 +13,14 @@ import (
 
 // serverTLS returns the credentials of ext_proc. Envoy's filter does not verify a self-signed certificate, as with the
 // real EPP.
-func serverTLS(o *StandaloneOptions) (credentials.TransportCredentials, error) {
+func (o *Certificates) serverTLS(log *slog.Logger) (credentials.TransportCredentials, error) {
 	var c *tls.Config
 	var err error
 	if o.CertPath == "" {
 		c, err = tlsfiles.SelfSigned(nil, "h2")
 	} else {
 		var files *tlsfiles.Files[*tls.Certificate]
-		files, err = tlsfiles.Dir(o.CertPath, o.Log)
+		files, err = tlsfiles.Dir(o.CertPath, log)
 		c = tlsfiles.Server(files, "h2")
 		if err == nil && !o.CertReload {
 			c.GetCertificate, c.Certificates = nil, []tls.Certificate{*files.Get()}
@@ -33,8 +34,8 @@ func serverTLS(o *StandaloneOptions) (credentials.TransportCredentials, error) {
 }
 
 // metricsTLS returns the TLS configuration of /metrics.
-func metricsTLS(o *StandaloneOptions) (*tls.Config, error) {
-	files, err := tlsfiles.Dir(o.MetricsCertPath, o.Log)
+func (o *Certificates) metricsTLS(log *slog.Logger) (*tls.Config, error) {
+	files, err := tlsfiles.Dir(o.MetricsCertPath, log)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func metricsTLS(o *StandaloneOptions) (*tls.Config, error) {
 	if o.MetricsClientCA == "" {
 		return c, nil
 	}
-	readers, err := tlsfiles.Authorities(o.MetricsClientCA, false, o.Log)
+	readers, err := tlsfiles.Authorities(o.MetricsClientCA, false, log)
 	if err != nil {
 		return nil, fmt.Errorf("the authorities of the metrics' readers cannot be used: %w", err)
 	}

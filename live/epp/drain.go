@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strings"
@@ -80,9 +81,7 @@ func (h *healthChecks) asked(who string, now time.Time) {
 // its intervals. One that asked only once has a guess for an interval.
 func (c *checker) gone(now time.Time) bool {
 	interval := c.interval
-	if interval == 0 {
-		interval = guessedInterval
-	}
+	interval = cmp.Or(interval, guessedInterval)
 	return now.Sub(c.last) > 3*interval
 }
 

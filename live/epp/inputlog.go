@@ -72,12 +72,8 @@ const (
 
 // NewInputLog begins a log, without pickers.
 func NewInputLog(o InputLogOptions) *InputLog {
-	if o.MaxPending <= 0 {
-		o.MaxPending = defaultMaxPending
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.MaxPending = cmp.Or(max(o.MaxPending, 0), defaultMaxPending)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	x := &InputLog{o: o, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	go x.loop()
 	return x

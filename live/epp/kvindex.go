@@ -65,9 +65,8 @@ type kvSource struct {
 	metrics   *kvMetrics
 }
 
-// biteBlocks is how many blocks of a message take effect in one turn of the
-// picker, so that decisions come in between.
-const biteBlocks = 128
+// portionBlocks is how many blocks of a message take effect in one turn of the picker. Decisions run between turns.
+const portionBlocks = 128
 
 // maxJobs is how much dialling may wait.
 const maxJobs = 1 << 16
@@ -177,25 +176,18 @@ func (x *kvEvents) mismatch(e *core.Effect) {
 		"do", fmt.Sprintf("set tokenProcessorConfig.blockSizeTokens to %d", e.Count))
 }
 
-// handle takes what the subscriber delivers.
+// handle handles one delivery of the subscriber.
 func (s *kvSource) handle(d kvevents.Delivery) {
-	began := time.Now()
-	r := kvevents.Report{From: d.From, Seq: d.Seq, Lost: d.Lost}
-	var batch kv.Batch
-	if d.Lost != "" {
-		s.x.k.report(core.KVLost{Index: s.number, Pod: d.From.Pod})
-	} else if batch, r.Err = kvevents.Decode(&s.decoder, d); r.Err == nil {
-		r.Events = batch.Events
-		s.take(d.From, batch.Events)
-	}
-	now := time.Now()
-	r.Took = now.Sub(began)
-	if batch.At > 0 {
-		r.Lag = max(0, now.Sub(time.UnixMicro(int64(batch.At*1e6))))
-	}
-	if r.Err != nil {
-		s.x.k.o.Log.Warn("KV event message dropped", "pod_id", d.From.Pod, "error", r.Err)
-	}
+	r := kvevents.Receive(&s.decoder, d, s.x.k.o.Log, func(r *kvevents.Report) bool {
+		if r.Lost != "" {
+			s.x.k.report(core.KVLost{Index: s.number, Pod: r.From.Pod})
+			return true
+		}
+		return kvevents.Portions(r.Events, portionBlocks, func(events []kv.Event) bool {
+			s.x.k.report(core.KVEvents{Index: s.number, From: r.From, Events: events})
+			return true
+		})
+	})
 	if s.metrics != nil {
 		s.metrics.message(&r)
 	}
@@ -204,20 +196,7 @@ func (s *kvSource) handle(d kvevents.Delivery) {
 	}
 }
 
-// take has events take effect, in bites.
-func (s *kvSource) take(from kv.Topic, events []kv.Event) {
-	for first := true; first || len(events) > 0; first = false {
-		n, blocks := 0, 0
-		for n < len(events) && (n == 0 || blocks+len(events[n].Hashes) <= biteBlocks) {
-			blocks += 1 + len(events[n].Hashes)
-			n++
-		}
-		s.x.k.report(core.KVEvents{Index: s.number, From: from, Events: events[:n]})
-		events = events[n:]
-	}
-}
-
-// Dialling is how many indexes dial each endpoint's publisher.
+// Dialling returns how many indexes dial each endpoint's publisher.
 func (k *Picking) Dialling() int {
 	n := 0
 	if k.kv != nil {

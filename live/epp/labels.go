@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"strconv"
@@ -125,9 +126,7 @@ func ofSeries(key series) (series, *labels) {
 // request is of a request.
 func (s *labelSet) request(r *picker.Request) *labels {
 	fairness := r.FairnessID
-	if fairness == "" {
-		fairness = picker.DefaultFairnessID
-	}
+	fairness = cmp.Or(fairness, picker.DefaultFairnessID)
 	return s.of(series{r.Model, r.TargetModel, fairness, r.Objective.Priority})
 }
 

@@ -2,6 +2,7 @@ package epp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
@@ -31,7 +34,7 @@ type PickingOptions struct {
 	Service core.ServiceConfig
 	// PoolName names the pool in metrics.
 	PoolName string
-	// Metrics takes the real EPP's metrics; nil keeps none.
+	// Metrics takes the real EPP's metrics; nil makes some that nobody reads.
 	Metrics *PickMetrics
 	// Hosts, if not nil, is the address for host:port of a URL that a plug-in
 	// asks, or "": then it is looked up as usual.
@@ -75,8 +78,9 @@ type Picking struct {
 // NewPicking makes the picker. It is wrong to use its picker.Picker elsewhere
 // afterwards, except through With.
 func NewPicking(o PickingOptions) (*Picking, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Metrics == nil {
+		o.Metrics = NewPickMetrics(prometheus.NewRegistry(), o.PoolName)
 	}
 	m, err := core.New(o.Config)
 	if err != nil {

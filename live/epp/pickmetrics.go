@@ -20,7 +20,7 @@ import (
 )
 
 // PickMetrics are the metrics of a picker (core/epp/metric): under the real EPP's names and under the older ones that
-// it still serves beside them, and under the documents'. A nil *PickMetrics keeps none.
+// it still serves beside them, and under the documents'.
 type PickMetrics struct {
 	exposed
 	pool     string
@@ -75,16 +75,13 @@ func (m *PickMetrics) observe(l *labels, list []core.Observation) {
 }
 
 func (m *PickMetrics) refused(r *picker.Request, e *apierror.Error) {
-	if m == nil {
-		return
-	}
 	m.add(metric.Errors, 1, append([]string{e.Code()}, m.labels.request(r).list...)...)
 }
 
 // rewritten counts a request whose model an InferenceModelRewrite chose, when it arrives: also one that waits, or is
 // refused.
 func (m *PickMetrics) rewritten(r *picker.Request) {
-	if m == nil || r.Rewrite == "" {
+	if r.Rewrite == "" {
 		return
 	}
 	l := m.labels.request(r).list
@@ -98,9 +95,6 @@ func (m *PickMetrics) flowValues(r *picker.Request) []string {
 
 // queued counts a request that enters flow control, or is rejected there.
 func (m *PickMetrics) queued(r *core.Request, at flowcontrol.Outcome) {
-	if m == nil {
-		return
-	}
 	l := m.flowValues(r.Request)
 	m.add(metric.QueueSize, 1, l...)
 	m.add(metric.QueueBytes, float64(r.SizeBytes), l...)
@@ -114,9 +108,6 @@ func (m *PickMetrics) queued(r *core.Request, at flowcontrol.Outcome) {
 
 // left counts a request that left flow control.
 func (m *PickMetrics) left(r *core.Request, e *flowcontrol.Effect) {
-	if m == nil {
-		return
-	}
 	l := m.flowValues(r.Request)
 	m.add(metric.QueueSize, -1, l...)
 	m.add(metric.QueueBytes, -float64(r.SizeBytes), l...)
@@ -126,7 +117,7 @@ func (m *PickMetrics) left(r *core.Request, e *flowcontrol.Effect) {
 
 // parsed observes a parser's work; "" is no parser.
 func (m *PickMetrics) parsed(parser, point string, took time.Duration, times int) {
-	if m == nil || parser == "" {
+	if parser == "" {
 		return
 	}
 	for range times {
@@ -136,9 +127,6 @@ func (m *PickMetrics) parsed(parser, point string, took time.Duration, times int
 
 // revocation counts in-flight evictions: when they are decided, and how they end.
 func (m *PickMetrics) revocation(e *flowcontrol.Effect) {
-	if m == nil {
-		return
-	}
 	switch e.Kind {
 	case flowcontrol.Evict:
 		m.add(metric.RevocationsIssued, 1, strconv.Itoa(e.ForPriority), m.pool)
@@ -153,7 +141,7 @@ func (m *PickMetrics) revocation(e *flowcontrol.Effect) {
 // decided observes a decision.
 func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	d := r.Decision
-	if m == nil || d.Request.Body == nil {
+	if d.Request.Body == nil {
 		return
 	}
 	m.documentDecided(p, r)
@@ -214,9 +202,6 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 }
 
 func (m *PickMetrics) dispatched(r *core.Request) {
-	if m == nil {
-		return
-	}
 	var room [2]core.Observation
 	m.observe(m.labels.request(r.Request), r.Dispatched(room[:0]))
 	m.runs(r.Request, 1)
@@ -239,9 +224,6 @@ func (m *PickMetrics) hooked(r *picker.Response) {
 
 // piece observes a piece of a response; gap is the time since the last one.
 func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
-	if m == nil {
-		return
-	}
 	m.hooked(r.Response)
 	if !r.Response.Streaming || gap <= 0 {
 		return
@@ -252,9 +234,6 @@ func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
 // ended observes the end of a dispatched request; spent is the picker's time for its response. For a response that is
 // not a stream the real EPP counts the time from its headers to its end.
 func (m *PickMetrics) ended(p *picker.Picker, x *core.Request, now machine.Time, spent time.Duration) {
-	if m == nil {
-		return
-	}
 	d, r := x.Decision, x.Response
 	l := m.labels.request(d.Request)
 	m.runs(d.Request, -1)
@@ -289,14 +268,10 @@ func (m *PickMetrics) ended(p *picker.Picker, x *core.Request, now machine.Time,
 // ScrapeFailed counts a page that did not come, or that an extractor (its type)
 // could not read.
 func (m *PickMetrics) ScrapeFailed(source, extractor string) {
-	switch {
-	case m == nil:
-	case extractor != "":
+	if extractor != "" {
 		m.add(metric.ExtractErrors, 1, source, extractor)
-		m.add(metric.PollErrors, 1, source)
-	default:
-		m.add(metric.PollErrors, 1, source)
 	}
+	m.add(metric.PollErrors, 1, source)
 }
 
 // poolCollector computes the pool's own metrics at a scrape.

@@ -36,7 +36,7 @@ type Generation struct {
 
 // build makes a generation. It calls found with whether the objects have the pool.
 func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Generation, err error) {
-	p, err := BuildPicker(&o)
+	p, err := BuildPicker(&o.PickerOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +76,7 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 	if o.Objects == "" {
 		found(true)
 	} else {
-		g.objects, err = OpenObjectsDir(g.Picking,
-			ObjectsOptions{Dir: o.Objects, Namespace: o.Namespace, Pool: o.PoolName,
-				Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: discovery != nil}, o.Log, found)
+		g.objects, err = openObjects(g.Picking, o.PoolOptions, discovery != nil, o.Log, found)
 	}
 	return g, err
 }

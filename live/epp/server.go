@@ -44,51 +44,50 @@ type Pickers interface {
 
 // Options of a server.
 type Options struct {
-	// Addresses to listen on; empty ones are not opened. The ecosystem's ports
-	// are 9002 (ext_proc and gRPC health), 9003 (gRPC health) and 9090
-	// (metrics over HTTP).
-	Address, HealthAddress, MetricsAddress string
+	Serving
 	// TLS, when not nil, is used on Address; MetricsTLS on MetricsAddress.
 	TLS        credentials.TransportCredentials
 	MetricsTLS *tls.Config
-	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is 64 MiB for
-	// the first and no limit for the other.
-	MaxRecvBytes, MaxSendBytes int
 	// Pickers decide; they are required.
 	Pickers Pickers
 	// Now is the run's clock.
 	Now func() machine.Time
 	// Registry takes the server's metrics; nil makes one.
 	Registry *prometheus.Registry
-	// StreamMetrics adds metrics about ext_proc streams
-	// (--enable-grpc-stream-metrics).
-	StreamMetrics bool
-	// Pages are further handlers of the metrics listener, by pattern. They show
-	// prompts' pieces and the process itself: this machine sees them, and who
-	// shows one of MetricsTokens or the certificate that MetricsTLS asks for.
+	// Pages are further handlers of the metrics listener, by pattern. They show pieces of prompts and the process
+	// itself: to this machine, and to clients with one of MetricsTokens or the certificate that MetricsTLS requires.
 	Pages map[string]http.Handler
-	// MetricsFor says who reads /metrics, MetricsTokens what they show.
-	MetricsFor    Readers
-	MetricsTokens serve.Tokens
-	// Wrap, when not nil, stands around the listener at Address, for who measures
-	// at the socket.
-	Wrap func(net.Listener) net.Listener
-	// Log hears of failures; nil is silent.
+	// Log gets failures; nil is silent.
 	Log *slog.Logger
 }
 
-// Readers are those to whom /metrics is served.
+// Serving configures a server's listeners.
+type Serving struct {
+	// Addresses to listen on; empty ones are not opened. The ecosystem's ports are 9002 (ext_proc and gRPC health),
+	// 9003 (gRPC health) and 9090 (metrics over HTTP).
+	Address, HealthAddress, MetricsAddress string
+	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is 64 MiB for the first and no limit for the other.
+	MaxRecvBytes, MaxSendBytes int
+	// StreamMetrics adds metrics about ext_proc streams (--enable-grpc-stream-metrics).
+	StreamMetrics bool
+	// MetricsFor chooses the readers of /metrics, and MetricsTokens are the tokens that they show.
+	MetricsFor    Readers
+	MetricsTokens serve.Tokens
+	// Wrap, when not nil, wraps the listener at Address, to measure at the socket.
+	Wrap func(net.Listener) net.Listener
+}
+
+// Readers are the clients to which /metrics is served. A client with a token or a certificate is always one.
 type Readers uint8
 
-// The readers. Whoever shows a token or a certificate is always one.
+// The readers.
 const (
 	LocalReaders Readers = iota // and this machine
-	AllReaders                  // everybody
-	KnownReaders                // nobody else
+	AllReaders                  // all clients
+	KnownReaders                // no others
 )
 
-// metricsPages are the pages of the metrics listener, each for whom it may
-// concern.
+// metricsPages returns the pages of the metrics listener, each for its readers.
 func (o *Options) metricsPages() http.Handler {
 	known := func(r *http.Request) bool {
 		return o.MetricsTokens.Allow(r.Header.Get("Authorization")) || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
@@ -137,12 +136,8 @@ func Start(o Options) (*Server, error) {
 	if o.Pickers == nil || o.Now == nil {
 		return nil, errors.New("epp: Pickers and Now are required")
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Registry == nil {
-		o.Registry = prometheus.NewRegistry()
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Registry = cmp.Or(o.Registry, prometheus.NewRegistry())
 	s := &Server{o: o, health: health.NewServer(), listeners: map[string]net.Listener{},
 		m: newServerMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
 		checks: healthChecks{peers: map[string]*checker{}}}

@@ -30,7 +30,7 @@ type wireRig struct {
 
 func startWire(t *testing.T, k *Picking, more ...grpc.DialOption) *wireRig {
 	t.Helper()
-	s, err := Start(Options{Address: "127.0.0.1:0", Pickers: k, Now: k.o.Now, Log: k.o.Log})
+	s, err := Start(Options{Serving: Serving{Address: "127.0.0.1:0"}, Pickers: k, Now: k.o.Now, Log: k.o.Log})
 	if err != nil {
 		t.Fatal(err)
 	}

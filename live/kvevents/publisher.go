@@ -119,12 +119,8 @@ func NewPublisher(opts PublisherOptions) (*Publisher, error) {
 	orInt(&opts.ReplayMessages, 10000)
 	orInt(&opts.ReplayBytes, 64<<20)
 	orInt(&opts.QueueMessages, 4096)
-	if opts.Interval == 0 {
-		opts.Interval = 100 * time.Millisecond
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.Interval = cmp.Or(opts.Interval, 100*time.Millisecond)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Publisher{opts: opts, topic: []byte(cmp.Or(opts.TopicText, opts.Topic.String())), cancel: cancel,
 		wake: make(chan struct{}, 1),
@@ -152,9 +148,7 @@ func (p *Publisher) open(ctx context.Context) (err error) {
 		}
 	}
 	own := p.addr
-	if own == nil {
-		own = p.replay
-	}
+	own = cmp.Or(own, p.replay)
 	for _, endpoint := range p.opts.Connect {
 		if err := p.pub.dial(ctx, endpoint, loopbackOf(own, endpoint)); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -103,18 +104,10 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 	if opts.Prefixes == nil {
 		opts.Prefixes = []string{kv.TopicPrefix}
 	}
-	if opts.MaxMessage <= 0 {
-		opts.MaxMessage = DefaultMaxMessage
-	}
-	if opts.MaxPods <= 0 {
-		opts.MaxPods = DefaultMaxPods
-	}
-	if opts.ReplayTimeout <= 0 {
-		opts.ReplayTimeout = 5 * time.Second
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.MaxMessage = cmp.Or(max(opts.MaxMessage, 0), DefaultMaxMessage)
+	opts.MaxPods = cmp.Or(max(opts.MaxPods, 0), DefaultMaxPods)
+	opts.ReplayTimeout = cmp.Or(max(opts.ReplayTimeout, 0), 5*time.Second)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, now: drive.Since(time.Now()),
 		dialed: map[string]context.CancelFunc{},

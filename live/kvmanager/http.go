@@ -1,6 +1,7 @@
 package kvmanager
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -233,9 +234,7 @@ func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 		return nil, errors.New("neither prompt_blocks nor prompt is there: expected one of them")
 	}
 	model := req.Model
-	if model == "" {
-		model = m.opts.Model
-	}
+	model = cmp.Or(model, m.opts.Model)
 	if models := *m.models.Load(); model == "" && len(models) == 1 {
 		model = models[0]
 	} else if model == "" && len(models) > 1 {

@@ -280,32 +280,32 @@ func (s *Server) prediction() http.Handler {
 	}))
 	mux.HandleFunc("GET "+core.PathStatus, page(200, func(http.ResponseWriter, *http.Request) (any, error) {
 		m := s.models.Load()
-		kind, alpha := s.objective()
-		return map[string]any{"is_ready": true, "model_type": modelType, "objective_type": kind, "quantile": alpha,
-			"last_model_load":     loaded(m, "+00:00"),
+		return s.about(map[string]any{"is_ready": true, "last_model_load": loaded(m, "+00:00"),
 			"training_server_url": "http://" + s.TrainingAddress(), "ensemble_active": m.Gated(),
 			"models_exist": map[string]bool{"ttft_model": true, "tpot_model": true, "ttft_gated": m.Gated(),
-				"tpot_gated": m.Gated()}}, nil
+				"tpot_gated": m.Gated()}}), nil
 	}))
 	mux.HandleFunc("POST /reload", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-		kind, alpha := s.objective()
-		return map[string]any{"synced": false, "loaded": true, "is_ready": true, "model_type": modelType,
-			"objective_type": kind, "quantile": alpha, "last_load_time": loaded(s.models.Load(), "+00:00")}, nil
+		return s.about(map[string]any{"synced": false, "loaded": true, "is_ready": true,
+			"last_load_time": loaded(s.models.Load(), "+00:00")}), nil
 	}))
 	mux.HandleFunc("GET /healthz", constant(map[string]any{"status": "ok", "service": "http-based-latency-predictor"}))
 	mux.HandleFunc("GET /readyz", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-		kind, alpha := s.objective()
-		return map[string]any{"status": "ready", "model_type": modelType, "objective_type": kind, "quantile": alpha},
-			nil
+		return s.about(map[string]any{"status": "ready"}), nil
 	}))
 	mux.HandleFunc("GET /{$}", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-		kind, alpha := s.objective()
-		return map[string]any{"message": "HTTP-based latency predictor is running", "model_type": modelType,
-			"objective_type": kind, "quantile": alpha, "is_ready": true,
-			"sync_interval": 0, "training_server": "http://" + s.TrainingAddress()}, nil
+		return s.about(map[string]any{"message": "HTTP-based latency predictor is running", "is_ready": true,
+			"sync_interval": 0, "training_server": "http://" + s.TrainingAddress()}), nil
 	}))
 	mux.HandleFunc("/", nowhere)
 	return mux
+}
+
+// about adds the models' type and objective to an answer.
+func (s *Server) about(answer map[string]any) map[string]any {
+	answer["model_type"] = modelType
+	answer["objective_type"], answer["quantile"] = s.objective()
+	return answer
 }
 
 func constant(v any) http.HandlerFunc {

@@ -1,6 +1,7 @@
 package predictor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,7 @@ type models struct {
 // Start starts a predictor. Stop stops it.
 func Start(o Options) (*Server, error) {
 	s := &Server{o: o, log: o.Log}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s.log = cmp.Or(s.log, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		began := time.Now()
 		s.o.Now = func() machine.Time { return machine.FromDuration(time.Since(began)) }

@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/binary"
@@ -132,9 +133,7 @@ func (t *Trainer) Fit(ctx context.Context, f core.Fit) core.Fitted {
 	}
 	p := t.proc
 	timeout := t.Timeout
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
+	timeout = cmp.Or(max(timeout, 0), DefaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { child.Kill(p.cmd) }) // this ends the reads below

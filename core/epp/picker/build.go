@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -331,9 +332,7 @@ func (b *Builder) profiles(p *Picker) {
 				pr.picker = ep
 			}
 		}
-		if pr.picker == nil {
-			pr.picker = fallback
-		}
+		pr.picker = cmp.Or(pr.picker, fallback)
 		if p.opt.Brief {
 			pr.standing = newStanding(pr, p.pool)
 			b, ok := pr.picker.(BlindPicker)

@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -31,9 +32,7 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 			r.Spans = append(r.Spans, Span{headerPoint(h), h, p.opt.Stopwatch() - t})
 		}
 	}
-	if r.FairnessID == "" {
-		r.FairnessID = DefaultFairnessID
-	}
+	r.FairnessID = cmp.Or(r.FairnessID, DefaultFairnessID)
 	if len(r.FairnessID) > maxFairnessBytes {
 		r.FairnessID = Digest(r.FairnessID)
 	}

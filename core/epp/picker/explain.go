@@ -139,13 +139,10 @@ func (d *Decision) Explain() *Explanation {
 		}
 		e.Headers[h.Name] = h.Value
 	}
+	if len(d.Spans) > 0 {
+		e.Took, e.Points = map[string]float64{}, map[string]float64{}
+	}
 	for _, s := range d.Spans {
-		if e.Took == nil {
-			e.Took = map[string]float64{}
-		}
-		if e.Points == nil {
-			e.Points = map[string]float64{}
-		}
 		e.Took[s.Plugin.Name()] += s.Took.Seconds()
 		e.Points[s.Point] += s.Took.Seconds()
 	}

@@ -230,8 +230,14 @@ func (d *Decoder) mapEvent(r *mpReader, lim Limits, e *kv.Event) error {
 }
 
 func (d *Decoder) field(r *mpReader, lim Limits, e *kv.Event, name string) (err error) {
-	if d.SGLang && r.takeNil() { // nil is nothing everywhere
+	required := name == "block_hashes" || name == "token_ids" || name == "block_size"
+	if (d.SGLang || !required) && r.takeNil() {
 		return nil
+	}
+	number := func() int64 {
+		var v uint64
+		v, err = r.number("an integer or nil")
+		return int64(v)
 	}
 	switch name {
 	case "block_hashes":
@@ -239,48 +245,28 @@ func (d *Decoder) field(r *mpReader, lim Limits, e *kv.Event, name string) (err 
 	case "token_ids":
 		e.Tokens, err = d.tokenList(r, lim)
 	case "parent_block_hash":
-		if !r.takeNil() {
-			e.Parent, err = r.hash(d.Lenient)
-		}
+		e.Parent, err = r.hash(d.Lenient)
 	case "block_size":
 		var v uint64
 		v, err = r.number("an integer")
 		e.BlockTokens = int(int32(v))
 	case "lora_id":
-		if !r.takeNil() {
-			var v uint64
-			v, err = r.number("an integer or nil")
-			e.LoRAID = int64(v)
-		}
+		e.LoRAID = number()
 	case "medium":
-		if !r.takeNil() {
-			e.Medium, err = d.name(r, lim)
-			e.Medium = canonicalMedium(e.Medium)
-		}
+		e.Medium, err = d.name(r, lim)
+		e.Medium = canonicalMedium(e.Medium)
 	case "lora_name":
-		if !r.takeNil() {
-			e.LoRAName, err = d.name(r, lim)
-		}
+		e.LoRAName, err = d.name(r, lim)
 	case "extra_keys":
 		e.ExtraKeys, err = d.extraKeys(r, lim)
 	case "group_idx":
-		if !r.takeNil() {
-			var v uint64
-			v, err = r.number("an integer or nil")
-			if e.Group = int(int32(v)); e.Group < 0 && err == nil {
-				err = fmt.Errorf("found %d, expected a number from 0", e.Group)
-			}
+		if e.Group = int(int32(number())); e.Group < 0 && err == nil {
+			err = fmt.Errorf("found %d, expected a number from 0", e.Group)
 		}
 	case "kv_cache_spec_kind":
-		if !r.takeNil() {
-			e.SpecKind, err = d.name(r, lim)
-		}
+		e.SpecKind, err = d.name(r, lim)
 	case "kv_cache_spec_sliding_window":
-		if !r.takeNil() {
-			var v uint64
-			v, err = r.number("an integer or nil")
-			e.SlidingWindow = int(int32(v))
-		}
+		e.SlidingWindow = int(int32(number()))
 	}
 	return err
 }
@@ -333,9 +319,6 @@ func (d *Decoder) tokenList(r *mpReader, lim Limits) ([]uint32, error) {
 // element is one (an image's hash and its offset). Other values do not
 // distinguish blocks, as recorded.
 func (d *Decoder) extraKeys(r *mpReader, lim Limits) ([][]string, error) {
-	if r.takeNil() {
-		return nil, nil
-	}
 	n, err := r.array("an array (one list or nil per block) or nil", lim.Blocks)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package kvfeed
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -147,18 +148,12 @@ func New(cfg Config) *Feed {
 		}
 	}
 	set(&cfg.Wait, 100*machine.Millisecond)
-	if cfg.Probe == 0 {
-		cfg.Probe = machine.Second
-	}
+	cfg.Probe = cmp.Or(cfg.Probe, machine.Second)
 	if cfg.Gaps != GapsReplay {
 		cfg.Probe = -1
 	}
-	if cfg.HoldMessages <= 0 {
-		cfg.HoldMessages = 4096
-	}
-	if cfg.HoldBytes <= 0 {
-		cfg.HoldBytes = 64 << 20
-	}
+	cfg.HoldMessages = cmp.Or(max(cfg.HoldMessages, 0), 4096)
+	cfg.HoldBytes = cmp.Or(max(cfg.HoldBytes, 0), 64<<20)
 	return &Feed{cfg: cfg, deadline: machine.Never, probe: machine.Never, retry: machine.Never}
 }
 

@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 
@@ -114,15 +115,11 @@ type readers struct {
 
 // New makes an empty index.
 func New(cfg Config) *Index {
-	if cfg.CleanupInterval <= 0 {
-		cfg.CleanupInterval = 60 * machine.Second
-	}
+	cfg.CleanupInterval = cmp.Or(max(cfg.CleanupInterval, 0), 60*machine.Second)
 	if cfg.MaxPods <= 0 || cfg.MaxPods > maxPods {
 		cfg.MaxPods = maxPods
 	}
-	if cfg.Orphans <= 0 {
-		cfg.Orphans = 65536
-	}
+	cfg.Orphans = cmp.Or(max(cfg.Orphans, 0), 65536)
 	if cfg.Weights == nil {
 		cfg.Weights = map[string]float64{kv.MediumCPU: 0.8}
 	}

@@ -118,8 +118,7 @@ func (p *pod) save() savedPod {
 		s.Shared = append(s.Shared, savedCount{uint64(k.key), k.place, n})
 	}
 	for _, list := range [][]savedCount{s.Odd, s.Shared} {
-		slices.SortFunc(list, func(a,
-			b savedCount) int {
+		slices.SortFunc(list, func(a, b savedCount) int {
 			return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Place, b.Place))
 		})
 	}

@@ -2,6 +2,7 @@ package kvindex
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -95,14 +96,7 @@ type PodInfo struct {
 }
 
 func (p *pod) utilization() float64 {
-	of := p.Capacity
-	if of == 0 {
-		of = p.HighWater
-	}
-	if of == 0 {
-		return 0
-	}
-	return min(1, float64(p.blocks)/float64(of))
+	return min(1, ratio(uint64(p.blocks), uint64(cmp.Or(p.Capacity, p.HighWater))))
 }
 
 // Pod returns one pod's figures, and whether the pod is known.
@@ -119,12 +113,7 @@ func (ix *Index) Pod(name string) (PodInfo, bool) {
 
 // PodNames returns the known pods, sorted.
 func (ix *Index) PodNames() []string {
-	names := make([]string, 0, len(ix.pods))
-	for name := range ix.pods {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(ix.pods))
 }
 
 // Holding is one block on one pod.
@@ -219,11 +208,7 @@ func (ix *Index) holding(rec *record) Holding {
 	h := Holding{Key: rec.key, Name: ix.names[rec.key], Pod: ix.byNumber[rec.pod].Name, Stored: rec.stored,
 		Touched: rec.touched, Hits: int(rec.hits), Tokens: ix.byNumber[rec.pod].Tokens}
 	if h.Name == "" {
-		name := rec.engine
-		if name == 0 {
-			name = kv.EngineHash(rec.key)
-		}
-		h.Name = name.Name()
+		h.Name = cmp.Or(rec.engine, kv.EngineHash(rec.key)).Name()
 	}
 	for i, pl := range ix.places {
 		if rec.places&(1<<i) != 0 && pl.group != speculativeGroup {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -74,9 +75,7 @@ func NewTopology(c TopologyConfig) (*Topology, error) {
 	if c.NIC.BytesPerSecond == 0 {
 		return nil, fmt.Errorf("topology: the nodes have no NIC; name one, such as infiniband-200")
 	}
-	if c.NodesPerRack == 0 {
-		c.NodesPerRack = c.Nodes
-	}
+	c.NodesPerRack = cmp.Or(c.NodesPerRack, c.Nodes)
 	t := &Topology{config: c, uplink: -1, inside: -1, store: -1}
 	pair := func(w Wire, name string) LinkID {
 		first := LinkID(len(t.links))

@@ -9,6 +9,7 @@
 package discovery
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -32,9 +33,7 @@ func Read(file string, data []byte, namespace string) ([]*picker.Endpoint, error
 	if err != nil {
 		return nil, err
 	}
-	if namespace == "" {
-		namespace = DefaultNamespace
-	}
+	namespace = cmp.Or(namespace, DefaultNamespace)
 	root := doc.Root()
 	if root.Given() && !root.IsMapping() {
 		root.Fail(root.Found(), "a mapping with the key endpoints", "")
@@ -68,9 +67,7 @@ func entry(v strictyaml.Value, namespace string) *picker.Endpoint {
 		port.Fail(port.Found(), "a text", fmt.Sprintf("write %q", port.Scalar()))
 	}
 	own := v.Get("namespace").Text()
-	if own == "" {
-		own = namespace
-	}
+	own = cmp.Or(own, namespace)
 	labels := v.Get("labels").Texts()
 	if labels == nil {
 		labels = map[string]string{}

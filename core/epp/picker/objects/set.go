@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -171,11 +172,8 @@ func (s *Set) meta(v value, kind string) Meta {
 	}
 	if meta.Namespace != "" {
 		checkText(m.Get("namespace"), meta.Namespace, spaceForm, 63, "a namespace of lower-case letters, digits and -")
-	} else {
-		if meta.Namespace = s.DefaultNamespace; meta.Namespace == "" {
-			meta.Namespace = "default"
-		}
 	}
+	meta.Namespace = cmp.Or(meta.Namespace, s.DefaultNamespace, "default")
 	if meta.Name == "" {
 		m.Get("name").Fail(m.Get("name").Found(), "the name of the "+kind, "")
 	} else {

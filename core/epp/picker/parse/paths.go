@@ -2,6 +2,7 @@ package parse
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,12 +19,7 @@ func hasSuffix(path, suffix string) bool {
 }
 
 func hasAnySuffix(path string, suffixes []string) bool {
-	for _, s := range suffixes {
-		if hasSuffix(path, s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(suffixes, func(s string) bool { return hasSuffix(path, s) })
 }
 
 // DefaultPath is that of a request without one: a stream whose headers never

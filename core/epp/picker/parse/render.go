@@ -2,6 +2,7 @@ package parse
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -161,9 +162,7 @@ func (s *anthropicSource) appendTo(parts []renderPart) []renderPart {
 	url := s.URL
 	if s.Type != "url" && url == "" && s.Data != "" {
 		kind := s.MediaType
-		if kind == "" {
-			kind = "image/jpeg"
-		}
+		kind = cmp.Or(kind, "image/jpeg")
 		url = "data:" + kind + ";base64," + s.Data
 	}
 	if url == "" {
@@ -174,9 +173,7 @@ func (s *anthropicSource) appendTo(parts []renderPart) []renderPart {
 
 func toolCall(b anthropicBlock) (c renderToolCall) {
 	c.ID, c.Type = b.ID, "function"
-	if c.ID == "" {
-		c.ID = "call_0000000000" // vLLM makes one up, as long
-	}
+	c.ID = cmp.Or(c.ID, "call_0000000000") // vLLM makes one up, as long
 	c.Function.Name, c.Function.Arguments = b.Name, "{}"
 	if raw := bytes.TrimSpace(b.Input); len(raw) > 0 && string(raw) != "null" {
 		c.Function.Arguments = pythonJSON(raw)

@@ -202,10 +202,7 @@ func (s *dynamoRouter) Commit(now machine.Time, d *picker.Decision) {
 		case id != place.worker:
 			place.overlap = float64(s.load.Overlap(now, &b.prompt, id))
 		}
-		for len(s.seen) <= at.Slot() {
-			s.seen = append(s.seen, 0)
-		}
-		s.seen[at.Slot()] = id
+		*picker.AtSlot(&s.seen, at.Slot()) = id
 		place.number = s.load.Book(now, &b.prompt, id, place.overlap)
 	}
 }

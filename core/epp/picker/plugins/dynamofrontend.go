@@ -1,8 +1,8 @@
 package plugins
 
 import (
+	"cmp"
 	"encoding/json"
-	"net/url"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/dynamo"
@@ -62,12 +62,7 @@ var newDynamoFrontend = picker.Of(dynamoFrontend{URL: "http://dynamo-frontend:80
 
 // Configure implements picker.Configurer.
 func (s *dynamoFrontend) Configure(_ *picker.Builder, _ string, p picker.Params) error {
-	u, err := url.Parse(s.URL)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return p.At("url").Expected("the frontend's URL, such as http://dynamo-frontend:8000")
-	}
-	s.URL = strings.TrimSuffix(s.URL, "/")
-	return nil
+	return checkURL(&s.URL, p.At("url"), "the frontend's URL, such as http://dynamo-frontend:8000")
 }
 
 // Needs asks the frontend and adds the progress that is pending.
@@ -149,9 +144,7 @@ func (s *dynamoFrontend) addProgress(now machine.Time, d *picker.Decision, over 
 		s.progress = append(s.progress[:0], s.progress[maxProgress/2:]...)
 	}
 	s.progress = append(s.progress, dynamo.Progress{ID: d.Request.ID, Over: over})
-	if s.sendAt == 0 {
-		s.sendAt = now.Add(sendAfter)
-	}
+	s.sendAt = cmp.Or(s.sendAt, now.Add(sendAfter))
 }
 
 // SendAt returns when the pending progress is due: picker.Sender.

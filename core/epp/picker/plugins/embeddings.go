@@ -8,7 +8,6 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
-	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -31,9 +30,7 @@ var newEmbeddings = picker.Of(embeddings{})
 
 // Configure implements picker.Configurer.
 func (e *embeddings) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
-	if e.CacheMB <= 0 {
-		e.CacheMB = 4096
-	}
+	e.CacheMB = cmp.Or(max(e.CacheMB, 0), 4096)
 	e.capacity = int(max(1, min(e.CacheMB, 1<<30)<<20/assetBytes))
 	return nil
 }
@@ -55,26 +52,20 @@ func (e *embeddings) Commit(_ machine.Time, d *picker.Decision) {
 	}
 	if r := d.PrimaryProfile(); r.Ok() {
 		for _, i := range r.Picked {
-			e.add(d.View.States[i].Slot(), d.Request.Body.Assets)
+			for _, a := range d.Request.Body.Assets {
+				e.cache(d.View.States[i].Slot()).Add(a.Hash, struct{}{})
+			}
 		}
 	}
 }
 
-func (e *embeddings) add(slot int, assets []parse.Asset) {
-	for len(e.caches) <= slot {
-		e.caches = append(e.caches, nil)
-	}
-	for _, a := range assets {
-		e.cache(slot).Add(a.Hash, struct{}{})
-	}
-}
-
-// cache returns a slot's, made if it is the first.
+// cache returns a slot's cache, and makes it if it is missing.
 func (e *embeddings) cache(slot int) *simplelru.LRU[uint64, struct{}] {
-	if e.caches[slot] == nil {
-		e.caches[slot], _ = simplelru.NewLRU[uint64, struct{}](e.capacity, nil) // the capacity is positive
+	c := picker.AtSlot(&e.caches, slot)
+	if *c == nil {
+		*c, _ = simplelru.NewLRU[uint64, struct{}](e.capacity, nil) // the capacity is positive
 	}
-	return e.caches[slot]
+	return *c
 }
 
 // EndpointGone keeps the history of an endpoint that may come back.

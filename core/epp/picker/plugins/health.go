@@ -33,11 +33,9 @@ func (h *health) Scrape() picker.ScrapeSpec {
 
 // Probed counts failures.
 func (h *health) Probed(slot int, err error) {
-	for len(h.failures) <= slot {
-		h.failures = append(h.failures, 0)
-	}
-	if h.failures[slot]++; err == nil {
-		h.failures[slot] = 0
+	n := picker.AtSlot(&h.failures, slot)
+	if *n++; err == nil {
+		*n = 0
 	}
 }
 

@@ -68,9 +68,7 @@ var newTokenLoad = picker.Of(tokenLoad{Threshold: 4194304})
 
 // Configure implements picker.Configurer.
 func (s *tokenLoad) Configure(b *picker.Builder, name string, _ picker.Params) error {
-	if s.Threshold <= 0 {
-		s.Threshold = 4194304
-	}
+	s.Threshold = cmp.Or(max(s.Threshold, 0), 4194304)
 	// Unlike in-flight counts, what a request would cost has no default producer: it must be declared.
 	picker.Link(b, &s.load, cmp.Or(s.Inflight, dataproducer.TypeInflight), "", "UncachedRequestTokensDataKey", name,
 		dataproducer.TypeInflight)

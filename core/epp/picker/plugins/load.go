@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -71,9 +72,7 @@ var newLoadAware = picker.Of(loadAware{named{}, 128})
 
 // Configure implements picker.Configurer.
 func (s *loadAware) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
-	if s.Threshold <= 0 {
-		s.Threshold = 128
-	}
+	s.Threshold = cmp.Or(max(s.Threshold, 0), 128)
 	return nil
 }
 

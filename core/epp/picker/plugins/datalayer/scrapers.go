@@ -2,7 +2,9 @@ package datalayer
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -157,25 +159,15 @@ const cacheConfig = "vllm:cache_config_info"
 
 // Wants reports whether a family has one of the scraper's metrics.
 func (s *scraper) Wants(name string) bool {
-	if s.args.Track && name == cacheConfig {
-		return true
-	}
-	for i := range s.wanted {
-		for _, n := range s.wanted[i].series {
-			if n.name == name {
-				return true
-			}
-		}
-	}
-	return false
+	return s.args.Track && name == cacheConfig || slices.ContainsFunc(s.wanted, func(f metric) bool {
+		return slices.ContainsFunc(f.series, func(n series) bool { return n.name == name })
+	})
 }
 
 // Extract takes the metrics from a page.
 func (s *scraper) Extract(p metrics.Page, _ map[string]string, into *picker.Metrics) error {
 	custom := make(map[string]float64, len(into.Custom)+len(s.wanted))
-	for k, v := range into.Custom {
-		custom[k] = v
-	}
+	maps.Copy(custom, into.Custom)
 	for i := range s.wanted {
 		f := &s.wanted[i]
 		v, ok := f.value(p)
@@ -212,9 +204,7 @@ func (f *metric) value(p metrics.Page) (float64, bool) {
 // Forget takes the scraper's metrics back: they are older than their ttl.
 func (s *scraper) Forget(m *picker.Metrics) {
 	custom := make(map[string]float64, len(m.Custom))
-	for k, v := range m.Custom {
-		custom[k] = v
-	}
+	maps.Copy(custom, m.Custom)
 	for i := range s.wanted {
 		if f := &s.wanted[i]; f.put != nil {
 			f.put(m, 0)

@@ -206,28 +206,30 @@ func (a *approxPrefix) Commit(_ machine.Time, d *picker.Decision) {
 		return
 	}
 	last := -1
-	record := func(i int32) {
-		s := &d.View.States[i]
+	EachComputing(d, func(s *picker.State) {
 		if s.Slot() == last { // it has them as its most recent ones
 			return
 		}
 		last = s.Slot()
-		capacity := a.Capacity
-		if capacity <= 0 {
-			capacity = defaultLRUCapacity
-		}
+		capacity := cmp.Or(max(a.Capacity, 0), defaultLRUCapacity)
 		if a.AutoTune && s.CacheBlocks > 0 {
 			capacity = int(s.CacheBlocks)
 		}
 		for _, x := range m.prompts {
 			a.index.add(x.hashes, x.alone, s.Slot(), capacity)
 		}
+	})
+}
+
+// EachComputing calls f with the endpoints that compute a decision's prompt: the destination, and the prefill endpoint
+// if there is one.
+func EachComputing(d *picker.Decision, f func(s *picker.State)) {
+	primary, prefill := d.PrimaryProfile(), d.Profile(PrefillProfile)
+	if primary.Ok() {
+		f(&d.View.States[primary.Picked[0]])
 	}
-	if p := d.PrimaryProfile(); p.Ok() {
-		record(p.Picked[0])
-	}
-	if p := d.Profile(PrefillProfile); p.Ok() && p != d.PrimaryProfile() {
-		record(p.Picked[0])
+	if prefill.Ok() && prefill != primary {
+		f(&d.View.States[prefill.Picked[0]])
 	}
 }
 
@@ -253,13 +255,18 @@ func (a *approxPrefix) MatchOf(d *picker.Decision, s *picker.State) (matched, to
 
 // EnsurePrefix makes a prefix producer, unless one is declared.
 func EnsurePrefix(b *picker.Builder, consumer string) {
+	ensure[PrefixSource](b, typeApproxPrefix, "PrefixCacheMatchInfoDataKey", consumer)
+}
+
+// ensure makes a plug-in of a type for a consumer, unless a T is declared.
+func ensure[T picker.Plugin](b *picker.Builder, typ, dataKey, consumer string) {
 	b.Late(func() error {
 		for _, p := range b.Plugins() {
-			if _, ok := p.(PrefixSource); ok {
+			if _, ok := p.(T); ok {
 				return nil
 			}
 		}
-		_, err := b.Ensure(typeApproxPrefix, typeApproxPrefix, "PrefixCacheMatchInfoDataKey", consumer)
+		_, err := b.Ensure(typ, typ, dataKey, consumer)
 		return err
 	})
 }

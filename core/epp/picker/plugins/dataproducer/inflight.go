@@ -83,9 +83,7 @@ var NewInflight = picker.Of(Inflight{OutputRatio: 1.5})
 func (f *Inflight) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	EnsureTokens(b, name)
 	producer := f.Prefix
-	if producer == "" {
-		producer = typeApproxPrefix
-	}
+	producer = cmp.Or(producer, typeApproxPrefix)
 	// The prefix producer is optional, and may only be made by another
 	// plug-in's late link: look twice.
 	b.Late(func() error {
@@ -104,12 +102,7 @@ func FindInflight(b *picker.Builder, producer, consumer string, to **Inflight) {
 	picker.Link(b, to, cmp.Or(producer, TypeInflight), TypeInflight, "InFlightLoadDataKey", consumer, TypeInflight)
 }
 
-func (f *Inflight) at(slot int) *slotLoad {
-	for len(f.load) <= slot {
-		f.load = append(f.load, slotLoad{})
-	}
-	return &f.load[slot]
-}
+func (f *Inflight) at(slot int) *slotLoad { return picker.AtSlot(&f.load, slot) }
 
 // RequestsAt returns how many requests are in flight at a slot.
 func (f *Inflight) RequestsAt(slot int) int64 {

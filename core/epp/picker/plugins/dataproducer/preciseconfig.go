@@ -1,6 +1,7 @@
 package dataproducer
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -169,8 +170,6 @@ func (c *preciseConfig) sources() KVSources {
 	s := KVSources{Bind: e.Endpoint, Discover: c.discover() && c.reported, SocketPort: e.Pods.SocketPort,
 		ReplayPort:  e.Pods.ReplayPort,
 		TopicFilter: e.TopicFilter, SGLang: e.EngineType == engineSGLang, Workers: e.Concurrency}
-	if s.Workers <= 0 {
-		s.Workers = 4
-	}
+	s.Workers = cmp.Or(max(s.Workers, 0), 4)
 	return s
 }

@@ -193,17 +193,9 @@ func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
 
 // add counts what an endpoint holds of one prompt.
 func (m *preciseMatch) add(slot int, held kvindex.PodScore) {
-	for len(m.weights) <= slot {
-		m.weights = append(m.weights, 0)
-	}
-	for len(m.matched) <= slot {
-		m.matched = append(m.matched, 0)
-	}
-	for len(m.cached) <= slot {
-		m.cached = append(m.cached, 0)
-	}
-	m.weights[slot] += held.Weight
-	m.cached[slot] += int32(held.Blocks)
+	picker.AtSlot(&m.matched, slot)
+	*picker.AtSlot(&m.weights, slot) += held.Weight
+	*picker.AtSlot(&m.cached, slot) += int32(held.Blocks)
 }
 
 // know notes the slots of a view's endpoints.
@@ -236,17 +228,11 @@ func (s *PrecisePrefix) Commit(_ machine.Time, d *picker.Decision) {
 	if m == nil || len(m.keys) == 0 || !s.cfg.Speculative || s.index.Speculate == nil {
 		return
 	}
-	speculate := func(i int32) {
+	EachComputing(d, func(e *picker.State) {
 		for _, keys := range m.keys {
-			s.index.Speculate(d.View.States[i].HostPort(), keys, s.cfg.SpeculativeTTL.Time())
+			s.index.Speculate(e.HostPort(), keys, s.cfg.SpeculativeTTL.Time())
 		}
-	}
-	if p := d.PrimaryProfile(); p.Ok() {
-		speculate(p.Picked[0])
-	}
-	if p := d.Profile(PrefillProfile); p.Ok() && p != d.PrimaryProfile() {
-		speculate(p.Picked[0])
-	}
+	})
 }
 
 // MatchOf returns, for metrics, how much of the prompt an endpoint holds: the matched blocks, all blocks, and the

@@ -287,11 +287,8 @@ func (s *Predicted) Commit(now machine.Time, d *picker.Decision) {
 	s.expire(now)
 	i := r.Picked[0]
 	f := &flight{d: d, endpoint: i, slot: d.View.States[i].Slot(), at: now, slo: d.Request.TPOTMs}
-	for len(s.running) <= f.slot {
-		s.running = append(s.running, runningQueue{})
-	}
-	if f.slo >= 0 {
-		s.running[f.slot].add(f.slo)
+	if running := picker.AtSlot(&s.running, f.slot); f.slo >= 0 {
+		running.add(f.slo)
 		f.queued = true
 	}
 	if p := picker.Peek[predictions](d, s); p != nil {
@@ -392,9 +389,7 @@ func (s *Predicted) addSample(now machine.Time, x predictor.Sample) {
 		s.samples = append(s.samples[:0], s.samples[1+maxSamples/10:]...)
 	}
 	s.samples = append(s.samples, x)
-	if s.flushAt == 0 {
-		s.flushAt = (now/flushInterval + 1) * flushInterval
-	}
+	s.flushAt = cmp.Or(s.flushAt, (now/flushInterval+1)*flushInterval)
 }
 
 // SendAt is when samples are to be sent, or the servers to be polled: picker.Sender.

@@ -1,6 +1,7 @@
 package dataproducer
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -153,16 +154,9 @@ func (t *tokenProducer) Configure(_ *picker.Builder, name string, p picker.Param
 		t.VLLM = &vllmParams{}
 	}
 	if v := t.VLLM; v != nil {
-		if v.URL == "" {
-			v.URL = "http://localhost:8000"
-		}
-		v.URL = strings.TrimSuffix(v.URL, "/")
-		if v.Timeout == 0 {
-			v.Timeout = config.Duration(5 * machine.Second)
-		}
-		if v.MMTimeout == 0 {
-			v.MMTimeout = config.Duration(30 * machine.Second)
-		}
+		v.URL = strings.TrimSuffix(cmp.Or(v.URL, "http://localhost:8000"), "/")
+		v.Timeout = cmp.Or(v.Timeout, config.Duration(5*machine.Second))
+		v.MMTimeout = cmp.Or(v.MMTimeout, config.Duration(30*machine.Second))
 	}
 	return nil
 }
@@ -174,15 +168,7 @@ const KeyRender = "render"
 // EnsureTokens makes a token producer for a plug-in that counts tokens, unless
 // one is declared.
 func EnsureTokens(b *picker.Builder, consumer string) {
-	b.Late(func() error {
-		for _, p := range b.Plugins() {
-			if _, ok := p.(*tokenProducer); ok {
-				return nil
-			}
-		}
-		_, err := b.Ensure(typeTokens, typeTokens, "TokenizedPromptDataKey", consumer)
-		return err
-	})
+	ensure[*tokenProducer](b, typeTokens, "TokenizedPromptDataKey", consumer)
 }
 
 // ReadBody counts pictures as the parameters say, and films also as the request's

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -27,7 +28,7 @@ type sessionPrefix struct {
 }
 
 // NewPrefixScorer makes a session-prefix-scorer.
-func NewPrefixScorer(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+func NewPrefixScorer(*picker.Builder, string, picker.Params) (picker.Plugin, error) {
 	return &sessionPrefix{named{}, newMemory[string]()}, nil
 }
 
@@ -57,12 +58,10 @@ func hasSession(s *picker.State, id string) bool {
 	if id == "" || s.Announced == nil {
 		return false
 	}
-	for _, have := range s.Announced.Sessions {
-		if p, all := strings.CutSuffix(have, "*"); have == id || all && strings.HasPrefix(id, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Announced.Sessions, func(have string) bool {
+		p, all := strings.CutSuffix(have, "*")
+		return have == id || all && strings.HasPrefix(id, p)
+	})
 }
 
 // conversationHandler is conversation-profile-handler: a new conversation runs through the prefill profile, the
@@ -99,15 +98,9 @@ func (h *conversationHandler) Schedule(c *picker.Cycle) error {
 }
 
 func (h *conversationHandler) known(c *picker.Cycle, id string) bool {
-	if at, ok := h.seen.Peek(id); ok && c.Now-at < config.Seconds(h.TTLSeconds) {
-		return true
-	}
-	for _, i := range c.Candidates {
-		if hasSession(c.State(i), id) {
-			return true
-		}
-	}
-	return false
+	at, ok := h.seen.Peek(id)
+	return ok && c.Now-at < config.Seconds(h.TTLSeconds) ||
+		slices.ContainsFunc(c.Candidates, func(i int32) bool { return hasSession(c.State(i), id) })
 }
 
 // Commit remembers the conversation.
