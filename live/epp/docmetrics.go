@@ -26,7 +26,7 @@ type documentMetrics struct {
 	sessionHits, sessionMisses   float64
 }
 
-// profileMetrics are those of one scheduling profile.
+// profileMetrics holds the metrics of one scheduling profile.
 type profileMetrics struct {
 	selected, failed float64
 	hits, misses     float64

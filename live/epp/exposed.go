@@ -151,7 +151,7 @@ func (r reading) one(f *metric.Family, name, help string, labels []string, v flo
 	r.out <- prometheus.MustNewConstMetric(d, kind, v, values...)
 }
 
-// newServerMetrics registers the server's own metrics; those of streams only where they are asked for.
+// newServerMetrics registers the server's own metrics; those about streams only on request.
 func newServerMetrics(r *prometheus.Registry, aboutStreams bool) exposed {
 	of := prometheus.Registerer(r)
 	if !aboutStreams {

@@ -43,28 +43,28 @@ type recorded struct {
 	log *inputlog.Log
 }
 
-// InputLogOptions say where an InputLog goes.
+// InputLogOptions configure an InputLog.
 type InputLogOptions struct {
 	// One goroutine writes to Inputs.To. If that is an InputFiles, the log continues in another file when one is full.
 	report.Inputs
-	// MaxPending is how many bytes may wait to be written; 0 is 16 MiB.
+	// MaxPending limits the bytes that wait to be written; 0 is 16 MiB.
 	MaxPending int
-	// Retry is how long a file that cannot be written is left alone; 0 is 5 s.
+	// Retry is the pause before a file that could not be written is tried again; 0 is 5 s.
 	Retry time.Duration
-	// Log hears of lines that were dropped.
+	// Log gets warnings about dropped lines.
 	Log *slog.Logger
 }
 
 // InputFiles are files one after the other.
 type InputFiles interface {
-	// Full says that the file is as large as it may be.
+	// Full reports whether the file has reached its limit.
 	Full() bool
 	// Next begins another one.
 	Next() error
 }
 
 const (
-	// gatherTime is how long lines wait for others that go with them.
+	// gatherTime is how long lines wait for others, to be written together.
 	gatherTime        = 20 * time.Millisecond
 	defaultRetry      = 5 * time.Second
 	defaultMaxPending = 16 << 20
@@ -79,8 +79,7 @@ func NewInputLog(o InputLogOptions) *InputLog {
 	return x
 }
 
-// Record has the log begin with a picker: with what it is made of and its state.
-// A picker has one log at most.
+// Record starts the log of a picker, with the picker's header and its state. A picker has at most one log.
 func (k *Picking) Record(x *InputLog) {
 	if x == nil {
 		return

@@ -29,9 +29,8 @@ type KVOptions struct {
 	Registry prometheus.Registerer
 	// Sockets, if not nil, are those that indexes before and after these ones bind, too.
 	Sockets *kvevents.Sockets
-	// Publisher, if not nil, says where an endpoint publishes and replays its KV
-	// events; "" leaves it to the configuration: the endpoint's address with
-	// socketPort and replaySocketPort.
+	// Publisher, if not nil, returns the endpoints at which a model server publishes and replays its KV events. ""
+	// means the configured ones: the endpoint's address with socketPort and replaySocketPort.
 	Publisher func(e *picker.Endpoint) (events, replay string)
 	// OnIndex, if not nil, gets each index's rule for keys before the index listens.
 	OnIndex func(kv.Hasher)
@@ -52,7 +51,7 @@ type kvEvents struct {
 	closed bool
 }
 
-// kvSource is where one index's events come from.
+// kvSource receives the events of one index.
 type kvSource struct {
 	core.Index
 	x         *kvEvents
@@ -68,7 +67,7 @@ type kvSource struct {
 // portionBlocks is how many blocks of a message take effect in one turn of the picker. Decisions run between turns.
 const portionBlocks = 128
 
-// maxJobs is how much dialling may wait.
+// maxJobs bounds the waiting calls to dial and hang up.
 const maxJobs = 1 << 16
 
 // listenKV listens for the events that a picker's indexes are kept by. A picker
@@ -120,7 +119,7 @@ func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 	return s, err
 }
 
-// dial begins to hear an endpoint. It does not wait; nor does hangup.
+// dial subscribes to an endpoint's events. Neither dial nor hangup waits.
 func (x *kvEvents) dial(index int, t *core.Target) {
 	s, e := x.list[index], t.Endpoint
 	x.queue(func() {
@@ -143,7 +142,7 @@ func (x *kvEvents) dial(index int, t *core.Target) {
 	})
 }
 
-// queue has a job done behind those before it, and not after close.
+// queue runs a job after the earlier ones, unless close was called.
 func (x *kvEvents) queue(job func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -217,8 +216,8 @@ type KVState struct {
 	Hasher    kv.Hasher
 	MaxBlocks int
 	Displaced bool
-	// Began is when it began to listen, and Lost says that it was emptied since. Replays says
-	// that it asks for what was published before.
+	// Began is the time from which the index got events, and Lost states that it was emptied since. Replays states that
+	// it requests earlier events.
 	Began   time.Time
 	Lost    bool
 	Replays bool
@@ -248,8 +247,7 @@ func (k *Picking) KVState() []KVState {
 	return out
 }
 
-// KVEndpoint is where publishers connect to an index that binds a socket; "" if
-// it only dials.
+// KVEndpoint returns the endpoint that publishers connect to if an index binds a socket; "" if it only dials.
 func (k *Picking) KVEndpoint(index int) string { return k.kv.list[index].sub.Endpoint() }
 
 // EventsAt returns where publishers connect whose configuration names this port of the picker, "" if no index binds it.

@@ -19,7 +19,7 @@ type kvMetrics struct {
 	latency, oldLatency prometheus.Histogram
 }
 
-// localSubscriber is how the real one names the publishers that connect to it.
+// localSubscriber is the real EPP's name for the publishers that connect to it.
 const localSubscriber = "local-subscriber"
 
 func newKVMetrics(s *kvSource) *kvMetrics {

@@ -54,7 +54,7 @@ func (o *outbox) whole() {
 	}
 }
 
-// failed is why nothing can be sent any more, or nil.
+// failed returns the error of a broken stream, nil for a working one.
 func (o *outbox) failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -35,7 +35,7 @@ type pageFetch struct {
 	hands   *pageHands
 }
 
-// maxHeadBytes is how long the head of an answer may be.
+// maxHeadBytes limits the head of an answer.
 const maxHeadBytes = 1 << 20
 
 // pageHands are the buffers for reading a page. They are lent for one page, so that a large pool does not keep a page's
@@ -74,7 +74,7 @@ func (f *pageFetch) page(ctx context.Context) ([]byte, error) {
 		page, again, err := f.ask(ctx)
 		if err == nil || !reused || !again {
 			return page, err
-		} // the server closed the connection while nobody asked
+		} // else the server has closed the idle connection
 	}
 }
 
@@ -98,8 +98,7 @@ func (f *pageFetch) prepare(ctx context.Context) error {
 	return nil
 }
 
-// ask sends the request and reads the answer; again says that nothing of an
-// answer came.
+// ask sends the request and reads the answer. again reports that no part of an answer came.
 func (f *pageFetch) ask(ctx context.Context) (page []byte, again bool, err error) {
 	deadline := time.Now().Add(f.timeout)
 	if f.conn == nil {

@@ -39,7 +39,7 @@ type PickingOptions struct {
 	// Hosts, if not nil, is the address for host:port of a URL that a plug-in
 	// asks, or "": then it is looked up as usual.
 	Hosts func(string) string
-	// KV says where KV events come from.
+	// KV configures the reception of KV events.
 	KV KVOptions
 	// Made describes in a log of inputs how the picker was built.
 	Made inputlog.Header
@@ -53,7 +53,7 @@ type PickingOptions struct {
 }
 
 // Picking is an endpoint picker in wall time: core/epp's Machine, driven by live/drive, with the code that carries out
-// its effects. A decision holds its lock (for microseconds), and nobody waits for anything outside under the lock.
+// its effects. A decision holds its lock (for microseconds). No goroutine waits for anything outside under the lock.
 type Picking struct {
 	openRequests
 	o         PickingOptions
@@ -70,7 +70,7 @@ type Picking struct {
 
 	drive *drive.Driver[core.Message, *core.Effects]
 	m     *core.Machine // the driver's
-	// service is the time that the picker is said to take besides; nil is none.
+	// service models the picker's additional time for a request; nil is none.
 	service *drive.Driver[*core.Request, *machine.Effects[core.Attended]]
 	inputs  *InputLog // guarded by drive
 }
@@ -164,7 +164,7 @@ func (k *Picking) effect(e *core.Effect) {
 	}
 	switch e.Kind {
 	case core.Ask, core.Decided:
-		if w != nil { // else its stream was over before anybody waited
+		if w != nil { // else its stream was over before it could wait
 			w.ready <- struct{}{}
 		}
 	case core.Evict:
@@ -200,7 +200,7 @@ func (k *Picking) effect(e *core.Effect) {
 
 // waiter is a stream's goroutine that waits for the machine's word.
 type waiter struct {
-	ready    chan struct{} // words that have not been heard: Ask and Decided at most
+	ready    chan struct{} // pending notifications: Ask and Decided at most
 	attended chan struct{} // closed when the picker has taken its time
 	evicted  chan struct{} // closed when flow control wants the request ended
 }
@@ -219,7 +219,7 @@ func (k *Picking) decide(waits func() context.Context, r *core.Request) {
 	if k.service != nil && k.service.Input(r) {
 		select {
 		case <-w.attended:
-		case <-waits().Done(): // nobody waits for the decision any more; the time is taken all the same
+		case <-waits().Done(): // no client waits for the decision; the service time passes all the same
 		}
 	}
 	k.Input(core.Arrive{Request: r})

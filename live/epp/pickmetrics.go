@@ -51,7 +51,7 @@ func (m *PickMetrics) span(point, kind, name string, took time.Duration) {
 	m.addTo(metric.Plugins, m.spans.find([...]string{point, kind, name}, math.MaxInt, ofSpan), took.Seconds())
 }
 
-// maxChosen is how many targets and endpoints keep the labels of their decisions.
+// maxChosen bounds the pairs of target model and endpoint whose labels are kept.
 const maxChosen = 1024
 
 func ofChosen(key [4]string) ([4]string, *labels) {
@@ -150,8 +150,8 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	}
 	l := m.labels.request(d.Request).list
 	target := l[1]
-	// Of a body that nobody looked into, and of one that asks for images, there are no tokens: the real
-	// producer of them fails, and those behind it are not asked.
+	// A body that no parser read, and one for images, has no tokens: the real producer of them fails, and later
+	// producers do not run.
 	opaque := d.Request.Body.Kind == parse.Opaque || d.Request.Body.Kind == parse.Images
 	for _, s := range d.Spans {
 		if _, tokens := s.Plugin.(picker.AnswerReader); s.Point == "DataProducer" && opaque && !tokens {
@@ -207,7 +207,7 @@ func (m *PickMetrics) dispatched(r *core.Request) {
 	m.runs(r.Request, 1)
 }
 
-// runs counts a request that is under way, unless nobody knows its model.
+// runs counts a request under way, unless its model is unknown.
 func (m *PickMetrics) runs(r *picker.Request, by float64) {
 	if r.Body != nil && !r.Body.SkipResponse && r.Model != "" {
 		m.addTo(metric.Running, m.labels.request(r), by)

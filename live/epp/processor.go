@@ -70,7 +70,7 @@ type served struct {
 	in       stream.Message
 	heard    extproc.In
 	modes    stream.Modes
-	decide   bool // the picker is to be asked
+	decide   bool // the next step asks the picker
 	lastAt   machine.Time
 	evicted  <-chan struct{} // nil when the request cannot be evicted
 	arrivals chan arrival    // nil until receive needs it
@@ -150,7 +150,7 @@ const deciding = "the endpoint picker"
 func (c *served) panicked(now machine.Time, v any, rang bool) {
 	logPanic(c.s.o.Log, deciding, c.machine.RequestID(), v)
 	c.breakOff(now, fmt.Sprintf("%s failed: panic: %v", deciding, v))
-	if rang { // who reads waits for Envoy, so Envoy has to end it
+	if rang { // the reader waits for Envoy, so Envoy must end the stream
 		c.leave()
 		a := stream.Answer{Status: 500, Body: []byte(status.Convert(c.broken).Message())}
 		c.out.add(&stream.Effect{Kind: stream.SendAnswer, Answer: a}, c.modes) // or it has ended it already
@@ -188,8 +188,8 @@ func (c *served) breakOff(now machine.Time, reason string) {
 	c.fx.Reset()
 }
 
-// step plays what was received, or why nothing was. It says whether the stream
-// is over, and with which gRPC status.
+// step plays a received message, or the error in its place. It reports whether the stream is over, and with which gRPC
+// status.
 func (c *served) step(in *extproc.In, err error) (bool, error) {
 	switch {
 	case errors.Is(err, errEvicted):
@@ -227,7 +227,7 @@ func (c *served) ask() {
 	_ = c.flush()
 	c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) {
 		c.note()
-		if c.machine.Result() == stream.Left { // nobody looks at the response: Envoy waits for nothing more
+		if c.machine.Result() == stream.Left { // no plug-in looks at the response, so Envoy waits for nothing
 			c.ended.Store(true)
 		}
 	})
@@ -292,7 +292,7 @@ func (c *served) receive() (*extproc.In, error) {
 		return a.in, a.err
 	case <-c.evicted:
 		return nil, errEvicted
-	case <-ctx.Done(): // the goroutine may have heard of it first and left
+	case <-ctx.Done(): // the goroutine may have noticed first and left
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 }

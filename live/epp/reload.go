@@ -81,7 +81,7 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 	return g, err
 }
 
-// Close ends all of it. Requests that it has decided must have ended.
+// Close ends the generation. Requests that it has decided must have ended.
 func (g *Generation) Close() {
 	g.closing.Do(func() {
 		if g.file != nil {
@@ -172,8 +172,7 @@ func (r *Generations) Describe(chan<- *prometheus.Desc) {}
 // Collect sends the current generation's metrics.
 func (r *Generations) Collect(out chan<- prometheus.Metric) { r.Current().Registry.Collect(out) }
 
-// Pages are the current generation's, whichever that is when they are asked
-// for.
+// Pages returns pages that show the generation that is current at each request.
 func (r *Generations) Pages() map[string]http.Handler {
 	out := map[string]http.Handler{}
 	for pattern := range r.Current().Pages() {
@@ -199,8 +198,7 @@ func (c *openRequests) settled() {
 	}
 }
 
-// retire returns what is closed when the last request has ended. Nothing new
-// may be counted any more.
+// retire returns a channel that is closed when the last request has ended. No request may be counted after the call.
 func (c *openRequests) retire() <-chan struct{} {
 	c.leaving.Store(true)
 	if c.open.Load() == 0 {
@@ -209,8 +207,8 @@ func (c *openRequests) retire() <-chan struct{} {
 	return c.idle
 }
 
-// inherit takes over what outlives a configuration: the numbers of requests,
-// so that no id is made twice, and the remembered decisions.
+// inherit copies the state that outlives a configuration: the numbers of requests, so that no id is made twice, and the
+// remembered decisions.
 func (k *Picking) inherit(old *Picking) {
 	k.number.Store(old.number.Load() + 1<<20)
 	old.With(func(was *core.Machine, _ machine.Time) {

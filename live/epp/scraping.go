@@ -45,7 +45,7 @@ type fetchKey struct {
 type fetch struct {
 	endpoint string // its name: the target itself is the picker's
 	*pageFetch
-	wanted chan struct{} // closed when no page is any more
+	wanted chan struct{} // closed when the endpoint has left
 
 	// These two are the fetching goroutine's.
 	failing bool // the last page could not be had
@@ -122,7 +122,7 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 	if src.reader != nil && err == nil {
 		src.mu.Lock()
 		defer src.mu.Unlock()
-		// extractors say what they want of it
+		// extractors choose the families to read
 		msg.Err = guarded(s.k.o.Log, "the reading of a page", "", func() (err error) {
 			msg.Page, err = src.reader.Read(page)
 			return err

@@ -1,13 +1,11 @@
-// Package epp is the endpoint picker on the wire: the ext_proc server that
-// Envoy asks about every request, with its health and metrics.
+// Package epp is the endpoint picker on the wire: the ext_proc server that Envoy calls for every request, with its
+// health and metrics.
 //
-// It decides nothing. Each ext_proc stream is one core/epp Stream: this package
-// translates Envoy's protobuf messages into its inputs and its effects back, and
-// keeps its deadlines. One goroutine reads a stream; a deadline fires on a timer;
-// a lock per stream keeps the two apart, and is not held while Envoy takes its time
-// to read. What the streams share is one core/epp
-// Machine behind a lock (Picking), whose effects are carried out here: pages
-// fetched, KV events heard, questions of plug-ins put.
+// It decides nothing. Each ext_proc stream is one core/epp Stream: this package translates Envoy's protobuf messages
+// into its inputs and its effects back, and keeps its deadlines. One goroutine reads a stream; a deadline fires on a
+// timer; a lock per stream keeps the two apart, and is not held while Envoy reads slowly. The streams share one
+// core/epp Machine behind a lock (Picking). Picking carries out its effects: it fetches pages, receives KV events, and
+// calls the services that plug-ins use.
 package epp
 
 import (
@@ -36,8 +34,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Pickers says which picker serves a stream that begins now; done is called when
-// the stream is over.
+// Pickers returns the picker for a stream that begins now. The server calls done when the stream is over.
 type Pickers interface {
 	Take() (k *Picking, done func())
 }
@@ -123,7 +120,7 @@ type Server struct {
 	listeners map[string]net.Listener // by what is served there
 }
 
-// stuck is how long Stop waits for streams to end that it has cut off.
+// stuck is how long Stop waits for streams after it has cut them off.
 const stuck = time.Second
 
 // ServiceName is the gRPC service whose health Envoy asks for.
@@ -215,13 +212,13 @@ func (s *Server) serve(what string, g *grpc.Server, l net.Listener) {
 // Failed has the error of the first listener that ended by itself.
 func (s *Server) Failed() <-chan error { return s.serving.Failed() }
 
-// Addr is where the ext_proc service listens.
+// Addr returns the address of the ext_proc service.
 func (s *Server) Addr() string { return s.addressOf("ext_proc") }
 
-// HealthAddr is where the separate gRPC health service listens, or "".
+// HealthAddr returns the address of the separate gRPC health service, or "".
 func (s *Server) HealthAddr() string { return s.addressOf("health") }
 
-// MetricsAddr is where /metrics is served, or "".
+// MetricsAddr returns the address of /metrics, or "".
 func (s *Server) MetricsAddr() string { return s.addressOf("metrics") }
 
 func (s *Server) addressOf(what string) string {
@@ -246,9 +243,8 @@ func (s *Server) SetReady(ready bool) {
 	}
 }
 
-// Stop takes the server out of service without losing a request: it reports
-// not ready, serves on until everybody who asks for its health has heard that,
-// lets the streams finish until ctx ends, and then closes what is left.
+// Stop takes the server out of service without losing a request. It reports not ready, serves until all clients that
+// check its health have seen that, lets the streams finish until ctx ends, and then closes the rest.
 func (s *Server) Stop(ctx context.Context) error {
 	s.SetReady(false)
 	s.checks.awaitChecks(ctx, time.Now())

@@ -329,19 +329,19 @@ type Need struct {
 	Together machine.Time
 }
 
-// Answer is the answer to a Need: a value, or an error (also a timeout).
+// Answer is the answer to a Need: a value, or an error (also a timeout). The tags are its names in the log of inputs.
 type Answer struct {
-	Plugin string
-	Key    string
-	Value  []byte
+	Plugin string `json:"plugin"`
+	Key    string `json:"key"`
+	Value  []byte `json:"value"`
 	// Prompts are a renderer's answer in another form than Value.
-	Prompts []parse.Prompt
+	Prompts []parse.Prompt `json:"-"`
 	// Latencies are the predictions for Endpoints, which are the Need's.
-	Latencies []Latency
-	Endpoints []string
-	Err       error
+	Latencies []Latency `json:"-"`
+	Endpoints []string  `json:"endpoints"`
+	Err       error     `json:"-"`
 	// Took is how long the driver waited, for metrics; 0 is unknown.
-	Took machine.Time
+	Took machine.Time `json:"-"`
 }
 
 // Latency is a request's predicted or measured latency at an endpoint, in milliseconds: time to first token, and time

@@ -52,19 +52,21 @@ type Response struct {
 	p         *Picker
 }
 
-// Progress is the state of a response's body so far.
+// Progress is the state of a response's body so far. The tags are its names in the log of inputs.
 type Progress struct {
 	// First and End are true during the hooks for the first and the last chunk.
-	First, End bool
-	Usage      parse.Usage
-	HasUsage   bool
+	First       bool `json:"first"`
+	End         bool `json:"end"`
+	parse.Usage      // valid with HasUsage
+	HasUsage    bool `json:"usage"`
 	// Bytes is the length of the body so far, Chunks the number of its pieces.
-	Bytes  int64
-	Chunks int
+	Bytes  int64 `json:"bytes"`
+	Chunks int   `json:"chunks"`
 	// FirstAt and LastAt are the times of the first and the last non-empty chunk.
-	FirstAt, LastAt machine.Time
+	FirstAt machine.Time `json:"firstAt"`
+	LastAt  machine.Time `json:"lastAt"`
 	// Events counts a stream's events. With vLLM each is one token.
-	Events int
+	Events int `json:"events"`
 }
 
 // Chunk returns the chunk for the hooks, as the model server sent it.

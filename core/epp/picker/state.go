@@ -29,14 +29,43 @@ type SavedPool struct {
 	Next      int32            `json:"next"`
 }
 
+// SavedAddress is an endpoint without its metrics.
+type SavedAddress struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Address   string            `json:"address"`
+	Port      string            `json:"port"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Rank      int               `json:"rank,omitempty"`
+}
+
+// SaveAddresses copies endpoints.
+func SaveAddresses(list []*Endpoint) []SavedAddress {
+	out := make([]SavedAddress, len(list))
+	for i, e := range list {
+		out[i] = SavedAddress{e.Namespace, e.Name, e.Address, e.Port, e.Labels, e.Rank}
+	}
+	return out
+}
+
+// Endpoint returns the endpoint, not yet in a pool.
+func (x *SavedAddress) Endpoint() *Endpoint {
+	e := NewEndpoint(x.Namespace, x.Name, x.Address, x.Port, x.Labels)
+	e.Rank = x.Rank
+	return e
+}
+
+// LoadAddresses returns the endpoints of a saved list.
+func LoadAddresses(list []SavedAddress) (out []*Endpoint) {
+	for i := range list {
+		out = append(out, list[i].Endpoint())
+	}
+	return out
+}
+
 // SavedEndpoint is an endpoint with its metrics.
 type SavedEndpoint struct {
-	Namespace string                   `json:"namespace"`
-	Name      string                   `json:"name"`
-	Address   string                   `json:"address"`
-	Port      string                   `json:"port"`
-	Labels    map[string]string        `json:"labels,omitempty"`
-	Rank      int                      `json:"rank,omitempty"`
+	SavedAddress
 	Waiting   int64                    `json:"waiting,omitempty"`
 	Running   int64                    `json:"running,omitempty"`
 	KVUsage   machine.Float            `json:"kvUsage,omitempty"`
@@ -243,9 +272,7 @@ func (p *Pool) save() SavedPool {
 		Next: p.next}
 	for i := range p.view.States {
 		st := &p.view.States[i]
-		e := SavedEndpoint{Namespace: st.Namespace, Name: st.Name, Address: st.Address, Port: st.Port,
-			Labels: st.Labels, Rank: st.Rank,
-			Waiting: st.Waiting, Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
+		e := SavedEndpoint{SavedAddress: SaveAddresses([]*Endpoint{st.Endpoint})[0], Waiting: st.Waiting, Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
 			Blocks: st.CacheBlocks, LoRA: st.LoRA,
 			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced}
 		if st.Custom != nil {
@@ -278,8 +305,8 @@ func (p *Pool) load(s *SavedPool) error {
 	v := &View{}
 	for i := range s.Endpoints {
 		x := &s.Endpoints[i]
-		e := NewEndpoint(x.Namespace, x.Name, x.Address, x.Port, x.Labels)
-		e.Rank, e.slot = x.Rank, p.slots[e.id]
+		e := x.Endpoint()
+		e.slot = p.slots[e.id]
 		m := Metrics{Waiting: x.Waiting, Running: x.Running, KVUsage: float64(x.KVUsage), CacheBlockSize: x.BlockSize,
 			CacheBlocks: x.Blocks, LoRA: x.LoRA}
 		if x.Custom != nil {

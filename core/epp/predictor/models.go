@@ -13,8 +13,8 @@ import (
 // ColdMs is every prediction of a predictor that was never trained.
 const ColdMs = 10.0
 
-// Name is which of the models one is: ttft or tpot, of all requests, of those that
-// find nobody waiting (noqueue), or of the others (queued).
+// Name identifies a model: ttft or tpot, for all requests, for those that find an empty queue (noqueue), or for the
+// others (queued).
 type Name string
 
 // The models: the first two always, the others once there are enough samples of each.
@@ -51,7 +51,7 @@ type Models struct {
 	gated   bool
 }
 
-// Cold returns those of a predictor that was never trained.
+// Cold returns the models of a predictor that was never trained.
 func Cold(o Options) *Models { return &Models{o: o, types: slices.Clone(podTypes)} }
 
 // podTypes are the pod types that the real predictor knows.
@@ -103,7 +103,7 @@ func (m *Models) Gated() bool { return m.gated }
 // Library returns the library that fitted the models, such as "xgboost 3.2.0 on x86_64"; "" before the first.
 func (m *Models) Library() string { return m.library }
 
-// Text returns a model as the library wrote it, nil where there is none.
+// Text returns a model as the library wrote it, nil if there is none.
 func (m *Models) Text(n Name) []byte {
 	if i := slices.Index(names[:], n); i >= 0 {
 		return m.text[i]

@@ -5,8 +5,7 @@ import "github.com/windtunnel/windtunnel/core/wire/plainjson"
 // A decision waits for a question to be read, and for its answer. Both are nearly
 // always as programs write them; all others are left to encoding/json.
 
-// required are the fields of a row that have no default, as bits of ReadRows; observed
-// are those of a sample beside them.
+// required are the fields of a row without a default, as bits of ReadRows; observed are the further ones of a sample.
 const (
 	required = 1<<6 - 1
 	observed = 3 << 11

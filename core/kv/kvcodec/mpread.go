@@ -49,7 +49,7 @@ func (r *mpReader) length(n int, want string) (int, error) {
 
 func (r *mpReader) isNil() bool { return r.left() > 0 && r.b[r.off] == 0xc0 }
 
-// takeNil consumes a nil and says whether there was one.
+// takeNil consumes a nil and reports whether there was one.
 func (r *mpReader) takeNil() bool {
 	if r.isNil() {
 		r.off++

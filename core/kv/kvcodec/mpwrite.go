@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// Form is how vLLM writes an event.
+// Form is one of vLLM's forms of an event.
 type Form uint8
 
 // The two forms that are on the wire today.
@@ -16,9 +16,8 @@ const (
 	MapForm               // {"type": "BlockStored", …}, newer vLLM
 )
 
-// AppendBatch appends a batch as vLLM's publisher sends it. Updated and
-// Heartbeat events have no form in msgpack and are left out; a batch without
-// events is a sign of life.
+// AppendBatch appends a batch in the form of vLLM's publisher. Updated and Heartbeat events have no form in msgpack and
+// are left out. A batch without events shows that the publisher is alive.
 func AppendBatch(dst []byte, b kv.Batch, form Form) []byte {
 	n := 0
 	for i := range b.Events {

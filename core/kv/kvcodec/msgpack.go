@@ -8,13 +8,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// Decoder reads vLLM's msgpack messages. It reuses its memory: a Batch is
-// valid until the next Decode. One Decoder belongs to one goroutine.
+// Decoder reads vLLM's msgpack messages. It reuses its memory: a Batch is valid until the next Decode. One Decoder
+// belongs to one goroutine.
 //
-// It is as strict as the recorded endpoint picker (llm-d-router v0.10.0), so
-// that a publisher which works here works there: a batch is an array of
-// exactly three elements [ts, events, data_parallel_rank], hashes take their
-// 9-byte form, and one bad event condemns its whole message.
+// It is as strict as the recorded endpoint picker (llm-d-router v0.10.0), so that a publisher which works here works
+// there: a batch is an array of exactly three elements [ts, events, data_parallel_rank], hashes have their 9-byte form,
+// and one invalid event makes the whole message invalid.
 type Decoder struct {
 	Limits Limits
 	// Lenient also takes batches without a rank and hashes in short integer
@@ -97,8 +96,7 @@ var (
 	removedFields = []string{"block_hashes", "medium", "group_idx"}
 )
 
-// groupFields is how many of a kind's fields, at the end, are about groups,
-// which SGLang does not have.
+// groupFields is the number of a kind's last fields that are about groups, which SGLang lacks.
 var groupFields = map[kv.Kind]int{kv.Stored: 3, kv.Removed: 1}
 
 // needed returns how many of a kind's fields must be there.
@@ -138,7 +136,7 @@ func (d *Decoder) event(r *mpReader, lim Limits, e *kv.Event) error {
 		}
 	}
 	for i := range n - 1 {
-		if i >= len(fields) { // a later vLLM says more
+		if i >= len(fields) { // a field of a later vLLM
 			err = r.skip(0)
 		} else if err = d.field(r, lim, e, fields[i]); err != nil {
 			err = fmt.Errorf("%s: %w", fields[i], err)

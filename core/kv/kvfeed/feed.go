@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Gaps says what a Feed does about missing sequence numbers.
+// Gaps is a way to treat missing sequence numbers.
 type Gaps uint8
 
 // The ways to treat a gap.
@@ -27,13 +27,11 @@ const (
 // Config shapes a Feed. The zero value is usable.
 type Config struct {
 	Gaps Gaps
-	// Wait is how long a missing message may come late before the gap counts
-	// (GapsDrop); 0 means 100 ms.
+	// Wait is how late a missing message may come before the gap counts (GapsDrop); 0 means 100 ms.
 	Wait machine.Time
-	// Probe is how long the stream may be silent, from its opening on, before
-	// a replay is asked for all the same (GapsReplay): when the last messages
-	// are lost, none comes after them to show it. It doubles with every probe
-	// of one silence, up to a minute. 0 means 1 s, below 0 never.
+	// Probe is how long the stream may be silent, from its opening on, before the feed requests a replay in any case
+	// (GapsReplay): if the last messages are lost, no later one reveals the gap. It doubles with every probe of one
+	// silence, up to a minute. 0 means 1 s, below 0 never.
 	Probe machine.Time
 	// HoldMessages and HoldBytes bound what waits behind a gap; 0 means 4,096
 	// messages and 64 MiB. Beyond them the gap counts at once, but during a
@@ -86,7 +84,7 @@ type Feed struct {
 	fx        *Effects // the caller's, during a call
 }
 
-// MessageKind says what a Message is.
+// MessageKind is the type of a Message.
 type MessageKind uint8
 
 // The kinds of messages.
@@ -113,14 +111,14 @@ type Message struct {
 // window is the number of delivered messages whose checksums the feed keeps, to recognise repetitions.
 const window = 1024
 
-// EffectKind says what an Effect is.
+// EffectKind is the type of an Effect.
 type EffectKind uint8
 
 // The kinds of effects.
 const (
 	Deliver   EffectKind = iota + 1 // Payload is next in order
 	AskReplay                       // send Seq to the publisher's replay socket; in the end comes a ReplayEnded
-	Lost                            // what the publisher holds is not known any more
+	Lost                            // the publisher's blocks are no longer known
 )
 
 // Effect is a request to the driver.
@@ -280,7 +278,7 @@ func (f *Feed) replayed(seq uint64, payload []byte) {
 			return
 		}
 	}
-	f.suspected = false // who comes after it, if it is not there any more, is not to be doubted
+	f.suspected = false // a later message proves that the publisher is the same, even if it lacks the suspect
 	if f.started && seq > f.next {
 		f.lose("the publisher no longer has the messages that are missing")
 	}

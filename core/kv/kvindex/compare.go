@@ -9,19 +9,18 @@ import (
 
 // Comparison compares an index's blocks of pods with the blocks that their engines truly have.
 type Comparison struct {
-	// Pods is how many engines have blocks, Blocks how many pairs of block and
-	// pod there are.
+	// Pods is the number of engines that have blocks, Blocks the number of pairs of block and pod.
 	Pods, Blocks int
 	// Missing pairs are the engines' and not the index's, Extra ones the
 	// reverse.
 	Missing, Extra int
 }
 
-// Kept is how an index was kept.
+// Kept describes how an index was kept.
 type Kept struct {
-	// EngineTokens and Tokens are how many tokens a block of the engines and of the index has.
+	// EngineTokens and Tokens are the tokens in a block of the engines and of the index.
 	EngineTokens, Tokens int
-	// MaxBlocks bounds the index, and Displaced says that blocks gave way to others.
+	// MaxBlocks bounds the index, and Displaced states that blocks were dropped for others.
 	MaxBlocks int
 	Displaced bool
 	// Lost means that the index started, or restarted, after engines had stored blocks. Replays means that it then
@@ -41,7 +40,7 @@ func (n Names) Understand(h kv.Hasher) {
 	}
 }
 
-// Note takes what an engine says of its blocks.
+// Note takes an engine's event.
 func (n Names) Note(from kv.Topic, e kv.Event) {
 	for _, ix := range n {
 		ix.Input(0, &Events{From: from, List: []kv.Event{e}}, new(Effects))
@@ -86,10 +85,9 @@ func SizeMismatch(index, engine int) string {
 	return "prompts are found, in finer steps than the engine can use: a match may be up to one engine block too long"
 }
 
-// Compare holds an index against the engines. engines are each engine's own
-// names for its blocks, names an index that heard every event and so knows
-// their keys, and held the keys, sorted, that the index in question has of one
-// engine's pod. A block that its engine never announced is missing.
+// Compare compares an index with the engines. engines are each engine's own names for its blocks, names an index that
+// got every event and so knows their keys, and held returns the sorted keys that the compared index has of one engine's
+// pod. A block that its engine never announced is missing.
 func Compare(engines [][]kv.EngineHash, names *Index, held func(engine int) []kv.Key) Comparison {
 	var c Comparison
 	for i, hashes := range engines {

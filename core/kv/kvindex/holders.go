@@ -111,8 +111,8 @@ func (b *blockSet) holders(key kv.Key, buf *[1]holder) []holder {
 	}
 }
 
-// placesOf is where a pod keeps the block of a slot; 0 if it does not. Writer
-// only, like all that follows.
+// placesOf returns the places at which a pod keeps the block of a slot; 0 if it does not. Only the writer calls this
+// and the following methods.
 func (b *blockSet) placesOf(p tableRef, pod uint16) uint16 {
 	if p.word&wordInList == 0 {
 		if h := wordHolder(p.word); h.pod() == pod {
@@ -128,7 +128,7 @@ func (b *blockSet) placesOf(p tableRef, pod uint16) uint16 {
 	return 0
 }
 
-// head returns the block's first record, 0 if nobody holds it.
+// head returns the block's first record, 0 if no pod holds it.
 func (b *blockSet) head(p tableRef) uint32 {
 	if p.word&wordInList == 0 {
 		return wordRecord(p.word)

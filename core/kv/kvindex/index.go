@@ -13,18 +13,16 @@ import (
 type Config struct {
 	Hasher kv.Hasher
 
-	// TTL drops what nobody stored, updated or asked for in this long; 0
-	// keeps for ever (document 003: INDEX_TTL, 3600 s).
+	// TTL drops blocks that were not stored, updated or asked for in this long; 0 keeps them for ever (document 003:
+	// INDEX_TTL, 3600 s).
 	TTL machine.Time
 	// MaxBlocks bounds the different blocks; the pair of block and pod that
 	// was quiet longest goes first. 0 is no bound (INDEX_MAX_BLOCKS, 10000).
 	MaxBlocks int
-	// CleanupInterval is how often the TTL is looked at; 0 means one minute
-	// (INDEX_CLEANUP_INTERVAL).
+	// CleanupInterval is the time between two checks of the TTL; 0 means one minute (INDEX_CLEANUP_INTERVAL).
 	CleanupInterval machine.Time
-	// StaleAfter is how long a pod may be silent before it counts as
-	// unhealthy; 0 means never. Its blocks stay: an idle engine that sends no
-	// heartbeats still holds them.
+	// StaleAfter is how long a pod may be silent before it counts as unhealthy; 0 means never. Its blocks stay: an idle
+	// engine that sends no heartbeats still holds them.
 	StaleAfter machine.Time
 	// ForgetAfter drops a pod that was silent this long with all its blocks;
 	// 0 means never.
@@ -34,8 +32,8 @@ type Config struct {
 	// llm-d-router.
 	Weights map[string]float64
 
-	// MaxPods bounds the pods, 32,767 at most, which 0 means; beyond it one that
-	// was not heard of lately makes room, with its blocks.
+	// MaxPods bounds the pods; 0 means 32,767, the most. A further pod replaces one that sent nothing lately, with its
+	// blocks.
 	MaxPods int
 	Orphans int   // engine hashes remembered after their blocks are gone; default 65,536
 	Bytes   int64 // per block, for pods whose events do not say
@@ -109,7 +107,7 @@ const speculativeGroup = -2
 
 // readers holds the data for look-ups besides the blocks.
 type readers struct {
-	pods    atomic.Pointer[[]string] // by number; "" is nobody
+	pods    atomic.Pointer[[]string] // by number; "" is unused
 	weights atomic.Pointer[[maxPlaces]float64]
 }
 
@@ -189,7 +187,7 @@ func (ix *Index) event(now machine.Time, from kv.Topic, e *kv.Event, fx *Effects
 	}
 }
 
-// heard returns the pod of a name, made if it is new.
+// heard returns the pod of a name, and makes a new one.
 func (ix *Index) heard(now machine.Time, name string, fx *Effects) *pod {
 	p := ix.pods[name]
 	if p != nil {
@@ -226,7 +224,7 @@ func (ix *Index) addPod(name string, fx *Effects) *pod {
 	return p
 }
 
-// makeRoom forgets a pod that was not heard of since this looked at it last.
+// makeRoom forgets a pod that has sent nothing since the last call's look at it.
 func (ix *Index) makeRoom(fx *Effects) {
 	for {
 		ix.hand = (ix.hand + 1) % len(ix.byNumber)
@@ -247,7 +245,7 @@ func (ix *Index) makeRoom(fx *Effects) {
 // publishPod publishes a number's present pod to readers.
 func (ix *Index) publishPod(n int, name string) {
 	names := *ix.readers.pods.Load()
-	if n == len(names) { // who reads the shorter list does not look behind its end
+	if n == len(names) { // a reader of the shorter list does not read behind its end
 		names = append(names, name)
 	} else {
 		names = slices.Clone(names)

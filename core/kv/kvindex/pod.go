@@ -27,25 +27,25 @@ type podState struct {
 	Name      string         `json:"name"`
 	Number    uint16         `json:"number"`
 	Heard     machine.Time   `json:"heard"`               // last message of any kind
-	Stale     bool           `json:"stale,omitempty"`     // and said so
-	Lately    bool           `json:"lately,omitempty"`    // heard of again since makeRoom looked at it
+	Stale     bool           `json:"stale,omitempty"`     // and its PodStale was emitted
+	Lately    bool           `json:"lately,omitempty"`    // it has sent something since makeRoom looked at it
 	Capacity  int            `json:"capacity,omitempty"`  // blocks, as its heartbeats say; 0 unknown
 	HighWater int            `json:"highWater,omitempty"` // most blocks it ever held
 	Bytes     int64          `json:"bytes,omitempty"`     // per block
-	Tokens    int            `json:"tokens,omitempty"`    // per block, as its events said last; 0 unknown
+	Tokens    int            `json:"tokens,omitempty"`    // per block, as in its last event; 0 unknown
 	Evicted   uint64         `json:"evicted,omitempty"`
 	Rate      []uint32       `json:"rate,omitempty"`     // in a saved state alone
 	RateLast  int64          `json:"rateLast,omitempty"` // likewise
 	Asked     uint64         `json:"asked,omitempty"`    // blocks of the requests sent to it
 	Found     uint64         `json:"found,omitempty"`    // of these, found there
-	Groups    map[int]string `json:"groups,omitempty"`   // kinds of its KV cache groups, as its events said last
+	Groups    map[int]string `json:"groups,omitempty"`   // kinds of its KV cache groups, as in its last events
 }
 
 // maxGroups bounds the KV cache groups of one pod; models have a handful.
 const maxGroups = 256
 
-// grouped reports whether a stored event's blocks are kept. One without a group
-// is; of a group, whole blocks are, if it is one of full attention.
+// grouped reports whether a stored event's blocks are kept: all blocks without a group, and whole blocks of a group
+// with full attention.
 func (p *pod) grouped(e *kv.Event) bool {
 	if e.Group == kv.NoGroup {
 		return true
@@ -67,8 +67,7 @@ type sharedKey struct {
 	place uint16 // as a bit
 }
 
-// stillShared takes one engine block off a key and says whether another one
-// still stands for it.
+// stillShared removes one engine block from a key and reports whether another one still shares the key.
 func (p *pod) stillShared(key kv.Key, bit uint16) bool {
 	n := p.shared[sharedKey{key, bit}]
 	switch {

@@ -88,8 +88,7 @@ func (ix *Index) forget(h kv.EngineHash) {
 	delete(ix.wide, h)
 }
 
-// letGo takes a pod's block away from the given places. It says whether the
-// pod holds it nowhere now.
+// letGo removes a pod's block from the given places. It reports whether the pod now holds the block nowhere.
 func (ix *Index) letGo(p *pod, bits uint16, key kv.Key) bool {
 	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
 	if !ok {
@@ -174,9 +173,8 @@ func (ix *Index) named(slot tableRef, h kv.EngineHash) bool {
 	return false
 }
 
-// retire puts an engine hash that no block has any more at the end of those
-// that are remembered, and forgets the one that waited longest, unless it is
-// in use again.
+// retire appends an engine hash without blocks to the remembered ones, and forgets the hash that was remembered
+// longest, unless that is in use again.
 func (ix *Index) retire(h kv.EngineHash) {
 	if len(ix.orphans) < ix.cfg.Orphans {
 		ix.orphans = append(ix.orphans, h)

@@ -125,7 +125,7 @@ func (p *pod) save() savedPod {
 	return s
 }
 
-// MarshalJSON writes it.
+// MarshalJSON implements json.Marshaler.
 func (s *Saved) MarshalJSON() ([]byte, error) {
 	out := s.savedIndex
 	if c := s.copied; c != nil {
@@ -169,11 +169,10 @@ func (c *copied) writeTo(out *savedIndex) {
 	}
 }
 
-// UnmarshalJSON reads it.
+// UnmarshalJSON implements json.Unmarshaler.
 func (s *Saved) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &s.savedIndex) }
 
-// Load takes a state over that JSON has carried, into an index that has heard
-// nothing yet.
+// Load restores a state that was decoded from JSON, before the first message.
 func (ix *Index) Load(s *Saved) error {
 	ix.now, ix.cleanup, ix.stats, ix.hand, ix.rested = s.Now, s.Cleanup, s.Stats, s.Hand, slices.Clone(s.Rested)
 	for _, p := range s.Places {
@@ -190,7 +189,7 @@ func (ix *Index) Load(s *Saved) error {
 	}
 	for i := range s.Pods {
 		if x := &s.Pods[i]; int(x.Number) >= s.Numbers || ix.byNumber[x.Number] != nil {
-			return errors.New("a pod's number is none")
+			return errors.New("a pod has no valid number")
 		}
 		ix.loadPod(&s.Pods[i])
 	}
@@ -247,7 +246,7 @@ func (ix *Index) loadPod(x *savedPod) {
 func (ix *Index) loadRecord(w []uint64) error {
 	number, places := uint16(w[4]>>16), uint16(w[4])
 	if int(number) >= len(ix.byNumber) || ix.byNumber[number] == nil || places == 0 {
-		return errors.New("a record's pod is none")
+		return errors.New("a record has no known pod")
 	}
 	slot := ix.blocks.table.slot(nameOf(w[0]))
 	if ix.blocks.placesOf(slot, number) != 0 {
@@ -272,7 +271,7 @@ func (ix *Index) loadOrder(x *savedPod) error {
 	before := uint32(0)
 	for _, place := range x.Order {
 		if place >= uint64(ix.recs.live) {
-			return errors.New("a pod's record is none")
+			return errors.New("a pod has an unknown record")
 		}
 		id := uint32(place) + 1
 		rec := ix.recs.at(id)

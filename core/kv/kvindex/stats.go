@@ -12,9 +12,9 @@ import (
 // Stats are counts since the index was made.
 type Stats struct {
 	Events         [kv.Heartbeat + 1]uint64 // by Kind
-	UnknownParent  uint64                   // Stored events dropped: nobody had stored their parent
+	UnknownParent  uint64                   // Stored events dropped, since no pod had stored their parent
 	UnknownRemoved uint64                   // hashes removed that the pod had not stored
-	Unresolved     uint64                   // hashes stored without tokens that nobody had stored with them
+	Unresolved     uint64                   // hashes stored without tokens that no pod had stored with them
 	TooShort       uint64                   // Stored events without one whole block
 	OtherAttention uint64                   // Stored events of sliding-window and state-space groups
 	Renamed        uint64                   // engine hashes that came again with other content
@@ -125,7 +125,7 @@ type Holding struct {
 	Stored  machine.Time
 	Touched machine.Time // last stored, updated or asked for
 	Hits    int          // access_count
-	Tokens  int          // of the pod's own blocks, as its events said last; 0 unknown
+	Tokens  int          // in the pod's own blocks, as in its last event; 0 unknown
 }
 
 // Holders returns the pods that hold a block, sorted by name, and its popularity:

@@ -80,8 +80,8 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *kv.Event) {
 	}
 }
 
-// Made returns the keys that the last event's tokens gave; none where it had none, or
-// nobody knows its parent. They are good until the next event.
+// Made returns the keys of the last event's tokens; none if it had no tokens, or an unknown parent. They are valid
+// until the next event.
 func (ix *Index) Made() []kv.Key { return ix.made }
 
 // storeAgain takes an event without tokens: blocks that went to another
@@ -170,8 +170,7 @@ func (ix *Index) holds(p *pod, bit uint16, key kv.Key) bool {
 	return ok && ix.blocks.placesOf(slot, p.Number)&bit != 0
 }
 
-// count is how often a pod stored an engine block on a place without removing
-// it. Key is the block's last.
+// count returns how often a pod stored an engine block at a place without removing it. key is the block's last key.
 func (ix *Index) count(p *pod, bit uint16, h kv.EngineHash, key kv.Key) int {
 	if n, ok := p.odd[oddHolding{h, bit}]; ok {
 		return n
@@ -197,8 +196,8 @@ func (ix *Index) pair(slot tableRef, number uint16) (uint32, *record) {
 	}
 }
 
-// hold makes a pod a holder of one key. It says whether the place is new and
-// the record carries this engine hash, so that the record alone counts it.
+// hold makes a pod a holder of one key. It reports whether the place is new and the record has this engine hash, so
+// that the record alone counts it.
 func (ix *Index) hold(now machine.Time, p *pod, bit uint16, key kv.Key, h kv.EngineHash) bool {
 	slot := ix.blocks.table.slot(nameOf(uint64(key)))
 	if places := ix.blocks.placesOf(slot, p.Number); places != 0 {

@@ -146,7 +146,7 @@ func (t *table) set(r tableRef, word uint64) {
 		if word == 0 {
 			return
 		}
-		r.tableSlot.word = word // nobody reads it before the name
+		r.tableSlot.word = word // readers look at the name first
 		atomic.StoreUint64(&r.tableSlot.name, r.of)
 		r.shard.used++
 		r.shard.live++

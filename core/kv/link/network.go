@@ -73,7 +73,7 @@ func (Start) message()  {}
 func (Cancel) message() {}
 func (Change) message() {}
 
-// Kind says what an effect reports.
+// Kind is the type of an effect.
 type Kind uint8
 
 // The effects. Every Start ends in exactly one Arrived, Cancelled or Rejected.
@@ -82,7 +82,7 @@ const (
 	Usable                // UsableBytes of the last leg have arrived
 	Arrived               // all bytes of the last leg have
 	Cancelled             // ended by Cancel
-	Rejected              // a Start or Change that was not taken; Reason says why
+	Rejected              // a Start or Change was invalid, for Reason
 )
 
 var kindNames = [...]string{"began", "usable", "arrived", "cancelled", "rejected"}
@@ -222,11 +222,10 @@ func (n *Network) Load(id LinkID) (transfers int, permille int) {
 	return len(w.flows), int(used * 1000 / w.capacity)
 }
 
-// Carried returns the whole bytes that a link has carried for transfers which have
-// left it, complete or not.
+// Carried returns the whole bytes that a link has carried for transfers that have left it, complete or not.
 func (n *Network) Carried(id LinkID) uint64 { return n.links[id].carried }
 
-// Next is when the network wants to be woken.
+// Next returns when the next transfer ends a leg, if any is under way.
 func (n *Network) Next() (machine.Time, bool) {
 	if n.heap.Len() == 0 {
 		return machine.Never, false

@@ -12,8 +12,7 @@ import (
 // script test holds them there.
 type Profile struct {
 	Name string
-	// VLLM is how its names in vLLM's --kv-transfer-config begin, in small letters,
-	// a space between them.
+	// VLLM is the beginning of its names in vLLM's --kv-transfer-config, in lower case, separated by spaces.
 	VLLM string
 	// Metrics is the connector's name in vLLM's metrics; if it is empty, transfers are reported under NIXL's names.
 	Metrics string
@@ -37,8 +36,8 @@ type Profile struct {
 	CompressBits int64
 	// ViaStore sends through the external cache: there and back.
 	ViaStore bool
-	// MeetingPort is where prefill and decode servers of one request usually find
-	// each other before either has a cache; 0 where they need not.
+	// MeetingPort is the port at which prefill and decode servers of one request usually find each other before either
+	// has a cache; 0 if they need none.
 	MeetingPort int
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// begin takes a transfer in, or says why not.
+// begin starts a transfer, or rejects it with a reason.
 func (n *Network) begin(s Start, fx *Effects) {
 	if reason := n.refuse(&s); reason != "" {
 		fx.Add(Effect{Kind: Rejected, ID: s.ID, At: n.now, Reason: reason})

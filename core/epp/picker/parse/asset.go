@@ -167,8 +167,8 @@ func (a *Asset) stand(out []byte) []byte {
 	return out
 }
 
-// Reestimate counts the pictures and films of a prompt by another estimate
-// than the usual one, or by what the client says of its film.
+// Reestimate counts the pictures and films of a prompt by another estimate than the default, or by a client's headers
+// about its film.
 func (b *Body) Reestimate(e *Estimate, f Film) {
 	if b.Kind != Chat && b.Kind != Messages || len(b.Assets) == 0 || len(b.Prompts) != 1 {
 		return

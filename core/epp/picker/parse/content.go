@@ -11,8 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// UnitTokens is how many tokens a unit of a prompt has where nothing asks for
-// less (see Prompt.Divide): the smallest block that an approximate index has.
+// UnitTokens is the default number of tokens in a unit of a prompt (see Prompt.Divide): the smallest block of an
+// approximate index.
 const UnitTokens = 64
 
 // Prompt is one prompt of a request: its text as bytes or, when the client sent
@@ -32,7 +32,7 @@ type Prompt struct {
 
 	unit  int      // bytes
 	heads []uint64 // hash of the prompt's beginning, up to the end of each unit
-	own   bool     // nobody compares them with hashes of bytes
+	own   bool     // never compared with hashes of bytes
 	alone bool     // there are none from the first unit on that no other prompt has
 	keys  []blockKeys
 }
@@ -84,7 +84,7 @@ func (p *Prompt) Text() []byte {
 	return p.text
 }
 
-// asSent is how prompts are compared: roles and contents one behind the other.
+// asSent joins roles and contents, the form in which prompts are compared.
 var asSent tokens.Template
 
 // Tokens returns the prompt's token ids; nil where it is text.
@@ -126,11 +126,9 @@ func (p *Prompt) Divide(unitTokens, limit int) {
 // Heads returns the hashes that Divide made, and the size of a unit in bytes.
 func (p *Prompt) Heads() (unit int, heads []uint64) { return p.unit, p.heads }
 
-// AppendBlocks appends the hashes of the prompt's beginnings up to the end of
-// each block of so many tokens, at most limit, each mixed with seed. They come
-// from the units' hashes where blocks are whole numbers of units, else from the
-// content. alone is how many blocks follow that have none, being like no other
-// prompt's (DivideAlone).
+// AppendBlocks appends the hashes of the prompt's beginnings up to the end of each block of so many tokens, at most
+// limit, each mixed with seed. It takes them from the units' hashes if a block is a whole number of units, else from
+// the content. alone is the number of further blocks that have no hash, since no other prompt has them (DivideAlone).
 func (p *Prompt) AppendBlocks(dst []uint64, seed uint64, blockTokens, limit int) (blocks []uint64, alone int) {
 	size := blockTokens * bytesPerToken
 	n := min((p.length+size-1)/size, limit)
@@ -175,7 +173,7 @@ func (p *Prompt) sharedHeads(unit int) ([]uint64, bool) {
 	return p.of.SharedNames(nil, p.rule(unit))
 }
 
-// rule is how the units of a prompt are named that is not spelt out.
+// rule returns the names of the units of a prompt that is not written out.
 func (p *Prompt) rule(unit int) *described.Rule {
 	return &described.Rule{Namer: headNamer{}, Seed: uint64(unit), Unit: unit, Own: p.own}
 }

@@ -22,8 +22,7 @@ func hasAnySuffix(path string, suffixes []string) bool {
 	return slices.ContainsFunc(suffixes, func(s string) bool { return hasSuffix(path, s) })
 }
 
-// DefaultPath is that of a request without one: a stream whose headers never
-// came, for example.
+// DefaultPath is the path of a request without one, such as a stream whose headers never came.
 const DefaultPath = "/v1/completions"
 
 // Choose returns the first parser that claims a path. The error's text is the real

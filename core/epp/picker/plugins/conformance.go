@@ -5,8 +5,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// headerServed is where the Gateway API inference extension's conformance
-// tests look for the endpoint that answered.
+// headerServed is the header in which the Gateway API inference extension's conformance tests expect the endpoint that
+// answered.
 const headerServed = "x-conformance-test-served-endpoint"
 
 // servedVerifier is destination-endpoint-served-verifier. It reports to the client the endpoint that Envoy names as the

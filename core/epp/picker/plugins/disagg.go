@@ -17,8 +17,8 @@ const (
 	encodePrefillDecode = "encode-prefill-decode"
 )
 
-// Decider says whether a stage runs on an endpoint of its own, given the
-// decode endpoint (an index of the View, -1 when it is not known yet).
+// Decider decides whether a stage runs on an endpoint of its own, given the decode endpoint (an index of the View, -1
+// while it is unknown).
 type Decider interface {
 	picker.Plugin
 	Disaggregate(c *picker.Cycle, decode int32) bool

@@ -24,7 +24,7 @@ const (
 	headerDynamoPrefillRank = "x-dynamo-prefill-dp-rank"
 )
 
-// dynamoTokens is how much of a prompt the router compares, in tokens.
+// dynamoTokens limits the tokens of a prompt that the router compares.
 const dynamoTokens = 131072
 
 // dynamoRouter is dynamo-router: Dynamo's KV router in the endpoint picker itself
@@ -172,7 +172,7 @@ func (s *dynamoRouter) PreRequest(c *picker.Cycle) {
 	}
 }
 
-// carryTokens has the body carry a prompt's tokens.
+// carryTokens adds a prompt's tokens to the body.
 func carryTokens(r *picker.Request, p *parse.Prompt, path ...string) {
 	r.Members = append(r.Members,
 		picker.Member{Path: path, Value: func() ([]byte, error) { return json.Marshal(p.IDs()) }})
@@ -242,7 +242,7 @@ func (s *dynamoRouter) SaveState() any {
 	return json.RawMessage(text)
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *dynamoRouter) LoadState(text []byte) error { return s.load.UnmarshalJSON(text) }
 
 // SaveDecision keeps a request's bookings.
@@ -253,7 +253,7 @@ func (s *dynamoRouter) SaveDecision(d *picker.Decision) any {
 	return nil
 }
 
-// LoadDecision takes it over.
+// LoadDecision implements picker.DecisionKeeper.
 func (s *dynamoRouter) LoadDecision(d *picker.Decision, text []byte) error {
 	b, _ := picker.Data[dynamoBooking](d, s)
 	var numbers [2]dynamo.Booking

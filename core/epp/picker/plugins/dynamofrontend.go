@@ -42,7 +42,7 @@ const (
 	KeyProgress = "progress"
 	// PathProgress takes a list of dynamo.Progress.
 	PathProgress = "/v1/router/progress"
-	// HeaderRoutingRequest says that no answer is wanted but a worker.
+	// HeaderRoutingRequest asks the frontend for a worker instead of an answer.
 	HeaderRoutingRequest = "x-routing-request"
 
 	// HeaderProgress carries the progress of earlier requests, so that the answer takes it into account.
@@ -51,7 +51,7 @@ const (
 	headerGatewayWorker = "x-gateway-worker-id"
 )
 
-// sendAfter is how long progress is gathered, and maxProgress how much of it.
+// sendAfter is how long progress is collected before it is sent, and maxProgress bounds the collection.
 const (
 	sendAfter   = 5 * machine.Millisecond
 	maxProgress = 4096
@@ -134,8 +134,8 @@ func (s *dynamoFrontend) ResponseBody(now machine.Time, r *picker.Response) {
 // Release reports that the request is over.
 func (s *dynamoFrontend) Release(now machine.Time, d *picker.Decision) { s.addProgress(now, d, true) }
 
-// addProgress keeps something to send. Of more than are kept the oldest go: the router then hears
-// of these from its workers.
+// addProgress keeps progress to send. Beyond the bound it drops the oldest, which the router then learns from its
+// workers.
 func (s *dynamoFrontend) addProgress(now machine.Time, d *picker.Decision, over bool) {
 	if d == nil || picker.Peek[dynamoAsked](d, s) == nil {
 		return
@@ -170,7 +170,7 @@ func (s *dynamoFrontend) SaveDecision(d *picker.Decision) any {
 	return nil
 }
 
-// LoadDecision takes it over.
+// LoadDecision implements picker.DecisionKeeper.
 func (s *dynamoFrontend) LoadDecision(d *picker.Decision, text []byte) error {
 	b, _ := picker.Data[dynamoAsked](d, s)
 	return json.Unmarshal(text, b)

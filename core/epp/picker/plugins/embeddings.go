@@ -120,7 +120,7 @@ func (s *embeddingsScorer) Configure(b *picker.Builder, name string, _ picker.Pa
 	return nil
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *embeddingsScorer) ScoresCache() {}
 
 // Score is matched/total; 0 without any.
@@ -160,7 +160,7 @@ func (e *embeddings) SaveState() any {
 	return out
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (e *embeddings) LoadState(text []byte) error {
 	var list []machine.Words
 	if err := json.Unmarshal(text, &list); err != nil {

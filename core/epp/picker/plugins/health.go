@@ -55,11 +55,11 @@ func (h *health) Screen(c *picker.Cycle, in []int32) []int32 {
 	})
 }
 
-// Why says that the endpoint is not ready.
+// Why implements picker.Reasoner.
 func (h *health) Why(*picker.Decision, int32) string { return "is not ready" }
 
-// readyFilter is ready-filter (document 002, chapter 10): only endpoints that are ready. An endpoint that
-// says nothing is ready.
+// readyFilter is ready-filter (document 002, chapter 10): only endpoints that are ready. An endpoint that announces
+// nothing counts as ready.
 type readyFilter struct{ named }
 
 var newReady = picker.Plain[readyFilter]()
@@ -69,11 +69,11 @@ func (f *readyFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 	return keep(in, func(i int32) bool { s := c.State(i).Announced; return s == nil || s.Ready })
 }
 
-// Why says that the endpoint is not ready.
+// Why implements picker.Reasoner.
 func (f *readyFilter) Why(*picker.Decision, int32) string { return "is not ready" }
 
 // SaveState copies who failed how often.
 func (h *health) SaveState() any { return slices.Clone(h.failures) }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (h *health) LoadState(text []byte) error { return json.Unmarshal(text, &h.failures) }

@@ -53,9 +53,8 @@ func (s *active) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// tokenLoad is token-load-scorer: 1 - min(1, tokens/threshold), where tokens
-// are those in flight, by what is cached of them, and the request's own prompt,
-// whole and to the token.
+// tokenLoad is token-load-scorer: 1 - min(1, tokens/threshold). tokens are the uncached tokens in flight and the
+// request's own whole prompt.
 type tokenLoad struct {
 	named
 	Threshold int64  `json:"queueThresholdTokens"`

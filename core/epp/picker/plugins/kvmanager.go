@@ -38,7 +38,7 @@ func checkURL(text *string, p picker.Params, expected string) error {
 	return nil
 }
 
-// maxAsked is how much of a prompt the manager is sent, in bytes.
+// maxAsked limits the bytes of a prompt that the manager gets.
 const maxAsked = 1 << 20
 
 // KeyKVScore is the key of a KVCacheManagerScorer's question. Its answer is the
@@ -85,7 +85,7 @@ type kvAnswer struct {
 	} `json:"scores"`
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *kvManager) ScoresCache() {}
 
 // Score reads the answer.

@@ -120,8 +120,8 @@ func (s *lora) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// load01 is how loaded an endpoint is, from 0 to 1: by requests per second
-// where they are known, else by its queue (five are full) and KV cache.
+// load01 returns an endpoint's load from 0 to 1: by requests per second if the endpoint announces them, else by its
+// queue (five are full) and KV cache.
 func load01(s *picker.State) float64 {
 	if v := s.Announced; v != nil && v.MaxQPS > 0 {
 		return max(0, min(1, v.QPS/v.MaxQPS))

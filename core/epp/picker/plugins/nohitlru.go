@@ -93,7 +93,7 @@ func (s *noHitLRU) EndpointGone(slot int, forget bool) {
 // SaveState copies the order of use.
 func (s *noHitLRU) SaveState() any { return slices.Clone(s.used) }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *noHitLRU) LoadState(text []byte) error { return json.Unmarshal(text, &s.used) }
 
 type lruState struct {

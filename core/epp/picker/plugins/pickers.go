@@ -166,5 +166,5 @@ func (s *roundRobin) Commit(machine.Time, *picker.Decision) { s.turn++ }
 // SaveState copies whose turn it is.
 func (s *roundRobin) SaveState() any { return s.turn }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *roundRobin) LoadState(text []byte) error { return json.Unmarshal(text, &s.turn) }

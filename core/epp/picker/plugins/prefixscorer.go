@@ -31,7 +31,7 @@ func (s *prefixScorer) Configure(b *picker.Builder, name string, p picker.Params
 	return nil
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *prefixScorer) ScoresCache() {}
 
 // Score prefers endpoints that hold much of the prompt.
@@ -83,7 +83,7 @@ func (s *thresholdPrefix) Configure(b *picker.Builder, name string, _ picker.Par
 	return nil
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *thresholdPrefix) ScoresCache() {}
 
 // Score prefers endpoints that hold enough of the prompt.

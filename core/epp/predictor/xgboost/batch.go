@@ -8,7 +8,7 @@ import (
 // The rows of one question are much alike: the same request at several endpoints. So
 // they go through a tree together, as a set that is divided where they differ.
 
-// batchRows is how many rows go together.
+// batchRows is the number of rows in a batch.
 const batchRows = 64
 
 // column is one column of a batch's rows: each different value in ascending order, and the rows with that value or a

@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// mapping says which series of an engine carry which signal.
+// mapping names an engine's series for each signal.
 type mapping struct {
 	Queued, Running, KVUsage, LoRA, CacheInfo metrics.Spec
 	// BlockSizeLabel and BlocksLabel are the labels of CacheInfo; "" is
@@ -75,9 +75,8 @@ func (m *mapping) wants(name string) bool {
 	return slices.ContainsFunc(m.Custom, func(c customSignal) bool { return c.Spec.Name == name })
 }
 
-// apply reads the page's signals into an endpoint's metrics. What the page
-// does not say stays as it was; so does a signal that is not a number. It
-// returns whether the page said anything.
+// apply reads the page's signals into an endpoint's metrics. A signal that the page lacks, or that is not a number,
+// stays as it was. apply reports whether the page had any signal.
 func (m *mapping) apply(p metrics.Page, into *picker.Metrics) (any bool) {
 	whole := func(s metrics.Spec) (int64, bool) {
 		_, v, ok := s.Latest(p)

@@ -33,15 +33,14 @@ var (
 	_ PrefixSource = (*PrecisePrefix)(nil)
 )
 
-// PrefixMatch is how much of a request's prompts each endpoint holds.
+// PrefixMatch counts the blocks of a request's prompts that each endpoint holds.
 type PrefixMatch struct {
 	matched []int32 // blocks, by slot
-	// Holding are the slots that hold any, where Sparse says that it is known.
+	// Holding are the slots that hold any, if Sparse is true.
 	Holding []int32
 	Sparse  bool
 	cached  []int32 // blocks wherever they lie, by slot; nil is matched
-	// Total is how many blocks all prompts have, a last partial one included, and
-	// BlockTokens how many tokens a block.
+	// Total is the number of blocks of all prompts, a last partial one included, and BlockTokens the tokens in a block.
 	Total       int
 	BlockTokens int
 	prompts     []blocksOf
@@ -198,8 +197,7 @@ func (a *approxPrefix) MatchedBlocks(c *picker.Cycle, i int32) int {
 	return int(a.Match(c).Of(c.State(i)))
 }
 
-// Commit takes the prompt for cached on the destination, and on the prefill
-// endpoint if there is one.
+// Commit counts the prompt as cached on the destination, and on the prefill endpoint if there is one.
 func (a *approxPrefix) Commit(_ machine.Time, d *picker.Decision) {
 	m := picker.Peek[PrefixMatch](d, a)
 	if m == nil {

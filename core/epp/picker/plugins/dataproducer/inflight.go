@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// TypeInflight is the type's name, and that of the one that is made where none is declared.
+// TypeInflight is the type's name, and the name of the instance that is made if none is declared.
 const TypeInflight = "inflight-load-producer"
 
 // Inflight is inflight-load-producer: requests and prompt tokens that the
@@ -96,8 +96,8 @@ func (f *Inflight) Configure(b *picker.Builder, name string, _ picker.Params) er
 	return nil
 }
 
-// FindInflight links a plug-in to the producer of what is in flight once all are
-// declared, and makes one where there is none.
+// FindInflight links a plug-in to the producer of loads in flight once all are declared, and makes one if there is
+// none.
 func FindInflight(b *picker.Builder, producer, consumer string, to **Inflight) {
 	picker.Link(b, to, cmp.Or(producer, TypeInflight), TypeInflight, "InFlightLoadDataKey", consumer, TypeInflight)
 }

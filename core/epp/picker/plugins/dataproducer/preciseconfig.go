@@ -94,7 +94,7 @@ func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) er
 
 const engineSGLang = "sglang"
 
-// defaultEventsPort is where vLLM publishes its KV events.
+// defaultEventsPort is the port at which vLLM publishes its KV events.
 const defaultEventsPort = 5557
 
 func bindable(endpoint string) bool {
@@ -148,17 +148,16 @@ func (c *preciseConfig) index() kvindex.Config {
 	return x
 }
 
-// KVSources are where KV events come from.
+// KVSources configure the reception of KV events.
 type KVSources struct {
-	// Bind is where model servers connect to, like tcp://*:5557; "" is nowhere.
+	// Bind is the endpoint that model servers connect to, like tcp://*:5557; "" is none.
 	Bind string
-	// Discover dials every endpoint at its address and SocketPort. It takes an
-	// endpoint-notification-source, too. ReplayPort,
-	// where it is not 0, is where lost events can be asked for.
+	// Discover dials every endpoint at its address and SocketPort, if an endpoint-notification-source is declared, too.
+	// ReplayPort, if it is not 0, is the port for requests of lost events.
 	Discover               bool
 	SocketPort, ReplayPort int
 	TopicFilter            string
-	// SGLang says that the engines' events are SGLang's, not vLLM's.
+	// SGLang states that the events are in SGLang's form, not in vLLM's.
 	SGLang bool
 	// Workers is concurrency, for the metric of that name; one goroutine does
 	// the work here.

@@ -14,13 +14,11 @@ import (
 // TypePrecisePrefix is the type's name today.
 const TypePrecisePrefix = "precise-prefix-cache-producer"
 
-// PrecisePrefix is precise-prefix-cache-producer: it knows which blocks of
-// which prompt each endpoint holds from what the model servers announce, and
-// not from where prompts were sent. As precise-prefix-cache-scorer (deprecated)
-// it scores, too.
+// PrecisePrefix is precise-prefix-cache-producer. It takes the blocks that each endpoint holds from the model servers'
+// events, and not from earlier decisions. As precise-prefix-cache-scorer (deprecated) it scores, too.
 //
-// The index is its driver's: Connect gives it one to look blocks up in. Without
-// one, as in a preview, nobody holds anything.
+// The driver owns the index: Connect gives the producer one to look blocks up in. Without one, as in a preview, no
+// endpoint holds anything.
 type PrecisePrefix struct {
 	named
 	// Took, if there is a stopwatch, gets the time of each look-up. Set it before the first request.
@@ -90,10 +88,10 @@ func (s *PrecisePrefix) Connect(x KVIndex) {
 	s.index, s.scorer = x, x.View.Scorer()
 }
 
-// Index is how the producer's index must be made.
+// Index returns the configuration of the producer's index.
 func (s *PrecisePrefix) Index() kvindex.Config { return s.cfg.index() }
 
-// Sources are where the producer's events come from.
+// Sources returns the configuration of the producer's events.
 func (s *PrecisePrefix) Sources() KVSources { return s.cfg.sources() }
 
 // EnableMetrics reports whether the configuration asks for the index's metrics.
@@ -221,8 +219,8 @@ func (s *PrecisePrefix) MatchedBlocks(c *picker.Cycle, i int32) int {
 	return int(s.Match(c).Of(c.State(i)))
 }
 
-// Commit counts the prompt's blocks as stored where it was sent, until the
-// engine says so itself (speculativeIndexing).
+// Commit counts the prompt's blocks as stored at its destination, until the engine's events replace them
+// (speculativeIndexing).
 func (s *PrecisePrefix) Commit(_ machine.Time, d *picker.Decision) {
 	m := picker.Peek[preciseMatch](d, s)
 	if m == nil || len(m.keys) == 0 || !s.cfg.Speculative || s.index.Speculate == nil {
@@ -260,7 +258,7 @@ func Precise(p picker.Plugin) *PrecisePrefix {
 // and scores in one.
 type preciseScorer struct{ *PrecisePrefix }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *preciseScorer) ScoresCache() {}
 
 // Score is the share of the prompt's blocks that an endpoint holds.

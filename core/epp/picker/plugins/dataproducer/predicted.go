@@ -38,17 +38,16 @@ type Predicted struct {
 	oldest   []*flight // in the order in which they began; some are over
 	first    int       // of them, that is not known to be over
 	samples  []predictor.Sample
-	flushAt  machine.Time // 0: nothing is to be sent
+	flushAt  machine.Time // 0: no samples wait
 	pollAt   machine.Time
 }
 
 const (
 	defaultContextTTL = 300 * machine.Second
-	// predictTimeout is how long the real director lets producers take.
+	// predictTimeout is the real director's limit on producers.
 	predictTimeout = 400 * machine.Millisecond
-	// flushInterval is how often samples are sent, flushTimeout how long that may
-	// take, and maxSamples how many go at once: the real client's defaults, and its
-	// chart's.
+	// flushInterval is the time between two messages of samples, flushTimeout their time limit, and maxSamples the
+	// largest number in one: the defaults of the real client and its chart.
 	flushInterval = machine.Second
 	flushTimeout  = 10 * machine.Second
 	maxSamples    = 10_000
@@ -66,7 +65,7 @@ type Prediction struct {
 // Negative reports whether an objective would be missed.
 func (p *Prediction) Negative() bool { return p.TTFTHeadroom < 0 || p.TPOTHeadroom < 0 }
 
-// predictions are those of one decision.
+// predictions holds the predictions for one decision.
 type predictions struct {
 	list []Prediction // by view index
 	ok   []bool
@@ -135,8 +134,7 @@ func (s *Predicted) Configure(b *picker.Builder, name string, _ picker.Params) e
 	return nil
 }
 
-// FindPredicted links a plug-in to the producer of predictions once all are
-// declared, and makes one where there is none.
+// FindPredicted links a plug-in to the producer of predictions once all are declared, and makes one if there is none.
 func FindPredicted(b *picker.Builder, producer, consumer string, to **Predicted) {
 	picker.Link(b, to, cmp.Or(producer, typePredicted), typePredicted, "LatencyPredictionInfoDataKey", consumer,
 		typePredicted)
@@ -340,8 +338,8 @@ func (s *Predicted) Release(_ machine.Time, d *picker.Decision) {
 // ReadsProgress implements picker.ProgressReader.
 func (*Predicted) ReadsProgress() bool { return true }
 
-// ResponseBody takes the times of a response: of a stream that of its first chunk,
-// and in the end those of the others; of a whole one that of its end.
+// ResponseBody takes the times of a response: of a stream, the time of its first chunk and, at its end, the time per
+// further token; of any other response, the time of its end.
 func (s *Predicted) ResponseBody(now machine.Time, r *picker.Response) {
 	f := s.contexts[r.Decision]
 	if f == nil || r.Failed() {
@@ -392,7 +390,7 @@ func (s *Predicted) addSample(now machine.Time, x predictor.Sample) {
 	s.flushAt = cmp.Or(s.flushAt, (now/flushInterval+1)*flushInterval)
 }
 
-// SendAt is when samples are to be sent, or the servers to be polled: picker.Sender.
+// SendAt returns when samples, or requests for the servers' state, are due: picker.Sender.
 func (s *Predicted) SendAt() (machine.Time, bool) {
 	switch polls := s.service != nil && s.service.Poll > 0; {
 	case polls && s.flushAt > 0:

@@ -26,23 +26,21 @@ type run struct {
 	parent   uint32 // the run before it, 0 for none
 	children uint32
 	one      [1]holder
-	many     *[]holder // nil: there is one or none; in order of slot
+	many     *[]holder // nil: at most one holder; in order of slot
 }
 
-// holder is a slot that has some of a run. Only a slot's own entries say how much.
+// holder is a slot that has a part of a run. The slot's own entries have the part's size.
 type holder struct {
-	slot    uint32 // and one, 0 for nobody
+	slot    uint32 // slot plus one; 0 is none
 	entry   uint32 // in its LRU: the last blocks of the run; 0: none
 	spilled uint32 // in its spill: the first blocks; 0: none
 }
 
-// minSpill is how many blocks a slot's spill holds at least: that of a slot of
-// the usual capacity.
+// minSpill is the smallest size of a slot's spill, in blocks: that of a slot with the default capacity.
 const minSpill = 4 * defaultLRUCapacity
 
-// blockLRU is two doubly linked lists in a slab: entries[recent] is the anchor of the
-// LRU's ring, entries[spill] that of what prompts longer than the capacity pushed out of their
-// own beginning.
+// blockLRU is two doubly linked lists in a slab: entries[recent] is the anchor of the LRU's ring, entries[spill] the
+// anchor of the blocks that prompts longer than the capacity pushed out of their own beginning.
 type blockLRU struct {
 	entries []entry
 	free    uint32
@@ -68,7 +66,7 @@ func newPrefixIndex() *prefixIndex {
 	return &prefixIndex{runs: make([]run, 1), first: map[uint64]uint32{}}
 }
 
-// holders returns those of a run. They are good until the next change.
+// holders returns a run's holders. They are valid until the next change.
 func (r *run) holders() []holder {
 	switch {
 	case r.many != nil:
@@ -110,7 +108,7 @@ func (r *run) hold(slot uint32) *holder {
 	return &(*r.many)[i]
 }
 
-// leave takes out a slot that holds nothing of a run any more, and the run where nobody does.
+// leave removes a slot that no longer holds a part of a run, and the run if no slot holds any.
 func (x *prefixIndex) leave(id, slot uint32) {
 	r := &x.runs[id]
 	h := r.holder(slot)
@@ -236,9 +234,8 @@ func same(a, b []uint64) int {
 	return n
 }
 
-// match counts, for each slot, how many of the blocks it holds, and appends those
-// that hold any to holding. It stops at the first block that nobody holds, as the
-// real index does.
+// match counts the blocks that each slot holds, and appends the slots that hold any to holding. It stops at the first
+// block that no slot holds, as the real index does.
 func (x *prefixIndex) match(hashes []uint64, count, holding []int32) []int32 {
 	for len(hashes) > 0 {
 		r := &x.runs[x.first[hashes[0]]]
@@ -296,10 +293,9 @@ func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {
 	return l
 }
 
-// add makes the blocks the slot's most recent ones, and behind them so many that
-// no other prompt has. The capacity is that of the first call for a slot. What a
-// prompt longer than the capacity pushes out of its own beginning still counts as
-// held, as in the real index, but only for as long as the slot's spill has room.
+// add makes the blocks the slot's most recent ones, followed by so many blocks that no other prompt has. The first call
+// for a slot sets its capacity. Blocks that a prompt longer than the capacity pushes out of its own beginning still
+// count as held, as in the real index, but only as long as the slot's spill has space.
 func (x *prefixIndex) add(hashes []uint64, alone, slot, capacity int) {
 	l, s := x.lru(slot, max(capacity, 1)), uint32(slot)
 	if over := len(hashes) + alone - l.cap; over > 0 {

@@ -13,7 +13,7 @@ import (
 // The state of plug-ins, for picker.StateKeeper: by slot if it belongs to endpoints. SaveState returns a copy, which
 // another goroutine encodes as JSON later.
 
-// maxSlot bounds what a saved state may say of slots.
+// maxSlot bounds the slots in a saved state.
 const maxSlot = 1 << 20
 
 var errSlot = errors.New("a slot is beyond all endpoints")
@@ -118,7 +118,7 @@ func (a *approxPrefix) LoadState(text []byte) error {
 	return nil
 }
 
-// load fills a ring of a slot, and says whether it could.
+// load fills a ring of a slot, and reports whether the saved entries were valid.
 func (x *prefixIndex) load(l *blockLRU, slot, ring uint32, saved []uint64) bool {
 	for _, v := range saved {
 		id, n := uint32(v>>32), uint32(v)
@@ -160,7 +160,7 @@ func (f *Inflight) SaveState() any {
 	return out
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (f *Inflight) LoadState(text []byte) error {
 	f.load = nil
 	return json.Unmarshal(text, &f.load)
@@ -174,7 +174,7 @@ func (f *Inflight) SaveDecision(d *picker.Decision) any {
 	return nil
 }
 
-// LoadDecision takes it over.
+// LoadDecision implements picker.DecisionKeeper.
 func (f *Inflight) LoadDecision(d *picker.Decision, text []byte) error {
 	ch, _ := picker.Data[charges](d, f)
 	ch.list = nil
@@ -186,7 +186,7 @@ func (f *Inflight) LoadDecision(d *picker.Decision, text []byte) error {
 			return errSlot
 		}
 		if l := &f.load[c.Slot]; l.Epoch == c.Epoch && (c.Flow < 0 || int(c.Flow) >= len(l.Flows)) {
-			return errors.New("a request's flow is none")
+			return errors.New("a request has an unknown flow")
 		}
 	}
 	return nil
@@ -203,7 +203,7 @@ func (s *Predicted) SaveState() any {
 	return out
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *Predicted) LoadState(text []byte) error {
 	var list [][]machine.Float
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -241,7 +241,7 @@ func (s *Predicted) SaveDecision(d *picker.Decision) any {
 		[2]machine.Float{machine.Float(f.predicted.TTFTMs), machine.Float(f.predicted.TPOTMs)}, machine.Float(f.ttft)}
 }
 
-// LoadDecision takes it over.
+// LoadDecision implements picker.DecisionKeeper.
 func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
 	var x savedFlight
 	if err := json.Unmarshal(text, &x); err != nil {

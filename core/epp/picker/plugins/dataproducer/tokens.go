@@ -30,7 +30,7 @@ type tokenProducer struct {
 	estimate parse.Estimate
 }
 
-// vllmParams say where the renderer is.
+// vllmParams name the renderer.
 type vllmParams struct {
 	URL       string          `json:"url"`
 	Timeout   config.Duration `json:"timeout"`

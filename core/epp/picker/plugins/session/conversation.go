@@ -18,10 +18,9 @@ func conversation(r *picker.Request) string {
 		r.Attributes[KeySessionID("session-id-producer")])
 }
 
-// sessionPrefix is session-prefix-scorer: 1 for an endpoint that has the
-// request's conversation (document 002, chapter 10: "Has session?"), 0 for others. A session of
-// the endpoint that ends in "*" stands for all that begin so. Beside what the
-// endpoints say, a conversation is where this picker sent it last.
+// sessionPrefix is session-prefix-scorer: 1 for an endpoint that has the request's conversation (document 002, chapter
+// 10: "Has session?"), 0 for others. An announced session that ends in "*" means all sessions with that prefix. In
+// addition to the announcements, a conversation counts as being at the endpoint to which this picker sent it last.
 type sessionPrefix struct {
 	named
 	sent *memory[string] // endpoint by conversation
@@ -32,7 +31,7 @@ func NewPrefixScorer(*picker.Builder, string, picker.Params) (picker.Plugin, err
 	return &sessionPrefix{named{}, newMemory[string]()}, nil
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *sessionPrefix) ScoresCache() {}
 
 // Score looks for the conversation.

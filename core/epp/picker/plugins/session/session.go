@@ -148,7 +148,7 @@ func (s *session) ReadsSecrets() (names []string) {
 // turn returns the sweep's last turn.
 func (s *session) turn(now machine.Time) machine.Time { return now / s.sweep * s.sweep }
 
-// bound is where a session was sent to, "" when nothing is known of it.
+// bound returns the endpoint of a session, and false for an unknown session.
 func (s *session) bound(now machine.Time, id string) (binding, bool) {
 	b, ok := s.bindings.Peek(id)
 	return b, ok && s.turn(now)-b.seen <= s.ttl
@@ -228,8 +228,7 @@ func (s *session) ResponseHeader(_ machine.Time, r *picker.Response) {
 	r.SetHeader(s.header, base64.StdEncoding.EncodeToString([]byte(e.ID())))
 }
 
-// sessionFilter is session-affinity-filter: only the pinned endpoint, or all
-// when there is none.
+// sessionFilter is session-affinity-filter: only the pinned endpoint, or all if the session has none.
 type sessionFilter struct{ session }
 
 // NewFilter makes a session-affinity-filter.
