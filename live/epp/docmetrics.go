@@ -129,28 +129,28 @@ func (m *documentMetrics) Describe(chan<- *prometheus.Desc) {}
 func (m *documentMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	tell := reading{out, map[string]*prometheus.Desc{}}.send
+	send := reading{out, map[string]*prometheus.Desc{}}.send
 	for _, result := range picker.Results {
-		tell(metric.Results, m.results[result], result)
+		send(metric.Results, m.results[result], result)
 	}
-	tell(metric.Candidates, m.candidates)
-	tell(metric.Filtered, m.filtered)
-	tell(metric.Scored, m.scored)
-	tell(metric.SessionsKept, m.sessionHits)
-	tell(metric.SessionsMoved, m.sessionMisses)
+	send(metric.Candidates, m.candidates)
+	send(metric.Filtered, m.filtered)
+	send(metric.Scored, m.scored)
+	send(metric.SessionsKept, m.sessionHits)
+	send(metric.SessionsMoved, m.sessionMisses)
 	for name, f := range m.profiles {
-		tell(metric.Profiles, f.selected, name, "selected")
-		tell(metric.Profiles, f.failed, name, "failed")
-		tell(metric.CacheHits, f.hits, name)
-		tell(metric.CacheMisses, f.misses, name)
-		tell(metric.ProfileSeconds, f.took.Seconds(), name)
-		f.scores(func(pod string, score float64) { tell(metric.PodScore, score, pod, name) })
+		send(metric.Profiles, f.selected, name, "selected")
+		send(metric.Profiles, f.failed, name, "failed")
+		send(metric.CacheHits, f.hits, name)
+		send(metric.CacheMisses, f.misses, name)
+		send(metric.ProfileSeconds, f.took.Seconds(), name)
+		f.scores(func(pod string, score float64) { send(metric.PodScore, score, pod, name) })
 	}
 	for name, pod := range m.pods {
 		if pod.total > 0 {
-			tell(metric.HitRate, pod.matched/pod.total, name)
+			send(metric.HitRate, pod.matched/pod.total, name)
 		}
-		tell(metric.PrefixBytes, pod.prefixBytes, name)
+		send(metric.PrefixBytes, pod.prefixBytes, name)
 	}
 }
 

@@ -79,8 +79,7 @@ func (h *healthChecks) asked(who string, now time.Time) {
 // gone reports whether a client has ceased to check: it has been silent for three of its intervals. After its first
 // check, the interval is a guess.
 func (c *checker) gone(now time.Time) bool {
-	interval := c.interval
-	interval = cmp.Or(interval, guessedInterval)
+	interval := cmp.Or(c.interval, guessedInterval)
 	return now.Sub(c.last) > 3*interval
 }
 

@@ -125,8 +125,7 @@ func ofSeries(key series) (series, *labels) {
 
 // request is of a request.
 func (s *labelSet) request(r *picker.Request) *labels {
-	fairness := r.FairnessID
-	fairness = cmp.Or(fairness, picker.DefaultFairnessID)
+	fairness := cmp.Or(r.FairnessID, picker.DefaultFairnessID)
 	return s.of(series{r.Model, r.TargetModel, fairness, r.Objective.Priority})
 }
 

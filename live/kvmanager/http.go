@@ -233,8 +233,7 @@ func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 	if req.Prompt.text == "" && len(req.Prompt.ids) == 0 {
 		return nil, errors.New("neither prompt_blocks nor prompt is there: expected one of them")
 	}
-	model := req.Model
-	model = cmp.Or(model, m.opts.Model)
+	model := cmp.Or(req.Model, m.opts.Model)
 	if models := *m.models.Load(); model == "" && len(models) == 1 {
 		model = models[0]
 	} else if model == "" && len(models) > 1 {

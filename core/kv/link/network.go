@@ -56,7 +56,7 @@ type Start struct {
 	Serial uint64
 }
 
-// Cancel ends a transfer wherever it is. An unknown one is nothing.
+// Cancel ends a transfer wherever it is. A Cancel of an unknown one does nothing.
 type Cancel struct{ ID ID }
 
 // Change gives a link another bandwidth; 0 breaks it, and what runs over it
@@ -100,7 +100,7 @@ type Effect struct {
 	Reason string
 }
 
-// Due is At.
+// Due returns At.
 func (e Effect) Due() machine.Time { return e.At }
 
 // Effects is the buffer that a Network fills.
@@ -248,7 +248,7 @@ func (n *Network) Input(now machine.Time, m Message, fx *Effects) {
 		n.change(m, fx)
 	}
 	n.rerate()
-	n.Advance(n.now, fx) // what is nothing to move arrives at once
+	n.Advance(n.now, fx) // a transfer of no bytes arrives at once
 }
 
 func (n *Network) change(m Change, fx *Effects) {
@@ -291,18 +291,17 @@ func (n *Network) step(id int32, fx *Effects) {
 	if f.phase == delayed {
 		f.phase = moving
 		f.since, f.rate = n.now, 0
-		for hop, l := range f.start.Legs[f.leg].Path {
+		path := f.start.Legs[f.leg].Path
+		for hop, l := range path {
 			w := &n.links[l]
 			f.at[hop] = int32(len(w.flows))
 			w.flows = append(w.flows, id)
 		}
-		n.heap.Remove(&n.flows[id].slot) // until it has a rate
+		n.heap.Remove(&f.slot) // until it has a rate
 		n.emit(fx, Began, f)
-		if len(f.start.Legs[f.leg].Path) == 0 {
+		if n.dirty = append(n.dirty, path...); len(path) == 0 {
 			n.legDone(id, fx)
-			return
 		}
-		n.dirty = append(n.dirty, f.start.Legs[f.leg].Path...)
 		return
 	}
 	n.settle(f)
@@ -341,7 +340,7 @@ func (n *Network) settle(f *flow) {
 func (n *Network) schedule(id int32) {
 	f := &n.flows[id]
 	if f.rate == 0 {
-		n.heap.Remove(&n.flows[id].slot) // stands still
+		n.heap.Remove(&f.slot) // stands still
 		return
 	}
 	goal := f.left

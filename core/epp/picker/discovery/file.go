@@ -66,8 +66,7 @@ func entry(v strictyaml.Value, namespace string) *picker.Endpoint {
 	case !port.IsText():
 		port.Fail(port.Found(), "a text", fmt.Sprintf("write %q", port.Scalar()))
 	}
-	own := v.Get("namespace").Text()
-	own = cmp.Or(own, namespace)
+	own := cmp.Or(v.Get("namespace").Text(), namespace)
 	labels := v.Get("labels").Texts()
 	if labels == nil {
 		labels = map[string]string{}

@@ -161,8 +161,7 @@ func (s *anthropicSource) appendTo(parts []renderPart) []renderPart {
 	}
 	url := s.URL
 	if s.Type != "url" && url == "" && s.Data != "" {
-		kind := s.MediaType
-		kind = cmp.Or(kind, "image/jpeg")
+		kind := cmp.Or(s.MediaType, "image/jpeg")
 		url = "data:" + kind + ";base64," + s.Data
 	}
 	if url == "" {

@@ -82,8 +82,7 @@ var NewInflight = picker.Of(Inflight{OutputRatio: 1.5})
 // Configure implements picker.Configurer.
 func (f *Inflight) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	EnsureTokens(b, name)
-	producer := f.Prefix
-	producer = cmp.Or(producer, typeApproxPrefix)
+	producer := cmp.Or(f.Prefix, typeApproxPrefix)
 	// The prefix producer is optional, and may only be made by another
 	// plug-in's late link: look twice.
 	b.Late(func() error {
