@@ -67,7 +67,7 @@ type Effect struct {
 	Blocks int    // pairs of block and pod that went
 }
 
-// Due is At.
+// Due returns At.
 func (e Effect) Due() machine.Time { return e.At }
 
 // Effects is the buffer that an Index fills.

@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -154,13 +155,7 @@ func (b *blockSet) put(p tableRef, pod, places uint16, head uint32) {
 	}
 	id := uint32(w)
 	old := b.lists.get(id).holders
-	at := -1
-	for i, h := range old {
-		if h.pod() == pod {
-			at = i
-		}
-	}
-	switch {
+	switch at := slices.IndexFunc(old, func(h holder) bool { return h.pod() == pod }); {
 	case at < 0:
 		// Older readers see the old length only, so the room behind it is ours.
 		b.lists.set(id, &holderList{p.of, append(old, newHolder(pod, places)), head})
@@ -172,7 +167,6 @@ func (b *blockSet) put(p tableRef, pod, places uint16, head uint32) {
 		b.table.set(p, oneHolder(old[1-at], head))
 		b.lists.drop(id)
 	default:
-		list := append(make([]holder, 0, len(old)), old[:at]...)
-		b.lists.set(id, &holderList{p.of, append(list, old[at+1:]...), head})
+		b.lists.set(id, &holderList{p.of, slices.Concat(old[:at], old[at+1:]), head})
 	}
 }

@@ -98,8 +98,8 @@ type Index struct {
 
 // place is one (medium, group) where blocks can be.
 type place struct {
-	medium string
-	group  int
+	Medium string `json:"medium"`
+	Group  int    `json:"group"`
 }
 
 // speculativeGroup sets speculative blocks apart from all that engines report.
@@ -268,19 +268,17 @@ func (ix *Index) clear(p *pod) {
 	}
 	odd := p.odd
 	p.odd, p.shared = nil, nil
-	for _, h := range slices.Sorted(hashesOf(odd)) {
-		if k, ok := ix.keyOf(h); ok {
-			ix.retireUnused(h, k)
+	for _, x := range saveCounts(odd) {
+		if k, ok := ix.keyOf(kv.EngineHash(x.Of)); ok {
+			ix.retireUnused(kv.EngineHash(x.Of), k)
 		}
 	}
 }
 
 // placeOf returns the number of a (medium, group); -1 if there are too many.
 func (ix *Index) placeOf(medium string, group int) int {
-	for i := range ix.places {
-		if ix.places[i].group == group && ix.places[i].medium == medium {
-			return i
-		}
+	if i := slices.Index(ix.places, place{medium, group}); i >= 0 {
+		return i
 	}
 	if len(ix.places) == maxPlaces {
 		return -1
@@ -289,7 +287,7 @@ func (ix *Index) placeOf(medium string, group int) int {
 	var w [maxPlaces]float64
 	for i, pl := range ix.places {
 		w[i] = 1
-		if v, ok := ix.cfg.Weights[pl.medium]; ok {
+		if v, ok := ix.cfg.Weights[pl.Medium]; ok {
 			w[i] = v
 		}
 	}

@@ -1,8 +1,6 @@
 package kvindex
 
 import (
-	"iter"
-
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -16,10 +14,10 @@ type pod struct {
 
 	// odd counts the holdings that records cannot: an engine hash stored more
 	// than once, or a second hash for one block. Nearly always empty.
-	odd map[oddHolding]int
+	odd map[atPlace]int
 	// shared counts the further engine blocks, beyond one, that stand for a
 	// key among several keys: large blocks that differ only behind it.
-	shared map[sharedKey]int
+	shared map[atPlace]int
 }
 
 // podState is a pod in a saved state.
@@ -62,36 +60,31 @@ func (p *pod) grouped(e *kv.Event) bool {
 	return e.NumTokens() == 0 || e.BlockTokens > 0 && e.NumTokens() == e.BlockTokens*len(e.Hashes)
 }
 
-type sharedKey struct {
-	key   kv.Key
+// atPlace is an engine hash or key at a place of a pod.
+type atPlace struct {
+	of    uint64
 	place uint16 // as a bit
 }
 
 // stillShared removes one engine block from a key and reports whether another one still shares the key.
 func (p *pod) stillShared(key kv.Key, bit uint16) bool {
-	n := p.shared[sharedKey{key, bit}]
+	x := atPlace{uint64(key), bit}
+	n := p.shared[x]
 	switch {
 	case n > 1:
-		p.shared[sharedKey{key, bit}] = n - 1
+		p.shared[x] = n - 1
 	case n == 1:
-		delete(p.shared, sharedKey{key, bit})
+		delete(p.shared, x)
 	}
 	return n > 0
 }
 
-type oddHolding struct {
-	hash  kv.EngineHash
-	place uint16 // as a bit
-}
-
-func hashesOf(odd map[oddHolding]int) iter.Seq[kv.EngineHash] {
-	return func(yield func(kv.EngineHash) bool) {
-		for o := range odd {
-			if !yield(o.hash) {
-				return
-			}
-		}
+// addTo sets a count in a map, which it makes first if it is nil.
+func addTo(counts *map[atPlace]int, x atPlace, n int) {
+	if *counts == nil {
+		*counts = map[atPlace]int{}
 	}
+	(*counts)[x] = n
 }
 
 // rateWindow counts events of the last rateSeconds seconds, one bin each.

@@ -27,7 +27,7 @@ func (ix *Index) remove(now machine.Time, p *pod, e *kv.Event) {
 		}
 		keys := ix.keysOf(h)
 		last := keys[len(keys)-1]
-		odd := oddHolding{h, bit}
+		odd := atPlace{uint64(h), bit}
 		_, counted := p.odd[odd]
 		if !e.ByName {
 			n := ix.count(p, bit, h, last)
@@ -73,7 +73,7 @@ func (ix *Index) remove(now machine.Time, p *pod, e *kv.Event) {
 // nowhere reports whether no pod holds any of the keys.
 func (ix *Index) nowhere(keys []kv.Key) bool {
 	for _, k := range keys {
-		if slot, ok := ix.blocks.table.find(nameOf(uint64(k))); ok && slot.word != 0 {
+		if ix.blocks.table.get(nameOf(uint64(k))) != 0 {
 			return false
 		}
 	}
@@ -90,11 +90,7 @@ func (ix *Index) forget(h kv.EngineHash) {
 
 // letGo removes a pod's block from the given places. It reports whether the pod now holds the block nowhere.
 func (ix *Index) letGo(p *pod, bits uint16, key kv.Key) bool {
-	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
-	if !ok {
-		return false
-	}
-	places := ix.blocks.placesOf(slot, p.Number)
+	slot, places := ix.at(p, key)
 	if places&bits == 0 {
 		return false
 	}
@@ -139,8 +135,8 @@ func (ix *Index) dropRecord(id uint32, rec *record) {
 		delete(ix.names, key)
 	}
 	for bits := places; bits != 0 && len(p.odd)+len(p.shared) > 0; bits &= bits - 1 {
-		delete(p.odd, oddHolding{engine, bits & -bits})
-		delete(p.shared, sharedKey{key, bits & -bits})
+		delete(p.odd, atPlace{uint64(engine), bits & -bits})
+		delete(p.shared, atPlace{uint64(key), bits & -bits})
 	}
 	ix.retireUnused(engine, key)
 }
@@ -165,7 +161,7 @@ func (ix *Index) named(slot tableRef, h kv.EngineHash) bool {
 			return true
 		}
 		for hold := range ix.byNumber[rec.pod].odd {
-			if hold.hash == h {
+			if hold.of == uint64(h) {
 				return true
 			}
 		}

@@ -23,7 +23,7 @@ type savedIndex struct {
 	Now     machine.Time               `json:"now"`
 	Cleanup machine.Time               `json:"cleanup"`
 	Stats   Stats                      `json:"stats"`
-	Places  []savedPlace               `json:"places"`
+	Places  []place                    `json:"places"`
 	Pods    []savedPod                 `json:"pods,omitempty"` // by number
 	Numbers int                        `json:"numbers,omitempty"`
 	Rested  []uint16                   `json:"rested,omitempty"`
@@ -34,11 +34,6 @@ type savedIndex struct {
 	Names   map[kv.Key]string          `json:"names,omitempty"`
 	Orphans machine.Words              `json:"orphans,omitempty"` // the oldest first
 	Awaited []savedExpectation         `json:"awaited,omitempty"`
-}
-
-type savedPlace struct {
-	Medium string `json:"medium"`
-	Group  int    `json:"group"`
 }
 
 type savedPod struct {
@@ -71,14 +66,10 @@ const recordWords = 5
 
 // Save copies the index.
 func (ix *Index) Save() *Saved {
-	s := &Saved{savedIndex: savedIndex{Now: ix.now, Cleanup: ix.cleanup, Stats: ix.stats, Numbers: len(ix.byNumber),
-		Rested: slices.Clone(ix.rested), Hand: ix.hand,
-		Wide: maps.Clone(ix.wide), Names: maps.Clone(ix.names), Orphans: machine.WordsOf(ix.orphans[ix.orphan:])},
+	s := &Saved{savedIndex: savedIndex{Now: ix.now, Cleanup: ix.cleanup, Stats: ix.stats, Places: slices.Clone(ix.places),
+		Numbers: len(ix.byNumber), Rested: slices.Clone(ix.rested), Hand: ix.hand, Wide: maps.Clone(ix.wide), Names: maps.Clone(ix.names), Orphans: machine.WordsOf(ix.orphans[ix.orphan:])},
 		copied: &copied{records: ix.recs}}
 	s.Orphans = append(s.Orphans, machine.WordsOf(ix.orphans[:ix.orphan])...)
-	for _, p := range ix.places {
-		s.Places = append(s.Places, savedPlace{p.medium, p.group})
-	}
 	for _, p := range ix.byNumber {
 		if p != nil {
 			p.rate.turn(ix.now) // so that the state does not depend on the last reader
@@ -111,18 +102,18 @@ func (p *pod) save() savedPod {
 	if p.rate != (rateWindow{last: p.rate.last}) {
 		s.Rate = slices.Clone(p.rate.bins[:])
 	}
-	for o, n := range p.odd {
-		s.Odd = append(s.Odd, savedCount{uint64(o.hash), o.place, n})
-	}
-	for k, n := range p.shared {
-		s.Shared = append(s.Shared, savedCount{uint64(k.key), k.place, n})
-	}
-	for _, list := range [][]savedCount{s.Odd, s.Shared} {
-		slices.SortFunc(list, func(a, b savedCount) int {
-			return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Place, b.Place))
-		})
-	}
+	s.Odd, s.Shared = saveCounts(p.odd), saveCounts(p.shared)
 	return s
+}
+
+func saveCounts(counts map[atPlace]int) (list []savedCount) {
+	for x, n := range counts {
+		list = append(list, savedCount{x.of, x.place, n})
+	}
+	slices.SortFunc(list, func(a, b savedCount) int {
+		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Place, b.Place))
+	})
+	return list
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -225,17 +216,11 @@ func (ix *Index) loadPod(x *savedPod) {
 	p := &pod{podState: x.podState}
 	p.Groups, p.Rate, p.rate.last = maps.Clone(x.Groups), nil, x.RateLast
 	copy(p.rate.bins[:], x.Rate)
-	if x.Odd != nil {
-		p.odd = map[oddHolding]int{}
-	}
 	for _, o := range x.Odd {
-		p.odd[oddHolding{kv.EngineHash(o.Of), o.Place}] = o.Count
-	}
-	if x.Shared != nil {
-		p.shared = map[sharedKey]int{}
+		addTo(&p.odd, atPlace{o.Of, o.Place}, o.Count)
 	}
 	for _, k := range x.Shared {
-		p.shared[sharedKey{kv.Key(k.Of), k.Place}] = k.Count
+		addTo(&p.shared, atPlace{k.Of, k.Place}, k.Count)
 	}
 	ix.pods[p.Name], ix.byNumber[p.Number] = p, p
 	ix.publishPod(int(p.Number), p.Name)

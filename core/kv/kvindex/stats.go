@@ -44,13 +44,11 @@ func (ix *Index) asked(m *Asked) {
 	p.Asked += uint64(len(m.Keys))
 	p.Found += uint64(found)
 	for _, k := range m.Keys[:found] {
-		slot, ok := ix.blocks.table.find(nameOf(uint64(k)))
-		if !ok || ix.blocks.placesOf(slot, p.Number) == 0 {
-			continue
+		if slot, places := ix.at(p, k); places != 0 {
+			id, rec := ix.pair(slot, p.Number)
+			rec.hits++
+			ix.recs.young(id, rec, ix.now, false)
 		}
-		id, rec := ix.pair(slot, p.Number)
-		rec.hits++
-		ix.recs.young(id, rec, ix.now, false)
 	}
 }
 
@@ -182,7 +180,7 @@ func (ix *Index) Keys(podName string) []kv.Key {
 	}
 	expected := uint16(0)
 	for i, pl := range ix.places {
-		if pl.group == speculativeGroup {
+		if pl.Group == speculativeGroup {
 			expected = 1 << i
 		}
 	}
@@ -211,8 +209,8 @@ func (ix *Index) holding(rec *record) Holding {
 		h.Name = cmp.Or(rec.engine, kv.EngineHash(rec.key)).Name()
 	}
 	for i, pl := range ix.places {
-		if rec.places&(1<<i) != 0 && pl.group != speculativeGroup {
-			h.Media = append(h.Media, pl.medium)
+		if rec.places&(1<<i) != 0 && pl.Group != speculativeGroup {
+			h.Media = append(h.Media, pl.Medium)
 		}
 	}
 	return h
