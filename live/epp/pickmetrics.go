@@ -297,7 +297,8 @@ func (c *poolCollector) Describe(chan<- *prometheus.Desc) {}
 func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	_ = guarded(c.k.o.Log, "the page of metrics", "", func() error {
 		c.k.With(func(m *core.Machine, now machine.Time) {
-			m.Pool(now, c.pool, func(*metric.Family) bool { return true }, c.flows.flow, reading{out, c.desc}.send)
+			m.Pool(now, c.pool, &core.PoolReport{Wants: func(*metric.Family) bool { return true }, Flow: c.flows.flow,
+				Send: reading{out, c.desc}.send})
 		})
 		return nil
 	})

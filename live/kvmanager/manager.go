@@ -169,10 +169,7 @@ func (m *Manager) noteModels(from kv.Topic, events []kv.Event) {
 	known := *m.models.Load()
 	for i := range events {
 		e := &events[i]
-		model := from.Model
-		if e.Model != "" {
-			model = e.Model
-		}
+		model := cmp.Or(e.Model, from.Model)
 		if e.Kind != kv.Stored || model == "" || len(known) >= maxModels || slices.Contains(known, model) {
 			continue
 		}

@@ -132,9 +132,7 @@ func (t *Trainer) Fit(ctx context.Context, f core.Fit) core.Fitted {
 		}
 	}
 	p := t.proc
-	timeout := t.Timeout
-	timeout = cmp.Or(max(timeout, 0), DefaultTimeout)
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(max(t.Timeout, 0), DefaultTimeout))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { child.Kill(p.cmd) }) // this ends the reads below
 	var refused bool
