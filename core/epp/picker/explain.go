@@ -172,9 +172,7 @@ func (d *Decision) Explain() *Explanation {
 				row.Raw = append(row.Raw, p.Raw[n][j])
 				row.Weighted = append(row.Weighted, p.Raw[n][j]*p.Scorers[n].Weight)
 			}
-			for _, c := range p.Picked {
-				row.Picked = row.Picked || c == k
-			}
+			row.Picked = slices.Contains(p.Picked, k)
 			if d.cycle.p != nil {
 				for _, f := range d.cycle.p.predictors {
 					row.Predicted = f.Forecast(d, k)

@@ -43,9 +43,13 @@ type SavedAddress struct {
 func SaveAddresses(list []*Endpoint) []SavedAddress {
 	out := make([]SavedAddress, len(list))
 	for i, e := range list {
-		out[i] = SavedAddress{e.Namespace, e.Name, e.Address, e.Port, e.Labels, e.Rank}
+		out[i] = e.save()
 	}
 	return out
+}
+
+func (e *Endpoint) save() SavedAddress {
+	return SavedAddress{e.Namespace, e.Name, e.Address, e.Port, e.Labels, e.Rank}
 }
 
 // Endpoint returns the endpoint, not yet in a pool.
@@ -113,20 +117,17 @@ type savedProfile struct {
 }
 
 type savedTarget struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Address   string `json:"address"`
-	Port      string `json:"port"`
-	Slot      int32  `json:"slot"`
-	To        string `json:"to,omitempty"`
+	SavedAddress        // without Labels and Rank
+	Slot         int32  `json:"slot"`
+	To           string `json:"to,omitempty"`
 }
 
 func saveTarget(e *Endpoint, to string) savedTarget {
-	return savedTarget{e.Namespace, e.Name, e.Address, e.Port, e.slot, to}
+	return savedTarget{SavedAddress{Namespace: e.Namespace, Name: e.Name, Address: e.Address, Port: e.Port}, e.slot, to}
 }
 
 func (t *savedTarget) endpoint() *Endpoint {
-	e := NewEndpoint(t.Namespace, t.Name, t.Address, t.Port, nil)
+	e := t.Endpoint()
 	e.slot = t.Slot
 	return e
 }
@@ -272,18 +273,24 @@ func (p *Pool) save() SavedPool {
 		Next: p.next}
 	for i := range p.view.States {
 		st := &p.view.States[i]
-		e := SavedEndpoint{SavedAddress: SaveAddresses([]*Endpoint{st.Endpoint})[0], Waiting: st.Waiting, Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
-			Blocks: st.CacheBlocks, LoRA: st.LoRA,
-			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced}
-		if st.Custom != nil {
-			e.Custom = make(map[string]machine.Float, len(st.Custom))
-			for k, v := range st.Custom {
-				e.Custom[k] = machine.Float(v)
-			}
-		}
-		s.Endpoints = append(s.Endpoints, e)
+		s.Endpoints = append(s.Endpoints, SavedEndpoint{SavedAddress: st.save(), Waiting: st.Waiting,
+			Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
+			Blocks: st.CacheBlocks, LoRA: st.LoRA, Custom: convert[machine.Float](st.Custom),
+			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced})
 	}
 	return s
+}
+
+// convert copies a map with another type of values.
+func convert[To, From ~float64](m map[string]From) map[string]To {
+	if m == nil {
+		return nil
+	}
+	out := make(map[string]To, len(m))
+	for k, v := range m {
+		out[k] = To(v)
+	}
+	return out
 }
 
 // maxSlots bounds the slots in a saved state.
@@ -308,13 +315,7 @@ func (p *Pool) load(s *SavedPool) error {
 		e := x.Endpoint()
 		e.slot = p.slots[e.id]
 		m := Metrics{Waiting: x.Waiting, Running: x.Running, KVUsage: float64(x.KVUsage), CacheBlockSize: x.BlockSize,
-			CacheBlocks: x.Blocks, LoRA: x.LoRA}
-		if x.Custom != nil {
-			m.Custom = make(map[string]float64, len(x.Custom))
-			for k, f := range x.Custom {
-				m.Custom[k] = float64(f)
-			}
-		}
+			CacheBlocks: x.Blocks, LoRA: x.LoRA, Custom: convert[float64](x.Custom)}
 		v.States = append(v.States,
 			State{Endpoint: e, Metrics: m, UpdatedAt: x.UpdatedAt, Scraped: x.Scraped, Announced: x.Announced})
 	}

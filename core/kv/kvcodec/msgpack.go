@@ -3,6 +3,7 @@ package kvcodec
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -201,12 +202,7 @@ func (d *Decoder) mapEvent(r *mpReader, lim Limits, e *kv.Event) error {
 		if err != nil {
 			return err
 		}
-		at := -1
-		for i, f := range fields {
-			if string(key) == f {
-				at = i
-			}
-		}
+		at := slices.Index(fields, string(key))
 		if at < 0 {
 			err = r.skip(0)
 		} else if seen&(1<<at) != 0 {

@@ -130,7 +130,7 @@ type Effect struct {
 	Reason  string // of Lost
 }
 
-// Due is At.
+// Due returns At.
 func (e Effect) Due() machine.Time { return e.At }
 
 // Effects is the buffer that a Feed fills.
@@ -140,12 +140,7 @@ var _ machine.Machine[Message, *Effects] = (*Feed)(nil)
 
 // New makes the feed of one publisher.
 func New(cfg Config) *Feed {
-	set := func(v *machine.Time, d machine.Time) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	set(&cfg.Wait, 100*machine.Millisecond)
+	cfg.Wait = cmp.Or(max(cfg.Wait, 0), 100*machine.Millisecond)
 	cfg.Probe = cmp.Or(cfg.Probe, machine.Second)
 	if cfg.Gaps != GapsReplay {
 		cfg.Probe = -1
