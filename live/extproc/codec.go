@@ -429,9 +429,9 @@ func subsetOf(m map[string]*structpb.Struct) (addresses []string, hinted bool) {
 
 // servedBy returns the endpoint that, according to Envoy, has served the request.
 func servedBy(m map[string]*structpb.Struct) (s picker.Served) {
-	lb, told := m[picker.NamespaceLB]
+	lb, given := m[picker.NamespaceLB]
 	endpoint, known := lb.GetFields()[picker.KeyServed].GetKind().(*structpb.Value_StringValue)
-	s.Told, s.Known = told, known
+	s.Told, s.Known = given, known
 	if known {
 		s.Endpoint = endpoint.StringValue
 	}

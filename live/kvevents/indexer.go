@@ -81,10 +81,9 @@ const (
 
 // NewIndexer starts an indexer. Close stops it.
 func NewIndexer(opts IndexerOptions) (*Indexer, error) {
-	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kvindex.New(opts.Index), began: time.Now(),
-		posted:    make(chan kvindex.Message, maxPosted),
+	x := &Indexer{opts: opts, log: cmp.Or(opts.Subscriber.Log, slog.New(slog.DiscardHandler)),
+		ix: kvindex.New(opts.Index), began: time.Now(), posted: make(chan kvindex.Message, maxPosted),
 		changedAt: -changeEvery, decoder: kvcodec.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
-	x.log = cmp.Or(x.log, slog.New(slog.DiscardHandler))
 	x.view = x.ix.View()
 	x.drive = drive.New(drive.Options[kvindex.Message, *kvindex.Effects]{Machine: x.ix, Effects: new(kvindex.Effects),
 		Now: drive.Since(x.began), Carry: x.carry})

@@ -400,7 +400,7 @@ func (f *feed) replayFrom(ctx context.Context, cancel context.CancelFunc, endpoi
 	s := f.s
 	defer s.replays.Done()
 	defer cancel()
-	tell := func(model string, m kvfeed.Message) {
+	send := func(model string, m kvfeed.Message) {
 		f.drive.With(func(now machine.Time, fx *kvfeed.Effects) {
 			if round != f.round {
 				return
@@ -416,13 +416,13 @@ func (f *feed) replayFrom(ctx context.Context, cancel context.CancelFunc, endpoi
 	err := askReplay(ctx, endpoint, from, s.opts.MaxMessage, func(topic string, seq uint64, payload []byte) {
 		source, _ := kv.ParseTopic(topic)
 		idle.Stop() // handling a message does not count as the sender's silence
-		tell(source.Model, kvfeed.Message{Kind: kvfeed.Replayed, Seq: seq, Payload: payload})
+		send(source.Model, kvfeed.Message{Kind: kvfeed.Replayed, Seq: seq, Payload: payload})
 		idle.Reset(s.opts.ReplayTimeout)
 	})
 	if err != nil && s.ctx.Err() == nil {
 		s.opts.Log.Warn("replay of KV events failed", "pod", f.pod, "endpoint", endpoint, "from", from, "error", err)
 	}
-	tell("", kvfeed.Message{Kind: kvfeed.ReplayEnded, Whole: err == nil})
+	send("", kvfeed.Message{Kind: kvfeed.ReplayEnded, Whole: err == nil})
 }
 
 func (f *feed) endReplay() {
