@@ -81,7 +81,7 @@ type response struct {
 func appendResponse(b []byte, r *picker.Response) []byte {
 	b = appendHeaders(append(b, '{'), r.Headers, nil)
 	b = appendInt(b, "started", r.StartedAt)
-	if s := r.Served; s.Told {
+	if s := r.Served; s.Given {
 		b = object(b, "served")
 		b = appendTrue(b, "known", s.Known)
 		b = appendText(b, "endpoint", s.Endpoint)
@@ -93,7 +93,7 @@ func appendResponse(b []byte, r *picker.Response) []byte {
 func (x *response) response(p *picker.Picker, d *picker.Decision) *picker.Response {
 	r := p.NewResponse(x.Started, d, x.Headers.list(x.Hidden))
 	if x.Served != nil {
-		r.Served = picker.Served{Told: true, Known: x.Served.Known, Endpoint: x.Served.Endpoint}
+		r.Served = picker.Served{Given: true, Known: x.Served.Known, Endpoint: x.Served.Endpoint}
 	}
 	return r
 }

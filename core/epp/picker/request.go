@@ -30,7 +30,7 @@ type Objective struct {
 // Served is the data plane's report on the endpoint that answered a request: metadata
 // x-gateway-destination-endpoint-served of envoy.lb.
 type Served struct {
-	Told     bool // there was metadata of envoy.lb
+	Given    bool // there was metadata of envoy.lb
 	Known    bool // the metadata named an endpoint
 	Endpoint string
 }

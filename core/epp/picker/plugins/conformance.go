@@ -18,7 +18,7 @@ var newServedVerifier = picker.Plain[servedVerifier]()
 // ResponseHeader writes the endpoint into the response.
 func (v *servedVerifier) ResponseHeader(_ machine.Time, r *picker.Response) {
 	switch s := r.Served; {
-	case !s.Told:
+	case !s.Given:
 		r.SetHeader(headerServed, "fail: missing envoy lb metadata")
 	case !s.Known:
 		r.SetHeader(headerServed, "fail: missing destination endpoint served metadata")
