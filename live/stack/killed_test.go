@@ -34,7 +34,8 @@ func servePicker(servers []string) {
 	s, err := epp.StartStandalone(
 		epp.StandaloneOptions{
 			PickerOptions: epp.PickerOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin"},
-			PoolOptions:   epp.PoolOptions{Endpoints: endpoints}, Serving: epp.Serving{Address: anyPort}, Hold: stream.Config{Hold: true, MetadataBytes: 8}})
+			PoolOptions:   epp.PoolOptions{Endpoints: endpoints}, Serving: epp.Serving{Address: anyPort},
+			Hold: stream.Config{Hold: true, MetadataBytes: 8}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -14,8 +14,8 @@ import (
 type Options struct {
 	// Bodies adds requests' bodies and token ids.
 	Bodies bool
-	// Cookies are the cookies that plug-ins read, and Secrets headers that may carry credentials. The log has digests of
-	// both.
+	// Cookies are the cookies that plug-ins read, and Secrets headers that may carry credentials. The log has digests
+	// of both.
 	Cookies, Secrets []string
 }
 

@@ -104,8 +104,8 @@ func (q *Requests) arrived(key numbered, in *input) error {
 	return nil
 }
 
-// Event takes a line of a recording's event. A client's events have facts that the picker did not get: a request's class
-// of traffic, and the length of an answer that ended without its usage.
+// Event takes a line of a recording's event. A client's events have facts that the picker did not get: a request's
+// class of traffic, and the length of an answer that ended without its usage.
 func (q *Requests) Event(text []byte) {
 	sent, finished := bytes.Contains(text, []byte(`"step":"request_sent"`)),
 		bytes.Contains(text, []byte(`"step":"finished"`))

@@ -66,8 +66,9 @@ const recordWords = 5
 
 // Save copies the index.
 func (ix *Index) Save() *Saved {
-	s := &Saved{savedIndex: savedIndex{Now: ix.now, Cleanup: ix.cleanup, Stats: ix.stats, Places: slices.Clone(ix.places),
-		Numbers: len(ix.byNumber), Rested: slices.Clone(ix.rested), Hand: ix.hand, Wide: maps.Clone(ix.wide), Names: maps.Clone(ix.names), Orphans: machine.WordsOf(ix.orphans[ix.orphan:])},
+	s := &Saved{savedIndex: savedIndex{Now: ix.now, Cleanup: ix.cleanup, Stats: ix.stats,
+		Places: slices.Clone(ix.places), Numbers: len(ix.byNumber), Rested: slices.Clone(ix.rested), Hand: ix.hand,
+		Wide: maps.Clone(ix.wide), Names: maps.Clone(ix.names), Orphans: machine.WordsOf(ix.orphans[ix.orphan:])},
 		copied: &copied{records: ix.recs}}
 	s.Orphans = append(s.Orphans, machine.WordsOf(ix.orphans[:ix.orphan])...)
 	for _, p := range ix.byNumber {

@@ -62,8 +62,8 @@ func TestEstimatesOfPicturesAndFilms(t *testing.T) {
 	}{
 		{"{}", 225, 4500},
 		{"{image: null, video: null}", 225, 4500},
-		{"{image: {mode: static, static: {staticToken: 7}}, video: {defaultDuration: 4, maxVideoTokens: 20, tokensPerFrame: " +
-			"{mode: static, static: {numTokensPerFrame: 3}}, " +
+		{"{image: {mode: static, static: {staticToken: 7}}, video: {defaultDuration: 4, maxVideoTokens: 20, " +
+			"tokensPerFrame: {mode: static, static: {numTokensPerFrame: 3}}, " +
 			"frames: {mode: strided, strided: {frameStride: 5, defaultSourceFPS: 10}}}}", 7, 20},
 		{"{image: {defaultResolution: {width: 100, height: 50}, dynamic: {factor: 100}}, video: {defaultDuration: 4, " +
 			"defaultResolution: {width: 10, height: 10}, tokensPerFrame: {dynamic: {factor: 10}}, " +
