@@ -19,7 +19,7 @@ var kindNames = [...]string{"", "BlockStored", "BlockRemoved", "AllBlocksCleared
 var documentNames = [...]string{"", "BLOCK_CREATED", "BLOCK_EVICTED", "ALL_BLOCKS_CLEARED", "BLOCK_UPDATED",
 	"HEARTBEAT"}
 
-// String is vLLM's name of the kind.
+// String returns vLLM's name of the kind.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -27,8 +27,8 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Document is document 003's name of the kind, as it stands in event_type and
-// in the metric kv_cache_manager_events_received_total.
+// Document returns document 003's name of the kind, as in event_type and in the metric
+// kv_cache_manager_events_received_total.
 func (k Kind) Document() string {
 	if int(k) < len(documentNames) {
 		return documentNames[k]

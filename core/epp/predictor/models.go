@@ -60,7 +60,7 @@ var podTypes = []string{"", "prefill", "decode"}
 // maxPodTypes bounds them; further ones are missing values to the trees.
 const maxPodTypes = 32
 
-// with are models with those that were fitted in their places.
+// with returns models in which the given ones replace those of the same names.
 func (m *Models) with(types []string, library string, fitted map[Name][]byte) (*Models, error) {
 	out := &Models{o: m.o, types: types, library: library}
 	if m.library != "" {
@@ -94,7 +94,7 @@ func (m *Models) with(types []string, library string, fitted map[Name][]byte) (*
 	return out, nil
 }
 
-// Ready reports whether they are more than the cold start's.
+// Ready reports whether a target has trained models.
 func (m *Models) Ready(t Target) bool { return m.trees[t] != nil }
 
 // Gated reports whether requests that need not wait have models of their own.
@@ -111,7 +111,7 @@ func (m *Models) Text(n Name) []byte {
 	return nil
 }
 
-// Options returns those that they were fitted with.
+// Options returns the options that the models were fitted with.
 func (m *Models) Options() Options { return m.o }
 
 // Predictor evaluates models; it has the memory to do so for one caller.

@@ -173,7 +173,7 @@ func (f *Feed) Input(now machine.Time, m Message, fx *Effects) {
 	f.fx = nil
 }
 
-// take is a message of the live stream.
+// take handles a message of the live stream.
 func (f *Feed) take(seq uint64, payload []byte) {
 	if f.cfg.Gaps == GapsIgnore {
 		f.emit(Effect{Kind: Deliver, Seq: seq, Payload: payload})
@@ -230,7 +230,7 @@ func (f *Feed) restart(reason string) {
 	f.forgetHeld()
 }
 
-// connected is the stream's beginning.
+// connected handles the stream's opening.
 func (f *Feed) connected() {
 	if f.cfg.Gaps != GapsReplay {
 		return
@@ -244,8 +244,7 @@ func (f *Feed) connected() {
 	}
 }
 
-// inquire asks for what may have been missed, and for the last message that is
-// known.
+// inquire asks for what may have been missed, and for the last known message.
 func (f *Feed) inquire() {
 	if f.behind || !f.started {
 		f.ask(0)
@@ -254,7 +253,7 @@ func (f *Feed) inquire() {
 	}
 }
 
-// replayed is a message of a replay.
+// replayed handles a message of a replay.
 func (f *Feed) replayed(seq uint64, payload []byte) {
 	if !f.replaying {
 		return

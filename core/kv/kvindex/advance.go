@@ -180,7 +180,7 @@ func (ix *Index) silentAt(p *pod) machine.Time {
 	return at
 }
 
-// silence does what silence brings at one instant and finds the next.
+// silence makes silent pods stale or forgets them, and finds when to look next.
 func (ix *Index) silence(at machine.Time, fx *Effects) {
 	next := machine.Never
 	for _, p := range ix.byNumber {
@@ -221,7 +221,7 @@ func (ix *Index) speculate(m *Speculate, fx *Effects) {
 	ix.bound()
 }
 
-// await has a block that is only expected go at a time.
+// await sets the time at which an expected block is dropped.
 func (ix *Index) await(at machine.Time, p *pod, key kv.Key) {
 	if ix.spec.until == nil {
 		ix.spec.until = map[expectation]machine.Time{}

@@ -28,8 +28,8 @@ type Kept struct {
 	Lost, Replays bool
 }
 
-// Names are the blocks that engines' names mean, by each index's rule: for every rule an index that misses no event.
-// An index in question is compared with it.
+// Names maps engines' names of blocks to keys, by the rule of each index. Its indexes miss no event. An index in
+// question is compared with the one of its rule.
 type Names map[kv.Hasher]*Index
 
 // Understand adds the rule of an index.
@@ -47,7 +47,7 @@ func (n Names) Note(from kv.Topic, e kv.Event) {
 	}
 }
 
-// Compare holds an index with a rule against the engines, and returns why it may be another than their union.
+// Compare compares an index of a rule with the engines, and returns why it may differ from their union.
 func (n Names) Compare(h kv.Hasher, kept Kept, engines [][]kv.EngineHash, held func(engine int) []kv.Key) (Comparison,
 	string) {
 	h.BlockTokens = h.Tokens()
@@ -56,7 +56,7 @@ func (n Names) Compare(h kv.Hasher, kept Kept, engines [][]kv.EngineHash, held f
 	return c, c.Excuse(kept)
 }
 
-// Excuse is why an index that was kept like this cannot be the union of the engines' blocks; "" where
+// Excuse returns why an index that was kept like this cannot be the union of the engines' blocks; "" where
 // it is the union, or should be.
 func (c Comparison) Excuse(k Kept) string {
 	switch {

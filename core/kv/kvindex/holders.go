@@ -45,8 +45,7 @@ type holderList struct {
 
 const listChunk = 256
 
-// holderLists numbers the lists. Readers come by any time; the chunks stay
-// where they are.
+// holderLists numbers the lists. The chunks never move, since readers may look at any time.
 type holderLists struct {
 	chunks atomic.Pointer[[]*[listChunk]atomic.Pointer[holderList]]
 	free   []uint32

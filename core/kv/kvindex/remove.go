@@ -80,7 +80,7 @@ func (ix *Index) nowhere(keys []kv.Key) bool {
 	return true
 }
 
-// forget ends an engine hash: its next blocks are of unknown parents.
+// forget drops an engine hash. Blocks that come after it then have an unknown parent.
 func (ix *Index) forget(h kv.EngineHash) {
 	if alias, ok := ix.aliases.find(nameOf(uint64(h))); ok {
 		ix.aliases.set(alias, 0)

@@ -110,7 +110,7 @@ func (t *Topology) Links() []Link { return t.links }
 // Rack returns the rack that a node stands in.
 func (t *Topology) Rack(node int) int { return node / t.config.NodesPerRack }
 
-// Route is a path with what the wires along it have in common.
+// Route is a path with the common properties of its wires.
 type Route struct {
 	Path           []LinkID
 	Latency        machine.Time
@@ -134,7 +134,7 @@ func (t *Topology) Between(from, to int) (Route, error) {
 	return t.route(LinkID(2*from), LinkID(2*to+1)), nil
 }
 
-// ToStore and FromStore are the ways to and from the external cache.
+// ToStore returns the way from a node to the external cache.
 func (t *Topology) ToStore(from int) (Route, error) { return t.viaStore(from, 0) }
 
 // FromStore returns the way from the external cache to a node.
