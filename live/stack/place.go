@@ -68,7 +68,7 @@ func (s *Pool) findPlaces() error {
 // configuration names, which then has to be the one that it is in a cluster.
 func (s *Pool) scrapesPort() bool {
 	built, err := epp.BuildPicker(
-		&epp.StandaloneOptions{Config: s.pool.Picker.Config, ConfigName: s.pool.Picker.File,
+		&epp.PickerOptions{Config: s.pool.Picker.Config, ConfigName: s.pool.Picker.File,
 			AllowExperimental: true, Registry: s.o.Plugins, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return false // it is told when the picker starts

@@ -120,7 +120,7 @@ func (c *change) scraped(w *gateway.Workload) []int {
 		if err != nil || text == nil {
 			continue // the picker's start says what is wrong with it
 		}
-		o := epp.StandaloneOptions{Config: text, ConfigName: from, AllowExperimental: true, Log: discard}
+		o := epp.PickerOptions{Config: text, ConfigName: from, AllowExperimental: true, Log: discard}
 		built, err := epp.BuildPicker(&o)
 		if err != nil {
 			continue // likewise
