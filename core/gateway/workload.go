@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/gateway/shell"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
@@ -27,6 +28,8 @@ type Workload struct {
 	Volumes        map[string]Volume
 
 	At strictyaml.Value
+
+	proxied bool // its proxy's configuration is a Gateway
 }
 
 // Container is one of a pod's, init containers that stay (sidecars) among them.
@@ -40,6 +43,9 @@ type Container struct {
 	Mounts map[string]string
 
 	At strictyaml.Value
+
+	script shell.Command // the program that its script runs, if it has one
+	added  []string      // arguments besides its own
 }
 
 // EnvVar is an environment variable; From is the field of the pod that it is
@@ -180,12 +186,9 @@ func readContainer(v strictyaml.Value, init bool) Container {
 	for _, m := range v.Get("volumeMounts").List() {
 		c.Mounts[m.Mapping().Get("mountPath").Text()] = m.Get("name").Text()
 	}
+	c.readScript()
 	return c
 }
-
-// Line is the container's command line, as its image's own command and arguments
-// are not known.
-func (c *Container) Line() []string { return append(slices.Clone(c.Command), c.Args...) }
 
 // Port is the number of the container's port of a name.
 func (w *Workload) Port(name string) (int, bool) {

@@ -19,10 +19,11 @@ import (
 
 // poolPicker is one replica of a pool's endpoint picker.
 type poolPicker struct {
-	name   string // its pod's
-	server *epp.Standalone
-	config string
-	line   string // its container's command line
+	name     string            // its pod's
+	workload *gateway.Workload // nil where no manifest has it
+	server   *epp.Standalone
+	config   string
+	line     string // its container's command line
 }
 
 func pickerLine(s *gateway.Set, b *gateway.Backend) string {
@@ -145,10 +146,11 @@ func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker
 		return nil, &InvalidError{err}
 	}
 	name := fmt.Sprintf("%s-epp-%d", b.Name, i)
-	if w, _ := s.PickerOf(b); w != nil {
+	w, _ := s.PickerOf(b)
+	if w != nil {
 		name = w.PodName(i)
 	}
-	return &poolPicker{name: name, server: server, config: string(o.Config),
+	return &poolPicker{name: name, workload: w, server: server, config: string(o.Config),
 		line: pickerLine(s, b)}, nil
 }
 

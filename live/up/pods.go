@@ -140,15 +140,11 @@ func (u *Up) startStandIn(p *pod, ports []int) error {
 	return nil
 }
 
-// readServer reads the command line of a model server or render server as options of its servers.
-func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, modelserver.Options, error) {
-	var o modelserver.Options
+// parseServer reads the command line of a model server or render server.
+func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, error) {
 	args, env, err := started(c, p)
 	if err != nil {
-		return nil, o, err
-	}
-	if p.events != "" {
-		env[eventsEndpoint] = p.events
+		return nil, err
 	}
 	args = append(args, "--host", p.ip.String())
 	if c.Simulator() {
@@ -167,7 +163,17 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 		return raw, path, err
 	})
 	if err != nil {
-		return nil, o, &InvalidError{err}
+		return nil, &InvalidError{err}
+	}
+	return r, nil
+}
+
+// readServer reads the command line of a model server or render server as options of its servers.
+func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, modelserver.Options, error) {
+	var o modelserver.Options
+	r, err := u.parseServer(s, p, c)
+	if err != nil {
+		return nil, o, err
 	}
 	for _, note := range r.Notes {
 		u.note(containerAt(p.workload, c) + ": " + note)
@@ -190,10 +196,12 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 // startServer starts the pod's model server with its own command line. It also answers at the first of the ports
 // that the command line does not name.
 func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []int) error {
-	p.events = u.eventsOf(p.workload, c)
 	r, options, err := u.readServer(s, p, c)
 	if err != nil {
 		return err
+	}
+	if p.events = u.eventsOf(p, c, r); p.events != "" {
+		r.KVEvents.Endpoint = p.events
 	}
 	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
 	for _, port := range ports {
