@@ -143,7 +143,7 @@ func (c *Container) Lightweight() bool {
 }
 
 // serving are the roles of containers that answer requests at a pod's ports, by precedence.
-var serving = []Role{RoleServer, RoleKVManager, RoleRenderer, RoleOther, RoleProxy}
+var serving = []Role{RoleServer, RoleKVManager, RoleRenderer, RoleTrainer, RolePredictor, RoleOther, RoleProxy}
 
 // Serves is the container of a pod that answers requests, and what it is taken for. A pod of other parts alone has
 // none. Beside an endpoint picker or a body-based router, what nothing here simulates answers nobody.

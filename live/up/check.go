@@ -44,6 +44,8 @@ func (u *Up) check(s *gateway.Set, program *gateway.Program) error {
 				served = served && (err == nil || c != main)
 			case r == gateway.RoleKVManager && c == main:
 				_, err = u.readManager(p, c)
+			case c == predictorOf(w):
+				_, err = u.readPredictor(p, c)
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", containerAt(w, c), err))

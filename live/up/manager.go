@@ -2,7 +2,6 @@ package up
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
@@ -10,9 +9,9 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// eventsOf returns where a pod's model server sends its KV events, "" for one that sends none or has subscribers come to
-// it. The names of Services stand for the addresses of what runs behind them: as with a connection in a cluster, for one
-// of them for each replica.
+// eventsOf returns where a pod's model server sends its KV events, "" for one that sends none or has subscribers come
+// to it. The names of Services stand for the addresses of what runs behind them: as with a connection in a cluster, for
+// one of them for each replica.
 func (u *Up) eventsOf(p *pod, c *gateway.Container, r *dropin.Result) string {
 	if r.KVEvents == nil || !r.KVEvents.Connect {
 		return ""
@@ -24,8 +23,7 @@ func (u *Up) eventsOf(p *pod, c *gateway.Container, r *dropin.Result) string {
 		case len(at) > 0:
 			all[i] = "tcp://" + at[p.replica%len(at)]
 		case named:
-			u.note(fmt.Sprintf("%s:%d: container %s: its KV events reach nobody: nothing listens at %s",
-				p.workload.File, c.At.Line(), c.Name, one))
+			u.note(containerAt(p.workload, c) + ": its KV events reach nobody: nothing listens at " + one)
 		}
 	}
 	return strings.Join(all, ",")

@@ -30,7 +30,7 @@ type pod struct {
 	ip        netip.Addr
 	// at are the places where its ports listen, by the ports' numbers.
 	at map[int]string
-	// beside are the places where render servers in the pod listen, by their ports' numbers.
+	// beside are the places where the pod's render servers and latency predictor listen, by their ports' numbers.
 	beside map[int]string
 	// also is a port besides them where its model server answers scrapers, 0 for none.
 	also  int
@@ -119,6 +119,9 @@ func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (
 		if x := &w.Containers[k]; err == nil && x.Role() == gateway.RoleRenderer {
 			c, err = x, u.startRenderer(s, p, x)
 		}
+	}
+	if x := predictorOf(w); err == nil && x != nil {
+		c, err = x, u.startPredictor(p, x)
 	}
 	return p, err
 }

@@ -63,6 +63,8 @@ type Options struct {
 	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
 	// Picker reads an endpoint picker's, without its configuration; nil takes no flag.
 	Picker func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error)
+	// Predictor reads the environment of a latency predictor; nil leaves predictors out.
+	Predictor func(env func(string) (string, bool)) (StartPredictor, error)
 	// Recorder takes the flow events of Envoy, endpoint pickers, sidecars and model servers, of pods
 	// that come and go and of edits; nil
 	// records nothing.
@@ -81,6 +83,11 @@ type Options struct {
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
 }
+
+// StartPredictor starts a latency predictor's training server and prediction servers at these addresses. It returns
+// where they listen, in this order, and what ends them.
+type StartPredictor func(ctx context.Context, training string, prediction []string) (at []string,
+	stop func(context.Context), err error)
 
 // Up is running manifests.
 type Up struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/live/up"
 )
 
 // Predictor runs the latency predictor alone. The real servers' environment
@@ -147,20 +148,26 @@ func predictorOptions(env func(string) (string, bool)) (core.Options, error) {
 	o := core.DefaultOptions()
 	number := func(to *int) func(string) error {
 		return func(s string) (err error) {
-			*to, err = strconv.Atoi(s)
-			return err
+			if *to, err = strconv.Atoi(s); err != nil {
+				return errors.New("expected a whole number")
+			}
+			return nil
 		}
 	}
 	fraction := func(to *float64) func(string) error {
 		return func(s string) (err error) {
-			*to, err = strconv.ParseFloat(s, 64)
-			return err
+			if *to, err = strconv.ParseFloat(s, 64); err != nil {
+				return errors.New("expected a number")
+			}
+			return nil
 		}
 	}
 	flag := func(to *bool) func(string) error {
 		return func(s string) (err error) {
-			*to, err = strconv.ParseBool(strings.ToLower(s))
-			return err
+			if *to, err = strconv.ParseBool(strings.ToLower(s)); err != nil {
+				return errors.New("expected true or false")
+			}
+			return nil
 		}
 	}
 	for _, v := range []struct {
@@ -258,6 +265,37 @@ func predictorService(env func(string) (string, bool)) (*picker.PredictorService
 	}
 	return &picker.PredictorService{Prediction: predictions, Training: strings.Join(training, ""), Together: together,
 		Poll: poll}, nil
+}
+
+// PredictorOptions reads the environment of a latency predictor's containers. Where this machine lacks the library that
+// fits models, the predictor takes samples, says so and learns nothing.
+func PredictorOptions(o *console.Console) func(env func(string) (string, bool)) (up.StartPredictor, error) {
+	return func(env func(string) (string, bool)) (up.StartPredictor, error) {
+		opts, err := predictorOptions(env)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, training string, prediction []string) ([]string, func(context.Context),
+			error) {
+			po := predictor.Options{Training: training, Prediction: prediction, Machine: core.New(opts, nil)}
+			trainer, err := Trainer(ctx, o)
+			if err != nil {
+				fmt.Fprintf(o.Stderr, "windtunnel: the latency predictor learns nothing: %v\n", err)
+			} else {
+				po.Fit = trainer.Fit
+			}
+			s, err := predictor.Start(po)
+			if err != nil {
+				return nil, nil, err
+			}
+			return append([]string{s.TrainingAddress()}, s.PredictionAddresses()...), func(ctx context.Context) {
+				_ = s.Stop(ctx) // of closing what nobody asks any more
+				if trainer != nil {
+					trainer.Close()
+				}
+			}, nil
+		}, nil
+	}
 }
 
 // Trainer fits models with the library that it finds or installs. Its error says what this

@@ -96,7 +96,8 @@ func (c *upCmd) Run(o *outside) (err error) {
 	defer stop()
 	tell := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
 	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir.Path, Host: host, Note: tell, Tell: tell,
-		Log: c.log(o), Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)}
+		Log: c.log(o), Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o),
+		Predictor: parts.PredictorOptions(o)}
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
@@ -206,7 +207,8 @@ func (c *upCmd) ready(o *outside, u *up.Up) error {
 
 // dry says what would be brought up, with the parts that up starts.
 func dry(o *outside, s *gateway.Set) (*gateway.Program, error) {
-	return up.Dry(s, up.Options{Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)})
+	return up.Dry(s, up.Options{Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o),
+		Predictor: parts.PredictorOptions(o)})
 }
 
 // plan prints what would be brought up.
