@@ -159,6 +159,10 @@ func (w *Workload) PodName(i int) string {
 
 // run reads a pod's spec.
 func (w *Workload) run(inside strictyaml.Value) {
+	if role, given := w.Pods[picker.LabelRole]; given && role == "" {
+		inside.Warn("the pods' label "+picker.LabelRole+" is empty", "a role such as decode, or no such label",
+			"decode-filter, prefill-filter and encode-filter keep no endpoint with an empty role")
+	}
 	for _, c := range inside.Get("initContainers").List() {
 		if c.Mapping().Get("restartPolicy").Text() == "Always" { // others have ended before the pod serves
 			w.Containers = append(w.Containers, readContainer(c, true))
