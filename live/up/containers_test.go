@@ -58,6 +58,23 @@ spec:
 	}
 }
 
+// Manifests without a Gateway, such as a simulator's alone, come up, and their pods are reached at their addresses.
+func TestPodsWithoutGateway(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, servers("a", 1, "")))
+	at := r.Addresses().Pods[0].Ports["8000"]
+	if a := r.do(http.MethodGet, "http://"+at+"/health", ""); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if err := r.Apply(t.Context(), objectsOf(t, oneGateway()+servers("a", 1, "")+leadTo("/v1", pool("a")))); err != nil {
+		t.Fatal(err)
+	}
+	a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, "a"), "Content-Type", "application/json")
+	if a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // The two servers of llm-d's latency predictor beside a picker run in its pod, with the environment of their ConfigMap,
 // and the picker trains them at localhost.
 func TestLatencyPredictorBesideThePicker(t *testing.T) {

@@ -121,12 +121,18 @@ func Dry(s *gateway.Set, o Options) (*gateway.Program, error) {
 	u := &Up{o: o, log: discard, noted: map[string]bool{}, addresses: &cluster.Addresses{}}
 	p.Mistakes = errors.Join(p.Mistakes, err, u.check(s, p))
 	switch {
-	case len(p.Gateways) == 0:
+	case unserved(s, p, ""):
 		return p, &InvalidError{errNoGateway}
 	case p.Mistakes != nil:
 		return p, &InvalidError{p.Mistakes}
 	}
 	return p, nil
+}
+
+// unserved says whether no Gateway of the objects can be served. Pods without any Gateway are reached at their own
+// addresses, but not where a controller serves the Gateways of its classes.
+func unserved(s *gateway.Set, p *gateway.Program, controller string) bool {
+	return len(p.Gateways) == 0 && (controller != "" || len(s.Gateways) > 0 || len(s.Workloads) == 0)
 }
 
 var errNoGateway = errors.New(
