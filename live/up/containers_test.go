@@ -66,7 +66,8 @@ func TestPodsWithoutGateway(t *testing.T) {
 	if a := r.do(http.MethodGet, "http://"+at+"/health", ""); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if err := r.Apply(t.Context(), objectsOf(t, oneGateway()+servers("a", 1, "")+leadTo("/v1", pool("a")))); err != nil {
+	led := oneGateway() + servers("a", 1, "") + leadTo("/v1", pool("a"))
+	if err := r.Apply(t.Context(), objectsOf(t, led)); err != nil {
 		t.Fatal(err)
 	}
 	a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, "a"), "Content-Type", "application/json")
