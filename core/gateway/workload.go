@@ -96,7 +96,7 @@ type ConfigMap struct {
 	Values map[string]strictyaml.Value
 }
 
-// Secret is a Secret. Its data are told to nobody.
+// Secret is a Secret. No output has its data.
 type Secret struct {
 	objects.Meta
 	Type string
