@@ -103,8 +103,7 @@ func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name,
-				c.Name, err)
+			err = fmt.Errorf("%s: %w", containerAt(w, c), err)
 			u.stopPod(context.Background(), p)
 		}
 	}()
@@ -176,12 +175,11 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 	if err != nil {
 		return nil, o, err
 	}
-	at := fmt.Sprintf("%s:%d: container %s: ", p.workload.File, c.At.Line(), c.Name)
 	for _, note := range r.Notes {
-		u.note(at + note)
+		u.note(containerAt(p.workload, c) + ": " + note)
 	}
 	if len(r.Ignored) > 0 {
-		u.note(at + "flags without effect: " + strings.Join(r.Ignored, ", "))
+		u.note(containerAt(p.workload, c) + ": flags without effect: " + strings.Join(r.Ignored, ", "))
 	}
 	if o, err = r.Fleet(); err != nil {
 		return nil, o, &InvalidError{err}
@@ -214,8 +212,8 @@ func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []i
 		break
 	}
 	if r.KVEvents != nil && !r.KVEvents.Connect && !u.addresses.Own() {
-		u.note(fmt.Sprintf("%s:%d: container %s: no KV events: this machine has one loopback address, and pods meet "+
-			"on their ports", p.workload.File, c.At.Line(), c.Name))
+		u.note(containerAt(p.workload, c) + ": no KV events: this machine has one loopback address, and pods meet on " +
+			"their ports")
 	} else {
 		r.Publish(&options)
 	}
