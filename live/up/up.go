@@ -200,7 +200,7 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	defer cancel()
 	defer context.AfterFunc(u.life, cancel)()
 	program := gateway.Build(s, gateway.Options{Controller: u.o.Controller, Supply: u.o.Controller == ""})
-	if len(program.Gateways) == 0 {
+	if nothingServed(s, program) {
 		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
 	}
 	if program.Mistakes != nil {

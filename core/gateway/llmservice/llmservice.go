@@ -72,11 +72,11 @@ type Servers struct {
 		RPCPort  strictyaml.Inert `json:"dataRPCPort"`
 		Expert   strictyaml.Inert `json:"expert"`
 	} `json:"parallelism"`
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
-	Template    strictyaml.Value  `json:"template"`
-	Worker      strictyaml.Inert  `json:"worker"`
-	Rollout     strictyaml.Inert  `json:"rolloutStrategy"`
+	PodLabels      map[string]string `json:"labels"`
+	PodAnnotations map[string]string `json:"annotations"`
+	Template       strictyaml.Value  `json:"template"`
+	Worker         strictyaml.Inert  `json:"worker"`
+	Rollout        strictyaml.Inert  `json:"rolloutStrategy"`
 }
 
 // scheduler is the endpoint picker.
@@ -177,7 +177,7 @@ func (x *Service) objects(gatewayThere bool) (out []dict) {
 	servers := func(suffix, role string, s *Servers, port int) {
 		own := maps.Clone(labels)
 		own["llm-d.ai/role"] = role
-		maps.Copy(own, s.Labels)
+		maps.Copy(own, s.PodLabels)
 		out = append(out, x.workload(x.Name+suffix, s.Replicas, own, x.pod(s, port)))
 	}
 	serving := maps.Clone(labels)
@@ -315,7 +315,7 @@ func (x *Service) pod(s *Servers, port int) dict {
 		fill(sidecar, "restartPolicy", "Always")
 		fill(sidecar, "image", "ghcr.io/llm-d/llm-d-router-disagg-sidecar")
 		fill(sidecar, "command", []string{"/app/pd-sidecar", fmt.Sprintf("--port=%d", enginePort),
-			fmt.Sprintf("--vllm-port=%d", enginePortBehind), "--connector=nixlv2", "--secure-proxy=false"})
+			fmt.Sprintf("--model-server-port=%d", enginePortBehind), "--kv-connector=nixlv2", "--secure-proxy=false"})
 	}
 	return pod
 }
@@ -329,6 +329,8 @@ func (x *Service) scheduler(s *scheduler, pool string) []dict {
 	switch c := &s.Config; {
 	case c.Ref != nil:
 		config, key = c.Ref.Name, cmp.Or(c.Ref.Key, key)
+	case c.Inline.IsText():
+		text = c.Inline.Text()
 	case c.Inline.Given():
 		raw, _ := json.Marshal(c.Inline.Any()) // YAML has nothing that JSON has not, but numbers such as .inf
 		text = string(raw)
