@@ -171,6 +171,7 @@ func (b *builder) expand() {
 		return
 	}
 	b.expanded = true
+	b.llmServices()
 	b.environments()
 	models := slices.Clone(b.Models)
 	for i := range b.LocalModels {

@@ -121,7 +121,7 @@ func Dry(s *gateway.Set, o Options) (*gateway.Program, error) {
 	u := &Up{o: o, log: discard, noted: map[string]bool{}, addresses: &cluster.Addresses{}}
 	p.Mistakes = errors.Join(p.Mistakes, err, u.check(s, p))
 	switch {
-	case unserved(s, p, ""):
+	case nothingServed(s, p):
 		return p, &InvalidError{errNoGateway}
 	case p.Mistakes != nil:
 		return p, &InvalidError{p.Mistakes}
@@ -129,14 +129,24 @@ func Dry(s *gateway.Set, o Options) (*gateway.Program, error) {
 	return p, nil
 }
 
-// unserved says whether no Gateway of the objects can be served. Pods without any Gateway are reached at their own
-// addresses, but not where a controller serves the Gateways of its classes.
-func unserved(s *gateway.Set, p *gateway.Program, controller string) bool {
-	return len(p.Gateways) == 0 && (controller != "" || len(s.Gateways) > 0 || len(s.Workloads) == 0)
-}
-
 var errNoGateway = errors.New(
 	"there is no Gateway that can be served; expected one with a listener of protocol HTTP or HTTPS")
+
+// nothingServed reports whether there is no Gateway to serve. Objects without any Gateway and route are served by their
+// pods alone, which is noted.
+func nothingServed(s *gateway.Set, p *gateway.Program) bool {
+	if len(p.Gateways) > 0 {
+		return false
+	}
+	if len(s.Gateways)+len(s.Routes) > 0 || !slices.ContainsFunc(s.Workloads, func(w gateway.Workload) bool {
+		c, _ := w.Serves()
+		return c != nil
+	}) {
+		return true
+	}
+	p.Notes = append(p.Notes, "there is no Gateway and no route: the pods answer at their own addresses alone")
+	return false
+}
 
 // Replicas says how many pods there are to be, and which container is taken for what, for a plan.
 func Replicas(s *gateway.Set) (out []string) {

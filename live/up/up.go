@@ -207,7 +207,7 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	defer cancel()
 	defer context.AfterFunc(u.life, cancel)()
 	program := gateway.Build(s, gateway.Options{Controller: u.o.Controller, Supply: u.o.Controller == ""})
-	if unserved(s, program, u.o.Controller) {
+	if nothingServed(s, program) {
 		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
 	}
 	if program.Mistakes != nil {
