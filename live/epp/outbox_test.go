@@ -39,8 +39,8 @@ func TestDeadlinePassesWhileSending(t *testing.T) {
 	defer c.drive.Stop()
 	open := sync.OnceFunc(w.open.Done)
 	defer open()
-	c.tell(stream.Message{Kind: stream.Headers, Head: chat(1)})
-	c.tell(stream.Message{Kind: stream.Body, Body: []byte(hello), End: true})
+	c.send(stream.Message{Kind: stream.Headers, Head: chat(1)})
+	c.send(stream.Message{Kind: stream.Body, Body: []byte(hello), End: true})
 	var asked sync.WaitGroup
 	asked.Go(c.ask)
 	eventually.Is(t, "a message on its way", func() bool { return w.sending.Load() > 0 })

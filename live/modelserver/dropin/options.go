@@ -43,7 +43,8 @@ func (r *Result) fill(simFlags bool) error {
 	case ProfileSim:
 		def(&r.MaxNumSeqs, 5)
 		def(&r.MaxModelLen, 1024)
-		def(&r.NumGPUBlocks, 1024)
+		tokens := cmp.Or(r.BlockSize, 16)
+		def(&r.NumGPUBlocks, max(1024, (r.MaxModelLen+tokens-1)/tokens)) // a simulator without a KV cache has no limit
 		def(&r.MaxBodyMiB, 4)
 		def(&r.MaxWaiting, 1000)
 		def(&r.MaxNumBatchedTokens, max(8192, r.MaxNumSeqs))
