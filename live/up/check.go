@@ -63,7 +63,7 @@ func (u *Up) check(s *gateway.Set, program *gateway.Program) error {
 		}
 		if o, err := u.pickerOptions(s, b); err != nil {
 			errs = append(errs, err)
-		} else if _, err := epp.BuildPicker(&o); err != nil {
+		} else if _, err := epp.BuildPicker(&o.PickerOptions); err != nil {
 			errs = append(errs, err)
 		}
 	}
