@@ -156,7 +156,7 @@ func (m *ModelServer) planMemory() error {
 	h.plan, err = hardware.PlanMemory(
 		hardware.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize, GPUMemoryUtilization: m.GPUMemoryUtilization,
 			MaxNumSeqs: c.MaxNumSeqs, MaxNumBatchedTokens: c.MaxNumBatchedTokens, MaxModelLen: c.MaxModelLen,
-			EnforceEager:   m.EnforceEager,
+			EnforceEager: m.EnforceEager, KVBytes: int64(m.KVCacheMemory),
 			SwapSpaceBytes: int64(m.SwapSpace), HostLimitBytes: int64(m.MemoryLimit)})
 	var oom *hardware.OutOfMemoryError
 	switch {

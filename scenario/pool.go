@@ -135,6 +135,9 @@ type ModelServer struct {
 	SwapSpace size.Bytes `json:"swapSpace" min:"1" max:"1024GiB"`
 	// The part of the accelerator's memory that the server may use (vLLM's --gpu-memory-utilization).
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
+	// The size of the KV cache on each accelerator, whatever gpuMemoryUtilization would leave (vLLM's
+	// --kv-cache-memory-bytes).
+	KVCacheMemory size.Bytes `json:"kvCacheMemory" min:"1" max:"16384GiB"`
 	// Whether the server does without CUDA graphs, which take memory of their own (vLLM's --enforce-eager).
 	EnforceEager bool `json:"enforceEager"`
 	// The memory limit of the server's container (document 003's resources.limits.memory), for what it keeps in host

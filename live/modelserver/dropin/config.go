@@ -48,6 +48,8 @@ type Config struct {
 	MaxNumPartialPrefills     int
 	MaxLongPartialPrefills    int
 	GPUMemoryUtilization      float64
+	KVCacheBytes              int // of each rank, in place of GPUMemoryUtilization; 0 is what is left
+	MemoryLimit               int // the container's, in bytes; 0 is none
 	SwapSpaceGiB              float64
 	KVOffloadingGiB           float64 // host memory for KV blocks of all ranks together
 	NoPrefixCaching           bool
