@@ -30,6 +30,9 @@ type pod struct {
 	// also is a port besides them where its model server answers scrapers, 0 for none.
 	also  int
 	model string
+	// killed says that its model server does not fit into its memory: as in a cluster it is restarted again and
+	// again and never ready.
+	killed bool
 	// blockBytes is the size of a KV block of its model server.
 	blockBytes int64
 	// sidecar is that of them at which the routing sidecar listens, "" without one.
@@ -145,6 +148,7 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 	for _, note := range r.Notes {
 		u.note(fmt.Sprintf("%s:%d: container %s: %s", p.workload.File, c.At.Line(), c.Name, note))
 	}
+	r.RestartOOM = true
 	options, err := r.Fleet()
 	if err != nil {
 		return &InvalidError{err}
@@ -153,6 +157,11 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 	for i := range options.Servers {
 		options.Servers[i].Name, options.Servers[i].PodName, options.Servers[i].PodNamespace = p.name, p.name,
 			p.namespace
+	}
+	if why := options.Servers[0].OutOfMemory; why != nil {
+		p.killed = true
+		u.note(fmt.Sprintf("%s:%d: container %s: OOMKilled, again and again, so its pods are no endpoints: %v",
+			p.workload.File, c.At.Line(), c.Name, why))
 	}
 	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
 	for _, port := range ports {

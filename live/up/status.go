@@ -125,9 +125,10 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 		}
 		if suffix, ours := strings.CutPrefix(p.workload.Name, m.Name); ours &&
 			(suffix == "" || suffix == "-prefill" || suffix == "-decode") {
-			state = "Loaded"
-			all++
-			with[suffix]++
+			if all++; !p.killed {
+				state = "Loaded"
+				with[suffix]++
+			}
 		}
 	}
 	workers := map[string]any{"totalPods": all}
