@@ -22,10 +22,14 @@ func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container) string {
 	if to == "" || x == nil {
 		return to
 	}
-	all := strings.Split(to, ",")
-	for i, one := range all {
-		if at := service(x.s, x.pods, w.Namespace, one); at != one {
-			all[i] = "tcp://" + at
+	var all []string
+	for one := range strings.SplitSeq(to, ",") {
+		pods := podsOf(x.s, x.pods, w.Namespace, one)
+		if len(pods) == 0 {
+			all = append(all, one)
+		}
+		for _, at := range pods { // each manager keeps an index of its own
+			all = append(all, "tcp://"+at)
 		}
 	}
 	return strings.Join(all, ",")

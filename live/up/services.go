@@ -27,16 +27,25 @@ func (u *Up) address(namespace string) func(hostPort string) string {
 	}
 }
 
-// service is a URL or host:port with a Service's name resolved to a pod's address;
+// service returns a URL or host:port with a Service's name resolved to the address of its first pod;
 // one that names no Service stays as it is.
 func service(s *gateway.Set, pods []*pod, namespace, to string) string {
+	if list := podsOf(s, pods, namespace, to); len(list) > 0 {
+		return list[0]
+	}
+	return to
+}
+
+// podsOf returns the addresses of the pods of the Service that a URL or host:port names; none
+// where it names no Service.
+func podsOf(s *gateway.Set, pods []*pod, namespace, to string) []string {
 	host := to
 	if x, err := url.Parse(to); err == nil && x.Host != "" {
 		host = x.Host
 	}
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
-		return to
+		return nil
 	}
 	parts := strings.Split(name, ".")
 	if len(parts) > 1 {
@@ -44,15 +53,11 @@ func service(s *gateway.Set, pods []*pod, namespace, to string) string {
 	}
 	service := s.Service(namespace, parts[0])
 	if service == nil {
-		return to
+		return nil
 	}
 	p, ok := service.Port(atoi(port))
 	if !ok {
-		return to
+		return nil
 	}
-	list := serviceEndpoints(s, &gateway.Backend{Namespace: namespace, Service: service, Port: p}, pods)
-	if len(list) == 0 {
-		return to
-	}
-	return list[0]
+	return serviceEndpoints(s, &gateway.Backend{Namespace: namespace, Service: service, Port: p}, pods)
 }
