@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -707,5 +708,37 @@ func TestBodyLimit(t *testing.T) {
 	}
 	if resp, _ := r.ask(long); resp.StatusCode != 413 {
 		t.Error(resp.StatusCode)
+	}
+}
+
+// The sidecar's own port shows document 002's session cache, the last used session first.
+func TestSessionsPage(t *testing.T) {
+	t.Parallel()
+	r := start(t, func(_ *rig, o *Options) { o.SessionCache, o.MetricsListen = 10, "127.0.0.1:0" })
+	r.prefill.then = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"A"},"kv_metadata":{"kv_handle":"kv://p/a"}}]}`)
+	}
+	for _, name := range []string{"a", "b"} {
+		r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr(), "x-session-id", name)
+	}
+	next := `{"model":"m","messages":[{"role":"user","content":"hey"},{"role":"assistant","content":"mine"},` +
+		`{"role":"user","content":"more"}]}`
+	r.ask(next, "x-session-id", "a")
+	resp, err := r.client.Get("http://" + r.MetricsAddr() + "/debug/sessions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var all []struct {
+		Session, KVHandle string
+		Messages          int
+		SecondsSinceUse   *float64
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 || all[0].Session != "a" || all[1].Session != "b" || all[0].Messages != 4 ||
+		all[0].KVHandle != "kv://p/a" || all[1].SecondsSinceUse == nil {
+		t.Errorf("%+v", all)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/machine/bounded"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
@@ -25,6 +26,8 @@ type Session struct {
 	// and History their fingerprint; Asked is the fingerprint without that answer.
 	Messages       int
 	History, Asked uint64
+	// Used is when a request last used it, on the run's clock.
+	Used machine.Time
 }
 
 // Sessions is document 002's session cache: least recently used goes first.
@@ -52,6 +55,15 @@ func NewSessions(size int, evicted func(Session)) (*Sessions, error) {
 		}
 	})
 	return s, nil
+}
+
+// List returns all sessions, the most recently used first.
+func (s *Sessions) List() (out []Session) {
+	for _, v := range s.by.All() {
+		out = append(out, v)
+	}
+	slices.Reverse(out)
+	return out
 }
 
 // Len returns the number of sessions kept.
@@ -160,9 +172,12 @@ func (x *ClientRequest) startSession() {
 			// the name: the cache has what was answered.
 			ok = named && s.Messages > 1 && s.Messages < len(t.prints) &&
 				(s.History == t.prints[s.Messages-1] || s.Asked == t.prints[s.Messages-2] && t.answered(s.Messages-1))
-			return
+		} else {
+			s, ok = x.c.Sessions.find(t.prints)
 		}
-		s, ok = x.c.Sessions.find(t.prints)
+		if s.Used = x.now; ok {
+			x.c.Sessions.put(s)
+		}
 	})
 	if ok {
 		t.id, t.known, t.handle, t.tokens = s.ID, &s, s.Handle, s.Tokens
@@ -261,7 +276,7 @@ func (x *ClientRequest) keep(messages int, history, asked uint64) {
 	t := x.session
 	x.c.locked(func() {
 		x.c.Sessions.put(Session{ID: t.id, Handle: t.handle, Tokens: t.tokens, Messages: messages, History: history,
-			Asked: asked})
+			Asked: asked, Used: x.now})
 	})
 	if messages == 0 {
 		x.record(record.SessionKept, "", record.D("session", t.id), record.D("kv_handle", t.handle),
