@@ -94,6 +94,8 @@ type Route struct {
 	// Retrying is nil where nothing is tried again.
 	Retrying *Retrying
 
+	// RateLimit is nil where nothing limits the rate of requests.
+	RateLimit *RateLimit
 	// Keys are those that requests need one of; nil where none is asked for.
 	Keys *APIKeys
 	// Asking is how the picker is asked, nil where no policy says that.
