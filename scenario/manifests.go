@@ -411,7 +411,7 @@ func (m *fromManifests) models(c *gateway.Container) {
 	}
 	m.say("model", c.At, func() { p.Model = names[0] })
 	m.say("servedModelNames", c.At, func() { p.ServedModelNames = names[1:] })
-	if !commandline.Simulator(c) {
+	if !c.Simulator() {
 		m.say("modelServer.model", c.At, func() { p.ModelServer.Model = model })
 	}
 }
@@ -444,7 +444,7 @@ func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServ
 	for _, name := range idle {
 		m.s.assumed = append(m.s.assumed, c.At.Problem("--"+name, "", "it has no effect in a scenario").Error())
 	}
-	if !commandline.Simulator(c) {
+	if !c.Simulator() {
 		values["batching"], values["profile"] = string(Continuous), string(VLLMProfile)
 	}
 	if e := c.KVEvents(); e != nil {

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -104,7 +103,7 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 		}
 	}()
 	switch r {
-	case gateway.RoleServer:
+	case gateway.RoleServer, gateway.RoleRenderer:
 		return p, u.startServer(p, c, ports)
 	case gateway.RoleKVManager:
 		return p, u.startManager(p, c)
@@ -135,7 +134,7 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 		env[eventsEndpoint] = p.events
 	}
 	args = append(args, "--host", p.ip.String())
-	if strings.Contains(c.Image, "inference-sim") {
+	if c.Simulator() {
 		args = append(args, "--profile", string(dropin.ProfileSim))
 	}
 	if !u.addresses.Own() {

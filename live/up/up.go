@@ -205,7 +205,7 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	if program.Mistakes != nil {
 		return &InvalidError{program.Mistakes}
 	}
-	for _, text := range program.Notes {
+	for _, text := range slices.Concat(Replicas(s), program.Notes) {
 		u.note(text)
 	}
 	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{},

@@ -60,8 +60,8 @@ type Result struct {
 }
 
 // Parse reads a command line: vllm serve's, llm-d-inference-sim's, or a mix.
-// The words "vllm", "serve" and "python -m vllm.entrypoints…" at its beginning
-// are skipped. env looks environment variables up.
+// The words "vllm", "serve", "launch render" and "python -m vllm.entrypoints…" at its
+// beginning are skipped. env looks environment variables up.
 func Parse(args []string, env func(string) (string, bool)) (*Result, error) {
 	r := &Result{Config: Config{Port: defaultPort}}
 	if len(args) > maxArgs {
@@ -102,8 +102,11 @@ func skipCommand(args []string) []string {
 	if len(args) > 0 && (args[0] == "vllm" || strings.HasSuffix(args[0], "/vllm")) {
 		args = args[1:]
 	}
-	if len(args) > 0 && args[0] == "serve" {
+	switch {
+	case len(args) > 0 && args[0] == "serve":
 		args = args[1:]
+	case len(args) > 1 && args[0] == "launch" && args[1] == "render":
+		args = args[2:]
 	}
 	return args
 }
