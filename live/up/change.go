@@ -78,7 +78,7 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 		var ports []int
 		switch {
 		case r == gateway.RoleOther:
-			ports = podPorts(c.s, w, container)
+			ports = podPorts(c.s, w)
 		case r == gateway.RoleServer && w.With(gateway.RoleSidecar) == nil && c.u.addresses.Own():
 			ports = c.scraped(w)
 		}

@@ -59,12 +59,16 @@ func same(a, b *gateway.Workload) bool {
 	return reflect.DeepEqual(bare(a), bare(b)) && reflect.DeepEqual(a.Volumes, b.Volumes)
 }
 
-// podPorts are the ports that a container listens on of which nothing else is known:
-// those that it names, and those where Services send requests, since a container
-// need not name its ports.
-func podPorts(s *gateway.Set, w *gateway.Workload, c *gateway.Container) (out []int) {
-	for _, x := range c.Ports {
-		out = append(out, x.Number)
+// podPorts are the ports of a pod whose containers nothing here simulates: those that they
+// name, and those where Services send requests, since a container need not name its ports.
+func podPorts(s *gateway.Set, w *gateway.Workload) (out []int) {
+	for i := range w.Containers {
+		if w.Containers[i].Role() != gateway.RoleOther {
+			continue
+		}
+		for _, x := range w.Containers[i].Ports {
+			out = append(out, x.Number)
+		}
 	}
 	for i := range s.Services {
 		v := &s.Services[i]
