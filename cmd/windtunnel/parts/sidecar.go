@@ -85,7 +85,7 @@ type Sidecar struct {
 
 	Tracing bool `help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT."`
 	spans.To
-	MetricsPort   int        `help:"Port of the sidecar's own metrics; 0: only on --port, with the decode server's."`
+	MetricsPort   int        `help:"Port of the sidecar's own metrics and its sessions (/debug/sessions); 0: metrics only, on --port with the decode server's."`
 	MetricsAddr   string     `hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's --metrics-port."`
 	Zap           string     `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
 	Configuration configText `placeholder:"YAML" help:"Flags as YAML, such as {port: 8085}, below those given."`
