@@ -15,11 +15,10 @@ import (
 var (
 	// needBatching means something only where requests share steps.
 	needBatching = []string{"model", "accelerator", "tensorParallelSize", "nodes", "interconnect", "quantization",
-		"kvCacheDType", "coefficients", "stepTimes", "source",
-		"jitter", "profile", "chunkedPrefill", "longPrefillTokenThreshold", "maxNumPartialPrefills",
-		"maxLongPartialPrefills", "schedulingPolicy",
-		"numCPUBlocks", "swapSpace", "gpuMemoryUtilization", "kvCacheMemory", "enforceEager", "memoryLimit", "oom", "engineSteps",
-		"maxLoras", "maxCPULoras", "loraLoadTime", "loraActivateTime"}
+		"kvCacheDType", "coefficients", "stepTimes", "source", "jitter", "profile", "chunkedPrefill",
+		"longPrefillTokenThreshold", "maxNumPartialPrefills", "maxLongPartialPrefills", "schedulingPolicy",
+		"numCPUBlocks", "swapSpace", "gpuMemoryUtilization", "kvCacheMemory", "enforceEager", "memoryLimit", "oom",
+		"engineSteps", "maxLoras", "maxCPULoras", "loraLoadTime", "loraActivateTime"}
 	// needHardware is computed from an accelerator.
 	needHardware = []string{"nodes", "interconnect", "quantization", "kvCacheDType", "swapSpace",
 		"gpuMemoryUtilization", "kvCacheMemory", "enforceEager", "memoryLimit", "oom"}

@@ -75,7 +75,7 @@ func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err erro
 			"Deployment; the default one counts", p.File, p.Line, p.Namespace, p.Name, len(all)), nil
 }
 
-// lightweight is what the picker of the Gateway API Inference Extension does, which has no configuration.
+// lightweight says how the picker of the Gateway API Inference Extension decides, which has no configuration.
 const lightweight = `apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
 plugins:

@@ -70,7 +70,8 @@ func (x *ratePolicy) limit() (out *RateLimit) {
 	for i := range x.Local.Rules {
 		switch r := &x.Local.Rules[i]; {
 		case r.Selectors.Given():
-			r.At.Warn("the rule is for some clients only", "", "it has no effect here: give a rule without clientSelectors")
+			r.At.Warn("the rule is for some clients only", "",
+				"it has no effect here: give a rule without clientSelectors")
 		case out != nil:
 			r.At.Warn("another rule is for all clients already", "", "this one has no effect")
 		default:

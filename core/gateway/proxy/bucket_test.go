@@ -17,8 +17,9 @@ func TestBucket(t *testing.T) {
 		at    []machine.Time
 		want  string
 	}{
-		{gateway.RateLimit{Requests: 2, Unit: "Second"}, []machine.Time{0, 0, 0, second/2 - 1, second / 2, second / 2, 9 * second,
-			9 * second, 9 * second}, "110010110"},
+		{gateway.RateLimit{Requests: 2, Unit: "Second"},
+			[]machine.Time{0, 0, 0, second/2 - 1, second / 2, second / 2, 9 * second, 9 * second, 9 * second},
+			"110010110"},
 		{gateway.RateLimit{Requests: 1, Unit: "Day"}, []machine.Time{0, 86399 * second, 86400 * second, 5}, "1010"},
 		{gateway.RateLimit{Requests: math.MaxUint32, Unit: "Minute"}, []machine.Time{0, 1 << 62, 1 << 62}, "111"},
 	} {

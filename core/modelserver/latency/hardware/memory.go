@@ -17,7 +17,7 @@ type MemoryConfig struct {
 	MaxNumBatchedTokens  int     // 8192
 	MaxModelLen          int     // the model's
 	EnforceEager         bool    // no CUDA graphs
-	// KVBytes is the size of a rank's KV cache, in place of GPUMemoryUtilization; 0 is what is left.
+	// KVBytes is the size of a rank's KV cache, in place of GPUMemoryUtilization.
 	KVBytes        int64
 	SwapSpaceBytes int64 // host memory per rank for KV blocks that are offloaded
 	// HostLimitBytes is the container's memory limit, 0 for none; RanksPerPod
