@@ -89,7 +89,8 @@ func (s *Scenario) readGateway(dir string) Problems {
 			"a Gateway whose listener takes the workload's requests")}
 	}
 	s.assumed = append(s.assumed, set.Warnings...)
-	s.assumed = append(s.assumed, program.Notes...)
+	_, scaling := set.Scalings()
+	s.assumed = slices.Concat(s.assumed, program.Notes, scaling)
 	s.gateway, s.said = g, map[string]strictyaml.Value{}
 	out := s.checkLeads(g)
 	names := poolNames(program)
@@ -280,10 +281,6 @@ func (m *fromManifests) fill() {
 		}
 		return 1
 	})
-	if _, why := m.set.ScaledBy(b.Pool); why != "" {
-		m.s.assumed = append(m.s.assumed,
-			fmt.Sprintf("%s:%d: InferencePool %s: %s", b.Pool.File, b.Pool.Line, b.Name, why))
-	}
 	first, _ := all[0].Serves()
 	m.models(first)
 	if decodes {

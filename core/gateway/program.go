@@ -236,6 +236,7 @@ func Build(s *Set, o Options) *Program {
 	b.routers()
 	b.unserved()
 	b.unread()
+	b.p.Status = b.unmade(b.p.Status)
 	slices.SortStableFunc(b.p.Status, func(x, y Status) int {
 		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace),
 			strings.Compare(x.Name, y.Name))

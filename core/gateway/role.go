@@ -149,6 +149,9 @@ var serving = []Role{RoleServer, RoleKVManager, RoleRenderer, RoleOther, RolePro
 func (w *Workload) Serves() (*Container, Role) {
 	for _, r := range serving {
 		c := w.With(r)
+		if r == RoleProxy && w.proxied {
+			continue
+		}
 		if c != nil && (r == RoleOther || r == RoleProxy) && (w.With(RolePicker) != nil || w.With(RoleRouter) != nil) {
 			break
 		}

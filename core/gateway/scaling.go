@@ -62,7 +62,12 @@ func (s *Set) Scalings() (out []Scaling, notes []string) {
 				x.Line, x.Kind, x.Name, w.Kind, w.Name))
 			continue
 		}
-		out = append(out, Scaling{Meta: x.Meta, Kind: x.Kind, At: x.At, Workload: w, Text: text})
+		scaling := Scaling{Meta: x.Meta, Kind: x.Kind, At: x.At, Workload: w, Text: text}
+		if read, err := scaling.Read(); err == nil && len(read.Config.Triggers) == 0 {
+			notes = append(notes, read.Notes...)
+			continue
+		}
+		out = append(out, scaling)
 	}
 	for i := range s.Pools {
 		p := &s.Pools[i]

@@ -38,8 +38,11 @@ func (c *Container) KVTransfer() (t KVTransfer) {
 	return t
 }
 
-// env is a variable of the container's environment.
+// env returns a variable of the container's environment, or of its script's.
 func (c *Container) env(name string) (value string, given bool) {
+	if value, given = c.script.Env[name]; given {
+		return value, true
+	}
 	i := slices.IndexFunc(c.Env, func(e EnvVar) bool { return e.Name == name })
 	if i < 0 {
 		return "", false
@@ -78,7 +81,7 @@ func (b *builder) transfer(p *objects.Pool, c *Container) {
 		c.Env = append(slices.Clone(c.Env), EnvVar{Name: envUCX, Value: withoutRDMA})
 	}
 	if _, given := c.Flag(flagCompress); t.Compressed && !given {
-		c.Args = append(slices.Clone(c.Args), "--"+flagCompress+"=int8")
+		c.added = append(slices.Clone(c.added), "--"+flagCompress+"=int8")
 	}
 	port, given := c.env(envSideChannel)
 	switch {

@@ -129,7 +129,7 @@ var errNoGateway = errors.New(
 
 // Replicas says how many pods there are to be, and which container is taken for what, for a plan.
 func Replicas(s *gateway.Set) (out []string) {
-	rules, _, _ := rulesOf(s) // Dry tells what is wrong with them
+	rules, _, _ := rulesOf(s) // Dry returns their mistakes
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		serves, _ := w.Serves()

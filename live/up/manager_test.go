@@ -67,8 +67,9 @@ func TestManagerDeployment(t *testing.T) {
 	}
 }
 
-// Of several managers behind one Service each hears of every block, since the picker may ask any.
-func TestEveryManagerOfAServiceGetsEvents(t *testing.T) {
+// Of several managers behind one Service each hears of the blocks of its share of the model servers, as by their
+// connections in a cluster.
+func TestManagersShareEvents(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../examples/manifests/kv-cache-manager/manager.yaml")
 	if err != nil {
@@ -77,10 +78,15 @@ func TestEveryManagerOfAServiceGetsEvents(t *testing.T) {
 	two := strings.Replace(string(text), "replicas: 1", "replicas: 2", 1)
 	r := bring(t, objectsOf(t, "kv-cache-manager/pool.yaml", two))
 	body := `{"model":"meta-llama/Llama-3.1-8B-Instruct","max_tokens":2,"prompt":"` + strings.Repeat("a prompt ", 60) + `"}`
-	if a := r.post(r.url(80)+"/v1/completions", body, "Content-Type", "application/json"); a.status != http.StatusOK {
-		t.Fatalf("%d: %s", a.status, a.body)
-	}
 	managers := 0
+	for _, p := range r.Addresses().Pods {
+		if p.Role == "model server" {
+			if a := r.post("http://"+p.Ports["8000"]+"/v1/completions", body, "Content-Type",
+				"application/json"); a.status != http.StatusOK {
+				t.Fatalf("%d: %s", a.status, a.body)
+			}
+		}
+	}
 	for _, p := range r.Addresses().Pods {
 		if p.Role != "KV-Cache Manager" {
 			continue
