@@ -80,8 +80,11 @@ func TestManagersShareEvents(t *testing.T) {
 	body := `{"model":"meta-llama/Llama-3.1-8B-Instruct","max_tokens":2,"prompt":"` + strings.Repeat("a prompt ", 60) + `"}`
 	managers := 0
 	for _, p := range r.Addresses().Pods {
-		if p.Role == "model server" {
-			if a := r.post("http://"+p.Ports["8000"]+"/v1/completions", body, "Content-Type",
+		if p.Role != "model server" {
+			continue
+		}
+		for _, at := range p.Ports {
+			if a := r.post("http://"+at+"/v1/completions", body, "Content-Type",
 				"application/json"); a.status != http.StatusOK {
 				t.Fatalf("%d: %s", a.status, a.body)
 			}
