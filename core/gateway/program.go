@@ -244,7 +244,7 @@ func Build(s *Set, o Options) *Program {
 	return b.p
 }
 
-// byAge are the routes, oldest first, by name where that does not tell.
+// byAge returns the routes, oldest first; routes of one age are in the order of their names.
 func byAge(routes []HTTPRoute) []*HTTPRoute {
 	out := make([]*HTTPRoute, len(routes))
 	for i := range routes {

@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/link"
 )
 
-// What model servers are told of how KV caches travel.
+// The environment variables and flags by which model servers learn how KV caches travel.
 const (
 	envUCX         = "UCX_TLS"
 	envSideChannel = "VLLM_NIXL_SIDE_CHANNEL_PORT"
@@ -34,7 +34,7 @@ func (c *Container) KVTransfer() (t KVTransfer) {
 	port, _ := c.env(envSideChannel)
 	compress, _ := c.Flag(flagCompress)
 	t.TCPOnly, t.Compress = !link.UCXHasRDMA(ucx), compress == "int8"
-	t.SideChannel, _ = strconv.Atoi(port) // the model server tells what is wrong with it
+	t.SideChannel, _ = strconv.Atoi(port) // the model server reports what is wrong with it
 	return t
 }
 

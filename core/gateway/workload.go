@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Workload is a Deployment, ReplicaSet or StatefulSet, pods of one kind, or a Pod that is none of theirs.
+// Workload is a Deployment, ReplicaSet or StatefulSet, which run pods of one kind, or a Pod that none of them owns.
 type Workload struct {
 	objects.Meta
 	Kind     string
@@ -96,7 +96,7 @@ type ConfigMap struct {
 	Values map[string]strictyaml.Value
 }
 
-// Secret is a Secret. Its data are told to nobody.
+// Secret is a Secret. No error, log or page shows its data.
 type Secret struct {
 	objects.Meta
 	Type string

@@ -10,9 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// eventsOf returns where a pod's model server sends its KV events, "" for one that sends none or has subscribers come to
-// it. The names of Services stand for the addresses of what runs behind them: as with a connection in a cluster, for one
-// of them for each replica.
+// eventsOf returns where a pod's model server sends its KV events: "" for one that sends none, or to which subscribers
+// connect. The name of a Service stands for the address of one program behind it, as a connection in a cluster does.
 func (u *Up) eventsOf(p *pod, c *gateway.Container, r *dropin.Result) string {
 	if r.KVEvents == nil || !r.KVEvents.Connect {
 		return ""
