@@ -50,7 +50,8 @@ var known = map[string]Role{
 // flagged are the roles by flags that one program alone has.
 var flagged = map[string]Role{
 	"pool-name": RolePicker, "endpoint-selector": RolePicker,
-	"vllm-port": RoleSidecar, "kv-connector": RoleSidecar, "secure-proxy": RoleSidecar, "decoder-use-tls": RoleSidecar,
+	"vllm-port": RoleSidecar, "model-server-port": RoleSidecar, "kv-connector": RoleSidecar,
+	"secure-proxy": RoleSidecar, "decoder-use-tls": RoleSidecar,
 	"served-model-name": RoleServer, "max-model-len": RoleServer, "max-num-seqs": RoleServer,
 	"tensor-parallel-size": RoleServer, "gpu-memory-utilization": RoleServer, "kv-transfer-config": RoleServer,
 	"kv-events-config": RoleServer, "model-path": RoleServer, "time-to-first-token": RoleServer,

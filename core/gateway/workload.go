@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Workload is a Deployment, ReplicaSet or StatefulSet, which run pods of one kind, or a Pod that none of them owns.
+// Workload is a Deployment, ReplicaSet or StatefulSet, pods of one kind, or a Pod that no controller owns.
 type Workload struct {
 	objects.Meta
 	Kind     string
@@ -315,7 +315,11 @@ func (s *Set) Mounted(w *Workload, c *Container, path string) (text, from string
 		}
 		if m := s.ConfigMap(w.Namespace, w.Volumes[c.Mounts[at]].ConfigMap); m != nil {
 			text, found = m.Data[name]
-			return text, fmt.Sprintf("%s: ConfigMap %s/%s: %s", m.File, m.Namespace, m.Name, name), found
+			if !found {
+				return "", "", false
+			}
+			return text, fmt.Sprintf("%s:%d: ConfigMap %s/%s: %s", m.File, m.Values[name].Line(), m.Namespace, m.Name,
+				name), true
 		}
 	}
 	return "", "", false

@@ -44,7 +44,7 @@ spec:
 	if !strings.Contains(string(models.body), `"max_model_len":12288`) {
 		t.Errorf("%s", models.body)
 	}
-	const told = "given-a.yaml:34: container vllm: flags without effect: --hash-salt"
+	const told = "given-a.yaml:34: Pod default/alone: container vllm: flags without effect: --hash-salt"
 	if n := len(slices.DeleteFunc(slices.Clone(r.notes), func(s string) bool { return s != told })); n != 1 {
 		t.Errorf("%d notes are %q:\n%s", n, told, strings.Join(r.notes, "\n"))
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/manifests"
 	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/cluster"
 )
 
 // Manifests are files and directories ("-" is input) that are read again after each edit. Those
@@ -110,11 +111,15 @@ func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err 
 	}
 }
 
-// Dry says what would be brought up: the Program, with its notes and conditions.
-func Dry(s *gateway.Set) (*gateway.Program, error) {
+// Dry says what would be brought up with these Options: the Program, with its notes and conditions. Its mistakes are
+// all that Start refuses before it listens anywhere.
+func Dry(s *gateway.Set, o Options) (*gateway.Program, error) {
 	p := gateway.Build(s, gateway.Options{Supply: true})
 	_, notes, err := rulesOf(s)
-	p.Notes, p.Mistakes = append(p.Notes, notes...), errors.Join(p.Mistakes, err)
+	p.Notes = append(p.Notes, notes...)
+	o.Note = func(text string) { p.Notes = append(p.Notes, text) }
+	u := &Up{o: o, log: discard, noted: map[string]bool{}, addresses: &cluster.Addresses{}}
+	p.Mistakes = errors.Join(p.Mistakes, err, u.check(s, p))
 	switch {
 	case len(p.Gateways) == 0:
 		return p, &InvalidError{errNoGateway}

@@ -110,8 +110,7 @@ func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name,
-				c.Name, err)
+			err = fmt.Errorf("%s: %w", containerAt(w, c), err)
 			u.stopPod(context.Background(), p)
 		}
 	}()
@@ -183,12 +182,11 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 	if err != nil {
 		return nil, o, err
 	}
-	at := fmt.Sprintf("%s:%d: container %s: ", p.workload.File, c.At.Line(), c.Name)
 	for _, note := range r.Notes {
-		u.note(at + note)
+		u.note(containerAt(p.workload, c) + ": " + note)
 	}
 	if len(r.Ignored) > 0 {
-		u.note(at + "flags without effect: " + strings.Join(r.Ignored, ", "))
+		u.note(containerAt(p.workload, c) + ": flags without effect: " + strings.Join(r.Ignored, ", "))
 	}
 	r.RestartOOM = true
 	if o, err = r.Fleet(); err != nil {
@@ -199,6 +197,14 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 		x := &o.Servers[i]
 		x.Name, x.PodName, x.PodNamespace = p.name, p.name, p.namespace
 		x.Listen = u.addresses.On(p.ip, r.Port+i)
+		if c.Role() == gateway.RoleRenderer {
+			x.OutOfMemory = nil // it loads no weights
+		}
+	}
+	if why := o.Servers[0].OutOfMemory; why != nil {
+		p.killed = true
+		u.note(fmt.Sprintf("%s: OOMKilled, again and again, so its pods are no endpoints: %v",
+			containerAt(p.workload, c), why))
 	}
 	return r, o, nil
 }
@@ -213,11 +219,6 @@ func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []i
 	if p.events = u.eventsOf(p, c, r); p.events != "" {
 		r.KVEvents.Endpoint = p.events
 	}
-	if why := options.Servers[0].OutOfMemory; why != nil {
-		p.killed = true
-		u.note(fmt.Sprintf("%s:%d: container %s: OOMKilled, again and again, so its pods are no endpoints: %v",
-			p.workload.File, c.At.Line(), c.Name, why))
-	}
 	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
 	for _, port := range ports {
 		if port >= r.Port && port < r.Port+len(options.Servers) {
@@ -227,8 +228,8 @@ func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []i
 		break
 	}
 	if r.KVEvents != nil && !r.KVEvents.Connect && !u.addresses.Own() {
-		u.note(fmt.Sprintf("%s:%d: container %s: no KV events: this machine has one loopback address, and pods meet "+
-			"on their ports", p.workload.File, c.At.Line(), c.Name))
+		u.note(containerAt(p.workload, c) + ": no KV events: this machine has one loopback address, and pods meet on " +
+			"their ports")
 	} else {
 		r.Publish(&options)
 	}
@@ -242,7 +243,6 @@ func (u *Up) startRenderer(s *gateway.Set, p *pod, c *gateway.Container) error {
 		return err
 	}
 	options.Recorder = nil
-	options.Servers[0].OutOfMemory = nil // it loads no weights
 	return p.serve(r.Port, options, p.beside)
 }
 

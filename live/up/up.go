@@ -59,7 +59,7 @@ type Options struct {
 	OwnAddresses bool
 	// Admin is Envoy's own pages' address; empty is a free port of loopback.
 	Admin string
-	// Sidecar reads a routing sidecar's command line and environment.
+	// Sidecar reads a routing sidecar's command line and environment; nil starts none.
 	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
 	// Picker reads an endpoint picker's, without its configuration; nil takes no flag.
 	Picker func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error)
@@ -214,6 +214,11 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	}
 	for _, text := range program.Notes {
 		u.note(text)
+	}
+	if s != u.objects { // and not other replicas of them
+		if err := u.check(s, program); err != nil {
+			return err
+		}
 	}
 	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{},
 		routers: map[string]*bbr.Server{}}

@@ -79,7 +79,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 		fmt.Fprintf(o.Stderr, "windtunnel: %s\n", w)
 	}
 	if c.DryRun {
-		return plan(o.Stdout, set)
+		return plan(o, set)
 	}
 	dir, err := rundir.New(os.TempDir(), rundir.Up, c.log(o))
 	if err != nil {
@@ -204,9 +204,15 @@ func (c *upCmd) ready(o *outside, u *up.Up) error {
 	return err
 }
 
+// dry says what would be brought up, with the parts that up starts.
+func dry(o *outside, s *gateway.Set) (*gateway.Program, error) {
+	return up.Dry(s, up.Options{Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)})
+}
+
 // plan prints what would be brought up.
-func plan(w io.Writer, s *gateway.Set) error {
-	p, err := up.Dry(s)
+func plan(o *outside, s *gateway.Set) error {
+	p, err := dry(o, s)
+	w := o.Stdout
 	for _, g := range p.Gateways {
 		fmt.Fprintf(w, "Gateway %s/%s\n", g.Namespace, g.Name)
 		if r := g.Router; r != nil {
@@ -264,7 +270,7 @@ func (c *manifestsCheckCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
-	p, _ := up.Dry(s)
+	p, _ := dry(o, s)
 	if p.Mistakes != nil {
 		return exit.With(exit.Input, p.Mistakes)
 	}
@@ -288,8 +294,8 @@ func (c *manifestsShowCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
-	p, _ := up.Dry(s)
-	_ = plan(o.Stdout, s) // without a Gateway there is nothing to serve, and that is no mistake here
+	p, _ := dry(o, s)
+	_ = plan(o, s) // without a Gateway there is nothing to serve, and that is no mistake here
 	for _, x := range p.Status {
 		fmt.Fprint(o.Stdout, x)
 	}
