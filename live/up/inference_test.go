@@ -129,6 +129,9 @@ type suite struct {
 // echoOf is what a server answers.
 type echoOf struct{ Pod, HTTPPort, Proto string }
 
+// anyPod selects no pod for a request with a body.
+const anyPod = "any"
+
 // ask sends a request: with a selection as the suite does, else a GET.
 func (s *suite) ask(gateway, path, selection string) (a answer, e echoOf) {
 	s.t.Helper()
@@ -140,7 +143,10 @@ func (s *suite) ask(gateway, path, selection string) (a answer, e echoOf) {
 	}
 	if selection != "" {
 		method, body = http.MethodPost, suiteBody
-		headers = []string{"Content-Type", "application/json", suiteSelection, selection}
+		headers = []string{"Content-Type", "application/json"}
+	}
+	if selection != "" && selection != anyPod {
+		headers = append(headers, suiteSelection, selection)
 	}
 	if gateway == "secondary" {
 		headers = append(headers, "Host", "secondary.example.com")
@@ -202,6 +208,7 @@ func TestInferenceConformance(t *testing.T) {
 			s.accepted(t, "secondary-path", "secondary-pool", "primary")
 			s.expect(t, "primary", "/primary", "", "primary-server")
 			s.expect(t, "primary", "/secondary", "", "secondary-server")
+			s.expect(t, "primary", "/primary", anyPod, "primary-server")
 		},
 		"HTTPRouteMultipleGatewaysDifferentPools": func(t *testing.T) {
 			s.accepted(t, "at-secondary", "secondary-pool", "secondary")
