@@ -26,7 +26,7 @@ type Session struct {
 	// and History their fingerprint; Asked is the fingerprint without that answer.
 	Messages       int
 	History, Asked uint64
-	// Used is when a request last used it, on the run's clock.
+	// Used is when the last answer of its requests ended, on the run's clock.
 	Used machine.Time
 }
 
@@ -172,12 +172,9 @@ func (x *ClientRequest) startSession() {
 			// the name: the cache has what was answered.
 			ok = named && s.Messages > 1 && s.Messages < len(t.prints) &&
 				(s.History == t.prints[s.Messages-1] || s.Asked == t.prints[s.Messages-2] && t.answered(s.Messages-1))
-		} else {
-			s, ok = x.c.Sessions.find(t.prints)
+			return
 		}
-		if s.Used = x.now; ok {
-			x.c.Sessions.put(s)
-		}
+		s, ok = x.c.Sessions.find(t.prints)
 	})
 	if ok {
 		t.id, t.known, t.handle, t.tokens = s.ID, &s, s.Handle, s.Tokens
