@@ -68,7 +68,7 @@ endif
 .PHONY: test-nightly
 test-nightly: ## Test all that there is: every example live, every recording through every port, more of each property, for data races, too
 	@failed=0; WINDTUNNEL_NIGHTLY=all $(MAKE) test TIMEOUT=60m RACE=$(if $(HAVE_CC),1,0) || failed=1; \
-	$(MAKE) test-statistics || failed=1; exit $$failed
+	$(MAKE) test-statistics || failed=1; $(MAKE) test-conformance || failed=1; exit $$failed
 
 .PHONY: test-statistics
 test-statistics: ## Hold what many runs say against what must come of them, which takes long

@@ -15,14 +15,13 @@ import (
 var (
 	// needBatching means something only where requests share steps.
 	needBatching = []string{"model", "accelerator", "tensorParallelSize", "nodes", "interconnect", "quantization",
-		"kvCacheDType", "coefficients", "stepTimes", "source",
-		"jitter", "profile", "chunkedPrefill", "longPrefillTokenThreshold", "maxNumPartialPrefills",
-		"maxLongPartialPrefills", "schedulingPolicy",
-		"numCPUBlocks", "swapSpace", "gpuMemoryUtilization", "enforceEager", "memoryLimit", "oom", "engineSteps",
-		"maxLoras", "maxCPULoras", "loraLoadTime", "loraActivateTime"}
+		"kvCacheDType", "coefficients", "stepTimes", "source", "jitter", "profile", "chunkedPrefill",
+		"longPrefillTokenThreshold", "maxNumPartialPrefills", "maxLongPartialPrefills", "schedulingPolicy",
+		"numCPUBlocks", "swapSpace", "gpuMemoryUtilization", "kvCacheMemory", "enforceEager", "memoryLimit", "oom",
+		"engineSteps", "maxLoras", "maxCPULoras", "loraLoadTime", "loraActivateTime"}
 	// needHardware is computed from an accelerator.
 	needHardware = []string{"nodes", "interconnect", "quantization", "kvCacheDType", "swapSpace",
-		"gpuMemoryUtilization", "enforceEager", "memoryLimit", "oom"}
+		"gpuMemoryUtilization", "kvCacheMemory", "enforceEager", "memoryLimit", "oom"}
 )
 
 // checkHardware tells where a model server's times come from, and what is
@@ -80,6 +79,9 @@ func (s *Scenario) checkHardware(p *Pool, k *kind) Problems {
 	}
 	if m.NumCPUBlocks > 0 && m.SwapSpace > 0 {
 		out = append(out, k.problem(s, "swapSpace", "given beside numCPUBlocks", "one of them"))
+	}
+	if m.NumGPUBlocks > 0 && m.KVCacheMemory > 0 {
+		out = append(out, k.problem(s, "kvCacheMemory", "given beside numGPUBlocks", "one of them"))
 	}
 	if m.MaxLoRAs > 0 && m.MaxCPULoRAs > 0 && m.MaxCPULoRAs < m.MaxLoRAs {
 		out = append(out, k.problem(s, "maxCPULoras", fmt.Sprintf("found %d", m.MaxCPULoRAs),

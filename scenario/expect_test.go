@@ -25,7 +25,7 @@ func TestExpectations(t *testing.T) {
 	}
 	found := map[string]float64{"requests": 40, "outcomes completed": 37, "outcomes refused": 0,
 		"outcomes unavailable": 2,
-		"outcomes left": 0, "spans ttft p50": 1.5, "spans ttft p99": 1.5, "measures ttft p99 value": 0.25,
+		"outcomes left":        0, "spans ttft p50": 1.5, "spans ttft p99": 1.5, "measures ttft p99 value": 0.25,
 		"measures goodput value": 40, "measures utilisation decode value": 0.9, "classes chat attainment": 0.9,
 		"refusals epp: queue full": 3}
 	got := s.Expectations.Check(func(path ...string) (float64, bool) {

@@ -153,11 +153,10 @@ func (m *ModelServer) planMemory() error {
 		BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks}
 	m.schedulerDefaults(&c)
 	var err error
-	h.plan, err = hardware.PlanMemory(
-		hardware.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize, GPUMemoryUtilization: m.GPUMemoryUtilization,
-			MaxNumSeqs: c.MaxNumSeqs, MaxNumBatchedTokens: c.MaxNumBatchedTokens, MaxModelLen: c.MaxModelLen,
-			EnforceEager:   m.EnforceEager,
-			SwapSpaceBytes: int64(m.SwapSpace), HostLimitBytes: int64(m.MemoryLimit)})
+	h.plan, err = hardware.PlanMemory(hardware.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize,
+		GPUMemoryUtilization: m.GPUMemoryUtilization, MaxNumSeqs: c.MaxNumSeqs,
+		MaxNumBatchedTokens: c.MaxNumBatchedTokens, MaxModelLen: c.MaxModelLen, EnforceEager: m.EnforceEager,
+		KVBytes: int64(m.KVCacheMemory), SwapSpaceBytes: int64(m.SwapSpace), HostLimitBytes: int64(m.MemoryLimit)})
 	var oom *hardware.OutOfMemoryError
 	switch {
 	case errors.As(err, &oom) && m.NumGPUBlocks > 0 && oom.Where == "accelerator":

@@ -151,9 +151,8 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			wrong bool
 		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"factor", x.What != SlowDown},
 			{"delay", x.What != SlowMetrics}, {"count", x.What != AddServer}, {"group", x.What != AddServer},
-			{"grace", x.What != DrainServer},
-			{"for", x.What == RestartSidecar || x.What == LoseIndex || x.What == AddServer ||
-				x.What == DrainServer}, {"server", !x.What.OfServer()}} {
+			{"grace", x.What != DrainServer}, {"server", !x.What.OfServer()},
+			{"for", slices.Contains([]IncidentKind{RestartSidecar, LoseIndex, AddServer, DrainServer}, x.What)}} {
 			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
 				add("."+f.field, "given with what: "+string(x.What),
 					"nothing: it means something with another what only")

@@ -105,8 +105,7 @@ type ModelServer struct {
 	MaxNumBatchedTokens int `json:"maxNumBatchedTokens" min:"1" max:"4194304"`
 	// The longest sequence in tokens (vLLM's --max-model-len).
 	MaxModelLen int `json:"maxModelLen" min:"1" max:"16777216"`
-	// The most tokens of an answer, whatever its request asks for (max_new_tokens of vLLM's
-	// --override-generation-config).
+	// The most tokens of any answer (max_new_tokens of vLLM's --override-generation-config).
 	MaxNewTokens int `json:"maxNewTokens" min:"1" max:"16777216"`
 	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it a step takes
 	// a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
@@ -135,9 +134,11 @@ type ModelServer struct {
 	SwapSpace size.Bytes `json:"swapSpace" min:"1" max:"1024GiB"`
 	// The part of the accelerator's memory that the server may use (vLLM's --gpu-memory-utilization).
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
+	// The size of the KV cache on each accelerator (vLLM's --kv-cache-memory-bytes).
+	KVCacheMemory size.Bytes `json:"kvCacheMemory" min:"1" max:"16384GiB"`
 	// Whether the server does without CUDA graphs, which take memory of their own (vLLM's --enforce-eager).
 	EnforceEager bool `json:"enforceEager"`
-	// The limit of the server's container for host memory (document 003's resources.limits.memory).
+	// The limit of the container's host memory, in which swap space is (document 003's resources.limits.memory).
 	MemoryLimit size.Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
 	// What happens to a server that does not fit into its memory: refuse says so when the scenario is read, restart
 	// lets it be killed and restarted again and again, as Kubernetes does (OOMKilled, CrashLoopBackOff).

@@ -44,8 +44,8 @@ func (s *Scenario) checkPorts() Problems {
 		field    string
 		first, n int
 	}{{"gateway", p.Gateway, 1}, {"envoyAdmin", p.EnvoyAdmin, 1}, {"extProc", p.ExtProc, pickers},
-		{"health", p.Health, pickers}, {"metrics", p.Metrics, pickers},
-		{"servers", p.Servers, servers}, {"sidecars", p.Sidecars, sidecars}, {"kvManager", p.KVManager, managers},
+		{"health", p.Health, pickers}, {"metrics", p.Metrics, pickers}, {"servers", p.Servers, servers},
+		{"sidecars", p.Sidecars, sidecars}, {"kvManager", p.KVManager, managers},
 		{"kvManagerEvents", p.KVManagerEvents, managers}} {
 		for k := range part.n {
 			port := part.first + k

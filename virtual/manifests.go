@@ -7,6 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/bbr"
+	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/plan"
@@ -22,13 +23,15 @@ type front struct {
 	router *bbr.Router // ahead of the routes; nil where there is none
 	pools  map[string]int
 	asking map[*gateway.Asking]*modes
+	rates  map[*gateway.Route]*proxy.Bucket
 }
 
 func newFront(w *world, g *plan.Front) *front {
 	if g == nil {
 		return nil
 	}
-	f := &front{w: w, table: g.Port.Table, port: g.Port.Number, pools: g.Pools, asking: map[*gateway.Asking]*modes{}}
+	f := &front{w: w, table: g.Port.Table, port: g.Port.Number, pools: g.Pools, asking: map[*gateway.Asking]*modes{},
+		rates: map[*gateway.Route]*proxy.Bucket{}}
 	if g.Served.Router != nil {
 		f.router = &g.Served.Router.Router
 	}
@@ -55,6 +58,16 @@ func (f *front) send(v *workload.Conversation, q workload.Request) {
 	draw := machine.DrawFor(f.w.hops.seed, "envoy", "share", r.ID)
 	said := f.table.Decide(gateway.Request{Method: "POST", Host: r.Host, Target: r.Path,
 		Headers: append(list, r.Header...)}, f.port, draw.Intn)
+	if route := said.Route; route != nil && route.RateLimit != nil && said.Status != gateway.StatusNoKey {
+		if f.rates[route] == nil {
+			f.rates[route] = &proxy.Bucket{Limit: *route.RateLimit}
+		}
+		if !f.rates[route].Take(f.w.now) {
+			limited := proxy.TooFast()
+			f.answer(r, v, limited.Status, limited.Body)
+			return
+		}
+	}
 	if said.Status != 0 {
 		f.answer(r, v, said.Status, nil)
 		return

@@ -292,7 +292,7 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 		return fail("RefNotPermitted",
 			"no ReferenceGrant of namespace "+namespace+" lets HTTPRoutes of "+r.Namespace+" refer to "+what)
 	}
-	x := &Backend{Namespace: namespace, Name: ref.Name}
+	x := &Backend{Namespace: namespace, Name: ref.Name, Supplied: b.o.Supply}
 	if pool {
 		if x.Pool = b.Pool(namespace, ref.Name); x.Pool == nil {
 			return fail("BackendNotFound", "there is no "+what)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -24,18 +25,18 @@ type Model struct {
 			Token    inert  `json:"token"`
 		} `json:"huggingFace"`
 	} `json:"modelSource"`
-	Format    strictyaml.Value `json:"modelFormat"`
-	Resources strictyaml.Value `json:"resources"`
+	Format    inert     `json:"modelFormat"`
+	Resources resources `json:"resources"`
 	Runtime   struct {
 		Name    string           `json:"name"`
-		Version string           `json:"version"`
+		Version inert            `json:"version"`
 		Config  strictyaml.Value `json:"config"`
 	} `json:"runtime"`
 	KV struct {
-		Backend   string `json:"backend"`
-		Size      string `json:"size"`
-		BlockSize int    `json:"blockSize" min:"1" max:"4096"`
-		Swap      string `json:"swapSpace"`
+		Backend   string   `json:"backend"`
+		Size      quantity `json:"size"` // bytes on each accelerator
+		BlockSize int      `json:"blockSize" min:"1" max:"4096"`
+		Swap      quantity `json:"swapSpace"` // bytes of host memory for each accelerator
 	} `json:"kvCache"`
 	Params struct {
 		MaxTokens   int   `json:"max_tokens" min:"1" max:"16777216"`
@@ -49,29 +50,61 @@ type Model struct {
 		Replicas int          `json:"replicas" min:"0" max:"10000"`
 		Prefill  *workersSpec `json:"prefillWorkers"`
 		Decode   *workersSpec `json:"decodeWorkers"`
+		Parallel parallel     `json:"tensorParallelism"`
 	} `json:"deployment"`
 
 	At strictyaml.Value `json:"."`
 
-	kind string   // LocalModel, or "" for InferenceModel
-	more []string // flags
+	kind string // LocalModel, or "" for InferenceModel
 	env  []EnvVar
+}
+
+// parallel is how many accelerators a server has, and over how many machines they are spread.
+type parallel struct {
+	Size  int `json:"size" min:"1" max:"4096"`
+	Nodes int `json:"nodesPerReplica" min:"1" max:"4096"`
+}
+
+// resources are those of one pod.
+type resources struct {
+	Limits struct {
+		GPUs   quantity `json:"nvidia.com/gpu"`
+		Memory quantity `json:"memory"`
+		CPU    inert    `json:"cpu"`
+	} `json:"limits"`
+	Requests inert `json:"requests"`
+}
+
+// quantity is one of Kubernetes', in bytes or pieces.
+type quantity int64
+
+// ReadYAML reads a quantity such as 4 or 20Gi.
+func (q *quantity) ReadYAML(v strictyaml.Value) strictyaml.Problems {
+	text, unit := v.Scalar(), 1.0
+	for suffix, n := range map[string]float64{"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 1e3,
+		"M": 1e6, "G": 1e9, "T": 1e12} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = rest, n
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if n *= unit; err != nil || !(n >= 1 && n <= 1<<50) {
+		return strictyaml.Problems{v.Problem(v.Found(), "a quantity such as 4 or 20Gi, at least 1", "")}
+	}
+	*q = quantity(n)
+	return nil
 }
 
 // LocalModel is document 003's: one model over several workers by tensor parallelism.
 type LocalModel struct {
 	objects.Meta
-	ModelName string `json:"modelName"`
-	Parallel  struct {
-		Size int `json:"size" min:"1" max:"4096"`
-	} `json:"tensorParallelism"`
-	Resources struct {
-		Limits   map[string]strictyaml.Value `json:"limits"`
-		Requests map[string]strictyaml.Value `json:"requests"`
-	} `json:"resources"`
-	Replicas int `json:"replicas" min:"1" max:"10000"`
-	Runtime  struct {
-		Protocol string `json:"protocol"`
+	ModelName string    `json:"modelName"`
+	Parallel  parallel  `json:"tensorParallelism"`
+	Resources resources `json:"resources"`
+	Replicas  int       `json:"replicas" min:"1" max:"10000"`
+	Runtime   struct {
+		Protocol inert `json:"protocol"`
 		Env      []struct {
 			Name  string `json:"name"`
 			Value string `json:"value"`
@@ -87,23 +120,14 @@ func (l *LocalModel) check(v strictyaml.Value) {
 		v.Get("replicas").Fail(fmt.Sprintf("found %d workers", l.Replicas),
 			fmt.Sprintf("a multiple of tensorParallelism.size, %d", size), "")
 	}
-	if gpus := l.Resources.Limits["nvidia.com/gpu"]; gpus.Given() {
-		gpus.Int(1, 64, 1)
-	}
 }
 
 // model returns what makes the pods: a server for each group of workers, which lie on as
 // many machines as their accelerators ask for.
 func (l *LocalModel) model() Model {
-	size, gpus := max(l.Parallel.Size, 1), 1
-	if v := l.Resources.Limits["nvidia.com/gpu"]; v.Given() {
-		gpus = int(v.Int(1, 64, 1))
-	}
-	m := Model{Meta: l.Meta, At: l.At, kind: "LocalModel",
-		more: []string{fmt.Sprintf("--tensor-parallel-size=%d", size)}}
-	if nodes := (size + gpus - 1) / gpus; nodes > 1 {
-		m.more = append(m.more, fmt.Sprintf("--nnodes=%d", nodes))
-	}
+	size, gpus := max(l.Parallel.Size, 1), max(int(l.Resources.Limits.GPUs), 1)
+	m := Model{Meta: l.Meta, At: l.At, kind: "LocalModel", Resources: l.Resources}
+	m.Deployment.Parallel = parallel{size, max(l.Parallel.Nodes, (size+gpus-1)/gpus)}
 	m.Source.Hugging.ID = l.ModelName
 	m.Deployment.Replicas = max(l.Replicas, size) / size
 	for _, e := range l.Runtime.Env {
@@ -129,6 +153,35 @@ func (m *Model) check(v strictyaml.Value) {
 			p.Fail(p.Found(), "a flag's value", "")
 		}
 	}
+	for _, x := range [][3]string{{"runtime", "name", m.Runtime.Name}, {"kvCache", "backend", m.KV.Backend}} {
+		if x[2] != "" && x[2] != "vllm" {
+			v.Get(x[0]).Get(x[1]).Warn("found "+x[2], "", "it has no effect here: windtunnel simulates vLLM")
+		}
+	}
+	d := v.Get("deployment").Get("tensorParallelism")
+	size, nodes := m.parallel()
+	given := m.Runtime.Config.Get("tensor_parallel_size")
+	switch gpus := int(m.Resources.Limits.GPUs); {
+	case m.Deployment.Type == "MultiNode" && m.Deployment.Parallel.Size == 0:
+		d.Fail("there is none", "size and nodesPerReplica: the type is MultiNode", "")
+	case m.Deployment.Parallel.Size > 0 && given.Given() && given.Scalar() != strconv.Itoa(size):
+		given.Fail(given.Found(), fmt.Sprintf("the same as deployment.tensorParallelism.size, %d", size), "")
+	case size%nodes != 0:
+		d.Get("nodesPerReplica").Fail(fmt.Sprintf("found %d machines", nodes),
+			fmt.Sprintf("a divisor of the tensor parallel size, %d", size), "")
+	case gpus > 0 && gpus < size/nodes:
+		v.Get("resources").Get("limits").Get("nvidia.com/gpu").Fail(fmt.Sprintf("found %d accelerators", gpus),
+			fmt.Sprintf("at least %d, one for each tensor parallel rank of a machine", size/nodes), "")
+	}
+}
+
+// parallel returns the tensor parallel size of a server, and the number of its machines.
+func (m *Model) parallel() (size, nodes int) {
+	size = m.Deployment.Parallel.Size
+	if size == 0 { // a text that is no number the server itself refuses
+		size, _ = strconv.Atoi(m.Runtime.Config.Get("tensor_parallel_size").Scalar())
+	}
+	return max(size, 1), max(m.Deployment.Parallel.Nodes, 1)
 }
 
 // serves says whether a pool is the model's: both name it, with or without where it
@@ -140,7 +193,7 @@ func (m *Model) serves(p *objects.Pool) bool {
 
 // flags are the server's: the runtime's configuration, and the cache's.
 func (m *Model) flags(name string, port int) []string {
-	out := append([]string{"--model=" + name, fmt.Sprintf("--port=%d", port)}, m.more...)
+	out := []string{"--model=" + name, fmt.Sprintf("--port=%d", port)}
 	for _, p := range m.Runtime.Config.Pairs() {
 		flag := "--" + strings.ReplaceAll(p.Name, "_", "-")
 		switch text := p.Scalar(); text {
@@ -155,11 +208,18 @@ func (m *Model) flags(name string, port int) []string {
 	if n := m.Params.MaxTokens; n > 0 {
 		out = append(out, fmt.Sprintf(`--override-generation-config={"max_new_tokens":%d}`, n))
 	}
-	if n := m.KV.BlockSize; n > 0 {
-		out = append(out, fmt.Sprintf("--block-size=%d", n))
+	for _, x := range []struct {
+		flag string
+		n    int
+	}{{"tensor-parallel-size", m.Deployment.Parallel.Size}, {"nnodes", m.Deployment.Parallel.Nodes},
+		{"block-size", m.KV.BlockSize}, {"kv-cache-memory-bytes", int(m.KV.Size)},
+		{"memory-limit", int(m.Resources.Limits.Memory)}} {
+		if x.n > 0 {
+			out = append(out, fmt.Sprintf("--%s=%d", x.flag, x.n))
+		}
 	}
-	if gib, ok := strings.CutSuffix(m.KV.Swap, "Gi"); ok {
-		out = append(out, "--swap-space="+gib)
+	if m.KV.Swap > 0 {
+		out = append(out, fmt.Sprintf("--swap-space=%v", float64(m.KV.Swap)/(1<<30)))
 	}
 	return out
 }
@@ -191,7 +251,14 @@ func (b *builder) expand() {
 					have[0].Name), "", "no others are made of the model").Error())
 				continue
 			}
-			b.Workloads = append(b.Workloads, m.workers(p)...)
+			made := m.workers(p)
+			b.Workloads = append(b.Workloads, made...)
+			for i := range made {
+				if w := &made[i]; b.Service(w.Namespace, w.Name) == nil {
+					b.Services = append(b.Services, Service{Meta: w.Meta, Selector: w.Selector, At: m.At,
+						Ports: []ServicePort{{Number: p.Ports[0], TargetNumber: p.Ports[0]}}})
+				}
+			}
 		}
 		if !found {
 			b.note(m.At.Problem("no InferencePool of the namespace has its modelName, "+m.ID(), "",

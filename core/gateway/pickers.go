@@ -14,8 +14,11 @@ import (
 // choose: with an election one leads, and the others wait.
 func (s *Set) PickerReplicas(b *Backend) (all, asked int) {
 	w, c := s.PickerOf(b)
-	if c == nil {
+	switch {
+	case c == nil && b.Supplied:
 		return 1, 1
+	case c == nil:
+		return 0, 0
 	}
 	if v, given := c.Flag("ha-enable-leader-election"); given && v != "false" {
 		return w.Replicas, min(w.Replicas, 1)
@@ -36,6 +39,9 @@ func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err erro
 	if w, c := s.PickerOf(b); c != nil {
 		if text, from, err = pickerFlags(s, w, c); err != nil || text != nil {
 			return text, from, besides(p, from), err
+		}
+		if c.Lightweight() {
+			return []byte(lightweight), at(w, c), "", nil
 		}
 	}
 	type found struct{ text, from string }
@@ -67,6 +73,24 @@ func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err erro
 	return nil, "", fmt.Sprintf(
 		"%s:%d: InferencePool %s/%s: %d ConfigMaps hold an EndpointPickerConfig and none is mounted by the picker's "+
 			"Deployment; the default one counts", p.File, p.Line, p.Namespace, p.Name, len(all)), nil
+}
+
+// lightweight says how the picker of the Gateway API Inference Extension decides, which has no configuration.
+const lightweight = `apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: header-based-testing-filter, parameters: {optional: true}}
+- {type: destination-endpoint-served-verifier}
+- {type: round-robin-picker}
+- {type: passthrough-parser}
+requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
+schedulingProfiles:
+- {name: default, plugins: [{pluginRef: header-based-testing-filter}, {pluginRef: round-robin-picker}]}
+`
+
+// at is the place of a container in messages.
+func at(w *Workload, c *Container) string {
+	return fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
 }
 
 // besides says that a pool's routingPolicy does not count beside a configuration.
@@ -132,9 +156,8 @@ func isPickerConfig(text string) bool {
 
 // pickerFlags is the configuration that a picker's container is started with.
 func pickerFlags(s *Set, w *Workload, c *Container) ([]byte, string, error) {
-	at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
 	if text, ok := c.Flag("config-text"); ok {
-		return []byte(text), at + ": --config-text", nil
+		return []byte(text), at(w, c) + ": --config-text", nil
 	}
 	path, ok := c.Flag("config-file")
 	if !ok {
@@ -144,7 +167,7 @@ func pickerFlags(s *Set, w *Workload, c *Container) ([]byte, string, error) {
 	if !found {
 		return nil, "", fmt.Errorf(
 			"%s: --config-file %s is in no ConfigMap that is mounted; expected a volume with a ConfigMap among the "+
-				"objects", at, path)
+				"objects", at(w, c), path)
 	}
 	return []byte(text), from, nil
 }

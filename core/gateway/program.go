@@ -94,6 +94,8 @@ type Route struct {
 	// Retrying is nil where nothing is tried again.
 	Retrying *Retrying
 
+	// RateLimit is nil where nothing limits the rate of requests.
+	RateLimit *RateLimit
 	// Keys are those that requests need one of; nil where none is asked for.
 	Keys *APIKeys
 	// Asking is how the picker is asked, nil where no policy says that.
@@ -134,6 +136,9 @@ type Backend struct {
 	FailOpen bool
 	// Picker is the Service of a pool's endpoint picker, nil where nothing names one.
 	Picker *PickerService
+	// Supplied says that a picker of windtunnel's own stands in where Picker has no pods; without it and them nothing
+	// picks, so that Envoy answers 503, or by turns with FailOpen.
+	Supplied bool
 	// HTTP2 holds what the pods speak (h2c), instead of HTTP/1.1.
 	HTTP2 bool
 	// Limits are those of a policy, nil where none says any.

@@ -67,6 +67,9 @@ func (r *Route) String() string {
 	if r.Timeout != nil {
 		b.WriteString(", timeout " + time.Duration(*r.Timeout).String())
 	}
+	if x := r.RateLimit; x != nil {
+		fmt.Fprintf(&b, ", at most %d requests a %s", x.Requests, strings.ToLower(x.Unit))
+	}
 	if r.Try != nil {
 		b.WriteString(", per try " + time.Duration(*r.Try).String())
 	}

@@ -238,6 +238,7 @@ func (b *builder) pools() {
 			picker = x.Picker
 		}
 		switch {
+		case picker == nil && !b.o.Supply:
 		case picker == nil:
 			b.note(fmt.Sprintf("%s:%d: InferencePool %s/%s: no endpointPickerRef; it has an endpoint picker of "+
 				"windtunnel's own", p.File, p.Line, p.Namespace, p.Name))

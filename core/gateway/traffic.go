@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
@@ -21,8 +22,63 @@ type TrafficPolicy struct {
 	Retries *retryPolicy   `json:"retry"`
 	Breaker *breakerPolicy `json:"circuitBreaker"`
 	Health  *healthPolicy  `json:"healthCheck"`
+	Balance *struct {
+		Type    string `json:"type" oneof:"RoundRobin,LeastRequest,Random,ConsistentHash"`
+		Hash    inert  `json:"consistentHash"`
+		Slow    inert  `json:"slowStart"`
+		Zone    inert  `json:"zoneAware"`
+		Replace inert  `json:"endpointOverride"`
+	} `json:"loadBalancer"`
+	Rate *ratePolicy `json:"rateLimit"`
 
 	At strictyaml.Value `json:"."`
+
+	rate *RateLimit
+}
+
+// ratePolicy limits the rate of a route's requests, in each Envoy by itself.
+type ratePolicy struct {
+	Type   string `json:"type" oneof:"Local,Global"`
+	Global inert  `json:"global"`
+	Local  *struct {
+		Rules []struct {
+			Limit     RateLimit        `json:"limit"`
+			Selectors strictyaml.Value `json:"clientSelectors"`
+			At        strictyaml.Value `json:"."`
+		} `json:"rules" max:"16"`
+	} `json:"local"`
+}
+
+// RateLimit lets so many requests of a route pass in a unit of time: a bucket of Requests tokens that
+// fills at that rate. Envoy answers others with 429.
+type RateLimit struct {
+	Requests int    `json:"requests" min:"1" max:"4294967295"`
+	Unit     string `json:"unit" oneof:"Second,Minute,Hour,Day"`
+}
+
+// Every is the time in which Requests may pass.
+func (x *RateLimit) Every() time.Duration {
+	return map[string]time.Duration{"Minute": time.Minute, "Hour": time.Hour, "Day": 24 * time.Hour,
+		"Second": time.Second}[x.Unit]
+}
+
+// limit returns the rule for all clients, nil where there is none, and warns of others.
+func (x *ratePolicy) limit() (out *RateLimit) {
+	if x.Local == nil {
+		return nil
+	}
+	for i := range x.Local.Rules {
+		switch r := &x.Local.Rules[i]; {
+		case r.Selectors.Given():
+			r.At.Warn("the rule is for some clients only", "",
+				"it has no effect here: give a rule without clientSelectors")
+		case out != nil:
+			r.At.Warn("another rule is for all clients already", "", "this one has no effect")
+		default:
+			out = &r.Limit
+		}
+	}
+	return out
 }
 
 type timePolicy struct {
@@ -141,7 +197,24 @@ type Limits struct {
 	// Connect bounds how long a connection may take.
 	Connect *Duration
 	Outlier *Outlier
+	// Balancer says how Envoy chooses an endpoint that no picker names: LeastRequest, Random, or RoundRobin.
+	Balancer *string
 }
+
+// Balances returns how an endpoint is chosen that no picker names.
+func (l *Limits) Balances() string {
+	if l == nil || l.Balancer == nil {
+		return RoundRobin
+	}
+	return *l.Balancer
+}
+
+// The ways to choose an endpoint, as Envoy Gateway names them.
+const (
+	RoundRobin   = "RoundRobin"
+	LeastRequest = "LeastRequest" // of two that are drawn, the one with fewer requests
+	Random       = "Random"
+)
 
 // triggers are the conditions that Envoy knows.
 var triggers = []string{"5xx", "gateway-error", "reset", "reset-before-request", "connect-failure", "envoy-ratelimited",
@@ -159,6 +232,13 @@ func (x *TrafficPolicy) check(v strictyaml.Value) {
 			k := t.At.Get("kind")
 			k.Fail(k.Found(), "HTTPRoute, Gateway, InferencePool or Service", "")
 		}
+	}
+	if b := x.Balance; b != nil && b.Type == "ConsistentHash" {
+		v.Get("loadBalancer").Get("type").Warn("found ConsistentHash", "",
+			"it has no effect here: requests go round robin; RoundRobin, LeastRequest and Random act")
+	}
+	if x.Rate != nil {
+		x.rate = x.Rate.limit()
 	}
 	r := x.Retries
 	if r == nil {
@@ -260,6 +340,9 @@ func (x *TrafficPolicy) limits() *Limits {
 			l.Connect = cmp.Or(t.TCP.Connect, l.Connect)
 		}
 	}
+	if b := x.Balance; b != nil && b.Type != "ConsistentHash" && b.Type != "" {
+		l.Balancer = &b.Type
+	}
 	if *l == (Limits{}) {
 		return nil
 	}
@@ -317,6 +400,7 @@ func (b *builder) traffic(x *TrafficPolicy, to *Route) {
 			to.Timeout = cmp.Or(t.HTTP.Request, to.Timeout)
 		}
 	}
+	to.RateLimit = cmp.Or(to.RateLimit, x.rate)
 	if x.Retries != nil && to.Retrying == nil {
 		to.Retrying = x.Retries.retrying()
 		if w := cmp.Or(x.Retries.BackOff, &backOff{}); w.Multiplier != nil && *w.Multiplier != 2 {
@@ -349,6 +433,7 @@ func (b *builder) limit(x *TrafficPolicy, to *Backend) {
 	add(b, x, to, "retryBudget.minRetryConcurrency", &have.Least, more.Least)
 	add(b, x, to, "the timeout of connections", &have.Connect, more.Connect)
 	add(b, x, to, "outlier detection", &have.Outlier, more.Outlier)
+	add(b, x, to, "loadBalancer", &have.Balancer, more.Balancer)
 	if have.Retries != nil && have.Budget != nil {
 		found := fmt.Sprintf("%s has a retryBudget", to.Key)
 		b.note(x.At.Problem(found, "", "maxParallelRetries has no effect beside it").Error())

@@ -1,10 +1,25 @@
 package envoy
 
 import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	keysv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/api_key_auth/v3"
+	ratev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
+
+// rateFilter answers requests beyond a rate with 429; without a limit it does nothing.
+func rateFilter(l *gateway.RateLimit) *ratev3.LocalRateLimit {
+	out := &ratev3.LocalRateLimit{StatPrefix: "requests"}
+	if l != nil {
+		all := &corev3.RuntimeFractionalPercent{DefaultValue: fraction(1, 1)}
+		out.FilterEnabled, out.FilterEnforced = all, all
+		out.TokenBucket = &typev3.TokenBucket{MaxTokens: uint32(l.Requests), TokensPerFill: count(l.Requests),
+			FillInterval: duration(l.Every())}
+	}
+	return out
+}
 
 // keyFilter lets those pass who have one of the keys. Envoy takes each key once.
 func keyFilter(k *gateway.APIKeys) *keysv3.ApiKeyAuth {

@@ -8,7 +8,9 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	overridev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
+	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
@@ -48,8 +50,12 @@ func (w *writer) servers(s servers) *clusterv3.Cluster {
 			OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
 				UseHttpHeader: true, HttpHeaderName: picker.HeaderDestination}}
 		return c
-	case OverrideHost: // else it is Envoy's default, round robin
-		c.LoadBalancingPolicy = w.overrideHost()
+	case OverrideHost:
+		c.LoadBalancingPolicy = w.overrideHost(s.limits)
+	default: // where nothing is said it is Envoy's default, round robin
+		if s.limits.Balances() != gateway.RoundRobin {
+			c.LoadBalancingPolicy = w.balancer(s.limits)
+		}
 	}
 	c.CommonLbConfig = noPanic()
 	if h := s.health; h != nil {
@@ -122,9 +128,9 @@ func noPanic() *clusterv3.Cluster_CommonLbConfig {
 }
 
 // overrideHost obeys the picker's answer, tells where the request really went
-// (protocol 004, version 1.0.0), and falls back to round robin where there is
+// (protocol 004, version 1.0.0), and falls back to the policy's load balancing where there is
 // no answer: the picker is gone, or a retry needs one endpoint more.
-func (w *writer) overrideHost() *clusterv3.LoadBalancingPolicy {
+func (w *writer) overrideHost(l *gateway.Limits) *clusterv3.LoadBalancingPolicy {
 	return w.policy("envoy.load_balancing_policies.override_host", &overridev3.OverrideHost{
 		OverrideHostSources: []*overridev3.OverrideHost_OverrideHostSource{{Header: picker.HeaderDestination}},
 		SelectedHostKey: &metadatav3.MetadataKey{
@@ -132,8 +138,18 @@ func (w *writer) overrideHost() *clusterv3.LoadBalancingPolicy {
 			Path: []*metadatav3.MetadataKey_PathSegment{
 				{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: picker.KeyServed}}},
 		},
-		FallbackPolicy: w.policy("envoy.load_balancing_policies.round_robin", &roundrobinv3.RoundRobin{}),
+		FallbackPolicy: w.balancer(l),
 	})
+}
+
+func (w *writer) balancer(l *gateway.Limits) *clusterv3.LoadBalancingPolicy {
+	switch l.Balances() {
+	case gateway.LeastRequest:
+		return w.policy("envoy.load_balancing_policies.least_request", &leastrequestv3.LeastRequest{})
+	case gateway.Random:
+		return w.policy("envoy.load_balancing_policies.random", &randomv3.Random{})
+	}
+	return w.policy("envoy.load_balancing_policies.round_robin", &roundrobinv3.RoundRobin{})
 }
 
 func (w *writer) policy(name string, m proto.Message) *clusterv3.LoadBalancingPolicy {

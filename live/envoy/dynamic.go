@@ -167,6 +167,7 @@ func (t *translation) table(g *gateway.Served, table *gateway.Table, at string) 
 		filter.ProcessingMode.ResponseBodyMode = extprocv3.ProcessingMode_NONE
 		filters = append(filters, t.filter(bodyRouterFilter, filter, false))
 	}
+	limited := false
 	pickers := map[string]time.Duration{pickerFilter: 0}
 	c := &routev3.RouteConfiguration{Name: table.Name, IgnorePortInHostMatching: true}
 	for _, h := range table.Hosts {
@@ -174,6 +175,7 @@ func (t *translation) table(g *gateway.Served, table *gateway.Table, at string) 
 		host := &routev3.VirtualHost{Name: domain, Domains: []string{domain}, IncludeRequestAttemptCount: true}
 		for _, r := range h.Routes {
 			host.Routes = append(host.Routes, t.route(r, at)...)
+			limited = limited || r.RateLimit != nil
 			if r.Asking != nil {
 				pickers[askingFilter(r)] = r.Asking.Timeout
 			}
@@ -181,6 +183,9 @@ func (t *translation) table(g *gateway.Served, table *gateway.Table, at string) 
 		c.VirtualHosts = append(c.VirtualHosts, host)
 	}
 	t.r.Routes[table.Name] = c
+	if limited { // on where a router comes first, for the reason below
+		filters = append(filters, t.filter(rateLimitFilter, rateFilter(nil), !routed))
+	}
 	for _, name := range slices.Sorted(maps.Keys(pickers)) {
 		var p Processor
 		p.Timeout = pickers[name]

@@ -32,6 +32,9 @@ func (t *translation) route(r *gateway.Route, at string) []*routev3.Route {
 		t.overrides(out, keysFilter, &keysv3.ApiKeyAuthPerRoute{Credentials: f.Credentials, KeySources: f.KeySources,
 			Forwarding: f.Forwarding})
 	}
+	if r.RateLimit != nil {
+		t.overrides(out, rateLimitFilter, rateFilter(r.RateLimit))
+	}
 	if r.Redirect != nil {
 		return redirects(r, out, at)
 	}

@@ -23,6 +23,7 @@ const (
 	bodyRouterFilter = "envoy.filters.http.ext_proc.body_router"
 	pickerFilter     = "envoy.filters.http.ext_proc"
 	keysFilter       = "envoy.filters.http.api_key_auth"
+	rateLimitFilter  = "envoy.filters.http.local_ratelimit"
 )
 
 // listener returns a listener without its chains. It buffers whole bodies where one of the ways to ask a picker shows

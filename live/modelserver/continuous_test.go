@@ -224,7 +224,8 @@ func TestMetricsPage(t *testing.T) {
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	for _, name := range []string{"vllm:lora_requests_info", "windtunnel:lora_adapters",
-		"vllm:admission_rejections_total", "vllm_gpu_utilization", "vllm_request_latency_p99",
+		"vllm:admission_rejections_total", "vllm_gpu_utilization", "vllm_request_latency_p50",
+		"vllm_request_latency_p99",
 		"vllm:engine_sleep_state"} {
 		value(t, after, name)
 	}

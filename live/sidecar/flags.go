@@ -32,6 +32,7 @@ func (o *Options) table() []struct {
 		{"enable-prefiller-sampling", &d.Sample}, {"prefill-max-retries", &d.Retries},
 		{"prefill-retry-on-5xx", &d.RetryOn5xx}, {"prefill-retry-backoff", &d.RetryBackoff},
 		{"prefill-fallback-local", &d.FallBack}, {"decode-chunk-size", &d.ChunkTokens},
+		{"prefill-threshold", &d.PromptThreshold},
 		{"enable-ssrf-protection", &o.Protect}, {"endpoints-file", &o.EndpointsFile}, {"objects", &o.Objects},
 		{"inference-pool-name", &o.PoolName}, {"inference-pool-namespace", &o.Namespace},
 		{"prefill-url", &o.Prefillers},

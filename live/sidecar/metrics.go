@@ -3,6 +3,7 @@ package sidecar
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"time"
@@ -102,9 +103,27 @@ func (m *metrics) ended(x *disagg.ClientRequest, t disagg.Times, ok bool, blockB
 
 // own serves the sidecar's metrics by themselves.
 func (m *metrics) own() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	return mux
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// sessions writes document 002's session cache, the most recently used session first.
+func (s *Sidecar) sessions(w http.ResponseWriter, all *disagg.Sessions) {
+	type session struct {
+		Name     string  `json:"session"`
+		Handle   string  `json:"kvHandle"`
+		Tokens   int     `json:"tokens"`
+		Messages int     `json:"messages"`
+		Unused   float64 `json:"secondsSinceUse"`
+	}
+	out := []session{}
+	s.locked(func() {
+		for _, v := range all.List() {
+			out = append(out, session{v.ID, v.Handle, v.Tokens, v.Messages,
+				max(0, (s.now() - v.Used).Duration().Seconds())})
+		}
+	})
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out) // a client that has left needs no page
 }
 
 // page is the decode server's metrics and the sidecar's own in one.

@@ -118,7 +118,13 @@ func Start(o Options) (s *Sidecar, err error) {
 			return nil, err
 		}
 	}
-	if err = s.serveMetrics(); err != nil {
+	config := o.Disagg
+	if o.SessionCache > 0 {
+		if config.Sessions, err = disagg.NewSessions(o.SessionCache, nil); err != nil {
+			return nil, err
+		}
+	}
+	if err = s.serveMetrics(config.Sessions); err != nil {
 		return nil, err
 	}
 	s.decodeWay = transport(o.MaxIdlePerHost)
@@ -134,18 +140,12 @@ func Start(o Options) (s *Sidecar, err error) {
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
-	config := o.Disagg
 	if config.Connector == nil {
 		config.Connector = connector.NIXLv2
 	}
 	config.Seed, config.Engines, config.Lock = o.Seed, disagg.NewEngines(), s.locked
 	if o.Protect {
 		config.Allow = &s.pool.allow
-	}
-	if o.SessionCache > 0 {
-		if config.Sessions, err = disagg.NewSessions(o.SessionCache, func(disagg.Session) {}); err != nil {
-			return nil, err
-		}
 	}
 	for i := range o.Ranks {
 		k := &rank{s: s, c: config}
@@ -286,9 +286,8 @@ func split(address string) (host string, port int) {
 	return host, port
 }
 
-// serveMetrics serves the sidecar's metrics on a port of their own, if there is
-// to be one.
-func (s *Sidecar) serveMetrics() error {
+// serveMetrics serves the sidecar's metrics and its sessions on a port of their own, if there is to be one.
+func (s *Sidecar) serveMetrics(sessions *disagg.Sessions) error {
 	if s.o.MetricsListen == "" {
 		return nil
 	}
@@ -296,7 +295,12 @@ func (s *Sidecar) serveMetrics() error {
 	if s.ownAt, err = serve.Listen("the sidecar's metrics", s.o.MetricsListen); err != nil {
 		return err
 	}
-	s.own = serve.Pages(s.metrics.own(), s.log)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.metrics.own())
+	if sessions != nil {
+		mux.HandleFunc("GET /debug/sessions", func(w http.ResponseWriter, _ *http.Request) { s.sessions(w, sessions) })
+	}
+	s.own = serve.Pages(mux, s.log)
 	s.serving.Go("the sidecar's metrics at "+s.MetricsAddr(), func() error { return s.own.Serve(s.ownAt) })
 	return nil
 }

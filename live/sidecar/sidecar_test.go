@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
@@ -707,5 +709,43 @@ func TestBodyLimit(t *testing.T) {
 	}
 	if resp, _ := r.ask(long); resp.StatusCode != 413 {
 		t.Error(resp.StatusCode)
+	}
+}
+
+// The sidecar's own port shows document 002's session cache, the last used session first.
+func TestSessionsPage(t *testing.T) {
+	t.Parallel()
+	var now atomic.Int64
+	r := start(t, func(_ *rig, o *Options) {
+		o.SessionCache, o.MetricsListen = 10, "127.0.0.1:0"
+		o.Now = func() machine.Time { return machine.Time(now.Load()) * machine.Second }
+	})
+	r.prefill.then = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"A"},"kv_metadata":{"kv_handle":"kv://p/a"}}]}`)
+	}
+	for _, name := range []string{"a", "b"} {
+		r.ask(chatBody, "x-prefiller-host-port", r.prefill.addr(), "x-session-id", name)
+	}
+	now.Store(50)
+	next := `{"model":"m","messages":[{"role":"user","content":"hey"},{"role":"assistant","content":"mine"},` +
+		`{"role":"user","content":"more"}]}`
+	r.ask(next, "x-session-id", "a")
+	now.Store(60)
+	resp, err := r.client.Get("http://" + r.MetricsAddr() + "/debug/sessions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var all []struct {
+		Session, KVHandle string
+		Messages          int
+		SecondsSinceUse   float64
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 || all[0].Session != "a" || all[1].Session != "b" || all[0].Messages != 4 ||
+		all[0].KVHandle != "kv://p/a" || all[0].SecondsSinceUse != 10 || all[1].SecondsSinceUse != 60 {
+		t.Errorf("%+v", all)
 	}
 }

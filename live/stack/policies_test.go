@@ -268,6 +268,8 @@ func TestBreakersLiveAsVirtual(t *testing.T) {
 		ends                 string
 	}{
 		{"requests", "  circuitBreaker: {maxRequests: 2}\n", "", 2, "map[completed:2 unavailable:4]"},
+		{"a rate", "  rateLimit: {local: {rules: [{limit: {requests: 2, unit: Hour}}]}}\n" +
+			"  loadBalancer: {type: LeastRequest}\n", "", 2, "map[completed:2 overloaded:4]"},
 		{"connections", "  circuitBreaker: {maxConnections: 1}\n", "", 6, "map[completed:6]"},
 		{"connections, and those that wait", "  circuitBreaker: {maxConnections: 1, maxPendingRequests: 1}\n", "", 2,
 			"map[completed:2 unavailable:4]"},

@@ -89,7 +89,7 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 		var ports []int
 		switch {
 		case r == gateway.RoleOther:
-			ports = podPorts(c.s, w, container)
+			ports = podPorts(c.s, w)
 		case r == gateway.RoleServer && w.With(gateway.RoleSidecar) == nil && c.u.addresses.Own():
 			ports = c.scraped(w)
 		}
@@ -178,8 +178,10 @@ func (c *change) undo(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// list are the pods that there are to be, by name.
-func (c *change) list() []*pod { return sorted(c.pods) }
+// list are the pods that there are to be and that become ready, by name.
+func (c *change) list() []*pod {
+	return slices.DeleteFunc(sorted(c.pods), func(p *pod) bool { return p.killed })
+}
 
 // both are these and those that will be gone.
 func (c *change) both() []*pod {

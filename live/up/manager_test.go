@@ -66,3 +66,41 @@ func TestManagerDeployment(t *testing.T) {
 		}
 	}
 }
+
+// Of several managers behind one Service each hears of the blocks of its share of the model servers, as by their
+// connections in a cluster.
+func TestManagersShareEvents(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../examples/manifests/kv-cache-manager/manager.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := strings.Replace(string(text), "replicas: 1", "replicas: 2", 1)
+	r := bring(t, objectsOf(t, "kv-cache-manager/pool.yaml", two))
+	body := `{"model":"meta-llama/Llama-3.1-8B-Instruct","max_tokens":2,"prompt":"` + strings.Repeat("a prompt ", 60) + `"}`
+	managers := 0
+	for _, p := range r.Addresses().Pods {
+		if p.Role != "model server" {
+			continue
+		}
+		for _, at := range p.Ports {
+			if a := r.post("http://"+at+"/v1/completions", body, "Content-Type",
+				"application/json"); a.status != http.StatusOK {
+				t.Fatalf("%d: %s", a.status, a.body)
+			}
+		}
+	}
+	for _, p := range r.Addresses().Pods {
+		if p.Role != "KV-Cache Manager" {
+			continue
+		}
+		managers++
+		eventually.Is(t, p.Name+" hears of blocks", func() bool {
+			a := r.do(http.MethodGet, "http://"+p.Ports["8080"]+"/api/v1/cache/state", "")
+			return a.status == http.StatusOK && !strings.Contains(string(a.body), `"total_blocks":0`)
+		})
+	}
+	if managers != 2 {
+		t.Errorf("%d managers, expected 2", managers)
+	}
+}

@@ -35,6 +35,9 @@ type pod struct {
 	// also is a port besides them where its model server answers scrapers, 0 for none.
 	also  int
 	model string
+	// killed says that its model server does not fit into its memory: as in a cluster it is restarted again and
+	// again and never ready.
+	killed bool
 	// blockBytes is the size of a KV block of its model server.
 	blockBytes int64
 	// sidecar is that of them at which the routing sidecar listens, "" without one.
@@ -62,12 +65,16 @@ func same(a, b *gateway.Workload) bool {
 	return reflect.DeepEqual(bare(a), bare(b)) && reflect.DeepEqual(a.Volumes, b.Volumes)
 }
 
-// podPorts are the ports that a container listens on of which nothing else is known:
-// those that it names, and those where Services send requests, since a container
-// need not name its ports.
-func podPorts(s *gateway.Set, w *gateway.Workload, c *gateway.Container) (out []int) {
-	for _, x := range c.Ports {
-		out = append(out, x.Number)
+// podPorts are the ports of a pod whose containers nothing here simulates: those that they
+// name, and those where Services send requests, since a container need not name its ports.
+func podPorts(s *gateway.Set, w *gateway.Workload) (out []int) {
+	for i := range w.Containers {
+		if w.Containers[i].Role() != gateway.RoleOther {
+			continue
+		}
+		for _, x := range w.Containers[i].Ports {
+			out = append(out, x.Number)
+		}
 	}
 	for i := range s.Services {
 		v := &s.Services[i]
@@ -184,6 +191,7 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 	if len(r.Ignored) > 0 {
 		u.note(containerAt(p.workload, c) + ": flags without effect: " + strings.Join(r.Ignored, ", "))
 	}
+	r.RestartOOM = true
 	if o, err = r.Fleet(); err != nil {
 		return nil, o, &InvalidError{err}
 	}
@@ -192,6 +200,14 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 		x := &o.Servers[i]
 		x.Name, x.PodName, x.PodNamespace = p.name, p.name, p.namespace
 		x.Listen = u.addresses.On(p.ip, r.Port+i)
+		if c.Role() == gateway.RoleRenderer {
+			x.OutOfMemory = nil // it loads no weights
+		}
+	}
+	if why := o.Servers[0].OutOfMemory; why != nil {
+		p.killed = true
+		u.note(fmt.Sprintf("%s: OOMKilled, again and again, so its pods are no endpoints: %v",
+			containerAt(p.workload, c), why))
 	}
 	return r, o, nil
 }

@@ -448,3 +448,27 @@ func TestManyEndpointChanges(t *testing.T) {
 		}
 	}
 }
+
+// A rate limit answers 429 beyond it, for each route by itself, before and behind a body-based router;
+// Envoy takes each way of load balancing.
+func TestRateLimit(t *testing.T) {
+	t.Parallel()
+	limit := func(n int, balancer string) dict {
+		return dict{"loadBalancer": dict{"type": balancer}, "rateLimit": dict{"type": "Local",
+			"local": dict{"rules": []dict{{"limit": dict{"requests": n, "unit": "Hour"}}}}}}
+	}
+	r := bring(t, objectsOf(t, oneGateway()+echoes("one", 2)+backends("two")+leadTo("/v1", pool("one"))+
+		leadTo("/two", dict{"name": "two", "port": 8080})+leadTo("/free", dict{"name": "two", "port": 8080})+
+		policy("HTTPRoute", "r-v1", limit(2, "Random"))+policy("HTTPRoute", "r-two", limit(1, "LeastRequest"))))
+	for path, want := range map[string]string{"/v1/chat/completions": "200 200 429 429", "/two": "200 429 429 429",
+		"/free": "200 200 200 200"} {
+		var got []string
+		for range 4 {
+			a := r.post(r.url(80)+path, chat)
+			got = append(got, strconv.Itoa(a.status))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, expected %s", path, got, want)
+		}
+	}
+}

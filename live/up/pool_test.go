@@ -282,3 +282,26 @@ spec:
 		t.Errorf("caches are asked for at port %d, expected 5555", port)
 	}
 }
+
+// A sidecar counts the bytes that its prefills bring, in blocks of its own pod's model server.
+func TestSidecarCountsTransferredBytes(t *testing.T) {
+	t.Parallel()
+	r := bringWith(t, Options{Sidecar: sidecarOf, Objects: objectsOf(t, ofModel(
+		"{type: Disaggregated, prefillWorkers: {replicas: 1, labels: {llm-d.ai/role: prefill}}, decodeWorkers: "+
+			"{replicas: 1, labels: {llm-d.ai/role: decode}}}"))})
+	at := map[string]string{}
+	for _, p := range r.Addresses().Pods {
+		at[p.Name] = p.Ports["8000"]
+	}
+	sidecar := "http://" + at["m-decode-0"]
+	prompt := strings.Repeat("a long question ", 100)
+	if a := r.post(sidecar+"/v1/completions", `{"model":"m","max_tokens":2,"prompt":"`+prompt+`"}`, "Content-Type",
+		"application/json", "x-prefiller-host-port", at["m-prefill-0"]); a.status != http.StatusOK {
+		t.Fatalf("%d: %s", a.status, a.body)
+	}
+	eventually.Is(t, "the bytes of the transfer", func() bool {
+		page := string(r.do(http.MethodGet, sidecar+"/metrics", "").body)
+		return strings.Contains(page, "\nllmd_sidecar_kv_cache_transfer_bytes ") &&
+			!strings.Contains(page, "\nllmd_sidecar_kv_cache_transfer_bytes 0\n")
+	})
+}

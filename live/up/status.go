@@ -125,9 +125,10 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 		}
 		if suffix, ours := strings.CutPrefix(p.workload.Name, m.Name); ours &&
 			(suffix == "" || suffix == "-prefill" || suffix == "-decode") {
-			state = "Loaded"
-			all++
-			with[suffix]++
+			if all++; !p.killed {
+				state = "Loaded"
+				with[suffix]++
+			}
 		}
 	}
 	workers := map[string]any{"totalPods": all}
@@ -143,8 +144,9 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 		status["lastLoadTime"] = w.since[key].at.UTC().Format(time.RFC3339)
 	}
 	if shape, err := modelshape.Named(m.ID()); err == nil { // else nothing is known of it
-		status["modelInfo"] = map[string]any{"numParameters": fmt.Sprintf("%.0fB", float64(shape.Params())/1e9),
-			"numLayers": shape.Layers, "hiddenSize": shape.Hidden, "vocabSize": shape.Vocab}
+		status["modelInfo"] = map[string]any{"architecture": shape.Architecture(),
+			"numParameters": fmt.Sprintf("%.0fB", float64(shape.Params())/1e9),
+			"numLayers":     shape.Layers, "hiddenSize": shape.Hidden, "vocabSize": shape.Vocab}
 	}
 	return map[string]any{"apiVersion": objects.GroupKServe + "/v1alpha1", "kind": "InferenceModel",
 		"metadata": map[string]any{"name": m.Name, "namespace": m.Namespace}, "status": status}

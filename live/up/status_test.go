@@ -128,7 +128,8 @@ func TestModelStatus(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.WriteStatus(ctx, path) }()
-	want := []string{"loadingState: Loaded", "lastLoadTime: ", "numParameters: 69B", "numLayers: 80",
+	want := []string{"loadingState: Loaded", "lastLoadTime: ", "architecture: LlamaForCausalLM",
+		"numParameters: 69B", "numLayers: 80",
 		"hiddenSize: 8192", "vocabSize: 32000", "prefillWorkersReady: 2", "decodeWorkersReady: 1", "totalPods: 3"}
 	eventually.Is(t, "the model's status", func() bool {
 		text, _ := os.ReadFile(path)

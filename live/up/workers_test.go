@@ -128,3 +128,35 @@ func TestScraperFindsEveryWorker(t *testing.T) {
 		t.Errorf("%d pods", n)
 	}
 }
+
+// Workers that do not fit into their memory are restarted again and again and are no endpoints, while
+// the others serve.
+func TestKilledWorkersWhileOthersServe(t *testing.T) {
+	t.Parallel()
+	killed := strings.NewReplacer("name: one", "name: big", `args: ["--model", "one"]`,
+		`args: ["--model", "meta-llama/Llama-2-70b-hf", "--served-model-name", "one"]`,
+		"llm-d-inference-sim", "llm-d").Replace(strings.SplitN(servers("one", 2, ""), "---\n", 3)[2])
+	r := bring(t, objectsOf(t, oneGateway()+servers("one", 1, "")+"---\n"+killed+leadTo("/v1", pool("one"))))
+	if n := len(r.Addresses().Pods); n != 3 {
+		t.Fatalf("%d pods, expected 3", n)
+	}
+	if all := r.candidates("default/one"); len(all) != 1 {
+		t.Errorf("candidates %v, expected the one that fits", all)
+	}
+	for range 5 {
+		if a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, "one"), "Content-Type",
+			"application/json"); a.status != http.StatusOK {
+			t.Errorf("%d: %s", a.status, a.body)
+		}
+	}
+	if text := strings.Join(r.notes, "\n"); !strings.Contains(text, "OOMKilled, again and again") ||
+		!strings.Contains(text, "use --tensor-parallel-size 2") {
+		t.Errorf("notes: %s", text)
+	}
+	for _, p := range r.Addresses().Pods {
+		a := r.do(http.MethodGet, "http://"+p.Ports["8000"]+"/health", "")
+		if big := strings.HasPrefix(p.Name, "big"); (a.status == http.StatusServiceUnavailable) != big {
+			t.Errorf("pod %s: %d %s", p.Name, a.status, a.body)
+		}
+	}
+}

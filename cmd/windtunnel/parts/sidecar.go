@@ -45,6 +45,8 @@ type Sidecar struct {
 	Backoff  time.Duration `name:"prefill-retry-backoff" default:"200ms" help:"Time between tries."`
 	FallBack bool          `name:"prefill-fallback-local" help:"Prefill on the decode server if no prefiller can."`
 
+	PrefillThreshold int `placeholder:"TOKENS" help:"Prefill elsewhere only prompts of more tokens than this, at 4 bytes each (document 003); 0 for all."`
+
 	Chunk int `name:"decode-chunk-size" help:"Decode this many tokens at a time; 0 for all."`
 
 	Protect       bool   `name:"enable-ssrf-protection" help:"Refuse prefillers outside the pool."`
@@ -83,7 +85,7 @@ type Sidecar struct {
 
 	Tracing bool `help:"Send spans by OTEL_TRACES_EXPORTER and OTEL_EXPORTER_OTLP_ENDPOINT."`
 	spans.To
-	MetricsPort   int        `help:"Port of the sidecar's own metrics; 0: only on --port, with the decode server's."`
+	MetricsPort   int        `help:"Port of the sidecar's own metrics and its sessions (/debug/sessions); 0: metrics only, on --port with the decode server's."`
 	MetricsAddr   string     `hidden:"" fromenv:"MORIIO_METRICS_ADDR" help:"The environment's --metrics-port."`
 	Zap           string     `name:"zap-encoder" default:"console" enum:"json,console" help:"Form of log lines."`
 	Configuration configText `placeholder:"YAML" help:"Flags as YAML, such as {port: 8085}, below those given."`
@@ -197,10 +199,11 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 		within("--data-parallel-size", c.Ranks, 1, 256)); err != nil {
 		return none, err
 	}
-	if c.Retries < 0 || c.Retries > 100 || c.Backoff < 0 || c.Chunk < 0 || c.SessionCache < 0 {
+	if c.Retries < 0 || c.Retries > 100 || c.Backoff < 0 || c.Chunk < 0 || c.SessionCache < 0 ||
+		c.PrefillThreshold < 0 {
 		return none, errors.New(
-			"--prefill-max-retries, --prefill-retry-backoff, --decode-chunk-size and --session-cache-size: expected " +
-				"no negative number, and at most 100 retries")
+			"--prefill-max-retries, --prefill-retry-backoff, --decode-chunk-size, --session-cache-size and " +
+				"--prefill-threshold: expected no negative number, and at most 100 retries")
 	}
 	if c.Retries > 0 && c.Backoff == 0 {
 		return none, errors.New("--prefill-retry-backoff 0s: expected a time above 0 beside --prefill-max-retries")

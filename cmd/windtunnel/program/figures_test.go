@@ -155,7 +155,7 @@ type measured struct {
 }
 
 // newMeasured returns a measured whose expressions know these commands by name, and
-// sim, compare, checks and highestRate, which play command lines.
+// sim, compare, steps, checks and highestRate, which play command lines.
 func newMeasured(commands map[string]string) *measured {
 	m := &measured{env: map[string]any{}, played: map[string]any{}}
 	for name, words := range commands {
@@ -163,6 +163,7 @@ func newMeasured(commands map[string]string) *measured {
 	}
 	m.env["sim"] = m.once("sim", simulated)
 	m.env["compare"] = m.once("compare", comparedRuns)
+	m.env["steps"] = m.once("steps", engineSteps)
 	m.env["checks"] = m.once("checks", predictionChecks)
 	m.env["highestRate"] = m.once("highestRate", highestRate)
 	return m
@@ -314,6 +315,21 @@ func byName(of map[string]any, field, name string) {
 		}
 	}
 	of[field] = named
+}
+
+// engineSteps returns the details of each step of the engines.
+func engineSteps(args []string) (any, error) {
+	var out []any
+	err := lines(append([]string{"sim"}, args...), func(line []byte) error {
+		if !bytes.Contains(line, []byte(`"step":"`+string(record.EngineStep)+`"`)) {
+			return nil
+		}
+		var e struct{ Details map[string]any }
+		err := json.Unmarshal(line, &e)
+		out = append(out, e.Details)
+		return err
+	})
+	return out, err
 }
 
 // predictionChecks returns each comparison of a prediction with what a request took: the request's

@@ -6,6 +6,7 @@ import "github.com/windtunnel/windtunnel/core/epp/stream"
 const (
 	StatusLost     = 503 // nothing answers
 	StatusTimedOut = 504
+	StatusTooFast  = 429
 )
 
 // What Envoy calls the ways in which an attempt ends without an answer.
@@ -39,6 +40,9 @@ func NoServer() stream.Answer { return answer(StatusLost, "no healthy upstream")
 
 // TimedOut is Envoy's answer where a route's time for the model server is over.
 func TimedOut() stream.Answer { return answer(StatusTimedOut, "upstream request timeout") }
+
+// TooFast is Envoy's answer to a request beyond the rate limit of its route.
+func TooFast() stream.Answer { return answer(StatusTooFast, "local_rate_limited") }
 
 // NoPicker is Envoy's answer to a request whose picker is gone.
 func NoPicker() stream.Answer { return answer(StatusLost, "") }

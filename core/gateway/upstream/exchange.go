@@ -85,6 +85,17 @@ func (x *Cluster) pick(e *exchange) *host {
 		return nil
 	}
 	x.turn++
+	d := machine.NewDraw(x.c.Seed, "envoy", "balancer", x.turn)
+	switch x.c.Limits.Balances() {
+	case gateway.Random:
+		return well[d.Intn(len(well))]
+	case gateway.LeastRequest:
+		a, b := well[d.Intn(len(well))], well[d.Intn(len(well))]
+		if b.streams < a.streams {
+			return b
+		}
+		return a
+	}
 	return well[(x.turn-1)%uint64(len(well))]
 }
 

@@ -91,6 +91,8 @@ func create(t *testing.T, d *datadriven.TestData) (*Cluster, gateway.Attempts) {
 			c.Endpoints = arg.Vals
 		case "streams":
 			c.Streams = *number(v)
+		case "balancer":
+			c.Limits.Balancer = &v
 		case "connections":
 			c.Limits.Connections = number(v)
 		case "pending":

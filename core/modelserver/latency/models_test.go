@@ -36,8 +36,8 @@ func TestCatalogueAddsUp(t *testing.T) {
 		if got := float64(m.Params()) / 1e9; math.Abs(got-want) > .02*want {
 			t.Errorf("%s: the shape has %.2f billion parameters, its publisher says %.2f", m.Name, got, want)
 		}
-		if err := m.Check(); err != nil {
-			t.Error(err)
+		if err := m.Check(); err != nil || m.Architecture() == "" {
+			t.Errorf("%s, of architecture %q: %v", m.Name, m.Architecture(), err)
 		}
 		again, err := modelshape.Named(strings.ToUpper(m.Name))
 		if err != nil || again.Name != m.Name {

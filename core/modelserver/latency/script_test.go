@@ -59,7 +59,7 @@ func runScript(td *datadriven.TestData, hw **hardware.Hardware) (string, error) 
 			hardware.MemoryConfig{Hardware: h, GPUMemoryUtilization: util, MaxNumSeqs: number("seqs"),
 				MaxNumBatchedTokens: number("tokens"),
 				MaxModelLen:         number("len"), SwapSpaceBytes: int64(number("swapGiB")) << 30,
-				HostLimitBytes: int64(number("limitGiB")) << 30})
+				HostLimitBytes: int64(number("limitGiB")) << 30, KVBytes: int64(number("kvGiB")) << 30})
 		if err != nil {
 			return "", err
 		}

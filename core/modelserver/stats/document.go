@@ -52,7 +52,10 @@ func (x *Look) writeDocument(w metrics.Writer) {
 		one(w, "vllm_gpu_memory_total_bytes", float64(x.hardware.Accelerator.MemoryBytes))
 	}
 	one(w, "vllm_gpu_cache_usage_percent", 100*x.KVUsage())
+	if family(w, "vllm_request_latency_p50") {
+		w.Sample(x.latency(0.5))
+	}
 	if family(w, "vllm_request_latency_p99") {
-		w.Sample(x.p99())
+		w.Sample(x.latency(0.99))
 	}
 }

@@ -44,11 +44,11 @@ func (l *latest) quantile(q float64) float64 {
 	return top[0]
 }
 
-// p99 is the time that 99 of 100 requests took at most: of those that ended, or
-// where there are only made-up metrics, estimated from their histogram.
-func (s *Stats) p99() float64 {
+// latency is the time that the part q of the requests took at most, in seconds: of those that
+// ended, or where there are only made-up metrics, estimated from their histogram.
+func (s *Stats) latency(q float64) float64 {
 	if len(s.latest.values) > 0 {
-		return s.latest.quantile(0.99)
+		return s.latest.quantile(q)
 	}
-	return s.e2e.quantile(0.99)
+	return s.e2e.quantile(q)
 }

@@ -59,7 +59,11 @@ func TestSnapshotKeepsLatest(t *testing.T) {
 	for range latestKept {
 		s.latest.add(2)
 	}
-	if got := c.p99(); got != 1 {
+	s.latest.add(3)
+	if p50, p99 := s.latency(0.5), s.latency(0.999); p50 != 2 || p99 != 3 {
+		t.Errorf("p50 %v and p99.9 %v, expected 2 and 3", p50, p99)
+	}
+	if got := c.latency(0.99); got != 1 {
 		t.Errorf("p99 of a snapshot is %v, and has become that of later requests", got)
 	}
 }

@@ -44,6 +44,9 @@ type Config struct {
 	// a time (pd-sidecar --decode-chunk-size). Chat completions only, and only
 	// where the decode leg is not sent beside the prefill leg.
 	ChunkTokens int
+	// PromptThreshold, when above 0, leaves prompts of up to this many tokens to the decode
+	// server, whatever prefiller the request names (document 003). A token is 4 bytes of text.
+	PromptThreshold int
 	// Encoder is how embeddings travel from encode servers; empty leaves those
 	// that a request names alone.
 	Encoder ECConnector

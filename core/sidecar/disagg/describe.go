@@ -12,7 +12,8 @@ import (
 // passing it on.
 func (x *ClientRequest) spell() {
 	d := x.r.Described
-	if d == nil || x.c.Sessions == nil && x.c.ChunkTokens <= 0 && len(x.r.Encoders) == 0 && !mayName(d.Before) &&
+	if d == nil || x.c.Sessions == nil && x.c.ChunkTokens <= 0 && x.c.PromptThreshold <= 0 &&
+		len(x.r.Encoders) == 0 && !mayName(d.Before) &&
 		!mayName(d.After) {
 		return
 	}

@@ -23,7 +23,8 @@ var Acting = []string{PrefillerHeader, EncoderHeader, SourceHeader, RankHostHead
 // Direct reports whether requests may go through without a ClientRequest each: nothing that
 // they share here changes what becomes of them.
 func (c *Config) Direct() bool {
-	return c.Frontend == nil && c.Sessions == nil && c.Allow == nil && c.ChunkTokens == 0 && c.Trace == nil
+	return c.Frontend == nil && c.Sessions == nil && c.Allow == nil && c.ChunkTokens == 0 &&
+		c.PromptThreshold == 0 && c.Trace == nil
 }
 
 // Course finds it by having a ClientRequest take it: one with the fields of d, to a

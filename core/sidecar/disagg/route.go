@@ -2,6 +2,7 @@ package disagg
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/record"
@@ -54,6 +55,11 @@ func (x *ClientRequest) start() {
 		return
 	}
 	if len(x.r.Encoders) > 0 && x.encode() {
+		return
+	}
+	if n := promptTokens(body); c.PromptThreshold > 0 && n <= c.PromptThreshold && len(x.prefill.targets) > 0 {
+		x.prefill.targets = nil
+		x.passThrough(fmt.Sprintf("its prompt of about %d tokens is not above the threshold", n))
 		return
 	}
 	x.serve()

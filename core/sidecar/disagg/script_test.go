@@ -72,6 +72,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) {
 		s.c.Retries, _ = strconv.Atoi(arg("retries"))
 		s.c.RetryOn5xx = d.HasArg("retry-on-5xx")
 		s.c.ChunkTokens, _ = strconv.Atoi(arg("chunk"))
+		s.c.PromptThreshold, _ = strconv.Atoi(arg("threshold"))
 		s.c.Encoder = ECConnector(arg("encoder"))
 		s.c.P2PPull = d.HasArg("pull")
 		if s.c.Ranks, _ = strconv.Atoi(arg("ranks")); s.c.Ranks > 0 {

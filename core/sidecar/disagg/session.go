@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/machine/bounded"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
@@ -22,9 +23,11 @@ type Session struct {
 	Handle string // kv_handle
 	Tokens int    // tokens_processed by the prefill
 	// Messages is how many messages the cache covers, the last answer included,
-	// and History their fingerprint.
-	Messages int
-	History  uint64
+	// and History their fingerprint; Asked is the fingerprint without that answer.
+	Messages       int
+	History, Asked uint64
+	// Used is when the last answer of its requests ended, on the run's clock.
+	Used machine.Time
 }
 
 // Sessions is document 002's session cache: least recently used goes first.
@@ -52,6 +55,15 @@ func NewSessions(size int, evicted func(Session)) (*Sessions, error) {
 		}
 	})
 	return s, nil
+}
+
+// List returns all sessions, the most recently used first.
+func (s *Sessions) List() (out []Session) {
+	for _, v := range s.by.All() {
+		out = append(out, v)
+	}
+	slices.Reverse(out)
+	return out
 }
 
 // Len returns the number of sessions kept.
@@ -155,9 +167,11 @@ func (x *ClientRequest) startSession() {
 	x.c.locked(func() {
 		if t.id != "" {
 			s, named = x.c.Sessions.Get(t.id)
-			// Another conversation under the same name, or one whose past the
-			// client has changed, is a new one.
-			ok = named && s.Messages > 0 && s.Messages < len(t.prints) && s.History == t.prints[s.Messages-1]
+			// Another conversation under the same name, or one whose past the client has
+			// changed, is a new one. Only the answer may differ, since the document goes by
+			// the name: the cache has what was answered.
+			ok = named && s.Messages > 1 && s.Messages < len(t.prints) &&
+				(s.History == t.prints[s.Messages-1] || s.Asked == t.prints[s.Messages-2] && t.answered(s.Messages-1))
 			return
 		}
 		s, ok = x.c.Sessions.find(t.prints)
@@ -169,15 +183,22 @@ func (x *ClientRequest) startSession() {
 		x.callDecode(Leg{Body: x.continuation(object{"new_messages": t.messages[s.Messages:]})})
 		return
 	}
+	why := "no session " + t.id
 	if t.id == "" {
 		d := x.draw("session")
 		t.id = "sess-" + d.Letters(12)
+		why = "no session header, and no session has these messages with its answer"
 	}
-	why := "no session " + t.id
 	if named {
-		why = "the messages do not begin with those of session " + t.id + " and its answer"
+		why = "the messages do not begin with those of session " + t.id
 	}
 	x.newSession(why)
+}
+
+// answered reports whether a message is an answer by its role.
+func (t *sessionRequest) answered(i int) bool {
+	m, _ := t.messages[i].(map[string]any)
+	return m["role"] == "assistant"
 }
 
 func (x *ClientRequest) newSession(why string) {
@@ -233,7 +254,7 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 			t.first = said
 		}
 	}
-	x.keep(0, 0)
+	x.keep(0, 0, 0)
 	fields := object{"continue_from": t.first}
 	for _, key := range []string{"max_tokens", "max_completion_tokens"} {
 		if n, ok := x.body.Integer(key); ok && n > 1 {
@@ -248,10 +269,11 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 }
 
 // keep remembers the session.
-func (x *ClientRequest) keep(messages int, history uint64) {
+func (x *ClientRequest) keep(messages int, history, asked uint64) {
 	t := x.session
 	x.c.locked(func() {
-		x.c.Sessions.put(Session{ID: t.id, Handle: t.handle, Tokens: t.tokens, Messages: messages, History: history})
+		x.c.Sessions.put(Session{ID: t.id, Handle: t.handle, Tokens: t.tokens, Messages: messages, History: history,
+			Asked: asked, Used: x.now})
 	})
 	if messages == 0 {
 		x.record(record.SessionKept, "", record.D("session", t.id), record.D("kv_handle", t.handle),
@@ -283,8 +305,9 @@ func (x *ClientRequest) endSession() {
 	if t == nil || len(t.prints) == 0 || t.handle == "" || t.said.Len() == 0 {
 		return
 	}
-	h := fingerprint(t.prints[len(t.prints)-1], map[string]any{"role": "assistant", "content": t.said.String()})
-	x.keep(len(t.prints)+1, h)
+	asked := t.prints[len(t.prints)-1]
+	h := fingerprint(asked, map[string]any{"role": "assistant", "content": t.said.String()})
+	x.keep(len(t.prints)+1, h, asked)
 }
 
 // change makes the answer whole: the prefill leg's token comes first.

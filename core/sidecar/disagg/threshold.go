@@ -2,11 +2,42 @@ package disagg
 
 import (
 	"bytes"
+	"encoding/json"
 
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
 	"github.com/windtunnel/windtunnel/core/wire/sse"
 )
+
+// promptTokens estimates a prompt's tokens: 4 bytes of text are one, and so is a token's number.
+func promptTokens(body object) int {
+	n := 0
+	for _, key := range []string{"messages", "prompt", "input", "system"} {
+		n += textBytes(body[key])
+	}
+	return (n + bytesPerToken - 1) / bytesPerToken
+}
+
+const bytesPerToken = 4
+
+// textBytes counts the bytes of all texts of a prompt.
+func textBytes(v any) (n int) {
+	switch v := v.(type) {
+	case string:
+		return len(v)
+	case json.Number:
+		return bytesPerToken
+	case []any:
+		for _, e := range v {
+			n += textBytes(e)
+		}
+	case map[string]any:
+		n = textBytes(v["content"]) + textBytes(v["text"])
+	case object:
+		n = textBytes(v["content"]) + textBytes(v["text"])
+	}
+	return n
+}
 
 // Decode first (shared-storage with a cache_hit_threshold from the client): the
 // decode server is asked whether its cache holds enough. It says no with the

@@ -52,6 +52,8 @@ type Config struct {
 	MaxNumPartialPrefills     int
 	MaxLongPartialPrefills    int
 	GPUMemoryUtilization      float64
+	KVCacheBytes              int // of each rank, in place of GPUMemoryUtilization
+	MemoryLimit               int // the container's, in bytes; 0 is none
 	SwapSpaceGiB              float64
 	KVOffloadingGiB           float64 // host memory for KV blocks of all ranks together
 	NoPrefixCaching           bool

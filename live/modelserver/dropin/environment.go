@@ -70,6 +70,9 @@ func (r *Result) environment(env func(string) (string, bool)) error {
 			*to = v
 		}
 	}
+	if level, ok := env("NCCL_DEBUG"); ok && level != "" {
+		r.Notes = append(r.Notes, "NCCL_DEBUG has no effect: no NCCL runs that could log")
+	}
 	if key, ok := env("VLLM_API_KEY"); ok && key != "" {
 		r.APIKeys = append(r.APIKeys, key)
 	}

@@ -51,7 +51,7 @@ func number(to func(*Config) *int, low, high int) flag {
 // parseNumber reads a count as vLLM does: 8192, 8k (thousand) or 8K (1,024). 1.001001e+08 is one, too.
 func parseNumber(v string) (int, error) {
 	unit := 1
-	for suffix, u := range map[string]int{"k": 1000, "K": 1 << 10, "m": 1e6, "M": 1 << 20} {
+	for suffix, u := range map[string]int{"k": 1000, "K": 1 << 10, "m": 1e6, "M": 1 << 20, "g": 1e9, "G": 1 << 30} {
 		if rest, ok := strings.CutSuffix(v, suffix); ok {
 			v, unit = rest, u
 			break
@@ -172,6 +172,7 @@ var flags = map[string]flag{
 	"max-num-partial-prefills":     number(func(c *Config) *int { return &c.MaxNumPartialPrefills }, 0, 1<<20),
 	"max-long-partial-prefills":    number(func(c *Config) *int { return &c.MaxLongPartialPrefills }, 0, 1<<20),
 	"gpu-memory-utilization":       real(func(c *Config) *float64 { return &c.GPUMemoryUtilization }, 0, 1),
+	"kv-cache-memory-bytes":        number(func(c *Config) *int { return &c.KVCacheBytes }, 1, 1<<50),
 	"swap-space":                   real(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 0, 1e6),
 	"cpu-offload-gb":               real(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 0, 1e6),
 	"kv-offloading-size":           real(func(c *Config) *float64 { return &c.KVOffloadingGiB }, 0, 1e6),
@@ -221,6 +222,7 @@ var flags = map[string]flag{
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
 
 	"timing-headers":  on(func(c *Config) *bool { return &c.TimingHeaders }),
+	"memory-limit":    number(func(c *Config) *int { return &c.MemoryLimit }, 1, 1<<50),
 	"advertise":       text(func(c *Config) *string { return &c.Advertise }),
 	"kv-peers":        {many: true, set: addPeers},
 	"kv-peer-timeout": {set: setPeerTimeout},

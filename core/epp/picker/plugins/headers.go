@@ -9,14 +9,21 @@ import (
 // headerTesting keeps the endpoints that the header
 // test-epp-endpoint-selection names ("ip" or "ip:port", separated by commas):
 // the conformance tests of the Gateway API Inference Extension. Without the
-// header it keeps none.
-type headerTesting struct{ named }
+// header it keeps none or, where it is optional, all, as that project's own
+// picker does (lwepp).
+type headerTesting struct {
+	named
+	Optional bool `json:"optional"`
+}
 
-var newHeaderTesting = picker.Plain[headerTesting]()
+var newHeaderTesting = picker.Of(headerTesting{})
 
 // Filter keeps the named endpoints.
 func (f *headerTesting) Filter(c *picker.Cycle, in []int32) []int32 {
 	v := c.Request.Headers.Get("test-epp-endpoint-selection")
+	if v == "" && f.Optional {
+		return in
+	}
 	return keep(in, func(i int32) bool {
 		for part := range strings.SplitSeq(v, ",") {
 			part = strings.TrimSpace(part)

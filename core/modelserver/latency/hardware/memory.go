@@ -17,9 +17,11 @@ type MemoryConfig struct {
 	MaxNumBatchedTokens  int     // 8192
 	MaxModelLen          int     // the model's
 	EnforceEager         bool    // no CUDA graphs
-	SwapSpaceBytes       int64   // host memory per rank for KV blocks that are offloaded
+	// KVBytes is the size of a rank's KV cache, in place of GPUMemoryUtilization.
+	KVBytes        int64
+	SwapSpaceBytes int64 // host memory per rank for KV blocks that are offloaded
 	// HostLimitBytes is the container's memory limit, 0 for none; RanksPerPod
-	// is how many ranks share it (1 in document 003's LocalModel).
+	// is how many ranks share it (those of one node).
 	HostLimitBytes int64
 	RanksPerPod    int
 }
@@ -90,6 +92,9 @@ func PlanMemory(c MemoryConfig) (MemoryPlan, error) {
 		p.Graphs = graphBytes + int64(c.MaxNumSeqs)*int64(m.Layers)*32*1024
 	}
 	p.BlockBytes = int64(c.BlockSize) * m.KVBytesPerTokenRank(h.KV, h.Group.TP)
+	if c.KVBytes > 0 {
+		p.Usable = p.Weights + p.Activations + p.Runtime + c.KVBytes
+	}
 	p.KV = p.Usable - p.Weights - p.Activations - p.Runtime
 	p.NumGPUBlocks = int(max(0, p.KV) / p.BlockBytes)
 	p.NumCPUBlocks = int(c.SwapSpaceBytes / p.BlockBytes)
@@ -103,6 +108,10 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 	}
 	tp := c.Hardware.Group.TP
 	switch sequence := p.BlockBytes * int64((c.MaxModelLen+c.BlockSize-1)/c.BlockSize); {
+	case c.KVBytes > 0 && p.Usable+p.Graphs > p.Total:
+		return oom("accelerator", fmt.Sprintf("a KV cache of %s beside weights (%s), activations, runtime and CUDA "+
+			"graphs needs", gib(c.KVBytes), gib(p.Weights)), p.Usable+p.Graphs, p.Total,
+			"lower kv-cache-memory-bytes, or "+c.larger()+"quantization (awq, gptq, fp8)")
 	case p.Weights+p.Runtime > p.Usable:
 		return oom("accelerator",
 			fmt.Sprintf("the weights of %s on each of %d ranks and the runtime need", c.Hardware.Model.Name, tp),
@@ -169,7 +178,7 @@ func (c *MemoryConfig) fill() error {
 		{"block-size", &c.BlockSize, 16, 4096}, {"max-num-seqs", &c.MaxNumSeqs, 256, 1 << 20},
 		{"max-num-batched-tokens", &c.MaxNumBatchedTokens, 8192, 1 << 24},
 		{"max-model-len", &c.MaxModelLen, c.Hardware.Model.MaxModelLen, 1 << 30},
-		{"ranks per pod", &c.RanksPerPod, 1, 1024},
+		{"ranks per pod", &c.RanksPerPod, max(1, c.Hardware.Group.TP/max(1, c.Hardware.Group.Nodes)), 1024},
 	} {
 		if *f.value == 0 {
 			*f.value = f.standard

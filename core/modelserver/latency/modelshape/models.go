@@ -196,3 +196,23 @@ func Names() []string {
 	sort.Strings(names)
 	return names
 }
+
+// architectures are the classes of transformers by the beginnings of models' names, longer ones first.
+var architectures = [][2]string{{"meta-llama/Llama-4", "Llama4ForConditionalGeneration"},
+	{"meta-llama/", "LlamaForCausalLM"}, {"TinyLlama/", "LlamaForCausalLM"}, {"Qwen/Qwen2.5", "Qwen2ForCausalLM"},
+	{"Qwen/Qwen3-30B-A3B", "Qwen3MoeForCausalLM"}, {"Qwen/Qwen3-235B-A22B", "Qwen3MoeForCausalLM"},
+	{"Qwen/Qwen3", "Qwen3ForCausalLM"}, {"openai/gpt-oss", "GptOssForCausalLM"},
+	{"mistralai/Mixtral", "MixtralForCausalLM"}, {"mistralai/", "MistralForCausalLM"},
+	{"deepseek-ai/DeepSeek-V3", "DeepseekV3ForCausalLM"}, {"moonshotai/Kimi-K2", "DeepseekV3ForCausalLM"},
+	{"google/gemma-3", "Gemma3ForConditionalGeneration"}, {"microsoft/phi-4", "Phi3ForCausalLM"},
+	{"ibm-granite/granite-3", "GraniteForCausalLM"}}
+
+// Architecture returns the model's class as its config.json names it; "" outside the catalogue.
+func (s *Shape) Architecture() string {
+	for _, a := range architectures {
+		if strings.HasPrefix(s.Name, a[0]) {
+			return a[1]
+		}
+	}
+	return ""
+}
