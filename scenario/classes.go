@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/load/workload"
@@ -53,20 +52,6 @@ type TrafficClass struct {
 	Conversations Conversations `json:"conversations"`
 	// What a good request keeps to.
 	SLO SLO `json:"slo"`
-}
-
-// String is the bounds that are set, such as ttft=200ms,tpot=30ms.
-func (o SLO) String() string {
-	var out []string
-	for _, x := range []struct {
-		name string
-		most time.Duration
-	}{{"ttft", o.TTFT}, {"tpot", o.TPOT}, {"e2e", o.E2E}} {
-		if x.most > 0 {
-			out = append(out, x.name+"="+x.most.String())
-		}
-	}
-	return strings.Join(out, ",")
 }
 
 // checkClasses tells what is wrong with the classes of traffic, and fills in what

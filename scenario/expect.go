@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"math"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/record"
@@ -79,60 +80,42 @@ type Quantiles struct {
 	Max time.Duration `json:"max" above:"0s" max:"24h"`
 }
 
-// Measured is what expectations are held against.
-type Measured struct {
-	Requests int
-	Outcomes map[record.Outcome]int
-	// Span gives a quantile ("p50" … "max") of a span, if it was measured.
-	Span func(span, quantile string) (time.Duration, bool)
-	// Measure gives a measure by its name, if there is one: in seconds, as a share, or a
-	// number. It may be nil.
-	Measure func(name string) (float64, bool)
-	// Figure gives any other number, if there is one. It may be nil.
-	Figure func(path []string) (float64, bool)
-}
-
-// Check holds the expectations against what was measured, in the order of the
-// fields. It is empty where nothing was expected.
-func (e *Expectations) Check(m Measured) []record.Expectation {
+// Check compares the expectations with a run, in the order of the fields. It returns nothing where nothing is expected.
+// figure returns a number of the run's summary by its path in JSON (report.Summary.Figure), false where the run has
+// none.
+func (e *Expectations) Check(figure func(path ...string) (float64, bool)) []record.Expectation {
 	var out []record.Expectation
+	add := func(what, expected string, found func(v float64) (text string, ok bool), path ...string) {
+		x := record.Expectation{What: what, Expected: expected, Found: "never measured"}
+		if v, measured := figure(path...); measured {
+			x.Found, x.OK = found(v)
+		}
+		out = append(out, x)
+	}
 	for _, o := range e.Outcomes.list() {
 		if o.amount.Given {
-			found, ok := o.amount.Holds(m.Outcomes[o.outcome], m.Requests)
-			out = append(out, record.Expectation{What: string(o.outcome), Expected: o.amount.String(), Found: found,
-				OK: ok})
+			add(string(o.outcome), o.amount.String(), func(n float64) (string, bool) {
+				requests, _ := figure("requests")
+				return o.amount.Holds(int(n), int(requests))
+			}, "outcomes", string(o.outcome))
 		}
 	}
 	for _, s := range e.Spans.list() {
 		for _, q := range s.limits.list() {
-			if q.limit == 0 {
-				continue
+			if q.limit > 0 {
+				add(s.span+" "+q.quantile, "at most "+q.limit.String(), func(seconds float64) (string, bool) {
+					d := time.Duration(math.Round(seconds * 1e9))
+					return d.String(), d <= q.limit
+				}, "spans", s.span, q.quantile)
 			}
-			x := record.Expectation{What: s.span + " " + q.quantile, Expected: "at most " + q.limit.String(),
-				Found: "never measured"}
-			if d, ok := m.Span(s.span, q.quantile); ok {
-				x.Found, x.OK = d.String(), d <= q.limit
-			}
-			out = append(out, x)
 		}
 	}
 	for _, l := range e.Measures {
-		x := record.Expectation{What: l.Measure, Expected: l.Words(), Found: "never measured"}
-		if m.Measure != nil {
-			if v, ok := m.Measure(l.Measure); ok {
-				x.Found, x.OK = l.Text(v), l.Holds(v)
-			}
-		}
-		out = append(out, x)
+		add(l.Measure, l.Words(), func(v float64) (string, bool) { return l.Text(v), l.Holds(v) },
+			"measures", l.Measure, "value")
 	}
 	for _, f := range e.Figures {
-		x := record.Expectation{What: f.Name, Expected: f.Words(), Found: "never measured"}
-		if m.Figure != nil {
-			if v, ok := m.Figure(f.Path); ok {
-				x.Found, x.OK = f.Text(v), f.Holds(v)
-			}
-		}
-		out = append(out, x)
+		add(f.Name, f.Words(), func(v float64) (string, bool) { return f.Text(v), f.Holds(v) }, f.Path...)
 	}
 	return out
 }

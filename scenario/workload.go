@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
@@ -92,18 +93,11 @@ func (w *Workload) defaults() {
 }
 
 // SLO is what makes an answer good; what is left out does not matter.
-type SLO struct {
-	// The most that the first token may take.
-	TTFT time.Duration `json:"ttft" above:"0s" max:"24h"`
-	// The most that each further token may take on average.
-	TPOT time.Duration `json:"tpot" above:"0s" max:"24h"`
-	// The most that the whole answer may take.
-	E2E time.Duration `json:"e2e" above:"0s" max:"24h"`
-}
+type SLO = record.SLO
 
 // Judges says whether anything says what makes an answer good: the workload or a class of it.
 func (w *Workload) Judges() bool {
-	return w.SLO != (SLO{}) || slices.ContainsFunc(w.Classes, func(c TrafficClass) bool { return c.SLO != (SLO{}) })
+	return w.SLO.Given() || slices.ContainsFunc(w.Classes, func(c TrafficClass) bool { return c.SLO.Given() })
 }
 
 // RequestHeader is a header of requests.
