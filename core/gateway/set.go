@@ -30,9 +30,10 @@ type Set struct {
 	SecurityPolicies []SecurityPolicy
 	Models           []Model
 	LocalModels      []LocalModel
-	LLMServices      []llmservice.Service
-	Insertions       []Insertion
-	Scalers          []Scaler
+	// LLMServices are LLMInferenceServices, LLMConfigs the LLMInferenceServiceConfigs that they may refer to.
+	LLMServices, LLMConfigs []llmservice.Service
+	Insertions              []Insertion
+	Scalers                 []Scaler
 
 	// Unread are the kinds that were found and that nothing here acts on.
 	Unread map[string]int
@@ -66,9 +67,8 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return into(&s.LLMServices, func(x *llmservice.Service, m objects.Meta) { x.Meta = m },
 			(*llmservice.Service).Check), false
 	case "LLMInferenceServiceConfig." + objects.GroupKServe:
-		return func(v strictyaml.Value, _ objects.Meta) {
-			v.Warn("it has no effect here", "", "LLMInferenceServices are read with the presets for llm-d")
-		}, false
+		return into(&s.LLMConfigs, func(x *llmservice.Service, m objects.Meta) { x.Meta = m },
+			func(*llmservice.Service, strictyaml.Value) {}), false
 	case "LocalModel." + objects.GroupKServe:
 		return into(&s.LocalModels, func(x *LocalModel, m objects.Meta) { x.Meta = m }, (*LocalModel).check), false
 	case "BackendTrafficPolicy." + GroupEnvoy:

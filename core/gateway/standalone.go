@@ -67,7 +67,18 @@ func (b *builder) standalone() {
 // llmServices adds the objects that KServe's controller would make of LLMInferenceServices.
 func (b *builder) llmServices() {
 	for i := range b.LLMServices {
-		x := &b.LLMServices[i]
+		x, err := b.LLMServices[i].Resolve(func(name string) strictyaml.Value {
+			c := find(b.LLMConfigs, func(c *llmservice.Service) *objects.Meta { return &c.Meta },
+				b.LLMServices[i].Namespace, name)
+			if c == nil {
+				return strictyaml.Value{}
+			}
+			return c.At
+		}, b.note)
+		if err != nil {
+			b.mistake(err)
+			continue
+		}
 		from := fmt.Sprintf("%s:%d: LLMInferenceService %s/%s", x.File, x.Line, x.Namespace, x.Name)
 		text, err := x.Objects(find(b.Gateways, func(g *Gateway) *objects.Meta { return &g.Meta },
 			llmservice.DefaultNamespace, llmservice.DefaultGateway) != nil)

@@ -298,7 +298,7 @@ func (c *manifestsShowCmd) Run(o *outside) error {
 		return exit.ByCause(exit.Input, err)
 	}
 	p, _ := dry(o, s)
-	_ = plan(o, s) // without a Gateway there is nothing to serve, and that is no mistake here
+	_ = plan(o, s) // manifests without a Gateway are no mistake here
 	for _, x := range p.Status {
 		fmt.Fprint(o.Stdout, x)
 	}

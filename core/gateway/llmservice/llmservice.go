@@ -52,9 +52,10 @@ type Service struct {
 		Ingress   strictyaml.Inert `json:"ingress"`
 		Scheduler *scheduler       `json:"scheduler"`
 	} `json:"router"`
-	Storage    strictyaml.Inert `json:"storageInitializer"`
-	Tracing    strictyaml.Inert `json:"tracing"`
-	Bases      strictyaml.Inert `json:"baseRefs"`
+	Storage strictyaml.Inert `json:"storageInitializer"`
+	Tracing strictyaml.Inert `json:"tracing"`
+	// Bases name the LLMInferenceServiceConfigs that say what the service does not, the last one first.
+	Bases      []ref            `json:"baseRefs" max:"16"`
 	Offloading strictyaml.Inert `json:"kvCacheOffloading"`
 
 	At strictyaml.Value `json:"."`
@@ -102,7 +103,7 @@ type scheduler struct {
 
 // Check fails for what the fields' tags do not say.
 func (x *Service) Check(v strictyaml.Value) {
-	if at := v.Get("model").Get("uri"); x.Model.URI == "" {
+	if at := v.Get("model").Get("uri"); x.Model.URI == "" && x.Bases == nil {
 		at.Fail(at.Found(), "the model's URI, such as hf://Qwen/Qwen3-0.6B", "")
 	}
 }
@@ -119,6 +120,79 @@ const gatewayAPI = "gateway.networking.k8s.io/v1"
 
 // dict is an object in JSON.
 type dict = map[string]any
+
+// Resolve returns the service with what its Bases say and it does not. config returns the spec of the
+// LLMInferenceServiceConfig of a name in the service's namespace, or one that is not given, which note reports.
+func (x *Service) Resolve(config func(name string) strictyaml.Value, note func(text string)) (*Service, error) {
+	if len(x.Bases) == 0 {
+		return x, nil
+	}
+	var spec any = dict{}
+	for _, b := range x.Bases {
+		base := config(b.Name)
+		if !base.Given() {
+			note(x.At.Get("baseRefs").Problem(fmt.Sprintf("there is no LLMInferenceServiceConfig %s/%s", x.Namespace,
+				b.Name), "one among the objects", "the service is read without it").Error())
+			continue
+		}
+		spec = merged(spec, base.Any())
+	}
+	raw, err := json.Marshal(merged(spec, x.At.Any()))
+	if err != nil {
+		return nil, err
+	}
+	doc, err := strictyaml.Parse(raw, strictyaml.Options{File: x.File, Kubernetes: true, WarnUnknown: true})
+	if err != nil {
+		return nil, err
+	}
+	out := &Service{Meta: x.Meta}
+	if err := doc.Root().Decode(out).Err(); err != nil {
+		return nil, err
+	}
+	if out.Model.URI == "" {
+		return nil, x.At.Get("model").Problem("no uri, also in the LLMInferenceServiceConfigs", "the model's URI", "")
+	}
+	return out, nil
+}
+
+// merged returns a value with what another one says instead, as Kubernetes merges pods: field by field, and lists of
+// named objects by their names.
+func merged(under, over any) any {
+	switch o := over.(type) {
+	case nil:
+		return under
+	case dict:
+		u, _ := under.(dict)
+		out := maps.Clone(u)
+		if out == nil {
+			out = dict{}
+		}
+		for field, v := range o {
+			out[field] = merged(out[field], v)
+		}
+		return out
+	case []any:
+		u, _ := under.([]any)
+		out := slices.Clone(u)
+		for _, v := range o {
+			named, _ := v.(dict)
+			i := slices.IndexFunc(out, func(x any) bool {
+				d, _ := x.(dict)
+				return d != nil && named["name"] != nil && d["name"] == named["name"]
+			})
+			switch {
+			case named["name"] == nil:
+				return over // a list of another kind
+			case i >= 0:
+				out[i] = merged(out[i], v)
+			default:
+				out = append(out, v)
+			}
+		}
+		return out
+	}
+	return over
+}
 
 // Objects returns the objects of the service, as YAML. gatewayThere says that the Gateway exists to which the route
 // attaches where the service names none: DefaultGateway in DefaultNamespace.
@@ -203,8 +277,8 @@ func (x *Service) objects(gatewayThere bool) (out []dict) {
 			spec := given(s.Pool.Spec)
 			fill(spec, "selector", dict{"matchLabels": labels})
 			fill(spec, "targetPorts", []dict{{"number": enginePort}})
-			fill(spec, "endpointPickerRef", dict{"name": x.Name + "-epp-service", "port": dict{"number": 9002},
-				"failureMode": "FailOpen"})
+			spec["endpointPickerRef"] = merged(dict{"name": x.Name + "-epp-service", "port": dict{"number": 9002},
+				"failureMode": "FailOpen"}, spec["endpointPickerRef"])
 			out = append(out, x.object(objects.GroupV1+"/v1", "InferencePool", pool, dict{"spec": spec}))
 			out = append(out, x.scheduler(s, pool)...)
 		}
