@@ -31,7 +31,7 @@ func (s *Scenario) engine(p *Pool, d *Deployment, index int) (engine.Config, err
 		SingleSteps: m.stepDetail() != lifecycle.NoSteps,
 		MaxLoRAs:    m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs, LoRALoadTime: machine.FromDuration(m.LoRALoadTime),
 		LoRAActivateTime: machine.FromDuration(m.LoRAActivateTime),
-		KVHoldTimeout:    p.Disaggregation.holdBlocks(),
+		KVHoldTimeout:    machine.FromDuration(p.Disaggregation.HoldBlocks),
 	}
 	if p.Disaggregation.OnTransferFailure == Recompute {
 		c.KVLoadFailure = engine.KVLoadRecompute
