@@ -311,7 +311,7 @@ func (a *Autoscaling) most() int {
 	return a.MaxReplicas
 }
 
-// checkAutoscaling checks the autoscaling at a path, if the file has it.
+// checkAutoscaling checks the autoscaling at a path that the file has.
 func (s *checker) checkAutoscaling(p *Pool, a *Autoscaling, path string) {
 	add := func(field, found, expected string) { s.bad(path+field, found, expected) }
 	if !s.written(path) {

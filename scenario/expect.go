@@ -1,31 +1,32 @@
 package scenario
 
 import (
+	"iter"
+	"reflect"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/scenario/limit"
 )
 
-// Expectations are what a run must come to. A run that misses one fails, with
-// its own exit code, so that a pipeline can tell.
+// Expectations are the expected results of a run. A run that misses one fails with its own exit code, for pipelines.
 type Expectations struct {
-	// How many requests may end in each outcome, as counts or shares of all requests. Outcomes that are not named here
-	// may be any.
+	// How many requests may end in each outcome, as counts or shares of all requests. Outcomes that are not named have
+	// no limit.
 	Outcomes OutcomeExpectations `json:"outcomes"`
-	// The most that spans of a request's life may take.
+	// The longest durations of spans of a request's life.
 	Spans SpanExpectations `json:"spans"`
 	// Limits of any measure that the summary has.
 	Measures []limit.Limit `json:"measures" max:"64"`
 	// Limits of any other number of the summary, by its names in --output json, such as classes[chat].attainment >=
-	// 0.95 or refusals[epp: queue full] <= 3: a list's entry is named by its name, and what a map does not have counts
-	// as 0.
+	// 0.95 or refusals[epp: queue full] <= 3. A list's entry goes by its name, and a missing key of a map counts as 0.
 	Figures []limit.Figure `json:"figures" max:"64"`
 }
 
 // OutcomeExpectations are amounts of requests by outcome.
 type OutcomeExpectations struct {
-	// Requests answered wholly, and where held with the metadata that was made for them.
+	// Requests with a whole answer, and if held with their metadata.
 	Completed limit.Amount `json:"completed"`
 	// Requests refused with a 4xx other than 429.
 	Refused limit.Amount `json:"refused"`
@@ -33,13 +34,13 @@ type OutcomeExpectations struct {
 	Overloaded limit.Amount `json:"overloaded"`
 	// Requests answered with a 502 or 503.
 	Unavailable limit.Amount `json:"unavailable"`
-	// Requests answered with a 504, or given up at the client's time limit.
+	// Requests answered with a 504, or that reached the client's time limit.
 	TimedOut limit.Amount `json:"timed_out"`
 	// Requests answered with another 5xx, or with an error inside a 2xx.
 	ServerError limit.Amount `json:"server_error"`
 	// Requests whose connection broke or whose answer was cut short.
 	Broken limit.Amount `json:"broken"`
-	// Requests for which the held-open contract was broken.
+	// Requests that broke the held-open contract.
 	Violated limit.Amount `json:"violated"`
 	// Requests that the client left on purpose.
 	Left limit.Amount `json:"left"`
@@ -69,102 +70,84 @@ type SpanExpectations struct {
 
 // Quantiles are limits of a span's distribution; zero is no limit.
 type Quantiles struct {
-	// The most that half of the requests may take.
+	// The longest duration of half of the requests.
 	P50 time.Duration `json:"p50" above:"0s" max:"24h"`
-	// The most that nine in ten may take.
+	// The longest duration of nine in ten requests.
 	P90 time.Duration `json:"p90" above:"0s" max:"24h"`
-	// The most that 99 in 100 may take.
+	// The longest duration of 99 in 100 requests.
 	P99 time.Duration `json:"p99" above:"0s" max:"24h"`
-	// The most that any may take.
+	// The longest duration of any request.
 	Max time.Duration `json:"max" above:"0s" max:"24h"`
 }
 
-// Measured is what expectations are held against.
+// Measured holds the measurements that expectations are compared with.
 type Measured struct {
 	Requests int
 	Outcomes map[record.Outcome]int
-	// Span gives a quantile ("p50" … "max") of a span, if it was measured.
+	// Span returns a quantile ("p50" … "max") of a span, if it was measured.
 	Span func(span, quantile string) (time.Duration, bool)
-	// Measure gives a measure by its name, if there is one: in seconds, as a share, or a
-	// number. It may be nil.
+	// Measure returns a measure by its name, if there is one: in seconds, as a share, or a number. It may be nil.
 	Measure func(name string) (float64, bool)
-	// Figure gives any other number, if there is one. It may be nil.
+	// Figure returns any other number, if there is one. It may be nil.
 	Figure func(path []string) (float64, bool)
 }
 
-// Check holds the expectations against what was measured, in the order of the
-// fields. It is empty where nothing was expected.
-func (e *Expectations) Check(m Measured) []record.Expectation {
-	var out []record.Expectation
-	for _, o := range e.Outcomes.list() {
-		if o.amount.Given {
-			found, ok := o.amount.Holds(m.Outcomes[o.outcome], m.Requests)
-			out = append(out, record.Expectation{What: string(o.outcome), Expected: o.amount.String(), Found: found,
-				OK: ok})
+// Check compares the expectations with the measurements, in the order of the fields. It returns nothing without
+// expectations.
+func (e *Expectations) Check(m Measured) (out []record.Expectation) {
+	for outcome, a := range fields[limit.Amount](e.Outcomes) {
+		if a.Given {
+			found, ok := a.Holds(m.Outcomes[record.Outcome(outcome)], m.Requests)
+			out = append(out, record.Expectation{What: outcome, Expected: a.String(), Found: found, OK: ok})
 		}
 	}
-	for _, s := range e.Spans.list() {
-		for _, q := range s.limits.list() {
-			if q.limit == 0 {
+	for span, limits := range fields[Quantiles](e.Spans) {
+		for q, most := range fields[time.Duration](limits) {
+			if most == 0 {
 				continue
 			}
-			x := record.Expectation{What: s.span + " " + q.quantile, Expected: "at most " + q.limit.String(),
-				Found: "never measured"}
-			if d, ok := m.Span(s.span, q.quantile); ok {
-				x.Found, x.OK = d.String(), d <= q.limit
+			x := record.Expectation{What: span + " " + q, Expected: "at most " + most.String(), Found: "never measured"}
+			if d, ok := m.Span(span, q); ok {
+				x.Found, x.OK = d.String(), d <= most
 			}
 			out = append(out, x)
 		}
 	}
-	for _, l := range e.Measures {
-		x := record.Expectation{What: l.Measure, Expected: l.Words(), Found: "never measured"}
-		if m.Measure != nil {
-			if v, ok := m.Measure(l.Measure); ok {
-				x.Found, x.OK = l.Text(v), l.Holds(v)
-			}
+	bounded := func(what string, b interface {
+		Words() string
+		Text(v float64) string
+		Holds(v float64) bool
+	}, measured func() (float64, bool)) {
+		x := record.Expectation{What: what, Expected: b.Words(), Found: "never measured"}
+		if v, ok := measured(); ok {
+			x.Found, x.OK = b.Text(v), b.Holds(v)
 		}
 		out = append(out, x)
 	}
+	for _, l := range e.Measures {
+		bounded(l.Measure, l, func() (float64, bool) { return lookUp(m.Measure, l.Measure) })
+	}
 	for _, f := range e.Figures {
-		x := record.Expectation{What: f.Name, Expected: f.Words(), Found: "never measured"}
-		if m.Figure != nil {
-			if v, ok := m.Figure(f.Path); ok {
-				x.Found, x.OK = f.Text(v), f.Holds(v)
-			}
-		}
-		out = append(out, x)
+		bounded(f.Name, f, func() (float64, bool) { return lookUp(m.Figure, f.Path) })
 	}
 	return out
 }
 
-type outcomeAmount struct {
-	outcome record.Outcome
-	amount  limit.Amount
+func lookUp[K any](in func(K) (float64, bool), key K) (float64, bool) {
+	if in == nil {
+		return 0, false
+	}
+	return in(key)
 }
 
-func (o *OutcomeExpectations) list() []outcomeAmount {
-	return []outcomeAmount{{record.Completed, o.Completed}, {record.Refused, o.Refused},
-		{record.Overloaded, o.Overloaded},
-		{record.Unavailable, o.Unavailable}, {record.TimedOut, o.TimedOut}, {record.ServerError, o.ServerError},
-		{record.Broken, o.Broken}, {record.Violated, o.Violated}, {record.Left, o.Left}}
-}
-
-type spanLimits struct {
-	span   string
-	limits Quantiles
-}
-
-func (s *SpanExpectations) list() []spanLimits {
-	return []spanLimits{{"total", s.Total}, {"ttft", s.TTFT}, {"pick", s.Pick}, {"hold", s.Hold},
-		{"queueP", s.QueueP}, {"prefillP", s.PrefillP}, {"queue", s.Queue}, {"prefill", s.Prefill},
-		{"decode", s.Decode}}
-}
-
-type quantileLimit struct {
-	quantile string
-	limit    time.Duration
-}
-
-func (q Quantiles) list() []quantileLimit {
-	return []quantileLimit{{"p50", q.P50}, {"p90", q.P90}, {"p99", q.P99}, {"max", q.Max}}
+// fields yields the fields of a section by their names in the file. All have the type T.
+func fields[T any](section any) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) {
+		v := reflect.ValueOf(section)
+		for _, f := range strictyaml.Fields(v.Type()) {
+			if !yield(f.Name, v.FieldByIndex(f.Index).Interface().(T)) {
+				return
+			}
+		}
+	}
 }

@@ -216,7 +216,7 @@ func (m *fromManifests) bad(found, expected string) {
 	m.s.add(Problem{File: m.backend.Pool.File, Line: m.backend.Pool.Line, Column: 1, Found: found, Expected: expected})
 }
 
-// say sets a field from the manifests, unless the scenario has it.
+// say sets a field from the manifests, unless the scenario sets it.
 func (m *fromManifests) say(field string, at strictyaml.Value, set func()) {
 	path := m.path + "." + field
 	if m.s.written(path) {
