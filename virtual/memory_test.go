@@ -48,7 +48,7 @@ workload: {`+c.workload+`}
 			if err := w.run(nil); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(w.memories) + len(w.spares); w.done != 300 || n < c.least || n > c.most {
+			if n := len(w.memories) + len(w.freeDirects); w.done != 300 || n < c.least || n > c.most {
 				t.Errorf("%d requests have ended, and the memory of %d is free; expected 300, and %d to %d", w.done, n,
 					c.least, c.most)
 			}
