@@ -34,7 +34,7 @@ func (s *Scenario) Generator() *workload.Config {
 func (s *Scenario) generator(w *Workload) *workload.Config {
 	c := &workload.Config{Seed: s.Seed, Model: cmp.Or(w.Model, s.Pools[0].Model), Stream: w.Stream,
 		MaxTokens: w.MaxTokens,
-		Text:      w.Prompt.Text, Path: w.Path, Host: w.Host}
+		Prompts:   workload.Prompts{Text: w.Prompt.Text}, Path: w.Path, Host: w.Host}
 	if w.class > 0 { // the record names the objectives of a class
 		c.SLO = w.SLO.String()
 	}

@@ -53,7 +53,7 @@ func (r *request) send() {
 		r.assign(r.pool.picker())
 	}
 	if r.w.brief {
-		r.record(record.RequestSent, r.Told()...)
+		r.record(record.RequestSent, r.Counted()...)
 	} else {
 		r.record(record.RequestSent, r.Sent()...)
 	}

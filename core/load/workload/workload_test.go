@@ -18,9 +18,8 @@ func TestPrompts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3000).Draw(t, "n")
 		c := Config{Seed: rapid.Uint64().Draw(t, "seed"), Model: "m", Stream: true, MaxTokens: 3,
-			Alphabet:   Alphabet(rapid.IntRange(0, 2).Draw(t, "alphabet")),
-			Characters: rapid.Bool().Draw(t, "characters"),
-			Length:     func(*machine.Draw) int { return n }}
+			Prompts: Prompts{Alphabet: Alphabet(rapid.IntRange(0, 2).Draw(t, "alphabet")),
+				Characters: rapid.Bool().Draw(t, "characters"), Length: func(*machine.Draw) int { return n }}}
 		r := c.Request(4)
 		var body struct {
 			Model    string
