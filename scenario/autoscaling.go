@@ -19,7 +19,8 @@ type Lifecycle struct {
 	// How long a server that joins takes until it serves: scheduling, image, weights. The servers at the beginning of
 	// the run serve at once.
 	Startup dist.Dist `json:"startup" above:"0s" max:"24h"`
-	// How long a server that leaves still takes requests from proxies that do not know yet (a preStop hook that sleeps).
+	// How long a server that leaves still takes requests from proxies that do not know yet (a preStop hook that
+	// sleeps).
 	PreStop time.Duration `json:"preStop" min:"0s" max:"24h"`
 	// How long a server that leaves has to finish its requests, preStop included (terminationGracePeriodSeconds). The
 	// requests that it has not finished by then break off.
@@ -294,7 +295,8 @@ func (p *Pool) Scales() bool {
 		slices.ContainsFunc(p.Groups, func(g ServerGroup) bool { return g.Autoscaling.Given() })
 }
 
-// scales reports whether an autoscaler changes the number of a group's servers, or of the pool's where it has no groups.
+// scales reports whether an autoscaler changes the number of a group's servers, or of the pool's where it has no
+// groups.
 func (p *Pool) scales(group string) bool {
 	return slices.ContainsFunc(p.Deployments(),
 		func(d Deployment) bool { return d.Group == group && !d.Prefills && d.Autoscaling != nil })

@@ -184,7 +184,7 @@ const (
 
 func (Arrivals) Values() []string { return []string{"poisson", "constant", "gamma", "weibull"} }
 
-// TraceFormat is the format of a trace.
+// TraceFormat says how the lines of a trace are read.
 type TraceFormat string
 
 // The formats.

@@ -14,8 +14,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// pooledHardware is the hardware of a pool's model servers. It is resolved once for all replicas, since a large pool has
-// thousands.
+// pooledHardware is the hardware of a pool's model servers. It is resolved once for all replicas, since a large pool
+// has thousands.
 type pooledHardware struct {
 	measured []latency.Measured // from stepTimes
 	ready    bool
@@ -45,7 +45,8 @@ func (s *Scenario) steps(p *Pool, d *Deployment, index int, c *engine.Config) er
 	m.schedulerDefaults(c)
 	c.Timer = h.timer.For(d.serverName(index))
 	if h.plan.BlockBytes > 0 {
-		c.KVBytesPerToken = max(1, h.plan.BlockBytes*int64(h.model.Group.TP)/int64(cmp.Or(c.BlockSize, defaultBlockTokens)))
+		tokens := int64(cmp.Or(c.BlockSize, defaultBlockTokens))
+		c.KVBytesPerToken = max(1, h.plan.BlockBytes*int64(h.model.Group.TP)/tokens)
 		c.NumCPUBlocks = cmp.Or(c.NumCPUBlocks, h.plan.NumCPUBlocks)
 		c.NumGPUBlocks = cmp.Or(c.NumGPUBlocks, h.plan.NumGPUBlocks)
 	}
@@ -76,7 +77,8 @@ func (m *ModelServer) schedulerDefaults(c *engine.Config) {
 		}
 	}
 	if m.MaxNumBatchedTokens == 0 && !m.ChunkedPrefill {
-		c.MaxNumBatchedTokens = max(cmp.Or(c.MaxNumBatchedTokens, 8192), cmp.Or(c.MaxModelLen, documentModelLen)) // as vLLM
+		// as vLLM
+		c.MaxNumBatchedTokens = max(cmp.Or(c.MaxNumBatchedTokens, 8192), cmp.Or(c.MaxModelLen, documentModelLen))
 	}
 	if m.MaxNumBatchedTokens == 0 && c.MaxNumSeqs > 8192 {
 		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, c.MaxNumSeqs)

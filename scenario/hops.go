@@ -2,9 +2,9 @@ package scenario
 
 import "github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 
-// Hops are the times from one part to the next in virtual time. They stand for sockets, Envoy and the parts' own handling
-// of messages in wall time. Each is a duration or a distribution, from which every message draws; 0 is no time.
-// `windtunnel run --hops` measures them.
+// Hops are the times from one part to the next in virtual time. They stand for sockets, Envoy and the parts' own
+// handling of messages in wall time. Each is a duration or a distribution, from which every message draws; 0 is no
+// time. `windtunnel run --hops` measures them.
 type Hops struct {
 	// From one process to another, one way: client to Envoy, Envoy to sidecar or model server, sidecar to the model
 	// server of another pod, and back.
@@ -15,8 +15,8 @@ type Hops struct {
 	ExtProc dist.Dist `json:"extProc" max:"1m"`
 	// From the sidecar to its own pod's model server, or back.
 	Sidecar dist.Dist `json:"sidecar" max:"1m"`
-	// From the endpoint picker's request for a page of metrics until it has read the page. The page's values are those of
-	// the middle of this time.
+	// From the endpoint picker's request for a page of metrics until it has read the page. The page's values are those
+	// of the middle of this time.
 	Scrape dist.Dist `json:"scrape" max:"1m"`
 }
 

@@ -46,7 +46,7 @@ type Incident struct {
 	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
 
-// IncidentKind is a kind of incident.
+// IncidentKind says what happens in an incident.
 type IncidentKind plan.IncidentKind
 
 // The kinds of incidents.

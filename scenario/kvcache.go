@@ -47,7 +47,8 @@ func (s *checker) checkKVCache(p *Pool, path string) {
 	field := path + ".modelServer.kvEvents"
 	switch {
 	case e.Published() && len(p.Endpoints) > 0:
-		s.bad(field, "given beside endpoints", "nothing: the operator of external model servers configures their events")
+		s.bad(field, "given beside endpoints",
+			"nothing: the operator of external model servers configures their events")
 	case e.Published() && p.ModelServer.Batching == Independent:
 		s.bad(field, "given with batching independent, which has no KV cache", "batching: continuous beside it")
 	case p.KVManager && !e.Published():

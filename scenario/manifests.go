@@ -171,8 +171,9 @@ func (s *Scenario) warnOfTries(g *Gateway) {
 					}
 				}
 				if longest > try {
-					s.assume(r.Rule.At.Problem(fmt.Sprintf("each attempt may take %s, and prefill in pool %s takes up to %s",
-						try, p.Name, longest), "", "Envoy cuts longer attempts and retries them, or answers with 504").Error())
+					s.assume(r.Rule.At.Problem(
+						fmt.Sprintf("each attempt may take %s, and prefill in pool %s takes up to %s", try, p.Name,
+							longest), "", "Envoy cuts longer attempts and retries them, or answers with 504").Error())
 				}
 			}
 		}
@@ -245,8 +246,10 @@ func (m *fromManifests) fill() {
 		case c == nil, w.Replicas == 0:
 		case role != gateway.RoleServer:
 			others = true
-			m.s.add(c.At.Problem(fmt.Sprintf("a scenario cannot simulate container %s of InferencePool %s", c.Name, b.Name),
-				"a model server such as vllm/vllm-openai", "windtunnel up plays such pods as servers that echo requests"))
+			m.s.add(c.At.Problem(
+				fmt.Sprintf("a scenario cannot simulate container %s of InferencePool %s", c.Name, b.Name),
+				"a model server such as vllm/vllm-openai",
+				"windtunnel up plays such pods as servers that echo requests"))
 		default:
 			all = append(all, w)
 		}
@@ -254,14 +257,17 @@ func (m *fromManifests) fill() {
 	if len(all) == 0 {
 		if !others {
 			m.bad(fmt.Sprintf("InferencePool %s/%s selects the pods of no Deployment", b.Namespace, b.Name),
-				"a Deployment whose pods have the selector's labels, or pools in the scenario with this name and endpoints")
+				"a Deployment whose pods have the selector's labels, or pools in the scenario with this name and "+
+					"endpoints")
 		}
 		return
 	}
 	// Prefill servers come last in a pool.
 	decodes := slices.ContainsFunc(all, func(w *gateway.Workload) bool { return w.With(gateway.RoleSidecar) != nil })
 	prefills := func(w *gateway.Workload) bool { return decodes && w.With(gateway.RoleSidecar) == nil }
-	slices.SortStableFunc(all, func(a, b *gateway.Workload) int { return countTrue(prefills(a)) - countTrue(prefills(b)) })
+	slices.SortStableFunc(all, func(a, b *gateway.Workload) int {
+		return countTrue(prefills(a)) - countTrue(prefills(b))
+	})
 	if _, why := m.set.ScaledBy(b.Pool); why != "" {
 		m.s.assume(fmt.Sprintf("%s:%d: InferencePool %s: %s", b.Pool.File, b.Pool.Line, b.Name, why))
 	}
@@ -351,7 +357,8 @@ func (m *fromManifests) picker() {
 	p, b := m.pool, m.backend
 	_, asked := m.set.PickerReplicas(b)
 	if asked == 0 {
-		m.bad(fmt.Sprintf("the endpoint picker of InferencePool %s/%s has no replica", b.Namespace, b.Name), "at least one")
+		m.bad(fmt.Sprintf("the endpoint picker of InferencePool %s/%s has no replica", b.Namespace, b.Name),
+			"at least one")
 		return
 	}
 	m.say("epp.replicas", strictyaml.Value{}, func() { p.EPP.Replicas = asked })
@@ -382,7 +389,8 @@ func (m *fromManifests) models(c *gateway.Container) {
 	p := m.pool
 	model, names := commandline.Models(c)
 	if model == "" {
-		m.s.add(c.At.Problem(fmt.Sprintf("container %s names no model", c.Name), "--model=NAME among its arguments", ""))
+		m.s.add(c.At.Problem(fmt.Sprintf("container %s names no model", c.Name),
+			"--model=NAME among its arguments", ""))
 		return
 	}
 	m.say("model", c.At, func() { p.Model = names[0] })

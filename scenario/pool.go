@@ -18,8 +18,8 @@ import (
 type Pool struct {
 	// The pool's name, a DNS label that is unique in the scenario.
 	Name string `json:"name"`
-	// The model that the pool serves. Several pools have different models: a request finds its pool by the model, or the
-	// LoRA adapter, that it asks for.
+	// The model that the pool serves. Several pools have different models: a request finds its pool by the model, or
+	// the LoRA adapter, that it asks for.
 	Model string `json:"model"`
 	// Further names of the model (vLLM's --served-model-name).
 	ServedModelNames []string `json:"servedModelNames" max:"64"`
@@ -51,11 +51,11 @@ type Pool struct {
 	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080.
 	// It reads the model servers' KV events.
 	KVManager bool `json:"kvManager"`
-	// llm-d's latency predictor. The picker's predicted-latency-producer calls it for a request's expected latency at each
-	// server.
+	// llm-d's latency predictor. The picker's predicted-latency-producer calls it for a request's expected latency at
+	// each server.
 	Predictor Predictor `json:"predictor"`
-	// NVIDIA Dynamo's frontend with its router beside the picker. The picker's dynamo-frontend-scorer calls it for a worker
-	// (docs/dynamo.md).
+	// NVIDIA Dynamo's frontend with its router beside the picker. The picker's dynamo-frontend-scorer calls it for a
+	// worker (docs/dynamo.md).
 	Dynamo Dynamo `json:"dynamo"`
 
 	// How model servers start and end.
@@ -86,8 +86,8 @@ type ModelServer struct {
 	// How requests share the server: independent (each alone, document 000), continuous (a batch that changes each
 	// step, as vLLM), static (batches start and end together), none (one request at a time).
 	Batching Batching `json:"batching"`
-	// How long prefill takes, for instance 100ms..30s or 50ms±10%. A server that batches takes one duration, or none: the
-	// accelerator then determines it.
+	// How long prefill takes, for instance 100ms..30s or 50ms±10%. A server that batches takes one duration, or none:
+	// the accelerator then determines it.
 	Prefill dist.Dist `json:"prefill" above:"0s"`
 	// The time from one output token to the next.
 	InterTokenLatency dist.Dist `json:"interTokenLatency"`
@@ -95,7 +95,8 @@ type ModelServer struct {
 	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
 
 	// The defaults of a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (1024 and
-	// 8192 on an accelerator of 70 GiB or more other than A100, otherwise 256 and 2048; and the model's longest context).
+	// 8192 on an accelerator of 70 GiB or more other than A100, otherwise 256 and 2048; and the model's longest
+	// context).
 	Profile Profile `json:"profile"`
 	// The most sequences in one step (vLLM's --max-num-seqs).
 	MaxNumSeqs int `json:"maxNumSeqs" min:"1" max:"65536"`
@@ -105,8 +106,8 @@ type ModelServer struct {
 	MaxModelLen int `json:"maxModelLen" min:"1" max:"16777216"`
 	// The most tokens of any answer (max_new_tokens of vLLM's --override-generation-config).
 	MaxNewTokens int `json:"maxNewTokens" min:"1" max:"16777216"`
-	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it, a step takes a
-	// whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
+	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it, a step
+	// takes a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
 	ChunkedPrefill bool `json:"chunkedPrefill"`
 	// The most tokens per step of a prompt that is longer than this; 0 is no limit (vLLM's
 	// --long-prefill-token-threshold).
@@ -124,8 +125,8 @@ type ModelServer struct {
 
 	// Tokens in one KV-cache block (vLLM's --block-size).
 	BlockSize int `json:"blockSize" min:"1" max:"4096"`
-	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override). Left out: as many as the accelerator's memory holds
-	// beside weights and activations. With a number, the memory is not checked.
+	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override). Left out: as many as the accelerator's memory
+	// holds beside weights and activations. With a number, the memory is not checked.
 	NumGPUBlocks int `json:"numGPUBlocks" min:"1" max:"16777216"`
 	// The number of evicted blocks that host memory keeps.
 	NumCPUBlocks int `json:"numCPUBlocks" min:"0" max:"16777216"`
@@ -164,8 +165,8 @@ type ModelServer struct {
 	KVCacheDType string `json:"kvCacheDType"`
 
 	// The source of step times, if no other field sets them: measured (tables of the accelerator if there are some,
-	// otherwise its roofline); roofline, or inference-sim for the roofline of inference-sim (BLIS) with its utilisation of
-	// H100, A100 and L40S, to see how far results depend on the source; or document-003 for those of document 003's
+	// otherwise its roofline); roofline, or inference-sim for the roofline of inference-sim (BLIS) with its utilisation
+	// of H100, A100 and L40S, to see how far results depend on the source; or document-003 for those of document 003's
 	// example, 200 ms for a prompt of 2,000 tokens and 20 ms for each token of an answer, on any hardware; a warning
 	// reports what the hardware cannot do.
 	Source StepSource `json:"source"`
@@ -177,8 +178,8 @@ type ModelServer struct {
 	// The variation of the steps' times.
 	Jitter Jitter `json:"jitter"`
 
-	// The detail of the engines' steps in a recording: none, steps (the work of each step, and the time on the links of a
-	// tensor-parallel group), phases (each broadcast, all-reduce and gather in a step with its time).
+	// The detail of the engines' steps in a recording: none, steps (the work of each step, and the time on the links of
+	// a tensor-parallel group), phases (each broadcast, all-reduce and gather in a step with its time).
 	EngineSteps StepDetail `json:"engineSteps"`
 
 	// The LoRA adapters that the servers know from the start.
@@ -187,11 +188,11 @@ type ModelServer struct {
 	MaxLoRAs int `json:"maxLoras" min:"1" max:"1024"`
 	// How many adapters stay in host memory (vLLM's --max-cpu-loras).
 	MaxCPULoRAs int `json:"maxCPULoras" min:"1" max:"65536"`
-	// How much longer a step takes that loads an adapter into host memory. Left out: 28ms, an adapter of 84 MB from an NVMe
-	// disk.
+	// How much longer a step takes that loads an adapter into host memory. Left out: 28ms, an adapter of 84 MB from an
+	// NVMe disk.
 	LoRALoadTime time.Duration `json:"loraLoadTime" min:"0s" max:"1h"`
-	// How much longer a step takes that loads an adapter into the accelerator. Left out: 3.4ms, the same adapter over PCIe
-	// 4.0.
+	// How much longer a step takes that loads an adapter into the accelerator. Left out: 3.4ms, the same adapter over
+	// PCIe 4.0.
 	LoRAActivateTime time.Duration `json:"loraActivateTime" min:"0s" max:"1h"`
 
 	// The KV-cache events that the servers publish, for pickers that route by them.
@@ -223,9 +224,9 @@ func (m *ModelServer) defaults() {
 
 // EPP is the behaviour of the pool's endpoint picker.
 type EPP struct {
-	// The number of its replicas. Each has its own view of the model servers: its own scrapes, indexes and flow control.
-	// Envoy calls them in turn. 0 is a pool without a picker, like a plain Service: Envoy sends requests to the healthy
-	// model servers in turn.
+	// The number of its replicas. Each has its own view of the model servers: its own scrapes, indexes and flow
+	// control. Envoy calls them in turn. 0 is a pool without a picker, like a plain Service: Envoy sends requests to
+	// the healthy model servers in turn.
 	Replicas int `json:"replicas" min:"0" max:"64"`
 	// How long a replica works on a request before it decides, such as 2ms or lognormal(2ms, 1ms). Other requests wait
 	// during that time. In wall time it is added to the time of the decision itself. Left out: no time.
@@ -249,9 +250,9 @@ type EPP struct {
 	Errors ErrorStyle `json:"errors"`
 	// Envoy's body mode towards the picker. A held request needs FULL_DUPLEX_STREAMED.
 	BodyMode BodyMode `json:"bodyMode"`
-	// Envoy's body mode for responses. It determines what the picker sees of them, and so which of its metrics exist. With
-	// BUFFERED, the client gets nothing of an answer before its end. Left out: FULL_DUPLEX_STREAMED if bodyMode is,
-	// otherwise NONE.
+	// Envoy's body mode for responses. It determines what the picker sees of them, and so which of its metrics exist.
+	// With BUFFERED, the client gets nothing of an answer before its end. Left out: FULL_DUPLEX_STREAMED if bodyMode
+	// is, otherwise NONE.
 	ResponseBodyMode ResponseBodyMode `json:"responseBodyMode"`
 	// How long Envoy waits for the picker's answer (document 003's processingTimeout, Envoy's message_timeout) before
 	// failureMode applies. It needs bodyMode BUFFERED. Left out: no limit.
@@ -266,7 +267,7 @@ type EPP struct {
 
 // Objective is an InferenceObjective.
 type Objective struct {
-	// Its name.
+	// The name by which requests refer to it.
 	Name string `json:"name"`
 	// Its priority. A saturated pool sheds requests with a priority below 0.
 	Priority int `json:"priority" min:"-1000000" max:"1000000"`

@@ -70,8 +70,8 @@ type Scenario struct {
 	assumed  []string            // see Assumed
 }
 
-// SendAgain replaces the workload's requests by requests like recorded ones, at the recorded times. A request for a model
-// that no pool serves asks for the workload's model instead; strangers counts such requests by their model.
+// SendAgain replaces the workload's requests by requests like recorded ones, at the recorded times. A request for a
+// model that no pool serves asks for the workload's model instead; strangers counts such requests by their model.
 func (s *Scenario) SendAgain(list []workload.Recorded) (strangers map[string]int) {
 	strangers = map[string]int{}
 	for i := range list {
@@ -99,8 +99,8 @@ const EmbeddedFile = "embedded.yaml"
 // EmbeddedText returns the text of the built-in scenario.
 func EmbeddedText() []byte { return append([]byte(nil), embedded...) }
 
-// Embedded returns the built-in scenario: document 000's held-open request, with a short prefill. `windtunnel run` plays
-// it by default.
+// Embedded returns the built-in scenario: document 000's held-open request, with a short prefill. `windtunnel run`
+// plays it by default.
 func Embedded() *Scenario {
 	s, err := Parse(EmbeddedFile, embedded)
 	if err != nil {

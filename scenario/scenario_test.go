@@ -128,8 +128,8 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 	return out
 }
 
-// showPrompts prints for each class the number of different beginnings of its prompts, their length in characters and in
-// bytes, and whether one has other characters than letters, digits and spaces.
+// showPrompts prints for each class the number of different beginnings of its prompts, their length in characters and
+// in bytes, and whether one has other characters than letters, digits and spaces.
 func showPrompts(t *testing.T, s *Scenario) string {
 	type prompts struct {
 		beginnings                  map[string]bool

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Setting replaces the value of one field of a scenario file. Path is the field's path as in errors, such as workload.rate
-// or pools[0].replicas, with * for every entry of a list. Value is YAML.
+// Setting replaces the value of one field of a scenario file. Path is the field's path as in errors, such as
+// workload.rate or pools[0].replicas, with * for every entry of a list. Value is YAML.
 type Setting struct{ Path, Value string }
 
 // String returns the setting in the form of a command line.

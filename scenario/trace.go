@@ -112,8 +112,8 @@ func (s *checker) readTrace(dir string) {
 	}
 }
 
-// Timed returns the mean rate of a trace with times, in requests per second, and the factor by which it is played faster
-// than it was recorded. Both are 0 without such a trace.
+// Timed returns the mean rate of a trace with times, in requests per second, and the factor by which it is played
+// faster than it was recorded. Both are 0 without such a trace.
 func (s *Scenario) Timed() (rate, speedup float64) {
 	if s.recorded == nil || s.untimed {
 		return 0, 0

@@ -38,9 +38,9 @@ type Workload struct {
 	ChunkedUpload bool `json:"chunkedUpload"`
 	// The model that requests ask for: a pool's model, or an adapter. Left out: the first pool's.
 	Model string `json:"model"`
-	// The API of requests: chat for POST /v1/chat/completions, completions for POST /v1/completions, messages for Anthropic's
-	// POST /v1/messages, responses for POST /v1/responses, grpc-generate and grpc-embed for Generate and Embed of
-	// vLLM's gRPC service (vllm.grpc.engine.VllmEngine), which take HTTP/2 all the way and end with trailers.
+	// The API of requests: chat for POST /v1/chat/completions, completions for POST /v1/completions, messages for
+	// Anthropic's POST /v1/messages, responses for POST /v1/responses, grpc-generate and grpc-embed for Generate and
+	// Embed of vLLM's gRPC service (vllm.grpc.engine.VllmEngine), which take HTTP/2 all the way and end with trailers.
 	API API `json:"api"`
 	// More fields of every request's body, a JSON object such as '{"n": 2, "stop": ["a"]}'.
 	BodyFields string `json:"bodyFields"`
@@ -69,8 +69,8 @@ type Workload struct {
 	Classes []TrafficClass `json:"classes" max:"64"`
 	// Clients that do not wait for the answer.
 	Leaving Leaving `json:"leaving"`
-	// The objectives of a good answer: goodput and attainment in the summary count answers within all of them. A class of
-	// traffic may have other objectives.
+	// The objectives of a good answer: goodput and attainment in the summary count answers within all of them. A class
+	// of traffic may have other objectives.
 	SLO SLO `json:"slo"`
 	// How long the client waits for a whole answer.
 	Timeout time.Duration `json:"timeout" min:"1ms" max:"24h"`
@@ -110,7 +110,7 @@ func (w *Workload) Judges() bool {
 type RequestHeader struct {
 	// The header's name, such as x-llm-d-inference-objective.
 	Name string `json:"name"`
-	// Its value.
+	// The value that the requests send.
 	Value string `json:"value"`
 	// The part of all requests that have the header. Left out: all.
 	Share Share `json:"share"`
@@ -124,8 +124,8 @@ type Prompt struct {
 	Bytes size.Range `json:"bytes" min:"1" max:"64MiB"`
 	// The length of a random prompt in characters.
 	Characters dist.Dist `json:"characters" unit:"count" min:"1" max:"67108864"`
-	// The length of a random prompt in tokens of four ASCII characters. Simulated servers without a tokenizer count these;
-	// another tokenizer makes more or fewer. The chat template adds its own.
+	// The length of a random prompt in tokens of four ASCII characters. Simulated servers without a tokenizer count
+	// these; another tokenizer makes more or fewer. The chat template adds its own.
 	Tokens dist.Dist `json:"tokens" unit:"count" min:"1" max:"16777216"`
 	// The characters of a random prompt: ascii, unicode (any code point), or boundary-like (text that resembles a
 	// multipart delimiter).

@@ -17,9 +17,9 @@ import (
 )
 
 // direct is a request for which only the picker and the engine decide anything. Most requests are direct if no recorder
-// reads their steps. It has four events: at the picker, at the model server, and the end of the answer at the EPP and at
-// the client. The results equal those of a request that takes every step. A direct request that needs the steps after
-// all becomes such a request (docs/design.md, "Direct requests").
+// reads their steps. It has four events: at the picker, at the model server, and the end of the answer at the EPP and
+// at the client. The results equal those of a request that takes every step. A direct request that needs the steps
+// after all becomes such a request (docs/design.md, "Direct requests").
 type direct struct {
 	workload.Request
 	w            *world
@@ -53,8 +53,8 @@ type computed struct {
 func (x *pool) mayBeDirect() bool {
 	unread := x.w.rec == nil || x.w.lives != nil // the recorder does not read steps
 	lasts := x.replicaSets == nil && len(x.Incidents) == 0
-	return unread && lasts && x.Picked() && !x.verbose && x.predicting == nil && x.modes.direct() && !x.Faults.Strike() &&
-		!slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) &&
+	return unread && lasts && x.Picked() && !x.verbose && x.predicting == nil && x.modes.direct() &&
+		!x.Faults.Strike() && !slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) &&
 		!slices.ContainsFunc(x.servers, func(sv *server) bool { return !sv.direct() })
 }
 
@@ -179,7 +179,8 @@ func (d *direct) decided() {
 		return
 	}
 	d.server = d.pool.byAddr[to]
-	if d.server == nil || d.server.sidecar != nil && !d.takesLegs() { // several servers, or a sidecar that has to decide
+	// several servers, or a sidecar that has to decide
+	if d.server == nil || d.server.sidecar != nil && !d.takesLegs() {
 		d.takeSteps(true)
 		return
 	}
@@ -191,8 +192,8 @@ func (d *direct) decided() {
 	d.schedule(d.ways.upBehind.passes(w.now, &w.hops.server), enters)
 }
 
-// takeSteps replaces the request, at the EPP, by one that takes every step. decided reports whether the picker has decided
-// about it.
+// takeSteps replaces the request, at the EPP, by one that takes every step. decided reports whether the picker has
+// decided about it.
 func (d *direct) takeSteps(decided bool) {
 	d.life.Picked = machine.Never // the other request records it
 	r := d.retire()

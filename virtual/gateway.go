@@ -104,7 +104,8 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 			r.toClient(message{do: (*message).received, end: true})
 			return
 		}
-		r.toStream(stream.Message{Kind: stream.ResponseHeaders, Head: r.w.responseHead(status, contentType), End: r.bare})
+		r.toStream(stream.Message{Kind: stream.ResponseHeaders, Head: r.w.responseHead(status, contentType),
+			End: r.bare})
 		if r.bare {
 			return
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/plan"
 )
 
-// hops are the times between parts. A message crosses all hops of its route in one event. Only pieces that a part handles
-// are messages: the first and the last of an answer, not each of its tokens.
+// hops are the times between parts. A message crosses all hops of its route in one event. Only pieces that a part
+// handles are messages: the first and the last of an answer, not each of its tokens.
 type hops struct {
 	seed uint64
 	// Between client and picker, and between picker and the servers, in either direction. client includes Envoy's own

@@ -12,8 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/described"
 )
 
-// legs are the legs of a direct request at a sidecar: a prefill leg if the picker chose a prefiller, and the decode leg,
-// which is the request at its own server. The sidecar decides nothing about them (disagg.Course).
+// legs are the legs of a direct request at a sidecar: a prefill leg if the picker chose a prefiller, and the decode
+// leg, which is the request at its own server. The sidecar decides nothing about them (disagg.Course).
 type legs struct {
 	d         *direct
 	life      record.SidecarLife
@@ -98,8 +98,8 @@ func (l *legs) by(kind disagg.LegKind) *route {
 	return &l.d.w.hops.pod
 }
 
-// enter takes the request at the sidecar, the prefill leg at its server, or that leg's answer at the sidecar. It is false
-// if the decode leg arrives at its server, where it fetches the KV cache of the prefill leg.
+// enter takes the request at the sidecar, the prefill leg at its server, or that leg's answer at the sidecar. It is
+// false if the decode leg arrives at its server, where it fetches the KV cache of the prefill leg.
 func (l *legs) enter() bool {
 	now := l.d.w.now
 	switch x := &l.life; {

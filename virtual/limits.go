@@ -2,8 +2,8 @@ package virtual
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// limits are the deadlines of requests, in order of time: all clients have the same limit. The queue has one event, for the
-// first deadline.
+// limits are the deadlines of requests, in order of time: all clients have the same limit. The queue has one event, for
+// the first deadline.
 type limits struct {
 	list  []deadline
 	room  []deadline // the memory of list

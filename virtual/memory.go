@@ -59,7 +59,8 @@ func (a *answering) keep(p described.Piece) *described.Piece {
 	return x
 }
 
-// recycle reuses the memory of requests that have ended, between events. It skips requests that parts may still refer to.
+// recycle reuses the memory of requests that have ended, between events. It skips requests that parts may still refer
+// to.
 func (w *world) recycle() {
 	for i, r := range w.ending {
 		w.ending[i] = nil

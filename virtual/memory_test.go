@@ -6,9 +6,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// A run takes memory for as many requests as there are at once, whatever their
-// number; that of one whose client has left is not used again, as something may
-// still come of it.
+// A run takes memory for the requests in flight, whatever their total number. The memory of a request whose client has
+// left is not used again, because events may still refer to it.
 func TestMemoryIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

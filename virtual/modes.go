@@ -9,8 +9,8 @@ import (
 )
 
 // modes determine which parts of requests and responses Envoy sends to the picker, and how long it waits for an answer:
-// the real Envoy's behaviour with BUFFERED, NONE and message_timeout, as measured (live/stack tests it). The other modes
-// do not differ in virtual time.
+// the real Envoy's behaviour with BUFFERED, NONE and message_timeout, as measured (live/stack tests it). The other
+// modes do not differ in virtual time.
 type modes struct {
 	request  stream.BodyMode
 	response stream.BodyMode

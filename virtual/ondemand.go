@@ -15,9 +15,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// onDemand gives a picker the metrics of a data source's scrapes without an event for each scrape. A page has the state of
-// a server in the middle of the scrape's hop. onDemand computes it before the server changes, or when the picker reads the
-// metrics, whichever is first.
+// onDemand gives a picker the metrics of a data source's scrapes without an event for each scrape. A page has the state
+// of a server in the middle of the scrape's hop. onDemand computes it before the server changes, or when the picker
+// reads the metrics, whichever is first.
 type onDemand struct {
 	k        *picking
 	source   int

@@ -12,9 +12,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// The replicas of a pool's endpoint picker from Envoy's side, as measured (live/stack tests it). Envoy calls them in turn,
-// except those that a health check has found dead. It makes health checks only if it has a choice. A request gets a 503
-// if its picker is dead or dies, unless its answer is under way: Envoy cuts that answer.
+// The replicas of a pool's endpoint picker from Envoy's side, as measured (live/stack tests it). Envoy calls them in
+// turn, except those that a health check has found dead. It makes health checks only if it has a choice. A request gets
+// a 503 if its picker is dead or dies, unless its answer is under way: Envoy cuts that answer.
 
 // picker returns the picker of the next request; nil if none is known to be alive.
 func (x *pool) picker() *picking {

@@ -144,8 +144,8 @@ func (x *pool) newServer(s *plan.Server) error {
 	return nil
 }
 
-// ownNames reports whether servers may name blocks by themselves: no server asks another one for blocks by name, and none
-// gets the same prompt of a request twice.
+// ownNames reports whether servers may name blocks by themselves: no server asks another one for blocks by name, and
+// none gets the same prompt of a request twice.
 func (x *pool) ownNames() bool {
 	switch c := x.Sidecars; {
 	case c == nil:
@@ -184,8 +184,8 @@ func (x *pool) settled() error {
 	for _, sv := range x.servers {
 		st := sv.engine.Stats()
 		if n := sv.core.Busy() + st.Running + st.Waiting + len(sv.calls); n > 0 || sv.engine.KVBlocksUsed() > 0 {
-			return fault("%s still has %d requests and %d KV blocks, %d handles held", sv.Name, n, sv.engine.KVBlocksUsed(),
-				sv.core.Holds())
+			return fault("%s still has %d requests and %d KV blocks, %d handles held", sv.Name, n,
+				sv.engine.KVBlocksUsed(), sv.core.Holds())
 		}
 		if st.Accepted != sv.ends || st.GenerationTokens != sv.made {
 			return fault("%s accepted %d requests and made %d tokens, and ended %d with %d", sv.Name, st.Accepted,

@@ -1,9 +1,9 @@
-// Package virtual plays a scenario in virtual time. One event queue, ordered by time, class and sequence, drives the same
-// machines that live/ drives with goroutines and sockets. Begin to read at Play.
+// Package virtual plays a scenario in virtual time. One event queue, ordered by time, class and sequence, drives the
+// same machines that live/ drives with goroutines and sockets. Begin to read at Play.
 //
-// A request is a few calls: the client's bytes enter the EPP's stream machine, its effects enter the sidecar's request or
-// the model server's session and engine, and their effects return. Each message arrives after the time of the scenario's
-// hops. The record has the same steps as a live one, except Envoy's own log.
+// A request is a few calls: the client's bytes enter the EPP's stream machine, its effects enter the sidecar's request
+// or the model server's session and engine, and their effects return. Each message arrives after the time of the
+// scenario's hops. The record has the same steps as a live one, except Envoy's own log.
 package virtual
 
 import (
@@ -36,8 +36,8 @@ type event struct {
 	of   any // a pointer or a function, by kind
 }
 
-// requestRef refers to a request from an event that rarely takes place: its client gives up. It is empty once the request
-// has ended, so that the event does not keep the request's memory.
+// requestRef refers to a request from an event that rarely takes place: its client gives up. It is empty once the
+// request has ended, so that the event does not keep the request's memory.
 type requestRef struct{ r *request }
 
 type kind uint8

@@ -94,7 +94,8 @@ func (s *Pool) possible(x *plan.Incident) error {
 	if x.Kind == plan.AddServer && s.pool.Lives {
 		r := s.replicaSets[x.Deployment]
 		if wanted, places := r.driver().Status().Wanted, r.d.Config.Places; wanted+x.Count > places {
-			return fmt.Errorf("found %d servers to add to %d; expected at most %d, for which there are places", x.Count, wanted, places-wanted)
+			return fmt.Errorf("found %d servers to add to %d; expected at most %d, for which there are places", x.Count,
+				wanted, places-wanted)
 		}
 	}
 	if x.Kind.OfServer() && s.isAbsent(x.Server) {

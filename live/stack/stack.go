@@ -352,8 +352,8 @@ func (s *Stack) metadata(request string) (string, bool) {
 	return v.(string), true
 }
 
-// Stop stops everything in reverse. Requests in flight may finish until ctx ends. If Envoy had already ended, that is an
-// error, and its log is kept.
+// Stop stops everything in reverse. Requests in flight may finish until ctx ends. If Envoy had already ended, that is
+// an error, and its log is kept.
 func (s *Stack) Stop(ctx context.Context) error {
 	errs := []error{s.gatewayEnded()}
 	for _, p := range s.Pools {

@@ -38,8 +38,8 @@ var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-trans
 // Simulator reports whether a container runs llm-d-inference-sim, in which requests do not share steps.
 func Simulator(c *gateway.Container) bool { return strings.Contains(c.Image, "inference-sim") }
 
-// Server returns the values of the flags by the fields of a scenario's modelServer, and the flags without an effect in a
-// scenario.
+// Server returns the values of the flags by the fields of a scenario's modelServer, and the flags without an effect in
+// a scenario.
 func Server(c *gateway.Container) (values map[string]any, idle []string) {
 	known := serverFlags
 	if Simulator(c) {
@@ -70,8 +70,8 @@ func Server(c *gateway.Container) (values map[string]any, idle []string) {
 
 const generationFlag = "override-generation-config"
 
-// generation returns the most tokens of an answer, 0 without the flag. A value that is not a JSON object counts as 0: the
-// server itself refuses it.
+// generation returns the most tokens of an answer, 0 without the flag. A value that is not a JSON object counts as 0:
+// the server itself refuses it.
 func generation(c *gateway.Container) int {
 	text, _ := c.Flag(generationFlag)
 	var v struct {
@@ -83,8 +83,8 @@ func generation(c *gateway.Container) int {
 	return v.Most
 }
 
-// Models returns the model that the server loads, "" if the command line names none, and the names under which it serves
-// the model.
+// Models returns the model that the server loads, "" if the command line names none, and the names under which it
+// serves the model.
 func Models(c *gateway.Container) (model string, names []string) {
 	model, given := c.Flag("model")
 	if line := c.Line(); !given {

@@ -81,8 +81,8 @@ func (w *writer) guideLLMTokenizer(spec map[string]any) {
 		spec["tokenizer"] = map[string]any{"kind": "huggingface_auto", "model": own}
 		return
 	}
-	w.lose("the tool makes prompts with the tokenizer of the model's name: if that is not a repository of Hugging Face, " +
-		"set spec.tokenizer.model")
+	w.lose("the tool makes prompts with the tokenizer of the model's name: if that is not a repository of Hugging " +
+		"Face, set spec.tokenizer.model")
 }
 
 // guideLLMTrace replays a trace in Mooncake's format. The tool reads its milliseconds as seconds.

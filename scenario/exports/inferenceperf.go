@@ -27,8 +27,8 @@ func (w *writer) inferencePerf() map[string]any {
 	if own := w.s.Pools[0].ModelServer.Tokenizer; own != "" {
 		out["tokenizer"] = map[string]any{"pretrained_model_name_or_path": own}
 	} else {
-		w.lose("the tool makes prompts with the tokenizer of the model's name: if that is not a repository of Hugging " +
-			"Face, set tokenizer.pretrained_model_name_or_path")
+		w.lose("the tool makes prompts with the tokenizer of the model's name: if that is not a repository of " +
+			"Hugging Face, set tokenizer.pretrained_model_name_or_path")
 	}
 	if constraints := w.objectives(
 		map[string]time.Duration{"ttft": x.SLO.TTFT, "tpot": x.SLO.TPOT, "request_latency": x.SLO.E2E},
@@ -101,8 +101,8 @@ func (w *writer) inferencePerfLoad() map[string]any {
 	return load
 }
 
-// inferencePerfSplit returns the shares of the adapters and of the model alone. The tool rounds the sum of the shares once
-// and refuses any other than 1, so the last share is the rest.
+// inferencePerfSplit returns the shares of the adapters and of the model alone. The tool rounds the sum of the shares
+// once and refuses any other than 1, so the last share is the rest.
 func (w *writer) inferencePerfSplit() (split []any) {
 	rest := big.NewRat(1, 1)
 	for i, a := range w.w.LoRAAdapters {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// commandLine reads the words of a command, such as vllm bench serve --num-prompts 100 --seed 1, and reports whether the
-// text is a command. A flag without a value is true.
+// commandLine reads the words of a command, such as vllm bench serve --num-prompts 100 --seed 1, and reports whether
+// the text is a command. A flag without a value is true.
 func commandLine(text string, into map[string]any) bool {
 	words := strings.Fields(strings.ReplaceAll(text, "\\\n", " "))
 	first := 0
@@ -104,8 +104,8 @@ func (m *maker) vllmArrivals(n *node) {
 			m.set("arrivals", "gamma")
 			m.set("burstiness", "%s", number(b))
 		}
-		m.note("the configuration's tool moves all times so that the last request comes at exactly requests ÷ rate: in " +
-			"the scenario, the rate holds on average")
+		m.note("the configuration's tool moves all times so that the last request comes at exactly requests ÷ rate: " +
+			"in the scenario, the rate holds on average")
 		return
 	}
 	n.leave("burstiness")
@@ -120,8 +120,8 @@ func (m *maker) vllmPrompts(n *node, dataset string) {
 	switch dataset {
 	case "sharegpt":
 		m.read(n.at("dataset-path"), "sharegpt", "the file of ShareGPT's conversations")
-		m.note("every answer in the file is a request, in its order: the configuration's tool uses the first answers of " +
-			"some conversations")
+		m.note("every answer in the file is a request, in its order: the configuration's tool uses the first answers " +
+			"of some conversations")
 		if own := n.at("sharegpt-output-len"); own.given() {
 			m.note("answers have the lengths of the file's, and not sharegpt-output-len %s", own.text(""))
 		}

@@ -66,8 +66,8 @@ func (m *maker) guideLLMTrace(profile, data *node) {
 	if scale := 1000 * profile.at("time_scale").number(m, 1) * d.at("time_scale").number(m, 1); scale > 0 &&
 		math.Abs(scale-1) > 1e-9 {
 		more += fmt.Sprintf(", speedup: %s", number(1/scale))
-		m.note("the configuration's tool reads a trace's times as seconds: a trace with milliseconds needs a time_scale " +
-			"of 0.001")
+		m.note("the configuration's tool reads a trace's times as seconds: a trace with milliseconds needs a " +
+			"time_scale of 0.001")
 	}
 	m.read(d.at("source").at("path"), "mooncake", "the file of a trace", more)
 }
@@ -144,8 +144,8 @@ func (m *maker) guideLLMData(data *node) {
 	d := list[0]
 	d.at("kind").one(m, "synthetic_text")
 	length := func(what, name string) string {
-		return m.lengths(what, d.at(name).number(m, 1), d.at(name+"_stdev").number(m, 0), d.at(name+"_min").number(m, 1),
-			d.at(name+"_max").number(m, 0), 1, whole)
+		return m.lengths(what, d.at(name).number(m, 1), d.at(name+"_stdev").number(m, 0),
+			d.at(name+"_min").number(m, 1), d.at(name+"_max").number(m, 0), 1, whole)
 	}
 	prompt, groups, common := length("the prompts' length", "prompt_tokens"), 0.0, 0.0
 	if buckets := d.at("prefix_buckets").items(); len(buckets) > 0 {
@@ -162,8 +162,8 @@ func (m *maker) guideLLMData(data *node) {
 		think := ""
 		if d.at("delay").given() {
 			at := func(name string) float64 { return 1000 * d.at(name).number(m, 0) }
-			think = m.lengths("the pause between turns", at("delay"), at("delay_stdev"), at("delay_min"), at("delay_max"),
-				1, func(v float64) string { return number(v) + "ms" })
+			think = m.lengths("the pause between turns", at("delay"), at("delay_stdev"), at("delay_min"),
+				at("delay_max"), 1, func(v float64) string { return number(v) + "ms" })
 		}
 		m.conversations(whole(turns), think)
 	}

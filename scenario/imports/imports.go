@@ -1,6 +1,6 @@
 // Package imports converts configurations of other load generators to scenarios: inference-perf, GuideLLM, vLLM's
-// benchmark, AIPerf and the priority mix of llm-d-benchmark. Notes (Scenario.Notes) report what a scenario cannot express
-// in the same way, and what it leaves out. Begin to read at Read.
+// benchmark, AIPerf and the priority mix of llm-d-benchmark. Notes (Scenario.Notes) report what a scenario cannot
+// express in the same way, and what it leaves out. Begin to read at Read.
 package imports
 
 import (
@@ -37,8 +37,8 @@ type Scenario struct {
 	Trace string
 }
 
-// Read converts a configuration. If the format's tool plays several loads one after the other, load is the number of the
-// load to convert, from 1; 0 is the first one.
+// Read converts a configuration. If the format's tool plays several loads one after the other, load is the number of
+// the load to convert, from 1; 0 is the first one.
 func Read(format string, text []byte, load int) (*Scenario, error) {
 	from := map[string]func(*maker, *node){InferencePerf: inferencePerf, GuideLLM: guideLLM, PriorityMix: priorityMix,
 		VLLMBench: vllmBench, AIPerf: aiPerf}[format]
@@ -90,7 +90,8 @@ func (m *maker) one(n *node, loads int) int {
 		m.fail(n, fmt.Sprintf("found load %d, and there are %d", asked, loads), fmt.Sprintf("1 to %d", loads))
 		return 0
 	case asked == 0 && loads > 1:
-		m.note("the scenario has the first of %d consecutive loads: scenario import --load 2 converts the second", loads)
+		m.note("the scenario has the first of %d consecutive loads: scenario import --load 2 converts the second",
+			loads)
 	}
 	return max(asked, 1) - 1
 }

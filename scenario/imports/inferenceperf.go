@@ -54,8 +54,8 @@ func (m *maker) inferencePerfLoad(load *node) {
 		m.set("requests", "%s", whole(s.at("num_requests").number(m, 1)))
 	default:
 		if k == "constant" {
-			m.note("the configuration's tool calls Poisson arrivals constant that it moves so that each stage has its " +
-				"number of them: in the scenario, the rate holds on average")
+			m.note("the configuration's tool calls Poisson arrivals constant that it moves so that each stage has " +
+				"its number of them: in the scenario, the rate holds on average")
 		}
 		var list []string
 		for i, s := range stages {

@@ -72,8 +72,8 @@ func priorityMix(m *maker, n *node) {
 	m.note("prompts have the lengths of the templates, and other words; the prompts of a class share the text before " +
 		"the request's number ({variation})")
 	if len(m.objectives) > 0 {
-		m.note("the pool's objectives set the priorities, like InferenceObjectives: an endpoint picker uses them if it " +
-			"queues requests (flowControl among its featureGates) or refuses some")
+		m.note("the pool's objectives set the priorities, like InferenceObjectives: an endpoint picker uses them if " +
+			"it queues requests (flowControl among its featureGates) or refuses some")
 	}
 }
 

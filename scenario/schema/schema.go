@@ -1,5 +1,5 @@
-// Package schema makes the JSON Schema of scenario files, for editors, from the types of package scenario: their fields,
-// limits, defaults and comments.
+// Package schema makes the JSON Schema of scenario files, for editors, from the types of package scenario: their
+// fields, limits, defaults and comments.
 package schema
 
 import (

@@ -1,6 +1,6 @@
-// Package response determines how a request ended, from the client's side. Reader reads a response's bytes: the number of
-// tokens, whether it is whole, the metadata that it echoes (document 000, docs/documents.md), and an error inside a 2xx.
-// Facts derives the outcome.
+// Package response determines how a request ended, from the client's side. Reader reads a response's bytes: the number
+// of tokens, whether it is whole, the metadata that it echoes (document 000, docs/documents.md), and an error inside a
+// 2xx. Facts derives the outcome.
 package response
 
 import (
@@ -119,8 +119,8 @@ func (u *usage) tokens() int {
 	return max(u.CompletionTokens, u.OutputTokens)
 }
 
-// piece is text, or a part of a tool call's arguments, in an event of Anthropic's messages or of OpenAI's responses. Deltas
-// of responses are strings.
+// piece is text, or a part of a tool call's arguments, in an event of Anthropic's messages or of OpenAI's responses.
+// Deltas of responses are strings.
 type piece struct {
 	Text string
 	JSON string `json:"partial_json"`

@@ -128,7 +128,7 @@ func NewGaps(p Process, shape float64) Gaps {
 	return g
 }
 
-// Draw draws a gap.
+// Draw draws the time to the next arrival.
 func (g *Gaps) Draw(d *machine.Draw) float64 {
 	switch {
 	case g.process == Constant:

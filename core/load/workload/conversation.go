@@ -42,8 +42,8 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// Conversation returns the conversation with this number, whose first request has the number first, or nil after the last
-// request. Drivers ask for conversations in order, each with the first request after the previous one's last.
+// Conversation returns the conversation with this number, whose first request has the number first, or nil after the
+// last request. Drivers ask for conversations in order, each with the first request after the previous one's last.
 func (c *Config) Conversation(index, first int) *Conversation {
 	return c.ConversationIn(new(Conversation), index, first)
 }

@@ -36,8 +36,8 @@ func RateOf(list []Recorded) float64 {
 	return float64(len(list)-1) / last.Seconds()
 }
 
-// RecordedPrompt is a prompt with a known length in bytes and, for the beginning up to the end of each unit, a value that
-// identifies it: prompts with equal recorded beginnings get equal beginnings, with other words. Unit is in bytes.
+// RecordedPrompt is a prompt with a known length in bytes and, for the beginning up to the end of each unit, a value
+// that identifies it: prompts with equal recorded beginnings get equal beginnings, with other words. Unit is in bytes.
 type RecordedPrompt struct {
 	Bytes, Unit int
 	Heads       []uint64
@@ -125,8 +125,8 @@ type recordedKind struct {
 // leastUnit is the smallest unit of described prompts, in bytes.
 const leastUnit = 64
 
-// newRecordings returns nil if not all requests can be described: prompts are compared either all by their descriptions,
-// or all by their bytes.
+// newRecordings returns nil if not all requests can be described: prompts are compared either all by their
+// descriptions, or all by their bytes.
 func newRecordings(list []Recorded) *recordings {
 	heads := 0
 	for i := range list {

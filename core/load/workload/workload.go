@@ -1,6 +1,6 @@
-// Package workload makes the requests of a simulated client: their arrivals and their content. Everything depends only on
-// one seed and the request's number, so a live and a virtual run of a scenario send the same bytes. Begin to read at Config
-// and Loop.
+// Package workload makes the requests of a simulated client: their arrivals and their content. Everything depends only
+// on one seed and the request's number, so a live and a virtual run of a scenario send the same bytes. Begin to read at
+// Config and Loop.
 package workload
 
 import (
@@ -93,7 +93,8 @@ type Config struct {
 
 // Prompts determines the prompts of requests.
 type Prompts struct {
-	// Text is the prompt; with "", prompts are random, and Length draws their length in bytes of UTF-8 or in Characters.
+	// Text is the prompt; with "", prompts are random, and Length draws their length in bytes of UTF-8 or in
+	// Characters.
 	Text       string
 	Length     func(d *machine.Draw) int
 	Characters bool

@@ -109,7 +109,7 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
-// Who leaves is drawn by the request's number, and by nothing else.
+// Whether a request's client leaves depends on the request's number only.
 func TestLeaving(t *testing.T) {
 	c := Config{Seed: 5, Leaving: Leaving{Share: 0.1, Numbers: map[int]bool{3: true},
 		After: func(*machine.Draw) int64 { return 42 }}}

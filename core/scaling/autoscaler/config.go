@@ -21,8 +21,8 @@ type Config struct {
 	// KEDA: KEDA provides the figures, starts the first replica and ends the last one. Otherwise there is only an HPA,
 	// with figures from an adapter.
 	KEDA bool
-	// Min and Max bound the replicas. Idle, if not nil, is the number of replicas while no trigger is active, in place of
-	// Min.
+	// Min and Max bound the replicas. Idle, if not nil, is the number of replicas while no trigger is active, in place
+	// of Min.
 	Min, Max int
 	Idle     *int
 	Triggers []Trigger
@@ -62,8 +62,8 @@ type Formula struct {
 	program *vm.Program
 }
 
-// Fallback is KEDA's fallback: after more than FailureThreshold consecutive failures, in KEDA's polls or the HPA's queries,
-// a trigger's figure becomes the one that asks for Replicas.
+// Fallback is KEDA's fallback: after more than FailureThreshold consecutive failures, in KEDA's polls or the HPA's
+// queries, a trigger's figure becomes the one that asks for Replicas.
 type Fallback struct {
 	FailureThreshold int
 	Replicas         int

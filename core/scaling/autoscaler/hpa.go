@@ -79,8 +79,8 @@ func (b *Behavior) within(ratio float64) bool {
 	return 1-b.Down.Tolerance <= ratio && ratio <= 1+b.Up.Tolerance
 }
 
-// replicas returns the replicas that an External metric asks for: AverageValue relates to the existing replicas, Value to
-// the ready ones.
+// replicas returns the replicas that an External metric asks for: AverageValue relates to the existing replicas, Value
+// to the ready ones.
 func (b *Behavior) replicas(kind TargetKind, figure, target int64, spec, have, ready int) int {
 	if kind == AverageValue {
 		ratio := float64(figure) / (float64(target) * float64(have))
@@ -99,9 +99,9 @@ func (b *Behavior) replicas(kind TargetKind, figure, target int64, spec, have, r
 	return ceil(ratio * float64(ready))
 }
 
-// perPod returns the replicas that a Pods metric asks for. figures are the pods' figures, missing is the number of running
-// pods without one, and unready the number of starting pods. Missing pods count as at their target if the number would
-// fall, and as idle if it would rise.
+// perPod returns the replicas that a Pods metric asks for. figures are the pods' figures, missing is the number of
+// running pods without one, and unready the number of starting pods. Missing pods count as at their target if the
+// number would fall, and as idle if it would rise.
 func (b *Behavior) perPod(figures []int64, target int64, spec, missing, unready int) (replicas int, ok bool) {
 	if len(figures) == 0 {
 		return 0, false

@@ -38,8 +38,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// Pods that tell nothing count as at their target on the way down and as idle on the way up, and
-// where that turns the direction nothing changes.
+// Pods without figures count as at their target on the way down and as idle on the way up. If that reverses the
+// direction, nothing changes.
 func TestReplicasPerPod(t *testing.T) {
 	b := DefaultBehavior()
 	for _, x := range []struct {

@@ -205,8 +205,8 @@ func (m *Machine) figure(t *Trigger) (float64, error) {
 	return 0, nil
 }
 
-// counted returns the figure of trigger i for KEDA's poll or the HPA. Both count failures. After more consecutive failures
-// than the threshold, the fallback's figure replaces the trigger's, and fallback is true.
+// counted returns the figure of trigger i for KEDA's poll or the HPA. Both count failures. After more consecutive
+// failures than the threshold, the fallback's figure replaces the trigger's, and fallback is true.
 func (m *Machine) counted(i int) (figure float64, fallback bool, err error) {
 	t, f := &m.c.Triggers[i], m.c.Fallback
 	v, err := m.figure(t)
@@ -261,8 +261,8 @@ func (m *Machine) composed() (figure float64, fallback bool, err error) {
 	return figure, false, err
 }
 
-// asked is KEDA's poll: it starts the first replica if a trigger is active, and ends the last one if no trigger was active
-// during the cooldown.
+// asked is KEDA's poll: it starts the first replica if a trigger is active, and ends the last one if no trigger was
+// active during the cooldown.
 func (m *Machine) asked(fx *machine.Effects[Effect]) {
 	active, failed := false, false
 	if f := m.c.Formula; f != nil {
@@ -317,8 +317,8 @@ func (m *Machine) synced(fx *machine.Effects[Effect]) {
 	m.scale(min(max(to, least), m.c.Max), "hpa", why, fx)
 }
 
-// metrics returns the largest number of replicas that a metric asks for, and the reason. It is not ok if all metrics fail,
-// or if some fail and the number would fall.
+// metrics returns the largest number of replicas that a metric asks for, and the reason. It is not ok if all metrics
+// fail, or if some fail and the number would fall.
 func (m *Machine) metrics() (replicas int, why string, ok bool) {
 	n := len(m.c.Triggers)
 	if m.c.Formula != nil {

@@ -344,8 +344,8 @@ func (m *manifest) hpa(v strictyaml.Value) {
 	case c.Min == 0:
 		v.Get("minReplicas").Fail("0", "1 or more, or a ScaledObject: nothing but KEDA starts the first replica", "")
 	case len(c.Triggers) == 0:
-		v.Fail("no metrics", "at least one of type External or Pods; the default metric, CPU, does not describe a model "+
-			"server's load", "")
+		v.Fail("no metrics", "at least one of type External or Pods; the default metric, CPU, does not describe a "+
+			"model server's load", "")
 	}
 }
 

@@ -75,8 +75,8 @@ type Message interface{ message() }
 // Scale sets the number of pods, without those that leave.
 type Scale struct{ Replicas int }
 
-// Evict makes a pod leave. Grace, if above 0, replaces the Config's. With Replace, another pod starts; otherwise the number
-// of pods falls by one. It has no effect on a pod that is absent or leaves already.
+// Evict makes a pod leave. Grace, if above 0, replaces the Config's. With Replace, another pod starts; otherwise the
+// number of pods falls by one. It has no effect on a pod that is absent or leaves already.
 type Evict struct {
 	Pod     int
 	Grace   machine.Time
@@ -258,9 +258,9 @@ func (d *Deployment) end(i int, k Kind, fx *machine.Effects[Effect]) {
 	d.emit(i, k, fx)
 }
 
-// first returns the pod that leaves first, by the ReplicaSet controller's rule: pods that are not ready before ready ones,
-// the youngest first; then pods that have been ready for a shorter time, compared by the power of two of the seconds, with
-// chance within one power (LogarithmicScaleDown).
+// first returns the pod that leaves first, by the ReplicaSet controller's rule: pods that are not ready before ready
+// ones, the youngest first; then pods that have been ready for a shorter time, compared by the power of two of the
+// seconds, with chance within one power (LogarithmicScaleDown).
 func (d *Deployment) first() int {
 	var list []int
 	for i := range d.pods {

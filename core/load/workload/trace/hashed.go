@@ -64,8 +64,8 @@ type blocks struct {
 	ToolWait json.RawMessage `json:"tool_wait_ms"`
 }
 
-// read reads a line with only the fields of Mooncake's lines, in an eighth of the time of encoding/json. It is false for
-// any other line, well-formed or not.
+// read reads a line with only the fields of Mooncake's lines, in an eighth of the time of encoding/json. It is false
+// for any other line, well-formed or not.
 func (x *blocks) read(text string) bool {
 	s := scan(text)
 	if !s.skip('{') {

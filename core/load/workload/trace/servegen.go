@@ -132,8 +132,8 @@ type generator struct {
 }
 
 func (x *generator) assumed(scale float64) []string {
-	out := []string{"it is the summary of a trace: the scenario's seed draws requests from it, each client's gaps by the " +
-		"law of its window, at a rate that holds on average",
+	out := []string{"it is the summary of a trace: the scenario's seed draws requests from it, each client's gaps by " +
+		"the law of its window, at a rate that holds on average",
 		"lengths of prompts and of their answers are drawn independently",
 		"it does not say which prompts share beginnings: all are different, and caches find nothing of them"}
 	if x.lawless {

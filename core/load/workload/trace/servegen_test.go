@@ -58,7 +58,8 @@ func TestGenerated(t *testing.T) {
 		t.Errorf("%v of %v", n, windows)
 	}
 	assumed := strings.Join(got.Assumed, "\n")
-	for _, want := range []string{"the summary of a trace", "without a law", "drawn independently", "text of as many tokens"} {
+	for _, want := range []string{"the summary of a trace", "without a law", "drawn independently",
+		"text of as many tokens"} {
 		if !strings.Contains(assumed, want) {
 			t.Errorf("%q is not in\n%s", want, assumed)
 		}

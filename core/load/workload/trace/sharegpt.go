@@ -23,8 +23,8 @@ func (s *said) answers() bool {
 	return s.From == "gpt" || s.From == "assistant" || s.From == "chatgpt" || s.From == "bing" || s.From == "bard"
 }
 
-// conversations reads ShareGPT's array: each answer is one request, with the messages before it. Lengths are the texts'.
-// Words are invented.
+// conversations reads ShareGPT's array: each answer is one request, with the messages before it. Lengths are the
+// texts'. Words are invented.
 func conversations(from io.Reader, o *Options) (*Trace, error) {
 	if !o.Chat {
 		return nil, errors.New("these are conversations; expected api: chat")
@@ -72,10 +72,10 @@ func conversations(from io.Reader, o *Options) (*Trace, error) {
 		return nil, fmt.Errorf("there is no answer in it; expected conversations of human and gpt, as the %s format "+
 			"has", ShareGPT)
 	}
-	t.Assumed = []string{"it has no times: the workload determines the arrivals, and requests of a conversation do not " +
-		"wait for the previous answer",
-		"words are invented, with the lengths of the trace's, and equal where the trace's are equal; a token of an answer " +
-			"is four characters",
+	t.Assumed = []string{"it has no times: the workload determines the arrivals, and requests of a conversation do " +
+		"not wait for the previous answer",
+		"words are invented, with the lengths of the trace's, and equal where the trace's are equal; a token of an " +
+			"answer is four characters",
 		"every message is the user's"}
 	if odd > 0 {
 		t.Assumed = append(t.Assumed, fmt.Sprintf("%d messages of neither human nor gpt count as the user's", odd))

@@ -1,6 +1,6 @@
 // Package trace reads published traces of requests: the time of each, the lengths of its prompt and its answer, and in
-// some formats the shared beginnings of prompts. Trace.Assumed lists what a trace leaves open. Write writes traces. Begin
-// to read at Read.
+// some formats the shared beginnings of prompts. Trace.Assumed lists what a trace leaves open. Write writes traces.
+// Begin to read at Read.
 package trace
 
 import (
@@ -82,8 +82,8 @@ type Options struct {
 	Block int
 	// Spread delays every request by a random time up to this, in seconds, for traces whose times are rounded down.
 	Spread float64
-	// From and For select requests, in seconds: from From after the first line's time (ServeGen's beginning), for For; 0
-	// is no limit.
+	// From and For select requests, in seconds: from From after the first line's time (ServeGen's beginning), for For;
+	// 0 is no limit.
 	From, For float64
 	// Rate is the mean rate of all ServeGen's clients together, in requests per second; 0 is their own.
 	Rate float64

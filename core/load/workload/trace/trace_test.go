@@ -108,7 +108,7 @@ func TestAssumed(t *testing.T) {
 	}
 }
 
-// Mistakes are told with their line.
+// Errors name the line.
 func TestMistakes(t *testing.T) {
 	for _, x := range [][3]string{
 		{Azure, "a,b\n", "line 1: found"},
@@ -335,8 +335,8 @@ func TestWrittenOfEveryAPI(t *testing.T) {
 			Classes: []workload.Class{class("a", "m"), class("b", "n")}},
 		WriteOptions{Format: BurstGPT})
 	if d := cmp.Diff([]string{"requests ask for 2 models or adapters, which the format does not name",
-		"classes of traffic and the objectives of good requests are left out", "the headers of 20 requests are left out"},
-		lost); err != nil || d != "" {
+		"classes of traffic and the objectives of good requests are left out",
+		"the headers of 20 requests are left out"}, lost); err != nil || d != "" {
 		t.Errorf("%v %s", err, d)
 	}
 }

@@ -61,8 +61,8 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 	}
 	if turns > 0 {
 		lost = append(lost, fmt.Sprintf(
-			"%d later turns of conversations are left out: their prompts contain the answers, and their times depend on "+
-				"the answers", turns))
+			"%d later turns of conversations are left out: their prompts contain the answers, and their times depend "+
+				"on the answers", turns))
 	}
 	if len(models) > 1 {
 		lost = append(lost, fmt.Sprintf("requests ask for %d models or adapters, which the format does not name",

@@ -412,8 +412,8 @@ func overTime(f func([]float64) float64) func(*evaluation, *parser.Call) (value,
 	})
 }
 
-// extrapolated returns the change of a series in a range, extrapolated to the range's ends as in Prometheus. A counter that
-// restarts continues from its earlier value.
+// extrapolated returns the change of a series in a range, extrapolated to the range's ends as in Prometheus. A counter
+// that restarts continues from its earlier value.
 func extrapolated(list []point, now, span machine.Time, counter bool) (float64, bool) {
 	if len(list) < 2 {
 		return 0, false

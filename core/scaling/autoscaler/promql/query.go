@@ -23,8 +23,8 @@ type Query struct {
 	expr parser.Expr
 }
 
-// ClusterLabels are labels of a cluster's scrape configuration. A scenario has no cluster, so Read drops equalities with
-// them.
+// ClusterLabels are labels of a cluster's scrape configuration. A scenario has no cluster, so Read drops equalities
+// with them.
 var ClusterLabels = []string{"namespace", "exported_namespace", "service", "job", "instance", "container", "endpoint",
 	"cluster", "deployment", "prometheus", "node", "app"}
 

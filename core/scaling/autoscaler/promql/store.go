@@ -66,8 +66,8 @@ func key(name string, labels []metrics.Label) string {
 	return b.String()
 }
 
-// Scraped takes the result of scraping a target at a time; ok is false after a failure. A series that the target no longer
-// has ends, and all its series end after a failure.
+// Scraped takes the result of scraping a target at a time; ok is false after a failure. A series that the target no
+// longer has ends, and all its series end after a failure.
 func (s *Store) Scraped(at machine.Time, target string, samples []Sample, ok bool) {
 	if s.targets == nil {
 		s.targets = map[string][]*series{}
