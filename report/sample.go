@@ -273,7 +273,9 @@ func (x *Sample) InFlight(n int) []float64 {
 
 // settled says whether the requests in flight vary around a level, and do not grow: over ten parts of the series,
 // by more than chance and by more than half of what there is. A series that amounts to next to no independent
-// observations has no level that it returns to.
+// observations has no level that it returns to, unless it varies by far less than the services alone explain: where
+// nobody waits and requests come at random, its variance is its mean. Regular arrivals leave a smooth beat with the
+// parts of the series, which looks like a long memory.
 func settled(inFlight []float64) bool {
 	const parts = 10
 	if len(inFlight) < 2*parts {
@@ -284,7 +286,11 @@ func settled(inFlight []float64) bool {
 		means = append(means, stats.Mean(part))
 	}
 	slope, sure := stats.Slope(means)
-	return !(sure > 4 && slope*parts > stats.Mean(means)/2) && stats.Independent(inFlight) >= fewestIndependent
+	if sure > 4 && slope*parts > stats.Mean(means)/2 {
+		return false
+	}
+	return stats.Spread(inFlight, len(inFlight)) <= stats.Mean(inFlight)/4 ||
+		stats.Independent(inFlight) >= fewestIndependent
 }
 
 // fewestIndependent is to how many independent observations the requests in flight of a steady run amount at least.

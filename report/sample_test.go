@@ -222,3 +222,16 @@ func TestSteady(t *testing.T) {
 		}
 	}
 }
+
+// Requests that come regularly and all take as long are steady at any rate, also where they beat with the parts of the
+// series.
+func TestRegularTrafficIsSteady(t *testing.T) {
+	for _, n := range []int{300, 1000, 6000} {
+		for percent := 5; percent < 600; percent += 3 {
+			took := time.Duration(percent) * 100 * time.Microsecond // of a gap of 10 ms
+			if !run(n, func(i int) time.Duration { return took + time.Duration(i*7919%100)*time.Microsecond }).Steady {
+				t.Errorf("%d requests, one every 10 ms, that take %s are not steady", n, took)
+			}
+		}
+	}
+}

@@ -424,6 +424,10 @@ func (a *Autoscaling) prepare(s *Scenario, p *Pool) (err error) {
 		if a.read, err = autoscaler.ReadManifest(a.Manifest.File, a.Manifest.Text); err != nil {
 			return err
 		}
+		if len(a.read.Config.Triggers) == 0 {
+			return fmt.Errorf("%s: the HorizontalPodAutoscaler has no metric that acts here; expected one of type "+
+				"External or Pods", a.Manifest.File)
+		}
 		if a.read.Targets && !a.Manifest.targets {
 			a.read.Notes = append(a.read.Notes,
 				"scaleTargetRef has no effect: the manifest's place in the scenario names the servers")

@@ -89,7 +89,8 @@ func (s *checker) readGateway(dir string) {
 			"a Gateway whose listener takes the workload's requests")
 		return
 	}
-	s.assume(append(set.Warnings, program.Notes...)...)
+	_, scaling := set.Scalings()
+	s.assume(slices.Concat(set.Warnings, program.Notes, scaling)...)
 	s.gateway, s.said = g, map[string]strictyaml.Value{}
 	s.checkLeads(g)
 	names := poolNames(program)
@@ -268,9 +269,6 @@ func (m *fromManifests) fill() {
 	slices.SortStableFunc(all, func(a, b *gateway.Workload) int {
 		return countTrue(prefills(a)) - countTrue(prefills(b))
 	})
-	if _, why := m.set.ScaledBy(b.Pool); why != "" {
-		m.s.assume(fmt.Sprintf("%s:%d: InferencePool %s: %s", b.Pool.File, b.Pool.Line, b.Name, why))
-	}
 	first, _ := all[0].Serves()
 	m.models(first)
 	if decodes {
@@ -395,7 +393,7 @@ func (m *fromManifests) models(c *gateway.Container) {
 	}
 	m.say("model", c.At, func() { p.Model = names[0] })
 	m.say("servedModelNames", c.At, func() { p.ServedModelNames = names[1:] })
-	if !commandline.Simulator(c) {
+	if !c.Simulator() {
 		m.say("modelServer.model", c.At, func() { p.ModelServer.Model = model })
 	}
 }
@@ -428,7 +426,7 @@ func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServ
 	for _, name := range idle {
 		m.s.assume(c.At.Problem("--"+name, "", "it has no effect in a scenario").Error())
 	}
-	if !commandline.Simulator(c) {
+	if !c.Simulator() {
 		values["batching"], values["profile"] = string(Continuous), string(VLLMProfile)
 	}
 	if e := c.KVEvents(); e != nil {

@@ -307,3 +307,110 @@ func TestStatisticsOfIntervals(t *testing.T) {
 		t.Errorf("%.2f%% of all intervals hold what is true, expected 93.5 to 96.5%%", 100*mean)
 	}
 }
+
+// A simulated server is the recursion: over 20 seeds each, the means of sim's sojourns and those of openQueue differ by
+// less than three standard errors, and so do their variances, from which intervals result.
+func TestStatisticsOfTheRecursion(t *testing.T) {
+	const seeds = 20
+	service := drawn(t, "exponential(400, min=1, max=8000)") // 100 ms on average, where the recursion has 10
+	requests, loads := 2000, []float64{0.8}
+	if statistics {
+		requests, loads = 100_000, []float64{0.5, 0.8, 0.9}
+	}
+	for _, load := range loads {
+		t.Run(fmt.Sprintf("load %.1f", load), func(t *testing.T) {
+			t.Parallel()
+			simulated := func(t *testing.T, n int, seed uint64) *report.Sample {
+				s, err := scenario.Parse("queue.yaml", fmt.Appendf(nil, `{apiVersion: windtunnel/v1alpha1, kind: Scenario,
+					seed: %d, pools: [{name: default, flow: plain, replicas: 1, modelServer: {batching: none,
+					interTokenLatency: 25us, prefill: 25us, outputTokens: '%s'}}],
+					workload: {requests: %d, timeout: 24h, rate: %v, concurrency: 1000000}}`, seed,
+					service.tokens, n, 10*load/service.mean))
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Hops = scenario.Hops{}
+				tally := report.NewTally()
+				if err := Run(s, tally, nil); err != nil {
+					t.Fatal(err)
+				}
+				return tally.Sample()
+			}
+			of := func(play func(*testing.T, int, uint64) *report.Sample) (means, deviations []float64) {
+				for seed := range uint64(seeds) {
+					sojourns := []float64{}
+					for _, e := range play(t, requests, seed+1).Requests {
+						sojourns = append(sojourns, e.E2E.Seconds())
+					}
+					mean, sd := meanAndDeviation(sojourns)
+					means, deviations = append(means, mean), append(deviations, sd)
+				}
+				return means, deviations
+			}
+			simMeans, simDeviations := of(simulated)
+			means, deviations := of(openQueue(load, 0).play)
+			for _, c := range []struct {
+				name      string
+				sim, want []float64
+			}{{"mean", simMeans, means}, {"deviation", simDeviations, deviations}} {
+				a, sa := meanAndDeviation(c.sim)
+				b, sb := meanAndDeviation(c.want)
+				z := (a - b) / math.Sqrt((sa*sa+sb*sb)/seeds)
+				t.Logf("%s: sim %.3f ms, recursion %.3f ms, z %.2f", c.name, 1e3*a, 1e3*b, z)
+				if !(math.Abs(z) < 3) {
+					t.Errorf("the %s of sim's sojourns is %.3f ms, and of the recursion's %.3f ms (%.1f standard "+
+						"errors)", c.name, 1e3*a, 1e3*b, z)
+				}
+			}
+		})
+	}
+}
+
+// Little's law holds for the measures that sim prints. In its exact form the requests in flight, summed up over the
+// window, are the time that requests spent in it; in a long steady run the measured requests in flight are the measured
+// rate times the measured mean time.
+func TestStatisticsKeepLittlesLaw(t *testing.T) {
+	for _, c := range []struct {
+		name, file string
+		requests   int
+		settings   []scenario.Setting
+	}{{"open", "plain", 10_000, nil}, {"P/D", "pd", 2_000, nil},
+		{"closed", "plain", 2_000, []scenario.Setting{{Path: "workload.rate", Value: "0"},
+			{Path: "workload.concurrency", Value: "16"}}}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			requests := c.requests
+			if statistics {
+				requests = 10_000
+			}
+			s, err := scenario.Load("../examples/"+c.file+".yaml", c.settings...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Workload.Requests = requests
+			tally := report.NewTally()
+			var all []report.Ended
+			tally.Each(func(e *report.Ended) { all = append(all, *e) })
+			if err := Run(s, tally, nil); err != nil {
+				t.Fatal(err)
+			}
+			x := tally.Sample()
+			spent := 0.0
+			for _, e := range all {
+				spent += max(0, (min(e.Sent+e.E2E, x.To) - max(e.Sent, x.From)).Seconds())
+			}
+			of := map[string]float64{}
+			for _, m := range (report.Runs{x}).Under(report.SLO{}).All() {
+				of[m.Measure] = m.Value
+			}
+			if there := of["in flight"] * (x.To - x.From).Seconds(); math.Abs(there/spent-1) > 1e-9 {
+				t.Errorf("%v request-seconds are in flight, and requests spent %v s in the window", there, spent)
+			}
+			if l, w := of["in flight"], of["requests/s"]*of["e2e mean"]; requests >= 10_000 &&
+				(!x.Steady || math.Abs(l-w) > 0.01*l) {
+				t.Errorf("steady is %v, and %v requests are in flight where %v requests/s take %v s each", x.Steady, l,
+					of["requests/s"], of["e2e mean"])
+			}
+		})
+	}
+}

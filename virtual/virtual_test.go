@@ -79,6 +79,17 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A pool without a picker answers, whatever else it has of one.
+func TestPoolWithoutAPicker(t *testing.T) {
+	s, err := scenario.Load("../examples/plain.yaml", scenario.Setting{Path: "pools[0].epp.replicas", Value: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]int{"completed": 100}, outcomes(recorded(t, s))); d != "" {
+		t.Fatal(d)
+	}
+}
+
 const scored = `
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig

@@ -35,6 +35,8 @@ type Gateway struct {
 	DefaultScope     inert          `json:"defaultScope"`
 
 	At strictyaml.Value `json:"."`
+
+	made bool // of a proxy's configuration
 }
 
 // Address is where a Gateway asks to be reached.
@@ -109,6 +111,8 @@ type HTTPRoute struct {
 	DefaultScope inert       `json:"useDefaultGateways"`
 
 	At strictyaml.Value `json:"."`
+
+	made bool // of a proxy's configuration
 }
 
 // ParentRef names the Gateway, and perhaps the listener, that a route attaches to.

@@ -13,8 +13,8 @@ import (
 type Attempts struct {
 	// Whole bounds the exchange from the request's end on, Try each attempt; 0 does not.
 	Whole, Try time.Duration
-	// Retries is how often a request is tried again, under the conditions On, of which
-	// retriable-status-codes has these Codes.
+	// Retries is how often Envoy tries a request again, under the conditions On. Codes
+	// are the statuses of its condition retriable-status-codes.
 	Retries int
 	On      []string
 	Codes   []int

@@ -200,7 +200,7 @@ const (
 	baseToHeader  = "base-model-to-header"
 )
 
-// routerPlugin is one plug-in, as a flag or a configuration file has it.
+// routerPlugin is one plug-in, as a flag or a configuration file names it.
 type routerPlugin struct {
 	Type       string    `json:"type"`
 	Name       string    `json:"name"`

@@ -170,7 +170,7 @@ func (m *ValueMatch) matches(value string) bool {
 	return m.Value == value
 }
 
-// whole says whether all of a text is what an expression says.
+// whole reports whether an expression matches the whole of a text.
 func whole(expression, text string) bool {
 	re, err := regexp.Compile("^(?:" + expression + ")$")
 	return err == nil && re.MatchString(text)

@@ -197,6 +197,7 @@ func (b *builder) expand() {
 		}
 	}
 	b.transfers()
+	b.standalone()
 }
 
 // workers are the pods of a model for a pool: as its deployment says, with the

@@ -236,9 +236,8 @@ type HeaderPolicy struct {
 	At strictyaml.Value `json:"."`
 }
 
-// variables are Envoy's that the document's values become. Of those that it makes
-// up each has one that means the same; the pod is what it calls the upstream's
-// cluster.
+// variables maps the document's variables to Envoy's that mean the same. The
+// document calls the pod that serves the request the upstream's cluster.
 var variables = map[string]string{"%REQ_ID%": "%REQ(X-REQUEST-ID)%", "%UPSTREAM_CLUSTER%": "%UPSTREAM_HOST%",
 	"%PROTOCOL%": "%PROTOCOL%", "%START_TIME%": "%START_TIME%", "%DURATION%": "%DURATION%",
 	"%UPSTREAM_HOST%": "%UPSTREAM_HOST%"}

@@ -23,7 +23,7 @@ func StatusMetric(name string) bool {
 	return slices.Contains([]string{waitingRequests, busyPercent, queriedTokens, cachedTokens, answeredTotal}, name)
 }
 
-// PodSays holds what came of asking a pod of a pool for its metrics.
+// PodSays holds a pod's answer to the request for its metrics.
 type PodSays struct {
 	// Code is the HTTP status of its answer, 0 where there was none.
 	Code int
@@ -40,7 +40,7 @@ func (p *PodSays) Well() bool { return p.Code > 0 && p.Code < 500 && !p.Out }
 type PoolStatus struct {
 	Available, Total int
 	Ready            Condition
-	// Metrics is nil where no pod told any.
+	// Metrics is nil where no pod reported any.
 	Metrics *PoolMetrics
 }
 

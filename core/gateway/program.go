@@ -231,6 +231,7 @@ func Build(s *Set, o Options) *Program {
 	b.routers()
 	b.unserved()
 	b.unread()
+	b.p.Status = b.unmade(b.p.Status)
 	slices.SortStableFunc(b.p.Status, func(x, y Status) int {
 		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace),
 			strings.Compare(x.Name, y.Name))
@@ -238,7 +239,7 @@ func Build(s *Set, o Options) *Program {
 	return b.p
 }
 
-// byAge are the routes, oldest first, by name where that does not tell.
+// byAge returns the routes, oldest first; routes of one age are in the order of their names.
 func byAge(routes []HTTPRoute) []*HTTPRoute {
 	out := make([]*HTTPRoute, len(routes))
 	for i := range routes {

@@ -1,76 +1,165 @@
 package gateway
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
 
-// Role holds what a container is taken for, by its image, its command and its name.
+// Role is the program that a container is taken for.
 type Role string
 
 // The roles.
 const (
-	RoleServer    Role = "model server"
+	RoleServer Role = "model server"
+	// RoleRenderer is vLLM's render server (`vllm launch render`): a model server without an engine.
+	RoleRenderer  Role = "render server"
 	RolePicker    Role = "endpoint picker"
 	RoleSidecar   Role = "routing sidecar"
 	RoleKVManager Role = "KV-Cache Manager"
 	RoleRouter    Role = "body-based router"
-	// RoleOther holds what nothing here simulates. It is answered for by a server that
-	// says what it was asked.
+	// RoleTrainer and RolePredictor are the servers of llm-d's latency predictor.
+	RoleTrainer   Role = "latency predictor's training server"
+	RolePredictor Role = "latency predictor's prediction server"
+	// RoleProxy is a gateway of its own, Envoy or agentgateway.
+	RoleProxy Role = "proxy"
+	// RoleOther is a program that nothing here simulates. A server that answers with what it was asked stands in
+	// for it.
 	RoleOther Role = "other"
 )
 
-// known are the roles by words, the first that fits counts.
-var known = []struct {
-	role  Role
-	words []string
-}{
-	{RoleSidecar, []string{"routing-sidecar", "pd-sidecar"}},
-	{RoleRouter, []string{"bbr:", "bbr@", "body-based-rout", "payload-process"}},
-	{RolePicker, []string{"endpoint-picker", "inference-scheduler", "router-endpoint", "llm-d-router",
-		"gateway-api-inference-extension/epp", "/epp:", "epp-server"}},
-	{RoleKVManager, []string{"kv-cache-manager"}},
-	{RoleServer, []string{"vllm", "llm-d-inference-sim", "llm-d/llm-d:", "llm-d/llm-d@", "sglang"}},
+// known are the roles by words of programs, names and images. The longest word that a text contains counts.
+var known = map[string]Role{
+	"routing-sidecar": RoleSidecar, "pd-sidecar": RoleSidecar, "disagg-sidecar": RoleSidecar,
+	"routing-proxy": RoleSidecar,
+	"bbr":           RoleRouter, "body-based-router": RoleRouter, "body-based-routing": RoleRouter,
+	"payload-processor": RoleRouter, "payload-processing": RoleRouter,
+	"epp": RolePicker, "lwepp": RolePicker, "endpoint-picker": RolePicker, "inference-scheduler": RolePicker,
+	"llm-d-router":     RolePicker,
+	"kv-cache-manager": RoleKVManager,
+	"vllm-render":      RoleRenderer,
+	"training-server":  RoleTrainer, "prediction-server": RolePredictor,
+	"envoy": RoleProxy, "agentgateway": RoleProxy,
+	"vllm": RoleServer, "sglang": RoleServer, "inference-sim": RoleServer,
+	"llm-d-cuda": RoleServer, "llm-d-cpu": RoleServer, "llm-d-xpu": RoleServer, "llm-d-hpu": RoleServer,
+	"llm-d-rocm": RoleServer, "llm-d-aws": RoleServer,
+	"coordinator": RoleOther, "llm-d-router-coordinator": RoleOther, "uds-tokenizer": RoleOther,
+	"llm-d-uds-tokenizer": RoleOther, "vllm-router": RoleOther, "dynamo-frontend": RoleOther,
 }
 
-// Role returns what the container is taken for.
+// flagged are the roles by flags that one program alone has.
+var flagged = map[string]Role{
+	"pool-name": RolePicker, "endpoint-selector": RolePicker,
+	"vllm-port": RoleSidecar, "kv-connector": RoleSidecar, "secure-proxy": RoleSidecar, "decoder-use-tls": RoleSidecar,
+	"served-model-name": RoleServer, "max-model-len": RoleServer, "max-num-seqs": RoleServer,
+	"tensor-parallel-size": RoleServer, "gpu-memory-utilization": RoleServer, "kv-transfer-config": RoleServer,
+	"kv-events-config": RoleServer, "model-path": RoleServer, "time-to-first-token": RoleServer,
+	"inter-token-latency": RoleServer,
+}
+
+// longest is the role of the longest known word in a text, between characters that are no letters or digits; else "".
+func longest(text string) (r Role) {
+	text = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '-'
+	}, strings.ToLower(text))
+	found := ""
+	for w, role := range known {
+		longer := len(w) > len(found) || len(w) == len(found) && w < found
+		if longer && strings.Contains("-"+text+"-", "-"+w+"-") {
+			found, r = w, role
+		}
+	}
+	return r
+}
+
+// starters are programs that run the program that their arguments name.
+var starters = []string{"exec", "env", "nohup", "tini", "--", "-m", "python", "python3", "uvicorn", "sudo"}
+
+// program finds the words before the first flag of a command line, without interpreters: they name the program.
+func program(line []string) []string {
+	for len(line) > 0 && slices.Contains(starters, path.Base(line[0])) {
+		line = line[1:]
+	}
+	if i := slices.IndexFunc(line, func(s string) bool { return strings.HasPrefix(s, "-") }); i >= 0 {
+		line = line[:i]
+	}
+	return line
+}
+
+// Role is the program that the container is taken for.
 func (c *Container) Role() Role {
-	line := c.Line()
-	first := ""
-	if len(line) > 0 {
-		first = line[0]
-	}
-	for _, text := range []string{c.Image, first, c.Name} {
-		for _, k := range known {
-			for _, w := range k.words {
-				if strings.Contains(text+":", w) {
-					return k.role
-				}
-			}
-		}
-	}
-	if _, given := c.Flag("pool-name"); given {
-		return RolePicker
-	}
-	return RoleOther
+	r, _ := c.Taken()
+	return r
 }
 
-// Serves is the container of a pod that answers requests, and what it is: a model
-// server, a KV-Cache Manager, or what nothing here knows. A pod of other parts alone has none.
-func (w *Workload) Serves() (*Container, Role) {
-	var unknown *Container
-	for i := range w.Containers {
-		c := &w.Containers[i]
-		switch r := c.Role(); r {
-		case RoleServer, RoleKVManager:
-			return c, r
-		case RoleOther:
-			if unknown == nil {
-				unknown = c
-			}
+// Taken is the program that the container is taken for, and why: its command, its flags, its name or its image, the
+// first of them that says so.
+func (c *Container) Taken() (r Role, by string) {
+	words := program(c.Line())
+	for i := range min(len(words), 2) { // an image may have "vllm" as its entry point
+		if words[i] == "launch" && slices.Contains(words[i+1:], "render") {
+			return RoleRenderer, "command"
 		}
 	}
-	return unknown, RoleOther
+	if len(words) > 0 && (path.IsAbs(words[0]) || !strings.Contains(words[0], "/")) { // and not a model's name
+		if r := longest(path.Base(words[0])); r != "" {
+			return r, "command"
+		}
+	}
+	for _, name := range c.Named() {
+		if r := flagged[name]; r != "" {
+			return r, "flag --" + name
+		}
+	}
+	if r := longest(c.Name); r != "" {
+		return r, "name"
+	}
+	image, _, _ := strings.Cut(path.Base(c.Image), "@")
+	image, _, _ = strings.Cut(image, ":")
+	if r := longest(image); r != "" {
+		return r, "image"
+	}
+	if image == "llm-d" {
+		return RoleServer, "image"
+	}
+	return RoleOther, ""
+}
+
+// Simulator says whether the container runs llm-d-inference-sim, whose defaults are not vLLM's.
+func (c *Container) Simulator() bool {
+	return strings.Contains(c.Image, "inference-sim") || slices.ContainsFunc(program(c.Line()),
+		func(w string) bool { return path.Base(w) == "llm-d-inference-sim" })
+}
+
+// Lightweight says whether the container runs the picker of the Gateway API Inference Extension, which reads no
+// EndpointPickerConfig.
+func (c *Container) Lightweight() bool {
+	return slices.ContainsFunc([]string{c.Image, c.Name, strings.Join(c.Command, " ")},
+		func(text string) bool { return strings.Contains(text, "lwepp") })
+}
+
+// serving are the roles of containers that answer requests at a pod's ports, by precedence.
+var serving = []Role{RoleServer, RoleKVManager, RoleRenderer, RoleOther, RoleProxy}
+
+// Serves is the container of a pod that answers requests, and what it is taken for. A pod of other parts alone has
+// none. Beside an endpoint picker or a body-based router, what nothing here simulates answers nobody.
+func (w *Workload) Serves() (*Container, Role) {
+	for _, r := range serving {
+		c := w.With(r)
+		if r == RoleProxy && w.proxied {
+			continue
+		}
+		if c != nil && (r == RoleOther || r == RoleProxy) && (w.With(RolePicker) != nil || w.With(RoleRouter) != nil) {
+			break
+		}
+		if c != nil {
+			return c, r
+		}
+	}
+	return nil, RoleOther
 }
 
 // With is the container of a role, or nil.

@@ -57,12 +57,17 @@ func (s *Set) Scalings() (out []Scaling, notes []string) {
 		if x == nil {
 			continue
 		}
-		if c, role := w.Serves(); c == nil || role == RoleKVManager {
+		if c, role := w.Serves(); c == nil || role != RoleServer && role != RoleOther {
 			notes = append(notes, fmt.Sprintf("%s:%d: %s %s: it has no effect: %s %s runs no model server", x.File,
 				x.Line, x.Kind, x.Name, w.Kind, w.Name))
 			continue
 		}
-		out = append(out, Scaling{Meta: x.Meta, Kind: x.Kind, At: x.At, Workload: w, Text: text})
+		scaling := Scaling{Meta: x.Meta, Kind: x.Kind, At: x.At, Workload: w, Text: text}
+		if read, err := scaling.Read(); err == nil && len(read.Config.Triggers) == 0 {
+			notes = append(notes, read.Notes...)
+			continue
+		}
+		out = append(out, scaling)
 	}
 	for i := range s.Pools {
 		p := &s.Pools[i]
@@ -142,7 +147,7 @@ func (s *Set) ScaledBy(p *objects.Pool) (w *Workload, why string) {
 	decodes := slices.ContainsFunc(all, func(w *Workload) bool { return w.With(RoleSidecar) != nil })
 	all = slices.DeleteFunc(all, func(w *Workload) bool {
 		c, role := w.Serves()
-		return c == nil || role == RoleKVManager || decodes && w.With(RoleSidecar) == nil
+		return c == nil || role != RoleServer && role != RoleOther || decodes && w.With(RoleSidecar) == nil
 	})
 	if len(all) != 1 {
 		return nil, fmt.Sprintf("autoscaling has no effect: the pool's pods are of %d workloads; expected one",

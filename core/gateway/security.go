@@ -51,7 +51,7 @@ type APIKeys struct {
 	// Secrets have the keys by the names of their clients.
 	Secrets []*Secret
 	From    []KeySource
-	// ForwardID is the header in which the client's name goes on; "" is none.
+	// ForwardID is the header that carries the client's name to the backend; "" sends none.
 	ForwardID string
 	// Sanitize takes the key out of the request.
 	Sanitize bool

@@ -77,6 +77,8 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 		return readInto(&s.Insertions, readRoutingExtension), false
 	case "Deployment.apps", "StatefulSet.apps", "ReplicaSet.apps":
 		return readInto(&s.Workloads, readWorkload), false
+	case "Pod.":
+		return readInto(&s.Workloads, readPod), false
 	case "ScaledObject.keda.sh", "HorizontalPodAutoscaler.autoscaling", "PrometheusRule.monitoring.coreos.com":
 		return readInto(&s.Scalers, readScaler), false
 	case "Service.":

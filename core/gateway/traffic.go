@@ -11,9 +11,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// TrafficPolicy is a BackendTrafficPolicy, as Envoy Gateway has it and as document
-// 003 (docs/documents.md) writes it: what it has by another name, or in another
-// place, stands beside the field that it is.
+// TrafficPolicy is a BackendTrafficPolicy, as Envoy Gateway and document 003
+// (docs/documents.md#document-003) write it. Where the document gives a field
+// another name or place, both stand side by side.
 type TrafficPolicy struct {
 	objects.Meta
 	Targets

@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/link"
 )
 
-// What model servers are told of how KV caches travel.
+// The environment variables and flags by which model servers learn how KV caches travel.
 const (
 	envUCX         = "UCX_TLS"
 	envSideChannel = "VLLM_NIXL_SIDE_CHANNEL_PORT"
@@ -34,12 +34,15 @@ func (c *Container) KVTransfer() (t KVTransfer) {
 	port, _ := c.env(envSideChannel)
 	compress, _ := c.Flag(flagCompress)
 	t.TCPOnly, t.Compress = !link.UCXHasRDMA(ucx), compress == "int8"
-	t.SideChannel, _ = strconv.Atoi(port) // the model server tells what is wrong with it
+	t.SideChannel, _ = strconv.Atoi(port) // the model server reports what is wrong with it
 	return t
 }
 
-// env is a variable of the container's environment.
+// env returns a variable of the container's environment, or of its script's.
 func (c *Container) env(name string) (value string, given bool) {
+	if value, given = c.script.Env[name]; given {
+		return value, true
+	}
 	i := slices.IndexFunc(c.Env, func(e EnvVar) bool { return e.Name == name })
 	if i < 0 {
 		return "", false
@@ -78,7 +81,7 @@ func (b *builder) transfer(p *objects.Pool, c *Container) {
 		c.Env = append(slices.Clone(c.Env), EnvVar{Name: envUCX, Value: withoutRDMA})
 	}
 	if _, given := c.Flag(flagCompress); t.Compressed && !given {
-		c.Args = append(slices.Clone(c.Args), "--"+flagCompress+"=int8")
+		c.added = append(slices.Clone(c.added), "--"+flagCompress+"=int8")
 	}
 	port, given := c.env(envSideChannel)
 	switch {

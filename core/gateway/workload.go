@@ -10,10 +10,11 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/gateway/shell"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Workload is a Deployment, ReplicaSet or StatefulSet: pods of one kind.
+// Workload is a Deployment, ReplicaSet or StatefulSet, which run pods of one kind, or a Pod that none of them owns.
 type Workload struct {
 	objects.Meta
 	Kind     string
@@ -27,6 +28,8 @@ type Workload struct {
 	Volumes        map[string]Volume
 
 	At strictyaml.Value
+
+	proxied bool // its proxy's configuration is a Gateway
 }
 
 // Container is one of a pod's, init containers that stay (sidecars) among them.
@@ -40,6 +43,9 @@ type Container struct {
 	Mounts map[string]string
 
 	At strictyaml.Value
+
+	script shell.Command // the program that its script runs, if it has one
+	added  []string      // arguments besides its own
 }
 
 // EnvVar is an environment variable; From is the field of the pod that it is
@@ -90,7 +96,7 @@ type ConfigMap struct {
 	Values map[string]strictyaml.Value
 }
 
-// Secret is a Secret. Its data are told to nobody.
+// Secret is a Secret. No error, log or page shows its data.
 type Secret struct {
 	objects.Meta
 	Type string
@@ -127,7 +133,28 @@ func readWorkload(v strictyaml.Value, m objects.Meta) (w Workload) {
 		spec.Get("selector").Fail("the selector does not select the pods of the template",
 			"its labels among the template's", "")
 	}
-	inside := pod.Get("spec").Mapping()
+	w.run(pod.Get("spec").Mapping())
+	return w
+}
+
+// readPod reads a Pod that no workload makes.
+func readPod(v strictyaml.Value, m objects.Meta) Workload {
+	w := Workload{Meta: m, Kind: "Pod", Replicas: 1, At: v, Volumes: map[string]Volume{}, Pods: m.Labels,
+		Selector: picker.SelectLabels(m.Labels), PodAnnotations: m.Annotations}
+	w.run(v.Get("spec").Mapping())
+	return w
+}
+
+// PodName is the name of a replica.
+func (w *Workload) PodName(i int) string {
+	if w.Kind == "Pod" {
+		return w.Name
+	}
+	return fmt.Sprintf("%s-%d", w.Name, i)
+}
+
+// run reads a pod's spec.
+func (w *Workload) run(inside strictyaml.Value) {
 	for _, c := range inside.Get("initContainers").List() {
 		if c.Mapping().Get("restartPolicy").Text() == "Always" { // others have ended before the pod serves
 			w.Containers = append(w.Containers, readContainer(c, true))
@@ -143,7 +170,6 @@ func readWorkload(v strictyaml.Value, m objects.Meta) (w Workload) {
 		w.Volumes[x.Mapping().Get("name").Text()] = Volume{ConfigMap: x.Get("configMap").Mapping().Get("name").Text(),
 			Secret: x.Get("secret").Mapping().Get("secretName").Text()}
 	}
-	return w
 }
 
 func readContainer(v strictyaml.Value, init bool) Container {
@@ -160,12 +186,9 @@ func readContainer(v strictyaml.Value, init bool) Container {
 	for _, m := range v.Get("volumeMounts").List() {
 		c.Mounts[m.Mapping().Get("mountPath").Text()] = m.Get("name").Text()
 	}
+	c.readScript()
 	return c
 }
-
-// Line is the container's command line, as its image's own command and arguments
-// are not known.
-func (c *Container) Line() []string { return append(slices.Clone(c.Command), c.Args...) }
 
 // Port is the number of the container's port of a name.
 func (w *Workload) Port(name string) (int, bool) {

@@ -147,6 +147,7 @@ var CoreModules = map[string]string{
 	"github.com/prometheus/prometheus/promql/parser": "reads PromQL, which core/scaling/autoscaler/promql evaluates",
 	"github.com/nikolalohinski/gonja/v2": "Jinja, in which chat templates are written; templates reach " +
 		"no files, and nothing random",
+	"mvdan.cc/sh/v3":                                "reads a shell's scripts; nothing runs, and no file is read",
 	"golang.org/x/text/unicode/norm":                "Unicode normal forms, which tokenizers begin with",
 	"github.com/tidwall/gjson":                      "fields of a request body in memory",
 	"go.yaml.in/yaml/v3":                            "reads configuration from memory, with line numbers",

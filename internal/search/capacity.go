@@ -446,11 +446,9 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 		x, err := k.player.Play(k.ctx, s, func(e *report.Ended) { list = append(list, *e) })
 		if err == nil {
 			runs[i] = observed(list, k.objectives, report.SLO(s.Workload.SLO))
-			if k.timed > 0 { // whose own ups and downs say nothing about whether waits grow from empty
+			if runs[i].Unsettled = !x.Sample.Steady; k.timed > 0 && x.Sample.Steady {
+				// a trace's own ups and downs say nothing about whether waits grow from empty
 				runs[i].Early, runs[i].Late = 1, 1
-				if !x.Sample.Steady {
-					runs[i].Late = 2 * MostGrowth
-				}
 			}
 			uses[i] = slices.Concat(constraint.OfLoad(x.Sample.Load, x.Summary.Requests), x.Uses)
 		}

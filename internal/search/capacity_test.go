@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,62 @@ func bruteForce(t *testing.T, file string, low, high, seconds float64) float64 {
 		}
 	}
 	return math.Sqrt(low * high)
+}
+
+// A trace of regular requests settles at each rate that its server can take, so that it is the objective or the
+// server's own capacity that bounds the rate.
+func TestCapacityOfARegularTrace(t *testing.T) {
+	dir := t.TempDir()
+	var trace strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&trace, `{"timestamp": %d, "input_length": 100, "output_length": 10, "hash_ids": [%d]}`+"\n", 100*i, i)
+	}
+	file := filepath.Join(dir, "mine.yaml")
+	for name, text := range map[string]string{"trace.jsonl": trace.String(), "mine.yaml": `apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools: [{name: default, flow: plain, replicas: 1, modelServer: {batching: continuous, accelerator: H100, model: llama-3.1-8b}}]
+workload: {trace: {file: trace.jsonl, format: mooncake}}`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, err := ReadVariant(nil, file, nil, scenario.Overrides{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := new(Player).Capacity(context.Background(), CapacityOptions{Variant: v,
+		Objectives: []string{"ttft.p90=200ms"},
+		Find:       FindRate, Duration: 30 * time.Second, Precision: 5, Replications: 3, MaxReplicas: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range x.Loads { // below half of what the server can take, as many steps say
+		if l.Rate < 150 && l.look.Verdict == Misses {
+			t.Errorf("%v requests/s miss: %s", l.Rate, l.Why)
+		}
+	}
+	if x.Keeps < 300 || x.Keeps > 420 {
+		t.Errorf("%v requests/s keep 200 ms, expected 300 to 420: %s", x.Keeps, x.Answer)
+	}
+}
+
+// A run says of itself whether it settles, without a trace, too.
+func TestPlayedRunsSayWhetherTheySettle(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(file, []byte(oneQueue), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v, err := ReadVariant(nil, file, nil, scenario.Overrides{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &seeker{c: &CapacityOptions{Variant: v}, ctx: context.Background(), player: new(Player)}
+	for rate, unsettled := range map[float64]bool{3: false, 20: true} { // of 9.92/s that the server can take
+		_, runs, err := k.play(&v, Load{Rate: rate, Requests: 1000}, []int{1})
+		if err != nil || runs[0].Unsettled != unsettled {
+			t.Errorf("%v requests/s: unsettled is %v (%v), expected %v", rate, runs[0].Unsettled, err, unsettled)
+		}
+	}
 }
 
 // The answers are below the truth: of a queue, of which theory knows it (internal/search tests the rule by

@@ -33,6 +33,8 @@ type Run struct {
 	// included, each with Served of the mean time from there to a request's end, beside which a wait is nothing.
 	// Both are 0 where a run cannot say whether it settles.
 	Early, Late float64
+	// Unsettled says that the requests in flight returned to no level.
+	Unsettled bool
 }
 
 // WarmUp is the part of a run's requests that Values leave out: a run begins with nothing in flight.
@@ -46,8 +48,11 @@ const Served = 0.1
 // arrivals and services are: (1 - 0.5^1.5) / 0.5^1.5. Above it grows faster, and below it settles.
 const MostGrowth = 1.83
 
-// confidence is that of a limit. Half of the error of 5 % is left for the skew of queues, for which
-// Student's t is too narrow.
+// mostDrift bounds that growth where most runs do not settle: what is in flight then follows the requests' own ups and
+// downs, and not a queue.
+const mostDrift = 1.25
+
+// confidence is that of a limit, which is on one side of its value.
 const confidence = 0.95
 
 // Estimate is a value of pooled runs, with one-sided limits to either side.
@@ -102,12 +107,21 @@ func Judge(objectives []Objective, runs []Run) Look {
 		}
 		return late / early
 	})
-	if v := verdict(l.Growth, MostGrowth); v != Keeps {
-		if l.Growth.Value > MostGrowth {
-			l.Verdict, l.Fails = Misses, []int{-1}
-		} else {
-			say(-1, v)
+	unsettled := 0
+	for i := range runs {
+		if runs[i].Unsettled {
+			unsettled++
 		}
+	}
+	v := verdict(l.Growth, MostGrowth)
+	switch {
+	case l.Growth.Value > MostGrowth:
+		l.Verdict, l.Fails = Misses, []int{-1}
+	case v != Keeps:
+		say(-1, v)
+	case 2*unsettled > len(runs) && l.Growth.Value > mostDrift:
+		say(-1, Undecided)
+		l.keeps = min(l.keeps, mostDrift/l.Growth.Value)
 	}
 	if l.Growth.Value > 0 {
 		l.keeps = min(l.keeps, MostGrowth/l.Growth.High)

@@ -64,7 +64,8 @@ func run(waits []float64) Run {
 		return sum
 	}
 	half := len(waits) / 2
-	return Run{[][]float64{waits[int(WarmUp*float64(len(waits))):]}, mean(waits[:half]) + 0.1, mean(waits[half:]) + 0.1}
+	return Run{Values: [][]float64{waits[int(WarmUp*float64(len(waits))):]}, Early: mean(waits[:half]) + 0.1,
+		Late: mean(waits[half:]) + 0.1}
 }
 
 func queueRule(servers int, o Objective, seed uint64, played *int) *Rule {
@@ -198,6 +199,19 @@ func TestJudge(t *testing.T) {
 	}
 	if n := share.least(3); n != 1248 {
 		t.Errorf("%d requests in each of 3 runs show 1 of 1,000, expected 1,248", n)
+	}
+	for _, c := range []struct {
+		late      float64
+		unsettled int
+		want      Verdict
+	}{{1.5, 0, Keeps}, {1.5, 1, Keeps}, {1.5, 2, Undecided}, {1.1, 3, Keeps}, {2, 0, Misses}} {
+		grow := runs([]float64{1}, []float64{1}, []float64{1})
+		for i := range grow {
+			grow[i].Early, grow[i].Late, grow[i].Unsettled = 1, c.late, i < c.unsettled
+		}
+		if l := Judge([]Objective{{Bound: 9}}, grow); l.Verdict != c.want || (l.keeps < 1) == (c.want == Keeps) {
+			t.Errorf("waits grow %v times and %d of 3 runs do not settle: %+v", c.late, c.unsettled, l)
+		}
 	}
 	if l := Judge([]Objective{{Bound: 1}}, runs(nil, nil, nil)); l.Verdict != Undecided {
 		t.Errorf("nothing to measure: %+v", l)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,8 @@ type KVOptions struct {
 	// Registry takes the metrics that the configuration asks for
 	// (kvBlockIndexConfig.enableMetrics); nil takes none.
 	Registry prometheus.Registerer
+	// Sockets, if not nil, are those that indexes before and after these ones bind, too.
+	Sockets *kvevents.Sockets
 	// Publisher, if not nil, says where an endpoint publishes and replays its KV
 	// events; "" leaves it to the configuration: the endpoint's address with
 	// socketPort and replaySocketPort.
@@ -108,9 +111,9 @@ func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 		}
 		ix.Producer.Took = s.metrics.took
 	}
-	o := kvevents.SubscriberOptions{Bind: ix.Sources.Bind, Prefixes: []string{ix.Sources.TopicFilter},
-		ReplayPort: ix.Sources.ReplayPort,
-		Feed:       kvfeed.Config{Gaps: kvfeed.GapsIgnore}, Handle: s.handle, Log: x.k.o.Log}
+	o := kvevents.SubscriberOptions{Bind: ix.Sources.Bind, Sockets: x.o.Sockets,
+		Prefixes: []string{ix.Sources.TopicFilter}, ReplayPort: ix.Sources.ReplayPort,
+		Feed: kvfeed.Config{Gaps: kvfeed.GapsIgnore}, Handle: s.handle, Log: x.k.o.Log}
 	if ix.Sources.ReplayPort > 0 {
 		o.Feed.Gaps = kvfeed.GapsReplay
 	}
@@ -270,6 +273,19 @@ func (k *Picking) KVState() []KVState {
 // KVEndpoint is where publishers connect to an index that binds a socket; "" if
 // it only dials.
 func (k *Picking) KVEndpoint(index int) string { return k.kv.list[index].sub.Endpoint() }
+
+// EventsAt returns where publishers connect whose configuration names this port of the picker, "" if no index binds it.
+func (k *Picking) EventsAt(port string) string {
+	if k.kv == nil {
+		return ""
+	}
+	for _, x := range k.kv.list {
+		if strings.HasSuffix(x.Sources.Bind, ":"+port) {
+			return x.sub.Endpoint()
+		}
+	}
+	return ""
+}
 
 // close hangs up. The indexes keep what they knew last.
 func (x *kvEvents) close() {

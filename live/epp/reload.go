@@ -50,7 +50,7 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 		DocumentHeaders: o.PodHeaders, ExplainHeaders: o.ExplainHeaders, Explain: record.Explained(o.Hold.Recorder),
 		History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics), Describe: o.Inputs != nil},
 		Made: o.Made(), Inputs: o.Inputs, Now: s.now, PoolName: o.PoolName, Metrics: s.metrics, Hosts: o.Hosts,
-		KV: KVOptions{Registry: g.Registry}, Log: o.Log}
+		KV: KVOptions{Registry: g.Registry, Sockets: s.sockets}, Log: o.Log}
 	po.Stream.Errors = o.Errors
 	if g.Picking, err = NewPicking(po); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -36,7 +37,8 @@ type StandaloneOptions struct {
 	ConfigPath string
 	PoolName   string
 	Namespace  string
-	// Hosts, if not nil, is the address for host:port of a URL that a plug-in asks, "" to ask there.
+	// Hosts, if not nil, is the address for host:port of a URL that a plug-in asks, "" to ask there. The picker then
+	// runs beside others of other pods, and takes KV events at free ports of 127.0.0.1 instead of its zmqEndpoint.
 	Hosts func(string) string
 	// Objects is a directory of Kubernetes objects (InferencePool, Pod,
 	// InferenceObjective, InferenceModelRewrite); "" is none.
@@ -107,6 +109,7 @@ type Standalone struct {
 	now         func() machine.Time
 	metrics     *PickMetrics
 	generations *Generations
+	sockets     *kvevents.Sockets
 	config      *watch.Watch // of the configuration's file, nil when it is not watched
 
 	reloading sync.Mutex // guards o.Config
@@ -190,7 +193,7 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		began = time.Now()
 	}
 	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) },
-		generations: NewGenerations()}
+		generations: NewGenerations(), sockets: &kvevents.Sockets{Local: o.Hosts != nil}}
 	reg := prometheus.NewRegistry()
 	s.metrics = NewPickMetrics(reg, o.PoolName)
 	reg.MustRegister(s.generations)

@@ -12,7 +12,6 @@ import (
 	"github.com/go-zeromq/zmq4"
 
 	"github.com/windtunnel/windtunnel/internal/pause"
-	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // peers opens and tracks the connections of one socket. It listens or dials, dials again after a connection ended,
@@ -21,6 +20,7 @@ type peers struct {
 	kind       zmq4.SocketType
 	maxMessage int
 	log        *slog.Logger
+	sockets    *Sockets
 	// serve handles one open connection. The connection is closed when serve returns.
 	serve func(ctx context.Context, c *conn)
 
@@ -35,11 +35,7 @@ const (
 
 // listen accepts connections until the context ends.
 func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
-	address, err := endpointAddress(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	l, err := serve.Listen("KV events", address)
+	l, err := p.sockets.listen(endpoint)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,8 @@ type SubscriberOptions struct {
 	// Bind is the endpoint that publishers connect to, such as tcp://127.0.0.1:5555; "" means that the subscriber
 	// only dials.
 	Bind string
+	// Sockets, if not nil, shares the socket at Bind with subscribers before and after this one.
+	Sockets *Sockets
 	// Prefixes are the topics to subscribe to; nil means kv.TopicPrefix. "" subscribes to everything, including
 	// messages without a topic.
 	Prefixes []string
@@ -118,7 +120,7 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 		dialed: map[string]context.CancelFunc{},
 		feeds:  bounded.New[string, *feed](bounded.Limits{}, nil),
 		ended:  bounded.New[string, *feed](bounded.Limits{}, nil)}
-	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log,
+	s.sub = peers{kind: zmq4.Sub, maxMessage: opts.MaxMessage, log: opts.Log, sockets: opts.Sockets,
 		serve: func(ctx context.Context, c *conn) { s.serve(ctx, c, kv.Topic{}, "") }}
 	if opts.Bind != "" {
 		var err error

@@ -1,7 +1,6 @@
 package up
 
 import (
-	"fmt"
 	"strconv"
 )
 
@@ -78,14 +77,16 @@ func (u *Up) Addresses() *Addresses {
 	for _, r := range u.program.Routers {
 		for i := 0; u.routers[routerKey(r, i)] != nil; i++ {
 			a.Routers = append(a.Routers,
-				RouterAddress{fmt.Sprintf("%s-%d", r.Workload.Name, i), r.Workload.Namespace,
+				RouterAddress{r.Workload.PodName(i), r.Workload.Namespace,
 					u.routers[routerKey(r, i)].Addr()})
 		}
 	}
 	for _, p := range sorted(u.pods) {
 		ports := map[string]string{}
-		for n, at := range p.at {
-			ports[strconv.Itoa(n)] = at
+		for _, places := range []map[int]string{p.beside, p.at} {
+			for n, at := range places {
+				ports[strconv.Itoa(n)] = at
+			}
 		}
 		a.Pods = append(a.Pods, PodAddress{p.name, p.namespace, string(p.role), p.model, ports, p.sidecar})
 	}

@@ -23,7 +23,7 @@ type change struct {
 	pickers map[string]*poolPicker
 	routers map[string]*bbr.Server
 	rules   map[string]*rule // of workloads that are scaled
-	// started, opened and routing are what was not there before.
+	// started, opened and routing are new.
 	started []*pod
 	opened  []*poolPicker
 	routing []*bbr.Server
@@ -34,12 +34,18 @@ type change struct {
 
 // start starts the pods and pickers that are new, and keeps those that stay.
 func (c *change) start(ctx context.Context) error {
-	for _, managers := range []bool{true, false} { // model servers go to the managers that are there
-		if err := c.startPods(ctx, managers); err != nil {
-			return err
-		}
-		c.u.services.Store(&services{c.s, c.list()})
+	if err := c.startPods(ctx, true); err != nil {
+		return err
 	}
+	c.u.services.Store(&services{c.s, c.list(), nil})
+	if err := c.startPickers(ctx); err != nil {
+		return err
+	}
+	c.u.services.Store(&services{c.s, c.list(), c.pickers}) // model servers send events to managers and pickers
+	if err := c.startPods(ctx, false); err != nil {
+		return err
+	}
+	c.u.services.Store(&services{c.s, c.list(), c.pickers})
 	c.u.starting = c.pods
 	if err := c.u.writeEndpoints(c.list()); err != nil {
 		return err
@@ -52,6 +58,11 @@ func (c *change) start(ctx context.Context) error {
 	if err := c.u.writeEndpoints(c.list()); err != nil {
 		return err
 	}
+	return c.startRouters()
+}
+
+// startPickers starts the pickers that are new, and reloads those that stay.
+func (c *change) startPickers(ctx context.Context) error {
 	c.reloaded = map[*poolPicker]string{}
 	for _, b := range c.program.Backends {
 		if b.Pool == nil {
@@ -64,7 +75,7 @@ func (c *change) start(ctx context.Context) error {
 			}
 		}
 	}
-	return c.startRouters()
+	return nil
 }
 
 // startPods starts the KV-Cache Managers that are new, or all other pods.
@@ -85,13 +96,13 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 		for _, k := range c.numbers(w) {
 			key := podKey(w, k)
 			if p := c.u.pods[key]; p != nil && same(p.workload, w) && p.listens(ports) &&
-				p.events == c.u.eventsOf(w, container) {
+				p.events == c.events(p, container) {
 				kept := *p
 				kept.workload = w
 				c.pods[key] = &kept
 				continue
 			}
-			p, err := c.u.startPod(w, k, ports)
+			p, err := c.u.startPod(c.s, w, k, ports)
 			if err != nil {
 				return err
 			}
@@ -105,7 +116,19 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 	return nil
 }
 
-// picker starts a replica of a pool's picker, or has the one that is there go on.
+// events returns where a pod's model server is to send its KV events now.
+func (c *change) events(p *pod, x *gateway.Container) string {
+	if x.Role() != gateway.RoleServer {
+		return ""
+	}
+	r, err := c.u.parseServer(c.s, p, x)
+	if err != nil {
+		return "" // the start of a pod that sends events reports it
+	}
+	return c.u.eventsOf(p, x, r)
+}
+
+// picker starts a replica of a pool's picker, or keeps the one that is there.
 func (c *change) picker(ctx context.Context, b *gateway.Backend, i int) (err error) {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -117,6 +140,7 @@ func (c *change) picker(ctx context.Context, b *gateway.Backend, i int) (err err
 		}
 		c.opened = append(c.opened, x)
 	} else {
+		x.workload, _ = c.s.PickerOf(b)
 		was := x.config
 		if err := x.reload(c.u, c.s, b); err != nil {
 			return err
@@ -142,7 +166,7 @@ func (c *change) undo(ctx context.Context) error {
 	}
 	if u := c.u; u.program != nil {
 		old := change{u: u, s: u.objects, program: u.program, pods: u.pods, pickers: u.pickers, routers: u.routers}
-		u.services.Store(&services{u.objects, old.list()})
+		u.services.Store(&services{u.objects, old.list(), u.pickers})
 		u.starting = u.pods
 		errs = append(errs, u.writeEndpoints(old.list()))
 		old.tellPickers()

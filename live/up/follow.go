@@ -127,25 +127,26 @@ func Dry(s *gateway.Set) (*gateway.Program, error) {
 var errNoGateway = errors.New(
 	"there is no Gateway that can be served; expected one with a listener of protocol HTTP or HTTPS")
 
-// Replicas says how many pods there are to be, and of what, for a plan.
+// Replicas says how many pods there are to be, and which container is taken for what, for a plan.
 func Replicas(s *gateway.Set) (out []string) {
-	rules, _, _ := rulesOf(s) // Dry tells what is wrong with them
+	rules, _, _ := rulesOf(s) // Dry returns their mistakes
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
-		c, r := w.Serves()
-		what := fmt.Sprintf("%d × %s", w.Replicas, r)
-		switch {
-		case w.With(gateway.RoleRouter) != nil:
-			what = fmt.Sprintf("%d × %s, ahead of the routes", w.Replicas, gateway.RoleRouter)
-		case c == nil:
-			what = fmt.Sprintf("%s, which runs with the pools that it is for", w.Containers[0].Role())
-		case r == gateway.RoleOther:
-			what = fmt.Sprintf("%d × image %s, which nothing here simulates: a server that answers with what it was "+
-				"asked", w.Replicas, c.Image)
+		serves, _ := w.Serves()
+		var parts []string
+		for k := range w.Containers {
+			c := &w.Containers[k]
+			r, by := c.Taken()
+			part := fmt.Sprintf("%s (container %s, by its %s)", r, c.Name, by)
+			if r == gateway.RoleOther {
+				part = fmt.Sprintf("image %s, which nothing here simulates (container %s)", c.Image, c.Name)
+				if c == serves {
+					part += ": a server that answers with what it was asked"
+				}
+			}
+			parts = append(parts, part)
 		}
-		if w.With(gateway.RoleSidecar) != nil {
-			what += " behind a routing sidecar"
-		}
+		what := fmt.Sprintf("%d × %s", w.Replicas, strings.Join(parts, ", "))
 		if x := rules[workloadKey(w)]; x != nil {
 			what += fmt.Sprintf(", then %d to %d by %s %s", x.config.Min, x.config.Max, x.Kind, x.Name)
 		}

@@ -7,25 +7,24 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
+	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// eventsEndpoint is document 003's variable of where model servers send KV events.
-const eventsEndpoint = "VLLM_KV_EVENT_ZMQ_ENDPOINT"
-
-// eventsOf is where a container's model server sends its KV events, with Services'
-// names as the addresses that they stand for; of several managers each.
-func (u *Up) eventsOf(w *gateway.Workload, c *gateway.Container) string {
-	// a mistake in it is an error of startServer
-	env, _, _ := environment(c, &pod{namespace: w.Namespace, name: w.Name})
-	to := env[eventsEndpoint]
-	x := u.services.Load()
-	if to == "" || x == nil {
-		return to
+// eventsOf returns where a pod's model server sends its KV events: "" for one that sends none, or to which subscribers
+// connect. The name of a Service stands for the address of one program behind it, as a connection in a cluster does.
+func (u *Up) eventsOf(p *pod, c *gateway.Container, r *dropin.Result) string {
+	if r.KVEvents == nil || !r.KVEvents.Connect {
+		return ""
 	}
-	all := strings.Split(to, ",")
+	x := u.services.Load()
+	all := strings.Split(r.KVEvents.Endpoint, ",") // of several managers
 	for i, one := range all {
-		if at := service(x.s, x.pods, w.Namespace, one); at != one {
-			all[i] = "tcp://" + at
+		switch at, named := x.listeners(p.namespace, one); {
+		case len(at) > 0:
+			all[i] = "tcp://" + at[p.replica%len(at)]
+		case named:
+			u.note(fmt.Sprintf("%s:%d: container %s: its KV events reach nobody: nothing listens at %s",
+				p.workload.File, c.At.Line(), c.Name, one))
 		}
 	}
 	return strings.Join(all, ",")

@@ -20,10 +20,11 @@ import (
 
 // poolPicker is one replica of a pool's endpoint picker.
 type poolPicker struct {
-	name   string // its pod's
-	server *epp.Standalone
-	config string
-	line   string // its container's command line
+	name     string            // its pod's
+	workload *gateway.Workload // nil where no manifest has it
+	server   *epp.Standalone
+	config   string
+	line     string // its container's command line
 }
 
 func pickerLine(s *gateway.Set, b *gateway.Backend) string {
@@ -54,18 +55,15 @@ func pickersOf(all map[string]*poolPicker, b *gateway.Backend) (out []*poolPicke
 }
 
 // pickerOptions are those that its container's own flags ask for. Where it listens,
-// and of which pool it is, the manifests say.
+// and the name of its pool, come from the manifests.
 func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.StandaloneOptions, err error) {
 	w, c := s.PickerOf(b)
 	if c != nil && u.o.Picker != nil {
 		at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
 		loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		args, env, err := started(c, &pod{namespace: w.Namespace, name: w.Name + "-0", ip: loopback})
+		args, env, err := flagsOf(c, &pod{namespace: w.Namespace, name: w.PodName(0), ip: loopback})
 		if err != nil {
 			return o, fmt.Errorf("%s: %w", at, err)
-		}
-		if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-			args = args[1:] // the program
 		}
 		if o, err = u.o.Picker(without(args, "config-file", "config-text"), env.lookup); err != nil {
 			return o, &InvalidError{fmt.Errorf("%s: %w", at, err)}
@@ -78,7 +76,7 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 	o.Origin, o.Hold.Recorder, o.Hold.Trace = u.origin, u.o.Recorder, u.o.Trace
 	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true,
 		remembered, u.log
-	o.ClientHeaders, o.Hosts = clientLimits(b), u.address(b.Namespace)
+	o.ClientHeaders, o.Hosts = clientLimits(b), u.address(b.Namespace, w)
 	return o, nil
 }
 
@@ -151,11 +149,12 @@ func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker
 	if err != nil {
 		return nil, &InvalidError{err}
 	}
-	name := b.Name + "-epp"
-	if w, _ := s.PickerOf(b); w != nil {
-		name = w.Name
+	name := fmt.Sprintf("%s-epp-%d", b.Name, i)
+	w, _ := s.PickerOf(b)
+	if w != nil {
+		name = w.PodName(i)
 	}
-	return &poolPicker{name: fmt.Sprintf("%s-%d", name, i), server: server, config: string(text),
+	return &poolPicker{name: name, workload: w, server: server, config: string(text),
 		line: pickerLine(s, b)}, nil
 }
 
@@ -236,7 +235,7 @@ func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) []string 
 		if b.Port.TargetName != "" {
 			number, _ = x.workload.Port(b.Port.TargetName)
 		}
-		if at, ok := x.at[number]; ok {
+		if at := x.place(number); at != "" {
 			out = append(out, at)
 		}
 	}

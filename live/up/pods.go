@@ -1,17 +1,20 @@
 package up
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
@@ -27,6 +30,8 @@ type pod struct {
 	ip        netip.Addr
 	// at are the places where its ports listen, by the ports' numbers.
 	at map[int]string
+	// beside are the places where render servers in the pod listen, by their ports' numbers.
+	beside map[int]string
 	// also is a port besides them where its model server answers scrapers, 0 for none.
 	also  int
 	model string
@@ -81,15 +86,18 @@ func podPorts(s *gateway.Set, w *gateway.Workload, c *gateway.Container) (out []
 
 // listens says whether the pod listens on all of these ports.
 func (p *pod) listens(ports []int) bool {
-	return !slices.ContainsFunc(ports, func(n int) bool { return p.at[n] == "" && p.also != n })
+	return !slices.ContainsFunc(ports, func(n int) bool { return p.place(n) == "" && p.also != n })
 }
+
+// place is where the pod listens on a port, "" where it does not.
+func (p *pod) place(port int) string { return cmp.Or(p.at[port], p.beside[port]) }
 
 // startPod starts a replica, on these ports where nothing else says them, or besides. An error
 // says which container is at fault, and leaves nothing behind.
-func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err error) {
+func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (p *pod, err error) {
 	c, r := w.Serves()
-	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: fmt.Sprintf("%s-%d", w.Name, i), role: r,
-		at: map[int]string{}}
+	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: w.PodName(i), role: r,
+		at: map[int]string{}, beside: map[int]string{}}
 	if p.number, p.ip, err = u.addresses.Take(); err != nil {
 		return nil, err
 	}
@@ -102,57 +110,100 @@ func (u *Up) startPod(w *gateway.Workload, i int, ports []int) (p *pod, err erro
 	}()
 	switch r {
 	case gateway.RoleServer:
-		return p, u.startServer(p, c, ports)
+		err = u.startServer(s, p, c, ports)
 	case gateway.RoleKVManager:
-		return p, u.startManager(p, c)
+		err = u.startManager(p, c)
+	case gateway.RoleOther, gateway.RoleProxy:
+		err = u.startStandIn(p, ports)
 	}
+	for k := range w.Containers {
+		if x := &w.Containers[k]; err == nil && x.Role() == gateway.RoleRenderer {
+			c, err = x, u.startRenderer(s, p, x)
+		}
+	}
+	return p, err
+}
+
+// startStandIn starts a server that answers with what it was asked.
+func (u *Up) startStandIn(p *pod, ports []int) error {
 	var addresses []string
 	for _, n := range ports {
 		addresses = append(addresses, u.addresses.On(p.ip, n))
 	}
 	e, err := startEcho(p.namespace, p.name, addresses, u.log)
 	if err != nil {
-		return p, err
+		return err
 	}
 	for k, n := range ports {
 		p.at[n] = e.at[k]
 	}
 	p.stops = append(p.stops, e.stop)
-	return p, nil
+	return nil
+}
+
+// parseServer reads the command line of a model server or render server.
+func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, error) {
+	args, env, err := started(c, p)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, "--host", p.ip.String())
+	if c.Simulator() {
+		args = append(args, "--profile", string(dropin.ProfileSim))
+	}
+	r, err := dropin.ParseIn(args, env.lookup, func(path string, most int64) ([]byte, string, error) {
+		text, from, found := s.Mounted(p.workload, c, path)
+		if found && int64(len(text)) <= most {
+			return []byte(text), from, nil
+		}
+		raw, err := files.Read(path, most)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w, and no ConfigMap that is mounted has it; expected a volume with a ConfigMap among "+
+				"the objects", err)
+		}
+		return raw, path, err
+	})
+	if err != nil {
+		return nil, &InvalidError{err}
+	}
+	return r, nil
+}
+
+// readServer reads the command line of a model server or render server as options of its servers.
+func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, modelserver.Options, error) {
+	var o modelserver.Options
+	r, err := u.parseServer(s, p, c)
+	if err != nil {
+		return nil, o, err
+	}
+	at := fmt.Sprintf("%s:%d: container %s: ", p.workload.File, c.At.Line(), c.Name)
+	for _, note := range r.Notes {
+		u.note(at + note)
+	}
+	if len(r.Ignored) > 0 {
+		u.note(at + "flags without effect: " + strings.Join(r.Ignored, ", "))
+	}
+	if o, err = r.Fleet(); err != nil {
+		return nil, o, &InvalidError{err}
+	}
+	o.Logger, o.Origin, o.Recorder = u.log, u.origin, u.o.Recorder
+	for i := range o.Servers {
+		x := &o.Servers[i]
+		x.Name, x.PodName, x.PodNamespace = p.name, p.name, p.namespace
+		x.Listen = u.addresses.On(p.ip, r.Port+i)
+	}
+	return r, o, nil
 }
 
 // startServer starts the pod's model server with its own command line. It also answers at the first of the ports
 // that the command line does not name.
-func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
-	args, env, err := started(c, p)
+func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []int) error {
+	r, options, err := u.readServer(s, p, c)
 	if err != nil {
 		return err
 	}
-	if p.events = u.eventsOf(p.workload, c); p.events != "" {
-		env[eventsEndpoint] = p.events
-	}
-	args = append(args, "--host", p.ip.String())
-	if strings.Contains(c.Image, "inference-sim") {
-		args = append(args, "--profile", string(dropin.ProfileSim))
-	}
-	if !u.addresses.Own() {
-		args = append(args, "--port", "0")
-	}
-	r, err := dropin.Parse(args, env.lookup)
-	if err != nil {
-		return &InvalidError{err}
-	}
-	for _, note := range r.Notes {
-		u.note(fmt.Sprintf("%s:%d: container %s: %s", p.workload.File, c.At.Line(), c.Name, note))
-	}
-	options, err := r.Fleet()
-	if err != nil {
-		return &InvalidError{err}
-	}
-	options.Logger, options.Origin, options.Recorder = u.log, u.origin, u.o.Recorder
-	for i := range options.Servers {
-		options.Servers[i].Name, options.Servers[i].PodName, options.Servers[i].PodNamespace = p.name, p.name,
-			p.namespace
+	if p.events = u.eventsOf(p, c, r); p.events != "" {
+		r.KVEvents.Endpoint = p.events
 	}
 	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
 	for _, port := range ports {
@@ -168,7 +219,22 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 	} else {
 		r.Publish(&options)
 	}
-	fleet, err := modelserver.New(options)
+	return p.serve(r.Port, options, p.at)
+}
+
+// startRenderer starts a render server of the pod. It publishes nothing and has no flow events.
+func (u *Up) startRenderer(s *gateway.Set, p *pod, c *gateway.Container) error {
+	r, options, err := u.readServer(s, p, c)
+	if err != nil {
+		return err
+	}
+	options.Recorder = nil
+	return p.serve(r.Port, options, p.beside)
+}
+
+// serve starts servers, and notes where each listens by the number of its port, the first of which is given.
+func (p *pod) serve(port int, o modelserver.Options, at map[int]string) error {
+	fleet, err := modelserver.New(o)
 	if err != nil {
 		return err
 	}
@@ -176,27 +242,24 @@ func (u *Up) startServer(p *pod, c *gateway.Container, ports []int) error {
 	if err := fleet.Start(context.Background()); err != nil {
 		return err
 	}
-	for i, at := range fleet.Addresses() {
-		number := r.Port + i
-		if !u.addresses.Own() {
-			number = declared(c, i)
-		}
-		p.at[number] = at
+	for i, address := range fleet.Addresses() {
+		at[port+i] = address
 	}
 	return nil
 }
 
-// declared is the number that a port would have if pods had addresses of their own.
-func declared(c *gateway.Container, i int) int {
-	if i < len(c.Ports) {
-		return c.Ports[i].Number
-	}
-	if v, ok := c.Flag("port"); ok {
-		if n, err := strconv.Atoi(v); err == nil {
-			return n + i
+// flagsOf is what a container's program is started with, without the program, and without empty arguments that are no
+// flag's value.
+func flagsOf(c *gateway.Container, p *pod) (args []string, env environ, err error) {
+	line, env, err := started(c, p)
+	for i, arg := range line {
+		value := i > 0 && strings.HasPrefix(line[i-1], "-") && !strings.Contains(line[i-1], "=")
+		if i == 0 && !strings.HasPrefix(arg, "-") || arg == "" && !value {
+			continue
 		}
+		args = append(args, arg)
 	}
-	return 8000 + i
+	return args, env, err
 }
 
 // stopPod ends a pod; what it is answering may finish until ctx ends.

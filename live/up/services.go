@@ -1,8 +1,12 @@
 package up
 
 import (
+	"maps"
 	"net"
+	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
@@ -10,18 +14,30 @@ import (
 
 // services is what the names of Services stand for.
 type services struct {
-	s    *gateway.Set
-	pods []*pod
+	s       *gateway.Set
+	pods    []*pod
+	pickers map[string]*poolPicker // by pickerKey
 }
 
-// address is where host:port of a Service is listened on, "" where it names none, as
-// pickers ask it when their plug-ins go there.
-func (u *Up) address(namespace string) func(hostPort string) string {
+// address is where host:port of a Service, or of the own pod of a workload's replica, is listened on, "" where it names
+// neither. Plug-ins of pickers that ask elsewhere ask there. w is nil where the picker has no pod of its own.
+func (u *Up) address(namespace string, w *gateway.Workload) func(hostPort string) string {
 	return func(hostPort string) string {
-		if x := u.services.Load(); x != nil {
-			if at := service(x.s, x.pods, namespace, hostPort); at != hostPort {
-				return at
+		x := u.services.Load()
+		if x == nil {
+			return ""
+		}
+		host, port, _ := net.SplitHostPort(hostPort)
+		if ip, err := netip.ParseAddr(host); w != nil && (host == "localhost" || err == nil && ip.IsLoopback()) {
+			i := slices.IndexFunc(x.pods, func(p *pod) bool {
+				return workloadKey(p.workload) == workloadKey(w) && p.place(atoi(port)) != ""
+			})
+			if i >= 0 {
+				return x.pods[i].place(atoi(port))
 			}
+		}
+		if at := service(x.s, x.pods, namespace, hostPort); at != hostPort {
+			return at
 		}
 		return ""
 	}
@@ -30,13 +46,26 @@ func (u *Up) address(namespace string) func(hostPort string) string {
 // service is a URL or host:port with a Service's name resolved to a pod's address;
 // one that names no Service stays as it is.
 func service(s *gateway.Set, pods []*pod, namespace, to string) string {
+	b := backend(s, namespace, to)
+	if b == nil {
+		return to
+	}
+	list := serviceEndpoints(s, b, pods)
+	if len(list) == 0 {
+		return to
+	}
+	return list[0]
+}
+
+// backend returns the Service's port that a URL or host:port names, nil if that is no Service's.
+func backend(s *gateway.Set, namespace, to string) *gateway.Backend {
 	host := to
 	if x, err := url.Parse(to); err == nil && x.Host != "" {
 		host = x.Host
 	}
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
-		return to
+		return nil
 	}
 	parts := strings.Split(name, ".")
 	if len(parts) > 1 {
@@ -44,15 +73,36 @@ func service(s *gateway.Set, pods []*pod, namespace, to string) string {
 	}
 	service := s.Service(namespace, parts[0])
 	if service == nil {
-		return to
+		return nil
 	}
 	p, ok := service.Port(atoi(port))
 	if !ok {
-		return to
+		return nil
 	}
-	list := serviceEndpoints(s, &gateway.Backend{Namespace: namespace, Service: service, Port: p}, pods)
-	if len(list) == 0 {
-		return to
+	return &gateway.Backend{Namespace: namespace, Service: service, Port: p}
+}
+
+// listeners returns where KV events that are sent to an address arrive: at the pods of a Service, and at the pickers of
+// a Service. ok is false for the address of no Service's port.
+func (x *services) listeners(namespace, to string) (list []string, ok bool) {
+	b := backend(x.s, namespace, to)
+	if b == nil {
+		return nil, false
 	}
-	return list[0]
+	list = serviceEndpoints(x.s, b, x.pods)
+	for _, key := range slices.Sorted(maps.Keys(x.pickers)) {
+		p := x.pickers[key]
+		w := p.workload
+		if w == nil || w.Namespace != b.Namespace || !b.Service.Selector.Matches(w.Pods) {
+			continue
+		}
+		port := b.Port.TargetNumber
+		if b.Port.TargetName != "" {
+			port, _ = w.Port(b.Port.TargetName)
+		}
+		if at, found := strings.CutPrefix(p.server.Picking().EventsAt(strconv.Itoa(port)), "tcp://"); found {
+			list = append(list, at)
+		}
+	}
+	return list, true
 }

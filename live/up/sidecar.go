@@ -26,12 +26,9 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 	}
 	at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", p.workload.File, c.At.Line(), p.workload.Kind,
 		p.workload.Namespace, p.workload.Name, c.Name)
-	args, env, err := started(c, p)
+	args, env, err := flagsOf(c, p)
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
-	}
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		args = args[1:] // the program
 	}
 	args = append(args, "--endpoints-file="+u.endpointsFile(p.namespace))
 	o, err := u.o.Sidecar(args, env.lookup)

@@ -75,7 +75,8 @@ type Options struct {
 	Note func(text string)
 	// Scaling is how fast autoscalers have replicas come and go.
 	Scaling Scaling
-	// Tell is told what the start waits for, and what autoscalers do; may be nil. Calls may come at once.
+	// Tell is called with the role of each container, with what the start waits for, and with what autoscalers do; may
+	// be nil. Calls may come at once.
 	Tell func(what string)
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
@@ -204,6 +205,12 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	}
 	if program.Mistakes != nil {
 		return &InvalidError{program.Mistakes}
+	}
+	for _, text := range Replicas(s) {
+		if !u.noted[text] {
+			u.o.Tell(text)
+		}
+		u.noted[text] = true
 	}
 	for _, text := range program.Notes {
 		u.note(text)

@@ -35,18 +35,15 @@ var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-trans
 	"uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype",
 	"mode", "enable-kv-events", "kv-events-config"}
 
-// Simulator reports whether a container runs llm-d-inference-sim, in which requests do not share steps.
-func Simulator(c *gateway.Container) bool { return strings.Contains(c.Image, "inference-sim") }
-
 // Server returns the values of the flags by the fields of a scenario's modelServer, and the flags without an effect in
 // a scenario.
 func Server(c *gateway.Container) (values map[string]any, idle []string) {
 	known := serverFlags
-	if Simulator(c) {
+	if c.Simulator() {
 		known = simFlags
 	}
 	values = map[string]any{}
-	if most := generation(c); most > 0 && !Simulator(c) {
+	if most := generation(c); most > 0 && !c.Simulator() {
 		values["maxNewTokens"] = most
 	}
 	for _, name := range c.Named() {

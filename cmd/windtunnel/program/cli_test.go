@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,6 +40,13 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		// A process that starts with SIGHUP ignored, as under nohup, and its children never see that signal.
+		Condition: func(name string) (bool, error) {
+			if name != "hangup" {
+				return false, fmt.Errorf("condition %q is unknown; expected hangup", name)
+			}
+			return !signal.Ignored(syscall.SIGHUP), nil
+		},
 	})
 }
 

@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -167,4 +168,26 @@ func TestReplicasStayWithinBounds(t *testing.T) {
 			current = to
 		}
 	})
+}
+
+// CPU and memory scale nothing here, in whichever version and form they are given, and are no mistake.
+func TestMetricsOfMachines(t *testing.T) {
+	for _, x := range []struct{ version, spec, says string }{
+		{"v2", "{maxReplicas: 5, metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, " +
+			"averageUtilization: 80}}}]}", "spec.metrics[0] of type Resource has no effect"},
+		{"v2", "{maxReplicas: 5, metrics: [{type: ContainerResource, containerResource: {name: memory}}]}",
+			"spec.metrics[0] of type ContainerResource has no effect"},
+		{"v2", "{maxReplicas: 5}", "Kubernetes uses CPU"},
+		{"v1", "{maxReplicas: 5, targetCPUUtilizationPercentage: 80}", "targetCPUUtilizationPercentage has no effect"},
+	} {
+		got, err := ReadManifest("h.yaml", []byte("apiVersion: autoscaling/"+x.version+
+			"\nkind: HorizontalPodAutoscaler\nmetadata: {name: h}\nspec: "+x.spec+"\n"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], x.says) || len(got.Config.Triggers) != 0 {
+			t.Errorf("%s: %q, %d triggers", x.spec, got.Notes, len(got.Config.Triggers))
+		}
+	}
 }

@@ -463,9 +463,7 @@ spec: {secretTargetRef: []}
 		{"apiVersion: v1\nkind: Pod\n", "a ScaledObject"},
 		{"", "found 0"},
 		{strings.Replace(queueObject, "MIN", "9", 1), "above maxReplicaCount"},
-		{"apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nspec: {maxReplicas: 2}\n", "autoscaling/v2"},
-		{"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nspec: {maxReplicas: 2, metrics: [{type: " +
-			"Resource, resource: {name: cpu}}]}\n", "External"},
+		{"apiVersion: autoscaling/v2beta2\nkind: HorizontalPodAutoscaler\nspec: {maxReplicas: 2}\n", "autoscaling/v2"},
 	} {
 		if _, err := ReadManifest("bad.yaml", []byte(strings.ReplaceAll(bad.text, "MIN", "1"))); err == nil ||
 			!strings.Contains(err.Error(), bad.says) {

@@ -27,7 +27,8 @@ type Manifest struct {
 const maxManifest = 1 << 20
 
 // ReadManifest reads a file with one ScaledObject or HorizontalPodAutoscaler, and the PrometheusRules that its queries
-// need. Unknown fields are mistakes. Notes list the known fields without an effect.
+// need. Unknown fields are mistakes. Notes list the known fields without an effect. A HorizontalPodAutoscaler whose
+// metrics have no effect has no Triggers.
 func ReadManifest(file string, text []byte) (*Manifest, error) {
 	doc, err := strictyaml.Parse(text,
 		strictyaml.Options{File: file, MaxBytes: maxManifest, Kubernetes: true, Many: true})
@@ -90,9 +91,9 @@ func (m *manifest) head(v strictyaml.Value) (group, kind string) {
 		"metadata":   none, "spec": none, "status": none, "data": none, "stringData": none, "type": none,
 	})
 	group, _, _ = strings.Cut(version, "/")
-	if kind == "HorizontalPodAutoscaler" && version != "autoscaling/v2" {
+	if kind == "HorizontalPodAutoscaler" && version != "autoscaling/v1" && version != "autoscaling/v2" {
 		v.Get("apiVersion").Fail(fmt.Sprintf("%q", version), "autoscaling/v2",
-			"older versions only support CPU, or Kubernetes has removed them")
+			"Kubernetes has removed older versions")
 	}
 	return group, kind
 }
@@ -335,7 +336,11 @@ func (m *manifest) hpa(v strictyaml.Value) {
 		},
 	}
 	fields["scaleTargetRef"] = func(v strictyaml.Value) { m.out.Targets = v.Given() }
+	m.without(fields, ofMachines, "targetCPUUtilizationPercentage") // of autoscaling/v1
 	v.Fields(fields)
+	if !v.Get("metrics").Given() && !v.Get("targetCPUUtilizationPercentage").Given() {
+		m.note("without metrics Kubernetes uses CPU, which has no effect: %s", ofMachines)
+	}
 	switch {
 	case c.Max == 0:
 		v.Fail("no maxReplicas", "the most replicas", "")
@@ -343,11 +348,11 @@ func (m *manifest) hpa(v strictyaml.Value) {
 		v.Fail(fmt.Sprintf("minReplicas %d above maxReplicas %d", c.Min, c.Max), "at most maxReplicas", "")
 	case c.Min == 0:
 		v.Get("minReplicas").Fail("0", "1 or more, or a ScaledObject: nothing but KEDA starts the first replica", "")
-	case len(c.Triggers) == 0:
-		v.Fail("no metrics", "at least one of type External or Pods; the default metric, CPU, does not describe a "+
-			"model server's load", "")
 	}
 }
+
+// ofMachines explains why metrics of CPU, memory and objects have no effect.
+const ofMachines = "nothing here uses CPU or memory as a real container does; metrics of type External and Pods act"
 
 func (m *manifest) metric(v strictyaml.Value) {
 	var name string
@@ -370,9 +375,15 @@ func (m *manifest) metric(v strictyaml.Value) {
 	}
 	kind := ""
 	v.Fields(map[string]func(strictyaml.Value){
-		"type":     func(v strictyaml.Value) { kind = v.OneOf("External", "Pods") },
+		"type": func(v strictyaml.Value) {
+			kind = v.OneOf("External", "Pods", "Resource", "ContainerResource", "Object")
+		},
 		"external": source, "pods": source, "resource": none, "object": none, "containerResource": none,
 	})
+	if kind != "" && kind != "External" && kind != "Pods" {
+		m.note("%s of type %s has no effect: %s", v.Path(), kind, ofMachines)
+		return
+	}
 	if kind == "" || name == "" || !target.Given() {
 		v.Fail("type, metric.name or target missing", "a metric of type External or Pods, with a name and a target", "")
 		return

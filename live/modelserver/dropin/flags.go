@@ -47,7 +47,7 @@ func number(to func(*Config) *int, low, high int) flag {
 	}}
 }
 
-// parseNumber reads a count as vLLM does: 8192, 8k (thousand) or 8K (1,024).
+// parseNumber reads a count as vLLM does: 8192, 8k (thousand) or 8K (1,024). 1.001001e+08 is one, too.
 func parseNumber(v string) (int, error) {
 	unit := 1
 	for suffix, u := range map[string]int{"k": 1000, "K": 1 << 10, "m": 1e6, "M": 1 << 20} {
@@ -56,9 +56,9 @@ func parseNumber(v string) (int, error) {
 			break
 		}
 	}
-	if unit > 1 {
+	if unit > 1 || strings.Contains(v, "e+") { // as Helm writes large numbers
 		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || f < 0 || f > 1e9 {
+		if err != nil || f < 0 || f*float64(unit) > 1<<53 || unit == 1 && f != math.Trunc(f) {
 			return 0, fmt.Errorf("not a number")
 		}
 		return int(f * float64(unit)), nil
@@ -377,7 +377,7 @@ func setSpeculation(c *Config, v string) error {
 }
 
 func setSeed(c *Config, v string) error {
-	n, err := strconv.ParseInt(v, 10, 64)
+	n, err := parseNumber(v)
 	if err != nil {
 		return wrong(v, "a whole number")
 	}

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
 
 	core "github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
@@ -99,7 +99,7 @@ func (r *Result) fill(simFlags bool) error {
 		}
 	}
 	if r.ChatTemplate != "" {
-		if _, err := os.Stat(r.ChatTemplate); errors.Is(err, fs.ErrNotExist) {
+		if _, err := r.file(r.ChatTemplate, chattemplate.MaxTemplateBytes); errors.Is(err, fs.ErrNotExist) {
 			r.Notes = append(r.Notes,
 				"--chat-template: "+r.ChatTemplate+
 					" is not on this machine; chats are written with the model's own template, or as its name has it")
@@ -221,7 +221,7 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 			return so, fmt.Errorf("--dataset-path: %w", err)
 		}
 	}
-	if err := readTokenizer(&so, r.Tokenizer, r.ChatTemplate); err != nil {
+	if err := readTokenizer(&so, r.Tokenizer, r.ChatTemplate, r.file); err != nil {
 		return so, err
 	}
 	if r.OutputTokens != "" {

@@ -56,14 +56,35 @@ type Result struct {
 	// and restarted again and again. Otherwise Fleet returns the error.
 	RestartOOM bool
 
+	read        Reader
 	budgetGiven bool // --max-num-batched-tokens
 }
 
-// Parse reads a command line: vllm serve's, llm-d-inference-sim's, or a mix.
-// The words "vllm", "serve" and "python -m vllm.entrypoints…" at its beginning
-// are skipped. env looks environment variables up.
+// Reader reads a file that a flag names, of at most so many bytes, and says where its text stands.
+type Reader func(path string, most int64) (text []byte, from string, err error)
+
+func (r *Result) file(path string, most int64) ([]byte, error) {
+	text, _, err := r.read(path, most)
+	return text, err
+}
+
+// disk reads the machine's files.
+func disk(path string, most int64) ([]byte, string, error) {
+	raw, err := files.Read(path, most)
+	return raw, path, err
+}
+
+// Parse reads a command line with the machine's files.
 func Parse(args []string, env func(string) (string, bool)) (*Result, error) {
-	r := &Result{Config: Config{Port: defaultPort}}
+	return ParseIn(args, env, disk)
+}
+
+// ParseIn reads a command line: vllm serve's, llm-d-inference-sim's, or a mix.
+// The words "vllm", "serve", "launch render" and "python -m vllm.entrypoints…" at its
+// beginning are skipped. env looks environment variables up, and read reads the files of --config,
+// --chat-template and --tokenizer.
+func ParseIn(args []string, env func(string) (string, bool), read Reader) (*Result, error) {
+	r := &Result{Config: Config{Port: defaultPort}, read: read}
 	if len(args) > maxArgs {
 		return nil, fmt.Errorf("%d arguments are more than %d", len(args), maxArgs)
 	}
@@ -102,8 +123,11 @@ func skipCommand(args []string) []string {
 	if len(args) > 0 && (args[0] == "vllm" || strings.HasSuffix(args[0], "/vllm")) {
 		args = args[1:]
 	}
-	if len(args) > 0 && args[0] == "serve" {
+	switch {
+	case len(args) > 0 && args[0] == "serve":
 		args = args[1:]
+	case len(args) > 1 && args[0] == "launch" && args[1] == "render":
+		args = args[2:]
 	}
 	return args
 }
@@ -121,7 +145,7 @@ func (p *parser) run() error {
 		arg := p.args[0]
 		p.args = p.args[1:]
 		switch {
-		case arg == "--":
+		case arg == "--", arg == "": // a variable that is not set
 		case strings.HasPrefix(arg, "--"):
 			errs = append(errs, p.long(arg[2:]))
 		case strings.HasPrefix(arg, "-") && len(arg) > 1:
@@ -171,6 +195,7 @@ func (p *parser) long(arg string) error {
 		}
 		return p.set(object, flags[object], fmt.Sprintf("{%q:%s}", strings.ReplaceAll(key, "-", "_"), jsonValue(value)))
 	}
+	name = complete(name)
 	f, known := flags[name]
 	if !known {
 		if base, negated := strings.CutPrefix(name, "no-"); negated {
@@ -216,6 +241,35 @@ func (p *parser) long(arg string) error {
 		errs = append(errs, p.set(name, f, value))
 	}
 	return errors.Join(errs...)
+}
+
+// complete is the only one of vLLM's flags that begins with what is written, as argparse takes it, or else what is
+// written.
+func complete(name string) string {
+	if _, known := flags[name]; known || slices.Contains(booleans, name) {
+		return name
+	}
+	var all []string
+	offer := func(full string) {
+		if strings.HasPrefix(full, name) && full != name {
+			all = append(all, full)
+		}
+	}
+	for _, full := range booleans {
+		offer(full)
+	}
+	for full, f := range flags {
+		if !f.sim {
+			offer(full)
+		}
+		if f.boolean && !f.sim {
+			offer("no-" + full)
+		}
+	}
+	if len(all) != 1 {
+		return name
+	}
+	return all[0]
 }
 
 func (p *parser) set(name string, f flag, value string) error {
@@ -271,11 +325,11 @@ func (p *parser) file(path string) error {
 	if p.depth++; p.depth > 8 {
 		return fmt.Errorf("--config %s: files name one another", path)
 	}
-	raw, err := files.Read(path, maxConfigFile)
+	raw, from, err := p.r.read(path, maxConfigFile)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}
-	return p.yaml(path, raw)
+	return p.yaml(from, raw)
 }
 
 func (p *parser) yaml(path string, raw []byte) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Publish has servers with these flags send their KV events as the flags say. In
-// document 003's form a pod has its PodName, or else its address.
+// Publish has servers with these flags send their KV events as the flags say. A server's topic names its address and
+// port, as llm-d's engines do; in document 003's form it names the PodName, if there is one.
 func (c *Config) Publish(o *modelserver.Options) {
 	if c.KVEvents == nil {
 		return
@@ -40,8 +40,11 @@ const documentHeartbeat = 30 * time.Second
 func publisher(e *KVEvents, host, pod string, eng *engine.Config, rank int, log *slog.Logger) func(model,
 	endpoint string) (modelserver.KVPublisher, error) {
 	return func(model, endpoint string) (modelserver.KVPublisher, error) {
+		if e.Document {
+			endpoint = cmp.Or(pod, endpoint)
+		}
 		o := kvevents.PublisherOptions{
-			Topic: kv.Topic{Pod: cmp.Or(pod, endpoint), Model: model}, TopicText: e.Topic,
+			Topic: kv.Topic{Pod: endpoint, Model: model}, TopicText: e.Topic,
 			Replay: higher(own(e.Replay, host), rank), Interval: time.Duration(e.IntervalMillis) * time.Millisecond,
 			BatchEvents: e.BatchEvents, ReplayMessages: e.Buffer, QueueMessages: e.Queue, DataParallelRank: rank,
 			Log: log,

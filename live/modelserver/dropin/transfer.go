@@ -10,7 +10,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
-	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
@@ -80,14 +79,15 @@ const engineKVBytes = 131072
 // readTokenizer reads a tokenizer.json, or the directory of a model with its chat
 // template; a model's name, which vLLM would fetch, is neither. A chat template of
 // its own needs no tokenizer.
-func readTokenizer(so *modelserver.ServerOptions, path, template string) error {
+func readTokenizer(so *modelserver.ServerOptions, path, template string, read func(string, int64) ([]byte,
+	error)) error {
 	info, err := os.Stat(path)
 	switch {
 	case path == "" || err != nil && !strings.HasSuffix(path, ".json"): // a name in a registry; nothing is fetched
 		if template == "" {
 			return nil
 		}
-		text, err := files.Read(template, chattemplate.MaxTemplateBytes)
+		text, err := read(template, chattemplate.MaxTemplateBytes)
 		if err == nil {
 			so.ChatTemplate, err = chattemplate.Parse(template, string(text), nil)
 		}
@@ -100,9 +100,9 @@ func readTokenizer(so *modelserver.ServerOptions, path, template string) error {
 	}
 	var m *chattemplate.Model
 	if info.IsDir() {
-		m, err = chattemplate.Load(path, template, files.Read)
+		m, err = chattemplate.Load(path, template, read)
 	} else {
-		m, err = chattemplate.LoadFile(path, template, files.Read)
+		m, err = chattemplate.LoadFile(path, template, read)
 	}
 	if err != nil {
 		return fmt.Errorf("--tokenizer: %w", err)

@@ -32,7 +32,8 @@ type Set struct {
 	// DefaultNamespace is the namespace of objects without one; "" is "default".
 	DefaultNamespace string
 
-	// Others returns a reader for objects of further kinds, nil to ignore them. Objects of a cluster-wide kind have no
+	// Others returns a reader for objects of further kinds, and for Pods that no controller has made and that run
+	// nowhere yet; nil to ignore them. Objects of a cluster-wide kind have no
 	// namespace.
 	Others func(kind, group string) (read func(strictyaml.Value, Meta), cluster bool)
 
@@ -144,7 +145,17 @@ func (s *Set) object(v value, listed bool) {
 	case "InferenceModel":
 		s.Models = append(s.Models, readModel(v, body, meta))
 	case "Pod":
-		s.Pods = append(s.Pods, readPod(v, meta))
+		p := readPod(v, meta)
+		planned := p.IP == "" && v.Get("spec").Get("containers").Given() &&
+			!v.Get("metadata").Get("ownerReferences").Given()
+		if planned && s.Others != nil {
+			read, _ = s.Others(kind, group)
+		}
+		if read != nil {
+			read(v, meta)
+			return
+		}
+		s.Pods = append(s.Pods, p)
 	}
 }
 

@@ -27,12 +27,12 @@ type preciseConfig struct {
 				Size         int `json:"size"` // blocks
 				PodCacheSize int `json:"podCacheSize"`
 			} `json:"inMemoryConfig"`
-			CostAware       any             `json:"costAwareMemoryConfig"`
-			Redis           any             `json:"redisConfig"`
-			Valkey          any             `json:"valkeyConfig"`
-			EnableMetrics   bool            `json:"enableMetrics"`
-			LoggingInterval config.Duration `json:"metricsLoggingInterval"`
-			EnableTracing   bool            `json:"enableTracing"`
+			CostAware       any  `json:"costAwareMemoryConfig"`
+			Redis           any  `json:"redisConfig"`
+			Valkey          any  `json:"valkeyConfig"`
+			EnableMetrics   bool `json:"enableMetrics"`
+			LoggingInterval int  `json:"metricsLoggingInterval"` // nanoseconds
+			EnableTracing   bool `json:"enableTracing"`
 		} `json:"kvBlockIndexConfig"`
 		Backends []struct {
 			Name   string  `json:"name"`

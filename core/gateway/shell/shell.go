@@ -1,0 +1,590 @@
+// Package shell reads scripts that manifests pass to sh -c, and finds the program that such a script ends up running,
+// with its arguments and variables.
+//
+// Read expands a script as a shell does, and runs nothing: a command substitution is empty, every test of a file is
+// false, and every other program succeeds at once. Scripts are bash's or POSIX's.
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/pattern"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Limits of what one script may cost.
+const (
+	maxScript  = 32 << 10  // bytes
+	maxRead    = 256 << 10 // bytes of all variables that a script's expansions read
+	maxSteps   = 10_000    // statements, those of a loop once a round
+	maxPattern = 256       // bytes
+	maxDepth   = 100       // scripts and functions within one another
+)
+
+// Command is the program that a script runs.
+type Command struct {
+	Args []string
+	// Env holds the variables that the program's environment has.
+	Env map[string]string
+	// Notes name what the script asks for and does not get.
+	Notes []string
+}
+
+// Read returns the program that a command line such as sh -c SCRIPT NAME ARGUMENTS runs with the variables env. It is
+// the last one that known accepts, or else the last one at all. Read returns nil for a line that starts no shell, and
+// for a script that runs no program.
+func Read(line []string, env map[string]string, known func(args []string) bool) (c *Command, err error) {
+	defer func() {
+		if r := recover(); r != nil { // the library panics at some expressions that make no sense
+			c, err = nil, fmt.Errorf("its script cannot be read: %v", r)
+		}
+	}()
+	s := &shell{known: known, vars: map[string]expand.Variable{}, functions: map[string]*syntax.Stmt{}}
+	for name, value := range env {
+		s.vars[name] = expand.Variable{Set: true, Exported: true, Kind: expand.String, Str: value}
+	}
+	s.config = &expand.Config{Env: s, CmdSubst: s.substitute}
+	if !s.shell(line) || s.err != nil {
+		return nil, s.err
+	}
+	return s.found, nil
+}
+
+// shell is the state of the shell that runs a script.
+type shell struct {
+	known     func([]string) bool
+	config    *expand.Config
+	vars      map[string]expand.Variable
+	args      []string // $0, $1 and so on
+	functions map[string]*syntax.Stmt
+
+	read, steps, depth int
+	found              *Command
+	fits               bool // known accepts found
+	ended, returned    bool // by exit or exec, and by return
+	notes              []string
+	err                error
+}
+
+func (s *shell) fail(n syntax.Node, format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf("its script, line %d: %w", n.Pos().Line(), fmt.Errorf(format, args...))
+	}
+}
+
+// shell runs the script of a shell's command line. It returns false for any other line.
+func (s *shell) shell(line []string) bool {
+	line = unwrapped(line)
+	if len(line) == 0 || !slices.Contains([]string{"sh", "bash", "dash", "ash", "ksh"}, path.Base(line[0])) {
+		return false
+	}
+	script := false
+	for line = line[1:]; len(line) > 0 && strings.HasPrefix(line[0], "-"); line = line[1:] {
+		option := line[0]
+		script = script || option[1:] != "" && option[1] != '-' && strings.Contains(option, "c")
+		if strings.HasSuffix(option, "o") && len(line) > 1 { // -o pipefail
+			line = line[1:]
+		}
+	}
+	if !script || len(line) == 0 {
+		return false
+	}
+	defer func(args []string) { s.args = args }(s.args)
+	s.args = line[1:]
+	s.source(line[0])
+	return true
+}
+
+// wrappers are programs that only start another one.
+var wrappers = strings.Fields("env exec nohup tini dumb-init setsid nice numactl stdbuf")
+
+// unwrapped returns a command line without the programs that only start another one, with their options and variables.
+func unwrapped(line []string) []string {
+	for i := range line {
+		switch word := path.Base(line[i]); {
+		case slices.Contains(wrappers, word), i > 0 && (strings.HasPrefix(word, "-") || strings.Contains(line[i], "=")):
+		default:
+			return line[i:]
+		}
+	}
+	return nil
+}
+
+// source runs a text.
+func (s *shell) source(text string) {
+	if len(text) > maxScript {
+		s.err = fmt.Errorf("its script has %d bytes; expected at most %d", len(text), maxScript)
+		return
+	}
+	f, err := syntax.NewParser().Parse(strings.NewReader(text), "")
+	if e, ok := errors.AsType[syntax.ParseError](err); ok {
+		s.err = fmt.Errorf("its script, line %d: %s", e.Pos.Line(), e.Text)
+	} else if err != nil {
+		s.err = fmt.Errorf("its script: %w", err)
+	}
+	if s.err != nil {
+		return
+	}
+	syntax.Walk(f, func(n syntax.Node) bool {
+		s.check(n)
+		return s.err == nil
+	})
+	if s.depth++; s.depth > maxDepth {
+		s.fail(f, "scripts within scripts, more than %d deep", maxDepth)
+	}
+	s.list(f.Stmts)
+	s.depth--
+}
+
+// check refuses what would take more time or memory than the text that asks for it.
+func (s *shell) check(n syntax.Node) {
+	cost := func(words ...*syntax.Word) {
+		for _, w := range words {
+			if w != nil && w.End().Offset()-w.Pos().Offset() > maxPattern {
+				s.fail(n, "a pattern of more than %d bytes", maxPattern)
+			}
+			syntax.Walk(w, func(x syntax.Node) bool {
+				if _, named := x.(*syntax.ParamExp); named {
+					s.fail(n, "a pattern with variables; expected one that is written out")
+				}
+				return true
+			})
+		}
+	}
+	switch x := n.(type) {
+	case *syntax.ProcSubst, *syntax.ExtGlob:
+		s.fail(n, "only bash has this substitution; expected what POSIX has")
+	case *syntax.ParamExp:
+		if x.Repl != nil {
+			cost(x.Repl.Orig, x.Repl.With)
+		}
+		if x.Exp != nil && x.Exp.Op >= syntax.RemSmallSuffix && x.Exp.Word != nil {
+			cost(x.Exp.Word)
+		}
+	}
+}
+
+// Get implements expand.Environ.
+func (s *shell) Get(name string) (v expand.Variable) {
+	text := func(t string) expand.Variable { return expand.Variable{Set: true, Kind: expand.String, Str: t} }
+	given := max(len(s.args)-1, 0)
+	number, err := strconv.Atoi(name)
+	switch {
+	case name == "@" || name == "*":
+		v = expand.Variable{Set: true, Kind: expand.Indexed, List: s.args[len(s.args)-given:]}
+	case name == "#":
+		v = text(strconv.Itoa(given))
+	case name == "?" || name == "$" || name == "!" || name == "PPID":
+		v = text("0")
+	case strings.HasPrefix(name, "HOME "): // ~name
+		v = text("/home/" + strings.TrimPrefix(name, "HOME "))
+	case err == nil && number >= 0 && number < len(s.args):
+		v = text(s.args[number])
+	default:
+		v = s.vars[name]
+	}
+	s.read += len(v.Str)
+	for _, x := range v.List {
+		s.read += len(x) + 1
+	}
+	if s.read > maxRead {
+		if s.err == nil {
+			s.err = fmt.Errorf("its script expands to more than %d bytes: shorten its variables", maxRead)
+		}
+		return expand.Variable{}
+	}
+	return v
+}
+
+// Each implements expand.Environ.
+func (s *shell) Each(visit func(name string, v expand.Variable) bool) {
+	for _, name := range slices.Sorted(maps.Keys(s.vars)) {
+		if !visit(name, s.Get(name)) {
+			return
+		}
+	}
+}
+
+// Set implements expand.WriteEnviron.
+func (s *shell) Set(name string, v expand.Variable) error {
+	v.Exported = v.Exported || s.vars[name].Exported
+	s.vars[name] = v
+	return nil
+}
+
+func (s *shell) set(name, value string) {
+	_ = s.Set(name, expand.Variable{Set: true, Kind: expand.String, Str: value}) // it has no error
+}
+
+// substitute is a command substitution, which gives nothing.
+func (s *shell) substitute(_ io.Writer, n *syntax.CmdSubst) error {
+	var text strings.Builder
+	word := &syntax.Word{Parts: []syntax.WordPart{n}}
+	if err := syntax.NewPrinter(syntax.SingleLine(true)).Print(&text, word); err != nil {
+		return err
+	}
+	s.notes = append(s.notes,
+		fmt.Sprintf("its script, line %d: %.60s is empty: no program runs here", n.Pos().Line(), text.String()))
+	return nil
+}
+
+// fields returns words as a command gets them.
+func (s *shell) fields(words []*syntax.Word) []string {
+	for _, w := range words {
+		if split := *w; syntax.SplitBraces(&split) {
+			s.fail(w, "braces that stand for several words; expected the words, or quotes")
+			return nil
+		}
+	}
+	out, err := expand.Fields(s.config, words...)
+	if err != nil && len(words) > 0 {
+		s.fail(words[0], "%w", err)
+	}
+	return out
+}
+
+// literal returns a word as a variable gets it.
+func (s *shell) literal(w *syntax.Word) string {
+	if w == nil {
+		return ""
+	}
+	out, err := expand.Literal(s.config, w)
+	if err != nil {
+		s.fail(w, "%w", err)
+	}
+	return out
+}
+
+// list runs statements, and reports the status of the last one.
+func (s *shell) list(list []*syntax.Stmt) bool {
+	ok := true
+	for _, x := range list {
+		if s.err == nil && !s.ended && !s.returned {
+			ok = s.statement(x)
+		}
+	}
+	return ok
+}
+
+func (s *shell) statement(x *syntax.Stmt) bool {
+	if s.steps++; s.steps > maxSteps {
+		s.fail(x, "more than %d statements are run", maxSteps)
+		return false
+	}
+	return s.command(x.Cmd) != x.Negated
+}
+
+// command reports whether a command succeeds.
+func (s *shell) command(c syntax.Command) bool {
+	switch c := c.(type) {
+	case *syntax.CallExpr:
+		return s.call(c)
+	case *syntax.DeclClause:
+		for _, a := range c.Args {
+			s.declare(c.Variant.Value, a)
+		}
+	case *syntax.BinaryCmd:
+		left := s.list([]*syntax.Stmt{c.X})
+		if c.Op == syntax.AndStmt && !left || c.Op == syntax.OrStmt && left || c.Op == syntax.Pipe ||
+			c.Op == syntax.PipeAll {
+			return left
+		}
+		return s.list([]*syntax.Stmt{c.Y})
+	case *syntax.IfClause:
+		for ; c != nil; c = c.Else {
+			if len(c.Cond) == 0 || s.list(c.Cond) {
+				return s.list(c.Then)
+			}
+		}
+	case *syntax.CaseClause:
+		word := s.literal(c.Word)
+		for _, item := range c.Items {
+			if slices.ContainsFunc(item.Patterns, func(p *syntax.Word) bool { return s.match(word, p) }) {
+				return s.list(item.Stmts)
+			}
+		}
+	case *syntax.WhileClause:
+		if s.list(c.Cond) != c.Until {
+			return s.list(c.Do)
+		}
+	case *syntax.ForClause:
+		words, ok := c.Loop.(*syntax.WordIter)
+		if !ok {
+			return s.list(c.Do)
+		}
+		values := s.fields(words.Items)
+		if !words.InPos.IsValid() {
+			values = s.Get("@").List
+		}
+		for _, v := range values {
+			s.set(words.Name.Value, v)
+			s.list(c.Do)
+		}
+	case *syntax.Block:
+		return s.list(c.Stmts)
+	case *syntax.Subshell:
+		return s.list(c.Stmts)
+	case *syntax.TimeClause:
+		if c.Stmt != nil {
+			return s.statement(c.Stmt)
+		}
+	case *syntax.FuncDecl:
+		s.functions[c.Name.Value] = c.Body
+	case *syntax.TestClause:
+		return s.test(c.X)
+	case *syntax.ArithmCmd:
+		n, err := expand.Arithm(s.config, c.X)
+		if err != nil {
+			s.fail(c, "%w", err)
+		}
+		return n != 0
+	}
+	return true
+}
+
+// declare makes a declaration's variable, exported where the declaration says so.
+func (s *shell) declare(variant string, a *syntax.Assign) {
+	if a.Name == nil {
+		return // an option
+	}
+	if name := a.Name.Value; variant == "export" {
+		v := s.vars[name]
+		v.Exported = true
+		s.vars[name] = v
+	}
+	if !a.Naked {
+		s.assign(a)
+	}
+}
+
+func (s *shell) assign(a *syntax.Assign) {
+	v := expand.Variable{Set: true, Kind: expand.String, Str: s.literal(a.Value)}
+	if a.Array != nil {
+		v.Kind = expand.Indexed
+		for _, e := range a.Array.Elems {
+			if e.Value != nil {
+				v.List = append(v.List, s.fields([]*syntax.Word{e.Value})...)
+			}
+		}
+	}
+	if a.Append {
+		old := s.Get(a.Name.Value)
+		v.Str, v.List = old.Str+v.Str, append(slices.Clone(old.List), v.List...)
+	}
+	if a.Index == nil { // elements of arrays are left out
+		_ = s.Set(a.Name.Value, v) // it has no error
+	}
+}
+
+// call runs a simple command.
+func (s *shell) call(c *syntax.CallExpr) bool {
+	args := s.fields(c.Args)
+	if s.err != nil {
+		return false
+	}
+	before := maps.Clone(s.vars)
+	for _, a := range c.Assigns {
+		if s.assign(a); len(args) > 0 {
+			s.declare("export", &syntax.Assign{Name: a.Name, Naked: true})
+		}
+	}
+	if len(args) == 0 {
+		return true
+	}
+	ok := s.run(c, args)
+	if len(c.Assigns) > 0 {
+		s.vars = before
+	}
+	return ok
+}
+
+// run runs a command's words: what a shell does itself, or a program.
+func (s *shell) run(n syntax.Node, args []string) bool {
+	rest := args[1:]
+	switch args[0] {
+	case "false":
+		return false
+	case ":", "true", "cd", "command", "echo", "printf", "sleep", "wait", "trap", "ulimit", "umask", "source", ".":
+	case "exit":
+		s.ended = true
+	case "return":
+		s.returned = true
+	case "eval":
+		s.source(strings.Join(rest, " "))
+	case "[", "test":
+		if args[0] == "[" && len(rest) > 0 {
+			rest = rest[:len(rest)-1]
+		}
+		return s.holds(n, rest)
+	case "set":
+		if i := slices.Index(rest, "--"); i >= 0 {
+			s.args = append([]string{s.Get("0").Str}, rest[i+1:]...)
+		}
+	case "shift":
+		s.args = slices.Delete(slices.Clone(s.args), min(1, len(s.args)), min(2, len(s.args)))
+	case "unset":
+		for _, name := range rest {
+			delete(s.vars, name)
+		}
+	default:
+		if f := s.functions[args[0]]; f != nil {
+			if s.depth++; s.depth > maxDepth {
+				s.fail(n, "functions within functions, more than %d deep", maxDepth)
+			}
+			defer func(args []string) { s.args = args; s.depth--; s.returned = false }(s.args)
+			s.args = append([]string{s.Get("0").Str}, rest...)
+			return s.list([]*syntax.Stmt{f})
+		}
+		s.program(args)
+	}
+	return true
+}
+
+// program notes that the script runs a program, and ends the script where the program takes the shell's place.
+func (s *shell) program(args []string) {
+	line := unwrapped(args)
+	s.ended = args[0] == "exec" && len(line) > 0
+	if len(line) == 0 || s.shell(line) {
+		return
+	}
+	fits := s.known(line)
+	if s.fits && !fits {
+		return
+	}
+	s.fits, s.found = fits, &Command{Args: line, Env: map[string]string{}, Notes: s.notes}
+	for name, v := range s.vars {
+		if v.Exported && v.Set {
+			s.found.Env[name] = v.String()
+		}
+	}
+	for _, word := range args[:len(args)-len(line)] { // of env NAME=VALUE
+		if name, value, ok := strings.Cut(word, "="); ok && syntax.ValidName(name) {
+			s.found.Env[name] = value
+		}
+	}
+}
+
+// test reports whether [[ … ]] holds.
+func (s *shell) test(x syntax.TestExpr) bool {
+	switch x := x.(type) {
+	case *syntax.ParenTest:
+		return s.test(x.X)
+	case *syntax.Word:
+		return s.literal(x) != ""
+	case *syntax.UnaryTest:
+		if x.Op == syntax.TsNot {
+			return !s.test(x.X)
+		}
+		if w, ok := x.X.(*syntax.Word); ok {
+			return s.holds(x, []string{x.Op.String(), s.literal(w)})
+		}
+	case *syntax.BinaryTest:
+		switch x.Op {
+		case syntax.AndTest:
+			return s.test(x.X) && s.test(x.Y)
+		case syntax.OrTest:
+			return s.test(x.X) || s.test(x.Y)
+		}
+		left, ok := x.X.(*syntax.Word)
+		right, also := x.Y.(*syntax.Word)
+		if !ok || !also {
+			return false
+		}
+		switch word := s.literal(left); x.Op {
+		case syntax.TsMatch, syntax.TsMatchShort:
+			return s.match(word, right)
+		case syntax.TsNoMatch:
+			return !s.match(word, right)
+		case syntax.TsReMatch:
+			return s.matches(right, word, s.literal(right))
+		default:
+			return s.holds(x, []string{word, x.Op.String(), s.literal(right)})
+		}
+	}
+	return false
+}
+
+// match reports whether a text has a shell pattern.
+func (s *shell) match(text string, p *syntax.Word) bool {
+	form, err := expand.Pattern(s.config, p)
+	if err == nil && len(form) <= maxPattern {
+		form, err = pattern.Regexp(form, pattern.EntireString)
+	}
+	if err != nil {
+		s.fail(p, "%w", err)
+		return false
+	}
+	return s.matches(p, text, form)
+}
+
+func (s *shell) matches(n syntax.Node, text, form string) bool {
+	if len(form) > 4*maxPattern {
+		s.fail(n, "a pattern of more than %d bytes", maxPattern)
+		return false
+	}
+	re, err := regexp.Compile(form)
+	if err != nil {
+		s.fail(n, "%w", err)
+		return false
+	}
+	return re.MatchString(text)
+}
+
+// holds reports whether the condition of test holds. No file exists.
+func (s *shell) holds(n syntax.Node, args []string) bool {
+	if len(args) > 1 && args[0] == "!" {
+		return !s.holds(n, args[1:])
+	}
+	switch len(args) {
+	case 0:
+		return false
+	case 1:
+		return args[0] != ""
+	case 2:
+		switch args[0] {
+		case "-n":
+			return args[1] != ""
+		case "-z":
+			return args[1] == ""
+		case "-v":
+			return s.Get(args[1]).Set
+		}
+		return false
+	case 3:
+		if c, ok := compared[args[1]]; ok {
+			a, errA := strconv.Atoi(strings.TrimSpace(args[0]))
+			b, errB := strconv.Atoi(strings.TrimSpace(args[2]))
+			return errA == nil && errB == nil && c(a, b)
+		}
+		switch args[1] {
+		case "=", "==":
+			return args[0] == args[2]
+		case "!=":
+			return args[0] != args[2]
+		}
+	}
+	for _, join := range []string{"-o", "-a"} {
+		if i := slices.Index(args, join); i > 0 {
+			a, b := s.holds(n, args[:i]), s.holds(n, args[i+1:])
+			return join == "-o" && (a || b) || a && b
+		}
+	}
+	s.fail(n, "the condition %.60q; expected one of test's", strings.Join(args, " "))
+	return false
+}
+
+// compared are test's comparisons of numbers.
+var compared = map[string]func(a, b int) bool{
+	"-eq": func(a, b int) bool { return a == b }, "-ne": func(a, b int) bool { return a != b },
+	"-lt": func(a, b int) bool { return a < b }, "-le": func(a, b int) bool { return a <= b },
+	"-gt": func(a, b int) bool { return a > b }, "-ge": func(a, b int) bool { return a >= b },
+}
