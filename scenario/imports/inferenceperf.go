@@ -54,7 +54,7 @@ func (m *maker) inferencePerfLoad(load *node) {
 		m.set("requests", "%s", whole(s.at("num_requests").number(m, 1)))
 	default:
 		if k == "constant" {
-			m.note("the configuration's tool calls Poisson arrivals constant that it moves so that each stage has " +
+			m.note("the configuration's tool calls Poisson arrivals constant, and moves them so that each stage has " +
 				"its number of them: in the scenario, the rate holds on average")
 		}
 		var list []string
